@@ -15,19 +15,19 @@
 /* The paths that large messages take, one by each strategy that has a path (rendezvous/strategy.h,
  * whose table is made from this one): X(name, help). */
 #define REGX_RENDEZVOUS_PATHS(X)                                                                   \
-    X(bounce, "sent through slots of the pool")                                                    \
+    X(bounce, "copied through slots of the bounce pool")                                           \
     X(pipeline, "written in registered chunks")                                                    \
-    X(direct, "written at once from a registered buffer")                                          \
+    X(direct, "written as a whole from a registered buffer")                                       \
     X(read, "read by the receiver")                                                                \
-    X(together, "read by the receiver while the sender copies a part")                             \
-    X(remap, "written to pages that were moved under the user's address")
+    X(together, "copied by receiver and sender at the same time")                                  \
+    X(remap, "written to pages that are then moved to the user's buffer")
 
 /* All paths, likewise. The report has messages_NAME and bytes_NAME. */
 #define REGX_PATHS(X)                                                                              \
-    X(eager, "sent at once, with their header")                                                    \
-    X(frag, "sent in fragments: not contiguous, or no rendezvous was possible")                    \
+    X(eager, "sent eagerly, in one fragment with their header")                                    \
+    X(frag, "sent in fragments: the data is not contiguous, or no rendezvous was possible")        \
     REGX_RENDEZVOUS_PATHS(X)                                                                       \
-    X(fallback, "not sent as asked for; also counted under the path that carried them")
+    X(fallback, "not sent by the requested path; also counted under the path that was used")
 
 typedef enum regx_path {
 #define REGX_PATH_ENUM(name, help) REGX_PATH_##name,
@@ -40,67 +40,64 @@ typedef enum regx_path {
  * is now, or was at most. The report's key is the name. What one transport alone counts is in that
  * transport's own table (transport/counters.h). */
 #define REGX_COUNTERS(X)                                                                           \
-    X(grants, COUNT, "grants sent: slots or chunks that a peer may write")                         \
-    X(grants_revoked, COUNT,                                                                       \
-      "times that what a sender had been granted was revoked, because the memory changed "         \
-      "(grant=synchronous)")                                                                       \
+    X(grants, COUNT, "slots and chunks granted to senders")                                        \
+    X(grants_revoked, COUNT, "grants revoked because the memory changed (grant=synchronous)")      \
     X(grants_restarted, COUNT,                                                                     \
-      "times that a transfer went back to where its memory had changed, or could not be written "  \
-      "(grant=optimistic)")                                                                        \
-    X(bytes_regranted, COUNT, "bytes that were granted again after that")                          \
+      "transfers restarted because the memory changed or a write failed (grant=optimistic)")       \
+    X(bytes_regranted, COUNT, "bytes granted again after a revocation or restart")                 \
     X(regrant_stall_us, COUNT,                                                                     \
-      "microseconds from such a change to the next grant, of all transfers (grant=synchronous, "   \
-      "optimistic)")                                                                               \
-    X(grant_stalls, COUNT, "times a receive found no free slot and had to queue")                  \
-    X(slots_high, LEVEL, "most bounce slots in use at once")                                       \
-    X(chunks_high, LEVEL, "most chunks of one transfer in flight at once")                         \
+      "microseconds between a revocation or restart and the next grant, summed over all "          \
+      "transfers (grant=synchronous, optimistic)")                                                 \
+    X(grant_stalls, COUNT, "receives that waited for a free slot")                                 \
+    X(slots_high, LEVEL, "maximum number of bounce slots in use")                                  \
+    X(chunks_high, LEVEL, "maximum number of chunks of one transfer in flight")                    \
     X(pool_bytes, LEVEL, "bytes of bounce memory")                                                 \
     X(pool_pinned_bytes, LEVEL,                                                                    \
-      "bytes of bounce memory that are locked, on a node each page once it is touched")            \
-    X(puts, COUNT, "puts done as the sender: one per slot or chunk written")                       \
-    X(gets, COUNT, "gets done as the receiver")                                                    \
+      "bytes of bounce memory that are locked; shared memory is locked page by page at first use") \
+    X(puts, COUNT, "puts by the sender, one per slot or chunk")                                    \
+    X(gets, COUNT, "gets by the receiver")                                                         \
     X(chunks_sender, COUNT, "pieces copied by the sender (together)")                              \
     X(chunks_receiver, COUNT, "pieces copied by the receiver (together)")                          \
     X(copied_out_bytes, COUNT, "bytes copied from bounce slots to the user's buffers")             \
-    X(remap_pages, COUNT, "pages moved under the address of users' buffers (remap)")               \
+    X(remap_pages, COUNT, "pages moved to users' buffers (remap)")                                 \
     X(remap_copied_bytes, COUNT,                                                                   \
-      "bytes copied from landing pages to users' buffers: edges, and what could not be moved "     \
-      "(remap)")                                                                                   \
-    X(remap_calls, COUNT, "system calls made to move pages (remap)")                               \
+      "bytes copied from landing pages to users' buffers: unaligned ends, and pages that could "   \
+      "not be moved (remap)")                                                                      \
+    X(remap_calls, COUNT, "system calls to move pages (remap)")                                    \
     X(onesided_puts, COUNT, "puts to windows of other processes")                                  \
     X(onesided_gets, COUNT, "gets from windows of other processes")                                \
     X(onesided_atomics, COUNT, "atomic operations on windows of other processes")                  \
     X(onesided_messages, COUNT,                                                                    \
-      "one-sided operations that the target did, asked by a message: all but what the kernel "     \
-      "copies on a node, and what a device does")                                                  \
-    X(onesided_device, COUNT, "one-sided operations that a device did, without the target")        \
-    X(onesided_registered, COUNT, "bytes of windows that were registered with a device")           \
+      "one-sided operations sent to the target as a message, rather than done by the kernel "      \
+      "(same node) or a device")                                                                   \
+    X(onesided_device, COUNT, "one-sided operations done by a device, without the target's CPU")   \
+    X(onesided_registered, COUNT, "bytes of windows registered with a device")                     \
     X(registrations, COUNT, "registrations made")                                                  \
-    X(deregistrations, COUNT, "registrations undone")                                              \
+    X(deregistrations, COUNT, "deregistrations")                                                   \
     X(largest_registration, LEVEL, "length of the largest registration")                           \
-    X(registered_bytes, LEVEL, "bytes registered now")                                             \
-    X(registered_high, LEVEL, "most bytes registered at once")                                     \
-    X(hits, COUNT, "acquisitions served by a kept region")                                         \
-    X(misses, COUNT, "acquisitions that had to register")                                          \
-    X(uncached, COUNT, "acquisitions that were registered for one use")                            \
-    X(evictions, COUNT, "regions given up for room")                                               \
-    X(invalidations, COUNT, "regions that a change of the address space killed")                   \
-    X(hooks_missed, COUNT, "changes that the hooks did not report and the notifier did")           \
+    X(registered_bytes, LEVEL, "bytes registered at the moment")                                   \
+    X(registered_high, LEVEL, "maximum number of bytes registered")                                \
+    X(hits, COUNT, "cache look-ups that found a registration")                                     \
+    X(misses, COUNT, "cache look-ups that had to register")                                        \
+    X(uncached, COUNT, "registrations for a single use, which the cache does not keep")            \
+    X(evictions, COUNT, "cached registrations evicted to make room")                               \
+    X(invalidations, COUNT, "cached registrations invalidated by a change of memory")              \
+    X(hooks_missed, COUNT, "changes of memory reported by the notifier but not by the hooks")      \
     X(stale_prevented, COUNT,                                                                      \
-      "look-ups that found a region and did not trust it: its memory had changed, "                \
-      "or was about to")                                                                           \
-    X(query_refused, COUNT,                                                                        \
-      "times the kernel was asked and said that a change is under way (notifier)")                 \
+      "cache look-ups that rejected a registration because its memory had changed or was "         \
+      "changing")                                                                                  \
+    X(query_refused, COUNT, "kernel queries that found a change of memory in progress (notifier)") \
     X(query_retried, COUNT,                                                                        \
-      "look-ups that a kept region served once they had asked again (notifier)")                   \
-    X(inuse_changes, COUNT, "buffers that changed while a transfer used them")                     \
-    X(drain_waits, COUNT, "calls that would have changed memory in use and waited (inuse=drain)")  \
-    X(drain_expired, COUNT, "those of them that went on while it was still in use")                \
-    X(prefetch_advised, COUNT, "uses whose pages the device was asked to look up before (odp)")    \
-    X(prefetch_touched, COUNT, "uses whose pages were mapped before by the process (odp)")         \
-    X(verified, COUNT, "chunks and slots whose checksum was compared (verify)")                    \
-    X(mismatches, COUNT, "chunks and slots whose checksum differed (verify)")                      \
-    X(malformed, COUNT, "messages of peers that were refused")
+      "cache look-ups that succeeded after a second kernel query (notifier)")                      \
+    X(inuse_changes, COUNT, "buffers unmapped or replaced while a transfer used them")             \
+    X(drain_waits, COUNT, "calls to unmap memory that waited for transfers (inuse=drain)")         \
+    X(drain_expired, COUNT, "drain_waits that timed out (btl_regx_inuse_wait)")                    \
+    X(prefetch_advised, COUNT, "transfers whose pages were prefetched by the device (odp)")        \
+    X(prefetch_touched, COUNT,                                                                     \
+      "transfers whose pages were touched by the process in advance (odp)")                        \
+    X(verified, COUNT, "chunks and slots whose checksums were compared (verify)")                  \
+    X(mismatches, COUNT, "chunks and slots whose checksums differed (verify)")                     \
+    X(malformed, COUNT, "invalid messages from peers, which were refused")
 
 #define REGX_TRANSPORT_COUNTERS_MAX 32 /* of all transports */
 

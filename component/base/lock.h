@@ -7,14 +7,22 @@
  * see transport/rkey_table.h), no wait.
  *
  * Lock order, outermost first:
- *   1. `closing` of btl/component.h. Always real.
- *   2. the rendezvous engine's, or that of one-sided operations
- *   3. a connection's. While a path is made, the multiplexer's is held over the path's own.
- *   4. the leaves, of which a thread holds one at a time: the pool's, the registration cache's, the
- *      rkey table's, shared memory's lists (landing.h, owned.h), a module's endpoints
- *      (btl/module.h), a device's connections (verbs/verbs.h). Two leaves are always real, since
- *      threads that are not the job's take them: the notifier's for arming
- *      (registration/uffd_ranges.c), and the one that fork takes (registration/notifier.c).
+ *   1. `closing` of btl/component.h, and the two of library/ (shared.c, libfabric.c)
+ *   2. of a fork: the one in registration/monitor/notifier.c
+ *   3. the rendezvous engine's (rendezvous/engine.h), or that of one-sided operations
+ *      (onesided/state.h). Messages are sent with it held.
+ *   4. a connection's of the multiplexer (mux_internal.h)
+ *   5. a connection's over shared memory (shm_internal.h), or the device's over tcp or verbs. For
+ *      the latter nobody waits (transport/try_lock.h), but who disconnects, with no lock held. So
+ *      callbacks, which run with it held, may take the locks of 3.
+ *   6. the leaves, of which a thread holds one at a time: the pool's, the registration cache's,
+ *      that of a module's endpoints and unused records (btl/module.h), of the memory that remap
+ *      exchanges (rendezvous/landing.h), the multiplexer's, the rkey table's, shared memory's two
+ *      (shm_internal.h, owned.h), of the connections of a port (verbs/verbs.h), of the ranges that
+ *      the notifier watches (registration/monitor/uffd.h)
+ *
+ * Always real are those of 1 and 2, the cache's and the last one: threads that are not the job's
+ * take them too.
  */
 #ifndef REGX_BASE_LOCK_H
 #define REGX_BASE_LOCK_H

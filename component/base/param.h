@@ -7,7 +7,7 @@
  *
  * The file is included twice: ROOM/params.h makes the structure of the room's settings from it (a
  * field per row), and ROOM/params.c the table. Everything else is read from the tables: what Open
- * MPI registers and ompi_info shows, how a value is checked and what its refusal says, the files
+ * MPI registers and ompi_info shows, how a value is checked and the message of a refusal, the files
  * in mca-params/, and the lists of the tests. btl/settings.c has the list of all tables.
  *
  * A value is a string for Open MPI, so that regx checks it itself: right as a whole, or refused
@@ -39,7 +39,7 @@ typedef struct regx_param_word {
     const char *word;
     uint64_t value;   /* of WORD, NUMBER and SIZE */
     const char *help; /* what it means */
-    const char *more; /* what only the documentation says of it, or NULL */
+    const char *more; /* for the documentation only, or NULL */
     bool absent;      /* not in this build: documented, and refused */
 } regx_param_word_t;
 
@@ -49,7 +49,7 @@ typedef struct regx_param {
     const char *initial; /* the default; NULL: nothing */
     int level;           /* of ompi_info, 1 to 9 */
     const char *help;    /* full sentences; NULL: the row above is about this one, too */
-    const char *more;    /* what only the documentation says, or NULL */
+    const char *more;    /* for the documentation only, or NULL */
     const char *unit;    /* of a number, or NULL */
 
     /* The range of NUMBER and SIZE. */
@@ -80,12 +80,12 @@ typedef struct regx_param {
 
 /* For ROOM/params.h and ROOM/params.c: what a row becomes there. */
 #define REGX_PARAM_FIELD(ctype, field) ctype field;
-#define REGX_PARAM_ROW(settings, prefix, kind, field, text, info_level, says, ...)                 \
+#define REGX_PARAM_ROW(settings, prefix, kind, field, text, info_level, help_text, ...)            \
     {.name = prefix #field,                                                                        \
      .type = REGX_PARAM_##kind,                                                                    \
      .initial = text,                                                                              \
      .level = info_level,                                                                          \
-     .help = says,                                                                                 \
+     .help = help_text,                                                                            \
      .offset = offsetof(settings, field),                                                          \
      .size = sizeof(((settings *)NULL)->field),                                                    \
      ##__VA_ARGS__},

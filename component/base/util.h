@@ -29,12 +29,7 @@ static inline size_t regx_page_size(void)
     return (size_t)sysconf(_SC_PAGESIZE);
 }
 
-/* `address`, moved down or up to a multiple of `unit`, which is a power of two. */
-static inline uintptr_t regx_align_down(uintptr_t address, uintptr_t unit)
-{
-    return address & ~(unit - 1);
-}
-
+/* `address`, moved up to a multiple of `unit`, which is a power of two. */
 static inline uintptr_t regx_align_up(uintptr_t address, uintptr_t unit)
 {
     return (address + unit - 1) & ~(unit - 1);

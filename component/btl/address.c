@@ -17,7 +17,8 @@
 #include <string.h>
 #include <sys/utsname.h>
 
-#include "btl/claim.h"
+#include "base/little_endian.h"
+#include "btl/pairing.h"
 #include "transport/catalog.h"
 
 #define HEADER 20
@@ -34,11 +35,11 @@ typedef struct span {
 typedef struct published {
     unsigned count;
     uint64_t node;
-    regx_claimant_t transports[REGX_MODULES_MAX];
+    regx_candidate_t transports[REGX_MODULES_MAX];
     span_t addresses[REGX_MODULES_MAX];
 } published_t;
 
-_Static_assert(REGX_MODULES_MAX <= REGX_CLAIMS_MAX, "all modules take part in a claim");
+_Static_assert(REGX_MODULES_MAX <= REGX_PAIRING_MAX, "all modules are paired");
 
 /* FNV-1a. */
 static uint64_t hash(uint64_t value, const char *text)
@@ -68,23 +69,6 @@ static uint64_t identify_node(void)
     return hash(hash(UINT64_C(0xcbf29ce484222325), boot), names.nodename);
 }
 
-static void put_little_endian(uint8_t *to, uint64_t value, unsigned size)
-{
-    for (unsigned i = 0; i < size; i++) {
-        to[i] = (uint8_t)(value >> (8 * i));
-    }
-}
-
-static uint64_t get_little_endian(const uint8_t *from, unsigned size)
-{
-    uint64_t value = 0;
-
-    for (unsigned i = 0; i < size; i++) {
-        value |= (uint64_t)from[i] << (8 * i);
-    }
-    return value;
-}
-
 bool regx_address_publish(regx_component_t *component)
 {
     uint8_t bytes[HEADER + REGX_MODULES_MAX * (1 + NAME_MAX_LENGTH + 2 + REGX_ADDRESS_MAX)] = {
@@ -92,8 +76,8 @@ bool regx_address_publish(regx_component_t *component)
     uint8_t *at = bytes + HEADER;
 
     component->node = identify_node();
-    put_little_endian(bytes + 4, component->node, 8);
-    put_little_endian(bytes + 12, regx_compat_self(), 8);
+    regx_le_put(bytes + 4, component->node, 8);
+    regx_le_put(bytes + 12, regx_compat_self(), 8);
     for (unsigned i = 0; i < component->module_count; i++) {
         regx_transport_t *transport = component->modules[i]->transport;
         const size_t name_length = strlen(transport->ops->name);
@@ -104,7 +88,7 @@ bool regx_address_publish(regx_component_t *component)
         at += name_length;
         const size_t length = transport->ops->address(transport, at + 2);
         assert(length <= REGX_ADDRESS_MAX);
-        put_little_endian(at, length, 2);
+        regx_le_put(at, length, 2);
         at += 2 + length;
     }
     return regx_compat_publish(&component->super.btl_version, bytes, (size_t)(at - bytes)) ==
@@ -124,7 +108,7 @@ static bool parse_span(span_t *rest, unsigned size, span_t *span)
     if (rest->length < size) {
         return false;
     }
-    *span = (span_t){rest->bytes + size, get_little_endian(rest->bytes, size)};
+    *span = (span_t){rest->bytes + size, regx_le_get(rest->bytes, size)};
     if (rest->length - size < span->length) {
         return false;
     }
@@ -142,13 +126,13 @@ static void parse(const uint8_t *bytes, size_t length, published_t *published)
     while (i < count && parse_span(&rest, 1, &kind) &&
            parse_span(&rest, 2, &published->addresses[i])) {
         published->transports[i++] =
-            (regx_claimant_t){.kind = (const char *)kind.bytes, .kind_length = kind.length};
+            (regx_candidate_t){.kind = (const char *)kind.bytes, .kind_length = kind.length};
     }
     published->count = i;
-    published->node = get_little_endian(bytes + 4, 8);
+    published->node = regx_le_get(bytes + 4, 8);
 }
 
-/* What a claim is about. */
+/* For `reaches` of a pairing. */
 typedef struct two {
     const regx_component_t *component;
     const published_t *published;
@@ -165,29 +149,29 @@ static bool reaches(void *context, unsigned ours, unsigned theirs)
 }
 
 /* Which of their addresses each of the modules talks to. */
-static void claim(const regx_component_t *component, const published_t *published,
-                  int talks_to[REGX_CLAIMS_MAX])
+static void pair(const regx_component_t *component, const published_t *published,
+                 int talks_to[REGX_PAIRING_MAX])
 {
-    regx_claimant_t ours[REGX_MODULES_MAX];
+    regx_candidate_t ours[REGX_MODULES_MAX];
     two_t two = {component, published};
 
     for (unsigned i = 0; i < component->module_count; i++) {
         const regx_transport_ops_t *ops = component->modules[i]->transport->ops;
 
-        ours[i] = (regx_claimant_t){
+        ours[i] = (regx_candidate_t){
             .kind = ops->name, .kind_length = strlen(ops->name), .for_node = ops->copies};
     }
-    const regx_claim_t claim = {.ours = ours,
-                                .theirs = published->transports,
-                                .our_count = component->module_count,
-                                .their_count = published->count,
-                                .same_node = published->node == component->node,
-                                .reaches = reaches,
-                                .context = &two};
-    regx_claim(&claim, talks_to);
+    const regx_pairing_t pairing = {.ours = ours,
+                                    .theirs = published->transports,
+                                    .our_count = component->module_count,
+                                    .their_count = published->count,
+                                    .same_node = published->node == component->node,
+                                    .reaches = reaches,
+                                    .context = &two};
+    regx_pair(&pairing, talks_to);
 }
 
-static void say_mismatch(opal_proc_t *proc, const uint8_t *theirs)
+static void warn_mismatch(opal_proc_t *proc, const uint8_t *theirs)
 {
     char line[256];
 
@@ -195,7 +179,7 @@ static void say_mismatch(opal_proc_t *proc, const uint8_t *theirs)
              "%s runs another build of regx (its addresses have version %d, its control messages "
              "%d; here %d and %d): the two do not talk; install the same one on all hosts",
              opal_get_proc_hostname(proc), theirs[0], theirs[1], VERSION, REGX_CONTROL_VERSION);
-    regx_compat_say(line);
+    regx_compat_output(line);
 }
 
 static const char *remedy_of(const regx_transport_t *transport)
@@ -205,18 +189,18 @@ static const char *remedy_of(const regx_transport_t *transport)
     return row != NULL ? row->entry->remedy : "";
 }
 
-/* Another BTL may reach it; if none does, Open MPI says little, so this line is needed. */
-static void say_unreachable(const regx_module_t *module, opal_proc_t *proc, uint64_t peer)
+/* Another BTL may reach it; if none does, Open MPI's message is vague, so this line is needed. */
+static void warn_unreachable(const regx_module_t *module, opal_proc_t *proc, uint64_t peer)
 {
     char line[768];
 
     snprintf(line, sizeof(line), "rank %u on %s cannot be reached (open here: %s); %s",
              (unsigned)peer, opal_get_proc_hostname(proc), module->transport->wires,
              remedy_of(module->transport));
-    regx_compat_say(line);
+    regx_compat_output(line);
 }
 
-static void say_another(const opal_proc_t *proc, uint64_t peer)
+static void warn_another(const opal_proc_t *proc, uint64_t peer)
 {
     char line[512];
 
@@ -224,7 +208,7 @@ static void say_another(const opal_proc_t *proc, uint64_t peer)
              "rank %u on %s cannot be reached: what Open MPI fetched as its address is another "
              "process's",
              (unsigned)peer, opal_get_proc_hostname(proc));
-    regx_compat_say(line);
+    regx_compat_output(line);
 }
 
 /* The peer, and what of this module's wires comes of it. */
@@ -248,10 +232,10 @@ static const char *why_this(bool same_node, const regx_conn_t *conn)
 }
 
 /* Whether no module leads to the peer. */
-static bool is_out_of_reach(const regx_component_t *component, const int talks_to[REGX_CLAIMS_MAX])
+static bool is_out_of_reach(const regx_component_t *component, const int talks_to[REGX_PAIRING_MAX])
 {
     for (unsigned i = 0; i < component->module_count; i++) {
-        if (talks_to[i] != REGX_CLAIM_NONE) {
+        if (talks_to[i] != REGX_PAIRING_NONE) {
             return false;
         }
     }
@@ -263,16 +247,16 @@ static bool connect_module(regx_module_t *module, opal_proc_t *proc, const publi
 {
     const regx_component_t *component = module->component;
     regx_transport_t *transport = module->transport;
-    int talks_to[REGX_CLAIMS_MAX];
+    int talks_to[REGX_PAIRING_MAX];
 
-    claim(component, published, talks_to);
+    pair(component, published, talks_to);
     const int which = talks_to[module->place];
     if (which < 0) {
         trace_connection(module, proc, peer, "not used",
-                         which == REGX_CLAIM_OTHERS ? "another transport takes it"
-                                                    : "does not lead there");
+                         which == REGX_PAIRING_OTHERS ? "another transport takes it"
+                                                      : "does not lead there");
         if (module->place == 0 && is_out_of_reach(component, talks_to)) { /* once for all */
-            say_unreachable(module, proc, peer->id);
+            warn_unreachable(module, proc, peer->id);
         }
         return false;
     }
@@ -287,9 +271,9 @@ static bool connect_module(regx_module_t *module, opal_proc_t *proc, const publi
     }
     trace_connection(module, proc, peer, "not used", "the peer's address is refused");
     if (status == REGX_NO_MEMORY) {
-        regx_compat_say("no memory for another peer");
+        regx_compat_output("no memory for another peer");
     } else {
-        say_unreachable(module, proc, peer->id);
+        warn_unreachable(module, proc, peer->id);
     }
     return false;
 }
@@ -311,11 +295,11 @@ bool regx_address_connect(regx_module_t *module, opal_proc_t *proc, regx_peer_t 
     } else if (length < HEADER || bytes[0] != VERSION || bytes[1] != REGX_CONTROL_VERSION) {
         trace_connection(module, proc, peer, "not used", "it runs another build of regx");
         if (length >= 4 && module->place == 0) {
-            say_mismatch(proc, bytes);
+            warn_mismatch(proc, bytes);
         }
-    } else if (get_little_endian(bytes + 12, 8) != peer->id) {
+    } else if (regx_le_get(bytes + 12, 8) != peer->id) {
         trace_connection(module, proc, peer, "not used", "its address is another process's");
-        say_another(proc, peer->id);
+        warn_another(proc, peer->id);
     } else {
         parse(bytes, length, &published);
         connected = connect_module(module, proc, &published, peer);

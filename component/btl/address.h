@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * What a process publishes about how it is reached, and which of its modules claims a peer.
+ * What a process publishes about how it is reached, and which of its modules talks to a peer.
  *
  * Of two processes that have several transports in common, one kind of transport carries all of
  * their messages: on the node the one that shares memory, between nodes the other, where it reaches
@@ -22,9 +22,9 @@ bool regx_address_publish(regx_component_t *component);
  * something. */
 void regx_address_publish_none(const regx_component_t *component);
 
-/* Connects the module to that process, if the module claims it: sets peer->conn; peer->id is set
- * already. false: it does not claim it or does not reach it. If no module does, the user was told.
- * Any thread. */
+/* Connects the module to that process, if it is the module that talks to it: sets peer->conn;
+ * peer->id is set already. false: another module does, or none reaches it. If no module does, a
+ * warning was printed. Any thread. */
 bool regx_address_connect(regx_module_t *module, opal_proc_t *proc, regx_peer_t *peer);
 
 #endif

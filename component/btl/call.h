@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * A put, a get or an atomic operation that Open MPI has asked for, and who hears of its end.
+ * A put, a get or an atomic operation requested by Open MPI, with its completion callback.
  */
 #ifndef REGX_BTL_CALL_H
 #define REGX_BTL_CALL_H
@@ -18,8 +18,8 @@ typedef struct regx_call {
     void *context, *data;
 } regx_call_t;
 
-/* Calls Open MPI's callback, once. */
-static inline void regx_call_tell(const regx_call_t *call, int status)
+/* Calls Open MPI's completion callback. To be called exactly once. */
+static inline void regx_call_complete(const regx_call_t *call, int status)
 {
     call->callback(call->btl, call->endpoint, call->local_address, call->local_handle,
                    call->context, call->data, status);

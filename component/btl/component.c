@@ -53,7 +53,7 @@ static int module_finalize(mca_btl_base_module_t *btl);
 
 /* What every module begins as: the functions that Open MPI calls, and what it registers as
  * parameters of every BTL. The values are what measured best on shared memory. rndv_eager_limit is
- * not of contiguous data, unless the user says so: the base of a rendezvous is where the user's
+ * not of contiguous data, unless the user asks for it: the base of a rendezvous is where the user's
  * buffer begins. */
 static mca_btl_base_module_t face = {
     .btl_component = &mca_btl_regx_component.super,
@@ -103,11 +103,11 @@ static bool version_matches(void)
     if (is_of_series()) {
         return true;
     }
-    if (regx_params_asked(&named) && regx_compat_speaker()) {
+    if (regx_params_asked(&named) && regx_compat_prints()) {
         snprintf(line, sizeof(line),
                  "built for Open MPI %s, but this is Open MPI %s: not used; build it for this one",
                  REGX_BUILT_FOR_OPENMPI, regx_compat_version());
-        regx_compat_say(line);
+        regx_compat_output(line);
     }
     return false;
 }
@@ -139,7 +139,7 @@ static int component_open(void)
 }
 
 /* Whoever names regx wants it to carry the job; another PML would leave it idle in silence. */
-static void say_if_idle(void)
+static void warn_if_idle(void)
 {
     const char *pml = regx_compat_pml();
     char line[160];
@@ -149,13 +149,13 @@ static void say_if_idle(void)
         regx_compat_rank() == 0) {
         snprintf(line, sizeof(line),
                  "named in btl, but pml \"%s\" carries this job; add --mca pml ob1", pml);
-        regx_compat_say(line);
+        regx_compat_output(line);
     }
 }
 
 static int component_close(void)
 {
-    say_if_idle();
+    warn_if_idle();
     return OPAL_SUCCESS;
 }
 
@@ -193,7 +193,7 @@ static bool start_modules(regx_component_t *component)
         }
     }
     if (!regx_address_publish(component)) {
-        regx_compat_say("cannot publish its address");
+        regx_compat_output("cannot publish its address");
         return false;
     }
     return true;
@@ -214,14 +214,14 @@ static uint64_t registered_pools(const regx_component_t *component)
 
 /* What registrations may lock is less than the pool, a message's chunks and what the transport has
  * locked for itself: the pool may be smaller than it was to be, and some messages bounce. */
-static void say_if_limited(const regx_component_t *component)
+static void warn_if_limited(const regx_component_t *component)
 {
     const regx_params_t *params = &component->params;
     const uint64_t limit = regx_memlock_limit();
     char line[448];
 
     const uint64_t pool = registered_pools(component);
-    if (pool == 0 || limit == REGX_MEMLOCK_NONE || !regx_compat_speaker()) {
+    if (pool == 0 || limit == REGX_MEMLOCK_NONE || !regx_compat_prints()) {
         return;
     }
     const uint64_t pinned = regx_memlock_pinned();
@@ -236,12 +236,12 @@ static void say_if_limited(const regx_component_t *component)
             " KiB, and %" PRIu64 " KiB are wanted for pool, buffers and btl_regx_chunk_depth "
             "chunks; messages that find no room are copied through the pool; " REGX_MEMLOCK_REMEDY,
             params->settings.component.transport, limit / 1024, wanted / 1024);
-        regx_compat_say(line);
+        regx_compat_output(line);
     }
 }
 
 /* Whether several threads may call: also where a call that changes memory in use is to wait, since
- * then another one goes on with transfers (registration/drain.h). */
+ * then another one goes on with transfers (registration/monitor/drain.h). */
 static bool has_threads(const regx_component_t *component, bool mpi_threads)
 {
     if (component->params.settings.registration.inuse == REGX_INUSE_DRAIN) {
@@ -270,7 +270,7 @@ static mca_btl_base_module_t **start(regx_component_t *component, int *count, bo
         return NULL;
     }
     regx_verbose_choice(component);
-    say_if_limited(component);
+    warn_if_limited(component);
     for (unsigned i = 0; i < component->module_count; i++) {
         modules[i] = &component->modules[i]->super;
     }
@@ -278,7 +278,7 @@ static mca_btl_base_module_t **start(regx_component_t *component, int *count, bo
     return modules;
 }
 
-/* Open MPI's word on progress threads is left aside: 4.1 says yes always. */
+/* Open MPI's flag for progress threads is ignored: 4.1 always sets it. */
 static mca_btl_base_module_t **component_init(int *count, bool progress_threads, bool mpi_threads)
 {
     regx_component_t *component = &mca_btl_regx_component;
@@ -363,7 +363,7 @@ static int register_error(mca_btl_base_module_t *btl, mca_btl_base_module_error_
     return OPAL_SUCCESS;
 }
 
-/* Sends what Open MPI has been told is sent. By all modules at once: a peer that waits for this
+/* Sends what Open MPI counts as sent. By all modules at once: a peer that waits for this
  * process at one may be waited for at another. */
 static void send_rest(regx_component_t *component)
 {

@@ -10,7 +10,8 @@
  *   - component.c: asked for, opened, progressed, closed; transports.c: which transports are opened
  *   - module.c: one transport, opened, progressed, closed; endpoint.c: one peer of a module
  *   - message.c: eager messages and fragments; rdma.c: large messages
- *   - address.c: what is published, and who claims a peer; registry.c: how registrations stay true
+ *   - address.c: what is published, and which module talks to a peer
+ *   - registry.c: how registrations stay true
  *   - params*.c: parameters, checked; verbose.c: the trace
  *   - report.c: counters at the end; variables.c: counters for tools, at any time
  *

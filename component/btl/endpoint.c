@@ -70,6 +70,7 @@ static void take_out(regx_module_t *module, const regx_endpoint_t *endpoint)
         endpoint->next->previous = endpoint->previous;
     }
     module->endpoint_count--;
+    module->met -= endpoint->met;
     regx_unlock(&module->lock);
 }
 

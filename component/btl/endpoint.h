@@ -24,7 +24,7 @@ struct mca_btl_base_endpoint_t {
     regx_endpoint_t *next, *previous; /* in module->endpoints */
     _Atomic regx_endpoint_state_t state;
     bool met;  /* Open MPI has not asked for it yet; under the module's lock */
-    bool lost; /* the transport has told of it; in progress */
+    bool lost; /* the transport has reported it; in progress */
     /* Fragments that found no room, oldest first; written under the module's lock. */
     regx_fragment_t *_Atomic queue;
     regx_fragment_t *queue_end;
@@ -32,8 +32,8 @@ struct mca_btl_base_endpoint_t {
     _Atomic size_t zcopy_bytes; /* of fragments in the pool that the peer still reads */
 };
 
-/* Connects the module to that process. NULL: it does not reach it, or another module claims it, or
- * there is no memory; the user was told where that matters. Any thread. */
+/* Connects the module to that process. NULL: it does not reach it, or another module talks to it,
+ * or there is no memory; a warning was printed where that matters. Any thread. */
 regx_endpoint_t *regx_endpoint_new(regx_module_t *module, opal_proc_t *proc);
 
 /* The same to a process that has sent something for which Open MPI wants an endpoint, before it has
@@ -56,8 +56,10 @@ static inline bool regx_endpoint_is_blocked(const regx_endpoint_t *endpoint)
     return atomic_load_explicit(&endpoint->queue, memory_order_relaxed) != NULL;
 }
 
-/* Whether Open MPI still wants to hear of what happens at this endpoint. */
-static inline bool regx_is_heard(const regx_module_t *module, const regx_endpoint_t *endpoint)
+/* Whether Open MPI still expects callbacks for this endpoint: it does until the endpoint or the
+ * module is being closed. */
+static inline bool regx_endpoint_expects_callbacks(const regx_module_t *module,
+                                                   const regx_endpoint_t *endpoint)
 {
     return !module->ending && endpoint->state == REGX_ENDPOINT_OPEN;
 }

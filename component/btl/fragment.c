@@ -4,6 +4,8 @@
 #include <assert.h>
 #include <stdlib.h>
 
+#include "base/copy.h"
+
 /* Bytes of a small fragment: Open MPI's longest header, of a put with its registration handle, is
  * shorter. */
 #define SMALL 512u
@@ -58,7 +60,7 @@ static size_t capacity(const regx_module_t *module, regx_fragment_kind_t kind)
 
 static regx_fragment_t *fragment_new(const regx_module_t *module, regx_fragment_kind_t kind)
 {
-    const size_t size = sizeof(regx_fragment_t) + capacity(module, kind);
+    const size_t size = sizeof(regx_fragment_t) + capacity(module, kind) + REGX_COPY_LINE;
     regx_fragment_t *fragment = malloc(size);
 
     if (fragment == NULL) {
@@ -91,7 +93,8 @@ static regx_fragment_t *get(regx_module_t *module, regx_fragment_kind_t kind)
     return fragment != NULL ? fragment : fragment_new(module, kind);
 }
 
-regx_fragment_t *regx_fragment_take(regx_module_t *module, regx_endpoint_t *endpoint, size_t size)
+regx_fragment_t *regx_fragment_take(regx_module_t *module, regx_endpoint_t *endpoint, size_t size,
+                                    size_t skew)
 {
     uint32_t slot = REGX_SLOT_NONE;
 
@@ -111,9 +114,11 @@ regx_fragment_t *regx_fragment_take(regx_module_t *module, regx_endpoint_t *endp
     fragment->endpoint = endpoint;
     fragment->slot = slot;
     if (slot != REGX_SLOT_NONE) {
-        fragment->segments[0].seg_addr.pval = regx_pool_slot(&module->pool, slot);
+        skew = size + skew <= module->pool.slot_size ? skew : 0;
+        fragment->segments[0].seg_addr.pval = regx_pool_slot(&module->pool, slot) + skew;
     } else {
-        fragment->segments[0].seg_addr.pval = fragment->bytes;
+        skew = (skew - (uintptr_t)fragment->bytes) % REGX_COPY_LINE;
+        fragment->segments[0].seg_addr.pval = fragment->bytes + skew;
         size = fits_frame(module, size) ? size : module->transport->max_frame;
         assert(size <= capacity(module, kind));
     }

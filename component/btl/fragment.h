@@ -28,12 +28,14 @@ struct regx_fragment {
     uint32_t slot; /* REGX_SLOT_NONE: the data is in bytes */
     mca_btl_base_tag_t tag;
     regx_fragment_kind_t kind;
-    _Alignas(16) uint8_t bytes[]; /* as many as its kind has */
+    _Alignas(16) uint8_t bytes[]; /* as many as its kind has, and a cache line */
 };
 
-/* A fragment of `size` bytes for the endpoint, which belongs to the caller. If it needs a slot and
- * gets none, its segment is shorter: as long as a frame. NULL: no memory. */
-regx_fragment_t *regx_fragment_take(regx_module_t *module, regx_endpoint_t *endpoint, size_t size);
+/* A fragment of `size` bytes for the endpoint, which belongs to the caller. Its segment begins
+ * `skew` bytes behind a cache line's beginning (base/copy.h), or with its slot, if it fills that.
+ * If it needs a slot and gets none, the segment is shorter: as long as a frame. NULL: no memory. */
+regx_fragment_t *regx_fragment_take(regx_module_t *module, regx_endpoint_t *endpoint, size_t size,
+                                    size_t skew);
 void regx_fragment_return(regx_module_t *module, regx_fragment_t *fragment);
 
 /* What it has to send. */

@@ -6,7 +6,7 @@
 /* At the end of the job Open MPI hears nothing more, and only the line is left. */
 static void end_job(regx_module_t *module, regx_endpoint_t *endpoint, const char *line)
 {
-    regx_compat_say(line);
+    regx_compat_output(line);
     if (module->error != NULL) {
         module->error(&module->super, MCA_BTL_ERROR_FLAGS_FATAL,
                       endpoint != NULL ? endpoint->proc : NULL, NULL);
@@ -56,7 +56,7 @@ void regx_no_answer(void *context, uint64_t peer)
              "without calling MPI, or the network does not connect the ports that are used "
              "(btl_regx_if_include), or it has no descriptor left (ulimit -n)",
              (unsigned)peer, host);
-    regx_compat_say(line);
+    regx_compat_output(line);
 }
 
 /* By each process: another on this node may have another port. */
@@ -66,7 +66,7 @@ void regx_warn_of_transport(void *context, const char *line)
 
     (void)context;
     snprintf(with_host, sizeof(with_host), "on %s: %s", regx_compat_host(), line);
-    regx_compat_say(with_host);
+    regx_compat_output(with_host);
 }
 
 void regx_lost_data(void *context, const regx_peer_t *peer, const char *what)

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * What cannot be mended: the user is told, and the job ends. Open MPI 4.1 can be told in no other
- * way that a message or a connection is lost; it would wait without end. And what the user is told
- * while the job goes on.
+ * Lost messages and connections: one line to the user, and the job is aborted. Open MPI 4.1 can be
+ * notified of them in no other way; it would wait forever. Also the warnings of a job that goes on.
  */
 #ifndef REGX_BTL_LOST_H
 #define REGX_BTL_LOST_H

@@ -4,6 +4,7 @@
 #include <assert.h>
 #include <string.h>
 
+#include "base/copy.h"
 #include "base/util.h"
 #include "btl/fragment.h"
 #include "opal/datatype/opal_convertor.h"
@@ -21,11 +22,24 @@ static mca_btl_base_descriptor_t *describe(regx_fragment_t *fragment, uint8_t or
     return &fragment->base;
 }
 
-mca_btl_base_descriptor_t *regx_alloc(mca_btl_base_module_t *btl, regx_endpoint_t *endpoint,
-                                      uint8_t order, size_t size, uint32_t flags)
+/* Where in its cache line a header begins that `length` bytes of the convertor's follow. */
+static size_t skew_of(const opal_convertor_t *convertor, size_t header, size_t length)
 {
-    regx_module_t *module = module_of(btl);
-    regx_fragment_t *fragment = regx_fragment_take(module, endpoint, size);
+    void *data = NULL;
+
+    if (length <= REGX_COPY_PIECE) {
+        return 0;
+    }
+    if (opal_convertor_need_buffers(convertor) == 0) {
+        opal_convertor_get_current_pointer(convertor, &data);
+    }
+    return regx_copy_skew(data, header);
+}
+
+static mca_btl_base_descriptor_t *alloc(regx_module_t *module, regx_endpoint_t *endpoint,
+                                        uint8_t order, size_t size, size_t skew, uint32_t flags)
+{
+    regx_fragment_t *fragment = regx_fragment_take(module, endpoint, size, skew);
 
     if (fragment == NULL) {
         return NULL;
@@ -35,6 +49,12 @@ mca_btl_base_descriptor_t *regx_alloc(mca_btl_base_module_t *btl, regx_endpoint_
         return NULL;
     }
     return describe(fragment, order, flags);
+}
+
+mca_btl_base_descriptor_t *regx_alloc(mca_btl_base_module_t *btl, regx_endpoint_t *endpoint,
+                                      uint8_t order, size_t size, uint32_t flags)
+{
+    return alloc(module_of(btl), endpoint, order, size, 0, flags);
 }
 
 int regx_free(mca_btl_base_module_t *btl, mca_btl_base_descriptor_t *descriptor)
@@ -54,19 +74,28 @@ static void pack_converted(void *context, void *to, size_t length)
     opal_convertor_pack(convertor, &iov, &count, &packed);
 }
 
-/* Whether the first bytes of contiguous data are to go along with an RTS. Open MPI has one limit
- * for these and for data that must be packed, which travels in fragments anyway. */
+/* Whether the first bytes of contiguous data are to go with an RTS. Open MPI has one limit for
+ * these and for data that must be packed, which travels in fragments anyway. */
 static bool begins_rendezvous(const opal_convertor_t *convertor, size_t size, size_t message)
 {
     return size < message && opal_convertor_need_buffers(convertor) == 0;
 }
 
 /* Whether all of them had better go along: a journey to the peer and back costs more than to copy
- * the data there. Not where the user says how messages of that length are to go. */
+ * the data there. Not where the user has set how messages of that length go. */
 static bool goes_whole(const regx_module_t *module, const regx_endpoint_t *endpoint, size_t size)
 {
     return module->sends_whole &&
            size <= atomic_load_explicit(&endpoint->peer.conn->whole_max, memory_order_relaxed);
+}
+
+/* A message goes eagerly, or is to: it cannot be read as a whole. */
+static void note_eager(regx_module_t *module, const regx_endpoint_t *endpoint, size_t message)
+{
+    if (message > REGX_EAGER_MIN) {
+        regx_eager_note(&module->eager, message, REGX_EAGER_SEND, endpoint->peer.conn->single_copy,
+                        module->rounds);
+    }
 }
 
 /* An RTS of `reserve` bytes with the whole message, which ob1 keeps for its answer. It asked for
@@ -75,7 +104,7 @@ static mca_btl_base_descriptor_t *prepare_whole(regx_module_t *module, regx_endp
                                                 const opal_convertor_t *convertor, uint8_t order,
                                                 size_t reserve, size_t message, uint32_t flags)
 {
-    regx_fragment_t *fragment = regx_fragment_take(module, endpoint, reserve);
+    regx_fragment_t *fragment = regx_fragment_take(module, endpoint, reserve, 0);
 
     if (fragment == NULL) {
         return NULL;
@@ -115,8 +144,15 @@ mca_btl_base_descriptor_t *regx_prepare_src(mca_btl_base_module_t *btl, regx_end
             return prepare_whole(module, endpoint, convertor, order, reserve, message, flags);
         }
         length = module->params->rts_contiguous ? length : 0;
+    } else if (regx_eager_is_lowered(&module->eager, reserve + message)) {
+        /* Not contiguous, or of MPI_Bsend. */
+        note_eager(module, endpoint, message);
+        length = more ? length : message; /* the rest would go in fragments, after an answer */
+    } else if (!more && opal_convertor_need_buffers(convertor) == 0) {
+        note_eager(module, endpoint, message); /* of MPI_Ssend */
     }
-    regx_fragment_t *fragment = regx_fragment_take(module, endpoint, reserve + length);
+    regx_fragment_t *fragment =
+        regx_fragment_take(module, endpoint, reserve + length, skew_of(convertor, reserve, length));
     if (fragment == NULL) {
         return NULL;
     }
@@ -189,8 +225,7 @@ static regx_status_t hand_over(regx_module_t *module, regx_fragment_t *fragment)
 static regx_status_t offer(regx_module_t *module, regx_fragment_t *fragment)
 {
     const size_t length = regx_fragment_length(fragment);
-    const bool at_once =
-        length <= module->super.btl_eager_limit || regx_fragment_is_whole(fragment);
+    const bool at_once = length <= module->eager.configured || regx_fragment_is_whole(fragment);
     const regx_path_t path = at_once ? REGX_PATH_eager : REGX_PATH_frag;
     const regx_status_t status = hand_over(module, fragment);
 
@@ -200,17 +235,17 @@ static regx_status_t offer(regx_module_t *module, regx_fragment_t *fragment)
     return status;
 }
 
-/* The fragment has left, or never will: tells Open MPI if it asked to be told. */
+/* The fragment was sent, or never will be. Calls Open MPI's callback if it asked for one. */
 static void ended(regx_module_t *module, regx_fragment_t *fragment, int status)
 {
-    const bool heard = regx_is_heard(module, fragment->endpoint);
+    const bool expects_callbacks = regx_endpoint_expects_callbacks(module, fragment->endpoint);
     const bool own = (fragment->base.des_flags & MCA_BTL_DES_FLAGS_BTL_OWNERSHIP) != 0;
 
-    if (heard && (fragment->base.des_flags & MCA_BTL_DES_SEND_ALWAYS_CALLBACK) != 0 &&
+    if (expects_callbacks && (fragment->base.des_flags & MCA_BTL_DES_SEND_ALWAYS_CALLBACK) != 0 &&
         fragment->base.des_cbfunc != NULL) {
         fragment->base.des_cbfunc(&module->super, fragment->endpoint, &fragment->base, status);
     }
-    if (own || !heard) {
+    if (own || !expects_callbacks) {
         regx_fragment_return(module, fragment);
     }
 }
@@ -268,20 +303,31 @@ int regx_send(mca_btl_base_module_t *btl, regx_endpoint_t *endpoint,
         return 1; /* gone: Open MPI needs no callback that it did not ask for */
     case REGX_PENDING:
         return OPAL_SUCCESS;
-    default: /* no room, or no way to this peer, which the transport is about to tell */
+    default: /* no room, or no way to this peer, which the transport is about to report */
         enqueue(module, fragment);
         return OPAL_SUCCESS;
     }
 }
 
+/* Apart, so that shorter messages pay for one comparison. */
+static __attribute__((noinline)) void note_sent(regx_module_t *module,
+                                                const regx_endpoint_t *endpoint,
+                                                const opal_convertor_t *convertor, size_t size)
+{
+    if (opal_convertor_need_buffers(convertor) == 0) {
+        note_eager(module, endpoint, size);
+    }
+}
+
 /* There was no room. Open MPI fills the descriptor and calls regx_send, which queues. */
-static __attribute__((noinline)) int offer_descriptor(mca_btl_base_module_t *btl,
-                                                      regx_endpoint_t *endpoint, size_t size,
-                                                      uint8_t order, uint32_t flags,
-                                                      mca_btl_base_descriptor_t **descriptor)
+static __attribute__((noinline)) int
+offer_descriptor(regx_module_t *module, regx_endpoint_t *endpoint,
+                 const opal_convertor_t *convertor, size_t header_size, size_t payload_size,
+                 uint8_t order, uint32_t flags, mca_btl_base_descriptor_t **descriptor)
 {
     if (descriptor != NULL) {
-        *descriptor = regx_alloc(btl, endpoint, order, size, flags);
+        *descriptor = alloc(module, endpoint, order, header_size + payload_size,
+                            skew_of(convertor, header_size, payload_size), flags);
     }
     return OPAL_ERR_OUT_OF_RESOURCE;
 }
@@ -307,9 +353,12 @@ int regx_sendi(mca_btl_base_module_t *btl, regx_endpoint_t *endpoint,
         status =
             conn->transport->ops->send(conn, tag, header, header_size, pack, payload, payload_size);
     }
+    if (payload_size > REGX_EAGER_MIN) {
+        note_sent(module, endpoint, convertor, payload_size);
+    }
     if (status != REGX_OK) {
-        return offer_descriptor(btl, endpoint, header_size + payload_size, order, flags,
-                                descriptor);
+        return offer_descriptor(module, endpoint, convertor, header_size, payload_size, order,
+                                flags, descriptor);
     }
     regx_count_message(module->counters, REGX_PATH_eager, header_size + payload_size);
     return OPAL_SUCCESS;
@@ -333,11 +382,11 @@ static void take_front(regx_module_t *module, regx_endpoint_t *endpoint)
     atomic_fetch_sub(&module->queued, 1);
 }
 
-/* Whether a fragment that cannot reach its peer waits, until the transport has told why: what Open
- * MPI does with one that fails says nothing, and ends the job. */
+/* Whether a fragment that cannot reach its peer waits, until the transport has reported why: Open
+ * MPI names no reason for one that fails, and ends the job. */
 static bool waits_for_reason(const regx_module_t *module, const regx_endpoint_t *endpoint)
 {
-    return regx_is_heard(module, endpoint) && !endpoint->lost;
+    return regx_endpoint_expects_callbacks(module, endpoint) && !endpoint->lost;
 }
 
 /* Sends what waits at one endpoint, in order, until there is no room again. */

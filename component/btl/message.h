@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Eager messages and fragments, sent: Open MPI's calls, which say what each must do
+ * Eager messages and fragments, sent: Open MPI's calls, with the contract of each
  * (opal/mca/btl/btl.h). What finds no room waits at its endpoint, and goes in order. Any thread.
  */
 #ifndef REGX_BTL_MESSAGE_H

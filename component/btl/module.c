@@ -12,7 +12,7 @@
 #include "btl/message.h"
 #include "btl/onesided.h"
 #include "btl/params.h"
-#include "btl/record.h"
+#include "btl/rdma_record.h"
 #include "btl/registry.h"
 #include "pool/place.h"
 
@@ -94,7 +94,7 @@ static regx_status_t open_transport(regx_module_t *module, const regx_module_req
                                             .warn = regx_warn_of_transport};
     const regx_transport_config_t config = {.self = regx_compat_self(),
                                             .pool_size = request->pool_size,
-                                            .pool_least = 2 * params->settings.pool.slot_size,
+                                            .pool_min = 2 * params->settings.pool.slot_size,
                                             .owned_size = params->settings.pool.alloc_mem_size,
                                             .if_include = request->if_include,
                                             .if_exclude = request->if_exclude,
@@ -241,8 +241,8 @@ static bool may_expose(const regx_module_t *module)
            (!module->transport->registers || ports(module->component) == 1);
 }
 
-/* Whether the user leaves it to regx how messages above the eager limit go. */
-static bool may_send_whole(const regx_params_t *params)
+/* Whether the user leaves it to regx up to which length messages go eagerly, and how above. */
+static bool may_choose(const regx_params_t *params)
 {
     mca_base_var_source_t source;
 
@@ -273,10 +273,13 @@ bool regx_module_start(regx_module_t *module)
     if (!regx_registry_start(module)) {
         return false;
     }
-    module->sends_whole = may_send_whole(params);
+    module->sends_whole = may_choose(params);
+    regx_eager_init(&module->eager, &module->super.btl_eager_limit,
+                    may_choose(params) && may_expose(module) && module->transport->ops->copies &&
+                        !module->threads);
     module->rndv = regx_rndv_create(&config, &module->pool, &module->registry, module->counters);
     if (module->rndv == NULL) {
-        regx_compat_say("no memory for large messages");
+        regx_compat_output("no memory for large messages");
     }
     return module->rndv != NULL;
 }
@@ -426,7 +429,7 @@ void regx_module_close(regx_module_t *module)
     }
     close_onesided(module);
     regx_fragments_free(module);
-    regx_records_free(module);
+    regx_rdma_records_free(module);
     regx_registry_stop(module);
     regx_pool_fini(&module->pool);
     module->transport->ops->close(module->transport);

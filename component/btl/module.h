@@ -8,6 +8,7 @@
 #include "base/list.h"
 #include "base/lock.h"
 #include "btl/component.h"
+#include "btl/eager.h"
 #include "btl/types.h"
 #include "compat/compat.h"
 #include "onesided/onesided.h"
@@ -31,9 +32,11 @@ struct regx_module {
     regx_counters_t *counters;
     const regx_trace_t *trace;
     bool threads;
-    /* Messages above the eager limit go along with their RTS, if the connection says that this is
+    /* Messages above the eager limit go with their RTS, if the connection says that this is
      * faster. */
     bool sends_whole;
+
+    regx_eager_t eager;
 
     unsigned place; /* among the component's modules */
     regx_transport_t *transport;
@@ -56,7 +59,7 @@ struct regx_module {
     regx_link_t blocked;     /* endpoints that have fragments waiting, in the order of asking */
     regx_fragment_t *unused[REGX_FRAGMENT_KINDS];
     unsigned unused_frames; /* how many of REGX_FRAGMENT_FRAME */
-    union regx_record *unused_records;
+    union regx_rdma_record *unused_records;
     unsigned unused_record_count;
     /* Read without the lock. */
     _Atomic unsigned leaving;   /* endpoints that progress is to delete */
@@ -76,12 +79,12 @@ typedef struct regx_module_request {
 } regx_module_request_t;
 
 /* Opens a module's transport and its pool. REGX_OK: the module is the caller's, to be given to
- * close; otherwise as the transport's open, and `error` says why. */
+ * close; otherwise as the transport's open, and `error` has the reason. */
 regx_status_t regx_module_open(regx_component_t *component, const regx_module_request_t *request,
                                char *error, size_t error_size, regx_module_t **module);
 
-/* The rest, once the component's backend was started: cache and rendezvous. false: the user was
- * told why; the module is to be closed. */
+/* The rest, once the component's backend was started: cache and rendezvous. false: a warning was
+ * printed; the module is to be closed. */
 bool regx_module_start(regx_module_t *module);
 
 /* Delivers and sends what is ready; returns how many things went on. Any thread; one at a time is

@@ -96,7 +96,7 @@ static void lose(const asked_t *asked, const char *why)
     regx_module_lost(module_of(asked->call.btl), asked->call.endpoint,
                      is_atomic(request) ? request->size : request->length,
                      request->type == REGX_ONESIDED_GET ? "from" : "to", why);
-    regx_call_tell(&asked->call, OPAL_ERROR);
+    regx_call_complete(&asked->call, OPAL_ERROR);
 }
 
 static void answered(regx_onesided_request_t *request, regx_status_t status)
@@ -105,18 +105,18 @@ static void answered(regx_onesided_request_t *request, regx_status_t status)
     const regx_call_t *call = &asked.call;
 
     free(REGX_CONTAINER_OF(request, asked_t, request));
-    if (!regx_is_heard(module_of(call->btl), call->endpoint)) {
+    if (!regx_endpoint_expects_callbacks(module_of(call->btl), call->endpoint)) {
         return;
     }
     if (status == REGX_INVALID) {
         lose(&asked, "there is no such window");
     } else if (status != REGX_OK) {
-        regx_call_tell(call, OPAL_ERROR); /* of a lost connection the transport tells */
+        regx_call_complete(call, OPAL_ERROR); /* the transport reports a lost connection */
     } else {
         if (is_atomic(&asked.request)) {
             memcpy(call->local_address, &asked.request.result, asked.request.size);
         }
-        regx_call_tell(call, OPAL_SUCCESS);
+        regx_call_complete(call, OPAL_SUCCESS);
     }
 }
 
@@ -164,7 +164,7 @@ static int move(const regx_call_t *call, regx_onesided_type_t type, uint64_t rem
     if (regx_onesided_copy(module_of(call->btl)->onesided, &call->endpoint->onesided,
                            type == REGX_ONESIDED_PUT ? REGX_COPY_TO_PEER : REGX_COPY_FROM_PEER,
                            call->local_address, remote_address, call->size) == REGX_OK) {
-        regx_call_tell(call, OPAL_SUCCESS);
+        regx_call_complete(call, OPAL_SUCCESS);
         return OPAL_SUCCESS;
     }
     return ask(&asked, &name);
@@ -177,7 +177,7 @@ int regx_window_put(const regx_call_t *call, uint64_t remote_address,
         return move(call, REGX_ONESIDED_PUT, remote_address, remote_handle);
     }
     memmove((void *)(uintptr_t)remote_address, call->local_address, call->size);
-    regx_call_tell(call, OPAL_SUCCESS);
+    regx_call_complete(call, OPAL_SUCCESS);
     return OPAL_SUCCESS;
 }
 
@@ -188,7 +188,7 @@ int regx_window_get(const regx_call_t *call, uint64_t remote_address,
         return move(call, REGX_ONESIDED_GET, remote_address, remote_handle);
     }
     memmove(call->local_address, (const void *)(uintptr_t)remote_address, call->size);
-    regx_call_tell(call, OPAL_SUCCESS);
+    regx_call_complete(call, OPAL_SUCCESS);
     return OPAL_SUCCESS;
 }
 
@@ -228,7 +228,7 @@ static int change_here(const asked_t *asked)
             : regx_atomic_compare_swap(at, request->size, request->compare, request->operand);
 
     memcpy(asked->call.local_address, &before, request->size);
-    regx_call_tell(&asked->call, OPAL_SUCCESS);
+    regx_call_complete(&asked->call, OPAL_SUCCESS);
     return OPAL_SUCCESS;
 }
 

@@ -62,7 +62,7 @@ void regx_warn_of_other_btls(const mca_btl_base_module_t *btl)
     mca_btl_base_selected_module_t *selected;
     char line[384];
 
-    if (warned || !regx_compat_speaker()) {
+    if (warned || !regx_compat_prints()) {
         return;
     }
     warned = true;
@@ -75,7 +75,7 @@ void regx_warn_of_other_btls(const mca_btl_base_module_t *btl)
                      "btl_regx_exclusivity=%u: beside %s, Open MPI sends large messages in "
                      "fragments; leave %s out of btl, or set btl_%s_flags=send",
                      (unsigned)btl->btl_exclusivity, name, name, name);
-            regx_compat_say(line);
+            regx_compat_output(line);
         }
     }
 }

@@ -2,7 +2,7 @@
  *
  * Other BTLs beside regx. To one of higher exclusivity regx leaves the peers that both reach. But
  * if regx had puts, gets and atomics, Open MPI would still count it in and call its progress first;
- * and osc/rdma might take it for windows. So then it says that it has no atomics.
+ * and osc/rdma might take it for windows. So it then offers no atomics.
  *
  * One of lower exclusivity carries no message of a peer that regx has, but
  * if it has puts, gets and atomics Open MPI still counts it in, for one-sided communication
@@ -24,7 +24,7 @@
  * say of them. To be called when the component is opened: later, Open MPI has dropped some. */
 bool regx_may_have_windows(const mca_btl_base_module_t *btl);
 
-/* Tells the user, once, which other BTL keeps Open MPI from a rendezvous by this one. To be called
+/* Warns the user, once, which other BTL keeps Open MPI from a rendezvous by this one. To be called
  * once all BTLs are open, where this process has a peer on its node. */
 void regx_warn_of_other_btls(const mca_btl_base_module_t *btl);
 

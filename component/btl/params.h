@@ -3,12 +3,12 @@
  * The parameters btl_regx_* as Open MPI has them: all are strings for it, so that regx can check
  * them itself. Their tables are the rooms' (settings.h).
  *
- *   params_values.c     registers the tables, keeps the values, says what is refused
+ *   params_values.c     registers the tables, keeps the values, prints refusals
  *   params_checks.c     what depends on more than the value itself
  *   params_inherited.c  what Open MPI registers for every BTL
  *   params.c            reads all of it
  *
- * A function here that returns false has said why, in one line to the user.
+ * A function here that returns false has printed a warning with the reason.
  */
 #ifndef REGX_BTL_PARAMS_H
 #define REGX_BTL_PARAMS_H
@@ -25,7 +25,7 @@ typedef struct regx_params {
     const regx_strategy_t *strategy;
     regx_auto_choice_t auto_choice;
     const regx_hook_source_t *hooks;
-    bool leave_pinned;   /* false: the backend is none, because Open MPI was told so */
+    bool leave_pinned;   /* false: the backend is none, because Open MPI was set so */
     bool pool_given;     /* the user gave pool_size: for all transports of auto together */
     size_t pool_wanted;  /* the pool's size if the limit of locked memory were none */
     bool rts_contiguous; /* rndv_eager_limit is of contiguous data, too */

@@ -13,7 +13,7 @@
 
 #include "base/memlock.h"
 #include "base/util.h"
-#include "registration/monitor.h"
+#include "registration/monitor/monitor.h"
 
 #define POOL_MAX_BY_DEFAULT (8u << 20)
 
@@ -50,11 +50,11 @@ static bool is_revocable(const char *strategy)
     return regx_strategy_is_revocable(regx_strategy_find(strategy));
 }
 
-static bool tells(const char *name)
+static bool reports_changes(const char *name)
 {
     const regx_backend_t *backend = regx_backend_find(name); /* NULL: auto */
 
-    return backend != NULL && backend->tells;
+    return backend != NULL && backend->reports_changes;
 }
 
 static bool pins_nothing(const char *name)
@@ -84,8 +84,8 @@ static bool check_grant(const regx_params_t *params)
                  grant, rendezvous->rendezvous, allowed);
         return regx_param_refuse(error);
     }
-    if (!tells(registration->backend)) {
-        regx_param_list(regx_backend_word, tells, allowed, sizeof(allowed));
+    if (!reports_changes(registration->backend)) {
+        regx_param_list(regx_backend_word, reports_changes, allowed, sizeof(allowed));
         snprintf(error, sizeof(error),
                  REGX_PREFIX "grant=%s is given with " REGX_PREFIX "backend=%s; allowed: %s", grant,
                  registration->backend, allowed);
@@ -125,7 +125,7 @@ static void size_pool(regx_params_t *params, uint64_t page)
     }
 }
 
-/* Open MPI's own way to say: keep nothing. */
+/* Open MPI's own setting for: keep nothing. */
 static void apply_leave_pinned(regx_params_t *params)
 {
     mca_base_var_source_t source;
@@ -137,9 +137,9 @@ static void apply_leave_pinned(regx_params_t *params)
         params->leave_pinned = true;
     } else if (!params->leave_pinned) {
         params->settings.registration.backend = regx_backend_none.name;
-        if (regx_compat_speaker()) {
-            regx_compat_say("mpi_leave_pinned=0: registrations are not kept; " REGX_PREFIX
-                            "backend would say otherwise");
+        if (regx_compat_prints()) {
+            regx_compat_output("mpi_leave_pinned=0: registrations are not kept; " REGX_PREFIX
+                               "backend overrides this");
         }
     }
 }

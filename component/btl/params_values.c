@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PARAMS_MAX 128 /* of all rooms; a build with asserts says if it is too small */
+#define PARAMS_MAX 128 /* of all rooms; a build with asserts checks it */
 
 /* Open MPI's values, or the defaults, in the order of the tables. */
 static char *values[PARAMS_MAX];
@@ -71,12 +71,12 @@ bool regx_param_refuse(const char *error)
     char line[512];
 
     if (regx_compat_falls_here(registered, error)) {
-        if (!regx_compat_speaker()) {
+        if (!regx_compat_prints()) {
             snprintf(line, sizeof(line), "%s; at rank %u on %s", error, regx_compat_rank(),
                      regx_compat_host());
             error = line;
         }
-        regx_compat_say(error);
+        regx_compat_output(error);
     }
     return false;
 }

@@ -10,13 +10,13 @@
  * Get. Before its first header ob1 registers at the sender for REMOTE_READ. If there is a handle
  * the header is RGET and has it by value. The receiver's ob1 then registers for LOCAL_WRITE and
  * REMOTE_WRITE, which opens the receive side, and gets; after the get's callback it deregisters and
- * sends FIN. If the callback says NOT_AVAILABLE, ob1 ships the receiver's handle in a PUT header,
+ * sends FIN. If the callback gets NOT_AVAILABLE, ob1 ships the receiver's handle in a PUT header,
  * and all goes on as by put. The sender then has both handles; the exposure ends with the send.
  *
  * Rules that ob1 does not state, found by trying or by reading: no handle for a grant may be NULL
  * (the job would hang); a put and a get answer OPAL_SUCCESS and report everything through their
  * callback, exactly once (what a get returns, ob1 takes for a lack of resources and tries again
- * later); of a put that failed ob1 tells nobody (the job would hang): what cannot be mended here
+ * later); of a put that failed ob1 notifies nobody (the job would hang): what cannot be mended here
  * ends the job.
  */
 #include "btl/rdma.h"
@@ -25,7 +25,7 @@
 #include "btl/handle.h"
 #include "btl/lost.h"
 #include "btl/onesided.h"
-#include "btl/record.h"
+#include "btl/rdma_record.h"
 
 /* For senders: local memory is registered chunk by chunk, when it is put. */
 static mca_btl_base_registration_handle_t local_token;
@@ -39,13 +39,16 @@ static regx_module_t *module_of(mca_btl_base_module_t *btl)
 static mca_btl_base_registration_handle_t *
 expose(regx_module_t *module, const regx_endpoint_t *endpoint, const void *base, size_t size)
 {
-    regx_record_t *record = regx_record_take(module);
+    regx_rdma_record_t *record;
 
+    regx_eager_note(&module->eager, size, REGX_EAGER_RENDEZVOUS, endpoint->peer.conn->single_copy,
+                    module->rounds);
+    record = regx_rdma_record_take(module);
     if (record == NULL) {
         return NULL;
     }
     if (!regx_rndv_expose(module->rndv, &endpoint->peer, base, size, &record->exposure)) {
-        regx_record_return(module, record);
+        regx_rdma_record_return(module, record);
         return NULL;
     }
     regx_trace(module->trace, REGX_TRACE_PATH, "%zu bytes to rank %u over %s may be read whole",
@@ -96,10 +99,10 @@ int regx_deregister_mem(mca_btl_base_module_t *btl, mca_btl_base_registration_ha
     if (regx_window_is(handle->bytes)) {
         regx_window_deregister(module_of(btl), handle);
     } else if (regx_exposure_is(handle->bytes)) {
-        regx_record_t *record = (regx_record_t *)handle;
+        regx_rdma_record_t *record = (regx_rdma_record_t *)handle;
 
         regx_rndv_unexpose(module_of(btl)->rndv, &record->exposure);
-        regx_record_return(module_of(btl), record);
+        regx_rdma_record_return(module_of(btl), record);
     } else {
         regx_rndv_recv_close(module_of(btl)->rndv, (regx_rndv_recv_t *)handle);
     }
@@ -119,9 +122,9 @@ static const char *reason(regx_status_t status)
 }
 
 /* Keeps the call until it ends. NULL: no memory. */
-static regx_record_t *keep(const regx_call_t *call)
+static regx_rdma_record_t *keep(const regx_call_t *call)
 {
-    regx_record_t *record = regx_record_take(module_of(call->btl));
+    regx_rdma_record_t *record = regx_rdma_record_take(module_of(call->btl));
 
     if (record != NULL) {
         record->call = *call;
@@ -130,11 +133,11 @@ static regx_record_t *keep(const regx_call_t *call)
 }
 
 /* What keep has kept. */
-static regx_call_t take_back(regx_record_t *record)
+static regx_call_t take_back(regx_rdma_record_t *record)
 {
     const regx_call_t call = record->call;
 
-    regx_record_return(module_of(call.btl), record);
+    regx_rdma_record_return(module_of(call.btl), record);
     return call;
 }
 
@@ -142,14 +145,14 @@ static void put_done(void *context, regx_status_t status)
 {
     const regx_call_t call = take_back(context);
 
-    if (!regx_is_heard(module_of(call.btl), call.endpoint)) {
+    if (!regx_endpoint_expects_callbacks(module_of(call.btl), call.endpoint)) {
         return;
     }
-    if (status != REGX_OK && status != REGX_UNREACHABLE) { /* of the latter the transport tells */
+    if (status != REGX_OK && status != REGX_UNREACHABLE) { /* the transport reports the latter */
         regx_module_lost(module_of(call.btl), call.endpoint, call.size, "to", reason(status));
     }
     /* Not OUT_OF_RESOURCE: ob1 would both queue and free its fragment. */
-    regx_call_tell(&call, status == REGX_OK ? OPAL_SUCCESS : OPAL_ERROR);
+    regx_call_complete(&call, status == REGX_OK ? OPAL_SUCCESS : OPAL_ERROR);
 }
 
 int regx_put(mca_btl_base_module_t *btl, struct mca_btl_base_endpoint_t *endpoint,
@@ -165,10 +168,10 @@ int regx_put(mca_btl_base_module_t *btl, struct mca_btl_base_endpoint_t *endpoin
     if (regx_is_of_window(remote_handle)) {
         return regx_window_put(&call, remote_address, remote_handle);
     }
-    regx_record_t *kept = keep(&call);
+    regx_rdma_record_t *kept = keep(&call);
     if (kept == NULL) {
         regx_module_lost(module_of(btl), endpoint, size, "to", reason(REGX_NO_MEMORY));
-        regx_call_tell(&call, OPAL_ERROR);
+        regx_call_complete(&call, OPAL_ERROR);
         return OPAL_SUCCESS;
     }
     regx_rndv_send_open(module_of(btl)->rndv, &endpoint->peer, local_address, size,
@@ -180,8 +183,8 @@ static void get_done(void *context, regx_status_t status)
 {
     const regx_call_t call = take_back(context);
 
-    if (regx_is_heard(module_of(call.btl), call.endpoint)) {
-        regx_call_tell(&call, status == REGX_OK ? OPAL_SUCCESS : OPAL_ERR_NOT_AVAILABLE);
+    if (regx_endpoint_expects_callbacks(module_of(call.btl), call.endpoint)) {
+        regx_call_complete(&call, status == REGX_OK ? OPAL_SUCCESS : OPAL_ERR_NOT_AVAILABLE);
     }
 }
 
@@ -198,12 +201,12 @@ int regx_get(mca_btl_base_module_t *btl, struct mca_btl_base_endpoint_t *endpoin
     if (regx_is_of_window(remote_handle)) {
         return regx_window_get(&call, remote_address, remote_handle);
     }
-    regx_record_t *kept = keep(&call);
+    regx_rdma_record_t *kept = keep(&call);
     if (kept == NULL) {
-        /* Told that this get cannot be, ob1 asks for a put by a message, for which there is no
+        /* If this get fails, ob1 asks for a put by a message, for which there is no
          * memory either: 5.0 then tries the get again, from within this call, without end. */
         regx_module_lost(module_of(btl), endpoint, size, "from", reason(REGX_NO_MEMORY));
-        regx_call_tell(&call, OPAL_ERROR);
+        regx_call_complete(&call, OPAL_ERROR);
         return OPAL_SUCCESS;
     }
     regx_rndv_recv_get(module_of(btl)->rndv, (regx_rndv_recv_t *)local_handle, remote_handle->bytes,

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/util.h"
-#include "btl/say.h"
+#include "btl/output.h"
 
 /* A buffer changed while a transfer used it. Called from any thread. */
 static void changed_in_use(void *context, const void *base, size_t length)
@@ -25,7 +25,7 @@ static void changed_in_use(void *context, const void *base, size_t length)
              regx_compat_rank(), regx_compat_host(), length, base,
              revoked ? "; what peers were writing there is sent once more" : "",
              abort_job ? ": the job ends" : "; this is said once");
-    regx_compat_say(line);
+    regx_compat_output(line);
     if (abort_job && module->error != NULL) {
         module->error((mca_btl_base_module_t *)context, MCA_BTL_ERROR_FLAGS_FATAL, NULL, NULL);
     }
@@ -71,13 +71,13 @@ static void note_drain(regx_component_t *component)
     }
 }
 
-static void say_unusable(const regx_component_t *component, const char *error)
+static void warn_unusable(const regx_component_t *component, const char *error)
 {
     char line[448];
 
     snprintf(line, sizeof(line), "btl_regx_backend=%s %s",
              component->params.settings.registration.backend, error);
-    regx_say_of_node(line);
+    regx_output_once_per_node(line);
 }
 
 /* The transport for which a backend is worth having: the first that pins what it registers, else
@@ -104,7 +104,7 @@ bool regx_backend_start(regx_component_t *component)
     if (regx_backend_choose(component->params.settings.registration.backend, !transport->registers,
                             &monitor, choice, error, sizeof(error)) != REGX_OK) {
         choice->monitor = NULL;
-        say_unusable(component, error);
+        warn_unusable(component, error);
         return false;
     }
     note_drain(component);
@@ -193,7 +193,7 @@ static bool start_monitor(regx_module_t *module)
     if (component->choice.backend->start(&config, &module->monitor, error, sizeof(error)) !=
         REGX_OK) {
         module->monitor = NULL;
-        say_unusable(component, error);
+        warn_unusable(component, error);
         return false;
     }
     return true;
@@ -213,7 +213,7 @@ bool regx_registry_start(regx_module_t *module)
     }
     if (regx_registry_open(&module->registry, backend, module->monitor, &cache, module->transport,
                            module->counters) != REGX_OK) {
-        regx_compat_say("no memory for the registration cache");
+        regx_compat_output("no memory for the registration cache");
         return false;
     }
     return true;

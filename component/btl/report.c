@@ -18,9 +18,9 @@
 
 #include "base/util.h"
 #include "btl/module.h"
+#include "btl/output.h"
 #include "btl/registry.h"
 #include "btl/report_fields.h"
-#include "btl/say.h"
 #include "btl/transports.h"
 
 static void write_string(FILE *out, const char *text)
@@ -62,18 +62,18 @@ static void write_tallies(FILE *out, const char *key, const regx_tally_t *tallie
 /* Ports of one kind of transport lead to the same processes, different kinds to different ones. */
 static unsigned count_peers(const regx_component_t *component)
 {
-    unsigned all = 0, most = 0;
+    unsigned all = 0, max = 0;
 
     for (unsigned i = 0; i < component->module_count; i++) {
         const regx_module_t *module = component->modules[i];
 
         if (i > 0 && module->transport->ops != component->modules[i - 1]->transport->ops) {
-            all += most;
-            most = 0;
+            all += max;
+            max = 0;
         }
-        most = (unsigned)regx_max(most, module->endpoints_high);
+        max = (unsigned)regx_max(max, module->endpoints_high);
     }
-    return all + most;
+    return all + max;
 }
 
 /* A field of the report; NULL text: it is the number. */
@@ -130,6 +130,7 @@ static void fill(const regx_component_t *component, texts_t *texts, field_t fiel
     fields[FIELD_backend_reason].text = component->choice.reason;
     fields[FIELD_rendezvous].text = regx_strategy_name(component->params.strategy);
     fields[FIELD_auto_choice].text = regx_report_auto_choice(component, texts->auto_choice);
+    fields[FIELD_eager_limit].number = component->modules[0]->super.btl_eager_limit;
     fields[FIELD_peers].number = count_peers(component);
 }
 
@@ -260,7 +261,7 @@ static void append(const char *pattern, const char *line, size_t length)
     if (written != (ssize_t)length) {
         snprintf(message, sizeof(message), "btl_regx_report=%s: %s", name,
                  written < 0 ? strerror(errno) : "no space for the whole line");
-        regx_say_of_node(message);
+        regx_output_once_per_node(message);
     }
     if (fd >= 0) {
         close(fd);

@@ -6,27 +6,30 @@
 #ifndef REGX_BTL_REPORT_FIELDS_H
 #define REGX_BTL_REPORT_FIELDS_H
 
-/* What is said of the process: X(key, NUMBER or TEXT, help). */
+/* Fields of the process: X(key, NUMBER or TEXT, help). */
 #define REGX_REPORT_FIELDS(X)                                                                      \
-    X(rank, NUMBER, "of the process in its job")                                                   \
-    X(host, TEXT, "the name of its node")                                                          \
-    X(version, TEXT, "of regx")                                                                    \
-    X(openmpi, TEXT, "the version of the Open MPI that runs")                                      \
-    X(transport, TEXT, "the transports that were opened (btl_regx_transport), comma-separated")    \
-    X(transport_reason, TEXT, "why these: asked for, or what auto found")                          \
-    X(backend, TEXT, "how registrations were kept true (btl_regx_backend)")                        \
-    X(backend_reason, TEXT, "why that one: asked for, or what auto found")                         \
-    X(rendezvous, TEXT, "the strategy asked for (btl_regx_rendezvous)")                            \
+    X(rank, NUMBER, "rank of the process in MPI_COMM_WORLD of its job")                            \
+    X(host, TEXT, "host name of the node")                                                         \
+    X(version, TEXT, "version of regx")                                                            \
+    X(openmpi, TEXT, "version of Open MPI at run time")                                            \
+    X(transport, TEXT, "transports in use (btl_regx_transport), comma-separated")                  \
+    X(transport_reason, TEXT, "why these: asked for, or auto's reason")                            \
+    X(backend, TEXT, "registration cache backend in use (btl_regx_backend)")                       \
+    X(backend_reason, TEXT, "why that one: asked for, or auto's reason")                           \
+    X(rendezvous, TEXT, "strategy requested (btl_regx_rendezvous)")                                \
     X(auto_choice, TEXT,                                                                           \
-      "what auto found out by the end, as btl_regx_auto_choice takes it, or none")                 \
+      "strategies that auto chose by size, in the form of btl_regx_auto_choice, or none")          \
+    X(eager_limit, NUMBER,                                                                         \
+      "btl_regx_eager_limit at the end of the job; lower than at the start if a rendezvous was "   \
+      "faster")                                                                                    \
     X(peers, NUMBER,                                                                               \
-      "most processes at once, itself perhaps among them, to which it could send: a "              \
-      "connection was prepared, used or not")
+      "maximum number of processes it had an endpoint for, possibly including itself")
 
 /* Objects of counts by name, which are known at run time: X(key, row of the table, help). */
 #define REGX_REPORT_TALLIES(X)                                                                     \
-    X(decisions, "decision", "messages by what btl_regx_rendezvous auto decided, and why")         \
-    X(fallbacks, "fallback", "what could not go as asked for, by reason")                          \
-    X(ports, "bytes by port", "payload bytes sent, by the port of an RDMA device")
+    X(decisions, "decision",                                                                       \
+      "messages by the decision of btl_regx_rendezvous auto, with its reason")                     \
+    X(fallbacks, "fallback", "fallbacks from what was requested, by reason")                       \
+    X(ports, "bytes by port", "payload bytes sent, by RDMA device port")
 
 #endif

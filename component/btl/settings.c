@@ -63,63 +63,67 @@ static const regx_param_t inherited[] = {
     {.name = "eager_limit",
      .initial = "16448",
      .help = "Largest message that is sent at once, with its header: 256 to 16448, which is 16 KiB "
-             "of the user's data."},
+             "of the user's data. Unless it is set, regx lowers it between processes of a node, to "
+             "8 or 4 KiB of data, if it measures that the program's messages are faster by "
+             "rendezvous; not with MPI_THREAD_MULTIPLE, nor if btl_regx_rndv_eager_limit, "
+             "btl_regx_auto_choice, btl_regx_verify or another btl_regx_rendezvous than auto is "
+             "set."},
     {.name = "rndv_eager_limit",
      .initial = "4096",
-     .help = "Bytes of a larger message that go along with its announcement: 0 to "
-             "btl_regx_eager_limit. Unless it is set, they are 4096 (or btl_regx_eager_limit, if "
-             "that is less) of data that is packed or buffered, and 0 of contiguous data: so the "
-             "chunks of the pipeline begin where the user's buffer begins. But over tcp a message "
-             "that fits 64 KiB with its header goes along as a whole, which spares a journey to "
-             "the peer and back, unless this, btl_regx_eager_limit, btl_regx_auto_choice, "
-             "btl_regx_verify or another btl_regx_rendezvous than auto is set."},
+     .help = "Bytes of a larger message that are sent with its RTS: 0 to btl_regx_eager_limit. "
+             "Unless it is set, they are 4096 (or btl_regx_eager_limit, if that is less) of data "
+             "that is packed or buffered, and 0 of contiguous data: so the chunks of the pipeline "
+             "begin where the user's buffer begins. But over tcp a message that fits 64 KiB with "
+             "its header is sent as a whole with the RTS, which saves a round trip, unless this, "
+             "btl_regx_eager_limit, btl_regx_auto_choice, btl_regx_verify or another "
+             "btl_regx_rendezvous than auto is set."},
     {.name = "max_send_size",
      .initial = "65536",
-     .help = "Fragments of messages that are not contiguous, with their header: 1024 to "
-             "btl_regx_slot_size, but to 16448 where that is less, and to 65536 where it is more."},
+     .help = "Size of fragments of non-contiguous messages, with their header: 1024 to "
+             "btl_regx_slot_size, but the maximum is at least 16448 and at most 65536."},
     {.name = "exclusivity",
      .initial = "1024",
-     .help = "Which BTL carries a peer that several reach: the highest. On a node, vader's (sm's) "
-             "is 65536, so that `--mca btl regx,vader,self` leaves the node to vader; more than "
-             "65536 takes it. But beside a vader with puts, gets and atomics Open MPI sends large "
-             "messages in fragments: leave vader out of btl, or add btl_vader_flags = send. "
-             "MPI windows follow it, see btl_regx_flags. "
+     .help = "If several BTLs reach a peer, the one with the highest exclusivity is used. On a "
+             "node, vader's (sm's) is 65536, so that `--mca btl regx,vader,self` uses vader within "
+             "the node; set more than 65536 to use regx there. But beside a vader with puts, gets "
+             "and atomics Open MPI sends large messages in fragments: leave vader out of btl, or "
+             "add btl_vader_flags = send. The same applies to MPI windows, see btl_regx_flags. "
              "Between nodes, tcp's is 100."},
     {.name = "latency",
      .initial = "1",
-     .help = "What the choice between BTLs, or the striping over several, is told of regx: "
-             "microseconds, Mbit/s."},
+     .help = "Latency in microseconds and bandwidth in Mbit/s, by which Open MPI chooses between "
+             "BTLs and stripes over several."},
     {.name = "bandwidth", .initial = "100000"},
     {.name = "min_rdma_pipeline_size",
      .initial = "16448",
      .help = "Open MPI's own pipeline: a message above btl_regx_min_rdma_pipeline_size (default: "
              "whatever does not go eagerly) is sent as btl_regx_rdma_pipeline_send_length bytes of "
-             "fragments, then put in pieces of btl_regx_rdma_pipeline_frag_size: by default "
-             "nothing, then all at once. For a comparison with regx's pipeline alone; a piece "
-             "costs Open MPI two messages."},
+             "fragments, then put in parts of btl_regx_rdma_pipeline_frag_size: by default no "
+             "fragments, and one put of the whole. Only for comparison with regx's pipeline; each "
+             "part costs Open MPI two messages."},
     {.name = "rdma_pipeline_send_length", .initial = "0"},
     {.name = "rdma_pipeline_frag_size", .initial = "18446744073709551615"},
     {.name = "flags",
      .initial = "send,put,get,fetching-atomics",
      .help =
-         "What regx tells Open MPI that it can do. By fetching-atomics it offers itself for MPI "
-         "windows. Unless btl_regx_flags is set, they are left out beside a BTL of higher "
-         "exclusivity (but self), and with Open MPI 5.0 and later."},
+         "Capabilities of regx. With fetching-atomics it is used for MPI windows. Unless "
+         "btl_regx_flags is set, fetching-atomics is omitted beside a BTL of higher exclusivity "
+         "(other than self), and with Open MPI 5.0 and later."},
     {.name = "atomic_flags", .help = "Not to be set: follows from btl_regx_flags."},
     {.name = "put_alignment", .initial = "0"},
     {.name = "put_limit",
      .initial = "18446744073709551615",
-     .help = "Refused if set: Open MPI puts a message at once and heeds no limit. Use "
+     .help = "Refused if set: Open MPI puts a message as a whole and ignores this limit. Use "
              "btl_regx_chunk_size."},
     {.name = "get_alignment", .initial = "0"},
     {.name = "get_limit",
      .initial = "18446744073709551615",
-     .help = "Refused if set: regx gets a message at once, in steps of its own."},
+     .help = "Refused if set: Open MPI gets a message as a whole, and regx splits it itself."},
 };
 
 const regx_param_table_t regx_inherited_params = {
     .title = "Open MPI's own parameters of a BTL",
     .intro =
-        "They keep Open MPI's meaning. Sizes are plain bytes here: Open MPI reads them itself.",
+        "They have Open MPI's meaning. Open MPI reads them, so sizes are plain numbers of bytes.",
     .params = inherited,
     .count = sizeof(inherited) / sizeof(inherited[0])};

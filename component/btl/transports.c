@@ -7,10 +7,10 @@
 
 #include "base/util.h"
 #include "btl/module.h"
-#include "btl/say.h"
+#include "btl/output.h"
 #include "transport/load.h"
 
-#define ERROR 256 /* room for a line that says why not */
+#define ERROR 256 /* room for a line with the reason */
 #define LIST 4096 /* room for a list of devices */
 
 enum { OTHERS = REGX_TRANSPORT_KINDS - 1 }; /* all but the one that reaches every peer */
@@ -29,7 +29,8 @@ typedef struct candidate {
 } candidate_t;
 
 /* Why a transport is not used, or one device of several. */
-static void say_refused(const char *transport, regx_status_t status, const char *error, bool others)
+static void warn_refused(const char *transport, regx_status_t status, const char *error,
+                         bool others)
 {
     char line[448];
 
@@ -39,10 +40,10 @@ static void say_refused(const char *transport, regx_status_t status, const char 
         snprintf(line, sizeof(line), "btl_regx_transport=%s: %s%s", transport, error,
                  others ? "; the other ports are used without it" : "");
     }
-    regx_say_of_node(line);
+    regx_output_once_per_node(line);
 }
 
-/* Finds the devices of a transport that is loaded. REGX_OK; otherwise `error` says why not. */
+/* Finds the devices of a transport that is loaded. REGX_OK; otherwise `error` has the reason. */
 static regx_status_t find_devices(const regx_component_t *component, candidate_t *candidate,
                                   char error[ERROR])
 {
@@ -103,7 +104,7 @@ static regx_status_t open_devices(regx_component_t *component, const mca_btl_bas
     return first;
 }
 
-/* Opens a transport that has to be there: what is wrong with it is told to the user. */
+/* Opens a transport that has to be there: what is wrong with it is shown to the user. */
 static bool open_needed(regx_component_t *component, const mca_btl_base_module_t *face,
                         candidate_t *candidate)
 {
@@ -131,7 +132,7 @@ static bool open_needed(regx_component_t *component, const mca_btl_base_module_t
     if (status != REGX_OK) {
         regx_trace(&component->trace, REGX_TRACE_CHOICE, "transport %s cannot be used%s: %s", name,
                    component->module_count > before ? " as a whole" : "", error);
-        say_refused(name, status, error, component->module_count > before);
+        warn_refused(name, status, error, component->module_count > before);
     }
     return status != REGX_INVALID && component->module_count > before;
 }
@@ -231,7 +232,7 @@ static size_t other_pool(const regx_component_t *component, unsigned count)
 }
 
 /* Opens a transport as far as it is usable, and otherwise sets why_not. false: a setting is wrong,
- * and the user was told. */
+ * and a warning was printed. */
 static bool open_beside(regx_component_t *component, const mca_btl_base_module_t *face,
                         candidate_t *candidate)
 {
@@ -249,7 +250,7 @@ static bool open_beside(regx_component_t *component, const mca_btl_base_module_t
         status = open_devices(component, face, candidate, candidate->error);
     }
     if (status == REGX_INVALID) {
-        say_refused("auto", status, candidate->error, false);
+        warn_refused("auto", status, candidate->error, false);
         return false;
     }
     candidate->why_not = component->module_count > before ? NULL : candidate->error;

@@ -40,7 +40,7 @@ static void trace_backend(const regx_component_t *component)
     }
 }
 
-/* What ob1 is told of each module. */
+/* What each module offers ob1. */
 static void trace_modules(const regx_component_t *component)
 {
     for (unsigned i = 0; i < component->module_count; i++) {

@@ -81,7 +81,7 @@ const char *regx_compat_pml(void)
                : mca_pml_base_selected_component.pmlm_version.mca_component_name;
 }
 
-/* mpirun tells each process how many ranks each application has, in the order of the ranks. (Its
+/* mpirun gives each process how many ranks each application has, in the order of the ranks. (Its
  * OMPI_FIRST_RANKS would be simpler, but is wrong in 5.0.) */
 static uint32_t first_of_application(void)
 {
@@ -113,26 +113,26 @@ static uint32_t first_of_node(void)
     return first;
 }
 
-bool regx_compat_speaker(void)
+bool regx_compat_prints(void)
 {
     return first_of_application() == regx_compat_rank();
 }
 
-bool regx_compat_node_speaker(void)
+bool regx_compat_prints_for_node(void)
 {
-    return regx_compat_speaker() || opal_process_info.my_local_rank == 0;
+    return regx_compat_prints() || opal_process_info.my_local_rank == 0;
 }
 
-/* Who has a line to say publishes it, as a key. */
+/* A process that has a line to print publishes it, as a key. */
 bool regx_compat_falls_here(const mca_base_component_t *component, const char *line)
 {
-    const uint32_t speakers[] = {first_of_application(), first_of_node()};
+    const uint32_t printers[] = {first_of_application(), first_of_node()};
 
     if (!regx_version_publish_key(line)) {
         return true;
     }
-    for (int i = 0; i < 2 && speakers[i] != regx_compat_rank(); i++) {
-        if (regx_version_key_published(component, speakers[i], line)) {
+    for (int i = 0; i < 2 && printers[i] != regx_compat_rank(); i++) {
+        if (regx_version_key_published(component, printers[i], line)) {
             return false;
         }
     }
@@ -150,7 +150,7 @@ void regx_compat_progress(void)
 }
 
 /* A stream of its own: Open MPI's first would put host and process number in front. */
-void regx_compat_say(const char *line)
+void regx_compat_output(const char *line)
 {
     static int stream = -1;
 
@@ -190,7 +190,7 @@ static void released(void *base, size_t length, void *unused, bool from_malloc)
 }
 
 /* The framework is not open unless somebody opened it; it is counted how often. Without a patcher
- * it opens all the same, and says so only by its level of support. */
+ * it opens all the same, and shows it only by its level of support. */
 static regx_status_t hooks_install(regx_hook_report_t report, void *context, char *error,
                                    size_t error_size)
 {

@@ -65,24 +65,24 @@ uint32_t regx_compat_processes(void);
  * stay. */
 bool regx_compat_links_ucx(void);
 
-/* What Open MPI knows of the machine; may be NULL. */
+/* Open MPI's topology of the machine; may be NULL. */
 hwloc_topology_t regx_compat_topology(void);
 
 /* The PML that was selected; "" if none was, or none can be seen from here. */
 const char *regx_compat_pml(void);
 
-/* Whether this process speaks for its application: one process per application of the mpirun
- * line, so that what is wrong with the command line is said once. */
-bool regx_compat_speaker(void);
+/* Whether this process prints warnings for its application. One process per application of the
+ * mpirun line does, so that a mistake on the command line is reported once. */
+bool regx_compat_prints(void);
 
-/* Whether it says what is wrong with its node: the first process of each node does, and whoever
- * speaks for the application. */
-bool regx_compat_node_speaker(void);
+/* Whether this process prints warnings about its node. The first process of each node does, and the
+ * one that prints for the application. */
+bool regx_compat_prints_for_node(void);
 
-/* Whether it falls to this process to say a line that others may have to say as well: not if the
- * one that speaks for the application, or for the node, has the same to say. Only before addresses
- * are exchanged; may wait until those two have come as far. Whoever calls it has to publish
- * something for `component` in any case, since others wait for that. */
+/* Whether this process has to print a line that other processes may also have to print. It has not
+ * if the process that prints for the application, or for the node, has the same line. Only before
+ * addresses are exchanged. May wait for those two processes. The caller must publish something for
+ * `component` in any case, since other processes wait for it. */
 bool regx_compat_falls_here(const mca_base_component_t *component, const char *line);
 
 /* From now on several threads may call Open MPI, whatever level of threads the program asked for.
@@ -91,8 +91,8 @@ void regx_compat_use_threads(void);
 /* Open MPI's progress. By threads of our own, after the above. */
 void regx_compat_progress(void);
 
-/* Says one line to the user, through Open MPI's output. */
-void regx_compat_say(const char *line);
+/* Prints one line to the user, by opal_output. */
+void regx_compat_output(const char *line);
 
 /* The level of --mca btl_base_verbose, 0 if none was given, and one line to that stream. */
 int regx_compat_verbose(void);

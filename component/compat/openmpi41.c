@@ -10,7 +10,7 @@
 #include "opal/mca/pmix/pmix.h"
 
 /* 6.0, whose libopen-pal has the same name, has none of these: it is to load this component all the
- * same, so that it can say that it was built for another one. */
+ * same, so that it can report that it was built for another one. */
 #pragma weak opal_pmix
 #pragma weak opal_value_t_class
 #pragma weak opal_value_unload

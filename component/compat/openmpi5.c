@@ -23,7 +23,7 @@
 #pragma weak ompi_async_mpi_init
 
 /* 4.1, whose libopen-pal has the same name as that of 6.0, has none of these: it is to load this
- * component all the same, so that it can say that it was built for another one. */
+ * component all the same, so that it can report that it was built for another one. */
 #pragma weak opal_pmix_convert_jobid
 #pragma weak opal_pmix_convert_status
 

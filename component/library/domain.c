@@ -8,7 +8,7 @@
 
 #include "base/util.h"
 
-#define COUNT 16384u /* registrations kept, unless told otherwise; as btl_regx_cache_count */
+#define COUNT 16384u /* registrations kept by default; as btl_regx_cache_count */
 
 _Static_assert(sizeof(regx_region_t) <= sizeof(((regx_use_t *)NULL)->reserved) &&
                    alignof(regx_region_t) <= alignof(uint64_t),

@@ -15,9 +15,9 @@
  *
  * Several caches may have registrations of the same range, and libfabric names the range alone. A
  * range that changed is therefore not watched anew before all caches have dropped it: a thread of
- * ours tells libfabric (notify), which waits for libfabric's lock, as only that thread may. It also
+ * ours notifies libfabric, which waits for libfabric's lock, as only that thread may. It also
  * gives back what is pinned of memory that was freed, and makes room here. `unsubscribe` does
- * nothing: libfabric does not say whose registration it was, and 1.17 never calls it.
+ * nothing: libfabric does not name whose registration it was, and 1.17 never calls it.
  *
  * Locks: libfabric's, then ours, then the notifier's of its ranges. The reader takes none of them.
  */
@@ -39,7 +39,7 @@
 
 #define SETS 512u /* of ranges, by a hash of the address */
 #define WAYS 8u
-#define RANGES (SETS * WAYS) /* libfabric's caches keep 1024 unless told otherwise */
+#define RANGES (SETS * WAYS) /* libfabric's caches keep 1024 by default */
 
 typedef enum range_state {
     RANGE_NONE,
@@ -219,7 +219,7 @@ static bool keep(uintptr_t start, uintptr_t end)
         watch(start, end);
         return false;
     }
-    /* Also finds what nobody told of: memory in its place that cannot be watched, or is not. */
+    /* Also finds what nobody reported: memory in its place that cannot be watched, or is not. */
     if (own.monitor->subscribe(own.monitor, start, end, &since) != REGX_OK) {
         end_range(range);
         return false;

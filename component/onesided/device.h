@@ -4,13 +4,13 @@
  * knows nothing.
  *
  * A window is registered when it is offered, through the process's registry, and stays so until it
- * is withdrawn; its name says the key. Where it cannot be registered it has no key, and the target
+ * is withdrawn; its name holds the key. Where it cannot be registered it has no key, and the target
  * is asked. So it is of a window of whole pages, unless the device follows changes (odp): Open MPI
  * may attach other memory there and not say so.
  *
  * The window's pages are those that were there when it was offered: if the program replaces them
  * meanwhile (an error, as with any buffer in use), peers still write to the old ones, and the
- * registry tells of it once it knows. What is withdrawn and offered again is registered as it is
+ * registry reports it once it knows. What is withdrawn and offered again is registered as it is
  * then.
  *
  * Of atomic operations it makes those that add to 8 bytes, or compare and swap them, and only if

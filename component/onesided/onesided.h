@@ -5,7 +5,7 @@
  *
  *   - window.h: the memory that is offered, and its names
  *   - device.c: what an RDMA device does
- *   - origin.c: who asks; target.c: who is asked; wire.h: what they say to each other
+ *   - origin.c: who asks; target.c: who is asked; wire.h: their messages
  *   - onesided.c: peers, and who gets what arrives; atomic.h: what the target's processor does
  *
  * A put or a get between two processes of a node is one copy by the kernel, done before the call
@@ -25,9 +25,9 @@
  * is counted as malformed. A peer has at most REGX_ONESIDED_ASKED requests open; what a process
  * asks beyond that waits here. Memory per peer that has asked for something: 3.6 KB.
  *
- * What a process says that is not among the peers is dropped. Nobody waits for it: both ends know
- * each other before Open MPI makes a window over them, and one is forgotten only after the window
- * was freed.
+ * Messages of a process that is not among the peers are dropped. Nobody waits for it: both ends
+ * know each other before Open MPI makes a window over them, and one is forgotten only after the
+ * window was freed.
  *
  * Any thread may call. deliver and progress are called from the transport's progress only, complete
  * outside of it. The room's lock is as the rendezvous engine's: a connection's may be taken under
@@ -91,7 +91,7 @@ typedef struct regx_onesided_request {
     uint64_t compare;          /* SWAP */
     uint64_t result;           /* ATOMIC, SWAP: set before done: what was there before */
     /* Called once, after ask or move answered REGX_PENDING. It may call progress. REGX_OK;
-     * REGX_INVALID: the peer says that there is no such window; REGX_UNREACHABLE: the peer was
+     * REGX_INVALID: the peer answers that there is no such window; REGX_UNREACHABLE: the peer was
      * forgotten before it answered. */
     void (*done)(struct regx_onesided_request *request, regx_status_t status);
     void *context;

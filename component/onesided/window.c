@@ -1,26 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "onesided/window.h"
 
-#include <endian.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "base/little_endian.h"
 
 #define VERSION 2
 #define KIND 254
 #define HAS_KEY 1u
 #define HAS_ATOMICS 2u
 
-/* As it travels. */
-typedef struct layout {
-    uint8_t version, kind;
-    uint16_t flags;
-    uint32_t id, generation;
-    uint32_t more_zero;
-    uint64_t base, length, offset;
-    regx_key_t key;
-} layout_t;
-
-_Static_assert(sizeof(layout_t) == REGX_WINDOW_NAME_SIZE, "a name has no holes");
+_Static_assert(40 + REGX_KEY_SIZE == REGX_WINDOW_NAME_SIZE, "the key is the end of a name");
 
 void regx_windows_init(regx_windows_t *windows)
 {
@@ -90,22 +81,21 @@ char *regx_window_memory(const regx_windows_t *windows, regx_handle_t handle, ui
 
 void regx_window_pack(const regx_window_t *window, uint8_t bytes[REGX_WINDOW_NAME_SIZE])
 {
-    layout_t layout = {.version = VERSION,
-                       .kind = KIND,
-                       .id = htole32(window->handle.id),
-                       .generation = htole32(window->handle.generation),
-                       .base = htole64((uintptr_t)window->base),
-                       .length = htole64(window->length)};
-
+    memset(bytes, 0, REGX_WINDOW_NAME_SIZE);
+    bytes[0] = VERSION;
+    bytes[1] = KIND;
+    regx_le_put(bytes + 4, window->handle.id, 4);
+    regx_le_put(bytes + 8, window->handle.generation, 4);
+    regx_le_put(bytes + 16, (uintptr_t)window->base, 8);
+    regx_le_put(bytes + 24, window->length, 8);
     if (window->registered) {
         const regx_mr_t *mr = window->use.region.mr;
+        const bool has_atomics = (mr->access & REGX_ACCESS_REMOTE_ATOMIC) != 0;
 
-        layout.flags =
-            htole16(HAS_KEY | ((mr->access & REGX_ACCESS_REMOTE_ATOMIC) != 0 ? HAS_ATOMICS : 0));
-        layout.offset = htole64((uint64_t)(window->base - (char *)mr->base));
-        layout.key = mr->key;
+        regx_le_put(bytes + 2, HAS_KEY | (has_atomics ? HAS_ATOMICS : 0), 2);
+        regx_le_put(bytes + 32, (uint64_t)(window->base - (char *)mr->base), 8);
+        memcpy(bytes + 40, mr->key.bytes, REGX_KEY_SIZE);
     }
-    memcpy(bytes, &layout, sizeof(layout));
 }
 
 bool regx_window_is(const uint8_t bytes[REGX_WINDOW_NAME_SIZE])
@@ -115,15 +105,14 @@ bool regx_window_is(const uint8_t bytes[REGX_WINDOW_NAME_SIZE])
 
 void regx_window_unpack(const uint8_t bytes[REGX_WINDOW_NAME_SIZE], regx_window_name_t *name)
 {
-    layout_t layout;
+    const uint64_t flags = regx_le_get(bytes + 2, 2);
 
-    memcpy(&layout, bytes, sizeof(layout));
-    name->handle.id = le32toh(layout.id);
-    name->handle.generation = le32toh(layout.generation);
-    name->base = le64toh(layout.base);
-    name->length = le64toh(layout.length);
-    name->has_key = (le16toh(layout.flags) & HAS_KEY) != 0;
-    name->has_atomics = name->has_key && (le16toh(layout.flags) & HAS_ATOMICS) != 0;
-    name->offset = le64toh(layout.offset);
-    name->key = layout.key;
+    name->handle.id = (uint32_t)regx_le_get(bytes + 4, 4);
+    name->handle.generation = (uint32_t)regx_le_get(bytes + 8, 4);
+    name->base = regx_le_get(bytes + 16, 8);
+    name->length = regx_le_get(bytes + 24, 8);
+    name->has_key = (flags & HAS_KEY) != 0;
+    name->has_atomics = name->has_key && (flags & HAS_ATOMICS) != 0;
+    name->offset = regx_le_get(bytes + 32, 8);
+    memcpy(name->key.bytes, bytes + 40, REGX_KEY_SIZE);
 }

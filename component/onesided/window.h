@@ -44,7 +44,7 @@ typedef struct regx_windows {
     uint32_t count;
 } regx_windows_t;
 
-/* What a name says. Only the peer that gave it vouches for that. */
+/* What a name holds. It is as trustworthy as the peer that gave it. */
 typedef struct regx_window_name {
     regx_handle_t handle;
     uint64_t base;

@@ -1,19 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "onesided/wire.h"
 
-#include <endian.h>
-#include <string.h>
-
+#include "base/little_endian.h"
 #include "onesided/atomic.h"
 
 #define VERSION 1
-
-typedef struct head {
-    uint8_t version, type, detail, size;
-    uint32_t request, request_generation;
-    uint32_t window, window_generation; /* of an answer, zero and half of the number */
-    uint32_t zero;
-} head_t;
+#define HEADER_MIN 24 /* the shortest: of an answer */
 
 /* How long the header is; 0: there is no such type. */
 static size_t header_length(unsigned type)
@@ -39,46 +31,40 @@ static bool is_answer(unsigned type)
     return type == REGX_ONESIDED_REPLY || type == REGX_ONESIDED_DATA;
 }
 
-static void put_number(uint8_t *to, uint64_t value)
+static void put_handle(uint8_t *to, regx_handle_t handle)
 {
-    value = htole64(value);
-    memcpy(to, &value, sizeof(value));
+    regx_le_put(to, handle.id, 4);
+    regx_le_put(to + 4, handle.generation, 4);
 }
 
-static uint64_t get_number(const uint8_t *from)
+static regx_handle_t get_handle(const uint8_t *from)
 {
-    uint64_t value;
-
-    memcpy(&value, from, sizeof(value));
-    return le64toh(value);
+    return (regx_handle_t){(uint32_t)regx_le_get(from, 4), (uint32_t)regx_le_get(from + 4, 4)};
 }
 
 size_t regx_onesided_pack(const regx_onesided_message_t *message,
                           uint8_t bytes[REGX_ONESIDED_HEADER_MAX])
 {
-    const head_t head = {.version = VERSION,
-                         .type = (uint8_t)message->type,
-                         .detail = message->detail,
-                         .size = message->size,
-                         .request = htole32(message->request.id),
-                         .request_generation = htole32(message->request.generation),
-                         .window = htole32(message->window.id),
-                         .window_generation = htole32(message->window.generation)};
-
-    memcpy(bytes, &head, sizeof(head));
+    bytes[0] = VERSION;
+    bytes[1] = (uint8_t)message->type;
+    bytes[2] = message->detail;
+    bytes[3] = message->size;
+    put_handle(bytes + 4, message->request);
     if (is_answer(message->type)) {
-        memset(bytes + 12, 0, 4);
-        put_number(bytes + 16, message->operand);
+        regx_le_put(bytes + 12, 0, 4);
+        regx_le_put(bytes + 16, message->operand, 8);
         return header_length(message->type);
     }
-    put_number(bytes + 24, message->address);
+    put_handle(bytes + 12, message->window);
+    regx_le_put(bytes + 20, 0, 4);
+    regx_le_put(bytes + 24, message->address, 8);
     if (message->type == REGX_ONESIDED_GET) {
-        put_number(bytes + 32, message->length);
+        regx_le_put(bytes + 32, message->length, 8);
     } else if (message->type == REGX_ONESIDED_ATOMIC) {
-        put_number(bytes + 32, message->operand);
+        regx_le_put(bytes + 32, message->operand, 8);
     } else if (message->type == REGX_ONESIDED_SWAP) {
-        put_number(bytes + 32, message->compare);
-        put_number(bytes + 40, message->operand);
+        regx_le_put(bytes + 32, message->compare, 8);
+        regx_le_put(bytes + 40, message->operand, 8);
     }
     return header_length(message->type);
 }
@@ -90,19 +76,19 @@ static bool is_number(const regx_onesided_message_t *message)
 
 static bool read_request(const uint8_t *at, regx_onesided_message_t *message)
 {
-    message->address = get_number(at + 24);
+    message->address = regx_le_get(at + 24, 8);
     switch (message->type) {
     case REGX_ONESIDED_PUT:
         return true;
     case REGX_ONESIDED_GET:
-        message->length = get_number(at + 32);
+        message->length = regx_le_get(at + 32, 8);
         return true;
     case REGX_ONESIDED_ATOMIC:
-        message->operand = get_number(at + 32);
+        message->operand = regx_le_get(at + 32, 8);
         return is_number(message) && message->detail < REGX_ATOMIC_OPS;
     default:
-        message->compare = get_number(at + 32);
-        message->operand = get_number(at + 40);
+        message->compare = regx_le_get(at + 32, 8);
+        message->operand = regx_le_get(at + 40, 8);
         return is_number(message);
     }
 }
@@ -110,28 +96,25 @@ static bool read_request(const uint8_t *at, regx_onesided_message_t *message)
 bool regx_onesided_unpack(const void *bytes, size_t length, regx_onesided_message_t *message)
 {
     const uint8_t *at = bytes;
-    head_t head;
 
-    if (length < sizeof(head)) {
+    if (length < HEADER_MIN) {
         return false;
     }
-    memcpy(&head, at, sizeof(head));
-    const size_t header = header_length(head.type);
-    const bool has_data = head.type == REGX_ONESIDED_PUT || head.type == REGX_ONESIDED_DATA;
-    if (head.version != VERSION || header == 0 || length < header ||
-        (length > header && !has_data)) {
+    const unsigned type = at[1];
+    const size_t header = header_length(type);
+    const bool has_data = type == REGX_ONESIDED_PUT || type == REGX_ONESIDED_DATA;
+    if (at[0] != VERSION || header == 0 || length < header || (length > header && !has_data)) {
         return false;
     }
-    *message = (regx_onesided_message_t){
-        .type = (regx_onesided_type_t)head.type,
-        .detail = head.detail,
-        .size = head.size,
-        .request = {le32toh(head.request), le32toh(head.request_generation)},
-        .window = {le32toh(head.window), le32toh(head.window_generation)},
-        .data = at + header,
-        .data_length = length - header};
-    if (is_answer(head.type)) {
-        message->operand = get_number(at + 16);
+    *message = (regx_onesided_message_t){.type = (regx_onesided_type_t)type,
+                                         .detail = at[2],
+                                         .size = at[3],
+                                         .request = get_handle(at + 4),
+                                         .window = get_handle(at + 12),
+                                         .data = at + header,
+                                         .data_length = length - header};
+    if (is_answer(type)) {
+        message->operand = regx_le_get(at + 16, 8);
         return true;
     }
     return read_request(at, message);

@@ -60,7 +60,7 @@ static void bind_near(hwloc_topology_t topology, void *memory, size_t length)
     hwloc_bitmap_free(cores);
 }
 
-/* Whether the kernel knows of one node only that has memory. false also where it does not tell. */
+/* Whether the kernel knows of one node only that has memory. false also where that is not known. */
 static bool has_one_node(void)
 {
     FILE *file = fopen("/sys/devices/system/node/has_memory", "re");

@@ -6,10 +6,10 @@
  * no change of its pages that ended before acquire was called came after it was pinned (2).
  * A change that is under way while the buffer is being acquired or used is the application's error:
  * one of its threads takes away memory that another uses. The use that is hit by it ends, and later
- * ones do not see it, with one exception, a limit: a change that is told before it is made
+ * ones do not see it, with one exception, a limit: a change that is reported before it is made
  * (everything by hooks; to the notifier MADV_DONTNEED, MADV_FREE and MADV_REMOVE) and overlaps an
- * acquisition. A region that is made after it was told and before it is made is of the old pages,
- * nothing more is told of it, and later uses hit it until something else ends it.
+ * acquisition. A region that is made between the report and the change is of the old pages,
+ * nothing more is reported, and later uses hit it until something else ends it.
  *
  * (1) Named scheme: counts of uses per thread over records that never go away, asymmetric by
  * membarrier (as in hazard pointers with a slow side). A hit writes its own thread's count and
@@ -40,10 +40,10 @@
  *        own count written → query valid → sequence even → head → applied == head → ALIVE, range
  *   `applied` is written (release) after every region that a change below it touched is dead. So
  *   applied == head with ALIVE read later means: no change below that head touched the region,
- *   but such as were told before it was pinned (see below of a new region).
+ *   but such as were reported before it was pinned (see below of a new region).
  *   The head counts a change before it happens (hooks), so a change that ended before acquire is
  *   below it, unless it is not logged yet (notifier):
- *   - it is between its start and the reader's read(): the query says so (EAGAIN). Asked first:
+ *   - it is between its start and the reader's read(): the query answers EAGAIN. Asked first:
  *     a change whose read() comes between query and head has not ended before acquire was called.
  *   - it was read and not logged: the sequence is odd from before the read() until after the log's
  *     head moved. Read before the head: if it is even because it is even again, the head is new.
@@ -53,8 +53,8 @@
  *   query, sequence, log from `since` on, all under the lock → ALIVE. A change that ended before
  *   pinning does no harm. One that ended after it is below the head that is read last or shown by
  *   query or sequence, as above; if it was logged from `since` on it is found. Could it be logged
- *   below `since`, and be made after pinning? Only if it was told before it was made: it overlaps
- *   this acquisition, and is the limit above. (What began before watching and is not told to the
+ *   below `since`, and be made after pinning? Only if it was reported before it came: it overlaps
+ *   this acquisition, and is the limit above. (What began before watching and is not known to the
  *   notifier at all has been made when watching has begun: both take the lock of the address
  *   space.) Changes left out for want of interest are as if logged just before (inval_log.c).
  *   Changes from `applied` to `since` may end the region needlessly; never the reverse, because
@@ -183,7 +183,7 @@ static inline void look_after(regx_cache_t *cache, const regx_record_t *record)
     }
 }
 
-/* Whether all that has been told has been acted on, and nothing is about to be told. */
+/* Whether all reported changes have been acted on, and none is about to be reported. */
 static inline bool is_current(const regx_cache_t *cache)
 {
     const regx_inval_log_t *log = cache->log;

@@ -2,10 +2,10 @@
  *
  * The registration cache: memory registered once and used again, and never used stale.
  *
- * A region covers exactly the pages that were asked for, never merged or widened: the kernel tells
- * of MADV_DONTNEED before the pages go, and a union registered in between would be stale without a
- * further event. An inner range is served by an outer region. A released region stays until its
- * budget or the device needs the room.
+ * A region covers exactly the pages that were asked for, never merged or widened: the kernel
+ * reports MADV_DONTNEED before the pages go, and a union registered in between would be stale
+ * without a further event. An inner range is served by an outer region. A released region stays
+ * until its budget or the device needs the room.
  *
  * Threads: acquire, release and progress by any thread, acquire and release of one use on different
  * ones. A hit takes no lock and writes no memory that other threads write (but where caches'
@@ -41,8 +41,8 @@
 #include <sys/types.h>
 
 #include "base/lock.h"
+#include "registration/monitor/uffd.h"
 #include "registration/regions.h"
-#include "registration/uffd.h"
 
 /* ---- for registration.c ---- */
 
@@ -58,7 +58,7 @@ void regx_cache_close(regx_cache_t *cache);
  * regions; bounce instead. */
 regx_status_t regx_cache_acquire(regx_cache_t *cache, void *base, size_t length, unsigned access,
                                  regx_region_t *region);
-/* Whether acquire would find it, as far as can be told at once: what this thread has used lately.
+/* Whether acquire would find it, as far as is known at once: what this thread has used lately.
  * Not to be relied on. */
 bool regx_cache_seems_kept(regx_cache_t *cache, const void *base, size_t length, unsigned access);
 /* As acquire, but registers nothing. false: no region serves it, or none that is true now. */
@@ -133,9 +133,8 @@ static inline struct regx_last_state *regx_last_state_of(uint64_t cache)
 
 /* All under the cache's lock. NULL: no memory, or none that a child would not see. */
 regx_thread_state_t *regx_thread_states_add(regx_thread_state_t **states, uint32_t regions);
-/* The calling thread's thread state: its own, that of a thread that has ended, or a new one. */
-regx_thread_state_t *regx_thread_states_mine(regx_thread_state_t **states, uint32_t regions);
-/* The same, remembered in regx_last_state for the cache of that serial number. */
+/* The calling thread's thread state: its own, that of a thread that has ended, or a new one. It is
+ * remembered in regx_last_state for the cache of that serial number. */
 regx_thread_state_t *regx_thread_states_here(regx_thread_state_t **states, uint32_t regions,
                                              uint64_t cache);
 void regx_thread_states_free(regx_thread_state_t **states, uint32_t regions);
@@ -172,7 +171,7 @@ static inline regx_lookup_key_t regx_lookup_key(uintptr_t address)
                                .tag = (uint32_t)(hash >> 36) << REGX_LOOKUP_NUMBER_BITS};
 }
 
-/* Whether the entry is of that key's page, as far as can be told, and of which region. */
+/* Whether the entry is of that key's page, as far as is known, and of which region. */
 static inline bool regx_lookup_is(uint32_t entry, const regx_lookup_key_t *key)
 {
     return (entry ^ key->tag) >> REGX_LOOKUP_NUMBER_BITS == 0;
@@ -380,9 +379,7 @@ void regx_cache_kill_locked(regx_cache_t *cache, uint32_t number, regx_region_st
 /* Deregisters dead regions without users, looking at so many at the most; returns how many it
  * deregistered. Not locked. */
 unsigned regx_cache_retire(regx_cache_t *cache, unsigned max);
-/* The same, but nobody is told of buffers that changed while in use; that is left to others. */
-unsigned regx_cache_retire_quietly(regx_cache_t *cache, unsigned max);
-/* Tells what is left to be told. Not locked. */
+/* Reports what is left to report. Not locked. */
 void regx_cache_warn(regx_cache_t *cache);
 
 /* retire.c: the cache's thread, where there is to be one. */

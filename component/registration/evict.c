@@ -134,7 +134,7 @@ bool regx_cache_admits_locked(regx_cache_t *cache, const regx_request_t *request
 /* Room for a region so large that one call cannot make it is made in parts. What was made counts as
  * kept meanwhile: small regions would else take it, and thousands of them be given up for nothing.
  * It is given back when too many others that are worth keeping have found no room since it last
- * became more: its buffer may be gone, or all that is left is in use. Nothing else tells, since
+ * became more: its buffer may be gone, or all that is left is in use. Nothing else shows it, since
  * nobody watches a buffer that is not kept. */
 #define OTHERS 256u
 #define LARGE_OTHER 32u /* one that takes parts, too, and is refused until then, counts as many */

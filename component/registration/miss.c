@@ -111,7 +111,7 @@ static bool is_still(const regx_cache_t *cache, const regx_request_t *request)
 }
 
 /* Whether what was pinned when all changes below `since` had been made, or is not touched by them,
- * is true now. If not, request->busy says whether it may be in a moment. */
+ * is true now. If not, request->busy is whether it may be in a moment. */
 static bool is_true_since(const regx_cache_t *cache, regx_request_t *request, uintptr_t start,
                           uintptr_t end, uint64_t since)
 {
@@ -230,11 +230,10 @@ static regx_status_t register_pages(regx_cache_t *cache, const regx_request_t *r
 {
     const size_t size = request->end - request->start;
     regx_status_t status =
-        regx_device_register(cache->registry, (void *)request->start, size, access, mr);
+        regx_mr_register(cache->registry, (void *)request->start, size, access, mr);
 
-    if (status == REGX_NO_MEMORY && regx_device_takes(cache->registry, size) &&
-        make_room(cache, size)) {
-        status = regx_device_register(cache->registry, (void *)request->start, size, access, mr);
+    if (status == REGX_NO_MEMORY && regx_mr_fits(cache->registry, size) && make_room(cache, size)) {
+        status = regx_mr_register(cache->registry, (void *)request->start, size, access, mr);
     }
     return status;
 }
@@ -254,8 +253,8 @@ static void serve_once(regx_cache_t *cache, const regx_mr_t *mr, const char *rea
 static void trace_refusal(const regx_cache_t *cache, const regx_request_t *request,
                           regx_status_t status)
 {
-    regx_device_trace_refusal(cache->registry, (const void *)request->start,
-                              request->end - request->start, status);
+    regx_mr_trace_refusal(cache->registry, (const void *)request->start,
+                          request->end - request->start, status);
 }
 
 static regx_status_t register_once(regx_cache_t *cache, const regx_request_t *request,
@@ -348,7 +347,7 @@ static regx_status_t register_kept(regx_cache_t *cache, regx_thread_state_t *ts,
     regx_unlock(&cache->lock);
     regx_inval_log_interest(cache->log, request->start, request->end, -1);
     if (status == REGX_OK && !regx_once_enter(cache->registry, once.length, once.access, region)) {
-        regx_device_deregister(cache->registry, &once);
+        regx_mr_deregister(cache->registry, &once);
         status = REGX_NO_MEMORY;
     }
     if (status == REGX_OK) {

@@ -52,7 +52,7 @@ regx_status_t regx_once_register(regx_registry_t *registry, void *base, size_t l
     regx_status_t status = REGX_NO_MEMORY;
 
     if (regx_once_enter(registry, length, access, region)) {
-        status = regx_device_register(registry, base, length, access, &region->own);
+        status = regx_mr_register(registry, base, length, access, &region->own);
         if (status != REGX_OK) {
             regx_once_leave(registry, length, access, region);
         }
@@ -62,16 +62,17 @@ regx_status_t regx_once_register(regx_registry_t *registry, void *base, size_t l
         region->mr = &region->own;
         region->kept = 0;
     } else {
-        regx_device_trace_refusal(registry, base, length, status);
+        regx_mr_trace_refusal(registry, base, length, status);
     }
     return status;
 }
 
 void regx_once_deregister(regx_registry_t *registry, regx_region_t *region)
 {
+    /* What was taken: a transport registers exactly what it is asked for (transport.h). */
     const size_t length = region->own.length;
     const unsigned access = region->own.access;
 
-    regx_device_deregister(registry, &region->own);
+    regx_mr_deregister(registry, &region->own);
     regx_once_leave(registry, length, access, region);
 }

@@ -389,12 +389,12 @@ bool regx_index_cut(regx_index_t *index, uintptr_t start, uintptr_t end, size_t 
 
 /* ---- registered with the transport's memory domain, counted ---- */
 
-regx_status_t regx_device_register(regx_registry_t *registry, void *base, size_t length,
-                                   unsigned access, regx_mr_t *mr)
+regx_status_t regx_mr_register(regx_registry_t *registry, void *base, size_t length,
+                               unsigned access, regx_mr_t *mr)
 {
     regx_counters_t *counters = registry->counters;
     regx_transport_t *transport = registry->transport;
-    const regx_status_t status = regx_device_takes(registry, length)
+    const regx_status_t status = regx_mr_fits(registry, length)
                                      ? transport->ops->reg(transport, base, length, access, mr)
                                      : REGX_NO_MEMORY;
 
@@ -409,14 +409,14 @@ regx_status_t regx_device_register(regx_registry_t *registry, void *base, size_t
     return REGX_OK;
 }
 
-void regx_device_trace_refusal(const regx_registry_t *registry, const void *base, size_t length,
-                               regx_status_t status)
+void regx_mr_trace_refusal(const regx_registry_t *registry, const void *base, size_t length,
+                           regx_status_t status)
 {
     regx_trace(registry->trace, REGX_TRACE_PATH, "registration: %zu bytes at %p: refused, %s",
                length, base, status == REGX_NO_MEMORY ? "no room" : "not to be used so");
 }
 
-void regx_device_deregister(regx_registry_t *registry, regx_mr_t *mr)
+void regx_mr_deregister(regx_registry_t *registry, regx_mr_t *mr)
 {
     regx_counters_t *counters = registry->counters;
     const size_t length = mr->length;

@@ -141,7 +141,7 @@ bool regx_index_cut(regx_index_t *index, uintptr_t start, uintptr_t end, size_t 
 /* ---- registered with the transport's memory domain, counted ---- */
 
 /* Whether the device can register so much at once. */
-static inline bool regx_device_takes(const regx_registry_t *registry, size_t length)
+static inline bool regx_mr_fits(const regx_registry_t *registry, size_t length)
 {
     const uint64_t max = registry->transport->mr_bytes;
 
@@ -149,11 +149,11 @@ static inline bool regx_device_takes(const regx_registry_t *registry, size_t len
 }
 
 /* REGX_NO_MEMORY also of what the device does not take. */
-regx_status_t regx_device_register(regx_registry_t *registry, void *base, size_t length,
-                                   unsigned access, regx_mr_t *mr);
-/* Tells of it who traces; called by who does not try again. */
-void regx_device_trace_refusal(const regx_registry_t *registry, const void *base, size_t length,
-                               regx_status_t status);
-void regx_device_deregister(regx_registry_t *registry, regx_mr_t *mr);
+regx_status_t regx_mr_register(regx_registry_t *registry, void *base, size_t length,
+                               unsigned access, regx_mr_t *mr);
+/* Traces it; for callers that do not try again. */
+void regx_mr_trace_refusal(const regx_registry_t *registry, const void *base, size_t length,
+                           regx_status_t status);
+void regx_mr_deregister(regx_registry_t *registry, regx_mr_t *mr);
 
 #endif

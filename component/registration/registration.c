@@ -16,7 +16,7 @@
  * made it, so none can be stale; a change of the mapping during a transfer is the application's
  * error. Needs to see no event. The honest baseline of every comparison. */
 const regx_backend_t regx_backend_none = {
-    .name = "none", .help = "nothing is kept: each transfer registers and deregisters"};
+    .name = "none", .help = "no cache: each transfer registers and deregisters"};
 
 static const regx_backend_t *const backends[] = {
 #define REGX_BACKEND_ROW(name) &regx_backend_##name,
@@ -32,8 +32,8 @@ bool regx_backend_word(unsigned index, regx_param_word_t *word)
     if (index == 0) {
         *word = (regx_param_word_t){
             .word = "auto",
-            .help = "none where registering costs nothing, else notifier where it passes its "
-                    "self-test, else none"};
+            .help = "none if registration costs nothing, else notifier if it passes its self-test, "
+                    "else none"};
         return true;
     }
     if (index > BACKENDS) {
@@ -147,7 +147,7 @@ regx_status_t regx_registry_open(regx_registry_t *registry, const regx_backend_t
         transport->registers) {
         registry->once_max = regx_max(cache->once_bytes / 2, regx_page_size());
     }
-    if (monitor == NULL) { /* nobody tells of changes: nothing may be kept */
+    if (monitor == NULL) { /* nobody reports changes: nothing may be kept */
         return REGX_OK;
     }
     registry->on_demand = (monitor->flags & REGX_MONITOR_BY_DEVICE) != 0;

@@ -4,7 +4,7 @@
  * a registration is used only while it is true.
  *
  *   registration.h  for who uses the room: a backend is chosen, memory acquired and released
- *   monitor.h       for a backend: what tells of changes, and where
+ *   monitor/        for a backend: what reports changes, and where
  *   cache.h         for the files of this room: regions kept and found again
  *   regions.h       ... and what a region is
  *
@@ -26,7 +26,7 @@
 
 #include "base/list.h"
 #include "base/param.h"
-#include "registration/monitor.h"
+#include "registration/monitor/monitor.h"
 
 /* ---- the backends by name, and the choice among them ---- */
 
@@ -129,7 +129,7 @@ void regx_registry_close(regx_registry_t *registry);
  * REGX_INVALID: nor can any other memory be, for that access. */
 regx_status_t regx_region_acquire(regx_registry_t *registry, void *base, size_t length,
                                   unsigned access, regx_region_t *region);
-/* Whether acquire would find it, as far as can be told at once; for choosing, not to be relied on.
+/* Whether acquire would find it, as far as is known at once; for choosing, not to be relied on.
  * Where nothing is kept, or nothing is pinned (odp), always false. */
 bool regx_region_seems_kept(regx_registry_t *registry, const void *base, size_t length,
                             unsigned access);
@@ -144,11 +144,11 @@ void regx_region_release(regx_registry_t *registry, regx_region_t *region);
 typedef struct regx_lasting {
     regx_region_t region;
     regx_link_t link; /* the cache's, as what follows */
-    uint64_t looked;  /* no change below that number is to be told of */
-    bool told;
+    uint64_t looked;  /* no change below that number is to be reported */
+    bool reported;
 } regx_lasting_t;
 
-/* As regx_region_acquire and release. But that its memory changed while in use is told as soon as
+/* As regx_region_acquire and release. But a change of memory in use is reported as soon as
  * the cache acts on the change, not at the end of the use; and it is beside what transfers may pin.
  */
 regx_status_t regx_lasting_acquire(regx_registry_t *registry, void *base, size_t length,

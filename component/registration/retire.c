@@ -82,19 +82,19 @@ static void note_changed_locked(regx_cache_t *cache, const regx_record_t *record
     }
 }
 
-static void tell_of_lasting_locked(regx_cache_t *cache, regx_lasting_t *use)
+static void report_lasting_locked(regx_cache_t *cache, regx_lasting_t *use)
 {
     regx_counters_t *counters = cache->registry->counters;
     regx_record_t *record = &cache->records[use->region.kept];
 
-    use->told = true;
+    use->reported = true;
     if (!atomic_exchange_explicit(&record->used_changed, true, memory_order_relaxed)) {
         atomic_fetch_add(&counters->inuse_changes, 1); /* perhaps in the cache's thread */
         note_changed_locked(cache, record);
     }
 }
 
-/* Tells of uses that last and whose memory has changed, whatever their region has ended by: it may
+/* Reports uses that last and whose memory has changed, whatever their region has ended by: it may
  * have changed elsewhere, have been given up, or the log may have been lapped. Of what is alive
  * nothing below `applied` has changed, and of the others what was looked at is not looked at
  * again. */
@@ -109,10 +109,11 @@ static void look_at_lasting_locked(regx_cache_t *cache)
         regx_lasting_t *use = REGX_CONTAINER_OF(at, regx_lasting_t, link);
         const regx_region_t *region = &use->region;
 
-        if (!use->told && atomic_load(&cache->records[region->kept].state) != REGX_REGION_ALIVE &&
+        if (!use->reported &&
+            atomic_load(&cache->records[region->kept].state) != REGX_REGION_ALIVE &&
             regx_inval_log_shows(cache->log, use->looked, region->start,
                                  region->start + region->length)) {
-            tell_of_lasting_locked(cache, use);
+            report_lasting_locked(cache, use);
         }
         use->looked = applied;
     }
@@ -122,7 +123,7 @@ void regx_cache_track(regx_cache_t *cache, regx_lasting_t *use)
 {
     regx_registry_t *registry = cache->registry;
 
-    use->told = false;
+    use->reported = false;
     regx_list_init(&use->link);
     if (regx_cache_in_child(cache)) {
         return;
@@ -255,6 +256,7 @@ void regx_cache_warn(regx_cache_t *cache)
     }
 }
 
+/* `warns`: not in the cache's own thread, which leaves messages to others. */
 static unsigned retire(regx_cache_t *cache, unsigned max, bool warns)
 {
     unsigned count = 0;
@@ -269,7 +271,7 @@ static unsigned retire(regx_cache_t *cache, unsigned max, bool warns)
         regx_record_t *record = &cache->records[number];
 
         regx_inval_log_interest(cache->log, record->start, record->start + record->size, -1);
-        regx_device_deregister(cache->registry, &cache->holdings[number].mr);
+        regx_mr_deregister(cache->registry, &cache->holdings[number].mr);
         assert(cache->pinned >= record->size);
         atomic_fetch_sub(&cache->pinned, record->size);
         if (atomic_load_explicit(&record->used_changed, memory_order_relaxed)) {
@@ -293,11 +295,6 @@ unsigned regx_cache_retire(regx_cache_t *cache, unsigned max)
     return retire(cache, max, true);
 }
 
-unsigned regx_cache_retire_quietly(regx_cache_t *cache, unsigned max)
-{
-    return retire(cache, max, false);
-}
-
 /* ---- while the application computes ---- */
 
 #define DELAY_MS 10u
@@ -316,8 +313,7 @@ static bool reclaim_some(regx_cache_t *cache)
     regx_lock(&cache->lock);
     regx_cache_catch_up_locked(cache, NULL);
     regx_unlock(&cache->lock);
-    return regx_cache_retire_quietly(cache, REGX_RETIRED_MAX) > 0 ||
-           atomic_load(&cache->applied) != before;
+    return retire(cache, REGX_RETIRED_MAX, false) > 0 || atomic_load(&cache->applied) != before;
 }
 
 static void *reclaim(void *argument)

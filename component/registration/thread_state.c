@@ -61,7 +61,7 @@ static bool is_left(const regx_thread_state_t *ts, pid_t self)
             (syscall(SYS_tgkill, ts->process, ts->owner, 0) != 0 && errno == ESRCH));
 }
 
-regx_thread_state_t *regx_thread_states_mine(regx_thread_state_t **states, uint32_t regions)
+static regx_thread_state_t *mine(regx_thread_state_t **states, uint32_t regions)
 {
     regx_thread_state_t *ts = *states;
 
@@ -94,7 +94,7 @@ regx_thread_state_t *regx_thread_states_here(regx_thread_state_t **states, uint3
     struct regx_last_state *here = regx_last_state_of(cache);
 
     if (here->cache != cache) {
-        regx_thread_state_t *ts = regx_thread_states_mine(states, regions);
+        regx_thread_state_t *ts = mine(states, regions);
 
         if (ts == NULL) {
             return NULL;
@@ -133,7 +133,7 @@ void regx_thread_state_remember(regx_thread_state_t *ts, uintptr_t address, uint
     }
     if (other == REGX_LOOKUP_WAYS) {
         /* Most of a full set may be of requests that do not come any more, their regions' numbers
-         * used again; nothing tells. So any place is given up, at random, the first one too: else
+         * used again; nobody can know. So any place is given up, at random, the first one too: else
          * those that are asked for in turn could push out each other for ever. */
         ts->random = ts->random * 1664525u + 1013904223u;
         other = (ts->random >> 16) % REGX_LOOKUP_WAYS;

@@ -42,11 +42,11 @@ bool regx_watch_begin(regx_watch_t *watch, regx_registry_t *registry, const void
         return false;
     }
     regx_inval_log_interest(monitor->log, watch->start, watch->end, 1);
-    const bool told = subscribe(watch, &watch->next);
-    if (!told) {
+    const bool subscribed = subscribe(watch, &watch->next);
+    if (!subscribed) {
         regx_watch_end(watch);
     }
-    return told;
+    return subscribed;
 }
 
 void regx_watch_end(regx_watch_t *watch)

@@ -29,18 +29,19 @@ typedef enum regx_watch_state {
     REGX_WATCH_CHANGED
 } regx_watch_state_t;
 
-/* Changes of that range are seen from now on. false: nobody tells of them; nothing is to be ended.
+/* Changes of that range are seen from now on. false: nobody reports them; nothing is to be ended.
  */
 bool regx_watch_begin(regx_watch_t *watch, regx_registry_t *registry, const void *base,
                       size_t length);
-/* To be called when other memory may be mapped there. false: nobody tells of changes from now on.
+/* To be called when other memory may be mapped there. false: nobody reports changes from now on.
  * The watch goes on in any case. What was not watched until now counts as changed, by the next
  * look.
  */
 bool regx_watch_renew(regx_watch_t *watch);
 void regx_watch_end(regx_watch_t *watch);
 /* What is registered of that range is given up, as if it had changed: perhaps it was registered
- * between a change being told and its being made. The watch itself does not see it as a change. */
+ * between a change being reported and its being made. The watch itself does not see it as a
+ * change. */
 void regx_watch_flush(regx_watch_t *watch);
 
 /* Whether there is anything to look at: a load. Any thread. */

@@ -22,7 +22,7 @@ struct regx_rkey {
     uint64_t checksum; /* valid if the send is to verify */
     regx_region_t region;
     const regx_rndv_send_t *send;
-    bool withdrawn; /* it was registered too late: nobody is told, and it is to be given up */
+    bool withdrawn; /* it was registered too late: no RKEY is sent, and it is to be given up */
     bool unread;    /* ATS: the receiver did not read it */
     bool failed;    /* ATS: the receiver tried to read it, and failed */
 };

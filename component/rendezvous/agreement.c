@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The send side of what may be revoked: it goes back to where both agree, and ends when the
- * receiver says that all is there. See revoke.h.
+ * The send side of grants that may be revoked: it returns to the offset that REVOKE names, and ends
+ * at ARRIVED. See revoke.h.
  */
 #include "base/util.h"
 #include "rendezvous/proof.h"
 #include "rendezvous/revoke.h"
 
-/* The receiver's buffer is not this one's copy: back to where they agree. */
+/* Compares the receiver's checksum with that of the send buffer. REGX_FAILED: they differ. */
 static regx_status_t compare(regx_rndv_t *rndv, void *object)
 {
     const regx_rndv_send_t *send = object;

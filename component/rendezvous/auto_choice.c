@@ -52,14 +52,14 @@ static bool read_one(const char *element, unsigned *number, regx_path_t *path)
 static void refuse(const char *element, char error[REGX_OPTION_ERROR])
 {
     regx_param_word_t word;
-    char allowed[REGX_OPTION_ERROR], least[24], most[24];
+    char allowed[REGX_OPTION_ERROR], min[24], max[24];
     size_t used = 0;
 
-    regx_option_show_size(size_of(0), least, sizeof(least));
-    regx_option_show_size(size_of(REGX_AUTOTUNE_SIZES - 1), most, sizeof(most));
+    regx_option_show_size(size_of(0), min, sizeof(min));
+    regx_option_show_size(size_of(REGX_AUTOTUNE_SIZES - 1), max, sizeof(max));
     used +=
         (size_t)snprintf(allowed, sizeof(allowed),
-                         "SIZE:STRATEGY, ascending, a power of two from %s to %s and", least, most);
+                         "SIZE:STRATEGY, ascending, a power of two from %s to %s and", min, max);
     for (unsigned i = 0; regx_strategy_word(i, &word); i++) {
         if (find(word.word) != NULL && used < sizeof(allowed)) {
             used += (size_t)snprintf(allowed + used, sizeof(allowed) - used, " %s", word.word);

@@ -14,6 +14,12 @@
  * alone, the others by the best so far. Of a candidate's bursts the lower quartile counts, so that
  * most of them may be interrupted, or be followed by a computation.
  *
+ * In a probe, messages that both processes copy take too long: their control messages wait for the
+ * copies of the rest of the burst. Where that showed them slower, and yet two copies like the
+ * receiver's take less time than the best so far, the next burst goes that way all the same. Once,
+ * one such burst more is made and not counted, since it pays for slots that are mapped at their
+ * first use. In a first trial that is so in large bursts alone.
+ *
  * Messages that come alone go by a candidate in runs: one to four that are not counted, since they
  * pay for where the candidate before them left the data, and REGX_AUTOTUNE_RUN that are. A run's
  * cost is the mean without the slowest third, which may have been interrupted. Of several runs of a
@@ -31,8 +37,8 @@
  * is made for 64 times as many messages as this one has lost, and, as long as the outcome stays the
  * same, 128, 256 and at last 512 times as many, but never for more than 2^20; earlier if bursts
  * begin to take clearly longer, or if messages do not go by the winner any more. Later trials
- * compare more messages, and so tell smaller differences: at first a candidate must save a 16th to
- * win, at last a 64th.
+ * compare more messages, and so resolve smaller differences: at first a candidate must save a 16th
+ * to win, at last a 64th.
  *
  * Regret. Compared with the best single candidate, costs being as they were, and the slowest
  * candidate taking at most 4 times as long as the fastest (test_regret.c):
@@ -44,7 +50,9 @@
  *     best, at most 5 % if twice as long. No rule can do better with the first hundred: 64 may be
  *     opened before the first of them has ended;
  *   - where 64 are always open, 10,000 take at most 8 % longer, since a change of the candidate
- *     tells nothing until twice as many have gone through.
+ *     means nothing until twice as many have gone through;
+ *   - if a candidate's copies are quick and its messages are not, as where one sender copies for
+ *     many receivers, a trial has one burst of it more, the first one two.
  *
  * The receiver of a message decides alone, so the two ends of a pair cannot disagree. All
  * processes try in the same order, so that in a symmetric program both directions do the same.
@@ -72,15 +80,17 @@
 typedef struct regx_tune {
     uint8_t candidates; /* 0 to candidates - 1 */
     uint8_t winner;
-    uint8_t trials;   /* that had an outcome, up to 255 */
-    uint8_t repeated; /* the outcome was the same so many times, up to 3 */
-    bool trying;      /* there is a trial: */
-    uint8_t base;     /* the best so far */
-    uint8_t alive;    /* bits of those that are not dropped */
-    uint8_t left_out; /* of those that were not in the last trial, */
-    uint8_t hopeless; /* and that took several times what its winner did; */
+    uint8_t trials;    /* that had an outcome, up to 255 */
+    uint8_t repeated;  /* the outcome was the same so many times, up to 3 */
+    bool trying;       /* there is a trial: */
+    uint8_t base;      /* the best so far */
+    uint8_t alive;     /* bits of those that are not dropped */
+    uint8_t left_out;  /* of those that were not in the last trial, */
+    uint8_t hopeless;  /* and that took several times what its winner did; */
+    uint8_t promising; /* a candidate whose copies were quick: its next burst does not count; */
+    bool promised;     /* there was one: the slots are mapped */
     uint8_t round, turn;
-    uint8_t failures;             /* segments that told nothing */
+    uint8_t failures;             /* segments without a result */
     uint64_t wait;                /* no trial: messages until the next one, */
     uint64_t waits;               /* of so many after the last one, or before the first; */
     float expected;               /* the winner's cost there, */
@@ -122,6 +132,7 @@ typedef struct regx_autotune {
     uint32_t closed;     /* since then */
     uint32_t refused;    /* of those, the ones that `failed` is of */
     uint64_t bytes, own; /* of those, and of these by the candidate */
+    float copying;       /* picoseconds a byte of its receiver's quickest copy; 0: not known */
     int64_t began;
 } regx_autotune_t;
 
@@ -131,7 +142,8 @@ typedef struct regx_trial {
     bool trial;          /* part of a trial */
     bool known;          /* the candidate is a trial's outcome; else the prior */
     uint8_t candidate;
-    uint32_t number; /* of the segment */
+    uint32_t number;   /* of the segment */
+    int64_t copied_ns; /* the receiver itself copied it for so long; 0: not known */
 } regx_trial_t;
 
 /* What is known when nothing was tried. */

@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
+#include "base/copy.h"
 #include "base/util.h"
 #include "rendezvous/safe_copy.h"
 #include "rendezvous/strategy.h"
@@ -23,6 +25,8 @@
 #define LONG_PIECE (128u * 1024u) /* of what is longer than the window: fewer notices, again */
 #define SINGLE_WINDOW (1024u * 1024u)
 #define FINEST_MESSAGE (64u * 1024u)
+
+#define PAGE 4096u /* or a part of one */
 
 /* ---- the receive side ---- */
 
@@ -66,7 +70,7 @@ static void range_granted(regx_rndv_recv_t *recv, regx_chunk_t *chunk, uint64_t 
 }
 
 /* Grants consecutive pieces of the next range, up to `max`; returns how many. `reserve` slots of
- * the pool stay free. `exhausted` tells whether the pool was the limit. */
+ * the pool stay free. `exhausted`: whether the pool was the limit. */
 static unsigned grant_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, uint32_t reserve,
                              unsigned max, uint64_t *start, regx_slot_grant_t *grants,
                              bool *exhausted)
@@ -165,6 +169,16 @@ bool regx_bounce_advance_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_
     return false;
 }
 
+/* The time at which a copy begins that finds all pages of its slot mapped. Only a slot's first use
+ * maps them, which is no part of what bounce costs. */
+static int64_t begin_timing(const volatile char *slot, size_t length)
+{
+    for (size_t at = 0; at < length; at += PAGE) {
+        (void)slot[at];
+    }
+    return regx_now_ns();
+}
+
 /* A slot was written: copies it out. */
 static void copy_out(regx_rndv_t *rndv, regx_recv_work_t *work)
 {
@@ -177,7 +191,11 @@ static void copy_out(regx_rndv_t *rndv, regx_recv_work_t *work)
         regx_channel_warm(recv->peer); /* the next grant follows the copy */
     }
     if (!recv->buffer_suspect && !regx_recv_is_revocable(recv)) {
-        memcpy(to, slot, control->length);
+        const bool timed = recv->trial.trial && recv->peer->conn->shares_pool;
+        const int64_t began = timed ? begin_timing(slot, control->length) : 0;
+
+        regx_copy(to, slot, control->length);
+        work->copied_ns = timed ? regx_now_ns() - began : 0;
     } else if (!regx_safe_write(to, slot, control->length)) {
         regx_fall_back(rndv, "receiver: buffer unmapped in mid-transfer");
         return; /* there is nothing to verify */
@@ -193,6 +211,7 @@ static void copied_out_locked(regx_rndv_t *rndv, regx_recv_work_t *work)
     recv->landed += control->length;
     assert(recv->landed <= recv->length);
     recv->by_slots = true;
+    recv->trial.copied_ns += work->copied_ns;
     regx_count(rndv->counters, &rndv->counters->copied_out_bytes, control->length);
     release_locked(rndv, recv, (uint32_t)(control->slot / rndv->pool->slot_size));
 }

@@ -23,7 +23,7 @@ void regx_channel_post(const regx_peer_t *peer, regx_outbox_t *outbox,
 /* Sends what the outbox holds, if anything; it stays there where there is still no room. */
 void regx_channel_flush(const regx_peer_t *peer, regx_outbox_t *outbox);
 
-/* Tells the transport that a message to this peer follows in a moment. */
+/* Hint to the transport: a message to this peer follows in a moment. */
 static inline void regx_channel_warm(const regx_peer_t *peer)
 {
     const regx_transport_ops_t *ops = peer->conn->transport->ops;

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "rendezvous/checksum.h"
 
-#include <endian.h>
-#include <string.h>
+#include "base/little_endian.h"
 
 /* XXH64's primes. */
 #define P1 UINT64_C(0x9e3779b185ebca87)
@@ -14,22 +13,6 @@
 static inline uint64_t rotate(uint64_t value, unsigned bits)
 {
     return value << bits | value >> (64 - bits);
-}
-
-static inline uint64_t read_word(const uint8_t *at)
-{
-    uint64_t little;
-
-    memcpy(&little, at, sizeof(little));
-    return le64toh(little);
-}
-
-static inline uint32_t read_half(const uint8_t *at)
-{
-    uint32_t little;
-
-    memcpy(&little, at, sizeof(little));
-    return le32toh(little);
 }
 
 static inline uint64_t mixed(uint64_t lane, uint64_t word)
@@ -48,10 +31,10 @@ static uint64_t sum_blocks(const uint8_t **at, const uint8_t *end)
     uint64_t a = P1 + P2, b = P2, c = 0, d = 0 - P1;
 
     for (; end - *at >= 32; *at += 32) {
-        a = mixed(a, read_word(*at));
-        b = mixed(b, read_word(*at + 8));
-        c = mixed(c, read_word(*at + 16));
-        d = mixed(d, read_word(*at + 24));
+        a = mixed(a, regx_le_get(*at, 8));
+        b = mixed(b, regx_le_get(*at + 8, 8));
+        c = mixed(c, regx_le_get(*at + 16, 8));
+        d = mixed(d, regx_le_get(*at + 24, 8));
     }
     const uint64_t sum = rotate(a, 1) + rotate(b, 7) + rotate(c, 12) + rotate(d, 18);
     return merged(merged(merged(merged(sum, a), b), c), d);
@@ -64,10 +47,10 @@ uint64_t regx_checksum(const void *data, size_t length)
     uint64_t sum = (length >= 32 ? sum_blocks(&at, end) : P5) + length;
 
     for (; end - at >= 8; at += 8) {
-        sum = rotate(sum ^ mixed(0, read_word(at)), 27) * P1 + P4;
+        sum = rotate(sum ^ mixed(0, regx_le_get(at, 8)), 27) * P1 + P4;
     }
     if (end - at >= 4) {
-        sum = rotate(sum ^ read_half(at) * P1, 23) * P2 + P3;
+        sum = rotate(sum ^ regx_le_get(at, 4) * P1, 23) * P2 + P3;
         at += 4;
     }
     for (; at < end; at++) {

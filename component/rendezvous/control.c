@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "rendezvous/control.h"
 
-#include <endian.h>
 #include <string.h>
+
+#include "base/little_endian.h"
 
 /* Where the next byte of a message is to be written. */
 typedef struct regx_cursor {
@@ -11,19 +12,16 @@ typedef struct regx_cursor {
 
 static inline void put_number(regx_cursor_t *to, uint64_t value, unsigned size)
 {
-    const uint64_t little = htole64(value);
-
-    memcpy(to->at, &little, size);
+    regx_le_put(to->at, value, size);
     to->at += size;
 }
 
 static inline uint64_t get_number(const uint8_t **from, unsigned size)
 {
-    uint64_t little = 0;
+    const uint64_t value = regx_le_get(*from, size);
 
-    memcpy(&little, *from, size);
     *from += size;
-    return le64toh(little);
+    return value;
 }
 
 static inline void put_handle(regx_cursor_t *to, regx_handle_t handle)

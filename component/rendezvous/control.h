@@ -121,7 +121,7 @@ typedef struct regx_slot_grant {
     uint32_t length;
 } regx_slot_grant_t;
 
-/* What the first grants of a CTS are. Not in its bytes: the protocol of its path says so. */
+/* The kind of a CTS's first grants. Not in its bytes: the protocol of its path implies it. */
 typedef enum regx_grants {
     REGX_GRANTS_SLOTS,
     REGX_GRANTS_CHUNK,
@@ -148,7 +148,7 @@ typedef struct regx_cts {
     regx_key_t key;        /* CHUNK */
 } regx_cts_t;
 
-/* What a sender says with its RTS: all of the message can be read. */
+/* Sent with an RTS: the whole message can be read. */
 typedef struct regx_exposure {
     uint64_t length;
     regx_key_t key;
@@ -161,7 +161,7 @@ typedef struct regx_control {
     regx_control_type_t type;
     regx_handle_t to;
     regx_handle_t from; /* from the sender only */
-    bool anonymous;     /* ATP: came by immediate data, which does not tell `from` */
+    bool anonymous;     /* ATP: came by immediate data, which has no `from` */
     uint64_t offset;
     uint64_t length;     /* of a CTS_CHUNK or RKEY, at most 32 bits */
     uint32_t slot;       /* ATP_SLOT */

@@ -105,7 +105,7 @@ struct regx_rndv {
     _Atomic unsigned refusals;  /* of registrations, so far; see refusal.h */
 };
 
-/* A peer said something that does not fit what it was granted. */
+/* A peer's message does not fit what it was granted. */
 static inline void regx_malformed(regx_rndv_t *rndv)
 {
     regx_count(rndv->counters, &rndv->counters->malformed, 1);

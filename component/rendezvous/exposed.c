@@ -33,16 +33,16 @@
 
 /* Names the bytes to a peer. false: it cannot read them, or not at once. */
 static bool name(regx_rndv_t *rndv, regx_conn_t *conn, const void *base, size_t length,
-                 regx_exposure_t *said, regx_rndv_exposure_t *exposure)
+                 regx_exposure_t *wire, regx_rndv_exposure_t *exposure)
 {
     const regx_transport_ops_t *ops = conn->transport->ops;
 
     exposure->registered = exposure->staged = false;
     if (ops->expose != NULL && conn->single_copy) {
-        ops->expose(base, length, &said->key);
+        ops->expose(base, length, &wire->key);
         exposure->staged = rndv->config.strategy->choose != NULL && ops->stage != NULL &&
-                           ops->stage(conn, base, length, &said->key);
-        exposure->key = said->key;
+                           ops->stage(conn, base, length, &wire->key);
+        exposure->key = wire->key;
         return true;
     }
     if (!conn->transport->registers || ops->get == NULL ||
@@ -53,25 +53,25 @@ static bool name(regx_rndv_t *rndv, regx_conn_t *conn, const void *base, size_t 
     }
     atomic_fetch_add(&rndv->exposed, 1);
     exposure->registered = true;
-    said->key = exposure->region.mr->key;
-    said->start = (uint64_t)((const char *)base - (const char *)exposure->region.mr->base);
+    wire->key = exposure->region.mr->key;
+    wire->start = (uint64_t)((const char *)base - (const char *)exposure->region.mr->base);
     return true;
 }
 
 bool regx_rndv_expose(regx_rndv_t *rndv, const regx_peer_t *peer, const void *base, size_t length,
                       regx_rndv_exposure_t *exposure)
 {
-    regx_exposure_t said = {.length = length, .has_checksum = rndv->config.verify};
+    regx_exposure_t wire = {.length = length, .has_checksum = rndv->config.verify};
 
     if (!rndv->config.may_expose || !rndv->config.strategy->exposes ||
-        !name(rndv, peer->conn, base, length, &said, exposure)) {
+        !name(rndv, peer->conn, base, length, &wire, exposure)) {
         return false;
     }
     exposure->drain = regx_registry_hold(rndv->registry, base, length);
-    if (said.has_checksum) {
-        said.checksum = regx_checksum(base, length);
+    if (wire.has_checksum) {
+        wire.checksum = regx_checksum(base, length);
     }
-    regx_exposure_pack(&said, exposure->bytes);
+    regx_exposure_pack(&wire, exposure->bytes);
     /* Another core may read the bytes: see send_rkey in advertise.c. */
     regx_fence_stores();
     return true;
@@ -197,13 +197,13 @@ static void not_begun(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_status_t s
     regx_unlock(&rndv->lock);
 }
 
-/* By which path the message goes: over a device `read`, whatever its CTS says. */
+/* By which path the message goes: over a device `read`, whatever its CTS asks for. */
 static regx_path_t path_of(const regx_rndv_recv_t *recv)
 {
     return recv->whole.registered ? REGX_PATH_read : recv->path;
 }
 
-/* Compares and tells. The receive is held. */
+/* Compares, and reports a difference. The receive is held. */
 static void verify(const regx_rndv_t *rndv, regx_rndv_recv_t *recv)
 {
     /* As if it had been advertised as one chunk. */
@@ -219,7 +219,7 @@ static void verify(const regx_rndv_t *rndv, regx_rndv_recv_t *recv)
     }
 }
 
-/* Says in the CTS, which still holds, that the buffers may be gone. */
+/* The CTS is still to be sent: marks in it that the memory at either end may be gone. */
 static void suspect_locked(const regx_rndv_t *rndv, regx_rndv_recv_t *recv)
 {
     regx_cts_t cts;
@@ -231,7 +231,7 @@ static void suspect_locked(const regx_rndv_t *rndv, regx_rndv_recv_t *recv)
     }
 }
 
-/* What has ended is entered into the books. false: it was closed meanwhile. */
+/* Updates the receive after its get has ended. false: it was closed meanwhile. */
 static bool enter_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_status_t status)
 {
     const bool open = recv->phase == REGX_RECV_READING;
@@ -275,9 +275,9 @@ static void got(regx_get_t *get, regx_status_t status)
     }
     give_kept(rndv, recv);
     regx_lock(&rndv->lock);
-    const bool tell = enter_locked(rndv, recv, status);
+    const bool report = enter_locked(rndv, recv, status);
     regx_unlock(&rndv->lock);
-    if (tell) {
+    if (report) {
         done(context, status);
     }
 }

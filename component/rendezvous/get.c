@@ -151,7 +151,7 @@ static void release_get(regx_rndv_t *rndv, regx_chunk_t *chunk, regx_status_t st
     free(chunk->get);
 }
 
-/* A get has ended: the sender is to be told. */
+/* A get has ended: the sender is to be notified. */
 static void get_ended_locked(regx_rndv_t *rndv, regx_recv_work_t *work)
 {
     regx_rndv_recv_t *recv = work->recv;

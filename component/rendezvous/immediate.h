@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * ATP in 24 bits, for wires that tell of a write by immediate data: one request and one packet less
+ * ATP in 24 bits, for wires that notify a write by immediate data: one request and one packet less
  * than with a notice. It names what was granted, and the receiver knows the rest. So it is only for
  * what was written as it was granted, and where no checksum is wanted. The send side's handle is
  * not in it: a receiver that has more to grant must have had that before.
@@ -23,7 +23,7 @@
 uint32_t regx_immediate_pack(const regx_control_t *notice, uint64_t chunk_size);
 
 /* The message in whose place it came, as far as a receive of this process was granted that; but
- * `from` is not told. false: nothing of the kind was granted. */
+ * `from` is not notified. false: nothing of the kind was granted. */
 bool regx_immediate_unpack_locked(const regx_rndv_t *rndv, uint32_t immediate,
                                   regx_control_t *control);
 

@@ -10,6 +10,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/copy.h"
 #include "base/util.h"
 
 /* linux/userfaultfd.h of Linux 6.8; older headers lack it. */
@@ -27,7 +28,7 @@ struct uffdio_move {
 #define UFFD_USER_MODE_ONLY 1
 #endif
 
-#define MOST_TRIES 16 /* where the kernel says that something else is in its way */
+#define MAX_TRIES 16 /* where the kernel answers that something else is in its way */
 
 static const char denied[] = "remap: userfaultfd is refused here";
 static const char no_move[] = "remap: this kernel has no UFFDIO_MOVE (Linux 6.8)";
@@ -93,7 +94,7 @@ static size_t move_pages(const regx_landings_t *landings, char *to, char *from, 
         tally->error = errno;
         if (move.move > 0) {
             moved += (size_t)move.move;
-        } else if (errno != EAGAIN || ++tries == MOST_TRIES) {
+        } else if (errno != EAGAIN || ++tries == MAX_TRIES) {
             break;
         }
     }
@@ -102,7 +103,7 @@ static size_t move_pages(const regx_landings_t *landings, char *to, char *from, 
 
 /* ---- opening ---- */
 
-/* -1: none, and `why` says the reason. */
+/* -1: none, and `why` is the reason. */
 static int create(const char **why)
 {
     struct uffdio_api api = {.api = UFFD_API, .features = UFFD_FEATURE_MOVE};
@@ -297,7 +298,7 @@ static const char *reason_of(int error)
     }
 }
 
-static void tell(const regx_landings_t *landings, const part_t *part)
+static void report_change(const regx_landings_t *landings, const part_t *part)
 {
     if (landings->config.changes != NULL) {
         landings->config.changes(landings->config.context, (uintptr_t)part->to,
@@ -312,13 +313,13 @@ static const char *move_part(const regx_landings_t *landings, const regx_landing
         return closed;
     }
     if (watch(landings, part->to, part->length, tally)) {
-        tell(landings, part); /* before the first move */
+        report_change(landings, part); /* before the first move */
         part->out =
             move_pages(landings, landing->spare + part->at, part->to, part->length, true, tally);
         part->in =
             move_pages(landings, part->to, landing->memory + part->at, part->out, false, tally);
         unwatch(landings, part->to, part->length, tally);
-        tell(landings, part);
+        report_change(landings, part);
     }
     return part->in == part->length ? NULL : reason_of(tally->error);
 }
@@ -377,7 +378,7 @@ const char *regx_landing_deliver(regx_landings_t *landings, regx_landing_t *land
         memcpy(part.to + part.in, from + head + part.in, length - head - part.in);
         tidy(landings, landing, &part, (skew + length + mask) & ~mask, &tally);
     } else {
-        memcpy(to, from, length);
+        regx_copy(to, from, length);
     }
     regx_count(counters, &counters->remap_pages, part.in / landings->page);
     regx_count(counters, &counters->remap_copied_bytes, length - part.in);

@@ -42,7 +42,7 @@
 
 #include "base/counters.h"
 #include "base/lock.h"
-#include "registration/uffd.h"
+#include "registration/monitor/uffd.h"
 #include "transport/transport.h"
 
 #define REGX_LANDINGS_MAX 64u /* of one engine */
@@ -73,7 +73,7 @@ typedef struct regx_landings {
     enum { REGX_LANDINGS_CLOSED, REGX_LANDINGS_OPEN, REGX_LANDINGS_REFUSED } state;
     const char *refusal; /* REFUSED: why */
     int uffd;
-    regx_file_id_t uffd_id; /* by which to tell it, should somebody have closed it */
+    regx_file_id_t uffd_id; /* to recognize it, should somebody have closed it */
     regx_maps_t maps;
     char *areas; /* of all landings */
     regx_landing_t all[REGX_LANDINGS_MAX];

@@ -64,7 +64,7 @@ void regx_went_back_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
         recv->chunks[i].state = REGX_CHUNK_FREE;
     }
     revoke->resume = revoke->from = resume;
-    revoke->least = regx_min(revoke->least, resume);
+    revoke->lowest = regx_min(revoke->lowest, resume);
     recv->landed = recv->granted = resume;
     recv->slots_only = atomic_load(&recv->peer->no_puts);
     recv->phase = REGX_RECV_REVOKED;
@@ -78,7 +78,8 @@ void regx_resume_locked(regx_rndv_recv_t *recv)
     regx_channel_post(recv->peer, &recv->outbox, &message);
 }
 
-/* Nothing is left of what was granted before, or the receiver has not told the truth. */
+/* An honest receiver sends RESUME when each grant is acknowledged: then none is queued or held, and
+ * no NACK is unsent. Else it is malformed. */
 bool regx_resume_send_control_locked(regx_rndv_send_t *send, const regx_control_t *control)
 {
     if (control->type != REGX_CONTROL_RESUME || !send->optimistic ||
@@ -89,5 +90,7 @@ bool regx_resume_send_control_locked(regx_rndv_send_t *send, const regx_control_
     }
     send->rewound += send->granted - control->offset;
     send->granted = control->offset;
+    send->sent_slots = regx_min(send->sent_slots, control->offset);
+    send->restarts++;
     return true;
 }

@@ -6,8 +6,8 @@
  * are those of revoke.h; only the way back differs:
  *
  *   receiver                                                 sender
- *   a change of the buffer is seen, or NACK says
- *   that a chunk could not be written
+ *   a change of the buffer is seen, or a NACK
+ *   reports that a chunk could not be written
  *        ◀─────────────────────────────────── ATP, NACK ──── goes on with what it was granted
  *   grants nothing more until all that was granted is
  *   acknowledged, and until the memory is there again
@@ -25,27 +25,27 @@
  * The offset is a multiple of the chunk size: that of the chunk with the lowest byte that changed
  * or has not landed. Nothing is granted before news of changes was looked at. So what is sent again
  * is, each time, at most btl_regx_chunk_depth times btl_regx_chunk_size (with direct: the message),
- * if the change is told while it is made and is of what is under way. Where it is of what had
+ * if the change is reported while it is made and is of what is under way. Where it is of what had
  * landed, all from there on is sent again.
  *
  * A write that fails begins that, too. After REGX_FAILURES_MAX of a transfer, what fails goes by
  * slots, as with grants that are final: it may be the sender's buffer that is gone.
  *
  * What it costs without any change: ARRIVED, and that the sender keeps its buffer until then, since
- * nobody else has the bytes. Where the CTS grants the whole there is no READY. Watching costs what
- * revoke.h says.
+ * nobody else has the bytes. Where the CTS grants the whole there is no READY. The cost of watching
+ * is in revoke.h.
  */
 #ifndef REGX_RENDEZVOUS_OPTIMISTIC_H
 #define REGX_RENDEZVOUS_OPTIMISTIC_H
 
 #include "rendezvous/proto.h"
 
-/* Writes of a transfer that may fail, each of which has it go back. */
+/* How many failed writes of a transfer lead to a restart. Later ones go by slots. */
 #define REGX_FAILURES_MAX 4u
 
 /* ---- the receive side ---- */
 
-/* Whether that receive goes back this way, and has not given that up. */
+/* Whether this receive restarts (RESUME) when its memory changes, and has not given that up. */
 static inline bool regx_goes_back(const regx_rndv_recv_t *recv)
 {
     return recv->revoke.optimistic && recv->revoke.state == REGX_REVOKE_ON_CHANGE;
@@ -62,7 +62,7 @@ bool regx_is_drained_locked(const regx_rndv_recv_t *recv);
 /* All that was granted is acknowledged: what lies behind where it resumes counts no more
  * (REVOKED). */
 void regx_went_back_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv);
-/* The memory is there: tells the sender. Grants follow. */
+/* The memory is there: notifies the sender. Grants follow. */
 void regx_resume_locked(regx_rndv_recv_t *recv);
 
 /* ---- the send side ---- */

@@ -23,6 +23,7 @@ struct regx_recv_work {
     regx_chunk_t *chunk;
     regx_status_t status; /* from act to acted_locked */
     unsigned next_chunk;  /* advance_locked's: chunks before this one had their turn */
+    int64_t copied_ns;    /* act copied for so long, for auto's trial */
     bool open;            /* of a get: the receive was still open when it completed */
     bool mismatch;        /* act found that what `control` is of arrived corrupt */
 };

@@ -124,7 +124,7 @@ static void register_chunk(regx_rndv_t *rndv, regx_recv_work_t *work)
     work->status = regx_recv_register(rndv, work->recv, work->chunk, REGX_ACCESS_REMOTE_WRITE);
 }
 
-void regx_put_grant_chunk_locked(regx_rndv_t *rndv, regx_recv_work_t *work)
+static void grant_chunk_locked(regx_rndv_t *rndv, regx_recv_work_t *work)
 {
     regx_rndv_recv_t *recv = work->recv;
     regx_chunk_t *chunk = work->chunk;
@@ -163,7 +163,7 @@ bool regx_put_take_chunk_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_
     recv->granted += chunk->length;
     assert(recv->granted <= recv->length);
     work->chunk = chunk;
-    work->acted_locked = regx_put_grant_chunk_locked;
+    work->acted_locked = grant_chunk_locked;
     return true;
 }
 
@@ -424,7 +424,7 @@ bool regx_put_drop_locked(regx_rndv_t *rndv, regx_rndv_send_t *send, regx_send_w
     return regx_write_drop_locked(rndv, send, work);
 }
 
-/* What was revoked is dropped, and the receiver is told when nothing of it is in flight. */
+/* What was revoked is dropped, and the receiver is notified when nothing of it is in flight. */
 regx_status_t regx_put_next_locked(regx_rndv_t *rndv, regx_rndv_send_t *send,
                                    regx_send_work_t *work)
 {

@@ -91,7 +91,7 @@ static void fill_cts_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_cts_
     regx_cts_pack(cts, recv->cts);
 }
 
-/* What was granted anew may have been registered before the change was made that was told of. It
+/* What was granted anew may have been registered before the reported change was made. It
  * has served; nobody is to find it once the MPI has the buffer back. */
 static void end_watch(regx_rndv_recv_t *recv)
 {
@@ -163,11 +163,6 @@ regx_rndv_recv_t *regx_rndv_recv_open(regx_rndv_t *rndv, regx_peer_t *peer, void
     }
     regx_unlock(&rndv->lock);
     return recv;
-}
-
-const uint8_t *regx_rndv_recv_cts(const regx_rndv_recv_t *recv)
-{
-    return recv->cts;
 }
 
 void regx_rndv_recv_close(regx_rndv_t *rndv, regx_rndv_recv_t *recv)

@@ -10,12 +10,12 @@
  *   STARTED  the sender has shown itself (READY, or its first notice): grants follow as bytes land,
  *            until all of `length` is granted
  *   REVOKE_DUE
- *            what was granted is taken back, and the sender is to be told (REVOKE). See revoke.h,
+ *            the grants are taken back, and the sender is to be notified (REVOKE). See revoke.h,
  *            also for the next three
- *   REVOKING it has been told: nothing is granted until it says that it writes nothing more
+ *   REVOKING the sender was notified: nothing is granted until it answers that it writes no more
  *            (REVOKED). Optimistic: until all that was granted is acknowledged
  *   REVOKED  that is so: nothing is granted until the memory is there again
- *   ARRIVED  all has landed, and the sender was told
+ *   ARRIVED  all has landed, and the sender was notified
  *   LOST     the peer is gone: nothing lands any more, and nothing is granted
  *   CLOSED   the MPI has closed it. The record stays while a get is under way, and while the
  *            closing thread gives up what it holds
@@ -47,7 +47,7 @@ typedef enum regx_chunk_state {
     REGX_CHUNK_GET_DUE,  /* registered; the transport has not accepted the get so far */
     REGX_CHUNK_GETTING,  /* registered; the get is under way */
     REGX_CHUNK_GOT,      /* not registered any more; ATS is to be sent */
-    REGX_CHUNK_NOT_GOT   /* likewise; ATS says so */
+    REGX_CHUNK_NOT_GOT   /* likewise; ATS reports it */
 } regx_chunk_state_t;
 
 typedef struct regx_chunk {
@@ -86,20 +86,23 @@ typedef struct regx_revocable {
     regx_revoke_state_t state;
     regx_link_t link;   /* in the engine's list of these, or in none */
     regx_watch_t watch; /* of the buffer; that of whoever has taken the receive */
-    uint64_t resume;    /* where both go on: what REVOKE says; REVOKED: agreed */
+    uint64_t resume;    /* where both continue: REVOKE proposes it, REVOKED agrees */
     uint64_t from;      /* lowest offset known to have changed; below `resume`: revoke once more */
-    uint64_t least;     /* lowest offset ever agreed on: from there on a checksum has to agree */
+    uint64_t lowest;    /* lowest offset ever agreed on: from there on a checksum has to agree */
     bool optimistic;    /* it goes back by RESUME (optimistic.h) */
     unsigned times;     /* how often it was revoked, or a checksum did not agree */
     unsigned failures;  /* optimistic: writes that failed */
     int64_t noticed;    /* when the change was noticed, in ns */
     struct {            /* until memory is there, or changes are certain to be reported */
         const char *reason; /* NULL: it does not wait */
-        unsigned looks;     /* how many were in vain */
-        int64_t since;      /* when it began to wait, in ns */
-        int64_t next;       /* when another look is worth while, in ns */
+        struct {
+            unsigned looks; /* how many were in vain */
+            int64_t since;  /* when it began to wait, in ns */
+        } whole,
+            unreported; /* for all reasons by turns; for the last one, if that is `unreported` */
+        int64_t next;   /* when another look is worth while, in ns */
     } wait;
-    uint64_t gap; /* bytes from `least` to the block that could not be read last time */
+    uint64_t gap; /* bytes from `lowest` to the block that could not be read last time */
 } regx_revocable_t;
 
 struct regx_rndv_recv {
@@ -121,14 +124,14 @@ struct regx_rndv_recv {
     bool single_in_flight; /* the peer had nothing else to send when the first slot was granted */
     bool stall_counted;    /* it waits for the pool, and that is counted */
     bool buffer_suspect;   /* a chunk failed: perhaps the buffer is unmapped; copy fault-safely */
-    bool corrupt;          /* something arrived as something else than was sent, and it was told */
+    bool corrupt;          /* a checksum differed, and that was reported */
     regx_trial_t trial;    /* its part in auto's choice */
     uint64_t granted;      /* nothing from this offset on has been granted */
     uint64_t landed;       /* bytes */
     unsigned slots_out;    /* slots granted and not acknowledged */
     unsigned chunks_out;   /* chunks likewise; or advertised, and not yet got or given up */
     unsigned due;          /* chunks in GET_DUE, GOT or NOT_GOT */
-    uint32_t drain;        /* its memory, held (registration/drain.h) */
+    uint32_t drain;        /* its memory, held (registration/monitor/drain.h) */
     unsigned holds;        /* gets under way, and the closing thread: they keep a closed record */
     regx_outbox_t outbox;
     regx_revocable_t revoke;
@@ -167,8 +170,8 @@ static inline void regx_recv_set_start(const regx_rndv_recv_t *recv, regx_chunk_
 }
 
 /* Compares what arrived with the message's checksum, if it has one. false: it differs for the first
- * time in this transfer, which the owner is to be told once the message has been dealt with. The
- * receive is taken. */
+ * time in this transfer, of which the owner is notified once the message has been dealt with.
+ * The receive is taken. */
 bool regx_recv_verify(const regx_rndv_t *rndv, regx_rndv_recv_t *recv,
                       const regx_control_t *control);
 

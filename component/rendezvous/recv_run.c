@@ -224,7 +224,7 @@ void regx_recv_run(regx_rndv_t *rndv, regx_recv_work_t *work)
     }
 }
 
-/* Whether that sender may say that now. Its acknowledgements carry a checksum if they are to. */
+/* Whether that sender may send that now. Its acknowledgements carry a checksum if they are to. */
 static bool acceptable(const regx_rndv_t *rndv, const regx_rndv_recv_t *recv, uint64_t sender,
                        const regx_control_t *control)
 {

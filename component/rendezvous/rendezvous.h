@@ -95,7 +95,7 @@ typedef struct regx_peer {
     atomic_bool no_gets; /* the engine's: it cannot be read from, or we cannot; likewise */
 } regx_peer_t;
 
-/* What `auto` takes by the number of the size (autotune.h), where the user has said so; 0: what it
+/* What `auto` takes by the number of the size (autotune.h), if the user has set it; 0: what it
  * finds out. */
 typedef struct regx_auto_choice {
     uint8_t path[REGX_AUTOTUNE_SIZES]; /* regx_path_t */
@@ -127,7 +127,7 @@ typedef struct regx_rndv_config {
     bool optimistic; /* … or rather granted anew (optimistic.h) */
     bool verify; /* compare checksums of what is sent and received; also done where the peer asks */
     /* What arrived is not what was sent: `what` says which bytes and by which path. The owner ends
-     * the connection or the job, since the MPI library cannot be told in any other way that the
+     * the connection or the job, since there is no other way to notify the MPI library that the
      * data is wrong. Called once for a transfer, from control or when a get completes, holding no
      * lock. Never NULL where there are peers. */
     void (*mismatch)(void *context, const regx_peer_t *peer, const char *what);
@@ -140,7 +140,7 @@ typedef struct regx_rndv_config {
 } regx_rndv_config_t;
 
 /* The end of a send. REGX_OK; or why nothing of the transfer lands any more: REGX_UNREACHABLE,
- * which the transport tells as well; REGX_NO_MEMORY; REGX_INVALID: a malformed CTS; REGX_FAILED. */
+ * which the transport reports too; REGX_NO_MEMORY; REGX_INVALID: a malformed CTS; REGX_FAILED. */
 typedef void (*regx_rndv_send_done_t)(void *context, regx_status_t status);
 
 /* NULL: no memory, or a pool of 4 GiB or more. All pointers are kept. */
@@ -149,19 +149,17 @@ regx_rndv_t *regx_rndv_create(const regx_rndv_config_t *config, regx_pool_t *poo
 /* Everything must be closed and done. */
 void regx_rndv_destroy(regx_rndv_t *rndv);
 
-/* Opens the receive side of a transfer of `length` bytes into a buffer that stays the caller's.
- * NULL: no memory for the record. */
+/* Opens the receive side of a transfer of `length` bytes into a buffer that stays the caller's. It
+ * begins with the CTS, REGX_CTS_SIZE bytes, which the sender needs. NULL: no memory. */
 regx_rndv_recv_t *regx_rndv_recv_open(regx_rndv_t *rndv, regx_peer_t *peer, void *base,
                                       size_t length);
-/* What the sender needs: REGX_CTS_SIZE bytes, valid until the receive is closed. */
-const uint8_t *regx_rndv_recv_cts(const regx_rndv_recv_t *recv);
 /* When it returns, nothing is written to the buffer any more (but by a get whose sender has ended
  * the transfer before it was acknowledged: get.c). Grants that the sender cannot know or has given
  * up are taken back. */
 void regx_rndv_recv_close(regx_rndv_t *rndv, regx_rndv_recv_t *recv);
 
 /* Sends `length` bytes to the receive side that `cts` describes. The buffer stays in use until
- * `done`, which alone tells the end, also that of a malformed CTS. */
+ * `done`, the only completion, also for a malformed CTS. */
 void regx_rndv_send_open(regx_rndv_t *rndv, regx_peer_t *peer, const void *base, size_t length,
                          const uint8_t cts[REGX_CTS_SIZE], regx_rndv_send_done_t done,
                          void *context);
@@ -175,7 +173,7 @@ typedef struct regx_rndv_exposure {
     regx_region_t region; /* valid if registered */
     bool staged;
     regx_key_t key; /* valid if staged */
-    uint32_t drain; /* its memory, held (registration/drain.h) */
+    uint32_t drain; /* its memory, held (registration/monitor/drain.h) */
 } regx_rndv_exposure_t;
 
 /* Fills in what the receiver can read all `length` bytes by. They stay in use until unexpose, after

@@ -10,15 +10,15 @@
 #include "rendezvous/recv_run.h"
 
 #define PATIENCE_NS INT64_C(10000000000)
-#define IMPATIENCE_NS INT64_C(100000000) /* with memory that nobody tells of */
+#define IMPATIENCE_NS INT64_C(100000000) /* with memory whose changes nobody reports */
 #define PAUSE_NS INT64_C(10000000)       /* between two looks in vain, at most */
 #define LOOKS_MIN 50u
 #define TIMES_MAX 100u
 
 /* Why it was given up, and what it waits for. */
 static const char gone[] = "grant: the memory did not come back";
-static const char untold[] = "grant: changes of the new memory are not reported";
-static const char unsure[] = "grant: the monitor cannot say what changed";
+static const char unreported[] = "grant: changes of the new memory are not reported";
+static const char unsure[] = "grant: the monitor does not know what changed";
 static const char changing[] = "grant: the buffer kept changing";
 
 /* What a look is for. */
@@ -31,7 +31,7 @@ typedef enum purpose {
 /* What lies where the sender is to write. */
 typedef enum memory {
     MEMORY_GONE,
-    MEMORY_UNTOLD, /* it is there, but changes of it are not reported */
+    MEMORY_UNREPORTED, /* it is there, but changes of it are not reported */
     MEMORY_THERE
 } memory_t;
 
@@ -45,7 +45,7 @@ typedef struct look {
     memory_t memory;    /* if LOOK_MEMORY */
     regx_proof_t proof; /* if LOOK_END */
     uint64_t checksum;  /* if that was made */
-    /* What is to be said of it afterwards. */
+    /* What is to be reported of it afterwards. */
     bool revokes;
     uint64_t offset;
     const char *given_up; /* why; NULL: it was not */
@@ -63,7 +63,7 @@ static regx_rndv_recv_t *of_link(regx_link_t *link)
 
 void regx_revoke_recv_open(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
 {
-    recv->revoke.least = recv->length;
+    recv->revoke.lowest = recv->length;
     recv->revoke.optimistic = rndv->config.optimistic;
     if (regx_watch_begin(&recv->revoke.watch, rndv->registry, recv->base, recv->length)) {
         recv->revoke.state = REGX_REVOKE_ON_CHANGE;
@@ -123,7 +123,7 @@ static void revoke_locked(regx_rndv_t *rndv, look_t *look, uint64_t changed)
     recv->buffer_suspect = true;
     regx_list_set(&rndv->pending_recvs, &recv->link, false);
     revoke->resume = revoke->from = look->offset;
-    revoke->least = regx_min(revoke->least, revoke->resume);
+    revoke->lowest = regx_min(revoke->lowest, revoke->resume);
     revoke->noticed = regx_now_ns();
     revoke->wait.reason = NULL;
     revoke->times++;
@@ -137,25 +137,33 @@ static void give_up_locked(look_t *look, const char *reason)
     regx_revocable_t *revoke = &look->work.recv->revoke;
 
     revoke->state = REGX_REVOKE_GIVEN_UP;
-    revoke->from = regx_min(revoke->from, revoke->least);
+    revoke->from = regx_min(revoke->from, revoke->lowest);
     look->given_up = reason;
 }
 
 /* It cannot go on, for that reason. Whether that has been so for too long; and for many looks, in
- * case the program seldom makes progress. */
+ * case the program seldom makes progress. Reasons that take turns are one wait, or it might never
+ * end. */
 static bool waits_too_long(regx_revocable_t *revoke, const char *reason)
 {
-    const int64_t patience = reason == untold ? IMPATIENCE_NS : PATIENCE_NS;
     const int64_t now = regx_now_ns();
 
-    if (revoke->wait.reason != reason) {
-        revoke->wait.reason = reason;
-        revoke->wait.looks = 0;
-        revoke->wait.since = now;
+    if (revoke->wait.reason == NULL) {
+        revoke->wait.whole.looks = 0;
+        revoke->wait.whole.since = now;
     }
-    const int64_t waited = now - revoke->wait.since;
+    if (revoke->wait.reason != unreported) {
+        revoke->wait.unreported.looks = 0;
+        revoke->wait.unreported.since = now;
+    }
+    revoke->wait.reason = reason;
+    revoke->wait.whole.looks++;
+    revoke->wait.unreported.looks += reason == unreported;
+    const int64_t waited = now - revoke->wait.whole.since;
     revoke->wait.next = now + (waited / 8 < PAUSE_NS ? waited / 8 : PAUSE_NS);
-    return ++revoke->wait.looks > LOOKS_MIN && waited > patience;
+    return (revoke->wait.whole.looks > LOOKS_MIN && waited > PATIENCE_NS) ||
+           (revoke->wait.unreported.looks > LOOKS_MIN &&
+            now - revoke->wait.unreported.since > IMPATIENCE_NS);
 }
 
 static bool pauses(const regx_revocable_t *revoke)
@@ -169,12 +177,12 @@ static void end_locked(regx_rndv_t *rndv, look_t *look)
     regx_rndv_recv_t *recv = look->work.recv;
     regx_revocable_t *revoke = &recv->revoke;
     const bool given_up = revoke->state == REGX_REVOKE_GIVEN_UP;
-    const bool again = revoke->least < recv->length; /* something was revoked */
+    const bool again = revoke->lowest < recv->length; /* something was revoked */
     const bool ready =
         look->state == REGX_WATCH_QUIET && (!again || look->proof == REGX_PROOF_MADE);
     const regx_control_t message = {.type = REGX_CONTROL_ARRIVED,
                                     .to = recv->sender,
-                                    .offset = revoke->least,
+                                    .offset = revoke->lowest,
                                     .has_checksum = again && !given_up,
                                     .checksum = look->checksum};
 
@@ -201,8 +209,8 @@ static const char *obstacle(const look_t *look)
     switch (look->memory) {
     case MEMORY_GONE:
         return gone;
-    case MEMORY_UNTOLD:
-        return untold;
+    case MEMORY_UNREPORTED:
+        return unreported;
     case MEMORY_THERE:
         break;
     }
@@ -248,15 +256,15 @@ static memory_t look_for_memory(regx_watch_t *watch, uintptr_t from)
         return MEMORY_THERE;
     }
     /* Or is it gone again? */
-    return regx_watch_is_mapped(watch, from) ? MEMORY_UNTOLD : MEMORY_GONE;
+    return regx_watch_is_mapped(watch, from) ? MEMORY_UNREPORTED : MEMORY_GONE;
 }
 
 /* From the lowest offset on. What could not be read the last time is tried first. */
 static regx_proof_t prove_received(regx_rndv_recv_t *recv, uint64_t *checksum)
 {
     regx_revocable_t *revoke = &recv->revoke;
-    const char *const base = recv->base + revoke->least;
-    const uint64_t length = recv->length - revoke->least;
+    const char *const base = recv->base + revoke->lowest;
+    const uint64_t length = recv->length - revoke->lowest;
     uint64_t sum, none;
 
     if (revoke->wait.reason == gone &&
@@ -286,7 +294,7 @@ static void look_at_memory(regx_rndv_t *rndv, regx_recv_work_t *work)
     look->state = regx_watch_look(&revoke->watch, look->purpose == LOOK_END, &first);
     look->changed = first > base ? first - base : 0;
     if (look->purpose == LOOK_END && look->state == REGX_WATCH_QUIET &&
-        revoke->least < recv->length) {
+        revoke->lowest < recv->length) {
         look->proof = prove_received(recv, &look->checksum);
     }
 }
@@ -446,8 +454,8 @@ void regx_revokes_advance(regx_rndv_t *rndv)
     regx_unlock(&rndv->lock);
 }
 
-/* The sender writes nothing any more. What was registered of memory that was told to have changed
- * is dead already; where it was not told, but did, it is given up here. */
+/* The sender writes nothing any more. What was registered of memory that was reported as changed
+ * is dead already; where it was not notified, but did, it is given up here. */
 static void give_back(regx_rndv_t *rndv, regx_recv_work_t *work)
 {
     regx_rndv_recv_t *recv = work->recv;
@@ -491,8 +499,8 @@ bool regx_revoke_recv_control_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
     const bool answers = recv->phase == REGX_RECV_REVOKING && !revoke->optimistic &&
                          !recv->outbox.full && control->offset == revoke->resume;
     const bool differs = recv->phase == REGX_RECV_ARRIVED && !recv->outbox.full &&
-                         revoke->state == REGX_REVOKE_ON_CHANGE && revoke->least < recv->length &&
-                         control->offset == revoke->least;
+                         revoke->state == REGX_REVOKE_ON_CHANGE && revoke->lowest < recv->length &&
+                         control->offset == revoke->lowest;
 
     (void)rndv;
     if (control->type != REGX_CONTROL_REVOKED || !regx_recv_is_revocable(recv) ||
@@ -500,7 +508,7 @@ bool regx_revoke_recv_control_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
         return false;
     }
     if (differs) {
-        revoke->resume = revoke->from = revoke->least;
+        revoke->resume = revoke->from = revoke->lowest;
         revoke->noticed = regx_now_ns();
         revoke->times++;
     }

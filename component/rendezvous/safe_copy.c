@@ -37,7 +37,7 @@ static bool move(const int pipe[2], char *to, const char *from, size_t length)
     do {
         n = write(pipe[1], from, length);
     } while (n < 0 && errno == EINTR);
-    if (n < 0 && errno != EFAULT) { /* the kernel's own memory: this says nothing of ours */
+    if (n < 0 && errno != EFAULT) { /* the kernel's own memory, not ours */
         memcpy(to, from, length);
         return true;
     }

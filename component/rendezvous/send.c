@@ -8,7 +8,7 @@
 #include "base/util.h"
 #include "rendezvous/proto.h"
 
-/* What a thread that may work on a send is to do next: a piece of work, or tell the end. */
+/* What a thread that may work on a send is to do next: a piece of work, or report the end. */
 typedef struct regx_send_turn {
     regx_send_work_t work;
     regx_rndv_send_done_t done; /* NULL: it has not ended */
@@ -89,7 +89,7 @@ static regx_status_t flush_locked(regx_rndv_send_t *send)
     return send->protocol->flush_locked != NULL ? send->protocol->flush_locked(send) : REGX_OK;
 }
 
-/* The record is free from here on; the caller tells the end. */
+/* The record is free from here on; the caller reports the end. */
 static void finish_locked(regx_rndv_t *rndv, regx_rndv_send_t *send, regx_send_turn_t *turn)
 {
     assert(send->held == NULL && send->nacks == NULL && send->get.rkeys == NULL && !send->waits);
@@ -175,7 +175,7 @@ static regx_send_turn_t first_turn_locked(regx_rndv_t *rndv, regx_rndv_send_t *s
     return next_turn_locked(rndv, send, REGX_OK);
 }
 
-/* Does one piece of work after the other, and tells the end if it comes to that. */
+/* Does one piece of work after the other, and reports the end if it comes to that. */
 static void take_turns(regx_rndv_t *rndv, regx_rndv_send_t *send, regx_send_turn_t turn)
 {
     while (turn.work.ops != NULL) {

@@ -45,9 +45,9 @@ typedef struct regx_grant {
     regx_key_t key;                     /* of the region */
 } regx_grant_t;
 
-/* How the receiver hears of the send's handle, which it needs to grant more. */
+/* How the receiver gets the send's handle, which it needs to grant more. */
 typedef enum regx_intro {
-    REGX_INTRO_BY_NEXT,   /* the next message tells it */
+    REGX_INTRO_BY_NEXT,   /* with the next message */
     REGX_INTRO_READY_DUE, /* READY is to be sent before anything else */
     REGX_INTRO_DONE       /* it knows, or need not */
 } regx_intro_t;
@@ -56,7 +56,7 @@ typedef enum regx_intro {
 typedef enum regx_advertising {
     REGX_ADVERTISING_OVER,
     REGX_ADVERTISING,
-    REGX_ADVERTISING_NACK_DUE /* over; the receiver is to be told, so that they go by slots */
+    REGX_ADVERTISING_NACK_DUE /* over; the receiver is to be notified, so that they go by slots */
 } regx_advertising_t;
 
 /* Whether the receiver has to agree before the send ends (revoke.h). */
@@ -83,11 +83,11 @@ struct regx_rndv_send {
     regx_status_t status; /* REGX_OK; else nothing more is sent, and it ends when nothing is in
                            * flight: REGX_UNREACHABLE if the peer is gone, or REGX_FAILED */
     regx_agreement_t agreement;
-    bool optimistic; /* it goes back by RESUME (optimistic.h) */
-    uint64_t
-        rewound; /* bytes that count no more, by RESUME: so many more than the length are sent */
-    uint64_t resume; /* REVOKED, PROVING: the offset of that message */
-    uint64_t proof;  /* PROVING: its checksum */
+    bool optimistic;   /* it goes back by RESUME (optimistic.h) */
+    unsigned restarts; /* times that RESUME came: identifies writes granted before */
+    uint64_t rewound;  /* bytes sent that RESUME discarded: length + rewound are sent in all */
+    uint64_t resume;   /* REVOKED, PROVING: the offset of that message */
+    uint64_t proof;    /* PROVING: its checksum */
     bool taken;
     bool waits;            /* for writes to the peer to end: see write.h */
     bool waited;           /* it has waited, and progress has come to it: it is its turn */
@@ -97,7 +97,7 @@ struct regx_rndv_send {
     uint64_t sent;         /* bytes whose ATP was accepted, or that were acknowledged by ATS */
     uint64_t sent_slots;   /* those of them that went through slots */
     uint64_t granted;      /* bytes granted or to be advertised, without those given back */
-    uint32_t drain;        /* its memory, held (registration/drain.h) */
+    uint32_t drain;        /* its memory, held (registration/monitor/drain.h) */
     unsigned in_flight;    /* writes, with the held one, and chunks that are advertised */
     uint64_t chunk_size;   /* of the first chunk granted; the last may be shorter */
     uint64_t piece_max;    /* how much of a granted chunk is written at once */

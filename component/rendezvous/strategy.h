@@ -14,7 +14,7 @@
 struct regx_strategy {
     const char *name;                /* as btl_regx_rendezvous names it */
     const char *help;                /* of the parameter: what it is */
-    const char *more;                /* what only the documentation says of it, or NULL */
+    const char *more;                /* for the documentation only, or NULL */
     regx_path_t path;                /* always this one, unless it chooses */
     const regx_protocol_t *protocol; /* of that path; NULL: it chooses among other strategies' */
     /* The path for a receive whose peer and length are known; prepares nothing. May be NULL. */

@@ -132,6 +132,7 @@ static void ended_locked(regx_write_t *write, regx_status_t status)
     const regx_grant_kind_t *kind = write->grant.kind;
     regx_rndv_send_t *send = write->send;
     regx_rndv_t *rndv = write->rndv;
+    const bool old = write->restarts != send->restarts; /* acknowledged: RESUME was sent */
 
     assert(send->in_flight > 0);
     send->in_flight--;
@@ -139,7 +140,9 @@ static void ended_locked(regx_write_t *write, regx_status_t status)
     if (status == REGX_OK) {
         send->sent += write->put.length;
         regx_count(rndv->counters, &rndv->counters->puts, 1);
-        send->sent_slots += kind->chunk ? 0 : write->put.length;
+        send->sent_slots += kind->chunk || old ? 0 : write->put.length;
+    } else if (old) { /* it cannot be granted again: the receiver believes that it has it */
+        regx_send_fail_locked(send, status);
     } else if (kind->unsent_locked(rndv, write, status)) {
         return;
     }
@@ -274,6 +277,7 @@ regx_status_t regx_write_next_locked(regx_rndv_t *rndv, regx_rndv_send_t *send,
     write->send = send;
     write->grant = next_piece(send);
     write->suspect = send->buffer_suspect;
+    write->restarts = send->restarts;
     send->in_flight++;
     enter_window_locked(write);
     if (write->grant.kind->chunk) {

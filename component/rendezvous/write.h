@@ -32,6 +32,7 @@ struct regx_write {
     bool failed;             /* NACK: perhaps because the buffer is unmapped */
     void *copy;              /* owned; NULL: none */
     regx_status_t status;    /* how the put ended */
+    unsigned restarts;       /* the send's when it began */
     struct regx_write *next; /* among the NACKs to be sent */
 };
 

@@ -55,11 +55,11 @@ bool regx_transport_word(unsigned index, regx_param_word_t *word)
     if (index == 0) {
         *word = (regx_param_word_t){
             .word = "auto",
-            .help = "uct; and beside it verbs for peers on other nodes, where the job has such and "
-                    "a port of an RDMA device is usable and leads there",
-            .more = "Whether verbs was taken, and why not, is in the report (transport, "
-                    "transport_reason) and is shown by --mca btl_base_verbose 10; which wire leads "
-                    "to which peer by 20."};
+            .help = "uct, and verbs for peers on other nodes if there are any and a port of an "
+                    "RDMA device reaches them",
+            .more = "The report (transport, transport_reason) and --mca btl_base_verbose 10 show "
+                    "whether verbs is used, and the reason; btl_base_verbose 20 shows which "
+                    "transport is used for which peer."};
     } else if (row != NULL) {
         *word = row->entry->word;
     }

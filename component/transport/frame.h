@@ -8,6 +8,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "base/copy.h"
 #include "transport/transport.h"
 
 /* Copies `length` bytes; `from` may be NULL if there are none. Open MPI's header and a number or
@@ -23,7 +24,7 @@ static inline void regx_frame_copy(void *to, const void *from, size_t length)
         memcpy(to, &first, sizeof(first));
         memcpy((char *)to + length - sizeof(last), &last, sizeof(last));
     } else if (length > 0) {
-        memcpy(to, from, length);
+        regx_copy(to, from, length);
     }
 }
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "transport/rkey_table.h"
 
-#include <endian.h>
 #include <stdlib.h>
-#include <string.h>
+
+#include "base/little_endian.h"
 
 typedef struct region {
     void *base;
@@ -12,36 +12,29 @@ typedef struct region {
     regx_handle_t handle;
 } region_t;
 
-/* The key as it travels. */
-typedef struct key_layout {
+/* What a key holds. */
+typedef struct contents {
     uint64_t address;
     uint64_t length;
-    uint32_t id;
-    uint32_t generation;
-} key_layout_t;
+    regx_handle_t handle;
+} contents_t;
 
-_Static_assert(sizeof(key_layout_t) == REGX_KEY_SIZE, "the key has no room to spare");
+_Static_assert(REGX_KEY_SIZE == 24, "the key has no room to spare");
 
-static key_layout_t key_read(const regx_key_t *key)
+static contents_t key_read(const regx_key_t *key)
 {
-    key_layout_t layout;
-
-    memcpy(&layout, key->bytes, sizeof(layout));
-    layout.address = le64toh(layout.address);
-    layout.length = le64toh(layout.length);
-    layout.id = le32toh(layout.id);
-    layout.generation = le32toh(layout.generation);
-    return layout;
+    return (contents_t){.address = regx_le_get(key->bytes, 8),
+                        .length = regx_le_get(key->bytes + 8, 8),
+                        .handle = {.id = (uint32_t)regx_le_get(key->bytes + 16, 4),
+                                   .generation = (uint32_t)regx_le_get(key->bytes + 20, 4)}};
 }
 
-static void key_write(const region_t *region, regx_key_t *key)
+static void key_write(uint64_t address, uint64_t length, regx_handle_t handle, regx_key_t *key)
 {
-    const key_layout_t layout = {.address = htole64((uint64_t)(uintptr_t)region->base),
-                                 .length = htole64((uint64_t)region->length),
-                                 .id = htole32(region->handle.id),
-                                 .generation = htole32(region->handle.generation)};
-
-    memcpy(key->bytes, &layout, sizeof(layout));
+    regx_le_put(key->bytes, address, 8);
+    regx_le_put(key->bytes + 8, length, 8);
+    regx_le_put(key->bytes + 16, handle.id, 4);
+    regx_le_put(key->bytes + 20, handle.generation, 4);
 }
 
 void regx_rkey_table_init(regx_rkey_table_t *table, bool threads)
@@ -79,7 +72,7 @@ regx_status_t regx_rkey_table_add(regx_rkey_table_t *table, void *base, size_t l
         free(region);
         return REGX_NO_MEMORY;
     }
-    key_write(region, key);
+    key_write((uintptr_t)base, length, region->handle, key);
     *handle = region;
     return REGX_OK;
 }
@@ -98,14 +91,13 @@ void regx_rkey_table_remove(regx_rkey_table_t *table, void *handle)
 regx_status_t regx_rkey_table_fill(regx_rkey_table_t *table, const regx_key_t *key, uint64_t offset,
                                    size_t length, regx_rkey_fill_t fill, void *context)
 {
-    const key_layout_t layout = key_read(key);
-    const regx_handle_t handle = {.id = layout.id, .generation = layout.generation};
+    const contents_t named = key_read(key);
     regx_status_t status = REGX_INVALID;
 
     regx_lock(&table->lock);
-    const region_t *region = regx_handle_table_find(&table->regions, handle);
+    const region_t *region = regx_handle_table_find(&table->regions, named.handle);
     if (region != NULL && (region->access & REGX_ACCESS_REMOTE_WRITE) != 0 &&
-        (uint64_t)(uintptr_t)region->base == layout.address && region->length == layout.length &&
+        (uint64_t)(uintptr_t)region->base == named.address && region->length == named.length &&
         offset <= region->length && length <= region->length - offset) {
         fill(context, (char *)region->base + offset, length);
         status = REGX_OK;
@@ -114,23 +106,9 @@ regx_status_t regx_rkey_table_fill(regx_rkey_table_t *table, const regx_key_t *k
     return status;
 }
 
-static void copy(void *data, void *to, size_t length)
-{
-    memcpy(to, data, length);
-}
-
-regx_status_t regx_rkey_table_write(regx_rkey_table_t *table, const regx_key_t *key,
-                                    uint64_t offset, const void *data, size_t length)
-{
-    return regx_rkey_table_fill(table, key, offset, length, copy, (void *)(uintptr_t)data);
-}
-
 void regx_key_expose(const void *base, size_t length, regx_key_t *key)
 {
-    const region_t nobodys = {
-        .base = (void *)(uintptr_t)base, .length = length, .handle = {.id = UINT32_MAX}};
-
-    key_write(&nobodys, key);
+    key_write((uintptr_t)base, length, (regx_handle_t){.id = UINT32_MAX}, key);
 }
 
 uint64_t regx_key_address(const regx_key_t *key)
@@ -145,16 +123,10 @@ uint64_t regx_key_length(const regx_key_t *key)
 
 void regx_key_mark(regx_key_t *key, regx_handle_t handle)
 {
-    const key_layout_t layout = key_read(key);
-    const region_t nobodys = {
-        .base = (void *)(uintptr_t)layout.address, .length = layout.length, .handle = handle};
-
-    key_write(&nobodys, key);
+    key_write(regx_key_address(key), regx_key_length(key), handle, key);
 }
 
 regx_handle_t regx_key_handle(const regx_key_t *key)
 {
-    const key_layout_t layout = key_read(key);
-
-    return (regx_handle_t){.id = layout.id, .generation = layout.generation};
+    return key_read(key).handle;
 }

@@ -46,17 +46,12 @@ regx_status_t regx_rkey_table_add(regx_rkey_table_t *table, void *base, size_t l
 /* Takes the key back. When it returns, nothing is written by it any more. */
 void regx_rkey_table_remove(regx_rkey_table_t *table, void *handle);
 
-/* Copies `length` bytes of `data` to `offset` in the region that the key names.
- * REGX_OK; REGX_INVALID: the key is not valid, not for REGX_ACCESS_REMOTE_WRITE, or the range is
- * not inside the region; nothing was written. */
-regx_status_t regx_rkey_table_write(regx_rkey_table_t *table, const regx_key_t *key,
-                                    uint64_t offset, const void *data, size_t length);
-
 /* Writes up to `length` bytes to `to`, which the key's owner has granted. */
 typedef void (*regx_rkey_fill_t)(void *context, void *to, size_t length);
 
-/* The same, but `fill` writes; it is called under the table's lock, once if the answer is REGX_OK,
- * and never if it is REGX_INVALID. */
+/* Has `fill` write `length` bytes at `offset` in the region that the key names. It is called under
+ * the table's lock, once if the answer is REGX_OK, and never if it is REGX_INVALID: the key is not
+ * valid, not for REGX_ACCESS_REMOTE_WRITE, or the range is not inside the region. */
 regx_status_t regx_rkey_table_fill(regx_rkey_table_t *table, const regx_key_t *key, uint64_t offset,
                                    size_t length, regx_rkey_fill_t fill, void *context);
 
@@ -68,7 +63,7 @@ void regx_key_expose(const void *base, size_t length, regx_key_t *key);
 void regx_key_mark(regx_key_t *key, regx_handle_t handle);
 regx_handle_t regx_key_handle(const regx_key_t *key);
 
-/* What the key says about itself. Only the peer who sent it vouches for that. */
+/* What the key holds. It is as trustworthy as the peer that sent it. */
 uint64_t regx_key_address(const regx_key_t *key);
 uint64_t regx_key_length(const regx_key_t *key);
 

@@ -90,7 +90,7 @@ typedef struct regx_mr {
     void *handle; /* the transport's own */
 } regx_mr_t;
 
-/* What the user of a transport is told. */
+/* Callbacks to the user of a transport. */
 typedef struct regx_transport_events {
     void *context;
     /* A frame arrived from the process whose id is `sender`; data is valid during the call. */
@@ -113,7 +113,7 @@ struct regx_rkey_table; /* rkey_table.h */
 typedef struct regx_transport_config {
     uint64_t self;          /* id of this process, unique in the job and among connected jobs */
     size_t pool_size;       /* bounce memory wanted: bytes, a multiple of the page */
-    size_t pool_least;      /* bytes of it below which it is of no use */
+    size_t pool_min;        /* bytes of it below which it is of no use */
     size_t owned_size;      /* bytes that `allocate` gives, at most */
     const char *if_include; /* devices, comma-separated names or CIDR, or NULL */
     const char *if_exclude;
@@ -164,7 +164,7 @@ typedef struct regx_put {
     regx_target_t target;
     uint64_t offset; /* in the peer's pool, or from the start of the peer's region */
     regx_key_t key;  /* of the peer's region; unused for the pool */
-    /* The peer is told nothing: of a region and some bytes only, and where the transport has
+    /* The peer gets no event: of a region and some bytes only, and where the transport has
      * silent_copied. Done when the peer's device has taken all bytes: what is asked of that device
      * later comes behind them, and so does what it tells the peer's processor. No more is promised:
      * who learns of done otherwise, as by another device or port, may read the memory before the
@@ -174,7 +174,7 @@ typedef struct regx_put {
     uint8_t tag;        /* of the notice */
     uint8_t notice_length;
     uint8_t notice[REGX_NOTICE_MAX];
-    /* Called once, if put answered REGX_PENDING. REGX_OK; REGX_FAILED; REGX_DENIED as put says;
+    /* Called once, if put answered REGX_PENDING. REGX_OK; REGX_FAILED; REGX_DENIED as for put;
      * REGX_UNREACHABLE: the connection is lost, and the event broken comes before or after this. */
     void (*done)(struct regx_put *put, regx_status_t status);
     void *context;
@@ -192,7 +192,7 @@ typedef struct regx_get {
     bool staged;             /* from where the peer copies what it exposed; else REGX_AGAIN */
     bool assisted;           /* a hint: the peer may write a part of it, if it has nothing to do */
     /* Called once, if get answered REGX_PENDING. REGX_OK: all bytes are there. REGX_FAILED, or
-     * REGX_DENIED as get says: some of them may have been written, and no more will be. */
+     * REGX_DENIED as for get: some of them may have been written, and no more will be. */
     void (*done)(struct regx_get *get, regx_status_t status);
     void *context;
     void *scratch[4]; /* the transport's while pending */
@@ -293,7 +293,7 @@ typedef struct regx_transport_ops {
      * with this peer; REGX_INVALID: outside what the peer published, or across a multiple of 8.
      * NULL: this transport cannot do it. */
     regx_status_t (*fetch)(regx_conn_t *conn, regx_fetch_t *fetch);
-    /* Whether a silent put, or a get, would be accepted now, as far as can be told: for who would
+    /* Whether a silent put, or a get, would be accepted now, as far as is known: for who would
      * register memory for it. REGX_OK; REGX_AGAIN, REGX_UNREACHABLE as send. NULL where
      * silent_copied is 0. */
     regx_status_t (*accepts)(regx_conn_t *conn, bool puts);
@@ -320,13 +320,15 @@ typedef struct regx_transport_ops {
 
     /* Memory for the user's buffers, which neighbours map: a put or a get that the kernel would
      * make (single_copy of regx_conn_t) to or from it is then made by a process. `length` bytes on
-     * a page, not initialised; NULL: it has none for that, and says why among the fallbacks. What
-     * is not released by then stays mapped when the transport closes. NULL where nobody maps. */
+     * a page, not initialised; NULL: it has none for that, and counts the reason as a fallback.
+     * What is not released by then stays mapped when the transport closes. NULL where nobody
+     * maps. */
     void *(*allocate)(regx_transport_t *transport, size_t length);
     /* Not before the last transfer from or to it has ended. */
     void (*release)(regx_transport_t *transport, void *memory);
 
-    /* Registers [base, base + length) and fills `mr`, which the caller owns until dereg.
+    /* Registers [base, base + length) and fills `mr`, which the caller owns until dereg, with
+     * exactly that range and access: room for it is given back by them.
      * REGX_OK; REGX_NO_MEMORY or REGX_DENIED: this memory cannot be registered now, and the caller
      * bounces; REGX_INVALID: no memory can be registered for that access. reg and dereg are NULL in
      * a transport that is used only under the multiplexer, which registers for it. */
@@ -405,7 +407,7 @@ struct regx_conn {
     /* Puts to a region, and gets, are copies that the kernel makes between the two processes, and
      * it allows them as far as this process can tell. */
     atomic_bool single_copy;
-    /* A message that fits a frame of so many bytes, with its headers, had better be sent in one
+    /* A message that fits a frame of so many bytes, with its headers, should be sent in one
      * than be asked for first: that is a journey to the peer and back. 0: none that is longer than
      * an eager one. The connection may have longer frames than the transport as a whole. */
     _Atomic uint32_t whole_max;

@@ -60,8 +60,7 @@ def arguments() -> argparse.Namespace:
     add("--rdma", action="store_true",
         help="regx's rows go over an RDMA device (transport verbs, where they name no other): this"
         " machine's, or where it has none, Soft-RoCE in an emulated one (test/machine/run)")
-    add("--from", dest="csv", nargs="+", type=Path, metavar="CSV",
-        help="measure nothing: make the tables again from a results.csv, or from several")
+    options.add_again(parser, several=True)
     asked = parser.parse_args()
     if asked.repetitions is None:
         asked.repetitions = FULL_REPETITIONS if asked.full else REPETITIONS

@@ -13,6 +13,12 @@ from pathlib import Path
 from comparing.installation import TOP, Installation
 from comparing.osu import Program
 
+COMMIT = "REGX_COMMIT"  # the variable that says it where there is no git: in the emulated machine
+# Of what is collected, what says which machine and which versions figures are of.
+IDENTITY = ("regx_commit", "openmpi", "ucx", "kernel", "processor", "date")
+NAMES = {"regx_commit": "regx", "openmpi": "Open MPI", "ucx": "UCX", "kernel": "Linux",
+         "processor": "on", "date": "at"}  # fmt: skip
+
 
 def collect(installation: Installation, programs: list[Program]) -> dict:
     return {
@@ -33,10 +39,25 @@ def collect(installation: Installation, programs: list[Program]) -> dict:
         "openmpi": ".".join(map(str, installation.openmpi)),
         "mpirun": installation.mpirun,
         "ucx": said("ucx_info", "-v") or said("pkg-config", "--modversion", "ucx"),
-        "regx_commit": said("git", "-C", str(TOP), "describe", "--always", "--dirty"),
+        "regx_commit": os.environ.get(COMMIT) or commit(),
         "benchmarks": {program.name: str(program.path) for program in programs},
         "mca_environment": {k: v for k, v in os.environ.items() if re.match("OMPI_|PMIX_|UCX_", k)},
     }
+
+
+def commit() -> str | None:
+    return said("git", "-C", str(TOP), "describe", "--always", "--dirty")
+
+
+def identity(about: dict, keys: tuple[str, ...] = IDENTITY) -> dict[str, str]:
+    """As a results.csv has it in each line."""
+    return {key: str(about.get(key) or "") for key in keys}
+
+
+def identity_line(identity: dict[str, str]) -> str:
+    """The last of a table."""
+    texts = {key: value.lstrip("# ").removeprefix(f"{key}-") for key, value in identity.items()}
+    return ", ".join(f"{NAMES.get(key, key)} {text or 'unknown'}" for key, text in texts.items())
 
 
 def _text(path: str) -> str | None:

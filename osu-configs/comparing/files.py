@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
-from comparing import output, table
+from comparing import output, record, table
 from comparing.configuration import Row
 from comparing.result import Results
 
@@ -25,10 +25,7 @@ COLUMNS = (
     "ranks",
     "options",
     "beside",
-    "phase",
-    "mailbox_before",
-    "mailbox_after",
-    "attempt",
+    *record.CONDITIONS,
     "problem",
 )
 
@@ -54,9 +51,8 @@ def _rows(results: Results) -> Iterator[tuple]:
     for run in results.runs:
         group = run.arm.group
         arm = (run.arm.strategy, run.backend, run.transport, group.benchmark, group.buffers)
-        before, after = (f"{time:.3f}" if time is not None else "" for time in run.mailbox)
         about = (run.arm.kind, group.ranks, run.options, run.beside)
-        about += (run.phase, before, after, run.attempts, run.problem or "")
+        about += (*record.conditions(run), run.problem or "")
         for size, value in run.values.items():
             yield *arm, size, run.metric, run.unit, run.repetition, value, *about
     for run in results.executions():

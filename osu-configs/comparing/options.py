@@ -19,6 +19,13 @@ def add_building(parser: argparse.ArgumentParser) -> None:
                         help="take what was built before, as it is")
 
 
+def add_again(parser: argparse.ArgumentParser, several: bool = False) -> None:
+    parser.add_argument(
+        "--from", dest="csv", nargs="+" if several else None, type=Path, metavar="CSV",
+        help="measure nothing: make the table again from a results.csv"
+        + (", or from several" if several else ""))
+
+
 def add_common(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--dry-run", action="store_true", help="print the lines that would be run, and run nothing")

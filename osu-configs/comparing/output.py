@@ -13,10 +13,12 @@ import shutil
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import TypeVar
 
 from comparing.installation import BUILD
 from comparing.trouble import Trouble
 
+T = TypeVar("T")
 WIDTH = 160  # of a table where no terminal says another
 
 
@@ -61,6 +63,17 @@ def show(command: str, path: Path, render: Callable[[int], str]) -> None:
     """Says where the results are, and prints the table as wide as the terminal is."""
     print(f"{command}: results are in {path}", file=sys.stderr)
     print(render(width()), flush=True)
+
+
+def again(
+    saved: tuple[T, dict[str, str]],
+    render: Callable[[T, dict[str, str]], str],
+    status: Callable[[T], int],
+) -> int:
+    """Of what was measured before, and of what, the table."""
+    results, about = saved
+    print(render(results, about), flush=True)
+    return status(results)
 
 
 def width() -> int:

@@ -51,3 +51,13 @@ def name(before: float | None, after: float | None) -> str:
         return MIXED
     mean = (before + after) / 2
     return NEAR if mean < NEAR_BELOW else FAR if mean >= FAR_FROM else BETWEEN
+
+
+def note(phases: list[str]) -> list[str]:
+    """What a table says that has runs of all phases in its medians."""
+    found = [name for name in PHASES if name in phases]
+    if not found:
+        return []
+    counts = ", ".join(f"{name} in {phases.count(name)}" for name in found)
+    doubt = "; figures of different phases cannot be compared" if len(found) > 1 else ""
+    return [f"Phase: {counts} of {len(phases)} runs{doubt}."]

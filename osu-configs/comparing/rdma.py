@@ -114,12 +114,12 @@ class Machine:
         self, command: list[str | Path], files: list[Path], folder: Path, patience: float
     ) -> int:
         """Runs a command of ours, there, with -f for each of the files. Its results are in the folder
-        then, with what is known out here alone: the commit, the processor, the load. Returns its
+        then, with what is known out here alone: the processor, the load. Returns its
         status. Whoever interrupts us interrupts it, and it ends by itself."""
         own = Path(tempfile.mkdtemp(prefix="call-", dir=self.folder))
         output = own / "output"
         words = [RUN, *self.options, "--timeout", BOOT_SECONDS + patience, "--"]
-        words += [*AROUND, *command]
+        words += [*AROUND, f"{environment.COMMIT}={environment.commit() or ''}", *command]
         words += ["-f", *self._take_files(files, own)]
         words += ["--rdma", "--no-build", "--output", output]
         # In a session of its own: Ctrl-C in the terminal reaches us alone, and it once.

@@ -6,16 +6,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 from comparing import osu, path, phase
+from comparing.attempts import within_one_phase
 from comparing.awake import awake
 from comparing.launch import Interrupted, Launcher, Line, Outcome, Runner
-from comparing.load import Load
-from comparing.paging import Paging
 from comparing.phase import Mailbox
 from comparing.plan import Job, Plan, Step
 from comparing.progress import Progress
 from comparing.result import CAME_BACK, REFERENCE, Arm, Check, Conditions, Results, Run
 
-ATTEMPTS = 1 + 3  # a run across which the phase changed is repeated at most three times
 PROBE_TIMEOUT = 90
 CHECK_PATIENCE = 3  # times a run's timeout, for a check of many messages
 
@@ -126,7 +124,8 @@ class Session:
                 beside[:] = [self.runner.run(reference_line(job, self.launcher), PROBE_TIMEOUT)]
             return outcome
 
-        outcome, conditions = self._within_one_phase(once)
+        # Soft-RoCE works in threads of the kernel, which look like other programs.
+        outcome, conditions = within_one_phase(self.mailbox, once, not self.launcher.rdma)
         runs = [
             Run(
                 **vars(conditions),
@@ -193,28 +192,6 @@ class Session:
             run.failed = explain(outcome)
         except osu.NotOutput as error:
             run.failed = explain(outcome) or str(error)
-
-    def _within_one_phase(self, once: Callable[[], Outcome]) -> tuple[Outcome, Conditions]:
-        """Runs, and again when the machine's phase changed meanwhile, but not for ever."""
-        before = self.mailbox.last if self.mailbox.last is not None else self.mailbox.measure()
-        for attempt in range(1, ATTEMPTS + 1):
-            load, paging = Load(), Paging()
-            outcome = once()
-            paged = paging.counts()
-            # Soft-RoCE works in threads of the kernel, which look like other programs.
-            others = load.others() if not self.launcher.rdma else 0.0
-            after = self.mailbox.measure()
-            if outcome.status != 0 or not phase.moved(before, after) or attempt == ATTEMPTS:
-                break
-            before = after
-        return outcome, Conditions(
-            phase=phase.name(before, after),
-            mailbox=(before, after),
-            attempts=attempt,
-            seconds=outcome.seconds,
-            others=others,
-            paging=paged,
-        )
 
     # ---- proof
 

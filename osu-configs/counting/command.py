@@ -2,7 +2,6 @@
 """The command line, and what is done in which order."""
 
 import argparse
-import dataclasses
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -12,11 +11,10 @@ from comparing.configuration import Row
 from comparing.installation import TOP
 from comparing.launch import Interrupted, Launcher, Runner
 from comparing.trouble import Trouble, told
-from counting import table
+from counting import files, table
 from counting.message import SIZES, Counter, Message, trips
 
 HERE = TOP / "osu-configs"
-COLUMNS = ("arm", "size", "count", "value")
 
 DESCRIPTION = """\
 Count what one message costs two ranks of this node over an RDMA device: packets, requests, calls
@@ -27,6 +25,7 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="counts", description=DESCRIPTION)
     options.add_files(parser, "counts.conf")
     options.add_building(parser)
+    options.add_again(parser)
     parser.add_argument(
         "--rdma", action="store_true",
         help="where there is no RDMA device here, in the emulated machine that has one")
@@ -40,6 +39,8 @@ def main() -> int:
 
 
 def count(asked: argparse.Namespace) -> int:
+    if asked.csv:
+        return output.again(files.read(asked.csv), table.render, status)
     rows = configuration.read(asked.files, False)
     found = installation.found(asked, rdma.purpose())
     rows = configuration.for_openmpi(rows, found.openmpi[0])
@@ -58,20 +59,23 @@ def count(asked: argparse.Namespace) -> int:
         return 0
     if machine:
         patience = 2 * sum(row.timeout for row, _ in cells)
-        status = machine.run([HERE / "counts"], asked.files, folder, patience)
+        ended = machine.run([HERE / "counts"], asked.files, folder, patience)
         print(f"counts: results are in {folder}", file=sys.stderr)
-        return status
+        return ended
     counter.folder.mkdir(exist_ok=True)
     runner.heed_signals()
     messages: list[Message] = []
-    about = {"environment": environment.collect(found, [])}
+    about = environment.collect(found, [])
     try:
-        carry_out(counter, cells, messages, lambda: write(folder, messages, about))
+        carry_out(counter, cells, messages, lambda: files.write(folder, messages, about))
     except Interrupted:
         print("counts: interrupted", file=sys.stderr)
-    print(table.render(messages), flush=True)
-    bad = any(message.failed or message.problem for message in messages)
-    return 130 if runner.stopping else int(bad)
+    print(table.render(messages, environment.identity(about)), flush=True)
+    return 130 if runner.stopping else status(messages)
+
+
+def status(messages: list[Message]) -> int:
+    return int(any(message.failed or message.problem for message in messages))
 
 
 def carry_out(
@@ -91,15 +95,3 @@ def carry_out(
         if messages[-1].failed:
             failed.add(row.name)
             print(f"counts: {row.name}: {messages[-1].failed}", file=sys.stderr)
-
-
-def write(folder: Path, messages: list[Message], about: dict) -> None:
-    rows = (
-        (message.arm, message.size, name, value)
-        for message in messages
-        for name, value in message.counts.items()
-    )
-    output.replace_csv(folder / "results.csv", COLUMNS, rows)
-    document = {**about, "messages": [dataclasses.asdict(message) for message in messages]}
-    output.replace_json(folder / "results.json", document)
-    output.replace(folder / "table.txt", table.render(messages) + "\n")

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The table: for each size, a line for each arm."""
 
+from comparing.environment import identity_line
 from comparing.size import show
 from counting.message import COUNTS, Message
 
@@ -9,7 +10,8 @@ TITLES = ("packets", "requests sent", "doorbells", "receives posted", "in calls"
 MISSING = "-"
 
 
-def render(messages: list[Message]) -> str:
+def render(messages: list[Message], about: dict[str, str]) -> str:
+    """about: as identity() says it."""
     lines = ["Per message, both ranks together, buffers used again; from two runs' difference.", ""]
     for size in dict.fromkeys(message.size for message in messages):
         of_size = [message for message in messages if message.size == size]
@@ -29,7 +31,7 @@ def render(messages: list[Message]) -> str:
     lines.append(f"Path: of {len(proven)} cells regx's report proves the path that the row names.")
     lines.append("Doorbells: calls that post what is to be sent. System calls: without those made"
                  " while waiting (epoll_wait, sched_yield and so on).")  # fmt: skip
-    return "\n".join(lines)
+    return "\n".join([*lines, "", identity_line(about)])
 
 
 def cells(message: Message) -> list[str]:

@@ -2,7 +2,6 @@
 """The command line, and what is done in which order."""
 
 import argparse
-import dataclasses
 import sys
 from pathlib import Path
 
@@ -11,11 +10,10 @@ from comparing.configuration import Row
 from comparing.installation import TOP
 from comparing.launch import Interrupted, Launcher, Runner
 from comparing.trouble import told
-from profiling import table
+from profiling import files, table
 from profiling.count import METRICS, Count, Counter, Metric
 
 HERE = TOP / "osu-configs"
-COLUMNS = ("arm", "metric", "lowest", "mean", "batches", "regx_commit", "openmpi", "ucx", "valgrind")
 
 DESCRIPTION = """\
 Count the instructions that an 8-byte message costs a process on this node: per MPI_Isend, per
@@ -27,6 +25,7 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="instructions", description=DESCRIPTION)
     options.add_files(parser, "instructions.conf")
     options.add_building(parser)
+    options.add_again(parser)
     asked = parser.parse_args()
     asked.files = asked.files or [HERE / "instructions.conf"]
     return asked
@@ -37,6 +36,8 @@ def main() -> int:
 
 
 def count(asked: argparse.Namespace) -> int:
+    if asked.csv:
+        return output.again(files.read(asked.csv), table.render, status)
     rows = configuration.read(asked.files, False)
     found = installation.found(asked, "instructions")
     rows = configuration.for_openmpi(rows, found.openmpi[0])
@@ -58,9 +59,12 @@ def count(asked: argparse.Namespace) -> int:
         carry_out(counter, cells, counts, folder, about)
     except Interrupted:
         print("instructions: interrupted", file=sys.stderr)
-    output.show("instructions", folder, lambda _: table.render(counts, about))
-    bad = any(count.failed or count.problem for count in counts)
-    return 130 if runner.stopping else int(bad)
+    output.show("instructions", folder, lambda _: table.render(counts, files.identity(about)))
+    return 130 if runner.stopping else status(counts)
+
+
+def status(counts: list[Count]) -> int:
+    return int(any(count.failed or count.problem for count in counts))
 
 
 def carry_out(
@@ -74,19 +78,6 @@ def carry_out(
     for number, (row, metric) in enumerate(cells, 1):
         print(f"[{number}/{len(cells)}] {row.name}, {metric.title}", file=sys.stderr)
         counts.append(counter.count(row, metric))
-        write(folder, counts, about)
+        files.write(folder, counts, about)
         if counts[-1].failed:
             print(f"instructions: {row.name}: {counts[-1].failed}", file=sys.stderr)
-
-
-def write(folder: Path, counts: list[Count], about: dict) -> None:
-    versions = [about[key] for key in ("regx_commit", "openmpi", "ucx", "valgrind")]
-    rows = (
-        (count.arm, count.metric, count.lowest, round(count.mean, 3), len(count.batches), *versions)
-        for count in counts
-        if count.batches
-    )
-    output.replace_csv(folder / "results.csv", COLUMNS, rows)
-    document = {"environment": about, "counts": [dataclasses.asdict(count) for count in counts]}
-    output.replace_json(folder / "results.json", document)
-    output.replace(folder / "table.txt", table.render(counts, about) + "\n")

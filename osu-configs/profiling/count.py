@@ -46,16 +46,10 @@ class Count:
     arm: str
     metric: str
     batches: list[float] = field(default_factory=list)  # instructions per message or call
+    lowest: float | None = None  # of the batches
+    mean: float | None = None
     problem: str | None = None  # that regx carried the messages is not proven
     failed: str | None = None
-
-    @property
-    def lowest(self) -> float:
-        return min(self.batches)
-
-    @property
-    def mean(self) -> float:
-        return mean(self.batches)
 
 
 class Counter:
@@ -89,6 +83,7 @@ class Counter:
             found.failed = f"callgrind did not count {metric.toggles[0]} in each of {BATCHES} batches"
             return found
         found.batches = [total / metric.per_batch for total in totals]
+        found.lowest, found.mean = min(found.batches), mean(found.batches)
         for old in files(to):
             old.unlink()
         return found

@@ -2,12 +2,14 @@
 """The table: for each row, instructions by metric; below, what was counted with what."""
 
 from comparing.columns import MISSING, panels
+from comparing.environment import identity_line
 from profiling.count import BATCHES, METRICS, SIZE, Count
 
 WIDTH = 160
 
 
-def render(counts: list[Count], about: dict) -> str:
+def render(counts: list[Count], about: dict[str, str]) -> str:
+    """about: as identity() says it."""
     arms = list(dict.fromkeys(count.arm for count in counts))
     by_place = {(count.arm, count.metric): count for count in counts}
     columns = []
@@ -32,19 +34,12 @@ def render(counts: list[Count], about: dict) -> str:
         " MPI_Waitall. Idle: inside opal_progress,",
         "without the event library, which Open MPI calls by the clock.",
         "",
-        ", ".join(f"{name} {value}" for name, value in versions(about).items()),
+        identity_line(about),
     ]
     return "\n".join(lines)
 
 
 def cells(count: Count | None) -> tuple[str, str]:
-    if count is None or not count.batches:
+    if count is None or count.lowest is None or count.mean is None:
         return ("failed" if count is not None and count.failed else MISSING), ""
     return f"{count.lowest:.1f}" + (" ?" if count.problem else ""), f"{count.mean:.1f}"
-
-
-def versions(about: dict) -> dict[str, str]:
-    names = {"regx_commit": "regx", "openmpi": "Open MPI", "ucx": "UCX", "valgrind": "valgrind",
-             "processor": "on", "date": "at"}  # fmt: skip
-    found = {name: str(about.get(key) or "unknown") for key, name in names.items()}
-    return {name: value.lstrip("# ").removeprefix("valgrind-") for name, value in found.items()}

@@ -7,14 +7,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 from comparing import environment, installation, options, output
+from comparing.attempts import within_one_phase
 from comparing.awake import awake
 from comparing.installation import Installation
 from comparing.launch import Interrupted, Line, Runner
-from comparing.load import Load
+from comparing.phase import Mailbox
 from comparing.trouble import told
-from registering import table
+from registering import files, table
 from registering.metrics import METRICS, SUBJECTS
-from registering.result import Results, Run, write
+from registering.result import Results, Run
 
 REPETITIONS = 5
 TIMEOUT = 300  # seconds, of one run
@@ -29,6 +30,7 @@ the other, in several rounds. Nothing is really registered: only the keeping is 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="registration", description=DESCRIPTION)
     options.add_common(parser)
+    options.add_again(parser)
     add = parser.add_argument
     add("-n", dest="repetitions", type=int, metavar="N", default=REPETITIONS,
         help=f"rounds (default: {REPETITIONS})")
@@ -53,6 +55,12 @@ def line_of(found: Installation, subject: str, metrics: list[str]) -> Line:
 
 
 def benchmark(asked: argparse.Namespace) -> int:
+    if asked.csv:
+        return output.again(
+            files.read(asked.csv),
+            lambda results, about: table.render(results, output.width(), about),
+            Results.status,
+        )
     found = installation.guess() if asked.dry_run else installation.set_up(not asked.no_install)
     if asked.dry_run:
         for subject in asked.subjects:
@@ -62,10 +70,10 @@ def benchmark(asked: argparse.Namespace) -> int:
     facts = environment.collect(found, [])
     runner = Runner()
     runner.heed_signals()
-    results = measure(asked, found, runner, lambda so_far: write(folder, so_far, facts))
-    write(folder, results, facts)
-    output.replace(folder / "table.txt", table.render(results, output.WIDTH) + "\n")
-    output.show("registration", folder, lambda width: table.render(results, width))
+    results = measure(asked, found, runner, lambda so_far: files.write(folder, so_far, facts))
+    files.write(folder, results, facts)
+    about = environment.identity(facts)
+    output.show("registration", folder, lambda width: table.render(results, width, about))
     return results.status()
 
 
@@ -78,6 +86,7 @@ def measure(
     """In each round all subjects, so that a drift of the machine hits all; each round begins with
     another."""
     results = Results()
+    mailbox = Mailbox(found, runner, usable=True)
     try:
         with awake():
             for repetition in range(1, asked.repetitions + 1):
@@ -87,22 +96,24 @@ def measure(
                         continue
                     where = f"{repetition}/{asked.repetitions}"
                     print(f"registration: round {where}: {subject}", file=sys.stderr)
-                    one(line_of(found, subject, asked.metrics), subject, repetition, runner, results)
+                    line = line_of(found, subject, asked.metrics)
+                    one(line, subject, repetition, mailbox, results)
                     keep(results)
     except Interrupted:
         results.interrupted = True
     return results
 
 
-def one(line: Line, subject: str, repetition: int, runner: Runner, results: Results) -> None:
-    load = Load()
-    outcome = runner.run(line, TIMEOUT)
+def one(
+    line: Line, subject: str, repetition: int, mailbox: Mailbox, results: Results
+) -> None:
+    outcome, conditions = within_one_phase(mailbox, lambda: mailbox.runner.run(line, TIMEOUT))
     said = outcome.stderr.strip().splitlines()
     why = said[-1].removeprefix("registration: ") if said else "it said nothing"
     if outcome.status == CANNOT:
         results.missing[subject] = why.removeprefix(f"{subject}: ")
         return
-    run = Run(subject, repetition, outcome.seconds, load.others())
+    run = Run(**vars(conditions), subject=subject, repetition=repetition)
     results.runs.append(run)
     if outcome.status is None:
         run.failed = f"no end within {TIMEOUT} s: ended by the watchdog"

@@ -10,8 +10,8 @@
 
 #include "compat/compat.h"
 #include "opal/runtime/opal.h"
+#include "registration/monitor/uffd.h"
 #include "registration/registration.h"
-#include "registration/uffd.h"
 #include "subject.h"
 
 const char subject_names[] = "none hooks retain notifier notifier-scan notifier-never "

@@ -1,22 +1,17 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What was measured, and the files that hold it: results.csv, results.json and table.txt."""
+"""What was measured."""
 
-from dataclasses import asdict, dataclass, field
-from pathlib import Path
+from dataclasses import dataclass, field
 from statistics import median
 
-from comparing import output
-from registering.metrics import METRICS, SUBJECTS, Metric
-
-COLUMNS = ("subject", "metric", "unit", "repetition", "value")
+from comparing.result import Conditions
+from registering.metrics import SUBJECTS, Metric
 
 
-@dataclass
-class Run:
+@dataclass(kw_only=True)
+class Run(Conditions):
     subject: str
     repetition: int
-    seconds: float
-    others: float  # the share of the cores' time that other programs took
     values: dict[str, float] = field(default_factory=dict)
     failed: str | None = None
 
@@ -56,13 +51,3 @@ class Results:
 
     def status(self) -> int:
         return 130 if self.interrupted else int(bool(self.failures()) or not self.runs)
-
-
-def write(folder: Path, results: Results, environment: dict) -> None:
-    rows = (
-        (run.subject, metric, METRICS[metric].unit, run.repetition, value)
-        for run in results.runs
-        for metric, value in run.values.items()
-    )
-    output.replace_csv(folder / "results.csv", COLUMNS, rows)
-    output.replace_json(folder / "results.json", {"environment": environment, **asdict(results)})

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The table: per metric and subject the median, its ratio, and min-max."""
 
-from comparing import load
+from comparing import load, phase
 from comparing.columns import MISSING, number, panels
+from comparing.environment import identity_line
 from registering.metrics import GROUPS, SUBJECTS, Group, Metric
 from registering.result import Results
 
@@ -59,7 +60,7 @@ def query_notes(results: Results) -> list[str]:
                          " calls, with 1, 100, 10,000 regions and one thread.")
     if lines:
         lines.append("The query is an ioctl, and the return to the caller behind it; what else can be"
-                     " asked costs more or tells less: component/registration/notifier.c.")
+                     " asked costs more or tells less: component/registration/monitor/notifier.c.")
     return lines
 
 
@@ -68,12 +69,14 @@ def notes(results: Results) -> list[str]:
     lines += [f"{subject}: cannot be had here: {why}" for subject, why in results.missing.items()]
     lines += [f"FAILED: {subject}: {why}" for subject, why in results.failures().items()]
     lines += load.notes([run.others for run in results.runs])
+    lines += phase.note([run.phase for run in results.runs])
     if results.interrupted:
         lines.append(f"INTERRUPTED: {len(results.runs)} runs were complete.")
     return lines
 
 
-def render(results: Results, width: int) -> str:
+def render(results: Results, width: int, about: dict[str, str]) -> str:
+    """about: as identity() says it."""
     lines = [line for group in GROUPS for line in render_group(results, group, width)]
     if results.runs:
         repetitions = max(run.repetition for run in results.runs)
@@ -81,4 +84,4 @@ def render(results: Results, width: int) -> str:
             f"Medians of up to {repetitions} runs, below them min-max.  x: relative to *, or, where"
             " there is none, to the line above that says the same of memory not registered."
         )
-    return "\n".join(lines + notes(results))
+    return "\n".join([*lines, *notes(results), "", identity_line(about)])

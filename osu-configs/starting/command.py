@@ -10,13 +10,13 @@ from comparing.awake import awake
 from comparing.configuration import Row
 from comparing.installation import TOP
 from comparing.launch import Interrupted, Launcher, Runner
+from comparing.phase import Mailbox
 from comparing.trouble import Trouble, told
-from starting import table
-from starting.measure import METRICS, Meter, Start
+from starting import files, table
+from starting.measure import Meter, Start
 
 HERE = TOP / "osu-configs"
 REPETITIONS = 9
-COLUMNS = ("arm", "ranks", "job", *METRICS, "regx_commit", "openmpi", "ucx")
 
 DESCRIPTION = """\
 Time MPI_Init and MPI_Finalize on this node, and weigh the processes between them: for each row of
@@ -27,6 +27,7 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="startup", description=DESCRIPTION)
     options.add_files(parser, "startup.conf")
     options.add_building(parser)
+    options.add_again(parser)
     parser.add_argument("-n", dest="repetitions", type=int, default=REPETITIONS, metavar="N",
                         help=f"jobs of each row and number of ranks (default: {REPETITIONS})")  # fmt: skip
     asked = parser.parse_args()
@@ -39,22 +40,25 @@ def main() -> int:
 
 
 def start(asked: argparse.Namespace) -> int:
+    if asked.csv:
+        return output.again(files.read(asked.csv), table.render, status)
     if not 1 <= asked.repetitions <= 999:
         raise Trouble(f"-n {asked.repetitions}: allowed: 1 to 999")
     rows = configuration.read(asked.files, False)
     found = installation.found(asked, "compare")
     rows = configuration.for_openmpi(rows, found.openmpi[0])
-    runner = Runner()
+    runner, launcher = Runner(), Launcher(found)
+    mailbox = Mailbox(found, runner, launcher.on_this_node)
     cells = [(row, Start(row.name, ranks)) for ranks in numbers(rows) for row in rows
              if ranks in numbers([row])]  # fmt: skip
     if asked.dry_run:
-        meter = Meter(Launcher(found), runner, Path())
+        meter = Meter(launcher, runner, Path(), mailbox)
         for row, cell in cells:
             print(f"# {row.name}, {cell.ranks} ranks")
             print(meter.line(row, cell.ranks, None))
         return 0
     folder = output.folder(asked.output, "startup")
-    meter = Meter(Launcher(found), runner, folder / "reports")
+    meter = Meter(launcher, runner, folder / "reports", mailbox)
     meter.folder.mkdir(exist_ok=True)
     about = environment.collect(found, [])
     runner.heed_signals()
@@ -64,9 +68,13 @@ def start(asked: argparse.Namespace) -> int:
     except Interrupted:
         print("startup: interrupted", file=sys.stderr)
     starts = [cell for _, cell in cells]
-    output.show("startup", folder, lambda _: table.render(starts, about))
-    bad = any(cell.failed or cell.problem for cell in starts)
-    return 130 if runner.stopping else int(bad)
+    files.write(folder, starts, about)
+    output.show("startup", folder, lambda _: table.render(starts, environment.identity(about)))
+    return 130 if runner.stopping else status(starts)
+
+
+def status(starts: list[Start]) -> int:
+    return int(any(start.failed or start.problem for start in starts))
 
 
 def numbers(rows: list[Row]) -> list[int]:
@@ -86,16 +94,4 @@ def carry_out(
         for row, cell in cells:
             if not cell.failed:
                 meter.measure(row, cell)
-        write(folder, [cell for _, cell in cells], about)
-
-
-def write(folder: Path, starts: list[Start], about: dict) -> None:
-    versions = [about[key] for key in ("regx_commit", "openmpi", "ucx")]
-    rows = (
-        (cell.arm, cell.ranks, number, *(round(job[m], 3) for m in METRICS), *versions)
-        for cell in starts
-        for number, job in enumerate(cell.jobs, 1)
-    )
-    output.replace_csv(folder / "results.csv", COLUMNS, rows)
-    output.replace_json(folder / "results.json", {"environment": about})
-    output.replace(folder / "table.txt", table.render(starts, about) + "\n")
+        files.write(folder, [cell for _, cell in cells], about)

@@ -7,12 +7,20 @@ from pathlib import Path
 from statistics import mean
 
 from comparing import path
+from comparing.attempts import within_one_phase
 from comparing.configuration import Row
 from comparing.launch import Launcher, Line, Runner
+from comparing.phase import Mailbox
+from comparing.result import Conditions
 from comparing.session import explain
 
 METRICS = ("init_ms", "finalize_ms", "both_ms", "pss_mib")
 LINE = re.compile(r"^startup ([0-9]+) ([0-9]+) ([0-9]+) ([0-9]+)$", re.MULTILINE)
+
+
+@dataclass(kw_only=True)
+class Job(Conditions):
+    values: dict[str, float]  # of METRICS
 
 
 @dataclass
@@ -21,17 +29,18 @@ class Start:
 
     arm: str
     ranks: int
-    jobs: list[dict[str, float]] = field(default_factory=list)  # of METRICS
+    jobs: list[Job] = field(default_factory=list)
     problem: str | None = None  # that regx carried the messages is not proven
     failed: str | None = None
 
     def values(self, metric: str) -> list[float]:
-        return [job[metric] for job in self.jobs]
+        return [job.values[metric] for job in self.jobs]
 
 
 class Meter:
-    def __init__(self, launcher: Launcher, runner: Runner, folder: Path):
+    def __init__(self, launcher: Launcher, runner: Runner, folder: Path, mailbox: Mailbox):
         self.launcher = launcher
+        self.mailbox = mailbox
         self.runner = runner
         self.folder = folder
         self.program = launcher.installation.companion.parent / "starting/ranks"
@@ -49,7 +58,10 @@ class Meter:
             start.problem = path.prove(report, "auto", [], ranks=start.ranks).problem
 
     def measure(self, row: Row, start: Start) -> None:
-        outcome = self.runner.run(self.line(row, start.ranks, None), row.timeout)
+        line = self.line(row, start.ranks, None)
+        outcome, conditions = within_one_phase(
+            self.mailbox, lambda: self.runner.run(line, row.timeout)
+        )
         start.failed = explain(outcome)
         if start.failed:
             return
@@ -57,11 +69,10 @@ class Meter:
         if sorted(told) != list(range(start.ranks)):
             start.failed = f"{len(told)} of {start.ranks} ranks told of themselves"
             return
-        start.jobs.append(
-            {
-                "init_ms": max(init for init, _, _ in told.values()) / 1e3,
-                "finalize_ms": max(finalize for _, finalize, _ in told.values()) / 1e3,
-                "both_ms": max(init + finalize for init, finalize, _ in told.values()) / 1e3,
-                "pss_mib": mean(pss for _, _, pss in told.values()) / 1024,
-            }
-        )
+        values = {
+            "init_ms": max(init for init, _, _ in told.values()) / 1e3,
+            "finalize_ms": max(finalize for _, finalize, _ in told.values()) / 1e3,
+            "both_ms": max(init + finalize for init, finalize, _ in told.values()) / 1e3,
+            "pss_mib": mean(pss for _, _, pss in told.values()) / 1024,
+        }
+        start.jobs.append(Job(**vars(conditions), values=values))

@@ -3,7 +3,9 @@
 
 from statistics import median
 
+from comparing import phase
 from comparing.columns import MISSING, number, panels
+from comparing.environment import identity_line
 from starting.measure import METRICS, Start
 
 WIDTH = 160
@@ -15,7 +17,8 @@ TITLES = {
 }
 
 
-def render(starts: list[Start], about: dict) -> str:
+def render(starts: list[Start], about: dict[str, str]) -> str:
+    """about: as identity() says it."""
     lines = ["The begin and the end of a job; times of the slowest rank, memory of a rank on average."]
     for ranks in dict.fromkeys(start.ranks for start in starts):
         block = [start for start in starts if start.ranks == ranks]
@@ -34,8 +37,9 @@ def render(starts: list[Start], about: dict) -> str:
         f"Medians of up to {jobs} interleaved jobs (min-max). MPI_Init counts from the begin of main."
         " PSS is read by all ranks",
         "between two barriers, and shares a page among all processes that map it.",
+        *phase.note([job.phase for start in starts for job in start.jobs]),
         "",
-        f"regx {about['regx_commit']}, Open MPI {about['openmpi']}, UCX {about['ucx']}",
+        identity_line(about),
     ]
     return "\n".join(lines)
 

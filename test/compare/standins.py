@@ -9,8 +9,10 @@ the probe are tested elsewhere.
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -216,6 +218,51 @@ print("unmap_unwatched", 6 if subject == "none" else 9)
 '''
 
 
+# Rows of a comparison, two of which can be made to misbehave.
+ROWS = """\
+[defaults]
+benchmark = osu_bw
+sizes = 64K:256K
+options = -i 5 -x 1
+[bounce]
+mca = --mca pml ob1 --mca btl regx --mca btl_regx_rendezvous bounce
+environment = MBS=3000
+[vader]
+mca = --mca pml ob1 --mca btl vader,self
+environment = MBS=2000
+"""
+
+
+def runs_of(document: dict, strategy: str) -> list[dict]:
+    return [run for run in document["runs"] if run["arm"]["strategy"] == strategy]
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def stopped(tree: "Tree", arguments: list[str],
+            number: signal.Signals) -> subprocess.CompletedProcess[str]:
+    """What that command says if it is told to stop once a stand-in hangs."""
+    hanging = tree.path / "hanging"
+    process = subprocess.Popen(arguments, env=tree.environment, stdout=subprocess.PIPE,
+                               stderr=subprocess.PIPE, text=True)  # fmt: skip
+    try:
+        end = time.monotonic() + WATCHDOG
+        while not (hanging.exists() and hanging.read_text()):
+            assert process.poll() is None and time.monotonic() < end
+            time.sleep(0.05)
+        process.send_signal(number)
+        stdout, stderr = process.communicate(timeout=WATCHDOG)
+    finally:
+        process.kill()
+    return subprocess.CompletedProcess(arguments, process.returncode, stdout, stderr)
+
+
 def built(folder: Path, name: str) -> Installation:
     """For tests that run a program of osu-configs for real: NAME.c compiled, and nothing of regx."""
     program = folder / name
@@ -241,8 +288,8 @@ class Tree:
             file.chmod(0o755)
         return file
 
-    def command(self, *arguments: object) -> list[str]:
-        return [str(self.path / "osu-configs/compare"), *map(str, arguments)]
+    def command(self, *arguments: object, tool: str = "compare") -> list[str]:
+        return [str(self.path / "osu-configs" / tool), *map(str, arguments)]
 
     @property
     def environment(self) -> dict[str, str]:
@@ -251,15 +298,22 @@ class Tree:
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("OSU_", "OMPI_"))}
         return {**kept, "PATH": ":".join(folders)}
 
-    def run(self, *arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
+    def run(
+        self, *arguments: object, tool: str = "compare", **environment: str
+    ) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            self.command(*arguments),
+            self.command(*arguments, tool=tool),
             env={**self.environment, **environment},
             capture_output=True,
             text=True,
             timeout=WATCHDOG,
             check=False,
         )
+
+    def run_rows(
+        self, tool: str, rows: str, *arguments: object
+    ) -> subprocess.CompletedProcess[str]:
+        return self.run("-f", self.write("rows.conf", rows), *arguments, tool=tool)
 
     def compare(
         self, configuration: str, *arguments: object

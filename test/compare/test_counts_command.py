@@ -21,25 +21,17 @@ mca = --mca pml ucx
 """
 
 
-def counts(tree: Tree, rows: str, *arguments: object) -> subprocess.CompletedProcess[str]:
-    file = tree.write("rows.conf", rows)
-    return subprocess.run(
-        [str(tree.path / "osu-configs/counts"), "-f", str(file), *map(str, arguments)],
-        env=tree.environment, capture_output=True, text=True, timeout=WATCHDOG, check=False,
-    )  # fmt: skip
-
-
 def test_rows_for_another_open_mpi_alone_are_refused(tree: Tree) -> None:
     tree.has_device()
     rows = ROWS.replace("[auto]", "openmpi = 6\n[auto]", 1)
-    done = counts(tree, rows, "--output", tree.path / "output")
+    done = tree.run_rows("counts", rows, "--output", tree.path / "output")
     assert done.returncode != 0 and done.stdout == "", done.stdout
     assert "counts: no row is for Open MPI 4\n" in done.stderr, done.stderr
 
 
 def test_the_difference_of_two_runs_by_messages(tree: Tree) -> None:
     tree.has_device()
-    done = counts(tree, ROWS, "--output", tree.path / "output")
+    done = tree.run_rows("counts", ROWS, "--output", tree.path / "output")
     assert done.returncode == 0, done.stderr
     rows = list(csv.DictReader((tree.path / "output/results.csv").open()))
     assert {row["size"] for row in rows} == {"8", "8192", "65536"}
@@ -61,7 +53,7 @@ def test_leftovers_of_an_interrupted_count_are_ignored(tree: Tree) -> None:
     left = {"sends": 1000, "send_calls": 1000, "receives": 0, "receive_calls": 0,
             "registrations": 0}  # fmt: skip
     tree.write(f"output/reports/auto-8-{TRIPS[0]}", json.dumps(left) + "\n")
-    done = counts(tree, ROWS, "--output", tree.path / "output")
+    done = tree.run_rows("counts", ROWS, "--output", tree.path / "output")
     assert done.returncode == 0, done.stderr
     rows = list(csv.DictReader((tree.path / "output/results.csv").open()))
     assert {row["value"] for row in rows if row["count"] == "sends"} == {"3.0"}
@@ -72,7 +64,7 @@ def test_files_of_several_options_are_all_read(tree: Tree) -> None:
     more = tree.write("more.conf", ROWS.replace("ucx", "cm").replace("auto", "again"))
     (tree.path / ".build").mkdir()
     subprocess.run([tree.path / "component/config/setup"], check=True, timeout=WATCHDOG)
-    done = counts(tree, ROWS, "-f", more, "--dry-run")
+    done = tree.run_rows("counts", ROWS, "-f", more, "--dry-run")
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     for pml, count in (("ob1", 2), ("ucx", 1), ("cm", 1)):  # of 3 sizes, each in two runs
@@ -81,7 +73,7 @@ def test_files_of_several_options_are_all_read(tree: Tree) -> None:
 
 def test_a_job_over_another_wire_is_an_error(tree: Tree) -> None:
     tree.has_device()
-    done = counts(tree, ROWS.replace("[ucx]", "environment = WIRE=tcp\n[ucx]"))
+    done = tree.run_rows("counts", ROWS.replace("[ucx]", "environment = WIRE=tcp\n[ucx]"))
     assert done.returncode == 1
     assert "Path (?): auto, 8 B: path not proven: " in done.stdout
     assert "to go over verbs; the wires carried shm 0 B, tcp " in done.stdout
@@ -89,7 +81,7 @@ def test_a_job_over_another_wire_is_an_error(tree: Tree) -> None:
 
 def test_a_failure_is_said_and_not_waited_for_again(tree: Tree) -> None:
     tree.has_device()
-    done = counts(tree, ROWS + "environment = ACT=fail\n")
+    done = tree.run_rows("counts", ROWS + "environment = ACT=fail\n")
     assert done.returncode == 1
     assert done.stdout.count("FAILED: ucx") == 1
     assert "FAILED: ucx, 8 B: failed with status 3: No such thing as this BTL" in done.stdout
@@ -97,15 +89,16 @@ def test_a_failure_is_said_and_not_waited_for_again(tree: Tree) -> None:
 
 def test_without_a_device_it_runs_in_the_machine(tree: Tree) -> None:
     tree.write("infiniband/mlx5_0/ports/1/hw_counters/sent_pkts", "77\n")
-    done = counts(tree, ROWS, "--rdma", "--output", tree.path / "output")
+    done = tree.run_rows("counts", ROWS, "--rdma", "--output", tree.path / "output")
     assert done.returncode == 0, done.stderr
-    assert sum(call.startswith("machine ") for call in tree.calls()) == 1
+    (call,) = (call for call in tree.calls() if call.startswith("machine "))
+    assert f" REGX_COMMIT= {tree.path}/osu-configs/counts " in call  # the tree is not in git
     assert (tree.path / "output/table.txt").read_text() == done.stdout
     assert "setup was called with machine" in done.stderr
 
 
 def test_without_rdma_and_device_one_line_says_so(tree: Tree) -> None:
-    done = counts(tree, ROWS)
+    done = tree.run_rows("counts", ROWS)
     assert done.returncode == 1 and done.stdout == ""
     assert done.stderr.splitlines()[-1] == (
         "counts: no RDMA device here; --rdma counts in an emulated machine that has one"
@@ -117,7 +110,7 @@ def test_a_dry_run_counts_nothing(tree: Tree, here: bool) -> None:
     subprocess.run([tree.path / "component/config/setup"], check=True, stderr=subprocess.DEVNULL)
     if here:
         tree.has_device()
-    done = counts(tree, ROWS, "--dry-run", "--rdma")
+    done = tree.run_rows("counts", ROWS, "--dry-run", "--rdma")
     lines = done.stdout.splitlines()
     assert done.returncode == 0 and len(lines) == 2 * 6, done.stderr
     machine = f"{tree.path}/test/machine/run -- chrt -i 0 "

@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from standins import WATCHDOG, Tree, built
+from standins import Tree, built
 
 from comparing.configuration import read
 from comparing.launch import Launcher, Runner
@@ -29,19 +29,9 @@ mca = --mca pml ob1 --mca btl sm,self
 """
 
 
-def instructions(
-    tree: Tree, rows: str, *arguments: object
-) -> subprocess.CompletedProcess[str]:
-    file = tree.write("rows.conf", rows)
-    return subprocess.run(
-        [str(tree.path / "osu-configs/instructions"), "-f", str(file), *map(str, arguments)],
-        env=tree.environment, capture_output=True, text=True, timeout=WATCHDOG, check=False,
-    )  # fmt: skip
-
-
 def test_the_lowest_batch_and_the_mean_are_shown(tree: Tree) -> None:
     output = tree.path / "output"
-    done = instructions(tree, ROWS, "--output", output)
+    done = tree.run_rows("instructions", ROWS, "--output", output)
     assert done.returncode == 0, done.stderr
     assert "setup was called with instructions\n" in done.stderr
     rows = list(csv.DictReader((output / "results.csv").open()))
@@ -61,7 +51,7 @@ def test_the_lowest_batch_and_the_mean_are_shown(tree: Tree) -> None:
 
 
 def test_instructions_are_counted_by_arm_and_metric(tree: Tree) -> None:
-    instructions(tree, ROWS, "--output", tree.path / "output")
+    tree.run_rows("instructions", ROWS, "--output", tree.path / "output")
     calls = [shlex.split(call) for call in tree.calls()]
     modes = {"send": ["PMPI_Isend"], "receive": ["PMPI_Irecv", "PMPI_Waitall"],
              "idle": ["opal_progress", "*event_base_loop"]}  # fmt: skip
@@ -73,8 +63,8 @@ def test_instructions_are_counted_by_arm_and_metric(tree: Tree) -> None:
 
 
 def test_batches_that_are_missing_fail_the_count(tree: Tree) -> None:
-    done = instructions(tree, ROWS.replace("[vader]", "[vader]\nenvironment = PARTS=9"),
-                        "--output", tree.path / "output")  # fmt: skip
+    done = tree.run_rows("instructions", ROWS.replace("[vader]", "[vader]\nenvironment = PARTS=9"),
+                         "--output", tree.path / "output")  # fmt: skip
     assert done.returncode == 1
     assert "FAILED: vader, isend: callgrind did not count PMPI_Isend in each of 64 batches" in done.stdout
     assert "failed" in done.stdout
@@ -82,8 +72,8 @@ def test_batches_that_are_missing_fail_the_count(tree: Tree) -> None:
 
 def test_a_failure_and_a_path_that_is_not_proven_are_said(tree: Tree) -> None:
     rows = ROWS.replace("[vader]", "[vader]\nenvironment = ACT=fail")
-    done = instructions(tree, rows.replace("[auto]", "[auto]\nenvironment = ACT=no-report"),
-                        "--output", tree.path / "output")  # fmt: skip
+    rows = rows.replace("[auto]", "[auto]\nenvironment = ACT=no-report")
+    done = tree.run_rows("instructions", rows, "--output", tree.path / "output")
     assert done.returncode == 1
     assert "FAILED: vader, isend: failed with status 3: No such thing as this BTL" in done.stdout
     assert "Path (?): auto, isend: path not proven: regx reported for 0 of 2 ranks" in done.stdout
@@ -92,7 +82,7 @@ def test_a_failure_and_a_path_that_is_not_proven_are_said(tree: Tree) -> None:
 
 def test_dry_run_prints_every_line_and_runs_nothing(tree: Tree) -> None:
     subprocess.run([tree.path / "component/config/setup"], check=True, stderr=subprocess.DEVNULL)
-    done = instructions(tree, ROWS, "--dry-run")
+    done = tree.run_rows("instructions", ROWS, "--dry-run")
     lines = [line for line in done.stdout.splitlines() if not line.startswith("#")]
     assert done.returncode == 0 and len(lines) == 6, done.stderr
     assert all("--callgrind-out-file=" in line and "valgrind" in line for line in lines)

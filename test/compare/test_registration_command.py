@@ -6,30 +6,17 @@ import json
 import os
 import signal
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
-from standins import WATCHDOG, Tree
+from standins import WATCHDOG, Tree, stopped
 
 from registering.command import parse
 from registering.metrics import GROUPS, METRICS, SUBJECTS
 
 
-def command(tree: Tree, *arguments: object) -> list[str]:
-    words = ["--output", tree.path / "output", *arguments]
-    return [str(tree.path / "osu-configs/registration"), *map(str, words)]
-
-
 def run(tree: Tree, *arguments: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        command(tree, *arguments),
-        env=tree.environment,
-        capture_output=True,
-        text=True,
-        timeout=WATCHDOG,
-        check=False,
-    )
+    return tree.run("--output", tree.path / "output", *arguments, tool="registration")
 
 
 def test_every_subject_and_metric_is_measured(tree: Tree) -> None:
@@ -50,8 +37,9 @@ def test_every_subject_and_metric_is_measured(tree: Tree) -> None:
     assert "notifier: the query in a hit costs as much as 1.80 null system calls" in text
 
     rows = list(csv.DictReader((tree.path / "output/results.csv").read_text().splitlines()))
-    assert rows[0] == {"subject": "none", "metric": "hit_1", "unit": "ns", "repetition": "1",
-                       "value": "12.0"}
+    wanted = {"subject": "none", "metric": "hit_1", "unit": "ns", "repetition": "1", "value": "12.0",
+              "phase": "far", "mailbox_before": "0.250", "attempt": "1"}  # fmt: skip
+    assert rows[0] == rows[0] | wanted
     assert {row["repetition"] for row in rows} == {"1", "2", "3"}
     document = json.loads((tree.path / "output/results.json").read_text())
     assert document["environment"]["openmpi"] == "4.1.4" and not document["interrupted"]
@@ -119,17 +107,10 @@ def test_results_are_not_written_over(tree: Tree) -> None:
 def test_stopping_leaves_complete_files(tree: Tree) -> None:
     assert run(tree, "-n", 1, "--subjects", "none", "--output", tree.path / "first").returncode == 0
     tree.write("hangs", "")
-    process = subprocess.Popen(
-        command(tree), env=tree.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        text=True,
-    )
-    deadline = time.monotonic() + WATCHDOG
-    while not (tree.path / "hanging").exists() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
-    stdout, stderr = process.communicate(timeout=WATCHDOG)
-    assert process.returncode == 130, stderr
-    assert "INTERRUPTED: 0 runs were complete." in stdout
+    command = tree.command("--output", tree.path / "output", tool="registration")
+    done = stopped(tree, command, signal.SIGINT)
+    assert done.returncode == 130, done.stderr
+    assert "INTERRUPTED: 0 runs were complete." in done.stdout
     assert json.loads((tree.path / "output/results.json").read_text())["interrupted"]
 
 

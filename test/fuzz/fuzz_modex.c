@@ -52,7 +52,7 @@ bool regx_compat_same_node(const opal_proc_t *proc)
     return true;
 }
 
-void regx_compat_say(const char *line)
+void regx_compat_output(const char *line)
 {
     fuzz_check(strlen(line) < 512);
 }

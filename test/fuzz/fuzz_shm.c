@@ -126,7 +126,7 @@ static void begin(process_t *process)
     const regx_transport_config_t config = {
         .self = SELF,
         .pool_size = POOL,
-        .pool_least = POOL,
+        .pool_min = POOL,
         .counters = &process->counters,
         .events = {.context = process, .deliver = deliver, .broken = broken}};
     char error[256];

@@ -174,7 +174,7 @@ static regx_cm_message_t request(fuzz_input_t *input)
                                .born = restarts ? regx_min(ep->peer_born, 1 + (bits >> 4))
                                                 : 1 + (bits >> 4),
                                .with = restarts ? ep->born : 0,
-                               .heard = restarts ? fuzz_number(input, 1) : 0,
+                               .handled = restarts ? fuzz_number(input, 1) : 0,
                                .known = (bits & 8) != 0 && ep != NULL ? ep->epoch : 0,
                                .address = peers_address()};
 }
@@ -183,10 +183,10 @@ static void send_datagram(fuzz_input_t *input)
 {
     const regx_cm_message_t message = request(input);
     const size_t cut = fuzz_number(input, 1);
-    struct ibv_sge piece = {.addr = (uintptr_t)peer.memory,
-                            .length = REGX_CM_MESSAGE_SIZE - (uint32_t)(cut % 8),
-                            .lkey = peer.mr->lkey};
-    struct ibv_send_wr wr = {.sg_list = &piece,
+    struct ibv_sge segment = {.addr = (uintptr_t)peer.memory,
+                              .length = REGX_CM_MESSAGE_SIZE - (uint32_t)(cut % 8),
+                              .lkey = peer.mr->lkey};
+    struct ibv_send_wr wr = {.sg_list = &segment,
                              .num_sge = 1,
                              .opcode = IBV_WR_SEND,
                              .wr.ud = {.ah = peer.route,
@@ -215,9 +215,9 @@ static void send_reliably(fuzz_input_t *input, bool written)
 {
     const uint32_t value = (uint32_t)fuzz_number(input, 4);
     const uint32_t length = (uint32_t)fuzz_number(input, 2) % (REGX_VERBS_RECEIVE_SIZE + 1);
-    struct ibv_sge piece = {
+    struct ibv_sge segment = {
         .addr = (uintptr_t)peer.memory, .length = written ? 0 : length, .lkey = peer.mr->lkey};
-    struct ibv_send_wr wr = {.sg_list = &piece,
+    struct ibv_send_wr wr = {.sg_list = &segment,
                              .num_sge = 1,
                              .opcode = written ? IBV_WR_RDMA_WRITE_WITH_IMM : IBV_WR_SEND_WITH_IMM,
                              .imm_data = htobe32(value)};
@@ -298,7 +298,7 @@ static void begin(void)
     const regx_transport_config_t config = {
         .self = SELF,
         .pool_size = POOL,
-        .pool_least = POOL,
+        .pool_min = POOL,
         .settings = &settings,
         .counters = &process.counters,
         .events = {.deliver = deliver, .immediate = immediate, .broken = broken}};
@@ -347,9 +347,9 @@ bool fuzz_one(const uint8_t *data, size_t size)
 #define RENEW STEP_DATAGRAM, 10, PLAIN
 #define CONNECT STEP_CONNECT, 0, 0
 #define P STEP_PROGRESS
-/* A piece of a frame that fills a receive buffer. */
+/* A segment of a frame that fills a receive buffer. */
 #define MORE                                                                                       \
-    STEP_FRAME, 0, 0, 0, REGX_PIECE_MORE, REGX_VERBS_RECEIVE_SIZE & 0xff,                          \
+    STEP_FRAME, 0, 0, 0, REGX_SEGMENT_MORE, REGX_VERBS_RECEIVE_SIZE & 0xff,                        \
         REGX_VERBS_RECEIVE_SIZE >> 8
 
 size_t fuzz_seed(unsigned number, uint8_t *to)
@@ -357,14 +357,14 @@ size_t fuzz_seed(unsigned number, uint8_t *to)
     static const fuzz_seed_t seeds[] = {
         FUZZ_SEED(CONNECT),
         FUZZ_SEED(REQUEST, P, P),
-        FUZZ_SEED(REQUEST, P, STEP_ATTACH, STEP_FRAME, 65, 0, 0, REGX_PIECE_LAST, 100, 0, P),
-        FUZZ_SEED(REQUEST, P, STEP_ATTACH, STEP_FRAME, 0, 0, 0, REGX_PIECE_MORE, 0, 33, STEP_FRAME,
-                  65, 0, 0, REGX_PIECE_LAST, 100, 0, P),
+        FUZZ_SEED(REQUEST, P, STEP_ATTACH, STEP_FRAME, 65, 0, 0, REGX_SEGMENT_LAST, 100, 0, P),
+        FUZZ_SEED(REQUEST, P, STEP_ATTACH, STEP_FRAME, 0, 0, 0, REGX_SEGMENT_MORE, 0, 33,
+                  STEP_FRAME, 65, 0, 0, REGX_SEGMENT_LAST, 100, 0, P),
         FUZZ_SEED(REQUEST, P, STEP_ATTACH, MORE, MORE, MORE, MORE, P, MORE, MORE, MORE, STEP_FRAME,
-                  65, 0, 0, REGX_PIECE_LAST, 100, 0, P),
-        FUZZ_SEED(REQUEST, P, STEP_ATTACH, STEP_WRITTEN, 1, 2, 3, REGX_PIECE_WRITTEN, 0, 0, P),
-        FUZZ_SEED(REQUEST, P, STEP_ATTACH, STEP_FRAME, 65, 0, 0, REGX_PIECE_LAST, 9, 0, STEP_FRAME,
-                  0, 0, 0, REGX_PIECE_GOODBYE, 0, 0, P, P),
+                  65, 0, 0, REGX_SEGMENT_LAST, 100, 0, P),
+        FUZZ_SEED(REQUEST, P, STEP_ATTACH, STEP_WRITTEN, 1, 2, 3, REGX_SEGMENT_WRITTEN, 0, 0, P),
+        FUZZ_SEED(REQUEST, P, STEP_ATTACH, STEP_FRAME, 65, 0, 0, REGX_SEGMENT_LAST, 9, 0,
+                  STEP_FRAME, 0, 0, 0, REGX_SEGMENT_GOODBYE, 0, 0, P, P),
         FUZZ_SEED(CONNECT, STEP_SEND, 8, 0, P, ACCEPT, P, STEP_ATTACH, STEP_SEND, 8, 0, P),
         FUZZ_SEED(CONNECT, STEP_SEND, 8, 0, P, ACCEPT, P, STEP_ATTACH, STEP_SEND, 8, 0, P, RENEW, P,
                   STEP_DISCONNECT, P),

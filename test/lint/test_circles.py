@@ -20,11 +20,13 @@ BUILD = Path(os.environ.get("REGX_BUILD_DIR", TOP / ".build/obj"))
 # A room may use its own level and those before it. Rooms of one level may not form a circle.
 LEVELS = [{"base", "compat"}, {"pool", "registration", "transport"}, {"onesided", "rendezvous"}, {"btl", "library"}]
 LEVEL = {room: number for number, rooms in enumerate(LEVELS) for room in rooms}
-# The same for the folders inside transport/, of which none uses another one of its level: so a
-# transport knows nothing of another. What lies in no folder is the contract and what they share,
-# but for the catalogue, which lists them all.
-LAYERS = [{"contract"}, {"shm", "tcp", "verbs"}, {"mux"}, {"catalog"}]
-LAYER = {layer: number for number, layers in enumerate(LAYERS) for layer in layers}
+# The same for the folders inside a room, of which none uses another one of its level: so a transport
+# knows nothing of another, and a monitor nothing of the cache. In transport/, what lies in no folder
+# is the contract and what they share, but for the catalogue, which lists them all.
+LAYERS = {"transport": [{"contract"}, {"shm", "tcp", "verbs"}, {"mux"}, {"catalog"}],
+          "registration": [{"monitor"}, {"cache"}]}
+LAYER = {(room, layer): number for room, levels in LAYERS.items()
+         for number, layers in enumerate(levels) for layer in layers}
 
 Uses = dict[str, dict[str, set[str]]]  # user → used → by which symbols, or "#include"
 
@@ -106,20 +108,23 @@ def against(uses: Uses) -> set[tuple[str, str]]:
             if LEVEL[room(user)] < LEVEL[room(used)]}
 
 
-def layer(path: str) -> str | None:
-    """Of a file in transport/."""
+def layer(path: str) -> tuple[str, str] | None:
+    """Of a file in a room that has some."""
     parts = path.split("/")
-    if parts[0] != "transport":
+    if parts[0] not in LAYERS:
         return None
     if len(parts) > 2:
-        return parts[1]
-    return "catalog" if Path(path).stem == "catalog" else "contract"
+        return parts[0], parts[1]
+    if parts[0] == "registration":
+        return parts[0], "cache"
+    return parts[0], "catalog" if Path(path).stem == "catalog" else "contract"
 
 
 def against_inside(uses: Uses) -> set[tuple[str, str]]:
-    """The arrows inside transport/ from a folder to one of its own or a later level."""
-    def forbidden(user: str | None, used: str | None) -> bool:
-        return user is not None and used is not None and user != used and LAYER[user] <= LAYER[used]
+    """The arrows inside a room from a folder to one of its own or a later level."""
+    def forbidden(user: tuple[str, str] | None, used: tuple[str, str] | None) -> bool:
+        return (user is not None and used is not None and user != used and user[0] == used[0]
+                and LAYER[user] <= LAYER[used])
 
     return {(user, used) for user, others in uses.items() for used in others
             if forbidden(layer(user), layer(used))}
@@ -186,7 +191,7 @@ def test_no_arrow_against_the_order(by_symbol: Uses, by_include: Uses) -> None:
     found = {arrow for uses in (by_symbol, by_include)
              for arrow in against(uses) | against_inside(uses)}
     if found:
-        pytest.fail("against the order of the rooms, or of the folders of transport/:\n" + "\n".join(
+        pytest.fail("against the order of the rooms, or of the folders of one:\n" + "\n".join(
             f"  {user} → {used}: " + ", ".join(sorted(
                 by_symbol.get(user, {}).get(used, set())
                 | by_include.get(user, {}).get(used, set())))
@@ -239,6 +244,14 @@ def test_it_sees_a_transport_that_includes_the_catalogue_or_another_transport() 
         "transport/transport.h": "", "transport/mux/b.h": ""})
     assert against_inside(uses) == {("transport/shm/a.h", "transport/catalog.h"),
                                     ("transport/verbs/c.c", "transport/shm/a.h")}
+
+
+def test_it_sees_a_monitor_that_includes_the_cache() -> None:
+    uses = uses_by_include({
+        "registration/monitor/a.c": '#include "registration/cache.h"\n',
+        "registration/cache.h": '#include "registration/monitor/a.h"\n',
+        "registration/monitor/a.h": ""})
+    assert against_inside(uses) == {("registration/monitor/a.c", "registration/cache.h")}
 
 
 def test_two_circles_are_told_apart() -> None:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """A strategy is its file, its row in base/counters.h and the build; a backend its file, its row in
-registration/monitor.h and the build; a transport its folder, its row in transport/catalog.h and the
+monitor.h and the build; a transport its folder, its row in transport/catalog.h and the
 build. Whatever others want to know of one is a field of its own (component/README.md), so that no
 list of names is forgotten."""
 import re

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The ring of the log of changes (registration/inval_log.c), for the model checker Spin: writers that
+ * The ring of the log of changes (registration/monitor/inval_log.c), for the model checker Spin: writers that
  * log, a reader that reads any of what they logged, in every interleaving of their single loads and
  * stores. A writer may stop anywhere for as long as it likes. test_model.py runs it, whole and with
  * one rule broken at a time. Proven:

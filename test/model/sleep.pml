@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * How the threads of several caches sleep on one log and are woken (registration/retire.c,
- * regx_inval_log_wake in registration/inval_log.c), for the model checker Spin.
+ * regx_inval_log_wake in registration/monitor/inval_log.c), for the model checker Spin.
  *
  * Two caches on one log, each with a thread that acts on changes and sleeps while there are none
  * (a futex: it sleeps only if the word still has the value that was seen). One process logs

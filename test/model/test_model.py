@@ -164,12 +164,15 @@ def test_the_cache_model_holds_at_length(name: str, full: bool, tmp_path: Path) 
     assert result.violated is None, result.output
 
 
+def found_out(result: Result, what: str, assertion: str) -> None:
+    assert result.violated, f"not found out: {what}"
+    assert result.violated.startswith("assertion violated") and assertion in result.violated
+
+
 @pytest.mark.parametrize("rule", RULES)
 def test_every_rule_is_needed(rule: str, tmp_path: Path) -> None:
     what, model, assertion = RULES[rule]
-    result = check(tmp_path, (*MODELS[model], f"BREAK_{rule}"))
-    assert result.violated, f"not found out: {what}"
-    assert result.violated.startswith("assertion violated") and assertion in result.violated
+    found_out(check(tmp_path, (*MODELS[model], f"BREAK_{rule}")), what, assertion)
 
 
 @pytest.mark.parametrize("name", LOG_MODELS)
@@ -181,9 +184,7 @@ def test_the_invalidation_log_model_holds(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("rule", LOG_RULES)
 def test_every_rule_of_the_log_is_needed(rule: str, tmp_path: Path) -> None:
     what, model, assertion = LOG_RULES[rule]
-    result = check(tmp_path, (*LOG_MODELS[model], f"BREAK_{rule}"), LOG_MODEL)
-    assert result.violated, f"not found out: {what}"
-    assert result.violated.startswith("assertion violated") and assertion in result.violated
+    found_out(check(tmp_path, (*LOG_MODELS[model], f"BREAK_{rule}"), LOG_MODEL), what, assertion)
 
 
 @pytest.mark.parametrize("name", SLEEP_MODELS)

@@ -48,7 +48,7 @@ static inline struct buffer buffer_make(buffer_kind_t kind, size_t size)
 
     switch (kind) {
     case BUFFER_PRIVATE:
-        buffer.memory = mapping_make_below_room(size, false);
+        buffer.memory = mapping_make_below_room(size);
         buffer.closed = buffer.memory - BUFFER_PAGE;
         break;
     case BUFFER_SHARED:

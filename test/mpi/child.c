@@ -39,8 +39,8 @@ static unsigned char *out, *in; /* MARGIN bytes before and behind the message */
 
 static void map_buffers(void)
 {
-    out = out != NULL ? mapping_make(out, mapped, false) : mapping_make_below_room(mapped, false);
-    in = in != NULL ? mapping_make(in, mapped, false) : mapping_make_below_room(mapped, false);
+    out = out != NULL ? mapping_make(out, mapped, false) : mapping_make_below_room(mapped);
+    in = in != NULL ? mapping_make(in, mapped, false) : mapping_make_below_room(mapped);
     memset(out, 0x5a, mapped);
     memset(in, 0x5a, mapped);
 }

@@ -187,7 +187,7 @@ int main(int argc, char **argv)
     rounds = strtoul(argv[4], NULL, 0);
     changes = strtoul(argv[5], NULL, 0);
     shared = mapping_share(argv[6], sizeof *shared);
-    memory = mapping_make_below_room(size, false);
+    memory = mapping_make_below_room(size);
     if (by_thread && rank == 1 && pthread_create(&other, NULL, thread, NULL) != 0) {
         check_fail("no thread");
     }

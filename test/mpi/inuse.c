@@ -129,7 +129,7 @@ int main(int argc, char **argv)
     hole = all ? 0 : (size / 4 * 3) & ~(size_t)4095;
     hole_size = all ? (size + 4095) & ~(size_t)4095 : strcmp(argv[2], "byte") == 0 ? 0 : HOLE;
     shared = mapping_share(argv[4], sizeof *shared);
-    unsigned char *memory = mapping_make_below_room(size, false);
+    unsigned char *memory = mapping_make_below_room(size);
     for (uint64_t round = 0; round < 2; round++) {
         const uint64_t key = stamp_key(SEED, round, 0, 0);
         const bool first = round == 0;

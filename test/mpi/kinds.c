@@ -40,7 +40,7 @@ static int file; /* behind a mapped file */
 
 static void anonymous(void)
 {
-    buffer = mapping_make_below_room(size, false);
+    buffer = mapping_make_below_room(size);
 }
 
 static void shared(void)

@@ -21,7 +21,7 @@ int main(int argc, char **argv)
         check_fail("count and size are needed");
     }
     const size_t count = strtoul(argv[1], NULL, 0), size = strtoul(argv[2], NULL, 0);
-    unsigned char *all = mapping_make_below_room(count * size, false);
+    unsigned char *all = mapping_make_below_room(count * size);
     unsigned char *one = mapping_make(NULL, size, false);
     for (int pass = 0; pass < PASSES; pass++) {
         if (rank == 0 && pass == PASSES - 1) {

@@ -12,6 +12,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "../below_room.h"
 #include "check.h"
 
 #ifndef MAP_FIXED_NOREPLACE
@@ -54,21 +55,14 @@ static inline void *mapping_share(const char *path, size_t size)
     return memory;
 }
 
-/* New private memory in a gap of its own, with free room above it. There the kernel puts what
- * others map (a thread's stack, say), which else would come where the program unmaps this, before
- * it maps it again. A page below closes the gap: without it a larger mapping, such as the 128 MiB
- * that malloc takes for a thread, would reach from the room down over this. */
-static inline void *mapping_make_below_room(size_t size, bool raw)
+static inline void *mapping_make_below_room(size_t size)
 {
-    const size_t page = 4096, room = 48 << 20;
-    const size_t whole = (size + page - 1) & ~(page - 1);
-    char *closed = mapping_make(NULL, page + whole + room, raw);
+    void *memory = map_below_room(size);
 
-    if (mprotect(closed, page, PROT_NONE) != 0) {
-        check_fail("mprotect of a page: %s", strerror(errno));
+    if (memory == MAP_FAILED) {
+        check_fail("mmap of %zu bytes: %s", size, strerror(errno));
     }
-    mapping_drop(closed + page + whole, room, raw);
-    return closed + page;
+    return memory;
 }
 
 #endif

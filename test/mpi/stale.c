@@ -33,7 +33,7 @@ int main(int argc, char **argv)
     const bool changes = !keep && rank == (strcmp(argv[2], "receive") == 0);
     const uint64_t rounds = strtoul(argv[3], NULL, 0);
     size = strtoul(argv[4], NULL, 0);
-    unsigned char *memory = mapping_make_below_room(size, raw);
+    unsigned char *memory = mapping_make_below_room(size);
     unsigned char *control = mapping_make(NULL, size, raw);
     for (uint64_t round = 0; round < rounds; round++) {
         for (int n = 0; n < USES; n++) {

@@ -110,7 +110,7 @@ int main(int argc, char **argv)
         check_fail("a size and a function are needed");
     }
     size = strtoul(argv[1], NULL, 0);
-    unsigned char *first = mapping_make_below_room(size, false);
+    unsigned char *first = mapping_make_below_room(size);
     unsigned char *second = mmap(NULL, size, BOTH, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     transfer_twice(first);
     if (rank == 0) {

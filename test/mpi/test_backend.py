@@ -10,7 +10,7 @@ from job import Job
 
 SIZE = 4 << 20
 CACHING = ["hooks", "notifier", "hooks+notifier", "retain"]
-# The whole lists: the head of component/registration/hooks.c promises the first and excepts the
+# The whole lists: the head of component/registration/monitor/hooks.c promises the first and excepts the
 # second.
 SEEN = ["munmap", "munmap-thread", "munmap-part", "munmap-byte", "mmap-fixed", "mremap-move",
         "mremap-shrink", "mremap-dontunmap", "dontneed", "madv-free", "madv-remove", "sbrk", "brk",
@@ -60,7 +60,7 @@ def test_leave_pinned_0_means_backend_none(mpi: Mpi, value: int) -> None:
         assert job.status == 0 and len(job.reports) == 2, str(job)
         none = value == 0 and backend is None
         said = "regx: mpi_leave_pinned=0: registrations are not kept; " \
-               "btl_regx_backend would say otherwise"
+               "btl_regx_backend overrides this"
         assert job.complaints == [said] * none, str(job)
         expected = "mpi_leave_pinned=0" if none else "not needed" if backend is None else \
             "asked for"

@@ -7,7 +7,7 @@ import pytest
 from launch import Mpi
 from tables import keys
 
-NOT_COUNTED = {"rank", "peers"}  # what the report says of the process itself
+NOT_COUNTED = {"rank", "eager_limit", "peers"}  # what the report says of the process itself
 
 
 def values(file: Path) -> dict[str, int]:

@@ -84,7 +84,7 @@ int main(int argc, char **argv)
     const bool unmaps = !neither && rank == !sender_first;
     hole = strtoul(argv[2], NULL, 0);
     size = strtoul(argv[3], NULL, 0);
-    memory = mapping_make_below_room(size, false);
+    memory = mapping_make_below_room(size);
     for (uint64_t round = 0; round < bad + 2; round++) {
         const uint64_t key = stamp_key(SEED, round, 0, 0);
         const bool whole = neither || round != bad;

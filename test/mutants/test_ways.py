@@ -31,7 +31,7 @@ BY_SHADOW = [
     ("synchronous", Mutant("what had landed is not revoked", "rendezvous/revoke.c",
                            "regx_min(changed, landed_until(rndv, recv))",
                            "regx_max(changed, landed_until(rndv, recv))")),
-    ("drain", Mutant("a call does not wait", "registration/drain.c",
+    ("drain", Mutant("a call does not wait", "registration/monitor/drain.c",
                      "    bool held = true;\n", "    bool held = false;\n")),
     ("drain", Mutant("what is received into is not waited for", "rendezvous/recv.c",
                      "recv->drain = regx_registry_hold(rndv->registry, base, length);",

@@ -5,7 +5,7 @@
 #include <time.h>
 
 #include "base/thread.h"
-#include "registration/uffd.h"
+#include "registration/monitor/uffd.h"
 
 static _Atomic int hold, held; /* hold_t: where to stay, where the reader is */
 

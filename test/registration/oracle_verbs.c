@@ -143,7 +143,7 @@ static bool open_side(oracle_t *oracle, side_t *side, char *why, size_t why_size
     const regx_transport_config_t config = {
         .self = (uintptr_t)side,
         .pool_size = POOL,
-        .pool_least = POOL,
+        .pool_min = POOL,
         .settings = &settings,
         .counters = &side->counters,
         .events = {.context = oracle, .deliver = deliver, .broken = broken}};

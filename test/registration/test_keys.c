@@ -5,6 +5,7 @@
  * as it was. Where the registration is kept the peer's write arrives, until the cache lets go.
  * Where there is no device (test/machine has one) nothing is tried.
  */
+#include "../below_room.h"
 #include "unit.h"
 
 #include <stdio.h>
@@ -26,7 +27,7 @@ static void open_with(const char *backend)
         print_message("not tried: %s: %s\n", backend, why);
         skip();
     }
-    buffer = mmap(NULL, LENGTH, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    buffer = map_below_room(LENGTH);
     assert_ptr_not_equal(buffer, MAP_FAILED);
     memset(buffer, 'o', LENGTH);
 }

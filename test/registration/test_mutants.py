@@ -18,7 +18,7 @@ PATIENCE = 60  # seconds
 @dataclass(frozen=True)
 class Mutant:
     name: str
-    source: str  # in component/registration
+    source: str  # below component/registration
     right: str
     wrong: str
     program: str  # that finds it
@@ -50,16 +50,16 @@ WRONG_READS = """    const uint64_t head = atomic_load_explicit(&log->head, memo
 """
 
 MUTANTS = [
-    Mutant("one event in a thousand is dropped", "notifier.c",
+    Mutant("one event in a thousand is dropped", "monitor/notifier.c",
            "    regx_inval_log_write(notifier->super.log, event->start, event->end);\n",
            "    static unsigned number;\n    if (++number % 1000 != 0)\n"
            "        regx_inval_log_write(notifier->super.log, event->start, event->end);\n",
            "property"),
-    Mutant("REMAP is ignored", "uffd.c", "message->event == UFFD_EVENT_REMAP)",
+    Mutant("REMAP is ignored", "monitor/uffd.c", "message->event == UFFD_EVENT_REMAP)",
            "message->event == UFFD_EVENT_REMAP && message->event == 0)", "property"),
-    Mutant("REMOVE is ignored", "uffd.c", " || message->event == UFFD_EVENT_REMOVE)", ")",
+    Mutant("REMOVE is ignored", "monitor/uffd.c", " || message->event == UFFD_EVENT_REMOVE)", ")",
            "property", found=SELF_TEST),
-    Mutant("the query is not asked", "notifier.c",
+    Mutant("the query is not asked", "monitor/notifier.c",
            "switch (config->check) {", "switch (REGX_CHECK_NEVER) {", "storm"),
     # With the lock. Without it the window is there too, but hardly ever does a thread find what it
     # has used before and another has just given back: for that, test_query and the model.
@@ -101,7 +101,7 @@ def oracle(build: Build) -> None:
 
 
 def built(build: Build, mutant: Mutant, folder: Path) -> Path:
-    source = folder / mutant.source
+    source = folder / Path(mutant.source).name
     source.write_text("#include <sched.h>\n#include <unistd.h>\n" + mutant.text())
     target = f"test/registration/{mutant.program}_mutant"
     top = build.programs.parents[1]

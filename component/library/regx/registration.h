@@ -58,7 +58,7 @@ REGX_PUBLIC const char *regx_domain_backends(unsigned index);
  *
  * EINVAL: an option is wrong; EOPNOTSUPP: the backend that was asked for cannot be started here;
  * EBUSY: another one runs in this process; ENOMEM. `error` then holds one line, of up to 256 bytes,
- * that says why; it may be NULL if `error_size` is 0. */
+ * with the reason; it may be NULL if `error_size` is 0. */
 REGX_PUBLIC int regx_domain_open(struct ibv_pd *pd, const regx_domain_options_t *options,
                                  regx_domain_t **domain, char *error, size_t error_size);
 

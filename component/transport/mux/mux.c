@@ -2,11 +2,11 @@
  *
  * Opening and closing of the multiplexer, its address, registering and progress.
  */
-#include <endian.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/little_endian.h"
 #include "transport/mux/mux_internal.h"
 #include "transport/mux/params.h"
 
@@ -139,14 +139,13 @@ size_t regx_mux_address(regx_transport_t *transport, void *buffer)
         uint8_t part[REGX_ADDRESS_MAX];
         const size_t length =
             mux->wires[i] == NULL ? 0 : mux->wires[i]->ops->address(mux->wires[i], part);
-        const uint32_t size = htole32((uint32_t)length);
 
-        if (length == 0 || length + sizeof(size) > REGX_ADDRESS_MAX - (size_t)(at - start)) {
+        if (length == 0 || length + 4 > REGX_ADDRESS_MAX - (size_t)(at - start)) {
             continue; /* peers then do not use this one */
         }
-        memcpy(at, &size, sizeof(size));
-        memcpy(at + sizeof(size), part, length);
-        at += sizeof(size) + length;
+        regx_le_put(at, length, 4);
+        memcpy(at + 4, part, length);
+        at += 4 + length;
         start[1] = (uint8_t)(start[1] | 1u << i);
     }
     return (size_t)(at - start);

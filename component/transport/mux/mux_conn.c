@@ -2,11 +2,11 @@
  *
  * Connections of the multiplexer: which transport leads to a peer, and what is sent through it.
  */
-#include <endian.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/little_endian.h"
 #include "base/option.h"
 #include "transport/mux/mux_internal.h"
 
@@ -45,17 +45,14 @@ static regx_status_t find_part(const uint8_t *address, size_t size, size_t wire,
         return REGX_INVALID;
     }
     for (size_t i = 0; i <= wire; i++) {
-        uint32_t own;
-
         if ((address[1] & 1u << i) == 0) {
             continue;
         }
-        if ((size_t)(end - at) < sizeof(own)) {
+        if (end - at < 4) {
             return REGX_INVALID;
         }
-        memcpy(&own, at, sizeof(own));
-        own = le32toh(own);
-        at += sizeof(own);
+        const uint64_t own = regx_le_get(at, 4);
+        at += 4;
         if ((size_t)(end - at) < own) {
             return REGX_INVALID;
         }

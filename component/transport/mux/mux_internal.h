@@ -12,7 +12,7 @@
 #include "transport/pace.h"
 #include "transport/rkey_table.h"
 
-#define REGX_MUX_ADDRESS_VERSION 8
+#define REGX_MUX_ADDRESS_VERSION 9
 #define REGX_MUX_ADDRESS_HEAD 4 /* bytes before the first transport's length */
 
 typedef struct regx_mux_conn {

@@ -42,7 +42,7 @@ static regx_claim_cell_t *cell_of(const regx_assisted_t *assisted)
     return &shm_of(assisted)->assists.cells[assisted->cell];
 }
 
-/* Takes a free cell and says in which order the get is copied. */
+/* Takes a free cell and chooses in which order the get is copied. */
 static regx_assisted_t *take_cell(regx_shm_conn_t *conn, size_t length, bool *from_end)
 {
     regx_shm_t *shm = regx_shm_of(conn->super.transport);
@@ -86,12 +86,12 @@ static bool peer_is_busy(const regx_shm_conn_t *conn)
 /* Whether the peer is worth asking. A get of one's own process would be copied by the same one. */
 static bool may_ask(const regx_shm_conn_t *conn, const regx_get_t *get)
 {
-    return get->length >= REGX_ASSIST_LEAST && get->length <= REGX_CLAIM_MOST &&
+    return get->length >= REGX_ASSIST_MIN && get->length <= REGX_CLAIM_MAX &&
            conn->super.peer != regx_shm_of(conn->super.transport)->config.self &&
            !peer_is_busy(conn);
 }
 
-/* The next number of a cell's use that says in which order it is divided. */
+/* The next number of a cell's use, which stands for the order in which it is divided. */
 static uint32_t next_number(uint32_t last, bool from_end)
 {
     return last + 1 + ((last + 1) % 2 != from_end);
@@ -355,7 +355,7 @@ regx_status_t regx_assist_take(regx_shm_t *shm, regx_shm_inbound_t *inbound, con
     }
     memcpy(&request.frame, data, sizeof(request.frame));
     if (request.frame.cell >= REGX_ASSIST_CELLS || request.frame.length == 0 ||
-        request.frame.length > REGX_CLAIM_MOST ||
+        request.frame.length > REGX_CLAIM_MAX ||
         request.frame.local > UINT64_MAX - request.frame.length ||
         request.frame.remote > UINT64_MAX - request.frame.length) {
         return REGX_INVALID;

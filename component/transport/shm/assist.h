@@ -39,7 +39,7 @@
 
 #define REGX_ASSIST_CELLS 128u    /* gets of one process that may be assisted at once */
 #define REGX_ASSIST_REQUESTS 128u /* of peers that wait for this process's help; more go without */
-#define REGX_ASSIST_LEAST (64u << 10) /* bytes of a get: below, the peer comes too late */
+#define REGX_ASSIST_MIN (64u << 10) /* bytes of a get: below, the peer comes too late */
 
 struct regx_shm;
 struct regx_shm_conn;

@@ -84,7 +84,7 @@ regx_status_t regx_claim_failed(const regx_claim_cell_t *cell, uint64_t length,
         return REGX_AGAIN;
     }
     if (begin >= end || end > regx_claim_units(length) ||
-        end - begin > regx_claim_units(REGX_CLAIM_PIECE_MOST)) {
+        end - begin > regx_claim_units(REGX_CLAIM_PIECE_MAX)) {
         return REGX_INVALID;
     }
     *piece = bytes_of(begin, end, length);

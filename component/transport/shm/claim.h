@@ -4,7 +4,7 @@
  * for the other. Whoever is free claims the next piece.
  *
  * The cell lies in the memory of the receiver, who owns the range and begins and closes its use.
- * The peer is told of it by a frame. Both claim from one word by compare-and-swap, in pages, so
+ * The peer is notified of it by a frame. Both claim from one word by compare-and-swap, in pages, so
  * that no page is written by both if the range begins with one. What the peer has ended it adds to
  * `ended`, behind the bytes. The receiver knows what it claimed itself, so it knows how much the
  * peer did.
@@ -29,9 +29,9 @@
 
 #define REGX_CLAIM_PAGE 4096u /* the unit, whatever the machine's page is: both sides agree */
 #define REGX_CLAIM_PIECE (512u << 10) /* bytes of a piece: some 30 us */
-#define REGX_CLAIM_PIECE_MOST (REGX_CLAIM_PIECE + REGX_CLAIM_PIECE / 8)
+#define REGX_CLAIM_PIECE_MAX (REGX_CLAIM_PIECE + REGX_CLAIM_PIECE / 8)
 /* Bytes of a range, at most: its units are counted in 32 bits. */
-#define REGX_CLAIM_MOST ((uint64_t)(UINT32_MAX / 2) * REGX_CLAIM_PAGE)
+#define REGX_CLAIM_MAX ((uint64_t)(UINT32_MAX / 2) * REGX_CLAIM_PAGE)
 
 typedef struct regx_claim_cell {
     _Alignas(64) _Atomic uint64_t claimed; /* number of the use << 32 | units */
@@ -53,7 +53,7 @@ static inline uint32_t regx_claim_units(uint64_t length)
 /* Bytes of the next piece of so many: what little would be left over goes along. */
 static inline uint64_t regx_claim_piece(uint64_t left)
 {
-    return left <= REGX_CLAIM_PIECE_MOST ? left : REGX_CLAIM_PIECE;
+    return left <= REGX_CLAIM_PIECE_MAX ? left : REGX_CLAIM_PIECE;
 }
 
 /* The receiver begins use `number`. Nobody uses the cell. */

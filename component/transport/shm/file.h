@@ -30,7 +30,7 @@ typedef struct regx_shm_file {
  * SIGBUS for lack of memory. The kernel clears a page when it is first touched. false: there is not
  * so much. */
 bool regx_shm_file_reserve(int descriptor, size_t length);
-/* The name of an open file. false: the kernel tells nothing of it. */
+/* The name of an open file. false: the kernel does not name it. */
 bool regx_shm_file_name(int descriptor, regx_shm_file_t *file);
 /* Maps the first `length` bytes of an open file. NULL: refused. */
 void *regx_shm_file_map(int descriptor, size_t length);

@@ -3,17 +3,19 @@
 
 #include <string.h>
 
+#include "base/copy.h"
+
 /* Of a payload so much is fetched while Open MPI looks for the request that it belongs to. */
 #define FETCHED 1024u
 
 _Static_assert(sizeof(regx_mailbox_line_t) == 64, "a line is one cache line");
-_Static_assert(8 * REGX_MAILBOX_MAX <= 3 * REGX_MAILBOX_PAYLOAD_MIN,
+_Static_assert(8 * (REGX_MAILBOX_MAX + 64) <= 3 * REGX_MAILBOX_PAYLOAD_MIN,
                "every frame has room in an empty ring");
 
-/* Payload is laid out in whole cache lines. */
-static uint64_t padded(size_t length)
+/* Where the next frame's room begins: in another cache line. */
+static uint64_t padded(uint64_t position)
 {
-    return ((uint64_t)length + 63) & ~(uint64_t)63;
+    return (position + 63) & ~UINT64_C(63);
 }
 
 /* Where in a ring, a power of two, a position of its stream lies. */
@@ -55,7 +57,7 @@ bool regx_mailbox_ready(regx_mailbox_out_t *out)
 static uint64_t payload_room(regx_mailbox_out_t *out, size_t length)
 {
     const uint64_t at = offset_in_ring(out->payload, out->ring);
-    const uint64_t skip = at + padded(length) > out->ring ? out->ring - at : 0;
+    const uint64_t skip = at + length > out->ring ? out->ring - at : 0;
     const uint64_t end = out->payload + skip + padded(length);
 
     if (end - out->consumed_payload > out->ring) {
@@ -126,15 +128,18 @@ static regx_status_t post_payload(regx_mailbox_out_t *out, uint8_t tag, const vo
                                   size_t payload_length)
 {
     const size_t length = header_length + payload_length;
-    const uint64_t position = payload_room(out, length);
+    const bool is_long = payload_length > REGX_COPY_PIECE;
+    const size_t skew = is_long ? regx_copy_skew(pack == NULL ? payload : NULL, header_length) : 0;
+    uint64_t position = payload_room(out, skew + length);
 
     if (position == UINT64_MAX) {
         return REGX_AGAIN;
     }
+    position += skew;
     regx_frame_fill(out->memory->payload + offset_in_ring(position, out->ring), header,
                     header_length, pack, payload, payload_length);
     memcpy(regx_mailbox_next_line(out)->data, &position, sizeof(position));
-    out->payload = position + padded(length);
+    out->payload = padded(position + length);
     regx_mailbox_publish(out, tag, (uint32_t)length, REGX_FRAME_PAYLOAD);
     return REGX_OK;
 }
@@ -211,8 +216,8 @@ static regx_status_t peek_payload(regx_mailbox_in_t *in, const regx_mailbox_line
 
     memcpy(&position, line->data, sizeof(position));
     const uint64_t at = offset_in_ring(position, in->ring);
-    if (frame->length > REGX_MAILBOX_MAX || position % 64 != 0 ||
-        position - in->payload > in->ring || at + padded(frame->length) > in->ring) {
+    if (frame->length > REGX_MAILBOX_MAX || position - in->payload > in->ring ||
+        at + frame->length > in->ring) {
         return REGX_INVALID;
     }
     fetch(in->memory->payload + at, frame->length);
@@ -288,7 +293,7 @@ void regx_mailbox_settle(regx_mailbox_in_t *in)
 void regx_mailbox_pop(regx_mailbox_in_t *in, const regx_frame_t *frame)
 {
     if (frame->kind == REGX_FRAME_PAYLOAD) {
-        in->payload = frame->offset + padded(frame->length);
+        in->payload = padded(frame->offset + frame->length);
         if (in->payload - in->published_payload >= in->ring / 4) {
             in->published_payload = in->payload;
             atomic_store_explicit(&in->memory->consumed.payload, in->payload, memory_order_release);

@@ -40,8 +40,9 @@
 #define REGX_MAILBOX_SPAN (8 * REGX_MAILBOX_INLINE)
 #define REGX_MAILBOX_PAYLOAD_MAX (256u << 10) /* bytes of the ring of payload: a power of two */
 #define REGX_MAILBOX_PAYLOAD_MIN (64u << 10)  /* where memory is short */
-/* Less than three eighths: a quarter may be free and not yet published, and where the ring ends as
- * much as a frame, less a line, may be skipped. */
+/* With a line more less than three eighths: a quarter may be free and not yet published, and where
+ * the ring ends as much as a frame, less a line, may be skipped. Long payload keeps its place
+ * within its cache line (base/copy.h), and so may begin later in the first line. */
 #define REGX_MAILBOX_MAX REGX_SHM_MAX_FRAME
 #define REGX_MAILBOX_ZCOPIES 32u /* frames of the poster's pool not yet returned */
 

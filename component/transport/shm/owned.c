@@ -85,7 +85,7 @@ static char *open_segment(size_t length, regx_owned_name_t *name)
 }
 
 /* A new segment is one free block of `whole` bytes at least, at the end of the list.
- * REGX_NO_MEMORY: it cannot be made, and `reason` says why. */
+ * REGX_NO_MEMORY: it cannot be made, and `reason` is set. */
 static regx_status_t add_segment_locked(regx_owned_t *owned, size_t whole, const char **reason)
 {
     const size_t left = owned->config->owned_size - owned->bytes;
@@ -159,7 +159,7 @@ void *regx_owned_allocate(regx_owned_t *owned, size_t length)
     const char *reason = USED_UP;
     void *memory = NULL;
 
-    if (length < REGX_OWNED_LEAST || owned->config->owned_size == 0) {
+    if (length < REGX_OWNED_MIN || owned->config->owned_size == 0) {
         return NULL;
     }
     if (length <= owned->config->owned_size) {

@@ -35,7 +35,7 @@
 #define REGX_OWNED_SEGMENTS 32u /* of a process; each takes a file descriptor */
 /* Bytes of a block, at least: in a shorter one lies no message that is long enough for a rendezvous
  * with the default eager limit. */
-#define REGX_OWNED_LEAST (16u << 10)
+#define REGX_OWNED_MIN (16u << 10)
 
 /* How a segment is named to peers. */
 typedef struct regx_owned_name {

@@ -39,8 +39,8 @@ static void extend(regx_owned_view_t *view, const regx_owned_shared_t *peer, uin
 char *regx_owned_find(regx_owned_view_t **view, const regx_owned_shared_t *peer, int32_t pid,
                       uint64_t remote, size_t length, const regx_transport_config_t *config)
 {
-    const uint32_t said = atomic_load_explicit(&peer->count, memory_order_acquire);
-    const uint32_t count = (uint32_t)regx_min(said, REGX_OWNED_SEGMENTS);
+    const uint32_t published = atomic_load_explicit(&peer->count, memory_order_acquire);
+    const uint32_t count = (uint32_t)regx_min(published, REGX_OWNED_SEGMENTS);
 
     if (count == 0) {
         return NULL;

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "base/copy.h"
 #include "base/util.h"
 
 static void look_for_overlap(regx_shm_t *shm, const regx_shm_piece_t *piece)
@@ -46,9 +47,9 @@ static bool copy_owned(const regx_shm_t *shm, const regx_shm_piece_t *piece)
         return false;
     }
     if (piece->direction == REGX_VM_READ) {
-        memcpy(piece->local, remote, piece->length);
+        regx_copy(piece->local, remote, piece->length);
     } else {
-        memcpy(remote, piece->local, piece->length);
+        regx_copy(remote, piece->local, piece->length);
     }
     regx_count_transport(shm->config.counters, REGX_COUNTER_pieces_owned, 1);
     regx_count_transport(shm->config.counters, REGX_COUNTER_bytes_shm, piece->length);

@@ -143,7 +143,7 @@ regx_status_t regx_segment_domain_open(regx_segment_domain_t *domain,
     return REGX_UNREACHABLE;
 }
 
-/* A tmpfs without a limit says that it has no blocks. */
+/* A tmpfs without a limit reports that it has no blocks. */
 size_t regx_segment_room(const regx_segment_domain_t *domain)
 {
     struct statvfs status;

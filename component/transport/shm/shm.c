@@ -18,7 +18,7 @@ static size_t whole_pages(size_t length)
 /* A smaller pool is better than none: halves what is asked for, down to what is of use. */
 static regx_status_t open_main(regx_shm_t *shm)
 {
-    for (size_t size = shm->config.pool_size; size >= shm->config.pool_least; size /= 2) {
+    for (size_t size = shm->config.pool_size; size >= shm->config.pool_min; size /= 2) {
         size = whole_pages(size);
         if (regx_segment_domain_open(&shm->domain, &shm->config, shm->pool_offset + size,
                                      &shm->main) == REGX_OK) {

@@ -180,8 +180,8 @@ static void reap(regx_shm_t *shm)
     for (regx_shm_conn_t **at = &shm->disconnecting; *at != NULL;) {
         regx_shm_conn_t *conn = *at;
 
-        if (!conn->said_last) {
-            conn->said_last =
+        if (!conn->last_posted) {
+            conn->last_posted =
                 regx_mailbox_post_own(&conn->out, REGX_FRAME_LAST, NULL, 0) == REGX_OK;
         }
         if (atomic_load_explicit(&conn->out.memory->left, memory_order_acquire) == 0 &&

@@ -84,12 +84,12 @@ typedef struct regx_shm_conn {
     regx_arbiter_entry_t turn;  /* waits while there are copies */
     bool from_end;              /* the last copy of several pieces began with its last one */
     bool assisted;              /* the peer wrote a part of the last get of which it was asked */
-    bool said_last;             /* the last frame was posted */
+    bool last_posted;           /* the last frame was posted */
     struct regx_shm_conn *next; /* in the list of disconnecting ones */
 } regx_shm_conn_t;
 
 /* Neighbours that post to this process, at most: more than a node has processors. Beyond that the
- * connection is broken, and the user is told. */
+ * connection is broken, and a warning is printed. */
 #define REGX_SHM_NEIGHBOURS_MAX 4096u
 
 /* A neighbour that posts to this process. */
@@ -161,7 +161,7 @@ static inline regx_shm_conn_t *regx_shm_conn_of(regx_conn_t *conn)
  * Called with the transport's lock held. */
 static inline bool regx_shm_order_locked(regx_shm_conn_t *conn, size_t length)
 {
-    if (length <= REGX_CLAIM_PIECE_MOST) {
+    if (length <= REGX_CLAIM_PIECE_MAX) {
         return false;
     }
     conn->from_end = !conn->from_end;
@@ -201,7 +201,7 @@ regx_status_t regx_shm_attach_locked(regx_shm_conn_t *conn);
 /* Waits until no connection is disconnecting any more. Nobody else uses the transport. */
 void regx_shm_finish_disconnecting(regx_shm_t *shm);
 
-/* ---- shm_post.c: as transport.h says ---- */
+/* ---- shm_post.c: as described in transport.h ---- */
 
 regx_status_t regx_shm_send(regx_conn_t *conn, uint8_t tag, const void *header,
                             size_t header_length, regx_pack_t pack, void *pack_context,
@@ -228,7 +228,7 @@ void regx_shm_drop_copies(regx_shm_conn_t *conn);
 /* ---- shm_poll.c ---- */
 
 int regx_shm_progress(regx_transport_t *transport);
-/* Reads nothing more of a neighbour, and tells it so. Only in progress, or when it is kept out. */
+/* Reads nothing more of a neighbour, and notifies it. Only in progress, or when it is kept out. */
 void regx_shm_drop_inbound(regx_shm_inbound_t *inbound);
 
 #endif

@@ -15,7 +15,7 @@ static void malformed(regx_shm_t *shm)
     regx_count(shm->config.counters, &shm->config.counters->malformed, 1);
 }
 
-/* For one more neighbour. If there is none, `reason` says why. */
+/* For one more neighbour. If there is none, `reason` is set. */
 static regx_status_t make_room(regx_shm_t *shm, const char **reason)
 {
     if (shm->inbound_count == REGX_SHM_NEIGHBOURS_MAX) {
@@ -52,7 +52,7 @@ static void bring_lines_in(const regx_mailbox_memory_t *memory)
 }
 
 /* Maps the mailbox that a neighbour asks to be read. REGX_OK; REGX_INVALID: what it asks is
- * malformed; else `reason` says why the neighbour cannot be heard. */
+ * malformed; else `reason` is why its frames cannot be read. */
 static regx_status_t map_mailbox(regx_shm_t *shm, const regx_connect_request_t *request,
                                  regx_shm_inbound_t *inbound, const char **reason)
 {

@@ -5,11 +5,12 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "base/copy.h"
 #include "base/util.h"
 #include "transport/rkey_table.h"
 #include "transport/shm/shm_internal.h"
 
-/* What the caller is told of a peer that could not be attached. No lock is held. */
+/* The answer for a peer that could not be attached. No lock is held. */
 static __attribute__((noinline)) regx_status_t not_attached(regx_shm_conn_t *conn,
                                                             regx_status_t status)
 {
@@ -164,7 +165,7 @@ static regx_status_t put_to_pool(regx_shm_conn_t *conn, regx_put_t *put)
     if (status != REGX_OK) {
         return status;
     }
-    memcpy(conn->pool + put->offset, put->local, put->length);
+    regx_copy(conn->pool + put->offset, put->local, put->length);
     regx_lock(&conn->lock);
     status =
         regx_mailbox_post(&conn->out, put->tag, put->notice, put->notice_length, NULL, NULL, 0);

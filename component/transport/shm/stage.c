@@ -6,12 +6,13 @@
 #include <sys/mman.h>
 #include <time.h>
 
+#include "base/copy.h"
 #include "base/util.h"
 #include "transport/rkey_table.h"
 #include "transport/shm/shm_internal.h"
 
-/* Bytes that are copied before the receiver is told. With 4 KiB a lone message takes a little less
- * time, and an exchange more. */
+/* Bytes that are copied before the receiver is notified. With 4 KiB a lone message takes a little
+ * less time, and an exchange more. */
 #define PIECE 8192u
 
 /* In a key's handle, where nothing that is registered has its number. */
@@ -190,7 +191,7 @@ static void copy_in(regx_shm_t *shm, regx_stage_t *stage)
     while (stage->copied < end) {
         const size_t piece = regx_min(end - stage->copied, PIECE);
 
-        memcpy(to + stage->copied, stage->from + stage->copied, piece);
+        regx_copy(to + stage->copied, stage->from + stage->copied, piece);
         stage->copied += piece;
         atomic_store_explicit(&cell_of(shm, stage)->ready, pack(stage->number, stage->copied),
                               memory_order_release);
@@ -314,7 +315,7 @@ static void take_ready(const regx_shm_t *shm, regx_get_t *get)
     size_t taken = taken_of(get->scratch), ready;
 
     while ((ready = ready_of(peers_cell(conn, get), get)) > taken) {
-        memcpy((char *)get->local + taken, from + taken, ready - taken);
+        regx_copy((char *)get->local + taken, from + taken, ready - taken);
         taken = ready;
     }
     get->scratch[REGX_SCRATCH_DONE] = (void *)(uintptr_t)taken;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * The transport between hosts: sockets, without waiting, and without a thread but one that sleeps
- * while the process talks over another transport (tcp_watch.h). transport.h says what its
- * operations do.
+ * while the process uses another transport (tcp_watch.h). Its operations are described in
+ * transport.h.
  *
  * tcp has no memory that a device could protect, so a put is data in pieces, each led by the peer's
  * key (or "the pool") and an offset; the receiver checks them against its rkey table and has the
@@ -23,9 +23,10 @@
  * Trusted: that a peer is who it says when it connects. To be let in it has to know what this
  * process published for its peers.
  *
- * The event broken tells of a peer that something was sent to, when its connection ends, unless it
- * may simply have left: disconnecting says goodbye. One that never sent anything cannot say it; its
- * end is told when something is wanted of it. A peer that was never sent to goes unnoticed.
+ * The event `broken` reports a peer that something was sent to, when its connection ends, unless it
+ * may simply have left: disconnecting sends goodbye. A peer that never sent anything cannot send
+ * it; its end is reported when something is sent to it. A peer that was never sent to goes
+ * unnoticed.
  *
  * The device is, of those that are up, the first that if_include names, or the first that
  * if_exclude does not name: before others one that is not the loopback and has an IPv4 address.
@@ -40,12 +41,12 @@
  * that goes on sending afterwards may make the kernel throw away what it has not delivered.
  *
  * Where there is no descriptor left, or no memory in the kernel, a peer that connects, or what is
- * sent to one, waits until there is. Of those that connect and say nothing for 10 s, 64 are kept,
+ * sent to one, waits until there is. Of those that connect and send nothing for 10 s, 64 are kept,
  * and none where there is no descriptor left. A peer that closes a connection instead of letting it
  * in, or does not accept it for two minutes, is tried again a few times, then it is lost. After ten
- * minutes without an answer the event silent says so. After twenty, in which this process had
- * nothing left to take in anybody and somebody waited for that, the connection is lost: the peer
- * may wait for this process.
+ * minutes without an answer the event `silent` reports it. After twenty, in which this process had
+ * no descriptor for a peer that waits to be accepted, the connection is lost: that peer may be the
+ * one that does not answer.
  */
 #ifndef REGX_TRANSPORT_TCP_H
 #define REGX_TRANSPORT_TCP_H

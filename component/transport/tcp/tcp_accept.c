@@ -11,7 +11,7 @@
 
 enum { ACCEPTS = 16 }; /* at once */
 
-enum { SILENT_MAX = 64 }; /* so many may say nothing for longer than REGX_TCP_SILENT_NS */
+enum { SILENT_MAX = 64 }; /* so many may be silent for longer than REGX_TCP_SILENT_NS */
 
 regx_status_t regx_tcp_listen(regx_tcp_t *tcp)
 {
@@ -27,7 +27,7 @@ regx_status_t regx_tcp_listen(regx_tcp_t *tcp)
     return REGX_OK;
 }
 
-/* accept4, without a descriptor to give, does not look whether anybody does. If poll cannot tell,
+/* accept4, without a descriptor to give, does not look whether anybody does. If poll does not know,
  * somebody may. */
 static bool somebody_waits(const regx_tcp_t *tcp)
 {

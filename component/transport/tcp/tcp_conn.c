@@ -137,21 +137,21 @@ static void let_go(regx_tcp_conn_t *conn)
     conn->link = NULL;
 }
 
-/* Ends what is left of a broken connection. It is told of unless the peer may simply have left:
- * then it said goodbye, or never said anything, and nobody here wants anything of it. */
+/* Ends what is left of a broken connection. It is reported unless the peer may simply have left:
+ * then it sent goodbye, or never sent anything, and nothing is due to it from here. */
 static void clean_up_one(regx_tcp_conn_t *conn)
 {
     regx_tcp_t *tcp = regx_tcp_at(conn);
     regx_put_t *line = regx_tcp_take_line(conn);
-    const bool tell = conn->missed || line != NULL || conn->peer_died;
+    const bool report = conn->missed || line != NULL || conn->peer_died;
     char what[256];
 
     regx_arbiter_remove(&tcp->arbiter, &conn->entry);
     let_go(conn);
-    if (!tell) {
+    if (!report) {
         return;
     }
-    leave_open(conn); /* told once */
+    leave_open(conn); /* reported once */
     tcp->events++;
     regx_tcp_fail_line(line, REGX_UNREACHABLE);
     snprintf(what, sizeof(what), "%s%s%s",
@@ -286,15 +286,15 @@ void regx_tcp_reap(regx_tcp_t *tcp)
         }
         *at = conn->next;
         let_go(conn);
-        if (link != NULL && link->heard == REGX_TCP_HEARD_GOODBYE) {
+        if (link != NULL && link->received == REGX_TCP_RECEIVED_GOODBYE) {
             regx_tcp_link_end(link);
         }
         free(conn);
     }
 }
 
-/* Whether the peer is to be told that this process leaves: it may have been so even if nothing was
- * sent, for the link is there. */
+/* Whether goodbye is due to the peer when this process leaves: the link is there, even if nothing
+ * was sent by it. */
 static bool is_open(const regx_tcp_conn_t *conn)
 {
     return conn->state == REGX_TCP_OPEN ||

@@ -1,79 +1,65 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "transport/tcp/tcp_frame.h"
 
-#include <endian.h>
 #include <string.h>
 
-typedef struct head {
-    uint8_t version;
-    uint8_t kind;
-    uint8_t tag;
-    uint8_t target;
-    uint32_t length;
-    uint64_t sender;
-} head_t;
+#include "base/little_endian.h"
 
-typedef struct put_head {
-    uint64_t offset;
-    regx_key_t key;
-    uint8_t notice_length;
-    uint8_t zero[7];
-} put_head_t;
-
-_Static_assert(sizeof(head_t) == 16 && sizeof(put_head_t) == 40, "as described in tcp_frame.h");
+/* Bytes that all messages have, and bytes before a put's notice. */
+enum { HEAD = 16, PUT_HEAD = 56 };
 
 enum { WIRE_POOL = 0, WIRE_REGION = 1 };
 
 size_t regx_tcp_encode(const regx_tcp_frame_t *frame, void *buffer)
 {
-    char *at = buffer;
-    head_t head = {.version = REGX_TCP_VERSION,
-                   .kind = (uint8_t)frame->kind,
-                   .tag = frame->tag,
-                   .length = htole32((uint32_t)frame->length),
-                   .sender = htole64(frame->sender)};
+    uint8_t *at = buffer;
 
+    at[0] = REGX_TCP_VERSION;
+    at[1] = (uint8_t)frame->kind;
+    at[2] = frame->tag;
+    at[3] = WIRE_POOL;
+    regx_le_put(at + 4, frame->length, 4);
+    regx_le_put(at + 8, frame->sender, 8);
     if (!regx_tcp_is_put(frame->kind)) {
-        memcpy(at, &head, sizeof(head));
-        return sizeof(head);
+        return HEAD;
     }
-
-    put_head_t put = {.offset = htole64(frame->offset), .notice_length = frame->notice_length};
-
+    regx_le_put(at + 16, frame->offset, 8);
     if (frame->target == REGX_TARGET_REGION) {
-        head.target = WIRE_REGION;
-        put.key = frame->key;
+        at[3] = WIRE_REGION;
+        memcpy(at + 24, frame->key.bytes, REGX_KEY_SIZE);
+    } else {
+        memset(at + 24, 0, REGX_KEY_SIZE);
     }
-    memcpy(at, &head, sizeof(head));
-    memcpy(at + sizeof(head), &put, sizeof(put));
+    regx_le_put(at + 48, frame->notice_length, 8); /* and seven zeros */
     if (frame->notice_length > 0) {
-        memcpy(at + sizeof(head) + sizeof(put), frame->notice, frame->notice_length);
+        memcpy(at + PUT_HEAD, frame->notice, frame->notice_length);
     }
-    return sizeof(head) + sizeof(put) + frame->notice_length;
+    return PUT_HEAD + frame->notice_length;
 }
 
-/* The part of a put between the common head and the data. Returns its length, 0 if malformed. */
-static size_t decode_put(const char *at, size_t length, uint8_t target, regx_tcp_frame_t *frame)
+/* What a put has before the data. Returns its length, 0 if malformed. */
+static size_t decode_put(const uint8_t *at, size_t length, regx_tcp_frame_t *frame)
 {
     static const uint8_t zero[REGX_KEY_SIZE];
-    put_head_t put;
 
-    if (length < sizeof(put)) {
+    if (length < PUT_HEAD) {
         return 0;
     }
-    memcpy(&put, at, sizeof(put));
-    frame->offset = le64toh(put.offset);
-    frame->key = put.key;
-    frame->notice_length = put.notice_length;
-    frame->notice = at + sizeof(put);
-    if (target > WIRE_REGION || memcmp(put.zero, zero, sizeof(put.zero)) != 0 ||
-        put.notice_length > REGX_NOTICE_MAX || put.notice_length > length - sizeof(put) ||
-        (frame->kind == REGX_TCP_PIECE && (put.notice_length != 0 || frame->tag != 0)) ||
-        (target == WIRE_POOL && memcmp(put.key.bytes, zero, sizeof(zero)) != 0)) {
+    const uint8_t target = at[3];
+    const uint64_t notice_length = regx_le_get(at + 48, 8); /* and seven zeros */
+
+    frame->offset = regx_le_get(at + 16, 8);
+    memcpy(frame->key.bytes, at + 24, REGX_KEY_SIZE);
+    frame->notice_length = (uint8_t)notice_length;
+    frame->notice = at + PUT_HEAD;
+    if (target > WIRE_REGION || notice_length > REGX_NOTICE_MAX ||
+        notice_length > length - PUT_HEAD ||
+        (frame->kind == REGX_TCP_PIECE && (notice_length != 0 || frame->tag != 0)) ||
+        (target == WIRE_POOL && memcmp(at + 24, zero, sizeof(zero)) != 0)) {
         return 0;
     }
     frame->target = target == WIRE_POOL ? REGX_TARGET_POOL : REGX_TARGET_REGION;
-    return sizeof(put) + put.notice_length;
+    return PUT_HEAD + notice_length;
 }
 
 /* Bytes of data that a message of this kind may have. */
@@ -96,47 +82,39 @@ static uint32_t longest(regx_tcp_kind_t kind)
 }
 
 /* The part that all kinds have. */
-static regx_status_t decode_common(const char *at, regx_tcp_frame_t *frame, uint8_t *target)
+static regx_status_t decode_common(const uint8_t *at, regx_tcp_frame_t *frame)
 {
-    head_t head;
-
-    memcpy(&head, at, sizeof(head));
-    if (head.version != REGX_TCP_VERSION || head.kind < REGX_TCP_FRAME ||
-        head.kind > REGX_TCP_WELCOME) {
+    if (at[0] != REGX_TCP_VERSION || at[1] < REGX_TCP_FRAME || at[1] > REGX_TCP_WELCOME) {
         return REGX_INVALID;
     }
-    frame->kind = (regx_tcp_kind_t)head.kind;
-    frame->tag = head.tag;
-    frame->sender = le64toh(head.sender);
-    frame->length = le32toh(head.length);
-    *target = head.target;
+    frame->kind = (regx_tcp_kind_t)at[1];
+    frame->tag = at[2];
+    frame->length = regx_le_get(at + 4, 4);
+    frame->sender = regx_le_get(at + 8, 8);
     return frame->length <= longest(frame->kind) ? REGX_OK : REGX_INVALID;
 }
 
 regx_status_t regx_tcp_measure(const void *message, size_t have, regx_tcp_frame_t *frame,
                                size_t *length)
 {
-    const char *at = message;
-    put_head_t put;
-    uint8_t target;
+    const uint8_t *at = message;
 
-    *length = sizeof(head_t);
-    if (have < sizeof(head_t)) {
+    *length = HEAD;
+    if (have < HEAD) {
         return REGX_AGAIN;
     }
-    if (decode_common(at, frame, &target) != REGX_OK) {
+    if (decode_common(at, frame) != REGX_OK) {
         return REGX_INVALID;
     }
     if (!regx_tcp_is_put(frame->kind)) {
         return REGX_OK;
     }
-    *length += sizeof(put);
-    if (have < *length) {
+    *length = PUT_HEAD;
+    if (have < PUT_HEAD) {
         return REGX_AGAIN;
     }
-    memcpy(&put, at + sizeof(head_t), sizeof(put));
-    *length += put.notice_length;
-    if (put.notice_length > REGX_NOTICE_MAX) {
+    *length += at[48];
+    if (at[48] > REGX_NOTICE_MAX) {
         return REGX_INVALID;
     }
     return have < *length ? REGX_AGAIN : REGX_OK;
@@ -144,28 +122,22 @@ regx_status_t regx_tcp_measure(const void *message, size_t have, regx_tcp_frame_
 
 regx_status_t regx_tcp_decode_head(const void *message, size_t length, regx_tcp_frame_t *frame)
 {
-    const char *at = message;
-    uint8_t target;
+    const uint8_t *at = message;
+    size_t head = HEAD;
 
     memset(frame, 0, sizeof(*frame));
-    if (length < sizeof(head_t) || decode_common(at, frame, &target) != REGX_OK) {
+    if (length < HEAD || decode_common(at, frame) != REGX_OK) {
         return REGX_INVALID;
     }
-    at += sizeof(head_t);
-    length -= sizeof(head_t);
-    if (!regx_tcp_is_put(frame->kind)) {
-        if (target != 0 || (frame->kind != REGX_TCP_FRAME && frame->tag != 0)) {
+    if (regx_tcp_is_put(frame->kind)) {
+        head = decode_put(at, length, frame);
+        if (head == 0) {
             return REGX_INVALID;
         }
-    } else {
-        const size_t put_length = decode_put(at, length, target, frame);
-
-        if (put_length == 0) {
-            return REGX_INVALID;
-        }
-        at += put_length;
+    } else if (at[3] != 0 || (frame->kind != REGX_TCP_FRAME && frame->tag != 0)) {
+        return REGX_INVALID;
     }
-    frame->data = at;
+    frame->data = at + head;
     return REGX_OK;
 }
 

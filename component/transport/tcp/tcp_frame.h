@@ -22,7 +22,7 @@
  * its token, and sends nothing more until a welcome has come, but for a second connect, which says
  * that it cannot let in a connection of the other's: it has no descriptor. After that both may
  * send. Hello is the first message of each direction and goodbye the last; who sends nothing may
- * say goodbye alone. Welcome, hello and goodbye are without data. A peer whose connection ends
+ * send goodbye alone. Welcome, hello and goodbye are without data. A peer whose connection ends
  * after a hello and without a goodbye died.
  */
 #ifndef REGX_TRANSPORT_TCP_FRAME_H

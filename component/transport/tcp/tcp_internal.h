@@ -55,10 +55,10 @@
 /* Bytes of data of one read. */
 #define REGX_TCP_READ_MAX 65536u
 
-/* How long a process that connected may say nothing before its socket may be closed. */
+/* How long a process that connected may send nothing before its socket may be closed. */
 #define REGX_TCP_SILENT_NS INT64_C(10000000000)
-/* After so many looks in a row at which a peer has not let this process in, the user is told. Looks
- * are counted, not time, because this process may have been outside MPI itself. */
+/* After so many looks in a row at which a peer has not let this process in, a warning is printed.
+ * Looks are counted, not time, because this process may have been outside MPI itself. */
 #define REGX_TCP_NO_ANSWER_LOOKS 600u
 /* After so many looks without an answer on one link the peer may be given up, if all that time
  * somebody wanted in here who could not be let in for a shortage: the two processes may be waiting
@@ -101,13 +101,13 @@ typedef struct regx_tcp {
     regx_try_lock_t try_lock; /* to all that is below */
 
     /* For whoever is inside. */
-    regx_tcp_link_t *links;              /* every socket but the listener */
-    unsigned link_count;                 /* links that there are */
-    regx_tcp_link_t *hot;                /* on which something came last, or NULL */
-    unsigned polls;                      /* of the hot link */
-    bool ended;                          /* some links did: regx_tcp_sweep frees them */
-    bool told_short[REGX_TCP_SHORTAGES]; /* a connection had to wait for one; that was said */
-    regx_tcp_shortage_t short_of;        /* what there was too little of last */
+    regx_tcp_link_t *links;                     /* every socket but the listener */
+    unsigned link_count;                        /* links that there are */
+    regx_tcp_link_t *hot;                       /* on which something came last, or NULL */
+    unsigned polls;                             /* of the hot link */
+    bool ended;                                 /* some links did: regx_tcp_sweep frees them */
+    bool shortage_reported[REGX_TCP_SHORTAGES]; /* once per process */
+    regx_tcp_shortage_t short_of;               /* what there was too little of last */
     bool barred;               /* since the last look for peers that do not answer, somebody who
                                  connects could not be taken in for a shortage */
     unsigned barred_looks;     /* in a row, nobody having been taken in between */
@@ -129,17 +129,17 @@ typedef struct regx_tcp {
 
 typedef enum regx_tcp_state {
     REGX_TCP_NEW,        /* nothing was sent yet */
-    REGX_TCP_CONNECTING, /* hello is not yet said; it may have no link yet */
-    REGX_TCP_OPEN,       /* hello was said */
+    REGX_TCP_CONNECTING, /* hello is not yet sent; it may have no link yet */
+    REGX_TCP_OPEN,       /* hello was sent */
     REGX_TCP_BROKEN,     /* the link ended, or could not be made */
-    REGX_TCP_LEAVING,    /* disconnected; goodbye is not yet said */
+    REGX_TCP_LEAVING,    /* disconnected; goodbye is not yet sent */
     REGX_TCP_DRAINING    /* disconnected; the kernel has not taken all */
 } regx_tcp_state_t;
 
 struct regx_tcp_conn {
     regx_conn_t super;
     uint64_t pool_size; /* the peer's */
-    uint64_t token;     /* what the peer wants to be told before it lets anybody in */
+    uint64_t token;     /* what the peer wants to see before it accepts a link */
     struct sockaddr_storage at;
     socklen_t at_length;
     regx_tcp_state_t state;
@@ -176,12 +176,12 @@ typedef enum regx_tcp_asked {
     REGX_TCP_ASKED_AGAIN /* it was sent a second time (regx_tcp_urge) */
 } regx_tcp_asked_t;
 
-/* What the peer last said of its own sending. */
-typedef enum regx_tcp_heard {
-    REGX_TCP_HEARD_NOTHING,
-    REGX_TCP_HEARD_HELLO,  /* it sends by the link: if that ends, the peer died */
-    REGX_TCP_HEARD_GOODBYE /* it sends nothing more by it */
-} regx_tcp_heard_t;
+/* The last hello or goodbye that the peer sent. */
+typedef enum regx_tcp_received {
+    REGX_TCP_RECEIVED_NOTHING,
+    REGX_TCP_RECEIVED_HELLO,  /* it sends by the link: if that ends, the peer died */
+    REGX_TCP_RECEIVED_GOODBYE /* it sends nothing more by it */
+} regx_tcp_received_t;
 
 /* Where the data of a put goes that does not come whole. */
 typedef enum regx_tcp_landing {
@@ -203,7 +203,7 @@ struct regx_tcp_link {
     unsigned looks; /* in how many looks the peer had not answered it */
     regx_tcp_link_state_t state;
     regx_tcp_asked_t asked;
-    regx_tcp_heard_t heard;
+    regx_tcp_received_t received;
     bool ours; /* opened here, and never welcomed */
     bool left; /* nobody here sends by it again; if it is open, goodbye is or was to be said */
     bool unwritable;
@@ -287,7 +287,7 @@ static inline void regx_tcp_note_broken(regx_tcp_conn_t *conn)
 
 /* ---- inside the try-lock ---- */
 
-/* tcp_link.c. Has epoll tell of a descriptor; the listener has no link. */
+/* tcp_link.c. Has epoll report a descriptor; the listener has no link. */
 bool regx_tcp_watch_for(const regx_tcp_t *tcp, int operation, int fd, regx_tcp_link_t *link,
                         uint32_t events);
 /* A link of that socket. NULL, with errno: there can be none, and the socket is the caller's. */
@@ -314,17 +314,17 @@ bool regx_tcp_link_add(regx_tcp_link_t *link, const struct iovec *parts, int cou
 /* Writes what was kept. REGX_OK: all of it; REGX_AGAIN; REGX_UNREACHABLE. */
 regx_status_t regx_tcp_link_flush(regx_tcp_link_t *link);
 /* The link is of no use any more; its connection is broken, unless it may try again. If the peer
- * spoke by it and did not say goodbye, it died. It is freed by regx_tcp_sweep. */
+ * spoke by it and did not send goodbye, it died. It is freed by regx_tcp_sweep. */
 void regx_tcp_link_end(regx_tcp_link_t *link);
-/* The same; errno says why. */
+/* The same; errno has the reason. */
 void regx_tcp_link_fail(regx_tcp_link_t *link, int error);
 /* Frees it; it is in no list any more. */
 void regx_tcp_link_free(regx_tcp_link_t *link);
 
-/* tcp_strangers.c. Closes the stranger that has said nothing for longest, if there are more of them
+/* tcp_strangers.c. Closes the stranger that has been silent for longest, if there are more of them
  * than allowed and it had time enough. A peer that has not got to it makes another. */
 void regx_tcp_put_out_stranger(const regx_tcp_t *tcp, unsigned allowed);
-/* Whether that errno says that there is not enough of something, for now. Then that is counted,
+/* Whether that errno means a shortage, for now. Then that is counted,
  * once for each thing, with its purpose ("to ..." or "for ..."); and a stranger is put out. */
 bool regx_tcp_is_short(regx_tcp_t *tcp, int error, const char *purpose);
 
@@ -353,14 +353,11 @@ bool regx_tcp_accept(regx_tcp_t *tcp);
 
 /* tcp_stream.c. Reads what has come by a link, but not for ever. Whether anything has. */
 bool regx_tcp_link_read(regx_tcp_link_t *link);
-/* Does what a whole frame, or piece of a put, says. REGX_OK; REGX_INVALID: it is malformed, and was
+/* Handles a whole frame, or piece of a put. REGX_OK; REGX_INVALID: it is malformed, and was
  * dropped and counted. */
 regx_status_t regx_tcp_receive(regx_tcp_t *tcp, const void *message, size_t length);
 
-/* tcp_send.c. Sees to it that the connection can be used. REGX_OK; REGX_AGAIN: soon;
- * REGX_UNREACHABLE. */
-regx_status_t regx_tcp_ready(regx_tcp_conn_t *conn);
-/* Sends a hello or a goodbye. Answers as regx_tcp_link_write. */
+/* tcp_send.c. Sends a hello or a goodbye. Answers as regx_tcp_link_write. */
 regx_status_t regx_tcp_send_empty(regx_tcp_link_t *link, regx_tcp_kind_t kind);
 /* What is sent from inside deliver and done between the two leaves with the second, as far as the
  * kernel takes it, unless a put takes it along. */
@@ -372,8 +369,8 @@ regx_put_t *regx_tcp_take_line(regx_tcp_conn_t *conn);
 void regx_tcp_fail_line(regx_put_t *first, regx_status_t status);
 void regx_tcp_take_turns(regx_tcp_t *tcp);
 
-/* tcp_conn.c. Ends what is broken, and tells; moves connections that are closing to their end;
- * tells, once in a while, of peers that do not answer. */
+/* tcp_conn.c. Ends what is broken, and reports it; moves connections that are closing to their end;
+ * reports, once in a while, peers that do not answer. */
 void regx_tcp_clean_up(regx_tcp_t *tcp);
 void regx_tcp_reap(regx_tcp_t *tcp);
 void regx_tcp_look_for_answers(regx_tcp_t *tcp);

@@ -20,7 +20,8 @@
 enum { KEEPALIVE_IDLE_S = 10, KEEPALIVE_BETWEEN_S = 2, KEEPALIVE_TIMES = 3 };
 /* Times that a link is made anew which the peer closed before it let it in, or did not accept. The
  * latter takes two minutes each (net.ipv4.tcp_syn_retries), and all together about as long as the
- * kernel repeats what is sent to a peer that is gone. */
+ * kernel repeats what is sent to a peer that is gone; three seconds each where no host has that
+ * address. */
 enum { REOPENED_MAX = 8 };
 
 static void set(int fd, int level, int option, int value)
@@ -215,7 +216,7 @@ regx_status_t regx_tcp_link_flush(regx_tcp_link_t *link)
 
 /* ---- the end ---- */
 
-/* The peer closed it because nothing had been said by it for so long: this process was
+/* The peer closed it because nothing had been sent by it for so long: this process was
  * elsewhere. */
 static bool was_silent(const regx_tcp_link_t *link)
 {
@@ -235,11 +236,13 @@ static bool was_answered(const regx_tcp_link_t *link)
 }
 
 /* The peer closed it instead of letting it in, or never accepted it, as one that is outside MPI
- * while many others connect. Nothing was sent by it; who wants to send makes another. */
+ * while many others connect. Or its host did not answer when it was asked for its hardware address:
+ * a crowded network loses these questions, and the kernel asks only three times, a second apart.
+ * Nothing was sent by it; who wants to send makes another. */
 static bool is_tried_again(const regx_tcp_link_t *link, int error)
 {
     const bool closed = error == 0 || error == ECONNRESET || error == EPIPE;
-    const bool not_accepted = error == ETIMEDOUT && !was_answered(link);
+    const bool not_accepted = (error == ETIMEDOUT || error == EHOSTUNREACH) && !was_answered(link);
 
     if (link->state != REGX_TCP_LINK_CONNECTING || link->conn == NULL) {
         return false;
@@ -267,7 +270,7 @@ void regx_tcp_link_fail(regx_tcp_link_t *link, int error)
     link->state = REGX_TCP_LINK_ENDED;
     link->tcp->ended = true;
     note_broken(link, error);
-    if (link->heard == REGX_TCP_HEARD_HELLO) {
+    if (link->received == REGX_TCP_RECEIVED_HELLO) {
         note_death(link->tcp, link->peer);
     }
 }

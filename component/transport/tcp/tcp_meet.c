@@ -11,7 +11,7 @@
 #include "transport/tcp/tcp_internal.h"
 
 /* Sends one of the first messages. A socket that has just been made takes it whole. */
-static void say(regx_tcp_link_t *link, regx_tcp_kind_t kind, const void *data, size_t length)
+static void send_first(regx_tcp_link_t *link, regx_tcp_kind_t kind, const void *data, size_t length)
 {
     const regx_tcp_frame_t frame = {
         .kind = kind, .sender = link->tcp->config.self, .length = length};
@@ -27,7 +27,7 @@ static void say(regx_tcp_link_t *link, regx_tcp_kind_t kind, const void *data, s
 static void welcome(regx_tcp_link_t *link)
 {
     link->state = REGX_TCP_LINK_OPEN;
-    say(link, REGX_TCP_WELCOME, NULL, 0);
+    send_first(link, REGX_TCP_WELCOME, NULL, 0);
 }
 
 /* The peer's link waited for one of this process's, which has been let in or came to nothing. */
@@ -48,7 +48,7 @@ void regx_tcp_urge(const regx_tcp_t *tcp)
         if (link->state == REGX_TCP_LINK_CONNECTING && link->asked == REGX_TCP_ASKED &&
             link->peer < tcp->config.self) {
             link->asked = REGX_TCP_ASKED_AGAIN;
-            say(link, REGX_TCP_CONNECT, &link->token, sizeof(link->token));
+            send_first(link, REGX_TCP_CONNECT, &link->token, sizeof(link->token));
         }
     }
 }
@@ -103,7 +103,7 @@ regx_status_t regx_tcp_link_take(regx_tcp_conn_t *conn)
 {
     for (regx_tcp_link_t *link = regx_tcp_at(conn)->links; link != NULL; link = link->next) {
         if (link->state == REGX_TCP_LINK_OPEN && link->peer == conn->super.peer &&
-            link->conn == NULL && !link->left && link->heard != REGX_TCP_HEARD_GOODBYE) {
+            link->conn == NULL && !link->left && link->received != REGX_TCP_RECEIVED_GOODBYE) {
             regx_tcp_attach(conn, link);
             return REGX_OK;
         }
@@ -139,7 +139,7 @@ void regx_tcp_link_ask(regx_tcp_link_t *link)
         return;
     }
     link->asked = REGX_TCP_ASKED;
-    say(link, REGX_TCP_CONNECT, &link->token, sizeof(link->token));
+    send_first(link, REGX_TCP_CONNECT, &link->token, sizeof(link->token));
 }
 
 /* The connection to that peer for which this process is opening a link; NULL: none. */
@@ -180,7 +180,7 @@ regx_status_t regx_tcp_link_greet(regx_tcp_link_t *link, const regx_tcp_frame_t 
         link->state = REGX_TCP_LINK_OPEN;
         link->ours = false;
         if (link->left) {
-            say(link, REGX_TCP_GOODBYE, NULL, 0);
+            send_first(link, REGX_TCP_GOODBYE, NULL, 0);
         }
         release_held(link->tcp, link->peer);
         return REGX_OK;

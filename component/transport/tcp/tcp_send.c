@@ -49,7 +49,8 @@ static regx_status_t answer(regx_tcp_conn_t *conn, regx_status_t status)
     return status;
 }
 
-regx_status_t regx_tcp_ready(regx_tcp_conn_t *conn)
+/* Sees to it that the connection can be used. REGX_OK; REGX_AGAIN: soon; REGX_UNREACHABLE. */
+static regx_status_t make_ready(regx_tcp_conn_t *conn)
 {
     regx_tcp_t *tcp = regx_tcp_at(conn);
     regx_status_t status;
@@ -160,7 +161,7 @@ regx_status_t regx_tcp_send(regx_conn_t *super, uint8_t tag, const void *header,
     if (!regx_try_lock_enter(&tcp->try_lock)) {
         return REGX_AGAIN;
     }
-    status = regx_tcp_ready(conn);
+    status = make_ready(conn);
     if (status == REGX_OK && conn->first != NULL) {
         status = REGX_AGAIN; /* behind the puts in line */
     }
@@ -306,7 +307,7 @@ regx_status_t regx_tcp_put(regx_conn_t *super, regx_put_t *put)
     put->scratch[SCRATCH_NEXT] = NULL;
     put->scratch[SCRATCH_SENT] = NULL;
     put->scratch[SCRATCH_LAST] = NULL;
-    status = regx_tcp_ready(conn);
+    status = make_ready(conn);
     if (conn->first == NULL) {
         for (int i = 0; i < REGX_TCP_TURN_WRITES && status == REGX_OK && !is_complete(conn, put);
              i++) {
@@ -370,7 +371,7 @@ void regx_tcp_take_turns(regx_tcp_t *tcp)
         regx_tcp_conn_t *conn =
             REGX_CONTAINER_OF(regx_arbiter_take(&tcp->arbiter), regx_tcp_conn_t, entry);
 
-        if (regx_tcp_ready(conn) == REGX_OK &&
+        if (make_ready(conn) == REGX_OK &&
             answer(conn, regx_tcp_link_flush(conn->link)) == REGX_OK) {
             regx_tcp_gather_begin(tcp);
             take_turn(conn);

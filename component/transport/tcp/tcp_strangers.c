@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Strangers: those who have connected and have not yet said who they are. A peer may take its time:
+ * Strangers: processes that connected and have not yet identified themselves. A peer may be slow:
  * it says connect when its program calls MPI again. So strangers are kept, but not where there is
  * not enough for all.
  */
@@ -11,7 +11,7 @@
 #include "base/clock.h"
 #include "transport/tcp/tcp_internal.h"
 
-/* It has said something that was not yet read: this process was elsewhere. */
+/* It has sent something that was not yet read: this process was elsewhere. */
 static bool has_unread_data(const regx_tcp_link_t *link)
 {
     uint8_t byte;
@@ -68,8 +68,8 @@ bool regx_tcp_is_short(regx_tcp_t *tcp, int error, const char *purpose)
     }
     tcp->short_of = shortage;
     /* The program may close something, or the kernel find memory. */
-    if (!tcp->told_short[shortage]) {
-        tcp->told_short[shortage] = true;
+    if (!tcp->shortage_reported[shortage]) {
+        tcp->shortage_reported[shortage] = true;
         snprintf(text, sizeof(text), "tcp: no %s is left %s", names[shortage], purpose);
         regx_transport_fall_back(&tcp->config, REGX_TRACE_CHOICE, text);
     }

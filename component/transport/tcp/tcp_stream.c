@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/copy.h"
 #include "transport/tcp/tcp_internal.h"
 
 enum { READS = 4 }; /* of one link in one turn */
@@ -31,7 +32,7 @@ static regx_status_t write_piece(regx_tcp_t *tcp, const regx_tcp_frame_t *frame,
 static void copy(void *data, void *to, size_t length)
 {
     if (length > 0) {
-        memcpy(to, data, length);
+        regx_copy(to, data, length);
     }
 }
 
@@ -169,7 +170,7 @@ static void read_to(void *context, void *to, size_t length)
 
 /* ---- bytes ---- */
 
-/* What a link said that nobody understands. */
+/* A malformed frame of a link. */
 static void end_malformed(regx_tcp_link_t *link)
 {
     count_malformed(link->tcp);
@@ -187,7 +188,7 @@ static void look_why(regx_tcp_link_t *link, ssize_t bytes, int error)
 /* Connect may come again until the other has read the welcome. */
 static bool connect_may_repeat(const regx_tcp_link_t *link)
 {
-    return link->asked == REGX_TCP_NOT_ASKED && link->heard == REGX_TCP_HEARD_NOTHING;
+    return link->asked == REGX_TCP_NOT_ASKED && link->received == REGX_TCP_RECEIVED_NOTHING;
 }
 
 /* Whether the link may say such a thing now. */
@@ -215,12 +216,13 @@ static void take_hello_or_goodbye(regx_tcp_link_t *link, const uint8_t *message,
     regx_tcp_frame_t frame;
 
     link->tcp->events++;
-    if (link->heard == REGX_TCP_HEARD_GOODBYE ||
+    if (link->received == REGX_TCP_RECEIVED_GOODBYE ||
         regx_tcp_decode(message, length, &frame) != REGX_OK) {
         count_malformed(link->tcp);
         return;
     }
-    link->heard = frame.kind == REGX_TCP_HELLO ? REGX_TCP_HEARD_HELLO : REGX_TCP_HEARD_GOODBYE;
+    link->received =
+        frame.kind == REGX_TCP_HELLO ? REGX_TCP_RECEIVED_HELLO : REGX_TCP_RECEIVED_GOODBYE;
 }
 
 /* The notice of a put, a piece of which was refused, is not delivered. */
@@ -239,7 +241,7 @@ static void take_piece(regx_tcp_link_t *link, const uint8_t *message, size_t len
     }
 }
 
-/* Does what one whole message says. */
+/* Handles one whole frame. */
 static void take_message(regx_tcp_link_t *link, const uint8_t *message, size_t length,
                          const regx_tcp_frame_t *frame)
 {
@@ -395,7 +397,7 @@ bool regx_tcp_link_read(regx_tcp_link_t *link)
         more = read_on(link, &moved);
     }
     regx_tcp_gather_end(link->tcp);
-    if (link->heard == REGX_TCP_HEARD_GOODBYE && link->conn == NULL &&
+    if (link->received == REGX_TCP_RECEIVED_GOODBYE && link->conn == NULL &&
         link->state == REGX_TCP_LINK_OPEN) {
         regx_tcp_link_end(link); /* nobody sends by it any more */
     }

@@ -13,16 +13,16 @@ static void empty_if_read(regx_backlog_t *backlog)
     }
 }
 
-int regx_backlog_take(regx_verbs_t *verbs, struct ibv_wc *completions, int most, bool *kept)
+int regx_backlog_take(regx_verbs_t *verbs, struct ibv_wc *completions, int max, bool *kept)
 {
     regx_backlog_t *backlog = &verbs->backlog;
     const uint32_t left = backlog->end - backlog->first;
 
     *kept = left > 0;
     if (left == 0) {
-        return ibv_poll_cq(verbs->cq, most, completions);
+        return ibv_poll_cq(verbs->cq, max, completions);
     }
-    const uint32_t count = (uint32_t)regx_min(left, (uint32_t)most);
+    const uint32_t count = (uint32_t)regx_min(left, (uint32_t)max);
     memcpy(completions, backlog->entries + backlog->first, count * sizeof(completions[0]));
     backlog->first += count;
     empty_if_read(backlog);
@@ -64,12 +64,12 @@ regx_status_t regx_backlog_keep(regx_verbs_t *verbs, bool *empty)
 regx_status_t regx_backlog_keep_all(regx_verbs_t *verbs)
 {
     /* More cannot have completed before: so many the completion queue has room for. */
-    const uint32_t most =
+    const uint32_t max =
         verbs->outstanding_max + verbs->buffers.receives_max + REGX_CM_RECEIVES + REGX_CM_SENDS;
     regx_status_t status = REGX_OK;
     bool empty = false;
 
-    for (uint32_t kept = 0; kept <= most && !empty && status == REGX_OK;
+    for (uint32_t kept = 0; kept <= max && !empty && status == REGX_OK;
          kept += REGX_BACKLOG_BATCH) {
         status = regx_backlog_keep(verbs, &empty);
     }

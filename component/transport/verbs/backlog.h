@@ -10,9 +10,9 @@
 
 #define REGX_BACKLOG_BATCH 64 /* kept by one poll */
 
-/* The next completions, at most `most`. `kept`: they were. Returns how many; negative: the
+/* The next completions, at most `max`. `kept`: they were. Returns how many; negative: the
  * completion queue cannot be polled. */
-int regx_backlog_take(regx_verbs_t *verbs, struct ibv_wc *completions, int most, bool *kept);
+int regx_backlog_take(regx_verbs_t *verbs, struct ibv_wc *completions, int max, bool *kept);
 /* Polls the completion queue and keeps what it has, at most REGX_BACKLOG_BATCH. REGX_OK, `empty`:
  * that was all; REGX_NO_MEMORY; REGX_FAILED: it cannot be polled. */
 regx_status_t regx_backlog_keep(regx_verbs_t *verbs, bool *empty);

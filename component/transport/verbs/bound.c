@@ -32,9 +32,9 @@ bool regx_bound_has_room(const regx_verbs_t *verbs)
 
 bool regx_bound_admits(regx_verbs_t *verbs, bool asks, regx_ep_t **close)
 {
-    const uint32_t most = verbs->settings.connections;
+    const uint32_t max = verbs->settings.connections;
     const bool has_room = regx_bound_has_room(verbs);
-    const bool is_last = most != 0 && verbs->live + 1 == most;
+    const bool is_last = max != 0 && verbs->live + 1 == max;
 
     *close = NULL;
     if (has_room && !(asks && is_last && !regx_list_empty(&verbs->cm.asking))) {
@@ -45,7 +45,7 @@ bool regx_bound_admits(regx_verbs_t *verbs, bool asks, regx_ep_t **close)
     if (verbs->full_since == 0) {
         verbs->full_since = now;
     }
-    if (!has_room && verbs->live - verbs->retiring >= most) {
+    if (!has_room && verbs->live - verbs->retiring >= max) {
         *close = least_recently_used(verbs);
     }
     if (now - verbs->full_since < verbs->patience_ns) {

@@ -9,12 +9,12 @@
  *
  *   A accepts nothing more by it. When all that A posted has completed: RETIRE
  *   B hears that behind all that A sent. B accepts nothing more, posts what is in line, and when
- *     all of it has completed, says goodbye
- *   Either end destroys its queue pair when it has said its word, and heard the other's, and its
- *     own has completed. Both may say RETIRE; each is then the other's goodbye.
+ *     all of it has completed, sends goodbye
+ *   Either end destroys its queue pair when it has sent its last frame (RETIRE or goodbye), that
+ *     has completed, and the other's has come. Both may send RETIRE; each is the other's goodbye.
  *
- * Nothing is lost and nothing comes twice. What was accepted has completed before the word behind
- * it is posted, so when a queue pair is destroyed, only that word can lack its acknowledgement.
+ * Nothing is lost and nothing comes twice. What was accepted has completed before the last frame
+ * is posted, so when a queue pair is destroyed, only that frame can lack its acknowledgement.
  * Nothing is out of order: an end makes another queue pair for the same peer only when the old one
  * is destroyed, and the peer accepts it only when it has destroyed its own, with all read that came
  * by it. Registered memory keeps its keys.
@@ -32,14 +32,15 @@
  * A process that closes answers RETIRE first: the peer stays, and what was accepted for it must
  * arrive. Where the peer has closed meanwhile, the device's retries end that.
  *
- * Of a connection that breaks while it is closed callers are told, unless both ends had said their
- * word, or the peer had left before. Who was told gets no other connection to that peer.
+ * Of a connection that breaks while it is closed callers are notified, unless both ends had sent
+ * their last frame, or the peer had left before. A notified caller gets no other connection to that
+ * peer.
  *
  * Nobody waits for ever. A peer that computes answers when it calls MPI again, and two processes
  * may wait for each other's room. So the last place is not taken to ask while somebody is being
  * asked, but left for who asks us; and when somebody has waited for a second
  * (regx_verbs.patience_ns), one endpoint goes beyond the bound, which is counted as a fallback.
- * The next one waits anew. A peer that does not answer RETIRE is asked for a sign of life
+ * The next one waits anew. A peer that does not answer RETIRE gets a keepalive
  * (keepalive.h).
  */
 #ifndef REGX_VERBS_BOUND_H

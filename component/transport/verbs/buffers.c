@@ -131,7 +131,7 @@ void regx_buffers_close(regx_verbs_t *verbs)
 
 regx_status_t regx_verbs_pool_open(regx_verbs_t *verbs, char *error, size_t error_size)
 {
-    const size_t page = regx_page_size(), min = verbs->config.pool_least;
+    const size_t page = regx_page_size(), min = verbs->config.pool_min;
     const uint64_t longest = verbs->super.mr_bytes;
     size_t wanted = verbs->config.pool_size;
 
@@ -176,11 +176,11 @@ void regx_verbs_pool_close(regx_verbs_t *verbs)
 }
 
 /* Asks the device to report once when few receives are left. A device that cannot never does. */
-static void ask_to_be_told(regx_verbs_t *verbs)
+static void request_limit_event(regx_verbs_t *verbs)
 {
     struct ibv_srq_attr attr = {.srq_limit = verbs->buffers.receives / 8};
 
-    verbs->buffers.told_low = false;
+    verbs->buffers.limit_reached = false;
     if (attr.srq_limit > 0) {
         ibv_modify_srq(verbs->srq, &attr, IBV_SRQ_LIMIT);
     }
@@ -194,7 +194,7 @@ bool regx_buffers_fill(regx_verbs_t *verbs)
         buffers->returned[buffers->returned_count++] = i;
     }
     regx_buffers_repost(verbs);
-    ask_to_be_told(verbs);
+    request_limit_event(verbs);
     for (uint32_t i = 0; i < REGX_CM_RECEIVES && buffers->returned_count == 0; i++) {
         if (regx_buffer_datagram_post(verbs, i) != 0) {
             return false;
@@ -231,7 +231,7 @@ void regx_buffers_low(regx_verbs_t *verbs)
         regx_transport_fall_back(&verbs->config, REGX_TRACE_CONNECTION,
                                  "verbs: receive buffers ran low (verbs_srq_depth)");
     }
-    verbs->buffers.told_low = true;
+    verbs->buffers.limit_reached = true;
 }
 
 void regx_buffer_return(regx_verbs_t *verbs, uint32_t index)
@@ -251,17 +251,17 @@ static uint32_t post_last(regx_verbs_t *verbs, uint32_t count, int *error)
 {
     regx_buffers_t *buffers = &verbs->buffers;
     struct ibv_recv_wr requests[REPOST_BATCH], *refused = requests;
-    struct ibv_sge pieces[REPOST_BATCH];
+    struct ibv_sge segments[REPOST_BATCH];
 
     for (uint32_t i = 0; i < count; i++) {
         const uint32_t index = buffers->returned[buffers->returned_count - 1 - i];
 
-        pieces[i] = (struct ibv_sge){.addr = (uintptr_t)regx_buffer_received(verbs, index),
-                                     .length = REGX_VERBS_RECEIVE_SIZE,
-                                     .lkey = received_key(buffers, index)};
+        segments[i] = (struct ibv_sge){.addr = (uintptr_t)regx_buffer_received(verbs, index),
+                                       .length = REGX_VERBS_RECEIVE_SIZE,
+                                       .lkey = received_key(buffers, index)};
         requests[i] = (struct ibv_recv_wr){.wr_id = REGX_RECEIVED | index,
                                            .next = i + 1 < count ? &requests[i + 1] : NULL,
-                                           .sg_list = &pieces[i],
+                                           .sg_list = &segments[i],
                                            .num_sge = 1};
     }
     *error = ibv_post_srq_recv(verbs->srq, requests, &refused);
@@ -275,8 +275,8 @@ int regx_buffers_repost(regx_verbs_t *verbs)
     int error = 0;
 
     if (buffers->returned_count < few) {
-        if (buffers->told_low) {
-            ask_to_be_told(verbs);
+        if (buffers->limit_reached) {
+            request_limit_event(verbs);
         }
         return 0;
     }
@@ -284,8 +284,8 @@ int regx_buffers_repost(regx_verbs_t *verbs)
         buffers->returned_count -=
             post_last(verbs, (uint32_t)regx_min(buffers->returned_count, REPOST_BATCH), &error);
     }
-    if (buffers->told_low) {
-        ask_to_be_told(verbs);
+    if (buffers->limit_reached) {
+        request_limit_event(verbs);
     }
     return buffers->returned_count == buffers->receives ? error : 0;
 }
@@ -375,10 +375,11 @@ const uint8_t *regx_buffer_datagram(const regx_verbs_t *verbs, uint32_t index)
 
 int regx_buffer_datagram_post(regx_verbs_t *verbs, uint32_t index)
 {
-    struct ibv_sge piece = {.addr = (uintptr_t)datagram_room(verbs, index),
-                            .length = DATAGRAM_ROOM,
-                            .lkey = verbs->buffers.mr->lkey};
-    struct ibv_recv_wr request = {.wr_id = REGX_RECEIVED | index, .sg_list = &piece, .num_sge = 1};
+    struct ibv_sge segment = {.addr = (uintptr_t)datagram_room(verbs, index),
+                              .length = DATAGRAM_ROOM,
+                              .lkey = verbs->buffers.mr->lkey};
+    struct ibv_recv_wr request = {
+        .wr_id = REGX_RECEIVED | index, .sg_list = &segment, .num_sge = 1};
     struct ibv_recv_wr *refused;
 
     const int error = ibv_post_recv(verbs->cm.qp, &request, &refused);

@@ -98,7 +98,7 @@ static bool was_cut_short(const regx_ep_t *ep)
            !(ep->local == REGX_EP_CLOSED && ep->remote != REGX_EP_REMOTE_OPEN);
 }
 
-/* A broken endpoint is told of, also where nothing was ever sent to that peer and something may be
+/* A broken endpoint is reported, also where nothing was ever sent to that peer and something may be
  * awaited; unless we have left it, or the peer has left us and nobody here wants anything of it. */
 static bool concerns_callers(const regx_ep_t *ep)
 {

@@ -28,7 +28,7 @@ void regx_ep_delete(regx_ep_t *ep);
  * REGX_FAILED from here. Waits for it to come to rest, and keeps what completes meanwhile of others
  * for the next progress. The endpoint is broken then. */
 void regx_ep_abort(regx_ep_t *ep);
-/* Progress: tells of broken endpoints, and cuts them once nothing more comes of them; frees those
+/* Progress: reports broken endpoints, and cuts them once nothing more comes of them; frees those
  * that were disconnected. empty: the completion queue was, after the last look at the device. */
 void regx_cleanup_progress(regx_verbs_t *verbs, bool empty);
 

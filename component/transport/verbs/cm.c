@@ -155,7 +155,7 @@ static regx_ep_t *make(const regx_verbs_conn_t *conn)
     return regx_ep_new(verbs, conn->super.peer, &conn->address, route, error);
 }
 
-/* Somebody here wants to send by an endpoint that has said goodbye. */
+/* Somebody here wants to send by an endpoint that has sent goodbye. */
 static void want_back(regx_ep_t *ep)
 {
     if (ep->remote == REGX_EP_REMOTE_OPEN && ep->state == REGX_EP_READY && regx_ep_is_done(ep)) {
@@ -208,7 +208,7 @@ regx_status_t regx_cm_make_ready(regx_verbs_conn_t *conn)
         return REGX_OK;
     }
     if (ep->state == REGX_EP_BROKEN) {
-        /* First it is told why: what Open MPI does with a message that fails says nothing. */
+        /* First the reason is reported: Open MPI names none for a message that fails. */
         regx_ep_want_report(ep);
         return ep->report == REGX_EP_REPORTED ? REGX_UNREACHABLE : REGX_AGAIN;
     }
@@ -246,7 +246,7 @@ static void let_wait(regx_verbs_t *verbs, const regx_cm_message_t *message)
         place = waiting_at(verbs, verbs->cm.waiting_count++);
     }
     if (place != NULL) {
-        *place = (struct regx_cm_waiting){.message = *message, .heard_at = regx_now_ns()};
+        *place = (struct regx_cm_waiting){.message = *message, .requested_at = regx_now_ns()};
     }
 }
 
@@ -306,7 +306,7 @@ static regx_ep_t *restarted(regx_ep_t *ep, const regx_cm_message_t *message)
 }
 
 /* The endpoint that a request or an answer is for; made if need be. NULL: none that can be
- * connected, for a reason that is counted or told. */
+ * connected, for a reason that is counted or reported. */
 static regx_ep_t *addressee(regx_verbs_t *verbs, const regx_cm_message_t *message)
 {
     regx_ep_t *ep = regx_ep_find(verbs, message->from);
@@ -341,7 +341,7 @@ static regx_ep_t *addressee(regx_verbs_t *verbs, const regx_cm_message_t *messag
     return ep == NULL || ep->state == REGX_EP_BROKEN ? NULL : ep;
 }
 
-/* The peer has said goodbye and wants to come back. */
+/* The peer has sent goodbye and wants to come back. */
 static void renew(regx_verbs_t *verbs, const regx_cm_message_t *message)
 {
     regx_ep_t *ep = regx_ep_find(verbs, message->from);
@@ -371,7 +371,7 @@ static bool connect_ep(regx_ep_t *ep, const regx_cm_message_t *message)
         }
         return false;
     }
-    if (regx_ep_restarts(ep) && !regx_tx_settle(ep, message->heard)) {
+    if (regx_ep_restarts(ep) && !regx_tx_settle(ep, message->handled)) {
         regx_count_malformed(ep->verbs);
         regx_ep_break_wanted(ep, "connecting again", "the two do not agree on what has arrived");
         return false;
@@ -392,7 +392,7 @@ static void connect_to(regx_verbs_t *verbs, const regx_cm_message_t *message)
         earlier->message.kind = 0;
     }
     /* A queue pair that is connected to one of ours that is no more is not connected to. Our answer
-     * tells the peer, which makes another. */
+     * notifies the peer, which makes another. */
     const bool fits = message->known == 0 || message->known == ep->epoch;
     const bool connects = fits && ep->state == REGX_EP_CONNECTING;
     if (connects && !connect_ep(ep, message)) {
@@ -433,7 +433,7 @@ static void accept_waiting(regx_verbs_t *verbs)
     while (verbs->cm.waiting_count > 0) {
         const struct regx_cm_waiting first = *waiting_at(verbs, 0);
         const bool counts = first.message.kind == REGX_CM_REQUEST &&
-                            regx_now_ns() - first.heard_at < REGX_BOUND_KEEP_NS;
+                            regx_now_ns() - first.requested_at < REGX_BOUND_KEEP_NS;
 
         if (counts && !regx_bound_has_room(verbs)) {
             break;
@@ -451,12 +451,12 @@ static void leave(regx_verbs_t *verbs, regx_ep_t *ep)
 {
     const bool closing = verbs->closing;
     /* Who closes does not wait for a peer that has left to acknowledge anything. */
-    const bool unheard = closing && ep->remote == REGX_EP_REMOTE_CLOSED;
+    const bool skip_goodbye = closing && ep->remote == REGX_EP_REMOTE_CLOSED;
 
     if (ep->state == REGX_EP_BROKEN) {
         return; /* cleanup frees it */
     }
-    if (ep->state == REGX_EP_READY && ep->local == REGX_EP_CLOSING && !unheard) {
+    if (ep->state == REGX_EP_READY && ep->local == REGX_EP_CLOSING && !skip_goodbye) {
         if (regx_tx_post_goodbye(ep) == REGX_OK) {
             ep->local = REGX_EP_CLOSED;
             ep->goodbye = ep->posted;
@@ -464,7 +464,7 @@ static void leave(regx_verbs_t *verbs, regx_ep_t *ep)
         set_leaving(ep);
         return;
     }
-    if (!regx_ep_is_done(ep) && !unheard) {
+    if (!regx_ep_is_done(ep) && !skip_goodbye) {
         set_leaving(ep);
     } else if (ep->remote != REGX_EP_REMOTE_OPEN && ep->posted != ep->done && !closing) {
         /* A question is under way. What comes of it must not be taken for that of another queue

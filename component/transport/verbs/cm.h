@@ -14,12 +14,12 @@
  *
  * Every queue pair has an epoch, greater than that of those before it in its process. A message
  * names the sender's epoch, and the receiver's that the sender is connected to. So what comes late,
- * of a queue pair that is no more, is told from what counts.
+ * of a queue pair that is no more, can be recognised and dropped.
  *
- * Disconnecting. Who leaves says goodbye by the queue pair, behind what was accepted, and keeps it,
- * since the peer may still send. The peer says goodbye when it leaves, too. Who has said goodbye
- * and heard one destroys the queue pair. Who has said goodbye and wants to send again asks the peer
- * to say goodbye (renew), and then requests a connection by a new queue pair.
+ * Disconnecting. Who leaves sends goodbye by the queue pair, behind what was accepted, and keeps
+ * it, since the peer may still send. The peer sends goodbye when it leaves, too. Who has sent
+ * goodbye and heard one destroys the queue pair. Who has sent goodbye and wants to send again asks
+ * the peer to send goodbye (renew), and then requests a connection by a new queue pair.
  *
  * Room. A connection that is closed because there may be no more is closed by both ends (bound.h).
  *
@@ -39,7 +39,7 @@ typedef struct regx_cm_source {
 } regx_cm_source_t;
 
 /* The connection's endpoint, made and asked for if need be. REGX_OK: conn->ep can be used;
- * REGX_AGAIN; REGX_UNREACHABLE: it broke, and callers were told. */
+ * REGX_AGAIN; REGX_UNREACHABLE: it broke, and callers were notified. */
 regx_status_t regx_cm_make_ready(regx_verbs_conn_t *conn);
 static inline regx_status_t regx_cm_ready(regx_verbs_conn_t *conn)
 {
@@ -61,11 +61,11 @@ void regx_cm_receive(regx_verbs_t *verbs, const uint8_t *bytes, size_t length,
                      const regx_cm_source_t *source);
 /* The peer is known to be connected to ours. */
 void regx_cm_connected(regx_ep_t *ep);
-/* The peer said goodbye. `stays`: for room, and wants us to do so, too (bound.h). */
+/* The peer sent goodbye. `stays`: for room, and wants us to do so, too (bound.h). */
 void regx_cm_left(regx_ep_t *ep, bool stays);
-/* We leave: goodbye is said in progress. */
+/* We leave: goodbye is sent in progress. */
 void regx_cm_leave(regx_ep_t *ep);
-/* Progress: says goodbyes, and deletes endpoints that both have left. When all is closed, also
+/* Progress: sends goodbyes, and deletes endpoints that both have left. When all is closed, also
  * those whose goodbye was acknowledged. */
 void regx_cm_progress(regx_verbs_t *verbs);
 

@@ -12,7 +12,7 @@
 #define FIRST_WAIT_NS INT64_C(20000000)
 #define DOUBLINGS 6u
 #define REST_NS INT64_C(1000000000) /* in which a queue pair that failed ends what it holds */
-#define ASKS_TOLD 500u              /* some ten minutes */
+#define ASKS_REPORTED 500u          /* some ten minutes */
 #define ASKS_GONE 30u               /* some 30 s */
 
 static bool start(const regx_verbs_t *verbs)
@@ -75,10 +75,10 @@ static int post(regx_ep_t *ep, const regx_cm_message_t *message)
     regx_verbs_t *verbs = ep->verbs;
     const uint32_t index = (uint32_t)(verbs->cm.sent % REGX_CM_SENDS);
     uint8_t *room = regx_buffer_datagram_send(verbs, index);
-    struct ibv_sge piece = {
+    struct ibv_sge segment = {
         .addr = (uintptr_t)room, .length = REGX_CM_MESSAGE_SIZE, .lkey = verbs->buffers.mr->lkey};
     struct ibv_send_wr request = {
-        .sg_list = &piece,
+        .sg_list = &segment,
         .num_sge = 1,
         .opcode = IBV_WR_SEND,
         .send_flags = IBV_SEND_SIGNALED,
@@ -108,7 +108,7 @@ static void send_message(regx_ep_t *ep, regx_cm_kind_t kind)
                                            ep->state == REGX_EP_CONNECTING ? 0 : ep->peer_epoch,
                                        .born = ep->born,
                                        .with = ep->peer_born,
-                                       .heard = ep->heard_before,
+                                       .handled = ep->handled_before,
                                        .pool = (uintptr_t)verbs->super.pool_memory,
                                        .pool_size = verbs->super.pool_size,
                                        .pool_key = verbs->pool_mr->rkey,
@@ -210,7 +210,7 @@ bool regx_cm_is_late(const regx_ep_t *ep)
 {
     /* With a bound a peer may end while a connection to it is closed. It does not answer then. */
     return is_asking(ep) &&
-           ep->asked >= (ep->verbs->settings.connections != 0 ? ASKS_GONE : ASKS_TOLD);
+           ep->asked >= (ep->verbs->settings.connections != 0 ? ASKS_GONE : ASKS_REPORTED);
 }
 
 /* Puts an endpoint in the queue whose time has come. */
@@ -220,7 +220,7 @@ static void become_due(regx_ep_t *ep)
 
     regx_list_append(&ep->verbs->cm.due, &ep->due_link);
     /* Nobody knows whether the peer is gone or computes. */
-    if (ep->asked == ASKS_TOLD - 1 && events->silent != NULL) {
+    if (ep->asked == ASKS_REPORTED - 1 && events->silent != NULL) {
         events->silent(events->context, ep->peer);
     }
 }

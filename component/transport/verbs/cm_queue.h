@@ -17,7 +17,7 @@ regx_status_t regx_cm_queue_open(regx_verbs_t *verbs, char *error, size_t error_
 void regx_cm_queue_close(regx_verbs_t *verbs);
 
 /* Asks the peer, again and again, until regx_cm_stop. An open endpoint asks for a connection, one
- * that has said goodbye asks the peer to do so, too. */
+ * that has sent goodbye asks the peer to do so, too. */
 void regx_cm_ask(regx_ep_t *ep);
 /* Answers that our queue pair is connected to the peer's. */
 void regx_cm_answer(regx_ep_t *ep);

@@ -228,7 +228,7 @@ void regx_ep_take_another(regx_ep_t *ep, const regx_ep_t *made)
     ep->last_taken = false;
     ep->rests_since = 0;
     ep->peer_qpn = 0;
-    ep->heard_before = ep->heard;
+    ep->handled_before = ep->handled;
     ep->state = REGX_EP_CONNECTING;
     enter_qpn(ep);
 }

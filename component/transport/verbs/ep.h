@@ -18,7 +18,7 @@ typedef struct regx_work {
         REGX_WORK_SLOT,
         REGX_WORK_PUT,
         REGX_WORK_ZCOPY,
-        REGX_WORK_GET, /* of the pieces of one, the last has the object */
+        REGX_WORK_GET, /* of the segments of one, the last has the object */
         REGX_WORK_FETCH,
         REGX_WORK_PROBE /* nobody waits for it, but its end is always reported */
     } kind;
@@ -54,11 +54,11 @@ typedef enum regx_ep_local {
 /* The peer's direction. */
 typedef enum regx_ep_remote {
     REGX_EP_REMOTE_OPEN,
-    REGX_EP_REMOTE_CLOSED,         /* the peer said goodbye */
+    REGX_EP_REMOTE_CLOSED,         /* the peer sent goodbye */
     REGX_EP_REMOTE_CLOSED_FOR_ROOM /* likewise; but it still wants what we accepted for it */
 } regx_ep_remote_t;
 
-/* Whether callers are told that an endpoint broke. */
+/* Whether callers are notified that an endpoint broke. */
 typedef enum regx_ep_report {
     REGX_EP_NOT_REPORTED,
     REGX_EP_REPORT_DUE, /* somebody wants something of it that cannot be had */
@@ -99,14 +99,14 @@ struct regx_ep {
     uint64_t posted, done;
     /* What posting them again takes; NULL: that is not wanted. */
     regx_posted_t *requests; /* a ring of `depth` */
-    uint8_t *carried;      /* inline data of frames: a ring of `depth` x REGX_VERBS_INLINE bytes */
-    uint64_t numbered;     /* how many requests were posted that take a receive of the peer */
-    uint64_t heard;        /* how many such requests of the peer's were handled here */
-    uint64_t heard_before; /* what `heard` was when this queue pair was made */
-    bool restarts;         /* the queue pair is being replaced */
-    int64_t restart_until; /* when the endpoint breaks if it is not ready by then */
-    int64_t ready_at;      /* when it was ready again last */
-    uint32_t renewals;     /* of the limit, with nothing completed since the first */
+    uint8_t *carried;  /* inline data of frames: a ring of `depth` x REGX_VERBS_INLINE bytes */
+    uint64_t numbered; /* how many requests were posted that take a receive of the peer */
+    uint64_t handled;  /* how many such requests of the peer's were handled here */
+    uint64_t handled_before; /* what `handled` was when this queue pair was made */
+    bool restarts;           /* the queue pair is being replaced */
+    int64_t restart_until;   /* when the endpoint breaks if it is not ready by then */
+    int64_t ready_at;        /* when it was ready again last */
+    uint32_t renewals;       /* of the limit, with nothing completed since the first */
     uint64_t restart_done, restart_posted; /* `done` and `posted`, when it was ready again last */
     uint64_t goodbye;                      /* CLOSED: `posted`, when our goodbye was the last */
     uint32_t unsignaled;                   /* requests since the last one that reports its end */
@@ -121,10 +121,10 @@ struct regx_ep {
     uint8_t reads_max, reads;
     regx_arbiter_entry_t entry; /* to post what is in line */
 
-    /* A frame that arrives in pieces. */
+    /* A frame that arrives in segments. */
     uint8_t *gathered; /* REGX_VERBS_ZCOPY_MAX bytes, or NULL */
     size_t gathered_length;
-    bool discards; /* pieces of a frame were lost: what follows here is no frame */
+    bool discards; /* segments of a frame were lost: what follows here is no frame */
 
     /* The end. */
     bool last_taken;     /* the device takes no more from the shared receive queue for it */
@@ -194,7 +194,7 @@ void regx_ep_forget_qpn(regx_ep_t *ep);
 /* Frees an endpoint whose queue pair is destroyed and which is in no list of others. */
 void regx_ep_free(regx_ep_t *ep);
 
-/* Whether every request has completed. Behind a goodbye come only questions for a sign of life; the
+/* Whether every request has completed. Behind a goodbye come only keepalives; the
  * peer may have ended its queue pair when they arrive. */
 static inline bool regx_ep_is_done(const regx_ep_t *ep)
 {

@@ -21,7 +21,7 @@ static void queue_pair_failed(regx_verbs_t *verbs, const struct ibv_qp *qp, cons
     }
 }
 
-/* The queue pair is in error; why, its completions may tell. An endpoint that is at rest is not
+/* The queue pair is in error; its completions may show why. An endpoint that is at rest is not
  * found by number. */
 static void last_taken(regx_verbs_t *verbs, const struct ibv_qp *qp)
 {
@@ -44,7 +44,7 @@ static bool keeps_partition(const regx_verbs_t *verbs)
            be16toh(pkey) == verbs->address.pkey;
 }
 
-/* An entry of the port's tables did, perhaps not the one that peers were told. */
+/* An entry of the port's tables did, perhaps not the one that peers know. */
 static void address_changed(regx_verbs_t *verbs)
 {
     const regx_transport_events_t *events = &verbs->config.events;
@@ -55,8 +55,8 @@ static void address_changed(regx_verbs_t *verbs)
     }
     regx_transport_fall_back(&verbs->config, REGX_TRACE_CONNECTION,
                              "verbs: a port's address changed; new peers may not reach it");
-    if (events->warn != NULL && !verbs->told_of_address) {
-        verbs->told_of_address = true;
+    if (events->warn != NULL && !verbs->address_loss_reported) {
+        verbs->address_loss_reported = true;
         snprintf(line, sizeof(line),
                  "port %s has lost the address that other processes know (GID, LID or partition "
                  "key): those that are not connected to it yet may not reach it; give the address "
@@ -93,7 +93,7 @@ void regx_verbs_look(regx_verbs_t *verbs)
         case IBV_EVENT_PKEY_CHANGE:
             address_changed(verbs);
             break;
-        default: /* such as a port that goes down: retries tell whether it comes back in time */
+        default: /* such as a port that goes down: retries show whether it comes back in time */
             break;
         }
         ibv_ack_async_event(&event);

@@ -13,14 +13,14 @@
 
 static const char sending[] = "SEND";
 
-/* Posts a frame from registered memory, in as many pieces as it takes; `work` is that of the last.
- * There is room. */
+/* Posts a frame from registered memory, in as many segments as it takes. `work` is that of the last
+ * one. The send queue has room. */
 static regx_status_t post_frame(regx_ep_t *ep, uint8_t tag, const void *data, size_t length,
                                 uint32_t lkey, const regx_work_t *work)
 {
-    struct ibv_send_wr requests[REGX_VERBS_PIECES];
-    struct ibv_sge pieces[REGX_VERBS_PIECES];
-    regx_work_t works[REGX_VERBS_PIECES];
+    struct ibv_send_wr requests[REGX_VERBS_SEGMENTS];
+    struct ibv_sge segments[REGX_VERBS_SEGMENTS];
+    regx_work_t works[REGX_VERBS_SEGMENTS];
     unsigned count = 0;
     size_t sent = 0;
 
@@ -28,20 +28,20 @@ static regx_status_t post_frame(regx_ep_t *ep, uint8_t tag, const void *data, si
         const size_t left = length - sent;
         const bool last = left <= REGX_VERBS_RECEIVE_SIZE;
 
-        pieces[count] =
+        segments[count] =
             (struct ibv_sge){.addr = (uintptr_t)data + sent,
                              .length = (uint32_t)(last ? left : REGX_VERBS_RECEIVE_SIZE),
                              .lkey = lkey};
         requests[count] =
-            regx_tx_piece(last ? REGX_PIECE_LAST : REGX_PIECE_MORE, tag, &pieces[count]);
+            regx_tx_segment(last ? REGX_SEGMENT_LAST : REGX_SEGMENT_MORE, tag, &segments[count]);
         works[count] = last ? *work : (regx_work_t){.kind = REGX_WORK_PLAIN, .what = sending};
-        sent += pieces[count++].length;
+        sent += segments[count++].length;
     } while (sent < length);
     regx_count_sent(ep->verbs, length);
     return regx_tx_post(ep, requests, works, count);
 }
 
-static unsigned pieces_of_frame(size_t length)
+static unsigned segments_of_frame(size_t length)
 {
     return length == 0
                ? 1
@@ -67,14 +67,14 @@ regx_status_t regx_verbs_send(regx_conn_t *super, uint8_t tag, const void *heade
     status = regx_cm_ready(conn);
     regx_ep_t *ep = conn->ep;
     if (status == REGX_OK &&
-        (ep->first != NULL || !regx_tx_has_room(ep, pieces_of_frame(length)))) {
+        (ep->first != NULL || !regx_tx_has_room(ep, segments_of_frame(length)))) {
         status = REGX_AGAIN; /* behind the puts in line */
     }
     if (status == REGX_OK && length <= ep->inline_max) {
         uint8_t *room = regx_tx_carried(ep, small);
 
         regx_frame_fill(room, header, header_length, pack, pack_context, payload_length);
-        status = regx_tx_post_inline(ep, REGX_PIECE_LAST, tag, room, length);
+        status = regx_tx_post_inline(ep, REGX_SEGMENT_LAST, tag, room, length);
     } else if (status == REGX_OK) {
         const regx_work_t work = {
             .kind = REGX_WORK_SLOT, .slot = regx_tx_take_slot(ep), .what = sending};
@@ -107,7 +107,7 @@ regx_status_t regx_verbs_send_zcopy(regx_conn_t *super, regx_zcopy_t *zcopy)
     status = regx_cm_ready(conn);
     regx_ep_t *ep = conn->ep;
     if (status == REGX_OK &&
-        (ep->first != NULL || !regx_tx_has_room(ep, pieces_of_frame(zcopy->length)))) {
+        (ep->first != NULL || !regx_tx_has_room(ep, segments_of_frame(zcopy->length)))) {
         status = REGX_AGAIN;
     }
     if (status == REGX_OK) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * Gets: RDMA READs of a peer's registered memory into ours. They have a line of their own, which
- * frames and puts overtake: nothing is told to the peer, so there is no order to keep. One without
+ * frames and puts overtake: the peer is not notified, so there is no order to keep. One without
  * a region is read to a slot, and copied from there when it has come.
  */
 #include "transport/verbs/buffers.h"
@@ -30,18 +30,18 @@ static bool is_allowed(const regx_verbs_t *verbs, const regx_get_t *get,
            get->length <= key->length - get->offset && has_place(verbs, get);
 }
 
-/* Posts the next piece of a get, which is read to the slot if it has one. There is room. Returns
+/* Posts the next segment of a get, which is read to the slot if it has one. There is room. Returns
  * whether it was the last. */
-static bool post_piece(regx_ep_t *ep, regx_get_t *get, uint32_t slot)
+static bool post_segment(regx_ep_t *ep, regx_get_t *get, uint32_t slot)
 {
     const regx_verbs_key_t key = regx_verbs_key_unpack(&get->key);
     const size_t posted = (size_t)(uintptr_t)get->scratch[POSTED];
     const size_t left = get->length - posted;
-    const bool last = left <= ep->verbs->piece_max;
-    struct ibv_sge piece = {.addr = (uintptr_t)get->local + posted,
-                            .length = (uint32_t)(last ? left : ep->verbs->piece_max)};
+    const bool last = left <= ep->verbs->segment_max;
+    struct ibv_sge segment = {.addr = (uintptr_t)get->local + posted,
+                              .length = (uint32_t)(last ? left : ep->verbs->segment_max)};
     struct ibv_send_wr request = {
-        .sg_list = &piece,
+        .sg_list = &segment,
         .num_sge = 1,
         .opcode = IBV_WR_RDMA_READ,
         .wr.rdma = {.remote_addr = key.base + get->offset + posted, .rkey = key.rkey}};
@@ -49,14 +49,14 @@ static bool post_piece(regx_ep_t *ep, regx_get_t *get, uint32_t slot)
         .kind = REGX_WORK_GET, .slot = slot, .object = last ? get : NULL, .what = "RDMA READ"};
 
     if (slot != REGX_SLOT_NONE) {
-        piece.addr = (uintptr_t)regx_slot_memory(ep->verbs, slot);
-        piece.lkey = regx_slot_key(ep->verbs, slot);
+        segment.addr = (uintptr_t)regx_slot_memory(ep->verbs, slot);
+        segment.lkey = regx_slot_key(ep->verbs, slot);
     } else {
-        piece.lkey = ((const struct ibv_mr *)get->region->handle)->lkey;
+        segment.lkey = ((const struct ibv_mr *)get->region->handle)->lkey;
     }
-    get->scratch[POSTED] = (void *)(uintptr_t)(posted + piece.length);
+    get->scratch[POSTED] = (void *)(uintptr_t)(posted + segment.length);
     ep->reads++;
-    regx_count_sent(ep->verbs, piece.length);
+    regx_count_sent(ep->verbs, segment.length);
     /* Refused: it ends with the rest of the endpoint's work. */
     regx_tx_post(ep, &request, &work, 1);
     return last;
@@ -72,7 +72,7 @@ void regx_get_take_turn(regx_ep_t *ep)
         if (get->region == NULL && (slot = regx_tx_take_slot(ep)) == REGX_SLOT_NONE) {
             break;
         }
-        if (post_piece(ep, get, slot)) {
+        if (post_segment(ep, get, slot)) {
             ep->first_get = get->scratch[REGX_TX_NEXT];
         }
     }

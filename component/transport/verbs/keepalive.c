@@ -12,7 +12,7 @@ void regx_keepalive_open(regx_verbs_t *verbs)
     verbs->idle_ns = IDLE_NS;
 }
 
-/* Whether the peer should be asked and can be: nothing is known of it, and it has not said goodbye.
+/* Whether the peer should be asked and can be: nothing is known of it, and it has not sent goodbye.
  * Without room, what fills the endpoint tells, or it is asked at a later look. One that we have
  * left is asked where we wait for its goodbye: to come back, or for its place (bound.h). */
 static bool is_due(regx_ep_t *ep, int64_t now)

@@ -6,9 +6,7 @@
 #ifndef REGX_VERBS_KEY_H
 #define REGX_VERBS_KEY_H
 
-#include <endian.h>
-#include <string.h>
-
+#include "base/little_endian.h"
 #include "transport/transport.h"
 
 typedef struct regx_verbs_key {
@@ -21,23 +19,19 @@ _Static_assert(REGX_KEY_SIZE >= 20, "a key fits");
 
 static inline regx_key_t regx_verbs_key_pack(const regx_verbs_key_t *key)
 {
-    const uint64_t numbers[2] = {htole64(key->base), htole64(key->length)};
-    const uint32_t rkey = htole32(key->rkey);
     regx_key_t packed = {{0}};
 
-    memcpy(packed.bytes, numbers, sizeof(numbers));
-    memcpy(packed.bytes + sizeof(numbers), &rkey, sizeof(rkey));
+    regx_le_put(packed.bytes, key->base, 8);
+    regx_le_put(packed.bytes + 8, key->length, 8);
+    regx_le_put(packed.bytes + 16, key->rkey, 4);
     return packed;
 }
 
 static inline regx_verbs_key_t regx_verbs_key_unpack(const regx_key_t *packed)
 {
-    uint64_t numbers[2];
-    uint32_t rkey;
-
-    memcpy(numbers, packed->bytes, sizeof(numbers));
-    memcpy(&rkey, packed->bytes + sizeof(numbers), sizeof(rkey));
-    return (regx_verbs_key_t){le64toh(numbers[0]), le64toh(numbers[1]), le32toh(rkey)};
+    return (regx_verbs_key_t){.base = regx_le_get(packed->bytes, 8),
+                              .length = regx_le_get(packed->bytes + 8, 8),
+                              .rkey = (uint32_t)regx_le_get(packed->bytes + 16, 4)};
 }
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * Regions on demand: nothing is pinned, the device asks the kernel for pages as it needs them, and
- * the kernel tells it when they are replaced.
+ * the kernel notifies it when they are replaced.
  *
  * What is sent is read through one implicit region over the whole address space, where the device
  * has such a thing. What peers may write or read never is: they could reach everything by its key.
@@ -101,15 +101,15 @@ static const char *post_and_wait(const trial_t *trial, size_t from, size_t to)
 {
     const bool writes = trial->operation == IBV_WR_RDMA_WRITE;
     const uintptr_t source = (uintptr_t)trial->from + from, target = (uintptr_t)trial->to + to;
-    struct ibv_sge piece = {.addr = writes ? source : target,
-                            .length = (uint32_t)trial->length,
-                            .lkey = writes ? trial->from_mr->lkey : trial->to_mr->lkey};
+    struct ibv_sge segment = {.addr = writes ? source : target,
+                              .length = (uint32_t)trial->length,
+                              .lkey = writes ? trial->from_mr->lkey : trial->to_mr->lkey};
     struct timespec now, end;
     bool empty;
 
     clock_gettime(CLOCK_MONOTONIC, &end);
     end.tv_sec += TRIAL_PATIENCE;
-    regx_tx_post_trial(trial->ep, trial->operation, &piece, writes ? target : source,
+    regx_tx_post_trial(trial->ep, trial->operation, &segment, writes ? target : source,
                        writes ? trial->to_mr->rkey : trial->from_mr->rkey);
     do {
         regx_verbs_poll(trial->verbs, &empty);
@@ -317,14 +317,14 @@ regx_status_t regx_verbs_prefetch(regx_transport_t *transport, const regx_mr_t *
     const enum ib_uverbs_advise_mr_advice advice = (mr->access & REGX_ACCESS_ANY_WRITE) != 0
                                                        ? IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE
                                                        : IBV_ADVISE_MR_ADVICE_PREFETCH;
-    struct ibv_sge piece = {.addr = (uintptr_t)base, .lkey = handle->lkey};
+    struct ibv_sge segment = {.addr = (uintptr_t)base, .lkey = handle->lkey};
 
-    for (size_t left = length; left > 0; left -= piece.length) {
-        piece.length = left < PREFETCH_MAX ? (uint32_t)left : PREFETCH_MAX;
-        if (ibv_advise_mr(regx_verbs_of(transport)->pd, advice, 0, &piece, 1) != 0) {
+    for (size_t left = length; left > 0; left -= segment.length) {
+        segment.length = left < PREFETCH_MAX ? (uint32_t)left : PREFETCH_MAX;
+        if (ibv_advise_mr(regx_verbs_of(transport)->pd, advice, 0, &segment, 1) != 0) {
             return REGX_DENIED;
         }
-        piece.addr += piece.length;
+        segment.addr += segment.length;
     }
     return REGX_OK;
 }

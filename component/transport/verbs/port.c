@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define HOST_BITS 128     /* of a GID; a network of one host tells of no network */
+#define HOST_BITS 128     /* of a GID; a network of one host is none */
 #define SMALL_BITS 32768u /* of 4 KiB */
 #define GIDS_MAX 1024     /* of all ports of a device; more are an error of the query */
 
@@ -71,7 +71,7 @@ bool regx_port_keeps_address(const regx_port_t *port)
                     attr.lid == port->attr.lid);
         }
     }
-    return count < 0; /* what cannot be asked is not said to be lost */
+    return count < 0; /* what cannot be asked does not count as lost */
 }
 
 static regx_status_t choose_gid(regx_port_t *port, int index, char *error, size_t error_size)

@@ -46,7 +46,7 @@ bool regx_port_needs_grh(const struct ibv_port_attr *attr);
  * network devices; 0: not known. */
 uint8_t regx_port_network_bits(const regx_port_t *port);
 
-/* Megabits per second; 0: the device does not say. */
+/* Megabits per second; 0: unknown. */
 unsigned regx_port_speed(const struct ibv_port_attr *attr);
 /* What a small message takes by a port of that speed, roughly, to tell a much slower port from
  * others: a microsecond, and the time of 4 KiB on the wire. 0: not known. */

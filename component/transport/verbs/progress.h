@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * One step of everything, as transport.h says.
+ * One step of everything, as described in transport.h.
  */
 #ifndef REGX_VERBS_PROGRESS_H
 #define REGX_VERBS_PROGRESS_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * A put is one or more RDMA WRITEs. The last has immediate data if that tells the peer enough;
+ * A put is one or more RDMA WRITEs. The last has immediate data if that notifies the peer enough;
  * else a SEND of the notice follows on the same queue pair. The device delivers either only after
  * what was written before can be seen. The WRITEs read the sender's memory where it is registered
  * (the put's region, or the pool), else slots that it is copied to. A put takes its place in the
@@ -13,13 +13,14 @@
 #include <endian.h>
 #include <string.h>
 
+#include "base/copy.h"
 #include "transport/verbs/buffers.h"
 #include "transport/verbs/cm.h"
 #include "transport/verbs/data.h"
 #include "transport/verbs/key.h"
 #include "transport/verbs/tx.h"
 
-#define TURN_PIECES 4 /* of copied data per endpoint and turn */
+#define TURN_SEGMENTS 4 /* of copied data per endpoint and turn */
 
 _Static_assert(REGX_VERBS_COPIED_MAX + REGX_NOTICE_MAX <= REGX_VERBS_FRAME_MAX,
                "a slot holds what is copied, and then the notice");
@@ -61,15 +62,15 @@ static bool local_key(const regx_verbs_t *verbs, const regx_put_t *put, uint32_t
            put->length <= (size_t)(pool + verbs->super.pool_size - local);
 }
 
-/* What the next piece of a put needs. */
-typedef struct piece {
+/* What the next segment of a put needs. */
+typedef struct segment {
     uint64_t address; /* where the put begins in the peer's memory */
     uint32_t rkey;
     struct ibv_sge data;
     bool carried;  /* by the request itself, of a silent put */
     bool last;     /* the notice or immediate goes with it */
     uint32_t slot; /* that it, or its notice, is copied to; REGX_SLOT_NONE: none */
-} piece_t;
+} segment_t;
 
 /* Whether the notice must be sent from a slot. */
 static bool notice_needs_slot(const regx_ep_t *ep, const regx_put_t *put)
@@ -80,110 +81,110 @@ static bool notice_needs_slot(const regx_ep_t *ep, const regx_put_t *put)
 
 /* REGX_OK; REGX_AGAIN: no slot, or no room for the requests; REGX_INVALID: the put leads outside of
  * the peer's memory. */
-static regx_status_t prepare(regx_ep_t *ep, const regx_put_t *put, piece_t *piece)
+static regx_status_t prepare(regx_ep_t *ep, const regx_put_t *put, segment_t *segment)
 {
     const size_t sent = sent_of(put), left = put->length - sent;
     const uint8_t *from = (const uint8_t *)put->local + sent;
-    const bool staged = !local_key(ep->verbs, put, &piece->data.lkey);
-    const uint64_t max = staged ? REGX_VERBS_COPIED_MAX : ep->verbs->piece_max;
+    const bool staged = !local_key(ep->verbs, put, &segment->data.lkey);
+    const uint64_t max = staged ? REGX_VERBS_COPIED_MAX : ep->verbs->segment_max;
 
-    piece->last = left <= max;
-    piece->slot = REGX_SLOT_NONE;
-    piece->carried = put->silent && staged && put->length <= ep->inline_max;
-    piece->data.addr = (uintptr_t)from;
-    piece->data.length = (uint32_t)(piece->last ? left : max);
-    if (!destination(ep, put, &piece->address, &piece->rkey)) {
+    segment->last = left <= max;
+    segment->slot = REGX_SLOT_NONE;
+    segment->carried = put->silent && staged && put->length <= ep->inline_max;
+    segment->data.addr = (uintptr_t)from;
+    segment->data.length = (uint32_t)(segment->last ? left : max);
+    if (!destination(ep, put, &segment->address, &segment->rkey)) {
         return REGX_INVALID;
     }
-    piece->address += sent;
-    if (!regx_tx_has_room(ep, piece->last && !put->silent ? 2 : 1)) {
+    segment->address += sent;
+    if (!regx_tx_has_room(ep, segment->last && !put->silent ? 2 : 1)) {
         return REGX_AGAIN;
     }
-    if (piece->carried) {
+    if (segment->carried) {
         return REGX_OK;
     }
-    if ((staged && left > 0) || (piece->last && notice_needs_slot(ep, put))) {
-        piece->slot = regx_tx_take_slot(ep);
-        if (piece->slot == REGX_SLOT_NONE) {
+    if ((staged && left > 0) || (segment->last && notice_needs_slot(ep, put))) {
+        segment->slot = regx_tx_take_slot(ep);
+        if (segment->slot == REGX_SLOT_NONE) {
             return REGX_AGAIN;
         }
     }
     if (staged && left > 0) {
-        uint8_t *room = regx_slot_memory(ep->verbs, piece->slot);
+        uint8_t *room = regx_slot_memory(ep->verbs, segment->slot);
 
-        memcpy(room, from, piece->data.length);
-        piece->data.addr = (uintptr_t)room;
-        piece->data.lkey = regx_slot_key(ep->verbs, piece->slot);
+        regx_copy(room, from, segment->data.length);
+        segment->data.addr = (uintptr_t)room;
+        segment->data.lkey = regx_slot_key(ep->verbs, segment->slot);
     }
     return REGX_OK;
 }
 
 /* The request that delivers the notice. `data` is what it points to. */
 static struct ibv_send_wr notice_of(const regx_ep_t *ep, const regx_put_t *put,
-                                    const piece_t *piece, struct ibv_sge *data)
+                                    const segment_t *segment, struct ibv_sge *data)
 {
     *data = (struct ibv_sge){.addr = (uintptr_t)put->notice, .length = put->notice_length};
     if (notice_needs_slot(ep, put)) {
-        uint8_t *room = regx_slot_memory(ep->verbs, piece->slot) + REGX_VERBS_COPIED_MAX;
+        uint8_t *room = regx_slot_memory(ep->verbs, segment->slot) + REGX_VERBS_COPIED_MAX;
 
         memcpy(room, put->notice, put->notice_length);
         data->addr = (uintptr_t)room;
-        data->lkey = regx_slot_key(ep->verbs, piece->slot);
+        data->lkey = regx_slot_key(ep->verbs, segment->slot);
     }
-    struct ibv_send_wr request = regx_tx_piece(REGX_PIECE_LAST, put->tag, data);
+    struct ibv_send_wr request = regx_tx_segment(REGX_SEGMENT_LAST, put->tag, data);
     if (!notice_needs_slot(ep, put) && put->notice_length > 0) {
         request.send_flags = IBV_SEND_INLINE;
     }
     return request;
 }
 
-/* Posts the next piece of a put, the last with the notice if it has one. REGX_OK, REGX_AGAIN: no
+/* Posts the next segment of a put, the last with the notice if it has one. REGX_OK, REGX_AGAIN: no
  * room, REGX_UNREACHABLE; REGX_INVALID: it leads outside of the peer's memory. `posted` tells
  * whether the notice was. */
-static regx_status_t post_piece(regx_ep_t *ep, regx_put_t *put, bool *posted)
+static regx_status_t post_segment(regx_ep_t *ep, regx_put_t *put, bool *posted)
 {
     struct ibv_send_wr requests[2];
     regx_work_t works[2];
     unsigned count = 0;
     struct ibv_sge notice;
-    piece_t piece;
-    const regx_status_t status = prepare(ep, put, &piece);
+    segment_t segment;
+    const regx_status_t status = prepare(ep, put, &segment);
 
-    *posted = piece.last;
+    *posted = segment.last;
     if (status != REGX_OK) {
         return status;
     }
-    if (piece.data.length > 0) {
+    if (segment.data.length > 0) {
         requests[count] =
-            (struct ibv_send_wr){.sg_list = &piece.data,
+            (struct ibv_send_wr){.sg_list = &segment.data,
                                  .num_sge = 1,
                                  .opcode = IBV_WR_RDMA_WRITE,
-                                 .wr.rdma = {.remote_addr = piece.address, .rkey = piece.rkey}};
+                                 .wr.rdma = {.remote_addr = segment.address, .rkey = segment.rkey}};
         works[count++] =
-            (regx_work_t){.kind = piece.slot == REGX_SLOT_NONE ? REGX_WORK_PLAIN : REGX_WORK_SLOT,
-                          .slot = piece.slot,
+            (regx_work_t){.kind = segment.slot == REGX_SLOT_NONE ? REGX_WORK_PLAIN : REGX_WORK_SLOT,
+                          .slot = segment.slot,
                           .what = writing};
-        put->scratch[SENT] = (void *)(uintptr_t)(sent_of(put) + piece.data.length);
-        regx_count_sent(ep->verbs, piece.data.length);
+        put->scratch[SENT] = (void *)(uintptr_t)(sent_of(put) + segment.data.length);
+        regx_count_sent(ep->verbs, segment.data.length);
     }
-    if (piece.carried) {
+    if (segment.carried) {
         requests[0].send_flags = IBV_SEND_INLINE;
     }
-    if (piece.last && put->silent) {
+    if (segment.last && put->silent) {
         works[0].kind = REGX_WORK_PUT;
         works[0].object = put;
-    } else if (piece.last && put->immediate != 0 && count == 1) {
+    } else if (segment.last && put->immediate != 0 && count == 1) {
         requests[0].opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
-        requests[0].imm_data = htobe32(regx_piece_pack(REGX_PIECE_WRITTEN, put->immediate));
+        requests[0].imm_data = htobe32(regx_segment_pack(REGX_SEGMENT_WRITTEN, put->immediate));
         works[0].kind = REGX_WORK_PUT;
         works[0].object = put;
-    } else if (piece.last) {
+    } else if (segment.last) {
         if (count == 1) { /* the slot goes with the last request that uses it */
             works[0].kind = REGX_WORK_PLAIN;
         }
-        requests[count] = notice_of(ep, put, &piece, &notice);
+        requests[count] = notice_of(ep, put, &segment, &notice);
         works[count++] = (regx_work_t){
-            .kind = REGX_WORK_PUT, .slot = piece.slot, .object = put, .what = sending};
+            .kind = REGX_WORK_PUT, .slot = segment.slot, .object = put, .what = sending};
     }
     return regx_tx_post(ep, requests, works, count);
 }
@@ -191,11 +192,11 @@ static regx_status_t post_piece(regx_ep_t *ep, regx_put_t *put, bool *posted)
 /* Moves the line on. What is in the line is ours: a put leaves it before it can be done. */
 void regx_put_take_turn(regx_ep_t *ep)
 {
-    for (int pieces = 0; ep->first != NULL && ep->state == REGX_EP_READY && pieces < TURN_PIECES;
-         pieces++) {
+    for (int segments = 0;
+         ep->first != NULL && ep->state == REGX_EP_READY && segments < TURN_SEGMENTS; segments++) {
         regx_put_t *put = ep->first;
         bool posted;
-        const regx_status_t status = post_piece(ep, put, &posted);
+        const regx_status_t status = post_segment(ep, put, &posted);
 
         if (status == REGX_INVALID) {
             ep->first = put->scratch[REGX_TX_NEXT];

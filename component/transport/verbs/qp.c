@@ -58,8 +58,8 @@ static uint32_t next_inline(uint32_t bytes)
     return bytes / 2 < INLINE_MIN ? 0 : bytes / 2;
 }
 
-/* What a request can carry itself differs between devices, also from what they say; so does how
- * many requests fit a queue. Only trying tells. It is tried once, at the start, when a lack of
+/* What a request can carry itself differs between devices, also from what they report; so does how
+ * many requests fit a queue. Only trying shows. It is tried once, at the start, when a lack of
  * memory cannot be taken for a limit of the device. */
 regx_status_t regx_qp_probe(regx_verbs_t *verbs, char *error, size_t error_size)
 {

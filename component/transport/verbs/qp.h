@@ -14,11 +14,11 @@
  * it is REGX_OK: requests carry no data inline then. */
 regx_status_t regx_qp_probe(regx_verbs_t *verbs, char *error, size_t error_size);
 
-/* The route to the process that published an address. Owned by the caller; NULL: *error says why,
- * and is 0 else. On RoCE the kernel asks the network for the peer's hardware address, unless it
- * knows it, and waits for the answer up to a second (measured with Linux 7.2: 1.0 s for a host that
- * is not there). Nothing in verbs goes on without. So the thread that first sends to a peer, or the
- * one in progress that accepts its request, may wait so long, once for each peer. */
+/* The route to the process that published an address. Owned by the caller; NULL: *error has the
+ * reason, and is 0 else. On RoCE the kernel asks the network for the peer's hardware address,
+ * unless it knows it, and waits for the answer up to a second (measured with Linux 7.2: 1.0 s for a
+ * host that is not there). Nothing in verbs goes on without. So the thread that first sends to a
+ * peer, or the one in progress that accepts its request, may wait so long, once for each peer. */
 struct ibv_ah *regx_qp_route(const regx_verbs_t *verbs, const regx_verbs_address_t *address,
                              int *error);
 

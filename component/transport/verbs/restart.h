@@ -10,27 +10,27 @@
  *   RESTING     driven to error. When nothing more comes by it, it is destroyed, and what has
  *               completed is handled
  *   CONNECTING  another queue pair, which asks the peer (cm.h)
- *   CONNECTED   the peer has told how much it has heard: all up to there has ended
+ *   CONNECTED   the peer has sent how much it has received: all up to there has ended
  *   READY       what is left is posted again, in its order, before anything new
  *
  * Meanwhile sends answer REGX_AGAIN, puts and gets stay in line.
  *
- * Numbers. What takes a receive of the peer is numbered: pieces of frames, WRITEs with immediate
+ * Numbers. What takes a receive of the peer is numbered: segments of frames, WRITEs with immediate
  * data, goodbyes. The sender counts what it posts, the receiver what it handles. A reliable queue
  * pair delivers in order, so no number travels with a request, and where nothing fails nothing is
  * added to a message.
  *
- * Once and in order. An end tells its count only when it is final: when its queue pair is destroyed
+ * Once and in order. An end sends its count only when it is final: when its queue pair is destroyed
  * and the completion queue was read after that. So what is below the peer's count was handled, and
- * ends with REGX_OK, whatever its completion said; so do WRITEs before it, since they were done
+ * ends with REGX_OK, whatever its completion's status; so do WRITEs before it, since they were done
  * first. What is not was not, and never will be by the old queue pair. A count that cannot be is
  * an error. WRITEs of a put whose end was not heard are repeated. They find what they found before:
- * the receiver gives its memory up only after it was told. None of the old queue pair comes later,
+ * the receiver gives its memory up only after its notice. None of the old queue pair comes later,
  * as the receiver's end of that is gone before it asks or answers. READs are repeated unless they
- * have completed: what is exposed stays so until the reader says that it has it.
+ * have completed: what is exposed stays so until the reader acknowledges it.
  *
  * Identity. A connection is known by the epochs of the first queue pair of either end. Messages
- * name them, and the sender's present epoch, so that what is late is told from what counts.
+ * name them, and the sender's present epoch, so that late ones can be recognised and dropped.
  *
  * What may not be done twice is not repeated: an endpoint breaks on which a one-sided operation is
  * under way that changes the peer's memory, be it atomic or a silent put. The peer's program may

@@ -32,7 +32,7 @@ static void deliver(const regx_ep_t *ep, uint8_t tag, const void *data, size_t l
     events->deliver(events->context, ep->peer, tag, data, length);
 }
 
-/* Keeps a piece of a frame until the last one comes. */
+/* Keeps a segment of a frame until the last one comes. */
 static bool gather(regx_ep_t *ep, const uint8_t *data, size_t length)
 {
     if (ep->gathered == NULL) {
@@ -76,22 +76,22 @@ static void receive_frame(regx_ep_t *ep, uint32_t immediate, const uint8_t *data
         regx_cm_connected(ep); /* it would not send otherwise */
     }
     ep->used = ++ep->verbs->uses;
-    if (immediate != regx_piece_pack(immediate >> 24, tag) || ep->remote != REGX_EP_REMOTE_OPEN) {
+    if (immediate != regx_segment_pack(immediate >> 24, tag) || ep->remote != REGX_EP_REMOTE_OPEN) {
         regx_count_malformed(ep->verbs);
         return;
     }
     switch (immediate >> 24) {
-    case REGX_PIECE_LAST:
+    case REGX_SEGMENT_LAST:
         if (!ep->discards) {
             receive_last(ep, tag, data, length);
         }
         break;
-    case REGX_PIECE_MORE:
+    case REGX_SEGMENT_MORE:
         if (!ep->discards) {
             gather(ep, data, length);
         }
         break;
-    case REGX_PIECE_GOODBYE:
+    case REGX_SEGMENT_GOODBYE:
         regx_cm_left(ep, tag == REGX_GOODBYE_RETIRE);
         break;
     default:
@@ -106,7 +106,7 @@ static void receive_written(regx_ep_t *ep, uint32_t immediate)
 
     regx_cm_connected(ep);
     ep->used = ++ep->verbs->uses;
-    if (immediate >> 24 != REGX_PIECE_WRITTEN || events->immediate == NULL) {
+    if (immediate >> 24 != REGX_SEGMENT_WRITTEN || events->immediate == NULL) {
         regx_count_malformed(ep->verbs);
         return;
     }
@@ -203,7 +203,7 @@ static void received(regx_verbs_t *verbs, const struct ibv_wc *wc)
     }
     regx_ep_t *ep = regx_ep_find_qpn(verbs, wc->qp_num);
     if (ep != NULL && wc->status == IBV_WC_SUCCESS) {
-        ep->heard++;
+        ep->handled++;
     }
     if (ep != NULL && wc->status != IBV_WC_SUCCESS) {
         receive_failed(ep, wc->status);

@@ -5,6 +5,7 @@
 #include <endian.h>
 #include <string.h>
 
+#include "base/copy.h"
 #include "transport/verbs/buffers.h"
 
 static const char sending[] = "SEND", writing[] = "RDMA WRITE";
@@ -18,8 +19,8 @@ static bool may_be_unsignaled(const regx_ep_t *ep, const regx_work_t *work)
         (work->kind == REGX_WORK_SLOT && verbs->unsignaled_slots < REGX_VERBS_SLOTS / 4);
 
     /* The other half of the depth must hold the longest frame. */
-    return unawaited && ep->depth / 2 >= REGX_VERBS_PIECES && ep->unsignaled + 1 < ep->depth / 2 &&
-           verbs->unsignaled < verbs->outstanding_max / 2;
+    return unawaited && ep->depth / 2 >= REGX_VERBS_SEGMENTS &&
+           ep->unsignaled + 1 < ep->depth / 2 && verbs->unsignaled < verbs->outstanding_max / 2;
 }
 
 /* The endpoint's next completion reports all that did not report. */
@@ -130,32 +131,34 @@ uint32_t regx_tx_take_slot(regx_ep_t *ep)
     return slot;
 }
 
-struct ibv_send_wr regx_tx_piece(regx_piece_t kind, uint8_t tag, struct ibv_sge *data)
+struct ibv_send_wr regx_tx_segment(regx_segment_t kind, uint8_t tag, struct ibv_sge *data)
 {
     return (struct ibv_send_wr){.sg_list = data,
                                 .num_sge = data->length > 0 ? 1 : 0,
                                 .opcode = IBV_WR_SEND_WITH_IMM,
-                                .imm_data = htobe32(regx_piece_pack(kind, tag))};
+                                .imm_data = htobe32(regx_segment_pack(kind, tag))};
 }
 
-regx_status_t regx_tx_post_inline(regx_ep_t *ep, regx_piece_t kind, uint8_t tag, const void *data,
+regx_status_t regx_tx_post_inline(regx_ep_t *ep, regx_segment_t kind, uint8_t tag, const void *data,
                                   size_t length)
 {
-    struct ibv_sge piece = {.addr = (uintptr_t)data, .length = (uint32_t)length};
+    struct ibv_sge segment = {.addr = (uintptr_t)data, .length = (uint32_t)length};
     struct ibv_send_wr request; /* what a SEND needs: filling in all of it takes longer */
     const regx_work_t work = {
-        .kind = kind == REGX_PIECE_GOODBYE ? REGX_WORK_PROBE : REGX_WORK_PLAIN, .what = sending};
+        .kind = kind == REGX_SEGMENT_GOODBYE ? REGX_WORK_PROBE : REGX_WORK_PLAIN, .what = sending};
 
-    request.sg_list = &piece;
+    request.sg_list = &segment;
     request.num_sge = length > 0 ? 1 : 0;
     request.opcode = IBV_WR_SEND_WITH_IMM;
-    request.imm_data = htobe32(regx_piece_pack(kind, tag));
+    request.imm_data = htobe32(regx_segment_pack(kind, tag));
     request.send_flags = length > 0 ? IBV_SEND_INLINE : 0;
     regx_count_sent(ep->verbs, length);
     return regx_tx_post(ep, &request, &work, 1);
 }
 
-bool regx_tx_drain(regx_ep_t *ep)
+/* Whether all that was posted has completed. If nothing will report that, asks. The endpoint is
+ * ready. */
+static bool is_drained(regx_ep_t *ep)
 {
     static const regx_work_t question = {.kind = REGX_WORK_PROBE, .what = writing};
 
@@ -170,19 +173,19 @@ regx_status_t regx_tx_post_goodbye(regx_ep_t *ep)
     const bool comes_back = ep->retires && !ep->verbs->closing;
 
     if (ep->first != NULL || ep->first_get != NULL || !regx_tx_has_room(ep, 1) ||
-        (ep->retires && !regx_tx_drain(ep))) {
+        (ep->retires && !is_drained(ep))) {
         return REGX_AGAIN;
     }
-    return regx_tx_post_inline(ep, REGX_PIECE_GOODBYE,
+    return regx_tx_post_inline(ep, REGX_SEGMENT_GOODBYE,
                                comes_back ? REGX_GOODBYE_RETIRE : REGX_GOODBYE_LEAVE, NULL, 0);
 }
 
-void regx_tx_post_trial(regx_ep_t *ep, enum ibv_wr_opcode operation, struct ibv_sge *piece,
+void regx_tx_post_trial(regx_ep_t *ep, enum ibv_wr_opcode operation, struct ibv_sge *segment,
                         uint64_t address, uint32_t rkey)
 {
     const regx_work_t work = {.kind = REGX_WORK_PROBE,
                               .what = operation == IBV_WR_RDMA_READ ? "RDMA READ" : writing};
-    struct ibv_send_wr request = {.sg_list = piece,
+    struct ibv_send_wr request = {.sg_list = segment,
                                   .num_sge = 1,
                                   .opcode = operation,
                                   .wr.rdma = {.remote_addr = address, .rkey = rkey}};
@@ -207,7 +210,7 @@ static void finish_get(regx_ep_t *ep, const regx_work_t *work, regx_status_t sta
         return;
     }
     if (status == REGX_OK) {
-        memcpy(get->local, regx_slot_memory(ep->verbs, work->slot), get->length);
+        regx_copy(get->local, regx_slot_memory(ep->verbs, work->slot), get->length);
     }
     give_slot(ep, work->slot);
 }
@@ -306,7 +309,7 @@ static uint64_t first_number(const regx_ep_t *ep)
     return number;
 }
 
-/* Ends requests up to `end`. Not so READs: the peer does not tell whether what it answered has
+/* Ends requests up to `end`. Not so READs: the peer does not know whether what it answered has
  * come. They stand before `end` then. */
 static void settle(regx_ep_t *ep, uint64_t end)
 {
@@ -330,15 +333,15 @@ static void settle(regx_ep_t *ep, uint64_t end)
     end_work(ep, left, REGX_OK);
 }
 
-bool regx_tx_settle(regx_ep_t *ep, uint64_t heard)
+bool regx_tx_settle(regx_ep_t *ep, uint64_t handled)
 {
     uint64_t number = first_number(ep), end = ep->done;
 
-    if (heard < number || heard > ep->numbered || ep->reads > ep->reads_max) {
+    if (handled < number || handled > ep->numbered || ep->reads > ep->reads_max) {
         return false;
     }
     count_signaled(ep); /* of the queue pair that failed nothing more is reported */
-    for (uint64_t i = ep->done; number != heard; i++) {
+    for (uint64_t i = ep->done; number != handled; i++) {
         number += is_numbered(ep->requests[i % ep->depth].opcode);
         end = i + 1;
     }
@@ -370,11 +373,11 @@ void regx_tx_repeat(regx_ep_t *ep)
 
     for (uint64_t i = ep->done; i != ep->posted && error == 0; i++) {
         const regx_posted_t *posted = &ep->requests[i % ep->depth];
-        struct ibv_sge piece = {
+        struct ibv_sge segment = {
             .addr = posted->local, .length = posted->length, .lkey = posted->lkey};
         struct ibv_send_wr request = {
             .wr_id = i,
-            .sg_list = &piece,
+            .sg_list = &segment,
             .num_sge = posted->length > 0 ? 1 : 0,
             .opcode = (enum ibv_wr_opcode)posted->opcode,
             .send_flags = posted->flags | IBV_SEND_SIGNALED,

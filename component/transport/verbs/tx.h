@@ -25,8 +25,8 @@ static inline bool regx_tx_has_room(const regx_ep_t *ep, uint64_t requests)
  * the endpoint. */
 regx_status_t regx_tx_post(regx_ep_t *ep, struct ibv_send_wr *requests, const regx_work_t *works,
                            unsigned count);
-/* A piece of a frame, as a request. */
-struct ibv_send_wr regx_tx_piece(regx_piece_t kind, uint8_t tag, struct ibv_sge *data);
+/* A segment of a frame, as a request. */
+struct ibv_send_wr regx_tx_segment(regx_segment_t kind, uint8_t tag, struct ibv_sge *data);
 /* Where to make the data that the next request carries itself: kept until it is done, so that it
  * can be posted again, or else in `room`. */
 static inline uint8_t *regx_tx_carried(const regx_ep_t *ep, uint8_t room[REGX_VERBS_INLINE])
@@ -34,15 +34,12 @@ static inline uint8_t *regx_tx_carried(const regx_ep_t *ep, uint8_t room[REGX_VE
     return ep->carried == NULL ? room : ep->carried + ep->posted % ep->depth * REGX_VERBS_INLINE;
 }
 /* Posts a frame of at most inline_max bytes, which the request carries itself. There is room. */
-regx_status_t regx_tx_post_inline(regx_ep_t *ep, regx_piece_t kind, uint8_t tag, const void *data,
+regx_status_t regx_tx_post_inline(regx_ep_t *ep, regx_segment_t kind, uint8_t tag, const void *data,
                                   size_t length);
 /* A write of no bytes, which the peer's device answers. There is room. */
 void regx_tx_post_empty(regx_ep_t *ep, const regx_work_t *work);
-/* Whether all that was posted has completed. If nothing will report that, asks. The endpoint is
- * ready. */
-bool regx_tx_drain(regx_ep_t *ep);
 /* RDMA WRITE or READ, for a self-test on an endpoint that is connected and has nothing to do. */
-void regx_tx_post_trial(regx_ep_t *ep, enum ibv_wr_opcode operation, struct ibv_sge *piece,
+void regx_tx_post_trial(regx_ep_t *ep, enum ibv_wr_opcode operation, struct ibv_sge *segment,
                         uint64_t address, uint32_t rkey);
 /* Posts a goodbye, behind all that was accepted; if the endpoint retires, when all of it has
  * completed. REGX_OK, REGX_AGAIN. */
@@ -58,7 +55,7 @@ void regx_tx_done(regx_ep_t *ep, uint64_t number);
 /* The peer has handled so many of the numbered requests: those and what was done before them end
  * with REGX_OK. No queue pair works on any of them. false: it cannot be so many, or the peer does
  * not answer as many READs at once as there are. */
-bool regx_tx_settle(regx_ep_t *ep, uint64_t heard);
+bool regx_tx_settle(regx_ep_t *ep, uint64_t handled);
 /* Whether none of the requests under way may not be done twice. With restarts. */
 bool regx_tx_may_repeat(const regx_ep_t *ep);
 /* Posts what is left again, in its order. */

@@ -29,7 +29,7 @@
 /* The object's face; regx_transport_load looks it up. */
 __attribute__((visibility("default"))) extern const regx_transport_ops_t regx_transport_ops;
 
-#define PIECE_MAX (1u << 30)
+#define SEGMENT_MAX (1u << 30)
 #define OWN_REGIONS 3     /* buffers, the pool, and the implicit one */
 #define DEPTH 64u         /* work requests of one peer under way, unless set */
 #define RECEIVES 512u     /* receive buffers, unless set */
@@ -63,16 +63,16 @@ static uint64_t receives_wanted(const regx_verbs_t *verbs)
 
 /* How many they may become where they run low: whole blocks. None are added where the user has set
  * their number, or where little memory may be locked. */
-static uint32_t receives_at_most(const regx_verbs_t *verbs)
+static uint32_t max_receives(const regx_verbs_t *verbs)
 {
     const struct ibv_device_attr *device = &verbs->port.device;
-    const uint64_t most = regx_min((uint64_t)device->max_srq_wr, (uint64_t)device->max_cqe / 4);
+    const uint64_t max = regx_min((uint64_t)device->max_srq_wr, (uint64_t)device->max_cqe / 4);
     const uint32_t first = verbs->buffers.receives;
 
     if (verbs->settings.srq_depth != 0 || first < RECEIVES) {
         return first;
     }
-    return (uint32_t)regx_min(most / first, 1 + REGX_VERBS_RECEIVE_BLOCKS) * first;
+    return (uint32_t)regx_min(max / first, 1 + REGX_VERBS_RECEIVE_BLOCKS) * first;
 }
 
 /* How much of everything the device can. A quarter of the longest completion queue is for what
@@ -86,12 +86,12 @@ static void read_limits(regx_verbs_t *verbs)
 
     verbs->depth = (uint32_t)regx_min(depth, (uint64_t)device->max_qp_wr);
     verbs->buffers.receives = (uint32_t)regx_max(regx_min(receives, completions / 4), 1);
-    verbs->buffers.receives_max = receives_at_most(verbs);
+    verbs->buffers.receives_max = max_receives(verbs);
     verbs->reads_made = (uint8_t)regx_min(REGX_VERBS_READS, (uint64_t)device->max_qp_init_rd_atom);
     verbs->reads_answered = (uint8_t)regx_min(REGX_VERBS_READS, (uint64_t)device->max_qp_rd_atom);
     verbs->fetches =
         device->atomic_cap != IBV_ATOMIC_NONE && verbs->reads_made > 0 && verbs->reads_answered > 0;
-    verbs->piece_max = regx_min(PIECE_MAX, verbs->port.attr.max_msg_sz);
+    verbs->segment_max = regx_min(SEGMENT_MAX, verbs->port.attr.max_msg_sz);
     verbs->super.mr_count =
         device->max_mr > OWN_REGIONS ? (uint64_t)device->max_mr - OWN_REGIONS : 1;
     verbs->super.mr_bytes = device->max_mr_size;
@@ -141,7 +141,7 @@ static regx_status_t find_pkey(regx_verbs_t *verbs, char *error, size_t error_si
     return REGX_INVALID;
 }
 
-/* An address that peers can be told. */
+/* An address that can be given to peers. */
 static regx_status_t fill_address(regx_verbs_t *verbs, char *error, size_t error_size)
 {
     const struct ibv_port_attr *attr = &verbs->port.attr;
@@ -313,7 +313,7 @@ static regx_status_t verbs_open(const regx_transport_config_t *config, char *err
     verbs->super.wires = verbs->wires;
     verbs->super.registers = true;
     verbs->super.put_window = PUT_WINDOW;
-    verbs->super.silent_copied = regx_min(REGX_VERBS_COPIED_MAX, verbs->piece_max);
+    verbs->super.silent_copied = regx_min(REGX_VERBS_COPIED_MAX, verbs->segment_max);
     verbs->super.atomics = verbs->fetches && verbs->port.device.atomic_cap == IBV_ATOMIC_GLOB;
     verbs->super.megabits = regx_port_speed(&verbs->port.attr);
     verbs->super.latency = regx_port_latency(verbs->super.megabits);
@@ -336,7 +336,7 @@ static void verbs_close(regx_transport_t *transport)
     for (regx_link_t *at = verbs->eps.next; at != &verbs->eps; at = at->next) {
         regx_cm_leave(REGX_CONTAINER_OF(at, regx_ep_t, link)); /* also from peers that only sent */
     }
-    while (!regx_list_empty(&verbs->eps)) { /* all say goodbye, and it arrives */
+    while (!regx_list_empty(&verbs->eps)) { /* all send goodbye, and it arrives */
         regx_verbs_poll(verbs, &empty);
         regx_verbs_look(verbs); /* a device that failed may complete nothing any more */
         regx_cleanup_progress(verbs, true);

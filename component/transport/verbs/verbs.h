@@ -28,7 +28,7 @@
  * Flow control. What is received lands in the buffers of one shared receive queue, and progress
  * posts them again as soon as a frame was delivered. Where the queue runs dry, the receiver's
  * device turns the sender's away, which tries again (RNR, without end by default). So nothing is
- * lost and nobody waits in software. The device tells when the queue runs low, and there are more
+ * lost and nobody waits in software. The device reports when the queue runs low, and there are more
  * buffers from then on (buffers.c). A peer that does not read stops its own endpoint only: it
  * holds no more of the sender's slots than are left (dynamic thresholds: Choudhury and Hahne,
  * 1998), and there is always a slot for an endpoint that holds none. The completion queue has room
@@ -45,7 +45,7 @@
  * Memory per connected peer: the queue pair (verbs_sq_depth requests with their inline data, some
  * 26 KiB in the device's driver at the default of 64), an address handle of some hundred bytes, and
  * an endpoint of some 2 KiB; verbs_connections bounds how many. While a frame of the peer comes in
- * pieces, REGX_VERBS_ZCOPY_MAX bytes more.
+ * segments, REGX_VERBS_ZCOPY_MAX bytes more.
  * A peer that is not talked to costs a connection of some 100 bytes.
  */
 #ifndef REGX_VERBS_VERBS_H
@@ -68,8 +68,8 @@
 #define REGX_VERBS_FRAME_MAX 16640u /* an eager message of 16 KiB with its headers */
 #define REGX_VERBS_ZCOPY_MAX 65536u
 #define REGX_VERBS_COPIED_MAX (REGX_VERBS_FRAME_MAX & ~4095u) /* of a put or get, by one slot */
-#define REGX_VERBS_RECEIVE_SIZE 8448u /* of one receive buffer: 8 KiB and headers in one piece */
-#define REGX_VERBS_PIECES                                                                          \
+#define REGX_VERBS_RECEIVE_SIZE 8448u /* of one receive buffer: 8 KiB and headers in one segment */
+#define REGX_VERBS_SEGMENTS                                                                        \
     ((REGX_VERBS_ZCOPY_MAX + REGX_VERBS_RECEIVE_SIZE - 1) / REGX_VERBS_RECEIVE_SIZE)
 #define REGX_VERBS_SLOTS 64u      /* for sending, of REGX_VERBS_FRAME_MAX bytes */
 #define REGX_VERBS_SLOT_BLOCK 16u /* slots that are registered at once when there are too few */
@@ -101,7 +101,7 @@ typedef struct regx_buffers {
     uint32_t receives;       /* buffers of the shared receive queue */
     uint32_t receives_first; /* how many lie in `memory`, and how many in each of `more` */
     uint32_t receives_max;   /* how many there may be at most */
-    bool told_low;           /* the device said that few are left, and was not asked again */
+    bool limit_reached;      /* the device reported that few are left */
     uint32_t *returned;      /* those that were delivered and are to be posted again */
     uint32_t returned_count; /* how many those are */
     regx_block_t more[REGX_VERBS_RECEIVE_BLOCKS];
@@ -136,7 +136,7 @@ typedef struct regx_verbs {
     char wires[sizeof(regx_device_name_t) + 8];
     regx_tally_t *sent; /* payload bytes, by port */
     regx_verbs_address_t address;
-    bool told_of_address; /* the user was told that the port has lost it */
+    bool address_loss_reported; /* a warning was printed: the port lost it */
     struct ibv_pd *pd;
     struct ibv_cq *cq;
     struct ibv_srq *srq;
@@ -152,7 +152,7 @@ typedef struct regx_verbs {
     /* What the device can. */
     uint32_t inline_max;                /* bytes of data in a request */
     uint32_t depth;                     /* requests of one endpoint under way */
-    uint64_t piece_max;                 /* bytes of one WRITE or READ */
+    uint64_t segment_max;               /* bytes of one WRITE or READ */
     uint8_t reads_made, reads_answered; /* RDMA READs of an endpoint at once */
     bool fetches;                       /* atomic operations, of either side */
 
@@ -199,7 +199,7 @@ typedef struct regx_verbs {
         /* Requests that wait for room, oldest first. */
         struct regx_cm_waiting {
             regx_cm_message_t message; /* kind 0: it waits no longer */
-            int64_t heard_at;          /* the last time that it was made */
+            int64_t requested_at;      /* the last time that it was made */
         } waiting[REGX_CM_WAITING];
         uint32_t waiting_first, waiting_count;
         uint64_t random;
@@ -215,7 +215,7 @@ typedef struct regx_verbs {
     unsigned clock_mask; /* progress looks at the clock where `calls` has none of these bits */
     unsigned looks;      /* at what the device reports */
     int64_t events_next; /* when to look at that again */
-    int64_t idle_ns;     /* after which a peer is asked for a sign of life */
+    int64_t idle_ns;     /* after which a peer gets a keepalive */
     int64_t look_next;   /* when to look for such peers */
 } regx_verbs_t;
 

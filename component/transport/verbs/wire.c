@@ -1,55 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "transport/verbs/wire.h"
 
-#include <endian.h>
 #include <string.h>
 
+#include "base/little_endian.h"
+
 #define MTU_MAX 5 /* 4096 bytes, as verbs counts */
-
-static void put16(uint8_t *at, uint16_t value)
-{
-    const uint16_t little = htole16(value);
-
-    memcpy(at, &little, sizeof(little));
-}
-
-static void put32(uint8_t *at, uint32_t value)
-{
-    const uint32_t little = htole32(value);
-
-    memcpy(at, &little, sizeof(little));
-}
-
-static void put64(uint8_t *at, uint64_t value)
-{
-    const uint64_t little = htole64(value);
-
-    memcpy(at, &little, sizeof(little));
-}
-
-static uint16_t get16(const uint8_t *at)
-{
-    uint16_t little;
-
-    memcpy(&little, at, sizeof(little));
-    return le16toh(little);
-}
-
-static uint32_t get32(const uint8_t *at)
-{
-    uint32_t little;
-
-    memcpy(&little, at, sizeof(little));
-    return le32toh(little);
-}
-
-static uint64_t get64(const uint8_t *at)
-{
-    uint64_t little;
-
-    memcpy(&little, at, sizeof(little));
-    return le64toh(little);
-}
 
 void regx_verbs_address_pack(const regx_verbs_address_t *address,
                              uint8_t bytes[REGX_VERBS_ADDRESS_SIZE])
@@ -59,10 +15,10 @@ void regx_verbs_address_pack(const regx_verbs_address_t *address,
     bytes[1] = address->link_layer;
     bytes[2] = address->gid_type;
     bytes[3] = address->mtu;
-    put16(bytes + 4, address->lid);
-    put16(bytes + 6, address->pkey);
-    put32(bytes + 8, address->qpn);
-    put32(bytes + 12, address->qkey);
+    regx_le_put(bytes + 4, address->lid, 2);
+    regx_le_put(bytes + 6, address->pkey, 2);
+    regx_le_put(bytes + 8, address->qpn, 4);
+    regx_le_put(bytes + 12, address->qkey, 4);
     memcpy(bytes + 16, address->gid, REGX_VERBS_GID_SIZE);
     bytes[32] = address->flags;
     bytes[33] = address->network_bits;
@@ -75,7 +31,7 @@ static bool is_address(const uint8_t *bytes)
     return bytes[0] == REGX_VERBS_VERSION &&
            (bytes[1] == REGX_VERBS_INFINIBAND || bytes[1] == REGX_VERBS_ETHERNET) &&
            bytes[3] >= 1 && bytes[3] <= MTU_MAX && (bytes[32] & ~flags) == 0 &&
-           bytes[33] <= 8 * REGX_VERBS_GID_SIZE && get16(bytes + 34) == 0;
+           bytes[33] <= 8 * REGX_VERBS_GID_SIZE && regx_le_get(bytes + 34, 2) == 0;
 }
 
 regx_status_t regx_verbs_address_unpack(const void *from, size_t length,
@@ -91,10 +47,10 @@ regx_status_t regx_verbs_address_unpack(const void *from, size_t length,
                                       .mtu = bytes[3],
                                       .flags = bytes[32],
                                       .network_bits = bytes[33],
-                                      .lid = get16(bytes + 4),
-                                      .pkey = get16(bytes + 6),
-                                      .qpn = get32(bytes + 8),
-                                      .qkey = get32(bytes + 12)};
+                                      .lid = (uint16_t)regx_le_get(bytes + 4, 2),
+                                      .pkey = (uint16_t)regx_le_get(bytes + 6, 2),
+                                      .qpn = (uint32_t)regx_le_get(bytes + 8, 4),
+                                      .qkey = (uint32_t)regx_le_get(bytes + 12, 4)};
     memcpy(address->gid, bytes + 16, REGX_VERBS_GID_SIZE);
     return REGX_OK;
 }
@@ -121,18 +77,18 @@ void regx_cm_message_pack(const regx_cm_message_t *message, uint8_t bytes[REGX_C
     bytes[1] = (uint8_t)message->kind;
     bytes[2] = message->reads;
     bytes[3] = 0;
-    put32(bytes + 4, message->qpn);
-    put32(bytes + 8, message->psn);
-    put32(bytes + 12, message->pool_key);
-    put64(bytes + 16, message->from);
-    put64(bytes + 24, message->to);
-    put64(bytes + 32, message->pool);
-    put64(bytes + 40, message->pool_size);
-    put64(bytes + 48, message->epoch);
-    put64(bytes + 56, message->known);
-    put64(bytes + 64, message->born);
-    put64(bytes + 72, message->with);
-    put64(bytes + 80, message->heard);
+    regx_le_put(bytes + 4, message->qpn, 4);
+    regx_le_put(bytes + 8, message->psn, 4);
+    regx_le_put(bytes + 12, message->pool_key, 4);
+    regx_le_put(bytes + 16, message->from, 8);
+    regx_le_put(bytes + 24, message->to, 8);
+    regx_le_put(bytes + 32, message->pool, 8);
+    regx_le_put(bytes + 40, message->pool_size, 8);
+    regx_le_put(bytes + 48, message->epoch, 8);
+    regx_le_put(bytes + 56, message->known, 8);
+    regx_le_put(bytes + 64, message->born, 8);
+    regx_le_put(bytes + 72, message->with, 8);
+    regx_le_put(bytes + 80, message->handled, 8);
     regx_verbs_address_pack(&message->address, bytes + 88);
 }
 
@@ -146,18 +102,18 @@ regx_status_t regx_cm_message_unpack(const void *from, size_t length, regx_cm_me
     }
     *message = (regx_cm_message_t){.kind = (regx_cm_kind_t)bytes[1],
                                    .reads = bytes[2],
-                                   .qpn = get32(bytes + 4),
-                                   .psn = get32(bytes + 8),
-                                   .pool_key = get32(bytes + 12),
-                                   .from = get64(bytes + 16),
-                                   .to = get64(bytes + 24),
-                                   .pool = get64(bytes + 32),
-                                   .pool_size = get64(bytes + 40),
-                                   .epoch = get64(bytes + 48),
-                                   .known = get64(bytes + 56),
-                                   .born = get64(bytes + 64),
-                                   .with = get64(bytes + 72),
-                                   .heard = get64(bytes + 80)};
+                                   .qpn = (uint32_t)regx_le_get(bytes + 4, 4),
+                                   .psn = (uint32_t)regx_le_get(bytes + 8, 4),
+                                   .pool_key = (uint32_t)regx_le_get(bytes + 12, 4),
+                                   .from = regx_le_get(bytes + 16, 8),
+                                   .to = regx_le_get(bytes + 24, 8),
+                                   .pool = regx_le_get(bytes + 32, 8),
+                                   .pool_size = regx_le_get(bytes + 40, 8),
+                                   .epoch = regx_le_get(bytes + 48, 8),
+                                   .known = regx_le_get(bytes + 56, 8),
+                                   .born = regx_le_get(bytes + 64, 8),
+                                   .with = regx_le_get(bytes + 72, 8),
+                                   .handled = regx_le_get(bytes + 80, 8)};
     if (message->qpn == 0 || message->qpn > 0xffffff || message->psn > 0xffffff ||
         message->born == 0 || message->born > message->epoch ||
         message->pool + message->pool_size < message->pool) {

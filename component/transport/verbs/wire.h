@@ -31,7 +31,7 @@
  *     80 u64 how many numbered requests the sender had handled before its queue pair was made
  *     88 36B the sender's address
  *
- * Over the RC queue pairs go frames. What is longer than a receive buffer goes in pieces, all but
+ * Over the RC queue pairs go frames. What is longer than a receive buffer goes in segments, all but
  * the last full. The immediate data of each says in its highest byte the kind, in its lowest the
  * tag; that of an RDMA WRITE (kind WRITTEN) in the lower three what the sender tells of it.
  */
@@ -86,25 +86,25 @@ typedef struct regx_cm_message {
     uint64_t pool;
     uint64_t pool_size;
     uint64_t epoch;
-    uint64_t known; /* the receiver's epoch, or 0 */
-    uint64_t born;  /* epoch of the first queue pair of the sender's connection */
-    uint64_t with;  /* of the receiver's; 0: not known */
-    uint64_t heard; /* numbered requests that the sender had handled */
+    uint64_t known;   /* the receiver's epoch, or 0 */
+    uint64_t born;    /* epoch of the first queue pair of the sender's connection */
+    uint64_t with;    /* of the receiver's; 0: not known */
+    uint64_t handled; /* numbered requests that the sender had handled */
     regx_verbs_address_t address;
 } regx_cm_message_t;
 
-typedef enum regx_piece {
-    REGX_PIECE_LAST = 1, /* or the only one: what it ends is delivered */
-    REGX_PIECE_MORE = 2,
-    REGX_PIECE_GOODBYE = 3, /* nothing follows by this queue pair; tag: REGX_GOODBYE_... */
-    REGX_PIECE_WRITTEN = 4  /* no frame: by RDMA WRITE */
-} regx_piece_t;
+typedef enum regx_segment {
+    REGX_SEGMENT_LAST = 1, /* or the only one: what it ends is delivered */
+    REGX_SEGMENT_MORE = 2,
+    REGX_SEGMENT_GOODBYE = 3, /* nothing follows by this queue pair; tag: REGX_GOODBYE_... */
+    REGX_SEGMENT_WRITTEN = 4  /* no frame: by RDMA WRITE */
+} regx_segment_t;
 
 /* What a goodbye asks of the peer. */
 #define REGX_GOODBYE_LEAVE 0
-#define REGX_GOODBYE_RETIRE 1 /* to say goodbye, too: bound.h */
+#define REGX_GOODBYE_RETIRE 1 /* to send goodbye, too: bound.h */
 
-static inline uint32_t regx_piece_pack(regx_piece_t kind, uint32_t value)
+static inline uint32_t regx_segment_pack(regx_segment_t kind, uint32_t value)
 {
     return (uint32_t)kind << 24 | value;
 }

@@ -68,7 +68,7 @@ char *opal_get_proc_hostname(const opal_proc_t *proc)
 }
 #endif
 
-void regx_compat_say(const char *text)
+void regx_compat_output(const char *text)
 {
     said++;
     snprintf(line, sizeof(line), "%s", text);

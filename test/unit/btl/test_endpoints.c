@@ -185,6 +185,21 @@ static void a_peer_that_was_met_is_connected_once(void **state)
     close_module(&module);
 }
 
+/* Else Open MPI's next peers would each be looked for among all endpoints. */
+static void a_peer_that_was_met_and_leaves_is_forgotten(void **state)
+{
+    regx_module_t module;
+
+    (void)state;
+    open_module(&module);
+    regx_endpoint_leave(&module, regx_endpoint_meet(&module, 7));
+    regx_endpoints_delete_leaving(&module);
+    assert_int_equal(module.met, 0);
+    assert_non_null(regx_endpoint_new(&module, (opal_proc_t *)7));
+    assert_int_equal(module.met, 0);
+    close_module(&module);
+}
+
 static regx_endpoint_t *meet(regx_module_t *module, opal_proc_t *proc)
 {
     return regx_endpoint_meet(module, (uintptr_t)proc);
@@ -218,6 +233,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_peer_that_was_met_is_connected_once),
+        cmocka_unit_test(a_peer_that_was_met_and_leaves_is_forgotten),
         cmocka_unit_test(of_two_that_connect_at_once_one_serves),
         cmocka_unit_test(an_idle_peer_costs_its_endpoint_and_nothing_else),
     };

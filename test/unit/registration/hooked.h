@@ -12,7 +12,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
-#include "registration/monitor.h"
+#include "registration/monitor/monitor.h"
 
 enum { DEAF_MUNMAP = 1, DEAF_MREMAP = 2, DEAF_MADVISE = 4, DEAF_MMAP = 8, DEAF_SHMAT = 16 };
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "monitored.h"
 
+#include "../../below_room.h"
 #include <stdio.h>
 
 regx_counters_t counters;
@@ -100,7 +101,7 @@ bool hits_in_the_end(const region_t *region)
 
 char *map(size_t length)
 {
-    char *base = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    char *base = map_below_room(length);
 
     assert_ptr_not_equal(base, MAP_FAILED);
     memset(base, 1, length);

@@ -8,7 +8,7 @@
 
 #include "../unit.h"
 
-#include "registration/uffd.h"
+#include "registration/monitor/uffd.h"
 
 enum { PAGE = 4096, BLOCK = 2 << 20 };
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * A change of memory that a transfer uses waits until the transfer is over (registration/drain.h),
- * under hooks of a fake source (hooked.h). Transfers end where the helper calls progress; so what
- * is expected does not depend on time, but where the time is to run out.
+ * A change of memory that a transfer uses waits until the transfer is over
+ * (registration/monitor/drain.h), under hooks of a fake source (hooked.h). Transfers end where the
+ * helper calls progress, so what is expected does not depend on time, except where the time is to
+ * run out.
  */
 #include "hooked.h"
 
@@ -11,7 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "registration/monitor.h"
+#include "registration/monitor/monitor.h"
 
 enum { PAGE = 4096, PAGES = 8, ROUNDS = 3 };
 enum { LONG = 600000, SHORT = 1 }; /* milliseconds: never reached, and reached */

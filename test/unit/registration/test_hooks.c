@@ -13,7 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "registration/monitor.h"
+#include "registration/monitor/monitor.h"
 
 static regx_counters_t counters;
 static const regx_monitor_config_t config = {.hooks = &hooked_source, .counters = &counters};

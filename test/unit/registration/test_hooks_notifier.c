@@ -3,6 +3,7 @@
  * hooks+notifier: hooks and kernel into one log, and a count of what only the kernel saw. Where the
  * machine refuses userfaultfd these tests are skipped.
  */
+#include "../../below_room.h"
 #include "../../registration/hold.h"
 #include "hooked.h"
 
@@ -41,8 +42,7 @@ static regx_monitor_t *start(void)
 
 static char *map(void)
 {
-    char *memory =
-        mmap(NULL, PAGES * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    char *memory = map_below_room(PAGES * page);
 
     assert_ptr_not_equal(memory, MAP_FAILED);
     memset(memory, 1, PAGES * page);

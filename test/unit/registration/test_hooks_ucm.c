@@ -11,7 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "registration/monitor.h"
+#include "registration/monitor/monitor.h"
 
 typedef struct look {
     unsigned char code[16]; /* how libc's function begins: what patches it writes a jump there */

@@ -7,7 +7,7 @@
 
 #include <pthread.h>
 
-#include "registration/monitor.h"
+#include "registration/monitor/monitor.h"
 
 #define RING ((uint64_t)REGX_INVAL_LOG_RING)
 #define MB ((uintptr_t)1 << 20)

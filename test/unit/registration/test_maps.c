@@ -13,7 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "registration/uffd.h"
+#include "registration/monitor/uffd.h"
 
 enum { PAGE = 4096, MOST = 4000 };
 

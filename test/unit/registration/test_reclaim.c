@@ -3,6 +3,7 @@
  * What is pinned and no longer needed is given back though the application calls nothing. Over the
  * notifier, with real memory, and over a monitor of the test's own.
  */
+#include "../../below_room.h"
 #include "../../registration/hold.h"
 #include "registry.h"
 
@@ -50,7 +51,7 @@ static void settle(const regx_monitor_t *monitor)
 
 static uintptr_t map(size_t length)
 {
-    void *base = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void *base = map_below_room(length);
 
     assert_ptr_not_equal(base, MAP_FAILED);
     return (uintptr_t)base;

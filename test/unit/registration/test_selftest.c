@@ -12,7 +12,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "registration/monitor.h"
+#include "registration/monitor/monitor.h"
 
 enum { NONE, MUNMAP, MREMAP, MADVISE, MMAP, SHMAT, ALL };
 

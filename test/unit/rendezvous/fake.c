@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "fake.h"
 
-#include "registration/monitor.h"
+#include "registration/monitor/monitor.h"
 
 bool fake_complete(fake_t *fake, unsigned to, unsigned which, regx_status_t status)
 {

@@ -4,7 +4,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "registration/monitor.h"
+#include "registration/monitor/monitor.h"
 
 regx_monitor_t fake_monitor = {.name = "fake"};
 

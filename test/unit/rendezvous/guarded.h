@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "registration/monitor.h"
+#include "registration/monitor/monitor.h"
 
 /* ---- who tells the caches, if there are any ---- */
 

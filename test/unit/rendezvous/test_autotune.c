@@ -324,6 +324,93 @@ static void the_first_trial_may_have_to_wait(void **state)
     assert_int_equal(winner(64 * KIB), READ);
 }
 
+static unsigned mapping; /* so many bursts that bounce map slots, which takes nine times as long */
+
+/* A burst in which messages that bounce take ten times as long among others as they do alone. Of a
+ * KiB the receiver copies for `copying` nanoseconds. */
+static void mixed_burst(uint64_t length, int64_t copying)
+{
+    message_t messages[WINDOW];
+    unsigned bounced = 0;
+
+    for (unsigned i = 0; i < WINDOW; i++) {
+        enter(&messages[i], length);
+        bounced += messages[i].trial.candidate == BOUNCE;
+    }
+    const int64_t slow = bounced < WINDOW ? 10 : mapping > 0 ? 9 : 1;
+    mapping -= bounced == WINDOW && mapping > 0;
+    for (unsigned i = 0; i < WINDOW; i++) {
+        const bool bounces = messages[i].trial.candidate == BOUNCE;
+
+        now += time_of(&messages[i]) * (bounces ? slow : 1);
+        messages[i].trial.copied_ns = bounces ? (int64_t)(length / KIB) * copying : 0;
+        leave(&messages[i], true);
+    }
+}
+
+static void what_both_copy_quickly_has_bursts_of_its_own(void **state)
+{
+    (void)state;
+    for (int turn = 0; turn < 3; turn++) {
+        const int64_t copying = turn == 0 ? 0 : turn == 1 ? 40 : 80; /* not known; quick; slow */
+
+        begin_with(READ, 0);
+        cost(100, 150, 1000);
+        for (int burst = 0; burst < 30; burst++) {
+            mixed_burst(MIB, copying);
+        }
+        assert_int_equal(winner(MIB), turn == 1 ? BOUNCE : READ);
+        if (turn != 1) {
+            assert_true(went[BOUNCE] <= 2 * REGX_AUTOTUNE_PROBE);
+        }
+    }
+}
+
+static void the_burst_that_maps_slots_does_not_count(void **state)
+{
+    (void)state;
+    for (unsigned turn = 1; turn <= 2; turn++) {
+        begin_with(READ, 0);
+        cost(100, 150, 1000);
+        mapping = turn;
+        for (int burst = 0; burst < 30; burst++) {
+            mixed_burst(MIB, 40);
+        }
+        assert_int_equal(mapping, 0);
+        assert_int_equal(winner(MIB), turn == 1 ? BOUNCE : READ); /* one, and no more */
+    }
+}
+
+/* In a short program they would cost more than they gain. */
+static void of_short_messages_it_has_them_later(void **state)
+{
+    (void)state;
+    begin_with(READ, 0);
+    cost(100, 150, 1000);
+    for (int burst = 0; burst < 20; burst++) {
+        mixed_burst(64 * KIB, 40);
+    }
+    assert_int_equal(winner(64 * KIB), READ);
+    assert_true(went[BOUNCE] <= REGX_AUTOTUNE_PROBE);
+    for (int burst = 0; burst < 1000; burst++) {
+        mixed_burst(64 * KIB, 40);
+    }
+    assert_int_equal(winner(64 * KIB), BOUNCE);
+}
+
+/* Its copies are not all that it takes. */
+static void what_both_copy_quickly_may_lose_all_the_same(void **state)
+{
+    (void)state;
+    begin_with(READ, 0);
+    cost(200, 150, 1000);
+    for (int burst = 0; burst < 30; burst++) {
+        mixed_burst(MIB, 40);
+    }
+    assert_int_equal(winner(MIB), READ);
+    assert_true(went[BOUNCE] > WINDOW && went[BOUNCE] <= 4 * WINDOW);
+}
+
 static void a_message_without_a_part_is_left_as_it_is(void **state)
 {
     const regx_trial_t none = {0};
@@ -353,6 +440,10 @@ int main(void)
         cmocka_unit_test_setup(size_classes_are_independent, begin),
         cmocka_unit_test_setup(the_next_trial_is_never_out_of_reach, begin),
         cmocka_unit_test_setup(the_first_trial_may_have_to_wait, begin),
+        cmocka_unit_test_setup(what_both_copy_quickly_has_bursts_of_its_own, begin),
+        cmocka_unit_test_setup(the_burst_that_maps_slots_does_not_count, begin),
+        cmocka_unit_test_setup(of_short_messages_it_has_them_later, begin),
+        cmocka_unit_test_setup(what_both_copy_quickly_may_lose_all_the_same, begin),
         cmocka_unit_test_setup(a_message_without_a_part_is_left_as_it_is, begin),
     };
 

@@ -59,7 +59,7 @@ static taken_t send_once(pair_t *pair, const buffers_t *buffers)
     regx_rndv_recv_t *recv = regx_rndv_recv_open(pair->receiver->rndv, &pair->receiver->peers[0],
                                                  buffers->received.base, length);
     regx_rndv_send_open(pair->sender->rndv, &pair->sender->peers[1], buffers->sent.base, length,
-                        regx_rndv_recv_cts(recv), pair_done, pair);
+                        fake_cts(recv), pair_done, pair);
     pair_run(pair);
     assert_int_equal(pair->dones, dones + 1);
     assert_int_equal(pair->status, REGX_OK);
@@ -348,7 +348,7 @@ static void a_piece_that_fails_ends_the_transfer(void **state)
         regx_rndv_recv_t *recv = regx_rndv_recv_open(
             pair->receiver->rndv, &pair->receiver->peers[0], other.received.base, WHOLE);
         regx_rndv_send_open(pair->sender->rndv, &pair->sender->peers[1], other.sent.base, WHOLE,
-                            regx_rndv_recv_cts(recv), pair_done, pair);
+                            fake_cts(recv), pair_done, pair);
         assert_true(fake_complete(pair->sender, 1, piece, REGX_FAILED));
         pair_run(pair);
         assert_int_equal(pair->dones, dones + 1);
@@ -381,7 +381,7 @@ static regx_rndv_recv_t *open_recv(const pair_t *pair, const buffers_t *buffers,
     regx_rndv_recv_t *recv = regx_rndv_recv_open(pair->receiver->rndv, &pair->receiver->peers[0],
                                                  buffers->received.base, WHOLE);
 
-    assert_true(regx_send_read_cts(pair->receiver->rndv, regx_rndv_recv_cts(recv), cts));
+    assert_true(regx_send_read_cts(pair->receiver->rndv, fake_cts(recv), cts));
     return recv;
 }
 

@@ -91,7 +91,7 @@ static void look_when_told(stage_t *stage, uintptr_t start, uintptr_t end)
     const char *first = (const char *)start;
 
     assert_int_equal(start, regx_align_up((uintptr_t)stage->to, PAGE));
-    assert_int_equal(end, regx_align_down((uintptr_t)stage->to + stage->length, PAGE));
+    assert_int_equal(end, ((uintptr_t)stage->to + stage->length) / PAGE * PAGE);
     if (stage->tellings % 2 == 1) {
         assert_int_equal(first[0], 0x77);
         assert_int_equal(((const char *)end)[-1], 0x77);

@@ -224,6 +224,39 @@ static void a_transfer_without_changes_takes_one_message_more(void **state)
     }
 }
 
+/* What is sent again by chunks counts as such, and no longer as sent through slots, even where that
+ * is known late. */
+static void slots_that_were_rewound_do_not_count(void **state)
+{
+    (void)state;
+    for (unsigned late = 0; late < 2; late++) {
+        stage_t *stage = open_optimistic();
+
+        stage->answer.at = stage->receiver;
+        stage->answer.call = FAKE_REG;
+        stage->answer.number = 2;
+        stage->answer.status = REGX_NO_MEMORY;
+        stage->late_percent = late * 100;
+        begin(stage);
+        while (stage->recv->landed < LENGTH) {
+            regx_rndv_progress(stage->sender->rndv);
+            end_put(stage, 0);
+            deliver(stage, 1);
+            deliver(stage, 0);
+        }
+        assert_in_range(stage->receiver->counters.copied_out_bytes, LENGTH - 2 * CHUNK, LENGTH);
+        fake_changed(stage->received.base, LENGTH);
+        memset(stage->received.base, 0x77, LENGTH);
+        watched_run(stage);
+        assert_read(stage);
+        const regx_counters_t *counters = &stage->sender->counters;
+        assert_int_equal(counters->bytes[REGX_PATH_bounce], 0);
+        assert_int_equal(counters->bytes[REGX_PATH_pipeline], LENGTH);
+        close_recv(stage);
+        revoke_close(stage);
+    }
+}
+
 /* ---- what a peer may say ---- */
 
 static void say(const stage_t *stage, regx_control_t control)
@@ -266,6 +299,31 @@ static void a_send_is_not_resumed_while_it_has_grants(void **state)
     assert_int_equal(malformed(stage), 1);
     stage->again_percent = 0;
     revoke_end_but_malformed(stage, 1);
+    revoke_close(stage);
+}
+
+/* A receiver that takes a put for acknowledged which then fails: nobody is sent what does not add
+ * up, and this process goes on. */
+static void a_put_that_fails_behind_resume_fails_the_send(void **state)
+{
+    stage_t *stage = open_optimistic();
+
+    (void)state;
+    stage->late_percent = 100;
+    stage->late = REGX_FAILED;
+    begin(stage);
+    say(stage, (regx_control_t){.type = REGX_CONTROL_RESUME});
+    assert_true(end_put(stage, 0));
+    if (send_of(stage) != NULL) {
+        say(stage, (regx_control_t){.type = REGX_CONTROL_CTS_SLOTS,
+                                    .slot_count = 1,
+                                    .slots = {{.slot = 0, .length = SLOT}}});
+    }
+    assert_int_equal(stage->dones, 1);
+    assert_int_equal(stage->status, REGX_FAILED);
+    drop_frames(stage->sender, 1);
+    drop_frames(stage->receiver, 0);
+    close_recv(stage);
     revoke_close(stage);
 }
 
@@ -320,8 +378,10 @@ int main(void)
         cmocka_unit_test(the_sender_goes_on_until_all_that_was_granted_is_written),
         cmocka_unit_test(a_send_does_not_end_before_the_receiver_has_all),
         cmocka_unit_test(a_transfer_without_changes_takes_one_message_more),
+        cmocka_unit_test(slots_that_were_rewound_do_not_count),
         cmocka_unit_test(a_send_is_resumed_only_where_it_has_been),
         cmocka_unit_test(a_send_is_not_resumed_while_it_has_grants),
+        cmocka_unit_test(a_put_that_fails_behind_resume_fails_the_send),
         cmocka_unit_test(a_send_by_other_grants_is_not_resumed),
         cmocka_unit_test(an_answer_to_a_revocation_is_refused),
     };

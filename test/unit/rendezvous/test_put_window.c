@@ -62,7 +62,7 @@ static void message_open_to(stage_t *stage, fake_t *receiver, size_t length)
                                           stage->received[i].base, length);
     assert_non_null(stage->recvs[i]);
     regx_rndv_send_open(sender->rndv, &sender->peers[receiver->id], stage->sent[i].base, length,
-                        regx_rndv_recv_cts(stage->recvs[i]), message_done, &stage->contexts[i]);
+                        fake_cts(stage->recvs[i]), message_done, &stage->contexts[i]);
 }
 
 /* Lets the receiver grant what it has to. */

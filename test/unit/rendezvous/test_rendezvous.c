@@ -168,7 +168,7 @@ static void open_message(world_t *world)
         return;
     }
     memcpy(frame, &index, sizeof(index));
-    memcpy(frame + sizeof(index), regx_rndv_recv_cts(message->recv), REGX_CTS_SIZE);
+    memcpy(frame + sizeof(index), fake_cts(message->recv), REGX_CTS_SIZE);
     fake_append(&message->to->conns[from], TAG_CTS, frame, sizeof(frame), 0, NULL);
 }
 

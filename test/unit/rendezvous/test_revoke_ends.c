@@ -75,7 +75,7 @@ static void it_ends_also_while_others_wait_for_the_pool(void **state)
     assert_non_null(second.recv);
     stage->receiver->longest = 1; /* of the second, nothing more can be registered */
     regx_rndv_send_open(stage->sender->rndv, &stage->sender->peers[1], stage->sent.base, LENGTH,
-                        regx_rndv_recv_cts(second.recv), done, &second);
+                        fake_cts(second.recv), done, &second);
     run(stage);
     assert_true(stage->receiver->rndv->work.pool_exhausted);
     stage->receiver->longest = 0;
@@ -100,7 +100,7 @@ static void it_ends_also_while_others_wait_for_the_pool(void **state)
 static void lose_patience(stage_t *stage)
 {
     for (unsigned i = 0; i < 100000 && stage->dones == 0; i++) {
-        stage->recv->revoke.wait.since -= INT64_C(3600) * 1000000000;
+        stage->recv->revoke.wait.whole.since -= INT64_C(3600) * 1000000000;
         stage->recv->revoke.wait.next = 0;
         some_steps(stage, 1);
     }
@@ -212,6 +212,64 @@ static void memory_that_does_not_come_back_is_given_up(void **state)
     revoke_close(stage);
 }
 
+/* It is given up after so long as well if it changes from time to time meanwhile. */
+static void memory_that_is_gone_and_changes_is_given_up(void **state)
+{
+    stage_t *stage = revoke_open(&configuration);
+
+    (void)state;
+    begin_revoked(stage);
+    unmap_last_page(stage);
+    for (unsigned i = 0; i < 10000 && stage->dones == 0; i++) {
+        if (i % 10 == 0) {
+            fake_changed(stage->received.base, 1);
+        }
+        stage->recv->revoke.wait.whole.since -= INT64_C(3600) * 1000000000;
+        stage->recv->revoke.wait.next = 0;
+        some_steps(stage, 1);
+    }
+    assert_int_equal(stage->dones, 1);
+    assert_int_equal(stage->status, REGX_OK);
+    map_last_page(stage);
+    close_recv(stage);
+    revoke_close(stage);
+}
+
+static regx_status_t nothing_is_told(regx_monitor_t *monitor, uintptr_t start, uintptr_t end,
+                                     uint64_t *since)
+{
+    (void)monitor, (void)start, (void)end, (void)since;
+    return REGX_DENIED;
+}
+
+/* Likewise if it is there from time to time, but its changes are not reported then. */
+static void memory_that_is_gone_or_unreported_by_turns_is_given_up(void **state)
+{
+    stage_t *stage = revoke_open(&configuration);
+
+    (void)state;
+    begin_revoked(stage);
+    fake_monitor.subscribe = nothing_is_told;
+    bool there = true;
+    for (unsigned i = 0; i < 1000 && stage->dones == 0; i++) {
+        if (i % 5 == 0) {
+            there ? unmap_last_page(stage) : map_last_page(stage);
+            there = !there;
+        }
+        stage->recv->revoke.wait.whole.since -= INT64_C(3600) * 1000000000;
+        stage->recv->revoke.wait.next = 0;
+        some_steps(stage, 1);
+    }
+    fake_monitor.subscribe = NULL;
+    assert_int_equal(stage->dones, 1);
+    assert_int_equal(stage->status, REGX_OK);
+    if (!there) {
+        map_last_page(stage);
+    }
+    close_recv(stage);
+    revoke_close(stage);
+}
+
 /* What a slot held is copied to where the buffer was, before the change is looked at. */
 static void a_slot_for_memory_that_is_gone_does_no_harm(void **state)
 {
@@ -234,13 +292,6 @@ static void a_slot_for_memory_that_is_gone_does_no_harm(void **state)
     stage->receiver->longest = 0;
     revoke_end(stage);
     revoke_close(stage);
-}
-
-static regx_status_t nothing_is_told(regx_monitor_t *monitor, uintptr_t start, uintptr_t end,
-                                     uint64_t *since)
-{
-    (void)monitor, (void)start, (void)end, (void)since;
-    return REGX_DENIED;
 }
 
 static void memory_of_which_nothing_is_told_is_written_by_slots(void **state)
@@ -277,7 +328,7 @@ static void a_monitor_that_is_never_certain_is_given_up(void **state)
         assert_int_equal(stage->dones, 0);
         lose_patience(stage);
         fake_monitor.valid = NULL;
-        assert_true(fell_back(stage, "grant: the monitor cannot say what changed"));
+        assert_true(fell_back(stage, "grant: the monitor does not know what changed"));
         assert_int_equal(times(stage), 2 * revoked);
         revoke_end(stage);
         revoke_close(stage);
@@ -335,13 +386,15 @@ static int by_granting_anew(void **state)
 
 int main(void)
 {
-    enum { COUNT = 9 };
+    enum { COUNT = 11 };
     const struct CMUnitTest tests[COUNT] = {
         cmocka_unit_test(what_is_revoked_has_changed_in_use),
         cmocka_unit_test(it_ends_also_while_others_wait_for_the_pool),
         cmocka_unit_test(memory_that_cannot_be_written_is_given_up),
         cmocka_unit_test(memory_that_comes_back_is_granted_again),
         cmocka_unit_test(memory_that_does_not_come_back_is_given_up),
+        cmocka_unit_test(memory_that_is_gone_and_changes_is_given_up),
+        cmocka_unit_test(memory_that_is_gone_or_unreported_by_turns_is_given_up),
         cmocka_unit_test(a_slot_for_memory_that_is_gone_does_no_harm),
         cmocka_unit_test(memory_of_which_nothing_is_told_is_written_by_slots),
         cmocka_unit_test(a_monitor_that_is_never_certain_is_given_up),

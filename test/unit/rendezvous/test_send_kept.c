@@ -79,7 +79,7 @@ static void begin(stage_t *stage)
     stage->recv = regx_rndv_recv_open(pair->receiver->rndv, &pair->receiver->peers[0],
                                       stage->received.base, LENGTH);
     regx_rndv_send_open(pair->sender->rndv, &pair->sender->peers[1], stage->sent.base, LENGTH,
-                        regx_rndv_recv_cts(stage->recv), pair_done, pair);
+                        fake_cts(stage->recv), pair_done, pair);
 }
 
 static void finish(stage_t *stage)

@@ -193,7 +193,7 @@ static void *receive_some(void *argument)
                                     message->received, message->length);
             require(message->recv != NULL, "a receive opens");
             memcpy(frame, &index, sizeof(index));
-            memcpy(frame + sizeof(index), regx_rndv_recv_cts(message->recv), REGX_CTS_SIZE);
+            memcpy(frame + sizeof(index), fake_cts(message->recv), REGX_CTS_SIZE);
             send_frame(message->to, message->from, TAG_CTS, frame, sizeof(frame));
         } else if (atomic_load(&first[arrived].arrived)) {
             message_t *message = &first[arrived++];

@@ -65,7 +65,7 @@ static void open_end(end_t *end, uint64_t self)
     const regx_transport_config_t config = {
         .self = self,
         .pool_size = POOL,
-        .pool_least = POOL,
+        .pool_min = POOL,
         .if_include = "lo",
         .counters = &end->counters,
         .events = {.context = end, .deliver = deliver, .broken = broken}};
@@ -306,7 +306,7 @@ static void frames_are_as_long_over_tcp_alone(void **state)
     regx_counters_t counters = {.threads = false};
     const regx_transport_config_t config = {.self = 1,
                                             .pool_size = POOL,
-                                            .pool_least = POOL,
+                                            .pool_min = POOL,
                                             .if_include = "lo",
                                             .settings = &settings,
                                             .counters = &counters,

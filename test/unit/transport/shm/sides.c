@@ -68,7 +68,7 @@ static void open_side(side_t *side, bool wrong_cookie)
     side->config = (regx_transport_config_t){
         .self = in_child ? CHILD : PARENT,
         .pool_size = POOL,
-        .pool_least = POOL,
+        .pool_min = POOL,
         .owned_size = 4 * POOL,
         .threads = side_threads,
         .counters = &side->counters,

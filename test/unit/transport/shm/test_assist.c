@@ -17,9 +17,9 @@ enum { TWO = 2 * STEP, LONG = 2 * STEP + 200000, THREADS = 3, EACH = 40 };
 static void get_each_length(side_t *side)
 {
     static const size_t lengths[] = {1,
-                                     REGX_ASSIST_LEAST - 1,
-                                     REGX_ASSIST_LEAST,
-                                     REGX_ASSIST_LEAST + 1,
+                                     REGX_ASSIST_MIN - 1,
+                                     REGX_ASSIST_MIN,
+                                     REGX_ASSIST_MIN + 1,
                                      STEP - 1,
                                      STEP,
                                      STEP + 1,
@@ -340,7 +340,7 @@ static void get_more_than_cells(side_t *side)
     begin(side);
     for (unsigned round = 0; round < 2; round++) {
         for (unsigned i = 0; i < MANY; i++) {
-            ops[i] = assisted_op(side, i, REGX_ASSIST_LEAST + i);
+            ops[i] = assisted_op(side, i, REGX_ASSIST_MIN + i);
             REQUIRE(post(&ops[i]) == REGX_PENDING);
         }
         REQUIRE(side->shm->assists.free == NULL);
@@ -468,7 +468,7 @@ static void get_by_threads(side_t *side)
     begin(side);
     for (unsigned t = 0; t < THREADS; t++) {
         for (unsigned i = 0; i < EACH; i++) {
-            parts[t].ops[i] = assisted_op(side, t * 1000 + i, REGX_ASSIST_LEAST / 2 * (1 + i % 4));
+            parts[t].ops[i] = assisted_op(side, t * 1000 + i, REGX_ASSIST_MIN / 2 * (1 + i % 4));
         }
         REQUIRE(pthread_create(&parts[t].thread, NULL, post_all, &parts[t]) == 0);
     }

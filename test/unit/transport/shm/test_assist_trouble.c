@@ -206,7 +206,7 @@ static void send_own(side_t *side, const void *frame, uint32_t length)
 static void ask_wrongly(side_t *side)
 {
     const regx_assist_frame_t right = {
-        .number = 1, .local = 4096, .remote = 4096, .length = REGX_ASSIST_LEAST};
+        .number = 1, .local = 4096, .remote = 4096, .length = REGX_ASSIST_MIN};
     regx_assist_frame_t wrong[] = {right, right, right, right, right, right};
 
     begin(side);
@@ -215,7 +215,7 @@ static void ask_wrongly(side_t *side)
     wrong[2].length = UINT64_MAX - 4095;
     wrong[3].remote = UINT64_MAX - right.length + 1;
     wrong[4].local = UINT64_MAX - right.length + 1;
-    wrong[5].length = REGX_CLAIM_MOST + 1;
+    wrong[5].length = REGX_CLAIM_MAX + 1;
     for (unsigned i = 0; i < 6; i++) {
         send_own(side, &wrong[i], sizeof(wrong[i]));
     }

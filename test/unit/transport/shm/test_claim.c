@@ -13,8 +13,8 @@ enum { PAGE = REGX_CLAIM_PAGE, PIECE = REGX_CLAIM_PIECE, PIECES = 4096, USES = 4
 static void pieces_cover_the_range_in_pages(void **state)
 {
     static const uint64_t lengths[] = {
-        1,         PAGE - 1, PAGE,      PAGE + 1,          PIECE - 1,      PIECE,
-        PIECE + 1, 4333333,  64u << 20, UINT64_C(5) << 30, REGX_CLAIM_MOST};
+        1,         PAGE - 1, PAGE,      PAGE + 1,          PIECE - 1,     PIECE,
+        PIECE + 1, 4333333,  64u << 20, UINT64_C(5) << 30, REGX_CLAIM_MAX};
 
     (void)state;
     for (size_t i = 0; i < sizeof(lengths) / sizeof(lengths[0]); i++) {
@@ -26,8 +26,7 @@ static void pieces_cover_the_range_in_pages(void **state)
         regx_claim_open(&cell, 6);
         while (count++ < 20000 && regx_claim_take(&cell, 6, lengths[i], &piece) == REGX_OK) {
             assert_true(piece.begin == covered && piece.end > piece.begin);
-            assert_true(piece.begin % PAGE == 0 &&
-                        piece.end - piece.begin <= REGX_CLAIM_PIECE_MOST);
+            assert_true(piece.begin % PAGE == 0 && piece.end - piece.begin <= REGX_CLAIM_PIECE_MAX);
             covered = piece.end;
         }
         assert_true(covered == lengths[i] || count > 20000);
@@ -37,8 +36,7 @@ static void pieces_cover_the_range_in_pages(void **state)
         regx_claim_open(&cell, 7);
         while (count++ < 20000 && regx_claim_take(&cell, 7, lengths[i], &piece) == REGX_OK) {
             assert_true(piece.end == uncovered && piece.end > piece.begin);
-            assert_true(piece.begin % PAGE == 0 &&
-                        piece.end - piece.begin <= REGX_CLAIM_PIECE_MOST);
+            assert_true(piece.begin % PAGE == 0 && piece.end - piece.begin <= REGX_CLAIM_PIECE_MAX);
             uncovered = piece.begin;
         }
         assert_true(uncovered == 0 || count > 20000);
@@ -110,7 +108,7 @@ static void only_what_is_untouched_is_withdrawn(void **state)
 static void a_piece_that_cannot_be_is_not_believed(void **state)
 {
     static const uint32_t wrong[][2] = {
-        {3, 3}, {4, 3}, {0, 201}, {0, REGX_CLAIM_PIECE_MOST / PAGE + 1}, {UINT32_MAX, 1}};
+        {3, 3}, {4, 3}, {0, 201}, {0, REGX_CLAIM_PIECE_MAX / PAGE + 1}, {UINT32_MAX, 1}};
     regx_claim_cell_t cell = {0};
     regx_claim_piece_t piece;
 

@@ -151,6 +151,16 @@ void ask(end_t *end)
     assert_int_equal(link_of(end)->asked, REGX_TCP_ASKED);
 }
 
+void send_when_let_in(end_t *end, unsigned count)
+{
+    while (end->sent < count) {
+        regx_tcp_progress(end->transport);
+        if (end->tcp->links != NULL && end->tcp->links->state == REGX_TCP_LINK_OPEN) {
+            send_one(end);
+        }
+    }
+}
+
 regx_tcp_link_t *accept_one(const end_t *end)
 {
     while (end->tcp->links == NULL || end->tcp->links->state != REGX_TCP_LINK_STRANGER) {
@@ -160,13 +170,18 @@ regx_tcp_link_t *accept_one(const end_t *end)
     return end->tcp->links;
 }
 
+void close_after(end_t *gone, end_t *other)
+{
+    disconnect(other);
+    check_links(gone, other, 0);
+    close_end(gone);
+    close_end(other);
+}
+
 void close_both(end_t *low, end_t *high)
 {
     disconnect(low);
-    disconnect(high);
-    check_links(low, high, 0);
-    close_end(low);
-    close_end(high);
+    close_after(low, high);
 }
 
 void hold(end_t *low, end_t *high)

@@ -37,6 +37,8 @@ void disconnect(end_t *end);
 /* The same of both. When they close, nothing is left of their links. */
 void open_both(end_t *low, end_t *high);
 void close_both(end_t *low, end_t *high);
+/* Likewise, but the first has disconnected. */
+void close_after(end_t *gone, end_t *other);
 
 /* Tries to send the next frame, which is numbered. Both check what is delivered. */
 bool send_one(end_t *end);
@@ -62,6 +64,8 @@ static inline regx_tcp_link_t *link_of(const end_t *end)
 void wait_for(const regx_tcp_link_t *link, short events);
 /* Opens a link and says connect by it; nothing that comes is read. */
 void ask(end_t *end);
+/* Looks at one end alone until it has sent so many frames by its newest link, once that is open. */
+void send_when_let_in(end_t *end, unsigned count);
 /* The link that an end has accepted, alone, and that has said connect. */
 regx_tcp_link_t *accept_one(const end_t *end);
 /* Both open one; that of the higher id waits at the lower one, whose own waits to be accepted. */

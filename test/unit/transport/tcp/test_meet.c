@@ -35,10 +35,7 @@ static void one_that_is_held_gets_in_if_the_other_comes_to_nothing(void **state)
         }
         progress(&low, &high);
     }
-    disconnect(&high);
-    check_links(&low, &high, 0);
-    close_end(&low);
-    close_end(&high);
+    close_after(&low, &high);
 }
 
 /* The higher one was let in by the lower one's link, left it and comes back, before the lower one
@@ -50,12 +47,7 @@ static void one_that_is_held_gets_in_when_the_other_has(void **state)
     (void)state;
     open_both(&low, &high);
     ask(&low);
-    while (high.sent < 10) {
-        regx_tcp_progress(high.transport);
-        if (high.tcp->links != NULL && high.tcp->links->state == REGX_TCP_LINK_OPEN) {
-            send_one(&high);
-        }
-    }
+    send_when_let_in(&high, 10);
     disconnect(&high);
     connect_to(&high, &low);
     ask(&high);
@@ -75,12 +67,7 @@ static void open_crosswise(end_t *low, end_t *high)
     disconnect(low);
     connect_to(low, high);
     ask(high);
-    while (low->sent < 10) {
-        if (low->tcp->links->state == REGX_TCP_LINK_OPEN) {
-            send_one(low);
-        }
-        regx_tcp_progress(low->transport);
-    }
+    send_when_let_in(low, 10);
     regx_tcp_link_t *given_up = link_of(high);
     regx_tcp_link_read(accept_one(high));
     assert_ptr_not_equal(link_of(high), given_up);

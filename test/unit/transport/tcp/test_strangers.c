@@ -170,12 +170,11 @@ static void who_is_not_accepted_in_time_comes_again(void **state)
     close_both(&low, &high);
 }
 
-static void who_is_never_accepted_is_told(void **state)
+static void check_tried_again(int error)
 {
     end_t low, high;
     unsigned times = 0;
 
-    (void)state;
     open_both(&low, &high);
     assert_int_equal(listen(high.tcp->listener, 0), 0);
     const int other = connect_raw(&high.tcp->at);
@@ -183,7 +182,7 @@ static void who_is_never_accepted_is_told(void **state)
     for (; regx_tcp_reachable(low.conn); times++) {
         assert_in_range(times, 0, 20);
         assert_false(send_one(&low));
-        regx_tcp_link_fail(link_of(&low), ETIMEDOUT);
+        regx_tcp_link_fail(link_of(&low), error);
         regx_tcp_sweep(low.tcp);
     }
     assert_in_range(times, 5, 20);
@@ -196,6 +195,19 @@ static void who_is_never_accepted_is_told(void **state)
     close(other);
     close_end(&low);
     close_end(&high);
+}
+
+static void who_is_never_accepted_is_told(void **state)
+{
+    (void)state;
+    check_tried_again(ETIMEDOUT);
+}
+
+/* A crowded network has lost the questions for a host's hardware address. */
+static void a_host_that_is_not_found_at_once_is_asked_for_again(void **state)
+{
+    (void)state;
+    check_tried_again(EHOSTUNREACH);
 }
 
 /* The machine of a peer whose kernel had answered is gone: it was asked again and again, perhaps
@@ -269,6 +281,7 @@ int main(void)
         cmocka_unit_test(who_was_put_out_for_its_silence_may_always_come_again),
         cmocka_unit_test(who_is_not_accepted_in_time_comes_again),
         cmocka_unit_test(who_is_never_accepted_is_told),
+        cmocka_unit_test(a_host_that_is_not_found_at_once_is_asked_for_again),
         cmocka_unit_test(who_was_accepted_and_hears_no_more_is_told),
         cmocka_unit_test(a_peer_that_does_not_answer_is_told_of_once),
     };

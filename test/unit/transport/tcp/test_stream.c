@@ -368,7 +368,7 @@ static void a_peer_speaks_from_hello_to_goodbye(void **state)
 
         feed(receiver, message, (size_t)(end - message), sizeof(message));
         assert_int_equal(receiver->link->state, REGX_TCP_LINK_OPEN);
-        assert_int_equal(receiver->link->heard == REGX_TCP_HEARD_HELLO, said[n].speaks);
+        assert_int_equal(receiver->link->received == REGX_TCP_RECEIVED_HELLO, said[n].speaks);
         assert_int_equal(receiver->counters.malformed, said[n].malformed);
     }
     receiver->link->conn = NULL;

@@ -105,7 +105,7 @@ static bool receive(fake_qp_t *to, fake_receives_t *receives, const struct ibv_w
     if (to->super.srq != NULL) {
         watch_srq((fake_srq_t *)to->super.srq);
     }
-    uint8_t *room = (uint8_t *)(uintptr_t)receives->pieces[at].addr;
+    uint8_t *room = (uint8_t *)(uintptr_t)receives->segments[at].addr;
     if (header != NULL) {
         memcpy(room, header, GRH_SIZE);
         room += GRH_SIZE;
@@ -114,7 +114,7 @@ static bool receive(fake_qp_t *to, fake_receives_t *receives, const struct ibv_w
     done.wr_id = receives->entries[at].wr_id;
     done.qp_num = to->super.qp_num;
     if (done.opcode == IBV_WC_RECV) {
-        if (done.byte_len > receives->pieces[at].length) {
+        if (done.byte_len > receives->segments[at].length) {
             done.status = IBV_WC_LOC_LEN_ERR;
         } else if (length > 0) {
             memcpy(room, data, length);
@@ -179,15 +179,15 @@ static void send_datagram(fake_qp_t *qp, const fake_request_t *request)
     if (to != NULL && to->super.qp_type == IBV_QPT_UD && to->super.state == IBV_QPS_RTS &&
         to->qkey == request->wr.wr.ud.remote_qkey && leads_to(&request->to, to->port)) {
         const struct ibv_wc wc = {.opcode = IBV_WC_RECV,
-                                  .byte_len = request->piece.length,
+                                  .byte_len = request->segment.length,
                                   .src_qp = qp->super.qp_num,
                                   .slid = qp->port->lid,
                                   .wc_flags = request->to.is_global ? IBV_WC_GRH : 0};
 
         fill_header(qp, request, header);
         for (int i = 0; i < copies; i++) {
-            receive(to, &to->receives, &wc, header, (const void *)(uintptr_t)request->piece.addr,
-                    request->piece.length);
+            receive(to, &to->receives, &wc, header, (const void *)(uintptr_t)request->segment.addr,
+                    request->segment.length);
         }
     }
     if (fake.link_down && fake.link_errors) {
@@ -218,13 +218,13 @@ static enum ibv_wc_status change(const fake_qp_t *to, const fake_request_t *requ
     uint64_t *at = (uint64_t *)(uintptr_t)address;
 
     if ((to->access & IBV_ACCESS_REMOTE_ATOMIC) == 0 || address % sizeof(*at) != 0 ||
-        request->piece.length != sizeof(*at)) {
+        request->segment.length != sizeof(*at)) {
         return IBV_WC_REM_INV_REQ_ERR;
     }
     if (!fake_is_registered(wr->wr.atomic.rkey, address, sizeof(*at), IBV_ACCESS_REMOTE_ATOMIC)) {
         return IBV_WC_REM_ACCESS_ERR;
     }
-    memcpy((void *)(uintptr_t)request->piece.addr, at, sizeof(*at));
+    memcpy((void *)(uintptr_t)request->segment.addr, at, sizeof(*at));
     if (wr->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) {
         *at += wr->wr.atomic.compare_add;
     } else if (*at == wr->wr.atomic.compare_add) {
@@ -244,9 +244,9 @@ static bool send_reliably(fake_qp_t *qp, const fake_request_t *request)
 {
     fake_qp_t *to = find(qp->dest);
     const struct ibv_send_wr *wr = &request->wr;
-    void *local = (void *)(uintptr_t)request->piece.addr;
+    void *local = (void *)(uintptr_t)request->segment.addr;
     void *remote = (void *)(uintptr_t)wr->wr.rdma.remote_addr;
-    const uint32_t length = request->piece.length;
+    const uint32_t length = request->segment.length;
     const bool writes = wr->opcode == IBV_WR_RDMA_WRITE || wr->opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
     struct ibv_wc wc = {.opcode = IBV_WC_RECV, .byte_len = length};
     enum ibv_wc_status status = IBV_WC_SUCCESS;
@@ -262,7 +262,7 @@ static bool send_reliably(fake_qp_t *qp, const fake_request_t *request)
     } else if (to->super.state == IBV_QPS_INIT) {
         return false;
     } else if (length > 0 && (wr->send_flags & IBV_SEND_INLINE) == 0 &&
-               !fake_is_registered(request->piece.lkey, request->piece.addr, length,
+               !fake_is_registered(request->segment.lkey, request->segment.addr, length,
                                    fetches(wr->opcode) ? IBV_ACCESS_LOCAL_WRITE : 0)) {
         status = IBV_WC_LOC_PROT_ERR;
     } else if (is_atomic(wr->opcode)) {

@@ -14,13 +14,13 @@ static uint32_t freed_number; /* of the queue pair that was destroyed last; 0: i
 static void receives_init(fake_receives_t *receives)
 {
     receives->entries = calloc(FAKE_QUEUE, sizeof(receives->entries[0]));
-    receives->pieces = calloc(FAKE_QUEUE, sizeof(receives->pieces[0]));
+    receives->segments = calloc(FAKE_QUEUE, sizeof(receives->segments[0]));
 }
 
 static void receives_fini(fake_receives_t *receives)
 {
     free(receives->entries);
-    free(receives->pieces);
+    free(receives->segments);
 }
 
 static void receives_add(fake_receives_t *receives, struct ibv_recv_wr *wr)
@@ -29,7 +29,7 @@ static void receives_add(fake_receives_t *receives, struct ibv_recv_wr *wr)
         const uint64_t at = receives->posted++ % FAKE_QUEUE;
 
         receives->entries[at] = *wr;
-        receives->pieces[at] = wr->sg_list[0];
+        receives->segments[at] = wr->sg_list[0];
     }
 }
 
@@ -57,20 +57,20 @@ static int post(fake_qp_t *qp, const struct ibv_send_wr *wr)
     }
     fake_request_t *request = &qp->requests[qp->posted % qp->depth];
     request->wr = *wr;
-    request->piece = wr->num_sge > 0 ? wr->sg_list[0] : (struct ibv_sge){0};
+    request->segment = wr->num_sge > 0 ? wr->sg_list[0] : (struct ibv_sge){0};
     if (qp->super.qp_type == IBV_QPT_UD) {
         request->to = ((fake_ah_t *)wr->wr.ud.ah)->attr;
     }
     if ((wr->send_flags & IBV_SEND_INLINE) != 0) {
-        if (request->piece.length > qp->port->inline_max) {
+        if (request->segment.length > qp->port->inline_max) {
             return EINVAL;
         }
-        if (request->piece.length > fake.inline_max) {
-            fake.inline_max = request->piece.length;
+        if (request->segment.length > fake.inline_max) {
+            fake.inline_max = request->segment.length;
         }
-        memcpy(request->carried, (const void *)(uintptr_t)request->piece.addr,
-               request->piece.length);
-        request->piece.addr = (uintptr_t)request->carried;
+        memcpy(request->carried, (const void *)(uintptr_t)request->segment.addr,
+               request->segment.length);
+        request->segment.addr = (uintptr_t)request->carried;
     }
     qp->posted++;
     return 0;

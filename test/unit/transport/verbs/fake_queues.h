@@ -12,14 +12,14 @@ enum { FAKE_QUEUE = 16384 }; /* entries of any queue */
 
 typedef struct fake_request {
     struct ibv_send_wr wr;
-    struct ibv_sge piece;
+    struct ibv_sge segment;
     struct ibv_ah_attr to; /* of a datagram */
     uint8_t carried[1024];
 } fake_request_t;
 
 typedef struct fake_receives {
     struct ibv_recv_wr *entries;
-    struct ibv_sge *pieces;
+    struct ibv_sge *segments;
     uint64_t posted, taken;
 } fake_receives_t;
 

@@ -63,7 +63,7 @@ void parties_open(uint32_t connections)
         const regx_transport_config_t config = {
             .self = party_id(i),
             .pool_size = POOL,
-            .pool_least = POOL,
+            .pool_min = POOL,
             .counters = &parties[i].counters,
             .settings = &settings,
             .events = {.context = &parties[i], .deliver = deliver, .broken = broken}};

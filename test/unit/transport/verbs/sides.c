@@ -133,7 +133,7 @@ void side_open(side_t *side, uint64_t self, uint64_t other, bool threads)
     side->counters.threads = threads;
     side->config = (regx_transport_config_t){.self = self,
                                              .pool_size = POOL,
-                                             .pool_least = POOL,
+                                             .pool_min = POOL,
                                              .threads = threads,
                                              .counters = &side->counters,
                                              .settings = side_settings,

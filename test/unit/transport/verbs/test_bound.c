@@ -12,7 +12,7 @@
 enum {
     ROUNDS = 40,
     STEPS = 10000,
-    LARGE = 200000 /* more pieces than a line posts in a turn */
+    LARGE = 200000 /* more segments than a line posts in a turn */
 };
 
 static uint8_t room[LARGE];
@@ -267,7 +267,7 @@ static struct regx_cm_waiting *let_one_wait(void)
     }
     parties[FEW + 1].sleeps = true;
     waiting = &party_verbs(0)->cm.waiting[party_verbs(0)->cm.waiting_first];
-    waiting->heard_at = regx_now_ns() + HOUR_NS;
+    waiting->requested_at = regx_now_ns() + HOUR_NS;
     parties_progress_often();
     assert_int_equal(party_verbs(0)->cm.waiting_count, 1);
     return waiting;
@@ -294,7 +294,7 @@ static void a_request_waits_for_a_connection_that_breaks(void **state)
 static void a_request_that_was_not_repeated_is_not_accepted_late(void **state)
 {
     (void)state;
-    let_one_wait()->heard_at = regx_now_ns() - REGX_BOUND_KEEP_NS;
+    let_one_wait()->requested_at = regx_now_ns() - REGX_BOUND_KEEP_NS;
     for (unsigned to = 1; to <= FEW; to++) {
         parties[to].sleeps = false;
     }

@@ -7,8 +7,8 @@
 
 #include <stdlib.h>
 
-/* All lengths, in one piece and in several; nothing beyond is read or written, and the peer is told
- * nothing. */
+/* All lengths, in one segment and in several. Nothing beyond is read or written. The peer gets no
+ * event. */
 static void gets_of_every_length_bring_their_bytes_and_none_beyond(void **state)
 {
     regx_mr_t into, remote;
@@ -25,7 +25,7 @@ static void gets_of_every_length_bring_their_bytes_and_none_beyond(void **state)
         const size_t start = 3 * MIB - length;
         regx_get_t get = side_new_get(to + 7, length, &into, &remote, start);
 
-        verbs_of(&one)->piece_max = i % 2 == 0 ? 4096 * i : 1u << 30;
+        verbs_of(&one)->segment_max = i % 2 == 0 ? 4096 * i : 1u << 30;
         memset(to, 0xee, 4 * MIB);
         unit_fill(from + 100 + start, length, length, 0);
         assert_int_equal(regx_transport_ops.get(one.conn, &get), REGX_PENDING);

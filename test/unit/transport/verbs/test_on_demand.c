@@ -25,7 +25,7 @@ static struct device {
     int flags; /* of the last registration */
     unsigned advised;
     enum ibv_advise_mr_advice advice;
-    struct ibv_sge pieces[4];
+    struct ibv_sge segments[4];
 } device;
 
 static struct ibv_mr region = {.lkey = 77}, whole = {.lkey = 88};
@@ -61,13 +61,13 @@ static int query(struct ibv_context *context, const struct ibv_query_device_ex_i
 }
 
 static int advise(struct ibv_pd *in, enum ibv_advise_mr_advice advice, uint32_t flags,
-                  struct ibv_sge *pieces, uint32_t count)
+                  struct ibv_sge *segments, uint32_t count)
 {
     assert_ptr_equal(in, &pd);
     assert_int_equal(flags, 0); /* nobody waits */
     assert_int_equal(count, 1);
     device.advice = advice;
-    device.pieces[device.advised++ % 4] = *pieces;
+    device.segments[device.advised++ % 4] = *segments;
     return device.error;
 }
 
@@ -179,9 +179,9 @@ static void advice_names_what_is_needed(void **state)
     regx_mr_t mr = {.access = REGX_ACCESS_LOCAL | REGX_ACCESS_ON_DEMAND, .handle = &region};
     assert_int_equal(regx_verbs_prefetch(&verbs.super, &mr, (void *)4096, 5), REGX_OK);
     assert_int_equal(device.advice, IBV_ADVISE_MR_ADVICE_PREFETCH);
-    assert_int_equal(device.pieces[0].addr, 4096);
-    assert_int_equal(device.pieces[0].length, 5);
-    assert_int_equal(device.pieces[0].lkey, 77);
+    assert_int_equal(device.segments[0].addr, 4096);
+    assert_int_equal(device.segments[0].length, 5);
+    assert_int_equal(device.segments[0].lkey, 77);
 
     mr.access |= REGX_ACCESS_REMOTE_WRITE;
     device.advised = 0;
@@ -189,9 +189,9 @@ static void advice_names_what_is_needed(void **state)
                      REGX_OK);
     assert_int_equal(device.advice, IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE);
     assert_int_equal(device.advised, 3);
-    assert_int_equal(device.pieces[1].addr, 4096 + GIB);
-    assert_int_equal(device.pieces[1].length, GIB);
-    assert_int_equal(device.pieces[2].length, 9);
+    assert_int_equal(device.segments[1].addr, 4096 + GIB);
+    assert_int_equal(device.segments[1].length, GIB);
+    assert_int_equal(device.segments[2].length, 9);
 
     device.error = EINVAL;
     assert_int_equal(regx_verbs_prefetch(&verbs.super, &mr, (void *)4096, 5), REGX_DENIED);

@@ -107,21 +107,21 @@ static void an_immediate_comes_in_place_of_the_notice(void **state)
 }
 
 /* As on a device whose messages are short: the last of the writes tells, once. */
-static void put_in_pieces_with_immediate(regx_put_t put, uint8_t *at)
+static void put_in_segments_with_immediate(regx_put_t put, uint8_t *at)
 {
-    const uint64_t most = verbs_of(&one)->piece_max;
+    const uint64_t most = verbs_of(&one)->segment_max;
     const unsigned immediates = two.immediates, delivered = two.delivered, done = done_ok;
 
     memset(at, 0xee, put.length);
     two.watched = at;
     two.watched_length = put.length;
     two.watched_stream = put.length;
-    verbs_of(&one)->piece_max = 4096;
+    verbs_of(&one)->segment_max = 4096;
     put.immediate = 77;
     assert_int_equal(regx_transport_ops.put(one.conn, &put), REGX_PENDING);
     side_await(&done_ok, done + 1);
     side_await(&two.immediates, immediates + 1);
-    verbs_of(&one)->piece_max = most;
+    verbs_of(&one)->segment_max = most;
     two.watched = NULL;
     assert_int_equal(two.last_immediate, 77);
     assert_int_equal(two.delivered, delivered);
@@ -147,7 +147,7 @@ static void puts_to_a_region_stay_within_it(void **state)
         do_put(&put, to + 100 + 3 * MIB - length, length);
         assert_int_equal(to[100 + 3 * MIB], 0xee);
         assert_int_equal(to[99 + 3 * MIB - length], 0xee);
-        put_in_pieces_with_immediate(put, to + 100 + 3 * MIB - length);
+        put_in_segments_with_immediate(put, to + 100 + 3 * MIB - length);
         put = new_put(from + 5, length, REGX_TARGET_REGION, 3 * MIB - length + 1);
         put.region = &local;
         put.key = remote.key;

@@ -42,7 +42,7 @@ static void an_atomic_operation_is_never_repeated(void **state)
 /* Its receiver may have seen what a silent put wrote, and have written there again: the 7. */
 static void a_silent_put_is_never_repeated(void **state)
 {
-    enum { LENGTH = 3 << 20 }; /* of three pieces, of which any may be the last that is posted */
+    enum { LENGTH = 3 << 20 }; /* of three segments, of which any may be the last that is posted */
     static uint8_t theirs[LENGTH], ours[LENGTH];
 
     (void)state;
@@ -55,7 +55,7 @@ static void a_silent_put_is_never_repeated(void **state)
         side_reg(&two, theirs, sizeof(theirs), REGX_ACCESS_REMOTE_WRITE, &target);
         side_reg(&one, ours, sizeof(ours), REGX_ACCESS_LOCAL, &source);
         restart_exchange();
-        verbs_of(&one)->piece_max = LENGTH / 3;
+        verbs_of(&one)->segment_max = LENGTH / 3;
         regx_put_t put = {.local = ours,
                           .length = LENGTH,
                           .region = &source,
@@ -93,7 +93,7 @@ static void what_is_sent_again_is_bounded(void **state)
     for (unsigned fault = 1; fault <= 100; fault += 9) {
         sides_open(false);
         sides_exchange(1, 100);
-        verbs_of(&one)->piece_max = CHUNK / 4;
+        verbs_of(&one)->segment_max = CHUNK / 4;
         side_reg(&one, from, (size_t)CHUNK * CHUNKS, REGX_ACCESS_LOCAL, &source);
         side_reg(&two, to, (size_t)CHUNK * CHUNKS, REGX_ACCESS_REMOTE_WRITE, &target);
         memset(to, 0, (size_t)CHUNK * CHUNKS);

@@ -145,7 +145,7 @@ static void a_count_that_cannot_be_is_an_error(void **state)
             .data = one.transport->pool_memory, .length = 8, .done = side_zcopy_done};
         assert_int_equal(regx_transport_ops.send_zcopy(one.conn, &zcopy), REGX_PENDING);
         side_await(&done_ok, 1);
-        regx_ep_find(verbs_of(&two), ONE)->heard += (uint64_t)more;
+        regx_ep_find(verbs_of(&two), ONE)->handled += (uint64_t)more;
         fake.fault.at[0] = fake.fault.done + 1;
         side_send(&one, 1, 1, 100);
         side_await(&one.broken, 1);
@@ -201,8 +201,8 @@ static void late_messages_are_not_heeded(void **state)
  * what comes behind them. */
 static void a_peer_that_answers_fewer_reads_than_before_is_an_error(void **state)
 {
-    enum { READS = 3, PIECE = 4096 };
-    uint8_t *exposed = calloc(READS, PIECE), *got = calloc(READS, PIECE);
+    enum { READS = 3, SEGMENT = 4096 };
+    uint8_t *exposed = calloc(READS, SEGMENT), *got = calloc(READS, SEGMENT);
     regx_get_t gets[READS];
     regx_mr_t exposed_mr, got_mr;
 
@@ -210,14 +210,14 @@ static void a_peer_that_answers_fewer_reads_than_before_is_an_error(void **state
     for (uint8_t answered = READS - 1; answered <= READS; answered++) {
         sides_open(false);
         sides_exchange(1, 100);
-        side_reg(&one, got, (size_t)READS * PIECE, REGX_ACCESS_LOCAL_WRITE, &got_mr);
-        side_reg(&two, exposed, (size_t)READS * PIECE, REGX_ACCESS_REMOTE_READ, &exposed_mr);
+        side_reg(&one, got, (size_t)READS * SEGMENT, REGX_ACCESS_LOCAL_WRITE, &got_mr);
+        side_reg(&two, exposed, (size_t)READS * SEGMENT, REGX_ACCESS_REMOTE_READ, &exposed_mr);
         fake.fault.lost_read = fake.fault.done + 1;
         for (int i = 0; i < READS; i++) {
-            gets[i] = (regx_get_t){.local = got + (size_t)i * PIECE,
-                                   .length = PIECE,
+            gets[i] = (regx_get_t){.local = got + (size_t)i * SEGMENT,
+                                   .length = SEGMENT,
                                    .region = &got_mr,
-                                   .offset = (size_t)i * PIECE,
+                                   .offset = (size_t)i * SEGMENT,
                                    .key = exposed_mr.key,
                                    .done = side_get_done};
             assert_int_equal(regx_transport_ops.get(one.conn, &gets[i]), REGX_PENDING);

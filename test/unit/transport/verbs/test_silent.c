@@ -98,7 +98,7 @@ static void puts_are_one_request_that_the_peer_does_not_notice(void **state)
 }
 
 /* What cannot be registered goes all the same. */
-static void a_long_put_without_a_region_is_copied_in_pieces(void **state)
+static void a_long_put_without_a_region_is_copied_in_segments(void **state)
 {
     (void)state;
     open_stage();
@@ -292,7 +292,7 @@ static void by_a_wrong_key_nothing_is_written_or_read(void **state)
 /* The caller's memory is not touched from then on. */
 static void disconnecting_ends_them(void **state)
 {
-    enum { EACH = 30, PIECE = 1000, AT = 2 * PIECE, FAR = MIB };
+    enum { EACH = 30, SEGMENT = 1000, AT = 2 * SEGMENT, FAR = MIB };
     regx_get_t gets[EACH], far_gets[EACH];
     regx_put_t puts[EACH];
     unsigned accepted = 0;
@@ -301,9 +301,9 @@ static void disconnecting_ends_them(void **state)
     open_stage();
     memset(stage.theirs, 0xdd, LONG);
     for (int i = 0; i < EACH; i++) {
-        puts[i] = new_put(stage.mine, PIECE, NULL, &stage.remote, 0);
-        gets[i] = side_new_get(stage.mine, PIECE, NULL, &stage.remote, PIECE);
-        far_gets[i] = side_new_get(stage.mine + AT, FAR, &stage.local, &stage.remote, PIECE);
+        puts[i] = new_put(stage.mine, SEGMENT, NULL, &stage.remote, 0);
+        gets[i] = side_new_get(stage.mine, SEGMENT, NULL, &stage.remote, SEGMENT);
+        far_gets[i] = side_new_get(stage.mine + AT, FAR, &stage.local, &stage.remote, SEGMENT);
         accepted += regx_transport_ops.put(one.conn, &puts[i]) == REGX_PENDING;
         accepted += regx_transport_ops.get(one.conn, &gets[i]) == REGX_PENDING;
         accepted += regx_transport_ops.get(one.conn, &far_gets[i]) == REGX_PENDING;
@@ -323,7 +323,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(puts_are_one_request_that_the_peer_does_not_notice),
-        cmocka_unit_test(a_long_put_without_a_region_is_copied_in_pieces),
+        cmocka_unit_test(a_long_put_without_a_region_is_copied_in_segments),
         cmocka_unit_test(gets_without_a_region_are_one_request),
         cmocka_unit_test(many_are_made_each_once_and_hold_up_no_frame),
         cmocka_unit_test(one_waits_behind_puts_of_others),

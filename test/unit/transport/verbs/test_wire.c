@@ -28,7 +28,7 @@ static const regx_cm_message_t some_message = {.kind = REGX_CM_ACCEPT,
                                                .known = 0x3132333435363738,
                                                .born = 0x2122232425262727,
                                                .with = 0x3132333435363737,
-                                               .heard = 0x4142434445464748,
+                                               .handled = 0x4142434445464748,
                                                .pool = 0x7f0000001000,
                                                .pool_size = 1 << 20,
                                                .pool_key = 0x99,
@@ -132,7 +132,7 @@ static void a_packed_message_is_unpacked_unchanged(void **state)
     assert_int_equal(message.reads, some_message.reads);
     assert_true(message.epoch == some_message.epoch && message.known == some_message.known);
     assert_true(message.born == some_message.born && message.with == some_message.with);
-    assert_true(message.heard == some_message.heard);
+    assert_true(message.handled == some_message.handled);
     assert_int_equal(message.qpn, some_message.qpn);
     assert_int_equal(message.psn, some_message.psn);
     assert_true(message.from == some_message.from && message.to == some_message.to);

@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-enum { KINDS = 7, ROUNDS = 3, OPS = KINDS * ROUNDS, PIECE = 4096, AREA = 20480 };
+enum { KINDS = 7, ROUNDS = 3, OPS = KINDS * ROUNDS, SEGMENT = 4096, AREA = 20480 };
 
 /* What the i-th operation is. */
 enum kind { TINY, SMALL, LONG, ZCOPY, STAGED, WRITTEN, GOT };
@@ -209,7 +209,7 @@ static void prepare(traffic_t *traffic, side_t *from, side_t *to, uint64_t strea
     side_reg(from, traffic->got, size, REGX_ACCESS_LOCAL_WRITE, &traffic->got_mr);
     to->on_deliver = delivered;
     to->on_immediate = written;
-    verbs_of(from)->piece_max = PIECE;
+    verbs_of(from)->segment_max = SEGMENT;
 }
 
 static void finish(traffic_t *traffic)

@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Backend `odp`: regions on demand (on-demand paging), a property of the device. The monitor that
+ * the cache gets is silent; what is asked before each use is asked here. Nothing is pinned: the
+ * device asks the kernel for a page when it needs one, and the kernel notifies it when the page is
+ * replaced. So a registration follows its range of addresses, whatever is mapped there, and is kept
+ * without anybody telling of changes.
+ *
+ * Guarantees: a transfer reads and writes what is mapped at that time, however it came there
+ * (munmap, mremap, madvise, punched holes, shared memory, raw system calls). Memory that is not
+ * mapped when a chunk is about to be granted or sent is found by asking the kernel, and bounced,
+ * which leaves out what is missing. Nothing counts against the limit of locked memory; the cache's
+ * budget then bounds what the device's driver keeps about pages (16 bytes of each, about).
+ * Some devices err with what does not begin where a page does (Soft-RoCE of Linux 7.2); the
+ * self-test finds that out, and such buffers are pinned for each use, and counted. Is blind to
+ * changes while a transfer is under way, which are the application's error: the device reads and
+ * writes whatever is there when it comes to a page, also what another part of the program has
+ * mapped meanwhile. If nothing is, or what may not be so used (PROT_NONE, receiving into
+ * PROT_READ), the device fails the request, which ends the connection and, under ob1, the job; one
+ * line says so. The same goes for what mprotect made so before the transfer, once the region was
+ * there, unless prefetching touches it, which finds out: then it is bounced. And mlx5 asks the
+ * kernel for pages of a region that may be written as to be written, whatever it does with them
+ * (its pagefault_real_mr; not tried here): memory that was received into and is PROT_READ since can
+ * then not be sent from either. Kept regions can be reached by whoever holds their key until they
+ * are evicted, and so whatever is mapped there later.
+ * Costs: a page that the device has not seen, or that was replaced, is a fault of the device, which
+ * stops its connection meanwhile. Each munmap and the like over a kept region notifies the driver.
+ * What prefetching saves of that, on Soft-RoCE of Linux 7.2 and a library that can advise, in
+ * faults for 280 MiB in chunks of 1 MiB between freshly mapped buffers (71,680 pages at each end):
+ * none 120,000, touch 120,000, advise 60,300, which are the sender's, since this device takes no
+ * advice about what is not writable. With buffers that are used again all three make none. Touching
+ * spares the device's fault the wait for the kernel to find a page, not the fault.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "registration/monitor/monitor.h"
+
+/* linux/mman.h, since 5.14 */
+#ifndef MADV_POPULATE_READ
+#define MADV_POPULATE_READ 22
+#define MADV_POPULATE_WRITE 23
+#endif
+
+enum { TO_READ, TO_WRITE, DIRECTIONS };
+
+typedef struct regx_on_demand {
+    regx_monitor_t super;
+    regx_transport_t *transport;
+    regx_counters_t *counters;
+    regx_prefetch_t ways[DIRECTIONS]; /* what works here of what was asked for */
+    uintptr_t page;                   /* bytes */
+} regx_on_demand_t;
+
+static const unsigned accesses[DIRECTIONS] = {
+    [TO_READ] = REGX_ACCESS_LOCAL, [TO_WRITE] = REGX_ACCESS_REMOTE_WRITE};
+static const int touches[DIRECTIONS] = {
+    [TO_READ] = MADV_POPULATE_READ, [TO_WRITE] = MADV_POPULATE_WRITE};
+
+static void odp_stop(regx_monitor_t *monitor)
+{
+    regx_inval_log_close(monitor->log);
+    free(monitor);
+}
+
+/* MS_ASYNC does nothing, to all that is mapped. */
+static bool is_mapped(uintptr_t start, uintptr_t end)
+{
+    return msync((void *)start, end - start, MS_ASYNC) == 0;
+}
+
+/* Has the kernel map pages as a use of them would, without one. false: they cannot be used so. */
+static bool touch(const regx_on_demand_t *odp, uintptr_t start, uintptr_t end, int direction)
+{
+    if (madvise((void *)start, end - start, touches[direction]) == 0) {
+        regx_count(odp->counters, &odp->counters->prefetch_touched, 1);
+        return true;
+    }
+    /* Interrupted, or short of something: the device may have more luck. */
+    return (errno == EINTR || errno == EAGAIN) && is_mapped(start, end);
+}
+
+static void advise(const regx_on_demand_t *odp, const regx_mr_t *mr, const void *base,
+                   size_t length)
+{
+    if (odp->transport->ops->prefetch(odp->transport, mr, base, length) == REGX_OK) {
+        regx_count(odp->counters, &odp->counters->prefetch_advised, 1);
+    } else {
+        regx_monitor_fallback(&odp->super, odp->counters, (uintptr_t)base, (uintptr_t)base + length,
+                              "odp: advice refused, no prefetch");
+    }
+}
+
+static bool follows(const regx_monitor_t *monitor, const void *base, size_t length)
+{
+    const regx_on_demand_t *odp = (const regx_on_demand_t *)monitor;
+    const bool whole = (uintptr_t)base % odp->transport->on_demand_grain == 0;
+
+    if (!whole) {
+        regx_monitor_fallback(monitor, odp->counters, (uintptr_t)base, (uintptr_t)base + length,
+                              "odp: pinned, not where a page begins");
+    }
+    return whole;
+}
+
+static regx_status_t ready(const regx_monitor_t *monitor, const regx_mr_t *mr, void *base,
+                           size_t length, unsigned access)
+{
+    const regx_on_demand_t *odp = (const regx_on_demand_t *)monitor;
+    const uintptr_t start = (uintptr_t)base & ~(odp->page - 1);
+    const uintptr_t end = ((uintptr_t)base + length + odp->page - 1) & ~(odp->page - 1);
+    const int direction = (access & REGX_ACCESS_ANY_WRITE) != 0 ? TO_WRITE : TO_READ;
+
+    if (odp->ways[direction] == REGX_PREFETCH_TOUCH) {
+        return touch(odp, start, end, direction) ? REGX_OK : REGX_DENIED;
+    }
+    if (!is_mapped(start, end)) {
+        return REGX_DENIED;
+    }
+    if (odp->ways[direction] == REGX_PREFETCH_ADVISE) {
+        advise(odp, mr, base, length);
+    }
+    return REGX_OK;
+}
+
+/* Whether library and device take advice for such regions, seen on a page of our own. */
+static bool can_advise(const regx_on_demand_t *odp, void *scratch, int direction)
+{
+    const regx_transport_ops_t *ops = odp->transport->ops;
+    regx_mr_t mr;
+
+    if (ops->reg(odp->transport, scratch, odp->page, accesses[direction] | REGX_ACCESS_ON_DEMAND,
+                 &mr) != REGX_OK) {
+        return false;
+    }
+    const regx_status_t status = ops->prefetch(odp->transport, &mr, scratch, odp->page);
+
+    ops->dereg(odp->transport, &mr);
+    return status == REGX_OK;
+}
+
+static void note(const regx_on_demand_t *odp, const void *scratch, const char *reason)
+{
+    const uintptr_t start = (uintptr_t)scratch;
+
+    regx_monitor_fallback(&odp->super, odp->counters, start, start + odp->page, reason);
+}
+
+/* What was asked for, or the next best thing that works here. */
+static regx_prefetch_t choose_way(const regx_on_demand_t *odp, regx_prefetch_t query, void *scratch,
+                                  int direction)
+{
+    static const char *const no_advice[DIRECTIONS] = {
+        [TO_READ] = "odp: device or library takes no advice to read, touched",
+        [TO_WRITE] = "odp: device or library takes no advice to write, touched"};
+    regx_prefetch_t way = query;
+
+    if (way == REGX_PREFETCH_ADVISE && !can_advise(odp, scratch, direction)) {
+        way = REGX_PREFETCH_TOUCH;
+        note(odp, scratch, no_advice[direction]);
+    }
+    if (way == REGX_PREFETCH_TOUCH && madvise(scratch, odp->page, touches[direction]) != 0) {
+        way = REGX_PREFETCH_NONE;
+        note(odp, scratch, "odp: this kernel touches nothing, no prefetch");
+    }
+    return way;
+}
+
+static void choose_ways(regx_on_demand_t *odp, regx_prefetch_t query)
+{
+    void *scratch =
+        mmap(NULL, odp->page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    for (int direction = 0; direction < DIRECTIONS; direction++) {
+        odp->ways[direction] =
+            scratch == MAP_FAILED ? REGX_PREFETCH_NONE : choose_way(odp, query, scratch, direction);
+    }
+    if (scratch != MAP_FAILED) {
+        munmap(scratch, odp->page);
+    }
+}
+
+static regx_status_t odp_start(const regx_monitor_config_t *config, regx_monitor_t **monitor,
+                               char *error, size_t error_size)
+{
+    regx_transport_t *transport = config->transport;
+
+    if (transport->ops->on_demand == NULL) {
+        snprintf(error, error_size,
+                 "btl_regx_transport=%s has no on-demand regions (verbs has, on devices that can)",
+                 transport->ops->name);
+        return REGX_DENIED;
+    }
+    const regx_status_t status = transport->ops->on_demand(transport, error, error_size);
+    if (status != REGX_OK) {
+        return status;
+    }
+    regx_on_demand_t *odp = calloc(1, sizeof(*odp));
+
+    if (odp == NULL || (odp->super.log = regx_inval_log_open()) == NULL) {
+        free(odp);
+        snprintf(error, error_size, "out of memory");
+        return REGX_NO_MEMORY;
+    }
+    odp->super.name = "odp";
+    odp->super.trace = config->trace;
+    odp->super.flags = REGX_MONITOR_BY_DEVICE;
+    odp->super.follows = follows;
+    odp->super.ready = ready;
+    odp->super.stop = odp_stop;
+    odp->transport = transport;
+    odp->counters = config->counters;
+    odp->page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    choose_ways(odp, config->prefetch);
+    *monitor = &odp->super;
+    return REGX_OK;
+}
+
+const regx_backend_t regx_backend_odp = {
+    .name = "odp",
+    .start = odp_start,
+    .leaves_no_trace = true,
+    .pins_nothing = true,
+    .needs_transfers = true,
+    .help = "on-demand paging: nothing is pinned, the device follows changes of the mapping; with "
+            "btl_regx_transport verbs on devices that support it, see btl_regx_odp_prefetch",
+    .more = "Supported by NVIDIA devices and Soft-RoCE of Linux 6.15 and later. It misses no "
+            "change; but unmapping memory during a transfer aborts the job, making a receive "
+            "buffer read-only may do so too, and until the registration is evicted the key given "
+            "to a peer gives access to whatever is mapped at that address."};

@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Backend `retain`: malloc is set never to give memory back, so that what it once gave stays
+ * mapped where it was, and registrations of it stay true. Nothing reports changes.
+ *
+ * Guarantees: memory that glibc's malloc, in any thread, hands out after this start is neither
+ * unmapped nor emptied by free, realloc or a thread's end.
+ * Is blind to everything else. Stale data follows from changing (munmap, mremap, madvise, …)
+ * memory that the program mapped itself, from malloc_trim, from shrinking the heap by brk, and from
+ * giving back blocks that are mappings of their own: those of 128 KiB and more from before this
+ * start, and those of more than 64 MiB that other threads get where there were other threads
+ * already (MPI libraries have some). Refused where malloc is not glibc's; another allocator that
+ * hides inside the program is not noticed.
+ * Costs: the process keeps the most memory it ever had in malloc'ed blocks, and what of it was
+ * registered stays pinned after free within the cache's budget; no free of a large block lowers
+ * either. The heap grows by 64 MiB of address space at a time. The settings outlive MPI_Finalize:
+ * glibc has no call to read what they were before.
+ */
+#include "registration/monitor/monitor.h"
+
+#include <dlfcn.h>
+#include <malloc.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+/* A thread's arena consists of heaps of this size, on 64-bit systems; one that is empty goes back
+ * to the kernel unless that leaves less than M_TOP_PAD. */
+#define HEAP_SIZE (64 << 20)
+
+enum { BLOCKS = 8, BLOCK = 512 << 10 }; /* of the self-test; above malloc's limit for mmap */
+
+static void retain_stop(regx_monitor_t *monitor)
+{
+    regx_inval_log_close(monitor->log);
+    free(monitor);
+}
+
+/* Bytes that glibc's malloc has handed out. Its counts are ints, and go round. */
+static unsigned handed_out(struct mallinfo (*count)(void))
+{
+    const struct mallinfo now = count();
+
+    return (unsigned)now.uordblks + (unsigned)now.hblkhd;
+}
+
+/* Other allocators have a mallopt that succeeds, too, and does nothing. Where malloc is from
+ * cannot be told by its address, which may be the program's; so see whose counts grow. */
+static bool malloc_is_libcs(void)
+{
+    void *libc = dlopen("libc.so.6", RTLD_LAZY | RTLD_NOLOAD);
+    struct mallinfo (*count)(void) = NULL;
+    bool grown = false;
+
+    if (libc == NULL) {
+        return false;
+    }
+    count = (struct mallinfo(*)(void))dlsym(libc, "mallinfo");
+    if (count != NULL) {
+        const unsigned before = handed_out(count);
+        void *volatile block = malloc(BLOCK);
+
+        grown = handed_out(count) - before - BLOCK / 2 < BLOCK; /* others may allocate and free */
+        free(block);
+    }
+    dlclose(libc);
+    return grown;
+}
+
+static bool set(void)
+{
+    /* One arena for all threads to come; those that threads already have are kept by the pad. */
+    return mallopt(M_ARENA_MAX, 1) == 1 && mallopt(M_TOP_PAD, HEAP_SIZE) == 1 &&
+           mallopt(M_TRIM_THRESHOLD, -1) == 1 && mallopt(M_MMAP_MAX, 0) == 1;
+}
+
+/* Whether all whole pages of the block are still there, in memory. */
+static bool resident(uintptr_t block)
+{
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    const uintptr_t first = (block + page - 1) & ~(page - 1);
+    const size_t pages = (block + BLOCK - first) / page;
+    unsigned char there[BLOCK / 4096];
+
+    if (mincore((void *)first, pages * page, there) != 0) {
+        return false; /* unmapped */
+    }
+    for (size_t i = 0; i < pages; i++) {
+        if ((there[i] & 1) == 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Takes blocks, gives them back and looks. NULL: all is well. */
+static void *try_blocks(void *unused)
+{
+    void *blocks[BLOCKS];
+    uintptr_t places[BLOCKS];
+    bool kept = true;
+
+    (void)unused;
+    for (int i = 0; i < BLOCKS; i++) {
+        blocks[i] = malloc(BLOCK);
+        if (blocks[i] != NULL) {
+            memset(blocks[i], 1, BLOCK);
+        }
+        places[i] = (uintptr_t)blocks[i];
+    }
+    for (int i = 0; i < BLOCKS; i++) {
+        free(blocks[i]);
+    }
+    for (int i = 0; i < BLOCKS; i++) {
+        kept = kept && places[i] != 0 && resident(places[i]);
+    }
+    return kept ? NULL : try_blocks;
+}
+
+static bool holds(void)
+{
+    pthread_t thread;
+    void *failed = NULL;
+
+    return try_blocks(NULL) == NULL && pthread_create(&thread, NULL, try_blocks, NULL) == 0 &&
+           pthread_join(thread, &failed) == 0 && failed == NULL;
+}
+
+static regx_status_t retain_start(const regx_monitor_config_t *config, regx_monitor_t **monitor,
+                                  char *error, size_t error_size)
+{
+    (void)config;
+    if (!malloc_is_libcs()) {
+        snprintf(error, error_size, "this program's malloc is not glibc's");
+        return REGX_DENIED;
+    }
+    if (!set() || !holds()) {
+        snprintf(error, error_size, "glibc's malloc gives memory back in spite of mallopt");
+        return REGX_INVALID;
+    }
+    *monitor = calloc(1, sizeof(**monitor));
+    if (*monitor == NULL || ((*monitor)->log = regx_inval_log_open()) == NULL) {
+        free(*monitor);
+        snprintf(error, error_size, "out of memory");
+        return REGX_NO_MEMORY;
+    }
+    (*monitor)->name = "retain";
+    (*monitor)->stop = retain_stop;
+    return REGX_OK;
+}
+
+const regx_backend_t regx_backend_retain = {
+    .name = "retain",
+    .start = retain_start,
+    .help = "malloc never gives memory back; only for programs that map no memory themselves",
+    .more = "Only for programs whose buffers are all malloc'ed: unmapping other memory is not "
+            "detected. Not for programs that call malloc_trim, or that free blocks of 128 KiB or "
+            "more allocated before MPI_Init or, in threads, of more than 64 MiB. The process never "
+            "shrinks."};

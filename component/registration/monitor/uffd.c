@@ -1,0 +1,384 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "registration/monitor/uffd.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/userfaultfd.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+/* What headers older than Linux 6.7 lack. */
+#ifndef UFFD_USER_MODE_ONLY
+#define UFFD_USER_MODE_ONLY 1
+#endif
+#ifndef UFFD_FEATURE_EXACT_ADDRESS
+#define UFFD_FEATURE_EXACT_ADDRESS (1 << 11)
+#endif
+#ifndef UFFD_FEATURE_WP_UNPOPULATED
+#define UFFD_FEATURE_WP_UNPOPULATED (1 << 13)
+#endif
+#ifndef UFFD_FEATURE_WP_ASYNC
+#define UFFD_FEATURE_WP_ASYNC (1 << 15)
+#endif
+#ifndef PAGEMAP_SCAN
+#define PAGE_IS_WPALLOWED (1 << 0)
+#define PM_SCAN_CHECK_WPASYNC (1 << 1)
+struct pm_scan_arg {
+    uint64_t size, flags, start, end, walk_end, vec, vec_len, max_pages;
+    uint64_t category_inverted, category_mask, category_anyof_mask, return_mask;
+};
+#define PAGEMAP_SCAN _IOWR('f', 16, struct pm_scan_arg)
+#endif
+
+/* Without these nothing works. The last is of no use here: it came with Linux 5.18, and only since
+ * 5.15 does the kernel count the changes under way, without which regx_uffd_is_idle is wrong. */
+static const struct {
+    uint64_t bit;
+    const char *name;
+} needed[] = {{UFFD_FEATURE_EVENT_UNMAP, "EVENT_UNMAP"},
+              {UFFD_FEATURE_EVENT_REMAP, "EVENT_REMAP"},
+              {UFFD_FEATURE_EVENT_REMOVE, "EVENT_REMOVE"},
+              {UFFD_FEATURE_PAGEFAULT_FLAG_WP, "PAGEFAULT_FLAG_WP"},
+              {UFFD_FEATURE_EXACT_ADDRESS, "EXACT_ADDRESS (Linux 5.18)"}};
+
+/* What PAGEMAP_SCAN needs. */
+#define FOR_SCAN ((uint64_t)(UFFD_FEATURE_WP_ASYNC | UFFD_FEATURE_WP_UNPOPULATED))
+
+/* -1: refused, see errno. */
+static int create(void)
+{
+    return (int)syscall(SYS_userfaultfd, UFFD_USER_MODE_ONLY | O_CLOEXEC | O_NONBLOCK);
+}
+
+static regx_status_t refuse(char *error, size_t error_size)
+{
+    switch (errno) {
+    case EPERM:
+    case EACCES:
+        snprintf(error, error_size,
+                 "userfaultfd: %s: refused by a seccomp filter or security module (as it takes no "
+                 "privilege, vm.unprivileged_userfaultfd does not matter)",
+                 strerror(errno));
+        break;
+    case ENOSYS:
+        snprintf(error, error_size,
+                 "userfaultfd: not in this kernel, or hidden by a seccomp filter");
+        break;
+    case EINVAL:
+        snprintf(error, error_size,
+                 "userfaultfd: this kernel knows none without privilege (Linux 5.11)");
+        break;
+    default:
+        snprintf(error, error_size, "userfaultfd: %s", strerror(errno));
+    }
+    return REGX_DENIED;
+}
+
+/* The features that the kernel has; asking takes a descriptor of its own. */
+static bool ask_features(uint64_t *features, char *error, size_t error_size)
+{
+    struct uffdio_api api = {.api = UFFD_API};
+    const int fd = create();
+
+    if (fd < 0) {
+        refuse(error, error_size);
+        return false;
+    }
+    const int failed = ioctl(fd, UFFDIO_API, &api);
+    close(fd);
+    if (failed) {
+        snprintf(error, error_size, "userfaultfd: this kernel's does not answer");
+        return false;
+    }
+    *features = api.features;
+    for (size_t i = 0; i < sizeof(needed) / sizeof(needed[0]); i++) {
+        if ((api.features & needed[i].bit) == 0) {
+            snprintf(error, error_size, "userfaultfd: this kernel's lacks %s", needed[i].name);
+            return false;
+        }
+    }
+    return true;
+}
+
+/* 0: none of what is mapped in the range is unwatched; 1: some is; -1: the kernel does not know. */
+static int scan_unregistered(int pagemap, uintptr_t start, uintptr_t end)
+{
+    /* Refused at the first mapping that is unwatched; of what is, no page is looked at. Asking for
+     * the unwatched pages themselves takes 0.25 us more where there are any. */
+    struct pm_scan_arg scan = {.size = sizeof(scan),
+                               .flags = PM_SCAN_CHECK_WPASYNC,
+                               .start = start,
+                               .end = end,
+                               .category_inverted = PAGE_IS_WPALLOWED,
+                               .category_mask = PAGE_IS_WPALLOWED};
+
+    if (ioctl(pagemap, PAGEMAP_SCAN, &scan) == 0) {
+        return 0;
+    }
+    return errno == EPERM ? 1 : -1;
+}
+
+static int open_pagemap(uint64_t features)
+{
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    const uintptr_t here = (uintptr_t)&page & ~(page - 1);
+    const int fd =
+        (features & FOR_SCAN) == FOR_SCAN ? open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC) : -1;
+
+    /* An empty range is refused by a filter alone. */
+    if (fd >= 0 &&
+        (scan_unregistered(fd, here, here) != 0 || scan_unregistered(fd, here, here + page) != 1)) {
+        close(fd);
+        return -1;
+    }
+    return fd;
+}
+
+regx_status_t regx_uffd_open(regx_uffd_t *uffd, char *error, size_t error_size)
+{
+    struct uffdio_api api = {.api = UFFD_API};
+    uint64_t features;
+
+    if (!ask_features(&features, error, error_size)) {
+        return REGX_DENIED;
+    }
+    api.features = features & FOR_SCAN;
+    for (size_t i = 0; i < sizeof(needed) / sizeof(needed[0]); i++) {
+        api.features |= needed[i].bit;
+    }
+    uffd->fd = create();
+    if (uffd->fd < 0) {
+        return refuse(error, error_size);
+    }
+    if (ioctl(uffd->fd, UFFDIO_API, &api) != 0) {
+        snprintf(error, error_size, "userfaultfd: its features are refused: %s", strerror(errno));
+        close(uffd->fd);
+        uffd->fd = -1;
+        return REGX_DENIED;
+    }
+    uffd->pagemap = open_pagemap(features);
+    regx_file_identify(uffd->fd, &uffd->id);
+    if (uffd->pagemap >= 0) {
+        regx_file_identify(uffd->pagemap, &uffd->pagemap_id);
+    }
+    return REGX_OK;
+}
+
+void regx_uffd_close(regx_uffd_t *uffd)
+{
+    regx_file_close(&uffd->fd, &uffd->id);
+    regx_file_close(&uffd->pagemap, &uffd->pagemap_id);
+}
+
+int regx_uffd_register(const regx_uffd_t *uffd, uintptr_t start, uintptr_t end)
+{
+    struct uffdio_register range = {.range = {.start = start, .len = end - start},
+                                    .mode = UFFDIO_REGISTER_MODE_WP};
+
+    return ioctl(uffd->fd, UFFDIO_REGISTER, &range) == 0 ? 0 : errno;
+}
+
+int regx_uffd_unregister(const regx_uffd_t *uffd, uintptr_t start, uintptr_t end)
+{
+    struct uffdio_range range = {.start = start, .len = end - start};
+
+    return ioctl(uffd->fd, UFFDIO_UNREGISTER, &range) == 0 ? 0 : errno;
+}
+
+bool regx_uffd_is_registered(const regx_uffd_t *uffd, uintptr_t start, uintptr_t end)
+{
+    return scan_unregistered(uffd->pagemap, start, end) == 0;
+}
+
+int regx_uffd_wait(const regx_uffd_t *uffd, int other, int milliseconds)
+{
+    const struct timespec time = {.tv_nsec = milliseconds * 1000000L};
+    struct pollfd fds[] = {{.fd = uffd->fd, .events = POLLIN}, {.fd = other, .events = POLLIN}};
+    const long ready = regx_raw(SYS_ppoll, (long)fds, 2, milliseconds >= 0 ? (long)&time : 0, 0, 0);
+
+    if (ready < 0 && ready != -EINTR) {
+        return -1;
+    }
+    return (fds[0].revents != 0 ? REGX_UFFD_EVENT : 0) |
+           (fds[1].revents != 0 ? REGX_UFFD_OTHER : 0);
+}
+
+int regx_uffd_read(const regx_uffd_t *uffd, regx_uffd_event_t events[REGX_UFFD_EVENTS])
+{
+    struct uffd_msg messages[REGX_UFFD_EVENTS];
+
+    if (!regx_uffd_is_ours(uffd)) {
+        return -1;
+    }
+    const long got = regx_raw(SYS_read, uffd->fd, (long)messages, sizeof(messages), 0, 0);
+    int count = 0;
+
+    if (got < 0 && got != -EAGAIN && got != -EINTR) {
+        return -1;
+    }
+    for (size_t i = 0; got > 0 && i < (size_t)got / sizeof(messages[0]); i++) {
+        const struct uffd_msg *message = &messages[i];
+
+        if (message->event == UFFD_EVENT_REMAP) {
+            const uintptr_t from = message->arg.remap.from;
+
+            events[count++] = (regx_uffd_event_t){
+                .start = from, .end = from + message->arg.remap.len, .to = message->arg.remap.to};
+        } else if (message->event == UFFD_EVENT_UNMAP || message->event == UFFD_EVENT_REMOVE) {
+            events[count++] = (regx_uffd_event_t){.start = message->arg.remove.start,
+                                                  .end = message->arg.remove.end};
+        }
+    }
+    return count;
+}
+
+/* ---- mappings ---- */
+
+/* linux/fs.h of Linux 6.11; older headers lack it. */
+#ifndef PROCMAP_QUERY
+struct procmap_query {
+    uint64_t size, query_flags, query_addr;
+    uint64_t vma_start, vma_end, vma_flags, vma_page_size, vma_offset, inode;
+    uint32_t dev_major, dev_minor, vma_name_size, build_id_size;
+    uint64_t vma_name_addr, build_id_addr;
+};
+#define PROCMAP_QUERY _IOWR('f', 17, struct procmap_query)
+#define PROCMAP_QUERY_VMA_SHARED 0x08
+#define PROCMAP_QUERY_COVERING_OR_NEXT_VMA 0x10
+#endif
+
+/* The name of anonymous hugetlb memory, which has a file behind it that nobody else can get at. */
+static const char anonymous_huge[] = "/anon_hugepage (deleted)";
+
+static regx_vma_kind_t kind_of(bool shared, uint64_t inode, const char *name)
+{
+    if (shared) {
+        return REGX_VMA_SHARED;
+    }
+    if (inode == 0) {
+        return REGX_VMA_PRIVATE;
+    }
+    return strcmp(name, anonymous_huge) == 0 ? REGX_VMA_HUGE : REGX_VMA_FILE;
+}
+
+/* The mapping at that address, else the next above. 0, ENOENT: none, or another errno. */
+static int ask(int fd, uintptr_t address, regx_vma_t *mapping)
+{
+    struct procmap_query query = {.size = sizeof(query),
+                                  .query_flags = PROCMAP_QUERY_COVERING_OR_NEXT_VMA,
+                                  .query_addr = address};
+    char name[sizeof(anonymous_huge)] = "";
+
+    if (ioctl(fd, PROCMAP_QUERY, &query) != 0) {
+        return errno;
+    }
+    const bool shared = (query.vma_flags & PROCMAP_QUERY_VMA_SHARED) != 0;
+    const uint64_t inode = query.inode;
+    *mapping = (regx_vma_t){.start = query.vma_start, .end = query.vma_end};
+    if (!shared && inode != 0 && query.vma_page_size != (uint64_t)sysconf(_SC_PAGESIZE)) {
+        /* A longer name than ours is refused: it is another. */
+        query.vma_name_addr = (uintptr_t)name;
+        query.vma_name_size = sizeof(name);
+        if (ioctl(fd, PROCMAP_QUERY, &query) != 0 || query.vma_start != mapping->start) {
+            name[0] = '\0';
+        }
+    }
+    mapping->kind = kind_of(shared, inode, name);
+    return 0;
+}
+
+static void ask_each(int fd, uintptr_t start, uintptr_t end,
+                     bool (*each)(void *context, const regx_vma_t *mapping), void *context)
+{
+    regx_vma_t mapping;
+
+    while (start < end && ask(fd, start, &mapping) == 0 && mapping.start < end &&
+           each(context, &mapping)) {
+        start = mapping.end;
+    }
+}
+
+/* 7f0000000000-7f0000001000 rw-p 00000000 08:01 1234   /name */
+static bool parse(const char *line, regx_vma_t *mapping)
+{
+    char *at;
+
+    mapping->start = strtoul(line, &at, 16);
+    if (*at != '-') {
+        return false;
+    }
+    mapping->end = strtoul(at + 1, &at, 16);
+    if (strlen(at) < 6 || at[0] != ' ') {
+        return false;
+    }
+    const bool shared = at[4] == 's';
+    at = strchr(at + 6, ' '); /* behind the offset */
+    at = at == NULL ? NULL : strchr(at + 1, ' ');
+    if (at == NULL) {
+        return false;
+    }
+    const uint64_t inode = strtoul(at, &at, 10);
+    mapping->kind = kind_of(shared, inode, at + strspn(at, " "));
+    return true;
+}
+
+static void read_each(int fd, uintptr_t start, uintptr_t end,
+                      bool (*each)(void *context, const regx_vma_t *mapping), void *context)
+{
+    char line[8192]; /* more than the longest path */
+    regx_vma_t mapping;
+    size_t have = 0;
+    ssize_t got;
+
+    if (lseek(fd, 0, SEEK_SET) != 0) {
+        return;
+    }
+    while ((got = read(fd, line + have, sizeof(line) - 1 - have)) > 0) {
+        char *next = line;
+        char *newline;
+
+        line[have += (size_t)got] = '\0';
+        while ((newline = strchr(next, '\n')) != NULL) {
+            *newline = '\0';
+            if (parse(next, &mapping) && mapping.end > start &&
+                (mapping.start >= end || !each(context, &mapping))) {
+                return;
+            }
+            next = newline + 1;
+        }
+        have -= (size_t)(next - line);
+        memmove(line, next, have);
+    }
+}
+
+int regx_maps_open(regx_maps_t *maps)
+{
+    regx_vma_t mapping;
+
+    maps->fd = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
+    if (maps->fd < 0) {
+        return errno;
+    }
+    regx_file_identify(maps->fd, &maps->id);
+    maps->query = ask(maps->fd, (uintptr_t)&mapping, &mapping) == 0;
+    return 0;
+}
+
+void regx_maps_close(regx_maps_t *maps)
+{
+    regx_file_close(&maps->fd, &maps->id);
+}
+
+void regx_maps_each(regx_maps_t *maps, uintptr_t start, uintptr_t end,
+                    bool (*each)(void *context, const regx_vma_t *mapping), void *context)
+{
+    if (regx_file_is(maps->fd, &maps->id)) {
+        (maps->query ? ask_each : read_each)(maps->fd, start, end, each, context);
+    }
+}

@@ -1,0 +1,208 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * userfaultfd, as far as the notifier uses it: the kernel reports changes of ranges that are
+ * watched. They are registered in write-protect mode and nothing is ever write-protected, so no
+ * access to them faults for it. Needs no privilege. Each call is one system call; nothing here
+ * allocates.
+ *
+ * Around it: descriptors that can be told from others' (uffd.c), what is mapped where (uffd.c), and
+ * which mappings are watched (uffd_ranges.c).
+ */
+#ifndef REGX_REGISTRATION_UFFD_H
+#define REGX_REGISTRATION_UFFD_H
+
+#include <errno.h>
+#include <linux/userfaultfd.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+
+#include "base/status.h"
+#include "base/thread.h"
+#include "registration/monitor/monitor.h"
+
+/* An open file, whatever its number. Programs close descriptors that they do not know (closefrom),
+ * and then a number of ours is somebody else's file. */
+typedef struct regx_file_id {
+    dev_t device;
+    ino_t inode;
+} regx_file_id_t;
+
+static inline bool regx_file_identify(int fd, regx_file_id_t *id)
+{
+    struct stat status;
+
+    if (regx_raw(SYS_fstat, fd, (long)&status, 0, 0, 0) != 0) {
+        return false;
+    }
+    *id = (regx_file_id_t){.device = status.st_dev, .inode = status.st_ino};
+    return true;
+}
+
+static inline bool regx_file_is(int fd, const regx_file_id_t *id)
+{
+    regx_file_id_t now;
+
+    return fd >= 0 && regx_file_identify(fd, &now) && now.device == id->device &&
+           now.inode == id->inode;
+}
+
+/* Closes it if it is still that file. */
+static inline void regx_file_close(int *fd, const regx_file_id_t *id)
+{
+    if (regx_file_is(*fd, id)) {
+        regx_raw(SYS_close, *fd, 0, 0, 0, 0);
+    }
+    *fd = -1;
+}
+
+/* ---- userfaultfd ---- */
+
+typedef struct regx_uffd {
+    int fd;                        /* -1: closed */
+    int pagemap;                   /* /proc/self/pagemap, to ask what is watched; -1: this kernel
+                                      cannot be asked */
+    regx_file_id_t id, pagemap_id; /* to recognize them, should somebody have closed them */
+} regx_uffd_t;
+
+/* REGX_DENIED: refused, or too old a kernel; `error` then holds one line with the reason. */
+regx_status_t regx_uffd_open(regx_uffd_t *uffd, char *error, size_t error_size);
+/* A process that holds a copy of the descriptor keeps watched memory watched beyond this, with
+ * nobody to read: unregister first. */
+void regx_uffd_close(regx_uffd_t *uffd);
+/* Whether the descriptor is still what it was: the application may have closed it. */
+static inline bool regx_uffd_is_ours(const regx_uffd_t *uffd)
+{
+    return regx_file_is(uffd->fd, &uffd->id);
+}
+
+/* 0, or EBUSY: another userfaultfd has part of it, ENOMEM: too many mappings, or another errno.
+ * Holes are left out silently, and watched memory stays watched. */
+int regx_uffd_register(const regx_uffd_t *uffd, uintptr_t start, uintptr_t end);
+/* Only of what is watched: before Linux 6.17 it takes memory away from any userfaultfd. */
+int regx_uffd_unregister(const regx_uffd_t *uffd, uintptr_t start, uintptr_t end);
+
+/* Whether no change of watched memory is between its start and the moment we read of it. Costs as
+ * much as the cheapest system calls, whatever is watched. Inlined, see cache.c. */
+static inline bool regx_uffd_is_idle(int fd)
+{
+    /* The kernel first looks whether a change is under way (EAGAIN), then finds the range empty
+     * (EINVAL). */
+    static const struct uffdio_writeprotect nothing = {.range = {0, 0}};
+    /* What the caller reads next must not have been read before the kernel looked. x86 keeps the
+     * order of loads, "memory" the compiler's. (The thread sanitizer knows no fences.) */
+#ifdef __x86_64__
+    long result;
+
+    __asm__ volatile("syscall"
+                     : "=a"(result)
+                     : "0"((long)SYS_ioctl), "D"((long)fd), "S"(UFFDIO_WRITEPROTECT), "d"(&nothing)
+                     : "rcx", "r11", "memory");
+#else
+    const long result = ioctl(fd, UFFDIO_WRITEPROTECT, &nothing) == 0 ? 0 : -errno;
+
+    atomic_thread_fence(memory_order_acquire);
+#endif
+    return result == -EINVAL;
+}
+
+/* Whether all that is mapped of the range is watched, or looks so since another userfaultfd has it
+ * in just this way. Only where there is a pagemap: nothing else can be asked without touching what
+ * may be another's. */
+bool regx_uffd_is_registered(const regx_uffd_t *uffd, uintptr_t start, uintptr_t end);
+
+/* A change that the kernel reported; of a move, `to` is where it went to (as much as was there
+ * before), else 0. */
+typedef struct regx_uffd_event {
+    uintptr_t start, end, to;
+} regx_uffd_event_t;
+
+/* Waits until there is something to read, or the descriptor `other` is readable or closed, or so
+ * many milliseconds have passed (-1: without end). Returns which; -1: it cannot wait. Calls nothing
+ * of libc's. */
+enum { REGX_UFFD_EVENT = 0x1, REGX_UFFD_OTHER = 0x2 };
+int regx_uffd_wait(const regx_uffd_t *uffd, int other, int milliseconds);
+
+/* Reads the queued events; the threads that made these changes continue. Does not wait, and calls
+ * nothing of libc's. Returns how many; -1: the descriptor is lost. */
+#define REGX_UFFD_EVENTS 16
+int regx_uffd_read(const regx_uffd_t *uffd, regx_uffd_event_t events[REGX_UFFD_EVENTS]);
+
+/* ---- mappings ----
+ * What is mapped where in this process, as the kernel has it: asked for single addresses where the
+ * kernel can be asked (PROCMAP_QUERY, Linux 6.11), else read from /proc/self/maps, which takes as
+ * long as there are mappings below. Never on a hit. Allocates nothing. */
+
+typedef enum regx_vma_kind {
+    REGX_VMA_PRIVATE, /* anonymous: the heap, stacks, .bss, private anonymous mmap */
+    REGX_VMA_HUGE,    /* the same, of hugetlb pages */
+    REGX_VMA_FILE,    /* a private mapping of a file (.data, libraries): changes with the file */
+    REGX_VMA_SHARED   /* with other processes or other mappings, file or not */
+} regx_vma_kind_t;
+
+typedef struct regx_vma {
+    uintptr_t start, end;
+    regx_vma_kind_t kind;
+} regx_vma_t;
+
+/* Used by one thread at a time. */
+typedef struct regx_maps {
+    int fd;            /* /proc/self/maps; -1: closed */
+    regx_file_id_t id; /* to recognize it, should somebody have closed it */
+    bool query;        /* the kernel can be asked */
+} regx_maps_t;
+
+/* 0, or the errno of what could not be opened. */
+int regx_maps_open(regx_maps_t *maps);
+void regx_maps_close(regx_maps_t *maps);
+
+/* Calls `each` for each mapping that overlaps the range, whole, in order of address, until it
+ * answers false. Those that change meanwhile may be seen before or after. Sees none where the
+ * descriptor is not ours any more. */
+void regx_maps_each(regx_maps_t *maps, uintptr_t start, uintptr_t end,
+                    bool (*each)(void *context, const regx_vma_t *mapping), void *context);
+
+/* ---- which mappings are watched (uffd_ranges.c) ----
+ * That is, registered with userfaultfd: whole mappings or nothing of them. Watching a part would
+ * split the mapping for good, and what the application may do with it as a whole (mremap above all)
+ * would then fail. So neither is a huge page split, nor does the number of mappings grow when one
+ * is watched. The kernel alone knows what is watched, since changes end it; nothing is kept here
+ * but an estimate of how much.
+ *
+ * Where the kernel cannot be asked (before Linux 6.7), what took the place of watched memory unseen
+ * (shmat SHM_REMAP, and what then comes into the segment's place) is not noticed here either: it is
+ * watched, and regions of what was there before stay. */
+
+typedef struct regx_uffd_ranges {
+    const regx_uffd_t *uffd;
+    regx_inval_log_t *log;
+    pthread_mutex_t lock; /* a leaf; never taken by the reader, nothing is allocated under it */
+    regx_maps_t maps;     /* the rest is under the lock */
+    uint32_t count;       /* mappings watched, or fewer: changes that end it are not reported */
+    uint32_t count_again; /* when the count says so many, they are counted anew */
+    uint32_t put_off;     /* ranges that were not watched, since the last that was */
+    uint32_t max;         /* that may be watched: a tenth of vm.max_map_count */
+    uint32_t refused;     /* ranges, since they were last counted */
+} regx_uffd_ranges_t;
+
+/* 0, or the errno of what could not be opened: nothing is to be closed then. */
+int regx_uffd_ranges_open(regx_uffd_ranges_t *ranges, const regx_uffd_t *uffd,
+                          regx_inval_log_t *log);
+void regx_uffd_ranges_close(regx_uffd_ranges_t *ranges);
+
+/* Watches the mappings that the range lies in. NULL, and *since as monitor.h's subscribe has it;
+ * else why not, for the counters. */
+const char *regx_uffd_ranges_add(regx_uffd_ranges_t *ranges, uintptr_t start, uintptr_t end,
+                                 uint64_t *since);
+
+/* Unregisters everything, also what other threads move meanwhile; the reader still runs. Where the
+ * kernel cannot be asked, what grows in its place or is moved all the time may stay watched until
+ * the descriptor is closed. */
+void regx_uffd_ranges_clear(regx_uffd_ranges_t *ranges);
+
+#endif

@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Copies: every byte, no other, and nothing at once that memcpy would do by a slow `rep movsb`.
+ */
+#include "../unit.h"
+
+#include <stdlib.h>
+
+#include "base/copy.h"
+
+enum { PAGE = 4096, GUARD = 64, LONGEST = 3 * PAGE, STREAM = 1 };
+
+static size_t longest_piece; /* of the copy under way */
+
+void *__real_memcpy(void *to, const void *from, size_t length);
+void *__wrap_memcpy(void *to, const void *from, size_t length);
+
+void *__wrap_memcpy(void *to, const void *from, size_t length)
+{
+    longest_piece = length > longest_piece ? length : longest_piece;
+    return __real_memcpy(to, from, length);
+}
+
+typedef struct buffers {
+    uint8_t *from, *to; /* each at the beginning of a page */
+} buffers_t;
+
+static buffers_t buffers_open(void)
+{
+    const buffers_t opened = {.from = aligned_alloc(PAGE, 2 * PAGE + LONGEST),
+                              .to = aligned_alloc(PAGE, 2 * PAGE + LONGEST)};
+
+    assert_non_null(opened.from);
+    assert_non_null(opened.to);
+    unit_fill(opened.from, 2 * PAGE + LONGEST, STREAM, 0);
+    return opened;
+}
+
+static void buffers_close(const buffers_t *buffers)
+{
+    free(buffers->from);
+    free(buffers->to);
+}
+
+/* Copies from `at` to `at + GUARD + ahead`. */
+static void copy(const buffers_t *buffers, size_t at, size_t ahead, size_t length)
+{
+    uint8_t *const to = buffers->to + GUARD + at + ahead;
+
+    memset(to - GUARD, 0xee, length + 2 * (size_t)GUARD);
+    longest_piece = 0;
+    regx_copy(to, buffers->from + GUARD + at, length);
+    assert_memory_equal(to, buffers->from + GUARD + at, length);
+    for (size_t i = 1; i <= GUARD; i++) {
+        assert_int_equal(to[-(ptrdiff_t)i], 0xee);
+        assert_int_equal(to[length + i - 1], 0xee);
+    }
+}
+
+static const size_t lengths[] = {0,    1,    7,    64,   2047, 2048, 2049,   2111,
+                                 2112, 4095, 4096, 4097, 6143, 6144, LONGEST};
+
+static void every_byte_is_copied_and_no_other(void **state)
+{
+    const buffers_t buffers = buffers_open();
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(lengths) / sizeof(lengths[0]); i++) {
+        for (size_t ahead = 0; ahead < 70; ahead++) {
+            copy(&buffers, 0, ahead, lengths[i]);
+            copy(&buffers, 13, ahead, lengths[i]);
+        }
+        copy(&buffers, 100, PAGE - 101, lengths[i]);
+    }
+    buffers_close(&buffers);
+}
+
+/* Up to 31 bytes behind the source in its page, whichever page. */
+static void what_lies_just_behind_the_source_goes_in_short_pieces(void **state)
+{
+    const buffers_t buffers = buffers_open();
+    unsigned slow = 0;
+
+    (void)state;
+    for (size_t ahead = 0; ahead < PAGE; ahead++) {
+        copy(&buffers, 0, ahead, LONGEST);
+        if (ahead >= 1 && ahead <= 31) {
+            assert_int_equal(longest_piece, REGX_COPY_PIECE);
+            slow++;
+        } else {
+            assert_int_equal(longest_piece, LONGEST);
+        }
+    }
+    assert_int_equal(slow, 31);
+    buffers_close(&buffers);
+}
+
+static void data_behind_a_header_keep_their_place_in_the_line(void **state)
+{
+    static _Alignas(64) uint8_t data[64];
+    static const _Alignas(64) uint8_t frame[256] = {0};
+
+    (void)state;
+    for (size_t at = 0; at < sizeof(data); at++) {
+        for (size_t header = 0; header < 130; header++) {
+            const size_t skew = regx_copy_skew(data + at, header);
+
+            assert_true(skew < REGX_COPY_LINE);
+            assert_int_equal((uintptr_t)(frame + skew + header) % REGX_COPY_LINE,
+                             at % REGX_COPY_LINE);
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_byte_is_copied_and_no_other),
+        cmocka_unit_test(what_lies_just_behind_the_source_goes_in_short_pieces),
+        cmocka_unit_test(data_behind_a_header_keep_their_place_in_the_line),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

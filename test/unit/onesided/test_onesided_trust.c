@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Nothing that a peer sends is trusted, and a peer that is gone ends what was asked of it.
+ */
+#include "stage.h"
+
+#include <stdlib.h>
+
+static void assert_untouched(void)
+{
+    for (size_t i = 0; i < sizeof(stage.memory); i++) {
+        assert_int_equal(stage.memory[i], (char)(i * 7 + i / 256));
+    }
+}
+
+/* Each kind of request, of 8 bytes at that address. */
+static void try_all(regx_handle_t window, uint64_t address)
+{
+    static const regx_onesided_type_t types[] = {REGX_ONESIDED_PUT, REGX_ONESIDED_GET,
+                                                 REGX_ONESIDED_ATOMIC, REGX_ONESIDED_SWAP};
+    char local[8] = "evil888";
+
+    for (unsigned i = 0; i < 4; i++) {
+        call_t *made = call(types[i], 0, local, sizeof(local));
+        uint64_t before = malformed(stage.target);
+
+        made->request.window = window;
+        made->request.address = address;
+        assert_int_equal(ask(made), REGX_PENDING);
+        line_run(stage.processes);
+        assert_int_equal(malformed(stage.target), before + 1);
+        expect(made, REGX_INVALID);
+        assert_memory_equal(local, "evil888", sizeof(local));
+        assert_untouched();
+    }
+}
+
+static void nothing_outside_the_window_is_touched(void **state)
+{
+    const regx_handle_t window = stage.name.handle;
+
+    (void)state;
+    try_all(window, stage.name.base - 8);
+    try_all(window, stage.name.base + BYTES);
+    try_all(window, 0);
+    try_all(window, UINT64_MAX - 7);
+}
+
+static void a_put_or_get_across_the_end_is_refused(void **state)
+{
+    char local[16] = "";
+    call_t *put = call(REGX_ONESIDED_PUT, BYTES - 8, local, sizeof(local));
+    call_t *get = call(REGX_ONESIDED_GET, 8, local, UINT64_MAX - 7);
+
+    (void)state;
+    ask(put);
+    ask(get);
+    line_run(stage.processes);
+    expect(put, REGX_INVALID);
+    expect(get, REGX_INVALID);
+    assert_untouched();
+}
+
+static void handles_that_were_never_given_or_taken_back_are_refused(void **state)
+{
+    regx_handle_t other = stage.name.handle;
+
+    (void)state;
+    other.generation++;
+    try_all(other, stage.name.base);
+    other = stage.name.handle;
+    other.id = 12345;
+    try_all(other, stage.name.base);
+    regx_onesided_withdraw(stage.target->onesided, stage.window);
+    try_all(stage.name.handle, stage.name.base);
+}
+
+static void a_get_whose_window_goes_meanwhile_is_refused(void **state)
+{
+    char back[1000];
+    call_t *get = call(REGX_ONESIDED_GET, 0, back, sizeof(back));
+
+    (void)state;
+    stage.target->conns[0].room = 1;
+    ask(get);
+    line_deliver(stage.origin, stage.target);
+    regx_onesided_withdraw(stage.target->onesided, stage.window);
+    line_run(stage.processes);
+    expect(get, REGX_INVALID);
+}
+
+static void more_than_a_peer_may_ask_is_dropped(void **state)
+{
+    const regx_onesided_message_t message = {.type = REGX_ONESIDED_ATOMIC,
+                                             .size = 8,
+                                             .request = {9, 9},
+                                             .window = stage.name.handle,
+                                             .address = stage.name.base};
+
+    (void)state;
+    stage.target->conns[2].room = 0;
+    for (unsigned i = 0; i < REGX_ONESIDED_ASKED; i++) {
+        line_say(stage.target, stage.stranger->id, &message, NULL, 0);
+    }
+    assert_int_equal(malformed(stage.target), 0);
+    line_say(stage.target, stage.stranger->id, &message, NULL, 0);
+    assert_int_equal(malformed(stage.target), 1);
+    stage.target->conns[2].room = LINE_FRAMES;
+    line_run(stage.processes); /* the stranger asked nothing: answers are malformed there */
+    assert_int_equal(malformed(stage.stranger), REGX_ONESIDED_ASKED);
+}
+
+/* Says it from that process, and expects that it is refused. */
+static void refuse_answer(const line_t *from, const regx_onesided_message_t *message, size_t length)
+{
+    const uint64_t before = malformed(stage.origin);
+    char data[200] = "evil";
+
+    line_say(stage.origin, from->id, message, data, length);
+    assert_int_equal(malformed(stage.origin), before + 1);
+}
+
+static void answers_count_only_from_whom_was_asked_and_as_was_asked(void **state)
+{
+    char back[100] = "untouched";
+    call_t *get = call(REGX_ONESIDED_GET, 0, back, sizeof(back));
+    regx_onesided_message_t data = {.type = REGX_ONESIDED_DATA}, reply;
+
+    (void)state;
+    ask(get);
+    data.request = get->request.handle;
+    reply = data;
+    reply.type = REGX_ONESIDED_REPLY;
+    refuse_answer(stage.stranger, &data, 100);
+    refuse_answer(stage.target, &reply, 0);
+    refuse_answer(stage.target, &data, 101); /* more than was asked for */
+    refuse_answer(stage.target, &data, 0);   /* nothing of it */
+    data.operand = 1;                        /* not the next bytes */
+    refuse_answer(stage.target, &data, 50);
+    data.operand = UINT64_MAX;
+    refuse_answer(stage.target, &data, 50);
+    data.operand = 0;
+    data.request.generation++;
+    refuse_answer(stage.target, &data, 50);
+    data.request.id = 77;
+    refuse_answer(stage.target, &data, 50);
+    assert_string_equal(back, "untouched");
+    assert_int_equal(get->times, 0);
+    line_run(stage.processes);
+    assert_memory_equal(back, stage.base, sizeof(back));
+    expect(get, REGX_OK);
+}
+
+static void an_answer_before_the_question_is_sent_is_refused(void **state)
+{
+    char mine[1000] = "";
+    call_t *put = call(REGX_ONESIDED_PUT, 0, mine, sizeof(mine));
+    regx_onesided_message_t reply = {.type = REGX_ONESIDED_REPLY};
+
+    (void)state;
+    stage.origin->conns[1].room = 1;
+    ask(put);
+    reply.request = put->request.handle;
+    refuse_answer(stage.target, &reply, 0);
+    assert_int_equal(put->times, 0);
+    line_run(stage.processes);
+    expect(put, REGX_OK);
+}
+
+static void a_process_that_is_not_known_is_not_heard(void **state)
+{
+    const regx_onesided_message_t message = {.type = REGX_ONESIDED_PUT,
+                                             .detail = 1,
+                                             .window = stage.name.handle,
+                                             .address = stage.name.base};
+
+    (void)state;
+    line_say(stage.target, 4711, &message, "evil", 4);
+    assert_int_equal(malformed(stage.target), 1);
+    assert_untouched();
+}
+
+static void a_peer_that_is_forgotten_ends_what_was_asked_of_it(void **state)
+{
+    char mine[1000] = "";
+    call_t *first = call(REGX_ONESIDED_PUT, 0, mine, sizeof(mine));
+    call_t *second = call(REGX_ONESIDED_GET, 0, mine, sizeof(mine));
+    line_conn_t *conn = &stage.origin->conns[1];
+
+    (void)state;
+    conn->room = 1;
+    ask(first);
+    ask(second);
+    regx_onesided_forget(stage.origin->onesided, &stage.origin->peers[1]);
+    expect(first, REGX_UNREACHABLE);
+    expect(second, REGX_UNREACHABLE);
+    assert_int_equal(stage.origin->waiting, 0);
+    regx_onesided_add(stage.origin->onesided, &stage.origin->peers[1], stage.target->id,
+                      &conn->conn);
+    line_run(stage.processes);
+}
+
+static void what_has_ended_ends_so_if_the_peer_is_forgotten(void **state)
+{
+    call_t *first = call(REGX_ONESIDED_ATOMIC, 0, NULL, 0);
+    call_t *second = call(REGX_ONESIDED_ATOMIC, 0, NULL, 0);
+    call_t *others = call(REGX_ONESIDED_ATOMIC, 0, NULL, 0);
+
+    (void)state;
+    ask(first);
+    ask(second);
+    assert_int_equal(
+        regx_onesided_ask(stage.origin->onesided, &stage.origin->peers[2], &others->request),
+        REGX_PENDING);
+    line_deliver(stage.origin, stage.target);
+    line_deliver(stage.origin, stage.stranger);
+    line_deliver_only(stage.target, stage.origin);
+    line_deliver_only(stage.stranger, stage.origin);
+    assert_int_equal(stage.origin->ended, 2);
+    regx_onesided_forget(stage.origin->onesided, &stage.origin->peers[1]);
+    assert_int_equal(stage.origin->ended, 1);
+    expect(first, REGX_OK);
+    expect(second, REGX_UNREACHABLE);
+    assert_int_equal(others->times, 0);
+    regx_onesided_add(stage.origin->onesided, &stage.origin->peers[1], stage.target->id,
+                      &stage.origin->conns[1].conn);
+    line_run(stage.processes);
+    expect(others, REGX_INVALID); /* the stranger has no window */
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, open_stage, close_stage)
+    const struct CMUnitTest tests[] = {
+        TEST(nothing_outside_the_window_is_touched),
+        TEST(a_put_or_get_across_the_end_is_refused),
+        TEST(handles_that_were_never_given_or_taken_back_are_refused),
+        TEST(a_get_whose_window_goes_meanwhile_is_refused),
+        TEST(more_than_a_peer_may_ask_is_dropped),
+        TEST(answers_count_only_from_whom_was_asked_and_as_was_asked),
+        TEST(an_answer_before_the_question_is_sent_is_refused),
+        TEST(a_process_that_is_not_known_is_not_heard),
+        TEST(a_peer_that_is_forgotten_ends_what_was_asked_of_it),
+        TEST(what_has_ended_ends_so_if_the_peer_is_forgotten),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

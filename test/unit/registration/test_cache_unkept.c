@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * What is registered without being kept: how much of it there may be; and what the trace says of
+ * what is not kept, or refused.
+ */
+#include "registry.h"
+
+/* ---- tracing ---- */
+
+static void traces(const char *said)
+{
+    if (strstr(registry_traced, said) == NULL) {
+        fail_msg("traced: \"%s\", not \"%s\"", registry_traced, said);
+    }
+    registry_traced[0] = '\0';
+}
+
+static void every_fallback_is_traced_with_its_reason(void **state)
+{
+    registry_t *r = registry_open(8 * PAGE, UNLIMITED, REGX_ADMIT_SECOND, true);
+    regx_region_t region, held;
+
+    (void)state;
+    registry_get(r, 0x100000, 8 * PAGE, &held);
+    r->trace.level = REGX_TRACE_PATH;
+    assert_int_equal(registry_served(r, 0x200000, PAGE), ONCE);
+    traces("4096 bytes at 0x200000: for this use alone, not worth keeping yet");
+    assert_int_equal(registry_served(r, 0x200000, PAGE), ONCE);
+    traces("for this use alone, no room");
+    assert_int_equal(registry_served(r, 0x300000, 9 * PAGE), ONCE);
+    traces("36864 bytes at 0x300000: for this use alone, larger than the cache");
+    r->refuses_to_watch = true;
+    assert_int_equal(registry_served(r, 0x200000, PAGE), ONCE);
+    traces("for this use alone, changes of it would not be reported");
+    r->changing = true;
+    assert_int_equal(registry_served(r, 0x100000, PAGE), ONCE);
+    traces("for this use alone, a change is under way");
+    r->changing = false;
+    r->refusal = REGX_DENIED;
+    r->refusals = 1;
+    assert_int_equal(registry_try(r, 0x200000, PAGE, REGX_ACCESS_LOCAL, &region), REGX_DENIED);
+    traces("4096 bytes at 0x200000: refused, not to be used so");
+    r->refusal = REGX_NO_MEMORY;
+    r->refusals = 1; /* nothing can be given up */
+    assert_int_equal(registry_try(r, 0x200000, PAGE, REGX_ACCESS_LOCAL, &region), REGX_NO_MEMORY);
+    traces("refused, no room");
+    r->trace.level = REGX_TRACE_CONNECTION;
+    assert_int_equal(registry_served(r, 0x300000, PAGE), ONCE);
+    assert_string_equal(registry_traced, "");
+    regx_region_release(&r->registry, &held);
+    registry_close(r);
+}
+
+/* Room is made, or less access asked for, and it is registered after all. */
+static void a_refusal_that_is_overcome_is_not_traced(void **state)
+{
+    registry_t *r = registry_open(UNLIMITED, UNLIMITED, REGX_ADMIT_FIRST, false);
+    regx_region_t region;
+
+    (void)state;
+    registry_use(r, 0x100000, PAGE);
+    r->trace.level = REGX_TRACE_PATH;
+    registry_traced[0] = '\0';
+    r->refusal = REGX_NO_MEMORY;
+    r->refusals = 1;
+    assert_int_equal(registry_served(r, 0x200000, PAGE), MISS);
+    assert_int_equal(r->regs, 3);
+    assert_string_equal(registry_traced, "");
+
+    r->refuse_access = REGX_ACCESS_REMOTE_WRITE; /* that the old one has, and it makes way */
+    assert_int_equal(registry_try(r, 0x200000, PAGE, REGX_ACCESS_REMOTE_READ, &region), REGX_OK);
+    assert_int_equal(r->regs, 5);
+    assert_string_equal(registry_traced, "");
+    regx_region_release(&r->registry, &region);
+    assert_int_equal(registry_try(r, 0x300000, PAGE, REGX_ACCESS_REMOTE_WRITE, &region),
+                     REGX_DENIED);
+    traces("4096 bytes at 0x300000: refused, not to be used so");
+    registry_close(r);
+}
+
+/* ---- what is not kept ---- */
+
+static void what_is_not_kept_is_bounded_and_what_is_kept_is_not(void **state)
+{
+    registry_t *r = registry_open(4 * PAGE, UNLIMITED, REGX_ADMIT_FIRST, false);
+    regx_region_t once, kept, more;
+
+    (void)state;
+    r->registry.once_max = 5 * PAGE;
+    for (unsigned i = 0; i < 3; i++) {
+        registry_get(r, 0x200000, 5 * PAGE, &once); /* larger than the cache */
+        assert_int_equal(registry_try(r, 0x300000, 5 * PAGE, REGX_ACCESS_REMOTE_WRITE, &more),
+                         REGX_NO_MEMORY);
+        registry_get(r, 0x100000, 4 * PAGE, &kept);
+        /* All that is kept is in use. */
+        assert_int_equal(registry_try(r, 0x400000, PAGE, REGX_ACCESS_REMOTE_WRITE, &more),
+                         REGX_NO_MEMORY);
+        regx_region_release(&r->registry, &once);
+        registry_get(r, 0x300000, 5 * PAGE, &more);
+        regx_region_release(&r->registry, &more);
+        regx_region_release(&r->registry, &kept);
+        assert_int_equal(r->registry.once[true], 0);
+    }
+    regx_registry_count(&r->registry);
+    assert_int_equal(r->counters.hits, 2);
+    registry_close(r);
+}
+
+static void what_came_out_untrue_needs_room(void **state)
+{
+    registry_t *r = registry_open_large(true);
+    regx_region_t untrue, more;
+
+    (void)state;
+    r->registry.once_max = 3 * PAGE;
+    r->changing = true; /* so it is registered for this use alone, after it was to be kept */
+    registry_get(r, 0x100000, 2 * PAGE, &untrue);
+    assert_int_equal(r->counters.uncached, 1);
+    assert_int_equal(r->registry.once[true], 2 * PAGE);
+    assert_int_equal(registry_try(r, 0x300000, 2 * PAGE, REGX_ACCESS_REMOTE_WRITE, &more),
+                     REGX_NO_MEMORY);
+    assert_true(more.over_share);
+    assert_int_equal(r->live, 1);
+    assert_int_equal(r->registry.once[true], 2 * PAGE);
+    r->changing = false;
+    registry_get(r, 0x200000, 4 * PAGE, &more); /* this one is kept */
+    regx_region_release(&r->registry, &more);
+    regx_region_release(&r->registry, &untrue);
+    assert_int_equal(r->registry.once[true], 0);
+    registry_close(r);
+}
+
+static void a_refusal_by_the_device_takes_no_room(void **state)
+{
+    registry_t *r = registry_open(PAGE, UNLIMITED, REGX_ADMIT_FIRST, false);
+    regx_region_t region;
+
+    (void)state;
+    r->registry.once_max = 5 * PAGE;
+    r->refusal = REGX_DENIED;
+    r->refusals = 1;
+    assert_int_equal(registry_try(r, 0x200000, 5 * PAGE, REGX_ACCESS_REMOTE_WRITE, &region),
+                     REGX_DENIED);
+    assert_int_equal(r->registry.once[true], 0);
+    registry_use(r, 0x200000, 5 * PAGE);
+    registry_close(r);
+}
+
+static void assert_no_room_taken(registry_t *r, uintptr_t start, uintptr_t end)
+{
+    (void)start, (void)end;
+    assert_int_equal(r->registry.once[true], 0);
+}
+
+/* Neither is it refused for want of room there, nor does it take any, not even while the device
+ * works; and what is kept makes way for it as ever. */
+static void what_lasts_is_beside_what_is_bounded(void **state)
+{
+    registry_t *r = registry_open(4 * PAGE, UNLIMITED, REGX_ADMIT_FIRST, false);
+    regx_lasting_t window;
+    regx_region_t region;
+
+    (void)state;
+    r->registry.once_max = 5 * PAGE;
+    registry_use(r, 0x100000, PAGE);
+    r->no_room = true; /* as long as that is kept */
+    r->during = assert_no_room_taken;
+    assert_int_equal(regx_lasting_acquire(&r->registry, (void *)(uintptr_t)0x200000, 6 * PAGE,
+                                          REGX_ACCESS_REMOTE_WRITE, &window),
+                     REGX_OK);
+    assert_int_equal(r->deregs, 1);
+    r->no_room = false;
+    r->during = NULL;
+    registry_get(r, 0x300000, 5 * PAGE, &region);
+    regx_lasting_release(&r->registry, &window);
+    assert_int_equal(r->registry.once[true], 5 * PAGE);
+    regx_region_release(&r->registry, &region);
+    assert_int_equal(r->registry.once[true], 0);
+    registry_close(r);
+}
+
+static void a_refusal_says_whether_it_was_for_want_of_room(void **state)
+{
+    registry_t *r = registry_open(PAGE, UNLIMITED, REGX_ADMIT_FIRST, false);
+    const unsigned access = REGX_ACCESS_REMOTE_WRITE;
+    regx_region_t first, region;
+
+    (void)state;
+    r->registry.once_max = 5 * PAGE;
+    registry_get(r, 0x200000, 5 * PAGE, &first);
+    assert_int_equal(registry_try(r, 0x300000, 2 * PAGE, access, &region), REGX_NO_MEMORY);
+    assert_true(region.over_share);
+    regx_region_release(&r->registry, &first);
+    r->refusal = REGX_NO_MEMORY;
+    r->refusals = 2; /* of what is not kept, and of what would be */
+    assert_int_equal(registry_try(r, 0x300000, 2 * PAGE, access, &region), REGX_NO_MEMORY);
+    assert_false(region.over_share);
+    region.over_share = true;
+    assert_int_equal(registry_try(r, 0x300000, PAGE, access, &region), REGX_NO_MEMORY);
+    assert_false(region.over_share);
+    registry_close(r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_fallback_is_traced_with_its_reason),
+        cmocka_unit_test(a_refusal_that_is_overcome_is_not_traced),
+        cmocka_unit_test(what_is_not_kept_is_bounded_and_what_is_kept_is_not),
+        cmocka_unit_test(what_came_out_untrue_needs_room),
+        cmocka_unit_test(a_refusal_by_the_device_takes_no_room),
+        cmocka_unit_test(what_lasts_is_beside_what_is_bounded),
+        cmocka_unit_test(a_refusal_says_whether_it_was_for_want_of_room),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
