@@ -82,7 +82,8 @@ static mca_btl_base_module_t face = {
     .btl_get = regx_get,
     .btl_register_mem = regx_register_mem,
     .btl_deregister_mem = regx_deregister_mem,
-    .btl_register_error = register_error};
+    .btl_register_error = register_error,
+    .btl_dump = mca_btl_base_dump};
 
 /* What a component sees of Open MPI is the same within a series such as 4.1, and no longer. */
 static bool is_of_series(void)

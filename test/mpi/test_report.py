@@ -73,3 +73,8 @@ def test_none_is_the_default(mpi: Mpi, build: Build) -> None:
     assert build.parameters["btl_regx_report"]["value"] == "none"
     job = mpi(*TRAFFIC, regx={"report": None}).ended_well()
     assert "bytes_bounce" not in job.stderr + job.stdout, str(job)
+
+
+def test_pml_dump_of_a_debugger_returns(mpi: Mpi) -> None:
+    """ob1 calls the BTL's dump without looking whether there is one."""
+    mpi("dump").ended_well()

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What a debugger calls to have the state of all connections written: Open MPI's pml_dump, which
+ * calls each BTL's btl_dump unchecked. */
+#include <ompi_config.h>
+
+#include <ompi/mca/pml/pml.h>
+
+#include "check.h"
+
+int main(int argc, char **argv)
+{
+    enum { SIZE = 100 };
+    unsigned char memory[SIZE];
+
+    MPI_Init(&argc, &argv);
+    check_transfer(memory, SIZE, stamp_key(3, 0, 0, 0), "before the dump");
+    mca_pml.pml_dump(MPI_COMM_WORLD, 0);
+    check_done(MPI_COMM_WORLD);
+    MPI_Finalize();
+    return 0;
+}
