@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The MPI suite over an RDMA device."""
-import csv
 import itertools
 import random
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -12,7 +10,7 @@ import pytest
 import device
 import sample
 from job import Job
-from launch import TOP, Build, Mpi
+from launch import Build, Mpi
 from sample import MIB, PAGE, Case
 
 STRATEGIES = ["bounce", "pipeline", "direct", "read"]
@@ -278,33 +276,3 @@ def test_what_is_attached_is_moved_by_its_target(verbs, full: bool) -> None:
         assert job.total("onesided_registered") > 0, str(job)
     if full:
         verbs("window", "dynamic", 5000, "fence", "lock", "fetch", ranks=ranks, regx={}).checked(ranks)
-
-
-COUNTED = """
-[defaults]
-benchmark = companion_latency
-sizes = 8K:8K
-[auto]
-mca = --mca pml ob1 --mca btl regx --mca btl_regx_transport verbs
-[none]
-sizes = 4M:4M
-mca = --mca pml ob1 --mca btl regx --mca btl_regx_transport verbs --mca btl_regx_backend none
-  --mca btl_regx_rendezvous pipeline --mca btl_regx_chunk_size 1M --mca btl_regx_rndv_eager_limit 0
-"""
-
-
-def test_messages_take_one_request_and_chunks_one_registration(tmp_path: Path) -> None:
-    """What the layer below libibverbs counts, not regx: one request, one doorbell, and packets of
-    the path's MTU with one acknowledgement; and of four chunks, a registration at each end."""
-    file = tmp_path / "counted.conf"
-    file.write_text(COUNTED)
-    run = subprocess.run([*AROUND, TOP / "osu-configs/counts", "--no-build", "-f", file,
-                          "--output", tmp_path / "counts"],
-                         capture_output=True, text=True, timeout=300, check=False)
-    assert run.returncode == 0, run.stdout + run.stderr
-    with (tmp_path / "counts/results.csv").open() as table:
-        counts = {(int(row["size"]), row["count"]): float(row["value"])
-                  for row in csv.DictReader(table)}
-    for count, wanted in (("sends", 1), ("send_calls", 1), ("packets", 4), ("registrations", 0)):
-        assert counts[8192, count] == pytest.approx(wanted, abs=0.2), run.stdout
-    assert counts[4 << 20, "registrations"] == 2 * 4, run.stdout
