@@ -8,7 +8,11 @@
 #include <fcntl.h>
 #include <stdint.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/uio.h>
 #include <unistd.h>
+
+#include "base/util.h"
 
 enum { PIECE = 4096 }; /* a page, or a part of one: it is there as a whole or not at all */
 
@@ -29,17 +33,32 @@ static void drain(const int pipe[2], bool some)
     }
 }
 
+/* Moves a piece without a pipe. */
+static bool move_without(char *to, const char *from, const char *buffer, size_t length)
+{
+    const struct iovec here = {to, length};
+    const struct iovec there = {(void *)(uintptr_t)from, length};
+
+    if (process_vm_readv(getpid(), &here, 1, &there, 1, 0) == (ssize_t)length) {
+        return true;
+    }
+    if (msync((char *)buffer - (uintptr_t)buffer % regx_page_size(), 1, MS_ASYNC) != 0) {
+        return false;
+    }
+    memcpy(to, from, length);
+    return true;
+}
+
 /* Moves a piece. The pipe is empty before and after. false: there is no memory at one end. */
-static bool move(const int pipe[2], char *to, const char *from, size_t length)
+static bool move(const int pipe[2], char *to, const char *from, const char *buffer, size_t length)
 {
     ssize_t n;
 
     do {
         n = write(pipe[1], from, length);
     } while (n < 0 && errno == EINTR);
-    if (n < 0 && errno != EFAULT) { /* the kernel's own memory, not ours */
-        memcpy(to, from, length);
-        return true;
+    if (n < 0 && errno != EFAULT) { /* there is no pipe, or no memory of the kernel's for it */
+        return move_without(to, from, buffer, length);
     }
     if (n != (ssize_t)length) {
         drain(pipe, n > 0);
@@ -58,19 +77,18 @@ static bool move(const int pipe[2], char *to, const char *from, size_t length)
 /* `buffer` is that one of both which may have holes. */
 static bool copy(char *to, const char *from, const char *buffer, size_t length)
 {
+    int pipe[2] = {-1, -1};
+    const bool piped = pipe2(pipe, O_CLOEXEC | O_NONBLOCK) == 0;
     bool whole = true;
-    int pipe[2];
 
-    if (pipe2(pipe, O_CLOEXEC | O_NONBLOCK) != 0) {
-        memcpy(to, from, length);
-        return true;
-    }
     for (size_t done = 0, piece; done < length; done += piece) {
         piece = rest_of_piece(buffer + done, length - done);
-        whole &= move(pipe, to + done, from + done, piece);
+        whole &= move(pipe, to + done, from + done, buffer + done, piece);
     }
-    close(pipe[0]);
-    close(pipe[1]);
+    if (piped) {
+        close(pipe[0]);
+        close(pipe[1]);
+    }
     return whole;
 }
 

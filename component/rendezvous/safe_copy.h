@@ -2,9 +2,12 @@
  *
  * Fault-safe copies from and to a user's buffer of which a part may have been unmapped while a
  * transfer used it. That is the application's error, and must not end in a crash. The kernel
- * copies, through a pipe, and says where there is no memory. (process_vm_* on oneself would be
- * quicker. But it may be refused, and it refuses what the processor can reach, such as a device's
- * memory.) Slow; used only after a chunk has failed.
+ * copies, through a pipe, and says where there is no memory. Slow; used only after a chunk has
+ * failed, and for receives that may be revoked.
+ *
+ * A process without descriptors for a pipe has the kernel copy by process_vm_readv on itself. That
+ * may be forbidden, and it refuses what the processor can reach, such as a device's memory: so what
+ * it does not copy, but is mapped, is copied by memcpy.
  */
 #ifndef REGX_RENDEZVOUS_SAFE_COPY_H
 #define REGX_RENDEZVOUS_SAFE_COPY_H
@@ -13,7 +16,7 @@
 #include <stddef.h>
 
 /* Both leave out pages that are not there, and then answer false. What was not read is zero.
- * Without descriptors for a pipe the copy is an ordinary one. Any thread. */
+ * Any thread. */
 bool regx_safe_read(void *to, const void *buffer, size_t length);
 bool regx_safe_write(void *buffer, const void *from, size_t length);
 
