@@ -445,7 +445,12 @@ static void print_json(void)
         separate();
         json_string(path->name);
     }
-    printf("]}\n");
+    printf("],\n\"gone\": {");
+    first = true;
+#define REGX_GONE(name, sentence) json_key(#name, sentence);
+#include "btl/params_gone.def"
+#undef REGX_GONE
+    printf("}}\n");
 }
 
 int main(int argc, char **argv)

@@ -53,6 +53,9 @@ const void *regx_param_stored(const char *project, const char *framework, const 
  * wrong says so, or a rank of it. Returns false. */
 bool regx_param_refuse(const char *error);
 
+/* Says of each parameter that is set and went (params_gone.def) what replaces it. */
+void regx_params_warn_of_gone(void);
+
 /* params_checks.c */
 bool regx_params_check(regx_params_t *params);
 

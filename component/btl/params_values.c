@@ -11,6 +11,16 @@
 /* Open MPI's values, or the defaults, in the order of the tables. */
 static char *values[PARAMS_MAX];
 
+/* Parameters that went (params_gone.def), and what the user set them to. */
+static struct {
+    const char *name, *sentence;
+    char *value;
+} gone[] = {
+#define REGX_GONE(name, sentence) {#name, sentence, NULL},
+#include "btl/params_gone.def"
+#undef REGX_GONE
+    {NULL, NULL, NULL}};
+
 /* The component that they are of. */
 static const mca_base_component_t *registered;
 
@@ -51,6 +61,13 @@ void regx_params_register(const mca_base_component_t *component)
 {
     registered = component;
     for_each(register_one, (void *)(uintptr_t)component);
+    for (unsigned i = 0; gone[i].name != NULL; i++) { /* ompi_info does not show them */
+        gone[i].value = NULL;
+        mca_base_component_var_register(component, gone[i].name, gone[i].sentence,
+                                        MCA_BASE_VAR_TYPE_STRING, NULL, 0,
+                                        MCA_BASE_VAR_FLAG_INTERNAL, OPAL_INFO_LVL_9,
+                                        MCA_BASE_VAR_SCOPE_READONLY, &gone[i].value);
+    }
 }
 
 const void *regx_param_stored(const char *project, const char *framework, const char *component,
@@ -66,19 +83,41 @@ const void *regx_param_stored(const char *project, const char *framework, const 
     return value;
 }
 
-bool regx_param_refuse(const char *error)
+/* Once per application; where that is right, each node of which the same is wrong says so, or a
+ * rank of it. */
+static void say_once(const char *text)
 {
     char line[512];
 
-    if (regx_compat_falls_here(registered, error)) {
+    if (regx_compat_falls_here(registered, text)) {
         if (!regx_compat_prints()) {
-            snprintf(line, sizeof(line), "%s; at rank %u on %s", error, regx_compat_rank(),
+            snprintf(line, sizeof(line), "%s; at rank %u on %s", text, regx_compat_rank(),
                      regx_compat_host());
-            error = line;
+            text = line;
         }
-        regx_compat_output(error);
+        regx_compat_output(text);
     }
+}
+
+bool regx_param_refuse(const char *error)
+{
+    say_once(error);
     return false;
+}
+
+void regx_params_warn_of_gone(void)
+{
+    mca_base_var_source_t source;
+    char line[REGX_OPTION_ERROR];
+
+    for (unsigned i = 0; gone[i].name != NULL; i++) {
+        regx_param_stored("opal", "btl", "regx", gone[i].name, &source);
+        if (source != MCA_BASE_VAR_SOURCE_DEFAULT) {
+            snprintf(line, sizeof(line), REGX_PREFIX "%s is gone and has no effect: %s",
+                     gone[i].name, gone[i].sentence);
+            say_once(line);
+        }
+    }
 }
 
 static bool read_one(const regx_settings_room_t *room, const regx_param_t *param, char **value,

@@ -8,7 +8,7 @@ import pytest
 from launch import Build, Mpi
 from job import Job
 from namespace import two_hosts
-from tables import parameters, words
+from tables import gone, parameters, words
 
 # A huge number, more than 64 bits of it.
 HUGE = "99999999999999999999999"
@@ -298,6 +298,16 @@ def test_bad_combinations_are_refused_with_one_line(mpi: Mpi, regx: dict[str, st
     job = job_of_four(mpi, "regx,vader,self", regx)
     assert job.status == 0 and job.stdout.startswith("checked "), str(job)
     assert job.complaints == [f"regx: btl_regx_{line}"] and not job.reports, str(job)
+
+
+def test_parameters_that_went_are_named_and_ignored(mpi: Mpi) -> None:
+    """One line of each, and the job is carried; none is among those that there are."""
+    job = job_of_four(mpi, "regx", {name: "1" for name in gone()})
+    assert job.status == 0 and job.stdout.startswith("checked ") and len(job.reports) == 4, str(job)
+    assert sorted(job.complaints) == sorted(
+        f"regx: btl_regx_{name} is gone and has no effect: {text}"
+        for name, text in gone().items()), str(job)
+    assert not set(gone()) & set(parameters()), gone()
 
 
 @pytest.mark.parametrize("report", ["/proc/nobody/writes/here", "/"])
