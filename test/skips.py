@@ -234,7 +234,7 @@ ANY = ""
 NOTIFIER = r"userfaultfd|notifier.*(cannot be used|not usable)"
 EXPECTED = [
     (r"test/osu/", "no --osu DIR given", "no --osu DIR"),
-    (r"test_(model|versions|packages|inside)\.py", "with --full", "not --full"),
+    (r"test_(versions|packages|inside)\.py", "with --full", "not --full"),
     (r"test_fuzz\.py", "with --full", "not --full"),
     (r"test_fuzz\.py", "no clang with libFuzzer", "no clang, or none with libFuzzer"),
     (r"test_fuzz\.py|test_library|test_ways\.py", "built without rdma-core", "no rdma-core"),
@@ -298,5 +298,4 @@ EXPECTED = [
     (r"test_query", "cannot be caught here", "seccomp filters refused"),
     (r"test_maps", "PROCMAP_QUERY", "before Linux 6.11"),
     (r"test_backend\.py", "not on this kernel", "before Linux 6.13"),
-    (r"test_moved\.py", "MADV_GUARD_INSTALL", "before Linux 6.15"),
 ]

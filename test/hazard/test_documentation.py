@@ -6,9 +6,8 @@ import subprocess
 
 import pytest
 
-from launch import TOP, Build, Mpi
+from launch import TOP, Build
 from tables import BUILD, describe, tables
-from test_parameter import BAD, job_of_four, one_line
 
 CONF = TOP / "mca-params" / "regx.conf"
 # "# btl_regx_chunk_size = 2M", so that nothing is set until the # is removed.
@@ -54,30 +53,6 @@ def test_each_parameter_has_help_in_ompi_info(build: Build) -> None:
     silent = [name for name, entry in build.parameters.items()
               if len(entry.get("help", "")) < 20 and not name.endswith("_version")]
     assert not silent
-
-
-# Of Open MPI's own parameters the help is Open MPI's too.
-REFUSED = {**{name: values[0] for name, values in BAD.items()}, "eager_limit": "0",
-           "max_send_size": "0"}
-# Words of a refusal that only join others, and what a text may have in the place of one.
-JOINING = {"to", "of", "comma", "separated"}
-CALLED = {"256K": {"slots"}, "4K": {"4K", "page"}, "multiples": {"multiple"}}
-
-
-# These two name what is allowed in forms of their own.
-@pytest.mark.parametrize("name", sorted(set(REFUSED) - {"if_include", "auto_choice"}))
-def test_help_names_all_that_a_refusal_allows(mpi: Mpi, build: Build, name: str) -> None:
-    """Help and file name every word and both ends of every range that a refusal names."""
-    job = job_of_four(mpi, "regx,vader,self", {name: REFUSED[name]})
-    allowed = set(re.findall(r"[\w+]+", one_line(job, name, REFUSED[name]))) - JOINING
-    above = re.search(rf"((?:^#(?: .*)?\n)+)#btl_regx_{name} =", CONF.read_text(), re.MULTILINE)
-    assert above, "there is no text above it"
-    texts = {CONF.name: above[1]}
-    if name in BAD:
-        texts["ompi_info"] = build.parameters[f"btl_regx_{name}"]["help"]
-    for where, text in texts.items():
-        said = set(re.findall(r"[\w+]+", text))
-        assert not {word for word in allowed if not CALLED.get(word, {word}) & said}, where
 
 
 def test_manual_page(documented: dict[str, str]) -> None:

@@ -14,8 +14,7 @@ from launch import TOP, Build
 RUN = Path(__file__).with_name("run")
 OBJECTS = TOP / ".build/obj"
 UNITS = [*(f"test/unit/transport/verbs/test_{noun}"
-           for noun in ("ends", "faults", "frames", "gets", "puts", "settings")),
-         "test/registration/test_keys"]
+           for noun in ("ends", "faults", "frames", "gets", "puts", "settings"))]
 PYTEST = ["/usr/bin/python3", "-B", "-m", "pytest", "-p", "no:cacheprovider", "-q", "-rfEs",
           f"--rootdir={TOP}"]
 # Those that take longest come first.

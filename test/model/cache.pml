@@ -1,30 +1,24 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The registration cache's protocol, for the model checker Spin: two threads of the application,
- * threads that change the address space, the notifier's reader and the cache's progress, in every
- * interleaving. test_model.py runs it, whole and with one rule of the protocol broken at a time
- * (-DBREAK_ and its name): then an assertion must fail, or the model would prove nothing.
+ * How a look-up in the registration cache learns of changes of memory, for the model checker Spin: two
+ * threads of the application, threads that change the address space, the notifier's reader and the
+ * cache's progress, in every interleaving. test_model.py runs it, whole and with one rule of the
+ * protocol broken at a time (-DBREAK_ and its name): then an assertion must fail, or the model would
+ * prove nothing.
  *
  * Each part says of which file in registration/ it is, and uses the names of its functions. Proven:
  *   - a look-up never answers with a region whose pages were changed between the start of its
  *     pinning and the start of the look-up;
- *   - nothing that is in use is deregistered, and nothing that is deregistered is used;
- *   - what is dead and no longer used is deregistered in the end, without another call;
+ *   - nothing that is deregistered is used;
  *   - no deadlock.
  *
- * What it is of: memory is sequentially consistent, except that a thread's count of uses reaches
- * others late (a store buffer; that is what membarrier is for). A range stands for pages; a slot of
- * the log's ring is written and read in one step (inval_log.pml is of that); a
- * region's record is taken when it is published, not before. Budget, index, access and failures are
- * not in it; eviction is, as something that may kill any region at any time.
- */
-
-/* What tells of changes: HOOKS (the thread that changes logs it before the change), NOTIFIER
- * (userfaultfd events, and the query), both, or SCAN (NOTIFIER, and look-ups ask whether the range
- * is still watched). With both and NEVER there is no query, and all changes are made by libc. */
-#ifdef SCAN
-#define NOTIFIER
-#endif
+ * Memory is sequentially consistent, and a count of uses is seen at once: how dead regions are retired
+ * is tested by registration/storm, not here. A range stands for pages; a slot of the log's ring is
+ * written and read in one step (inval_log.pml is of that). Budget, index, access, eviction and failures
+ * are not in it.
+ *
+ * What tells of changes: HOOKS (the thread that changes logs it before the change), NOTIFIER
+ * (userfaultfd events, and the query), or both. */
 
 #ifndef ROUNDS
 #define ROUNDS 2 /* transfers of the first thread */
@@ -47,20 +41,10 @@
 #ifndef RING
 #define RING 2 /* changes that the log remembers */
 #endif
-#ifndef EVICTIONS
-#define EVICTIONS 0
-#endif
 
 #define THREADS 2
-#define NONE 255
-#define USES(t, r) ((t)*REGIONS + (r))
 
 mtype = { FREE, ALIVE, DEAD };
-
-#define NOWHERE 0
-#define FRESH 1 /* dead, and may have users that no look at the counts shows */
-#define RIPE 2  /* … whose counts show all users */
-#define BUSY 3  /* … and had some */
 
 /* ---- the kernel */
 byte pages[RANGES];     /* which pages the range has: counts its changes */
@@ -84,19 +68,12 @@ mtype state[REGIONS];
 byte range_of[REGIONS];
 byte pinned[REGIONS];     /* the pages that the device has */
 bool registered[REGIONS];
-short uses[THREADS * REGIONS]; /* each thread's own; outstanding uses are the sum */
-short seen[THREADS * REGIONS]; /* … and what others are bound to see of it */
-byte list[REGIONS]; /* in which the record is, if dead */
-bool work;     /* something may be deregistered */
-bool released; /* a use of something dead has ended */
-byte retiring; /* who is inside retire: for the check at the end */
-bool arming;   /* uffd_ranges.c's lock */
+byte uses[REGIONS];
+bool arming; /* uffd_ranges.c's lock */
 
 /* ---- what nobody in the code knows */
-byte holders[REGIONS];   /* transfers that use the region */
 byte acquiring[RANGES];  /* threads inside acquire */
 byte inside[RANGES];     /* changes of which the application has not yet been told the end */
-byte handed = NONE;      /* a use that another thread may release */
 byte finished;
 
 /* ==== inval_log.c */
@@ -147,7 +124,7 @@ inline look_for_touch(since_, range)
 inline kill(id_)
 {
     if
-    :: state[id_] == ALIVE -> state[id_] = DEAD; list[id_] = FRESH; work = true
+    :: state[id_] == ALIVE -> state[id_] = DEAD
     :: else
     fi
 }
@@ -213,22 +190,9 @@ inline catch_up()
     }
 }
 
-inline take_lock(me_)
+inline take_lock()
 {
-    atomic { !locked -> locked = true; fence(me_) }
-}
-
-/* What a thread did before is seen by all: a locked instruction, or membarrier by somebody else. */
-inline fence(thread)
-{
-    d_step {
-        id = 0;
-        do
-        :: id < REGIONS -> seen[USES(thread, id)] = uses[USES(thread, id)]; id++
-        :: else -> break
-        od;
-        id = 0
-    }
+    atomic { !locked -> locked = true }
 }
 
 /* ==== uffd_ranges.c: monitor->subscribe */
@@ -239,42 +203,10 @@ inline arm(range)
     atomic { !mapping -> armed[range] = true }
 }
 
-/* With SCAN, what is unwatched was perhaps watched before, has changed since, and nobody was told:
- * it is logged, then armed. */
-inline look_over(range)
-{
-#ifdef SCAN
-    watched = armed[range];
-    if
-#ifndef BREAK_REARM
-    :: !watched -> log_change(range)
-#endif
-    :: else
-    fi;
-#endif
-    skip
-}
-
-/* What is in the same mapping is armed along. But not, where unseen changes are looked for, what
- * was found watched: it may just have been replaced, and its regions would seem true again. (The
- * range itself is being acquired, so nobody replaces it.) */
-inline arm_along(range)
-{
-#if defined(SCAN) && !defined(BREAK_ARM_ALWAYS)
-    if
-    :: watched
-    :: else -> arm(range)
-    fi
-#else
-    arm(range)
-#endif
-}
-
 inline cover()
 {
 #ifdef NOTIFIER
     atomic { !arming -> arming = true }
-    look_over(x);
 #ifdef BREAK_SINCE
     arm(x);
     since = head;
@@ -283,10 +215,8 @@ inline cover()
     arm(x);
 #endif
 #if RANGES > 1
-    look_over(1 - x);
-    arm_along(1 - x);
+    arm(1 - x); /* what is in the same mapping is armed along */
 #endif
-    watched = false;
     arming = false
 #else
     since = head
@@ -298,9 +228,7 @@ inline cover()
 /* The checks of a look-up; each goes to `otherwise` if it fails. */
 #define CHECK(condition, otherwise) if :: condition :: else -> goto otherwise fi
 
-#if defined(SCAN)
-#define QUIET(otherwise) CHECK(changing == 0, otherwise); CHECK(armed[x], otherwise)
-#elif defined(NOTIFIER) && !defined(NEVER) && !defined(BREAK_NO_QUERY)
+#if defined(NOTIFIER) && !defined(BREAK_NO_QUERY)
 #define QUIET(otherwise) CHECK(changing == 0, otherwise)
 #else
 #define QUIET(otherwise) skip
@@ -328,46 +256,13 @@ inline use_it()
     assert(registered[r]);
     assert(range_of[r] == x);
     assert(pinned[r] >= start);
-    holders[r]++;
     acquiring[x]--
-}
-
-/* Of the caller's own count. Then, no later, the region's state: whoever marked it dead has either
- * seen this (membarrier), or is seen here. */
-inline drop(id_)
-{
-    d_step {
-        uses[USES(me, id_)]--;
-#ifdef FENCE
-        seen[USES(me, id_)]--
-#endif
-    }
-}
-
-inline count(id_)
-{
-    d_step {
-        uses[USES(me, id_)]++;
-#ifdef FENCE
-        seen[USES(me, id_)]++
-#endif
-    }
-}
-
-inline look_after(id_)
-{
-    if
-    :: state[id_] == DEAD ->
-        /* a release store: who sees it sees the count */
-        atomic { seen[USES(me, id_)] = uses[USES(me, id_)]; released = true; work = true }
-    :: else
-    fi
 }
 
 proctype application(byte me; byte rounds)
 {
     byte x, r, start, since, got, number, epoch, id, round, top, cursor;
-    bool touched, watched;
+    bool touched;
 
     do
     :: round == rounds -> break
@@ -392,35 +287,25 @@ proctype application(byte me; byte rounds)
             :: r = 1
 #endif
             fi;
-            count(r)                              /* own use count, then a compiler barrier */
+            uses[r]++                             /* own use count, then a compiler barrier */
         }
         CHECKS(back_out);                         /* valid, sequence, head == applied */
-#ifdef BREAK_COVERS_FIRST
-        CHECK(range_of[r] == x, back_out);
-#endif
 #ifndef BREAK_ALIVE
         CHECK(state[r] == ALIVE, back_out);
 #endif
-#ifdef BREAK_COVERS_FIRST
-        atomic { use_it() }
-#else
         atomic {
             if
             :: range_of[r] == x -> use_it()       /* it covers what is wanted: a hit */
             :: else -> goto back_out
             fi
         }
-#endif
         goto transfer;
 
 back_out:
-        drop(r);
-#ifndef BREAK_BACK_OUT
-        look_after(r);
-#endif
+        uses[r]--;
 
         /* regx_cache_acquire_slow, find_locked */
-        take_lock(me);
+        take_lock();
         catch_up();
         atomic {
             r = 0;
@@ -431,7 +316,7 @@ back_out:
         }
         if
         :: r < REGIONS ->
-            count(r);
+            uses[r]++;
             QUIET(take_back);
             LOGGED(take_back);
             /* not all that changed need have ended: this one is looked for */
@@ -447,7 +332,7 @@ back_out:
             };
             goto transfer;
 take_back:
-            drop(r);              /* it is alive: only who has the lock kills */
+            uses[r]--;            /* it is alive: only who has the lock kills */
             atomic { acquiring[x]--; locked = false };
             goto once_unwatched   /* it may be true the next time */
         :: else -> locked = false
@@ -462,7 +347,7 @@ take_back:
         cover();
 #endif
         got = pages[x];           /* the device pins, no lock held */
-        take_lock(me);
+        take_lock();
 
         /* publish_locked. It also asks query and sequence; what is proven here holds without. */
         catch_up();
@@ -492,7 +377,7 @@ take_back:
                 range_of[r] = x;
                 pinned[r] = got;
                 registered[r] = true;
-                count(r);
+                uses[r]++;
                 state[r] = ALIVE;
                 use_it();
                 got = 0;
@@ -508,28 +393,7 @@ take_back:
 
 transfer:
         start = 0;
-        /* released here, or by the other thread */
-        if
-        :: true
-#ifdef PASS
-        :: atomic { handed == NONE -> handed = r; r = NONE }
-#endif
-        fi;
-release:
-        if
-        :: r != NONE ->
-            atomic { holders[r]--; drop(r) }
-#ifndef BREAK_RELEASE
-            look_after(r)
-#endif
-        :: else
-        fi;
-#ifdef PASS
-        if
-        :: atomic { handed != NONE -> r = handed; handed = NONE }; goto release
-        :: true
-        fi;
-#endif
+        uses[r]--;
         goto next;
 once:
         interest[x]--;
@@ -539,15 +403,6 @@ next:
         x = 0;
         r = 0
     od;
-#ifdef PASS
-    if
-    :: atomic { handed != NONE -> r = handed; handed = NONE };
-        atomic { holders[r]--; drop(r) }
-        look_after(r);
-        r = 0
-    :: handed == NONE
-    fi;
-#endif
     finished++
 }
 
@@ -556,7 +411,6 @@ next:
 proctype changer(byte me)
 {
     byte x, number, done;
-    bool libc;
 
     do
     :: done == CHANGES -> break
@@ -570,17 +424,10 @@ proctype changer(byte me)
         fi;
 #ifdef NOTIFIER
         if
-#ifdef NEVER
-        :: /* By libc. The application does not use the buffer while the call changes it. */
-            atomic { acquiring[x] == 0 -> inside[x]++ };
-            log_change(x);
-            libc = true
-#else
         :: true
 #ifdef HOOKS
         :: /* By libc: both tell. */
             log_change(x)
-#endif
 #endif
 #ifdef MADVISE
         :: /* madvise: the event, then the pages go. The application does not use the buffer. */
@@ -595,23 +442,17 @@ proctype changer(byte me)
             d_step { pages[x]++; inside[x]-- }
             goto next
 #endif
-#ifdef SCAN
-        :: /* SHM_REMAP: no event. The application does not use the buffer. */
-            atomic { !mapping && acquiring[x] == 0 -> pages[x]++; armed[x] = false }
-            goto next
-#endif
         fi;
         /* munmap, MAP_FIXED, mremap: the pages go, then the event. The address is free again before
          * that, so nothing keeps another thread from using it. */
         if
         :: atomic { !mapping && armed[x] -> mapping = true; changing++ };
-            d_step { pages[x]++; armed[x] = false; mapping = false; inside[x] = inside[x] - libc };
+            d_step { pages[x]++; armed[x] = false; mapping = false; };
             atomic { posted[me] = true; posted_range[me] = x };
             atomic { !posted[me] -> posted_range[me] = 0 }; /* the reader's read releases it */
             changing--                                      /* the change is acknowledged */
-        :: atomic { !mapping && !armed[x] -> pages[x]++; inside[x] = inside[x] - libc }
+        :: atomic { !mapping && !armed[x] -> pages[x]++ }
         fi;
-        libc = false;
 next:
 #else
         /* The hook logs, then the call is made. The application does not use the buffer. */
@@ -653,25 +494,21 @@ end_idle:
 }
 #endif
 
-/* ==== retire.c: what is dead and no longer used is deregistered */
+/* ==== cache.c: regx_cache_progress */
 
-/* For the models in which counts of uses are seen at once. */
-inline retire_at_once()
+/* What is dead and no longer used is deregistered. */
+inline retire()
 {
     atomic {
-        work ->
-        work = false;
         r = 0;
         do
         :: r < REGIONS ->
             if
-            :: state[r] == DEAD && uses[USES(0, r)] + uses[USES(1, r)] == 0 ->
-                assert(holders[r] == 0);
+            :: state[r] == DEAD && uses[r] == 0 ->
                 registered[r] = false;
                 pinned[r] = 0;
                 interest[range_of[r]]--;
                 range_of[r] = 0;
-                list[r] = NOWHERE;
                 state[r] = FREE
             :: else
             fi;
@@ -682,182 +519,17 @@ inline retire_at_once()
     }
 }
 
-/* From one list into another, with the lock held. */
-inline move(from, to)
+proctype progress()
 {
-    r = 0;
-    do
-    :: r < REGIONS ->
-        if
-        :: list[r] == from -> list[r] = to
-        :: else
-        fi;
-        r++
-    :: else -> break
-    od;
-    r = 0
-}
-
-/* From the list into this thread's batch. */
-inline take(from)
-{
-    r = 0;
-    do
-    :: r < REGIONS ->
-        if
-        :: list[r] == from -> list[r] = NOWHERE; batch = batch | (1 << r)
-        :: else
-        fi;
-        r++
-    :: else -> break
-    od;
-    r = 0
-}
-
-inline barrier()
-{
-#ifndef BREAK_MEMBARRIER
-    atomic { fence(0); fence(1) }
-#endif
-    skip
-}
-
-/* regx_cache_retire, with the flag taken down */
-inline retire()
-{
-    /* ripen: what is dead by now, one barrier for all of it */
-#ifdef BREAK_BATCH
-    barrier();
-#endif
-    atomic { !locked -> take(FRESH) };
-#ifndef BREAK_BATCH
-    barrier();
-#endif
-    atomic {
-        !locked ->
-        r = 0;
-        do
-        :: r < REGIONS ->
-            if
-            :: batch & (1 << r) -> list[r] = RIPE
-            :: else
-            fi;
-            r++
-        :: else -> break
-        od;
-        batch = 0;
-        if
-        :: released -> move(BUSY, RIPE)
-        :: else
-        fi;
-#ifndef BREAK_FLAG_AFTER
-        released = false
-#endif
-    };
-#ifdef BREAK_FLAG_AFTER
-    released = false;
-#endif
-    /* pick_unused */
-    atomic { !locked -> locked = true; take(RIPE) };
-    do
-    :: r < REGIONS && (batch & (1 << r)) ->
-        /* each thread's count as it is, or as it was at its last barrier */
-        if
-        :: sum = uses[USES(0, r)]
-        :: sum = seen[USES(0, r)]
-        fi;
-        if
-        :: sum = sum + uses[USES(1, r)]
-        :: sum = sum + seen[USES(1, r)]
-        fi;
-        if
-        :: sum == 0
-        :: else -> atomic { list[r] = BUSY; batch = batch & ~(1 << r) }
-        fi;
-        atomic { sum = 0; r++ }
-    :: r < REGIONS && !(batch & (1 << r)) -> r++
-    :: r == REGIONS -> break
-    od;
-    atomic { r = 0; locked = false };
-    /* the device deregisters, no lock held */
-    do
-    :: r < REGIONS && (batch & (1 << r)) ->
-        atomic {
-            assert(holders[r] == 0);
-            registered[r] = false;
-            pinned[r] = 0;
-            interest[range_of[r]]--
-        };
-        r++
-    :: r < REGIONS && !(batch & (1 << r)) -> r++
-    :: r == REGIONS -> break
-    od;
-    atomic {
-        !locked ->
-        r = 0;
-        do
-        :: r < REGIONS ->
-            if
-            :: batch & (1 << r) -> range_of[r] = 0; state[r] = FREE
-            :: else
-            fi;
-            r++
-        :: else -> break
-        od;
-        r = 0;
-        batch = 0;
-#ifdef BREAK_FLAG_LATE
-        work = false;
-#endif
-        retiring--
-    }
-}
-
-/* ==== cache.c: regx_cache_progress, by one thread or two */
-
-proctype progress(byte evictions)
-{
-    byte id, r, batch, top, cursor;
-    short sum;
+    byte id, r, top, cursor;
 
     do
     :: head != applied ->
         atomic { !locked -> locked = true };
         catch_up();
-        locked = false
-    :: atomic {
-            /* evict.c gives up any region that seems unused; why, does not matter here */
-            evictions > 0 && !locked ->
-            evictions--;
-            if
-            :: r = 0
-#if REGIONS > 1
-            :: r = 1
-#endif
-            fi;
-            kill(r);
-            r = 0
-        }
-#if defined(RETIRE_AT_ONCE)
-    :: retire_at_once()
-#elif defined(BREAK_FLAG_LATE)
-    :: atomic { work -> retiring++ };
+        locked = false;
         retire()
-#else
-    :: atomic { work -> work = false; retiring++ };
-        retire()
-#endif
-    :: atomic {
-            finished == THREADS + CHANGERS && head == applied && !locked && !work &&
-                retiring == 0 ->
-            /* All is done: nothing dead is left. */
-            r = 0;
-            do
-            :: r < REGIONS -> assert(state[r] != DEAD); r++
-            :: r == REGIONS -> break
-            od
-        };
-        break
+    :: atomic { finished == THREADS + CHANGERS && head == applied && !locked -> break }
     od
 }
 
@@ -889,9 +561,6 @@ init
 #ifdef NOTIFIER
         run reader();
 #endif
-        run progress(EVICTIONS);
-#ifdef RETIRERS
-        run progress(0)
-#endif
+        run progress()
     }
 }

@@ -51,11 +51,6 @@ size_t oracle_compare(oracle_t *oracle, const regx_mr_t *mr, const void *from, s
  * must let it; what is received is got into the registration. */
 void oracle_read(oracle_t *oracle);
 
-/* A peer writes from `offset` on, at most 256 KiB, by a key that it was given. false: the device
- * refused, and there is no connection any more. */
-bool oracle_peer_writes(oracle_t *oracle, const regx_key_t *key, uint64_t offset, const void *data,
-                        size_t length);
-
 /* ---- io_uring alone ---- */
 
 unsigned oracle_registered(const oracle_t *oracle);    /* now */

@@ -254,10 +254,11 @@ void oracle_send(oracle_t *oracle, const regx_mr_t *mr, const void *from, size_t
 static bool receive_part(oracle_t *oracle, const regx_mr_t *mr, void *to, uint64_t offset,
                          const void *data, size_t length)
 {
-    if (!oracle->reads) {
-        return oracle_peer_writes(oracle, &mr->key, offset, data, length);
-    }
     memcpy(oracle->stage, data, length);
+    if (!oracle->reads) {
+        return put(oracle, &oracle->peer, &oracle->own, &oracle->stage_mr, oracle->stage, &mr->key,
+                   offset, length) == REGX_OK;
+    }
     return get(oracle, &oracle->own, mr, to, &oracle->stage_mr.key, 0, length) == REGX_OK;
 }
 
@@ -274,14 +275,6 @@ void oracle_receive(oracle_t *oracle, const regx_mr_t *mr, void *to, size_t leng
             give_up("receiving", oracle->broken);
         }
     }
-}
-
-bool oracle_peer_writes(oracle_t *oracle, const regx_key_t *key, uint64_t offset, const void *data,
-                        size_t length)
-{
-    memcpy(oracle->stage, data, length);
-    return put(oracle, &oracle->peer, &oracle->own, &oracle->stage_mr, oracle->stage, key, offset,
-               length) == REGX_OK;
 }
 
 size_t oracle_compare(oracle_t *oracle, const regx_mr_t *mr, const void *from, size_t length)
