@@ -13,6 +13,10 @@
  *     repeats without end.
  *   - That an operation is done at once may not be told by returning 1: of four bytes it then
  *     writes eight.
+ *   - It changes data under a lock of its own, by the BTL or by plain loads and stores; but a
+ *     compare-and-swap it has the BTL do without that lock (4.1.4 always, later ones between
+ *     nodes). One that is refused it does under the lock. Where it keeps its locks by the BTL, that
+ *     has to compare and swap them: they are of 8 bytes, and of other nodes.
  */
 #include "btl/onesided.h"
 
@@ -280,16 +284,18 @@ static int compare_swap(mca_btl_base_module_t *btl, regx_endpoint_t *endpoint, v
         .call = {btl, endpoint, local_address, 0, local_handle, callback, context, data}};
 
     (void)order;
+    if (is_here(endpoint, remote_handle) || regx_compat_same_node(endpoint->proc)) {
+        return OPAL_ERR_NOT_SUPPORTED; /* no lock: data that others change under the lock */
+    }
     return change(&asked, remote_handle, flags);
 }
 
 /* Atomic operations are done by the processor of who has the memory, or by a device whose
  * operations are atomic with the processor's: its own go well with them (GLOB). Open MPI 4.1 looks
- * for GLOB and 32BIT in btl_flags, where they mean nothing else. */
+ * for GLOB in btl_flags too, where it means nothing else; it then changes its locks on this node
+ * itself. With 32BIT there it would compare and swap 4 bytes without its lock. */
 void regx_onesided_declare(mca_btl_base_module_t *face, bool may)
 {
-    const unsigned both = MCA_BTL_ATOMIC_SUPPORTS_GLOB | MCA_BTL_ATOMIC_SUPPORTS_32BIT;
-
     if (!may) {
         face->btl_flags &= ~(uint32_t)MCA_BTL_FLAGS_ATOMIC_FOPS;
     }
@@ -299,8 +305,9 @@ void regx_onesided_declare(mca_btl_base_module_t *face, bool may)
     }
     face->btl_atomic_flags = MCA_BTL_ATOMIC_SUPPORTS_ADD | MCA_BTL_ATOMIC_SUPPORTS_AND |
                              MCA_BTL_ATOMIC_SUPPORTS_OR | MCA_BTL_ATOMIC_SUPPORTS_XOR |
-                             MCA_BTL_ATOMIC_SUPPORTS_SWAP | MCA_BTL_ATOMIC_SUPPORTS_CSWAP | both;
-    face->btl_flags |= both;
+                             MCA_BTL_ATOMIC_SUPPORTS_SWAP | MCA_BTL_ATOMIC_SUPPORTS_CSWAP |
+                             MCA_BTL_ATOMIC_SUPPORTS_GLOB | MCA_BTL_ATOMIC_SUPPORTS_32BIT;
+    face->btl_flags |= MCA_BTL_ATOMIC_SUPPORTS_GLOB;
     face->btl_atomic_fop = fetch_op;
     face->btl_atomic_cswap = compare_swap;
     face->btl_put_local_registration_threshold = SIZE_MAX;

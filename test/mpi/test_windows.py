@@ -12,6 +12,7 @@ from launch import Build, Mpi
 
 CASES = ["fence", "pscw", "lock", "requests", "flood", "derived", "accumulate", "fetch", "swap",
          "alternate"]
+MIXED = ["mixed", "queue"]
 MOVING = ["fence", "pscw", "lock", "requests", "derived"]
 
 
@@ -33,6 +34,18 @@ def test_on_a_node_only_atomic_operations_ask_the_target(mpi: Mpi, flavour: str,
     assert (job.total("onesided_puts") > 0) == (job.total("onesided_gets") > 0) == mpi.build.osc_asks, str(job)
     assert job.total("onesided_messages") == job.total("onesided_atomics"), str(job)
     assert (job.total("onesided_atomics") > 0) == mpi.build.osc_asks, str(job)
+
+
+@pytest.mark.parametrize("flavour", ["create", "allocate", "dynamic"])
+@pytest.mark.parametrize("ranks", [2, 3, 4])
+def test_mixed_atomic_operations_lose_nothing(mpi: Mpi, flavour: str, ranks: int) -> None:
+    """Compare-and-swap beside all others, on the same words of 4 and of 8 bytes."""
+    window(mpi, flavour, 8, *MIXED, ranks=ranks).checked(ranks)
+
+
+def test_mixed_atomic_operations_lose_nothing_without_the_kernels_copy(mpi: Mpi, build: Build) -> None:
+    window(mpi, "create", 8, *MIXED, ranks=3,
+           within=[build.programs / "deny", "process_vm"]).checked(3)
 
 
 def test_windows_allocated_on_a_node_are_left_to_shared_memory(mpi: Mpi) -> None:

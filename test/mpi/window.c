@@ -16,7 +16,8 @@ static const struct {
 } cases[] = {{"fence", fence},           {"pscw", pscw},   {"lock", lock},
              {"requests", requests},     {"flood", flood}, {"derived", derived},
              {"accumulate", accumulate}, {"fetch", fetch}, {"swap", swap},
-             {"alternate", alternate},   {"renew", renew}, {"alone", alone}};
+             {"alternate", alternate},   {"mixed", mixed}, {"queue", queue},
+             {"renew", renew},           {"alone", alone}};
 
 int main(int argc, char **argv)
 {

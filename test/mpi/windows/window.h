@@ -46,6 +46,10 @@ void alternate(void);
 void fetch(void);
 void swap(void);
 
+/* Different ones at once (mixed.c). */
+void mixed(void);
+void queue(void);
+
 /* Memory that is replaced (pages.c). */
 void renew(void);
 
