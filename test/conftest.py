@@ -1,21 +1,106 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What all tests share: options of pytest, where the build put things, and MPI jobs."""
+"""What all tests share: options of pytest, the phases of a run, where the build put things, MPI jobs."""
+from __future__ import annotations
+
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+import device
+import skips
+import units
 from launch import TOP, Build, Mpi, Reruns
+
+MARKS = {
+    "full": "what a run with --full does in addition, with the reason in a comment beside it",
+    "jobs": "starts MPI jobs without the fixture mpi, or measures: nothing may run beside it",
+    "device": "needs an RDMA device; the emulated machine has one",
+}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--osu", type=Path, metavar="DIR",
                      help="where OSU micro-benchmarks are installed; without it they are not run")
     parser.addoption("--full", action="store_true",
-                     help="all sizes and kinds of messages instead of a sample")
+                     help="all sizes and kinds of messages instead of a sample, and the tests marked full")
     parser.addoption("--seed", type=int, default=1,
                      help="of the samples and of the messages' content (default: 1)")
+    parser.addoption("--phase", help="only the tests of that phase of test/run")
+    parser.addoption("--sanitizer", help="whose build of the unit tests is to run (default: each)")
+    parser.addoption("--require-all", action="store_true",
+                     help="a skip for want of a package is a failure")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    for mark, what in MARKS.items():
+        config.addinivalue_line("markers", f"{mark}: {what}")
+    skips.RUN = skips.Run(full=config.getoption("--full"), osu=bool(config.getoption("--osu")),
+                          all_packages=config.getoption("--require-all"))
+
+
+def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
+    if file_path.suffix == ".c" and file_path.name.startswith("test_"):
+        return units.Source.from_parent(parent, path=file_path)
+    return None
+
+
+def phase(item: pytest.Item) -> str:
+    """Of test/run (runner.py)."""
+    if isinstance(item, units.Program):
+        return "guest" if item.needs_device else "units"
+    if item.get_closest_marker("device"):
+        return "guest"
+    if item.path.is_relative_to(TOP / "test/machine"):
+        return "machines"
+    if item.get_closest_marker("jobs") or "mpi" in getattr(item, "fixturenames", ()):
+        return "jobs"
+    return "processes"
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    wanted, full = config.getoption("--phase"), config.getoption("--full")
+    sanitizer = config.getoption("--sanitizer")
+    kept, left = [], []
+    for item in items:
+        goes = (wanted is None or phase(item) == wanted) \
+            and (full or wanted is None or not item.get_closest_marker("full")) \
+            and not (sanitizer and isinstance(item, units.Program) and sanitizer not in item.name)
+        (kept if goes else left).append(item)
+        item.user_properties.append(("node", item.nodeid))
+    if left:
+        config.hook.pytest_deselected(items=left)
+        items[:] = kept
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if phase(item) == "guest" and not device.is_there():
+        pytest.skip("no RDMA device")
+
+
+def excuse(item: pytest.Item, call: pytest.CallInfo[object]) -> str:
+    """The first line of a failure that is a counter or a line only: every job of the test ended well
+    and found every byte right."""
+    mpi = getattr(item, "funcargs", {}).get("mpi")
+    if mpi is None or not mpi.done or call.excinfo is None \
+            or not call.excinfo.errisinstance(AssertionError) or not all(job.sound for job in mpi.done):
+        return ""
+    return str(call.excinfo.value).split("\n")[0] or "assertion"
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item,
+                              call: pytest.CallInfo[object]) -> Iterator[None]:
+    report = (yield).get_result()  # type: ignore[misc]
+    if report.skipped and isinstance(report.longrepr, tuple):
+        because = skips.because(item.nodeid, report.longrepr[2])
+        if because is not None:
+            item.user_properties.append(("because", because))
+    elif report.failed:
+        said = excuse(item, call) if report.when == "call" else ""
+        if said:
+            item.user_properties.append(("excusable", said))
 
 
 @pytest.fixture(scope="session")
@@ -60,4 +145,4 @@ def mpi(build: Build, tmp_path: Path, reruns: Reruns,
     before = len(reruns.commands)
     yield Mpi(build, tmp_path, reruns)
     for command in reruns.commands[before:]:
-        record_property("run again", command)  # for test/tally
+        record_property("run again", command)  # results.py names it

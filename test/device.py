@@ -20,5 +20,4 @@ def pages_on_demand() -> bool:
     return "SUPPORT_WRITE" in shown.partition("rc_odp_caps:")[2].partition("uc_odp_caps:")[0]
 
 
-needed = pytest.mark.skipif(
-    not is_there(), reason="no RDMA device here; test/machine/test_inside.py runs this in its own")
+needed = pytest.mark.device  # conftest.py: the emulated machine has one

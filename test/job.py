@@ -19,7 +19,9 @@ from tables import paths as all_paths, strategies
 
 # Carried by the environment of every process of a job, however it was started.
 MARK = "REGX_TEST_JOB"
-PATIENCE = 10  # seconds
+PATIENCE = 60  # seconds that daemons may take to end
+# What a job says of wrong bytes, of a crash, or under a sanitizer.
+BAD = re.compile(r"wrong|stale|lost|Sanitizer|runtime error|received signal|Assertion", re.I)
 ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 
 
@@ -36,6 +38,11 @@ class Job:
         return "\n".join([
             f"$ {self.command}", f"status {self.status}", "stdout:", self.stdout[-3000:],
             "stderr:", self.stderr[-6000:], *(json.dumps(report) for report in self.reports)])
+
+    @property
+    def sound(self) -> bool:
+        """It ended well and complained of no content: what may still be wrong is a count or a line."""
+        return self.status == 0 and not BAD.search(self.stderr + self.stdout)
 
     @property
     def complaints(self) -> list[str]:
@@ -133,6 +140,18 @@ def kill(mark: str) -> list[int]:
     return killed
 
 
+def stacks(pids: Sequence[int]) -> str:
+    """Of all threads of these processes."""
+    shown = []
+    for pid in pids:
+        try:
+            shown.append(subprocess.run(["eu-stack", "-p", str(pid)], capture_output=True, text=True,
+                                        errors="replace", check=False, timeout=60).stdout)
+        except (OSError, subprocess.TimeoutExpired) as problem:
+            shown.append(f"no stack of {pid}: {problem}")
+    return "\n".join(shown)
+
+
 def left_behind(mark: str) -> list[int]:
     """Daemons of a job end a moment after mpirun; what does not is killed, and answered."""
     end = time.monotonic() + PATIENCE
@@ -161,10 +180,11 @@ def run(command: Sequence[str | Path], environment: Mapping[str, str], report: P
     try:
         stdout, stderr = process.communicate(timeout=timeout)
     except subprocess.TimeoutExpired:
+        where = stacks(marked(mark))
         kill(mark)
         stdout, stderr = process.communicate()
         pytest.fail(f"watchdog: not done after {timeout} s\n"
-                    f"{Job(shown, process.returncode, stdout, stderr)}")
+                    f"{Job(shown, process.returncode, stdout, stderr)}\n{where}")
     finally:
         if process.poll() is None:  # pytest itself was interrupted
             kill(mark)

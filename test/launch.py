@@ -96,13 +96,14 @@ class Mpi:
         self.folder = folder
         self.reruns = reruns
         self.number = itertools.count()
+        self.done: list[job.Job] = []
 
     def __call__(self, program: str | Path, *arguments: object, ranks: int = 2,
                  btl: str | None = "regx", pml: str | None = "ob1",
                  regx: Mapping[str, object] | None = None, mca: Mapping[str, object] | None = None,
                  environment: Mapping[str, str] | None = None, options: Sequence[str] = (),
                  around: Sequence[str | Path] = (), within: Sequence[str | Path] = (),
-                 timeout: float = 120) -> job.Job:
+                 timeout: float = 600) -> job.Job:
         """Runs one of the test programs (or any, by its path).
 
         regx: its parameters, without btl_regx_. mca: any other. options: more of mpirun's.
@@ -129,6 +130,7 @@ class Mpi:
             self.note(done)
             self.remove_others(before)
             done = job.run(words, variables, report, timeout)
+        self.done.append(done)
         return done
 
     def note(self, died: job.Job) -> None:
