@@ -16,7 +16,8 @@ from launch import TOP, Build, Mpi, Reruns
 MARKS = {
     "full": "what a run with --full does in addition, with the reason in a comment beside it",
     "jobs": "starts MPI jobs without the fixture mpi, or measures: nothing may run beside it",
-    "device": "needs an RDMA device; the emulated machine has one",
+    "device": "needs an RDMA device; the emulated machine has one. In a run with --full only, but for",
+    "core": "those of the emulated machine, and of what is marked full, that every run does",
 }
 
 
@@ -59,13 +60,20 @@ def phase(item: pytest.Item) -> str:
     return "processes"
 
 
+def is_core(item: pytest.Item) -> bool:
+    """Whether a run without --full does it."""
+    if item.get_closest_marker("core"):
+        return True
+    return phase(item) != "guest" and not item.get_closest_marker("full")
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     wanted, full = config.getoption("--phase"), config.getoption("--full")
     sanitizer = config.getoption("--sanitizer")
     kept, left = [], []
     for item in items:
         goes = (wanted is None or phase(item) == wanted) \
-            and (full or wanted is None or not item.get_closest_marker("full")) \
+            and (full or wanted is None or is_core(item)) \
             and not (sanitizer and isinstance(item, units.Program) and sanitizer not in item.name)
         (kept if goes else left).append(item)
         item.user_properties.append(("node", item.nodeid))

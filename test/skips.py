@@ -164,7 +164,6 @@ Condition = Callable[[Run], bool]
 CONDITIONS: dict[str, Condition] = {
     # what was asked for
     "no --osu DIR": lambda run: not run.osu,
-    "not --full": lambda run: not run.full,
     "a build whose malloc is glibc's": lambda run: True,
     "a sanitizer's build": lambda run: run.full,
     "a backend that cannot see it, by design": lambda run: True,
@@ -236,7 +235,6 @@ ANY = ""
 NOTIFIER = r"userfaultfd|notifier.*(cannot be used|not usable)"
 EXPECTED = [
     (r"test/osu/", "no --osu DIR given", "no --osu DIR"),
-    (r"test_(versions|packages|inside)\.py", "with --full", "not --full"),
     (r"test_fuzz\.py", "no clang with libFuzzer", "no clang, or none with libFuzzer"),
     (r"test_fuzz\.py|test_library|test_ways\.py", "built without rdma-core", "no rdma-core"),
     (r"test_libfabric|test_library_install", "built without libfabric", "no libfabric"),

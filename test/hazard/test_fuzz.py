@@ -121,11 +121,10 @@ def test_no_input_does_harm(harness: Harness, programs: Path, full: bool, seed: 
     print(done.stderr.splitlines()[-1])
 
 
+@pytest.mark.full  # each is built anew
 @each_harness
-def test_planted_defect_is_found(harness: Harness, programs: Path, build: Build, full: bool,
-                                 seed: int, tmp_path: Path) -> None:
-    if not full and harness.name != "control":
-        pytest.skip("with --full: planted defects of the other harnesses")
+def test_planted_defect_is_found(harness: Harness, programs: Path, build: Build, seed: int,
+                                 tmp_path: Path) -> None:
     files = seeds(program_of(harness, programs), tmp_path / "corpus")
     source = tmp_path / "mutant.c"
     source.write_text(harness.mutant())

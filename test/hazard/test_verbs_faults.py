@@ -66,6 +66,7 @@ def faulty(mpi: Mpi, tmp_path: Path) -> Iterator[Faulty]:
 @pytest.mark.parametrize("strategy,backend,count", [
     ("pipeline", "none", 2 * CHUNKS), ("read", "none", 2 * CHUNKS), ("direct", "none", 2),
     ("pipeline", "notifier", 2 * CHUNKS), ("direct", "hooks", 2)])
+@pytest.mark.core
 def test_bytes_whose_registration_is_refused_bounce(faulty: Faulty, strategy: str, backend: str,
                                                     count: int) -> None:
     """Hazard 15: of those that a message of five chunks and one back take at each end, one after

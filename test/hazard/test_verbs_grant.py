@@ -25,6 +25,7 @@ def run(mpi: Mpi, folder: Path, how: str, rounds: int, grant: str) -> Job:
 
 @pytest.mark.parametrize("grant,counter", [("synchronous", "grants_revoked"),
                                            ("optimistic", "grants_restarted")])
+@pytest.mark.core
 def test_what_was_sent_arrives_in_the_pages_that_replace_granted_ones(mpi: Mpi, tmp_path: Path,
                                                                       full: bool, grant: str,
                                                                       counter: str) -> None:

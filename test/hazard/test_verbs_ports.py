@@ -95,6 +95,7 @@ def test_ranks_with_different_ports_use_the_one_both_have(mpi: Mpi, tmp_path: Pa
     assert job.rank(0)["ports"][f"{SECOND}:1"] == 0, str(job)
 
 
+@pytest.mark.core
 def test_two_hosts_use_each_its_own_device(mpi: Mpi, tmp_path: Path, full: bool) -> None:
     """A rank on each: everything over verbs, by each host's own device."""
     with two_rdma_hosts(tmp_path) as (around, options, within):

@@ -31,6 +31,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     metafunc.parametrize("choice", choices, ids=lambda choice: "-".join(choice))
 
 
+@pytest.mark.core
 def test_same_address_new_pages(mpi: Mpi, full: bool, choice: tuple[str, str, str]) -> None:
     backend, how, side = choice
     rounds = 1000 if full else 40

@@ -158,11 +158,10 @@ def test_the_debian_package_is_of_a_supported_open_mpi(tmp_path: Path) -> None:
                           "regx supports 4.1, 5.0 and 6.0\n")
 
 
+@pytest.mark.full  # it is built from nothing
 @pytest.mark.parametrize("suite", ["bookworm", "trixie"])
-def test_the_debian_package_changes_nothing_until_asked_and_leaves_nothing(suite: str, full: bool) -> None:
+def test_the_debian_package_changes_nothing_until_asked_and_leaves_nothing(suite: str) -> None:
     """Open MPI 4.1, and 5.0."""
-    if not full:
-        pytest.skip("with --full: it is built from nothing")
     if os.geteuid() != 0:
         pytest.skip("only root can make another root folder")
     run = subprocess.run([TOP / "test/machine/debian", suite, "test/installation/package"], text=True,

@@ -28,8 +28,6 @@ SELECTION = ["test/unit/btl", "test/hazard/test_version.py", "test/mpi/test_ones
 
 @pytest.mark.parametrize("series", ["5.0", "6.0"])
 def test_tests_pass_with_open_mpi(series: str, full: bool, seed: int) -> None:
-    if series == "6.0" and not full:
-        pytest.skip("with --full: it is not released yet")
     run = subprocess.run([TOP / "test/run", "--openmpi", series, "--seed", str(seed),
                           *(["--full"] if full else SELECTION)], stdin=subprocess.DEVNULL,
                          text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False,

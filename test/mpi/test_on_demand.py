@@ -46,6 +46,7 @@ def large(tmp_path: Path, *cases: Case) -> str:
 
 
 @pytest.mark.parametrize("prefetch", ["touch", "none"])
+@pytest.mark.core
 def test_nothing_is_registered_twice(odp, tmp_path: Path, seed: int, prefetch: str) -> None:
     """Every chunk at both ends is acquired once for each use, prefetched in the way that was asked
     for, and registered once in all."""

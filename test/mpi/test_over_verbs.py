@@ -41,6 +41,7 @@ def boundaries(eager: int, chunk: int, slot: int, rng: random.Random) -> list[Ca
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.core
 def test_sizes_around_every_limit_are_right_over_verbs(verbs, build: Build, tmp_path: Path, full: bool, seed: int, strategy: str) -> None:
     eager, slot, chunk = (build.size(name) for name in ("eager_limit", "slot_size", "chunk_size"))
     edges = [1, PAGE + 1, 8192, eager - 1, eager, eager + 1, slot + 1, chunk - 1, chunk, chunk + 1,
@@ -69,6 +70,7 @@ def test_every_kind_of_message_is_right_over_verbs(verbs, build: Build, tmp_path
 
 @pytest.mark.parametrize("strategy,backend", [("direct", backend) for backend in BACKENDS] +
                          [("read", backend) for backend in ("none", "notifier", "odp")])
+@pytest.mark.core
 def test_each_backend_carries_short_runs_over_verbs(verbs, tmp_path: Path, seed: int, strategy: str, backend: str) -> None:
     """What is sent again from the same buffers is registered again, or not."""
     if backend == "odp" and not device.pages_on_demand():

@@ -22,6 +22,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     metafunc.parametrize("strategy", ["bounce", "direct", "read"] * full + ["pipeline"])
 
 
+@pytest.mark.core
 def test_random_operations_are_right_over_verbs(mpi: Mpi, tmp_path: Path, strategy: str, seed: int,
                                                 full: bool) -> None:
     way = Way({"transport": "verbs", "rendezvous": strategy, **CHUNKS})
