@@ -17,6 +17,7 @@ MARKS = {
     "full": "what a run with --full does in addition, with the reason in a comment beside it",
     "jobs": "starts MPI jobs without the fixture mpi, or measures: nothing may run beside it",
     "device": "needs an RDMA device; the emulated machine has one. In a run with --full only, but for",
+    "whole": "every run does all combinations of its parameters, rather than each value of each once",
     "core": "those of the emulated machine, and of what is marked full, that every run does",
 }
 
@@ -67,19 +68,44 @@ def is_core(item: pytest.Item) -> bool:
     return phase(item) != "guest" and not item.get_closest_marker("full")
 
 
+def each_value_once(items: list[pytest.Item]) -> list[pytest.Item]:
+    """Of a test's combinations of parameters as few as have each value of each parameter: the diagonal,
+    so to speak. All of those marked whole."""
+    seen: set[tuple[object, ...]] = set()
+    kept: set[int] = set()
+
+    def values(item: pytest.Item) -> set[tuple[object, ...]]:
+        spec = getattr(item, "callspec", None)
+        return {(item.path, item.originalname, name, repr(value))  # type: ignore[attr-defined]
+                for name, value in spec.params.items()} if spec else set()
+
+    def unneeded(item: pytest.Item) -> bool:
+        return bool(values(item)) and not item.get_closest_marker("whole")
+
+    for enough in (set.isdisjoint, lambda new, old: not new <= old):
+        for item in items:
+            if not unneeded(item) or enough(values(item), seen):
+                kept.add(id(item))
+                seen |= values(item)
+    return [item for item in items if id(item) in kept]
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     wanted, full = config.getoption("--phase"), config.getoption("--full")
     sanitizer = config.getoption("--sanitizer")
-    kept, left = [], []
+    kept: list[pytest.Item] = []
     for item in items:
         goes = (wanted is None or phase(item) == wanted) \
             and (full or wanted is None or is_core(item)) \
             and not (sanitizer and isinstance(item, units.Program) and sanitizer not in item.name)
-        (kept if goes else left).append(item)
+        if goes:
+            kept.append(item)
         item.user_properties.append(("node", item.nodeid))
-    if left:
-        config.hook.pytest_deselected(items=left)
-        items[:] = kept
+    if wanted is not None and not full:
+        kept = each_value_once(kept)
+    chosen = {id(item) for item in kept}
+    config.hook.pytest_deselected(items=[item for item in items if id(item) not in chosen])
+    items[:] = kept
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
