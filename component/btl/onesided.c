@@ -4,8 +4,8 @@
  *   - It registers for any endpoint, ships the handle by value, and puts and gets by address and
  *     handle. It takes a put whose callback was called for one that can be seen at the target.
  *   - It needs no local handle below the local registration thresholds, that is, never.
- *   - It asks the BTL for atomic operations on its own process's memory too: then the endpoint is
- *     the process's own or NULL. And on memory of a neighbour's that it has mapped itself: then the
+ *   - It asks the BTL for operations on its own process's memory too: then the endpoint is the
+ *     process's own or NULL. And on memory of a neighbour's that it has mapped itself: then the
  *     handle is NULL, and the address is of this process.
  *   - It asks for all operations of MPI that have a number, whether the BTL has said that it knows
  *     them or not. MIN and MAX are of signed and unsigned numbers, and do not say which: refused.
@@ -15,8 +15,8 @@
  *     writes eight.
  *   - It changes data under a lock of its own, by the BTL or by plain loads and stores; but a
  *     compare-and-swap it has the BTL do without that lock (4.1.4 always, later ones between
- *     nodes). One that is refused it does under the lock. Where it keeps its locks by the BTL, that
- *     has to compare and swap them: they are of 8 bytes, and of other nodes.
+ *     nodes). One that is refused it does under the lock. Between nodes it also has the BTL take
+ *     that very lock, and announce posts (MPI_Win_post): only these are done.
  */
 #include "btl/onesided.h"
 
@@ -27,6 +27,9 @@
 #include "btl/handle.h"
 #include "btl/lost.h"
 #include "onesided/device.h"
+
+enum { POST_PLACES = 32 };         /* osc/rdma's OMPI_OSC_RDMA_POST_PEER_MAX */
+#define LOCKED (UINT64_C(1) << 63) /* osc/rdma's OMPI_OSC_RDMA_LOCK_EXCLUSIVE */
 
 typedef struct window_handle {
     struct mca_btl_base_registration_handle_t shipped; /* first */
@@ -221,36 +224,63 @@ static bool find_op(mca_btl_base_atomic_op_t op, regx_atomic_op_t *ours)
     }
 }
 
-/* By this process's own processor. */
-static int change_here(const asked_t *asked)
-{
-    const regx_onesided_request_t *request = &asked->request;
-    void *at = (void *)(uintptr_t)request->address;
-    const uint64_t before =
-        request->type == REGX_ONESIDED_ATOMIC
-            ? regx_atomic_fetch(at, request->op, request->size, request->operand)
-            : regx_atomic_compare_swap(at, request->size, request->compare, request->operand);
+/* What this thread last added 1 to, in which peer's window: osc/rdma's count of posts, if it
+ * announces one next. What it does to its locks meanwhile may be from inside a completion. */
+static _Thread_local struct {
+    const regx_endpoint_t *endpoint;
+    regx_handle_t window;
+    uint64_t address;
+} counted;
 
-    memcpy(asked->call.local_address, &before, request->size);
-    regx_call_complete(&asked->call, OPAL_SUCCESS);
-    return OPAL_SUCCESS;
+static bool is_counted(const regx_endpoint_t *endpoint, regx_handle_t window)
+{
+    return counted.endpoint == endpoint && counted.window.id == window.id &&
+           counted.window.generation == window.generation;
 }
 
+static void note_fetch(const asked_t *asked, regx_handle_t window)
+{
+    const regx_onesided_request_t *request = &asked->request;
+
+    if (request->op == REGX_ATOMIC_ADD && request->operand == 1) {
+        counted.endpoint = asked->call.endpoint;
+        counted.window = window;
+        counted.address = request->address;
+    } else if (request->operand != LOCKED && is_counted(asked->call.endpoint, window)) {
+        counted.endpoint = NULL;
+    }
+}
+
+/* Whether this is osc/rdma's own: of a lock, or of one of the places for posts, which are behind
+ * their count. */
+static bool is_own_swap(const asked_t *asked, regx_handle_t window)
+{
+    const regx_onesided_request_t *request = &asked->request;
+    const uint64_t place = request->address - counted.address;
+    const bool posts = is_counted(asked->call.endpoint, window) && place > 0 &&
+                       place <= POST_PLACES * sizeof(uint64_t);
+
+    return request->compare == 0 && (request->operand == LOCKED || posts);
+}
+
+/* Of memory here, or of a neighbour's, there are only data: osc/rdma then has its locks itself. */
 static int change(asked_t *asked, const mca_btl_base_registration_handle_t *remote_handle,
                   int flags)
 {
     regx_onesided_request_t *request = &asked->request;
+    const bool swaps = request->type == REGX_ONESIDED_SWAP;
     regx_window_name_t name;
 
     request->size = (flags & MCA_BTL_ATOMIC_FLAG_32BIT) != 0 ? 4 : 8;
-    if ((flags & MCA_BTL_ATOMIC_FLAG_FLOAT) != 0 || request->address % request->size != 0) {
+    if ((flags & MCA_BTL_ATOMIC_FLAG_FLOAT) != 0 || request->address % request->size != 0 ||
+        is_here(asked->call.endpoint, remote_handle) ||
+        (swaps && regx_compat_same_node(asked->call.endpoint->proc)) ||
+        !find_window(remote_handle, request->address, request->size, &name) ||
+        (swaps && !is_own_swap(asked, name.handle))) {
         return OPAL_ERR_NOT_SUPPORTED;
     }
-    if (is_here(asked->call.endpoint, remote_handle)) {
-        return change_here(asked);
-    }
-    if (!find_window(remote_handle, request->address, request->size, &name)) {
-        return OPAL_ERR_NOT_SUPPORTED;
+    if (!swaps) {
+        note_fetch(asked, name.handle);
     }
     return ask(asked, &name);
 }
@@ -284,9 +314,6 @@ static int compare_swap(mca_btl_base_module_t *btl, regx_endpoint_t *endpoint, v
         .call = {btl, endpoint, local_address, 0, local_handle, callback, context, data}};
 
     (void)order;
-    if (is_here(endpoint, remote_handle) || regx_compat_same_node(endpoint->proc)) {
-        return OPAL_ERR_NOT_SUPPORTED; /* no lock: data that others change under the lock */
-    }
     return change(&asked, remote_handle, flags);
 }
 

@@ -11,7 +11,7 @@ from launch import Mpi
 from namespace import two_hosts
 
 CASES = ["fence", "pscw", "lock", "requests", "flood", "derived", "accumulate", "fetch", "swap",
-         "alternate"]
+         "alternate", "mixed", "queue"]
 
 
 @pytest.mark.parametrize("flavour", ["create", "allocate"])
