@@ -1,64 +1,46 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Hazards 1, 3 and 9: memory that is unmapped and mapped again where it was registered.
 
-Every byte is checked; what is proven here are the counts: the changed range misses after each
-change and no sooner, the control hits. Nothing can be stale on these wires, which register nothing
-with a device: that the counts are those of fresh data is shown on io_uring, in test/registration."""
+Nothing can be stale on a node, where nothing is registered with a device; that content is right is
+shown by test_verbs_stale.py and, on io_uring, by test/registration. What is shown here is that within
+Open MPI each change ends what was kept of it, and nothing else does: by counts, which are exact."""
 import pytest
 
 from launch import Mpi
 
-SIZE = 20_000
+ROUNDS, SIZE = 2000, 20_000
 USES = 3  # of either buffer in a round
-SEES = {"libc": {"hooks", "notifier", "hooks+notifier"}, "raw": {"notifier", "hooks+notifier"},
-        "keep": set()}
+HOW = [("hooks", "libc", "send", True), ("hooks", "raw", "send", False),  # documented blind
+       ("notifier", "raw", "send", True), ("notifier", "libc", "receive", True),
+       ("hooks+notifier", "raw", "receive", True), ("hooks+notifier", "libc", "send", True),
+       ("retain", "libc", "send", False), ("notifier", "keep", "send", False)]
 
 
-@pytest.mark.parametrize("side", ["send", "receive"])
-@pytest.mark.parametrize("how", SEES)
+@pytest.mark.parametrize("backend,how,side,seen", HOW, indirect=["backend"])
 def test_the_same_address_with_new_pages_sends_the_new_data(mpi: Mpi, backend: str, how: str,
-                                                            side: str) -> None:
-    rounds = 10_000 if backend in SEES[how] else 500
+                                                            side: str, seen: bool) -> None:
     strategy = {"send": "direct", "receive": "pipeline"}[side]
-    job = mpi("stale", how, side, rounds, SIZE, timeout=600,
+    job = mpi("stale", how, side, ROUNDS, SIZE, timeout=600,
               regx={"rendezvous": strategy, "backend": backend}).checked(ranks=2)
     job.carried(strategy)
     changing, fixed = (job.rank(rank) for rank in ((0, 1) if side == "send" else (1, 0)))
-    uses = 2 * USES * rounds
-    for report in (changing, fixed):
-        assert report["hits"] + report["misses"] + report["uncached"] == uses, str(job)
-    if backend == "none":
-        for report in (changing, fixed):
-            assert report["uncached"] == report["deregistrations"] == uses, str(job)
+    uses = 2 * USES * ROUNDS
+    for report in (fixed, *([] if seen else [changing])):
+        assert (report["hits"], report["misses"], report["uncached"]) == (uses - 2, 2, 0), str(job)
+        assert report["invalidations"] == 0, str(job)
+    if not seen:
         return
-    assert fixed["hits"] >= 0.99 * uses, f"the side that changes nothing\n{job}"
-    if backend not in SEES[how]:  # documented blind, or nothing to be seen
-        assert changing["hits"] >= 0.99 * uses and changing["invalidations"] == 0, str(job)
-        return
-    assert rounds + 1 <= changing["misses"] <= 1.01 * rounds + 1, f"the changed buffer\n{job}"
-    assert changing["invalidations"] in (rounds - 1, rounds), str(job)
-    assert 0.99 * (2 * USES - 2) * rounds <= changing["hits"] <= (2 * USES - 1) * rounds, \
-        f"the control, and the changed buffer before it changed\n{job}"
+    # The control once, and the buffer after each change: before it is kept it may serve itself alone.
+    assert changing["misses"] == ROUNDS + 1 and changing["invalidations"] == ROUNDS - 1, str(job)
+    assert changing["uncached"] <= (0 if backend == "hooks" else ROUNDS // 2), str(job)
+    assert changing["hits"] + changing["misses"] + changing["uncached"] == uses, str(job)
     if backend == "hooks+notifier":
-        # Where the reader lags behind, a new registration has made the hook's word old.
-        least, most = (rounds - 1, rounds + 20) if how == "raw" else (0, changing["uncached"] + 20)
+        # In a round that does not wait, a new registration may have made the hook's word old.
+        least, most = (ROUNDS - 1, ROUNDS - 1) if how == "raw" else (0, ROUNDS // 2)
         assert least <= changing["hooks_missed"] <= most, str(job)
 
 
-@pytest.mark.parametrize("side", ["send", "receive"])
-def test_the_same_address_with_new_pages_over_tcp(mpi: Mpi, backend: str, side: str) -> None:
-    """Where the receiver itself checks each write against what is registered."""
-    rounds = 500
-    job = mpi("stale", "raw", side, rounds, 100_000, timeout=300, regx={
-        "rendezvous": "pipeline", "backend": backend, "chunk_size": "16K", "uct_tls": "tcp"})
-    job.checked(ranks=2).carried("pipeline").over("tcp")
-    changing = job.rank(0 if side == "send" else 1)
-    chunks = 7  # of one message
-    if backend in SEES["raw"]:
-        assert changing["misses"] + changing["uncached"] >= chunks * (rounds + 1), str(job)
-        assert changing["hits"] >= 0.99 * (2 * USES - 2) * chunks * rounds, f"the control\n{job}"
-
-
+@pytest.mark.parametrize("backend", ["hooks", "notifier", "none"], indirect=True)
 def test_one_munmap_of_very_many_regions_is_seen(mpi: Mpi, backend: str) -> None:
     count, size = 5000, 20_480
     job = mpi("many", count, size, timeout=300, regx={
@@ -68,11 +50,7 @@ def test_one_munmap_of_very_many_regions_is_seen(mpi: Mpi, backend: str) -> None
     if backend == "none":
         assert sender["registrations"] == sender["deregistrations"] == 3 * count, str(job)
         return
-    assert receiver["hits"] >= 0.99 * 3 * count, f"the control\n{job}"
-    if backend == "retain":  # documented blind
-        assert sender["hits"] >= 0.99 * 2 * count and sender["invalidations"] == 0, str(job)
-        return
-    assert 0.99 * count <= sender["hits"] <= count, f"before the change\n{job}"
-    assert sender["misses"] + sender["uncached"] >= 2 * count, f"after it\n{job}"
+    assert receiver["hits"] == 3 * count - 1, f"the control\n{job}"
+    assert sender["hits"] == count and sender["misses"] == 2 * count, str(job)
     # It is acted on in parts: what is registered anew between two of them may end with the old.
-    assert 0.99 * count <= sender["invalidations"] <= 1.01 * count, str(job)
+    assert count <= sender["invalidations"] < 2 * count and sender["uncached"] == 0, str(job)

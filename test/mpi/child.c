@@ -2,9 +2,9 @@
 /*
  * Hazard 22: children that are made in mid-transfer and stay alive.
  *
- *     child HOW ROUNDS SIZE
+ *     child ROUNDS SIZE HOW...
  *
- * HOW: none, fork, vfork, spawn, system, popen, clone (the bare system call, of which libc's
+ * HOW, one after the other, so many rounds each: none, fork, vfork, spawn, system, popen, clone (the bare system call, of which libc's
  * pthread_atfork knows nothing). In each round both ranks send and receive at once; when both
  * transfers are under way each makes a child. One that shares the parent's image writes all around
  * the buffers, in their first and last pages too; it calls no MPI. The child lives until its pipe
@@ -19,6 +19,7 @@
 #include <sys/wait.h>
 
 #include "mapping.h"
+#include "settle.h"
 
 enum { TAG = 3, SEED = 67, MARGIN = 1000 };
 
@@ -158,6 +159,7 @@ static void exchange(uint64_t key, uint64_t other, struct child *child)
     MPI_Request requests[2];
     int done = 0;
     stamp_fill(out + MARGIN, size, key, 0);
+    settle();
     MPI_Irecv(in + MARGIN, (int)size, MPI_BYTE, 1 - rank, TAG, MPI_COMM_WORLD, &requests[0]);
     MPI_Isend(out + MARGIN, (int)size, MPI_BYTE, 1 - rank, TAG, MPI_COMM_WORLD, &requests[1]);
     if (child != NULL) {
@@ -178,16 +180,17 @@ int main(int argc, char **argv)
     struct child child;
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    if (argc != 4) {
-        check_fail("how, rounds and size are needed");
+    if (argc < 4) {
+        check_fail("rounds, size and ways are needed");
     }
-    how = argv[1];
     signal(SIGPIPE, SIG_IGN);
-    const uint64_t rounds = strtoul(argv[2], NULL, 0);
-    size = strtoul(argv[3], NULL, 0);
+    const int ways = argc - 3;
+    const uint64_t rounds = strtoul(argv[1], NULL, 0) * (uint64_t)ways;
+    size = strtoul(argv[2], NULL, 0);
     mapped = (size + 2 * MARGIN + 4095) & ~(size_t)4095;
     map_buffers();
     for (uint64_t round = 0; round < rounds; round++) {
+        how = argv[3 + round % (uint64_t)ways];
         exchange(stamp_key(SEED, round, rank, 0), stamp_key(SEED, round, 1 - rank, 0), &child);
         drop_buffers();
         map_buffers();

@@ -11,6 +11,7 @@
 #include <malloc.h>
 
 #include "check.h"
+#include "settle.h"
 
 enum { TAG = 3, SEED = 47, LOOKS = 2000 };
 
@@ -32,6 +33,7 @@ int main(int argc, char **argv)
             check_fail("no memory");
         }
         stamp_fill(out, size, stamp_key(SEED, round, rank, 0), 0);
+        settle();
         MPI_Sendrecv(out, (int)size, MPI_BYTE, 1 - rank, TAG, in, (int)size, MPI_BYTE, 1 - rank,
                      TAG, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
         check_stamp(in, size, stamp_key(SEED, round, 1 - rank, 0), 0, "allocated anew");

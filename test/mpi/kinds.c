@@ -21,6 +21,7 @@
 
 #include "check.h"
 #include "mapping.h"
+#include "settle.h"
 
 #ifndef MADV_DONTNEED_LOCKED
 #define MADV_DONTNEED_LOCKED 24
@@ -332,6 +333,7 @@ int main(int argc, char **argv)
         if (round == 2 && rank == 0 && !kind->change()) {
             fprintf(stderr, "kinds: %s: %s\n", kind->name, strerror(errno));
         }
+        settle();
         check_transfer(buffer, size, stamp_key(SEED, round, 0, 0), "a buffer that was changed");
     }
     check_done(MPI_COMM_WORLD);

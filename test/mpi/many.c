@@ -9,6 +9,7 @@
  * of it in one buffer, the control.
  */
 #include "mapping.h"
+#include "settle.h"
 
 enum { TAG = 3, SEED = 43, PASSES = 3 };
 
@@ -27,6 +28,7 @@ int main(int argc, char **argv)
         if (rank == 0 && pass == PASSES - 1) {
             mapping_drop(all, count * size, false);
             mapping_make(all, count * size, false);
+            settle();
         }
         for (size_t n = 0; n < count; n++) {
             const uint64_t key = stamp_key(SEED, n, 0, pass);

@@ -14,6 +14,7 @@
 #include <sys/prctl.h>
 
 #include "mapping.h"
+#include "settle.h"
 
 enum { SEED = 53, READER_NAME = 16 };
 
@@ -74,6 +75,7 @@ static size_t size;
 
 static void use(unsigned char *memory, uint64_t round, int number)
 {
+    settle();
     check_transfer(memory, size, stamp_key(SEED, round, 0, number), "a buffer to be given back");
 }
 

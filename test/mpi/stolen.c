@@ -19,6 +19,7 @@
 
 #include "check.h"
 #include "mapping.h"
+#include "settle.h"
 
 enum { SEED = 83, CODE = 32, BOTH = PROT_READ | PROT_WRITE };
 
@@ -70,6 +71,7 @@ static int put_back(const char *which)
 static void transfer_twice(unsigned char *memory)
 {
     for (int n = 0; n < 2; n++) {
+        settle();
         check_transfer(memory, size, stamp_key(SEED, round_++, 0, 0),
                        "after the hooks were stolen");
     }
