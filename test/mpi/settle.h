@@ -33,7 +33,7 @@ static inline void settle_read(const char *task, const char *file, char text[SET
     }
 }
 
-/* The thread's number, or "" if there is no such thread. */
+/* The number of a thread of which the name begins so, other than the main one; or "". */
 static inline void settle_find(const char *name, char task[SETTLE_TEXT])
 {
     struct entry {
@@ -51,12 +51,23 @@ static inline void settle_find(const char *name, char task[SETTLE_TEXT])
             const struct entry *entry = (struct entry *)(void *)&entries[at];
             char comm[SETTLE_TEXT];
             settle_read(entry->name, "comm", comm);
-            if (strcmp(comm, name) == 0) {
+            if (entry->name[0] != '.' && strtol(entry->name, NULL, 10) != getpid() &&
+                strncmp(comm, name, strlen(name)) == 0) {
                 snprintf(task, SETTLE_TEXT, "%s", entry->name);
             }
         }
     }
     close(folder);
+}
+
+/* Until no such thread is in /proc, where one that was joined stays a moment. */
+static inline void settle_ended(const char *name)
+{
+    char task[SETTLE_TEXT];
+    do {
+        sched_yield();
+        settle_find(name, task);
+    } while (task[0] != '\0');
 }
 
 /* After MPI_Init, from which on there is a reader or none. */
@@ -66,7 +77,7 @@ static inline void settle(void)
     static _Thread_local int known;
     char call[SETTLE_TEXT], *end;
     if (!known) {
-        settle_find("regx-notifier\n", task);
+        settle_find("regx-notifier", task);
         known = 1;
     }
     while (task[0] != '\0') {
