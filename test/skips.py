@@ -256,7 +256,7 @@ EXPECTED = [
      "no objdump, another processor than x86-64, or no Open MPI with an external PMIx"),
     (r"test_dynamic\.py", "Open MPI 5.0 does not come back", "Open MPI 5.0"),
     (r"test_foreign\.py", "Open MPI 5.0 spoils", "Open MPI 5.0"),
-    (r"test_parameter\.py", "Open MPI 4.1 mostly fails in MPI_Init", "Open MPI 4.1"),
+
     (r"test_hosts\.py|test_newcomers\.py", "Open MPI 5.0 cannot spawn", "Open MPI 5.0"),
     (r"test_hosts\.py", "Open MPI 6.0 cannot map", "Open MPI 6.0"),
     (r"test_staleness\.py", "Open MPI 5.0 brings UCX", "Open MPI 5.0 or later"),

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from launch import Build, Mpi
+from launch import Build, Mpi, Reruns
 
 STATES = ["before", "running", "after"]
 
@@ -58,11 +58,14 @@ def states(mpi: Mpi, folder: Path, name: str, **how: Any) -> list[dict[str, Stat
             for file in files]
 
 
-@pytest.fixture
-def without(mpi: Mpi, tmp_path: Path) -> dict[str, list[dict[str, State]]]:
+@pytest.fixture(scope="module")
+def without(build: Build, reruns: Reruns,
+            tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, State]]]:
     """The same processes where regx is not installed, by how their BTLs are chosen."""
-    nowhere = {"OMPI_MCA_opal_mca_base_component_path": str(mpi.build.pkglibdir)}
-    return {name: states(mpi, tmp_path, f"without-{name}", btl=btl, environment=nowhere)
+    folder = tmp_path_factory.mktemp("without")
+    mpi = Mpi(build, folder, reruns)
+    nowhere = {"OMPI_MCA_opal_mca_base_component_path": str(build.pkglibdir)}
+    return {name: states(mpi, folder, f"without-{name}", btl=btl, environment=nowhere)
             for name, btl in (("default", None), ("named", "vader,self"))}
 
 
@@ -70,7 +73,6 @@ UNSELECTED: dict[str, dict[str, Any]] = {
     "default": {"btl": None},
     "named": {"btl": "vader,self"},
     "disabled": {"btl": None, "regx": {"enable": 0}},
-    "excluded": {"btl": "^regx,uct,openib,ofi"},
 }
 
 
@@ -91,8 +93,7 @@ def test_installed_but_not_selected(mpi: Mpi, tmp_path: Path, how: str,
     assert not list(tmp_path.glob("report.*")), "it reported although nobody asked for it"
 
 
-@pytest.mark.parametrize("regx", [{}, {"rendezvous": "pipeline"}, {"rendezvous": "remap"},
-                                  {"uct_tls": "tcp"}], ids=str)
+@pytest.mark.parametrize("regx", [{}, {"rendezvous": "remap"}], ids=str)
 def test_a_selected_regx_leaves_the_process_as_it_was(mpi: Mpi, tmp_path: Path, regx: dict[str, str],
                   without: dict[str, list[dict[str, State]]]) -> None:
     """UCX would rewrite libc and set signal handlers: it is not loaded, and regx does neither."""
@@ -112,16 +113,13 @@ def test_a_selected_regx_leaves_the_process_as_it_was(mpi: Mpi, tmp_path: Path, 
         assert not memory - other["after"].files, "shared memory still mapped after MPI_Finalize"
 
 
-@pytest.mark.parametrize("backend", ["hooks", "notifier", "hooks+notifier", "retain"])
+@pytest.mark.parametrize("backend", ["hooks+notifier", "retain"], indirect=True)
 def test_selected_with_a_backend(mpi: Mpi, tmp_path: Path, backend: str,
                                  without: dict[str, list[dict[str, State]]]) -> None:
     """Hazard 27: hooks patch code and a notifier has a thread and descriptors, while MPI runs and
     because the user asked for it; MPI_Finalize takes all of it away. Open MPI 5.0 brings UCX, which has
     patched libc by then: its hooks are taken."""
     regx = {"backend": backend, "rendezvous": "direct"}
-    job = mpi("collective", "--sizes", 1, "bcast", btl="regx,vader,self", regx=regx)
-    if job.complaints:
-        pytest.skip(" ".join(job.complaints))
     for process, other in zip(states(mpi, tmp_path, "selected", regx=regx), without["named"]):
         patched = process["running"].code != process["before"].code
         assert patched == ("hooks" in backend and not process["before"].patched)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The tables of all rooms: each row is complete, and its default is allowed. And the list of the
- * transports.
+ * The tables of all rooms: each row is complete, its default is allowed, and what it does not allow is
+ * refused by name. And the list of the transports.
  */
 #include "../unit.h"
 
@@ -37,6 +37,34 @@ static void every_default_is_allowed(void **state)
 {
     (void)state;
     for_each(check_default);
+}
+
+/* "btl_regx_NAME=VALUE ...; allowed: ..." */
+static void check_refusals(const regx_param_t *param, void *settings)
+{
+    static const char *const bad[] = {"",    "nosuch", "bounce,nosuch",          "-1",
+                                      "64Q", "1.5M",   "99999999999999999999999"};
+    char error[REGX_OPTION_ERROR], begin[REGX_OPTION_ERROR];
+
+    if (param->type == REGX_PARAM_INHERITED || param->type == REGX_PARAM_LIST ||
+        param->type == REGX_PARAM_TEXT) {
+        return;
+    }
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        snprintf(begin, sizeof(begin), REGX_PREFIX "%s=%s", param->name, bad[i]);
+        if (regx_param_read(param, bad[i], settings, error)) {
+            fail_msg("%s is allowed", begin);
+        }
+        if (strncmp(error, begin, strlen(begin)) != 0 || strstr(error, "allowed: ") == NULL) {
+            fail_msg("%s: %s", begin, error);
+        }
+    }
+}
+
+static void what_is_not_allowed_is_refused_by_name(void **state)
+{
+    (void)state;
+    for_each(check_refusals);
 }
 
 static void check_field(const regx_param_t *param, void *settings)
@@ -140,6 +168,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_default_is_allowed),
+        cmocka_unit_test(what_is_not_allowed_is_refused_by_name),
         cmocka_unit_test(every_field_takes_what_is_allowed),
         cmocka_unit_test(every_row_is_complete),
         cmocka_unit_test(verbs_has_the_defaults_of_its_table),
