@@ -179,8 +179,6 @@ CONDITIONS: dict[str, Condition] = {
     "no objdump, another processor than x86-64, or no Open MPI with an external PMIx": lambda run: (
         not shutil.which("objdump") or platform.machine() != "x86_64"
         or not list(pkglibdir().glob("mca_pmix_ext*.so"))),
-    "Open MPI 4.1": lambda run: '_VERSION_FOUND "4.1.' in text(
-        str(BUILD / "obj/component/config/config.h")),
     "Open MPI 5.0": lambda run: '_VERSION_FOUND "5.0.' in text(
         str(BUILD / "obj/component/config/config.h")),
     "Open MPI 6.0": lambda run: '_VERSION_FOUND "6.0.' in text(

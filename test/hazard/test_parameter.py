@@ -102,18 +102,12 @@ def test_bad_value_at_one_rank(mpi: Mpi) -> None:
         str(job)
 
 
-# How processes learn each other's addresses: all at the start, or each when it is asked for.
-EXCHANGES = {"start": {"pmix_base_async_modex": 0},
-             "asked": {"pmix_base_async_modex": 1, "pmix_base_collect_data": 0}}
-
-
-@pytest.mark.parametrize("exchange,ranks,reports", [("start", "1|3", 2), ("asked", "*", 0)])
-def test_bad_value_on_one_host(mpi: Mpi, tmp_path: Path, exchange: str, ranks: str,
-                               reports: int) -> None:
+@pytest.mark.parametrize("ranks,reports", [("1|3", 2), ("*", 0)])
+def test_bad_value_on_one_host(mpi: Mpi, tmp_path: Path, ranks: str, reports: int) -> None:
     """Two ranks on each of two: one line of the node that has it, and one if both have."""
     with two_hosts(tmp_path) as (around, options):
         job = job_of_four(mpi, "regx,tcp,self", around=around, options=options,
-                          mca=EXCHANGES[exchange], within=at(ranks, "chunk_size", "4M"))
+                          within=at(ranks, "chunk_size", "4M"))
     assert job.status == 0 and len(job.reports) == reports, str(job)
     assert ("; at rank 1 on " in one_line(job, "chunk_size", "4M")) == (ranks != "*"), str(job)
 

@@ -4,9 +4,9 @@
  *
  *     after SIZE
  *
- * Buffers that were sent and received from are unmapped in every way, by this thread, another and a
- * child. Nothing of regx may be left: no thread (else it hangs), no userfaultfd. Ends with 0, or with
- * 4 and a line.
+ * Buffers that were sent and received from are unmapped in every way, by this thread, another
+ * and a child. Nothing of regx may be left: no thread (else it hangs), no userfaultfd. Ends with
+ * 0, or with 4 and a line.
  */
 #define _GNU_SOURCE
 #include <dirent.h>

@@ -4,13 +4,13 @@
  *
  *     child ROUNDS SIZE HOW...
  *
- * HOW, one after the other, so many rounds each: none, fork, vfork, spawn, system, popen, clone (the bare system call, of which libc's
- * pthread_atfork knows nothing). In each round both ranks send and receive at once; when both
- * transfers are under way each makes a child. One that shares the parent's image writes all around
- * the buffers, in their first and last pages too; it calls no MPI. The child lives until its pipe
- * is closed: after the parent has got its message, unmapped the buffers, mapped new ones at their
- * addresses and sent those. The child of the last round lives until after MPI_Finalize, when
- * memory is unmapped once more.
+ * HOW, one after the other, so many rounds each: none, fork, vfork, spawn, system, popen, clone
+ * (the bare system call, of which libc's pthread_atfork knows nothing). In each round both ranks
+ * send and receive at once; when both transfers are under way each makes a child. One that
+ * shares the parent's image writes all around the buffers, in their first and last pages too; it
+ * calls no MPI. The child lives until its pipe is closed: after the parent has got its message,
+ * unmapped the buffers, mapped new ones at their addresses and sent those. The child of the last
+ * round lives until after MPI_Finalize, when memory is unmapped once more.
  */
 #include <fcntl.h>
 #include <sched.h>

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Waits until the notifier's reader has logged every change that this thread has made. A look-up that
- * comes earlier registers for that use alone: it is right, and whether it happens depends on scheduling.
- * So tests that count hits and misses settle first.
+ * Waits until the notifier's reader has logged every change that this thread has made. A look-up
+ * that comes earlier registers for that use alone: it is right, and whether it happens depends
+ * on scheduling. So tests that count hits and misses settle first.
  *
- * A change returns once the reader has read of it, and the reader waits in ppoll again only after it
- * has logged it: that is what is looked for. Nothing is allocated or mapped here.
+ * A change returns once the reader has read of it, and the reader waits in ppoll again only
+ * after it has logged it: that is what is looked for. Nothing is allocated or mapped here.
  */
 #ifndef REGX_TEST_SETTLE_H
 #define REGX_TEST_SETTLE_H

@@ -4,12 +4,12 @@
  *
  *     stale HOW SIDE ROUNDS SIZE
  *
- * HOW: libc, raw (bare system calls), or keep, which changes nothing. SIDE: send or receive. Rank 0
- * sends, rank 1 receives. In each round the changing side uses a buffer three times and a control
- * buffer as often; between two rounds it unmaps the first and maps new memory at its address. So a
- * cache misses once in a round and hits five times, and with keep it always hits. In every other round
- * the buffer is used at once, while the notifier's reader may still be busy with the change: then that
- * use may be registered for itself alone, and the next one misses.
+ * HOW: libc, raw (bare system calls), or keep, which changes nothing. SIDE: send or receive.
+ * Rank 0 sends, rank 1 receives. In each round the changing side uses a buffer three times and a
+ * control buffer as often; between two rounds it unmaps the first and maps new memory at its
+ * address. So a cache misses once in a round and hits five times, and with keep it always hits.
+ * In every other round the buffer is used at once, while the notifier's reader may still be busy
+ * with the change: then that use may be registered for itself alone, and the next one misses.
  */
 #include "mapping.h"
 #include "settle.h"

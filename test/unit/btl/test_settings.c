@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The tables of all rooms: each row is complete, its default is allowed, and what it does not allow is
- * refused by name. And the list of the transports.
+ * The tables of all rooms: each row is complete, its default is allowed, and what it does not
+ * allow is refused by name. And the list of the transports.
  */
 #include "../unit.h"
 
