@@ -2,8 +2,6 @@
  *
  * Connections over shared memory: from the peer's address to the end.
  */
-#include <errno.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -152,7 +150,7 @@ bool regx_shm_reachable(regx_conn_t *super)
 
     return conn->queue != NULL &&
            atomic_load_explicit(&conn->queue->closed, memory_order_acquire) == 0 &&
-           (kill(conn->vm.pid, 0) == 0 || errno != ESRCH);
+           !regx_vm_gone(&conn->vm);
 }
 
 static void free_conn(regx_shm_conn_t *conn)

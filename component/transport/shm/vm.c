@@ -62,6 +62,6 @@ bool regx_vm_gone(const regx_vm_peer_t *peer)
     if (read_cookie(peer, &seen) >= 0) {
         return !regx_vm_same(&seen, &peer->cookie);
     }
-    /* Refused: perhaps its number is now that of another user's process. */
-    return errno == ESRCH || errno == EFAULT || (errno == EPERM && kill(peer->pid, 0) != 0);
+    /* Else refused: perhaps its number is now that of another user's process. */
+    return errno == ESRCH || errno == EFAULT || kill(peer->pid, 0) != 0;
 }

@@ -44,7 +44,8 @@ typedef enum regx_vm_direction { REGX_VM_WRITE, REGX_VM_READ } regx_vm_direction
 regx_status_t regx_vm_copy(const regx_vm_peer_t *peer, regx_vm_direction_t direction, void *local,
                            uint64_t remote, size_t length, size_t *copied);
 
-/* Whether the process that regx_vm_check allowed has ended, reaped or not. A system call or two. */
+/* Whether the process has ended, reaped or not. A system call or two. Where the kernel refuses to
+ * look into any process, one that is not reaped counts as alive. */
 bool regx_vm_gone(const regx_vm_peer_t *peer);
 
 #endif

@@ -94,13 +94,8 @@ static void run(bool wrong_cookie, void (*parent_part)(side_t *), void (*child_p
     side.counters.threads = side_threads;
     (in_child ? child_part : parent_part)(&side);
     regx_shm_disconnect(side.conn);
-    if (killed) {
-        pair_join(child, side.socket, true); /* before that it is a process still */
-    }
-    regx_shm_ops.close(side.transport);
-    if (!killed) {
-        pair_join(child, side.socket, false);
-    }
+    regx_shm_ops.close(side.transport); /* a child that was killed is not yet reaped */
+    pair_join(child, side.socket, killed);
 }
 
 void run_pair(bool wrong_cookie, void (*parent_part)(side_t *), void (*child_part)(side_t *))
