@@ -382,11 +382,9 @@ bool regx_assist_write(regx_shm_t *shm)
     regx_shm_inbound_t *inbound = request->from;
     const regx_shm_piece_t piece = {.vm = &inbound->vm,
                                     .main = regx_shm_main_at(&inbound->main),
-                                    .owned = &inbound->owned,
                                     .direction = REGX_VM_WRITE,
                                     .local =
                                         (char *)(uintptr_t)(request->frame.remote + claim.begin),
-                                    .unproven = true,
                                     .remote = request->frame.local + claim.begin,
                                     .length = claim.end - claim.begin};
     const regx_status_t status = regx_piece_copy(shm, piece);

@@ -2,10 +2,8 @@
 #include "transport/shm/piece.h"
 
 #include <string.h>
-#include <sys/mman.h>
 
 #include "base/copy.h"
-#include "base/util.h"
 
 static void look_for_overlap(regx_shm_t *shm, const regx_shm_piece_t *piece)
 {
@@ -29,21 +27,15 @@ static regx_status_t copy_some(regx_shm_t *shm, const regx_shm_piece_t *piece, s
     return status;
 }
 
-/* Whether no page of this process's bytes is missing. */
-static bool is_mapped(const regx_shm_piece_t *piece)
-{
-    const uintptr_t within = (uintptr_t)piece->local % regx_page_size();
-
-    return msync(piece->local - within, within + piece->length, MS_ASYNC) == 0;
-}
-
 /* Copies the piece without the kernel, if the neighbour's bytes are mapped here. */
 static bool copy_owned(const regx_shm_t *shm, const regx_shm_piece_t *piece)
 {
-    char *remote = regx_owned_find(piece->owned, &piece->main->owned, piece->vm->pid, piece->remote,
-                                   piece->length, &shm->config);
+    char *remote = piece->owned == NULL
+                       ? NULL
+                       : regx_owned_find(piece->owned, &piece->main->owned, piece->vm->pid,
+                                         piece->remote, piece->length, &shm->config);
 
-    if (remote == NULL || (piece->unproven && !is_mapped(piece))) {
+    if (remote == NULL) {
         return false;
     }
     if (piece->direction == REGX_VM_READ) {

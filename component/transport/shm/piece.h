@@ -3,7 +3,8 @@
  * A piece: what is copied at once between this process and a neighbour. The kernel does it by one
  * system call. If the neighbour's bytes lie in its owned memory (owned.h) this process copies, and
  * that is counted (pieces_owned). Then a buffer of the program's that is gone ends the process by a
- * signal, where the kernel's copy would fail.
+ * signal, where the kernel's copy would fail. So where this process's bytes are is a neighbour's
+ * word, as in an assisted get, the kernel copies.
  *
  * While the kernel copies, a word in this process's main segment says so. A copy that begins while
  * the neighbour's word is set is counted (copies_overlapped): it proves that both copy at once. To
@@ -19,10 +20,9 @@
 typedef struct regx_shm_piece {
     const regx_vm_peer_t *vm;
     const regx_shm_main_t *main; /* the neighbour's */
-    regx_owned_view_t **owned;   /* the neighbour's */
+    regx_owned_view_t **owned;   /* the neighbour's; NULL: the kernel is to copy */
     regx_vm_direction_t direction;
     char *local;
-    bool unproven; /* `local` is a neighbour's word, and may be no memory at all */
     uint64_t remote;
     size_t length;
 } regx_shm_piece_t;

@@ -103,7 +103,6 @@ typedef struct regx_shm_inbound {
     uint64_t pool_offset, pool_size;
     regx_shm_mapping_t main; /* mapped at the first frame that needs it */
     char *pool;              /* NULL before that */
-    regx_owned_view_t *owned;
 } regx_shm_inbound_t;
 
 typedef struct regx_shm {

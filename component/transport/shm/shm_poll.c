@@ -113,7 +113,6 @@ static void accept_neighbour(regx_shm_t *shm, const regx_connect_request_t *requ
 
 void regx_shm_drop_inbound(regx_shm_inbound_t *inbound)
 {
-    regx_owned_drop(&inbound->owned);
     if (inbound->pool != NULL) {
         regx_segment_unmap(&inbound->main);
     }

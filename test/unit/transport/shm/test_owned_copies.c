@@ -4,6 +4,8 @@
  */
 #include "sides.h"
 
+#include <sys/mman.h>
+
 #include "transport/counters.h"
 #include "transport/rkey_table.h"
 
@@ -152,14 +154,14 @@ static void other_memory_is_copied_by_the_kernel(void **state)
     run_pair(false, move_ordinary, move_ordinary);
 }
 
-/* The child's part of an assisted get: to write pieces to the parent's owned memory. */
+/* The child's part of an assisted get: the kernel writes to the parent's owned memory. */
 static void assist(side_t *side)
 {
     begin(side, true);
     while (side->counters.chunks_sender == 0) {
         progress(side);
     }
-    REQUIRE(pieces_owned(side) == side->counters.chunks_sender);
+    REQUIRE(pieces_owned(side) == 0);
     pair_tell(side->socket, &side->counters.chunks_sender, sizeof(uint64_t));
     finish(side, true);
 }
@@ -179,10 +181,62 @@ static void get_until_assisted(side_t *side)
     finish(side, true);
 }
 
-static void both_copy_in_user_space(void **state)
+static void the_kernel_copies_for_who_assists(void **state)
 {
     (void)state;
     run_pair(false, get_until_assisted, assist);
+}
+
+static void not_got(regx_get_t *get, regx_status_t status)
+{
+    (void)get;
+    REQUIRE(status == REGX_FAILED);
+    ended++;
+}
+
+static void get_what_may_not_be_read(side_t *side)
+{
+    begin(side, true);
+    regx_get_t get = {.local = zones[1].bytes,
+                      .length = ZONE,
+                      .key = zones[0].its,
+                      .assisted = true,
+                      .done = not_got};
+
+    ended = 0;
+    meet(side); /* it is protected */
+    REQUIRE(regx_shm_get(side->conn, &get) == REGX_PENDING);
+    meet(side); /* the other claims all that it may */
+    meet(side);
+    while (ended == 0) {
+        progress(side);
+    }
+    meet(side);
+    finish(side, true);
+}
+
+/* The program's mistake, or a neighbour's lie, must not end this process. */
+static void protect_and_assist(side_t *side)
+{
+    begin(side, false);
+    void *middle = (void *)regx_align_up((uintptr_t)zones[0].bytes + ZONE / 2, regx_page_size());
+
+    REQUIRE(mprotect(middle, ZONE / 4, PROT_NONE) == 0);
+    meet(side);
+    meet(side);
+    while (regx_shm_progress(side->transport) > 0) {
+    }
+    REQUIRE(side->counters.chunks_sender == 0);
+    meet(side);
+    meet(side);
+    REQUIRE(mprotect(middle, ZONE / 4, PROT_READ | PROT_WRITE) == 0);
+    finish(side, false);
+}
+
+static void what_may_not_be_read_fails_for_both(void **state)
+{
+    (void)state;
+    run_pair(false, get_what_may_not_be_read, protect_and_assist);
 }
 
 static void die_owning(side_t *side)
@@ -224,7 +278,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(owned_memory_is_copied_in_user_space),
         cmocka_unit_test(other_memory_is_copied_by_the_kernel),
-        cmocka_unit_test(both_copy_in_user_space),
+        cmocka_unit_test(the_kernel_copies_for_who_assists),
+        cmocka_unit_test(what_may_not_be_read_fails_for_both),
         cmocka_unit_test(a_dead_peer_does_no_harm),
     };
 
