@@ -120,7 +120,7 @@ regx_status_t regx_vm_check(regx_vm_peer_t *peer, char *reason, size_t reason_si
     return peer->state == REGX_VM_ALLOWED ? REGX_OK : REGX_DENIED;
 }
 
-regx_status_t regx_vm_copy(const regx_vm_peer_t *peer, regx_vm_direction_t direction, void *local,
+regx_status_t regx_vm_copy(regx_vm_peer_t *peer, regx_vm_direction_t direction, void *local,
                            uint64_t remote, size_t length, size_t *copied)
 {
     (void)peer;

@@ -18,7 +18,7 @@
 #define REGX_PIECE_LOOKS 8u /* one piece of so many is looked at, the first one too */
 
 typedef struct regx_shm_piece {
-    const regx_vm_peer_t *vm;
+    regx_vm_peer_t *vm;
     const regx_shm_main_t *main; /* the neighbour's */
     regx_owned_view_t **owned;   /* the neighbour's; NULL: the kernel is to copy */
     regx_vm_direction_t direction;

@@ -8,6 +8,8 @@
 #include <string.h>
 #include <sys/uio.h>
 
+#include "base/clock.h"
+
 static ssize_t read_cookie(const regx_vm_peer_t *peer, regx_vm_cookie_t *seen)
 {
     const struct iovec local = {seen, sizeof(*seen)};
@@ -32,27 +34,12 @@ regx_status_t regx_vm_check(regx_vm_peer_t *peer, char *reason, size_t reason_si
             snprintf(reason, reason_size, "process_vm: another process name space");
         } else {
             peer->state = REGX_VM_ALLOWED;
+            atomic_store_explicit(&peer->looked, regx_now_ns(), memory_order_relaxed);
         }
     } else {
         snprintf(reason, reason_size, "process_vm: refused before");
     }
     return peer->state == REGX_VM_ALLOWED ? REGX_OK : REGX_DENIED;
-}
-
-regx_status_t regx_vm_copy(const regx_vm_peer_t *peer, regx_vm_direction_t direction, void *local,
-                           uint64_t remote, size_t length, size_t *copied)
-{
-    const struct iovec here = {local, length};
-    const struct iovec there = {(void *)(uintptr_t)remote, length};
-    const ssize_t n = direction == REGX_VM_READ
-                          ? process_vm_readv(peer->pid, &here, 1, &there, 1, 0)
-                          : process_vm_writev(peer->pid, &here, 1, &there, 1, 0);
-
-    *copied = n > 0 ? (size_t)n : 0;
-    if (n > 0) {
-        return REGX_OK;
-    }
-    return n < 0 && (errno == EPERM || errno == ENOSYS) ? REGX_DENIED : REGX_FAILED;
 }
 
 bool regx_vm_gone(const regx_vm_peer_t *peer)
@@ -64,4 +51,39 @@ bool regx_vm_gone(const regx_vm_peer_t *peer)
     }
     /* Else refused: perhaps its number is now that of another user's process. */
     return errno == ESRCH || errno == EFAULT || kill(peer->pid, 0) != 0;
+}
+
+/* Or its number may be another process's. */
+static bool is_still_there(regx_vm_peer_t *peer)
+{
+    const int64_t now = regx_now_ns();
+
+    if (now - atomic_load_explicit(&peer->looked, memory_order_relaxed) < REGX_VM_LOOK_NS) {
+        return true;
+    }
+    if (regx_vm_gone(peer)) {
+        return false;
+    }
+    atomic_store_explicit(&peer->looked, now, memory_order_relaxed);
+    return true;
+}
+
+regx_status_t regx_vm_copy(regx_vm_peer_t *peer, regx_vm_direction_t direction, void *local,
+                           uint64_t remote, size_t length, size_t *copied)
+{
+    *copied = 0;
+    if (!is_still_there(peer)) {
+        return REGX_FAILED;
+    }
+    const struct iovec here = {local, length};
+    const struct iovec there = {(void *)(uintptr_t)remote, length};
+    const ssize_t n = direction == REGX_VM_READ
+                          ? process_vm_readv(peer->pid, &here, 1, &there, 1, 0)
+                          : process_vm_writev(peer->pid, &here, 1, &there, 1, 0);
+
+    if (n > 0) {
+        *copied = (size_t)n;
+        return REGX_OK;
+    }
+    return n < 0 && (errno == EPERM || errno == ENOSYS) ? REGX_DENIED : REGX_FAILED;
 }
