@@ -134,13 +134,21 @@ static void remove_one(regx_module_t *module, regx_endpoint_t *endpoint)
     free(endpoint);
 }
 
+bool regx_endpoint_has_reader(const regx_endpoint_t *endpoint)
+{
+    regx_conn_t *conn = endpoint->peer.conn;
+
+    return (regx_endpoint_is_blocked(endpoint) || endpoint->zcopy_bytes > 0) &&
+           conn->transport->ops->reachable(conn);
+}
+
 void regx_endpoints_delete_leaving(regx_module_t *module)
 {
     regx_endpoint_t *endpoint = module->endpoints, *next;
 
     for (; endpoint != NULL; endpoint = next) {
         next = endpoint->next;
-        if (endpoint->state == REGX_ENDPOINT_LEAVING) {
+        if (endpoint->state == REGX_ENDPOINT_LEAVING && !regx_endpoint_has_reader(endpoint)) {
             remove_one(module, endpoint);
             atomic_fetch_sub(&module->leaving, 1);
         }

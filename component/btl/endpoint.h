@@ -40,10 +40,16 @@ regx_endpoint_t *regx_endpoint_new(regx_module_t *module, opal_proc_t *proc);
  * asked for one itself; if it does, this one is its. */
 regx_endpoint_t *regx_endpoint_meet(regx_module_t *module, uint64_t peer);
 
-/* Open MPI gives it up: progress deletes it. Any thread, also inside a receive callback. */
+/* Whether something waits for the peer, which may still read it. A system call if something does.
+ */
+bool regx_endpoint_has_reader(const regx_endpoint_t *endpoint);
+
+/* Open MPI gives it up: progress deletes it when its peer has read all. Any thread, also inside a
+ * receive callback. */
 void regx_endpoint_leave(regx_module_t *module, regx_endpoint_t *endpoint);
 
-/* Deletes those that were given up, or all. Called by progress, or while it is kept out. */
+/* Deletes those that were given up and have no reader, or all. Called by progress, or while it is
+ * kept out. */
 void regx_endpoints_delete_leaving(regx_module_t *module);
 void regx_endpoints_delete_all(regx_module_t *module);
 

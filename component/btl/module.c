@@ -398,8 +398,7 @@ static bool has_reader(const regx_module_t *module)
 {
     for (regx_endpoint_t *endpoint = module->endpoints; endpoint != NULL;
          endpoint = endpoint->next) {
-        if ((regx_endpoint_is_blocked(endpoint) || endpoint->zcopy_bytes > 0) &&
-            module->transport->ops->reachable(endpoint->peer.conn)) {
+        if (regx_endpoint_has_reader(endpoint)) {
             return true;
         }
     }

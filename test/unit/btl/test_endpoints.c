@@ -48,15 +48,27 @@ void *__wrap_realloc(void *old, size_t size)
 
 static regx_conn_t conns[PEERS];
 static unsigned connected, disconnected;
+static bool reads = true;       /* whether peers live */
+static regx_endpoint_t *unread; /* its peer has not read all */
 
+/* It fails what the peer has not read. */
 static void disconnect(regx_conn_t *conn)
 {
     (void)conn;
     disconnected++;
+    if (unread != NULL) {
+        unread->zcopy_bytes = 0;
+    }
+}
+
+static bool reachable(regx_conn_t *conn)
+{
+    (void)conn;
+    return reads;
 }
 
 static const regx_transport_ops_t ops = {
-    .abi = REGX_TRANSPORT_ABI, .name = "idle", .disconnect = disconnect};
+    .abi = REGX_TRANSPORT_ABI, .name = "idle", .disconnect = disconnect, .reachable = reachable};
 static regx_transport_t transport = {.ops = &ops};
 
 /* What another thread does meanwhile, once. */
@@ -200,6 +212,34 @@ static void a_peer_that_was_met_and_leaves_is_forgotten(void **state)
     close_module(&module);
 }
 
+/* Or what it reads would be the pool's next fragment. */
+static void a_peer_that_leaves_reads_to_the_end_if_it_lives(void **state)
+{
+    regx_module_t module;
+
+    (void)state;
+    for (unsigned dies = 0; dies < 2; dies++) {
+        open_module(&module);
+        unread = regx_endpoint_new(&module, (opal_proc_t *)7);
+        unread->zcopy_bytes = 4096;
+        regx_endpoint_leave(&module, unread);
+        regx_endpoints_delete_leaving(&module);
+        assert_int_equal(disconnected, 0);
+        assert_int_equal(module.leaving, 1);
+        if (dies) {
+            reads = false;
+        } else {
+            unread->zcopy_bytes = 0;
+        }
+        regx_endpoints_delete_leaving(&module);
+        assert_int_equal(disconnected, 1);
+        assert_int_equal(module.leaving, 0);
+        close_module(&module);
+        unread = NULL;
+        reads = true;
+    }
+}
+
 static regx_endpoint_t *meet(regx_module_t *module, opal_proc_t *proc)
 {
     return regx_endpoint_meet(module, (uintptr_t)proc);
@@ -234,6 +274,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_peer_that_was_met_is_connected_once),
         cmocka_unit_test(a_peer_that_was_met_and_leaves_is_forgotten),
+        cmocka_unit_test(a_peer_that_leaves_reads_to_the_end_if_it_lives),
         cmocka_unit_test(of_two_that_connect_at_once_one_serves),
         cmocka_unit_test(an_idle_peer_costs_its_endpoint_and_nothing_else),
     };
