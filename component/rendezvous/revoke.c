@@ -193,10 +193,11 @@ static void end_locked(regx_rndv_t *rndv, look_t *look)
     }
     const char *reason = look->proof == REGX_PROOF_UNREADABLE ? gone : unsure;
     if (waits_too_long(revoke, reason)) {
-        give_up_locked(look, reason);
-        if (again) {
-            revoke_locked(rndv, look, revoke->from);
+        if (reason == unsure) { /* any byte may have changed */
+            revoke->from = 0;
         }
+        give_up_locked(look, reason);
+        revoke_locked(rndv, look, revoke->from);
     }
 }
 

@@ -326,10 +326,11 @@ static void a_monitor_that_is_never_certain_is_given_up(void **state)
         fake_monitor.valid = never_certain;
         run(stage);
         assert_int_equal(stage->dones, 0);
+        memset(stage->received.base, 0x77, LENGTH); /* it was replaced, and nobody knows */
         lose_patience(stage);
         fake_monitor.valid = NULL;
         assert_true(fell_back(stage, "grant: the monitor does not know what changed"));
-        assert_int_equal(times(stage), 2 * revoked);
+        assert_int_equal(times(stage), 1 + revoked);
         revoke_end(stage);
         revoke_close(stage);
     }
