@@ -1,0 +1,259 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * The memory that the simulator's messages are in, and what replaces parts of it in mid-transfer.
+ * A registration is of the pages that were there when it was made: what is written by it to a page
+ * that was replaced since is lost.
+ */
+#include "sim.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#include "base/util.h"
+
+enum { CHANGED = 0x77 };
+
+/* ---- what changes ---- */
+
+void sim_memory_replaced(uintptr_t start, uintptr_t end)
+{
+    sim_check(sim.stale_count < sizeof(sim.stales) / sizeof(sim.stales[0]));
+    sim.stales[sim.stale_count++] = (sim_stale_t){start, end, ++sim.tick};
+}
+
+void sim_memory_report(uintptr_t start, uintptr_t end)
+{
+    if (sim.monitor.log != NULL) {
+        regx_inval_log_write(sim.monitor.log, start, end);
+    }
+}
+
+bool sim_is_stale(const sim_window_t *window, const uint8_t *at)
+{
+    for (unsigned i = 0; i < sim.stale_count; i++) {
+        const sim_stale_t *stale = &sim.stales[i];
+
+        if (stale->tick > window->tick && (uintptr_t)at >= stale->start &&
+            (uintptr_t)at < stale->end) {
+            return true;
+        }
+    }
+    return false;
+}
+
+bool sim_is_gone(const void *base, size_t length)
+{
+    const uint8_t *start = base;
+    bool gone = false;
+
+    for (unsigned i = 0; i < SIM_CHANGES; i++) {
+        const sim_change_t *change = &sim.changes[i];
+
+        gone |= change->gone && start < change->start + change->length &&
+                start + length > change->start;
+    }
+    return gone;
+}
+
+static void make_change(sim_change_t *change)
+{
+    sim_show("memory: %zu bytes from %zu on are replaced", change->length,
+             (size_t)(change->start - change->of->target));
+    change->made = true;
+    sim_memory_replaced((uintptr_t)change->start, (uintptr_t)change->start + change->length);
+    change->tick = sim.tick;
+    memset(change->start, CHANGED, change->length);
+}
+
+static void report_change(sim_change_t *change)
+{
+    sim_show("memory: reported, %zu bytes", change->length);
+    change->reported = true;
+    sim_memory_report((uintptr_t)change->start, (uintptr_t)change->start + change->length);
+}
+
+/* Pages of the first receive that is open and has some. */
+static bool choose_pages(sim_change_t *change)
+{
+    for (unsigned i = 0; i < sim.message_count; i++) {
+        const unsigned pages = (unsigned)(sim.messages[i].length / SIM_PAGE);
+
+        if (sim.messages[i].recv != NULL && pages > 0) {
+            const unsigned first = sim_chance(pages);
+
+            change->of = &sim.messages[i];
+            change->start = sim.messages[i].target + (size_t)first * SIM_PAGE;
+            change->length = (1 + (size_t)sim_chance(pages - first)) * SIM_PAGE;
+            return true;
+        }
+    }
+    return false;
+}
+
+void sim_memory_change(sim_trouble_t trouble)
+{
+    sim_change_t *change = &sim.changes[sim.changes[0].of != NULL]; /* when that is over */
+
+    if (sim.changes[0].gone || sim_memory_goes_on(&sim.changes[0]) || change->of != NULL ||
+        !choose_pages(change)) {
+        return;
+    }
+    const unsigned way = trouble == SIM_CHANGED ? sim_chance(3) : 0;
+
+    change->again = trouble == SIM_CHANGING ? 110 : 0;
+    change->unwatched = trouble == SIM_UNWATCHED;
+    change->gone = trouble == SIM_GONE;
+    change->forever = change->gone && sim_chance(2) == 0;
+    if (way != 1) {
+        make_change(change);
+    }
+    if (way != 2) {
+        report_change(change);
+    }
+    if (change->gone) {
+        sim_check(mprotect(change->start, change->length, PROT_NONE) == 0);
+    }
+}
+
+bool sim_memory_goes_on(const sim_change_t *change)
+{
+    return change->of != NULL && (!change->made || !change->reported || change->again > 0 ||
+                                  (change->gone && !change->forever));
+}
+
+void sim_memory_go_on(sim_change_t *change)
+{
+    if (change->gone) {
+        change->gone = false;
+        sim_check(mprotect(change->start, change->length, PROT_READ | PROT_WRITE) == 0);
+    }
+    if (!change->made && change->of->recv != NULL) {
+        make_change(change);
+    }
+    change->made = true;
+    if (!change->reported || change->again > 0) {
+        report_change(change);
+        change->again -= change->again > 0;
+    }
+}
+
+void sim_memory_come_back(const sim_message_t *message)
+{
+    for (unsigned i = 0; i < SIM_CHANGES; i++) {
+        if (sim.changes[i].of == message && sim.changes[i].gone) {
+            sim_memory_go_on(&sim.changes[i]);
+        }
+    }
+}
+
+void sim_memory_excuse(const sim_message_t *message)
+{
+    for (unsigned i = 0; i < SIM_CHANGES; i++) {
+        const sim_change_t *change = &sim.changes[i];
+
+        if (change->of == message && change->made &&
+            (!message->watched || change->forever ||
+             (message->looked > 0 && change->tick > message->looked))) {
+            sim_memory_come_back(message);
+            memcpy(change->start, message->content + (change->start - message->target),
+                   change->length);
+        }
+    }
+}
+
+/* ---- what reports it, to both processes ---- */
+
+static bool nothing_is_unreported(regx_monitor_t *monitor, uintptr_t start, uintptr_t end)
+{
+    bool unreported = false;
+
+    (void)monitor, (void)start, (void)end;
+    for (unsigned i = 0; i < SIM_CHANGES; i++) {
+        const sim_change_t *change = &sim.changes[i];
+
+        unreported |= change->of != NULL && change->made && !change->reported;
+    }
+    return !unreported;
+}
+
+static regx_status_t watch(regx_monitor_t *monitor, uintptr_t start, uintptr_t end, uint64_t *since)
+{
+    (void)start, (void)end;
+    *since = atomic_load(&monitor->log->head);
+    return sim.changes[0].unwatched || sim.changes[1].unwatched ? REGX_DENIED : REGX_OK;
+}
+
+/* What is gone is not mapped. */
+int __wrap_mincore(void *start, size_t length, unsigned char *resident);
+int __wrap_mincore(void *start, size_t length, unsigned char *resident)
+{
+    (void)resident;
+    errno = ENOMEM;
+    return sim_is_gone(start, length) ? -1 : 0;
+}
+
+/* ---- buffers ---- */
+
+void sim_memory_open(void)
+{
+    const sim_scenario_t *scenario = sim.scenario;
+    size_t longest = 0;
+
+    for (unsigned i = 0; i < 8; i++) {
+        longest = regx_max(longest, scenario->lengths[i]);
+    }
+    sim.each = (scenario->skew + longest + 3 * SIM_PAGE - 1) & ~(size_t)(SIM_PAGE - 1);
+    sim.memory_size = 2 * sim.message_count * sim.each;
+    sim.memory =
+        mmap(NULL, sim.memory_size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    sim.content = malloc(longest + SIM_MESSAGES);
+    sim_check(sim.memory != MAP_FAILED && sim.content != NULL);
+    unit_fill(sim.content, longest + SIM_MESSAGES, 1, 0);
+    if (scenario->cached) {
+        sim.monitor = (regx_monitor_t){.name = "sim",
+                                       .log = regx_inval_log_open(),
+                                       .valid = nothing_is_unreported,
+                                       .subscribe = watch};
+        sim_check(sim.monitor.log != NULL);
+    }
+}
+
+void sim_memory_close(void)
+{
+    munmap(sim.memory, sim.memory_size);
+    sim.memory = NULL;
+    free(sim.content);
+    if (sim.monitor.log != NULL) {
+        regx_inval_log_close(sim.monitor.log);
+        sim.monitor.log = NULL;
+    }
+}
+
+static uint8_t *buffer_of(unsigned number, unsigned side)
+{
+    const bool again = sim.scenario->reuses && !(sim.scenario->fresh && side == 0);
+    const unsigned of = again ? number % 2 : number;
+
+    return sim.memory + (2 * of + side) * sim.each + SIM_PAGE + sim.scenario->skew;
+}
+
+void sim_memory_reset(void)
+{
+    const sim_scenario_t *scenario = sim.scenario;
+    unsigned lengths = 0;
+
+    while (lengths < 8 && scenario->lengths[lengths] > 0) {
+        lengths++;
+    }
+    sim.message_count = scenario->count > 0 ? scenario->count : lengths;
+    sim_check(sim.message_count <= SIM_MESSAGES);
+    memset(sim.messages, 0, sizeof(sim.messages));
+    for (unsigned i = 0; i < sim.message_count && sim.memory != NULL; i++) {
+        sim.messages[i] = (sim_message_t){.from = scenario->both_ways ? i % 2 : 0,
+                                          .length = scenario->lengths[i % lengths],
+                                          .content = sim.content + i,
+                                          .source = buffer_of(i, 0),
+                                          .target = buffer_of(i, 1)};
+    }
+}
