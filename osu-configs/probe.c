@@ -1,184 +1,304 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What two processes on one node do without MPI: the reference that compare runs beside its arms.
+// What two processes on one node do without MPI: the reference that compare runs beside its rows.
 // Two processes, each bound to a core of its own, share one memory segment:
 //
-//   probe mailbox      one cache line handed back and forth; tells the machine's phase
-//   probe bounce       messages through shared slots, the sender copying in while the receiver
-//                      copies out; per size with the piece that is best for it
-//   probe process_vm   messages written by the sender with process_vm_writev
-//   probe halves       one half written so, while the receiver reads the other, process_vm_readv
-//   probe fastest      per size the quicker of bounce and halves (piece 0); where the kernel does
-//                      not copy between processes, bounce
+//   probe mailbox                         one cache line handed back and forth: the machine's phase
+//   probe latency|bandwidth -m MIN:MAX    messages through shared slots, in pieces, the sender copying
+//                                         in while the receiver copies out
 //
-// One-way time is half a ping-pong; bandwidth is a stream of 64 messages and a reply, as
-// osu_latency and osu_bw define them. The columns read like theirs.
-//
-// This file is the command line and the two processes; probing/ has the rest.
+// One-way time is half a ping-pong; bandwidth is a stream of 64 messages and a reply, as osu_latency
+// and osu_bw define them. The columns read like theirs. Both processes run the same loops.
 
 #define _GNU_SOURCE
 #include <errno.h>
-#include <getopt.h>
+#include <sched.h>
 #include <signal.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
-#include "probing/probe.h"
-
-#define SIZE_MAX_ALLOWED ((size_t)1 << 30)
+#define LINE 64
+#define INLINE_BYTES (LINE - sizeof(uint64_t))
+#define WINDOW 64
+#define SLOTS_MAX 256
+#define SLOT_BYTES ((size_t)256 << 10) // all slots of one direction: they stay in the cache
+#define PIECE_MIN ((size_t)4 << 10)
+#define PIECE_MAX ((size_t)64 << 10)
+#define SIZE_LIMIT ((size_t)1 << 30)
+#define BATCHES 5
+#define BATCH_BYTES ((size_t)32 << 20) // of a batch, but no more messages than
+#define BATCH_MESSAGES ((size_t)1024)
+#define PLACES 32 // of the mailbox, whose time depends a little on which line it is
+#define MAILBOX_ROUNDS 1000
+#define MAILBOX_BATCHES 201
 #define WATCHDOG_SECONDS 60
 
+// A line that carries its own number and, for small messages, the message.
+struct line {
+    _Alignas(LINE) _Atomic uint64_t number;
+    unsigned char data[INLINE_BYTES];
+};
+
+// One direction of the bounce: full slots are announced in their header, freed ones counted.
+struct channel {
+    struct line header[SLOTS_MAX];
+    struct line freed;
+    _Alignas(4096) unsigned char slots[SLOT_BYTES];
+};
+
+struct shared {
+    struct line box[2]; // one mailbox per direction
+    struct line places[PLACES][2];
+    struct channel channel[2];
+};
+
+// Each process has one of these; "me" is 0 for the parent, which prints, and 1 for the child.
+struct side {
+    struct shared *shared;
+    int me;
+    unsigned char *source, *sink;
+    uint64_t posted, seen; // mailbox numbers
+};
+
+static void die(const char *what)
+{
+    fprintf(stderr, "probe: %s: %s\n", what, strerror(errno));
+    exit(1);
+}
+
 // Neither a lost partner nor a stopped one may leave a process spinning.
-static void end_badly(int signal_number)
+static void end_badly(int number)
 {
     static const char lost[] = "probe: the other process ended early\n";
     static const char late[] = "probe: no end within 60 s\n";
-    if (signal_number == SIGCHLD)
-        (void)!write(STDERR_FILENO, lost, sizeof lost - 1);
-    else
-        (void)!write(STDERR_FILENO, late, sizeof late - 1);
+    const char *text = number == SIGCHLD ? lost : late;
+    (void)!write(STDERR_FILENO, text, strlen(text));
     _exit(1);
 }
 
-static void *map(size_t bytes, int flags, int fd)
+static double now(void)
 {
-    void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, flags, fd, 0);
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static int compare_doubles(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+// Leaves out what else ran on a core for a while.
+static double median(double *values, size_t count)
+{
+    qsort(values, count, sizeof values[0], compare_doubles);
+    return values[count / 2];
+}
+
+static void await(_Atomic uint64_t *number, uint64_t value)
+{
+    while (atomic_load_explicit(number, memory_order_acquire) < value) {
+#if defined(__x86_64__) || defined(__i386__)
+        __builtin_ia32_pause();
+#endif
+    }
+}
+
+static void announce(_Atomic uint64_t *number, uint64_t value)
+{
+    atomic_store_explicit(number, value, memory_order_release);
+}
+
+static void post(struct side *s)
+{
+    announce(&s->shared->box[s->me].number, ++s->posted);
+}
+
+static void await_post(struct side *s)
+{
+    await(&s->shared->box[!s->me].number, ++s->seen);
+}
+
+static void meet(struct side *s)
+{
+    post(s);
+    await_post(s);
+}
+
+static void measure_mailbox(struct side *s)
+{
+    static double batch[MAILBOX_BATCHES];
+    for (uint64_t b = 0, number = 0; b < MAILBOX_BATCHES; b++) {
+        struct line *place = s->shared->places[b % PLACES];
+        double start = now();
+        for (int i = 0; i < MAILBOX_ROUNDS; i++) {
+            number++;
+            if (s->me == 0)
+                announce(&place[0].number, number);
+            await(&place[s->me == 0].number, number);
+            if (s->me == 1)
+                announce(&place[1].number, number);
+        }
+        batch[b] = (now() - start) / (2 * MAILBOX_ROUNDS);
+    }
+    if (s->me == 0)
+        printf("%-10d%20.3f\n", 8, 1e6 * median(batch, MAILBOX_BATCHES));
+}
+
+// Of the way of one message, what this process does. count: pieces so far, in this direction.
+static void bounce(struct side *s, size_t size, bool sends, uint64_t *count)
+{
+    // Of an eighth: few pieces do not overlap, many small ones are slow to hand over.
+    size_t piece = size / 8 < PIECE_MIN ? PIECE_MIN : size / 8 > PIECE_MAX ? PIECE_MAX : size / 8;
+    struct channel *c = &s->shared->channel[sends ? s->me : !s->me];
+    uint64_t slots = SLOT_BYTES / piece;
+    for (size_t at = 0; at < size; at += piece) {
+        size_t bytes = size - at < piece ? size - at : piece;
+        uint64_t number = ++*count;
+        size_t slot = number % slots;
+        unsigned char *there =
+            bytes <= INLINE_BYTES ? c->header[slot].data : c->slots + slot * piece;
+        if (sends) {
+            if (number > slots)
+                await(&c->freed.number, number - slots);
+            memcpy(there, s->source + at, bytes);
+            announce(&c->header[slot].number, number);
+        } else {
+            await(&c->header[slot].number, number);
+            memcpy(s->sink + at, there, bytes);
+            announce(&c->freed.number, number);
+        }
+    }
+}
+
+static void measure_size(struct side *s, bool stream, size_t size)
+{
+    size_t fit = BATCH_BYTES / size, messages = stream ? WINDOW : 1;
+    size_t rounds = ((fit < BATCH_MESSAGES ? fit : BATCH_MESSAGES) + messages - 1) / messages;
+    double batch[BATCHES + 1]; // the first is not counted
+    uint64_t sent = 0, received = 0;
+    for (size_t b = 0; b <= BATCHES; b++) {
+        double start = now();
+        for (size_t i = 0; i < (rounds > 0 ? rounds : 1) * messages; i++) {
+            bounce(s, size, s->me == 0, s->me == 0 ? &sent : &received);
+            if (!stream)
+                bounce(s, size, s->me == 1, s->me == 1 ? &sent : &received);
+            else if (i % messages == messages - 1)
+                s->me == 0 ? await_post(s) : post(s);
+        }
+        batch[b] = (now() - start) / (double)(rounds > 0 ? rounds : 1);
+    }
+    meet(s); // before the numbers begin again
+    memset(s->shared->channel[s->me].header, 0, sizeof s->shared->channel[0].header);
+    announce(&s->shared->channel[s->me].freed.number, 0);
+    meet(s);
+    double time = median(batch + 1, BATCHES);
+    if (s->me == 0)
+        printf("%-10zu%20.3f\n", size,
+               stream ? (double)size * WINDOW / 1e6 / time : 1e6 * time / 2);
+}
+
+// The first two cores as mpirun --map-by core --bind-to core takes them: the first allowed one, and
+// the next that is not its hardware thread.
+static void choose_cores(int core[2])
+{
+    cpu_set_t allowed;
+    char path[96], threads[2][64] = {"", ""};
+    int found = 0;
+    if (sched_getaffinity(0, sizeof allowed, &allowed) != 0)
+        die("sched_getaffinity");
+    for (int cpu = 0; cpu < CPU_SETSIZE && found < 2; cpu++) {
+        if (!CPU_ISSET((size_t)cpu, &allowed))
+            continue;
+        snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list",
+                 cpu);
+        FILE *file = fopen(path, "r");
+        if (file == NULL || fgets(threads[found], sizeof threads[found], file) == NULL)
+            threads[found][0] = 0;
+        if (file != NULL)
+            fclose(file);
+        if (found == 0 || threads[0][0] == 0 || strcmp(threads[0], threads[1]) != 0)
+            core[found++] = cpu;
+    }
+    if (found < 2) {
+        fprintf(stderr, "probe: two cores are needed; this process may use one only\n");
+        exit(1);
+    }
+}
+
+static void *map(size_t bytes, int flags)
+{
+    void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, flags | MAP_ANONYMOUS, -1, 0);
     if (at == MAP_FAILED)
         die("mmap");
     return at;
 }
 
-static const char *const mode_names[MODES] = {"mailbox", "bounce", "process_vm", "halves",
-                                              "fastest"};
-
-static void usage(FILE *to)
+// Makes the second process, and returns in both, each on a core of its own.
+static void split(struct side *s, size_t max)
 {
-    fputs("usage: probe mailbox\n"
-          "       probe bounce|process_vm|halves|fastest [-m [MIN:]MAX] [-s latency|bandwidth]\n"
-          "Two processes bound to the first two allowed cores, without MPI: one-way time in us\n"
-          "and, for all but mailbox, the bandwidth of a stream in MB/s, per message size.\n"
-          "  -m, --message-size [MIN:]MAX   sizes in bytes, doubled from MIN (8) to MAX (4194304)\n"
-          "  -s, --shape latency|bandwidth  one of the two alone\n",
-          to);
-}
-
-static size_t parse_size(const char *text, char **end)
-{
-    errno = 0;
-    unsigned long value = strtoul(text, end, 10);
-    return errno != 0 || *end == text || *text == '-' || value > SIZE_MAX_ALLOWED ? 0 : value;
-}
-
-static bool parse_range(const char *text, size_t *min, size_t *max)
-{
-    char *end;
-    size_t first = parse_size(text, &end);
-    if (*end == ':') {
-        *min = first;
-        first = parse_size(end + 1, &end);
-    }
-    *max = first;
-    return *end == 0 && *min > 0 && *min <= *max;
+    int core[2];
+    cpu_set_t set;
+    choose_cores(core);
+    s->shared = map(sizeof(struct shared), MAP_SHARED);
+    s->source = map(max, MAP_PRIVATE);
+    s->sink = map(max, MAP_PRIVATE);
+    signal(SIGCHLD, end_badly);
+    signal(SIGALRM, end_badly);
+    pid_t child = fork();
+    if (child < 0)
+        die("fork");
+    s->me = child == 0;
+    alarm(WATCHDOG_SECONDS);
+    if (s->me == 1)
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+    CPU_ZERO(&set);
+    CPU_SET((size_t)core[s->me], &set);
+    if (sched_setaffinity(0, sizeof set, &set) != 0)
+        die("sched_setaffinity");
+    memset(s->source, 1, max);
+    memset(s->sink, 2, max);
+    meet(s);
 }
 
 int main(int argc, char **argv)
 {
-    static const struct option options[] = {{"message-size", required_argument, NULL, 'm'},
-                                            {"shape", required_argument, NULL, 's'},
-                                            {"help", no_argument, NULL, 'h'},
-                                            {NULL, 0, NULL, 0}};
-    size_t min = 8, max = 4u << 20;
-    enum shape shapes = BOTH;
-    for (int option; (option = getopt_long(argc, argv, "m:s:h", options, NULL)) != -1;) {
-        if (option == 'h')
-            return usage(stdout), 0;
-        if (option == 's' && strcmp(optarg, "latency") == 0) {
-            shapes = PING_PONG;
-            continue;
-        }
-        if (option == 's' && strcmp(optarg, "bandwidth") == 0) {
-            shapes = STREAM;
-            continue;
-        }
-        if (option != 'm')
-            return usage(stderr), 2;
-        if (!parse_range(optarg, &min, &max)) {
-            fprintf(stderr, "probe: -m %s: allowed are [MIN:]MAX, 1 to 1073741824 bytes\n", optarg);
-            return 2;
-        }
+    size_t min = 1, max = 1;
+    char rest;
+    bool mailbox = argc == 2 && strcmp(argv[1], "mailbox") == 0;
+    bool stream = argc == 4 && strcmp(argv[1], "bandwidth") == 0;
+    bool known = stream || (argc == 4 && strcmp(argv[1], "latency") == 0);
+    if (!mailbox && (!known || strcmp(argv[2], "-m") != 0 ||
+                     sscanf(argv[3], "%zu:%zu%c", &min, &max, &rest) != 2 || min < 1 || min > max ||
+                     max > SIZE_LIMIT)) {
+        fputs("probe: usage: mailbox, or latency|bandwidth -m MIN:MAX (1 to 1073741824 bytes)\n",
+              stderr);
+        return 2;
     }
-    const char *name = optind == argc - 1 ? argv[optind] : "";
-    enum mode mode = MODE_MAILBOX;
-    while (mode < MODES && strcmp(name, mode_names[mode]) != 0)
-        mode++;
-    if (mode == MODES)
-        return usage(stderr), 2;
-    bool mailbox = mode == MODE_MAILBOX;
-
-    int core[2];
-    choose_cores(core);
-    int fd = memfd_create("regx-probe", MFD_CLOEXEC);
-    if (fd < 0 || ftruncate(fd, sizeof(struct shared)) != 0)
-        die("memfd_create");
-    struct side s = {.shared = map(sizeof(struct shared), MAP_SHARED, fd)};
-    s.source = map(max, MAP_PRIVATE | MAP_ANONYMOUS, -1);
-    s.sink = map(max, MAP_PRIVATE | MAP_ANONYMOUS, -1);
-    s.expected = map(max, MAP_PRIVATE | MAP_ANONYMOUS, -1);
-
-    struct sigaction action = {.sa_handler = end_badly, .sa_flags = SA_NOCLDSTOP};
-    sigaction(SIGCHLD, &action, NULL);
-    sigaction(SIGALRM, &action, NULL);
-    pid_t parent = getpid(), child = fork();
-    if (child < 0)
-        die("fork");
-    s.me = child == 0;
-    s.peer = child == 0 ? parent : child;
-    alarm(WATCHDOG_SECONDS);
-    if (s.me == 1)
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-    prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY); // either side writes to the other (Yama)
-    bind_to(core[s.me]);
-    if (!mailbox)
-        fill(&s, max);
-    post(&s);
-    await_post(&s); // both have their pages and their core
-
+    struct side s = {0};
+    split(&s, max);
+    if (s.me == 0)
+        printf("%-10s%20s\n", "# Size", stream ? "Bandwidth (MB/s)" : "Latency (us)");
+    if (mailbox)
+        measure_mailbox(&s);
+    for (size_t size = min; size <= max && !mailbox; size *= 2)
+        measure_size(&s, stream, size);
     if (s.me == 1) {
-        if (mailbox)
-            serve_mailbox(&s);
-        else
-            serve(&s);
         await_post(&s); // the parent lets go first: SIGCHLD means trouble until then
         return 0;
     }
-
-    printf("# regx probe: %s between two processes without MPI, cores %d and %d\n", name, core[0],
-           core[1]);
-    if (mailbox) {
-        printf("%-10s%20s\n", "# Size", "Latency (us)");
-        measure_mailbox(&s);
-    } else {
-        printf("%-10s", "# Size");
-        if (shapes & PING_PONG)
-            printf("%20s%20s", "Latency (us)", "Piece (B)");
-        if (shapes & STREAM)
-            printf("%20s%20s", "Bandwidth (MB/s)", "Piece (B)");
-        printf("\n");
-        for (size_t size = min; size <= max; size *= 2)
-            measure_size(&s, mode, size, shapes);
-        s.shared->order.rounds = 0;
-        post(&s);
-    }
     signal(SIGCHLD, SIG_DFL);
     post(&s);
-    waitpid(child, NULL, 0);
-    if (atomic_load(&s.shared->failed)) {
-        fprintf(stderr, "probe: WRONG DATA: a message did not arrive as it was sent\n");
-        return 1;
-    }
+    wait(NULL);
     return 0;
 }

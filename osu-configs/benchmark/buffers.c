@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The buffers of the companion benchmark: where each message lies, and what it holds.
+// The buffers of the companion benchmark: where each message lies, and what it holds: every word is
+// stamped by sender, size, iteration, buffer and position.
 
 #define _GNU_SOURCE
 #include "bench.h"
 
 #include <errno.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,9 +15,8 @@
 #define SLIDE_STEP 4096
 #define CHECKED_MAX ((size_t)256 << 20) // bytes of the buffers of one kind
 #define TOUCHED_MAX ((size_t)1 << 30)   // the same
-#define COLUMN_PIECE 8                  // bytes of a column in each row of a halo's grid
 
-// ---- freed and allocated again ------------------------------------------------------------------
+// ---- freed and allocated again
 
 // A block is marked in its middle, where malloc keeps nothing of its own: if it is given again in
 // the same place with the same pages, the mark is still there. Pages that the kernel has taken back
@@ -41,6 +40,7 @@ static void free_marked(unsigned char *buffer, size_t bytes)
 static unsigned char *allocate(struct bench *b, size_t bytes)
 {
     unsigned char *buffer = malloc(bytes);
+    __asm__ volatile("" : "+r"(buffer)); // what is there before it is written is wanted
     b->freed++;
     if (buffer == NULL)
         fail(b, "cannot allocate %zu bytes", bytes);
@@ -49,31 +49,31 @@ static unsigned char *allocate(struct bench *b, size_t bytes)
     return buffer;
 }
 
-// ---- memory ------------------------------------------------------------------------------------
+// ---- memory
 
-static void map_each(struct bench *b, unsigned char **buffers, size_t count, size_t bytes)
+static unsigned char *map(struct bench *b, size_t bytes)
 {
-    for (size_t i = 0; i < count; i++) {
-        if (b->set.buffers == FREED) {
-            buffers[i] = allocate(b, bytes);
-            continue;
-        }
-        if (b->set.owned) {
-            MPI_Alloc_mem((MPI_Aint)bytes, MPI_INFO_NULL, &buffers[i]);
-            continue;
-        }
-        int protection = PROT_READ | PROT_WRITE;
-        int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
-        buffers[i] = mmap(NULL, bytes, protection, flags, -1, 0);
-        if (buffers[i] == MAP_FAILED)
-            fail(b, "cannot map %zu buffers of %zu bytes: %s", count, bytes, strerror(errno));
+    void *buffer;
+    if (b->set.buffers == FREED) {
+        buffer = allocate(b, bytes);
+    } else if (b->set.owned) {
+        MPI_Alloc_mem((MPI_Aint)bytes, MPI_INFO_NULL, &buffer);
+    } else {
+        buffer = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        buffer = buffer == MAP_FAILED ? NULL : buffer;
     }
+    if (buffer == NULL)
+        fail(b, "cannot map %zu buffers of %zu bytes: %s", b->count, bytes, strerror(errno));
+    return buffer;
 }
 
 static void map_all(struct bench *b, size_t bytes)
 {
-    map_each(b, b->send, b->sources, bytes);
-    map_each(b, b->receive, b->targets, bytes);
+    for (size_t i = 0; i < b->count; i++)
+        b->send[i] = map(b, bytes);
+    for (size_t i = 0; i < b->count; i++)
+        b->receive[i] = map(b, bytes);
     b->mapped = bytes;
 }
 
@@ -89,11 +89,36 @@ static void unmap(const struct bench *b, unsigned char *buffer)
 
 static void unmap_all(struct bench *b)
 {
-    for (size_t i = 0; i < b->sources && b->mapped != 0; i++)
+    for (size_t i = 0; i < b->count && b->mapped != 0; i++)
         unmap(b, b->send[i]);
-    for (size_t i = 0; i < b->targets && b->mapped != 0; i++)
+    for (size_t i = 0; i < b->count && b->mapped != 0; i++)
         unmap(b, b->receive[i]);
     b->mapped = 0;
+}
+
+static bool is_new_each_time(const struct bench *b)
+{
+    return b->set.buffers == FRESH || b->set.buffers == FREED;
+}
+
+// Bytes of a buffer for messages of that size.
+static size_t buffer_bytes(const struct bench *b, size_t size)
+{
+    return size + (b->set.buffers == SLIDE ? (b->set.places - 1) * SLIDE_STEP : 0);
+}
+
+void begin_size(struct bench *b, size_t size)
+{
+    for (size_t i = 0; i < b->count && !is_new_each_time(b); i++) {
+        memset(b->send[i], 'a', buffer_bytes(b, size));
+        memset(b->receive[i], 'b', buffer_bytes(b, size));
+    }
+}
+
+// A message goes to the receiver's buffer of the same number as its sender's.
+static size_t buffer_of(const struct bench *b, uint64_t iteration, int j)
+{
+    return (size_t)(iteration * (uint64_t)b->set.window + (uint64_t)j) % b->count;
 }
 
 // How much further into its buffer than the first an iteration's messages begin. All of one
@@ -103,94 +128,56 @@ static size_t offset_of(const struct bench *b, uint64_t iteration)
     return b->set.buffers == SLIDE ? (size_t)(iteration % b->set.places) * SLIDE_STEP : 0;
 }
 
-static struct layout layout_of(const struct bench *b, size_t size, int j)
-{
-    size_t piece = b->set.buffers == STRIDED ? b->set.places : size;
-    bool strided = b->set.buffers == STRIDED || is_column(b, j);
-    if (is_column(b, j))
-        piece = COLUMN_PIECE;
-    return (struct layout){.size = size, .piece = piece < size ? piece : size, .strided = strided};
-}
-
-// Of a message in memory: if it is not contiguous, each piece is followed by as much that is not
-// the message's.
-static size_t extent(const struct bench *b, size_t size)
-{
-    return b->set.buffers == STRIDED || b->set.mode == HALO ? 2 * size : size;
-}
-
-// Bytes of a buffer for messages of that size.
-static size_t buffer_bytes(const struct bench *b, size_t size)
-{
-    return extent(b, size) + (b->set.buffers == SLIDE ? (b->set.places - 1) * SLIDE_STEP : 0);
-}
-
-static int make_type(const struct bench *b, size_t size, size_t piece, MPI_Datatype *type)
-{
-    *type = MPI_CHAR;
-    if (piece >= size)
-        return (int)size;
-    if (size % piece != 0)
-        fail(b, "messages of %zu bytes have no whole number of pieces of %zu bytes", size, piece);
-    MPI_Type_vector((int)(size / piece), (int)piece, (int)(2 * piece), MPI_CHAR, type);
-    MPI_Type_commit(type);
-    return 1;
-}
-
-static bool is_new_each_time(const struct bench *b)
-{
-    return b->set.buffers == FRESH || b->set.buffers == FREED;
-}
-
-void begin_size(struct bench *b, size_t size)
-{
-    size_t bytes = is_new_each_time(b) ? 0 : buffer_bytes(b, size);
-    b->items = make_type(b, size, b->set.buffers == STRIDED ? b->set.places : size, &b->type);
-    if (b->set.mode == HALO && size < COLUMN_PIECE)
-        fail(b, "the messages of a halo have at least %d bytes", COLUMN_PIECE);
-    if (b->set.mode == HALO && size > COLUMN_PIECE)
-        make_type(b, size, COLUMN_PIECE, &b->column);
-    else if (b->set.mode == HALO) // a column of one row
-        MPI_Type_contiguous(COLUMN_PIECE, MPI_CHAR, &b->column), MPI_Type_commit(&b->column);
-    for (size_t i = 0; i < b->sources && bytes > 0; i++)
-        memset(b->send[i], 'a', bytes);
-    for (size_t i = 0; i < b->targets && bytes > 0; i++)
-        memset(b->receive[i], 'b', bytes);
-}
-
-void end_size(struct bench *b)
-{
-    if (b->type != MPI_CHAR)
-        MPI_Type_free(&b->type);
-    if (b->set.mode == HALO)
-        MPI_Type_free(&b->column);
-}
-
-// Which of its sender's buffers the j-th message of an iteration comes from. Between two ranks it
-// goes to the receiver's buffer of the same number.
-static size_t buffer_of(const struct bench *b, uint64_t iteration, int j, size_t count)
-{
-    uint64_t window = is_for_groups(b->set.mode) ? 0 : (uint64_t)b->part.sends;
-    return (size_t)(iteration * window + (uint64_t)j) % count;
-}
-
 unsigned char *source_of(const struct bench *b, uint64_t iteration, int j)
 {
-    return b->send[buffer_of(b, iteration, j, b->sources)] + offset_of(b, iteration);
+    return b->send[buffer_of(b, iteration, j)] + offset_of(b, iteration);
 }
 
 unsigned char *target_of(const struct bench *b, uint64_t iteration, int j)
 {
-    return b->receive[buffer_of(b, iteration, j, b->targets)] + offset_of(b, iteration);
+    return b->receive[buffer_of(b, iteration, j)] + offset_of(b, iteration);
 }
 
-// The number that both ends stamp and check a message by.
-static size_t stamp_of(const struct bench *b, uint64_t iteration, int j)
+// ---- contents
+
+static uint64_t mix(uint64_t x)
 {
-    return is_for_groups(b->set.mode) ? (size_t)j : buffer_of(b, iteration, j, b->sources);
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+    return x ^ (x >> 31);
 }
 
-// ---- contents --------------------------------------------------------------------------------
+static uint64_t seed_of(const struct bench *b, int sender, size_t size, uint64_t iteration, int j)
+{
+    return mix(mix(mix((uint64_t)sender + 1 + size) + iteration) + buffer_of(b, iteration, j));
+}
+
+static uint64_t word_of(uint64_t seed, size_t at)
+{
+    return (seed + at) * 0x9e3779b97f4a7c15u;
+}
+
+static void stamp(unsigned char *to, size_t size, uint64_t seed)
+{
+    for (size_t at = 0; at < size; at += sizeof(uint64_t)) {
+        uint64_t word = word_of(seed, at);
+        memcpy(to + at, &word, size - at < sizeof word ? size - at : sizeof word);
+    }
+}
+
+// Its position, or the size.
+static size_t first_wrong(const unsigned char *from, size_t size, uint64_t seed)
+{
+    size_t at = 0;
+    for (uint64_t word; at < size; at += sizeof word) {
+        word = word_of(seed, at);
+        if (memcmp(from + at, &word, size - at < sizeof word ? size - at : sizeof word) != 0)
+            break;
+    }
+    while (at < size && from[at] == (word_of(seed, at / 8 * 8) >> (at % 8 * 8) & 0xff))
+        at++;
+    return at < size ? at : size;
+}
 
 // What a receive buffer holds before a message of that iteration.
 static unsigned char filling(uint64_t iteration)
@@ -200,23 +187,21 @@ static unsigned char filling(uint64_t iteration)
 
 void prepare(struct bench *b, size_t size, uint64_t iteration)
 {
-    bool fresh = is_new_each_time(b);
-    if (!fresh && !b->set.check)
+    if (!is_new_each_time(b) && !b->set.check)
         return; // as OSU: nothing happens between iterations
-    if (fresh) {
+    if (is_new_each_time(b)) {
         unmap_all(b);
         map_all(b, size);
     }
-    for (int j = 0; j < b->part.sends; j++) {
-        uint64_t seed = content_seed(b->rank, size, iteration, stamp_of(b, iteration, j));
+    for (int j = 0; j < b->set.window; j++) {
+        uint64_t seed = seed_of(b, b->rank, size, iteration, j);
         unsigned char *send = source_of(b, iteration, j);
         if (b->set.check)
-            content_stamp(layout_of(b, size, j), send, seed);
+            stamp(send, size, seed);
         else
             memset(send, 'a', size);
+        memset(target_of(b, iteration, j), filling(iteration), size);
     }
-    for (int j = 0; j < b->part.receives; j++)
-        memset(target_of(b, iteration, j), filling(iteration), extent(b, size));
     MPI_Barrier(MPI_COMM_WORLD);
 }
 
@@ -224,16 +209,10 @@ void check(struct bench *b, size_t size, uint64_t iteration)
 {
     if (!b->set.check || (b->set.mode == BW && b->rank == 0))
         return;
-    for (int j = 0; j < b->part.receives; j++) {
-        if (sender_of(b, j) == MPI_PROC_NULL)
-            continue;
-        size_t stamp = stamp_of(b, iteration, index_at_sender(b, j));
-        uint64_t seed = content_seed(sender_of(b, j), size, iteration, stamp);
-        size_t at = content_first_wrong(layout_of(b, size, j), target_of(b, iteration, j), seed,
-                                        filling(iteration));
-        if (at == size)
-            continue;
-        if (b->wrong++ == 0)
+    for (int j = 0; j < b->set.window; j++) {
+        uint64_t seed = seed_of(b, !b->rank, size, iteration, j);
+        size_t at = first_wrong(target_of(b, iteration, j), size, seed);
+        if (at < size && b->wrong++ == 0)
             fprintf(stderr,
                     "companion: WRONG DATA: rank %d, size %zu, iteration %llu, message %d: first "
                     "wrong byte at %zu\n",
@@ -241,67 +220,45 @@ void check(struct bench *b, size_t size, uint64_t iteration)
     }
 }
 
-static size_t contiguous_bytes(const struct bench *b)
-{
-    return (size_t)b->items; // of MPI_CHAR: TOUCHED messages are contiguous
-}
-
-void write_message(const struct bench *b, unsigned char *message, uint64_t iteration)
+void write_message(const struct bench *b, unsigned char *message, size_t size, uint64_t iteration)
 {
     if (b->set.buffers == TOUCHED && !b->set.check)
-        memset(message, (int)(iteration & 0xff), contiguous_bytes(b));
+        memset(message, (int)(iteration & 0xff), size);
 }
 
-void read_message(const struct bench *b, const unsigned char *message)
+void read_message(const struct bench *b, const unsigned char *message, size_t size)
 {
-    size_t bytes = contiguous_bytes(b);
     uint64_t sum = 0, word = 0;
     if (b->set.buffers != TOUCHED || b->set.check)
         return;
-    for (size_t at = 0; at < bytes; at += sizeof word) {
-        size_t left = bytes - at;
+    for (size_t at = 0; at < size; at += sizeof word) {
+        size_t left = size - at;
         memcpy(&word, message + at, left < sizeof word ? left : sizeof word);
         sum += word;
     }
     __asm__ volatile("" : : "r"(sum)); // the sum is wanted
 }
 
-// ---- how many --------------------------------------------------------------------------------
+// ---- how many
 
 // To check every message, each of a window has a buffer of its own, where that is not too much
 // memory: in one buffer, what the last message writes hides what the others did. So it is where
-// messages are written while others are under way, and between more than two ranks.
-static size_t count_of(const struct bench *b, int messages)
+// messages are written while others are under way.
+static size_t count_of(const struct bench *b)
 {
-    size_t window = messages > 0 ? (size_t)messages : 1;
-    size_t fit = CHECKED_MAX / extent(b, b->set.max);
+    size_t window = (size_t)b->set.window, fit = CHECKED_MAX / b->set.max;
     if (b->set.buffers == ROTATE)
         return b->set.places;
-    if (is_new_each_time(b))
+    if (b->set.buffers == TOUCHED && window > TOUCHED_MAX / b->set.max)
+        fail(b, "%zu messages of %zu bytes at once are too many; see -W", window, b->set.max);
+    if (is_new_each_time(b) || b->set.buffers == TOUCHED)
         return window;
-    if (b->set.buffers == TOUCHED || is_for_groups(b->set.mode)) {
-        if (window > TOUCHED_MAX / extent(b, b->set.max))
-            fail(b, "%zu messages of %zu bytes at once are too many; see -W", window, b->set.max);
-        return window;
-    }
     return !b->set.check || fit <= 1 ? 1 : fit < window ? fit : window;
-}
-
-// For all messages of two iterations: of the one before, some may still be on their way.
-static void attach(struct bench *b)
-{
-    size_t each = b->set.max + MPI_BSEND_OVERHEAD;
-    size_t bytes = 2 * (size_t)b->part.sends * each;
-    void *memory = bytes <= INT_MAX ? malloc(bytes) : NULL;
-    if (memory == NULL)
-        fail(b, "cannot buffer %d messages of %zu bytes twice", b->part.sends, b->set.max);
-    else
-        MPI_Buffer_attach(memory, (int)bytes);
 }
 
 static void *table(struct bench *b, size_t count, size_t each)
 {
-    void *entries = calloc(count > 0 ? count : 1, each);
+    void *entries = calloc(count, each);
     if (entries == NULL)
         fail(b, "out of memory");
     return entries;
@@ -309,26 +266,17 @@ static void *table(struct bench *b, size_t count, size_t each)
 
 void open_buffers(struct bench *b)
 {
-    b->sources = count_of(b, b->part.sends);
-    b->targets = count_of(b, b->part.receives);
-    b->send = table(b, b->sources, sizeof *b->send);
-    b->receive = table(b, b->targets, sizeof *b->receive);
-    b->send_request = table(b, (size_t)b->part.sends, sizeof(MPI_Request));
-    b->receive_request = table(b, (size_t)b->part.receives, sizeof(MPI_Request));
+    b->count = count_of(b);
+    b->send = table(b, b->count, sizeof *b->send);
+    b->receive = table(b, b->count, sizeof *b->receive);
+    b->send_request = table(b, (size_t)b->set.window, sizeof(MPI_Request));
+    b->receive_request = table(b, (size_t)b->set.window, sizeof(MPI_Request));
     if (!is_new_each_time(b))
         map_all(b, buffer_bytes(b, b->set.max));
-    if (b->set.buffers == BUFFERED)
-        attach(b);
 }
 
 void close_buffers(struct bench *b)
 {
-    if (b->set.buffers == BUFFERED) {
-        void *attached;
-        int bytes;
-        MPI_Buffer_detach(&attached, &bytes);
-        free(attached);
-    }
     unmap_all(b);
     free(b->send);
     free(b->receive);

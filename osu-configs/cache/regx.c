@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// regx's backends as subjects, by the names of btl_regx_backend; with -never appended,
+// notifier_check is "never".
+
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "compat/compat.h"
+#include "opal/runtime/opal.h"
+#include "registration/monitor/uffd.h"
+#include "registration/registration.h"
+#include "subject.h"
+
+const char subject_names[] = "none hooks retain notifier notifier-never hooks+notifier";
+
+static struct {
+    regx_counters_t counters;
+    regx_transport_t transport;
+    regx_registry_t registry;
+    regx_backend_choice_t choice;
+} regx;
+
+_Static_assert(sizeof(regx_region_t) <= sizeof(subject_use_t), "a use has room");
+
+// ---- the empty domain
+
+static regx_status_t domain_register(regx_transport_t *transport, void *base, size_t length,
+                                     unsigned access, regx_mr_t *mr)
+{
+    (void)transport;
+    *mr = (regx_mr_t){.base = base, .length = length, .access = access};
+    return REGX_OK;
+}
+
+static void domain_deregister(regx_transport_t *transport, regx_mr_t *mr)
+{
+    (void)transport, (void)mr;
+}
+
+static const regx_transport_ops_t domain = {
+    .abi = REGX_TRANSPORT_ABI, .name = "empty", .reg = domain_register, .dereg = domain_deregister};
+
+// ---- the subject
+
+// Hooks are Open MPI's, which wants to be started.
+static bool start_openmpi(void)
+{
+    static char name[] = "regx", *arguments[] = {name, NULL};
+    char **argv = arguments;
+    int argc = 1;
+
+    return opal_init(&argc, &argv) == OPAL_SUCCESS;
+}
+
+bool subject_open(const char *name, subject_kind_t *kind, char *why, size_t size)
+{
+    char backend[32];
+    const regx_cache_config_t cache = {.bytes = REGX_UNLIMITED,
+                                       .count = REGX_UNLIMITED,
+                                       .admit = REGX_ADMIT_FIRST,
+                                       .inuse = REGX_INUSE_IGNORE};
+    regx_monitor_config_t monitor = {
+        .check = REGX_CHECK_ALWAYS, .threads = true, .counters = &regx.counters};
+
+    snprintf(backend, sizeof(backend), "%s", name);
+    char *never = strstr(backend, "-never");
+    if (never != NULL) {
+        *never = '\0';
+        monitor.check = REGX_CHECK_NEVER;
+    }
+    if (regx_backend_find(backend) == NULL) {
+        snprintf(why, size, "unknown backend \"%s\"; there are: %s", name, subject_names);
+        return false;
+    }
+    if (strncmp(backend, "hooks", 5) == 0) {
+        if (!start_openmpi()) {
+            snprintf(why, size, "Open MPI's library does not start");
+            return false;
+        }
+        monitor.hooks = &regx_compat_hooks;
+    }
+    regx.transport.ops = &domain;
+    if (regx_backend_choose(backend, false, &monitor, &regx.choice, why, size) != REGX_OK) {
+        return false;
+    }
+    if (regx_registry_open(&regx.registry, regx.choice.backend, regx.choice.monitor, &cache,
+                           &regx.transport, &regx.counters) != REGX_OK) {
+        snprintf(why, size, "out of memory");
+        return false;
+    }
+    *kind = regx.choice.monitor == NULL ? PER_USE : strcmp(backend, "retain") == 0 ? BLIND : TOLD;
+    return true;
+}
+
+int subject_acquire(void *base, size_t length, subject_use_t *use)
+{
+    return (int)regx_region_acquire(&regx.registry, base, length, REGX_ACCESS_REMOTE_WRITE,
+                                    (regx_region_t *)use->bytes);
+}
+
+void subject_release(subject_use_t *use)
+{
+    regx_region_release(&regx.registry, (regx_region_t *)use->bytes);
+}
+
+bool subject_query(void)
+{
+    const regx_monitor_t *monitor = regx.choice.monitor;
+
+    return monitor != NULL && monitor->query != NULL &&
+           (regx_uffd_is_idle(monitor->query->fd), true);
+}
+
+// Progress does a bounded amount each time. What the notifier has read it may not have logged yet.
+void subject_settle(void)
+{
+    const regx_monitor_t *monitor = regx.choice.monitor;
+    uint64_t before;
+
+    while (monitor != NULL && atomic_load(&monitor->log->sequence) % 2 != 0) {
+        sched_yield();
+    }
+    do {
+        before = subject_deregistrations();
+        regx_registry_progress(&regx.registry);
+    } while (subject_deregistrations() != before);
+}
+
+uint64_t subject_registrations(void)
+{
+    return atomic_load(&regx.counters.registrations);
+}
+
+uint64_t subject_deregistrations(void)
+{
+    return atomic_load(&regx.counters.deregistrations);
+}

@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""compare: the command line, and what is done in which order.
+
+The emulated machine has no pandas: what makes tables and plots is imported where it is used.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+from tools import installation, measure, osu, output, rdma, rows
+from tools.installation import HERE
+from tools.launch import Launcher, Runner
+from tools.trouble import Trouble, told
+
+DESCRIPTION = """\
+Compare the rendezvous strategies of regx with one another and with the other ways that Open MPI
+has of moving messages, by OSU's benchmarks, on two ranks. As root on Debian it installs what is
+missing; it builds regx, runs every row, and prints one table."""
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="compare", description=DESCRIPTION)
+    add = parser.add_argument
+    add("-f", dest="files", nargs="+", action="extend", type=Path, metavar="FILE",
+        help="configuration files (default: strategies.conf and peers.conf, beside compare)")
+    installation.add_options(parser)
+    add("-n", dest="runs", type=int, default=3, metavar="N",
+        help="runs of each row (default: %(default)s)")
+    add("--osu", type=Path, metavar="DIR",
+        help="where the OSU micro-benchmarks are (default: OSU_HOME, PATH, the usual folders;"
+        " where there are none, regx's own companion benchmark is used)")
+    add("--hostfile", type=Path, metavar="F", help="run between the first two nodes of this file")
+    add("--launcher", metavar="COMMAND",
+        help='start ranks with this instead of mpirun, for example "srun --mpi=pmix"')
+    add("--rdma", action="store_true",
+        help="regx's rows go over an RDMA device (transport verbs, where they name no other): this"
+        " machine's, or where it has none, Soft-RoCE in an emulated one (test/machine/run)")
+    add("--from", dest="csv", nargs="+", type=Path, metavar="CSV",
+        help="measure nothing: make the table again from a results.csv, or from several")
+    add("--measure", action="store_true", help=argparse.SUPPRESS)  # in the emulated machine: no tables
+    asked = parser.parse_args()
+    if not 1 <= asked.runs <= 1000:
+        parser.error(f"-n {asked.runs}: allowed: 1 to 1000")
+    asked.files = asked.files or [HERE / "strategies.conf", HERE / "peers.conf"]
+    return asked
+
+
+def main() -> int:
+    return told("compare", lambda: compare(arguments()))
+
+
+def compare(asked: argparse.Namespace) -> int:
+    if asked.csv:
+        from tools import table
+
+        frame = table.read(asked.csv)
+        print(table.render(frame, output.width()), flush=True)
+        return table.status(frame)
+    # What is wrong with the command line or a file is said before anything is installed.
+    wanted = rows.read(asked.files)
+    emulated = asked.rdma and not rdma.device_is_here()
+    if emulated and (asked.hostfile or asked.launcher):
+        raise Trouble("--hostfile, --launcher: there is no RDMA device here, and the emulated machine is"
+                      " one node")
+    found = installation.found(asked, "machine" if emulated else "rdma" if asked.rdma else "compare")
+    wanted = rows.for_openmpi(wanted, found.major)
+    launcher = Launcher(found, asked.hostfile, asked.launcher, asked.rdma)
+    suite = osu.Suite(asked.osu, found.programs / "companion")
+    if asked.rdma:
+        wanted = [rdma.over_verbs(row) for row in wanted]
+    elif unheeded := [row.name for row in wanted if row.memory or row.swap]:
+        print("compare: memory and swap are this machine's, and not what these rows ask for, without"
+              f" --rdma: {', '.join(unheeded)}", file=sys.stderr)
+    if emulated:
+        return in_machine(asked, wanted, suite, launcher)
+    jobs = measure.jobs_of(wanted, suite)
+    if asked.dry_run:
+        dry_run(jobs, asked.runs, launcher)
+        return 0
+    folder = output.folder(asked.output, "compare")
+    runner = Runner()
+    runner.heed_signals()
+    session = measure.Session(launcher, runner, folder / "reports", installation.about(found))
+    results = folder / "results.csv"
+    complete = session.carry_out(measure.steps_of(jobs, asked.runs),
+                                 lambda records: output.write_records(results, records))
+    if not complete:
+        print("compare: interrupted", file=sys.stderr)
+    if asked.measure or not session.records:
+        return 0 if complete else 130
+    bad = present(folder)
+    return bad if complete else 130
+
+
+def present(folder: Path) -> int:
+    from tools import plot, table
+
+    frame = table.read([folder / "results.csv"])
+    output.replace(folder / "table.txt", table.render(frame, 160) + "\n")
+    print(f"compare: plot: {' '.join(map(str, plot.draw(frame, folder))) or 'nothing to draw'}",
+          file=sys.stderr)
+    print(f"compare: results are in {folder}", file=sys.stderr)
+    print(table.render(frame, output.width()), flush=True)
+    return table.status(frame)
+
+
+def in_machine(asked: argparse.Namespace, wanted: list[rows.Row], suite: osu.Suite,
+               launcher: Launcher) -> int:
+    """This very command, there; the table and the plot are made here."""
+    machine = rdma.Machine(wanted)
+    try:
+        machine.take(suite)
+        jobs = measure.jobs_of(wanted, suite)
+        if asked.dry_run:
+            dry_run(jobs, asked.runs, launcher, machine.line)
+            return 0
+        folder = output.folder(asked.output, "compare")
+        patience = (measure.CHECK_PATIENCE + asked.runs) * sum(job.row.timeout for job in jobs)
+        status = machine.measure(["-n", asked.runs], asked.files, folder, patience)
+    finally:
+        machine.close()
+    if (folder / "results.csv").exists():
+        bad = present(folder)
+        status = status or bad
+    return status
+
+
+def dry_run(jobs: list[measure.Job], runs: int, launcher: Launcher, shown: object = str) -> None:
+    """Two lines for each job. compare has regx report into files; here, to stderr."""
+    for job in jobs:
+        lines = [] if job.benchmark.unchecked else [("content check", job.checked(launcher))]
+        for what, command in [*lines, (f"{runs} runs", job.timed())]:
+            print(f"# {job}, {job.sizes()}: {what}")
+            print(shown(launcher.line(job.row, command, "stderr", job.case.ranks)))
+        if reference := job.reference(launcher):
+            print(f"# reference, {job.sizes()}: beside each of them\n{reference}")

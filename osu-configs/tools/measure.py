@@ -1,0 +1,231 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Measuring: which jobs there are, in which order they run, and what becomes of each as records
+(output.COLUMNS), written after each step."""
+
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from tools import osu, report
+from tools.conditions import Conditions, awake, paging
+from tools.launch import Interrupted, Launcher, Line, Outcome, Runner
+from tools.rows import Case, Row
+from tools.trouble import Trouble
+
+PROBE_TIMEOUT = 90
+CHECK_PATIENCE = 3  # times a run's timeout, for a check of many messages
+# auto tries each way before it chooses one (component/rendezvous): in some rounds, of which each ends
+# when no message is under way, as it is at the end of each iteration of a check. So it has chosen
+# after a few iterations, however many messages each of them has.
+PAST_TRIAL, LONE_PAST_TRIAL = 24, 64
+CHECKED_WINDOW = 16  # messages at a time in such a check
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """One benchmark of a row, with one choice of buffers and ranks."""
+
+    row: Row
+    case: Case
+    program: osu.Program
+    checker: osu.Program  # of contents
+
+    @property
+    def benchmark(self) -> osu.Benchmark:
+        return osu.BENCHMARKS[self.case.benchmark]
+
+    @property
+    def group(self) -> tuple[str, str, int]:
+        """Jobs of one group stand side by side in one table."""
+        return self.program.name, self.case.buffers, self.case.ranks
+
+    def __str__(self) -> str:
+        name, buffers, ranks = self.group
+        details = [f"{buffers} buffers"] * (buffers != "same") + [f"{ranks} ranks"] * (ranks != 2)
+        return f"{self.row.name} {name}" + (f" ({', '.join(details)})" if details else "")
+
+    def sizes(self) -> str:
+        return f"{self.case.sizes[0]}:{self.case.sizes[-1]}"
+
+    def timed(self) -> list[str]:
+        return [*self.program.words, "-m", self.sizes(), *self.case.options]
+
+    def checked(self, launcher: Launcher) -> list[str]:
+        """A short pass whose contents are checked; checking would spoil the times of a long one. Of the
+        options it has the window alone. Where auto tries ways, on a node, it goes on past that."""
+        options = self.case.options
+        window = list(options[options.index("-W"):][:2]) if "-W" in options else []
+        iterations = 2
+        if self.row.is_regx and self.row.regx("rendezvous") == "auto" and launcher.on_this_node:
+            iterations = PAST_TRIAL if self.benchmark.window else LONE_PAST_TRIAL
+            if self.benchmark.window:
+                least = min([CHECKED_WINDOW, *(int(n) for n in window[1:] if n.isdecimal())])
+                window = ["-W", str(least)]
+        return [*self.checker.words, "-m", self.sizes(), "-i", str(iterations), "-x", "0", *window, "-c"]
+
+    def reference(self, launcher: Launcher) -> Line | None:
+        """The same movement by two processes without MPI, run beside each run."""
+        if not (launcher.on_this_node and self.benchmark.reference and self.case.buffers == "same"):
+            return None
+        probe = str(launcher.installation.programs / "probe")
+        return Line({}, (probe, self.benchmark.metric, "-m", self.sizes()))
+
+    def claim(self) -> report.Claim:
+        return report.Claim(
+            self.row.regx("rendezvous"), self.case.sizes if self.benchmark.own_sizes else (),
+            backend=self.row.regx("backend"), transport=self.row.regx("transport"),
+            ranks=self.case.ranks, one_sided=self.benchmark.one_sided)
+
+
+def jobs_of(rows: list[Row], suite: osu.Suite) -> list[Job]:
+    """Of what can be run; what cannot is named."""
+    jobs: dict[tuple, Job] = {}
+    left_out = set()
+    for row in rows:
+        for case in row.cases:
+            if not suite.has(case.benchmark):
+                left_out.add(case.benchmark)
+                continue
+            name, buffers = case.benchmark, case.buffers
+            job = Job(row, case, suite.program(name, buffers), suite.checker(name, buffers))
+            if (row.name, job.group) in jobs:
+                raise Trouble(f"{row.where}: {job} twice: their runs could not be told apart; each"
+                              " benchmark of a row once, and osu_… or companion_…, where OSU is not there")
+            jobs[row.name, job.group] = job
+    if not jobs:
+        raise Trouble(f"no OSU here, and nothing else has {', '.join(sorted(left_out))}", 1)
+    if left_out:
+        print(f"left out, for there is no OSU here: {', '.join(sorted(left_out))}", file=sys.stderr)
+    return list(jobs.values())
+
+
+def steps_of(jobs: list[Job], runs: int) -> list[tuple[Job, int]]:
+    """All checks, as run 0, then the runs. In each, the jobs of a group follow one another, so that a
+    drift of the machine hits all of them, and each run begins with another."""
+    steps = [(job, 0) for job in jobs if not job.benchmark.unchecked]
+    for run in range(1, runs + 1):
+        for group in dict.fromkeys(job.group for job in jobs):
+            of_group = [job for job in jobs if job.group == group]
+            first = (run - 1) % len(of_group)
+            steps += [(job, run) for job in of_group[first:] + of_group[:first]]
+    return steps
+
+
+class Progress:
+    """Which step is under way and how long the rest will take, on stderr."""
+
+    def __init__(self, total: int):
+        self.total, self.done = total, 0
+        self.started = time.monotonic()
+
+    def begin(self, what: object) -> None:
+        passed = time.monotonic() - self.started
+        left = f"; about {passed / self.done * (self.total - self.done):.0f} s left" if self.done else ""
+        self.done += 1
+        print(f"[{self.done}/{self.total}] {what}{left}", file=sys.stderr, flush=True)
+
+
+class Session:
+    def __init__(self, launcher: Launcher, runner: Runner, reports: Path, about: str):
+        self.launcher, self.runner, self.reports = launcher, runner, reports
+        probe = launcher.installation.programs / "probe" if launcher.on_this_node else None
+        self.conditions = Conditions(runner, probe, sees_others=not launcher.rdma)
+        self.records: list[dict] = []
+        self.given_up: set[Job] = set()  # wrong data has no speed; what failed is not waited for again
+        self.about = about
+
+    def carry_out(self, steps: list[tuple[Job, int]], keep: Callable[[list[dict]], None]) -> bool:
+        """keep: called after each step, so that whatever happens, what was measured is kept. Returns
+        whether it came to its end."""
+        progress = Progress(len(steps))
+        try:
+            with awake():
+                for job, run in steps:
+                    progress.begin(f"{job}, {f'run {run}' if run else 'content check'}")
+                    if job not in self.given_up:
+                        self.run(job, run) if run else self.check(job)
+                        keep(self.records)
+        except Interrupted:
+            return False
+        return True
+
+    def record(self, job: Job, run: int, metric: str, value: float, **more: object) -> None:
+        name, buffers, ranks = job.group
+        kind = "regx" if job.row.is_regx else "peer"
+        self.records.append({"row": job.row.name, "kind": kind, "benchmark": name, "buffers": buffers,
+                             "ranks": ranks, "options": " ".join(job.case.options), "metric": metric,
+                             "run": run, "value": value, "about": self.about, **more})  # fmt: skip
+
+    def give_up(self, job: Job, run: int, event: str, why: str) -> None:
+        self.given_up.add(job)
+        self.record(job, run, event, 1, problem=why)
+        print(f"{event.upper()}: {job}: {why}", file=sys.stderr)
+
+    def line(self, job: Job, run: int) -> tuple[Line, Path]:
+        """With where regx reports to."""
+        name, buffers, ranks = job.group
+        file = self.reports / f"{job.row.name}-{name}-{buffers}-{ranks}-{run}.jsonl".replace(":", "-")
+        file.unlink(missing_ok=True)
+        command = job.timed() if run else job.checked(self.launcher)
+        return self.launcher.line(job.row, command, file, job.case.ranks), file
+
+    def check(self, job: Job) -> None:
+        line, file = self.line(job, 0)
+        outcome = self.runner.run(line, CHECK_PATIENCE * job.row.timeout)
+        output, failed = parsed(outcome, job, "")
+        if output.valid and not all(output.valid.values()):
+            self.give_up(job, 0, "wrong data", f"{job.checker.name} -c received other bytes than were sent")
+        elif failed:
+            self.give_up(job, 0, "failed", failed)
+        elif output.valid is None:
+            self.give_up(job, 0, "failed", f"contents not checked: this {job.checker.name} cannot")
+        else:
+            proof = report.prove(file, job.claim()) if job.row.is_regx else report.Proof("")
+            self.record(job, 0, "checked", 1, problem=proof.problem)
+
+    def run(self, job: Job, run: int) -> None:
+        line, file = self.line(job, run)
+        reference = job.reference(self.launcher)
+        beside = Outcome(0, "", "")
+
+        def once() -> Outcome:
+            nonlocal beside
+            file.unlink(missing_ok=True)
+            outcome = self.runner.run(line, job.row.timeout)
+            if reference and outcome.status == 0:
+                beside = self.runner.run(reference, PROBE_TIMEOUT)
+            return outcome
+
+        paged = paging()
+        outcome, under = self.conditions.within(once)
+        counts = {name: count - paged[name] for name, count in paging().items()}
+        proof = report.prove(file, job.claim()) if job.row.is_regx else report.Proof("")
+        under |= {"problem": proof.problem, "backend": proof.backend, "wire": proof.wire}
+        references = parsed(beside, job, "")[0].values if reference else {}
+        for column in job.benchmark.columns:
+            output, failed = parsed(outcome, job, column)
+            if failed:
+                self.give_up(job, run, "failed", failed)
+                return
+            for size in job.case.sizes:
+                self.record(job, run, column or job.benchmark.metric, output.values[size], size=size,
+                            unit=job.benchmark.unit, reference=references.get(size), **under)
+        counts |= proof.counts
+        if output.came_back is not None:
+            counts["came_back"] = output.came_back
+        for unit, found in (("count", counts), ("choice", proof.decisions)):
+            for name, count in found.items():
+                self.record(job, run, name, count, unit=unit, phase=under["phase"])
+
+
+def parsed(outcome: Outcome, job: Job, column: str) -> tuple[osu.Output, str]:
+    """With why it is not what was asked for, if so."""
+    try:
+        output = osu.parse(outcome.stdout, job.benchmark.unit, column)
+    except osu.NotOutput as error:
+        return osu.Output({}, None), outcome.failure() or str(error)
+    missing = [size for size in job.case.sizes if size not in output.values]
+    gap = f"it printed no usable value for {len(missing)} sizes, first {missing[0]}" if missing else ""
+    return output, outcome.failure() or gap

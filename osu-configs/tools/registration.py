@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""registration: what a hit, a miss and a change of memory cost in registration caches, measured by the
+programs of osu-configs/cache."""
+
+import argparse
+import sys
+from functools import partial
+from pathlib import Path
+
+from tools import installation, output
+from tools.conditions import Conditions, awake
+from tools.installation import Installation
+from tools.launch import Interrupted, Line, Runner
+from tools.trouble import told
+
+TIMEOUT = 300  # seconds, of one run
+CANNOT = 3  # what a program ends with where its subject cannot be had
+BASE = "ucs_rcache"  # what figures are set in relation to
+SUBJECTS = {**dict.fromkeys(("none", "hooks", "retain", "notifier", "notifier-never", "hooks+notifier"),
+                            "regx"), BASE: "ucx"}  # with their programs
+METRICS = {
+    "query": ("the notifier's query, in a function of its own", "ns"),
+    **{f"{name}_{count}": (f"hit, {who}, {count:,} regions", "ns")
+       for name, who in (("hit", "one thread"), ("hit_same", "two at once, the same"),
+                         ("hit_apart", "two at once, different")) for count in (1, 100, 10000)},
+    "miss_apart": ("miss in a mapping of its own", "ns"),
+    **{f"miss_{count}": (f"time per miss of {count} threads", "ns") for count in (1, 2, 4, 8)},
+    "many_unmapped": ("munmap of 40 MB with 5,000 regions", "us"),
+    "many_next": ("the next acquire of another buffer", "us"),
+    "many_settled": ("the same, and all deregistrations", "us"),
+    "unmap_unwatched": ("munmap of 64 KiB never registered", "us"),
+    "unmap_watched": ("munmap of 64 KiB registered", "us"),
+}  # fmt: skip
+DESCRIPTION = """\
+Measure what keeping registrations costs: hits, misses, and changes of memory; for each of regx's
+backends and for UCX's cache, one after the other, in several rounds. Nothing is
+really registered: only the keeping is measured."""
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="registration", description=DESCRIPTION)
+    installation.add_options(parser)
+    add = parser.add_argument
+    add("-n", dest="runs", type=int, metavar="N", default=5, help="rounds (default: %(default)s)")
+    add("--subjects", nargs="+", action="extend", metavar="SUBJECT", choices=SUBJECTS,
+        help=f"measure only these of: {', '.join(SUBJECTS)}")
+    add("--metrics", nargs="+", action="extend", metavar="METRIC", choices=METRICS, default=[],
+        help=f"measure only these of: {', '.join(METRICS)}")
+    add("--from", dest="csv", nargs="+", type=Path, metavar="CSV",
+        help="measure nothing: make the table again from a results.csv, or from several")
+    asked = parser.parse_args()
+    if not 1 <= asked.runs <= 1000:
+        parser.error(f"-n {asked.runs}: allowed: 1 to 1000")
+    asked.subjects = asked.subjects or list(SUBJECTS)
+    return asked
+
+
+def main() -> int:
+    return told("registration", lambda: registration(arguments()))
+
+
+def line_of(found: Installation, subject: str, metrics: list[str]) -> Line:
+    return Line({}, (str(found.programs / "cache" / SUBJECTS[subject]), subject, *metrics))
+
+
+def registration(asked: argparse.Namespace) -> int:
+    if asked.csv:
+        from tools import table
+
+        return show(table.read(asked.csv, "registration"))
+    found = installation.found(asked, "compare")
+    if asked.dry_run:
+        for subject in asked.subjects:
+            print(line_of(found, subject, asked.metrics))
+        return 0
+    folder = output.folder(asked.output, "registration")
+    complete = measure(asked, found, folder / "results.csv")
+    if not complete:
+        print("registration: interrupted", file=sys.stderr)
+    if not (folder / "results.csv").exists():
+        return 130
+    from tools import table
+
+    frame = table.read([folder / "results.csv"], "registration")
+    output.replace(folder / "table.txt", render(frame, 160) + "\n")
+    print(f"registration: results are in {folder}", file=sys.stderr)
+    return show(frame) if complete else 130
+
+
+def show(frame: "table.Frame") -> int:
+    print(render(frame, output.width()), flush=True)
+    return int((frame.metric == "failed").any())
+
+
+def measure(asked: argparse.Namespace, found: Installation, file: Path) -> bool:
+    """In each round all subjects, so that a drift of the machine hits all; each begins with another."""
+    runner, records, dropped = Runner(), [], set()
+    runner.heed_signals()
+    conditions = Conditions(runner, found.programs / "probe")
+    about = installation.about(found)
+    try:
+        with awake():
+            for run in range(1, asked.runs + 1):
+                first = (run - 1) % len(asked.subjects)
+                for subject in asked.subjects[first:] + asked.subjects[:first]:
+                    if subject in dropped:
+                        continue
+                    print(f"registration: round {run}/{asked.runs}: {subject}", file=sys.stderr)
+                    line = line_of(found, subject, asked.metrics)
+                    outcome, under = conditions.within(partial(runner.run, line, TIMEOUT))
+                    this = {"row": subject, "benchmark": "registration", "run": run, "about": about}
+                    if outcome.status:
+                        dropped.add(subject)
+                        event = "missing" if outcome.status == CANNOT else "failed"
+                        records.append(this | {"metric": event, "problem": outcome.failure()})
+                    for name, value in parse(outcome.stdout).items():
+                        records.append(this | under | {"metric": name, "unit": METRICS[name][1],
+                                                       "value": value})  # fmt: skip
+                    output.write_records(file, records)
+    except Interrupted:
+        return False
+    return True
+
+
+def parse(text: str) -> dict[str, float]:
+    """Lines "METRIC VALUE"; what is none of them was printed by a library."""
+    words = map(str.split, text.splitlines())
+    return {pair[0]: float(pair[1]) for pair in words if len(pair) == 2 and pair[0] in METRICS}
+
+
+def render(frame: "table.Frame", width: int) -> str:
+    from tools.table import layout, number
+
+    found = frame[frame.unit != ""].groupby(["metric", "row"]).value.agg(["median", "min", "max", "count"])
+    metrics = [name for name in METRICS if name in found.index.levels[0]]
+    columns = {}
+    for subject in (name for name in SUBJECTS if name in found.index.levels[1]):
+        columns[subject] = []
+        for name in metrics:
+            texts = ("-", "")
+            if (name, subject) in found.index:
+                middle, low, high, count = found.loc[name, subject]
+                texts = (number(middle), f"{number(low)}-{number(high)}" if count > 1 else "")
+                if (name, BASE) in found.index:
+                    texts = (f"{texts[0]} {middle / found.loc[name, BASE]['median']:.2f}x", texts[1])
+            columns[subject] += texts
+    labels = [text for name in metrics for text in (", ".join(METRICS[name]), "")]
+    lines = layout(columns, labels, width)
+    lines += ["", f"Medians, below them min-max.  x: relative to {BASE}."]
+    lines += [f"{event}: {row}: {why}" for row, event, why in zip(frame.row, frame.metric, frame.problem)
+              if event in ("missing", "failed")]
+    runs = frame[frame.unit != ""].drop_duplicates(["row", "run"])
+    phases = ", ".join(f"{phase} in {count}" for phase, count in runs.phase.value_counts().items())
+    lines.append(f"Phase: {phases} of {len(runs)} runs; figures of different phases cannot be compared.")
+    return "\n".join([*lines, *frame.about.unique()])

@@ -1,0 +1,258 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Tables of what was measured: a frame in the columns of results.csv, as text.
+
+One table for each benchmark, choice of buffers, number of ranks, metric and phase: only runs of one
+phase are ever set in relation to one another, and those across a change of phase are left out.
+"""
+
+from pathlib import Path
+
+import numpy
+import pandas
+
+from tools.conditions import MIXED, PAGING, PHASES, UNMEASURED
+from tools.output import COLUMNS
+from tools.report import COUNTS
+from tools.sizes import show
+from tools.trouble import Trouble
+
+Frame = pandas.DataFrame
+NUMBERS = ("size", "run", "value", "reference", "before", "after", "attempts", "others", "ranks")
+GROUP = ["benchmark", "buffers", "ranks", "metric", "phase"]
+WIDE_FROM = 0.2  # of the median: a spread from run to run that is said
+DISTURBED_FROM = 0.15  # of the cores' time; the kernel's own work for a run stays below
+SAME = 0.05  # as fast, for counting wins and losses
+REGISTERS_FOR_FREE = "shm"  # the wire on which registering costs nothing
+
+
+def read(files: list[Path], command: str = "compare") -> Frame:
+    """Of a results.csv, or several. Trouble names the file, the line and the column that is wrong."""
+    frames = []
+    for file in files:
+        try:
+            frame = pandas.read_csv(file, dtype=str, keep_default_na=False, encoding="utf-8")
+        except OSError as error:
+            raise Trouble(f"{file}: cannot be read: {error.strerror}") from None
+        except (ValueError, UnicodeDecodeError) as error:  # pandas' own are ValueErrors
+            raise Trouble(f"{file}: cannot be read: {error}".splitlines()[0]) from None
+        if missing := [name for name in COLUMNS if name not in frame]:
+            raise Trouble(f"{file}:1: no results.csv of {command}: no column {missing[0]}")
+        for name in NUMBERS:
+            numbers = pandas.to_numeric(frame[name].replace("", numpy.nan), errors="coerce")
+            _refuse(file, frame, name, (frame[name] != "") & ~numpy.isfinite(numbers), "a number")
+            frame[name] = numbers
+        _refuse(file, frame, "phase", ~frame.phase.isin([*PHASES, ""]), ", ".join(PHASES))
+        frames.append(frame[list(COLUMNS)])
+    found = pandas.concat(frames, ignore_index=True)
+    if found.empty:
+        raise Trouble(f"{', '.join(map(str, files))}: no runs in it")
+    return found
+
+
+def _refuse(file: Path, frame: Frame, name: str, wrong: pandas.Series, allowed: str) -> None:
+    for at in frame.index[wrong][:1]:
+        raise Trouble(f'{file}:{at + 2}: {name}: "{frame[name][at]}": allowed: {allowed}')
+
+
+def values_of(frame: Frame) -> Frame:
+    return frame[~frame.unit.isin(["", "count", "choice"])]
+
+
+def status(frame: Frame) -> int:
+    """0: all contents right, every row of regx measured, and on the path that it names."""
+    wrong = frame.metric.eq("wrong data") | frame.metric.eq("failed") & frame.kind.eq("regx")
+    return int((wrong | frame.metric.ne("failed") & frame.problem.ne("")).any())
+
+
+# ---- figures
+
+
+def number(value: float) -> str:
+    """Three digits or more, without an exponent."""
+    return f"{value:.{2 if value < 10 else 1 if value < 100 else 0}f}"
+
+
+def figures(frame: Frame) -> Frame:
+    """A line for each group, row and size: median, min, max and number of runs; ratio: of the median
+    to that of the best peer; speed: the same, above 1 where the row is faster; apart: whether its
+    range and that peer's have nothing in common; reference: of the runs without MPI beside it."""
+    values = values_of(frame)
+    values = values[values.phase != MIXED]
+    keys = [*GROUP, "unit", "row", "kind", "size"]
+    found = values.groupby(keys, sort=False).agg(
+        median=("value", "median"), min=("value", "min"), max=("value", "max"),
+        runs=("value", "count"), reference=("reference", "median"),
+        problem=("problem", "max")).reset_index()  # fmt: skip
+    found["lower"] = ~found.unit.str.contains("/")
+    found["order"] = found["median"].where(found.lower, -found["median"])
+    peers = found[found.kind == "peer"].sort_values("order").drop_duplicates([*GROUP, "size"])
+    peers = peers[[*GROUP, "size", "row", "median", "min", "max"]]
+    found = found.merge(peers, on=[*GROUP, "size"], how="left", suffixes=("", "_best"))
+    found["ratio"] = found["median"] / found.median_best
+    found["speed"] = found.ratio.where(~found.lower, 1 / found.ratio)
+    found["apart"] = (found["max"] < found.min_best) | (found["min"] > found.max_best)
+    found["wide"] = (found["max"] - found["min"]) / found["median"] > WIDE_FROM
+    return found
+
+
+def cells(line: pandas.Series) -> tuple[str, str]:
+    """The median with its ratio, and min-max below it."""
+    text = number(line["median"])
+    if line.kind == "regx" and line.ratio == line.ratio:  # not nan
+        text += f" {line.ratio:.2f}x" + ("" if line.apart else "~")
+    elif line.row == line.row_best:
+        text += " *"
+    spread = f"{number(line['min'])}-{number(line['max'])}" if line.runs > 1 else ""
+    return text + (" ?" if line.problem else ""), spread + ("!" if line.wide else "")
+
+
+def layout(columns: dict[str, list[str]], labels: list[str], width: int) -> list[str]:
+    """Columns side by side, continued below where the width does not take all of them."""
+    text = Frame(columns, index=labels).to_string(line_width=width)
+    return [line.rstrip(" \\") for line in text.splitlines()]
+
+
+def block(group: Frame, counts: Frame, rows: Frame, width: int) -> list[str]:
+    """group: the figures of one table; rows: all rows of its benchmark, with what failed."""
+    first = group.iloc[0]
+    sizes = sorted(group["size"].unique())
+    labels = [text for size in sizes for text in (show(size), "")]
+    columns: dict[str, list[str]] = {}
+    for row, kind, event in zip(rows.row, rows.kind, rows.metric):
+        mine = group[group.row == row].set_index("size")
+        missing = ("WRONG DATA" if event == "wrong data" else event or "-", "")
+        texts = [cells(mine.loc[size]) if size in mine.index else missing for size in sizes]
+        columns["regx " * (kind == "regx") + row] = [text for pair in texts for text in pair]
+    reference = group.groupby("size").reference.median()
+    if reference.notna().any():
+        ours = group[group.kind == "regx"].sort_values("order").drop_duplicates("size").set_index("size")
+        share = 100 * (reference / ours["median"] if first.lower else ours["median"] / reference)
+        columns["reference"] = [
+            text for size in sizes for text in (f"{number(reference[size])} {share.get(size, 0):.0f}%", "")]
+    shown = [name for name in (*COUNTS, "came_back", *PAGING.values()) if name in counts.columns]
+    for name in shown:
+        labels.append(name)
+        for row, column in zip(rows.row, columns.values()):
+            count = counts[name].get(row)
+            column.append(f"{count:.0f}" if count == count and count is not None else "-")
+        if "reference" in columns:
+            columns["reference"].append("")
+    runs = "-".join(dict.fromkeys(f"{n:.0f}" for n in (group.runs.min(), group.runs.max())))
+    phase = "phase not measured" if first.phase == UNMEASURED else f"{first.phase} phase"
+    details = [f"{first.buffers} buffers"] * (first.buffers not in ("same", ""))
+    details += [f"{first.ranks:.0f} ranks"] * (first.ranks > 2) + [phase, f"runs {runs}"]
+    metric = "" if first.metric in ("latency", "bandwidth") else f" {first.metric}"
+    better = "lower" if first.lower else "higher"
+    title = f"{first.benchmark}{metric}, {first.unit}, {better} is better ({', '.join(details)})"
+    return [title, "", *layout(columns, labels, width), ""]
+
+
+def counts_of(frame: Frame) -> Frame:
+    """By row; where backends are compared, buffers were freed, or memory was too little."""
+    counts = frame[frame.unit == "count"].groupby(["row", "metric"]).value.median().unstack()
+    kept = ["came_back"] if "came_back" in counts else []
+    if frame[frame.kind == "regx"].backend.replace("", numpy.nan).nunique() > 1:
+        kept += [name for name in COUNTS if name in counts]
+    paged = [name for name in PAGING.values() if name in counts]
+    if counts[[name for name in paged if name != "major_faults"]].to_numpy().any():
+        kept += paged
+    return counts[kept]
+
+
+def render(frame: Frame, width: int) -> str:
+    found = figures(frame)
+    lines: list[str] = []
+    place = ["benchmark", "buffers", "ranks"]
+    of_place = dict(list(frame.groupby(place, sort=False)))
+    for where, group in found.groupby(GROUP, sort=False):
+        mine = of_place[where[:3]]
+        events = mine[mine.metric.isin(["wrong data", "failed"])].groupby("row").metric.max()
+        rows = mine[["row", "kind"]].drop_duplicates()
+        rows["metric"] = rows.row.map(events).fillna("")
+        lines += block(group, counts_of(mine), rows, width)
+    return "\n".join(lines + legend(found) + summary(found) + notes(frame))
+
+
+# ---- what a reader must know beside the figures
+
+
+def legend(found: Frame) -> list[str]:
+    if found.empty:
+        return []
+    lines = ["Medians, below them min-max.  x: relative to the best peer (*) of the same size and phase."]
+    if found.reference.notna().any():
+        lines.append("reference: the same movement by two processes without MPI, run beside each row; no"
+                     " bound.  %: what regx's best row reaches of it.")
+    ratios = found[(found.kind == "regx") & found.ratio.notna()]
+    if same := int((~ratios.apart).sum()):
+        lines.append(f"~ Not told apart: in {same} of {len(ratios)} ratios the runs of regx and of the"
+                     " best peer overlap.")
+    if found.wide.any():
+        lines.append(f"! Spread: {found.wide.sum()} of {len(found)} cells vary by more than"
+                     f" {100 * WIDE_FROM:.0f} % of their median from run to run.")
+    return lines
+
+
+def summary(found: Frame) -> list[str]:
+    """How fast each row of regx is beside the best peer, over all benchmarks."""
+    ours = found[(found.kind == "regx") & found.speed.notna()]
+    if len(ours.drop_duplicates(["benchmark", "buffers", "ranks"])) < 3:
+        return []
+    lines = ["", "Speed beside the best peer (above 1: regx is faster), geometric means:"]
+    for row, mine in ours.groupby("row", sort=False):
+        mean = numpy.exp(numpy.log(mine.speed).mean())
+        lines.append(f"regx {row}: {mean:.2f} of {len(mine)} cells; {(mine.speed > 1 + SAME).sum()} faster and"
+                     f" {(mine.speed < 1 - SAME).sum()} slower by more than {100 * SAME:.0f} %.")
+    keys = ["benchmark", "buffers", "ranks", "metric"]
+    means = ours.assign(log=numpy.log(ours.speed)).pivot_table("log", keys, "row", sort=False)
+    return [*lines, "", *numpy.exp(means).round(2).to_string(na_rep="-").splitlines(), ""]
+
+
+def notes(frame: Frame) -> list[str]:
+    """In plain words; wrong data first."""
+    named = frame.row + " " + frame.benchmark + frame.buffers.map(lambda text: f" ({text} buffers)" * (
+        text not in ("same", ""))) + frame.ranks.map(lambda n: f" ({n:.0f} ranks)" * (n > 2))
+    lines = []
+    for event in ("wrong data", "failed"):
+        of_event = frame.metric == event
+        lines += [f"{event.upper()}: {name}: {why}"
+                  for name, why in zip(named[of_event], frame.problem[of_event])]
+    checked = named[frame.metric == "checked"].nunique()
+    if checked:
+        lines.append(f"Content checked: {checked} of {named[frame.kind != ''].nunique()} rows.")
+    ran = values_of(frame).assign(name=named).drop_duplicates(["name", "run"])
+    if not (unchecked := ran[~ran.name.isin(named[frame.run == 0])]).empty:
+        lines.append(f"Content not checked: {', '.join(unchecked.benchmark.unique())}.")
+    unproven = frame[frame.problem.ne("") & ~frame.metric.isin(["wrong data", "failed"])]
+    lines += [f"Path (?): {name}: {why}" for name, why in
+              dict.fromkeys(zip(named[unproven.index], unproven.problem))]  # fmt: skip
+    ours = ran[ran.kind == "regx"]
+    if unproven.empty and not ours.empty:
+        lines.append(f"Path: in all {len(ours)} runs regx's report proves the path that the row names.")
+    lines += choices(frame.assign(name=named))
+    backends = ours.backend.nunique() > 1
+    if backends and ours.wire.eq(REGISTERS_FOR_FREE).any():
+        lines.append(f"Registering costs NOTHING on {REGISTERS_FOR_FREE}: the times show what a backend itself"
+                     " costs; what it saves elsewhere is the registrations that it avoids.")
+    if backends or (frame.metric == "came_back").any():
+        lines.append(f"{', '.join(COUNTS)}, came_back: of a run over all sizes and ranks, with warm-up."
+                     " came_back: buffers that malloc gave again with their pages.")
+    if (mixed := ran[ran.phase == MIXED]).size:
+        lines.append(f"Phase: it changed during {len(mixed)} of {len(ran)} runs, which are left out:"
+                     f" {', '.join(mixed.name.unique())}.")
+    if (disturbed := ran[ran.others >= DISTURBED_FROM]).size:
+        lines.append(f"Load: other programs took up to {100 * disturbed.others.max():.0f} % of the cores' time"
+                     f" during {len(disturbed)} of {len(ran)} runs: repeat on a quiet machine.")
+    return lines + ["", *frame.about[frame.about != ""].unique()]
+
+
+def choices(frame: Frame) -> list[str]:
+    """What auto chose. Its reasons begin with the path's name; those of trials are no outcome."""
+    lines = []
+    for name, mine in frame[frame.unit == "choice"].groupby("name", sort=False):
+        trial = mine.metric.str.endswith("on trial")
+        by_reason = mine[~trial].groupby("metric").value.sum().sort_values(ascending=False)
+        shown = [f"{reason} ({count:,.0f})" for reason, count in by_reason.items()]
+        shown += [f"on trial ({mine[trial].value.sum():,.0f})"] if trial.any() else []
+        lines.append(f"Choice: {name}: {', '.join(shown)}")
+    return lines
