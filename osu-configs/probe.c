@@ -3,9 +3,9 @@
 // What two processes on one node do without MPI: the reference that compare runs beside its rows.
 // Two processes, each bound to a core of its own, share one memory segment:
 //
-//   probe mailbox                         one cache line handed back and forth: the machine's phase
-//   probe latency|bandwidth -m MIN:MAX    messages through shared slots, in pieces, the sender copying
-//                                         in while the receiver copies out
+//   probe mailbox                       one cache line handed back and forth: the machine's phase
+//   probe latency|bandwidth -m MIN:MAX  messages through shared slots, in pieces, the sender copying
+//                                       in while the receiver copies out
 //
 // One-way time is half a ping-pong; bandwidth is a stream of 64 messages and a reply, as osu_latency
 // and osu_bw define them. The columns read like theirs. Both processes run the same loops.

@@ -108,8 +108,9 @@ def cells(line: pandas.Series) -> tuple[str, str]:
 
 def layout(columns: dict[str, list[str]], labels: list[str], width: int) -> list[str]:
     """Columns side by side, continued below where the width does not take all of them."""
-    text = Frame(columns, index=labels).to_string(line_width=width)
-    return [line.rstrip(" \\") for line in text.splitlines()]
+    frame = Frame(columns, index=labels)
+    frame = frame[(frame != "").any(axis=1)]  # of single runs there are no ranges
+    return [line.rstrip(" \\") for line in frame.to_string(line_width=width).splitlines()]
 
 
 def block(group: Frame, counts: Frame, rows: Frame, width: int) -> list[str]:
@@ -140,7 +141,7 @@ def block(group: Frame, counts: Frame, rows: Frame, width: int) -> list[str]:
     runs = "-".join(dict.fromkeys(f"{n:.0f}" for n in (group.runs.min(), group.runs.max())))
     phase = "phase not measured" if first.phase == UNMEASURED else f"{first.phase} phase"
     details = [f"{first.buffers} buffers"] * (first.buffers not in ("same", ""))
-    details += [f"{first.ranks:.0f} ranks"] * (first.ranks > 2) + [phase, f"runs {runs}"]
+    details += [f"{first.ranks:.0f} ranks"] * int(first.ranks > 2) + [phase, f"runs {runs}"]
     metric = "" if first.metric in ("latency", "bandwidth") else f" {first.metric}"
     better = "lower" if first.lower else "higher"
     title = f"{first.benchmark}{metric}, {first.unit}, {better} is better ({', '.join(details)})"

@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""compare, registration and instructions for real, with small rows; and that wrong data is seen."""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from conftest import TOP
+
+from tools import osu, registration, table
+
+pytestmark = pytest.mark.jobs
+ROWS = """\
+[defaults]
+benchmark = companion_bw
+sizes = 64K:128K
+options = -i 4 -x 1 -W 4
+[bounce]
+mca = --mca pml ob1 --mca btl regx --mca btl_regx_backend none --mca btl_regx_rendezvous bounce
+[vader]
+mca = --mca pml ob1 --mca btl vader,self
+[gone]
+mca = --mca pml ob1 --mca btl no-such,self
+"""
+# Between the companion and MPI: the last byte of the 5th message that is received is changed.
+TAMPER = """\
+#include <mpi.h>
+static int left = 5;
+int MPI_Recv(void *buffer, int count, MPI_Datatype type, int source, int tag, MPI_Comm comm, MPI_Status *status)
+{
+    int result = PMPI_Recv(buffer, count, type, source, tag, comm, status);
+    if (count > 4 && --left == 0)
+        ((unsigned char *)buffer)[count - 1] ^= 1;
+    return result;
+}
+"""
+
+
+def run(tool: str, *words: object, **more: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([str(TOP / "osu-configs" / tool), *map(str, words)], env={**os.environ, **more},
+                          capture_output=True, text=True, timeout=600, check=False)  # fmt: skip
+
+
+def rows_file(tmp_path: Path, text: str = ROWS) -> Path:
+    (tmp_path / "rows.conf").write_text(text)
+    return tmp_path / "rows.conf"
+
+
+def test_rows_are_checked_measured_and_shown(tmp_path: Path) -> None:
+    output = tmp_path / "output"
+    done = run("compare", "--no-build", "-f", rows_file(tmp_path), "-n", 2, "--output", output)
+    assert done.returncode == 0, done.stdout + done.stderr
+    frame = table.read([output / "results.csv"])
+    values = frame[frame.unit == "MB/s"]
+    assert [*zip(values.row, values.run)][::2] == [("bounce", 1), ("vader", 1), ("vader", 2), ("bounce", 2)]
+    assert (values.value > 0).all() and set(frame[frame.metric == "checked"].row) == {"bounce", "vader"}
+    assert "FAILED: gone companion_bw: failed with status" in done.stdout
+    assert "Content checked: 2 of 3 rows." in done.stdout and "Path: in all 2 runs" in done.stdout
+    assert (output / "plot.png").exists() and "Content checked" in (output / "table.txt").read_text()
+    again = run("compare", "--from", output / "results.csv")
+    assert (again.returncode, again.stdout) == (0, done.stdout)
+    again = run("compare", "--no-build", "-f", rows_file(tmp_path), "--output", output)
+    assert again.returncode == 2 and "holds results already; choose another folder\n" in again.stderr
+
+
+def test_a_dry_run_prints_lines_and_runs_nothing(tmp_path: Path) -> None:
+    done = run("compare", "--dry-run", "-f", rows_file(tmp_path), "--output", tmp_path / "output")
+    lines = [line for line in done.stdout.splitlines() if "mpirun" in line]
+    assert done.returncode == 0 and len(lines) == 6 and not (tmp_path / "output").exists(), done.stderr
+    assert "--mca btl_regx_report stderr" in lines[0] and lines[0].endswith("-i 2 -x 0 -W 4 -c")
+
+
+@pytest.mark.parametrize(("words", "complaint"), [
+    (["-n", "0"], "-n 0: allowed: 1 to 1000"),
+    (["--osu", "/"], "--osu: no osu_bw in /"),
+    (["--launcher", ""], "--launcher: wanted: a command"),
+    (["--launcher", "srun", "--hostfile", "h"], "--hostfile is mpirun's"),
+    (["--hostfile", "/gone"], "--hostfile: /gone cannot be read"),
+    (["--from", "/gone"], "/gone: cannot be read: No such file or directory"),
+])  # fmt: skip
+def test_wrong_arguments_are_refused(words: list[str], complaint: str) -> None:
+    if "/" in words:
+        complaint, words = complaint.replace(" in /", " in /proc/self/fd"), ["--osu", "/proc/self/fd"]
+    done = run("compare", "--no-build", *words)
+    assert done.returncode == 2 and complaint in done.stderr and "Traceback" not in done.stderr
+
+
+def companion(programs: Path, *words: object, **preload: str) -> subprocess.CompletedProcess[str]:
+    command = ["mpirun", "--allow-run-as-root", "-n", "2", "--oversubscribe", "--mca", "pml", "ob1", "--mca",
+               "btl", "vader,self"]  # fmt: skip
+    for name, value in preload.items():
+        command += ["-x", f"{name}={value}"]
+    return subprocess.run([*command, programs / "companion", *map(str, words)], capture_output=True, text=True,
+                          timeout=600, check=False)  # fmt: skip
+
+
+@pytest.mark.parametrize("test", ["latency", "bw", "bibw"])
+def test_every_kind_of_buffer_is_checked(programs: Path, test: str) -> None:
+    for buffers in ("same", "fresh", "freed", "rotate:3", "slide:3", "touched"):
+        done = companion(programs, test, "-m", "67:3000", "-i", 3, "-x", 1, "-W", 5, "-c", "-b", buffers)
+        output = osu.parse(done.stdout, osu.BENCHMARKS[f"companion_{test}"].unit)
+        assert done.returncode == 0 and output.valid == {67 << n: True for n in range(6)}, done.stderr
+        assert (output.came_back is not None) == (buffers == "freed")
+
+
+@pytest.mark.parametrize("size", [1, 7, 4096])
+def test_one_wrong_byte_is_seen(programs: Path, tmp_path: Path, size: int) -> None:
+    (tmp_path / "tamper.c").write_text(TAMPER)
+    library = tmp_path / "tamper.so"
+    subprocess.run(["mpicc", "-shared", "-fPIC", tmp_path / "tamper.c", "-o", library], check=True, timeout=60)
+    size = max(size, 5)
+    done = companion(programs, "latency", "-m", f"{size}:{2 * size}", "-i", 4, "-x", 4, "-c",
+                     LD_PRELOAD=str(library))  # fmt: skip
+    assert done.returncode == 1
+    assert f"size {size}, iteration 4, message 0: first wrong byte at {size - 1}" in done.stderr
+    assert osu.parse(done.stdout, "us").valid == {size: False}  # the first wrong size is the last one
+
+
+@pytest.mark.parametrize("words", [
+    ("latncy",), ("latency", "-z"), ("bw", "-b", "rotate:"), ("bw", "-i", "0"), ("bw", "-m", "8:4"),
+    ("percentiles", "-i", "5"), ("bw", "-m", "8", "-b", "freed"),
+])  # fmt: skip
+def test_the_companion_refuses_nonsense(programs: Path, words: tuple[str, ...]) -> None:
+    done = companion(programs, *words)
+    assert done.returncode == 2 and done.stdout == "" and "companion: " in done.stderr
+
+
+def test_the_probe_measures_and_refuses(programs: Path) -> None:
+    def probe(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([programs / "probe", *words], capture_output=True, text=True, timeout=600,
+                              check=False)  # fmt: skip
+
+    assert list(osu.parse(probe("mailbox").stdout, "us").values) == [8]
+    assert list(osu.parse(probe("latency", "-m", "7:30000").stdout, "us").values) == [7 << n for n in range(13)]
+    assert list(osu.parse(probe("bandwidth", "-m", "8:8").stdout, "MB/s").values) == [8]
+    assert probe("latency", "-m", "8").returncode == probe("fly").returncode == 2
+
+
+@pytest.mark.parametrize("subject", ["none", "retain", "notifier", registration.BASE])
+def test_registrations_are_measured_by_each_program(programs: Path, tmp_path: Path, subject: str) -> None:
+    """That hits are hits and misses are misses, the programs check themselves."""
+    wanted = {"hit_1", "miss_apart", "many_settled"}
+    done = run("registration", "--no-build", "-n", 1, "--subjects", subject, "--output", tmp_path / "output",
+               "--metrics", *wanted)  # fmt: skip
+    frame = table.read([tmp_path / "output/results.csv"])
+    if (frame.metric == "missing").any():
+        pytest.skip(frame.problem[0])
+    assert done.returncode == 0, done.stderr
+    wanted -= {"none": {"hit_1"}, "retain": {"many_settled"}}.get(subject, set())
+    assert set(frame.metric) == wanted and (frame.value > 0).all()
+    assert run("registration", "--from", tmp_path / "output/results.csv").stdout == done.stdout
+
+
+def test_instructions_are_counted_without_noise(tmp_path: Path) -> None:
+    """Of a peer, so that it does not depend on what regx is like at the moment, by two rows."""
+    if not shutil.which("valgrind"):
+        pytest.skip("needs valgrind")
+    row = "benchmark = osu_latency\nsizes = 8:8\nmca = --mca pml ob1 --mca btl vader,self\n"
+    file = rows_file(tmp_path, f"[one]\n{row}[two]\n{row}")
+    done = run("instructions", "--no-build", "-f", file, "--output", tmp_path / "output")
+    one, two = (line.split()[1:] for line in done.stdout.splitlines()[1:3])
+    assert done.returncode == 0 and (one[0], one[2]) == (two[0], two[2]) and float(one[0]) > 20, done.stdout

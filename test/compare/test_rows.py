@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Configuration files, and what becomes of their rows."""
+
+from pathlib import Path
+
+import pytest
+from conftest import TOP
+
+from tools import measure, osu, rdma, rows, sizes
+from tools.trouble import Trouble
+
+GOOD = """\
+[defaults]
+benchmark = osu_bw companion_latency
+sizes = 64K:256K
+sizes.companion_latency = 8:8
+options = -W 16
+[bounce]
+mca = --mca pml ob1 --mca btl regx --mca btl_regx_rendezvous bounce
+environment = A=1 B=two=2
+buffers.companion_latency = same fresh
+memlock = 8M
+[vader]
+openmpi = 4
+mca = --mca pml ob1 --mca btl vader,self
+"""
+
+
+def read(tmp_path: Path, text: str) -> list[rows.Row]:
+    file = tmp_path / "rows.conf"
+    file.write_text(text)
+    return rows.read([file])
+
+
+def test_a_row_is_read(tmp_path: Path) -> None:
+    bounce, vader = read(tmp_path, GOOD)
+    assert bounce.is_regx and bounce.regx("rendezvous") == "bounce" and bounce.regx("backend") == "auto"
+    assert bounce.environment == {"A": "1", "B": "two=2"} and bounce.memlock == str(8 << 20)
+    assert [(case.benchmark, case.buffers) for case in bounce.cases] == [
+        ("osu_bw", "same"), ("companion_latency", "same"), ("companion_latency", "fresh")]  # fmt: skip
+    assert bounce.cases[0].sizes == (65536, 131072, 262144) and bounce.cases[1].sizes == (8,)
+    assert not vader.is_regx and rows.for_openmpi([bounce, vader], 5) == [bounce]
+    assert rdma.over_verbs(bounce).regx("transport") == "verbs" and rdma.over_verbs(vader) == vader
+
+
+@pytest.mark.parametrize("file", sorted((TOP / "osu-configs").glob("*.conf")), ids=lambda file: file.name)
+def test_each_file_of_ours_is_read(file: Path) -> None:
+    assert rows.read([file])
+
+
+@pytest.mark.parametrize(("old", "new", "complaint"), [
+    ("[bounce]", "bounce", '6: malformed line; wanted: "key = value" or "[name]"'),
+    ("[vader]", "[bounce]", '11: row "bounce" is there twice'),
+    ("[vader]", "[va der]", '11: malformed row name "va der"; allowed: letters, digits, _ . + -'),
+    ("memlock = 8M", "memlok = 8M", '10: unknown key "memlok"; allowed: mca, environment'),
+    ("memlock = 8M", "memlock = 8X", '10: memlock: malformed size "8X"; allowed: 1 to 1G'),
+    ("memlock = 8M", "memory = 5K", '10: memory: "5K" is no whole number of MiB'),
+    ("memlock = 8M", "timeout = 0", '10: timeout: "0"; allowed: 1 to 99999 (seconds)'),
+    ("memlock = 8M", "ranks = 1", '10: ranks: "1"; wanted: numbers from 2 to 999'),
+    ("openmpi = 4", "openmpi = four", '12: openmpi: "four"; wanted: major versions'),
+    ("osu_bw comp", "osu_bv comp", '2: unknown benchmark "osu_bv"; allowed: osu_latency'),
+    ("same fresh", "same stale", '9: buffers.companion_latency: "stale"; wanted: same, fresh'),
+    ("sizes = 64K:256K", "sizes = 64K", '3: sizes: malformed "64K"; wanted: MIN:MAX'),
+    ("sizes = 64K:256K", "sizes = 64K:8", '3: sizes: malformed "64K:8"; MIN is above MAX'),
+    ("sizes = 64K:256K", "", '6: row "bounce" has no "sizes" for osu_bw'),
+    ("-W 16", "-c", "5: options: -c is compare's to set"),
+    ("A=1", "A", '8: environment: "A"; wanted: NAME=VALUE'),
+    ("--mca pml ob1 --mca btl regx", "--mca btl regx", "7: mca: it must name pml, and with pml ob1 also btl"),
+    ("--mca btl regx", "--mca btl", "7: mca: malformed; wanted: --mca NAME VALUE"),
+    ("--mca btl regx", "--mca pml cm", "7: mca: pml is named twice"),
+])  # fmt: skip
+def test_bad_input_gets_one_line_that_names_the_place(tmp_path: Path, old: str, new: str,
+                                                      complaint: str) -> None:
+    assert old in GOOD
+    with pytest.raises(Trouble) as trouble:
+        read(tmp_path, GOOD.replace(old, new, 1))
+    assert str(trouble.value).startswith(f"{tmp_path}/rows.conf:{complaint}"), trouble.value
+    assert "\n" not in str(trouble.value)
+
+
+def test_runs_are_interleaved_and_each_begins_with_another_row(tmp_path: Path) -> None:
+    suite = osu.Suite(None, Path("companion"))
+    suite.osu = {}
+    jobs = measure.jobs_of(read(tmp_path, GOOD.replace(" companion_latency\n", "\n")), suite)
+    steps = [(job.row.name, job.program.name, run) for job, run in measure.steps_of(jobs, 2)]
+    assert steps == [(row, "companion_bw", run) for row, run in (
+        ("bounce", 0), ("vader", 0), ("bounce", 1), ("vader", 1), ("vader", 2), ("bounce", 2))]  # fmt: skip
+
+
+def test_sizes_are_read_as_they_are_shown() -> None:
+    assert [sizes.show(sizes.parse(text)) for text in ("8", "64K", "1536K")] == ["8 B", "64 KiB", "1.5 MiB"]
+
+
+@pytest.mark.parametrize(("text", "unit", "name", "values"), [
+    ("# OSU MPI Latency Test v7.0\n# Size          Latency (us)\n8  0.50\n16 0.00\n", "us", "", {8: 0.5}),
+    ("# OSU v7.4\n# Size  Avg Lat(us)   p50 (us)  p99 (us)\nregx: a line\n8 1 2 3\n", "us", "p99", {8: 3}),
+    ("# OSU mbw_mr [ 2 pairs ]\n# Size  MB/s  Messages/s\n8  5.5  700\n", "MB/s", "", {8: 5.5}),
+])  # fmt: skip
+def test_output_of_benchmarks_is_read(text: str, unit: str, name: str, values: dict) -> None:
+    assert osu.parse(text, unit, name).values == values
+
+
+def test_a_failed_content_check_is_read() -> None:
+    text = "# OSU\n# Size Bandwidth (MB/s) Validation\n8 5 Pass\n16 5 Fail\n"
+    assert osu.parse(text, "MB/s").valid == {8: True, 16: False}
+    for bad in ("nothing\n", "# Size Latency (us)\n8 x\n", "# Size Bandwidth (MB/s)\n8 3\n"):
+        with pytest.raises(osu.NotOutput):
+            osu.parse(bad, "us")
