@@ -4,11 +4,12 @@
 // Two processes, each bound to a core of its own, share one memory segment:
 //
 //   probe mailbox                       one cache line handed back and forth: the machine's phase
-//   probe latency|bandwidth -m MIN:MAX  messages through shared slots, in pieces, the sender copying
+//   probe latency|bandwidth -m MIN:MAX  messages through shared slots, in pieces: the sender copies
 //                                       in while the receiver copies out
 //
-// One-way time is half a ping-pong; bandwidth is a stream of 64 messages and a reply, as osu_latency
-// and osu_bw define them. The columns read like theirs. Both processes run the same loops.
+// One-way time is half a ping-pong; bandwidth is a stream of 64 messages and a reply, as
+// osu_latency and osu_bw define them. The columns read like theirs. Both processes run the same
+// loops.
 
 #define _GNU_SOURCE
 #include <errno.h>
