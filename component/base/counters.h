@@ -70,8 +70,6 @@ typedef enum regx_path {
     X(onesided_messages, COUNT,                                                                    \
       "one-sided operations sent to the target as a message, rather than done by the kernel "      \
       "(same node) or a device")                                                                   \
-    X(onesided_device, COUNT, "one-sided operations done by a device, without the target's CPU")   \
-    X(onesided_registered, COUNT, "bytes of windows registered with a device")                     \
     X(registrations, COUNT, "registrations made")                                                  \
     X(deregistrations, COUNT, "deregistrations")                                                   \
     X(largest_registration, LEVEL, "length of the largest registration")                           \

@@ -9,13 +9,13 @@
 
 #include <stdint.h>
 
-#include "onesided/window.h"
+#include "onesided/wire.h"
 #include "rendezvous/control.h"
 
 struct mca_btl_base_registration_handle_t {
     uint8_t bytes[REGX_CTS_SIZE];
 };
 
-_Static_assert(REGX_WINDOW_NAME_SIZE <= REGX_CTS_SIZE, "a handle has room for a window's name");
+_Static_assert(REGX_ONESIDED_NAME_SIZE <= REGX_CTS_SIZE, "a handle has room for a window's name");
 
 #endif

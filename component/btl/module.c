@@ -160,7 +160,6 @@ static void unanswered(void *context, uint64_t peer)
 static regx_onesided_t *open_onesided(regx_module_t *module)
 {
     const regx_onesided_config_t config = {.threads = module->threads,
-                                           .registry = &module->registry,
                                            .counters = module->counters,
                                            .waiting = &module->queued,
                                            .ended = &module->ended,

@@ -26,14 +26,13 @@
 #include "base/util.h"
 #include "btl/handle.h"
 #include "btl/lost.h"
-#include "onesided/device.h"
 
 enum { POST_PLACES = 32 };         /* osc/rdma's OMPI_OSC_RDMA_POST_PEER_MAX */
 #define LOCKED (UINT64_C(1) << 63) /* osc/rdma's OMPI_OSC_RDMA_LOCK_EXCLUSIVE */
 
 typedef struct window_handle {
     struct mca_btl_base_registration_handle_t shipped; /* first */
-    regx_window_t *window;
+    regx_onesided_window_t window;
 } window_handle_t;
 
 /* What is asked of the target for a call. */
@@ -54,8 +53,8 @@ mca_btl_base_registration_handle_t *regx_window_register(regx_module_t *module, 
 {
     window_handle_t *handle = calloc(1, sizeof(*handle));
 
-    if (handle != NULL && regx_onesided_offer(module->onesided, base, size, &handle->window,
-                                              handle->shipped.bytes) != REGX_OK) {
+    if (handle != NULL && !regx_onesided_offer(module->onesided, &handle->window, base, size,
+                                               handle->shipped.bytes)) {
         free(handle);
         handle = NULL;
     }
@@ -64,13 +63,13 @@ mca_btl_base_registration_handle_t *regx_window_register(regx_module_t *module, 
 
 void regx_window_deregister(regx_module_t *module, mca_btl_base_registration_handle_t *handle)
 {
-    regx_onesided_withdraw(module->onesided, ((window_handle_t *)handle)->window);
+    regx_onesided_withdraw(module->onesided, &((window_handle_t *)handle)->window);
     free(handle);
 }
 
 bool regx_is_of_window(const mca_btl_base_registration_handle_t *remote_handle)
 {
-    return remote_handle == NULL || regx_window_is(remote_handle->bytes);
+    return remote_handle == NULL || regx_onesided_name_is(remote_handle->bytes);
 }
 
 /* ---- what is in common ---- */
@@ -84,15 +83,10 @@ static bool is_here(const regx_endpoint_t *endpoint,
 
 /* Whether the bytes lie in the window, whose name it reads. */
 static bool find_window(const mca_btl_base_registration_handle_t *remote_handle, uint64_t address,
-                        size_t size, regx_window_name_t *name)
+                        size_t size, regx_onesided_name_t *name)
 {
-    regx_window_unpack(remote_handle->bytes, name);
-    return regx_window_holds(name->base, name->length, address, size);
-}
-
-static bool is_atomic(const regx_onesided_request_t *request)
-{
-    return request->type == REGX_ONESIDED_ATOMIC || request->type == REGX_ONESIDED_SWAP;
+    regx_onesided_name_unpack(remote_handle->bytes, name);
+    return regx_onesided_holds(name->base, name->length, address, size);
 }
 
 /* Of an operation that has gone wrong nobody would hear: the job ends. */
@@ -101,7 +95,7 @@ static void lose(const asked_t *asked, const char *why)
     const regx_onesided_request_t *request = &asked->request;
 
     regx_module_lost(module_of(asked->call.btl), asked->call.endpoint,
-                     is_atomic(request) ? request->size : request->length,
+                     request->type == REGX_ONESIDED_ATOMIC ? request->size : request->length,
                      request->type == REGX_ONESIDED_GET ? "from" : "to", why);
     regx_call_complete(&asked->call, OPAL_ERROR);
 }
@@ -120,31 +114,25 @@ static void answered(regx_onesided_request_t *request, regx_status_t status)
     } else if (status != REGX_OK) {
         regx_call_complete(call, OPAL_ERROR); /* the transport reports a lost connection */
     } else {
-        if (is_atomic(&asked.request)) {
+        if (asked.request.type == REGX_ONESIDED_ATOMIC) {
             memcpy(call->local_address, &asked.request.result, asked.request.size);
         }
         regx_call_complete(call, OPAL_SUCCESS);
     }
 }
 
-/* Has a device do it, or asks the target. */
-static int ask(const asked_t *asked, const regx_window_name_t *name)
+static int ask(const asked_t *asked, regx_handle_t window)
 {
-    regx_onesided_t *onesided = module_of(asked->call.btl)->onesided;
-    regx_onesided_peer_t *peer = &asked->call.endpoint->onesided;
     asked_t *kept = malloc(sizeof(*kept));
 
     if (kept == NULL) {
         return OPAL_ERR_OUT_OF_RESOURCE;
     }
     *kept = *asked;
-    kept->request.window = name->handle;
+    kept->request.window = window;
     kept->request.done = answered;
-    regx_status_t status = regx_onesided_move(onesided, peer, name, &kept->request);
-    if (status == REGX_DENIED) {
-        status = regx_onesided_ask(onesided, peer, &kept->request);
-    }
-    if (status != REGX_PENDING) {
+    if (regx_onesided_ask(module_of(asked->call.btl)->onesided, &asked->call.endpoint->onesided,
+                          &kept->request) != REGX_PENDING) {
         free(kept);
         return OPAL_ERR_OUT_OF_RESOURCE;
     }
@@ -162,19 +150,18 @@ static int move(const regx_call_t *call, regx_onesided_type_t type, uint64_t rem
                                  .local = call->local_address,
                                  .length = call->size},
                      .call = *call};
-    regx_window_name_t name;
+    regx_onesided_name_t name;
 
     if (!find_window(remote_handle, remote_address, call->size, &name)) {
         lose(&asked, "they are not inside the window");
         return OPAL_SUCCESS;
     }
-    if (regx_onesided_copy(module_of(call->btl)->onesided, &call->endpoint->onesided,
-                           type == REGX_ONESIDED_PUT ? REGX_COPY_TO_PEER : REGX_COPY_FROM_PEER,
-                           call->local_address, remote_address, call->size) == REGX_OK) {
+    if (regx_onesided_copy(module_of(call->btl)->onesided, &call->endpoint->onesided, type,
+                           call->local_address, remote_address, call->size)) {
         regx_call_complete(call, OPAL_SUCCESS);
         return OPAL_SUCCESS;
     }
-    return ask(&asked, &name);
+    return ask(&asked, name.handle);
 }
 
 int regx_window_put(const regx_call_t *call, uint64_t remote_address,
@@ -201,23 +188,23 @@ int regx_window_get(const regx_call_t *call, uint64_t remote_address,
 
 /* ---- atomic operations ---- */
 
-static bool find_op(mca_btl_base_atomic_op_t op, regx_atomic_op_t *ours)
+static bool find_op(mca_btl_base_atomic_op_t op, regx_onesided_op_t *ours)
 {
     switch (op) {
     case MCA_BTL_ATOMIC_ADD:
-        *ours = REGX_ATOMIC_ADD;
+        *ours = REGX_ONESIDED_ADD;
         return true;
     case MCA_BTL_ATOMIC_AND:
-        *ours = REGX_ATOMIC_AND;
+        *ours = REGX_ONESIDED_AND;
         return true;
     case MCA_BTL_ATOMIC_OR:
-        *ours = REGX_ATOMIC_OR;
+        *ours = REGX_ONESIDED_OR;
         return true;
     case MCA_BTL_ATOMIC_XOR:
-        *ours = REGX_ATOMIC_XOR;
+        *ours = REGX_ONESIDED_XOR;
         return true;
     case MCA_BTL_ATOMIC_SWAP:
-        *ours = REGX_ATOMIC_SWAP;
+        *ours = REGX_ONESIDED_SWAP;
         return true;
     default:
         return false;
@@ -242,7 +229,7 @@ static void note_fetch(const asked_t *asked, regx_handle_t window)
 {
     const regx_onesided_request_t *request = &asked->request;
 
-    if (request->op == REGX_ATOMIC_ADD && request->operand == 1) {
+    if (request->op == REGX_ONESIDED_ADD && request->operand == 1) {
         counted.endpoint = asked->call.endpoint;
         counted.window = window;
         counted.address = request->address;
@@ -268,8 +255,8 @@ static int change(asked_t *asked, const mca_btl_base_registration_handle_t *remo
                   int flags)
 {
     regx_onesided_request_t *request = &asked->request;
-    const bool swaps = request->type == REGX_ONESIDED_SWAP;
-    regx_window_name_t name;
+    const bool swaps = request->op == REGX_ONESIDED_COMPARE_SWAP;
+    regx_onesided_name_t name;
 
     request->size = (flags & MCA_BTL_ATOMIC_FLAG_32BIT) != 0 ? 4 : 8;
     if ((flags & MCA_BTL_ATOMIC_FLAG_FLOAT) != 0 || request->address % request->size != 0 ||
@@ -282,7 +269,7 @@ static int change(asked_t *asked, const mca_btl_base_registration_handle_t *remo
     if (!swaps) {
         note_fetch(asked, name.handle);
     }
-    return ask(asked, &name);
+    return ask(asked, name.handle);
 }
 
 static int fetch_op(mca_btl_base_module_t *btl, regx_endpoint_t *endpoint, void *local_address,
@@ -307,7 +294,8 @@ static int compare_swap(mca_btl_base_module_t *btl, regx_endpoint_t *endpoint, v
                         mca_btl_base_rdma_completion_fn_t callback, void *context, void *data)
 {
     asked_t asked = {
-        .request = {.type = REGX_ONESIDED_SWAP,
+        .request = {.type = REGX_ONESIDED_ATOMIC,
+                    .op = REGX_ONESIDED_COMPARE_SWAP,
                     .address = remote_address,
                     .operand = value,
                     .compare = compare},
@@ -317,8 +305,8 @@ static int compare_swap(mca_btl_base_module_t *btl, regx_endpoint_t *endpoint, v
     return change(&asked, remote_handle, flags);
 }
 
-/* Atomic operations are done by the processor of who has the memory, or by a device whose
- * operations are atomic with the processor's: its own go well with them (GLOB). Open MPI 4.1 looks
+/* Atomic operations are done by the processor of who has the memory: its own go well with them
+ * (GLOB). Open MPI 4.1 looks
  * for GLOB in btl_flags too, where it means nothing else; it then changes its locks on this node
  * itself. With 32BIT there it would compare and swap 4 bytes without its lock. */
 void regx_onesided_declare(mca_btl_base_module_t *face, bool may)

@@ -96,7 +96,7 @@ int regx_deregister_mem(mca_btl_base_module_t *btl, mca_btl_base_registration_ha
     if (handle == &local_token) {
         return OPAL_SUCCESS;
     }
-    if (regx_window_is(handle->bytes)) {
+    if (regx_onesided_name_is(handle->bytes)) {
         regx_window_deregister(module_of(btl), handle);
     } else if (regx_exposure_is(handle->bytes)) {
         regx_rdma_record_t *record = (regx_rdma_record_t *)handle;

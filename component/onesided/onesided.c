@@ -8,10 +8,7 @@
 #include <stdlib.h>
 
 #include "base/util.h"
-#include "onesided/device.h"
-#include "onesided/origin.h"
 #include "onesided/state.h"
-#include "onesided/target.h"
 
 regx_onesided_t *regx_onesided_create(const regx_onesided_config_t *config)
 {
@@ -22,7 +19,7 @@ regx_onesided_t *regx_onesided_create(const regx_onesided_config_t *config)
     }
     onesided->config = *config;
     regx_lock_init(&onesided->lock, config->threads);
-    regx_windows_init(&onesided->windows);
+    regx_handle_table_init(&onesided->windows);
     regx_handle_table_init(&onesided->requests);
     regx_list_init(&onesided->blocked);
     regx_list_init(&onesided->ended);
@@ -31,14 +28,9 @@ regx_onesided_t *regx_onesided_create(const regx_onesided_config_t *config)
 
 void regx_onesided_destroy(regx_onesided_t *onesided)
 {
-    uint32_t index = 0;
-
     assert(onesided->pending == 0 && regx_list_empty(&onesided->blocked));
-    for (regx_window_t *window; (window = regx_windows_next(&onesided->windows, &index)) != NULL;) {
-        regx_onesided_unregister(onesided, window);
-    }
     regx_handle_table_fini(&onesided->requests);
-    regx_windows_fini(&onesided->windows);
+    regx_handle_table_fini(&onesided->windows);
     regx_lock_fini(&onesided->lock);
     free(onesided);
 }
@@ -56,7 +48,6 @@ void regx_onesided_add(regx_onesided_t *onesided, regx_onesided_peer_t *peer, ui
     *peer = (regx_onesided_peer_t){.id = id, .conn = conn};
     regx_list_init(&peer->waiting);
     regx_list_init(&peer->running);
-    regx_list_init(&peer->moving);
     regx_list_init(&peer->blocked);
     regx_lock(&onesided->lock);
     peer->next = *bucket(onesided, id);
@@ -85,11 +76,11 @@ static void set_blocked_locked(regx_onesided_t *onesided, regx_onesided_peer_t *
 
 static bool advance_locked(regx_onesided_t *onesided, regx_onesided_peer_t *peer)
 {
-    const bool answered = regx_answers_advance_locked(onesided, peer);
-    const bool asked = regx_requests_advance_locked(peer);
+    const bool answered = regx_onesided_answers_advance(onesided, peer);
+    const bool asked = regx_onesided_requests_advance(peer);
 
     set_blocked_locked(onesided, peer,
-                       regx_answers_stalled_locked(peer) || regx_requests_stalled_locked(peer));
+                       regx_onesided_answers_stalled(peer) || regx_onesided_requests_stalled(peer));
     return answered || asked;
 }
 
@@ -155,9 +146,8 @@ void regx_onesided_forget(regx_onesided_t *onesided, regx_onesided_peer_t *peer)
         at = &(*at)->next;
     }
     *at = peer->next;
-    regx_requests_take_locked(onesided, peer, &ended);
+    regx_onesided_requests_take(onesided, peer, &ended);
     take_all_ended_locked(onesided, peer, &ended);
-    regx_onesided_leave_moving_locked(peer);
     free(peer->answers);
     peer->answers = NULL;
     set_blocked_locked(onesided, peer, false);
@@ -170,42 +160,58 @@ void regx_onesided_forget(regx_onesided_t *onesided, regx_onesided_peer_t *peer)
 
 /* ---- windows ---- */
 
-regx_status_t regx_onesided_offer(regx_onesided_t *onesided, void *base, size_t length,
-                                  regx_window_t **window, uint8_t name[REGX_WINDOW_NAME_SIZE])
+bool regx_onesided_offer(regx_onesided_t *onesided, regx_onesided_window_t *window, void *base,
+                         size_t length, uint8_t name[REGX_ONESIDED_NAME_SIZE])
 {
+    *window = (regx_onesided_window_t){.base = base, .length = length};
     regx_lock(&onesided->lock);
-    const regx_status_t status = regx_window_offer(&onesided->windows, base, length, window);
+    const bool offered = regx_handle_table_add(&onesided->windows, window, &window->handle);
     regx_unlock(&onesided->lock);
-    if (status == REGX_OK) { /* nobody knows it yet */
-        regx_onesided_register(onesided, *window);
-        regx_window_pack(*window, name);
-    }
-    return status;
+    regx_onesided_name_pack(&(regx_onesided_name_t){window->handle, (uintptr_t)base, length}, name);
+    return offered;
 }
 
-void regx_onesided_withdraw(regx_onesided_t *onesided, regx_window_t *window)
+void regx_onesided_withdraw(regx_onesided_t *onesided, const regx_onesided_window_t *window)
 {
-    regx_onesided_unregister(onesided, window);
     regx_lock(&onesided->lock);
-    regx_window_withdraw(&onesided->windows, window);
+    regx_handle_table_remove(&onesided->windows, window->handle);
     regx_unlock(&onesided->lock);
 }
 
 /* ---- operations ---- */
 
+static void count(const regx_onesided_t *onesided, regx_onesided_type_t type)
+{
+    regx_counters_t *counters = onesided->config.counters;
+
+    if (type == REGX_ONESIDED_PUT) {
+        regx_count(counters, &counters->onesided_puts, 1);
+    } else if (type == REGX_ONESIDED_GET) {
+        regx_count(counters, &counters->onesided_gets, 1);
+    } else {
+        regx_count(counters, &counters->onesided_atomics, 1);
+    }
+}
+
 /* The kernel may refuse some memory, such as a device's, which the target's processor reaches. */
-regx_status_t regx_onesided_copy(regx_onesided_t *onesided, const regx_onesided_peer_t *peer,
-                                 regx_copy_direction_t direction, void *local, uint64_t address,
-                                 size_t length)
+bool regx_onesided_copy(regx_onesided_t *onesided, const regx_onesided_peer_t *peer,
+                        regx_onesided_type_t type, void *local, uint64_t address, size_t length)
 {
     const regx_transport_ops_t *ops = peer->conn->transport->ops;
+    const regx_copy_direction_t direction =
+        type == REGX_ONESIDED_PUT ? REGX_COPY_TO_PEER : REGX_COPY_FROM_PEER;
 
     if (ops->copy == NULL || ops->copy(peer->conn, direction, local, address, length) != REGX_OK) {
-        return REGX_DENIED;
+        return false;
     }
-    regx_onesided_count(onesided,
-                        direction == REGX_COPY_TO_PEER ? REGX_ONESIDED_PUT : REGX_ONESIDED_GET);
-    return REGX_OK;
+    count(onesided, type);
+    return true;
+}
+
+/* Whether no more puts and gets are accepted. */
+static bool is_full_locked(const regx_onesided_t *onesided, regx_onesided_type_t type)
+{
+    return onesided->pending >= REGX_ONESIDED_PENDING && type != REGX_ONESIDED_ATOMIC;
 }
 
 regx_status_t regx_onesided_ask(regx_onesided_t *onesided, regx_onesided_peer_t *peer,
@@ -219,7 +225,7 @@ regx_status_t regx_onesided_ask(regx_onesided_t *onesided, regx_onesided_peer_t 
     request->seen = false;
     regx_list_init(&request->link);
     regx_lock(&onesided->lock);
-    if (regx_onesided_is_full_locked(onesided, request)) {
+    if (is_full_locked(onesided, type)) {
         status = REGX_AGAIN;
     } else if (!regx_handle_table_add(&onesided->requests, request, &request->handle)) {
         status = REGX_NO_MEMORY;
@@ -230,7 +236,7 @@ regx_status_t regx_onesided_ask(regx_onesided_t *onesided, regx_onesided_peer_t 
     }
     regx_unlock(&onesided->lock);
     if (status == REGX_PENDING) {
-        regx_onesided_count(onesided, type);
+        count(onesided, type);
         regx_count(onesided->config.counters, &onesided->config.counters->onesided_messages, 1);
     }
     return status;
@@ -247,16 +253,18 @@ void regx_onesided_deliver(regx_onesided_t *onesided, uint64_t sender, const voi
     if (peer == NULL || !regx_onesided_unpack(data, length, &message)) {
         regx_onesided_malformed(onesided);
     } else if (message.type == REGX_ONESIDED_REPLY || message.type == REGX_ONESIDED_DATA) {
-        regx_onesided_request_t *request = regx_requests_answered_locked(onesided, peer, &message);
+        regx_onesided_request_t *request = regx_onesided_answered(onesided, peer, &message);
 
         if (request != NULL) {
-            regx_onesided_end_locked(onesided, request);
+            regx_list_append(&onesided->ended, &request->link);
+            atomic_fetch_add_explicit(onesided->config.ended, 1u, memory_order_relaxed);
             advance_locked(onesided, peer);
         }
     } else {
-        answerable = regx_target_serve_locked(onesided, peer, &message);
+        answerable = regx_onesided_serve(onesided, peer, &message);
         set_blocked_locked(onesided, peer,
-                           regx_answers_stalled_locked(peer) || regx_requests_stalled_locked(peer));
+                           regx_onesided_answers_stalled(peer) ||
+                               regx_onesided_requests_stalled(peer));
     }
     regx_unlock(&onesided->lock);
     if (!answerable) {

@@ -3,19 +3,13 @@
  * onesided/ puts to and gets from memory that another process has offered, and does atomic
  * operations on it: what windows of MPI are made of.
  *
- *   - window.h: the memory that is offered, and its names
- *   - device.c: what an RDMA device does
- *   - origin.c: who asks; target.c: who is asked; wire.h: their messages
- *   - onesided.c: peers, and who gets what arrives; atomic.h: what the target's processor does
+ *   - origin.c: who asks; target.c: who is asked; wire.h: their messages, and windows' names
+ *   - onesided.c: the windows and peers, and who gets what arrives
  *
  * A put or a get between two processes of a node is one copy by the kernel, done before the call
- * returns; over verbs it is one RDMA WRITE or READ, if the window could be registered. The target
- * does nothing. All else is done by the target, which the origin asks by a message: it goes on
- * while the target is inside an MPI call.
- *
- * Atomic operations are done by the processor of the process that offered the memory, in order with
- * its own atomic instructions on the same bytes; or by its device, where that is in order with them
- * too (device.h).
+ * returns. All else is done by the target, which the origin asks by a message: it goes on while the
+ * target is inside an MPI call. Its processor does atomic operations, in order with its own atomic
+ * instructions on the same bytes.
  *
  * A put is done when its bytes can be seen at the target. Operations are not in order among each
  * other: whoever needs that waits for done.
@@ -38,8 +32,6 @@
 
 #include "base/counters.h"
 #include "base/list.h"
-#include "onesided/atomic.h"
-#include "onesided/window.h"
 #include "onesided/wire.h"
 #include "transport/transport.h"
 
@@ -51,7 +43,6 @@ typedef struct regx_onesided regx_onesided_t;
 
 typedef struct regx_onesided_config {
     bool threads;
-    regx_registry_t *registry; /* open while something is offered, put or got; NULL: no device */
     regx_counters_t *counters;
     /* Raised by one while progress has something to do; whoever calls progress looks at it. */
     _Atomic unsigned *waiting;
@@ -62,51 +53,47 @@ typedef struct regx_onesided_config {
     void *context;
 } regx_onesided_config_t;
 
-struct regx_answers; /* target.c */
+/* Memory that is offered. The caller's, from offer to withdraw. */
+typedef struct regx_onesided_window {
+    char *base;
+    size_t length;
+    regx_handle_t handle;
+} regx_onesided_window_t;
+
+struct regx_onesided_answers; /* target.c */
 
 /* A process at the other end. Part of the BTL's endpoint. The fields are the room's. */
 typedef struct regx_onesided_peer {
     uint64_t id;
     regx_conn_t *conn;
-    struct regx_onesided_peer *next; /* of those found alike */
-    regx_link_t waiting;             /* requests that are not sent, or not all of them, in order */
-    regx_link_t running;             /* requests that are sent and not answered */
-    regx_link_t moving;              /* requests that the device has */
-    unsigned asked;                  /* requests that the peer has seen something of */
-    regx_link_t blocked;             /* among those for which progress has something to do */
-    struct regx_answers *answers;    /* to the peer's requests; NULL: it never asked */
+    struct regx_onesided_peer *next;       /* of those found alike */
+    regx_link_t waiting;                   /* requests that are not sent, or not all of them */
+    regx_link_t running;                   /* requests that are sent and not answered */
+    unsigned asked;                        /* requests that the peer has seen something of */
+    regx_link_t blocked;                   /* among those for which progress has something to do */
+    struct regx_onesided_answers *answers; /* to the peer's requests; NULL: it never asked */
 } regx_onesided_peer_t;
 
-/* What is asked of a peer, or of the device. The caller fills the first part and keeps all of it
- * until done. */
+/* What is asked of a peer. The caller fills the first part and keeps all of it until done. */
 typedef struct regx_onesided_request {
-    regx_onesided_type_t type; /* PUT, GET, ATOMIC or SWAP */
+    regx_onesided_type_t type; /* PUT, GET or ATOMIC */
     regx_handle_t window;      /* of the peer's */
     uint64_t address;          /* in the peer, inside the window */
     void *local;               /* PUT, GET */
     size_t length;             /* PUT, GET: bytes */
-    regx_atomic_op_t op;       /* ATOMIC */
-    size_t size;               /* ATOMIC, SWAP: bytes of the number, 4 or 8 */
-    uint64_t operand;          /* ATOMIC; SWAP: the new value */
-    uint64_t compare;          /* SWAP */
-    uint64_t result;           /* ATOMIC, SWAP: set before done: what was there before */
-    /* Called once, after ask or move answered REGX_PENDING. It may call progress. REGX_OK;
-     * REGX_INVALID: the peer answers that there is no such window; REGX_UNREACHABLE: the peer was
-     * forgotten before it answered. */
+    regx_onesided_op_t op;     /* ATOMIC, as what follows */
+    size_t size;               /* bytes of the number, 4 or 8 */
+    uint64_t operand;
+    uint64_t compare; /* COMPARE_SWAP */
+    uint64_t result;  /* set before done: what was there before */
+    /* Called once, after ask answered REGX_PENDING. It may call progress. REGX_OK; REGX_INVALID:
+     * the peer answers that there is no such window; REGX_UNREACHABLE: the peer was forgotten
+     * before it answered. */
     void (*done)(struct regx_onesided_request *request, regx_status_t status);
-    void *context;
     /* The room's: */
-    regx_onesided_peer_t *peer; /* NULL: the device has it, and the peer is forgotten */
+    regx_onesided_peer_t *peer;
     regx_handle_t handle;
     regx_link_t link;
-    regx_onesided_t *onesided; /* device.c, as what follows */
-    union {
-        regx_put_t put;
-        regx_get_t get;
-        regx_fetch_t fetch;
-    } transfer;
-    bool registered;
-    regx_region_t region; /* of `local` */
     size_t moved;         /* bytes sent or received */
     bool seen;            /* the peer has seen something of it */
     regx_status_t status; /* once it has ended */
@@ -120,23 +107,20 @@ void regx_onesided_destroy(regx_onesided_t *onesided);
 /* Fills the peer, and serves it from now on. */
 void regx_onesided_add(regx_onesided_t *onesided, regx_onesided_peer_t *peer, uint64_t id,
                        regx_conn_t *conn);
-/* Ends what is open with the peer; then it may be freed, once the connection is disconnected: done
- * of what the device has is called from there. No other thread is inside a done of the peer's: Open
- * MPI gives a process up after it has freed the windows. */
+/* Ends what is open with the peer; then it may be freed. No other thread is inside a done of the
+ * peer's: Open MPI gives a process up after it has freed the windows. */
 void regx_onesided_forget(regx_onesided_t *onesided, regx_onesided_peer_t *peer);
 
-/* Offers memory to all peers, and says by what name; length may be 0. Answers as window.h. */
-regx_status_t regx_onesided_offer(regx_onesided_t *onesided, void *base, size_t length,
-                                  regx_window_t **window, uint8_t name[REGX_WINDOW_NAME_SIZE]);
-/* When it returns, no message of a peer touches the memory any more. What peers have the kernel or
- * a device copy is theirs to end before. */
-void regx_onesided_withdraw(regx_onesided_t *onesided, regx_window_t *window);
+/* Offers memory to all peers, and says by what name; length may be 0. false: no memory. */
+bool regx_onesided_offer(regx_onesided_t *onesided, regx_onesided_window_t *window, void *base,
+                         size_t length, uint8_t name[REGX_ONESIDED_NAME_SIZE]);
+/* When it returns, no message of a peer touches the memory any more. What peers have the kernel
+ * copy is theirs to end before. */
+void regx_onesided_withdraw(regx_onesided_t *onesided, const regx_onesided_window_t *window);
 
-/* A put or a get that the kernel makes at once. REGX_OK: it is done; REGX_DENIED: the peer has to
- * be asked. */
-regx_status_t regx_onesided_copy(regx_onesided_t *onesided, const regx_onesided_peer_t *peer,
-                                 regx_copy_direction_t direction, void *local, uint64_t address,
-                                 size_t length);
+/* A put or a get that the kernel makes at once. false: the peer has to be asked. */
+bool regx_onesided_copy(regx_onesided_t *onesided, const regx_onesided_peer_t *peer,
+                        regx_onesided_type_t type, void *local, uint64_t address, size_t length);
 
 /* Asks the peer. REGX_PENDING: done will be called, perhaps before this returns on another thread;
  * REGX_AGAIN: a put or get, and REGX_ONESIDED_PENDING requests are open, or ended and not yet done;

@@ -3,9 +3,8 @@
  * Who asks. A request is sent in one frame, but for a long put, which takes several. Until then it
  * is in `waiting`, from then on in `running`, until it is answered.
  */
-#include "onesided/origin.h"
+#include "onesided/state.h"
 
-#include <assert.h>
 #include <string.h>
 
 #include "base/util.h"
@@ -14,20 +13,24 @@
 static regx_status_t send_next(const regx_onesided_peer_t *peer, regx_onesided_request_t *request)
 {
     regx_onesided_message_t message = {.type = request->type,
-                                       .size = (uint8_t)request->size,
                                        .request = request->handle,
                                        .window = request->window,
-                                       .address = request->address + request->moved,
-                                       .length = request->length,
-                                       .operand = request->operand,
-                                       .compare = request->compare};
+                                       .address = request->address + request->moved};
     size_t piece = 0;
 
-    if (request->type == REGX_ONESIDED_PUT) {
+    switch (request->type) {
+    case REGX_ONESIDED_PUT:
         piece = regx_min(request->length - request->moved, regx_onesided_piece(peer));
         message.detail = request->moved + piece == request->length;
-    } else if (request->type == REGX_ONESIDED_ATOMIC) {
+        break;
+    case REGX_ONESIDED_GET:
+        message.value = request->length;
+        break;
+    default:
         message.detail = (uint8_t)request->op;
+        message.size = (uint8_t)request->size;
+        message.value = request->operand;
+        message.compare = request->compare;
     }
     const regx_status_t status = regx_onesided_send(
         peer, &message, piece > 0 ? (const char *)request->local + request->moved : NULL, piece);
@@ -57,12 +60,12 @@ static regx_onesided_request_t *next_to_send(const regx_onesided_peer_t *peer)
     return request != NULL && (request->seen || peer->asked < REGX_ONESIDED_ASKED) ? request : NULL;
 }
 
-bool regx_requests_stalled_locked(const regx_onesided_peer_t *peer)
+bool regx_onesided_requests_stalled(const regx_onesided_peer_t *peer)
 {
     return next_to_send(peer) != NULL;
 }
 
-bool regx_requests_advance_locked(regx_onesided_peer_t *peer)
+bool regx_onesided_requests_advance(regx_onesided_peer_t *peer)
 {
     regx_onesided_request_t *request;
     unsigned sent = 0;
@@ -92,7 +95,7 @@ static void end_locked(regx_onesided_t *onesided, regx_onesided_request_t *reque
 /* Bytes of a get. true: they are the next ones. */
 static bool take_data(regx_onesided_request_t *request, const regx_onesided_message_t *message)
 {
-    if (message->operand != request->moved ||
+    if (message->value != request->moved ||
         message->data_length > request->length - request->moved ||
         (message->data_length == 0 && request->length > 0)) {
         return false;
@@ -104,9 +107,9 @@ static bool take_data(regx_onesided_request_t *request, const regx_onesided_mess
     return true;
 }
 
-regx_onesided_request_t *regx_requests_answered_locked(regx_onesided_t *onesided,
-                                                       regx_onesided_peer_t *peer,
-                                                       const regx_onesided_message_t *message)
+regx_onesided_request_t *regx_onesided_answered(regx_onesided_t *onesided,
+                                                regx_onesided_peer_t *peer,
+                                                const regx_onesided_message_t *message)
 {
     regx_onesided_request_t *request =
         regx_handle_table_find(&onesided->requests, message->request);
@@ -121,7 +124,7 @@ regx_onesided_request_t *regx_requests_answered_locked(regx_onesided_t *onesided
         return request;
     }
     if (message->type == REGX_ONESIDED_REPLY) {
-        request->result = message->operand;
+        request->result = message->value;
     } else if (!take_data(request, message)) {
         regx_onesided_malformed(onesided);
         return NULL;
@@ -132,8 +135,8 @@ regx_onesided_request_t *regx_requests_answered_locked(regx_onesided_t *onesided
     return request;
 }
 
-void regx_requests_take_locked(regx_onesided_t *onesided, regx_onesided_peer_t *peer,
-                               regx_link_t *list)
+void regx_onesided_requests_take(regx_onesided_t *onesided, regx_onesided_peer_t *peer,
+                                 regx_link_t *list)
 {
     regx_list_move(list, &peer->running);
     regx_list_move(list, &peer->waiting);

@@ -3,7 +3,7 @@
  * Who is asked. A request is done when it arrives, and answered. An answer that finds no room, or
  * the rest of a long get's, is kept in a ring; there is room for as many as a peer may have open.
  */
-#include "onesided/target.h"
+#include "onesided/state.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -22,7 +22,7 @@ typedef struct answer {
     uint64_t moved;
 } answer_t;
 
-struct regx_answers {
+struct regx_onesided_answers {
     unsigned first, count;
     answer_t ring[REGX_ONESIDED_ASKED];
 };
@@ -37,12 +37,12 @@ static regx_status_t send_next(const regx_onesided_t *onesided, const regx_onesi
     size_t piece = 0;
 
     if (answer->type == REGX_ONESIDED_REPLY) {
-        message.operand = answer->value;
+        message.value = answer->value;
     } else if (!answer->refused) {
-        message.operand = answer->moved;
+        message.value = answer->moved;
         piece = regx_min(answer->length - answer->moved, regx_onesided_piece(peer));
-        data = regx_window_memory(&onesided->windows, answer->window,
-                                  answer->address + answer->moved, piece);
+        data =
+            regx_onesided_memory(onesided, answer->window, answer->address + answer->moved, piece);
         if (data == NULL) {
             answer->refused = true;
             piece = 0;
@@ -70,17 +70,17 @@ static bool send_frames(const regx_onesided_t *onesided, const regx_onesided_pee
     return last;
 }
 
-bool regx_answers_stalled_locked(const regx_onesided_peer_t *peer)
+bool regx_onesided_answers_stalled(const regx_onesided_peer_t *peer)
 {
     return peer->answers != NULL && peer->answers->count > 0;
 }
 
-bool regx_answers_advance_locked(regx_onesided_t *onesided, regx_onesided_peer_t *peer)
+bool regx_onesided_answers_advance(regx_onesided_t *onesided, regx_onesided_peer_t *peer)
 {
-    struct regx_answers *answers = peer->answers;
+    struct regx_onesided_answers *answers = peer->answers;
     unsigned frames = REGX_ONESIDED_BURST;
 
-    while (regx_answers_stalled_locked(peer) &&
+    while (regx_onesided_answers_stalled(peer) &&
            send_frames(onesided, peer, &answers->ring[answers->first], &frames)) {
         answers->first = (answers->first + 1) % REGX_ONESIDED_ASKED;
         answers->count--;
@@ -91,7 +91,7 @@ bool regx_answers_advance_locked(regx_onesided_t *onesided, regx_onesided_peer_t
 /* Sends it, or the rest of it later. */
 static void give(regx_onesided_t *onesided, regx_onesided_peer_t *peer, answer_t *answer)
 {
-    struct regx_answers *answers = peer->answers;
+    struct regx_onesided_answers *answers = peer->answers;
     unsigned frames = REGX_ONESIDED_BURST;
 
     if (answers->count == 0 && send_frames(onesided, peer, answer, &frames)) {
@@ -105,6 +105,44 @@ static void give(regx_onesided_t *onesided, regx_onesided_peer_t *peer, answer_t
     answers->count++;
 }
 
+/* Does the operation on a number. */
+static uint64_t changed(const regx_onesided_message_t *message, uint64_t before)
+{
+    switch ((regx_onesided_op_t)message->detail) {
+    case REGX_ONESIDED_ADD:
+        return before + message->value;
+    case REGX_ONESIDED_AND:
+        return before & message->value;
+    case REGX_ONESIDED_OR:
+        return before | message->value;
+    case REGX_ONESIDED_XOR:
+        return before ^ message->value;
+    case REGX_ONESIDED_SWAP:
+        return message->value;
+    default:
+        return before == message->compare ? message->value : before;
+    }
+}
+
+/* Excludes the program's own atomic instructions. Returns what was there before. */
+static uint64_t change(char *at, const regx_onesided_message_t *message)
+{
+    if (message->size == sizeof(uint64_t)) {
+        uint64_t *number = (uint64_t *)(void *)at, before = *(volatile uint64_t *)number;
+
+        while (!__atomic_compare_exchange_n(number, &before, changed(message, before), false,
+                                            __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) {
+        }
+        return before;
+    }
+    uint32_t *number = (uint32_t *)(void *)at, before = *(volatile uint32_t *)number;
+
+    while (!__atomic_compare_exchange_n(number, &before, (uint32_t)changed(message, before), false,
+                                        __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) {
+    }
+    return before;
+}
+
 /* How many bytes the request touches. */
 static uint64_t extent(const regx_onesided_message_t *message)
 {
@@ -112,37 +150,17 @@ static uint64_t extent(const regx_onesided_message_t *message)
     case REGX_ONESIDED_PUT:
         return message->data_length;
     case REGX_ONESIDED_GET:
-        return message->length;
+        return message->value;
     default:
         return message->size;
     }
 }
 
-static uint64_t change(char *at, const regx_onesided_message_t *message)
+bool regx_onesided_serve(regx_onesided_t *onesided, regx_onesided_peer_t *peer,
+                         const regx_onesided_message_t *message)
 {
-    switch (message->type) {
-    case REGX_ONESIDED_PUT:
-        if (message->data_length > 0) {
-            memcpy(at, message->data, message->data_length);
-        }
-        return 0;
-    case REGX_ONESIDED_ATOMIC:
-        return regx_atomic_fetch(at, (regx_atomic_op_t)message->detail, message->size,
-                                 message->operand);
-    default:
-        return regx_atomic_compare_swap(at, message->size, message->compare, message->operand);
-    }
-}
-
-bool regx_target_serve_locked(regx_onesided_t *onesided, regx_onesided_peer_t *peer,
-                              const regx_onesided_message_t *message)
-{
-    char *at =
-        regx_window_memory(&onesided->windows, message->window, message->address, extent(message));
-    answer_t answer = {.type = message->type == REGX_ONESIDED_GET ? REGX_ONESIDED_DATA
-                                                                  : REGX_ONESIDED_REPLY,
-                       .refused = at == NULL,
-                       .request = message->request};
+    char *at = regx_onesided_memory(onesided, message->window, message->address, extent(message));
+    answer_t answer = {.type = REGX_ONESIDED_REPLY, .request = message->request};
 
     if (peer->answers == NULL) {
         peer->answers = calloc(1, sizeof(*peer->answers));
@@ -151,13 +169,18 @@ bool regx_target_serve_locked(regx_onesided_t *onesided, regx_onesided_peer_t *p
         }
     }
     if (at == NULL) {
+        answer.refused = true;
         regx_onesided_malformed(onesided);
-    } else if (message->type == REGX_ONESIDED_GET) {
+    }
+    if (message->type == REGX_ONESIDED_GET) {
+        answer.type = REGX_ONESIDED_DATA;
         answer.window = message->window;
         answer.address = message->address;
-        answer.length = message->length;
-    } else {
+        answer.length = message->value;
+    } else if (at != NULL && message->type == REGX_ONESIDED_ATOMIC) {
         answer.value = change(at, message);
+    } else if (at != NULL && message->data_length > 0) {
+        memcpy(at, message->data, message->data_length);
     }
     if (message->type != REGX_ONESIDED_PUT || message->detail != 0) {
         give(onesided, peer, &answer);

@@ -51,7 +51,7 @@ typedef struct process {
     regx_onesided_peer_t peer;
     regx_onesided_t *onesided;
     uint8_t *memory; /* of the window */
-    regx_window_t *window, *empty;
+    regx_onesided_window_t window, empty;
     asked_t asked[REQUESTS];
 } process_t;
 
@@ -66,31 +66,6 @@ static void ended(regx_onesided_request_t *request, regx_status_t status)
     done++;
 }
 
-/* The registry, of which there is none here: no device reaches the windows. */
-regx_status_t regx_region_acquire(regx_registry_t *registry, void *base, size_t length,
-                                  unsigned access, regx_region_t *region)
-{
-    (void)registry, (void)base, (void)length, (void)access, (void)region;
-    return REGX_DENIED;
-}
-
-void regx_region_release(regx_registry_t *registry, regx_region_t *region)
-{
-    (void)registry, (void)region;
-    fuzz_check(false); /* nothing is registered */
-}
-
-regx_status_t regx_lasting_acquire(regx_registry_t *registry, void *base, size_t length,
-                                   unsigned access, regx_lasting_t *use)
-{
-    return regx_region_acquire(registry, base, length, access, &use->region);
-}
-
-void regx_lasting_release(regx_registry_t *registry, regx_lasting_t *use)
-{
-    regx_region_release(registry, &use->region);
-}
-
 static void unanswered(void *context, uint64_t peer)
 {
     (void)context, (void)peer;
@@ -102,7 +77,7 @@ static void begin(process_t *process)
                                            .waiting = &process->waiting,
                                            .ended = &process->ended,
                                            .unanswered = unanswered};
-    uint8_t name[REGX_WINDOW_NAME_SIZE];
+    uint8_t name[REGX_ONESIDED_NAME_SIZE];
 
     memset(process, 0, sizeof(*process));
     room = 64;
@@ -113,9 +88,9 @@ static void begin(process_t *process)
     process->onesided = regx_onesided_create(&config);
     process->memory = calloc(1, WINDOW);
     fuzz_check(process->onesided != NULL && process->memory != NULL);
-    fuzz_check(regx_onesided_offer(process->onesided, process->memory, WINDOW, &process->window,
-                                   name) == REGX_OK);
-    fuzz_check(regx_onesided_offer(process->onesided, NULL, 0, &process->empty, name) == REGX_OK);
+    fuzz_check(
+        regx_onesided_offer(process->onesided, &process->window, process->memory, WINDOW, name));
+    fuzz_check(regx_onesided_offer(process->onesided, &process->empty, NULL, 0, name));
     regx_onesided_add(process->onesided, &process->peer, PEER, &process->conn);
 }
 
@@ -124,7 +99,8 @@ static void move_address(const process_t *process, uint8_t *frame, size_t length
 {
     uint64_t address;
 
-    if (length < 32 || frame[1] < REGX_ONESIDED_PUT || frame[1] > REGX_ONESIDED_SWAP) {
+    if (length < REGX_ONESIDED_HEADER || frame[1] < REGX_ONESIDED_PUT ||
+        frame[1] > REGX_ONESIDED_ATOMIC) {
         return;
     }
     memcpy(&address, frame + 24, sizeof(address));
@@ -146,8 +122,8 @@ static void deliver(process_t *process, fuzz_input_t *input)
 static void ask(process_t *process, fuzz_input_t *input)
 {
     static const regx_onesided_type_t types[] = {REGX_ONESIDED_PUT, REGX_ONESIDED_GET,
-                                                 REGX_ONESIDED_ATOMIC, REGX_ONESIDED_SWAP};
-    const regx_onesided_type_t type = types[fuzz_number(input, 1) % 4];
+                                                 REGX_ONESIDED_ATOMIC};
+    const regx_onesided_type_t type = types[fuzz_number(input, 1) % 3];
     const size_t length = fuzz_number(input, 2) % (LOCAL + 1);
     asked_t *asked = NULL;
 
@@ -175,8 +151,8 @@ static void forget(process_t *process)
 static void finish(process_t *process)
 {
     forget(process);
-    regx_onesided_withdraw(process->onesided, process->window);
-    regx_onesided_withdraw(process->onesided, process->empty);
+    regx_onesided_withdraw(process->onesided, &process->window);
+    regx_onesided_withdraw(process->onesided, &process->empty);
     regx_onesided_destroy(process->onesided);
     free(process->memory);
 }
@@ -217,8 +193,9 @@ bool fuzz_one(const uint8_t *data, size_t size)
 /* A frame of the peer's, as a step. */
 static size_t seed_frame(const regx_onesided_message_t *message, size_t data, uint8_t *to)
 {
-    const size_t length = regx_onesided_pack(message, to + 3) + data;
+    const size_t length = REGX_ONESIDED_HEADER + data;
 
+    regx_onesided_pack(message, to + 3);
     to[0] = STEP_DELIVER;
     to[1] = PEER;
     to[2] = (uint8_t)length;
@@ -230,39 +207,37 @@ size_t fuzz_seed(unsigned number, uint8_t *to)
 {
     const regx_onesided_message_t requests[] = {
         {.type = REGX_ONESIDED_PUT, .address = 8, .detail = 1},
-        {.type = REGX_ONESIDED_GET, .address = 8, .length = 100},
-        {.type = REGX_ONESIDED_ATOMIC, .address = 16, .size = 8, .operand = 5},
-        {.type = REGX_ONESIDED_SWAP, .address = 20, .size = 4, .operand = 5},
+        {.type = REGX_ONESIDED_GET, .address = 8, .value = 100},
+        {.type = REGX_ONESIDED_ATOMIC, .address = 16, .size = 8, .value = 5},
     };
     const regx_onesided_message_t answers[] = {
         {.type = REGX_ONESIDED_REPLY},
         {.type = REGX_ONESIDED_DATA},
-        {.type = REGX_ONESIDED_REPLY, .operand = 77},
-        {.type = REGX_ONESIDED_REPLY, .detail = 1},
+        {.type = REGX_ONESIDED_REPLY, .value = 77},
     };
     regx_onesided_message_t message;
     process_t process;
     size_t size;
 
-    if (number >= 8) {
+    if (number >= 6) {
         return 0;
     }
     /* The names that a process gives which has just begun. */
     begin(&process);
-    if (number < 4) {
+    if (number < 3) {
         message = requests[number];
-        message.window = process.window->handle;
+        message.window = process.window.handle;
         size = seed_frame(&message, number == 0 ? 40 : 0, to);
         to[size++] = STEP_PROGRESS;
     } else {
-        const uint8_t step[] = {STEP_ASK, (uint8_t)(number - 4), 60, 0};
+        const uint8_t step[] = {STEP_ASK, (uint8_t)(number - 3), 60, 0};
         fuzz_input_t input = {step + 1, sizeof(step) - 1};
 
         ask(&process, &input);
-        message = answers[number - 4];
+        message = answers[number - 3];
         message.request = process.asked[0].request.handle;
         memcpy(to, step, sizeof(step));
-        size = sizeof(step) + seed_frame(&message, number == 5 ? 60 : 0, to + sizeof(step));
+        size = sizeof(step) + seed_frame(&message, number == 4 ? 60 : 0, to + sizeof(step));
         to[size++] = STEP_PROGRESS;
     }
     finish(&process);

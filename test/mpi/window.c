@@ -5,19 +5,27 @@
  *     window FLAVOUR SIZE CASE...
  *
  * FLAVOUR is create, allocate or dynamic. The cases are in the table below. SIZE is the bytes
- * of a put or get; every rank's window has a part of that size for each rank. The case renew is of
- * dynamic windows; alone is for where the target need not do anything.
+ * of a put or get; every rank's window has a part of that size for each rank. The case alone is
+ * for where the target need not do anything.
  */
 #include "windows/window.h"
 
 static const struct {
     const char *name;
     void (*run)(void);
-} cases[] = {{"fence", fence},           {"pscw", pscw},   {"lock", lock},
-             {"requests", requests},     {"flood", flood}, {"derived", derived},
-             {"accumulate", accumulate}, {"fetch", fetch}, {"swap", swap},
-             {"alternate", alternate},   {"mixed", mixed}, {"queue", queue},
-             {"renew", renew},           {"alone", alone}};
+} cases[] = {{"fence", fence},
+             {"pscw", pscw},
+             {"lock", lock},
+             {"requests", requests},
+             {"flood", flood},
+             {"derived", derived},
+             {"accumulate", accumulate},
+             {"fetch", fetch},
+             {"swap", swap},
+             {"alternate", alternate},
+             {"mixed", mixed},
+             {"queue", queue},
+             {"alone", alone}};
 
 int main(int argc, char **argv)
 {

@@ -102,7 +102,7 @@ static void operate(uint64_t chance)
                    {MPI_BOR, 0},          {MPI_SUM, 0}, {MPI_BXOR, 0}};
     const int target = (int)(chance % (uint64_t)ranks);
     const MPI_Aint place = at(target, (chance >> 8) % HOT * width);
-    const uint32_t step = 1 + (chance >> 16) % ADDED_MAX, bit = 1u << (BITS + rank);
+    const uint32_t step = (uint32_t)(1 + (chance >> 16) % ADDED_MAX), bit = 1u << (BITS + rank);
     const size_t n = (chance >> 24) % (sizeof neutral / sizeof *neutral);
 
     switch ((chance >> 32) % 10) {

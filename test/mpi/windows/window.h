@@ -50,7 +50,4 @@ void swap(void);
 void mixed(void);
 void queue(void);
 
-/* Memory that is replaced (pages.c). */
-void renew(void);
-
 #endif

@@ -138,10 +138,10 @@ void line_say(line_t *to, uint64_t from, const regx_onesided_message_t *message,
               size_t length)
 {
     uint8_t bytes[LINE_FRAME];
-    const size_t header = regx_onesided_pack(message, bytes);
 
+    regx_onesided_pack(message, bytes);
     if (length > 0) {
-        memcpy(bytes + header, data, length);
+        memcpy(bytes + REGX_ONESIDED_HEADER, data, length);
     }
-    regx_onesided_deliver(to->onesided, from, bytes, header + length);
+    regx_onesided_deliver(to->onesided, from, bytes, REGX_ONESIDED_HEADER + length);
 }

@@ -25,11 +25,10 @@ int open_stage(void **state)
         stage.memory[i] = (char)(i * 7 + i / 256);
     }
     stage.base = stage.memory + BEFORE;
-    assert_int_equal(
-        regx_onesided_offer(stage.target->onesided, stage.base, BYTES, &stage.window, stage.bytes),
-        REGX_OK);
-    assert_true(regx_window_is(stage.bytes));
-    regx_window_unpack(stage.bytes, &stage.name);
+    assert_true(
+        regx_onesided_offer(stage.target->onesided, &stage.window, stage.base, BYTES, stage.bytes));
+    assert_true(regx_onesided_name_is(stage.bytes));
+    regx_onesided_name_unpack(stage.bytes, &stage.name);
     return 0;
 }
 

@@ -16,17 +16,18 @@ typedef struct stage {
     line_t *origin, *target, *stranger;
     _Alignas(8) char memory[BEFORE + BYTES + BEFORE]; /* the window, and what lies around it */
     char *base;
-    regx_window_t *window;
-    regx_window_name_t name;
-    uint8_t bytes[REGX_WINDOW_NAME_SIZE];
+    regx_onesided_window_t window;
+    regx_onesided_name_t name;
+    uint8_t bytes[REGX_ONESIDED_NAME_SIZE];
 } stage_t;
 
 extern stage_t stage;
 
 typedef struct call {
-    regx_onesided_request_t request;
+    regx_onesided_request_t request; /* first */
     unsigned times;
     regx_status_t status;
+    const struct call *awaits; /* another, before its done returns */
 } call_t;
 
 /* Setup and teardown of each test. */

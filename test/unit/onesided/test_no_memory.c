@@ -23,7 +23,7 @@ enum { OPEN = -1 };
 
 static void done(regx_onesided_request_t *request, regx_status_t status)
 {
-    *(int *)request->context = (int)status;
+    *(int *)request->local = (int)status; /* of no use otherwise to an atomic operation */
 }
 
 /* It has done nothing of what it cannot answer. Once there is memory, all is as usual. */
@@ -31,26 +31,25 @@ static void whom_the_target_cannot_answer_is_told_to_its_owner(void **state)
 {
     _Alignas(8) uint64_t number = 40;
     line_t *origin = &processes[0], *target = &processes[1];
-    uint8_t bytes[REGX_WINDOW_NAME_SIZE];
-    regx_window_name_t name;
-    regx_window_t *window;
+    uint8_t bytes[REGX_ONESIDED_NAME_SIZE];
+    regx_onesided_name_t name;
+    regx_onesided_window_t window;
 
     (void)state;
     line_open(processes);
-    assert_int_equal(regx_onesided_offer(target->onesided, &number, sizeof(number), &window, bytes),
-                     REGX_OK);
-    regx_window_unpack(bytes, &name);
+    assert_true(regx_onesided_offer(target->onesided, &window, &number, sizeof(number), bytes));
+    regx_onesided_name_unpack(bytes, &name);
     regx_onesided_request_t requests[2];
     int ended[2] = {OPEN, OPEN};
     for (unsigned i = 0; i < 2; i++) {
         requests[i] = (regx_onesided_request_t){.type = REGX_ONESIDED_ATOMIC,
                                                 .window = name.handle,
                                                 .address = name.base,
-                                                .op = REGX_ATOMIC_ADD,
+                                                .op = REGX_ONESIDED_ADD,
                                                 .size = sizeof(number),
                                                 .operand = 2,
                                                 .done = done,
-                                                .context = &ended[i]};
+                                                .local = &ended[i]};
         assert_int_equal(regx_onesided_ask(origin->onesided, &origin->peers[1], &requests[i]),
                          REGX_PENDING);
     }
