@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- *      0 u8  version (6)                  1 u8  version of the control messages
- *      2 u8  number of addresses          3 u8  zero
+ *      0 u8  version (7)                  1 u8  version of the control messages
+ *      2 u8  number of addresses          3 u8  of btl_flags: put and get
  *      4 u64 the node's identity, little-endian as all that follows
  *     12 u64 the process, so that what was filed under another one's name is not taken for its
  *     20 for each address: u8 length of the transport's name, the name,
@@ -23,7 +23,7 @@
 
 #define HEADER 20
 #define NONE_SIZE 1
-#define VERSION 6
+#define VERSION 7
 #define NAME_MAX_LENGTH 15 /* of a transport */
 
 typedef struct span {
@@ -69,10 +69,16 @@ static uint64_t identify_node(void)
     return hash(hash(UINT64_C(0xcbf29ce484222325), boot), names.nodename);
 }
 
+/* What of btl_regx_flags has to be alike at both ends: ob1 puts to and gets from any peer. */
+static uint8_t own_flags(const regx_component_t *component)
+{
+    return (uint8_t)(component->modules[0]->super.btl_flags & MCA_BTL_FLAGS_RDMA);
+}
+
 bool regx_address_publish(regx_component_t *component)
 {
     uint8_t bytes[HEADER + REGX_MODULES_MAX * (1 + NAME_MAX_LENGTH + 2 + REGX_ADDRESS_MAX)] = {
-        VERSION, REGX_CONTROL_VERSION, (uint8_t)component->module_count, 0};
+        VERSION, REGX_CONTROL_VERSION, (uint8_t)component->module_count, own_flags(component)};
     uint8_t *at = bytes + HEADER;
 
     component->node = identify_node();
@@ -179,6 +185,26 @@ static void warn_mismatch(opal_proc_t *proc, const uint8_t *theirs)
              "%s runs another build of regx (its addresses have version %d, its control messages "
              "%d; here %d and %d): the two do not talk; install the same one on all hosts",
              opal_get_proc_hostname(proc), theirs[0], theirs[1], VERSION, REGX_CONTROL_VERSION);
+    regx_compat_output(line);
+}
+
+static const char *name_flags(unsigned flags)
+{
+    static const char *const names[] = {"send", "send,put", "send,get", "send,put,get"};
+
+    return names[(flags & MCA_BTL_FLAGS_RDMA) / MCA_BTL_FLAGS_PUT];
+}
+
+static void warn_unlike(const regx_component_t *component, opal_proc_t *proc, uint64_t peer,
+                        const uint8_t *theirs)
+{
+    char line[512];
+
+    snprintf(line, sizeof(line),
+             "rank %u on %s has other btl_regx_flags (%s) than are set here (%s): the two do not "
+             "talk; set the same for all ranks",
+             (unsigned)peer, opal_get_proc_hostname(proc), name_flags(theirs[3]),
+             name_flags(own_flags(component)));
     regx_compat_output(line);
 }
 
@@ -300,6 +326,11 @@ bool regx_address_connect(regx_module_t *module, opal_proc_t *proc, regx_peer_t 
     } else if (regx_le_get(bytes + 12, 8) != peer->id) {
         trace_connection(module, proc, peer, "not used", "its address is another process's");
         warn_another(proc, peer->id);
+    } else if (bytes[3] != own_flags(module->component)) {
+        trace_connection(module, proc, peer, "not used", "its btl_regx_flags are others");
+        if (module->place == 0) {
+            warn_unlike(module->component, proc, peer->id, bytes);
+        }
     } else {
         parse(bytes, length, &published);
         connected = connect_module(module, proc, &published, peer);
