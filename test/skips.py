@@ -225,7 +225,6 @@ CONDITIONS: dict[str, Condition] = {
     "no tap device": lambda run: not os.access("/dev/net/tun", os.R_OK | os.W_OK),
     "seccomp filters refused": lambda run: seccomp_filters_are_refused(),
     "before Linux 6.11": lambda run: kernel_before(6, 11),
-    "before Linux 6.13": lambda run: kernel_before(6, 13),
     "before Linux 6.15": lambda run: kernel_before(6, 15),
 }
 
@@ -289,7 +288,6 @@ EXPECTED = [
     (r"test_far_hosts|test_killed", "no tap device", "no tap device"),
     (r"test_query", "cannot be caught here", "seccomp filters refused"),
     (r"test_maps", "PROCMAP_QUERY", "before Linux 6.11"),
-    (r"test_backend\.py", "not on this kernel", "before Linux 6.13"),
 ]
 
 # Conditions that a package would end.

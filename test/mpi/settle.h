@@ -23,7 +23,7 @@ enum { SETTLE_TEXT = 64, SETTLE_ENTRIES = 4096 };
 /* What such a file says, or "". */
 static inline void settle_read(const char *task, const char *file, char text[SETTLE_TEXT])
 {
-    char path[SETTLE_TEXT];
+    char path[3 * SETTLE_TEXT];
     snprintf(path, sizeof path, "/proc/self/task/%s/%s", task, file);
     const int fd = open(path, O_RDONLY | O_CLOEXEC);
     const ssize_t length = fd >= 0 ? read(fd, text, SETTLE_TEXT - 1) : 0;
