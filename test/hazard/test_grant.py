@@ -16,7 +16,6 @@ CHANGES = 3  # of each message
 LEAST = {"self": HOWS * CHANGES, "thread": HOWS}
 # Counts them.
 COUNTERS = {"synchronous": "grants_revoked", "optimistic": "grants_restarted"}
-WIRES = {"shm": {}, "tcp": {"uct_tls": "tcp"}}
 
 
 def run(mpi: Mpi, folder: Path, how: str, who: str, full: bool, grant: str, **regx: str) -> Job:
@@ -39,25 +38,16 @@ def revoked(job: Job, grant: str, times: int) -> Job:
     return job
 
 
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    full = metafunc.config.getoption("--full")
-    choices = (("who", ["thread"], ["self"]), ("hooks", ["hooks"], ["hooks+notifier"]))
-    for name, always, others in choices:
-        if name in metafunc.fixturenames:
-            metafunc.parametrize(name, always + others if full else always)
-
-
-@pytest.mark.parametrize("grant", COUNTERS)
-@pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.parametrize("grant,who", [("synchronous", "thread"), ("optimistic", "thread"),
+                                       ("optimistic", "self")])
+@pytest.mark.whole
 def test_what_was_sent_arrives_in_the_pages_that_replace_granted_ones(
-        mpi: Mpi, tmp_path: Path, full: bool, wire: str, who: str, grant: str) -> None:
-    """The receiver replaces them between two calls of MPI, or a thread while it makes progress.
-    Over tcp without a moment in which nothing is there (limits.md)."""
-    how = "fixed" if wire == "tcp" else "all"
-    revoked(run(mpi, tmp_path, how, who, full, grant, **WIRES[wire]), grant, LEAST[who]).over(wire)
+        mpi: Mpi, tmp_path: Path, full: bool, who: str, grant: str) -> None:
+    """The receiver replaces them between two calls of MPI, or a thread while it makes progress."""
+    revoked(run(mpi, tmp_path, "all", who, full, grant), grant, LEAST[who]).over("shm")
 
 
-@pytest.mark.parametrize("grant", COUNTERS)
+@pytest.mark.parametrize("grant,hooks", [("synchronous", "hooks+notifier"), ("optimistic", "hooks")])
 def test_changes_that_are_told_before_they_are_made_are_made_good(
         mpi: Mpi, tmp_path: Path, full: bool, hooks: str, grant: str) -> None:
     how = "munmap" if hooks == "hooks" else "all"

@@ -46,7 +46,7 @@ def pretend(folder: Path, version: str) -> list[str]:
     return preloaded(folder, f'const char opal_version_string[] = "{version}";')
 
 
-@pytest.mark.parametrize("release", ["0", "99", "5rc1"])
+@pytest.mark.parametrize("release", ["99", "5rc1"])
 def test_another_release_of_the_series(mpi: Mpi, build: Build, tmp_path: Path,
                                        release: str) -> None:
     major, minor = build.series
@@ -56,11 +56,10 @@ def test_another_release_of_the_series(mpi: Mpi, build: Build, tmp_path: Path,
     assert {report["openmpi"] for report in job.reports} == {version}, str(job)
 
 
-OTHERS = [lambda major, minor: f"{major}.{minor + 1}.7", lambda major, minor: f"{major}.{minor}1.1",
-          lambda major, minor: f"{major + 1}.{minor}.0", lambda major, minor: f"1{major}.{minor}.4"]
+OTHERS = [lambda major, minor: f"{major}.{minor}1.1", lambda major, minor: f"{major + 1}.{minor}.0"]
 
 
-@pytest.mark.parametrize("other", OTHERS, ids=["minor", "digit-behind", "major", "digit-before"])
+@pytest.mark.parametrize("other", OTHERS, ids=["minor", "major"])
 def test_another_open_mpi_series_is_refused(mpi: Mpi, build: Build, tmp_path: Path,
                                             other: Callable[[int, int], str]) -> None:
     version = other(*build.series)
