@@ -11,7 +11,7 @@ import sample
 from launch import Mpi
 from tables import strategies
 
-JOBS, ALL_JOBS = 12, 150  # without and with --full
+JOBS, ALL_JOBS = 6, 150  # without and with --full
 COLLECTIVES = ["alltoall", "alltoallv", "bcast", "scatter", "gather", "allgather", "allreduce",
                "barrier"]
 

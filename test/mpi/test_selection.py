@@ -30,14 +30,14 @@ def carried(job: Job) -> int:
     return job.total("bytes_shm") + job.total("bytes_tcp")
 
 
-@pytest.mark.parametrize("btl", ["regx", "regx,self", "self,regx", "regx,tcp,self"])
+@pytest.mark.parametrize("btl", ["regx", "regx,tcp,self"])
 def test_regx_carries_everything_when_named(mpi: Mpi, btl: str) -> None:
     """It carries everything, what is large by rendezvous; its exclusivity is above tcp's."""
     job = traffic(mpi, btl=btl, regx={"rendezvous": "bounce"}).checked(ranks=4)
     assert job.total("bytes_bounce") >= 4 * 3 * 100_000, str(job)
 
 
-@pytest.mark.parametrize("btl", ["regx,vader,self", "regx,tcp,vader,self"])
+@pytest.mark.parametrize("btl", ["regx,tcp,vader,self"])
 def test_vader_has_the_node(mpi: Mpi, btl: str) -> None:
     job = traffic(mpi, btl=btl).checked(ranks=4)
     assert carried(job) == 0, str(job)
@@ -51,13 +51,12 @@ def test_higher_exclusivity_takes_the_node(mpi: Mpi) -> None:
     path, other = ("frag", "bounce") if hindered(mpi) else ("bounce", "frag")
     assert job.total(f"bytes_{path}") >= 4 * 3 * 100_000, str(job)
     assert job.total(f"bytes_{other}") == 0, str(job)
-    for mca in ({"btl_vader_flags": "send"}, {"btl_vader_flags": "send,put,get"},
-                *([{"btl_vader_single_copy_mechanism": "none"}] if hindered(mpi) else [])):
-        job = traffic(mpi, btl="regx,vader,self", regx=regx, mca=mca).checked(ranks=4)
-        assert job.total("bytes_bounce") >= 4 * 3 * 100_000, str(job)
+    job = traffic(mpi, btl="regx,vader,self", regx=regx,
+                  mca={"btl_vader_flags": "send"}).checked(ranks=4)
+    assert job.total("bytes_bounce") >= 4 * 3 * 100_000, str(job)
 
 
-@pytest.mark.parametrize("btl", [None, "vader,self", "tcp,self"])
+@pytest.mark.parametrize("btl", [None, "vader,self"])
 def test_regx_does_nothing_unless_named(mpi: Mpi, btl: str | None) -> None:
     job = traffic(mpi, btl=btl, mca={"btl_tcp_if_include": "lo"}).ended_well()
     assert not job.reports, str(job)
@@ -85,13 +84,13 @@ def test_enable_0_disables_it_even_when_named(mpi: Mpi) -> None:
     assert not job.reports, str(job)
 
 
-@pytest.mark.parametrize("btl", ["regx", "regx,vader,self"])
+@pytest.mark.parametrize("btl", ["regx"])
 def test_named_but_ucx_carries(mpi: Mpi, btl: str) -> None:
     """One line, on rank 0."""
     job = traffic(mpi, btl=btl, pml="ucx", mca=UCX)
     assert job.complaints == [UNUSED], str(job)
 
 
-@pytest.mark.parametrize("btl", [None, "vader,self", "^regx"])
+@pytest.mark.parametrize("btl", [None])
 def test_not_named_and_ucx_carries(mpi: Mpi, btl: str | None) -> None:
     assert not traffic(mpi, btl=btl, pml="ucx", mca=UCX).complaints

@@ -5,8 +5,9 @@ import pytest
 from launch import Mpi
 
 
-@pytest.mark.parametrize("shared", [[], ["--shared"]], ids=["communicators", "tags"])
-@pytest.mark.parametrize("strategy", ["bounce", "pipeline", "direct", "together", "auto"])
+@pytest.mark.parametrize("strategy,shared", [("bounce", []), ("pipeline", ["--shared"]), ("together", []),
+                                             ("auto", ["--shared"])])
+@pytest.mark.whole
 def test_several_threads_exchange_messages(mpi: Mpi, full: bool, seed: int, strategy: str,
                                            shared: list[str]) -> None:
     """Mixed sizes in several threads of each rank, to itself too."""

@@ -47,9 +47,6 @@ struct oracle {
     unsigned ring_count;
     _Atomic unsigned next; /* the ring that registers next */
     _Atomic unsigned registered;
-    _Atomic uint64_t registrations;
-    _Atomic unsigned refuse_in; /* 0: nothing is refused */
-    regx_status_t refusal;
 };
 
 struct oracle_flight {
@@ -96,15 +93,6 @@ static int set_buffer(buffer_t *buffer, void *base, size_t length)
                                                 1);
 }
 
-static bool refused(oracle_t *oracle)
-{
-    unsigned in = atomic_load(&oracle->refuse_in);
-
-    while (in > 0 && !atomic_compare_exchange_weak(&oracle->refuse_in, &in, in - 1)) {
-    }
-    return in == 1;
-}
-
 static regx_status_t reg(regx_transport_t *transport, void *base, size_t length, unsigned access,
                          regx_mr_t *mr)
 {
@@ -112,9 +100,6 @@ static regx_status_t reg(regx_transport_t *transport, void *base, size_t length,
     buffer_t *buffer = NULL;
     ring_t *ring = NULL;
 
-    if (refused(oracle)) {
-        return oracle->refusal;
-    }
     if (length > ORACLE_LARGEST) {
         return REGX_DENIED;
     }
@@ -143,7 +128,6 @@ static regx_status_t reg(regx_transport_t *transport, void *base, size_t length,
         return set == -ENOMEM ? REGX_NO_MEMORY : REGX_DENIED;
     }
     atomic_fetch_add(&oracle->registered, 1);
-    atomic_fetch_add(&oracle->registrations, 1);
     *mr = (regx_mr_t){.base = base, .length = length, .access = access, .handle = buffer};
     memcpy(mr->key.bytes, &buffer, sizeof(buffer));
     return REGX_OK;
@@ -188,17 +172,6 @@ void oracle_read(oracle_t *oracle)
 unsigned oracle_registered(const oracle_t *oracle)
 {
     return atomic_load(&oracle->registered);
-}
-
-uint64_t oracle_registrations(const oracle_t *oracle)
-{
-    return atomic_load(&oracle->registrations);
-}
-
-void oracle_refuse(oracle_t *oracle, unsigned nth, regx_status_t status)
-{
-    oracle->refusal = status;
-    atomic_store(&oracle->refuse_in, nth);
 }
 
 uint64_t oracle_pinned(void)

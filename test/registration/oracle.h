@@ -53,11 +53,7 @@ void oracle_read(oracle_t *oracle);
 
 /* ---- io_uring alone ---- */
 
-unsigned oracle_registered(const oracle_t *oracle);    /* now */
-uint64_t oracle_registrations(const oracle_t *oracle); /* ever */
-
-/* The `nth` registration from now (1: the next), and that one alone, answers `status`. */
-void oracle_refuse(oracle_t *oracle, unsigned nth, regx_status_t status);
+unsigned oracle_registered(const oracle_t *oracle); /* now */
 
 /* A receive that is under way: the device holds the pages until it ends. At most 64 KiB. */
 typedef struct oracle_flight oracle_flight_t;

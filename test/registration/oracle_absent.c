@@ -35,17 +35,6 @@ unsigned oracle_registered(const oracle_t *oracle)
     return 0;
 }
 
-uint64_t oracle_registrations(const oracle_t *oracle)
-{
-    (void)oracle;
-    return 0;
-}
-
-void oracle_refuse(oracle_t *oracle, unsigned nth, regx_status_t status)
-{
-    (void)oracle, (void)nth, (void)status;
-}
-
 void oracle_send(oracle_t *oracle, const regx_mr_t *mr, const void *from, size_t length, void *to)
 {
     (void)oracle, (void)mr, (void)from, (void)length, (void)to;

@@ -8,7 +8,7 @@ from pathlib import Path
 from shrink import shrink
 
 STALE, UNAVAILABLE = 1, 77
-SHRINK_SECONDS = 60
+SHRINK_RUNS = 1000
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ def reproduction(program: Path, backend: str, failed: Run, folder: Path) -> str:
         subset.write_text("\n".join(map(str, numbers)))
         return run(program, backend, seed, 0, subset).status == STALE
 
-    numbers = shrink(fails, failed.failed_at, SHRINK_SECONDS)
+    numbers = shrink(fails, failed.failed_at, SHRINK_RUNS)
     subset.write_text("\n".join(map(str, numbers)))
     again = run(program, backend, seed, 0, subset)
     return (f"{failed}\n\nshrunk to {len(numbers)} operations (seed {seed}, in {subset}: "

@@ -2,9 +2,7 @@
 """Finds a short subset of random operations that still fails.
 
 An operation is made of the seed and its number alone, so any subset can be run. First the shortest
-run of operations that ends with the one that failed, then parts of that left out, as long as there
-is time."""
-import time
+run of operations that ends with the one that failed, then parts of that left out, in so many runs."""
 from collections.abc import Callable
 
 Fails = Callable[[list[int]], bool]
@@ -21,19 +19,19 @@ def ending(fails: Fails, last: int) -> list[int]:
     return list(range(last + 1))
 
 
-def shrink(fails: Fails, last: int, seconds: float) -> list[int]:
+def shrink(fails: Fails, last: int, runs: int) -> list[int]:
     """What remains fails, unless chance has a part in it."""
-    end = time.monotonic() + seconds
     numbers = ending(fails, last)
     parts = 2
-    while len(numbers) > 1 and time.monotonic() < end:
+    while len(numbers) > 1 and runs > 0:
         size = -(-len(numbers) // parts)
         for start in range(0, len(numbers), size):
             rest = numbers[:start] + numbers[start + size:]
+            runs -= 1
             if rest and fails(rest):
                 numbers, parts = rest, max(parts - 1, 2)
                 break
-            if time.monotonic() > end:
+            if runs <= 0:
                 break
         else:
             if size == 1:

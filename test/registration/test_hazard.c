@@ -47,41 +47,7 @@ static void hazard_1_same_address_new_pages_received(void **state)
     same_address(RECEIVE);
 }
 
-/* ---- 3, 5 ---- */
-
-/* What only the kernel can tell of. */
-static void need_kernel(void)
-{
-    if (strcmp(backend, "hooks") == 0) {
-        print_message("not tried: hooks are blind to it, as documented\n");
-        skip();
-    }
-}
-
-/* As a statically linked allocator does it. */
-static void hazard_3_raw_system_calls(void **state)
-{
-    uint8_t *buffer;
-
-    (void)state;
-    need_kernel();
-    open_rig((rig_config_t){0});
-    buffer = map_at(NULL, LENGTH);
-    for (uint64_t round = 1; round <= 1000; round++) {
-        const direction_t direction = round % 2 == 0 ? SEND : RECEIVE;
-
-        rig_fill(buffer, LENGTH, round);
-        assert_false(right(direction, buffer, LENGTH, round).hit);
-        if (round % 3 == 0) {
-            rig_settle(&rig);
-            right(direction, buffer, LENGTH, round);
-            assert_true(right(direction, buffer, LENGTH, round).hit);
-        }
-        assert_int_equal(change_munmap(BY_SYSCALL, buffer, LENGTH), 0);
-        assert_ptr_equal(map_at(buffer, LENGTH), buffer);
-    }
-    munmap(buffer, LENGTH);
-}
+/* ---- 5 ---- */
 
 static void *unmap_in_thread(void *buffer)
 {
@@ -132,16 +98,17 @@ static void hazard_5_news_that_is_not_read(void **state)
 
 /* ---- 6 ---- */
 
-/* More changes than the log holds: what changed among them is not used. `alone`: nobody looks
- * meanwhile, so all is given up; else a thread of ours may read the log as it is written. */
-static void more_changes_than_the_log_holds(bool alone)
+/* More changes than the log holds: what changed among them is not used. Nobody looks meanwhile, so
+ * all is given up. */
+static void hazard_6_a_flush_is_not_lost(void **state)
 {
     enum { OTHERS = 64, CHANGES = REGX_INVAL_LOG_RING + 100 };
     uint8_t *buffer, *others;
     uint64_t before;
 
+    (void)state;
     need_locked((size_t)16 << 20);
-    open_rig((rig_config_t){.alone = alone});
+    open_rig((rig_config_t){.alone = true});
     buffer = map_at(NULL, LENGTH);
     others = map_at(NULL, (size_t)OTHERS * LENGTH);
     for (unsigned i = 0; i < OTHERS; i++) {
@@ -161,29 +128,14 @@ static void more_changes_than_the_log_holds(bool alone)
     assert_false(right(SEND, buffer, LENGTH, 0).hit);
     rig_settle(&rig);
     right(SEND, buffer, LENGTH, 0);
-    if (alone) { /* All was given up, also what did not change. */
-        assert_int_equal(count(&rig.counters.invalidations) - before, OTHERS + 1);
-    }
+    /* All was given up, also what did not change. */
+    assert_int_equal(count(&rig.counters.invalidations) - before, OTHERS + 1);
     for (unsigned i = 0; i < OTHERS; i++) {
-        const bool hit = right(SEND, others + (size_t)i * LENGTH, LENGTH, 0).hit;
-
-        assert_false(alone && hit);
+        assert_false(right(SEND, others + (size_t)i * LENGTH, LENGTH, 0).hit);
         assert_true(right(SEND, others + (size_t)i * LENGTH, LENGTH, 0).hit);
     }
     munmap(buffer, LENGTH);
     munmap(others, (size_t)OTHERS * LENGTH);
-}
-
-static void hazard_6_a_flush_is_not_lost(void **state)
-{
-    (void)state;
-    more_changes_than_the_log_holds(true);
-}
-
-static void hazard_6_a_flush_is_not_lost_beside_our_thread(void **state)
-{
-    (void)state;
-    more_changes_than_the_log_holds(false);
 }
 
 /* ---- 7 ---- */
@@ -234,13 +186,15 @@ static void hazard_7_changed_while_in_use(void **state)
 
 /* ---- 9 ---- */
 
-static void one_munmap_over_5000_regions(bool alone)
+/* Beside our thread, which ends the regions too. */
+static void hazard_9_one_munmap_over_5000_regions(void **state)
 {
     enum { REGIONS = 5000 };
     uint8_t *memory, *control;
 
+    (void)state;
     need_locked((size_t)32 << 20);
-    open_rig((rig_config_t){.alone = alone});
+    open_rig((rig_config_t){0});
     control = map_at(NULL, LENGTH);
     memory = map_at(NULL, (size_t)REGIONS * 4096);
     right(SEND, control, LENGTH, 0);
@@ -262,18 +216,6 @@ static void one_munmap_over_5000_regions(bool alone)
     }
     munmap(memory, (size_t)REGIONS * 4096);
     munmap(control, LENGTH);
-}
-
-static void hazard_9_one_munmap_over_5000_regions(void **state)
-{
-    (void)state;
-    one_munmap_over_5000_regions(true);
-}
-
-static void hazard_9_one_munmap_over_5000_regions_beside_our_thread(void **state)
-{
-    (void)state;
-    one_munmap_over_5000_regions(false);
 }
 
 /* ---- 23 ---- */
@@ -312,13 +254,10 @@ int main(void)
     static const struct CMUnitTest hazards[] = {
         HAZARD(hazard_1_same_address_new_pages_sent),
         HAZARD(hazard_1_same_address_new_pages_received),
-        HAZARD(hazard_3_raw_system_calls),
         HAZARD(hazard_5_news_that_is_not_read),
         HAZARD(hazard_6_a_flush_is_not_lost),
-        HAZARD(hazard_6_a_flush_is_not_lost_beside_our_thread),
         HAZARD(hazard_7_changed_while_in_use),
         HAZARD(hazard_9_one_munmap_over_5000_regions),
-        HAZARD(hazard_9_one_munmap_over_5000_regions_beside_our_thread),
         HAZARD(hazard_23_parts_of_huge_pages),
     };
     enum { HAZARDS = sizeof(hazards) / sizeof(hazards[0]) };

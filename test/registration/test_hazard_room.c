@@ -178,12 +178,6 @@ static void small_cache(rig_config_t config, unsigned most)
     await_registered(0);
 }
 
-static void hazard_17_a_cache_of_one_region(void **state)
-{
-    (void)state;
-    small_cache((rig_config_t){.alone = true, .count = 1}, 1 + DEAD);
-}
-
 static void hazard_17_a_cache_of_one_region_beside_our_thread(void **state)
 {
     (void)state;
@@ -196,18 +190,13 @@ static void hazard_17_a_cache_of_one_megabyte(void **state)
     small_cache((rig_config_t){.alone = true, .bytes = 1 << 20}, 16 + DEAD);
 }
 
-static void hazard_17_a_cache_of_one_megabyte_beside_our_thread(void **state)
-{
-    (void)state;
-    small_cache((rig_config_t){.bytes = 1 << 20}, 16 + DEAD);
-}
-
-static void cache_smaller_than_any_region(bool alone)
+static void hazard_17_a_cache_smaller_than_any_region(void **state)
 {
     enum { ROUNDS = 10 };
     uint8_t *buffer;
 
-    open_rig((rig_config_t){.alone = alone, .bytes = 4096});
+    (void)state;
+    open_rig((rig_config_t){.bytes = 4096});
     buffer = map_at(NULL, LENGTH);
     for (unsigned i = 0; i < ROUNDS; i++) {
         rig_fill(buffer, LENGTH, i);
@@ -218,30 +207,19 @@ static void cache_smaller_than_any_region(bool alone)
     munmap(buffer, LENGTH);
 }
 
-static void hazard_17_a_cache_smaller_than_any_region(void **state)
-{
-    (void)state;
-    cache_smaller_than_any_region(true);
-}
-
-static void hazard_17_a_cache_smaller_than_any_region_beside_our_thread(void **state)
-{
-    (void)state;
-    cache_smaller_than_any_region(false);
-}
-
 /* ---- 18 ---- */
 
-static void pinned_memory_returns_when_idle(bool alone)
+static void hazard_18_pinned_memory_returns_when_idle(void **state)
 {
     uint64_t before;
 
+    (void)state;
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
     print_message("not tried: the sanitizers' malloc keeps what is freed\n");
     skip();
 #endif
     need_locked((size_t)16 << 20);
-    open_rig((rig_config_t){.alone = alone});
+    open_rig((rig_config_t){.alone = true});
     before = oracle_pinned();
     mallopt(M_MMAP_THRESHOLD, 1 << 20); /* stays: malloc would keep what was freed once */
     for (unsigned i = 1; i <= 200; i++) {
@@ -254,18 +232,6 @@ static void pinned_memory_returns_when_idle(bool alone)
     }
     await_registered(0); /* and no further transfer */
     assert_int_equal(oracle_pinned(), before);
-}
-
-static void hazard_18_pinned_memory_returns_when_idle(void **state)
-{
-    (void)state;
-    pinned_memory_returns_when_idle(true);
-}
-
-static void hazard_18_pinned_memory_returns_when_idle_beside_our_thread(void **state)
-{
-    (void)state;
-    pinned_memory_returns_when_idle(false);
 }
 
 /* ---- 35 ---- */
@@ -311,14 +277,10 @@ int main(void)
         HAZARD(hazard_13_any_memory_can_be_used),
         HAZARD(hazard_16_70000_buffers),
         HAZARD(hazard_16_many_mappings),
-        HAZARD(hazard_17_a_cache_of_one_region),
         HAZARD(hazard_17_a_cache_of_one_region_beside_our_thread),
         HAZARD(hazard_17_a_cache_of_one_megabyte),
-        HAZARD(hazard_17_a_cache_of_one_megabyte_beside_our_thread),
         HAZARD(hazard_17_a_cache_smaller_than_any_region),
-        HAZARD(hazard_17_a_cache_smaller_than_any_region_beside_our_thread),
         HAZARD(hazard_18_pinned_memory_returns_when_idle),
-        HAZARD(hazard_18_pinned_memory_returns_when_idle_beside_our_thread),
         HAZARD(hazard_35_pinned_memory_returns_while_the_program_computes),
     };
     enum { HAZARDS = sizeof(hazards) / sizeof(hazards[0]) };
