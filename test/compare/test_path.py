@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from conftest import TOP
+from launch import TOP
 
 from tools import report
 

@@ -4,7 +4,7 @@
 from pathlib import Path
 
 import pytest
-from conftest import TOP
+from launch import TOP
 
 from tools import measure, osu, rdma, rows, sizes
 from tools.trouble import Trouble
