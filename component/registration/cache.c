@@ -117,7 +117,6 @@ regx_cache_t *regx_cache_open(regx_registry_t *registry, const regx_cache_config
     }
     regx_lock_init(&cache->lock, true); /* whatever MPI was told of threads: only misses take it */
     regx_index_init(&cache->index);
-    regx_list_init(&cache->lasting);
     cache->serial = atomic_fetch_add(&serials, 1) + 1;
     cache->records = cache->regions.records;
     cache->holdings = cache->regions.holdings;

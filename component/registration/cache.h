@@ -66,10 +66,6 @@ bool regx_cache_acquire_kept(regx_cache_t *cache, const void *base, size_t lengt
                              regx_region_t *region);
 void regx_cache_release(regx_cache_t *cache, regx_region_t *region);
 
-/* Has the cache look at a use when it acts on changes, from now on or no longer. */
-void regx_cache_track(regx_cache_t *cache, regx_lasting_t *use);
-void regx_cache_untrack(regx_cache_t *cache, regx_lasting_t *use);
-
 /* Acts on changes and deregisters what is dead and no longer used, a bounded amount. Cheap when
  * there is nothing to do. */
 void regx_cache_progress(regx_cache_t *cache);
@@ -260,7 +256,6 @@ struct regx_cache {
     regx_region_list_t dead;  /* regions of which the counts may not show all users yet */
     regx_region_list_t ripe;  /* dead regions of which they do */
     regx_region_list_t busy;  /* ripe regions that had users when they were looked at */
-    regx_link_t lasting;      /* uses of regx_lasting_t */
     bool closing;             /* nobody looks up any more */
     bool warned;              /* of a buffer that changed while in use, or about to be: */
     _Atomic bool to_warn;

@@ -267,7 +267,7 @@ static regx_status_t register_once(regx_cache_t *cache, const regx_request_t *re
     if (regx_once_enter(cache->registry, size, access, region)) {
         status = register_pages(cache, request, access, &mr);
         if (status != REGX_OK) {
-            regx_once_leave(cache->registry, size, access, region);
+            regx_once_leave(cache->registry, size, access);
         }
     }
     if (status == REGX_OK) {

@@ -10,11 +10,9 @@ static _Atomic uint64_t *taken(regx_registry_t *registry, unsigned access)
     return &registry->once[(access & REGX_ACCESS_ANY_WRITE) != 0];
 }
 
-static bool is_bounded(const regx_registry_t *registry, unsigned access,
-                       const regx_region_t *region)
+static bool is_bounded(const regx_registry_t *registry, unsigned access)
 {
-    return registry->once_max != REGX_UNLIMITED && (access & REGX_ACCESS_ON_DEMAND) == 0 &&
-           !region->lasts;
+    return registry->once_max != REGX_UNLIMITED && (access & REGX_ACCESS_ON_DEMAND) == 0;
 }
 
 /* What does not fit takes nothing, not even for a moment: others would be refused for it. */
@@ -33,15 +31,14 @@ static bool take(_Atomic uint64_t *bytes, uint64_t max, size_t length)
 bool regx_once_enter(regx_registry_t *registry, size_t length, unsigned access,
                      regx_region_t *region)
 {
-    region->over_share = is_bounded(registry, access, region) &&
-                         !take(taken(registry, access), registry->once_max, length);
+    region->over_share =
+        is_bounded(registry, access) && !take(taken(registry, access), registry->once_max, length);
     return !region->over_share;
 }
 
-void regx_once_leave(regx_registry_t *registry, size_t length, unsigned access,
-                     const regx_region_t *region)
+void regx_once_leave(regx_registry_t *registry, size_t length, unsigned access)
 {
-    if (is_bounded(registry, access, region)) {
+    if (is_bounded(registry, access)) {
         atomic_fetch_sub(taken(registry, access), length);
     }
 }
@@ -54,7 +51,7 @@ regx_status_t regx_once_register(regx_registry_t *registry, void *base, size_t l
     if (regx_once_enter(registry, length, access, region)) {
         status = regx_mr_register(registry, base, length, access, &region->own);
         if (status != REGX_OK) {
-            regx_once_leave(registry, length, access, region);
+            regx_once_leave(registry, length, access);
         }
     }
     if (status == REGX_OK) {
@@ -74,5 +71,5 @@ void regx_once_deregister(regx_registry_t *registry, regx_region_t *region)
     const unsigned access = region->own.access;
 
     regx_mr_deregister(registry, &region->own);
-    regx_once_leave(registry, length, access, region);
+    regx_once_leave(registry, length, access);
 }

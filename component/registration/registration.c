@@ -185,9 +185,8 @@ static __attribute__((noinline)) regx_status_t acquire_on_demand(regx_registry_t
     return status;
 }
 
-/* How long the use lasts stands in the region. */
-static inline regx_status_t acquire(regx_registry_t *registry, void *base, size_t length,
-                                    unsigned access, regx_region_t *region)
+regx_status_t regx_region_acquire(regx_registry_t *registry, void *base, size_t length,
+                                  unsigned access, regx_region_t *region)
 {
     region->over_share = false;
     if (registry->cache == NULL) {
@@ -195,13 +194,6 @@ static inline regx_status_t acquire(regx_registry_t *registry, void *base, size_
     }
     return registry->on_demand ? acquire_on_demand(registry, base, length, access, region)
                                : regx_cache_acquire(registry->cache, base, length, access, region);
-}
-
-regx_status_t regx_region_acquire(regx_registry_t *registry, void *base, size_t length,
-                                  unsigned access, regx_region_t *region)
-{
-    region->lasts = false;
-    return acquire(registry, base, length, access, region);
 }
 
 bool regx_region_seems_kept(regx_registry_t *registry, const void *base, size_t length,
@@ -225,26 +217,6 @@ void regx_region_release(regx_registry_t *registry, regx_region_t *region)
     } else {
         regx_once_deregister(registry, region);
     }
-}
-
-regx_status_t regx_lasting_acquire(regx_registry_t *registry, void *base, size_t length,
-                                   unsigned access, regx_lasting_t *use)
-{
-    use->region.lasts = true;
-    const regx_status_t status = acquire(registry, base, length, access, &use->region);
-
-    if (status == REGX_OK && registry->cache != NULL) {
-        regx_cache_track(registry->cache, use);
-    }
-    return status;
-}
-
-void regx_lasting_release(regx_registry_t *registry, regx_lasting_t *use)
-{
-    if (registry->cache != NULL) {
-        regx_cache_untrack(registry->cache, use);
-    }
-    regx_region_release(registry, &use->region);
 }
 
 void regx_registry_progress(regx_registry_t *registry)

@@ -24,7 +24,6 @@
 #ifndef REGX_REGISTRATION_REGISTRATION_H
 #define REGX_REGISTRATION_REGISTRATION_H
 
-#include "base/list.h"
 #include "base/param.h"
 #include "registration/monitor/monitor.h"
 
@@ -75,8 +74,7 @@ typedef struct regx_cache_config {
      * without: half to send from, half to receive into; 0: as much as it takes. */
     uint64_t once_bytes;
     /* Called from progress, acquire or close, with no lock held, at the first such buffer (WARN,
-     * DRAIN) or at each (ABORT), once its last use has ended, or lasts (regx_lasting_t). May be
-     * NULL. */
+     * DRAIN) or at each (ABORT), once its last use has ended. May be NULL. */
     void (*changed_in_use)(void *context, const void *base, size_t length);
     void *context;
     const regx_trace_t *trace; /* lives as long as the registry; NULL: off */
@@ -90,10 +88,8 @@ typedef struct regx_region {
     const regx_mr_t *mr; /* covers the range that was asked for, and perhaps more on either side */
     regx_mr_t own;       /* where it was made for this use alone */
     uint32_t kept;       /* the cache's: its number; 0: not kept */
-    /* Of the account of what is not kept (once.h). */
-    bool lasts;      /* it is not in it */
-    bool over_share; /* of a refusal: for want of room there */
-    uintptr_t start; /* the cache's: what was asked for, and when */
+    bool over_share;     /* of a refusal: for want of room for what is not kept (once.h) */
+    uintptr_t start;     /* the cache's: what was asked for, and when */
     size_t length;
     uint64_t since;
 } regx_region_t;
@@ -110,7 +106,7 @@ struct regx_registry {
     struct regx_cache *cache; /* NULL: registered per use */
     bool on_demand;           /* the monitor's regions */
     /* Bytes registered for one use each, to send from and to receive into: as many as there may be
-     * (REGX_UNLIMITED: any), and where that is bounded as there are, but what lasts. */
+     * (REGX_UNLIMITED: any), and where that is bounded as there are. */
     uint64_t once_max;
     _Atomic uint64_t once[2];
     regx_drain_t *drain; /* the monitor's; NULL: no change waits */
@@ -138,22 +134,6 @@ bool regx_region_seems_kept(regx_registry_t *registry, const void *base, size_t 
 bool regx_region_acquire_kept(regx_registry_t *registry, const void *base, size_t length,
                               unsigned access, regx_region_t *region);
 void regx_region_release(regx_registry_t *registry, regx_region_t *region);
-
-/* A use that may last as long as the program, as of a window. The caller keeps it in place until it
- * is released. */
-typedef struct regx_lasting {
-    regx_region_t region;
-    regx_link_t link; /* the cache's, as what follows */
-    uint64_t looked;  /* no change below that number is to be reported */
-    bool reported;
-} regx_lasting_t;
-
-/* As regx_region_acquire and release. But a change of memory in use is reported as soon as
- * the cache acts on the change, not at the end of the use; and it is beside what transfers may pin.
- */
-regx_status_t regx_lasting_acquire(regx_registry_t *registry, void *base, size_t length,
-                                   unsigned access, regx_lasting_t *use);
-void regx_lasting_release(regx_registry_t *registry, regx_lasting_t *use);
 
 /* A transfer as a whole, registered or not, uses that memory: changes of it wait where they can be
  * made to (drain.h). Returns what ends it. */

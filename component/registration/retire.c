@@ -82,73 +82,6 @@ static void note_changed_locked(regx_cache_t *cache, const regx_record_t *record
     }
 }
 
-static void report_lasting_locked(regx_cache_t *cache, regx_lasting_t *use)
-{
-    regx_counters_t *counters = cache->registry->counters;
-    regx_record_t *record = &cache->records[use->region.kept];
-
-    use->reported = true;
-    if (!atomic_exchange_explicit(&record->used_changed, true, memory_order_relaxed)) {
-        atomic_fetch_add(&counters->inuse_changes, 1); /* perhaps in the cache's thread */
-        note_changed_locked(cache, record);
-    }
-}
-
-/* Reports uses that last and whose memory has changed, whatever their region has ended by: it may
- * have changed elsewhere, have been given up, or the log may have been lapped. Of what is alive
- * nothing below `applied` has changed, and of the others what was looked at is not looked at
- * again. */
-static void look_at_lasting_locked(regx_cache_t *cache)
-{
-    const uint64_t applied = atomic_load_explicit(&cache->applied, memory_order_relaxed);
-
-    if ((cache->monitor->flags & REGX_MONITOR_LATE) != 0) {
-        return;
-    }
-    for (regx_link_t *at = cache->lasting.next; at != &cache->lasting; at = at->next) {
-        regx_lasting_t *use = REGX_CONTAINER_OF(at, regx_lasting_t, link);
-        const regx_region_t *region = &use->region;
-
-        if (!use->reported &&
-            atomic_load(&cache->records[region->kept].state) != REGX_REGION_ALIVE &&
-            regx_inval_log_shows(cache->log, use->looked, region->start,
-                                 region->start + region->length)) {
-            report_lasting_locked(cache, use);
-        }
-        use->looked = applied;
-    }
-}
-
-void regx_cache_track(regx_cache_t *cache, regx_lasting_t *use)
-{
-    regx_registry_t *registry = cache->registry;
-
-    use->reported = false;
-    regx_list_init(&use->link);
-    if (regx_cache_in_child(cache)) {
-        return;
-    }
-    if (use->region.kept != 0) {
-        use->looked = use->region.since;
-        regx_lock(&cache->lock);
-        regx_list_append(&cache->lasting, &use->link);
-        look_at_lasting_locked(cache); /* it may have changed since it was acquired */
-        regx_unlock(&cache->lock);
-    } else if (!registry->on_demand) { /* else the device follows changes itself */
-        regx_tally(registry->counters->fallbacks,
-                   "window: its registration is not kept, changes are not reported");
-    }
-}
-
-void regx_cache_untrack(regx_cache_t *cache, regx_lasting_t *use)
-{
-    if (use->region.kept != 0 && !regx_cache_in_child(cache)) {
-        regx_lock(&cache->lock);
-        regx_list_remove(&use->link);
-        regx_unlock(&cache->lock);
-    }
-}
-
 /* Until nothing that is alive overlaps the change it stays the next to be acted on, from the start:
  * what is inserted meanwhile may overlap it too. */
 void regx_cache_catch_up_locked(regx_cache_t *cache, regx_request_t *request)
@@ -184,7 +117,6 @@ void regx_cache_catch_up_locked(regx_cache_t *cache, regx_request_t *request)
         regx_cache_has_work(cache);
         atomic_fetch_add(&counters->invalidations, cut.ended); /* perhaps in the cache's thread */
     }
-    look_at_lasting_locked(cache);
 }
 
 /* ---- deregistering ---- */

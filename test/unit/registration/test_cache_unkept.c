@@ -146,39 +146,6 @@ static void a_refusal_by_the_device_takes_no_room(void **state)
     registry_close(r);
 }
 
-static void assert_no_room_taken(registry_t *r, uintptr_t start, uintptr_t end)
-{
-    (void)start, (void)end;
-    assert_int_equal(r->registry.once[true], 0);
-}
-
-/* Neither is it refused for want of room there, nor does it take any, not even while the device
- * works; and what is kept makes way for it as ever. */
-static void what_lasts_is_beside_what_is_bounded(void **state)
-{
-    registry_t *r = registry_open(4 * PAGE, UNLIMITED, REGX_ADMIT_FIRST, false);
-    regx_lasting_t window;
-    regx_region_t region;
-
-    (void)state;
-    r->registry.once_max = 5 * PAGE;
-    registry_use(r, 0x100000, PAGE);
-    r->no_room = true; /* as long as that is kept */
-    r->during = assert_no_room_taken;
-    assert_int_equal(regx_lasting_acquire(&r->registry, (void *)(uintptr_t)0x200000, 6 * PAGE,
-                                          REGX_ACCESS_REMOTE_WRITE, &window),
-                     REGX_OK);
-    assert_int_equal(r->deregs, 1);
-    r->no_room = false;
-    r->during = NULL;
-    registry_get(r, 0x300000, 5 * PAGE, &region);
-    regx_lasting_release(&r->registry, &window);
-    assert_int_equal(r->registry.once[true], 5 * PAGE);
-    regx_region_release(&r->registry, &region);
-    assert_int_equal(r->registry.once[true], 0);
-    registry_close(r);
-}
-
 static void a_refusal_says_whether_it_was_for_want_of_room(void **state)
 {
     registry_t *r = registry_open(PAGE, UNLIMITED, REGX_ADMIT_FIRST, false);
@@ -209,7 +176,6 @@ int main(void)
         cmocka_unit_test(what_is_not_kept_is_bounded_and_what_is_kept_is_not),
         cmocka_unit_test(what_came_out_untrue_needs_room),
         cmocka_unit_test(a_refusal_by_the_device_takes_no_room),
-        cmocka_unit_test(what_lasts_is_beside_what_is_bounded),
         cmocka_unit_test(a_refusal_says_whether_it_was_for_want_of_room),
     };
 

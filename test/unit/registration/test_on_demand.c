@@ -265,24 +265,6 @@ static void what_the_device_errs_with_is_pinned_for_one_use(void **state)
     assert_int_equal(fell_back("odp: pinned, not where a page begins"), 1);
 }
 
-/* Both of what is pinned for want of a grain that fits. */
-static void a_window_is_pinned_beside_what_is_bounded(void **state)
-{
-    regx_lasting_t window;
-
-    (void)state;
-    open_with(REGX_PREFETCH_ADVISE, 0, PAGE);
-    registry.once_max = 50;
-    assert_int_equal(use(memory + 8, 100, REGX_ACCESS_LOCAL), REGX_NO_MEMORY);
-    assert_string_equal(fake.calls, "");
-    assert_int_equal(regx_lasting_acquire(&registry, memory + 8, 100, REGX_ACCESS_LOCAL, &window),
-                     REGX_OK);
-    assert_string_equal(fake.calls, "R");
-    assert_int_equal(use(memory + 8, 50, REGX_ACCESS_LOCAL), REGX_OK);
-    regx_lasting_release(&registry, &window);
-    assert_string_equal(fake.calls, "RRdd");
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -292,7 +274,6 @@ int main(void)
         cmocka_unit_test_teardown(advice_that_is_not_taken_is_touched_instead, close_all),
         cmocka_unit_test_teardown(missing_memory_is_denied_however_prefetched, close_all),
         cmocka_unit_test_teardown(what_the_device_errs_with_is_pinned_for_one_use, close_all),
-        cmocka_unit_test_teardown(a_window_is_pinned_beside_what_is_bounded, close_all),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -278,30 +278,6 @@ static void where_nothing_is_pinned_nothing_is_bounded(void **state)
     }
 }
 
-static void what_lasts_is_not_refused_and_takes_no_room(void **state)
-{
-    regx_counters_t counters = {0};
-    fake_t fake = {.transport = {.registers = true}};
-    regx_registry_t registry;
-    regx_lasting_t small, large;
-    regx_region_t region;
-
-    (void)state;
-    open_bounded(&registry, &fake, &counters);
-    for (unsigned i = 0; i < 3; i++) {
-        assert_int_equal(regx_lasting_acquire(&registry, buffer, 10, REGX_ACCESS_LOCAL, &small),
-                         REGX_OK);
-        assert_int_equal(
-            regx_lasting_acquire(&registry, buffer, 3 * BOUND, REGX_ACCESS_LOCAL, &large), REGX_OK);
-        assert_int_equal(use(&registry, BOUND, &region), REGX_OK);
-        regx_lasting_release(&registry, &large);
-        regx_lasting_release(&registry, &small);
-        assert_int_equal(use(&registry, 1, &large.region), REGX_NO_MEMORY);
-        regx_region_release(&registry, &region);
-    }
-    assert_int_equal(fake.live, 0);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -312,7 +288,6 @@ int main(void)
         cmocka_unit_test(what_never_fits_takes_no_room_from_others),
         cmocka_unit_test(what_the_device_refuses_takes_no_room),
         cmocka_unit_test(where_nothing_is_pinned_nothing_is_bounded),
-        cmocka_unit_test(what_lasts_is_not_refused_and_takes_no_room),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -204,174 +204,12 @@ static void a_change_beside_what_is_used_is_not_told(void **state)
     registry_close(r);
 }
 
-static void get_lasting(registry_t *r, uintptr_t at, size_t length, regx_lasting_t *use)
-{
-    assert_int_equal(
-        regx_lasting_acquire(&r->registry, (void *)at, length, REGX_ACCESS_REMOTE_WRITE, use),
-        REGX_OK);
-}
-
-/* A use that lasts of the second page of a region of eight. */
-static void get_second_page(registry_t *r, regx_lasting_t *use)
-{
-    registry_use(r, 0x100000, 8 * PAGE);
-    registry_use(r, 0x100000 + PAGE, PAGE);
-    get_lasting(r, 0x100000 + PAGE, PAGE, use);
-}
-
 /* The log goes round. */
 static void lap_by(registry_t *r, uintptr_t at)
 {
     for (uint64_t i = 0; i <= 2 * RING; i++) {
         registry_log(r, at, PAGE);
     }
-}
-
-/* Once. */
-static void change_is_told(registry_t *r, uintptr_t at)
-{
-    registry_log(r, at, PAGE);
-    regx_registry_progress(&r->registry);
-    assert_int_equal(r->counters.inuse_changes, 1);
-    regx_registry_progress(&r->registry);
-    assert_int_equal(r->told, 1);
-}
-
-/* The last use; nothing stays. */
-static void end_lasting(registry_t *r, regx_lasting_t *use, unsigned changes)
-{
-    regx_lasting_release(&r->registry, use);
-    regx_registry_progress(&r->registry);
-    assert_int_equal(r->counters.inuse_changes, changes);
-    assert_int_equal(r->live, 0);
-    registry_close(r);
-}
-
-/* Once, though it is used on; the region stays for it. */
-static void a_use_that_lasts_is_told_before_its_end(void **state)
-{
-    registry_t *r = registry_open_large(true);
-    regx_lasting_t use, other;
-
-    (void)state;
-    get_lasting(r, 0x100000, 4 * PAGE, &use);
-    get_lasting(r, 0x200000, 4 * PAGE, &other);
-    registry_log(r, 0x100000 + PAGE, PAGE);
-    for (int i = 0; i < 3; i++) {
-        regx_registry_progress(&r->registry);
-        assert_int_equal(r->counters.inuse_changes, 1);
-        registry_log(r, 0x100000, PAGE);
-    }
-    assert_int_equal(r->told, 1);
-    assert_ptr_equal(r->told_base, 0x100000);
-    assert_int_equal(r->live, 2);
-    regx_lasting_release(&r->registry, &use);
-    regx_lasting_release(&r->registry, &other);
-    regx_registry_progress(&r->registry);
-    assert_int_equal(r->live, 1);
-    assert_int_equal(r->counters.inuse_changes, 1);
-    assert_int_equal(r->told, 1);
-    registry_close(r);
-}
-
-/* A part of a region lasts, and another part is given back, or all ends since the log was
- * lapped. */
-static void a_use_that_lasts_beside_a_change_is_not_told(void **state)
-{
-    registry_t *r = registry_open_large(true);
-    regx_lasting_t use;
-
-    (void)state;
-    get_second_page(r, &use);
-    registry_log(r, 0x100000, PAGE);
-    regx_registry_progress(&r->registry);
-    lap_by(r, 0x110000);
-    regx_registry_progress(&r->registry);
-    regx_registry_progress(&r->registry);
-    assert_int_equal(r->counters.inuse_changes, 0);
-    assert_int_equal(r->told, 0);
-    end_lasting(r, &use, 0);
-}
-
-/* Its region has ended by a change elsewhere in it, or since the log was lapped. */
-static void a_use_that_lasts_is_told_of_a_change_after_its_region_ended(void **state)
-{
-    (void)state;
-    for (unsigned lapped = 0; lapped <= 1; lapped++) {
-        registry_t *r = registry_open_large(true);
-        regx_lasting_t use;
-
-        get_second_page(r, &use);
-        if (lapped == 1) {
-            lap_by(r, 0x100000);
-        } else {
-            registry_log(r, 0x100000, PAGE);
-        }
-        regx_registry_progress(&r->registry);
-        assert_int_equal(r->cache->count, 0);
-        assert_int_equal(r->counters.inuse_changes, 0);
-        change_is_told(r, 0x100000 + PAGE);
-        end_lasting(r, &use, 1);
-    }
-}
-
-/* One of the same range with more access has taken its region's place. */
-static void a_use_that_lasts_is_told_though_its_region_was_given_up(void **state)
-{
-    registry_t *r = registry_open_large(true);
-    regx_lasting_t use;
-    regx_region_t other;
-
-    (void)state;
-    get_lasting(r, 0x100000, PAGE, &use);
-    assert_int_equal(registry_try(r, 0x100000, PAGE, REGX_ACCESS_REMOTE_READ, &other), REGX_OK);
-    regx_region_release(&r->registry, &other);
-    assert_int_equal(r->live, 2);
-    assert_int_equal(r->counters.inuse_changes, 0);
-    change_is_told(r, 0x100000);
-    end_lasting(r, &use, 1);
-}
-
-/* What is between is looked at once: a log that has gone round since is no reason to tell. */
-static void a_use_that_lasts_is_looked_at_from_where_it_was_left(void **state)
-{
-    registry_t *r = registry_open_large(true);
-    regx_lasting_t use;
-
-    (void)state;
-    get_lasting(r, 0x100000, PAGE, &use);
-    registry_log(r, 0x110000, PAGE);
-    regx_registry_progress(&r->registry);
-    assert_int_equal(use.looked, r->monitor.log->head); /* alive */
-    lap_by(r, 0x110000);
-    regx_registry_progress(&r->registry);
-    assert_int_equal(r->cache->count, 0);
-    assert_int_equal(use.looked, r->monitor.log->head); /* ended */
-    assert_int_equal(r->counters.inuse_changes, 0);
-    regx_lasting_release(&r->registry, &use);
-    regx_registry_progress(&r->registry);
-    registry_close(r);
-}
-
-/* Nobody would tell of a change of it, and nobody looks: the report says so. */
-static void a_use_that_lasts_may_be_of_what_is_not_kept(void **state)
-{
-    registry_t *r = registry_open_large(true);
-    regx_lasting_t use;
-
-    (void)state;
-    r->refuses_to_watch = true;
-    get_lasting(r, 0x100000, PAGE, &use);
-    assert_int_equal(r->cache->count, 0);
-    assert_string_equal(r->counters.fallbacks[0].reason,
-                        "window: its registration is not kept, changes are not reported");
-    registry_log(r, 0x100000, PAGE);
-    regx_registry_progress(&r->registry);
-    assert_int_equal(r->live, 1);
-    regx_lasting_release(&r->registry, &use);
-    assert_int_equal(r->live, 0);
-    assert_int_equal(r->told, 0);
-    registry_close(r);
 }
 
 /* The ring has gone round: all ends, and nobody knows that this changed. */
@@ -458,12 +296,6 @@ int main(void)
         cmocka_unit_test(of_two_that_register_at_once_one_is_kept),
         cmocka_unit_test(a_change_while_in_use_is_counted_and_told),
         cmocka_unit_test(a_change_beside_what_is_used_is_not_told),
-        cmocka_unit_test(a_use_that_lasts_is_told_before_its_end),
-        cmocka_unit_test(a_use_that_lasts_beside_a_change_is_not_told),
-        cmocka_unit_test(a_use_that_lasts_is_told_of_a_change_after_its_region_ended),
-        cmocka_unit_test(a_use_that_lasts_is_told_though_its_region_was_given_up),
-        cmocka_unit_test(a_use_that_lasts_is_looked_at_from_where_it_was_left),
-        cmocka_unit_test(a_use_that_lasts_may_be_of_what_is_not_kept),
         cmocka_unit_test(a_lapped_log_is_no_change_in_use),
         cmocka_unit_test(a_child_is_inert),
     };
