@@ -69,5 +69,6 @@ def test_tarball_has_every_file() -> None:
     assert sorted(set(tracked) - packed - of_git_alone) == []
 
 
+@pytest.mark.full  # another build, and all unit tests once more
 def test_distcheck() -> None:
     make(f"-j{os.cpu_count()}", "distcheck")
