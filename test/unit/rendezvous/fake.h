@@ -1,68 +1,85 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Processes in memory, for the tests of rendezvous/. Each fake is one process: a pool, a registry
- * and an engine over a transport (fake_wire.h) that delivers when the test says so. A test may also
- * leave the engine out and play the process itself.
+ * Several processes with an engine each, whose threads use them at the same time (test_threads.c).
+ * The wire between them delivers, and ends puts and gets, when a thread says so. The simulator
+ * (sim.h) has one thread, and checks more.
  */
 #ifndef REGX_TEST_FAKE_H
 #define REGX_TEST_FAKE_H
 
-#include "fake_wire.h"
+#include "../unit.h"
 
-#include <stdio.h>
+#include <pthread.h>
 
-#include "registration/registration.h"
-#include "rendezvous/engine.h"
+#include "rendezvous/rendezvous.h"
 
-/* ---- what the test lets happen ---- */
+enum { FAKE_PROCESSES = 3, FAKE_WINDOWS = 2048, FAKE_FRAME = 256, FAKE_GETS = 256 };
 
-/* Ends the `which`-th put that is pending towards `to`: does it, or fails with `status`. false:
- * there is none. */
-bool fake_complete(fake_t *fake, unsigned to, unsigned which, regx_status_t status);
+typedef enum fake_call { FAKE_SEND, FAKE_PUT, FAKE_GET, FAKE_REG } fake_call_t;
 
-/* Ends the `which`-th get that is pending from `to`, likewise. */
-bool fake_got(fake_t *fake, unsigned to, unsigned which, regx_status_t status);
+typedef struct fake fake_t;
 
-/* Delivers the next frame from that process. false: none is there, or its put is pending. */
-bool fake_receive(fake_t *fake, fake_t *from);
+/* A frame under way, or a put whose notice is that frame and which is not yet done. */
+typedef struct fake_frame {
+    struct fake_frame *next;
+    regx_put_t *pending; /* NULL: can be delivered */
+    uint8_t tag;
+    uint32_t immediate; /* not 0: it is that alone */
+    size_t length;
+    uint8_t data[FAKE_FRAME];
+} fake_frame_t;
 
-/* Hands the bytes to the process's engine as if they had arrived from that process. */
-void fake_arrive(fake_t *fake, uint64_t from, const void *bytes, size_t length);
+typedef struct fake_conn {
+    regx_conn_t conn; /* first */
+    fake_t *from, *to;
+    fake_frame_t *head, **tail;
+    regx_get_t *gets[FAKE_GETS]; /* pending, oldest first */
+    unsigned get_count;
+} fake_conn_t;
 
-/* The CTS as the BTL hands it to ob1: a receive begins with it. */
-static inline const uint8_t *fake_cts(const regx_rndv_recv_t *recv)
-{
-    return (const uint8_t *)recv;
-}
+typedef struct fake_window { /* registered memory; its number and generation are its key */
+    char *base;
+    size_t length;
+    unsigned access;
+    uint32_t generation;
+    bool open;
+} fake_window_t;
 
-/* ---- processes ---- */
+struct fake {
+    regx_transport_t transport; /* first */
+    uint64_t id;
+    regx_counters_t counters;
+    regx_pool_t pool;
+    regx_registry_t registry;
+    regx_rndv_t *rndv;
+    regx_peer_t peers[FAKE_PROCESSES];
+    fake_conn_t conns[FAKE_PROCESSES]; /* to the process of that number */
+    fake_window_t windows[FAKE_WINDOWS];
+    unsigned open_windows;
+    /* What a call is answered: REGX_OK to do it, REGX_PENDING (put; any get) to do it later. */
+    regx_status_t (*rule)(fake_t *fake, fake_call_t call);
+    /* Frames that are not the engine's. */
+    void (*deliver)(fake_t *fake, uint64_t sender, uint8_t tag, const void *data, size_t length);
+    void *context; /* the test's, for both */
+};
 
-typedef struct fake_config {
-    uint32_t slots;
-    size_t slot_size;
-    const char *strategy; /* NULL: no engine */
-    size_t chunk_size;
-    unsigned chunk_depth;
-    bool threads;
-    bool verify;
-    bool revocable;
-    bool optimistic;      /* likewise */
-    bool exposes_nothing; /* its owner asks for no exposure */
-    size_t outer;         /* see fake_t */
-    uint64_t cache_bytes; /* that are kept; 0: registered per use */
-} fake_config_t;
-
-/* Lets a cache act on changes; how much it does at once is its own choice. */
-void fake_settle(fake_t *fake);
-
-fake_t *fake_open(uint64_t id, const fake_config_t *config);
-
-void fake_connect(fake_t *from, fake_t *to, bool shares_pool);
-
-/* Asserts that nothing is left: no slot, no registration, no frame, no bytes granted, and nothing
- * on trial. */
-void fake_assert_idle(const fake_t *fake);
-
+/* Opens a process with that engine. cache_bytes: that are kept; 0: registered per use. */
+fake_t *fake_open(uint64_t id, uint32_t slots, const regx_rndv_config_t *config,
+                  uint64_t cache_bytes);
+void fake_connect(fake_t *from, fake_t *to);
+/* Asserts that nothing is left, in any room. */
 void fake_close(fake_t *fake);
+
+/* Any thread. Tells the caches, if there are any, that the memory has changed. */
+void fake_changed(const void *start, size_t length);
+void fake_send(fake_t *from, fake_t *to, uint8_t tag, const void *data, size_t length);
+
+/* By the thread that makes a process's progress. false: there is nothing to be done. */
+/* Ends the `which`-th put that is pending towards `to`. */
+bool fake_complete(fake_t *fake, unsigned to, unsigned which);
+/* Ends the `which`-th get that is pending from `to`: does it, or fails with `status`. */
+bool fake_got(fake_t *fake, unsigned to, unsigned which, regx_status_t status);
+/* Delivers the next frame from that process, unless it is of a put that is pending. */
+bool fake_receive(fake_t *fake, fake_t *from);
 
 #endif

@@ -42,10 +42,12 @@ typedef struct sim_scenario {
     size_t other_chunk; /* of process 1, if it is another */
     size_t skew;        /* where in its page a buffer begins */
     size_t put_window;
-    size_t longest;   /* that can be registered at once; 0: any length */
-    regx_path_t path; /* by which each message goes if nothing fails; 0: several */
-    bool node;        /* the two map each other's pool, and the kernel copies */
-    bool exposes;     /* the MPI library asks for exposures */
+    size_t longest;     /* that can be registered at once; 0: any length */
+    const char *choice; /* btl_regx_auto_choice */
+    regx_path_t path;   /* by which each message goes if nothing fails; 0: several */
+    unsigned least;     /* … or so many of them at least */
+    bool node;          /* the two map each other's pool, and the kernel copies */
+    bool exposes;       /* the MPI library asks for exposures */
     bool stages;
     bool immediates;
     bool both_ways;
@@ -164,6 +166,7 @@ typedef struct sim_process {
     uint32_t hogged[64]; /* slots */
     unsigned hogged_count;
     uint64_t puts, gets; /* that ended well */
+    unsigned immediates; /* that were delivered */
     bool quiet;          /* nothing happened since it made progress */
 } sim_process_t;
 
@@ -194,8 +197,9 @@ typedef struct sim_message {
     regx_rndv_exposure_t exposure;
     uint8_t rts[REGX_CTS_SIZE];
     uint8_t recv_handle[8], send_handle[8]; /* as in messages */
-    bool met;                               /* the receiver knows its sender */
-    bool watched;                           /* its grants may be revoked */
+    bool outdated;   /* its memory was reported as changed: nothing is granted before RESUME */
+    bool met;        /* the receiver knows its sender */
+    bool watched;    /* its grants may be revoked */
     unsigned looked; /* tick when the receiver looked for the last time (ARRIVED); 0: never */
 } sim_message_t;
 

@@ -70,6 +70,7 @@ static void report_change(sim_change_t *change)
 {
     sim_show("memory: reported, %zu bytes", change->length);
     change->reported = true;
+    change->of->outdated = sim.scenario->optimistic && change->of->watched;
     sim_memory_report((uintptr_t)change->start, (uintptr_t)change->start + change->length);
 }
 

@@ -106,7 +106,8 @@ static void open_engine(sim_process_t *process)
 {
     const sim_scenario_t *scenario = sim.scenario;
     const bool second = process->number == 1;
-    const regx_rndv_config_t config = {
+    char error[REGX_OPTION_ERROR];
+    regx_rndv_config_t config = {
         .strategy = regx_strategy_find(second && scenario->other != NULL ? scenario->other
                                                                          : scenario->strategy),
         .chunk_size = second && scenario->other_chunk > 0 ? scenario->other_chunk : scenario->chunk,
@@ -119,6 +120,7 @@ static void open_engine(sim_process_t *process)
         .changes = pages_change,
         .context = process};
 
+    sim_check(regx_auto_choice_read(scenario->choice, &config.auto_choice, error));
     process->rndv =
         regx_rndv_create(&config, &process->pool, &process->registry, &process->counters);
     sim_check(config.strategy != NULL && process->rndv != NULL);
@@ -160,6 +162,12 @@ static void open_process(unsigned number)
 
 static void close_process(sim_process_t *process)
 {
+    char text[REGX_AUTO_CHOICE], error[REGX_OPTION_ERROR];
+    regx_auto_choice_t choice;
+
+    if (regx_auto_choice_write(process->rndv, text)) { /* what was found can be asked for */
+        sim_check(regx_auto_choice_read(text, &choice, error));
+    }
     for (unsigned i = 0; i < REGX_REASONS_MAX && process->counters.fallbacks[i].count > 0; i++) {
         sim_show("process %u: %s", process->number, process->counters.fallbacks[i].reason);
     }
@@ -304,6 +312,7 @@ static void hand(sim_process_t *to, uint64_t sender, const sim_frame_t *frame, s
     uint8_t *copy = malloc(length); /* reading past the end is found */
 
     if (frame->immediate != 0) {
+        to->immediates++;
         regx_rndv_immediate(to->rndv, sender, frame->immediate);
     } else {
         memcpy(copy, frame->data, length);
@@ -613,6 +622,23 @@ static void check_empty(sim_process_t *process)
     sim_check(process->peer.waiting == 0);
 }
 
+/* Where nothing fails all goes as the scenario says. */
+static void check_path(uint64_t messages)
+{
+    const sim_scenario_t *scenario = sim.scenario;
+    const sim_process_t *process = sim.process;
+
+    if (scenario->path != REGX_PATH_eager) {
+        sim_check(messages >= (scenario->least > 0 ? scenario->least : sim.message_count));
+    }
+    if (scenario->path == REGX_PATH_remap) {
+        sim_check(process[0].counters.remap_pages + process[1].counters.remap_pages > 0);
+    }
+    if (!scenario->verify) {
+        sim_check((process[0].immediates + process[1].immediates > 0) == scenario->immediates);
+    }
+}
+
 static void check_counters(void)
 {
     uint64_t messages = 0, bytes = 0, length = 0, by_path = 0;
@@ -628,6 +654,8 @@ static void check_counters(void)
         const regx_counters_t *counters = &sim.process[i].counters;
 
         for (regx_path_t path = REGX_PATH_bounce; path <= REGX_PATH_remap; path++) {
+            sim_show("process %u: %s %llu", i, regx_path_name(path),
+                     (unsigned long long)counters->messages[path]);
             messages += counters->messages[path];
             bytes += counters->bytes[path];
         }
@@ -640,8 +668,8 @@ static void check_counters(void)
     sim_check(sim.hostile || given_up || malformed() == sim.refused);
     sim_check(failed || (messages == sim.message_count && bytes == length));
     sim_check(messages <= sim.message_count && bytes <= length);
-    if (sim.fault == NULL && sim.scenario->path != REGX_PATH_eager) {
-        sim_check(by_path == sim.message_count);
+    if (sim.fault == NULL && sim.always == NULL) {
+        check_path(by_path);
     }
 }
 

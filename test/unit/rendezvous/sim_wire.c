@@ -50,6 +50,17 @@ void sim_append(sim_process_t *from, uint8_t tag, const void *data, size_t lengt
     memcpy(frame->data, data, length);
 }
 
+static void note_of_receiver(sim_message_t *message, uint8_t type)
+{
+    const bool grants = type == REGX_CONTROL_CTS_CHUNK || type == REGX_CONTROL_CTS_SLOTS;
+
+    sim_check(!message->outdated || !grants || sim.always != NULL);
+    message->outdated &= type != REGX_CONTROL_RESUME;
+    if (type == REGX_CONTROL_ARRIVED) {
+        message->looked = ++sim.tick;
+    }
+}
+
 /* Which send and receive belong together, and when a receiver looked for the last time. */
 static void note_control(const sim_process_t *from, const uint8_t *bytes)
 {
@@ -60,9 +71,9 @@ static void note_control(const sim_process_t *from, const uint8_t *bytes)
         if (sender && bytes[1] <= REGX_CONTROL_REVOKED && message->recv != NULL &&
             memcmp(bytes + 4, message->recv_handle, 8) == 0) {
             memcpy(message->send_handle, bytes + 12, 8);
-        } else if (!sender && bytes[1] == REGX_CONTROL_ARRIVED && message->recv != NULL &&
+        } else if (!sender && message->recv != NULL &&
                    memcmp(bytes + 4, message->send_handle, 8) == 0) {
-            message->looked = ++sim.tick;
+            note_of_receiver(message, bytes[1]);
         }
     }
 }
@@ -183,6 +194,22 @@ static void copy_to(const sim_window_t *window, char *to, const char *from, size
     }
 }
 
+/* No more is to be written at once than the transport wants, but two writes. */
+static void check_window(const sim_process_t *process)
+{
+    const size_t window = process->transport.put_window;
+    size_t bytes = 0, writes = 0;
+
+    for (unsigned i = 0; i < process->op_count; i++) {
+        const regx_put_t *put = process->ops[i].put;
+        const bool chunk = put != NULL && put->target == REGX_TARGET_REGION;
+
+        bytes += chunk ? put->length : 0;
+        writes += chunk;
+    }
+    sim_check(window == 0 || writes < 2 || bytes < window);
+}
+
 static regx_status_t wire_put(regx_conn_t *conn, regx_put_t *put)
 {
     sim_process_t *from = of_conn(conn);
@@ -190,7 +217,10 @@ static regx_status_t wire_put(regx_conn_t *conn, regx_put_t *put)
     regx_status_t status = answer(from, SIM_AT_PUT);
     sim_window_t *window;
 
-    status = status == REGX_OK && chunk ? answer(from, SIM_AT_CHUNK) : status;
+    if (chunk) {
+        check_window(from);
+        status = status == REGX_OK ? answer(from, SIM_AT_CHUNK) : status;
+    }
     char *to = target_of(from, put, &window);
     if (to == NULL && (status == REGX_OK || status == REGX_AGAIN)) {
         sim_check(sim.hostile || other(from)->link != SIM_UP);
@@ -229,6 +259,8 @@ static regx_status_t wire_get(regx_conn_t *conn, regx_get_t *get)
     if (status != REGX_OK) {
         return status;
     }
+    sim_check(get->assisted == (sim.scenario->path == REGX_PATH_together) ||
+              sim.scenario->path == REGX_PATH_eager);
     memcpy(&staged, get->key.bytes + 4, sizeof(staged));
     if (keyed(other(process), &get->key, REGX_ACCESS_REMOTE_READ, get->offset, get->length,
               &window) == NULL) {
