@@ -50,7 +50,6 @@ static regx_status_t find_devices(const regx_component_t *component, candidate_t
     const regx_transport_ops_t *ops = candidate->ops;
     const regx_transport_config_t config = {.if_include = candidate->if_include,
                                             .if_exclude = candidate->if_exclude,
-                                            .topology = regx_compat_topology(),
                                             .trace = &component->trace};
 
     candidate->device_count = 1;

@@ -48,7 +48,7 @@
 #include "base/status.h"
 #include "base/trace.h"
 
-#define REGX_TRANSPORT_ABI 28 /* of this header; an object built for another is refused */
+#define REGX_TRANSPORT_ABI 29 /* of this header; an object built for another is refused */
 
 #define REGX_ADDRESS_MAX 1024        /* bytes of what a process publishes about itself */
 #define REGX_NOTICE_MAX 48           /* bytes of the notice that follows a put */
@@ -107,7 +107,6 @@ typedef struct regx_transport_events {
     void (*warn)(void *context, const char *line);
 } regx_transport_events_t;
 
-struct hwloc_topology;
 struct regx_rkey_table; /* rkey_table.h */
 
 typedef struct regx_transport_config {
@@ -118,7 +117,6 @@ typedef struct regx_transport_config {
     const char *if_include; /* devices, comma-separated names or CIDR, or NULL */
     const char *if_exclude;
     const char *device;              /* one that `devices` named; NULL: open chooses */
-    struct hwloc_topology *topology; /* what is known of the machine, or NULL; read by `devices` */
     /* Its own (catalog.h); NULL: the defaults. Read by open alone; but strings that they point to
      * live as long as the transport. */
     const void *settings;

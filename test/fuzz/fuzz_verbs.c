@@ -160,8 +160,6 @@ static regx_cm_message_t request(fuzz_input_t *input)
     const uint64_t bits = fuzz_number(input, 1);
     const uint64_t from = (bits & 4) != 0 ? PEER + 1 : PEER;
     const regx_ep_t *ep = regx_ep_find(verbs(), from);
-    /* It replaces the queue pair, and has heard so much. */
-    const bool restarts = (bits & 8) != 0 && ep != NULL && ep->peer_born != 0;
 
     return (regx_cm_message_t){.kind = (regx_cm_kind_t)(1 + bits % 3),
                                .reads = 4,
@@ -171,10 +169,6 @@ static regx_cm_message_t request(fuzz_input_t *input)
                                .pool = 4096,
                                .pool_size = POOL,
                                .epoch = 1 + (bits >> 4),
-                               .born = restarts ? regx_min(ep->peer_born, 1 + (bits >> 4))
-                                                : 1 + (bits >> 4),
-                               .with = restarts ? ep->born : 0,
-                               .handled = restarts ? fuzz_number(input, 1) : 0,
                                .known = (bits & 8) != 0 && ep != NULL ? ep->epoch : 0,
                                .address = peers_address()};
 }
@@ -294,18 +288,14 @@ static void take_step(fuzz_input_t *input)
 
 static void begin(void)
 {
-    static regx_verbs_settings_t settings = REGX_VERBS_DEFAULTS;
     const regx_transport_config_t config = {
         .self = SELF,
         .pool_size = POOL,
         .pool_min = POOL,
-        .settings = &settings,
         .counters = &process.counters,
         .events = {.deliver = deliver, .immediate = immediate, .broken = broken}};
     char error[256];
 
-    settings.srq_depth = 16;
-    settings.restart_limit = 1;
     memset(&process, 0, sizeof(process));
     fake_reset();
     fuzz_check(regx_transport_ops.open(&config, error, sizeof(error), &process.transport) ==
@@ -332,7 +322,7 @@ bool fuzz_one(const uint8_t *data, size_t size)
         take_step(&input);
         const regx_ep_t *ep = regx_ep_find(verbs(), PEER);
         connected = connected ||
-                    (ep != NULL && (ep->state == REGX_EP_CONNECTED || ep->state == REGX_EP_READY));
+                    (ep != NULL && (ep->state == REGX_EP_ACCEPTED || ep->state == REGX_EP_READY));
     }
     const bool accepted = process.counters.malformed == 0 &&
                           (connected || process.delivered > 0 || process.accepted > 0);
@@ -344,7 +334,7 @@ bool fuzz_one(const uint8_t *data, size_t size)
 #define PLAIN 0, 0, 0
 #define REQUEST STEP_DATAGRAM, 0, PLAIN
 #define ACCEPT STEP_DATAGRAM, 9, PLAIN
-#define RENEW STEP_DATAGRAM, 10, PLAIN
+#define READY STEP_DATAGRAM, 10, PLAIN
 #define CONNECT STEP_CONNECT, 0, 0
 #define P STEP_PROGRESS
 /* A segment of a frame that fills a receive buffer. */
@@ -366,7 +356,7 @@ size_t fuzz_seed(unsigned number, uint8_t *to)
         FUZZ_SEED(REQUEST, P, STEP_ATTACH, STEP_FRAME, 65, 0, 0, REGX_SEGMENT_LAST, 9, 0,
                   STEP_FRAME, 0, 0, 0, REGX_SEGMENT_GOODBYE, 0, 0, P, P),
         FUZZ_SEED(CONNECT, STEP_SEND, 8, 0, P, ACCEPT, P, STEP_ATTACH, STEP_SEND, 8, 0, P),
-        FUZZ_SEED(CONNECT, STEP_SEND, 8, 0, P, ACCEPT, P, STEP_ATTACH, STEP_SEND, 8, 0, P, RENEW, P,
+        FUZZ_SEED(CONNECT, STEP_SEND, 8, 0, REQUEST, P, READY, P, STEP_ATTACH, STEP_SEND, 8, 0, P,
                   STEP_DISCONNECT, P),
     };
 

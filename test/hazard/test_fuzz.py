@@ -45,7 +45,7 @@ HARNESSES = [
     Harness("tcp", 20000, "transport/rkey_table.c",
             "offset <= region->length && length <= region->length - offset) {",
             "offset <= region->length) {"),
-    Harness("verbs", 500, "transport/verbs/rx.c",
+    Harness("verbs", 500, "transport/verbs/progress.c",
             "malloc(REGX_VERBS_ZCOPY_MAX)", "malloc(7 * REGX_VERBS_RECEIVE_SIZE + 100)"),
 ]
 each_harness = pytest.mark.parametrize("harness", HARNESSES, ids=lambda harness: harness.name)

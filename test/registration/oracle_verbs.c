@@ -13,7 +13,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "transport/verbs/settings.h"
+#include "transport/verbs/verbs.h"
 
 enum { STAGE = 256 << 10, POOL = 64 << 10 };
 
@@ -137,19 +137,20 @@ static regx_status_t get(oracle_t *oracle, side_t *to, const regx_mr_t *region, 
 
 static bool open_side(oracle_t *oracle, side_t *side, char *why, size_t why_size)
 {
-    /* Both ends are this process: memory that is gone is known to be so after two seconds, not
-     * after the eight that a network may take. */
-    regx_verbs_settings_t settings = REGX_VERBS_DEFAULTS;
     const regx_transport_config_t config = {
         .self = (uintptr_t)side,
         .pool_size = POOL,
         .pool_min = POOL,
-        .settings = &settings,
         .counters = &side->counters,
         .events = {.context = oracle, .deliver = deliver, .broken = broken}};
 
-    settings.timeout = 16;
-    return regx_transport_ops.open(&config, why, why_size, &side->transport) == REGX_OK;
+    if (regx_transport_ops.open(&config, why, why_size, &side->transport) != REGX_OK) {
+        return false;
+    }
+    /* Both ends are this process: memory that is gone is known to be so after two seconds, not
+     * after the eight that a network may take. */
+    regx_verbs_of(side->transport)->can.ack_timeout = 16;
+    return true;
 }
 
 static void connect_side(side_t *side, const side_t *to)

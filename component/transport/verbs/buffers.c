@@ -74,11 +74,6 @@ static void close_block(const regx_block_t *block, size_t size)
     }
 }
 
-static size_t receive_block_size(const regx_buffers_t *buffers)
-{
-    return (size_t)buffers->receives_first * REGX_VERBS_RECEIVE_SIZE;
-}
-
 static void add_slots(regx_buffers_t *buffers, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++) {
@@ -94,8 +89,7 @@ regx_status_t regx_buffers_open(regx_verbs_t *verbs, char *error, size_t error_s
     buffers->cm_sends_at = buffers->cm_receives_at + (size_t)REGX_CM_RECEIVES * DATAGRAM_ROOM;
     buffers->slots_at = buffers->cm_sends_at + (size_t)REGX_CM_SENDS * DATAGRAM_ROOM;
     buffers->size = buffers->slots_at + (size_t)REGX_VERBS_SLOTS * REGX_VERBS_FRAME_MAX;
-    buffers->receives_first = buffers->receives;
-    buffers->returned = calloc(buffers->receives_max, sizeof(buffers->returned[0]));
+    buffers->returned = calloc(buffers->receives, sizeof(buffers->returned[0]));
     buffers->memory = map(buffers->size);
     if (buffers->memory == NULL || buffers->returned == NULL) {
         snprintf(error, error_size, "out of memory");
@@ -116,9 +110,6 @@ void regx_buffers_close(regx_verbs_t *verbs)
 
     for (uint32_t i = 0; i < REGX_VERBS_SLOT_BLOCKS; i++) {
         close_block(&buffers->blocks[i], SLOT_BLOCK_SIZE);
-    }
-    for (uint32_t i = 0; i < REGX_VERBS_RECEIVE_BLOCKS; i++) {
-        close_block(&buffers->more[i], receive_block_size(buffers));
     }
     if (buffers->mr != NULL) {
         ibv_dereg_mr(buffers->mr);
@@ -146,9 +137,9 @@ regx_status_t regx_verbs_pool_open(regx_verbs_t *verbs, char *error, size_t erro
             snprintf(error, error_size, "no memory for a pool of %zu bytes", size);
             return REGX_NO_MEMORY;
         }
-        verbs->pool_mr =
+        verbs->buffers.pool_mr =
             ibv_reg_mr(verbs->pd, memory, size, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
-        if (verbs->pool_mr != NULL) {
+        if (verbs->buffers.pool_mr != NULL) {
             verbs->super.pool_memory = memory;
             verbs->super.pool_size = size;
             if (size < verbs->config.pool_size) {
@@ -169,8 +160,8 @@ regx_status_t regx_verbs_pool_open(regx_verbs_t *verbs, char *error, size_t erro
 
 void regx_verbs_pool_close(regx_verbs_t *verbs)
 {
-    if (verbs->pool_mr != NULL) {
-        ibv_dereg_mr(verbs->pool_mr);
+    if (verbs->buffers.pool_mr != NULL) {
+        ibv_dereg_mr(verbs->buffers.pool_mr);
         munmap(verbs->super.pool_memory, verbs->super.pool_size);
     }
 }
@@ -203,47 +194,16 @@ bool regx_buffers_fill(regx_verbs_t *verbs)
     return buffers->returned_count == 0;
 }
 
-/* false: there may be no more, or there is no memory. */
-static bool add_receives(regx_verbs_t *verbs)
-{
-    regx_buffers_t *buffers = &verbs->buffers;
-    const uint32_t first = buffers->receives, end = first + buffers->receives_first;
-
-    if (end > buffers->receives_max) {
-        return false;
-    }
-    if (!open_block(verbs, &buffers->more[first / buffers->receives_first - 1],
-                    receive_block_size(buffers))) {
-        buffers->receives_max = first;
-        return false;
-    }
-    while (buffers->receives < end) {
-        buffers->returned[buffers->returned_count++] = buffers->receives++;
-    }
-    regx_trace(verbs->config.trace, REGX_TRACE_CONNECTION,
-               "verbs: receive buffers of %s ran low; there are %u now", verbs->port.name, end);
-    return true;
-}
-
 void regx_buffers_low(regx_verbs_t *verbs)
 {
-    if (!add_receives(verbs)) {
-        regx_transport_fall_back(&verbs->config, REGX_TRACE_CONNECTION,
-                                 "verbs: receive buffers ran low (verbs_srq_depth)");
-    }
+    regx_transport_fall_back(&verbs->config, REGX_TRACE_CONNECTION,
+                             "verbs: receive buffers ran low");
     verbs->buffers.limit_reached = true;
 }
 
 void regx_buffer_return(regx_verbs_t *verbs, uint32_t index)
 {
     verbs->buffers.returned[verbs->buffers.returned_count++] = index;
-}
-
-static uint32_t received_key(const regx_buffers_t *buffers, uint32_t index)
-{
-    const uint32_t block = index / buffers->receives_first;
-
-    return block == 0 ? buffers->mr->lkey : buffers->more[block - 1].mr->lkey;
 }
 
 /* Posts the last `count` of those that were returned; how many the device took. */
@@ -258,7 +218,7 @@ static uint32_t post_last(regx_verbs_t *verbs, uint32_t count, int *error)
 
         segments[i] = (struct ibv_sge){.addr = (uintptr_t)regx_buffer_received(verbs, index),
                                        .length = REGX_VERBS_RECEIVE_SIZE,
-                                       .lkey = received_key(buffers, index)};
+                                       .lkey = buffers->mr->lkey};
         requests[i] = (struct ibv_recv_wr){.wr_id = REGX_RECEIVED | index,
                                            .next = i + 1 < count ? &requests[i + 1] : NULL,
                                            .sg_list = &segments[i],
@@ -382,10 +342,7 @@ int regx_buffer_datagram_post(regx_verbs_t *verbs, uint32_t index)
         .wr_id = REGX_RECEIVED | index, .sg_list = &segment, .num_sge = 1};
     struct ibv_recv_wr *refused;
 
-    const int error = ibv_post_recv(verbs->cm.qp, &request, &refused);
-
-    verbs->cm.receives += error == 0;
-    return error;
+    return ibv_post_recv(verbs->cm.qp, &request, &refused);
 }
 
 uint8_t *regx_buffer_datagram_send(const regx_verbs_t *verbs, uint32_t index)
@@ -395,9 +352,5 @@ uint8_t *regx_buffer_datagram_send(const regx_verbs_t *verbs, uint32_t index)
 
 const uint8_t *regx_buffer_received(const regx_verbs_t *verbs, uint32_t index)
 {
-    const regx_buffers_t *buffers = &verbs->buffers;
-    const uint32_t block = index / buffers->receives_first;
-    const uint8_t *memory = block == 0 ? buffers->memory : buffers->more[block - 1].memory;
-
-    return memory + (size_t)(index % buffers->receives_first) * REGX_VERBS_RECEIVE_SIZE;
+    return verbs->buffers.memory + (size_t)index * REGX_VERBS_RECEIVE_SIZE;
 }

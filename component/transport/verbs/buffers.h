@@ -20,8 +20,8 @@ void regx_verbs_pool_close(regx_verbs_t *verbs);
 
 /* Posts every receive buffer. false: the device refuses. */
 bool regx_buffers_fill(regx_verbs_t *verbs);
-/* For the event that the shared receive queue runs low, which comes once: adds buffers, if there
- * may be more. The event is armed again once they are posted. */
+/* For the event that the shared receive queue runs low, which comes once: it is counted, and armed
+ * again with the next buffers that are posted. */
 void regx_buffers_low(regx_verbs_t *verbs);
 const uint8_t *regx_buffer_received(const regx_verbs_t *verbs, uint32_t index);
 /* The frame in that buffer was delivered. */

@@ -9,22 +9,175 @@
 #include <sys/random.h>
 
 #include "base/memlock.h"
-#include "transport/verbs/backlog.h"
-#include "transport/verbs/qp.h"
 
 /* With a device that has no memory for a queue pair: how often it is asked, for how long, and after
  * what time without a question it is another matter. */
 #define TRY_NS INT64_C(10000000)
 #define PATIENCE_NS INT64_C(60000000000)
 #define FORGET_NS INT64_C(5000000000)
-#define SECOND_NS INT64_C(1000000000)
-#define RENEWALS_MAX 16u
 
-static const char making_qp[] = "making a queue pair";
+#define RETRIES 6      /* Soft-RoCE takes 7 as endless: a peer that died would not be noticed */
+#define RNR_RETRIES 7  /* endless: a peer that computes frees no receive buffers */
+#define RNR_TIMER 12   /* 0.64 ms between two tries at a receiver without a buffer */
+#define HOP_LIMIT 64
+#define INLINE_MIN 16u /* less is not worth asking for */
+
+bool regx_is_scarce(int error)
+{
+    return error == ENOMEM || error == EAGAIN;
+}
+
+/* Never 0: libraries have forgotten to say why. */
+static int last_error(void)
+{
+    return errno != 0 ? errno : EIO;
+}
+
+/* A GRH is used on Ethernet, to other InfiniBand subnets, and where either port requires it, as
+ * virtual ports of InfiniBand do. */
+static struct ibv_ah_attr describe_route(const regx_verbs_t *verbs,
+                                         const regx_verbs_address_t *address)
+{
+    struct ibv_ah_attr attr = {
+        .dlid = address->lid, .sl = verbs->settings.service_level, .port_num = verbs->port.number};
+
+    if (address->link_layer == REGX_VERBS_ETHERNET ||
+        ((address->flags | verbs->address.flags) & REGX_VERBS_NEEDS_GRH) != 0 ||
+        memcmp(address->gid, verbs->address.gid, sizeof(uint64_t)) != 0) {
+        attr.is_global = 1;
+        memcpy(attr.grh.dgid.raw, address->gid, REGX_VERBS_GID_SIZE);
+        attr.grh.sgid_index = (uint8_t)verbs->port.gid.gid_index;
+        attr.grh.hop_limit = HOP_LIMIT;
+        attr.grh.traffic_class = verbs->settings.traffic_class;
+    }
+    return attr;
+}
+
+struct ibv_ah *regx_qp_route(const regx_verbs_t *verbs, const regx_verbs_address_t *address)
+{
+    struct ibv_ah_attr attr = describe_route(verbs, address);
+
+    errno = 0;
+    struct ibv_ah *route = ibv_create_ah(verbs->pd, &attr);
+    errno = last_error();
+    return route;
+}
+
+/* Asks for a queue pair; attr tells what it can. NULL: see last_error. */
+static struct ibv_qp *make_qp(const regx_verbs_t *verbs, uint32_t depth, uint32_t inline_max,
+                              struct ibv_qp_init_attr *attr)
+{
+    *attr = (struct ibv_qp_init_attr){
+        .send_cq = verbs->cq,
+        .recv_cq = verbs->cq,
+        .srq = verbs->srq,
+        .cap = {.max_send_wr = depth, .max_send_sge = 1, .max_inline_data = inline_max},
+        .qp_type = IBV_QPT_RC};
+    errno = 0;
+    return ibv_create_qp(verbs->pd, attr);
+}
+
+/* What is asked for next where a device refused so much; depth 0: nothing. A queue shall hold the
+ * longest frame. */
+static void ask_for_less(uint32_t *depth, uint32_t *inline_max)
+{
+    if (*inline_max > 0) {
+        *inline_max = *inline_max / 2 < INLINE_MIN ? 0 : *inline_max / 2;
+    } else {
+        *depth =
+            *depth > REGX_VERBS_SEGMENTS ? (uint32_t)regx_max(*depth / 2, REGX_VERBS_SEGMENTS) : 0;
+        *inline_max = REGX_VERBS_INLINE;
+    }
+}
+
+/* What a request can carry itself differs between devices, also from what they report; so does how
+ * many requests fit a queue. Only trying shows. It is tried once, at the start, when a lack of
+ * memory cannot be taken for a limit of the device. */
+regx_status_t regx_qp_probe(regx_verbs_t *verbs, char *error, size_t error_size)
+{
+    struct ibv_qp_init_attr attr;
+    struct ibv_qp *qp = NULL;
+    uint32_t depth = verbs->can.depth, inline_max = REGX_VERBS_INLINE;
+    int cause = 0;
+
+    if (depth < REGX_VERBS_SEGMENTS) {
+        snprintf(error, error_size, "%s takes %u requests of a queue pair, fewer than %u",
+                 verbs->port.name, depth, REGX_VERBS_SEGMENTS);
+        return REGX_UNREACHABLE;
+    }
+    while (qp == NULL && depth > 0) {
+        qp = make_qp(verbs, depth, inline_max, &attr);
+        if (qp == NULL) {
+            cause = last_error();
+            ask_for_less(&depth, &inline_max);
+        }
+    }
+    if (qp == NULL && cause == ENOMEM) {
+        return REGX_OK;
+    }
+    if (qp == NULL) {
+        snprintf(error, error_size, "%s gives no RC queue pair: %s", verbs->port.name,
+                 strerror(cause));
+        return REGX_UNREACHABLE;
+    }
+    verbs->can.depth = depth;
+    verbs->can.inline_max = (uint32_t)regx_min(attr.cap.max_inline_data, REGX_VERBS_INLINE);
+    ibv_destroy_qp(qp);
+    return REGX_OK;
+}
+
+static int to_init(const regx_verbs_t *verbs, struct ibv_qp *qp)
+{
+    const int atomics = verbs->can.fetches ? IBV_ACCESS_REMOTE_ATOMIC : 0;
+    struct ibv_qp_attr attr = {
+        .qp_state = IBV_QPS_INIT,
+        .pkey_index = verbs->pkey_index,
+        .port_num = verbs->port.number,
+        .qp_access_flags = (unsigned)(IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | atomics)};
+
+    return ibv_modify_qp(qp, &attr,
+                         IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
+}
+
+int regx_ep_connect(regx_ep_t *ep, const regx_cm_message_t *message)
+{
+    const regx_verbs_t *verbs = ep->verbs;
+    struct ibv_qp_attr receive = {
+        .qp_state = IBV_QPS_RTR,
+        .path_mtu = (enum ibv_mtu)regx_min(verbs->address.mtu, message->address.mtu),
+        .dest_qp_num = message->qpn,
+        .rq_psn = message->psn,
+        .max_dest_rd_atomic = verbs->can.reads_answered,
+        .min_rnr_timer = RNR_TIMER,
+        .ah_attr = describe_route(verbs, &message->address)};
+
+    ep->theirs.epoch = message->epoch;
+    ep->theirs.qpn = message->qpn;
+    ep->theirs.pool = message->pool;
+    ep->theirs.pool_size = message->pool_size;
+    ep->theirs.pool_key = message->pool_key;
+    ep->gets.max = (uint8_t)regx_min(message->reads, verbs->can.reads_made);
+    int error = ibv_modify_qp(ep->qp, &receive,
+                              IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+                                  IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+    if (error == 0) {
+        struct ibv_qp_attr send = {.qp_state = IBV_QPS_RTS,
+                                   .sq_psn = ep->psn,
+                                   .timeout = verbs->can.ack_timeout,
+                                   .retry_cnt = RETRIES,
+                                   .rnr_retry = RNR_RETRIES,
+                                   .max_rd_atomic = ep->gets.max};
+
+        error = ibv_modify_qp(ep->qp, &send,
+                              IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
+                                  IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC);
+    }
+    return error;
+}
 
 regx_ep_t *regx_ep_find(const regx_verbs_t *verbs, uint64_t peer)
 {
-    regx_ep_t *ep = verbs->by_peer[regx_verbs_bucket(peer)];
+    regx_ep_t *ep = verbs->table.by_peer[regx_verbs_bucket(peer)];
 
     while (ep != NULL && ep->peer != peer) {
         ep = ep->next_by_peer;
@@ -34,50 +187,41 @@ regx_ep_t *regx_ep_find(const regx_verbs_t *verbs, uint64_t peer)
 
 regx_ep_t *regx_ep_find_qpn(regx_verbs_t *verbs, uint32_t qpn)
 {
-    regx_ep_t *ep = verbs->last_found;
+    regx_ep_t *ep = verbs->table.last_found;
 
     if (ep == NULL || ep->qpn != qpn) {
-        ep = verbs->by_qpn[regx_verbs_bucket(qpn)];
+        ep = verbs->table.by_qpn[regx_verbs_bucket(qpn)];
         while (ep != NULL && ep->qpn != qpn) {
             ep = ep->next_by_qpn;
         }
-        verbs->last_found = ep;
+        verbs->table.last_found = ep;
     }
     return ep;
 }
 
-/* Makes a queue pair for an endpoint. 0, or the error. */
-static int make_objects(regx_ep_t *ep)
+/* Gives an endpoint its queue pair. 0, or the error. */
+static int take_qp(regx_ep_t *ep)
 {
     regx_verbs_t *verbs = ep->verbs;
     struct ibv_qp_init_attr attr;
 
-    ep->epoch = ++verbs->last_epoch;
-    ep->qp = regx_qp_make(verbs, verbs->depth, verbs->inline_max, &attr);
-    if (ep->qp == NULL || getrandom(&ep->psn, sizeof(ep->psn), 0) != sizeof(ep->psn)) {
-        return regx_last_error();
+    if (verbs->table.count >= REGX_VERBS_EPS_MAX) {
+        return E2BIG;
     }
+    ep->qp = make_qp(verbs, verbs->can.depth, verbs->can.inline_max, &attr);
+    if (ep->qp == NULL || getrandom(&ep->psn, sizeof(ep->psn), 0) != sizeof(ep->psn)) {
+        return last_error();
+    }
+    ep->epoch = ++verbs->table.last_epoch;
     ep->qpn = ep->qp->qp_num;
     ep->psn &= 0xffffff;
-    ep->inline_max = (uint32_t)regx_min(attr.cap.max_inline_data, verbs->inline_max);
-    return regx_qp_to_init(verbs, ep->qp);
-}
-
-static void destroy_objects(regx_ep_t *ep)
-{
-    if (ep->qp != NULL) {
-        ibv_destroy_qp(ep->qp);
-        ep->qp = NULL;
-    }
-    if (ep->ah != NULL) {
-        ibv_destroy_ah(ep->ah);
-        ep->ah = NULL;
-    }
+    ep->inline_max = (uint32_t)regx_min(attr.cap.max_inline_data, verbs->can.inline_max);
+    return to_init(verbs, ep->qp);
 }
 
 /* What the device pins for a queue pair counts against the limit of locked memory, and registered
  * buffers may have used that up for now. */
-static void note_refused(regx_ep_t *ep, const char *what, int error)
+static void note_refused(regx_ep_t *ep, int error)
 {
     const uint64_t limit = error == ENOMEM ? regx_memlock_limit() : REGX_MEMLOCK_NONE;
     char why[128];
@@ -90,29 +234,32 @@ static void note_refused(regx_ep_t *ep, const char *what, int error)
         snprintf(why, sizeof(why), "%s; the limit of locked memory (ulimit -l) is %" PRIu64 " KiB",
                  strerror(error), limit / 1024);
     }
-    regx_ep_break_wanted(ep, what, why);
+    regx_ep_break(ep, "making a queue pair", why);
 }
 
 /* Whether there may be memory later. */
 static bool may_pass(regx_verbs_t *verbs, int error, int64_t now)
 {
+    regx_verbs_table_t *table = &verbs->table;
+
     if (!regx_is_scarce(error)) {
         return false;
     }
-    if (verbs->starved_since == 0 || now - verbs->starved_until > FORGET_NS) {
-        verbs->starved_since = now;
+    if (table->starved_since == 0 || now - table->starved_until > FORGET_NS) {
+        table->starved_since = now;
         regx_transport_fall_back(&verbs->config, REGX_TRACE_CONNECTION,
                                  "verbs: no memory for a peer for a while");
     }
-    verbs->starved_until = now + TRY_NS;
-    return now - verbs->starved_since < PATIENCE_NS;
+    table->starved_until = now + TRY_NS;
+    return now - table->starved_since < PATIENCE_NS;
 }
 
 static void free_memory(regx_ep_t *ep)
 {
-    free(ep->works);
-    free(ep->requests);
-    free(ep->carried);
+    if (ep->qp != NULL) {
+        ibv_destroy_qp(ep->qp);
+    }
+    free(ep->sq.works);
     free(ep);
 }
 
@@ -123,249 +270,72 @@ static regx_ep_t *allocate(regx_verbs_t *verbs)
     if (ep == NULL) {
         return NULL;
     }
-    ep->works = calloc(verbs->depth, sizeof(ep->works[0]));
-    if (verbs->settings.restart_limit != 0) {
-        ep->requests = calloc(verbs->depth, sizeof(ep->requests[0]));
-        ep->carried = calloc(verbs->depth, REGX_VERBS_INLINE);
-    }
-    if (ep->works == NULL ||
-        (verbs->settings.restart_limit != 0 && (ep->requests == NULL || ep->carried == NULL))) {
+    ep->verbs = verbs;
+    ep->sq.depth = verbs->can.depth;
+    ep->sq.works = calloc(ep->sq.depth, sizeof(ep->sq.works[0]));
+    if (ep->sq.works == NULL) {
         free_memory(ep);
         return NULL;
     }
     regx_list_init(&ep->link);
-    regx_list_init(&ep->broken_link);
-    regx_list_init(&ep->leaving_link);
-    regx_list_init(&ep->asking_link);
-    regx_list_init(&ep->due_link);
-    regx_list_init(&ep->restart_link);
+    regx_list_init(&ep->ending);
+    regx_list_init(&ep->cm.asking);
+    regx_list_init(&ep->cm.due);
     return ep;
 }
 
-static void enter_qpn(regx_ep_t *ep)
+regx_ep_t *regx_ep_new(regx_verbs_t *verbs, uint64_t peer, const regx_verbs_address_t *address)
 {
-    regx_ep_t **bucket = &ep->verbs->by_qpn[regx_verbs_bucket(ep->qpn)];
-
-    ep->next_by_qpn = *bucket;
-    *bucket = ep;
-}
-
-regx_ep_t *regx_ep_new(regx_verbs_t *verbs, uint64_t peer, const regx_verbs_address_t *address,
-                       struct ibv_ah *route, int route_error)
-{
+    regx_verbs_table_t *table = &verbs->table;
     const int64_t now = regx_now_ns();
-    regx_ep_t *ep = now < verbs->starved_until ? NULL : allocate(verbs);
-    int error = route_error;
+    regx_ep_t *ep = now < table->starved_until ? NULL : allocate(verbs);
 
     if (ep == NULL) {
-        if (route != NULL) {
-            ibv_destroy_ah(route);
-        }
         return NULL;
     }
-    ep->verbs = verbs;
     ep->peer = peer;
     ep->address = *address;
-    ep->ah = route;
-    ep->depth = verbs->depth;
-    if (error == 0) {
-        error = verbs->ep_count < REGX_VERBS_EPS_MAX ? make_objects(ep) : E2BIG;
-    }
+    const int error = take_qp(ep);
     if (may_pass(verbs, error, now)) {
-        destroy_objects(ep);
         free_memory(ep);
         return NULL;
     }
     if (error == 0) {
-        verbs->starved_since = 0;
-        ep->born = ep->epoch;
-        enter_qpn(ep);
-        verbs->live++;
-        regx_count_high(&verbs->config.counters->transport[REGX_COUNTER_connections_high],
-                        verbs->live);
+        regx_ep_t **bucket = &table->by_qpn[regx_verbs_bucket(ep->qpn)];
+
+        table->starved_since = 0;
+        ep->next_by_qpn = *bucket;
+        *bucket = ep;
     } else {
-        destroy_objects(ep);
-        note_refused(ep, route_error != 0 ? "making a route" : making_qp, error);
+        note_refused(ep, error);
     }
-    ep->next_by_peer = verbs->by_peer[regx_verbs_bucket(peer)];
-    verbs->by_peer[regx_verbs_bucket(peer)] = ep;
-    regx_list_append(&verbs->eps, &ep->link);
-    verbs->ep_count++;
+    ep->next_by_peer = table->by_peer[regx_verbs_bucket(peer)];
+    table->by_peer[regx_verbs_bucket(peer)] = ep;
+    regx_list_append(&table->eps, &ep->link);
+    table->count++;
     return ep;
-}
-
-bool regx_ep_make_another(regx_ep_t *ep, regx_ep_t *made)
-{
-    regx_verbs_t *verbs = ep->verbs;
-    const int64_t now = regx_now_ns();
-
-    *made = *ep;
-    if (now < verbs->starved_until) {
-        return false;
-    }
-    const int error = make_objects(made);
-    if (error != 0) {
-        if (made->qp != NULL) {
-            ibv_destroy_qp(made->qp);
-        }
-        if (!may_pass(verbs, error, now)) {
-            note_refused(ep, making_qp, error);
-        }
-        return false;
-    }
-    verbs->starved_since = 0;
-    return true;
-}
-
-void regx_ep_take_another(regx_ep_t *ep, const regx_ep_t *made)
-{
-    regx_ep_forget_qpn(ep);
-    ep->qp = made->qp;
-    ep->qpn = made->qpn;
-    ep->epoch = made->epoch;
-    ep->psn = made->psn;
-    ep->inline_max = made->inline_max;
-    ep->last_taken = false;
-    ep->rests_since = 0;
-    ep->peer_qpn = 0;
-    ep->handled_before = ep->handled;
-    ep->state = REGX_EP_CONNECTING;
-    enter_qpn(ep);
-}
-
-bool regx_ep_begin_anew(regx_ep_t *ep)
-{
-    regx_ep_t made;
-
-    if (!regx_ep_make_another(ep, &made)) {
-        return false;
-    }
-    regx_backlog_keep_all(ep->verbs); /* what its queue pair has left: see cleanup.h */
-    regx_backlog_drop(ep->verbs, ep->qpn);
-    ibv_destroy_qp(ep->qp);
-    regx_ep_take_another(ep, &made);
-    ep->born = ep->epoch;
-    ep->peer_born = 0;
-    return true;
-}
-
-bool regx_ep_connect(regx_ep_t *ep, const regx_cm_message_t *message)
-{
-    ep->peer_qpn = message->qpn;
-    ep->peer_pool = message->pool;
-    ep->peer_pool_size = message->pool_size;
-    ep->peer_pool_key = message->pool_key;
-    ep->reads_max = (uint8_t)regx_min(message->reads, ep->verbs->reads_made);
-    int error = regx_qp_to_ready_to_receive(ep->verbs, ep->qp, message);
-    if (error == 0) {
-        error = regx_qp_to_ready_to_send(ep->verbs, ep->qp, ep->psn, ep->reads_max);
-    }
-    if (error != 0) {
-        regx_ep_fail(ep, "connecting the queue pair", strerror(error));
-        return false;
-    }
-    ep->peer_epoch = message->epoch;
-    ep->peer_born = message->born;
-    ep->state = REGX_EP_CONNECTED;
-    return true;
 }
 
 void regx_ep_break(regx_ep_t *ep, const char *what, const char *why)
 {
     if (ep->state != REGX_EP_BROKEN) {
         ep->state = REGX_EP_BROKEN;
-        ep->restarts = false;
-        regx_list_remove(&ep->restart_link);
         snprintf(ep->what, sizeof(ep->what), "%s: %s", what, why);
     }
-    regx_list_set(&ep->verbs->broken, &ep->broken_link, true);
-}
-
-/* Whether the connection was made, as far as is known here, and neither end wants to end it. The
- * peer may have been ready before it was heard of. */
-static bool can_restart(const regx_ep_t *ep)
-{
-    return ep->requests != NULL && ep->peer_born != 0 && ep->state != REGX_EP_BROKEN &&
-           ep->local == REGX_EP_OPEN && !ep->retires && ep->remote == REGX_EP_REMOTE_OPEN &&
-           !ep->verbs->closing;
-}
-
-/* Whether the limit begins anew with this failure: something was completed since the one before, or
- * it was ready for so long that this is another outage. But a request that fails again and again,
- * however slowly, is not repeated without end. */
-static bool is_another_failure(regx_ep_t *ep, int64_t now, int64_t limit)
-{
-    if (ep->done != ep->restart_done || ep->done == ep->restart_posted) {
-        ep->renewals = 0;
-        return true;
-    }
-    return now - ep->ready_at >= limit && ep->renewals++ < RENEWALS_MAX;
-}
-
-void regx_ep_fail(regx_ep_t *ep, const char *what, const char *why)
-{
-    const regx_verbs_t *verbs = ep->verbs;
-
-    if (ep->state == REGX_EP_RESTING) {
-        return;
-    }
-    if (!can_restart(ep)) {
-        regx_ep_break(ep, what, why);
-        return;
-    }
-    ep->state = REGX_EP_RESTING;
-    if (!ep->restarts) {
-        const int64_t now = regx_now_ns(), limit = verbs->settings.restart_limit * SECOND_NS;
-
-        if (is_another_failure(ep, now, limit)) {
-            ep->restart_until = now + limit;
-        }
-        ep->restarts = true;
-        snprintf(ep->what, sizeof(ep->what), "%s: %s", what, why);
-    }
-    regx_list_set(&ep->verbs->restarting, &ep->restart_link, true);
-    regx_list_set(&ep->verbs->broken, &ep->broken_link, true);
-    regx_trace(verbs->config.trace, REGX_TRACE_CONNECTION,
-               "verbs: queue pair %u on %s failed and is replaced: %s: %s", ep->qpn,
-               verbs->port.name, what, why);
-}
-
-void regx_ep_want_report(regx_ep_t *ep)
-{
-    if (ep->report == REGX_EP_NOT_REPORTED) {
-        ep->report = REGX_EP_REPORT_DUE;
-        regx_list_set(&ep->verbs->broken, &ep->broken_link, true);
-    }
-}
-
-void regx_ep_break_wanted(regx_ep_t *ep, const char *what, const char *why)
-{
-    regx_ep_break(ep, what, why);
-    regx_ep_want_report(ep);
+    regx_ep_set_ending(ep);
 }
 
 void regx_eps_break(regx_verbs_t *verbs, const char *what, const char *why)
 {
-    for (regx_link_t *at = verbs->eps.next; at != &verbs->eps; at = at->next) {
-        regx_ep_break_wanted(REGX_CONTAINER_OF(at, regx_ep_t, link), what, why);
-    }
-}
-
-void regx_eps_break_unready(regx_verbs_t *verbs, const char *why)
-{
-    for (regx_link_t *at = verbs->eps.next; at != &verbs->eps; at = at->next) {
-        regx_ep_t *ep = REGX_CONTAINER_OF(at, regx_ep_t, link);
-
-        if (ep->state != REGX_EP_READY) {
-            regx_ep_break(ep, "connecting", why);
-        }
+    for (regx_link_t *at = verbs->table.eps.next; at != &verbs->table.eps; at = at->next) {
+        regx_ep_break(REGX_CONTAINER_OF(at, regx_ep_t, link), what, why);
     }
 }
 
 void regx_ep_forget_qpn(regx_ep_t *ep)
 {
-    regx_verbs_t *verbs = ep->verbs;
-    regx_ep_t **at = &verbs->by_qpn[regx_verbs_bucket(ep->qpn)];
+    regx_verbs_table_t *table = &ep->verbs->table;
+    regx_ep_t **at = &table->by_qpn[regx_verbs_bucket(ep->qpn)];
 
     while (*at != NULL && *at != ep) {
         at = &(*at)->next_by_qpn;
@@ -373,25 +343,23 @@ void regx_ep_forget_qpn(regx_ep_t *ep)
     if (*at != NULL) {
         *at = ep->next_by_qpn;
     }
-    if (verbs->last_found == ep) {
-        verbs->last_found = NULL;
+    if (table->last_found == ep) {
+        table->last_found = NULL;
     }
 }
 
 void regx_ep_free(regx_ep_t *ep)
 {
-    regx_verbs_t *verbs = ep->verbs;
-    regx_ep_t **at = &verbs->by_peer[regx_verbs_bucket(ep->peer)];
+    regx_verbs_table_t *table = &ep->verbs->table;
+    regx_ep_t **at = &table->by_peer[regx_verbs_bucket(ep->peer)];
 
     while (*at != ep) {
         at = &(*at)->next_by_peer;
     }
     *at = ep->next_by_peer;
     regx_list_remove(&ep->link);
-    regx_list_remove(&ep->broken_link);
-    regx_list_remove(&ep->leaving_link);
-    regx_list_remove(&ep->restart_link);
-    verbs->ep_count--;
+    regx_list_remove(&ep->ending);
+    table->count--;
     if (ep->conn != NULL) {
         ep->conn->ep = NULL;
     }

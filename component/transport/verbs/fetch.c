@@ -6,8 +6,6 @@
  */
 #include "transport/verbs/buffers.h"
 #include "transport/verbs/cm.h"
-#include "transport/verbs/data.h"
-#include "transport/verbs/key.h"
 #include "transport/verbs/tx.h"
 
 static bool is_allowed(const regx_fetch_t *fetch, const regx_verbs_key_t *key)
@@ -43,7 +41,7 @@ regx_status_t regx_verbs_fetch(regx_conn_t *super, regx_fetch_t *fetch)
     regx_verbs_t *verbs = regx_verbs_of(super->transport);
     const regx_verbs_key_t key = regx_verbs_key_unpack(&fetch->key);
 
-    if (!verbs->fetches) {
+    if (!verbs->can.fetches) {
         return REGX_DENIED;
     }
     if (!is_allowed(fetch, &key)) {

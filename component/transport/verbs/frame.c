@@ -6,7 +6,6 @@
 #include "transport/frame.h"
 #include "transport/verbs/buffers.h"
 #include "transport/verbs/cm.h"
-#include "transport/verbs/data.h"
 #include "transport/verbs/tx.h"
 
 #define HEADER_MAX 256 /* of a frame; see transport.h */
@@ -71,10 +70,8 @@ regx_status_t regx_verbs_send(regx_conn_t *super, uint8_t tag, const void *heade
         status = REGX_AGAIN; /* behind the puts in line */
     }
     if (status == REGX_OK && length <= ep->inline_max) {
-        uint8_t *room = regx_tx_carried(ep, small);
-
-        regx_frame_fill(room, header, header_length, pack, pack_context, payload_length);
-        status = regx_tx_post_inline(ep, REGX_SEGMENT_LAST, tag, room, length);
+        regx_frame_fill(small, header, header_length, pack, pack_context, payload_length);
+        status = regx_tx_post_inline(ep, REGX_SEGMENT_LAST, tag, small, length);
     } else if (status == REGX_OK) {
         const regx_work_t work = {
             .kind = REGX_WORK_SLOT, .slot = regx_tx_take_slot(ep), .what = sending};
@@ -112,7 +109,7 @@ regx_status_t regx_verbs_send_zcopy(regx_conn_t *super, regx_zcopy_t *zcopy)
     }
     if (status == REGX_OK) {
         /* Refused: it is completed with the rest of the endpoint's work. */
-        post_frame(ep, zcopy->tag, zcopy->data, zcopy->length, verbs->pool_mr->lkey, &work);
+        post_frame(ep, zcopy->tag, zcopy->data, zcopy->length, verbs->buffers.pool_mr->lkey, &work);
         status = REGX_PENDING;
     }
     regx_try_lock_leave(&verbs->try_lock);

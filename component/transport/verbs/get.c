@@ -6,11 +6,7 @@
  */
 #include "transport/verbs/buffers.h"
 #include "transport/verbs/cm.h"
-#include "transport/verbs/data.h"
-#include "transport/verbs/key.h"
 #include "transport/verbs/tx.h"
-
-enum { POSTED = REGX_TX_NEXT + 1 }; /* of a get's scratch: bytes posted */
 
 /* Whether there is room for it on our side. */
 static bool has_place(const regx_verbs_t *verbs, const regx_get_t *get)
@@ -35,11 +31,11 @@ static bool is_allowed(const regx_verbs_t *verbs, const regx_get_t *get,
 static bool post_segment(regx_ep_t *ep, regx_get_t *get, uint32_t slot)
 {
     const regx_verbs_key_t key = regx_verbs_key_unpack(&get->key);
-    const size_t posted = (size_t)(uintptr_t)get->scratch[POSTED];
+    const size_t posted = regx_get_in_line(get)->posted;
     const size_t left = get->length - posted;
-    const bool last = left <= ep->verbs->segment_max;
+    const bool last = left <= ep->verbs->can.segment_max;
     struct ibv_sge segment = {.addr = (uintptr_t)get->local + posted,
-                              .length = (uint32_t)(last ? left : ep->verbs->segment_max)};
+                              .length = (uint32_t)(last ? left : ep->verbs->can.segment_max)};
     struct ibv_send_wr request = {
         .sg_list = &segment,
         .num_sge = 1,
@@ -54,8 +50,8 @@ static bool post_segment(regx_ep_t *ep, regx_get_t *get, uint32_t slot)
     } else {
         segment.lkey = ((const struct ibv_mr *)get->region->handle)->lkey;
     }
-    get->scratch[POSTED] = (void *)(uintptr_t)(posted + segment.length);
-    ep->reads++;
+    regx_get_in_line(get)->posted += segment.length;
+    ep->gets.posted++;
     regx_count_sent(ep->verbs, segment.length);
     /* Refused: it ends with the rest of the endpoint's work. */
     regx_tx_post(ep, &request, &work, 1);
@@ -64,16 +60,16 @@ static bool post_segment(regx_ep_t *ep, regx_get_t *get, uint32_t slot)
 
 void regx_get_take_turn(regx_ep_t *ep)
 {
-    while (ep->first_get != NULL && ep->reads < ep->reads_max && ep->state == REGX_EP_READY &&
+    while (ep->gets.first != NULL && ep->gets.posted < ep->gets.max && regx_tx_is_open(ep) &&
            regx_tx_has_room(ep, 1)) {
-        regx_get_t *get = ep->first_get;
+        regx_get_t *get = ep->gets.first;
         uint32_t slot = REGX_SLOT_NONE;
 
         if (get->region == NULL && (slot = regx_tx_take_slot(ep)) == REGX_SLOT_NONE) {
             break;
         }
         if (post_segment(ep, get, slot)) {
-            ep->first_get = get->scratch[REGX_TX_NEXT];
+            ep->gets.first = regx_get_in_line(get)->next;
         }
     }
 }
@@ -94,15 +90,15 @@ regx_status_t regx_verbs_get(regx_conn_t *super, regx_get_t *get)
     if (status == REGX_OK) {
         regx_ep_t *ep = conn->ep;
 
-        get->scratch[REGX_TX_NEXT] = get->scratch[POSTED] = NULL;
-        if (ep->first_get == NULL) {
-            ep->first_get = get;
+        *regx_get_in_line(get) = (regx_in_line_t){.next = NULL};
+        if (ep->gets.first == NULL) {
+            ep->gets.first = get;
         } else {
-            ep->last_get->scratch[REGX_TX_NEXT] = get;
+            regx_get_in_line(ep->gets.last)->next = get;
         }
-        ep->last_get = get;
+        ep->gets.last = get;
         regx_get_take_turn(ep);
-        if (ep->first_get != NULL) {
+        if (ep->gets.first != NULL) {
             regx_arbiter_add(&verbs->arbiter, &ep->entry);
         }
         status = REGX_PENDING;

@@ -57,23 +57,6 @@ bool regx_port_find_gid(struct ibv_context *context, uint8_t number, struct ibv_
     return best != NULL;
 }
 
-bool regx_port_keeps_address(const regx_port_t *port)
-{
-    struct ibv_gid_entry entries[GIDS_MAX];
-    struct ibv_port_attr attr;
-    const ssize_t count = ibv_query_gid_table(port->context, entries, GIDS_MAX, 0);
-
-    for (ssize_t i = 0; i < count; i++) {
-        if (entries[i].port_num == port->number && entries[i].gid_index == port->gid.gid_index) {
-            return entries[i].gid_type == port->gid.gid_type &&
-                   memcmp(&entries[i].gid, &port->gid.gid, sizeof(port->gid.gid)) == 0 &&
-                   (ibv_query_port(port->context, port->number, &attr) != 0 ||
-                    attr.lid == port->attr.lid);
-        }
-    }
-    return count < 0; /* what cannot be asked does not count as lost */
-}
-
 static regx_status_t choose_gid(regx_port_t *port, int index, char *error, size_t error_size)
 {
     struct ibv_gid_entry entries[GIDS_MAX];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * One port of an RDMA device, opened, and how it is addressed. Which one: ports.h.
+ * One port of an RDMA device, opened, and how it is addressed; and which ports are used (ports.c).
  */
 #ifndef REGX_VERBS_PORT_H
 #define REGX_VERBS_PORT_H
@@ -35,8 +35,6 @@ const struct ibv_gid_entry *regx_port_best_gid(const struct ibv_gid_entry *entri
 
 /* The best GID of a port of an opened device. false: it has none. */
 bool regx_port_find_gid(struct ibv_context *context, uint8_t number, struct ibv_gid_entry *gid);
-/* Whether it still has the GID and LID with which it was opened, as far as can be asked. */
-bool regx_port_keeps_address(const regx_port_t *port);
 /* Whether it is an IPv6 address of the link alone. */
 bool regx_port_is_link_local(const struct ibv_gid_entry *gid);
 
@@ -51,5 +49,39 @@ unsigned regx_port_speed(const struct ibv_port_attr *attr);
 /* What a small message takes by a port of that speed, roughly, to tell a much slower port from
  * others: a microsecond, and the time of 4 KiB on the wire. 0: not known. */
 unsigned regx_port_latency(unsigned megabits);
+
+#define REGX_PORTS_MAX 1024 /* of this machine; virtual functions have one each */
+
+typedef struct regx_port_choice { /* one port of this machine */
+    const char *device;
+    uint8_t number;
+    const char *unusable; /* why it cannot be used, such as "is down"; NULL: it can */
+    bool infiniband;      /* else Ethernet */
+    bool link_local;      /* on Ethernet: it has no address that routers know */
+    unsigned megabits;    /* per second; 0: not known */
+    bool far;             /* none of this process's cores is local to the device */
+    const char *left_out; /* set by choosing: why it is not used though it could be; or NULL */
+} regx_port_choice_t;
+
+/* Chooses among the ports that can be used. Those that if_include names, in its order. Else, of
+ * those that if_exclude does not name, the ports of the faster link layer (InfiniBand, if both are
+ * as fast); of these the ones that are at least half as fast as the fastest, have an address beyond
+ * the link if any has, and are not far if any is not. Lists are comma-separated, of DEVICE or DEVICE:PORT; only
+ * one may be given. Writes the numbers of at most REGX_DEVICES_MAX ports. REGX_OK;
+ * REGX_UNREACHABLE: no port can be used; REGX_INVALID: a list names what is not there or cannot be
+ * used, or leaves nothing. `error` then holds one line. */
+regx_status_t regx_ports_choose(regx_port_choice_t *ports, size_t count, const char *if_include,
+                                const char *if_exclude, size_t chosen[REGX_DEVICES_MAX],
+                                size_t *chosen_count, char *error, size_t error_size);
+
+/* Whether a list of cores as the kernel writes it, such as "0-7,16", has one of this process's; also
+ * where it is empty. */
+bool regx_port_has_own_core(const char *list);
+
+/* transport.h's `devices`: the names of those that are chosen, as DEVICE:PORT. Opens each device
+ * for a moment; nothing is registered or connected. The trace names each port that is not used, and
+ * why. */
+regx_status_t regx_ports_find(const regx_transport_config_t *config, char *error, size_t error_size,
+                              regx_device_name_t names[REGX_DEVICES_MAX], size_t *count);
 
 #endif

@@ -1,15 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "transport/verbs/ports.h"
-
 #include <infiniband/verbs.h>
-#include <limits.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/option.h"
 #include "base/util.h"
-#include "transport/verbs/distance.h"
 #include "transport/verbs/port.h"
 
 static void name_port(const regx_port_choice_t *port, regx_device_name_t name)
@@ -182,19 +179,17 @@ static void leave_out_unlike(regx_port_choice_t *ports, size_t count)
     }
 }
 
-/* The nearest candidates, be it several. */
-static void choose_nearest(regx_port_choice_t *ports, size_t count, size_t *chosen,
-                           size_t *chosen_count)
+/* The near candidates, or all if there is none. */
+static void choose_near(regx_port_choice_t *ports, size_t count, size_t *chosen,
+                        size_t *chosen_count)
 {
-    unsigned nearest = UINT_MAX;
+    bool any_near = false;
 
     for (size_t i = 0; i < count; i++) {
-        if (is_candidate(&ports[i]) && ports[i].distance < nearest) {
-            nearest = ports[i].distance;
-        }
+        any_near = any_near || (is_candidate(&ports[i]) && !ports[i].far);
     }
     for (size_t i = 0; i < count; i++) {
-        if (is_candidate(&ports[i]) && ports[i].distance > nearest) {
+        if (is_candidate(&ports[i]) && ports[i].far && any_near) {
             ports[i].left_out = "another port is nearer to this process's cores";
         } else if (is_candidate(&ports[i])) {
             choose(i, chosen, chosen_count);
@@ -224,7 +219,7 @@ regx_status_t regx_ports_choose(regx_port_choice_t *ports, size_t count, const c
     }
     leave_out_excluded(ports, count, exclude);
     leave_out_unlike(ports, count);
-    choose_nearest(ports, count, chosen, chosen_count);
+    choose_near(ports, count, chosen, chosen_count);
     if (*chosen_count > 0) {
         return REGX_OK;
     }
@@ -298,29 +293,38 @@ static size_t list_ports(struct ibv_device *device, regx_port_choice_t *ports, s
     return count;
 }
 
-static void measure(hwloc_topology_t topology, regx_port_choice_t *ports, size_t count)
+bool regx_port_has_own_core(const char *list)
 {
-    for (size_t i = 0; i < count; i++) {
-        ports[i].distance = regx_distance_of_device(topology, ports[i].device);
+    cpu_set_t own;
+    bool has = *list == '\0' || *list == '\n' || sched_getaffinity(0, sizeof(own), &own) != 0;
+
+    while (!has && *list >= '0' && *list <= '9') {
+        char *end;
+        const unsigned long first = strtoul(list, &end, 10);
+        const unsigned long last = *end == '-' ? strtoul(end + 1, &end, 10) : first;
+
+        for (unsigned long core = first; core <= last && core < CPU_SETSIZE; core++) {
+            has = has || CPU_ISSET(core, &own);
+        }
+        list = *end == ',' ? end + 1 : end;
     }
+    return has;
 }
 
-/* Distances matter where there is a choice; loading a topology takes a while. */
-static void measure_distances(hwloc_topology_t topology, regx_port_choice_t *ports, size_t count)
+/* A device in software names no cores: it is near to all. */
+static bool is_far(const char *device)
 {
-    hwloc_topology_t own;
+    char path[128], list[1024] = "";
 
-    if (count < 2) {
-        return;
-    }
-    if (topology != NULL) {
-        measure(topology, ports, count);
-    } else if (hwloc_topology_init(&own) == 0) {
-        if (hwloc_topology_load(own) == 0) {
-            measure(own, ports, count);
+    snprintf(path, sizeof(path), "/sys/class/infiniband/%s/device/local_cpulist", device);
+    FILE *file = fopen(path, "re");
+    if (file != NULL) {
+        if (fgets(list, sizeof(list), file) == NULL) {
+            list[0] = '\0';
         }
-        hwloc_topology_destroy(own);
+        fclose(file);
     }
+    return !regx_port_has_own_core(list);
 }
 
 static void trace_ports(const regx_trace_t *trace, const regx_port_choice_t *ports, size_t count)
@@ -346,7 +350,9 @@ static regx_status_t find(const regx_transport_config_t *config, struct ibv_devi
     for (int i = 0; devices != NULL && i < device_count; i++) {
         port_count = list_ports(devices[i], ports, port_count);
     }
-    measure_distances(config->topology, ports, port_count);
+    for (size_t i = 0; i < port_count; i++) {
+        ports[i].far = is_far(ports[i].device);
+    }
     const regx_status_t status =
         regx_ports_choose(ports, port_count, config->if_include, config->if_exclude, chosen, count,
                           error, error_size);

@@ -16,8 +16,6 @@
 #include "base/copy.h"
 #include "transport/verbs/buffers.h"
 #include "transport/verbs/cm.h"
-#include "transport/verbs/data.h"
-#include "transport/verbs/key.h"
 #include "transport/verbs/tx.h"
 
 #define TURN_SEGMENTS 4 /* of copied data per endpoint and turn */
@@ -25,20 +23,13 @@
 _Static_assert(REGX_VERBS_COPIED_MAX + REGX_NOTICE_MAX <= REGX_VERBS_FRAME_MAX,
                "a slot holds what is copied, and then the notice");
 
-enum { SENT = REGX_TX_NEXT + 1 }; /* of a put's scratch: bytes posted */
-
 static const char sending[] = "SEND", writing[] = "RDMA WRITE";
-
-static size_t sent_of(const regx_put_t *put)
-{
-    return (size_t)(uintptr_t)put->scratch[SENT];
-}
 
 /* Where in the peer's memory a put begins, and by which key. false: outside of what it has. */
 static bool destination(const regx_ep_t *ep, const regx_put_t *put, uint64_t *address,
                         uint32_t *rkey)
 {
-    regx_verbs_key_t key = {ep->peer_pool, ep->peer_pool_size, ep->peer_pool_key};
+    regx_verbs_key_t key = {ep->theirs.pool, ep->theirs.pool_size, ep->theirs.pool_key};
 
     if (put->target == REGX_TARGET_REGION) {
         key = regx_verbs_key_unpack(&put->key);
@@ -57,7 +48,7 @@ static bool local_key(const regx_verbs_t *verbs, const regx_put_t *put, uint32_t
         *lkey = ((const struct ibv_mr *)put->region->handle)->lkey;
         return true;
     }
-    *lkey = verbs->pool_mr->lkey;
+    *lkey = verbs->buffers.pool_mr->lkey;
     return local >= pool && local < pool + verbs->super.pool_size &&
            put->length <= (size_t)(pool + verbs->super.pool_size - local);
 }
@@ -81,12 +72,12 @@ static bool notice_needs_slot(const regx_ep_t *ep, const regx_put_t *put)
 
 /* REGX_OK; REGX_AGAIN: no slot, or no room for the requests; REGX_INVALID: the put leads outside of
  * the peer's memory. */
-static regx_status_t prepare(regx_ep_t *ep, const regx_put_t *put, segment_t *segment)
+static regx_status_t prepare(regx_ep_t *ep, regx_put_t *put, segment_t *segment)
 {
-    const size_t sent = sent_of(put), left = put->length - sent;
+    const size_t sent = regx_put_in_line(put)->posted, left = put->length - sent;
     const uint8_t *from = (const uint8_t *)put->local + sent;
     const bool staged = !local_key(ep->verbs, put, &segment->data.lkey);
-    const uint64_t max = staged ? REGX_VERBS_COPIED_MAX : ep->verbs->segment_max;
+    const uint64_t max = staged ? REGX_VERBS_COPIED_MAX : ep->verbs->can.segment_max;
 
     segment->last = left <= max;
     segment->slot = REGX_SLOT_NONE;
@@ -164,7 +155,7 @@ static regx_status_t post_segment(regx_ep_t *ep, regx_put_t *put, bool *posted)
             (regx_work_t){.kind = segment.slot == REGX_SLOT_NONE ? REGX_WORK_PLAIN : REGX_WORK_SLOT,
                           .slot = segment.slot,
                           .what = writing};
-        put->scratch[SENT] = (void *)(uintptr_t)(sent_of(put) + segment.data.length);
+        regx_put_in_line(put)->posted += segment.data.length;
         regx_count_sent(ep->verbs, segment.data.length);
     }
     if (segment.carried) {
@@ -192,35 +183,34 @@ static regx_status_t post_segment(regx_ep_t *ep, regx_put_t *put, bool *posted)
 /* Moves the line on. What is in the line is ours: a put leaves it before it can be done. */
 void regx_put_take_turn(regx_ep_t *ep)
 {
-    for (int segments = 0;
-         ep->first != NULL && ep->state == REGX_EP_READY && segments < TURN_SEGMENTS; segments++) {
+    for (int segments = 0; ep->first != NULL && regx_tx_is_open(ep) && segments < TURN_SEGMENTS;
+         segments++) {
         regx_put_t *put = ep->first;
         bool posted;
         const regx_status_t status = post_segment(ep, put, &posted);
 
         if (status == REGX_INVALID) {
-            ep->first = put->scratch[REGX_TX_NEXT];
+            ep->first = regx_put_in_line(put)->next;
             put->done(put, REGX_FAILED);
         } else if (status == REGX_AGAIN) {
             break;
         } else if (posted) { /* or refused, and ends with the endpoint's other work */
-            ep->first = put->scratch[REGX_TX_NEXT];
+            ep->first = regx_put_in_line(put)->next;
         }
     }
 }
 
-/* Accepts it into the line, and posts what there is room for. */
-static void enqueue(regx_ep_t *ep, regx_put_t *put, bool ready)
+/* Accepts it into the line, and posts what there is room for. The endpoint is ready. */
+static void enqueue(regx_ep_t *ep, regx_put_t *put)
 {
-    put->scratch[REGX_TX_NEXT] = NULL;
-    put->scratch[SENT] = NULL;
+    *regx_put_in_line(put) = (regx_in_line_t){.next = NULL};
     if (ep->first == NULL) {
         ep->first = put;
     } else {
-        ep->last->scratch[REGX_TX_NEXT] = put;
+        regx_put_in_line(ep->last)->next = put;
     }
     ep->last = put;
-    if (ready && ep->first == put) {
+    if (ep->first == put) {
         regx_put_take_turn(ep);
     }
     if (ep->first != NULL) {
@@ -233,11 +223,6 @@ static bool is_sound(const regx_put_t *put)
 {
     return put->notice_length <= REGX_NOTICE_MAX &&
            (!put->silent || (put->target == REGX_TARGET_REGION && put->length > 0));
-}
-
-bool regx_put_is_in_part(const regx_ep_t *ep)
-{
-    return ep->first != NULL && ep->first->silent && sent_of(ep->first) > 0;
 }
 
 /* Whether a silent put would stand behind another one. The endpoint is ready. */
@@ -281,9 +266,8 @@ regx_status_t regx_verbs_put(regx_conn_t *super, regx_put_t *put)
         status = REGX_INVALID;
     } else if (put->silent && status == REGX_OK && waits_for_silent(ep)) {
         status = REGX_AGAIN;
-    } else if (status == REGX_OK || (!put->silent && status != REGX_UNREACHABLE && ep != NULL &&
-                                     ep->local == REGX_EP_OPEN)) {
-        enqueue(ep, put, status == REGX_OK);
+    } else if (status == REGX_OK) {
+        enqueue(ep, put);
         status = REGX_PENDING;
     }
     regx_try_lock_leave(&verbs->try_lock);

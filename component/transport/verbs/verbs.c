@@ -9,31 +9,16 @@
 #include <string.h>
 
 #include "base/memlock.h"
-#include "transport/verbs/bound.h"
 #include "transport/verbs/buffers.h"
-#include "transport/verbs/cleanup.h"
 #include "transport/verbs/cm.h"
-#include "transport/verbs/cm_queue.h"
-#include "transport/verbs/data.h"
-#include "transport/verbs/events.h"
-#include "transport/verbs/keepalive.h"
-#include "transport/verbs/key.h"
-#include "transport/verbs/memory.h"
-#include "transport/verbs/on_demand.h"
-#include "transport/verbs/ports.h"
-#include "transport/verbs/progress.h"
-#include "transport/verbs/qp.h"
-#include "transport/verbs/rx.h"
 #include "transport/verbs/tx.h"
 
 /* The object's face; regx_transport_load looks it up. */
 __attribute__((visibility("default"))) extern const regx_transport_ops_t regx_transport_ops;
 
 #define SEGMENT_MAX (1u << 30)
-#define OWN_REGIONS 3     /* buffers, the pool, and the implicit one */
-#define DEPTH 64u         /* work requests of one peer under way, unless set */
-#define RECEIVES 512u     /* receive buffers, unless set */
-#define FEW_RECEIVES 128u /* where less than MUCH_LOCKED bytes may be locked */
+#define OWN_REGIONS 2  /* buffers, and the pool */
+#define ACK_TIMEOUT 18 /* about a second */
 #define MUCH_LOCKED (UINT64_C(256) << 20)
 /* A queue pair works off its requests in their order. So many bytes keep it busy until the next
  * write is posted: 20 us of them at 400 Gb/s. */
@@ -48,31 +33,15 @@ static regx_status_t refuse(const regx_verbs_t *verbs, const char *what, char *e
     return errno == ENOMEM ? REGX_NO_MEMORY : REGX_UNREACHABLE;
 }
 
-/* How many receive buffers are wanted. Unless set, they take half of the longest region at most,
- * since they share one with other buffers. */
+/* How many receive buffers are wanted: at most half of the longest region, since they share one with
+ * other buffers. */
 static uint64_t receives_wanted(const regx_verbs_t *verbs)
 {
     const uint64_t longest = verbs->port.device.max_mr_size;
-    const uint64_t wanted = regx_memlock_limit() < MUCH_LOCKED ? FEW_RECEIVES : RECEIVES;
+    const uint64_t wanted =
+        regx_memlock_limit() < MUCH_LOCKED ? REGX_VERBS_RECEIVES / 4 : REGX_VERBS_RECEIVES;
 
-    if (verbs->settings.srq_depth != 0) {
-        return verbs->settings.srq_depth;
-    }
     return longest != 0 ? regx_min(wanted, longest / 2 / REGX_VERBS_RECEIVE_SIZE) : wanted;
-}
-
-/* How many they may become where they run low: whole blocks. None are added where the user has set
- * their number, or where little memory may be locked. */
-static uint32_t max_receives(const regx_verbs_t *verbs)
-{
-    const struct ibv_device_attr *device = &verbs->port.device;
-    const uint64_t max = regx_min((uint64_t)device->max_srq_wr, (uint64_t)device->max_cqe / 4);
-    const uint32_t first = verbs->buffers.receives;
-
-    if (verbs->settings.srq_depth != 0 || first < RECEIVES) {
-        return first;
-    }
-    return (uint32_t)regx_min(max / first, 1 + REGX_VERBS_RECEIVE_BLOCKS) * first;
 }
 
 /* How much of everything the device can. A quarter of the longest completion queue is for what
@@ -82,37 +51,25 @@ static void read_limits(regx_verbs_t *verbs)
     const struct ibv_device_attr *device = &verbs->port.device;
     const uint64_t completions = (uint64_t)device->max_cqe;
     const uint64_t receives = regx_min(receives_wanted(verbs), (uint64_t)device->max_srq_wr);
-    const uint32_t depth = verbs->settings.sq_depth != 0 ? verbs->settings.sq_depth : DEPTH;
+    regx_verbs_limits_t *can = &verbs->can;
 
-    verbs->depth = (uint32_t)regx_min(depth, (uint64_t)device->max_qp_wr);
+    can->depth = (uint32_t)regx_min(REGX_VERBS_DEPTH, (uint64_t)device->max_qp_wr);
+    can->reads_made = (uint8_t)regx_min(REGX_VERBS_READS, (uint64_t)device->max_qp_init_rd_atom);
+    can->reads_answered = (uint8_t)regx_min(REGX_VERBS_READS, (uint64_t)device->max_qp_rd_atom);
+    can->fetches =
+        device->atomic_cap != IBV_ATOMIC_NONE && can->reads_made > 0 && can->reads_answered > 0;
+    can->ack_timeout = ACK_TIMEOUT;
+    can->segment_max = regx_min(SEGMENT_MAX, verbs->port.attr.max_msg_sz);
     verbs->buffers.receives = (uint32_t)regx_max(regx_min(receives, completions / 4), 1);
-    verbs->buffers.receives_max = max_receives(verbs);
-    verbs->reads_made = (uint8_t)regx_min(REGX_VERBS_READS, (uint64_t)device->max_qp_init_rd_atom);
-    verbs->reads_answered = (uint8_t)regx_min(REGX_VERBS_READS, (uint64_t)device->max_qp_rd_atom);
-    verbs->fetches =
-        device->atomic_cap != IBV_ATOMIC_NONE && verbs->reads_made > 0 && verbs->reads_answered > 0;
-    verbs->segment_max = regx_min(SEGMENT_MAX, verbs->port.attr.max_msg_sz);
     verbs->super.mr_count =
         device->max_mr > OWN_REGIONS ? (uint64_t)device->max_mr - OWN_REGIONS : 1;
     verbs->super.mr_bytes = device->max_mr_size;
     /* With fewer than one endpoint may have, all might wait for all: then there shall be no queue.
      */
-    const uint64_t others = verbs->buffers.receives_max + REGX_CM_RECEIVES + REGX_CM_SENDS;
-    verbs->outstanding_max = (uint32_t)regx_min(
-        REGX_VERBS_OUTSTANDING,
-        completions > others + verbs->depth ? completions - others : verbs->depth);
-}
-
-/* MTUs as verbs counts them: 1 is 256 bytes, each next twice as much. */
-static uint8_t count_mtu(unsigned bytes)
-{
-    uint8_t count = 1;
-
-    while (bytes > 256) {
-        bytes /= 2;
-        count++;
-    }
-    return count;
+    const uint64_t others = verbs->buffers.receives + REGX_CM_RECEIVES + REGX_CM_SENDS;
+    verbs->requests.max =
+        (uint32_t)regx_min(REGX_VERBS_OUTSTANDING,
+                           completions > others + can->depth ? completions - others : can->depth);
 }
 
 /* Where the partition's key stands in the port's table. */
@@ -155,28 +112,22 @@ static regx_status_t fill_address(regx_verbs_t *verbs, char *error, size_t error
     address->flags = (uint8_t)((regx_port_needs_grh(attr) ? REGX_VERBS_NEEDS_GRH : 0) |
                                (verbs->settings.any_subnet ? REGX_VERBS_ANY_SUBNET : 0));
     address->network_bits = regx_port_network_bits(&verbs->port);
-    address->mtu =
-        verbs->settings.mtu == 0 ? (uint8_t)attr->active_mtu : count_mtu(verbs->settings.mtu);
-    if (address->mtu > attr->active_mtu) {
-        snprintf(error, error_size, "verbs_mtu=%u: port %s takes at most %u", verbs->settings.mtu,
-                 verbs->port.name, 128u << attr->active_mtu);
-        return REGX_INVALID;
-    }
+    address->mtu = (uint8_t)attr->active_mtu;
     return find_pkey(verbs, error, error_size);
 }
 
 static regx_status_t open_queues(regx_verbs_t *verbs, char *error, size_t error_size)
 {
-    struct ibv_srq_init_attr srq = {.attr = {.max_wr = verbs->buffers.receives_max, .max_sge = 1}};
+    struct ibv_srq_init_attr srq = {.attr = {.max_wr = verbs->buffers.receives, .max_sge = 1}};
 
     verbs->pd = ibv_alloc_pd(verbs->port.context);
     if (verbs->pd == NULL) {
         return refuse(verbs, "protection domain", error, error_size);
     }
-    verbs->cq = ibv_create_cq(verbs->port.context,
-                              (int)(verbs->outstanding_max + verbs->buffers.receives_max +
-                                    REGX_CM_RECEIVES + REGX_CM_SENDS),
-                              NULL, NULL, 0);
+    verbs->cq = ibv_create_cq(
+        verbs->port.context,
+        (int)(verbs->requests.max + verbs->buffers.receives + REGX_CM_RECEIVES + REGX_CM_SENDS),
+        NULL, NULL, 0);
     if (verbs->cq == NULL) {
         return refuse(verbs, "completion queue", error, error_size);
     }
@@ -185,7 +136,7 @@ static regx_status_t open_queues(regx_verbs_t *verbs, char *error, size_t error_
         return refuse(verbs, "shared receive queue", error, error_size);
     }
     const regx_status_t status = regx_qp_probe(verbs, error, error_size);
-    return status == REGX_OK ? regx_cm_queue_open(verbs, error, error_size) : status;
+    return status == REGX_OK ? regx_cm_open(verbs, error, error_size) : status;
 }
 
 static regx_status_t open_port(regx_verbs_t *verbs, char *error, size_t error_size)
@@ -254,23 +205,21 @@ static regx_status_t open_all(regx_verbs_t *verbs, char *error, size_t error_siz
 /* Frees what was opened; also of an opening that failed half-way. */
 static void verbs_free(regx_verbs_t *verbs)
 {
-    regx_cm_queue_close(verbs);
+    regx_cm_close(verbs);
     if (verbs->srq != NULL) {
         ibv_destroy_srq(verbs->srq);
     }
     if (verbs->cq != NULL) {
         ibv_destroy_cq(verbs->cq);
     }
-    regx_on_demand_close(verbs);
     regx_verbs_pool_close(verbs);
     regx_buffers_close(verbs);
     if (verbs->pd != NULL) {
         ibv_dealloc_pd(verbs->pd);
     }
     regx_port_close(&verbs->port);
-    regx_lock_fini(&verbs->conns_lock);
+    regx_lock_fini(&verbs->conns.lock);
     regx_try_lock_fini(&verbs->try_lock);
-    free(verbs->backlog.entries);
     free(verbs);
 }
 
@@ -285,25 +234,21 @@ static regx_status_t verbs_open(const regx_transport_config_t *config, char *err
         return REGX_NO_MEMORY;
     }
     regx_try_lock_init(&verbs->try_lock, config->threads);
-    regx_lock_init(&verbs->conns_lock, config->threads);
-    regx_list_init(&verbs->eps);
-    regx_list_init(&verbs->broken);
-    regx_list_init(&verbs->leaving);
-    regx_list_init(&verbs->restarting);
+    regx_lock_init(&verbs->conns.lock, config->threads);
+    regx_list_init(&verbs->table.eps);
+    regx_list_init(&verbs->ending);
     regx_list_init(&verbs->cm.asking);
     regx_list_init(&verbs->cm.due);
     verbs->super.ops = &regx_transport_ops;
     verbs->super.front = &verbs->super;
     verbs->config = *config;
-    regx_keepalive_open(verbs);
-    verbs->patience_ns = REGX_BOUND_PATIENCE_NS;
     verbs->settings = settings != NULL ? *settings : defaults;
-    verbs->last_epoch = (uint64_t)regx_now_ns(); /* greater than those of a process before us */
+    verbs->table.last_epoch =
+        (uint64_t)regx_now_ns(); /* greater than those of a process before us */
     const regx_status_t status = open_all(verbs, error, error_size);
     /* Read by now, and perhaps gone later. */
     verbs->config.settings = NULL;
     verbs->config.device = NULL;
-    verbs->config.topology = NULL;
     if (status != REGX_OK) {
         verbs_free(verbs);
         return status;
@@ -313,15 +258,15 @@ static regx_status_t verbs_open(const regx_transport_config_t *config, char *err
     verbs->super.wires = verbs->wires;
     verbs->super.registers = true;
     verbs->super.put_window = PUT_WINDOW;
-    verbs->super.silent_copied = regx_min(REGX_VERBS_COPIED_MAX, verbs->segment_max);
-    verbs->super.atomics = verbs->fetches && verbs->port.device.atomic_cap == IBV_ATOMIC_GLOB;
+    verbs->super.silent_copied = regx_min(REGX_VERBS_COPIED_MAX, verbs->can.segment_max);
+    verbs->super.atomics = verbs->can.fetches && verbs->port.device.atomic_cap == IBV_ATOMIC_GLOB;
     verbs->super.megabits = regx_port_speed(&verbs->port.attr);
     verbs->super.latency = regx_port_latency(verbs->super.megabits);
     verbs->sent = regx_tally_find(config->counters->ports, verbs->port.name);
     regx_trace(config->trace, REGX_TRACE_CHOICE,
                "verbs: port %s, %u Mb/s, %u receive buffers, %u requests a peer, %u bytes inline",
-               verbs->port.name, verbs->super.megabits, verbs->buffers.receives, verbs->depth,
-               verbs->inline_max);
+               verbs->port.name, verbs->super.megabits, verbs->buffers.receives, verbs->can.depth,
+               verbs->can.inline_max);
     *transport = &verbs->super;
     return REGX_OK;
 }
@@ -333,14 +278,13 @@ static void verbs_close(regx_transport_t *transport)
 
     regx_try_lock_wait(&verbs->try_lock);
     verbs->closing = true;
-    for (regx_link_t *at = verbs->eps.next; at != &verbs->eps; at = at->next) {
+    for (regx_link_t *at = verbs->table.eps.next; at != &verbs->table.eps; at = at->next) {
         regx_cm_leave(REGX_CONTAINER_OF(at, regx_ep_t, link)); /* also from peers that only sent */
     }
-    while (!regx_list_empty(&verbs->eps)) { /* all send goodbye, and it arrives */
+    while (!regx_list_empty(&verbs->table.eps)) { /* all send goodbye, and it arrives */
         regx_verbs_poll(verbs, &empty);
         regx_verbs_look(verbs); /* a device that failed may complete nothing any more */
-        regx_cleanup_progress(verbs, true);
-        regx_cm_progress(verbs);
+        regx_cm_end(verbs, empty);
     }
     regx_try_lock_leave(&verbs->try_lock);
     verbs_free(verbs);
@@ -381,8 +325,7 @@ static regx_status_t verbs_connect(regx_transport_t *transport, uint64_t peer, b
         return REGX_INVALID;
     }
     /* The smaller packets of two processes are used. */
-    if (transport->on_demand_grain > 1 &&
-        address.mtu < count_mtu((unsigned)transport->on_demand_grain)) {
+    if (128u << address.mtu < transport->on_demand_grain) {
         regx_transport_fall_back(&regx_verbs_of(transport)->config, REGX_TRACE_CONNECTION,
                                  "verbs: a peer's packets are too small for odp here");
         return REGX_UNREACHABLE;
@@ -401,22 +344,35 @@ static regx_status_t verbs_connect(regx_transport_t *transport, uint64_t peer, b
     return REGX_OK;
 }
 
+/* Ends an endpoint with work under way, now. Waits for its queue pair to come to rest; what completes
+ * meanwhile of others is handled. */
+static void abort_work(regx_ep_t *ep)
+{
+    bool empty = false;
+
+    ep->leaves = true;
+    regx_ep_break(ep, "disconnected", "with work under way");
+    while (!regx_cm_rests(ep, empty)) {
+        regx_verbs_look(ep->verbs);
+        regx_verbs_poll(ep->verbs, &empty);
+    }
+    regx_cm_delete(ep);
+}
+
 static void verbs_disconnect(regx_conn_t *super)
 {
     regx_verbs_conn_t *conn = (regx_verbs_conn_t *)super;
     regx_verbs_t *verbs = regx_verbs_of(super->transport);
 
     regx_try_lock_wait(&verbs->try_lock);
+    if (conn->ep != NULL && regx_tx_touches(conn->ep)) {
+        abort_work(conn->ep); /* puts and zcopies end here */
+    }
     regx_cm_remove(verbs, conn);
-    regx_ep_t *ep = conn->ep;
-    if (ep != NULL) {
-        ep->conn = NULL;
-        regx_bound_forget(ep);
-        if (regx_tx_touches(ep)) {
-            regx_ep_abort(ep); /* puts and zcopies end here */
-        }
-        regx_cm_leave(ep);
-        regx_cm_progress(verbs);
+    if (conn->ep != NULL) {
+        conn->ep->conn = NULL;
+        regx_cm_leave(conn->ep);
+        regx_cm_end(verbs, false);
     }
     regx_try_lock_leave(&verbs->try_lock);
     free(conn);
@@ -424,41 +380,7 @@ static void verbs_disconnect(regx_conn_t *super)
 
 static bool verbs_reachable(regx_conn_t *super)
 {
-    const regx_verbs_conn_t *conn = (const regx_verbs_conn_t *)super;
-
-    return conn->ep == NULL || (conn->ep->state != REGX_EP_BROKEN && !regx_cm_is_late(conn->ep));
-}
-
-static regx_status_t verbs_reg(regx_transport_t *transport, void *base, size_t length,
-                               unsigned access, regx_mr_t *mr)
-{
-    regx_verbs_t *verbs = regx_verbs_of(transport);
-    const int flags = regx_verbs_access(access);
-    /* In parentheses: the function, whose macro of the same name converts signs. */
-    struct ibv_mr *handle = (access & REGX_ACCESS_ON_DEMAND) != 0
-                                ? regx_on_demand_reg(verbs, base, length, flags)
-                                : (ibv_reg_mr)(verbs->pd, base, length, flags);
-
-    if (handle == NULL && errno == EOPNOTSUPP && (access & REGX_ACCESS_ON_DEMAND) != 0) {
-        return REGX_INVALID;
-    }
-    if (handle == NULL) {
-        return regx_verbs_refusal(errno);
-    }
-    const regx_verbs_key_t key = {(uintptr_t)base, length, handle->rkey};
-    *mr = (regx_mr_t){.base = base,
-                      .length = length,
-                      .access = access,
-                      .key = regx_verbs_key_pack(&key),
-                      .handle = handle};
-    return REGX_OK;
-}
-
-static void verbs_dereg(regx_transport_t *transport, regx_mr_t *mr)
-{
-    if (mr->handle != regx_verbs_of(transport)->on_demand.implicit) {
-        ibv_dereg_mr(mr->handle);
-    }
+    return regx_cm_may_answer((const regx_verbs_conn_t *)super);
 }
 
 const regx_transport_ops_t regx_transport_ops = {.abi = REGX_TRANSPORT_ABI,
@@ -477,8 +399,8 @@ const regx_transport_ops_t regx_transport_ops = {.abi = REGX_TRANSPORT_ABI,
                                                  .get = regx_verbs_get,
                                                  .accepts = regx_verbs_accepts,
                                                  .fetch = regx_verbs_fetch,
-                                                 .reg = verbs_reg,
-                                                 .dereg = verbs_dereg,
+                                                 .reg = regx_verbs_reg,
+                                                 .dereg = regx_verbs_dereg,
                                                  .on_demand = regx_verbs_on_demand,
                                                  .prefetch = regx_verbs_prefetch,
                                                  .progress = regx_verbs_progress};

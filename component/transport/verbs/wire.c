@@ -3,8 +3,6 @@
 
 #include <string.h>
 
-#include "base/little_endian.h"
-
 #define MTU_MAX 5 /* 4096 bytes, as verbs counts */
 
 void regx_verbs_address_pack(const regx_verbs_address_t *address,
@@ -55,6 +53,15 @@ regx_status_t regx_verbs_address_unpack(const void *from, size_t length,
     return REGX_OK;
 }
 
+bool regx_verbs_address_equals(const regx_verbs_address_t *a, const regx_verbs_address_t *b)
+{
+    uint8_t bytes_a[REGX_VERBS_ADDRESS_SIZE], bytes_b[REGX_VERBS_ADDRESS_SIZE];
+
+    regx_verbs_address_pack(a, bytes_a);
+    regx_verbs_address_pack(b, bytes_b);
+    return memcmp(bytes_a, bytes_b, sizeof(bytes_a)) == 0;
+}
+
 static bool begin_alike(const uint8_t *a, const uint8_t *b, unsigned bits)
 {
     const unsigned whole = bits / 8, rest = bits % 8;
@@ -86,10 +93,7 @@ void regx_cm_message_pack(const regx_cm_message_t *message, uint8_t bytes[REGX_C
     regx_le_put(bytes + 40, message->pool_size, 8);
     regx_le_put(bytes + 48, message->epoch, 8);
     regx_le_put(bytes + 56, message->known, 8);
-    regx_le_put(bytes + 64, message->born, 8);
-    regx_le_put(bytes + 72, message->with, 8);
-    regx_le_put(bytes + 80, message->handled, 8);
-    regx_verbs_address_pack(&message->address, bytes + 88);
+    regx_verbs_address_pack(&message->address, bytes + 64);
 }
 
 regx_status_t regx_cm_message_unpack(const void *from, size_t length, regx_cm_message_t *message)
@@ -97,7 +101,7 @@ regx_status_t regx_cm_message_unpack(const void *from, size_t length, regx_cm_me
     const uint8_t *bytes = from;
 
     if (length != REGX_CM_MESSAGE_SIZE || bytes[0] != REGX_VERBS_VERSION ||
-        bytes[1] < REGX_CM_REQUEST || bytes[1] > REGX_CM_RENEW || bytes[3] != 0) {
+        bytes[1] < REGX_CM_REQUEST || bytes[1] > REGX_CM_READY || bytes[3] != 0) {
         return REGX_INVALID;
     }
     *message = (regx_cm_message_t){.kind = (regx_cm_kind_t)bytes[1],
@@ -110,14 +114,11 @@ regx_status_t regx_cm_message_unpack(const void *from, size_t length, regx_cm_me
                                    .pool = regx_le_get(bytes + 32, 8),
                                    .pool_size = regx_le_get(bytes + 40, 8),
                                    .epoch = regx_le_get(bytes + 48, 8),
-                                   .known = regx_le_get(bytes + 56, 8),
-                                   .born = regx_le_get(bytes + 64, 8),
-                                   .with = regx_le_get(bytes + 72, 8),
-                                   .handled = regx_le_get(bytes + 80, 8)};
+                                   .known = regx_le_get(bytes + 56, 8)};
     if (message->qpn == 0 || message->qpn > 0xffffff || message->psn > 0xffffff ||
-        message->born == 0 || message->born > message->epoch ||
+        message->epoch == 0 || (message->known == 0) != (message->kind == REGX_CM_REQUEST) ||
         message->pool + message->pool_size < message->pool) {
         return REGX_INVALID;
     }
-    return regx_verbs_address_unpack(bytes + 88, REGX_VERBS_ADDRESS_SIZE, &message->address);
+    return regx_verbs_address_unpack(bytes + 64, REGX_VERBS_ADDRESS_SIZE, &message->address);
 }

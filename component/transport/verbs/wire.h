@@ -4,7 +4,7 @@
  *
  * An address is what a process publishes of one port, 36 bytes:
  *
- *      0 u8  version (8)              1 u8  link layer: 1 InfiniBand, 2 Ethernet
+ *      0 u8  version (9)              1 u8  link layer: 1 InfiniBand, 2 Ethernet
  *      2 u8  GID type: 0 InfiniBand or RoCE v1, 2 RoCE v2            3 u8  MTU, as verbs counts it
  *      4 u16 LID                      6 u16 partition key
  *      8 u32 UD queue pair           12 u32 its Q_Key
@@ -13,10 +13,10 @@
  *     33 u8  bits of the GID that name its IP network; 0: not known, or InfiniBand
  *     34 2B zero
  *
- * A message of connection management, sent from one UD queue pair to the other, 124 bytes. A
- * request or an answer has what the receiver needs to connect its RC queue pair to the sender's.
+ * A message of connection management (cm.h), sent from one UD queue pair to the other, 100 bytes. It
+ * has what the receiver needs to connect its RC queue pair to the sender's.
  *
- *      0 u8  version (8)              1 u8  kind: 1 request, 2 accept, 3 renew
+ *      0 u8  version (9)              1 u8  kind: 1 REQUEST, 2 ACCEPT, 3 READY
  *      2 u8  RDMA READs that the sender answers at once              3 u8  zero
  *      4 u32 the sender's RC queue pair
  *      8 u32 the first packet number that it sends
@@ -24,12 +24,8 @@
  *     16 u64 id of the sender        24 u64 id of the receiver
  *     32 u64 where the sender's pool begins     40 u64 its length
  *     48 u64 epoch of the sender's queue pair
- *     56 u64 epoch of the receiver's, once the sender is connected to it; else 0
- *     64 u64 epoch of the first queue pair of the sender's connection: another one than at 48 if
- *            what failed is continued (restart.h)
- *     72 u64 likewise of the receiver's, as far as the sender knows it; else 0
- *     80 u64 how many numbered requests the sender had handled before its queue pair was made
- *     88 36B the sender's address
+ *     56 u64 epoch of the receiver's queue pair that it is connected to; REQUEST: 0
+ *     64 36B the sender's address
  *
  * Over the RC queue pairs go frames. What is longer than a receive buffer goes in segments, all but
  * the last full. The immediate data of each says in its highest byte the kind, in its lowest the
@@ -42,11 +38,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/little_endian.h"
 #include "base/status.h"
+#include "transport/transport.h"
 
-#define REGX_VERBS_VERSION 8
+#define REGX_VERBS_VERSION 9
 #define REGX_VERBS_ADDRESS_SIZE 36
-#define REGX_CM_MESSAGE_SIZE 124
+#define REGX_CM_MESSAGE_SIZE 100
 #define REGX_VERBS_GID_SIZE 16
 
 #define REGX_VERBS_INFINIBAND 1
@@ -72,7 +70,7 @@ typedef struct regx_verbs_address {
 typedef enum regx_cm_kind {
     REGX_CM_REQUEST = 1,
     REGX_CM_ACCEPT = 2,
-    REGX_CM_RENEW = 3
+    REGX_CM_READY = 3
 } regx_cm_kind_t;
 
 typedef struct regx_cm_message {
@@ -86,27 +84,47 @@ typedef struct regx_cm_message {
     uint64_t pool;
     uint64_t pool_size;
     uint64_t epoch;
-    uint64_t known;   /* the receiver's epoch, or 0 */
-    uint64_t born;    /* epoch of the first queue pair of the sender's connection */
-    uint64_t with;    /* of the receiver's; 0: not known */
-    uint64_t handled; /* numbered requests that the sender had handled */
+    uint64_t known; /* the receiver's epoch, or 0 */
     regx_verbs_address_t address;
 } regx_cm_message_t;
 
 typedef enum regx_segment {
     REGX_SEGMENT_LAST = 1, /* or the only one: what it ends is delivered */
     REGX_SEGMENT_MORE = 2,
-    REGX_SEGMENT_GOODBYE = 3, /* nothing follows by this queue pair; tag: REGX_GOODBYE_... */
+    REGX_SEGMENT_GOODBYE = 3, /* nothing follows by this queue pair */
     REGX_SEGMENT_WRITTEN = 4  /* no frame: by RDMA WRITE */
 } regx_segment_t;
-
-/* What a goodbye asks of the peer. */
-#define REGX_GOODBYE_LEAVE 0
-#define REGX_GOODBYE_RETIRE 1 /* to send goodbye, too: bound.h */
 
 static inline uint32_t regx_segment_pack(regx_segment_t kind, uint32_t value)
 {
     return (uint32_t)kind << 24 | value;
+}
+
+/* How a peer names registered memory: where it begins, its length, and the device's remote key. It
+ * fills a regx_key_t, which the other rooms carry unread. */
+typedef struct regx_verbs_key {
+    uint64_t base;
+    uint64_t length;
+    uint32_t rkey;
+} regx_verbs_key_t;
+
+_Static_assert(REGX_KEY_SIZE >= 20, "a key fits");
+
+static inline regx_key_t regx_verbs_key_pack(const regx_verbs_key_t *key)
+{
+    regx_key_t packed = {{0}};
+
+    regx_le_put(packed.bytes, key->base, 8);
+    regx_le_put(packed.bytes + 8, key->length, 8);
+    regx_le_put(packed.bytes + 16, key->rkey, 4);
+    return packed;
+}
+
+static inline regx_verbs_key_t regx_verbs_key_unpack(const regx_key_t *packed)
+{
+    return (regx_verbs_key_t){.base = regx_le_get(packed->bytes, 8),
+                              .length = regx_le_get(packed->bytes + 8, 8),
+                              .rkey = (uint32_t)regx_le_get(packed->bytes + 16, 4)};
 }
 
 void regx_verbs_address_pack(const regx_verbs_address_t *address,
@@ -114,6 +132,7 @@ void regx_verbs_address_pack(const regx_verbs_address_t *address,
 /* REGX_OK; REGX_INVALID: it is not an address of this version. */
 regx_status_t regx_verbs_address_unpack(const void *bytes, size_t length,
                                         regx_verbs_address_t *address);
+bool regx_verbs_address_equals(const regx_verbs_address_t *a, const regx_verbs_address_t *b);
 
 /* Whether the two ports are in one subnet, as far as their addresses tell, or need not be. */
 bool regx_verbs_share_subnet(const regx_verbs_address_t *a, const regx_verbs_address_t *b);

@@ -8,7 +8,7 @@
 
 #include "fake_queues.h"
 
-enum { GRH_SIZE = 40 };
+enum { GRH_SIZE = 40, RETRIES = 1000 };
 
 static fake_qp_t *qps;
 
@@ -259,8 +259,10 @@ static bool send_reliably(fake_qp_t *qp, const fake_request_t *request)
     } else if (fake.link_down || to == NULL || to->super.state == IBV_QPS_ERR ||
                (to->super.state != IBV_QPS_INIT && to->dest != qp->super.qp_num)) {
         status = IBV_WC_RETRY_EXC_ERR;
-    } else if (to->super.state == IBV_QPS_INIT) {
+    } else if (to->super.state == IBV_QPS_INIT && qp->retries++ < RETRIES) {
         return false;
+    } else if (to->super.state == IBV_QPS_INIT) {
+        status = IBV_WC_RETRY_EXC_ERR;
     } else if (length > 0 && (wr->send_flags & IBV_SEND_INLINE) == 0 &&
                !fake_is_registered(request->segment.lkey, request->segment.addr, length,
                                    fetches(wr->opcode) ? IBV_ACCESS_LOCAL_WRITE : 0)) {
@@ -288,6 +290,7 @@ static bool send_reliably(fake_qp_t *qp, const fake_request_t *request)
             return false;
         }
     }
+    qp->retries = 0;
     fake.fault.done++;
     if (fails) {
         status = fake.fault.status;

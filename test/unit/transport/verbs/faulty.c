@@ -108,12 +108,8 @@ static int post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *requests,
 
 void open_faulty(void)
 {
-    static regx_verbs_settings_t few = REGX_VERBS_DEFAULTS;
-
-    few.srq_depth = RECEIVES;
-    side_settings = &few;
     sides_open(false);
-    verbs_of(&two)->settings.timeout = 14;
+    verbs_of(&two)->can.ack_timeout = 14;
 
     struct ibv_context_ops *ops = &verbs_of(&one)->port.context->ops;
     faults = (struct faults){.ops = *ops};

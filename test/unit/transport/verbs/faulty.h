@@ -9,7 +9,7 @@
 
 #include "sides.h"
 
-enum { RECEIVES = 128, HELD = 4 * RECEIVES };
+enum { RECEIVES = REGX_VERBS_RECEIVES, HELD = 4 * RECEIVES };
 
 /* What goes wrong at `one`. */
 struct faults {
@@ -30,7 +30,6 @@ struct faults {
 };
 extern struct faults faults;
 
-/* With few receive buffers: some tests use all. */
 void open_faulty(void);
 /* Likewise; each has sent the other something. */
 void open_connected(void);

@@ -12,7 +12,6 @@
 #include "transport/verbs/buffers.h"
 #include "transport/verbs/cm.h"
 #include "transport/verbs/ep.h"
-#include "transport/verbs/events.h"
 #include "transport/verbs/verbs.h"
 
 extern const regx_transport_ops_t regx_transport_ops;
@@ -81,7 +80,7 @@ void sides_exchange(unsigned round, size_t length);
 regx_conn_t *side_connect_one_to(const side_t *to);
 /* Closes a transport that others may still be connected to, in this same process. */
 void side_close(const side_t *side);
-/* Opens `one`, `two` and `count` others, with few receive buffers each. `one` is connected to the
+/* Opens `one`, `two` and `count` others. `one` is connected to the
  * others by conns; `one` and `two` to each other. */
 void sides_open_many(side_t *others, regx_conn_t **conns, unsigned count);
 void sides_close_many(const side_t *others, regx_conn_t **conns, unsigned count);

@@ -47,66 +47,6 @@ static void a_queue_that_cannot_be_polled_ends_the_connection(void **state)
     close_faulty();
 }
 
-static const char address_changed[] = "verbs: a port's address changed; new peers may not reach it";
-
-static void report_change(enum ibv_event_type event)
-{
-    faults.event = event;
-    faults.event_qp = verbs_of(&one)->cm.qp;
-    regx_verbs_look(verbs_of(&one));
-}
-
-/* Each part of it by itself. Peers that hear of this port from now on may not reach it; those that
- * are connected do. */
-static void a_port_that_loses_its_address_is_counted_and_told_once(void **state)
-{
-    (void)state;
-    open_connected();
-    regx_verbs_t *verbs = verbs_of(&one);
-    const regx_tally_t *tally = regx_tally_find(one.counters.fallbacks, address_changed);
-    const regx_port_t port = verbs->port;
-    const regx_verbs_address_t address = verbs->address;
-
-    assert_string_equal(tally->reason, address_changed);
-    verbs->port.gid.gid.raw[15] ^= 1;
-    report_change(IBV_EVENT_GID_CHANGE);
-    assert_int_equal(tally->count, 1);
-    assert_int_equal(one.warned, 1);
-    assert_non_null(strstr(one.what, port.name));
-    verbs->port = port;
-    verbs->port.gid.gid_index++;
-    report_change(IBV_EVENT_GID_CHANGE);
-    verbs->port = port;
-    verbs->port.attr.lid++;
-    report_change(IBV_EVENT_LID_CHANGE);
-    verbs->port = port;
-    verbs->address.pkey ^= 1;
-    report_change(IBV_EVENT_PKEY_CHANGE);
-    verbs->address = address;
-    assert_int_equal(tally->count, 4);
-    assert_int_equal(one.warned, 1);
-    side_send(&one, 1, 2, 10);
-    side_await(&two.delivered, 2);
-    close_faulty();
-}
-
-/* An address of the same network device has come or gone, say, as when a link was down. */
-static void a_change_of_another_address_is_not_told(void **state)
-{
-    static const enum ibv_event_type events[] = {IBV_EVENT_GID_CHANGE, IBV_EVENT_LID_CHANGE,
-                                                 IBV_EVENT_PKEY_CHANGE};
-
-    (void)state;
-    open_connected();
-    for (unsigned i = 0; i < 3; i++) {
-        report_change(events[i]);
-        assert_null(faults.event_qp); /* it was read */
-    }
-    assert_int_equal(regx_tally_find(one.counters.fallbacks, address_changed)->count, 0);
-    assert_int_equal(one.warned, 0);
-    close_faulty();
-}
-
 /* Nothing is under way that could fail. */
 static void an_idle_queue_pair_that_fails_is_noticed(void **state)
 {
@@ -210,8 +150,6 @@ int main(void)
         cmocka_unit_test(a_receive_that_fails_ends_the_connection),
         cmocka_unit_test(a_receive_that_cannot_be_posted_ends_the_connection),
         cmocka_unit_test(a_queue_that_cannot_be_polled_ends_the_connection),
-        cmocka_unit_test(a_port_that_loses_its_address_is_counted_and_told_once),
-        cmocka_unit_test(a_change_of_another_address_is_not_told),
         cmocka_unit_test(an_idle_queue_pair_that_fails_is_noticed),
         cmocka_unit_test(a_queue_pair_that_fails_in_mid_send_says_what_was_lost),
         cmocka_unit_test(a_broken_endpoints_receive_buffers_come_back),

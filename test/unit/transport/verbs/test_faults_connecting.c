@@ -76,8 +76,8 @@ static void ask_until(unsigned count)
 {
     regx_ep_t *asking = side_asking(&one);
 
-    while (asking->asked < count) {
-        verbs_of(&one)->cm.ask_next = asking->ask_next = 0;
+    while (asking->cm.asked < count) {
+        verbs_of(&one)->cm.ask_next = asking->cm.ask_next = 0;
         regx_transport_ops.progress(one.transport);
     }
 }

@@ -7,7 +7,6 @@
 #include <errno.h>
 #include <unistd.h>
 
-#include "transport/verbs/cm_queue.h"
 
 /* What registered buffers have pinned may leave nothing for a queue pair, for a while; at either
  * end. */
@@ -29,7 +28,7 @@ static void a_queue_pair_waits_for_the_devices_memory(void **state)
             }
         }
         assert_int_equal(one.broken + two.broken, 0);
-        assert_int_equal(verbs_of(sides[end])->inline_max, REGX_VERBS_INLINE);
+        assert_int_equal(verbs_of(sides[end])->can.inline_max, REGX_VERBS_INLINE);
         faults.making = 0;
         side_send(&one, 1, 2, 10);
         side_await(&two.delivered, 1);
@@ -45,8 +44,8 @@ static void a_device_that_never_has_memory_is_given_up(void **state)
     faults.making = ENOMEM;
     faults.makes = verbs_of(&one)->pd;
     ask(&one);
-    verbs_of(&one)->starved_since -= 60 * INT64_C(1000000000);
-    while (regx_now_ns() < verbs_of(&one)->starved_until) {
+    verbs_of(&one)->table.starved_since -= 60 * INT64_C(1000000000);
+    while (regx_now_ns() < verbs_of(&one)->table.starved_until) {
     }
     ask(&one);
     await_broken("making a queue pair: Cannot allocate memory");
@@ -61,8 +60,8 @@ static void memory_that_lacks_now_and_then_is_waited_for(void **state)
     faults.making = ENOMEM;
     faults.makes = verbs_of(&one)->pd;
     ask(&one);
-    verbs_of(&one)->starved_since -= 70 * INT64_C(1000000000);
-    verbs_of(&one)->starved_until -= 70 * INT64_C(1000000000);
+    verbs_of(&one)->table.starved_since -= 70 * INT64_C(1000000000);
+    verbs_of(&one)->table.starved_until -= 70 * INT64_C(1000000000);
     ask(&one);
     faults.making = 0;
     side_send(&one, 1, 2, 10);
@@ -76,7 +75,6 @@ static void hear_request(uint64_t epoch)
     const regx_cm_message_t message = {.kind = REGX_CM_REQUEST,
                                        .qpn = 0x1234,
                                        .epoch = epoch,
-                                       .born = epoch,
                                        .from = TWO,
                                        .to = ONE,
                                        .address = verbs_of(&two)->address};
@@ -112,11 +110,11 @@ static void a_peer_that_asks_anew_waits_for_a_queue_pair_or_is_lost(void **state
     open_faulty();
     hear_request(1);
     ask(&one);
-    side_asking(&one)->ask_next = verbs_of(&one)->cm.ask_next = 0;
+    side_asking(&one)->cm.ask_next = verbs_of(&one)->cm.ask_next = 0;
     faults.making = EPERM;
     faults.makes = verbs_of(&one)->pd;
     hear_request(2);
-    regx_cm_queue_progress(verbs_of(&one)); /* would ask by a queue pair that is no more */
+    regx_cm_ask_due(verbs_of(&one)); /* would ask by a queue pair that is no more */
     await_broken("making a queue pair: Operation not permitted");
     close_faulty();
 }

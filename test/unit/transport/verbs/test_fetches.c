@@ -22,7 +22,7 @@ static void open_for(unsigned access)
 {
     alarm(UNIT_PATIENCE); /* a hang is a failure, not the end of all tests */
     sides_open(false);
-    if (!verbs_of(&one)->fetches) {
+    if (!verbs_of(&one)->can.fetches) {
         sides_close();
         print_message("not tried: the device has no atomic operations\n");
         skip();
@@ -62,12 +62,12 @@ static regx_fetch_t new_swap(unsigned number, uint64_t compare, uint64_t value)
 /* One request; what was there before. */
 static uint64_t fetched(regx_fetch_t fetch)
 {
-    const uint64_t posted = stage.ep->posted;
+    const uint64_t posted = stage.ep->sq.posted;
     const unsigned before = done_ok;
 
     fetch.result = UINT64_MAX / 3;
     assert_int_equal(regx_transport_ops.fetch(one.conn, &fetch), REGX_PENDING);
-    assert_int_equal(stage.ep->posted - posted, 1);
+    assert_int_equal(stage.ep->sq.posted - posted, 1);
     side_await(&done_ok, before + 1);
     return fetch.result;
 }

@@ -124,7 +124,7 @@ static void idle_peers_leave_most_slots_to_the_others(void **state)
                 regx_transport_ops.send(one.conn, 1, NULL, 0, side_pack, &stream, 1000) == REGX_OK;
             regx_transport_ops.progress(one.transport);
             regx_transport_ops.progress(peer->transport);
-            assert_true(verbs_of(&one)->unsignaled_slots <= REGX_VERBS_SLOTS / 4);
+            assert_true(verbs_of(&one)->requests.unsignaled_slots <= REGX_VERBS_SLOTS / 4);
         }
         while (peer->delivered < frames) {
             regx_transport_ops.progress(one.transport);
@@ -132,7 +132,7 @@ static void idle_peers_leave_most_slots_to_the_others(void **state)
         }
         assert_true(unit_is_filled(peer->last, 1000, frames - 1));
     }
-    assert_int_equal(verbs_of(&one)->unsignaled_slots, REGX_VERBS_SLOTS / 4); /* as many as may */
+    assert_int_equal(verbs_of(&one)->requests.unsignaled_slots, REGX_VERBS_SLOTS / 4); /* as many as may */
     while (verbs_of(&one)->buffers.slot_count < REGX_VERBS_SLOTS - REGX_VERBS_SLOTS / 4) {
         regx_transport_ops.progress(one.transport); /* the rest comes back */
     }

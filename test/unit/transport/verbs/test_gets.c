@@ -25,7 +25,7 @@ static void gets_of_every_length_bring_their_bytes_and_none_beyond(void **state)
         const size_t start = 3 * MIB - length;
         regx_get_t get = side_new_get(to + 7, length, &into, &remote, start);
 
-        verbs_of(&one)->segment_max = i % 2 == 0 ? 4096 * i : 1u << 30;
+        verbs_of(&one)->can.segment_max = i % 2 == 0 ? 4096 * i : 1u << 30;
         memset(to, 0xee, 4 * MIB);
         unit_fill(from + 100 + start, length, length, 0);
         assert_int_equal(regx_transport_ops.get(one.conn, &get), REGX_PENDING);
@@ -62,7 +62,7 @@ static void queued_gets_end_in_order(void **state)
     side_send(&one, 1, 1, 1);
     side_await(&two.delivered, 1);
     const regx_ep_t *ep = regx_ep_find(verbs_of(&one), TWO);
-    assert_in_range(ep->reads_max, 1, REGX_VERBS_READS);
+    assert_in_range(ep->gets.max, 1, REGX_VERBS_READS);
     side_reg(&one, to, (size_t)GETS * LENGTH, REGX_ACCESS_LOCAL_WRITE, &into);
     side_reg(&two, from, (size_t)GETS * LENGTH, REGX_ACCESS_REMOTE_READ, &remote);
     for (unsigned i = 0; i < GETS; i++) {
@@ -70,19 +70,19 @@ static void queued_gets_end_in_order(void **state)
         gets[i] =
             side_new_get(to + (size_t)i * LENGTH, LENGTH, &into, &remote, (uint64_t)i * LENGTH);
         assert_int_equal(regx_transport_ops.get(one.conn, &gets[i]), REGX_PENDING);
-        assert_in_range(ep->reads, 1, ep->reads_max);
+        assert_in_range(ep->gets.posted, 1, ep->gets.max);
     }
     side_send(&one, 2, 2, 100);
-    assert_non_null(ep->first_get); /* it did not wait for them */
+    assert_non_null(ep->gets.first); /* it did not wait for them */
     while (done_ok < GETS) {
         sides_progress();
-        assert_in_range(ep->reads, 0, ep->reads_max);
+        assert_in_range(ep->gets.posted, 0, ep->gets.max);
     }
     for (unsigned i = 0; i < GETS; i++) {
         assert_true(unit_is_filled(to + (size_t)i * LENGTH, LENGTH, i));
     }
     side_await(&two.delivered, 2);
-    assert_int_equal(ep->reads, 0);
+    assert_int_equal(ep->gets.posted, 0);
     regx_transport_ops.dereg(one.transport, &into);
     regx_transport_ops.dereg(two.transport, &remote);
     sides_close();

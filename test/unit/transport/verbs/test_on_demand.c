@@ -7,8 +7,9 @@
 #include "../../unit.h"
 
 #include <errno.h>
+#include <unistd.h>
 
-#include "transport/verbs/on_demand.h"
+#include "transport/verbs/verbs.h"
 
 extern const regx_transport_ops_t regx_transport_ops;
 
@@ -28,7 +29,7 @@ static struct device {
     struct ibv_sge segments[4];
 } device;
 
-static struct ibv_mr region = {.lkey = 77}, whole = {.lkey = 88};
+static struct ibv_mr region = {.lkey = 77};
 static struct ibv_pd pd = {.context = &device.context.context};
 static regx_verbs_t verbs;
 static regx_counters_t counters;
@@ -83,7 +84,8 @@ static int setup(void **state)
     memset(&verbs, 0, sizeof(verbs));
     regx_try_lock_init(&verbs.try_lock, false);
     verbs.pd = &pd;
-    verbs.reads_made = verbs.reads_answered = 1;
+    verbs.can.reads_made = verbs.can.reads_answered = 1;
+    verbs.address.mtu = IBV_MTU_1024;
     verbs.config.counters = &counters;
     verbs.port.context = &device.context.context;
     strcpy(verbs.port.name, "none0:1");
@@ -142,14 +144,6 @@ static void what_peers_reach_has_a_region_of_its_own(void **state)
     assert_int_equal(device.flags, IBV_ACCESS_ON_DEMAND);
     regx_transport_ops.dereg(&verbs.super, &mr);
     assert_int_equal(device.deregistered, 1);
-
-    verbs.on_demand.implicit = &whole;
-    mr = reg(REGX_ACCESS_LOCAL);
-    assert_ptr_equal(mr.handle, &whole);
-    regx_transport_ops.dereg(&verbs.super, &mr);
-    assert_int_equal(device.registered, 1);
-    assert_int_equal(device.deregistered, 1);
-
     mr = reg(REGX_ACCESS_REMOTE_WRITE);
     assert_ptr_equal(mr.handle, &region);
     assert_int_equal(device.flags,
@@ -158,17 +152,33 @@ static void what_peers_reach_has_a_region_of_its_own(void **state)
     assert_int_equal(device.deregistered, 2);
 }
 
+/* Soft-RoCE errs within a page: nothing begins there, and no packet either. */
+static void soft_roce_begins_where_a_page_does(void **state)
+{
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    char error[256] = "";
+
+    (void)state;
+    assert_int_equal(regx_verbs_on_demand(&verbs.super, error, sizeof(error)), REGX_OK);
+    assert_int_equal(verbs.super.on_demand_grain, 1);
+    verbs.port.device.vendor_id = 0xffffff;
+    refused("none0:1 is Soft-RoCE, which errs on demand in packets of 1024 bytes");
+    verbs.address.mtu = IBV_MTU_4096;
+    assert_int_equal(regx_verbs_on_demand(&verbs.super, error, sizeof(error)), REGX_OK);
+    assert_int_equal(verbs.super.on_demand_grain, page);
+}
+
 static void a_device_that_cannot_be_read_is_not(void **state)
 {
     regx_mr_t mr;
 
     (void)state;
-    verbs.on_demand.operations = IBV_ODP_SUPPORT_WRITE;
+    verbs.can.odp = IBV_ODP_SUPPORT_WRITE;
     assert_int_equal(regx_transport_ops.reg(&verbs.super, &device, 64,
                                             REGX_ACCESS_REMOTE_READ | REGX_ACCESS_ON_DEMAND, &mr),
                      REGX_INVALID);
     assert_int_equal(device.registered, 0);
-    verbs.on_demand.operations |= IBV_ODP_SUPPORT_READ;
+    verbs.can.odp |= IBV_ODP_SUPPORT_READ;
     reg(REGX_ACCESS_REMOTE_READ);
     assert_int_equal(device.flags, IBV_ACCESS_ON_DEMAND | IBV_ACCESS_REMOTE_READ);
 }
@@ -205,6 +215,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_device_that_cannot_is_refused_by_name, setup, teardown),
         cmocka_unit_test_setup_teardown(what_peers_reach_has_a_region_of_its_own, setup, teardown),
+        cmocka_unit_test_setup_teardown(soft_roce_begins_where_a_page_does, setup, teardown),
         cmocka_unit_test_setup_teardown(a_device_that_cannot_be_read_is_not, setup, teardown),
         cmocka_unit_test_setup_teardown(advice_names_what_is_needed, setup, teardown),
     };

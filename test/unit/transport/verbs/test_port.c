@@ -1,23 +1,21 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Which ports of RDMA devices are taken, how far away they are, and by which address they are
- * reached; no device is needed.
+ * Which ports of RDMA devices are taken, and by which address they are reached; no device is needed.
  */
 #include "../../unit.h"
 
-#include <hwloc.h>
+#include <sched.h>
+#include <stdio.h>
 
-#include "transport/verbs/distance.h"
 #include "transport/verbs/port.h"
-#include "transport/verbs/ports.h"
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
 static regx_port_choice_t ports[] = {
     {.device = "mlx5_0", .number = 1, .unusable = "is down"},
-    {.device = "mlx5_0", .number = 2, .distance = 21},
-    {.device = "mlx5_1", .number = 1, .distance = 10},
-    {.device = "rxe0", .number = 1, .distance = 10},
+    {.device = "mlx5_0", .number = 2, .far = true},
+    {.device = "mlx5_1", .number = 1},
+    {.device = "rxe0", .number = 1},
 };
 
 static char error[256];
@@ -99,67 +97,29 @@ static void a_machine_without_devices_is_refused_by_name(void **state)
             "if_include=mlx5_0: mlx5_0:1 is down; usable are: none");
 }
 
-static unsigned distance(hwloc_topology_t topology, const char *cores, const char *around)
+static void a_device_is_near_if_it_has_one_of_our_cores(void **state)
 {
-    hwloc_bitmap_t from = hwloc_bitmap_alloc(), to = hwloc_bitmap_alloc();
-
-    hwloc_bitmap_list_sscanf(from, cores);
-    hwloc_bitmap_list_sscanf(to, around);
-    const unsigned found = regx_distance(topology, from, to);
-    hwloc_bitmap_free(from);
-    hwloc_bitmap_free(to);
-    return found;
-}
-
-static hwloc_topology_t four_nodes(void)
-{
-    hwloc_topology_t topology;
-
-    assert_int_equal(hwloc_topology_init(&topology), 0);
-    assert_int_equal(hwloc_topology_set_synthetic(topology, "pack:2 die:2 [numa] core:2 pu:1"), 0);
-    assert_int_equal(hwloc_topology_load(topology), 0);
-    return topology;
-}
-
-static void without_a_table_the_tree_tells_the_distance(void **state)
-{
-    hwloc_topology_t topology = four_nodes(); /* node n has cores 2n, 2n+1 */
+    cpu_set_t before, one;
 
     (void)state;
-    assert_int_equal(distance(topology, "1", "0-1"), 0);
-    assert_int_equal(distance(topology, "1,6", "0-1"), 0); /* it runs on both */
-    assert_int_equal(distance(topology, "", "0-1"), 0);
-    assert_int_equal(distance(topology, "1", ""), 0); /* a device in software */
-    assert_int_equal(distance(topology, "0", "2-3"), 4);
-    assert_int_equal(distance(topology, "0", "4-5"), 8);
-    assert_int_equal(distance(topology, "0", "4-7"), 8);
-    assert_int_equal(distance(topology, "4", "4-7"), 0);
-    hwloc_topology_destroy(topology);
-}
-
-/* A ring of four: a neighbour in the other package is nearer than what is across. */
-static void where_there_is_a_table_it_tells_the_distance(void **state)
-{
-    hwloc_topology_t topology = four_nodes();
-    hwloc_uint64_t values[4][4] = {
-        {10, 20, 30, 15}, {20, 10, 15, 30}, {30, 15, 10, 20}, {15, 30, 20, 10}};
-    hwloc_obj_t nodes[4];
-
-    (void)state;
-    for (unsigned i = 0; i < 4; i++) {
-        nodes[i] = hwloc_get_obj_by_type(topology, HWLOC_OBJ_NUMANODE, i);
+    assert_int_equal(sched_getaffinity(0, sizeof(before), &before), 0);
+    unsigned core = 0;
+    while (!CPU_ISSET(core, &before)) {
+        core++;
     }
-    hwloc_distances_add_handle_t handle = hwloc_distances_add_create(
-        topology, "NUMALatency",
-        HWLOC_DISTANCES_KIND_MEANS_LATENCY | HWLOC_DISTANCES_KIND_FROM_USER, 0);
-    assert_non_null(handle);
-    assert_int_equal(hwloc_distances_add_values(topology, handle, 4, nodes, values[0], 0), 0);
-    assert_int_equal(hwloc_distances_add_commit(topology, handle, 0), 0);
-    assert_int_equal(distance(topology, "0", "0-1"), 0);
-    assert_int_equal(distance(topology, "0", "2-3"), 20);
-    assert_int_equal(distance(topology, "0", "6-7"), 15);
-    assert_int_equal(distance(topology, "0,4", "2-3"), 15); /* the nearer of its two nodes */
-    hwloc_topology_destroy(topology);
+    CPU_ZERO(&one);
+    CPU_SET(core, &one);
+    assert_int_equal(sched_setaffinity(0, sizeof(one), &one), 0);
+    char alone[16], after[32], around[48];
+    snprintf(alone, sizeof(alone), "%u\n", core);
+    snprintf(after, sizeof(after), "%u-%u,%u\n", core + 1, core + 8, core + 100);
+    snprintf(around, sizeof(around), "%u,%u-%u", core + 100, core, core + 3);
+    assert_true(regx_port_has_own_core(alone));
+    assert_false(regx_port_has_own_core(after));
+    assert_true(regx_port_has_own_core(around));
+    assert_true(regx_port_has_own_core("")); /* a device in software */
+    assert_true(regx_port_has_own_core("\n"));
+    assert_int_equal(sched_setaffinity(0, sizeof(before), &before), 0);
 }
 
 static void the_speed_of_a_port_is_known(void **state)
@@ -223,8 +183,7 @@ int main(void)
         cmocka_unit_test(named_ports_are_taken),
         cmocka_unit_test(a_list_without_a_usable_port_is_refused_by_name),
         cmocka_unit_test(a_machine_without_devices_is_refused_by_name),
-        cmocka_unit_test(without_a_table_the_tree_tells_the_distance),
-        cmocka_unit_test(where_there_is_a_table_it_tells_the_distance),
+        cmocka_unit_test(a_device_is_near_if_it_has_one_of_our_cores),
         cmocka_unit_test(the_speed_of_a_port_is_known),
         cmocka_unit_test(the_best_gid_is_chosen),
         cmocka_unit_test(a_slower_port_has_a_higher_latency),

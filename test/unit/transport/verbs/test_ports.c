@@ -8,7 +8,7 @@
 
 #include <stdio.h>
 
-#include "transport/verbs/ports.h"
+#include "transport/verbs/port.h"
 
 extern const regx_transport_ops_t regx_transport_ops;
 

@@ -76,7 +76,7 @@ static void puts_are_one_request_that_the_peer_does_not_notice(void **state)
     for (unsigned i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
         for (int registered = sizes[i] > one.transport->silent_copied; registered < 2;
              registered++) {
-            const uint64_t posted = stage.ep->posted, stream = 2 * i + (unsigned)registered;
+            const uint64_t posted = stage.ep->sq.posted, stream = 2 * i + (unsigned)registered;
             const unsigned before = done_ok;
             regx_put_t put = new_put(stage.mine + EDGE, sizes[i], registered ? &stage.local : NULL,
                                      &stage.remote, EDGE);
@@ -87,7 +87,7 @@ static void puts_are_one_request_that_the_peer_does_not_notice(void **state)
             if (!registered) { /* it was copied */
                 memset(stage.mine, 0xdd, LONG);
             }
-            assert_int_equal(stage.ep->posted - posted, 1);
+            assert_int_equal(stage.ep->sq.posted - posted, 1);
             side_await(&done_ok, before + 1);
             assert_true(unit_is_filled(stage.theirs + EDGE, sizes[i], stream));
             assert_edges(stage.theirs + EDGE, sizes[i]);
@@ -102,7 +102,7 @@ static void a_long_put_without_a_region_is_copied_in_segments(void **state)
 {
     (void)state;
     open_stage();
-    const uint64_t posted = stage.ep->posted;
+    const uint64_t posted = stage.ep->sq.posted;
     regx_put_t put = new_put(stage.mine + EDGE, LONG, NULL, &stage.remote, EDGE);
 
     memset(stage.theirs, 0xee, LONG + 2 * EDGE);
@@ -111,7 +111,7 @@ static void a_long_put_without_a_region_is_copied_in_segments(void **state)
     side_await(&done_ok, 1);
     assert_true(unit_is_filled(stage.theirs + EDGE, LONG, 5));
     assert_edges(stage.theirs + EDGE, LONG);
-    assert_true(stage.ep->posted - posted >= LONG / one.transport->silent_copied);
+    assert_true(stage.ep->sq.posted - posted >= LONG / one.transport->silent_copied);
     assert_int_equal(two.delivered, 1);
     close_stage();
 }
@@ -123,13 +123,13 @@ static void gets_without_a_region_are_one_request(void **state)
     const size_t sizes[] = {1, 8, 1025, 16384};
 
     for (unsigned i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
-        const uint64_t posted = stage.ep->posted;
+        const uint64_t posted = stage.ep->sq.posted;
         regx_get_t get = side_new_get(stage.mine + EDGE, sizes[i], NULL, &stage.remote, 100);
 
         memset(stage.mine, 0xee, LONG);
         unit_fill(stage.theirs + 100, sizes[i], i, 0);
         assert_int_equal(regx_transport_ops.get(one.conn, &get), REGX_PENDING);
-        assert_int_equal(stage.ep->posted - posted, 1);
+        assert_int_equal(stage.ep->sq.posted - posted, 1);
         side_await(&done_ok, i + 1);
         assert_true(unit_is_filled(stage.mine + EDGE, sizes[i], i));
         assert_edges(stage.mine + EDGE, sizes[i]);
@@ -177,7 +177,7 @@ static void many_are_made_each_once_and_hold_up_no_frame(void **state)
         assert_true(unit_is_filled(stage.theirs + (size_t)i * LENGTH, LENGTH, i));
         assert_true(unit_is_filled(stage.mine + MIB + (size_t)i * LENGTH, LENGTH, MANY + i));
     }
-    assert_int_equal(stage.ep->reads, 0);
+    assert_int_equal(stage.ep->gets.posted, 0);
     close_stage();
 }
 

@@ -1,0 +1,274 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * The datagrams that connect endpoints, over one UD queue pair, and who waits to send one: cm.h.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "transport/verbs/buffers.h"
+#include "transport/verbs/cm.h"
+
+#define FIRST_WAIT_NS INT64_C(20000000)
+#define DOUBLINGS 6u
+#define ASKS_REPORTED 500u /* some ten minutes */
+#define ASKS_LEFT 10u      /* some five seconds */
+
+static bool start(const regx_verbs_t *verbs)
+{
+    struct ibv_qp_attr init = {.qp_state = IBV_QPS_INIT,
+                               .pkey_index = verbs->pkey_index,
+                               .port_num = verbs->port.number,
+                               .qkey = verbs->address.qkey};
+    struct ibv_qp_attr receive = {.qp_state = IBV_QPS_RTR};
+    struct ibv_qp_attr send = {.qp_state = IBV_QPS_RTS};
+
+    return ibv_modify_qp(verbs->cm.qp, &init,
+                         IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY) == 0 &&
+           ibv_modify_qp(verbs->cm.qp, &receive, IBV_QP_STATE) == 0 &&
+           ibv_modify_qp(verbs->cm.qp, &send, IBV_QP_STATE | IBV_QP_SQ_PSN) == 0;
+}
+
+regx_status_t regx_cm_open(regx_verbs_t *verbs, char *error, size_t error_size)
+{
+    struct ibv_qp_init_attr attr = {.send_cq = verbs->cq,
+                                    .recv_cq = verbs->cq,
+                                    .cap = {.max_send_wr = REGX_CM_SENDS,
+                                            .max_recv_wr = REGX_CM_RECEIVES,
+                                            .max_send_sge = 1,
+                                            .max_recv_sge = 1},
+                                    .qp_type = IBV_QPT_UD};
+    uint32_t qkey;
+
+    /* A process that does not know this number does not reach the queue pair. The highest bit is
+     * kept for privileged ones. */
+    if (getrandom(&qkey, sizeof(qkey), 0) != sizeof(qkey)) {
+        qkey = 0;
+    }
+    verbs->address.qkey = (qkey & 0x7fffffff) | 1;
+    verbs->cm.random = verbs->config.self | 1;
+    verbs->cm.qp = ibv_create_qp(verbs->pd, &attr);
+    if (verbs->cm.qp == NULL || !start(verbs)) {
+        snprintf(error, error_size, "%s gives no UD queue pair: %s", verbs->port.name,
+                 strerror(errno));
+        return REGX_UNREACHABLE;
+    }
+    verbs->address.qpn = verbs->cm.qp->qp_num;
+    return REGX_OK;
+}
+
+void regx_cm_close(regx_verbs_t *verbs)
+{
+    if (verbs->cm.qp != NULL) {
+        ibv_destroy_qp(verbs->cm.qp);
+        verbs->cm.qp = NULL;
+        while (verbs->cm.done != verbs->cm.sent) {
+            regx_cm_sent(verbs);
+        }
+    }
+}
+
+void regx_cm_sent(regx_verbs_t *verbs)
+{
+    ibv_destroy_ah(verbs->cm.under_way[verbs->cm.done++ % REGX_CM_SENDS]);
+}
+
+void regx_cm_failed(regx_verbs_t *verbs, const char *why)
+{
+    for (regx_link_t *at = verbs->table.eps.next; at != &verbs->table.eps; at = at->next) {
+        regx_ep_t *ep = REGX_CONTAINER_OF(at, regx_ep_t, link);
+
+        if (ep->state == REGX_EP_ASKING || ep->state == REGX_EP_ACCEPTED) {
+            regx_ep_break(ep, "connecting", why);
+        }
+    }
+}
+
+static regx_cm_message_t message_of(const regx_ep_t *ep)
+{
+    const regx_verbs_t *verbs = ep->verbs;
+    const regx_cm_kind_t kind = ep->state == REGX_EP_ASKING     ? REGX_CM_REQUEST
+                                : ep->state == REGX_EP_ACCEPTED ? REGX_CM_ACCEPT
+                                                                : REGX_CM_READY;
+
+    return (regx_cm_message_t){.kind = kind,
+                               .reads = verbs->can.reads_answered,
+                               .qpn = ep->qpn,
+                               .psn = ep->psn,
+                               .from = verbs->config.self,
+                               .to = ep->peer,
+                               .epoch = ep->epoch,
+                               .known = kind == REGX_CM_REQUEST ? 0 : ep->theirs.epoch,
+                               .pool = (uintptr_t)verbs->super.pool_memory,
+                               .pool_size = verbs->super.pool_size,
+                               .pool_key = verbs->buffers.pool_mr->rkey,
+                               .address = verbs->address};
+}
+
+/* No route leads to the address. If only the peer has given it, that concerns the peer alone. */
+static void lead_nowhere(regx_ep_t *ep, const char *why)
+{
+    if (ep->conn == NULL) {
+        regx_count_malformed(ep->verbs);
+        ep->leaves = true;
+    }
+    regx_ep_break(ep, "making a route", why);
+}
+
+/* Sends a message from the room that is next. There is room. A route for which there is no memory
+ * is made when the question is repeated. */
+static void send_message(regx_ep_t *ep)
+{
+    regx_verbs_t *verbs = ep->verbs;
+    const uint32_t index = (uint32_t)(verbs->cm.sent % REGX_CM_SENDS);
+    const regx_cm_message_t message = message_of(ep);
+    uint8_t *room = regx_buffer_datagram_send(verbs, index);
+    struct ibv_sge segment = {
+        .addr = (uintptr_t)room, .length = REGX_CM_MESSAGE_SIZE, .lkey = verbs->buffers.mr->lkey};
+    struct ibv_ah *route = regx_qp_route(verbs, &ep->address);
+    struct ibv_send_wr request = {
+        .sg_list = &segment,
+        .num_sge = 1,
+        .opcode = IBV_WR_SEND,
+        .send_flags = IBV_SEND_SIGNALED,
+        .wr.ud = {.ah = route, .remote_qpn = ep->address.qpn, .remote_qkey = ep->address.qkey}};
+    struct ibv_send_wr *refused;
+
+    if (route == NULL) {
+        if (!regx_is_scarce(errno)) {
+            lead_nowhere(ep, strerror(errno));
+        }
+        return;
+    }
+    regx_cm_message_pack(&message, room);
+    const int error = ibv_post_send(verbs->cm.qp, &request, &refused);
+    if (error != 0) {
+        ibv_destroy_ah(route);
+        regx_ep_break(ep, "connecting", strerror(error));
+        return;
+    }
+    verbs->cm.under_way[index] = route;
+    verbs->cm.sent++;
+}
+
+static bool is_asking(const regx_ep_t *ep)
+{
+    return regx_list_has(&ep->cm.asking);
+}
+
+/* How long to wait for an answer: at random within a quarter of the usual time. */
+static int64_t wait_after(regx_verbs_t *verbs, unsigned asked)
+{
+    const int64_t wait = FIRST_WAIT_NS << regx_min(asked - 1, DOUBLINGS);
+
+    verbs->cm.random = verbs->cm.random * UINT64_C(6364136223846793005) + 1;
+    return wait / 4 * 3 + (int64_t)((verbs->cm.random >> 33) % (uint64_t)(wait / 2));
+}
+
+static void note_next(regx_verbs_t *verbs, int64_t next)
+{
+    if (next < verbs->cm.ask_next) {
+        verbs->cm.ask_next = next;
+    }
+}
+
+static void note_asked(regx_ep_t *ep)
+{
+    regx_verbs_t *verbs = ep->verbs;
+
+    ep->cm.asked++;
+    regx_trace(verbs->config.trace, REGX_TRACE_CONNECTION,
+               "verbs: asked process %#" PRIx64 " on %s for a connection, %u times so far",
+               ep->peer, verbs->port.name, ep->cm.asked);
+    ep->cm.ask_next = regx_now_ns() + wait_after(verbs, ep->cm.asked);
+    note_next(verbs, ep->cm.ask_next);
+}
+
+static void send_due(regx_verbs_t *verbs)
+{
+    while (!regx_list_empty(&verbs->cm.due) && verbs->cm.sent - verbs->cm.done < REGX_CM_SENDS) {
+        regx_ep_t *ep = REGX_CONTAINER_OF(verbs->cm.due.next, regx_ep_t, cm.due);
+
+        regx_list_remove(&ep->cm.due);
+        if (ep->state == REGX_EP_BROKEN) {
+            regx_cm_stop(ep);
+            continue;
+        }
+        send_message(ep);
+        if (is_asking(ep)) {
+            note_asked(ep);
+        }
+    }
+}
+
+void regx_cm_answer(regx_ep_t *ep)
+{
+    regx_list_set(&ep->verbs->cm.due, &ep->cm.due, true);
+    send_due(ep->verbs);
+}
+
+void regx_cm_ask(regx_ep_t *ep)
+{
+    if (!is_asking(ep)) {
+        ep->cm.asked = 0;
+        regx_list_append(&ep->verbs->cm.asking, &ep->cm.asking);
+        regx_cm_answer(ep);
+    }
+}
+
+void regx_cm_stop(regx_ep_t *ep)
+{
+    regx_list_remove(&ep->cm.asking);
+    regx_list_remove(&ep->cm.due);
+}
+
+bool regx_cm_may_answer(const regx_verbs_conn_t *conn)
+{
+    const regx_ep_t *ep = conn->ep;
+
+    return ep == NULL ||
+           (ep->state != REGX_EP_BROKEN &&
+            !(is_asking(ep) && ep->cm.asked >= (conn->left ? ASKS_LEFT : ASKS_REPORTED)));
+}
+
+/* Puts an endpoint in the queue whose time has come. */
+static void become_due(regx_ep_t *ep)
+{
+    const regx_transport_events_t *events = &ep->verbs->config.events;
+
+    regx_list_append(&ep->verbs->cm.due, &ep->cm.due);
+    /* It is not known whether the peer is gone or computes. */
+    if (ep->cm.asked == ASKS_REPORTED - 1 && events->silent != NULL) {
+        events->silent(events->context, ep->peer);
+    }
+}
+
+static void find_due(regx_verbs_t *verbs, int64_t now)
+{
+    verbs->cm.ask_next = INT64_MAX;
+    for (regx_link_t *at = verbs->cm.asking.next, *next; at != &verbs->cm.asking; at = next) {
+        regx_ep_t *ep = REGX_CONTAINER_OF(at, regx_ep_t, cm.asking);
+
+        next = at->next;
+        if (regx_list_has(&ep->cm.due)) {
+            continue;
+        }
+        if (now >= ep->cm.ask_next) {
+            become_due(ep);
+        } else {
+            note_next(verbs, ep->cm.ask_next);
+        }
+    }
+}
+
+void regx_cm_ask_due(regx_verbs_t *verbs)
+{
+    const int64_t now = regx_list_empty(&verbs->cm.asking) ? INT64_MIN : regx_now_ns();
+
+    if (now >= verbs->cm.ask_next) {
+        find_due(verbs, now);
+    }
+    send_due(verbs);
+}
