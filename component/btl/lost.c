@@ -59,16 +59,6 @@ void regx_no_answer(void *context, uint64_t peer)
     regx_compat_output(line);
 }
 
-/* By each process: another on this node may have another port. */
-void regx_warn_of_transport(void *context, const char *line)
-{
-    char with_host[512];
-
-    (void)context;
-    snprintf(with_host, sizeof(with_host), "on %s: %s", regx_compat_host(), line);
-    regx_compat_output(with_host);
-}
-
 void regx_lost_data(void *context, const regx_peer_t *peer, const char *what)
 {
     regx_module_t *module = context;

@@ -13,11 +13,10 @@
 void regx_module_lost(regx_module_t *module, regx_endpoint_t *endpoint, size_t size,
                       const char *direction, const char *why);
 
-/* The transport's events `broken`, `silent` and `warn`, and the rendezvous' `mismatch`; the context
+/* The transport's events `broken` and `silent`, and the rendezvous' `mismatch`; the context
  * is the module. */
 void regx_lost_connection(void *context, uint64_t peer, const char *what);
 void regx_no_answer(void *context, uint64_t peer);
-void regx_warn_of_transport(void *context, const char *line);
 void regx_lost_data(void *context, const regx_peer_t *peer, const char *what);
 
 #endif

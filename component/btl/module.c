@@ -90,8 +90,7 @@ static regx_status_t open_transport(regx_module_t *module, const regx_module_req
                                             .deliver = deliver,
                                             .immediate = handle_immediate,
                                             .broken = regx_lost_connection,
-                                            .silent = regx_no_answer,
-                                            .warn = regx_warn_of_transport};
+                                            .silent = regx_no_answer};
     const regx_transport_config_t config = {.self = regx_compat_self(),
                                             .pool_size = request->pool_size,
                                             .pool_min = 2 * params->settings.pool.slot_size,

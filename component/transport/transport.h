@@ -34,7 +34,7 @@
  *
  * No operation waits but close, disconnect, dereg and unstage: close until the peers have read what
  * was accepted, or are gone; the others for a copy or write that is under way. On RoCE the
- * first operation towards a peer may wait for the kernel, up to a second (verbs/qp.h). What cannot
+ * first operation towards a peer may wait for the kernel, up to a second (verbs/ep.h). What cannot
  * be accepted now answers REGX_AGAIN and has had no effect.
  */
 #ifndef REGX_TRANSPORT_TRANSPORT_H
@@ -103,8 +103,6 @@ typedef struct regx_transport_events {
     /* Something is to be sent to this peer, and it has not answered for minutes. It may be gone, or
      * unreachable, or busy outside MPI. The transport goes on trying. May be NULL. */
     void (*silent)(void *context, uint64_t peer);
-    /* The job goes on, but something is wrong that the user can mend: one line. May be NULL. */
-    void (*warn)(void *context, const char *line);
 } regx_transport_events_t;
 
 struct regx_rkey_table; /* rkey_table.h */
@@ -116,7 +114,7 @@ typedef struct regx_transport_config {
     size_t owned_size;      /* bytes that `allocate` gives, at most */
     const char *if_include; /* devices, comma-separated names or CIDR, or NULL */
     const char *if_exclude;
-    const char *device;              /* one that `devices` named; NULL: open chooses */
+    const char *device; /* one that `devices` named; NULL: open chooses */
     /* Its own (catalog.h); NULL: the defaults. Read by open alone; but strings that they point to
      * live as long as the transport. */
     const void *settings;
@@ -337,10 +335,9 @@ typedef struct regx_transport_ops {
      * one thread: it must not touch what the program's threads use without a lock. */
     void (*dereg)(regx_transport_t *transport, regx_mr_t *mr);
 
-    /* Tries whether memory can be registered with REGX_ACCESS_ON_DEMAND: whether the device
-     * supports that for all operations of this table, and follows a change of the mapping. Called
-     * before anybody connects. REGX_OK; REGX_DENIED: the device cannot; REGX_INVALID: it does not
-     * follow a change. But for REGX_OK, `error` holds one line. NULL: never possible. */
+    /* Whether memory can be registered with REGX_ACCESS_ON_DEMAND, to be put. Called before anybody
+     * connects. REGX_OK; REGX_DENIED: the device cannot, and `error` holds one line. NULL: never
+     * possible. */
     regx_status_t (*on_demand)(regx_transport_t *transport, char *error, size_t error_size);
     /* Asks the device to look up pages of an on-demand region before they are needed: for writing,
      * if the region may be written. REGX_OK: the device was asked; whether it did so is not known.

@@ -75,12 +75,6 @@ def test_a_port_that_is_down_is_refused_if_named_else_left_out(mpi: Mpi) -> None
     assert list(job.reports[0]["ports"]) == [f"{device_name()}:1"], str(job)
 
 
-def test_packets_beyond_what_a_port_takes_are_refused(mpi: Mpi) -> None:
-    """Said of the one port that is too small for it; the other would do."""
-    with second_device(mtu=1500):
-        refused(mpi, f"verbs_mtu=4096: port {SECOND}:1 takes at most 1024", verbs_mtu=4096)
-
-
 def layer(build: Build, **faults: object) -> list[str]:
     """The words before a program that the layer is to be under."""
     file = build.programs.parent / "verbs" / ".libs" / "layer.so"
@@ -200,15 +194,16 @@ def test_a_job_that_ends_in_mid_transfer_leaves_nothing(mpi: Mpi, how: str, stat
 @pytest.mark.parametrize("strategy,backend", [
     ("bounce", "none"), ("pipeline", "none"), ("pipeline", "notifier"), ("direct", "hooks"),
     ("read", "none"), ("read", "hooks+notifier")])
-def test_a_survivor_says_whom_it_has_lost_and_ends(mpi: Mpi, strategy: str, backend: str) -> None:
+def test_a_survivor_says_whom_it_has_lost_and_ends(mpi: Mpi, build: Build, strategy: str,
+                                                   backend: str) -> None:
     """Hazard 24, with and without a cache: where mpirun lets the others live when one is killed,
     who finds out says whom it has lost, and ends. The other may then have lost both. Open MPI ends, without
     a word, whoever hears of the death from mpirun before its device has found out: then nobody has lost
     rank 1, at most the one that was ended, and it is tried again."""
     for _ in range(5):
-        job = mpi("ending", "kill", ranks=3, around=AROUND, options=["--enable-recovery"], timeout=300,
-                  regx={"transport": "verbs", "rendezvous": strategy, "backend": backend,
-                        "verbs_timeout": 14, "verbs_retry_count": 2})
+        job = mpi("ending", "kill", ranks=3, around=AROUND, options=["--enable-recovery"],
+                  within=layer(build, timeout=14), timeout=300,
+                  regx={"transport": "verbs", "rendezvous": strategy, "backend": backend})
         assert len(job.complaints) <= 3, str(job)
         assert all("lost (" in line for line in job.complaints), str(job)
         assert job.stdout == "", str(job)

@@ -114,8 +114,7 @@ def test_a_failure_is_named_in_one_line_and_ends_the_job(faulty: Faulty, tmp_pat
     cases = sample.write([Case(CHUNKS * CHUNK, send="send", receive="recv")], tmp_path)
     for number in numbers if full else random.Random(f"{seed} {strategy} {fault}").sample(numbers, 1):
         job = faulty("transfer", "--iterations", 20, cases, strategy=strategy,
-                     layer={"rank": 0, fault: number},
-                     regx={"verbs_timeout": 14, "verbs_retry_count": 2})
+                     layer={"rank": 0, fault: number, "timeout": 14})
         assert job.status != 0, str(job)
         lost = {rank: [line for line in job.complaints if f"connection to rank {rank}" in line]
                 for rank in (0, 1)}
@@ -159,8 +158,7 @@ def test_the_queue_that_fails_is_named_before_the_peer_gives_up(faulty: Faulty, 
     """It is said which, before the peer gives up."""
     cases = sample.write([Case(size, send="send", receive="recv") for size in (100, CHUNK)],
                          tmp_path)
-    job = faulty("transfer", "--iterations", 300, cases, layer={"rank": 1, **layer},
-                 regx={"verbs_srq_depth": 128})  # posted by two calls at the start
+    job = faulty("transfer", "--iterations", 300, cases, layer={"rank": 1, **layer, "srq": 128})  # posted by two calls at the start
     assert job.status != 0 and "checked" not in job.stdout, str(job)
     assert len(job.complaints) == 1, str(job)
     assert "connection to rank 0 " in job.complaints[0], str(job)
@@ -184,9 +182,9 @@ def test_the_smallest_queues_carry_all_messages(faulty: Faulty, tmp_path: Path, 
 def test_receive_buffers_that_run_low_are_reported(faulty: Faulty, tmp_path: Path) -> None:
     """The device tells, and the report says so: nothing else would show but that senders wait."""
     cases = sample.write([Case(1000, window=64)], tmp_path)
-    job = faulty("transfer", "--iterations", 50, cases, regx={"verbs_srq_depth": 16})
+    job = faulty("transfer", "--iterations", 50, cases, layer={"srq": 16})
     job.checked(ranks=2).over("verbs")
-    assert "verbs: receive buffers ran low (verbs_srq_depth)" in job.reasons("fallbacks"), str(job)
+    assert "verbs: receive buffers ran low" in job.reasons("fallbacks"), str(job)
 
 
 def test_queues_that_are_too_small_refuse_verbs_in_one_line(faulty: Faulty) -> None:
@@ -231,9 +229,8 @@ def test_every_object_of_the_device_is_given_back(faulty: Faulty, tmp_path: Path
            regx={"admit": "first"}).checked(ranks=2)
     assert len(faulty.objects()) == 2
     for line in faulty.objects():
-        # One for the peer, one for datagrams, one that tries what the device can; with on-demand
-        # paging one that tries that.
-        assert line["qp"][0] == (4 if backend == "odp" else 3), line
+        # One for the peer, one for datagrams, one that tries what the device can.
+        assert line["qp"][0] == 3, line
         assert line["srq"][0] == line["cq"][0] == 1, line
         if backend == "none":
             assert line["mr"][0] == OPENING + 2 * 3 * CHUNKS, line

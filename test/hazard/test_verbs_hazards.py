@@ -95,20 +95,6 @@ def test_hazard_17_little_of_everything(verbs, tmp_path: Path, seed: int, backen
         assert report["registered_bytes"] <= MIB + 2 * 4096, f"more is kept than may be\n{job}"
 
 
-def test_more_peers_than_connections(verbs, full: bool, seed: int) -> None:
-    """Each to all at once, with two connections each. A machine that is busy makes some wait so long
-    that they go beyond."""
-    ranks = 8 if full else 4
-    job = verbs("collective", "--seed", seed, "--sizes", "70000", "alltoall", ranks=ranks,
-                regx={"rendezvous": "pipeline", "verbs_connections": 2}, timeout=900)
-    job.checked(ranks).over("verbs")
-    reason = "verbs: more connections than verbs_connections"
-    beyond = [report["fallbacks"].get(reason, 0) for report in job.reports]
-    for report, count in zip(job.reports, beyond):
-        assert report["connections_high"] <= 2 + count, str(job)
-    assert job.total("connections_closed") + sum(beyond) > 0 == job.total("malformed"), str(job)
-
-
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_hazard_20_every_kind_of_memory(verbs, tmp_path: Path, seed: int, strategy: str) -> None:
     """Read-only send buffers among them: a string literal, .rodata, a mapped file."""

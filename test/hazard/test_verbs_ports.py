@@ -143,29 +143,3 @@ def test_ports_of_separate_networks_are_not_connected(mpi: Mpi, tmp_path: Path) 
     assert 1 <= len(told) <= 2, str(job)  # by each rank at most
     for line in told:
         assert "btl_regx_verbs_any_subnet=1" in line and "uct" not in line, str(job)
-
-
-def test_a_host_that_is_cut_off_is_noticed_by_who_only_waits(mpi: Mpi, tmp_path: Path) -> None:
-    """A process that only waits for another notices that it is gone, and says which."""
-    with two_rdma_hosts(tmp_path) as (around, options, within):
-        job = mpi("awaited", tmp_path / "come", f"ip link set {CABLE} down", timeout=300,
-                  around=[*around, *AROUND], options=options, within=within,
-                  regx={"transport": "verbs", "verbs_timeout": 14})
-    assert job.status != 0 and job.stdout == "", str(job)
-    lost = [line for line in job.complaints if "connection to rank 1 on " in line]
-    assert len(lost) == 1 and "(keepalive: " in lost[0], str(job)
-
-
-def test_what_was_under_way_arrives_once_the_link_is_back(mpi: Mpi, tmp_path: Path,
-                                                          full: bool) -> None:
-    """What was under way when the cable was cut arrives once it is whole again."""
-    flap = f"ip link set {CABLE} down; echo; sleep 0.3; ip link set {CABLE} up"
-    for strategy in STRATEGIES if full else ["pipeline"]:
-        with two_rdma_hosts(tmp_path) as (around, options, within):
-            job = mpi("flap", 100 if full else 1, flap, timeout=1200 if full else 300,
-                      around=[*around, *AROUND], options=options, within=within,
-                      regx={"transport": "verbs", "rendezvous": strategy, "verbs_timeout": 10,
-                            "verbs_retry_count": 2, "verbs_restart_limit": 60})
-        job.checked(ranks=2).carried(strategy).over("verbs")
-        for report in job.reports:
-            assert report["restarts"] > 0, str(job)

@@ -10,6 +10,7 @@ import sample
 from job import Job
 from launch import ORDINARY_USER, Build, Mpi
 from sample import MIB, PAGE, Case
+from softroce import SECOND, second_device
 
 pytestmark = [device.needed,
               pytest.mark.skipif(device.is_there() and not device.pages_on_demand(),
@@ -85,13 +86,6 @@ def test_data_is_right_where_advice_is_refused(odp, tmp_path: Path, seed: int) -
     assert job.total("messages_fallback") == job.total("prefetch_advised") == 0, str(job)
 
 
-def test_claim_of_an_implicit_region(odp, tmp_path: Path, seed: int) -> None:
-    """Soft-RoCE has none: what claims to have one and does not make it is done without."""
-    job = odp("transfer", "--seed", seed, "--iterations", 2, large(tmp_path, Case(SIZE)),
-              told={"paging": "implicit"}).checked(ranks=2).over("verbs")
-    assert job.reasons("fallbacks") in ({"verbs: implicit region refused": 2}, {}), str(job)
-
-
 @pytest.mark.parametrize("paging,says", [
     ("none", "has no on-demand paging"),
     ("receive", "has on-demand paging, but not for RDMA WRITE over reliable connections")])
@@ -136,27 +130,13 @@ def test_unaligned_buffers_on_demand_are_right(odp, tmp_path: Path, seed: int) -
     assert reasons.get(UNALIGNED, 0) == job.total("uncached"), str(job)
 
 
-def errs_within_pages(odp, tmp_path: Path) -> bool:
-    job = odp("transfer", large(tmp_path, Case(SIZE, 5, 6)))
-    return UNALIGNED in job.reasons("fallbacks")
-
-
 def test_packets_that_are_too_small(odp, tmp_path: Path) -> None:
-    """For a device that errs but where pages begin: refused by the self-test; or, where it is the
-    peer's packets that are small, not used for that peer."""
-    if not errs_within_pages(odp, tmp_path):
-        pytest.skip("the device is right with packets of any size")
-    job = odp("transfer", large(tmp_path, Case(SIZE)), btl="regx,vader,self", verbs_mtu="1024")
+    """For Soft-RoCE, which errs but where pages begin."""
+    with second_device(mtu=1500):
+        job = odp("transfer", large(tmp_path, Case(SIZE)), btl="regx,vader,self", if_include=SECOND)
     assert job.status == 0 and not job.reports and len(job.complaints) == 1, str(job)
-    assert re.search(r"odp cannot be used: self-test of \w+:\d+, in packets of 1024 bytes: what was "
-                     "sent did not arrive; usable here: none", job.complaints[0]), str(job)
-    other = ["sh", "-c", "[ $OMPI_COMM_WORLD_RANK = 0 ] || export OMPI_MCA_btl_regx_backend=none "
-             'OMPI_MCA_btl_regx_verbs_mtu=1024; exec "$@"', "sh"]
-    job = odp("transfer", large(tmp_path, Case(SIZE)), within=other, btl="regx,vader,self")
-    assert job.status == 0 and job.stdout.startswith("checked "), str(job)
-    assert job.rank(0)["bytes_pipeline"] == 0, str(job)
-    assert job.reasons("fallbacks") == {"verbs: a peer's packets are too small for odp here": 1}, \
-        str(job)
+    assert f"{SECOND}:1 is Soft-RoCE, which errs on demand in packets of 1024 bytes" in \
+        job.complaints[0], str(job)
 
 
 def test_locked_memory_is_not_needed(odp, mpi: Mpi, tmp_path: Path, seed: int) -> None:

@@ -15,6 +15,7 @@
  * - REGX_LAYER_MAKE: no RC queue pair is made; any value
  * - REGX_LAYER_MODIFY: the call of that number that modifies an RC queue pair fails; of one pair
  *   the first is for INIT, the second for RTR, the third for RTS
+ * - REGX_LAYER_TIMEOUT: a packet is sent again after 4.096 us times 2 to the power of this
  * - REGX_LAYER_ERROR: after the post of that number, the queue pair is driven to error
  * - REGX_LAYER_SRQ, _CQ: so many entries are the most that the device's queues of these kinds may
  *   have
@@ -23,7 +24,7 @@
  * - REGX_LAYER_FORK: an older kernel; "needed": nothing can be registered before ibv_fork_init is
  *   called, nor that called later, "refused": it fails
  * - REGX_LAYER_PAGING: what the device is to say of on-demand paging; "none", "receive": but not
- *   RDMA WRITE, "write": but not RDMA READ, "implicit": it claims that, too
+ *   RDMA WRITE, "write": but not RDMA READ
  * - REGX_LAYER_ADVISE: "kernel": it is asked to prefetch, though the library cannot ask it (of
  *   Soft-RoCE only newer ones can), "refused": for a single page only
  * - REGX_LAYER_REPORT: a file to which each process that opened a device appends a line of what it
@@ -130,8 +131,6 @@ static int querying(struct ibv_context *context, const struct ibv_query_device_e
         attr->odp_caps.per_transport_caps.rc_odp_caps = IBV_ODP_SUPPORT_RECV;
     } else if (strcmp(paging, "write") == 0) {
         attr->odp_caps.per_transport_caps.rc_odp_caps &= ~(uint32_t)IBV_ODP_SUPPORT_READ;
-    } else if (strcmp(paging, "implicit") == 0) {
-        attr->odp_caps.general_caps |= IBV_ODP_SUPPORT_IMPLICIT;
     }
     return error;
 }
@@ -413,6 +412,10 @@ LAYER int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
     if (qp->qp_type == IBV_QPT_RC && fails("REGX_LAYER_MODIFY", &modifications)) {
         errno = 0;
         return ETIMEDOUT;
+    }
+    const char *timeout = getenv("REGX_LAYER_TIMEOUT");
+    if (timeout != NULL && (mask & IBV_QP_TIMEOUT) != 0) {
+        attr->timeout = (uint8_t)atoi(timeout);
     }
     return NEXT(ibv_modify_qp)(qp, attr, mask);
 }

@@ -347,8 +347,8 @@ static void end_broken(regx_ep_t *ep, bool empty)
     }
 }
 
-/* A step of an endpoint that is LEAVING or LEFT. When all is closed, the peer is not waited for, nor
- * what it might acknowledge if it has left. */
+/* A step of an endpoint that is LEAVING or LEFT. When all is closed, the peer is not waited for,
+ * nor what it might acknowledge if it has left. */
 static void end_leaving(regx_ep_t *ep)
 {
     const bool closing = ep->verbs->closing;

@@ -20,16 +20,16 @@
  *   LEFT      | AGAIN    | -            | (3)          | -      | LEFT    | (none)   | BROKEN
  *   BROKEN    | (5)      | -            | -            | -      | -       | -        | -
  *
- *   (1) It asks: its message, REQUEST or ACCEPT, goes again and again until the state changes: after
- *       20 ms, then ever longer up to 1.3 s, at random within a quarter of that, so that the
+ *   (1) It asks: its message, REQUEST or ACCEPT, goes again and again until the state changes:
+ *       after 20 ms, then ever longer up to 1.3 s, at random within a quarter of that, so that the
  *       questions of many processes do not come at once. After some ten minutes callers are told
  *       that the peer is silent. Sends answer REGX_AGAIN.
- *   (2) ACCEPT again, as the first was lost. From another queue pair of the peer's, which is newer:
- *       what ours is connected to is no more and nothing was sent by it. It is replaced by a new
- *       endpoint, which is ASKING, and hears the message.
+ *   (2) ACCEPT again, as the first was lost. A message of a newer queue pair of the peer's: what
+ *       ours is connected to is no more, and nothing was sent by it. A new endpoint, which is
+ *       ASKING, takes its place and hears the message.
  *   (3) Answers READY, each time: the peer is ACCEPTED until it hears so.
- *   (4) The peer is connected to a queue pair of ours that is no more, or took a late REQUEST for a
- *       new one. A new endpoint answers REQUEST: see (2). So does one that is ASKING.
+ *   (4) The peer is connected to a queue pair of ours that is no more: it took a late REQUEST for
+ *       a new one. A new endpoint answers REQUEST: see (2). So does one that is ASKING.
  *   (5) REGX_UNREACHABLE, once the event `broken` was delivered.
  *
  * Crossing requests: both are ASKING, both become ACCEPTED by the other's REQUEST, and READY by the
@@ -115,9 +115,9 @@ void regx_cm_end(regx_verbs_t *verbs, bool empty);
 void regx_cm_add(regx_verbs_t *verbs, regx_verbs_conn_t *conn);
 void regx_cm_remove(regx_verbs_t *verbs, regx_verbs_conn_t *conn);
 
-/* Datagrams, and the queue of endpoints that wait to send one: datagram.c. First come, first served:
- * an endpoint that asked in vain goes to the end, and a question that could not be sent does not
- * count. */
+/* Datagrams, and the queue of endpoints that wait to send one: datagram.c. First come, first
+ * served: an endpoint that asked in vain goes to the end, and a question that could not be sent
+ * does not count. */
 /* Makes the UD queue pair. REGX_OK; REGX_UNREACHABLE: `error` holds one line. */
 regx_status_t regx_cm_open(regx_verbs_t *verbs, char *error, size_t error_size);
 /* Endpoints have ended. */

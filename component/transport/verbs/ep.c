@@ -16,9 +16,9 @@
 #define PATIENCE_NS INT64_C(60000000000)
 #define FORGET_NS INT64_C(5000000000)
 
-#define RETRIES 6      /* Soft-RoCE takes 7 as endless: a peer that died would not be noticed */
-#define RNR_RETRIES 7  /* endless: a peer that computes frees no receive buffers */
-#define RNR_TIMER 12   /* 0.64 ms between two tries at a receiver without a buffer */
+#define RETRIES 6     /* Soft-RoCE takes 7 as endless: a peer that died would not be noticed */
+#define RNR_RETRIES 7 /* endless: a peer that computes frees no receive buffers */
+#define RNR_TIMER 12  /* 0.64 ms between two tries at a receiver without a buffer */
 #define HOP_LIMIT 64
 #define INLINE_MIN 16u /* less is not worth asking for */
 

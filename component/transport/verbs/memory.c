@@ -53,8 +53,8 @@ void regx_verbs_dereg(regx_transport_t *transport, regx_mr_t *mr)
 }
 
 /* Frames lie in the transport's own memory, which is pinned, so receiving need not be possible on
- * demand; what needs READ is refused by reg. Soft-RoCE forgets where in a page a packet begins (seen
- * in Linux 7.2). What begins where a page does, in packets of a page each, is right. */
+ * demand; what needs READ is refused by reg. Soft-RoCE forgets where in a page a packet begins
+ * (seen in Linux 7.2). What begins where a page does, in packets of a page each, is right. */
 regx_status_t regx_verbs_on_demand(regx_transport_t *transport, char *error, size_t error_size)
 {
     regx_verbs_t *verbs = regx_verbs_of(transport);

@@ -66,16 +66,16 @@ typedef struct regx_port_choice { /* one port of this machine */
 /* Chooses among the ports that can be used. Those that if_include names, in its order. Else, of
  * those that if_exclude does not name, the ports of the faster link layer (InfiniBand, if both are
  * as fast); of these the ones that are at least half as fast as the fastest, have an address beyond
- * the link if any has, and are not far if any is not. Lists are comma-separated, of DEVICE or DEVICE:PORT; only
- * one may be given. Writes the numbers of at most REGX_DEVICES_MAX ports. REGX_OK;
- * REGX_UNREACHABLE: no port can be used; REGX_INVALID: a list names what is not there or cannot be
- * used, or leaves nothing. `error` then holds one line. */
+ * the link if any has, and are not far if any is not. Lists are comma-separated, of DEVICE or
+ * DEVICE:PORT; only one may be given. Writes the numbers of at most REGX_DEVICES_MAX ports.
+ * REGX_OK; REGX_UNREACHABLE: no port can be used; REGX_INVALID: a list names what is not there or
+ * cannot be used, or leaves nothing. `error` then holds one line. */
 regx_status_t regx_ports_choose(regx_port_choice_t *ports, size_t count, const char *if_include,
                                 const char *if_exclude, size_t chosen[REGX_DEVICES_MAX],
                                 size_t *chosen_count, char *error, size_t error_size);
 
-/* Whether a list of cores as the kernel writes it, such as "0-7,16", has one of this process's; also
- * where it is empty. */
+/* Whether a list of cores as the kernel writes it, such as "0-7,16", has one of this process's;
+ * also where it is empty. */
 bool regx_port_has_own_core(const char *list);
 
 /* transport.h's `devices`: the names of those that are chosen, as DEVICE:PORT. Opens each device

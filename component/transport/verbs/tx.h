@@ -25,8 +25,8 @@ static inline bool regx_tx_is_open(const regx_ep_t *ep)
 {
     return ep->state == REGX_EP_READY || ep->state == REGX_EP_LEAVING;
 }
-/* Posts requests with one ring of the doorbell. There is room. REGX_OK; REGX_UNREACHABLE: the device
- * refuses, which breaks the endpoint. */
+/* Posts requests with one ring of the doorbell. There is room. REGX_OK; REGX_UNREACHABLE: the
+ * device refuses, which breaks the endpoint. */
 regx_status_t regx_tx_post(regx_ep_t *ep, struct ibv_send_wr *requests, const regx_work_t *works,
                            unsigned count);
 /* A segment of a frame, as a request. */

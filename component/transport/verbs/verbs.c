@@ -33,8 +33,8 @@ static regx_status_t refuse(const regx_verbs_t *verbs, const char *what, char *e
     return errno == ENOMEM ? REGX_NO_MEMORY : REGX_UNREACHABLE;
 }
 
-/* How many receive buffers are wanted: at most half of the longest region, since they share one with
- * other buffers. */
+/* How many receive buffers are wanted: at most half of the longest region, since they share one
+ * with other buffers. */
 static uint64_t receives_wanted(const regx_verbs_t *verbs)
 {
     const uint64_t longest = verbs->port.device.max_mr_size;
@@ -344,8 +344,8 @@ static regx_status_t verbs_connect(regx_transport_t *transport, uint64_t peer, b
     return REGX_OK;
 }
 
-/* Ends an endpoint with work under way, now. Waits for its queue pair to come to rest; what completes
- * meanwhile of others is handled. */
+/* Ends an endpoint with work under way, now. Waits for its queue pair to come to rest; what
+ * completes meanwhile of others is handled. */
 static void abort_work(regx_ep_t *ep)
 {
     bool empty = false;

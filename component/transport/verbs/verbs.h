@@ -34,8 +34,8 @@
  *
  * Memory per connected peer: the queue pair (REGX_VERBS_DEPTH requests with their inline data, some
  * 26 KiB in the device's driver), and an endpoint of some 2 KiB. While a frame of the peer comes in
- * segments, REGX_VERBS_ZCOPY_MAX bytes more. A peer that is not talked to costs a connection of some
- * 100 bytes.
+ * segments, REGX_VERBS_ZCOPY_MAX bytes more. A peer that is not talked to costs a connection of
+ * some 100 bytes.
  */
 #ifndef REGX_VERBS_VERBS_H
 #define REGX_VERBS_VERBS_H
@@ -115,7 +115,7 @@ typedef struct regx_verbs_limits {
     uint64_t segment_max;               /* bytes of one WRITE or READ */
     uint8_t reads_made, reads_answered; /* RDMA READs of an endpoint at once */
     uint8_t ack_timeout; /* a packet is sent again after 4.096 us times 2 to the power of this */
-    bool fetches;                       /* atomic operations, of either side */
+    bool fetches;        /* atomic operations, of either side */
 } regx_verbs_limits_t;
 
 typedef struct regx_verbs_table { /* of endpoints */

@@ -13,8 +13,8 @@
  *     33 u8  bits of the GID that name its IP network; 0: not known, or InfiniBand
  *     34 2B zero
  *
- * A message of connection management (cm.h), sent from one UD queue pair to the other, 100 bytes. It
- * has what the receiver needs to connect its RC queue pair to the sender's.
+ * A message of connection management (cm.h), sent from one UD queue pair to the other, 100 bytes.
+ * It has what the receiver needs to connect its RC queue pair to the sender's.
  *
  *      0 u8  version (9)              1 u8  kind: 1 REQUEST, 2 ACCEPT, 3 READY
  *      2 u8  RDMA READs that the sender answers at once              3 u8  zero

@@ -191,13 +191,14 @@ int ibv_close_device(struct ibv_context *context)
 
 int ibv_query_device(struct ibv_context *context, struct ibv_device_attr *attr)
 {
-    (void)context;
+    const uint32_t depth = fake_context_of(context)->port->depth;
+
     *attr = (struct ibv_device_attr){.phys_port_cnt = 1,
                                      .atomic_cap = fake.atomics,
                                      .max_cqe = 1 << 16,
                                      .max_mr = 1 << 16,
                                      .max_mr_size = UINT64_MAX,
-                                     .max_qp_wr = 1 << 12,
+                                     .max_qp_wr = depth != 0 ? (int)depth : 1 << 12,
                                      .max_srq_wr = 1 << 13,
                                      .max_qp_rd_atom = 16,
                                      .max_qp_init_rd_atom = 16};

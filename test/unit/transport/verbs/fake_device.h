@@ -28,12 +28,14 @@ typedef struct fake_port { /* a device has one port, numbered 1 */
     uint16_t lid;
     uint32_t gid_type;
     uint8_t gid[16];
-    uint32_t ifindex;          /* of its network device */
-    uint32_t netmask;          /* of that one's IPv4 address */
-    uint32_t inline_max;       /* bytes that a device grants */
-    uint32_t inline_refused;   /* asking for more than so many makes ibv_create_qp fail; 0: never */
-    bool drops_receives;       /* when a queue pair is destroyed, as mlx5 does */
-    unsigned queue_pairs_made; /* counted here, of RC */
+    uint32_t ifindex;        /* of its network device */
+    uint32_t netmask;        /* of that one's IPv4 address */
+    uint32_t inline_max;     /* bytes that a device grants */
+    uint32_t inline_refused; /* asking for more than so many makes ibv_create_qp fail; 0: never */
+    uint32_t depth, depth_refused; /* requests of a queue pair: what it reports, and more than this
+                                    * makes ibv_create_qp fail; 0: never */
+    bool drops_receives;           /* when a queue pair is destroyed, as mlx5 does */
+    unsigned queue_pairs_made;     /* counted here, of RC */
 } fake_port_t;
 
 typedef struct fake {

@@ -182,7 +182,9 @@ struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
 {
     fake_port_t *port = fake_context_of(pd->context)->port;
 
-    if (port->inline_refused != 0 && attr->cap.max_inline_data > port->inline_refused) {
+    if ((port->inline_refused != 0 && attr->cap.max_inline_data > port->inline_refused) ||
+        (port->depth_refused != 0 && attr->qp_type == IBV_QPT_RC &&
+         attr->cap.max_send_wr > port->depth_refused)) {
         errno = EINVAL;
         return NULL;
     }

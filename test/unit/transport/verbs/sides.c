@@ -63,14 +63,6 @@ static void silent(void *context, uint64_t peer)
     side->silent++;
 }
 
-static void warned(void *context, const char *line)
-{
-    side_t *side = context;
-
-    side->warned++;
-    snprintf(side->what, sizeof(side->what), "%s", line);
-}
-
 static void count_done(regx_status_t status)
 {
     *(status == REGX_OK ? &done_ok : &done_failed) += 1;
@@ -143,8 +135,7 @@ void side_open(side_t *side, uint64_t self, uint64_t other, bool threads)
                                                         .deliver = deliver,
                                                         .immediate = immediate,
                                                         .broken = broken,
-                                                        .silent = silent,
-                                                        .warn = warned}};
+                                                        .silent = silent}};
     const regx_status_t status =
         regx_transport_ops.open(&side->config, error, sizeof(error), &side->transport);
     if (status == REGX_UNREACHABLE) {
@@ -198,8 +189,10 @@ void sides_close(void)
         sides_progress();
     }
     for (int i = 0; i < 2; i++) {
-        assert_int_equal(verbs_of(sides[i])->requests.outstanding, verbs_of(sides[i])->requests.unsignaled);
-        assert_int_equal(verbs_of(sides[i])->requests.unsignaled_slots, 0); /* their endpoints have ended */
+        assert_int_equal(verbs_of(sides[i])->requests.outstanding,
+                         verbs_of(sides[i])->requests.unsignaled);
+        assert_int_equal(verbs_of(sides[i])->requests.unsignaled_slots,
+                         0); /* their endpoints have ended */
         assert_int_equal(verbs_of(sides[i])->buffers.slot_count, REGX_VERBS_SLOTS);
         regx_transport_ops.close(sides[i]->transport);
         assert_int_equal(sides[i]->counters.malformed, 0);

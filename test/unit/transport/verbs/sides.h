@@ -30,8 +30,8 @@ typedef struct side {
     size_t last_length;
     uint8_t last_tag;
     uint8_t last[REGX_VERBS_ZCOPY_MAX];
-    unsigned broken, silent, warned;
-    char what[160]; /* of the last that broke, or was warned of */
+    unsigned broken, silent;
+    char what[160]; /* of the last that broke */
     void (*on_deliver)(struct side *side);
     void (*on_immediate)(struct side *side);
     const uint8_t *watched; /* when a notice comes, this must show stream `watched_stream` */

@@ -19,7 +19,8 @@ static side_t others[MANY];
 static void make_due(void)
 {
     verbs_of(&one)->cm.ask_next = 0;
-    for (regx_link_t *at = verbs_of(&one)->table.eps.next; at != &verbs_of(&one)->table.eps; at = at->next) {
+    for (regx_link_t *at = verbs_of(&one)->table.eps.next; at != &verbs_of(&one)->table.eps;
+         at = at->next) {
         REGX_CONTAINER_OF(at, regx_ep_t, link)->cm.ask_next = 0;
     }
 }
@@ -65,18 +66,37 @@ static void questions_that_were_not_sent_do_not_count(void **state)
         make_due();
         regx_transport_ops.progress(one.transport);
     }
-    for (regx_link_t *at = verbs_of(&one)->table.eps.next; at != &verbs_of(&one)->table.eps; at = at->next) {
+    for (regx_link_t *at = verbs_of(&one)->table.eps.next; at != &verbs_of(&one)->table.eps;
+         at = at->next) {
         REGX_CONTAINER_OF(at, regx_ep_t, link)->cm.ask_next = INT64_MAX; /* no more of them */
     }
     while (verbs_of(&one)->cm.sent != verbs_of(&one)->cm.done) {
         regx_transport_ops.progress(one.transport);
     }
-    for (regx_link_t *at = verbs_of(&one)->table.eps.next; at != &verbs_of(&one)->table.eps; at = at->next) {
+    for (regx_link_t *at = verbs_of(&one)->table.eps.next; at != &verbs_of(&one)->table.eps;
+         at = at->next) {
         asked += REGX_CONTAINER_OF(at, regx_ep_t, link)->cm.asked;
     }
     assert_true(asked > REGX_CM_SENDS);
     assert_int_equal(asked, fake.datagrams);
     sides_close_many(others, conns, MANY);
+}
+
+/* Whichever of the first datagrams are lost or come twice, whether one side asks or both. */
+static void lost_and_doubled_datagrams_are_made_up_for(void **state)
+{
+    (void)state;
+    for (uint32_t mask = 0; mask < 64; mask++) {
+        fake_reset();
+        *(mask % 2 == 0 ? &fake.lose : &fake.twice) = mask / 4;
+        sides_open(false);
+        assert_int_equal(side_try(one.conn, 10), REGX_AGAIN);
+        if (mask / 2 % 2 == 1) {
+            assert_int_equal(side_try(two.conn, 10), REGX_AGAIN);
+        }
+        sides_exchange(1, 100);
+        sides_close();
+    }
 }
 
 static void put_with_notice(void)
@@ -131,6 +151,65 @@ static void devices_that_refuse_too_much_inline_data_are_asked_for_less(void **s
     sides_exchange(1, 8);
     sides_exchange(2, 200);
     put_with_notice();
+    sides_close();
+}
+
+/* A device makes shorter queues than it reports: they shall hold the longest frame all the same. */
+static void short_queues_hold_the_longest_frame(void **state)
+{
+    regx_zcopy_t zcopy = {.tag = 7, .done = side_zcopy_done, .length = REGX_VERBS_ZCOPY_MAX};
+
+    (void)state;
+    fake.ports[0].depth = 24;
+    fake.ports[0].depth_refused = 10;
+    sides_open(false);
+    assert_int_equal(verbs_of(&one)->can.depth, REGX_VERBS_SEGMENTS);
+    sides_exchange(1, 3000);
+    zcopy.data = one.transport->pool_memory;
+    unit_fill(one.transport->pool_memory, zcopy.length, 5, 0);
+    while (regx_transport_ops.send_zcopy(one.conn, &zcopy) == REGX_AGAIN) {
+        sides_progress();
+    }
+    side_await(&two.delivered, 2);
+    side_await(&done_ok, 1);
+    assert_true(unit_is_filled(two.last, zcopy.length, 5));
+    put_with_notice();
+    sides_close();
+}
+
+static void queues_that_hold_no_longest_frame_are_refused(void **state)
+{
+    char error[256];
+    regx_transport_t *transport;
+
+    (void)state;
+    fake.ports[0].depth = 6;
+    memset(&one, 0, sizeof(one));
+    one.config = (regx_transport_config_t){
+        .self = ONE, .pool_size = POOL, .pool_min = POOL, .counters = &one.counters};
+    assert_int_equal(regx_transport_ops.open(&one.config, error, sizeof(error), &transport),
+                     REGX_UNREACHABLE);
+    assert_string_equal(error, "fake0:1 takes 6 requests of a queue pair, fewer than 8");
+}
+
+/* Soft-RoCE errs on demand in packets that are shorter than a page. */
+static void a_peer_whose_packets_are_too_small_on_demand_is_not_connected(void **state)
+{
+    uint8_t address[REGX_ADDRESS_MAX];
+    regx_conn_t *conn;
+
+    (void)state;
+    sides_open(false);
+    one.transport->on_demand_grain = 4096;
+    verbs_of(&two)->address.mtu = IBV_MTU_2048;
+    const size_t length = regx_transport_ops.address(two.transport, address);
+    assert_int_equal(
+        regx_transport_ops.connect(one.transport, THREE, false, address, length, &conn),
+        REGX_UNREACHABLE);
+    assert_int_equal(regx_tally_find(one.counters.fallbacks,
+                                     "verbs: a peer's packets are too small for odp here")
+                         ->count,
+                     1);
     sides_close();
 }
 
@@ -341,9 +420,14 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(peer_is_connected_though_many_others_compute, fake_sides_reset),
         cmocka_unit_test_setup(questions_that_were_not_sent_do_not_count, fake_sides_reset),
+        cmocka_unit_test_setup(lost_and_doubled_datagrams_are_made_up_for, fake_sides_reset),
         cmocka_unit_test_setup(devices_with_little_or_no_inline_data_are_asked_for_no_more,
                                fake_sides_reset),
         cmocka_unit_test_setup(devices_that_refuse_too_much_inline_data_are_asked_for_less,
+                               fake_sides_reset),
+        cmocka_unit_test_setup(short_queues_hold_the_longest_frame, fake_sides_reset),
+        cmocka_unit_test_setup(queues_that_hold_no_longest_frame_are_refused, fake_sides_reset),
+        cmocka_unit_test_setup(a_peer_whose_packets_are_too_small_on_demand_is_not_connected,
                                fake_sides_reset),
         cmocka_unit_test_setup(a_port_that_requires_a_global_route_gets_one, fake_sides_reset),
         cmocka_unit_test_setup(ports_of_other_networks_are_reached_where_there_are_routers,

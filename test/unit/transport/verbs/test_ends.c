@@ -5,7 +5,6 @@
  */
 #include "sides.h"
 
-
 /* Both ask at once, and one asks while the other does not answer for long. */
 static void both_may_ask_for_a_connection_at_once(void **state)
 {

@@ -7,7 +7,6 @@
 #include <errno.h>
 #include <unistd.h>
 
-
 /* What registered buffers have pinned may leave nothing for a queue pair, for a while; at either
  * end. */
 static void a_queue_pair_waits_for_the_devices_memory(void **state)
@@ -110,7 +109,8 @@ static void a_peer_that_asks_anew_waits_for_a_queue_pair_or_is_lost(void **state
     open_faulty();
     hear_request(1);
     ask(&one);
-    side_asking(&one)->cm.ask_next = verbs_of(&one)->cm.ask_next = 0;
+    side_asking(&one)->cm.ask_next = 0;
+    verbs_of(&one)->cm.ask_next = 0;
     faults.making = EPERM;
     faults.makes = verbs_of(&one)->pd;
     hear_request(2);

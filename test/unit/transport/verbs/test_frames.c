@@ -132,7 +132,8 @@ static void idle_peers_leave_most_slots_to_the_others(void **state)
         }
         assert_true(unit_is_filled(peer->last, 1000, frames - 1));
     }
-    assert_int_equal(verbs_of(&one)->requests.unsignaled_slots, REGX_VERBS_SLOTS / 4); /* as many as may */
+    assert_int_equal(verbs_of(&one)->requests.unsignaled_slots,
+                     REGX_VERBS_SLOTS / 4); /* as many as may */
     while (verbs_of(&one)->buffers.slot_count < REGX_VERBS_SLOTS - REGX_VERBS_SLOTS / 4) {
         regx_transport_ops.progress(one.transport); /* the rest comes back */
     }

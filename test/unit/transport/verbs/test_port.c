@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Which ports of RDMA devices are taken, and by which address they are reached; no device is needed.
+ * Which ports of RDMA devices are taken, and by which address they are reached; no device is
+ * needed.
  */
 #include "../../unit.h"
 
