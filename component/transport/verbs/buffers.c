@@ -10,7 +10,7 @@
 #include <sys/mman.h>
 
 #include "base/memlock.h"
-#include "transport/verbs/buffers.h"
+#include "transport/verbs/verbs.h"
 
 #define DATAGRAM_ROOM 192u
 #define REPOST_MIN 16u /* receive buffers given back at once; of few, a quarter */

@@ -5,8 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "transport/verbs/tx.h"
-
 #define REST_NS INT64_C(100000000)
 
 void regx_cm_add(regx_verbs_t *verbs, regx_verbs_conn_t *conn)

@@ -8,7 +8,6 @@
 #include <string.h>
 #include <sys/random.h>
 
-#include "transport/verbs/buffers.h"
 #include "transport/verbs/cm.h"
 
 #define FIRST_WAIT_NS INT64_C(20000000)

@@ -4,9 +4,7 @@
  * line: they go at once, or are refused for now. More of them than the peer answers at once hold up
  * what is posted behind.
  */
-#include "transport/verbs/buffers.h"
 #include "transport/verbs/cm.h"
-#include "transport/verbs/tx.h"
 
 static bool is_allowed(const regx_fetch_t *fetch, const regx_verbs_key_t *key)
 {

@@ -4,9 +4,7 @@
  * caller's pool memory.
  */
 #include "transport/frame.h"
-#include "transport/verbs/buffers.h"
 #include "transport/verbs/cm.h"
-#include "transport/verbs/tx.h"
 
 #define HEADER_MAX 256 /* of a frame; see transport.h */
 

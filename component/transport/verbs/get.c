@@ -4,9 +4,7 @@
  * frames and puts overtake: the peer is not notified, so there is no order to keep. One without
  * a region is read to a slot, and copied from there when it has come.
  */
-#include "transport/verbs/buffers.h"
 #include "transport/verbs/cm.h"
-#include "transport/verbs/tx.h"
 
 /* Whether there is room for it on our side. */
 static bool has_place(const regx_verbs_t *verbs, const regx_get_t *get)

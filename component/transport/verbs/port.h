@@ -53,13 +53,12 @@ unsigned regx_port_latency(unsigned megabits);
 #define REGX_PORTS_MAX 1024 /* of this machine; virtual functions have one each */
 
 typedef struct regx_port_choice { /* one port of this machine */
-    const char *device;
-    uint8_t number;
-    const char *unusable; /* why it cannot be used, such as "is down"; NULL: it can */
-    bool infiniband;      /* else Ethernet */
-    bool link_local;      /* on Ethernet: it has no address that routers know */
-    unsigned megabits;    /* per second; 0: not known */
-    bool far;             /* none of this process's cores is local to the device */
+    regx_device_name_t name;      /* DEVICE:PORT */
+    const char *unusable;         /* why it cannot be used, such as "is down"; NULL: it can */
+    bool infiniband;              /* else Ethernet */
+    bool link_local;              /* on Ethernet: it has no address that routers know */
+    unsigned megabits;            /* per second; 0: not known */
+    bool far;                     /* none of this process's cores is local to the device */
     const char *left_out; /* set by choosing: why it is not used though it could be; or NULL */
 } regx_port_choice_t;
 

@@ -8,9 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "transport/verbs/buffers.h"
 #include "transport/verbs/cm.h"
-#include "transport/verbs/tx.h"
 
 /* Between two looks at what the device reports, each of which is a system call. */
 #define LOOK_NS INT64_C(10000000)

@@ -14,9 +14,7 @@
 #include <string.h>
 
 #include "base/copy.h"
-#include "transport/verbs/buffers.h"
 #include "transport/verbs/cm.h"
-#include "transport/verbs/tx.h"
 
 #define TURN_SEGMENTS 4 /* of copied data per endpoint and turn */
 

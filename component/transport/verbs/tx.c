@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "transport/verbs/tx.h"
+#include "transport/verbs/ep.h"
 
 #include <assert.h>
 #include <endian.h>
 #include <string.h>
 
 #include "base/copy.h"
-#include "transport/verbs/buffers.h"
 
 static const char sending[] = "SEND", writing[] = "RDMA WRITE";
 

@@ -2,10 +2,9 @@
  *
  * The verbs transport: one opened port of an RDMA device, and what its files share.
  *
- *   verbs.c       the transport's operations: open, close, connect, disconnect
+ *   verbs.c       the transport's operations: open, close, connect, disconnect, registration
  *   ports.c       which ports are used           port.c      one port and its address
  *   wire.c        addresses and messages as bytes
- *   memory.c      registration of the application's memory, pinned or on demand
  *   buffers.c     the transport's own registered memory: pool, receive buffers, slots
  *   ep.c          an endpoint: the queue pair to one peer
  *   tx.c          work requests and their completion
@@ -64,6 +63,8 @@
 #define REGX_VERBS_SLOT_BLOCK 16u /* slots that are registered at once when there are too few */
 #define REGX_VERBS_SLOTS_MAX 4096u
 #define REGX_VERBS_SLOT_BLOCKS (REGX_VERBS_SLOTS_MAX / REGX_VERBS_SLOT_BLOCK)
+#define REGX_SLOT_NONE UINT32_MAX
+#define REGX_GRH_SIZE 40         /* bytes that UD puts before what it received */
 #define REGX_VERBS_DEPTH 64u     /* work requests of one peer under way */
 #define REGX_VERBS_RECEIVES 512u /* receive buffers; where little may be locked, a quarter */
 #define REGX_CM_RECEIVES 128u    /* datagrams that can arrive between two calls of progress */
@@ -197,6 +198,43 @@ static inline unsigned regx_verbs_bucket(uint64_t key)
 /* The numbers of work requests: what was received has the highest bit set. */
 #define REGX_RECEIVED (UINT64_C(1) << 63)
 
+/* buffers.c: the pool that peers write to, the receive buffers, room for datagrams, and slots that
+ * frames are sent from. */
+/* Registers buffers and slots. REGX_OK; REGX_NO_MEMORY: `error` says which limit. */
+regx_status_t regx_buffers_open(regx_verbs_t *verbs, char *error, size_t error_size);
+void regx_buffers_close(regx_verbs_t *verbs);
+/* The pool's memory, registered: as much as is wanted and can be had. Likewise. */
+regx_status_t regx_verbs_pool_open(regx_verbs_t *verbs, char *error, size_t error_size);
+void regx_verbs_pool_close(regx_verbs_t *verbs);
+
+/* Posts every receive buffer. false: the device refuses. */
+bool regx_buffers_fill(regx_verbs_t *verbs);
+/* For the event that the shared receive queue runs low, which comes once: it is counted, and armed
+ * again with the next buffers that are posted. */
+void regx_buffers_low(regx_verbs_t *verbs);
+const uint8_t *regx_buffer_received(const regx_verbs_t *verbs, uint32_t index);
+/* The frame in that buffer was delivered. */
+void regx_buffer_return(regx_verbs_t *verbs, uint32_t index);
+/* Posts what was returned, if that is worth a call. 0; or the error, if the device refuses and has
+ * no buffer left: peers would then try again without end. What is refused otherwise is posted with
+ * the next ones. */
+int regx_buffers_repost(regx_verbs_t *verbs);
+
+/* A slot for an endpoint that holds `held` of them, or REGX_SLOT_NONE. An endpoint that holds none
+ * is given one as long as memory can be registered. */
+uint32_t regx_slot_take(regx_verbs_t *verbs, uint32_t held);
+/* Gives it back; the endpoint then holds `left`. */
+void regx_slot_give(regx_verbs_t *verbs, uint32_t slot, uint32_t left);
+uint8_t *regx_slot_memory(const regx_verbs_t *verbs, uint32_t slot);
+uint32_t regx_slot_key(const regx_verbs_t *verbs, uint32_t slot);
+
+/* Where a datagram arrived, with REGX_GRH_SIZE bytes before it, and posting that room again: 0, or
+ * the error. */
+const uint8_t *regx_buffer_datagram(const regx_verbs_t *verbs, uint32_t index);
+int regx_buffer_datagram_post(regx_verbs_t *verbs, uint32_t index);
+/* Room to send a datagram from. */
+uint8_t *regx_buffer_datagram_send(const regx_verbs_t *verbs, uint32_t index);
+
 /* progress.c */
 int regx_verbs_progress(regx_transport_t *transport);
 /* Handles what has completed, a bounded amount. `empty`: the completion queue was seen empty. */
@@ -214,11 +252,5 @@ regx_status_t regx_verbs_put(regx_conn_t *conn, regx_put_t *put);
 regx_status_t regx_verbs_accepts(regx_conn_t *conn, bool puts);
 regx_status_t regx_verbs_get(regx_conn_t *conn, regx_get_t *get);
 regx_status_t regx_verbs_fetch(regx_conn_t *conn, regx_fetch_t *fetch);
-regx_status_t regx_verbs_reg(regx_transport_t *transport, void *base, size_t length,
-                             unsigned access, regx_mr_t *mr);
-void regx_verbs_dereg(regx_transport_t *transport, regx_mr_t *mr);
-regx_status_t regx_verbs_on_demand(regx_transport_t *transport, char *error, size_t error_size);
-regx_status_t regx_verbs_prefetch(regx_transport_t *transport, const regx_mr_t *mr,
-                                  const void *base, size_t length);
 
 #endif

@@ -9,7 +9,6 @@
 
 #include "../../unit.h"
 
-#include "transport/verbs/buffers.h"
 #include "transport/verbs/cm.h"
 #include "transport/verbs/ep.h"
 #include "transport/verbs/verbs.h"

@@ -103,7 +103,7 @@ static void refused(const char *says)
 {
     char error[256] = "";
 
-    assert_int_equal(regx_verbs_on_demand(&verbs.super, error, sizeof(error)), REGX_DENIED);
+    assert_int_equal(regx_transport_ops.on_demand(&verbs.super, error, sizeof(error)), REGX_DENIED);
     assert_string_equal(error, says);
     assert_int_equal(device.registered, 0);
 }
@@ -159,12 +159,12 @@ static void soft_roce_begins_where_a_page_does(void **state)
     char error[256] = "";
 
     (void)state;
-    assert_int_equal(regx_verbs_on_demand(&verbs.super, error, sizeof(error)), REGX_OK);
+    assert_int_equal(regx_transport_ops.on_demand(&verbs.super, error, sizeof(error)), REGX_OK);
     assert_int_equal(verbs.super.on_demand_grain, 1);
     verbs.port.device.vendor_id = 0xffffff;
     refused("none0:1 is Soft-RoCE, which errs on demand in packets of 1024 bytes");
     verbs.address.mtu = IBV_MTU_4096;
-    assert_int_equal(regx_verbs_on_demand(&verbs.super, error, sizeof(error)), REGX_OK);
+    assert_int_equal(regx_transport_ops.on_demand(&verbs.super, error, sizeof(error)), REGX_OK);
     assert_int_equal(verbs.super.on_demand_grain, page);
 }
 
@@ -187,7 +187,7 @@ static void advice_names_what_is_needed(void **state)
 {
     (void)state;
     regx_mr_t mr = {.access = REGX_ACCESS_LOCAL | REGX_ACCESS_ON_DEMAND, .handle = &region};
-    assert_int_equal(regx_verbs_prefetch(&verbs.super, &mr, (void *)4096, 5), REGX_OK);
+    assert_int_equal(regx_transport_ops.prefetch(&verbs.super, &mr, (void *)4096, 5), REGX_OK);
     assert_int_equal(device.advice, IBV_ADVISE_MR_ADVICE_PREFETCH);
     assert_int_equal(device.segments[0].addr, 4096);
     assert_int_equal(device.segments[0].length, 5);
@@ -195,8 +195,8 @@ static void advice_names_what_is_needed(void **state)
 
     mr.access |= REGX_ACCESS_REMOTE_WRITE;
     device.advised = 0;
-    assert_int_equal(regx_verbs_prefetch(&verbs.super, &mr, (void *)4096, 2 * (size_t)GIB + 9),
-                     REGX_OK);
+    assert_int_equal(
+        regx_transport_ops.prefetch(&verbs.super, &mr, (void *)4096, 2 * (size_t)GIB + 9), REGX_OK);
     assert_int_equal(device.advice, IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE);
     assert_int_equal(device.advised, 3);
     assert_int_equal(device.segments[1].addr, 4096 + GIB);
@@ -204,10 +204,10 @@ static void advice_names_what_is_needed(void **state)
     assert_int_equal(device.segments[2].length, 9);
 
     device.error = EINVAL;
-    assert_int_equal(regx_verbs_prefetch(&verbs.super, &mr, (void *)4096, 5), REGX_DENIED);
+    assert_int_equal(regx_transport_ops.prefetch(&verbs.super, &mr, (void *)4096, 5), REGX_DENIED);
     device.error = 0;
     device.context.advise_mr = NULL; /* an old library's */
-    assert_int_equal(regx_verbs_prefetch(&verbs.super, &mr, (void *)4096, 5), REGX_DENIED);
+    assert_int_equal(regx_transport_ops.prefetch(&verbs.super, &mr, (void *)4096, 5), REGX_DENIED);
 }
 
 int main(void)

@@ -13,10 +13,10 @@
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
 static regx_port_choice_t ports[] = {
-    {.device = "mlx5_0", .number = 1, .unusable = "is down"},
-    {.device = "mlx5_0", .number = 2, .far = true},
-    {.device = "mlx5_1", .number = 1},
-    {.device = "rxe0", .number = 1},
+    {.name = "mlx5_0:1", .unusable = "is down"},
+    {.name = "mlx5_0:2", .far = true},
+    {.name = "mlx5_1:1"},
+    {.name = "rxe0:1"},
 };
 
 static char error[256];
