@@ -41,29 +41,14 @@ typedef struct fake_port { /* a device has one port, numbered 1 */
 typedef struct fake {
     fake_port_t ports[FAKE_DEVICES];
     int count;
-    /* What was seen: the last address vector of an RC queue pair and of an address handle. */
-    struct ibv_ah_attr routed, addressed;
-    unsigned datagrams;  /* sent on the UD queue pairs */
-    uint32_t inline_max; /* the longest inline data posted */
-    bool drop_datagrams; /* all of them are lost */
+    struct ibv_ah_attr routed; /* the last address vector of an RC queue pair */
+    unsigned datagrams;        /* sent on the UD queue pairs */
+    uint32_t inline_max;       /* the longest inline data posted */
+    bool drop_datagrams;       /* all of them are lost */
     uint32_t lose,
-        twice; /* of the datagrams, by number: bit n%32 means that n is lost, or doubled */
-    /* Of reliable queue pairs, in the order in which requests are done: */
-    struct {
-        unsigned done;             /* so many were */
-        unsigned at[2];            /* those fail, counted from 1; 0: none */
-        enum ibv_wc_status status; /* with this */
-        bool late;                 /* after they had their effect: only the answer is lost */
-        unsigned lost_read;        /* the answer to this one is lost, and what follows it is done */
-        unsigned posted, refused;  /* in the order in which they are posted: this one is refused */
-    } fault;
-    bool link_down;       /* nothing arrives; requests fail as if they had been retried in vain */
-    bool link_errors;     /* and all fail at once, as Soft-RoCE's do */
-    int queue_pair_error; /* of ibv_create_qp; 0: none */
-    unsigned datagrams_failed;
-    bool mute;                   /* nobody is told that a queue pair takes no more receives */
-    int register_error;          /* of ibv_reg_mr; 0: none */
-    unsigned registers;          /* that were asked for while there was an error */
+        twice;          /* of the datagrams, by number: bit n%32 means that n is lost, or doubled */
+    int register_error; /* of ibv_reg_mr; 0: none */
+    unsigned registers; /* that were asked for while there was an error */
     enum ibv_atomic_cap atomics; /* what the devices say; they do them all the same */
     int route_error;             /* of ibv_create_ah; 0: none */
     unsigned routes;             /* that were asked for while there was an error */

@@ -33,8 +33,8 @@ static void end_request(fake_qp_t *qp, const fake_request_t *request, enum ibv_w
                                                  [IBV_WR_ATOMIC_CMP_AND_SWP] = IBV_WC_COMP_SWAP,
                                                  [IBV_WR_ATOMIC_FETCH_AND_ADD] = IBV_WC_FETCH_ADD};
 
-    const bool reported = status != IBV_WC_SUCCESS ||
-                          ((request->wr.send_flags & IBV_SEND_SIGNALED) != 0 && !qp->owes);
+    const bool reported =
+        status != IBV_WC_SUCCESS || (request->wr.send_flags & IBV_SEND_SIGNALED) != 0;
 
     if (reported) {
         const struct ibv_wc wc = {.wr_id = request->wr.wr_id,
@@ -53,7 +53,7 @@ void fake_enter_error(fake_qp_t *qp)
         return;
     }
     qp->super.state = IBV_QPS_ERR;
-    if (qp->super.qp_type == IBV_QPT_RC && !fake.mute) {
+    if (qp->super.qp_type == IBV_QPT_RC) {
         const struct ibv_async_event event = {.event_type = IBV_EVENT_QP_LAST_WQE_REACHED,
                                               .element.qp = &qp->super};
 
@@ -173,9 +173,9 @@ static void send_datagram(fake_qp_t *qp, const fake_request_t *request)
     uint8_t header[GRH_SIZE];
 
     const uint32_t bit = 1u << fake.datagrams++ % 32;
-    const int copies = fake.drop_datagrams || fake.link_down || (fake.lose & bit) != 0 ? 0
-                       : (fake.twice & bit) != 0                                       ? 2
-                                                                                       : 1;
+    const int copies = fake.drop_datagrams || (fake.lose & bit) != 0 ? 0
+                       : (fake.twice & bit) != 0                     ? 2
+                                                                     : 1;
     if (to != NULL && to->super.qp_type == IBV_QPT_UD && to->super.state == IBV_QPS_RTS &&
         to->qkey == request->wr.wr.ud.remote_qkey && leads_to(&request->to, to->port)) {
         const struct ibv_wc wc = {.opcode = IBV_WC_RECV,
@@ -190,20 +190,7 @@ static void send_datagram(fake_qp_t *qp, const fake_request_t *request)
                     request->segment.length);
         }
     }
-    if (fake.link_down && fake.link_errors) {
-        fake.datagrams_failed++;
-        end_request(qp, request, IBV_WC_LOC_QP_OP_ERR);
-        fake_enter_error(qp);
-        return;
-    }
     end_request(qp, request, IBV_WC_SUCCESS);
-}
-
-static bool is_to_fail(void)
-{
-    const unsigned number = fake.fault.done + 1;
-
-    return fake.fault.at[0] == number || fake.fault.at[1] == number;
 }
 
 static bool is_atomic(enum ibv_wr_opcode opcode)
@@ -250,14 +237,9 @@ static bool send_reliably(fake_qp_t *qp, const fake_request_t *request)
     const bool writes = wr->opcode == IBV_WR_RDMA_WRITE || wr->opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
     struct ibv_wc wc = {.opcode = IBV_WC_RECV, .byte_len = length};
     enum ibv_wc_status status = IBV_WC_SUCCESS;
-    const bool fails = is_to_fail(), is_lost = fake.fault.lost_read == fake.fault.done + 1;
 
-    if (fails && !fake.fault.late) {
-        status = fake.fault.status;
-    } else if (fake.link_down && fake.link_errors) {
-        status = IBV_WC_LOC_QP_OP_ERR;
-    } else if (fake.link_down || to == NULL || to->super.state == IBV_QPS_ERR ||
-               (to->super.state != IBV_QPS_INIT && to->dest != qp->super.qp_num)) {
+    if (to == NULL || to->super.state == IBV_QPS_ERR ||
+        (to->super.state != IBV_QPS_INIT && to->dest != qp->super.qp_num)) {
         status = IBV_WC_RETRY_EXC_ERR;
     } else if (to->super.state == IBV_QPS_INIT && qp->retries++ < RETRIES) {
         return false;
@@ -276,7 +258,7 @@ static bool send_reliably(fake_qp_t *qp, const fake_request_t *request)
     } else if (wr->opcode == IBV_WR_RDMA_READ && is_lost) {
         qp->owes = true;
         qp->lost = wr->wr_id;
-    } else if (wr->opcode == IBV_WR_RDMA_READ && !qp->owes) {
+    } else if (wr->opcode == IBV_WR_RDMA_READ) {
         memcpy(local, remote, length);
     } else if (writes && length > 0) {
         memcpy(remote, local, length);
@@ -291,28 +273,11 @@ static bool send_reliably(fake_qp_t *qp, const fake_request_t *request)
         }
     }
     qp->retries = 0;
-    fake.fault.done++;
-    if (fails) {
-        status = fake.fault.status;
-    }
     end_request(qp, request, status);
     if (status != IBV_WC_SUCCESS) {
         fake_enter_error(qp);
     }
     return true;
-}
-
-/* The device has waited for the answer to a READ long enough. */
-static void give_up_read(fake_qp_t *qp)
-{
-    const struct ibv_wc wc = {.wr_id = qp->lost,
-                              .status = IBV_WC_RETRY_EXC_ERR,
-                              .opcode = IBV_WC_RDMA_READ,
-                              .qp_num = qp->super.qp_num};
-
-    qp->owes = false;
-    complete(qp->super.send_cq, &wc);
-    fake_enter_error(qp);
 }
 
 static void run(fake_qp_t *qp)
@@ -327,9 +292,6 @@ static void run(fake_qp_t *qp)
         } else if (!send_reliably(qp, request)) {
             break;
         }
-    }
-    if (qp->owes) {
-        give_up_read(qp);
     }
 }
 

@@ -49,10 +49,7 @@ static int poll_cq(struct ibv_cq *super, int most, struct ibv_wc *wc)
 
 static int post(fake_qp_t *qp, const struct ibv_send_wr *wr)
 {
-    const bool reliable = qp->super.qp_type == IBV_QPT_RC;
-
-    if (qp->posted - qp->done == qp->depth ||
-        (reliable && ++fake.fault.posted == fake.fault.refused)) {
+    if (qp->posted - qp->done == qp->depth) {
         return ENOMEM;
     }
     fake_request_t *request = &qp->requests[qp->posted % qp->depth];
@@ -188,10 +185,6 @@ struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
         errno = EINVAL;
         return NULL;
     }
-    if (fake.queue_pair_error != 0) {
-        errno = fake.queue_pair_error;
-        return NULL;
-    }
     fake_qp_t *qp = calloc(1, sizeof(*qp));
     const uint32_t number = freed_number != 0 ? freed_number : fake_next_number();
 
@@ -295,7 +288,7 @@ struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
     }
     fake_ah_t *ah = calloc(1, sizeof(*ah));
     ah->super = (struct ibv_ah){.context = pd->context, .pd = pd};
-    ah->attr = fake.addressed = *attr;
+    ah->attr = *attr;
     return &ah->super;
 }
 

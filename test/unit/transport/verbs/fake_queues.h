@@ -44,8 +44,6 @@ typedef struct fake_qp {
     unsigned access; /* that peers have by it */
     uint64_t posted, done;
     unsigned retries; /* of the first, as its receiver is not ready to receive */
-    uint64_t lost;    /* the READ whose answer was lost */
-    bool owes;        /* there is one: nothing behind it completes */
     struct fake_qp *next;
 } fake_qp_t;
 
