@@ -180,7 +180,7 @@ regx_ep_t *regx_ep_find(const regx_verbs_t *verbs, uint64_t peer)
     regx_ep_t *ep = verbs->table.by_peer[regx_verbs_bucket(peer)];
 
     while (ep != NULL && ep->peer != peer) {
-        ep = ep->next_by_peer;
+        ep = ep->next.by_peer;
     }
     return ep;
 }
@@ -192,7 +192,7 @@ regx_ep_t *regx_ep_find_qpn(regx_verbs_t *verbs, uint32_t qpn)
     if (ep == NULL || ep->qpn != qpn) {
         ep = verbs->table.by_qpn[regx_verbs_bucket(qpn)];
         while (ep != NULL && ep->qpn != qpn) {
-            ep = ep->next_by_qpn;
+            ep = ep->next.by_qpn;
         }
         verbs->table.last_found = ep;
     }
@@ -304,12 +304,12 @@ regx_ep_t *regx_ep_new(regx_verbs_t *verbs, uint64_t peer, const regx_verbs_addr
         regx_ep_t **bucket = &table->by_qpn[regx_verbs_bucket(ep->qpn)];
 
         table->starved_since = 0;
-        ep->next_by_qpn = *bucket;
+        ep->next.by_qpn = *bucket;
         *bucket = ep;
     } else {
         note_refused(ep, error);
     }
-    ep->next_by_peer = table->by_peer[regx_verbs_bucket(peer)];
+    ep->next.by_peer = table->by_peer[regx_verbs_bucket(peer)];
     table->by_peer[regx_verbs_bucket(peer)] = ep;
     regx_list_append(&table->eps, &ep->link);
     table->count++;
@@ -338,10 +338,10 @@ void regx_ep_forget_qpn(regx_ep_t *ep)
     regx_ep_t **at = &table->by_qpn[regx_verbs_bucket(ep->qpn)];
 
     while (*at != NULL && *at != ep) {
-        at = &(*at)->next_by_qpn;
+        at = &(*at)->next.by_qpn;
     }
     if (*at != NULL) {
-        *at = ep->next_by_qpn;
+        *at = ep->next.by_qpn;
     }
     if (table->last_found == ep) {
         table->last_found = NULL;
@@ -354,9 +354,9 @@ void regx_ep_free(regx_ep_t *ep)
     regx_ep_t **at = &table->by_peer[regx_verbs_bucket(ep->peer)];
 
     while (*at != ep) {
-        at = &(*at)->next_by_peer;
+        at = &(*at)->next.by_peer;
     }
-    *at = ep->next_by_peer;
+    *at = ep->next.by_peer;
     regx_list_remove(&ep->link);
     regx_list_remove(&ep->ending);
     table->count--;

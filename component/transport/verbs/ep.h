@@ -70,7 +70,9 @@ struct regx_ep {
     } cm;
     regx_sq_t sq;
     /* Puts in line, oldest first; the first may have been posted in part. */
-    regx_put_t *first, *last;
+    struct {
+        regx_put_t *first, *last;
+    } puts;
     /* Gets, likewise. The device would hold up all that comes behind a READ beyond `max`, so no
      * more are posted. */
     struct {
@@ -88,7 +90,9 @@ struct regx_ep {
         int64_t since;   /* when it was; 0: it was not */
     } rest;
     regx_link_t link, ending;
-    regx_ep_t *next_by_peer, *next_by_qpn;
+    struct {
+        regx_ep_t *by_peer, *by_qpn;
+    } next; /* in the buckets of regx_verbs_table_t */
 };
 
 /* Finds out what queue pairs the device makes: can.inline_max and can.depth. REGX_OK;

@@ -64,7 +64,7 @@ regx_status_t regx_verbs_send(regx_conn_t *super, uint8_t tag, const void *heade
     status = regx_cm_ready(conn);
     regx_ep_t *ep = conn->ep;
     if (status == REGX_OK &&
-        (ep->first != NULL || !regx_tx_has_room(ep, segments_of_frame(length)))) {
+        (ep->puts.first != NULL || !regx_tx_has_room(ep, segments_of_frame(length)))) {
         status = REGX_AGAIN; /* behind the puts in line */
     }
     if (status == REGX_OK && length <= ep->inline_max) {
@@ -102,7 +102,7 @@ regx_status_t regx_verbs_send_zcopy(regx_conn_t *super, regx_zcopy_t *zcopy)
     status = regx_cm_ready(conn);
     regx_ep_t *ep = conn->ep;
     if (status == REGX_OK &&
-        (ep->first != NULL || !regx_tx_has_room(ep, segments_of_frame(zcopy->length)))) {
+        (ep->puts.first != NULL || !regx_tx_has_room(ep, segments_of_frame(zcopy->length)))) {
         status = REGX_AGAIN;
     }
     if (status == REGX_OK) {

@@ -326,7 +326,7 @@ static void take_turns(regx_verbs_t *verbs)
             regx_put_take_turn(ep);
             regx_get_take_turn(ep);
         }
-        if ((ep->first != NULL || ep->gets.first != NULL) && ep->state != REGX_EP_BROKEN) {
+        if ((ep->puts.first != NULL || ep->gets.first != NULL) && ep->state != REGX_EP_BROKEN) {
             regx_arbiter_add(&verbs->arbiter, &ep->entry);
         }
         if (last) {

@@ -181,19 +181,19 @@ static regx_status_t post_segment(regx_ep_t *ep, regx_put_t *put, bool *posted)
 /* Moves the line on. What is in the line is ours: a put leaves it before it can be done. */
 void regx_put_take_turn(regx_ep_t *ep)
 {
-    for (int segments = 0; ep->first != NULL && regx_tx_is_open(ep) && segments < TURN_SEGMENTS;
-         segments++) {
-        regx_put_t *put = ep->first;
+    for (int segments = 0;
+         ep->puts.first != NULL && regx_tx_is_open(ep) && segments < TURN_SEGMENTS; segments++) {
+        regx_put_t *put = ep->puts.first;
         bool posted;
         const regx_status_t status = post_segment(ep, put, &posted);
 
         if (status == REGX_INVALID) {
-            ep->first = regx_put_in_line(put)->next;
+            ep->puts.first = regx_put_in_line(put)->next;
             put->done(put, REGX_FAILED);
         } else if (status == REGX_AGAIN) {
             break;
         } else if (posted) { /* or refused, and ends with the endpoint's other work */
-            ep->first = regx_put_in_line(put)->next;
+            ep->puts.first = regx_put_in_line(put)->next;
         }
     }
 }
@@ -202,16 +202,16 @@ void regx_put_take_turn(regx_ep_t *ep)
 static void enqueue(regx_ep_t *ep, regx_put_t *put)
 {
     *regx_put_in_line(put) = (regx_in_line_t){.next = NULL};
-    if (ep->first == NULL) {
-        ep->first = put;
+    if (ep->puts.first == NULL) {
+        ep->puts.first = put;
     } else {
-        regx_put_in_line(ep->last)->next = put;
+        regx_put_in_line(ep->puts.last)->next = put;
     }
-    ep->last = put;
-    if (ep->first == put) {
+    ep->puts.last = put;
+    if (ep->puts.first == put) {
         regx_put_take_turn(ep);
     }
-    if (ep->first != NULL) {
+    if (ep->puts.first != NULL) {
         regx_arbiter_add(&ep->verbs->arbiter, &ep->entry);
     }
 }
@@ -226,7 +226,7 @@ static bool is_sound(const regx_put_t *put)
 /* Whether a silent put would stand behind another one. The endpoint is ready. */
 static bool waits_for_silent(const regx_ep_t *ep)
 {
-    return ep->first != NULL && ep->last->silent;
+    return ep->puts.first != NULL && ep->puts.last->silent;
 }
 
 regx_status_t regx_verbs_accepts(regx_conn_t *super, bool puts)

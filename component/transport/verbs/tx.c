@@ -118,7 +118,7 @@ regx_status_t regx_tx_post_inline(regx_ep_t *ep, regx_segment_t kind, uint8_t ta
 /* A READ is not behind a goodbye: its answer may have to come again. */
 regx_status_t regx_tx_post_goodbye(regx_ep_t *ep)
 {
-    if (ep->first != NULL || ep->gets.first != NULL || ep->gets.posted > 0 ||
+    if (ep->puts.first != NULL || ep->gets.first != NULL || ep->gets.posted > 0 ||
         !regx_tx_has_room(ep, 1)) {
         return REGX_AGAIN;
     }
@@ -211,7 +211,7 @@ static void end_work(regx_ep_t *ep, uint64_t end, regx_status_t status)
 
 bool regx_tx_touches(const regx_ep_t *ep)
 {
-    bool touches = ep->first != NULL || ep->gets.first != NULL;
+    bool touches = ep->puts.first != NULL || ep->gets.first != NULL;
 
     for (uint64_t i = ep->sq.done; i != ep->sq.posted && !touches; i++) {
         touches = ep->sq.works[i % ep->sq.depth].object != NULL;
@@ -248,10 +248,10 @@ static void fail_gets(regx_get_t *get)
 
 void regx_tx_fail(regx_ep_t *ep)
 {
-    regx_put_t *put = ep->first;
+    regx_put_t *put = ep->puts.first;
     regx_get_t *get = ep->gets.first;
 
-    ep->first = NULL;
+    ep->puts.first = NULL;
     ep->gets.first = NULL;
     count_signaled(ep);
     end_work(ep, ep->sq.posted, REGX_FAILED);

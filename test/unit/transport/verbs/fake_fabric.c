@@ -255,9 +255,6 @@ static bool send_reliably(fake_qp_t *qp, const fake_request_t *request)
                !fake_is_registered(wr->wr.rdma.rkey, wr->wr.rdma.remote_addr, length,
                                    writes ? IBV_ACCESS_REMOTE_WRITE : IBV_ACCESS_REMOTE_READ)) {
         status = IBV_WC_REM_ACCESS_ERR;
-    } else if (wr->opcode == IBV_WR_RDMA_READ && is_lost) {
-        qp->owes = true;
-        qp->lost = wr->wr_id;
     } else if (wr->opcode == IBV_WR_RDMA_READ) {
         memcpy(local, remote, length);
     } else if (writes && length > 0) {

@@ -162,7 +162,8 @@ static void many_are_made_each_once_and_hold_up_no_frame(void **state)
     while (put < MANY || got < MANY || done_ok < 2 * MANY) {
         while (put < MANY && regx_transport_ops.put(one.conn, &puts[put]) == REGX_PENDING) {
             put++;
-            assert_true(stage.ep->first == NULL || stage.ep->first == stage.ep->last);
+            assert_true(stage.ep->puts.first == NULL ||
+                        stage.ep->puts.first == stage.ep->puts.last);
         }
         while (got < MANY && regx_transport_ops.get(one.conn, &gets[got]) == REGX_PENDING) {
             got++;
@@ -197,7 +198,7 @@ static void one_waits_behind_puts_of_others(void **state)
     other.silent = false;
     other.notice_length = 3;
     assert_int_equal(regx_transport_ops.put(one.conn, &other), REGX_PENDING);
-    assert_ptr_equal(stage.ep->first, &other); /* it is too long to be copied at once */
+    assert_ptr_equal(stage.ep->puts.first, &other); /* it is too long to be copied at once */
     assert_int_equal(regx_transport_ops.accepts(one.conn, true), REGX_OK);
     assert_int_equal(regx_transport_ops.put(one.conn, &puts[0]), REGX_PENDING);
     assert_int_equal(regx_transport_ops.accepts(one.conn, true), REGX_AGAIN);
