@@ -196,8 +196,8 @@ bool regx_buffers_fill(regx_verbs_t *verbs)
 
 void regx_buffers_low(regx_verbs_t *verbs)
 {
-    regx_transport_fall_back(&verbs->config, REGX_TRACE_CONNECTION,
-                             "verbs: receive buffers ran low");
+    regx_trace(verbs->config.trace, REGX_TRACE_CONNECTION, "verbs: receive buffers of %s ran low",
+               verbs->port.name);
     verbs->buffers.limit_reached = true;
 }
 

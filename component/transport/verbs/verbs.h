@@ -18,7 +18,7 @@
  * Flow control. What is received lands in the buffers of one shared receive queue, and progress
  * posts them again as soon as a frame was delivered. Where the queue runs dry, the receiver's
  * device turns the sender's away, which tries again (RNR, without end). So nothing is lost and
- * nobody waits in software. That the queue runs low is counted. A peer that does not read stops its
+ * nobody waits in software. That the queue runs low is traced. A peer that does not read stops its
  * own endpoint only: it holds no more of the sender's slots than are left (dynamic thresholds:
  * Choudhury and Hahne, 1998), and there is always a slot for an endpoint that holds none. The
  * completion queue has room for every receive buffer and every work request under way
@@ -209,7 +209,7 @@ void regx_verbs_pool_close(regx_verbs_t *verbs);
 
 /* Posts every receive buffer. false: the device refuses. */
 bool regx_buffers_fill(regx_verbs_t *verbs);
-/* For the event that the shared receive queue runs low, which comes once: it is counted, and armed
+/* For the event that the shared receive queue runs low, which comes once: it is traced, and armed
  * again with the next buffers that are posted. */
 void regx_buffers_low(regx_verbs_t *verbs);
 const uint8_t *regx_buffer_received(const regx_verbs_t *verbs, uint32_t index);
