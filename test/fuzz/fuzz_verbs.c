@@ -333,8 +333,8 @@ bool fuzz_one(const uint8_t *data, size_t size)
 /* Nothing is cut off, nothing scribbled over. */
 #define PLAIN 0, 0, 0
 #define REQUEST STEP_DATAGRAM, 0, PLAIN
-#define ACCEPT STEP_DATAGRAM, 9, PLAIN
-#define READY STEP_DATAGRAM, 10, PLAIN
+#define ACCEPT STEP_DATAGRAM, 10, PLAIN
+#define READY STEP_DATAGRAM, 8, PLAIN
 #define CONNECT STEP_CONNECT, 0, 0
 #define P STEP_PROGRESS
 /* A segment of a frame that fills a receive buffer. */
