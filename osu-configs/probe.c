@@ -3,9 +3,10 @@
 // What two processes on one node do without MPI: the reference that compare runs beside its rows.
 // Two processes, each bound to a core of its own, share one memory segment:
 //
-//   probe mailbox                       one cache line handed back and forth: the machine's phase
-//   probe latency|bandwidth -m MIN:MAX  messages through shared slots, in pieces: the sender copies
-//                                       in while the receiver copies out
+//   probe CORE CORE mailbox       one cache line handed back and forth: the machine's phase
+//   probe CORE CORE latency|bandwidth -m MIN:MAX
+//                                 messages through shared slots, in pieces: the sender copies in
+//                                 while the receiver copies out
 //
 // One-way time is half a ping-pong; bandwidth is a stream of 64 messages and a reply, as
 // osu_latency and osu_bw define them. The columns read like theirs. Both processes run the same
@@ -209,34 +210,6 @@ static void measure_size(struct side *s, bool stream, size_t size)
                stream ? (double)size * WINDOW / 1e6 / time : 1e6 * time / 2);
 }
 
-// The first two cores as mpirun --map-by core --bind-to core takes them: the first allowed one, and
-// the next that is not its hardware thread.
-static void choose_cores(int core[2])
-{
-    cpu_set_t allowed;
-    char path[96], threads[2][64] = {"", ""};
-    int found = 0;
-    if (sched_getaffinity(0, sizeof allowed, &allowed) != 0)
-        die("sched_getaffinity");
-    for (int cpu = 0; cpu < CPU_SETSIZE && found < 2; cpu++) {
-        if (!CPU_ISSET((size_t)cpu, &allowed))
-            continue;
-        snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list",
-                 cpu);
-        FILE *file = fopen(path, "r");
-        if (file == NULL || fgets(threads[found], sizeof threads[found], file) == NULL)
-            threads[found][0] = 0;
-        if (file != NULL)
-            fclose(file);
-        if (found == 0 || threads[0][0] == 0 || strcmp(threads[0], threads[1]) != 0)
-            core[found++] = cpu;
-    }
-    if (found < 2) {
-        fprintf(stderr, "probe: two cores are needed; this process may use one only\n");
-        exit(1);
-    }
-}
-
 static void *map(size_t bytes, int flags)
 {
     void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, flags | MAP_ANONYMOUS, -1, 0);
@@ -246,11 +219,9 @@ static void *map(size_t bytes, int flags)
 }
 
 // Makes the second process, and returns in both, each on a core of its own.
-static void split(struct side *s, size_t max)
+static void split(struct side *s, size_t max, const int core[2])
 {
-    int core[2];
     cpu_set_t set;
-    choose_cores(core);
     s->shared = map(sizeof(struct shared), MAP_SHARED);
     s->source = map(max, MAP_PRIVATE);
     s->sink = map(max, MAP_PRIVATE);
@@ -266,7 +237,7 @@ static void split(struct side *s, size_t max)
     CPU_ZERO(&set);
     CPU_SET((size_t)core[s->me], &set);
     if (sched_setaffinity(0, sizeof set, &set) != 0)
-        die("sched_setaffinity");
+        die("this core cannot be had");
     memset(s->source, 1, max);
     memset(s->sink, 2, max);
     meet(s);
@@ -275,19 +246,22 @@ static void split(struct side *s, size_t max)
 int main(int argc, char **argv)
 {
     size_t min = 1, max = 1;
-    char rest;
-    bool mailbox = argc == 2 && strcmp(argv[1], "mailbox") == 0;
-    bool stream = argc == 4 && strcmp(argv[1], "bandwidth") == 0;
-    bool known = stream || (argc == 4 && strcmp(argv[1], "latency") == 0);
-    if (!mailbox && (!known || strcmp(argv[2], "-m") != 0 ||
-                     sscanf(argv[3], "%zu:%zu%c", &min, &max, &rest) != 2 || min < 1 || min > max ||
-                     max > SIZE_LIMIT)) {
-        fputs("probe: usage: mailbox, or latency|bandwidth -m MIN:MAX (1 to 1073741824 bytes)\n",
+    int core[2];
+    char rest, *what = argc > 3 ? argv[3] : "";
+    bool mailbox = argc == 4 && strcmp(what, "mailbox") == 0;
+    bool stream = argc == 6 && strcmp(what, "bandwidth") == 0;
+    bool known = stream || (argc == 6 && strcmp(what, "latency") == 0);
+    bool sized = known && strcmp(argv[4], "-m") == 0 &&
+                 sscanf(argv[5], "%zu:%zu%c", &min, &max, &rest) == 2 && min >= 1 && min <= max &&
+                 max <= SIZE_LIMIT;
+    if (!(mailbox || sized) || sscanf(argv[1], "%d%c", &core[0], &rest) != 1 ||
+        sscanf(argv[2], "%d%c", &core[1], &rest) != 1 || core[0] < 0 || core[1] < 0) {
+        fputs("probe: usage: CORE CORE mailbox|latency|bandwidth [-m MIN:MAX] (1 to 1073741824)\n",
               stderr);
         return 2;
     }
     struct side s = {0};
-    split(&s, max);
+    split(&s, max, core);
     if (s.me == 0)
         printf("%-10s%20s\n", "# Size", stream ? "Bandwidth (MB/s)" : "Latency (us)");
     if (mailbox)

@@ -2,7 +2,7 @@
 //
 // Measures one way of keeping registrations:
 //
-//   regx|ucx SUBJECT [METRIC...]
+//   cache BACKEND [METRIC...]
 //
 // and prints one line "METRIC VALUE" for each metric; tools/registration.py says what they are. A
 // value is the median of several, each over many operations where they are short. What should have
@@ -101,18 +101,18 @@ void bench_unmap_apart(unsigned char *memory, size_t bytes)
 
 void bench_use(void *base, size_t length)
 {
-    subject_use_t use;
-    if (subject_acquire(base, length, &use) != 0) {
+    cache_use_t use;
+    if (cache_acquire(base, length, &use) != 0) {
         bench_fail("not registered: %zu bytes", length);
     }
-    subject_release(&use);
+    cache_release(&use);
 }
 
 void bench_check_misses(uint64_t registrations, size_t misses)
 {
-    if (subject_registrations() - registrations != misses) {
+    if (cache_registrations() - registrations != misses) {
         bench_fail("%zu misses made %llu registrations", misses,
-                   (unsigned long long)(subject_registrations() - registrations));
+                   (unsigned long long)(cache_registrations() - registrations));
     }
 }
 
@@ -154,31 +154,16 @@ static bool is_wanted(const char *name, char **wanted)
     return !any;
 }
 
-static void check_known(const char *name)
-{
-    for (size_t i = 0; i < TABLES; i++) {
-        for (const metric_t *metric = tables[i]; metric->name != NULL; metric++) {
-            if (strcmp(name, metric->name) == 0) {
-                return;
-            }
-        }
-    }
-    bench_fail("unknown metric \"%s\"", name);
-}
-
 int main(int argc, char **argv)
 {
     char why[512] = "";
 
     if (argc < 2 || argv[1][0] == '-') {
-        bench_fail("usage: SUBJECT [METRIC...]; subjects: %s", subject_names);
-    }
-    for (char **name = argv + 2; *name != NULL; name++) {
-        check_known(*name);
+        bench_fail("usage: cache BACKEND [METRIC...]");
     }
     bench.page = (size_t)sysconf(_SC_PAGESIZE);
     find_cores();
-    if (!subject_open(argv[1], &bench.kind, why, sizeof(why))) {
+    if (!cache_open(argv[1], &bench.kind, why, sizeof(why))) {
         fprintf(stderr, "registration: %s: %s\n", argv[1], why);
         return CANNOT;
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What all measurements use: metrics, what is known of the machine, time, memory, and the ways to
-// print a figure and to give up.
+// What all measurements use: the cache, metrics, what is known of the machine, time, memory, and the
+// ways to print a figure and to give up.
 #ifndef CACHE_BENCH_H
 #define CACHE_BENCH_H
 
@@ -9,7 +9,39 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "subject.h"
+// ---- regx.c: the cache with one backend, over an empty memory domain: to register costs nothing, so
+// what is measured is the keeping
+
+// One use of a registration, between acquire and release, in place.
+typedef struct cache_use {
+    _Alignas(16) unsigned char bytes[128];
+} cache_use_t;
+
+// What becomes of a registration that is released.
+typedef enum {
+    PER_USE, // it is deregistered: there are no hits
+    TOLD,    // it is kept until its memory changes
+    BLIND    // it is kept, whatever becomes of its memory
+} cache_kind_t;
+
+// false: it cannot be had here, and why, in one line.
+bool cache_open(const char *name, cache_kind_t *kind, char *why, size_t size);
+
+// 0, or what the cache itself answers to say that it is not registered.
+int cache_acquire(void *base, size_t length, cache_use_t *use);
+void cache_release(cache_use_t *use);
+
+// What a hit asks the kernel, alone. false: this one asks nothing.
+bool cache_query(void);
+
+// Does what is left to do, until nothing dead is registered any more.
+void cache_settle(void);
+
+// Calls of the domain so far: they tell hits from misses.
+uint64_t cache_registrations(void);
+uint64_t cache_deregistrations(void);
+
+// ---- bench.c
 
 #define REGION ((size_t)64 << 10)
 #define STRIDE (2 * REGION) // regions do not touch: they may not be merged
@@ -28,7 +60,7 @@ extern const metric_t hit_metrics[], miss_metrics[], change_metrics[];
 // Filled by main, before anything is measured.
 extern struct bench {
     size_t page;
-    subject_kind_t kind;
+    cache_kind_t kind;
     int cores[2]; // the first two that we may use
     int core_count;
 } bench;

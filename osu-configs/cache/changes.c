@@ -34,50 +34,33 @@ static void have_company(void)
 
 // ---- many regions at once
 
-enum part {
-    UNMAPPED,
-    NEXT,
-    SETTLED,
-    PARTS
-}; // the next acquire of something else; all that is left
-
-static void end_many(double seconds[PARTS])
-{
-    const size_t bytes = (size_t)MANY * 2 * bench.page;
-    unsigned char *other = bench_map_apart(REGION), *memory = bench_map(bytes);
-
-    madvise(memory, bytes, MADV_NOHUGEPAGE);
-    memset(memory, 1, bytes);
-    bench_use(other, REGION);
-    for (size_t i = 0; i < MANY; i++) {
-        bench_use(memory + i * 2 * bench.page, bench.page);
-    }
-    const uint64_t deregistrations = subject_deregistrations();
-    const double start = bench_now();
-    bench_unmap(memory, bytes);
-    const double unmapped = bench_now();
-    bench_use(other, REGION);
-    const double next = bench_now();
-    subject_settle();
-    seconds[UNMAPPED] = unmapped - start;
-    seconds[NEXT] = next - unmapped;
-    seconds[SETTLED] = bench_now() - unmapped;
-    if (bench.kind == TOLD && subject_deregistrations() - deregistrations < MANY) {
-        bench_fail("of %d regions that were unmapped, %llu were deregistered", MANY,
-                   (unsigned long long)(subject_deregistrations() - deregistrations));
-    }
-    bench_unmap_apart(other, REGION);
-    subject_settle();
-}
-
-// count: the part.
+// apart: with the next acquire of something else, and all deregistrations that are left then.
 static void many(const metric_t *metric)
 {
-    double times[TIMES], seconds[PARTS];
+    const size_t bytes = (size_t)MANY * 2 * bench.page;
+    double times[TIMES];
+
     have_company();
     for (int time = 0; time < TIMES; time++) {
-        end_many(seconds);
-        times[time] = seconds[metric->count];
+        unsigned char *other = bench_map_apart(REGION), *memory = bench_map(bytes);
+        madvise(memory, bytes, MADV_NOHUGEPAGE);
+        memset(memory, 1, bytes);
+        bench_use(other, REGION);
+        for (size_t i = 0; i < MANY; i++) {
+            bench_use(memory + i * 2 * bench.page, bench.page);
+        }
+        const uint64_t deregistrations = cache_deregistrations();
+        const double start = bench_now();
+        bench_unmap(memory, bytes);
+        const double unmapped = bench_now();
+        bench_use(other, REGION);
+        cache_settle();
+        times[time] = metric->apart ? bench_now() - unmapped : unmapped - start;
+        if (bench.kind == TOLD && cache_deregistrations() - deregistrations < MANY) {
+            bench_fail("%s: not all regions that were unmapped were deregistered", metric->name);
+        }
+        bench_unmap_apart(other, REGION);
+        cache_settle();
     }
     bench_print(metric, 1e6 * bench_median(times, TIMES));
 }
@@ -104,17 +87,16 @@ static void unmap_each(const metric_t *metric)
         times[i] = bench_now() - start;
         bench_unmap(memory - bench.page, bench.page);
         bench_unmap(memory + REGION, bench.page);
-        subject_settle();
+        cache_settle();
     }
     bench_print(metric, 1e6 * bench_median(times, UNMAPS));
     bench_unmap(kept, KEPT * STRIDE);
-    subject_settle();
+    cache_settle();
 }
 
 const metric_t change_metrics[] = {
-    {.name = "many_unmapped", .measure = many, .count = UNMAPPED, .unmaps = true},
-    {.name = "many_next", .measure = many, .count = NEXT, .unmaps = true},
-    {.name = "many_settled", .measure = many, .count = SETTLED, .unmaps = true},
+    {.name = "many_unmapped", .measure = many, .unmaps = true},
+    {.name = "many_settled", .measure = many, .apart = true, .unmaps = true},
     {.name = "unmap_unwatched", .measure = unmap_each, .apart = true, .unmaps = true},
     {.name = "unmap_watched", .measure = unmap_each, .unmaps = true},
     {.name = NULL},

@@ -8,35 +8,27 @@
 
 #include "bench.h"
 
-#define BATCH_SECONDS 0.01
+#define OPERATIONS 100000 // of one batch: whole walks through 10,000 regions
 
 typedef struct walk {
     unsigned char **regions; // shuffled
     size_t count;
-    uint64_t operations; // of one batch
-    double median;       // of the batches' times
+    double median; // of the batches' times
     int core;
     pthread_barrier_t *start;
 } walk_t;
 
 static void run_walk(const walk_t *walk, uint64_t operations)
 {
-    subject_use_t use; // without bench_use, which would cost a call
+    cache_use_t use; // without bench_use, which would cost a call
     size_t at = 0;
     for (uint64_t i = 0; i < operations; i++) {
-        if (subject_acquire(walk->regions[at], REGION, &use) != 0) {
+        if (cache_acquire(walk->regions[at], REGION, &use) != 0) {
             bench_fail("not registered");
         }
-        subject_release(&use);
+        cache_release(&use);
         at = at + 1 == walk->count ? 0 : at + 1;
     }
-}
-
-static double timed_walk(const walk_t *walk)
-{
-    const double start = bench_now();
-    run_walk(walk, walk->operations);
-    return bench_now() - start;
 }
 
 static void *walk_thread(void *argument)
@@ -47,7 +39,9 @@ static void *walk_thread(void *argument)
     run_walk(walk, 2 * walk->count); // finds them; the second time by the fast way, if there is one
     for (int time = 0; time < TIMES; time++) {
         pthread_barrier_wait(walk->start);
-        times[time] = timed_walk(walk);
+        const double begun = bench_now();
+        run_walk(walk, OPERATIONS);
+        times[time] = bench_now() - begun;
     }
     walk->median = bench_median(times, TIMES);
     return NULL;
@@ -67,19 +61,6 @@ static unsigned char **shuffled(unsigned char *memory, size_t count)
         regions[other] = memory + i * STRIDE;
     }
     return regions;
-}
-
-// As many that one batch takes a while.
-static uint64_t operations_for(walk_t *walk)
-{
-    walk->operations = walk->count < 64 ? 64 : walk->count;
-    for (;;) {
-        const double seconds = timed_walk(walk);
-        if (seconds >= BATCH_SECONDS / 2) {
-            return (uint64_t)((double)walk->operations * BATCH_SECONDS / seconds) + 1;
-        }
-        walk->operations *= 2;
-    }
 }
 
 static void hits(const metric_t *metric)
@@ -102,8 +83,7 @@ static void hits(const metric_t *metric)
                             .start = &start};
         run_walk(&walks[i], 2 * count);
     }
-    const uint64_t registrations = subject_registrations();
-    walks[0].operations = walks[1].operations = operations_for(&walks[0]);
+    const uint64_t registrations = cache_registrations();
     for (int i = 0; i < metric->threads; i++) {
         if (pthread_create(&ids[i], NULL, walk_thread, &walks[i]) != 0) {
             bench_fail("no thread");
@@ -114,27 +94,25 @@ static void hits(const metric_t *metric)
         sum += walks[i].median;
     }
     bench_check_misses(registrations, 0);
-    bench_print(metric, 1e9 * sum / metric->threads / (double)walks[0].operations);
+    bench_print(metric, 1e9 * sum / metric->threads / OPERATIONS);
     pthread_barrier_destroy(&start);
     free(walks[0].regions);
     free(walks[1].regions);
     bench_unmap(memory, sets * count * STRIDE);
-    subject_settle();
+    cache_settle();
 }
 
 static void query(const metric_t *metric)
 {
-    enum { CALLS = 20000 };
     double times[TIMES];
-    for (int time = 0; time < TIMES && subject_query(); time++) {
+    for (int time = 0; time < TIMES; time++) {
         const double start = bench_now();
-        for (int i = 0; i < CALLS; i++) {
-            subject_query();
+        for (int i = 0; i < OPERATIONS && cache_query(); i++) {
         }
-        times[time] = (bench_now() - start) / CALLS;
-        if (time + 1 == TIMES) {
-            bench_print(metric, 1e9 * bench_median(times, TIMES));
-        }
+        times[time] = bench_now() - start;
+    }
+    if (cache_query()) {
+        bench_print(metric, 1e9 * bench_median(times, TIMES) / OPERATIONS);
     }
 }
 

@@ -17,7 +17,7 @@ static void miss_apart(const metric_t *metric)
         for (int i = 0; i < APART; i++) {
             memory[i] = bench_map_apart(REGION);
         }
-        const uint64_t registrations = subject_registrations();
+        const uint64_t registrations = cache_registrations();
         const double start = bench_now();
         for (int i = 0; i < APART; i++) {
             bench_use(memory[i], REGION);
@@ -27,7 +27,7 @@ static void miss_apart(const metric_t *metric)
         for (int i = 0; i < APART; i++) {
             bench_unmap_apart(memory[i], REGION);
         }
-        subject_settle();
+        cache_settle();
     }
     bench_print(metric, 1e9 * bench_median(times, TIMES));
 }
@@ -55,7 +55,7 @@ static void *miss_all(void *argument)
 static double missed_at_once(misser_t *missers, int threads)
 {
     pthread_t ids[THREADS_MAX];
-    const uint64_t registrations = subject_registrations();
+    const uint64_t registrations = cache_registrations();
     for (int i = 0; i < threads; i++) {
         if (pthread_create(&ids[i], NULL, miss_all, &missers[i]) != 0) {
             bench_fail("no thread");
@@ -87,7 +87,7 @@ static void miss_threads(const metric_t *metric)
         for (int i = 0; i < metric->threads; i++) {
             bench_unmap_apart(missers[i].memory, bytes);
         }
-        subject_settle();
+        cache_settle();
     }
     pthread_barrier_destroy(&gate);
     bench_print(metric, 1e9 * bench_median(times, TIMES));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// regx's backends as subjects, by the names of btl_regx_backend; with -never appended,
+// regx's cache with one of its backends, by the names of btl_regx_backend; with -never appended,
 // notifier_check is "never".
 
 #include <sched.h>
@@ -8,13 +8,11 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "bench.h"
 #include "compat/compat.h"
 #include "opal/runtime/opal.h"
 #include "registration/monitor/uffd.h"
 #include "registration/registration.h"
-#include "subject.h"
-
-const char subject_names[] = "none hooks retain notifier notifier-never hooks+notifier";
 
 static struct {
     regx_counters_t counters;
@@ -23,7 +21,7 @@ static struct {
     regx_backend_choice_t choice;
 } regx;
 
-_Static_assert(sizeof(regx_region_t) <= sizeof(subject_use_t), "a use has room");
+_Static_assert(sizeof(regx_region_t) <= sizeof(cache_use_t), "a use has room");
 
 // ---- the empty domain
 
@@ -43,8 +41,6 @@ static void domain_deregister(regx_transport_t *transport, regx_mr_t *mr)
 static const regx_transport_ops_t domain = {
     .abi = REGX_TRANSPORT_ABI, .name = "empty", .reg = domain_register, .dereg = domain_deregister};
 
-// ---- the subject
-
 // Hooks are Open MPI's, which wants to be started.
 static bool start_openmpi(void)
 {
@@ -55,7 +51,7 @@ static bool start_openmpi(void)
     return opal_init(&argc, &argv) == OPAL_SUCCESS;
 }
 
-bool subject_open(const char *name, subject_kind_t *kind, char *why, size_t size)
+bool cache_open(const char *name, cache_kind_t *kind, char *why, size_t size)
 {
     char backend[32];
     const regx_cache_config_t cache = {.bytes = REGX_UNLIMITED,
@@ -72,7 +68,7 @@ bool subject_open(const char *name, subject_kind_t *kind, char *why, size_t size
         monitor.check = REGX_CHECK_NEVER;
     }
     if (regx_backend_find(backend) == NULL) {
-        snprintf(why, size, "unknown backend \"%s\"; there are: %s", name, subject_names);
+        snprintf(why, size, "unknown backend \"%s\"", name);
         return false;
     }
     if (strncmp(backend, "hooks", 5) == 0) {
@@ -95,18 +91,18 @@ bool subject_open(const char *name, subject_kind_t *kind, char *why, size_t size
     return true;
 }
 
-int subject_acquire(void *base, size_t length, subject_use_t *use)
+int cache_acquire(void *base, size_t length, cache_use_t *use)
 {
     return (int)regx_region_acquire(&regx.registry, base, length, REGX_ACCESS_REMOTE_WRITE,
                                     (regx_region_t *)use->bytes);
 }
 
-void subject_release(subject_use_t *use)
+void cache_release(cache_use_t *use)
 {
     regx_region_release(&regx.registry, (regx_region_t *)use->bytes);
 }
 
-bool subject_query(void)
+bool cache_query(void)
 {
     const regx_monitor_t *monitor = regx.choice.monitor;
 
@@ -115,7 +111,7 @@ bool subject_query(void)
 }
 
 // Progress does a bounded amount each time. What the notifier has read it may not have logged yet.
-void subject_settle(void)
+void cache_settle(void)
 {
     const regx_monitor_t *monitor = regx.choice.monitor;
     uint64_t before;
@@ -124,17 +120,17 @@ void subject_settle(void)
         sched_yield();
     }
     do {
-        before = subject_deregistrations();
+        before = cache_deregistrations();
         regx_registry_progress(&regx.registry);
-    } while (subject_deregistrations() != before);
+    } while (cache_deregistrations() != before);
 }
 
-uint64_t subject_registrations(void)
+uint64_t cache_registrations(void)
 {
     return atomic_load(&regx.counters.registrations);
 }
 
-uint64_t subject_deregistrations(void)
+uint64_t cache_deregistrations(void)
 {
     return atomic_load(&regx.counters.deregistrations);
 }

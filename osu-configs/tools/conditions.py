@@ -45,7 +45,7 @@ def phase(before: float | None, after: float | None) -> str:
 class Conditions:
     """Runs things within one phase, where that can be measured, and tells under what."""
 
-    def __init__(self, runner: Runner, probe: Path | None, sees_others: bool = True):
+    def __init__(self, runner: Runner, probe: tuple[str, ...] | None, sees_others: bool = True):
         """probe: None where ranks do not have cores of this node; sees_others: whether other programs
         can be told from what works for the run. Soft-RoCE works in threads of the kernel."""
         self.runner, self.probe, self.sees_others = runner, probe, sees_others
@@ -54,7 +54,7 @@ class Conditions:
     def mailbox(self) -> float | None:
         if self.probe is None:
             return None
-        outcome = self.runner.run(Line({}, (str(self.probe), "mailbox")), timeout=60)
+        outcome = self.runner.run(Line({}, (*self.probe, "mailbox")), timeout=60)
         try:
             self.last = next(iter(osu.parse(outcome.stdout, "us").values.values()), None)
         except osu.NotOutput:

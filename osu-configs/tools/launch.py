@@ -40,6 +40,12 @@ def cores() -> list[int]:
     return list(threads.values())
 
 
+def probe(installation: Installation) -> tuple[str, ...]:
+    """The words that begin it, on the first two cores, as mpirun --map-by core --bind-to core takes
+    them."""
+    return (str(installation.programs / "probe"), *map(str, cores()[:2]))
+
+
 class Launcher:
     """How ranks are started: by mpirun on this node or on a hostfile's, or as the user says."""
 

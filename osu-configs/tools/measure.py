@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tools import osu, report
 from tools.conditions import Conditions, awake, paging
-from tools.launch import Interrupted, Launcher, Line, Outcome, Runner
+from tools.launch import Interrupted, Launcher, Line, Outcome, Runner, probe
 from tools.rows import Case, Row
 from tools.trouble import Trouble
 
@@ -69,8 +69,7 @@ class Job:
         """The same movement by two processes without MPI, run beside each run."""
         if not (launcher.on_this_node and self.benchmark.reference and self.case.buffers == "same"):
             return None
-        probe = str(launcher.installation.programs / "probe")
-        return Line({}, (probe, self.benchmark.metric, "-m", self.sizes()))
+        return Line({}, (*probe(launcher.installation), self.benchmark.metric, "-m", self.sizes()))
 
     def claim(self) -> report.Claim:
         return report.Claim(
@@ -113,25 +112,11 @@ def steps_of(jobs: list[Job], runs: int) -> list[tuple[Job, int]]:
     return steps
 
 
-class Progress:
-    """Which step is under way and how long the rest will take, on stderr."""
-
-    def __init__(self, total: int):
-        self.total, self.done = total, 0
-        self.started = time.monotonic()
-
-    def begin(self, what: object) -> None:
-        passed = time.monotonic() - self.started
-        left = f"; about {passed / self.done * (self.total - self.done):.0f} s left" if self.done else ""
-        self.done += 1
-        print(f"[{self.done}/{self.total}] {what}{left}", file=sys.stderr, flush=True)
-
-
 class Session:
     def __init__(self, launcher: Launcher, runner: Runner, reports: Path, about: str):
         self.launcher, self.runner, self.reports = launcher, runner, reports
-        probe = launcher.installation.programs / "probe" if launcher.on_this_node else None
-        self.conditions = Conditions(runner, probe, sees_others=not launcher.rdma)
+        words = probe(launcher.installation) if launcher.on_this_node else None
+        self.conditions = Conditions(runner, words, sees_others=not launcher.rdma)
         self.records: list[dict] = []
         self.given_up: set[Job] = set()  # wrong data has no speed; what failed is not waited for again
         self.about = about
@@ -139,11 +124,13 @@ class Session:
     def carry_out(self, steps: list[tuple[Job, int]], keep: Callable[[list[dict]], None]) -> bool:
         """keep: called after each step, so that whatever happens, what was measured is kept. Returns
         whether it came to its end."""
-        progress = Progress(len(steps))
+        started = time.monotonic()
         try:
             with awake():
-                for job, run in steps:
-                    progress.begin(f"{job}, {f'run {run}' if run else 'content check'}")
+                for done, (job, run) in enumerate(steps):
+                    left = (time.monotonic() - started) / max(done, 1) * (len(steps) - done)
+                    print(f"[{done + 1}/{len(steps)}] {job}, {f'run {run}' if run else 'content check'}"
+                          + (f"; about {left:.0f} s left" if done else ""), file=sys.stderr, flush=True)
                     if job not in self.given_up:
                         self.run(job, run) if run else self.check(job)
                         keep(self.records)

@@ -10,14 +10,13 @@ from pathlib import Path
 from tools import installation, output
 from tools.conditions import Conditions, awake
 from tools.installation import Installation
-from tools.launch import Interrupted, Line, Runner
+from tools.launch import Interrupted, Line, Runner, probe
 from tools.trouble import told
 
 TIMEOUT = 300  # seconds, of one run
-CANNOT = 3  # what a program ends with where its subject cannot be had
-BASE = "ucs_rcache"  # what figures are set in relation to
-SUBJECTS = {**dict.fromkeys(("none", "hooks", "retain", "notifier", "notifier-never", "hooks+notifier"),
-                            "regx"), BASE: "ucx"}  # with their programs
+CANNOT = 3  # what the program ends with where a backend cannot be had
+BACKENDS = ("none", "hooks", "retain", "notifier", "notifier-never", "hooks+notifier")
+BASE = "hooks"  # what figures are set in relation to
 METRICS = {
     "query": ("the notifier's query, in a function of its own", "ns"),
     **{f"{name}_{count}": (f"hit, {who}, {count:,} regions", "ns")
@@ -26,15 +25,14 @@ METRICS = {
     "miss_apart": ("miss in a mapping of its own", "ns"),
     **{f"miss_{count}": (f"time per miss of {count} threads", "ns") for count in (1, 2, 4, 8)},
     "many_unmapped": ("munmap of 40 MB with 5,000 regions", "us"),
-    "many_next": ("the next acquire of another buffer", "us"),
-    "many_settled": ("the same, and all deregistrations", "us"),
+    "many_settled": ("the next acquire after it, and all deregistrations", "us"),
     "unmap_unwatched": ("munmap of 64 KiB never registered", "us"),
     "unmap_watched": ("munmap of 64 KiB registered", "us"),
 }  # fmt: skip
 DESCRIPTION = """\
 Measure what keeping registrations costs: hits, misses, and changes of memory; for each of regx's
-backends and for UCX's cache, one after the other, in several rounds. Nothing is
-really registered: only the keeping is measured."""
+backends, one after the other, in several rounds. Nothing is really registered: only the keeping is
+measured. notifier-never asks the kernel nothing, and so may be wrong."""
 
 
 def arguments() -> argparse.Namespace:
@@ -42,16 +40,15 @@ def arguments() -> argparse.Namespace:
     installation.add_options(parser)
     add = parser.add_argument
     add("-n", dest="runs", type=int, metavar="N", default=5, help="rounds (default: %(default)s)")
-    add("--subjects", nargs="+", action="extend", metavar="SUBJECT", choices=SUBJECTS,
-        help=f"measure only these of: {', '.join(SUBJECTS)}")
-    add("--metrics", nargs="+", action="extend", metavar="METRIC", choices=METRICS, default=[],
-        help=f"measure only these of: {', '.join(METRICS)}")
+    for name, choices in (("backends", BACKENDS), ("metrics", METRICS)):
+        add(f"--{name}", nargs="+", action="extend", choices=choices, metavar=name.upper(),
+            help=f"measure only these of: {', '.join(choices)}")
     add("--from", dest="csv", nargs="+", type=Path, metavar="CSV",
         help="measure nothing: make the table again from a results.csv, or from several")
     asked = parser.parse_args()
     if not 1 <= asked.runs <= 1000:
         parser.error(f"-n {asked.runs}: allowed: 1 to 1000")
-    asked.subjects = asked.subjects or list(SUBJECTS)
+    asked.backends = asked.backends or list(BACKENDS)
     return asked
 
 
@@ -59,8 +56,8 @@ def main() -> int:
     return told("registration", lambda: registration(arguments()))
 
 
-def line_of(found: Installation, subject: str, metrics: list[str]) -> Line:
-    return Line({}, (str(found.programs / "cache" / SUBJECTS[subject]), subject, *metrics))
+def line_of(found: Installation, backend: str, metrics: list[str] | None) -> Line:
+    return Line({}, (str(found.programs / "cache/cache"), backend, *(metrics or ())))
 
 
 def registration(asked: argparse.Namespace) -> int:
@@ -70,8 +67,8 @@ def registration(asked: argparse.Namespace) -> int:
         return show(table.read(asked.csv, "registration"))
     found = installation.found(asked, "compare")
     if asked.dry_run:
-        for subject in asked.subjects:
-            print(line_of(found, subject, asked.metrics))
+        for backend in asked.backends:
+            print(line_of(found, backend, asked.metrics))
         return 0
     folder = output.folder(asked.output, "registration")
     complete = measure(asked, found, folder / "results.csv")
@@ -93,24 +90,24 @@ def show(frame: "table.Frame") -> int:
 
 
 def measure(asked: argparse.Namespace, found: Installation, file: Path) -> bool:
-    """In each round all subjects, so that a drift of the machine hits all; each begins with another."""
+    """In each round all backends, so that a drift of the machine hits all; each begins with another."""
     runner, records, dropped = Runner(), [], set()
     runner.heed_signals()
-    conditions = Conditions(runner, found.programs / "probe")
+    conditions = Conditions(runner, probe(found))
     about = installation.about(found)
     try:
         with awake():
             for run in range(1, asked.runs + 1):
-                first = (run - 1) % len(asked.subjects)
-                for subject in asked.subjects[first:] + asked.subjects[:first]:
-                    if subject in dropped:
+                first = (run - 1) % len(asked.backends)
+                for backend in asked.backends[first:] + asked.backends[:first]:
+                    if backend in dropped:
                         continue
-                    print(f"registration: round {run}/{asked.runs}: {subject}", file=sys.stderr)
-                    line = line_of(found, subject, asked.metrics)
+                    print(f"registration: round {run}/{asked.runs}: {backend}", file=sys.stderr)
+                    line = line_of(found, backend, asked.metrics)
                     outcome, under = conditions.within(partial(runner.run, line, TIMEOUT))
-                    this = {"row": subject, "benchmark": "registration", "run": run, "about": about}
+                    this = {"row": backend, "benchmark": "registration", "run": run, "about": about}
                     if outcome.status:
-                        dropped.add(subject)
+                        dropped.add(backend)
                         event = "missing" if outcome.status == CANNOT else "failed"
                         records.append(this | {"metric": event, "problem": outcome.failure()})
                     for name, value in parse(outcome.stdout).items():
@@ -129,21 +126,18 @@ def parse(text: str) -> dict[str, float]:
 
 
 def render(frame: "table.Frame", width: int) -> str:
-    from tools.table import layout, number
+    from tools.table import layout, pair
 
-    found = frame[frame.unit != ""].groupby(["metric", "row"]).value.agg(["median", "min", "max", "count"])
+    values = frame[frame.unit != ""].groupby(["metric", "row"]).value
+    found = values.agg(["median", "min", "max", "count"]).rename(columns={"count": "runs"})
     metrics = [name for name in METRICS if name in found.index.levels[0]]
-    columns = {}
-    for subject in (name for name in SUBJECTS if name in found.index.levels[1]):
-        columns[subject] = []
-        for name in metrics:
-            texts = ("-", "")
-            if (name, subject) in found.index:
-                middle, low, high, count = found.loc[name, subject]
-                texts = (number(middle), f"{number(low)}-{number(high)}" if count > 1 else "")
-                if (name, BASE) in found.index:
-                    texts = (f"{texts[0]} {middle / found.loc[name, BASE]['median']:.2f}x", texts[1])
-            columns[subject] += texts
+    columns: dict[str, list[str]] = {name: [] for name in BACKENDS if name in found.index.levels[1]}
+    for name in metrics:
+        base = found["median"].get((name, BASE))
+        for backend, column in columns.items():
+            has = (name, backend) in found.index
+            line = found.loc[name, backend] if has else None
+            column += pair(line, f" {line['median'] / base:.2f}x" if base else "") if has else ("-", "")
     labels = [text for name in metrics for text in (", ".join(METRICS[name]), "")]
     lines = layout(columns, labels, width)
     lines += ["", f"Medians, below them min-max.  x: relative to {BASE}."]

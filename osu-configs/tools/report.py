@@ -6,13 +6,14 @@ Messages up to the eager limit go eagerly, or in a few fragments, in every strat
 must go on the strategy's path and on no other, and nothing may have fallen back.
 """
 
+import argparse
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from tools.sizes import show
-from tools.trouble import Trouble
+from tools.trouble import Trouble, told
 
 WIRES = ("shm", "verbs")
 SMALL = ("eager", "frag")
@@ -170,6 +171,8 @@ def _amounts(counts: dict[str, int]) -> str:
 
 def render(reports: list[dict]) -> str:
     """What ran, then what went over which path, then every counter that is not 0."""
+    if not reports:
+        raise Trouble("no line in these files", 1)
     total = add(reports)
     lines = [f"{len(reports)} reports of {len(total['rank'])} ranks"]
     lines += [f"{key:<22} {', '.join(filter(None, value))}" for key, value in total.items()
@@ -187,3 +190,10 @@ def render(reports: list[dict]) -> str:
         elif isinstance(value, dict) and value:
             lines += [key, *(f"  {name:<26}{n:>22,}" for name, n in sorted(value.items()))]
     return "\n".join(lines)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="report", description="Add up the counters that regx wrote with"
+                                     " btl_regx_report=FILE, over ranks, and print them.")
+    parser.add_argument("files", nargs="+", type=Path, metavar="FILE")
+    return told("report", lambda: print(render(read(parser.parse_args().files))) or 0)

@@ -143,16 +143,12 @@ class _File:
             raise Trouble(f"{file}: cannot be read: {error.strerror}") from None
         except UnicodeDecodeError:
             raise Trouble(f"{file}: cannot be read: not a text file") from None
-        except configparser.DuplicateSectionError as error:
-            raise Trouble(f'{file}:{error.lineno}: row "{error.section}" is there twice') from None
-        except configparser.DuplicateOptionError as error:
-            raise Trouble(f'{file}:{error.lineno}: key "{error.option}" is twice in row'
-                          f' "{error.section}"') from None
-        except configparser.MissingSectionHeaderError as error:
-            raise Trouble(f"{file}:{error.lineno}: a row begins with its [name] in a line") from None
         except configparser.ParsingError as error:
-            raise Trouble(f'{file}:{error.errors[0][0]}: malformed line; wanted: "key = value" or'
-                          ' "[name]"') from None
+            where = getattr(error, "lineno", None) or error.errors[0][0]
+            raise Trouble(f'{file}:{where}: malformed line; wanted: "key = value", below a [name]') from None
+        except configparser.Error as error:  # something is there twice
+            where = getattr(error, "lineno", 1)
+            raise Trouble(f"{file}:{where}: {error.message.partition(']: ')[2]}") from None
         if not self.parser.sections():
             raise Trouble(f"{file}:1: no row in this file; one begins with its [name] in a line")
 

@@ -95,15 +95,21 @@ def figures(frame: Frame) -> Frame:
     return found
 
 
+def pair(line: pandas.Series, beside: str = "") -> tuple[str, str]:
+    """The median with what stands beside it, and min-max below."""
+    spread = f"{number(line['min'])}-{number(line['max'])}" if line.runs > 1 else ""
+    return number(line["median"]) + beside, spread
+
+
 def cells(line: pandas.Series) -> tuple[str, str]:
-    """The median with its ratio, and min-max below it."""
-    text = number(line["median"])
+    """With the ratio to the best peer, and marks."""
+    text = ""
     if line.kind == "regx" and line.ratio == line.ratio:  # not nan
         text += f" {line.ratio:.2f}x" + ("" if line.apart else "~")
     elif line.row == line.row_best:
         text += " *"
-    spread = f"{number(line['min'])}-{number(line['max'])}" if line.runs > 1 else ""
-    return text + (" ?" if line.problem else ""), spread + ("!" if line.wide else "")
+    above, below = pair(line, text + (" ?" if line.problem else ""))
+    return above, below + ("!" if line.wide else "")
 
 
 def layout(columns: dict[str, list[str]], labels: list[str], width: int) -> list[str]:

@@ -49,8 +49,10 @@ def test_each_file_of_ours_is_read(file: Path) -> None:
 
 
 @pytest.mark.parametrize(("old", "new", "complaint"), [
-    ("[bounce]", "bounce", '6: malformed line; wanted: "key = value" or "[name]"'),
-    ("[vader]", "[bounce]", '11: row "bounce" is there twice'),
+    ("[bounce]", "bounce", '6: malformed line; wanted: "key = value", below a [name]'),
+    ("[vader]", "[bounce]", "11: section 'bounce' already exists"),
+    ("[defaults]\nbench", "bench", '1: malformed line; wanted: "key = value", below a [name]'),
+    ("memlock = 8M", "mca = 1", "10: option 'mca' in section 'bounce' already exists"),
     ("[vader]", "[va der]", '11: malformed row name "va der"; allowed: letters, digits, _ . + -'),
     ("memlock = 8M", "memlok = 8M", '10: unknown key "memlok"; allowed: mca, environment'),
     ("memlock = 8M", "memlock = 8X", '10: memlock: malformed size "8X"; allowed: 1 to 1G'),
