@@ -211,19 +211,14 @@ static void run_size(struct bench *b, size_t size)
     free(times);
 }
 
-static void print_header(const struct bench *b)
-{
-    const struct test *test = &tests[b->set.mode];
-    printf("# regx companion MPI %s, buffers %s\n", test->title, b->set.buffers_text);
-    printf("%-10s%18s%s\n", "# Size", test->columns, b->set.check ? "        Validation" : "");
-    fflush(stdout);
-}
-
 static int run(struct bench *b)
 {
+    const struct test *test = &tests[b->set.mode];
     open_buffers(b);
     if (b->rank == 0)
-        print_header(b);
+        printf("# regx companion MPI %s, buffers %s\n%-10s%18s%s\n", test->title,
+               b->set.buffers_text, "# Size", test->columns,
+               b->set.check ? "        Validation" : "");
     for (size_t size = b->set.min; size <= b->set.max && !b->wrong; size *= 2)
         run_size(b, size);
     close_buffers(b);
@@ -242,11 +237,14 @@ static const char usage[] =
     "  -W N          messages in flight of bw and bibw (64)\n"
     "  -c            check the content of every message; those of a window then have a buffer\n"
     "                each, up to 256 MiB of them\n"
-    "  -b same|fresh|freed|rotate:N|slide:N|touched\n"
-    "                each message uses the one buffer (as OSU does), one freshly mapped, one that\n"
-    "                malloc gives after the last one was freed, the next of N, or the one buffer,\n"
-    "                each iteration from the next of N places 4 KiB apart; or one that is written\n"
-    "                before each message and read after it, in the timed part (same)\n"
+    "  -b KIND       each message uses the one buffer (same, as OSU does), one freshly mapped\n"
+    "                (fresh), one that malloc gives after the last one was freed (freed), the "
+    "next\n"
+    "                of N (rotate:N), the one buffer, each iteration from the next of N places 4 "
+    "KiB\n"
+    "                apart (slide:N), or one that is written before each message and read after "
+    "it,\n"
+    "                in the timed part (touched)\n"
     "  -o            buffers of MPI_Alloc_mem instead of the program's own\n"
     "  -h\n";
 

@@ -50,9 +50,9 @@ static struct page *share_page(const char *file)
     return page;
 }
 
-static void await(_Atomic uint64_t *number, uint64_t value)
+static void await(const _Atomic uint64_t *number, uint64_t value)
 {
-    while (atomic_load_explicit(number, memory_order_acquire) < value)
+    while (atomic_load(number) < value)
         sched_yield();
 }
 
@@ -65,12 +65,11 @@ __attribute__((noipa)) void batch_begins(void)
 static void warm_up(int rank)
 {
     unsigned char message[MESSAGE] = {0};
-    for (int i = 0; i < WARMUP; i++) {
-        if (rank == 0)
-            MPI_Send(message, MESSAGE, MPI_CHAR, 1, TAG, MPI_COMM_WORLD);
-        MPI_Recv(message, MESSAGE, MPI_CHAR, !rank, TAG, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-        if (rank == 1)
-            MPI_Send(message, MESSAGE, MPI_CHAR, 0, TAG, MPI_COMM_WORLD);
+    for (int i = 0; i < 2 * WARMUP; i++) {
+        if (i % 2 == rank)
+            MPI_Send(message, MESSAGE, MPI_CHAR, !rank, TAG, MPI_COMM_WORLD);
+        else
+            MPI_Recv(message, MESSAGE, MPI_CHAR, !rank, TAG, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
     }
 }
 
@@ -91,7 +90,7 @@ static void send_batch(struct page *page, uint64_t batch)
         MPI_Isend(&message[i], MESSAGE, MPI_CHAR, 1, TAG, MPI_COMM_WORLD, &request[i]);
     for (int i = 0; i < PER_BATCH; i++) // not MPI_Waitall, which is counted
         MPI_Wait(&request[i], MPI_STATUS_IGNORE);
-    atomic_store_explicit(&page->sent, batch + 1, memory_order_release);
+    atomic_store(&page->sent, batch + 1);
     await(&page->received, batch + 1);
 }
 
@@ -102,13 +101,13 @@ static void receive_batch(struct page *page, uint64_t batch)
     batch_begins();
     for (int i = 0; i < PER_BATCH; i++)
         MPI_Irecv(&message[i], MESSAGE, MPI_CHAR, 0, TAG, MPI_COMM_WORLD, &request[i]);
-    atomic_store_explicit(&page->posted, batch + 1, memory_order_release);
+    atomic_store(&page->posted, batch + 1);
     await(&page->sent, batch + 1);
     MPI_Waitall(PER_BATCH, request, MPI_STATUSES_IGNORE);
     for (uint64_t i = 0; i < PER_BATCH; i++)
         if (message[i] != content(batch, i))
             fail("WRONG DATA: other bytes came than were sent");
-    atomic_store_explicit(&page->received, batch + 1, memory_order_release);
+    atomic_store(&page->received, batch + 1);
 }
 
 int main(int argc, char **argv)
@@ -122,10 +121,7 @@ int main(int argc, char **argv)
     warm_up(rank);
     struct page *page = share_page(argv[1]);
     for (uint64_t batch = 0; batch < BATCHES; batch++) {
-        if (rank == 0)
-            send_batch(page, batch);
-        else
-            receive_batch(page, batch);
+        rank == 0 ? send_batch(page, batch) : receive_batch(page, batch);
     }
     batch_begins();
     MPI_Finalize();

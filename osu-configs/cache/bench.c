@@ -135,9 +135,6 @@ static void find_cores(void)
             bench.cores[bench.core_count++] = core;
         }
     }
-    if (bench.core_count == 1) {
-        bench.cores[1] = bench.cores[0];
-    }
 }
 
 // ---- the command line

@@ -87,9 +87,7 @@ def compare(asked: argparse.Namespace) -> int:
                                  lambda records: output.write_records(results, records))
     if not complete:
         print("compare: interrupted", file=sys.stderr)
-    if asked.measure or not session.records:
-        return 0 if complete else 130
-    bad = present(folder)
+    bad = 0 if asked.measure or not session.records else present(folder)
     return bad if complete else 130
 
 
@@ -98,9 +96,8 @@ def present(folder: Path) -> int:
 
     frame = table.read([folder / "results.csv"])
     output.replace(folder / "table.txt", table.render(frame, 160) + "\n")
-    print(f"compare: plot: {' '.join(map(str, plot.draw(frame, folder))) or 'nothing to draw'}",
-          file=sys.stderr)
-    print(f"compare: results are in {folder}", file=sys.stderr)
+    plot.draw(frame, folder)
+    print(f"compare: table, plot and results.csv are in {folder}", file=sys.stderr)
     print(table.render(frame, output.width()), flush=True)
     return table.status(frame)
 
@@ -120,10 +117,8 @@ def in_machine(asked: argparse.Namespace, wanted: list[rows.Row], suite: osu.Sui
         status = machine.measure(["-n", asked.runs], asked.files, folder, patience)
     finally:
         machine.close()
-    if (folder / "results.csv").exists():
-        bad = present(folder)
-        status = status or bad
-    return status
+    bad = present(folder) if (folder / "results.csv").exists() else 0
+    return status or bad
 
 
 def dry_run(jobs: list[measure.Job], runs: int, launcher: Launcher, shown: object = str) -> None:

@@ -107,13 +107,8 @@ def paging() -> dict[str, int]:
 def awake() -> Iterator[None]:
     """While it lasts, idle cores do not sleep, where the system allows that (pm_qos_interface.rst): a
     virtual core that wakes may be placed elsewhere, so that the phase changes."""
-    try:
-        held = Path("/dev/cpu_dma_latency").open("wb", buffering=0)
-        held.write(struct.pack("i", 0))
-    except OSError:
-        held = None
-    try:
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError):
+            held = stack.enter_context(Path("/dev/cpu_dma_latency").open("wb", buffering=0))
+            held.write(struct.pack("i", 0))
         yield
-    finally:
-        if held:
-            held.close()

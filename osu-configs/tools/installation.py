@@ -45,8 +45,7 @@ def found(asked: argparse.Namespace, purpose: str) -> Installation:
     """Built, and what is missing for that purpose installed, as far as the command line allows.
     setup itself says what it does, and what is wrong."""
     if not (asked.no_build or asked.dry_run):
-        command = [str(TOP / "component/config/setup"), purpose]
-        command += ["--no-install"] if asked.no_install else []
+        command = [str(TOP / "component/config/setup"), purpose, *["--no-install"] * asked.no_install]
         status = subprocess.run(command, stdout=sys.stderr, check=False).returncode
         if status:
             sys.exit(130 if status < 0 else status)

@@ -77,8 +77,8 @@ def instructions(asked: argparse.Namespace) -> int:
         else:
             cells = [cell for batch in counts for cell in (min(batch), sum(batch) / BATCHES)]
             lines.append(f"{row.name:<32}" + "".join(f"{cell / PER_BATCH:12.1f}" for cell in cells))
-    lines += [f"The lowest and the mean of {BATCHES} batches of {PER_BATCH} messages; {installation.about(found)}, "
-              + installation.said("valgrind", "--version")]  # fmt: skip
+    lines.append(f"The lowest and the mean of {BATCHES} batches of {PER_BATCH} messages; "
+                 f"{installation.said('valgrind', '--version')}, {installation.about(found)}")
     output.replace(folder / "table.txt", "\n".join(lines) + "\n")
     print("\n".join(lines), flush=True)
     return status

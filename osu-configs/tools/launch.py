@@ -73,17 +73,15 @@ class Launcher:
         """report: where regx writes its counters, for a row of regx."""
         mca, environment = dict(row.mca), {}
         if row.is_regx:
-            path = self.installation.component_path
-            environment["OMPI_MCA_opal_mca_base_component_path"] = path
+            environment["OMPI_MCA_opal_mca_base_component_path"] = self.installation.component_path
             mca["btl_regx_report"] = str(report)
         command = [*limited(row.memlock), *command]
         if self.own:
             # The launcher knows nothing of --mca and -x: all goes by the environment.
             environment |= {f"OMPI_MCA_{name}": value for name, value in mca.items()} | row.environment
             return Line(environment, (*self.own, "-n", str(ranks), *command))
-        words = [self.installation.mpirun]
-        words += ["--allow-run-as-root"] if os.geteuid() == 0 else []
-        words += ["-n", str(ranks)]
+        as_root = ["--allow-run-as-root"] * (os.geteuid() == 0)
+        words = [self.installation.mpirun, *as_root, "-n", str(ranks)]
         if self.hostfile:
             words += ["--hostfile", str(self.hostfile), "--map-by", "node", "--bind-to", "core"]
         elif self.cores >= ranks:
@@ -104,10 +102,8 @@ class Launcher:
 def limited(memlock: str) -> list[str]:
     """The words that begin a command which may lock so much, as any user's may: root, as long as
     it has CAP_IPC_LOCK, is not limited."""
-    words = ["prlimit", f"--memlock={memlock}:{memlock}"] if memlock else []
-    if memlock and os.geteuid() == 0:
-        words = ["setpriv", "--bounding-set=-ipc_lock", "--inh-caps=-ipc_lock", *words]
-    return words
+    as_user = ["setpriv", "--bounding-set=-ipc_lock", "--inh-caps=-ipc_lock"] * (os.geteuid() == 0)
+    return [*as_user, "prlimit", f"--memlock={memlock}:{memlock}"] if memlock else []
 
 
 @dataclass(frozen=True)

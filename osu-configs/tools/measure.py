@@ -43,8 +43,8 @@ class Job:
 
     def __str__(self) -> str:
         name, buffers, ranks = self.group
-        details = [f"{buffers} buffers"] * (buffers != "same") + [f"{ranks} ranks"] * (ranks != 2)
-        return f"{self.row.name} {name}" + (f" ({', '.join(details)})" if details else "")
+        details = f" ({buffers} buffers)" * (buffers != "same") + f" ({ranks} ranks)" * (ranks != 2)
+        return f"{self.row.name} {name}{details}"
 
     def sizes(self) -> str:
         return f"{self.case.sizes[0]}:{self.case.sizes[-1]}"

@@ -29,10 +29,11 @@ def styles(found: Frame) -> dict[str, dict]:
     return lines
 
 
-def draw(frame: Frame, folder: Path) -> list[Path]:
+def draw(frame: Frame, folder: Path) -> None:
+    """plot.png and plot.svg, if there is anything to draw."""
     found = figures(frame)
     if found.empty:
-        return []
+        return
     style = styles(found)
     groups = found.groupby(GROUP, sort=False)
     figure, grid = pyplot.subplots(2, len(groups), figsize=(6.6 * len(groups), 8.4), squeeze=False,
@@ -62,10 +63,8 @@ def draw(frame: Frame, folder: Path) -> list[Path]:
     figure.tight_layout()
     figure.legend(labels.values(), labels.keys(), title="\n".join(frame.about.unique()), ncol=5,
                   loc="lower center", bbox_to_anchor=(0.5, 1), frameon=False)  # fmt: skip
-    files = [folder / "plot.png", folder / "plot.svg"]
-    for file in files:
-        figure.savefig(file, dpi=130, bbox_inches="tight")
-    return files
+    figure.savefig(folder / "plot.png", dpi=130, bbox_inches="tight")
+    figure.savefig(folder / "plot.svg", bbox_inches="tight")
 
 
 def _sizes_axis(both: list[Any], sizes: list[float]) -> None:

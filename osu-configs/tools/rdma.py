@@ -63,8 +63,7 @@ class Machine:
 
     def take(self, suite: Suite) -> None:
         """The same benchmarks, where it sees them."""
-        for name, path in suite.osu.items():
-            suite.osu[name] = Path(shutil.copy(path, self.own / name))
+        suite.osu = {name: Path(shutil.copy(path, self.own / name)) for name, path in suite.osu.items()}
         self.programs = ["--osu", self.own] if suite.osu else []
 
     def measure(self, options: Sequence[object], files: list[Path], folder: Path, patience: float) -> int:

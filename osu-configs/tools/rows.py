@@ -188,28 +188,24 @@ class _File:
         if dot:
             self.check_benchmark(section, key, benchmark)
 
-    def check_benchmark(self, section: str, key: str, benchmark: str) -> None:
-        if benchmark not in BENCHMARKS:
-            raise self.trouble(f'unknown benchmark "{benchmark}"; allowed: {", ".join(BENCHMARKS)}',
-                               section, key)
+    def check_benchmark(self, section: str, key: str, name: str) -> None:
+        if name not in BENCHMARKS:
+            raise self.trouble(f'unknown benchmark "{name}"; allowed: {", ".join(BENCHMARKS)}', section, key)
 
     def row(self, section: str) -> Row:
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.+-]*", section):
-            raise self.trouble(f'malformed row name "{section}"; allowed: letters, digits, _ . + -',
-                               section)
+            raise self.trouble(f'malformed row name "{section}"; allowed: letters, digits, _ . + -', section)
         for key in ("mca", "benchmark"):
             if not self.parser[section].get(key):
                 raise self.trouble(f'row "{section}" has no "{key}"', section)
+        majors = _words("[0-9]{1,2}", "major versions, for example 5 6")
         return Row(
-            name=section,
-            mca=self.value(section, "mca", _mca),
+            name=section, mca=self.value(section, "mca", _mca),
             environment=self.value(section, "environment", _environment),
-            openmpi=tuple(map(int, self.value(
-                section, "openmpi", _words("[0-9]{1,2}", "major versions, for example 5 6")))),
+            openmpi=tuple(map(int, self.value(section, "openmpi", majors))),
             memlock=self.value(section, "memlock", _memlock),
             timeout=self.value(section, "timeout", _seconds, "120"),
-            memory=self.value(section, "memory", _mebibytes),
-            swap=self.value(section, "swap", _mebibytes),
+            memory=self.value(section, "memory", _mebibytes), swap=self.value(section, "swap", _mebibytes),
             cases=tuple(case for benchmark in self.value(section, "benchmark", shlex.split)
                         for case in self.cases(section, benchmark)),
             where=f"{self.file}:{self.line(section, '')}")
