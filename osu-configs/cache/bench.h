@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What all measurements use: the cache, metrics, what is known of the machine, time, memory, and the
-// ways to print a figure and to give up.
+// What all measurements use: the cache, metrics, what is known of the machine, time, memory, and
+// the ways to print a figure and to give up.
 #ifndef CACHE_BENCH_H
 #define CACHE_BENCH_H
 
@@ -9,8 +9,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-// ---- regx.c: the cache with one backend, over an empty memory domain: to register costs nothing, so
-// what is measured is the keeping
+// ---- regx.c: the cache with one backend, over an empty memory domain: to register costs nothing,
+// so what is measured is the keeping
 
 // One use of a registration, between acquire and release, in place.
 typedef struct cache_use {
