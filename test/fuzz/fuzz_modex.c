@@ -137,7 +137,7 @@ static bool verbs_reaches(const regx_transport_t *transport, const void *address
     regx_verbs_address_t ours = {.link_layer = REGX_VERBS_ETHERNET}, theirs;
 
     (void)transport;
-    return regx_verbs_address_unpack(address, length, &theirs) == REGX_OK &&
+    return regx_verbs_address_read(address, length, &theirs) == REGX_OK &&
            (theirs.flags == REGX_VERBS_ANY_SUBNET || regx_verbs_share_subnet(&ours, &theirs));
 }
 
@@ -147,18 +147,19 @@ static regx_status_t verbs_connect(regx_transport_t *transport, uint64_t peer, b
     regx_verbs_address_t theirs;
 
     (void)peer, (void)same_node;
-    return regx_verbs_address_unpack(address, length, &theirs) == REGX_OK
+    return regx_verbs_address_read(address, length, &theirs) == REGX_OK
                ? connect_to(transport, address, length, conn)
                : REGX_INVALID;
 }
 
 static size_t verbs_address(regx_transport_t *transport, void *buffer)
 {
-    const regx_verbs_address_t address = {.link_layer = REGX_VERBS_ETHERNET, .mtu = 3, .qpn = 5};
+    const regx_verbs_address_t address = {
+        .version = REGX_VERBS_VERSION, .link_layer = REGX_VERBS_ETHERNET, .mtu = 3, .qpn = 5};
 
     (void)transport;
-    regx_verbs_address_pack(&address, buffer);
-    return REGX_VERBS_ADDRESS_SIZE;
+    memcpy(buffer, &address, sizeof(address));
+    return sizeof(address);
 }
 
 static const regx_transport_ops_t verbs_ops = {.abi = REGX_TRANSPORT_ABI,

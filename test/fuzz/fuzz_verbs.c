@@ -161,7 +161,8 @@ static regx_cm_message_t request(fuzz_input_t *input)
     const uint64_t from = (bits & 4) != 0 ? PEER + 1 : PEER;
     const regx_ep_t *ep = regx_ep_find(verbs(), from);
 
-    return (regx_cm_message_t){.kind = (regx_cm_kind_t)(1 + bits % 3),
+    return (regx_cm_message_t){.version = REGX_VERBS_VERSION,
+                               .kind = (uint8_t)(1 + bits % 3),
                                .reads = 4,
                                .qpn = peer.rc->qp_num,
                                .from = from,
@@ -188,7 +189,7 @@ static void send_datagram(fuzz_input_t *input)
                                        .remote_qkey = verbs()->address.qkey}};
     struct ibv_send_wr *refused;
 
-    regx_cm_message_pack(&message, peer.memory);
+    memcpy(peer.memory, &message, sizeof(message));
     scribble(input, peer.memory, REGX_CM_MESSAGE_SIZE);
     ibv_post_send(peer.ud, &wr, &refused);
     run_device();
@@ -237,7 +238,7 @@ static void connect_to(fuzz_input_t *input)
     uint8_t bytes[REGX_VERBS_ADDRESS_SIZE];
 
     disconnect();
-    regx_verbs_address_pack(&address, bytes);
+    memcpy(bytes, &address, sizeof(bytes));
     scribble(input, bytes, sizeof(bytes));
     if (regx_transport_ops.connect(process.transport, PEER, false, bytes, sizeof(bytes),
                                    &process.conn) == REGX_OK) {

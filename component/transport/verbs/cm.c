@@ -115,7 +115,7 @@ static regx_ep_t *find_or_make(regx_verbs_conn_t *conn)
         ep = regx_ep_new(verbs, conn->super.peer, &conn->address);
     } else if (ep->conn != NULL) {
         return NULL; /* another connection's, which is about to be disconnected */
-    } else if (!regx_verbs_address_equals(&ep->address, &conn->address)) {
+    } else if (memcmp(&ep->address, &conn->address, sizeof(conn->address)) != 0) {
         regx_count_malformed(verbs); /* it took the peer's name before that was known here */
         ep->leaves = true;
         regx_ep_break(ep, "connecting", "another process has taken the peer's name");
@@ -164,7 +164,7 @@ static bool may_be(regx_verbs_t *verbs, uint64_t peer, const regx_verbs_address_
          conn != NULL; conn = conn->next) {
         if (conn->super.peer == peer) {
             known = true;
-            same = same || regx_verbs_address_equals(&conn->address, address);
+            same = same || memcmp(&conn->address, address, sizeof(*address)) == 0;
         }
     }
     regx_unlock(&verbs->conns.lock);
@@ -181,7 +181,7 @@ static bool comes_from(const regx_cm_source_t *source, const regx_verbs_address_
 static bool is_well_formed(regx_verbs_t *verbs, const uint8_t *bytes, size_t length,
                            const regx_cm_source_t *source, regx_cm_message_t *message)
 {
-    return regx_cm_message_unpack(bytes, length, message) == REGX_OK &&
+    return regx_cm_message_read(bytes, length, message) == REGX_OK &&
            message->to == verbs->config.self &&
            message->address.link_layer == verbs->address.link_layer &&
            comes_from(source, &message->address) && may_be(verbs, message->from, &message->address);

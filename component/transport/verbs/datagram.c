@@ -92,7 +92,8 @@ static regx_cm_message_t message_of(const regx_ep_t *ep)
                                 : ep->state == REGX_EP_ACCEPTED ? REGX_CM_ACCEPT
                                                                 : REGX_CM_READY;
 
-    return (regx_cm_message_t){.kind = kind,
+    return (regx_cm_message_t){.version = REGX_VERBS_VERSION,
+                               .kind = (uint8_t)kind,
                                .reads = verbs->can.reads_answered,
                                .qpn = ep->qpn,
                                .psn = ep->psn,
@@ -141,7 +142,7 @@ static void send_message(regx_ep_t *ep)
         }
         return;
     }
-    regx_cm_message_pack(&message, room);
+    memcpy(room, &message, sizeof(message));
     const int error = ibv_post_send(verbs->cm.qp, &request, &refused);
     if (error != 0) {
         ibv_destroy_ah(route);

@@ -27,7 +27,8 @@ static const char sending[] = "SEND", writing[] = "RDMA WRITE";
 static bool destination(const regx_ep_t *ep, const regx_put_t *put, uint64_t *address,
                         uint32_t *rkey)
 {
-    regx_verbs_key_t key = {ep->theirs.pool, ep->theirs.pool_size, ep->theirs.pool_key};
+    regx_verbs_key_t key = {
+        .base = ep->theirs.pool, .length = ep->theirs.pool_size, .rkey = ep->theirs.pool_key};
 
     if (put->target == REGX_TARGET_REGION) {
         key = regx_verbs_key_unpack(&put->key);

@@ -105,6 +105,7 @@ static regx_status_t fill_address(regx_verbs_t *verbs, char *error, size_t error
     const struct ibv_port_attr *attr = &verbs->port.attr;
     regx_verbs_address_t *address = &verbs->address;
 
+    address->version = REGX_VERBS_VERSION;
     address->link_layer =
         attr->link_layer == IBV_LINK_LAYER_ETHERNET ? REGX_VERBS_ETHERNET : REGX_VERBS_INFINIBAND;
     address->gid_type = verbs->port.gid.gid_type == IBV_GID_TYPE_ROCE_V2 ? 2 : 0;
@@ -293,7 +294,7 @@ static void verbs_close(regx_transport_t *transport)
 
 static size_t verbs_address(regx_transport_t *transport, void *buffer)
 {
-    regx_verbs_address_pack(&regx_verbs_of(transport)->address, buffer);
+    memcpy(buffer, &regx_verbs_of(transport)->address, REGX_VERBS_ADDRESS_SIZE);
     return REGX_VERBS_ADDRESS_SIZE;
 }
 
@@ -312,7 +313,7 @@ static bool verbs_reaches(const regx_transport_t *transport, const void *bytes, 
 {
     regx_verbs_address_t address;
 
-    return regx_verbs_address_unpack(bytes, length, &address) == REGX_OK &&
+    return regx_verbs_address_read(bytes, length, &address) == REGX_OK &&
            can_reach((const regx_verbs_t *)transport, &address);
 }
 
@@ -322,7 +323,7 @@ static regx_status_t verbs_connect(regx_transport_t *transport, uint64_t peer, b
     regx_verbs_address_t address;
 
     (void)same_node;
-    if (regx_verbs_address_unpack(bytes, length, &address) != REGX_OK) {
+    if (regx_verbs_address_read(bytes, length, &address) != REGX_OK) {
         return REGX_INVALID;
     }
     /* The smaller packets of two processes are used. */
@@ -409,7 +410,7 @@ static regx_status_t verbs_reg(regx_transport_t *transport, void *base, size_t l
     if (handle == NULL) {
         return on_demand && errno == EOPNOTSUPP ? REGX_INVALID : regx_verbs_refusal(errno);
     }
-    const regx_verbs_key_t key = {(uintptr_t)base, length, handle->rkey};
+    const regx_verbs_key_t key = {.base = (uintptr_t)base, .length = length, .rkey = handle->rkey};
     *mr = (regx_mr_t){.base = base,
                       .length = length,
                       .access = access,
