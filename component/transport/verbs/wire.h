@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * What verbs puts on the wire, apart from the application's bytes: the structures below as they are,
- * little-endian.
+ * What verbs puts on the wire, apart from the application's bytes: the structures below as they
+ * are, little-endian.
  *
  * Over the RC queue pairs go frames. What is longer than a receive buffer goes in segments, all but
  * the last full. The immediate data of each says in its highest byte the kind, in its lowest the
