@@ -263,7 +263,6 @@ EXPECTED = [
     (r"test_on_demand\.py", "no on-demand paging|packets of any size",
      "an active device that is not Soft-RoCE's"),
     (r"test_on_demand\.py", "no on-demand paging", "before Linux 6.15"),  # Soft-RoCE has none there
-    (r"test_fetches", "no atomic operations", "an active device that is not Soft-RoCE's"),
     (r"test_verbs", "cannot be taken away", "a device that is not Soft-RoCE's"),
     (r"test_working_set\.py", "as much memory, or no swap",
      "memory of 768 MiB or more, or no swap space"),

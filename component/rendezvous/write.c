@@ -178,7 +178,6 @@ static regx_status_t prepare(regx_rndv_t *rndv, regx_write_t *write)
     put->target = kind->chunk ? REGX_TARGET_REGION : REGX_TARGET_POOL;
     put->offset = grant->place;
     put->key = grant->key;
-    put->silent = false;
     put->done = put_done;
     put->context = write;
     const regx_status_t status = kind->prepare(rndv, write);

@@ -15,9 +15,6 @@
  *     the put is delivered like a frame, after the written bytes can be seen. It comes behind all
  *     frames that were accepted before the put. Frames accepted after the put may overtake its
  *     notice, but only on a connection with shares_pool.
- *   - A silent put has no notice, and no place in the order of the others.
- *   - A fetch is an atomic operation on 8 bytes of a region of the peer. The peer's user does not
- *     notice.
  *   - A get reads a region of the peer. The peer's user does not notice, though the peer may copy
  *     a part of it (`assisted`).
  *
@@ -25,7 +22,7 @@
  *
  * Threads and locks:
  *   - open and close are called by the thread that runs MPI_Init or MPI_Finalize.
- *   - connect, send, send_zcopy, put, get, fetch, accepts, copy, stage, unstage, allocate, release,
+ *   - connect, send, send_zcopy, put, get, copy, stage, unstage, allocate, release,
  *     reg, dereg and prefetch may be called by any thread, and from inside the event deliver.
  *   - progress is called by one thread at a time, and not from inside an event or a done.
  *   - disconnect and close are called while no thread is in progress.
@@ -77,7 +74,6 @@ enum {
     REGX_ACCESS_REMOTE_READ = 4,  /* peers get from it */
     REGX_ACCESS_LOCAL_WRITE = 8,  /* this process gets into it */
     REGX_ACCESS_ANY_WRITE = REGX_ACCESS_REMOTE_WRITE | REGX_ACCESS_LOCAL_WRITE,
-    REGX_ACCESS_REMOTE_ATOMIC = 16, /* peers fetch and change it (regx_fetch_t) */
     REGX_ACCESS_ON_DEMAND = 64 /* nothing is pinned: the device looks pages up as it needs them */
 };
 
@@ -158,14 +154,8 @@ typedef struct regx_put {
     size_t length;
     const regx_mr_t *region; /* the caller's registration of local, or NULL */
     regx_target_t target;
-    uint64_t offset; /* in the peer's pool, or from the start of the peer's region */
-    regx_key_t key;  /* of the peer's region; unused for the pool */
-    /* The peer gets no event: of a region and some bytes only, and where the transport has
-     * silent_copied. Done when the peer's device has taken all bytes: what is asked of that device
-     * later comes behind them, and so does what it tells the peer's processor. No more is promised:
-     * who learns of done otherwise, as by another device or port, may read the memory before the
-     * bytes have come there. */
-    bool silent;
+    uint64_t offset;    /* in the peer's pool, or from the start of the peer's region */
+    regx_key_t key;     /* of the peer's region; unused for the pool */
     uint32_t immediate; /* at most REGX_IMMEDIATE_MAX */
     uint8_t tag;        /* of the notice */
     uint8_t notice_length;
@@ -182,7 +172,7 @@ typedef struct regx_get {
     void *local; /* inside `region` */
     size_t length;
     const regx_mr_t *region; /* the caller's registration of local; on a connection with single_copy
-                                it may be NULL, and for silent_copied bytes at most */
+                                it may be NULL */
     uint64_t offset;         /* from the start of the peer's region */
     regx_key_t key;          /* of the peer's region, or of what it exposed */
     bool staged;             /* from where the peer copies what it exposed; else REGX_AGAIN */
@@ -193,21 +183,6 @@ typedef struct regx_get {
     void *context;
     void *scratch[4]; /* the transport's while pending */
 } regx_get_t;
-
-/* One atomic operation on 8 bytes of a peer's registered memory, at an address that is a multiple
- * of 8. The caller fills it and keeps it until done is called. Excludes other fetches from the same
- * bytes; the processor's own operations only where the peer's transport has `atomics`. */
-typedef struct regx_fetch {
-    bool swaps;       /* writes `operand` if what is there is `compare`; else adds `operand` */
-    uint64_t offset;  /* from the start of the peer's region */
-    regx_key_t key;   /* of the peer's region */
-    uint64_t operand; /* of this machine's byte order, as what follows */
-    uint64_t compare;
-    uint64_t result; /* set before done: what was there before */
-    /* Called once, if fetch answered REGX_PENDING. REGX_OK; REGX_FAILED: it may have been done. */
-    void (*done)(struct regx_fetch *fetch, regx_status_t status);
-    void *context;
-} regx_fetch_t;
 
 typedef enum regx_copy_direction { REGX_COPY_TO_PEER, REGX_COPY_FROM_PEER } regx_copy_direction_t;
 
@@ -285,14 +260,6 @@ typedef struct regx_transport_ops {
      * can be read from this peer; REGX_INVALID: outside what the peer published. NULL: this
      * transport cannot read a peer's memory. */
     regx_status_t (*get)(regx_conn_t *conn, regx_get_t *get);
-    /* REGX_PENDING: done will be called; REGX_AGAIN, REGX_UNREACHABLE as send; REGX_DENIED: not
-     * with this peer; REGX_INVALID: outside what the peer published, or across a multiple of 8.
-     * NULL: this transport cannot do it. */
-    regx_status_t (*fetch)(regx_conn_t *conn, regx_fetch_t *fetch);
-    /* Whether a silent put, or a get, would be accepted now, as far as is known: for who would
-     * register memory for it. REGX_OK; REGX_AGAIN, REGX_UNREACHABLE as send. NULL where
-     * silent_copied is 0. */
-    regx_status_t (*accepts)(regx_conn_t *conn, bool puts);
     bool copies; /* some connections may have single_copy (regx_conn_t) */
     /* Has the kernel copy `length` bytes between `local` and the address `remote` in the peer: now,
      * and all of them. No key is asked for, so `remote` must be what the peer has offered.
@@ -363,12 +330,6 @@ struct regx_transport {
      * way to that peer: what is sent then, in the other direction the grants, would wait behind
      * them. 0: as many as there are. */
     size_t put_window;
-    /* Puts may be silent. A silent put or a get of so many bytes at most needs no region: they are
-     * copied, and one request of the device does it. 0: no put may be silent. */
-    size_t silent_copied;
-    /* What peers fetch and change is in order with the atomic instructions of this machine's
-     * processors on the same bytes. */
-    bool atomics;
     /* Set by on_demand: puts and gets of an on-demand region must begin at a multiple of so many
      * bytes, or the device fails. 1: anywhere. */
     size_t on_demand_grain;

@@ -78,7 +78,7 @@ static inline regx_status_t regx_cm_ready(regx_verbs_conn_t *conn)
 
     return ep != NULL && ep->state == REGX_EP_READY ? REGX_OK : regx_cm_make_ready(conn);
 }
-/* Likewise, for READs and atomic operations. REGX_DENIED: one of the two devices does none. */
+/* The same, for READs. REGX_DENIED: one of the two devices does none. */
 static inline regx_status_t regx_cm_ready_to_read(regx_verbs_conn_t *conn)
 {
     const regx_status_t status = regx_cm_ready(conn);

@@ -128,12 +128,10 @@ regx_status_t regx_qp_probe(regx_verbs_t *verbs, char *error, size_t error_size)
 
 static int to_init(const regx_verbs_t *verbs, struct ibv_qp *qp)
 {
-    const int atomics = verbs->can.fetches ? IBV_ACCESS_REMOTE_ATOMIC : 0;
-    struct ibv_qp_attr attr = {
-        .qp_state = IBV_QPS_INIT,
-        .pkey_index = verbs->pkey_index,
-        .port_num = verbs->port.number,
-        .qp_access_flags = (unsigned)(IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | atomics)};
+    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT,
+                               .pkey_index = verbs->pkey_index,
+                               .port_num = verbs->port.number,
+                               .qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ};
 
     return ibv_modify_qp(qp, &attr,
                          IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);

@@ -16,12 +16,11 @@ typedef struct regx_work {
         REGX_WORK_SLOT,
         REGX_WORK_PUT,
         REGX_WORK_ZCOPY,
-        REGX_WORK_GET, /* of the segments of one, the last has the object */
-        REGX_WORK_FETCH,
+        REGX_WORK_GET,  /* of the segments of one, the last has the object */
         REGX_WORK_PROBE /* nobody waits for it, but its end is always reported */
     } kind;
-    uint32_t slot; /* SLOT, PUT, GET, FETCH; of PUT and GET REGX_SLOT_NONE if they have none */
-    void *object;  /* the put, zcopy, get or fetch */
+    uint32_t slot; /* SLOT, PUT; of PUT REGX_SLOT_NONE if it has none */
+    void *object;  /* the put, zcopy or get */
     const char *what;
 } regx_work_t;
 

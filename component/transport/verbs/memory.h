@@ -24,9 +24,6 @@ static inline int regx_verbs_access(unsigned access)
     if ((access & REGX_ACCESS_REMOTE_READ) != 0) {
         flags |= IBV_ACCESS_REMOTE_READ;
     }
-    if ((access & REGX_ACCESS_REMOTE_ATOMIC) != 0) {
-        flags |= IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
-    }
     return flags;
 }
 

@@ -6,9 +6,6 @@
  * (the put's region, or the pool), else slots that it is copied to. A put takes its place in the
  * line when it is accepted. Until its last request has been posted, sends to the same peer answer
  * REGX_AGAIN; another put queues up.
- *
- * A silent put is the WRITEs alone. It is not accepted behind another one that is in line, so that
- * who puts and puts without end does not keep frames waiting.
  */
 #include <endian.h>
 #include <string.h>
@@ -57,7 +54,6 @@ typedef struct segment {
     uint64_t address; /* where the put begins in the peer's memory */
     uint32_t rkey;
     struct ibv_sge data;
-    bool carried;  /* by the request itself, of a silent put */
     bool last;     /* the notice or immediate goes with it */
     uint32_t slot; /* that it, or its notice, is copied to; REGX_SLOT_NONE: none */
 } segment_t;
@@ -65,8 +61,7 @@ typedef struct segment {
 /* Whether the notice must be sent from a slot. */
 static bool notice_needs_slot(const regx_ep_t *ep, const regx_put_t *put)
 {
-    return !put->silent && (put->immediate == 0 || put->length == 0) &&
-           put->notice_length > ep->inline_max;
+    return (put->immediate == 0 || put->length == 0) && put->notice_length > ep->inline_max;
 }
 
 /* REGX_OK; REGX_AGAIN: no slot, or no room for the requests; REGX_INVALID: the put leads outside of
@@ -80,18 +75,14 @@ static regx_status_t prepare(regx_ep_t *ep, regx_put_t *put, segment_t *segment)
 
     segment->last = left <= max;
     segment->slot = REGX_SLOT_NONE;
-    segment->carried = put->silent && staged && put->length <= ep->inline_max;
     segment->data.addr = (uintptr_t)from;
     segment->data.length = (uint32_t)(segment->last ? left : max);
     if (!destination(ep, put, &segment->address, &segment->rkey)) {
         return REGX_INVALID;
     }
     segment->address += sent;
-    if (!regx_tx_has_room(ep, segment->last && !put->silent ? 2 : 1)) {
+    if (!regx_tx_has_room(ep, segment->last ? 2 : 1)) {
         return REGX_AGAIN;
-    }
-    if (segment->carried) {
-        return REGX_OK;
     }
     if ((staged && left > 0) || (segment->last && notice_needs_slot(ep, put))) {
         segment->slot = regx_tx_take_slot(ep);
@@ -157,13 +148,7 @@ static regx_status_t post_segment(regx_ep_t *ep, regx_put_t *put, bool *posted)
         regx_put_in_line(put)->posted += segment.data.length;
         regx_count_sent(ep->verbs, segment.data.length);
     }
-    if (segment.carried) {
-        requests[0].send_flags = IBV_SEND_INLINE;
-    }
-    if (segment.last && put->silent) {
-        works[0].kind = REGX_WORK_PUT;
-        works[0].object = put;
-    } else if (segment.last && put->immediate != 0 && count == 1) {
+    if (segment.last && put->immediate != 0 && count == 1) {
         requests[0].opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
         requests[0].imm_data = htobe32(regx_segment_pack(REGX_SEGMENT_WRITTEN, put->immediate));
         works[0].kind = REGX_WORK_PUT;
@@ -217,35 +202,6 @@ static void enqueue(regx_ep_t *ep, regx_put_t *put)
     }
 }
 
-/* Whether a put is possible, whoever the peer is. */
-static bool is_sound(const regx_put_t *put)
-{
-    return put->notice_length <= REGX_NOTICE_MAX &&
-           (!put->silent || (put->target == REGX_TARGET_REGION && put->length > 0));
-}
-
-/* Whether a silent put would stand behind another one. The endpoint is ready. */
-static bool waits_for_silent(const regx_ep_t *ep)
-{
-    return ep->puts.first != NULL && ep->puts.last->silent;
-}
-
-regx_status_t regx_verbs_accepts(regx_conn_t *super, bool puts)
-{
-    regx_verbs_conn_t *conn = (regx_verbs_conn_t *)super;
-    regx_verbs_t *verbs = regx_verbs_of(super->transport);
-
-    if (!regx_try_lock_enter(&verbs->try_lock)) {
-        return REGX_AGAIN;
-    }
-    regx_status_t status = regx_cm_ready(conn);
-    if (status == REGX_OK && puts && waits_for_silent(conn->ep)) {
-        status = REGX_AGAIN;
-    }
-    regx_try_lock_leave(&verbs->try_lock);
-    return status;
-}
-
 regx_status_t regx_verbs_put(regx_conn_t *super, regx_put_t *put)
 {
     regx_verbs_conn_t *conn = (regx_verbs_conn_t *)super;
@@ -253,7 +209,7 @@ regx_status_t regx_verbs_put(regx_conn_t *super, regx_put_t *put)
     uint64_t address;
     uint32_t rkey;
 
-    if (!is_sound(put)) {
+    if (put->notice_length > REGX_NOTICE_MAX) {
         return REGX_INVALID;
     }
     if (!regx_try_lock_enter(&verbs->try_lock)) {
@@ -263,8 +219,6 @@ regx_status_t regx_verbs_put(regx_conn_t *super, regx_put_t *put)
     regx_ep_t *ep = conn->ep;
     if (status == REGX_OK && !destination(ep, put, &address, &rkey)) {
         status = REGX_INVALID;
-    } else if (put->silent && status == REGX_OK && waits_for_silent(ep)) {
-        status = REGX_AGAIN;
     } else if (status == REGX_OK) {
         enqueue(ep, put);
         status = REGX_PENDING;

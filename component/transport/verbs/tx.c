@@ -5,8 +5,6 @@
 #include <endian.h>
 #include <string.h>
 
-#include "base/copy.h"
-
 static const char sending[] = "SEND", writing[] = "RDMA WRITE";
 
 /* Whether a request need not report its end: nobody waits for it. */
@@ -131,35 +129,6 @@ static void give_slot(regx_ep_t *ep, uint32_t slot)
     regx_slot_give(ep->verbs, slot, --ep->sq.slots);
 }
 
-/* Bytes that were read to a slot. */
-static void finish_get(regx_ep_t *ep, const regx_work_t *work, regx_status_t status)
-{
-    const regx_get_t *get = work->object;
-
-    assert(ep->gets.posted > 0);
-    ep->gets.posted--;
-    if (work->slot == REGX_SLOT_NONE) {
-        return;
-    }
-    if (status == REGX_OK) {
-        regx_copy(get->local, regx_slot_memory(ep->verbs, work->slot), get->length);
-    }
-    give_slot(ep, work->slot);
-}
-
-/* Of one that failed nobody knows whether the peer's memory was changed. */
-static void finish_fetch(regx_ep_t *ep, const regx_work_t *work, regx_status_t status)
-{
-    regx_fetch_t *fetch = work->object;
-
-    if (status == REGX_OK) {
-        memcpy(&fetch->result, regx_slot_memory(ep->verbs, work->slot), sizeof(fetch->result));
-    }
-    give_slot(ep, work->slot);
-    ep->verbs->events++;
-    fetch->done(fetch, status);
-}
-
 static void finish(regx_ep_t *ep, const regx_work_t *work, regx_status_t status)
 {
     regx_put_t *put = work->object;
@@ -184,11 +153,9 @@ static void finish(regx_ep_t *ep, const regx_work_t *work, regx_status_t status)
         ep->verbs->events++;
         zcopy->done(zcopy, status);
         break;
-    case REGX_WORK_FETCH:
-        finish_fetch(ep, work, status);
-        break;
     case REGX_WORK_GET:
-        finish_get(ep, work, status);
+        assert(ep->gets.posted > 0);
+        ep->gets.posted--;
         if (get != NULL) {
             ep->verbs->events++;
             get->done(get, status);

@@ -57,8 +57,6 @@ static void read_limits(regx_verbs_t *verbs)
     can->depth = (uint32_t)regx_min(REGX_VERBS_DEPTH, (uint64_t)device->max_qp_wr);
     can->reads_made = (uint8_t)regx_min(REGX_VERBS_READS, (uint64_t)device->max_qp_init_rd_atom);
     can->reads_answered = (uint8_t)regx_min(REGX_VERBS_READS, (uint64_t)device->max_qp_rd_atom);
-    can->fetches =
-        device->atomic_cap != IBV_ATOMIC_NONE && can->reads_made > 0 && can->reads_answered > 0;
     can->ack_timeout = ACK_TIMEOUT;
     can->segment_max = regx_min(SEGMENT_MAX, verbs->port.attr.max_msg_sz);
     verbs->buffers.receives = (uint32_t)regx_max(regx_min(receives, completions / 4), 1);
@@ -260,8 +258,6 @@ static regx_status_t verbs_open(const regx_transport_config_t *config, char *err
     verbs->super.wires = verbs->wires;
     verbs->super.registers = true;
     verbs->super.put_window = PUT_WINDOW;
-    verbs->super.silent_copied = regx_min(REGX_VERBS_COPIED_MAX, verbs->can.segment_max);
-    verbs->super.atomics = verbs->can.fetches && verbs->port.device.atomic_cap == IBV_ATOMIC_GLOB;
     verbs->super.megabits = regx_port_speed(&verbs->port.attr);
     verbs->super.latency = regx_port_latency(verbs->super.megabits);
     verbs->sent = regx_tally_find(config->counters->ports, verbs->port.name);
@@ -488,8 +484,6 @@ const regx_transport_ops_t regx_transport_ops = {.abi = REGX_TRANSPORT_ABI,
                                                  .send_zcopy = regx_verbs_send_zcopy,
                                                  .put = regx_verbs_put,
                                                  .get = regx_verbs_get,
-                                                 .accepts = regx_verbs_accepts,
-                                                 .fetch = regx_verbs_fetch,
                                                  .reg = verbs_reg,
                                                  .dereg = verbs_dereg,
                                                  .on_demand = verbs_on_demand,

@@ -8,7 +8,7 @@
  *   buffers.c     the transport's own registered memory: pool, receive buffers, slots
  *   ep.c          an endpoint: the queue pair to one peer
  *   tx.c          work requests and their completion
- *   frame.c, put.c, get.c, fetch.c   what callers send, write, read and change
+ *   frame.c, put.c, get.c   what callers send, write and read
  *   cm.c          connection management
  *   progress.c    one step of everything: completions, events of the device, lines
  *
@@ -116,7 +116,6 @@ typedef struct regx_verbs_limits {
     uint64_t segment_max;               /* bytes of one WRITE or READ */
     uint8_t reads_made, reads_answered; /* RDMA READs of an endpoint at once */
     uint8_t ack_timeout; /* a packet is sent again after 4.096 us times 2 to the power of this */
-    bool fetches;        /* atomic operations, of either side */
 } regx_verbs_limits_t;
 
 typedef struct regx_verbs_table { /* of endpoints */
@@ -249,8 +248,6 @@ regx_status_t regx_verbs_send(regx_conn_t *conn, uint8_t tag, const void *header
                               size_t payload_length);
 regx_status_t regx_verbs_send_zcopy(regx_conn_t *conn, regx_zcopy_t *zcopy);
 regx_status_t regx_verbs_put(regx_conn_t *conn, regx_put_t *put);
-regx_status_t regx_verbs_accepts(regx_conn_t *conn, bool puts);
 regx_status_t regx_verbs_get(regx_conn_t *conn, regx_get_t *get);
-regx_status_t regx_verbs_fetch(regx_conn_t *conn, regx_fetch_t *fetch);
 
 #endif

@@ -71,7 +71,6 @@ void fake_make_infiniband(fake_port_t *port, uint8_t subnet)
 void fake_reset(void)
 {
     memset(&fake, 0, sizeof(fake));
-    fake.atomics = IBV_ATOMIC_HCA;
     fake_add(0, 1);
 }
 
@@ -194,7 +193,6 @@ int ibv_query_device(struct ibv_context *context, struct ibv_device_attr *attr)
     const uint32_t depth = fake_context_of(context)->port->depth;
 
     *attr = (struct ibv_device_attr){.phys_port_cnt = 1,
-                                     .atomic_cap = fake.atomics,
                                      .max_cqe = 1 << 16,
                                      .max_mr = 1 << 16,
                                      .max_mr_size = UINT64_MAX,

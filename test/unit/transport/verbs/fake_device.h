@@ -2,8 +2,7 @@
  *
  * RDMA devices in memory, for tests without hardware. A program that is linked with fake_device.c
  * has these functions in place of libibverbs' own. All its transports share one fabric: reliable
- * and unreliable-datagram queue pairs, shared receive queues, RDMA WRITE and READ, atomic
- * operations.
+ * and unreliable-datagram queue pairs, shared receive queues, RDMA WRITE and READ.
  *
  * Work is done when any completion queue is polled, never while it is posted. A SEND to a receiver
  * without a buffer waits, as with rnr_retry 7. A queue pair that is driven to error flushes its
@@ -49,9 +48,8 @@ typedef struct fake {
         twice;          /* of the datagrams, by number: bit n%32 means that n is lost, or doubled */
     int register_error; /* of ibv_reg_mr; 0: none */
     unsigned registers; /* that were asked for while there was an error */
-    enum ibv_atomic_cap atomics; /* what the devices say; they do them all the same */
-    int route_error;             /* of ibv_create_ah; 0: none */
-    unsigned routes;             /* that were asked for while there was an error */
+    int route_error;    /* of ibv_create_ah; 0: none */
+    unsigned routes;    /* that were asked for while there was an error */
 } fake_t;
 
 extern fake_t fake;

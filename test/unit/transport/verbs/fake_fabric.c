@@ -193,39 +193,6 @@ static void send_datagram(fake_qp_t *qp, const fake_request_t *request)
     end_request(qp, request, IBV_WC_SUCCESS);
 }
 
-static bool is_atomic(enum ibv_wr_opcode opcode)
-{
-    return opcode == IBV_WR_ATOMIC_CMP_AND_SWP || opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
-}
-
-static enum ibv_wc_status change(const fake_qp_t *to, const fake_request_t *request)
-{
-    const struct ibv_send_wr *wr = &request->wr;
-    const uint64_t address = wr->wr.atomic.remote_addr;
-    uint64_t *at = (uint64_t *)(uintptr_t)address;
-
-    if ((to->access & IBV_ACCESS_REMOTE_ATOMIC) == 0 || address % sizeof(*at) != 0 ||
-        request->segment.length != sizeof(*at)) {
-        return IBV_WC_REM_INV_REQ_ERR;
-    }
-    if (!fake_is_registered(wr->wr.atomic.rkey, address, sizeof(*at), IBV_ACCESS_REMOTE_ATOMIC)) {
-        return IBV_WC_REM_ACCESS_ERR;
-    }
-    memcpy((void *)(uintptr_t)request->segment.addr, at, sizeof(*at));
-    if (wr->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) {
-        *at += wr->wr.atomic.compare_add;
-    } else if (*at == wr->wr.atomic.compare_add) {
-        *at = wr->wr.atomic.swap;
-    }
-    return IBV_WC_SUCCESS;
-}
-
-/* Whether what comes back is written to memory of the sender's. */
-static bool fetches(enum ibv_wr_opcode opcode)
-{
-    return opcode == IBV_WR_RDMA_READ || is_atomic(opcode);
-}
-
 /* Does one request of a reliable queue pair. false: the receiver has no buffer now. */
 static bool send_reliably(fake_qp_t *qp, const fake_request_t *request)
 {
@@ -247,10 +214,8 @@ static bool send_reliably(fake_qp_t *qp, const fake_request_t *request)
         status = IBV_WC_RETRY_EXC_ERR;
     } else if (length > 0 && (wr->send_flags & IBV_SEND_INLINE) == 0 &&
                !fake_is_registered(request->segment.lkey, request->segment.addr, length,
-                                   fetches(wr->opcode) ? IBV_ACCESS_LOCAL_WRITE : 0)) {
+                                   wr->opcode == IBV_WR_RDMA_READ ? IBV_ACCESS_LOCAL_WRITE : 0)) {
         status = IBV_WC_LOC_PROT_ERR;
-    } else if (is_atomic(wr->opcode)) {
-        status = change(to, request);
     } else if (length > 0 && (writes || wr->opcode == IBV_WR_RDMA_READ) &&
                !fake_is_registered(wr->wr.rdma.rkey, wr->wr.rdma.remote_addr, length,
                                    writes ? IBV_ACCESS_REMOTE_WRITE : IBV_ACCESS_REMOTE_READ)) {

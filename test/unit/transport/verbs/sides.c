@@ -86,12 +86,6 @@ void side_get_done(regx_get_t *get, regx_status_t status)
     count_done(status);
 }
 
-void side_fetch_done(regx_fetch_t *fetch, regx_status_t status)
-{
-    (void)fetch;
-    count_done(status);
-}
-
 regx_get_t side_new_get(void *local, size_t length, const regx_mr_t *into, const regx_mr_t *from,
                         uint64_t offset)
 {

@@ -87,7 +87,6 @@ void sides_close_many(const side_t *others, regx_conn_t **conns, unsigned count)
 void side_zcopy_done(regx_zcopy_t *zcopy, regx_status_t status);
 void side_put_done(regx_put_t *put, regx_status_t status);
 void side_get_done(regx_get_t *get, regx_status_t status);
-void side_fetch_done(regx_fetch_t *fetch, regx_status_t status);
 /* A get that is counted by side_get_done. `into` NULL: without a region. */
 regx_get_t side_new_get(void *local, size_t length, const regx_mr_t *into, const regx_mr_t *from,
                         uint64_t offset);

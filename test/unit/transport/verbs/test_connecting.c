@@ -356,7 +356,7 @@ static void no_route_is_told(void **state)
     sides_close();
 }
 
-/* Frames go to it, gets and atomic operations do not. */
+/* Frames go to it, gets do not. */
 static void a_peer_that_answers_no_reads_is_asked_for_none(void **state)
 {
     uint64_t theirs = 4, ours = 5;
@@ -366,13 +366,10 @@ static void a_peer_that_answers_no_reads_is_asked_for_none(void **state)
     sides_open(false);
     verbs_of(&two)->can.reads_answered = 0;
     side_reg(&one, &ours, sizeof(ours), REGX_ACCESS_LOCAL_WRITE, &into);
-    side_reg(&two, &theirs, sizeof(theirs), REGX_ACCESS_REMOTE_READ | REGX_ACCESS_REMOTE_ATOMIC,
-             &remote);
+    side_reg(&two, &theirs, sizeof(theirs), REGX_ACCESS_REMOTE_READ, &remote);
     sides_exchange(1, 10);
     regx_get_t get = side_new_get(&ours, sizeof(ours), &into, &remote, 0);
-    regx_fetch_t fetch = {.key = remote.key, .operand = 3, .done = side_fetch_done};
     assert_int_equal(regx_transport_ops.get(one.conn, &get), REGX_DENIED);
-    assert_int_equal(regx_transport_ops.fetch(one.conn, &fetch), REGX_DENIED);
     sides_exchange(2, 10);
     assert_int_equal(theirs, 4);
     assert_int_equal(ours, 5);
