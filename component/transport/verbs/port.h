@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * One port of an RDMA device, opened, and how it is addressed; and which ports are used (ports.c).
+ * One port of an RDMA device, opened, and how it is addressed; and which ports are used.
  */
 #ifndef REGX_VERBS_PORT_H
 #define REGX_VERBS_PORT_H

@@ -3,13 +3,13 @@
  * The verbs transport: one opened port of an RDMA device, and what its files share.
  *
  *   verbs.c       the transport's operations: open, close, connect, disconnect, registration
- *   ports.c       which ports are used           port.c      one port and its address
- *   wire.c        addresses and messages as bytes
+ *   port.c        one port and its address, and which ports are used
+ *   wire.c        addresses and messages as they go
  *   buffers.c     the transport's own registered memory: pool, receive buffers, slots
  *   ep.c          an endpoint: the queue pair to one peer
  *   tx.c          work requests and their completion
- *   frame.c, put.c, get.c   what callers send, write and read
- *   cm.c          connection management
+ *   cm.c          connection management           datagram.c  its messages
+ *   data.c        what callers send, write and read
  *   progress.c    one step of everything: completions, events of the device, lines
  *
  * All run inside the try-lock (transport/try_lock.h), one thread at a time, unless they say

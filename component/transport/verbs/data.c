@@ -1,24 +1,142 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
+ * What callers send, write and read.
+ *
+ * Frames. Small ones are carried by their request, others are copied to a slot or sent from the
+ * caller's pool memory.
+ *
  * A put is one or more RDMA WRITEs. The last has immediate data if that notifies the peer enough;
  * else a SEND of the notice follows on the same queue pair. The device delivers either only after
  * what was written before can be seen. The WRITEs read the sender's memory where it is registered
  * (the put's region, or the pool), else slots that it is copied to. A put takes its place in the
  * line when it is accepted. Until its last request has been posted, sends to the same peer answer
  * REGX_AGAIN; another put queues up.
+ *
+ * Gets are RDMA READs of a peer's registered memory into ours. They have a line of their own, which
+ * frames and puts overtake: the peer is not notified, so there is no order to keep.
  */
 #include <endian.h>
 #include <string.h>
 
 #include "base/copy.h"
+#include "transport/frame.h"
 #include "transport/verbs/cm.h"
 
+#define HEADER_MAX 256  /* of a frame; see transport.h */
 #define TURN_SEGMENTS 4 /* of copied data per endpoint and turn */
 
 _Static_assert(REGX_VERBS_COPIED_MAX + REGX_NOTICE_MAX <= REGX_VERBS_FRAME_MAX,
                "a slot holds what is copied, and then the notice");
 
 static const char sending[] = "SEND", writing[] = "RDMA WRITE";
+
+/* ---- frames ---- */
+
+/* Posts a frame from registered memory, in as many segments as it takes. `work` is that of the last
+ * one. The send queue has room. */
+static regx_status_t post_frame(regx_ep_t *ep, uint8_t tag, const void *data, size_t length,
+                                uint32_t lkey, const regx_work_t *work)
+{
+    struct ibv_send_wr requests[REGX_VERBS_SEGMENTS];
+    struct ibv_sge segments[REGX_VERBS_SEGMENTS];
+    regx_work_t works[REGX_VERBS_SEGMENTS];
+    unsigned count = 0;
+    size_t sent = 0;
+
+    do {
+        const size_t left = length - sent;
+        const bool last = left <= REGX_VERBS_RECEIVE_SIZE;
+
+        segments[count] =
+            (struct ibv_sge){.addr = (uintptr_t)data + sent,
+                             .length = (uint32_t)(last ? left : REGX_VERBS_RECEIVE_SIZE),
+                             .lkey = lkey};
+        requests[count] =
+            regx_tx_segment(last ? REGX_SEGMENT_LAST : REGX_SEGMENT_MORE, tag, &segments[count]);
+        works[count] = last ? *work : (regx_work_t){.kind = REGX_WORK_PLAIN, .what = sending};
+        sent += segments[count++].length;
+    } while (sent < length);
+    regx_count_sent(ep->verbs, length);
+    return regx_tx_post(ep, requests, works, count);
+}
+
+static unsigned segments_of_frame(size_t length)
+{
+    return length == 0
+               ? 1
+               : (unsigned)((length + REGX_VERBS_RECEIVE_SIZE - 1) / REGX_VERBS_RECEIVE_SIZE);
+}
+
+regx_status_t regx_verbs_send(regx_conn_t *super, uint8_t tag, const void *header,
+                              size_t header_length, regx_pack_t pack, void *pack_context,
+                              size_t payload_length)
+{
+    regx_verbs_conn_t *conn = (regx_verbs_conn_t *)super;
+    regx_verbs_t *verbs = regx_verbs_of(super->transport);
+    const size_t length = header_length + payload_length;
+    uint8_t small[REGX_VERBS_INLINE];
+    regx_status_t status;
+
+    if (length > REGX_VERBS_FRAME_MAX || header_length > HEADER_MAX) {
+        return REGX_INVALID;
+    }
+    if (!regx_try_lock_enter(&verbs->try_lock)) {
+        return REGX_AGAIN;
+    }
+    status = regx_cm_ready(conn);
+    regx_ep_t *ep = conn->ep;
+    if (status == REGX_OK &&
+        (ep->puts.first != NULL || !regx_tx_has_room(ep, segments_of_frame(length)))) {
+        status = REGX_AGAIN; /* behind the puts in line */
+    }
+    if (status == REGX_OK && length <= ep->inline_max) {
+        regx_frame_fill(small, header, header_length, pack, pack_context, payload_length);
+        status = regx_tx_post_inline(ep, REGX_SEGMENT_LAST, tag, small, length);
+    } else if (status == REGX_OK) {
+        const regx_work_t work = {
+            .kind = REGX_WORK_SLOT, .slot = regx_tx_take_slot(ep), .what = sending};
+
+        status = REGX_AGAIN;
+        if (work.slot != REGX_SLOT_NONE) {
+            uint8_t *room = regx_slot_memory(verbs, work.slot);
+
+            regx_frame_fill(room, header, header_length, pack, pack_context, payload_length);
+            status = post_frame(ep, tag, room, length, regx_slot_key(verbs, work.slot), &work);
+        }
+    }
+    regx_try_lock_leave(&verbs->try_lock);
+    return status;
+}
+
+regx_status_t regx_verbs_send_zcopy(regx_conn_t *super, regx_zcopy_t *zcopy)
+{
+    regx_verbs_conn_t *conn = (regx_verbs_conn_t *)super;
+    regx_verbs_t *verbs = regx_verbs_of(super->transport);
+    const regx_work_t work = {.kind = REGX_WORK_ZCOPY, .object = zcopy, .what = sending};
+    regx_status_t status;
+
+    if (zcopy->length > REGX_VERBS_ZCOPY_MAX) {
+        return REGX_INVALID;
+    }
+    if (!regx_try_lock_enter(&verbs->try_lock)) {
+        return REGX_AGAIN;
+    }
+    status = regx_cm_ready(conn);
+    regx_ep_t *ep = conn->ep;
+    if (status == REGX_OK &&
+        (ep->puts.first != NULL || !regx_tx_has_room(ep, segments_of_frame(zcopy->length)))) {
+        status = REGX_AGAIN;
+    }
+    if (status == REGX_OK) {
+        /* Refused: it is completed with the rest of the endpoint's work. */
+        post_frame(ep, zcopy->tag, zcopy->data, zcopy->length, verbs->buffers.pool_mr->lkey, &work);
+        status = REGX_PENDING;
+    }
+    regx_try_lock_leave(&verbs->try_lock);
+    return status;
+}
+
+/* ---- puts ---- */
 
 /* Where in the peer's memory a put begins, and by which key. false: outside of what it has. */
 static bool destination(const regx_ep_t *ep, const regx_put_t *put, uint64_t *address,
@@ -221,6 +339,96 @@ regx_status_t regx_verbs_put(regx_conn_t *super, regx_put_t *put)
         status = REGX_INVALID;
     } else if (status == REGX_OK) {
         enqueue(ep, put);
+        status = REGX_PENDING;
+    }
+    regx_try_lock_leave(&verbs->try_lock);
+    return status;
+}
+
+/* ---- gets ---- */
+
+/* Whether there is room for it on our side. */
+static bool has_place(const regx_get_t *get)
+{
+    if (get->region == NULL) {
+        return false;
+    }
+    const uint8_t *local = get->local, *base = get->region->base;
+
+    return local >= base && get->length <= get->region->length - (size_t)(local - base);
+}
+
+static bool is_allowed(const regx_get_t *get, const regx_verbs_key_t *key)
+{
+    return get->length > 0 && get->offset <= key->length &&
+           get->length <= key->length - get->offset && has_place(get);
+}
+
+/* Posts the next segment of a get. There is room. Returns whether it was the last. */
+static bool post_read(regx_ep_t *ep, regx_get_t *get)
+{
+    const regx_verbs_key_t key = regx_verbs_key_unpack(&get->key);
+    const size_t posted = regx_get_in_line(get)->posted;
+    const size_t left = get->length - posted;
+    const bool last = left <= ep->verbs->can.segment_max;
+    struct ibv_sge segment = {.addr = (uintptr_t)get->local + posted,
+                              .length = (uint32_t)(last ? left : ep->verbs->can.segment_max),
+                              .lkey = ((const struct ibv_mr *)get->region->handle)->lkey};
+    struct ibv_send_wr request = {
+        .sg_list = &segment,
+        .num_sge = 1,
+        .opcode = IBV_WR_RDMA_READ,
+        .wr.rdma = {.remote_addr = key.base + get->offset + posted, .rkey = key.rkey}};
+    const regx_work_t work = {
+        .kind = REGX_WORK_GET, .object = last ? get : NULL, .what = "RDMA READ"};
+
+    regx_get_in_line(get)->posted += segment.length;
+    ep->gets.posted++;
+    regx_count_sent(ep->verbs, segment.length);
+    /* Refused: it ends with the rest of the endpoint's work. */
+    regx_tx_post(ep, &request, &work, 1);
+    return last;
+}
+
+void regx_get_take_turn(regx_ep_t *ep)
+{
+    while (ep->gets.first != NULL && ep->gets.posted < ep->gets.max && regx_tx_is_open(ep) &&
+           regx_tx_has_room(ep, 1)) {
+        regx_get_t *get = ep->gets.first;
+
+        if (post_read(ep, get)) {
+            ep->gets.first = regx_get_in_line(get)->next;
+        }
+    }
+}
+
+regx_status_t regx_verbs_get(regx_conn_t *super, regx_get_t *get)
+{
+    regx_verbs_conn_t *conn = (regx_verbs_conn_t *)super;
+    regx_verbs_t *verbs = regx_verbs_of(super->transport);
+    const regx_verbs_key_t key = regx_verbs_key_unpack(&get->key);
+
+    if (!is_allowed(get, &key)) {
+        return REGX_INVALID;
+    }
+    if (!regx_try_lock_enter(&verbs->try_lock)) {
+        return REGX_AGAIN;
+    }
+    regx_status_t status = regx_cm_ready_to_read(conn);
+    if (status == REGX_OK) {
+        regx_ep_t *ep = conn->ep;
+
+        *regx_get_in_line(get) = (regx_in_line_t){.next = NULL};
+        if (ep->gets.first == NULL) {
+            ep->gets.first = get;
+        } else {
+            regx_get_in_line(ep->gets.last)->next = get;
+        }
+        ep->gets.last = get;
+        regx_get_take_turn(ep);
+        if (ep->gets.first != NULL) {
+            regx_arbiter_add(&verbs->arbiter, &ep->entry);
+        }
         status = REGX_PENDING;
     }
     regx_try_lock_leave(&verbs->try_lock);
