@@ -27,8 +27,7 @@ def one_line(job: Job, name: str, value: str) -> str:
 
 
 @pytest.mark.parametrize("name,value", [
-    ("chunk_size", "4M"), ("rendezvous", "teleport"), ("auto_choice", "8K:read"),
-    ("if_include", "lo,nosuch0")])
+    ("rendezvous", "teleport"), ("auto_choice", "8K:read"), ("if_include", "lo,nosuch0")])
 def test_bad_value_with_another_btl(mpi: Mpi, name: str, value: str) -> None:
     """The job goes on without regx."""
     job = job_of_four(mpi, "regx,vader,self", {name: value})
@@ -114,7 +113,6 @@ def test_bad_value_on_one_host(mpi: Mpi, tmp_path: Path, ranks: str, reports: in
 
 @pytest.mark.parametrize("name,value,path,other", [
     ("flags", "65535", "bounce", "frag"),  # capabilities that regx lacks are not believed
-    ("flags", "1", "frag", "bounce"),  # send alone
     ("rdma_pipeline_send_length", "100000", "frag", "bounce")])  # of messages that are put
 def test_open_mpis_own_parameters_keep_their_meaning(mpi: Mpi, name: str, value: str, path: str,
                                                      other: str) -> None:
@@ -128,16 +126,12 @@ REFUSED = [
     ({"max_send_size": "32769", "slot_size": "32K"}, "max_send_size=32769; allowed: 1024 to 32768"),
     ({"rndv_eager_limit": "300", "eager_limit": "256"},
      "rndv_eager_limit=300; allowed: 0 to btl_regx_eager_limit (256)"),
-    ({"put_limit": "100000"}, "put_limit=100000: Open MPI puts each message at once and heeds no "
-     "limit; use btl_regx_chunk_size"),
     ({"if_include": "lo", "if_exclude": "nosuch0"},
      "if_include and btl_regx_if_exclude are both given; allowed: one"),
     ({"auto_choice": "64K:read", "rendezvous": "bounce"},
      "auto_choice is given with btl_regx_rendezvous=bounce; allowed: auto"),
     ({"grant": "synchronous"},
      "grant=synchronous is given with btl_regx_rendezvous=auto; allowed: pipeline, direct"),
-    ({"grant": "optimistic", "rendezvous": "direct", "backend": "odp"}, "grant=optimistic is given "
-     "with btl_regx_backend=odp; allowed: hooks, notifier, hooks+notifier"),
     ({"grant": "synchronous", "rendezvous": "pipeline", "backend": "hooks", "verify": "1"},
      "grant=synchronous is given with btl_regx_verify=1; allowed: 0"),
     ({"report": 1024 * "x"}, "report is too long; allowed: 1023 characters"),

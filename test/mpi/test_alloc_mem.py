@@ -35,12 +35,6 @@ def test_a_message_to_an_owned_buffer_is_copied_by_its_sender(mpi: Mpi) -> None:
     assert job.total("pieces_owned") == MESSAGES, str(job)
 
 
-def test_the_receiver_reads_other_buffers_by_the_kernel(mpi: Mpi) -> None:
-    job = mpi("alloc_mem", SIZE, TIMES, "ordinary", "owned",
-              regx={"rendezvous": "read"}).checked(ranks=2).carried("read")
-    assert job.total("pieces_owned") == 0, str(job)
-
-
 def test_memory_that_was_freed_serves_the_next_messages(mpi: Mpi) -> None:
     job = mpi("alloc_mem", SIZE, TIMES, "renewed", "renewed",
               regx={"rendezvous": "read"}).checked(ranks=2).carried("read")
