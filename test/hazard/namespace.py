@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 
-import job
-
 # Root of its own namespaces, where it is not root of the machine.
 UNSHARE = ["unshare", "--mount", "--ipc"] + ([] if os.geteuid() == 0 else ["--map-root-user"])
 
