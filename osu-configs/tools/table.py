@@ -38,7 +38,7 @@ def read(files: list[Path], command: str = "compare") -> Frame:
         if missing := [name for name in COLUMNS if name not in frame]:
             raise Trouble(f"{file}:1: no results.csv of {command}: no column {missing[0]}")
         for name in NUMBERS:
-            numbers = pandas.to_numeric(frame[name].replace("", numpy.nan), errors="coerce")
+            numbers = pandas.to_numeric(frame[name], errors="coerce")
             _refuse(file, frame, name, (frame[name] != "") & ~numpy.isfinite(numbers), "a number")
             frame[name] = numbers
         _refuse(file, frame, "phase", ~frame.phase.isin([*PHASES, ""]), ", ".join(PHASES))
@@ -158,7 +158,7 @@ def counts_of(frame: Frame) -> Frame:
     """By row; where backends are compared, buffers were freed, or memory was too little."""
     counts = frame[frame.unit == "count"].groupby(["row", "metric"]).value.median().unstack()
     kept = ["came_back"] if "came_back" in counts else []
-    if frame[frame.kind == "regx"].backend.replace("", numpy.nan).nunique() > 1:
+    if frame[frame.backend != ""].backend.nunique() > 1:
         kept += [name for name in COUNTS if name in counts]
     paged = [name for name in PAGING.values() if name in counts]
     if counts[[name for name in paged if name != "major_faults"]].to_numpy().any():
