@@ -236,12 +236,7 @@ static uint32_t why_unread(const regx_control_t *control)
 static void pack_from_sender(regx_cursor_t *to, const regx_control_t *control)
 {
     put_handle(to, control->from);
-    if (control->type == REGX_CONTROL_READY) {
-        return;
-    }
-    if (control->type == REGX_CONTROL_REVOKED) {
-        put_number(to, 0, 4);
-        put_number(to, control->offset, 8);
+    if (control->type == REGX_CONTROL_READY || control->type == REGX_CONTROL_DIFFERS) {
         return;
     }
     if (control->type == REGX_CONTROL_RKEY) {
@@ -309,6 +304,7 @@ static bool fits(uint64_t type, unsigned count, size_t length)
     }
     switch (type) {
     case REGX_CONTROL_READY:
+    case REGX_CONTROL_DIFFERS:
         return length == 20;
     case REGX_CONTROL_ATP_SLOT:
     case REGX_CONTROL_ATP_CHUNK:
@@ -322,7 +318,6 @@ static bool fits(uint64_t type, unsigned count, size_t length)
     case REGX_CONTROL_CTS_CHUNK:
         return length == 56;
     case REGX_CONTROL_ATS:
-    case REGX_CONTROL_REVOKED:
         return length == 32;
     case REGX_CONTROL_REVOKE:
     case REGX_CONTROL_RESUME:
@@ -339,14 +334,8 @@ static bool unpack_from_sender(const uint8_t *from, size_t length, regx_control_
     const bool is_nack = control->type == REGX_CONTROL_NACK;
 
     control->from = get_handle(&from);
-    if (control->type == REGX_CONTROL_READY) {
+    if (control->type == REGX_CONTROL_READY || control->type == REGX_CONTROL_DIFFERS) {
         return true;
-    }
-    if (control->type == REGX_CONTROL_REVOKED) {
-        const uint64_t zero = get_number(&from, 4);
-
-        control->offset = get_number(&from, 8);
-        return zero == 0;
     }
     if (control->type == REGX_CONTROL_RKEY) {
         control->length = get_number(&from, 4);

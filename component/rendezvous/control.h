@@ -6,12 +6,12 @@
  * The RTS is the MPI library's own. The CTS travels inside it as the registration handle and has
  * REGX_CTS_SIZE bytes; unused ones are zero:
  *
- *      0 u8  version (9)          1 u8  path of this transfer
+ *      0 u8  version (10)          1 u8  path of this transfer
  *      2 u16 number of grants     4 u32 receive side   8 u32 its generation
  *     12 u32 bits 1: this is not the path that was asked for; 2: each ATP is to carry a checksum;
  *            4: the chunk may be written in pieces; 8: the memory at either end may be gone;
- *            16: what is granted may be revoked, and the send ends with ARRIVED; 32: rather than
- *            revoked, it is granted anew (RESUME)
+ *            16: what is granted may be granted anew, and the send ends with ARRIVED; 32: without
+ *            REVOKE
  *     16 u64 length of the transfer
  *     24 the first grants, of the kind that the path's protocol has:
  *        - SLOTS: up to 8 of { u32 slot, u32 length }, from offset 0 on. A slot is named by its
@@ -25,7 +25,7 @@
  * exposure. By it the receiver reads the whole message, and there is no CTS. It has the CTS's size;
  * unused bytes are zero:
  *
- *      0 u8  version (9)          1 u8  255
+ *      0 u8  version (10)          1 u8  255
  *      4 u32 1: there is a checksum
  *      8 u64 length of the transfer
  *     16 24 bytes key           40 u64 where the message begins in what the key is of
@@ -33,7 +33,7 @@
  *
  * All others are frames with the tag REGX_TAG_CONTROL of at most 72 bytes:
  *
- *      0 u8  version (9)          1 u8  type
+ *      0 u8  version (10)          1 u8  type
  *      2 u16 number of grants     4 u32 addressee (a receive or a send side)   8 u32 its generation
  *
  *   from the sender to the receiver
@@ -54,9 +54,7 @@
  *     RKEY       20 u32 length 24 u64 offset  32 u64 where in the keyed region it begins
  *                40 24 bytes key              64 u64 checksum of these bytes, which may be missing:
  *                they can be read until ATS. Chunks are advertised in their order
- *     REVOKED    20 u32 zero   24 u64 offset: nothing that was granted before is written any more,
- *                and what lies from the offset on is to be granted anew. Answers REVOKE; or
- *                ARRIVED, if what is to be compared differs
+ *     DIFFERS    nothing more: answers ARRIVED, if what is to be compared differs
  *   from the receiver to the sender
  *     CTS_SLOTS  (clear to send) 12 u32 zero    16 u64 offset
  *                24 up to 4 of { u32 slot, u32 length }, from the offset on
@@ -65,8 +63,7 @@
  *     ATS        (ack to send) 12 u32 0: what was advertised has been read; 1: it was not, treat it
  *                as not acknowledged; 2: likewise, and the memory at either end may be gone
  *                16 u64 offset      24 u64 length
- *     REVOKE     12 u32 zero  16 u64 offset: write nothing more of what was granted; what was
- *                written from the offset on does not count
+ *     REVOKE     12 u32 zero  16 u64 zero: begin no chunk that was granted, but NACK it
  *     RESUME     12 u32 zero  16 u64 offset: all that was granted is acknowledged; what was
  *                written from the offset on does not count, and is to be granted anew
  *     ARRIVED    12 u32 zero  16 u64 offset: all has arrived, and the send may end. With 24 u64
@@ -93,7 +90,7 @@
 
 #define REGX_TAG_CONTROL 0x28 /* of the tags that Open MPI keeps for BTLs, one that none uses */
 #ifndef REGX_CONTROL_VERSION  /* a test builds another */
-#define REGX_CONTROL_VERSION 9
+#define REGX_CONTROL_VERSION 10
 #endif
 #define REGX_CONTROL_MAX 72 /* bytes; all but RKEY have 56 at most, which any transport carries */
 #define REGX_CTS_SIZE 88
@@ -107,7 +104,7 @@ typedef enum regx_control_type {
     REGX_CONTROL_ATP_CHUNK,
     REGX_CONTROL_NACK,
     REGX_CONTROL_RKEY,
-    REGX_CONTROL_REVOKED,
+    REGX_CONTROL_DIFFERS,
     REGX_CONTROL_CTS_SLOTS,
     REGX_CONTROL_CTS_CHUNK,
     REGX_CONTROL_ATS,
@@ -136,8 +133,8 @@ typedef struct regx_cts {
     bool verify;     /* each ATP is to carry a checksum */
     bool pieces;     /* the chunk may be written in pieces */
     bool suspect;    /* the memory at either end may be gone */
-    bool revocable;  /* what is granted may be revoked, and the send ends with ARRIVED */
-    bool optimistic; /* likewise, but rather than revoked it is granted anew */
+    bool revocable;  /* what is granted may be granted anew, and the send ends with ARRIVED */
+    bool optimistic; /* likewise, without REVOKE */
     uint64_t length;
     unsigned slot_count; /* SLOTS */
     regx_slot_grant_t slots[REGX_CTS_SLOTS];
@@ -183,7 +180,7 @@ typedef struct regx_control {
 /* Whether a message of this type goes from the sender to the receiver. */
 static inline bool regx_control_from_sender(regx_control_type_t type)
 {
-    return type <= REGX_CONTROL_REVOKED;
+    return type <= REGX_CONTROL_DIFFERS;
 }
 
 void regx_cts_pack(const regx_cts_t *cts, uint8_t bytes[REGX_CTS_SIZE]);

@@ -24,9 +24,7 @@
  *   together.c                     as get.c, and the sender copies a part
  *   put.c; get.c, advertise.c      registered chunks: written by the sender; read by the receiver
  *   bounce.c                       slots, which also carry what a chunk could not
- *   revoke.c; agreement.c          what was granted is taken back, and granted anew; the sender's
- *                                  part of it
- *   optimistic.c                   what was granted is acknowledged first, and then granted anew
+ *   revoke.c                       what was granted is acknowledged, and granted anew
  *   write.c                        one put of one granted range, slot or chunk
  *   send.c; recv_run.c, recv.c     what all protocols have in common, per side
  *   channel.c                      control messages to a peer, queued where there is no room

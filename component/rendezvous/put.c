@@ -20,7 +20,6 @@
 
 #include "base/util.h"
 #include "rendezvous/bounce.h"
-#include "rendezvous/optimistic.h"
 #include "rendezvous/refusal.h"
 #include "rendezvous/revoke.h"
 #include "rendezvous/strategy.h"
@@ -114,7 +113,7 @@ static bool recv_open(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_cts_t *cts
     if (!take_known_whole(rndv, recv, chunk)) {
         return grant_first(rndv, recv, chunk, chunk_length(rndv, recv), cts);
     }
-    recv->pieces = cts->pieces = !recv->revoke.optimistic; /* of which none can fail alone */
+    recv->pieces = cts->pieces = !regx_recv_is_revocable(recv); /* none can fail alone */
     regx_put_fill_cts(rndv, recv, chunk, cts);
     return true;
 }
@@ -169,7 +168,7 @@ bool regx_put_take_chunk_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_
 
 static bool advance_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_recv_work_t *work)
 {
-    if (regx_goes_back(recv) && regx_watch_has_news(&recv->revoke.watch)) { /* look first */
+    if (regx_revoke_is_on(recv) && regx_watch_has_news(&recv->revoke.watch)) { /* look first */
         atomic_store_explicit(&rndv->looks_due, true, memory_order_relaxed);
         return false;
     }
@@ -237,7 +236,7 @@ void regx_put_acknowledged_locked(regx_rndv_t *rndv, regx_recv_work_t *work)
     chunk->state = REGX_CHUNK_BY_SLOTS;
     chunk->offset = control->offset;
     chunk->length = control->length;
-    if (regx_go_back_failed_locked(rndv, recv, control)) {
+    if (regx_revoke_nacked_locked(rndv, recv, control)) {
         return;
     }
     recv->slots_only = true;
@@ -265,7 +264,7 @@ static bool recv_control_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
                                 const regx_control_t *control, regx_recv_work_t *work)
 {
     return take_acknowledgement_locked(rndv, recv, control, work) ||
-           regx_revoke_recv_control_locked(rndv, recv, control, work) ||
+           regx_revoke_recv_control_locked(recv, control, work) ||
            regx_bounce_recv_control_locked(rndv, recv, control, work);
 }
 
@@ -298,6 +297,13 @@ static regx_status_t prepare_chunk(regx_rndv_t *rndv, regx_write_t *write)
     return status == REGX_DENIED ? REGX_FAILED : REGX_NO_MEMORY;
 }
 
+/* Or as slots. */
+static bool is_granted_again(const regx_rndv_send_t *send, const regx_write_t *write)
+{
+    return send->agreement == REGX_AGREEMENT_REVOKED ||
+           (send->agreement != REGX_AGREEMENT_NOT_NEEDED && write->failed);
+}
+
 /* What a chunk could not carry is NACKed and goes by slots, with all of it that is still queued. */
 static bool chunk_unsent_locked(regx_rndv_t *rndv, regx_write_t *write, regx_status_t status)
 {
@@ -314,7 +320,7 @@ static bool chunk_unsent_locked(regx_rndv_t *rndv, regx_write_t *write, regx_sta
     write->next = send->nacks;
     send->nacks = write;
     send->buffer_suspect |= write->failed;
-    send->fallback |= !(send->optimistic && write->failed); /* it is granted again, or as slots */
+    send->fallback |= !is_granted_again(send, write);
     send->granted -= write->put.length;
     return true;
 }
@@ -353,7 +359,8 @@ static bool goes_in_pieces(const regx_rndv_t *rndv, const regx_rndv_send_t *send
            !is_known(rndv, send->base, cts->chunk_length, REGX_ACCESS_LOCAL);
 }
 
-/* Whoever may revoke has to know the sender at once; whoever goes back, once all is written. */
+/* Who may send REVOKE has to know the sender at once; who sends RESUME alone, once all is written.
+ */
 static regx_intro_t first_intro(const regx_rndv_send_t *send, const regx_cts_t *cts)
 {
     if (cts->chunk_length < send->length || (cts->revocable && !cts->optimistic)) {
@@ -371,7 +378,6 @@ bool regx_put_send_open(const regx_rndv_t *rndv, regx_rndv_send_t *send, const r
         send->piece_max = rndv->config.chunk_size;
     }
     send->agreement = cts->revocable ? REGX_AGREEMENT_DUE : REGX_AGREEMENT_NOT_NEEDED;
-    send->optimistic = cts->revocable && cts->optimistic;
     send->intro = first_intro(send, cts);
     return true;
 }
@@ -388,7 +394,6 @@ bool regx_put_send_control_locked(regx_rndv_t *rndv, regx_rndv_send_t *send,
                                   const regx_control_t *control, regx_send_work_t *work)
 {
     return take_chunk_locked(rndv, send, control, work) ||
-           regx_resume_send_control_locked(send, control) ||
            regx_revoke_send_control_locked(send, control, work) ||
            regx_bounce_send_control_locked(rndv, send, control, work);
 }
@@ -424,14 +429,11 @@ bool regx_put_drop_locked(regx_rndv_t *rndv, regx_rndv_send_t *send, regx_send_w
     return regx_write_drop_locked(rndv, send, work);
 }
 
-/* What was revoked is dropped, and the receiver is notified when nothing of it is in flight. */
 regx_status_t regx_put_next_locked(regx_rndv_t *rndv, regx_rndv_send_t *send,
                                    regx_send_work_t *work)
 {
-    if (send->agreement != REGX_AGREEMENT_REVOKED) {
-        return regx_write_next_locked(rndv, send, work);
-    }
-    return regx_put_drop_locked(rndv, send, work) ? REGX_OK : regx_revoke_answer_locked(rndv, send);
+    return send->agreement == REGX_AGREEMENT_DIFFERS ? regx_revoke_answer_locked(send)
+                                                     : regx_write_next_locked(rndv, send, work);
 }
 
 static const regx_protocol_t protocol = {.grants = REGX_GRANTS_CHUNK,

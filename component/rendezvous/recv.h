@@ -10,11 +10,10 @@
  *   STARTED  the sender has shown itself (READY, or its first notice): grants follow as bytes land,
  *            until all of `length` is granted
  *   REVOKE_DUE
- *            the grants are taken back, and the sender is to be notified (REVOKE). See revoke.h,
- *            also for the next three
- *   REVOKING the sender was notified: nothing is granted until it answers that it writes no more
- *            (REVOKED). Optimistic: until all that was granted is acknowledged
- *   REVOKED  that is so: nothing is granted until the memory is there again
+ *            the grants are taken back, and REVOKE is to be sent. See revoke.h, also for the next
+ *            three
+ *   DRAINING nothing is granted until all that was granted is acknowledged
+ *   DRAINED  that is so: nothing is granted until the memory is there again
  *   ARRIVED  all has landed, and the sender was notified
  *   LOST     the peer is gone: nothing lands any more, and nothing is granted
  *   CLOSED   the MPI has closed it. The record stays while a get is under way, and while the
@@ -67,8 +66,8 @@ typedef enum regx_recv_phase {
     REGX_RECV_READING,
     REGX_RECV_STARTED,
     REGX_RECV_REVOKE_DUE,
-    REGX_RECV_REVOKING,
-    REGX_RECV_REVOKED,
+    REGX_RECV_DRAINING,
+    REGX_RECV_DRAINED,
     REGX_RECV_ARRIVED,
     REGX_RECV_LOST,
     REGX_RECV_CLOSED
@@ -86,12 +85,11 @@ typedef struct regx_revocable {
     regx_revoke_state_t state;
     regx_link_t link;   /* in the engine's list of these, or in none */
     regx_watch_t watch; /* of the buffer; that of whoever has taken the receive */
-    uint64_t resume;    /* where both continue: REVOKE proposes it, REVOKED agrees */
-    uint64_t from;      /* lowest offset known to have changed; below `resume`: revoke once more */
-    uint64_t lowest;    /* lowest offset ever agreed on: from there on a checksum has to agree */
-    bool optimistic;    /* it goes back by RESUME (optimistic.h) */
-    unsigned times;     /* how often it was revoked, or a checksum did not agree */
-    unsigned failures;  /* optimistic: writes that failed */
+    uint64_t from;      /* DRAINING, DRAINED: the lowest offset that changed, or did not land */
+    uint64_t lowest;    /* lowest offset ever resumed from: from there on a checksum has to agree */
+    bool optimistic;    /* the sender is not told to stop (REVOKE) */
+    unsigned times;     /* how often it was restarted, or a checksum did not agree */
+    unsigned failures;  /* writes that failed */
     int64_t noticed;    /* when the change was noticed, in ns */
     struct {            /* until memory is there, or changes are certain to be reported */
         const char *reason; /* NULL: it does not wait */

@@ -236,8 +236,8 @@ static bool acceptable(const regx_rndv_t *rndv, const regx_rndv_recv_t *recv, ui
                         recv->sender.generation == control->from.generation);
 
     const bool open = recv->phase == REGX_RECV_OPENED || recv->phase == REGX_RECV_STARTED ||
-                      recv->phase == REGX_RECV_REVOKE_DUE || recv->phase == REGX_RECV_REVOKING ||
-                      recv->phase == REGX_RECV_REVOKED || recv->phase == REGX_RECV_ARRIVED;
+                      recv->phase == REGX_RECV_REVOKE_DUE || recv->phase == REGX_RECV_DRAINING ||
+                      recv->phase == REGX_RECV_DRAINED || recv->phase == REGX_RECV_ARRIVED;
 
     return open && recv->peer->id == sender && known &&
            (!checked || control->has_checksum || !rndv->config.verify);

@@ -123,8 +123,8 @@ typedef struct regx_rndv_config {
     unsigned chunk_depth; /* chunks of one transfer in flight, to REGX_CHUNK_DEPTH_MAX */
     bool threads;
     bool may_expose; /* the owner asks for exposures, so what is sent may be registered for it */
-    bool revocable;  /* what is granted is revoked when its memory changes (revoke.h), … */
-    bool optimistic; /* … or rather granted anew (optimistic.h) */
+    bool revocable;  /* what is granted is granted anew when its memory changes (revoke.h) … */
+    bool optimistic; /* … without telling the sender to stop */
     bool verify; /* compare checksums of what is sent and received; also done where the peer asks */
     /* What arrived is not what was sent: `what` says which bytes and by which path. The owner ends
      * the connection or the job, since there is no other way to notify the MPI library that the

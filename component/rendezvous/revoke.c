@@ -5,7 +5,6 @@
 
 #include "base/clock.h"
 #include "base/util.h"
-#include "rendezvous/optimistic.h"
 #include "rendezvous/proof.h"
 #include "rendezvous/recv_run.h"
 
@@ -14,6 +13,7 @@
 #define PAUSE_NS INT64_C(10000000)       /* between two looks in vain, at most */
 #define LOOKS_MIN 50u
 #define TIMES_MAX 100u
+#define FAILURES_MAX 4u /* writes that fail: it may be the sender's buffer that is gone */
 
 /* Why it was given up, and what it waits for. */
 static const char gone[] = "grant: the memory did not come back";
@@ -25,8 +25,15 @@ static const char changing[] = "grant: the buffer kept changing";
 typedef enum purpose {
     LOOK_CHANGE, /* whether the memory has changed */
     LOOK_END,    /* whether the transfer can end: all has landed */
-    LOOK_MEMORY  /* whether memory is there again: REVOKED */
+    LOOK_MEMORY  /* whether memory is there again: DRAINED */
 } purpose_t;
+
+/* What a receive needs of progress. */
+typedef enum need {
+    NEED_NOTHING, /* before the monitor has news */
+    NEED_LATER,   /* to be asked again in the next round */
+    NEED_LOOK
+} need_t;
 
 /* What lies where the sender is to write. */
 typedef enum memory {
@@ -46,8 +53,8 @@ typedef struct look {
     regx_proof_t proof; /* if LOOK_END */
     uint64_t checksum;  /* if that was made */
     /* What is to be reported of it afterwards. */
-    bool revokes;
-    uint64_t offset;
+    bool resumes; /* from this offset on: */
+    uint64_t resume;
     const char *given_up; /* why; NULL: it was not */
 } look_t;
 
@@ -72,72 +79,83 @@ void regx_revoke_recv_open(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
     }
 }
 
-/* Up to where all that was granted has landed. */
-static uint64_t landed_until(const regx_rndv_t *rndv, const regx_rndv_recv_t *recv)
+static void set_due(regx_rndv_t *rndv)
 {
-    uint64_t until = recv->granted;
+    atomic_store_explicit(&rndv->looks_due, true, memory_order_relaxed);
+}
 
-    for (unsigned i = 0; i < rndv->config.chunk_depth; i++) {
-        const regx_chunk_t *chunk = &recv->chunks[i];
-
-        if (chunk->state == REGX_CHUNK_GRANTED) {
-            until = regx_min(until, chunk->offset + chunk->written);
-        } else if (chunk->state == REGX_CHUNK_BY_SLOTS) {
-            until = regx_min(until, chunk->offset);
-        }
-    }
-    for (uint32_t slot = 0; recv->slots_out > 0 && slot < rndv->pool->slots; slot++) {
-        if (rndv->slots[slot].recv == recv) {
-            until = regx_min(until, rndv->slots[slot].offset);
-        }
-    }
-    return until;
+/* Whether all that was granted is acknowledged, and there is room for RESUME. */
+static bool is_drained(const regx_rndv_recv_t *recv)
+{
+    return recv->chunks_out == 0 && recv->slots_out == 0 && !recv->outbox.full;
 }
 
 static void post_due_locked(regx_rndv_recv_t *recv)
 {
     regx_channel_flush(recv->peer, &recv->outbox);
     if (recv->phase == REGX_RECV_REVOKE_DUE && !recv->outbox.full) {
-        const regx_control_t message = {
-            .type = REGX_CONTROL_REVOKE, .to = recv->sender, .offset = recv->revoke.resume};
+        const regx_control_t message = {.type = REGX_CONTROL_REVOKE, .to = recv->sender};
 
         regx_channel_post(recv->peer, &recv->outbox, &message);
-        recv->phase = REGX_RECV_REVOKING;
+        recv->phase = REGX_RECV_DRAINING;
     }
 }
 
-/* What was granted is taken back. */
-static void revoke_locked(regx_rndv_t *rndv, look_t *look, uint64_t changed)
+/* Nothing is granted before all that was is acknowledged; then all from that offset on. */
+static void restart_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, uint64_t offset)
 {
-    regx_rndv_recv_t *recv = look->work.recv;
+    regx_counters_t *counters = rndv->counters;
     regx_revocable_t *revoke = &recv->revoke;
-    const uint64_t offset = regx_min(changed, landed_until(rndv, recv));
 
-    look->revokes = true;
-    look->offset = regx_min(offset, recv->length - 1);
-    if (revoke->optimistic) {
-        regx_go_back_locked(rndv, recv, changed);
-        return;
-    }
-    recv->phase = REGX_RECV_REVOKE_DUE;
+    recv->phase = revoke->optimistic ? REGX_RECV_DRAINING : REGX_RECV_REVOKE_DUE;
     recv->buffer_suspect = true;
     regx_list_set(&rndv->pending_recvs, &recv->link, false);
-    revoke->resume = revoke->from = look->offset;
-    revoke->lowest = regx_min(revoke->lowest, revoke->resume);
+    revoke->from = regx_min(offset, recv->length - 1);
     revoke->noticed = regx_now_ns();
     revoke->wait.reason = NULL;
     revoke->times++;
-    regx_count(rndv->counters, &rndv->counters->grants_revoked, 1);
+    regx_count(counters,
+               revoke->optimistic ? &counters->grants_restarted : &counters->grants_revoked, 1);
     post_due_locked(recv);
+    set_due(rndv);
+}
+
+bool regx_revoke_nacked_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
+                               const regx_control_t *nack)
+{
+    if (!regx_revoke_is_on(recv) || !nack->failed || recv->revoke.failures == FAILURES_MAX) {
+        return false;
+    }
+    if (recv->phase == REGX_RECV_STARTED) {
+        recv->revoke.failures++;
+        restart_locked(rndv, recv, nack->offset);
+    }
+    return true;
+}
+
+static void drained_locked(const regx_rndv_t *rndv, regx_rndv_recv_t *recv)
+{
+    regx_revocable_t *revoke = &recv->revoke;
+
+    revoke->from = regx_min(revoke->from, recv->granted);
+    for (unsigned i = 0; i < rndv->config.chunk_depth; i++) {
+        regx_chunk_t *chunk = &recv->chunks[i];
+
+        assert(chunk->state != REGX_CHUNK_GRANTED);
+        if (chunk->state == REGX_CHUNK_BY_SLOTS) { /* it was not written */
+            revoke->from = regx_min(revoke->from, chunk->offset);
+            chunk->state = REGX_CHUNK_FREE;
+        }
+    }
+    recv->phase = REGX_RECV_DRAINED;
 }
 
 /* Nothing is watched from now on. What was not proven to have arrived goes by slots, once more. */
-static void give_up_locked(look_t *look, const char *reason)
+static void give_up(look_t *look, const char *reason)
 {
     regx_revocable_t *revoke = &look->work.recv->revoke;
 
     revoke->state = REGX_REVOKE_GIVEN_UP;
-    revoke->from = regx_min(revoke->from, revoke->lowest);
     look->given_up = reason;
 }
 
@@ -175,29 +193,27 @@ static bool pauses(const regx_revocable_t *revoke)
 static void end_locked(regx_rndv_t *rndv, look_t *look)
 {
     regx_rndv_recv_t *recv = look->work.recv;
-    regx_revocable_t *revoke = &recv->revoke;
-    const bool given_up = revoke->state == REGX_REVOKE_GIVEN_UP;
-    const bool again = revoke->lowest < recv->length; /* something was revoked */
+    const regx_revocable_t *revoke = &recv->revoke;
+    const bool proves = revoke->state == REGX_REVOKE_ON_CHANGE && revoke->lowest < recv->length;
     const bool ready =
-        look->state == REGX_WATCH_QUIET && (!again || look->proof == REGX_PROOF_MADE);
-    const regx_control_t message = {.type = REGX_CONTROL_ARRIVED,
-                                    .to = recv->sender,
-                                    .offset = revoke->lowest,
-                                    .has_checksum = again && !given_up,
-                                    .checksum = look->checksum};
+        revoke->state == REGX_REVOKE_GIVEN_UP ||
+        (look->state == REGX_WATCH_QUIET && (!proves || look->proof == REGX_PROOF_MADE));
 
-    if (given_up || ready) {
+    if (ready) {
+        const regx_control_t message = {.type = REGX_CONTROL_ARRIVED,
+                                        .to = recv->sender,
+                                        .offset = revoke->lowest,
+                                        .has_checksum = proves,
+                                        .checksum = look->checksum};
+
         recv->phase = REGX_RECV_ARRIVED;
         regx_channel_post(recv->peer, &recv->outbox, &message);
         return;
     }
     const char *reason = look->proof == REGX_PROOF_UNREADABLE ? gone : unsure;
-    if (waits_too_long(revoke, reason)) {
-        if (reason == unsure) { /* any byte may have changed */
-            revoke->from = 0;
-        }
-        give_up_locked(look, reason);
-        revoke_locked(rndv, look, revoke->from);
+    if (waits_too_long(&recv->revoke, reason)) {
+        give_up(look, reason);
+        restart_locked(rndv, recv, reason == unsure ? 0 : revoke->lowest);
     }
 }
 
@@ -218,33 +234,45 @@ static const char *obstacle(const look_t *look)
     return NULL;
 }
 
-/* The sender has agreed: grants anew, if the memory is there. */
+/* A multiple of the chunk size: chunks are cut there. */
+static uint64_t resume_of(const regx_rndv_t *rndv, const regx_revocable_t *revoke)
+{
+    return revoke->from - revoke->from % rndv->config.chunk_size;
+}
+
+/* Grants anew from there on, if the memory is there. */
 static void resume_locked(regx_rndv_t *rndv, look_t *look)
 {
     regx_rndv_recv_t *recv = look->work.recv;
     regx_revocable_t *revoke = &recv->revoke;
-    const bool goes_on = revoke->state == REGX_REVOKE_ON_CHANGE;
-    const char *reason = goes_on ? obstacle(look) : NULL;
 
-    if (goes_on && revoke->times > TIMES_MAX) {
-        give_up_locked(look, changing);
-    } else if (reason != NULL && waits_too_long(revoke, reason)) {
-        give_up_locked(look, reason);
-    } else if (reason != NULL && revoke->from >= revoke->resume) {
-        return;
+    if (revoke->state == REGX_REVOKE_ON_CHANGE) {
+        const char *reason = obstacle(look);
+
+        if (revoke->times > TIMES_MAX) {
+            give_up(look, changing);
+        } else if (reason != NULL && !waits_too_long(revoke, reason)) {
+            return;
+        } else if (reason != NULL) {
+            give_up(look, reason);
+        }
     }
-    if (revoke->from < revoke->resume) { /* it has changed before that, too */
-        revoke_locked(rndv, look, revoke->from);
-        return;
+    if (revoke->state == REGX_REVOKE_GIVEN_UP) {
+        revoke->from = regx_min(revoke->from, revoke->lowest);
     }
-    revoke->wait.reason = NULL;
-    recv->slots_only |= revoke->state == REGX_REVOKE_GIVEN_UP;
-    if (revoke->optimistic) {
-        regx_resume_locked(recv);
-    }
-    recv->phase = REGX_RECV_STARTED;
+    const regx_control_t message = {
+        .type = REGX_CONTROL_RESUME, .to = recv->sender, .offset = resume_of(rndv, revoke)};
+    look->resumes = true;
+    look->resume = message.offset;
+    regx_count(rndv->counters, &rndv->counters->bytes_regranted, recv->granted - message.offset);
     regx_count(rndv->counters, &rndv->counters->regrant_stall_us,
                (uint64_t)(regx_now_ns() - revoke->noticed) / 1000);
+    revoke->lowest = regx_min(revoke->lowest, message.offset);
+    revoke->wait.reason = NULL;
+    recv->landed = recv->granted = message.offset;
+    recv->slots_only = atomic_load(&recv->peer->no_puts) || revoke->state == REGX_REVOKE_GIVEN_UP;
+    recv->phase = REGX_RECV_STARTED;
+    regx_channel_post(recv->peer, &recv->outbox, &message);
 }
 
 /* Whether what is mapped can be granted again. */
@@ -285,12 +313,11 @@ static void look_at_memory(regx_rndv_t *rndv, regx_recv_work_t *work)
     const uintptr_t base = (uintptr_t)recv->base;
     uintptr_t first = 0;
 
-    (void)rndv;
     if (revoke->state == REGX_REVOKE_GIVEN_UP) {
         return;
     }
     if (look->purpose == LOOK_MEMORY) { /* first: what is watched anew counts as changed */
-        look->memory = look_for_memory(&revoke->watch, base + revoke->resume);
+        look->memory = look_for_memory(&revoke->watch, base + resume_of(rndv, revoke));
     }
     look->state = regx_watch_look(&revoke->watch, look->purpose == LOOK_END, &first);
     look->changed = first > base ? first - base : 0;
@@ -300,91 +327,66 @@ static void look_at_memory(regx_rndv_t *rndv, regx_recv_work_t *work)
     }
 }
 
-/* Whether it is to be looked at even if no change is reported. */
-static bool is_busy_locked(const regx_rndv_recv_t *recv)
+static need_t need_locked(regx_rndv_recv_t *recv)
 {
-    switch (recv->phase) {
-    case REGX_RECV_OPENED: /* REVOKE is for a sender that is known */
-        return regx_watch_has_news(&recv->revoke.watch);
-    case REGX_RECV_STARTED:
-        return recv->landed == recv->length;
-    case REGX_RECV_REVOKE_DUE:
-    case REGX_RECV_REVOKED:
-        return true;
-    case REGX_RECV_REVOKING:
-        return recv->outbox.full || recv->revoke.optimistic;
-    case REGX_RECV_ARRIVED:
-        return recv->outbox.full;
-    default:
-        return false;
-    }
-}
+    const regx_revocable_t *revoke = &recv->revoke;
+    const bool news = regx_revoke_is_on(recv) && regx_watch_has_news(&revoke->watch);
 
-static void set_due(regx_rndv_t *rndv)
-{
-    atomic_store_explicit(&rndv->looks_due, true, memory_order_relaxed);
+    switch (recv->phase) {
+    case REGX_RECV_OPENED: /* RESUME is for a sender that is known */
+        return news ? NEED_LATER : NEED_NOTHING;
+    case REGX_RECV_STARTED:
+        if (recv->landed < recv->length) {
+            return news ? NEED_LOOK : NEED_NOTHING;
+        }
+        regx_channel_flush(recv->peer, &recv->outbox);
+        return !recv->outbox.full && (news || !pauses(revoke)) ? NEED_LOOK : NEED_LATER;
+    case REGX_RECV_REVOKE_DUE:
+        return NEED_LOOK;
+    case REGX_RECV_DRAINING:
+        return news || recv->outbox.full || is_drained(recv) ? NEED_LOOK : NEED_LATER;
+    case REGX_RECV_DRAINED:
+        return news || !pauses(revoke) ? NEED_LOOK : NEED_LATER;
+    case REGX_RECV_ARRIVED: /* what changes now is for after the comparison */
+        regx_channel_flush(recv->peer, &recv->outbox);
+        return recv->outbox.full ? NEED_LATER : NEED_NOTHING;
+    default:
+        return NEED_NOTHING;
+    }
 }
 
 static void looked_locked(regx_rndv_t *rndv, regx_recv_work_t *work)
 {
     regx_rndv_recv_t *recv = work->recv;
-    regx_revocable_t *revoke = &recv->revoke;
     look_t *look = of_work(work);
     const bool changed = look->state == REGX_WATCH_CHANGED;
 
     if (changed && recv->phase != REGX_RECV_STARTED) {
-        revoke->from = regx_min(revoke->from, look->changed);
+        recv->revoke.from = regx_min(recv->revoke.from, look->changed);
     }
     switch (recv->phase) {
     case REGX_RECV_STARTED:
         if (changed) {
-            revoke_locked(rndv, look, look->changed);
+            restart_locked(rndv, recv, look->changed);
         } else if (look->purpose == LOOK_END) {
             end_locked(rndv, look);
         }
         break;
     case REGX_RECV_REVOKE_DUE:
-    case REGX_RECV_REVOKING:
+    case REGX_RECV_DRAINING:
         post_due_locked(recv);
-        if (revoke->optimistic && regx_is_drained_locked(recv)) {
-            regx_went_back_locked(rndv, recv);
+        if (recv->phase == REGX_RECV_DRAINING && is_drained(recv)) {
+            drained_locked(rndv, recv);
         }
         break;
-    case REGX_RECV_REVOKED:
+    case REGX_RECV_DRAINED:
         resume_locked(rndv, look);
         break;
     default: /* lost, or closed, meanwhile */
         break;
     }
-    if (is_busy_locked(recv)) {
+    if (need_locked(recv) != NEED_NOTHING) {
         set_due(rndv);
-    }
-}
-
-/* Whether a look may lead to anything. */
-static bool wants_look_locked(regx_rndv_recv_t *recv)
-{
-    const regx_revocable_t *revoke = &recv->revoke;
-    const bool news = revoke->state == REGX_REVOKE_ON_CHANGE && regx_watch_has_news(&revoke->watch);
-
-    switch (recv->phase) {
-    case REGX_RECV_STARTED:
-        if (recv->landed < recv->length) {
-            return news;
-        }
-        regx_channel_flush(recv->peer, &recv->outbox);
-        return !recv->outbox.full && (news || !pauses(revoke));
-    case REGX_RECV_REVOKE_DUE:
-        return true;
-    case REGX_RECV_REVOKING:
-        return news || recv->outbox.full || (revoke->optimistic && regx_is_drained_locked(recv));
-    case REGX_RECV_REVOKED:
-        return news || !pauses(revoke);
-    case REGX_RECV_ARRIVED: /* what changes now is for after the comparison */
-        regx_channel_flush(recv->peer, &recv->outbox);
-        return false;
-    default:
-        return false;
     }
 }
 
@@ -393,7 +395,7 @@ static purpose_t purpose_of(const regx_rndv_recv_t *recv)
     if (recv->phase == REGX_RECV_STARTED && recv->landed == recv->length) {
         return LOOK_END;
     }
-    return recv->phase == REGX_RECV_REVOKED ? LOOK_MEMORY : LOOK_CHANGE;
+    return recv->phase == REGX_RECV_DRAINED ? LOOK_MEMORY : LOOK_CHANGE;
 }
 
 /* Takes the receive for a look. */
@@ -409,10 +411,10 @@ static void begin_look_locked(regx_rndv_recv_t *recv, look_t *look)
 static void run_look(regx_rndv_t *rndv, look_t *look)
 {
     regx_recv_run(rndv, &look->work);
-    if (look->revokes) {
+    if (look->resumes) {
         regx_trace(rndv->config.trace, REGX_TRACE_PATH,
-                   "memory changed: sent again from byte %llu on",
-                   (unsigned long long)look->offset);
+                   "memory changed, or a write failed: sent again from byte %llu on",
+                   (unsigned long long)look->resume);
     }
     if (look->given_up != NULL) {
         regx_fall_back(rndv, look->given_up);
@@ -439,14 +441,15 @@ void regx_revokes_advance(regx_rndv_t *rndv)
 
         regx_list_remove(&recv->revoke.link);
         regx_list_append(&rndv->revocable_recvs, &recv->revoke.link);
-        if (wants_look_locked(recv)) {
+        const need_t need = need_locked(recv);
+        if (need == NEED_LOOK) {
             look_t look;
 
             begin_look_locked(recv, &look);
             regx_unlock(&rndv->lock);
             run_look(rndv, &look);
             regx_lock(&rndv->lock);
-        } else if (is_busy_locked(recv)) {
+        } else if (need == NEED_LATER) {
             set_due(rndv);
         }
     }
@@ -455,66 +458,133 @@ void regx_revokes_advance(regx_rndv_t *rndv)
     regx_unlock(&rndv->lock);
 }
 
-/* The sender writes nothing any more. What was registered of memory that was reported as changed
- * is dead already; where it was not notified, but did, it is given up here. */
-static void give_back(regx_rndv_t *rndv, regx_recv_work_t *work)
+/* What was registered between a change being reported and its being made is dead. */
+static void flush_watch(regx_rndv_t *rndv, regx_recv_work_t *work)
 {
-    regx_rndv_recv_t *recv = work->recv;
-
-    if (work->status == REGX_FAILED) {
-        regx_watch_flush(&recv->revoke.watch);
-    }
-    for (unsigned i = 0; i < rndv->config.chunk_depth; i++) {
-        if (recv->chunks[i].state == REGX_CHUNK_GRANTED) {
-            regx_region_release(rndv->registry, &recv->chunks[i].region);
-        }
-    }
+    (void)rndv;
+    regx_watch_flush(&work->recv->revoke.watch);
 }
 
-static void given_back_locked(regx_rndv_t *rndv, regx_recv_work_t *work)
+static void flushed_locked(regx_rndv_t *rndv, regx_recv_work_t *work)
 {
     regx_rndv_recv_t *recv = work->recv;
     regx_revocable_t *revoke = &recv->revoke;
 
-    recv->protocol->revoke_slots_locked(rndv, recv);
-    for (unsigned i = 0; i < rndv->config.chunk_depth; i++) {
-        recv->chunks[i].state = REGX_CHUNK_FREE;
-    }
-    recv->chunks_out = 0;
-    if (revoke->optimistic) {
-        regx_count(rndv->counters, &rndv->counters->bytes_regranted,
-                   recv->granted - revoke->resume);
-    }
-    recv->landed = recv->granted = revoke->resume;
-    recv->slots_only = atomic_load(&recv->peer->no_puts);
-    if (recv->phase == REGX_RECV_REVOKING || recv->phase == REGX_RECV_ARRIVED) {
-        recv->phase = REGX_RECV_REVOKED;
+    if (recv->phase == REGX_RECV_ARRIVED) {
+        revoke->from = revoke->lowest;
+        revoke->noticed = regx_now_ns();
+        revoke->times++;
+        recv->phase = REGX_RECV_DRAINED;
         set_due(rndv);
     }
 }
 
-bool regx_revoke_recv_control_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
-                                     const regx_control_t *control, regx_recv_work_t *work)
+bool regx_revoke_recv_control_locked(const regx_rndv_recv_t *recv, const regx_control_t *control,
+                                     regx_recv_work_t *work)
 {
-    regx_revocable_t *revoke = &recv->revoke;
-    const bool answers = recv->phase == REGX_RECV_REVOKING && !revoke->optimistic &&
-                         !recv->outbox.full && control->offset == revoke->resume;
-    const bool differs = recv->phase == REGX_RECV_ARRIVED && !recv->outbox.full &&
-                         revoke->state == REGX_REVOKE_ON_CHANGE && revoke->lowest < recv->length &&
-                         control->offset == revoke->lowest;
-
-    (void)rndv;
-    if (control->type != REGX_CONTROL_REVOKED || !regx_recv_is_revocable(recv) ||
-        !(answers || differs)) {
+    if (control->type != REGX_CONTROL_DIFFERS || !regx_revoke_is_on(recv) ||
+        recv->phase != REGX_RECV_ARRIVED || recv->outbox.full ||
+        recv->revoke.lowest == recv->length) {
         return false;
     }
-    if (differs) {
-        revoke->resume = revoke->from = revoke->lowest;
-        revoke->noticed = regx_now_ns();
-        revoke->times++;
-    }
-    work->status = differs ? REGX_FAILED : REGX_OK;
-    work->act = give_back;
-    work->acted_locked = given_back_locked;
+    work->act = flush_watch;
+    work->acted_locked = flushed_locked;
     return true;
+}
+
+/* ---- the send side ---- */
+
+/* Compares the receiver's checksum with that of the send buffer. REGX_FAILED: they differ. */
+static regx_status_t compare(regx_rndv_t *rndv, void *object)
+{
+    const regx_rndv_send_t *send = object;
+    uint64_t sum, gap;
+
+    (void)rndv;
+    switch (regx_prove(send->base + send->proven, send->length - send->proven, &sum, &gap)) {
+    case REGX_PROOF_MADE:
+        return sum == send->proof ? REGX_OK : REGX_FAILED;
+    case REGX_PROOF_UNREADABLE: /* of what is gone nothing can be sent again */
+        return REGX_OK;
+    default:
+        return REGX_FAILED;
+    }
+}
+
+static regx_status_t compared_locked(regx_rndv_t *rndv, regx_rndv_send_t *send, void *object,
+                                     regx_status_t status)
+{
+    (void)rndv, (void)object;
+    send->in_flight--;
+    send->agreement = status == REGX_OK ? REGX_AGREEMENT_THERE : REGX_AGREEMENT_DIFFERS;
+    return REGX_OK;
+}
+
+static const regx_work_ops_t compare_ops = {.act = compare, .acted_locked = compared_locked};
+
+/* An honest receiver sends RESUME when each grant is acknowledged: then none is queued or held, and
+ * no NACK is unsent. Else it is malformed. */
+static bool take_resume_locked(regx_rndv_send_t *send, const regx_control_t *control)
+{
+    if (control->offset > send->granted || control->offset >= send->length || send->count > 0 ||
+        send->held != NULL || send->nacks != NULL) {
+        return false;
+    }
+    send->rewound += send->granted - control->offset;
+    send->granted = control->offset;
+    send->sent_slots = regx_min(send->sent_slots, control->offset);
+    send->restarts++;
+    send->agreement = REGX_AGREEMENT_DUE;
+    return true;
+}
+
+static bool take_arrived_locked(regx_rndv_send_t *send, const regx_control_t *control,
+                                regx_send_work_t *work)
+{
+    if (control->has_checksum && control->offset >= send->length) {
+        return false;
+    }
+    if (send->status != REGX_OK) { /* it ends anyway */
+        return true;
+    }
+    if (!control->has_checksum) {
+        send->agreement = REGX_AGREEMENT_THERE;
+        return true;
+    }
+    send->agreement = REGX_AGREEMENT_PROVING;
+    send->proven = control->offset;
+    send->proof = control->checksum;
+    send->in_flight++; /* it does not end meanwhile */
+    *work = (regx_send_work_t){&compare_ops, send};
+    return true;
+}
+
+bool regx_revoke_send_control_locked(regx_rndv_send_t *send, const regx_control_t *control,
+                                     regx_send_work_t *work)
+{
+    const bool due = send->agreement == REGX_AGREEMENT_DUE;
+
+    switch (control->type) {
+    case REGX_CONTROL_REVOKE:
+        send->agreement = due ? REGX_AGREEMENT_REVOKED : send->agreement;
+        return due;
+    case REGX_CONTROL_RESUME:
+        return (due || send->agreement == REGX_AGREEMENT_REVOKED) &&
+               take_resume_locked(send, control);
+    case REGX_CONTROL_ARRIVED:
+        return due && take_arrived_locked(send, control, work);
+    default:
+        return false;
+    }
+}
+
+regx_status_t regx_revoke_answer_locked(regx_rndv_send_t *send)
+{
+    const regx_control_t differs = regx_send_message(send, REGX_CONTROL_DIFFERS);
+    const regx_status_t status = regx_channel_send(send->peer, &differs);
+
+    if (status == REGX_OK) {
+        send->agreement = REGX_AGREEMENT_DUE;
+    }
+    return status == REGX_OK ? REGX_PENDING : status;
 }

@@ -1,51 +1,35 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Grants that are revoked (btl_regx_grant=synchronous): when the pages that a sender was granted
- * change, both sides go back to where they agree, and on from there. Lameter's proposal in the
- * debate of 2008 to 2009. For the paths that write to the user's pages (put.c).
+ * Grants that do not outlive their pages (btl_regx_grant): when the pages that a sender was granted
+ * change, or a write to them fails, what was granted is acknowledged first, and then granted anew
+ * from the lowest byte on that may be lost. For the paths that write to the user's pages (put.c).
+ * Both proposals of the debate of 2008 to 2009 are this; with Lameter's (synchronous) the sender is
+ * told to stop, with Bell's (optimistic) it goes on with what it was granted.
  *
  *   receiver                                                 sender
- *   a change of the buffer is seen
- *        ── REVOKE offset ─────────────────────────────────▶ writes nothing more, drops what was
- *        ◀──────────────────────────────── ATP, NACK ─────── granted, waits for what is in flight
- *        ◀──────────────────────────────── REVOKED offset ── nothing is under way any more
- *   waits until the memory is there again
+ *   a change of the buffer is seen, or a NACK
+ *   reports that a chunk could not be written
+ *        ── REVOKE ──────── synchronous only ──────────────▶ begins no chunk that is queued: NACK
+ *        ◀─────────────────────────────────── ATP, NACK ──── for each grant
+ *   all is acknowledged, and the memory is there again
+ *        ── RESUME offset ─────────────────────────────────▶ counts from there again
  *        ── CTS_CHUNK, CTS_SLOTS from the offset on ───────▶ writes them
  *   all has landed, and no change is under way
- *        ── ARRIVED ───────────────────────────────────────▶ the send ends
+ *        ── ARRIVED, with a checksum if something changed ─▶ the send ends
+ *        ◀─────────────────────────────────────── DIFFERS ── or its buffer has another checksum
  *
- * The offset is the lowest byte that changed or has not landed: all before it has landed and is as
- * it was sent. All behind it is sent again. So what must hold is simple: before the offset nothing
- * was reported as changed, and behind it nothing counts that was written before REVOKED, which is
- * behind all that was in flight (send's promise, transport.h). The send keeps its buffer until
- * ARRIVED.
+ * The phases of the receive (recv.h):
  *
- * A change that is reported before it is made (watch.h) may come when its pages have been granted
- * anew, and nothing more is reported. Therefore, where something was revoked, ARRIVED carries a
- * checksum of what lies from the lowest offset on, as the receiver's processor reads it. If the
- * sender's buffer has another one, it answers REVOKED, what is registered of that buffer is given
- * up, and so on as above. So at the end the bytes are in the pages that are mapped. What was
- * registered meanwhile may be of the old pages all the same, if these bytes were in the new ones by
- * chance: so it is given up before the MPI has the buffer back.
+ *   STARTED ─change, failed write─▶ [REVOKE_DUE ─REVOKE─▶] DRAINING ─all acknowledged─▶ DRAINED
+ *    ▲ │                            if synchronous                                      ▲   │
+ *    │ └───all has landed──▶ ARRIVED ──DIFFERS──────────────────────────────────────────┘   │
+ *    └─────────────────────────── RESUME: the memory is there ──────────────────────────────┘
  *
- * What it does not cover: a message of which nothing could be registered goes by bounce and is not
- * watched; nor is the sender's buffer, nor what a receiver reads (read, together).
+ * Of the send (send.h): DUE ──REVOKE──▶ REVOKED ──RESUME──▶ DUE ──ARRIVED──▶ THERE, or by way of
+ * PROVING to THERE or to DIFFERS, and from there to DUE.
  *
- * When the transfer is over. A change that is made after the receiver looked for the last time,
- * before ARRIVED, is as if the program had written to the buffer after it had received. One that
- * was reported before the receive was posted, and is made later, is not seen.
- *
- * Bounded. It is given up, which is counted by reason, if memory is not there, or cannot be read,
- * or the monitor is not certain, for ten seconds in all (and many looks, should the program seldom
- * make progress); if nobody reports changes of the memory that came, as of shared memory by the
- * notifier, for a tenth of a second; and after a hundred revocations of one transfer. Then all that
- * was not proven goes once more, by slots, which the processor copies to whatever is mapped; and
- * nothing is watched any more.
- *
- * What it costs without any change, for each transfer: READY and ARRIVED; and by the notifier four
- * system calls of the receiver's, to be notified and to be certain at the end, five instead of one
- * (1 MiB whose registration is kept, strace); none by hooks. While one is open, progress looks at
- * the head of the monitor's log; at the transfers only if it moved, or one is to end.
+ * Why that is right, what it does not cover, where it is given up and what it costs:
+ * component/design/grants.md.
  */
 #ifndef REGX_RENDEZVOUS_REVOKE_H
 #define REGX_RENDEZVOUS_REVOKE_H
@@ -54,22 +38,31 @@
 
 /* ---- the receive side ---- */
 
-/* The grants of that receive are revoked when its memory changes. Nobody else knows it yet. Nothing
- * is granted before. Where nobody reports changes they are final, which is counted. */
+/* Whether what this receive grants is granted anew when its memory changes: that was asked for,
+ * changes are reported, and it is not given up. */
+static inline bool regx_revoke_is_on(const regx_rndv_recv_t *recv)
+{
+    return recv->revoke.state == REGX_REVOKE_ON_CHANGE;
+}
+
+/* From now on the memory of that receive is watched. Nobody else knows it yet. Nothing is granted
+ * before. Where nobody reports changes grants are final, which is counted. */
 void regx_revoke_recv_open(regx_rndv_t *rndv, regx_rndv_recv_t *recv);
-/* Takes REVOKED, as recv_control_locked. */
-bool regx_revoke_recv_control_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
-                                     const regx_control_t *control, regx_recv_work_t *work);
-/* Looks at all that may be revoked, or may end. From progress only. */
+/* A chunk was not written. true: it is granted again; false: it goes by slots. */
+bool regx_revoke_nacked_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
+                               const regx_control_t *nack);
+/* Takes DIFFERS, as recv_control_locked. */
+bool regx_revoke_recv_control_locked(const regx_rndv_recv_t *recv, const regx_control_t *control,
+                                     regx_recv_work_t *work);
+/* Looks at all whose memory is watched. From progress only. */
 void regx_revokes_advance(regx_rndv_t *rndv);
 
-/* ---- the send side (agreement.c) ---- */
+/* ---- the send side ---- */
 
-/* Takes REVOKE and ARRIVED, as send_control_locked. */
+/* Takes REVOKE, RESUME and ARRIVED, as send_control_locked. */
 bool regx_revoke_send_control_locked(regx_rndv_send_t *send, const regx_control_t *control,
                                      regx_send_work_t *work);
-/* The grants are revoked, and what could be dropped is: notifies the receiver, once nothing is in
- * flight. As next_locked. */
-regx_status_t regx_revoke_answer_locked(regx_rndv_t *rndv, regx_rndv_send_t *send);
+/* Sends DIFFERS, which is due. As next_locked. */
+regx_status_t regx_revoke_answer_locked(regx_rndv_send_t *send);
 
 #endif

@@ -59,12 +59,13 @@ typedef enum regx_advertising {
     REGX_ADVERTISING_NACK_DUE /* over; the receiver is to be notified, so that they go by slots */
 } regx_advertising_t;
 
-/* Whether the receiver has to agree before the send ends (revoke.h). */
+/* Whether the receiver has to agree before the send ends (drawn in revoke.h). */
 typedef enum regx_agreement {
     REGX_AGREEMENT_NOT_NEEDED,
     REGX_AGREEMENT_DUE,     /* by ARRIVED */
+    REGX_AGREEMENT_REVOKED, /* REVOKE came: until RESUME no chunk is begun, but NACKed */
     REGX_AGREEMENT_PROVING, /* ARRIVED came, with a checksum that is being compared */
-    REGX_AGREEMENT_REVOKED, /* what was granted was revoked: REVOKED is to be sent */
+    REGX_AGREEMENT_DIFFERS, /* it is another one here: DIFFERS is to be sent */
     REGX_AGREEMENT_THERE
 } regx_agreement_t;
 
@@ -83,11 +84,10 @@ struct regx_rndv_send {
     regx_status_t status; /* REGX_OK; else nothing more is sent, and it ends when nothing is in
                            * flight: REGX_UNREACHABLE if the peer is gone, or REGX_FAILED */
     regx_agreement_t agreement;
-    bool optimistic;   /* it goes back by RESUME (optimistic.h) */
     unsigned restarts; /* times that RESUME came: identifies writes granted before */
     uint64_t rewound;  /* bytes sent that RESUME discarded: length + rewound are sent in all */
-    uint64_t resume;   /* REVOKED, PROVING: the offset of that message */
-    uint64_t proof;    /* PROVING: its checksum */
+    uint64_t proven;   /* PROVING: the offset from which on the checksum is */
+    uint64_t proof;    /* PROVING: the checksum */
     bool taken;
     bool waits;            /* for writes to the peer to end: see write.h */
     bool waited;           /* it has waited, and progress has come to it: it is its turn */

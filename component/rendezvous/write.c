@@ -170,10 +170,7 @@ static regx_status_t prepare(regx_rndv_t *rndv, regx_write_t *write)
     regx_rndv_send_t *send = write->send;
     regx_put_t *put = &write->put;
 
-    write->registered = false;
-    write->copy = NULL;
     put->local = send->base + grant->offset;
-    put->length = grant->length;
     put->region = NULL;
     put->target = kind->chunk ? REGX_TARGET_REGION : REGX_TARGET_POOL;
     put->offset = grant->place;
@@ -249,6 +246,49 @@ static regx_status_t acted_locked(regx_rndv_t *rndv, regx_rndv_send_t *send, voi
 static const regx_work_ops_t first_ops = {.act = act_first, .acted_locked = acted_locked};
 static const regx_work_ops_t held_ops = {.act = act_held, .acted_locked = acted_locked};
 
+static regx_status_t act_drop(regx_rndv_t *rndv, void *object)
+{
+    (void)rndv;
+    release_local(object, REGX_OK);
+    return REGX_OK;
+}
+
+static regx_status_t revoked_locked(regx_rndv_t *rndv, regx_rndv_send_t *send, void *object,
+                                    regx_status_t status)
+{
+    (void)rndv, (void)send, (void)status;
+    ended_locked(object, REGX_NO_MEMORY);
+    return REGX_OK;
+}
+
+static const regx_work_ops_t revoked_ops = {.act = act_drop, .acted_locked = revoked_locked};
+
+/* A chunk of which REVOKE takes back what is not begun: it is NACKed. */
+static bool is_revoked(const regx_rndv_send_t *send, const regx_grant_t *grant)
+{
+    return send->agreement == REGX_AGREEMENT_REVOKED && grant->kind->chunk;
+}
+
+static regx_write_t *take_first_grant(regx_rndv_t *rndv, regx_rndv_send_t *send)
+{
+    regx_write_t *write = write_new(send);
+
+    if (write == NULL) {
+        return NULL;
+    }
+    write->rndv = rndv;
+    write->send = send;
+    write->grant = next_piece(send);
+    write->put.length = write->grant.length;
+    write->registered = false;
+    write->copy = NULL;
+    write->suspect = send->buffer_suspect;
+    write->restarts = send->restarts;
+    send->in_flight++;
+    enter_window_locked(write);
+    return write;
+}
+
 regx_status_t regx_write_next_locked(regx_rndv_t *rndv, regx_rndv_send_t *send,
                                      regx_send_work_t *work)
 {
@@ -256,33 +296,28 @@ regx_status_t regx_write_next_locked(regx_rndv_t *rndv, regx_rndv_send_t *send,
 
     if (write != NULL) {
         send->held = NULL;
-        *work = (regx_send_work_t){&held_ops, write};
+        *work =
+            (regx_send_work_t){is_revoked(send, &write->grant) ? &revoked_ops : &held_ops, write};
         return REGX_OK;
     }
     if (send->count == 0 ||
         (send->queue[send->first].piece && send->in_flight >= rndv->config.chunk_depth)) {
         return REGX_PENDING;
     }
-    if (must_wait_locked(send)) {
+    const bool revoked = is_revoked(send, &send->queue[send->first]);
+    if (!revoked && must_wait_locked(send)) {
         send->waits = true;
         send->peer->waiting++;
         return REGX_AGAIN;
     }
-    write = write_new(send);
+    write = take_first_grant(rndv, send);
     if (write == NULL) {
         return REGX_AGAIN;
     }
-    write->rndv = rndv;
-    write->send = send;
-    write->grant = next_piece(send);
-    write->suspect = send->buffer_suspect;
-    write->restarts = send->restarts;
-    send->in_flight++;
-    enter_window_locked(write);
-    if (write->grant.kind->chunk) {
+    if (write->grant.kind->chunk && !revoked) {
         regx_count_high(&rndv->counters->chunks_high, send->in_flight);
     }
-    *work = (regx_send_work_t){&first_ops, write};
+    *work = (regx_send_work_t){revoked ? &revoked_ops : &first_ops, write};
     return REGX_OK;
 }
 
@@ -318,13 +353,6 @@ static void put_done(regx_put_t *put, regx_status_t status)
 
     write->status = status;
     regx_send_run(write->rndv, write->send, (regx_send_work_t){&completed_ops, write});
-}
-
-static regx_status_t act_drop(regx_rndv_t *rndv, void *object)
-{
-    (void)rndv;
-    release_local(object, REGX_OK);
-    return REGX_OK;
 }
 
 static regx_status_t dropped_locked(regx_rndv_t *rndv, regx_rndv_send_t *send, void *object,

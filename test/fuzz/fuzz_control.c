@@ -89,7 +89,7 @@ static size_t seed_control(unsigned number, uint8_t *at)
         {.type = REGX_CONTROL_CTS_SLOTS, .to = to, .slot_count = 2, .slots = {{0, 99}, {4096, 1}}},
         {.type = REGX_CONTROL_CTS_CHUNK, .to = to, .length = 65536, .start = 4096},
         {.type = REGX_CONTROL_ATS, .to = to, .length = 65536, .unread = true},
-        {.type = REGX_CONTROL_REVOKED, .to = to, .from = from, .offset = 65536},
+        {.type = REGX_CONTROL_DIFFERS, .to = to, .from = from},
         {.type = REGX_CONTROL_REVOKE, .to = to, .offset = 65536},
         {.type = REGX_CONTROL_RESUME, .to = to, .offset = 65536},
         {.type = REGX_CONTROL_ARRIVED, .to = to, .offset = 65536, .has_checksum = true},

@@ -363,7 +363,7 @@ static size_t seed_revoked(uint8_t *to)
 {
     const uint8_t changed[] = {STEP_CHANGE, 0, 0, STEP_PROGRESS};
     size_t at = seed_recv(REVOCABLE | 1, REGX_CONTROL_READY, to) - sizeof(end_of_receive);
-    regx_control_t control = {.type = REGX_CONTROL_REVOKED, .from = {1, 1}};
+    regx_control_t control = {.type = REGX_CONTROL_ATP_CHUNK, .from = {1, 1}, .length = CHUNK};
 
     at = put_bytes(to, at, changed, sizeof(changed));
     control.to = first_receive;

@@ -349,8 +349,8 @@ static void make_up(sim_frame_t *frame)
     sim_check(regx_control_unpack(frame->data, frame->length, &control));
     control.type =
         regx_control_from_sender(control.type)
-            ? REGX_CONTROL_READY + sim_chance(REGX_CONTROL_REVOKED)
-            : REGX_CONTROL_CTS_SLOTS + sim_chance(REGX_CONTROL_RESUME - REGX_CONTROL_REVOKED);
+            ? REGX_CONTROL_READY + sim_chance(REGX_CONTROL_DIFFERS)
+            : REGX_CONTROL_CTS_SLOTS + sim_chance(REGX_CONTROL_RESUME - REGX_CONTROL_DIFFERS);
     control.offset = sim_chance(8) * scenario->chunk;
     control.length = (1 + sim_chance(2)) * scenario->chunk;
     control.slot = sim_chance(scenario->slots) * (uint32_t)scenario->slot;
@@ -368,7 +368,7 @@ static sim_message_t *addressee(const sim_process_t *to, const sim_frame_t *fram
     for (unsigned i = 0; i < sim.message_count; i++) {
         sim_message_t *message = &sim.messages[i];
 
-        if (frame->immediate == 0 && frame->data[1] <= REGX_CONTROL_REVOKED &&
+        if (frame->immediate == 0 && frame->data[1] <= REGX_CONTROL_DIFFERS &&
             message->from != to->number && message->recv != NULL &&
             memcmp(message->recv_handle, frame->data + 4, 8) == 0) {
             return message;

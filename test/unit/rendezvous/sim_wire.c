@@ -68,7 +68,7 @@ static void note_control(const sim_process_t *from, const uint8_t *bytes)
         sim_message_t *message = &sim.messages[i];
         const bool sender = message->from == from->number;
 
-        if (sender && bytes[1] <= REGX_CONTROL_REVOKED && message->recv != NULL &&
+        if (sender && bytes[1] <= REGX_CONTROL_DIFFERS && message->recv != NULL &&
             memcmp(bytes + 4, message->recv_handle, 8) == 0) {
             memcpy(message->send_handle, bytes + 12, 8);
         } else if (!sender && message->recv != NULL &&
