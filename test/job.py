@@ -106,9 +106,9 @@ class Job:
         return self
 
     def over(self, wire: str) -> "Job":
-        """All of it went over that wire: shm or tcp."""
+        """All of it went over that wire: shm or verbs."""
         assert self.total(f"bytes_{wire}") > 0, f"nothing went over {wire}\n{self}"
-        for other in {"shm", "tcp", "verbs"} - {wire}:
+        for other in {"shm", "verbs"} - {wire}:
             assert self.total(f"bytes_{other}") == 0, f"some went over {other}\n{self}"
         return self
 

@@ -47,6 +47,4 @@ WAYS = {
     "optimistic-direct": Way({"rendezvous": "direct", "backend": "hooks+notifier",
                               "grant": "optimistic", "inuse": "ignore", **CHUNKS}, ("replace",),
                              used=("grants_restarted", "bytes_regranted")),
-    "tcp": Way({"uct_tls": "tcp", "rendezvous": "pipeline", **CHUNKS}, ranks=3,
-               used=("bytes_tcp", "onesided_puts")),
 }

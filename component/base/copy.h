@@ -10,7 +10,7 @@
  *
  * So what is copied here goes in pieces that are too short for `rep movsb`. What Open MPI copies on
  * a node lies as it does in the user's buffer, within a cache line: both copies are aligned alike.
- * (What comes over verbs and tcp lies behind Open MPI's header at the beginning of a buffer.)
+ * (What comes over verbs lies behind Open MPI's header at the beginning of a buffer.)
  */
 #ifndef REGX_BASE_COPY_H
 #define REGX_BASE_COPY_H

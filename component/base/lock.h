@@ -3,23 +3,21 @@
  * A lock that costs one predictable branch when the MPI job has a single thread.
  *
  * Whether a lock is real is decided when it is made, from the thread level of the job; sections
- * under it are short: no call into Open MPI, no copy of more than an eager message (but
- * see transport/rkey_table.h), no wait.
+ * under it are short: no call into Open MPI, no copy of more than an eager message, no wait.
  *
  * Lock order, outermost first:
  *   1. `closing` of btl/component.h, and the two of library/ (shared.c, libfabric.c)
  *   2. of a fork: the one in registration/monitor/notifier.c
  *   3. the rendezvous engine's (rendezvous/engine.h), or that of one-sided operations
  *      (onesided/state.h). Messages are sent with it held.
- *   4. a connection's of the multiplexer (mux_internal.h)
- *   5. a connection's over shared memory (shm_internal.h), or the device's over tcp or verbs. For
- *      the latter nobody waits (transport/try_lock.h), but who disconnects, with no lock held. So
+ *   4. a connection's over shared memory (shm_internal.h), or the device's over verbs. For the
+ *      latter nobody waits (transport/try_lock.h), but who disconnects, with no lock held. So
  *      callbacks, which run with it held, may take the locks of 3.
- *   6. the leaves, of which a thread holds one at a time: the pool's, the registration cache's,
+ *   5. the leaves, of which a thread holds one at a time: the pool's, the registration cache's,
  *      that of a module's endpoints and unused records (btl/module.h), of the memory that remap
- *      exchanges (rendezvous/landing.h), the multiplexer's, the rkey table's, shared memory's two
- *      (shm_internal.h, owned.h), of the connections of a port (verbs/verbs.h), of the ranges that
- *      the notifier watches (registration/monitor/uffd.h)
+ *      exchanges (rendezvous/landing.h), shared memory's two (shm_internal.h, owned.h), of the
+ *      connections of a port (verbs/verbs.h), of the ranges that the notifier watches
+ *      (registration/monitor/uffd.h)
  *
  * Always real are those of 1 and 2, the cache's and the last one: threads that are not the job's
  * take them too.

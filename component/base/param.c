@@ -54,12 +54,16 @@ void regx_param_list(bool (*word_at)(unsigned index, regx_param_word_t *word),
     }
 }
 
+static bool is(const char *word, const char *text, size_t length)
+{
+    return word != NULL && strlen(word) == length && strncmp(word, text, length) == 0;
+}
+
 static bool find_word(const regx_param_t *param, const char *text, size_t length,
                       regx_param_word_t *word)
 {
     for (unsigned i = 0; regx_param_word_at(param, i, word); i++) {
-        if (!word->absent && strlen(word->word) == length &&
-            strncmp(word->word, text, length) == 0) {
+        if (!word->absent && (is(word->word, text, length) || is(word->former, text, length))) {
             return true;
         }
     }
@@ -106,6 +110,10 @@ static bool refuse_word(const regx_param_t *param, const char *text, const char 
     full_name(param, name, sizeof(name));
     list_words(param, words);
     snprintf(allowed, sizeof(allowed), "%s%s", words, suffix);
+    if (param->gone != NULL && strcmp(text, param->gone) == 0) {
+        snprintf(error, REGX_OPTION_ERROR, "%s=%s: %s", name, param->gone, param->instead);
+        return false;
+    }
     regx_option_refuse(name, text, allowed, error);
     return false;
 }

@@ -1,12 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- *      0 u8  version (7)                  1 u8  version of the control messages
- *      2 u8  number of addresses          3 u8  of btl_flags: put and get
- *      4 u64 the node's identity, little-endian as all that follows
- *     12 u64 the process, so that what was filed under another one's name is not taken for its
- *     20 for each address: u8 length of the transport's name, the name,
- *        u16 length of the transport's address, the address
- *
+ * What a process publishes: header_t, and for each module record_t and the transport's own address.
  * Of a process that does not take part, for all that it was asked to: one byte, zero.
  */
 #include "btl/address.h"
@@ -15,59 +9,46 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/utsname.h>
 
-#include "base/little_endian.h"
+#include "btl/other_btls.h"
 #include "btl/pairing.h"
 #include "transport/catalog.h"
 
-#define HEADER 20
 #define NONE_SIZE 1
-#define VERSION 7
-#define NAME_MAX_LENGTH 15 /* of a transport */
+#define VERSION 8
 
-typedef struct span {
+typedef struct header {
+    uint8_t version;         /* of this: the first two bytes are the same in all builds */
+    uint8_t control_version; /* of the control messages */
+    uint8_t count;           /* of records */
+    uint8_t flags;           /* of btl_flags: put and get */
+    uint32_t zero;
+    uint64_t process; /* what was filed under another one's name is not taken for its */
+} header_t;
+
+typedef struct record {
+    uint16_t kind;   /* regx_transport_kind_t */
+    uint16_t length; /* of the address that follows */
+} record_t;
+
+/* One module of another process. */
+typedef struct address {
     const uint8_t *bytes;
     size_t length;
-} span_t;
+} address_t;
 
-/* What a process published: its transports, and the address of each. */
-typedef struct published {
+/* Those of one kind. */
+typedef struct addresses {
     unsigned count;
-    uint64_t node;
-    regx_candidate_t transports[REGX_MODULES_MAX];
-    span_t addresses[REGX_MODULES_MAX];
+    address_t list[REGX_DEVICES_MAX];
+} addresses_t;
+
+/* What a process published. */
+typedef struct published {
+    addresses_t of[REGX_TRANSPORT_KINDS];
 } published_t;
 
-_Static_assert(REGX_MODULES_MAX <= REGX_PAIRING_MAX, "all modules are paired");
-
-/* FNV-1a. */
-static uint64_t hash(uint64_t value, const char *text)
-{
-    for (; *text != '\0'; text++) {
-        value = (value ^ (uint8_t)*text) * UINT64_C(0x100000001b3);
-    }
-    return value;
-}
-
-/* What two processes have in common if they are on one node: the host's name, and when its kernel
- * was started. Open MPI also knows who is on this node, but what is decided by that must come out
- * alike at both ends. */
-static uint64_t identify_node(void)
-{
-    FILE *file = fopen("/proc/sys/kernel/random/boot_id", "re");
-    struct utsname names = {0};
-    char boot[64] = "";
-
-    if (file != NULL) {
-        if (fgets(boot, sizeof(boot), file) == NULL) {
-            boot[0] = '\0';
-        }
-        fclose(file);
-    }
-    uname(&names);
-    return hash(hash(UINT64_C(0xcbf29ce484222325), boot), names.nodename);
-}
+_Static_assert(REGX_DEVICES_MAX <= REGX_PAIRING_MAX, "all ports are paired");
 
 /* What of btl_regx_flags has to be alike at both ends: ob1 puts to and gets from any peer. */
 static uint8_t own_flags(const regx_component_t *component)
@@ -77,25 +58,24 @@ static uint8_t own_flags(const regx_component_t *component)
 
 bool regx_address_publish(regx_component_t *component)
 {
-    uint8_t bytes[HEADER + REGX_MODULES_MAX * (1 + NAME_MAX_LENGTH + 2 + REGX_ADDRESS_MAX)] = {
-        VERSION, REGX_CONTROL_VERSION, (uint8_t)component->module_count, own_flags(component)};
-    uint8_t *at = bytes + HEADER;
+    uint8_t bytes[sizeof(header_t) + REGX_MODULES_MAX * (sizeof(record_t) + REGX_ADDRESS_MAX)];
+    const header_t header = {.version = VERSION,
+                             .control_version = REGX_CONTROL_VERSION,
+                             .count = (uint8_t)component->module_count,
+                             .flags = own_flags(component),
+                             .process = regx_compat_self()};
+    uint8_t *at = bytes + sizeof(header);
 
-    component->node = identify_node();
-    regx_le_put(bytes + 4, component->node, 8);
-    regx_le_put(bytes + 12, regx_compat_self(), 8);
+    memcpy(bytes, &header, sizeof(header));
     for (unsigned i = 0; i < component->module_count; i++) {
-        regx_transport_t *transport = component->modules[i]->transport;
-        const size_t name_length = strlen(transport->ops->name);
+        const regx_module_t *module = component->modules[i];
+        uint8_t *address = at + sizeof(record_t);
+        const size_t length = module->transport->ops->address(module->transport, address);
+        const record_t record = {(uint16_t)module->kind, (uint16_t)length};
 
-        assert(name_length <= NAME_MAX_LENGTH);
-        *at++ = (uint8_t)name_length;
-        memcpy(at, transport->ops->name, name_length);
-        at += name_length;
-        const size_t length = transport->ops->address(transport, at + 2);
         assert(length <= REGX_ADDRESS_MAX);
-        regx_le_put(at, length, 2);
-        at += 2 + length;
+        memcpy(at, &record, sizeof(record));
+        at = address + length;
     }
     return regx_compat_publish(&component->super.btl_version, bytes, (size_t)(at - bytes)) ==
            OPAL_SUCCESS;
@@ -108,73 +88,87 @@ void regx_address_publish_none(const regx_component_t *component)
     (void)regx_compat_publish(&component->super.btl_version, none, sizeof(none));
 }
 
-/* Reads a length of `size` bytes and that many bytes. false: they are not there. */
-static bool parse_span(span_t *rest, unsigned size, span_t *span)
-{
-    if (rest->length < size) {
-        return false;
-    }
-    *span = (span_t){rest->bytes + size, regx_le_get(rest->bytes, size)};
-    if (rest->length - size < span->length) {
-        return false;
-    }
-    rest->bytes += size + span->length;
-    rest->length -= size + span->length;
-    return true;
-}
-
+/* What is malformed ends the list. */
 static void parse(const uint8_t *bytes, size_t length, published_t *published)
 {
-    const unsigned count = bytes[2] < REGX_MODULES_MAX ? bytes[2] : REGX_MODULES_MAX;
-    span_t rest = {bytes + HEADER, length - HEADER}, kind;
-    unsigned i = 0;
+    const uint8_t *at = bytes + sizeof(header_t), *const end = bytes + length;
+    record_t record;
 
-    while (i < count && parse_span(&rest, 1, &kind) &&
-           parse_span(&rest, 2, &published->addresses[i])) {
-        published->transports[i++] =
-            (regx_candidate_t){.kind = (const char *)kind.bytes, .kind_length = kind.length};
+    *published = (published_t){0};
+    for (; (size_t)(end - at) >= sizeof(record); at += record.length) {
+        memcpy(&record, at, sizeof(record));
+        at += sizeof(record);
+        if (record.kind >= REGX_TRANSPORT_KINDS || record.length > (size_t)(end - at)) {
+            return;
+        }
+        addresses_t *addresses = &published->of[record.kind];
+        if (addresses->count < REGX_DEVICES_MAX) {
+            addresses->list[addresses->count++] = (address_t){at, record.length};
+        }
     }
-    published->count = i;
-    published->node = regx_le_get(bytes + 4, 8);
 }
 
-/* For `reaches` of a pairing. */
-typedef struct two {
-    const regx_component_t *component;
-    const published_t *published;
-} two_t;
-
-static bool reaches(void *context, unsigned ours, unsigned theirs)
+static bool leads_to(const regx_module_t *module, const address_t *address)
 {
-    const two_t *two = context;
-    const regx_transport_t *transport = two->component->modules[ours]->transport;
-    const span_t *address = &two->published->addresses[theirs];
+    const regx_transport_t *transport = module->transport;
 
     return transport->ops->reaches == NULL ||
            transport->ops->reaches(transport, address->bytes, address->length);
 }
 
-/* Which of their addresses each of the modules talks to. */
-static void pair(const regx_component_t *component, const published_t *published,
-                 int talks_to[REGX_PAIRING_MAX])
+/* For `reaches` of a pairing. */
+typedef struct two {
+    regx_module_t *const *ours;
+    const addresses_t *theirs;
+} two_t;
+
+static bool reaches(void *context, unsigned ours, unsigned theirs)
 {
-    regx_candidate_t ours[REGX_MODULES_MAX];
-    two_t two = {component, published};
+    const two_t *two = context;
 
-    for (unsigned i = 0; i < component->module_count; i++) {
-        const regx_transport_ops_t *ops = component->modules[i]->transport->ops;
+    return leads_to(two->ours[ours], &two->theirs->list[theirs]);
+}
 
-        ours[i] = (regx_candidate_t){
-            .kind = ops->name, .kind_length = strlen(ops->name), .for_node = ops->copies};
+/* The modules of one kind stand together. */
+static unsigned find_kind(const regx_component_t *component, regx_transport_kind_t kind,
+                          unsigned *count)
+{
+    unsigned first = 0;
+
+    while (first < component->module_count && component->modules[first]->kind != kind) {
+        first++;
     }
-    const regx_pairing_t pairing = {.ours = ours,
-                                    .theirs = published->transports,
-                                    .our_count = component->module_count,
-                                    .their_count = published->count,
-                                    .same_node = published->node == component->node,
-                                    .reaches = reaches,
-                                    .context = &two};
-    regx_pair(&pairing, talks_to);
+    for (*count = 0; first + *count < component->module_count &&
+                     component->modules[first + *count]->kind == kind;
+         ++*count) {
+    }
+    return first;
+}
+
+/* What a peer is reached by: the transport of the node where it leads there, else ports, and if no
+ * port does, nothing. Sets for each of the modules the address that it talks to, or NULL. */
+static bool choose(const regx_component_t *component, const published_t *published,
+                   const address_t *talks_to[REGX_MODULES_MAX])
+{
+    bool any = false;
+
+    memset(talks_to, 0, REGX_MODULES_MAX * sizeof(talks_to[0]));
+    for (unsigned kind = 0; kind < REGX_TRANSPORT_KINDS && !any; kind++) {
+        const addresses_t *theirs = &published->of[kind];
+        int pairs[REGX_PAIRING_MAX];
+        unsigned count;
+        const unsigned first = find_kind(component, kind, &count);
+        two_t two = {&component->modules[first], theirs};
+
+        regx_pair(&(regx_pairing_t){count, theirs->count, reaches, &two}, pairs);
+        for (unsigned i = 0; i < count; i++) {
+            if (pairs[i] != REGX_PAIRING_NONE) {
+                talks_to[first + i] = &theirs->list[pairs[i]];
+                any = true;
+            }
+        }
+    }
+    return any;
 }
 
 static void warn_mismatch(opal_proc_t *proc, const uint8_t *theirs)
@@ -196,34 +190,85 @@ static const char *name_flags(unsigned flags)
 }
 
 static void warn_unlike(const regx_component_t *component, opal_proc_t *proc, uint64_t peer,
-                        const uint8_t *theirs)
+                        unsigned theirs)
 {
     char line[512];
 
     snprintf(line, sizeof(line),
              "rank %u on %s has other btl_regx_flags (%s) than are set here (%s): the two do not "
              "talk; set the same for all ranks",
-             (unsigned)peer, opal_get_proc_hostname(proc), name_flags(theirs[3]),
+             (unsigned)peer, opal_get_proc_hostname(proc), name_flags(theirs),
              name_flags(own_flags(component)));
     regx_compat_output(line);
 }
 
-static const char *remedy_of(const regx_transport_t *transport)
+static void say_unreachable(const char *who, const char *why)
 {
-    const regx_catalog_row_t *row = regx_catalog_find(transport->ops->name);
+    char line[1024];
 
-    return row != NULL ? row->entry->remedy : "";
+    snprintf(line, sizeof(line),
+             "%s cannot be reached: %s. Open MPI's own tcp can: --mca btl regx,tcp,self", who, why);
+    regx_compat_output(line);
 }
 
-/* Another BTL may reach it; if none does, Open MPI's message is vague, so this line is needed. */
-static void warn_unreachable(const regx_module_t *module, opal_proc_t *proc, uint64_t peer)
+/* Why this process has no port open. */
+static void explain_no_port(const regx_component_t *component, char *why, size_t size)
 {
-    char line[768];
+    const char *transport = component->params.settings.component.transport;
 
-    snprintf(line, sizeof(line), "rank %u on %s cannot be reached (open here: %s); %s",
-             (unsigned)peer, opal_get_proc_hostname(proc), module->transport->wires,
-             remedy_of(module->transport));
-    regx_compat_output(line);
+    if (strcmp(transport, "auto") == 0) {
+        snprintf(why, size, "%s", component->transport_reason);
+    } else {
+        snprintf(why, size, "btl_regx_transport=%s is for the node alone", transport);
+    }
+}
+
+void regx_address_warn_of_other_nodes(regx_component_t *component)
+{
+    char who[64], why[256];
+    unsigned ports;
+
+    find_kind(component, REGX_BETWEEN_NODES, &ports);
+    component->far_unreachable = ports == 0 &&
+                                 regx_compat_processes() > regx_compat_local_processes() &&
+                                 !regx_other_btl_leads(false);
+    if (component->far_unreachable &&
+        regx_compat_falls_here(&component->super.btl_version, "regx: no way to other nodes")) {
+        explain_no_port(component, why, sizeof(why));
+        snprintf(who, sizeof(who), "rank %u, which is on another node than %s,",
+                 (unsigned)regx_compat_far_rank(), regx_compat_host());
+        say_unreachable(who, why);
+    }
+}
+
+/* If no other BTL takes it either, Open MPI's own message does not say why. Once in a process: it
+ * is about to end. */
+static void warn_unreachable(regx_component_t *component, const published_t *published,
+                             opal_proc_t *proc, uint64_t peer)
+{
+    const bool same_node = regx_compat_same_node(proc);
+    char who[320], why[512];
+    unsigned count;
+    const unsigned first = find_kind(component, REGX_BETWEEN_NODES, &count);
+
+    if ((component->far_unreachable && !same_node) || regx_other_btl_leads(same_node) ||
+        atomic_exchange(&component->said_unreachable, true)) {
+        return;
+    }
+    if (same_node) {
+        snprintf(why, sizeof(why), "it is on this node, but no memory can be shared with it");
+    } else if (count == 0) {
+        explain_no_port(component, why, sizeof(why));
+    } else if (published->of[REGX_BETWEEN_NODES].count == 0) {
+        snprintf(why, sizeof(why), "it has opened no %s",
+                 regx_catalog[REGX_BETWEEN_NODES]->devices);
+    } else {
+        snprintf(why, sizeof(why), "no port that is open here (%s) leads to one of its: %s",
+                 component->modules[first]->transport->wires,
+                 regx_catalog[REGX_BETWEEN_NODES]->remedy);
+    }
+    snprintf(who, sizeof(who), "rank %u on %s", (unsigned)peer, opal_get_proc_hostname(proc));
+    say_unreachable(who, why);
 }
 
 static void warn_another(const opal_proc_t *proc, uint64_t peer)
@@ -248,58 +293,34 @@ static void trace_connection(const regx_module_t *module, opal_proc_t *proc,
     }
 }
 
-/* Why this wire and no better one. */
-static const char *why_this(bool same_node, const regx_conn_t *conn)
-{
-    if (same_node && !conn->shares_pool) {
-        return "on this node, but not by shared memory";
-    }
-    return same_node ? "on this node" : "on another node";
-}
-
-/* Whether no module leads to the peer. */
-static bool is_out_of_reach(const regx_component_t *component, const int talks_to[REGX_PAIRING_MAX])
-{
-    for (unsigned i = 0; i < component->module_count; i++) {
-        if (talks_to[i] != REGX_PAIRING_NONE) {
-            return false;
-        }
-    }
-    return true;
-}
-
 static bool connect_module(regx_module_t *module, opal_proc_t *proc, const published_t *published,
                            regx_peer_t *peer)
 {
-    const regx_component_t *component = module->component;
     regx_transport_t *transport = module->transport;
-    int talks_to[REGX_PAIRING_MAX];
+    const address_t *talks_to[REGX_MODULES_MAX];
+    const bool any = choose(module->component, published, talks_to);
+    const address_t *address = talks_to[module->place];
 
-    pair(component, published, talks_to);
-    const int which = talks_to[module->place];
-    if (which < 0) {
+    if (address == NULL) {
         trace_connection(module, proc, peer, "not used",
-                         which == REGX_PAIRING_OTHERS ? "another transport takes it"
-                                                      : "does not lead there");
-        if (module->place == 0 && is_out_of_reach(component, talks_to)) { /* once for all */
-            warn_unreachable(module, proc, peer->id);
+                         any ? "another transport takes it" : "does not lead there");
+        if (!any && module->place == 0) { /* once for all */
+            warn_unreachable(module->component, published, proc, peer->id);
         }
         return false;
     }
-    const span_t *address = &published->addresses[which];
     const regx_status_t status =
-        transport->ops->connect(transport, peer->id, regx_compat_same_node(proc), address->bytes,
-                                address->length, &peer->conn);
+        transport->ops->connect(transport, peer->id, address->bytes, address->length, &peer->conn);
     if (status == REGX_OK) {
         trace_connection(module, proc, peer, peer->conn->wire,
-                         why_this(published->node == component->node, peer->conn));
+                         module->kind == REGX_ON_NODE ? "on this node" : "on another node");
         return true;
     }
     trace_connection(module, proc, peer, "not used", "the peer's address is refused");
     if (status == REGX_NO_MEMORY) {
         regx_compat_output("no memory for another peer");
     } else {
-        warn_unreachable(module, proc, peer->id);
+        warn_unreachable(module->component, published, proc, peer->id);
     }
     return false;
 }
@@ -307,6 +328,7 @@ static bool connect_module(regx_module_t *module, opal_proc_t *proc, const publi
 bool regx_address_connect(regx_module_t *module, opal_proc_t *proc, regx_peer_t *peer)
 {
     uint8_t *bytes = NULL;
+    header_t header = {0};
     size_t length = 0;
     bool connected = false;
     published_t published;
@@ -316,20 +338,22 @@ bool regx_address_connect(regx_module_t *module, opal_proc_t *proc, regx_peer_t 
         trace_connection(module, proc, peer, "not used", "that process does not use regx");
         return false;
     }
-    if (length == NONE_SIZE && bytes[0] == 0) {
+    memcpy(&header, bytes, length < sizeof(header) ? length : sizeof(header));
+    if (length == NONE_SIZE && header.version == 0) {
         trace_connection(module, proc, peer, "not used", "regx is refused or not usable there");
-    } else if (length < HEADER || bytes[0] != VERSION || bytes[1] != REGX_CONTROL_VERSION) {
+    } else if (length < sizeof(header) || header.version != VERSION ||
+               header.control_version != REGX_CONTROL_VERSION) {
         trace_connection(module, proc, peer, "not used", "it runs another build of regx");
         if (length >= 4 && module->place == 0) {
             warn_mismatch(proc, bytes);
         }
-    } else if (regx_le_get(bytes + 12, 8) != peer->id) {
+    } else if (header.process != peer->id) {
         trace_connection(module, proc, peer, "not used", "its address is another process's");
         warn_another(proc, peer->id);
-    } else if (bytes[3] != own_flags(module->component)) {
+    } else if (header.flags != own_flags(module->component)) {
         trace_connection(module, proc, peer, "not used", "its btl_regx_flags are others");
         if (module->place == 0) {
-            warn_unlike(module->component, proc, peer->id, bytes);
+            warn_unlike(module->component, proc, peer->id, header.flags);
         }
     } else {
         parse(bytes, length, &published);

@@ -197,6 +197,9 @@ static bool start_modules(regx_component_t *component)
         regx_compat_output("cannot publish its address");
         return false;
     }
+    if (regx_compat_takes_ob1()) { /* else another PML may be chosen, and use no BTL */
+        regx_address_warn_of_other_nodes(component);
+    }
     return true;
 }
 
@@ -264,7 +267,7 @@ static mca_btl_base_module_t **start(regx_component_t *component, int *count, bo
                REGX_BUILT_FOR_OPENMPI, regx_compat_rank(), regx_compat_host());
     memset(&component->counters, 0, sizeof(component->counters));
     component->counters.threads = component->threads = has_threads(component, mpi_threads);
-    component->warned_of_change = component->ending = false;
+    component->warned_of_change = component->said_unreachable = component->ending = false;
     modules = start_modules(component) ? calloc(component->module_count, sizeof(*modules)) : NULL;
     if (modules == NULL) {
         close_modules(component);

@@ -36,8 +36,8 @@
 #include "registration/registration.h"
 #include "transport/transport.h"
 
-/* The transport that reaches every peer, and the devices of the others. */
-#define REGX_MODULES_MAX (1 + (REGX_TRANSPORT_KINDS - 1) * REGX_DEVICES_MAX)
+/* One for the node, and the ports. */
+#define REGX_MODULES_MAX (1 + REGX_DEVICES_MAX)
 
 struct regx_component {
     mca_btl_base_component_t super;
@@ -47,8 +47,9 @@ struct regx_component {
     regx_backend_choice_t choice; /* its monitor is of all caches */
     regx_drain_t *drain;          /* btl_regx_inuse=drain; else NULL */
     char transport_reason[256];   /* why these transports; for the report */
-    uint64_t node;                /* what processes on one node have in common (address.c) */
     bool threads;
+    bool far_unreachable;         /* no process of another node is reached, and that was said */
+    atomic_bool said_unreachable; /* of another process */
     bool windows;                 /* offers Open MPI what it wants for windows */
     atomic_bool warned_of_change; /* of a buffer that changed while in use */
     bool ending;                  /* the first module is being finalized */

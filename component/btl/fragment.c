@@ -70,7 +70,7 @@ static regx_fragment_t *fragment_new(const regx_module_t *module, regx_fragment_
     OBJ_CONSTRUCT(&fragment->base, mca_btl_base_descriptor_t);
     fragment->kind = kind;
     fragment->slot = REGX_SLOT_NONE;
-    fragment->base.des_segments = fragment->segments;
+    fragment->base.des_segments = &fragment->segment;
     return fragment;
 }
 
@@ -115,14 +115,14 @@ regx_fragment_t *regx_fragment_take(regx_module_t *module, regx_endpoint_t *endp
     fragment->slot = slot;
     if (slot != REGX_SLOT_NONE) {
         skew = size + skew <= module->pool.slot_size ? skew : 0;
-        fragment->segments[0].seg_addr.pval = regx_pool_slot(&module->pool, slot) + skew;
+        fragment->segment.seg_addr.pval = regx_pool_slot(&module->pool, slot) + skew;
     } else {
         skew = (skew - (uintptr_t)fragment->bytes) % REGX_COPY_LINE;
-        fragment->segments[0].seg_addr.pval = fragment->bytes + skew;
+        fragment->segment.seg_addr.pval = fragment->bytes + skew;
         size = fits_frame(module, size) ? size : module->transport->max_frame;
         assert(size <= capacity(module, kind));
     }
-    fragment->segments[0].seg_len = size;
+    fragment->segment.seg_len = size;
     fragment->base.des_segment_count = 1;
     return fragment;
 }

@@ -20,8 +20,8 @@
 #include "btl/module.h"
 
 struct regx_fragment {
-    mca_btl_base_descriptor_t base;     /* first: a descriptor is its fragment */
-    mca_btl_base_segment_t segments[2]; /* the second is used for a whole message: user's memory */
+    mca_btl_base_descriptor_t base; /* first: a descriptor is its fragment */
+    mca_btl_base_segment_t segment;
     regx_endpoint_t *endpoint;
     regx_fragment_t *next; /* among the unused, or in an endpoint's queue */
     regx_zcopy_t zcopy;
@@ -37,19 +37,6 @@ struct regx_fragment {
 regx_fragment_t *regx_fragment_take(regx_module_t *module, regx_endpoint_t *endpoint, size_t size,
                                     size_t skew);
 void regx_fragment_return(regx_module_t *module, regx_fragment_t *fragment);
-
-/* What it has to send. */
-static inline bool regx_fragment_is_whole(const regx_fragment_t *fragment)
-{
-    return fragment->base.des_segment_count == 2;
-}
-
-static inline size_t regx_fragment_length(const regx_fragment_t *fragment)
-{
-    const size_t rest = regx_fragment_is_whole(fragment) ? fragment->segments[1].seg_len : 0;
-
-    return fragment->segments[0].seg_len + rest;
-}
 
 /* Whether the next `size` bytes of a message of `message` bytes should wait until this very peer
  * has read what was sent: regx_fragment_take would give less than `size`, or they would go slower.

@@ -54,7 +54,7 @@ void regx_no_answer(void *context, uint64_t peer)
     snprintf(line, sizeof(line),
              "rank %u on %s has not answered for ten minutes; still trying. Either it computes "
              "without calling MPI, or the network does not connect the ports that are used "
-             "(btl_regx_if_include), or it has no descriptor left (ulimit -n)",
+             "(btl_regx_if_include)",
              (unsigned)peer, host);
     regx_compat_output(line);
 }

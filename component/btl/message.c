@@ -44,7 +44,7 @@ static mca_btl_base_descriptor_t *alloc(regx_module_t *module, regx_endpoint_t *
     if (fragment == NULL) {
         return NULL;
     }
-    if (fragment->segments[0].seg_len < size) { /* more than an eager message: it may be refused */
+    if (fragment->segment.seg_len < size) { /* more than an eager message: it may be refused */
         regx_fragment_return(module, fragment);
         return NULL;
     }
@@ -81,14 +81,6 @@ static bool begins_rendezvous(const opal_convertor_t *convertor, size_t size, si
     return size < message && opal_convertor_need_buffers(convertor) == 0;
 }
 
-/* Whether all of them had better go along: a journey to the peer and back costs more than to copy
- * the data there. Not where the user has set how messages of that length go. */
-static bool goes_whole(const regx_module_t *module, const regx_endpoint_t *endpoint, size_t size)
-{
-    return module->sends_whole &&
-           size <= atomic_load_explicit(&endpoint->peer.conn->whole_max, memory_order_relaxed);
-}
-
 /* A message goes eagerly, or is to: it cannot be read as a whole. */
 static void note_eager(regx_module_t *module, const regx_endpoint_t *endpoint, size_t message)
 {
@@ -96,23 +88,6 @@ static void note_eager(regx_module_t *module, const regx_endpoint_t *endpoint, s
         regx_eager_note(&module->eager, message, REGX_EAGER_SEND, endpoint->peer.conn->single_copy,
                         module->rounds);
     }
-}
-
-/* An RTS of `reserve` bytes with the whole message, which ob1 keeps for its answer. It asked for
- * less, and heeds what it gets. */
-static mca_btl_base_descriptor_t *prepare_whole(regx_module_t *module, regx_endpoint_t *endpoint,
-                                                const opal_convertor_t *convertor, uint8_t order,
-                                                size_t reserve, size_t message, uint32_t flags)
-{
-    regx_fragment_t *fragment = regx_fragment_take(module, endpoint, reserve, 0);
-
-    if (fragment == NULL) {
-        return NULL;
-    }
-    opal_convertor_get_current_pointer(convertor, &fragment->segments[1].seg_addr.pval);
-    fragment->segments[1].seg_len = message;
-    fragment->base.des_segment_count = 2;
-    return describe(fragment, order, flags);
 }
 
 static void trace_packed(const regx_module_t *module, const regx_endpoint_t *endpoint,
@@ -139,10 +114,6 @@ mca_btl_base_descriptor_t *regx_prepare_src(mca_btl_base_module_t *btl, regx_end
         return NULL;
     }
     if (!more && begins_rendezvous(convertor, length, message)) {
-        if (goes_whole(module, endpoint, reserve + message)) {
-            *size = message;
-            return prepare_whole(module, endpoint, convertor, order, reserve, message, flags);
-        }
         length = module->params->rts_contiguous ? length : 0;
     } else if (regx_eager_is_lowered(&module->eager, reserve + message)) {
         /* Not contiguous, or of MPI_Bsend. */
@@ -156,12 +127,12 @@ mca_btl_base_descriptor_t *regx_prepare_src(mca_btl_base_module_t *btl, regx_end
     if (fragment == NULL) {
         return NULL;
     }
-    if (!more && fragment->segments[0].seg_len < reserve + length) { /* the whole message */
+    if (!more && fragment->segment.seg_len < reserve + length) { /* the whole message */
         regx_fragment_return(module, fragment);
         return NULL;
     }
-    length = fragment->segments[0].seg_len - reserve;
-    struct iovec iov = {.iov_base = (char *)fragment->segments[0].seg_addr.pval + reserve,
+    length = fragment->segment.seg_len - reserve;
+    struct iovec iov = {.iov_base = (char *)fragment->segment.seg_addr.pval + reserve,
                         .iov_len = length};
     uint32_t count = 1;
     if (length > 0 && opal_convertor_pack(convertor, &iov, &count, &length) < 0) {
@@ -172,7 +143,7 @@ mca_btl_base_descriptor_t *regx_prepare_src(mca_btl_base_module_t *btl, regx_end
         opal_convertor_need_buffers(convertor) != 0) {
         trace_packed(module, endpoint, message);
     }
-    fragment->segments[0].seg_len = reserve + length;
+    fragment->segment.seg_len = reserve + length;
     *size = length;
     return describe(fragment, order, flags);
 }
@@ -199,13 +170,9 @@ static regx_status_t hand_over(regx_module_t *module, regx_fragment_t *fragment)
     regx_endpoint_t *endpoint = fragment->endpoint;
     regx_conn_t *conn = endpoint->peer.conn;
     const regx_transport_ops_t *ops = conn->transport->ops;
-    const size_t length = fragment->segments[0].seg_len;
-    void *data = fragment->segments[0].seg_addr.pval;
+    const size_t length = fragment->segment.seg_len;
+    void *data = fragment->segment.seg_addr.pval;
 
-    if (regx_fragment_is_whole(fragment)) {
-        return ops->send(conn, fragment->tag, data, length, NULL,
-                         fragment->segments[1].seg_addr.pval, fragment->segments[1].seg_len);
-    }
     if (fragment->slot == REGX_SLOT_NONE) {
         return ops->send(conn, fragment->tag, NULL, 0, NULL, data, length);
     }
@@ -224,9 +191,8 @@ static regx_status_t hand_over(regx_module_t *module, regx_fragment_t *fragment)
 
 static regx_status_t offer(regx_module_t *module, regx_fragment_t *fragment)
 {
-    const size_t length = regx_fragment_length(fragment);
-    const bool at_once = length <= module->eager.configured || regx_fragment_is_whole(fragment);
-    const regx_path_t path = at_once ? REGX_PATH_eager : REGX_PATH_frag;
+    const size_t length = fragment->segment.seg_len;
+    const regx_path_t path = length <= module->eager.configured ? REGX_PATH_eager : REGX_PATH_frag;
     const regx_status_t status = hand_over(module, fragment);
 
     if (status == REGX_OK || status == REGX_PENDING) {
@@ -266,7 +232,7 @@ static void enqueue(regx_module_t *module, regx_fragment_t *fragment)
     if (regx_traces(module->trace, REGX_TRACE_STEP)) {
         regx_trace(module->trace, REGX_TRACE_STEP,
                    "rank %u: a fragment of %zu bytes waits for room", (unsigned)endpoint->peer.id,
-                   regx_fragment_length(fragment));
+                   fragment->segment.seg_len);
     }
     fragment->base.des_flags |= MCA_BTL_DES_SEND_ALWAYS_CALLBACK;
     fragment->next = NULL;

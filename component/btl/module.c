@@ -85,24 +85,25 @@ static regx_status_t open_transport(regx_module_t *module, const regx_module_req
                                     char *error, size_t error_size)
 {
     const regx_params_t *params = module->params;
-    const void *settings = (const char *)&params->settings.transports + request->row->offset;
     const regx_transport_events_t events = {.context = module,
                                             .deliver = deliver,
                                             .immediate = handle_immediate,
                                             .broken = regx_lost_connection,
                                             .silent = regx_no_answer};
-    const regx_transport_config_t config = {.self = regx_compat_self(),
-                                            .pool_size = request->pool_size,
-                                            .pool_min = 2 * params->settings.pool.slot_size,
-                                            .owned_size = params->settings.pool.alloc_mem_size,
-                                            .if_include = request->if_include,
-                                            .if_exclude = request->if_exclude,
-                                            .device = request->device,
-                                            .settings = settings,
-                                            .threads = module->threads,
-                                            .counters = module->counters,
-                                            .trace = module->trace,
-                                            .events = events};
+    const regx_transport_config_t config = {
+        .self = regx_compat_self(),
+        .pool_size = request->pool_size,
+        .pool_min = 2 * params->settings.pool.slot_size,
+        .owned_size = params->settings.pool.alloc_mem_size,
+        .if_include = request->if_include,
+        .if_exclude = request->if_exclude,
+        .device = request->device,
+        .settings =
+            request->kind == REGX_BETWEEN_NODES ? &params->settings.transports.between_nodes : NULL,
+        .threads = module->threads,
+        .counters = module->counters,
+        .trace = module->trace,
+        .events = events};
 
     return request->ops->open(&config, error, error_size, &module->transport);
 }
@@ -187,6 +188,7 @@ regx_status_t regx_module_open(regx_component_t *component, const regx_module_re
         return REGX_NO_MEMORY;
     }
     module->super = *request->face;
+    module->kind = request->kind;
     module->component = component;
     module->params = &component->params;
     module->counters = &component->counters;
@@ -271,7 +273,6 @@ bool regx_module_start(regx_module_t *module)
     if (!regx_registry_start(module)) {
         return false;
     }
-    module->sends_whole = may_choose(params);
     regx_eager_init(&module->eager, &module->super.btl_eager_limit,
                     may_choose(params) && may_expose(module) && module->transport->ops->copies &&
                         !module->threads);
@@ -338,30 +339,20 @@ static __attribute__((noinline)) int progress_all(regx_module_t *module)
 
 /* Rounds in which something was delivered, and nothing else looked at, at most. */
 #define EVENT_ROUNDS 4u
+/* Rounds in one of which all is looked at. */
+#define ALL_ROUNDS 16u
 
-/* After a round of the front that found so many events, or none, but something waits here. */
-static __attribute__((noinline)) int after_front(regx_module_t *module, int events)
+/* A round as most are: what has come, or else what waits here. Most find neither: those take few
+ * instructions. */
+static int progress_transport(regx_module_t *module)
 {
-    const regx_transport_t *front =
-        atomic_load_explicit(&module->transport->front, memory_order_relaxed);
+    const int events = module->transport->ops->progress(module->transport);
 
-    if (events > 0) {
-        module->transport->front_busy = front != module->transport;
-        if (module->rounds % EVENT_ROUNDS != 0) {
-            return events;
-        }
+    if ((events == 0 && nothing_waits(module)) ||
+        (events > 0 && module->rounds % EVENT_ROUNDS != 0)) {
+        return events;
     }
     return events + advance(module);
-}
-
-/* A round as most are: what is most likely to come, or else what waits here. Most find neither:
- * those take few instructions. */
-static int progress_front(regx_module_t *module)
-{
-    regx_transport_t *front = atomic_load_explicit(&module->transport->front, memory_order_acquire);
-    const int events = front->ops->progress(front);
-
-    return events == 0 && nothing_waits(module) ? 0 : after_front(module, events);
 }
 
 static __attribute__((noinline)) int complete(regx_module_t *module, int events)
@@ -375,8 +366,8 @@ int regx_module_progress(regx_module_t *module)
     if (!try_enter(module)) {
         return 0; /* another thread does what there is to do */
     }
-    const int events = ++module->rounds % REGX_TRANSPORT_ROUNDS == 0 ? progress_all(module)
-                                                                     : progress_front(module);
+    const int events =
+        ++module->rounds % ALL_ROUNDS == 0 ? progress_all(module) : progress_transport(module);
     leave(module);
     return atomic_load_explicit(&module->ended, memory_order_relaxed) > 0 ? complete(module, events)
                                                                           : events;

@@ -32,13 +32,10 @@ struct regx_module {
     regx_counters_t *counters;
     const regx_trace_t *trace;
     bool threads;
-    /* Messages above the eager limit go with their RTS, if the connection says that this is
-     * faster. */
-    bool sends_whole;
-
     regx_eager_t eager;
 
     unsigned place; /* among the component's modules */
+    regx_transport_kind_t kind;
     regx_transport_t *transport;
     regx_compat_inbox_t *inbox;
     regx_pool_t pool;
@@ -71,7 +68,7 @@ struct regx_module {
 /* What a module is to be opened with; read by open alone. */
 typedef struct regx_module_request {
     const mca_btl_base_module_t *face; /* Open MPI's part, with the inherited parameters */
-    const regx_catalog_row_t *row;
+    regx_transport_kind_t kind;
     const regx_transport_ops_t *ops; /* of that transport */
     const char *device; /* one that `ops->devices` named; NULL: the transport has none */
     const char *if_include, *if_exclude;

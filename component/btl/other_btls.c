@@ -46,6 +46,35 @@ bool regx_may_have_windows(const mca_btl_base_module_t *btl)
     return regx_compat_windows;
 }
 
+/* Those of Open MPI that lead nowhere else. */
+static bool is_for_the_node(const mca_base_component_t *component)
+{
+    static const char *const names[] = {"vader", "sm", "smcuda"};
+    bool found = false;
+
+    for (unsigned i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        found = found || strcmp(component->mca_component_name, names[i]) == 0;
+    }
+    return found;
+}
+
+bool regx_other_btl_leads(bool same_node)
+{
+    const mca_base_component_list_item_t *item;
+
+    OPAL_LIST_FOREACH(item, &opal_btl_base_framework.framework_components,
+                      mca_base_component_list_item_t)
+    {
+        const mca_base_component_t *component = item->cli_component;
+
+        if (strcmp(component->mca_component_name, "regx") != 0 && !is_self(component) &&
+            (same_node || !is_for_the_node(component))) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static bool hinders(const mca_btl_base_module_t *other, const mca_btl_base_module_t *btl)
 {
     const uint32_t needed = MCA_BTL_FLAGS_PUT | MCA_BTL_FLAGS_GET | MCA_BTL_FLAGS_ATOMIC_FOPS;

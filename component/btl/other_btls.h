@@ -24,6 +24,9 @@
  * say of them. To be called when the component is opened: later, Open MPI has dropped some. */
 bool regx_may_have_windows(const mca_btl_base_module_t *btl);
 
+/* Whether the job has a BTL beside this that may lead to a process of this node, or of another. */
+bool regx_other_btl_leads(bool same_node);
+
 /* Warns the user, once, which other BTL keeps Open MPI from a rendezvous by this one. To be called
  * once all BTLs are open, where this process has a peer on its node. */
 void regx_warn_of_other_btls(const mca_btl_base_module_t *btl);

@@ -29,19 +29,13 @@ enum { ROOMS = sizeof(rooms) / sizeof(rooms[0]) };
 
 bool regx_settings_room(unsigned index, regx_settings_room_t *room)
 {
-    const regx_catalog_row_t *row;
-
     if (index < ROOMS) {
         *room = rooms[index];
-        return true;
+    } else if (index == ROOMS) {
+        *room = (regx_settings_room_t){regx_catalog[REGX_BETWEEN_NODES]->params,
+                                       offsetof(regx_settings_t, transports.between_nodes)};
     }
-    row = regx_catalog_row(index - ROOMS);
-    if (row == NULL) {
-        return false;
-    }
-    *room = (regx_settings_room_t){row->entry->params,
-                                   offsetof(regx_settings_t, transports) + row->offset};
-    return true;
+    return index <= ROOMS;
 }
 
 const regx_param_t *regx_settings_find(const char *name)
@@ -73,10 +67,7 @@ static const regx_param_t inherited[] = {
      .help = "Bytes of a larger message that are sent with its RTS: 0 to btl_regx_eager_limit. "
              "Unless it is set, they are 4096 (or btl_regx_eager_limit, if that is less) of data "
              "that is packed or buffered, and 0 of contiguous data: so the chunks of the pipeline "
-             "begin where the user's buffer begins. But over tcp a message that fits 64 KiB with "
-             "its header is sent as a whole with the RTS, which saves a round trip, unless this, "
-             "btl_regx_eager_limit, btl_regx_auto_choice, btl_regx_verify or another "
-             "btl_regx_rendezvous than auto is set."},
+             "begin where the user's buffer begins."},
     {.name = "max_send_size",
      .initial = "65536",
      .help = "Size of fragments of non-contiguous messages, with their header: 1024 to "

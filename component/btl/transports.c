@@ -11,22 +11,20 @@
 #include "transport/load.h"
 
 #define ERROR 256 /* room for a line with the reason */
-#define LIST 4096 /* room for a list of devices */
 
-enum { OTHERS = REGX_TRANSPORT_KINDS - 1 }; /* all but the one that reaches every peer */
-
-/* One kind of transport that may be opened. */
+/* A transport that is to be opened. */
 typedef struct candidate {
-    const regx_catalog_row_t *row;
+    regx_transport_kind_t kind;
     const regx_transport_ops_t *ops;
     regx_device_name_t devices[REGX_DEVICES_MAX];
     size_t device_count;
-    const char *if_include, *if_exclude;
     size_t pool_size; /* of all its devices together */
-    /* Of auto: */
-    const char *why_not; /* it is not used; NULL: it is */
-    char include[LIST], exclude[LIST], error[ERROR];
 } candidate_t;
+
+static const char *name_of(const candidate_t *candidate)
+{
+    return regx_catalog[candidate->kind]->word.word;
+}
 
 /* Why a transport is not used, or one device of several. */
 static void warn_refused(const char *transport, regx_status_t status, const char *error,
@@ -43,13 +41,23 @@ static void warn_refused(const char *transport, regx_status_t status, const char
     regx_output_once_per_node(line);
 }
 
+static bool load(candidate_t *candidate, char error[ERROR])
+{
+    candidate->ops = regx_catalog[candidate->kind]->ops;
+    if (candidate->ops == NULL) {
+        candidate->ops = regx_transport_load(name_of(candidate), error, ERROR);
+    }
+    return candidate->ops != NULL;
+}
+
 /* Finds the devices of a transport that is loaded. REGX_OK; otherwise `error` has the reason. */
 static regx_status_t find_devices(const regx_component_t *component, candidate_t *candidate,
                                   char error[ERROR])
 {
+    const regx_transport_settings_t *which = &component->params.settings.transports.all;
     const regx_transport_ops_t *ops = candidate->ops;
-    const regx_transport_config_t config = {.if_include = candidate->if_include,
-                                            .if_exclude = candidate->if_exclude,
+    const regx_transport_config_t config = {.if_include = which->if_include,
+                                            .if_exclude = which->if_exclude,
                                             .trace = &component->trace};
 
     candidate->device_count = 1;
@@ -71,11 +79,12 @@ static size_t pool_of_device(const regx_component_t *component, const candidate_
 static regx_status_t open_devices(regx_component_t *component, const mca_btl_base_module_t *face,
                                   const candidate_t *candidate, char first_error[ERROR])
 {
+    const regx_transport_settings_t *which = &component->params.settings.transports.all;
     regx_module_request_t request = {.face = face,
-                                     .row = candidate->row,
+                                     .kind = candidate->kind,
                                      .ops = candidate->ops,
-                                     .if_include = candidate->if_include,
-                                     .if_exclude = candidate->if_exclude,
+                                     .if_include = which->if_include,
+                                     .if_exclude = which->if_exclude,
                                      .pool_size = pool_of_device(component, candidate)};
     regx_status_t first = REGX_OK;
     char error[ERROR];
@@ -107,22 +116,22 @@ static regx_status_t open_devices(regx_component_t *component, const mca_btl_bas
 static bool open_needed(regx_component_t *component, const mca_btl_base_module_t *face,
                         candidate_t *candidate)
 {
-    const char *name = candidate->row->entry->word.word;
+    const char *name = name_of(candidate);
     const regx_strategy_t *copies =
         regx_strategy_copying(component->params.strategy, &component->params.auto_choice);
     const unsigned before = component->module_count;
     char error[ERROR];
 
-    regx_status_t status = REGX_UNREACHABLE;
-    candidate->ops = regx_transport_load(name, error, sizeof(error));
-    if (candidate->ops != NULL && !candidate->ops->copies && copies != NULL) {
+    regx_status_t status = load(candidate, error) ? REGX_OK : REGX_UNREACHABLE;
+    if (status == REGX_OK && !candidate->ops->copies && copies != NULL) {
         snprintf(error, sizeof(error),
                  "%s=%s: over transport %s the kernel does not copy between processes; "
                  "allowed: another rendezvous, or transport %s",
                  copies == component->params.strategy ? "rendezvous" : "auto_choice",
-                 regx_strategy_name(copies), name, regx_catalog_everywhere()->entry->word.word);
+                 regx_strategy_name(copies), name, regx_catalog[REGX_ON_NODE]->word.word);
         status = REGX_INVALID;
-    } else if (candidate->ops != NULL) {
+    }
+    if (status == REGX_OK) {
         status = find_devices(component, candidate, error);
     }
     if (status == REGX_OK) {
@@ -136,215 +145,139 @@ static bool open_needed(regx_component_t *component, const mca_btl_base_module_t
     return status != REGX_INVALID && component->module_count > before;
 }
 
-/* ---- auto: the transport that reaches every peer, and beside it those that have a device ---- */
-
-/* Whose device that is. */
-static const regx_catalog_row_t *owner_of(const char *device)
+/* Where no transport opens the devices that are to be included: whether they are here. false: a
+ * warning was printed. */
+static bool check_include(const regx_component_t *component)
 {
-    const regx_catalog_row_t *row;
+    const regx_catalog_entry_t *entry = regx_catalog[REGX_BETWEEN_NODES];
+    const char *list = component->params.settings.transports.all.if_include;
+    char error[ERROR];
 
-    for (unsigned i = 0; (row = regx_catalog_row(i)) != NULL; i++) {
-        if (row->entry->owns != NULL && row->entry->owns(device)) {
-            return row;
+    for (const char *at = list; at != NULL && *at != '\0';) {
+        const size_t length = strcspn(at, ",");
+        regx_device_name_t name;
+
+        snprintf(name, sizeof(name), "%.*s", (int)length, at);
+        if (!entry->owns(name)) {
+            snprintf(error, sizeof(error),
+                     "if_include=%s: \"%s\" is no %s of this node; allowed: those that are, or "
+                     "their ports, as mlx5_0 or mlx5_0:2",
+                     list, name, entry->devices);
+            warn_refused("", REGX_INVALID, error, false);
+            return false;
         }
+        at += length + (at[length] == ',');
     }
-    return regx_catalog_everywhere();
+    return true;
 }
 
-/* With auto, one list names the devices of all transports. Copies those elements of `list` that are
- * of this one. NULL: there are none. */
-static const char *part_of(const char *list, const regx_catalog_row_t *row, char part[LIST])
+/* ---- auto ---- */
+
+/* The pool's part for the node beside a device. A size that the user gave is the process's, and is
+ * divided; otherwise each transport has what it would have alone, but a process that is alone on
+ * its node, and needs it only for such as come later, has a quarter. */
+static size_t pool_on_node(const regx_component_t *component)
 {
-    char element[LIST];
-    size_t used = 0;
+    const regx_params_t *params = &component->params;
+    const size_t size = params->settings.pool.pool_size;
+    const bool alone = regx_compat_local_processes() == 1;
+    const size_t part = alone ? size / 4 : params->pool_given ? size / 2 : size;
 
-    part[0] = '\0';
-    while (list != NULL && *list != '\0' && used < LIST) {
-        const size_t length = strcspn(list, ",");
-
-        snprintf(element, sizeof(element), "%.*s", (int)length, list);
-        if (owner_of(element) == row) {
-            used +=
-                (size_t)snprintf(part + used, LIST - used, "%s%s", used > 0 ? "," : "", element);
-        }
-        list += length + (list[length] == ',');
-    }
-    return used > 0 ? part : NULL;
+    return regx_max(part & ~(regx_page_size() - 1), 2 * params->settings.pool.slot_size);
 }
 
-static void choose_devices(const regx_component_t *component, const regx_catalog_row_t *row,
-                           candidate_t *candidate)
+/* Why no device is even looked for; NULL: it is. */
+static const char *why_not(void)
 {
-    const regx_transport_settings_t *all = &component->params.settings.transports.all;
-
-    candidate->row = row;
-    candidate->if_include = part_of(all->if_include, row, candidate->include);
-    candidate->if_exclude = part_of(all->if_exclude, row, candidate->exclude);
-}
-
-/* Why one of the others is not even loaded; NULL: it is. */
-static const char *why_not(const regx_component_t *component, candidate_t *candidate)
-{
-    const char *given = component->params.settings.transports.all.if_include;
-    const regx_catalog_entry_t *entry = candidate->row->entry;
-    const char *absent = entry->why_absent();
+    const char *absent = regx_catalog[REGX_BETWEEN_NODES]->why_absent();
 
     if (absent != NULL) {
         return absent;
     }
-    if (given != NULL && given[0] != '\0' && candidate->if_include == NULL) {
-        snprintf(candidate->error, ERROR, "if_include names no %s", entry->devices);
-        return candidate->error;
-    }
-    if (regx_compat_processes() == regx_compat_local_processes()) {
-        return "all processes are on this node";
-    }
-    return NULL;
+    return regx_compat_processes() == regx_compat_local_processes()
+               ? "all processes are on this node"
+               : NULL;
 }
 
-/* The part of the pool for the transport that reaches every peer. A process that is alone on its
- * node uses it only where no other one leads, which a quarter serves. */
-static size_t common_part(const regx_component_t *component)
+/* Looks for usable devices. REGX_OK; REGX_INVALID: a setting is wrong, and a warning was printed;
+ * REGX_UNREACHABLE: `reason` is why there are none. */
+static regx_status_t look_for_devices(regx_component_t *component, candidate_t *device,
+                                      char reason[ERROR])
 {
-    const size_t size = component->params.settings.pool.pool_size;
-
-    return regx_compat_local_processes() == 1 ? size / 4 : size / 2;
-}
-
-/* What it gets beside others. A size that the user gave is the process's, and is divided; otherwise
- * each transport has what it would have alone. */
-static size_t common_pool(const regx_component_t *component)
-{
-    const bool divided = component->params.pool_given || regx_compat_local_processes() == 1;
-    const size_t size =
-        divided ? common_part(component) : component->params.settings.pool.pool_size;
-
-    return regx_max(size & ~(regx_page_size() - 1), 2 * component->params.settings.pool.slot_size);
-}
-
-/* What one of so many others gets. */
-static size_t other_pool(const regx_component_t *component, unsigned count)
-{
-    const size_t size = component->params.settings.pool.pool_size;
-
-    return component->params.pool_given ? (size - common_part(component)) / count : size;
-}
-
-/* Opens a transport as far as it is usable, and otherwise sets why_not. false: a setting is wrong,
- * and a warning was printed. */
-static bool open_beside(regx_component_t *component, const mca_btl_base_module_t *face,
-                        candidate_t *candidate)
-{
-    const unsigned before = component->module_count;
+    const char *absent = why_not();
     regx_status_t status = REGX_UNREACHABLE;
 
-    candidate->ops = regx_transport_load(candidate->row->entry->word.word, candidate->error, ERROR);
-    if (candidate->ops != NULL) {
-        status = find_devices(component, candidate, candidate->error);
+    if (absent != NULL) {
+        snprintf(reason, ERROR, "%s", absent);
+        return check_include(component) ? REGX_UNREACHABLE : REGX_INVALID;
     }
-    if (status == REGX_INVALID && candidate->if_include == NULL) {
-        status = REGX_UNREACHABLE; /* if_exclude leaves no device, as the user wants it */
+    if (load(device, reason)) {
+        status = find_devices(component, device, reason);
     }
-    if (status == REGX_OK) {
-        status = open_devices(component, face, candidate, candidate->error);
+    if (status == REGX_INVALID && component->params.settings.transports.all.if_include == NULL) {
+        return REGX_UNREACHABLE; /* if_exclude leaves no device, as the user wants it */
     }
     if (status == REGX_INVALID) {
-        warn_refused("auto", status, candidate->error, false);
-        return false;
+        warn_refused("auto", status, reason, false);
     }
-    candidate->why_not = component->module_count > before ? NULL : candidate->error;
-    return true;
+    return status;
 }
 
-/* Adds to transport_reason what became of a transport. */
-static void add_reason(regx_component_t *component, const candidate_t *candidate)
+/* Opens those that were found. false: a setting is wrong, and a warning was printed. */
+static bool open_found(regx_component_t *component, const mca_btl_base_module_t *face,
+                       const candidate_t *device, char reason[ERROR])
 {
-    const char *word = candidate->row->entry->word.word;
-    char *reason = component->transport_reason;
-    const size_t used = strlen(reason), room = sizeof(component->transport_reason) - used;
-    const char *between = used > 0 ? "; " : "";
+    const unsigned before = component->module_count;
+    const regx_status_t status = open_devices(component, face, device, reason);
 
-    if (candidate->why_not == NULL) {
-        snprintf(reason + used, room, "%s%s between nodes", between, word);
-    } else {
-        regx_trace(&component->trace, REGX_TRACE_CHOICE, "transport %s is not used: %s", word,
-                   candidate->why_not);
-        snprintf(reason + used, room, "%s%s", between, candidate->why_not);
+    if (status == REGX_INVALID) {
+        warn_refused("auto", status, reason, false);
+    } else if (component->module_count > before) {
+        snprintf(reason, ERROR, "%s between nodes", name_of(device));
     }
-}
-
-/* Modules are asked for peers in the order of the list: the transport that reaches every peer,
- * which was opened last, becomes the first. */
-static void put_last_first(regx_component_t *component)
-{
-    regx_module_t *last = component->modules[component->module_count - 1];
-
-    memmove(&component->modules[1], &component->modules[0],
-            (component->module_count - 1) * sizeof(component->modules[0]));
-    component->modules[0] = last;
-    for (unsigned i = 0; i < component->module_count; i++) {
-        component->modules[i]->place = i;
-    }
-}
-
-/* Looks for the devices of all transports but the one that reaches every peer. Returns how many are
- * to be opened. */
-static unsigned look_for_others(const regx_component_t *component, candidate_t others[OTHERS])
-{
-    const regx_catalog_row_t *row;
-    candidate_t *other = others;
-    unsigned count = 0;
-
-    for (unsigned i = 0; (row = regx_catalog_row(i)) != NULL; i++) {
-        if (!row->entry->everywhere) {
-            choose_devices(component, row, other);
-            other->why_not = why_not(component, other);
-            count += other->why_not == NULL;
-            other++;
-        }
-    }
-    return count;
+    return status != REGX_INVALID;
 }
 
 static bool open_auto(regx_component_t *component, const mca_btl_base_module_t *face)
 {
-    candidate_t others[OTHERS], everywhere;
-    const unsigned count = look_for_others(component, others);
+    const size_t pool_size = component->params.settings.pool.pool_size;
+    candidate_t node = {.kind = REGX_ON_NODE}, device = {.kind = REGX_BETWEEN_NODES};
+    char reason[ERROR];
+    const regx_status_t found = look_for_devices(component, &device, reason);
 
-    component->transport_reason[0] = '\0';
-    for (unsigned i = 0; i < OTHERS; i++) {
-        if (others[i].why_not == NULL) {
-            others[i].pool_size = other_pool(component, count);
-            if (!open_beside(component, face, &others[i])) {
-                return false;
-            }
-        }
-        add_reason(component, &others[i]);
-    }
-    choose_devices(component, regx_catalog_everywhere(), &everywhere);
-    everywhere.pool_size = component->module_count > 0 ? common_pool(component)
-                                                       : component->params.settings.pool.pool_size;
-    if (!open_needed(component, face, &everywhere)) {
+    if (found == REGX_INVALID) {
         return false;
     }
-    put_last_first(component);
+    node.pool_size = found == REGX_OK ? pool_on_node(component) : pool_size;
+    device.pool_size =
+        component->params.pool_given ? pool_size - regx_min(node.pool_size, pool_size) : pool_size;
+    if (!open_needed(component, face, &node) ||
+        (found == REGX_OK && !open_found(component, face, &device, reason))) {
+        return false;
+    }
+    if (component->module_count == 1) {
+        regx_trace(&component->trace, REGX_TRACE_CHOICE, "transport %s is not used: %s",
+                   name_of(&device), reason);
+    }
+    snprintf(component->transport_reason, sizeof(component->transport_reason), "%s", reason);
     return true;
 }
 
 bool regx_transports_open(regx_component_t *component, const mca_btl_base_module_t *face)
 {
     const regx_params_t *params = &component->params;
-    candidate_t named = {.row = regx_catalog_find(params->settings.component.transport),
-                         .if_include = params->settings.transports.all.if_include,
-                         .if_exclude = params->settings.transports.all.if_exclude,
-                         .pool_size = params->settings.pool.pool_size};
+    candidate_t named = {.kind = 0, .pool_size = params->settings.pool.pool_size};
 
     component->module_count = 0;
     if (strcmp(params->settings.component.transport, "auto") == 0) {
         return open_auto(component, face);
     }
+    while (strcmp(params->settings.component.transport, name_of(&named)) != 0) {
+        named.kind++;
+    }
     snprintf(component->transport_reason, sizeof(component->transport_reason), "asked for");
-    return open_needed(component, face, &named);
+    return (named.kind != REGX_ON_NODE || check_include(component)) &&
+           open_needed(component, face, &named);
 }
 
 void regx_transports_name(const regx_component_t *component, char *text, size_t size)

@@ -2,11 +2,10 @@
  *
  * Which transports this process opens, and what each gets of the pool.
  *
- * btl_regx_transport names one, or is auto: then that is opened which reaches every peer, for peers
- * on the node and whoever is reached in no other way; and beside it the others, for peers on other
- * nodes, if there are such and a device is usable. Which those are, and how to ask whether a device
- * is there, is in transport/catalog.h. Why one is not taken is traced and in the report only;
- * a setting that is wrong is shown to the user in any case.
+ * btl_regx_transport names one, or is auto: then that of the node is opened, and beside it that
+ * between nodes, if the job has processes on other nodes and a device is usable. Why it is not is
+ * traced and in the report only; a setting that is wrong is shown to the user in any case. Who
+ * talks to whom by what is in address.h.
  */
 #ifndef REGX_BTL_TRANSPORTS_H
 #define REGX_BTL_TRANSPORTS_H

@@ -81,6 +81,14 @@ const char *regx_compat_pml(void)
                : mca_pml_base_selected_component.pmlm_version.mca_component_name;
 }
 
+/* Open MPI no longer knows the parameter when it opens BTLs. */
+bool regx_compat_takes_ob1(void)
+{
+    const char *pml = getenv("OMPI_MCA_pml");
+
+    return pml != NULL && strcmp(pml, "ob1") == 0;
+}
+
 /* mpirun gives each process how many ranks each application has, in the order of the ranks. (Its
  * OMPI_FIRST_RANKS would be simpler, but is wrong in 5.0.) */
 static uint32_t first_of_application(void)
@@ -100,6 +108,35 @@ static uint32_t first_of_application(void)
         list = end;
     }
     return first <= rank ? first : 0;
+}
+
+/* Whether a list of numbers has this one. */
+static bool lists(const char *list, uint32_t number)
+{
+    char *end;
+
+    for (; list != NULL && *list != '\0'; list = *end == ',' ? end + 1 : end) {
+        if (strtoul(list, &end, 10) == number) {
+            return true;
+        }
+        if (end == list) {
+            return false;
+        }
+    }
+    return false;
+}
+
+uint32_t regx_compat_far_rank(void)
+{
+    uint32_t rank = 0;
+    char *peers;
+    const bool known = regx_version_local_peers(&peers);
+
+    while (known && lists(peers, rank)) {
+        rank++;
+    }
+    free(peers);
+    return rank;
 }
 
 /* Of this job; this process where nobody knows. */

@@ -49,7 +49,7 @@ uint64_t regx_compat_self(void);
 opal_proc_t *regx_compat_proc(uint64_t process);
 uint32_t regx_compat_rank(void); /* in its job */
 
-bool regx_compat_same_node(const opal_proc_t *proc);
+bool regx_compat_same_node(const opal_proc_t *proc); /* as Open MPI knows it */
 const char *regx_compat_host(void);
 const char *regx_compat_version(void); /* of the Open MPI that runs */
 
@@ -60,6 +60,8 @@ extern const bool regx_compat_windows;
  * not know. */
 uint32_t regx_compat_local_processes(void);
 uint32_t regx_compat_processes(void);
+/* The first rank of this job that is on another node, if there are such. */
+uint32_t regx_compat_far_rank(void);
 
 /* Whether Open MPI itself is linked with UCX, whose hooks have then patched libc before and
  * stay. */
@@ -70,6 +72,8 @@ hwloc_topology_t regx_compat_topology(void);
 
 /* The PML that was selected; "" if none was, or none can be seen from here. */
 const char *regx_compat_pml(void);
+/* Whether mpirun was told that it is to be ob1; before it is selected, too. */
+bool regx_compat_takes_ob1(void);
 
 /* Whether this process prints warnings for its application. One process per application of the
  * mpirun line does, so that a mistake on the command line is reported once. */

@@ -10,8 +10,7 @@
  * time: together takes a third to a half of bounce's time if nobody touches the buffers, and 1.0 to
  * 1.3 times as long if they are written before each message and read after it. So where it is
  * wrong, it is less wrong than bounce would be. The first messages find caches and page tables
- * cold, and were seen to take up to five times as long: on a node four are not compared. Over tcp
- * pipeline is as fast as bounce or faster.
+ * cold, and were seen to take up to five times as long: on a node four are not compared.
  *
  * Over an RDMA device a short message into a buffer that is new goes by bounce if buffers have not
  * come back lately (reuse.h). It has no part in what is found out: that is about registered ones.

@@ -293,7 +293,7 @@ const regx_strategy_t regx_strategy_read = {
     .path = REGX_PATH_read,
     .protocol = &protocol,
     .exposes = true,
-    .help = "the receiver reads the sender's buffer; not over tcp",
+    .help = "the receiver reads the sender's buffer",
     .more = "On a node at once, where the kernel copies between the processes "
             "(process_vm_readv). Over verbs the sender registers chunks (btl_regx_chunk_size, "
             "btl_regx_chunk_depth), which takes a round trip more than writing, and three calls "

@@ -8,17 +8,17 @@
 
 #include "base/param.h"
 
-typedef struct regx_catalog_entry {
-    regx_param_word_t word;           /* of btl_regx_transport, and of the plugin's file name */
-    const regx_param_table_t *params; /* its own */
-    const char *remedy; /* what the user can do where a process cannot be reached by it */
+struct regx_transport_ops;
 
-    /* What btl_regx_transport auto asks before it loads anything. */
-    bool everywhere; /* reaches every peer, and neighbours by the kernel's copies: opened in any
-                      * case, once. There is one such transport; it leaves the rest NULL */
-    bool (*owns)(const char *device); /* whether a name in if_include or if_exclude is a device of
-                                       * its; what nobody owns is for the one above */
-    const char *(*why_absent)(void);  /* why no device of its is here; NULL: one is */
+typedef struct regx_catalog_entry {
+    regx_param_word_t word;               /* of btl_regx_transport, and of the plugin's file name */
+    const regx_param_table_t *params;     /* its own, or NULL */
+    const struct regx_transport_ops *ops; /* NULL: it is a plugin (load.h) */
+
+    /* Of the one between nodes: */
+    const char *remedy;               /* what has to be so that two ports reach each other */
+    bool (*owns)(const char *device); /* whether there is a device of that name here */
+    const char *(*why_absent)(void);  /* why there is none that can be used; NULL: there is one */
     const char *devices;              /* what they are called: "RDMA device" */
 } regx_catalog_entry_t;
 

@@ -3,10 +3,10 @@
  * The contract of a transport. A transport moves bytes to and from peers. It knows nothing of MPI,
  * messages or strategies.
  *
- * One regx_transport_t is one opened way out of this process: shared memory, tcp, one port of an
- * RDMA device, or several of these behind the multiplexer (mux/mux.h). It is used through its table
- * of operations, because its code may lie in a shared object that is loaded only if it is chosen
- * (load.h). A connection leads to one peer. It costs nothing on the wire until the first send.
+ * One regx_transport_t is one opened way out of this process: shared memory, or one port of an RDMA
+ * device. It is used through its table of operations, because its code may lie in a shared object
+ * that is loaded only if it is chosen (load.h). A connection leads to one peer. It costs nothing on
+ * the wire until the first send.
  *
  * What is sent:
  *   - A frame is a short message with a tag. Frames of one connection are delivered in the order
@@ -52,9 +52,6 @@
 #define REGX_STAGE_SIZE (128u << 10) /* bytes of what `stage` takes, at most */
 #define REGX_IMMEDIATE_MAX 0xffffffu
 #define REGX_DEVICES_MAX 32 /* of one kind of transport, in one process */
-/* Rounds of progress in one of which at least a transport's own is called, and not that of its
- * front. */
-#define REGX_TRANSPORT_ROUNDS 16u
 
 typedef char regx_device_name_t[80];
 
@@ -101,32 +98,18 @@ typedef struct regx_transport_events {
     void (*silent)(void *context, uint64_t peer);
 } regx_transport_events_t;
 
-struct regx_rkey_table; /* rkey_table.h */
-
 typedef struct regx_transport_config {
     uint64_t self;          /* id of this process, unique in the job and among connected jobs */
     size_t pool_size;       /* bounce memory wanted: bytes, a multiple of the page */
     size_t pool_min;        /* bytes of it below which it is of no use */
     size_t owned_size;      /* bytes that `allocate` gives, at most */
-    const char *if_include; /* devices, comma-separated names or CIDR, or NULL */
+    const char *if_include; /* devices, comma-separated, or NULL */
     const char *if_exclude;
     const char *device; /* one that `devices` named; NULL: open chooses */
     /* Its own (catalog.h); NULL: the defaults. Read by open alone; but strings that they point to
      * live as long as the transport. */
     const void *settings;
     bool threads; /* more than one thread will call */
-    /* The next four are set by the multiplexer for the transports under it, and NULL otherwise.
-     * Of posix, sysv and tcp those allowed, comma-separated; NULL: all: */
-    const char *tls;
-    /* Bounce memory of pool_size bytes, to be used in place of memory of the transport's own: */
-    void *pool_memory;
-    /* The memory that peers may write. For a transport without a device that protects memory: */
-    struct regx_rkey_table *rkeys;
-    /* Called by a transport that finds, before a connection has accepted anything, that it can
-     * never reach the peer. The transport reports that nowhere else. It returns this answer from
-     * its send, send_zcopy, put or get: REGX_AGAIN, another transport has taken over;
-     * REGX_UNREACHABLE, there is no other. Any thread; the transport holds no lock. */
-    regx_status_t (*refused)(regx_conn_t *conn);
     regx_counters_t *counters;
     const regx_trace_t *trace; /* lives as long as the transport; may be NULL */
     regx_transport_events_t events;
@@ -227,11 +210,10 @@ typedef struct regx_transport_ops {
     bool (*reaches)(const regx_transport_t *transport, const void *address, size_t length);
 
     /* Prepares the connection to the process that published `address`; nothing is sent yet.
-     * same_node: Open MPI says that the peer is on this machine. Shared memory needs that.
      * REGX_OK: the caller owns `conn` until disconnect; REGX_UNREACHABLE: no way leads to this
      * peer; REGX_INVALID: the address is malformed; REGX_NO_MEMORY. */
-    regx_status_t (*connect)(regx_transport_t *transport, uint64_t peer, bool same_node,
-                             const void *address, size_t length, regx_conn_t **conn);
+    regx_status_t (*connect)(regx_transport_t *transport, uint64_t peer, const void *address,
+                             size_t length, regx_conn_t **conn);
     /* Ends the connection and frees it. Frames that were accepted are still delivered, where the
      * wire can. The done of what is pending is called from here, with REGX_FAILED. A device's
      * transport may wait up to 0.1 s for a write that is under way. */
@@ -293,8 +275,7 @@ typedef struct regx_transport_ops {
     /* Registers [base, base + length) and fills `mr`, which the caller owns until dereg, with
      * exactly that range and access: room for it is given back by them.
      * REGX_OK; REGX_NO_MEMORY or REGX_DENIED: this memory cannot be registered now, and the caller
-     * bounces; REGX_INVALID: no memory can be registered for that access. reg and dereg are NULL in
-     * a transport that is used only under the multiplexer, which registers for it. */
+     * bounces; REGX_INVALID: no memory can be registered for that access. */
     regx_status_t (*reg)(regx_transport_t *transport, void *base, size_t length, unsigned access,
                          regx_mr_t *mr);
     /* When it returns, no peer writes to that memory or reads from it any more. Where `registers`
@@ -322,7 +303,7 @@ struct regx_transport {
     void *pool_memory; /* what peers may write by offset; lives until close */
     size_t pool_size;  /* may be less than was asked for */
     size_t max_frame;  /* bytes of header and payload that send takes */
-    const char *wires; /* for the report, such as "posix,tcp" */
+    const char *wires; /* for the report: "posix", "verbs:mlx5_0:1" */
     bool registers;    /* registering pins memory, and costs time */
     uint64_t mr_count; /* regions that all users of the device may have together; 0: no limit */
     uint64_t mr_bytes; /* bytes of the longest region; 0: no limit */
@@ -334,39 +315,19 @@ struct regx_transport {
      * bytes, or the device fails. 1: anywhere. */
     size_t on_demand_grain;
     unsigned megabits; /* per second; 0: not known */
-    /* Whose progress may be called in place of this one's, in all but one of REGX_TRANSPORT_ROUNDS
-     * rounds: the transport under the multiplexer by which all traffic goes now, if that is so.
-     * Else itself. Set by open; read before each call, since it changes. */
-    regx_transport_t *_Atomic front;
-    bool front_busy;  /* set by the caller when a front beside this has had something */
-    unsigned latency; /* of a small message, to be compared between ports: us; 0: not known */
-    /* Nothing is under way, and nothing has come for some milliseconds, or ever. To look for
-     * something progress makes system calls: it need not be called more often than once in some
-     * milliseconds. */
-    atomic_bool unused;
-    /* Set by the caller of progress: it is busy with another transport, which system calls would
-     * delay. */
-    atomic_bool disturbs;
-    /* A thread of the transport's waits for what may come, and then ends `unused`: until then
-     * progress need not be called at all. */
-    atomic_bool watched;
+    unsigned latency;  /* of a small message, to be compared between ports: us; 0: not known */
 };
 
 /* The common head of every connection. */
 struct regx_conn {
     regx_transport_t *transport;
     uint64_t peer;
-    const char *_Atomic wire; /* "shm", "tcp" and so on: for messages to people */
-    regx_conn_t *above;       /* the multiplexer's connection that uses this one, or NULL */
+    const char *_Atomic wire; /* "shm", a port: for messages to people */
     /* The two processes map each other's pool: what is bounced is copied once by each of them. */
     atomic_bool shares_pool;
     /* Puts to a region, and gets, are copies that the kernel makes between the two processes, and
      * it allows them as far as this process can tell. */
     atomic_bool single_copy;
-    /* A message that fits a frame of so many bytes, with its headers, should be sent in one
-     * than be asked for first: that is a journey to the peer and back. 0: none that is longer than
-     * an eager one. The connection may have longer frames than the transport as a whole. */
-    _Atomic uint32_t whole_max;
 };
 
 #endif

@@ -1,25 +1,21 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * A transport named verbs for machines without an RDMA device: its ports are tcp connections by the
- * uct transport. It registers memory and counts what each port sends, as verbs does, so that the
- * choice between uct and verbs can be tested where there is only a network.
+ * A transport named verbs for machines without an RDMA device: its ports are shared memory, which
+ * reaches across the pretended hosts of one machine. It registers memory and counts what each port
+ * sends, as verbs does, so that the choice between both transports can be tested.
  *
  * REGX_TEST_PORTS in the environment: the ports' names, comma-separated, each with the fabric that
  * it is on: "fake0:1@a,fake1:1@b". Ports of different fabrics do not reach each other. With
  * REGX_TEST_UNUSABLE=TEXT none is usable, and that is why.
  */
-#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "transport/mux/params.h"
-#include "transport/transport.h"
+#include "transport/shm/shm.h"
 
-/* The object's face, completed once the uct transport is loaded. */
+/* The object's face, completed when it is loaded. */
 __attribute__((visibility("default"))) regx_transport_ops_t regx_transport_ops;
-
-static const regx_transport_ops_t *uct;
 
 static struct port {
     regx_transport_t *transport;
@@ -27,6 +23,8 @@ static struct port {
     char name[48];
     char fabric; /* a letter */
 } ports[REGX_DEVICES_MAX];
+
+static regx_counters_t counters; /* of the shared memory under the ports */
 
 static const char *listed_ports(void)
 {
@@ -77,13 +75,12 @@ static struct port *port_of(const regx_transport_t *transport)
 static regx_status_t open_port(const regx_transport_config_t *config, char *error,
                                size_t error_size, regx_transport_t **transport)
 {
-    const regx_mux_settings_t settings = {.tls = "tcp"};
-    regx_transport_config_t over_tcp = *config;
+    regx_transport_config_t under = *config;
     struct port *port = port_of(NULL);
 
-    over_tcp.settings = &settings;
-    over_tcp.if_include = over_tcp.if_exclude = NULL;
-    const regx_status_t status = uct->open(&over_tcp, error, error_size, transport);
+    counters.threads = config->counters->threads;
+    under.counters = &counters;
+    const regx_status_t status = regx_shm_ops.open(&under, error, error_size, transport);
     if (status != REGX_OK) {
         return status;
     }
@@ -102,13 +99,13 @@ static regx_status_t open_port(const regx_transport_config_t *config, char *erro
 static void close_port(regx_transport_t *transport)
 {
     port_of(transport)->transport = NULL;
-    uct->close(transport);
+    regx_shm_ops.close(transport);
 }
 
 static size_t address(regx_transport_t *transport, void *buffer)
 {
     *(char *)buffer = port_of(transport)->fabric;
-    return 1 + uct->address(transport, (char *)buffer + 1);
+    return 1 + regx_shm_ops.address(transport, (char *)buffer + 1);
 }
 
 static bool reaches(const regx_transport_t *transport, const void *bytes, size_t length)
@@ -116,11 +113,19 @@ static bool reaches(const regx_transport_t *transport, const void *bytes, size_t
     return length > 1 && *(const char *)bytes == port_of(transport)->fabric;
 }
 
-static regx_status_t connect_port(regx_transport_t *transport, uint64_t peer, bool same_node,
-                                  const void *bytes, size_t length, regx_conn_t **conn)
+/* Without what a device does not have. */
+static regx_status_t connect_port(regx_transport_t *transport, uint64_t peer, const void *bytes,
+                                  size_t length, regx_conn_t **conn)
 {
-    (void)same_node;
-    return uct->connect(transport, peer, false, (const char *)bytes + 1, length - 1, conn);
+    const regx_status_t status =
+        regx_shm_ops.connect(transport, peer, (const char *)bytes + 1, length - 1, conn);
+
+    if (status == REGX_OK) {
+        (*conn)->wire = "verbs";
+        (*conn)->shares_pool = false;
+        (*conn)->single_copy = false;
+    }
+    return status;
 }
 
 static void count(const regx_conn_t *conn, regx_status_t status, size_t length)
@@ -135,7 +140,7 @@ static regx_status_t send_frame(regx_conn_t *conn, uint8_t tag, const void *head
                                 size_t payload_length)
 {
     const regx_status_t status =
-        uct->send(conn, tag, header, header_length, pack, pack_context, payload_length);
+        regx_shm_ops.send(conn, tag, header, header_length, pack, pack_context, payload_length);
 
     count(conn, status, header_length + payload_length);
     return status;
@@ -144,7 +149,7 @@ static regx_status_t send_frame(regx_conn_t *conn, uint8_t tag, const void *head
 static regx_status_t send_zcopy(regx_conn_t *conn, regx_zcopy_t *frame)
 {
     const size_t length = frame->length;
-    const regx_status_t status = uct->send_zcopy(conn, frame);
+    const regx_status_t status = regx_shm_ops.send_zcopy(conn, frame);
 
     count(conn, status, length);
     return status;
@@ -153,31 +158,29 @@ static regx_status_t send_zcopy(regx_conn_t *conn, regx_zcopy_t *frame)
 static regx_status_t put(regx_conn_t *conn, regx_put_t *what)
 {
     const size_t length = what->length;
-    const regx_status_t status = uct->put(conn, what);
+    const regx_status_t status = regx_shm_ops.put(conn, what);
 
     count(conn, status, length);
     return status;
 }
 
-__attribute__((constructor)) static void load_uct(void)
+__attribute__((constructor)) static void complete(void)
 {
-    char path[4096];
-    Dl_info info;
-
-    dladdr((const void *)&ports, &info);
-    snprintf(path, sizeof(path), "%.*sregx_transport_uct.so",
-             (int)(strrchr(info.dli_fname, '/') - info.dli_fname) + 1, info.dli_fname);
-    uct = dlsym(dlopen(path, RTLD_NOW | RTLD_LOCAL), "regx_transport_ops");
-    regx_transport_ops = *uct;
-    regx_transport_ops.name = "verbs";
-    regx_transport_ops.copies = false;
-    regx_transport_ops.devices = list_devices;
-    regx_transport_ops.open = open_port;
-    regx_transport_ops.close = close_port;
-    regx_transport_ops.address = address;
-    regx_transport_ops.reaches = reaches;
-    regx_transport_ops.connect = connect_port;
-    regx_transport_ops.send = send_frame;
-    regx_transport_ops.send_zcopy = send_zcopy;
-    regx_transport_ops.put = put;
+    regx_transport_ops = (regx_transport_ops_t){.abi = REGX_TRANSPORT_ABI,
+                                                .name = "verbs",
+                                                .devices = list_devices,
+                                                .open = open_port,
+                                                .close = close_port,
+                                                .address = address,
+                                                .reaches = reaches,
+                                                .connect = connect_port,
+                                                .disconnect = regx_shm_ops.disconnect,
+                                                .warm = regx_shm_ops.warm,
+                                                .reachable = regx_shm_ops.reachable,
+                                                .send = send_frame,
+                                                .send_zcopy = send_zcopy,
+                                                .put = put,
+                                                .reg = regx_shm_ops.reg,
+                                                .dereg = regx_shm_ops.dereg,
+                                                .progress = regx_shm_ops.progress};
 }

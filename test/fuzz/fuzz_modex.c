@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * What a process publishes of itself: the addresses of its modules, that of the multiplexer and
- * what is inside of it. Here are two modules, the multiplexer over two wires, and verbs. The wires
- * read their address to its end, and take any that is not empty. The input is what was published.
+ * What a process publishes of itself: the addresses of its modules. Here are two modules, shared
+ * memory and a port. The input is what was published.
  */
 #include "fuzz.h"
 
 #include "btl/address.h"
-#include "transport/mux/mux.h"
+#include "transport/shm/shm_internal.h"
 #include "transport/verbs/wire.h"
 
 #define PEER 7 /* its number */
@@ -54,7 +53,13 @@ bool regx_compat_same_node(const opal_proc_t *proc)
 
 void regx_compat_output(const char *line)
 {
-    fuzz_check(strlen(line) < 512);
+    fuzz_check(strlen(line) < 1024);
+}
+
+bool regx_other_btl_leads(bool same_node)
+{
+    (void)same_node;
+    return false;
 }
 
 /* ---- wires ---- */
@@ -73,64 +78,35 @@ static regx_status_t connect_to(regx_transport_t *transport, const void *address
     return REGX_OK;
 }
 
-static regx_status_t wire_connect(regx_transport_t *transport, uint64_t peer, bool same_node,
-                                  const void *address, size_t length, regx_conn_t **conn)
-{
-    (void)peer, (void)same_node;
-    if (length == 0) {
-        return REGX_INVALID;
-    }
-    return length % 5 == 4 ? REGX_UNREACHABLE : connect_to(transport, address, length, conn);
-}
-
-static void wire_disconnect(regx_conn_t *conn)
+static void disconnect(regx_conn_t *conn)
 {
     free(conn);
 }
 
-static size_t wire_address(regx_transport_t *transport, void *buffer)
+static regx_shm_t shm;
+
+static size_t shm_address(regx_transport_t *transport, void *buffer)
 {
+    const regx_shm_address_t address = {.node = shm.node};
+
     (void)transport;
-    memcpy(buffer, "an address", 10);
-    return 10;
+    memcpy(buffer, &address, sizeof(address));
+    return sizeof(address);
 }
 
-static void wire_close(regx_transport_t *transport)
+static regx_status_t shm_connect(regx_transport_t *transport, uint64_t peer, const void *address,
+                                 size_t length, regx_conn_t **conn)
 {
-    free(transport);
+    (void)peer;
+    return connect_to(transport, address, length, conn);
 }
 
-static regx_status_t wire_open(const regx_transport_config_t *config, char *error,
-                               size_t error_size, regx_transport_t **transport);
-
-static const regx_transport_ops_t wire_ops = {.abi = REGX_TRANSPORT_ABI,
-                                              .name = "wire",
-                                              .open = wire_open,
-                                              .close = wire_close,
-                                              .address = wire_address,
-                                              .connect = wire_connect,
-                                              .disconnect = wire_disconnect};
-
-static regx_status_t wire_open(const regx_transport_config_t *config, char *error,
-                               size_t error_size, regx_transport_t **transport)
-{
-    (void)config, (void)error, (void)error_size;
-    *transport = calloc(1, sizeof(**transport));
-    fuzz_check(*transport != NULL);
-    (*transport)->ops = &wire_ops;
-    (*transport)->wires = "wire";
-    return REGX_OK;
-}
-
-static const regx_mux_wire_t table[] = {{&wire_ops, "a wire", "a"}, {&wire_ops, "a wire", "b"}};
-
-static const regx_transport_ops_t mux_ops = {.abi = REGX_TRANSPORT_ABI,
-                                             .name = "uct",
-                                             .copies = true,
-                                             .close = regx_mux_close,
-                                             .address = regx_mux_address,
-                                             .connect = regx_mux_connect,
-                                             .disconnect = regx_mux_disconnect};
+static const regx_transport_ops_t shm_ops = {.abi = REGX_TRANSPORT_ABI,
+                                             .name = "shm",
+                                             .reaches = regx_shm_reaches,
+                                             .address = shm_address,
+                                             .connect = shm_connect,
+                                             .disconnect = disconnect};
 
 static bool verbs_reaches(const regx_transport_t *transport, const void *address, size_t length)
 {
@@ -141,12 +117,12 @@ static bool verbs_reaches(const regx_transport_t *transport, const void *address
            (theirs.flags == REGX_VERBS_ANY_SUBNET || regx_verbs_share_subnet(&ours, &theirs));
 }
 
-static regx_status_t verbs_connect(regx_transport_t *transport, uint64_t peer, bool same_node,
-                                   const void *address, size_t length, regx_conn_t **conn)
+static regx_status_t verbs_connect(regx_transport_t *transport, uint64_t peer, const void *address,
+                                   size_t length, regx_conn_t **conn)
 {
     regx_verbs_address_t theirs;
 
-    (void)peer, (void)same_node;
+    (void)peer;
     return regx_verbs_address_read(address, length, &theirs) == REGX_OK
                ? connect_to(transport, address, length, conn)
                : REGX_INVALID;
@@ -166,7 +142,7 @@ static const regx_transport_ops_t verbs_ops = {.abi = REGX_TRANSPORT_ABI,
                                                .name = "verbs",
                                                .reaches = verbs_reaches,
                                                .connect = verbs_connect,
-                                               .disconnect = wire_disconnect,
+                                               .disconnect = disconnect,
                                                .address = verbs_address};
 
 /* ---- the process ---- */
@@ -177,23 +153,22 @@ static regx_module_t modules[2];
 
 static void begin(void)
 {
-    regx_transport_config_t config = {.counters = &component.counters};
-    regx_transport_t *mux;
-    char error[256];
-
     if (component.module_count > 0) {
         return;
     }
-    fuzz_check(regx_mux_open(&mux_ops, table, 2, &config, error, sizeof(error), &mux) == REGX_OK);
+    shm.node = (regx_shm_node_t){1, 2, 3};
+    shm.super = (regx_transport_t){.ops = &shm_ops, .wires = "posix"};
+    component.params.settings.component.transport = "auto";
     for (unsigned i = 0; i < 2; i++) {
         modules[i] = (regx_module_t){.component = &component,
                                      .counters = &component.counters,
                                      .place = i,
-                                     .transport = i == 0 ? mux : &verbs};
+                                     .kind = i == 0 ? REGX_ON_NODE : REGX_BETWEEN_NODES,
+                                     .transport = i == 0 ? &shm.super : &verbs};
         component.modules[i] = &modules[i];
     }
     component.module_count = 2;
-    fuzz_check(regx_address_publish(&component)); /* also says on which node this is */
+    fuzz_check(regx_address_publish(&component));
 }
 
 bool fuzz_one(const uint8_t *data, size_t size)
@@ -203,18 +178,15 @@ bool fuzz_one(const uint8_t *data, size_t size)
     proc.proc_hostname = (char *)(uintptr_t) "host";
     begin();
     connected = 0;
-    /* Many nodes and processes: the first byte says whether it is this one. */
+    /* Many processes: the first byte says whether it is the one that was asked for. */
     if (size < 1) {
         return false;
     }
     uint8_t *bytes = malloc(size);
     fuzz_check(bytes != NULL);
     memcpy(bytes, data + 1, size - 1);
-    if (data[0] % 2 == 0 && size - 1 >= 12) {
-        memcpy(bytes + 4, published + 4, 8);
-    }
-    if (data[0] % 4 < 2 && size - 1 >= 20) { /* the rest has another process's number, or any */
-        memcpy(bytes + 12, published + 12, 8);
+    if (data[0] % 4 < 3 && size - 1 >= 16) { /* the rest has another process's number, or any */
+        memcpy(bytes + 8, published + 8, 8);
     }
     fetched = bytes;
     fetched_length = size - 1;
@@ -238,8 +210,8 @@ size_t fuzz_seed(unsigned number, uint8_t *to)
     }
     to[0] = (uint8_t)number;
     memcpy(to + 1, published, published_length);
-    if (number == 1) {
-        memset(to + 1 + 4, 0, 8); /* another node, the same for all who make seeds */
+    if (number == 1) { /* another node */
+        to[1 + 16 + 4 + offsetof(regx_shm_address_t, node)] ^= 1;
     }
     return 1 + published_length;
 }

@@ -10,7 +10,7 @@
  */
 #include "fuzz.h"
 #include "slabs.h"
-#include "transport/rkey_table.h"
+#include "transport/shm/key.h"
 #include "transport/shm/shm_internal.h"
 
 enum {
@@ -241,9 +241,11 @@ static size_t read_length(fuzz_input_t *input)
 
 static void read_key(fuzz_input_t *input, size_t length, regx_key_t *key)
 {
-    regx_key_expose((const void *)(uintptr_t)fuzz_number(input, 2), length, key);
-    regx_key_mark(key, (regx_handle_t){(uint32_t)(UINT32_MAX - fuzz_number(input, 1)),
-                                       (uint32_t)fuzz_number(input, 1)});
+    regx_shm_key_t named = {fuzz_number(input, 2), length, {0, 0}};
+
+    named.stage.id = (uint32_t)(UINT32_MAX - fuzz_number(input, 1));
+    named.stage.generation = (uint32_t)fuzz_number(input, 1);
+    regx_shm_key_pack(named, key);
 }
 
 static void send_frame(process_t *process, fuzz_input_t *input)
@@ -325,7 +327,7 @@ static void stage(process_t *process, fuzz_input_t *input)
     if (process->conn != NULL) {
         process->exposed = calloc(1, length);
         fuzz_check(process->exposed != NULL);
-        regx_key_expose(process->exposed, length, &process->staged);
+        regx_shm_expose(process->exposed, length, &process->staged);
         process->stages =
             regx_shm_ops.stage(process->conn, process->exposed, length, &process->staged);
         if (!process->stages) {
@@ -349,7 +351,7 @@ static void connect_to(process_t *process, fuzz_input_t *input)
     disconnect(process);
     publish(process, &address);
     scribble(input, &address, sizeof(address));
-    regx_shm_ops.connect(process->transport, PEER, true, &address, sizeof(address), &process->conn);
+    regx_shm_ops.connect(process->transport, PEER, &address, sizeof(address), &process->conn);
 }
 
 static void take_step(process_t *process, fuzz_input_t *input)

@@ -240,8 +240,8 @@ static void connect_to(fuzz_input_t *input)
     disconnect();
     memcpy(bytes, &address, sizeof(bytes));
     scribble(input, bytes, sizeof(bytes));
-    if (regx_transport_ops.connect(process.transport, PEER, false, bytes, sizeof(bytes),
-                                   &process.conn) == REGX_OK) {
+    if (regx_transport_ops.connect(process.transport, PEER, bytes, sizeof(bytes), &process.conn) ==
+        REGX_OK) {
         process.accepted++;
     } else {
         process.conn = NULL;

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
+from fabric import fabric, plugins  # noqa: F401 (fixtures)
 from launch import Mpi
 from tables import words
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Neighbours that cannot be reached as they seem, or that do not read what they are sent."""
+import re
 from pathlib import Path
 
 import pytest
@@ -11,20 +12,22 @@ APART = ["unshare", "--pid", "--fork", "--mount-proc"]
 COLLECTIVE = ["collective", "--sizes", "100,5000,300001", "alltoall", "bcast"]
 
 
-@pytest.mark.parametrize("memory,strategy", [("posix", "auto"), ("sysv", "bounce")])
-def test_ranks_in_their_own_process_namespaces_use_tcp(mpi: Mpi, strategy: str,
-                                                       memory: str) -> None:
-    """Every rank is process 1, and what names another's file there names its own: tcp instead. So it
-    is with memory of System V, of which the name is right, but not the process's."""
+@pytest.mark.parametrize("memory", ["1G", "64K"], ids=["posix", "sysv"])
+def test_ranks_in_their_own_process_namespaces_use_another_btl(mpi: Mpi, tmp_path: Path,
+                                                               memory: str) -> None:
+    """Every rank is process 1, and what names another's memory there names its own."""
     why = refusal(*APART, "true")
     if why:
         pytest.skip(f"no process name space: {why}")
-    job = mpi(*COLLECTIVE, ranks=2, within=APART,
-              regx={"rendezvous": strategy, "uct_tls": f"{memory},tcp"}).checked(ranks=2)
-    job.over("tcp")
-    assert set(job.reasons("fallbacks")) == {
-        "shm: another name space, or a descriptor was closed"}, str(job)
-    assert job.most("peers") >= 1, str(job)
+    shared = SharedMemory(tmp_path, size=memory)
+    job = mpi(*COLLECTIVE, ranks=2, btl="regx,tcp,self", around=shared.around, within=APART,
+              mca={"btl_tcp_if_include": "lo"}).ended_well()
+    assert len(job.reports) == 2 and job.total("bytes_shm") == 0, str(job)
+    job = mpi(*COLLECTIVE, ranks=2, around=shared.around, within=APART)
+    assert job.status != 0 and job.stdout == "" and 1 <= len(job.complaints) <= 2, str(job)
+    assert re.fullmatch(r"regx: rank [01] on \S+ cannot be reached: it is on this node, but no "
+                        r"memory can be shared with it\. Open MPI's own tcp can: --mca btl "
+                        r"regx,tcp,self", job.complaints[0]), str(job)
 
 
 @pytest.mark.parametrize("what,regx", [
@@ -52,21 +55,28 @@ def test_a_full_mailbox_delays_nobody_else(mpi: Mpi, tmp_path: Path, strategy: s
 
 def test_little_shared_memory_takes_shorter_mailboxes(mpi: Mpi, tmp_path: Path) -> None:
     """Both pools fit, and mailboxes for both if the first who asks does not take the longest."""
-    memory = SharedMemory(tmp_path, size="3896k")
+    memory = SharedMemory(tmp_path, size="3896k", sysv=False)
     job = mpi(*COLLECTIVE, ranks=2, around=memory.around,
-              regx={"uct_tls": "posix", "pool_size": "256K"}).checked(ranks=2).over("shm")
+              regx={"pool_size": "256K"}).checked(ranks=2).over("shm")
+    assert job.complaints == [] and memory.left() == "", str(job)
+
+
+def test_mailboxes_that_find_no_room_are_of_system_v(mpi: Mpi, tmp_path: Path) -> None:
+    memory = SharedMemory(tmp_path, size="2848k")
+    job = mpi(*COLLECTIVE, ranks=2, around=memory.around,
+              regx={"pool_size": "256K"}).checked(ranks=2).over("shm")
     assert job.complaints == [] and memory.left() == "", str(job)
 
 
 def test_no_shared_memory_for_mailboxes_ends_the_job(mpi: Mpi, tmp_path: Path) -> None:
-    """Both pools fit, the mailboxes do not, and there is no tcp: one line, and the end."""
-    memory = SharedMemory(tmp_path, size="2848k")
+    """Both pools fit, the mailboxes do not, and there is no System V: one line, and the end."""
+    memory = SharedMemory(tmp_path, size="2848k", sysv=False)
     job = mpi("collective", "--sizes", "1000000", "bcast", ranks=2, around=memory.around,
-              regx={"uct_tls": "posix", "pool_size": "256K"}, mca={"btl_base_verbose": 20})
+              regx={"pool_size": "256K"}, mca={"btl_base_verbose": 20})
     assert job.status != 0 and job.stdout == "", str(job)
     for reason in ("fallback: shm: no memory for a mailbox", "connection lost ("):
         assert "btl:regx: " in job.stderr and reason in job.stderr, str(job)
     lost = [line for line in job.complaints if "connection to rank" in line]
     assert 1 <= len(lost) <= 2 and len(set(lost)) == len(lost), str(job)
-    assert all("shared memory is refused" in line for line in lost), str(job)
+    assert all("shm: no memory for a mailbox" in line for line in lost), str(job)
     assert memory.left() == "", str(job)

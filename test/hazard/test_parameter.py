@@ -126,6 +126,8 @@ REFUSED = [
     ({"max_send_size": "32769", "slot_size": "32K"}, "max_send_size=32769; allowed: 1024 to 32768"),
     ({"rndv_eager_limit": "300", "eager_limit": "256"},
      "rndv_eager_limit=300; allowed: 0 to btl_regx_eager_limit (256)"),
+    ({"transport": "tcp"}, "transport=tcp: Open MPI's own tcp carries what no RDMA device does: --mca "
+     "btl regx,tcp,self"),
     ({"if_include": "lo", "if_exclude": "nosuch0"},
      "if_include and btl_regx_if_exclude are both given; allowed: one"),
     ({"auto_choice": "64K:read", "rendezvous": "bounce"},

@@ -30,11 +30,6 @@ class State:
         """The functions that begin with a jump to another library: somebody's hooks."""
         return {name for name, code in self.code.items() if code.startswith("jump to ")}
 
-    @property
-    def lasting(self) -> list[str]:
-        """The threads, without that which watches tcp: a rank gets it while it waits, by chance."""
-        return [name for name in self.threads if name != "regx-tcp"]
-
 
 def plain(name: str) -> str:
     """Without what differs from run to run: numbers (hexadecimal too), and the session's folder."""
@@ -104,7 +99,7 @@ def test_a_selected_regx_leaves_the_process_as_it_was(mpi: Mpi, tmp_path: Path, 
         for when in STATES:
             assert process[when].code == process["before"].code, when
             assert process[when].handlers == other[when].handlers, when
-            assert process[when].lasting == other[when].threads, when
+            assert process[when].threads == other[when].threads, when
         assert process["after"].threads == other["after"].threads
         left = {name for name in process["after"].descriptors
                 if name not in other["after"].descriptors}
@@ -124,7 +119,7 @@ def test_selected_with_a_backend(mpi: Mpi, tmp_path: Path, backend: str,
         patched = process["running"].code != process["before"].code
         assert patched == ("hooks" in backend and not process["before"].patched)
         notifier = ["regx-notifier"] if "notifier" in backend else []
-        assert process["running"].lasting == sorted(other["running"].threads + notifier)
+        assert process["running"].threads == sorted(other["running"].threads + notifier)
         watching = [name for name in process["running"].descriptors if "userfaultfd" in name]
         assert bool(watching) == ("notifier" in backend)
         assert process["running"].handlers == other["running"].handlers

@@ -60,13 +60,6 @@ def test_what_could_not_be_opened_is_traced(mpi: Mpi, tmp_path: Path) -> None:
                            for reason, count in reasons.items()), str(job)
 
 
-def test_without_shared_memory_tcp_is_used(mpi: Mpi, tmp_path: Path) -> None:
-    """tcp instead, on one node."""
-    memory = SharedMemory(tmp_path, size="256K", sysv=False)
-    job = mpi(*COLLECTIVE, ranks=4, around=memory.around).checked(ranks=4)
-    assert refused(job), str(job)
-    job.over("tcp")
-    assert memory.left() == "", str(job)
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -111,3 +104,13 @@ def test_together_denied_to_one_rank_takes_slots(mpi: Mpi, build) -> None:
     assert all(job.rank(rank)["messages_fallback"] > 0 for rank in (1, 2)), str(job)
     for rank in (1, 2):
         assert job.rank(rank)["chunks_receiver"] > 0, str(job)  # the peer helps if it has time
+
+
+def test_without_shared_memory_the_job_ends(mpi: Mpi, tmp_path: Path) -> None:
+    """One clear line, and Open MPI ends the job; beside tcp it goes on."""
+    memory = SharedMemory(tmp_path, size="64K", sysv=False)
+    job = mpi(*COLLECTIVE, ranks=4, around=memory.around)
+    assert job.status != 0 and job.stdout == "", str(job)
+    assert job.complaints == ["regx: btl_regx_transport=shm: there is no shared memory for this "
+                              "process"], str(job)
+    assert memory.left() == "", str(job)

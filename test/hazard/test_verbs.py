@@ -54,13 +54,13 @@ def why(mpi: Mpi, regx: dict[str, object]) -> dict[str, str]:
     return {report["transport"]: report["transport_reason"] for report in reports}
 
 
-def test_without_a_device_verbs_is_refused_and_auto_takes_uct(mpi: Mpi) -> None:
+def test_without_a_device_verbs_is_refused_and_auto_takes_shm(mpi: Mpi) -> None:
     with no_device():
         refused(mpi, "transport=verbs: this machine has no RDMA device")
         job = mpi(*COLLECTIVE, btl="regx,self", regx={"transport": "verbs"})
-        assert why(mpi, {}) == {"uct": "no RDMA device here"}
-    assert why(mpi, {}) == {"uct": "all processes are on this node"}
-    assert why(mpi, {"transport": "uct"}) == {"uct": "asked for"}
+        assert why(mpi, {}) == {"shm": "no RDMA device here"}
+    assert why(mpi, {}) == {"shm": "all processes are on this node"}
+    assert why(mpi, {"transport": "shm"}) == {"shm": "asked for"}
     assert why(mpi, {"transport": "verbs"}) == {"verbs": "asked for"}
     assert job.status != 0 and job.stdout == "", f"it runs by another way\n{job}"
 

@@ -1,52 +1,48 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Windows between hosts: there osc/rdma keeps its locks by the BTL's atomic operations, too.
+"""Windows between hosts, over a pretended device (fabric.py): there osc/rdma keeps its locks by the BTL's
+atomic operations, too.
 
 Not dynamic ones: osc/rdma of Open MPI 4.1.2 to 4.1.4 then waits for a lock that it has itself
 (mca-params/limits.md)."""
-from pathlib import Path
-
 import pytest
 
+from fabric import Fabric
 from launch import Mpi
-from namespace import two_hosts
 
 CASES = ["fence", "pscw", "lock", "requests", "flood", "derived", "accumulate", "fetch", "swap",
          "alternate", "mixed", "queue"]
+VERBS = {"transport": "verbs"}  # also on a node: osc/rdma wants one that reaches all
 
 
 @pytest.mark.parametrize("flavour", ["create", "allocate"])
 @pytest.mark.parametrize("ranks", [2, 3, 4])
 @pytest.mark.parametrize("btl", ["regx", "regx,self"])
-def test_every_operation_between_two_hosts(mpi: Mpi, tmp_path: Path, flavour: str, ranks: int,
+def test_every_operation_between_two_hosts(mpi: Mpi, fabric: Fabric, flavour: str, ranks: int,
                                            btl: str) -> None:
-    with two_hosts(tmp_path) as (around, options):
-        job = mpi("window", flavour, 1000, *CASES, ranks=ranks, btl=btl, around=around,
-                  options=options, mca=mpi.build.osc).checked(ranks)
+    job = fabric("window", flavour, 1000, *CASES, ranks=ranks, btl=btl, regx=VERBS,
+                 mca=mpi.build.osc).checked(ranks)
     assert len({report["host"] for report in job.reports}) == 2, str(job)
     assert (job.total("onesided_messages") > 0) == mpi.build.osc_asks, str(job)
 
 
-def test_osc_rdma_waits_for_memory_inside_a_completion(mpi: Mpi, tmp_path: Path) -> None:
+def test_osc_rdma_waits_for_memory_inside_a_completion(mpi: Mpi, fabric: Fabric) -> None:
     """It has so little that it has to: then it calls progress until other operations are done."""
-    with two_hosts(tmp_path) as (around, options):
-        mpi("window", "create", 1000, "alternate", ranks=3, around=around, options=options,
-            mca={**mpi.build.osc, "osc_rdma_buffer_size": 128}).checked(3)
+    fabric("window", "create", 1000, "alternate", ranks=3, regx=VERBS,
+           mca={**mpi.build.osc, "osc_rdma_buffer_size": 128}).checked(3)
 
 
-def test_by_its_flags_regx_has_them_beside_vader(mpi: Mpi, tmp_path: Path) -> None:
+def test_by_its_flags_regx_has_them_beside_vader(mpi: Mpi, fabric: Fabric) -> None:
     """Of three processes two have vader beside regx, and one has not."""
-    with two_hosts(tmp_path) as (around, options):
-        job = mpi("window", "create", 1000, *CASES, ranks=3, btl="regx,vader,self", around=around,
-                  regx={"flags": "send,put,get,fetching-atomics"}, mca=mpi.build.osc,
-                  options=options).checked(3)
+    job = fabric("window", "create", 1000, *CASES, ranks=3, btl="regx,vader,self",
+                 regx={**VERBS, "flags": "send,put,get,fetching-atomics"},
+                 mca=mpi.build.osc).checked(3)
     assert (job.total("onesided_messages") > 0) == mpi.build.osc_asks, str(job)
 
 
-def test_beside_vader_processes_agree_that_regx_has_no_windows(mpi: Mpi, tmp_path: Path) -> None:
+def test_beside_vader_processes_agree_that_regx_has_no_windows(mpi: Mpi, fabric: Fabric) -> None:
     """Of three processes two have vader beside regx, and one has not. 5.0 needs no BTL that has them."""
-    with two_hosts(tmp_path) as (around, options):
-        job = mpi("window", "create", 1000, "fence", ranks=3, btl="regx,vader,self", around=around,
-                  mca={**mpi.build.osc, "osc": "rdma,sm"}, options=options)
+    job = fabric("window", "create", 1000, "fence", ranks=3, btl="regx,vader,self", regx=VERBS,
+                 mca={**mpi.build.osc, "osc": "rdma,sm"})
     if not mpi.build.osc_asks:
         assert job.checked(3).total("onesided_messages") == 0, str(job)
         return

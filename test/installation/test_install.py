@@ -33,7 +33,7 @@ def test_install_ends_with_the_line_that_switches_it_on() -> None:
 def test_uninstall_leaves_nothing(tmp_path: Path) -> None:
     make("install", f"DESTDIR={tmp_path}")
     installed = [path.name for path in tmp_path.rglob("*") if path.is_file()]
-    assert {"mca_btl_regx.so", "regx_transport_uct.so", "README.md"} <= set(installed)
+    assert {"mca_btl_regx.so", "README.md"} <= set(installed)
     assert not [name for name in installed if name.endswith(".la")]
     make("uninstall", f"DESTDIR={tmp_path}")
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
@@ -48,7 +48,7 @@ def needed(library: Path) -> list[str]:
 def test_nothing_needs_ucx() -> None:
     """Loading UCX changes the process: it is loaded where the user asks for its hooks."""
     objects = [path for path in (BUILD / "component/.libs").glob("*.so") if not path.is_symlink()]
-    assert {"mca_btl_regx.so", "regx_transport_uct.so"} <= {path.name for path in objects}
+    assert "mca_btl_regx.so" in {path.name for path in objects}
     for path in objects:
         libraries = needed(path)
         assert any(name.startswith("libc.") for name in libraries), path

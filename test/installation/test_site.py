@@ -42,8 +42,8 @@ def test_every_parameter_of_the_file_exists(build: Build, file: Path) -> None:
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_regx_carries_jobs_that_name_nothing(mpi: Mpi, build: Build, file: Path) -> None:
-    """As on a cluster: neither pml nor btl is on the command line. Beside Open MPI's own BTLs, over
-    tcp, since on a node these files but workstation's leave it to vader."""
+    """As on a cluster: neither pml nor btl is on the command line. Beside Open MPI's own BTLs
+    but vader, to which these files but workstation's leave the node."""
     options = [] if file.stem == "workstation" else ["--mca", "btl", "^vader"]
     job = mpi(*PROGRAM, pml=None, btl=None, options=options, environment=with_file(build, file))
     for report in job.checked(ranks=2).reports:
@@ -73,7 +73,7 @@ def test_values_of_examples_are_allowed(mpi: Mpi, build: Build, tmp_path: Path,
     """All of them, over shared memory: what they name of a cluster's network is not here."""
     text = uncommented(file, tmp_path).read_text()
     copy = tmp_path / "here.conf"
-    copy.write_text(re.sub(r"^btl_regx_if_\w+ = .*$", "", text, flags=re.M))
+    copy.write_text(re.sub(r"^btl_(?:regx|tcp)_if_\w+ = .*$", "", text, flags=re.M))
     job = mpi(*PROGRAM, pml=None, environment=with_file(build, copy))
     job.checked(ranks=2)
     assert not job.complaints, str(job)

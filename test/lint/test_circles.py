@@ -23,7 +23,7 @@ LEVEL = {room: number for number, rooms in enumerate(LEVELS) for room in rooms}
 # The same for the folders inside a room, of which none uses another one of its level: so a transport
 # knows nothing of another, and a monitor nothing of the cache. In transport/, what lies in no folder
 # is the contract and what they share, but for the catalogue, which lists them all.
-LAYERS = {"transport": [{"contract"}, {"shm", "tcp", "verbs"}, {"mux"}, {"catalog"}],
+LAYERS = {"transport": [{"contract"}, {"shm", "verbs"}, {"catalog"}],
           "registration": [{"monitor"}, {"cache"}]}
 LAYER = {(room, layer): number for room, levels in LAYERS.items()
          for number, layers in enumerate(levels) for layer in layers}
@@ -239,9 +239,8 @@ def test_it_sees_an_arrow_and_an_include_against_the_order() -> None:
 def test_it_sees_a_transport_that_includes_the_catalogue_or_another_transport() -> None:
     uses = uses_by_include({
         "transport/shm/a.h": '#include "transport/catalog.h"\n#include "transport/transport.h"\n',
-        "transport/mux/b.c": '#include "transport/shm/a.h"\n#include "transport/mux/b.h"\n',
         "transport/verbs/c.c": '#include "transport/shm/a.h"\n', "transport/catalog.h": "",
-        "transport/transport.h": "", "transport/mux/b.h": ""})
+        "transport/transport.h": ""})
     assert against_inside(uses) == {("transport/shm/a.h", "transport/catalog.h"),
                                     ("transport/verbs/c.c", "transport/shm/a.h")}
 

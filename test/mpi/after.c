@@ -115,7 +115,6 @@ int main(int argc, char **argv)
         exchange(n % BUFFERS, in);
     }
     const bool watched = any("/proc/self/fd", "", "userfaultfd");
-    /* By its whole name: a thread that watches tcp (regx-tcp) comes if this rank has to wait. */
     const bool reader = any("/proc/self/task", "/comm", "regx-notifier");
     fprintf(stderr, "before: userfaultfd %d, reader %d\n", watched, reader);
     check_done(MPI_COMM_WORLD);

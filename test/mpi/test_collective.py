@@ -16,12 +16,6 @@ def test_collectives_are_right(mpi: Mpi, seed: int, strategy: str, ranks: int) -
     job.carried(strategy)
 
 
-def test_collectives_over_tcp_are_right(mpi: Mpi, seed: int) -> None:
-    job = mpi("collective", "--seed", seed, "--sizes", "1,20000,300001", *ALL, ranks=5,
-              regx={"uct_tls": "tcp"}, timeout=240).checked(5)
-    job.over("tcp")
-
-
 def test_scatter_to_many_ranks_is_right(mpi: Mpi, seed: int, full: bool) -> None:
     """Hazard 21: one rank's many peers at once."""
     ranks = 81 if full else 24

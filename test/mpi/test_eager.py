@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """On a node, whether 4 to 16 KiB go eagerly or by rendezvous is found out meanwhile; not if the user
-says it, nor over tcp."""
+says it."""
 from pathlib import Path
 
 import pytest
@@ -52,10 +52,9 @@ def test_messages_of_all_kinds_are_right_while_the_limit_moves(mpi: Mpi, build: 
 
 @pytest.mark.parametrize("regx", [
     {"eager_limit": 16_448}, {"rendezvous": "bounce"}, {"rndv_eager_limit": 0}, {"verify": 1},
-    {"auto_choice": "32K:bounce"}, {"uct_tls": "tcp"}], ids=str)
-def test_the_limit_stays_where_the_user_decides_and_over_tcp(mpi: Mpi, build: Build,
-                                                             tmp_path: Path, seed: int,
-                                                             regx: dict[str, object]) -> None:
+    {"auto_choice": "32K:bounce"}], ids=str)
+def test_the_limit_stays_where_the_user_decides(mpi: Mpi, build: Build, tmp_path: Path, seed: int,
+                                                regx: dict[str, object]) -> None:
     job = run(mpi, tmp_path, seed, cases_of(SIZE), **regx)
     assert large(job) == job.total("messages_frag") == 0, str(job)
     assert all(report["eager_limit"] == build.size("eager_limit")

@@ -65,13 +65,6 @@ def test_where_userfaultfd_is_refused_messages_bounce(mpi: Mpi, build: Build,
     assert job.reasons("fallbacks") == {REFUSED: 3}, str(job)
 
 
-def test_over_tcp_messages_bounce(mpi: Mpi, tmp_path: Path) -> None:
-    file = sample.write([Case(MIB, 100, 200, pattern="fan")], tmp_path)
-    job = mpi("transfer", "--iterations", 3, file, regx=ALL | {"uct_tls": "tcp"}).checked(ranks=2)
-    assert job.total("messages_bounce") == 3, str(job)
-    assert job.reasons("fallbacks") == {"remap: the kernel does not copy to this peer": 3}, str(job)
-
-
 def test_with_verbs_it_is_refused_by_name(mpi: Mpi) -> None:
     """One line, and what is allowed."""
     job = mpi("collective", "--sizes", "100", "bcast", btl="regx,vader,self",

@@ -13,16 +13,15 @@ from sample import MIB, Case
 
 SIZE = 8 * MIB
 CHUNK = MIB
-WIRES = {"shm": {}, "tcp": {"uct_tls": "tcp"}}
 SENDER, RECEIVER = 1, 0
 
 
-def one_message(mpi: Mpi, folder: Path, wire: str, **regx: Any) -> Job:
+def one_message(mpi: Mpi, folder: Path, **regx: Any) -> Job:
     """Its base is not at the start of a page, so cuts from the base are not page boundaries."""
     file = sample.write([Case(SIZE, 100, 200, pattern="fan")], folder)
     job = mpi("transfer", "--iterations", 1, file,
-              regx={"rndv_eager_limit": 0, "chunk_size": "1M", **WIRES[wire], **regx})
-    return job.checked(ranks=2).carried(regx["rendezvous"], range(SIZE, SIZE + 1)).over(wire)
+              regx={"rndv_eager_limit": 0, "chunk_size": "1M", **regx})
+    return job.checked(ranks=2).carried(regx["rendezvous"], range(SIZE, SIZE + 1)).over("shm")
 
 
 def registered(report: dict[str, Any], times: set[int], largest: int) -> None:
@@ -35,10 +34,9 @@ def registered(report: dict[str, Any], times: set[int], largest: int) -> None:
 
 
 @pytest.mark.parametrize("depth", [1, 4])
-@pytest.mark.parametrize("wire", WIRES)
-def test_pipeline_registers_and_puts_by_chunks(mpi: Mpi, tmp_path: Path, wire: str,
+def test_pipeline_registers_and_puts_by_chunks(mpi: Mpi, tmp_path: Path,
                                                depth: int) -> None:
-    job = one_message(mpi, tmp_path, wire, rendezvous="pipeline", chunk_depth=depth)
+    job = one_message(mpi, tmp_path, rendezvous="pipeline", chunk_depth=depth)
     sender, receiver = job.rank(SENDER), job.rank(RECEIVER)
     assert (sender["puts"], receiver["puts"]) == (8, 0), str(job)
     registered(receiver, {8}, CHUNK)
@@ -48,9 +46,8 @@ def test_pipeline_registers_and_puts_by_chunks(mpi: Mpi, tmp_path: Path, wire: s
     assert job.total("copied_out_bytes") == 0, str(job)
 
 
-@pytest.mark.parametrize("wire", WIRES)
-def test_direct_registers_and_puts_once(mpi: Mpi, tmp_path: Path, wire: str) -> None:
-    job = one_message(mpi, tmp_path, wire, rendezvous="direct")
+def test_direct_registers_and_puts_once(mpi: Mpi, tmp_path: Path) -> None:
+    job = one_message(mpi, tmp_path, rendezvous="direct")
     sender, receiver = job.rank(SENDER), job.rank(RECEIVER)
     assert (sender["puts"], receiver["puts"]) == (1, 0), str(job)
     registered(receiver, {1}, SIZE)
@@ -61,7 +58,7 @@ def test_direct_registers_and_puts_once(mpi: Mpi, tmp_path: Path, wire: str) -> 
 @pytest.mark.parametrize("strategy", ["read", "together"])
 def test_the_receiver_reads_at_once_on_a_node(mpi: Mpi, tmp_path: Path, strategy: str) -> None:
     """What the sender exposed with the RTS: one get, nothing registered, no control message."""
-    job = one_message(mpi, tmp_path, "shm", rendezvous=strategy)
+    job = one_message(mpi, tmp_path, rendezvous=strategy)
     sender, receiver = job.rank(SENDER), job.rank(RECEIVER)
     assert (sender["puts"], sender["gets"]) == (0, 0), str(job)
     assert (receiver["puts"], receiver["gets"]) == (0, 1), str(job)
@@ -74,7 +71,7 @@ def test_the_receiver_reads_at_once_on_a_node(mpi: Mpi, tmp_path: Path, strategy
 def test_without_open_mpis_get_the_receiver_reads_chunks(mpi: Mpi, tmp_path: Path,
                                                          strategy: str) -> None:
     """As over verbs: the sender registers and advertises them, and counts the message."""
-    job = one_message(mpi, tmp_path, "shm", rendezvous=strategy, flags="send,put")
+    job = one_message(mpi, tmp_path, rendezvous=strategy, flags="send,put")
     sender, receiver = job.rank(SENDER), job.rank(RECEIVER)
     assert (sender["puts"], receiver["gets"]) == (0, 8), str(job)
     assert (sender[f"messages_{strategy}"], receiver[f"messages_{strategy}"]) == (1, 0), str(job)
@@ -83,21 +80,8 @@ def test_without_open_mpis_get_the_receiver_reads_chunks(mpi: Mpi, tmp_path: Pat
     assert job.total("copied_out_bytes") == 0, str(job)
 
 
-@pytest.mark.parametrize("strategy", ["read", "together"])
-def test_a_strategy_that_tcp_lacks_falls_back_to_bounce(mpi: Mpi, tmp_path: Path,
-                                                        strategy: str) -> None:
-    """It goes by bounce, and each message that does is counted."""
-    file = sample.write([Case(MIB, 100, 200, pattern="fan")], tmp_path)
-    job = mpi("transfer", "--iterations", 3, file,
-              regx={"rendezvous": strategy, **WIRES["tcp"]}).checked(ranks=2).over("tcp")
-    assert job.total("messages_bounce") == job.total("messages_fallback") == 3, str(job)
-    assert job.total(f"messages_{strategy}") == 0, str(job)
-    assert sum(job.reasons("fallbacks").values()) == 3, str(job)
-
-
-@pytest.mark.parametrize("wire", WIRES)
-def test_bounce_goes_by_slots(mpi: Mpi, tmp_path: Path, wire: str) -> None:
-    job = one_message(mpi, tmp_path, wire, rendezvous="bounce", slot_size="64K", pool_size="1M")
+def test_bounce_goes_by_slots(mpi: Mpi, tmp_path: Path) -> None:
+    job = one_message(mpi, tmp_path, rendezvous="bounce", slot_size="64K", pool_size="1M")
     sender, receiver = job.rank(SENDER), job.rank(RECEIVER)
     assert job.total("registrations") == 0, str(job)
     assert (sender["copied_out_bytes"], receiver["copied_out_bytes"]) == (0, SIZE), str(job)
@@ -108,8 +92,7 @@ def test_bounce_goes_by_slots(mpi: Mpi, tmp_path: Path, wire: str) -> None:
 
 
 @pytest.mark.parametrize("ranks", [2, 8])
-@pytest.mark.parametrize("wire", WIRES)
-def test_two_slots_serve_any_number_of_peers(mpi: Mpi, tmp_path: Path, seed: int, wire: str,
+def test_two_slots_serve_any_number_of_peers(mpi: Mpi, tmp_path: Path, seed: int,
                                              ranks: int) -> None:
     """Hazard 17: they are enough for any number of peers, and waiting for them is counted."""
     cases = [Case(300_001, 5, 6, pattern="fan", window=8),
@@ -117,9 +100,8 @@ def test_two_slots_serve_any_number_of_peers(mpi: Mpi, tmp_path: Path, seed: int
              Case(2 * MIB + 1, 1, 2, pattern="both", window=2),
              Case(2 * MIB + 1, 1, 2, "contiguous", "vector", "both", window=2)]
     job = mpi("transfer", "--seed", seed, sample.write(cases, tmp_path), ranks=ranks, timeout=240,
-              regx={"rendezvous": "bounce", "slot_size": "64K", "pool_size": "128K",
-                    **WIRES[wire]})
-    job.checked(ranks).carried("bounce").over(wire)
+              regx={"rendezvous": "bounce", "slot_size": "64K", "pool_size": "128K"})
+    job.checked(ranks).carried("bounce").over("shm")
     assert 1 <= job.most("slots_high") <= 2, str(job)
     assert job.most("pool_bytes") == 128 << 10, str(job)
     if ranks == 8:
@@ -137,28 +119,15 @@ def test_queued_fragments_leave_a_slot_for_the_first(mpi: Mpi, tmp_path: Path) -
     assert all(report["messages_frag"] > 0 for report in job.reports), str(job)
 
 
-@pytest.mark.parametrize("wire", WIRES)
-def test_one_small_chunk_in_flight_is_enough(mpi: Mpi, tmp_path: Path, seed: int,
-                                             wire: str) -> None:
+def test_one_small_chunk_in_flight_is_enough(mpi: Mpi, tmp_path: Path, seed: int) -> None:
     """Hazard 17: of the smallest size, with many peers and many messages, nothing leaks."""
     cases = [Case(300_001, 5, 6, pattern="fan", send="isend", receive="irecv", window=4)]
     job = mpi("transfer", "--seed", seed, sample.write(cases, tmp_path), ranks=5, timeout=240,
-              regx={"rendezvous": "pipeline", "chunk_size": "4K", "chunk_depth": 1,
-                    **WIRES[wire]})
-    job.checked(5).carried("pipeline").over(wire)
+              regx={"rendezvous": "pipeline", "chunk_size": "4K", "chunk_depth": 1})
+    job.checked(5).carried("pipeline").over("shm")
     assert job.most("chunks_high") == 1, str(job)
     assert job.total("registered_bytes") == 0, str(job)
     assert job.total("registrations") == job.total("deregistrations") > 0, str(job)
-
-
-def test_auto_says_why_between_nodes(mpi: Mpi, tmp_path: Path) -> None:
-    """Each message's way is a decision with a reason."""
-    cases = [Case(size, window=2) for size in (70_000, MIB, 8 * MIB)]
-    job = mpi("transfer", "--iterations", 1, sample.write(cases, tmp_path),
-              regx={"rendezvous": "auto", **WIRES["tcp"]}).checked(ranks=2)
-    job.carried("auto").over("tcp")
-    assert job.reasons("decisions") == {"pipeline: not tried yet": 3 * 2 * 2}, str(job)
-    assert job.total("messages_pipeline") == 3 * 2 * 2, str(job)
 
 
 def test_auto_tries_each_path_on_a_node(mpi: Mpi, tmp_path: Path) -> None:
@@ -167,7 +136,7 @@ def test_auto_tries_each_path_on_a_node(mpi: Mpi, tmp_path: Path) -> None:
     count, window, sizes = 240, 8, (70_000, MIB, 3 * MIB)
     cases = [Case(size, window=window) for size in sizes]
     job = mpi("transfer", "--iterations", count // window, sample.write(cases, tmp_path),
-              regx={"rendezvous": "auto", **WIRES["shm"]}).checked(ranks=2)
+              regx={"rendezvous": "auto"}).checked(ranks=2)
     job.carried("auto").over("shm")
     decisions = job.reasons("decisions")
     assert sum(decisions.values()) == count * 2 * len(sizes), str(job)
@@ -184,7 +153,7 @@ def test_the_choice_of_auto_can_be_pinned(mpi: Mpi, tmp_path: Path, way: str) ->
     """From a size on; below it is found out."""
     cases = [Case(size, window=4) for size in (70_000, MIB)]
     job = mpi("transfer", "--iterations", 20, sample.write(cases, tmp_path),
-              regx={"auto_choice": f"512K:{way}", **WIRES["shm"]}).checked(ranks=2)
+              regx={"auto_choice": f"512K:{way}"}).checked(ranks=2)
     job.carried("auto").over("shm")
     assert job.reasons("decisions")[f"{way}: pinned"] == 2 * 20 * 4, str(job)
     assert sum(job.reasons("decisions").values()) == 2 * 2 * 20 * 4, str(job)
@@ -199,7 +168,7 @@ def test_a_short_bounce_is_taken_from_where_its_sender_copies_it(mpi: Mpi, tmp_p
     cases = [Case(size, 3, 5, pattern=pattern) for size in (20_001, 65_536, 131_072)
              for pattern in ("pair", "both")]
     job = mpi("transfer", "--iterations", count, sample.write(cases, tmp_path),
-              regx={"auto_choice": "16K:bounce", "verify": verify, **WIRES["shm"]})
+              regx={"auto_choice": "16K:bounce", "verify": verify})
     job.checked(ranks=2).carried("auto").over("shm")
     staged = job.total("stages_taken") + job.total("stages_late")
     assert job.total("stages_taken") > 0, str(job)

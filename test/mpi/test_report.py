@@ -24,7 +24,7 @@ def test_report_has_the_keys_of_the_table(mpi: Mpi) -> None:
         assert report["peers"] in (3, 4), report  # itself, or not
         assert report["openmpi"].split(".")[:1] in (["4"], ["5"], ["6"]), report
         assert report["host"] == socket.gethostname(), report
-        assert report["transport"] == "uct", report
+        assert report["transport"] == "shm", report
         assert report["transport_reason"] in WHY_NOT_VERBS, report
         assert (report["backend"], report["backend_reason"]) == ("none", "not needed"), report
     assert sorted(report["rank"] for report in job.reports) == [0, 1, 2, 3], str(job)

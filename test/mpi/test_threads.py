@@ -16,12 +16,6 @@ def test_several_threads_exchange_messages(mpi: Mpi, full: bool, seed: int, stra
     job.carried(strategy)
 
 
-def test_several_threads_exchange_messages_over_tcp(mpi: Mpi, seed: int) -> None:
-    job = mpi("threads", "--seed", seed, "--threads", 3, ranks=2, regx={"uct_tls": "tcp"},
-              timeout=300).checked(ranks=2)
-    job.over("tcp")
-
-
 def test_several_threads_share_two_slots(mpi: Mpi, seed: int) -> None:
     job = mpi("threads", "--seed", seed, "--threads", 6, ranks=2, timeout=300,
               regx={"rendezvous": "bounce", "slot_size": "64K", "pool_size": "128K"})

@@ -28,9 +28,9 @@ def test_choices_connections_paths_and_fallbacks_are_said(mpi: Mpi) -> None:
     job, lines = traced(mpi, 40, rendezvous="direct", backend="retain", cache_bytes="8K",
                         chunk_size="64K", eager_limit=4096, latency=7)
     reason = job.reports[0]["transport_reason"]
-    for words in ("regx ", f"transport=auto is uct ({reason})", "transport uct: ",
+    for words in ("regx ", f"transport=auto is shm ({reason})", "transport shm: ",
                   "transport verbs is not used: ", "rendezvous direct, chunks of 65536 bytes, 4 ",
-                  "backend retain (asked for), keeping at most 8192 bytes in ", "module uct ("):
+                  "backend retain (asked for), keeping at most 8192 bytes in ", "module shm ("):
         assert len(beginning(lines, words)) == 2, f"{words}\n{job}"
     for rank in (0, 1):
         assert len(beginning(lines, f"rank {rank} on ")) == 2, str(job)

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Point-to-point messages of every kind, in every strategy, over shared memory and over tcp."""
-import itertools
+"""Point-to-point messages of every kind, in every strategy."""
 import random
 from pathlib import Path
 
@@ -12,41 +11,40 @@ from sample import MIB, PAGE, Case
 from tables import strategies
 
 STRATEGIES = ["bounce", "pipeline", "direct", "auto"]
-WIRES = {"shm": {}, "tcp": {"uct_tls": "tcp"}}
-ON_WIRES = [*itertools.product(STRATEGIES, WIRES), ("read", "shm"), ("together", "shm")]
+ON_NODE = [*STRATEGIES, "read", "together"]
 ITERATIONS = 2
 FRAGMENT = 32 * 1024  # the least that is worth a message, on average
 
 
-@pytest.mark.parametrize("strategy,wire", ON_WIRES)
+@pytest.mark.parametrize("strategy", ON_NODE)
 def test_messages_of_every_size_are_right(mpi: Mpi, build: Build, tmp_path: Path, full: bool,
-                                          seed: int, strategy: str, wire: str) -> None:
-    """The sizes at which something changes, the odd ones half over either wire, and a sample."""
+                                          seed: int, strategy: str) -> None:
+    """The sizes at which something changes, the odd ones, and a sample."""
     eager, slot, chunk = (build.size(name) for name in ("eager_limit", "slot_size", "chunk_size"))
     sizes = sample.boundaries(eager, chunk, slot)
     edges = [PAGE + 1, eager - 1, eager, eager + 1, slot + 1, chunk - 1, chunk, chunk + 1,
-             sample.LARGEST + 1, *sample.ODD[list(WIRES).index(wire)::2]]
-    rng = random.Random(f"{seed} {strategy} {wire}")
+             sample.LARGEST + 1, *sample.ODD]
+    rng = random.Random(f"{seed} {strategy}")
     cases = [sample.of_size(size, rng, plain=True) for size in edges]
     cases += sample.sample(sizes, None if full else 14, rng.randrange(1 << 30))
     job = mpi("transfer", "--seed", seed, "--iterations", ITERATIONS,
               sample.write(cases, tmp_path), timeout=1800 if full else 300,
-              regx={"rendezvous": strategy, "rndv_eager_limit": 0, **WIRES[wire]})
+              regx={"rendezvous": strategy, "rndv_eager_limit": 0})
     expected = sample.rendezvous_bytes(cases, eager, 2, ITERATIONS)
-    job.checked(ranks=2).carried(strategy, expected).over(wire)
+    job.checked(ranks=2).carried(strategy, expected).over("shm")
 
 
-@pytest.mark.parametrize("strategy,wire", ON_WIRES)
+@pytest.mark.parametrize("strategy", ON_NODE)
 def test_messages_of_every_kind_are_right(mpi: Mpi, build: Build, tmp_path: Path, seed: int,
-                                          strategy: str, wire: str) -> None:
+                                          strategy: str) -> None:
     """All combinations of pattern, send and receive: small, and by rendezvous."""
     cases = [case for size, window in ((0, 3), (1000, 9), (200_001, 5))
              for case in sample.every_kind(size, window)]
     job = mpi("transfer", "--seed", seed, "--iterations", ITERATIONS,
               sample.write(cases, tmp_path), timeout=300,
-              regx={"rendezvous": strategy, "rndv_eager_limit": 0, **WIRES[wire]})
+              regx={"rendezvous": strategy, "rndv_eager_limit": 0})
     expected = sample.rendezvous_bytes(cases, build.size("eager_limit"), 2, ITERATIONS)
-    job.checked(ranks=2).carried(strategy, expected).over(wire)
+    job.checked(ranks=2).carried(strategy, expected).over("shm")
     assert job.total("messages_eager") > 0, str(job)
 
 
@@ -65,16 +63,14 @@ def test_messages_among_several_ranks_are_right(mpi: Mpi, tmp_path: Path, seed: 
     job.carried(strategy)
 
 
-@pytest.mark.parametrize("wire", WIRES)
-def test_derived_types_and_buffered_sends_go_in_fragments(mpi: Mpi, tmp_path: Path, seed: int,
-                                                          wire: str) -> None:
+def test_derived_types_and_buffered_sends_go_in_fragments(mpi: Mpi, tmp_path: Path, seed: int) -> None:
     """Derived types on either side and buffered sends cannot be put: they go in fragments."""
     cases = [Case(size, 7, 4095, send_layout, receive_layout, pattern, window=2)
              for size in (70_001, 3 * MIB + 1) for pattern in ("pair", "both")
              for send_layout in sample.LAYOUTS for receive_layout in sample.LAYOUTS
              if (send_layout, receive_layout) != ("contiguous", "contiguous")]
     cases.append(Case(3 * MIB + 1, send="bsend", receive="late", window=2))
-    job = mpi("transfer", "--seed", seed, sample.write(cases, tmp_path), regx=WIRES[wire])
+    job = mpi("transfer", "--seed", seed, sample.write(cases, tmp_path))
     job.checked(ranks=2)
     assert job.total("bytes_frag") >= FRAGMENT * job.total("messages_frag") > 0, str(job)
     assert job.total("bytes_frag") + job.total("bytes_eager") >= \
@@ -115,9 +111,9 @@ def test_messages_to_itself_are_right(mpi: Mpi, build: Build, tmp_path: Path, se
     assert job.total("bytes_frag") > 100 * MIB, str(job)
 
 
-@pytest.mark.parametrize("strategy,wire", ON_WIRES)
+@pytest.mark.parametrize("strategy", ON_NODE)
 def test_thousands_of_unexpected_messages_are_right(mpi: Mpi, tmp_path: Path, seed: int,
-                                                    strategy: str, wire: str) -> None:
+                                                    strategy: str) -> None:
     """Thousands of messages that nobody has posted a receive for; and all kinds in one stream."""
     cases = [Case(size, 3, 4, pattern="both", receive="late", window=3000) for size in (0, 900)]
     cases += [Case(4000, 3, 4, pattern="both", receive="late", window=1000),
@@ -126,9 +122,9 @@ def test_thousands_of_unexpected_messages_are_right(mpi: Mpi, tmp_path: Path, se
               Case(500_000, 3, 4, pattern="mixed", send="bsend", receive="probe", window=80),
               Case(500_000, 3, 4, pattern="mixed", receive="late", window=80)]
     job = mpi("transfer", "--seed", seed, sample.write(cases, tmp_path),
-              regx={"rendezvous": strategy, **WIRES[wire]}).checked(ranks=2)
+              regx={"rendezvous": strategy}).checked(ranks=2)
     assert job.total("messages_eager") > 2 * 2 * 7000, str(job)
-    job.carried(strategy).over(wire)
+    job.carried(strategy).over("shm")
 
 
 SHAPES = [
@@ -145,7 +141,7 @@ SHAPES = [
 @pytest.mark.parametrize("strategy,shape", SHAPES, ids=lambda part: str(part).replace(" ", ""))
 def test_other_chunk_slot_and_pool_sizes_are_right(mpi: Mpi, tmp_path: Path, seed: int,
                                                    strategy: str, shape: dict[str, object]) -> None:
-    """Other sizes of chunk, slot and pool than the defaults; the wire alternates."""
+    """Other sizes of chunk, slot and pool than the defaults."""
     rng = random.Random(f"{seed} {shape}")
     sizes = [PAGE + 1, 65_535, 65_537, 262_145, MIB - 1, 3 * MIB + 5, sample.ODD[1]]
     cases = [sample.of_size(size, rng, plain=True) for size in sizes]

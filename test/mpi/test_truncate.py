@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Messages longer than their receive."""
-import itertools
 import re
 from typing import Callable
 
@@ -8,7 +7,6 @@ import pytest
 
 from launch import Mpi
 
-WIRES = {"shm": {}, "tcp": {"uct_tls": "tcp"}}
 PAIRS = [100, 50, 3000, 1, 50_000, 49_999, 1 << 20, 100_000, (9 << 20) + 1, 9 << 20]
 
 
@@ -18,17 +16,16 @@ def overrun(stdout: str) -> int:
     return int(match[1])
 
 
-@pytest.mark.parametrize("strategy,wire", [
-    *itertools.product(["bounce", "pipeline", "direct", "auto"], WIRES), ("together", "shm")])
+@pytest.mark.parametrize("strategy", ["bounce", "pipeline", "direct", "auto", "together"])
 def test_a_truncated_message_is_an_error_and_the_next_is_right(
-        mpi: Mpi, record_property: Callable[[str, object], None], strategy: str, wire: str) -> None:
+        mpi: Mpi, record_property: Callable[[str, object], None], strategy: str) -> None:
     """MPI_ERR_TRUNCATE, nothing written beyond the message, and the next message is right.
 
     That the message's rest is written behind the receive is Open MPI's (ob1 gives every BTL the
     message's length): tcp's overrun stands beside regx's.
     """
-    job = mpi("truncate", *PAIRS, regx={"rendezvous": strategy, **WIRES[wire]}).ended_well()
-    job.carried(strategy).over(wire)
+    job = mpi("truncate", *PAIRS, regx={"rendezvous": strategy}).ended_well()
+    job.carried(strategy).over("shm")
     assert job.total("malformed") == 0 and len(job.reports) == 2, str(job)
     tcp = mpi("truncate", *PAIRS, btl="tcp,self",
               mca={"btl_tcp_if_include": "lo"}).ended_well()

@@ -8,8 +8,6 @@ from pathlib import Path
 
 from launch import TOP, Build
 
-# Names of plugins begin so; what is not in one of those is in the BTL's.
-PLUGINS = {"transport/shm/": "regx_transport_uct"}
 BTL = "mca_btl_regx"
 
 
@@ -38,15 +36,13 @@ class Mutant:
         return made / target
 
     def plugins(self, build: Build, folder: Path) -> Path:
-        """A folder of plugins, of which one is wrong."""
-        name = next((plugin for prefix, plugin in PLUGINS.items()
-                     if self.source.startswith(prefix)), BTL)
-        made = self.make(build, folder, f"{name}.la")
+        """A folder of plugins, of which the BTL's is wrong."""
+        made = self.make(build, folder, f"{BTL}.la")
         whole = folder / "plugins"
         whole.mkdir()
         for plugin in build.component.glob("*.so"):
             shutil.copy(plugin, whole)
-        shutil.copy(made.parent / ".libs" / f"{name}.so", whole)
+        shutil.copy(made.parent / ".libs" / f"{BTL}.so", whole)
         return whole
 
     def program(self, build: Build, folder: Path, test: str) -> Path:

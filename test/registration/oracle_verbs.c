@@ -158,8 +158,8 @@ static void connect_side(side_t *side, const side_t *to)
     uint8_t address[REGX_ADDRESS_MAX];
     const size_t length = regx_transport_ops.address(to->transport, address);
 
-    if (regx_transport_ops.connect(side->transport, (uintptr_t)to, true, address, length,
-                                   &side->conn) != REGX_OK) {
+    if (regx_transport_ops.connect(side->transport, (uintptr_t)to, address, length, &side->conn) !=
+        REGX_OK) {
         give_up("connecting", "refused");
     }
 }

@@ -5,7 +5,7 @@
 #include <time.h>
 
 #include "base/util.h"
-#include "transport/rkey_table.h"
+#include "transport/shm/key.h"
 #include "transport/shm/piece.h"
 #include "transport/shm/shm_internal.h"
 
@@ -67,7 +67,7 @@ static void give_cell(regx_shm_t *shm, regx_assisted_t *assisted)
 
 static uint64_t remote_of(const regx_get_t *get)
 {
-    return regx_key_address(&get->key) + get->offset;
+    return regx_shm_key_unpack(&get->key).address + get->offset;
 }
 
 /* Bytes before the half that is divided, which begins with a page of the destination. */

@@ -62,8 +62,9 @@ static regx_boxes_segment_t *add_segment(regx_shm_boxes_t *boxes, regx_segment_d
         return NULL;
     }
     segment->ring = choose_ring(boxes, domain);
-    if (regx_segment_alloc(domain, offset_of(segment, REGX_BOXES_SEGMENT), &segment->memory) !=
-        REGX_OK) {
+    const size_t length = offset_of(segment, REGX_BOXES_SEGMENT);
+    if (regx_segment_alloc(domain, length, &segment->memory) != REGX_OK &&
+        regx_segment_alloc(regx_segment_other(domain), length, &segment->memory) != REGX_OK) {
         free(segment);
         return NULL;
     }

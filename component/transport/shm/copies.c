@@ -13,7 +13,7 @@
  */
 #include <assert.h>
 
-#include "transport/rkey_table.h"
+#include "transport/shm/key.h"
 #include "transport/shm/piece.h"
 #include "transport/shm/shm_internal.h"
 
@@ -179,13 +179,13 @@ static regx_shm_piece_t next_piece(void **copy, size_t left)
 
         piece.direction = REGX_VM_READ;
         piece.local = (char *)get->local + at;
-        piece.remote = regx_key_address(&get->key) + get->offset + at;
+        piece.remote = regx_shm_key_unpack(&get->key).address + get->offset + at;
     } else {
         const regx_put_t *put = put_of(copy);
 
         piece.direction = REGX_VM_WRITE;
         piece.local = (char *)(uintptr_t)put->local + at;
-        piece.remote = regx_key_address(&put->key) + put->offset + at;
+        piece.remote = regx_shm_key_unpack(&put->key).address + put->offset + at;
     }
     return piece;
 }

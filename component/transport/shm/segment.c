@@ -13,7 +13,6 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-#include "base/option.h"
 #include "base/util.h"
 
 #define FOLDER "/dev/shm"
@@ -124,9 +123,6 @@ regx_status_t regx_segment_domain_open(regx_segment_domain_t *domain,
         const char *name = domains[i].name;
         char reason[REGX_REASON_LENGTH];
 
-        if (config->tls != NULL && !regx_option_listed(config->tls, name)) {
-            continue;
-        }
         const regx_status_t status = regx_segment_alloc(&domains[i], probe_length, segment);
         if (status == REGX_OK) {
             *domain = domains[i];
@@ -141,6 +137,11 @@ regx_status_t regx_segment_domain_open(regx_segment_domain_t *domain,
         regx_transport_fall_back(config, REGX_TRACE_CHOICE, reason);
     }
     return REGX_UNREACHABLE;
+}
+
+const regx_segment_domain_t *regx_segment_other(const regx_segment_domain_t *domain)
+{
+    return &domains[domain->kind == REGX_SEGMENT_POSIX];
 }
 
 /* A tmpfs without a limit reports that it has no blocks. */

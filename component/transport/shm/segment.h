@@ -46,12 +46,14 @@ typedef struct regx_shm_mapping { /* another process's segment, mapped here */
     regx_segment_kind_t kind;
 } regx_shm_mapping_t;
 
-/* Opens the first of posix and sysv that config->tls allows and that gives `probe_length` bytes,
- * which are returned in `segment`. What is refused is tallied among the fallbacks.
- * REGX_UNREACHABLE: none. */
+/* Opens the first of posix and sysv that gives `probe_length` bytes, which are returned in
+ * `segment`. What is refused is tallied among the fallbacks. REGX_UNREACHABLE: none. */
 regx_status_t regx_segment_domain_open(regx_segment_domain_t *domain,
                                        const regx_transport_config_t *config, size_t probe_length,
                                        regx_segment_t *segment);
+
+/* The other kind, for what finds no room in the first. */
+const regx_segment_domain_t *regx_segment_other(const regx_segment_domain_t *domain);
 
 /* Bytes that are free for all processes now, or SIZE_MAX: not known. */
 size_t regx_segment_room(const regx_segment_domain_t *domain);

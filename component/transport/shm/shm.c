@@ -8,6 +8,7 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+#include "transport/shm/key.h"
 #include "transport/shm/shm_internal.h"
 
 static size_t whole_pages(size_t length)
@@ -47,6 +48,7 @@ static regx_status_t shm_open(const regx_transport_config_t *config, char *error
         free(shm);
         return REGX_UNREACHABLE;
     }
+    shm->node = regx_shm_node();
     shm->queue = &regx_shm_main(shm)->queue;
     shm->queue->cookie = cookie;
     regx_assists_init(&shm->assists, regx_shm_main(shm)->cells);
@@ -54,7 +56,6 @@ static regx_status_t shm_open(const regx_transport_config_t *config, char *error
     regx_owned_init(&shm->owned, &regx_shm_main(shm)->owned, &shm->config);
     regx_lock_init(&shm->lock, config->threads);
     shm->super.ops = &regx_shm_ops;
-    shm->super.front = &shm->super;
     shm->super.pool_memory = shm->main.base + shm->pool_offset;
     shm->super.max_frame = REGX_SHM_MAX_FRAME;
     shm->super.wires = shm->domain.name;
@@ -88,7 +89,8 @@ static size_t shm_address(regx_transport_t *transport, void *buffer)
                                         .pool_size = shm->super.pool_size,
                                         .cookie_address = (uintptr_t)&shm->queue->cookie,
                                         .cookie = shm->queue->cookie,
-                                        .pid = getpid()};
+                                        .pid = getpid(),
+                                        .node = shm->node};
 
     memcpy(buffer, &address, sizeof(address));
     return sizeof(address);
@@ -104,11 +106,27 @@ static void shm_release(regx_transport_t *transport, void *memory)
     regx_owned_free(&regx_shm_of(transport)->owned, memory);
 }
 
+static regx_status_t shm_reg(regx_transport_t *transport, void *base, size_t length,
+                             unsigned access, regx_mr_t *mr)
+{
+    (void)transport;
+    *mr = (regx_mr_t){.base = base, .length = length, .access = access};
+    regx_shm_expose(base, length, &mr->key);
+    return REGX_OK;
+}
+
+static void shm_dereg(regx_transport_t *transport, regx_mr_t *mr)
+{
+    (void)transport;
+    (void)mr;
+}
+
 const regx_transport_ops_t regx_shm_ops = {.abi = REGX_TRANSPORT_ABI,
                                            .name = "shm",
                                            .open = shm_open,
                                            .close = shm_close,
                                            .address = shm_address,
+                                           .reaches = regx_shm_reaches,
                                            .connect = regx_shm_connect,
                                            .disconnect = regx_shm_disconnect,
                                            .warm = regx_shm_warm,
@@ -117,10 +135,17 @@ const regx_transport_ops_t regx_shm_ops = {.abi = REGX_TRANSPORT_ABI,
                                            .send_zcopy = regx_shm_send_zcopy,
                                            .put = regx_shm_put,
                                            .get = regx_shm_get,
+                                           .expose = regx_shm_expose,
                                            .stage = regx_shm_stage,
                                            .unstage = regx_shm_unstage,
                                            .allocate = shm_allocate,
                                            .release = shm_release,
                                            .copies = true,
                                            .copy = regx_shm_copy,
+                                           .reg = shm_reg,
+                                           .dereg = shm_dereg,
                                            .progress = regx_shm_progress};
+
+const regx_catalog_entry_t regx_shm_entry = {
+    .word = {.word = "shm", .former = "uct", .help = "shared memory between processes of one node"},
+    .ops = &regx_shm_ops};

@@ -10,18 +10,20 @@
  * would be over half of the shared memory that is free. Four are allocated at once, and none for a
  * pair of processes that do not talk.
  *
- * A connection is refused (regx_transport_config_t) only before its first frame was accepted. The
- * refusal is final, and its reason is tallied.
+ * A connection is refused only before its first frame was accepted: its memory cannot be mapped, or
+ * there is none for a mailbox. The reason is tallied, and the connection is broken.
  *
  * Closing waits until each neighbour has read what was sent to it, has closed, or is dead.
  */
 #ifndef REGX_TRANSPORT_SHM_H
 #define REGX_TRANSPORT_SHM_H
 
+#include "transport/entry.h"
 #include "transport/transport.h"
 
 #define REGX_SHM_MAX_FRAME 16448u /* an eager message of 16 KiB with its headers */
 
 extern const regx_transport_ops_t regx_shm_ops;
+extern const regx_catalog_entry_t regx_shm_entry;
 
 #endif

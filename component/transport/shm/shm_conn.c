@@ -19,16 +19,25 @@ static bool may_copy(const regx_shm_conn_t *conn)
     return regx_vm_check(&peer, reason, sizeof(reason)) == REGX_OK;
 }
 
-regx_status_t regx_shm_connect(regx_transport_t *transport, uint64_t peer, bool same_node,
-                               const void *address, size_t length, regx_conn_t **out)
+bool regx_shm_reaches(const regx_transport_t *transport, const void *address, size_t length)
+{
+    const regx_shm_t *shm = REGX_CONTAINER_OF(transport, const regx_shm_t, super);
+    regx_shm_address_t a;
+
+    if (length != sizeof(a)) {
+        return false;
+    }
+    memcpy(&a, address, sizeof(a));
+    return regx_shm_node_same(&shm->node, &a.node);
+}
+
+regx_status_t regx_shm_connect(regx_transport_t *transport, uint64_t peer, const void *address,
+                               size_t length, regx_conn_t **out)
 {
     regx_shm_t *shm = regx_shm_of(transport);
     regx_shm_conn_t *conn;
     regx_shm_address_t a;
 
-    if (!same_node) {
-        return REGX_UNREACHABLE;
-    }
     if (length != sizeof(a)) {
         return REGX_INVALID;
     }
@@ -63,12 +72,52 @@ regx_status_t regx_shm_connect(regx_transport_t *transport, uint64_t peer, bool 
 
 #define ANOTHER "shm: another name space, or a descriptor was closed"
 
+/* Progress reports it as broken. */
 static regx_status_t refuse(regx_shm_conn_t *conn, const char *reason)
 {
-    regx_transport_fall_back(&regx_shm_of(conn->super.transport)->config, REGX_TRACE_CONNECTION,
-                             reason);
+    regx_shm_t *shm = regx_shm_of(conn->super.transport);
+
+    regx_transport_fall_back(&shm->config, REGX_TRACE_CONNECTION, reason);
     conn->state = REGX_SHM_REFUSED;
+    conn->refusal = reason;
+    regx_lock(&shm->lock);
+    conn->next = shm->refused;
+    shm->refused = conn;
+    regx_unlock(&shm->lock);
+    regx_shm_count_copies(shm, 1);
     return REGX_UNREACHABLE;
+}
+
+int regx_shm_report_refused(regx_shm_t *shm)
+{
+    const regx_transport_events_t *events = &shm->config.events;
+    int count = 0;
+
+    for (;; count++) {
+        regx_lock(&shm->lock);
+        regx_shm_conn_t *conn = shm->refused;
+        shm->refused = conn != NULL ? conn->next : NULL;
+        regx_unlock(&shm->lock);
+        if (conn == NULL) {
+            return count;
+        }
+        regx_shm_count_copies(shm, -1);
+        events->broken(events->context, conn->super.peer, conn->refusal);
+    }
+}
+
+/* Takes a connection that ends off the list, if it was not reported yet. */
+static void forget_refused(regx_shm_t *shm, const regx_shm_conn_t *conn)
+{
+    regx_lock(&shm->lock);
+    for (regx_shm_conn_t **at = &shm->refused; *at != NULL; at = &(*at)->next) {
+        if (*at == conn) {
+            *at = conn->next;
+            regx_shm_count_copies(shm, -1);
+            break;
+        }
+    }
+    regx_unlock(&shm->lock);
 }
 
 static void unmap_peer(regx_shm_conn_t *conn)
@@ -246,6 +295,7 @@ void regx_shm_disconnect(regx_conn_t *super)
         shm->disconnecting = conn;
         reap(shm);
     } else {
+        forget_refused(shm, conn);
         free_conn(conn);
     }
 }

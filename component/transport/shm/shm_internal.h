@@ -20,6 +20,7 @@
 #include "transport/shm/boxes.h"
 #include "transport/shm/connect_queue.h"
 #include "transport/shm/mailbox.h"
+#include "transport/shm/node.h"
 #include "transport/shm/owned_view.h"
 #include "transport/shm/segment.h"
 #include "transport/shm/shm.h"
@@ -55,6 +56,7 @@ typedef struct regx_shm_address {
     uint64_t cookie_address;
     regx_vm_cookie_t cookie;
     int64_t pid;
+    regx_shm_node_t node;
 } regx_shm_address_t;
 
 /* What the kernel is to copy for the puts and gets of a connection, oldest first. Each is named by
@@ -85,7 +87,8 @@ typedef struct regx_shm_conn {
     bool from_end;              /* the last copy of several pieces began with its last one */
     bool assisted;              /* the peer wrote a part of the last get of which it was asked */
     bool last_posted;           /* the last frame was posted */
-    struct regx_shm_conn *next; /* in the list of disconnecting ones */
+    const char *refusal;        /* why it is REFUSED */
+    struct regx_shm_conn *next; /* in the list of disconnecting or of refused ones */
 } regx_shm_conn_t;
 
 /* Neighbours that post to this process, at most: more than a node has processors. Beyond that the
@@ -109,6 +112,7 @@ typedef struct regx_shm {
     regx_transport_t super;
     regx_transport_config_t config;
     regx_segment_domain_t domain;
+    regx_shm_node_t node;
     regx_segment_t main;
     size_t stage_offset, pool_offset; /* in the main segment */
     regx_connect_queue_t *queue;
@@ -121,10 +125,11 @@ typedef struct regx_shm {
     regx_shm_copies_t ending; /* gets whose last pieces the peer is at */
     uint32_t pieces;          /* that the kernel copied, in progress */
     uint32_t own;             /* copies queued and ending */
-    /* Copies queued and ending, requests of peers, stages that are QUEUED, and gets from stages: 0,
-     * nothing to do. */
+    /* Copies queued and ending, requests of peers, stages that are QUEUED, gets from stages, and
+     * refused connections: 0, nothing to do. */
     _Atomic uint32_t copy_count;
     regx_shm_conn_t *disconnecting; /* their mailboxes are not yet read to the end */
+    regx_shm_conn_t *refused;       /* to be reported by progress; under the lock */
     regx_shm_inbound_t **inbound;
     size_t inbound_count, inbound_room;
     regx_assists_t assists;
@@ -190,13 +195,16 @@ static inline void *regx_shm_ticket(uint32_t token, uint32_t lap)
 
 /* ---- shm_conn.c ---- */
 
-regx_status_t regx_shm_connect(regx_transport_t *transport, uint64_t peer, bool same_node,
-                               const void *address, size_t length, regx_conn_t **conn);
+bool regx_shm_reaches(const regx_transport_t *transport, const void *address, size_t length);
+regx_status_t regx_shm_connect(regx_transport_t *transport, uint64_t peer, const void *address,
+                               size_t length, regx_conn_t **conn);
 void regx_shm_disconnect(regx_conn_t *conn);
 bool regx_shm_reachable(regx_conn_t *conn);
 /* Maps the peer, gets a mailbox for it and asks it to read that. Called with the connection's lock
  * held. REGX_AGAIN: the peer's connect queue is full; REGX_UNREACHABLE: refused, for good. */
 regx_status_t regx_shm_attach_locked(regx_shm_conn_t *conn);
+/* Reports those that were refused as broken. Only in progress. */
+int regx_shm_report_refused(regx_shm_t *shm);
 /* Waits until no connection is disconnecting any more. Nobody else uses the transport. */
 void regx_shm_finish_disconnecting(regx_shm_t *shm);
 

@@ -328,6 +328,7 @@ static __attribute__((noinline)) int serve(regx_shm_t *shm)
         events += poll_zcopies(shm);
     }
     if (atomic_load_explicit(&shm->copy_count, memory_order_relaxed) > 0) {
+        events += regx_shm_report_refused(shm);
         events += regx_stage_progress(shm);
         events += regx_shm_poll_copies(shm);
     }

@@ -7,18 +7,8 @@
 
 #include "base/copy.h"
 #include "base/util.h"
-#include "transport/rkey_table.h"
+#include "transport/shm/key.h"
 #include "transport/shm/shm_internal.h"
-
-/* The answer for a peer that could not be attached. No lock is held. */
-static __attribute__((noinline)) regx_status_t not_attached(regx_shm_conn_t *conn,
-                                                            regx_status_t status)
-{
-    const regx_transport_config_t *config = &regx_shm_of(conn->super.transport)->config;
-
-    return status == REGX_UNREACHABLE && config->refused != NULL ? config->refused(&conn->super)
-                                                                 : status;
-}
 
 /* Locks the connection, attached. On any answer but REGX_OK it is not locked. */
 static inline regx_status_t lock_attached(regx_shm_conn_t *conn)
@@ -30,7 +20,6 @@ static inline regx_status_t lock_attached(regx_shm_conn_t *conn)
         status = regx_shm_attach_locked(conn);
         if (status != REGX_OK) {
             regx_unlock(&conn->lock);
-            status = not_attached(conn, status);
         }
     }
     return status;
@@ -181,9 +170,10 @@ static regx_status_t put_to_pool(regx_shm_conn_t *conn, regx_put_t *put)
 static regx_status_t check_copy_locked(regx_shm_conn_t *conn, const regx_key_t *key,
                                        uint64_t offset, size_t length)
 {
+    const uint64_t whole = regx_shm_key_unpack(key).length;
     char reason[REGX_REASON_LENGTH];
 
-    if (offset > regx_key_length(key) || length > regx_key_length(key) - offset) {
+    if (offset > whole || length > whole - offset) {
         return REGX_INVALID;
     }
     if (regx_vm_check(&conn->vm, reason, sizeof(reason)) != REGX_OK) {

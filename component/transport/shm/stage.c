@@ -8,7 +8,7 @@
 
 #include "base/copy.h"
 #include "base/util.h"
-#include "transport/rkey_table.h"
+#include "transport/shm/key.h"
 #include "transport/shm/shm_internal.h"
 
 /* Bytes that are copied before the receiver is notified. With 4 KiB a lone message takes a little
@@ -138,8 +138,10 @@ bool regx_shm_stage(regx_conn_t *super, const void *base, size_t length, regx_ke
         atomic_store_explicit(&cell_of(shm, stage)->ready, pack(stage->number, 0),
                               memory_order_release);
         queue_locked(shm, stage);
-        regx_key_mark(
-            key, (regx_handle_t){FIRST_ID + (uint32_t)(stage - shm->stages.stages), stage->number});
+        regx_shm_key_t named = regx_shm_key_unpack(key);
+        named.stage =
+            (regx_handle_t){FIRST_ID + (uint32_t)(stage - shm->stages.stages), stage->number};
+        regx_shm_key_pack(named, key);
     }
     regx_unlock(&shm->lock);
     return stage != NULL;
@@ -148,7 +150,7 @@ bool regx_shm_stage(regx_conn_t *super, const void *base, size_t length, regx_ke
 void regx_shm_unstage(regx_transport_t *transport, const regx_key_t *key)
 {
     regx_shm_t *shm = regx_shm_of(transport);
-    regx_stage_t *stage = &shm->stages.stages[regx_key_handle(key).id - FIRST_ID];
+    regx_stage_t *stage = &shm->stages.stages[regx_shm_key_unpack(key).stage.id - FIRST_ID];
     const struct timespec pause = {.tv_nsec = 5000};
 
     regx_lock(&shm->lock);
@@ -245,7 +247,7 @@ void regx_stage_note(regx_shm_t *shm, const regx_get_t *get)
 
 static unsigned index_of(const regx_get_t *get)
 {
-    return regx_key_handle(&get->key).id - FIRST_ID;
+    return regx_shm_key_unpack(&get->key).stage.id - FIRST_ID;
 }
 
 static regx_stage_cell_t *peers_cell(const regx_shm_conn_t *conn, const regx_get_t *get)
@@ -266,8 +268,8 @@ regx_status_t regx_stage_take(regx_shm_conn_t *conn, regx_get_t *get)
     if (index_of(get) >= REGX_STAGES || get->offset != 0 || get->length > REGX_STAGE_SIZE) {
         return REGX_AGAIN;
     }
-    atomic_store_explicit(&peers_cell(conn, get)->asked, regx_key_handle(&get->key).generation,
-                          memory_order_relaxed);
+    atomic_store_explicit(&peers_cell(conn, get)->asked,
+                          regx_shm_key_unpack(&get->key).stage.generation, memory_order_relaxed);
     get->scratch[REGX_SCRATCH_NEXT] = NULL;
     get->scratch[REGX_SCRATCH_CONN] = conn;
     get->scratch[REGX_SCRATCH_DONE] = NULL;
@@ -286,7 +288,7 @@ static size_t ready_of(const regx_stage_cell_t *cell, const regx_get_t *get)
 {
     const uint64_t seen = atomic_load_explicit(&cell->ready, memory_order_acquire);
 
-    return seen >> 32 == regx_key_handle(&get->key).generation
+    return seen >> 32 == regx_shm_key_unpack(&get->key).stage.generation
                ? regx_min((size_t)(uint32_t)seen, get->length)
                : 0;
 }

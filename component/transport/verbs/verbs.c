@@ -240,7 +240,6 @@ static regx_status_t verbs_open(const regx_transport_config_t *config, char *err
     regx_list_init(&verbs->cm.asking);
     regx_list_init(&verbs->cm.due);
     verbs->super.ops = &regx_transport_ops;
-    verbs->super.front = &verbs->super;
     verbs->config = *config;
     verbs->settings = settings != NULL ? *settings : defaults;
     verbs->table.last_epoch =
@@ -313,12 +312,11 @@ static bool verbs_reaches(const regx_transport_t *transport, const void *bytes, 
            can_reach((const regx_verbs_t *)transport, &address);
 }
 
-static regx_status_t verbs_connect(regx_transport_t *transport, uint64_t peer, bool same_node,
-                                   const void *bytes, size_t length, regx_conn_t **out)
+static regx_status_t verbs_connect(regx_transport_t *transport, uint64_t peer, const void *bytes,
+                                   size_t length, regx_conn_t **out)
 {
     regx_verbs_address_t address;
 
-    (void)same_node;
     if (regx_verbs_address_read(bytes, length, &address) != REGX_OK) {
         return REGX_INVALID;
     }

@@ -24,7 +24,6 @@ CHECKS = {
     "process_vm": "whether processes of this node may copy from each other",
     "userfaultfd": "whether the backend notifier can be used",
     "hooks": "whether the backend hooks can be used",
-    "tcp": "whether there is a way to other nodes without an RDMA device",
     "rdma": "RDMA devices, their ports and subnets, and messages over them",
     "odp": "whether a device can page on demand",
     "memlock": "memory that may be locked, and who sets that limit",
@@ -128,9 +127,9 @@ class Doctor:
 
     def _ask_more(self, openmpi: OpenMpi, main: Job) -> None:
         """One after the other: what is tried is not to be slow because of what else is tried."""
-        self._process_vm(self._run(openmpi, 2, rendezvous="read", transport="uct", backend="none"))
-        self._userfaultfd(self._run(openmpi, 1, backend="notifier", transport="uct"), main)
-        self._hooks(self._run(openmpi, 1, backend="hooks", transport="uct"))
+        self._process_vm(self._run(openmpi, 2, rendezvous="read", transport="shm", backend="none"))
+        self._userfaultfd(self._run(openmpi, 1, backend="notifier", transport="shm"), main)
+        self._hooks(self._run(openmpi, 1, backend="hooks", transport="shm"))
         verbs = self._run(openmpi, 2, transport="verbs") if self.ports else None
         odp = self._run(openmpi, 1, transport="verbs", backend="odp") if self.ports else None
         self._rdma(verbs, odp)
@@ -183,7 +182,7 @@ class Doctor:
             self.say("job", Status.FAILURE, job.why_not)
             return
         report = job.reports[0]
-        moved = ", ".join(f"{job.total(f'bytes_{wire}')} by {wire}" for wire in ("shm", "tcp", "verbs")
+        moved = ", ".join(f"{job.total(f'bytes_{wire}')} by {wire}" for wire in ("shm", "verbs")
                           if job.total(f"bytes_{wire}"))
         fallen = job.tallies("fallbacks")
         text = f"two processes exchanged messages, every byte was right ({moved}){job.ending}"
@@ -195,23 +194,10 @@ class Doctor:
         self.say("strategy", Status.OK, f"{report['rendezvous']}; taken here: {', '.join(taken)}; "
                  f"{'; '.join(job.tallies('decisions')) or 'nothing to decide'}")
         self.say("backend", Status.OK, f"{report['backend']} ({report['backend_reason']})")
-        self._tcp(job)
         self._shared_memory(report["pool_bytes"], fallen)
         self.facts.update({key: report[key] for key in (
             "transport", "transport_reason", "rendezvous", "backend", "backend_reason", "pool_bytes")})
         self.facts["fallbacks"] = fallen
-
-    def _tcp(self, job: Job) -> None:
-        modules = [found for found in (re.match(r"module uct \(([^)]*)\)", trace)
-                                       for trace in job.traces) if found]
-        wires = modules[0][1] if modules else ""
-        if not modules:
-            self.say("tcp", Status.NOTE, "not opened: btl_regx_transport leaves it out")
-        elif "tcp" in wires.split(","):
-            self.say("tcp", Status.OK, f"wires of the transport uct: {wires}")
-        else:
-            self.say("tcp", Status.WARNING, f"wires of the transport uct: {wires}; no network interface "
-                     "can be used", "see ip address, and btl_regx_if_include and btl_regx_uct_tls")
 
     # --- what the kernel allows
 

@@ -65,8 +65,8 @@ static size_t use(side_t *side, size_t size, size_t skew, bool in_slot)
     regx_fragment_t *fragment = regx_fragment_take(&side->module, &side->endpoint, size, skew);
 
     assert_non_null(fragment);
-    char *const begin = fragment->segments[0].seg_addr.pval;
-    const size_t length = fragment->segments[0].seg_len;
+    char *const begin = fragment->segment.seg_addr.pval;
+    const size_t length = fragment->segment.seg_len;
     assert_int_equal(fragment->slot != REGX_SLOT_NONE, in_slot);
     if (in_slot) {
         const char *slot = regx_pool_slot(&side->module.pool, fragment->slot);

@@ -137,27 +137,28 @@ static void verbs_has_the_defaults_of_its_table(void **state)
     assert_int_equal(read.traffic_class, usual.traffic_class);
 }
 
-/* btl_regx_transport auto opens the one, and asks the others. */
-static void one_transport_reaches_every_peer_and_the_others_can_be_asked(void **state)
+/* btl_regx_transport auto opens the one, and asks the other. */
+static void one_transport_is_here_and_the_other_can_be_asked(void **state)
 {
-    const regx_catalog_row_t *row;
-    unsigned count = 0;
+    const regx_catalog_entry_t *far = regx_catalog[REGX_BETWEEN_NODES];
 
     (void)state;
-    for (unsigned i = 0; (row = regx_catalog_row(i)) != NULL; i++) {
-        const regx_catalog_entry_t *entry = row->entry;
+    assert_non_null(regx_catalog[REGX_ON_NODE]->ops);
+    assert_null(far->ops);
+    assert_true(far->owns != NULL && far->why_absent != NULL && far->devices != NULL &&
+                far->remedy != NULL && far->params != NULL);
+}
 
-        assert_ptr_equal(regx_catalog_find(entry->word.word), row);
-        if (entry->everywhere) {
-            assert_ptr_equal(regx_catalog_everywhere(), row);
-            assert_null(entry->owns);
-            count++;
-        } else if (entry->owns == NULL || entry->why_absent == NULL || entry->devices == NULL) {
-            fail_msg("%s: auto cannot ask for its devices", entry->word.word);
-        }
-    }
-    assert_int_equal(count, 1);
-    assert_null(regx_catalog_find("auto"));
+/* What the parameter was told before shared memory was called by its name. */
+static void an_old_word_of_a_transport_is_the_new_one(void **state)
+{
+    const regx_param_t *param = regx_settings_find("transport");
+    regx_component_settings_t settings;
+    char error[REGX_OPTION_ERROR];
+
+    (void)state;
+    assert_true(regx_param_read(param, "uct", &settings, error));
+    assert_string_equal(settings.transport, regx_catalog[REGX_ON_NODE]->word.word);
 }
 
 int main(void)
@@ -168,7 +169,8 @@ int main(void)
         cmocka_unit_test(every_field_takes_what_is_allowed),
         cmocka_unit_test(every_row_is_complete),
         cmocka_unit_test(verbs_has_the_defaults_of_its_table),
-        cmocka_unit_test(one_transport_reaches_every_peer_and_the_others_can_be_asked),
+        cmocka_unit_test(one_transport_is_here_and_the_other_can_be_asked),
+        cmocka_unit_test(an_old_word_of_a_transport_is_the_new_one),
     };
 
     return cmocka_run_group_tests_name("settings", tests, NULL, NULL);

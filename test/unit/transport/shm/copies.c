@@ -11,7 +11,6 @@
 uint8_t *zone;
 static uint8_t *target;
 static regx_key_t own_zone, own_target, its_zone, its_target;
-static regx_rkey_table_t rkeys;
 unsigned notices[2];
 unsigned orders;
 
@@ -131,18 +130,13 @@ static void take_notice(void *context, uint64_t sender, uint8_t tag, const void 
 
 void begin(side_t *side)
 {
-    void *handle;
-
     zone = mmap(NULL, ZONE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     target = calloc(1, ZONE);
     REQUIRE(zone != MAP_FAILED && target != NULL);
     unit_fill(zone, ZONE, side->config.self, 0);
     notices[0] = notices[1] = orders = 0;
-    regx_rkey_table_init(&rkeys, false);
-    REQUIRE(regx_rkey_table_add(&rkeys, zone, ZONE, REGX_ACCESS_REMOTE_READ, &own_zone, &handle) ==
-            REGX_OK);
-    REQUIRE(regx_rkey_table_add(&rkeys, target, ZONE, REGX_ACCESS_REMOTE_WRITE, &own_target,
-                                &handle) == REGX_OK);
+    regx_shm_expose(zone, ZONE, &own_zone);
+    regx_shm_expose(target, ZONE, &own_target);
     pair_tell(side->socket, &own_zone, sizeof(own_zone));
     pair_tell(side->socket, &own_target, sizeof(own_target));
     pair_hear(side->socket, &its_zone, sizeof(its_zone));
@@ -159,7 +153,6 @@ void finish(side_t *side)
 
 void finish_alone(void)
 {
-    regx_rkey_table_fini(&rkeys);
     munmap(zone, ZONE);
     free(target);
 }

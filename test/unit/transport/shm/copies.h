@@ -7,7 +7,7 @@
 
 #include "sides.h"
 
-#include "transport/rkey_table.h"
+#include "transport/shm/key.h"
 
 /* A long copy goes by pieces of STEP, or what little is more, one for each call of progress; one
  * turn is four of these; a zone is more. */

@@ -55,8 +55,7 @@ regx_conn_t *side_connect(side_t *side, uint64_t peer, const regx_shm_address_t 
 {
     regx_conn_t *conn;
 
-    REQUIRE(regx_shm_connect(side->transport, peer, true, address, sizeof(*address), &conn) ==
-            REGX_OK);
+    REQUIRE(regx_shm_connect(side->transport, peer, address, sizeof(*address), &conn) == REGX_OK);
     return conn;
 }
 

@@ -4,14 +4,14 @@
 #include <stdlib.h>
 
 #include "transport/counters.h"
-#include "transport/rkey_table.h"
+#include "transport/shm/key.h"
 
 bool sent_expose(sent_t *sent, side_t *side, size_t length, uint64_t stream)
 {
     *sent = (sent_t){.side = side, .data = malloc(length), .length = length};
     REQUIRE(sent->data != NULL);
     unit_fill(sent->data, length, stream, 0);
-    regx_key_expose(sent->data, length, &sent->key);
+    regx_shm_expose(sent->data, length, &sent->key);
     return regx_shm_stage(side->conn, sent->data, length, &sent->key);
 }
 

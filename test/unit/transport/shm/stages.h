@@ -7,6 +7,8 @@
 
 #include "sides.h"
 
+#include "transport/shm/key.h"
+
 enum { MOST = REGX_STAGE_SIZE, GUARD = 64 };
 
 /* A message at the sender. */
@@ -21,6 +23,15 @@ typedef struct sent {
 bool sent_expose(sent_t *sent, side_t *side, size_t length, uint64_t stream);
 /* Its key, to the receiver. */
 void sent_tell(const sent_t *sent);
+/* Names another stage in the key. */
+static inline void key_mark(regx_key_t *key, regx_handle_t stage)
+{
+    regx_shm_key_t named = regx_shm_key_unpack(key);
+
+    named.stage = stage;
+    regx_shm_key_pack(named, key);
+}
+
 void sent_hear(const side_t *side, regx_key_t *key);
 void sent_forget(sent_t *sent, bool staged);
 

@@ -10,8 +10,6 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 
-#include "transport/rkey_table.h"
-
 enum { MIB = 1 << 20, LEAST = REGX_OWNED_MIN };
 
 typedef struct owner {

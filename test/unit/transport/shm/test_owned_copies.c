@@ -7,7 +7,7 @@
 #include <sys/mman.h>
 
 #include "transport/counters.h"
-#include "transport/rkey_table.h"
+#include "transport/shm/key.h"
 
 enum { PIECE = REGX_CLAIM_PIECE, ZONE = 3 * PIECE, PLACES = 2, TAG = 9 };
 
@@ -36,7 +36,7 @@ static void begin(side_t *side, bool owned)
         zones[i].bytes = owned ? regx_shm_ops.allocate(side->transport, ZONE) : malloc(ZONE);
         REQUIRE(zones[i].bytes != NULL);
         unit_fill(zones[i].bytes, ZONE, side->config.self + i, 0);
-        regx_key_expose(zones[i].bytes, ZONE, &zones[i].key);
+        regx_shm_expose(zones[i].bytes, ZONE, &zones[i].key);
         pair_tell(side->socket, &zones[i].key, sizeof(regx_key_t));
         pair_hear(side->socket, &zones[i].its, sizeof(regx_key_t));
     }

@@ -307,8 +307,21 @@ static void the_end_waits_until_all_is_read(void **state)
     run_pair(false, read_late, send_and_go);
 }
 
+static unsigned reported;
+
+static void note_broken(void *context, uint64_t peer, const char *what)
+{
+    (void)context;
+    REQUIRE(peer == (in_child ? PARENT : CHILD));
+    REQUIRE(strcmp(what, "shm: another name space, or a descriptor was closed") == 0);
+    reported++;
+}
+
+/* Progress says so, once. */
 static void cannot_reach(side_t *side)
 {
+    side->shm->config.events.broken = note_broken;
+    reported = 0;
     for (int i = 0; i < 2; i++) {
         REQUIRE(regx_shm_send(side->conn, 1, "x", 1, NULL, NULL, 0) == REGX_UNREACHABLE);
     }
@@ -316,6 +329,7 @@ static void cannot_reach(side_t *side)
                    "shm: another name space, or a descriptor was closed") == 0);
     REQUIRE(side->counters.fallbacks[0].count == 1);
     meet(side);
+    REQUIRE(regx_shm_progress(side->transport) == 1 && reported == 1);
     REQUIRE(regx_shm_progress(side->transport) == 0); /* nobody has knocked */
 }
 

@@ -4,8 +4,6 @@
  */
 #include "sides.h"
 
-#include "transport/rkey_table.h"
-
 enum { PUTS = 64, PUT_LENGTH = 40000, PUT_GUARD = 64, PUT_TAG = 9 };
 
 typedef struct landing_zone { /* what the peer writes: guard, PUTS pieces, guard */
@@ -104,24 +102,21 @@ static void put_into_pools(side_t *side)
 
 static void put_into_regions(side_t *side)
 {
-    regx_rkey_table_t rkeys;
+    regx_mr_t mr;
     regx_key_t key;
-    void *handle;
 
     zone = calloc(1, sizeof(*zone));
     REQUIRE(zone != NULL);
     noticed = put_dones = 0;
-    regx_rkey_table_init(&rkeys, false);
-    REQUIRE(regx_rkey_table_add(&rkeys, zone, sizeof(*zone), REGX_ACCESS_REMOTE_WRITE, &key,
-                                &handle) == REGX_OK);
-    REQUIRE(write(side->socket, &key, sizeof(key)) == sizeof(key));
+    REQUIRE(regx_shm_ops.reg(side->transport, zone, sizeof(*zone), REGX_ACCESS_REMOTE_WRITE, &mr) ==
+            REGX_OK);
+    REQUIRE(write(side->socket, &mr.key, sizeof(mr.key)) == sizeof(mr.key));
     REQUIRE(recv(side->socket, &key, sizeof(key), MSG_WAITALL) == sizeof(key));
     attach(side);
     overlong_put_is_refused(side, REGX_TARGET_REGION, &key, sizeof(*zone));
     put_pieces(side, REGX_TARGET_REGION, &key);
     meet(side);
-    regx_rkey_table_remove(&rkeys, handle);
-    regx_rkey_table_fini(&rkeys);
+    regx_shm_ops.dereg(side->transport, &mr);
     free(zone);
 }
 

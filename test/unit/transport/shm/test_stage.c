@@ -8,7 +8,7 @@
 #include <sys/socket.h>
 
 #include "transport/counters.h"
-#include "transport/rkey_table.h"
+#include "transport/shm/key.h"
 
 enum { HALF = MOST / 2 };
 
@@ -202,7 +202,7 @@ static void a_sender_that_computes_is_not_waited_for(void **state)
 static void make_ready(const side_t *side, const regx_key_t *key, uint32_t bytes)
 {
     regx_stage_shared_t *shared = &regx_shm_main_at(&regx_shm_conn_of(side->conn)->main)->stage;
-    const regx_handle_t stage = regx_key_handle(key);
+    const regx_handle_t stage = regx_shm_key_unpack(key).stage;
 
     atomic_store(&shared->cells[stage.id - (UINT32_MAX - REGX_STAGES)].ready,
                  (uint64_t)stage.generation << 32 | bytes);

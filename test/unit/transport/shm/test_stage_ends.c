@@ -8,7 +8,7 @@
 #include <pthread.h>
 
 #include "transport/counters.h"
-#include "transport/rkey_table.h"
+#include "transport/shm/key.h"
 
 enum { UNSTAGED = 200 };
 
@@ -99,7 +99,7 @@ static void take_what_is_not(side_t *side)
 
     attach(side);
     sent_hear(side, &key);
-    const regx_handle_t stage = regx_key_handle(&key);
+    const regx_handle_t stage = regx_shm_key_unpack(&key).stage;
     const regx_handle_t none[] = {{0, 1},
                                   {UINT32_MAX, 0},
                                   {stage.id + REGX_STAGES, stage.generation},
@@ -107,7 +107,7 @@ static void take_what_is_not(side_t *side)
 
     for (unsigned i = 0; i < sizeof(none) / sizeof(none[0]); i++) {
         other = key;
-        regx_key_mark(&other, none[i]);
+        key_mark(&other, none[i]);
         REQUIRE(taken_begin(&taken, side, MOST, &other, true) == REGX_AGAIN);
         taken_drop(&taken);
     }
@@ -118,7 +118,7 @@ static void take_what_is_not(side_t *side)
         &regx_shm_main_at(&regx_shm_conn_of(side->conn)->main)->stage.cells[0];
     atomic_store(&cell->ready, (uint64_t)stage.generation << 32 | MOST);
     other = key;
-    regx_key_mark(&other, (regx_handle_t){stage.id, stage.generation + 1});
+    key_mark(&other, (regx_handle_t){stage.id, stage.generation + 1});
     REQUIRE(taken_begin(&taken, side, MOST, &other, true) == REGX_PENDING);
     taken_await(side, &taken);
     taken_assert_whole(&taken, 9);

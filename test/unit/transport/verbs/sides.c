@@ -148,9 +148,9 @@ void side_connect(side_t *side, const side_t *to)
     uint8_t address[REGX_ADDRESS_MAX];
     const size_t length = regx_transport_ops.address(to->transport, address);
 
-    assert_int_equal(regx_transport_ops.connect(side->transport, side->other, false, address,
-                                                length, &side->conn),
-                     REGX_OK);
+    assert_int_equal(
+        regx_transport_ops.connect(side->transport, side->other, address, length, &side->conn),
+        REGX_OK);
 }
 
 void sides_progress(void)
