@@ -263,9 +263,8 @@ regx_conn_t *side_connect_one_to(const side_t *to)
     regx_conn_t *conn;
     const size_t length = regx_transport_ops.address(to->transport, address);
 
-    assert_int_equal(
-        regx_transport_ops.connect(one.transport, to->self, false, address, length, &conn),
-        REGX_OK);
+    assert_int_equal(regx_transport_ops.connect(one.transport, to->self, address, length, &conn),
+                     REGX_OK);
     return conn;
 }
 

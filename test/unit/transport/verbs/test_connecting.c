@@ -203,9 +203,8 @@ static void a_peer_whose_packets_are_too_small_on_demand_is_not_connected(void *
     one.transport->on_demand_grain = 4096;
     verbs_of(&two)->address.mtu = IBV_MTU_2048;
     const size_t length = regx_transport_ops.address(two.transport, address);
-    assert_int_equal(
-        regx_transport_ops.connect(one.transport, THREE, false, address, length, &conn),
-        REGX_UNREACHABLE);
+    assert_int_equal(regx_transport_ops.connect(one.transport, THREE, address, length, &conn),
+                     REGX_UNREACHABLE);
     assert_int_equal(regx_tally_find(one.counters.fallbacks,
                                      "verbs: a peer's packets are too small for odp here")
                          ->count,
@@ -240,7 +239,7 @@ static regx_status_t connect_two_ports(void)
     size_t length = regx_transport_ops.address(two.transport, address);
     const bool reaches = regx_transport_ops.reaches(one.transport, address, length);
     const regx_status_t status =
-        regx_transport_ops.connect(one.transport, TWO, false, address, length, &one.conn);
+        regx_transport_ops.connect(one.transport, TWO, address, length, &one.conn);
     assert_int_equal(status, reaches ? REGX_OK : REGX_UNREACHABLE);
     length = regx_transport_ops.address(one.transport, address);
     assert_int_equal(regx_transport_ops.reaches(two.transport, address, length), reaches);

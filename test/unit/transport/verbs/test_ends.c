@@ -288,11 +288,10 @@ static void hostile_addresses_are_refused(void **state)
     (void)state;
     sides_open(false);
     const size_t length = regx_transport_ops.address(two.transport, address);
-    assert_int_equal(
-        regx_transport_ops.connect(one.transport, 77, false, address, length - 1, &conn),
-        REGX_INVALID);
+    assert_int_equal(regx_transport_ops.connect(one.transport, 77, address, length - 1, &conn),
+                     REGX_INVALID);
     address[1] = REGX_VERBS_INFINIBAND;
-    assert_int_equal(regx_transport_ops.connect(one.transport, 77, false, address, length, &conn),
+    assert_int_equal(regx_transport_ops.connect(one.transport, 77, address, length, &conn),
                      REGX_UNREACHABLE);
     sides_close();
 }
