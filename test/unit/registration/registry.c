@@ -13,6 +13,9 @@ static regx_status_t registry_reg(regx_transport_t *transport, void *base, size_
 
     r->regs++;
     r->asked = access;
+    if (r->during != NULL) {
+        r->during(r, (uintptr_t)base, (uintptr_t)base + length);
+    }
     if (r->refusals > 0) {
         r->refusals--;
         return r->refusal;
