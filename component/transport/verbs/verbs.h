@@ -55,7 +55,7 @@
 
 #define REGX_VERBS_FRAME_MAX 16640u /* an eager message of 16 KiB with its headers */
 #define REGX_VERBS_ZCOPY_MAX 65536u
-#define REGX_VERBS_COPIED_MAX (REGX_VERBS_FRAME_MAX & ~4095u) /* of a put or get, by one slot */
+#define REGX_VERBS_COPIED_MAX (REGX_VERBS_FRAME_MAX & ~4095u) /* of a put, by one slot */
 #define REGX_VERBS_RECEIVE_SIZE 8448u /* of one receive buffer: 8 KiB and headers in one segment */
 #define REGX_VERBS_SEGMENTS                                                                        \
     ((REGX_VERBS_ZCOPY_MAX + REGX_VERBS_RECEIVE_SIZE - 1) / REGX_VERBS_RECEIVE_SIZE)
