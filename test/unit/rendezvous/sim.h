@@ -19,7 +19,7 @@
 #include "rendezvous/rendezvous.h"
 
 enum {
-    SIM_MESSAGES = 48,
+    SIM_MESSAGES = 256,
     SIM_FRAME = 128, /* bytes of the longest frame */
     SIM_FRAMES = 8192,
     SIM_OPEN = 256, /* puts, and gets, that are under way */
@@ -89,6 +89,7 @@ typedef enum sim_trouble {
     SIM_LATE,      /* it happens when nothing else can any more */
     SIM_LOST,      /* the connection is lost */
     SIM_CHANGED,   /* a part of a receive buffer is replaced, */
+    SIM_SECRET,    /* … which is never reported, */
     SIM_UNWATCHED, /* … by memory whose changes are not reported, */
     SIM_GONE,      /* … or unmapped, and mapped again later, */
     SIM_CHANGING,  /* … or reported as replaced again and again */
@@ -210,7 +211,9 @@ typedef struct sim_change {
     size_t length;
     unsigned tick; /* when it was made, if it was */
     bool made, reported;
-    unsigned again; /* so often it is to be reported once more */
+    unsigned again; /* so often it is to be reported once more, … */
+    bool due;       /* … now that what was granted has been taken back */
+    bool secret;    /* it is never reported */
     bool unwatched; /* what changes from now on is not reported */
     bool gone;      /* nothing is mapped there now, … */
     bool forever;   /* … until the message has ended */

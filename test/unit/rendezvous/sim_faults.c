@@ -42,6 +42,7 @@ const sim_fault_t sim_faults[] = {
     {"the connection is lost", SIM_AT_STEP, SIM_LOST, REGX_OK, 1, true},
     {"memory is replaced", SIM_AT_STEP, SIM_CHANGED, REGX_OK, 1, false},
     {"memory is replaced by what is not watched", SIM_AT_STEP, SIM_UNWATCHED, REGX_OK, 1, false},
+    {"memory is replaced and never reported", SIM_AT_STEP, SIM_SECRET, REGX_OK, 1, false},
     {"memory is replaced again and again", SIM_AT_STEP, SIM_CHANGING, REGX_OK, 1, false},
     {"others take all slots", SIM_AT_STEP, SIM_HOGGED, REGX_OK, 1, false},
     {"memory is unmapped", SIM_AT_STEP, SIM_GONE, REGX_OK, 1, false},
@@ -54,6 +55,7 @@ bool sim_fault_applies(const sim_fault_t *fault, const sim_scenario_t *scenario)
         return scenario->verify && !scenario->revocable;
     case SIM_CHANGED:
         return scenario->revocable && !scenario->final;
+    case SIM_SECRET:
     case SIM_UNWATCHED: /* by which it is given up: other changes are the program's own then */
     case SIM_CHANGING:
     case SIM_GONE:

@@ -70,7 +70,7 @@ static void report_change(sim_change_t *change)
 {
     sim_show("memory: reported, %zu bytes", change->length);
     change->reported = true;
-    change->of->outdated = sim.scenario->optimistic && change->of->watched;
+    change->of->outdated = sim.scenario->optimistic && change->of->watched && change->again == 0;
     sim_memory_report((uintptr_t)change->start, (uintptr_t)change->start + change->length);
 }
 
@@ -103,13 +103,14 @@ void sim_memory_change(sim_trouble_t trouble)
     const unsigned way = trouble == SIM_CHANGED ? sim_chance(3) : 0;
 
     change->again = trouble == SIM_CHANGING ? 110 : 0;
+    change->secret = trouble == SIM_SECRET;
     change->unwatched = trouble == SIM_UNWATCHED;
     change->gone = trouble == SIM_GONE;
     change->forever = change->gone && sim_chance(2) == 0;
     if (way != 1) {
         make_change(change);
     }
-    if (way != 2) {
+    if (way != 2 && !change->secret) {
         report_change(change);
     }
     if (change->gone) {
@@ -119,8 +120,9 @@ void sim_memory_change(sim_trouble_t trouble)
 
 bool sim_memory_goes_on(const sim_change_t *change)
 {
-    return change->of != NULL && (!change->made || !change->reported || change->again > 0 ||
-                                  (change->gone && !change->forever));
+    return change->of != NULL &&
+           (!change->made || (!change->reported && !change->secret) ||
+            (change->again > 0 && change->due) || (change->gone && !change->forever));
 }
 
 void sim_memory_go_on(sim_change_t *change)
@@ -133,7 +135,8 @@ void sim_memory_go_on(sim_change_t *change)
         make_change(change);
     }
     change->made = true;
-    if (!change->reported || change->again > 0) {
+    if (!change->reported || change->due) {
+        change->due = false;
         report_change(change);
         change->again -= change->again > 0;
     }
@@ -249,7 +252,6 @@ void sim_memory_reset(void)
     }
     sim.message_count = scenario->count > 0 ? scenario->count : lengths;
     sim_check(sim.message_count <= SIM_MESSAGES);
-    memset(sim.messages, 0, sizeof(sim.messages));
     for (unsigned i = 0; i < sim.message_count && sim.memory != NULL; i++) {
         sim.messages[i] = (sim_message_t){.from = scenario->both_ways ? i % 2 : 0,
                                           .length = scenario->lengths[i % lengths],

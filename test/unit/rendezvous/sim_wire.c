@@ -56,6 +56,7 @@ static void note_of_receiver(sim_message_t *message, uint8_t type)
 
     sim_check(!message->outdated || !grants || sim.always != NULL);
     message->outdated &= type != REGX_CONTROL_RESUME;
+    sim.changes[0].due |= type == REGX_CONTROL_REVOKE || type == REGX_CONTROL_RESUME;
     if (type == REGX_CONTROL_ARRIVED) {
         message->looked = ++sim.tick;
     }

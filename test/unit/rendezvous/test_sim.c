@@ -130,6 +130,8 @@ static const sim_scenario_t scenarios[] = {
      .lengths = {4 * CHUNK}, .count = 6, .both_ways = true, .reuses = true, .cached = true},
     {"on a node: auto", "auto", .node = true, .exposes = true, USUAL, .lengths = {20000},
      .count = 30, .one_by_one = true, .stride = 31},
+    {"on a node: auto, until it knows", "auto", .node = true, .exposes = true, USUAL,
+     .lengths = {20000}, .count = 250, .one_by_one = true, .reuses = true, .stride = 499},
     {"on a node: auto, stages", "auto", .node = true, .exposes = true, .stages = true, USUAL,
      .lengths = {20000}, .count = 30, .one_by_one = true, .stride = 31},
     {"on a node: auto, to bounce", "auto", .other = "bounce", .node = true, .exposes = true,
