@@ -189,7 +189,6 @@ CONDITIONS: dict[str, Condition] = {
         "pkg-config", "--exists", "ucx >= 1.13", "ucx < 1.14"),
     "no valgrind": lambda run: not shutil.which("valgrind"),
     "no rdma-core": lambda run: not has_header("REGX_HAVE_VERBS"),
-    "no libfabric": lambda run: not succeeds("pkg-config", "--exists", "libfabric >= 1.17"),
     "no liburing, or io_uring is refused": lambda run: refused(IO_URING_SETUP, 1, 0)
     or not succeeds("pkg-config", "--exists", "liburing"),
     # the machine
@@ -233,7 +232,6 @@ EXPECTED = [
     (r"test/osu/", "no --osu DIR given", "no --osu DIR"),
     (r"test_fuzz\.py", "no clang with libFuzzer", "no clang, or none with libFuzzer"),
     (r"test_fuzz\.py|test_library|test_ways\.py", "built without rdma-core", "no rdma-core"),
-    (r"test_libfabric|test_library_install", "built without libfabric", "no libfabric"),
     (r"test_inside\.py", "on the device that is here", "an RDMA device"),
     (r"test_inside\.py", "built without rdma-core", "no rdma-core"),
     (r"test_hooks_ucm", "there is no UCX", "no UCX"),
@@ -289,7 +287,7 @@ EXPECTED = [
 # Conditions that a package would end.
 PACKAGES = {because for because in CONDITIONS if because.startswith("no ") and because in (
     "no UCX", "no clang, or none with libFuzzer", "no matplotlib", "no valgrind", "no rdma-core",
-    "no libfabric", "no Open MPI or compiler in PATH")} | {"another clang-format than 14"}
+    "no Open MPI or compiler in PATH")} | {"another clang-format than 14"}
 
 
 def because(test: str, reason: str) -> str | None:

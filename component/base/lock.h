@@ -6,7 +6,7 @@
  * under it are short: no call into Open MPI, no copy of more than an eager message, no wait.
  *
  * Lock order, outermost first:
- *   1. `closing` of btl/component.h, and the two of library/ (shared.c, libfabric.c)
+ *   1. `closing` of btl/component.h, and that of library/ (shared.c)
  *   2. of a fork: the one in registration/monitor/notifier.c
  *   3. the rendezvous engine's (rendezvous/engine.h), or that of one-sided operations
  *      (onesided/state.h). Messages are sent with it held.

@@ -60,28 +60,6 @@ AC_DEFUN([REGX_VERBS], [
     AM_CONDITIONAL([HAVE_VERBS], [test $regx_verbs = yes])
 ])
 
-dnl REGX_LIBFABRIC: only for libregx-libfabric.so, which is left out without it.
-AC_DEFUN([REGX_LIBFABRIC], [
-    AC_ARG_WITH([libfabric],
-        [AS_HELP_STRING([--without-libfabric],
-            [leave out the memory monitor for libfabric (default: build it if libfabric is there)])],
-        [], [with_libfabric=auto])
-    AS_CASE([$with_libfabric], [yes | no | auto], [],
-            [AC_MSG_ERROR([--with-libfabric=$with_libfabric: allowed: yes, no, auto; pkg-config finds libfabric elsewhere by PKG_CONFIG_PATH])])
-    regx_libfabric=no
-    regx_libfabric_note="no (--without-libfabric)"
-    AS_IF([test "x$with_libfabric" != xno],
-          [PKG_CHECK_MODULES([FABRIC], [libfabric >= 1.17], [regx_libfabric=yes], [regx_libfabric=no])
-           regx_libfabric_note="no (needs libfabric 1.17 or later, the Debian package libfabric-dev)"])
-    AS_IF([test $regx_libfabric = yes],
-          [regx_libfabric_note="`$PKG_CONFIG --modversion libfabric`"
-           regx_libfabric_object=", libregx-libfabric.so"])
-    AS_IF([test "x$with_libfabric" = xyes && test $regx_libfabric = no],
-          [AC_MSG_ERROR([libfabric 1.17 or later not found by pkg-config; install the Debian package libfabric-dev])])
-    REGX_SYSTEM_HEADERS([FABRIC])
-    AM_CONDITIONAL([HAVE_LIBFABRIC], [test $regx_libfabric = yes])
-])
-
 dnl REGX_CMOCKA: only make check needs it.
 AC_DEFUN([REGX_CMOCKA], [
     PKG_CHECK_MODULES([CMOCKA], [cmocka], [regx_cmocka=yes], [regx_cmocka=no])

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The libraries as others find them when they are installed: header, pkg-config, symbols."""
-import errno
 import os
 import re
 import shutil
@@ -15,7 +14,6 @@ TOP = Path(__file__).resolve().parents[2]
 BUILD = Path(os.environ.get("REGX_BUILD_DIR", TOP / ".build/obj"))
 HEADER = TOP / "component/library/regx/registration.h"
 NODE = "REGX_REGISTRATION_0"
-FABRIC = "libregx-libfabric.so"
 
 
 def output(*words: str | Path, **environment: str) -> str:
@@ -87,41 +85,6 @@ def test_its_manual_page_names_every_function(root: Path) -> None:
     declared = re.findall(r"^REGX_PUBLIC [^;]*?\b(regx_\w+)\(", HEADER.read_text(), re.M)
     assert not [name for name in declared if f"{name}(" not in page]
     assert "@" not in page
-
-
-@pytest.fixture(scope="module", name="fabric_root")
-def installed_with_libfabric(root: Path) -> Path:
-    if not (BUILD / "component/libregx-libfabric.la").exists():
-        pytest.skip("built without libfabric")
-    return root
-
-
-def test_the_monitor_for_libfabric_exports_one_function(fabric_root: Path) -> None:
-    listing = output("nm", "--dynamic", "--defined-only", "--format=posix",
-                     one(fabric_root, FABRIC))
-    assert {line.split()[0] for line in listing.splitlines()} == \
-        {"REGX_LIBFABRIC_0", "regx_libfabric_monitor@@REGX_LIBFABRIC_0"}
-    needed = re.findall(r"NEEDED.*\[(.*)\]",
-                        output("readelf", "--dynamic", one(fabric_root, FABRIC)))
-    assert "libfabric.so.1" in needed
-    assert not [name for name in needed if name.startswith(("libibverbs", "libregx", "libuc"))]
-
-
-def test_a_program_imports_the_monitor_into_libfabric(fabric_root: Path, tmp_path: Path) -> None:
-    """Twice: libfabric has it from the first time on."""
-    source, program = tmp_path / "source.c", tmp_path / "program"
-    library = one(fabric_root, FABRIC)
-    source.write_text("#include <regx/libfabric.h>\n#include <stdio.h>\n"
-                      "int main(void) {\n char error[256] = \"\";\n"
-                      " int first = regx_libfabric_monitor(0, error, sizeof(error));\n"
-                      " int second = regx_libfabric_monitor(0, error, sizeof(error));\n"
-                      " printf(\"%d %d %s\", first, second, error);\n return 0; }\n")
-    output("cc", "-Wall", "-Werror", "-o", program, source, f"-L{library.parent}",
-           f"-I{one(fabric_root, 'libfabric.h').parents[1]}", "-lregx-libfabric")
-    said = output(program, LD_LIBRARY_PATH=str(library.parent))
-    if "notifier cannot be used" in said:
-        pytest.skip(said)
-    assert said == f"0 {errno.EBUSY} libfabric has this memory monitor already"
 
 
 def test_the_component_exports_nothing_of_it() -> None:

@@ -32,7 +32,7 @@ class Regx(AutotoolsPackage):
 
     def configure_args(self):
         return [f"--with-openmpi={self.spec['openmpi'].prefix}", f"--with-ucx={self.spec['ucx'].prefix}",
-                "--without-libfabric", *self.with_or_without("verbs")]
+                *self.with_or_without("verbs")]
 
     def setup_run_environment(self, env):
         """Its prefix is not Open MPI's, which therefore is told where to look."""
