@@ -234,7 +234,6 @@ EXPECTED = [
     (r"test_fuzz\.py|test_library|test_ways\.py", "built without rdma-core", "no rdma-core"),
     (r"test_inside\.py", "on the device that is here", "an RDMA device"),
     (r"test_inside\.py", "built without rdma-core", "no rdma-core"),
-    (r"test_hooks_ucm", "there is no UCX", "no UCX"),
     (r"test_ipv6", "the kernel has no IPv6", "no IPv6"),
     (r"test_retain\.c::plain", "glibc's malloc is in use", "a build whose malloc is glibc's"),
     (r"::(asan|tsan)", "sanitizers", "a sanitizer's build"),

@@ -80,7 +80,6 @@ typedef enum regx_path {
     X(uncached, COUNT, "registrations for a single use, which the cache does not keep")            \
     X(evictions, COUNT, "cached registrations evicted to make room")                               \
     X(invalidations, COUNT, "cached registrations invalidated by a change of memory")              \
-    X(hooks_missed, COUNT, "changes of memory reported by the notifier but not by the hooks")      \
     X(stale_prevented, COUNT,                                                                      \
       "cache look-ups that rejected a registration because its memory had changed or was "         \
       "changing")                                                                                  \

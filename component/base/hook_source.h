@@ -15,7 +15,7 @@
 typedef void (*regx_hook_report_t)(void *context, void *base, size_t length);
 
 typedef struct regx_hook_source {
-    const char *name; /* as the parameter btl_regx_hooks names it: opal, ucm */
+    const char *name; /* opal, ucm */
     /* From now on `report` is called with `context`. REGX_DENIED: hooks cannot work here, and
      * `error` holds one line with the reason. */
     regx_status_t (*install)(regx_hook_report_t report, void *context, char *error,

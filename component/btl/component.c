@@ -245,7 +245,7 @@ static void warn_if_limited(const regx_component_t *component)
 }
 
 /* Whether several threads may call: also where a call that changes memory in use is to wait, since
- * then another one goes on with transfers (registration/monitor/drain.h). */
+ * then another one goes on with transfers (registration/monitor/monitor.h). */
 static bool has_threads(const regx_component_t *component, bool mpi_threads)
 {
     if (component->params.settings.registration.inuse == REGX_INUSE_DRAIN) {

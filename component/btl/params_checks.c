@@ -67,8 +67,6 @@ static bool pins_nothing(const char *name)
 /* What cannot be revoked is refused, rather than granted for good in silence. */
 static bool check_grant(const regx_params_t *params)
 {
-    static const char *const check_words[] = {
-        [REGX_CHECK_SCAN] = "scan", [REGX_CHECK_THREADS] = "threads", [REGX_CHECK_NEVER] = "never"};
     const regx_rndv_settings_t *rendezvous = &params->settings.rendezvous;
     const regx_registration_settings_t *registration = &params->settings.registration;
     char error[REGX_OPTION_ERROR], allowed[96];
@@ -89,13 +87,6 @@ static bool check_grant(const regx_params_t *params)
         snprintf(error, sizeof(error),
                  REGX_PREFIX "grant=%s is given with " REGX_PREFIX "backend=%s; allowed: %s", grant,
                  registration->backend, allowed);
-        return regx_param_refuse(error);
-    }
-    if (registration->notifier_check != REGX_CHECK_ALWAYS) {
-        snprintf(error, sizeof(error),
-                 REGX_PREFIX "grant=%s is given with " REGX_PREFIX
-                             "notifier_check=%s; allowed: always",
-                 grant, check_words[registration->notifier_check]);
         return regx_param_refuse(error);
     }
     if (registration->inuse == REGX_INUSE_ABORT || rendezvous->verify) {
@@ -191,22 +182,6 @@ static void size_once(regx_params_t *params, uint64_t page)
     }
 }
 
-/* By default not a UCX that something else than Open MPI has loaded: it may be unloaded again, and
- * ucm's code needs it. */
-static const regx_hook_source_t *hook_source(regx_hooks_choice_t choice)
-{
-    switch (choice) {
-    case REGX_HOOKS_UCM:
-        regx_hooks_load_ucx();
-        return regx_hooks_ucm;
-    case REGX_HOOKS_OPAL:
-        return &regx_compat_hooks;
-    case REGX_HOOKS_AUTO:
-        break;
-    }
-    return regx_hooks_by_default(regx_compat_links_ucx(), &regx_compat_hooks);
-}
-
 bool regx_params_check(regx_params_t *params)
 {
     const uint64_t page = regx_page_size();
@@ -214,7 +189,7 @@ bool regx_params_check(regx_params_t *params)
     if (!check_transport(params) || !check_rendezvous(params)) {
         return false;
     }
-    params->hooks = hook_source(params->settings.registration.hooks);
+    params->hooks = regx_hooks_by_default(regx_compat_links_ucx(), &regx_compat_hooks);
     size_pool(params, page);
     apply_leave_pinned(params);
     if (!check_grant(params)) {

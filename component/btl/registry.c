@@ -34,9 +34,7 @@ static void changed_in_use(void *context, const void *base, size_t length)
 static regx_monitor_config_t monitor_config(regx_component_t *component,
                                             regx_transport_t *transport)
 {
-    return (regx_monitor_config_t){.check = component->params.settings.registration.notifier_check,
-                                   .threads = component->threads,
-                                   .hooks = component->params.hooks,
+    return (regx_monitor_config_t){.hooks = component->params.hooks,
                                    .transport = transport,
                                    .prefetch = component->params.settings.registration.odp_prefetch,
                                    .counters = &component->counters,
@@ -153,8 +151,7 @@ static regx_cache_config_t share_of_cache(const regx_module_t *module)
     const regx_registration_settings_t *settings = &component->params.settings.registration;
     const uint64_t device_count = module->transport->mr_count;
     regx_cache_config_t cache = {.bytes = settings->cache_bytes,
-                                 .count = settings->cache_count,
-                                 .admit = settings->admit,
+                                 .count = REGX_CACHE_COUNT,
                                  .inuse = settings->inuse,
                                  .once_bytes = settings->once_bytes};
     uint64_t caches = 0, devices = 0;
@@ -169,8 +166,8 @@ static regx_cache_config_t share_of_cache(const regx_module_t *module)
     if (caches > 1 && cache.bytes != REGX_UNLIMITED) {
         cache.bytes = regx_max(cache.bytes / caches, regx_page_size());
     }
-    if (caches > 1 && cache.count != REGX_UNLIMITED) {
-        cache.count = regx_max(cache.count / caches, 1);
+    if (caches > 1) {
+        cache.count = cache.count / caches;
     }
     if (device_count != 0 && cache.count > device_count) {
         cache.count = device_count;

@@ -27,8 +27,8 @@ static void trace_backend(const regx_component_t *component)
         return;
     }
     regx_trace(&component->trace, REGX_TRACE_CHOICE,
-               "backend %s (%s), keeping at most %" PRIu64 " bytes in %" PRIu64 " registrations",
-               choice->backend->name, choice->reason, settings->cache_bytes, settings->cache_count);
+               "backend %s (%s), keeping at most %" PRIu64 " bytes in %u registrations",
+               choice->backend->name, choice->reason, settings->cache_bytes, REGX_CACHE_COUNT);
     for (unsigned i = 0; i < component->module_count; i++) {
         const regx_module_t *module = component->modules[i];
 

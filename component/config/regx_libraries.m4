@@ -8,7 +8,7 @@ AC_DEFUN([REGX_HWLOC], [
     regx_hwloc_version=`$PKG_CONFIG --modversion hwloc`
 ])
 
-dnl REGX_UCX: for btl_regx_hooks=ucm alone, and of it the header alone. The library is opened by name:
+dnl REGX_UCX: for UCX's memory hooks alone, and of it the header alone. The library is opened by name:
 dnl loading UCX changes the process.
 AC_DEFUN([REGX_UCX], [
     AC_ARG_WITH([ucx],

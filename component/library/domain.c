@@ -8,8 +8,6 @@
 
 #include "base/util.h"
 
-#define COUNT 16384u /* registrations kept by default; as btl_regx_cache_count */
-
 _Static_assert(sizeof(regx_region_t) <= sizeof(((regx_use_t *)NULL)->reserved) &&
                    alignof(regx_region_t) <= alignof(uint64_t),
                "a use holds what registration/ needs");
@@ -33,12 +31,6 @@ static int read_options(const regx_domain_options_t *given, regx_domain_options_
     if (given != NULL) {
         *options = *given;
     }
-    if ((options->flags & ~REGX_DOMAIN_SCAN) != 0) {
-        return refuse(EINVAL,
-                      "options.flags has flags that are not known; allowed: "
-                      "REGX_DOMAIN_SCAN",
-                      error, error_size);
-    }
     if (options->backend == NULL) {
         options->backend = "auto";
     }
@@ -49,11 +41,10 @@ static regx_cache_config_t cache_config(const regx_domain_t *domain,
                                         const regx_domain_options_t *options)
 {
     const uint64_t device = domain->device.transport.mr_count;
-    const uint64_t count = options->count != 0 ? options->count : COUNT;
+    const uint64_t count = options->count != 0 ? options->count : REGX_CACHE_COUNT;
 
     return (regx_cache_config_t){.bytes = options->bytes != 0 ? options->bytes : REGX_UNLIMITED,
                                  .count = device != 0 ? regx_min(count, device) : count,
-                                 .admit = REGX_ADMIT_SECOND,
                                  .inuse = options->changed_in_use != NULL ? REGX_INUSE_WARN
                                                                           : REGX_INUSE_IGNORE,
                                  .changed_in_use = options->changed_in_use,
@@ -70,9 +61,8 @@ static int open_domain(regx_domain_t *domain, struct ibv_pd *pd,
                       error_size);
     }
     domain->counters.threads = true;
-    result = regx_shared_join(&domain->shared, options->backend,
-                              (options->flags & REGX_DOMAIN_SCAN) != 0, &domain->device.transport,
-                              error, error_size);
+    result = regx_shared_join(&domain->shared, options->backend, &domain->device.transport, error,
+                              error_size);
     if (result != 0) {
         return result;
     }

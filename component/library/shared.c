@@ -11,7 +11,6 @@
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of all that follows but the counters */
 static unsigned domains;                                 /* that use the monitor */
 static regx_backend_choice_t running;
-static bool running_scans;
 static regx_counters_t counters = {.threads = true};
 
 regx_counters_t *regx_shared_counters(void)
@@ -62,38 +61,32 @@ static bool is_known(const char *name)
     return false;
 }
 
-static int start_locked(const char *name, bool scan, regx_transport_t *transport, char *error,
+static int start_locked(const char *name, regx_transport_t *transport, char *error,
                         size_t error_size)
 {
-    const regx_monitor_config_t config = {.check = scan ? REGX_CHECK_SCAN : REGX_CHECK_ALWAYS,
-                                          .threads = true,
-                                          .hooks = regx_hooks_ucm,
-                                          .transport = transport,
-                                          .counters = &counters};
+    const regx_monitor_config_t config = {
+        .hooks = regx_hooks_ucm, .transport = transport, .counters = &counters};
     char why[REGX_BACKEND_REASON];
 
     if (regx_backend_choose(name, false, &config, &running, why, sizeof(why)) != REGX_OK) {
         snprintf(error, error_size, "backend=%s %s", name, why);
         return EOPNOTSUPP;
     }
-    running_scans = scan;
     return 0;
 }
 
-static int join_locked(regx_shared_t *shared, const char *name, bool scan,
-                       regx_transport_t *transport, char *error, size_t error_size)
+static int join_locked(regx_shared_t *shared, const char *name, regx_transport_t *transport,
+                       char *error, size_t error_size)
 {
     if (domains == 0) {
-        const int result = start_locked(name, scan, transport, error, error_size);
+        const int result = start_locked(name, transport, error, error_size);
 
         if (result != 0) {
             return result;
         }
-    } else if ((strcmp(name, "auto") != 0 && strcmp(name, running.backend->name) != 0) ||
-               (scan && !running_scans)) {
-        snprintf(error, error_size, "backend=%s%s: another domain of this process has %s%s", name,
-                 scan ? " that scans" : "", running.backend->name,
-                 scan && !running_scans ? " that does not" : "");
+    } else if (strcmp(name, "auto") != 0 && strcmp(name, running.backend->name) != 0) {
+        snprintf(error, error_size, "backend=%s: another domain of this process has %s", name,
+                 running.backend->name);
         return EBUSY;
     }
     shared->backend = running.backend;
@@ -103,8 +96,8 @@ static int join_locked(regx_shared_t *shared, const char *name, bool scan,
     return 0;
 }
 
-int regx_shared_join(regx_shared_t *shared, const char *name, bool scan,
-                     regx_transport_t *transport, char *error, size_t error_size)
+int regx_shared_join(regx_shared_t *shared, const char *name, regx_transport_t *transport,
+                     char *error, size_t error_size)
 {
     if (!is_known(name)) {
         return refuse_name(name, error, error_size);
@@ -114,7 +107,7 @@ int regx_shared_join(regx_shared_t *shared, const char *name, bool scan,
         return 0;
     }
     pthread_mutex_lock(&lock);
-    const int result = join_locked(shared, name, scan, transport, error, error_size);
+    const int result = join_locked(shared, name, transport, error, error_size);
     pthread_mutex_unlock(&lock);
     return result;
 }

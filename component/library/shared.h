@@ -19,11 +19,11 @@ typedef struct regx_shared {
 /* The words that `join` takes; NULL: there are no more. */
 const char *regx_shared_backend(unsigned index);
 
-/* `scan`: REGX_CHECK_SCAN. The transport is that of the domain. 0, or an error number: EINVAL,
+/* The transport is that of the domain. 0, or an error number: EINVAL,
  * there is no such backend; EOPNOTSUPP, it cannot work here; EBUSY, another one runs. `error` then
  * holds one line. Any thread. */
-int regx_shared_join(regx_shared_t *shared, const char *name, bool scan,
-                     regx_transport_t *transport, char *error, size_t error_size);
+int regx_shared_join(regx_shared_t *shared, const char *name, regx_transport_t *transport,
+                     char *error, size_t error_size);
 /* The domain's cache is closed. */
 void regx_shared_leave(regx_shared_t *shared);
 

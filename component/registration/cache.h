@@ -11,7 +11,7 @@
  * ones. A hit takes no lock and writes no memory that other threads write (but where caches'
  * numbers are equal modulo four, a thread that has just used the other one takes a lock). Nothing
  * here runs inside hooks or the notifier's reader, so the cache's lock may be held while
- * allocating. The argument why no stale region is used stands in cache.c.
+ * allocating. Why no stale region is used: component/design/cache.md.
  *
  * Budget: what is kept stays within config->bytes. Regions that have changed and are still pinned
  * may add a quarter to it; beyond that nothing new is kept until they are deregistered. That is
@@ -21,10 +21,11 @@
  * Memory: some 150 bytes per region, and 8 for each thread that uses it; for each thread's look-up
  * cache up to half a MiB, and half a MiB for what was seen before and for the log of changes.
  *
- *   cache.c   opened, closed, hit, released; the argument why no use is stale
- *   miss.c    what is not found is registered
- *   evict.c   what is kept and what is given up for it
- *   retire.c  changes end regions; dead regions are deregistered
+ *   cache.c    opened, closed, hit, released
+ *   miss.c     what is not found is registered; what is given up for it
+ *   retire.c   changes end regions; dead regions are deregistered
+ *   regions.c  the table of regions, and their index by address
+ *   thread_state.c  what each thread counts and remembers
  *
  * One lock, a leaf: no other one of ours is taken under it. What is called there and is not the
  * cache's: monitor->valid, the log's readers, and libc, of which memory is had and given back (the
@@ -42,7 +43,7 @@
 
 #include "base/lock.h"
 #include "registration/monitor/uffd.h"
-#include "registration/regions.h"
+#include "registration/registration.h"
 
 /* ---- for registration.c ---- */
 
@@ -66,14 +67,172 @@ bool regx_cache_acquire_kept(regx_cache_t *cache, const void *base, size_t lengt
                              regx_region_t *region);
 void regx_cache_release(regx_cache_t *cache, regx_region_t *region);
 
-/* Acts on changes and deregisters what is dead and no longer used, a bounded amount. Cheap when
- * there is nothing to do. */
-void regx_cache_progress(regx_cache_t *cache);
+/* ---- regions (regions.c) ----
+ * The table of regions: records that stay where they are, and stay records, as long as the cache
+ * lives. So a look-up may read any of them without a lock, at worst to find that it now describes
+ * another region. A region's number is its place in the table; numbers are used again.
+ *
+ * What look-ups read is written before the state becomes ALIVE, and not again before it has been
+ * dead and without users (retire.c). All else is under the cache's lock. */
 
-/* Brings hits and the like, which threads count for themselves, into the counters. */
-void regx_cache_count(regx_cache_t *cache);
+#define REGX_REGIONS_MAX (1u << 20) /* alive at once; address space, until used */
 
-/* ---- thread states ----
+typedef enum regx_region_state {
+    REGX_REGION_NONE,     /* never used */
+    REGX_REGION_ALIVE,    /* may be used */
+    REGX_REGION_GIVEN_UP, /* for room or for a better one: no new use */
+    REGX_REGION_CHANGED   /* its memory changed: no new use */
+} regx_region_state_t;
+
+/* What look-ups and releases read: small, so that ten thousand stay close. */
+typedef struct regx_record {
+    _Alignas(32) _Atomic uintptr_t start;
+    _Atomic size_t size;
+    _Atomic uint32_t state;
+    _Atomic uint8_t access;
+    _Atomic bool used_changed; /* it changed while it was in use */
+    uint32_t next;             /* in a list of regx_region_list_t */
+} regx_record_t;
+
+/* The rest. */
+typedef struct regx_holding {
+    regx_mr_t mr;  /* as the device knows it */
+    uint32_t cost; /* of registering it: nanoseconds */
+    uint32_t heat; /* how often it was used, the older the less; see miss.c */
+    uint32_t seen; /* acquisitions when heat was last brought up to date */
+} regx_holding_t;
+
+/* Number 0 is no region. */
+typedef struct regx_regions {
+    regx_record_t *records;
+    regx_holding_t *holdings;
+    uint32_t capacity;
+    uint32_t used;   /* numbers from here on have never been used */
+    uint32_t unused; /* first of those that have been */
+} regx_regions_t;
+
+/* For that many that are alive, or REGX_REGIONS_MAX. false: no memory. */
+bool regx_regions_init(regx_regions_t *regions, uint64_t max);
+void regx_regions_fini(regx_regions_t *regions);
+
+/* 0: the table is full. What was put back last is taken first: it is in the processor's caches. */
+uint32_t regx_regions_take(regx_regions_t *regions);
+void regx_regions_put(regx_regions_t *regions, uint32_t number);
+
+/* Whether the record's region serves that request. Refuses what is empty or wraps around. */
+static inline bool regx_record_serves(const regx_record_t *record, uintptr_t address, size_t length,
+                                      unsigned access)
+{
+    const uintptr_t offset = address - atomic_load_explicit(&record->start, memory_order_relaxed);
+    const size_t size = atomic_load_explicit(&record->size, memory_order_relaxed);
+    const unsigned has = atomic_load_explicit(&record->access, memory_order_relaxed);
+
+    return offset < size && length - 1 < size - offset && (access & ~has) == 0;
+}
+
+/* Regions in a row, linked by `next`. */
+typedef struct regx_region_list {
+    uint32_t first, last;
+} regx_region_list_t;
+
+void regx_region_list_push(regx_regions_t *regions, regx_region_list_t *list, uint32_t number);
+uint32_t regx_region_list_pop(regx_regions_t *regions, regx_region_list_t *list); /* 0: empty */
+/* All of `from` goes before what is in `list`. */
+void regx_region_list_prepend(regx_regions_t *regions, regx_region_list_t *list,
+                              regx_region_list_t *from);
+
+/* ---- by address ----
+ * The index of regions for all but the fast path: blocks of up to 64 in order of their starts. A
+ * search passes over the blocks that cannot matter at two compares each; a change that ends
+ * thousands of regions reads their blocks one after the other. Regions may overlap. Under the
+ * cache's lock. */
+
+typedef struct regx_index_entry {
+    uintptr_t start, end;
+    uint32_t number;
+    unsigned access;
+} regx_index_entry_t;
+
+typedef struct regx_index_block {
+    uintptr_t start, end; /* the least start and the greatest end of its entries */
+    uint32_t count;       /* at least 1 */
+    regx_index_entry_t *entries;
+} regx_index_block_t;
+
+typedef struct regx_index {
+    regx_index_block_t *blocks;
+    size_t count, room;
+    size_t regions;    /* of all blocks */
+    uintptr_t longest; /* no region is longer, nor was */
+} regx_index_t;
+
+/* A position in a walk over all regions, which begins with {0}. Valid whatever happens to the index
+ * in between: at worst the walk skips some regions. */
+typedef struct regx_index_cursor {
+    size_t block;
+    uint32_t entry;
+} regx_index_cursor_t;
+
+void regx_index_init(regx_index_t *index);
+void regx_index_fini(regx_index_t *index);
+
+/* false: no memory; nothing happened. */
+bool regx_index_insert(regx_index_t *index, const regx_index_entry_t *entry);
+void regx_index_remove(regx_index_t *index, uintptr_t start, uint32_t number);
+
+/* A region that covers the range and has that access; 0: none. */
+uint32_t regx_index_cover(const regx_index_t *index, uintptr_t start, uintptr_t end,
+                          unsigned access);
+/* A region of exactly that range; 0: none. */
+uint32_t regx_index_exact(const regx_index_t *index, uintptr_t start, uintptr_t end);
+
+/* The region there, and on to the next one; after the last comes the first. 0: there is none. */
+uint32_t regx_index_next(const regx_index_t *index, regx_index_cursor_t *place);
+
+/* Removes at most *max regions that overlap the range, and calls `removed` with up to a block of
+ * them at a time. Takes from *max how many were removed; blocks that were only looked at count in
+ * proportion to their time. false: there may be more. */
+typedef void (*regx_index_removed_t)(void *context, const uint32_t *numbers, uint32_t count);
+bool regx_index_cut(regx_index_t *index, uintptr_t start, uintptr_t end, size_t *max,
+                    regx_index_removed_t removed, void *context);
+
+/* ---- registered with the transport's memory domain, counted ---- */
+
+/* Whether the device can register so much at once. */
+static inline bool regx_mr_fits(const regx_registry_t *registry, size_t length)
+{
+    const uint64_t max = registry->transport->mr_bytes;
+
+    return max == 0 || length <= max;
+}
+
+/* REGX_NO_MEMORY also of what the device does not take. */
+regx_status_t regx_mr_register(regx_registry_t *registry, void *base, size_t length,
+                               unsigned access, regx_mr_t *mr);
+/* Traces it; for callers that do not try again. */
+void regx_mr_trace_refusal(const regx_registry_t *registry, const void *base, size_t length,
+                           regx_status_t status);
+void regx_mr_deregister(regx_registry_t *registry, regx_mr_t *mr);
+
+/* ---- registrations that serve one use each (regions.c) ----
+ * All of them with backend none, with a cache those that are not kept. They are pinned as long as
+ * they last, so their bytes are bounded: a message that finds no room goes by bounce. Without a
+ * bound the kernel would end processes when more is pinned than the machine can spare. What is kept
+ * has a budget of its own. */
+
+/* Takes room for what is registered, or about to be, to serve that use; what pins nothing needs
+ * none. false: there is too little, as is noted in the region. */
+bool regx_once_enter(regx_registry_t *registry, size_t length, unsigned access,
+                     regx_region_t *region);
+void regx_once_leave(regx_registry_t *registry, size_t length, unsigned access);
+
+/* Registers exactly that range, counted as uncached. REGX_NO_MEMORY also where there is no room. */
+regx_status_t regx_once_register(regx_registry_t *registry, void *base, size_t length,
+                                 unsigned access, regx_region_t *region);
+/* Gives the room back, too. */
+void regx_once_deregister(regx_registry_t *registry, regx_region_t *region);
+
+/* ---- thread states (thread_state.c) ----
  * A thread state is what one thread writes of one cache, so that a hit writes no memory that
  * another thread writes: its counts of uses, and where it found regions lately (the look-up cache).
  * The number of uses of a region is the sum over all thread states; an acquisition counts where it
@@ -109,6 +268,13 @@ typedef struct regx_thread_state {
     _Alignas(64) regx_lookup_t lookup[REGX_LOOKUP_SETS][REGX_LOOKUP_WAYS];
     _Atomic uint64_t uses[]; /* per region of the table */
 } regx_thread_state_t;
+
+/* Those of one cache. */
+typedef struct regx_thread_states {
+    regx_thread_state_t *first;
+    regx_thread_state_t *common; /* for releases by threads that have none; under the lock */
+    uint64_t hits_counted;
+} regx_thread_states_t;
 
 /* A thread state that this thread used last, and of which cache: one for each of a few caches
  * (there is one for each port), by the cache's serial number. The library is loaded at start or
@@ -210,19 +376,35 @@ typedef struct regx_cache_range {
     size_t size;
 } regx_cache_range_t;
 
-/* Room that is set aside for a region so large that one call cannot make it: see evict.c. */
-typedef struct regx_aside {
-    uintptr_t start, end; /* of the region */
-    uint64_t bytes;       /* 0: for none */
-    unsigned others;      /* requests without room since `bytes` last grew, by weight */
-} regx_aside_t;
-
 /* The cache's thread (retire.c). */
 typedef struct regx_reclaimer {
     pthread_t thread;
     bool runs;
     _Atomic uint32_t stop;
 } regx_reclaimer_t;
+
+/* What is kept, against the budget. */
+typedef struct regx_cache_room {
+    uint64_t bytes; /* of regions that are alive, and of those being registered */
+    uint64_t count;
+    _Atomic uint64_t pinned; /* bytes: also of regions that are dead and not yet deregistered */
+    uint64_t pinned_max;     /* beyond it nothing more is kept */
+} regx_cache_room_t;
+
+/* Regions that have ended and are not yet deregistered (retire.c). */
+typedef struct regx_cache_limbo {
+    regx_region_list_t dead; /* the counts may not show all users yet */
+    regx_region_list_t ripe; /* they do */
+    regx_region_list_t busy; /* ripe regions that had users when they were looked at */
+    bool closing;            /* nobody looks up any more */
+} regx_cache_limbo_t;
+
+/* A buffer that changed while in use, to be reported. */
+typedef struct regx_cache_warning {
+    bool warned; /* of one, or about to be: */
+    _Atomic bool to_warn;
+    regx_cache_range_t changed;
+} regx_cache_warning_t;
 
 struct regx_cache {
     /* What look-ups read; written when regions die, at the most. */
@@ -243,26 +425,14 @@ struct regx_cache {
     _Alignas(64) regx_lock_t lock; /* of all that follows */
     regx_registry_t *registry;
     regx_cache_config_t config;
-    uintptr_t page;       /* bytes */
     unsigned applied_max; /* REGX_APPLIED_MAX; tests make it less */
     regx_regions_t regions;
-    regx_index_t index; /* of the regions that are alive */
-    uint64_t bytes;     /* of these, of those being registered, and what is set aside */
-    uint64_t count;
-    _Atomic uint64_t pinned; /* bytes: also of regions that are dead and not yet deregistered */
-    uint64_t pinned_max;     /* beyond it nothing more is kept */
-    regx_aside_t aside;
+    regx_index_t index;       /* of the regions that are alive */
     regx_index_cursor_t hand; /* where eviction looks next */
-    regx_region_list_t dead;  /* regions of which the counts may not show all users yet */
-    regx_region_list_t ripe;  /* dead regions of which they do */
-    regx_region_list_t busy;  /* ripe regions that had users when they were looked at */
-    bool closing;             /* nobody looks up any more */
-    bool warned;              /* of a buffer that changed while in use, or about to be: */
-    _Atomic bool to_warn;
-    regx_cache_range_t changed;
-    uint64_t hits_counted;
-    regx_thread_state_t *states;
-    regx_thread_state_t *common; /* for releases by threads that have none; under the lock */
+    regx_cache_room_t room;
+    regx_cache_limbo_t limbo;
+    regx_cache_warning_t warning;
+    regx_thread_states_t threads;
     regx_ghost_t ghost;
     regx_reclaimer_t reclaimer;
 };
@@ -279,7 +449,7 @@ typedef struct regx_request {
 
 static inline bool regx_cache_in_child(const regx_cache_t *cache)
 {
-    return !cache->common->present;
+    return !cache->threads.common->present;
 }
 
 /* Where the calling thread remembers its thread state in this cache, or in another one. */
@@ -292,7 +462,7 @@ static inline struct regx_last_state *regx_cache_last_state(const regx_cache_t *
  * memory. */
 static inline regx_thread_state_t *regx_cache_thread_state(regx_cache_t *cache)
 {
-    return regx_thread_states_here(&cache->states, cache->regions.capacity, cache->serial);
+    return regx_thread_states_here(&cache->threads.first, cache->regions.capacity, cache->serial);
 }
 
 /* There may be something to retire. Not a plain store: it could hide from who retires what another
@@ -306,7 +476,7 @@ static inline void regx_cache_has_work(regx_cache_t *cache)
 }
 
 /* Changes the calling thread's count of a region's uses. With membarrier on the other side it
- * needs no fence, only that the compiler keeps the order; see cache.c. */
+ * needs no fence, only that the compiler keeps the order; see component/design/cache.md. */
 static inline void regx_cache_use(_Atomic uint64_t *uses, uint64_t by, bool fences)
 {
     if (fences) {
@@ -352,18 +522,6 @@ void regx_cache_catch_up_locked(regx_cache_t *cache, regx_request_t *request);
 /* Of one call, in regions ended or what takes as long: some five microseconds. Changes that touch
  * nothing are passed at 5 ns each, 45 where there are 10,000 regions. */
 #define REGX_APPLIED_MAX 256u
-
-/* evict.c. Locked: gives up one region that seems unused; returns its bytes, 0: there is none. */
-uint64_t regx_cache_evict_locked(regx_cache_t *cache);
-/* Has the processor fetch what the next function is going to look at. Not locked. */
-void regx_cache_expect(regx_cache_t *cache, const regx_request_t *request);
-/* Locked: whether the request's range is worth keeping; it has now been seen. */
-bool regx_cache_admits_locked(regx_cache_t *cache, const regx_request_t *request);
-/* Locked: makes room for one more region, of the request's size, within the budget. Gives up
- * REGX_EVICTED_MAX regions at the most: a large one may be refused a few times before there is
- * room; what was made until then is set aside for it. */
-bool regx_cache_reserve_locked(regx_cache_t *cache, regx_request_t *request);
-#define REGX_EVICTED_MAX 64u
 
 /* retire.c. Locked: a region that is out of the index, or being taken out, gives no new use. When
  * all are dead that are to be, the caller says so (regx_cache_has_work). */

@@ -5,22 +5,24 @@
  *
  * To be kept, a region must be true at the moment it becomes alive. Interest is declared and the
  * range covered before pinning, and the log is read from the head that there was before that: see
- * cache.c for the order. What cannot be shown to be true serves this use and no other: it is as
- * good as what backend none would have made.
+ * component/design/cache.md for the order. What cannot be shown to be true serves this use and no
+ * other: it is as good as what backend none would have made.
  */
 #include "registration/cache.h"
 
 #include <assert.h>
 #include <sched.h>
+#include <string.h>
 
 #include "base/clock.h"
-#include "registration/once.h"
+#include "base/util.h"
 
 /* How often, and for how long, it is asked again whether a change is under way, or whether news is
  * logged by now, before memory is registered that may not need it: for less than registering takes.
  */
 #define ASKED_AGAIN 32u
 #define ASKED_FOR_NS 20000
+#define EVICTED_MAX 128u /* for one request's room */
 /* Given up and deregistered where the device has no more room, by one acquisition; it bounces if
  * that was too little, and the next one goes on. */
 #define EVICTED_FOR_DEVICE 256u
@@ -28,18 +30,164 @@
 
 static const char under_way[] = "a change is under way";
 
-static bool pages_of(const regx_cache_t *cache, const void *base, size_t length, unsigned access,
-                     regx_request_t *request)
+/* ---- given up for room ----
+ * A region's heat is halved at each visit and grows by its acquisitions since. A hand goes round
+ * what is alive; of the next few regions without users, the one goes whose registration, by cost
+ * and heat, is worth least per byte held. What is used stays, whatever it costs. */
+
+#define SAMPLE 16u    /* regions to choose among */
+#define VISITS 1024u  /* regions looked at for more than one */
+#define HEAT_USE 256u /* of one acquisition: it can be halved eight times */
+#define HEAT_MAX (1u << 30)
+
+/* Brings the heat up to date. false: it has users. */
+static bool visit(regx_cache_t *cache, uint32_t number)
 {
-    const uintptr_t address = (uintptr_t)base;
+    regx_holding_t *holding = &cache->holdings[number];
+    const uint64_t uses = regx_thread_states_uses(cache->threads.first, number);
+    const uint32_t acquired = (uint32_t)(uses >> 32);
+    const uint64_t heat = holding->heat / 2 + (uint64_t)HEAT_USE * (acquired - holding->seen);
+
+    holding->heat = heat < HEAT_MAX ? (uint32_t)heat : HEAT_MAX;
+    holding->seen = acquired;
+    return (uint32_t)uses == 0;
+}
+
+static double worth(const regx_holding_t *holding)
+{
+    return (double)holding->cost * holding->heat / (double)holding->mr.length;
+}
+
+/* 0 only after a full round: all that is alive has users. */
+static uint32_t choose(regx_cache_t *cache)
+{
+    const regx_holding_t *holdings = cache->holdings;
+    const regx_index_t *index = &cache->index;
+    uint32_t chosen = 0, found = 0;
+
+    for (size_t i = 0; i < index->regions && found < SAMPLE && (found == 0 || i < VISITS); i++) {
+        const uint32_t number = regx_index_next(index, &cache->hand);
+
+        if (!visit(cache, number)) {
+            continue;
+        }
+        found++;
+        if (chosen == 0 || worth(&holdings[number]) < worth(&holdings[chosen])) {
+            chosen = number;
+        }
+    }
+    return chosen;
+}
+
+/* Locked: gives up one region that seems unused; returns its bytes, 0: there is none. */
+static uint64_t evict_locked(regx_cache_t *cache)
+{
+    regx_counters_t *counters = cache->registry->counters;
+    const uint32_t number = choose(cache);
+
+    if (number == 0) {
+        return 0;
+    }
+    regx_index_remove(&cache->index, cache->records[number].start, number);
+    regx_cache_kill_locked(cache, number, REGX_REGION_GIVEN_UP);
+    regx_cache_has_work(cache);
+    regx_count(counters, &counters->evictions, 1);
+    return cache->records[number].size;
+}
+
+/* ---- what was asked for before ---- */
+
+static uint64_t mix(uint64_t value)
+{
+    value = (value ^ (value >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    value = (value ^ (value >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return value ^ (value >> 31);
+}
+
+static uint64_t hash_of(uintptr_t start, uintptr_t end)
+{
+    return mix(mix(start) + end) | 1; /* 0 is an empty place */
+}
+
+static uint64_t *set_of(regx_ghost_t *ghost, uint64_t hash)
+{
+    return ghost->seen[(hash >> 32) % REGX_GHOST_SETS];
+}
+
+/* Has the processor fetch what is_seen() is going to look at. */
+static void expect(regx_cache_t *cache, const regx_request_t *request)
+{
+    __builtin_prefetch(set_of(&cache->ghost, hash_of(request->start, request->end)), 1);
+}
+
+/* Whether the range was seen lately; it now is. */
+static bool is_seen(regx_ghost_t *ghost, uintptr_t start, uintptr_t end)
+{
+    const uint64_t hash = hash_of(start, end);
+    uint64_t *set = set_of(ghost, hash);
+    unsigned at = 0;
+
+    while (at < REGX_GHOST_WAYS - 1 && set[at] != hash) {
+        at++;
+    }
+    const bool seen = set[at] == hash;
+
+    memmove(set + 1, set, at * sizeof(*set));
+    set[0] = hash;
+    return seen;
+}
+
+/* ---- the budget ---- */
+
+static bool has_room(const regx_cache_t *cache, uint64_t size)
+{
+    const regx_cache_config_t *config = &cache->config;
+
+    return cache->room.bytes + size <= config->bytes && cache->room.count < config->count;
+}
+
+/* Locked: whether the request's range is worth keeping; it has now been seen. */
+static bool admits_locked(regx_cache_t *cache, const regx_request_t *request)
+{
+    const regx_cache_config_t *config = &cache->config;
+    const uint64_t size = request->end - request->start;
+    const bool seen = is_seen(&cache->ghost, request->start, request->end);
+
+    return size <= config->bytes && config->count > 0 &&
+           (seen || config->admit_first || has_room(cache, size));
+}
+
+/* Locked: makes room for one more region, of the request's size, within the budget. Gives up
+ * EVICTED_MAX regions at the most: a large one may be refused a few times before there is room,
+ * unless small ones take it. */
+static bool make_room_locked(regx_cache_t *cache, regx_request_t *request)
+{
+    const uint64_t size = request->end - request->start;
+
+    while (!has_room(cache, size)) {
+        if (request->given_up >= EVICTED_MAX || evict_locked(cache) == 0) {
+            return false;
+        }
+        request->given_up++;
+    }
+    cache->room.bytes += size;
+    cache->room.count++;
+    atomic_fetch_add(&cache->room.pinned, size);
+    return true;
+}
+
+/* ---- found after all, or registered ---- */
+
+static bool pages_of(const void *base, size_t length, unsigned access, regx_request_t *request)
+{
+    const uintptr_t address = (uintptr_t)base, mask = regx_page_size() - 1;
 
     /* Also refuses a length of 0: less 1 it is beyond everything. */
     if (base == NULL || address > INTPTR_MAX || length - 1 > INTPTR_MAX - address) {
         return false;
     }
-    *request = (regx_request_t){.start = address & ~(cache->page - 1),
-                                .end = (address + length + cache->page - 1) & ~(cache->page - 1),
-                                .access = access};
+    *request = (regx_request_t){
+        .start = address & ~mask, .end = (address + length + mask) & ~mask, .access = access};
     return true;
 }
 
@@ -161,10 +309,10 @@ static uint32_t find_locked(regx_cache_t *cache, regx_thread_state_t *ts, uintpt
 
 static void unreserve_locked(regx_cache_t *cache, uint64_t size)
 {
-    assert(cache->bytes >= size && cache->count > 0 && cache->pinned >= size);
-    cache->bytes -= size;
-    cache->count--;
-    atomic_fetch_sub(&cache->pinned, size);
+    assert(cache->room.bytes >= size && cache->room.count > 0 && cache->room.pinned >= size);
+    cache->room.bytes -= size;
+    cache->room.count--;
+    atomic_fetch_sub(&cache->room.pinned, size);
 }
 
 /* A region to be made, within the budget; 0: the registration is not to be kept. One of the same
@@ -180,7 +328,7 @@ static uint32_t reserve_locked(regx_cache_t *cache, regx_request_t *request)
         regx_cache_has_work(cache);
         request->given_up++;
     }
-    if (!regx_cache_reserve_locked(cache, request)) {
+    if (!make_room_locked(cache, request)) {
         return 0;
     }
     const uint32_t number = regx_regions_take(&cache->regions);
@@ -196,11 +344,11 @@ static uint32_t reserve_locked(regx_cache_t *cache, regx_request_t *request)
 static bool settle_reserved(regx_cache_t *cache, const regx_request_t *request, uint32_t number)
 {
     regx_cache_retire(cache, request->given_up + REGX_RETIRED_MAX);
-    if (number == 0 || atomic_load(&cache->pinned) <= cache->pinned_max) {
+    if (number == 0 || atomic_load(&cache->room.pinned) <= cache->room.pinned_max) {
         return number != 0;
     }
-    regx_cache_retire(cache, REGX_EVICTED_MAX);
-    if (atomic_load(&cache->pinned) <= cache->pinned_max) {
+    regx_cache_retire(cache, EVICTED_MAX);
+    if (atomic_load(&cache->room.pinned) <= cache->room.pinned_max) {
         return true;
     }
     regx_lock(&cache->lock);
@@ -218,7 +366,7 @@ static bool make_room(regx_cache_t *cache, uint64_t size)
 
     regx_lock(&cache->lock);
     for (unsigned i = 0; i < EVICTED_FOR_DEVICE && freed < size && bytes != 0; i++) {
-        bytes = regx_cache_evict_locked(cache);
+        bytes = evict_locked(cache);
         freed += bytes;
     }
     regx_unlock(&cache->lock);
@@ -303,7 +451,7 @@ static bool publish_locked(regx_cache_t *cache, regx_thread_state_t *ts, regx_re
     record->used_changed = false;
     holding->cost = cost < UINT32_MAX ? (uint32_t)cost : UINT32_MAX;
     holding->heat = 0;
-    holding->seen = (uint32_t)(regx_thread_states_uses(cache->states, number) >> 32);
+    holding->seen = (uint32_t)(regx_thread_states_uses(cache->threads.first, number) >> 32);
     regx_cache_use(&ts->uses[number], REGX_USE_ACQUIRED, cache->fences);
     atomic_store(&record->state, REGX_REGION_ALIVE);
     return true;
@@ -420,7 +568,7 @@ static found_t find(regx_cache_t *cache, uintptr_t address, regx_request_t *requ
         again = admits && found.number == 0 && request->busy && asks_again(&retry);
         /* What is there stays: it may be true the next time. */
         found.is_admitted = admits && !again && found.number == 0 && found.ts != NULL &&
-                            !request->exists && regx_cache_admits_locked(cache, request);
+                            !request->exists && admits_locked(cache, request);
         found.since = atomic_load_explicit(&cache->applied, memory_order_relaxed);
         regx_unlock(&cache->lock);
     } while (again);
@@ -447,14 +595,14 @@ regx_status_t regx_cache_acquire_slow(regx_cache_t *cache, void *base, size_t le
     const uintptr_t address = (uintptr_t)base;
     regx_request_t request;
 
-    if (!pages_of(cache, base, length, access, &request)) {
+    if (!pages_of(base, length, access, &request)) {
         return REGX_INVALID;
     }
     if (regx_cache_in_child(cache)) {
         return REGX_DENIED;
     }
     regx_cache_warn(cache);
-    regx_cache_expect(cache, &request);
+    expect(cache, &request);
     yield_to_writer(cache->log);
     const found_t found = find(cache, address, &request, true);
 
@@ -474,7 +622,7 @@ bool regx_cache_find_slow(regx_cache_t *cache, const void *base, size_t length, 
     const uintptr_t address = (uintptr_t)base;
     regx_request_t request;
 
-    if (!pages_of(cache, base, length, access, &request) || regx_cache_in_child(cache)) {
+    if (!pages_of(base, length, access, &request) || regx_cache_in_child(cache)) {
         return false;
     }
     const found_t found = find(cache, address, &request, false);

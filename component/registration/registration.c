@@ -8,7 +8,6 @@
 
 #include "base/util.h"
 #include "registration/cache.h"
-#include "registration/once.h"
 
 /* ---- the choice of a backend ---- */
 
@@ -84,37 +83,11 @@ static void choose_auto(bool registering_is_free, const regx_monitor_config_t *c
     choice->monitor = NULL;
 }
 
-static bool works(const regx_backend_t *backend, const regx_monitor_config_t *config)
-{
-    regx_backend_choice_t choice;
-    char error[WHY];
-
-    if (start(backend, config, &choice, error, sizeof(error)) != REGX_OK) {
-        return false;
-    }
-    choice.monitor->stop(choice.monitor);
-    return true;
-}
-
-/* "none, NAME": what works instead of the one that is refused, of those that can be tried. */
-static void list_usable(const regx_backend_t *refused, const regx_monitor_config_t *config,
-                        char *list, size_t size)
-{
-    size_t used = (size_t)snprintf(list, size, "%s", regx_backend_none.name);
-
-    for (int i = 0; i < BACKENDS; i++) {
-        if (backends[i] != refused && backends[i]->leaves_no_trace && used < size &&
-            works(backends[i], config)) {
-            used += (size_t)snprintf(list + used, size - used, ", %s", backends[i]->name);
-        }
-    }
-}
-
 regx_status_t regx_backend_choose(const char *name, bool registering_is_free,
                                   const regx_monitor_config_t *config,
                                   regx_backend_choice_t *choice, char *error, size_t error_size)
 {
-    char why[WHY], usable[64];
+    char why[WHY];
 
     if (strcmp(name, "auto") == 0) {
         choose_auto(registering_is_free, config, choice);
@@ -126,8 +99,7 @@ regx_status_t regx_backend_choose(const char *name, bool registering_is_free,
         snprintf(choice->reason, sizeof(choice->reason), "asked for");
         return REGX_OK;
     }
-    list_usable(backend, config, usable, sizeof(usable));
-    snprintf(error, error_size, "cannot be used: %s; usable here: %s", why, usable);
+    snprintf(error, error_size, "cannot be used: %s; usable here: none, auto", why);
     return REGX_DENIED;
 }
 
@@ -219,27 +191,7 @@ void regx_region_release(regx_registry_t *registry, regx_region_t *region)
     }
 }
 
-void regx_registry_progress(regx_registry_t *registry)
-{
-    if (registry->cache != NULL) {
-        regx_cache_progress(registry->cache);
-    }
-}
-
-void regx_registry_count(regx_registry_t *registry)
-{
-    if (registry->cache != NULL) {
-        regx_cache_count(registry->cache);
-    }
-}
-
 /* ---- parameters ---- */
-
-#ifdef REGX_HAVE_UCM
-#define UCM_ABSENT false
-#else
-#define UCM_ABSENT true
-#endif
 
 static void from_a_page(const void *settings, regx_option_range_t *range)
 {

@@ -6,7 +6,6 @@
  *   registration.h  for who uses the room: a backend is chosen, memory acquired and released
  *   monitor/        for a backend: what reports changes, and where
  *   cache.h         for the files of this room: regions kept and found again
- *   regions.h       ... and what a region is
  *
  * Between acquire and release the region stays registered. How long it is kept after that, and how
  * changes of the address space are learned, is the backend's.
@@ -55,9 +54,9 @@ regx_status_t regx_backend_choose(const char *name, bool registering_is_free,
 /* ---- what is kept ---- */
 
 #define REGX_UNLIMITED UINT64_MAX
+#define REGX_CACHE_COUNT 16384u /* registrations that a process keeps at most, by default */
 
-typedef enum { REGX_ADMIT_FIRST, REGX_ADMIT_SECOND } regx_admit_t;
-/* DRAIN: as WARN, for what could not be waited for (drain.h). */
+/* DRAIN: as WARN, for what could not be waited for (monitor.h). */
 typedef enum {
     REGX_INUSE_IGNORE,
     REGX_INUSE_WARN,
@@ -68,7 +67,7 @@ typedef enum {
 typedef struct regx_cache_config {
     uint64_t bytes;     /* that kept regions may hold in all; REGX_UNLIMITED allowed */
     uint64_t count;     /* regions kept; REGX_UNLIMITED allowed (then what the table holds) */
-    regx_admit_t admit; /* SECOND: a range's first use does not push out others */
+    bool admit_first;   /* for tests: also a range's first use pushes out others */
     regx_inuse_t inuse; /* what progress does about a buffer that changed while in use */
     /* That may be registered at a time for one use each, of what the device pins, with a cache or
      * without: half to send from, half to receive into; 0: as much as it takes. */
@@ -88,8 +87,9 @@ typedef struct regx_region {
     const regx_mr_t *mr; /* covers the range that was asked for, and perhaps more on either side */
     regx_mr_t own;       /* where it was made for this use alone */
     uint32_t kept;       /* the cache's: its number; 0: not kept */
-    bool over_share;     /* of a refusal: for want of room for what is not kept (once.h) */
-    uintptr_t start;     /* the cache's: what was asked for, and when */
+    /* Of the account of what is not kept (cache.h). */
+    bool over_share; /* of a refusal: for want of room there */
+    uintptr_t start; /* the cache's: what was asked for, and when */
     size_t length;
     uint64_t since;
 } regx_region_t;
@@ -136,7 +136,7 @@ bool regx_region_acquire_kept(regx_registry_t *registry, const void *base, size_
 void regx_region_release(regx_registry_t *registry, regx_region_t *region);
 
 /* A transfer as a whole, registered or not, uses that memory: changes of it wait where they can be
- * made to (drain.h). Returns what ends it. */
+ * made to (monitor.h). Returns what ends it. */
 static inline uint32_t regx_registry_hold(const regx_registry_t *registry, const void *base,
                                           size_t length)
 {
@@ -154,10 +154,61 @@ void regx_registry_progress(regx_registry_t *registry);
 /* Brings the counters up to date, before they are read. */
 void regx_registry_count(regx_registry_t *registry);
 
-/* ---- what users may set; the rows are in params.def ---- */
+/* ---- a watch (watch.c) ----
+ * Whether memory has changed since the watch began, and where. For transfers, which have to know of
+ * each change as long as they last, registered or not. It reads the monitor's log of changes beside
+ * the caches, and keeps changes of its range from being left out there.
+ *
+ * What it sees is what the monitor sees. Some changes are reported before they take effect (all by
+ * hooks; to the notifier MADV_DONTNEED, MADV_FREE and MADV_REMOVE): that one was seen does not mean
+ * that it is over.
+ *
+ * One thread at a time uses a watch; any, holding no lock. */
 
-/* Whose hooks: Open MPI's, or UCX's ucm. */
-typedef enum { REGX_HOOKS_AUTO, REGX_HOOKS_OPAL, REGX_HOOKS_UCM } regx_hooks_choice_t;
+typedef struct regx_watch {
+    regx_monitor_t *monitor; /* NULL: nothing is watched */
+    uintptr_t start, end;    /* whole pages */
+    uint64_t next;           /* the first change that was not yet looked at */
+    unsigned own;            /* of those: how many are regx_watch_flush's */
+} regx_watch_t;
+
+typedef enum regx_watch_state {
+    REGX_WATCH_QUIET,  /* no change since the last look */
+    REGX_WATCH_UNSURE, /* none that is known; but one is under way, or being told, of something */
+    REGX_WATCH_CHANGED
+} regx_watch_state_t;
+
+/* Changes of that range are seen from now on. false: nobody reports them; nothing is to be ended.
+ */
+bool regx_watch_begin(regx_watch_t *watch, regx_registry_t *registry, const void *base,
+                      size_t length);
+/* To be called when other memory may be mapped there. false: nobody reports changes from now on.
+ * The watch goes on in any case. What was not watched until now counts as changed, by the next
+ * look.
+ */
+bool regx_watch_renew(regx_watch_t *watch);
+void regx_watch_end(regx_watch_t *watch);
+/* What is registered of that range is given up, as if it had changed: perhaps it was registered
+ * between a change being reported and its being made. The watch itself does not see it as a
+ * change. */
+void regx_watch_flush(regx_watch_t *watch);
+
+/* Whether there is anything to look at: a load. Any thread. */
+static inline bool regx_watch_has_news(const regx_watch_t *watch)
+{
+    return atomic_load_explicit(&watch->monitor->log->head, memory_order_relaxed) != watch->next;
+}
+
+/* What happened since the last look, or since the beginning. CHANGED: *first is the lowest address
+ * that changed, at least `start`. certain: no change that ended before the call may be missed,
+ * which by the notifier takes a system call; otherwise one may be seen by a later look. UNSURE only
+ * if certain. */
+regx_watch_state_t regx_watch_look(regx_watch_t *watch, bool certain, uintptr_t *first);
+
+/* Whether something is mapped everywhere from that address on, as far as the range goes. */
+bool regx_watch_is_mapped(const regx_watch_t *watch, uintptr_t from);
+
+/* ---- what users may set; the rows are in params.def ---- */
 
 typedef struct regx_registration_settings {
 #define REGX_PARAM(type, ctype, field, ...) REGX_PARAM_FIELD(ctype, field)

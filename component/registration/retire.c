@@ -3,7 +3,8 @@
  * The end of regions. Acting on the log kills those that a change touched; only here does the cache
  * learn of changes, and only this moves `applied`, after the regions that are concerned are dead.
  * Then: dead → (membarrier, one for all that died meanwhile) → ripe → without users? →
- * deregistered, with no lock held → its record may describe another region. See cache.c.
+ * deregistered, with no lock held → its record may describe another region. See
+ * component/design/cache.md.
  *
  * Done by whoever calls progress or registers, a bounded amount; and by a thread of the cache's own
  * while the application computes and calls nothing. The thread sleeps until a change is logged or
@@ -25,15 +26,15 @@ void regx_cache_kill_locked(regx_cache_t *cache, uint32_t number, regx_region_st
     regx_record_t *record = &cache->records[number];
 
     assert(record->state == REGX_REGION_ALIVE && state > REGX_REGION_ALIVE);
-    assert(cache->bytes >= record->size && cache->count > 0);
+    assert(cache->room.bytes >= record->size && cache->room.count > 0);
     if (cache->fences) {
         atomic_store(&record->state, state);
     } else {
         atomic_store_explicit(&record->state, state, memory_order_release);
     }
-    cache->bytes -= record->size;
-    cache->count--;
-    regx_region_list_push(&cache->regions, &cache->dead, number);
+    cache->room.bytes -= record->size;
+    cache->room.count--;
+    regx_region_list_push(&cache->regions, &cache->limbo.dead, number);
 }
 
 /* ---- acting on changes ---- */
@@ -75,10 +76,10 @@ static void note_changed_locked(regx_cache_t *cache, const regx_record_t *record
     if (cache->config.changed_in_use == NULL || inuse == REGX_INUSE_IGNORE) {
         return;
     }
-    if (!cache->warned || inuse == REGX_INUSE_ABORT) {
-        cache->warned = true;
-        cache->changed = (regx_cache_range_t){.start = record->start, .size = record->size};
-        atomic_store(&cache->to_warn, true);
+    if (!cache->warning.warned || inuse == REGX_INUSE_ABORT) {
+        cache->warning.warned = true;
+        cache->warning.changed = (regx_cache_range_t){.start = record->start, .size = record->size};
+        atomic_store(&cache->warning.to_warn, true);
     }
 }
 
@@ -125,19 +126,21 @@ void regx_cache_catch_up_locked(regx_cache_t *cache, regx_request_t *request)
 static void ripen(regx_cache_t *cache)
 {
     regx_lock(&cache->lock);
-    regx_region_list_t dead = cache->dead;
+    regx_region_list_t dead = cache->limbo.dead;
 
-    cache->dead = (regx_region_list_t){0};
+    cache->limbo.dead = (regx_region_list_t){0};
     regx_unlock(&cache->lock);
-    const bool passed = dead.first == 0 || cache->closing || cache->fences || regx_membarrier();
+    const bool passed =
+        dead.first == 0 || cache->limbo.closing || cache->fences || regx_membarrier();
 
     regx_lock(&cache->lock);
-    regx_region_list_prepend(&cache->regions, passed ? &cache->ripe : &cache->dead, &dead);
+    regx_region_list_prepend(&cache->regions, passed ? &cache->limbo.ripe : &cache->limbo.dead,
+                             &dead);
     if (!passed) {
         regx_cache_has_work(cache);
     }
     if (atomic_exchange_explicit(&cache->released, false, memory_order_acquire)) {
-        regx_region_list_prepend(&cache->regions, &cache->ripe, &cache->busy);
+        regx_region_list_prepend(&cache->regions, &cache->limbo.ripe, &cache->limbo.busy);
     }
     regx_unlock(&cache->lock);
 }
@@ -148,16 +151,17 @@ static regx_region_list_t pick_unused(regx_cache_t *cache, unsigned max)
     uint32_t number;
 
     regx_lock(&cache->lock);
-    while (max-- > 0 && (number = regx_region_list_pop(&cache->regions, &cache->ripe)) != 0) {
+    while (max-- > 0 && (number = regx_region_list_pop(&cache->regions, &cache->limbo.ripe)) != 0) {
         /* Of what is ripe all acquisitions are seen: no more were released than there were. Of what
          * is alive the sum may be anything, since others acquire and release while it is made. */
-        assert(cache->closing || (int32_t)regx_thread_states_uses(cache->states, number) >= 0);
-        const bool used =
-            !cache->closing && (uint32_t)regx_thread_states_uses(cache->states, number) != 0;
+        assert(cache->limbo.closing ||
+               (int32_t)regx_thread_states_uses(cache->threads.first, number) >= 0);
+        const bool used = !cache->limbo.closing &&
+                          (uint32_t)regx_thread_states_uses(cache->threads.first, number) != 0;
 
-        regx_region_list_push(&cache->regions, used ? &cache->busy : &unused, number);
+        regx_region_list_push(&cache->regions, used ? &cache->limbo.busy : &unused, number);
     }
-    if (cache->ripe.first != 0) {
+    if (cache->limbo.ripe.first != 0) {
         regx_cache_has_work(cache);
     }
     regx_unlock(&cache->lock);
@@ -176,12 +180,12 @@ void regx_cache_warn(regx_cache_t *cache)
 {
     const regx_cache_config_t *config = &cache->config;
 
-    if (!atomic_load_explicit(&cache->to_warn, memory_order_relaxed)) {
+    if (!atomic_load_explicit(&cache->warning.to_warn, memory_order_relaxed)) {
         return;
     }
     regx_lock(&cache->lock);
-    const bool warns = atomic_exchange(&cache->to_warn, false);
-    const regx_cache_range_t changed = cache->changed;
+    const bool warns = atomic_exchange(&cache->warning.to_warn, false);
+    const regx_cache_range_t changed = cache->warning.changed;
     regx_unlock(&cache->lock);
     if (warns) {
         config->changed_in_use(config->context, (const void *)changed.start, changed.size);
@@ -204,8 +208,8 @@ static unsigned retire(regx_cache_t *cache, unsigned max, bool warns)
 
         regx_inval_log_interest(cache->log, record->start, record->start + record->size, -1);
         regx_mr_deregister(cache->registry, &cache->holdings[number].mr);
-        assert(cache->pinned >= record->size);
-        atomic_fetch_sub(&cache->pinned, record->size);
+        assert(cache->room.pinned >= record->size);
+        atomic_fetch_sub(&cache->room.pinned, record->size);
         if (atomic_load_explicit(&record->used_changed, memory_order_relaxed)) {
             note_changed(cache, record);
             if (warns) {

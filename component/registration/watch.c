@@ -2,7 +2,7 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
-#include "registration/watch.h"
+#include "registration/registration.h"
 
 #include <errno.h>
 #include <sys/mman.h>
@@ -26,7 +26,7 @@ bool regx_watch_renew(regx_watch_t *watch)
     return subscribe(watch, &since);
 }
 
-/* As of a region: interest, then the head, then watching (cache.c). */
+/* As of a region: interest, then the head, then watching (component/design/cache.md). */
 bool regx_watch_begin(regx_watch_t *watch, regx_registry_t *registry, const void *base,
                       size_t length)
 {
@@ -72,7 +72,7 @@ static bool is_own(regx_watch_t *watch, const regx_change_t *change)
     return own;
 }
 
-/* In the order of a look-up in the cache (cache.c): query, sequence, head. */
+/* In the order of a look-up in the cache (component/design/cache.md): query, sequence, head. */
 static bool is_certain(const regx_watch_t *watch)
 {
     regx_monitor_t *monitor = watch->monitor;

@@ -25,7 +25,7 @@
 #ifndef REGX_RENDEZVOUS_RECV_H
 #define REGX_RENDEZVOUS_RECV_H
 
-#include "registration/watch.h"
+#include "registration/registration.h"
 #include "rendezvous/channel.h"
 #include "rendezvous/engine.h"
 
@@ -129,7 +129,7 @@ struct regx_rndv_recv {
     unsigned slots_out;    /* slots granted and not acknowledged */
     unsigned chunks_out;   /* chunks likewise; or advertised, and not yet got or given up */
     unsigned due;          /* chunks in GET_DUE, GOT or NOT_GOT */
-    uint32_t drain;        /* its memory, held (registration/monitor/drain.h) */
+    uint32_t drain;        /* its memory, held (registration/monitor/monitor.h) */
     unsigned holds;        /* gets under way, and the closing thread: they keep a closed record */
     regx_outbox_t outbox;
     regx_revocable_t revoke;

@@ -173,7 +173,7 @@ typedef struct regx_rndv_exposure {
     regx_region_t region; /* valid if registered */
     bool staged;
     regx_key_t key; /* valid if staged */
-    uint32_t drain; /* its memory, held (registration/monitor/drain.h) */
+    uint32_t drain; /* its memory, held (registration/monitor/monitor.h) */
 } regx_rndv_exposure_t;
 
 /* Fills in what the receiver can read all `length` bytes by. They stay in use until unexpose, after

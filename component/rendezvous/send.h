@@ -97,7 +97,7 @@ struct regx_rndv_send {
     uint64_t sent;         /* bytes whose ATP was accepted, or that were acknowledged by ATS */
     uint64_t sent_slots;   /* those of them that went through slots */
     uint64_t granted;      /* bytes granted or to be advertised, without those given back */
-    uint32_t drain;        /* its memory, held (registration/monitor/drain.h) */
+    uint32_t drain;        /* its memory, held (registration/monitor/monitor.h) */
     unsigned in_flight;    /* writes, with the held one, and chunks that are advertised */
     uint64_t chunk_size;   /* of the first chunk granted; the last may be shorter */
     uint64_t piece_max;    /* how much of a granted chunk is written at once */

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// regx's cache with one of its backends, by the names of btl_regx_backend; with -never appended,
-// notifier_check is "never".
+// regx's cache with one of its backends, by the names of btl_regx_backend.
 
 #include <sched.h>
 #include <stdatomic.h>
@@ -53,25 +52,15 @@ static bool start_openmpi(void)
 
 bool cache_open(const char *name, cache_kind_t *kind, char *why, size_t size)
 {
-    char backend[32];
-    const regx_cache_config_t cache = {.bytes = REGX_UNLIMITED,
-                                       .count = REGX_UNLIMITED,
-                                       .admit = REGX_ADMIT_FIRST,
-                                       .inuse = REGX_INUSE_IGNORE};
-    regx_monitor_config_t monitor = {
-        .check = REGX_CHECK_ALWAYS, .threads = true, .counters = &regx.counters};
+    const regx_cache_config_t cache = {
+        .bytes = REGX_UNLIMITED, .count = REGX_UNLIMITED, .inuse = REGX_INUSE_IGNORE};
+    regx_monitor_config_t monitor = {.counters = &regx.counters};
 
-    snprintf(backend, sizeof(backend), "%s", name);
-    char *never = strstr(backend, "-never");
-    if (never != NULL) {
-        *never = '\0';
-        monitor.check = REGX_CHECK_NEVER;
-    }
-    if (regx_backend_find(backend) == NULL) {
+    if (regx_backend_find(name) == NULL) {
         snprintf(why, size, "unknown backend \"%s\"", name);
         return false;
     }
-    if (strncmp(backend, "hooks", 5) == 0) {
+    if (strncmp(name, "hooks", 5) == 0) {
         if (!start_openmpi()) {
             snprintf(why, size, "Open MPI's library does not start");
             return false;
@@ -79,7 +68,7 @@ bool cache_open(const char *name, cache_kind_t *kind, char *why, size_t size)
         monitor.hooks = &regx_compat_hooks;
     }
     regx.transport.ops = &domain;
-    if (regx_backend_choose(backend, false, &monitor, &regx.choice, why, size) != REGX_OK) {
+    if (regx_backend_choose(name, false, &monitor, &regx.choice, why, size) != REGX_OK) {
         return false;
     }
     if (regx_registry_open(&regx.registry, regx.choice.backend, regx.choice.monitor, &cache,
@@ -87,7 +76,7 @@ bool cache_open(const char *name, cache_kind_t *kind, char *why, size_t size)
         snprintf(why, size, "out of memory");
         return false;
     }
-    *kind = regx.choice.monitor == NULL ? PER_USE : strcmp(backend, "retain") == 0 ? BLIND : TOLD;
+    *kind = regx.choice.monitor == NULL ? PER_USE : strcmp(name, "retain") == 0 ? BLIND : TOLD;
     return true;
 }
 

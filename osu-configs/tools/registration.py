@@ -15,7 +15,7 @@ from tools.trouble import told
 
 TIMEOUT = 300  # seconds, of one run
 CANNOT = 3  # what the program ends with where a backend cannot be had
-BACKENDS = ("none", "hooks", "retain", "notifier", "notifier-never", "hooks+notifier")
+BACKENDS = ("none", "hooks", "retain", "notifier", "hooks+notifier")
 BASE = "hooks"  # what figures are set in relation to
 METRICS = {
     "query": ("the notifier's query, in a function of its own", "ns"),
@@ -32,7 +32,7 @@ METRICS = {
 DESCRIPTION = """\
 Measure what keeping registrations costs: hits, misses, and changes of memory; for each of regx's
 backends, one after the other, in several rounds. Nothing is really registered: only the keeping is
-measured. notifier-never asks the kernel nothing, and so may be wrong."""
+measured."""
 
 
 def arguments() -> argparse.Namespace:

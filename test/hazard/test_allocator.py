@@ -4,8 +4,7 @@ import pytest
 
 from launch import Mpi
 
-TINY = {"cache_count": 1, "cache_bytes": "1M", "slot_size": "64K", "pool_size": "128K",
-        "chunk_depth": 1}
+TINY = {"cache_bytes": "1M", "slot_size": "64K", "pool_size": "128K", "chunk_depth": 1}
 
 
 @pytest.mark.parametrize("backend", ["hooks", "notifier", "hooks+notifier"], indirect=True)
@@ -26,28 +25,27 @@ def test_nothing_is_allocated_within_munmap(mpi: Mpi, backend: str) -> None:
     indirect=["backend"])
 def test_threads_that_allocate_exchange_right_data(mpi: Mpi, full: bool, backend: str,
                                                    strategy: str) -> None:
-    """Hazard 10, on a cache that has room for four regions."""
+    """Hazard 10, on a cache that has room for two regions."""
     threads, rounds, bytes_ = 4, 2000 if full else 100, 1 << 20
     job = mpi("churn", threads, rounds, 400_000, timeout=900, regx={
-        "rendezvous": strategy, "backend": backend, "cache_count": 4, "cache_bytes": bytes_,
-        "admit": "first"}).checked(ranks=2).carried(strategy)
+        "rendezvous": strategy, "backend": backend, "cache_bytes": bytes_})
+    job.checked(ranks=2).carried(strategy)
     for report in job.reports:
         acquired = report["hits"] + report["misses"] + report["uncached"]
         assert acquired == 2 * threads * rounds, str(job)
         assert report["registered_bytes"] <= (0 if backend == "none" else bytes_), str(job)
-        assert report["registrations"] - report["deregistrations"] <= 4, str(job)
+        assert report["registrations"] - report["deregistrations"] <= 3, str(job)
         assert (report["evictions"] + report["invalidations"] > 0) == (backend != "none"), str(job)
 
 
 @pytest.mark.parametrize("backend,strategy", [
     ("notifier", "pipeline"), ("hooks", "direct"), ("hooks+notifier", "auto")], indirect=["backend"])
 def test_the_smallest_cache_and_pool_are_enough(mpi: Mpi, backend: str, strategy: str) -> None:
-    """Hazard 17: one region or 1 MiB, two slots, one chunk in flight."""
+    """Hazard 17: a cache of 1 MiB, two slots, one chunk in flight."""
     regx = {"rendezvous": strategy, "backend": backend, **TINY}
     job = mpi("collective", "--sizes", "100,20000,300001,3000000", "alltoall", "bcast", ranks=3,
               regx=regx).checked(ranks=3)
     for report in job.reports:
-        assert report["registrations"] - report["deregistrations"] <= 1, str(job)
         assert report["registered_bytes"] <= 1 << 20, str(job)
         assert report["chunks_high"] <= 1 or strategy != "pipeline", str(job)
     if strategy != "auto":

@@ -26,26 +26,6 @@ def test_hooks_beside_ucx_that_patched_before(mpi: Mpi, kind: str, seen: int) ->
                  options=["-x", "LD_PRELOAD=libucs.so.0"]).checked(ranks=2)
     sender = job.rank(0)
     assert sender["invalidations"] == seen and sender["hits"] == 3 - seen, str(job)
-    assert sender["hooks_missed"] == 0, str(job)
-
-
-def test_ucm_as_the_source_of_hooks(mpi: Mpi) -> None:
-    """Refused for what an old one would do to the program; else it sees as much as Open MPI's.
-
-    LD_LIBRARY_PATH may name a newer UCX than the system's for the whole of test/run."""
-    for kind, seen in ("munmap", 1), ("brk", 1), ("mremap-onto", 0):
-        job = mpi("kinds", kind, SIZE, btl="regx,vader,self", mca={"btl_vader_flags": "send"}, regx={
-            "rendezvous": "direct", "backend": "hooks", "hooks": "ucm", "exclusivity": 65537})
-        assert job.status == 0 and job.stdout.startswith("checked "), str(job)
-        if not job.reports:
-            line, usable = job.complaints[0].split("; usable here: ")
-            assert line == "regx: btl_regx_backend=hooks cannot be used: ucm: before UCX 1.15 its " \
-                "hooks break the program's mremap(MREMAP_FIXED)", str(job)
-            assert usable and len(job.complaints) == 1, str(job)
-            return
-        sender = job.rank(0)
-        assert job.total("bytes_direct") == 4 * SIZE and sender["backend"] == "hooks", str(job)
-        assert sender["invalidations"] == seen and sender["hits"] == 3 - seen, str(job)
 
 
 @pytest.mark.parametrize("function", ["all", "munmap", "shmdt"])
@@ -63,12 +43,11 @@ def test_hooks_that_were_overwritten_are_noticed(mpi: Mpi, function: str) -> Non
 
 
 @pytest.mark.parametrize("function", ["all", "mremap"])
-def test_overwritten_hooks_are_counted_by_the_notifier(mpi: Mpi, function: str) -> None:
-    """The kernel still tells; that hooks did not is counted."""
+def test_what_overwritten_hooks_miss_the_notifier_reports(mpi: Mpi, function: str) -> None:
     job = direct(mpi, "stolen", SIZE, function, backend="hooks+notifier").checked(ranks=2)
     sender = job.rank(0)
     assert sender["hits"] == 3 and sender["misses"] == 3, str(job)
-    assert sender["invalidations"] == 1 and sender["hooks_missed"] == 1, str(job)
+    assert sender["invalidations"] == 1, str(job)
     assert sender["uncached"] == 0 and not sender["fallbacks"], str(job)
 
 
@@ -114,7 +93,6 @@ mpi.MPI_Finalize()
         for report in job.reports:
             assert report["backend"] == backend, str(job)
             assert report["hits"] == 20 and report["invalidations"] >= 19, str(job)
-            assert report["hooks_missed"] == 0, str(job)
 
 
 def test_a_program_built_with_the_address_sanitizer(mpi: Mpi, build: Build, tmp_path: Path) -> None:
@@ -123,7 +101,7 @@ def test_a_program_built_with_the_address_sanitizer(mpi: Mpi, build: Build, tmp_
     source = Path(__file__).resolve().parent.parent / "mpi" / "kinds.c"
     subprocess.run([os.environ.get("REGX_MPICC", "mpicc"), "-D_GNU_SOURCE=", "-g", "-O1",
                     "-fsanitize=address", "-o", program, source], check=True, timeout=120)
-    how = {"mca": {"memory": "^patcher", "btl_regx_hooks": "opal"},
+    how = {"mca": {"memory": "^patcher"},
            "environment": {"ASAN_OPTIONS": "detect_leaks=0"}}
     for kind, seen in (("munmap", 1), ("free", 0)):  # free: into the quarantine
         job = direct(mpi, program, kind, SIZE, backend="notifier", **how).checked(ranks=2)

@@ -46,7 +46,7 @@ def test_bad_value_alone(mpi: Mpi) -> None:
 
 # Backends that are built and not usable here, by what keeps them from it: mpirun's words, the words
 # before the program, and what the line says.
-NO_HOOKS = {"memory": "^patcher", "btl_regx_hooks": "opal"}
+NO_HOOKS = {"memory": "^patcher"}
 UNUSABLE = [("hooks", "regx,vader,self", NO_HOOKS, [], "Open MPI has no memory hooks here"),
             ("notifier", "regx,vader,self", {}, ["deny", "userfaultfd"], "userfaultfd: "),
             ("hooks+notifier", "regx", NO_HOOKS, [], "Open MPI has no memory hooks here")]

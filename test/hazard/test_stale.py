@@ -34,18 +34,14 @@ def test_the_same_address_with_new_pages_sends_the_new_data(mpi: Mpi, backend: s
     assert changing["misses"] == ROUNDS + 1 and changing["invalidations"] == ROUNDS - 1, str(job)
     assert changing["uncached"] <= (0 if backend == "hooks" else ROUNDS // 2), str(job)
     assert changing["hits"] + changing["misses"] + changing["uncached"] == uses, str(job)
-    if backend == "hooks+notifier":
-        # In a round that does not wait, a new registration may have made the hook's word old.
-        least, most = (ROUNDS - 1, ROUNDS - 1) if how == "raw" else (0, ROUNDS // 2)
-        assert least <= changing["hooks_missed"] <= most, str(job)
 
 
 @pytest.mark.parametrize("backend", ["hooks", "notifier", "none"], indirect=True)
 def test_one_munmap_of_very_many_regions_is_seen(mpi: Mpi, backend: str) -> None:
     count, size = 5000, 20_480
     job = mpi("many", count, size, timeout=300, regx={
-        "rendezvous": "direct", "backend": backend, "cache_count": "unlimited",
-        "cache_bytes": "unlimited"}).checked(ranks=2).carried("direct")
+        "rendezvous": "direct", "backend": backend, "cache_bytes": "unlimited"})
+    job.checked(ranks=2).carried("direct")
     sender, receiver = job.rank(0), job.rank(1)
     if backend == "none":
         assert sender["registrations"] == sender["deregistrations"] == 3 * count, str(job)

@@ -189,7 +189,7 @@ def test_the_cache_keeps_no_more_than_the_device_has(faulty: Faulty) -> None:
     """The cache keeps no more than the device has."""
     regions, buffers = 40, 100
     job = faulty("many", buffers, 4096, strategy="direct", backend="hooks", layer={"mr": regions},
-                 regx={"admit": "first", "eager_limit": 1024})
+                 regx={"eager_limit": 1024})
     job.checked(ranks=2).over("verbs")
     assert not job.reasons("fallbacks"), str(job)
     assert job.rank(0)["evictions"] >= buffers - regions, str(job)
@@ -204,7 +204,7 @@ def test_messages_longer_than_a_region_may_be_bounce(faulty: Faulty, tmp_path: P
     cases = sample.write([Case(size, send="send", receive="recv")
                           for size in (100_000, most + 4096)], tmp_path)
     job = faulty("transfer", "--iterations", 3, cases, strategy="direct", backend=backend,
-                 layer={"mr_size": most}, regx={"admit": "first"})
+                 layer={"mr_size": most})
     job.checked(ranks=2).over("verbs")
     reasons = job.reasons("fallbacks")
     assert reasons.pop("pool: smaller than asked for") == 2, str(job)
@@ -217,8 +217,7 @@ def test_messages_longer_than_a_region_may_be_bounce(faulty: Faulty, tmp_path: P
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_every_object_of_the_device_is_given_back(faulty: Faulty, tmp_path: Path, backend: str) -> None:
     cases = sample.write([Case(CHUNKS * CHUNK, send="send", receive="recv")], tmp_path)
-    faulty("transfer", "--iterations", 3, cases, backend=backend,
-           regx={"admit": "first"}).checked(ranks=2)
+    faulty("transfer", "--iterations", 3, cases, backend=backend).checked(ranks=2)
     assert len(faulty.objects()) == 2
     for line in faulty.objects():
         # One for the peer, one for datagrams, one that tries what the device can.

@@ -37,7 +37,7 @@ def test_same_address_new_pages(mpi: Mpi, full: bool, choice: tuple[str, str, st
     rounds = 1000 if full else 40
     job = mpi("stale", how, side, rounds, SIZE, around=["chrt", "-i", "0"], timeout=600,
               regx={"transport": "verbs", "rendezvous": "direct", "backend": backend,
-                    "admit": "first", "odp_prefetch": "touch"})
+                    "odp_prefetch": "touch"})
     if (backend, how) in BLIND:
         assert job.status != 0 and "a buffer whose pages are new" in job.stderr, \
             f"old bytes were to be seen\n{job}"

@@ -79,14 +79,6 @@ def test_without_a_cache_what_finds_no_room_bounces(job, strategy: str) -> None:
     assert 0 < done.most("registered_high") <= SHARE, str(done)
 
 
-@pytest.mark.parametrize("backend", ["notifier", "hooks"])
-def test_what_is_kept_makes_way(job, backend: str) -> None:
-    """Each buffer is new to the cache, which holds a part of them."""
-    done = job(backend, "pipeline", BOUND, admit="first")
-    assert done.total("evictions") > 0, str(done)
-    assert 0 < done.most("registered_high") <= BOUND, str(done)
-
-
 @pytest.mark.parametrize("backend", ["notifier", "none"])
 def test_an_eighth_may_be_locked(job, backend: str) -> None:
     """The limit alone says what may be pinned: by default regx stays below it here."""

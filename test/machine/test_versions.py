@@ -17,7 +17,7 @@ SELECTION = ["test/unit/btl", "test/hazard/test_version.py", "test/mpi/test_ones
              "test/mpi/test_windows.py", "test/mpi/test_truncate.py",
              *(f"test/hazard/test_{name}.py" for name in (
                  "window_hosts", "inuse", "grant", "memory")),
-             "test/mpi/test_backend.py::test_what_hooks_missed_is_counted",
+             "test/mpi/test_backend.py::test_what_hooks_beside_the_notifier_see_and_miss",
              IN_A_PROGRAM,
              "test/mpi/test_transfer.py::test_messages_among_several_ranks_are_right",
              "test/mpi/test_dynamic.py::test_spawned_processes_exchange_messages"]

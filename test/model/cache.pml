@@ -69,7 +69,7 @@ byte range_of[REGIONS];
 byte pinned[REGIONS];     /* the pages that the device has */
 bool registered[REGIONS];
 byte uses[REGIONS];
-bool arming; /* uffd_ranges.c's lock */
+bool arming; /* uffd.c's lock */
 
 /* ---- what nobody in the code knows */
 byte acquiring[RANGES];  /* threads inside acquire */
@@ -195,7 +195,7 @@ inline take_lock()
     atomic { !locked -> locked = true }
 }
 
-/* ==== uffd_ranges.c: monitor->subscribe */
+/* ==== uffd.c: monitor->subscribe */
 
 /* UFFDIO_REGISTER, which waits for the mmap lock. */
 inline arm(range)

@@ -8,7 +8,7 @@
  * more; rank 1 receives into a buffer left alone. The names are in the table below. Whether regx
  * saw the change is in its counters, of which rank 0 prints how far each kind has moved them:
  *
- *     kind NAME hits 2 misses 2 uncached 0 invalidations 1 hooks_missed 0
+ *     kind NAME hits 2 misses 2 uncached 0 invalidations 1
  *
  * A kind that the kernel does not have is said to be absent.
  */
@@ -315,8 +315,7 @@ static const struct kind {
 
 /* ---- regx's counters, by MPI_T ---- */
 
-static const char *const counters[] = {"hits", "misses", "uncached", "invalidations",
-                                       "hooks_missed"};
+static const char *const counters[] = {"hits", "misses", "uncached", "invalidations"};
 enum { COUNTERS = sizeof counters / sizeof counters[0] };
 
 static MPI_T_pvar_session session;

@@ -37,7 +37,7 @@ def odp(mpi: Mpi, build: Build):
             within = ["env", f"LD_PRELOAD={layer}", *words]
         return mpi(*arguments, around=around, within=within or [], btl=btl, timeout=300,
                    regx={"transport": "verbs", "backend": "odp", "rendezvous": strategy,
-                         "odp_prefetch": prefetch, "admit": "first", "chunk_size": "1M",
+                         "odp_prefetch": prefetch, "chunk_size": "1M",
                          "rndv_eager_limit": 0, **regx})
     return start
 

@@ -85,7 +85,7 @@ def test_each_backend_carries_short_runs_over_verbs(verbs, tmp_path: Path, seed:
     cases = [Case(300_001, *at, window=2), Case(300_001, *at, pattern="both", window=2)]
     job = verbs("transfer", "--seed", seed, "--iterations", 5, sample.write(cases, tmp_path),
                 regx={"rendezvous": strategy, "backend": backend, "rndv_eager_limit": 0,
-                      "admit": "first", "odp_prefetch": "touch"})
+                      "odp_prefetch": "touch"})
     job.checked(ranks=2).carried(strategy).over("verbs")
     assert {report["backend"] for report in job.reports} == {backend}, str(job)
     uses = 2 * job.total(f"messages_{strategy}")  # at both ends
@@ -127,7 +127,7 @@ def test_strategies_and_backends_carry_all_sizes_over_verbs(verbs, build: Build,
                      "pattern": case.pattern if ranks == 2 else "fan"}) for case in cases]
     cases.append(Case(64 * MIB) if ranks == 2 else Case(4 * MIB, pattern="fan"))
     job = verbs("transfer", "--seed", seed, "--iterations", 1, sample.write(cases, tmp_path),
-                ranks=ranks, regx={"rendezvous": strategy, "backend": backend, "admit": "first",
+                ranks=ranks, regx={"rendezvous": strategy, "backend": backend,
                                    "odp_prefetch": "touch"})
     job.checked(ranks).over("verbs")
     assert {report["backend"] for report in job.reports} == {backend}, str(job)

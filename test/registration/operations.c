@@ -38,7 +38,7 @@ const kind_row_t kinds[KINDS] = {
     [FORK] = {"fork", 1},
 };
 
-bool hooks_only, remap_seen, raw_remap_seen;
+bool hooks_only, remap_seen;
 
 static uint8_t *blocks[BLOCKS];
 static size_t block_sizes[BLOCKS];
@@ -313,7 +313,7 @@ bool operations_make(kind_t kind, by_t by, extent_t at, extent_t to)
     case ATTACH:
         return attach(by, at, false);
     case ATTACH_OVER:
-        return remap_seen && attach(raw_remap_seen ? by : BY_LIBC, at, true);
+        return remap_seen && attach(BY_LIBC, at, true);
     case DETACH: /* of a segment in several mappings, Open MPI's hooks report the first alone */
         return !hooks_only && detach(by);
     case HEAP:

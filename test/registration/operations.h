@@ -40,9 +40,8 @@ typedef struct kind_row {
 
 extern const kind_row_t kinds[KINDS];
 
-extern bool hooks_only;     /* makes what hooks can see, and nothing else */
-extern bool remap_seen;     /* shmat(SHM_REMAP), by libc */
-extern bool raw_remap_seen; /* … also by the system call */
+extern bool hooks_only; /* makes what hooks can see, and nothing else */
+extern bool remap_seen; /* shmat(SHM_REMAP), by libc */
 
 /* First: where the break is. */
 void operations_open(void);

@@ -182,8 +182,7 @@ int main(int argc, char **argv)
         return UNAVAILABLE;
     }
     hooks_only = strcmp(argv[1], "hooks") == 0;
-    raw_remap_seen = strcmp(argv[1], "notifier/scan") == 0;
-    remap_seen = raw_remap_seen || strncmp(argv[1], "hooks", strlen("hooks")) == 0;
+    remap_seen = strncmp(argv[1], "hooks", strlen("hooks")) == 0;
     operations_open();
     arena_map(BY_LIBC, 0, PAGES, MAP_PRIVATE | MAP_FIXED_NOREPLACE);
     const bool right = argc == 5 ? run_subset(argv[4]) : run(strtoull(argv[3], NULL, 10));

@@ -38,10 +38,7 @@ static const regx_backend_t unprotected = {.name = "unprotected", .start = deaf_
 
 static regx_status_t choose(rig_t *rig, const rig_config_t *config, char *why, size_t why_size)
 {
-    const bool scan = strcmp(config->backend, "notifier/scan") == 0;
-    regx_monitor_config_t monitor = {.check = scan ? REGX_CHECK_SCAN : REGX_CHECK_ALWAYS,
-                                     .threads = true,
-                                     .counters = &rig->counters,
+    regx_monitor_config_t monitor = {.counters = &rig->counters,
                                      .transport = oracle_transport(rig->oracle),
                                      .prefetch = REGX_PREFETCH_TOUCH};
 
@@ -52,15 +49,14 @@ static regx_status_t choose(rig_t *rig, const rig_config_t *config, char *why, s
     if (strncmp(config->backend, "hooks", strlen("hooks")) == 0) {
         monitor.hooks = rig_hooks();
     }
-    return regx_backend_choose(scan ? "notifier" : config->backend, false, &monitor, &rig->choice,
-                               why, why_size);
+    return regx_backend_choose(config->backend, false, &monitor, &rig->choice, why, why_size);
 }
 
 bool rig_open(rig_t *rig, const rig_config_t *config, char *why, size_t why_size)
 {
     const regx_cache_config_t cache = {.bytes = config->bytes > 0 ? config->bytes : REGX_UNLIMITED,
                                        .count = config->count > 0 ? config->count : REGX_UNLIMITED,
-                                       .admit = config->admit,
+                                       .admit_first = config->admit_first,
                                        .inuse = config->inuse,
                                        .changed_in_use = config->changed_in_use,
                                        .context = config->context};

@@ -20,13 +20,13 @@ typedef struct rig {
 
 typedef struct rig_config {
     /* Of the product; or `unprotected`, a cache whose monitor never tells of anything, and so what
-     * a backend must be better than; or `notifier/scan`, notifier with notifier_check=scan. */
+     * a backend must be better than. */
     const char *backend;
     bool reads;            /* an RDMA device alone: transfers are reads */
     bool alone;            /* nothing is deregistered but by progress and acquisitions */
     unsigned buffers;      /* of the oracle; 0: as many as one ring has */
     uint64_t bytes, count; /* of the cache; 0: unlimited */
-    regx_admit_t admit;
+    bool admit_first;
     regx_inuse_t inuse;
     void (*changed_in_use)(void *context, const void *base, size_t length);
     void *context;

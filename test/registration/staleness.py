@@ -33,7 +33,7 @@ class Device:
     backends: list[str]  # the columns
 
 
-BACKENDS = ["unprotected", "none", "hooks", "notifier", "notifier/scan", "hooks+notifier", "retain"]
+BACKENDS = ["unprotected", "none", "hooks", "notifier", "hooks+notifier", "retain"]
 DEVICES = {
     "io_uring": Device("io_uring's registered buffers", "table", "seven_steps", BACKENDS),
     "verbs": Device("An RDMA device (Soft-RoCE)", "table_verbs", "seven_steps_verbs",
@@ -60,7 +60,6 @@ BLIND: dict[str, Callable[[Row, str], bool]] = {
     "none": lambda row, way: False,
     "hooks": lambda row, way: way == "raw" or row in HOOKS or (row == BREAK and way == "thread"),
     "notifier": lambda row, way: row in (GUARD, REMAP),
-    "notifier/scan": lambda row, way: row == GUARD,
     "hooks+notifier": lambda row, way: row == GUARD or (row == REMAP and way == "raw"),
     "retain": lambda row, way: row not in MALLOC,
     "odp": lambda row, way: False,
@@ -151,7 +150,7 @@ In both directions; neighbours of what changed stay kept in all cases.
 - **documented blind**: the backend cannot see this change; wrong bytes were seen.
 - **stale**: wrong bytes were seen. `unprotected` is no backend: the same cache, told of nothing.
 
-`hooks` are Open MPI's. `notifier/scan` is `notifier` with `btl_regx_notifier_check=scan`. `odp` is of
+`hooks` are Open MPI's. `odp` is of
 devices with on-demand paging; its regions follow every change. The rows
 at the end of the tables for libc are what malloc does, for `retain`.
 """

@@ -38,7 +38,7 @@ MUTANTS = [
            "        regx_inval_log_write(notifier->super.log, event->start, event->end);\n",
            "property"),
     Mutant("the query is not asked", "monitor/notifier.c",
-           "switch (config->check) {", "switch (REGX_CHECK_NEVER) {", "storm"),
+           ".valid = valid,\n                  .query = &notifier->uffd,", ".valid = NULL,", "storm"),
     Mutant("a new region is not checked", "miss.c",
            "!is_true_since(cache, request, entry.start, entry.end, since) ||", "",
            "storm", ("glance",)),
@@ -47,7 +47,7 @@ MUTANTS = [
            "    atomic_store(&cache->applied, head);\n    usleep(30);\n"
            "    while (applied != head && left > 0) {\n", "storm", ("glance",)),
     Mutant("a region in use is deregistered", "retire.c",
-           "!cache->closing && (uint32_t)regx_thread_states_uses(cache->states, number) != 0",
+           "!cache->limbo.closing && (uint32_t)regx_thread_states_uses(cache->threads.first, number) != 0",
            "number == 0", "storm", ("glance",), found="oracle: "),
 ]
 

@@ -29,17 +29,12 @@ typedef struct regx_domain regx_domain_t;
 
 /* ---- opening ---- */
 
-/* Also ask at each look-up whether the kernel still watches the memory: two system calls, not one;
- * sees shmat with SHM_REMAP over private memory. For the notifier alone; Linux 6.7 and later. */
-#define REGX_DOMAIN_SCAN 0x1u
-
 /* Zeros but for `size` are the defaults. */
 typedef struct regx_domain_options {
     size_t size;         /* sizeof(regx_domain_options_t) */
     const char *backend; /* one of regx_domain_backends; NULL: auto */
     uint64_t bytes;      /* that are kept at most, in all; 0: no limit but the kernel's */
     uint64_t count;      /* registrations that are kept at most; 0: 16384, or what the device has */
-    unsigned flags;      /* REGX_DOMAIN_SCAN */
     /* Called at the first use of which it was seen that its memory changed between acquire and
      * release, which is the program's error, once the release is made. Comes from acquire, progress
      * or close, in the thread that calls these, and may call none of these functions. NULL: nobody

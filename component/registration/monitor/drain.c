@@ -4,7 +4,7 @@
  * hook reads the table is seen; one that comes or goes meanwhile may be seen or not, as if it had
  * come or gone a moment earlier or later.
  */
-#include "registration/monitor/drain.h"
+#include "registration/monitor/monitor.h"
 
 #include <pthread.h>
 #include <sched.h>

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Backend `hooks`: libc's functions report what they are about to change, in the calling thread,
+ * Backends `hooks` and `hooks+notifier`.
+ *
+ * `hooks`: libc's functions report what they are about to change, in the calling thread,
  * through Open MPI's memory hooks or UCX's ucm; regx itself patches no code. The report is in the
  * log before the memory changes, so a look-up asks nobody. Whether the hooks are still there is
  * asked whenever a region is made, and only then, of each function: those of which a page of our
@@ -25,6 +27,11 @@
  * Only brk is reported after it was done. Nobody can have been given that memory by malloc in
  * between: who grows the heap again waits for malloc's lock, which the caller holds. Another thread
  * that grows it by itself can, and hits what is stale.
+ *
+ * `hooks+notifier`: hooks that write into the notifier's log, before a libc function changes
+ * memory. Guarantees what the notifier guarantees, for the same memory (private anonymous memory
+ * alone), also sees shmat SHM_REMAP over such memory, by libc, and can let a change wait (drain.c).
+ * Is blind to what both are blind to: MADV_GUARD_INSTALL, and SHM_REMAP by a raw system call.
  */
 #include "config.h"
 
@@ -37,15 +44,50 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#ifdef REGX_HAVE_UCM
+#include <ucm/api/ucm.h>
+#endif
+
+/* The functions that are tried on a page of our own, */
+enum { MUNMAP, MMAP, MREMAP, MADVISE, TRIED };
+static const char *const tried[TRIED] = {"munmap", "mmap", "mremap", "madvise"};
+
+/* and those that cannot be: how their code begins is compared. */
+static const char *const compared[] = {"brk", "sbrk", "shmat", "shmdt"};
+enum { COMPARED = sizeof(compared) / sizeof(compared[0]), CODE = 16 };
+
+typedef struct regx_hooks_monitor {
+    regx_monitor_t super;
+    regx_monitor_t *notifier; /* whose log it is; NULL: hooks alone */
+    const regx_hook_source_t *source;
+    regx_counters_t *counters;
+    const void *code[COMPARED];
+    unsigned char begins[COMPARED][CODE]; /* as it did when hooks were installed */
+    unsigned char *canary; /* a page of ours for each function, to be changed by it alone: */
+    _Atomic unsigned reports[TRIED]; /* how often that was reported */
+    _Atomic bool stolen;             /* and never to be trusted again */
+} regx_hooks_monitor_t;
+
 /* A source may call in a thread that has just taken us off its list, so what it calls lives as long
  * as this code does. */
 static struct {
-    _Atomic(regx_hooks_listener_t) listener; /* NULL: nobody listens */
-    void *context;
+    _Atomic(regx_hooks_monitor_t *) monitor; /* NULL: nobody listens */
     _Atomic uintptr_t page;
-    _Atomic unsigned inside; /* threads that may be in the listener */
+    _Atomic unsigned inside; /* threads that may be using the monitor */
     pid_t owner;
 } hooks;
+
+static void changed(regx_hooks_monitor_t *monitor, uintptr_t start, uintptr_t end)
+{
+    const uintptr_t function = (start - (uintptr_t)monitor->canary) / hooks.page;
+
+    if (function < TRIED) {
+        atomic_fetch_add(&monitor->reports[function], 1);
+    } else {
+        regx_drain_wait(monitor->super.drain, start, end);
+        regx_inval_log_write(monitor->super.log, start, end);
+    }
+}
 
 static void report(void *unused, void *base, size_t length)
 {
@@ -60,99 +102,21 @@ static void report(void *unused, void *base, size_t length)
         end = ((uintptr_t)base + length + page - 1) & ~(page - 1);
     }
     atomic_fetch_add(&hooks.inside, 1);
-    const regx_hooks_listener_t listener = atomic_load(&hooks.listener);
-    if (listener != NULL) {
-        listener(hooks.context, start, end);
+    regx_hooks_monitor_t *monitor = atomic_load(&hooks.monitor);
+    if (monitor != NULL) {
+        changed(monitor, start, end);
     }
     atomic_fetch_sub(&hooks.inside, 1);
 }
 
-void regx_hooks_listen(regx_hooks_listener_t listener, void *context)
+/* From now on reports go there; NULL: nowhere. When it returns, no thread is in the one before. */
+static void set_listener(regx_hooks_monitor_t *monitor)
 {
-    atomic_store(&hooks.listener, NULL);
+    atomic_store(&hooks.monitor, NULL);
     /* In a child, a thread that was inside at the fork is there for ever. */
     while (atomic_load(&hooks.inside) > 0 && getpid() == hooks.owner) {
     }
-    hooks.context = context;
-    atomic_store(&hooks.listener, listener);
-}
-
-static void log_change(void *log, uintptr_t start, uintptr_t end)
-{
-    regx_inval_log_write(log, start, end);
-}
-
-/* Into a log of its own, in which nothing else may report changes. */
-static regx_status_t test_hooks(char *error, size_t error_size)
-{
-    regx_monitor_t trial = {.name = "hooks", .log = regx_inval_log_open()};
-
-    if (trial.log == NULL) {
-        snprintf(error, error_size, "out of memory");
-        return REGX_NO_MEMORY;
-    }
-    regx_hooks_listen(log_change, trial.log);
-    const regx_status_t status = regx_selftest(
-        &trial, REGX_SELFTEST_LIBC | REGX_SELFTEST_THREAD | REGX_SELFTEST_REMAP, error, error_size);
-    regx_hooks_listen(NULL, NULL);
-    regx_inval_log_close(trial.log);
-    return status;
-}
-
-regx_status_t regx_hooks_begin(const regx_hook_source_t *source, char *error, size_t error_size)
-{
-    if (source == NULL) {
-        snprintf(error, error_size, "there is no source of hooks");
-        return REGX_DENIED;
-    }
-    hooks.page = (uintptr_t)sysconf(_SC_PAGESIZE);
-    hooks.owner = getpid();
-    regx_status_t status = source->install(report, NULL, error, error_size);
-    if (status != REGX_OK) {
-        return status;
-    }
-    status = test_hooks(error, error_size);
-    if (status != REGX_OK) {
-        source->remove(report, NULL);
-    }
-    return status;
-}
-
-void regx_hooks_end(const regx_hook_source_t *source)
-{
-    source->remove(report, NULL);
-    regx_hooks_listen(NULL, NULL);
-}
-
-/* The functions that are tried, */
-enum { MUNMAP, MMAP, MREMAP, MADVISE, TRIED };
-
-/* and those that cannot be: how their code begins is compared. */
-static const char *const compared[] = {"brk", "sbrk", "shmat", "shmdt"};
-enum { COMPARED = sizeof(compared) / sizeof(compared[0]), CODE = 16 };
-
-typedef struct regx_hooks_monitor {
-    regx_monitor_t super;
-    const regx_hook_source_t *source;
-    regx_counters_t *counters;
-    const void *code[COMPARED];
-    unsigned char begins[COMPARED][CODE]; /* as it did when they were tested */
-    unsigned char *canary; /* a page of ours for each function, to be changed by it alone: */
-    _Atomic unsigned reports[TRIED]; /* how often that was reported */
-    _Atomic bool stolen;             /* and never to be trusted again */
-} regx_hooks_monitor_t;
-
-static void changed(void *context, uintptr_t start, uintptr_t end)
-{
-    regx_hooks_monitor_t *monitor = context;
-    const uintptr_t function = (start - (uintptr_t)monitor->canary) / hooks.page;
-
-    if (function < TRIED) {
-        atomic_fetch_add(&monitor->reports[function], 1);
-    } else {
-        regx_drain_wait(monitor->super.drain, start, end);
-        regx_inval_log_write(monitor->super.log, start, end);
-    }
+    atomic_store(&hooks.monitor, monitor);
 }
 
 /* Calls that the kernel refuses at once, for a reason that no hook looks at: they are reported, and
@@ -186,34 +150,38 @@ static void remember_code(regx_hooks_monitor_t *monitor)
     }
 }
 
-static bool is_stolen(regx_hooks_monitor_t *monitor)
+/* The first function that does not report any more; NULL: all do. */
+static const char *find_deaf(regx_hooks_monitor_t *monitor)
 {
     for (unsigned function = 0; function < TRIED; function++) {
         const unsigned reports = atomic_load(&monitor->reports[function]);
 
         try(monitor, function);
         if (atomic_load(&monitor->reports[function]) == reports) {
-            return true;
+            return tried[function];
         }
     }
     for (int i = 0; i < COMPARED; i++) {
         if (monitor->code[i] != NULL && memcmp(monitor->begins[i], monitor->code[i], CODE) != 0) {
-            return true;
+            return compared[i];
         }
     }
-    return false;
+    return NULL;
 }
 
 /* All is covered, as long as nobody has patched over the hooks. Who did so left us deaf since some
- * time ago: then nothing that is kept can be trusted. */
+ * time ago: then nothing that is kept can be trusted. The notifier does not depend on it. */
 static regx_status_t hooks_subscribe(regx_monitor_t *base, uintptr_t start, uintptr_t end,
                                      uint64_t *since)
 {
     regx_hooks_monitor_t *monitor = (regx_hooks_monitor_t *)base;
 
+    if (monitor->notifier != NULL) {
+        return monitor->notifier->subscribe(monitor->notifier, start, end, since);
+    }
     *since = atomic_load(&base->log->head);
     if (!atomic_load(&monitor->stolen)) {
-        if (!is_stolen(monitor)) {
+        if (find_deaf(monitor) == NULL) {
             return REGX_OK;
         }
         atomic_store(&monitor->stolen, true);
@@ -224,12 +192,19 @@ static regx_status_t hooks_subscribe(regx_monitor_t *base, uintptr_t start, uint
     return REGX_DENIED;
 }
 
+static bool hooks_valid(regx_monitor_t *base, uintptr_t start, uintptr_t end)
+{
+    regx_monitor_t *notifier = ((regx_hooks_monitor_t *)base)->notifier;
+
+    return notifier->valid(notifier, start, end);
+}
+
 static void hooks_free(regx_hooks_monitor_t *monitor)
 {
     if (monitor->canary != MAP_FAILED) {
         munmap(monitor->canary, TRIED * (size_t)sysconf(_SC_PAGESIZE));
     }
-    if (monitor->super.log != NULL) {
+    if (monitor->notifier == NULL && monitor->super.log != NULL) {
         regx_inval_log_close(monitor->super.log);
     }
     free(monitor);
@@ -239,27 +214,42 @@ static void hooks_stop(regx_monitor_t *base)
 {
     regx_hooks_monitor_t *monitor = (regx_hooks_monitor_t *)base;
 
-    regx_hooks_end(monitor->source);
+    monitor->source->remove(report, NULL);
+    set_listener(NULL);
+    regx_monitor_t *notifier = monitor->notifier;
     hooks_free(monitor);
+    if (notifier != NULL) {
+        notifier->stop(notifier);
+    }
 }
 
-static regx_hooks_monitor_t *hooks_new(const regx_monitor_config_t *config)
+/* NULL: no memory. */
+static regx_hooks_monitor_t *hooks_new(const regx_monitor_config_t *config,
+                                       regx_monitor_t *notifier)
 {
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
     regx_hooks_monitor_t *monitor = calloc(1, sizeof(*monitor));
 
     if (monitor == NULL) {
         return NULL;
     }
-    monitor->super.name = "hooks";
-    monitor->super.trace = config->trace;
-    monitor->super.drain = config->drain;
-    monitor->super.subscribe = hooks_subscribe;
-    monitor->super.stop = hooks_stop;
+    monitor->super = (regx_monitor_t){.name = "hooks",
+                                      .trace = config->trace,
+                                      .drain = config->drain,
+                                      .subscribe = hooks_subscribe,
+                                      .stop = hooks_stop};
     monitor->source = config->hooks;
     monitor->counters = config->counters;
-    monitor->super.log = regx_inval_log_open();
-    monitor->canary = mmap(NULL, TRIED * (size_t)sysconf(_SC_PAGESIZE), PROT_READ | PROT_WRITE,
-                           MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    monitor->notifier = notifier;
+    if (notifier != NULL) {
+        monitor->super.name = "hooks+notifier";
+        monitor->super.flags = notifier->flags;
+        monitor->super.valid = hooks_valid;
+        monitor->super.query = notifier->query;
+    }
+    monitor->super.log = notifier != NULL ? notifier->log : regx_inval_log_open();
+    monitor->canary =
+        mmap(NULL, TRIED * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (monitor->super.log == NULL || monitor->canary == MAP_FAILED) {
         hooks_free(monitor);
         return NULL;
@@ -267,32 +257,75 @@ static regx_hooks_monitor_t *hooks_new(const regx_monitor_config_t *config)
     return monitor;
 }
 
-static regx_status_t hooks_start(const regx_monitor_config_t *config, regx_monitor_t **monitor,
-                                 char *error, size_t error_size)
+/* To be called once in a process: Open MPI's cannot be installed a second time. */
+static regx_status_t install(regx_hooks_monitor_t *monitor, char *error, size_t error_size)
 {
-    regx_hooks_monitor_t *own = hooks_new(config);
+    if (monitor->source == NULL) {
+        snprintf(error, error_size, "there is no source of hooks");
+        return REGX_DENIED;
+    }
+    hooks.page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    hooks.owner = getpid();
+    const regx_status_t status = monitor->source->install(report, NULL, error, error_size);
+    if (status != REGX_OK) {
+        return status;
+    }
+    set_listener(monitor);
+    remember_code(monitor);
+    const char *deaf = find_deaf(monitor);
+    if (deaf == NULL) {
+        return REGX_OK;
+    }
+    snprintf(error, error_size, "self-test: %s by libc was not seen", deaf);
+    monitor->source->remove(report, NULL);
+    set_listener(NULL);
+    return REGX_INVALID;
+}
+
+static regx_status_t start(const regx_monitor_config_t *config, regx_monitor_t *notifier,
+                           regx_monitor_t **monitor, char *error, size_t error_size)
+{
+    regx_hooks_monitor_t *own = hooks_new(config, notifier);
 
     if (own == NULL) {
         snprintf(error, error_size, "out of memory");
         return REGX_NO_MEMORY;
     }
-    const regx_status_t status = regx_hooks_begin(own->source, error, error_size);
+    const regx_status_t status = install(own, error, error_size);
     if (status != REGX_OK) {
         hooks_free(own);
         return status;
     }
-    remember_code(own);
-    regx_hooks_listen(changed, own);
     *monitor = &own->super;
     return REGX_OK;
+}
+
+static regx_status_t hooks_start(const regx_monitor_config_t *config, regx_monitor_t **monitor,
+                                 char *error, size_t error_size)
+{
+    return start(config, NULL, monitor, error, error_size);
+}
+
+static regx_status_t both_start(const regx_monitor_config_t *config, regx_monitor_t **monitor,
+                                char *error, size_t error_size)
+{
+    regx_monitor_t *notifier;
+    regx_status_t status = regx_backend_notifier.start(config, &notifier, error, error_size);
+
+    if (status == REGX_OK) {
+        status = start(config, notifier, monitor, error, error_size);
+        if (status != REGX_OK) {
+            notifier->stop(notifier);
+        }
+    }
+    return status;
 }
 
 const regx_backend_t regx_backend_hooks = {
     .name = "hooks",
     .start = hooks_start,
     .reports_changes = true,
-    .help = "patched libc functions report what they unmap, see btl_regx_hooks; raw system calls "
-            "are not seen",
+    .help = "patched libc functions report what they unmap; raw system calls are not seen",
     .more = "They report in the calling thread. They also miss the target range of "
             "mremap(MREMAP_FIXED), MADV_DONTNEED_LOCKED, MADV_GUARD_INSTALL, process_madvise, "
             "dlclose, holes punched into mapped files, truncation of mapped files, what shmdt "
@@ -300,3 +333,136 @@ const regx_backend_t regx_backend_hooks = {
             "requested length, and brk while another thread moves it. They report before the "
             "change is made: if one thread unmaps memory while another uses it (an error), a "
             "registration of the old pages may stay in the cache."};
+
+const regx_backend_t regx_backend_hooks_notifier = {.name = "hooks+notifier",
+                                                    .start = both_start,
+                                                    .reports_changes = true,
+                                                    .help = "both of them",
+                                                    .more = "Also detects SHM_REMAP."};
+
+/* ---- UCX's ucm as a source of hooks ----
+ * It sees what Open MPI's hooks see. It patches libc's functions when it is installed and leaves
+ * them patched. Opened by name: the component must not need UCX's libraries, since loading UCX
+ * changes a process (it patches libc and installs signal handlers unless told otherwise). */
+
+#ifdef REGX_HAVE_UCM
+
+static struct {
+    regx_hook_report_t report;
+    void *context;
+    void *object;
+    __typeof__(ucm_set_event_handler) *set;
+    __typeof__(ucm_unset_event_handler) *unset;
+} ucm;
+
+static void unmapped(ucm_event_type_t type, ucm_event_t *event, void *unused)
+{
+    (void)type, (void)unused;
+    ucm.report(ucm.context, event->vm_unmapped.address, event->vm_unmapped.size);
+}
+
+/* Before 1.15, its mremap loses the address that MREMAP_FIXED needs, and the program's data with
+ * it. To be asked before anything is patched. Only libucp knows which UCX this is. */
+static bool breaks_mremap(void)
+{
+    void (*get_version)(unsigned *major, unsigned *minor, unsigned *release) = NULL;
+    void *libucp = dlopen("libucp.so.0", RTLD_LAZY | RTLD_LOCAL);
+    unsigned major = 0, minor = 0, release = 0;
+
+    if (libucp != NULL) {
+        get_version = (__typeof__(get_version))dlsym(libucp, "ucp_get_version");
+        if (get_version != NULL) {
+            get_version(&major, &minor, &release);
+        }
+        dlclose(libucp);
+    }
+    return major < 1 || (major == 1 && minor < 15);
+}
+
+/* Whoever loaded UCX may have told it to leave libc alone. ucm reads that when it installs its
+ * hooks, now. */
+static ucs_status_t ucm_set_handler(ucm_global_config_t *options)
+{
+    const int enabled = options->enable_events;
+
+    options->enable_events = 1;
+    const ucs_status_t status = ucm.set(UCM_EVENT_VM_UNMAPPED, -1, unmapped, NULL);
+    options->enable_events = enabled;
+    return status;
+}
+
+static regx_status_t ucm_install(regx_hook_report_t reporter, void *context, char *error,
+                                 size_t error_size)
+{
+    ucm_global_config_t *options = NULL;
+
+    /* Opened without the rest of UCX, which it needs and does not name, it would end the process.
+     */
+    ucm.object = dlopen("libucm.so.0", RTLD_LAZY | RTLD_NOLOAD);
+    if (ucm.object == NULL) {
+        snprintf(error, error_size, "ucm: UCX is not there");
+        return REGX_DENIED;
+    }
+    if (breaks_mremap()) {
+        snprintf(error, error_size,
+                 "ucm: before UCX 1.15 its hooks break the program's mremap(MREMAP_FIXED)");
+        dlclose(ucm.object);
+        return REGX_DENIED;
+    }
+    ucm.set = (__typeof__(ucm.set))dlsym(ucm.object, "ucm_set_event_handler");
+    ucm.unset = (__typeof__(ucm.unset))dlsym(ucm.object, "ucm_unset_event_handler");
+    options = dlsym(ucm.object, "ucm_global_opts");
+    ucm.report = reporter;
+    ucm.context = context;
+    if (ucm.set == NULL || ucm.unset == NULL || options == NULL ||
+        ucm_set_handler(options) != UCS_OK) {
+        snprintf(error, error_size, "ucm: its hooks cannot be installed");
+        dlclose(ucm.object);
+        return REGX_DENIED;
+    }
+    return REGX_OK;
+}
+
+/* The code of libucm stays: what it patched leads there. */
+static void ucm_remove(regx_hook_report_t reporter, void *context)
+{
+    (void)reporter, (void)context;
+    ucm.unset(UCM_EVENT_VM_UNMAPPED, unmapped, NULL);
+}
+
+static const regx_hook_source_t ucm_source = {
+    .name = "ucm", .install = ucm_install, .remove = ucm_remove};
+
+const regx_hook_source_t *const regx_hooks_ucm = &ucm_source;
+
+/* Whether UCX, which somebody loaded, has patched libc with hooks that this source can use. */
+static bool ucm_has_patched(void)
+{
+    void *object = dlopen("libucm.so.0", RTLD_LAZY | RTLD_NOLOAD);
+    const ucm_global_config_t *options;
+    bool patched;
+
+    if (object == NULL) {
+        return false;
+    }
+    options = dlsym(object, "ucm_global_opts");
+    patched = options != NULL && options->enable_events && !breaks_mremap();
+    dlclose(object);
+    return patched;
+}
+
+#else
+
+const regx_hook_source_t *const regx_hooks_ucm = NULL;
+
+static bool ucm_has_patched(void)
+{
+    return false;
+}
+
+#endif
+
+const regx_hook_source_t *regx_hooks_by_default(bool links_ucx, const regx_hook_source_t *own)
+{
+    return links_ucx && ucm_has_patched() ? regx_hooks_ucm : own;
+}

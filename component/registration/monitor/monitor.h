@@ -20,7 +20,6 @@
 #include "base/hook_source.h"
 #include "base/status.h"
 #include "base/trace.h"
-#include "registration/monitor/drain.h"
 #include "transport/transport.h"
 
 /* ---- the log of changes ----
@@ -89,6 +88,43 @@ bool regx_inval_log_touched(const regx_inval_log_t *log, uint64_t since, uintptr
 bool regx_inval_log_shows(const regx_inval_log_t *log, uint64_t since, uintptr_t start,
                           uintptr_t end);
 
+/* ---- drain before change (drain.c; btl_regx_inuse=drain) ----
+ * A call that would take away memory which a transfer uses waits until the transfer is over:
+ * Campbell's proposal in the debate of 2008 to 2009. The rendezvous marks what a transfer uses
+ * (hold) and when that is over (let go). Hooks call wait before they log a change and before it is
+ * made. A thread of the drain's own, the helper, calls progress as long as a thread waits. One
+ * drain per process, shared by all caches. Why it cannot deadlock: component/design/cache.md. */
+
+#define REGX_HOLDS_MAX 1024u /* transfers that are waited for, at once */
+
+typedef struct regx_drain regx_drain_t;
+
+typedef struct regx_drain_config {
+    unsigned milliseconds; /* that a call waits at most, at least 1 */
+    /* Goes on with transfers; called by the helper, holding no lock, again and again while somebody
+     * waits. */
+    void (*progress)(void *context);
+    void *context;
+    regx_counters_t *counters;
+} regx_drain_config_t;
+
+/* NULL: no memory, or no thread. */
+regx_drain_t *regx_drain_open(const regx_drain_config_t *config);
+/* The helper ends, and progress is not called any more once this has returned; who waits waits on
+ * by itself. Again: nothing. */
+void regx_drain_stop(regx_drain_t *drain);
+/* Also stops it. Nobody holds or waits any more. */
+void regx_drain_close(regx_drain_t *drain);
+
+/* A transfer uses that memory from now on. Returns what ends it; 0: nothing to end, also where
+ * drain is NULL. Any thread, waits for nobody. */
+uint32_t regx_drain_hold(regx_drain_t *drain, const void *base, size_t length);
+void regx_drain_let_go(regx_drain_t *drain, uint32_t hold);
+
+/* Somebody is about to change what is between start and end (exclusive): returns when no transfer
+ * uses any of it, or when the time is up. Hooks alone. drain may be NULL. */
+void regx_drain_wait(regx_drain_t *drain, uintptr_t start, uintptr_t end);
+
 /* ---- a monitor ---- */
 
 typedef struct regx_monitor regx_monitor_t;
@@ -97,12 +133,8 @@ typedef struct regx_monitor regx_monitor_t;
 enum {
     /* It has a thread of its own, so that caches may have one each, too. */
     REGX_MONITOR_THREAD = 0x1,
-    /* A change may come into the log after it returned to whoever made it, and `valid` does not
-     * know. By then the memory may be somebody else's: that a change is in the log while a region
-     * is used does not mean that what is used changed. */
-    REGX_MONITOR_LATE = 0x2,
     /* No change needs to be reported: the device follows changes by itself (on_demand.c). */
-    REGX_MONITOR_BY_DEVICE = 0x4
+    REGX_MONITOR_BY_DEVICE = 0x2
 };
 
 struct regx_monitor {
@@ -113,9 +145,8 @@ struct regx_monitor {
     regx_drain_t *drain;       /* the configuration's, if this monitor is notified before a
                                   change is made, and lets it wait; else NULL */
 
-    /* Whether no change of a watched range is between its start and its entry in the log, and
-     * (where the monitor is set to ask) all of start to end is still watched. Asked on each
-     * look-up, after the use is counted and before sequence and head are read. Any thread;
+    /* Whether no change of a watched range is between its start and its entry in the log. Asked on
+     * each look-up, after the use is counted and before sequence and head are read. Any thread;
      * allocates nothing. NULL: changes are logged before they happen, there is nothing to ask. */
     bool (*valid)(regx_monitor_t *monitor, uintptr_t start, uintptr_t end);
 
@@ -155,30 +186,16 @@ static inline void regx_monitor_fallback(const regx_monitor_t *monitor, regx_cou
     }
 }
 
-/* The query that closes the window between a change and its event (btl_regx_notifier_check). */
-typedef enum {
-    REGX_CHECK_ALWAYS,
-    REGX_CHECK_SCAN,
-    REGX_CHECK_THREADS,
-    REGX_CHECK_NEVER
-} regx_check_t;
-
 /* How pages on demand are brought in before the device needs them (btl_regx_odp_prefetch). */
 typedef enum { REGX_PREFETCH_ADVISE, REGX_PREFETCH_TOUCH, REGX_PREFETCH_NONE } regx_prefetch_t;
 
 typedef struct regx_monitor_config {
-    regx_check_t check;
-    bool threads;                    /* the application may call from several threads */
-    const regx_hook_source_t *hooks; /* chosen by btl_regx_hooks */
+    const regx_hook_source_t *hooks; /* NULL: none */
     regx_transport_t *transport;     /* whose memory domain registers */
     regx_prefetch_t prefetch;
     regx_counters_t *counters;
     const regx_trace_t *trace; /* lives as long as the monitor; NULL: off */
     regx_drain_t *drain;       /* likewise; NULL: no change waits */
-    /* The notifier's reader calls it for each change that the kernel reports (of a move: for the
-     * old place), before sequence is even again. Allocates nothing. NULL: nobody wants to know. */
-    void (*on_change)(void *context, uintptr_t start, uintptr_t end);
-    void *context;
 } regx_monitor_config_t;
 
 /* ---- a backend ---- */
@@ -195,7 +212,6 @@ typedef struct regx_backend {
 
     /* What others ask, so that nobody else has to know backends by name. */
     bool automatic;       /* auto takes it, of several the first that can be used */
-    bool leaves_no_trace; /* it can be started just to see whether it could be used */
     bool reports_changes; /* in time to revoke grants (btl_regx_grant) */
     bool pins_nothing;    /* what is kept takes none of the memory that may be locked */
     bool needs_transfers; /* with the device, for its self-test: only an MPI job makes them */
@@ -210,54 +226,14 @@ typedef struct regx_backend {
 REGX_BACKENDS(REGX_BACKEND_DECLARED)
 #undef REGX_BACKEND_DECLARED
 
-/* ---- the self-test of a monitor (selftest.c) ----
- * Changes scratch pages of its own in every way that the monitor claims to see, and looks whether
- * each was in the log in time. Run by every monitor at its start, so that one that is deaf here
- * (patched code patched over, a filter that eats events) is refused, not trusted. */
-
-/* What the monitor claims to see. munmap, mremap (what it takes away), madvise(MADV_DONTNEED) and
- * mmap(MAP_FIXED), each made in the ways that are named. Not tried: brk, as the heap is others';
- * MADV_FREE, of which what is pinned takes no harm (mca-params/staleness.md). */
-#define REGX_SELFTEST_LIBC 0x1u        /* by calling libc */
-#define REGX_SELFTEST_RAW 0x2u         /* by the system call itself */
-#define REGX_SELFTEST_THREAD 0x4u      /* also by a second thread, in the ways above */
-#define REGX_SELFTEST_DESTINATION 0x8u /* also what a raw mremap moves something onto */
-#define REGX_SELFTEST_REMAP 0x10u /* also shmat(SHM_REMAP), by libc, where System V's memory is */
-#define REGX_SELFTEST_ALL 0x1fu
-
-/* The monitor runs but is not yet anyone's. REGX_INVALID: a change was not seen, or could not be
- * tried; REGX_NO_MEMORY: no scratch pages. `error` then holds one line that names the change and
- * the way. */
-regx_status_t regx_selftest(regx_monitor_t *monitor, unsigned claims, char *error,
-                            size_t error_size);
-
-/* ---- hooks, for the monitors that listen to them (hooks.c) ---- */
-
-/* Whole pages, in the thread that changes them, perhaps inside malloc. */
-typedef void (*regx_hooks_listener_t)(void *context, uintptr_t start, uintptr_t end);
-
-/* Installs hooks and tests them; nobody listens yet. To be called once in a process: Open MPI's
- * cannot be installed a second time. REGX_DENIED, also where there is no source; REGX_INVALID: they
- * are deaf; REGX_NO_MEMORY. */
-regx_status_t regx_hooks_begin(const regx_hook_source_t *source, char *error, size_t error_size);
-/* From now on these reports go there; NULL: nowhere. When it returns, no thread is in the listener
- * that was there before. */
-void regx_hooks_listen(regx_hooks_listener_t listener, void *context);
-/* Nobody listens any more, and the hooks are removed. */
-void regx_hooks_end(const regx_hook_source_t *source);
+/* ---- sources of hooks (ucm.c) ---- */
 
 /* UCX's ucm, where regx was built with its header; else NULL. */
 extern const regx_hook_source_t *const regx_hooks_ucm;
 
-/* Loads UCX and never unloads it, with settings by which it patches nothing, handles no signal
- * and starts no thread, unless the user set those. If somebody has loaded it before, it only
- * stays loaded when they unload it. Does nothing where there is no UCX. Called by the thread that
- * runs MPI_Init, since the environment is changed for the time of the call. */
-void regx_hooks_load_ucx(void);
-
-/* Who reports if the user has no wish: ucm where Open MPI itself is linked with a UCX that has
- * patched libc with hooks that can be used, since its sbrk then no longer goes through libc's brk,
- * where Open MPI's hooks wait; else `own`, which are Open MPI's. */
+/* Whose hooks report: ucm's where Open MPI itself is linked with a UCX that has patched libc with
+ * hooks that can be used, since its sbrk then no longer goes through libc's brk, where Open MPI's
+ * hooks wait; else `own`, which are Open MPI's. */
 const regx_hook_source_t *regx_hooks_by_default(bool links_ucx, const regx_hook_source_t *own);
 
 #endif

@@ -9,9 +9,9 @@
  * files change with the object behind them, which nothing reports.
  * Is blind to:
  *   - MADV_GUARD_INSTALL;
- *   - shmat SHM_REMAP over private memory, unless btl_regx_notifier_check is scan;
- *   - before Linux 6.17, UFFDIO_UNREGISTER of our memory by another userfaultfd of this process,
- *     unless btl_regx_notifier_check is scan: it takes the memory from us unnoticed.
+ *   - shmat SHM_REMAP over private memory;
+ *   - before Linux 6.17, UFFDIO_UNREGISTER of our memory by another userfaultfd of this process: it
+ *     takes the memory from us unnoticed.
  * The kernel reports MADV_DONTNEED, MADV_FREE and MADV_REMOVE before it makes them: one that
  * overlaps a use of the same memory in another thread (an error of the application) may leave a
  * region of the old pages behind, which later uses hit.
@@ -23,44 +23,9 @@
  * somebody else's: there the look-up's query answers that a change is under way (`valid`). In the
  * order query, sequence, log no change falls through: what had not begun at the query had not
  * happened to what was looked up, what was under way fails the query, what was read by then fails
- * the sequence or is in the log. btl_regx_notifier_check=never leaves the query out and that window
- * open.
+ * the sequence or is in the log.
  *
- * What it costs, on two cores of a server CPU in a virtual machine, Linux 6.18, medians. A look-up:
- * a system call, 1.5 times the cheapest there is (0.13 to 0.19 us), 1.6 to 1.7 times within a
- * look-up; with scan another, 4.5 to 4.7 times it in all. A miss makes six system calls in a
- * mapping that is watched: two fstat, by which descriptors are known to be ours still,
- * PROCMAP_QUERY, PAGEMAP_SCAN, UFFDIO_REGISTER and the query. In one that is not watched yet it
- * makes nine, as after UFFDIO_REGISTER it looks again (fstat, PROCMAP_QUERY, PAGEMAP_SCAN). In all
- * a miss takes 1.8 and 2.8 us on an Intel Xeon, with a device that does nothing. (On an AMD EPYC
- * PROCMAP_QUERY alone took 0.38, PAGEMAP_SCAN 0.40, UFFDIO_REGISTER 0.55.) munmap of a watched 64
- * KiB: 12 us (unwatched 4.4), with every core busy 67 us (24), the slowest of 200 some 5 ms. The
- * reader has no core and no priority of its own: the scheduler wakes it beside the caller, which
- * was quicker than on another core, idle (37 us) or busy. A shorter time slice, SCHED_FIFO and
- * spinning after an event changed none of this: what is slow is the caller's own return to a core
- * that somebody else got while it waited. Unregistering touches each page's entry, so stopping
- * takes 30 to 70 ms for each GiB that is watched in pages of 4 KiB.
- *
- * UFFDIO_REGISTER takes the lock of the address space for writing, also where it finds nothing to
- * do (fs/userfaultfd.c); PAGEMAP_SCAN takes it for reading, PROCMAP_QUERY in newer kernels only the
- * mapping's. It cannot be left out: these do not name whose userfaultfd watches, and with scan a
- * region is only safe if it is watched anew (the rule ARM_ALWAYS in test/model). UFFDIO_CONTINUE,
- * which private memory refuses, names what is watched, not by whom, and UFFDIO_MOVE compares the
- * owner; but both give memory that was never touched an anon_vma of its own, so that it never
- * merges with what is watched beside it, and the second moves pages. Nor would it gain: on two
- * cores of an Intel Xeon UFFDIO_REGISTER of what is watched takes 0.24 us, 0.44 while another
- * thread does the same all the time; PAGEMAP_SCAN 0.26 and 0.59; page faults of another thread 1.2
- * beside either.
- *
- * There is no cheaper query. Called in a loop, with a thread that shares the descriptors, in ns:
- * getppid 114, this ioctl 173; COPY, ZEROPAGE and CONTINUE, which ask the same, 176; an ioctl that
- * the descriptor does not know, which is the least that any costs, 163. Each return behind it is
- * mispredicted and adds 5 to 10: so a hit asks by itself (cache.c). poll (196) and read (279) cost
- * more and know of posted events alone, when the address has long been free: of 7,288 times that
- * another thread had the address while its munmap had not returned and this ioctl said so, poll did
- * not in 3,745. FIONREAD is refused and there is nothing to map. What remains is that fetching a
- * shared descriptor takes two atomic operations: 150 if the reader had a table of its own
- * (CLONE_FILES undone), and the program no other thread, as under Open MPI it has.
+ * What it costs, and why there is no cheaper query: component/design/cache.md.
  *
  * What the application notices. Mappings are watched whole (uffd.h), so whoever frees a neighbour
  * of a buffer in the same mapping pays for it as above. What is mapped beside or into it later
@@ -79,12 +44,15 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/thread.h"
@@ -97,8 +65,6 @@ typedef struct regx_notifier {
     regx_uffd_t uffd;
     regx_uffd_ranges_t ranges;
     regx_counters_t *counters;
-    void (*on_change)(void *context, uintptr_t start, uintptr_t end);
-    void *context;
     pthread_t reader;
     _Atomic uint32_t reads; /* 1: the reader has come so far that it reads */
     int end[2]; /* connected sockets: [1] asks the reader at [0] to stop. It also hears if they are
@@ -124,9 +90,6 @@ static void log_event(regx_notifier_t *notifier, const regx_uffd_event_t *event)
     if (event->to != 0) {
         regx_inval_log_write(notifier->super.log, event->to,
                              event->to + (event->end - event->start));
-    }
-    if (notifier->on_change != NULL) {
-        notifier->on_change(notifier->context, event->start, event->end);
     }
 }
 
@@ -268,13 +231,6 @@ static bool valid(regx_monitor_t *monitor, uintptr_t start, uintptr_t end)
     return !in_a_child(notifier) && regx_uffd_is_idle(notifier->uffd.fd);
 }
 
-/* The query first: what replaces the range after it is seen by the next. */
-static bool valid_and_registered(regx_monitor_t *monitor, uintptr_t start, uintptr_t end)
-{
-    return valid(monitor, start, end) &&
-           regx_uffd_is_registered(&((const regx_notifier_t *)monitor)->uffd, start, end);
-}
-
 static regx_status_t subscribe(regx_monitor_t *monitor, uintptr_t start, uintptr_t end,
                                uint64_t *since)
 {
@@ -380,31 +336,87 @@ static regx_status_t make_current(regx_notifier_t *notifier, char *error, size_t
     return status;
 }
 
-static regx_status_t choose_check(regx_notifier_t *notifier, const regx_monitor_config_t *config,
-                                  char *error, size_t error_size)
+/* ---- the self-test ----
+ * A filter that eats events, or a kernel that sends none, is refused, not trusted. Two changes show
+ * it, made by raw system calls on pages of our own: one page is unmapped by another thread, and one
+ * is moved onto another. Each must be refused to a look-up at once, and come into the log. */
+
+#define SETTLE_SECONDS 10
+
+enum { TRIAL_PAGES = 4, UNMAPPED = 0, MOVED = 1, ONTO = 3 };
+
+static const char *judge(const regx_monitor_t *monitor, uint64_t since, uintptr_t page, size_t size)
 {
-    switch (config->check) {
-    case REGX_CHECK_SCAN:
-        if (notifier->uffd.pagemap < 0) {
-            snprintf(error, error_size,
-                     "btl_regx_notifier_check=scan needs PAGEMAP_SCAN, which this kernel lacks "
-                     "(Linux 6.7); allowed here: always, threads, never");
-            return REGX_DENIED;
+    const time_t end = time(NULL) + SETTLE_SECONDS;
+    bool known = atomic_load(&monitor->log->sequence) % 2 == 1;
+
+    known |= regx_inval_log_touched(monitor->log, since, page, page + size);
+    while (known && !regx_inval_log_touched(monitor->log, since, page, page + size)) {
+        if (time(NULL) > end) {
+            return "was noticed, but did not come into the log";
         }
-        notifier->super.valid = valid_and_registered;
-        break;
-    case REGX_CHECK_NEVER:
-        break;
-    case REGX_CHECK_THREADS:
-        notifier->super.valid = config->threads ? valid : NULL;
-        break;
-    default:
-        notifier->super.valid = valid;
+        sched_yield();
     }
-    if (notifier->super.valid == NULL) {
-        notifier->super.flags |= REGX_MONITOR_LATE;
+    return known ? NULL : "was not seen";
+}
+
+static void *unmap_page(void *page)
+{
+    return syscall(SYS_munmap, page, sysconf(_SC_PAGESIZE)) == 0 ? page : NULL;
+}
+
+/* *change: what was tried last. NULL: all is well. */
+static const char *try_changes(regx_monitor_t *monitor, uintptr_t scratch, size_t size,
+                               const char **change)
+{
+    const uintptr_t unmapped = scratch + UNMAPPED * size, moved = scratch + MOVED * size,
+                    onto = scratch + ONTO * size;
+    const char *fault;
+    pthread_t thread;
+    void *done = NULL;
+    uint64_t since;
+
+    *change = "munmap by another thread";
+    if (subscribe(monitor, scratch, scratch + TRIAL_PAGES * size, &since) != REGX_OK) {
+        return "could not be tried: the scratch pages cannot be watched";
     }
-    notifier->super.query = notifier->super.valid == valid ? &notifier->uffd : NULL;
+    if (pthread_create(&thread, NULL, unmap_page, (void *)unmapped) != 0 ||
+        pthread_join(thread, &done) != 0 || done == NULL) {
+        return "could not be made";
+    }
+    fault = judge(monitor, since, unmapped, size);
+    if (fault != NULL) {
+        return fault;
+    }
+    *change = "mremap";
+    if (syscall(SYS_mremap, moved, size, size, MREMAP_MAYMOVE | MREMAP_FIXED, onto) == -1) {
+        return "could not be made";
+    }
+    fault = judge(monitor, since, moved, size);
+    return fault != NULL ? fault : judge(monitor, since, onto, size);
+}
+
+static regx_status_t test_notifier(regx_monitor_t *monitor, char *error, size_t error_size)
+{
+    const size_t size = (size_t)sysconf(_SC_PAGESIZE), length = TRIAL_PAGES * size;
+    char *scratch = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    const uintptr_t start = (uintptr_t)scratch;
+    const char *change;
+
+    if (scratch == MAP_FAILED) {
+        snprintf(error, error_size, "self-test: no memory for scratch pages");
+        return REGX_NO_MEMORY;
+    }
+    memset(scratch, 1, length); /* there is something to lose */
+    regx_inval_log_interest(monitor->log, start, start + length, 1);
+    const char *fault = try_changes(monitor, start, size, &change);
+
+    regx_inval_log_interest(monitor->log, start, start + length, -1);
+    munmap(scratch, length);
+    if (fault != NULL) {
+        snprintf(error, error_size, "self-test: %s %s", change, fault);
+        return REGX_INVALID;
+    }
     return REGX_OK;
 }
 
@@ -420,13 +432,13 @@ static regx_status_t notifier_start(const regx_monitor_config_t *config, regx_mo
         .super = {.name = "notifier",
                   .trace = config->trace,
                   .flags = REGX_MONITOR_THREAD,
+                  .valid = valid,
+                  .query = &notifier->uffd,
                   .subscribe = subscribe,
                   .stop = stop},
         .uffd = {.fd = -1, .pagemap = -1},
         .ranges = {.maps = {.fd = -1}, .lock = PTHREAD_MUTEX_INITIALIZER},
         .counters = config->counters,
-        .on_change = config->on_change,
-        .context = config->context,
         .end = {-1, -1},
         .ours = MAP_FAILED,
     };
@@ -435,12 +447,7 @@ static regx_status_t notifier_start(const regx_monitor_config_t *config, regx_mo
         discard(notifier);
         return status;
     }
-    status = choose_check(notifier, config, error, error_size);
-    if (status == REGX_OK) {
-        const unsigned blind = config->check == REGX_CHECK_SCAN ? 0 : REGX_SELFTEST_REMAP;
-
-        status = regx_selftest(&notifier->super, REGX_SELFTEST_ALL & ~blind, error, error_size);
-    }
+    status = test_notifier(&notifier->super, error, error_size);
     if (status != REGX_OK) {
         stop(&notifier->super);
         return status;
@@ -453,14 +460,12 @@ const regx_backend_t regx_backend_notifier = {
     .name = "notifier",
     .start = notifier_start,
     .automatic = true,
-    .leaves_no_trace = true,
     .reports_changes = true,
-    .help = "the kernel reports changes by userfaultfd; only private anonymous memory is cached, "
-            "see btl_regx_notifier_check",
+    .help = "the kernel reports changes by userfaultfd; only private anonymous memory is cached",
     .more = "It reports every way of unmapping and needs no privilege; Linux 5.18 and later. "
             "Shared memory and mapped files are registered for each use. It misses "
-            "MADV_GUARD_INSTALL, shmat(SHM_REMAP) over private memory unless "
-            "btl_regx_notifier_check is scan, and before Linux 6.17 another userfaultfd of the "
+            "MADV_GUARD_INSTALL, shmat(SHM_REMAP) over private memory, and before Linux 6.17 "
+            "another userfaultfd of the "
             "process that unregisters the memory; MADV_DONTNEED, MADV_FREE and MADV_REMOVE are "
             "reported before they take effect, as by hooks. It runs one thread per process, and "
             "with devices that pin memory one more per port, which deregisters freed memory while "

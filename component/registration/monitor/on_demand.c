@@ -222,7 +222,6 @@ static regx_status_t odp_start(const regx_monitor_config_t *config, regx_monitor
 const regx_backend_t regx_backend_odp = {
     .name = "odp",
     .start = odp_start,
-    .leaves_no_trace = true,
     .pins_nothing = true,
     .needs_transfers = true,
     .help = "on-demand paging: nothing is pinned, the device follows changes of the mapping; with "

@@ -5,8 +5,8 @@
  * access to them faults for it. Needs no privilege. Each call is one system call; nothing here
  * allocates.
  *
- * Around it: descriptors that can be told from others' (uffd.c), what is mapped where (uffd.c), and
- * which mappings are watched (uffd_ranges.c).
+ * Around it: descriptors that can be told from others', what is mapped where, and which mappings
+ * are watched.
  */
 #ifndef REGX_REGISTRATION_UFFD_H
 #define REGX_REGISTRATION_UFFD_H
@@ -167,7 +167,7 @@ void regx_maps_close(regx_maps_t *maps);
 void regx_maps_each(regx_maps_t *maps, uintptr_t start, uintptr_t end,
                     bool (*each)(void *context, const regx_vma_t *mapping), void *context);
 
-/* ---- which mappings are watched (uffd_ranges.c) ----
+/* ---- which mappings are watched (uffd.c) ----
  * That is, registered with userfaultfd: whole mappings or nothing of them. Watching a part would
  * split the mapping for good, and what the application may do with it as a whole (mremap above all)
  * would then fail. So neither is a huge page split, nor does the number of mappings grow when one

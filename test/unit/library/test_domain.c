@@ -136,9 +136,7 @@ static void wrong_options_are_refused_in_one_line(void **state)
     assert_int_equal(regx_domain_open(pd, &options, &domain, error, sizeof(error)), EINVAL);
     assert_non_null(strstr(error, "options.size"));
     options.size++;
-    options.flags = 0x80;
-    assert_int_equal(regx_domain_open(pd, &options, &domain, error, sizeof(error)), EINVAL);
-    assert_non_null(strstr(error, "options.flags"));
+    options.size--;
     assert_int_equal(regx_domain_open(pd, &options, &domain, NULL, 0), EINVAL);
     assert_null(domain);
 }
@@ -194,17 +192,14 @@ static void without_options_it_is_auto(void **state)
 
 static void all_domains_of_a_process_share_one_backend(void **state)
 {
-    regx_domain_options_t scan = {
-        .size = sizeof(scan), .backend = "notifier", .flags = REGX_DOMAIN_SCAN};
     regx_domain_t *first = domain_open("notifier"), *second = domain_open("auto"),
-                  *third = domain_open("none"), *fourth;
+                  *third = domain_open("none");
     char *base = domain_map(LENGTH);
 
     (void)state;
     assert_string_equal(regx_domain_backend(second, NULL), "notifier");
     assert_int_equal(domain_refused("retain"), EBUSY);
     assert_string_equal(error, "backend=retain: another domain of this process has notifier");
-    assert_int_equal(regx_domain_open(pd, &scan, &fourth, error, sizeof(error)), EBUSY);
     /* Each has its own registrations. */
     assert_int_not_equal(domain_use(first, base, LENGTH, TO_SEND),
                          domain_use(second, base, LENGTH, TO_SEND));
@@ -217,25 +212,6 @@ static void all_domains_of_a_process_share_one_backend(void **state)
     assert_int_equal(domain_refused("retain"), EBUSY);
     regx_domain_close(second);
     assert_int_not_equal(domain_refused("hooks"), EBUSY);
-}
-
-/* To scan is to ask more. Who does not ask for it has it too. */
-static void others_join_a_domain_that_scans(void **state)
-{
-    const regx_domain_options_t scan = {
-        .size = sizeof(scan), .backend = "notifier", .flags = REGX_DOMAIN_SCAN};
-    regx_domain_t *first;
-    const int result = regx_domain_open(pd, &scan, &first, error, sizeof(error));
-
-    (void)state;
-    if (result == EOPNOTSUPP && strstr(error, "PAGEMAP_SCAN") != NULL) {
-        print_message("not tried: %s\n", error);
-        skip();
-    }
-    assert_int_equal(result, 0);
-    regx_domain_close(domain_open("auto"));
-    regx_domain_close(domain_open("notifier"));
-    regx_domain_close(first);
 }
 
 static void no_more_is_kept_than_was_allowed(void **state)
@@ -287,7 +263,6 @@ int main(void)
         cmocka_unit_test(a_backend_that_cannot_work_says_what_can),
         cmocka_unit_test(without_options_it_is_auto),
         cmocka_unit_test(all_domains_of_a_process_share_one_backend),
-        cmocka_unit_test(others_join_a_domain_that_scans),
         cmocka_unit_test(no_more_is_kept_than_was_allowed),
         cmocka_unit_test(a_shorter_structure_is_filled_in_as_far_as_it_goes),
         cmocka_unit_test(the_words_for_backends_can_be_opened_or_say_why_not), /* retain stays */

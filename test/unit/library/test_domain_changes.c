@@ -52,15 +52,6 @@ static void by_dontneed(char *base)
     require(madvise(base + PAGE, PAGE, MADV_DONTNEED) == 0);
 }
 
-static void by_shmat_over_it(char *base)
-{
-    const int id = shmget(IPC_PRIVATE, LENGTH, 0600 | IPC_CREAT);
-
-    require(id >= 0);
-    require(shmat(id, base, SHM_REMAP) == base);
-    require(shmctl(id, IPC_RMID, NULL) == 0);
-}
-
 /* In use once before, so that only what is kept can be wrong. */
 static void changed_memory_is_registered_anew(regx_domain_t *domain, change_t change)
 {
@@ -88,25 +79,6 @@ static void no_change_is_missed(void **state)
         changed_memory_is_registered_anew(domain, changes[i]);
     }
     assert_true(domain_statistics(domain).stale_prevented > 0);
-    regx_domain_close(domain);
-}
-
-/* The kernel tells nobody of it: without the scan it is missed, which is documented. */
-static void the_scan_sees_shm_remap(void **state)
-{
-    const regx_domain_options_t options = {
-        .size = sizeof(options), .backend = "notifier", .flags = REGX_DOMAIN_SCAN};
-    regx_domain_t *domain;
-
-    (void)state;
-    const int result = regx_domain_open(pd, &options, &domain, error, sizeof(error));
-    if (result == EOPNOTSUPP && strstr(error, "PAGEMAP_SCAN") != NULL) {
-        print_message("not tried: %s\n", error);
-        skip();
-    }
-    assert_int_equal(result, 0);
-    changed_memory_is_registered_anew(domain, by_raw_munmap);
-    changed_memory_is_registered_anew(domain, by_shmat_over_it);
     regx_domain_close(domain);
 }
 
@@ -235,7 +207,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_change_is_missed),
-        cmocka_unit_test(the_scan_sees_shm_remap),
         cmocka_unit_test(shared_memory_is_not_kept_and_that_is_said),
         cmocka_unit_test(what_was_freed_is_deregistered_without_another_call),
         cmocka_unit_test(a_change_of_memory_in_use_is_told_of),

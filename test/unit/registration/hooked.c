@@ -3,7 +3,6 @@
 
 #include <stdio.h>
 #include <sys/mman.h>
-#include <sys/shm.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -13,8 +12,7 @@ static void hooked_tell(unsigned kind, const void *base, size_t length)
 {
     const regx_hook_report_t report = atomic_load(&hooked.report);
 
-    if (report == NULL || (hooked.faults & kind) != 0 ||
-        (hooked.one_thread && !pthread_equal(pthread_self(), hooked.thread))) {
+    if (report == NULL || (hooked.faults & kind) != 0) {
         return;
     }
     report(hooked.context, (void *)(uintptr_t)base, length);
@@ -51,17 +49,6 @@ void *mmap(void *base, size_t length, int protection, int flags, int file, off_t
     return (void *)syscall(SYS_mmap, base, length, protection, flags, file, offset);
 }
 
-/* As real sources do, it finds out how large the segment is. */
-void *shmat(int id, const void *base, int flags)
-{
-    struct shmid_ds segment = {0};
-
-    if ((flags & SHM_REMAP) != 0 && shmctl(id, IPC_STAT, &segment) == 0) {
-        hooked_tell(DEAF_SHMAT, base, segment.shm_segsz);
-    }
-    return (void *)syscall(SYS_shmat, id, base, flags);
-}
-
 static regx_status_t hooked_install(regx_hook_report_t report, void *context, char *error,
                                     size_t error_size)
 {
@@ -90,7 +77,7 @@ int hooked_reset(void **state)
 {
     (void)state;
     hooked.faults = 0;
-    hooked.refuse = hooked.one_thread = false;
+    hooked.refuse = false;
     hooked.installed = hooked.removed = 0;
     return 0;
 }

@@ -14,15 +14,13 @@
 
 #include "registration/monitor/monitor.h"
 
-enum { DEAF_MUNMAP = 1, DEAF_MREMAP = 2, DEAF_MADVISE = 4, DEAF_MMAP = 8, DEAF_SHMAT = 16 };
+enum { DEAF_MUNMAP = 1, DEAF_MREMAP = 2, DEAF_MADVISE = 4, DEAF_MMAP = 8 };
 
 typedef struct hooked {
     _Atomic(regx_hook_report_t) report; /* NULL: not installed */
     void *context;
     unsigned faults;
-    bool refuse;     /* to be installed */
-    bool one_thread; /* only what this one does is seen: */
-    pthread_t thread;
+    bool refuse; /* to be installed */
     unsigned installed, removed;
 } hooked_t;
 

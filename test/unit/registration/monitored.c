@@ -5,7 +5,6 @@
 #include <stdio.h>
 
 regx_counters_t counters;
-_Atomic unsigned told;
 char traced_line[256];
 
 static void keep_line(const char *line)
@@ -15,21 +14,9 @@ static void keep_line(const char *line)
 
 static const regx_trace_t trace = {.level = REGX_TRACE_PATH, .write = keep_line};
 
-static void count_told(void *context, uintptr_t start, uintptr_t end)
+regx_monitor_t *start(void)
 {
-    (void)context;
-    (void)start;
-    (void)end;
-    atomic_fetch_add(&told, 1);
-}
-
-regx_monitor_t *start(regx_check_t check)
-{
-    const regx_monitor_config_t config = {.check = check,
-                                          .threads = true,
-                                          .counters = &counters,
-                                          .trace = &trace,
-                                          .on_change = count_told};
+    const regx_monitor_config_t config = {.counters = &counters, .trace = &trace};
     regx_monitor_t *monitor = NULL;
     char error[256] = "";
 
@@ -37,13 +24,12 @@ regx_monitor_t *start(regx_check_t check)
     if (regx_backend_notifier.start(&config, &monitor, error, sizeof(error)) != REGX_OK) {
         fail_msg("%s", error);
     }
-    atomic_store(&told, 0);
     return monitor;
 }
 
 int setup(void **state)
 {
-    *state = start(REGX_CHECK_ALWAYS);
+    *state = start();
     return 0;
 }
 

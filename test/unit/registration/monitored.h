@@ -17,10 +17,9 @@
 enum { PAGE = 4096, LENGTH = 16 * PAGE };
 
 extern regx_counters_t counters;
-extern _Atomic unsigned told; /* changes that the kernel told of */
 extern char traced_line[256]; /* the line that was traced last */
 
-regx_monitor_t *start(regx_check_t check);
+regx_monitor_t *start(void);
 
 int setup(void **state);
 

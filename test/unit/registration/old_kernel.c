@@ -124,9 +124,9 @@ int setup(void **state)
 regx_counters_t counters;
 char start_error[256];
 
-regx_monitor_t *start(regx_check_t check)
+regx_monitor_t *start(void)
 {
-    const regx_monitor_config_t config = {.check = check, .threads = true, .counters = &counters};
+    const regx_monitor_config_t config = {.counters = &counters};
     regx_monitor_t *monitor = NULL;
 
     start_error[0] = '\0';
@@ -138,7 +138,7 @@ regx_monitor_t *start(regx_check_t check)
 const char *fault(void)
 {
     const size_t length = 8 * PAGE;
-    regx_monitor_t *monitor = start(REGX_CHECK_ALWAYS);
+    regx_monitor_t *monitor = start();
     uint64_t since[2];
 
     if (monitor == NULL) {
@@ -188,9 +188,9 @@ void must_work(void)
     }
 }
 
-void must_refuse(regx_check_t check, const char *expected)
+void must_refuse(const char *expected)
 {
-    assert_null(start(check));
+    assert_null(start());
     if (strstr(start_error, expected) == NULL) {
         fail_msg("\"%s\" does not say \"%s\"", start_error, expected);
     }
@@ -199,7 +199,7 @@ void must_refuse(regx_check_t check, const char *expected)
 
 bool refused(void)
 {
-    regx_monitor_t *monitor = start(REGX_CHECK_ALWAYS);
+    regx_monitor_t *monitor = start();
 
     if (monitor == NULL && strstr(start_error, "userfaultfd") != NULL) {
         printf("1..0 # SKIP %s\n", start_error);

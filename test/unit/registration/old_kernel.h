@@ -47,12 +47,12 @@ extern regx_counters_t counters; /* of the notifiers that are started */
 extern char start_error[256];    /* of the last one that was refused */
 
 /* NULL: it is refused. */
-regx_monitor_t *start(regx_check_t check);
+regx_monitor_t *start(void);
 /* NULL: it does what it is for. No assertions: it also runs in children. */
 const char *fault(void);
 void must_work(void);
 /* With an error of one line that contains this. */
-void must_refuse(regx_check_t check, const char *expected);
+void must_refuse(const char *expected);
 /* Whether this machine refuses it to us already; says so. */
 bool refused(void);
 

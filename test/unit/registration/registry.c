@@ -114,10 +114,10 @@ registry_t *registry_open_over(regx_monitor_t *monitor, const regx_cache_config_
     return r;
 }
 
-registry_t *registry_open(uint64_t bytes, uint64_t count, regx_admit_t admit, bool asks)
+registry_t *registry_open(uint64_t bytes, uint64_t count, bool admit_first, bool asks)
 {
     const regx_cache_config_t config = {
-        .bytes = bytes, .count = count, .admit = admit, .inuse = REGX_INUSE_WARN};
+        .bytes = bytes, .count = count, .admit_first = admit_first, .inuse = REGX_INUSE_WARN};
     registry_t *r = calloc(1, sizeof(*r));
 
     assert_non_null(r);
@@ -134,7 +134,7 @@ registry_t *registry_open(uint64_t bytes, uint64_t count, regx_admit_t admit, bo
 
 registry_t *registry_open_large(bool asks)
 {
-    return registry_open(UNLIMITED, UNLIMITED, REGX_ADMIT_SECOND, asks);
+    return registry_open(UNLIMITED, UNLIMITED, false, asks);
 }
 
 void registry_use_fences(regx_cache_t *cache, bool fences)
@@ -147,7 +147,7 @@ void registry_use_fences(regx_cache_t *cache, bool fences)
 
 registry_t *registry_open_threaded(uint64_t count, bool asks, bool fences)
 {
-    registry_t *r = registry_open(REGX_UNLIMITED, count, REGX_ADMIT_FIRST, asks);
+    registry_t *r = registry_open(REGX_UNLIMITED, count, true, asks);
 
     r->counters.threads = true;
     registry_use_fences(r->cache, fences);

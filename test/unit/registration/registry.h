@@ -52,7 +52,7 @@ typedef struct registry {
 extern char registry_traced[256];
 
 /* asks: the monitor is one that is asked (a notifier); else all is logged before it happens. */
-registry_t *registry_open(uint64_t bytes, uint64_t count, regx_admit_t admit, bool asks);
+registry_t *registry_open(uint64_t bytes, uint64_t count, bool admit_first, bool asks);
 
 registry_t *registry_open_large(bool asks);
 

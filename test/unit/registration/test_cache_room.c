@@ -8,7 +8,7 @@
 
 static void bytes_kept_stay_within_the_budget(void **state)
 {
-    registry_t *r = registry_open(64 * PAGE, UNLIMITED, REGX_ADMIT_FIRST, false);
+    registry_t *r = registry_open(64 * PAGE, UNLIMITED, true, false);
     uint64_t random = 1;
 
     (void)state;
@@ -26,7 +26,7 @@ static void bytes_kept_stay_within_the_budget(void **state)
 
 static void regions_kept_stay_within_the_budget(void **state)
 {
-    registry_t *r = registry_open(UNLIMITED, 10, REGX_ADMIT_FIRST, false);
+    registry_t *r = registry_open(UNLIMITED, 10, true, false);
 
     (void)state;
     for (uintptr_t i = 1; i <= 1000; i++) {
@@ -40,7 +40,7 @@ static void regions_kept_stay_within_the_budget(void **state)
 
 static void a_budget_smaller_than_a_region_keeps_nothing_of_it(void **state)
 {
-    registry_t *r = registry_open(4 * PAGE, UNLIMITED, REGX_ADMIT_FIRST, false);
+    registry_t *r = registry_open(4 * PAGE, UNLIMITED, true, false);
 
     (void)state;
     assert_int_equal(registry_served(r, 0x100000, 3 * PAGE), MISS);
@@ -53,7 +53,7 @@ static void a_budget_smaller_than_a_region_keeps_nothing_of_it(void **state)
     assert_int_equal(registry_served(r, 0x200000, 4 * PAGE), MISS);
     registry_close(r);
 
-    r = registry_open(UNLIMITED, 0, REGX_ADMIT_FIRST, false);
+    r = registry_open(UNLIMITED, 0, true, false);
     assert_int_equal(registry_served(r, 0x100000, PAGE), ONCE);
     assert_int_equal(registry_served(r, 0x100000, PAGE), ONCE);
     assert_int_equal(r->live, 0);
@@ -62,7 +62,7 @@ static void a_budget_smaller_than_a_region_keeps_nothing_of_it(void **state)
 
 static void what_is_in_use_is_not_given_up(void **state)
 {
-    registry_t *r = registry_open(UNLIMITED, 4, REGX_ADMIT_FIRST, false);
+    registry_t *r = registry_open(UNLIMITED, 4, true, false);
     regx_region_t regions[4], more;
 
     (void)state;
@@ -99,7 +99,7 @@ static void eviction_weighs_cost_and_use_against_bytes(void **state)
     static const size_t sizes[] = {4, 4, 4, 1, 4, 2, 4, 16}; /* pages */
     static const unsigned expected[] = {1, 5, 6, 3, 2, 0, 4, 7};
     enum { COUNT = sizeof(costs) / sizeof(costs[0]) };
-    registry_t *r = registry_open(UNLIMITED, UNLIMITED, REGX_ADMIT_FIRST, false);
+    registry_t *r = registry_open(UNLIMITED, UNLIMITED, true, false);
 
     (void)state;
     for (unsigned i = 0; i < COUNT; i++) {
@@ -125,7 +125,7 @@ static void eviction_weighs_cost_and_use_against_bytes(void **state)
     }
     registry_close(r);
 
-    r = registry_open(UNLIMITED, 10, REGX_ADMIT_FIRST, false);
+    r = registry_open(UNLIMITED, 10, true, false);
     for (uintptr_t i = 1; i <= 10; i++) {
         for (uintptr_t j = 0; j < (i == 7 ? 2 : 20); j++) {
             registry_use(r, i << 20, PAGE);
@@ -142,7 +142,7 @@ static void eviction_weighs_cost_and_use_against_bytes(void **state)
 static void a_first_use_does_not_push_out_others(void **state)
 {
     enum { WARM = 100, FRESH = 3000 };
-    registry_t *r = registry_open(UNLIMITED, WARM, REGX_ADMIT_SECOND, true);
+    registry_t *r = registry_open(UNLIMITED, WARM, false, true);
 
     (void)state;
     for (uintptr_t i = 1; i <= WARM; i++) {
@@ -163,7 +163,7 @@ static void a_first_use_does_not_push_out_others(void **state)
     assert_int_equal(r->counters.evictions, 1);
     registry_close(r);
 
-    r = registry_open(UNLIMITED, WARM, REGX_ADMIT_FIRST, false);
+    r = registry_open(UNLIMITED, WARM, true, false);
     for (uintptr_t i = 1; i <= 2 * WARM; i++) {
         assert_int_equal(registry_served(r, i << 16, PAGE), MISS);
     }
@@ -174,7 +174,7 @@ static void a_first_use_does_not_push_out_others(void **state)
 /* What cannot be watched pushes nobody out, however often it is used. */
 static void what_cannot_be_watched_is_not_kept(void **state)
 {
-    registry_t *r = registry_open(UNLIMITED, 4, REGX_ADMIT_SECOND, true);
+    registry_t *r = registry_open(UNLIMITED, 4, false, true);
 
     (void)state;
     for (uintptr_t i = 1; i <= 4; i++) {
@@ -195,7 +195,7 @@ static void what_cannot_be_watched_is_not_kept(void **state)
 
 static void unlimited_gives_nothing_up_before_a_failure(void **state)
 {
-    registry_t *r = registry_open(UNLIMITED, UNLIMITED, REGX_ADMIT_SECOND, false);
+    registry_t *r = registry_open(UNLIMITED, UNLIMITED, false, false);
     enum { MANY = 5000 };
 
     (void)state;
@@ -216,7 +216,7 @@ static void unlimited_gives_nothing_up_before_a_failure(void **state)
 
 static void a_refusal_gives_up_others_and_tries_once_more(void **state)
 {
-    registry_t *r = registry_open(UNLIMITED, UNLIMITED, REGX_ADMIT_SECOND, false);
+    registry_t *r = registry_open(UNLIMITED, UNLIMITED, false, false);
     regx_region_t held, region;
 
     (void)state;
@@ -244,48 +244,8 @@ static void a_refusal_gives_up_others_and_tries_once_more(void **state)
         assert_int_equal(registry_served(r, 0x200000, PAGE), MISS);
         assert_int_equal(registry_served(r, 0x200000, PAGE), HIT);
     }
-    assert_int_equal(r->cache->count, 1);
-    assert_int_equal(r->cache->bytes, PAGE);
-    registry_close(r);
-}
-
-/* However few are left of however many. */
-static void the_last_region_that_can_be_evicted_is_found(void **state)
-{
-    enum { MANY = 5000 };
-    static regx_region_t held[MANY];
-    registry_t *r = registry_open(UNLIMITED, UNLIMITED, REGX_ADMIT_SECOND, false);
-
-    (void)state;
-    for (uintptr_t i = 1; i <= MANY; i++) {
-        assert_int_equal(registry_served(r, i << 16, PAGE), MISS);
-    }
-    registry_log(r, 0, (uintptr_t)MANY << 16); /* all but the last */
-    for (unsigned i = 0; i < MANY && r->live > 1; i++) {
-        regx_registry_progress(&r->registry);
-    }
-    assert_int_equal(r->live, 1);
-    r->no_room = true;
-    assert_int_equal(registry_served(r, (uintptr_t)MANY << 17, PAGE), MISS);
-    assert_int_equal(r->counters.evictions, 1);
-    registry_close(r);
-
-    /* All but one in use, wherever that one is. */
-    r = registry_open(UNLIMITED, MANY, REGX_ADMIT_FIRST, false);
-    for (uintptr_t i = 0; i < MANY; i++) {
-        registry_get(r, (i + 1) << 16, PAGE, &held[i]);
-    }
-    for (uintptr_t i = 0; i < MANY; i += MANY / 10 - 1) {
-        regx_region_release(&r->registry, &held[i]);
-        assert_int_equal(registry_served(r, (uintptr_t)MANY << 17, PAGE), MISS);
-        assert_int_equal(r->deregistered[(r->deregs - 1) % 64], (i + 1) << 16);
-        registry_get(r, (i + 1) << 16, PAGE, &held[i]);
-        assert_true(held[i].kept != 0); /* in place of that one */
-    }
-    assert_int_equal(registry_served(r, (uintptr_t)MANY << 17, PAGE), ONCE);
-    for (unsigned i = 0; i < MANY; i++) {
-        regx_region_release(&r->registry, &held[i]);
-    }
+    assert_int_equal(r->cache->room.count, 1);
+    assert_int_equal(r->cache->room.bytes, PAGE);
     registry_close(r);
 }
 
@@ -293,10 +253,10 @@ static void the_last_region_that_can_be_evicted_is_found(void **state)
 static void a_full_table_keeps_what_is_new(void **state)
 {
     enum { ROOM = 100, MORE = 1000, FULL = REGX_REGIONS_MAX - ROOM };
-    registry_t *r = registry_open(UNLIMITED, UNLIMITED, REGX_ADMIT_FIRST, false);
+    registry_t *r = registry_open(UNLIMITED, UNLIMITED, true, false);
 
     (void)state;
-    r->cache->count += FULL; /* as if that many were there */
+    r->cache->room.count += FULL; /* as if that many were there */
     r->cache->regions.used += FULL;
     for (uintptr_t i = 1; i <= ROOM + MORE; i++) {
         assert_int_equal(registry_served(r, i * PAGE, PAGE), MISS);
@@ -304,13 +264,13 @@ static void a_full_table_keeps_what_is_new(void **state)
     }
     assert_int_equal(r->counters.evictions, MORE);
     assert_int_equal(r->live, ROOM);
-    r->cache->count -= FULL;
+    r->cache->room.count -= FULL;
     registry_close(r);
 }
 
 static void a_first_use_gets_room_when_the_device_has_none(void **state)
 {
-    registry_t *r = registry_open(2 * PAGE, UNLIMITED, REGX_ADMIT_SECOND, false);
+    registry_t *r = registry_open(2 * PAGE, UNLIMITED, false, false);
 
     (void)state;
     registry_use(r, 0x100000, PAGE);
@@ -319,23 +279,6 @@ static void a_first_use_gets_room_when_the_device_has_none(void **state)
     r->refusals = 1;
     assert_int_equal(registry_served(r, 0x300000, 4 * PAGE), ONCE); /* larger than the budget */
     assert_int_equal(r->live, 0);
-    registry_close(r);
-}
-
-/* What is not for lack of room is not cured by making room. */
-static void what_is_denied_costs_nobody_else(void **state)
-{
-    registry_t *r = registry_open(UNLIMITED, UNLIMITED, REGX_ADMIT_SECOND, false);
-    regx_region_t region;
-
-    (void)state;
-    registry_use(r, 0x100000, PAGE);
-    r->refusal = REGX_DENIED;
-    r->refusals = 1;
-    assert_int_equal(registry_try(r, 0x200000, PAGE, REGX_ACCESS_LOCAL, &region), REGX_DENIED);
-    assert_int_equal(r->regs, 2);
-    assert_int_equal(registry_served(r, 0x100000, PAGE), HIT);
-    assert_int_equal(registry_served(r, 0x200000, PAGE), MISS);
     registry_close(r);
 }
 
@@ -351,10 +294,8 @@ int main(void)
         cmocka_unit_test(a_first_use_does_not_push_out_others),
         cmocka_unit_test(what_cannot_be_watched_is_not_kept),
         cmocka_unit_test(a_refusal_gives_up_others_and_tries_once_more),
-        cmocka_unit_test(the_last_region_that_can_be_evicted_is_found),
         cmocka_unit_test(a_full_table_keeps_what_is_new),
         cmocka_unit_test(a_first_use_gets_room_when_the_device_has_none),
-        cmocka_unit_test(what_is_denied_costs_nobody_else),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

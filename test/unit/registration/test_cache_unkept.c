@@ -17,7 +17,7 @@ static void traces(const char *said)
 
 static void every_fallback_is_traced_with_its_reason(void **state)
 {
-    registry_t *r = registry_open(8 * PAGE, UNLIMITED, REGX_ADMIT_SECOND, true);
+    registry_t *r = registry_open(8 * PAGE, UNLIMITED, false, true);
     regx_region_t region, held;
 
     (void)state;
@@ -51,38 +51,11 @@ static void every_fallback_is_traced_with_its_reason(void **state)
     registry_close(r);
 }
 
-/* Room is made, or less access asked for, and it is registered after all. */
-static void a_refusal_that_is_overcome_is_not_traced(void **state)
-{
-    registry_t *r = registry_open(UNLIMITED, UNLIMITED, REGX_ADMIT_FIRST, false);
-    regx_region_t region;
-
-    (void)state;
-    registry_use(r, 0x100000, PAGE);
-    r->trace.level = REGX_TRACE_PATH;
-    registry_traced[0] = '\0';
-    r->refusal = REGX_NO_MEMORY;
-    r->refusals = 1;
-    assert_int_equal(registry_served(r, 0x200000, PAGE), MISS);
-    assert_int_equal(r->regs, 3);
-    assert_string_equal(registry_traced, "");
-
-    r->refuse_access = REGX_ACCESS_REMOTE_WRITE; /* that the old one has, and it makes way */
-    assert_int_equal(registry_try(r, 0x200000, PAGE, REGX_ACCESS_REMOTE_READ, &region), REGX_OK);
-    assert_int_equal(r->regs, 5);
-    assert_string_equal(registry_traced, "");
-    regx_region_release(&r->registry, &region);
-    assert_int_equal(registry_try(r, 0x300000, PAGE, REGX_ACCESS_REMOTE_WRITE, &region),
-                     REGX_DENIED);
-    traces("4096 bytes at 0x300000: refused, not to be used so");
-    registry_close(r);
-}
-
 /* ---- what is not kept ---- */
 
 static void what_is_not_kept_is_bounded_and_what_is_kept_is_not(void **state)
 {
-    registry_t *r = registry_open(4 * PAGE, UNLIMITED, REGX_ADMIT_FIRST, false);
+    registry_t *r = registry_open(4 * PAGE, UNLIMITED, true, false);
     regx_region_t once, kept, more;
 
     (void)state;
@@ -130,53 +103,12 @@ static void what_came_out_untrue_needs_room(void **state)
     registry_close(r);
 }
 
-static void a_refusal_by_the_device_takes_no_room(void **state)
-{
-    registry_t *r = registry_open(PAGE, UNLIMITED, REGX_ADMIT_FIRST, false);
-    regx_region_t region;
-
-    (void)state;
-    r->registry.once_max = 5 * PAGE;
-    r->refusal = REGX_DENIED;
-    r->refusals = 1;
-    assert_int_equal(registry_try(r, 0x200000, 5 * PAGE, REGX_ACCESS_REMOTE_WRITE, &region),
-                     REGX_DENIED);
-    assert_int_equal(r->registry.once[true], 0);
-    registry_use(r, 0x200000, 5 * PAGE);
-    registry_close(r);
-}
-
-static void a_refusal_says_whether_it_was_for_want_of_room(void **state)
-{
-    registry_t *r = registry_open(PAGE, UNLIMITED, REGX_ADMIT_FIRST, false);
-    const unsigned access = REGX_ACCESS_REMOTE_WRITE;
-    regx_region_t first, region;
-
-    (void)state;
-    r->registry.once_max = 5 * PAGE;
-    registry_get(r, 0x200000, 5 * PAGE, &first);
-    assert_int_equal(registry_try(r, 0x300000, 2 * PAGE, access, &region), REGX_NO_MEMORY);
-    assert_true(region.over_share);
-    regx_region_release(&r->registry, &first);
-    r->refusal = REGX_NO_MEMORY;
-    r->refusals = 2; /* of what is not kept, and of what would be */
-    assert_int_equal(registry_try(r, 0x300000, 2 * PAGE, access, &region), REGX_NO_MEMORY);
-    assert_false(region.over_share);
-    region.over_share = true;
-    assert_int_equal(registry_try(r, 0x300000, PAGE, access, &region), REGX_NO_MEMORY);
-    assert_false(region.over_share);
-    registry_close(r);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_fallback_is_traced_with_its_reason),
-        cmocka_unit_test(a_refusal_that_is_overcome_is_not_traced),
         cmocka_unit_test(what_is_not_kept_is_bounded_and_what_is_kept_is_not),
         cmocka_unit_test(what_came_out_untrue_needs_room),
-        cmocka_unit_test(a_refusal_by_the_device_takes_no_room),
-        cmocka_unit_test(a_refusal_says_whether_it_was_for_want_of_room),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

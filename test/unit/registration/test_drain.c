@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * A change of memory that a transfer uses waits until the transfer is over
- * (registration/monitor/drain.h), under hooks of a fake source (hooked.h). Transfers end where the
- * helper calls progress, so what is expected does not depend on time, except where the time is to
- * run out.
+ * A change of memory that a transfer uses waits until the transfer is over (drain.c), under hooks
+ * of a fake source (hooked.h). Transfers end where the helper calls progress, so what is expected
+ * does not depend on time, except where the time is to run out.
  */
 #include "hooked.h"
 

@@ -5,6 +5,7 @@
  */
 #include "hooked.h"
 
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -109,15 +110,17 @@ static void no_source_or_one_that_refuses_is_told(void **state)
     assert_int_equal(hooked.installed, hooked.removed);
 }
 
-/* Hazard 4: a source that is deaf for one kind of change, or in other threads, fails the self-test,
- * and nothing is left installed. */
+/* Hazard 4: a source that is deaf for one kind of change fails the self-test, and nothing is left
+ * installed. */
 static void a_source_that_cannot_be_trusted_is_refused(void **state)
 {
     static const struct {
         unsigned faults;
         const char *named;
-    } cases[] = {{DEAF_MUNMAP, "munmap"}, {DEAF_MREMAP, "mremap"}, {DEAF_MADVISE, "madvise"},
-                 {DEAF_MMAP, "mmap"},     {DEAF_SHMAT, "shmat"},   {0, "thread"}};
+    } cases[] = {{DEAF_MUNMAP, "munmap"},
+                 {DEAF_MREMAP, "mremap"},
+                 {DEAF_MADVISE, "madvise"},
+                 {DEAF_MMAP, "mmap"}};
 
     (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
@@ -126,8 +129,6 @@ static void a_source_that_cannot_be_trusted_is_refused(void **state)
 
         hooked_reset(NULL);
         hooked.faults = cases[i].faults;
-        hooked.one_thread = cases[i].faults == 0;
-        hooked.thread = pthread_self();
         assert_int_equal(regx_backend_hooks.start(&config, &monitor, error, sizeof(error)),
                          REGX_INVALID);
         if (strstr(error, cases[i].named) == NULL) {
@@ -255,11 +256,46 @@ static void a_child_is_harmless(void **state)
     monitor->stop(monitor);
 }
 
+/* hooks+notifier: both write into one log, and each alone is enough. */
+static void beside_the_notifier_both_are_heard(void **state)
+{
+    static const bool deaf[] = {false, true};
+    regx_monitor_t *monitor;
+    char error[256] = "";
+
+    (void)state;
+    const regx_status_t status =
+        regx_backend_hooks_notifier.start(&config, &monitor, error, sizeof(error));
+    if (status == REGX_DENIED) {
+        print_message("not tried: %s\n", error);
+        skip();
+    }
+    assert_int_equal(status, REGX_OK);
+    assert_string_equal(monitor->name, "hooks+notifier");
+    for (size_t i = 0; i < sizeof(deaf) / sizeof(deaf[0]); i++) {
+        char *memory = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        const uintptr_t at = (uintptr_t)memory;
+        uint64_t since;
+
+        regx_inval_log_interest(monitor->log, at, at + PAGE, 1);
+        assert_int_equal(monitor->subscribe(monitor, at, at + PAGE, &since), REGX_OK);
+        hooked.faults = deaf[i] ? DEAF_MUNMAP : 0;
+        munmap(memory, PAGE);
+        while (!regx_inval_log_touched(monitor->log, since, at, at + PAGE)) {
+            sched_yield();
+        }
+        regx_inval_log_interest(monitor->log, at, at + PAGE, -1);
+    }
+    monitor->stop(monitor);
+    assert_int_equal(hooked.installed, hooked.removed);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(reports_are_logged_in_whole_pages, hooked_reset),
         cmocka_unit_test_setup(a_change_is_logged_before_it_is_made, hooked_reset),
+        cmocka_unit_test_setup(beside_the_notifier_both_are_heard, hooked_reset),
         cmocka_unit_test_setup(no_source_or_one_that_refuses_is_told, hooked_reset),
         cmocka_unit_test_setup(a_source_that_cannot_be_trusted_is_refused, hooked_reset),
         cmocka_unit_test_setup(hooks_that_are_stolen_are_found_out, hooked_reset),

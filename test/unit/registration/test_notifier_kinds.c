@@ -20,7 +20,7 @@ static void attach_over(char *base)
 
 static void a_segment_attached_over_it_is_not_seen_without_scan(void **state)
 {
-    regx_monitor_t *monitor = start(REGX_CHECK_ALWAYS);
+    regx_monitor_t *monitor = start();
     char *base = map(LENGTH);
     region_t region = must_keep(monitor, base, LENGTH);
 
@@ -31,52 +31,6 @@ static void a_segment_attached_over_it_is_not_seen_without_scan(void **state)
     drop(&region);
     monitor->stop(monitor);
     shmdt(base);
-}
-
-static void a_segment_attached_over_it_is_seen_with_scan(void **state)
-{
-    regx_monitor_t *monitor = start(REGX_CHECK_SCAN);
-    char *base = map(LENGTH);
-    region_t region = must_keep(monitor, base, LENGTH);
-    region_t neighbour = must_keep(monitor, map(LENGTH), LENGTH);
-
-    (void)state;
-    assert_true(hits(&region));
-    attach_over(base);
-    assert_false(hits(&region));
-    assert_true(hits(&neighbour));
-    shmdt(base);
-    assert_ptr_equal(mmap(base, LENGTH, PROT_READ | PROT_WRITE,
-                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0),
-                     base);
-    assert_false(hits(&region));
-    drop(&region);
-    drop(&neighbour);
-    monitor->stop(monitor);
-    munmap(base, LENGTH);
-}
-
-/* Watched memory is moved onto the segment: the range is watched again, but not what it was. */
-static void a_segment_and_then_a_move_onto_it_are_seen_with_scan(void **state)
-{
-    regx_monitor_t *monitor = start(REGX_CHECK_SCAN);
-    char *base = map(LENGTH);
-    char *other = map(LENGTH);
-    region_t region = must_keep(monitor, base, LENGTH);
-    region_t moved = must_keep(monitor, other, LENGTH);
-
-    (void)state;
-    assert_true(hits(&region) && hits(&moved));
-    attach_over(base);
-    assert_ptr_equal(mremap(other, LENGTH, LENGTH, MREMAP_MAYMOVE | MREMAP_FIXED, base), base);
-    while (atomic_load(&monitor->log->sequence) % 2 == 1) {
-        sched_yield();
-    }
-    assert_false(hits(&region));
-    drop(&region);
-    drop(&moved);
-    monitor->stop(monitor);
-    munmap(base, LENGTH);
 }
 
 /* What replaced it unseen is watched along with a neighbour: nothing kept from before may come back
@@ -224,8 +178,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_segment_attached_over_it_is_not_seen_without_scan),
-        cmocka_unit_test(a_segment_attached_over_it_is_seen_with_scan),
-        cmocka_unit_test(a_segment_and_then_a_move_onto_it_are_seen_with_scan),
         WATCHED(what_was_replaced_unseen_stays_ended_when_watched_again),
         WATCHED(private_memory_of_every_kind_is_watched),
         WATCHED(shared_memory_and_files_are_refused_with_the_reason),

@@ -17,12 +17,6 @@ static void *unmap_it(void *base)
     return NULL;
 }
 
-static void *move_what_is_in_it(void *base)
-{
-    mremap(base, LENGTH, LENGTH, MREMAP_MAYMOVE | MREMAP_DONTUNMAP, 0);
-    return NULL;
-}
-
 /* Another thread changes `region`; the reader has been stopped at `where`. */
 static pthread_t change_and_hold(region_t *region, void *(*change)(void *), hold_t where)
 {
@@ -109,67 +103,12 @@ static void what_is_kept_during_a_change_is_not_of_what_was_there_before(void **
     drop(&newer);
 }
 
-/* btl_regx_notifier_check=never: the documented hole, seen to be one. */
-static void without_the_query_the_window_is_open(void **state)
-{
-    regx_monitor_t *monitor = start(REGX_CHECK_NEVER);
-
-    (void)state;
-    assert_null(monitor->valid);
-    region_t region = must_keep(monitor, map(LENGTH), LENGTH);
-    const pthread_t thread = change_and_hold(&region, unmap_it, HOLD_BEFORE_READ);
-    take_address(&region);
-    assert_true(hits(&region)); /* stale */
-    hold_reader(HOLD_NOWHERE);
-    pthread_join(thread, NULL);
-    while (hits(&region)) {
-        sched_yield();
-    }
-    munmap((void *)region.start, LENGTH);
-    monitor->stop(monitor);
-}
-
-static void check_threads_asks_only_if_there_are_threads(void **state)
-{
-    regx_monitor_config_t config = {.check = REGX_CHECK_THREADS, .counters = &counters};
-    regx_monitor_t *monitor;
-    char error[256] = "";
-
-    (void)state;
-    for (int threads = 0; threads < 2; threads++) {
-        config.threads = threads == 1;
-        assert_int_equal(regx_backend_notifier.start(&config, &monitor, error, sizeof(error)),
-                         REGX_OK);
-        assert_int_equal(monitor->valid != NULL, config.threads);
-        monitor->stop(monitor);
-    }
-}
-
-/* What stays watched all the time: scanning does not replace the query. */
-static void scanning_does_not_replace_the_query(void **state)
-{
-    regx_monitor_t *monitor = start(REGX_CHECK_SCAN);
-    region_t region = must_keep(monitor, map(LENGTH), LENGTH);
-
-    (void)state;
-    assert_true(hits(&region));
-    const pthread_t thread = change_and_hold(&region, move_what_is_in_it, HOLD_BEFORE_READ);
-    assert_false(hits(&region));
-    hold_reader(HOLD_NOWHERE);
-    pthread_join(thread, NULL);
-    drop(&region);
-    monitor->stop(monitor);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         WATCHED(an_address_taken_over_before_the_event_is_read_misses),
         WATCHED(a_change_that_was_read_and_not_logged_misses),
         WATCHED(what_is_kept_during_a_change_is_not_of_what_was_there_before),
-        cmocka_unit_test(without_the_query_the_window_is_open),
-        cmocka_unit_test(check_threads_asks_only_if_there_are_threads),
-        cmocka_unit_test(scanning_does_not_replace_the_query),
     };
 
     return refused() ? 0 : cmocka_run_group_tests(tests, give_up_in_time, NULL);

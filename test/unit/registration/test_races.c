@@ -186,8 +186,7 @@ static const regx_transport_ops_t world_ops = {
 
 static world_t *world_open(bool asks, bool fences, unsigned applied_max)
 {
-    const regx_cache_config_t config = {
-        .bytes = 80 * PAGE, .count = 40, .admit = REGX_ADMIT_SECOND};
+    const regx_cache_config_t config = {.bytes = 80 * PAGE, .count = 40};
     world_t *world = calloc(1, sizeof(*world));
 
     assert_non_null(world);

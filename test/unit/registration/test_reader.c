@@ -42,7 +42,7 @@ static void events_are_read_without_libcs_read_and_poll(void **state)
 {
     (void)state;
     atomic_store(&traced, 0);
-    regx_monitor_t *monitor = start(REGX_CHECK_ALWAYS);
+    regx_monitor_t *monitor = start();
     for (unsigned i = 0; i < 10; i++) {
         region_t region = must_keep(monitor, map(LENGTH), LENGTH);
 
@@ -80,7 +80,7 @@ static void it_inherits_neither_cores_nor_policy(void **state)
     CPU_SET(cpu, &one);
     assert_int_equal(sched_setaffinity(0, sizeof(one), &one), 0);
     assert_int_equal(sched_setscheduler(0, SCHED_BATCH, &none), 0);
-    regx_monitor_t *monitor = start(REGX_CHECK_ALWAYS);
+    regx_monitor_t *monitor = start();
     pid_t reader;
     while ((reader = reader_id()) == 0) {
         sched_yield(); /* it has not got its name yet */
@@ -114,7 +114,7 @@ static void after_closefrom_nothing_is_kept_and_no_other_file_is_touched(void **
 
     (void)state;
     const int first = lowest_free();
-    regx_monitor_t *monitor = start(REGX_CHECK_ALWAYS);
+    regx_monitor_t *monitor = start();
     region_t region = must_keep(monitor, map(LENGTH), LENGTH);
 
     assert_true(hits_in_the_end(&region));
@@ -147,7 +147,7 @@ static void a_forked_child_closes_no_other_file_either(void **state)
 
     (void)state;
     const int first = lowest_free();
-    regx_monitor_t *monitor = start(REGX_CHECK_ALWAYS);
+    regx_monitor_t *monitor = start();
     assert_int_equal(syscall(SYS_close_range, first, ~0U, 0), 0);
     for (unsigned i = 0; i < 12; i++) {
         files[i] = memfd_create("others", 0);
@@ -178,7 +178,7 @@ static void stopping_outlives_the_loss_of_any_one_descriptor(void **state)
 
     (void)state;
     for (int lost = first;; lost++) {
-        regx_monitor_t *monitor = start(REGX_CHECK_ALWAYS);
+        regx_monitor_t *monitor = start();
         const int end = dup(0); /* beyond them all */
 
         close(end);

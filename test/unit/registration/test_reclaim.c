@@ -4,7 +4,6 @@
  * notifier, with real memory, and over a monitor of the test's own.
  */
 #include "../../below_room.h"
-#include "../../registration/hold.h"
 #include "registry.h"
 
 #include <pthread.h>
@@ -18,9 +17,9 @@ enum { LENGTH = 16 * 4096 };
 
 static regx_counters_t counters;
 
-static regx_monitor_t *start(regx_check_t check)
+static regx_monitor_t *start(void)
 {
-    const regx_monitor_config_t config = {.check = check, .threads = true, .counters = &counters};
+    const regx_monitor_config_t config = {.counters = &counters};
     regx_monitor_t *monitor = NULL;
     char error[256] = "";
 
@@ -33,10 +32,8 @@ static regx_monitor_t *start(regx_check_t check)
 
 static registry_t *open_over(regx_monitor_t *monitor)
 {
-    const regx_cache_config_t config = {.bytes = UNLIMITED,
-                                        .count = UNLIMITED,
-                                        .admit = REGX_ADMIT_FIRST,
-                                        .inuse = REGX_INUSE_ABORT};
+    const regx_cache_config_t config = {
+        .bytes = UNLIMITED, .count = UNLIMITED, .admit_first = true, .inuse = REGX_INUSE_ABORT};
 
     alarm(UNIT_PATIENCE); /* a hang is a failure, not the end of all tests */
     return registry_open_over(monitor, &config);
@@ -120,7 +117,7 @@ static void a_cache_closes_though_another_on_the_same_monitor_goes_on_sleeping(v
 static void freed_memory_is_deregistered_while_nobody_calls(void **state)
 {
     enum { BUFFERS = 300 };
-    regx_monitor_t *monitor = start(REGX_CHECK_ALWAYS);
+    regx_monitor_t *monitor = start();
     registry_t *r = open_over(monitor);
     uintptr_t buffers[BUFFERS];
 
@@ -146,7 +143,7 @@ static void freed_memory_is_deregistered_while_nobody_calls(void **state)
 
 static void what_was_in_use_is_deregistered_after_its_last_use(void **state)
 {
-    regx_monitor_t *monitor = start(REGX_CHECK_ALWAYS);
+    regx_monitor_t *monitor = start();
     registry_t *r = open_over(monitor);
     regx_region_t region, other;
 
@@ -189,7 +186,7 @@ static uintptr_t change_in_use(registry_t *r, const regx_monitor_t *monitor)
 /* Buffers that changed while in use are told to the user by the application's own threads. */
 static void the_background_calls_nobody_back(void **state)
 {
-    regx_monitor_t *monitor = start(REGX_CHECK_ALWAYS);
+    regx_monitor_t *monitor = start();
     registry_t *r = open_over(monitor);
 
     (void)state;
@@ -205,12 +202,12 @@ static void the_background_calls_nobody_back(void **state)
 
 static void what_is_left_to_be_told_is_told_at_close(void **state)
 {
-    regx_monitor_t *monitor = start(REGX_CHECK_ALWAYS);
+    regx_monitor_t *monitor = start();
     registry_t *r = open_over(monitor);
 
     (void)state;
     const uintptr_t buffer = change_in_use(r, monitor);
-    while (!atomic_load(&r->cache->to_warn)) {
+    while (!atomic_load(&r->cache->warning.to_warn)) {
         sched_yield(); /* deregistered first, then noted */
     }
     assert_int_equal(r->told, 0);
@@ -223,50 +220,9 @@ static void what_is_left_to_be_told_is_told_at_close(void **state)
 
 /* ---- changed in use ---- */
 
-static void *unmap_it(void *base)
-{
-    munmap(base, LENGTH);
-    return NULL;
-}
-
-/* Without the query an event may come long after the change, when the address is another buffer's:
- * who used what when cannot be told, and a correct program must not be ended for it. */
-static void an_event_that_comes_late_accuses_nobody(void **state)
-{
-    regx_monitor_t *monitor = start(REGX_CHECK_NEVER);
-    registry_t *r = open_over(monitor);
-    regx_region_t region;
-    pthread_t thread;
-
-    (void)state;
-    const uintptr_t buffer = map(LENGTH);
-    registry_use(r, buffer, LENGTH);
-    hold_reader(HOLD_BEFORE_READ);
-    assert_int_equal(pthread_create(&thread, NULL, unmap_it, (void *)buffer), 0);
-    while (!hold_is_held()) {
-        sched_yield();
-    }
-    assert_ptr_equal(mmap((void *)buffer, LENGTH, PROT_READ | PROT_WRITE,
-                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0),
-                     (void *)buffer);
-    registry_get(r, buffer, LENGTH, &region); /* the new owner's */
-    hold_reader(HOLD_NOWHERE);
-    pthread_join(thread, NULL);
-    settle(monitor);
-    regx_registry_progress(&r->registry);
-    regx_region_release(&r->registry, &region);
-    regx_registry_progress(&r->registry);
-    assert_int_equal(r->counters.inuse_changes, 0);
-    assert_int_equal(r->told, 0);
-    registry_close(r);
-    monitor->stop(monitor);
-    munmap((void *)buffer, LENGTH);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_event_that_comes_late_accuses_nobody),
         cmocka_unit_test(a_cache_closes_though_another_on_the_same_monitor_goes_on_sleeping),
         cmocka_unit_test(freed_memory_is_deregistered_while_nobody_calls),
         cmocka_unit_test(what_was_in_use_is_deregistered_after_its_last_use),

@@ -77,30 +77,6 @@ static void changes_of_other_memory_cost_nothing(void **state)
     registry_close(r);
 }
 
-/* As long as the log is not lapped between two calls, it is not lapped by what they leave. */
-static void changes_of_other_memory_are_passed_as_they_come(void **state)
-{
-    enum { COUNT = 64, ROUNDS = 300 };
-
-    (void)state;
-    for (uint64_t changes = 1; changes < RING; changes *= 3) {
-        registry_t *r = registry_open_large(false);
-
-        for (uintptr_t i = 1; i <= COUNT; i++) {
-            registry_use(r, i * 2 * PAGE, PAGE);
-        }
-        for (uintptr_t round = 0; round < ROUNDS; round++) {
-            for (uint64_t i = 0; i < changes; i++) {
-                registry_log(r, 3 * PAGE, PAGE);
-            }
-            assert_int_equal(registry_served(r, (1 + round % COUNT) * 2 * PAGE, PAGE), HIT);
-            regx_registry_progress(&r->registry);
-        }
-        assert_int_equal(r->counters.invalidations, 0);
-        registry_close(r);
-    }
-}
-
 static void one_change_of_5000_regions(void **state)
 {
     enum { COUNT = 5000 };
@@ -205,7 +181,7 @@ static void what_has_not_ended_yet_is_given_up_and_closed(void **state)
 
     (void)state;
     for (unsigned evicted = 0; evicted <= 1; evicted++) {
-        registry_t *r = registry_open(UNLIMITED, COUNT, REGX_ADMIT_FIRST, true);
+        registry_t *r = registry_open(UNLIMITED, COUNT, true, true);
         regx_region_t last;
 
         for (uintptr_t i = 1; i < COUNT; i++) {
@@ -216,7 +192,7 @@ static void what_has_not_ended_yet_is_given_up_and_closed(void **state)
         r->cache->applied_max = 1;
         for (uintptr_t i = 0; i < evicted * COUNT; i++) { /* each pushes out another */
             registry_use(r, 0x100000 + i * PAGE, PAGE);
-            assert_in_range(r->cache->count, 1, COUNT);
+            assert_in_range(r->cache->room.count, 1, COUNT);
         }
         regx_registry_progress(&r->registry);
         assert_true(last.mr->handle == r);
@@ -355,25 +331,6 @@ static void a_change_that_ends_soon_costs_no_registration(void **state)
     registry_close(r);
 }
 
-static void a_change_that_lasts_is_not_asked_about_for_long(void **state)
-{
-    registry_t *r = registry_open_large(true);
-
-    (void)state;
-    registry_use(r, 0x100000, PAGE);
-    r->changing = true;
-    passing = BUSY;
-    const uint64_t refused = r->counters.query_refused;
-    yields = 0;
-    assert_int_equal(registry_served(r, 0x100000, PAGE), ONCE);
-    assert_in_range(r->counters.query_refused - refused, 1, 4);
-    assert_in_range(yields, 1, 2);
-    passing = AS_IT_DOES;
-    r->changing = false;
-    assert_int_equal(registry_served(r, 0x100000, PAGE), HIT);
-    registry_close(r);
-}
-
 static void begin_a_change(registry_t *r, uintptr_t start, uintptr_t end)
 {
     (void)start;
@@ -396,23 +353,6 @@ static void a_change_that_begins_while_pinning_is_not_asked_about_for_long(void 
     r->during = NULL;
     r->changing = false;
     assert_int_equal(registry_served(r, 0x100000, PAGE), MISS);
-    registry_close(r);
-}
-
-static void news_that_is_not_logged_is_not_waited_for_for_long(void **state)
-{
-    registry_t *r = registry_open_large(true);
-
-    (void)state;
-    registry_use(r, 0x100000, PAGE);
-    r->monitor.log->sequence++;
-    passing = BUSY;
-    yields = 0;
-    assert_int_equal(registry_served(r, 0x100000, PAGE), ONCE);
-    assert_in_range(yields, 1, 4);
-    passing = AS_IT_DOES;
-    r->monitor.log->sequence++;
-    assert_int_equal(registry_served(r, 0x100000, PAGE), HIT);
     registry_close(r);
 }
 
@@ -472,7 +412,6 @@ int main(void)
         cmocka_unit_test(exactly_what_changed_misses),
         cmocka_unit_test(a_change_of_two_neighbours_ends_both),
         cmocka_unit_test(changes_of_other_memory_cost_nothing),
-        cmocka_unit_test(changes_of_other_memory_are_passed_as_they_come),
         cmocka_unit_test(one_change_of_5000_regions),
         cmocka_unit_test(what_has_not_ended_yet_is_not_used),
         cmocka_unit_test(what_is_made_before_all_has_ended_is_used),
@@ -480,9 +419,7 @@ int main(void)
         cmocka_unit_test(a_lapped_log_flushes_all_once),
         cmocka_unit_test(a_change_being_written_is_a_miss_and_no_wait),
         cmocka_unit_test(while_a_change_is_under_way_nothing_hits),
-        cmocka_unit_test(a_change_that_lasts_is_not_asked_about_for_long),
         cmocka_unit_test(a_change_that_begins_while_pinning_is_not_asked_about_for_long),
-        cmocka_unit_test(news_that_is_not_logged_is_not_waited_for_for_long),
         cmocka_unit_test(a_change_that_ends_soon_costs_no_registration),
         cmocka_unit_test(while_news_is_not_logged_nothing_hits),
         cmocka_unit_test(what_ends_within_the_query_is_seen),

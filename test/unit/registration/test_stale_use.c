@@ -78,8 +78,8 @@ static void a_change_while_pinning_makes_it_one_use(void **state)
             r->during = during[i];
             assert_int_equal(registry_served(r, 0x100000, 4 * PAGE), ONCE);
             assert_int_equal(r->live, 0);
-            assert_int_equal(r->cache->count, 0);
-            assert_int_equal(r->cache->bytes, 0);
+            assert_int_equal(r->cache->room.count, 0);
+            assert_int_equal(r->cache->room.bytes, 0);
             r->during = NULL;
             r->changing = false;
             r->monitor.log->sequence += r->monitor.log->sequence % 2;
@@ -122,7 +122,7 @@ static void of_two_that_register_at_once_one_is_kept(void **state)
     assert_int_equal(r->counters.uncached, 1);
     regx_region_release(&r->registry, &region);
     assert_int_equal(r->live, 1);
-    assert_int_equal(r->cache->count, 1);
+    assert_int_equal(r->cache->room.count, 1);
     assert_int_equal(registry_served(r, 0x100000, 4 * PAGE), HIT);
     registry_close(r);
 }

@@ -31,27 +31,13 @@ static void without_what_only_scanning_needs_it_works(void **state)
         for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
             old.lacking = cases[i];
             must_work();
-            must_refuse(REGX_CHECK_SCAN, "btl_regx_notifier_check=scan needs PAGEMAP_SCAN");
         }
         old.lacking = 0;
         old.no_scan = true;
         must_work();
-        must_refuse(REGX_CHECK_SCAN, "btl_regx_notifier_check=scan needs PAGEMAP_SCAN");
         old.no_scan = false;
         must_work();
     }
-}
-
-/* Here stop watches and unwatches all memory. If the reader's own thread changed some meanwhile,
- * before it came to read, it would wait for itself. */
-static void nothing_is_watched_before_the_reader_reads(void **state)
-{
-    (void)state;
-    old.no_scan = true;
-    starting.page = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    assert_ptr_not_equal(starting.page, MAP_FAILED);
-    must_refuse(REGX_CHECK_SCAN, "btl_regx_notifier_check=scan needs PAGEMAP_SCAN");
-    assert_true(starting.unmapped);
 }
 
 /* libc gives the stack back as a thread ends: a change, for which nobody reads any more. */
@@ -74,7 +60,7 @@ static void an_older_kernel_does_not_see_a_segment_attached_over_it(void **state
 
     (void)state;
     old.no_scan = true;
-    regx_monitor_t *monitor = start(REGX_CHECK_ALWAYS);
+    regx_monitor_t *monitor = start();
     assert_non_null(monitor);
     regx_inval_log_interest(monitor->log, at, at + length, 1);
     assert_int_equal(monitor->subscribe(monitor, at, at + length, &first), REGX_OK);
@@ -141,7 +127,7 @@ static void memory_of_the_applications_own_userfaultfd_stays_its_own(void **stat
 
         old.no_scan = no_scan == 1;
         memset(&counters, 0, sizeof(counters));
-        regx_monitor_t *monitor = start(REGX_CHECK_ALWAYS);
+        regx_monitor_t *monitor = start();
         assert_non_null(monitor);
         for (int i = 0; i < 2; i++) {
             assert_int_equal(monitor->subscribe(monitor, at + PAGE, at + 3 * PAGE, &since),
@@ -174,7 +160,7 @@ static void huge_pages_are_watched_on_an_older_kernel(void **state)
     memset(base, 1, length);
     old.no_query = old.no_scan = true;
     old.lacking = 1 << 13 | 1 << 15;
-    regx_monitor_t *monitor = start(REGX_CHECK_ALWAYS);
+    regx_monitor_t *monitor = start();
     assert_non_null(monitor);
     regx_inval_log_interest(monitor->log, (uintptr_t)base, (uintptr_t)base + PAGE, 1);
     assert_int_equal(monitor->subscribe(monitor, (uintptr_t)base, (uintptr_t)base + PAGE, &since),
@@ -193,7 +179,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         OLD(it_works_on_this_kernel),
         OLD(without_what_only_scanning_needs_it_works),
-        OLD(nothing_is_watched_before_the_reader_reads),
         OLD(the_readers_end_does_not_wait_for_itself),
         OLD(an_older_kernel_does_not_see_a_segment_attached_over_it),
         OLD(memory_of_the_applications_own_userfaultfd_stays_its_own),

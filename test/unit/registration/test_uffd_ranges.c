@@ -49,19 +49,6 @@ static void the_whole_mapping_is_watched(void **state)
     unmap(rig, base, length);
 }
 
-static void each_mapping_of_a_range_is_watched(void **state)
-{
-    rig_t *rig = *state;
-    char *base = map(0, 3 * (size_t)BLOCK);
-
-    assert_int_equal(mprotect(base + BLOCK, BLOCK, PROT_READ), 0);
-    must_subscribe(rig, base + BLOCK - PAGE, PAGE); /* its neighbour is left alone */
-    expect_watched(base, 3 * (size_t)BLOCK, base, base + BLOCK);
-    must_subscribe(rig, base + BLOCK - PAGE, BLOCK + 2 * PAGE);
-    expect_watched(base, 3 * (size_t)BLOCK, base, base + 3 * (size_t)BLOCK);
-    unmap(rig, base, 3 * (size_t)BLOCK);
-}
-
 /* Two mappings of the application that the kernel made one, of which one was watched first: it may
  * still do with the other what it may do with a mapping. */
 static void a_neighbour_can_still_be_moved(void **state)
@@ -77,22 +64,6 @@ static void a_neighbour_can_still_be_moved(void **state)
     assert_ptr_not_equal(moved, MAP_FAILED);
     assert_int_equal(moved[length - 1], 1);
     munmap(moved, 2 * length);
-    unmap(rig, base, length);
-}
-
-/* Many small buffers in one mapping. */
-static void watched_neighbours_merge(void **state)
-{
-    rig_t *rig = *state;
-    const size_t length = 32 * (size_t)BLOCK;
-    char *base = map(0, length);
-    const unsigned before = mappings();
-
-    for (size_t i = 0; i < length; i += 5 * 64 * 1024) {
-        must_subscribe(rig, base + i, 64 * 1024);
-    }
-    assert_in_range(mappings(), before, before + 2);
-    expect_watched(base, length, base, base + length);
     unmap(rig, base, length);
 }
 
@@ -183,25 +154,6 @@ static void memory_of_another_userfaultfd_is_refused(void **state)
     regx_uffd_close(&other);
     must_subscribe(rig, base, 4 * (size_t)BLOCK);
     unmap(rig, base, 4 * (size_t)BLOCK);
-}
-
-/* The highest address there is, which outwards may not pass. */
-static void the_top_of_the_stack_can_be_watched(void **state)
-{
-    rig_t *rig = *state;
-    FILE *file = fopen("/proc/self/maps", "r");
-    char line[8192];
-    uintptr_t start = 0;
-    uintptr_t end = 0;
-
-    assert_non_null(file);
-    while (fgets(line, sizeof(line), file) != NULL && strstr(line, "[stack]") == NULL) {
-    }
-    fclose(file);
-    assert_int_equal(sscanf(line, "%lx-%lx ", &start, &end), 2);
-    must_subscribe(rig, (char *)end - PAGE, PAGE);
-    assert_string_equal(subscribe(rig, (char *)(UINTPTR_MAX - 2 * PAGE + 1), PAGE),
-                        "not watched: not all of it is mapped");
 }
 
 static void share_it(void)
@@ -307,13 +259,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         WATCHED(the_whole_mapping_is_watched),
-        WATCHED(each_mapping_of_a_range_is_watched),
         WATCHED(a_neighbour_can_still_be_moved),
-        WATCHED(watched_neighbours_merge),
         WATCHED(huge_pages_stay_whole),
         WATCHED(what_was_not_watched_is_logged_as_changed),
         WATCHED(memory_of_another_userfaultfd_is_refused),
-        WATCHED(the_top_of_the_stack_can_be_watched),
         WATCHED(memory_that_becomes_shared_before_it_is_watched_is_refused),
         WATCHED(a_neighbour_that_was_replaced_is_not_watched),
         WATCHED(a_change_right_after_watching_began_is_reported),

@@ -118,7 +118,7 @@ static unsigned states(const registry_t *r)
 {
     unsigned count = 0;
 
-    for (const regx_thread_state_t *ts = r->cache->states; ts != NULL; ts = ts->next) {
+    for (const regx_thread_state_t *ts = r->cache->threads.first; ts != NULL; ts = ts->next) {
         count++;
     }
     return count;
@@ -149,66 +149,6 @@ static void threads_that_end_leave_their_states_and_their_uses(void **state)
     assert_int_equal(job.r->live, 1);
     assert_int_equal(job.r->counters.hits, 50 * 8 + 8 + 7);
     registry_close(job.r);
-}
-
-/* One thread and several caches, as in tests of several processes. */
-static void a_thread_has_a_state_in_each_cache(void **state)
-{
-    enum { CACHES = REGX_LAST_STATES + 2 }; /* so that some share a place */
-    registry_t *r[CACHES];
-
-    (void)state;
-    for (unsigned i = 0; i < CACHES; i++) {
-        r[i] = registry_open_threaded(REGX_UNLIMITED, false, false);
-    }
-    for (unsigned round = 0; round < 5; round++) {
-        for (unsigned i = 0; i < CACHES; i++) {
-            assert_int_equal(registry_served(r[i], 0x100000, PAGE), round == 0 ? MISS : HIT);
-            assert_int_equal(registry_served(r[i], 0x100000, PAGE), HIT);
-        }
-    }
-    assert_int_equal(states(r[0]), 2);
-    registry_close(r[0]);
-    r[0] = registry_open_threaded(REGX_UNLIMITED, false, false); /* perhaps where the other was */
-    assert_int_equal(registry_served(r[0], 0x100000, PAGE), MISS);
-    for (unsigned i = 0; i < CACHES; i++) {
-        registry_close(r[i]);
-    }
-}
-
-/* As a message that goes over two ports in turn: no hit of either takes a lock. */
-static void several_caches_in_turn_are_hit_without_a_lock(bool asks)
-{
-    registry_t *r[REGX_LAST_STATES];
-
-    for (unsigned i = 0; i < REGX_LAST_STATES; i++) {
-        r[i] = registry_open_threaded(REGX_UNLIMITED, asks, false);
-        registry_use(r[i], 0x100000, PAGE);
-    }
-    alarm(UNIT_PATIENCE); /* who takes the lock waits for ever */
-    for (unsigned i = 0; i < 10 * REGX_LAST_STATES; i++) {
-        regx_lock(&r[i % REGX_LAST_STATES]->cache->lock);
-        registry_use(r[i % REGX_LAST_STATES], 0x100000, PAGE);
-        regx_unlock(&r[i % REGX_LAST_STATES]->cache->lock);
-    }
-    alarm(0);
-    for (unsigned i = 0; i < REGX_LAST_STATES; i++) {
-        regx_registry_count(&r[i]->registry);
-        assert_int_equal(r[i]->counters.hits, 10);
-        registry_close(r[i]);
-    }
-}
-
-static void several_caches_in_turn_with_hooks(void **state)
-{
-    (void)state;
-    several_caches_in_turn_are_hit_without_a_lock(false);
-}
-
-static void several_caches_in_turn_with_a_notifier(void **state)
-{
-    (void)state;
-    several_caches_in_turn_are_hit_without_a_lock(true);
 }
 
 /* ---- dead and in use ---- */
@@ -364,9 +304,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_release_by_another_thread_counts),
         cmocka_unit_test(threads_that_end_leave_their_states_and_their_uses),
-        cmocka_unit_test(a_thread_has_a_state_in_each_cache),
-        cmocka_unit_test(several_caches_in_turn_with_hooks),
-        cmocka_unit_test(several_caches_in_turn_with_a_notifier),
         cmocka_unit_test(a_refused_use_holds_nothing),
         cmocka_unit_test(a_refused_use_that_held_up_deregistering_has_it_tried_again),
         cmocka_unit_test_teardown(uses_are_counted_after_a_barrier, free_barriers),

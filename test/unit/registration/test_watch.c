@@ -9,7 +9,7 @@
 #include <sys/mman.h>
 
 #include "base/util.h"
-#include "registration/watch.h"
+#include "registration/registration.h"
 
 static bool is_valid;
 static regx_status_t answer;
