@@ -47,8 +47,8 @@ MUTANTS = [
            "    atomic_store(&cache->applied, head);\n    usleep(30);\n"
            "    while (applied != head && left > 0) {\n", "storm", ("glance",)),
     Mutant("a region in use is deregistered", "retire.c",
-           "!cache->limbo.closing && (uint32_t)regx_thread_states_uses(cache->threads.first, number) != 0",
-           "number == 0", "storm", ("glance",), found="oracle: "),
+           "(uint32_t)regx_thread_states_uses(cache->threads.first, number) != 0;",
+           "number == 0;", "storm", ("glance",), found="oracle: "),
 ]
 
 
