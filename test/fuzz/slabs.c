@@ -66,6 +66,11 @@ regx_status_t regx_segment_domain_open(regx_segment_domain_t *domain,
     return regx_segment_alloc(domain, probe_length, segment);
 }
 
+const regx_segment_domain_t *regx_segment_other(const regx_segment_domain_t *domain)
+{
+    return domain;
+}
+
 size_t regx_segment_room(const regx_segment_domain_t *domain)
 {
     (void)domain;

@@ -34,7 +34,6 @@ def test_threads_that_allocate_exchange_right_data(mpi: Mpi, full: bool, backend
         acquired = report["hits"] + report["misses"] + report["uncached"]
         assert acquired == 2 * threads * rounds, str(job)
         assert report["registered_bytes"] <= (0 if backend == "none" else bytes_), str(job)
-        assert report["registrations"] - report["deregistrations"] <= 3, str(job)
         assert (report["evictions"] + report["invalidations"] > 0) == (backend != "none"), str(job)
 
 
@@ -57,7 +56,7 @@ def test_threads_share_the_smallest_cache_and_pool(mpi: Mpi, seed: int, backend:
     job = mpi("threads", "--seed", seed, "--rounds", 20, ranks=2, timeout=300,
               regx={"rendezvous": "pipeline", "backend": backend, **TINY}).checked(ranks=2)
     for report in job.reports:
-        assert report["registrations"] - report["deregistrations"] <= 1, str(job)
+        assert report["registered_bytes"] <= 1 << 20, str(job)
 
 
 @pytest.mark.parametrize("backend", ["hooks", "notifier", "hooks+notifier", "retain"], indirect=True)

@@ -13,7 +13,7 @@ from shrink import shrink
 LOCKED = 64 << 20
 
 # Operations by default; ten times as many with --full.
-SINGLE = {"notifier": 400_000, "hooks+notifier": 50_000, "hooks": 50_000}
+SINGLE = {"notifier": 100_000, "hooks+notifier": 50_000, "hooks": 50_000}
 STORMS = [("notifier", "", 100_000), ("hooks+notifier", "", 30_000),
           ("hooks", "", 30_000), ("notifier", "tight", 30_000), ("notifier", "glance", 100_000),
           ("notifier", "glance tight", 30_000), ("notifier", "parts", 30_000),

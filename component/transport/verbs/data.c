@@ -268,7 +268,8 @@ static regx_status_t post_segment(regx_ep_t *ep, regx_put_t *put, bool *posted)
     }
     if (segment.last && put->immediate != 0 && count == 1) {
         requests[0].opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
-        requests[0].imm_data = htobe32(regx_segment_pack(REGX_SEGMENT_WRITTEN, put->immediate));
+        requests[0].imm_data =
+            htobe32(regx_verbs_segment_pack(REGX_SEGMENT_WRITTEN, put->immediate));
         works[0].kind = REGX_WORK_PUT;
         works[0].object = put;
     } else if (segment.last) {

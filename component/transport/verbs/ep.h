@@ -155,10 +155,10 @@ static inline bool regx_tx_is_open(const regx_ep_t *ep)
 regx_status_t regx_tx_post(regx_ep_t *ep, struct ibv_send_wr *requests, const regx_work_t *works,
                            unsigned count);
 /* A segment of a frame, as a request. */
-struct ibv_send_wr regx_tx_segment(regx_segment_t kind, uint8_t tag, struct ibv_sge *data);
+struct ibv_send_wr regx_tx_segment(regx_verbs_segment_t kind, uint8_t tag, struct ibv_sge *data);
 /* Posts a frame of at most inline_max bytes, which the request carries itself. There is room. */
-regx_status_t regx_tx_post_inline(regx_ep_t *ep, regx_segment_t kind, uint8_t tag, const void *data,
-                                  size_t length);
+regx_status_t regx_tx_post_inline(regx_ep_t *ep, regx_verbs_segment_t kind, uint8_t tag,
+                                  const void *data, size_t length);
 /* Posts a goodbye, behind all that was accepted. REGX_OK, REGX_AGAIN, REGX_UNREACHABLE. */
 regx_status_t regx_tx_post_goodbye(regx_ep_t *ep);
 

@@ -74,7 +74,7 @@ static void receive_frame(regx_ep_t *ep, uint32_t immediate, const uint8_t *data
     const uint8_t tag = (uint8_t)immediate;
 
     regx_cm_heard(ep);
-    if (immediate != regx_segment_pack(immediate >> 24, tag) || ep->peer_left) {
+    if (immediate != regx_verbs_segment_pack(immediate >> 24, tag) || ep->peer_left) {
         regx_count_malformed(ep->verbs);
         return;
     }

@@ -88,16 +88,16 @@ uint32_t regx_tx_take_slot(regx_ep_t *ep)
     return slot;
 }
 
-struct ibv_send_wr regx_tx_segment(regx_segment_t kind, uint8_t tag, struct ibv_sge *data)
+struct ibv_send_wr regx_tx_segment(regx_verbs_segment_t kind, uint8_t tag, struct ibv_sge *data)
 {
     return (struct ibv_send_wr){.sg_list = data,
                                 .num_sge = data->length > 0 ? 1 : 0,
                                 .opcode = IBV_WR_SEND_WITH_IMM,
-                                .imm_data = htobe32(regx_segment_pack(kind, tag))};
+                                .imm_data = htobe32(regx_verbs_segment_pack(kind, tag))};
 }
 
-regx_status_t regx_tx_post_inline(regx_ep_t *ep, regx_segment_t kind, uint8_t tag, const void *data,
-                                  size_t length)
+regx_status_t regx_tx_post_inline(regx_ep_t *ep, regx_verbs_segment_t kind, uint8_t tag,
+                                  const void *data, size_t length)
 {
     struct ibv_sge segment = {.addr = (uintptr_t)data, .length = (uint32_t)length};
     struct ibv_send_wr request; /* what a SEND needs: filling in all of it takes longer */
@@ -107,7 +107,7 @@ regx_status_t regx_tx_post_inline(regx_ep_t *ep, regx_segment_t kind, uint8_t ta
     request.sg_list = &segment;
     request.num_sge = length > 0 ? 1 : 0;
     request.opcode = IBV_WR_SEND_WITH_IMM;
-    request.imm_data = htobe32(regx_segment_pack(kind, tag));
+    request.imm_data = htobe32(regx_verbs_segment_pack(kind, tag));
     request.send_flags = length > 0 ? IBV_SEND_INLINE : 0;
     regx_count_sent(ep->verbs, length);
     return regx_tx_post(ep, &request, &work, 1);

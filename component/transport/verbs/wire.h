@@ -76,14 +76,14 @@ typedef struct regx_cm_message {
 } regx_cm_message_t;
 _Static_assert(sizeof(regx_cm_message_t) == REGX_CM_MESSAGE_SIZE, "no gaps");
 
-typedef enum regx_segment {
+typedef enum regx_verbs_segment {
     REGX_SEGMENT_LAST = 1, /* or the only one: what it ends is delivered */
     REGX_SEGMENT_MORE = 2,
     REGX_SEGMENT_GOODBYE = 3, /* nothing follows by this queue pair */
     REGX_SEGMENT_WRITTEN = 4  /* no frame: by RDMA WRITE */
-} regx_segment_t;
+} regx_verbs_segment_t;
 
-static inline uint32_t regx_segment_pack(regx_segment_t kind, uint32_t value)
+static inline uint32_t regx_verbs_segment_pack(regx_verbs_segment_t kind, uint32_t value)
 {
     return (uint32_t)kind << 24 | value;
 }
