@@ -141,7 +141,7 @@ class Run:
                      *self.command(GUEST_PYTHON, tests, more, file)]
         else:
             if phase and phase.workers:
-                more += ["-n", CORES, "--dist=worksteal" if worksteal() else "--dist=load"]
+                more += ["-n", CORES, "--dist=loadfile"]  # tests of a file share what they build
             words = self.command(os.environ["REGX_PYTHON"], tests, more, file)
         status = subprocess.run(words, cwd=TOP, stdin=subprocess.DEVNULL, check=False).returncode
         if inside and status == NO_MACHINE:
@@ -185,13 +185,6 @@ class Run:
 def has_device() -> bool:
     states = Path("/sys/class/infiniband").glob("*/ports/*/state")
     return any("ACTIVE" in state.read_text() for state in states)
-
-
-def worksteal() -> bool:
-    """pytest-xdist has it from 3.2 on."""
-    out = subprocess.run([os.environ["REGX_PYTHON"], "-c", "import xdist; print(xdist.__version__)"],
-                         capture_output=True, text=True, check=False).stdout
-    return tuple(map(int, out.split(".")[:2])) >= (3, 2) if out else False
 
 
 class Timed:
