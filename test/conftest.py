@@ -69,8 +69,8 @@ def is_core(item: pytest.Item) -> bool:
 
 
 def each_value_once(items: list[pytest.Item]) -> list[pytest.Item]:
-    """Of a test's combinations of parameters as few as have each value of each parameter: the diagonal,
-    so to speak. All of those marked whole."""
+    """Of a test's combinations of parameters as few as have each value of each parameter once; all of a
+    test that is marked whole."""
     seen: set[tuple[object, ...]] = set()
     kept: set[int] = set()
 
@@ -79,12 +79,12 @@ def each_value_once(items: list[pytest.Item]) -> list[pytest.Item]:
         return {(item.path, item.originalname, name, repr(value))  # type: ignore[attr-defined]
                 for name, value in spec.params.items()} if spec else set()
 
-    def unneeded(item: pytest.Item) -> bool:
+    def may_be_left_out(item: pytest.Item) -> bool:
         return bool(values(item)) and not item.get_closest_marker("whole")
 
     for enough in (set.isdisjoint, lambda new, old: not new <= old):
         for item in items:
-            if not unneeded(item) or enough(values(item), seen):
+            if not may_be_left_out(item) or enough(values(item), seen):
                 kept.add(id(item))
                 seen |= values(item)
     return [item for item in items if id(item) in kept]

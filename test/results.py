@@ -56,7 +56,6 @@ def of(file: Path, status: int, phase: str) -> list[Result]:
     if not file.exists():
         return [Result("failed", phase, f"pytest ended with status {status}, without results")]
     found = [result(case, phase) for case in ElementTree.parse(file).iter("testcase")]
-    # A test that fails both in its call and after it has two entries with xdist, one without.
     if status != 0 and all(its.outcome != "failed" for its in found):
         found.append(Result("failed", phase, f"pytest ended with status {status}"))
     return found
@@ -74,8 +73,7 @@ def show(found: list[Result], folder: Path) -> int:
         print(f"{its.seconds:8.1f}  {its.test}")
     for what, which in (("test", skipped), ("part of a unit test", parts)):
         for why, count in sorted(Counter(why for why, _ in which).items()):
-            print(f"skipped: {count} {what if count == 1 else what.replace('test', 'tests', 1)}: {why}"
-                  if what == "test" else f"skipped: {count} x {what}: {why}")
+            print(f"skipped: {count} x {what}: {why}")
     for its in found:
         for command in its.again:
             print(f"run again, since Open MPI died in its own MPI_Finalize: {its.test}: {command}")

@@ -26,8 +26,7 @@ DEPENDS_ON_OPENMPI = ["test/unit/btl", "test/mpi", "test/hazard",
                       "test/registration/test_staleness.py"]
 FLAKY_ALLOWED = 2
 CORES = str(len(os.sched_getaffinity(0)))
-# Seconds to be checked by whoever raises them: the guest is emulated.
-GUEST_PATIENCE, GUEST_PATIENCE_FULL = 1800, 10800
+GUEST_PATIENCE, GUEST_PATIENCE_FULL = 1800, 10800  # seconds; the guest is emulated, and slow
 
 
 class Phase(NamedTuple):

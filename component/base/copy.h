@@ -8,8 +8,9 @@
  * 3.6 and 40 GB/s, not 100 (glibc bugs 30994 and 30995). Behind Open MPI's header of 14 bytes, data
  * from the beginning of a page come to lie just there.
  *
- * So what is copied here goes in pieces that are too short for `rep movsb`. What Open MPI copies on
- * a node lies as it does in the user's buffer, within a cache line: both copies are aligned alike.
+ * So where the places are like that, what is copied here goes in pieces that are too short for
+ * `rep movsb`; elsewhere it is one memcpy. What Open MPI copies on a node lies as it does in the
+ * user's buffer, within a cache line: both copies are aligned alike.
  * (What comes over verbs lies behind Open MPI's header at the beginning of a buffer.)
  */
 #ifndef REGX_BASE_COPY_H

@@ -17,7 +17,7 @@
 #include "../chance.h"
 
 /* Seconds after which a test that hangs is ended (alarm): no busy machine makes one take so long.
- * Less than what ends its program (unit/tap). */
+ * Less than what ends its program (test/units.py). */
 enum { UNIT_PATIENCE = 600 };
 
 /* The byte at `position` of the stream named `stream`: content that no other stream has there. */
