@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""staleness.py io_uring|verbs [FOLDER]: make that device's part of mca-params/staleness.md anew: what
-each backend makes of each way of changing memory, by trying it. For verbs where an RDMA device is,
-as in test/machine/run. FOLDER has the programs (default: the tests' build)."""
+"""staleness.py io_uring|verbs [FOLDER]: make mca-params/staleness.md anew: what each backend makes of
+each way of changing memory, by trying it on that device. For verbs where an RDMA device is, as in
+test/machine/run: only there is there odp. FOLDER has the programs (default: the tests' build). One
+table serves both devices, so a device that differs from the other fails its tests."""
 import argparse
 import subprocess
 from collections.abc import Callable, Sequence
@@ -13,11 +14,7 @@ TOP = Path(__file__).resolve().parents[2]
 FILE = TOP / "mca-params" / "staleness.md"
 UNAVAILABLE = 77
 
-WAYS = {
-    "libc": "by calling libc",
-    "raw": "by the system call itself",
-    "thread": "by another thread, while this one takes the address",
-}
+WAYS = ("libc", "raw", "thread")
 
 Cells = dict[tuple[str, str], str]  # by row and direction
 Row = str
@@ -27,7 +24,6 @@ Column = dict[Row, str]
 @dataclass(frozen=True)
 class Device:
     """What the table is seen against."""
-    title: str
     table: str  # the program that tries
     steps: str  # the one that goes through the seven steps
     backends: list[str]  # the columns
@@ -35,17 +31,16 @@ class Device:
 
 BACKENDS = ["unprotected", "none", "hooks", "notifier", "hooks+notifier", "retain"]
 DEVICES = {
-    "io_uring": Device("io_uring's registered buffers", "table", "seven_steps", BACKENDS),
-    "verbs": Device("An RDMA device (Soft-RoCE)", "table_verbs", "seven_steps_verbs",
-                    [*BACKENDS, "odp"]),
+    "io_uring": Device("table", "seven_steps", BACKENDS),
+    "verbs": Device("table_verbs", "seven_steps_verbs", [*BACKENDS, "odp"]),
 }
 
 
 @dataclass
 class File:
     """What stands in it."""
-    steps: str  # what the program prints, against whatever device
-    tables: dict[str, dict[str, dict[str, Column]]]  # by device, way and backend
+    steps: str  # what the program prints first: of the unprotected cache
+    tables: dict[str, dict[str, Column]]  # by way and backend
 
 
 GUARD = "MADV_GUARD_INSTALL, _REMOVE"
@@ -109,11 +104,11 @@ def named(backend: str, way: str, row: Row, cell: str) -> str:
             raise AssertionError(f"{row} ({way}): {backend} keeps it, fresh or stale, not {cell}")
         cell = "stale"
     if cell == "not cached":
-        return "not cached (counted)"
+        return "uncached"
     if cell == "stale" and backend in BLIND:
         if not BLIND[backend](row, way):
             raise AssertionError(f"{row} ({way}): {backend} serves stale data, undocumented")
-        return "documented blind"
+        return "blind"
     return cell
 
 
@@ -123,7 +118,7 @@ def column(backend: str, way: str, measured: Cells) -> Column:
     for row in dict.fromkeys(row for row, _ in measured):
         sent, received = (named(backend, way, row, measured[row, direction])
                           for direction in ("send", "receive"))
-        result[row] = sent if sent == received else f"sent {sent}, received {received}"
+        result[row] = sent if sent == received else f"sent {sent}; received {received}"
     return result
 
 
@@ -131,69 +126,85 @@ HEAD = """\
 <!-- made by test/registration/staleness.py; tests compare it with what is so -->
 # What becomes of a registration when memory changes
 
-Memory is in use, and its registration kept where the backend keeps any; then it changes, and is
-used again. Seen against devices that really pin pages and really go stale.
+Memory is in use, and its registration is kept where the backend keeps any. Then the memory changes, and
+is used again. Seen on two devices that pin pages and go stale: io_uring's registered buffers, and
+Soft-RoCE. They agree in each cell.
 
 ## Seven steps
 
-The classic case, as test/registration/seven_steps.c goes through it.
+The classic case (test/registration/seven_steps.c). With each backend the peer gets B in the last step.
 
 ```
 {steps}```
 
 ## All changes
 
-In both directions; neighbours of what changed stay kept in all cases.
+In both directions. What is registered beside the memory that changed stays kept.
 
-- **fresh**: the bytes are right, whether by a new registration or because the old one is still true.
-- **not cached (counted)**: each use registers anew, and `uncached` in the report counts it.
-- **documented blind**: the backend cannot see this change; wrong bytes were seen.
+- **fresh**: the bytes are right, by a new registration or because the old one is still true.
+- **uncached**: each use registers anew, and `uncached` in the report counts it.
+- **blind**: the backend cannot see this change; wrong bytes were seen.
 - **stale**: wrong bytes were seen. `unprotected` is no backend: the same cache, told of nothing.
 
-`hooks` are Open MPI's. `odp` is of
-devices with on-demand paging; its regions follow every change. The rows
-at the end of the tables for libc are what malloc does, for `retain`.
+A change is made by a call of libc; by the system call itself (raw); and by another thread, while this one
+takes the address (thread). A cell names these two where they differ from libc. `hooks` are Open
+MPI's. `odp` needs a device with on-demand paging. The last table is of what only libc does.
 """
+
+
+def split(cell: str) -> dict[str, str]:
+    """By way, of what stands in the table: "fresh, raw: blind"."""
+    first, *others = cell.split(", ")
+    return {"libc": first, **dict(other.split(": ") for other in others)}
+
+
+def joined(columns: dict[str, Column], row: Row) -> str:
+    """The same the other way round; columns: of one backend by way."""
+    usual = columns["libc"].get(row, "n/a")
+    return ", ".join([usual, *(f"{way}: {column[row]}" for way, column in columns.items()
+                               if column.get(row, usual) != usual)])
+
+
+def table(tables: dict[str, dict[str, Column]], rows: Sequence[Row]) -> list[str]:
+    """Rows with the same cells are one."""
+    backends = list(tables["libc"])
+    alike: dict[tuple[str, ...], list[Row]] = {}
+    for row in rows:
+        found = tuple(joined({way: tables[way][backend] for way in WAYS}, row) for backend in backends)
+        alike.setdefault(found, []).append(row)
+    return ["", f"| change | {' | '.join(backends)} |", "|---" * (len(backends) + 1) + "|",
+            *(f"| {'<br>'.join(names)} | {' | '.join(found)} |" for found, names in alike.items())]
 
 
 def markdown(file: File) -> str:
     """The file's text."""
-    lines = [HEAD.format(steps=file.steps)]
-    for device, ways in file.tables.items():
-        for way, columns in ways.items():
-            lines += [f"### {DEVICES[device].title}: {WAYS[way]}", "",
-                      "| change | " + " | ".join(columns) + " |",
-                      "|---" * (len(columns) + 1) + "|"]
-            for row in next(iter(columns.values())):
-                cells_of_row = " | ".join(column[row] for column in columns.values())
-                lines.append(f"| {row} | {cells_of_row} |")
-            lines.append("")
-    return "\n".join(lines).rstrip() + "\n"
+    rows = list(file.tables["libc"]["none"])
+    everywhere = [row for row in rows if row in file.tables["raw"]["none"]]
+    alone = [row for row in rows if row not in everywhere]
+    return "\n".join([HEAD.format(steps=file.steps).rstrip(), *table(file.tables, everywhere),
+                      *table(file.tables, alone)]) + "\n"
 
 
 def documented() -> File:
     """The file as it is."""
     text = FILE.read_text()
-    file = File(text.split("```\n")[1], {})
-    titles = {f"### {device.title}: {title}": (name, way)
-              for name, device in DEVICES.items() for way, title in WAYS.items()}
-    columns: dict[str, Column] = {}
-    for line in text.splitlines():
-        if line in titles:
-            device, way = titles[line]
-            columns = file.tables.setdefault(device, {}).setdefault(way, {})
-        elif line.startswith("| change |"):
-            columns.update((name, {}) for name in line.strip("| ").split(" | ")[1:])
-        elif line.startswith("| "):
-            row, *values = line.strip("| ").split(" | ")
-            for name, value in zip(columns, values, strict=True):
-                columns[name][row] = value
+    file = File(text.split("```\n")[1], {way: {} for way in WAYS})
+    _, *parts = text.split("| change |")
+    for part, ways in zip(parts, [WAYS, WAYS[:1]], strict=True):
+        heads, _, *lines = part.strip().splitlines()
+        backends = heads.strip("| ").split(" | ")
+        for names, *values in (line.strip("| ").split(" | ") for line in lines):
+            for backend, value in zip(backends, values, strict=True):
+                cell = split(value)
+                for way in ways:
+                    file.tables[way].setdefault(backend, {}).update(
+                        (row, cell.get(way, cell["libc"])) for row in names.split("<br>"))
     return file
 
 
-def compare(device: str, way: str, backend: str, measured: Cells) -> None:
+def compare(way: str, backend: str, measured: Cells) -> None:
     """With the file; what this machine does not have is left out."""
-    expected = documented().tables[device][way][backend]
+    expected = documented().tables[way][backend]
     found = column(backend, way, measured)
     assert found.keys() <= expected.keys(), "staleness.py makes staleness.md anew"
     differ = {row: (expected[row], cell) for row, cell in found.items()
@@ -208,13 +219,12 @@ def main() -> None:
                         default=TOP / ".build/obj/test/registration")
     wanted = parser.parse_args()
     device = DEVICES[wanted.device]
-    steps = run(wanted.folder / device.steps)
+    steps, _, _ = run(wanted.folder / device.steps).partition("\n\n")
     tables = documented().tables
-    tables[wanted.device] = {
-        way: {name: column(name, way, measure(wanted.folder, wanted.device, name, way))
-              for name in device.backends} for way in WAYS}
-    FILE.write_text(markdown(File(steps, {name: tables[name] for name in DEVICES
-                                          if name in tables})))
+    for way in WAYS:
+        tables[way].update((name, column(name, way, measure(wanted.folder, wanted.device, name, way)))
+                           for name in device.backends)
+    FILE.write_text(markdown(File(steps + "\n", tables)))
 
 
 if __name__ == "__main__":
