@@ -2,10 +2,11 @@
 //
 // The companion benchmark: measures as osu_latency, osu_bw and osu_bibw of OSU 7 measure and
 // prints as they print, for machines without OSU, and adds what they lack: a choice of buffers
-// per message, percentiles, and a content check of every message in both directions, for which each
-// message of a window has a buffer of its own.
+// per message, percentiles, exchanges of more than two ranks, and a content check of every message in
+// both directions, for which each message of a window has a buffer of its own.
 //
 //   mpirun -n 2 companion latency|bw|bibw|percentiles [options]
+//   mpirun -n N companion sendrecv|halo [options]
 //
 // Nothing but the exchange itself is timed: fresh buffers are mapped and filled, and contents
 // stamped and checked, between the timed parts, behind a barrier. Only "touched" buffers are
@@ -132,13 +133,35 @@ static const struct test {
                      "p50 (us)          p99 (us)        p99.9 (us)",
                      exchange_latency,
                      {20000, 2000},
-                     {100, 10}}};
+                     {100, 10}},
+    [SENDRECV] = {"sendrecv",
+                  "Sendrecv around a ring",
+                  "Latency (us)",
+                  exchange_sendrecv,
+                  {10000, 1000},
+                  {100, 10}},
+    [HALO] = {"halo",
+              "Halo exchange on a torus",
+              "Latency (us)",
+              exchange_halo,
+              {10000, 1000},
+              {100, 10}}};
+
+static bool has_window(enum mode mode)
+{
+    return mode == BW || mode == BIBW;
+}
+
+static bool is_for_groups(enum mode mode)
+{
+    return mode == SENDRECV || mode == HALO;
+}
 
 // ---- one size, one line
 
 static double value_of(const struct bench *b, size_t size, double seconds, int iterations)
 {
-    if (b->set.mode == LATENCY)
+    if (!has_window(b->set.mode))
         return 1e6 * seconds / iterations;
     double messages = (b->set.mode == BIBW ? 2.0 : 1.0) * b->set.window * iterations;
     return (double)size * messages / 1e6 / seconds;
@@ -199,7 +222,7 @@ static void run_size(struct bench *b, size_t size)
         prepare(b, size, iteration);
         double one = tests[b->set.mode].exchange(b, size, iteration);
         if (i >= 0)
-            times[i] = b->set.mode == LATENCY || b->set.mode == PERCENTILES ? one / 2 : one;
+            times[i] = tests[b->set.mode].exchange == exchange_latency ? one / 2 : one;
         check(b, size, iteration);
     }
     if (b->set.check)
@@ -214,6 +237,8 @@ static void run_size(struct bench *b, size_t size)
 static int run(struct bench *b)
 {
     const struct test *test = &tests[b->set.mode];
+    if (b->set.mode == HALO)
+        find_neighbours(b);
     open_buffers(b);
     if (b->rank == 0)
         printf("# regx companion MPI %s, buffers %s\n%-10s%18s%s\n", test->title,
@@ -229,10 +254,12 @@ static int run(struct bench *b)
 
 static const char usage[] =
     "usage: mpirun -n 2 companion latency|bw|bibw|percentiles [options]\n"
+    "       mpirun -n N companion sendrecv|halo [options]\n"
+    "  sendrecv      each rank sends to the next of a ring and receives from the one before\n"
+    "  halo          each rank exchanges four sides with its neighbours on a torus\n"
     "  -m [MIN:]MAX  sizes in bytes, doubled from MIN (1) to MAX (4194304)\n"
-    "  -i N          iterations of each size (latency 10000, 1000 above 8192 B; percentiles "
-    "20000,\n"
-    "                2000; bw, bibw 100, 20)\n"
+    "  -i N          iterations of each size (10000, 1000 above 8192 B; percentiles 20000, 2000;\n"
+    "                bw, bibw 100, 20)\n"
     "  -x N          untimed iterations before them (bw, bibw 10, 2; others 100, 10)\n"
     "  -W N          messages in flight of bw and bibw (64)\n"
     "  -c            check the content of every message; those of a window then have a buffer\n"
@@ -295,6 +322,9 @@ static const char *contradiction(const struct settings *set)
         return "percentiles check no contents; latency moves the same messages, and does";
     if (set->buffers == FREED && set->owned)
         return "freed buffers are malloc's, not MPI_Alloc_mem's";
+    if (is_for_groups(set->mode) && set->buffers != SAME &&
+        !(set->mode == SENDRECV && set->buffers == TOUCHED))
+        return "sendrecv has buffers same or touched, halo has same";
     if (set->buffers == FREED && set->min < FREED_MIN)
         return "freed buffers are marked, and want messages of 64 bytes or more";
     return NULL;
@@ -334,9 +364,9 @@ static const char *parse(int argc, char **argv, struct settings *set, bool *help
     while (set->mode < MODES && strcmp(name, tests[set->mode].name) != 0)
         set->mode++;
     if (set->mode == MODES)
-        return "one test is wanted: latency, bw, bibw or percentiles";
+        return "one test is wanted: latency, bw, bibw, percentiles, sendrecv or halo";
     const struct test *test = &tests[set->mode];
-    set->window = set->mode == LATENCY || set->mode == PERCENTILES ? 1 : window[0];
+    set->window = has_window(set->mode) ? window[0] : set->mode == HALO ? DIRECTIONS : 1;
     for (int large = 0; large < 2; large++) {
         set->iterations[large] = iterations[0] < 0 ? test->iterations[large] : iterations[0];
         set->warmup[large] = warmup[0] < 0 ? test->warmup[large] : warmup[0];
@@ -347,15 +377,16 @@ static const char *parse(int argc, char **argv, struct settings *set, bool *help
 int main(int argc, char **argv)
 {
     struct bench b = {0};
-    int status = 2, ranks;
+    int status = 2;
     bool help = false;
     const char *wrong = parse(argc, argv, &b.set, &help);
 
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &b.rank);
-    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-    if (wrong == NULL && !help && ranks != 2)
-        wrong = "exactly two ranks are wanted (mpirun -n 2)";
+    MPI_Comm_size(MPI_COMM_WORLD, &b.ranks);
+    if (wrong == NULL && !help && b.ranks != 2 && !(is_for_groups(b.set.mode) && b.ranks > 2))
+        wrong = is_for_groups(b.set.mode) ? "two ranks or more are wanted (mpirun -n 2)"
+                                          : "exactly two ranks are wanted (mpirun -n 2)";
     if (wrong == NULL && !help)
         status = run(&b);
     else if (b.rank == 0)

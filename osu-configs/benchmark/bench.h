@@ -13,7 +13,8 @@
 #define FREED_MIN 64       // bytes of a buffer that is to be known again
 #define LARGE_MESSAGE 8192 // above it, OSU does fewer iterations
 
-enum mode { LATENCY, BW, BIBW, PERCENTILES, MODES };
+enum mode { LATENCY, BW, BIBW, PERCENTILES, SENDRECV, HALO, MODES };
+enum { DIRECTIONS = 4 }; // of a torus: 2k goes back in dimension k, 2k + 1 forth
 enum buffers { SAME, ROTATE, SLIDE, FRESH, FREED, TOUCHED };
 
 struct settings {
@@ -30,8 +31,9 @@ struct settings {
 
 struct bench {
     struct settings set;
-    int rank;
-    size_t count; // buffers that are sent from, and as many that are received into
+    int rank, ranks;
+    int neighbour[DIRECTIONS]; // of HALO; MPI_PROC_NULL in a dimension that has one rank
+    size_t count;              // buffers that are sent from, and as many that are received into
     unsigned char **send, **receive;
     size_t mapped; // bytes of each buffer; 0: none mapped
     MPI_Request *send_request, *receive_request;
@@ -41,6 +43,17 @@ struct bench {
 };
 
 __attribute__((format(printf, 2, 3))) void fail(const struct bench *b, const char *format, ...);
+
+// ---- groups.c: exchanges of two ranks or more; each returns its seconds
+
+void find_neighbours(struct bench *b);
+double exchange_sendrecv(struct bench *b, size_t size, uint64_t iteration);
+double exchange_halo(struct bench *b, size_t size, uint64_t iteration);
+
+// Of the j-th message that this rank receives in an iteration: who sends it (MPI_PROC_NULL: there is
+// none), and which of its messages it is there.
+int sender_of(const struct bench *b, int j);
+int index_at_sender(const struct bench *b, int j);
 
 // ---- buffers.c
 

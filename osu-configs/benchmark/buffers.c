@@ -197,7 +197,10 @@ void check(struct bench *b, size_t size, uint64_t iteration)
     if (!b->set.check || (b->set.mode == BW && b->rank == 0))
         return;
     for (int j = 0; j < b->set.window; j++) {
-        uint64_t seed = seed_of(b, !b->rank, size, iteration, j);
+        int sender = sender_of(b, j);
+        if (sender == MPI_PROC_NULL)
+            continue;
+        uint64_t seed = seed_of(b, sender, size, iteration, index_at_sender(b, j));
         size_t at = first_wrong(target_of(b, iteration, j), size, seed);
         if (at < size && b->wrong++ == 0)
             fprintf(stderr,
@@ -230,7 +233,7 @@ void read_message(const struct bench *b, const unsigned char *message, size_t si
 
 // To check every message, each of a window has a buffer of its own, where that is not too much
 // memory: in one buffer, what the last message writes hides what the others did. So it is where
-// messages are written while others are under way.
+// messages are written while others are under way, and for the sides of a halo.
 static size_t count_of(const struct bench *b)
 {
     size_t window = (size_t)b->set.window, fit = CHECKED_MAX / b->set.max;
@@ -238,7 +241,7 @@ static size_t count_of(const struct bench *b)
         return b->set.places;
     if (b->set.buffers == TOUCHED && window > TOUCHED_MAX / b->set.max)
         fail(b, "%zu messages of %zu bytes at once are too many; see -W", window, b->set.max);
-    if (is_new_each_time(b) || b->set.buffers == TOUCHED)
+    if (is_new_each_time(b) || b->set.buffers == TOUCHED || b->set.mode == HALO)
         return window;
     return !b->set.check || fit <= 1 ? 1 : fit < window ? fit : window;
 }

@@ -42,6 +42,8 @@ BENCHMARKS = {
         ("bibw", Benchmark(MBS, "bibw", "bibw", window=True)))},
     "companion_percentiles": Benchmark(US, "percentiles", "latency",
                                        columns=("p50", "p99", "p99.9")),
+    "companion_sendrecv": Benchmark(US, "sendrecv", "sendrecv", groups=True, buffers=("same", "touched")),
+    "companion_halo": Benchmark(US, "halo", "halo", groups=True, buffers=SAME),
     "osu_mbw_mr": Benchmark(MBS, window=True, groups=True, buffers=SAME),
     "osu_multi_lat": Benchmark(US, groups=True, buffers=SAME),
     **{f"osu_{name}": Benchmark(US, groups=True, own_sizes=False, buffers=SAME)

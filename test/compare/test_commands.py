@@ -87,8 +87,9 @@ def test_wrong_arguments_are_refused(words: list[str], complaint: str) -> None:
     assert done.returncode == 2 and complaint in done.stderr and "Traceback" not in done.stderr
 
 
-def companion(programs: Path, *words: object, **preload: str) -> subprocess.CompletedProcess[str]:
-    command = ["mpirun", "--allow-run-as-root", "-n", "2", "--oversubscribe", "--mca", "pml", "ob1", "--mca",
+def companion(programs: Path, *words: object, ranks: int = 2, **preload: str
+              ) -> subprocess.CompletedProcess[str]:  # fmt: skip
+    command = ["mpirun", "--allow-run-as-root", "-n", str(ranks), "--oversubscribe", "--mca", "pml", "ob1", "--mca",
                "btl", "vader,self"]  # fmt: skip
     for name, value in preload.items():
         command += ["-x", f"{name}={value}"]
@@ -103,6 +104,13 @@ def test_every_kind_of_buffer_is_checked(programs: Path, test: str) -> None:
         output = osu.parse(done.stdout, osu.BENCHMARKS[f"companion_{test}"].unit)
         assert done.returncode == 0 and output.valid == {67 << n: True for n in range(6)}, done.stderr
         assert (output.came_back is not None) == (buffers == "freed")
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 4])
+@pytest.mark.parametrize(("test", "buffers"), [("sendrecv", "same"), ("sendrecv", "touched"), ("halo", "same")])
+def test_exchanges_of_groups_are_checked(programs: Path, test: str, buffers: str, ranks: int) -> None:
+    done = companion(programs, test, "-m", "67:3000", "-i", 3, "-x", 1, "-c", "-b", buffers, ranks=ranks)
+    assert done.returncode == 0 and osu.parse(done.stdout, "us").valid == {67 << n: True for n in range(6)}
 
 
 @pytest.mark.parametrize("size", [1, 7, 4096])
@@ -120,7 +128,7 @@ def test_one_wrong_byte_is_seen(programs: Path, tmp_path: Path, size: int) -> No
 
 @pytest.mark.parametrize("words", [
     ("latncy",), ("latency", "-z"), ("bw", "-b", "rotate:"), ("bw", "-i", "0"), ("bw", "-m", "8:4"),
-    ("percentiles", "-i", "5"), ("bw", "-m", "8", "-b", "freed"),
+    ("percentiles", "-i", "5"), ("bw", "-m", "8", "-b", "freed"), ("halo", "-b", "touched"),
 ])  # fmt: skip
 def test_the_companion_refuses_nonsense(programs: Path, words: tuple[str, ...]) -> None:
     done = companion(programs, *words)
