@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 #
-# awk -v version=V -f manual.awk regx.conf regx.7.in: the manual page. Its parameters are those of
-# regx.conf, with the text that stands before them there.
+# awk -v version=V -f manual.awk regx.conf REPORT regx.7.in: the manual page. Its parameters are those of
+# regx.conf, with the text that stands before them there; the keys of the report are what `describe
+# manual` prints into the file REPORT.
 
 FILENAME ~ /[.]conf$/ {
     if (/^# ---/) {
@@ -23,6 +24,17 @@ FILENAME ~ /[.]conf$/ {
         page = page ".nf\n" text ".fi\n"
         text = ""
     }
+    next
+}
+
+FILENAME ~ /[.]report$/ {
+    gsub(/-/, "\\-")
+    report = report $0 "\n"
+    next
+}
+
+/^@REPORT@$/ {
+    printf "%s", report
     next
 }
 

@@ -49,7 +49,7 @@ PHASES = [
 ]
 
 EPILOG = """TEST, named from the top of the tree; without one: every test
-  test/unit/base/test_option        a unit test, with or without its .c
+  test/unit/base/test_param         a unit test, with or without its .c
   test/mpi/test_transfer.py         a file of pytest's; ::NAME behind it: one test of it
   test/hazard                       all tests of a folder
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What the tables of parameters, strategies, backends and counters in component/ say, so that no
+"""What the tables of parameters, strategies, backends and counters in component/ hold, so that no
 test has a list of its own that could be forgotten."""
 import json
 import os
@@ -15,23 +15,17 @@ BUILD = Path(os.environ.get("REGX_BUILD_DIR", TOP / ".build/obj"))
 DESCRIBE = BUILD / "mca-params/describe"
 
 
-def describe(kind: str) -> str:
-    """The output of mca-params/describe: conf, reference or json."""
-    if not DESCRIBE.exists():
-        pytest.fail(f"there is no {DESCRIBE}: run component/config/setup test first")
-    return subprocess.run([DESCRIBE, kind], capture_output=True, text=True, check=True,
-                          timeout=60).stdout
-
-
 @cache
 def tables() -> dict[str, Any]:
-    return json.loads(describe("json"))
+    if not DESCRIBE.exists():
+        pytest.fail(f"there is no {DESCRIBE}: run component/config/setup test first")
+    return json.loads(subprocess.run([DESCRIBE, "json"], capture_output=True, text=True, check=True,
+                                     timeout=60).stdout)
 
 
 def parameters() -> dict[str, dict[str, Any]]:
     """regx's own, by their names without btl_regx_; not those that Open MPI registers."""
-    return {name: entry for name, entry in tables()["parameters"].items()
-            if entry["type"] != "inherited"}
+    return tables()["parameters"]
 
 
 def gone() -> dict[str, str]:
@@ -42,7 +36,7 @@ def gone() -> dict[str, str]:
 def words(parameter: str) -> list[str]:
     """What a parameter allows in this build, "auto" among them: of rendezvous the strategies, of
     backend the backends."""
-    return tables()["parameters"][parameter]["built"]
+    return parameters()[parameter]["words"]
 
 
 def strategies() -> list[str]:

@@ -1,14 +1,124 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "base/param.h"
 
-#include <assert.h>
+#include <ctype.h>
+#include <endian.h>
+#include <errno.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/util.h"
 
 #define ALLOWED_MAX 160 /* room for the words of one parameter */
+
+/* ---- numbers and lists ---- */
+
+void regx_option_show_size(uint64_t bytes, char *text, size_t length)
+{
+    static const char suffixes[] = "GMK";
+
+    for (unsigned i = 0; i < 3; i++) {
+        const unsigned shift = 30 - 10 * i;
+
+        if (bytes >> shift != 0 && (bytes & ((UINT64_C(1) << shift) - 1)) == 0) {
+            snprintf(text, length, "%" PRIu64 "%c", bytes >> shift, suffixes[i]);
+            return;
+        }
+    }
+    snprintf(text, length, "%" PRIu64, bytes);
+}
+
+static void show(const regx_option_range_t *range, uint64_t value, char *text, size_t length)
+{
+    if (range->size) {
+        regx_option_show_size(value, text, length);
+    } else {
+        snprintf(text, length, range->hexadecimal ? "0x%04" PRIx64 : "%" PRIu64, value);
+    }
+}
+
+/* Reads digits and, for a size, one suffix. false: something else is there, or it is too large. */
+static bool parse(const char *text, const regx_option_range_t *range, uint64_t *value)
+{
+    const bool prefixed = range->hexadecimal && text[0] == '0' && (text[1] | 0x20) == 'x';
+    char *end;
+
+    if (!isdigit((unsigned char)text[0])) {
+        return false;
+    }
+    errno = 0;
+    *value = strtoull(text, &end, prefixed ? 16 : 10);
+    if (errno != 0) {
+        return false;
+    }
+    if (range->size && *end != '\0') {
+        const char *const suffixes = "KMG";
+        const char *suffix = strchr(suffixes, toupper((unsigned char)*end));
+        const unsigned shift = suffix != NULL ? 10 * (unsigned)(suffix - suffixes + 1) : 0;
+
+        if (shift == 0 || *value > UINT64_MAX >> shift) {
+            return false;
+        }
+        *value <<= shift;
+        end++;
+    }
+    return *end == '\0';
+}
+
+bool regx_option_number(const char *name, const char *text, const regx_option_range_t *range,
+                        uint64_t *value, char error[REGX_OPTION_ERROR])
+{
+    const char *fault = NULL;
+    char min[24], max[24], step[24];
+
+    if (!parse(text, range, value)) {
+        fault = range->size ? "is not a size" : "is not a number";
+    } else if (*value > range->max) {
+        fault = "is above the cap";
+    } else if (*value < range->min) {
+        fault = "is too small";
+    } else if (*value % range->step != 0) {
+        fault = "does not divide evenly";
+    }
+    if (fault == NULL) {
+        return true;
+    }
+    show(range, range->min, min, sizeof(min));
+    show(range, range->max, max, sizeof(max));
+    show(range, range->step, step, sizeof(step));
+    snprintf(error, REGX_OPTION_ERROR, "%s=%s %s; allowed: %s to %s%s%s%s%s", name, text, fault,
+             min, max, range->step > 1 ? ", multiples of " : "", range->step > 1 ? step : "",
+             range->words != NULL ? ", " : "", range->words != NULL ? range->words : "");
+    return false;
+}
+
+void regx_option_refuse(const char *name, const char *text, const char *allowed,
+                        char error[REGX_OPTION_ERROR])
+{
+    snprintf(error, REGX_OPTION_ERROR, "%s=%s is not known; allowed: %s", name, text, allowed);
+}
+
+static bool is(const char *word, const char *text, size_t length)
+{
+    return word != NULL && strlen(word) == length && strncmp(word, text, length) == 0;
+}
+
+bool regx_option_listed(const char *list, const char *element)
+{
+    while (list != NULL && *list != '\0') {
+        const size_t length = strcspn(list, ",");
+
+        if (is(element, list, length)) {
+            return true;
+        }
+        list += length + (list[length] == ',');
+    }
+    return false;
+}
+
+/* ---- words ---- */
 
 bool regx_param_word_at(const regx_param_t *param, unsigned index, regx_param_word_t *word)
 {
@@ -54,14 +164,10 @@ void regx_param_list(bool (*word_at)(unsigned index, regx_param_word_t *word),
     }
 }
 
-static bool is(const char *word, const char *text, size_t length)
+static bool find_word(const regx_param_t *param, const char *text, regx_param_word_t *word)
 {
-    return word != NULL && strlen(word) == length && strncmp(word, text, length) == 0;
-}
+    const size_t length = strlen(text);
 
-static bool find_word(const regx_param_t *param, const char *text, size_t length,
-                      regx_param_word_t *word)
-{
     for (unsigned i = 0; regx_param_word_at(param, i, word); i++) {
         if (!word->absent && (is(word->word, text, length) || is(word->former, text, length))) {
             return true;
@@ -70,31 +176,14 @@ static bool find_word(const regx_param_t *param, const char *text, size_t length
     return false;
 }
 
-static void full_name(const regx_param_t *param, char *name, size_t size)
-{
-    snprintf(name, size, REGX_PREFIX "%s", param->name);
-}
+/* ---- reading ---- */
 
+/* Stores the lower bytes of a number, as many as the field has. */
 static void store(const regx_param_t *param, uint64_t value, char *field)
 {
-    const uint8_t value8 = (uint8_t)value;
-    const uint16_t value16 = (uint16_t)value;
-    const uint32_t value32 = (uint32_t)value;
+    const size_t first = htole64(1) == 1 ? 0 : sizeof(value) - param->size;
 
-    switch (param->size) {
-    case sizeof(value8):
-        memcpy(field, &value8, sizeof(value8));
-        break;
-    case sizeof(value16):
-        memcpy(field, &value16, sizeof(value16));
-        break;
-    case sizeof(value32):
-        memcpy(field, &value32, sizeof(value32));
-        break;
-    default:
-        assert(param->size == sizeof(value));
-        memcpy(field, &value, sizeof(value));
-    }
+    memcpy(field, (const char *)&value + first, param->size);
 }
 
 static void store_pointer(const char *text, char *field)
@@ -102,80 +191,50 @@ static void store_pointer(const char *text, char *field)
     memcpy(field, &text, sizeof(text));
 }
 
-static bool refuse_word(const regx_param_t *param, const char *text, const char *suffix,
+static bool refuse_word(const regx_param_t *param, const char *name, const char *text,
                         char error[REGX_OPTION_ERROR])
 {
-    char name[64], words[ALLOWED_MAX], allowed[ALLOWED_MAX + 32];
+    char words[ALLOWED_MAX];
 
-    full_name(param, name, sizeof(name));
-    list_words(param, words);
-    snprintf(allowed, sizeof(allowed), "%s%s", words, suffix);
     if (param->gone != NULL && strcmp(text, param->gone) == 0) {
         snprintf(error, REGX_OPTION_ERROR, "%s=%s: %s", name, param->gone, param->instead);
         return false;
     }
-    regx_option_refuse(name, text, allowed, error);
+    list_words(param, words);
+    regx_option_refuse(name, text, words, error);
     return false;
 }
 
-static regx_option_range_t range_of(const regx_param_t *param)
+static bool read_number(const regx_param_t *param, const char *name, const char *text,
+                        void *settings, char error[REGX_OPTION_ERROR])
 {
     const uint64_t page = regx_page_size();
-
-    return (regx_option_range_t){.min = param->pages && param->min < page ? page : param->min,
+    regx_option_range_t range = {.min = param->pages ? regx_max(param->min, page) : param->min,
                                  .max = param->max,
                                  .step = param->pages ? page : 1,
                                  .size = param->type == REGX_PARAM_SIZE,
                                  .hexadecimal = param->hexadecimal};
-}
-
-static bool read_number(const regx_param_t *param, const char *text, void *settings, char *field,
-                        char error[REGX_OPTION_ERROR])
-{
-    regx_option_range_t range = range_of(param);
-    char name[64], words[ALLOWED_MAX];
+    char words[ALLOWED_MAX];
     uint64_t value;
 
     if (param->narrow != NULL) {
         param->narrow(settings, &range);
     }
-    full_name(param, name, sizeof(name));
     list_words(param, words);
     range.words = words[0] != '\0' ? words : NULL;
     if (!regx_option_number(name, text, &range, &value, error)) {
         return false;
     }
-    store(param, value, field);
+    store(param, value, (char *)settings + param->offset);
     return true;
 }
 
-/* Each element must be one of the words, if there are any. */
-static bool check_list(const regx_param_t *param, const char *list, char error[REGX_OPTION_ERROR])
-{
-    regx_param_word_t word;
-    char element[64];
-
-    if (!regx_param_word_at(param, 0, &word)) {
-        return true;
-    }
-    while (*list != '\0') {
-        const size_t length = strcspn(list, ",");
-
-        if (!find_word(param, list, length, &word)) {
-            snprintf(element, sizeof(element), "%.*s", (int)length, list);
-            return refuse_word(param, element, ", comma-separated", error);
-        }
-        list += length + (list[length] == ',');
-    }
-    return true;
-}
-
-static bool read_text(const regx_param_t *param, const char *text, char *field,
+static bool read_text(const regx_param_t *param, const char *name, const char *text, char *field,
                       char error[REGX_OPTION_ERROR])
 {
     if (strlen(text) >= param->size) {
-        snprintf(error, REGX_OPTION_ERROR, REGX_PREFIX "%s is too long; allowed: %zu characters",
-                 param->name, param->size - 1);
+        snprintf(error, REGX_OPTION_ERROR, "%s is too long; allowed: %zu characters", name,
+                 param->size - 1);
         return false;
     }
     strcpy(field, strcmp(text, "none") == 0 ? "" : text);
@@ -185,86 +244,27 @@ static bool read_text(const regx_param_t *param, const char *text, char *field,
 bool regx_param_read(const regx_param_t *param, const char *text, void *settings,
                      char error[REGX_OPTION_ERROR])
 {
-    char *field = (char *)settings + param->offset;
-    regx_param_word_t word = {.word = NULL};
+    char *field = (char *)settings + param->offset, name[64];
+    regx_param_word_t word;
 
-    if (text == NULL) {
-        text = "";
-    }
-    switch (param->type) {
-    case REGX_PARAM_WORD:
-    case REGX_PARAM_NAME:
-    case REGX_PARAM_NUMBER:
-    case REGX_PARAM_SIZE:
-        if (find_word(param, text, strlen(text), &word)) {
-            if (param->type == REGX_PARAM_NAME) {
-                store_pointer(word.word, field);
-            } else {
-                store(param, word.value, field);
-            }
-            return true;
-        }
-        return param->type == REGX_PARAM_NUMBER || param->type == REGX_PARAM_SIZE
-                   ? read_number(param, text, settings, field, error)
-                   : refuse_word(param, text, "", error);
-    case REGX_PARAM_LIST:
+    text = text != NULL ? text : "";
+    snprintf(name, sizeof(name), REGX_PREFIX "%s", param->name);
+    if (param->type == REGX_PARAM_LIST) {
         store_pointer(text[0] != '\0' ? text : NULL, field);
-        return check_list(param, text, error);
-    case REGX_PARAM_TEXT:
-        return read_text(param, text, field, error);
-    case REGX_PARAM_INHERITED:
-        break;
+        return true;
+    }
+    if (param->type == REGX_PARAM_TEXT) {
+        return read_text(param, name, text, field, error);
+    }
+    if (!find_word(param, text, &word)) {
+        return param->type == REGX_PARAM_NUMBER || param->type == REGX_PARAM_SIZE
+                   ? read_number(param, name, text, settings, error)
+                   : refuse_word(param, name, text, error);
+    }
+    if (param->type == REGX_PARAM_NAME) {
+        store_pointer(word.word, field);
+    } else {
+        store(param, word.value, field);
     }
     return true;
-}
-
-void regx_param_write_range(const regx_param_t *param, FILE *out)
-{
-    const bool size = param->type == REGX_PARAM_SIZE;
-    char min[24], max[24];
-
-    if (!size && param->type != REGX_PARAM_NUMBER) {
-        return;
-    }
-    if (size) {
-        regx_option_show_size(param->min, min, sizeof(min));
-        regx_option_show_size(param->max, max, sizeof(max));
-    } else {
-        const char *const form = param->hexadecimal ? "0x%04" PRIx64 : "%" PRIu64;
-
-        snprintf(min, sizeof(min), form, param->min);
-        snprintf(max, sizeof(max), form, param->max);
-    }
-    fprintf(out, "%s to %s%s%s%s",
-            param->min_name != NULL           ? param->min_name
-            : param->pages && param->min == 0 ? "a page"
-                                              : min,
-            max, param->unit != NULL ? " " : "", param->unit != NULL ? param->unit : "",
-            param->pages ? ", a multiple of the page size" : "");
-}
-
-char *regx_param_help(const regx_param_t *param)
-{
-    const bool number = param->type == REGX_PARAM_NUMBER || param->type == REGX_PARAM_SIZE;
-    const char *separator = number ? "; " : "";
-    regx_param_word_t word;
-    char *text = NULL;
-    size_t length;
-    FILE *out = open_memstream(&text, &length);
-
-    if (out == NULL) {
-        return NULL;
-    }
-    fputs(param->help, out);
-    if (number || regx_param_word_at(param, 0, &word)) {
-        fputs(param->type == REGX_PARAM_LIST ? " Allowed, comma-separated: " : " Allowed: ", out);
-        regx_param_write_range(param, out);
-        for (unsigned i = 0; regx_param_word_at(param, i, &word); i++) {
-            fprintf(out, "%s%s%s%s%s", separator, word.word, word.help != NULL ? " (" : "",
-                    word.help != NULL ? word.help : "", word.help != NULL ? ")" : "");
-            separator = "; ";
-        }
-        fputc('.', out);
-    }
-    return fclose(out) == 0 ? text : NULL;
 }

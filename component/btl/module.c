@@ -140,14 +140,10 @@ static regx_status_t open_pool(regx_module_t *module)
  * the lowest latency. */
 static void set_speed(regx_module_t *module)
 {
-    mca_base_var_source_t source;
-
-    regx_param_stored("opal", "btl", "regx", "bandwidth", &source);
-    if (source == MCA_BASE_VAR_SOURCE_DEFAULT && module->transport->megabits > 0) {
+    if (!regx_param_given("bandwidth") && module->transport->megabits > 0) {
         module->super.btl_bandwidth = module->transport->megabits;
     }
-    regx_param_stored("opal", "btl", "regx", "latency", &source);
-    if (source == MCA_BASE_VAR_SOURCE_DEFAULT && module->transport->latency > 0) {
+    if (!regx_param_given("latency") && module->transport->latency > 0) {
         module->super.btl_latency = module->transport->latency;
     }
 }
@@ -244,10 +240,7 @@ static bool may_expose(const regx_module_t *module)
 /* Whether the user leaves it to regx up to which length messages go eagerly, and how above. */
 static bool may_choose(const regx_params_t *params)
 {
-    mca_base_var_source_t source;
-
-    regx_param_stored("opal", "btl", "regx", "eager_limit", &source);
-    return source == MCA_BASE_VAR_SOURCE_DEFAULT && !params->rts_contiguous &&
+    return !regx_param_given("eager_limit") && !params->rts_contiguous &&
            params->settings.rendezvous.auto_choice == NULL && !params->settings.rendezvous.verify &&
            strcmp(params->settings.rendezvous.rendezvous, "auto") == 0;
 }

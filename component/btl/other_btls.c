@@ -29,10 +29,8 @@ static unsigned exclusivity(const mca_base_component_t *component)
 bool regx_may_have_windows(const mca_btl_base_module_t *btl)
 {
     const mca_base_component_list_item_t *item;
-    mca_base_var_source_t source;
 
-    regx_param_stored("opal", "btl", "regx", "flags", &source);
-    if (source != MCA_BASE_VAR_SOURCE_DEFAULT) {
+    if (regx_param_given("flags")) {
         return true;
     }
     OPAL_LIST_FOREACH(item, &opal_btl_base_framework.framework_components,

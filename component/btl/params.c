@@ -1,9 +1,388 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#include "config.h"
+
 #include "btl/params.h"
+
+#include <assert.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/sysinfo.h>
+#include <unistd.h>
+
+#include "base/memlock.h"
+#include "base/util.h"
+#include "registration/monitor/monitor.h"
+
+#define PARAMS_MAX 64 /* of all rooms; a build with asserts checks it */
+#define POOL_MAX_BY_DEFAULT (8u << 20)
+#define FRAME_MAX 16448u    /* bytes that every transport takes as one frame: 16 KiB and headers */
+#define FRAGMENT_MAX 65536u /* bytes that every transport sends without a copy at once */
+
+/* ---- values ---- */
+
+/* Open MPI's values, or the defaults, in the order of the tables. */
+static char *values[PARAMS_MAX];
+
+/* Parameters that went (params_gone.def), and what the user set them to. */
+static struct {
+    const char *name, *sentence;
+    char *value;
+} gone[] = {
+#define REGX_GONE(name, sentence) {#name, sentence, NULL},
+#include "btl/params_gone.def"
+#undef REGX_GONE
+    {NULL, NULL, NULL}};
+
+/* The component that they are of. */
+static const mca_base_component_t *registered;
+
+static const regx_param_text_t *text_of(const regx_param_t *param)
+{
+    const regx_param_text_t *text = regx_param_texts;
+
+    while (strcmp(text->name, param->name) != 0) {
+        text++;
+        assert(text->name != NULL); /* regx.conf has every parameter */
+    }
+    return text;
+}
+
+static void register_one(const char *name, const char *help, int level, mca_base_var_flag_t flags,
+                         char **value)
+{
+    mca_base_component_var_register(registered, name, help, MCA_BASE_VAR_TYPE_STRING, NULL, 0,
+                                    flags, OPAL_INFO_LVL_1 + (level - 1),
+                                    MCA_BASE_VAR_SCOPE_READONLY, value);
+}
+
+void regx_params_register(const mca_base_component_t *component)
+{
+    regx_settings_room_t room;
+    unsigned number = 0;
+
+    registered = component;
+    for (unsigned r = 0; regx_settings_room(r, &room); r++) {
+        for (size_t i = 0; i < room.table->count; i++, number++) {
+            const regx_param_t *param = &room.table->params[i];
+            const regx_param_text_t *text = text_of(param);
+
+            assert(number < PARAMS_MAX);
+            values[number] = (char *)(uintptr_t)text->initial; /* Open MPI copies it */
+            register_one(param->name, text->help, param->level, 0, &values[number]);
+        }
+    }
+    for (unsigned i = 0; gone[i].name != NULL; i++) { /* ompi_info does not show them */
+        gone[i].value = NULL;
+        register_one(gone[i].name, gone[i].sentence, 9, MCA_BASE_VAR_FLAG_INTERNAL, &gone[i].value);
+    }
+}
+
+const void *regx_param_stored(const char *project, const char *framework, const char *component,
+                              const char *variable, mca_base_var_source_t *source)
+{
+    const void *value = NULL;
+    const int index = mca_base_var_find(project, framework, component, variable);
+
+    *source = MCA_BASE_VAR_SOURCE_DEFAULT;
+    if (index >= 0) {
+        mca_base_var_get_value(index, &value, source, NULL);
+    }
+    return value;
+}
+
+bool regx_param_given(const char *name)
+{
+    mca_base_var_source_t source;
+
+    regx_param_stored("opal", "btl", "regx", name, &source);
+    return source != MCA_BASE_VAR_SOURCE_DEFAULT;
+}
+
+/* Says what is wrong, once per application; where that is right, each node of which the same is
+ * wrong says so, or a rank of it. */
+static void say_once(const char *text)
+{
+    char line[512];
+
+    if (regx_compat_falls_here(registered, text)) {
+        if (!regx_compat_prints()) {
+            snprintf(line, sizeof(line), "%s; at rank %u on %s", text, regx_compat_rank(),
+                     regx_compat_host());
+            text = line;
+        }
+        regx_compat_output(text);
+    }
+}
+
+/* Returns false. */
+static __attribute__((format(printf, 1, 2))) bool refuse(const char *format, ...)
+{
+    char error[REGX_OPTION_ERROR];
+    va_list arguments;
+
+    va_start(arguments, format);
+    vsnprintf(error, sizeof(error), format, arguments);
+    va_end(arguments);
+    say_once(error);
+    return false;
+}
+
+static void warn_of_gone(void)
+{
+    char line[REGX_OPTION_ERROR];
+
+    for (unsigned i = 0; gone[i].name != NULL; i++) {
+        if (regx_param_given(gone[i].name)) {
+            snprintf(line, sizeof(line), REGX_PREFIX "%s is gone and has no effect: %s",
+                     gone[i].name, gone[i].sentence);
+            say_once(line);
+        }
+    }
+}
+
+/* Lists are Open MPI's, which frees them before finalize. */
+static bool read_all(regx_settings_t *settings)
+{
+    regx_settings_room_t room;
+    char error[REGX_OPTION_ERROR];
+    unsigned number = 0;
+
+    for (unsigned r = 0; regx_settings_room(r, &room); r++) {
+        for (size_t i = 0; i < room.table->count; i++) {
+            if (!regx_param_read(&room.table->params[i], values[number++],
+                                 (char *)settings + room.offset, error)) {
+                return refuse("%s", error);
+            }
+        }
+    }
+    return true;
+}
+
+bool regx_params_asked(bool *named)
+{
+    mca_base_var_source_t source;
+    const char *const *list = regx_param_stored("opal", "btl", NULL, NULL, &source);
+    const char *const *enable = regx_param_stored("opal", "btl", "regx", "enable", &source);
+
+    *named = list != NULL && *list != NULL && regx_option_listed(*list, "regx");
+    if (enable == NULL || *enable == NULL || **enable == '\0' || strcmp(*enable, "auto") == 0) {
+        return *named;
+    }
+    return strcmp(*enable, "0") != 0; /* what is neither 0 nor 1 is refused when it is read */
+}
+
+/* ---- what depends on more than the value itself ---- */
+
+static bool check_rendezvous(regx_params_t *params)
+{
+    const regx_transport_settings_t *transport = &params->settings.transports.all;
+    const regx_rndv_settings_t *rendezvous = &params->settings.rendezvous;
+    char error[REGX_OPTION_ERROR];
+
+    if (transport->if_include != NULL && transport->if_exclude != NULL) {
+        return refuse(REGX_PREFIX "if_include and " REGX_PREFIX
+                                  "if_exclude are both given; allowed: one");
+    }
+    params->strategy = regx_strategy_find(rendezvous->rendezvous);
+    if (rendezvous->auto_choice != NULL && strcmp(rendezvous->rendezvous, "auto") != 0) {
+        return refuse(REGX_PREFIX "auto_choice is given with " REGX_PREFIX
+                                  "rendezvous=%s; allowed: auto",
+                      rendezvous->rendezvous);
+    }
+    return regx_auto_choice_read(rendezvous->auto_choice, &params->auto_choice, error) ||
+           refuse("%s", error);
+}
+
+static bool is_revocable(const char *strategy)
+{
+    return regx_strategy_is_revocable(regx_strategy_find(strategy));
+}
+
+static bool reports_changes(const char *name)
+{
+    const regx_backend_t *backend = regx_backend_find(name); /* NULL: auto */
+
+    return backend != NULL && backend->reports_changes;
+}
+
+static bool pins_nothing(const char *name)
+{
+    const regx_backend_t *backend = regx_backend_find(name);
+
+    return backend != NULL && backend->pins_nothing;
+}
+
+/* What cannot be revoked is refused, rather than granted for good in silence. */
+static bool check_grant(const regx_params_t *params)
+{
+    const regx_rndv_settings_t *rendezvous = &params->settings.rendezvous;
+    const regx_registration_settings_t *registration = &params->settings.registration;
+    char allowed[96];
+
+    if (rendezvous->grant == REGX_GRANT_FINAL) {
+        return true;
+    }
+    const char *grant = rendezvous->grant == REGX_GRANT_SYNCHRONOUS ? "synchronous" : "optimistic";
+    if (!is_revocable(rendezvous->rendezvous)) {
+        regx_param_list(regx_strategy_word, is_revocable, allowed, sizeof(allowed));
+        return refuse(REGX_PREFIX "grant=%s is given with " REGX_PREFIX
+                                  "rendezvous=%s; allowed: %s",
+                      grant, rendezvous->rendezvous, allowed);
+    }
+    if (!reports_changes(registration->backend)) {
+        regx_param_list(regx_backend_word, reports_changes, allowed, sizeof(allowed));
+        return refuse(REGX_PREFIX "grant=%s is given with " REGX_PREFIX "backend=%s; allowed: %s",
+                      grant, registration->backend, allowed);
+    }
+    if (registration->inuse == REGX_INUSE_ABORT) {
+        return refuse(REGX_PREFIX "grant=%s is given with " REGX_PREFIX
+                                  "inuse=abort; allowed: ignore, warn, drain",
+                      grant);
+    }
+    return !rendezvous->verify ||
+           refuse(REGX_PREFIX "grant=%s is given with " REGX_PREFIX "verify=1; allowed: 0", grant);
+}
+
+/* By default, half of what may be locked is left to registrations. */
+static void size_pool(regx_params_t *params, uint64_t page)
+{
+    regx_pool_settings_t *pool = &params->settings.pool;
+    const uint64_t half = regx_memlock_limit() / 2 & ~(page - 1);
+
+    params->pool_given = pool->pool_size != 0;
+    params->pool_wanted = pool->pool_size;
+    if (!params->pool_given) {
+        pool->pool_size = regx_max(regx_min(half, POOL_MAX_BY_DEFAULT), 2 * pool->slot_size);
+        params->pool_wanted = regx_max(pool->pool_size, POOL_MAX_BY_DEFAULT);
+    }
+}
+
+/* Open MPI's own setting for: keep nothing. */
+static void apply_leave_pinned(regx_params_t *params)
+{
+    mca_base_var_source_t source;
+    const int *leave = regx_param_stored("ompi", "mpi", NULL, "leave_pinned", &source);
+
+    params->leave_pinned = leave == NULL || *leave != 0 || source == MCA_BASE_VAR_SOURCE_DEFAULT ||
+                           regx_param_given("backend");
+    if (!params->leave_pinned) {
+        params->settings.registration.backend = regx_backend_none.name;
+        if (regx_compat_prints()) {
+            regx_compat_output("mpi_leave_pinned=0: registrations are not kept; " REGX_PREFIX
+                               "backend overrides this");
+        }
+    }
+}
+
+/* A process's part of what is pinned for all of the job's on this node: a quarter of its memory. */
+static uint64_t part_of_memory(uint64_t page)
+{
+    const uint64_t bytes =
+        (uint64_t)sysconf(_SC_PHYS_PAGES) * page / 4 / regx_compat_local_processes();
+
+    return regx_max(bytes & ~(page - 1), page);
+}
+
+/* A default that fits: what is kept leaves the application the larger part of the node's memory,
+ * and transfers under way half of what may be locked, if anything is. */
+static void size_cache(regx_params_t *params, uint64_t page)
+{
+    regx_registration_settings_t *registration = &params->settings.registration;
+    uint64_t bytes = part_of_memory(page);
+    const uint64_t limit = regx_memlock_limit(), pool = params->settings.pool.pool_size;
+
+    if (registration->cache_bytes != 0) {
+        return;
+    }
+    if (limit != REGX_MEMLOCK_NONE && !pins_nothing(registration->backend)) {
+        bytes = regx_min(bytes, limit > pool ? (limit - pool) / 2 : 0);
+    }
+    registration->cache_bytes = regx_max(bytes & ~(page - 1), page);
+}
+
+/* Memory that is pinned is lacking only where the kernel would else have swapped it. A node with
+ * little swap space is not made for programs that are larger than its memory. */
+static bool has_swap(void)
+{
+    struct sysinfo node;
+
+    return sysinfo(&node) == 0 && node.totalswap > 0 && node.totalswap >= node.totalram / 4;
+}
+
+/* A default that fits: transfers under way may pin as much again. */
+static void size_once(regx_params_t *params, uint64_t page)
+{
+    uint64_t *bytes = &params->settings.registration.once_bytes;
+
+    if (*bytes == 0) {
+        *bytes = has_swap() ? part_of_memory(page) : REGX_UNLIMITED;
+    }
+}
+
+/* ---- what Open MPI registers for every BTL: it keeps its meaning or is refused by name ---- */
+
+/* What goes along with an RTS. */
+static bool check_rts(regx_params_t *params, mca_btl_base_module_t *btl)
+{
+    params->rts_contiguous = regx_param_given("rndv_eager_limit");
+    if (!params->rts_contiguous) {
+        btl->btl_rndv_eager_limit = regx_min(btl->btl_rndv_eager_limit, btl->btl_eager_limit);
+    }
+    return btl->btl_rndv_eager_limit <= btl->btl_eager_limit ||
+           refuse(REGX_PREFIX "rndv_eager_limit=%zu; allowed: 0 to " REGX_PREFIX
+                              "eager_limit (%zu)",
+                  btl->btl_rndv_eager_limit, btl->btl_eager_limit);
+}
+
+static bool check_inherited(regx_params_t *params, mca_btl_base_module_t *btl)
+{
+    const size_t max = regx_max(regx_min(params->settings.pool.slot_size, FRAGMENT_MAX), FRAME_MAX);
+
+    if (btl->btl_eager_limit < 256 || btl->btl_eager_limit > FRAME_MAX) {
+        return refuse(REGX_PREFIX "eager_limit=%zu; allowed: 256 to %u", btl->btl_eager_limit,
+                      FRAME_MAX);
+    }
+    if (!regx_param_given("max_send_size")) {
+        btl->btl_max_send_size = regx_min(btl->btl_max_send_size, max);
+    }
+    if (btl->btl_max_send_size < 1024 || btl->btl_max_send_size > max) {
+        return refuse(REGX_PREFIX "max_send_size=%zu; allowed: 1024 to %zu", btl->btl_max_send_size,
+                      max);
+    }
+    /* Open MPI raises this to the eager limit, and counts the header into the one and not into the
+     * other: a message just below the limit would go as a lone fragment. */
+    if (!regx_param_given("min_rdma_pipeline_size")) {
+        btl->btl_min_rdma_pipeline_size = 0;
+    }
+    if (regx_param_given("put_limit")) {
+        return refuse(REGX_PREFIX "put_limit=%zu: Open MPI puts each message at once and heeds no "
+                                  "limit; use " REGX_PREFIX "chunk_size",
+                      btl->btl_put_limit);
+    }
+    if (regx_param_given("get_limit")) {
+        return refuse(REGX_PREFIX
+                      "get_limit=%zu: regx gets each message at once, in steps of its own",
+                      btl->btl_get_limit);
+    }
+    return check_rts(params, btl);
+}
 
 bool regx_params_read(regx_params_t *params, mca_btl_base_module_t *btl)
 {
-    regx_params_warn_of_gone();
-    return regx_params_read_tables(&params->settings) && regx_params_check(params) &&
-           regx_params_check_inherited(params, btl);
+    const uint64_t page = regx_page_size();
+
+    warn_of_gone();
+    if (!read_all(&params->settings) || !check_rendezvous(params)) {
+        return false;
+    }
+    params->hooks = regx_hooks_by_default(regx_compat_links_ucx(), &regx_compat_hooks);
+    size_pool(params, page);
+    apply_leave_pinned(params);
+    if (!check_grant(params)) {
+        return false;
+    }
+    size_cache(params, page);
+    size_once(params, page);
+    return check_inherited(params, btl);
 }

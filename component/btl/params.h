@@ -1,14 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * The parameters btl_regx_* as Open MPI has them: all are strings for it, so that regx can check
- * them itself. Their tables are the rooms' (settings.h).
- *
- *   params_values.c     registers the tables, keeps the values, prints refusals
- *   params_checks.c     what depends on more than the value itself
- *   params_inherited.c  what Open MPI registers for every BTL
- *   params.c            reads all of it
- *
- * A function here that returns false has printed a warning with the reason.
+ * them itself. Their tables are the rooms' (settings.h). A function here that returns false has
+ * printed a warning with the reason, once per application; where that is right, each node of which
+ * the same is wrong says so, or a rank of it.
  */
 #ifndef REGX_BTL_PARAMS_H
 #define REGX_BTL_PARAMS_H
@@ -40,26 +35,17 @@ bool regx_params_asked(bool *named);
 /* Reads and checks all, also what Open MPI registered for `btl`. */
 bool regx_params_read(regx_params_t *params, mca_btl_base_module_t *btl);
 
-/* params_values.c */
-
-/* Reads each parameter of each room. Lists are Open MPI's, which frees them before finalize. */
-bool regx_params_read_tables(regx_settings_t *settings);
-
 /* A value that Open MPI keeps, and where it is from; NULL if there is none. */
 const void *regx_param_stored(const char *project, const char *framework, const char *component,
                               const char *variable, mca_base_var_source_t *source);
+/* Whether the user has set one of btl_regx_*. */
+bool regx_param_given(const char *name);
 
-/* Says what is wrong, once per application; where that is right, each node of which the same is
- * wrong says so, or a rank of it. Returns false. */
-bool regx_param_refuse(const char *error);
+/* What regx.conf says of each, which is made into params_text.c; the last has no name. */
+typedef struct regx_param_text {
+    const char *name, *initial, *help;
+} regx_param_text_t;
 
-/* Says of each parameter that is set and went (params_gone.def) what replaces it. */
-void regx_params_warn_of_gone(void);
-
-/* params_checks.c */
-bool regx_params_check(regx_params_t *params);
-
-/* params_inherited.c: they keep their meaning or are refused by name. */
-bool regx_params_check_inherited(regx_params_t *params, mca_btl_base_module_t *btl);
+extern const regx_param_text_t regx_param_texts[];
 
 #endif

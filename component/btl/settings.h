@@ -37,10 +37,4 @@ typedef struct regx_settings_room {
 /* All rooms and transports, in the order of the documentation. false: there are no more. */
 bool regx_settings_room(unsigned index, regx_settings_room_t *room);
 
-/* Those that Open MPI registers for every BTL, for the documentation. */
-extern const regx_param_table_t regx_inherited_params;
-
-/* The row of that name (without the prefix), or NULL. */
-const regx_param_t *regx_settings_find(const char *name);
-
 #endif

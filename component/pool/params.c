@@ -13,6 +13,5 @@ static const regx_param_t params[] = {
 #undef REGX_PARAM
 };
 
-const regx_param_table_t regx_pool_params = {.title = "Bounce pool (btl_regx_rendezvous bounce)",
-                                             .params = params,
+const regx_param_table_t regx_pool_params = {.params = params,
                                              .count = sizeof(params) / sizeof(params[0])};

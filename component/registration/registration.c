@@ -14,8 +14,7 @@
 /* Registers and deregisters per use. Guarantees that no registration outlives the transfer that
  * made it, so none can be stale; a change of the mapping during a transfer is the application's
  * error. Needs to see no event. The honest baseline of every comparison. */
-const regx_backend_t regx_backend_none = {
-    .name = "none", .help = "no cache: each transfer registers and deregisters"};
+const regx_backend_t regx_backend_none = {.name = "none"};
 
 static const regx_backend_t *const backends[] = {
 #define REGX_BACKEND_ROW(name) &regx_backend_##name,
@@ -29,18 +28,13 @@ enum { WHY = REGX_BACKEND_REASON - 16 }; /* room for why one cannot be used */
 bool regx_backend_word(unsigned index, regx_param_word_t *word)
 {
     if (index == 0) {
-        *word = (regx_param_word_t){
-            .word = "auto",
-            .help = "none if registration costs nothing, else notifier if it passes its self-test, "
-                    "else none"};
+        *word = (regx_param_word_t){.word = "auto"};
         return true;
     }
     if (index > BACKENDS) {
         return false;
     }
-    *word = (regx_param_word_t){.word = backends[index - 1]->name,
-                                .help = backends[index - 1]->help,
-                                .more = backends[index - 1]->more};
+    *word = (regx_param_word_t){.word = backends[index - 1]->name};
     return true;
 }
 
@@ -206,5 +200,5 @@ static const regx_param_t params[] = {
 #undef REGX_PARAM
 };
 
-const regx_param_table_t regx_registration_params = {
-    .title = "Registration", .params = params, .count = sizeof(params) / sizeof(params[0])};
+const regx_param_table_t regx_registration_params = {.params = params,
+                                                     .count = sizeof(params) / sizeof(params[0])};

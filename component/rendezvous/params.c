@@ -10,5 +10,5 @@ static const regx_param_t params[] = {
 #undef REGX_PARAM
 };
 
-const regx_param_table_t regx_rndv_params = {
-    .title = "Rendezvous", .params = params, .count = sizeof(params) / sizeof(params[0])};
+const regx_param_table_t regx_rndv_params = {.params = params,
+                                             .count = sizeof(params) / sizeof(params[0])};

@@ -16,9 +16,7 @@ bool regx_strategy_word(unsigned index, regx_param_word_t *word)
     if (index >= STRATEGIES) {
         return false;
     }
-    *word = (regx_param_word_t){.word = strategies[index]->name,
-                                .help = strategies[index]->help,
-                                .more = strategies[index]->more};
+    *word = (regx_param_word_t){.word = strategies[index]->name};
     return true;
 }
 

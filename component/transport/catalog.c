@@ -19,15 +19,6 @@ bool regx_transport_word(unsigned index, regx_param_word_t *word)
     if (index > REGX_TRANSPORT_KINDS) {
         return false;
     }
-    *word = index > 0 ? regx_catalog[index - 1]->word
-                      : (regx_param_word_t){
-                            .word = "auto",
-                            .help = "shm between processes of a node, and verbs for peers on other "
-                                    "nodes if there are any and a port of an RDMA device is here",
-                            .more = "Peers to whom no port leads are left to other BTLs: `--mca "
-                                    "btl regx,tcp,self`. The report (transport, transport_reason) "
-                                    "and --mca btl_base_verbose 10 show whether verbs is used, and "
-                                    "the reason; btl_base_verbose 20 shows which transport is used "
-                                    "for which peer."};
+    *word = index > 0 ? regx_catalog[index - 1]->word : (regx_param_word_t){.word = "auto"};
     return true;
 }

@@ -8,5 +8,5 @@ static const regx_param_t params[] = {
 #undef REGX_PARAM
 };
 
-const regx_param_table_t regx_transport_params = {
-    .title = "Devices", .params = params, .count = sizeof(params) / sizeof(params[0])};
+const regx_param_table_t regx_transport_params = {.params = params,
+                                                  .count = sizeof(params) / sizeof(params[0])};

@@ -322,23 +322,10 @@ static regx_status_t both_start(const regx_monitor_config_t *config, regx_monito
 }
 
 const regx_backend_t regx_backend_hooks = {
-    .name = "hooks",
-    .start = hooks_start,
-    .reports_changes = true,
-    .help = "patched libc functions report what they unmap; raw system calls are not seen",
-    .more = "They report in the calling thread. They also miss the target range of "
-            "mremap(MREMAP_FIXED), MADV_DONTNEED_LOCKED, MADV_GUARD_INSTALL, process_madvise, "
-            "dlclose, holes punched into mapped files, truncation of mapped files, what shmdt "
-            "unmaps of a segment that was split, what MAP_FIXED|MAP_HUGETLB unmaps beyond the "
-            "requested length, and brk while another thread moves it. They report before the "
-            "change is made: if one thread unmaps memory while another uses it (an error), a "
-            "registration of the old pages may stay in the cache."};
+    .name = "hooks", .start = hooks_start, .reports_changes = true};
 
-const regx_backend_t regx_backend_hooks_notifier = {.name = "hooks+notifier",
-                                                    .start = both_start,
-                                                    .reports_changes = true,
-                                                    .help = "both of them",
-                                                    .more = "Also detects SHM_REMAP."};
+const regx_backend_t regx_backend_hooks_notifier = {
+    .name = "hooks+notifier", .start = both_start, .reports_changes = true};
 
 /* ---- UCX's ucm as a source of hooks ----
  * It sees what Open MPI's hooks see. It patches libc's functions when it is installed and leaves

@@ -202,8 +202,6 @@ typedef struct regx_monitor_config {
 
 typedef struct regx_backend {
     const char *name; /* as btl_regx_backend names it */
-    const char *help; /* of the parameter: what it is */
-    const char *more; /* for the documentation only */
     /* Starts what reports changes, and runs its self-test. REGX_DENIED: not usable here;
      * REGX_INVALID: the self-test failed; REGX_NO_MEMORY; `error` then holds one line with the
      * reason. NULL: nothing is kept, nothing needs to be reported. */

@@ -457,19 +457,4 @@ static regx_status_t notifier_start(const regx_monitor_config_t *config, regx_mo
 }
 
 const regx_backend_t regx_backend_notifier = {
-    .name = "notifier",
-    .start = notifier_start,
-    .automatic = true,
-    .reports_changes = true,
-    .help = "the kernel reports changes by userfaultfd; only private anonymous memory is cached",
-    .more = "It reports every way of unmapping and needs no privilege; Linux 5.18 and later. "
-            "Shared memory and mapped files are registered for each use. It misses "
-            "MADV_GUARD_INSTALL, shmat(SHM_REMAP) over private memory, and before Linux 6.17 "
-            "another userfaultfd of the "
-            "process that unregisters the memory; MADV_DONTNEED, MADV_FREE and MADV_REMOVE are "
-            "reported before they take effect, as by hooks. It runs one thread per process, and "
-            "with devices that pin memory one more per port, which deregisters freed memory while "
-            "the program computes. Whole mappings are watched: unmapping any part of one takes 12 "
-            "us instead of 4.4; mremap of a partly watched range fails (EFAULT; since Linux 6.17 "
-            "only after a fixed destination was unmapped); and for other users of userfaultfd such "
-            "memory is busy."};
+    .name = "notifier", .start = notifier_start, .automatic = true, .reports_changes = true};

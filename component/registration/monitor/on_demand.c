@@ -220,13 +220,4 @@ static regx_status_t odp_start(const regx_monitor_config_t *config, regx_monitor
 }
 
 const regx_backend_t regx_backend_odp = {
-    .name = "odp",
-    .start = odp_start,
-    .pins_nothing = true,
-    .needs_transfers = true,
-    .help = "on-demand paging: nothing is pinned, the device follows changes of the mapping; with "
-            "btl_regx_transport verbs on devices that support it, see btl_regx_odp_prefetch",
-    .more = "Supported by NVIDIA devices and Soft-RoCE of Linux 6.15 and later. It misses no "
-            "change; but unmapping memory during a transfer aborts the job, making a receive "
-            "buffer read-only may do so too, and until the registration is evicted the key given "
-            "to a peer gives access to whatever is mapped at that address."};
+    .name = "odp", .start = odp_start, .pins_nothing = true, .needs_transfers = true};

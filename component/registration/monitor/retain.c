@@ -152,11 +152,4 @@ static regx_status_t retain_start(const regx_monitor_config_t *config, regx_moni
     return REGX_OK;
 }
 
-const regx_backend_t regx_backend_retain = {
-    .name = "retain",
-    .start = retain_start,
-    .help = "malloc never gives memory back; only for programs that map no memory themselves",
-    .more = "Only for programs whose buffers are all malloc'ed: unmapping other memory is not "
-            "detected. Not for programs that call malloc_trim, or that free blocks of 128 KiB or "
-            "more allocated before MPI_Init or, in threads, of more than 64 MiB. The process never "
-            "shrinks."};
+const regx_backend_t regx_backend_retain = {.name = "retain", .start = retain_start};

@@ -48,20 +48,11 @@ static const regx_param_t params[] = {
 #undef REGX_PARAM
 };
 
-static const regx_param_table_t table = {.title = "The wire of btl_regx_transport verbs",
-                                         .params = params,
+static const regx_param_table_t table = {.params = params,
                                          .count = sizeof(params) / sizeof(params[0])};
 
 const regx_catalog_entry_t regx_verbs_entry = {
-    .word = {.word = "verbs",
-             .absent = !REGX_HAVE_VERBS,
-             .help = "ports of RDMA devices: InfiniBand, RoCE, Soft-RoCE; also between processes "
-                     "of one node",
-             .more = "Which: btl_regx_if_include, btl_regx_if_exclude. How: btl_regx_verbs_*. "
-                     "Several carry each message together. It pins 5.4 MB for each port, 2.2 MB "
-                     "where less than 256 MiB may be locked, and the pool, in each process. "
-                     "Where regx was built without rdma-core (libibverbs), or the machine has no "
-                     "device, one line says so and regx is not used."},
+    .word = {.word = "verbs", .absent = !REGX_HAVE_VERBS},
     .params = &table,
     .remedy = "btl_regx_if_include and btl_regx_if_exclude must leave two ports that share a "
               "subnet (InfiniBand prefix, RoCE network; or set btl_regx_verbs_any_subnet=1), a "

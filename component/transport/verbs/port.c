@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/option.h"
+#include "base/param.h"
 #include "base/util.h"
 
 #define HOST_BITS 128     /* of a GID; a network of one host is none */

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * A table of parameters: what is stored, what is refused and how, and what the help says.
+ * What a user wrote: right as a whole and stored, or refused in one line that says what is allowed.
  */
 #include "../unit.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 #include "base/param.h"
+
+#define GIB (UINT64_C(1) << 30)
 
 typedef enum { RED, GREEN } colour_t;
 
@@ -19,20 +20,17 @@ typedef struct settings {
     int index;
     uint16_t key;
     size_t slot, pool;
-    const char *wires;
+    uint64_t any;
     const char *devices;
     char file[8];
 } settings_t;
 
 static bool animal(unsigned index, regx_param_word_t *word)
 {
-    static const char *const animals[] = {"cat", "dog"};
+    static const char *const animals[] = {"cat", "dog", "bird"};
 
-    if (index >= 2) {
-        return false;
-    }
-    *word = (regx_param_word_t){.word = animals[index]};
-    return true;
+    *word = (regx_param_word_t){.word = index < 3 ? animals[index] : NULL};
+    return index < 3;
 }
 
 static void two_slots(const void *settings, regx_option_range_t *range)
@@ -40,26 +38,22 @@ static void two_slots(const void *settings, regx_option_range_t *range)
     range->min = 2 * ((const settings_t *)settings)->slot;
 }
 
-#define ROW(kind, field, ...)                                                                      \
-    REGX_PARAM_ROW(settings_t, "my_", kind, field, NULL, 1, "Help.", ##__VA_ARGS__)
+#define ROW(kind, field, ...) REGX_PARAM_ROW(settings_t, "my_", kind, field, 1, ##__VA_ARGS__)
 
-enum { COLOUR, ANIMAL, LEVEL, INDEX, KEY, SLOT, POOL, WIRES, DEVICES, FILE_NAME };
+enum { COLOUR, ANIMAL, LEVEL, INDEX, KEY, SLOT, POOL, ANY, DEVICES, FILE_NAME };
 
 static const regx_param_t params[] = {
     ROW(WORD, colour,
-        .words = REGX_WORDS({.word = "red", .value = RED, .help = "of blood"},
-                            {.word = "green", .value = GREEN, .help = "of grass", .more = "No."},
-                            {.word = "blue", .absent = true, .help = "of the sea"}))
-        ROW(NAME, animal, .word_at = animal) ROW(NUMBER, level, .min = 1, .max = 31,
-                                                 .unit = "steps")
-            ROW(NUMBER, index, .max = 255,
-                .words = REGX_WORDS({.word = "auto", .value = UINT64_MAX, .help = "the first"}))
-                ROW(NUMBER, key, .min = 1, .max = 0xffff,
-                    .hexadecimal = true) ROW(SIZE, slot, .pages = true, .max = 1 << 20)
+        .words = REGX_WORDS({.word = "red", .value = RED, .former = "ruby"},
+                            {.word = "green", .value = GREEN}, {.word = "blue", .absent = true}),
+        .gone = "pink", .instead = "take red") ROW(NAME, animal, .word_at = animal)
+        ROW(NUMBER, level, .min = 1, .max = 31) ROW(
+            NUMBER, index, .max = 255, .words = REGX_WORDS({.word = "auto", .value = UINT64_MAX}))
+            ROW(NUMBER, key, .min = 1, .max = 0xffff, .hexadecimal = true)
+                ROW(SIZE, slot, .pages = true, .max = 1 << 20)
                     ROW(SIZE, pool, .pages = true, .max = 1 << 30, .narrow = two_slots,
-                        .min_name = "two slots", .words = REGX_WORDS({.word = "auto", .value = 0}))
-                        ROW(LIST, wires, .words = REGX_WORDS({.word = "posix"}, {.word = "tcp"}))
-                            ROW(LIST, devices) ROW(TEXT, file)};
+                        .words = REGX_WORDS({.word = "auto", .value = 0}))
+                        ROW(SIZE, any, .max = UINT64_MAX) ROW(LIST, devices) ROW(TEXT, file)};
 
 /* What every field is before, so that a test sees what else was written. */
 static settings_t settings;
@@ -82,19 +76,13 @@ static void accept(unsigned param, const char *text)
     assert_string_equal(error, "");
 }
 
-static void refuse(unsigned param, const char *text, const char *expected)
-{
-    char error[REGX_OPTION_ERROR];
-
-    assert_false(set(param, text, error));
-    assert_string_equal(error, expected);
-}
-
 static void words_are_stored_by_their_value(void **state)
 {
     (void)state;
     accept(COLOUR, "green");
     assert_int_equal(settings.colour, GREEN);
+    accept(COLOUR, "ruby");
+    assert_int_equal(settings.colour, RED);
     accept(ANIMAL, "dog");
     assert_string_equal(settings.animal, "dog");
     accept(INDEX, "auto");
@@ -105,6 +93,17 @@ static void words_are_stored_by_their_value(void **state)
 
 static void numbers_are_stored_in_their_field_alone(void **state)
 {
+    static const struct {
+        const char *text;
+        uint64_t value;
+    } sizes[] = {{"0", 0},
+                 {"1k", 1024},
+                 {"007", 7}, /* not octal */
+                 {"3M", 3 << 20},
+                 {"2g", 2 * GIB},
+                 {"18446744073709551615", UINT64_MAX},
+                 {"17179869183G", UINT64_C(17179869183) << 30}}; /* the last that fits */
+
     (void)state;
     accept(LEVEL, "31");
     assert_int_equal(settings.level, 31);
@@ -117,23 +116,23 @@ static void numbers_are_stored_in_their_field_alone(void **state)
     assert_int_equal(settings.key, 12);
     accept(SLOT, "1M");
     assert_int_equal(settings.slot, 1 << 20);
-    accept(POOL, "128K");
-    assert_int_equal(settings.pool, 128 << 10);
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        accept(ANY, sizes[i].text);
+        assert_int_equal(settings.any, sizes[i].value);
+    }
 }
 
 static void lists_and_texts_are_kept(void **state)
 {
-    static const char list[] = "tcp,posix";
+    static const char list[] = "anything,at all";
 
     (void)state;
-    accept(WIRES, list);
-    assert_ptr_equal(settings.wires, list);
-    accept(WIRES, "");
-    assert_null(settings.wires);
-    accept(WIRES, NULL);
-    assert_null(settings.wires);
-    accept(DEVICES, "anything,at all");
-    assert_string_equal(settings.devices, "anything,at all");
+    accept(DEVICES, list);
+    assert_ptr_equal(settings.devices, list);
+    accept(DEVICES, "");
+    assert_null(settings.devices);
+    accept(DEVICES, NULL);
+    assert_null(settings.devices);
     accept(FILE_NAME, "1234567");
     assert_string_equal(settings.file, "1234567");
     accept(FILE_NAME, "none");
@@ -142,48 +141,83 @@ static void lists_and_texts_are_kept(void **state)
 
 static void refusals_say_what_is_allowed(void **state)
 {
-    char slots[REGX_OPTION_ERROR], page[24];
+    char page[24], slots[96], pools[96];
+    const struct {
+        unsigned param;
+        const char *text, *said, *allowed;
+    } cases[] = {
+        {COLOUR, "blue", "=blue is not known", "red, green"},
+        {COLOUR, "gree", "=gree is not known", "red, green"},
+        {COLOUR, NULL, "= is not known", "red, green"},
+        {ANIMAL, "cow", "=cow is not known", "cat, dog, bird"},
+        {LEVEL, "32", "=32 is above the cap", "1 to 31"},
+        {LEVEL, "0x1", "=0x1 is not a number", "1 to 31"},
+        {LEVEL, "4K", "=4K is not a number", "1 to 31"},
+        {LEVEL, "-1", "=-1 is not a number", "1 to 31"},
+        {LEVEL, "18446744073709551617", "=18446744073709551617 is not a number", "1 to 31"},
+        {INDEX, "Auto", "=Auto is not a number", "0 to 255, auto"},
+        {KEY, "0", "=0 is too small", "0x0001 to 0xffff"},
+        {KEY, "0x", "=0x is not a number", "0x0001 to 0xffff"},
+        {SLOT, "0", "=0 is too small", slots},
+        {SLOT, "65537", "=65537 does not divide evenly", slots},
+        {SLOT, "4Q", "=4Q is not a size", slots},
+        {SLOT, "4KB", "=4KB is not a size", slots},
+        {SLOT, "64K ", "=64K  is not a size", slots},
+        {SLOT, " 64K", "= 64K is not a size", slots},
+        {SLOT, "1.5M", "=1.5M is not a size", slots},
+        {SLOT, "17179869184G", "=17179869184G is not a size", slots}, /* above 64 bits */
+        {POOL, "64K", "=64K is too small", pools},
+        {FILE_NAME, "12345678", " is too long", "7 characters"},
+    };
 
     (void)state;
     regx_option_show_size((uint64_t)sysconf(_SC_PAGESIZE), page, sizeof(page));
-    snprintf(slots, sizeof(slots),
-             "btl_regx_my_slot=0 is too small; allowed: %s to 1M, multiples of %s", page, page);
-    refuse(SLOT, "0", slots);
-    snprintf(slots, sizeof(slots),
-             "btl_regx_my_pool=64K is too small; allowed: 128K to 1G, multiples of %s, auto", page);
-    refuse(POOL, "64K", slots);
-    refuse(COLOUR, "blue", "btl_regx_my_colour=blue is not known; allowed: red, green");
-    refuse(COLOUR, "gree", "btl_regx_my_colour=gree is not known; allowed: red, green");
-    refuse(COLOUR, "", "btl_regx_my_colour= is not known; allowed: red, green");
-    refuse(COLOUR, NULL, "btl_regx_my_colour= is not known; allowed: red, green");
-    refuse(ANIMAL, "bird", "btl_regx_my_animal=bird is not known; allowed: cat, dog");
-    refuse(LEVEL, "32", "btl_regx_my_level=32 is above the cap; allowed: 1 to 31");
-    refuse(LEVEL, "0x1", "btl_regx_my_level=0x1 is not a number; allowed: 1 to 31");
-    refuse(INDEX, "Auto", "btl_regx_my_index=Auto is not a number; allowed: 0 to 255, auto");
-    refuse(KEY, "0", "btl_regx_my_key=0 is too small; allowed: 0x0001 to 0xffff");
-    refuse(KEY, "0x", "btl_regx_my_key=0x is not a number; allowed: 0x0001 to 0xffff");
-    refuse(WIRES, "posix,pos",
-           "btl_regx_my_wires=pos is not known; allowed: posix, tcp, comma-separated");
-    refuse(WIRES, ",tcp", "btl_regx_my_wires= is not known; allowed: posix, tcp, comma-separated");
-    refuse(FILE_NAME, "12345678", "btl_regx_my_file is too long; allowed: 7 characters");
+    snprintf(slots, sizeof(slots), "%s to 1M, multiples of %s", page, page);
+    snprintf(pools, sizeof(pools), "128K to 1G, multiples of %s, auto", page);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        char error[REGX_OPTION_ERROR], expected[REGX_OPTION_ERROR];
+
+        snprintf(expected, sizeof(expected), "btl_regx_%s%s; allowed: %s",
+                 params[cases[i].param].name, cases[i].said, cases[i].allowed);
+        assert_false(set(cases[i].param, cases[i].text, error));
+        assert_string_equal(error, expected);
+    }
 }
 
-static bool name_at(unsigned index, regx_param_word_t *word)
+static void a_word_that_went_names_its_successor(void **state)
 {
-    static const char *const names[] = {"hooks", "odp", "notifier"};
+    char error[REGX_OPTION_ERROR];
 
-    *word = (regx_param_word_t){.word = index < 3 ? names[index] : NULL};
-    return index < 3;
+    (void)state;
+    assert_false(set(COLOUR, "pink", error));
+    assert_string_equal(error, "btl_regx_my_colour=pink: take red");
 }
 
-static bool tells(const char *word)
+/* However much the user wrote, the refusal ends within its room. */
+static void a_long_value_does_not_overflow_the_refusal(void **state)
 {
-    return strcmp(word, "odp") != 0;
+    static const unsigned each[] = {COLOUR, LEVEL, SLOT};
+    char text[4 * REGX_OPTION_ERROR], error[REGX_OPTION_ERROR + 1];
+
+    (void)state;
+    memset(text, '9', sizeof(text));
+    text[sizeof(text) - 1] = '\0';
+    for (size_t i = 0; i < sizeof(each) / sizeof(each[0]); i++) {
+        error[REGX_OPTION_ERROR] = '#';
+        assert_false(set(each[i], text, error));
+        assert_int_equal(strlen(error), REGX_OPTION_ERROR - 1);
+        assert_int_equal(error[REGX_OPTION_ERROR], '#');
+    }
 }
 
-static bool none(const char *word)
+static bool flies(const char *word)
 {
-    return *word == '\0';
+    return strcmp(word, "bird") == 0;
+}
+
+static bool has_fur(const char *word)
+{
+    return !flies(word);
 }
 
 static void a_list_has_those_that_are_allowed_and_stays_in_its_room(void **state)
@@ -192,35 +226,25 @@ static void a_list_has_those_that_are_allowed_and_stays_in_its_room(void **state
 
     (void)state;
     memset(list, 'x', sizeof(list));
-    regx_param_list(name_at, tells, list, sizeof(list));
-    assert_string_equal(list, "hooks, notifier");
-    regx_param_list(name_at, tells, list, 6);
-    assert_string_equal(list, "hooks");
-    assert_memory_equal(list + 6, " notifier", 10);
-    regx_param_list(name_at, none, list, sizeof(list));
-    assert_string_equal(list, "");
+    regx_param_list(animal, has_fur, list, sizeof(list));
+    assert_string_equal(list, "cat, dog");
+    regx_param_list(animal, has_fur, list, 4);
+    assert_string_equal(list, "cat");
+    assert_memory_equal(list + 4, " dog", 5);
+    regx_param_list(animal, flies, list, sizeof(list));
+    assert_string_equal(list, "bird");
 }
 
-static void check_help(unsigned param, const char *expected)
-{
-    char *help = regx_param_help(&params[param]);
-
-    assert_string_equal(help, expected);
-    free(help);
-}
-
-static void help_says_what_is_allowed(void **state)
+static void lists_hold_whole_elements(void **state)
 {
     (void)state;
-    check_help(COLOUR, "Help. Allowed: red (of blood); green (of grass); blue (of the sea).");
-    check_help(ANIMAL, "Help. Allowed: cat; dog.");
-    check_help(LEVEL, "Help. Allowed: 1 to 31 steps.");
-    check_help(INDEX, "Help. Allowed: 0 to 255; auto (the first).");
-    check_help(KEY, "Help. Allowed: 0x0001 to 0xffff.");
-    check_help(SLOT, "Help. Allowed: a page to 1M, a multiple of the page size.");
-    check_help(POOL, "Help. Allowed: two slots to 1G, a multiple of the page size; auto.");
-    check_help(WIRES, "Help. Allowed, comma-separated: posix; tcp.");
-    check_help(DEVICES, "Help.");
+    assert_true(regx_option_listed("tcp", "tcp"));
+    assert_true(regx_option_listed("posix,,tcp,", "tcp"));
+    assert_false(regx_option_listed("posix,sysv", "sys"));
+    assert_false(regx_option_listed("posix,sysv", "osix"));
+    assert_false(regx_option_listed("posix,sysv", "posix,sysv")); /* not one element */
+    assert_false(regx_option_listed("posix, tcp", "tcp"));        /* spaces belong to it */
+    assert_false(regx_option_listed(NULL, "tcp"));
 }
 
 int main(void)
@@ -230,8 +254,10 @@ int main(void)
         cmocka_unit_test(numbers_are_stored_in_their_field_alone),
         cmocka_unit_test(lists_and_texts_are_kept),
         cmocka_unit_test(refusals_say_what_is_allowed),
+        cmocka_unit_test(a_word_that_went_names_its_successor),
+        cmocka_unit_test(a_long_value_does_not_overflow_the_refusal),
         cmocka_unit_test(a_list_has_those_that_are_allowed_and_stays_in_its_room),
-        cmocka_unit_test(help_says_what_is_allowed),
+        cmocka_unit_test(lists_hold_whole_elements),
     };
 
     return cmocka_run_group_tests_name("param", tests, NULL, NULL);
