@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "parties.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+const conformance_t *tested;
+
+static int reset(void **state)
+{
+    (void)state;
+    alarm(UNIT_PATIENCE); /* a hang is a failure, not the end of all cases */
+    if (tested->reset != NULL) {
+        tested->reset();
+    }
+    return 0;
+}
+
+int conformance_run(const conformance_t *conformance)
+{
+    const struct {
+        const struct CMUnitTest *cases;
+        size_t count;
+    } groups[] = {{conformance_frames, conformance_frames_count},
+                  {conformance_puts, conformance_puts_count},
+                  {conformance_gets, conformance_gets_count},
+                  {conformance_ends, conformance_ends_count}};
+    struct CMUnitTest cases[64];
+    size_t count = 0;
+
+    for (size_t group = 0; group < sizeof(groups) / sizeof(groups[0]); group++) {
+        for (size_t i = 0; i < groups[group].count; i++) {
+            if (count == sizeof(cases) / sizeof(cases[0])) {
+                abort();
+            }
+            cases[count] = groups[group].cases[i];
+            cases[count++].setup_func = reset;
+        }
+    }
+    tested = conformance;
+    return _cmocka_run_group_tests(conformance->name, cases, count, NULL, NULL);
+}

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * The conformance suite: what each transport does according to transport.h, at that door alone. It
+ * knows nothing of how a transport works, so all of them pass the same cases.
+ *
+ * To add a transport:
+ *   - a program of a few lines, as shm/test_conformance.c, that fills in a conformance_t and
+ *     returns conformance_run;
+ *   - its name in the folder's .am, with $(conformance) among its sources;
+ *   - what only this transport does (its wire, its device's faults) in tests beside it.
+ * An operation that the table of operations lacks is not tried. What `open` calls unreachable skips
+ * the cases.
+ */
+#ifndef REGX_TEST_CONFORMANCE_H
+#define REGX_TEST_CONFORMANCE_H
+
+#include "../unit.h"
+
+#include "transport/transport.h"
+
+typedef struct conformance {
+    const char *name;
+    const regx_transport_ops_t *ops;
+    const void *settings;   /* as of regx_transport_config_t */
+    const char *devices[3]; /* that the parties open; NULL: open chooses */
+    void (*reset)(void);    /* before each case, or NULL */
+    /* Whether the transport has connections that still end. NULL: it has none once progress of both
+     * ends finds nothing to do. */
+    bool (*is_ending)(const regx_transport_t *transport);
+    /* Cuts the transport off from that peer, as if the peer had failed. NULL: the transport
+     * connects processes, and the peer is a process that is killed. */
+    void (*cut)(regx_transport_t *transport, uint64_t peer);
+} conformance_t;
+
+/* Runs all cases. Returns what main is to return. */
+int conformance_run(const conformance_t *conformance);
+
+/* The cases by what they are about; each file ends with its table. */
+extern const struct CMUnitTest conformance_frames[], conformance_puts[], conformance_gets[],
+    conformance_ends[];
+extern const size_t conformance_frames_count, conformance_puts_count, conformance_gets_count,
+    conformance_ends_count;
+
+#endif

@@ -1,0 +1,415 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Conformance: gets and copies, and memory that the processes map. Each brings its bytes and none
+ * beside them; what the peer did not publish is not read.
+ */
+#include "parties.h"
+
+#include <stdlib.h>
+#include <sys/mman.h>
+
+static const uint64_t outside[] = {REGION - 3, REGION, REGION + 1, UINT64_MAX, UINT64_MAX - 3};
+enum { OUTSIDE = sizeof(outside) / sizeof(outside[0]) };
+
+typedef struct readable {
+    uint8_t *to, *from;
+    regx_mr_t into, remote;
+} readable_t;
+
+/* Memory of `one`, guarded, and memory of `two` that it may get, stamped. */
+static void readable_new(readable_t *readable)
+{
+    parties_exchange();
+    readable->to = guarded_new(REGION);
+    readable->from = malloc(REGION);
+    unit_fill(readable->from, REGION, 1, 0);
+    party_reg(&one, readable->to, REGION, REGX_ACCESS_LOCAL_WRITE, &readable->into);
+    party_reg(&two, readable->from, REGION, REGX_ACCESS_REMOTE_READ, &readable->remote);
+}
+
+static void readable_free(readable_t *readable)
+{
+    tested->ops->dereg(one.transport, &readable->into);
+    tested->ops->dereg(two.transport, &readable->remote);
+    guarded_free(readable->to, REGION);
+    free(readable->from);
+}
+
+static void assert_got(const readable_t *readable, size_t at, size_t length)
+{
+    assert_memory_equal(readable->to + at, readable->from + at, length);
+}
+
+/* Also with the hint that the peer may help. */
+static void gets_of_each_length_bring_their_bytes_alone(void **state)
+{
+    readable_t readable;
+    op_t op;
+
+    (void)state;
+    if (tested->ops->get == NULL) {
+        return;
+    }
+    parties_open(false);
+    readable_new(&readable);
+    const unsigned before = two.delivered;
+    for (unsigned i = 0; i < 2 * LENGTHS; i++) {
+        const size_t length = op_lengths[i / 2], at = 4096 + i;
+
+        memset(readable.to, 0xee, REGION);
+        op_get(&op, readable.to + at, length, &readable.into, &readable.remote, at);
+        op.get.assisted = i % 2 != 0;
+        op_start_get(&one, &op);
+        op_await(&op);
+        assert_got(&readable, at, length);
+        assert_true(readable.to[at - 1] == 0xee && readable.to[at + length] == 0xee);
+    }
+    memset(readable.to, 0xee, REGION);
+    for (size_t i = 0; i < OUTSIDE; i++) {
+        op_get(&op, readable.to, 4, &readable.into, &readable.remote, outside[i]);
+        assert_int_equal(tested->ops->get(one.conn, &op.get), REGX_INVALID);
+        assert_int_equal(op.ended, 0);
+    }
+    parties_settle();
+    assert_true(readable.to[0] == 0xee && readable.to[3] == 0xee);
+    assert_int_equal(two.delivered, before); /* it does not notice */
+    readable_free(&readable);
+    parties_close();
+}
+
+/* Many at once, of op_lengths and in places that are drawn: each ends once, and none touches what
+ * another brings. */
+static void many_gets_and_puts_at_once_bring_all_bytes(void **state)
+{
+    enum { OPS = 60, ROUNDS = 4, EACH = 400000 };
+    static op_t ops[OPS];
+    uint64_t random = 7;
+    regx_mr_t all[4];
+
+    (void)state;
+    if (tested->ops->get == NULL) {
+        return;
+    }
+    parties_open(false);
+    parties_exchange();
+    uint8_t *memory[4]; /* got to, got from, put from, put to */
+    for (int i = 0; i < 4; i++) {
+        memory[i] = calloc(OPS, EACH);
+        party_reg(i % 3 == 0 ? (i == 0 ? &one : &two) : (i == 1 ? &two : &one), memory[i],
+                  (size_t)OPS * EACH,
+                  i == 0   ? REGX_ACCESS_LOCAL_WRITE
+                  : i == 1 ? REGX_ACCESS_REMOTE_READ
+                  : i == 2 ? REGX_ACCESS_LOCAL
+                           : REGX_ACCESS_REMOTE_WRITE,
+                  &all[i]);
+    }
+    for (unsigned round = 0; round < ROUNDS; round++) {
+        size_t length[OPS];
+
+        unit_fill(memory[1], (size_t)OPS * EACH, 2 * round, 0);
+        unit_fill(memory[2], (size_t)OPS * EACH, 2 * round + 1, 0);
+        for (unsigned i = 0; i < OPS; i++) {
+            const uint64_t drawn = chance_next(&random);
+            const size_t at = (size_t)i * EACH;
+
+            length[i] = 1 + (drawn & 1 ? drawn >> 8 & 1023 : (drawn >> 8) % EACH);
+            length[i] = length[i] > EACH ? EACH : length[i];
+            if (i % 3 == 0) {
+                op_put(&ops[i], memory[2] + at, length[i], REGX_TARGET_REGION, at);
+                ops[i].put.key = all[3].key;
+                ops[i].put.region = &all[2];
+                op_start_put(&one, &ops[i]);
+            } else {
+                op_get(&ops[i], memory[0] + at, length[i], &all[0], &all[1], at);
+                ops[i].get.assisted = (drawn & 2) != 0;
+                op_start_get(&one, &ops[i]);
+            }
+        }
+        for (unsigned i = 0; i < OPS; i++) {
+            const size_t at = (size_t)i * EACH;
+
+            op_await(&ops[i]);
+            assert_memory_equal(i % 3 == 0 ? memory[3] + at : memory[0] + at,
+                                i % 3 == 0 ? memory[2] + at : memory[1] + at, length[i]);
+        }
+        parties_settle();
+    }
+    for (int i = 0; i < 4; i++) {
+        tested->ops->dereg(i == 0 || i == 2 ? one.transport : two.transport, &all[i]);
+        free(memory[i]);
+    }
+    parties_close();
+}
+
+static unsigned left;
+
+static void start_next(op_t *op)
+{
+    if (left > 0) {
+        left--;
+        assert_int_equal(tested->ops->get(one.conn, &op->get), REGX_PENDING);
+    }
+}
+
+static void the_end_of_a_get_may_start_the_next(void **state)
+{
+    readable_t readable;
+    op_t op;
+
+    (void)state;
+    if (tested->ops->get == NULL) {
+        return;
+    }
+    parties_open(false);
+    readable_new(&readable);
+    left = 50;
+    op_get(&op, readable.to, 100000, &readable.into, &readable.remote, 0);
+    op.then = start_next;
+    op_start_get(&one, &op);
+    parties_await(&op.ended, 51);
+    assert_got(&readable, 0, 100000);
+    readable_free(&readable);
+    parties_close();
+}
+
+/* What is not there (any more) is not got: each get ends once, badly, and brings no byte. */
+static void gets_of_what_is_gone_fail(void **state)
+{
+    enum { GETS = 40 };
+    static op_t ops[GETS];
+    regx_mr_t into, remote;
+
+    (void)state;
+    if (tested->ops->get == NULL) {
+        return;
+    }
+    parties_open(false);
+    parties_exchange();
+    uint8_t *to = guarded_new(MIB);
+    void *from = mmap(NULL, MIB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_ptr_not_equal(from, MAP_FAILED);
+    memset(to, 0xee, MIB);
+    party_reg(&one, to, MIB, REGX_ACCESS_LOCAL_WRITE, &into);
+    party_reg(&two, from, MIB, REGX_ACCESS_REMOTE_READ, &remote);
+    tested->ops->dereg(two.transport, &remote);
+    munmap(from, MIB);
+    unsigned begun = 0;
+    for (unsigned i = 0; i < GETS; i++) {
+        op_get(&ops[i], to, i % 2 == 0 ? MIB : 1, &into, &remote, 0);
+        ops[i].get.assisted = i % 4 == 0;
+        begun += tested->ops->get(one.conn, &ops[i].get) == REGX_PENDING;
+    }
+    assert_int_equal(begun, GETS);
+    for (unsigned i = 0; i < GETS; i++) {
+        parties_await(&ops[i].ended, 1);
+        assert_int_not_equal(ops[i].status, REGX_OK);
+    }
+    for (size_t i = 0; i < MIB; i++) {
+        assert_int_equal(to[i], 0xee);
+    }
+    if (one.broken == 0) {
+        parties_exchange();
+    }
+    tested->ops->dereg(one.transport, &into);
+    guarded_free(to, MIB);
+    parties_close();
+}
+
+/* ---- where the processes map each other's memory ---- */
+
+static void the_kernel_copies_between_the_processes(void **state)
+{
+    (void)state;
+    if (!tested->ops->copies) {
+        return;
+    }
+    parties_open(false);
+    assert_true(one.conn->single_copy);
+    uint8_t *local = guarded_new(LONGEST), *remote = guarded_new(LONGEST);
+    for (unsigned i = 0; i < LENGTHS; i++) {
+        unit_fill(local, op_lengths[i], i, 0);
+        assert_int_equal(
+            tested->ops->copy(one.conn, REGX_COPY_TO_PEER, local, (uintptr_t)remote, op_lengths[i]),
+            REGX_OK);
+        assert_true(unit_is_filled(remote, op_lengths[i], i));
+        unit_fill(remote, op_lengths[i], 100 + i, 0);
+        assert_int_equal(tested->ops->copy(one.conn, REGX_COPY_FROM_PEER, local, (uintptr_t)remote,
+                                           op_lengths[i]),
+                         REGX_OK);
+        assert_true(unit_is_filled(local, op_lengths[i], 100 + i));
+    }
+    assert_int_equal(tested->ops->copy(one.conn, REGX_COPY_FROM_PEER, local, 64, 100), REGX_FAILED);
+    guarded_free(local, LONGEST);
+    guarded_free(remote, LONGEST);
+    parties_close();
+}
+
+/* What is exposed without being registered, by the kernel and from a stage, which the sender fills
+ * if the receiver asks. stays_away: the sender makes no progress meanwhile. */
+static void get_staged(readable_t *readable, size_t length, bool stays_away)
+{
+    regx_mr_t exposed = {.length = length};
+    op_t op;
+
+    memset(readable->to, 0xee, REGION);
+    tested->ops->expose(readable->from, length, &exposed.key);
+    assert_true(tested->ops->stage(two.conn, readable->from, length, &exposed.key));
+    op_get(&op, readable->to, length, NULL, &exposed, 0);
+    op.get.staged = true;
+    assert_int_equal(tested->ops->get(one.conn, &op.get), REGX_PENDING);
+    while (op.ended == 0) {
+        tested->ops->progress(one.transport);
+        if (!stays_away) {
+            tested->ops->progress(two.transport);
+        }
+    }
+    assert_true(op.ended == 1 && op.status == REGX_OK);
+    tested->ops->unstage(two.transport, &exposed.key);
+    assert_got(readable, 0, length);
+    assert_int_equal(readable->to[length], 0xee);
+}
+
+static void staged_gets_bring_their_bytes_alone(void **state)
+{
+    readable_t readable;
+
+    (void)state;
+    if (tested->ops->stage == NULL) {
+        return;
+    }
+    parties_open(false);
+    readable_new(&readable);
+    for (unsigned i = 0; i < LENGTHS && op_lengths[i] <= REGX_STAGE_SIZE; i++) {
+        for (unsigned how = 0; how < 8; how++) { /* after some in a row the sender does not wait */
+            get_staged(&readable, op_lengths[i], how == 5);
+        }
+    }
+    readable_free(&readable);
+    parties_close();
+}
+
+/* There are only so many; those that nobody asks for are given back, and the others refused. */
+static void what_is_not_staged_is_refused(void **state)
+{
+    enum { MANY = 64 };
+    static regx_mr_t exposed[MANY];
+    readable_t readable;
+    unsigned staged = 0;
+    op_t op;
+
+    (void)state;
+    if (tested->ops->stage == NULL) {
+        return;
+    }
+    parties_open(false);
+    readable_new(&readable);
+    tested->ops->expose(readable.from, REGION, &exposed[0].key);
+    assert_false(tested->ops->stage(two.conn, readable.from, REGX_STAGE_SIZE + 1, &exposed[0].key));
+    op_get(&op, readable.to, 100, NULL, &exposed[0], 0);
+    op.get.staged = true;
+    assert_int_equal(tested->ops->get(one.conn, &op.get), REGX_AGAIN);
+    for (unsigned round = 0; round < 2; round++) {
+        for (staged = 0; staged < MANY; staged++) {
+            tested->ops->expose(readable.from, 1000, &exposed[staged].key);
+            if (!tested->ops->stage(two.conn, readable.from, 1000, &exposed[staged].key)) {
+                break;
+            }
+        }
+        assert_in_range(staged, 2, MANY - 1);
+        for (unsigned i = 0; i < staged; i++) {
+            tested->ops->unstage(two.transport, &exposed[i].key);
+        }
+    }
+    get_staged(&readable, 100000, false);
+    readable_free(&readable);
+    parties_close();
+}
+
+/* Memory that the transport gives is memory like any other. */
+static void memory_of_the_transport_is_put_to_and_got_from(void **state)
+{
+    regx_mr_t mine, its;
+    op_t op;
+
+    (void)state;
+    if (tested->ops->allocate == NULL) {
+        return;
+    }
+    parties_open(false);
+    parties_exchange();
+    assert_null(tested->ops->allocate(one.transport, 17 * MIB));
+    for (unsigned round = 0; round < 3; round++) {
+        uint8_t *local = tested->ops->allocate(one.transport, 3 * MIB);
+        uint8_t *remote = tested->ops->allocate(two.transport, 3 * MIB);
+
+        assert_true(local != NULL && remote != NULL);
+        assert_true((uintptr_t)local % 4096 == 0 && (uintptr_t)remote % 4096 == 0);
+        party_reg(&one, local, 3 * MIB, REGX_ACCESS_LOCAL | REGX_ACCESS_LOCAL_WRITE, &mine);
+        party_reg(&two, remote, 3 * MIB, REGX_ACCESS_REMOTE_WRITE | REGX_ACCESS_REMOTE_READ, &its);
+        for (unsigned i = 0; i < LENGTHS && op_lengths[i] < 2 * MIB; i++) {
+            unit_fill(local, op_lengths[i], i, 0);
+            op_put(&op, local, op_lengths[i], REGX_TARGET_REGION, 100);
+            op.put.key = its.key;
+            op.put.region = &mine;
+            op_put_to_two(&op, remote + 100, i);
+            memset(local, 0, op_lengths[i]);
+            op_get(&op, local, op_lengths[i], &mine, &its, 100);
+            op.get.assisted = i % 2 != 0;
+            op_start_get(&one, &op);
+            op_await(&op);
+            assert_true(unit_is_filled(local, op_lengths[i], i));
+        }
+        tested->ops->dereg(one.transport, &mine);
+        tested->ops->dereg(two.transport, &its);
+        tested->ops->release(one.transport, local);
+        tested->ops->release(two.transport, remote);
+    }
+    parties_close();
+}
+
+/* ---- threads ---- */
+
+/* The peer helps at the same time, in its own thread. */
+static void a_peer_that_helps_copies_the_same_bytes(void **state)
+{
+    readable_t readable;
+    op_t op;
+
+    (void)state;
+    if (tested->ops->get == NULL) {
+        return;
+    }
+    parties_open(true);
+    readable_new(&readable);
+    two_works_begin();
+    for (unsigned i = 0; i < 300; i++) {
+        const size_t length = op_lengths[7 + i % (LENGTHS - 7)], at = i % 5 * 1000;
+
+        memset(readable.to, 0xee, REGION);
+        op_get(&op, readable.to + at, length, &readable.into, &readable.remote, at);
+        op.get.assisted = true;
+        assert_int_equal(tested->ops->get(one.conn, &op.get), REGX_PENDING);
+        while (op.ended == 0) {
+            tested->ops->progress(one.transport);
+        }
+        assert_true(op.ended == 1 && op.status == REGX_OK);
+        assert_got(&readable, at, length);
+        assert_int_equal(readable.to[at + length], 0xee);
+    }
+    two_works_end();
+    readable_free(&readable);
+    parties_close();
+}
+
+const struct CMUnitTest conformance_gets[] = {
+    cmocka_unit_test(gets_of_each_length_bring_their_bytes_alone),
+    cmocka_unit_test(many_gets_and_puts_at_once_bring_all_bytes),
+    cmocka_unit_test(the_end_of_a_get_may_start_the_next),
+    cmocka_unit_test(gets_of_what_is_gone_fail),
+    cmocka_unit_test(the_kernel_copies_between_the_processes),
+    cmocka_unit_test(staged_gets_bring_their_bytes_alone),
+    cmocka_unit_test(what_is_not_staged_is_refused),
+    cmocka_unit_test(memory_of_the_transport_is_put_to_and_got_from),
+    cmocka_unit_test(a_peer_that_helps_copies_the_same_bytes),
+};
+const size_t conformance_gets_count = sizeof(conformance_gets) / sizeof(conformance_gets[0]);
