@@ -2,8 +2,8 @@
 //
 // The companion benchmark: measures as osu_latency, osu_bw and osu_bibw of OSU 7 measure and
 // prints as they print, for machines without OSU, and adds what they lack: a choice of buffers
-// per message, percentiles, exchanges of more than two ranks, and a content check of every message in
-// both directions, for which each message of a window has a buffer of its own.
+// per message, percentiles, exchanges of more than two ranks, and a content check of every message
+// in both directions, for which each message of a window has a buffer of its own.
 //
 //   mpirun -n 2 companion latency|bw|bibw|percentiles [options]
 //   mpirun -n N companion sendrecv|halo [options]

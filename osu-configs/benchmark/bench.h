@@ -50,8 +50,8 @@ void find_neighbours(struct bench *b);
 double exchange_sendrecv(struct bench *b, size_t size, uint64_t iteration);
 double exchange_halo(struct bench *b, size_t size, uint64_t iteration);
 
-// Of the j-th message that this rank receives in an iteration: who sends it (MPI_PROC_NULL: there is
-// none), and which of its messages it is there.
+// Of the j-th message that this rank receives in an iteration: who sends it (MPI_PROC_NULL: there
+// is none), and which of its messages it is there.
 int sender_of(const struct bench *b, int j);
 int index_at_sender(const struct bench *b, int j);
 

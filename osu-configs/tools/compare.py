@@ -5,6 +5,7 @@ The emulated machine has no pandas: what makes tables and plots is imported wher
 """
 
 import argparse
+import shlex
 import sys
 from pathlib import Path
 
@@ -13,10 +14,12 @@ from tools.installation import HERE
 from tools.launch import Launcher, Runner
 from tools.trouble import Trouble, told
 
+MINUTES, EMULATED_RUNS = 5, 3
+
 DESCRIPTION = """\
 Compare the rendezvous strategies of regx with one another and with the other ways that Open MPI
 has of moving messages, by OSU's benchmarks, on two ranks. As root on Debian it installs what is
-missing; it builds regx, runs every row, and prints one table."""
+missing; it builds regx, runs every row, and prints one screen: who leads, and what proves it."""
 
 
 def arguments() -> argparse.Namespace:
@@ -25,8 +28,11 @@ def arguments() -> argparse.Namespace:
     add("-f", dest="files", nargs="+", action="extend", type=Path, metavar="FILE",
         help="configuration files (default: strategies.conf and peers.conf, beside compare)")
     installation.add_options(parser)
-    add("-n", dest="runs", type=int, default=3, metavar="N",
-        help="runs of each row (default: %(default)s)")
+    add("--minutes", type=float, metavar="M",
+        help=f"how long to measure, in as many runs as fit (default: {MINUTES})")
+    add("-n", dest="runs", type=int, default=0, metavar="N",
+        help="runs of each row, however long they take (in the emulated machine, default: 3)")
+    add("--details", action="store_true", help="print all figures, rather than one screen")
     add("--osu", type=Path, metavar="DIR",
         help="where the OSU micro-benchmarks are (default: OSU_HOME, PATH, the usual folders;"
         " where there are none, regx's own companion benchmark is used)")
@@ -40,8 +46,11 @@ def arguments() -> argparse.Namespace:
         help="measure nothing: make the table again from a results.csv, or from several")
     add("--measure", action="store_true", help=argparse.SUPPRESS)  # in the emulated machine: no tables
     asked = parser.parse_args()
-    if not 1 <= asked.runs <= 1000:
+    if not 0 <= asked.runs <= 1000 or asked.runs == 0 and "-n" in sys.argv:
         parser.error(f"-n {asked.runs}: allowed: 1 to 1000")
+    if asked.minutes is not None and (asked.runs or not 0 < asked.minutes <= 10000):
+        parser.error(f"--minutes {asked.minutes:g}: allowed: more than 0 to 10000, without -n")
+    asked.minutes = asked.minutes or MINUTES
     asked.files = asked.files or [HERE / "strategies.conf", HERE / "peers.conf"]
     return asked
 
@@ -54,9 +63,7 @@ def compare(asked: argparse.Namespace) -> int:
     if asked.csv:
         from tools import table
 
-        frame = table.read(asked.csv)
-        print(table.render(frame, output.width()), flush=True)
-        return table.status(frame)
+        return shown(table.read(asked.csv), asked.details)
     # What is wrong with the command line or a file is said before anything is installed.
     wanted = rows.read(asked.files)
     emulated = asked.rdma and not rdma.device_is_here()
@@ -73,6 +80,7 @@ def compare(asked: argparse.Namespace) -> int:
         print("compare: memory and swap are this machine's, and not what these rows ask for, without"
               f" --rdma: {', '.join(unheeded)}", file=sys.stderr)
     if emulated:
+        asked.runs = asked.runs or EMULATED_RUNS
         return in_machine(asked, wanted, suite, launcher)
     jobs = measure.jobs_of(wanted, suite)
     if asked.dry_run:
@@ -83,22 +91,36 @@ def compare(asked: argparse.Namespace) -> int:
     runner.heed_signals()
     session = measure.Session(launcher, runner, folder / "reports", installation.about(found))
     results = folder / "results.csv"
-    complete = session.carry_out(measure.steps_of(jobs, asked.runs),
-                                 lambda records: output.write_records(results, records))
-    if not complete:
-        print("compare: interrupted", file=sys.stderr)
-    bad = 0 if asked.measure or not session.records else present(folder)
+    plan = measure.Plan(jobs, asked.runs, 60 * asked.minutes, undecided=lambda: undecided(results))
+    complete = session.carry_out(plan, lambda records: output.write_records(results, records))
+    if problem := plan.cut if complete else "interrupted":
+        print(f"compare: {problem}", file=sys.stderr)
+    bad = 0 if asked.measure or not session.records else present(folder, asked.details)
     return bad if complete else 130
 
 
-def present(folder: Path) -> int:
-    from tools import plot, table
+def undecided(results: Path) -> set:
+    from tools import screen, table
+
+    return screen.undecided(table.read([results]))
+
+
+def present(folder: Path, details: bool) -> int:
+    from tools import page, plot, table
 
     frame = table.read([folder / "results.csv"])
     output.replace(folder / "table.txt", table.render(frame, 160) + "\n")
-    plot.draw(frame, folder)
-    print(f"compare: table, plot and results.csv are in {folder}", file=sys.stderr)
-    print(table.render(frame, output.width()), flush=True)
+    page.write(frame, folder, plot.draw(frame, folder), shlex.join(["compare", *sys.argv[2:]]))
+    status = shown(frame, details)
+    print(f"Files: page.html, table.txt, plots and results.csv in {folder}", flush=True)
+    return status
+
+
+def shown(frame: "table.Frame", details: bool) -> int:
+    from tools import screen, table
+
+    width = output.width()
+    print(table.render(frame, width) if details else screen.render(frame, min(width, screen.WIDTH)), flush=True)
     return table.status(frame)
 
 
@@ -117,7 +139,7 @@ def in_machine(asked: argparse.Namespace, wanted: list[rows.Row], suite: osu.Sui
         status = machine.measure(["-n", asked.runs], asked.files, folder, patience)
     finally:
         machine.close()
-    bad = present(folder) if (folder / "results.csv").exists() else 0
+    bad = present(folder, asked.details) if (folder / "results.csv").exists() else 0
     return status or bad
 
 
@@ -125,7 +147,7 @@ def dry_run(jobs: list[measure.Job], runs: int, launcher: Launcher, shown: objec
     """Two lines for each job. compare has regx report into files; here, to stderr."""
     for job in jobs:
         lines = [] if job.benchmark.unchecked else [("content check", job.checked(launcher))]
-        for what, command in [*lines, (f"{runs} runs", job.timed())]:
+        for what, command in [*lines, (f"{runs or 'as many'} runs{'' if runs else ' as fit'}", job.timed())]:
             print(f"# {job}, {job.sizes()}: {what}")
             print(shown(launcher.line(job.row, command, "stderr", job.case.ranks)))
         if reference := job.reference(launcher):

@@ -16,6 +16,7 @@ from tools.trouble import Trouble
 TOP = Path(__file__).resolve().parents[2]
 HERE = TOP / "osu-configs"
 BUILD = TOP / ".build"
+UCX_YEARS = {"1.12": 2022, "1.13": 2022, "1.14": 2023, "1.15": 2023, "1.16": 2024, "1.17": 2024, "1.18": 2025}
 COMMIT = "REGX_COMMIT"  # the variable that says it where there is no git: in the emulated machine
 
 
@@ -73,25 +74,37 @@ def _openmpi(mpirun: str) -> str:
     return match[1]
 
 
-def said(*command: str) -> str:
-    """The first line of what a command says, if it is there."""
+def said_all(*command: str) -> str:
+    """What a command says, if it is there."""
     try:
         run = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return ""
-    return run.stdout.partition("\n")[0].strip() if run.returncode == 0 else ""
+    return run.stdout if run.returncode == 0 else ""
+
+
+def said(*command: str) -> str:
+    """The first line of it."""
+    return said_all(*command).partition("\n")[0].strip()
 
 
 def commit() -> str:
     return os.environ.get(COMMIT) or said("git", "-C", str(TOP), "describe", "--always", "--dirty")
 
 
+def _with_year(ucx: str) -> str:
+    """UCX itself does not say when it was released."""
+    year = UCX_YEARS.get(".".join(ucx.split(".")[:2]))
+    return f"{ucx} ({year})" if year else ucx
+
+
 def about(installation: Installation) -> str:
     """The last line of a table."""
     models = re.findall(r"^model name\s*: (.*)", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
     ucx = re.search(r"\d+\.\d+\.\d+", said("ucx_info", "-v") or said("pkg-config", "--modversion", "ucx"))
+    openmpi = re.search(r"Open MPI release date: .*(\d{4})", said_all("ompi_info"))
     date = datetime.datetime.now().astimezone().isoformat(timespec="minutes")
-    return (f"regx {commit() or 'unknown'}, Open MPI {installation.openmpi}, UCX"
-            f" {ucx[0] if ucx else 'unknown'}, Linux {platform.release()}, on"
+    return (f"regx {commit() or 'unknown'}, Open MPI {installation.openmpi}{f' ({openmpi[1]})' if openmpi else ''},"
+            f" UCX {_with_year(ucx[0]) if ucx else 'unknown'}, Linux {platform.release()}, on"
             f" {len(os.sched_getaffinity(0))} cores of {models[0] if models else platform.machine()},"
             f" at {date}")

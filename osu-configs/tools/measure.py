@@ -4,7 +4,7 @@
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +20,7 @@ CHECK_PATIENCE = 3  # times a run's timeout, for a check of many messages
 # when no message is under way, as it is at the end of each iteration of a check. So it has chosen
 # after a few iterations, however many messages each of them has.
 PAST_TRIAL, LONE_PAST_TRIAL = 24, 64
+ROUNDS = 3  # that all jobs have, before only what is undecided is run again
 CHECKED_WINDOW = 16  # messages at a time in such a check
 
 
@@ -100,16 +101,77 @@ def jobs_of(rows: list[Row], suite: osu.Suite) -> list[Job]:
     return list(jobs.values())
 
 
-def steps_of(jobs: list[Job], runs: int) -> list[tuple[Job, int]]:
-    """All checks, as run 0, then the runs. In each, the jobs of a group follow one another, so that a
-    drift of the machine hits all of them, and each run begins with another."""
-    steps = [(job, 0) for job in jobs if not job.benchmark.unchecked]
-    for run in range(1, runs + 1):
-        for group in dict.fromkeys(job.group for job in jobs):
-            of_group = [job for job in jobs if job.group == group]
-            first = (run - 1) % len(of_group)
-            steps += [(job, run) for job in of_group[first:] + of_group[:first]]
-    return steps
+@dataclass
+class Plan:
+    """What is run next: all contents are checked, as run 0, then there are rounds. In each, the jobs of a
+    group follow one another, so that a drift of the machine hits all of them, and each round begins with
+    another.
+
+    runs: as many rounds; else as many as fit into the seconds of budget, from the first check on: ROUNDS
+    of all jobs, then of those that more runs may decide (undecided), as long as there are any."""
+
+    jobs: list[Job]
+    runs: int = 0
+    budget: float = 0
+    undecided: Callable[[], set] = set
+    clock: Callable[[], float] = time.monotonic
+    cut: str = ""  # why not all jobs were run once
+
+    def __post_init__(self) -> None:
+        self.started = self.clock()
+        self.done = 0
+        self.seconds: dict[Job, float] = {}  # of each job's last run
+        self.checks = [job for job in self.jobs if not job.benchmark.unchecked]
+
+    def steps(self) -> Iterator[tuple[Job, int]]:
+        for job in self.checks:
+            yield from self.step(job, 0)
+        run = 1
+        while (group := self.round(run)) and not self.cut:
+            for job in group:
+                yield from self.step(job, run)
+            run += 1
+
+    def step(self, job: Job, run: int) -> Iterator[tuple[Job, int]]:
+        before = self.clock()
+        if not self.runs and run < 2 and before - self.started >= self.budget:
+            total = (before - self.started) / max(self.done, 1) * self.least() / 60
+            self.cut = self.cut or (f"{self.budget / 60:g} minutes are too short for one run of each row, which takes"
+                                    f" about {total:.0f}; {self.done} of {self.least()} steps were made")
+            return
+        yield job, run
+        self.done += 1
+        if run:
+            self.seconds[job] = self.clock() - before
+
+    def least(self) -> int:
+        """Steps: the checks and a run of each job."""
+        return len(self.checks) + len(self.jobs)
+
+    def round(self, run: int) -> list[Job]:
+        """The jobs of a round, empty at the end. A group is left out that would not end in time."""
+        if self.runs and run > self.runs:
+            return []
+        chosen = self.jobs
+        if not self.runs and run > ROUNDS and (wanted := self.undecided()):
+            chosen = [job for job in self.jobs if (job.row.name, job.group) in wanted] or self.jobs
+        jobs, left = [], self.budget - (self.clock() - self.started)
+        for group in dict.fromkeys(job.group for job in chosen):
+            of_group = [job for job in chosen if job.group == group]
+            takes = sum(self.seconds.get(job, 0) for job in of_group)
+            if self.runs or run == 1 or takes <= left:
+                first = (run - 1) % len(of_group)
+                jobs += of_group[first:] + of_group[:first]
+                left -= takes
+        return jobs
+
+    def left(self) -> float:
+        """Seconds."""
+        elapsed = self.clock() - self.started
+        steps = len(self.checks) + self.runs * len(self.jobs) if self.runs else self.least()
+        projected = elapsed / max(self.done, 1) * steps
+        early = self.done < steps / 10
+        return max(0, (projected if self.runs else self.budget if early else max(self.budget, projected)) - elapsed)
 
 
 class Session:
@@ -121,16 +183,14 @@ class Session:
         self.given_up: set[Job] = set()  # wrong data has no speed; what failed is not waited for again
         self.about = about
 
-    def carry_out(self, steps: list[tuple[Job, int]], keep: Callable[[list[dict]], None]) -> bool:
+    def carry_out(self, plan: Plan, keep: Callable[[list[dict]], None]) -> bool:
         """keep: called after each step, so that whatever happens, what was measured is kept. Returns
         whether it came to its end."""
-        started = time.monotonic()
         try:
             with awake():
-                for done, (job, run) in enumerate(steps):
-                    left = (time.monotonic() - started) / max(done, 1) * (len(steps) - done)
-                    print(f"[{done + 1}/{len(steps)}] {job}, {f'run {run}' if run else 'content check'}"
-                          + (f"; about {left:.0f} s left" if done else ""), file=sys.stderr, flush=True)
+                for job, run in plan.steps():
+                    print(f"{job}, {f'run {run}' if run else 'content check'}"
+                          + (f"; about {plan.left():.0f} s left" if plan.done else ""), file=sys.stderr, flush=True)
                     if job not in self.given_up:
                         self.run(job, run) if run else self.check(job)
                         keep(self.records)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The plot: above the figures themselves, below their ratio to the best peer, where differences can be
-seen; a column for each benchmark, choice of buffers, number of ranks, metric and phase."""
+"""The plots, one for each benchmark: left the speed beside the best peer, where differences can be seen,
+right the figures themselves, in the phase that most of the runs had."""
 
 from pathlib import Path
 from typing import Any
@@ -8,66 +8,87 @@ from typing import Any
 import matplotlib
 
 matplotlib.use("Agg")
-from matplotlib import pyplot  # noqa: E402  (the backend is chosen before)
+from matplotlib import pyplot, ticker  # noqa: E402  (the backend is chosen before)
 
+from tools import screen  # noqa: E402
+from tools.conditions import MIXED  # noqa: E402
 from tools.sizes import show  # noqa: E402
-from tools.table import GROUP, Frame, figures  # noqa: E402
+from tools.table import Frame, figures, related, values_of  # noqa: E402
 
 COLOURS = {"regx": ("#d62728", "#1f77b4", "#2ca02c", "#9467bd", "#ff7f0e", "#17becf", "#e377c2"),
            "peer": ("#444444", "#8c8c8c", "#b08d57", "#6b8e9e", "#9e7b8e", "#7d8f69")}
-MARKERS = "osD^vP*X"
+LABEL_APART = 0.045  # of the height: labels at the ends of lines do not cover one another
 
 
-def styles(found: Frame) -> dict[str, dict]:
-    """The same line for a row in all columns: regx in colours, peers greyish."""
-    lines = {}
-    for kind, colours in COLOURS.items():
-        for at, row in enumerate(found[found.kind == kind].row.unique()):
-            lines[row] = {"color": colours[at % len(colours)], "marker": MARKERS[at % len(MARKERS)],
-                          "linestyle": "-" if kind == "regx" else "--", "markersize": 4.5,
-                          "label": f"regx {row}" if kind == "regx" else row}  # fmt: skip
-    return lines
+def draw(frame: Frame, folder: Path) -> list[Path]:
+    """plot-BENCHMARK.png of each place that has figures."""
+    speeds = screen.speeds(frame)
+    if speeds.empty:
+        return []
+    rows = frame.drop_duplicates("row")
+    colours = {row: COLOURS[kind][at % len(COLOURS[kind])] for kind in COLOURS
+               for at, row in enumerate(rows.row[rows.kind == kind])}  # fmt: skip
+    return [one(name, group, absolute(frame, group), colours, folder, frame.about.iloc[0])
+            for name, group in screen.named_groups(speeds)]
 
 
-def draw(frame: Frame, folder: Path) -> None:
-    """plot.png and plot.svg, if there is anything to draw."""
-    found = figures(frame)
-    if found.empty:
-        return
-    style = styles(found)
-    groups = found.groupby(GROUP, sort=False)
-    figure, grid = pyplot.subplots(2, len(groups), figsize=(6.6 * len(groups), 8.4), squeeze=False,
-                                   gridspec_kw={"height_ratios": (3, 2)})  # fmt: skip
-    for (place, group), above, below in zip(groups, *grid):
-        benchmark, buffers, ranks, metric, phase = place
-        lower = group.lower.iloc[0]
-        above.set_title(f"{benchmark} {metric}, {buffers} buffers, {ranks:.0f} ranks, {phase}", fontsize=11)
-        above.set_ylabel(f"{group.unit.iloc[0]}, {'lower' if lower else 'higher'} is better")
-        below.set_ylabel(f"best peer = 1, {'lower' if lower else 'higher'} is better")
-        for row, line in group.sort_values("size").groupby("row", sort=False):
-            above.plot(line["size"], line["median"], **style[row])
-            above.fill_between(line["size"], line["min"], line["max"], color=style[row]["color"],
-                               alpha=0.15, linewidth=0)  # fmt: skip
-            if line.kind.iloc[0] == "regx" and line.ratio.notna().any():
-                below.plot(line["size"], line.ratio, **style[row])
-        reference = group.groupby("size").reference.median().dropna()
-        if len(reference):
-            above.plot(reference.index, reference, ":k", label="reference: without MPI")
-        below.axhline(1, color="black", linewidth=1)
-        below.set_ylim(0, min(max(2, 1.1 * group[group.kind == "regx"].ratio.max()), 4))
-        above.set_yscale("log" if lower else "linear")
-        _sizes_axis([above, below], sorted(group["size"].unique()))
-    labels: dict[str, Any] = {}
-    for axes in grid[0]:
-        labels |= dict(zip(*reversed(axes.get_legend_handles_labels())))
-    figure.tight_layout()
-    figure.legend(labels.values(), labels.keys(), title="\n".join(frame.about.unique()), ncol=5,
-                  loc="lower center", bbox_to_anchor=(0.5, 1), frameon=False)  # fmt: skip
-    figure.savefig(folder / "plot.png", dpi=130, bbox_inches="tight")
-    figure.savefig(folder / "plot.svg", bbox_inches="tight")
+def absolute(frame: Frame, group: Frame) -> Frame:
+    """The figures of that place in its most frequent phase."""
+    values = values_of(frame)
+    for key in screen.PLACE:
+        values = values[values[key] == group[key].iloc[0]]
+    values = values[values.phase != MIXED]
+    return related(values[values.phase == values.phase.mode()[0]], screen.PLACE)
 
 
-def _sizes_axis(both: list[Any], sizes: list[float]) -> None:
+def one(name: str, speeds: Frame, found: Frame, colours: dict[str, str], folder: Path, about: str) -> Path:
+    figure, (left, right) = pyplot.subplots(1, 2, figsize=(13, 5.2), gridspec_kw={"width_ratios": (3, 2)})
+    ends: list[tuple[float, str, str]] = []
+    for (row, kind), line in speeds.groupby(["row", "kind"], sort=False):
+        line = line.dropna(subset=["speed"]).sort_values("size")
+        if line.empty:
+            continue
+        ours = kind == "regx"
+        left.plot(line["size"], line.speed, color=colours[row], marker="o" if ours else None, markersize=4,
+                  linewidth=2 if ours else 1, linestyle="-" if ours else "--")  # fmt: skip
+        ends.append((line.speed.iloc[-1], f"regx {row}" if ours else row, colours[row]))
+    left.axhline(1, color="black", linewidth=1)
+    left.set_yscale("log", base=2)
+    left.set_ylim(max(speeds.speed.min() / 1.15, 1 / 8), max(1.15 * speeds.speed.max(), 2))
+    left.yaxis.set_major_formatter(ticker.FormatStrFormatter("%g"))
+    left.set_title(f"{name}: speed, best peer = 1, higher is better")
+    label(left, ends)
+    for (row, kind), line in found.groupby(["row", "kind"], sort=False):
+        line = line.sort_values("size")
+        right.plot(line["size"], line["median"], color=colours[row], linewidth=2 if kind == "regx" else 1,
+                   linestyle="-" if kind == "regx" else "--")  # fmt: skip
+        right.fill_between(line["size"], line["min"], line["max"], color=colours[row], alpha=0.15, linewidth=0)
+    reference = found.groupby("size").reference.median().dropna()
+    if len(reference):
+        right.plot(reference.index, reference, ":k", label="reference: two processes without MPI")
+        right.legend(frameon=False)
+    lower = found.lower.iloc[0]
+    right.set_yscale("log" if lower else "linear")
+    right.set_title(f"{found.unit.iloc[0]}, {'lower' if lower else 'higher'} is better")
+    sizes_axis([left, right], sorted(speeds["size"].unique()))
+    figure.text(0.01, 0.005, about, fontsize=7, color="#666666")
+    figure.tight_layout(rect=(0, 0.02, 1, 1))
+    file = folder / f"plot-{name.replace(' ', '-').replace('(', '').replace(')', '').replace(':', '-')}.png"
+    figure.savefig(file, dpi=110)
+    pyplot.close(figure)
+    return file
+
+
+def label(axes: Any, ends: list[tuple[float, str, str]]) -> None:
+    """The rows' names, right of their lines' ends, moved up where they would cover one another."""
+    at = 0.0
+    for value, text, colour in sorted(ends):
+        place = axes.transAxes.inverted().transform(axes.transData.transform((1, value)))[1]
+        at = max(place, at + LABEL_APART)
+        axes.text(1.01, at, text, transform=axes.transAxes, color=colour, va="center", fontsize=9)
+
+
+def sizes_axis(both: list[Any], sizes: list[float]) -> None:
     for axes in both:
         axes.set_xscale("log", base=2)
         step = 1 if len(sizes) <= 10 else 2

@@ -73,21 +73,25 @@ def number(value: float) -> str:
 
 
 def figures(frame: Frame) -> Frame:
+    """Of each phase by itself; see related."""
+    values = values_of(frame)
+    return related(values[values.phase != MIXED], GROUP)
+
+
+def related(values: Frame, group: list[str]) -> Frame:
     """A line for each group, row and size: median, min, max and number of runs; ratio: of the median
     to that of the best peer; speed: the same, above 1 where the row is faster; apart: whether its
     range and that peer's have nothing in common; reference: of the runs without MPI beside it."""
-    values = values_of(frame)
-    values = values[values.phase != MIXED]
-    keys = [*GROUP, "unit", "row", "kind", "size"]
+    keys = [*group, "unit", "row", "kind", "size"]
     found = values.groupby(keys, sort=False).agg(
         median=("value", "median"), min=("value", "min"), max=("value", "max"),
         runs=("value", "count"), reference=("reference", "median"),
         problem=("problem", "max")).reset_index()  # fmt: skip
     found["lower"] = ~found.unit.str.contains("/")
     found["order"] = found["median"].where(found.lower, -found["median"])
-    peers = found[found.kind == "peer"].sort_values("order").drop_duplicates([*GROUP, "size"])
-    peers = peers[[*GROUP, "size", "row", "median", "min", "max"]]
-    found = found.merge(peers, on=[*GROUP, "size"], how="left", suffixes=("", "_best"))
+    peers = found[found.kind == "peer"].sort_values("order").drop_duplicates([*group, "size"])
+    peers = peers[[*group, "size", "row", "median", "min", "max"]]
+    found = found.merge(peers, on=[*group, "size"], how="left", suffixes=("", "_best"))
     found["ratio"] = found["median"] / found.median_best
     found["speed"] = found.ratio.where(~found.lower, 1 / found.ratio)
     found["apart"] = (found["max"] < found.min_best) | (found["min"] > found.max_best)
@@ -177,7 +181,7 @@ def render(frame: Frame, width: int) -> str:
         rows = mine[["row", "kind"]].drop_duplicates()
         rows["metric"] = rows.row.map(events).fillna("")
         lines += block(group, counts_of(mine), rows, width)
-    return "\n".join(lines + legend(found) + summary(found) + notes(frame))
+    return "\n".join(lines + legend(found) + notes(frame))
 
 
 # ---- what a reader must know beside the figures
@@ -200,57 +204,69 @@ def legend(found: Frame) -> list[str]:
     return lines
 
 
-def summary(found: Frame) -> list[str]:
-    """How fast each row of regx is beside the best peer, over all benchmarks."""
-    ours = found[(found.kind == "regx") & found.speed.notna()]
-    if len(ours.drop_duplicates(["benchmark", "buffers", "ranks"])) < 3:
-        return []
-    lines = ["", "Speed beside the best peer (above 1: regx is faster), geometric means:"]
-    for row, mine in ours.groupby("row", sort=False):
-        mean = numpy.exp(numpy.log(mine.speed).mean())
-        lines.append(f"regx {row}: {mean:.2f} of {len(mine)} cells; {(mine.speed > 1 + SAME).sum()} faster and"
-                     f" {(mine.speed < 1 - SAME).sum()} slower by more than {100 * SAME:.0f} %.")
-    keys = ["benchmark", "buffers", "ranks", "metric"]
-    means = ours.assign(log=numpy.log(ours.speed)).pivot_table("log", keys, "row", sort=False)
-    return [*lines, "", *numpy.exp(means).round(2).to_string(na_rep="-").splitlines(), ""]
+def named(frame: Frame) -> pandas.Series:
+    """Row and benchmark, with what else tells jobs apart."""
+    return frame.row + " " + place_names(frame)
+
+
+def place_names(frame: Frame) -> pandas.Series:
+    return frame.benchmark + frame.buffers.map(lambda text: f" ({text} buffers)" * (
+        text not in ("same", ""))) + frame.ranks.map(lambda n: f" ({n:.0f} ranks)" * (n > 2))
 
 
 def notes(frame: Frame) -> list[str]:
     """In plain words; wrong data first."""
-    named = frame.row + " " + frame.benchmark + frame.buffers.map(lambda text: f" ({text} buffers)" * (
-        text not in ("same", ""))) + frame.ranks.map(lambda n: f" ({n:.0f} ranks)" * (n > 2))
-    lines = []
-    for event in ("wrong data", "failed"):
-        of_event = frame.metric == event
-        lines += [f"{event.upper()}: {name}: {why}"
-                  for name, why in zip(named[of_event], frame.problem[of_event])]
-    checked = named[frame.metric == "checked"].nunique()
-    if checked:
-        lines.append(f"Content checked: {checked} of {named[frame.kind != ''].nunique()} rows.")
-    ran = values_of(frame).assign(name=named).drop_duplicates(["name", "run"])
-    if not (unchecked := ran[~ran.name.isin(named[frame.run == 0])]).empty:
-        lines.append(f"Content not checked: {', '.join(unchecked.benchmark.unique())}.")
-    unproven = frame[frame.problem.ne("") & ~frame.metric.isin(["wrong data", "failed"])]
-    lines += [f"Path (?): {name}: {why}" for name, why in
-              dict.fromkeys(zip(named[unproven.index], unproven.problem))]  # fmt: skip
-    ours = ran[ran.kind == "regx"]
-    if unproven.empty and not ours.empty:
-        lines.append(f"Path: in all {len(ours)} runs regx's report proves the path that the row names.")
-    lines += choices(frame.assign(name=named))
-    backends = ours.backend.nunique() > 1
+    frame = frame.assign(name=named(frame))
+    lines = [*events(frame), *proof(frame), *choices(frame)]
+    ours = values_of(frame)
+    backends = ours[ours.kind == "regx"].backend.nunique() > 1
     if backends and ours.wire.eq(REGISTERS_FOR_FREE).any():
         lines.append(f"Registering costs NOTHING on {REGISTERS_FOR_FREE}: the times show what a backend itself"
                      " costs; what it saves elsewhere is the registrations that it avoids.")
     if backends or (frame.metric == "came_back").any():
         lines.append(f"{', '.join(COUNTS)}, came_back: of a run over all sizes and ranks, with warm-up."
                      " came_back: buffers that malloc gave again with their pages.")
+    return [*lines, *doubts(frame), "", *frame.about[frame.about != ""].unique()]
+
+
+def events(frame: Frame) -> list[str]:
+    """What went wrong. frame, here and below: with names."""
+    lines = []
+    for event in ("wrong data", "failed"):
+        of_event = frame[frame.metric == event]
+        lines += [f"{event.upper()}: {name}: {why}" for name, why in zip(of_event.name, of_event.problem)]
+    return lines
+
+
+def runs_of(frame: Frame) -> Frame:
+    return values_of(frame).drop_duplicates(["name", "run"])
+
+
+def proof(frame: Frame) -> list[str]:
+    """That contents are right and paths are those that the rows name; or not."""
+    ran, lines = runs_of(frame), []
+    checked = frame.name[frame.metric == "checked"].nunique()
+    if checked:
+        lines.append(f"Content checked: {checked} of {frame.name[frame.kind != ''].nunique()} rows.")
+    if not (unchecked := ran[~ran.name.isin(frame.name[frame.run == 0])]).empty:
+        lines.append(f"Content not checked: {', '.join(unchecked.benchmark.unique())}.")
+    unproven = frame[frame.problem.ne("") & ~frame.metric.isin(["wrong data", "failed"])]
+    lines += [f"Path (?): {name}: {why}" for name, why in dict.fromkeys(zip(unproven.name, unproven.problem))]
+    ours = ran[ran.kind == "regx"]
+    if unproven.empty and not ours.empty:
+        lines.append(f"Path: in all {len(ours)} runs regx's report proves the path that the row names.")
+    return lines
+
+
+def doubts(frame: Frame) -> list[str]:
+    ran, lines = runs_of(frame), []
     if (mixed := ran[ran.phase == MIXED]).size:
         lines.append(f"Phase: it changed during {len(mixed)} of {len(ran)} runs, which are left out:"
                      f" {', '.join(mixed.name.unique())}.")
     if (disturbed := ran[ran.others >= DISTURBED_FROM]).size:
         lines.append(f"Load: other programs took up to {100 * disturbed.others.max():.0f} % of the cores' time"
                      f" during {len(disturbed)} of {len(ran)} runs: repeat on a quiet machine.")
-    return lines + ["", *frame.about[frame.about != ""].unique()]
+    return lines
 
 
 def choices(frame: Frame) -> list[str]:

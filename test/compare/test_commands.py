@@ -58,9 +58,12 @@ def test_rows_are_checked_measured_and_shown(tmp_path: Path) -> None:
     assert (values.value > 0).all() and set(frame[frame.metric == "checked"].row) == {"bounce", "vader"}
     assert "FAILED: gone companion_bw: failed with status" in done.stdout
     assert "Content checked: 2 of 3 rows." in done.stdout and "Path: in all 2 runs" in done.stdout
-    assert (output / "plot.png").exists() and "Content checked" in (output / "table.txt").read_text()
+    names = {"page.html", "table.txt", "plot-companion_bw.png", "results.csv"}
+    assert names < {file.name for file in output.iterdir()} and "Content checked" in (output / "table.txt").read_text()
     again = run("compare", "--from", output / "results.csv")
-    assert (again.returncode, again.stdout) == (0, done.stdout)
+    assert again.returncode == 0 and done.stdout == again.stdout + f"Files: page.html, table.txt, plots and results.csv in {output}\n"
+    again = run("compare", "--details", "--from", output / "results.csv")
+    assert "Medians, below them min-max." in again.stdout
     again = run("compare", "--no-build", "-f", rows_file(tmp_path), "--output", output)
     assert again.returncode == 2 and "holds results already; choose another folder\n" in again.stderr
 
@@ -74,6 +77,7 @@ def test_a_dry_run_prints_lines_and_runs_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("words", "complaint"), [
     (["-n", "0"], "-n 0: allowed: 1 to 1000"),
+    (["-n", "1", "--minutes", "1"], "--minutes 1: allowed: more than 0 to 10000, without -n"),
     (["--osu", "/"], "--osu: no osu_bw in /"),
     (["--launcher", ""], "--launcher: wanted: a command"),
     (["--launcher", "srun", "--hostfile", "h"], "--hostfile is mpirun's"),

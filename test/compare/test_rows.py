@@ -80,13 +80,38 @@ def test_bad_input_gets_one_line_that_names_the_place(tmp_path: Path, old: str, 
     assert "\n" not in str(trouble.value)
 
 
-def test_runs_are_interleaved_and_each_begins_with_another_row(tmp_path: Path) -> None:
+def two_jobs(tmp_path: Path) -> list[measure.Job]:
     suite = osu.Suite(None, Path("companion"))
     suite.osu = {}
-    jobs = measure.jobs_of(read(tmp_path, GOOD.replace(" companion_latency\n", "\n")), suite)
-    steps = [(job.row.name, job.program.name, run) for job, run in measure.steps_of(jobs, 2)]
+    return measure.jobs_of(read(tmp_path, GOOD.replace(" companion_latency\n", "\n")), suite)
+
+
+def test_runs_are_interleaved_and_each_begins_with_another_row(tmp_path: Path) -> None:
+    steps = [(job.row.name, job.program.name, run) for job, run in measure.Plan(two_jobs(tmp_path), 2).steps()]
     assert steps == [(row, "companion_bw", run) for row, run in (
         ("bounce", 0), ("vader", 0), ("bounce", 1), ("vader", 1), ("vader", 2), ("bounce", 2))]  # fmt: skip
+
+
+@pytest.mark.parametrize("budget", [300, 60, 25, 15])
+def test_a_budget_of_time_is_kept(tmp_path: Path, budget: int) -> None:
+    """A step takes 10 s, of the two jobs in turn; after three rounds bounce alone is undecided."""
+    now = 0.0
+    jobs = two_jobs(tmp_path)
+    wanted = {("bounce", jobs[0].group)}
+    plan = measure.Plan(jobs, budget=budget, undecided=lambda: wanted, clock=lambda: now)
+    made, guesses = [], []
+    for job, run in plan.steps():
+        guesses.append(now + plan.left())
+        now += 10
+        made.append((job.row.name, run))
+    assert bool(plan.cut) == (budget < 40)
+    if budget == 300:
+        assert made.count(("vader", 3)) == 1 and ("vader", 4) not in made and made[-1] == ("bounce", 25)
+        assert now == budget and all(abs(guess - now) < now / 3 for guess in guesses)
+    elif budget == 60:
+        assert now == 60 and made[-1] == ("bounce", 2)
+    else:
+        assert "too short for one run of each row, which takes about 1;" in plan.cut and now < budget + 10
 
 
 def test_sizes_are_read_as_they_are_shown() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tools import output, plot, table
+from tools import output, page, plot, screen, table
 from tools.trouble import Trouble
 
 HEAD = ",".join(output.COLUMNS)
@@ -57,7 +57,6 @@ def test_what_a_reader_must_know_stands_below(tmp_path: Path) -> None:
                  "Registering costs NOTHING on shm", "Load: other programs took up to 50 %", "regx 1"):
         assert line in text, text
     assert table.status(frame) == 0  # a peer that is not there is no failure of regx
-    assert not table.summary(table.figures(frame))  # of one benchmark
 
 
 @pytest.mark.parametrize(("text", "line"), [
@@ -75,19 +74,62 @@ def test_wrong_data_has_no_figures(tmp_path: Path) -> None:
     assert "WRONG DATA" in text.splitlines()[3]
 
 
-def test_the_summary_is_of_speed_whatever_the_unit(tmp_path: Path) -> None:
+def lines_of(values: dict[tuple[str, str, int, int], tuple[float, str, float]], unit: str = "us") -> str:
+    """A results.csv of {(row, kind, size, run): (value, phase, reference)}."""
+    return "\n".join([HEAD, *(
+        f"{row},{kind},osu_latency,same,2,,latency,{unit},{size},{run},{value},{reference},{phase},,,,,,,,regx 1"
+        for (row, kind, size, run), (value, phase, reference) in values.items())]) + "\n"
+
+
+def test_the_screen_says_who_leads_in_words_and_as_a_table(tmp_path: Path) -> None:
+    values = {(row, kind, size, run): (us + run / 100, "far", 1.0)
+              for row, kind, times in (("auto", "regx", (2, 4, 8, 5)), ("vader", "peer", (4, 8, 8, 4)),
+                                       ("ucx", "peer", (9, 9, 9, 9)))
+              for size, us in zip((8, 16, 32, 64), times) for run in (1, 2)}  # fmt: skip
+    text = screen.render(read(tmp_path, lines_of(values)))
+    assert ("osu_latency: regx auto 1.99 to 2.00 times as fast at 8 B-16 B; vader 1.25 times as fast at 64 B; level"
+            " at 32 B") in text.replace("\n    ", " ")  # fmt: skip
+    table_lines = [line.split() for line in text.splitlines() if line.startswith(("regx auto ", "vader  "))]
+    assert table_lines == [["regx", "auto", "1.99", "2.00", "1.00~", "0.80"], ["vader", *["1.00"] * 4]]
+    assert "far phase; runs 2" in text and "Overlap: in 1 of 4 ratios" in text
+
+
+def test_where_the_phase_moved_each_run_is_compared_by_its_reference(tmp_path: Path) -> None:
+    """Both are twice as slow as the reference, but ran in different phases."""
+    values = {("auto", "regx", 8, 1): (2.0, "far", 1.0), ("vader", "peer", 8, 1): (0.4, "near", 0.2)}
+    text = screen.render(read(tmp_path, lines_of(values)))
+    assert "osu_latency: level at 8 B" in text and "phase moved" in text
+
+
+def test_one_run_and_a_row_that_failed_leave_a_screen_of_60_lines(tmp_path: Path) -> None:
+    text = screen.render(read(tmp_path, RECORDED))
+    assert "FAILED: ucx osu_bw: no such PML" in text and "osu_bw: regx bounce 1.52 times as fast at 64 KiB" in text
+    assert len(text.splitlines()) <= 60 and max(map(len, text.splitlines())) <= 120
+    assert "WRONG DATA: ucx osu_bw" in screen.render(read(tmp_path, RECORDED + WRONG))
+
+
+def test_more_runs_go_where_ranges_overlap(tmp_path: Path) -> None:
+    assert screen.undecided(read(tmp_path, RECORDED)) == {(row, ("osu_bw", "same", 2)) for row in ("auto", "vader")}
+
+
+def test_of_many_benchmarks_there_is_a_table_of_geometric_means(tmp_path: Path) -> None:
     lines = [f"{row},{kind},{benchmark},same,2,,{metric},{unit},8,1,{value},,far,,,,,,,,regx 1"
              for benchmark, metric, unit, ours in (("a", "bandwidth", "MB/s", 40), ("b", "latency", "us", 40),
-                                                   ("c", "latency", "us", 5))
+                                                   ("c", "latency", "us", 5), ("d", "latency", "us", 5))
              for row, kind, value in (("auto", "regx", ours), ("vader", "peer", 10))]  # fmt: skip
-    text = table.render(read(tmp_path, "\n".join([HEAD, *lines]) + "\n"), 160)
-    mean = (4 * 0.25 * 2) ** (1 / 3)
-    assert f"regx auto: {mean:.2f} of 3 cells; 2 faster and 1 slower by more than 5 %." in text
+    text = screen.render(read(tmp_path, "\n".join([HEAD, *lines]) + "\n"))
+    rows = [line.split() for line in text.splitlines() if line[:2] in ("a ", "b ", "c ", "d ")]
+    assert rows == [["a", "4.00"], ["b", "0.25"], ["c", "2.00"], ["d", "2.00"]]
 
 
-def test_the_plot_is_drawn(tmp_path: Path) -> None:
-    plot.draw(read(tmp_path, RECORDED), tmp_path)
-    assert (tmp_path / "plot.png").stat().st_size > 1000 and "regx bounce" in (tmp_path / "plot.svg").read_text()
+def test_the_page_holds_plots_tables_and_what_each_row_ran_on(tmp_path: Path) -> None:
+    frame = read(tmp_path, RECORDED + WRONG)
+    plots = plot.draw(frame, tmp_path)
+    assert [file.name for file in plots] == ["plot-osu_bw.png"] and plots[0].stat().st_size > 1000
+    text = page.write(frame, tmp_path, plots, "compare -f <file>").read_text()
+    assert "compare -f &lt;file&gt;" in text and text.count('src="data:image/png;base64,') == 1
+    assert "<td>bounce osu_bw</td><td>3</td><td>right</td><td>shm</td><td>none</td><td>as named</td>" in text
+    assert 'src="http' not in text and "href" not in text and "<td>failed; wrong data; no such PML" in text
 
 
 @pytest.mark.parametrize(("text", "complaint"), [

@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""One screen of what was measured: who leads, by how much, what proves it, what to doubt.
+
+Where every row of a benchmark ran in one phase of the machine, those runs are compared. Where the phase
+moved, each value is first divided by that of the reference beside it: two processes that move the same
+bytes without MPI, in the same seconds.
+"""
+
+import textwrap
+
+import numpy
+import pandas
+
+from tools import table
+from tools.conditions import MIXED, UNMEASURED
+from tools.sizes import show
+from tools.table import SAME, Frame
+
+PLACE = ["benchmark", "buffers", "ranks", "metric"]
+WIDTH = 120
+TABLES = 3  # of as many benchmarks there is a table by sizes; of more, one of geometric means
+BY_REFERENCE = "reference"
+
+
+def speeds(frame: Frame) -> Frame:
+    """As table.related, by place, with how the runs were made comparable: the phase, or BY_REFERENCE."""
+    values = table.values_of(frame)
+    values = values[values.phase != MIXED]
+    chosen = []
+    for _, mine in values.groupby(PLACE, sort=False):
+        phases = mine.groupby("phase").agg(rows=("row", "nunique"), runs=("value", "count"))
+        best = phases.sort_values(["rows", "runs"]).index[-1]
+        if phases.rows[best] < mine.row.nunique() and mine.reference.notna().all():
+            chosen.append(mine.assign(value=mine.value / mine.reference, how=BY_REFERENCE))
+        else:
+            chosen.append(mine[mine.phase == best].assign(how=best))
+    return table.related(pandas.concat(chosen), [*PLACE, "how"]) if chosen else Frame()
+
+
+def undecided(frame: Frame) -> set[tuple[str, tuple[str, str, int]]]:
+    """Rows and places whose standing more runs may decide: where the ranges of a row of regx and of the
+    best peer overlap."""
+    found = speeds(frame)
+    if found.empty:
+        return set()
+    open_ = found[(found.kind == "regx") & found.speed.notna() & ~found.apart]
+    return {(row, (line.benchmark, line.buffers, int(line.ranks)))
+            for line in open_.itertuples() for row in (line.row, line.row_best)}
+
+
+def render(frame: Frame, width: int = WIDTH) -> str:
+    """At most 60 lines of 120 columns, as long as nothing failed."""
+    frame = frame.assign(name=table.named(frame))
+    found = speeds(frame)
+    order = {row: at for at, row in enumerate(frame.row.unique())}
+    found = found.sort_values("row", key=lambda rows: rows.map(order), kind="stable") if len(found) else found
+    lines = [*frame.about[frame.about != ""].unique(), ""]
+    lines += table.events(frame)
+    if not found.empty:
+        for line in words(found):
+            lines += textwrap.wrap(line, width, subsequent_indent="    ")
+        lines.append("")
+        places = found.groupby(PLACE, sort=False)
+        if len(places) > TABLES:
+            lines += means(found)
+        else:
+            for _, group in places:
+                lines += by_size(group, width)
+    return "\n".join([*lines, *table.proof(frame), *doubts(frame, found)])
+
+
+# ---- in words
+
+
+def words(found: Frame) -> list[str]:
+    """At most five lines."""
+    lines = [f"{name}: {sentence(group)}" for name, group in named_groups(found)]
+    return lines if len(lines) <= 5 else overall(found)
+
+
+def named_groups(found: Frame) -> list[tuple[str, Frame]]:
+    return [(table.place_names(group).iloc[0] + metric_of(group), group)
+            for _, group in found.groupby(PLACE, sort=False)]
+
+
+def metric_of(group: Frame) -> str:
+    metric = group.metric.iloc[0]
+    return "" if metric in ("latency", "bandwidth") else f" {metric}"
+
+
+def sentence(group: Frame) -> str:
+    """Who leads at which sizes, by how much: regx by its best row of a size, or the best peer."""
+    best = group[(group.kind == "regx") & group.speed.notna()].sort_values("speed")
+    best = best.drop_duplicates("size", keep="last").sort_values("size")
+    if best.empty:
+        return "nothing to compare with"
+    clear = best.apart & ((best.speed - 1).abs() > SAME)
+    parts = []
+    for leads, names, factor in ((clear & (best.speed > 1), "regx " + best.row, best.speed),
+                                 (clear & (best.speed < 1), best.row_best, 1 / best.speed)):
+        if leads.any():
+            who = " and ".join(names[leads].value_counts().index[:2])
+            low, high = factor[leads].min(), factor[leads].max()
+            by = f"{low:.2f}" if f"{low:.2f}" == f"{high:.2f}" else f"{low:.2f} to {high:.2f}"
+            parts.append(f"{who} {by} times as fast at {spans(best['size'], leads)}")
+    if not clear.all():
+        parts.append(f"level at {spans(best['size'], ~clear)}")
+    return "; ".join(parts)
+
+
+def spans(sizes: pandas.Series, chosen: pandas.Series) -> str:
+    """The chosen ones of sizes, neighbours as a range."""
+    runs = (chosen != chosen.shift()).cumsum()
+    ends = [(mine.iloc[0], mine.iloc[-1]) for _, mine in sizes[chosen].groupby(runs[chosen])]
+    return ", ".join(show(first) if first == last else f"{show(first)}-{show(last)}" for first, last in ends)
+
+
+def overall(found: Frame) -> list[str]:
+    """Of many benchmarks: how fast each row of regx is beside the best peer."""
+    ours = found[(found.kind == "regx") & found.speed.notna()]
+    rows = list(ours.groupby("row", sort=False))
+    return [f"regx {row}: {geometric(mine.speed):.2f} times as fast as the best peer in the geometric mean of"
+            f" {len(mine)} cells; {(mine.speed > 1 + SAME).sum()} faster and {(mine.speed < 1 - SAME).sum()}"
+            f" slower by more than {100 * SAME:.0f} %" for row, mine in rows[:5]]
+
+
+def geometric(speed: pandas.Series) -> float:
+    return float(numpy.exp(numpy.log(speed).mean()))
+
+
+# ---- as tables
+
+
+def by_size(group: Frame, width: int) -> list[str]:
+    """A line for each row, sizes across; of many sizes, every second, and so on."""
+    first = group.iloc[0]
+    how = ("phase moved: by the reference beside each" if first.how == BY_REFERENCE else
+           "phase not measured" if first.how == UNMEASURED else f"{first.how} phase")  # fmt: skip
+    runs = "-".join(dict.fromkeys((str(group.runs.min()), str(group.runs.max()))))
+    lines = [f"{named_groups(group)[0][0]}, speed beside the best peer (~ ranges overlap; {how};"
+             f" runs {runs})"]
+    rows = group[["row", "kind"]].drop_duplicates()
+    labels = ["regx " * (kind == "regx") + row for row, kind in zip(rows.row, rows.kind)]
+    sizes = sorted(group["size"].unique())
+    step = -(-len(sizes) // ((width - max(map(len, labels))) // 9))
+    columns = {}
+    for size in sizes[::-step][::-1]:
+        mine = group[group["size"] == size].set_index("row")
+        columns[show(size)] = [cell(mine.loc[row]) if row in mine.index else "-" for row in rows.row]
+    return [*lines, *Frame(columns, index=labels).to_string(col_space=8).splitlines(), ""]
+
+
+def cell(line: pandas.Series) -> str:
+    if line.speed != line.speed:  # no peer: not a number
+        return table.number(line["median"]) + " "
+    return f"{line.speed:.2f}" + ("~" if line.kind == "regx" and not line.apart else " ")
+
+
+def means(found: Frame) -> list[str]:
+    ours = found[(found.kind == "regx") & found.speed.notna()]
+    ours = ours.assign(place=table.place_names(ours) + ours.metric.map(
+        lambda metric: f" {metric}" * (metric not in ("latency", "bandwidth"))))  # fmt: skip
+    frame = ours.pivot_table("speed", "place", "row", aggfunc=geometric, sort=False).round(2)
+    frame.index.name = frame.columns.name = None
+    return ["Speed over all sizes, best peer = 1.00, higher is better", *frame.to_string(na_rep="-").splitlines(), ""]
+
+
+def doubts(frame: Frame, found: Frame) -> list[str]:
+    lines = table.doubts(frame)
+    if not found.empty:
+        ours = found[(found.kind == "regx") & found.speed.notna()]
+        if same := int((~ours.apart).sum()):
+            lines.append(f"Overlap: in {same} of {len(ours)} ratios the runs of regx and of the best peer overlap.")
+    return lines
