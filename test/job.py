@@ -122,7 +122,7 @@ def marked(mark: str) -> list[int]:
             try:
                 if wanted in (folder / "environ").read_bytes().split(b"\0"):
                     found.append(int(folder.name))
-            except OSError:  # gone meanwhile, or somebody else's
+            except OSError:  # gone meanwhile, or another user's
                 pass
     return found
 
@@ -170,7 +170,7 @@ def run(command: Sequence[str | Path], environment: Mapping[str, str], report: P
     words = [str(word) for word in command]
     shown = " ".join(
         [f"{key}={shlex.quote(value)}" for key, value in environment.items()] + [shlex.join(words)])
-    # Settings of whoever runs the tests must not change them.
+    # The user's own settings must not change the tests.
     inherited = {key: value for key, value in os.environ.items()
                  if not key.startswith(("OMPI_", "UCX_", "PMIX_"))}
     process = subprocess.Popen(

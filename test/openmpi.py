@@ -9,7 +9,7 @@ open-mpi/ompi#10117. A job that died so says nothing about regx.
 
 A backtrace shows both the jump, since the place of the crash is the address that failed, and the
 thread. But Open MPI can print one only if another library has been loaded to where the component
-was, as libgcc is for the backtrace if nobody needed it before. If no code is there, reading it ends
+was, as libgcc is for the backtrace if it was not needed before. If no code is there, reading it ends
 the process before the first line. A load or a store that fails is printed with its backtrace; so
 without one it was a jump, but the thread is not known.
 """

@@ -79,7 +79,7 @@ void bench_print(const metric_t *metric, double value);
 unsigned char *bench_map(size_t bytes);
 void bench_unmap(void *memory, size_t bytes);
 
-// Memory between pages that nobody may touch: a mapping of its own. Of small pages, so that one
+// Memory between pages that may not be touched: a mapping of its own. Of small pages, so that one
 // address does not cost what another does not.
 unsigned char *bench_map_apart(size_t bytes);
 void bench_unmap_apart(unsigned char *memory, size_t bytes);

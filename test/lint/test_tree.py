@@ -12,7 +12,7 @@ TOP_LEVEL = {
     "component", "mca-params", "test", "osu-configs",
     "autogen.sh", "configure.ac", "Makefile.am", "README.md", "README", "LICENSE",
 }
-# Where a reader may be sent. A host that is not here is a typing error, or a mirror of somebody's.
+# Where a reader may be sent. A host that is not here is a typing error, or a mirror.
 HOSTS = {"github.com", "mvapich.cse.ohio-state.edu", "www.open-mpi.org"}
 
 

@@ -116,7 +116,7 @@ class OpenMpi:
 
 
 def of_this_node(mpirun: Path, search: str = "") -> OpenMpi:
-    """With an environment in which jobs are nobody else's."""
+    """With an environment in which its jobs are of no other job."""
     environment = {name: value for name, value in os.environ.items() if not FOREIGN.match(name)}
     # The doctor's jobs are its own program, on this node; as root too, since administrators are.
     environment.update(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")

@@ -13,12 +13,13 @@ class Regx(AutotoolsPackage):
     version("0.1.0")  # not released: from a clone, by spack dev-build or spack develop
 
     variant("verbs", default=True, description="Use RDMA devices")
+    variant("ucx", default=True, description="Use the memory hooks of UCX where Open MPI has loaded it")
 
     # A build is good for one series of Open MPI: Spack builds anew for others.
     depends_on("c", type="build")
     depends_on("openmpi@4.1,5.0,6.0")
     depends_on("pmix", when="^openmpi@5:")
-    depends_on("ucx")
+    depends_on("ucx", when="+ucx")
     depends_on("hwloc@2:")
     depends_on("rdma-core@40:", when="+verbs")
     depends_on("autoconf", type="build")
@@ -31,8 +32,8 @@ class Regx(AutotoolsPackage):
         Executable("./autogen.sh")()  # noqa: F405
 
     def configure_args(self):
-        return [f"--with-openmpi={self.spec['openmpi'].prefix}", f"--with-ucx={self.spec['ucx'].prefix}",
-                *self.with_or_without("verbs")]
+        return [f"--with-openmpi={self.spec['openmpi'].prefix}", *self.with_or_without("verbs"),
+                *self.with_or_without("ucx", activation_value="prefix")]
 
     def setup_run_environment(self, env):
         """Its prefix is not Open MPI's, which therefore is told where to look."""
