@@ -12,16 +12,16 @@
  * instructions on the same bytes.
  *
  * A put is done when its bytes can be seen at the target. Operations are not in order among each
- * other: whoever needs that waits for done.
+ * other: a caller that needs an order waits for done.
  *
  * Nothing that a peer sends is trusted: a request is done only inside a window that is offered, an
  * answer counts only for a request that is open and from the peer that was asked. What does not fit
  * is counted as malformed. A peer has at most REGX_ONESIDED_ASKED requests open; what a process
  * asks beyond that waits here. Memory per peer that has asked for something: 3.6 KB.
  *
- * Messages of a process that is not among the peers are dropped. Nobody waits for it: both ends
- * know each other before Open MPI makes a window over them, and one is forgotten only after the
- * window was freed.
+ * Messages of a process that is not among the peers are dropped. No operation waits for them: both
+ * ends know each other before Open MPI makes a window over them, and a peer is forgotten only after
+ * the window was freed.
  *
  * Any thread may call. deliver and progress are called from the transport's progress only, complete
  * outside of it. The room's lock is as the rendezvous engine's: a connection's may be taken under
@@ -44,7 +44,7 @@ typedef struct regx_onesided regx_onesided_t;
 typedef struct regx_onesided_config {
     bool threads;
     regx_counters_t *counters;
-    /* Raised by one while progress has something to do; whoever calls progress looks at it. */
+    /* Raised by one while progress has something to do; the caller of progress looks at it. */
     _Atomic unsigned *waiting;
     /* How many requests have ended whose done complete has to call. */
     _Atomic unsigned *ended;

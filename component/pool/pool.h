@@ -6,7 +6,7 @@
  * The memory belongs to the transport (peers write it by offset); the pool divides it into equal
  * slots. The slot given back last is given out first, so that few slots stay active and warm in
  * the cache. Any thread may call; each call holds the pool's own lock for a few instructions.
- * Nobody waits here: a caller that gets no slot queues itself and is served from
+ * No call waits: a caller that gets no slot queues itself and is served from
  * regx_pool_put's caller (the rendezvous' or the fragments' queue).
  */
 #ifndef REGX_POOL_POOL_H
