@@ -32,7 +32,7 @@ static inline void regx_list_append(regx_link_t *head, regx_link_t *link)
     head->previous = link;
 }
 
-/* Likewise, as the first. */
+/* The same, as the first. */
 static inline void regx_list_prepend(regx_link_t *head, regx_link_t *link)
 {
     regx_list_append(head->next, link);

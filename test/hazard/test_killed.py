@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""One of many is killed: the job ends, nothing is left of it, and nobody has received anything wrong."""
+"""One of many is killed: the job ends, nothing is left of it, and no rank received wrong bytes."""
 import random
 import re
 from collections.abc import Sequence
@@ -131,5 +131,5 @@ def test_survivors_tell_whom_they_have_lost(mpi: Mpi, tmp_path: Path, strategy: 
 
 @pytest.mark.parametrize("wire", ["posix", "sysv"])
 def test_who_is_gone_before_the_first_message_is_told(mpi: Mpi, tmp_path: Path, wire: str) -> None:
-    """Where mpirun does not tell: nobody waits for a peer that was never there to connect to."""
+    """Where mpirun does not tell: no rank waits for a peer that was never there to connect to."""
     told(ends(mpi, tmp_path, "gone", 8, {}, wire=wire, within=HIDDEN))

@@ -39,7 +39,7 @@ def test_job_on_one_node_leaves_the_device_alone(mpi: Mpi) -> None:
 
 
 def test_little_locked_memory_leaves_other_nodes_to_open_mpis_tcp(mpi: Mpi, tmp_path: Path) -> None:
-    """Too little for a port's own buffers: why not is in the report, and said to nobody."""
+    """Too little for a port's own buffers: why not is in the report, and printed nowhere."""
     with two_rdma_hosts(tmp_path) as (around, options, within):
         limited = ["prlimit", "--memlock=65536", "setpriv", "--bounding-set=-ipc_lock",
                    "--inh-caps=-ipc_lock", *within]

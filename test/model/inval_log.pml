@@ -31,7 +31,7 @@ mtype = { READ, LATER, LOST };
 byte head, lost;
 byte stamp[RING], start[RING], end[RING];
 
-/* What nobody in the code knows. */
+/* What the code does not know. */
 bool returned[ALL]; /* the writer of that change */
 
 /* A change is of a range that tells which it is; 0 was there before. */

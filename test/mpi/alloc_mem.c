@@ -4,7 +4,7 @@
  *
  *     alloc_mem SIZE TIMES SEND RECEIVE [THREADS]
  *
- * SEND, RECEIVE: where the buffers lie. ordinary: malloc; owned: MPI_Alloc_mem; renewed: likewise,
+ * SEND, RECEIVE: where the buffers lie. ordinary: malloc; owned: MPI_Alloc_mem; renewed: the same,
  * freed and allocated again after each message; kept: as owned, and not freed: it is looked at
  * after MPI_Finalize. Each of the THREADS (1) does all that.
  */

@@ -14,8 +14,8 @@
  *     kill      it is killed
  *     mpirun    mpirun is killed, and all ranks go on
  *     finalize  all transfers end, and it is killed while the others are in MPI_Finalize
- *     gone      it is killed before anybody has sent it anything
- *     none      all go on to the end, unless somebody else kills one
+ *     gone      it is killed before any rank has sent it anything
+ *     none      all go on to the end, unless one is killed from outside
  *
  * owned: the buffers are of MPI_Alloc_mem.
  */
@@ -161,7 +161,7 @@ static void end_here(void)
     }
 }
 
-/* Rank 1 locks the file, before MPI_Init, through which nobody gets without it. The lock ends with
+/* Rank 1 locks the file, before MPI_Init, through which no rank gets without it. The lock ends with
  * the process. */
 static void lock_if_victim(void)
 {

@@ -25,7 +25,7 @@ static void send_and_forget(int to, MPI_Comm comm)
 {
     for (int n = 0; n < count; n++) {
         MPI_Request request;
-        unsigned char *memory = check_memory(size); /* nobody says when it may be freed */
+        unsigned char *memory = check_memory(size); /* it is never known when it may be freed */
         stamp_fill(memory, size, stamp_key(SEED, 0, 0, n), 0);
         MPI_Isend(memory, (int)size, MPI_BYTE, to, TAG, comm, &request);
         MPI_Request_free(&request);

@@ -114,7 +114,7 @@ def test_messages_to_itself_are_right(mpi: Mpi, build: Build, tmp_path: Path, se
 @pytest.mark.parametrize("strategy", ON_NODE)
 def test_thousands_of_unexpected_messages_are_right(mpi: Mpi, tmp_path: Path, seed: int,
                                                     strategy: str) -> None:
-    """Thousands of messages that nobody has posted a receive for; and all kinds in one stream."""
+    """Thousands of messages that no receive is posted for; and all kinds in one stream."""
     cases = [Case(size, 3, 4, pattern="both", receive="late", window=3000) for size in (0, 900)]
     cases += [Case(4000, 3, 4, pattern="both", receive="late", window=1000),
               Case(500_000, 3, 4, pattern="mixed", window=80),

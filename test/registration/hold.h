@@ -12,8 +12,8 @@
 /* Where the reader stays, once there is an event, until it is told to go on. */
 typedef enum hold {
     HOLD_NOWHERE,
-    HOLD_BEFORE_READ, /* whoever made the change still waits in the kernel */
-    HOLD_BEFORE_LOG   /* whoever made the change goes on; it is not yet in the log */
+    HOLD_BEFORE_READ, /* the thread that made the change still waits in the kernel */
+    HOLD_BEFORE_LOG   /* that thread goes on; the change is not yet in the log */
 } hold_t;
 
 void hold_reader(hold_t where);

@@ -6,7 +6,7 @@
  *
  * glance: they also send what is, or was a moment ago, another thread's, whatever the bytes are:
  * the error of a program that uses memory while it goes. The registration must hold to the end, and
- * must not be used for whoever gets the address next. Only unmapping then, in all its forms: of
+ * must not be used for what gets the address next. Only unmapping then, in all its forms: of
  * MADV_DONTNEED the kernel tells before it acts.
  * tight: the cache has room for a third of their memory, so that they push out each other's.
  * parts: the cache acts on one changed region at a time.
@@ -158,7 +158,7 @@ static void empty_slot(actor_t *actor, slot_t *slot)
     }
 }
 
-/* Loses its second half, and gets it back if nobody was faster. */
+/* Loses its second half, and gets it back if no thread was faster. */
 static void halve(actor_t *actor, slot_t *slot)
 {
     const unsigned left = (slot->pages + 1) / 2;

@@ -55,8 +55,8 @@ static void *unmap_in_thread(void *buffer)
     return NULL;
 }
 
-/* The kernel's news is there and nobody has read it: who unmapped still waits, and another thread
- * has the address. */
+/* The kernel's news is there and not read yet: the thread that unmapped still waits, and another
+ * thread has the address. */
 static void hazard_5_news_that_is_not_read(void **state)
 {
     uint8_t *buffer;
@@ -98,8 +98,8 @@ static void hazard_5_news_that_is_not_read(void **state)
 
 /* ---- 6 ---- */
 
-/* More changes than the log holds: what changed among them is not used. Nobody looks meanwhile, so
- * all is given up. */
+/* More changes than the log holds: what changed among them is not used. No look-up is made
+ * meanwhile, so all is given up. */
 static void hazard_6_a_flush_is_not_lost(void **state)
 {
     enum { OTHERS = 64, CHANGES = REGX_INVAL_LOG_RING + 100 };

@@ -125,7 +125,7 @@ static void hazard_16_many_mappings(void **state)
 
     (void)state;
     open_rig((rig_config_t){0});
-    /* Every other page; what is between belongs to nobody. */
+    /* Every other page; what is between is not mapped. */
     memory = map_at(NULL, (size_t)MAPPINGS * 8192);
     for (unsigned i = 0; i < MAPPINGS; i++) {
         assert_int_equal(munmap(memory + (size_t)i * 8192 + 4096, 4096), 0);

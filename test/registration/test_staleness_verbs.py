@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Start here: a program sends a buffer, frees it, and sends another at the same address, over an RDMA
-device. First with a cache that nobody tells of changes, then with each backend; then all ways of
+device. First with a cache that is not told of changes, then with each backend; then all ways of
 changing memory."""
 import random
 from pathlib import Path

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Tracing: lines come from their level on, whole, and cost nothing where nobody asked.
+ * Tracing: lines come from their level on, whole, and cost nothing where they were not asked for.
  */
 #include "../unit.h"
 

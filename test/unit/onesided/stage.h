@@ -34,7 +34,7 @@ typedef struct call {
 int open_stage(void **state);
 int close_stage(void **state);
 
-/* Something to ask at that place of the window; whoever expects its end frees it. */
+/* Something to ask at that place of the window; the test that expects its end frees it. */
 call_t *call(regx_onesided_type_t type, size_t at, void *local, size_t length);
 regx_status_t ask(call_t *made);
 /* That it has ended so, once. */

@@ -466,7 +466,7 @@ static void the_older_call_locks_where_the_newer_is_refused(void **state)
     locks((locking_t){.limit = 0, .length = 64 * page, .refusal = ENOSYS}, 0);
 }
 
-/* What nobody touches takes no memory, and what is touched stays. */
+/* What is not touched takes no memory, and what is touched stays. */
 static void what_is_locked_is_not_brought_in(void **state)
 {
     const size_t length = 16 * page;

@@ -35,7 +35,7 @@ static void slots_lie_apart_within_the_memory(void **state)
     regx_pool_t pool;
 
     (void)state;
-    /* The rest behind the last whole slot is nobody's. */
+    /* The rest behind the last whole slot belongs to no slot. */
     assert_int_equal(regx_pool_init(&pool, memory, 5 * SLOT + 100, SLOT, false, &counters),
                      REGX_OK);
     assert_int_equal(pool.slots, 5);

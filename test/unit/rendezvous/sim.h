@@ -57,7 +57,7 @@ typedef struct sim_scenario {
     bool cached;  /* registrations are kept; else made for each use */
     bool reuses;  /* each message has the buffers of the one before it */
     bool fresh;   /* … but the send buffers: long writes go in pieces, of which none can fail */
-    bool final;   /* nobody reports changes, so grants are final all the same */
+    bool final;   /* changes are not reported, so grants are final all the same */
     bool changes; /* receive buffers are replaced when they are given back */
     const char *always; /* a fault that is there in each run, … */
     unsigned always_at; /* … at that occasion */
@@ -252,8 +252,8 @@ bool sim_memory_goes_on(const sim_change_t *change);
 void sim_memory_go_on(sim_change_t *change);
 /* The message has ended: what was unmapped is there again. */
 void sim_memory_come_back(const sim_message_t *message);
-/* What the program changed itself, after the receiver looked for the last time, or where nobody
- * looks, counts as right. */
+/* What the program changed itself, after the receiver looked for the last time, or where it
+ * does not look, counts as right. */
 void sim_memory_excuse(const sim_message_t *message);
 /* Pages were replaced, by whomever; a report of it. */
 void sim_memory_replaced(uintptr_t start, uintptr_t end);
