@@ -10,7 +10,6 @@
 #include <string.h>
 
 #include "base/counters.h"
-#include "btl/report_fields.h"
 #include "btl/settings.h"
 
 /* Calls `each` for every key of the report, in its order. type: NUMBER, TEXT or OBJECT. */
@@ -119,9 +118,11 @@ static void print_json(void)
     }
     printf("],\n\"gone\": {");
     separator = "";
+#define REGX_PARAM(...)
 #define REGX_GONE(name, sentence) json_key(#name, sentence);
-#include "btl/params_gone.def"
+#include "btl/params.def"
 #undef REGX_GONE
+#undef REGX_PARAM
     printf("}}\n");
 }
 

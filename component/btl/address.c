@@ -3,26 +3,26 @@
  * What a process publishes: header_t, and for each module record_t and the transport's own address.
  * Of a process that does not take part, for all that it was asked to: one byte, zero.
  */
-#include "btl/address.h"
+#include "btl/module.h"
 
 #include <assert.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "btl/other_btls.h"
-#include "btl/pairing.h"
+#include "base/util.h"
+#include "btl/component.h"
 #include "transport/catalog.h"
 
 #define NONE_SIZE 1
-#define VERSION 8
+#define VERSION 9
 
 typedef struct header {
     uint8_t version;         /* of this: the first two bytes are the same in all builds */
     uint8_t control_version; /* of the control messages */
-    uint8_t count;           /* of records */
     uint8_t flags;           /* of btl_flags: put and get */
-    uint32_t zero;
+    uint8_t zero[5];
     uint64_t process; /* what was filed under another one's name is not taken for its */
 } header_t;
 
@@ -48,8 +48,6 @@ typedef struct published {
     addresses_t of[REGX_TRANSPORT_KINDS];
 } published_t;
 
-_Static_assert(REGX_DEVICES_MAX <= REGX_PAIRING_MAX, "all ports are paired");
-
 /* What of btl_regx_flags has to be alike at both ends: ob1 puts to and gets from any peer. */
 static uint8_t own_flags(const regx_component_t *component)
 {
@@ -61,7 +59,6 @@ bool regx_address_publish(regx_component_t *component)
     uint8_t bytes[sizeof(header_t) + REGX_MODULES_MAX * (sizeof(record_t) + REGX_ADDRESS_MAX)];
     const header_t header = {.version = VERSION,
                              .control_version = REGX_CONTROL_VERSION,
-                             .count = (uint8_t)component->module_count,
                              .flags = own_flags(component),
                              .process = regx_compat_self()};
     uint8_t *at = bytes + sizeof(header);
@@ -116,17 +113,28 @@ static bool leads_to(const regx_module_t *module, const address_t *address)
            transport->ops->reaches(transport, address->bytes, address->length);
 }
 
-/* For `reaches` of a pairing. */
-typedef struct two {
-    regx_module_t *const *ours;
-    const addresses_t *theirs;
-} two_t;
-
-static bool reaches(void *context, unsigned ours, unsigned theirs)
+/* For each of `count` modules the address that it talks to, which is NULL before. As many as can
+ * be: those at the same place in both lists first, then by how far apart their places are. Both
+ * processes come to the same result, since each decides by what both have published: Open MPI
+ * answers a large message over the module on which it arrived. */
+static void pair(regx_module_t *const modules[], unsigned count, const addresses_t *theirs,
+                 const address_t *talks_to[])
 {
-    const two_t *two = context;
+    const unsigned longer = count > theirs->count ? count : theirs->count;
+    bool taken[REGX_DEVICES_MAX] = {false};
 
-    return leads_to(two->ours[ours], &two->theirs->list[theirs]);
+    for (unsigned apart = 0; apart < longer; apart++) {
+        for (unsigned k = 0; k < 2 * longer; k++) {
+            const unsigned i = k / 2 + (k % 2 == 0 ? 0 : apart);
+            const unsigned j = k / 2 + (k % 2 == 0 ? apart : 0);
+
+            if (i < count && j < theirs->count && talks_to[i] == NULL && !taken[j] &&
+                leads_to(modules[i], &theirs->list[j])) {
+                talks_to[i] = &theirs->list[j];
+                taken[j] = true;
+            }
+        }
+    }
 }
 
 /* The modules of one kind stand together. */
@@ -154,31 +162,32 @@ static bool choose(const regx_component_t *component, const published_t *publish
 
     memset(talks_to, 0, REGX_MODULES_MAX * sizeof(talks_to[0]));
     for (unsigned kind = 0; kind < REGX_TRANSPORT_KINDS && !any; kind++) {
-        const addresses_t *theirs = &published->of[kind];
-        int pairs[REGX_PAIRING_MAX];
         unsigned count;
         const unsigned first = find_kind(component, kind, &count);
-        two_t two = {&component->modules[first], theirs};
 
-        regx_pair(&(regx_pairing_t){count, theirs->count, reaches, &two}, pairs);
-        for (unsigned i = 0; i < count; i++) {
-            if (pairs[i] != REGX_PAIRING_NONE) {
-                talks_to[first + i] = &theirs->list[pairs[i]];
-                any = true;
-            }
+        pair(&component->modules[first], count, &published->of[kind], &talks_to[first]);
+        for (unsigned i = first; i < first + count; i++) {
+            any |= talks_to[i] != NULL;
         }
     }
     return any;
 }
 
-static void warn_mismatch(opal_proc_t *proc, const uint8_t *theirs)
+/* "rank 7 on node7 WHAT", if it is to be said. */
+static __attribute__((format(printf, 4, 5))) void say_of(bool says, opal_proc_t *proc,
+                                                         uint64_t peer, const char *format, ...)
 {
-    char line[256];
+    char what[768], line[1024];
+    va_list arguments;
 
-    snprintf(line, sizeof(line),
-             "%s runs another build of regx (its addresses have version %d, its control messages "
-             "%d; here %d and %d): the two do not talk; install the same one on all hosts",
-             opal_get_proc_hostname(proc), theirs[0], theirs[1], VERSION, REGX_CONTROL_VERSION);
+    if (!says) {
+        return;
+    }
+    va_start(arguments, format);
+    vsnprintf(what, sizeof(what), format, arguments);
+    va_end(arguments);
+    snprintf(line, sizeof(line), "rank %u on %s %s", (unsigned)peer, opal_get_proc_hostname(proc),
+             what);
     regx_compat_output(line);
 }
 
@@ -189,27 +198,7 @@ static const char *name_flags(unsigned flags)
     return names[(flags & MCA_BTL_FLAGS_RDMA) / MCA_BTL_FLAGS_PUT];
 }
 
-static void warn_unlike(const regx_component_t *component, opal_proc_t *proc, uint64_t peer,
-                        unsigned theirs)
-{
-    char line[512];
-
-    snprintf(line, sizeof(line),
-             "rank %u on %s has other btl_regx_flags (%s) than are set here (%s): the two do not "
-             "talk; set the same for all ranks",
-             (unsigned)peer, opal_get_proc_hostname(proc), name_flags(theirs),
-             name_flags(own_flags(component)));
-    regx_compat_output(line);
-}
-
-static void say_unreachable(const char *who, const char *why)
-{
-    char line[1024];
-
-    snprintf(line, sizeof(line),
-             "%s cannot be reached: %s. Open MPI's own tcp can: --mca btl regx,tcp,self", who, why);
-    regx_compat_output(line);
-}
+#define TCP_CAN "Open MPI's own tcp can: --mca btl regx,tcp,self"
 
 /* Why this process has no port open. */
 static void explain_no_port(const regx_component_t *component, char *why, size_t size)
@@ -225,7 +214,7 @@ static void explain_no_port(const regx_component_t *component, char *why, size_t
 
 void regx_address_warn_of_other_nodes(regx_component_t *component)
 {
-    char who[64], why[256];
+    char why[256], line[448];
     unsigned ports;
 
     find_kind(component, REGX_BETWEEN_NODES, &ports);
@@ -235,9 +224,10 @@ void regx_address_warn_of_other_nodes(regx_component_t *component)
     if (component->far_unreachable &&
         regx_compat_falls_here(&component->super.btl_version, "regx: no way to other nodes")) {
         explain_no_port(component, why, sizeof(why));
-        snprintf(who, sizeof(who), "rank %u, which is on another node than %s,",
-                 (unsigned)regx_compat_far_rank(), regx_compat_host());
-        say_unreachable(who, why);
+        snprintf(line, sizeof(line),
+                 "rank %u, which is on another node than %s, cannot be reached: %s. " TCP_CAN,
+                 (unsigned)regx_compat_far_rank(), regx_compat_host(), why);
+        regx_compat_output(line);
     }
 }
 
@@ -247,7 +237,7 @@ static void warn_unreachable(regx_component_t *component, const published_t *pub
                              opal_proc_t *proc, uint64_t peer)
 {
     const bool same_node = regx_compat_same_node(proc);
-    char who[320], why[512];
+    char why[512];
     unsigned count;
     const unsigned first = find_kind(component, REGX_BETWEEN_NODES, &count);
 
@@ -267,19 +257,7 @@ static void warn_unreachable(regx_component_t *component, const published_t *pub
                  component->modules[first]->transport->wires,
                  regx_catalog[REGX_BETWEEN_NODES]->remedy);
     }
-    snprintf(who, sizeof(who), "rank %u on %s", (unsigned)peer, opal_get_proc_hostname(proc));
-    say_unreachable(who, why);
-}
-
-static void warn_another(const opal_proc_t *proc, uint64_t peer)
-{
-    char line[512];
-
-    snprintf(line, sizeof(line),
-             "rank %u on %s cannot be reached: what Open MPI fetched as its address is another "
-             "process's",
-             (unsigned)peer, opal_get_proc_hostname(proc));
-    regx_compat_output(line);
+    say_of(true, proc, peer, "cannot be reached: %s. " TCP_CAN, why);
 }
 
 /* The peer, and what of this module's wires comes of it. */
@@ -325,10 +303,52 @@ static bool connect_module(regx_module_t *module, opal_proc_t *proc, const publi
     return false;
 }
 
+/* What the process has published is not as it is to be: traced by each module, said by one. */
+static void refuse(const regx_module_t *module, opal_proc_t *proc, const regx_peer_t *peer,
+                   const uint8_t *bytes, size_t length)
+{
+    const bool says = length >= 4 && module->place == 0;
+    header_t header = {0};
+
+    memcpy(&header, bytes, regx_min(length, sizeof(header)));
+    if (length == NONE_SIZE && header.version == 0) {
+        trace_connection(module, proc, peer, "not used", "regx is refused or not usable there");
+    } else if (length < sizeof(header) || header.version != VERSION ||
+               header.control_version != REGX_CONTROL_VERSION) {
+        trace_connection(module, proc, peer, "not used", "it runs another build of regx");
+        say_of(says, proc, peer->id,
+               "runs another build of regx (its addresses have version %d, its control messages "
+               "%d; here %d and %d): the two do not talk; install the same one on all hosts",
+               header.version, header.control_version, VERSION, REGX_CONTROL_VERSION);
+    } else if (header.process != peer->id) {
+        trace_connection(module, proc, peer, "not used", "its address is another process's");
+        say_of(says, proc, peer->id,
+               "cannot be reached: what Open MPI fetched as its address is another process's");
+    } else {
+        trace_connection(module, proc, peer, "not used", "its btl_regx_flags are others");
+        say_of(says, proc, peer->id,
+               "has other btl_regx_flags (%s) than are set here (%s): the two do not talk; set the "
+               "same for all ranks",
+               name_flags(header.flags), name_flags(own_flags(module->component)));
+    }
+}
+
+static bool fits(const regx_module_t *module, const regx_peer_t *peer, const uint8_t *bytes,
+                 size_t length)
+{
+    header_t header;
+
+    if (length < sizeof(header)) {
+        return false;
+    }
+    memcpy(&header, bytes, sizeof(header));
+    return header.version == VERSION && header.control_version == REGX_CONTROL_VERSION &&
+           header.process == peer->id && header.flags == own_flags(module->component);
+}
+
 bool regx_address_connect(regx_module_t *module, opal_proc_t *proc, regx_peer_t *peer)
 {
     uint8_t *bytes = NULL;
-    header_t header = {0};
     size_t length = 0;
     bool connected = false;
     published_t published;
@@ -338,26 +358,11 @@ bool regx_address_connect(regx_module_t *module, opal_proc_t *proc, regx_peer_t 
         trace_connection(module, proc, peer, "not used", "that process does not use regx");
         return false;
     }
-    memcpy(&header, bytes, length < sizeof(header) ? length : sizeof(header));
-    if (length == NONE_SIZE && header.version == 0) {
-        trace_connection(module, proc, peer, "not used", "regx is refused or not usable there");
-    } else if (length < sizeof(header) || header.version != VERSION ||
-               header.control_version != REGX_CONTROL_VERSION) {
-        trace_connection(module, proc, peer, "not used", "it runs another build of regx");
-        if (length >= 4 && module->place == 0) {
-            warn_mismatch(proc, bytes);
-        }
-    } else if (header.process != peer->id) {
-        trace_connection(module, proc, peer, "not used", "its address is another process's");
-        warn_another(proc, peer->id);
-    } else if (header.flags != own_flags(module->component)) {
-        trace_connection(module, proc, peer, "not used", "its btl_regx_flags are others");
-        if (module->place == 0) {
-            warn_unlike(module->component, proc, peer->id, header.flags);
-        }
-    } else {
+    if (fits(module, peer, bytes, length)) {
         parse(bytes, length, &published);
         connected = connect_module(module, proc, &published, peer);
+    } else {
+        refuse(module, proc, peer, bytes, length);
     }
     free(bytes);
     return connected;

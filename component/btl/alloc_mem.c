@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "config.h"
 
-#include "btl/alloc_mem.h"
+#include "btl/component.h"
 
 #include "opal/mca/mpool/base/base.h"
 

@@ -12,19 +12,10 @@
 
 #include "base/memlock.h"
 #include "base/util.h"
-#include "btl/address.h"
-#include "btl/alloc_mem.h"
-#include "btl/endpoint.h"
 #include "btl/message.h"
 #include "btl/module.h"
-#include "btl/other_btls.h"
 #include "btl/params.h"
 #include "btl/rdma.h"
-#include "btl/registry.h"
-#include "btl/report.h"
-#include "btl/transports.h"
-#include "btl/variables.h"
-#include "btl/verbose.h"
 
 static int component_register(void);
 static int component_open(void);

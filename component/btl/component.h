@@ -10,10 +10,11 @@
  *   - component.c: asked for, opened, progressed, closed; transports.c: which transports are opened
  *   - module.c: one transport, opened, progressed, closed; endpoint.c: one peer of a module
  *   - message.c: eager messages and fragments; rdma.c: large messages
+ *   - window.c: what osc/rdma asks for
  *   - address.c: what is published, and which module talks to a peer
  *   - registry.c: how registrations stay true
- *   - params*.c: parameters, checked; verbose.c: the trace
- *   - report.c: counters at the end; variables.c: counters for tools, at any time
+ *   - params.c: parameters, checked
+ *   - report.c: the trace, counters at the end, and for tools at any time
  *
  * Modules share parameters, counters and the memory monitor. Each has its own pool, cache and
  * rendezvous, since memory is registered with one port's domain; what the user allows the process
@@ -31,10 +32,14 @@
 #include "base/counters.h"
 #include "base/trace.h"
 #include "btl/params.h"
-#include "btl/types.h"
 #include "compat/compat.h"
 #include "registration/registration.h"
 #include "transport/transport.h"
+
+typedef struct regx_component regx_component_t;
+typedef struct regx_module regx_module_t;               /* module.h */
+typedef struct mca_btl_base_endpoint_t regx_endpoint_t; /* module.h; Open MPI's name for it */
+typedef struct regx_fragment regx_fragment_t;           /* message.h */
 
 /* One for the node, and the ports. */
 #define REGX_MODULES_MAX (1 + REGX_DEVICES_MAX)
@@ -57,5 +62,93 @@ struct regx_component {
     regx_module_t *modules[REGX_MODULES_MAX]; /* those that are open */
     pthread_mutex_t closing; /* taken to close one, and to read what the caches count */
 };
+
+/* ---- transports.c ---- */
+
+/* Which transports this process opens, and what each gets of the pool.
+ *
+ * btl_regx_transport names one, or is auto: then that of the node is opened, and beside it that
+ * between nodes, if the job has processes on other nodes and a device is usable. Why it is not is
+ * traced and in the report only; a setting that is wrong is shown to the user in any case. Who
+ * talks to whom by what is in address.c.
+ */
+
+/* Opens the modules, which begin as `face`; sets transport_reason. false: a warning was printed;
+ * some modules may be open. */
+bool regx_transports_open(regx_component_t *component, const mca_btl_base_module_t *face);
+
+/* The names of the transports that are open, each once, with commas between them. */
+void regx_transports_name(const regx_component_t *component, char *text, size_t size);
+
+/* ---- alloc_mem.c ---- */
+
+/* MPI_Alloc_mem. Open MPI asks the components of its framework mpool for memory, and takes that of
+ * the highest priority; if there is none it calls malloc. A component of mpool in a file of its own
+ * and this BTL would have to find each other. So regx adds one to the framework's list while its
+ * modules are open. It gives memory of a transport that has some (regx_transport_ops_t.allocate).
+ * A call with hints (the key mpool_hints of its info) is left to the others.
+ *
+ * In Open MPI 4.1, 5.0 and 6.0 MPI_Win_allocate does not ask mpool: osc/rdma and osc/sm put a
+ * window that lies on one node into a shared file of their own.
+ *
+ * Adding and taking out are for the thread that runs MPI_Init or MPI_Finalize.
+ */
+
+/* From now on MPI_Alloc_mem gives memory of a module's transport, if this process has neighbours.
+ * Has no effect if it does so already. Not before every other BTL has chosen its memory pools. */
+void regx_alloc_mem_start(regx_component_t *component);
+
+/* Takes it back; before that transport closes. */
+void regx_alloc_mem_stop(void);
+
+/* ---- coexistence.c ---- */
+
+/* Other BTLs beside regx. To one of higher exclusivity regx leaves the peers that both reach. But
+ * if regx had puts, gets and atomics, Open MPI would still count it in and call its progress first;
+ * and osc/rdma might take it for windows. So it then offers no atomics.
+ *
+ * One of lower exclusivity carries no message of a peer that regx has, but if it has puts, gets
+ * and atomics Open MPI still counts it in, for one-sided communication (bml/r2): it takes the
+ * largest of their min_rdma_pipeline_size for the size from which a message goes by rendezvous,
+ * and that of 4.1's vader is larger than any message. All would go in fragments.
+ */
+
+/* Whether regx is to have windows: no BTL of the job but self has a higher exclusivity, and
+ * osc/rdma would use it; or the user has set btl_regx_flags, which then say all that there is. The
+ * BTLs of a job need not be the same on all its nodes (vader is not used by a process that is alone
+ * on its node), but the answer has to be: so those count that may be used, with what the parameters
+ * say of them. To be called when the component is opened: later, Open MPI has dropped some. */
+bool regx_may_have_windows(const mca_btl_base_module_t *btl);
+
+/* Whether the job has a BTL beside this that may lead to a process of this node, or of another. */
+bool regx_other_btl_leads(bool same_node);
+
+/* Warns the user, once, which other BTL keeps Open MPI from a rendezvous by this one. To be called
+ * once all BTLs are open, where this process has a peer on its node. */
+void regx_warn_of_other_btls(const mca_btl_base_module_t *btl);
+
+/* ---- report.c: what regx tells of itself ---- */
+
+/* The trace (base/trace.h) goes to Open MPI's verbose stream of the btl framework. */
+
+/* Starts tracing at the level that btl_base_verbose asks for. */
+void regx_verbose_start(regx_component_t *component);
+
+/* Traces what this process uses, once all of its modules have started. */
+void regx_verbose_choice(const regx_component_t *component);
+
+/* Traces what auto found, while the modules are still open. */
+void regx_verbose_outcome(const regx_component_t *component);
+
+/* Writes the report that the user asked for, if any, while the modules are still open. */
+void regx_report(regx_component_t *component);
+
+/* Each counter as a performance variable of MPI_T: btl_regx_NAME, by the report's names. A tool can
+ * find them from MPI_T_init_thread on, before MPI_Init as well. They are gone when Open MPI closes
+ * the component, in MPI_Finalize; until then any thread may read them. (MPI 4.0, 15.3.7.)
+ *
+ * Once per opening of the component, when its parameters are registered and the job asks for it. A
+ * variable that Open MPI has no memory for is left out. */
+void regx_variables_register(regx_component_t *component);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "btl/fragment.h"
+#include "btl/message.h"
 
 #include <assert.h>
 #include <stdlib.h>

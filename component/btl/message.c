@@ -6,7 +6,6 @@
 
 #include "base/copy.h"
 #include "base/util.h"
-#include "btl/fragment.h"
 #include "opal/datatype/opal_convertor.h"
 
 static regx_module_t *module_of(mca_btl_base_module_t *btl)

@@ -6,14 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "btl/endpoint.h"
-#include "btl/fragment.h"
-#include "btl/lost.h"
 #include "btl/message.h"
-#include "btl/onesided.h"
 #include "btl/params.h"
-#include "btl/rdma_record.h"
-#include "btl/registry.h"
+#include "btl/rdma.h"
 #include "pool/place.h"
 
 /* The transport may deliver while it closes, when there is no rendezvous any more. */

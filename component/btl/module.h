@@ -9,7 +9,6 @@
 #include "base/lock.h"
 #include "btl/component.h"
 #include "btl/eager.h"
-#include "btl/types.h"
 #include "compat/compat.h"
 #include "onesided/onesided.h"
 #include "pool/pool.h"
@@ -100,5 +99,141 @@ void regx_module_send_rest(regx_module_t *module);
 
 /* Disconnects its peers and frees it; also a module that was not started. */
 void regx_module_close(regx_module_t *module);
+
+/* ---- endpoint.c ---- */
+
+/* An endpoint: one peer, as one module reaches it.
+ *
+ * Open MPI asks for it by add_procs, keeps the pointer and gives it up by del_procs. From then on
+ * none of its callbacks are called for this endpoint, and progress deletes it.
+ */
+
+typedef enum regx_endpoint_state {
+    REGX_ENDPOINT_OPEN,
+    REGX_ENDPOINT_LEAVING /* Open MPI has given it up */
+} regx_endpoint_state_t;
+
+struct mca_btl_base_endpoint_t {
+    regx_peer_t peer; /* first: a peer is its endpoint */
+    regx_onesided_peer_t onesided;
+    opal_proc_t *proc;
+    regx_endpoint_t *next, *previous; /* in module->endpoints */
+    _Atomic regx_endpoint_state_t state;
+    bool met;  /* Open MPI has not asked for it yet; under the module's lock */
+    bool lost; /* the transport has reported it; in progress */
+    /* Fragments that found no room, oldest first; written under the module's lock. */
+    regx_fragment_t *_Atomic queue;
+    regx_fragment_t *queue_end;
+    regx_link_t blocked;        /* in module->blocked while there are some */
+    _Atomic size_t zcopy_bytes; /* of fragments in the pool that the peer still reads */
+};
+
+/* Connects the module to that process. NULL: it does not reach it, or another module talks to it,
+ * or there is no memory; a warning was printed where that matters. Any thread. */
+regx_endpoint_t *regx_endpoint_new(regx_module_t *module, opal_proc_t *proc);
+
+/* The same to a process that has sent something for which Open MPI wants an endpoint, before it has
+ * asked for one itself; if it does, this one is its. */
+regx_endpoint_t *regx_endpoint_meet(regx_module_t *module, uint64_t peer);
+
+/* Whether something waits for the peer, which may still read it. A system call if something does.
+ */
+bool regx_endpoint_has_reader(const regx_endpoint_t *endpoint);
+
+/* Open MPI gives it up: progress deletes it when its peer has read all. Any thread, also inside a
+ * receive callback. */
+void regx_endpoint_leave(regx_module_t *module, regx_endpoint_t *endpoint);
+
+/* Deletes those that were given up and have no reader, or all. Called by progress, or while it is
+ * kept out. */
+void regx_endpoints_delete_leaving(regx_module_t *module);
+void regx_endpoints_delete_all(regx_module_t *module);
+
+/* The endpoint of that process. NULL: none, or it was given up. */
+regx_endpoint_t *regx_endpoint_find(regx_module_t *module, uint64_t peer);
+
+/* Whether fragments wait at this endpoint: what is sent now has to go behind them. */
+static inline bool regx_endpoint_is_blocked(const regx_endpoint_t *endpoint)
+{
+    return atomic_load_explicit(&endpoint->queue, memory_order_relaxed) != NULL;
+}
+
+/* Whether Open MPI still expects callbacks for this endpoint: it does until the endpoint or the
+ * module is being closed. */
+static inline bool regx_endpoint_expects_callbacks(const regx_module_t *module,
+                                                   const regx_endpoint_t *endpoint)
+{
+    return !module->ending && endpoint->state == REGX_ENDPOINT_OPEN;
+}
+
+/* Lost messages and connections: one line to the user, and the job is aborted. Open MPI 4.1 can be
+ * notified of them in no other way; it would wait forever. Also the warnings of a job that goes on.
+ */
+
+/* A message of `size` bytes cannot go on; `direction` is "from" or "to". */
+void regx_module_lost(regx_module_t *module, regx_endpoint_t *endpoint, size_t size,
+                      const char *direction, const char *why);
+
+/* The transport's events `broken` and `silent`, and the rendezvous' `mismatch`; the context
+ * is the module. */
+void regx_lost_connection(void *context, uint64_t peer, const char *what);
+void regx_no_answer(void *context, uint64_t peer);
+void regx_lost_data(void *context, const regx_peer_t *peer, const char *what);
+
+/* ---- address.c ---- */
+
+/* What a process publishes about how it is reached, and which of its modules talks to a peer.
+ *
+ * Per peer one kind of transport carries all messages: shared memory if the peer is on this node,
+ * else the ports of RDMA devices, if one leads there; else regx does not reach it, and Open MPI
+ * asks its other BTLs. Open MPI would stripe over all kinds, and expects an answer from the module
+ * that asked. Both ends come to the same result, since each decides by what both have published.
+ * Several ports are paired, and messages are striped over them on purpose.
+ */
+
+/* Publishes how all modules are reached. false: Open MPI refuses. */
+bool regx_address_publish(regx_component_t *component);
+
+/* Says, in one process of the job, that no process of another node can be reached, if that is so
+ * and is known at the start: no port is open here, and no other BTL may lead there. To be called
+ * before addresses are exchanged. */
+void regx_address_warn_of_other_nodes(regx_component_t *component);
+
+/* Publishes that this process, which was asked to use regx, does not: others may wait for
+ * something. */
+void regx_address_publish_none(const regx_component_t *component);
+
+/* Connects the module to that process, if it is the module that talks to it: sets peer->conn;
+ * peer->id is set already. false: another module does, or none reaches it. If no module does, and
+ * no other BTL of the job may, a warning was printed. Any thread. */
+bool regx_address_connect(regx_module_t *module, opal_proc_t *proc, regx_peer_t *peer);
+
+/* ---- registry.c ---- */
+
+/* Which backend keeps registrations valid in this process, and the warnings about it. Called by
+ * the thread that initializes or finalizes MPI.
+ */
+
+/* Starts the backend, once all transports are open and before the first cache. false: a warning was
+ * printed. */
+bool regx_backend_start(regx_component_t *component);
+/* After the last cache. A backend that was not started is fine. */
+void regx_backend_stop(regx_component_t *component);
+
+/* Whether this module keeps registrations. Where registering is free there is no use in that,
+ * unless a backend was asked for. */
+bool regx_registry_keeps(const regx_module_t *module);
+
+/* Opens one module's cache. false: a warning was printed. */
+bool regx_registry_start(regx_module_t *module);
+/* A module whose cache was not opened is fine. */
+void regx_registry_stop(regx_module_t *module);
+
+/* The pages of that range have changed, or are about to, by regx itself: the caches are notified.
+ * For rendezvous/rendezvous.h; `context` is the module. */
+void regx_registry_changes(void *context, uintptr_t start, uintptr_t end);
+
+/* Brings the counters up to date with what the caches counted, before they are read. Any thread. */
+void regx_registry_count_all(regx_component_t *component);
 
 #endif

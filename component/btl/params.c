@@ -24,14 +24,16 @@
 /* Open MPI's values, or the defaults, in the order of the tables. */
 static char *values[PARAMS_MAX];
 
-/* Parameters that went (params_gone.def), and what the user set them to. */
+/* Parameters that went (params.def), and what the user set them to. */
 static struct {
     const char *name, *sentence;
     char *value;
 } gone[] = {
+#define REGX_PARAM(...)
 #define REGX_GONE(name, sentence) {#name, sentence, NULL},
-#include "btl/params_gone.def"
+#include "btl/params.def"
 #undef REGX_GONE
+#undef REGX_PARAM
     {NULL, NULL, NULL}};
 
 /* The component that they are of. */

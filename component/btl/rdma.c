@@ -21,11 +21,57 @@
  */
 #include "btl/rdma.h"
 
-#include "btl/call.h"
-#include "btl/handle.h"
-#include "btl/lost.h"
-#include "btl/onesided.h"
-#include "btl/rdma_record.h"
+#include <stdlib.h>
+
+/* ---- records of large messages in flight ---- */
+
+#define RECORDS_KEPT 256u /* of a module; more go back to malloc */
+
+/* The exposure at the sender, or the call that Open MPI's callback completes, at either end.
+ * Records are reused, the newest first, since it is still in the CPU cache. malloc caches only
+ * seven blocks of a size per thread, and a program with a window of messages needs more. */
+typedef union regx_rdma_record {
+    regx_rndv_exposure_t exposure;
+    regx_call_t call;
+    union regx_rdma_record *next; /* unused */
+} regx_rdma_record_t;
+
+/* Not initialised; NULL: no memory. */
+static regx_rdma_record_t *record_take(regx_module_t *module)
+{
+    regx_lock(&module->lock);
+    regx_rdma_record_t *record = module->unused_records;
+    if (record != NULL) {
+        module->unused_records = record->next;
+        module->unused_record_count--;
+    }
+    regx_unlock(&module->lock);
+    return record != NULL ? record : malloc(sizeof(*record));
+}
+
+static void record_return(regx_module_t *module, regx_rdma_record_t *record)
+{
+    regx_lock(&module->lock);
+    const bool keep = module->unused_record_count < RECORDS_KEPT;
+    if (keep) {
+        record->next = module->unused_records;
+        module->unused_records = record;
+        module->unused_record_count++;
+    }
+    regx_unlock(&module->lock);
+    if (!keep) {
+        free(record);
+    }
+}
+
+void regx_rdma_records_free(regx_module_t *module)
+{
+    while (module->unused_records != NULL) {
+        free(record_take(module));
+    }
+}
+
+/* ---- ob1's calls ---- */
 
 /* For senders: local memory is registered chunk by chunk, when it is put. */
 static mca_btl_base_registration_handle_t local_token;
@@ -43,12 +89,12 @@ expose(regx_module_t *module, const regx_endpoint_t *endpoint, const void *base,
 
     regx_eager_note(&module->eager, size, REGX_EAGER_RENDEZVOUS, endpoint->peer.conn->single_copy,
                     module->rounds);
-    record = regx_rdma_record_take(module);
+    record = record_take(module);
     if (record == NULL) {
         return NULL;
     }
     if (!regx_rndv_expose(module->rndv, &endpoint->peer, base, size, &record->exposure)) {
-        regx_rdma_record_return(module, record);
+        record_return(module, record);
         return NULL;
     }
     regx_trace(module->trace, REGX_TRACE_PATH, "%zu bytes to rank %u over %s may be read whole",
@@ -102,7 +148,7 @@ int regx_deregister_mem(mca_btl_base_module_t *btl, mca_btl_base_registration_ha
         regx_rdma_record_t *record = (regx_rdma_record_t *)handle;
 
         regx_rndv_unexpose(module_of(btl)->rndv, &record->exposure);
-        regx_rdma_record_return(module_of(btl), record);
+        record_return(module_of(btl), record);
     } else {
         regx_rndv_recv_close(module_of(btl)->rndv, (regx_rndv_recv_t *)handle);
     }
@@ -124,7 +170,7 @@ static const char *reason(regx_status_t status)
 /* Keeps the call until it ends. NULL: no memory. */
 static regx_rdma_record_t *keep(const regx_call_t *call)
 {
-    regx_rdma_record_t *record = regx_rdma_record_take(module_of(call->btl));
+    regx_rdma_record_t *record = record_take(module_of(call->btl));
 
     if (record != NULL) {
         record->call = *call;
@@ -137,7 +183,7 @@ static regx_call_t take_back(regx_rdma_record_t *record)
 {
     const regx_call_t call = record->call;
 
-    regx_rdma_record_return(module_of(call.btl), record);
+    record_return(module_of(call.btl), record);
     return call;
 }
 

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "btl/registry.h"
+#include "btl/module.h"
 
 #include <stdio.h>
 #include <string.h>
 
 #include "base/util.h"
-#include "btl/output.h"
 
 /* A buffer changed while a transfer used it. Called from any thread. */
 static void changed_in_use(void *context, const void *base, size_t length)
@@ -75,7 +74,7 @@ static void warn_unusable(const regx_component_t *component, const char *error)
 
     snprintf(line, sizeof(line), "btl_regx_backend=%s %s",
              component->params.settings.registration.backend, error);
-    regx_output_once_per_node(line);
+    regx_compat_output_for_node(line);
 }
 
 /* The transport for which a backend is worth having: the first that pins what it registers, else

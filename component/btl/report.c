@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The report: what this process did, one JSON object on one line, or a table for people. The keys
- * are promised to scripts. Written with printf: the names are regx's own, and the few strings from
- * outside are escaped here.
+ * What regx tells of itself. The report: what this process did, one JSON object on one line, or
+ * a table for people; the keys are promised to scripts. Written with printf: the names are
+ * regx's own, and the few strings from outside are escaped here. The same counters for tools
+ * (MPI_T). And the trace of what was chosen.
  */
 #include "config.h"
 
-#include "btl/report.h"
+#include "btl/component.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -16,47 +17,39 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "opal/mca/base/mca_base_pvar.h"
+
+#include "base/memlock.h"
 #include "base/util.h"
 #include "btl/module.h"
-#include "btl/output.h"
-#include "btl/registry.h"
-#include "btl/report_fields.h"
-#include "btl/transports.h"
+#include "transport/catalog.h"
 
-static void write_string(FILE *out, const char *text)
+/* ---- what there is to tell ---- */
+
+typedef void (*each_counter_t)(void *context, const char *name, const char *help,
+                               regx_counter_kind_t kind, _Atomic uint64_t *counter);
+
+static void for_each_row(regx_counters_t *counters, const regx_counter_t *row, each_counter_t each,
+                         void *context)
 {
-    fputc('"', out);
-    for (; *text != '\0'; text++) {
-        if (*text == '"' || *text == '\\') {
-            fprintf(out, "\\%c", *text);
-        } else if ((unsigned char)*text < 0x20) {
-            fprintf(out, "\\u%04x", (unsigned char)*text);
-        } else {
-            fputc(*text, out);
-        }
+    for (; row->name != NULL; row++) {
+        each(context, row->name, row->help, row->kind, regx_counter_of(counters, row));
     }
-    fputc('"', out);
 }
 
-static void write_field(FILE *out, const char *key, const char *text)
+static void for_each_counter(regx_counters_t *counters, each_counter_t each, void *context)
 {
-    fprintf(out, "\"%s\": ", key);
-    write_string(out, text);
-    fputs(", ", out);
-}
+    char name[40], help[160];
 
-static void write_tallies(FILE *out, const char *key, const regx_tally_t *tallies)
-{
-    const char *separator = "";
-
-    fprintf(out, "\"%s\": {", key);
-    for (int i = 0; i < REGX_REASONS_MAX && tallies[i].reason[0] != '\0'; i++) {
-        fputs(separator, out);
-        write_string(out, tallies[i].reason);
-        fprintf(out, ": %" PRIu64, tallies[i].count);
-        separator = ", ";
+    for (const regx_counter_t *path = regx_paths; path->name != NULL; path++) {
+        snprintf(name, sizeof(name), "messages_%s", path->name);
+        snprintf(help, sizeof(help), "messages %s", path->help);
+        each(context, name, help, path->kind, &counters->messages[path->offset]);
+        snprintf(name, sizeof(name), "bytes_%s", path->name);
+        each(context, name, "their bytes", path->kind, &counters->bytes[path->offset]);
     }
-    fputc('}', out);
+    for_each_row(counters, regx_counter_table, each, context);
+    for_each_row(counters, regx_transport_counter_table, each, context);
 }
 
 /* Ports of one kind of transport lead to the same processes, different kinds to different ones. */
@@ -89,8 +82,6 @@ enum {
         FIELDS
 };
 
-#define TRANSPORTS 64 /* room for the names of all */
-
 static const char *const keys[FIELDS] = {
 #define KEY(key, type, help) #key,
     REGX_REPORT_FIELDS(KEY)
@@ -99,12 +90,12 @@ static const char *const keys[FIELDS] = {
 
 /* What the fields point to. */
 typedef struct texts {
-    char transports[TRANSPORTS];
+    char transports[64];
     char auto_choice[REGX_AUTO_CHOICE];
 } texts_t;
 
 /* Of the first module that found something: that of the node, if there is one. */
-const char *regx_report_auto_choice(const regx_component_t *component, char text[REGX_AUTO_CHOICE])
+static const char *auto_choice(const regx_component_t *component, char text[REGX_AUTO_CHOICE])
 {
     for (unsigned i = 0; i < component->module_count; i++) {
         regx_rndv_t *rndv = component->modules[i]->rndv;
@@ -119,7 +110,8 @@ const char *regx_report_auto_choice(const regx_component_t *component, char text
 /* `texts` is used as long as the fields are. */
 static void fill(const regx_component_t *component, texts_t *texts, field_t fields[FIELDS])
 {
-    regx_transports_name(component, texts->transports, TRANSPORTS);
+    memset(fields, 0, FIELDS * sizeof(fields[0]));
+    regx_transports_name(component, texts->transports, sizeof(texts->transports));
     fields[FIELD_rank].number = regx_compat_rank();
     fields[FIELD_host].text = regx_compat_host();
     fields[FIELD_version].text = REGX_VERSION;
@@ -129,48 +121,69 @@ static void fill(const regx_component_t *component, texts_t *texts, field_t fiel
     fields[FIELD_backend].text = component->choice.backend->name;
     fields[FIELD_backend_reason].text = component->choice.reason;
     fields[FIELD_rendezvous].text = regx_strategy_name(component->params.strategy);
-    fields[FIELD_auto_choice].text = regx_report_auto_choice(component, texts->auto_choice);
+    fields[FIELD_auto_choice].text = auto_choice(component, texts->auto_choice);
     fields[FIELD_eager_limit].number = component->modules[0]->super.btl_eager_limit;
     fields[FIELD_peers].number = count_peers(component);
 }
 
-static void write_counters(FILE *out, const regx_counters_t *counters, const regx_counter_t *row)
+/* ---- as JSON ---- */
+
+static void write_string(FILE *out, const char *text)
 {
-    for (; row->name != NULL; row++) {
-        fprintf(out, "\"%s\": %" PRIu64 ", ", row->name, regx_counter_value(counters, row));
+    fputc('"', out);
+    for (; *text != '\0'; text++) {
+        if (*text == '"' || *text == '\\') {
+            fprintf(out, "\\%c", *text);
+        } else if ((unsigned char)*text < 0x20) {
+            fprintf(out, "\\u%04x", (unsigned char)*text);
+        } else {
+            fputc(*text, out);
+        }
     }
+    fputc('"', out);
 }
 
-static void write_json(FILE *out, const regx_component_t *component)
+static void write_tallies(FILE *out, const char *key, const regx_tally_t *tallies)
 {
-    const regx_counters_t *counters = &component->counters;
-    field_t fields[FIELDS] = {{.text = NULL}};
+    fprintf(out, ", \"%s\": {", key);
+    for (int i = 0; i < REGX_REASONS_MAX && tallies[i].reason[0] != '\0'; i++) {
+        fputs(i > 0 ? ", " : "", out);
+        write_string(out, tallies[i].reason);
+        fprintf(out, ": %" PRIu64, tallies[i].count);
+    }
+    fputc('}', out);
+}
+
+static void write_counter(void *out, const char *name, const char *help, regx_counter_kind_t kind,
+                          _Atomic uint64_t *counter)
+{
+    (void)help, (void)kind;
+    fprintf(out, ", \"%s\": %" PRIu64, name, *counter);
+}
+
+static void write_json(FILE *out, regx_component_t *component)
+{
+    regx_counters_t *counters = &component->counters;
+    field_t fields[FIELDS];
     texts_t texts;
 
     fill(component, &texts, fields);
-    fputc('{', out);
     for (int i = 0; i < FIELDS; i++) {
+        fprintf(out, "%s\"%s\": ", i > 0 ? ", " : "{", keys[i]);
         if (fields[i].text != NULL) {
-            write_field(out, keys[i], fields[i].text);
+            write_string(out, fields[i].text);
         } else {
-            fprintf(out, "\"%s\": %" PRIu64 ", ", keys[i], fields[i].number);
+            fprintf(out, "%" PRIu64, fields[i].number);
         }
     }
-    for (int i = 0; i < REGX_PATH_COUNT; i++) {
-        fprintf(out, "\"messages_%s\": %" PRIu64 ", \"bytes_%s\": %" PRIu64 ", ",
-                regx_paths[i].name, counters->messages[i], regx_paths[i].name, counters->bytes[i]);
-    }
-    write_counters(out, counters, regx_counter_table);
-    write_counters(out, counters, regx_transport_counter_table);
-    const char *separator = "";
-#define WRITE_TALLIES(key, row, help)                                                              \
-    fputs(separator, out);                                                                         \
-    write_tallies(out, #key, counters->key);                                                       \
-    separator = ", ";
+    for_each_counter(counters, write_counter, out);
+#define WRITE_TALLIES(key, row, help) write_tallies(out, #key, counters->key);
     REGX_REPORT_TALLIES(WRITE_TALLIES)
 #undef WRITE_TALLIES
     fputs("}\n", out);
 }
+
+/* ---- as a table, without what is zero ---- */
 
 static void write_row(FILE *out, const char *name, uint64_t value, const char *help)
 {
@@ -179,12 +192,11 @@ static void write_row(FILE *out, const char *name, uint64_t value, const char *h
     }
 }
 
-static void write_counter_rows(FILE *out, const regx_counters_t *counters,
-                               const regx_counter_t *row)
+static void write_counter_row(void *out, const char *name, const char *help,
+                              regx_counter_kind_t kind, _Atomic uint64_t *counter)
 {
-    for (; row->name != NULL; row++) {
-        write_row(out, row->name, regx_counter_value(counters, row), row->help);
-    }
+    (void)kind;
+    write_row(out, name, *counter, help);
 }
 
 static void write_tally_rows(FILE *out, const char *name, const regx_tally_t *tallies)
@@ -194,11 +206,10 @@ static void write_tally_rows(FILE *out, const char *name, const regx_tally_t *ta
     }
 }
 
-/* Counters that are zero are left out. */
-static void write_table(FILE *out, const regx_component_t *component)
+static void write_table(FILE *out, regx_component_t *component)
 {
-    const regx_counters_t *counters = &component->counters;
-    field_t fields[FIELDS] = {{.text = NULL}};
+    regx_counters_t *counters = &component->counters;
+    field_t fields[FIELDS];
     texts_t texts;
 
     fill(component, &texts, fields);
@@ -207,27 +218,17 @@ static void write_table(FILE *out, const regx_component_t *component)
     for (unsigned i = 0; i < component->module_count; i++) {
         fprintf(out, "%s%s", i > 0 ? ", " : "", component->modules[i]->transport->wires);
     }
-    fprintf(out, "; %s), rendezvous %s, backend %s (%s)\n", fields[FIELD_transport_reason].text,
-            fields[FIELD_rendezvous].text, fields[FIELD_backend].text,
+    fprintf(out, "; %s), rendezvous %s (auto found: %s), backend %s (%s)\n",
+            fields[FIELD_transport_reason].text, fields[FIELD_rendezvous].text,
+            fields[FIELD_auto_choice].text, fields[FIELD_backend].text,
             fields[FIELD_backend_reason].text);
-    if (strcmp(fields[FIELD_auto_choice].text, "none") != 0) {
-        fprintf(out, "  auto found " REGX_PREFIX "auto_choice=%s\n",
-                fields[FIELD_auto_choice].text);
-    }
-    for (const regx_counter_t *path = regx_paths; path->name != NULL; path++) {
-        char name[40];
-
-        snprintf(name, sizeof(name), "messages_%s", path->name);
-        write_row(out, name, counters->messages[path->offset], path->help);
-        snprintf(name, sizeof(name), "bytes_%s", path->name);
-        write_row(out, name, counters->bytes[path->offset], "");
-    }
-    write_counter_rows(out, counters, regx_counter_table);
-    write_counter_rows(out, counters, regx_transport_counter_table);
+    for_each_counter(counters, write_counter_row, out);
 #define WRITE_ROWS(key, row, help) write_tally_rows(out, row, counters->key);
     REGX_REPORT_TALLIES(WRITE_ROWS)
 #undef WRITE_ROWS
 }
+
+/* ---- where it goes ---- */
 
 /* Replaces %h, %r and %p. */
 static void expand(const char *pattern, char *name, size_t size)
@@ -261,7 +262,7 @@ static void append(const char *pattern, const char *line, size_t length)
     if (written != (ssize_t)length) {
         snprintf(message, sizeof(message), "btl_regx_report=%s: %s", name,
                  written < 0 ? strerror(errno) : "no space for the whole line");
-        regx_output_once_per_node(message);
+        regx_compat_output_for_node(message);
     }
     if (fd >= 0) {
         close(fd);
@@ -293,4 +294,136 @@ void regx_report(regx_component_t *component)
         append(where, text, length);
     }
     free(text);
+}
+
+/* ---- the trace ---- */
+
+void regx_verbose_start(regx_component_t *component)
+{
+    component->trace = (regx_trace_t){.level = regx_compat_verbose(), .write = regx_compat_trace};
+}
+
+static void trace_backend(const regx_component_t *component)
+{
+    const regx_backend_choice_t *choice = &component->choice;
+    const regx_registration_settings_t *settings = &component->params.settings.registration;
+
+    if (choice->backend->start == NULL) {
+        regx_trace(&component->trace, REGX_TRACE_CHOICE, "backend %s (%s), keeping nothing",
+                   choice->backend->name, choice->reason);
+        return;
+    }
+    regx_trace(&component->trace, REGX_TRACE_CHOICE,
+               "backend %s (%s), keeping at most %" PRIu64 " bytes in %u registrations",
+               choice->backend->name, choice->reason, settings->cache_bytes, REGX_CACHE_COUNT);
+}
+
+/* What each module offers ob1, keeps, and may register that it does not keep. */
+static void trace_modules(const regx_component_t *component)
+{
+    for (unsigned i = 0; i < component->module_count; i++) {
+        const regx_module_t *module = component->modules[i];
+        const mca_btl_base_module_t *face = &module->super;
+
+        regx_trace(&component->trace, REGX_TRACE_CHOICE,
+                   "module %s (%s): eager to %zu bytes, fragments of %zu, bandwidth %u Mbit/s, "
+                   "latency %u us, exclusivity %u",
+                   module->transport->ops->name, module->transport->wires, face->btl_eager_limit,
+                   face->btl_max_send_size, (unsigned)face->btl_bandwidth,
+                   (unsigned)face->btl_latency, (unsigned)face->btl_exclusivity);
+        if (component->choice.backend->start != NULL && !regx_registry_keeps(module)) {
+            regx_trace(&component->trace, REGX_TRACE_CHOICE,
+                       "transport %s keeps no registrations: they are free",
+                       module->transport->ops->name);
+        }
+        if (module->registry.once_max != REGX_UNLIMITED) {
+            regx_trace(&component->trace, REGX_TRACE_CHOICE,
+                       "module %s (%s): registrations for one use each pin at most %" PRIu64
+                       " bytes at a time to send from, and as many to receive into "
+                       "(btl_regx_once_bytes)",
+                       module->transport->ops->name, module->transport->wires,
+                       module->registry.once_max);
+        }
+    }
+}
+
+static void trace_limit(const regx_component_t *component)
+{
+    const uint64_t limit = regx_memlock_limit();
+
+    if (limit == REGX_MEMLOCK_NONE) {
+        regx_trace(&component->trace, REGX_TRACE_CHOICE, "no limit of locked memory");
+    } else {
+        regx_trace(&component->trace, REGX_TRACE_CHOICE,
+                   "limit of locked memory: %" PRIu64 " bytes", limit);
+    }
+}
+
+void regx_verbose_choice(const regx_component_t *component)
+{
+    const regx_params_t *params = &component->params;
+    char transports[64];
+
+    if (!regx_traces(&component->trace, REGX_TRACE_CHOICE)) {
+        return;
+    }
+    regx_transports_name(component, transports, sizeof(transports));
+    regx_trace(&component->trace, REGX_TRACE_CHOICE, "transport=%s is %s (%s)",
+               params->settings.component.transport, transports, component->transport_reason);
+    regx_trace(&component->trace, REGX_TRACE_CHOICE,
+               "rendezvous %s, chunks of %zu bytes, %u at once%s%s",
+               regx_strategy_name(params->strategy), params->settings.rendezvous.chunk_size,
+               params->settings.rendezvous.chunk_depth,
+               params->settings.rendezvous.verify ? ", verified" : "",
+               component->threads ? ", with threads" : "");
+    trace_modules(component);
+    trace_backend(component);
+    trace_limit(component);
+}
+
+void regx_verbose_outcome(const regx_component_t *component)
+{
+    char text[REGX_AUTO_CHOICE];
+
+    if (regx_traces(&component->trace, REGX_TRACE_CHOICE)) {
+        regx_trace(&component->trace, REGX_TRACE_CHOICE, "auto found auto_choice=%s",
+                   auto_choice(component, text));
+    }
+}
+
+/* ---- for tools ---- */
+
+static regx_component_t *counted;
+
+/* Open MPI holds its own lock. A count begins at zero in each handle; Open MPI subtracts. What is
+ * found in the caches is added up when it is asked for. */
+static int read_counter(const struct mca_base_pvar_t *variable, void *value, void *object)
+{
+    const _Atomic uint64_t *counter = variable->ctx;
+
+    (void)object;
+    if (counter == &counted->counters.hits) {
+        regx_registry_count_all(counted);
+    }
+    *(unsigned long long *)value = atomic_load_explicit(counter, memory_order_relaxed);
+    return OPAL_SUCCESS;
+}
+
+static void register_counter(void *context, const char *name, const char *help,
+                             regx_counter_kind_t kind, _Atomic uint64_t *counter)
+{
+    const regx_component_t *component = context;
+
+    mca_base_component_pvar_register(
+        &component->super.btl_version, name, help, OPAL_INFO_LVL_4,
+        kind == REGX_LEVEL ? MCA_BASE_PVAR_CLASS_LEVEL : MCA_BASE_PVAR_CLASS_COUNTER,
+        MCA_BASE_VAR_TYPE_UNSIGNED_LONG_LONG, NULL, MCA_BASE_VAR_BIND_NO_OBJECT,
+        MCA_BASE_PVAR_FLAG_READONLY | MCA_BASE_PVAR_FLAG_CONTINUOUS, read_counter, NULL, NULL,
+        counter);
+}
+
+void regx_variables_register(regx_component_t *component)
+{
+    counted = component;
+    for_each_counter(&component->counters, register_counter, component);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "btl/transports.h"
+#include "btl/component.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -7,7 +7,6 @@
 
 #include "base/util.h"
 #include "btl/module.h"
-#include "btl/output.h"
 #include "transport/load.h"
 
 #define ERROR 256 /* room for a line with the reason */
@@ -38,7 +37,7 @@ static void warn_refused(const char *transport, regx_status_t status, const char
         snprintf(line, sizeof(line), "btl_regx_transport=%s: %s%s", transport, error,
                  others ? "; the other ports are used without it" : "");
     }
-    regx_output_once_per_node(line);
+    regx_compat_output_for_node(line);
 }
 
 static bool load(candidate_t *candidate, char error[ERROR])

@@ -155,11 +155,6 @@ bool regx_compat_prints(void)
     return first_of_application() == regx_compat_rank();
 }
 
-bool regx_compat_prints_for_node(void)
-{
-    return regx_compat_prints() || opal_process_info.my_local_rank == 0;
-}
-
 /* A process that has a line to print publishes it, as a key. */
 bool regx_compat_falls_here(const mca_base_component_t *component, const char *line)
 {
@@ -202,7 +197,19 @@ void regx_compat_output(const char *line)
     opal_output(stream, "regx: %s", line);
 }
 
-/* -1 where nobody asked: the framework then has no stream either. */
+void regx_compat_output_for_node(const char *line)
+{
+    char with_host[4608]; /* room for a line that names a file */
+
+    if (regx_compat_prints()) {
+        regx_compat_output(line);
+    } else if (opal_process_info.my_local_rank == 0) {
+        snprintf(with_host, sizeof(with_host), "%s, on %s", line, regx_compat_host());
+        regx_compat_output(with_host);
+    }
+}
+
+/* -1 where it was not asked for: the framework then has no stream either. */
 int regx_compat_verbose(void)
 {
     const mca_base_framework_t *btl = &opal_btl_base_framework;

@@ -79,10 +79,6 @@ bool regx_compat_takes_ob1(void);
  * mpirun line does, so that a mistake on the command line is reported once. */
 bool regx_compat_prints(void);
 
-/* Whether this process prints warnings about its node. The first process of each node does, and the
- * one that prints for the application. */
-bool regx_compat_prints_for_node(void);
-
 /* Whether this process has to print a line that other processes may also have to print. It has not
  * if the process that prints for the application, or for the node, has the same line. Only before
  * addresses are exchanged. May wait for those two processes. The caller must publish something for
@@ -97,6 +93,10 @@ void regx_compat_progress(void);
 
 /* Prints one line to the user, by opal_output. */
 void regx_compat_output(const char *line);
+
+/* The same for a problem that may exist on this node only: the process that prints for the
+ * application prints it unchanged, the first one of every other node adds the host's name. */
+void regx_compat_output_for_node(const char *line);
 
 /* The level of --mca btl_base_verbose, 0 if none was given, and one line to that stream. */
 int regx_compat_verbose(void);

@@ -5,7 +5,7 @@
  */
 #include "fuzz.h"
 
-#include "btl/address.h"
+#include "btl/module.h"
 #include "transport/shm/shm_internal.h"
 #include "transport/verbs/wire.h"
 

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * What the user is told where no module leads to a process: which parameters of the transport that
- * is open may be wrong. This process meets itself, as another.
+ * Which modules of two processes talk to each other, and what the user is told where none does:
+ * which parameters of the transport that is open may be wrong.
  */
 #include "../unit.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "btl/address.h"
 #include "btl/component.h"
+#include "btl/module.h"
 
 enum { SELF = 7 };
 
@@ -216,6 +216,140 @@ static void nothing_is_said_where_another_btl_leads(void **state)
     other_leads = false;
 }
 
+/* ---- ports ---- */
+
+enum { PORTS = 5 };
+
+/* Those of one fabric reach each other. */
+typedef struct port {
+    regx_transport_t transport; /* first */
+    uint8_t fabric, place;
+} port_t;
+
+typedef struct process {
+    regx_component_t component;
+    regx_module_t modules[PORTS];
+    port_t ports[PORTS];
+    uint8_t published[sizeof(published)];
+    size_t length;
+} process_t;
+
+static int peer_port; /* that was connected to */
+
+static size_t port_address(regx_transport_t *transport, void *buffer)
+{
+    const port_t *port = (const port_t *)transport;
+
+    ((uint8_t *)buffer)[0] = port->fabric;
+    ((uint8_t *)buffer)[1] = port->place;
+    return 2;
+}
+
+static bool port_reaches(const regx_transport_t *transport, const void *bytes, size_t length)
+{
+    assert_int_equal(length, 2);
+    return ((const uint8_t *)bytes)[0] == ((const port_t *)transport)->fabric;
+}
+
+static regx_status_t port_connect(regx_transport_t *transport, uint64_t peer, const void *bytes,
+                                  size_t length, regx_conn_t **conn)
+{
+    static regx_conn_t connection = {.wire = "it"};
+
+    (void)transport, (void)peer, (void)length;
+    peer_port = ((const uint8_t *)bytes)[1];
+    *conn = &connection;
+    return REGX_OK;
+}
+
+static const regx_transport_ops_t port_ops = {
+    .name = "it", .address = port_address, .reaches = port_reaches, .connect = port_connect};
+
+static void open_ports(process_t *process, unsigned count, const uint8_t *fabrics)
+{
+    memset(process, 0, sizeof(*process));
+    process->component.module_count = count;
+    for (unsigned i = 0; i < count; i++) {
+        process->ports[i] = (port_t){.transport = {.ops = &port_ops, .wires = "it"},
+                                     .fabric = fabrics[i],
+                                     .place = (uint8_t)i};
+        process->modules[i] = (regx_module_t){.component = &process->component,
+                                              .transport = &process->ports[i].transport,
+                                              .kind = REGX_BETWEEN_NODES,
+                                              .place = i};
+        process->component.modules[i] = &process->modules[i];
+    }
+    assert_true(regx_address_publish(&process->component));
+    memcpy(process->published, published, published_length);
+    process->length = published_length;
+}
+
+/* To which of the other's ports each of ours is connected; -1: none. */
+static void connect_ports(process_t *ours, const process_t *theirs, int talks_to[PORTS])
+{
+    opal_proc_t proc;
+
+    memset(&proc, 0, sizeof(proc));
+    memcpy(published, theirs->published, theirs->length);
+    published_length = theirs->length;
+    for (unsigned i = 0; i < ours->component.module_count; i++) {
+        regx_peer_t peer = {.id = SELF};
+
+        peer_port = -1;
+        const bool connected = regx_address_connect(&ours->modules[i], &proc, &peer);
+        assert_int_equal(connected, peer_port >= 0);
+        talks_to[i] = peer_port;
+    }
+}
+
+static void ports_at_the_same_place_meet(void **state)
+{
+    static process_t rails, other;
+    int talks_to[PORTS];
+
+    (void)state;
+    open_ports(&rails, 2, (const uint8_t[]){1, 1});
+    connect_ports(&rails, &rails, talks_to);
+    assert_true(talks_to[0] == 0 && talks_to[1] == 1);
+    open_ports(&other, 3, (const uint8_t[]){2, 1, 1});
+    connect_ports(&rails, &other, talks_to);
+    assert_true(talks_to[0] == 2 && talks_to[1] == 1);
+}
+
+/* Ours talks to theirs where theirs talks to ours, and as many as can be. */
+static void both_ends_decide_alike(void **state)
+{
+    static process_t one, other;
+    uint64_t chance = 1;
+
+    (void)state;
+    other_leads = true;
+    for (int round = 0; round < 2000; round++) {
+        uint8_t fabrics[2][PORTS];
+        int ours[PORTS], theirs[PORTS];
+        const unsigned counts[2] = {(unsigned)(1 + chance_next(&chance) % PORTS),
+                                    (unsigned)(1 + chance_next(&chance) % PORTS)};
+
+        for (unsigned i = 0; i < 2 * PORTS; i++) {
+            fabrics[i % 2][i / 2] = (uint8_t)(1 + chance_next(&chance) % 3);
+        }
+        open_ports(&one, counts[0], fabrics[0]);
+        open_ports(&other, counts[1], fabrics[1]);
+        connect_ports(&one, &other, ours);
+        connect_ports(&other, &one, theirs);
+        for (unsigned i = 0; i < counts[0]; i++) {
+            assert_true(ours[i] < 0 || theirs[ours[i]] == (int)i);
+            for (unsigned j = 0; j < counts[1]; j++) { /* two that are free do not match */
+                assert_false(ours[i] < 0 && theirs[j] < 0 && fabrics[0][i] == fabrics[1][j]);
+            }
+        }
+        for (unsigned j = 0; j < counts[1]; j++) {
+            assert_true(theirs[j] < 0 || ours[theirs[j]] == (int)j);
+        }
+    }
+    other_leads = false;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -223,6 +357,8 @@ int main(void)
         cmocka_unit_test(why_there_is_no_port_is_said),
         cmocka_unit_test(other_nodes_are_said_to_be_out_of_reach),
         cmocka_unit_test(nothing_is_said_where_another_btl_leads),
+        cmocka_unit_test(ports_at_the_same_place_meet),
+        cmocka_unit_test(both_ends_decide_alike),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -8,9 +8,8 @@
 #include <stdlib.h>
 
 #include "base/util.h"
-#include "btl/address.h"
-#include "btl/endpoint.h"
 #include "btl/message.h"
+#include "btl/module.h"
 #include "rendezvous/engine.h"
 
 enum { PEERS = 4096, BYTES_MAX = 1024 };
@@ -93,6 +92,21 @@ void regx_fail_queued(regx_module_t *module, regx_endpoint_t *endpoint)
     (void)module;
     assert_false(regx_endpoint_is_blocked(endpoint));
 }
+
+void regx_compat_output(const char *line)
+{
+    fail_msg("%s", line);
+}
+
+#if OPAL_MAJOR_VERSION >= 5
+char *(*opal_get_proc_hostname)(const opal_proc_t *proc);
+#else
+char *opal_get_proc_hostname(const opal_proc_t *proc)
+{
+    (void)proc;
+    return NULL;
+}
+#endif
 
 uint64_t regx_compat_process(const opal_proc_t *proc)
 {

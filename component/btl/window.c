@@ -18,14 +18,13 @@
  *     nodes). One that is refused it does under the lock. Between nodes it also has the BTL take
  *     that very lock, and announce posts (MPI_Win_post): only these are done.
  */
-#include "btl/onesided.h"
+#include "btl/rdma.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/util.h"
-#include "btl/handle.h"
-#include "btl/lost.h"
+#include "btl/module.h"
 
 enum { POST_PLACES = 32 };         /* osc/rdma's OMPI_OSC_RDMA_POST_PEER_MAX */
 #define LOCKED (UINT64_C(1) << 63) /* osc/rdma's OMPI_OSC_RDMA_LOCK_EXCLUSIVE */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "btl/other_btls.h"
+#include "btl/component.h"
 
 #include <stdint.h>
 #include <stdio.h>
