@@ -2,15 +2,129 @@
 #include "library/domain.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <stdalign.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
+#include "base/param.h"
 #include "base/util.h"
+#include "transport/verbs/memory.h"
 
 _Static_assert(sizeof(regx_region_t) <= sizeof(((regx_use_t *)NULL)->reserved) &&
                    alignof(regx_region_t) <= alignof(uint64_t),
                "a use holds what registration/ needs");
+
+/* ---- the device: it registers and deregisters, and nothing else, since there is no peer ---- */
+
+static regx_status_t device_reg(regx_transport_t *device, void *base, size_t length,
+                                unsigned access, regx_mr_t *mr)
+{
+    struct ibv_pd *pd = ((const regx_domain_t *)device)->pd;
+    /* In parentheses: the function, whose macro of the same name converts signs. */
+    struct ibv_mr *handle = (ibv_reg_mr)(pd, base, length, regx_verbs_access(access));
+
+    if (handle == NULL) {
+        return regx_verbs_refusal(errno);
+    }
+    *mr = (regx_mr_t){.base = base, .length = length, .access = access, .handle = handle};
+    return REGX_OK;
+}
+
+static void device_dereg(regx_transport_t *device, regx_mr_t *mr)
+{
+    (void)device;
+    ibv_dereg_mr(mr->handle);
+}
+
+static const regx_transport_ops_t device_ops = {
+    .abi = REGX_TRANSPORT_ABI, .name = "libibverbs", .reg = device_reg, .dereg = device_dereg};
+
+/* ---- the monitor of the process ----
+ * There can be one, which all domains share that keep anything. It is started for the first of them
+ * and stopped after the last. */
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of all that follows but the counters */
+static unsigned domains;                                 /* that use the monitor */
+static regx_backend_choice_t running;
+static regx_counters_t counters = {.threads = true}; /* what the monitor counts for all */
+
+/* Not what wants to see transfers with the device: those are the program's. A program that has a
+ * device that can follow changes asks it for IBV_ACCESS_ON_DEMAND. */
+static bool is_offered(const char *name)
+{
+    const regx_backend_t *backend = regx_backend_find(name); /* NULL: auto */
+
+    return backend == NULL || !backend->needs_transfers;
+}
+
+const char *regx_domain_backends(unsigned index)
+{
+    regx_param_word_t word;
+
+    for (unsigned i = 0; regx_backend_word(i, &word); i++) {
+        if (is_offered(word.word) && index-- == 0) {
+            return word.word;
+        }
+    }
+    return NULL;
+}
+
+static int join_locked(regx_domain_t *domain, const char *name, char *error, size_t error_size)
+{
+    const regx_monitor_config_t config = {
+        .hooks = regx_hooks_ucm, .transport = &domain->device, .counters = &counters};
+    char why[REGX_BACKEND_REASON];
+
+    if (domains > 0) {
+        if (strcmp(name, "auto") != 0 && strcmp(name, running.backend->name) != 0) {
+            snprintf(error, error_size, "backend=%s: another domain of this process has %s", name,
+                     running.backend->name);
+            return EBUSY;
+        }
+    } else if (regx_backend_choose(name, false, &config, &running, why, sizeof(why)) != REGX_OK) {
+        snprintf(error, error_size, "backend=%s %s", name, why);
+        return EOPNOTSUPP;
+    }
+    domain->choice = running;
+    domains += running.monitor != NULL;
+    return 0;
+}
+
+static int join(regx_domain_t *domain, const char *name, char *error, size_t error_size)
+{
+    if (strcmp(name, "auto") != 0 && (regx_backend_find(name) == NULL || !is_offered(name))) {
+        char allowed[128], line[REGX_OPTION_ERROR];
+
+        regx_param_list(regx_backend_word, is_offered, allowed, sizeof(allowed));
+        regx_option_refuse("backend", name, allowed, line);
+        snprintf(error, error_size, "%s", line);
+        return EINVAL;
+    }
+    if (strcmp(name, regx_backend_none.name) == 0) { /* beside any other */
+        domain->choice =
+            (regx_backend_choice_t){.backend = &regx_backend_none, .reason = "asked for"};
+        return 0;
+    }
+    pthread_mutex_lock(&lock);
+    const int result = join_locked(domain, name, error, error_size);
+    pthread_mutex_unlock(&lock);
+    return result;
+}
+
+/* The domain's cache is closed. */
+static void leave(const regx_domain_t *domain)
+{
+    if (domain->choice.monitor == NULL) {
+        return;
+    }
+    pthread_mutex_lock(&lock);
+    if (--domains == 0) {
+        running.monitor->stop(running.monitor);
+    }
+    pthread_mutex_unlock(&lock);
+}
 
 /* ---- opening ---- */
 
@@ -20,57 +134,44 @@ static int refuse(int result, const char *why, char *error, size_t error_size)
     return result;
 }
 
-static int read_options(const regx_domain_options_t *given, regx_domain_options_t *options,
-                        char *error, size_t error_size)
+static regx_status_t open_registry(regx_domain_t *domain, const regx_domain_options_t *options)
 {
-    *options = (regx_domain_options_t){.size = sizeof(*options)};
-    if (given != NULL && given->size != sizeof(*options)) {
-        return refuse(EINVAL, "options.size is not sizeof(regx_domain_options_t) of this library",
-                      error, error_size);
-    }
-    if (given != NULL) {
-        *options = *given;
-    }
-    if (options->backend == NULL) {
-        options->backend = "auto";
-    }
-    return 0;
-}
-
-static regx_cache_config_t cache_config(const regx_domain_t *domain,
-                                        const regx_domain_options_t *options)
-{
-    const uint64_t device = domain->device.transport.mr_count;
     const uint64_t count = options->count != 0 ? options->count : REGX_CACHE_COUNT;
+    const uint64_t device = domain->device.mr_count;
+    const regx_cache_config_t config = {
+        .bytes = options->bytes != 0 ? options->bytes : REGX_UNLIMITED,
+        .count = device != 0 ? regx_min(count, device) : count,
+        .inuse = options->changed_in_use != NULL ? REGX_INUSE_WARN : REGX_INUSE_IGNORE,
+        .changed_in_use = options->changed_in_use,
+        .context = options->context};
 
-    return (regx_cache_config_t){.bytes = options->bytes != 0 ? options->bytes : REGX_UNLIMITED,
-                                 .count = device != 0 ? regx_min(count, device) : count,
-                                 .inuse = options->changed_in_use != NULL ? REGX_INUSE_WARN
-                                                                          : REGX_INUSE_IGNORE,
-                                 .changed_in_use = options->changed_in_use,
-                                 .context = options->context};
+    return regx_registry_open(&domain->registry, domain->choice.backend, domain->choice.monitor,
+                              &config, &domain->device, &domain->counters);
 }
 
 static int open_domain(regx_domain_t *domain, struct ibv_pd *pd,
                        const regx_domain_options_t *options, char *error, size_t error_size)
 {
-    int result = regx_device_init(&domain->device, pd);
+    struct ibv_device_attr attr;
+    int result = ibv_query_device(pd->context, &attr);
 
     if (result != 0) {
         return refuse(result, "the device tells nothing of itself (ibv_query_device)", error,
                       error_size);
     }
+    domain->pd = pd;
+    domain->device = (regx_transport_t){.ops = &device_ops,
+                                        .wires = "",
+                                        .registers = true,
+                                        .mr_count = attr.max_mr > 0 ? (uint64_t)attr.max_mr : 0,
+                                        .mr_bytes = attr.max_mr_size};
     domain->counters.threads = true;
-    result = regx_shared_join(&domain->shared, options->backend, &domain->device.transport, error,
-                              error_size);
+    result = join(domain, options->backend != NULL ? options->backend : "auto", error, error_size);
     if (result != 0) {
         return result;
     }
-    const regx_cache_config_t config = cache_config(domain, options);
-
-    if (regx_registry_open(&domain->registry, domain->shared.backend, domain->shared.monitor,
-                           &config, &domain->device.transport, &domain->counters) != REGX_OK) {
-        regx_shared_leave(&domain->shared);
+    if (open_registry(domain, options) != REGX_OK) {
+        leave(domain);
         return refuse(ENOMEM, "out of memory", error, error_size);
     }
     return 0;
@@ -79,18 +180,19 @@ static int open_domain(regx_domain_t *domain, struct ibv_pd *pd,
 int regx_domain_open(struct ibv_pd *pd, const regx_domain_options_t *options,
                      regx_domain_t **domain, char *error, size_t error_size)
 {
-    regx_domain_options_t own;
-    int result = read_options(options, &own, error, error_size);
+    static const regx_domain_options_t defaults = {.size = sizeof(defaults)};
 
-    if (result != 0) {
-        return result;
+    if (options != NULL && options->size != sizeof(*options)) {
+        return refuse(EINVAL, "options.size is not sizeof(regx_domain_options_t) of this library",
+                      error, error_size);
     }
     regx_domain_t *made = calloc(1, sizeof(*made));
 
     if (made == NULL) {
         return refuse(ENOMEM, "out of memory", error, error_size);
     }
-    result = open_domain(made, pd, &own, error, error_size);
+    const int result =
+        open_domain(made, pd, options != NULL ? options : &defaults, error, error_size);
     if (result != 0) {
         free(made);
         return result;
@@ -102,8 +204,16 @@ int regx_domain_open(struct ibv_pd *pd, const regx_domain_options_t *options,
 void regx_domain_close(regx_domain_t *domain)
 {
     regx_registry_close(&domain->registry);
-    regx_shared_leave(&domain->shared);
+    leave(domain);
     free(domain);
+}
+
+const char *regx_domain_backend(const regx_domain_t *domain, const char **reason)
+{
+    if (reason != NULL) {
+        *reason = domain->choice.reason;
+    }
+    return domain->choice.backend->name;
 }
 
 /* ---- using memory ---- */
@@ -159,4 +269,54 @@ void regx_domain_release(regx_domain_t *domain, regx_use_t *use)
 void regx_domain_progress(regx_domain_t *domain)
 {
     regx_registry_progress(&domain->registry);
+}
+
+/* ---- what it did ---- */
+
+void regx_domain_statistics(regx_domain_t *domain, regx_statistics_t *statistics, size_t size)
+{
+    regx_registry_count(&domain->registry);
+    const regx_counters_t *seen = &domain->counters;
+    const regx_statistics_t own = {.registrations = atomic_load(&seen->registrations),
+                                   .deregistrations = atomic_load(&seen->deregistrations),
+                                   .registered_bytes = atomic_load(&seen->registered_bytes),
+                                   .registered_high = atomic_load(&seen->registered_high),
+                                   .hits = atomic_load(&seen->hits),
+                                   .misses = atomic_load(&seen->misses),
+                                   .uncached = atomic_load(&seen->uncached),
+                                   .evictions = atomic_load(&seen->evictions),
+                                   .invalidations = atomic_load(&seen->invalidations),
+                                   .stale_prevented = atomic_load(&seen->stale_prevented),
+                                   .inuse_changes = atomic_load(&seen->inuse_changes)};
+
+    memset(statistics, 0, size);
+    memcpy(statistics, &own, regx_min(size, sizeof(own)));
+}
+
+/* The reason of that number among those that were counted; the number, less how many there are, if
+ * there is none. */
+static const regx_tally_t *find_tally(const regx_tally_t tallies[REGX_REASONS_MAX], unsigned *index)
+{
+    for (int i = 0; i < REGX_REASONS_MAX && atomic_load(&tallies[i].count) > 0; i++) {
+        if ((*index)-- == 0) {
+            return &tallies[i];
+        }
+    }
+    return NULL;
+}
+
+int regx_domain_fallback(regx_domain_t *domain, unsigned index, const char **reason,
+                         uint64_t *count)
+{
+    const regx_tally_t *tally = find_tally(domain->counters.fallbacks, &index);
+
+    if (tally == NULL) {
+        tally = find_tally(counters.fallbacks, &index);
+    }
+    if (tally == NULL) {
+        return ENOENT;
+    }
+    *reason = tally->reason;
+    *count = atomic_load(&tally->count);
+    return 0;
 }

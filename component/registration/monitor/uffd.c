@@ -38,72 +38,39 @@ struct pm_scan_arg {
 
 /* Without these nothing works. The last is of no use here: it came with Linux 5.18, and only since
  * 5.15 does the kernel count the changes under way, without which regx_uffd_is_idle is wrong. */
-static const struct {
-    uint64_t bit;
-    const char *name;
-} needed[] = {{UFFD_FEATURE_EVENT_UNMAP, "EVENT_UNMAP"},
-              {UFFD_FEATURE_EVENT_REMAP, "EVENT_REMAP"},
-              {UFFD_FEATURE_EVENT_REMOVE, "EVENT_REMOVE"},
-              {UFFD_FEATURE_PAGEFAULT_FLAG_WP, "PAGEFAULT_FLAG_WP"},
-              {UFFD_FEATURE_EXACT_ADDRESS, "EXACT_ADDRESS (Linux 5.18)"}};
-
+#define NEEDED                                                                                     \
+    ((uint64_t)(UFFD_FEATURE_EVENT_UNMAP | UFFD_FEATURE_EVENT_REMAP | UFFD_FEATURE_EVENT_REMOVE |  \
+                UFFD_FEATURE_PAGEFAULT_FLAG_WP | UFFD_FEATURE_EXACT_ADDRESS))
 /* What PAGEMAP_SCAN needs. */
 #define FOR_SCAN ((uint64_t)(UFFD_FEATURE_WP_ASYNC | UFFD_FEATURE_WP_UNPOPULATED))
 
-/* -1: refused, see errno. */
-static int create(void)
+static const char *reason_of_refusal(int error)
 {
-    return (int)syscall(SYS_userfaultfd, UFFD_USER_MODE_ONLY | O_CLOEXEC | O_NONBLOCK);
-}
-
-static regx_status_t refuse(char *error, size_t error_size)
-{
-    switch (errno) {
+    switch (error) {
     case EPERM:
     case EACCES:
-        snprintf(error, error_size,
-                 "userfaultfd: %s: refused by a seccomp filter or security module (as it takes no "
-                 "privilege, vm.unprivileged_userfaultfd does not matter)",
-                 strerror(errno));
-        break;
+        return ": refused by a seccomp filter or security module (as it takes no privilege, "
+               "vm.unprivileged_userfaultfd does not matter)";
     case ENOSYS:
-        snprintf(error, error_size,
-                 "userfaultfd: not in this kernel, or hidden by a seccomp filter");
-        break;
+        return ": not in this kernel, or hidden by a seccomp filter";
     case EINVAL:
-        snprintf(error, error_size,
-                 "userfaultfd: this kernel knows none without privilege (Linux 5.11)");
-        break;
+        return ": this kernel knows none without privilege (Linux 5.11)";
     default:
-        snprintf(error, error_size, "userfaultfd: %s", strerror(errno));
+        return "";
     }
-    return REGX_DENIED;
 }
 
-/* The features that the kernel has; asking takes a descriptor of its own. */
-static bool ask_features(uint64_t *features, char *error, size_t error_size)
+/* A descriptor with those features; -1: refused, see errno; -2: this kernel lacks one of them. */
+static int create(uint64_t features)
 {
-    struct uffdio_api api = {.api = UFFD_API};
-    const int fd = create();
+    struct uffdio_api api = {.api = UFFD_API, .features = features};
+    const int fd = (int)syscall(SYS_userfaultfd, UFFD_USER_MODE_ONLY | O_CLOEXEC | O_NONBLOCK);
 
-    if (fd < 0) {
-        refuse(error, error_size);
-        return false;
+    if (fd >= 0 && ioctl(fd, UFFDIO_API, &api) != 0) {
+        close(fd);
+        return -2;
     }
-    const int failed = ioctl(fd, UFFDIO_API, &api);
-    close(fd);
-    if (failed) {
-        snprintf(error, error_size, "userfaultfd: this kernel's does not answer");
-        return false;
-    }
-    *features = api.features;
-    for (size_t i = 0; i < sizeof(needed) / sizeof(needed[0]); i++) {
-        if ((api.features & needed[i].bit) == 0) {
-            snprintf(error, error_size, "userfaultfd: this kernel's lacks %s", needed[i].name);
-            return false;
-        }
-    }
-    return true;
+    return fd;
 }
 
 /* 0: none of what is mapped in the range is unwatched; 1: some is; -1: the kernel does not know. */
@@ -124,12 +91,11 @@ static int scan_unregistered(int pagemap, uintptr_t start, uintptr_t end)
     return errno == EPERM ? 1 : -1;
 }
 
-static int open_pagemap(uint64_t features)
+static int open_pagemap(void)
 {
     const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
     const uintptr_t here = (uintptr_t)&page & ~(page - 1);
-    const int fd =
-        (features & FOR_SCAN) == FOR_SCAN ? open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC) : -1;
+    const int fd = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
 
     /* An empty range is refused by a filter alone. */
     if (fd >= 0 &&
@@ -142,27 +108,20 @@ static int open_pagemap(uint64_t features)
 
 regx_status_t regx_uffd_open(regx_uffd_t *uffd, char *error, size_t error_size)
 {
-    struct uffdio_api api = {.api = UFFD_API};
-    uint64_t features;
+    const int scans = create(NEEDED | FOR_SCAN);
 
-    if (!ask_features(&features, error, error_size)) {
-        return REGX_DENIED;
-    }
-    api.features = features & FOR_SCAN;
-    for (size_t i = 0; i < sizeof(needed) / sizeof(needed[0]); i++) {
-        api.features |= needed[i].bit;
-    }
-    uffd->fd = create();
+    uffd->fd = scans == -2 ? create(NEEDED) : scans;
     if (uffd->fd < 0) {
-        return refuse(error, error_size);
-    }
-    if (ioctl(uffd->fd, UFFDIO_API, &api) != 0) {
-        snprintf(error, error_size, "userfaultfd: its features are refused: %s", strerror(errno));
-        close(uffd->fd);
+        if (uffd->fd == -2) {
+            snprintf(error, error_size, "userfaultfd: this kernel's lacks a feature (Linux 5.18)");
+        } else {
+            snprintf(error, error_size, "userfaultfd: %s%s", strerror(errno),
+                     reason_of_refusal(errno));
+        }
         uffd->fd = -1;
         return REGX_DENIED;
     }
-    uffd->pagemap = open_pagemap(features);
+    uffd->pagemap = scans >= 0 ? open_pagemap() : -1;
     regx_file_identify(uffd->fd, &uffd->id);
     if (uffd->pagemap >= 0) {
         regx_file_identify(uffd->pagemap, &uffd->pagemap_id);

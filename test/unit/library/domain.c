@@ -80,7 +80,7 @@ bool domain_is_registered(uint32_t key, const void *base, size_t length, int acc
  * microseconds, and then registers for one use. */
 static void settle(const regx_domain_t *domain)
 {
-    const regx_monitor_t *monitor = domain->shared.monitor;
+    const regx_monitor_t *monitor = domain->choice.monitor;
 
     while (monitor != NULL && atomic_load(&monitor->log->sequence) % 2 == 1) {
         sched_yield();

@@ -73,21 +73,6 @@ static void each_use_has_the_access_that_it_asked_for(void **state)
     }
 }
 
-static void what_may_only_be_read_is_sent_from_and_nothing_else(void **state)
-{
-    regx_domain_t *domain = domain_open("none");
-    char *base = domain_map(LENGTH);
-    regx_use_t use;
-
-    (void)state;
-    assert_int_equal(mprotect(base, LENGTH, PROT_READ), 0);
-    domain_use(domain, base, LENGTH, TO_SEND);
-    assert_int_equal(regx_domain_acquire(domain, base, LENGTH, TO_RECEIVE, &use), EFAULT);
-    assert_int_equal(domain_statistics(domain).registrations, 1);
-    regx_domain_close(domain);
-    munmap(base, LENGTH);
-}
-
 static void what_cannot_be_used_is_refused(void **state)
 {
     static const char *const backends[] = {"none", "notifier"};
@@ -214,27 +199,6 @@ static void all_domains_of_a_process_share_one_backend(void **state)
     assert_int_not_equal(domain_refused("hooks"), EBUSY);
 }
 
-static void no_more_is_kept_than_was_allowed(void **state)
-{
-    enum { BUFFERS = 8 };
-    const regx_domain_options_t options = {
-        .size = sizeof(options), .backend = "notifier", .bytes = (uint64_t)4 * LENGTH};
-    char *base = domain_map((size_t)BUFFERS * LENGTH);
-    regx_domain_t *domain = domain_open("notifier"); /* or it is skipped */
-
-    (void)state;
-    regx_domain_close(domain);
-    assert_int_equal(regx_domain_open(pd, &options, &domain, error, sizeof(error)), 0);
-    for (size_t i = 0; i < (size_t)4 * BUFFERS; i++) {
-        domain_use(domain, base + i / 4 * LENGTH, LENGTH, TO_SEND);
-        assert_true(domain_statistics(domain).registered_bytes <= (uint64_t)5 * LENGTH);
-    }
-    assert_true(domain_statistics(domain).evictions > 0);
-    assert_true(domain_statistics(domain).hits > 0);
-    regx_domain_close(domain);
-    munmap(base, (size_t)BUFFERS * LENGTH);
-}
-
 static void a_shorter_structure_is_filled_in_as_far_as_it_goes(void **state)
 {
     regx_domain_t *domain = domain_open("none");
@@ -257,13 +221,11 @@ int main(void)
         cmocka_unit_test(memory_used_again_is_registered_once),
         cmocka_unit_test(none_keeps_nothing),
         cmocka_unit_test(each_use_has_the_access_that_it_asked_for),
-        cmocka_unit_test(what_may_only_be_read_is_sent_from_and_nothing_else),
         cmocka_unit_test(what_cannot_be_used_is_refused),
         cmocka_unit_test(wrong_options_are_refused_in_one_line),
         cmocka_unit_test(a_backend_that_cannot_work_says_what_can),
         cmocka_unit_test(without_options_it_is_auto),
         cmocka_unit_test(all_domains_of_a_process_share_one_backend),
-        cmocka_unit_test(no_more_is_kept_than_was_allowed),
         cmocka_unit_test(a_shorter_structure_is_filled_in_as_far_as_it_goes),
         cmocka_unit_test(the_words_for_backends_can_be_opened_or_say_why_not), /* retain stays */
     };

@@ -17,44 +17,7 @@
 
 static regx_counters_t counters;
 
-/* Where on-demand regions fail as this says. */
-static struct {
-    regx_status_t status;
-    unsigned asked;
-} device;
-
-static regx_status_t on_demand(regx_transport_t *transport, char *why, size_t why_size)
-{
-    (void)transport;
-    device.asked++;
-    snprintf(why, why_size, "the fake device has none");
-    return device.status;
-}
-
-static regx_status_t reg(regx_transport_t *transport, void *base, size_t length, unsigned access,
-                         regx_mr_t *mr)
-{
-    (void)transport;
-    *mr = (regx_mr_t){.base = base, .length = length, .access = access};
-    return REGX_OK;
-}
-
-static void dereg(regx_transport_t *transport, regx_mr_t *mr)
-{
-    (void)transport, (void)mr;
-}
-
-static regx_status_t prefetch(regx_transport_t *transport, const regx_mr_t *mr, const void *base,
-                              size_t length)
-{
-    (void)transport, (void)mr, (void)base, (void)length;
-    return REGX_OK;
-}
-
-static const regx_transport_ops_t plain_ops = {.name = "plain"};
-static const regx_transport_ops_t device_ops = {
-    .name = "device", .reg = reg, .dereg = dereg, .on_demand = on_demand, .prefetch = prefetch};
-static regx_transport_t transport = {.ops = &plain_ops};
+static regx_transport_t transport;
 
 static const regx_monitor_config_t config = {
     .hooks = &hooked_source, .transport = &transport, .counters = &counters};
@@ -74,31 +37,6 @@ static void stop(void)
     if (choice.monitor != NULL) {
         choice.monitor->stop(choice.monitor);
     }
-}
-
-static void each_name_is_a_backend(void **state)
-{
-    static const char *const names[] = {"none",           "hooks", "notifier",
-                                        "hooks+notifier", "odp",   "retain"};
-    regx_param_word_t word;
-
-    (void)state;
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-        const regx_backend_t *backend = regx_backend_find(names[i]);
-
-        assert_non_null(backend);
-        assert_string_equal(backend->name, names[i]);
-        assert_int_equal(backend->start == NULL, i == 0);
-        assert_true(regx_backend_word((unsigned)i + 1, &word));
-        assert_string_equal(word.word, names[i]);
-        assert_non_null(word.help);
-    }
-    assert_false(regx_backend_word(sizeof(names) / sizeof(names[0]) + 1, &word));
-    assert_true(regx_backend_word(0, &word));
-    assert_string_equal(word.word, "auto");
-    assert_null(regx_backend_find("auto"));
-    assert_null(regx_backend_find(""));
-    assert_null(regx_backend_find("hooks,notifier"));
 }
 
 static void nothing_is_started_where_nothing_is_to_be_kept(void **state)
@@ -158,32 +96,6 @@ static void what_does_not_work_is_told_with_what_does(void **state)
     assert_int_equal(hooked.installed, hooked.removed);
 }
 
-/* … with the reason and what works, and is not tried where it cannot be. */
-static void paging_on_demand_is_the_devices(void **state)
-{
-    (void)state;
-    assert_int_equal(choose("odp", false), REGX_DENIED);
-    assert_memory_equal(
-        error, "cannot be used: btl_regx_transport=plain has no on-demand regions (verbs has", 76);
-    assert_non_null(strstr(error, "; usable here: none"));
-    transport.ops = &device_ops;
-    device.status = REGX_DENIED;
-    assert_int_equal(choose("odp", false), REGX_DENIED);
-    assert_memory_equal(error, "cannot be used: the fake device has none; usable here: none, auto",
-                        65);
-    assert_int_equal(device.asked, 1);
-    device.status = REGX_OK;
-    assert_int_equal(choose("odp", false), REGX_OK);
-    assert_string_equal(choice.backend->name, "odp");
-    assert_string_equal(choice.monitor->name, "odp");
-    assert_true((choice.monitor->flags & REGX_MONITOR_BY_DEVICE) != 0);
-    stop();
-    assert_int_equal(choose("auto", false), REGX_OK); /* never by itself */
-    assert_string_not_equal(choice.backend->name, "odp");
-    stop();
-    transport.ops = &plain_ops;
-}
-
 static void deny_userfaultfd(int answer)
 {
     if (!process_deny(SYS_userfaultfd, answer) || syscall(SYS_userfaultfd, 0) != -1 ||
@@ -224,12 +136,10 @@ static void a_refused_userfaultfd_is_no_end(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(each_name_is_a_backend, hooked_reset),
         cmocka_unit_test_setup(nothing_is_started_where_nothing_is_to_be_kept, hooked_reset),
         cmocka_unit_test_setup(what_is_asked_for_is_started, hooked_reset),
         cmocka_unit_test_setup(auto_is_the_notifier_or_none_with_the_reason, hooked_reset),
         cmocka_unit_test_setup(what_does_not_work_is_told_with_what_does, hooked_reset),
-        cmocka_unit_test_setup(paging_on_demand_is_the_devices, hooked_reset),
         cmocka_unit_test_setup(a_refused_userfaultfd_is_no_end, hooked_reset),
     };
 

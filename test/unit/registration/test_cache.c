@@ -4,38 +4,7 @@
  */
 #include "registry.h"
 
-/* One registration serves a buffer and a part of it; a full device gets room by an eviction. */
-static void a_part_shares_the_registration_and_a_refusal_evicts_it(void **state)
-{
-    registry_t *r = registry_open(1 << 20, 100, false, false);
-    regx_region_t first, second, third;
-
-    (void)state;
-    registry_get(r, 0x1000, 0x3000, &first);
-    registry_get(r, 0x2000, 0x1000, &second);
-    assert_int_equal(r->regs, 1);
-    assert_ptr_equal(second.mr, first.mr);
-    regx_region_release(&r->registry, &first);
-    regx_registry_progress(&r->registry);
-    assert_int_equal(r->deregs, 0);
-    regx_region_release(&r->registry, &second);
-    regx_registry_progress(&r->registry);
-    assert_int_equal(r->deregs, 0);
-    assert_int_equal(registry_served(r, 0x1000, 0x3000), HIT);
-    assert_int_equal(registry_served(r, 0x2000, 0x1000), HIT);
-    assert_int_equal(r->regs, 1);
-
-    r->refusals = 1;
-    r->refusal = REGX_NO_MEMORY;
-    registry_get(r, 0x10000, 0x1000, &third);
-    assert_int_equal(r->regs, 3);
-    assert_int_equal(r->deregs, 1);
-    assert_int_equal(r->deregistered[0], 0x1000);
-    assert_int_equal(r->counters.evictions, 1);
-    regx_region_release(&r->registry, &third);
-    assert_int_equal(registry_served(r, 0x10000, 0x1000), HIT);
-    registry_close(r);
-}
+#include <pthread.h>
 
 static void a_region_covers_exactly_the_pages_that_were_asked_for(void **state)
 {
@@ -293,10 +262,135 @@ static void closing_deregisters_all(void **state)
     registry_close(r); /* asserts it */
 }
 
+/* ---- uses by several threads ---- */
+
+static void run(void *(*function)(void *), void *argument)
+{
+    pthread_t thread;
+
+    assert_int_equal(pthread_create(&thread, NULL, function, argument), 0);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+}
+
+typedef struct job {
+    registry_t *r;
+    regx_region_t regions[8];
+    served_t served[8];
+} job_t;
+
+static void *release_all(void *argument)
+{
+    job_t *job = argument;
+
+    for (unsigned i = 0; i < 8; i++) {
+        regx_region_release(&job->r->registry, &job->regions[i]);
+    }
+    return NULL;
+}
+
+static void *acquire_all(void *argument)
+{
+    job_t *job = argument;
+
+    for (unsigned i = 0; i < 8; i++) {
+        registry_get(job->r, 0x100000, PAGE, &job->regions[i]);
+    }
+    return NULL;
+}
+
+static void a_release_by_another_thread_counts(void **state)
+{
+    (void)state;
+    for (int fences = 0; fences <= 1; fences++) {
+        job_t job = {.r = registry_open_threaded(1, false, fences)};
+
+        for (unsigned round = 0; round < 4; round++) {
+            /* By this thread and another, or by two others; both ways. */
+            if (round % 2 == 0) {
+                acquire_all(&job);
+            } else {
+                run(acquire_all, &job);
+            }
+            assert_int_equal(registry_served(job.r, 0x900000, PAGE), ONCE); /* no room: in use */
+            if (round / 2 == 0) {
+                run(release_all, &job);
+            } else {
+                release_all(&job);
+            }
+            assert_int_equal(registry_served(job.r, 0x900000, PAGE), MISS);
+            assert_int_equal(job.r->live, 1);
+        }
+        registry_close(job.r);
+    }
+}
+
+static void *serve_all(void *argument)
+{
+    job_t *job = argument;
+
+    for (unsigned i = 0; i < 8; i++) {
+        job->served[i] = registry_served(job->r, 0x100000, PAGE);
+    }
+    return NULL;
+}
+
+static void threads_that_end_leave_their_states_and_their_uses(void **state)
+{
+    job_t job = {.r = registry_open_threaded(REGX_UNLIMITED, false, false)};
+
+    (void)state;
+    registry_use(job.r, 0x100000, PAGE);
+    for (unsigned round = 0; round < 50; round++) {
+        run(serve_all, &job);
+        for (unsigned i = 0; i < 8; i++) {
+            assert_int_equal(job.served[i], HIT);
+        }
+    }
+    run(acquire_all, &job); /* its uses outlive it */
+    registry_log(job.r, 0x100000, PAGE);
+    run(serve_all, &job);
+    assert_int_equal(job.served[0], MISS);
+    assert_int_equal(job.r->live, 2);
+    regx_registry_progress(&job.r->registry);
+    assert_int_equal(job.r->live, 2);
+    release_all(&job);
+    regx_registry_progress(&job.r->registry);
+    assert_int_equal(job.r->live, 1);
+    assert_int_equal(job.r->counters.hits, 50 * 8 + 8 + 7);
+    registry_close(job.r);
+}
+
+/* ---- dead and in use ---- */
+
+static void end_it_while_asking(registry_t *r)
+{
+    r->asking = NULL;
+    registry_log(r, 0x100000, PAGE);
+    regx_registry_progress(&r->registry);
+    assert_int_equal(r->counters.invalidations, 1);
+    assert_int_equal(r->live, 1); /* in use, as far as anybody can see */
+}
+
+/* It was looked at while the look-up held it: the look-up is the last to know. */
+static void a_refused_use_that_held_up_deregistering_has_it_tried_again(void **state)
+{
+    (void)state;
+    for (int fences = 0; fences <= 1; fences++) {
+        registry_t *r = registry_open_threaded(REGX_UNLIMITED, true, fences);
+
+        registry_use(r, 0x100000, PAGE);
+        r->asking = end_it_while_asking;
+        assert_int_equal(registry_served(r, 0x100000, PAGE), MISS);
+        assert_null(r->asking);
+        regx_registry_progress(&r->registry);
+        assert_int_equal(r->live, 1); /* the new one */
+        registry_close(r);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_part_shares_the_registration_and_a_refusal_evicts_it),
         cmocka_unit_test(a_region_covers_exactly_the_pages_that_were_asked_for),
         cmocka_unit_test(an_inner_range_is_served_by_an_outer_region),
         cmocka_unit_test(more_access_replaces_the_region),
@@ -305,6 +399,9 @@ int main(void)
         cmocka_unit_test(what_cannot_be_a_range_is_refused),
         cmocka_unit_test(any_registration_may_fail),
         cmocka_unit_test(closing_deregisters_all),
+        cmocka_unit_test(a_release_by_another_thread_counts),
+        cmocka_unit_test(threads_that_end_leave_their_states_and_their_uses),
+        cmocka_unit_test(a_refused_use_that_held_up_deregistering_has_it_tried_again),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -249,36 +249,103 @@ static void a_refusal_gives_up_others_and_tries_once_more(void **state)
     registry_close(r);
 }
 
-/* Unlimited is what the table holds; then others make way as for any budget. */
-static void a_full_table_keeps_what_is_new(void **state)
+/* ---- what is not kept, and what is dead ---- */
+
+static void what_is_not_kept_is_bounded_and_what_is_kept_is_not(void **state)
 {
-    enum { ROOM = 100, MORE = 1000, FULL = REGX_REGIONS_MAX - ROOM };
-    registry_t *r = registry_open(UNLIMITED, UNLIMITED, true, false);
+    registry_t *r = registry_open(4 * PAGE, UNLIMITED, true, false);
+    regx_region_t once, kept, more;
 
     (void)state;
-    r->cache->room.count += FULL; /* as if that many were there */
-    r->cache->regions.used += FULL;
-    for (uintptr_t i = 1; i <= ROOM + MORE; i++) {
-        assert_int_equal(registry_served(r, i * PAGE, PAGE), MISS);
-        assert_int_equal(registry_served(r, i * PAGE, PAGE), HIT);
+    r->registry.once_max = 5 * PAGE;
+    for (unsigned i = 0; i < 3; i++) {
+        registry_get(r, 0x200000, 5 * PAGE, &once); /* larger than the cache */
+        assert_int_equal(registry_try(r, 0x300000, 5 * PAGE, REGX_ACCESS_REMOTE_WRITE, &more),
+                         REGX_NO_MEMORY);
+        registry_get(r, 0x100000, 4 * PAGE, &kept);
+        /* All that is kept is in use. */
+        assert_int_equal(registry_try(r, 0x400000, PAGE, REGX_ACCESS_REMOTE_WRITE, &more),
+                         REGX_NO_MEMORY);
+        regx_region_release(&r->registry, &once);
+        registry_get(r, 0x300000, 5 * PAGE, &more);
+        regx_region_release(&r->registry, &more);
+        regx_region_release(&r->registry, &kept);
+        assert_int_equal(r->registry.once[true], 0);
     }
-    assert_int_equal(r->counters.evictions, MORE);
-    assert_int_equal(r->live, ROOM);
-    r->cache->room.count -= FULL;
+    regx_registry_count(&r->registry);
+    assert_int_equal(r->counters.hits, 2);
     registry_close(r);
 }
 
-static void a_first_use_gets_room_when_the_device_has_none(void **state)
+static void what_came_out_untrue_needs_room(void **state)
 {
-    registry_t *r = registry_open(2 * PAGE, UNLIMITED, false, false);
+    registry_t *r = registry_open_large(true);
+    regx_region_t untrue, more;
 
     (void)state;
-    registry_use(r, 0x100000, PAGE);
-    registry_use(r, 0x200000, PAGE);
-    r->refusal = REGX_NO_MEMORY;
-    r->refusals = 1;
-    assert_int_equal(registry_served(r, 0x300000, 4 * PAGE), ONCE); /* larger than the budget */
-    assert_int_equal(r->live, 0);
+    r->registry.once_max = 3 * PAGE;
+    r->changing = true; /* so it is registered for this use alone, after it was to be kept */
+    registry_get(r, 0x100000, 2 * PAGE, &untrue);
+    assert_int_equal(r->counters.uncached, 1);
+    assert_int_equal(r->registry.once[true], 2 * PAGE);
+    assert_int_equal(registry_try(r, 0x300000, 2 * PAGE, REGX_ACCESS_REMOTE_WRITE, &more),
+                     REGX_NO_MEMORY);
+    assert_true(more.over_share);
+    assert_int_equal(r->live, 1);
+    assert_int_equal(r->registry.once[true], 2 * PAGE);
+    r->changing = false;
+    registry_get(r, 0x200000, 4 * PAGE, &more); /* this one is kept */
+    regx_region_release(&r->registry, &more);
+    regx_region_release(&r->registry, &untrue);
+    assert_int_equal(r->registry.once[true], 0);
+    registry_close(r);
+}
+
+/* Buffers that are not among the first pages. */
+#define FAR ((uintptr_t)1 << 32)
+
+/* Uses each of the pages from the first to the last once. */
+static void use_pages(registry_t *r, uintptr_t first, uintptr_t last)
+{
+    for (uintptr_t page = first; page <= last; page++) {
+        registry_use(r, page * PAGE, PAGE);
+    }
+}
+
+static void what_is_dead_counts_while_it_is_pinned(void **state)
+{
+    enum { BUDGET = 4096, LARGE = 64 };
+    registry_t *r = registry_open(BUDGET * PAGE, UNLIMITED, true, false);
+
+    (void)state;
+    use_pages(r, 1, BUDGET);
+    registry_log(r, PAGE, BUDGET * PAGE);
+    for (uintptr_t i = 0; i < 4 * BUDGET / LARGE; i++) {
+        registry_use(r, FAR + i * LARGE * PAGE, LARGE * PAGE);
+    }
+    assert_in_range(r->counters.registered_high, BUDGET * PAGE,
+                    BUDGET * PAGE * 5 / 4 + LARGE * PAGE); /* what is used once is not kept */
+    registry_close(r);
+}
+
+static void room_for_a_large_region_is_made_in_parts(void **state)
+{
+    enum { BUDGET = 5000, LARGE = 4000 };
+    registry_t *r = registry_open(BUDGET * PAGE, UNLIMITED, true, false);
+    served_t served = ONCE;
+    unsigned rounds = 0;
+
+    (void)state;
+    use_pages(r, 1, BUDGET);
+    for (; served == ONCE && rounds < 1000; rounds++) {
+        const unsigned before = r->deregs;
+
+        served = registry_served(r, FAR, LARGE * PAGE);
+        assert_in_range(r->deregs - before, 1, 200);
+    }
+    assert_int_equal(served, MISS);
+    assert_in_range(r->counters.evictions, LARGE, LARGE + 200);
+    assert_int_equal(registry_served(r, FAR, LARGE * PAGE), HIT);
     registry_close(r);
 }
 
@@ -294,8 +361,10 @@ int main(void)
         cmocka_unit_test(a_first_use_does_not_push_out_others),
         cmocka_unit_test(what_cannot_be_watched_is_not_kept),
         cmocka_unit_test(a_refusal_gives_up_others_and_tries_once_more),
-        cmocka_unit_test(a_full_table_keeps_what_is_new),
-        cmocka_unit_test(a_first_use_gets_room_when_the_device_has_none),
+        cmocka_unit_test(what_is_not_kept_is_bounded_and_what_is_kept_is_not),
+        cmocka_unit_test(what_came_out_untrue_needs_room),
+        cmocka_unit_test(what_is_dead_counts_while_it_is_pinned),
+        cmocka_unit_test(room_for_a_large_region_is_made_in_parts),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

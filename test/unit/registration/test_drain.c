@@ -106,25 +106,6 @@ static void a_change_waits_until_the_transfer_is_over(void **state)
     end();
 }
 
-/* Whatever it is: the first byte of the transfer, its last, more than all of it. */
-static void any_overlap_waits(void **state)
-{
-    static const struct {
-        unsigned page, pages;
-    } changes[] = {{2, 1}, {4, 1}, {0, 3}, {4, 4}, {0, PAGES}};
-
-    (void)state;
-    for (size_t i = 0; i < sizeof(changes) / sizeof(changes[0]); i++) {
-        start(&regx_backend_hooks, LONG);
-        plan.hold = hold();
-        atomic_store(&plan.ends, 1);
-        madvise(memory + (size_t)changes[i].page * PAGE, (size_t)changes[i].pages * PAGE,
-                MADV_DONTNEED);
-        expect(1, 0);
-        end();
-    }
-}
-
 static void a_neighbour_does_not_wait(void **state)
 {
     (void)state;
@@ -140,23 +121,6 @@ static void a_neighbour_does_not_wait(void **state)
     end();
 }
 
-static void two_transfers_of_the_same_memory_are_both_waited_for(void **state)
-{
-    (void)state;
-    start(&regx_backend_hooks, SHORT);
-    const uint32_t other = hold();
-
-    plan.hold = hold();
-    assert_int_not_equal(plan.hold, other);
-    regx_drain_let_go(drain, other);
-    munmap(memory + 3 * PAGE, PAGE);
-    expect(1, 1);
-    regx_drain_let_go(drain, plan.hold);
-    munmap(memory + 4 * PAGE, PAGE);
-    expect(1, 1);
-    end();
-}
-
 static void the_time_runs_out_and_the_change_is_made(void **state)
 {
     (void)state;
@@ -167,21 +131,6 @@ static void the_time_runs_out_and_the_change_is_made(void **state)
     assert_int_equal(munmap(memory + 3 * PAGE, PAGE), 0);
     expect(1, 1);
     assert_int_equal(atomic_load(&monitor->log->head), before + 1);
-    regx_drain_let_go(drain, plan.hold);
-    end();
-}
-
-static void without_its_thread_the_time_runs_out(void **state)
-{
-    (void)state;
-    start(&regx_backend_hooks, SHORT);
-    regx_drain_stop(drain);
-    regx_drain_stop(drain);
-    plan.hold = hold();
-    atomic_store(&plan.ends, 1);
-    munmap(memory + 3 * PAGE, PAGE);
-    expect(1, 1);
-    assert_int_equal(atomic_load(&plan.rounds), 0);
     regx_drain_let_go(drain, plan.hold);
     end();
 }
@@ -240,14 +189,6 @@ static void more_transfers_than_places_are_counted_and_not_waited_for(void **sta
         regx_drain_let_go(drain, holds[i]);
     }
     end();
-}
-
-static void without_drain_nothing_is_held(void **state)
-{
-    (void)state;
-    assert_int_equal(regx_drain_hold(NULL, &counters, sizeof(counters)), 0);
-    regx_drain_let_go(NULL, 0);
-    regx_drain_wait(NULL, 0, UINTPTR_MAX);
 }
 
 /* Threads hold and let go all the time, others change what they hold: none is left waiting. */
@@ -388,16 +329,12 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(a_change_waits_until_the_transfer_is_over, hooked_reset),
-        cmocka_unit_test_setup(any_overlap_waits, hooked_reset),
         cmocka_unit_test_setup(a_neighbour_does_not_wait, hooked_reset),
-        cmocka_unit_test_setup(two_transfers_of_the_same_memory_are_both_waited_for, hooked_reset),
         cmocka_unit_test_setup(the_time_runs_out_and_the_change_is_made, hooked_reset),
-        cmocka_unit_test_setup(without_its_thread_the_time_runs_out, hooked_reset),
         cmocka_unit_test_setup(the_helper_does_not_wait_for_itself, hooked_reset),
         cmocka_unit_test_setup(a_child_does_not_wait, hooked_reset),
         cmocka_unit_test_setup(more_transfers_than_places_are_counted_and_not_waited_for,
                                hooked_reset),
-        cmocka_unit_test_setup(without_drain_nothing_is_held, hooked_reset),
         cmocka_unit_test_setup(nobody_is_left_waiting, hooked_reset),
         cmocka_unit_test_setup(what_is_in_use_stays_as_it_is, hooked_reset),
         cmocka_unit_test_setup(hooks_beside_the_notifier_wait_too, hooked_reset),

@@ -35,39 +35,6 @@ static regx_monitor_t *start(void)
 
 #define PAGE UINT64_C(4096)
 
-static void reports_are_logged_in_whole_pages(void **state)
-{
-    static const struct {
-        uintptr_t base;
-        size_t length;
-        uintptr_t start, end;
-    } cases[] = {
-        {0x10000, 0x1000, 0x10000, 0x11000},
-        {0x10000, 1, 0x10000, 0x11000}, /* the kernel takes the whole page */
-        {0x10000, 0x1001, 0x10000, 0x12000},
-        {0x10064, 0x1000, 0x10000, 0x12000},           /* shmat rounds down, sources do not */
-        {0x10000, 0, 0x10000, UINTPTR_MAX - PAGE + 1}, /* a length that nobody knows */
-        {0x10000, SIZE_MAX, 0x10000, UINTPTR_MAX - PAGE + 1},
-    };
-    regx_monitor_t *monitor = start();
-
-    (void)state;
-    assert_string_equal(monitor->name, "hooks");
-    assert_null(monitor->valid);
-    regx_inval_log_interest(monitor->log, 0x10000, 0x20000, 1);
-    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        const uint64_t before = atomic_load(&monitor->log->head);
-        regx_change_t change;
-
-        hooked.report(hooked.context, (void *)cases[i].base, cases[i].length);
-        assert_int_equal(atomic_load(&monitor->log->head), before + 1);
-        assert_int_equal(regx_inval_log_read(monitor->log, before, &change), REGX_CHANGE_READ);
-        assert_int_equal(change.start, cases[i].start);
-        assert_int_equal(change.end, cases[i].end);
-    }
-    monitor->stop(monitor);
-}
-
 /* The entry is there before the memory goes: a look-up asks nobody. */
 static void a_change_is_logged_before_it_is_made(void **state)
 {
@@ -293,7 +260,6 @@ static void beside_the_notifier_both_are_heard(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(reports_are_logged_in_whole_pages, hooked_reset),
         cmocka_unit_test_setup(a_change_is_logged_before_it_is_made, hooked_reset),
         cmocka_unit_test_setup(beside_the_notifier_both_are_heard, hooked_reset),
         cmocka_unit_test_setup(no_source_or_one_that_refuses_is_told, hooked_reset),

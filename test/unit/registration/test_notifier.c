@@ -1,253 +1,413 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The notifier: each change that it claims to see is seen before a look-up could go wrong; nothing
- * but what changed is.
+ * The notifier: what it watches and what it refuses, a change in the middle, threads that change
+ * memory all the time, and its reader as a thread among the application's. What each change does
+ * to what is kept is in test/registration (the table of staleness).
  */
+#include "../../registration/hold.h"
+#include "../process.h"
 #include "monitored.h"
 
+#include <poll.h>
 #include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/shm.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <time.h>
 
-#ifndef MADV_DONTNEED_LOCKED
-#define MADV_DONTNEED_LOCKED 24
-#endif
+/* ---- kinds of memory ---- */
 
-enum { CHANGED = 4 * PAGE, UNTIL = 8 * PAGE };
-
-typedef struct change {
-    const char *name;
-    void (*make)(char *base); /* changes what is from CHANGED until UNTIL, nothing else */
-} change_t;
-
-static void require(bool ok)
+static void attach_over(char *base)
 {
-    assert_true(ok);
+    const int id = shmget(IPC_PRIVATE, LENGTH, 0600);
+
+    assert_ptr_equal(shmat(id, base, SHM_REMAP), base);
+    assert_int_equal(shmctl(id, IPC_RMID, NULL), 0);
 }
 
-static void by_munmap(char *base)
+/* What replaced it unseen is watched along with a neighbour: nothing kept from before may come back
+ * to life. */
+static void what_was_replaced_unseen_stays_ended_when_watched_again(void **state)
 {
-    require(munmap(base + CHANGED, UNTIL - CHANGED) == 0);
+    char *base = mmap(NULL, (size_t)4 << 20, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    char *inside = (char *)(((uintptr_t)base + (2 << 20) - 1) >> 21 << 21);
+
+    munmap(base, (size_t)4 << 20);
+    assert_ptr_equal(mmap(inside, 2 * LENGTH, PROT_READ | PROT_WRITE,
+                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0),
+                     inside);
+    region_t region = must_keep(*state, inside, LENGTH / 2);
+    assert_true(hits_in_the_end(&region));
+    attach_over(inside);
+    shmdt(inside);
+    assert_ptr_equal(mmap(inside, LENGTH, PROT_READ | PROT_WRITE,
+                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0),
+                     inside);
+    region_t part = must_keep(*state, inside + LENGTH / 2, LENGTH);
+    assert_false(hits_in_the_end(&region));
+    assert_true(hits_in_the_end(&part));
+    drop(&region);
+    drop(&part);
+    munmap(inside, 2 * LENGTH);
 }
 
-static void by_raw_munmap(char *base)
+static uint64_t tally(const char *reason)
 {
-    require(syscall(SYS_munmap, base + CHANGED, UNTIL - CHANGED) == 0);
+    return atomic_load(&regx_tally_find(counters.fallbacks, reason)->count);
 }
 
-static void by_moving(char *base)
+static void must_not_keep(regx_monitor_t *monitor, void *base, size_t length, const char *reason)
 {
-    require(mremap(base + CHANGED, UNTIL - CHANGED, UNTIL - CHANGED, MREMAP_MAYMOVE | MREMAP_FIXED,
-                   map(UNTIL - CHANGED)) != MAP_FAILED);
+    const uint64_t before = tally(reason);
+    region_t region = keep(monitor, base, length);
+
+    if (region.status != REGX_DENIED || tally(reason) != before + 1 ||
+        strstr(traced_line, reason) == NULL) {
+        fail_msg("answered %d, traced \"%s\", expected: %s", (int)region.status, traced_line,
+                 reason);
+    }
+    drop(&region);
 }
 
-static void by_moving_larger(char *base)
+static void shared_memory_and_files_are_refused_with_the_reason(void **state)
 {
-    require(mremap(base + CHANGED, UNTIL - CHANGED, 4 * LENGTH, MREMAP_MAYMOVE) != MAP_FAILED);
+    const int fd = memfd_create("regx", MFD_CLOEXEC);
+    char *shared = mmap(NULL, LENGTH, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    char *private = map(3 * LENGTH);
+
+    assert_int_equal(ftruncate(fd, LENGTH), 0);
+    char *file = mmap(NULL, LENGTH, PROT_READ | PROT_WRITE, MAP_PRIVATE, fd, 0);
+    assert_true(shared != MAP_FAILED && file != MAP_FAILED);
+    must_not_keep(*state, shared, LENGTH, "not watched: shared memory");
+    must_not_keep(*state, file, LENGTH, "not watched: a mapping of a file");
+    attach_over(private + LENGTH);
+    must_not_keep(*state, private, 3 * LENGTH, "not watched: shared memory");
+    shmdt(private + LENGTH);
+    must_not_keep(*state, private, 3 * LENGTH, "not watched: not all of it is mapped");
+    must_not_keep(*state, private + LENGTH, LENGTH, "not watched: not all of it is mapped");
+    assert_int_equal(munmap(private + 3 * LENGTH - PAGE, PAGE), 0);
+    must_not_keep(*state, private + 2 * LENGTH, LENGTH, "not watched: not all of it is mapped");
+    munmap(private, 3 * LENGTH);
+    munmap(shared, LENGTH);
+    munmap(file, LENGTH);
+    close(fd);
 }
 
-static void by_moving_what_stays_mapped(char *base)
+/* Watching a part of a mapping would split it for good: the program could not move it any more. */
+static void a_mapping_of_which_a_part_is_watched_can_be_moved(void **state)
 {
-    require(mremap(base + CHANGED, UNTIL - CHANGED, UNTIL - CHANGED,
-                   MREMAP_MAYMOVE | MREMAP_DONTUNMAP, 0) != MAP_FAILED);
+    char *base = map(2 * LENGTH);
+    region_t region = must_keep(*state, base + PAGE, PAGE);
+    char *onto = map(2 * LENGTH);
+
+    assert_ptr_equal(mremap(base, 2 * LENGTH, 2 * LENGTH, MREMAP_MAYMOVE | MREMAP_FIXED, onto),
+                     onto);
+    assert_false(hits(&region));
+    drop(&region);
+    munmap(onto, 2 * LENGTH);
 }
 
-static void by_moving_onto(char *base)
-{
-    require(mremap(map(UNTIL - CHANGED), UNTIL - CHANGED, UNTIL - CHANGED,
-                   MREMAP_MAYMOVE | MREMAP_FIXED, base + CHANGED) != MAP_FAILED);
-}
+/* ---- in the middle of a change ---- */
 
-static void by_shrinking(char *base)
+static void *unmap_it(void *base)
 {
-    require(mremap(base + CHANGED, UNTIL - CHANGED, PAGE, 0) != MAP_FAILED);
-    by_munmap(base); /* and the head that is left */
-}
-
-static void by_mapping_over(char *base)
-{
-    require(mmap(base + CHANGED, UNTIL - CHANGED, PROT_READ | PROT_WRITE,
-                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) != MAP_FAILED);
-}
-
-static void by_emptying(char *base)
-{
-    require(madvise(base + CHANGED, UNTIL - CHANGED, MADV_DONTNEED) == 0);
-}
-
-static void by_emptying_locked(char *base)
-{
-    require(madvise(base + CHANGED, UNTIL - CHANGED, MADV_DONTNEED_LOCKED) == 0);
-}
-
-static void by_freeing(char *base)
-{
-    require(madvise(base + CHANGED, UNTIL - CHANGED, MADV_FREE) == 0);
-}
-
-static void *thread_of(void *base)
-{
-    by_mapping_over(base);
+    munmap(base, LENGTH);
     return NULL;
 }
 
-static void by_a_thread(char *base)
+/* The thread that unmapped goes on, but the log does not have it yet: the sequence alone knows. */
+static void a_change_that_was_read_and_not_logged_misses(void **state)
 {
+    region_t region = must_keep(*state, map(LENGTH), LENGTH);
     pthread_t thread;
 
-    require(pthread_create(&thread, NULL, thread_of, base) == 0);
-    pthread_join(thread, NULL);
-}
-
-#ifndef __SANITIZE_THREAD__
-/* vfork: the child is in our memory. */
-static void by_a_child_in_our_memory(char *base)
-{
-    const pid_t child = vfork();
-
-    if (child == 0) {
-        _exit(munmap(base + CHANGED, UNTIL - CHANGED) == 0 ? 0 : 1);
-    }
-    int status = -1;
-    require(waitpid(child, &status, 0) == child && status == 0);
-}
-#endif
-
-static const change_t changes[] = {
-    {"munmap", by_munmap},
-    {"raw munmap", by_raw_munmap},
-    {"mremap away", by_moving},
-    {"mremap away, larger", by_moving_larger},
-    {"mremap away, MREMAP_DONTUNMAP", by_moving_what_stays_mapped},
-    {"mremap onto", by_moving_onto},
-    {"mremap smaller", by_shrinking},
-    {"mmap MAP_FIXED", by_mapping_over},
-    {"MADV_DONTNEED", by_emptying},
-    {"MADV_DONTNEED_LOCKED", by_emptying_locked},
-    {"MADV_FREE", by_freeing},
-    {"mmap MAP_FIXED by a thread", by_a_thread},
-#ifndef __SANITIZE_THREAD__ /* which makes a fork of it */
-    {"munmap by a vfork child", by_a_child_in_our_memory},
-#endif
-};
-
-static void each_change_ends_what_it_touched_and_no_more(void **state)
-{
-    for (size_t i = 0; i < sizeof(changes) / sizeof(changes[0]); i++) {
-        char *base = map(LENGTH);
-        region_t before = must_keep(*state, base, CHANGED);
-        region_t changed = must_keep(*state, base + CHANGED, UNTIL - CHANGED);
-        region_t inner = must_keep(*state, base + UNTIL - PAGE, PAGE);
-        region_t outer = must_keep(*state, base, LENGTH);
-        region_t after = must_keep(*state, base + UNTIL, LENGTH - UNTIL);
-
-        if (!hits_in_the_end(&changed) || !hits(&inner) || !hits(&outer)) {
-            fail_msg("%s: refused before it was made", changes[i].name);
-        }
-        changes[i].make(base);
-        if (hits(&changed) || hits(&inner) || hits(&outer)) {
-            fail_msg("%s: not seen", changes[i].name);
-        }
-        if (hits_in_the_end(&changed) || hits_in_the_end(&inner) || hits_in_the_end(&outer)) {
-            fail_msg("%s: not seen in the end", changes[i].name);
-        }
-        if (!hits_in_the_end(&before) || !hits_in_the_end(&after)) {
-            fail_msg("%s: its neighbours are refused", changes[i].name);
-        }
-        drop(&before);
-        drop(&changed);
-        drop(&inner);
-        drop(&outer);
-        drop(&after);
-        munmap(base, LENGTH);
-    }
-}
-
-/* Where a move goes to, with something kept there. */
-static void what_was_where_a_move_goes_to_misses(void **state)
-{
-    char *from = map(LENGTH);
-    char *onto = map(LENGTH);
-    region_t there = must_keep(*state, onto, LENGTH);
-    region_t here = must_keep(*state, from, LENGTH);
-
-    assert_true(hits_in_the_end(&there));
-    assert_ptr_equal(mremap(from, LENGTH, LENGTH, MREMAP_MAYMOVE | MREMAP_FIXED, onto), onto);
-    assert_false(hits(&there) || hits(&here));
-    assert_false(hits_in_the_end(&there) || hits_in_the_end(&here));
-    drop(&there);
-    there = must_keep(*state, onto, LENGTH); /* watched, since it was where it came from */
-    assert_true(hits_in_the_end(&there));
-    assert_int_equal(munmap(onto + PAGE, PAGE), 0);
-    assert_false(hits(&there));
-    drop(&there);
-    drop(&here);
-    munmap(onto, LENGTH);
-}
-
-static void memory_grown_in_place_is_watched(void **state)
-{
-    char *base = map(4 * LENGTH);
-
-    assert_int_equal(munmap(base + LENGTH, 3 * LENGTH), 0); /* room to grow */
-    region_t head = must_keep(*state, base, LENGTH);
-    assert_ptr_equal(mremap(base, LENGTH, 2 * LENGTH, 0), base);
-    region_t tail = must_keep(*state, base + LENGTH, LENGTH);
-
-    assert_true(hits_in_the_end(&head) && hits_in_the_end(&tail));
-    assert_int_equal(munmap(base + LENGTH, PAGE), 0);
-    assert_false(hits(&tail));
-    assert_true(hits_in_the_end(&head));
-    drop(&head);
-    drop(&tail);
-    munmap(base, 2 * LENGTH);
-}
-
-static void a_heap_that_shrinks_misses(void **state)
-{
-    char *base = sbrk(2 * LENGTH);
-    char *start_of = (char *)(((uintptr_t)base + PAGE - 1) / PAGE * PAGE);
-
-    assert_ptr_not_equal(base, (void *)-1);
-    memset(start_of, 1, LENGTH);
-    region_t region = must_keep(*state, start_of, LENGTH);
-
     assert_true(hits_in_the_end(&region));
-    assert_ptr_not_equal(sbrk(-2 * LENGTH), (void *)-1);
+    hold_reader(HOLD_BEFORE_LOG);
+    assert_int_equal(pthread_create(&thread, NULL, unmap_it, (void *)region.start), 0);
+    while (!hold_is_held()) {
+        sched_yield();
+    }
+    pthread_join(thread, NULL);
+    assert_true(region.monitor->valid(region.monitor, region.start, region.end));
+    assert_false(
+        regx_inval_log_touched(region.monitor->log, region.since, region.start, region.end));
     assert_false(hits(&region));
+    hold_reader(HOLD_NOWHERE);
     assert_false(hits_in_the_end(&region));
     drop(&region);
 }
 
-static void one_munmap_of_5000_regions_ends_all(void **state)
-{
-    enum { REGIONS = 5000 };
-    static region_t regions[REGIONS];
-    char *base = map((size_t)REGIONS * 2 * PAGE);
+/* ---- threads that change memory ---- */
 
-    for (size_t i = 0; i < REGIONS; i++) {
-        regions[i] = must_keep(*state, base + i * 2 * PAGE, PAGE);
+/* Blocks of malloc's that come and go, so that free unmaps and trims with malloc's lock held, while
+ * they are watched. */
+static void *allocate(void *monitor)
+{
+    for (int i = 0; i < 3000; i++) {
+        const size_t length = (size_t)(1 + i % 40) * 16 * 1024;
+        char *block = malloc(length);
+
+        block[0] = 1;
+        char *first = (char *)(((uintptr_t)block + PAGE - 1) / PAGE * PAGE);
+        region_t region = keep(monitor, first, (size_t)(block + length - first) / PAGE * PAGE);
+        free(block);
+        drop(&region);
     }
-    const uint64_t head = ((regx_monitor_t *)*state)->log->head;
-    assert_int_equal(munmap(base, (size_t)REGIONS * 2 * PAGE), 0);
-    for (size_t i = 0; i < REGIONS; i++) {
-        assert_false(hits(&regions[i]));
+    return NULL;
+}
+
+static void threads_inside_malloc_do_not_hang(void **state)
+{
+    pthread_t threads[3];
+
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(pthread_create(&threads[i], NULL, allocate, *state), 0);
     }
-    assert_false(hits_in_the_end(&regions[0]));
-    assert_int_equal(((regx_monitor_t *)*state)->log->head, head + 1);
-    for (size_t i = 0; i < REGIONS; i++) {
-        drop(&regions[i]);
+    for (int i = 0; i < 3; i++) {
+        pthread_join(threads[i], NULL);
+    }
+    assert_int_not_equal(((regx_monitor_t *)*state)->log->head, 0);
+}
+
+static _Atomic bool enough;
+
+static void *map_and_unmap(void *unused)
+{
+    (void)unused;
+    while (!atomic_load(&enough)) {
+        /* Not map(): each would leave the page that closes its gap, and there is a limit. */
+        char *base = mmap(NULL, LENGTH, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        munmap(base, LENGTH);
+    }
+    return NULL;
+}
+
+/* The end comes while others change what is watched. */
+static void stopping_while_threads_map_and_unmap_hangs_none(void **state)
+{
+    pthread_t threads[2];
+
+    (void)state;
+    atomic_store(&enough, false);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(pthread_create(&threads[i], NULL, map_and_unmap, NULL), 0);
+    }
+    for (int round = 0; round < 20; round++) {
+        regx_monitor_t *monitor = start();
+        char *base = map((size_t)8 << 20); /* some of theirs lies beside it */
+
+        for (int i = 0; i < 200; i++) {
+            region_t region = keep(monitor, base, (size_t)8 << 20);
+            drop(&region);
+        }
+        monitor->stop(monitor);
+        munmap(base, (size_t)8 << 20);
+    }
+    atomic_store(&enough, true);
+    for (int i = 0; i < 2; i++) {
+        pthread_join(threads[i], NULL);
+    }
+}
+
+/* ---- a tracer, as if preloaded ---- */
+
+static _Atomic unsigned traced; /* calls by other threads than the first */
+
+static void trace(void)
+{
+    if (syscall(SYS_gettid) != getpid()) {
+        atomic_fetch_add(&traced, 1);
+    }
+}
+
+ssize_t read(int fd, void *buffer, size_t length)
+{
+    trace();
+    return syscall(SYS_read, fd, buffer, length);
+}
+
+int poll(struct pollfd *fds, nfds_t count, int timeout)
+{
+    trace();
+    return (int)syscall(SYS_ppoll, fds, count,
+                        timeout < 0 ? NULL : &(struct timespec){.tv_nsec = timeout * 1000000L},
+                        NULL, 0);
+}
+
+static void events_are_read_without_libcs_read_and_poll(void **state)
+{
+    (void)state;
+    atomic_store(&traced, 0);
+    regx_monitor_t *monitor = start();
+    for (unsigned i = 0; i < 10; i++) {
+        region_t region = must_keep(monitor, map(LENGTH), LENGTH);
+
+        assert_int_equal(munmap((void *)region.start, LENGTH), 0);
+        assert_false(hits(&region));
+        drop(&region);
+    }
+    monitor->stop(monitor);
+    assert_int_equal(atomic_load(&traced), 0);
+}
+
+/* ---- where and when it runs ---- */
+
+static pid_t reader_id(void)
+{
+    return process_thread("regx-notifier");
+}
+
+static uint64_t blocked_signals(pid_t thread)
+{
+    char path[64], line[128];
+    uint64_t blocked = 0;
+
+    snprintf(path, sizeof(path), "/proc/self/task/%d/status", (int)thread);
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    while (fgets(line, sizeof(line), file) != NULL) {
+        (void)sscanf(line, "SigBlk: %lx", &blocked);
+    }
+    fclose(file);
+    return blocked;
+}
+
+static void it_takes_no_signal_and_inherits_neither_cores_nor_policy(void **state)
+{
+    const uint64_t own = UINT64_C(1) << (SIGKILL - 1) | UINT64_C(1) << (SIGSTOP - 1);
+    const struct sched_param none = {0};
+    cpu_set_t before, one, its;
+    size_t cpu = 0;
+
+    (void)state;
+    assert_int_equal(sched_getaffinity(0, sizeof(before), &before), 0);
+    if (CPU_COUNT(&before) < 2) {
+        print_message("not tried: one core alone\n");
+        skip();
+    }
+    while (!CPU_ISSET(cpu, &before)) {
+        cpu++;
+    }
+    CPU_ZERO(&one);
+    CPU_SET(cpu, &one);
+    assert_int_equal(sched_setaffinity(0, sizeof(one), &one), 0);
+    assert_int_equal(sched_setscheduler(0, SCHED_BATCH, &none), 0);
+    regx_monitor_t *monitor = start();
+    pid_t reader;
+    while ((reader = reader_id()) == 0) {
+        sched_yield(); /* it has not got its name yet */
+    }
+    const uint64_t blocked = blocked_signals(reader);
+    const int failed = sched_getaffinity(reader, sizeof(its), &its);
+    const int policy = sched_getscheduler(reader);
+    assert_int_equal(sched_setscheduler(0, SCHED_OTHER, &none), 0);
+    assert_int_equal(sched_setaffinity(0, sizeof(before), &before), 0);
+    monitor->stop(monitor);
+    assert_int_equal((uint32_t)(blocked | own) & 0x7fffffff, 0x7fffffff);
+    assert_int_equal(failed, 0);
+    assert_true(CPU_COUNT(&its) >= CPU_COUNT(&before));
+    assert_int_equal(policy, SCHED_OTHER);
+}
+
+/* ---- descriptors that the program closes ---- */
+
+static int lowest_free(void)
+{
+    const int fd = dup(0);
+
+    assert_true(fd >= 0);
+    close(fd);
+    return fd;
+}
+
+/* As a program does that knows of no descriptors but its own (closefrom, before exec or not). */
+static void after_closefrom_nothing_is_kept_and_no_other_file_is_touched(void **state)
+{
+    enum { FILES = 12 };
+    int files[FILES], status = -1;
+
+    (void)state;
+    const int first = lowest_free();
+    regx_monitor_t *monitor = start();
+    region_t region = must_keep(monitor, map(LENGTH), LENGTH);
+
+    assert_true(hits_in_the_end(&region));
+    assert_int_equal(syscall(SYS_close_range, first, ~0U, 0), 0);
+    for (int i = 0; i < FILES; i++) { /* the numbers are others' now */
+        files[i] = memfd_create("others", 0);
+        assert_true(files[i] >= 0);
+    }
+    const pid_t child = fork(); /* which closes no other file, either */
+    if (child == 0) {
+        int closed = 0;
+
+        for (int i = 0; i < FILES; i++) {
+            closed += lseek(files[i], 0, SEEK_END) != 0;
+        }
+        /* _exit would have the thread sanitizer miss the reader, which has ended. */
+        syscall(SYS_exit_group, closed);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    assert_int_equal(munmap((void *)region.start, LENGTH), 0); /* waits for no one */
+    assert_false(hits(&region));
+    region_t later = keep(monitor, map(LENGTH), LENGTH);
+    assert_int_equal(later.status, REGX_DENIED);
+    assert_false(hits(&region) || hits(&later));
+    while (reader_id() != 0) {
+        sched_yield(); /* it does not spin for ever */
+    }
+    drop(&region);
+    drop(&later);
+    munmap((void *)later.start, LENGTH);
+    monitor->stop(monitor);
+    for (int i = 0; i < FILES; i++) {
+        assert_int_equal(lseek(files[i], 0, SEEK_END), 0); /* open, and nothing was written */
+        close(files[i]);
+    }
+}
+
+/* The reader notices at the next change; stop must not write to a pipe that nobody reads, which
+ * would end the process (SIGPIPE). */
+static void stopping_outlives_the_loss_of_any_one_descriptor(void **state)
+{
+    const int first = lowest_free();
+
+    (void)state;
+    for (int lost = first;; lost++) {
+        regx_monitor_t *monitor = start();
+        const int end = dup(0); /* beyond them all */
+
+        close(end);
+        if (lost >= end) {
+            monitor->stop(monitor);
+            break;
+        }
+        region_t region = keep(monitor, map(LENGTH), LENGTH);
+        assert_int_equal(syscall(SYS_close, lost), 0);
+        assert_int_equal(munmap((void *)region.start, LENGTH), 0);
+        drop(&region);
+        monitor->stop(monitor);
+        assert_int_equal(lowest_free(), first);
     }
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        WATCHED(each_change_ends_what_it_touched_and_no_more),
-        WATCHED(what_was_where_a_move_goes_to_misses),
-        WATCHED(memory_grown_in_place_is_watched),
-        WATCHED(a_heap_that_shrinks_misses),
-        WATCHED(one_munmap_of_5000_regions_ends_all),
+        WATCHED(what_was_replaced_unseen_stays_ended_when_watched_again),
+        WATCHED(shared_memory_and_files_are_refused_with_the_reason),
+        WATCHED(a_mapping_of_which_a_part_is_watched_can_be_moved),
+        WATCHED(a_change_that_was_read_and_not_logged_misses),
+        WATCHED(threads_inside_malloc_do_not_hang),
+        cmocka_unit_test(stopping_while_threads_map_and_unmap_hangs_none),
+        cmocka_unit_test(events_are_read_without_libcs_read_and_poll),
+        cmocka_unit_test(it_takes_no_signal_and_inherits_neither_cores_nor_policy),
+        cmocka_unit_test(after_closefrom_nothing_is_kept_and_no_other_file_is_touched),
+        cmocka_unit_test(stopping_outlives_the_loss_of_any_one_descriptor),
     };
 
     return refused() ? 0 : cmocka_run_group_tests(tests, give_up_in_time, NULL);

@@ -268,12 +268,6 @@ static void threads_never_use_what_is_ended_in_parts_with_hooks(void **state)
     all_at_once(false, false, 1);
 }
 
-static void threads_never_use_what_is_ended_in_parts_with_a_notifier(void **state)
-{
-    (void)state;
-    all_at_once(true, false, 1);
-}
-
 /* One page, changed and retired as fast as it is used: what is only just too late must show. */
 static void *use_one_page(void *argument)
 {
@@ -315,12 +309,6 @@ static void one_region_is_never_used_too_late_with_hooks(void **state)
     a_race(false, false);
 }
 
-static void one_region_is_never_used_too_late_with_a_notifier(void **state)
-{
-    (void)state;
-    a_race(true, false);
-}
-
 static void one_region_is_never_used_too_late_without_membarrier(void **state)
 {
     (void)state;
@@ -334,9 +322,7 @@ int main(void)
         cmocka_unit_test(threads_never_use_what_changed_with_a_notifier),
         cmocka_unit_test(threads_never_use_what_changed_without_membarrier),
         cmocka_unit_test(threads_never_use_what_is_ended_in_parts_with_hooks),
-        cmocka_unit_test(threads_never_use_what_is_ended_in_parts_with_a_notifier),
         cmocka_unit_test(one_region_is_never_used_too_late_with_hooks),
-        cmocka_unit_test(one_region_is_never_used_too_late_with_a_notifier),
         cmocka_unit_test(one_region_is_never_used_too_late_without_membarrier),
     };
 

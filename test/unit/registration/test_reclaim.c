@@ -200,24 +200,6 @@ static void the_background_calls_nobody_back(void **state)
     monitor->stop(monitor);
 }
 
-static void what_is_left_to_be_told_is_told_at_close(void **state)
-{
-    regx_monitor_t *monitor = start();
-    registry_t *r = open_over(monitor);
-
-    (void)state;
-    const uintptr_t buffer = change_in_use(r, monitor);
-    while (!atomic_load(&r->cache->warning.to_warn)) {
-        sched_yield(); /* deregistered first, then noted */
-    }
-    assert_int_equal(r->told, 0);
-    regx_registry_close(&r->registry);
-    assert_int_equal(r->told, 1);
-    assert_int_equal(r->told_base, buffer);
-    free(r);
-    monitor->stop(monitor);
-}
-
 /* ---- changed in use ---- */
 
 int main(void)
@@ -227,7 +209,6 @@ int main(void)
         cmocka_unit_test(freed_memory_is_deregistered_while_nobody_calls),
         cmocka_unit_test(what_was_in_use_is_deregistered_after_its_last_use),
         cmocka_unit_test(the_background_calls_nobody_back),
-        cmocka_unit_test(what_is_left_to_be_told_is_told_at_close),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

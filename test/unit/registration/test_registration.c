@@ -4,9 +4,6 @@
  */
 #include "../unit.h"
 
-#include <pthread.h>
-#include <stdatomic.h>
-
 #include "registration/registration.h"
 
 typedef struct fake {
@@ -79,38 +76,6 @@ static void each_use_registers_exactly_what_is_asked(void **state)
     assert_int_equal(counters.misses, 0);
     assert_int_equal(counters.largest_registration, 1000);
     assert_int_equal(counters.registered_high, 1000);
-}
-
-static void overlapping_uses_are_apart(void **state)
-{
-    enum { REGIONS = 8 };
-    regx_counters_t counters = {0};
-    fake_t fake = {.transport = {.ops = &fake_ops}};
-    regx_registry_t registry;
-    regx_region_t regions[REGIONS];
-    uint64_t held = 0;
-
-    (void)state;
-    regx_registry_open(&registry, &regx_backend_none, NULL, NULL, &fake.transport, &counters);
-    for (size_t i = 0; i < REGIONS; i++) {
-        assert_int_equal(
-            regx_region_acquire(&registry, buffer, 100 * (i + 1), REGX_ACCESS_LOCAL, &regions[i]),
-            REGX_OK);
-        held += 100 * (i + 1);
-        assert_int_equal(counters.registered_bytes, held);
-    }
-    assert_int_equal(fake.live, REGIONS);
-    /* In another order than they were acquired. */
-    for (size_t i = 0; i < REGIONS; i++) {
-        const size_t which = (i * 3) % REGIONS;
-
-        assert_int_equal(regions[which].mr->length, 100 * (which + 1));
-        regx_region_release(&registry, &regions[which]);
-    }
-    assert_int_equal(fake.live, 0);
-    assert_int_equal(counters.registered_bytes, 0);
-    assert_int_equal(counters.registered_high, held);
-    assert_int_equal(counters.largest_registration, 100 * REGIONS);
 }
 
 static void a_refusal_is_told_and_leaves_nothing(void **state)
@@ -200,53 +165,6 @@ static void what_would_pin_too_much_is_refused(void **state)
     assert_int_equal(fake.live, 0);
 }
 
-/* Asks for more than there ever is, until it is to stop. */
-typedef struct greedy {
-    regx_registry_t *registry;
-    _Atomic unsigned asked;
-    _Atomic bool stop;
-} greedy_t;
-
-static void *ask_for_too_much(void *argument)
-{
-    greedy_t *greedy = argument;
-    regx_region_t region;
-    bool refused = true;
-
-    while (!atomic_load(&greedy->stop)) {
-        refused &= use(greedy->registry, 3 * BOUND, &region) == REGX_NO_MEMORY;
-        atomic_fetch_add(&greedy->asked, 1);
-    }
-    return refused ? greedy : NULL;
-}
-
-static void what_never_fits_takes_no_room_from_others(void **state)
-{
-    enum { USES = 200000 };
-    regx_counters_t counters = {.threads = true};
-    fake_t fake = {.transport = {.registers = true}};
-    regx_registry_t registry;
-    greedy_t greedy = {.registry = &registry};
-    regx_region_t region;
-    pthread_t thread;
-    void *refused;
-    unsigned tried = 0, used = 0;
-
-    (void)state;
-    open_bounded(&registry, &fake, &counters);
-    assert_int_equal(pthread_create(&thread, NULL, ask_for_too_much, &greedy), 0);
-    for (; tried < USES || atomic_load(&greedy.asked) < USES; tried++) {
-        if (use(&registry, BOUND, &region) == REGX_OK) {
-            regx_region_release(&registry, &region);
-            used++;
-        }
-    }
-    atomic_store(&greedy.stop, true);
-    assert_int_equal(pthread_join(thread, &refused), 0);
-    assert_non_null(refused);
-    assert_int_equal(used, tried);
-}
-
 static void what_the_device_refuses_takes_no_room(void **state)
 {
     regx_counters_t counters = {0};
@@ -261,33 +179,13 @@ static void what_the_device_refuses_takes_no_room(void **state)
     regx_region_release(&registry, &region);
 }
 
-static void where_nothing_is_pinned_nothing_is_bounded(void **state)
-{
-    regx_counters_t counters = {0};
-    fake_t fake = {0};
-    regx_registry_t registry;
-    regx_region_t regions[2];
-
-    (void)state;
-    open_bounded(&registry, &fake, &counters);
-    for (unsigned i = 0; i < 2; i++) {
-        assert_int_equal(use(&registry, BOUND, &regions[i]), REGX_OK);
-    }
-    for (unsigned i = 0; i < 2; i++) {
-        regx_region_release(&registry, &regions[i]);
-    }
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_use_registers_exactly_what_is_asked),
-        cmocka_unit_test(overlapping_uses_are_apart),
         cmocka_unit_test(a_refusal_is_told_and_leaves_nothing),
         cmocka_unit_test(what_would_pin_too_much_is_refused),
-        cmocka_unit_test(what_never_fits_takes_no_room_from_others),
         cmocka_unit_test(what_the_device_refuses_takes_no_room),
-        cmocka_unit_test(where_nothing_is_pinned_nothing_is_bounded),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -18,12 +18,6 @@ static void log_it(registry_t *r, uintptr_t start, uintptr_t end)
     (void)start;
 }
 
-static void log_neighbours(registry_t *r, uintptr_t start, uintptr_t end)
-{
-    regx_inval_log_write(r->monitor.log, start - PAGE, start);
-    regx_inval_log_write(r->monitor.log, end, end + PAGE);
-}
-
 static void begin_change(registry_t *r, uintptr_t start, uintptr_t end)
 {
     (void)start;
@@ -90,17 +84,6 @@ static void a_change_while_pinning_makes_it_one_use(void **state)
             registry_close(r);
         }
     }
-}
-
-static void a_change_beside_it_while_pinning_does_no_harm(void **state)
-{
-    registry_t *r = registry_open_large(true);
-
-    (void)state;
-    r->during = log_neighbours;
-    assert_int_equal(registry_served(r, 0x100000, 4 * PAGE), MISS);
-    assert_int_equal(registry_served(r, 0x100000, 4 * PAGE), HIT);
-    registry_close(r);
 }
 
 /* Another thread's, in the midst of ours. */
@@ -204,38 +187,6 @@ static void a_change_beside_what_is_used_is_not_told(void **state)
     registry_close(r);
 }
 
-/* The log goes round. */
-static void lap_by(registry_t *r, uintptr_t at)
-{
-    for (uint64_t i = 0; i <= 2 * RING; i++) {
-        registry_log(r, at, PAGE);
-    }
-}
-
-/* The ring has gone round: all ends, and nobody knows that this changed. */
-static void a_lapped_log_is_no_change_in_use(void **state)
-{
-    (void)state;
-    for (unsigned changed = 0; changed <= 1; changed++) {
-        registry_t *r = registry_open_large(true);
-        regx_region_t region;
-
-        registry_get(r, 0x100000, PAGE, &region);
-        lap_by(r, 0x110000);
-        if (changed == 1) {
-            registry_log(r, 0x100000, PAGE); /* but this the ring still has */
-        }
-        regx_registry_progress(&r->registry);
-        regx_region_release(&r->registry, &region);
-        regx_registry_progress(&r->registry);
-        assert_int_equal(r->counters.invalidations, 1);
-        assert_int_equal(r->live, 0);
-        assert_int_equal(r->counters.inuse_changes, changed);
-        assert_int_equal(r->told, changed);
-        registry_close(r);
-    }
-}
-
 /* ---- fork ---- */
 
 static void in_the_child(registry_t *r, regx_region_t *kept, regx_region_t *once)
@@ -292,11 +243,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_change_while_pinning_makes_it_one_use),
-        cmocka_unit_test(a_change_beside_it_while_pinning_does_no_harm),
         cmocka_unit_test(of_two_that_register_at_once_one_is_kept),
         cmocka_unit_test(a_change_while_in_use_is_counted_and_told),
         cmocka_unit_test(a_change_beside_what_is_used_is_not_told),
-        cmocka_unit_test(a_lapped_log_is_no_change_in_use),
         cmocka_unit_test(a_child_is_inert),
     };
 

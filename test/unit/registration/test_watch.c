@@ -95,21 +95,6 @@ static void changes_of_the_range_are_seen_once(void **state)
     rig_close(rig);
 }
 
-/* Without the watch's interest they would be left out of the log. */
-static void a_range_without_regions_is_watched(void **state)
-{
-    rig_t *rig = rig_open();
-    const uint64_t head = rig->monitor.log->head;
-
-    (void)state;
-    change(rig, 3, 4);
-    assert_int_equal(rig->monitor.log->head, head + 1);
-    regx_watch_end(&rig->watch);
-    change(rig, 3, 4);
-    assert_int_equal(rig->monitor.log->head, head + 1);
-    rig_close(rig);
-}
-
 static void when_the_log_has_gone_round_all_has_changed(void **state)
 {
     rig_t *rig = rig_open();
@@ -163,21 +148,6 @@ static void while_a_change_is_under_way_it_is_not_certain(void **state)
     rig_close(rig);
 }
 
-/* What the monitor logs when it begins to watch was before. */
-static void what_was_logged_to_begin_with_is_no_change(void **state)
-{
-    rig_t *rig = rig_open();
-
-    (void)state;
-    regx_watch_end(&rig->watch);
-    rig->monitor.subscribe = subscribe;
-    assert_true(regx_watch_begin(&rig->watch, &rig->registry, (void *)rig->start, rig->page));
-    assert_int_equal(look(rig, true), REGX_WATCH_QUIET);
-    assert_true(regx_watch_renew(&rig->watch));
-    assert_int_equal(look(rig, true), REGX_WATCH_CHANGED);
-    rig_close(rig);
-}
-
 static void what_nobody_tells_of_is_not_watched(void **state)
 {
     rig_t *rig = rig_open();
@@ -214,11 +184,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(changes_of_the_range_are_seen_once),
-        cmocka_unit_test(a_range_without_regions_is_watched),
         cmocka_unit_test(when_the_log_has_gone_round_all_has_changed),
         cmocka_unit_test(what_is_flushed_is_no_change),
         cmocka_unit_test(while_a_change_is_under_way_it_is_not_certain),
-        cmocka_unit_test(what_was_logged_to_begin_with_is_no_change),
         cmocka_unit_test(what_nobody_tells_of_is_not_watched),
         cmocka_unit_test(memory_that_is_gone_is_not_mapped),
     };

@@ -1,0 +1,318 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * The notifier and what the kernel answers: on older kernels, beside a userfaultfd of the
+ * program's, where userfaultfd is refused, and where memory changes just while it is to be watched.
+ * Older kernels, and changes at that moment, are made by wrappers around ioctl and syscall.
+ */
+#include "../../below_room.h"
+#include "monitored.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/userfaultfd.h>
+#include <sys/ioctl.h>
+#include <sys/syscall.h>
+
+static struct {
+    int refusal;      /* userfaultfd fails so */
+    uint64_t lacking; /* features */
+    bool no_scan;     /* PAGEMAP_SCAN */
+    bool no_query;    /* PROCMAP_QUERY */
+    uintptr_t taken;  /* Linux before 6.17 lets anyone unregister this address: */
+    bool took;        /* that was tried */
+    bool keeps;       /* what is watched stays so, whatever is unregistered */
+} kernel;
+
+/* Around the call that watches. */
+static struct {
+    void (*before)(void);
+    void (*after)(void);
+    regx_inval_log_t *log;
+    char *base;
+} meanwhile;
+
+static bool is(unsigned long request, char type, unsigned number)
+{
+    return _IOC_TYPE(request) == (unsigned)type && _IOC_NR(request) == number;
+}
+
+static bool refuses(unsigned long request, const void *argument)
+{
+    if ((kernel.no_scan && is(request, 'f', 16)) || (kernel.no_query && is(request, 'f', 17))) {
+        errno = ENOTTY;
+        return true;
+    }
+    errno = EINVAL;
+    return request == UFFDIO_API &&
+           (((const struct uffdio_api *)argument)->features & kernel.lacking) != 0;
+}
+
+int __real_ioctl(int fd, unsigned long request, void *argument);
+int __wrap_ioctl(int fd, unsigned long request, void *argument);
+int __wrap_ioctl(int fd, unsigned long request, void *argument)
+{
+    if (refuses(request, argument)) {
+        return -1;
+    }
+    if (request == UFFDIO_UNREGISTER && kernel.taken != 0) {
+        const struct uffdio_range *range = argument;
+
+        kernel.took = kernel.took || kernel.taken - range->start < range->len;
+    }
+    if (request == UFFDIO_UNREGISTER && kernel.keeps) {
+        return 0;
+    }
+    if (request == UFFDIO_REGISTER && meanwhile.before != NULL) {
+        meanwhile.before();
+    }
+    const int result = __real_ioctl(fd, request, argument);
+    if (request == UFFDIO_REGISTER && meanwhile.after != NULL) {
+        meanwhile.after();
+    }
+    return result;
+}
+
+long __real_syscall(long number, long a, long b, long c, long d, long e, long f);
+long __wrap_syscall(long number, long a, long b, long c, long d, long e, long f);
+long __wrap_syscall(long number, long a, long b, long c, long d, long e, long f)
+{
+    if (number == SYS_userfaultfd && kernel.refusal != 0) {
+        errno = kernel.refusal;
+        return -1;
+    }
+    return __real_syscall(number, a, b, c, d, e, f);
+}
+
+static int reset(void **state)
+{
+    (void)state;
+    memset(&kernel, 0, sizeof(kernel));
+    memset(&meanwhile, 0, sizeof(meanwhile));
+    return 0;
+}
+
+/* ---- older kernels ---- */
+
+static void must_work(void)
+{
+    regx_monitor_t *monitor = start();
+    char *base = map(LENGTH);
+    region_t first = must_keep(monitor, base, 2 * PAGE);
+    region_t second = must_keep(monitor, base + 4 * PAGE, 4 * PAGE);
+
+    assert_true(hits_in_the_end(&first) && hits_in_the_end(&second));
+    assert_int_equal(munmap(base + 4 * PAGE, PAGE), 0);
+    assert_false(hits(&second));
+    assert_true(hits_in_the_end(&first));
+    drop(&first);
+    drop(&second);
+    munmap(base, LENGTH);
+    monitor->stop(monitor);
+}
+
+/* Linux 5.18 to 6.6, and what has one thing and not the other. */
+static void it_works_on_older_kernels(void **state)
+{
+    static const uint64_t lacking[] = {0, 1 << 13, 1 << 15, 1 << 13 | 1 << 15};
+
+    (void)state;
+    for (unsigned i = 0; i < 16; i++) {
+        kernel.no_query = i % 2 == 1;
+        kernel.no_scan = i / 2 % 2 == 1;
+        kernel.lacking = lacking[i / 4];
+        must_work();
+    }
+}
+
+/* libc gives the stack back as a thread ends: a change, which no reader reads any more. */
+static void the_readers_end_does_not_wait_for_itself(void **state)
+{
+    (void)state;
+    kernel.no_scan = kernel.keeps = true;
+    must_work();
+}
+
+static void must_refuse(const char *expected)
+{
+    const regx_monitor_config_t config = {.counters = &counters};
+    regx_monitor_t *monitor = NULL;
+    char error[256] = "";
+
+    assert_int_equal(regx_backend_notifier.start(&config, &monitor, error, sizeof(error)),
+                     REGX_DENIED);
+    if (strstr(error, expected) == NULL || strchr(error, '\n') != NULL) {
+        fail_msg("\"%s\" does not say \"%s\"", error, expected);
+    }
+}
+
+static void a_refusal_has_its_reason(void **state)
+{
+    static const struct {
+        int refusal;
+        const char *line;
+    } cases[] = {
+        {EPERM, "userfaultfd: Operation not permitted: refused by a seccomp filter or security "
+                "module"},
+        {ENOSYS, "not in this kernel, or hidden by a seccomp filter"},
+        {EINVAL, "this kernel knows none without privilege (Linux 5.11)"},
+        {EMFILE, "userfaultfd: Too many open files"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        kernel.refusal = cases[i].refusal;
+        must_refuse(cases[i].line);
+    }
+    kernel.refusal = 0;
+    kernel.lacking = 1 << 11; /* UFFD_FEATURE_EXACT_ADDRESS */
+    must_refuse("Linux 5.18");
+}
+
+/* ---- beside a userfaultfd of the program's ---- */
+
+/* How many pages it still holds writers to. */
+static unsigned write_protected(const char *base, unsigned pages)
+{
+    const int pagemap = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
+    unsigned count = 0;
+
+    assert_true(pagemap >= 0);
+    for (unsigned i = 0; i < pages; i++) {
+        const off_t at = (off_t)((uintptr_t)base / PAGE + i) * 8;
+        uint64_t entry;
+
+        assert_int_equal(pread(pagemap, &entry, sizeof(entry), at), sizeof(entry));
+        count += (unsigned)(entry >> 57 & 1);
+    }
+    close(pagemap);
+    return count;
+}
+
+/* Its memory is not kept and stays its own, also when all is unregistered. */
+static void memory_of_the_applications_own_userfaultfd_stays_its_own(void **state)
+{
+    enum { PAGES = 16 };
+    struct uffdio_api api = {.api = UFFD_API, .features = UFFD_FEATURE_PAGEFAULT_FLAG_WP};
+    const int own =
+        (int)syscall(SYS_userfaultfd, 1 /* UFFD_USER_MODE_ONLY */ | O_CLOEXEC, 0, 0, 0, 0, 0);
+    char *base = map(PAGES * PAGE);
+    const uintptr_t at = (uintptr_t)base;
+    struct uffdio_register range = {.range = {.start = at, .len = PAGES * PAGE},
+                                    .mode = UFFDIO_REGISTER_MODE_WP};
+    struct uffdio_writeprotect protect = {.range = range.range,
+                                          .mode = UFFDIO_WRITEPROTECT_MODE_WP};
+
+    (void)state;
+    assert_int_equal(ioctl(own, UFFDIO_API, &api), 0);
+    assert_int_equal(ioctl(own, UFFDIO_REGISTER, &range), 0);
+    assert_int_equal(ioctl(own, UFFDIO_WRITEPROTECT, &protect), 0);
+    for (int no_scan = 0; no_scan < 2; no_scan++) {
+        kernel.no_scan = no_scan == 1;
+        regx_monitor_t *monitor = start();
+        for (int i = 0; i < 2; i++) {
+            region_t region = keep(monitor, base + PAGE, 2 * PAGE);
+
+            assert_int_equal(region.status, REGX_DENIED);
+            drop(&region);
+        }
+        assert_string_equal(counters.fallbacks[0].reason,
+                            "not watched: another userfaultfd has it");
+        assert_int_equal(write_protected(base, PAGES), PAGES);
+        kernel.taken = at;
+        monitor->stop(monitor);
+        assert_false(kernel.took);
+        assert_int_equal(write_protected(base, PAGES), PAGES);
+    }
+    close(own);
+    munmap(base, PAGES * PAGE);
+}
+
+/* ---- memory that changes while it is to be watched ---- */
+
+static void share_it(void)
+{
+    meanwhile.before = NULL;
+    assert_ptr_equal(mmap(meanwhile.base, PAGE, PROT_READ | PROT_WRITE,
+                          MAP_SHARED | MAP_ANONYMOUS | MAP_FIXED, -1, 0),
+                     meanwhile.base);
+}
+
+/* Between the look and the watch it became what must not be kept, and that is not reported. */
+static void memory_that_becomes_shared_before_it_is_watched_is_refused(void **state)
+{
+    (void)state;
+    regx_monitor_t *monitor = start();
+    meanwhile.base = map(LENGTH);
+    meanwhile.before = share_it;
+    region_t region = keep(monitor, meanwhile.base, PAGE);
+    assert_int_equal(region.status, REGX_DENIED);
+    drop(&region);
+    monitor->stop(monitor);
+    munmap(meanwhile.base, LENGTH);
+}
+
+/* Beside what is watched again: what was registered there must not look true. */
+static void a_neighbour_that_is_replaced_is_not_watched_along(void **state)
+{
+    (void)state;
+    regx_monitor_t *monitor = start();
+    meanwhile.base = map(LENGTH);
+    region_t neighbour = must_keep(monitor, meanwhile.base, PAGE);
+    assert_true(hits_in_the_end(&neighbour));
+    meanwhile.before = share_it;
+    region_t region = must_keep(monitor, meanwhile.base + 2 * PAGE, PAGE);
+    assert_false(hits_in_the_end(&neighbour));
+    assert_true(hits_in_the_end(&region));
+    drop(&region);
+    region = keep(monitor, meanwhile.base, PAGE);
+    assert_int_equal(region.status, REGX_DENIED); /* shared: it was not watched along */
+    drop(&region);
+    drop(&neighbour);
+    monitor->stop(monitor);
+    munmap(meanwhile.base, LENGTH);
+}
+
+static void tell_of_it(void)
+{
+    regx_inval_log_write(meanwhile.log, (uintptr_t)meanwhile.base,
+                         (uintptr_t)meanwhile.base + PAGE);
+}
+
+/* What is pinned after it was watched may be of what was there before or after a change at that
+ * moment: `since` must not be behind it. Watched anew, and watched already; before and after. */
+static void a_change_at_the_moment_of_watching_is_reported(void **state)
+{
+    (void)state;
+    regx_monitor_t *monitor = start();
+    meanwhile.base = map(LENGTH);
+    meanwhile.log = monitor->log;
+    for (int round = 0; round < 3; round++) {
+        meanwhile.after = round < 2 ? tell_of_it : NULL;
+        meanwhile.before = round < 2 ? NULL : tell_of_it;
+        region_t region = must_keep(monitor, meanwhile.base, PAGE);
+        meanwhile.before = meanwhile.after = NULL;
+        assert_false(hits_in_the_end(&region));
+        drop(&region);
+        region = must_keep(monitor, meanwhile.base, PAGE);
+        assert_true(hits_in_the_end(&region));
+        drop(&region);
+    }
+    monitor->stop(monitor);
+    munmap(meanwhile.base, LENGTH);
+}
+
+int main(void)
+{
+#define FRESH(test) cmocka_unit_test_setup(test, reset)
+    const struct CMUnitTest tests[] = {
+        FRESH(it_works_on_older_kernels),
+        FRESH(the_readers_end_does_not_wait_for_itself),
+        FRESH(a_refusal_has_its_reason),
+        FRESH(memory_of_the_applications_own_userfaultfd_stays_its_own),
+        FRESH(memory_that_becomes_shared_before_it_is_watched_is_refused),
+        FRESH(a_neighbour_that_is_replaced_is_not_watched_along),
+        FRESH(a_change_at_the_moment_of_watching_is_reported),
+    };
+
+    return refused() ? 0 : cmocka_run_group_tests(tests, give_up_in_time, NULL);
+}
