@@ -30,8 +30,7 @@ TOP = Path(__file__).resolve().parents[1]
 BUILD = TOP / ".build"
 LIBC = ctypes.CDLL(None, use_errno=True)
 IO_URING_SETUP = 425
-USERFAULTFD, MEMBARRIER, GET_MEMPOLICY = \
-    (282, 283, 236) if platform.machine() == "aarch64" else (323, 324, 239)
+USERFAULTFD, GET_MEMPOLICY = (282, 236) if platform.machine() == "aarch64" else (323, 239)
 UFFD_USER_MODE_ONLY = 1
 AT_SYSINFO_EHDR = 33
 PR_SET_SECCOMP, PR_SET_NO_NEW_PRIVS, SECCOMP_MODE_FILTER = 22, 38, 2
@@ -164,7 +163,6 @@ Condition = Callable[[Run], bool]
 CONDITIONS: dict[str, Condition] = {
     # what was asked for
     "no --osu DIR": lambda run: not run.osu,
-    "a build whose malloc is glibc's": lambda run: True,
     "a sanitizer's build": lambda run: run.full,
     "a backend that cannot see it, by design": lambda run: True,
     # what is installed
@@ -213,9 +211,6 @@ CONDITIONS: dict[str, Condition] = {
     "userfaultfd refused, or before Linux 5.18": lambda run: refused(
         USERFAULTFD, UFFD_USER_MODE_ONLY) or kernel_before(5, 18),
     "no UFFDIO_MOVE": lambda run: pages_cannot_be_moved(),
-    "userfaultfd for everybody": lambda run: text(
-        "/proc/sys/vm/unprivileged_userfaultfd").strip() != "0",
-    "no membarrier": lambda run: refused(MEMBARRIER, 0, 0),
     "no vDSO": lambda run: LIBC.getauxval(AT_SYSINFO_EHDR) == 0,
     "process_vm_readv refused": lambda run: process_vm_is_refused(),
     "no namespaces": lambda run: not (succeeds("unshare", "--mount", "true")
@@ -235,7 +230,6 @@ EXPECTED = [
     (r"test_inside\.py", "on the device that is here", "an RDMA device"),
     (r"test_inside\.py", "built without rdma-core", "no rdma-core"),
     (r"test_ipv6", "the kernel has no IPv6", "no IPv6"),
-    (r"test_retain\.c::plain", "glibc's malloc is in use", "a build whose malloc is glibc's"),
     (r"::(asan|tsan)", "sanitizers", "a sanitizer's build"),
     (r"test_hazard", "hooks are blind to it|hooks run in the thread|with hooks alone",
      "a backend that cannot see it, by design"),
@@ -273,8 +267,6 @@ EXPECTED = [
     (ANY, "may lock", "little memory that may be locked"),
     (ANY, NOTIFIER, "userfaultfd refused, or before Linux 5.18"),
     (r"remap|landing|test_ways\.py", "UFFDIO_MOVE", "no UFFDIO_MOVE"),
-    (r"test_uffd", "vm.unprivileged_userfaultfd is not 0", "userfaultfd for everybody"),
-    (r"uses_are_counted_after_a_barrier", "without membarrier", "no membarrier"),
     (r"test_safe_copy: any_memory_is_copied", "no vDSO", "no vDSO"),
     (ANY, r"process_vm", "process_vm_readv refused"),
     (r"test/(hazard|registration)/|test_segment",
