@@ -140,7 +140,7 @@ static bool verbs_reaches(const regx_transport_t *transport, const void *address
     regx_verbs_address_t ours = {.link_layer = REGX_VERBS_ETHERNET}, theirs;
 
     (void)transport;
-    return regx_verbs_address_read(address, length, &theirs) == REGX_OK &&
+    return regx_verbs_address_read(address, length, &theirs) &&
            (theirs.flags == REGX_VERBS_ANY_SUBNET || regx_verbs_share_subnet(&ours, &theirs));
 }
 
@@ -150,7 +150,7 @@ static regx_status_t verbs_connect(regx_transport_t *transport, uint64_t peer, c
     regx_verbs_address_t theirs;
 
     (void)peer;
-    return regx_verbs_address_read(address, length, &theirs) == REGX_OK
+    return regx_verbs_address_read(address, length, &theirs)
                ? connect_to(transport, address, length, conn)
                : REGX_INVALID;
 }

@@ -11,7 +11,6 @@
 
 #include "../unit/transport/verbs/fake_device.h"
 #include "base/util.h"
-#include "transport/verbs/cm.h"
 #include "transport/verbs/ep.h"
 #include "transport/verbs/verbs.h"
 

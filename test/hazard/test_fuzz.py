@@ -42,7 +42,7 @@ HARNESSES = [
             "rndv->slots[slot].length != control->length) {", "false) {"),
     Harness("shm", 5000, "transport/shm/shm_poll.c",
             "frame->length > inbound->pool_size - frame->offset) {", "false) {"),
-    Harness("verbs", 500, "transport/verbs/progress.c",
+    Harness("verbs", 500, "transport/verbs/cq.c",
             "malloc(REGX_VERBS_ZCOPY_MAX)", "malloc(7 * REGX_VERBS_RECEIVE_SIZE + 100)"),
 ]
 each_harness = pytest.mark.parametrize("harness", HARNESSES, ids=lambda harness: harness.name)

@@ -37,9 +37,9 @@ def refused(mpi: Mpi, says: str, **regx: object) -> None:
 
 
 @pytest.mark.parametrize("name,value,says", [
-    ("if_include", "nosuch0", 'there is no RDMA device or port "nosuch0"; there are: '),
-    ("if_include", "DEVICE:9", 'there is no RDMA device or port "DEVICE:9"; there are: '),
-    ("if_exclude", "DEVICE", "leaves no port that can be used; usable are: DEVICE:1"),
+    ("if_include", "DEVICE:9", 'there is no RDMA device or port "DEVICE:9" that can be used; there '
+     "are: DEVICE:1"),
+    ("if_exclude", "DEVICE", "leaves no port that can be used; there are: DEVICE:1"),
     ("verbs_gid_index", "255", "port DEVICE:1 has no such GID; there are: 0"),
     ("verbs_pkey", "0x1234", "port DEVICE:1 is in no such partition; there are: 0xffff")])
 def test_a_setting_that_cannot_be_is_refused_in_one_line(mpi: Mpi, name: str, value: str,
@@ -68,8 +68,9 @@ def test_without_a_device_verbs_is_refused_and_auto_takes_shm(mpi: Mpi) -> None:
 def test_a_port_that_is_down_is_refused_if_named_else_left_out(mpi: Mpi) -> None:
     """It is an error if it is named, and else not one of those that are used."""
     with second_device(up=False):
-        refused(mpi, f"if_include={device_name()},{SECOND}: {SECOND}:1 is down; "
-                f"usable are: {device_name()}:1", if_include=f"{device_name()},{SECOND}")
+        refused(mpi, f'if_include={device_name()},{SECOND}: there is no RDMA device or port "{SECOND}" '
+                f"that can be used; there are: {device_name()}:1, {SECOND}:1 (is down)",
+                if_include=f"{device_name()},{SECOND}")
         job = mpi(*COLLECTIVE, regx={"transport": "verbs"}, around=AROUND)
     job.ended_well().over("verbs")
     assert list(job.reports[0]["ports"]) == [f"{device_name()}:1"], str(job)

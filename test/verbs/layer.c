@@ -7,7 +7,7 @@
  * - REGX_LAYER_REG: the registration of that number, from 1, fails for lack of memory
  * - REGX_LAYER_POST: the call of that number that posts requests to an RC queue pair fails
  * - REGX_LAYER_SENT: the completion of that number of a request of an RC queue pair is an error
- * - REGX_LAYER_RECEIVED: likewise of a receive of an RC queue pair
+ * - REGX_LAYER_RECEIVED: the same for a receive of an RC queue pair
  * - REGX_LAYER_DATAGRAM: "sent": what the UD queue pair sends completes in error, "post": none of
  * it can be posted
  * - REGX_LAYER_REFILL: from the call of that number on no receives can be posted for RC queue pairs

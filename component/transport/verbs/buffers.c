@@ -13,25 +13,12 @@
 #include "transport/verbs/verbs.h"
 
 #define DATAGRAM_ROOM 192u
-#define REPOST_MIN 16u /* receive buffers given back at once; of few, a quarter */
-#define SLOT_BLOCK_SIZE ((size_t)REGX_VERBS_SLOT_BLOCK * REGX_VERBS_FRAME_MAX)
+#define REPOST_MIN 16u             /* receive buffers given back at once; of few, a quarter */
 #define RETRY_NS INT64_C(10000000) /* after which slots are tried for again */
 #define REPOST_BATCH 64u           /* posted by one call */
 
 _Static_assert(REGX_GRH_SIZE + REGX_CM_MESSAGE_SIZE <= DATAGRAM_ROOM, "a message fits its room");
 _Static_assert(REGX_VERBS_SLOTS % REGX_VERBS_SLOT_BLOCK == 0, "whole blocks");
-
-/* Memory of our own that no child needs: it would get copies of all that is pinned. */
-static uint8_t *map(size_t size)
-{
-    void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-
-    if (memory == MAP_FAILED) {
-        return NULL;
-    }
-    madvise(memory, size, MADV_DONTFORK);
-    return memory;
-}
 
 /* Why the device does not register that much. */
 static void explain(size_t size, int cause, char *error, size_t error_size)
@@ -49,28 +36,32 @@ static void explain(size_t size, int cause, char *error, size_t error_size)
     }
 }
 
-/* false: no memory. */
-static bool open_block(const regx_verbs_t *verbs, regx_block_t *block, size_t size)
+/* Maps and registers memory. false: see errno. */
+static bool open_block(const regx_verbs_t *verbs, size_t size, int access, regx_block_t *block)
 {
-    uint8_t *memory = map(size);
-    struct ibv_mr *mr =
-        memory != NULL ? ibv_reg_mr(verbs->pd, memory, size, IBV_ACCESS_LOCAL_WRITE) : NULL;
+    void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
-    if (mr == NULL) {
-        if (memory != NULL) {
-            munmap(memory, size);
-        }
+    if (memory == MAP_FAILED) {
         return false;
     }
-    *block = (regx_block_t){memory, mr};
+    madvise(memory, size, MADV_DONTFORK); /* a child would get copies of all that is pinned */
+    struct ibv_mr *mr = (ibv_reg_mr)(verbs->pd, memory, size, access);
+    if (mr == NULL) {
+        const int cause = errno;
+
+        munmap(memory, size);
+        errno = cause;
+        return false;
+    }
+    *block = (regx_block_t){.memory = memory, .size = size, .mr = mr};
     return true;
 }
 
-static void close_block(const regx_block_t *block, size_t size)
+static void close_block(const regx_block_t *block)
 {
     if (block->mr != NULL) {
         ibv_dereg_mr(block->mr);
-        munmap(block->memory, size);
+        munmap(block->memory, block->size);
     }
 }
 
@@ -81,100 +72,63 @@ static void add_slots(regx_buffers_t *buffers, uint32_t count)
     }
 }
 
-regx_status_t regx_buffers_open(regx_verbs_t *verbs, char *error, size_t error_size)
+/* The pool's memory, registered: as much as is wanted and can be had. */
+static regx_status_t open_pool(regx_verbs_t *verbs, char *error, size_t error_size)
+{
+    const size_t page = regx_page_size(), min = verbs->config.pool_min;
+    const uint64_t longest = verbs->super.mr_bytes;
+    size_t size = verbs->config.pool_size;
+
+    if (longest != 0 && longest < size) {
+        size = regx_max(longest & ~(page - 1), min);
+    }
+    while (!open_block(verbs, size, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE,
+                       &verbs->buffers.pool)) {
+        if (size == min || errno != ENOMEM) {
+            explain(size, errno, error, error_size);
+            return REGX_NO_MEMORY;
+        }
+        size = regx_max(size / 2 & ~(page - 1), min);
+    }
+    verbs->super.pool_memory = verbs->buffers.pool.memory;
+    verbs->super.pool_size = size;
+    if (size < verbs->config.pool_size) {
+        regx_transport_fall_back(&verbs->config, REGX_TRACE_CHOICE, "pool: smaller than asked for");
+    }
+    return REGX_OK;
+}
+
+regx_status_t regx_verbs_buffers_open(regx_verbs_t *verbs, char *error, size_t error_size)
 {
     regx_buffers_t *buffers = &verbs->buffers;
 
     buffers->cm_receives_at = (size_t)buffers->receives * REGX_VERBS_RECEIVE_SIZE;
     buffers->cm_sends_at = buffers->cm_receives_at + (size_t)REGX_CM_RECEIVES * DATAGRAM_ROOM;
     buffers->slots_at = buffers->cm_sends_at + (size_t)REGX_CM_SENDS * DATAGRAM_ROOM;
-    buffers->size = buffers->slots_at + (size_t)REGX_VERBS_SLOTS * REGX_VERBS_FRAME_MAX;
+    const size_t size = buffers->slots_at + (size_t)REGX_VERBS_SLOTS * REGX_VERBS_FRAME_MAX;
     buffers->returned = calloc(buffers->receives, sizeof(buffers->returned[0]));
-    buffers->memory = map(buffers->size);
-    if (buffers->memory == NULL || buffers->returned == NULL) {
+    if (buffers->returned == NULL) {
         snprintf(error, error_size, "out of memory");
         return REGX_NO_MEMORY;
     }
-    buffers->mr = ibv_reg_mr(verbs->pd, buffers->memory, buffers->size, IBV_ACCESS_LOCAL_WRITE);
-    if (buffers->mr == NULL) {
-        explain(buffers->size, errno, error, error_size);
+    if (!open_block(verbs, size, IBV_ACCESS_LOCAL_WRITE, &buffers->own)) {
+        explain(size, errno, error, error_size);
         return REGX_NO_MEMORY;
     }
     add_slots(buffers, REGX_VERBS_SLOTS);
-    return REGX_OK;
+    return open_pool(verbs, error, error_size);
 }
 
-void regx_buffers_close(regx_verbs_t *verbs)
+void regx_verbs_buffers_close(regx_verbs_t *verbs)
 {
     regx_buffers_t *buffers = &verbs->buffers;
 
     for (uint32_t i = 0; i < REGX_VERBS_SLOT_BLOCKS; i++) {
-        close_block(&buffers->blocks[i], SLOT_BLOCK_SIZE);
+        close_block(&buffers->blocks[i]);
     }
-    if (buffers->mr != NULL) {
-        ibv_dereg_mr(buffers->mr);
-    }
-    if (buffers->memory != NULL) {
-        munmap(buffers->memory, buffers->size);
-    }
+    close_block(&buffers->own);
+    close_block(&buffers->pool);
     free(buffers->returned);
-}
-
-regx_status_t regx_verbs_pool_open(regx_verbs_t *verbs, char *error, size_t error_size)
-{
-    const size_t page = regx_page_size(), min = verbs->config.pool_min;
-    const uint64_t longest = verbs->super.mr_bytes;
-    size_t wanted = verbs->config.pool_size;
-
-    if (longest != 0 && longest < wanted) {
-        wanted = longest;
-    }
-    while (true) {
-        const size_t whole = wanted & ~(page - 1), size = regx_max(whole, min);
-        uint8_t *memory = map(size);
-
-        if (memory == NULL) {
-            snprintf(error, error_size, "no memory for a pool of %zu bytes", size);
-            return REGX_NO_MEMORY;
-        }
-        verbs->buffers.pool_mr =
-            ibv_reg_mr(verbs->pd, memory, size, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
-        if (verbs->buffers.pool_mr != NULL) {
-            verbs->super.pool_memory = memory;
-            verbs->super.pool_size = size;
-            if (size < verbs->config.pool_size) {
-                regx_transport_fall_back(&verbs->config, REGX_TRACE_CHOICE,
-                                         "pool: smaller than asked for");
-            }
-            return REGX_OK;
-        }
-        const int cause = errno;
-        munmap(memory, size);
-        if (size == min || cause != ENOMEM) {
-            explain(size, cause, error, error_size);
-            return REGX_NO_MEMORY;
-        }
-        wanted = size / 2;
-    }
-}
-
-void regx_verbs_pool_close(regx_verbs_t *verbs)
-{
-    if (verbs->buffers.pool_mr != NULL) {
-        ibv_dereg_mr(verbs->buffers.pool_mr);
-        munmap(verbs->super.pool_memory, verbs->super.pool_size);
-    }
-}
-
-/* Asks the device to report once when few receives are left. A device that cannot never does. */
-static void request_limit_event(regx_verbs_t *verbs)
-{
-    struct ibv_srq_attr attr = {.srq_limit = verbs->buffers.receives / 8};
-
-    verbs->buffers.limit_reached = false;
-    if (attr.srq_limit > 0) {
-        ibv_modify_srq(verbs->srq, &attr, IBV_SRQ_LIMIT);
-    }
 }
 
 bool regx_buffers_fill(regx_verbs_t *verbs)
@@ -185,20 +139,12 @@ bool regx_buffers_fill(regx_verbs_t *verbs)
         buffers->returned[buffers->returned_count++] = i;
     }
     regx_buffers_repost(verbs);
-    request_limit_event(verbs);
     for (uint32_t i = 0; i < REGX_CM_RECEIVES && buffers->returned_count == 0; i++) {
         if (regx_buffer_datagram_post(verbs, i) != 0) {
             return false;
         }
     }
     return buffers->returned_count == 0;
-}
-
-void regx_buffers_low(regx_verbs_t *verbs)
-{
-    regx_trace(verbs->config.trace, REGX_TRACE_CONNECTION, "verbs: receive buffers of %s ran low",
-               verbs->port.name);
-    verbs->buffers.limit_reached = true;
 }
 
 void regx_buffer_return(regx_verbs_t *verbs, uint32_t index)
@@ -218,7 +164,7 @@ static uint32_t post_last(regx_verbs_t *verbs, uint32_t count, int *error)
 
         segments[i] = (struct ibv_sge){.addr = (uintptr_t)regx_buffer_received(verbs, index),
                                        .length = REGX_VERBS_RECEIVE_SIZE,
-                                       .lkey = buffers->mr->lkey};
+                                       .lkey = buffers->own.mr->lkey};
         requests[i] = (struct ibv_recv_wr){.wr_id = REGX_RECEIVED | index,
                                            .next = i + 1 < count ? &requests[i + 1] : NULL,
                                            .sg_list = &segments[i],
@@ -235,17 +181,11 @@ int regx_buffers_repost(regx_verbs_t *verbs)
     int error = 0;
 
     if (buffers->returned_count < few) {
-        if (buffers->limit_reached) {
-            request_limit_event(verbs);
-        }
         return 0;
     }
     while (buffers->returned_count > 0 && error == 0) {
         buffers->returned_count -=
             post_last(verbs, (uint32_t)regx_min(buffers->returned_count, REPOST_BATCH), &error);
-    }
-    if (buffers->limit_reached) {
-        request_limit_event(verbs);
     }
     return buffers->returned_count == buffers->receives ? error : 0;
 }
@@ -261,14 +201,14 @@ uint8_t *regx_slot_memory(const regx_verbs_t *verbs, uint32_t slot)
     const regx_buffers_t *buffers = &verbs->buffers;
 
     return slot < REGX_VERBS_SLOTS
-               ? buffers->memory + buffers->slots_at + (size_t)slot * REGX_VERBS_FRAME_MAX
+               ? buffers->own.memory + buffers->slots_at + (size_t)slot * REGX_VERBS_FRAME_MAX
                : buffers->blocks[block_of(slot)].memory +
                      (size_t)(slot % REGX_VERBS_SLOT_BLOCK) * REGX_VERBS_FRAME_MAX;
 }
 
 uint32_t regx_slot_key(const regx_verbs_t *verbs, uint32_t slot)
 {
-    return slot < REGX_VERBS_SLOTS ? verbs->buffers.mr->lkey
+    return slot < REGX_VERBS_SLOTS ? verbs->buffers.own.mr->lkey
                                    : verbs->buffers.blocks[block_of(slot)].mr->lkey;
 }
 
@@ -281,7 +221,8 @@ static void get_more_slots(regx_verbs_t *verbs)
         (buffers->retry_at != 0 && regx_now_ns() < buffers->retry_at)) {
         return;
     }
-    if (open_block(verbs, &buffers->blocks[block_of(buffers->slot_total)], SLOT_BLOCK_SIZE)) {
+    if (open_block(verbs, (size_t)REGX_VERBS_SLOT_BLOCK * REGX_VERBS_FRAME_MAX,
+                   IBV_ACCESS_LOCAL_WRITE, &buffers->blocks[block_of(buffers->slot_total)])) {
         add_slots(buffers, REGX_VERBS_SLOT_BLOCK);
         buffers->retry_at = 0;
         return;
@@ -325,7 +266,8 @@ void regx_slot_give(regx_verbs_t *verbs, uint32_t slot, uint32_t left)
 
 static uint8_t *datagram_room(const regx_verbs_t *verbs, uint32_t index)
 {
-    return verbs->buffers.memory + verbs->buffers.cm_receives_at + (size_t)index * DATAGRAM_ROOM;
+    return verbs->buffers.own.memory + verbs->buffers.cm_receives_at +
+           (size_t)index * DATAGRAM_ROOM;
 }
 
 const uint8_t *regx_buffer_datagram(const regx_verbs_t *verbs, uint32_t index)
@@ -337,7 +279,7 @@ int regx_buffer_datagram_post(regx_verbs_t *verbs, uint32_t index)
 {
     struct ibv_sge segment = {.addr = (uintptr_t)datagram_room(verbs, index),
                               .length = DATAGRAM_ROOM,
-                              .lkey = verbs->buffers.mr->lkey};
+                              .lkey = verbs->buffers.own.mr->lkey};
     struct ibv_recv_wr request = {
         .wr_id = REGX_RECEIVED | index, .sg_list = &segment, .num_sge = 1};
     struct ibv_recv_wr *refused;
@@ -347,10 +289,10 @@ int regx_buffer_datagram_post(regx_verbs_t *verbs, uint32_t index)
 
 uint8_t *regx_buffer_datagram_send(const regx_verbs_t *verbs, uint32_t index)
 {
-    return verbs->buffers.memory + verbs->buffers.cm_sends_at + (size_t)index * DATAGRAM_ROOM;
+    return verbs->buffers.own.memory + verbs->buffers.cm_sends_at + (size_t)index * DATAGRAM_ROOM;
 }
 
 const uint8_t *regx_buffer_received(const regx_verbs_t *verbs, uint32_t index)
 {
-    return verbs->buffers.memory + (size_t)index * REGX_VERBS_RECEIVE_SIZE;
+    return verbs->buffers.own.memory + (size_t)index * REGX_VERBS_RECEIVE_SIZE;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "transport/verbs/cm.h"
+#include "transport/verbs/ep.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -178,11 +178,27 @@ static bool comes_from(const regx_cm_source_t *source, const regx_verbs_address_
            (source->gid == NULL || memcmp(source->gid, address->gid, REGX_VERBS_GID_SIZE) == 0);
 }
 
+/* false: it is not a message of this version. */
+static bool read_message(const void *bytes, size_t length, regx_cm_message_t *message)
+{
+    if (length != sizeof(*message)) {
+        return false;
+    }
+    memcpy(message, bytes, sizeof(*message));
+    if (message->version != REGX_VERBS_VERSION || message->kind < REGX_CM_REQUEST ||
+        message->kind > REGX_CM_READY || message->zero != 0 || message->zeros != 0 ||
+        message->qpn == 0 || message->qpn > 0xffffff || message->psn > 0xffffff ||
+        message->epoch == 0 || (message->known == 0) != (message->kind == REGX_CM_REQUEST) ||
+        message->pool + message->pool_size < message->pool) {
+        return false;
+    }
+    return regx_verbs_address_read(&message->address, sizeof(message->address), &message->address);
+}
+
 static bool is_well_formed(regx_verbs_t *verbs, const uint8_t *bytes, size_t length,
                            const regx_cm_source_t *source, regx_cm_message_t *message)
 {
-    return regx_cm_message_read(bytes, length, message) == REGX_OK &&
-           message->to == verbs->config.self &&
+    return read_message(bytes, length, message) && message->to == verbs->config.self &&
            message->address.link_layer == verbs->address.link_layer &&
            comes_from(source, &message->address) && may_be(verbs, message->from, &message->address);
 }
@@ -310,7 +326,7 @@ static void cut(regx_ep_t *ep)
     }
     free(ep->gathered.memory);
     ep->gathered.memory = NULL;
-    regx_tx_fail(ep);
+    regx_sq_fail(ep);
 }
 
 void regx_cm_delete(regx_ep_t *ep)
@@ -354,7 +370,7 @@ static void end_leaving(regx_ep_t *ep)
     if (closing && ep->peer_left) {
         regx_cm_delete(ep);
     } else if (ep->state == REGX_EP_LEAVING) {
-        if (regx_tx_post_goodbye(ep) == REGX_OK && ep->state == REGX_EP_LEAVING) {
+        if (regx_sq_post_goodbye(ep) == REGX_OK && ep->state == REGX_EP_LEAVING) {
             ep->state = REGX_EP_LEFT;
         }
         regx_ep_set_ending(ep);

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <sys/random.h>
 
-#include "transport/verbs/cm.h"
+#include "transport/verbs/ep.h"
 
 #define FIRST_WAIT_NS INT64_C(20000000)
 #define DOUBLINGS 6u
@@ -103,7 +103,7 @@ static regx_cm_message_t message_of(const regx_ep_t *ep)
                                .known = kind == REGX_CM_REQUEST ? 0 : ep->theirs.epoch,
                                .pool = (uintptr_t)verbs->super.pool_memory,
                                .pool_size = verbs->super.pool_size,
-                               .pool_key = verbs->buffers.pool_mr->rkey,
+                               .pool_key = verbs->buffers.pool.mr->rkey,
                                .address = verbs->address};
 }
 
@@ -125,8 +125,9 @@ static void send_message(regx_ep_t *ep)
     const uint32_t index = (uint32_t)(verbs->cm.sent % REGX_CM_SENDS);
     const regx_cm_message_t message = message_of(ep);
     uint8_t *room = regx_buffer_datagram_send(verbs, index);
-    struct ibv_sge segment = {
-        .addr = (uintptr_t)room, .length = REGX_CM_MESSAGE_SIZE, .lkey = verbs->buffers.mr->lkey};
+    struct ibv_sge segment = {.addr = (uintptr_t)room,
+                              .length = REGX_CM_MESSAGE_SIZE,
+                              .lkey = verbs->buffers.own.mr->lkey};
     struct ibv_ah *route = regx_qp_route(verbs, &ep->address);
     struct ibv_send_wr request = {
         .sg_list = &segment,

@@ -1,8 +1,64 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * An endpoint: the reliable queue pair to one peer. There is one per peer at each end. A queue pair
- * is used for one connection only: a peer that disconnects and comes back gets another. cm.h draws
- * how an endpoint begins and ends.
+ * is used for one connection only: a peer that disconnects and comes back gets another.
+ *
+ * Connection management: how an endpoint begins and ends. Messages are datagrams over one UD queue
+ * pair per port, which the peer's address names. They get lost, and a peer that computes answers
+ * only when it calls MPI again, which may be in an hour.
+ *
+ *      A sends something first                      B
+ *      ASKING     --- REQUEST: my queue pair is a -->  connects its b to a
+ *                 <-- ACCEPT: b, connected to a ---    ACCEPTED
+ *      READY      --- READY: a, connected to b ---->   READY
+ *
+ *             | caller   | REQUEST      | ACCEPT       | READY, | goodbye | goodbyes | it fails
+ *             | sends    |              |              | frame  |         | done     |
+ *   ----------+----------+--------------+--------------+--------+---------+----------+---------
+ *   (none)    | ASKING   | ACCEPTED     | ASKING (4)   | -      | -       | -        | -
+ *   ASKING    | (1)      | ACCEPTED     | READY (3)    | -      | -       | -        | BROKEN
+ *   ACCEPTED  | (1)      | (2)          | READY (3)    | READY  | -       | -        | BROKEN
+ *   READY     | posted   | -            | (3)          | -      | LEAVING | -        | BROKEN
+ *   LEAVING   | AGAIN    | -            | (3)          | -      | LEAVING | LEFT     | BROKEN
+ *   LEFT      | AGAIN    | -            | (3)          | -      | LEFT    | (none)   | BROKEN
+ *   BROKEN    | (5)      | -            | -            | -      | -       | -        | -
+ *
+ *   (1) It asks: its message, REQUEST or ACCEPT, goes again and again until the state changes:
+ *       after 20 ms, then ever longer up to 1.3 s, at random within a quarter of that, so that the
+ *       questions of many processes do not come at once. After some ten minutes callers are told
+ *       that the peer is silent. Sends answer REGX_AGAIN.
+ *   (2) ACCEPT again, as the first was lost. A message of a newer queue pair of the peer's: what
+ *       ours is connected to is no more, and nothing was sent by it. A new endpoint, which is
+ *       ASKING, takes its place and hears the message.
+ *   (3) Answers READY, each time: the peer is ACCEPTED until it hears so.
+ *   (4) The peer is connected to a queue pair of ours that is no more: it took a late REQUEST for
+ *       a new one. A new endpoint answers REQUEST: see (2). So does one that is ASKING.
+ *   (5) REGX_UNREACHABLE, once the event `broken` was delivered.
+ *
+ * Crossing requests: both are ASKING, both become ACCEPTED by the other's REQUEST, and READY by the
+ * other's ACCEPT. As there is one queue pair per peer, neither order nor repetition changes the
+ * outcome.
+ *
+ * Epochs. Every queue pair has one, greater than that of those before it in its process. A message
+ * names the sender's, and the receiver's that the sender is connected to. So what comes late, of a
+ * queue pair that is no more, is recognised: in the table, a message counts as ACCEPT or READY for
+ * an endpoint that is not ASKING only if both epochs are right.
+ *
+ * The end. An endpoint that its caller disconnects, or that hears goodbye, is LEAVING: what was
+ * accepted is posted, and then goodbye. It is LEFT until all of that has completed and the peer's
+ * goodbye has come. A caller that has not disconnected gets a new endpoint with its next send.
+ * Before it is READY an endpoint that its caller disconnects stays, without asking, and leaves when
+ * it becomes READY. When the transport closes, peers are not waited for: what was accepted
+ * completes, and goodbye, unless the peer has left.
+ *
+ * A BROKEN endpoint is reported, first of all: a caller that hears of a failed put alone may try
+ * the same memory in another way. Not so one that leaves, or whose peer has left: it ends in
+ * silence. When the queue pair has come to rest it is destroyed, and what was under way ends with
+ * REGX_FAILED. The endpoint stays until its caller disconnects, so that the caller does not ask a
+ * lost peer again.
+ *
+ * Identity. The source of a datagram, which the device fills in, must be the address that the
+ * message gives; where the peer's published address is known here, it must be that.
  */
 #ifndef REGX_VERBS_EP_H
 #define REGX_VERBS_EP_H
@@ -12,19 +68,19 @@
 /* What a work request stands for when it is done. */
 typedef struct regx_work {
     enum {
-        REGX_WORK_PLAIN, /* nobody waits for it */
+        REGX_WORK_PLAIN, /* nothing waits for it */
         REGX_WORK_SLOT,
         REGX_WORK_PUT,
         REGX_WORK_ZCOPY,
         REGX_WORK_GET,  /* of the segments of one, the last has the object */
-        REGX_WORK_PROBE /* nobody waits for it, but its end is always reported */
+        REGX_WORK_PROBE /* nothing waits for it, but its end is always reported */
     } kind;
     uint32_t slot; /* SLOT, PUT; of PUT REGX_SLOT_NONE if it has none */
     void *object;  /* the put, zcopy or get */
     const char *what;
 } regx_work_t;
 
-typedef enum regx_ep_state { /* see cm.h */
+typedef enum regx_ep_state { /* see above */
                              REGX_EP_ASKING,
                              REGX_EP_ACCEPTED,
                              REGX_EP_READY,
@@ -43,10 +99,58 @@ typedef struct regx_sq {
     uint32_t slots;            /* slots that all requests under way hold */
 } regx_sq_t;
 
+/* What a put or a get that waits in line keeps in its scratch words. */
+typedef struct __attribute__((may_alias)) regx_place {
+    struct regx_place *next;
+    size_t posted; /* bytes of it */
+} regx_place_t;
+_Static_assert(sizeof(regx_place_t) <= sizeof(((regx_put_t *)0)->scratch) &&
+                   sizeof(regx_place_t) <= sizeof(((regx_get_t *)0)->scratch),
+               "a place in line fits");
+
+typedef struct regx_line { /* oldest first */
+    regx_place_t *first, *last;
+} regx_line_t;
+
+static inline void regx_line_append(regx_line_t *line, regx_place_t *place)
+{
+    *place = (regx_place_t){.next = NULL};
+    *(line->first == NULL ? &line->first : &line->last->next) = place;
+    line->last = place;
+}
+
+static inline regx_place_t *regx_line_take(regx_line_t *line)
+{
+    regx_place_t *place = line->first;
+
+    line->first = place->next;
+    return place;
+}
+
+static inline regx_place_t *regx_put_place(regx_put_t *put)
+{
+    return (regx_place_t *)(void *)put->scratch;
+}
+
+static inline regx_put_t *regx_put_of(regx_place_t *place)
+{
+    return REGX_CONTAINER_OF(place, regx_put_t, scratch);
+}
+
+static inline regx_place_t *regx_get_place(regx_get_t *get)
+{
+    return (regx_place_t *)(void *)get->scratch;
+}
+
+static inline regx_get_t *regx_get_of(regx_place_t *place)
+{
+    return REGX_CONTAINER_OF(place, regx_get_t, scratch);
+}
+
 struct regx_ep {
     regx_verbs_t *verbs;
     uint64_t peer;
-    regx_verbs_conn_t *conn; /* NULL: nobody here has asked for this peer */
+    regx_verbs_conn_t *conn; /* NULL: no caller here has asked for this peer */
     regx_ep_state_t state;
     bool leaves;    /* we leave: as soon as it is READY, or has ended */
     bool peer_left; /* the peer sent goodbye */
@@ -62,20 +166,17 @@ struct regx_ep {
         uint64_t epoch, pool, pool_size;
         uint32_t qpn, pool_key;
     } theirs;
-    struct { /* datagrams: see cm.c */
+    struct { /* datagrams: see datagram.c */
         unsigned asked;
         int64_t ask_next; /* when to ask again, in nanoseconds */
         regx_link_t asking, due;
     } cm;
     regx_sq_t sq;
-    /* Puts in line, oldest first; the first may have been posted in part. */
-    struct {
-        regx_put_t *first, *last;
-    } puts;
-    /* Gets, likewise. The device would hold up all that comes behind a READ beyond `max`, so no
+    regx_line_t puts; /* the first may have been posted in part */
+    /* Gets. The device would hold up all that comes behind a READ beyond `max`, so no
      * more are posted. */
     struct {
-        regx_get_t *first, *last;
+        regx_line_t line;
         uint8_t max, posted;
     } gets;
     regx_arbiter_entry_t entry; /* to post what is in line */
@@ -124,7 +225,7 @@ static inline void regx_ep_set_ending(regx_ep_t *ep)
 /* Breaks an endpoint, with what it was doing and why ("RDMA WRITE", "transport retry counter
  * exceeded"); cm.c does the rest. The first reason stays. */
 void regx_ep_break(regx_ep_t *ep, const char *what, const char *why);
-/* Likewise, all of them. */
+/* The same for all of them. */
 void regx_eps_break(regx_verbs_t *verbs, const char *what, const char *why);
 
 /* Takes it out of the table by queue pair number: completions of it are not heeded. */
@@ -132,13 +233,16 @@ void regx_ep_forget_qpn(regx_ep_t *ep);
 /* Frees an endpoint whose queue pair is destroyed and which is in no list of others. */
 void regx_ep_free(regx_ep_t *ep);
 
-/* Work requests and their completion: tx.c. Requests report their end only where somebody waits for
- * it, and one in half of what fits. What does not report is never more than half of all, and never
- * holds more than a quarter of the first slots, so that the rest always comes back. An endpoint
- * that gets no slot asks what became of its own. */
+/* What work requests do, for people. */
+extern const char regx_verbs_sending[], regx_verbs_writing[];
+
+/* Work requests and their completion: sq.c. Requests report their end only where something waits
+ * for it, and one in half of what fits. What does not report is never more than half of all, and
+ * never holds more than a quarter of the first slots, so that the rest always comes back. An
+ * endpoint that gets no slot asks what became of its own. */
 
 /* Whether so many requests may be posted. */
-static inline bool regx_tx_has_room(const regx_ep_t *ep, uint64_t requests)
+static inline bool regx_sq_has_room(const regx_ep_t *ep, uint64_t requests)
 {
     const regx_verbs_t *verbs = ep->verbs;
 
@@ -146,51 +250,107 @@ static inline bool regx_tx_has_room(const regx_ep_t *ep, uint64_t requests)
            verbs->requests.outstanding + requests <= verbs->requests.max;
 }
 /* Whether what is in line may be posted. */
-static inline bool regx_tx_is_open(const regx_ep_t *ep)
+static inline bool regx_sq_is_open(const regx_ep_t *ep)
 {
     return ep->state == REGX_EP_READY || ep->state == REGX_EP_LEAVING;
 }
 /* Posts requests with one ring of the doorbell. There is room. REGX_OK; REGX_UNREACHABLE: the
  * device refuses, which breaks the endpoint. */
-regx_status_t regx_tx_post(regx_ep_t *ep, struct ibv_send_wr *requests, const regx_work_t *works,
+regx_status_t regx_sq_post(regx_ep_t *ep, struct ibv_send_wr *requests, const regx_work_t *works,
                            unsigned count);
 /* A segment of a frame, as a request. */
-struct ibv_send_wr regx_tx_segment(regx_verbs_segment_t kind, uint8_t tag, struct ibv_sge *data);
+struct ibv_send_wr regx_sq_segment(regx_verbs_segment_t kind, uint8_t tag, struct ibv_sge *data);
 /* Posts a frame of at most inline_max bytes, which the request carries itself. There is room. */
-regx_status_t regx_tx_post_inline(regx_ep_t *ep, regx_verbs_segment_t kind, uint8_t tag,
+regx_status_t regx_sq_post_inline(regx_ep_t *ep, regx_verbs_segment_t kind, uint8_t tag,
                                   const void *data, size_t length);
 /* Posts a goodbye, behind all that was accepted. REGX_OK, REGX_AGAIN, REGX_UNREACHABLE. */
-regx_status_t regx_tx_post_goodbye(regx_ep_t *ep);
+regx_status_t regx_sq_post_goodbye(regx_ep_t *ep);
 
 /* A slot for the endpoint, or REGX_SLOT_NONE; given back when the request is done that holds it. */
-uint32_t regx_tx_take_slot(regx_ep_t *ep);
+uint32_t regx_sq_take_slot(regx_ep_t *ep);
 
 /* Whether a put, get or zcopy of the endpoint is under way or in line. */
-bool regx_tx_touches(const regx_ep_t *ep);
+bool regx_sq_touches(const regx_ep_t *ep);
 /* The work requests up to that number, itself included, are done. */
-void regx_tx_done(regx_ep_t *ep, uint64_t number);
+void regx_sq_done(regx_ep_t *ep, uint64_t number);
 /* Ends all of the endpoint's work with REGX_FAILED. The queue pair is gone. */
-void regx_tx_fail(regx_ep_t *ep);
-
-/* What a put or a get that waits in line keeps in its scratch words. */
-typedef struct __attribute__((may_alias)) regx_in_line {
-    void *next;    /* the put or get behind it; or NULL */
-    size_t posted; /* bytes of it */
-} regx_in_line_t;
-_Static_assert(sizeof(regx_in_line_t) <= sizeof(((regx_put_t *)0)->scratch) &&
-                   sizeof(regx_in_line_t) <= sizeof(((regx_get_t *)0)->scratch),
-               "a place in line fits");
-static inline regx_in_line_t *regx_put_in_line(regx_put_t *put)
-{
-    return (regx_in_line_t *)(void *)put->scratch;
-}
-static inline regx_in_line_t *regx_get_in_line(regx_get_t *get)
-{
-    return (regx_in_line_t *)(void *)get->scratch;
-}
+void regx_sq_fail(regx_ep_t *ep);
 
 /* Post what is in line, as far as there is room; of puts a bounded amount. */
 void regx_put_take_turn(regx_ep_t *ep);
 void regx_get_take_turn(regx_ep_t *ep);
+
+/* Connection management: cm.c. */
+
+/* Where a datagram came from. */
+typedef struct regx_cm_source {
+    uint32_t qpn;
+    uint16_t lid;       /* 0: not known */
+    const uint8_t *gid; /* NULL: not known */
+} regx_cm_source_t;
+
+/* The connection's endpoint, made and asked for if need be. REGX_OK: conn->ep can be used;
+ * REGX_AGAIN; REGX_UNREACHABLE: it broke, and callers were notified. */
+regx_status_t regx_cm_make_ready(regx_verbs_conn_t *conn);
+static inline regx_status_t regx_cm_ready(regx_verbs_conn_t *conn)
+{
+    const regx_ep_t *ep = conn->ep;
+
+    return ep != NULL && ep->state == REGX_EP_READY ? REGX_OK : regx_cm_make_ready(conn);
+}
+/* The same, for READs. REGX_DENIED: one of the two devices does none. */
+static inline regx_status_t regx_cm_ready_to_read(regx_verbs_conn_t *conn)
+{
+    const regx_status_t status = regx_cm_ready(conn);
+
+    return status == REGX_OK && conn->ep->gets.max == 0 ? REGX_DENIED : status;
+}
+/* Whether the peer may still answer, as far as is known: it has not been asked in vain for some ten
+ * minutes, or some seconds after its goodbye. */
+bool regx_cm_may_answer(const regx_verbs_conn_t *conn);
+
+/* A datagram arrived. */
+void regx_cm_receive(regx_verbs_t *verbs, const uint8_t *bytes, size_t length,
+                     const regx_cm_source_t *source);
+/* A frame arrived: the peer's queue pair is connected to ours. */
+void regx_cm_heard(regx_ep_t *ep);
+/* The peer sent goodbye. */
+void regx_cm_left(regx_ep_t *ep);
+/* We leave. */
+void regx_cm_leave(regx_ep_t *ep);
+/* Whether the queue pair of a BROKEN endpoint may be destroyed. Where completions of receives are
+ * still in the completion queue then, some devices (mlx5) drop them, and the buffers that they took
+ * of the shared receive queue would never come back. So the queue pair is first driven to error,
+ * which ends what it has taken. The device reports when it takes no more; some do not (Soft-RoCE in
+ * older kernels), hence a limit in time of 0.1 s. Once the completion queue was seen empty after
+ * that, nothing is left. `empty`: it was, after the last look at the device. */
+bool regx_cm_rests(regx_ep_t *ep, bool empty);
+/* Destroys the queue pair and frees the endpoint. The device reads and writes nothing for it any
+ * more. What was under way or in line is completed with REGX_FAILED first. */
+void regx_cm_delete(regx_ep_t *ep);
+/* Moves endpoints on that end. `empty` as above. */
+void regx_cm_end(regx_verbs_t *verbs, bool empty);
+
+/* Connections that callers have made, by peer. Any thread. */
+void regx_cm_add(regx_verbs_t *verbs, regx_verbs_conn_t *conn);
+void regx_cm_remove(regx_verbs_t *verbs, regx_verbs_conn_t *conn);
+
+/* Datagrams, and the queue of endpoints that wait to send one: datagram.c. First come, first
+ * served: an endpoint that asked in vain goes to the end, and a question that could not be sent
+ * does not count. */
+/* Makes the UD queue pair. REGX_OK; REGX_UNREACHABLE: `error` holds one line. */
+regx_status_t regx_cm_open(regx_verbs_t *verbs, char *error, size_t error_size);
+/* Endpoints have ended. */
+void regx_cm_close(regx_verbs_t *verbs);
+/* Sends the message of the endpoint's state: once, or again and again until regx_cm_stop. */
+void regx_cm_answer(regx_ep_t *ep);
+void regx_cm_ask(regx_ep_t *ep);
+void regx_cm_stop(regx_ep_t *ep);
+/* Sends what is due, as far as there is room. */
+void regx_cm_ask_due(regx_verbs_t *verbs);
+/* The oldest datagram has gone, or failed. */
+void regx_cm_sent(regx_verbs_t *verbs);
+/* The queue pair of datagrams has failed: no peer can be connected any more. */
+void regx_cm_failed(regx_verbs_t *verbs, const char *why);
 
 #endif

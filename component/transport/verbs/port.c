@@ -1,9 +1,9 @@
-/* SPDX-License-Identifier: BSD-3-Clause */
-#include "transport/verbs/port.h"
-
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * One port of an RDMA device, opened, and how it is addressed; and which ports are used.
+ */
 #include <errno.h>
 #include <ifaddrs.h>
-#include <infiniband/verbs.h>
 #include <netinet/in.h>
 #include <sched.h>
 #include <stdio.h>
@@ -11,91 +11,59 @@
 #include <string.h>
 
 #include "base/param.h"
-#include "base/util.h"
+#include "transport/verbs/verbs.h"
 
 #define HOST_BITS 128     /* of a GID; a network of one host is none */
 #define SMALL_BITS 32768u /* of 4 KiB */
 #define GIDS_MAX 1024     /* of all ports of a device; more are an error of the query */
+#define PORTS_MAX 1024    /* of this machine; virtual functions have one each */
 
-bool regx_port_is_link_local(const struct ibv_gid_entry *gid)
+/* An IPv4 address follows, in a GID. */
+static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
+
+/* ---- one port ---- */
+
+static bool is_link_local(const struct ibv_gid_entry *gid)
 {
     return gid->gid.raw[0] == 0xfe && (gid->gid.raw[1] & 0xc0) == 0x80;
 }
 
+/* RoCE v2 before v1, and a routable address before one of the link alone. */
 static int gid_rank(const struct ibv_gid_entry *entry)
 {
-    static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff}; /* an IPv4 address follows */
-
     if (entry->gid_type != IBV_GID_TYPE_ROCE_V2) {
         return 3;
     }
     if (memcmp(entry->gid.raw, mapped, sizeof(mapped)) == 0) {
         return 0;
     }
-    return regx_port_is_link_local(entry) ? 2 : 1;
+    return is_link_local(entry) ? 2 : 1;
 }
 
-const struct ibv_gid_entry *regx_port_best_gid(const struct ibv_gid_entry *entries, size_t count,
-                                               uint8_t port)
-{
-    const struct ibv_gid_entry *best = NULL;
-
-    for (size_t i = 0; i < count; i++) {
-        if (entries[i].port_num == port &&
-            (best == NULL || gid_rank(&entries[i]) < gid_rank(best))) {
-            best = &entries[i];
-        }
-    }
-    return best;
-}
-
-bool regx_port_find_gid(struct ibv_context *context, uint8_t number, struct ibv_gid_entry *gid)
+/* The port's GID of that index; -1: the best to be reached by. false: it has none; `text` then
+ * holds the indices that there are. */
+static bool find_gid(struct ibv_context *context, uint8_t number, int index,
+                     struct ibv_gid_entry *gid, char *text, size_t size)
 {
     struct ibv_gid_entry entries[GIDS_MAX];
     const ssize_t count = ibv_query_gid_table(context, entries, GIDS_MAX, 0);
-    const struct ibv_gid_entry *best =
-        count > 0 ? regx_port_best_gid(entries, (size_t)count, number) : NULL;
+    size_t length = 0;
+    bool found = false;
 
-    if (best != NULL) {
-        *gid = *best;
-    }
-    return best != NULL;
-}
-
-static regx_status_t choose_gid(regx_port_t *port, int index, char *error, size_t error_size)
-{
-    struct ibv_gid_entry entries[GIDS_MAX];
-    const ssize_t count = ibv_query_gid_table(port->context, entries, GIDS_MAX, 0);
-    const struct ibv_gid_entry *chosen = NULL;
-
-    if (index < 0 && count > 0) {
-        chosen = regx_port_best_gid(entries, (size_t)count, port->number);
-    }
-    for (ssize_t i = 0; i < count && index >= 0; i++) {
-        if (entries[i].port_num == port->number && entries[i].gid_index == (uint32_t)index) {
-            chosen = &entries[i];
+    text[0] = '\0';
+    for (const struct ibv_gid_entry *at = entries; count > 0 && at != entries + count; at++) {
+        if (at->port_num != number) {
+            continue;
+        }
+        if (index < 0 ? !found || gid_rank(at) < gid_rank(gid) : at->gid_index == (uint32_t)index) {
+            *gid = *at;
+            found = true;
+        }
+        if (length < size) {
+            length += (size_t)snprintf(text + length, size - length, " %u", at->gid_index);
         }
     }
-    if (chosen != NULL) {
-        port->gid = *chosen;
-        return REGX_OK;
-    }
-    if (index >= 0) {
-        size_t length = (size_t)snprintf(
-            error, error_size, "verbs_gid_index=%d: port %s has no such GID; there are:", index,
-            port->name);
-
-        for (ssize_t i = 0; i < count && length < error_size; i++) {
-            if (entries[i].port_num == port->number) {
-                length += (size_t)snprintf(error + length, error_size - length, " %u",
-                                           entries[i].gid_index);
-            }
-        }
-        return REGX_INVALID;
-    }
-    snprintf(error, error_size, "port %s has no GID; has its network device an address?",
-             port->name);
-    return REGX_UNREACHABLE;
+    return found;
 }
 
 static struct ibv_context *open_device(const char *name, size_t length)
@@ -118,11 +86,12 @@ static struct ibv_context *open_device(const char *name, size_t length)
     return context;
 }
 
-regx_status_t regx_port_open(const char *name, int gid_index, char *error, size_t error_size,
-                             regx_port_t *port)
+regx_status_t regx_verbs_port_open(const char *name, int gid_index, char *error, size_t error_size,
+                                   regx_verbs_port_t *port)
 {
     const char *colon = strrchr(name, ':');
     regx_status_t status = REGX_UNREACHABLE;
+    char indices[128];
 
     memset(port, 0, sizeof(*port));
     snprintf(port->name, sizeof(port->name), "%s", name);
@@ -131,16 +100,22 @@ regx_status_t regx_port_open(const char *name, int gid_index, char *error, size_
     if (port->context == NULL || ibv_query_device(port->context, &port->device) != 0 ||
         ibv_query_port(port->context, port->number, &port->attr) != 0) {
         snprintf(error, error_size, "port %s cannot be opened: %s", port->name, strerror(errno));
+    } else if (find_gid(port->context, port->number, gid_index, &port->gid, indices,
+                        sizeof(indices))) {
+        return REGX_OK;
+    } else if (gid_index >= 0) {
+        snprintf(error, error_size, "verbs_gid_index=%d: port %s has no such GID; there are:%s",
+                 gid_index, port->name, indices);
+        status = REGX_INVALID;
     } else {
-        status = choose_gid(port, gid_index, error, error_size);
+        snprintf(error, error_size, "port %s has no GID; has its network device an address?",
+                 port->name);
     }
-    if (status != REGX_OK) {
-        regx_port_close(port);
-    }
+    regx_verbs_port_close(port);
     return status;
 }
 
-void regx_port_close(regx_port_t *port)
+void regx_verbs_port_close(regx_verbs_port_t *port)
 {
     if (port->context != NULL) {
         ibv_close_device(port->context);
@@ -148,7 +123,7 @@ void regx_port_close(regx_port_t *port)
     }
 }
 
-unsigned regx_port_speed(const struct ibv_port_attr *attr)
+unsigned regx_verbs_port_speed(const struct ibv_port_attr *attr)
 {
     static const struct {
         uint8_t code;
@@ -170,44 +145,34 @@ unsigned regx_port_speed(const struct ibv_port_attr *attr)
     return megabits * lanes;
 }
 
-bool regx_port_needs_grh(const struct ibv_port_attr *attr)
-{
-    return (attr->flags & IBV_QPF_GRH_REQUIRED) != 0;
-}
-
-static uint8_t count_bits(const void *bytes, size_t length)
-{
-    const uint8_t *at = bytes;
-    unsigned bits = 0;
-
-    for (size_t i = 0; i < length; i++) {
-        bits += (unsigned)__builtin_popcount(at[i]);
-    }
-    return (uint8_t)bits;
-}
-
 /* The bits of the network that an interface's address is in, if that is the GID; else 0. */
 static uint8_t bits_of(const struct ifaddrs *interface, const uint8_t gid[16])
 {
-    static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
-    const struct sockaddr *address = interface->ifa_addr, *mask = interface->ifa_netmask;
+    const void *address = interface->ifa_addr, *mask = interface->ifa_netmask;
+    const struct sockaddr_in *address4 = address, *mask4 = mask;
+    const struct sockaddr_in6 *address6 = address, *mask6 = mask;
+    const uint8_t *ones = NULL;
+    unsigned size = 0, bits = 0;
 
     if (address == NULL || mask == NULL) {
         return 0;
     }
-    if (address->sa_family == AF_INET && memcmp(gid, mapped, sizeof(mapped)) == 0 &&
-        memcmp(gid + 12, &((const struct sockaddr_in *)(const void *)address)->sin_addr, 4) == 0) {
-        return (uint8_t)(96 + count_bits(
-                                  &((const struct sockaddr_in *)(const void *)mask)->sin_addr, 4));
+    if (address4->sin_family == AF_INET && memcmp(gid, mapped, sizeof(mapped)) == 0 &&
+        memcmp(gid + sizeof(mapped), &address4->sin_addr, 4) == 0) {
+        ones = (const uint8_t *)&mask4->sin_addr;
+        size = 4;
+        bits = 8 * sizeof(mapped);
+    } else if (address4->sin_family == AF_INET6 && memcmp(gid, &address6->sin6_addr, 16) == 0) {
+        ones = mask6->sin6_addr.s6_addr;
+        size = 16;
     }
-    if (address->sa_family == AF_INET6 &&
-        memcmp(gid, &((const struct sockaddr_in6 *)(const void *)address)->sin6_addr, 16) == 0) {
-        return count_bits(&((const struct sockaddr_in6 *)(const void *)mask)->sin6_addr, 16);
+    for (unsigned i = 0; i < size; i++) {
+        bits += (unsigned)__builtin_popcount(ones[i]);
     }
-    return 0;
+    return (uint8_t)bits;
 }
 
-uint8_t regx_port_network_bits(const regx_port_t *port)
+uint8_t regx_verbs_port_network_bits(const regx_verbs_port_t *port)
 {
     struct ifaddrs *list;
     uint8_t bits = 0;
@@ -222,14 +187,33 @@ uint8_t regx_port_network_bits(const regx_port_t *port)
     return bits == HOST_BITS ? 0 : bits;
 }
 
-unsigned regx_port_latency(unsigned megabits)
+unsigned regx_verbs_port_latency(unsigned megabits)
 {
     return megabits != 0 ? 1 + SMALL_BITS / megabits : 0;
 }
 
 /* ---- which ports are used ---- */
 
-static bool listed(const char *list, const regx_port_choice_t *port)
+typedef struct candidate {
+    regx_device_name_t name;
+    const char *unusable; /* why it cannot be used, such as "is down"; NULL: it can */
+    const char *left_out; /* why it is not used though it could be; or NULL */
+    bool infiniband;      /* else Ethernet */
+    bool link_local;      /* on Ethernet: it has no address that routers know */
+    bool far;             /* none of this process's cores is local to the device */
+    bool chosen;
+    unsigned megabits; /* per second; 0: not known */
+} candidate_t;
+
+typedef struct search {
+    candidate_t ports[PORTS_MAX];
+    size_t count;
+    regx_device_name_t *names; /* of those that are chosen, at most REGX_DEVICES_MAX */
+    size_t chosen;
+    char list[256]; /* all ports, for a refusal */
+} search_t;
+
+static bool is_listed(const char *list, const candidate_t *port)
 {
     regx_device_name_t device;
 
@@ -237,219 +221,151 @@ static bool listed(const char *list, const regx_port_choice_t *port)
     return regx_option_listed(list, device) || regx_option_listed(list, port->name);
 }
 
-typedef enum which { ALL, USABLE, UNUSABLE } which_t;
-
-/* Of the ports that `list` names (NULL: of all) those of a kind, as " rxe0:1, rxe1:1"; what is
- * unusable, with the reason. */
-static const char *name_ports(const regx_port_choice_t *ports, size_t count, const char *list,
-                              which_t which, char *text, size_t size)
+/* All ports, as " rxe0:1, rxe1:1 (is down)". */
+static const char *name_ports(search_t *search)
 {
     size_t length = 0;
 
-    snprintf(text, size, " none");
-    for (const regx_port_choice_t *port = ports; port != ports + count; port++) {
-        const bool is_one = which == ALL || (port->unusable == NULL) == (which == USABLE);
+    snprintf(search->list, sizeof(search->list), " none");
+    for (size_t i = 0; i < search->count && length < sizeof(search->list); i++) {
+        const candidate_t *port = &search->ports[i];
+        const bool usable = port->unusable == NULL;
 
-        if (is_one && (list == NULL || listed(list, port)) && length < size) {
-            length += (size_t)snprintf(
-                text + length, size - length, "%s %s%s%s", length == 0 ? "" : ",", port->name,
-                which == UNUSABLE ? " " : "", which == UNUSABLE ? port->unusable : "");
-        }
+        length += (size_t)snprintf(search->list + length, sizeof(search->list) - length,
+                                   "%s %s%s%s%s", i == 0 ? "" : ",", port->name, usable ? "" : " (",
+                                   usable ? "" : port->unusable, usable ? "" : ")");
     }
-    return text;
+    return search->list;
 }
 
-static void choose(size_t which, size_t *chosen, size_t *chosen_count)
+static void choose(search_t *search, candidate_t *port)
 {
-    for (size_t i = 0; i < *chosen_count; i++) {
-        if (chosen[i] == which) {
-            return; /* named twice */
-        }
+    if (!port->chosen && search->chosen < REGX_DEVICES_MAX) { /* it may be named twice */
+        memcpy(search->names[search->chosen++], port->name, sizeof(port->name));
+        port->chosen = true;
     }
-    if (*chosen_count < REGX_DEVICES_MAX) {
-        chosen[(*chosen_count)++] = which;
-    }
-}
-
-/* Chooses what an element of if_include names. */
-static regx_status_t choose_named(const regx_port_choice_t *ports, size_t count, const char *list,
-                                  const char *element, size_t *chosen, size_t *chosen_count,
-                                  char *error, size_t error_size)
-{
-    char names[256], usable[256];
-    bool there = false, can_be_used = false;
-
-    for (size_t i = 0; i < count; i++) {
-        if (listed(element, &ports[i])) {
-            there = true;
-            if (ports[i].unusable == NULL) {
-                can_be_used = true;
-                choose(i, chosen, chosen_count);
-            }
-        }
-    }
-    if (there && can_be_used) {
-        return REGX_OK;
-    }
-    if (there) {
-        snprintf(error, error_size, "if_include=%s:%s; usable are:%s", list,
-                 name_ports(ports, count, element, UNUSABLE, names, sizeof(names)),
-                 name_ports(ports, count, NULL, USABLE, usable, sizeof(usable)));
-    } else {
-        snprintf(error, error_size,
-                 "if_include=%s: there is no RDMA device or port \"%s\"; there are:%s", list,
-                 element, name_ports(ports, count, NULL, ALL, names, sizeof(names)));
-    }
-    return REGX_INVALID;
 }
 
 /* Every element of if_include must be there and have a port that can be used. */
-static regx_status_t choose_included(const regx_port_choice_t *ports, size_t count,
-                                     const char *list, size_t *chosen, size_t *chosen_count,
-                                     char *error, size_t error_size)
+static regx_status_t choose_included(search_t *search, const char *list, char *error,
+                                     size_t error_size)
 {
-    regx_status_t status = REGX_OK;
-
-    for (const char *at = list; *at != '\0' && status == REGX_OK;) {
+    for (size_t i = 0; i < search->count; i++) {
+        if (!is_listed(list, &search->ports[i])) {
+            search->ports[i].left_out = "if_include does not name it";
+        }
+    }
+    for (const char *at = list; *at != '\0'; at += at[0] == ',') {
         const size_t length = strcspn(at, ",");
         regx_device_name_t element;
+        bool found = false;
 
         snprintf(element, sizeof(element), "%.*s", (int)length, at);
-        status = choose_named(ports, count, list, element, chosen, chosen_count, error, error_size);
-        at += length + (at[length] == ',');
+        for (size_t i = 0; i < search->count; i++) {
+            if (search->ports[i].unusable == NULL && is_listed(element, &search->ports[i])) {
+                choose(search, &search->ports[i]);
+                found = true;
+            }
+        }
+        if (!found) {
+            snprintf(error, error_size,
+                     "if_include=%s: there is no RDMA device or port \"%s\" that can be used; "
+                     "there are:%s",
+                     list, element, name_ports(search));
+            return REGX_INVALID;
+        }
+        at += length;
     }
-    return status;
+    return REGX_OK;
 }
 
-static bool is_candidate(const regx_port_choice_t *port)
+static bool is_candidate(const candidate_t *port)
 {
     return port->unusable == NULL && port->left_out == NULL;
 }
 
-/* The fastest candidate of a link layer, in megabits per second; 0: none, or not known. */
-static unsigned fastest(const regx_port_choice_t *ports, size_t count, bool infiniband)
-{
-    unsigned megabits = 0;
+/* Why a port is left out if others have not that flaw: the gravest has the highest bit. */
+static const char *const flaws[] = {
+    "another port is nearer to this process's cores", "it has a link-local address only",
+    "another port is more than twice as fast", "ports of another link layer are used"};
 
-    for (size_t i = 0; i < count; i++) {
-        if (is_candidate(&ports[i]) && ports[i].infiniband == infiniband) {
-            megabits = (unsigned)regx_max(megabits, ports[i].megabits);
+static unsigned flaws_of(const candidate_t *port, bool prefers_infiniband, unsigned best)
+{
+    return (unsigned)port->far | (unsigned)port->link_local << 1 |
+           (unsigned)(port->megabits != 0 && port->megabits < best / 2) << 2 |
+           (unsigned)(port->infiniband != prefers_infiniband) << 3;
+}
+
+/* Small messages go by all ports in turn, so they are to be alike: those with the fewest flaws.
+ * InfiniBand is preferred if it is as fast. */
+static void leave_out_unlike(search_t *search)
+{
+    unsigned fastest[] = {0, 0}, fewest = UINT32_MAX;
+
+    for (size_t i = 0; i < search->count; i++) {
+        const candidate_t *port = &search->ports[i];
+
+        if (is_candidate(port)) {
+            fastest[port->infiniband] =
+                (unsigned)regx_max(fastest[port->infiniband], port->megabits);
         }
     }
-    return megabits;
-}
+    const bool prefers_infiniband = fastest[1] == 0 || fastest[1] >= fastest[0];
+    const unsigned best = prefers_infiniband && fastest[1] != 0 ? fastest[1] : fastest[0];
 
-static bool is_infiniband(const regx_port_choice_t *port, unsigned best)
-{
-    (void)best;
-    return port->infiniband;
-}
-
-static bool is_ethernet(const regx_port_choice_t *port, unsigned best)
-{
-    return !is_infiniband(port, best);
-}
-
-static bool is_slow(const regx_port_choice_t *port, unsigned best)
-{
-    return port->megabits != 0 && port->megabits < best / 2;
-}
-
-static bool is_link_local(const regx_port_choice_t *port, unsigned best)
-{
-    (void)best;
-    return port->link_local;
-}
-
-static bool is_far(const regx_port_choice_t *port, unsigned best)
-{
-    (void)best;
-    return port->far;
-}
-
-/* Leaves out the candidates for which that is so, unless it is so for all. */
-static void leave_out(regx_port_choice_t *ports, size_t count,
-                      bool (*is_so)(const regx_port_choice_t *port, unsigned best), unsigned best,
-                      const char *why)
-{
-    bool any = false;
-
-    for (size_t i = 0; i < count; i++) {
-        any = any || (is_candidate(&ports[i]) && !is_so(&ports[i], best));
+    for (size_t i = 0; i < search->count; i++) {
+        if (is_candidate(&search->ports[i])) {
+            fewest =
+                (unsigned)regx_min(fewest, flaws_of(&search->ports[i], prefers_infiniband, best));
+        }
     }
-    for (size_t i = 0; i < count && any; i++) {
-        if (is_candidate(&ports[i]) && is_so(&ports[i], best)) {
-            ports[i].left_out = why;
+    for (size_t i = 0; i < search->count; i++) {
+        candidate_t *port = &search->ports[i];
+        const unsigned more = flaws_of(port, prefers_infiniband, best) ^ fewest;
+
+        if (is_candidate(port) && more != 0) {
+            port->left_out = flaws[31 - __builtin_clz(more)];
         }
     }
 }
 
-/* Small messages go by all ports in turn, so they are to be alike. */
-static void leave_out_unlike(regx_port_choice_t *ports, size_t count)
+/* Of those that if_exclude does not name. */
+static regx_status_t choose_best(search_t *search, const char *exclude, char *error,
+                                 size_t error_size)
 {
-    const unsigned infiniband = fastest(ports, count, true);
-    const unsigned ethernet = fastest(ports, count, false);
-    const bool prefers_infiniband = infiniband == 0 || infiniband >= ethernet;
+    bool any_usable = false;
 
-    leave_out(ports, count, prefers_infiniband ? is_ethernet : is_infiniband, 0,
-              "ports of another link layer are used");
-    leave_out(ports, count, is_slow, prefers_infiniband && infiniband != 0 ? infiniband : ethernet,
-              "another port is more than twice as fast");
-    leave_out(ports, count, is_link_local, 0, "it has a link-local address only");
-    leave_out(ports, count, is_far, 0, "another port is nearer to this process's cores");
-}
-
-regx_status_t regx_ports_choose(regx_port_choice_t *ports, size_t count, const char *if_include,
-                                const char *if_exclude, size_t chosen[REGX_DEVICES_MAX],
-                                size_t *chosen_count, char *error, size_t error_size)
-{
-    const char *include = if_include == NULL ? "" : if_include;
-    const char *exclude = if_exclude == NULL ? "" : if_exclude;
-    char names[256];
-
-    *chosen_count = 0;
-    if (include[0] != '\0' && exclude[0] != '\0') {
-        snprintf(error, error_size,
-                 "if_include=%s: only one of if_include and if_exclude may be given, and "
-                 "if_exclude is %s",
-                 include, exclude);
-        return REGX_INVALID;
-    }
-    for (size_t i = 0; i < count; i++) {
-        ports[i].left_out = include[0] != '\0' && !listed(include, &ports[i])
-                                ? "if_include does not name it"
-                            : listed(exclude, &ports[i]) ? "if_exclude names it"
-                                                         : NULL;
-    }
-    if (include[0] != '\0') {
-        return choose_included(ports, count, include, chosen, chosen_count, error, error_size);
-    }
-    leave_out_unlike(ports, count);
-    for (size_t i = 0; i < count; i++) {
-        if (is_candidate(&ports[i])) {
-            choose(i, chosen, chosen_count);
+    for (size_t i = 0; i < search->count; i++) {
+        any_usable = any_usable || search->ports[i].unusable == NULL;
+        if (is_listed(exclude, &search->ports[i])) {
+            search->ports[i].left_out = "if_exclude names it";
         }
     }
-    if (*chosen_count > 0) {
+    leave_out_unlike(search);
+    for (size_t i = 0; i < search->count; i++) {
+        if (is_candidate(&search->ports[i])) {
+            choose(search, &search->ports[i]);
+        }
+    }
+    if (search->chosen > 0) {
         return REGX_OK;
     }
-    name_ports(ports, count, NULL, USABLE, names, sizeof(names));
-    if (count == 0) {
-        snprintf(error, error_size, "this machine has no RDMA device");
-    } else if (strcmp(names, " none") == 0) {
-        snprintf(error, error_size, "no port of an RDMA device can be used:%s",
-                 name_ports(ports, count, NULL, UNUSABLE, names, sizeof(names)));
-    } else {
-        snprintf(error, error_size, "if_exclude=%s: leaves no port that can be used; usable are:%s",
-                 exclude, names);
+    if (any_usable) {
+        snprintf(error, error_size, "if_exclude=%s: leaves no port that can be used; there are:%s",
+                 exclude, name_ports(search));
         return REGX_INVALID;
+    }
+    if (search->count == 0) {
+        snprintf(error, error_size, "this machine has no RDMA device");
+    } else {
+        snprintf(error, error_size, "no port of an RDMA device can be used:%s", name_ports(search));
     }
     return REGX_UNREACHABLE;
 }
 
 /* RDMA over InfiniBand's transport: iWARP has no UD queue pairs to connect by. */
 static const char *why_unusable(const struct ibv_device *device, const struct ibv_port_attr *attr,
-                                const struct ibv_gid_entry *gid)
+                                bool has_gid)
 {
     if (device->transport_type != IBV_TRANSPORT_IB) {
         return "is not InfiniBand or RoCE";
@@ -461,13 +377,14 @@ static const char *why_unusable(const struct ibv_device *device, const struct ib
     if (attr->state != IBV_PORT_ACTIVE) {
         return "is down";
     }
-    return gid == NULL ? "has no GID (has its network device an address?)" : NULL;
+    return !has_gid ? "has no GID; has its network device an address?" : NULL;
 }
 
-bool regx_port_has_own_core(const char *list)
+/* Whether a list of cores as the kernel writes it, such as "0-7,16", has one of this process's. */
+static bool has_own_core(const char *list)
 {
     cpu_set_t own;
-    bool has = *list == '\0' || *list == '\n' || sched_getaffinity(0, sizeof(own), &own) != 0;
+    bool has = sched_getaffinity(0, sizeof(own), &own) != 0;
 
     while (!has && *list >= '0' && *list <= '9') {
         char *end;
@@ -489,88 +406,96 @@ static bool lies_far(const char *device)
 
     snprintf(path, sizeof(path), "/sys/class/infiniband/%s/device/local_cpulist", device);
     FILE *file = fopen(path, "re");
-    if (file != NULL) {
-        if (fgets(list, sizeof(list), file) == NULL) {
-            list[0] = '\0';
-        }
-        fclose(file);
+    if (file == NULL) {
+        return false;
     }
-    return !regx_port_has_own_core(list);
+    const bool read = fgets(list, sizeof(list), file) != NULL && list[0] != '\n';
+    fclose(file);
+    return read && !has_own_core(list);
 }
 
-static regx_port_choice_t describe(struct ibv_device *device, struct ibv_context *context,
-                                   uint8_t number)
+static candidate_t describe(struct ibv_device *device, struct ibv_context *context, uint8_t number)
 {
-    regx_port_choice_t port = {.unusable = "cannot be queried"};
+    candidate_t port = {.unusable = "cannot be queried",
+                        .far = lies_far(ibv_get_device_name(device))};
     struct ibv_port_attr attr;
     struct ibv_gid_entry gid;
+    char indices[8];
 
     snprintf(port.name, sizeof(port.name), "%s:%u", ibv_get_device_name(device), number);
-    port.far = lies_far(ibv_get_device_name(device));
     if (ibv_query_port(context, number, &attr) == 0) {
-        const bool has_gid = regx_port_find_gid(context, number, &gid);
+        const bool has_gid = find_gid(context, number, -1, &gid, indices, sizeof(indices));
 
-        port.unusable = why_unusable(device, &attr, has_gid ? &gid : NULL);
+        port.unusable = why_unusable(device, &attr, has_gid);
         port.infiniband = attr.link_layer == IBV_LINK_LAYER_INFINIBAND;
-        port.link_local = !port.infiniband && has_gid && regx_port_is_link_local(&gid);
-        port.megabits = regx_port_speed(&attr);
+        port.link_local = !port.infiniband && has_gid && is_link_local(&gid);
+        port.megabits = regx_verbs_port_speed(&attr);
     }
     return port;
 }
 
-/* Adds the ports of one device to the list. */
-static size_t list_ports(struct ibv_device *device, regx_port_choice_t *ports, size_t count)
+/* Adds the ports of one device. */
+static void list_ports(search_t *search, struct ibv_device *device)
 {
     struct ibv_context *context = ibv_open_device(device);
     struct ibv_device_attr attr;
 
     if (context == NULL) {
-        return count;
+        return;
     }
     if (ibv_query_device(context, &attr) == 0) {
-        for (unsigned number = 1; number <= attr.phys_port_cnt && count < REGX_PORTS_MAX;
-             number++) {
-            ports[count++] = describe(device, context, (uint8_t)number);
+        for (unsigned i = 1; i <= attr.phys_port_cnt && search->count < PORTS_MAX; i++) {
+            search->ports[search->count++] = describe(device, context, (uint8_t)i);
         }
     }
     ibv_close_device(context);
-    return count;
 }
 
-static void trace_ports(const regx_trace_t *trace, const regx_port_choice_t *ports, size_t count)
+static void trace_ports(const regx_trace_t *trace, const search_t *search)
 {
-    for (size_t i = 0; i < count; i++) {
-        if (ports[i].unusable != NULL || ports[i].left_out != NULL) {
-            regx_trace(trace, REGX_TRACE_CHOICE, "verbs: port %s is not used: %s%s", ports[i].name,
-                       ports[i].unusable != NULL ? "it " : "",
-                       ports[i].unusable != NULL ? ports[i].unusable : ports[i].left_out);
+    for (size_t i = 0; i < search->count; i++) {
+        const candidate_t *port = &search->ports[i];
+
+        if (!port->chosen && !is_candidate(port)) {
+            regx_trace(trace, REGX_TRACE_CHOICE, "verbs: port %s is not used: %s%s", port->name,
+                       port->unusable != NULL ? "it " : "",
+                       port->unusable != NULL ? port->unusable : port->left_out);
         }
     }
 }
 
-regx_status_t regx_ports_find(const regx_transport_config_t *config, char *error, size_t error_size,
-                              regx_device_name_t names[REGX_DEVICES_MAX], size_t *count)
+regx_status_t regx_verbs_ports_find(const regx_transport_config_t *config, char *error,
+                                    size_t error_size, regx_device_name_t names[REGX_DEVICES_MAX],
+                                    size_t *count)
 {
-    int device_count = 0;
-    struct ibv_device **devices = ibv_get_device_list(&device_count);
-    regx_port_choice_t *ports = calloc(REGX_PORTS_MAX, sizeof(*ports));
-    size_t chosen[REGX_DEVICES_MAX], port_count = 0;
-    regx_status_t status = REGX_NO_MEMORY;
+    const char *include = config->if_include != NULL ? config->if_include : "";
+    const char *exclude = config->if_exclude != NULL ? config->if_exclude : "";
+    regx_status_t status;
 
     *count = 0;
-    snprintf(error, error_size, "out of memory");
-    if (ports != NULL) {
-        for (int i = 0; devices != NULL && i < device_count; i++) {
-            port_count = list_ports(devices[i], ports, port_count);
+    if (include[0] != '\0' && exclude[0] != '\0') {
+        snprintf(error, error_size,
+                 "if_include=%s: only one of if_include and if_exclude may be given, and "
+                 "if_exclude is %s",
+                 include, exclude);
+        return REGX_INVALID;
+    }
+    struct ibv_device **devices = ibv_get_device_list(NULL);
+    search_t *search = calloc(1, sizeof(*search));
+    if (search == NULL) {
+        snprintf(error, error_size, "out of memory");
+        status = REGX_NO_MEMORY;
+    } else {
+        search->names = names;
+        for (int i = 0; devices != NULL && devices[i] != NULL; i++) {
+            list_ports(search, devices[i]);
         }
-        status = regx_ports_choose(ports, port_count, config->if_include, config->if_exclude,
-                                   chosen, count, error, error_size);
-        trace_ports(config->trace, ports, port_count);
+        status = include[0] != '\0' ? choose_included(search, include, error, error_size)
+                                    : choose_best(search, exclude, error, error_size);
+        trace_ports(config->trace, search);
+        *count = search->chosen;
+        free(search);
     }
-    for (size_t i = 0; status == REGX_OK && i < *count; i++) {
-        memcpy(names[i], ports[chosen[i]].name, sizeof(names[i]));
-    }
-    free(ports);
     if (devices != NULL) {
         ibv_free_device_list(devices);
     }

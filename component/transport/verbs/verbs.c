@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/memlock.h"
-#include "transport/verbs/cm.h"
+#include "transport/verbs/ep.h"
 #include "transport/verbs/memory.h"
 
 /* The object's face; regx_transport_load looks it up. */
@@ -109,9 +109,10 @@ static regx_status_t fill_address(regx_verbs_t *verbs, char *error, size_t error
     address->gid_type = verbs->port.gid.gid_type == IBV_GID_TYPE_ROCE_V2 ? 2 : 0;
     address->lid = attr->lid;
     memcpy(address->gid, verbs->port.gid.gid.raw, REGX_VERBS_GID_SIZE);
-    address->flags = (uint8_t)((regx_port_needs_grh(attr) ? REGX_VERBS_NEEDS_GRH : 0) |
-                               (verbs->settings.any_subnet ? REGX_VERBS_ANY_SUBNET : 0));
-    address->network_bits = regx_port_network_bits(&verbs->port);
+    address->flags =
+        (uint8_t)(((attr->flags & IBV_QPF_GRH_REQUIRED) != 0 ? REGX_VERBS_NEEDS_GRH : 0) |
+                  (verbs->settings.any_subnet ? REGX_VERBS_ANY_SUBNET : 0));
+    address->network_bits = regx_verbs_port_network_bits(&verbs->port);
     address->mtu = (uint8_t)attr->active_mtu;
     return find_pkey(verbs, error, error_size);
 }
@@ -147,12 +148,12 @@ static regx_status_t open_port(regx_verbs_t *verbs, char *error, size_t error_si
     size_t count;
 
     if (name == NULL) {
-        status = regx_ports_find(&verbs->config, error, error_size, names, &count);
+        status = regx_verbs_ports_find(&verbs->config, error, error_size, names, &count);
         name = names[0];
     }
-    return status == REGX_OK
-               ? regx_port_open(name, verbs->settings.gid_index, error, error_size, &verbs->port)
-               : status;
+    return status == REGX_OK ? regx_verbs_port_open(name, verbs->settings.gid_index, error,
+                                                    error_size, &verbs->port)
+                             : status;
 }
 
 /* A kernel that does not copy pinned pages for a child may leave them to it: what the device then
@@ -160,7 +161,7 @@ static regx_status_t open_port(regx_verbs_t *verbs, char *error, size_t error_si
 static regx_status_t make_fork_safe(char *error, size_t error_size)
 {
     if (ibv_is_fork_initialized() != IBV_FORK_DISABLED) {
-        return REGX_OK; /* not needed, or somebody did it */
+        return REGX_OK; /* not needed, or done already */
     }
     const int cause = ibv_fork_init();
     if (cause != 0) {
@@ -191,10 +192,7 @@ static regx_status_t open_all(regx_verbs_t *verbs, char *error, size_t error_siz
         status = open_queues(verbs, error, error_size);
     }
     if (status == REGX_OK) {
-        status = regx_buffers_open(verbs, error, error_size);
-    }
-    if (status == REGX_OK) {
-        status = regx_verbs_pool_open(verbs, error, error_size);
+        status = regx_verbs_buffers_open(verbs, error, error_size);
     }
     if (status == REGX_OK && !regx_buffers_fill(verbs)) {
         return refuse(verbs, "receives", error, error_size);
@@ -212,12 +210,11 @@ static void verbs_free(regx_verbs_t *verbs)
     if (verbs->cq != NULL) {
         ibv_destroy_cq(verbs->cq);
     }
-    regx_verbs_pool_close(verbs);
-    regx_buffers_close(verbs);
+    regx_verbs_buffers_close(verbs);
     if (verbs->pd != NULL) {
         ibv_dealloc_pd(verbs->pd);
     }
-    regx_port_close(&verbs->port);
+    regx_verbs_port_close(&verbs->port);
     regx_lock_fini(&verbs->conns.lock);
     regx_try_lock_fini(&verbs->try_lock);
     free(verbs);
@@ -257,8 +254,8 @@ static regx_status_t verbs_open(const regx_transport_config_t *config, char *err
     verbs->super.wires = verbs->wires;
     verbs->super.registers = true;
     verbs->super.put_window = PUT_WINDOW;
-    verbs->super.megabits = regx_port_speed(&verbs->port.attr);
-    verbs->super.latency = regx_port_latency(verbs->super.megabits);
+    verbs->super.megabits = regx_verbs_port_speed(&verbs->port.attr);
+    verbs->super.latency = regx_verbs_port_latency(verbs->super.megabits);
     verbs->sent = regx_tally_find(config->counters->ports, verbs->port.name);
     regx_trace(config->trace, REGX_TRACE_CHOICE,
                "verbs: port %s, %u Mb/s, %u receive buffers, %u requests a peer, %u bytes inline",
@@ -308,7 +305,7 @@ static bool verbs_reaches(const regx_transport_t *transport, const void *bytes, 
 {
     regx_verbs_address_t address;
 
-    return regx_verbs_address_read(bytes, length, &address) == REGX_OK &&
+    return regx_verbs_address_read(bytes, length, &address) &&
            can_reach((const regx_verbs_t *)transport, &address);
 }
 
@@ -317,7 +314,7 @@ static regx_status_t verbs_connect(regx_transport_t *transport, uint64_t peer, c
 {
     regx_verbs_address_t address;
 
-    if (regx_verbs_address_read(bytes, length, &address) != REGX_OK) {
+    if (!regx_verbs_address_read(bytes, length, &address)) {
         return REGX_INVALID;
     }
     /* The smaller packets of two processes are used. */
@@ -361,7 +358,7 @@ static void verbs_disconnect(regx_conn_t *super)
     regx_verbs_t *verbs = regx_verbs_of(super->transport);
 
     regx_try_lock_wait(&verbs->try_lock);
-    if (conn->ep != NULL && regx_tx_touches(conn->ep)) {
+    if (conn->ep != NULL && regx_sq_touches(conn->ep)) {
         abort_work(conn->ep); /* puts and zcopies end here */
     }
     regx_cm_remove(verbs, conn);
@@ -470,7 +467,7 @@ static regx_status_t verbs_prefetch(regx_transport_t *transport, const regx_mr_t
 
 const regx_transport_ops_t regx_transport_ops = {.abi = REGX_TRANSPORT_ABI,
                                                  .name = "verbs",
-                                                 .devices = regx_ports_find,
+                                                 .devices = regx_verbs_ports_find,
                                                  .open = verbs_open,
                                                  .close = verbs_close,
                                                  .address = verbs_address,

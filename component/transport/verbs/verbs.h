@@ -4,13 +4,12 @@
  *
  *   verbs.c       the transport's operations: open, close, connect, disconnect, registration
  *   port.c        one port and its address, and which ports are used
- *   wire.c        addresses and messages as they go
  *   buffers.c     the transport's own registered memory: pool, receive buffers, slots
  *   ep.c          an endpoint: the queue pair to one peer
- *   tx.c          work requests and their completion
+ *   sq.c          its send queue: work requests and their completion
  *   cm.c          connection management           datagram.c  its messages
- *   data.c        what callers send, write and read
- *   progress.c    one step of everything: completions, events of the device, lines
+ *   send.c        what callers send, write and read
+ *   cq.c          one step of everything: completions, events of the device, lines
  *
  * All run inside the try-lock (transport/try_lock.h), one thread at a time, unless they say
  * otherwise.
@@ -18,7 +17,7 @@
  * Flow control. What is received lands in the buffers of one shared receive queue, and progress
  * posts them again as soon as a frame was delivered. Where the queue runs dry, the receiver's
  * device turns the sender's away, which tries again (RNR, without end). So nothing is lost and
- * nobody waits in software. That the queue runs low is traced. A peer that does not read stops its
+ * nothing waits in software. A peer that does not read stops its
  * own endpoint only: it holds no more of the sender's slots than are left (dynamic thresholds:
  * Choudhury and Hahne, 1998), and there is always a slot for an endpoint that holds none. The
  * completion queue has room for every receive buffer and every work request under way
@@ -50,7 +49,6 @@
 #include "transport/transport.h"
 #include "transport/try_lock.h"
 #include "transport/verbs/params.h"
-#include "transport/verbs/port.h"
 #include "transport/verbs/wire.h"
 
 #define REGX_VERBS_FRAME_MAX 16640u /* an eager message of 16 KiB with its headers */
@@ -77,18 +75,27 @@
 
 typedef struct regx_ep regx_ep_t;
 
-/* Registered memory of which more is added as it is needed. */
+typedef struct regx_verbs_port { /* one that is open */
+    struct ibv_context *context;
+    struct ibv_device_attr device;
+    struct ibv_port_attr attr;
+    struct ibv_gid_entry gid;
+    regx_device_name_t name; /* DEVICE:PORT */
+    uint8_t number;
+} regx_verbs_port_t;
+
+/* Memory of the transport's own, registered. */
 typedef struct regx_block {
     uint8_t *memory;
-    struct ibv_mr *mr;
+    size_t size;
+    struct ibv_mr *mr; /* NULL: there is none */
 } regx_block_t;
 
 typedef struct regx_buffers {
-    uint8_t *memory; /* receive buffers, datagrams, slots, in this order */
-    size_t size, cm_receives_at, cm_sends_at, slots_at;
-    struct ibv_mr *mr, *pool_mr;
+    regx_block_t own; /* receive buffers, datagrams, slots, in this order */
+    size_t cm_receives_at, cm_sends_at, slots_at;
+    regx_block_t pool;
     uint32_t receives;       /* buffers of the shared receive queue */
-    bool limit_reached;      /* the device reported that few are left */
     uint32_t *returned;      /* those that were delivered and are to be posted again */
     uint32_t returned_count; /* how many those are */
     uint32_t slot_total;
@@ -142,7 +149,7 @@ typedef struct regx_verbs {
     regx_transport_t super;
     regx_transport_config_t config;
     regx_verbs_settings_t settings;
-    regx_port_t port;
+    regx_verbs_port_t port;
     uint16_t pkey_index;
     char wires[sizeof(regx_device_name_t) + 8];
     regx_tally_t *sent; /* payload bytes, by port */
@@ -197,20 +204,40 @@ static inline unsigned regx_verbs_bucket(uint64_t key)
 /* The numbers of work requests: what was received has the highest bit set. */
 #define REGX_RECEIVED (UINT64_C(1) << 63)
 
+/* port.c */
+/* Opens the port of that name. gid_index -1: the best for the link layer. REGX_OK;
+ * REGX_UNREACHABLE: it cannot be opened, REGX_INVALID: there is no such GID; `error` then holds
+ * one line. */
+regx_status_t regx_verbs_port_open(const char *name, int gid_index, char *error, size_t error_size,
+                                   regx_verbs_port_t *port);
+void regx_verbs_port_close(regx_verbs_port_t *port);
+/* How many bits of the GID name the IP network that it is in, by the addresses of this machine's
+ * network devices; 0: not known. */
+uint8_t regx_verbs_port_network_bits(const regx_verbs_port_t *port);
+/* Megabits per second; 0: unknown. */
+unsigned regx_verbs_port_speed(const struct ibv_port_attr *attr);
+/* What a small message takes by a port of that speed, roughly, to tell a much slower port from
+ * others: a microsecond, and the time of 4 KiB on the wire. 0: not known. */
+unsigned regx_verbs_port_latency(unsigned megabits);
+/* transport.h's `devices`. Chooses the ports that if_include names, in its order. Else, of those
+ * that if_exclude does not name, the ports of the faster link layer (InfiniBand, if both are as
+ * fast); of these the ones that are at least half as fast as the fastest, have an address beyond
+ * the link if any has, and are near to this process's cores if any is. Opens each device for a
+ * moment; nothing is registered or connected. The trace names each port that is not used, and why.
+ */
+regx_status_t regx_verbs_ports_find(const regx_transport_config_t *config, char *error,
+                                    size_t error_size, regx_device_name_t names[REGX_DEVICES_MAX],
+                                    size_t *count);
+
 /* buffers.c: the pool that peers write to, the receive buffers, room for datagrams, and slots that
  * frames are sent from. */
-/* Registers buffers and slots. REGX_OK; REGX_NO_MEMORY: `error` says which limit. */
-regx_status_t regx_buffers_open(regx_verbs_t *verbs, char *error, size_t error_size);
-void regx_buffers_close(regx_verbs_t *verbs);
-/* The pool's memory, registered: as much as is wanted and can be had. Likewise. */
-regx_status_t regx_verbs_pool_open(regx_verbs_t *verbs, char *error, size_t error_size);
-void regx_verbs_pool_close(regx_verbs_t *verbs);
+/* Registers all of it; of the pool as much as is wanted and can be had. REGX_OK; REGX_NO_MEMORY:
+ * `error` says which limit. */
+regx_status_t regx_verbs_buffers_open(regx_verbs_t *verbs, char *error, size_t error_size);
+void regx_verbs_buffers_close(regx_verbs_t *verbs);
 
 /* Posts every receive buffer. false: the device refuses. */
 bool regx_buffers_fill(regx_verbs_t *verbs);
-/* For the event that the shared receive queue runs low, which comes once: it is traced, and armed
- * again with the next buffers that are posted. */
-void regx_buffers_low(regx_verbs_t *verbs);
 const uint8_t *regx_buffer_received(const regx_verbs_t *verbs, uint32_t index);
 /* The frame in that buffer was delivered. */
 void regx_buffer_return(regx_verbs_t *verbs, uint32_t index);
@@ -234,7 +261,7 @@ int regx_buffer_datagram_post(regx_verbs_t *verbs, uint32_t index);
 /* Room to send a datagram from. */
 uint8_t *regx_buffer_datagram_send(const regx_verbs_t *verbs, uint32_t index);
 
-/* progress.c */
+/* cq.c */
 int regx_verbs_progress(regx_transport_t *transport);
 /* Handles what has completed, a bounded amount. `empty`: the completion queue was seen empty. */
 void regx_verbs_poll(regx_verbs_t *verbs, bool *empty);

@@ -15,7 +15,6 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "base/status.h"
 #include "transport/transport.h"
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "see above");
@@ -25,6 +24,7 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "see above");
 #define REGX_CM_MESSAGE_SIZE 104
 #define REGX_VERBS_GID_SIZE 16
 
+#define REGX_VERBS_MTU_MAX 5 /* 4096 bytes, as verbs counts */
 #define REGX_VERBS_INFINIBAND 1
 #define REGX_VERBS_ETHERNET 2
 
@@ -113,14 +113,41 @@ static inline regx_verbs_key_t regx_verbs_key_unpack(const regx_key_t *packed)
     return key;
 }
 
-/* REGX_OK; REGX_INVALID: it is not an address of this version. */
-regx_status_t regx_verbs_address_read(const void *bytes, size_t length,
-                                      regx_verbs_address_t *address);
+/* false: it is not an address of this version. */
+static inline bool regx_verbs_address_read(const void *bytes, size_t length,
+                                           regx_verbs_address_t *address)
+{
+    const uint8_t flags = REGX_VERBS_NEEDS_GRH | REGX_VERBS_ANY_SUBNET;
 
-/* Whether the two ports are in one subnet, as far as their addresses tell, or need not be. */
-bool regx_verbs_share_subnet(const regx_verbs_address_t *a, const regx_verbs_address_t *b);
+    if (length != sizeof(*address)) {
+        return false;
+    }
+    memcpy(address, bytes, sizeof(*address));
+    return address->version == REGX_VERBS_VERSION &&
+           (address->link_layer == REGX_VERBS_INFINIBAND ||
+            address->link_layer == REGX_VERBS_ETHERNET) &&
+           address->mtu >= 1 && address->mtu <= REGX_VERBS_MTU_MAX &&
+           (address->flags & ~flags) == 0 && address->network_bits <= 8 * REGX_VERBS_GID_SIZE &&
+           address->zero[0] == 0 && address->zero[1] == 0;
+}
 
-/* REGX_OK; REGX_INVALID: it is not a message of this version. */
-regx_status_t regx_cm_message_read(const void *bytes, size_t length, regx_cm_message_t *message);
+static inline bool regx_verbs_begin_alike(const uint8_t *a, const uint8_t *b, unsigned bits)
+{
+    const unsigned whole = bits / 8, rest = bits % 8;
+
+    return memcmp(a, b, whole) == 0 && (rest == 0 || (a[whole] ^ b[whole]) >> (8 - rest) == 0);
+}
+
+/* Whether the two ports are in one subnet, as far as their addresses tell, or need not be.
+ * InfiniBand's subnet is the first half of the GID. */
+static inline bool regx_verbs_share_subnet(const regx_verbs_address_t *a,
+                                           const regx_verbs_address_t *b)
+{
+    const uint8_t bits = a->network_bits < b->network_bits ? a->network_bits : b->network_bits;
+
+    return ((a->flags | b->flags) & REGX_VERBS_ANY_SUBNET) != 0 ||
+           regx_verbs_begin_alike(a->gid, b->gid,
+                                  a->link_layer == REGX_VERBS_INFINIBAND ? 64 : bits);
+}
 
 #endif

@@ -6,8 +6,7 @@
  *
  * Work is done when any completion queue is polled, never while it is posted. A SEND to a receiver
  * without a buffer waits, as with rnr_retry 7. A queue pair that is driven to error flushes its
- * requests and reports that it takes no more receives. A shared receive queue reports that it holds
- * fewer receives than asked. The number of a queue pair that was
+ * requests and reports that it takes no more receives. The number of a queue pair that was
  * destroyed is given to the next one, as devices may do.
  */
 #ifndef REGX_TEST_FAKE_DEVICE_H
@@ -33,6 +32,7 @@ typedef struct fake_port { /* a device has one port, numbered 1 */
     uint32_t inline_refused; /* asking for more than so many makes ibv_create_qp fail; 0: never */
     uint32_t depth, depth_refused; /* requests of a queue pair: what it reports, and more than this
                                     * makes ibv_create_qp fail; 0: never */
+    uint32_t message_max;          /* bytes of one request; 0: 2 GiB */
     bool drops_receives;           /* when a queue pair is destroyed, as mlx5 does */
     unsigned queue_pairs_made;     /* counted here, of RC */
 } fake_port_t;

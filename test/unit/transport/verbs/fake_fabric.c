@@ -80,18 +80,6 @@ static fake_qp_t *find(uint32_t number)
     return qp;
 }
 
-/* A receive was taken from a shared queue. */
-static void watch_srq(fake_srq_t *srq)
-{
-    const struct ibv_async_event event = {.event_type = IBV_EVENT_SRQ_LIMIT_REACHED,
-                                          .element.srq = &srq->super};
-
-    if (srq->receives.posted - srq->receives.taken < srq->limit) {
-        srq->limit = 0;
-        fake_tell(srq->super.context, &event);
-    }
-}
-
 /* Gives what arrives to the next receive buffer. false: there is none. */
 static bool receive(fake_qp_t *to, fake_receives_t *receives, const struct ibv_wc *wc,
                     const uint8_t *header, const void *data, uint32_t length)
@@ -102,9 +90,6 @@ static bool receive(fake_qp_t *to, fake_receives_t *receives, const struct ibv_w
         return false;
     }
     const uint64_t at = receives->taken++ % FAKE_QUEUE;
-    if (to->super.srq != NULL) {
-        watch_srq((fake_srq_t *)to->super.srq);
-    }
     uint8_t *room = (uint8_t *)(uintptr_t)receives->segments[at].addr;
     if (header != NULL) {
         memcpy(room, header, GRH_SIZE);

@@ -153,19 +153,6 @@ struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *attr
     return &srq->super;
 }
 
-int ibv_modify_srq(struct ibv_srq *super, struct ibv_srq_attr *attr, int mask)
-{
-    fake_srq_t *srq = (fake_srq_t *)super;
-
-    if (mask != IBV_SRQ_LIMIT) {
-        return EINVAL;
-    }
-    pthread_mutex_lock(&fake_lock);
-    srq->limit = attr->srq_limit;
-    pthread_mutex_unlock(&fake_lock);
-    return 0;
-}
-
 int ibv_destroy_srq(struct ibv_srq *super)
 {
     fake_srq_t *srq = (fake_srq_t *)super;
@@ -236,7 +223,7 @@ int ibv_modify_qp(struct ibv_qp *super, struct ibv_qp_attr *attr, int mask)
     return 0;
 }
 
-/* A device that drops receives forgets completions of the queue pair that nobody has polled. */
+/* A device that drops receives forgets completions of the queue pair that were not polled. */
 static void drop_receives(const fake_qp_t *qp)
 {
     fake_cq_t *cq = (fake_cq_t *)qp->super.recv_cq;

@@ -26,7 +26,6 @@ typedef struct fake_receives {
 typedef struct fake_srq {
     struct ibv_srq super;
     fake_receives_t receives;
-    uint32_t limit; /* fewer are to be told of, once; 0: no */
 } fake_srq_t;
 
 typedef struct fake_cq {

@@ -10,6 +10,5 @@ int fake_sides_reset(void **state)
     fake_reset();
     side_settings = NULL;
     side_ports[0] = side_ports[1] = NULL;
-    side_trace = NULL;
     return 0;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * What a real device does not do at will: its queues refuse, completions are errors, it reports
- * that it failed. One of the two sides has such a device. Whoever links this wraps what it defines
- * around libibverbs (verbs.am).
+ * that it failed. One of the two sides has such a device. A program that links this wraps what
+ * it defines around libibverbs (verbs.am).
  */
 #ifndef REGX_TEST_FAULTY_H
 #define REGX_TEST_FAULTY_H
@@ -31,7 +31,7 @@ struct faults {
 extern struct faults faults;
 
 void open_faulty(void);
-/* Likewise; each has sent the other something. */
+/* The same, and each has sent the other something. */
 void open_connected(void);
 void close_faulty(void);
 

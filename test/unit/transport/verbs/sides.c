@@ -7,28 +7,7 @@ side_t one, two;
 unsigned done_ok, done_failed;
 const regx_verbs_settings_t *side_settings;
 const char *side_ports[2];
-const regx_trace_t *side_trace;
 unsigned side_expected;
-
-static void watch(const side_t *side)
-{
-    if (side->watched != NULL) {
-        assert_true(unit_is_filled(side->watched, side->watched_length, side->watched_stream));
-    }
-}
-
-static void immediate(void *context, uint64_t sender, uint32_t value)
-{
-    side_t *side = context;
-
-    assert_true(sender == side->other);
-    side->last_immediate = value;
-    side->immediates++;
-    watch(side);
-    if (side->on_immediate != NULL) {
-        side->on_immediate(side);
-    }
-}
 
 static void deliver(void *context, uint64_t sender, uint8_t tag, const void *data, size_t length)
 {
@@ -40,7 +19,6 @@ static void deliver(void *context, uint64_t sender, uint8_t tag, const void *dat
     side->last_length = length;
     side->last_tag = tag;
     side->delivered++;
-    watch(side);
     if (side->on_deliver != NULL) {
         side->on_deliver(side);
     }
@@ -68,12 +46,6 @@ static void count_done(regx_status_t status)
     *(status == REGX_OK ? &done_ok : &done_failed) += 1;
 }
 
-void side_zcopy_done(regx_zcopy_t *zcopy, regx_status_t status)
-{
-    (void)zcopy;
-    count_done(status);
-}
-
 void side_put_done(regx_put_t *put, regx_status_t status)
 {
     (void)put;
@@ -84,17 +56,6 @@ void side_get_done(regx_get_t *get, regx_status_t status)
 {
     (void)get;
     count_done(status);
-}
-
-regx_get_t side_new_get(void *local, size_t length, const regx_mr_t *into, const regx_mr_t *from,
-                        uint64_t offset)
-{
-    return (regx_get_t){.local = local,
-                        .length = length,
-                        .region = into,
-                        .offset = offset,
-                        .key = from->key,
-                        .done = side_get_done};
 }
 
 void side_fail(struct ibv_qp *qp)
@@ -117,19 +78,15 @@ void side_open(side_t *side, uint64_t self, uint64_t other, bool threads)
     side->self = self;
     side->other = other;
     side->counters.threads = threads;
-    side->config = (regx_transport_config_t){.self = self,
-                                             .pool_size = POOL,
-                                             .pool_min = POOL,
-                                             .threads = threads,
-                                             .counters = &side->counters,
-                                             .settings = side_settings,
-                                             .trace = side_trace,
-                                             .device = side_ports[side == &two],
-                                             .events = {.context = side,
-                                                        .deliver = deliver,
-                                                        .immediate = immediate,
-                                                        .broken = broken,
-                                                        .silent = silent}};
+    side->config = (regx_transport_config_t){
+        .self = self,
+        .pool_size = POOL,
+        .pool_min = POOL,
+        .threads = threads,
+        .counters = &side->counters,
+        .settings = side_settings,
+        .device = side_ports[side == &two],
+        .events = {.context = side, .deliver = deliver, .broken = broken, .silent = silent}};
     const regx_status_t status =
         regx_transport_ops.open(&side->config, error, sizeof(error), &side->transport);
     if (status == REGX_UNREACHABLE) {

@@ -9,7 +9,6 @@
 
 #include "../../unit.h"
 
-#include "transport/verbs/cm.h"
 #include "transport/verbs/ep.h"
 #include "transport/verbs/verbs.h"
 
@@ -24,18 +23,13 @@ typedef struct side {
     regx_conn_t *conn;
     uint64_t self, other;
     /* What arrived. */
-    unsigned delivered, immediates;
-    uint32_t last_immediate;
+    unsigned delivered;
     size_t last_length;
     uint8_t last_tag;
     uint8_t last[REGX_VERBS_ZCOPY_MAX];
     unsigned broken, silent;
     char what[160]; /* of the last that broke */
     void (*on_deliver)(struct side *side);
-    void (*on_immediate)(struct side *side);
-    const uint8_t *watched; /* when a notice comes, this must show stream `watched_stream` */
-    size_t watched_length;
-    uint64_t watched_stream;
 } side_t;
 
 extern side_t one, two;
@@ -44,8 +38,6 @@ extern unsigned done_ok, done_failed;
 extern const regx_verbs_settings_t *side_settings;
 /* The ports of `one` and `two`, such as "fake1:1". NULL: the transport chooses. */
 extern const char *side_ports[2];
-/* That sides are opened with. NULL: none. */
-extern const regx_trace_t *side_trace;
 
 regx_verbs_t *verbs_of(const side_t *side);
 /* Opens a side; skips the test where there is no device. */
@@ -84,12 +76,8 @@ void side_close(const side_t *side);
 void sides_open_many(side_t *others, regx_conn_t **conns, unsigned count);
 void sides_close_many(const side_t *others, regx_conn_t **conns, unsigned count);
 /* They count done_ok or done_failed. */
-void side_zcopy_done(regx_zcopy_t *zcopy, regx_status_t status);
 void side_put_done(regx_put_t *put, regx_status_t status);
 void side_get_done(regx_get_t *get, regx_status_t status);
-/* A get that is counted by side_get_done. `into` NULL: without a region. */
-regx_get_t side_new_get(void *local, size_t length, const regx_mr_t *into, const regx_mr_t *from,
-                        uint64_t offset);
 /* Drives a queue pair to error, as if it had failed by itself. */
 void side_fail(struct ibv_qp *qp);
 void side_reg(const side_t *side, void *base, size_t length, unsigned access, regx_mr_t *mr);

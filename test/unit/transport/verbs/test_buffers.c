@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Receive buffers and slots: nobody waits for one because others compute, and none is lost. On
+ * Receive buffers and slots: no peer waits for one because others compute, and none is lost. On
  * devices in memory.
  */
 #include "fake_sides.h"
 
-#include <errno.h>
-#include <stdio.h>
 #include <unistd.h>
 
 enum { BUSY = 40 };
@@ -46,6 +44,14 @@ static void busy_receivers_do_not_block_an_idle_one(void **state)
     sides_close_many(others, conns, BUSY);
 }
 
+static void assert_no_receive_buffer_is_lost(void)
+{
+    const regx_buffers_t *buffers = &verbs_of(&one)->buffers;
+
+    assert_int_equal(fake_srq_length(verbs_of(&one)->srq) + buffers->returned_count,
+                     buffers->receives);
+}
+
 static void put_may_fail(regx_put_t *put, regx_status_t status)
 {
     (void)put;
@@ -79,9 +85,7 @@ static void disconnecting_in_a_put_loses_no_receive_buffers(void **state)
         for (int i = 0; i < 100; i++) {
             sides_progress();
         }
-        const regx_buffers_t *buffers = &verbs_of(&one)->buffers;
-        assert_int_equal(fake_srq_length(verbs_of(&one)->srq) + buffers->returned_count,
-                         buffers->receives);
+        assert_no_receive_buffer_is_lost();
         regx_transport_ops.disconnect(two.conn);
         side_close(&one);
         side_close(&two);
@@ -111,14 +115,6 @@ static uint32_t fail_with_much_unread(void)
         regx_transport_ops.progress(one.transport);
     }
     return number;
-}
-
-static void assert_no_receive_buffer_is_lost(void)
-{
-    const regx_buffers_t *buffers = &verbs_of(&one)->buffers;
-
-    assert_int_equal(fake_srq_length(verbs_of(&one)->srq) + buffers->returned_count,
-                     buffers->receives);
 }
 
 static void a_queue_pair_that_failed_long_ago_loses_no_receive_buffers(void **state)
@@ -188,131 +184,10 @@ static void new_queue_pair_gets_nothing_of_one_that_had_its_number(void **state)
         regx_transport_ops.progress(one.transport);
     }
     assert_int_equal(one.delivered, 1);
-    const regx_buffers_t *buffers = &verbs_of(&one)->buffers;
-    assert_int_equal(fake_srq_length(verbs_of(&one)->srq) + buffers->returned_count,
-                     buffers->receives);
+    assert_no_receive_buffer_is_lost();
     regx_transport_ops.disconnect(conn);
     regx_transport_ops.disconnect(two.conn);
     side_close(&three);
-    side_close(&one);
-    side_close(&two);
-}
-
-/* Slots were added because many peers hold one each. Those slots are then theirs, and nothing else
- * need be kept back for them. */
-static void slots_added_for_peers_that_hold_them_are_not_kept_back_again(void **state)
-{
-    enum { PEERS = REGX_VERBS_SLOTS + 2 * REGX_VERBS_SLOT_BLOCK, STAY = PEERS - REGX_VERBS_SLOTS };
-    uint32_t slots[PEERS], held = 1;
-
-    (void)state;
-    sides_open(false);
-    for (unsigned i = 0; i < PEERS; i++) {
-        slots[i] = regx_slot_take(verbs_of(&one), 0);
-        assert_int_not_equal(slots[i], REGX_SLOT_NONE);
-    }
-    for (unsigned i = STAY; i < PEERS; i++) {
-        regx_slot_give(verbs_of(&one), slots[i], 0);
-    }
-    assert_int_not_equal(regx_slot_take(verbs_of(&one), 0), REGX_SLOT_NONE);
-    while (regx_slot_take(verbs_of(&one), held) != REGX_SLOT_NONE) {
-        held++;
-    }
-    assert_int_equal(held, REGX_VERBS_SLOTS / 2); /* no more than are left */
-    regx_transport_ops.disconnect(one.conn);
-    regx_transport_ops.disconnect(two.conn);
-    side_close(&one);
-    side_close(&two);
-}
-
-/* Sends until the receiver's queue is dry, while it computes. Returns how many were posted. */
-static unsigned flood(regx_conn_t *conn, const side_t *from, const side_t *to)
-{
-    unsigned sent = 0;
-
-    for (unsigned i = 0; i < 100000 && fake_srq_length(verbs_of(to)->srq) > 0; i++) {
-        sent += side_try(conn, 10) == REGX_OK;
-        regx_transport_ops.progress(from->transport);
-    }
-    assert_int_equal(fake_srq_length(verbs_of(to)->srq), 0);
-    return sent;
-}
-
-/* Until progress has looked at what the device reports. */
-static void look(const side_t *side)
-{
-    const int64_t before = verbs_of(side)->look.next;
-
-    while (verbs_of(side)->look.next == before) {
-        regx_transport_ops.progress(side->transport);
-    }
-}
-
-static unsigned ran_low;
-
-static void note_line(const char *line)
-{
-    ran_low += strcmp(line, "verbs: receive buffers of fake0:1 ran low") == 0;
-}
-
-/* The device tells that they run low, each time anew. */
-static void receive_buffers_that_run_low_are_traced(void **state)
-{
-    static const regx_trace_t trace = {.level = REGX_TRACE_CONNECTION, .write = note_line};
-
-    (void)state;
-    side_trace = &trace;
-    ran_low = 0;
-    sides_open(false);
-    sides_exchange(1, 100);
-    for (unsigned round = 1; round <= 3; round++) {
-        const unsigned sent = flood(one.conn, &one, &two), delivered = two.delivered;
-
-        look(&two);
-        side_await(&two.delivered, delivered + sent);
-        sides_progress(); /* asks to be told again */
-        assert_int_equal(ran_low, round);
-    }
-    sides_close();
-}
-
-/* A look is a system call, so a program that waits makes few. */
-static void device_is_looked_at_now_and_then(void **state)
-{
-    enum { LOOKS = 5, APART_NS = 10000000 };
-
-    (void)state;
-    sides_open(false);
-    sides_exchange(1, 100);
-    look(&one);
-    const int64_t begin = regx_now_ns();
-    for (int i = 0; i < LOOKS; i++) {
-        look(&one);
-    }
-    assert_true(regx_now_ns() - begin >= (LOOKS - 1) * (int64_t)APART_NS);
-    sides_close();
-}
-
-/* Registering is slow, and every endpoint without a slot asks again and again. */
-static void slots_that_cannot_be_registered_are_not_asked_for_at_once_again(void **state)
-{
-    static const char says[] = "verbs: no memory for more slots for a while";
-    unsigned taken = 0;
-
-    (void)state;
-    sides_open(false);
-    fake.register_error = ENOMEM;
-    for (unsigned i = 0; i < 2 * REGX_VERBS_SLOTS; i++) {
-        taken += regx_slot_take(verbs_of(&one), 0) != REGX_SLOT_NONE;
-    }
-    assert_int_equal(taken, REGX_VERBS_SLOTS);
-    assert_true(fake.registers < REGX_VERBS_SLOTS / 2);
-    assert_int_equal(regx_tally_find(one.counters.fallbacks, says)->count, 1);
-    fake.register_error = 0;
-    while (regx_slot_take(verbs_of(&one), 0) == REGX_SLOT_NONE) {
-    }
-    regx_transport_ops.disconnect(one.conn);
-    regx_transport_ops.disconnect(two.conn);
     side_close(&one);
     side_close(&two);
 }
@@ -328,12 +203,6 @@ int main(void)
                                fake_sides_reset),
         cmocka_unit_test_setup(new_queue_pair_gets_nothing_of_one_that_had_its_number,
                                fake_sides_reset),
-        cmocka_unit_test_setup(slots_that_cannot_be_registered_are_not_asked_for_at_once_again,
-                               fake_sides_reset),
-        cmocka_unit_test_setup(slots_added_for_peers_that_hold_them_are_not_kept_back_again,
-                               fake_sides_reset),
-        cmocka_unit_test_setup(receive_buffers_that_run_low_are_traced, fake_sides_reset),
-        cmocka_unit_test_setup(device_is_looked_at_now_and_then, fake_sides_reset),
     };
 
     return cmocka_run_group_tests_name("verbs buffers", tests, NULL, NULL);

@@ -168,7 +168,7 @@ static void a_datagram_that_fails_is_told_at_once_with_its_status(void **state)
     close_faulty();
 }
 
-/* Nobody could be heard soon. */
+/* No peer could be heard soon. */
 static void a_refused_datagram_buffer_ends_the_connecting(void **state)
 {
     (void)state;

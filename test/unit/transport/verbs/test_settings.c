@@ -53,7 +53,7 @@ static void the_defaults_reach_the_queue_pair(void **state)
 static int another_gid(void)
 {
     struct ibv_gid_entry entries[256];
-    const regx_port_t *port = &verbs_of(&one)->port;
+    const regx_verbs_port_t *port = &verbs_of(&one)->port;
     const ssize_t count = ibv_query_gid_table(port->context, entries, 256, 0);
 
     for (ssize_t i = 0; i < count; i++) {
@@ -88,7 +88,7 @@ static void every_setting_reaches_the_queue_pair(void **state)
     sides_close();
 }
 
-/* Of two MTUs the smaller one holds, whoever has it. */
+/* Of two MTUs the smaller one holds. */
 static void the_smaller_mtu_of_both_ends_holds(void **state)
 {
     const side_t *const sides[] = {&one, &two};

@@ -20,15 +20,13 @@
 
 #include "base/copy.h"
 #include "transport/frame.h"
-#include "transport/verbs/cm.h"
+#include "transport/verbs/ep.h"
 
 #define HEADER_MAX 256  /* of a frame; see transport.h */
 #define TURN_SEGMENTS 4 /* of copied data per endpoint and turn */
 
 _Static_assert(REGX_VERBS_COPIED_MAX + REGX_NOTICE_MAX <= REGX_VERBS_FRAME_MAX,
                "a slot holds what is copied, and then the notice");
-
-static const char sending[] = "SEND", writing[] = "RDMA WRITE";
 
 /* ---- frames ---- */
 
@@ -52,12 +50,13 @@ static regx_status_t post_frame(regx_ep_t *ep, uint8_t tag, const void *data, si
                              .length = (uint32_t)(last ? left : REGX_VERBS_RECEIVE_SIZE),
                              .lkey = lkey};
         requests[count] =
-            regx_tx_segment(last ? REGX_SEGMENT_LAST : REGX_SEGMENT_MORE, tag, &segments[count]);
-        works[count] = last ? *work : (regx_work_t){.kind = REGX_WORK_PLAIN, .what = sending};
+            regx_sq_segment(last ? REGX_SEGMENT_LAST : REGX_SEGMENT_MORE, tag, &segments[count]);
+        works[count] =
+            last ? *work : (regx_work_t){.kind = REGX_WORK_PLAIN, .what = regx_verbs_sending};
         sent += segments[count++].length;
     } while (sent < length);
     regx_count_sent(ep->verbs, length);
-    return regx_tx_post(ep, requests, works, count);
+    return regx_sq_post(ep, requests, works, count);
 }
 
 static unsigned segments_of_frame(size_t length)
@@ -65,6 +64,26 @@ static unsigned segments_of_frame(size_t length)
     return length == 0
                ? 1
                : (unsigned)((length + REGX_VERBS_RECEIVE_SIZE - 1) / REGX_VERBS_RECEIVE_SIZE);
+}
+
+/* Whether a frame of so many bytes can go now: not before the puts in line. REGX_OK: the lock is
+ * held. */
+static regx_status_t enter(regx_verbs_conn_t *conn, size_t length)
+{
+    regx_verbs_t *verbs = regx_verbs_of(conn->super.transport);
+
+    if (!regx_try_lock_enter(&verbs->try_lock)) {
+        return REGX_AGAIN;
+    }
+    regx_status_t status = regx_cm_ready(conn);
+    if (status == REGX_OK &&
+        (conn->ep->puts.first != NULL || !regx_sq_has_room(conn->ep, segments_of_frame(length)))) {
+        status = REGX_AGAIN;
+    }
+    if (status != REGX_OK) {
+        regx_try_lock_leave(&verbs->try_lock);
+    }
+    return status;
 }
 
 regx_status_t regx_verbs_send(regx_conn_t *super, uint8_t tag, const void *header,
@@ -75,26 +94,21 @@ regx_status_t regx_verbs_send(regx_conn_t *super, uint8_t tag, const void *heade
     regx_verbs_t *verbs = regx_verbs_of(super->transport);
     const size_t length = header_length + payload_length;
     uint8_t small[REGX_VERBS_INLINE];
-    regx_status_t status;
 
     if (length > REGX_VERBS_FRAME_MAX || header_length > HEADER_MAX) {
         return REGX_INVALID;
     }
-    if (!regx_try_lock_enter(&verbs->try_lock)) {
-        return REGX_AGAIN;
+    regx_status_t status = enter(conn, length);
+    if (status != REGX_OK) {
+        return status;
     }
-    status = regx_cm_ready(conn);
     regx_ep_t *ep = conn->ep;
-    if (status == REGX_OK &&
-        (ep->puts.first != NULL || !regx_tx_has_room(ep, segments_of_frame(length)))) {
-        status = REGX_AGAIN; /* behind the puts in line */
-    }
-    if (status == REGX_OK && length <= ep->inline_max) {
+    if (length <= ep->inline_max) {
         regx_frame_fill(small, header, header_length, pack, pack_context, payload_length);
-        status = regx_tx_post_inline(ep, REGX_SEGMENT_LAST, tag, small, length);
-    } else if (status == REGX_OK) {
+        status = regx_sq_post_inline(ep, REGX_SEGMENT_LAST, tag, small, length);
+    } else {
         const regx_work_t work = {
-            .kind = REGX_WORK_SLOT, .slot = regx_tx_take_slot(ep), .what = sending};
+            .kind = REGX_WORK_SLOT, .slot = regx_sq_take_slot(ep), .what = regx_verbs_sending};
 
         status = REGX_AGAIN;
         if (work.slot != REGX_SLOT_NONE) {
@@ -112,28 +126,20 @@ regx_status_t regx_verbs_send_zcopy(regx_conn_t *super, regx_zcopy_t *zcopy)
 {
     regx_verbs_conn_t *conn = (regx_verbs_conn_t *)super;
     regx_verbs_t *verbs = regx_verbs_of(super->transport);
-    const regx_work_t work = {.kind = REGX_WORK_ZCOPY, .object = zcopy, .what = sending};
-    regx_status_t status;
+    const regx_work_t work = {.kind = REGX_WORK_ZCOPY, .object = zcopy, .what = regx_verbs_sending};
 
     if (zcopy->length > REGX_VERBS_ZCOPY_MAX) {
         return REGX_INVALID;
     }
-    if (!regx_try_lock_enter(&verbs->try_lock)) {
-        return REGX_AGAIN;
+    const regx_status_t status = enter(conn, zcopy->length);
+    if (status != REGX_OK) {
+        return status;
     }
-    status = regx_cm_ready(conn);
-    regx_ep_t *ep = conn->ep;
-    if (status == REGX_OK &&
-        (ep->puts.first != NULL || !regx_tx_has_room(ep, segments_of_frame(zcopy->length)))) {
-        status = REGX_AGAIN;
-    }
-    if (status == REGX_OK) {
-        /* Refused: it is completed with the rest of the endpoint's work. */
-        post_frame(ep, zcopy->tag, zcopy->data, zcopy->length, verbs->buffers.pool_mr->lkey, &work);
-        status = REGX_PENDING;
-    }
+    /* Refused: it is completed with the rest of the endpoint's work. */
+    post_frame(conn->ep, zcopy->tag, zcopy->data, zcopy->length, verbs->buffers.pool.mr->lkey,
+               &work);
     regx_try_lock_leave(&verbs->try_lock);
-    return status;
+    return REGX_PENDING;
 }
 
 /* ---- puts ---- */
@@ -162,7 +168,7 @@ static bool local_key(const regx_verbs_t *verbs, const regx_put_t *put, uint32_t
         *lkey = ((const struct ibv_mr *)put->region->handle)->lkey;
         return true;
     }
-    *lkey = verbs->buffers.pool_mr->lkey;
+    *lkey = verbs->buffers.pool.mr->lkey;
     return local >= pool && local < pool + verbs->super.pool_size &&
            put->length <= (size_t)(pool + verbs->super.pool_size - local);
 }
@@ -186,7 +192,7 @@ static bool notice_needs_slot(const regx_ep_t *ep, const regx_put_t *put)
  * the peer's memory. */
 static regx_status_t prepare(regx_ep_t *ep, regx_put_t *put, segment_t *segment)
 {
-    const size_t sent = regx_put_in_line(put)->posted, left = put->length - sent;
+    const size_t sent = regx_put_place(put)->posted, left = put->length - sent;
     const uint8_t *from = (const uint8_t *)put->local + sent;
     const bool staged = !local_key(ep->verbs, put, &segment->data.lkey);
     const uint64_t max = staged ? REGX_VERBS_COPIED_MAX : ep->verbs->can.segment_max;
@@ -199,11 +205,11 @@ static regx_status_t prepare(regx_ep_t *ep, regx_put_t *put, segment_t *segment)
         return REGX_INVALID;
     }
     segment->address += sent;
-    if (!regx_tx_has_room(ep, segment->last ? 2 : 1)) {
+    if (!regx_sq_has_room(ep, segment->last ? 2 : 1)) {
         return REGX_AGAIN;
     }
     if ((staged && left > 0) || (segment->last && notice_needs_slot(ep, put))) {
-        segment->slot = regx_tx_take_slot(ep);
+        segment->slot = regx_sq_take_slot(ep);
         if (segment->slot == REGX_SLOT_NONE) {
             return REGX_AGAIN;
         }
@@ -230,7 +236,7 @@ static struct ibv_send_wr notice_of(const regx_ep_t *ep, const regx_put_t *put,
         data->addr = (uintptr_t)room;
         data->lkey = regx_slot_key(ep->verbs, segment->slot);
     }
-    struct ibv_send_wr request = regx_tx_segment(REGX_SEGMENT_LAST, put->tag, data);
+    struct ibv_send_wr request = regx_sq_segment(REGX_SEGMENT_LAST, put->tag, data);
     if (!notice_needs_slot(ep, put) && put->notice_length > 0) {
         request.send_flags = IBV_SEND_INLINE;
     }
@@ -262,8 +268,8 @@ static regx_status_t post_segment(regx_ep_t *ep, regx_put_t *put, bool *posted)
         works[count++] =
             (regx_work_t){.kind = segment.slot == REGX_SLOT_NONE ? REGX_WORK_PLAIN : REGX_WORK_SLOT,
                           .slot = segment.slot,
-                          .what = writing};
-        regx_put_in_line(put)->posted += segment.data.length;
+                          .what = regx_verbs_writing};
+        regx_put_place(put)->posted += segment.data.length;
         regx_count_sent(ep->verbs, segment.data.length);
     }
     if (segment.last && put->immediate != 0 && count == 1) {
@@ -278,46 +284,28 @@ static regx_status_t post_segment(regx_ep_t *ep, regx_put_t *put, bool *posted)
         }
         requests[count] = notice_of(ep, put, &segment, &notice);
         works[count++] = (regx_work_t){
-            .kind = REGX_WORK_PUT, .slot = segment.slot, .object = put, .what = sending};
+            .kind = REGX_WORK_PUT, .slot = segment.slot, .object = put, .what = regx_verbs_sending};
     }
-    return regx_tx_post(ep, requests, works, count);
+    return regx_sq_post(ep, requests, works, count);
 }
 
 /* Moves the line on. What is in the line is ours: a put leaves it before it can be done. */
 void regx_put_take_turn(regx_ep_t *ep)
 {
     for (int segments = 0;
-         ep->puts.first != NULL && regx_tx_is_open(ep) && segments < TURN_SEGMENTS; segments++) {
-        regx_put_t *put = ep->puts.first;
+         ep->puts.first != NULL && regx_sq_is_open(ep) && segments < TURN_SEGMENTS; segments++) {
+        regx_put_t *put = regx_put_of(ep->puts.first);
         bool posted;
         const regx_status_t status = post_segment(ep, put, &posted);
 
         if (status == REGX_INVALID) {
-            ep->puts.first = regx_put_in_line(put)->next;
+            regx_line_take(&ep->puts);
             put->done(put, REGX_FAILED);
         } else if (status == REGX_AGAIN) {
             break;
         } else if (posted) { /* or refused, and ends with the endpoint's other work */
-            ep->puts.first = regx_put_in_line(put)->next;
+            regx_line_take(&ep->puts);
         }
-    }
-}
-
-/* Accepts it into the line, and posts what there is room for. The endpoint is ready. */
-static void enqueue(regx_ep_t *ep, regx_put_t *put)
-{
-    *regx_put_in_line(put) = (regx_in_line_t){.next = NULL};
-    if (ep->puts.first == NULL) {
-        ep->puts.first = put;
-    } else {
-        regx_put_in_line(ep->puts.last)->next = put;
-    }
-    ep->puts.last = put;
-    if (ep->puts.first == put) {
-        regx_put_take_turn(ep);
-    }
-    if (ep->puts.first != NULL) {
-        regx_arbiter_add(&ep->verbs->arbiter, &ep->entry);
     }
 }
 
@@ -339,7 +327,13 @@ regx_status_t regx_verbs_put(regx_conn_t *super, regx_put_t *put)
     if (status == REGX_OK && !destination(ep, put, &address, &rkey)) {
         status = REGX_INVALID;
     } else if (status == REGX_OK) {
-        enqueue(ep, put);
+        regx_line_append(&ep->puts, regx_put_place(put));
+        if (ep->puts.first == regx_put_place(put)) {
+            regx_put_take_turn(ep);
+        }
+        if (ep->puts.first != NULL) {
+            regx_arbiter_add(&verbs->arbiter, &ep->entry);
+        }
         status = REGX_PENDING;
     }
     regx_try_lock_leave(&verbs->try_lock);
@@ -369,7 +363,7 @@ static bool is_allowed(const regx_get_t *get, const regx_verbs_key_t *key)
 static bool post_read(regx_ep_t *ep, regx_get_t *get)
 {
     const regx_verbs_key_t key = regx_verbs_key_unpack(&get->key);
-    const size_t posted = regx_get_in_line(get)->posted;
+    const size_t posted = regx_get_place(get)->posted;
     const size_t left = get->length - posted;
     const bool last = left <= ep->verbs->can.segment_max;
     struct ibv_sge segment = {.addr = (uintptr_t)get->local + posted,
@@ -383,22 +377,20 @@ static bool post_read(regx_ep_t *ep, regx_get_t *get)
     const regx_work_t work = {
         .kind = REGX_WORK_GET, .object = last ? get : NULL, .what = "RDMA READ"};
 
-    regx_get_in_line(get)->posted += segment.length;
+    regx_get_place(get)->posted += segment.length;
     ep->gets.posted++;
     regx_count_sent(ep->verbs, segment.length);
     /* Refused: it ends with the rest of the endpoint's work. */
-    regx_tx_post(ep, &request, &work, 1);
+    regx_sq_post(ep, &request, &work, 1);
     return last;
 }
 
 void regx_get_take_turn(regx_ep_t *ep)
 {
-    while (ep->gets.first != NULL && ep->gets.posted < ep->gets.max && regx_tx_is_open(ep) &&
-           regx_tx_has_room(ep, 1)) {
-        regx_get_t *get = ep->gets.first;
-
-        if (post_read(ep, get)) {
-            ep->gets.first = regx_get_in_line(get)->next;
+    while (ep->gets.line.first != NULL && ep->gets.posted < ep->gets.max && regx_sq_is_open(ep) &&
+           regx_sq_has_room(ep, 1)) {
+        if (post_read(ep, regx_get_of(ep->gets.line.first))) {
+            regx_line_take(&ep->gets.line);
         }
     }
 }
@@ -419,15 +411,9 @@ regx_status_t regx_verbs_get(regx_conn_t *super, regx_get_t *get)
     if (status == REGX_OK) {
         regx_ep_t *ep = conn->ep;
 
-        *regx_get_in_line(get) = (regx_in_line_t){.next = NULL};
-        if (ep->gets.first == NULL) {
-            ep->gets.first = get;
-        } else {
-            regx_get_in_line(ep->gets.last)->next = get;
-        }
-        ep->gets.last = get;
+        regx_line_append(&ep->gets.line, regx_get_place(get));
         regx_get_take_turn(ep);
-        if (ep->gets.first != NULL) {
+        if (ep->gets.line.first != NULL) {
             regx_arbiter_add(&verbs->arbiter, &ep->entry);
         }
         status = REGX_PENDING;

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "transport/verbs/cm.h"
+#include "transport/verbs/ep.h"
 
 /* Between two looks at what the device reports, each of which is a system call. */
 #define LOOK_NS INT64_C(10000000)
@@ -208,7 +208,7 @@ static void sent(regx_verbs_t *verbs, const struct ibv_wc *wc)
         return; /* of one that was cut */
     }
     if (wc->status == IBV_WC_SUCCESS) {
-        regx_tx_done(ep, wc->wr_id);
+        regx_sq_done(ep, wc->wr_id);
         return;
     }
     /* What comes after the first is only flushed. */
@@ -300,9 +300,6 @@ void regx_verbs_look(regx_verbs_t *verbs)
         case IBV_EVENT_QP_LAST_WQE_REACHED:
             last_taken(verbs, event.element.qp);
             break;
-        case IBV_EVENT_SRQ_LIMIT_REACHED:
-            regx_buffers_low(verbs);
-            break;
         case IBV_EVENT_CQ_ERR:
         case IBV_EVENT_SRQ_ERR:
         case IBV_EVENT_DEVICE_FATAL:
@@ -322,15 +319,16 @@ static void take_turns(regx_verbs_t *verbs)
         const bool last = verbs->arbiter.first == verbs->arbiter.last;
         regx_ep_t *ep = REGX_CONTAINER_OF(regx_arbiter_take(&verbs->arbiter), regx_ep_t, entry);
 
-        if (regx_tx_is_open(ep)) {
+        if (regx_sq_is_open(ep)) {
             regx_put_take_turn(ep);
             regx_get_take_turn(ep);
         }
-        if ((ep->puts.first != NULL || ep->gets.first != NULL) && ep->state != REGX_EP_BROKEN) {
+        if ((ep->puts.first != NULL || ep->gets.line.first != NULL) &&
+            ep->state != REGX_EP_BROKEN) {
             regx_arbiter_add(&verbs->arbiter, &ep->entry);
         }
         if (last) {
-            break; /* everybody had a turn */
+            break; /* all had a turn */
         }
     }
 }

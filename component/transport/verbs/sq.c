@@ -1,13 +1,16 @@
-/* SPDX-License-Identifier: BSD-3-Clause */
-#include "transport/verbs/ep.h"
-
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * The send queue of an endpoint: work requests and their completion.
+ */
 #include <assert.h>
 #include <endian.h>
 #include <string.h>
 
-static const char sending[] = "SEND", writing[] = "RDMA WRITE";
+#include "transport/verbs/ep.h"
 
-/* Whether a request need not report its end: nobody waits for it. */
+const char regx_verbs_sending[] = "SEND", regx_verbs_writing[] = "RDMA WRITE";
+
+/* Whether a request need not report its end: nothing waits for it. */
 static bool may_be_unsignaled(const regx_ep_t *ep, const regx_work_t *work)
 {
     const regx_verbs_t *verbs = ep->verbs;
@@ -31,13 +34,13 @@ static void count_signaled(regx_ep_t *ep)
     ep->sq.unsignaled = ep->sq.unsignaled_slots = 0;
 }
 
-regx_status_t regx_tx_post(regx_ep_t *ep, struct ibv_send_wr *requests, const regx_work_t *works,
+regx_status_t regx_sq_post(regx_ep_t *ep, struct ibv_send_wr *requests, const regx_work_t *works,
                            unsigned count)
 {
     regx_verbs_t *verbs = ep->verbs;
     struct ibv_send_wr *refused;
 
-    assert(regx_tx_has_room(ep, count));
+    assert(regx_sq_has_room(ep, count));
     for (unsigned i = 0; i < count; i++) {
         requests[i].wr_id = ep->sq.posted;
         requests[i].next = i + 1 < count ? &requests[i + 1] : NULL;
@@ -67,28 +70,28 @@ regx_status_t regx_tx_post(regx_ep_t *ep, struct ibv_send_wr *requests, const re
 /* A write of no bytes, whose end is reported. */
 static void ask_what_became(regx_ep_t *ep)
 {
-    static const regx_work_t question = {.kind = REGX_WORK_PROBE, .what = writing};
+    static const regx_work_t question = {.kind = REGX_WORK_PROBE, .what = regx_verbs_writing};
     struct ibv_send_wr request = {
         .opcode = IBV_WR_RDMA_WRITE,
         .wr.rdma = {.remote_addr = ep->theirs.pool, .rkey = ep->theirs.pool_key}};
 
-    regx_tx_post(ep, &request, &question, 1);
+    regx_sq_post(ep, &request, &question, 1);
 }
 
 /* Where there is none, the end of a request that was not reported may have freed one already. */
-uint32_t regx_tx_take_slot(regx_ep_t *ep)
+uint32_t regx_sq_take_slot(regx_ep_t *ep)
 {
     const uint32_t slot = regx_slot_take(ep->verbs, ep->sq.slots);
 
     if (slot != REGX_SLOT_NONE) {
         ep->sq.slots++;
-    } else if (ep->sq.unsignaled_slots > 0 && regx_tx_has_room(ep, 1)) {
+    } else if (ep->sq.unsignaled_slots > 0 && regx_sq_has_room(ep, 1)) {
         ask_what_became(ep);
     }
     return slot;
 }
 
-struct ibv_send_wr regx_tx_segment(regx_verbs_segment_t kind, uint8_t tag, struct ibv_sge *data)
+struct ibv_send_wr regx_sq_segment(regx_verbs_segment_t kind, uint8_t tag, struct ibv_sge *data)
 {
     return (struct ibv_send_wr){.sg_list = data,
                                 .num_sge = data->length > 0 ? 1 : 0,
@@ -96,13 +99,14 @@ struct ibv_send_wr regx_tx_segment(regx_verbs_segment_t kind, uint8_t tag, struc
                                 .imm_data = htobe32(regx_verbs_segment_pack(kind, tag))};
 }
 
-regx_status_t regx_tx_post_inline(regx_ep_t *ep, regx_verbs_segment_t kind, uint8_t tag,
+regx_status_t regx_sq_post_inline(regx_ep_t *ep, regx_verbs_segment_t kind, uint8_t tag,
                                   const void *data, size_t length)
 {
     struct ibv_sge segment = {.addr = (uintptr_t)data, .length = (uint32_t)length};
     struct ibv_send_wr request; /* what a SEND needs: filling in all of it takes longer */
-    const regx_work_t work = {
-        .kind = kind == REGX_SEGMENT_GOODBYE ? REGX_WORK_PROBE : REGX_WORK_PLAIN, .what = sending};
+    const regx_work_t work = {.kind =
+                                  kind == REGX_SEGMENT_GOODBYE ? REGX_WORK_PROBE : REGX_WORK_PLAIN,
+                              .what = regx_verbs_sending};
 
     request.sg_list = &segment;
     request.num_sge = length > 0 ? 1 : 0;
@@ -110,17 +114,17 @@ regx_status_t regx_tx_post_inline(regx_ep_t *ep, regx_verbs_segment_t kind, uint
     request.imm_data = htobe32(regx_verbs_segment_pack(kind, tag));
     request.send_flags = length > 0 ? IBV_SEND_INLINE : 0;
     regx_count_sent(ep->verbs, length);
-    return regx_tx_post(ep, &request, &work, 1);
+    return regx_sq_post(ep, &request, &work, 1);
 }
 
 /* A READ is not behind a goodbye: its answer may have to come again. */
-regx_status_t regx_tx_post_goodbye(regx_ep_t *ep)
+regx_status_t regx_sq_post_goodbye(regx_ep_t *ep)
 {
-    if (ep->puts.first != NULL || ep->gets.first != NULL || ep->gets.posted > 0 ||
-        !regx_tx_has_room(ep, 1)) {
+    if (ep->puts.first != NULL || ep->gets.line.first != NULL || ep->gets.posted > 0 ||
+        !regx_sq_has_room(ep, 1)) {
         return REGX_AGAIN;
     }
-    return regx_tx_post_inline(ep, REGX_SEGMENT_GOODBYE, 0, NULL, 0);
+    return regx_sq_post_inline(ep, REGX_SEGMENT_GOODBYE, 0, NULL, 0);
 }
 
 static void give_slot(regx_ep_t *ep, uint32_t slot)
@@ -176,9 +180,9 @@ static void end_work(regx_ep_t *ep, uint64_t end, regx_status_t status)
     }
 }
 
-bool regx_tx_touches(const regx_ep_t *ep)
+bool regx_sq_touches(const regx_ep_t *ep)
 {
-    bool touches = ep->puts.first != NULL || ep->gets.first != NULL;
+    bool touches = ep->puts.first != NULL || ep->gets.line.first != NULL;
 
     for (uint64_t i = ep->sq.done; i != ep->sq.posted && !touches; i++) {
         touches = ep->sq.works[i % ep->sq.depth].object != NULL;
@@ -186,42 +190,28 @@ bool regx_tx_touches(const regx_ep_t *ep)
     return touches;
 }
 
-void regx_tx_done(regx_ep_t *ep, uint64_t number)
+void regx_sq_done(regx_ep_t *ep, uint64_t number)
 {
     if (number - ep->sq.done < ep->sq.posted - ep->sq.done) {
         end_work(ep, number + 1, REGX_OK);
     }
 }
 
-static void fail_puts(regx_put_t *put)
+void regx_sq_fail(regx_ep_t *ep)
 {
-    while (put != NULL) {
-        regx_put_t *next = regx_put_in_line(put)->next;
+    regx_line_t puts = ep->puts, gets = ep->gets.line;
 
-        put->done(put, REGX_FAILED);
-        put = next;
-    }
-}
-
-static void fail_gets(regx_get_t *get)
-{
-    while (get != NULL) {
-        regx_get_t *next = regx_get_in_line(get)->next;
-
-        get->done(get, REGX_FAILED);
-        get = next;
-    }
-}
-
-void regx_tx_fail(regx_ep_t *ep)
-{
-    regx_put_t *put = ep->puts.first;
-    regx_get_t *get = ep->gets.first;
-
-    ep->puts.first = NULL;
-    ep->gets.first = NULL;
+    ep->puts = ep->gets.line = (regx_line_t){NULL, NULL};
     count_signaled(ep);
     end_work(ep, ep->sq.posted, REGX_FAILED);
-    fail_puts(put);
-    fail_gets(get);
+    while (puts.first != NULL) {
+        regx_put_t *put = regx_put_of(regx_line_take(&puts));
+
+        put->done(put, REGX_FAILED);
+    }
+    while (gets.first != NULL) {
+        regx_get_t *get = regx_get_of(regx_line_take(&gets));
+
+        get->done(get, REGX_FAILED);
+    }
 }
