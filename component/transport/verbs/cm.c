@@ -78,18 +78,10 @@ void regx_cm_heard(regx_ep_t *ep)
 void regx_cm_leave(regx_ep_t *ep)
 {
     ep->leaves = true;
-    switch (ep->state) {
-    case REGX_EP_ASKING:
-    case REGX_EP_ACCEPTED:
-        regx_cm_stop(ep); /* the peer may be the one that knows */
-        break;
-    case REGX_EP_READY:
+    if (ep->state == REGX_EP_READY) {
         ep->state = REGX_EP_LEAVING;
-        break;
-    case REGX_EP_LEAVING:
-    case REGX_EP_LEFT:
-    case REGX_EP_BROKEN:
-        break;
+    } else if (ep->state < REGX_EP_READY) {
+        regx_cm_stop(ep); /* the peer may be the one that knows */
     }
     regx_ep_set_ending(ep);
 }
@@ -136,20 +128,13 @@ regx_status_t regx_cm_make_ready(regx_verbs_conn_t *conn)
     if (ep == NULL) {
         return REGX_AGAIN;
     }
-    switch (ep->state) {
-    case REGX_EP_ASKING:
-    case REGX_EP_ACCEPTED:
+    if (ep->state < REGX_EP_READY) {
         regx_cm_ask(ep);
-        break;
-    case REGX_EP_READY:
+    } else if (ep->state == REGX_EP_READY) {
         return REGX_OK;
-    case REGX_EP_LEAVING:
-    case REGX_EP_LEFT:
-        break;
-    case REGX_EP_BROKEN: /* Open MPI names no reason for a message that fails: it is told first */
-        return ep->reported ? REGX_UNREACHABLE : REGX_AGAIN;
     }
-    return REGX_AGAIN;
+    /* Open MPI names no reason for a message that fails: it is told first. */
+    return ep->state == REGX_EP_BROKEN && ep->reported ? REGX_UNREACHABLE : REGX_AGAIN;
 }
 
 /* ---- messages ---- */
@@ -388,25 +373,14 @@ static void step(regx_ep_t *ep, bool empty)
         regx_ep_break(ep, "queue pair", ibv_event_type_str(IBV_EVENT_QP_LAST_WQE_REACHED));
         regx_list_remove(&ep->ending);
     }
-    switch (ep->state) {
-    case REGX_EP_ASKING:
-    case REGX_EP_ACCEPTED:
-        if (ep->verbs->closing) {
-            regx_cm_delete(ep);
-        }
-        break;
-    case REGX_EP_READY:
-        if (ep->rest.last_taken) {
-            regx_ep_set_ending(ep);
-        }
-        break;
-    case REGX_EP_LEAVING:
-    case REGX_EP_LEFT:
-        end_leaving(ep);
-        break;
-    case REGX_EP_BROKEN:
+    if (ep->state == REGX_EP_BROKEN) {
         end_broken(ep, empty);
-        break;
+    } else if (ep->state > REGX_EP_READY) {
+        end_leaving(ep);
+    } else if (ep->state == REGX_EP_READY && ep->rest.last_taken) {
+        regx_ep_set_ending(ep);
+    } else if (ep->state < REGX_EP_READY && ep->verbs->closing) {
+        regx_cm_delete(ep);
     }
 }
 

@@ -40,15 +40,14 @@ static bool gather(regx_ep_t *ep, const uint8_t *data, size_t length)
         ep->gathered.memory = malloc(REGX_VERBS_ZCOPY_MAX);
         ep->gathered.length = 0;
     }
-    if (ep->gathered.memory == NULL) {
+    const bool too_long = length > REGX_VERBS_ZCOPY_MAX - ep->gathered.length;
+    if (ep->gathered.memory == NULL || too_long) {
         ep->gathered.discards = true;
-        regx_ep_break(ep, "receiving", "no memory for a frame");
-        return false;
-    }
-    if (length > REGX_VERBS_ZCOPY_MAX - ep->gathered.length) {
-        ep->gathered.discards = true;
-        regx_count_malformed(ep->verbs);
-        regx_ep_break(ep, "receiving", "a frame is longer than allowed");
+        regx_ep_break(ep, "receiving",
+                      too_long ? "a frame is longer than allowed" : "no memory for a frame");
+        if (too_long) {
+            regx_count_malformed(ep->verbs);
+        }
         return false;
     }
     memcpy(ep->gathered.memory + ep->gathered.length, data, length);
@@ -231,15 +230,6 @@ static void handle(regx_verbs_t *verbs, const struct ibv_wc *completions, int co
     }
 }
 
-static void repost(regx_verbs_t *verbs)
-{
-    const int error = regx_buffers_repost(verbs);
-
-    if (error != 0) {
-        regx_eps_break(verbs, "receive queue", strerror(error));
-    }
-}
-
 void regx_verbs_poll(regx_verbs_t *verbs, bool *empty)
 {
     struct ibv_wc completions[BATCH];
@@ -254,34 +244,36 @@ void regx_verbs_poll(regx_verbs_t *verbs, bool *empty)
         count += polled > 0 ? polled : 0;
         /* The answer to what was just received should not wait for this. */
         if (count == 0 || verbs->buffers.returned_count >= verbs->buffers.receives / 4) {
-            repost(verbs);
+            const int error = regx_buffers_repost(verbs);
+            if (error != 0) {
+                regx_eps_break(verbs, "receive queue", strerror(error));
+            }
         }
     }
     *empty = polled < BATCH;
 }
 
-static void queue_pair_failed(regx_verbs_t *verbs, const struct ibv_qp *qp, const char *why)
+/* The device reports something of a queue pair. An endpoint that is at rest is not found by
+ * number. */
+static void queue_pair_failed(regx_verbs_t *verbs, const struct ibv_async_event *event)
 {
-    regx_ep_t *ep = regx_ep_find_qpn(verbs, qp->qp_num);
+    const struct ibv_qp *qp = event->element.qp;
+    const char *why = ibv_event_type_str(event->event_type);
 
     if (qp == verbs->cm.qp) {
         regx_cm_failed(verbs, why);
-    } else if (ep != NULL) {
-        regx_ep_break(ep, "queue pair", why);
     }
-}
-
-/* The queue pair is in error; its completions may show why. An endpoint that is at rest is not
- * found by number. */
-static void last_taken(regx_verbs_t *verbs, const struct ibv_qp *qp)
-{
     for (regx_link_t *at = verbs->table.eps.next; at != &verbs->table.eps; at = at->next) {
         regx_ep_t *ep = REGX_CONTAINER_OF(at, regx_ep_t, link);
 
-        if (ep->qp == qp) {
-            ep->rest.last_taken = true;
+        if (ep->qp != qp) {
+            continue;
+        }
+        if (event->event_type == IBV_EVENT_QP_LAST_WQE_REACHED) {
+            ep->rest.last_taken = true; /* it is in error; its completions may show why */
             regx_ep_set_ending(ep);
-            return;
+        } else {
+            regx_ep_break(ep, "queue pair", why);
         }
     }
 }
@@ -295,10 +287,8 @@ void regx_verbs_look(regx_verbs_t *verbs)
         case IBV_EVENT_QP_FATAL:
         case IBV_EVENT_QP_REQ_ERR:
         case IBV_EVENT_QP_ACCESS_ERR:
-            queue_pair_failed(verbs, event.element.qp, ibv_event_type_str(event.event_type));
-            break;
         case IBV_EVENT_QP_LAST_WQE_REACHED:
-            last_taken(verbs, event.element.qp);
+            queue_pair_failed(verbs, &event);
             break;
         case IBV_EVENT_CQ_ERR:
         case IBV_EVENT_SRQ_ERR:

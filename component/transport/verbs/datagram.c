@@ -9,6 +9,7 @@
 #include <sys/random.h>
 
 #include "transport/verbs/ep.h"
+#include "transport/verbs/memory.h"
 
 #define FIRST_WAIT_NS INT64_C(20000000)
 #define DOUBLINGS 6u
@@ -138,7 +139,7 @@ static void send_message(regx_ep_t *ep)
     struct ibv_send_wr *refused;
 
     if (route == NULL) {
-        if (!regx_is_scarce(errno)) {
+        if (regx_verbs_refusal(errno) != REGX_NO_MEMORY) {
             lead_nowhere(ep, strerror(errno));
         }
         return;
@@ -234,20 +235,11 @@ bool regx_cm_may_answer(const regx_verbs_conn_t *conn)
             !(is_asking(ep) && ep->cm.asked >= (conn->left ? ASKS_LEFT : ASKS_REPORTED)));
 }
 
-/* Puts an endpoint in the queue whose time has come. */
-static void become_due(regx_ep_t *ep)
-{
-    const regx_transport_events_t *events = &ep->verbs->config.events;
-
-    regx_list_append(&ep->verbs->cm.due, &ep->cm.due);
-    /* It is not known whether the peer is gone or computes. */
-    if (ep->cm.asked == ASKS_REPORTED - 1 && events->silent != NULL) {
-        events->silent(events->context, ep->peer);
-    }
-}
-
+/* Puts the endpoints whose time has come in the queue. */
 static void find_due(regx_verbs_t *verbs, int64_t now)
 {
+    const regx_transport_events_t *events = &verbs->config.events;
+
     verbs->cm.ask_next = INT64_MAX;
     for (regx_link_t *at = verbs->cm.asking.next, *next; at != &verbs->cm.asking; at = next) {
         regx_ep_t *ep = REGX_CONTAINER_OF(at, regx_ep_t, cm.asking);
@@ -256,10 +248,14 @@ static void find_due(regx_verbs_t *verbs, int64_t now)
         if (regx_list_has(&ep->cm.due)) {
             continue;
         }
-        if (now >= ep->cm.ask_next) {
-            become_due(ep);
-        } else {
+        if (now < ep->cm.ask_next) {
             note_next(verbs, ep->cm.ask_next);
+            continue;
+        }
+        regx_list_append(&verbs->cm.due, &ep->cm.due);
+        /* It is not known whether the peer is gone or computes. */
+        if (ep->cm.asked == ASKS_REPORTED - 1 && events->silent != NULL) {
+            events->silent(events->context, ep->peer);
         }
     }
 }

@@ -9,6 +9,7 @@
 #include <sys/random.h>
 
 #include "base/memlock.h"
+#include "transport/verbs/memory.h"
 
 /* With a device that has no memory for a queue pair: how often it is asked, for how long, and after
  * what time without a question it is another matter. */
@@ -21,11 +22,6 @@
 #define RNR_TIMER 12  /* 0.64 ms between two tries at a receiver without a buffer */
 #define HOP_LIMIT 64
 #define INLINE_MIN 16u /* less is not worth asking for */
-
-bool regx_is_scarce(int error)
-{
-    return error == ENOMEM || error == EAGAIN;
-}
 
 /* Never 0: libraries have forgotten to say why. */
 static int last_error(void)
@@ -126,17 +122,6 @@ regx_status_t regx_qp_probe(regx_verbs_t *verbs, char *error, size_t error_size)
     return REGX_OK;
 }
 
-static int to_init(const regx_verbs_t *verbs, struct ibv_qp *qp)
-{
-    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT,
-                               .pkey_index = verbs->pkey_index,
-                               .port_num = verbs->port.number,
-                               .qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ};
-
-    return ibv_modify_qp(qp, &attr,
-                         IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
-}
-
 int regx_ep_connect(regx_ep_t *ep, const regx_cm_message_t *message)
 {
     const regx_verbs_t *verbs = ep->verbs;
@@ -201,6 +186,10 @@ regx_ep_t *regx_ep_find_qpn(regx_verbs_t *verbs, uint32_t qpn)
 static int take_qp(regx_ep_t *ep)
 {
     regx_verbs_t *verbs = ep->verbs;
+    struct ibv_qp_attr init = {.qp_state = IBV_QPS_INIT,
+                               .pkey_index = verbs->pkey_index,
+                               .port_num = verbs->port.number,
+                               .qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ};
     struct ibv_qp_init_attr attr;
 
     if (verbs->table.count >= REGX_VERBS_EPS_MAX) {
@@ -214,7 +203,8 @@ static int take_qp(regx_ep_t *ep)
     ep->qpn = ep->qp->qp_num;
     ep->psn &= 0xffffff;
     ep->inline_max = (uint32_t)regx_min(attr.cap.max_inline_data, verbs->can.inline_max);
-    return to_init(verbs, ep->qp);
+    return ibv_modify_qp(ep->qp, &init,
+                         IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
 }
 
 /* What the device pins for a queue pair counts against the limit of locked memory, and registered
@@ -240,7 +230,7 @@ static bool may_pass(regx_verbs_t *verbs, int error, int64_t now)
 {
     regx_verbs_table_t *table = &verbs->table;
 
-    if (!regx_is_scarce(error)) {
+    if (regx_verbs_refusal(error) != REGX_NO_MEMORY) {
         return false;
     }
     if (table->starved_since == 0 || now - table->starved_until > FORGET_NS) {

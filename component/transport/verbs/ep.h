@@ -207,8 +207,6 @@ regx_status_t regx_qp_probe(regx_verbs_t *verbs, char *error, size_t error_size)
  * one in progress that accepts its request, may wait so long, once for each peer. */
 struct ibv_ah *regx_qp_route(const regx_verbs_t *verbs, const regx_verbs_address_t *address);
 
-/* Whether an error is a lack of memory, which may pass. */
-bool regx_is_scarce(int error);
 /* A new endpoint, ASKING. It is BROKEN if the device refuses, or if there are too many peers. NULL:
  * no memory now, here or for the device; a device that has had none for a minute refuses. */
 regx_ep_t *regx_ep_new(regx_verbs_t *verbs, uint64_t peer, const regx_verbs_address_t *address);
@@ -297,13 +295,6 @@ static inline regx_status_t regx_cm_ready(regx_verbs_conn_t *conn)
     const regx_ep_t *ep = conn->ep;
 
     return ep != NULL && ep->state == REGX_EP_READY ? REGX_OK : regx_cm_make_ready(conn);
-}
-/* The same, for READs. REGX_DENIED: one of the two devices does none. */
-static inline regx_status_t regx_cm_ready_to_read(regx_verbs_conn_t *conn)
-{
-    const regx_status_t status = regx_cm_ready(conn);
-
-    return status == REGX_OK && conn->ep->gets.max == 0 ? REGX_DENIED : status;
 }
 /* Whether the peer may still answer, as far as is known: it has not been asked in vain for some ten
  * minutes, or some seconds after its goodbye. */

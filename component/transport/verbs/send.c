@@ -28,6 +28,26 @@
 _Static_assert(REGX_VERBS_COPIED_MAX + REGX_NOTICE_MAX <= REGX_VERBS_FRAME_MAX,
                "a slot holds what is copied, and then the notice");
 
+/* REGX_OK: the connection's endpoint can be used, and the lock is held until leave. */
+static regx_status_t enter(regx_verbs_conn_t *conn)
+{
+    regx_try_lock_t *lock = &regx_verbs_of(conn->super.transport)->try_lock;
+
+    if (!regx_try_lock_enter(lock)) {
+        return REGX_AGAIN;
+    }
+    const regx_status_t status = regx_cm_ready(conn);
+    if (status != REGX_OK) {
+        regx_try_lock_leave(lock);
+    }
+    return status;
+}
+
+static void leave(const regx_verbs_conn_t *conn)
+{
+    regx_try_lock_leave(&regx_verbs_of(conn->super.transport)->try_lock);
+}
+
 /* ---- frames ---- */
 
 /* Posts a frame from registered memory, in as many segments as it takes. `work` is that of the last
@@ -66,22 +86,15 @@ static unsigned segments_of_frame(size_t length)
                : (unsigned)((length + REGX_VERBS_RECEIVE_SIZE - 1) / REGX_VERBS_RECEIVE_SIZE);
 }
 
-/* Whether a frame of so many bytes can go now: not before the puts in line. REGX_OK: the lock is
- * held. */
-static regx_status_t enter(regx_verbs_conn_t *conn, size_t length)
+/* The same where a frame of so many bytes can go now: not before the puts in line. */
+static regx_status_t enter_to_send(regx_verbs_conn_t *conn, size_t length)
 {
-    regx_verbs_t *verbs = regx_verbs_of(conn->super.transport);
+    const regx_status_t status = enter(conn);
 
-    if (!regx_try_lock_enter(&verbs->try_lock)) {
-        return REGX_AGAIN;
-    }
-    regx_status_t status = regx_cm_ready(conn);
     if (status == REGX_OK &&
         (conn->ep->puts.first != NULL || !regx_sq_has_room(conn->ep, segments_of_frame(length)))) {
-        status = REGX_AGAIN;
-    }
-    if (status != REGX_OK) {
-        regx_try_lock_leave(&verbs->try_lock);
+        leave(conn);
+        return REGX_AGAIN;
     }
     return status;
 }
@@ -98,7 +111,7 @@ regx_status_t regx_verbs_send(regx_conn_t *super, uint8_t tag, const void *heade
     if (length > REGX_VERBS_FRAME_MAX || header_length > HEADER_MAX) {
         return REGX_INVALID;
     }
-    regx_status_t status = enter(conn, length);
+    regx_status_t status = enter_to_send(conn, length);
     if (status != REGX_OK) {
         return status;
     }
@@ -118,7 +131,7 @@ regx_status_t regx_verbs_send(regx_conn_t *super, uint8_t tag, const void *heade
             status = post_frame(ep, tag, room, length, regx_slot_key(verbs, work.slot), &work);
         }
     }
-    regx_try_lock_leave(&verbs->try_lock);
+    leave(conn);
     return status;
 }
 
@@ -131,15 +144,23 @@ regx_status_t regx_verbs_send_zcopy(regx_conn_t *super, regx_zcopy_t *zcopy)
     if (zcopy->length > REGX_VERBS_ZCOPY_MAX) {
         return REGX_INVALID;
     }
-    const regx_status_t status = enter(conn, zcopy->length);
+    const regx_status_t status = enter_to_send(conn, zcopy->length);
     if (status != REGX_OK) {
         return status;
     }
     /* Refused: it is completed with the rest of the endpoint's work. */
     post_frame(conn->ep, zcopy->tag, zcopy->data, zcopy->length, verbs->buffers.pool.mr->lkey,
                &work);
-    regx_try_lock_leave(&verbs->try_lock);
+    leave(conn);
     return REGX_PENDING;
+}
+
+/* What could not be posted waits for its turn. */
+static void wait_if_left(regx_ep_t *ep)
+{
+    if (ep->puts.first != NULL || ep->gets.line.first != NULL) {
+        regx_arbiter_add(&ep->verbs->arbiter, &ep->entry);
+    }
 }
 
 /* ---- puts ---- */
@@ -312,31 +333,28 @@ void regx_put_take_turn(regx_ep_t *ep)
 regx_status_t regx_verbs_put(regx_conn_t *super, regx_put_t *put)
 {
     regx_verbs_conn_t *conn = (regx_verbs_conn_t *)super;
-    regx_verbs_t *verbs = regx_verbs_of(super->transport);
     uint64_t address;
     uint32_t rkey;
 
     if (put->notice_length > REGX_NOTICE_MAX) {
         return REGX_INVALID;
     }
-    if (!regx_try_lock_enter(&verbs->try_lock)) {
-        return REGX_AGAIN;
+    regx_status_t status = enter(conn);
+    if (status != REGX_OK) {
+        return status;
     }
-    regx_status_t status = regx_cm_ready(conn);
     regx_ep_t *ep = conn->ep;
-    if (status == REGX_OK && !destination(ep, put, &address, &rkey)) {
+    if (!destination(ep, put, &address, &rkey)) {
         status = REGX_INVALID;
-    } else if (status == REGX_OK) {
+    } else {
         regx_line_append(&ep->puts, regx_put_place(put));
         if (ep->puts.first == regx_put_place(put)) {
             regx_put_take_turn(ep);
         }
-        if (ep->puts.first != NULL) {
-            regx_arbiter_add(&verbs->arbiter, &ep->entry);
-        }
+        wait_if_left(ep);
         status = REGX_PENDING;
     }
-    regx_try_lock_leave(&verbs->try_lock);
+    leave(conn);
     return status;
 }
 
@@ -398,26 +416,23 @@ void regx_get_take_turn(regx_ep_t *ep)
 regx_status_t regx_verbs_get(regx_conn_t *super, regx_get_t *get)
 {
     regx_verbs_conn_t *conn = (regx_verbs_conn_t *)super;
-    regx_verbs_t *verbs = regx_verbs_of(super->transport);
     const regx_verbs_key_t key = regx_verbs_key_unpack(&get->key);
 
     if (!is_allowed(get, &key)) {
         return REGX_INVALID;
     }
-    if (!regx_try_lock_enter(&verbs->try_lock)) {
-        return REGX_AGAIN;
+    regx_status_t status = enter(conn);
+    if (status != REGX_OK) {
+        return status;
     }
-    regx_status_t status = regx_cm_ready_to_read(conn);
-    if (status == REGX_OK) {
-        regx_ep_t *ep = conn->ep;
-
-        regx_line_append(&ep->gets.line, regx_get_place(get));
-        regx_get_take_turn(ep);
-        if (ep->gets.line.first != NULL) {
-            regx_arbiter_add(&verbs->arbiter, &ep->entry);
-        }
+    if (conn->ep->gets.max == 0) { /* one of the two devices does none */
+        status = REGX_DENIED;
+    } else {
+        regx_line_append(&conn->ep->gets.line, regx_get_place(get));
+        regx_get_take_turn(conn->ep);
+        wait_if_left(conn->ep);
         status = REGX_PENDING;
     }
-    regx_try_lock_leave(&verbs->try_lock);
+    leave(conn);
     return status;
 }

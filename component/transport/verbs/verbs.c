@@ -376,16 +376,13 @@ static bool verbs_reachable(regx_conn_t *super)
     return regx_cm_may_answer((const regx_verbs_conn_t *)super);
 }
 
-static struct ibv_mr *reg_on_demand(regx_verbs_t *verbs, void *base, size_t length, int flags)
+/* Whether the device cannot read on demand what is registered for that, at either end: what is only
+ * to be written here is to be read from elsewhere. */
+static bool is_unreadable(const regx_verbs_limits_t *can, int flags)
 {
-    /* At either end: what is only to be written here is to be read from elsewhere. */
-    if (((flags & IBV_ACCESS_REMOTE_READ) != 0 || flags == IBV_ACCESS_LOCAL_WRITE) &&
-        ((verbs->can.odp & IBV_ODP_SUPPORT_READ) == 0 || verbs->can.reads_made == 0 ||
-         verbs->can.reads_answered == 0)) {
-        errno = EOPNOTSUPP;
-        return NULL;
-    }
-    return (ibv_reg_mr)(verbs->pd, base, length, flags | IBV_ACCESS_ON_DEMAND);
+    return ((flags & IBV_ACCESS_REMOTE_READ) != 0 || flags == IBV_ACCESS_LOCAL_WRITE) &&
+           ((can->odp & IBV_ODP_SUPPORT_READ) == 0 || can->reads_made == 0 ||
+            can->reads_answered == 0);
 }
 
 static regx_status_t verbs_reg(regx_transport_t *transport, void *base, size_t length,
@@ -394,9 +391,13 @@ static regx_status_t verbs_reg(regx_transport_t *transport, void *base, size_t l
     regx_verbs_t *verbs = regx_verbs_of(transport);
     const bool on_demand = (access & REGX_ACCESS_ON_DEMAND) != 0;
     const int flags = regx_verbs_access(access);
+
+    if (on_demand && is_unreadable(&verbs->can, flags)) {
+        return REGX_INVALID;
+    }
     /* In parentheses: the function, whose macro of the same name converts signs. */
-    struct ibv_mr *handle = on_demand ? reg_on_demand(verbs, base, length, flags)
-                                      : (ibv_reg_mr)(verbs->pd, base, length, flags);
+    struct ibv_mr *handle =
+        (ibv_reg_mr)(verbs->pd, base, length, flags | (on_demand ? IBV_ACCESS_ON_DEMAND : 0));
 
     if (handle == NULL) {
         return on_demand && errno == EOPNOTSUPP ? REGX_INVALID : regx_verbs_refusal(errno);
