@@ -9,7 +9,7 @@
  *   1. `closing` of btl/component.h, and that of library/ (shared.c)
  *   2. of a fork: the one in registration/monitor/notifier.c
  *   3. the rendezvous engine's (rendezvous/engine.h), or that of one-sided operations
- *      (onesided/state.h). Messages are sent with it held.
+ *      (onesided/onesided.h). Messages are sent with it held.
  *   4. a connection's over shared memory (shm_internal.h), or the device's over verbs. For the
  *      latter nobody waits (transport/try_lock.h), but who disconnects, with no lock held. So
  *      callbacks, which run with it held, may take the locks of 3.

@@ -84,7 +84,7 @@ static bool is_here(const regx_endpoint_t *endpoint,
 static bool find_window(const mca_btl_base_registration_handle_t *remote_handle, uint64_t address,
                         size_t size, regx_onesided_name_t *name)
 {
-    regx_onesided_name_unpack(remote_handle->bytes, name);
+    memcpy(name, remote_handle->bytes, sizeof(*name));
     return regx_onesided_holds(name->base, name->length, address, size);
 }
 

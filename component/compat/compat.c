@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "compat/compat.h"
-#include "compat/version.h"
 
 #include "ompi_config.h"
 

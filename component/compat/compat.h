@@ -105,4 +105,18 @@ void regx_compat_trace(const char *line);
 /* Open MPI's memory hooks, which patch libc's functions while they are installed. */
 extern const regx_hook_source_t regx_compat_hooks;
 
+/* ---- what compat.c asks of the file of a version ---- */
+
+/* The ranks of this job on this node, as in "1,3,5"; the caller frees them. false: nobody knows,
+ * and there may be nothing to free. */
+bool regx_version_local_peers(char **peers);
+
+/* Publishes a key for all processes, with nothing behind it. At most 511 characters. */
+bool regx_version_publish_key(const char *key);
+
+/* Whether that process of this job published that key. Waits until it has published something for
+ * `component`, which each process that uses the component does, or for some seconds. */
+bool regx_version_key_published(const mca_base_component_t *component, uint32_t rank,
+                                const char *key);
+
 #endif

@@ -5,7 +5,6 @@
 #include <stdlib.h>
 
 #include "compat/compat.h"
-#include "compat/version.h"
 
 #include "opal/mca/pmix/pmix.h"
 

@@ -8,7 +8,6 @@
 
 #include "base/clock.h"
 #include "compat/compat.h"
-#include "compat/version.h"
 
 #include "ompi_config.h"
 

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The room's life, its peers, and who gets what arrives.
+ * The room's life, its messages and peers, and who gets what arrives.
  */
 #include "onesided/onesided.h"
 
 #include <assert.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/util.h"
-#include "onesided/state.h"
 
 regx_onesided_t *regx_onesided_create(const regx_onesided_config_t *config)
 {
@@ -33,6 +33,55 @@ void regx_onesided_destroy(regx_onesided_t *onesided)
     regx_handle_table_fini(&onesided->windows);
     regx_lock_fini(&onesided->lock);
     free(onesided);
+}
+
+/* ---- messages ---- */
+
+#define NAME_VERSION 3
+#define NAME_KIND 254
+#define VERSION 3
+
+void regx_onesided_name_pack(regx_onesided_name_t name, uint8_t bytes[REGX_ONESIDED_NAME_SIZE])
+{
+    name.version = NAME_VERSION;
+    name.kind = NAME_KIND;
+    memcpy(bytes, &name, sizeof(name));
+}
+
+bool regx_onesided_name_is(const uint8_t bytes[REGX_ONESIDED_NAME_SIZE])
+{
+    return bytes[0] == NAME_VERSION && bytes[1] == NAME_KIND;
+}
+
+void regx_onesided_pack(const regx_onesided_message_t *message, uint8_t bytes[REGX_ONESIDED_HEADER])
+{
+    memcpy(bytes, message, REGX_ONESIDED_HEADER);
+    bytes[0] = VERSION;
+}
+
+static bool is_operation(const regx_onesided_message_t *message)
+{
+    return (message->size == 4 || message->size == 8) && message->address % message->size == 0 &&
+           message->detail < REGX_ONESIDED_OPS;
+}
+
+bool regx_onesided_unpack(const void *bytes, size_t length, regx_onesided_message_t *message)
+{
+    if (length < REGX_ONESIDED_HEADER) {
+        return false;
+    }
+    memcpy(message, bytes, REGX_ONESIDED_HEADER);
+    message->data = (const uint8_t *)bytes + REGX_ONESIDED_HEADER;
+    message->data_length = length - REGX_ONESIDED_HEADER;
+    if (message->type == REGX_ONESIDED_ATOMIC && message->size == 4) {
+        message->value = (uint32_t)message->value;
+        message->compare = (uint32_t)message->compare;
+    }
+    return message->version == VERSION && message->type >= REGX_ONESIDED_PUT &&
+           message->type < REGX_ONESIDED_TYPES &&
+           (message->data_length == 0 || message->type == REGX_ONESIDED_PUT ||
+            message->type == REGX_ONESIDED_DATA) &&
+           (message->type != REGX_ONESIDED_ATOMIC || is_operation(message));
 }
 
 /* ---- peers ---- */
@@ -167,7 +216,9 @@ bool regx_onesided_offer(regx_onesided_t *onesided, regx_onesided_window_t *wind
     regx_lock(&onesided->lock);
     const bool offered = regx_handle_table_add(&onesided->windows, window, &window->handle);
     regx_unlock(&onesided->lock);
-    regx_onesided_name_pack(&(regx_onesided_name_t){window->handle, (uintptr_t)base, length}, name);
+    regx_onesided_name_pack(
+        (regx_onesided_name_t){.handle = window->handle, .base = (uintptr_t)base, .length = length},
+        name);
     return offered;
 }
 

@@ -3,7 +3,7 @@
  * Who asks. A request is sent in one frame, but for a long put, which takes several. Until then it
  * is in `waiting`, from then on in `running`, until it is answered.
  */
-#include "onesided/state.h"
+#include "onesided/onesided.h"
 
 #include <string.h>
 

@@ -3,7 +3,7 @@
  * Who is asked. A request is done when it arrives, and answered. An answer that finds no room, or
  * the rest of a long get's, is kept in a ring; there is room for as many as a peer may have open.
  */
-#include "onesided/state.h"
+#include "onesided/onesided.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -6,7 +6,7 @@
 #include "fuzz.h"
 
 #include "base/util.h"
-#include "onesided/state.h"
+#include "onesided/onesided.h"
 
 enum { PEER = 7, STRANGER = 9, FRAME = 256, WINDOW = 200, REQUESTS = 8, LOCAL = 600 };
 

@@ -6,6 +6,15 @@
 
 #include <stdlib.h>
 
+static bool no_memory;
+
+void *__real_calloc(size_t count, size_t size);
+void *__wrap_calloc(size_t count, size_t size);
+void *__wrap_calloc(size_t count, size_t size)
+{
+    return no_memory ? NULL : __real_calloc(count, size);
+}
+
 static void assert_untouched(void)
 {
     for (size_t i = 0; i < sizeof(stage.memory); i++) {
@@ -228,6 +237,77 @@ static void what_has_ended_ends_so_if_the_peer_is_forgotten(void **state)
     expect(others, REGX_INVALID); /* the stranger has no window */
 }
 
+/* A good message, one byte of which is another. */
+static void refuse_byte(regx_onesided_type_t type, size_t at, uint8_t value)
+{
+    const regx_onesided_message_t message = {
+        .type = (uint8_t)type, .size = 8, .window = stage.name.handle, .address = stage.name.base};
+    const uint64_t before = malformed(stage.target);
+    uint8_t bytes[REGX_ONESIDED_HEADER];
+
+    regx_onesided_pack(&message, bytes);
+    bytes[at] = value;
+    regx_onesided_deliver(stage.target->onesided, stage.origin->id, bytes, sizeof(bytes));
+    assert_int_equal(malformed(stage.target), before + 1);
+    assert_untouched();
+}
+
+static void what_no_process_sends_is_refused(void **state)
+{
+    uint8_t bytes[REGX_ONESIDED_HEADER + 1] = {0};
+    const regx_onesided_message_t message = {.type = REGX_ONESIDED_GET,
+                                             .window = stage.name.handle,
+                                             .address = stage.name.base,
+                                             .value = 8};
+
+    (void)state;
+    for (uint8_t type = REGX_ONESIDED_PUT; type < REGX_ONESIDED_TYPES; type++) {
+        refuse_byte((regx_onesided_type_t)type, 0, 1); /* another version */
+    }
+    refuse_byte(REGX_ONESIDED_GET, 1, 0); /* no such types */
+    refuse_byte(REGX_ONESIDED_GET, 1, REGX_ONESIDED_TYPES);
+    refuse_byte(REGX_ONESIDED_GET, 1, 255);
+    refuse_byte(REGX_ONESIDED_ATOMIC, 2, REGX_ONESIDED_OPS); /* no such operation */
+    refuse_byte(REGX_ONESIDED_ATOMIC, 3, 0);                 /* numbers of another size */
+    refuse_byte(REGX_ONESIDED_ATOMIC, 3, 2);
+    refuse_byte(REGX_ONESIDED_ATOMIC, 3, 16);
+    refuse_byte(REGX_ONESIDED_ATOMIC, 24, (uint8_t)(stage.name.base + 4)); /* not aligned */
+    regx_onesided_pack(&message, bytes);
+    const uint64_t before = malformed(stage.target);
+    for (size_t length = 0; length < REGX_ONESIDED_HEADER; length++) { /* cut */
+        regx_onesided_deliver(stage.target->onesided, stage.origin->id, bytes, length);
+    }
+    regx_onesided_deliver(stage.target->onesided, stage.origin->id, bytes, sizeof(bytes));
+    assert_int_equal(malformed(stage.target), before + REGX_ONESIDED_HEADER + 1);
+    assert_int_equal(stage.target->conns[0].count, 0); /* nothing was answered */
+}
+
+/* It waits: the target's owner is told whom it cannot answer. Once there is memory, all is as
+ * usual. */
+static void whom_the_target_cannot_answer_is_told_to_its_owner(void **state)
+{
+    call_t *lost = call(REGX_ONESIDED_ATOMIC, 0, NULL, 0);
+    call_t *add = call(REGX_ONESIDED_ATOMIC, 0, NULL, 0);
+
+    (void)state;
+    add->request.operand = 2;
+    ask(lost);
+    ask(add);
+    no_memory = true;
+    assert_true(line_deliver(stage.origin, stage.target));
+    no_memory = false;
+    assert_int_equal(stage.target->unanswered, 1);
+    assert_int_equal(stage.target->unanswered_peer, stage.origin->id);
+    line_run(stage.processes);
+    assert_int_equal(stage.target->unanswered, 1);
+    expect(add, REGX_OK);
+    assert_int_equal(lost->times, 0); /* until the connection is lost */
+    regx_onesided_forget(stage.origin->onesided, &stage.origin->peers[1]);
+    expect(lost, REGX_UNREACHABLE);
+    regx_onesided_add(stage.origin->onesided, &stage.origin->peers[1], stage.target->id,
+                      &stage.origin->conns[1].conn);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, open_stage, close_stage)
@@ -242,6 +322,8 @@ int main(void)
         TEST(a_process_that_is_not_known_is_not_heard),
         TEST(a_peer_that_is_forgotten_ends_what_was_asked_of_it),
         TEST(what_has_ended_ends_so_if_the_peer_is_forgotten),
+        TEST(what_no_process_sends_is_refused),
+        TEST(whom_the_target_cannot_answer_is_told_to_its_owner),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
