@@ -27,15 +27,15 @@ class Way:
 
 CHUNKS: dict[str, object] = {"rndv_eager_limit": 0, "chunk_size": "16K", "chunk_depth": 2}
 WAYS = {
-    "windows": Way(ranks=3, used=("onesided_puts", "onesided_gets", "onesided_atomics")),
+    "windows": Way(ranks=3, used=("onesided",)),
     "alloc_mem": Way({"rendezvous": "together"}, used=("pieces_owned",)),
     "remap": Way({"rendezvous": "remap", **CHUNKS}, ranks=3,
                  used=("remap_pages", "remap_copied_bytes")),
     "drain": Way({"rendezvous": "pipeline", "backend": "hooks", "inuse": "drain",
-                  "inuse_wait": 100_000, **CHUNKS}, ("drain",), used=("drain_waits",)),
+                  **CHUNKS}, ("drain",), used=("drain_waits",)),
     # The kernel reads the whole at once: it is chance whether a call has to wait for that.
     "drain-read": Way({"rendezvous": "read", "backend": "hooks+notifier", "inuse": "drain",
-                       "inuse_wait": 100_000, **CHUNKS}, ("drain",), used=("messages_read",)),
+                       **CHUNKS}, ("drain",), used=("messages_read",)),
     "synchronous": Way({"rendezvous": "pipeline", "backend": "notifier", "grant": "synchronous",
                         "inuse": "ignore", **CHUNKS}, ("replace",), used=("grants_revoked",)),
     "synchronous-direct": Way({"rendezvous": "direct", "backend": "hooks+notifier",

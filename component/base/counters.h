@@ -64,15 +64,12 @@ typedef enum regx_path {
       "bytes copied from landing pages to users' buffers: unaligned ends, and pages that could "   \
       "not be moved (remap)")                                                                      \
     X(remap_calls, COUNT, "system calls to move pages (remap)")                                    \
-    X(onesided_puts, COUNT, "puts to windows of other processes")                                  \
-    X(onesided_gets, COUNT, "gets from windows of other processes")                                \
-    X(onesided_atomics, COUNT, "atomic operations on windows of other processes")                  \
+    X(onesided, COUNT, "puts, gets and atomic operations on windows of other processes")           \
     X(onesided_messages, COUNT,                                                                    \
       "one-sided operations sent to the target as a message, rather than done by the kernel "      \
       "(same node) or a device")                                                                   \
     X(registrations, COUNT, "registrations made")                                                  \
     X(deregistrations, COUNT, "deregistrations")                                                   \
-    X(largest_registration, LEVEL, "length of the largest registration")                           \
     X(registered_bytes, LEVEL, "bytes registered at the moment")                                   \
     X(registered_high, LEVEL, "maximum number of bytes registered")                                \
     X(hits, COUNT, "cache look-ups that found a registration")                                     \
@@ -84,12 +81,8 @@ typedef enum regx_path {
       "cache look-ups that rejected a registration because its memory had changed or was "         \
       "changing")                                                                                  \
     X(query_refused, COUNT, "kernel queries that found a change of memory in progress (notifier)") \
-    X(query_retried, COUNT,                                                                        \
-      "cache look-ups that succeeded after a second kernel query (notifier)")                      \
     X(inuse_changes, COUNT, "buffers unmapped or replaced while a transfer used them")             \
     X(drain_waits, COUNT, "calls to unmap memory that waited for transfers (inuse=drain)")         \
-    X(drain_expired, COUNT, "drain_waits that timed out (btl_regx_inuse_wait)")                    \
-    X(prefetch_advised, COUNT, "transfers whose pages were prefetched by the device (odp)")        \
     X(prefetch_touched, COUNT,                                                                     \
       "transfers whose pages were touched by the process in advance (odp)")                        \
     X(verified, COUNT, "chunks and slots whose checksums were compared (verify)")                  \

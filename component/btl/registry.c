@@ -6,6 +6,9 @@
 
 #include "base/util.h"
 
+/* What a call waits at most that unmaps memory in use (btl_regx_inuse=drain). */
+#define DRAIN_MILLISECONDS 5000u
+
 /* A buffer changed while a transfer used it. Called from any thread. */
 static void changed_in_use(void *context, const void *base, size_t length)
 {
@@ -35,7 +38,6 @@ static regx_monitor_config_t monitor_config(regx_component_t *component,
 {
     return (regx_monitor_config_t){.hooks = component->params.hooks,
                                    .transport = transport,
-                                   .prefetch = component->params.settings.registration.odp_prefetch,
                                    .counters = &component->counters,
                                    .trace = &component->trace,
                                    .drain = component->drain};
@@ -50,7 +52,7 @@ static void drain_progress(void *unused)
 static void open_drain(regx_component_t *component)
 {
     const regx_registration_settings_t *settings = &component->params.settings.registration;
-    const regx_drain_config_t config = {.milliseconds = settings->inuse_wait,
+    const regx_drain_config_t config = {.milliseconds = DRAIN_MILLISECONDS,
                                         .progress = drain_progress,
                                         .counters = &component->counters};
 

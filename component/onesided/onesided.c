@@ -231,19 +231,6 @@ void regx_onesided_withdraw(regx_onesided_t *onesided, const regx_onesided_windo
 
 /* ---- operations ---- */
 
-static void count(const regx_onesided_t *onesided, regx_onesided_type_t type)
-{
-    regx_counters_t *counters = onesided->config.counters;
-
-    if (type == REGX_ONESIDED_PUT) {
-        regx_count(counters, &counters->onesided_puts, 1);
-    } else if (type == REGX_ONESIDED_GET) {
-        regx_count(counters, &counters->onesided_gets, 1);
-    } else {
-        regx_count(counters, &counters->onesided_atomics, 1);
-    }
-}
-
 /* The kernel may refuse some memory, such as a device's, which the target's processor reaches. */
 bool regx_onesided_copy(regx_onesided_t *onesided, const regx_onesided_peer_t *peer,
                         regx_onesided_type_t type, void *local, uint64_t address, size_t length)
@@ -255,7 +242,7 @@ bool regx_onesided_copy(regx_onesided_t *onesided, const regx_onesided_peer_t *p
     if (ops->copy == NULL || ops->copy(peer->conn, direction, local, address, length) != REGX_OK) {
         return false;
     }
-    count(onesided, type);
+    regx_count(onesided->config.counters, &onesided->config.counters->onesided, 1);
     return true;
 }
 
@@ -287,7 +274,7 @@ regx_status_t regx_onesided_ask(regx_onesided_t *onesided, regx_onesided_peer_t 
     }
     regx_unlock(&onesided->lock);
     if (status == REGX_PENDING) {
-        count(onesided, type);
+        regx_count(onesided->config.counters, &onesided->config.counters->onesided, 1);
         regx_count(onesided->config.counters, &onesided->config.counters->onesided_messages, 1);
     }
     return status;

@@ -572,9 +572,7 @@ static found_t find(regx_cache_t *cache, uintptr_t address, regx_request_t *requ
         found.since = atomic_load_explicit(&cache->applied, memory_order_relaxed);
         regx_unlock(&cache->lock);
     } while (again);
-    if (found.number != 0) {
-        regx_count(counters, &counters->query_retried, retry.count > 0);
-    } else {
+    if (found.number == 0) {
         regx_count(counters, &counters->stale_prevented, request->refused);
     }
     return found;

@@ -404,7 +404,6 @@ regx_status_t regx_mr_register(regx_registry_t *registry, void *base, size_t len
     /* The cache's thread deregisters, whatever the application has told of its own. */
     atomic_fetch_add(&counters->registrations, 1);
     atomic_fetch_add(&counters->registered_bytes, length);
-    regx_count_high(&counters->largest_registration, length);
     regx_count_high(&counters->registered_high, atomic_load(&counters->registered_bytes));
     return REGX_OK;
 }

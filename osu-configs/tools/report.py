@@ -72,7 +72,7 @@ def add(reports: list[dict]) -> dict:
         elif isinstance(values[0], str) or key == "rank":
             total[key] = sorted(set(values))
         else:
-            largest = key.endswith("_high") or key in ("largest_registration", "peers")
+            largest = key.endswith("_high") or key == "peers"
             total[key] = max(values) if largest else sum(values)
     return total
 
@@ -145,7 +145,7 @@ def _problem(total: dict, claim: Claim) -> str:
         return f"{claim.strategy} carried only {show(named)}; {_amounts(small)}"
     used = ", ".join(total.get("backend", []))
     if claim.one_sided and not any(count for key, count in total.items()
-                                   if key.startswith("onesided_") and isinstance(count, int)):
+                                   if key.startswith("onesided") and isinstance(count, int)):
         return "regx carried no operation on a window"
     if claim.backend not in ("auto", used):
         return f"the backend was {used or 'none that was reported'}, not {claim.backend}"

@@ -55,7 +55,7 @@ SMALL_BYTES, LARGE_BYTES = (sum(size * (10000 if size <= 8192 else 1000) for siz
      "2 MiB were to go over verbs; the wires carried shm 2 B, verbs 2 MiB"),
     (report.Claim("direct", LARGE, transport="verbs"), {"bytes_direct": MIB, "bytes_verbs": 9},
      "2 MiB were to go over verbs; the wires carried shm 0 B, verbs 18 B"),
-    (report.Claim("auto", (), one_sided=True), {"bytes_eager": 9, "onesided_puts": 1}, ""),
+    (report.Claim("auto", (), one_sided=True), {"bytes_eager": 9, "onesided": 1}, ""),
     (report.Claim("auto", (), one_sided=True), {"bytes_eager": 9}, "regx carried no operation on a window"),
     (report.Claim("bounce", LARGE, ranks=4), {"bytes_bounce": MIB}, "regx reported for 2 of 4 ranks"),
 ])  # fmt: skip

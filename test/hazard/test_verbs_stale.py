@@ -36,8 +36,7 @@ def test_same_address_new_pages(mpi: Mpi, full: bool, choice: tuple[str, str, st
     backend, how, side = choice
     rounds = 1000 if full else 40
     job = mpi("stale", how, side, rounds, SIZE, around=["chrt", "-i", "0"], timeout=600,
-              regx={"transport": "verbs", "rendezvous": "direct", "backend": backend,
-                    "odp_prefetch": "touch"})
+              regx={"transport": "verbs", "rendezvous": "direct", "backend": backend})
     if (backend, how) in BLIND:
         assert job.status != 0 and "a buffer whose pages are new" in job.stderr, \
             f"old bytes were to be seen\n{job}"

@@ -62,10 +62,10 @@ def job(mpi: Mpi) -> Iterator:
     assert counted("oom_kill") == before, log[-3000:]
 
 
-@pytest.mark.parametrize("memlock,prefetch", [(EIGHTH, "advise"), (None, "none")])
-def test_on_demand_pins_nothing(job, memlock: int | None, prefetch: str) -> None:
+@pytest.mark.parametrize("memlock", [EIGHTH, None])
+def test_on_demand_pins_nothing(job, memlock: int | None) -> None:
     """All of it goes by registrations, and no message by bounce, whatever may be locked."""
-    done = job("odp", "pipeline", OWN, memlock, odp_prefetch=prefetch)
+    done = job("odp", "pipeline", OWN, memlock)
     assert done.total("messages_pipeline") == RANKS * COUNT, str(done)
     assert done.total("messages_bounce") == done.total("messages_fallback") == 0, str(done)
 

@@ -20,7 +20,6 @@ AROUND = ["chrt", "-i", "0"]
 CHUNKS = 3
 SIZE = CHUNKS * MIB
 UNALIGNED = "odp: pinned, not where a page begins"
-NO_ADVICE_TO_READ = "odp: device or library takes no advice to read, touched"
 
 
 @pytest.fixture
@@ -29,7 +28,7 @@ def odp(mpi: Mpi, build: Build):
     layer = build.programs.parent / "verbs" / ".libs" / "layer.so"
     assert layer.exists(), "make mpi-tests builds it"
 
-    def start(*arguments: object, prefetch: str = "touch", strategy: str = "pipeline",
+    def start(*arguments: object, strategy: str = "pipeline",
               btl: str = "regx", told: dict[str, str] | None = None, around: list[str] = AROUND,
               within: list[str] | None = None, **regx: object) -> Job:
         words = [f"REGX_LAYER_{name.upper()}={value}" for name, value in (told or {}).items()]
@@ -37,7 +36,7 @@ def odp(mpi: Mpi, build: Build):
             within = ["env", f"LD_PRELOAD={layer}", *words]
         return mpi(*arguments, around=around, within=within or [], btl=btl, timeout=300,
                    regx={"transport": "verbs", "backend": "odp", "rendezvous": strategy,
-                         "odp_prefetch": prefetch, "chunk_size": "1M",
+                         "chunk_size": "1M",
                          "rndv_eager_limit": 0, **regx})
     return start
 
@@ -46,44 +45,37 @@ def large(tmp_path: Path, *cases: Case) -> str:
     return sample.write(list(cases), tmp_path)
 
 
-@pytest.mark.parametrize("prefetch", ["touch", "none"])
 @pytest.mark.core
-def test_nothing_is_registered_twice(odp, tmp_path: Path, seed: int, prefetch: str) -> None:
-    """Every chunk at both ends is acquired once for each use, prefetched in the way that was asked
-    for, and registered once in all."""
-    job = odp("transfer", "--seed", seed, "--iterations", 4, large(tmp_path, Case(SIZE)),
-              prefetch=prefetch)
+def test_nothing_is_registered_twice(odp, tmp_path: Path, seed: int) -> None:
+    """Every chunk at both ends is acquired once for each use, touched, since Soft-RoCE's library takes no
+    advice, and registered once in all."""
+    job = odp("transfer", "--seed", seed, "--iterations", 4, large(tmp_path, Case(SIZE)))
     job.checked(ranks=2).carried("pipeline").over("verbs")
     uses = 2 * CHUNKS * job.total("messages_pipeline")
     assert job.total("puts") == uses / 2, str(job)
     assert job.total("hits") + job.total("misses") == uses, str(job)
     assert job.total("misses") == job.total("registrations") < uses, str(job)
-    assert job.total("prefetch_touched") == (uses if prefetch == "touch" else 0), str(job)
-    assert job.total("prefetch_advised") == 0, str(job)
+    assert job.total("prefetch_touched") == uses, str(job)
 
 
 def test_the_device_is_asked_ahead_of_each_use(odp, tmp_path: Path, seed: int) -> None:
     """The device is asked ahead of each use where it lets itself be asked, which Soft-RoCE does for
     what is to be written alone; and every byte is right."""
     job = odp("transfer", "--seed", seed, "--iterations", 4, large(tmp_path, Case(SIZE)),
-              prefetch="advise", told={"advise": "kernel"})
-    job.checked(ranks=2).over("verbs")
+              told={"advise": "kernel"})
+    job.checked(ranks=2).carried("pipeline").over("verbs")
     uses = CHUNKS * job.total("messages_pipeline")  # at either end
-    reasons = job.reasons("fallbacks")
-    assert set(reasons) <= {NO_ADVICE_TO_READ}, str(job)
-    assert job.total("prefetch_touched") == (uses if reasons else 0), str(job)
-    assert job.total("prefetch_advised") + job.total("prefetch_touched") == 2 * uses, str(job)
+    assert job.total("prefetch_touched") in (0, uses), str(job)
 
 
 def test_data_is_right_where_advice_is_refused(odp, tmp_path: Path, seed: int) -> None:
     """It was only an advice."""
     job = odp("transfer", "--seed", seed, "--iterations", 4, large(tmp_path, Case(SIZE)),
-              prefetch="advise", told={"advise": "refused"})
+              told={"advise": "refused"})
     job.checked(ranks=2).over("verbs")
     reasons = job.reasons("fallbacks")
-    assert reasons.pop("odp: advice refused, no prefetch") > 0, str(job)
-    assert set(reasons) <= {NO_ADVICE_TO_READ}, str(job)
-    assert job.total("messages_fallback") == job.total("prefetch_advised") == 0, str(job)
+    assert reasons.pop("odp: advice refused, no prefetch") > 0 and not reasons, str(job)
+    assert job.total("messages_fallback") == 0, str(job)
 
 
 @pytest.mark.parametrize("paging,says", [
@@ -149,23 +141,20 @@ def test_locked_memory_is_not_needed(odp, mpi: Mpi, tmp_path: Path, seed: int) -
     job = odp("transfer", "--seed", seed, "--iterations", 2, large(tmp_path, Case(8 * MIB)),
               strategy="direct", around=[*AROUND, *limited])
     job.warned("ulimit -l", "is 8192 KiB").checked(ranks=2).carried("direct").over("verbs")
-    assert job.most("largest_registration") == 8 * MIB, str(job)
+    assert job.most("registered_high") >= 8 * MIB, str(job)
 
 
-@pytest.mark.parametrize("prefetch", ["touch", "none"])
-def test_every_kind_of_memory(odp, tmp_path: Path, prefetch: str) -> None:
-    odp("memory", tmp_path, 65_536, 3_000_000, prefetch=prefetch).checked(ranks=2).over("verbs")
+def test_every_kind_of_memory(odp, tmp_path: Path) -> None:
+    odp("memory", tmp_path, 65_536, 3_000_000).checked(ranks=2).over("verbs")
 
 
-@pytest.mark.parametrize("strategy,prefetch,offset", [
-    ("pipeline", "touch", 8 * PAGE), ("pipeline", "none", SIZE - 8 * PAGE),
-    ("direct", "none", 8 * PAGE), ("direct", "touch", SIZE - 8 * PAGE),
-    ("read", "none", 8 * PAGE), ("read", "touch", SIZE - 8 * PAGE)])
+@pytest.mark.parametrize("strategy", ["pipeline", "direct", "read"])
+@pytest.mark.parametrize("offset", [8 * PAGE, SIZE - 8 * PAGE])
 @pytest.mark.parametrize("side", ["send", "receive"])
-def test_memory_unmapped_before_the_transfer_is_bounced(odp, side: str, strategy: str, prefetch: str,
+def test_memory_unmapped_before_the_transfer_is_bounced(odp, side: str, strategy: str,
                                   offset: int) -> None:
     """It goes around what is not there, and the next one is fresh."""
-    job = odp("vanish", side, offset, SIZE, prefetch=prefetch, strategy=strategy)
+    job = odp("vanish", side, offset, SIZE, strategy=strategy)
     job.ended_well().over("verbs")
     assert job.stdout.startswith("checked "), str(job)
     end = "sender" if side == "send" else "receiver"
@@ -186,15 +175,6 @@ def test_protected_since_it_was_registered(odp, side: str, why: str) -> None:
     assert job.stdout.startswith("checked "), str(job)
     assert job.reasons("fallbacks").pop(why, 0) == 1, str(job)
     assert job.total("messages_fallback") == 1, str(job)
-
-
-@pytest.mark.parametrize("side", ["send", "receive"])
-def test_protected_and_not_touched(odp, side: str) -> None:
-    """The device finds out, which is the end; nothing is written where nothing may be."""
-    job = odp("vanish", side, 8 * PAGE, SIZE, "protect-later", prefetch="none")
-    assert job.status != 0 and "checked" not in job.stdout, str(job)
-    lost = [line for line in job.complaints if "connection to rank " in line]
-    assert 1 <= len(lost) <= 2 and len(job.complaints) == len(lost), str(job)
 
 
 def test_memory_that_stays_is_carried_by_the_device(odp) -> None:

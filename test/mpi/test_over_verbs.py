@@ -84,8 +84,7 @@ def test_each_backend_carries_short_runs_over_verbs(verbs, tmp_path: Path, seed:
     at = (0, 0) if backend == "odp" else (5, 6)  # test_on_demand.py says why
     cases = [Case(300_001, *at, window=2), Case(300_001, *at, pattern="both", window=2)]
     job = verbs("transfer", "--seed", seed, "--iterations", 5, sample.write(cases, tmp_path),
-                regx={"rendezvous": strategy, "backend": backend, "rndv_eager_limit": 0,
-                      "odp_prefetch": "touch"})
+                regx={"rendezvous": strategy, "backend": backend, "rndv_eager_limit": 0})
     job.checked(ranks=2).carried(strategy).over("verbs")
     assert {report["backend"] for report in job.reports} == {backend}, str(job)
     uses = 2 * job.total(f"messages_{strategy}")  # at both ends
@@ -127,8 +126,7 @@ def test_strategies_and_backends_carry_all_sizes_over_verbs(verbs, build: Build,
                      "pattern": case.pattern if ranks == 2 else "fan"}) for case in cases]
     cases.append(Case(64 * MIB) if ranks == 2 else Case(4 * MIB, pattern="fan"))
     job = verbs("transfer", "--seed", seed, "--iterations", 1, sample.write(cases, tmp_path),
-                ranks=ranks, regx={"rendezvous": strategy, "backend": backend,
-                                   "odp_prefetch": "touch"})
+                ranks=ranks, regx={"rendezvous": strategy, "backend": backend})
     job.checked(ranks).over("verbs")
     assert {report["backend"] for report in job.reports} == {backend}, str(job)
     by = {path: job.total(f"messages_{path}") for path in STRATEGIES}
@@ -148,7 +146,6 @@ def test_each_chunk_is_registered_once_at_each_end(verbs, tmp_path: Path, seed: 
     assert job.total(moves) == 5 * job.total(f"messages_{strategy}"), str(job)
     assert job.total(others) == 0, str(job)
     assert job.total("registrations") == job.total("deregistrations") == 2 * job.total(moves)
-    assert job.most("largest_registration") == MIB, str(job)
     if strategy == "read":  # who writes is granted the next before the last one's put has ended
         assert job.most("chunks_high") == 4, str(job)
 

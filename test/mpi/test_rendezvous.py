@@ -24,13 +24,11 @@ def one_message(mpi: Mpi, folder: Path, **regx: Any) -> Job:
     return job.checked(ranks=2).carried(regx["rendezvous"], range(SIZE, SIZE + 1)).over("shm")
 
 
-def registered(report: dict[str, Any], times: set[int], largest: int) -> None:
+def registered(report: dict[str, Any], times: set[int]) -> None:
     """On each side that registers; a wire that needs no registration on one side has none there."""
     assert report["registrations"] in times, report
     assert report["deregistrations"] == report["registrations"], report
     assert report["registered_bytes"] == 0, report
-    if report["registrations"]:
-        assert report["largest_registration"] == largest, report
 
 
 @pytest.mark.parametrize("depth", [1, 4])
@@ -39,8 +37,8 @@ def test_pipeline_registers_and_puts_by_chunks(mpi: Mpi, tmp_path: Path,
     job = one_message(mpi, tmp_path, rendezvous="pipeline", chunk_depth=depth)
     sender, receiver = job.rank(SENDER), job.rank(RECEIVER)
     assert (sender["puts"], receiver["puts"]) == (8, 0), str(job)
-    registered(receiver, {8}, CHUNK)
-    registered(sender, {0, 8}, CHUNK)
+    registered(receiver, {8})
+    registered(sender, {0, 8})
     assert 1 <= job.most("chunks_high") <= depth, str(job)
     assert receiver["registered_high"] <= depth * CHUNK, str(job)
     assert job.total("copied_out_bytes") == 0, str(job)
@@ -50,8 +48,8 @@ def test_direct_registers_and_puts_once(mpi: Mpi, tmp_path: Path) -> None:
     job = one_message(mpi, tmp_path, rendezvous="direct")
     sender, receiver = job.rank(SENDER), job.rank(RECEIVER)
     assert (sender["puts"], receiver["puts"]) == (1, 0), str(job)
-    registered(receiver, {1}, SIZE)
-    registered(sender, {0, 1}, SIZE)
+    registered(receiver, {1})
+    registered(sender, {0, 1})
     assert job.total("copied_out_bytes") == 0, str(job)
 
 
@@ -76,7 +74,7 @@ def test_without_open_mpis_get_the_receiver_reads_chunks(mpi: Mpi, tmp_path: Pat
     assert (sender["puts"], receiver["gets"]) == (0, 8), str(job)
     assert (sender[f"messages_{strategy}"], receiver[f"messages_{strategy}"]) == (1, 0), str(job)
     for report in (sender, receiver):
-        registered(report, {8}, CHUNK)
+        registered(report, {8})
     assert job.total("copied_out_bytes") == 0, str(job)
 
 

@@ -39,8 +39,7 @@ static const regx_backend_t unprotected = {.name = "unprotected", .start = deaf_
 static regx_status_t choose(rig_t *rig, const rig_config_t *config, char *why, size_t why_size)
 {
     regx_monitor_config_t monitor = {.counters = &rig->counters,
-                                     .transport = oracle_transport(rig->oracle),
-                                     .prefetch = REGX_PREFETCH_TOUCH};
+                                     .transport = oracle_transport(rig->oracle)};
 
     if (strcmp(config->backend, "unprotected") == 0) {
         rig->choice.backend = &unprotected;

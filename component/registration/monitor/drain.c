@@ -187,6 +187,6 @@ void regx_drain_wait(regx_drain_t *drain, uintptr_t start, uintptr_t end)
     }
     atomic_fetch_sub(&drain->waiting, 1);
     if (held) {
-        atomic_fetch_add(&drain->config.counters->drain_expired, 1);
+        regx_tally(drain->config.counters->fallbacks, REGX_DRAIN_EXPIRED);
     }
 }

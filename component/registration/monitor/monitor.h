@@ -99,6 +99,9 @@ bool regx_inval_log_shows(const regx_inval_log_t *log, uint64_t since, uintptr_t
 
 typedef struct regx_drain regx_drain_t;
 
+/* The fall-back of a call that did not wait to the end. */
+#define REGX_DRAIN_EXPIRED "inuse=drain: the transfer lasts too long, as warn"
+
 typedef struct regx_drain_config {
     unsigned milliseconds; /* that a call waits at most, at least 1 */
     /* Goes on with transfers; called by the helper, holding no lock, again and again while somebody
@@ -186,13 +189,9 @@ static inline void regx_monitor_fallback(const regx_monitor_t *monitor, regx_cou
     }
 }
 
-/* How pages on demand are brought in before the device needs them (btl_regx_odp_prefetch). */
-typedef enum { REGX_PREFETCH_ADVISE, REGX_PREFETCH_TOUCH, REGX_PREFETCH_NONE } regx_prefetch_t;
-
 typedef struct regx_monitor_config {
     const regx_hook_source_t *hooks; /* NULL: none */
     regx_transport_t *transport;     /* whose memory domain registers */
-    regx_prefetch_t prefetch;
     regx_counters_t *counters;
     const regx_trace_t *trace; /* lives as long as the monitor; NULL: off */
     regx_drain_t *drain;       /* likewise; NULL: no change waits */

@@ -47,12 +47,16 @@
 
 enum { TO_READ, TO_WRITE, DIRECTIONS };
 
+/* How pages are brought in before the device needs them: it is asked to; or the process maps them,
+ * and the device still takes page faults; or they are not. */
+typedef enum way { ADVISE, TOUCH, NOTHING } way_t;
+
 typedef struct regx_on_demand {
     regx_monitor_t super;
     regx_transport_t *transport;
     regx_counters_t *counters;
-    regx_prefetch_t ways[DIRECTIONS]; /* what works here of what was asked for */
-    uintptr_t page;                   /* bytes */
+    way_t ways[DIRECTIONS]; /* the best that works here */
+    uintptr_t page;         /* bytes */
 } regx_on_demand_t;
 
 static const unsigned accesses[DIRECTIONS] = {
@@ -86,9 +90,7 @@ static bool touch(const regx_on_demand_t *odp, uintptr_t start, uintptr_t end, i
 static void advise(const regx_on_demand_t *odp, const regx_mr_t *mr, const void *base,
                    size_t length)
 {
-    if (odp->transport->ops->prefetch(odp->transport, mr, base, length) == REGX_OK) {
-        regx_count(odp->counters, &odp->counters->prefetch_advised, 1);
-    } else {
+    if (odp->transport->ops->prefetch(odp->transport, mr, base, length) != REGX_OK) {
         regx_monitor_fallback(&odp->super, odp->counters, (uintptr_t)base, (uintptr_t)base + length,
                               "odp: advice refused, no prefetch");
     }
@@ -114,13 +116,13 @@ static regx_status_t ready(const regx_monitor_t *monitor, const regx_mr_t *mr, v
     const uintptr_t end = ((uintptr_t)base + length + odp->page - 1) & ~(odp->page - 1);
     const int direction = (access & REGX_ACCESS_ANY_WRITE) != 0 ? TO_WRITE : TO_READ;
 
-    if (odp->ways[direction] == REGX_PREFETCH_TOUCH) {
+    if (odp->ways[direction] == TOUCH) {
         return touch(odp, start, end, direction) ? REGX_OK : REGX_DENIED;
     }
     if (!is_mapped(start, end)) {
         return REGX_DENIED;
     }
-    if (odp->ways[direction] == REGX_PREFETCH_ADVISE) {
+    if (odp->ways[direction] == ADVISE) {
         advise(odp, mr, base, length);
     }
     return REGX_OK;
@@ -142,41 +144,29 @@ static bool can_advise(const regx_on_demand_t *odp, void *scratch, int direction
     return status == REGX_OK;
 }
 
-static void note(const regx_on_demand_t *odp, const void *scratch, const char *reason)
+static way_t choose_way(const regx_on_demand_t *odp, void *scratch, int direction)
 {
     const uintptr_t start = (uintptr_t)scratch;
 
-    regx_monitor_fallback(&odp->super, odp->counters, start, start + odp->page, reason);
+    if (can_advise(odp, scratch, direction)) {
+        return ADVISE;
+    }
+    if (madvise(scratch, odp->page, touches[direction]) == 0) {
+        return TOUCH;
+    }
+    regx_monitor_fallback(&odp->super, odp->counters, start, start + odp->page,
+                          "odp: this kernel touches nothing, no prefetch");
+    return NOTHING;
 }
 
-/* What was asked for, or the next best thing that works here. */
-static regx_prefetch_t choose_way(const regx_on_demand_t *odp, regx_prefetch_t query, void *scratch,
-                                  int direction)
-{
-    static const char *const no_advice[DIRECTIONS] = {
-        [TO_READ] = "odp: device or library takes no advice to read, touched",
-        [TO_WRITE] = "odp: device or library takes no advice to write, touched"};
-    regx_prefetch_t way = query;
-
-    if (way == REGX_PREFETCH_ADVISE && !can_advise(odp, scratch, direction)) {
-        way = REGX_PREFETCH_TOUCH;
-        note(odp, scratch, no_advice[direction]);
-    }
-    if (way == REGX_PREFETCH_TOUCH && madvise(scratch, odp->page, touches[direction]) != 0) {
-        way = REGX_PREFETCH_NONE;
-        note(odp, scratch, "odp: this kernel touches nothing, no prefetch");
-    }
-    return way;
-}
-
-static void choose_ways(regx_on_demand_t *odp, regx_prefetch_t query)
+static void choose_ways(regx_on_demand_t *odp)
 {
     void *scratch =
         mmap(NULL, odp->page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
     for (int direction = 0; direction < DIRECTIONS; direction++) {
         odp->ways[direction] =
-            scratch == MAP_FAILED ? REGX_PREFETCH_NONE : choose_way(odp, query, scratch, direction);
+            scratch == MAP_FAILED ? NOTHING : choose_way(odp, scratch, direction);
     }
     if (scratch != MAP_FAILED) {
         munmap(scratch, odp->page);
@@ -214,7 +204,7 @@ static regx_status_t odp_start(const regx_monitor_config_t *config, regx_monitor
     odp->transport = transport;
     odp->counters = config->counters;
     odp->page = (uintptr_t)sysconf(_SC_PAGESIZE);
-    choose_ways(odp, config->prefetch);
+    choose_ways(odp);
     *monitor = &odp->super;
     return REGX_OK;
 }
