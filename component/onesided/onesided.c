@@ -39,7 +39,6 @@ void regx_onesided_destroy(regx_onesided_t *onesided)
 
 #define NAME_VERSION 3
 #define NAME_KIND 254
-#define VERSION 3
 
 void regx_onesided_name_pack(regx_onesided_name_t name, uint8_t bytes[REGX_ONESIDED_NAME_SIZE])
 {
@@ -51,12 +50,6 @@ void regx_onesided_name_pack(regx_onesided_name_t name, uint8_t bytes[REGX_ONESI
 bool regx_onesided_name_is(const uint8_t bytes[REGX_ONESIDED_NAME_SIZE])
 {
     return bytes[0] == NAME_VERSION && bytes[1] == NAME_KIND;
-}
-
-void regx_onesided_pack(const regx_onesided_message_t *message, uint8_t bytes[REGX_ONESIDED_HEADER])
-{
-    memcpy(bytes, message, REGX_ONESIDED_HEADER);
-    bytes[0] = VERSION;
 }
 
 static bool is_operation(const regx_onesided_message_t *message)
@@ -77,7 +70,7 @@ bool regx_onesided_unpack(const void *bytes, size_t length, regx_onesided_messag
         message->value = (uint32_t)message->value;
         message->compare = (uint32_t)message->compare;
     }
-    return message->version == VERSION && message->type >= REGX_ONESIDED_PUT &&
+    return message->version == REGX_ONESIDED_VERSION && message->type >= REGX_ONESIDED_PUT &&
            message->type < REGX_ONESIDED_TYPES &&
            (message->data_length == 0 || message->type == REGX_ONESIDED_PUT ||
             message->type == REGX_ONESIDED_DATA) &&

@@ -13,12 +13,14 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "base/handle_table.h"
 
 #define REGX_ONESIDED_NAME_SIZE 32
 #define REGX_TAG_ONESIDED 0x29 /* of the tags that Open MPI keeps for BTLs, one that none uses */
 #define REGX_ONESIDED_HEADER 48
+#define REGX_ONESIDED_VERSION 3
 
 typedef enum regx_onesided_type {
     REGX_ONESIDED_PUT = 1,
@@ -76,8 +78,13 @@ void regx_onesided_name_pack(regx_onesided_name_t name, uint8_t bytes[REGX_ONESI
 bool regx_onesided_name_is(const uint8_t bytes[REGX_ONESIDED_NAME_SIZE]);
 
 /* `data` is not packed. */
-void regx_onesided_pack(const regx_onesided_message_t *message,
-                        uint8_t bytes[REGX_ONESIDED_HEADER]);
+static inline void regx_onesided_pack(const regx_onesided_message_t *message,
+                                      uint8_t bytes[REGX_ONESIDED_HEADER])
+{
+    memcpy(bytes, message, REGX_ONESIDED_HEADER);
+    bytes[0] = REGX_ONESIDED_VERSION;
+}
+
 /* false: malformed. Checks the form only: of handles and ranges the addressee knows. */
 bool regx_onesided_unpack(const void *bytes, size_t length, regx_onesided_message_t *message);
 
