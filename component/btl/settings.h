@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * What users may set, of all rooms. Plain C, without Open MPI's headers: mca-params/describe.c
+ * What users may set, of all rooms, and the keys of the report. Plain C, without Open MPI's headers: mca-params/describe.c
  * reads the tables, too.
  */
 #ifndef REGX_BTL_SETTINGS_H
@@ -36,5 +36,32 @@ typedef struct regx_settings_room {
 
 /* All rooms and transports, in the order of the documentation. false: there are no more. */
 bool regx_settings_room(unsigned index, regx_settings_room_t *room);
+
+/* The report's keys besides the counters, in its order. Scripts rely on the names. Fields of the
+ * process: X(key, NUMBER or TEXT, help). */
+#define REGX_REPORT_FIELDS(X)                                                                      \
+    X(rank, NUMBER, "rank of the process in MPI_COMM_WORLD of its job")                            \
+    X(host, TEXT, "host name of the node")                                                         \
+    X(version, TEXT, "version of regx")                                                            \
+    X(openmpi, TEXT, "version of Open MPI at run time")                                            \
+    X(transport, TEXT, "transports in use (btl_regx_transport), comma-separated")                  \
+    X(transport_reason, TEXT, "why these: asked for, or auto's reason")                            \
+    X(backend, TEXT, "registration cache backend in use (btl_regx_backend)")                       \
+    X(backend_reason, TEXT, "why that one: asked for, or auto's reason")                           \
+    X(rendezvous, TEXT, "strategy requested (btl_regx_rendezvous)")                                \
+    X(auto_choice, TEXT,                                                                           \
+      "strategies that auto chose by size, in the form of btl_regx_auto_choice, or none")          \
+    X(eager_limit, NUMBER,                                                                         \
+      "btl_regx_eager_limit at the end of the job; lower than at the start if a rendezvous was "   \
+      "faster")                                                                                    \
+    X(peers, NUMBER,                                                                               \
+      "maximum number of processes it had an endpoint for, possibly including itself")
+
+/* Objects of counts by name, which are known at run time: X(key, row of the table, help). */
+#define REGX_REPORT_TALLIES(X)                                                                     \
+    X(decisions, "decision",                                                                       \
+      "messages by the decision of btl_regx_rendezvous auto, with its reason")                     \
+    X(fallbacks, "fallback", "fallbacks from what was requested, by reason")                       \
+    X(ports, "bytes by port", "payload bytes sent, by RDMA device port")
 
 #endif
