@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * What users may set, of all rooms, and the keys of the report. Plain C, without Open MPI's headers: mca-params/describe.c
- * reads the tables, too.
+ * What users may set, of all rooms, and the keys of the report. Plain C, without Open MPI's
+ * headers: mca-params/describe.c reads the tables, too.
  */
 #ifndef REGX_BTL_SETTINGS_H
 #define REGX_BTL_SETTINGS_H
