@@ -33,6 +33,10 @@ WAYS = {
                  used=("remap_pages", "remap_copied_bytes")),
     "drain": Way({"rendezvous": "pipeline", "backend": "hooks", "inuse": "drain",
                   **CHUNKS}, ("drain",), used=("drain_waits",)),
+    # Without waiting a copy to a slot would crash.
+    "drain-bounce": Way({"rendezvous": "bounce", "backend": "hooks", "inuse": "drain",
+                         "slot_size": "16K", "pool_size": "64K"}, ("drain",),
+                        used=("drain_waits",)),
     # The kernel reads the whole at once: it is chance whether a call has to wait for that.
     "drain-read": Way({"rendezvous": "read", "backend": "hooks+notifier", "inuse": "drain",
                        **CHUNKS}, ("drain",), used=("messages_read",)),

@@ -68,12 +68,3 @@ uint64_t fuzz_number(fuzz_input_t *input, size_t size)
     }
     return value;
 }
-
-size_t fuzz_seed_of(const fuzz_seed_t *seeds, size_t count, unsigned number, uint8_t *to)
-{
-    if (number >= count) {
-        return 0;
-    }
-    memcpy(to, seeds[number].bytes, seeds[number].size);
-    return seeds[number].size;
-}

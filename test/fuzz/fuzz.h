@@ -39,25 +39,6 @@ uint8_t *fuzz_take(fuzz_input_t *input, size_t *length);
 /* A number of so many bytes, little-endian; what is missing is zero. */
 uint64_t fuzz_number(fuzz_input_t *input, size_t size);
 
-/* ---- seeds that are lists of steps ---- */
-
-typedef struct fuzz_seed {
-    size_t size;
-    uint8_t bytes[96];
-} fuzz_seed_t;
-
-/* The initialiser of one: its bytes. */
-#define FUZZ_SEED(...)                                                                             \
-    {                                                                                              \
-        sizeof((const uint8_t[]){__VA_ARGS__}),                                                    \
-        {                                                                                          \
-            __VA_ARGS__                                                                            \
-        }                                                                                          \
-    }
-
-/* As fuzz_seed, of a list. */
-size_t fuzz_seed_of(const fuzz_seed_t *seeds, size_t count, unsigned number, uint8_t *to);
-
 /* Ends the program if that is not so. Not assert: the component may be built without it. */
 static inline void fuzz_check(bool holds)
 {

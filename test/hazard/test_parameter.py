@@ -122,21 +122,15 @@ def test_open_mpis_own_parameters_keep_their_meaning(mpi: Mpi, name: str, value:
 
 # What is refused, of Open MPI's own parameters and for other reasons than one bad word.
 REFUSED = [
-    ({"eager_limit": "16449"}, "eager_limit=16449; allowed: 256 to 16448"),
     ({"max_send_size": "32769", "slot_size": "32K"}, "max_send_size=32769; allowed: 1024 to 32768"),
-    ({"rndv_eager_limit": "300", "eager_limit": "256"},
-     "rndv_eager_limit=300; allowed: 0 to btl_regx_eager_limit (256)"),
     ({"transport": "tcp"}, "transport=tcp: Open MPI's own tcp carries what no RDMA device does: --mca "
      "btl regx,tcp,self"),
     ({"if_include": "lo", "if_exclude": "nosuch0"},
      "if_include and btl_regx_if_exclude are both given; allowed: one"),
     ({"auto_choice": "64K:read", "rendezvous": "bounce"},
      "auto_choice is given with btl_regx_rendezvous=bounce; allowed: auto"),
-    ({"grant": "synchronous"},
-     "grant=synchronous is given with btl_regx_rendezvous=auto; allowed: pipeline, direct"),
     ({"grant": "synchronous", "rendezvous": "pipeline", "backend": "hooks", "verify": "1"},
      "grant=synchronous is given with btl_regx_verify=1; allowed: 0"),
-    ({"report": 1024 * "x"}, "report is too long; allowed: 1023 characters"),
 ]
 
 
@@ -146,13 +140,6 @@ def test_bad_combinations_are_refused_with_one_line(mpi: Mpi, regx: dict[str, st
     job = mpi("collective", "--sizes", "1", "bcast", ranks=2, btl="regx,vader,self", regx=regx)
     assert job.status == 0 and job.stdout.startswith("checked "), str(job)
     assert job.complaints == [f"regx: btl_regx_{line}"] and not job.reports, str(job)
-
-
-def test_pool_below_two_slots(mpi: Mpi) -> None:
-    """Each is allowed, together they are not."""
-    job = job_of_four(mpi, "regx,vader,self", {"pool_size": "64K", "slot_size": "64K"})
-    assert job.status == 0, str(job)
-    assert "128K" in one_line(job, "pool_size", "64K"), str(job)
 
 
 def test_parameters_that_went_are_named_and_ignored(mpi: Mpi) -> None:

@@ -50,18 +50,6 @@ def test_a_process_that_others_may_not_look_into_takes_sysv(mpi: Mpi, build: Bui
     assert job.rank(0)["fallbacks"]["posix: this process is not dumpable"] == 1, str(job)
 
 
-def test_what_could_not_be_opened_is_traced(mpi: Mpi, tmp_path: Path) -> None:
-    """From the level that says what was chosen, on."""
-    memory = SharedMemory(tmp_path, size="256K")
-    job = mpi(*COLLECTIVE, ranks=2, around=memory.around, mca={"btl_base_verbose": 10})
-    assert job.status == 0, str(job)
-    reasons = job.reasons("fallbacks")
-    assert reasons and all(job.stderr.count(f"btl:regx: fallback: {reason}") == count
-                           for reason, count in reasons.items()), str(job)
-
-
-
-
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_without_process_vm_messages_bounce(mpi: Mpi, build, strategy: str) -> None:
     """By a seccomp filter, as in many containers: bounce instead."""

@@ -2,7 +2,6 @@
 """transport=auto where an RDMA device is: the node by shared memory, other nodes by verbs.
 
 The device is a pretence (fabric.py). Messages are checked, and their wires counted."""
-import json
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import pytest
 from fabric import DEVICE, Fabric
 from job import Job
 from launch import Mpi
+from test_process import read
 
 SIZES = "8,5000,300001"
 TRAFFIC = ("collective", "--sizes", SIZES, "alltoall", "bcast")
@@ -63,30 +63,14 @@ def test_backend_is_for_verbs_alone(fabric: Fabric) -> None:
     assert job.stderr.count("btl:regx: transport shm keeps no registrations") == 4, str(job)
 
 
-def test_one_rank_on_each_host_has_a_small_pool_on_the_node(fabric: Fabric) -> None:
-    job = fabric(*TRAFFIC, ranks=2, mca={"btl_base_verbose": 10}).checked(ranks=2)
-    assert job.stderr.count("transport shm: posix, a pool of 2097152 bytes") == 2, str(job)
-    assert job.stderr.count("verbs:fake0:1, a pool of 8388608 bytes") == 2, str(job)
-    assert all(by_ports(report) > 0 for report in job.reports), str(job)
-
-
 def test_registered_pool_is_not_locked_as_well(fabric: Fabric, tmp_path: Path) -> None:
     """The kernel would count it twice."""
     job = fabric("process", tmp_path / "state").checked(ranks=4)
     for report in job.reports:
-        states = json.loads((tmp_path / f"state.{report['rank']}").read_text())
-        locked = states["running"]["locked"] - states["before"]["locked"]
+        states = read(tmp_path / f"state.{report['rank']}")
+        locked = states["running"].locked - states["before"].locked
         assert locked == 8 << 20, f"{locked} bytes are locked\n{job}"
         assert report["pool_pinned_bytes"] == report["pool_bytes"] == 16 << 20, str(job)
-
-
-def test_pool_that_was_given_is_divided(fabric: Fabric) -> None:
-    job = fabric(*TRAFFIC, regx={"pool_size": "4M"}, environment={"REGX_TEST_PORTS": "fake0:1@a,fake1:1@a"},
-                 mca={"btl_base_verbose": 10}).checked(ranks=4)
-    assert job.stderr.count("transport shm: posix, a pool of 2097152 bytes") == 4, str(job)
-    for port in ("fake0:1", "fake1:1"):
-        assert job.stderr.count(f"verbs:{port}, a pool of 1048576 bytes") == 4, str(job)
-    assert all(report["pool_bytes"] == 4 << 20 for report in job.reports), str(job)
 
 
 def test_two_ports_share_what_goes_between_nodes(fabric: Fabric) -> None:

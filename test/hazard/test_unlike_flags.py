@@ -29,8 +29,3 @@ def test_alone_the_job_ends_with_a_line(mpi: Mpi) -> None:
     assert job.status != 0 and job.stdout == "", str(job)
     assert 1 <= len(job.complaints) <= 2, str(job)
     assert all("btl_regx_flags" in line for line in job.complaints), str(job)
-
-
-def test_other_flags_may_differ(mpi: Mpi) -> None:
-    mpi("collective", "--sizes", "10,300000", "bcast", "alltoall",
-        within=unlike("send,put,get")).checked(ranks=2)

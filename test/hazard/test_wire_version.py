@@ -39,16 +39,6 @@ def test_ranks_of_two_versions_use_another_btl(mpi: Mpi, build: Build, other: Pa
         assert report["bytes_shm"] == 0, str(job)
 
 
-def test_a_rank_of_another_version_is_traced(mpi: Mpi, build: Build, other: Path) -> None:
-    job = mpi("collective", "--sizes", "10", "bcast", ranks=2, btl="regx,vader,self",
-              within=chosen_by_rank(build, other), mca={"btl_base_verbose": 20})
-    assert job.status == 0, str(job)
-    for rank in (0, 1):
-        assert [line for line in job.stderr.splitlines() if f"btl:regx: rank {rank} on " in line
-                and ": not used (" in line
-                and line.endswith("it runs another build of regx")], str(job)
-
-
 def test_two_ranks_of_the_other_version_use_regx(mpi: Mpi, build: Build, other: Path) -> None:
     """What differs is refused, not what is unknown: the other build works with itself."""
     job = mpi("collective", "--sizes", "10,100000", "bcast", ranks=2,

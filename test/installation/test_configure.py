@@ -47,13 +47,6 @@ def test_without_devel_headers_the_missing_package_is_named(tmp_path: Path) -> N
     assert "opal/mca/btl/btl.h" in line and "libopenmpi-dev" in line
 
 
-def test_configure_refuses_another_open_mpi_version(tmp_path: Path) -> None:
-    prefix = openmpi(tmp_path / "mpi", "5.1.7")
-    line = error(configure(tmp_path / "build", f"--with-openmpi={prefix}"))
-    assert line.endswith(f"{prefix}/bin/mpicc is of Open MPI 5.1.7rc1; "
-                         "regx supports 4.1, 5.0 and 6.0")
-
-
 def test_without_verbs_configure_succeeds_and_leaves_it_out(tmp_path: Path) -> None:
     """Its name is then not among those that btl_regx_transport allows."""
     run = configure(tmp_path, "--without-verbs", f"--prefix={tmp_path}", "--libdir=/some/where")

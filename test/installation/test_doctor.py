@@ -3,7 +3,6 @@
 with nothing else changed."""
 import json
 import os
-import re
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -97,13 +96,6 @@ def test_a_parameter_that_is_refused_is_named(doctor: Doctor) -> None:
     assert "btl_regx_pool_size = 1 (env" in said["checks"]["defaults"]["text"]
 
 
-def test_a_component_for_another_open_mpi_is_named(doctor: Doctor) -> None:
-    said = doctor(environment=doctor.build.path(doctor.build.mismatched))
-    assert said["checks"]["openmpi"]["status"] == "failure"
-    assert re.match(r"regx is built for Open MPI \S+, but this is Open MPI \S+: not used",
-                    said["checks"]["openmpi"]["text"])
-
-
 def test_a_component_that_cannot_be_loaded_is_named(doctor: Doctor, tmp_path: Path) -> None:
     (tmp_path / "mca_btl_regx.so").write_text("")
     said = doctor(environment=doctor.build.path(tmp_path))
@@ -120,28 +112,6 @@ def fake(folder: Path, **scripts: str) -> Path:
         program.write_text(f"#!/bin/sh\n{script}\n")
         program.chmod(0o755)
     return folder
-
-
-def test_the_open_mpi_of_a_prefix_is_asked(doctor: Doctor, tmp_path: Path) -> None:
-    prefix = fake(tmp_path, mpirun="echo HYDRA")
-    said = doctor("--openmpi", tmp_path / "nothing")
-    assert said["checks"]["openmpi"]["text"] == f"no mpirun in {tmp_path}/nothing/bin"
-    said = doctor(environment={"PATH": f"{prefix}/bin:{os.environ['PATH']}"})  # the first in PATH
-    assert said["checks"]["openmpi"]["text"] == f"{prefix}/bin/mpirun is not Open MPI's: HYDRA"
-
-
-def test_a_component_that_jobs_do_not_find_is_named(doctor: Doctor, tmp_path: Path) -> None:
-    """As with Debian 13's mpirun: ompi_info looks elsewhere than jobs."""
-    real, search = doctor.build.mpirun.parent, "OMPI_MCA_opal_mca_base_component_path"
-    value = doctor.build.path()[search]
-    prefix = fake(tmp_path, mpirun=f'[ "$1" != --version ] || exec {real}/mpirun --version\n'
-                  f'exec {real}/mpirun -x OMPI_MCA_mca_base_component_path={tmp_path} "$@"',
-                  ompi_info=f'{search}={value} exec {real}/ompi_info "$@"')
-    run = doctor.run("--json", "--openmpi", prefix, around=["env", "-u", search])
-    checks = json.loads(run.stdout)["checks"]
-    assert checks["component"]["status"] == "warning" and checks["job"]["status"] == "ok", checks
-    assert checks["component"]["text"].endswith(f"but mpirun has its processes look in {tmp_path}")
-    assert f"set {search}={value} in" in checks["component"]["remedy"]
 
 
 def test_a_job_that_hangs_is_ended_and_named(doctor: Doctor, tmp_path: Path) -> None:
@@ -181,16 +151,6 @@ def test_it_runs_inside_a_job_as_an_ordinary_user(doctor: Doctor, tmp_path: Path
         assert checks["component"]["status"] == "warning"
         assert f"set {search}={doctor.build.path()[search]} for" in checks["component"]["remedy"]
         assert checks["user"]["status"] == ("ok" if user else checks["user"]["status"])
-
-
-def test_the_manual_page_has_every_check_and_option(doctor: Doctor) -> None:
-    page = (doctor.build.component.parents[1] / "share/man/man1/regx-doctor.1").read_text()
-    usage = doctor.run("--help").stdout
-    options = set(re.findall(r"--\w+", usage)) - {"--help"}
-    checks = re.findall(r"^  (\w+) {2,}\S", usage.split("Checks:")[1], re.M)
-    assert options and len(checks) > 10
-    assert not [option for option in options if option.replace("-", r"\-") not in page]
-    assert not [check for check in checks if f".B {check}\n" not in page]
 
 
 def test_every_command_that_is_installed_has_a_manual_page(build: Build) -> None:

@@ -11,9 +11,7 @@ import pytest
 TOP = Path(__file__).resolve().parents[2]
 CONFIG = TOP / "component/config"
 SPEC = CONFIG / "rpm/regx.spec"
-REPOSITORY = CONFIG / "spack/spack_repo/regx"  # Spack takes its name from this path
-RECIPE = REPOSITORY / "packages/regx/package.py"
-DEBIAN = CONFIG / "debian/build"
+RECIPE = CONFIG / "spack/spack_repo/regx/packages/regx/package.py"
 
 
 def test_recipes_are_of_this_version() -> None:
@@ -34,33 +32,6 @@ def test_recipes_want_what_configure_wants() -> None:
     for path in SPEC, RECIPE, CONFIG / "debian/rules":
         used = set(re.findall(r"--(?:with|without|enable|disable)-(\w+)", path.read_text()))
         assert used and used <= known, path
-
-
-def test_spack_finds_the_recipes() -> None:
-    """Since version 2.0 of its interface by the path, which is a Python module's."""
-    text = (REPOSITORY / "repo.yaml").read_text()
-    assert re.findall(r"^  (\w+): (.*)$", text, re.M) == [("namespace", REPOSITORY.name), ("api", "v2.0")]
-    assert REPOSITORY.parent.name == "spack_repo"
-    assert str(REPOSITORY.relative_to(TOP)) in text  # for who adds it
-    assert {path.parent.name for path in REPOSITORY.glob("packages/*/package.py")} == {"regx", "openmpi"}
-    assert len([*(CONFIG / "spack").rglob("package.py")]) == 2
-
-
-def test_the_debian_package_wants_a_folder(tmp_path: Path) -> None:
-    run = subprocess.run([DEBIAN, tmp_path / "none"], capture_output=True, text=True, check=False)
-    assert run.returncode == 1 and not run.stdout
-    assert run.stderr == "regx: usage: component/config/debian/build DIR (that exists)\n"
-
-
-def test_the_debian_package_is_of_a_supported_open_mpi(tmp_path: Path) -> None:
-    for name, script in ("dpkg-query", 'printf 1:6.1.0-2'), ("dpkg-buildpackage", "exit 1"):
-        (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
-        (tmp_path / name).chmod(0o755)
-    run = subprocess.run([DEBIAN, tmp_path], capture_output=True, text=True, check=False,
-                         env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"})
-    assert run.returncode == 1
-    assert run.stderr == ("regx: the package libopenmpi-dev is of Open MPI 1:6.1.0-2 here; "
-                          "regx supports 4.1, 5.0 and 6.0\n")
 
 
 @pytest.mark.full  # it is built from nothing

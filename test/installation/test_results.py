@@ -5,9 +5,7 @@ from pathlib import Path
 import pytest
 
 import results
-import skips
 from job import Job
-from results import Result
 
 JUNIT = '''<testsuites><testsuite>
 <testcase classname="a" name="good" time="1.0"/>
@@ -30,27 +28,6 @@ def test_failures_and_unexpected_skips_are_counted(tmp_path: Path,
     assert "skips.py does not expect: no such thing" in out
 
 
-@pytest.mark.parametrize("junit,status", [
-    (None, 2), ("<testsuites/>", 1), (JUNIT.replace("<failure", "<passing").replace("skipped", "x"), 3)])
-def test_a_run_that_ends_badly_is_a_failure_though_no_test_is(tmp_path: Path, junit: str | None,
-                                                              status: int) -> None:
-    file = tmp_path / "jobs.xml"
-    if junit:
-        file.write_text(junit)
-    assert [its.outcome for its in results.of(file, status, "jobs")].count("failed") == 1
-
-
-def test_no_test_at_all_is_a_failure(tmp_path: Path) -> None:
-    assert results.show([], tmp_path) == 1
-
-
-def test_what_was_tried_again_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    flaky = Result("flaky", "test/a.py::b", "assert 1 == 2", excusable="1 == 2")
-    assert results.show([flaky], tmp_path) == 0
-    out = capsys.readouterr().out
-    assert "flaky: test/a.py::b (1 == 2" in out and out.endswith("1 passed, 0 failed, 0 skipped\n")
-
-
 @pytest.mark.parametrize("status,stderr,sound", [
     (0, "", True), (1, "", False), (0, "rank 1: wrong byte at 3", False),
     (0, "ERROR: AddressSanitizer: heap-use-after-free", False),
@@ -58,7 +35,3 @@ def test_what_was_tried_again_is_named(tmp_path: Path, capsys: pytest.CaptureFix
 def test_only_a_job_that_found_all_right_can_be_tried_again(status: int, stderr: str,
                                                             sound: bool) -> None:
     assert Job("", status, "checked 1 bytes\n", stderr).sound == sound
-
-
-def test_a_skip_that_is_not_listed_has_no_condition() -> None:
-    assert skips.because("test/mpi/test_transfer.py::test_a", "the backend was refused") is None

@@ -30,14 +30,3 @@ def test_missing_packages_are_named_with_the_apt_line(tmp_path: Path) -> None:
     assert run.returncode == 1
     assert run.stderr == ("regx: packages are missing; as root: "
                           "apt-get update && apt-get install -y libtool strace\n")
-
-
-def test_own_openmpi_is_not_replaced(tmp_path: Path) -> None:
-    """An mpicc that no package owns: whatever it lacks, Open MPI is not on the list."""
-    mpicc = tmp_path / "own/mpicc"
-    mpicc.parent.mkdir()
-    mpicc.write_text("#!/bin/sh\nexit 1\n")
-    mpicc.chmod(0o755)
-    path = path_without(tmp_path / "links", "strace")
-    run = setup("test", "--no-install", path=f"{mpicc.parent}:{path}")
-    assert run.stderr.endswith("apt-get install -y strace\n")

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """What administrators start from (mca-params/site): files of defaults that Open MPI takes as they
-are, the commented lines included."""
+are."""
 import re
 from pathlib import Path
 
@@ -18,18 +18,6 @@ def with_file(build: Build, file: Path) -> dict[str, str]:
     own = build.mpirun.resolve().parent.parent / "etc" / "openmpi-mca-params.conf"
     debian = Path("/etc/openmpi/openmpi-mca-params.conf")
     return {"OMPI_MCA_mca_base_param_files": f"{file},{own if own.exists() else debian}"}
-
-
-def uncommented(file: Path, folder: Path) -> Path:
-    """A copy in which the examples are in force."""
-    copy = folder / file.name
-    copy.write_text(re.sub(r"^#(\w+ = )", r"\1", file.read_text(), flags=re.M))
-    return copy
-
-
-def test_there_is_a_file_for_each_kind_of_cluster() -> None:
-    assert [file.stem for file in FILES] == ["ethernet", "infiniband", "low-memlock", "roce",
-                                             "workstation"]
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
@@ -65,23 +53,3 @@ def test_low_memlock_fits_the_limit(mpi: Mpi, build: Build) -> None:
     job = mpi(*PROGRAM, within=limit, environment=with_file(build, SITE / "low-memlock.conf"))
     for report in job.checked(ranks=2).reports:
         assert report["pool_bytes"] == report["pool_pinned_bytes"] == 2 << 20, report
-
-
-@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-def test_values_of_examples_are_allowed(mpi: Mpi, build: Build, tmp_path: Path,
-                                        file: Path) -> None:
-    """All of them, over shared memory: what they name of a cluster's network is not here."""
-    text = uncommented(file, tmp_path).read_text()
-    copy = tmp_path / "here.conf"
-    copy.write_text(re.sub(r"^btl_(?:regx|tcp)_if_\w+ = .*$", "", text, flags=re.M))
-    job = mpi(*PROGRAM, pml=None, environment=with_file(build, copy))
-    job.checked(ranks=2)
-    assert not job.complaints, str(job)
-
-
-def test_a_wrong_value_in_the_file_is_refused(mpi: Mpi, build: Build, tmp_path: Path) -> None:
-    """The control: such files are read, and checked."""
-    wrong = tmp_path / "wrong.conf"
-    wrong.write_text("btl_regx_pool_size = 1\n")
-    job = mpi(*PROGRAM, btl="regx,vader,self", environment=with_file(build, wrong))
-    assert len(job.complaints) == 1 and "btl_regx_pool_size" in job.complaints[0], str(job)

@@ -141,6 +141,14 @@ def of_rooms(uses: Uses) -> Uses:
     return total
 
 
+def test_circles_and_wrong_arrows_are_seen() -> None:
+    uses = uses_by_include({"base/a.h": '#include "btl/b.h"\n', "btl/b.h": '#include "base/a.h"\n',
+                            "transport/shm/c.h": '#include "transport/catalog.h"\n',
+                            "transport/catalog.h": "#include <stdio.h>\n"})
+    assert circles(uses) == [{"base/a.h", "btl/b.h"}] and against(uses) == {("base/a.h", "btl/b.h")}
+    assert against_inside(uses) == {("transport/shm/c.h", "transport/catalog.h")}
+
+
 @pytest.fixture(scope="module", name="sources")
 def component_sources() -> list[Path]:
     return [path for path in files(".c", ".h") if path.parts[0] == "component"]
@@ -207,53 +215,3 @@ def test_no_circle_of_rooms(by_symbol: Uses, by_include: Uses) -> None:
                       for user, others in both.items()})
     found = circles(rooms)
     assert not found, "circles of rooms:\n" + "\n".join(shown(rooms, circle) for circle in found)
-
-
-def compiled(folder: Path, **texts: str) -> dict[str, Path]:
-    objects = {}
-    for name, text in texts.items():
-        source = folder / f"{name}.c"
-        source.write_text(text)
-        subprocess.run(["gcc", "-c", source, "-o", source.with_suffix(".o")], check=True)
-        objects[f"base/{name}.c"] = source.with_suffix(".o")
-    return objects
-
-
-def test_it_sees_a_circle_of_a_call_and_a_variable(tmp_path: Path) -> None:
-    uses = uses_by_symbol(compiled(
-        tmp_path,
-        top="void middle(void);\nvoid top(void) { middle(); }\n",
-        middle="int depth;\nvoid bottom(void);\nvoid middle(void) { bottom(); }\n",
-        bottom="extern int depth;\nvoid bottom(void) { depth++; }\n"))
-    assert circles(uses) == [{"base/middle.c", "base/bottom.c"}]
-    assert shown(uses, circles(uses)[0]) == ("  base/bottom.c → base/middle.c: depth\n"
-                                             "  base/middle.c → base/bottom.c: bottom")
-
-
-def test_it_sees_an_arrow_and_an_include_against_the_order() -> None:
-    uses = uses_by_include({"base/a.h": '#include "btl/b.h"\n', "btl/b.h": "#include <stdio.h>\n"})
-    assert against(uses) == {("base/a.h", "btl/b.h")}
-    assert not against({"btl/b.c": {"base/a.c": {"regx_a"}}})
-
-
-def test_it_sees_a_transport_that_includes_the_catalogue_or_another_transport() -> None:
-    uses = uses_by_include({
-        "transport/shm/a.h": '#include "transport/catalog.h"\n#include "transport/transport.h"\n',
-        "transport/verbs/c.c": '#include "transport/shm/a.h"\n', "transport/catalog.h": "",
-        "transport/transport.h": ""})
-    assert against_inside(uses) == {("transport/shm/a.h", "transport/catalog.h"),
-                                    ("transport/verbs/c.c", "transport/shm/a.h")}
-
-
-def test_it_sees_a_monitor_that_includes_the_cache() -> None:
-    uses = uses_by_include({
-        "registration/monitor/a.c": '#include "registration/cache.h"\n',
-        "registration/cache.h": '#include "registration/monitor/a.h"\n',
-        "registration/monitor/a.h": ""})
-    assert against_inside(uses) == {("registration/monitor/a.c", "registration/cache.h")}
-
-
-def test_two_circles_are_told_apart() -> None:
-    uses: Uses = {"a": {"b": set()}, "b": {"a": set(), "c": set()}, "c": {"d": set()},
-                  "d": {"c": set()}, "e": {"a": set()}}
-    assert circles(uses) == [{"a", "b"}, {"c", "d"}]

@@ -16,8 +16,7 @@ int main(int argc, char **argv)
     MPI_Count elements;
     int rank;
 
-    MPI_Init(&argc, &argv);
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    rank = check_begin(&argc, &argv, 1);
     MPI_Type_contiguous((int)part, MPI_BYTE, &types[0]);
     MPI_Type_create_struct(2, lengths, offsets, types, &type);
     MPI_Type_commit(&type);
@@ -38,7 +37,5 @@ int main(int argc, char **argv)
     free(memory);
     MPI_Type_free(&types[0]);
     MPI_Type_free(&type);
-    check_done(MPI_COMM_WORLD);
-    MPI_Finalize();
-    return 0;
+    return check_end();
 }

@@ -83,4 +83,24 @@ static inline void check_done(MPI_Comm comm)
     }
 }
 
+/* MPI_Init; answers this rank. So many arguments are needed, the program's name counted. */
+static inline int check_begin(int *argc, char ***argv, int needed)
+{
+    int rank;
+    MPI_Init(argc, argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    if (*argc < needed) {
+        check_fail("%d arguments are needed: the first lines of the source say which", needed - 1);
+    }
+    return rank;
+}
+
+/* What main returns. */
+static inline int check_end(void)
+{
+    check_done(MPI_COMM_WORLD);
+    MPI_Finalize();
+    return 0;
+}
+
 #endif

@@ -4,7 +4,7 @@
  *
  *     child ROUNDS SIZE HOW...
  *
- * HOW, one after the other, so many rounds each: none, fork, vfork, spawn, system, popen, clone
+ * HOW, one after the other, so many rounds each: none, fork, vfork, spawn, clone
  * (the bare system call, of which libc's pthread_atfork knows nothing). In each round both ranks
  * send and receive at once; when both transfers are under way each makes a child. One that
  * shares the parent's image writes all around the buffers, in their first and last pages too; it
@@ -29,7 +29,6 @@ struct child {
     pid_t pid;   /* 0: none to wait for */
     int pipe[2]; /* the child reads until its end */
     int null;    /* where vfork's child writes it */
-    FILE *file;  /* popen's */
 };
 
 static int rank;
@@ -92,7 +91,6 @@ static void spawn(struct child *child, char **words)
 static void make_child(struct child *child)
 {
     char *words[] = {"cat", NULL};
-    char command[64];
     *child = (struct child){.pid = 0};
     child->null = open("/dev/null", O_WRONLY | O_CLOEXEC);
     if (pipe2(child->pipe, O_CLOEXEC) != 0 || child->null < 0) {
@@ -112,17 +110,6 @@ static void make_child(struct child *child)
         }
     } else if (strcmp(how, "spawn") == 0) {
         spawn(child, words);
-    } else if (strcmp(how, "system") == 0) {
-        snprintf(command, sizeof command, "cat </dev/fd/%d >/dev/null &", child->pipe[0]);
-        fcntl(child->pipe[0], F_SETFD, 0);
-        if (system(command) != 0) {
-            check_fail("%s", command);
-        }
-    } else if (strcmp(how, "popen") == 0) {
-        child->file = popen("cat >/dev/null", "w");
-        if (child->file == NULL) {
-            check_fail("popen: %s", strerror(errno));
-        }
     } else if (strcmp(how, "none") != 0) {
         check_fail("\"%s\" is no way to make a child", how);
     }
@@ -141,12 +128,8 @@ static bool end_child(struct child *child)
 {
     const bool none = strcmp(how, "none") == 0;
     int status = 0;
-    bool alive = none || child->file != NULL || write(child->pipe[1], "", 1) == 1;
+    bool alive = none || write(child->pipe[1], "", 1) == 1;
     close(child->pipe[1]);
-    if (child->file != NULL) {
-        alive = fputc(0, child->file) == 0 && fflush(child->file) == 0;
-        alive &= pclose(child->file) == 0;
-    }
     if (child->pid > 0) {
         alive &= waitpid(child->pid, &status, 0) == child->pid && status == 0;
     }
@@ -178,11 +161,7 @@ static void exchange(uint64_t key, uint64_t other, struct child *child)
 int main(int argc, char **argv)
 {
     struct child child;
-    MPI_Init(&argc, &argv);
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    if (argc < 4) {
-        check_fail("rounds, size and ways are needed");
-    }
+    rank = check_begin(&argc, &argv, 4);
     signal(SIGPIPE, SIG_IGN);
     const int ways = argc - 3;
     const uint64_t rounds = strtoul(argv[1], NULL, 0) * (uint64_t)ways;

@@ -4,8 +4,7 @@
  *
  *     collective [--seed N] [--roots N] --sizes N,N,... NAME...
  *
- * SIZE is what one rank gives to one other. NAME: barrier bcast scatter gather allgather alltoall
- * alltoallv allreduce.
+ * SIZE is what one rank gives to one other. NAME: bcast scatter alltoall alltoallv allreduce.
  */
 #include <getopt.h>
 
@@ -41,13 +40,6 @@ static void give_back(unsigned char *memory, size_t length)
     free(memory);
 }
 
-static void run_barrier(size_t size, int root)
-{
-    (void)size;
-    (void)root;
-    MPI_Barrier(MPI_COMM_WORLD);
-}
-
 static void run_bcast(size_t size, int root)
 {
     unsigned char *memory = take(size);
@@ -71,34 +63,6 @@ static void run_scatter(size_t size, int root)
     check_stamp(in, size, key(root, rank), 0, "scatter");
     give_back(out, rank == root ? all : 0);
     give_back(in, size);
-}
-
-static void run_gather(size_t size, int root)
-{
-    size_t all = size * (size_t)ranks;
-    unsigned char *out = take(size);
-    unsigned char *in = take(rank == root ? all : 0);
-    stamp_fill(out, size, key(rank, root), 0);
-    MPI_Gather(out, (int)size, MPI_BYTE, in, (int)size, MPI_BYTE, root, MPI_COMM_WORLD);
-    for (int from = 0; rank == root && from < ranks; from++) {
-        check_stamp(in + (size_t)from * size, size, key(from, root), 0, "gather");
-    }
-    give_back(out, size);
-    give_back(in, rank == root ? all : 0);
-}
-
-static void run_allgather(size_t size, int root)
-{
-    size_t all = size * (size_t)ranks;
-    unsigned char *out = take(size);
-    unsigned char *in = take(all);
-    stamp_fill(out, size, key(rank, root), 0);
-    MPI_Allgather(out, (int)size, MPI_BYTE, in, (int)size, MPI_BYTE, MPI_COMM_WORLD);
-    for (int from = 0; from < ranks; from++) {
-        check_stamp(in + (size_t)from * size, size, key(from, root), 0, "allgather");
-    }
-    give_back(out, size);
-    give_back(in, all);
 }
 
 static void run_alltoall(size_t size, int root)
@@ -173,8 +137,7 @@ static void run_allreduce(size_t size, int root)
 }
 
 static const struct operation operations[] = {
-    {"barrier", run_barrier},     {"bcast", run_bcast},         {"scatter", run_scatter},
-    {"gather", run_gather},       {"allgather", run_allgather}, {"alltoall", run_alltoall},
+    {"bcast", run_bcast},         {"scatter", run_scatter},     {"alltoall", run_alltoall},
     {"alltoallv", run_alltoallv}, {"allreduce", run_allreduce}, {NULL, NULL}};
 
 static void run_named(const char *name, const char *sizes, int roots)
@@ -210,8 +173,7 @@ int main(int argc, char **argv)
     int roots = 1 << 20;
     int option;
 
-    MPI_Init(&argc, &argv);
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    rank = check_begin(&argc, &argv, 2);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
     while ((option = getopt_long(argc, argv, "", options, NULL)) != -1) {
         switch (option) {
@@ -231,7 +193,5 @@ int main(int argc, char **argv)
     for (int n = optind; n < argc; n++) {
         run_named(argv[n], sizes, roots);
     }
-    check_done(MPI_COMM_WORLD);
-    MPI_Finalize();
-    return 0;
+    return check_end();
 }

@@ -20,7 +20,5 @@ int main(int argc, char **argv)
 #if OMPI_MAJOR_VERSION < 5
     mca_pml.pml_dump(MPI_COMM_WORLD, 0);
 #endif
-    check_done(MPI_COMM_WORLD);
-    MPI_Finalize();
-    return 0;
+    return check_end();
 }

@@ -2,42 +2,36 @@
 /*
  * Processes that meet after MPI_Init, each byte checked.
  *
- *     dynamic [--largest BYTES] spawn CHILDREN
- *     dynamic [--largest BYTES] connect CHILDREN TIMES
+ *     dynamic spawn CHILDREN
+ *     dynamic connect CHILDREN TIMES
  *
  * spawn: the job starts children, talks with them over the intercommunicator, merges with them,
  * talks over the merged one and disconnects; then once more.
  * connect: the job starts two groups of children that know nothing of each other; they meet over a
  * port, talk, disconnect, and meet again, TIMES times.
  */
-#include <getopt.h>
 #include <stdbool.h>
 
-#include "layout.h"
+#include "check.h"
 
-enum { TAG = 9, SIZES = 4 };
-
-static uint64_t seed = 5;
-static size_t largest = 1 << 20;
+enum { TAG = 9, SIZES = 4, SEED = 5, LARGEST = 1 << 20 };
 
 static void exchange(MPI_Comm comm, int me, int peer, uint64_t round, size_t size)
 {
-    struct layout layout = layout_make(LAYOUT_CONTIGUOUS, size);
-    struct arena out = arena_make(&layout, 1, stamp_key(~seed, round, me, 0));
-    struct arena in = arena_make(&layout, 2, stamp_key(~seed, round, me, 1));
-    arena_fill(&out, stamp_key(seed, round, me, peer));
-    MPI_Sendrecv(arena_buffer(&out), 1, layout.type, peer, TAG, arena_buffer(&in), 1, layout.type,
-                 peer, TAG, comm, MPI_STATUS_IGNORE);
-    arena_check(&in, stamp_key(seed, round, peer, me), "message between jobs");
-    arena_free(&out);
-    arena_free(&in);
-    layout_free(&layout);
+    unsigned char *out = check_memory(size), *in = check_memory(size);
+
+    stamp_fill(out, size, stamp_key(SEED, round, me, peer), 0);
+    MPI_Sendrecv(out, (int)size, MPI_BYTE, peer, TAG, in, (int)size, MPI_BYTE, peer, TAG, comm,
+                 MPI_STATUS_IGNORE);
+    check_stamp(in, size, stamp_key(SEED, round, peer, me), 0, "message between jobs");
+    free(out);
+    free(in);
 }
 
 /* In each round rank r of one side talks with rank (round - r) of the other, or neither talks. */
 static void talk_across(MPI_Comm inter)
 {
-    const size_t sizes[SIZES] = {1, 5000, 100000, largest};
+    const size_t sizes[SIZES] = {1, 5000, 100000, LARGEST};
     int rank, here, there;
     MPI_Comm_rank(inter, &rank);
     MPI_Comm_size(inter, &here);
@@ -60,7 +54,7 @@ static void talk_within(MPI_Comm intra)
     for (int round = 0; round < 2 * ranks - 1; round++) {
         int peer = round - rank;
         if (peer >= 0 && peer < ranks && peer != rank) {
-            exchange(intra, rank, peer, (uint64_t)round, largest);
+            exchange(intra, rank, peer, (uint64_t)round, LARGEST);
         }
     }
     uint64_t mine = (uint64_t)rank + 1;
@@ -72,10 +66,9 @@ static void talk_within(MPI_Comm intra)
 
 static MPI_Comm start(const char *program, const char *role, int children, const char *times)
 {
-    char bytes[32];
-    const char *arguments[] = {"--largest", bytes, role, times, NULL};
+    const char *arguments[] = {role, times, NULL};
     MPI_Comm inter;
-    snprintf(bytes, sizeof bytes, "%zu", largest);
+
     MPI_Comm_spawn(program, (char **)arguments, children, MPI_INFO_NULL, 0, MPI_COMM_WORLD, &inter,
                    MPI_ERRCODES_IGNORE);
     return inter;
@@ -144,22 +137,12 @@ static void meet(MPI_Comm parent, bool server, int times)
 
 int main(int argc, char **argv)
 {
-    static const struct option options[] = {{"largest", required_argument, NULL, 'l'},
-                                            {NULL, 0, NULL, 0}};
     MPI_Comm parent;
-    int option;
 
-    MPI_Init(&argc, &argv);
+    check_begin(&argc, &argv, 2);
     MPI_Comm_get_parent(&parent);
-    while ((option = getopt_long(argc, argv, "+", options, NULL)) != -1) {
-        if (option != 'l') {
-            check_fail("unknown option");
-        }
-        largest = strtoul(optarg, NULL, 0);
-    }
-    const char *role = optind < argc ? argv[optind] : "";
-    const char *number = optind + 1 < argc ? argv[optind + 1] : "1";
-    const char *times = optind + 2 < argc ? argv[optind + 2] : "1";
+    const char *role = argv[1], *number = argc > 2 ? argv[2] : "1";
+    const char *times = argc > 3 ? argv[3] : "1";
     if (strcmp(role, "spawn") == 0) {
         run_spawn(argv[0], atoi(number));
     } else if (strcmp(role, "connect") == 0) {
@@ -172,7 +155,5 @@ int main(int argc, char **argv)
     } else {
         check_fail("spawn or connect, not \"%s\"", role);
     }
-    check_done(MPI_COMM_WORLD); /* one line per job: the children's too */
-    MPI_Finalize();
-    return 0;
+    return check_end(); /* one line per job: the children's too */
 }

@@ -38,20 +38,12 @@ static void send(unsigned char *buffer, size_t size, int time)
 
 int main(int argc, char **argv)
 {
-    int rank;
-
-    MPI_Init(&argc, &argv);
-    if (argc != 3) {
-        check_fail("size and times are needed");
-    }
+    const int rank = check_begin(&argc, &argv, 3);
     const size_t size = strtoul(argv[1], NULL, 0);
     unsigned char *buffer = malloc(size);
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     for (int time = 0; time < atoi(argv[2]); time++) {
         (rank == 0 ? receive : send)(buffer, size, time);
     }
     free(buffer);
-    check_done(MPI_COMM_WORLD);
-    MPI_Finalize();
-    return 0;
+    return check_end();
 }

@@ -18,7 +18,7 @@
 #include <sched.h>
 #include <stdatomic.h>
 
-#include "mapping.h"
+#include "buffer.h"
 
 enum { TAG = 3, SEED = 83, PAGE = 4096, EDGE = 64, STEPS = 8 };
 
@@ -27,7 +27,8 @@ struct shared {
     atomic_bool changed;        /* from now on both do as they like */
 };
 
-typedef enum { NOTHING, UNMAP, FIXED, MOVE, DONTNEED, RAW, SHARED } how_t; /* all: to RAW */
+/* From UNMAP on as buffer_change_t. all: to RAW. */
+typedef enum { NOTHING, UNMAP, FIXED, MOVE, DONTNEED, RAW, SHARED } how_t;
 
 static const char *const hows[] = {"nothing",  "munmap", "fixed", "mremap",
                                    "dontneed", "raw",    "shared"};
@@ -44,38 +45,18 @@ static atomic_bool asked, replaced; /* of the thread */
 
 static void replace(unsigned char *at, size_t length)
 {
-    const int access = PROT_READ | PROT_WRITE, flags = MAP_PRIVATE | MAP_ANONYMOUS;
-    void *other;
-    switch (how) {
-    case UNMAP:
-    case RAW:
-        mapping_drop(at, length, how == RAW);
-        mapping_make(at, length, how == RAW);
-        break;
-    case FIXED:
-        if (mmap(at, length, access, flags | MAP_FIXED, -1, 0) != at) {
-            check_fail("mmap over the buffer: %s", strerror(errno));
-        }
-        break;
-    case SHARED:
-        if (mmap(at, length, access, MAP_SHARED | MAP_ANONYMOUS | MAP_FIXED, -1, 0) != at) {
+    const struct buffer buffer = {.kind = BUFFER_PRIVATE, .size = length, .memory = at};
+
+    if (how == RAW) {
+        mapping_drop(at, length, true);
+        mapping_make(at, length, true);
+    } else if (how == SHARED) {
+        if (mmap(at, length, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_FIXED, -1,
+                 0) != at) {
             check_fail("mmap of shared memory over the buffer: %s", strerror(errno));
         }
-        break;
-    case MOVE:
-        other = mapping_make(NULL, length, false);
-        memset(other, 0x5a, length);
-        if (mremap(other, length, length, MREMAP_MAYMOVE | MREMAP_FIXED, at) != at) {
-            check_fail("mremap onto the buffer: %s", strerror(errno));
-        }
-        break;
-    case DONTNEED:
-        if (madvise(at, length, MADV_DONTNEED) != 0) {
-            check_fail("madvise: %s", strerror(errno));
-        }
-        break;
-    case NOTHING:
-        break;
+    } else if (how != NOTHING) {
+        buffer_replace(&buffer, (buffer_change_t)(how - UNMAP), 0, length);
     }
 }
 
@@ -175,9 +156,6 @@ int main(int argc, char **argv)
     pthread_t other;
     MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &level);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    if (argc != 7) {
-        check_fail("how, who, size, rounds, changes and a file are needed");
-    }
     all = strcmp(argv[1], "all") == 0;
     while (!all && strcmp(hows[how], argv[1]) != 0) {
         how++;
@@ -206,7 +184,5 @@ int main(int argc, char **argv)
     if (by_thread && rank == 1) {
         pthread_join(other, NULL);
     }
-    check_done(MPI_COMM_WORLD);
-    MPI_Finalize();
-    return 0;
+    return check_end();
 }

@@ -17,12 +17,8 @@ enum { TAG = 3, SEED = 47, LOOKS = 2000 };
 
 int main(int argc, char **argv)
 {
-    int rank, flag;
-    MPI_Init(&argc, &argv);
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    if (argc != 3) {
-        check_fail("rounds and size are needed");
-    }
+    int flag;
+    const int rank = check_begin(&argc, &argv, 3);
     const uint64_t rounds = strtoul(argv[1], NULL, 0);
     const size_t size = strtoul(argv[2], NULL, 0);
     mallopt(M_MMAP_THRESHOLD, 128 * 1024); /* else it grows with what is freed */

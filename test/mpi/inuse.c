@@ -117,11 +117,7 @@ static void receive(unsigned char *memory, uint64_t key, bool changes)
 
 int main(int argc, char **argv)
 {
-    MPI_Init(&argc, &argv);
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    if (argc != 5) {
-        check_fail("side, part, size and a file are needed");
-    }
+    rank = check_begin(&argc, &argv, 5);
     const bool all = strcmp(argv[2], "all") == 0;
     const char *sides[] = {"send", "receive"};
     const bool unmaps = strcmp(argv[1], sides[rank]) == 0;
@@ -153,7 +149,5 @@ int main(int argc, char **argv)
             mapping_make(memory + hole, hole_size, false);
         }
     }
-    check_done(MPI_COMM_WORLD);
-    MPI_Finalize();
-    return 0;
+    return check_end();
 }

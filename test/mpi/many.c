@@ -15,12 +15,7 @@ enum { TAG = 3, SEED = 43, PASSES = 3 };
 
 int main(int argc, char **argv)
 {
-    int rank;
-    MPI_Init(&argc, &argv);
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    if (argc != 3) {
-        check_fail("count and size are needed");
-    }
+    const int rank = check_begin(&argc, &argv, 3);
     const size_t count = strtoul(argv[1], NULL, 0), size = strtoul(argv[2], NULL, 0);
     unsigned char *all = mapping_make_below_room(count * size);
     unsigned char *one = mapping_make(NULL, size, false);
@@ -41,7 +36,5 @@ int main(int argc, char **argv)
             }
         }
     }
-    check_done(MPI_COMM_WORLD);
-    MPI_Finalize();
-    return 0;
+    return check_end();
 }

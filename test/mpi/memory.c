@@ -141,8 +141,7 @@ static void move_constant(const void *constant, size_t size, const char *what)
 int main(int argc, char **argv)
 {
     uint64_t round = 0;
-    MPI_Init(&argc, &argv);
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    rank = check_begin(&argc, &argv, 3);
     folder = argc > 1 ? argv[1] : ".";
     move_constant(literal, strlen(literal) + 1, "string literal");
     move_constant(table, sizeof table, ".rodata");
@@ -156,7 +155,5 @@ int main(int argc, char **argv)
         }
         move_untouched(size);
     }
-    check_done(MPI_COMM_WORLD);
-    MPI_Finalize();
-    return 0;
+    return check_end();
 }

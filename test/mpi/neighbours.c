@@ -2,13 +2,12 @@
 /*
  * Three ranks, of which rank 1 is outside MPI while rank 0 and rank 2 go on.
  *
- *     neighbours lent|eager|full PIPE
+ *     neighbours lent|eager PIPE
  *
  * lent: rank 0 has lent rank 1 all that it may of its pool, sends rank 2 a message of fragments and
  *       receives a large one of it.
  * eager: rank 0 has for rank 1 more eager messages than its mailbox holds, and RTSs without an
- * answer, and likewise. full: rank 0 has a large message for rank 1, whose mailbox is full, and
- * sends one to rank 2.
+ * answer, and does the same.
  *
  * Rank 1 returns to MPI only when rank 2 says, by a pipe, that its message is over: a rank that
  * waits for another's affairs hangs the job.
@@ -188,54 +187,12 @@ static void lent(int rank, const char *pipe)
     free(memory);
 }
 
-static void full(int rank, const char *pipe)
-{
-    static MPI_Request requests[SMALL + 1];
-    static unsigned char small[SMALL];
-    unsigned char *memory = rank == 0 ? stamped(0, TAG_LARGE) : check_memory(LARGE);
-    int flag;
-
-    if (rank == 0) {
-        MPI_Isend(memory, LARGE, MPI_BYTE, 1, TAG_LARGE, MPI_COMM_WORLD, &requests[SMALL]);
-        MPI_Recv(NULL, 0, MPI_BYTE, 1, TAG_READY, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-        for (int n = 0; n < SMALL; n++) {
-            small[n] = (unsigned char)n;
-            MPI_Isend(&small[n], 1, MPI_BYTE, 1, TAG_SMALL, MPI_COMM_WORLD, &requests[n]);
-        }
-        send_large(0, 2);
-        MPI_Waitall(SMALL + 1, requests, MPI_STATUSES_IGNORE);
-    } else if (rank == 1) {
-        MPI_Probe(0, TAG_LARGE, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-        MPI_Irecv(memory, LARGE, MPI_BYTE, 0, TAG_LARGE, MPI_COMM_WORLD, &requests[0]);
-        MPI_Test(&requests[0], &flag, MPI_STATUS_IGNORE); /* the answer goes out */
-        MPI_Send(NULL, 0, MPI_BYTE, 0, TAG_READY, MPI_COMM_WORLD);
-        wait_outside(pipe);
-        MPI_Wait(&requests[0], MPI_STATUS_IGNORE);
-        check_stamp(memory, LARGE, key(0, TAG_LARGE), 0, "the large message");
-        for (int n = 0; n < SMALL; n++) {
-            MPI_Recv(small, 1, MPI_BYTE, 0, TAG_SMALL, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-            if (small[0] != (unsigned char)n) {
-                check_fail("small message %d holds %d", n, small[0]);
-            }
-            check_bytes++;
-        }
-    } else {
-        receive_large(0, TAG_LARGE);
-        release(pipe);
-    }
-    free(memory);
-}
-
 int main(int argc, char **argv)
 {
     int rank, ranks;
 
-    MPI_Init(&argc, &argv);
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    rank = check_begin(&argc, &argv, 3);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-    if (argc != 3 || ranks != 3) {
-        check_fail("lent, eager or full and a pipe are needed, and three ranks");
-    }
     if (rank == 0 && mkfifo(argv[2], 0600) != 0) {
         check_fail("mkfifo %s: %s", argv[2], strerror(errno));
     }
@@ -244,13 +201,9 @@ int main(int argc, char **argv)
     MPI_Barrier(MPI_COMM_WORLD);
     if (strcmp(argv[1], "lent") == 0) {
         lent(rank, argv[2]);
-    } else if (strcmp(argv[1], "eager") == 0) {
-        eager(rank, argv[2]);
     } else {
-        full(rank, argv[2]);
+        eager(rank, argv[2]);
     }
     MPI_Type_free(&scattered);
-    check_done(MPI_COMM_WORLD);
-    MPI_Finalize();
-    return 0;
+    return check_end();
 }

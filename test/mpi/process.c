@@ -5,7 +5,7 @@
  *
  *     process PREFIX
  *
- * Rank r writes PREFIX.r, a JSON object of three states: before MPI_Init, running (each rank has
+ * Rank r writes to PREFIX.r a line for each thing, by states: before MPI_Init, running (each rank has
  * exchanged a small and a large message with its neighbour), after MPI_Finalize.
  */
 #include <dirent.h>
@@ -26,74 +26,65 @@ static const char *const functions[] = {"munmap", "mmap",  "mremap", "madvise",
                                         "shmat",  "shmdt", "brk",    "sbrk"};
 enum { FUNCTIONS = sizeof functions / sizeof functions[0], CODE = 16, LARGE = 1 << 20 };
 
+/* Of each mapped file its path. */
 static void write_maps(FILE *out)
 {
     char line[4352];
     FILE *maps = fopen("/proc/self/maps", "r");
-    const char *comma = "";
-    if (maps == NULL) {
+
+    while (maps != NULL && fgets(line, sizeof line, maps) != NULL) {
+        if (strchr(line, '/') != NULL) {
+            fprintf(out, "file %s", strchr(line, '/'));
+        }
+    }
+    if (maps == NULL || fclose(maps) != 0) {
         check_fail("cannot read /proc/self/maps");
     }
-    fprintf(out, "\"maps\": [");
-    while (fgets(line, sizeof line, maps) != NULL) {
-        char *path = strchr(line, '/');
-        if (path != NULL) {
-            path[strcspn(path, "\n")] = '\0';
-            fprintf(out, "%s\"%s\"", comma, path);
-            comma = ", ";
-        }
-    }
-    fclose(maps);
-    fprintf(out, "]");
 }
 
-/* What each links to. */
-static void write_descriptors(FILE *out)
+/* Of each descriptor what it links to; of each thread its name, which says whose it is. */
+static void write_folder(FILE *out, const char *path, const char *word, bool links)
 {
-    DIR *directory = opendir("/proc/self/fd");
+    DIR *directory = opendir(path);
     struct dirent *entry;
-    const char *comma = "";
+
     if (directory == NULL) {
-        check_fail("cannot read /proc/self/fd");
+        check_fail("cannot read %s", path);
     }
-    fprintf(out, "\"descriptors\": [");
     while ((entry = readdir(directory)) != NULL) {
-        char path[512], target[4096];
-        if (entry->d_name[0] == '.') {
-            continue;
+        char name[512], text[4096] = "";
+
+        snprintf(name, sizeof name, "%s/%s%s", path, entry->d_name, links ? "" : "/comm");
+        FILE *file = entry->d_name[0] != '.' && !links ? fopen(name, "r") : NULL;
+        const bool found = links ? readlink(name, text, sizeof text - 1) > 0
+                                 : file != NULL && fgets(text, sizeof text, file) != NULL;
+        if (file != NULL) {
+            fclose(file);
         }
-        snprintf(path, sizeof path, "/proc/self/fd/%s", entry->d_name);
-        const ssize_t length = readlink(path, target, sizeof target - 1);
-        if (length >= 0) {
-            target[length] = '\0';
+        if (found && entry->d_name[0] != '.') { /* else it ended meanwhile */
+            fprintf(out, "%s %.*s\n", word, (int)strcspn(text, "\n"), text);
         }
-        fprintf(out, "%s\"%s\"", comma, length >= 0 ? target : entry->d_name);
-        comma = ", ";
     }
     closedir(directory);
-    fprintf(out, "]");
 }
 
 static void write_handlers(FILE *out)
 {
-    const char *comma = "";
-    fprintf(out, "\"handlers\": {");
     for (int number = 1; number < NSIG; number++) {
         struct sigaction action;
         Dl_info where;
+        const char *name = "?";
+
         if (sigaction(number, NULL, &action) != 0 || action.sa_handler == SIG_DFL) {
             continue;
         }
-        const char *name = "?";
         if (action.sa_handler == SIG_IGN) {
             name = "ignored";
         } else if (dladdr((void *)action.sa_sigaction, &where) != 0) {
             name = where.dli_fname;
         }
-        fprintf(out, "%s\"%d\": \"%s\"", comma, number, name);
-        comma = ", ";
+        fprintf(out, "handler %d %s\n", number, name);
     }
-    fprintf(out, "}");
 }
 
 /* Of a jump, with which hooks begin: where it leads, which is elsewhere each time. Answers its
@@ -119,77 +110,44 @@ static int write_jump(FILE *out, const unsigned char *code)
 static void write_code(FILE *out)
 {
     void *libc = dlopen("libc.so.6", RTLD_LAZY | RTLD_NOLOAD);
-    fprintf(out, "\"code\": {");
+
     for (int n = 0; n < FUNCTIONS; n++) {
         const unsigned char *code = dlsym(libc, functions[n]);
-        fprintf(out, "%s\"%s\": \"", n == 0 ? "" : ", ", functions[n]);
+
+        fprintf(out, "code %s ", functions[n]);
         for (int byte = write_jump(out, code); byte < CODE; byte++) {
             fprintf(out, "%02x", code[byte]);
         }
-        fprintf(out, "\"");
+        fprintf(out, "\n");
     }
-    fprintf(out, "}");
     dlclose(libc);
-}
-
-/* By their names, which say whose they are. */
-static void write_threads(FILE *out)
-{
-    const char *comma = "";
-    DIR *folder = opendir("/proc/self/task");
-    struct dirent *entry;
-    if (folder == NULL) {
-        check_fail("cannot read /proc/self/task");
-    }
-    fprintf(out, "\"threads\": [");
-    while ((entry = readdir(folder)) != NULL) {
-        char path[300], name[64] = "";
-        snprintf(path, sizeof path, "/proc/self/task/%s/comm", entry->d_name);
-        FILE *comm = entry->d_name[0] != '.' ? fopen(path, "r") : NULL;
-        if (comm == NULL) {
-            continue; /* it ended meanwhile */
-        }
-        if (fgets(name, sizeof name, comm) != NULL) {
-            name[strcspn(name, "\n")] = '\0';
-            fprintf(out, "%s\"%s\"", comma, name);
-            comma = ", ";
-        }
-        fclose(comm);
-    }
-    closedir(folder);
-    fprintf(out, "]");
 }
 
 static void write_locked(FILE *out)
 {
     char line[256];
-    unsigned long locked = 0;
+    unsigned long locked;
     FILE *status = fopen("/proc/self/status", "r");
-    if (status == NULL) {
+
+    while (status != NULL && fgets(line, sizeof line, status) != NULL) {
+        if (sscanf(line, "VmLck: %lu", &locked) == 1) {
+            fprintf(out, "locked %lu\n", locked * 1024);
+        }
+    }
+    if (status == NULL || fclose(status) != 0) {
         check_fail("cannot read /proc/self/status");
     }
-    while (fgets(line, sizeof line, status) != NULL) {
-        sscanf(line, "VmLck: %lu", &locked);
-    }
-    fclose(status);
-    fprintf(out, "\"locked\": %lu", locked * 1024);
 }
 
 static void write_state(FILE *out, const char *name)
 {
-    fprintf(out, "%s\"%s\": {", strcmp(name, "before") == 0 ? "{" : ",\n", name);
+    fprintf(out, "state %s\n", name);
     write_maps(out);
-    fprintf(out, ", ");
-    write_threads(out);
-    fprintf(out, ", ");
-    write_descriptors(out);
-    fprintf(out, ", ");
+    write_folder(out, "/proc/self/task", "thread", false);
+    write_folder(out, "/proc/self/fd", "descriptor", true);
     write_locked(out);
-    fprintf(out, ", ");
     write_handlers(out);
-    fprintf(out, ", ");
     write_code(out);
-    fprintf(out, "}");
 }
 
 static void exchange(size_t size, int to, int from)
@@ -229,7 +187,6 @@ int main(int argc, char **argv)
     /* Of Open MPI 4.1 none is left either. */
     settle_ended(OMPI_MAJOR_VERSION < 5 ? "" : "regx-");
     write_state(out, "after");
-    fprintf(out, "}\n");
     fclose(out);
     snprintf(path, sizeof path, "%s.%d", argv[1], rank);
     out = fopen(path, "w");

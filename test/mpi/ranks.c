@@ -62,12 +62,8 @@ static void shift(int by, size_t size, unsigned char *out, unsigned char *in)
 
 int main(int argc, char **argv)
 {
-    MPI_Init(&argc, &argv);
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    rank = check_begin(&argc, &argv, 3);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-    if (argc != 3) {
-        check_fail("file and size are needed");
-    }
     const size_t size = strtoul(argv[2], NULL, 0);
     unsigned char *out = check_memory(size + SMALL), *in = check_memory(size + SMALL);
 
@@ -86,7 +82,5 @@ int main(int argc, char **argv)
     if (rank == 0 && fclose(output) != 0) {
         check_fail("%s cannot be written", argv[1]);
     }
-    check_done(MPI_COMM_WORLD);
-    MPI_Finalize();
-    return 0;
+    return check_end();
 }

@@ -98,20 +98,16 @@ static void play(uint64_t round)
 
     memory = allocate();
     use(memory, round, 1);
-    free(memory);
-
-    memory = allocate();
-    use(memory, round, 2);
     memory = realloc(memory, 16 * size);
     if (memory == NULL) {
         check_fail("no memory");
     }
-    use(memory, round, 3);
+    use(memory, round, 2);
     free(memory);
 
     mallopt(M_MMAP_THRESHOLD, (int)(2 * size)); /* now from the heap */
     memory = allocate();
-    use(memory, round, 4);
+    use(memory, round, 3);
     free(memory);
     enter();
     malloc_trim(0);
@@ -121,10 +117,7 @@ static void play(uint64_t round)
 
 int main(int argc, char **argv)
 {
-    MPI_Init(&argc, &argv);
-    if (argc != 3) {
-        check_fail("rounds and size are needed");
-    }
+    check_begin(&argc, &argv, 3);
     const uint64_t rounds = strtoul(argv[1], NULL, 0);
     size = strtoul(argv[2], NULL, 0);
     void *volatile memory; /* or the compiler leaves both calls out */
@@ -144,7 +137,5 @@ int main(int argc, char **argv)
         check_fail("%u allocations within an allocator's or munmap's call, %u by the reader",
                    nested, by_reader);
     }
-    check_done(MPI_COMM_WORLD);
-    MPI_Finalize();
-    return 0;
+    return check_end();
 }

@@ -35,10 +35,9 @@ static void message(int from, uint64_t round)
 int main(int argc, char **argv)
 {
     int (*refuse)(int) = (int (*)(int))dlsym(RTLD_DEFAULT, "regx_layer_refuse");
-    MPI_Init(&argc, &argv);
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    if (argc != 3 || refuse == NULL) {
-        check_fail("count and size are needed, and test/verbs/layer.c");
+    rank = check_begin(&argc, &argv, 3);
+    if (refuse == NULL) {
+        check_fail("test/verbs/layer.c is needed");
     }
     const int count = atoi(argv[1]);
     size = strtoul(argv[2], NULL, 0);
@@ -56,7 +55,5 @@ int main(int argc, char **argv)
             }
         }
     }
-    check_done(MPI_COMM_WORLD);
-    MPI_Finalize();
-    return 0;
+    return check_end();
 }

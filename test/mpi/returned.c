@@ -9,12 +9,7 @@ enum { SEED = 77 };
 
 int main(int argc, char **argv)
 {
-    int rank;
-    MPI_Init(&argc, &argv);
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    if (argc != 3) {
-        check_fail("rounds and size are needed");
-    }
+    const int rank = check_begin(&argc, &argv, 3);
     const uint64_t rounds = strtoull(argv[1], NULL, 0);
     const int size = atoi(argv[2]);
     void *memory = check_memory((size_t)size);
@@ -29,7 +24,5 @@ int main(int argc, char **argv)
             check_stamp(memory, (size_t)size, key, 0, "what came back");
         }
     }
-    check_done(MPI_COMM_WORLD);
-    MPI_Finalize();
-    return 0;
+    return check_end();
 }

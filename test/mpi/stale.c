@@ -25,12 +25,7 @@ static void use(unsigned char *memory, uint64_t round, int number)
 
 int main(int argc, char **argv)
 {
-    int rank;
-    MPI_Init(&argc, &argv);
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    if (argc != 5) {
-        check_fail("how, side, rounds and size are needed");
-    }
+    const int rank = check_begin(&argc, &argv, 5);
     const bool keep = strcmp(argv[1], "keep") == 0, raw = strcmp(argv[1], "raw") == 0;
     const bool changes = !keep && rank == (strcmp(argv[2], "receive") == 0);
     const uint64_t rounds = strtoul(argv[3], NULL, 0);
@@ -51,7 +46,5 @@ int main(int argc, char **argv)
             }
         }
     }
-    check_done(MPI_COMM_WORLD);
-    MPI_Finalize();
-    return 0;
+    return check_end();
 }

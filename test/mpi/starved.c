@@ -51,13 +51,8 @@ SEEN void *calloc(size_t count, size_t size)
 
 int main(int argc, char **argv)
 {
-    int rank, ranks;
-    MPI_Init(&argc, &argv);
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-    if (argc != 3 || ranks != 2) {
-        check_fail("sender, receiver or nobody and a size are needed, and two ranks");
-    }
+    int rank;
+    rank = check_begin(&argc, &argv, 3);
     const size_t size = strtoul(argv[2], NULL, 0);
     unsigned char *first = check_memory(size), *second = check_memory(size);
     check_transfer(first, size, stamp_key(SEED, 0, 0, 0), "before");
@@ -84,7 +79,5 @@ int main(int argc, char **argv)
     }
     free(first);
     free(second);
-    check_done(MPI_COMM_WORLD);
-    MPI_Finalize();
-    return 0;
+    return check_end();
 }

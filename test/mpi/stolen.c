@@ -2,12 +2,11 @@
 /*
  * Hazard 4: somebody patches libc's functions after MPI's hooks, and the hooks fall silent.
  *
- *     stolen SIZE all|munmap|mmap|mremap|madvise|brk|shmdt
+ *     stolen SIZE all|munmap|mmap|mremap|madvise|shmat|shmdt|brk|sbrk
  *
  * Rank 0 sends twice from a buffer, puts the functions' first bytes, or those of the one that is
  * named, back to what they are in libc's file (an Open MPI that is linked with UCX has them patched
- * before main), and changes the buffer by that function of libc
- * (all, brk, shmdt: by munmap). Then it sends twice from a second buffer, and twice from the memory
+ * before main), and unmaps the buffer. Then it sends twice from a second buffer, and twice from the memory
  * that is at the first one's address now. Rank 1 receives likewise.
  */
 #include <dlfcn.h>
@@ -77,51 +76,20 @@ static void transfer_twice(unsigned char *memory)
     }
 }
 
-/* Afterwards there is private memory, all of it other than before. */
-static void change(unsigned char *memory, const char *by)
-{
-    size_t left = 0; /* of the old mapping */
-    bool done;
-    if (strcmp(by, "mmap") == 0) {
-        left = size;
-        done = mmap(memory, size, BOTH, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == memory;
-    } else if (strcmp(by, "madvise") == 0) {
-        left = size;
-        done = madvise(memory, size, MADV_DONTNEED) == 0;
-    } else if (strcmp(by, "mremap") == 0) {
-        left = (size_t)sysconf(_SC_PAGESIZE);
-        done = mremap(memory, size, left, 0) == memory;
-    } else {
-        done = munmap(memory, size) == 0;
-    }
-    if (!done) {
-        check_fail("%s: %s", by, strerror(errno));
-    }
-    if (left < size) {
-        mapping_make(memory + left, size - left, true);
-    }
-}
-
 int main(int argc, char **argv)
 {
-    int rank;
     remember();
-    MPI_Init(&argc, &argv);
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    if (argc != 3) {
-        check_fail("a size and a function are needed");
-    }
+    const int rank = check_begin(&argc, &argv, 3);
     size = strtoul(argv[1], NULL, 0);
     unsigned char *first = mapping_make_below_room(size);
     unsigned char *second = mmap(NULL, size, BOTH, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     transfer_twice(first);
     if (rank == 0) {
         fprintf(stderr, "stolen: %d functions were patched\n", put_back(argv[2]));
-        change(first, argv[2]);
+        mapping_drop(first, size, false);
+        mapping_make(first, size, true);
     }
     transfer_twice(second);
     transfer_twice(first);
-    check_done(MPI_COMM_WORLD);
-    MPI_Finalize();
-    return 0;
+    return check_end();
 }

@@ -51,17 +51,10 @@ def test_messages_of_all_kinds_are_right_while_the_limit_moves(mpi: Mpi, build: 
 
 
 @pytest.mark.parametrize("regx", [
-    {"eager_limit": 16_448}, {"rendezvous": "bounce"}, {"rndv_eager_limit": 0}, {"verify": 1},
-    {"auto_choice": "32K:bounce"}], ids=str)
+    {"eager_limit": 16_448}, {"rendezvous": "bounce"}, {"auto_choice": "32K:bounce"}], ids=str)
 def test_the_limit_stays_where_the_user_decides(mpi: Mpi, build: Build, tmp_path: Path, seed: int,
                                                 regx: dict[str, object]) -> None:
     job = run(mpi, tmp_path, seed, cases_of(SIZE), **regx)
     assert large(job) == job.total("messages_frag") == 0, str(job)
     assert all(report["eager_limit"] == build.size("eager_limit")
                for report in job.reports), str(job)
-
-
-def test_a_lower_limit_stays(mpi: Mpi, tmp_path: Path, seed: int) -> None:
-    job = run(mpi, tmp_path, seed, [Case(SIZE, window=40)] * 3, eager_limit=9000)
-    assert large(job) == 3 * 40 * 2 * ITERATIONS, str(job)
-    assert all(report["eager_limit"] == 9000 for report in job.reports), str(job)

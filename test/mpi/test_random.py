@@ -12,8 +12,7 @@ from launch import Mpi
 from tables import strategies
 
 JOBS, ALL_JOBS = 6, 150  # without and with --full
-COLLECTIVES = ["alltoall", "alltoallv", "bcast", "scatter", "gather", "allgather", "allreduce",
-               "barrier"]
+COLLECTIVES = ["alltoall", "alltoallv", "bcast", "scatter", "allreduce"]
 
 
 def settings(rng: random.Random) -> dict[str, Any]:

@@ -91,16 +91,6 @@ def test_every_kind_of_memory_is_received_right(mpi: Mpi, tmp_path: Path) -> Non
 
 
 @needs_move
-@pytest.mark.parametrize("side", ["send", "receive"])
-def test_the_same_address_with_new_pages_has_the_new_data(mpi: Mpi, side: str) -> None:
-    """The staleness table's first row: memory that is unmapped and mapped again at its address."""
-    rounds, size = 200, 20_000
-    job = mpi("stale", "raw", side, rounds, size, regx=ALL, timeout=240).checked(ranks=2)
-    job.carried("remap")
-    assert job.total("remap_pages") >= 4 * 6 * rounds - 6 * rounds, str(job)
-
-
-@needs_move
 def test_the_cache_is_told_of_moved_pages(mpi: Mpi) -> None:
     """Rank 1 sends what it has received: each time its registration is of pages that are elsewhere
     by now."""

@@ -4,7 +4,7 @@ import json
 import socket
 from pathlib import Path
 
-from launch import Build, Mpi
+from launch import Mpi
 from tables import keys, tables
 
 # test/hazard/test_verbs.py knows which of them.
@@ -54,25 +54,11 @@ def test_file_name_expands(mpi: Mpi, tmp_path: Path) -> None:
         assert json.loads(file.read_text())["rank"] == rank
 
 
-def test_reports_are_appended_to_a_file(mpi: Mpi, tmp_path: Path) -> None:
-    """Many jobs into one file, whole lines only."""
-    for _ in range(2):
-        mpi(*TRAFFIC, ranks=4, regx={"report": tmp_path / "all"}).ended_well()
-    lines = (tmp_path / "all").read_text().splitlines()
-    assert sorted(json.loads(line)["rank"] for line in lines) == sorted([0, 1, 2, 3] * 2)
-
-
 def test_table_on_stderr(mpi: Mpi) -> None:
     """Of rank 0 alone, for people; stdout is the program's."""
     job = mpi(*TRAFFIC, ranks=4, regx={"report": "stderr", "rendezvous": "bounce"})
     assert job.status == 0 and job.stdout.count("\n") == 1, str(job)
     assert job.stderr.count("bytes_bounce") == 1 and "rank 0" in job.stderr, str(job)
-
-
-def test_none_is_the_default(mpi: Mpi, build: Build) -> None:
-    assert build.parameters["btl_regx_report"]["value"] == "none"
-    job = mpi(*TRAFFIC, regx={"report": None}).ended_well()
-    assert "bytes_bounce" not in job.stderr + job.stdout, str(job)
 
 
 def test_pml_dump_of_a_debugger_returns(mpi: Mpi) -> None:

@@ -33,9 +33,8 @@ def test_regx_carries_everything_when_named(mpi: Mpi, btl: str) -> None:
     assert job.total("bytes_bounce") >= 4 * 3 * 100_000, str(job)
 
 
-@pytest.mark.parametrize("btl", ["regx,tcp,vader,self"])
-def test_vader_has_the_node(mpi: Mpi, btl: str) -> None:
-    job = traffic(mpi, btl=btl).checked(ranks=4)
+def test_vader_has_the_node(mpi: Mpi) -> None:
+    job = traffic(mpi, btl="regx,tcp,vader,self").checked(ranks=4)
     assert job.total("bytes_shm") == 0, str(job)
 
 
@@ -52,9 +51,10 @@ def test_higher_exclusivity_takes_the_node(mpi: Mpi) -> None:
     assert job.total("bytes_bounce") >= 4 * 3 * 100_000, str(job)
 
 
-@pytest.mark.parametrize("btl", [None, "vader,self"])
-def test_regx_does_nothing_unless_named(mpi: Mpi, btl: str | None) -> None:
-    job = traffic(mpi, btl=btl, mca={"btl_tcp_if_include": "lo"}).ended_well()
+@pytest.mark.parametrize("btl,regx", [(None, {}), ("vader,self", {}), ("regx,vader,self", {"enable": 0})])
+def test_regx_does_nothing_unless_named_and_not_disabled(mpi: Mpi, btl: str | None,
+                                                         regx: dict[str, object]) -> None:
+    job = traffic(mpi, btl=btl, regx=regx, mca={"btl_tcp_if_include": "lo"}).ended_well()
     assert not job.reports, str(job)
 
 
@@ -66,19 +66,7 @@ def test_enabled_by_the_administrator(mpi: Mpi) -> None:
     assert job.complaints == hindered(mpi) and job.total("bytes_shm") > 4 * 3 * 100_000, str(job)
 
 
-def test_enable_0_disables_it_even_when_named(mpi: Mpi) -> None:
-    """Even when it is named."""
-    job = traffic(mpi, btl="regx,vader,self", regx={"enable": 0}).ended_well()
-    assert not job.reports, str(job)
-
-
-@pytest.mark.parametrize("btl", ["regx"])
-def test_named_but_ucx_carries(mpi: Mpi, btl: str) -> None:
-    """One line, on rank 0."""
+@pytest.mark.parametrize("btl", ["regx", None])
+def test_that_ucx_carries_is_said_on_rank_0_if_regx_was_named(mpi: Mpi, btl: str | None) -> None:
     job = traffic(mpi, btl=btl, pml="ucx", mca=UCX)
-    assert job.complaints == [UNUSED], str(job)
-
-
-@pytest.mark.parametrize("btl", [None])
-def test_not_named_and_ucx_carries(mpi: Mpi, btl: str | None) -> None:
-    assert not traffic(mpi, btl=btl, pml="ucx", mca=UCX).complaints
+    assert job.complaints == ([UNUSED] if btl else []), str(job)

@@ -18,7 +18,7 @@ def values(file: Path) -> dict[str, int]:
 @pytest.mark.parametrize("strategy,size", [("bounce", 200_000), ("read", 200_000)])
 def test_variables_have_the_reports_values(mpi: Mpi, tmp_path: Path, strategy: str,
                                            size: int) -> None:
-    job = mpi("variables", tmp_path / "values", size, regx={"rendezvous": strategy})
+    job = mpi("tools", 1, size, tmp_path / "values", regx={"rendezvous": strategy})
     counters = {key for key in keys("NUMBER") if key not in NOT_COUNTED}
     for report in job.checked(ranks=2).reports:
         found = values(tmp_path / f"values.{report['rank']}")
@@ -34,12 +34,12 @@ def test_variables_have_the_reports_values(mpi: Mpi, tmp_path: Path, strategy: s
 @pytest.mark.parametrize("backend", ["hooks", "notifier"])
 def test_hits_are_up_to_date(mpi: Mpi, tmp_path: Path, backend: str) -> None:
     """The caches count for themselves, and are asked when the variable is read."""
-    job = mpi("variables", tmp_path / "values", 3_000_000,
+    job = mpi("tools", 0, 3_000_000, tmp_path / "values",
               regx={"rendezvous": "direct", "backend": backend}).checked(ranks=2)
     for report in job.reports:
         assert values(tmp_path / f"values.{report['rank']}")["hits"] == report["hits"] > 0
 
 
 def test_a_job_without_regx_has_no_variables(mpi: Mpi, tmp_path: Path) -> None:
-    mpi("variables", tmp_path / "values", 100, btl="vader,self").ended_well()
+    mpi("tools", 0, 100, tmp_path / "values", btl="vader,self").ended_well()
     assert values(tmp_path / "values.0") == {}

@@ -3,15 +3,20 @@
  * MPI_THREAD_MULTIPLE: several threads per rank exchange messages of mixed sizes with their
  * counterparts on every other rank, all at once, each byte checked.
  *
- *     threads [--seed N] [--threads N] [--rounds N] [--largest BYTES] [--shared]
+ *     threads [--seed N] [--threads N] [--rounds N] [--largest BYTES] [--shared] [--storm]
  *
- * Each thread has a communicator of its own; with --shared all use one and differ by tag.
+ * Each thread has a communicator of its own; with --shared all use one and differ by tag. Memory is
+ * of one message alone; with --storm two more threads allocate, free, trim the heap, map and unmap
+ * meanwhile (hazard 10).
  */
 #include <getopt.h>
+#include <malloc.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 
 #include "layout.h"
+#include "mapping.h"
 
 struct worker {
     pthread_t thread;
@@ -19,10 +24,13 @@ struct worker {
     int number;
 };
 
-enum { WINDOW = 3 };
+enum { WINDOW = 3, STORMS = 2, BLOCKS = 64 };
 
 static uint64_t seed = 1;
+static int threads = 4;
 static int rounds = 20;
+static int storms; /* threads that only allocate */
+static bool shared;
 static size_t largest = 1 << 20;
 static int rank;
 static int ranks;
@@ -68,6 +76,30 @@ static void exchange(const struct worker *worker, int round, int to, int from)
     }
 }
 
+static void *storm(void *over)
+{
+    unsigned char *blocks[BLOCKS] = {NULL};
+
+    for (uint64_t n = 0; !*(atomic_bool *)over; n++) {
+        const uint64_t chance = stamp_mix(n);
+        unsigned char **block = &blocks[chance % BLOCKS];
+
+        free(*block);
+        *block = malloc(chance >> 8 & (chance % 8 == 0 ? 0xfffff : 0x3fff));
+        if (*block != NULL) {
+            **block = 1;
+        }
+        if (n % 256 == 0) {
+            malloc_trim(0);
+            mapping_drop(mapping_make(NULL, largest, false), largest, n % 512 == 0);
+        }
+    }
+    for (int n = 0; n < BLOCKS; n++) {
+        free(blocks[n]);
+    }
+    return NULL;
+}
+
 static void *work(void *argument)
 {
     const struct worker *worker = argument;
@@ -78,20 +110,17 @@ static void *work(void *argument)
     return NULL;
 }
 
-int main(int argc, char **argv)
+static void parse(int argc, char **argv)
 {
-    static const struct option options[] = {
-        {"seed", required_argument, NULL, 's'},   {"threads", required_argument, NULL, 't'},
-        {"rounds", required_argument, NULL, 'r'}, {"largest", required_argument, NULL, 'l'},
-        {"shared", no_argument, NULL, 'c'},       {NULL, 0, NULL, 0}};
-    int threads = 4;
-    bool shared = false;
-    int provided;
+    static const struct option options[] = {{"seed", required_argument, NULL, 's'},
+                                            {"threads", required_argument, NULL, 't'},
+                                            {"rounds", required_argument, NULL, 'r'},
+                                            {"largest", required_argument, NULL, 'l'},
+                                            {"shared", no_argument, NULL, 'c'},
+                                            {"storm", no_argument, NULL, 'm'},
+                                            {NULL, 0, NULL, 0}};
     int option;
 
-    MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
     while ((option = getopt_long(argc, argv, "", options, NULL)) != -1) {
         switch (option) {
         case 's':
@@ -109,12 +138,31 @@ int main(int argc, char **argv)
         case 'c':
             shared = true;
             break;
+        case 'm':
+            storms = STORMS;
+            break;
         default:
             check_fail("unknown option");
         }
     }
+}
+
+int main(int argc, char **argv)
+{
+    atomic_bool over = false;
+    pthread_t storm_threads[STORMS];
+    int provided;
+
+    MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+    parse(argc, argv);
     if (provided != MPI_THREAD_MULTIPLE) {
         check_fail("MPI_THREAD_MULTIPLE is not given");
+    }
+    malloc_trim(0); /* where malloc is another's, libc's starts here, and threads must not race */
+    for (int n = 0; n < storms; n++) {
+        pthread_create(&storm_threads[n], NULL, storm, &over);
     }
     struct worker *workers = check_memory((size_t)threads * sizeof *workers);
     for (int n = 0; n < threads; n++) {
@@ -134,8 +182,10 @@ int main(int argc, char **argv)
             MPI_Comm_free(&workers[n].comm);
         }
     }
+    over = true;
+    for (int n = 0; n < storms; n++) {
+        pthread_join(storm_threads[n], NULL);
+    }
     free(workers);
-    check_done(MPI_COMM_WORLD);
-    MPI_Finalize();
-    return 0;
+    return check_end();
 }

@@ -2,7 +2,7 @@
 /*
  * Point-to-point messages of every kind, each byte checked.
  *
- *     transfer [--seed N] [--iterations N] [--damage KIND] FILE
+ *     transfer [--seed N] [--iterations N] FILE
  *
  * FILE holds one case per line; every rank reads it:
  *
@@ -14,8 +14,6 @@
  * SEND: send, isend, persistent, bsend, ssend, rsend. RECEIVE: recv, irecv, persistent, probe
  * (MPI_Mprobe, MPI_Mrecv), late (posted only after MPI_Probe has seen the message, in reverse
  * order). WINDOW: messages outstanding.
- *
- * --damage breaks one received message on purpose, to see that the check finds it.
  */
 #include <getopt.h>
 #include <stdbool.h>
@@ -25,7 +23,6 @@
 enum pattern { PATTERN_PAIR, PATTERN_BOTH, PATTERN_SELF, PATTERN_FAN, PATTERN_MIXED };
 enum send { SEND_SEND, SEND_ISEND, SEND_PERSISTENT, SEND_BSEND, SEND_SSEND, SEND_RSEND };
 enum receive { RECEIVE_RECV, RECEIVE_IRECV, RECEIVE_PERSISTENT, RECEIVE_PROBE, RECEIVE_LATE };
-enum damage { DAMAGE_NONE, DAMAGE_DATA, DAMAGE_STALE, DAMAGE_BEFORE, DAMAGE_AFTER, DAMAGE_GAP };
 
 enum { NOBODY = MPI_PROC_NULL, MIX = 4 };
 
@@ -34,7 +31,6 @@ static const char *const pattern_names[] = {"pair", "both", "self", "fan", "mixe
 static const char *const send_names[] = {"send",  "isend", "persistent", "bsend",
                                          "ssend", "rsend", NULL};
 static const char *const receive_names[] = {"recv", "irecv", "persistent", "probe", "late", NULL};
-static const char *const damage_names[] = {"none", "data", "stale", "before", "after", "gap", NULL};
 
 struct transfer {
     char text[256]; /* the line of the file, for messages */
@@ -61,7 +57,6 @@ struct step {
 };
 
 static uint64_t seed = 1;
-static enum damage damage = DAMAGE_NONE;
 static MPI_Comm ready; /* for what no MPI_ANY_TAG may match */
 static int rank;
 static int ranks;
@@ -229,32 +224,6 @@ static void tell_ready(const struct step *step)
     MPI_Wait(&request, MPI_STATUS_IGNORE);
 }
 
-static void do_damage(const struct step *step, const struct arena *arena)
-{
-    unsigned char *buffer = arena_buffer(arena);
-    const struct block *block = arena->layout->block;
-    switch (damage) {
-    case DAMAGE_NONE:
-        break;
-    case DAMAGE_DATA: /* one bit of the last byte */
-        buffer[block[arena->layout->blocks - 1].offset + block[arena->layout->blocks - 1].length -
-               1] ^= 1;
-        break;
-    case DAMAGE_STALE:
-        arena_fill(arena, stamp_key(seed, step->iteration - 1, step->from, 0));
-        break;
-    case DAMAGE_BEFORE:
-        buffer[-1] ^= 1;
-        break;
-    case DAMAGE_AFTER:
-        buffer[arena->layout->extent] ^= 1;
-        break;
-    case DAMAGE_GAP:
-        buffer[block[0].offset + block[0].length] ^= 1;
-        break;
-    }
-}
-
 /* What came: from whom, in which order, how much, and every byte of it. */
 static void check_received(const struct step *step, const struct arena *arenas,
                            const MPI_Status *statuses)
@@ -272,9 +241,6 @@ static void check_received(const struct step *step, const struct arena *arenas,
         MPI_Get_elements(&statuses[n], MPI_BYTE, &elements);
         if ((size_t)elements != arenas[n].layout->size) {
             check_fail("%d bytes came: %s", elements, step->transfer->text);
-        }
-        if (n == 0) {
-            do_damage(step, &arenas[n]);
         }
         arena_check(&arenas[n], message_key(step, source, message), step->transfer->text);
     }
@@ -436,15 +402,13 @@ int main(int argc, char **argv)
 {
     static const struct option options[] = {{"seed", required_argument, NULL, 's'},
                                             {"iterations", required_argument, NULL, 'i'},
-                                            {"damage", required_argument, NULL, 'd'},
                                             {NULL, 0, NULL, 0}};
     uint64_t iterations = 2;
     uint64_t cases = 0;
     char line[256];
     int option;
 
-    MPI_Init(&argc, &argv);
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    rank = check_begin(&argc, &argv, 2);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
     while ((option = getopt_long(argc, argv, "", options, NULL)) != -1) {
         switch (option) {
@@ -453,9 +417,6 @@ int main(int argc, char **argv)
             break;
         case 'i':
             iterations = strtoull(optarg, NULL, 0);
-            break;
-        case 'd':
-            damage = (enum damage)named(damage_names, optarg, "--damage");
             break;
         default:
             check_fail("unknown option");
@@ -479,7 +440,5 @@ int main(int argc, char **argv)
     }
     fclose(file);
     MPI_Comm_free(&ready);
-    check_done(MPI_COMM_WORLD);
-    MPI_Finalize();
-    return 0;
+    return check_end();
 }

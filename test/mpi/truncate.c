@@ -69,8 +69,7 @@ int main(int argc, char **argv)
 {
     int rank;
     int number = 0;
-    MPI_Init(&argc, &argv);
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    rank = check_begin(&argc, &argv, 3);
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     for (int late = 0; late < 2; late++) {
         for (int n = 1; n + 1 < argc; n += 2) {

@@ -71,14 +71,10 @@ static void exchange(uint64_t key, bool sender_first, bool unmaps)
 
 int main(int argc, char **argv)
 {
-    MPI_Init(&argc, &argv);
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    rank = check_begin(&argc, &argv, 4);
     const bool later = argc == 5 && strcmp(argv[4], "protect-later") == 0;
     const uint64_t bad = later ? 1 : 0;
     protects = later || (argc == 5 && strcmp(argv[4], "protect") == 0);
-    if (argc != 4 && !protects) {
-        check_fail("side, offset and size are needed");
-    }
     const bool sender_first = strcmp(argv[1], "send") == 0;
     const bool neither = strcmp(argv[1], "neither") == 0;
     const bool unmaps = !neither && rank == !sender_first;
@@ -101,7 +97,5 @@ int main(int argc, char **argv)
             give_back();
         }
     }
-    check_done(MPI_COMM_WORLD);
-    MPI_Finalize();
-    return 0;
+    return check_end();
 }

@@ -71,13 +71,8 @@ static void exchange(int rank, size_t count, size_t size, unsigned char *send,
 
 int main(int argc, char **argv)
 {
-    int rank;
 
-    MPI_Init(&argc, &argv);
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    if (argc != 5) {
-        check_fail("count, size, passes and what may be pinned are needed");
-    }
+    const int rank = check_begin(&argc, &argv, 5);
     const size_t count = strtoul(argv[1], NULL, 0), size = strtoul(argv[2], NULL, 0);
     const size_t passes = strtoul(argv[3], NULL, 0), pinned_max = strtoul(argv[4], NULL, 0);
     unsigned char *send = mapping_make(NULL, count * size, false);
@@ -91,7 +86,5 @@ int main(int argc, char **argv)
         exchange(rank, count, size, send, receive, requests, pass, pinned_max);
     }
     free(requests);
-    check_done(MPI_COMM_WORLD);
-    MPI_Finalize();
-    return 0;
+    return check_end();
 }

@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The component with one thing wrong: the tests of a default run that are named find it, by what is wrong.
+A crash, a hang or a plugin that does not load is not a find."""
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import results
+from launch import TOP, Build
+from mutant import Mutant
+from skips import pages_cannot_be_moved
+
+pytestmark = [pytest.mark.full, pytest.mark.jobs]  # tests of tests, each of which is built anew
+
+WRONG_BYTE = r"wrong on rank \d+: .*byte "
+SIZES = "test/mpi/test_transfer.py::test_messages_of_every_size_are_right"
+SHADOW = "test/mpi/test_shadow.py::test_random_operations_are_right"
+COPY = """#include "base/copy.h"
+#include <string.h>
+#define regx_copy(to, from, length) (regx_copy(to, from, length), (void)(*(char *)(to) ^= 1))
+#define memcpy(to, from, length) (memcpy(to, from, length), (void)(*(char *)(to) ^= 1))
+"""
+UNCOUNTED = """#include "base/counters.h"
+#define regx_count_message(counters, path, bytes) \\
+    ((path) != REGX_PATH_fallback ? regx_count_message(counters, path, bytes) : (void)0)
+"""
+VM, LANDING = "transport/shm/vm.c", "rendezvous/landing.c"
+
+# What is planted, the tests that find it, and what they say of it.
+BY_TEST = [
+    # One byte wrong in each strategy's copy.
+    (Mutant("slot", "rendezvous/bounce.c", before=COPY), [f"{SIZES}[bounce]"], WRONG_BYTE),
+    (Mutant("edge of a page", LANDING, before=COPY),
+     ["test/mpi/test_remap.py::test_whole_pages_are_moved_and_edges_copied[200]"], WRONG_BYTE),
+    (Mutant("kernel writes", VM, "const struct iovec here =",
+            "*(char *)local ^= direction == REGX_VM_WRITE; const struct iovec here ="),
+     [f"{SIZES}[pipeline]", f"{SIZES}[direct]"], WRONG_BYTE),
+    (Mutant("kernel reads", VM, "*copied = (size_t)n;",
+            "*copied = (size_t)n; *(char *)local ^= direction == REGX_VM_READ;"),
+     [f"{SIZES}[read]", f"{SIZES}[together]"], WRONG_BYTE),
+    # A stale hit let through.
+    (Mutant("changes that are not applied", "registration/cache.c",
+            "head == atomic_load_explicit(&cache->applied, memory_order_acquire)", "head >= 0"),
+     ["test/hazard/test_stale.py::test_the_same_address_with_new_pages_sends_the_new_data"
+      "[notifier-raw-send-True]"], r"assert .*changing\[.misses.\] == "),
+    # An uncounted fall-back.
+    (Mutant("fall-back", "rendezvous/send.c", before=UNCOUNTED),
+     ["test/hazard/test_refusal.py::test_without_process_vm_messages_bounce[pipeline]"],
+     r"assert 0 > 0"),
+    # What the newer parameters do.
+    (Mutant("what had landed is not revoked", "rendezvous/revoke.c",
+            "regx_min(revoke->from, recv->granted)", "regx_max(revoke->from, recv->granted)"),
+     [f"{SHADOW}[synchronous]"], WRONG_BYTE),
+    (Mutant("what is received into is not waited for", "rendezvous/recv.c",
+            "recv->drain = regx_registry_hold(rndv->registry, base, length);", "recv->drain = 0;"),
+     [f"{SHADOW}[drain]"], WRONG_BYTE),
+    (Mutant("peers keep a mapping of what was freed", "transport/shm/owned.c",
+            "        block->used = false;\n",
+            "        block->used = false;\n        mmap(block->base, block->length, PROT_READ | "
+            "PROT_WRITE,\n             MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);\n"),
+     [f"{SHADOW}[alloc_mem]"], WRONG_BYTE),
+]
+BY_UNIT_TEST = [
+    # A lost completion.
+    (Mutant("end of a send", "rendezvous/send.c", "turn.done(turn.context, turn.status);", "(void)turn;"),
+     "test/unit/rendezvous/test_sim", "not ok "),
+    (Mutant("the cache is not told that pages move", LANDING,
+            "    if (landings->config.changes != NULL) {", "    if (landings->page == 0) {"),
+     "test/unit/rendezvous/test_landing", "not ok .*caches_are_told_before_and_after"),
+]
+
+
+def name(value: object) -> str | None:
+    return value.name if isinstance(value, Mutant) else ""
+
+
+def skip_what_is_not_there(mutant: Mutant) -> None:
+    if mutant.source == LANDING and pages_cannot_be_moved():
+        pytest.skip("no UFFDIO_MOVE here")
+
+
+@pytest.mark.parametrize(("mutant", "tests", "says"), BY_TEST, ids=name)
+def test_the_test_that_is_named_finds_it(mutant: Mutant, tests: list[str], says: str, build: Build,
+                                         tmp_path: Path) -> None:
+    skip_what_is_not_there(mutant)
+    plugins = mutant.plugins(build, tmp_path)
+    for test in tests:
+        file = tmp_path / "found.xml"
+        run = subprocess.run(
+            [sys.executable, "-B", "-m", "pytest", "-p", "no:cacheprovider", "-q", f"--rootdir={TOP}",
+             "-o", "junit_family=xunit1", f"--junitxml={file}", TOP / test], cwd=TOP, text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, check=False,
+            env={**os.environ, "REGX_COMPONENT_DIR": str(plugins)})
+        found = results.of(file, run.returncode, "")
+        assert [(its.outcome, its.test) for its in found] == [("failed", test)], run.stdout
+        assert re.search(says, run.stdout), f"not found by {test}:\n{run.stdout}"
+        assert not re.search("watchdog|received signal", run.stdout), run.stdout
+
+
+@pytest.mark.parametrize(("mutant", "test", "says"), BY_UNIT_TEST, ids=name)
+def test_the_unit_test_that_is_named_finds_it(mutant: Mutant, test: str, says: str, build: Build,
+                                              tmp_path: Path) -> None:
+    skip_what_is_not_there(mutant)
+    program = mutant.program(build, tmp_path, test)
+    # Not run to its end: what comes behind a test that failed may hang.
+    with subprocess.Popen(["timeout", "600", "stdbuf", "-oL", program], text=True,
+                          env={**os.environ, "CMOCKA_MESSAGE_OUTPUT": "TAP", "UCX_MEM_EVENTS": "n"},
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
+        assert process.stdout is not None
+        said = []
+        for line in process.stdout:
+            said.append(line)
+            if re.match(says, line):
+                process.terminate()
+                return
+    pytest.fail(f"it ended with {process.wait()} and found nothing\n{''.join(said)}")
