@@ -160,9 +160,8 @@ def build() -> Build:
             pytest.fail(f"no {key}: run component/config/setup test first")
         return Path(value)
 
-    build = Build(component=where("REGX_COMPONENT_DIR"), mismatched=where("REGX_MISMATCHED_DIR"),
-                  pkglibdir=where("REGX_PKGLIBDIR"), mpirun=where("REGX_MPIRUN"),
-                  programs=where("REGX_MPI_TESTS"))
+    build = Build(component=where("REGX_COMPONENT_DIR"), pkglibdir=where("REGX_PKGLIBDIR"),
+                  mpirun=where("REGX_MPIRUN"), programs=where("REGX_MPI_TESTS"))
     if not (build.component / "mca_btl_regx.so").exists():
         pytest.fail(f"there is no mca_btl_regx.so in {build.component}")
     return build

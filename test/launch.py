@@ -25,7 +25,6 @@ ORDINARY_USER = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", 
 class Build:
     """What component/config/setup built, and the Open MPI it is for."""
     component: Path  # the folder of mca_btl_regx.so
-    mismatched: Path  # the folder of one built for another Open MPI
     pkglibdir: Path
     mpirun: Path
     programs: Path

@@ -29,7 +29,7 @@ def without_verbs(job: Job, reason: str) -> None:
 
 def test_the_node_goes_by_shared_memory_and_others_by_verbs(fabric: Fabric) -> None:
     """Two ranks on each of two hosts: each wire carries its part, and none the other's."""
-    job = fabric(*TRAFFIC, mca={"btl_base_verbose": 20}).checked(ranks=4)
+    job = fabric(*TRAFFIC).checked(ranks=4)
     size = sum(map(int, SIZES.split(",")))
     for report in job.reports:
         assert report["transport"] == "shm,verbs", str(job)
@@ -37,10 +37,6 @@ def test_the_node_goes_by_shared_memory_and_others_by_verbs(fabric: Fabric) -> N
         assert report["peers"] == 4, str(job)
         assert report["bytes_shm"] >= size, str(job)
         assert by_ports(report) >= 2 * size, str(job)
-    traced = [line.partition("btl:regx: ")[2] for line in job.stderr.splitlines()]
-    assert any("(verbs:fake0:1): on another node" in line for line in traced), str(job)
-    assert any("(verbs:fake0:1): another transport takes it" in line for line in traced), str(job)
-    assert any(": shm (" in line and line.endswith(": on this node") for line in traced), str(job)
 
 
 @pytest.mark.parametrize("strategy", ["bounce", "pipeline", "direct", "together"])
@@ -54,13 +50,11 @@ def test_each_strategy_carries_messages_on_and_between_nodes(fabric: Fabric, str
 def test_backend_is_for_verbs_alone(fabric: Fabric) -> None:
     """Shared memory registers for nothing: auto keeps nothing there, and what it may keep is not
     divided."""
-    job = fabric(*TRAFFIC, mca={"btl_base_verbose": 10},
-                 regx={"rendezvous": "pipeline", "cache_bytes": "64M"}).checked(ranks=4)
+    job = fabric(*TRAFFIC, regx={"rendezvous": "pipeline", "cache_bytes": "64M"}).checked(ranks=4)
     for report in job.reports:
         assert report["backend"] == "notifier", str(job)
         assert report["backend_reason"] == "passed its self-test", str(job)
         assert report["misses"] + report["hits"] + report["uncached"] > 0, str(job)
-    assert job.stderr.count("btl:regx: transport shm keeps no registrations") == 4, str(job)
 
 
 def test_registered_pool_is_not_locked_as_well(fabric: Fabric, tmp_path: Path) -> None:

@@ -74,8 +74,8 @@ BY_UNIT_TEST = [
 ]
 
 
-def name(value: object) -> str | None:
-    return value.name if isinstance(value, Mutant) else ""
+def named(rows: list) -> list:
+    return [pytest.param(*row, id=row[0].name) for row in rows]
 
 
 def skip_what_is_not_there(mutant: Mutant) -> None:
@@ -83,7 +83,7 @@ def skip_what_is_not_there(mutant: Mutant) -> None:
         pytest.skip("no UFFDIO_MOVE here")
 
 
-@pytest.mark.parametrize(("mutant", "tests", "says"), BY_TEST, ids=name)
+@pytest.mark.parametrize(("mutant", "tests", "says"), named(BY_TEST))
 def test_the_test_that_is_named_finds_it(mutant: Mutant, tests: list[str], says: str, build: Build,
                                          tmp_path: Path) -> None:
     skip_what_is_not_there(mutant)
@@ -101,7 +101,7 @@ def test_the_test_that_is_named_finds_it(mutant: Mutant, tests: list[str], says:
         assert not re.search("watchdog|received signal", run.stdout), run.stdout
 
 
-@pytest.mark.parametrize(("mutant", "test", "says"), BY_UNIT_TEST, ids=name)
+@pytest.mark.parametrize(("mutant", "test", "says"), named(BY_UNIT_TEST))
 def test_the_unit_test_that_is_named_finds_it(mutant: Mutant, test: str, says: str, build: Build,
                                               tmp_path: Path) -> None:
     skip_what_is_not_there(mutant)
