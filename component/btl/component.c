@@ -130,7 +130,8 @@ static int component_open(void)
     return OPAL_SUCCESS;
 }
 
-/* Whoever names regx wants it to carry the job; another PML would leave it idle in silence. */
+/* A job that names regx wants it to carry its messages; another PML would leave it idle in
+ * silence. */
 static void warn_if_idle(void)
 {
     const char *pml = regx_compat_pml();
@@ -316,7 +317,7 @@ static int component_progress(void)
 }
 
 /* Called at the start with all processes of the node, later with one at a time, also from inside
- * a receive callback; `reachable` is then NULL. Answers success even if nobody can be reached:
+ * a receive callback; `reachable` is then NULL. Answers success even if no process can be reached:
  * otherwise Open MPI would never progress this component. */
 static int add_procs(mca_btl_base_module_t *btl, size_t count, opal_proc_t **procs,
                      regx_endpoint_t **endpoints, opal_bitmap_t *reachable)

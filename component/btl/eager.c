@@ -20,7 +20,7 @@
 #define CLEAR 1.5F          /* if one takes so many times as long as the other, */
 #define LESS_CLEAR 1.125F   /* or so many after the second round */
 #define STRAYS 64u          /* in a turn: the trial is given up */
-#define OTHERS 256u         /* likewise */
+#define OTHERS 256u         /* in a turn: the same */
 #define RECENT 64u          /* messages of the other size */
 #define LOST 64u            /* a trial may lose one message of so many, */
 #define REPEATED 3u         /* half as many each time that it ends the same, up to so often */

@@ -33,8 +33,8 @@ void regx_fail_queued(regx_module_t *module, regx_endpoint_t *endpoint);
  * Short data leaves as one frame of the transport, copied. Longer data is packed into a slot of the
  * pool, and the peer reads it there: a zero-copy send, which ends when the peer has read. A
  * fragment that gets no slot has memory of its own, for as much as a frame takes. So a peer that
- * does not read keeps slots, but keeps nobody from sending to another; and Open MPI is not refused
- * a descriptor for its control messages.
+ * does not read keeps slots, but keeps no thread from sending to another peer; and Open MPI is not
+ * refused a descriptor for its control messages.
  *
  * Fragments are kept for the next message. Most are for headers, which are short: these are small;
  * of those with memory for a whole frame only a few are kept.

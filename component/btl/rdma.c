@@ -16,7 +16,7 @@
  * Rules that ob1 does not state, found by trying or by reading: no handle for a grant may be NULL
  * (the job would hang); a put and a get answer OPAL_SUCCESS and report everything through their
  * callback, exactly once (what a get returns, ob1 takes for a lack of resources and tries again
- * later); of a put that failed ob1 notifies nobody (the job would hang): what cannot be mended here
+ * later); of a put that failed ob1 tells no rank (the job would hang): what cannot be mended here
  * ends the job.
  */
 #include "btl/rdma.h"

@@ -88,7 +88,7 @@ static bool find_window(const mca_btl_base_registration_handle_t *remote_handle,
     return regx_onesided_holds(name->base, name->length, address, size);
 }
 
-/* Of an operation that has gone wrong nobody would hear: the job ends. */
+/* osc/rdma does not hear of an operation that has gone wrong: the job ends. */
 static void lose(const asked_t *asked, const char *why)
 {
     const regx_onesided_request_t *request = &asked->request;

@@ -138,7 +138,7 @@ uint32_t regx_compat_far_rank(void)
     return rank;
 }
 
-/* Of this job; this process where nobody knows. */
+/* Of this job; this process where that is not known. */
 static uint32_t first_of_node(void)
 {
     char *peers;
@@ -232,8 +232,8 @@ static void released(void *base, size_t length, void *unused, bool from_malloc)
     hooked.report(hooked.context, base, length);
 }
 
-/* The framework is not open unless somebody opened it; it is counted how often. Without a patcher
- * it opens all the same, and shows it only by its level of support. */
+/* The framework is not open unless another component opened it; it is counted how often. Without a
+ * patcher it opens all the same, and shows it only by its level of support. */
 static regx_status_t hooks_install(regx_hook_report_t report, void *context, char *error,
                                    size_t error_size)
 {

@@ -107,7 +107,7 @@ extern const regx_hook_source_t regx_compat_hooks;
 
 /* ---- what compat.c asks of the file of a version ---- */
 
-/* The ranks of this job on this node, as in "1,3,5"; the caller frees them. false: nobody knows,
+/* The ranks of this job on this node, as in "1,3,5"; the caller frees them. false: not known,
  * and there may be nothing to free. */
 bool regx_version_local_peers(char **peers);
 

@@ -24,7 +24,7 @@ PAIRS = [("libjemalloc", "notifier"), ("libjemalloc", "hooks"), ("libtcmalloc_mi
 
 
 def installed(library: str) -> Path:
-    """What is not there the loader would leave out, with a word that nobody reads."""
+    """What is not there the loader would leave out, with a word that is not read."""
     known = subprocess.run(["/sbin/ldconfig", "-p"], capture_output=True, text=True, check=True).stdout
     found = re.search(rf"^\s*{library}\.so\.\d+ .* => (.+)$", known, re.M)
     assert found, f"{library} is not installed"
@@ -66,7 +66,7 @@ def test_other_allocators_exchange_right_data(mpi: Mpi, library: str, backend: s
     job = mpi("threads", "--storm", "--rounds", 30, "--largest", 1_000_000, regx=regx, options=preloaded(library),
               timeout=300).checked(ranks=2)
     assert job.total("bytes_direct") > 0, str(job)
-    # A buffer left alone is kept, whoever allocated it.
+    # A buffer left alone is kept, whatever allocated it.
     job = mpi("tools", 0, 3_000_000, regx=regx, options=preloaded(library)).checked(ranks=2)
     for report in job.reports:
         assert report["backend"] == backend and report["hits"] == 9, str(job)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Hazard 4: hooks that are not there, are somebody else's, or are taken away."""
+"""Hazard 4: hooks that are not there, are another library's, or are taken away."""
 import os
 import re
 import subprocess

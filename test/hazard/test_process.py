@@ -26,7 +26,7 @@ class State:
 
     @property
     def patched(self) -> set[str]:
-        """The functions that begin with a jump to another library: somebody's hooks."""
+        """The functions that begin with a jump to another library: hooks."""
         return {name for name, code in self.code.items() if code.startswith("jump to ")}
 
 
@@ -92,7 +92,7 @@ def test_installed_but_not_selected(mpi: Mpi, tmp_path: Path, how: str,
             assert process[when].locked == other[when].locked, when
             assert process[when].handlers == other[when].handlers, when
             assert process[when].code == other["before"].code, when
-    assert not list(tmp_path.glob("report.*")), "it reported although nobody asked for it"
+    assert not list(tmp_path.glob("report.*")), "it reported unasked"
 
 
 @pytest.mark.parametrize("regx", [{}, {"rendezvous": "remap"}], ids=str)

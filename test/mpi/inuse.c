@@ -28,7 +28,7 @@ static int rank;
 static size_t size, hole, hole_size; /* of size 0: a byte changes */
 static struct shared *shared;
 
-/* In two steps: when the second munmap returns, whoever watches has dealt with the first. */
+/* In two steps: when the second munmap returns, the monitor has dealt with the first. */
 static void change(unsigned char *memory)
 {
     const size_t half = (hole_size / 2) & ~(size_t)4095;

@@ -23,7 +23,7 @@ static const char *const kind_names[] = {"heap",         "stack",       "bss",  
 static unsigned char bss[MOST];
 /* A first element keeps it out of .bss: all of it lies in .rodata. */
 static const unsigned char table[TABLE] = {1, 2, 3};
-static const char *const literal = "a string literal lies in memory that nobody may write";
+static const char *const literal = "a string literal lies in memory that may not be written";
 
 static const char *folder;
 static int rank;
@@ -74,7 +74,7 @@ static void move_kind(enum kind kind, size_t size, uint64_t round)
         stamp_fill(content, size, key, 0);
     } else {
         memset(content, 0, size);
-        kind = kind == READ_ONLY ? HEAP : kind; /* nobody receives there */
+        kind = kind == READ_ONLY ? HEAP : kind; /* nothing is received there */
     }
     switch (kind) {
     case HEAP:
@@ -103,7 +103,7 @@ static void move_kind(enum kind kind, size_t size, uint64_t round)
     free(content);
 }
 
-/* Pages that nobody ever touched read as zeros; received into, they come into being. */
+/* Pages that were never touched read as zeros; received into, they come into being. */
 static void move_untouched(size_t size)
 {
     unsigned char *memory =

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Hazard 4: somebody patches libc's functions after MPI's hooks, and the hooks fall silent.
+ * Hazard 4: another library patches libc's functions after MPI's hooks, and the hooks fall silent.
  *
  *     stolen SIZE all|munmap|mmap|mremap|madvise|shmat|shmdt|brk|sbrk
  *
  * Rank 0 sends twice from a buffer, puts the functions' first bytes, or those of the one that is
  * named, back to what they are in libc's file (an Open MPI that is linked with UCX has them patched
- * before main), and unmaps the buffer. Then it sends twice from a second buffer, and twice from the memory
- * that is at the first one's address now. Rank 1 receives likewise.
+ * before main), and unmaps the buffer. Then it sends twice from a second buffer, and twice from the
+ * memory that is at the first one's address now. Rank 1 receives in the same way.
  */
 #include <dlfcn.h>
 #include <errno.h>

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Jobs at random: what nobody thought of combining. Such runs found a hang that no other test met
+"""Jobs at random: combinations that were not thought of. Such runs found a hang that no other test met
 (a fragment queued behind others held the one slot that the first of them needed)."""
 import random
 from pathlib import Path

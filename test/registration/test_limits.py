@@ -74,7 +74,7 @@ def test_the_cache_makes_room_under_a_memlock_limit(programs: Path, oracle: None
     if os.geteuid() != 0:
         pytest.skip("needs root, to become another user")
     nobody = pwd.getpwnam("nobody")
-    with tempfile.TemporaryDirectory() as folder:  # one that nobody may read
+    with tempfile.TemporaryDirectory() as folder:  # one that other users may not read
         os.chmod(folder, 0o755)
         program = shutil.copy(programs / "property", folder)
         done = run(Path("prlimit"), f"--memlock={locked}", "setpriv", f"--reuid={nobody.pw_uid}",

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * What a peer costs that nobody talks to: 4,096 endpoints over a transport that does nothing. All
+ * What a peer costs that is not talked to: 4,096 endpoints over a transport that does nothing. All
  * memory that the program takes from the heap is counted.
  */
 #include "../unit.h"

@@ -98,7 +98,7 @@ static void what_cannot_be_used_is_refused(void **state)
         fake.register_error = EPERM;
         assert_int_equal(regx_domain_acquire(domain, base, PAGE, TO_SEND, &use), EFAULT);
         fake.register_error = 0;
-        /* Not unmapped: somebody else's memory, malloc's for one, might come there at once. */
+        /* Not unmapped: other memory, malloc's for one, might come there at once. */
         assert_int_equal(mprotect(base, LENGTH, PROT_NONE), 0);
         assert_int_equal(regx_domain_acquire(domain, base, PAGE, TO_SEND, &use), EFAULT);
         munmap(base, LENGTH);
@@ -126,7 +126,7 @@ static void wrong_options_are_refused_in_one_line(void **state)
     assert_null(domain);
 }
 
-/* Nobody has brought UCX, so there are no hooks. */
+/* UCX is not loaded, so there are no hooks. */
 static void a_backend_that_cannot_work_says_what_can(void **state)
 {
     (void)state;

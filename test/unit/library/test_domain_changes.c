@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The library: memory that changed is registered anew, whoever changed it and by whatever call. On
+ * The library: memory that changed is registered anew, whatever thread or call changed it. On
  * a device in memory.
  */
 #include "domain.h"

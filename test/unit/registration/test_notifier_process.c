@@ -107,7 +107,7 @@ static void a_cloned_child_is_inert(void **state)
     assert_false(hits(&region));
     drop(&region);
     monitor->stop(monitor);
-    assert_int_equal(munmap(base + PAGE, PAGE), 0); /* waits for nobody */
+    assert_int_equal(munmap(base + PAGE, PAGE), 0); /* does not wait */
     assert_int_equal(munmap(base + LENGTH, LENGTH), 0);
     /* And again, with that child still there. */
     monitor = start();
@@ -144,7 +144,7 @@ static void *move_to_and_fro(void *unused)
 }
 
 /* What a thread moves from where stopping has yet to look to where it has looked must not stay
- * watched: with such a child there, nobody would read of its next move and that thread would wait
+ * watched: with such a child there, its next move would never be read, and that thread would wait
  * for ever. */
 static void stopping_leaves_nothing_watched_while_a_thread_moves_memory(void **state)
 {
@@ -185,7 +185,7 @@ static void stopping_leaves_nothing_watched_while_a_thread_moves_memory(void **s
         }
         monitor->stop(monitor);
         const unsigned moves = atomic_load(&mover.moves);
-        while (atomic_load(&mover.moves) < moves + 3) { /* it waits for nobody */
+        while (atomic_load(&mover.moves) < moves + 3) { /* it does not wait */
             sched_yield();
         }
         atomic_store(&mover.end, true);

@@ -32,7 +32,7 @@ typedef struct world {
     _Atomic unsigned next;
     _Atomic unsigned pinned;
     _Atomic uint64_t generations[PAGES];
-    pthread_rwlock_t changing[PAGES]; /* hooks: nobody uses what is being changed */
+    pthread_rwlock_t changing[PAGES]; /* hooks: no thread uses what is being changed */
     _Atomic unsigned under_way;       /* notifier: anybody may, the monitor says so */
     pthread_mutex_t reader;
     _Atomic bool stop;
@@ -115,7 +115,7 @@ static void change(world_t *world, uintptr_t first, uintptr_t count)
     }
     pthread_mutex_lock(&world->reader);
     log->sequence++;
-    world->under_way--; /* read by the one reader, which lets go whoever changed it */
+    world->under_way--; /* read by the one reader, which lets the changer go on */
     regx_inval_log_write(log, start, end);
     log->sequence++;
     pthread_mutex_unlock(&world->reader);
