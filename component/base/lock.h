@@ -11,11 +11,11 @@
  *   3. the rendezvous engine's (rendezvous/engine.h), or that of one-sided operations
  *      (onesided/onesided.h). Messages are sent with it held.
  *   4. a connection's over shared memory (shm_internal.h), or the device's over verbs. For the
- *      latter nobody waits (transport/try_lock.h), but who disconnects, with no lock held. So
+ *      latter nobody waits (verbs/try_lock.h), but who disconnects, with no lock held. So
  *      callbacks, which run with it held, may take the locks of 3.
  *   5. the leaves, of which a thread holds one at a time: the pool's, the registration cache's,
  *      that of a module's endpoints and unused records (btl/module.h), of the memory that remap
- *      exchanges (rendezvous/landing.h), shared memory's two (shm_internal.h, owned.h), of the
+ *      exchanges (rendezvous/landing.h), shared memory's two (shm_internal.h), of the
  *      connections of a port (verbs/verbs.h), of the ranges that the notifier watches
  *      (registration/monitor/uffd.h)
  *

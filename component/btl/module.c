@@ -9,7 +9,7 @@
 #include "btl/message.h"
 #include "btl/params.h"
 #include "btl/rdma.h"
-#include "pool/place.h"
+#include "pool/pool.h"
 
 /* The transport may deliver while it closes, when there is no rendezvous any more. */
 static void handle_immediate(void *context, uint64_t sender, uint32_t value)

@@ -6,7 +6,7 @@
 #ifndef REGX_BTL_SETTINGS_H
 #define REGX_BTL_SETTINGS_H
 
-#include "pool/params.h"
+#include "pool/pool.h"
 #include "registration/registration.h"
 #include "rendezvous/params.h"
 #include "transport/catalog.h"

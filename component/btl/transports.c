@@ -7,7 +7,7 @@
 
 #include "base/util.h"
 #include "btl/module.h"
-#include "transport/load.h"
+#include "transport/catalog.h"
 
 #define ERROR 256 /* room for a line with the reason */
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #define _GNU_SOURCE
-#include "pool/place.h"
+#include "pool/pool.h"
 
 #include <ctype.h>
 #include <errno.h>
-#include <stdbool.h>
+#include <hwloc.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>

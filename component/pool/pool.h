@@ -19,6 +19,7 @@
 
 #include "base/counters.h"
 #include "base/lock.h"
+#include "base/param.h"
 #include "base/status.h"
 
 #define REGX_SLOT_NONE UINT32_MAX
@@ -53,5 +54,41 @@ static inline char *regx_pool_slot(const regx_pool_t *pool, uint32_t slot)
 {
     return pool->memory + (size_t)slot * pool->slot_size;
 }
+
+/* ---- what users may set; the rows are in params.def ---- */
+
+typedef struct regx_pool_settings {
+#define REGX_PARAM(type, ctype, field, ...) REGX_PARAM_FIELD(ctype, field)
+#include "pool/params.def"
+#undef REGX_PARAM
+} regx_pool_settings_t;
+
+extern const regx_param_table_t regx_pool_params;
+
+/* ---- where the memory lies: near the process, and locked (place.c) ---- */
+
+struct hwloc_bitmap_s; /* hwloc.h is long */
+struct hwloc_topology;
+
+/* The NUMA nodes nearest to the cores of `cpuset` that have memory, as a nodeset that the caller
+ * frees with hwloc_bitmap_free. NULL: there is nothing to choose, because the topology tells
+ * nothing, or every node that has memory is as near (one node, or cores on all of them: then the
+ * kernel's own choice at first touch is the better one). Works on any topology, also a synthetic
+ * one. */
+struct hwloc_bitmap_s *regx_place_near(struct hwloc_topology *topology,
+                                       const struct hwloc_bitmap_s *cpuset);
+
+/* Prefers memory near this process for `length` bytes at `memory` (page-aligned, shared by other
+ * processes), moving what this process has touched. Pages of a file that were set aside before, and
+ * not touched, stay: the kernel took them near the core that asked, or as the process's own policy
+ * (numactl) says, seen on two nodes. So it is for memory of System V, which a peer may be the first
+ * to touch. `topology` may be NULL: then one is loaded for the call, if the machine has several
+ * nodes with memory. Best effort: placing is never a reason to fail. */
+void regx_place_bind(struct hwloc_topology *topology, void *memory, size_t length);
+
+/* Locks as much of the memory (page-aligned) from its start as RLIMIT_MEMLOCK allows, in whole
+ * pages; returns how many bytes count as locked now, until the memory is unmapped. A page that is
+ * not there yet is brought in, and stays, when this process first touches it. */
+size_t regx_place_lock(void *memory, size_t length);
 
 #endif

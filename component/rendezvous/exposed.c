@@ -5,7 +5,7 @@
  *
  * On a node, where the kernel copies between two processes, nothing needs to be registered, so it
  * can always be done. The paths read and together are read so. By bounce the receiver takes the
- * message from where the sender copies it (transport/shm/stage.h), if the sender's strategy is auto
+ * message from where the sender copies it (transport/shm/cico.c), if the sender's strategy is auto
  * and it had room for that. Every other path answers with its CTS, as if nothing had been exposed.
  * If the kernel refuses, or the memory at either end is gone, the message goes by slots, from its
  * beginning.

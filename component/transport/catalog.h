@@ -3,13 +3,15 @@
  * The transports that there are: one for the node, and one between nodes. Part of the core, because
  * parameters and the report's keys are known whether or not a transport is loaded. For btl/ alone:
  * no transport knows of the other.
+ *
+ * A transport that needs libraries lives in a file of its own beside the component, named
+ * regx_transport_NAME.so, and is opened only once it is chosen: a job that does not use it need not
+ * have them.
  */
 #ifndef REGX_TRANSPORT_CATALOG_H
 #define REGX_TRANSPORT_CATALOG_H
 
-#include "base/counters.h"
-#include "transport/entry.h"
-#include "transport/params.h"
+#include "transport/transport.h"
 #include "transport/verbs/params.h"
 
 typedef enum regx_transport_kind {
@@ -20,8 +22,17 @@ typedef enum regx_transport_kind {
 
 extern const regx_catalog_entry_t *const regx_catalog[REGX_TRANSPORT_KINDS];
 
+/* What users may set of every transport: which devices. The rows are in params.def. */
+typedef struct regx_transport_settings {
+#define REGX_PARAM(type, ctype, field, ...) REGX_PARAM_FIELD(ctype, field)
+#include "transport/params.def"
+#undef REGX_PARAM
+} regx_transport_settings_t;
+
+extern const regx_param_table_t regx_transport_params;
+
 typedef struct regx_transports_settings {
-    regx_transport_settings_t all; /* which devices */
+    regx_transport_settings_t all;
     regx_verbs_settings_t between_nodes;
 } regx_transports_settings_t;
 
@@ -31,5 +42,10 @@ extern const regx_counter_t regx_transport_counter_table[];
 
 /* The words of btl_regx_transport: auto, and the transports. false: there are no more. */
 bool regx_transport_word(unsigned index, regx_param_word_t *word);
+
+/* Opens regx_transport_NAME.so from the folder that this code was loaded from. The object is
+ * never unloaded. NULL: `error` holds one line saying why. Called by the thread that runs
+ * MPI_Init. */
+const regx_transport_ops_t *regx_transport_load(const char *name, char *error, size_t error_size);
 
 #endif

@@ -5,8 +5,8 @@
  *
  * One regx_transport_t is one opened way out of this process: shared memory, or one port of an RDMA
  * device. It is used through its table of operations, because its code may lie in a shared object
- * that is loaded only if it is chosen (load.h). A connection leads to one peer. It costs nothing on
- * the wire until the first send.
+ * that is loaded only if it is chosen (catalog.h). A connection leads to one peer. It costs nothing
+ * on the wire until the first send.
  *
  * What is sent:
  *   - A frame is a short message with a tag. Frames of one connection are delivered in the order
@@ -42,10 +42,11 @@
 #include <stdint.h>
 
 #include "base/counters.h"
+#include "base/param.h"
 #include "base/status.h"
 #include "base/trace.h"
 
-#define REGX_TRANSPORT_ABI 29 /* of this header; an object built for another is refused */
+#define REGX_TRANSPORT_ABI 30 /* of this header; an object built for another is refused */
 
 #define REGX_ADDRESS_MAX 1024        /* bytes of what a process publishes about itself */
 #define REGX_NOTICE_MAX 48           /* bytes of the notice that follows a put */
@@ -124,6 +125,10 @@ static inline void regx_transport_fall_back(const regx_transport_config_t *confi
     regx_trace(config->trace, level, "fallback: %s", reason);
 }
 
+/* Bytes that a transport has in an operation that is pending. What it keeps there has a type of its
+ * own. */
+#define REGX_SCRATCH_SIZE 48
+
 /* Which memory of the peer a put writes. */
 typedef enum regx_target { REGX_TARGET_POOL, REGX_TARGET_REGION } regx_target_t;
 
@@ -147,7 +152,7 @@ typedef struct regx_put {
      * REGX_UNREACHABLE: the connection is lost, and the event broken comes before or after this. */
     void (*done)(struct regx_put *put, regx_status_t status);
     void *context;
-    void *scratch[4]; /* the transport's while pending */
+    _Alignas(void *) unsigned char scratch[REGX_SCRATCH_SIZE];
 } regx_put_t;
 
 /* One read of a peer's registered memory. The caller fills it and keeps it until done is called. */
@@ -164,7 +169,7 @@ typedef struct regx_get {
      * REGX_DENIED as for get: some of them may have been written, and no more will be. */
     void (*done)(struct regx_get *get, regx_status_t status);
     void *context;
-    void *scratch[4]; /* the transport's while pending */
+    _Alignas(void *) unsigned char scratch[REGX_SCRATCH_SIZE];
 } regx_get_t;
 
 typedef enum regx_copy_direction { REGX_COPY_TO_PEER, REGX_COPY_FROM_PEER } regx_copy_direction_t;
@@ -177,7 +182,7 @@ typedef struct regx_zcopy {
     uint8_t tag;
     void (*done)(struct regx_zcopy *zcopy, regx_status_t status); /* once, after REGX_PENDING */
     void *context;
-    void *scratch[4]; /* the transport's while pending */
+    _Alignas(void *) unsigned char scratch[REGX_SCRATCH_SIZE];
 } regx_zcopy_t;
 
 /* Writes exactly `length` payload bytes to `to`. Called within send, at most once. */
@@ -266,8 +271,8 @@ typedef struct regx_transport_ops {
     /* Memory for the user's buffers, which neighbours map: a put or a get that the kernel would
      * make (single_copy of regx_conn_t) to or from it is then made by a process. `length` bytes on
      * a page, not initialised; NULL: it has none for that, and counts the reason as a fallback.
-     * What is not released by then stays mapped when the transport closes. NULL where nobody
-     * maps. */
+     * What is not released by then stays mapped when the transport closes. NULL where no
+     * process maps. */
     void *(*allocate)(regx_transport_t *transport, size_t length);
     /* Not before the last transfer from or to it has ended. */
     void (*release)(regx_transport_t *transport, void *memory);
@@ -283,9 +288,9 @@ typedef struct regx_transport_ops {
      * one thread: it must not touch what the program's threads use without a lock. */
     void (*dereg)(regx_transport_t *transport, regx_mr_t *mr);
 
-    /* Whether memory can be registered with REGX_ACCESS_ON_DEMAND, to be put. Called before anybody
-     * connects. REGX_OK; REGX_DENIED: the device cannot, and `error` holds one line. NULL: never
-     * possible. */
+    /* Whether memory can be registered with REGX_ACCESS_ON_DEMAND, to be put. Called before the
+     * first connection. REGX_OK; REGX_DENIED: the device cannot, and `error` holds one line. NULL:
+     * never possible. */
     regx_status_t (*on_demand)(regx_transport_t *transport, char *error, size_t error_size);
     /* Asks the device to look up pages of an on-demand region before they are needed: for writing,
      * if the region may be written. REGX_OK: the device was asked; whether it did so is not known.
@@ -296,6 +301,20 @@ typedef struct regx_transport_ops {
     /* Delivers and completes what is ready, up to a bound. Returns how many events there were. */
     int (*progress)(regx_transport_t *transport);
 } regx_transport_ops_t;
+
+/* What is known of a transport whether or not it is loaded: part of the core, not of the plugin.
+ * Each defines its entry in its folder; catalog.h lists them. */
+typedef struct regx_catalog_entry {
+    regx_param_word_t word;           /* of btl_regx_transport, and of the plugin's file name */
+    const regx_param_table_t *params; /* its own, or NULL */
+    const regx_transport_ops_t *ops;  /* NULL: it is a plugin (catalog.h) */
+
+    /* Of the one between nodes: */
+    const char *remedy;               /* what has to be so that two ports reach each other */
+    bool (*owns)(const char *device); /* whether there is a device of that name here */
+    const char *(*why_absent)(void);  /* why there is none that can be used; NULL: there is one */
+    const char *devices;              /* what they are called: "RDMA device" */
+} regx_catalog_entry_t;
 
 /* The common head of every transport. */
 struct regx_transport {

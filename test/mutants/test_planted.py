@@ -58,7 +58,7 @@ BY_TEST = [
     (Mutant("what is received into is not waited for", "rendezvous/recv.c",
             "recv->drain = regx_registry_hold(rndv->registry, base, length);", "recv->drain = 0;"),
      [f"{SHADOW}[drain]"], WRONG_BYTE),
-    (Mutant("peers keep a mapping of what was freed", "transport/shm/owned.c",
+    (Mutant("peers keep a mapping of what was freed", "transport/shm/alloc_mem_segment.c",
             "        block->used = false;\n",
             "        block->used = false;\n        mmap(block->base, block->length, PROT_READ | "
             "PROT_WRITE,\n             MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);\n"),

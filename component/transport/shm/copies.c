@@ -13,12 +13,8 @@
  */
 #include <assert.h>
 
-#include "transport/shm/key.h"
-#include "transport/shm/piece.h"
 #include "transport/shm/shm_internal.h"
 
-/* In REGX_SCRATCH_DONE, above the bytes: the copy began with its last piece. */
-#define FROM_END ((uintptr_t)1 << (8 * sizeof(uintptr_t) - 1))
 /* Bytes of one put or get before the turn of the next one, if that is shorter than what is left. */
 #define TURN (2048u * 1024u)
 /* Bytes after which a call of progress copies no other piece. Between two short ones Open MPI's
@@ -32,66 +28,30 @@
 
 /* ---- what a copy is ---- */
 
-static bool is_get(void *const *copy)
+static regx_put_t *put_of(regx_shm_op_t *op)
 {
-    return copy[REGX_SCRATCH_KIND] != NULL;
+    return REGX_CONTAINER_OF(op, regx_put_t, scratch);
 }
 
-static regx_put_t *put_of(void **copy)
+static size_t length_of(regx_shm_op_t *op)
 {
-    return REGX_CONTAINER_OF(copy, regx_put_t, scratch);
-}
-
-static regx_get_t *get_of(void **copy)
-{
-    return REGX_CONTAINER_OF(copy, regx_get_t, scratch);
-}
-
-/* NULL: it is none. */
-static regx_assisted_t *assisted_of(void **copy)
-{
-    return copy[REGX_SCRATCH_KIND] != copy ? copy[REGX_SCRATCH_KIND] : NULL;
-}
-
-static size_t done_of(void *const *copy)
-{
-    return (uintptr_t)copy[REGX_SCRATCH_DONE] & ~FROM_END;
-}
-
-static bool is_from_end(void *const *copy)
-{
-    return ((uintptr_t)copy[REGX_SCRATCH_DONE] & FROM_END) != 0;
-}
-
-static void set_order(void **copy, bool from_end)
-{
-    copy[REGX_SCRATCH_DONE] = (void *)(from_end ? FROM_END : 0);
-}
-
-static void add_done(void **copy, size_t bytes)
-{
-    copy[REGX_SCRATCH_DONE] = (void *)((uintptr_t)copy[REGX_SCRATCH_DONE] + bytes);
-}
-
-static size_t length_of(void **copy)
-{
-    return is_get(copy) ? get_of(copy)->length : put_of(copy)->length;
+    return op->is_get ? regx_shm_get_of(op)->length : put_of(op)->length;
 }
 
 /* Bytes that are not yet copied, as far as this process knows. */
-static size_t left_of(void **copy)
+static size_t left_of(regx_shm_op_t *op)
 {
-    return length_of(copy) - done_of(copy);
+    return length_of(op) - op->done;
 }
 
-static void end_copy(void **copy, regx_status_t status)
+static void end_copy(regx_shm_op_t *op, regx_status_t status)
 {
-    if (is_get(copy)) {
-        regx_get_t *get = get_of(copy);
+    if (op->is_get) {
+        regx_get_t *get = regx_shm_get_of(op);
 
         get->done(get, status);
     } else {
-        regx_put_t *put = put_of(copy);
+        regx_put_t *put = put_of(op);
 
         put->done(put, status);
     }
@@ -111,77 +71,54 @@ static void count_own_locked(regx_shm_t *shm, int change)
     }
 }
 
-static void append(regx_shm_copies_t *copies, void **copy)
+/* from_length: by which the order of its pieces is chosen; 0: it is chosen already. */
+static void queue_copy(regx_shm_op_t *op, size_t from_length)
 {
-    copy[REGX_SCRATCH_NEXT] = NULL;
-    if (copies->first == NULL) {
-        copies->first = copy;
-    } else {
-        copies->last[REGX_SCRATCH_NEXT] = copy;
-    }
-    copies->last = copy;
-}
+    regx_shm_t *shm = regx_shm_of(op->conn->super.transport);
 
-/* Takes the first, which is there. */
-static void **take(regx_shm_copies_t *copies)
-{
-    void **copy = copies->first;
-
-    assert(copy != NULL);
-    copies->first = copy[REGX_SCRATCH_NEXT];
-    return copy;
-}
-
-/* length: 0, if the order of its pieces is already chosen. */
-static void queue_copy(regx_shm_conn_t *conn, void **copy, void *kind, size_t length)
-{
-    regx_shm_t *shm = regx_shm_of(conn->super.transport);
-
-    copy[REGX_SCRATCH_CONN] = conn;
-    copy[REGX_SCRATCH_KIND] = kind;
     regx_lock(&shm->lock);
-    set_order(copy, regx_shm_order_locked(conn, length));
-    append(&conn->copies, copy);
-    regx_arbiter_add(&shm->turns, &conn->turn);
+    op->from_end = regx_shm_order_locked(op->conn, from_length);
+    regx_list_append(&op->conn->copies, &op->link);
+    regx_list_set(&shm->turns, &op->conn->turn, true);
     count_own_locked(shm, 1);
     regx_unlock(&shm->lock);
 }
 
 void regx_shm_queue_put(regx_shm_conn_t *conn, regx_put_t *put)
 {
-    queue_copy(conn, put->scratch, NULL, put->length);
+    regx_shm_op_t *op = (regx_shm_op_t *)(void *)put->scratch;
+
+    *op = (regx_shm_op_t){.conn = conn};
+    queue_copy(op, put->length);
 }
 
-void regx_shm_queue_get(regx_shm_conn_t *conn, regx_get_t *get, regx_assisted_t *assisted)
+void regx_shm_queue_get(regx_shm_conn_t *conn, regx_get_t *get, regx_shared_copy_t *shared)
 {
-    if (assisted != NULL) {
-        queue_copy(conn, get->scratch, assisted, 0);
-    } else {
-        queue_copy(conn, get->scratch, get->scratch, get->length);
-    }
+    regx_shm_op_t *op = regx_shm_op_of_get(get);
+
+    *op = (regx_shm_op_t){.conn = conn, .shared = shared, .is_get = true};
+    queue_copy(op, shared == NULL ? get->length : 0);
 }
 
 /* ---- a piece ---- */
 
 /* The next piece of a plain put or get, of which so many bytes are left. */
-static regx_shm_piece_t next_piece(void **copy, size_t left)
+static regx_shm_piece_t next_piece(regx_shm_op_t *op, size_t left)
 {
-    regx_shm_conn_t *conn = copy[REGX_SCRATCH_CONN];
+    regx_shm_conn_t *conn = op->conn;
     const size_t length = regx_claim_piece(left);
-    const size_t at = is_from_end(copy) ? left - length : done_of(copy);
-    regx_shm_piece_t piece = {.vm = &conn->vm,
-                              .main = regx_shm_main_at(&conn->main),
-                              .owned = &conn->owned,
-                              .length = length};
+    const size_t at = op->from_end ? left - length : op->done;
+    regx_shm_piece_t piece = {
+        .neighbour = &conn->peer, .alloc_mem = &conn->alloc_mem, .length = length};
 
-    if (is_get(copy)) {
-        const regx_get_t *get = get_of(copy);
+    if (op->is_get) {
+        const regx_get_t *get = regx_shm_get_of(op);
 
         piece.direction = REGX_VM_READ;
         piece.local = (char *)get->local + at;
         piece.remote = regx_shm_key_unpack(&get->key).address + get->offset + at;
     } else {
-        const regx_put_t *put = put_of(copy);
+        const regx_put_t *put = put_of(op);
 
         piece.direction = REGX_VM_WRITE;
         piece.local = (char *)(uintptr_t)put->local + at;
@@ -191,28 +128,28 @@ static regx_shm_piece_t next_piece(void **copy, size_t left)
 }
 
 /* Copies the next piece of a plain put or get; REGX_AGAIN while it is not finished. */
-static regx_status_t step_plain(regx_shm_t *shm, void **copy)
+static regx_status_t step_plain(regx_shm_t *shm, regx_shm_op_t *op)
 {
-    regx_shm_conn_t *conn = copy[REGX_SCRATCH_CONN];
-    const size_t left = left_of(copy);
+    regx_shm_conn_t *conn = op->conn;
+    const size_t left = left_of(op);
     regx_status_t status;
 
     if (left > 0) {
-        const regx_shm_piece_t piece = next_piece(copy, left);
+        const regx_shm_piece_t piece = next_piece(op, left);
 
-        status = regx_piece_copy(shm, piece);
+        status = regx_shm_piece_copy(shm, piece);
         if (status != REGX_OK) {
             return status;
         }
-        add_done(copy, piece.length);
+        op->done += piece.length;
         if (piece.length < left) {
             return REGX_AGAIN;
         }
     }
-    if (is_get(copy)) {
+    if (op->is_get) {
         return REGX_OK;
     }
-    const regx_put_t *put = put_of(copy);
+    const regx_put_t *put = put_of(op);
 
     regx_lock(&conn->lock);
     status =
@@ -227,7 +164,7 @@ static regx_status_t step_plain(regx_shm_t *shm, void **copy)
 typedef enum turn {
     TURN_GOES_ON, /* it stays in front */
     TURN_OVER,    /* the next of its connection comes before it */
-    TURN_STUCK,   /* likewise, and nothing could be done */
+    TURN_STUCK,   /* the same, and nothing could be done */
     TURN_ENDING,  /* only the peer still copies */
     TURN_ENDED
 } turn_t;
@@ -238,80 +175,77 @@ typedef struct others {
     bool shorter; /* one of this connection is */
 } others_t;
 
-static turn_t turn_of(void **copy, size_t before, others_t others)
+static turn_t turn_of(regx_shm_op_t *op, size_t before, others_t others)
 {
-    return others.shorter && done_of(copy) / TURN > before / TURN ? TURN_OVER : TURN_GOES_ON;
+    return others.shorter && op->done / TURN > before / TURN ? TURN_OVER : TURN_GOES_ON;
 }
 
-static turn_t serve_plain(regx_shm_t *shm, void **copy, others_t others, regx_status_t *status)
+static turn_t serve_plain(regx_shm_t *shm, regx_shm_op_t *op, others_t others,
+                          regx_status_t *status)
 {
-    const size_t before = done_of(copy);
+    const size_t before = op->done;
 
-    *status = step_plain(shm, copy);
+    *status = step_plain(shm, op);
     if (*status != REGX_AGAIN) {
         return TURN_ENDED;
     }
     /* Nothing copied: that peer does not read its mailbox, and the others go on. */
-    return done_of(copy) == before ? TURN_STUCK : turn_of(copy, before, others);
+    return op->done == before ? TURN_STUCK : turn_of(op, before, others);
 }
 
 /* A get of which the peer is not asked any more becomes a plain one. */
-static void withdraw(void **copy)
+static void withdraw(regx_shm_op_t *op)
 {
-    regx_assisted_t *assisted = assisted_of(copy);
-    const bool from_end = assisted->from_end;
+    const bool from_end = op->shared->from_end;
 
-    if (regx_assist_withdraw(assisted)) {
-        copy[REGX_SCRATCH_KIND] = copy;
-        set_order(copy, from_end);
+    if (regx_shared_copy_withdraw(op->shared)) {
+        op->shared = NULL;
+        op->from_end = from_end;
     }
 }
 
-static turn_t serve_assisted(void **copy, others_t others, regx_status_t *status)
+static turn_t serve_shared(regx_shm_op_t *op, others_t others, regx_status_t *status)
 {
-    regx_assisted_t *assisted = assisted_of(copy);
-    const size_t before = done_of(copy);
+    const size_t before = op->done;
     size_t copied;
-    const bool more = regx_assist_read(assisted, &copied);
+    const bool more = regx_shared_copy_read(op->shared, &copied);
 
-    add_done(copy, copied);
+    op->done += copied;
     if (more) {
-        return others.wait && regx_assist_pass_over(assisted) ? TURN_OVER
-                                                              : turn_of(copy, before, others);
+        return others.wait && regx_shared_copy_pass_over(op->shared) ? TURN_OVER
+                                                                     : turn_of(op, before, others);
     }
-    *status = regx_assist_end(assisted);
+    *status = regx_shared_copy_end(op->shared);
     return *status == REGX_AGAIN ? TURN_ENDING : TURN_ENDED;
 }
 
 /* Puts the copy in front of the connection where it belongs now. The transport's lock is held. */
-static void settle(regx_shm_t *shm, regx_shm_conn_t *conn, turn_t turn)
+static void settle(regx_shm_t *shm, regx_shm_op_t *op, turn_t turn)
 {
-    if (turn != TURN_GOES_ON) {
-        void **copy = take(&conn->copies);
+    regx_shm_conn_t *conn = op->conn;
 
-        if (turn == TURN_OVER || turn == TURN_STUCK) {
-            append(&conn->copies, copy);
-        } else if (turn == TURN_ENDING) {
-            append(&shm->ending, copy);
-        } else {
+    if (turn != TURN_GOES_ON) {
+        regx_list_remove(&op->link);
+        if (turn == TURN_ENDED) {
             count_own_locked(shm, -1);
+        } else {
+            regx_list_append(turn == TURN_ENDING ? &shm->ending : &conn->copies, &op->link);
         }
     }
-    regx_arbiter_take(&shm->turns);
-    if (conn->copies.first != NULL) {
-        regx_arbiter_add(&shm->turns, &conn->turn);
-    }
+    regx_list_remove(&conn->turn);
+    regx_list_set(&shm->turns, &conn->turn, !regx_list_empty(&conn->copies));
 }
 
 /* Whether one of those that wait behind the copy is shorter than what is left of it. Of a copy that
- * ends within its turn nobody asks. The transport's lock is held. */
-static bool is_shorter_behind(void **copy)
+ * ends within its turn that is not asked. The transport's lock is held. */
+static bool is_shorter_behind(regx_shm_op_t *op)
 {
-    void **next = length_of(copy) > TURN ? copy[REGX_SCRATCH_NEXT] : NULL;
-    const size_t left = left_of(copy);
+    const regx_link_t *line = &op->conn->copies;
+    regx_link_t *next = length_of(op) > TURN ? op->link.next : &op->conn->copies;
+    const size_t left = left_of(op);
 
-    for (unsigned i = 0; i < LOOKS && next != NULL; i++, next = next[REGX_SCRATCH_NEXT]) {
-        if (left_of(next) < left) {
+    for (unsigned i = 0; i < LOOKS && next != line; i++, next = next->next) {
+        if (left_of(regx_shm_op_of_link(next)) < left) {
             return true;
         }
     }
@@ -325,68 +259,76 @@ static bool serve(regx_shm_t *shm, size_t *copied)
     regx_status_t status = REGX_AGAIN;
 
     regx_lock(&shm->lock);
-    if (shm->turns.first == NULL) {
+    if (regx_list_empty(&shm->turns)) {
         regx_unlock(&shm->lock);
         return false;
     }
     /* Both stay in front: only progress takes from there. */
-    regx_shm_conn_t *conn = REGX_CONTAINER_OF(shm->turns.first, regx_shm_conn_t, turn);
-    void **copy = conn->copies.first;
-    void **next = copy[REGX_SCRATCH_NEXT];
-    const others_t others = {.wait = next != NULL || shm->turns.first->next != NULL,
-                             .shorter = is_shorter_behind(copy)};
-    const size_t before = done_of(copy);
+    regx_shm_conn_t *conn = REGX_CONTAINER_OF(shm->turns.next, regx_shm_conn_t, turn);
+    regx_shm_op_t *op = regx_shm_op_of_link(conn->copies.next);
+    const others_t others = {.wait =
+                                 op->link.next != &conn->copies || conn->turn.next != &shm->turns,
+                             .shorter = is_shorter_behind(op)};
+    const size_t before = op->done;
     regx_unlock(&shm->lock);
 
-    if (assisted_of(copy) != NULL) {
-        withdraw(copy);
+    if (op->shared != NULL) {
+        withdraw(op);
     }
-    const turn_t turn = assisted_of(copy) == NULL ? serve_plain(shm, copy, others, &status)
-                                                  : serve_assisted(copy, others, &status);
-    *copied += done_of(copy) - before;
+    const turn_t turn = op->shared == NULL ? serve_plain(shm, op, others, &status)
+                                           : serve_shared(op, others, &status);
+    *copied += op->done - before;
     regx_lock(&shm->lock);
-    settle(shm, conn, turn);
+    settle(shm, op, turn);
     regx_unlock(&shm->lock);
     if (turn == TURN_ENDED) {
-        end_copy(copy, status);
+        end_copy(op, status);
     }
     return turn != TURN_STUCK;
+}
+
+/* One that only has to be ended is in no list. */
+static void end_own(regx_shm_t *shm, regx_shm_op_t *op, regx_status_t status)
+{
+    regx_lock(&shm->lock);
+    count_own_locked(shm, -1);
+    regx_unlock(&shm->lock);
+    end_copy(op, status);
 }
 
 /* Completes gets whose last pieces the peer has ended. Returns how many. */
 static int poll_ending(regx_shm_t *shm)
 {
-    regx_shm_copies_t waiting = shm->ending;
+    regx_link_t waiting;
     int events = 0;
 
-    shm->ending.first = NULL;
-    while (waiting.first != NULL) {
-        void **copy = take(&waiting);
-        const regx_status_t status = regx_assist_end(assisted_of(copy));
+    regx_list_init(&waiting);
+    regx_list_move(&waiting, &shm->ending);
+    while (!regx_list_empty(&waiting)) {
+        regx_shm_op_t *op = regx_shm_op_of_link(waiting.next);
+        const regx_status_t status = regx_shared_copy_end(op->shared);
 
+        regx_list_remove(&op->link);
         if (status == REGX_AGAIN) {
-            append(&shm->ending, copy);
-            continue;
+            regx_list_append(&shm->ending, &op->link);
+        } else {
+            end_own(shm, op, status);
+            events++;
         }
-        regx_lock(&shm->lock);
-        count_own_locked(shm, -1);
-        regx_unlock(&shm->lock);
-        end_copy(copy, status);
-        events++;
     }
     return events;
 }
 
 __attribute__((noinline)) int regx_shm_poll_copies(regx_shm_t *shm)
 {
-    int events = shm->ending.first != NULL ? poll_ending(shm) : 0;
+    int events = regx_list_empty(&shm->ending) ? 0 : poll_ending(shm);
     int served = 0;
     size_t copied = 0;
 
     while (served < ROUND_PIECES && copied < ROUND && serve(shm, &copied)) {
         served++;
     }
-    if (served == 0 && shm->requests.count > 0 && regx_assist_write(shm)) {
+    if (served == 0 && shm->shared_copies.request_count > 0 && regx_shared_copy_write(shm)) {
         events++;
     }
     return events + served;
@@ -394,40 +336,24 @@ __attribute__((noinline)) int regx_shm_poll_copies(regx_shm_t *shm)
 
 /* ---- the end ---- */
 
-/* Takes this connection's gets off those that are ending. */
-static void take_ending(regx_shm_t *shm, const regx_shm_conn_t *conn, regx_shm_copies_t *taken)
-{
-    regx_shm_copies_t all = shm->ending;
-
-    shm->ending.first = NULL;
-    while (all.first != NULL) {
-        void **copy = take(&all);
-
-        append(copy[REGX_SCRATCH_CONN] == conn ? taken : &shm->ending, copy);
-    }
-}
-
 void regx_shm_drop_copies(regx_shm_conn_t *conn)
 {
     regx_shm_t *shm = regx_shm_of(conn->super.transport);
-    regx_shm_copies_t taken;
+    regx_link_t taken;
 
+    regx_list_init(&taken);
     regx_lock(&shm->lock);
-    taken = conn->copies;
-    conn->copies.first = NULL;
-    regx_arbiter_remove(&shm->turns, &conn->turn);
-    take_ending(shm, conn, &taken);
+    regx_list_move(&taken, &conn->copies);
+    regx_list_remove(&conn->turn);
+    regx_shm_take_ops_locked(&shm->ending, conn, &taken);
     regx_unlock(&shm->lock);
-    while (taken.first != NULL) {
-        void **copy = take(&taken);
-        regx_assisted_t *assisted = assisted_of(copy);
+    while (!regx_list_empty(&taken)) {
+        regx_shm_op_t *op = regx_shm_op_of_link(taken.next);
 
-        if (assisted != NULL) {
-            regx_assist_revoke(assisted);
+        regx_list_remove(&op->link);
+        if (op->shared != NULL) {
+            regx_shared_copy_revoke(op->shared);
         }
-        regx_lock(&shm->lock);
-        count_own_locked(shm, -1);
-        regx_unlock(&shm->lock);
-        end_copy(copy, REGX_FAILED);
+        end_own(shm, op, REGX_FAILED);
     }
 }

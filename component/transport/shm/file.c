@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #define _GNU_SOURCE
-#include "transport/shm/file.h"
+#include "transport/shm/segment.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -169,23 +169,8 @@ regx_status_t regx_mailbox_post(regx_mailbox_out_t *out, uint8_t tag, const void
     return REGX_OK;
 }
 
-regx_status_t regx_mailbox_post_zcopy(regx_mailbox_out_t *out, uint8_t tag, uint64_t offset,
-                                      uint32_t length, uint32_t token, uint32_t lap)
-{
-    if (!has_lines(out, 1)) {
-        return REGX_AGAIN;
-    }
-    uint8_t *data = regx_mailbox_next_line(out)->data;
-    memcpy(data, &offset, sizeof(offset));
-    memcpy(data + 8, &length, sizeof(length));
-    memcpy(data + 12, &token, sizeof(token));
-    memcpy(data + 16, &lap, sizeof(lap));
-    regx_mailbox_publish(out, tag, 0, REGX_FRAME_ZCOPY);
-    return REGX_OK;
-}
-
-regx_status_t regx_mailbox_post_own(regx_mailbox_out_t *out, regx_frame_kind_t kind,
-                                    const void *data, uint32_t length)
+regx_status_t regx_mailbox_post_line(regx_mailbox_out_t *out, regx_frame_kind_t kind, uint8_t tag,
+                                     const void *data, uint32_t length)
 {
     if (!has_lines(out, 1)) {
         return REGX_AGAIN;
@@ -193,7 +178,7 @@ regx_status_t regx_mailbox_post_own(regx_mailbox_out_t *out, regx_frame_kind_t k
     if (length > 0) {
         memcpy(regx_mailbox_next_line(out)->data, data, length);
     }
-    regx_mailbox_publish(out, 0, length, kind);
+    regx_mailbox_publish(out, tag, length, kind);
     return REGX_OK;
 }
 
@@ -240,15 +225,6 @@ static regx_status_t peek_span(regx_mailbox_in_t *in, regx_frame_t *frame)
     return REGX_OK;
 }
 
-static regx_status_t peek_zcopy(const regx_mailbox_line_t *line, regx_frame_t *frame)
-{
-    memcpy(&frame->offset, line->data, sizeof(frame->offset));
-    memcpy(&frame->length, line->data + 8, sizeof(frame->length));
-    memcpy(&frame->token, line->data + 12, sizeof(frame->token));
-    memcpy(&frame->lap, line->data + 16, sizeof(frame->lap));
-    return frame->token < REGX_MAILBOX_ZCOPIES ? REGX_OK : REGX_INVALID;
-}
-
 regx_status_t regx_mailbox_peek(regx_mailbox_in_t *in, regx_frame_t *frame)
 {
     const regx_mailbox_line_t *line = in->next;
@@ -264,7 +240,7 @@ regx_status_t regx_mailbox_peek(regx_mailbox_in_t *in, regx_frame_t *frame)
     frame->lines = 1;
     switch (frame->kind) {
     case REGX_FRAME_INLINE:
-    case REGX_FRAME_ASSIST:
+    case REGX_FRAME_SHARED_COPY:
         frame->data = line->data;
         return frame->length <= REGX_MAILBOX_INLINE ? REGX_OK : REGX_INVALID;
     case REGX_FRAME_PAYLOAD:
@@ -272,7 +248,8 @@ regx_status_t regx_mailbox_peek(regx_mailbox_in_t *in, regx_frame_t *frame)
     case REGX_FRAME_SPAN:
         return peek_span(in, frame);
     case REGX_FRAME_ZCOPY:
-        return peek_zcopy(line, frame);
+        memcpy(&frame->lent, line->data, sizeof(frame->lent));
+        return frame->lent.token < REGX_MAILBOX_ZCOPIES ? REGX_OK : REGX_INVALID;
     case REGX_FRAME_LAST:
         return REGX_OK;
     default:

@@ -16,8 +16,8 @@
  * not fetched ahead. Seen on an Intel Xeon: with 128 KiB instead of 64, 8 KiB go one way in 1.6 us,
  * not 1.85 (without MPI); with 256 KiB, not with 128, 2 KiB stream at 7.8 GB/s, not 3.1.
  *
- * The poster's calls are serialised by the caller (the connection's lock), the poller's likewise
- * (only progress polls). The poller trusts nothing it reads: positions and lengths are checked
+ * The poster's calls are serialised by the caller (the connection's lock), the poller's because
+ * only progress polls. The poller trusts nothing it reads: positions and lengths are checked
  * against the ring before a byte is touched.
  */
 #ifndef REGX_TRANSPORT_MAILBOX_H
@@ -30,8 +30,8 @@
 
 #include "base/status.h"
 #include "transport/frame.h"
+#include "transport/shm/segment.h"
 #include "transport/shm/shm.h"
-#include "transport/shm/vm.h"
 #include "transport/transport.h"
 
 #define REGX_MAILBOX_LINES 256u
@@ -47,12 +47,12 @@
 #define REGX_MAILBOX_ZCOPIES 32u /* frames of the poster's pool not yet returned */
 
 typedef enum regx_frame_kind {
-    REGX_FRAME_INLINE,  /* 0: what stands in a head above the tag is then the length alone */
-    REGX_FRAME_SPAN,    /* goes on in the next lines */
-    REGX_FRAME_PAYLOAD, /* bytes 0-7 of the line: position in the payload stream */
-    REGX_FRAME_ZCOPY,   /* 0-7: offset in the poster's pool; 8-11: length; 12-19: token, lap */
-    REGX_FRAME_ASSIST,  /* asks for help with a get: bytes of the line (assist.h) */
-    REGX_FRAME_LAST     /* the poster posts nothing more */
+    REGX_FRAME_INLINE,      /* 0: what stands in a head above the tag is then the length alone */
+    REGX_FRAME_SPAN,        /* goes on in the next lines */
+    REGX_FRAME_PAYLOAD,     /* bytes 0-7 of the line: position in the payload stream */
+    REGX_FRAME_ZCOPY,       /* stays in the poster's pool: a regx_mailbox_lent_t */
+    REGX_FRAME_SHARED_COPY, /* asks for help with a get: bytes of the line (shared_copy.h) */
+    REGX_FRAME_LAST         /* the poster posts nothing more */
 } regx_frame_kind_t;
 
 typedef struct regx_mailbox_line {
@@ -75,7 +75,7 @@ typedef struct regx_mailbox_memory {
         _Alignas(64) _Atomic uint64_t lines; /* how many lines the poller has freed */
         _Atomic uint64_t payload;            /* up to where it has freed the payload stream */
     } consumed;
-    _Alignas(64) _Atomic uint32_t left; /* nobody polls it (any more); for the owner's reuse */
+    _Alignas(64) _Atomic uint32_t left; /* no process polls it (any more); for the owner's reuse */
     regx_vm_cookie_t owner;             /* proves to the poller whose memory it has mapped */
     _Alignas(64) _Atomic uint32_t returned[REGX_MAILBOX_ZCOPIES]; /* by token: last lap returned */
     _Alignas(64) regx_mailbox_line_t lines[REGX_MAILBOX_LINES];
@@ -116,15 +116,22 @@ typedef struct regx_mailbox_in { /* the poller's private state */
     uint8_t gathered[REGX_MAILBOX_SPAN]; /* the frame that spans lines */
 } regx_mailbox_in_t;
 
+/* Where a frame lies that is sent without a copy. */
+typedef struct regx_mailbox_lent {
+    uint64_t offset; /* in the poster's pool */
+    uint32_t length;
+    uint32_t token; /* by which it is returned: one that is not under way */
+    uint32_t lap;   /* differs from the token's last */
+} regx_mailbox_lent_t;
+
 typedef struct regx_frame {
     regx_frame_kind_t kind;
     uint8_t tag;
-    uint32_t length;
-    uint32_t lines;   /* that it takes */
-    const void *data; /* not ZCOPY: in the ring or gathered, until regx_mailbox_pop */
-    uint64_t offset;  /* ZCOPY: in the poster's pool; PAYLOAD: in the payload stream */
-    uint32_t token;   /* ZCOPY: for regx_mailbox_return */
-    uint32_t lap;     /* ZCOPY: likewise */
+    uint32_t length;          /* not ZCOPY */
+    uint32_t lines;           /* that it takes */
+    const void *data;         /* not ZCOPY: in the ring or gathered, until regx_mailbox_pop */
+    uint64_t offset;          /* PAYLOAD: in the payload stream */
+    regx_mailbox_lent_t lent; /* ZCOPY */
 } regx_frame_t;
 
 void regx_mailbox_out_init(regx_mailbox_out_t *out, regx_mailbox_memory_t *memory, uint32_t ring);
@@ -214,15 +221,12 @@ regx_status_t regx_mailbox_post(regx_mailbox_out_t *out, uint8_t tag, const void
                                 size_t header_length, regx_pack_t pack, void *payload,
                                 size_t payload_length);
 
-/* Posts a frame for the transport itself, not for its user: REGX_FRAME_ASSIST or, without bytes,
- * REGX_FRAME_LAST. At most REGX_MAILBOX_INLINE bytes. REGX_AGAIN: no room. */
-regx_status_t regx_mailbox_post_own(regx_mailbox_out_t *out, regx_frame_kind_t kind,
-                                    const void *data, uint32_t length);
+/* Posts a frame whose line says all: REGX_FRAME_SHARED_COPY, REGX_FRAME_ZCOPY (regx_mailbox_lent_t)
+ * or, without bytes, REGX_FRAME_LAST. At most REGX_MAILBOX_INLINE bytes. REGX_AGAIN: no room. */
+regx_status_t regx_mailbox_post_line(regx_mailbox_out_t *out, regx_frame_kind_t kind, uint8_t tag,
+                                     const void *data, uint32_t length);
 
-/* Posts a frame that lies in the poster's pool. `token` is free again once
- * regx_mailbox_returned(out, token, lap) answers true; `lap` must differ from the token's last. */
-regx_status_t regx_mailbox_post_zcopy(regx_mailbox_out_t *out, uint8_t tag, uint64_t offset,
-                                      uint32_t length, uint32_t token, uint32_t lap);
+/* Whether the frame that was lent under that token and lap is the poster's again. */
 bool regx_mailbox_returned(const regx_mailbox_out_t *out, uint32_t token, uint32_t lap);
 
 /* Whether a line is there to be peeked at: the poller's idle loop, kept to a few instructions. */

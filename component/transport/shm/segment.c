@@ -17,8 +17,10 @@
 
 #define FOLDER "/dev/shm"
 
-static const regx_segment_domain_t domains[] = {{REGX_SEGMENT_POSIX, "posix"},
-                                                {REGX_SEGMENT_SYSV, "sysv"}};
+const char *regx_segment_kind_name(regx_segment_kind_t kind)
+{
+    return kind == REGX_SEGMENT_POSIX ? "posix" : "sysv";
+}
 
 /* ---- a file in /dev/shm ---- */
 
@@ -57,8 +59,8 @@ static void *attach(int id)
     return base == (void *)-1 ? NULL : base; /* NOLINT(performance-no-int-to-ptr) */
 }
 
-/* Linux still attaches a segment that is marked to be removed, as long as somebody has it. Marked
- * before anybody has it, it would be gone at once. */
+/* Linux still attaches a segment that is marked to be removed, as long as a process has it. Marked
+ * before one has it, it would be gone at once. */
 static regx_status_t alloc_sysv(size_t length, regx_segment_t *segment)
 {
     const int id = shmget(IPC_PRIVATE, length, IPC_CREAT | S_IRUSR | S_IWUSR);
@@ -96,13 +98,11 @@ static regx_status_t map_sysv(const regx_segment_name_t *name, void **base)
 
 /* ---- both ---- */
 
-regx_status_t regx_segment_alloc(const regx_segment_domain_t *domain, size_t length,
-                                 regx_segment_t *segment)
+regx_status_t regx_segment_alloc(regx_segment_kind_t kind, size_t length, regx_segment_t *segment)
 {
     length = regx_align_up(length, regx_page_size());
-    *segment = (regx_segment_t){.name = {.length = length, .pid = getpid(), .kind = domain->kind}};
-    return domain->kind == REGX_SEGMENT_POSIX ? alloc_posix(length, segment)
-                                              : alloc_sysv(length, segment);
+    *segment = (regx_segment_t){.name = {.length = length, .pid = getpid(), .kind = kind}};
+    return kind == REGX_SEGMENT_POSIX ? alloc_posix(length, segment) : alloc_sysv(length, segment);
 }
 
 void regx_segment_free(regx_segment_t *segment)
@@ -115,42 +115,34 @@ void regx_segment_free(regx_segment_t *segment)
     }
 }
 
-regx_status_t regx_segment_domain_open(regx_segment_domain_t *domain,
-                                       const regx_transport_config_t *config, size_t probe_length,
-                                       regx_segment_t *segment)
+regx_status_t regx_segment_open(const regx_transport_config_t *config, size_t length,
+                                regx_segment_t *segment, regx_segment_kind_t *kind)
 {
-    for (size_t i = 0; i < sizeof(domains) / sizeof(domains[0]); i++) {
-        const char *name = domains[i].name;
+    for (*kind = REGX_SEGMENT_POSIX; *kind <= REGX_SEGMENT_SYSV; ++*kind) {
+        const regx_status_t status = regx_segment_alloc(*kind, length, segment);
         char reason[REGX_REASON_LENGTH];
 
-        const regx_status_t status = regx_segment_alloc(&domains[i], probe_length, segment);
         if (status == REGX_OK) {
-            *domain = domains[i];
             return REGX_OK;
         }
         if (status == REGX_DENIED) {
-            snprintf(reason, sizeof(reason), "%s: this process is not dumpable", name);
+            snprintf(reason, sizeof(reason), "%s: this process is not dumpable",
+                     regx_segment_kind_name(*kind));
         } else {
-            snprintf(reason, sizeof(reason), "%s: no shared memory of %zu bytes", name,
-                     probe_length);
+            snprintf(reason, sizeof(reason), "%s: no shared memory of %zu bytes",
+                     regx_segment_kind_name(*kind), length);
         }
         regx_transport_fall_back(config, REGX_TRACE_CHOICE, reason);
     }
     return REGX_UNREACHABLE;
 }
 
-const regx_segment_domain_t *regx_segment_other(const regx_segment_domain_t *domain)
-{
-    return &domains[domain->kind == REGX_SEGMENT_POSIX];
-}
-
 /* A tmpfs without a limit reports that it has no blocks. */
-size_t regx_segment_room(const regx_segment_domain_t *domain)
+size_t regx_segment_room(regx_segment_kind_t kind)
 {
     struct statvfs status;
 
-    if (domain->kind != REGX_SEGMENT_POSIX || statvfs(FOLDER, &status) != 0 ||
-        status.f_blocks == 0) {
+    if (kind != REGX_SEGMENT_POSIX || statvfs(FOLDER, &status) != 0 || status.f_blocks == 0) {
         return SIZE_MAX;
     }
     return (size_t)status.f_bavail * status.f_frsize;

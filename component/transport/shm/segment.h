@@ -1,29 +1,65 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Memory on a node that other processes can map: a file without a name in /dev/shm ("posix"), or a
- * segment of System V ("sysv").
+ * Memory of other processes of the node: what this process maps of it, and what it has the kernel
+ * copy.
  *
- * It is gone when the last process that maps it ends, also after SIGKILL: the file has no name, and
- * a segment of System V is marked to be removed as soon as it is attached. (A process that is
- * killed before that, within some microseconds, leaves this one.) A file is mapped through its
- * owner's descriptor in /proc. Calls are made by one thread at a time.
+ * A segment is a file without a name in /dev/shm ("posix"), or one of System V ("sysv"). It is gone
+ * when the last process that maps it ends, also after SIGKILL: the file has no name, and a segment
+ * of System V is marked to be removed as soon as it is attached. (A process that is killed before
+ * that, within some microseconds, leaves this one.)
+ *
+ * Others open a file by its owner's descriptor in /proc. A number does not say which file: programs
+ * close descriptors that they do not know and open others under the same numbers, and in another
+ * name space a process number is another process. So a file is known by its device and inode as
+ * well, and these are looked at before it is mapped or closed.
+ *
+ * The kernel's copies are process_vm_writev(2) and process_vm_readv(2). The kernel decides per peer
+ * whether it is allowed (same user, Yama's ptrace_scope, seccomp), so it is asked, once, by reading
+ * a random cookie that the peer published. That also proves that the process number means the same
+ * process in both name spaces; what is mapped is checked by the same cookie. A peer that has ended
+ * may leave its number to another process. So before a copy the cookie is read again if that was
+ * not done for a second: sooner the kernel gives no number again.
  */
-#ifndef REGX_TRANSPORT_SEGMENT_H
-#define REGX_TRANSPORT_SEGMENT_H
+#ifndef REGX_TRANSPORT_SHM_SEGMENT_H
+#define REGX_TRANSPORT_SHM_SEGMENT_H
 
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "base/status.h"
-#include "transport/shm/file.h"
 #include "transport/transport.h"
 
-typedef enum regx_segment_kind { REGX_SEGMENT_POSIX = 1, REGX_SEGMENT_SYSV } regx_segment_kind_t;
+/* ---- files (file.c); any thread ---- */
 
-typedef struct regx_segment_domain { /* how this process allocates */
-    regx_segment_kind_t kind;
-    const char *name; /* "posix" or "sysv" */
-} regx_segment_domain_t;
+/* How a process names a file of its own to others; sent as it is. */
+typedef struct regx_shm_file {
+    uint64_t device, inode;
+    int32_t descriptor; /* of the owner */
+    uint32_t zero;
+} regx_shm_file_t;
+
+/* Makes the file so long, with all its pages: later a process that touches them is not ended by
+ * SIGBUS for lack of memory. The kernel clears a page when it is first touched. false: there is not
+ * so much. */
+bool regx_shm_file_reserve(int descriptor, size_t length);
+/* The name of an open file. false: the kernel does not name it. */
+bool regx_shm_file_name(int descriptor, regx_shm_file_t *file);
+/* Maps the first `length` bytes of an open file. NULL: refused. */
+void *regx_shm_file_map(int descriptor, size_t length);
+/* Closes what was opened under that name, unless the program did. */
+void regx_shm_file_close(const regx_shm_file_t *file);
+
+/* Maps the first `length` bytes of another process's file. sealed: it must be one that cannot be
+ * made shorter. REGX_UNREACHABLE: it cannot be opened or mapped; REGX_DENIED: another file has its
+ * number; REGX_INVALID: it is shorter, or not sealed. */
+regx_status_t regx_shm_file_map_other(int32_t pid, const regx_shm_file_t *file, size_t length,
+                                      bool sealed, void **base);
+
+/* ---- segments (segment.c); one thread at a time ---- */
+
+typedef enum regx_segment_kind { REGX_SEGMENT_POSIX = 1, REGX_SEGMENT_SYSV } regx_segment_kind_t;
 
 /* How a segment is named to other processes; sent as it is. */
 typedef struct regx_segment_name {
@@ -46,23 +82,20 @@ typedef struct regx_shm_mapping { /* another process's segment, mapped here */
     regx_segment_kind_t kind;
 } regx_shm_mapping_t;
 
-/* Opens the first of posix and sysv that gives `probe_length` bytes, which are returned in
- * `segment`. What is refused is tallied among the fallbacks. REGX_UNREACHABLE: none. */
-regx_status_t regx_segment_domain_open(regx_segment_domain_t *domain,
-                                       const regx_transport_config_t *config, size_t probe_length,
-                                       regx_segment_t *segment);
+const char *regx_segment_kind_name(regx_segment_kind_t kind);
 
-/* The other kind, for what finds no room in the first. */
-const regx_segment_domain_t *regx_segment_other(const regx_segment_domain_t *domain);
+/* `length` bytes of zeroed memory of the first kind that has so many; `kind` tells which. What is
+ * refused is tallied among the fallbacks. REGX_UNREACHABLE: none. */
+regx_status_t regx_segment_open(const regx_transport_config_t *config, size_t length,
+                                regx_segment_t *segment, regx_segment_kind_t *kind);
 
 /* Bytes that are free for all processes now, or SIZE_MAX: not known. */
-size_t regx_segment_room(const regx_segment_domain_t *domain);
+size_t regx_segment_room(regx_segment_kind_t kind);
 
 /* `length` bytes of zeroed memory, in whole pages. Of a file all is set aside at once, or a process
  * that touched it later could be ended by SIGBUS; each page is cleared when it is first touched.
  * REGX_NO_MEMORY; REGX_DENIED: neighbours could not open this process's file. */
-regx_status_t regx_segment_alloc(const regx_segment_domain_t *domain, size_t length,
-                                 regx_segment_t *segment);
+regx_status_t regx_segment_alloc(regx_segment_kind_t kind, size_t length, regx_segment_t *segment);
 void regx_segment_free(regx_segment_t *segment);
 
 /* Maps what another process named. REGX_INVALID: malformed name, or what it names is not that long.
@@ -71,5 +104,43 @@ void regx_segment_free(regx_segment_t *segment);
  * be looked into or is gone, no descriptor left). */
 regx_status_t regx_segment_map(const regx_segment_name_t *name, regx_shm_mapping_t *mapping);
 void regx_segment_unmap(regx_shm_mapping_t *mapping);
+
+/* ---- the kernel's copies (vm.c) ---- */
+
+typedef struct regx_vm_cookie {
+    uint64_t words[2];
+} regx_vm_cookie_t;
+
+static inline bool regx_vm_same(const regx_vm_cookie_t *a, const regx_vm_cookie_t *b)
+{
+    return a->words[0] == b->words[0] && a->words[1] == b->words[1];
+}
+
+typedef struct regx_vm_peer {
+    int32_t pid;
+    uint64_t cookie_address; /* in the peer */
+    regx_vm_cookie_t cookie;
+    enum { REGX_VM_UNKNOWN, REGX_VM_ALLOWED, REGX_VM_DENIED } state;
+    _Atomic int64_t looked; /* ALLOWED: when its cookie was read, in ns */
+} regx_vm_peer_t;
+
+/* Asks the kernel on the first call, remembers the answer. REGX_DENIED: `reason` names the error,
+ * as a phrase for the report. */
+regx_status_t regx_vm_check(regx_vm_peer_t *peer, char *reason, size_t reason_size);
+
+typedef enum regx_vm_direction { REGX_VM_WRITE, REGX_VM_READ } regx_vm_direction_t;
+
+/* Between two looks at the cookie of a peer that is copied from or to. */
+#define REGX_VM_LOOK_NS INT64_C(1000000000)
+
+/* Copies at most `length` bytes to or from `remote`, fewer if the kernel stops early; how many is
+ * in `copied`. REGX_FAILED: a range is not there, or the peer is gone. REGX_DENIED: not allowed any
+ * more. */
+regx_status_t regx_vm_copy(regx_vm_peer_t *peer, regx_vm_direction_t direction, void *local,
+                           uint64_t remote, size_t length, size_t *copied);
+
+/* Whether the process has ended, reaped or not. A system call or two. Where the kernel refuses to
+ * look into any process, one that is not reaped counts as alive. */
+bool regx_vm_gone(const regx_vm_peer_t *peer);
 
 #endif

@@ -6,10 +6,54 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <sys/stat.h>
+#include <sys/utsname.h>
 #include <unistd.h>
 
-#include "transport/shm/key.h"
 #include "transport/shm/shm_internal.h"
+
+/* ---- where this process is ---- */
+
+/* FNV-1a. */
+static uint64_t hash(uint64_t value, const char *text)
+{
+    for (; *text != '\0'; text++) {
+        value = (value ^ (uint8_t)*text) * UINT64_C(0x100000001b3);
+    }
+    return value;
+}
+
+static uint64_t machine(void)
+{
+    FILE *file = fopen("/proc/sys/kernel/random/boot_id", "re");
+    struct utsname names = {0};
+    char boot[64] = "";
+
+    if (file != NULL) {
+        if (fgets(boot, sizeof(boot), file) == NULL) {
+            boot[0] = '\0';
+        }
+        fclose(file);
+    }
+    uname(&names);
+    return hash(hash(UINT64_C(0xcbf29ce484222325), boot), names.nodename);
+}
+
+static uint64_t space(const char *path)
+{
+    struct stat status;
+
+    return stat(path, &status) == 0 ? status.st_ino : 0;
+}
+
+static regx_shm_node_t this_node(void)
+{
+    return (regx_shm_node_t){.machine = machine(),
+                             .processes = space("/proc/self/ns/pid"),
+                             .ipc = space("/proc/self/ns/ipc")};
+}
+
+/* ---- opening and closing ---- */
 
 static size_t whole_pages(size_t length)
 {
@@ -19,11 +63,14 @@ static size_t whole_pages(size_t length)
 /* A smaller pool is better than none: halves what is asked for, down to what is of use. */
 static regx_status_t open_main(regx_shm_t *shm)
 {
+    const size_t before = shm->stage_offset + REGX_CICO_BYTES;
+
     for (size_t size = shm->config.pool_size; size >= shm->config.pool_min; size /= 2) {
         size = whole_pages(size);
-        if (regx_segment_domain_open(&shm->domain, &shm->config, shm->pool_offset + size,
-                                     &shm->main) == REGX_OK) {
+        if (regx_segment_open(&shm->config, before + size, &shm->main, &shm->mailboxes.kind) ==
+            REGX_OK) {
             shm->super.pool_size = size;
+            shm->super.pool_memory = shm->main.base + before;
             return REGX_OK;
         }
     }
@@ -43,22 +90,29 @@ static regx_status_t shm_open(const regx_transport_config_t *config, char *error
     snprintf(error, error_size, "there is no shared memory for this process");
     shm->config = *config;
     shm->stage_offset = regx_shm_stage_offset();
-    shm->pool_offset = shm->stage_offset + REGX_STAGE_BYTES;
     if (getrandom(&cookie, sizeof(cookie), 0) != sizeof(cookie) || open_main(shm) != REGX_OK) {
         free(shm);
         return REGX_UNREACHABLE;
     }
-    shm->node = regx_shm_node();
     shm->queue = &regx_shm_main(shm)->queue;
     shm->queue->cookie = cookie;
-    regx_assists_init(&shm->assists, regx_shm_main(shm)->cells);
-    regx_stages_init(shm);
-    regx_owned_init(&shm->owned, &regx_shm_main(shm)->owned, &shm->config);
+    shm->address = (regx_shm_address_t){.main = shm->main.name,
+                                        .pool_offset = shm->stage_offset + REGX_CICO_BYTES,
+                                        .pool_size = shm->super.pool_size,
+                                        .cookie_address = (uintptr_t)&shm->queue->cookie,
+                                        .cookie = cookie,
+                                        .pid = getpid(),
+                                        .node = this_node()};
+    regx_list_init(&shm->zcopies);
+    regx_list_init(&shm->turns);
+    regx_list_init(&shm->ending);
+    regx_shared_copies_init(&shm->shared_copies, regx_shm_main(shm)->cells);
+    regx_cico_init(shm);
+    regx_alloc_mem_init(&shm->alloc_mem, &regx_shm_main(shm)->alloc_mem, &shm->config);
     regx_lock_init(&shm->lock, config->threads);
     shm->super.ops = &regx_shm_ops;
-    shm->super.pool_memory = shm->main.base + shm->pool_offset;
     shm->super.max_frame = REGX_SHM_MAX_FRAME;
-    shm->super.wires = shm->domain.name;
+    shm->super.wires = regx_segment_kind_name(shm->mailboxes.kind);
     *transport = &shm->super;
     return REGX_OK;
 }
@@ -74,8 +128,8 @@ static void shm_close(regx_transport_t *transport)
     atomic_store_explicit(&shm->queue->closed, 1, memory_order_release);
     free(shm->inbound);
     regx_shm_finish_disconnecting(shm);
-    regx_boxes_free(&shm->boxes);
-    regx_owned_fini(&shm->owned);
+    regx_mailbox_pool_free(&shm->mailboxes);
+    regx_alloc_mem_fini(&shm->alloc_mem);
     regx_segment_free(&shm->main);
     regx_lock_fini(&shm->lock);
     free(shm);
@@ -83,27 +137,23 @@ static void shm_close(regx_transport_t *transport)
 
 static size_t shm_address(regx_transport_t *transport, void *buffer)
 {
-    const regx_shm_t *shm = regx_shm_of(transport);
-    const regx_shm_address_t address = {.main = shm->main.name,
-                                        .pool_offset = shm->pool_offset,
-                                        .pool_size = shm->super.pool_size,
-                                        .cookie_address = (uintptr_t)&shm->queue->cookie,
-                                        .cookie = shm->queue->cookie,
-                                        .pid = getpid(),
-                                        .node = shm->node};
+    memcpy(buffer, &regx_shm_of(transport)->address, sizeof(regx_shm_address_t));
+    return sizeof(regx_shm_address_t);
+}
 
-    memcpy(buffer, &address, sizeof(address));
-    return sizeof(address);
+void regx_shm_expose(const void *base, size_t length, regx_key_t *key)
+{
+    regx_shm_key_pack((regx_shm_key_t){(uintptr_t)base, length, {.id = UINT32_MAX}}, key);
 }
 
 static void *shm_allocate(regx_transport_t *transport, size_t length)
 {
-    return regx_owned_allocate(&regx_shm_of(transport)->owned, length);
+    return regx_alloc_mem_allocate(&regx_shm_of(transport)->alloc_mem, length);
 }
 
 static void shm_release(regx_transport_t *transport, void *memory)
 {
-    regx_owned_free(&regx_shm_of(transport)->owned, memory);
+    regx_alloc_mem_free(&regx_shm_of(transport)->alloc_mem, memory);
 }
 
 static regx_status_t shm_reg(regx_transport_t *transport, void *base, size_t length,

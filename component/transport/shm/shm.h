@@ -18,7 +18,6 @@
 #ifndef REGX_TRANSPORT_SHM_H
 #define REGX_TRANSPORT_SHM_H
 
-#include "transport/entry.h"
 #include "transport/transport.h"
 
 #define REGX_SHM_MAX_FRAME 16448u /* an eager message of 16 KiB with its headers */

@@ -1,19 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Connections over shared memory: from the peer's address to the end.
+ * Connections over shared memory, from the peer's address to the end, and the memory of the
+ * mailboxes that this process posts to.
  */
 #include <stdlib.h>
-#include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "transport/shm/shm_internal.h"
 
-/* Whether the kernel copies between the two processes. Why it refuses is tallied when a put or get
- * meets it, not here. */
-static bool may_copy(const regx_shm_conn_t *conn)
+/* Why the kernel refuses is tallied when a put or get meets it, not here. */
+static bool allows_copies(const regx_shm_conn_t *conn)
 {
-    regx_vm_peer_t peer = conn->vm;
+    regx_vm_peer_t peer = conn->peer.vm;
     char reason[REGX_REASON_LENGTH];
 
     return regx_vm_check(&peer, reason, sizeof(reason)) == REGX_OK;
@@ -28,7 +26,9 @@ bool regx_shm_reaches(const regx_transport_t *transport, const void *address, si
         return false;
     }
     memcpy(&a, address, sizeof(a));
-    return regx_shm_node_same(&shm->node, &a.node);
+    const regx_shm_node_t *node = &shm->address.node;
+    return node->machine == a.node.machine && node->processes != 0 &&
+           node->processes == a.node.processes && node->ipc == a.node.ipc;
 }
 
 regx_status_t regx_shm_connect(regx_transport_t *transport, uint64_t peer, const void *address,
@@ -42,10 +42,7 @@ regx_status_t regx_shm_connect(regx_transport_t *transport, uint64_t peer, const
         return REGX_INVALID;
     }
     memcpy(&a, address, sizeof(a));
-    if (a.main.length < regx_shm_stage_offset() + REGX_STAGE_BYTES ||
-        a.pool_offset < regx_shm_stage_offset() + REGX_STAGE_BYTES ||
-        a.pool_offset > a.main.length || a.pool_size > a.main.length - a.pool_offset ||
-        a.pid <= 0 || a.pid > INT32_MAX) {
+    if (!regx_shm_address_is_valid(&a)) {
         return REGX_INVALID;
     }
     conn = calloc(1, sizeof(*conn));
@@ -56,16 +53,122 @@ regx_status_t regx_shm_connect(regx_transport_t *transport, uint64_t peer, const
     conn->super.peer = peer;
     conn->super.wire = "shm";
     conn->super.shares_pool = true;
-    conn->address = a;
-    conn->vm = (regx_vm_peer_t){
-        .pid = (int32_t)a.pid, .cookie_address = a.cookie_address, .cookie = a.cookie};
-    conn->super.single_copy = may_copy(conn);
+    conn->peer = regx_shm_neighbour(&a);
+    conn->super.single_copy = allows_copies(conn);
+    regx_list_init(&conn->copies);
+    regx_list_init(&conn->turn);
     regx_lock_init(&conn->lock, shm->config.threads);
     regx_lock(&shm->lock);
-    shm->boxes.neighbours++;
+    shm->mailboxes.neighbours++;
     regx_unlock(&shm->lock);
     *out = &conn->super;
     return REGX_OK;
+}
+
+/* ---- the memory of mailboxes ---- */
+
+/* Mailboxes of one segment of shared memory. */
+struct regx_mailbox_segment {
+    struct regx_mailbox_segment *next;
+    regx_segment_t memory;
+    regx_mailbox_box_t boxes[REGX_MAILBOX_POOL_UNIT];
+};
+
+/* What the mailboxes of all processes of this machine take with such rings, if all talk. */
+static size_t size_of_all(const regx_mailbox_pool_t *pool, uint32_t ring)
+{
+    const size_t segments =
+        (pool->neighbours + REGX_MAILBOX_POOL_UNIT - 1) / REGX_MAILBOX_POOL_UNIT;
+
+    return (pool->neighbours + 1) * segments * REGX_MAILBOX_POOL_UNIT * regx_mailbox_size(ring);
+}
+
+/* The longest that leaves enough shared memory for others, since a segment takes all of its own at
+ * once. */
+static uint32_t choose_ring(const regx_mailbox_pool_t *pool)
+{
+    const size_t room = regx_segment_room(pool->kind);
+    uint32_t ring = REGX_MAILBOX_PAYLOAD_MAX;
+
+    if (pool->neighbours > REGX_MAILBOX_POOL_FEW) {
+        ring /= 2;
+    }
+    while (ring > REGX_MAILBOX_PAYLOAD_MIN && size_of_all(pool, ring) > room / 2) {
+        ring /= 2;
+    }
+    return ring;
+}
+
+/* Four more, in memory of the pool's kind or of the other. false: there is none. */
+static bool add_boxes(regx_mailbox_pool_t *pool)
+{
+    const regx_segment_kind_t other =
+        pool->kind == REGX_SEGMENT_POSIX ? REGX_SEGMENT_SYSV : REGX_SEGMENT_POSIX;
+    struct regx_mailbox_segment *segment = calloc(1, sizeof(*segment));
+    const uint32_t ring = choose_ring(pool);
+    const size_t size = regx_mailbox_size(ring), length = REGX_MAILBOX_POOL_UNIT * size;
+
+    if (segment == NULL) {
+        return false;
+    }
+    if (regx_segment_alloc(pool->kind, length, &segment->memory) != REGX_OK &&
+        regx_segment_alloc(other, length, &segment->memory) != REGX_OK) {
+        free(segment);
+        return false;
+    }
+    for (unsigned i = 0; i < REGX_MAILBOX_POOL_UNIT; i++) {
+        regx_mailbox_box_t *box = &segment->boxes[i];
+
+        *box = (regx_mailbox_box_t){.memory = (void *)(segment->memory.base + i * size),
+                                    .segment = segment->memory.name,
+                                    .offset = i * size,
+                                    .ring = ring};
+        atomic_store(&box->memory->left, 1);
+    }
+    segment->next = pool->segments;
+    pool->segments = segment;
+    return true;
+}
+
+/* One that was given back may be taken once its reader has left it. NULL: there is none. */
+static regx_mailbox_box_t *find_box(const regx_mailbox_pool_t *pool)
+{
+    for (struct regx_mailbox_segment *at = pool->segments; at != NULL; at = at->next) {
+        for (unsigned i = 0; i < REGX_MAILBOX_POOL_UNIT; i++) {
+            if (!at->boxes[i].taken &&
+                atomic_load_explicit(&at->boxes[i].memory->left, memory_order_acquire) != 0) {
+                return &at->boxes[i];
+            }
+        }
+    }
+    return NULL;
+}
+
+/* Takes a box, zeroed but for the owner's cookie. NULL: none is to be had. */
+static regx_mailbox_box_t *take_box(regx_mailbox_pool_t *pool, const regx_vm_cookie_t *owner)
+{
+    regx_mailbox_box_t *box = find_box(pool);
+
+    if (box == NULL && add_boxes(pool)) {
+        box = find_box(pool);
+    }
+    if (box != NULL) {
+        box->taken = true;
+        memset(box->memory, 0, sizeof(*box->memory));
+        box->memory->owner = *owner;
+    }
+    return box;
+}
+
+void regx_mailbox_pool_free(regx_mailbox_pool_t *pool)
+{
+    while (pool->segments != NULL) {
+        struct regx_mailbox_segment *segment = pool->segments;
+
+        pool->segments = segment->next;
+        regx_segment_free(&segment->memory);
+        free(segment);
+    }
 }
 
 /* ---- the first frame ---- */
@@ -120,43 +223,47 @@ static void forget_refused(regx_shm_t *shm, const regx_shm_conn_t *conn)
     regx_unlock(&shm->lock);
 }
 
-static void unmap_peer(regx_shm_conn_t *conn)
-{
-    regx_segment_unmap(&conn->main);
-    conn->queue = NULL;
-}
-
 static regx_status_t map_peer(regx_shm_t *shm, regx_shm_conn_t *conn)
 {
-    regx_lock(&shm->lock);
-    const regx_status_t status = regx_segment_map(&conn->address.main, &conn->main);
-    regx_unlock(&shm->lock);
+    const regx_status_t status = regx_shm_neighbour_map(shm, &conn->peer);
+
     if (status != REGX_OK) {
         return refuse(conn, status == REGX_DENIED ? ANOTHER
                                                   : "shm: a neighbour's memory cannot be mapped");
     }
-    conn->queue = &regx_shm_main_at(&conn->main)->queue;
-    conn->pool = conn->main.base + conn->address.pool_offset;
-    if (!regx_vm_same(&conn->queue->cookie, &conn->address.cookie)) {
-        unmap_peer(conn);
-        return refuse(conn, ANOTHER);
-    }
-    regx_stages_attach_locked(conn);
+    regx_cico_attach_locked(conn);
     return REGX_OK;
 }
 
 static regx_status_t take_mailbox(regx_shm_t *shm, regx_shm_conn_t *conn)
 {
     regx_lock(&shm->lock);
-    const regx_status_t status =
-        regx_boxes_take(&shm->boxes, &shm->domain, &shm->queue->cookie, &conn->box);
+    conn->box = take_box(&shm->mailboxes, &shm->queue->cookie);
     regx_unlock(&shm->lock);
-    if (status != REGX_OK) {
-        unmap_peer(conn);
+    if (conn->box == NULL) {
+        regx_shm_neighbour_unmap(&conn->peer);
         return refuse(conn, "shm: no memory for a mailbox");
     }
-    regx_mailbox_out_init(&conn->out, conn->box.memory, regx_box_ring(&conn->box));
+    regx_mailbox_out_init(&conn->out, conn->box->memory, conn->box->ring);
     return REGX_OK;
+}
+
+regx_status_t regx_connect_queue_request(regx_connect_queue_t *queue,
+                                         const regx_connect_request_t *request)
+{
+    for (int i = 0; i < REGX_CONNECT_QUEUE_ENTRIES; i++) {
+        uint32_t expected = REGX_REQUEST_FREE;
+
+        if (atomic_compare_exchange_strong(&queue->entries[i].state, &expected,
+                                           REGX_REQUEST_CLAIMED)) {
+            queue->entries[i].request = *request;
+            atomic_store_explicit(&queue->entries[i].state, REGX_REQUEST_READY,
+                                  memory_order_release);
+            atomic_fetch_add_explicit(&queue->requests, 1, memory_order_release);
+            return REGX_OK;
+        }
+    }
+    return REGX_AGAIN;
 }
 
 regx_status_t regx_shm_attach_locked(regx_shm_conn_t *conn)
@@ -164,27 +271,22 @@ regx_status_t regx_shm_attach_locked(regx_shm_conn_t *conn)
     regx_shm_t *shm = regx_shm_of(conn->super.transport);
     regx_status_t status = conn->state == REGX_SHM_REFUSED ? REGX_UNREACHABLE : REGX_OK;
 
-    if (status == REGX_OK && conn->queue == NULL) {
+    if (status == REGX_OK && conn->peer.main == NULL) {
         status = map_peer(shm, conn);
     }
-    if (status == REGX_OK && conn->box.memory == NULL) {
+    if (status == REGX_OK && conn->box == NULL) {
         status = take_mailbox(shm, conn);
     }
     if (status != REGX_OK) {
         return status;
     }
     const regx_connect_request_t request = {.sender = shm->config.self,
-                                            .cookie = shm->queue->cookie,
-                                            .cookie_address = (uintptr_t)&shm->queue->cookie,
-                                            .pid = (int32_t)getpid(),
-                                            .mailboxes = *regx_box_segment(&conn->box),
-                                            .mailbox_offset = regx_box_offset(&conn->box),
-                                            .mailbox_ring = regx_box_ring(&conn->box),
-                                            .pool = shm->main.name,
-                                            .pool_offset = shm->pool_offset,
-                                            .pool_size = shm->super.pool_size};
+                                            .address = shm->address,
+                                            .mailboxes = conn->box->segment,
+                                            .mailbox_offset = conn->box->offset,
+                                            .mailbox_ring = conn->box->ring};
 
-    status = regx_connect_queue_request(conn->queue, &request);
+    status = regx_connect_queue_request(&conn->peer.main->queue, &request);
     if (status == REGX_OK) {
         conn->state = REGX_SHM_ATTACHED;
     }
@@ -197,25 +299,23 @@ bool regx_shm_reachable(regx_conn_t *super)
 {
     const regx_shm_conn_t *conn = regx_shm_conn_of(super);
 
-    return conn->queue != NULL &&
-           atomic_load_explicit(&conn->queue->closed, memory_order_acquire) == 0 &&
-           !regx_vm_gone(&conn->vm);
+    return conn->peer.main != NULL &&
+           atomic_load_explicit(&conn->peer.main->queue.closed, memory_order_acquire) == 0 &&
+           !regx_vm_gone(&conn->peer.vm);
 }
 
 static void free_conn(regx_shm_conn_t *conn)
 {
     regx_shm_t *shm = regx_shm_of(conn->super.transport);
 
-    if (conn->box.memory != NULL) {
-        atomic_store(&conn->box.memory->left, 1); /* its reader has left it, or never knew of it */
+    if (conn->box != NULL) {
+        atomic_store(&conn->box->memory->left, 1); /* its reader has left it, or never knew of it */
         regx_lock(&shm->lock);
-        regx_boxes_give(&conn->box);
+        conn->box->taken = false;
         regx_unlock(&shm->lock);
     }
-    regx_owned_drop(&conn->owned);
-    if (conn->queue != NULL) {
-        regx_segment_unmap(&conn->main);
-    }
+    regx_alloc_mem_drop(&conn->alloc_mem);
+    regx_shm_neighbour_unmap(&conn->peer);
     regx_lock_fini(&conn->lock);
     free(conn);
 }
@@ -229,7 +329,7 @@ static void reap(regx_shm_t *shm)
 
         if (!conn->last_posted) {
             conn->last_posted =
-                regx_mailbox_post_own(&conn->out, REGX_FRAME_LAST, NULL, 0) == REGX_OK;
+                regx_mailbox_post_line(&conn->out, REGX_FRAME_LAST, 0, NULL, 0) == REGX_OK;
         }
         if (atomic_load_explicit(&conn->out.memory->left, memory_order_acquire) == 0 &&
             regx_shm_reachable(&conn->super)) {
@@ -252,24 +352,22 @@ void regx_shm_finish_disconnecting(regx_shm_t *shm)
     }
 }
 
-/* Takes this connection's zero-copy sends off the list. Called with the transport's lock held. */
-static regx_zcopy_t *take_zcopies_locked(regx_shm_t *shm, const regx_shm_conn_t *conn)
+/* Ends this connection's zero-copy sends: they have failed. */
+static void drop_zcopies(regx_shm_t *shm, const regx_shm_conn_t *conn)
 {
-    regx_zcopy_t *taken = NULL;
+    regx_link_t taken;
 
-    for (regx_zcopy_t **at = &shm->zcopies; *at != NULL;) {
-        regx_zcopy_t *zcopy = *at;
+    regx_list_init(&taken);
+    regx_lock(&shm->lock);
+    regx_shm_take_ops_locked(&shm->zcopies, conn, &taken);
+    regx_unlock(&shm->lock);
+    while (!regx_list_empty(&taken)) {
+        regx_zcopy_t *zcopy = regx_shm_zcopy_of(regx_shm_op_of_link(taken.next));
 
-        if (zcopy->scratch[REGX_SCRATCH_CONN] == conn) {
-            *at = zcopy->scratch[REGX_SCRATCH_NEXT];
-            zcopy->scratch[REGX_SCRATCH_NEXT] = taken;
-            taken = zcopy;
-            atomic_fetch_sub(&shm->zcopy_count, 1);
-        } else {
-            at = (regx_zcopy_t **)&zcopy->scratch[REGX_SCRATCH_NEXT];
-        }
+        regx_list_remove(taken.next);
+        atomic_fetch_sub(&shm->zcopy_count, 1);
+        zcopy->done(zcopy, REGX_FAILED);
     }
-    return taken;
 }
 
 void regx_shm_disconnect(regx_conn_t *super)
@@ -278,17 +376,10 @@ void regx_shm_disconnect(regx_conn_t *super)
     regx_shm_t *shm = regx_shm_of(super->transport);
 
     regx_lock(&shm->lock);
-    shm->boxes.neighbours--;
-    regx_zcopy_t *zcopies = take_zcopies_locked(shm, conn);
+    shm->mailboxes.neighbours--;
     regx_unlock(&shm->lock);
-
-    while (zcopies != NULL) {
-        regx_zcopy_t *zcopy = zcopies;
-
-        zcopies = zcopy->scratch[REGX_SCRATCH_NEXT];
-        zcopy->done(zcopy, REGX_FAILED);
-    }
-    regx_stage_drop(conn);
+    drop_zcopies(shm, conn);
+    regx_cico_drop(conn);
     regx_shm_drop_copies(conn);
     if (conn->state == REGX_SHM_ATTACHED) {
         conn->next = shm->disconnecting;

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * What the files of shared memory share: shm.c opens and closes, shm_conn.c connects and
- * disconnects, shm_post.c sends, shm_poll.c receives and completes, copies.c has the kernel copy,
- * assist.c shares a get's copy with the peer, stage.c copies by way of shared memory, owned.c has
- * memory for the user's buffers, owned_view.c maps a peer's, boxes.c has the mailboxes' memory.
+ * disconnects, shm_post.c sends, shm_poll.c receives and completes. copies.c has puts and gets
+ * copied piece by piece (neighbour.c), shared_copy.c shares a get with the peer, cico.c copies by
+ * way of shared memory. alloc_mem_segment.c has memory for the user's buffers.
+ * design/shm-copies.md explains the ways to copy.
  *
  * Locks: a connection's lock covers its state and its mailbox; the transport's covers the lists and
  * the mailboxes' memory. Where both are needed the connection's is taken first. `inbound`,
@@ -12,43 +13,55 @@
 #ifndef REGX_TRANSPORT_SHM_INTERNAL_H
 #define REGX_TRANSPORT_SHM_INTERNAL_H
 
+#include <string.h>
+
+#include "base/handle_table.h"
+#include "base/list.h"
 #include "base/lock.h"
 #include "base/util.h"
-#include "transport/arbiter.h"
 #include "transport/counters.h"
-#include "transport/shm/assist.h"
-#include "transport/shm/boxes.h"
-#include "transport/shm/connect_queue.h"
 #include "transport/shm/mailbox.h"
-#include "transport/shm/node.h"
-#include "transport/shm/owned_view.h"
 #include "transport/shm/segment.h"
+#include "transport/shm/shared_copy.h"
 #include "transport/shm/shm.h"
-#include "transport/shm/stage.h"
-#include "transport/shm/vm.h"
 
-/* How a main segment begins. The stages follow, and the pool. */
-typedef struct regx_shm_main {
-    regx_connect_queue_t queue;
-    _Alignas(64) _Atomic uint32_t busy;    /* whether the owner has copies of its own to make */
-    _Alignas(64) _Atomic uint32_t copying; /* the kernel copies for the owner now */
-    regx_claim_cell_t cells[REGX_ASSIST_CELLS];
-    regx_stage_shared_t stage;
-    regx_owned_shared_t owned;
-} regx_shm_main_t;
+/* ---- keys ---- */
 
-/* Where in a main segment the stages' memory begins: on a page. */
-static inline size_t regx_shm_stage_offset(void)
+/* How memory of a process is named to a neighbour: by its address, which the kernel's copy needs.
+ * Nothing is registered, and no key is ever taken back: a neighbour is trusted as far as the kernel
+ * trusts a process of the same user. Sent as it is. */
+typedef struct regx_shm_key {
+    uint64_t address;
+    uint64_t length;
+    regx_handle_t stage; /* of what was staged */
+} regx_shm_key_t;
+
+_Static_assert(sizeof(regx_shm_key_t) == REGX_KEY_SIZE, "the key has no room to spare");
+
+static inline regx_shm_key_t regx_shm_key_unpack(const regx_key_t *packed)
 {
-    return regx_align_up(sizeof(regx_shm_main_t), regx_page_size());
+    regx_shm_key_t key;
+
+    memcpy(&key, packed->bytes, sizeof(key));
+    return key;
 }
 
-static inline regx_shm_main_t *regx_shm_main_at(const regx_shm_mapping_t *mapping)
+static inline void regx_shm_key_pack(regx_shm_key_t key, regx_key_t *packed)
 {
-    return (regx_shm_main_t *)(void *)mapping->base;
+    memcpy(packed->bytes, &key, sizeof(key));
 }
 
-/* What a process publishes for its neighbours. */
+/* ---- the main segment ---- */
+
+/* Where a process is: two processes reach each other if they are on one node and in the same name
+ * spaces of processes and of System V IPC, by whose numbers memory is named. */
+typedef struct regx_shm_node {
+    uint64_t machine;   /* the host's name, and when its kernel was started */
+    uint64_t processes; /* the name space of processes; 0: not known */
+    uint64_t ipc;       /* that of System V IPC; 0: not known */
+} regx_shm_node_t;
+
+/* What a process publishes for its neighbours; sent as it is. */
 typedef struct regx_shm_address {
     regx_segment_name_t main;
     uint64_t pool_offset;
@@ -59,88 +72,283 @@ typedef struct regx_shm_address {
     regx_shm_node_t node;
 } regx_shm_address_t;
 
-/* What the kernel is to copy for the puts and gets of a connection, oldest first. Each is named by
- * its scratch. */
-typedef struct regx_shm_copies {
-    void **first;
-    void **last; /* if there is a first */
-} regx_shm_copies_t;
+#define REGX_CONNECT_QUEUE_ENTRIES 32
+
+/* Who asks to be connected, and where its frames will be. */
+typedef struct regx_connect_request {
+    uint64_t sender;
+    regx_shm_address_t address;
+    regx_segment_name_t mailboxes; /* the sender's */
+    uint64_t mailbox_offset;       /* in them */
+    uint32_t mailbox_ring;         /* bytes of its payload */
+} regx_connect_request_t;
+
+/* Where neighbours ask to be connected, before they post their first frame. Any number of processes
+ * may ask at once. Each claims a free entry, fills it, and then counts up `requests`, the one word
+ * that the owner reads per poll. A process that dies while it fills an entry costs that entry. */
+enum { REGX_REQUEST_FREE, REGX_REQUEST_CLAIMED, REGX_REQUEST_READY };
+
+typedef struct regx_connect_queue {
+    _Alignas(64) _Atomic uint64_t requests; /* made until now */
+    _Alignas(64) regx_vm_cookie_t cookie;
+    _Atomic uint32_t closed; /* the owner reads nothing any more */
+    struct {
+        _Alignas(64) _Atomic uint32_t state;
+        regx_connect_request_t request;
+    } entries[REGX_CONNECT_QUEUE_ENTRIES];
+} regx_connect_queue_t;
+
+/* ---- stages (cico.c) ---- */
+
+#define REGX_CICO_STAGES 8u        /* of one process */
+#define REGX_CICO_WARM 4u          /* of these, as a rule: what moves stays in the caches */
+#define REGX_CICO_STEP (64u << 10) /* bytes copied to a stage in one call of progress */
+#define REGX_CICO_BYTES (REGX_CICO_STAGES * REGX_STAGE_SIZE)
+#define REGX_CICO_ROW 4u      /* messages of a size taken so, before the next are awaited */
+#define REGX_CICO_LOOKS 1024u /* at a stage to which nothing comes, before the kernel copies */
+
+/* In the sender's main segment. */
+typedef struct regx_cico_cell {
+    _Alignas(64) _Atomic uint64_t ready; /* the sender's: number of the use << 32 | bytes there */
+    _Alignas(64) _Atomic uint32_t asked; /* the receiver's: the number of the use that it takes */
+} regx_cico_cell_t;
+
+typedef struct regx_cico_shared {
+    regx_cico_cell_t cells[REGX_CICO_STAGES];
+    /* The owner's, as a receiver: bit n is for messages of 2^n to 2^(n+1)-1 bytes. */
+    _Alignas(64) _Atomic uint32_t awaited;
+} regx_cico_shared_t;
+
+/* The sender's side of a stage. */
+typedef struct regx_cico_stage {
+    regx_link_t queued; /* not all is copied; perhaps the receiver never asks for it */
+    bool used;
+    uint32_t number; /* of its use */
+    bool awaited;    /* to be copied before the receiver asks */
+    const char *from;
+    size_t length;
+    size_t copied; /* by progress alone, without the lock */
+} regx_cico_stage_t;
+
+typedef struct regx_cico {
+    regx_cico_stage_t stages[REGX_CICO_STAGES];
+    unsigned next;              /* to be used */
+    regx_link_t queue;          /* stages, oldest first */
+    regx_cico_stage_t *copying; /* progress copies to it now, without the lock */
+    regx_link_t taking;         /* gets, oldest first */
+    unsigned looks;             /* at them since something was taken of the oldest */
+    uint32_t brought_in;        /* bit per stage: its pages are mapped; progress's */
+    /* Messages of a size taken in a row, up to REGX_CICO_ROW; written under the lock. */
+    _Atomic uint8_t row[32];
+} regx_cico_t;
+
+/* ---- memory for the user's buffers (alloc_mem_segment.c) ---- */
+
+#define REGX_ALLOC_MEM_SEGMENTS 32u /* of a process; each takes a file descriptor */
+/* Bytes of a block, at least: in a shorter one lies no message that is long enough for a rendezvous
+ * with the default eager limit. */
+#define REGX_ALLOC_MEM_MIN (16u << 10)
+
+/* How a segment is named to peers. */
+typedef struct regx_alloc_mem_name {
+    uint64_t base; /* in the owner */
+    uint64_t length;
+    regx_shm_file_t file;
+} regx_alloc_mem_name_t;
+
+/* In the main segment. A name is written before it is counted, and never again. */
+typedef struct regx_alloc_mem_shared {
+    _Alignas(64) _Atomic uint32_t count;
+    regx_alloc_mem_name_t names[REGX_ALLOC_MEM_SEGMENTS];
+} regx_alloc_mem_shared_t;
+
+typedef struct regx_alloc_mem_block regx_alloc_mem_block_t;
+
+typedef struct regx_alloc_mem {
+    regx_lock_t lock; /* a leaf; of what follows */
+    const regx_transport_config_t *config;
+    regx_alloc_mem_shared_t *shared;                      /* only written: peers map it, too */
+    uint32_t count;                                       /* of segments */
+    regx_alloc_mem_name_t names[REGX_ALLOC_MEM_SEGMENTS]; /* peers cannot write these */
+    size_t bytes;                                         /* of all segments */
+    regx_alloc_mem_block_t *blocks;                       /* of all segments, free or not */
+} regx_alloc_mem_t;
+
+/* The segments of a peer, mapped here. Each is mapped once, at the first copy that could use it;
+ * that the peer has ended does not harm. Of progress, or of who drops the peer. */
+typedef struct regx_alloc_mem_view {
+    uint32_t count; /* segments looked at */
+    struct regx_alloc_mem_mapped {
+        uint64_t base; /* in the peer */
+        uint64_t length;
+        char *here; /* NULL: it could not be mapped, and the kernel copies */
+    } segments[REGX_ALLOC_MEM_SEGMENTS];
+} regx_alloc_mem_view_t;
+
+/* ---- mailboxes ---- */
+
+/* A mailbox that this process posts to, for as long as it is taken. */
+typedef struct regx_mailbox_box {
+    regx_mailbox_memory_t *memory;
+    regx_segment_name_t segment; /* for the one who is to read it, */
+    size_t offset;               /* where in the segment the mailbox lies, */
+    uint32_t ring;               /* and its ring's bytes */
+    bool taken;
+} regx_mailbox_box_t;
+
+/* Their memory: segments of four, used again when their readers have left them, and freed when the
+ * process closes. Calls are made with the transport's lock held. */
+typedef struct regx_mailbox_pool {
+    regx_segment_kind_t kind;
+    struct regx_mailbox_segment *segments;
+    unsigned neighbours; /* connections there are: how many boxes there may be */
+} regx_mailbox_pool_t;
+
+#define REGX_MAILBOX_POOL_UNIT 4  /* mailboxes per segment */
+#define REGX_MAILBOX_POOL_FEW 32u /* neighbours for whom there is memory for the longest rings */
+
+/* ---- the transport ---- */
+
+/* How a main segment begins. The stages follow, and the pool. */
+typedef struct regx_shm_main {
+    regx_connect_queue_t queue;
+    _Alignas(64) _Atomic uint32_t busy; /* whether the owner has copies of its own to make */
+    regx_claim_cell_t cells[REGX_SHARED_COPIES];
+    regx_cico_shared_t cico;
+    regx_alloc_mem_shared_t alloc_mem;
+} regx_shm_main_t;
+
+/* Where in a main segment the stages' memory begins: on a page. */
+static inline size_t regx_shm_stage_offset(void)
+{
+    return regx_align_up(sizeof(regx_shm_main_t), regx_page_size());
+}
+
+/* Another process of the node. */
+typedef struct regx_shm_neighbour {
+    regx_shm_address_t address;
+    regx_vm_peer_t vm;
+    regx_shm_mapping_t mapping; /* of its main segment */
+    regx_shm_main_t *main;      /* NULL: it is not mapped */
+    char *pool;                 /* if it is */
+} regx_shm_neighbour_t;
+
+/* A put, a get or a zero-copy send that is pending: what is kept in its scratch. */
+typedef struct regx_shm_op {
+    regx_link_t link; /* in the line that it waits in */
+    regx_shm_conn_t *conn;
+    union {
+        size_t done; /* bytes that this process copied */
+        struct {
+            uint32_t token, lap; /* by which the peer returns a zero-copy send */
+        };
+    };
+    regx_shared_copy_t *shared; /* a get that the peer may help with, or NULL */
+    bool is_get;
+    bool from_end; /* the copy began with its last piece */
+} regx_shm_op_t;
+
+_Static_assert(sizeof(regx_shm_op_t) <= REGX_SCRATCH_SIZE, "there is room for it");
+
+static inline regx_shm_op_t *regx_shm_op_of_get(regx_get_t *get)
+{
+    return (regx_shm_op_t *)(void *)get->scratch;
+}
+
+static inline regx_get_t *regx_shm_get_of(regx_shm_op_t *op)
+{
+    return REGX_CONTAINER_OF(op, regx_get_t, scratch);
+}
+
+static inline regx_zcopy_t *regx_shm_zcopy_of(regx_shm_op_t *op)
+{
+    return REGX_CONTAINER_OF(op, regx_zcopy_t, scratch);
+}
+
+static inline regx_shm_op_t *regx_shm_op_of_link(regx_link_t *link)
+{
+    return REGX_CONTAINER_OF(link, regx_shm_op_t, link);
+}
 
 /* The way to a neighbour. */
-typedef struct regx_shm_conn {
+struct regx_shm_conn {
     regx_conn_t super;
     regx_lock_t lock;
     enum { REGX_SHM_NEW, REGX_SHM_ATTACHED, REGX_SHM_REFUSED } state;
     regx_mailbox_out_t out;
-    regx_shm_address_t address;
-    regx_shm_mapping_t main;     /* the peer's main segment */
-    regx_connect_queue_t *queue; /* the peer's; NULL: its main segment is not mapped */
-    char *pool;                  /* the peer's */
-    uint64_t pool_parts;         /* bit per part of it: put to before */
-    regx_vm_peer_t vm;
-    regx_owned_view_t *owned; /* the peer's; progress's */
-    regx_shm_box_t box;       /* the memory of `out` */
-    _Atomic uint32_t zcopies; /* bit per token: the peer has not yet returned it */
+    regx_shm_neighbour_t peer;
+    uint64_t pool_parts;              /* bit per part of the peer's pool: put to before */
+    regx_alloc_mem_view_t *alloc_mem; /* the peer's; progress's */
+    regx_mailbox_box_t *box;          /* of `out` */
+    _Atomic uint32_t zcopies;         /* bit per token: the peer has not yet returned it */
     uint32_t laps[REGX_MAILBOX_ZCOPIES];
-    regx_shm_copies_t copies;
-    regx_arbiter_entry_t turn;  /* waits while there are copies */
+    regx_link_t copies;         /* puts and gets for the kernel, oldest first */
+    regx_link_t turn;           /* in `turns` while there are any */
     bool from_end;              /* the last copy of several pieces began with its last one */
     bool assisted;              /* the peer wrote a part of the last get of which it was asked */
     bool last_posted;           /* the last frame was posted */
     const char *refusal;        /* why it is REFUSED */
     struct regx_shm_conn *next; /* in the list of disconnecting or of refused ones */
-} regx_shm_conn_t;
+};
 
 /* Neighbours that post to this process, at most: more than a node has processors. Beyond that the
  * connection is broken, and a warning is printed. */
 #define REGX_SHM_NEIGHBOURS_MAX 4096u
 
 /* A neighbour that posts to this process. */
-typedef struct regx_shm_inbound {
+struct regx_shm_inbound {
     uint64_t sender;
-    regx_vm_peer_t vm;
+    regx_shm_neighbour_t peer; /* mapped at the first frame that needs it */
     regx_shm_mapping_t boxes;
     regx_mailbox_memory_t *memory;
     regx_mailbox_in_t in;
-    regx_segment_name_t pool_name;
-    uint64_t pool_offset, pool_size;
-    regx_shm_mapping_t main; /* mapped at the first frame that needs it */
-    char *pool;              /* NULL before that */
-} regx_shm_inbound_t;
+};
 
-typedef struct regx_shm {
+struct regx_shm {
     regx_transport_t super;
     regx_transport_config_t config;
-    regx_segment_domain_t domain;
-    regx_shm_node_t node;
+    regx_shm_address_t address;
     regx_segment_t main;
-    size_t stage_offset, pool_offset; /* in the main segment */
+    size_t stage_offset; /* in the main segment */
     regx_connect_queue_t *queue;
     uint64_t accepted; /* requests of the connect queue */
     regx_lock_t lock;
-    regx_shm_boxes_t boxes;
-    regx_zcopy_t *zcopies; /* posted, not yet returned */
+    regx_mailbox_pool_t mailboxes;
+    regx_link_t zcopies; /* posted, not yet returned */
     _Atomic uint32_t zcopy_count;
-    regx_arbiter_t turns;     /* of connections that have copies: one piece each */
-    regx_shm_copies_t ending; /* gets whose last pieces the peer is at */
-    uint32_t pieces;          /* that the kernel copied, in progress */
-    uint32_t own;             /* copies queued and ending */
-    /* Copies queued and ending, requests of peers, stages that are QUEUED, gets from stages, and
+    regx_link_t turns;  /* of connections that have copies: one piece each */
+    regx_link_t ending; /* gets whose last pieces the peer is at */
+    uint32_t own;       /* copies queued and ending */
+    /* Copies queued and ending, requests of peers, stages that are queued, gets from stages, and
      * refused connections: 0, nothing to do. */
     _Atomic uint32_t copy_count;
     regx_shm_conn_t *disconnecting; /* their mailboxes are not yet read to the end */
     regx_shm_conn_t *refused;       /* to be reported by progress; under the lock */
     regx_shm_inbound_t **inbound;
     size_t inbound_count, inbound_room;
-    regx_assists_t assists;
-    regx_assist_requests_t requests;
-    regx_stages_t stages;
-    regx_owned_t owned;
-} regx_shm_t;
+    regx_shared_copies_t shared_copies;
+    regx_cico_t cico;
+    regx_alloc_mem_t alloc_mem;
+};
 
 static inline regx_shm_t *regx_shm_of(regx_transport_t *transport)
 {
     return REGX_CONTAINER_OF(transport, regx_shm_t, super);
+}
+
+static inline regx_shm_conn_t *regx_shm_conn_of(regx_conn_t *conn)
+{
+    return REGX_CONTAINER_OF(conn, regx_shm_conn_t, super);
+}
+
+static inline regx_shm_main_t *regx_shm_main(const regx_shm_t *shm)
+{
+    return (regx_shm_main_t *)(void *)shm->main.base;
+}
+
+static inline void regx_shm_count_malformed(const regx_shm_t *shm)
+{
+    regx_count(shm->config.counters, &shm->config.counters->malformed, 1);
 }
 
 /* One copy more or less. With one thread no interlocked operation. */
@@ -156,11 +364,6 @@ static inline void regx_shm_count_copies(regx_shm_t *shm, int change)
     }
 }
 
-static inline regx_shm_conn_t *regx_shm_conn_of(regx_conn_t *conn)
-{
-    return REGX_CONTAINER_OF(conn, regx_shm_conn_t, super);
-}
-
 /* Whether the connection's next copy, of so many bytes, begins with its last piece: see copies.c.
  * Called with the transport's lock held. */
 static inline bool regx_shm_order_locked(regx_shm_conn_t *conn, size_t length)
@@ -172,26 +375,34 @@ static inline bool regx_shm_order_locked(regx_shm_conn_t *conn, size_t length)
     return conn->from_end;
 }
 
-static inline regx_shm_main_t *regx_shm_main(const regx_shm_t *shm)
+/* Takes a connection's operations out of a line, to another. The transport's lock is held. */
+static inline void regx_shm_take_ops_locked(regx_link_t *line, const regx_shm_conn_t *conn,
+                                            regx_link_t *taken)
 {
-    return (regx_shm_main_t *)(void *)shm->main.base;
+    for (regx_link_t *link = line->next, *next; link != line; link = next) {
+        next = link->next;
+        if (regx_shm_op_of_link(link)->conn == conn) {
+            regx_list_remove(link);
+            regx_list_append(taken, link);
+        }
+    }
 }
 
-/* What scratch[] of pending operations holds. In the last word a zero-copy send has the token and
- * lap by which the peer returns it; a put NULL, a get itself, an assisted get its
- * regx_assisted_t. */
-enum {
-    REGX_SCRATCH_NEXT,
-    REGX_SCRATCH_CONN,
-    REGX_SCRATCH_DONE, /* bytes that this process copied */
-    REGX_SCRATCH_KIND,
-    REGX_SCRATCH_TICKET = REGX_SCRATCH_KIND
-};
+/* ---- alloc_mem_segment.c ---- */
 
-static inline void *regx_shm_ticket(uint32_t token, uint32_t lap)
-{
-    return (void *)(uintptr_t)((uint64_t)token << 32 | lap);
-}
+/* shared: zeroed. config->owned_size bounds the bytes of all segments. Allocates nothing. */
+void regx_alloc_mem_init(regx_alloc_mem_t *alloc_mem, regx_alloc_mem_shared_t *shared,
+                         const regx_transport_config_t *config);
+/* Unmaps the segments in which nothing is allocated any more, and closes the files. */
+void regx_alloc_mem_fini(regx_alloc_mem_t *alloc_mem);
+/* As transport.h's allocate and release. Any thread. */
+void *regx_alloc_mem_allocate(regx_alloc_mem_t *alloc_mem, size_t length);
+void regx_alloc_mem_free(regx_alloc_mem_t *alloc_mem, const void *memory);
+
+/* ---- shm.c ---- */
+
+/* regx_transport_ops_t.expose */
+void regx_shm_expose(const void *base, size_t length, regx_key_t *key);
 
 /* ---- shm_conn.c ---- */
 
@@ -200,12 +411,17 @@ regx_status_t regx_shm_connect(regx_transport_t *transport, uint64_t peer, const
                                size_t length, regx_conn_t **conn);
 void regx_shm_disconnect(regx_conn_t *conn);
 bool regx_shm_reachable(regx_conn_t *conn);
+/* Frees the memory of all mailboxes, which no process reads any more. */
+void regx_mailbox_pool_free(regx_mailbox_pool_t *pool);
+/* Asks the owner of the queue. Any process that maps it. REGX_AGAIN: no entry is free now. */
+regx_status_t regx_connect_queue_request(regx_connect_queue_t *queue,
+                                         const regx_connect_request_t *request);
 /* Maps the peer, gets a mailbox for it and asks it to read that. Called with the connection's lock
  * held. REGX_AGAIN: the peer's connect queue is full; REGX_UNREACHABLE: refused, for good. */
 regx_status_t regx_shm_attach_locked(regx_shm_conn_t *conn);
 /* Reports those that were refused as broken. Only in progress. */
 int regx_shm_report_refused(regx_shm_t *shm);
-/* Waits until no connection is disconnecting any more. Nobody else uses the transport. */
+/* Waits until no connection is disconnecting any more. No other thread uses the transport. */
 void regx_shm_finish_disconnecting(regx_shm_t *shm);
 
 /* ---- shm_post.c: as described in transport.h ---- */
@@ -220,17 +436,68 @@ regx_status_t regx_shm_copy(regx_conn_t *conn, regx_copy_direction_t direction, 
                             uint64_t remote, size_t length);
 void regx_shm_warm(regx_conn_t *conn);
 
+/* ---- neighbour.c ---- */
+
+/* Whether what a process says of itself can be true. */
+bool regx_shm_address_is_valid(const regx_shm_address_t *address);
+/* Who published that address; not mapped. */
+regx_shm_neighbour_t regx_shm_neighbour(const regx_shm_address_t *address);
+/* Maps it. REGX_DENIED: what is there is another process's; REGX_UNREACHABLE: it cannot be
+ * mapped. */
+regx_status_t regx_shm_neighbour_map(regx_shm_t *shm, regx_shm_neighbour_t *neighbour);
+void regx_shm_neighbour_unmap(regx_shm_neighbour_t *neighbour);
+/* Whether the kernel lets this process copy from and to the neighbour. It is asked once, and why it
+ * does not is tallied then. */
+bool regx_shm_may_copy(const regx_shm_t *shm, regx_shm_neighbour_t *neighbour);
+
+/* What is copied at once between this process and a neighbour. */
+typedef struct regx_shm_piece {
+    regx_shm_neighbour_t *neighbour;
+    regx_alloc_mem_view_t **alloc_mem; /* the neighbour's; NULL: the kernel is to copy */
+    regx_vm_direction_t direction;
+    char *local;
+    uint64_t remote;
+    size_t length;
+} regx_shm_piece_t;
+
+/* Copies the whole piece, though the kernel may stop early. On an error, as of regx_vm_copy, some
+ * of it may be copied. Only in progress. */
+regx_status_t regx_shm_piece_copy(regx_shm_t *shm, regx_shm_piece_t piece);
+
+/* Unmaps what of a peer was mapped. The view is NULL then. */
+void regx_alloc_mem_drop(regx_alloc_mem_view_t **view);
+
 /* ---- copies.c ---- */
 
-/* Queue a copy from or to the memory of the peer, which progress has the kernel make. */
+/* Queue a copy from or to the memory of the peer, which progress has the kernel make. shared: by
+ * regx_shared_copy_ask_locked, or NULL. */
 void regx_shm_queue_put(regx_shm_conn_t *conn, regx_put_t *put);
-/* assisted: by regx_assist_ask_locked, or NULL. */
-void regx_shm_queue_get(regx_shm_conn_t *conn, regx_get_t *get, regx_assisted_t *assisted);
+void regx_shm_queue_get(regx_shm_conn_t *conn, regx_get_t *get, regx_shared_copy_t *shared);
 /* Copies one piece, or several short ones, for this process or, if there is nothing, for a peer.
  * Returns how many events there were. */
 int regx_shm_poll_copies(regx_shm_t *shm);
 /* Ends all copies of the connection: they have failed. Waits until the peer's piece has ended. */
 void regx_shm_drop_copies(regx_shm_conn_t *conn);
+
+/* ---- cico.c ---- */
+
+/* Brings the stages' memory in, as far as there is memory: only those that are used as a rule. */
+void regx_cico_init(regx_shm_t *shm);
+/* The same for the peer's, of which it exists already. */
+void regx_cico_attach_locked(const regx_shm_conn_t *conn);
+/* The sender, as transport.h's stage and unstage say. Any thread. */
+bool regx_shm_stage(regx_conn_t *conn, const void *base, size_t length, regx_key_t *key);
+void regx_shm_unstage(regx_transport_t *transport, const regx_key_t *key);
+/* The receiver. Enters whether a get is one from a stage. */
+void regx_cico_note(regx_shm_t *shm, const regx_get_t *get);
+/* Takes the message from the stage that the get's key names. REGX_PENDING; REGX_AGAIN: it names
+ * none. The connection is attached, and its peer may be copied from. */
+regx_status_t regx_cico_take(regx_shm_conn_t *conn, regx_get_t *get);
+/* Ends all gets of the connection from stages: they have failed. */
+void regx_cico_drop(regx_shm_conn_t *conn);
+/* Copies what there is to copy, each way, one message at most. Returns how many events there
+ * were. */
+int regx_cico_progress(regx_shm_t *shm);
 
 /* ---- shm_poll.c ---- */
 

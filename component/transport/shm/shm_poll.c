@@ -10,11 +10,6 @@
 /* Frames taken from one neighbour before the next one's turn. */
 #define BATCH 16
 
-static void malformed(regx_shm_t *shm)
-{
-    regx_count(shm->config.counters, &shm->config.counters->malformed, 1);
-}
-
 /* For one more neighbour. If there is none, `reason` is set. */
 static regx_status_t make_room(regx_shm_t *shm, const char **reason)
 {
@@ -58,6 +53,9 @@ static regx_status_t map_mailbox(regx_shm_t *shm, const regx_connect_request_t *
 {
     const uint64_t offset = request->mailbox_offset;
 
+    if (!regx_shm_address_is_valid(&request->address)) {
+        return REGX_INVALID;
+    }
     regx_lock(&shm->lock);
     const regx_status_t status = regx_segment_map(&request->mailboxes, &inbound->boxes);
     regx_unlock(&shm->lock);
@@ -73,7 +71,7 @@ static regx_status_t map_mailbox(regx_shm_t *shm, const regx_connect_request_t *
     }
     inbound->memory = (regx_mailbox_memory_t *)(void *)(inbound->boxes.base + offset);
     bring_lines_in(inbound->memory);
-    if (!regx_vm_same(&inbound->memory->owner, &request->cookie)) {
+    if (!regx_vm_same(&inbound->memory->owner, &request->address.cookie)) {
         regx_segment_unmap(&inbound->boxes);
         *reason = "what is mapped is not its mailbox";
         return REGX_UNREACHABLE;
@@ -95,27 +93,21 @@ static void accept_neighbour(regx_shm_t *shm, const regx_connect_request_t *requ
     if (status != REGX_OK) {
         free(inbound);
         if (status == REGX_INVALID) {
-            malformed(shm);
+            regx_shm_count_malformed(shm);
         } else {
             events->broken(events->context, request->sender, reason);
         }
         return;
     }
     inbound->sender = request->sender;
-    inbound->vm = (regx_vm_peer_t){
-        .pid = request->pid, .cookie_address = request->cookie_address, .cookie = request->cookie};
-    inbound->pool_name = request->pool;
-    inbound->pool_offset = request->pool_offset;
-    inbound->pool_size = request->pool_size;
+    inbound->peer = regx_shm_neighbour(&request->address);
     regx_mailbox_in_init(&inbound->in, inbound->memory, request->mailbox_ring);
     shm->inbound[shm->inbound_count++] = inbound;
 }
 
 void regx_shm_drop_inbound(regx_shm_inbound_t *inbound)
 {
-    if (inbound->pool != NULL) {
-        regx_segment_unmap(&inbound->main);
-    }
+    regx_shm_neighbour_unmap(&inbound->peer);
     atomic_store_explicit(&inbound->memory->left, 1, memory_order_release);
     regx_segment_unmap(&inbound->boxes);
     free(inbound);
@@ -126,46 +118,26 @@ static void disconnect_inbound(regx_shm_t *shm, size_t i)
 {
     regx_shm_inbound_t *inbound = shm->inbound[i];
 
-    regx_assist_forget(shm, inbound);
+    regx_shared_copy_forget(shm, inbound);
     shm->inbound[i] = shm->inbound[--shm->inbound_count];
     regx_shm_drop_inbound(inbound);
-}
-
-/* Maps the neighbour's main segment: its pool, for frames that lie in it, and its claim cells. */
-static regx_status_t map_main(regx_shm_t *shm, regx_shm_inbound_t *inbound)
-{
-    regx_lock(&shm->lock);
-    const regx_status_t status = regx_segment_map(&inbound->pool_name, &inbound->main);
-    regx_unlock(&shm->lock);
-    if (status != REGX_OK) {
-        return status;
-    }
-    const regx_connect_queue_t *queue = &regx_shm_main_at(&inbound->main)->queue;
-    if (inbound->pool_offset < regx_shm_stage_offset() + REGX_STAGE_BYTES ||
-        inbound->pool_offset > inbound->main.length ||
-        inbound->pool_size > inbound->main.length - inbound->pool_offset ||
-        !regx_vm_same(&queue->cookie, &inbound->vm.cookie)) {
-        regx_segment_unmap(&inbound->main);
-        return REGX_INVALID;
-    }
-    inbound->pool = inbound->main.base + inbound->pool_offset;
-    return REGX_OK;
 }
 
 static void deliver_zcopy(regx_shm_t *shm, regx_shm_inbound_t *inbound, const regx_frame_t *frame)
 {
     const regx_transport_events_t *events = &shm->config.events;
+    const regx_mailbox_lent_t *lent = &frame->lent;
+    const uint64_t size = inbound->peer.address.pool_size;
 
-    if (inbound->pool == NULL && map_main(shm, inbound) != REGX_OK) {
+    if (regx_shm_neighbour_map(shm, &inbound->peer) != REGX_OK) {
         events->broken(events->context, inbound->sender, "its pool cannot be mapped");
-    } else if (frame->offset > inbound->pool_size ||
-               frame->length > inbound->pool_size - frame->offset) {
-        malformed(shm);
+    } else if (lent->offset > size || lent->length > size - lent->offset) {
+        regx_shm_count_malformed(shm);
     } else {
-        events->deliver(events->context, inbound->sender, frame->tag, inbound->pool + frame->offset,
-                        frame->length);
+        events->deliver(events->context, inbound->sender, frame->tag,
+                        inbound->peer.pool + lent->offset, lent->length);
     }
-    regx_mailbox_return(&inbound->in, frame->token, frame->lap);
+    regx_mailbox_return(&inbound->in, lent->token, lent->lap);
 }
 
 static void deliver(const regx_shm_t *shm, const regx_shm_inbound_t *inbound,
@@ -179,11 +151,11 @@ static void deliver(const regx_shm_t *shm, const regx_shm_inbound_t *inbound,
 /* The neighbour asks for help with a get. Without its main segment it gets none. */
 static void take_request(regx_shm_t *shm, regx_shm_inbound_t *inbound, const regx_frame_t *frame)
 {
-    if (inbound->pool == NULL && map_main(shm, inbound) != REGX_OK) {
+    if (regx_shm_neighbour_map(shm, &inbound->peer) != REGX_OK) {
         regx_transport_fall_back(&shm->config, REGX_TRACE_PATH,
                                  "shm: a peer's get cannot be assisted");
-    } else if (regx_assist_take(shm, inbound, frame->data, frame->length) != REGX_OK) {
-        malformed(shm);
+    } else if (regx_shared_copy_take(shm, inbound, frame->data, frame->length) != REGX_OK) {
+        regx_shm_count_malformed(shm);
     }
 }
 
@@ -198,7 +170,7 @@ static __attribute__((noinline)) regx_status_t take_any(regx_shm_t *shm,
         return REGX_AGAIN;
     }
     if (status != REGX_OK) {
-        malformed(shm);
+        regx_shm_count_malformed(shm);
         regx_mailbox_skip(&inbound->in);
         return REGX_OK;
     }
@@ -207,7 +179,7 @@ static __attribute__((noinline)) regx_status_t take_any(regx_shm_t *shm,
     }
     if (frame.kind == REGX_FRAME_ZCOPY) {
         deliver_zcopy(shm, inbound, &frame);
-    } else if (frame.kind == REGX_FRAME_ASSIST) {
+    } else if (frame.kind == REGX_FRAME_SHARED_COPY) {
         take_request(shm, inbound, &frame);
     } else {
         deliver(shm, inbound, &frame);
@@ -243,47 +215,61 @@ static __attribute__((noinline)) int take_frames(regx_shm_t *shm, size_t i)
     return BATCH;
 }
 
-static bool returned(regx_zcopy_t *zcopy)
+static bool returned(regx_shm_op_t *op)
 {
-    regx_shm_conn_t *conn = zcopy->scratch[REGX_SCRATCH_CONN];
-    const uint64_t ticket = (uintptr_t)zcopy->scratch[REGX_SCRATCH_TICKET];
-    const uint32_t token = (uint32_t)(ticket >> 32);
-
-    if (!regx_mailbox_returned(&conn->out, token, (uint32_t)ticket)) {
+    if (!regx_mailbox_returned(&op->conn->out, op->token, op->lap)) {
         return false;
     }
-    atomic_fetch_and(&conn->zcopies, ~(UINT32_C(1) << token));
+    atomic_fetch_and(&op->conn->zcopies, ~(UINT32_C(1) << op->token));
     return true;
 }
 
 /* Completes the zcopies whose memory came back. */
 static __attribute__((noinline)) int poll_zcopies(regx_shm_t *shm)
 {
-    regx_zcopy_t *back = NULL;
+    regx_link_t back;
     int events = 0;
 
+    regx_list_init(&back);
     regx_lock(&shm->lock);
-    for (regx_zcopy_t **at = &shm->zcopies; *at != NULL;) {
-        regx_zcopy_t *zcopy = *at;
-
-        if (returned(zcopy)) {
-            *at = zcopy->scratch[REGX_SCRATCH_NEXT];
-            zcopy->scratch[REGX_SCRATCH_NEXT] = back;
-            back = zcopy;
+    for (regx_link_t *link = shm->zcopies.next, *next; link != &shm->zcopies; link = next) {
+        next = link->next;
+        if (returned(regx_shm_op_of_link(link))) {
+            regx_list_remove(link);
+            regx_list_append(&back, link);
             atomic_fetch_sub(&shm->zcopy_count, 1);
-        } else {
-            at = (regx_zcopy_t **)&zcopy->scratch[REGX_SCRATCH_NEXT];
         }
     }
     regx_unlock(&shm->lock);
-    while (back != NULL) {
-        regx_zcopy_t *zcopy = back;
+    for (; !regx_list_empty(&back); events++) {
+        regx_zcopy_t *zcopy = regx_shm_zcopy_of(regx_shm_op_of_link(back.next));
 
-        back = zcopy->scratch[REGX_SCRATCH_NEXT];
+        regx_list_remove(back.next);
         zcopy->done(zcopy, REGX_OK);
-        events++;
     }
     return events;
+}
+
+/* Whether there are more requests than this process has accepted. */
+static inline bool has_request(const regx_shm_t *shm)
+{
+    return atomic_load_explicit(&shm->queue->requests, memory_order_acquire) != shm->accepted;
+}
+
+/* Takes one request. false: none is ready. */
+static bool accept_request(regx_shm_t *shm, regx_connect_request_t *request)
+{
+    for (int i = 0; has_request(shm) && i < REGX_CONNECT_QUEUE_ENTRIES; i++) {
+        _Atomic uint32_t *state = &shm->queue->entries[i].state;
+
+        if (atomic_load_explicit(state, memory_order_acquire) == REGX_REQUEST_READY) {
+            *request = shm->queue->entries[i].request;
+            atomic_store_explicit(state, REGX_REQUEST_FREE, memory_order_release);
+            shm->accepted++;
+            return true;
+        }
+    }
+    return false;
 }
 
 static __attribute__((noinline)) int accept_neighbours(regx_shm_t *shm)
@@ -291,7 +277,7 @@ static __attribute__((noinline)) int accept_neighbours(regx_shm_t *shm)
     regx_connect_request_t request;
     int events = 0;
 
-    while (regx_connect_queue_accept(shm->queue, &shm->accepted, &request) == REGX_OK) {
+    while (accept_request(shm, &request)) {
         accept_neighbour(shm, &request);
         events++;
     }
@@ -307,16 +293,15 @@ static bool is_idle(const regx_shm_t *shm)
             return false;
         }
     }
-    return !regx_connect_queue_has_request(shm->queue, shm->accepted) &&
-           (atomic_load_explicit(&shm->zcopy_count, memory_order_relaxed) |
-            atomic_load_explicit(&shm->copy_count, memory_order_relaxed)) == 0;
+    return !has_request(shm) && (atomic_load_explicit(&shm->zcopy_count, memory_order_relaxed) |
+                                 atomic_load_explicit(&shm->copy_count, memory_order_relaxed)) == 0;
 }
 
 static __attribute__((noinline)) int serve(regx_shm_t *shm)
 {
     int events = 0;
 
-    if (regx_connect_queue_has_request(shm->queue, shm->accepted)) {
+    if (has_request(shm)) {
         events += accept_neighbours(shm);
     }
     for (size_t i = 0; i < shm->inbound_count; i++) {
@@ -329,7 +314,7 @@ static __attribute__((noinline)) int serve(regx_shm_t *shm)
     }
     if (atomic_load_explicit(&shm->copy_count, memory_order_relaxed) > 0) {
         events += regx_shm_report_refused(shm);
-        events += regx_stage_progress(shm);
+        events += regx_cico_progress(shm);
         events += regx_shm_poll_copies(shm);
     }
     return events;

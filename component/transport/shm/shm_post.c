@@ -2,12 +2,9 @@
  *
  * The sending side of shared memory: frames, zero-copy sends, puts and gets.
  */
-#include <string.h>
 #include <sys/mman.h>
 
 #include "base/copy.h"
-#include "base/util.h"
-#include "transport/shm/key.h"
 #include "transport/shm/shm_internal.h"
 
 /* Locks the connection, attached. On any answer but REGX_OK it is not locked. */
@@ -66,22 +63,26 @@ regx_status_t regx_shm_send(regx_conn_t *super, uint8_t tag, const void *header,
 }
 
 /* Posts a zero-copy frame under a free token. Called with the connection's lock held. */
-static regx_status_t post_zcopy_locked(regx_shm_conn_t *conn, regx_zcopy_t *zcopy, uint64_t offset)
+static regx_status_t post_zcopy_locked(regx_shm_conn_t *conn, const regx_zcopy_t *zcopy,
+                                       regx_shm_op_t *op)
 {
+    const char *pool = conn->super.transport->pool_memory;
     const uint32_t busy = atomic_load(&conn->zcopies);
 
     if (busy == UINT32_MAX) {
         return REGX_AGAIN;
     }
     const uint32_t token = (uint32_t)__builtin_ctz(~busy);
-    const uint32_t lap = conn->laps[token] + 1;
-    const regx_status_t status = regx_mailbox_post_zcopy(&conn->out, zcopy->tag, offset,
-                                                         (uint32_t)zcopy->length, token, lap);
+    const regx_mailbox_lent_t lent = {.offset = (uint64_t)((const char *)zcopy->data - pool),
+                                      .length = (uint32_t)zcopy->length,
+                                      .token = token,
+                                      .lap = conn->laps[token] + 1};
+    const regx_status_t status =
+        regx_mailbox_post_line(&conn->out, REGX_FRAME_ZCOPY, zcopy->tag, &lent, sizeof(lent));
     if (status == REGX_OK) {
-        conn->laps[token] = lap;
+        conn->laps[token] = lent.lap;
         atomic_fetch_or(&conn->zcopies, UINT32_C(1) << token);
-        zcopy->scratch[REGX_SCRATCH_CONN] = conn;
-        zcopy->scratch[REGX_SCRATCH_TICKET] = regx_shm_ticket(token, lap);
+        *op = (regx_shm_op_t){.conn = conn, .token = token, .lap = lent.lap};
     }
     return status;
 }
@@ -90,21 +91,20 @@ regx_status_t regx_shm_send_zcopy(regx_conn_t *super, regx_zcopy_t *zcopy)
 {
     regx_shm_conn_t *conn = regx_shm_conn_of(super);
     regx_shm_t *shm = regx_shm_of(super->transport);
-    const char *pool = shm->super.pool_memory;
+    regx_shm_op_t *op = (regx_shm_op_t *)(void *)zcopy->scratch;
     regx_status_t status = lock_attached(conn);
 
     if (status != REGX_OK) {
         return status;
     }
-    status = post_zcopy_locked(conn, zcopy, (uint64_t)((const char *)zcopy->data - pool));
+    status = post_zcopy_locked(conn, zcopy, op);
     regx_unlock(&conn->lock);
     if (status != REGX_OK) {
         return status;
     }
     count_sent(shm, zcopy->length);
     regx_lock(&shm->lock);
-    zcopy->scratch[REGX_SCRATCH_NEXT] = shm->zcopies;
-    shm->zcopies = zcopy;
+    regx_list_append(&shm->zcopies, &op->link);
     atomic_fetch_add(&shm->zcopy_count, 1);
     regx_unlock(&shm->lock);
     return REGX_PENDING;
@@ -115,7 +115,7 @@ regx_status_t regx_shm_send_zcopy(regx_conn_t *super, regx_zcopy_t *zcopy)
 static void bring_pool_in_locked(regx_shm_conn_t *conn, uint64_t offset, size_t length)
 {
 #if defined(MADV_POPULATE_WRITE)
-    const uint64_t size = conn->address.pool_size;
+    const uint64_t size = conn->peer.address.pool_size;
     const uint64_t part = regx_align_up((size + 63) / 64, regx_page_size());
     const uint64_t end = offset + length;
 
@@ -124,7 +124,7 @@ static void bring_pool_in_locked(regx_shm_conn_t *conn, uint64_t offset, size_t 
 
         if ((conn->pool_parts & bit) == 0) {
             conn->pool_parts |= bit;
-            madvise(conn->pool + at, regx_min(part, size - at), MADV_POPULATE_WRITE);
+            madvise(conn->peer.pool + at, regx_min(part, size - at), MADV_POPULATE_WRITE);
         }
     }
 #else
@@ -141,8 +141,8 @@ static regx_status_t put_to_pool(regx_shm_conn_t *conn, regx_put_t *put)
     if (status != REGX_OK) {
         return status;
     }
-    if (put->offset > conn->address.pool_size ||
-        put->length > conn->address.pool_size - put->offset) {
+    if (put->offset > conn->peer.address.pool_size ||
+        put->length > conn->peer.address.pool_size - put->offset) {
         status = REGX_INVALID;
     } else if (!regx_mailbox_ready(&conn->out)) {
         status = REGX_AGAIN;
@@ -154,7 +154,7 @@ static regx_status_t put_to_pool(regx_shm_conn_t *conn, regx_put_t *put)
     if (status != REGX_OK) {
         return status;
     }
-    regx_copy(conn->pool + put->offset, put->local, put->length);
+    regx_copy(conn->peer.pool + put->offset, put->local, put->length);
     regx_lock(&conn->lock);
     status =
         regx_mailbox_post(&conn->out, put->tag, put->notice, put->notice_length, NULL, NULL, 0);
@@ -165,37 +165,28 @@ static regx_status_t put_to_pool(regx_shm_conn_t *conn, regx_put_t *put)
     return status;
 }
 
-/* Whether `length` bytes at `offset` of the region that the key names can be copied by the kernel.
- * Called with the connection's lock held, which protects what the kernel was asked before. */
-static regx_status_t check_copy_locked(regx_shm_conn_t *conn, const regx_key_t *key,
-                                       uint64_t offset, size_t length)
-{
-    const uint64_t whole = regx_shm_key_unpack(key).length;
-    char reason[REGX_REASON_LENGTH];
-
-    if (offset > whole || length > whole - offset) {
-        return REGX_INVALID;
-    }
-    if (regx_vm_check(&conn->vm, reason, sizeof(reason)) != REGX_OK) {
-        regx_transport_fall_back(&regx_shm_of(conn->super.transport)->config, REGX_TRACE_PATH,
-                                 reason);
-        return REGX_DENIED;
-    }
-    return REGX_OK;
-}
-
-/* Attached, and allowed to copy `length` bytes there. On any answer but REGX_OK the connection is
- * not locked. */
+/* Attached, and the kernel copies `length` bytes at `offset` of the region that the key names. On
+ * any answer but REGX_OK the connection is not locked. The lock protects what the kernel was asked
+ * before. */
 static regx_status_t lock_for_copy(regx_shm_conn_t *conn, const regx_key_t *key, uint64_t offset,
                                    size_t length)
 {
+    const uint64_t whole = regx_shm_key_unpack(key).length;
+    char reason[REGX_REASON_LENGTH];
     regx_status_t status = lock_attached(conn);
 
-    if (status == REGX_OK) {
-        status = check_copy_locked(conn, key, offset, length);
-        if (status != REGX_OK) {
-            regx_unlock(&conn->lock);
-        }
+    if (status != REGX_OK) {
+        return status;
+    }
+    if (offset > whole || length > whole - offset) {
+        status = REGX_INVALID;
+    } else if (regx_vm_check(&conn->peer.vm, reason, sizeof(reason)) != REGX_OK) {
+        regx_transport_fall_back(&regx_shm_of(conn->super.transport)->config, REGX_TRACE_PATH,
+                                 reason);
+        status = REGX_DENIED;
+    }
+    if (status != REGX_OK) {
+        regx_unlock(&conn->lock);
     }
     return status;
 }
@@ -224,31 +215,15 @@ regx_status_t regx_shm_get(regx_conn_t *super, regx_get_t *get)
     if (status != REGX_OK) {
         return status;
     }
-    regx_stage_note(regx_shm_of(super->transport), get);
+    regx_cico_note(regx_shm_of(super->transport), get);
     if (get->staged) {
         regx_unlock(&conn->lock);
-        return regx_stage_take(conn, get);
+        return regx_cico_take(conn, get);
     }
-    regx_assisted_t *assisted = get->assisted ? regx_assist_ask_locked(conn, get) : NULL;
+    regx_shared_copy_t *shared = get->assisted ? regx_shared_copy_ask_locked(conn, get) : NULL;
     regx_unlock(&conn->lock);
-    regx_shm_queue_get(conn, get, assisted);
+    regx_shm_queue_get(conn, get, shared);
     return REGX_PENDING;
-}
-
-/* The answer is kept, and why it was no is tallied once. */
-static bool may_copy(regx_shm_conn_t *conn)
-{
-    char reason[REGX_REASON_LENGTH];
-
-    regx_lock(&conn->lock);
-    if (conn->vm.state == REGX_VM_UNKNOWN &&
-        regx_vm_check(&conn->vm, reason, sizeof(reason)) != REGX_OK) {
-        regx_transport_fall_back(&regx_shm_of(conn->super.transport)->config, REGX_TRACE_PATH,
-                                 reason);
-    }
-    const bool allowed = conn->vm.state == REGX_VM_ALLOWED;
-    regx_unlock(&conn->lock);
-    return allowed;
 }
 
 regx_status_t regx_shm_copy(regx_conn_t *super, regx_copy_direction_t direction, void *local,
@@ -258,12 +233,15 @@ regx_status_t regx_shm_copy(regx_conn_t *super, regx_copy_direction_t direction,
     const regx_vm_direction_t way = direction == REGX_COPY_TO_PEER ? REGX_VM_WRITE : REGX_VM_READ;
     size_t done = 0;
 
-    if (!may_copy(conn)) {
+    regx_lock(&conn->lock);
+    const bool allowed = regx_shm_may_copy(regx_shm_of(super->transport), &conn->peer);
+    regx_unlock(&conn->lock);
+    if (!allowed) {
         return REGX_DENIED;
     }
     while (done < length) {
         size_t copied;
-        const regx_status_t status = regx_vm_copy(&conn->vm, way, (char *)local + done,
+        const regx_status_t status = regx_vm_copy(&conn->peer.vm, way, (char *)local + done,
                                                   remote + done, length - done, &copied);
         if (status != REGX_OK) {
             return status;

@@ -303,7 +303,7 @@ static void cut(regx_ep_t *ep)
 {
     ep->state = REGX_EP_BROKEN;
     regx_cm_stop(ep);
-    regx_arbiter_remove(&ep->verbs->arbiter, &ep->entry);
+    regx_list_remove(&ep->turn);
     if (ep->qp != NULL) {
         regx_ep_forget_qpn(ep);
         ibv_destroy_qp(ep->qp);

@@ -305,17 +305,18 @@ void regx_verbs_look(regx_verbs_t *verbs)
 /* Moves the lines of puts and gets on; bounded. */
 static void take_turns(regx_verbs_t *verbs)
 {
-    for (int turns = 0; turns < TURN_ENDPOINTS && verbs->arbiter.first != NULL; turns++) {
-        const bool last = verbs->arbiter.first == verbs->arbiter.last;
-        regx_ep_t *ep = REGX_CONTAINER_OF(regx_arbiter_take(&verbs->arbiter), regx_ep_t, entry);
+    for (int turns = 0; turns < TURN_ENDPOINTS && !regx_list_empty(&verbs->turns); turns++) {
+        regx_ep_t *ep = REGX_CONTAINER_OF(verbs->turns.next, regx_ep_t, turn);
+        const bool last = ep->turn.next == &verbs->turns;
 
+        regx_list_remove(&ep->turn);
         if (regx_sq_is_open(ep)) {
             regx_put_take_turn(ep);
             regx_get_take_turn(ep);
         }
         if ((ep->puts.first != NULL || ep->gets.line.first != NULL) &&
             ep->state != REGX_EP_BROKEN) {
-            regx_arbiter_add(&verbs->arbiter, &ep->entry);
+            regx_list_set(&verbs->turns, &ep->turn, true);
         }
         if (last) {
             break; /* all had a turn */
@@ -345,9 +346,7 @@ int regx_verbs_progress(regx_transport_t *transport)
     }
     verbs->events = 0;
     regx_verbs_poll(verbs, &empty);
-    if (verbs->arbiter.first != NULL) {
-        take_turns(verbs);
-    }
+    take_turns(verbs);
     if (!regx_list_empty(&verbs->cm.asking) || !regx_list_empty(&verbs->cm.due)) {
         regx_cm_ask_due(verbs);
     }

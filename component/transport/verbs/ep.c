@@ -267,6 +267,7 @@ static regx_ep_t *allocate(regx_verbs_t *verbs)
     }
     regx_list_init(&ep->link);
     regx_list_init(&ep->ending);
+    regx_list_init(&ep->turn);
     regx_list_init(&ep->cm.asking);
     regx_list_init(&ep->cm.due);
     return ep;

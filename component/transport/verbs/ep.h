@@ -179,9 +179,9 @@ struct regx_ep {
         regx_line_t line;
         uint8_t max, posted;
     } gets;
-    regx_arbiter_entry_t entry; /* to post what is in line */
-    struct {                    /* a frame that arrives in segments */
-        uint8_t *memory;        /* REGX_VERBS_ZCOPY_MAX bytes, or NULL */
+    regx_link_t turn;    /* in `turns`, to post what is in line */
+    struct {             /* a frame that arrives in segments */
+        uint8_t *memory; /* REGX_VERBS_ZCOPY_MAX bytes, or NULL */
         size_t length;
         bool discards; /* segments of a frame were lost: what follows here is no frame */
     } gathered;

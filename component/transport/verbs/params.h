@@ -8,7 +8,7 @@
 
 #include <stdbool.h>
 
-#include "transport/entry.h"
+#include "transport/transport.h"
 
 typedef struct regx_verbs_settings {
 #define REGX_PARAM(type, ctype, field, ...) REGX_PARAM_FIELD(ctype, field)

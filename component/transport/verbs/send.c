@@ -159,7 +159,7 @@ regx_status_t regx_verbs_send_zcopy(regx_conn_t *super, regx_zcopy_t *zcopy)
 static void wait_if_left(regx_ep_t *ep)
 {
     if (ep->puts.first != NULL || ep->gets.line.first != NULL) {
-        regx_arbiter_add(&ep->verbs->arbiter, &ep->entry);
+        regx_list_set(&ep->verbs->turns, &ep->turn, true);
     }
 }
 

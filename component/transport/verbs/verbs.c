@@ -234,6 +234,7 @@ static regx_status_t verbs_open(const regx_transport_config_t *config, char *err
     regx_lock_init(&verbs->conns.lock, config->threads);
     regx_list_init(&verbs->table.eps);
     regx_list_init(&verbs->ending);
+    regx_list_init(&verbs->turns);
     regx_list_init(&verbs->cm.asking);
     regx_list_init(&verbs->cm.due);
     verbs->super.ops = &regx_transport_ops;

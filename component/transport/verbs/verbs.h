@@ -11,7 +11,7 @@
  *   send.c        what callers send, write and read
  *   cq.c          one step of everything: completions, events of the device, lines
  *
- * All run inside the try-lock (transport/try_lock.h), one thread at a time, unless they say
+ * All run inside the try-lock (verbs/try_lock.h), one thread at a time, unless they say
  * otherwise.
  *
  * Flow control. What is received lands in the buffers of one shared receive queue, and progress
@@ -44,11 +44,10 @@
 #include "base/list.h"
 #include "base/lock.h"
 #include "base/util.h"
-#include "transport/arbiter.h"
 #include "transport/counters.h"
 #include "transport/transport.h"
-#include "transport/try_lock.h"
 #include "transport/verbs/params.h"
+#include "transport/verbs/try_lock.h"
 #include "transport/verbs/wire.h"
 
 #define REGX_VERBS_FRAME_MAX 16640u /* an eager message of 16 KiB with its headers */
@@ -164,8 +163,8 @@ typedef struct regx_verbs {
         uint32_t max, outstanding, unsignaled, unsignaled_slots;
     } requests;
     regx_verbs_table_t table;
-    regx_link_t ending;     /* endpoints that end, and can take the next step */
-    regx_arbiter_t arbiter; /* endpoints with puts or gets in line */
+    regx_link_t ending; /* endpoints that end, and can take the next step */
+    regx_link_t turns;  /* endpoints with puts or gets in line, first come first served */
     regx_cm_t cm;
     struct {
         regx_lock_t lock; /* connections are made by any thread */

@@ -8,6 +8,7 @@
 
 #include <dlfcn.h>
 #include <errno.h>
+#include <hwloc.h>
 #include <sched.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -19,7 +20,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "pool/place.h"
+#include "pool/pool.h"
 
 static size_t page;
 
@@ -68,60 +69,37 @@ static void near_is(const char *description, const char *empty, const char *core
 
 #define FOUR_NODES "pack:2 die:2 [numa(memory=1GB)] core:2 pu:1" /* node n has cores 2n, 2n+1 */
 
-static void cores_of_one_node_are_near_it(void **state)
-{
-    (void)state;
-    near_is(FOUR_NODES, "", "0", "0");
-    near_is(FOUR_NODES, "", "4", "2");
-    near_is(FOUR_NODES, "", "4-5", "2");
-    near_is(FOUR_NODES, "", "7", "3");
-}
+#define NUMBERED "pack:4 [numa(memory=1GB indexes=3,1,0,2)] core:2 pu:1"
+#define THREADS "pack:2 [numa(memory=1GB)] core:2 pu:2(indexes=0,4,1,5,2,6,3,7)"
+#define TWO_KINDS "pack:2 [numa(memory=8GB)] [numa(memory=1GB)] core:2 pu:1"
 
-static void nodes_are_named_by_the_systems_numbers(void **state)
+static void the_nearest_nodes_that_have_memory_are_chosen(void **state)
 {
-    (void)state;
-    near_is("pack:4 [numa(memory=1GB indexes=3,1,0,2)] core:2 pu:1", "", "0", "3");
-    near_is("pack:4 [numa(memory=1GB indexes=3,1,0,2)] core:2 pu:1", "", "4", "0");
-    /* Threads numbered across the nodes, as many machines do. */
-    near_is("pack:2 [numa(memory=1GB)] core:2 pu:2(indexes=0,4,1,5,2,6,3,7)", "", "4-5", "0");
-    near_is("pack:2 [numa(memory=1GB)] core:2 pu:2(indexes=0,4,1,5,2,6,3,7)", "", "6", "1");
-}
+    static const struct {
+        const char *topology, *empty, *cores, *expected;
+    } rows[] = {
+        {FOUR_NODES, "", "0", "0"},
+        {FOUR_NODES, "", "4-5", "2"},
+        {NUMBERED, "", "0", "3"}, /* by the system's numbers */
+        {THREADS, "", "4-5", "0"},
+        {FOUR_NODES, "", "0,7", "0,3"},
+        {FOUR_NODES, "1", "1-2", "0"},  /* one of them has no memory */
+        {FOUR_NODES, "1", "2", "0"},    /* the other node of the package */
+        {FOUR_NODES, "0-1", "0", NULL}, /* none in the package: both others are as far */
+        {TWO_KINDS, "", "0", "0-1"},
+        {TWO_KINDS, "0", "1", "1"},
+        {"numa:1(memory=1GB) core:4 pu:1", "", "0", NULL},
+        {FOUR_NODES, "", "0-7", NULL},     /* near to all */
+        {FOUR_NODES, "0,2-3", "7", NULL},  /* one node has memory, far */
+        {FOUR_NODES, "0-3", "2", NULL},    /* none has */
+        {FOUR_NODES, "", "", NULL},        /* no cores */
+        {FOUR_NODES, "", "100-101", NULL}, /* cores that are not there */
+    };
 
-static void cores_across_nodes_are_near_each(void **state)
-{
     (void)state;
-    near_is(FOUR_NODES, "", "1-2", "0-1");
-    near_is(FOUR_NODES, "", "0,7", "0,3");
-    near_is(FOUR_NODES, "1", "1-2", "0"); /* one of them has no memory */
-}
-
-static void nodes_without_memory_lend_their_neighbours(void **state)
-{
-    (void)state;
-    near_is(FOUR_NODES, "1", "2", "0"); /* the other node of the package */
-    near_is(FOUR_NODES, "0,3", "6", "2");
-    near_is(FOUR_NODES, "0-1", "0", NULL); /* none in the package: both others are as far */
-    near_is("pack:3 [numa(memory=1GB)] core:2 pu:1", "1", "2", NULL);
-    near_is("pack:3 [numa(memory=1GB)] core:2 pu:1", "1", "2,4", "2");
-}
-
-static void a_core_may_have_two_kinds_of_memory(void **state)
-{
-    (void)state;
-    near_is("pack:2 [numa(memory=8GB)] [numa(memory=1GB)] core:2 pu:1", "", "0", "0-1");
-    near_is("pack:2 [numa(memory=8GB)] [numa(memory=1GB)] core:2 pu:1", "0", "1", "1");
-}
-
-static void where_all_memory_is_near_none_is_preferred(void **state)
-{
-    (void)state;
-    near_is("numa:1(memory=1GB) core:4 pu:1", "", "0", NULL);
-    near_is(FOUR_NODES, "", "0-7", NULL);     /* near to all */
-    near_is(FOUR_NODES, "0,2-3", "2", NULL);  /* one node has memory, near */
-    near_is(FOUR_NODES, "0,2-3", "7", NULL);  /* or far */
-    near_is(FOUR_NODES, "0-3", "2", NULL);    /* none has */
-    near_is(FOUR_NODES, "", "", NULL);        /* no cores */
-    near_is(FOUR_NODES, "", "100-101", NULL); /* cores that are not there */
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        near_is(rows[i].topology, rows[i].empty, rows[i].cores, rows[i].expected);
+    }
 }
 
 /* ---- children ---- */
@@ -215,20 +193,6 @@ static void memory_prefers_the_near_node(void **state)
     }
     assert_true(found->bound);
     assert_true(found->content);
-}
-
-static void placing_succeeds_on_this_machine(void **state)
-{
-    const size_t length = 1 << 16;
-    char *memory = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-
-    (void)state;
-    assert_ptr_not_equal(memory, MAP_FAILED);
-    memset(memory, 0x5a, length);
-    regx_place_bind(NULL, memory, length);
-    assert_int_equal(memory[0], 0x5a);
-    assert_memory_equal(memory, memory + 1, length - 1);
-    munmap(memory, length);
 }
 
 /* ---- topologies loaded ---- */
@@ -496,14 +460,8 @@ static void what_is_locked_is_not_brought_in(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(cores_of_one_node_are_near_it),
-        cmocka_unit_test(nodes_are_named_by_the_systems_numbers),
-        cmocka_unit_test(cores_across_nodes_are_near_each),
-        cmocka_unit_test(nodes_without_memory_lend_their_neighbours),
-        cmocka_unit_test(a_core_may_have_two_kinds_of_memory),
-        cmocka_unit_test(where_all_memory_is_near_none_is_preferred),
+        cmocka_unit_test(the_nearest_nodes_that_have_memory_are_chosen),
         cmocka_unit_test(memory_prefers_the_near_node),
-        cmocka_unit_test(placing_succeeds_on_this_machine),
         cmocka_unit_test(no_topology_is_loaded_where_one_node_has_all_memory),
         cmocka_unit_test(all_is_locked_where_the_limit_allows),
         cmocka_unit_test(the_largest_prefix_is_locked_where_it_does_not),

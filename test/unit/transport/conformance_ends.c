@@ -251,7 +251,7 @@ static void outlive(pid_t child, int end, const regx_key_t *key)
         tested->ops->progress(one.transport);
     }
     begin_all(&all);
-    while (party_try(&one, 1, 1, 3000) == REGX_OK) { /* what nobody reads */
+    while (party_try(&one, 1, 1, 3000) == REGX_OK) { /* never read */
     }
     parties_settle();
     tested->ops->disconnect(one.conn);

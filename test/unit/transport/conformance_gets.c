@@ -288,7 +288,7 @@ static void staged_gets_bring_their_bytes_alone(void **state)
     parties_close();
 }
 
-/* There are only so many; those that nobody asks for are given back, and the others refused. */
+/* There are only so many. Those that are not asked for are given back, and the others refused. */
 static void what_is_not_staged_is_refused(void **state)
 {
     enum { MANY = 64 };

@@ -43,7 +43,7 @@ void pair_join(pid_t child, int end, bool killed);
 /* By the socket: writes, and waits until so many bytes came. */
 void pair_tell(int end, const void *data, size_t length);
 void pair_hear(int end, void *data, size_t length);
-/* Both come here before either goes on; nobody makes progress meanwhile. */
+/* Both come here before either goes on; neither makes progress meanwhile. */
 void pair_meet(int end);
 
 #endif

@@ -4,7 +4,7 @@
  */
 #include "../unit.h"
 
-#include "transport/load.h"
+#include "transport/catalog.h"
 
 static void a_missing_object_is_named(void **state)
 {

@@ -22,7 +22,7 @@ static regx_status_t expected(const box_t *box, const regx_mailbox_line_t *line)
     memcpy(&length, head + 5, sizeof(length));
     memcpy(&position, line->data, sizeof(position));
     memcpy(&token, line->data + 12, sizeof(token));
-    if (kind == REGX_FRAME_INLINE || kind == REGX_FRAME_ASSIST) {
+    if (kind == REGX_FRAME_INLINE || kind == REGX_FRAME_SHARED_COPY) {
         return length <= REGX_MAILBOX_INLINE ? REGX_OK : REGX_INVALID;
     }
     if (kind == REGX_FRAME_SPAN) {
@@ -47,7 +47,7 @@ static volatile uint8_t sink; /* so that reading is not left out */
 static void read_frame(const box_t *box, const regx_mailbox_line_t *line, const regx_frame_t *frame)
 {
     const uint8_t *data = frame->data;
-    const bool in_line = frame->kind == REGX_FRAME_INLINE || frame->kind == REGX_FRAME_ASSIST;
+    const bool in_line = frame->kind == REGX_FRAME_INLINE || frame->kind == REGX_FRAME_SHARED_COPY;
     const uint8_t *from = in_line                          ? line->data
                           : frame->kind == REGX_FRAME_SPAN ? box->in.gathered
                                                            : box->memory->payload;
@@ -86,7 +86,7 @@ static void poll_whatever(box_t *box)
         return;
     }
     if (frame.kind == REGX_FRAME_ZCOPY) {
-        regx_mailbox_return(&box->in, frame.token, frame.lap);
+        regx_mailbox_return(&box->in, frame.lent.token, frame.lent.lap);
     } else if (frame.kind != REGX_FRAME_LAST) {
         read_frame(box, line, &frame);
     }
@@ -96,6 +96,8 @@ static void poll_whatever(box_t *box)
 /* Posts, with the rings standing at some place, one frame of the kind. */
 static void post_kind(box_t *box, regx_frame_kind_t kind, uint64_t before)
 {
+    const regx_mailbox_lent_t lent = {.offset = 4096, .length = 100, .token = 5, .lap = 1};
+
     for (uint64_t i = 0; i < before; i++) {
         assert_int_equal(post(box, i, 1000 + i), REGX_OK);
         take(box, i, 1000 + i);
@@ -111,13 +113,15 @@ static void post_kind(box_t *box, regx_frame_kind_t kind, uint64_t before)
         assert_int_equal(post(box, 3, 5000), REGX_OK);
         break;
     case REGX_FRAME_ZCOPY:
-        assert_int_equal(regx_mailbox_post_zcopy(&box->out, 3, 4096, 100, 5, 1), REGX_OK);
+        assert_int_equal(
+            regx_mailbox_post_line(&box->out, REGX_FRAME_ZCOPY, 3, &lent, sizeof(lent)), REGX_OK);
         break;
-    case REGX_FRAME_ASSIST:
-        assert_int_equal(regx_mailbox_post_own(&box->out, REGX_FRAME_ASSIST, "help", 4), REGX_OK);
+    case REGX_FRAME_SHARED_COPY:
+        assert_int_equal(regx_mailbox_post_line(&box->out, REGX_FRAME_SHARED_COPY, 0, "help", 4),
+                         REGX_OK);
         break;
     case REGX_FRAME_LAST:
-        assert_int_equal(regx_mailbox_post_own(&box->out, REGX_FRAME_LAST, NULL, 0), REGX_OK);
+        assert_int_equal(regx_mailbox_post_line(&box->out, REGX_FRAME_LAST, 0, NULL, 0), REGX_OK);
         break;
     }
 }

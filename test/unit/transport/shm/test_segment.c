@@ -24,21 +24,19 @@
 enum { PAGES = 16 };
 
 typedef struct stage {
-    regx_segment_domain_t domain;
+    regx_segment_kind_t kind;
     regx_segment_t segment;
     size_t page, length;
 } stage_t;
 
-static const char *const domains[] = {"posix", "sysv"};
+static const regx_segment_kind_t kinds[] = {REGX_SEGMENT_POSIX, REGX_SEGMENT_SYSV};
 
-static void open_stage(stage_t *stage, const char *domain)
+static void open_stage(stage_t *stage, regx_segment_kind_t kind)
 {
-    stage->domain = strcmp(domain, "posix") == 0
-                        ? (regx_segment_domain_t){REGX_SEGMENT_POSIX, domain}
-                        : (regx_segment_domain_t){REGX_SEGMENT_SYSV, domain};
+    stage->kind = kind;
     stage->page = regx_page_size();
     stage->length = PAGES * stage->page;
-    assert_int_equal(regx_segment_alloc(&stage->domain, stage->length, &stage->segment), REGX_OK);
+    assert_int_equal(regx_segment_alloc(stage->kind, stage->length, &stage->segment), REGX_OK);
     assert_int_equal(stage->segment.name.length, stage->length);
 }
 
@@ -54,47 +52,7 @@ static void refused(const regx_segment_name_t *name, regx_status_t expected)
     assert_int_equal(regx_segment_map(name, &mapping), expected);
 }
 
-/* As a neighbour would. */
-static void what_was_named_is_mapped(void **state)
-{
-    (void)state;
-    for (size_t i = 0; i < sizeof(domains) / sizeof(domains[0]); i++) {
-        regx_shm_mapping_t mapping;
-        stage_t stage;
-
-        open_stage(&stage, domains[i]);
-        unit_fill((uint8_t *)stage.segment.base, stage.length, 1, 0);
-        assert_int_equal(regx_segment_map(&stage.segment.name, &mapping), REGX_OK);
-        assert_ptr_not_equal(mapping.base, stage.segment.base);
-        assert_int_equal(mapping.length, stage.length);
-        assert_true(unit_is_filled((const uint8_t *)mapping.base, stage.length, 1));
-        mapping.base[stage.length - 1] ^= 1;
-        assert_false(unit_is_filled((uint8_t *)stage.segment.base, stage.length, 1));
-        regx_segment_unmap(&mapping);
-        close_stage(&stage);
-    }
-}
-
-/* Memory that nobody has touched, in whole pages. */
-static void a_new_segment_is_zero_in_whole_pages(void **state)
-{
-    (void)state;
-    for (size_t i = 0; i < sizeof(domains) / sizeof(domains[0]); i++) {
-        regx_segment_t another;
-        stage_t stage;
-
-        open_stage(&stage, domains[i]);
-        assert_int_equal(regx_segment_alloc(&stage.domain, stage.page + 1, &another), REGX_OK);
-        assert_int_equal(another.name.length, 2 * stage.page);
-        for (size_t at = 0; at < 2 * stage.page; at++) {
-            assert_int_equal(another.base[at], 0);
-        }
-        regx_segment_free(&another);
-        close_stage(&stage);
-    }
-}
-
-/* Its memory is there before anybody touches it, or who touched it last would be ended by
+/* Its memory is there before it is touched, or the process that touched it last would be ended by
  * SIGBUS. */
 static void all_of_a_file_is_set_aside(void **state)
 {
@@ -102,7 +60,7 @@ static void all_of_a_file_is_set_aside(void **state)
     stage_t stage;
 
     (void)state;
-    open_stage(&stage, "posix");
+    open_stage(&stage, REGX_SEGMENT_POSIX);
     assert_int_equal(fstat(stage.segment.name.file.descriptor, &status), 0);
     assert_int_equal(status.st_size, stage.length);
     assert_int_equal(status.st_blocks * 512, stage.length);
@@ -113,10 +71,10 @@ static void all_of_a_file_is_set_aside(void **state)
 static void a_wrong_length_is_refused(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < sizeof(domains) / sizeof(domains[0]); i++) {
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
         stage_t stage;
 
-        open_stage(&stage, domains[i]);
+        open_stage(&stage, kinds[i]);
         regx_segment_name_t name = stage.segment.name;
         const uint64_t wrong[] = {0,
                                   stage.length + 1,
@@ -135,31 +93,13 @@ static void a_wrong_length_is_refused(void **state)
     }
 }
 
-/* Less than there is: it uses no more. */
-static void a_part_of_it_is_mapped(void **state)
-{
-    (void)state;
-    for (size_t i = 0; i < sizeof(domains) / sizeof(domains[0]); i++) {
-        regx_shm_mapping_t mapping;
-        stage_t stage;
-
-        open_stage(&stage, domains[i]);
-        regx_segment_name_t name = stage.segment.name;
-        name.length -= stage.page;
-        assert_int_equal(regx_segment_map(&name, &mapping), REGX_OK);
-        assert_int_equal(mapping.length, name.length);
-        regx_segment_unmap(&mapping);
-        close_stage(&stage);
-    }
-}
-
-/* Whoever touched it would be ended by SIGBUS. */
+/* A process that touched it would be ended by SIGBUS. */
 static void a_file_that_is_shorter_is_refused(void **state)
 {
     stage_t stage;
 
     (void)state;
-    open_stage(&stage, "posix");
+    open_stage(&stage, REGX_SEGMENT_POSIX);
     assert_int_equal(
         ftruncate(stage.segment.name.file.descriptor, (off_t)(stage.length - stage.page)), 0);
     refused(&stage.segment.name, REGX_INVALID);
@@ -171,7 +111,7 @@ static void a_malformed_name_is_refused(void **state)
     stage_t stage;
 
     (void)state;
-    open_stage(&stage, "posix");
+    open_stage(&stage, REGX_SEGMENT_POSIX);
     const regx_segment_name_t right = stage.segment.name;
     regx_segment_name_t name = right;
     name.kind = 0;
@@ -198,7 +138,7 @@ static void what_is_no_file_is_refused(void **state)
     stage_t stage;
 
     (void)state;
-    open_stage(&stage, "posix");
+    open_stage(&stage, REGX_SEGMENT_POSIX);
     regx_segment_name_t name = stage.segment.name;
     assert_int_equal(pipe(ends), 0);
     assert_true(regx_shm_file_name(ends[0], &name.file));
@@ -219,9 +159,9 @@ static void another_file_of_that_number_is_refused(void **state)
     stage_t stage;
 
     (void)state;
-    open_stage(&stage, "posix");
+    open_stage(&stage, REGX_SEGMENT_POSIX);
     const int descriptor = stage.segment.name.file.descriptor;
-    assert_int_equal(regx_segment_alloc(&stage.domain, stage.length, &another), REGX_OK);
+    assert_int_equal(regx_segment_alloc(stage.kind, stage.length, &another), REGX_OK);
     assert_int_equal(dup2(another.name.file.descriptor, descriptor), descriptor);
     refused(&stage.segment.name, REGX_DENIED);
     close_stage(&stage);
@@ -246,7 +186,7 @@ static int open_apart(int name_of, int until)
     }
     const pid_t child = fork(); /* the first process there */
     if (child == 0) {
-        open_stage(&stage, "sysv");
+        open_stage(&stage, REGX_SEGMENT_SYSV);
         (void)!write(name_of, &stage.segment.name, sizeof(stage.segment.name));
         (void)!read(until, &byte, 1);
         _exit(0);
@@ -295,18 +235,18 @@ static void one_that_is_not_dumpable_takes_no_file(void **state)
 {
     regx_counters_t counters = {0};
     const regx_transport_config_t config = {.counters = &counters};
-    regx_segment_domain_t domain;
+    regx_segment_kind_t kind;
     regx_segment_t segment, another;
     stage_t stage;
 
     (void)state;
-    open_stage(&stage, "posix");
+    open_stage(&stage, REGX_SEGMENT_POSIX);
     assert_int_equal(prctl(PR_SET_DUMPABLE, 0, 0, 0, 0), 0);
-    const regx_status_t opened = regx_segment_domain_open(&domain, &config, 1u << 16, &segment);
-    const regx_status_t later = regx_segment_alloc(&stage.domain, stage.length, &another);
+    const regx_status_t opened = regx_segment_open(&config, 1u << 16, &segment, &kind);
+    const regx_status_t later = regx_segment_alloc(stage.kind, stage.length, &another);
     assert_int_equal(prctl(PR_SET_DUMPABLE, 1, 0, 0, 0), 0);
     assert_int_equal(opened, REGX_OK);
-    assert_string_equal(domain.name, "sysv");
+    assert_int_equal(kind, REGX_SEGMENT_SYSV);
     assert_string_equal(counters.fallbacks[0].reason, "posix: this process is not dumpable");
     assert_int_equal(later, REGX_DENIED); /* also if it was before */
     regx_segment_free(&segment);
@@ -316,17 +256,17 @@ static void one_that_is_not_dumpable_takes_no_file(void **state)
 static void what_is_gone_cannot_be_mapped(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < sizeof(domains) / sizeof(domains[0]); i++) {
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
         stage_t stage;
 
-        open_stage(&stage, domains[i]);
+        open_stage(&stage, kinds[i]);
         const regx_segment_name_t name = stage.segment.name;
         close_stage(&stage);
         refused(&name, REGX_UNREACHABLE);
     }
 }
 
-/* Of a segment of System V nothing is left behind once nobody has it, also by a process that is
+/* Of a segment of System V nothing is left behind once no process has it, also by one that is
  * killed. */
 static void nothing_is_left_behind(void **state)
 {
@@ -340,7 +280,7 @@ static void nothing_is_left_behind(void **state)
     if (child == 0) {
         stage_t stage;
 
-        open_stage(&stage, "sysv");
+        open_stage(&stage, REGX_SEGMENT_SYSV);
         id = stage.segment.name.id;
         (void)!write(ends[1], &id, sizeof(id));
         pause();
@@ -363,7 +303,7 @@ static void no_descriptor_is_left_open(void **state)
     stage_t stage;
 
     (void)state;
-    open_stage(&stage, "posix");
+    open_stage(&stage, REGX_SEGMENT_POSIX);
     assert_int_equal(process_descriptors(), before + 1);
     assert_int_equal(regx_segment_map(&stage.segment.name, &mapping), REGX_OK);
     assert_int_equal(process_descriptors(), before + 1);
@@ -383,12 +323,12 @@ static void the_limit_of_a_files_size_is_heeded(void **state)
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
     const struct rlimit small = {4096, before.rlim_max};
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
-    regx_segment_domain_t domain;
+    regx_segment_kind_t kind;
     regx_segment_t segment;
-    const regx_status_t status = regx_segment_domain_open(&domain, &config, 1u << 20, &segment);
+    const regx_status_t status = regx_segment_open(&config, 1u << 20, &segment, &kind);
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
     assert_int_equal(status, REGX_OK);
-    assert_string_equal(domain.name, "sysv");
+    assert_int_equal(kind, REGX_SEGMENT_SYSV);
     assert_non_null(strstr(counters.fallbacks[0].reason, "posix: no shared memory"));
     regx_segment_free(&segment);
 }
@@ -414,7 +354,7 @@ static void a_signal_does_not_end_it(void **state)
 
     (void)state;
     interruptions = 5;
-    open_stage(&stage, "posix");
+    open_stage(&stage, REGX_SEGMENT_POSIX);
     assert_int_equal(interruptions, 0);
     close_stage(&stage);
 }
@@ -422,11 +362,8 @@ static void a_signal_does_not_end_it(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_was_named_is_mapped),
-        cmocka_unit_test(a_new_segment_is_zero_in_whole_pages),
         cmocka_unit_test(all_of_a_file_is_set_aside),
         cmocka_unit_test(a_wrong_length_is_refused),
-        cmocka_unit_test(a_part_of_it_is_mapped),
         cmocka_unit_test(a_file_that_is_shorter_is_refused),
         cmocka_unit_test(a_malformed_name_is_refused),
         cmocka_unit_test(what_is_no_file_is_refused),

@@ -4,7 +4,7 @@
  */
 #include "../pair.h"
 
-#include "transport/shm/vm.h"
+#include "transport/shm/segment.h"
 
 enum { LENGTH = 100000 };
 

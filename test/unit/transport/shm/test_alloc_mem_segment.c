@@ -1,22 +1,26 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Owned memory: what is allocated, and how a peer's is mapped.
+ * Memory for the user's buffers (MPI_Alloc_mem): what is allocated, how a peer's is mapped, and who
+ * copies.
  */
 #define _GNU_SOURCE
-#include "sides.h"
+#include "shm_parties.h"
 
-#include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
-enum { MIB = 1 << 20, LEAST = REGX_OWNED_MIN };
+enum { LEAST = REGX_ALLOC_MEM_MIN };
 
 typedef struct owner {
     regx_counters_t counters;
     regx_transport_config_t config;
-    regx_owned_shared_t shared;
-    regx_owned_t owned;
+    regx_alloc_mem_shared_t shared;
+    regx_alloc_mem_t alloc_mem;
 } owner_t;
 
 /* ---- allocation, in one process ---- */
@@ -28,22 +32,22 @@ static owner_t *owner_new(size_t size)
     assert_non_null(owner);
     memset(owner, 0, sizeof(*owner));
     owner->config = (regx_transport_config_t){.owned_size = size, .counters = &owner->counters};
-    regx_owned_init(&owner->owned, &owner->shared, &owner->config);
+    regx_alloc_mem_init(&owner->alloc_mem, &owner->shared, &owner->config);
     return owner;
 }
 
 static void owner_free(owner_t *owner)
 {
-    regx_owned_fini(&owner->owned);
+    regx_alloc_mem_fini(&owner->alloc_mem);
     free(owner);
 }
 
 static char *allocate(owner_t *owner, size_t length)
 {
-    return regx_owned_allocate(&owner->owned, length);
+    return regx_alloc_mem_allocate(&owner->alloc_mem, length);
 }
 
-static uint64_t fallbacks(const regx_counters_t *counters)
+static uint64_t tallied(const regx_counters_t *counters)
 {
     uint64_t count = 0;
 
@@ -71,12 +75,12 @@ static void blocks_do_not_overlap_and_are_used_again(void **state)
         for (unsigned i = 0; i < 5; i++) {
             assert_true(unit_is_filled((uint8_t *)blocks[i], lengths[i], i));
         }
-        made = lap == 0 ? owner->owned.bytes : made;
+        made = lap == 0 ? owner->alloc_mem.bytes : made;
         for (unsigned i = 0; i < 5; i++) { /* each lap in another order */
-            regx_owned_free(&owner->owned, blocks[(2 * i + (unsigned)lap) % 5]);
+            regx_alloc_mem_free(&owner->alloc_mem, blocks[(2 * i + (unsigned)lap) % 5]);
         }
     }
-    assert_int_equal(owner->owned.bytes, made);
+    assert_int_equal(owner->alloc_mem.bytes, made);
     assert_int_equal(owner->counters.transport[REGX_COUNTER_owned_bytes], made);
     owner_free(owner);
 }
@@ -92,10 +96,10 @@ static void freed_neighbours_become_one_block(void **state)
         assert_non_null(blocks[i]);
     }
     assert_null(allocate(owner, LEAST));
-    regx_owned_free(&owner->owned, blocks[1]);
-    regx_owned_free(&owner->owned, blocks[3]);
+    regx_alloc_mem_free(&owner->alloc_mem, blocks[1]);
+    regx_alloc_mem_free(&owner->alloc_mem, blocks[3]);
     assert_null(allocate(owner, MIB));
-    regx_owned_free(&owner->owned, blocks[2]);
+    regx_alloc_mem_free(&owner->alloc_mem, blocks[2]);
     assert_ptr_equal(allocate(owner, 3 * MIB / 2), blocks[1]);
     owner_free(owner);
 }
@@ -106,7 +110,7 @@ static void a_file_of_the_programs_is_not_closed(void **state)
 
     (void)state;
     assert_non_null(allocate(owner, MIB));
-    const int descriptor = owner->owned.names[0].file.descriptor;
+    const int descriptor = owner->alloc_mem.names[0].file.descriptor;
     close(descriptor); /* as daemons do, and open their own then */
     assert_int_equal(dup2(STDERR_FILENO, descriptor), descriptor);
     owner_free(owner);
@@ -120,20 +124,20 @@ static void no_more_is_given_than_allowed(void **state)
     unsigned given = 0;
 
     (void)state;
-    assert_null(allocate(owner, LEAST - 1)); /* too short: nobody is told */
-    assert_int_equal(fallbacks(&owner->counters), 0);
+    assert_null(allocate(owner, LEAST - 1)); /* too short: not reported */
+    assert_int_equal(tallied(&owner->counters), 0);
     assert_null(allocate(owner, SIZE_MAX));
     assert_null(allocate(owner, 8 * MIB + 1));
     while (allocate(owner, MIB) != NULL) {
         given++;
     }
     assert_int_equal(given, 8);
-    assert_int_equal(owner->owned.bytes, 8 * MIB);
-    assert_int_equal(fallbacks(&owner->counters), 3);
+    assert_int_equal(owner->alloc_mem.bytes, 8 * MIB);
+    assert_int_equal(tallied(&owner->counters), 3);
     owner_free(owner);
     owner = owner_new(0);
     assert_null(allocate(owner, MIB));
-    assert_int_equal(fallbacks(&owner->counters), 0);
+    assert_int_equal(tallied(&owner->counters), 0);
     owner_free(owner);
 }
 
@@ -149,8 +153,8 @@ static void refused_by(int resource, rlim_t limit)
     char *block = allocate(owner, 4 * MIB);
     assert_int_equal(setrlimit(resource, &before), 0);
     assert_null(block);
-    assert_int_equal(fallbacks(&owner->counters), 1);
-    assert_int_equal(owner->owned.bytes, 0);
+    assert_int_equal(tallied(&owner->counters), 1);
+    assert_int_equal(owner->alloc_mem.bytes, 0);
     assert_non_null(allocate(owner, 4 * MIB));
     owner_free(owner);
 }
@@ -202,79 +206,73 @@ static void a_child_does_not_have_it(void **state)
 
 /* ---- a peer's table ---- */
 
-/* Where the view has so many bytes from `at` on. */
-static char *find(owner_t *owner, regx_owned_view_t **view, const void *at, size_t length)
+static uint64_t pieces_mapped(void)
 {
-    return regx_owned_find(view, &owner->shared, getpid(), (uintptr_t)at, length, &owner->config);
+    return counted(&one, REGX_COUNTER_pieces_owned);
 }
 
-static void a_view_shows_the_same_memory(void **state)
+/* `one` gets what `two` has there, three times. */
+static void get_right(uint8_t *from)
 {
-    owner_t *owner = owner_new(64 * MIB);
-    regx_owned_view_t *view = NULL;
-    char outside;
+    uint8_t *to = malloc(MIB);
+    regx_mr_t remote = {.base = from};
 
-    (void)state;
-    assert_null(find(owner, &view, &outside, 1)); /* nothing is allocated */
-    char *first = allocate(owner, 2 * MIB), *second = allocate(owner, 2 * MIB);
-    char *seen = find(owner, &view, first, 2 * MIB);
-    assert_non_null(seen);
-    assert_ptr_not_equal(seen, first);
-    first[2 * MIB - 1] = 7;
-    assert_int_equal(seen[2 * MIB - 1], 7);
-    seen = find(owner, &view, second + 5, 100);
-    assert_non_null(seen);
-    second[6] = 8;
-    assert_int_equal(seen[1], 8);
-    assert_null(find(owner, &view, &outside, 1));
-    assert_null(find(owner, &view, first - 1, 2));
-    assert_null(find(owner, &view, first, 2 * MIB + 1)); /* its segment ends */
-    assert_null(find(owner, &view, first, SIZE_MAX));
-    assert_non_null(find(owner, &view, first + 2 * MIB, 0));
-    assert_int_equal(fallbacks(&owner->counters), 0);
-    regx_owned_drop(&view);
-    assert_null(view);
-    owner_free(owner);
-}
-
-/* What the table says of the first segment is changed: then it is not mapped, which is counted. */
-static void refused_if(void (*change)(regx_owned_name_t *name))
-{
-    owner_t *owner = owner_new(64 * MIB);
-    regx_owned_view_t *view = NULL;
-    char *block = allocate(owner, 2 * MIB);
-
-    change(&owner->shared.names[0]);
+    unit_fill(from, MIB, 3, 0);
+    regx_shm_expose(from, MIB, &remote.key);
     for (int i = 0; i < 3; i++) {
-        assert_null(find(owner, &view, block, 1));
+        op_t op;
+
+        memset(to, 0, MIB);
+        op_get(&op, to, MIB, NULL, &remote, 0);
+        op_start_get(&one, &op);
+        op_await(&op);
+        assert_memory_equal(to, from, MIB);
     }
-    assert_int_equal(fallbacks(&owner->counters), 1);
-    assert_non_null(find(owner, &view, allocate(owner, 2 * MIB), 1)); /* others are */
-    regx_owned_drop(&view);
-    owner_free(owner);
+    free(to);
 }
 
-static void say_longer(regx_owned_name_t *name)
+/* What `two` says of its first segment is changed: then that is not mapped, which is counted once,
+ * and the kernel copies. Others are mapped. */
+static void refused_if(void (*change)(regx_alloc_mem_name_t *name))
+{
+    shm_parties_open(false);
+    uint8_t *first = regx_shm_ops.allocate(two.transport, 2 * MIB);
+    assert_non_null(first);
+    change(&regx_shm_main(regx_shm_of(two.transport))->alloc_mem.names[0]);
+    get_right(first);
+    assert_int_equal(pieces_mapped(), 0);
+    assert_int_equal(fallbacks(&one), 1);
+    uint8_t *second = regx_shm_ops.allocate(two.transport, 2 * MIB);
+    assert_non_null(second);
+    get_right(second);
+    assert_true(pieces_mapped() > 0);
+    assert_int_equal(fallbacks(&one), 1);
+    regx_shm_ops.release(two.transport, first);
+    regx_shm_ops.release(two.transport, second);
+    parties_close();
+}
+
+static void say_longer(regx_alloc_mem_name_t *name)
 {
     name->length += regx_page_size();
 }
 
-static void say_nothing(regx_owned_name_t *name)
+static void say_nothing(regx_alloc_mem_name_t *name)
 {
     name->length = 0;
 }
 
-static void say_too_far(regx_owned_name_t *name)
+static void say_too_far(regx_alloc_mem_name_t *name)
 {
     name->base = UINT64_MAX - MIB;
 }
 
-static void say_another_file(regx_owned_name_t *name)
+static void say_another_file(regx_alloc_mem_name_t *name)
 {
     name->file.inode++;
 }
 
-static void say_no_descriptor(regx_owned_name_t *name)
+static void say_no_descriptor(regx_alloc_mem_name_t *name)
 {
     name->file.descriptor = -1;
 }
@@ -282,7 +280,7 @@ static void say_no_descriptor(regx_owned_name_t *name)
 static int other_file = -1;
 
 /* A file that could be cut short while it is mapped. */
-static void say_one_without_seals(regx_owned_name_t *name)
+static void say_one_without_seals(regx_alloc_mem_name_t *name)
 {
     other_file = memfd_create("test", 0);
     assert_true(other_file >= 0 && ftruncate(other_file, (off_t)name->length) == 0 &&
@@ -301,19 +299,82 @@ static void what_a_peer_says_wrong_is_refused(void **state)
     close(other_file);
 }
 
+/* Nor is more read of the table than there is. */
 static void a_table_is_not_read_beyond_its_end(void **state)
 {
-    owner_t *owner = owner_new(64 * MIB);
-    regx_owned_view_t *view = NULL;
-    char *block = allocate(owner, 2 * MIB);
+    (void)state;
+    shm_parties_open(false);
+    uint8_t *memory = regx_shm_ops.allocate(two.transport, 2 * MIB);
+    atomic_store(&regx_shm_main(regx_shm_of(two.transport))->alloc_mem.count, UINT32_MAX);
+    get_right(memory);
+    assert_true(pieces_mapped() > 0);
+    assert_int_equal(fallbacks(&one), REGX_ALLOC_MEM_SEGMENTS - 1);
+    regx_shm_ops.release(two.transport, memory);
+    parties_close();
+}
+
+/* ---- who copies ---- */
+
+/* A piece of the peer's memory from MPI_Alloc_mem is copied by this process, also when the peer has
+ * ended; of other memory by the kernel, and also for who helps with a get. */
+static void the_kernel_copies_what_is_not_mapped(void **state)
+{
+    op_t op;
 
     (void)state;
-    atomic_store(&owner->shared.count, UINT32_MAX);
-    assert_non_null(find(owner, &view, block, 2 * MIB));
-    assert_int_equal(view->count, REGX_OWNED_SEGMENTS);
-    assert_int_equal(fallbacks(&owner->counters), REGX_OWNED_SEGMENTS - 1);
-    regx_owned_drop(&view);
-    owner_free(owner);
+    shm_parties_open(false);
+    zones_new();
+    get_start(&one, &op, 0, SHM_ZONE, false);
+    op_await(&op);
+    get_check(&op);
+    assert_int_equal(pieces_mapped(), 0);
+    uint8_t *const plain = source, *const guarded = sink;
+    source = regx_shm_ops.allocate(two.transport, SHM_ZONE);
+    sink = regx_shm_ops.allocate(one.transport, SHM_ZONE);
+    assert_true(source != NULL && sink != NULL);
+    unit_fill(source, SHM_ZONE, 4, 0);
+    get_start(&one, &op, 0, SHM_ZONE, true);
+    work(&two);
+    op_await(&op);
+    get_check(&op);
+    assert_true(two.counters.chunks_sender > 0 && counted(&two, REGX_COUNTER_pieces_owned) == 0);
+    assert_true(pieces_mapped() > 0);
+    conn_of(&one)->peer.vm.pid = 0x7ffffff0; /* no process has that number */
+    get_start(&one, &op, 0, SHM_ZONE, false);
+    op_await(&op);
+    get_check(&op);
+    regx_shm_ops.release(two.transport, source);
+    regx_shm_ops.release(one.transport, sink);
+    source = plain;
+    sink = guarded;
+    zones_free();
+    parties_close();
+}
+
+/* The program's mistake, or a neighbour's lie, must not end the process that helps. */
+static void what_may_not_be_read_fails_for_both(void **state)
+{
+    op_t op;
+
+    (void)state;
+    shm_parties_open(false);
+    zones_new();
+    uint8_t *const to = regx_shm_ops.allocate(one.transport, SHM_ZONE), *const guarded = sink;
+    assert_non_null(to);
+    sink = to;
+    void *middle = (void *)regx_align_up((uintptr_t)source + SHM_ZONE / 2, regx_page_size());
+    const size_t hidden = SHM_ZONE / 2 - 2 * regx_page_size();
+    assert_int_equal(mprotect(middle, hidden, PROT_NONE), 0);
+    get_start(&one, &op, 0, SHM_ZONE, true);
+    work(&two);
+    parties_await(&op.ended, 1);
+    assert_int_equal(op.status, REGX_FAILED);
+    assert_int_equal(two.counters.chunks_sender, 0);
+    assert_int_equal(mprotect(middle, hidden, PROT_READ | PROT_WRITE), 0);
+    regx_shm_ops.release(one.transport, to);
+    sink = guarded;
+    zones_free();
+    parties_close();
 }
 
 int main(void)
@@ -326,9 +387,10 @@ int main(void)
         cmocka_unit_test(what_the_system_refuses_is_not_given),
         cmocka_unit_test(what_is_not_freed_stays),
         cmocka_unit_test(a_child_does_not_have_it),
-        cmocka_unit_test(a_view_shows_the_same_memory),
         cmocka_unit_test(what_a_peer_says_wrong_is_refused),
         cmocka_unit_test(a_table_is_not_read_beyond_its_end),
+        cmocka_unit_test(the_kernel_copies_what_is_not_mapped),
+        cmocka_unit_test(what_may_not_be_read_fails_for_both),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

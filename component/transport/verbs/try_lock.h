@@ -7,8 +7,8 @@
  * its caller can be part of a deadlock. A call from inside deliver or done goes through. In a job
  * of one thread it costs one branch.
  */
-#ifndef REGX_TRANSPORT_TRY_LOCK_H
-#define REGX_TRANSPORT_TRY_LOCK_H
+#ifndef REGX_VERBS_TRY_LOCK_H
+#define REGX_VERBS_TRY_LOCK_H
 
 #include <stdatomic.h>
 #include <stdint.h>

@@ -1,0 +1,245 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Memory for the user's buffers that this library allocates (MPI_Alloc_mem), so that processes of
+ * the node can map it. A copy to or from it by another process is then done in user space
+ * (neighbour.c), where the kernel would copy otherwise.
+ *
+ * It is allocated in segments, each a memfd. A segment's pages are there from the start, and its
+ * size is sealed: a process that maps it cannot meet a page that is not there. A table in the main
+ * segment names the segments: a peer opens them by /proc, which the kernel allows if it allows
+ * process_vm_readv.
+ *
+ * A segment is kept until close; what is freed serves later allocations. So the table only grows,
+ * and what a peer has mapped stays valid. Blocks that the user has not freed when the transport
+ * closes stay mapped, as memory from malloc would.
+ *
+ * A child of fork does not have this memory (MADV_DONTFORK). If it had, it would share it: each
+ * would see what the other writes. It dies instead if it touches a buffer there.
+ *
+ * That the program maps something else in place of it is not noticed: peers go on with the file.
+ * The program may not do that, as with memory from malloc.
+ */
+#define _GNU_SOURCE
+#include "transport/shm/shm_internal.h"
+
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+/* Bytes of a segment, a multiple: small blocks share one. */
+#define SEGMENT_UNIT ((size_t)2 << 20)
+/* A segment has at least this part of the bytes of all segments before it: so the table suffices
+ * for gigabytes. */
+#define SEGMENT_PART 4u
+
+#define USED_UP "MPI_Alloc_mem: alloc_mem_size is used up"
+
+/* A part of a segment, free or not. The blocks of a segment follow each other in the list, in the
+ * order of their addresses, and cover it. */
+struct regx_alloc_mem_block {
+    char *base;
+    size_t length;
+    uint32_t segment; /* its place in the table */
+    bool used;
+    regx_alloc_mem_block_t *next;
+};
+
+void regx_alloc_mem_init(regx_alloc_mem_t *alloc_mem, regx_alloc_mem_shared_t *shared,
+                         const regx_transport_config_t *config)
+{
+    regx_lock_init(&alloc_mem->lock, config->threads);
+    alloc_mem->config = config;
+    alloc_mem->shared = shared;
+    alloc_mem->count = 0;
+    alloc_mem->bytes = 0;
+    alloc_mem->blocks = NULL;
+}
+
+/* ---- segments ---- */
+
+/* A file of that size, which cannot be changed, with all its pages. -1: there is none. */
+static int open_file(size_t length, regx_shm_file_t *name)
+{
+    const int file = memfd_create("regx", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+
+    if (file >= 0 && (!regx_shm_file_reserve(file, length) ||
+                      fcntl(file, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0 ||
+                      !regx_shm_file_name(file, name))) {
+        close(file);
+        return -1;
+    }
+    return file;
+}
+
+/* Maps a file where no child has it. NULL: refused. */
+static char *map_file(int file, size_t length)
+{
+    void *base = regx_shm_file_map(file, length);
+
+    if (base != NULL && madvise(base, length, MADV_DONTFORK) != 0) {
+        munmap(base, length);
+        return NULL;
+    }
+    return base;
+}
+
+static char *open_segment(size_t length, regx_alloc_mem_name_t *name)
+{
+    const int file = open_file(length, &name->file);
+    char *base = file >= 0 ? map_file(file, length) : NULL;
+
+    if (base == NULL) {
+        if (file >= 0) {
+            close(file);
+        }
+        return NULL;
+    }
+    name->base = (uintptr_t)base;
+    name->length = length;
+    return base;
+}
+
+/* A new segment is one free block of `whole` bytes at least, at the end of the list.
+ * REGX_NO_MEMORY: it cannot be made, and `reason` is set. */
+static regx_status_t add_segment_locked(regx_alloc_mem_t *alloc_mem, size_t whole,
+                                        const char **reason)
+{
+    const size_t left = alloc_mem->config->owned_size - alloc_mem->bytes;
+    const size_t wanted =
+        regx_align_up(regx_max(whole, alloc_mem->bytes / SEGMENT_PART), SEGMENT_UNIT);
+    const size_t length = regx_min(wanted, left & ~(regx_page_size() - 1));
+    regx_alloc_mem_block_t **last = &alloc_mem->blocks;
+    regx_alloc_mem_name_t name;
+
+    if (length < whole || alloc_mem->count == REGX_ALLOC_MEM_SEGMENTS) {
+        *reason = USED_UP;
+        return REGX_NO_MEMORY;
+    }
+    regx_alloc_mem_block_t *block = malloc(sizeof(*block));
+    char *base = block != NULL ? open_segment(length, &name) : NULL;
+    if (base == NULL) {
+        free(block);
+        *reason = "MPI_Alloc_mem: no shared memory";
+        return REGX_NO_MEMORY;
+    }
+    *block = (regx_alloc_mem_block_t){.base = base, .length = length, .segment = alloc_mem->count};
+    while (*last != NULL) {
+        last = &(*last)->next;
+    }
+    *last = block;
+    alloc_mem->bytes += length;
+    regx_count_transport(alloc_mem->config->counters, REGX_COUNTER_owned_bytes, length);
+    alloc_mem->names[alloc_mem->count] = name;
+    alloc_mem->shared->names[alloc_mem->count++] = name;
+    atomic_store_explicit(&alloc_mem->shared->count, alloc_mem->count, memory_order_release);
+    return REGX_OK;
+}
+
+/* ---- blocks ---- */
+
+/* The first free block of that length at least; what it has more becomes a block of its own, if
+ * there is memory for that. NULL: there is none. */
+static void *take_block_locked(regx_alloc_mem_t *alloc_mem, size_t length)
+{
+    regx_alloc_mem_block_t *block = alloc_mem->blocks;
+
+    while (block != NULL && (block->used || block->length < length)) {
+        block = block->next;
+    }
+    if (block == NULL) {
+        return NULL;
+    }
+    regx_alloc_mem_block_t *rest = block->length > length ? malloc(sizeof(*rest)) : NULL;
+    if (rest != NULL) {
+        *rest = *block;
+        rest->base += length;
+        rest->length -= length;
+        block->length = length;
+        block->next = rest;
+    }
+    block->used = true;
+    return block->base;
+}
+
+static void *allocate_locked(regx_alloc_mem_t *alloc_mem, size_t length, const char **reason)
+{
+    void *memory = take_block_locked(alloc_mem, length);
+
+    if (memory == NULL && add_segment_locked(alloc_mem, length, reason) == REGX_OK) {
+        memory = take_block_locked(alloc_mem, length);
+    }
+    return memory;
+}
+
+void *regx_alloc_mem_allocate(regx_alloc_mem_t *alloc_mem, size_t length)
+{
+    const char *reason = USED_UP;
+    void *memory = NULL;
+
+    if (length < REGX_ALLOC_MEM_MIN || alloc_mem->config->owned_size == 0) {
+        return NULL;
+    }
+    if (length <= alloc_mem->config->owned_size) {
+        regx_lock(&alloc_mem->lock);
+        memory = allocate_locked(alloc_mem, regx_align_up(length, regx_page_size()), &reason);
+        regx_unlock(&alloc_mem->lock);
+    }
+    if (memory == NULL) {
+        regx_transport_fall_back(alloc_mem->config, REGX_TRACE_CHOICE, reason);
+    }
+    return memory;
+}
+
+/* Makes one of a free block and those that follow it, if they are free and of its segment. */
+static void join_next(regx_alloc_mem_block_t *block)
+{
+    regx_alloc_mem_block_t *next = block->next;
+
+    while (!block->used && next != NULL && !next->used && next->segment == block->segment) {
+        block->length += next->length;
+        block->next = next->next;
+        free(next);
+        next = block->next;
+    }
+}
+
+void regx_alloc_mem_free(regx_alloc_mem_t *alloc_mem, const void *memory)
+{
+    regx_alloc_mem_block_t *before = NULL;
+
+    regx_lock(&alloc_mem->lock);
+    regx_alloc_mem_block_t *block = alloc_mem->blocks;
+    while (block != NULL && (block->base != memory || !block->used)) {
+        before = block;
+        block = block->next;
+    }
+    if (block != NULL) {
+        block->used = false;
+        join_next(block);
+        if (before != NULL) {
+            join_next(before);
+        }
+    }
+    regx_unlock(&alloc_mem->lock);
+}
+
+/* ---- the end ---- */
+
+void regx_alloc_mem_fini(regx_alloc_mem_t *alloc_mem)
+{
+    while (alloc_mem->blocks != NULL) {
+        regx_alloc_mem_block_t *block = alloc_mem->blocks;
+
+        alloc_mem->blocks = block->next;
+        if (!block->used) {
+            munmap(block->base, block->length);
+        }
+        free(block);
+    }
+    for (uint32_t i = 0; i < alloc_mem->count; i++) {
+        regx_shm_file_close(&alloc_mem->names[i].file);
+    }
+    regx_lock_fini(&alloc_mem->lock);
+}

@@ -1,0 +1,409 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Copy in, copy out. The sender copies a message to a stage, which is a part of its main segment,
+ * and the receiver takes from there what is ready. Two cores copy in user space, one behind the
+ * other, and no CTS is needed for it. design/shm-copies.md says when that is better than the
+ * kernel's copy.
+ *
+ * The key of what is exposed (transport.h) names the stage, with the number of its use. The
+ * receiver asks for it in the stage's cell, if it wants the message so: nothing is copied in vain.
+ * A receiver that has taken REGX_CICO_ROW messages of a size in a row says in its own main segment
+ * that it will go on so (`awaited`), and the sender begins at once.
+ *
+ * Each side copies in progress, at most REGX_CICO_STEP bytes to a stage before it takes what the
+ * peer has copied. The sender goes first where both have something to copy: in an exchange both
+ * fill a step of their stages, then both empty the peer's. If nothing comes the kernel copies the
+ * rest from the sender's buffer, so the receiver does not wait for a sender that computes. The
+ * sender frees the stage when the MPI ends the exposure, after the receiver's FIN. If another
+ * thread copies to it at that moment, because the receiver gave it up, that copy is waited for: at
+ * most 64 KiB. From then on the program may write to its buffer, or free it.
+ *
+ * A few stages are used in turn: processors remember some dozens of pages (mailbox.h). Their memory
+ * is brought in at the start, that of the others at their first use: page by page, the first
+ * messages would pay much more for it, and `auto` judges by these.
+ *
+ * stage and unstage may be called by any thread; all others are called by progress, or by
+ * disconnect, which never run at the same time. The lists are under the transport's lock.
+ */
+#include <sys/mman.h>
+#include <time.h>
+
+#include "base/copy.h"
+#include "transport/shm/shm_internal.h"
+
+/* Bytes that are copied before the receiver is notified. With 4 KiB a lone message takes a little
+ * less time, and an exchange more. */
+#define PIECE 8192u
+
+/* In a key's handle, where nothing that is registered has its number. */
+#define FIRST_ID (UINT32_MAX - REGX_CICO_STAGES)
+
+static uint64_t pack(uint32_t number, size_t bytes)
+{
+    return (uint64_t)number << 32 | (uint32_t)bytes;
+}
+
+static unsigned size_of(size_t length)
+{
+    return 63u - (unsigned)__builtin_clzll(length | 1);
+}
+
+/* main: where a main segment is mapped, this process's or a peer's. */
+static char *memory_of(const regx_shm_t *shm, char *main, unsigned index)
+{
+    return main + shm->stage_offset + (size_t)index * REGX_STAGE_SIZE;
+}
+
+static void bring_in(const regx_shm_t *shm, unsigned first, unsigned count)
+{
+#if defined(MADV_POPULATE_WRITE)
+    madvise(memory_of(shm, shm->main.base, first), count * REGX_STAGE_SIZE, MADV_POPULATE_WRITE);
+#else
+    (void)shm, (void)first, (void)count;
+#endif
+}
+
+void regx_cico_init(regx_shm_t *shm)
+{
+    regx_list_init(&shm->cico.queue);
+    regx_list_init(&shm->cico.taking);
+    bring_in(shm, 0, REGX_CICO_WARM);
+    shm->cico.brought_in = (1u << REGX_CICO_WARM) - 1;
+}
+
+void regx_cico_attach_locked(const regx_shm_conn_t *conn)
+{
+#if defined(MADV_POPULATE_READ)
+    madvise(memory_of(regx_shm_of(conn->super.transport), conn->peer.mapping.base, 0),
+            REGX_CICO_WARM * REGX_STAGE_SIZE, MADV_POPULATE_READ);
+#else
+    (void)conn;
+#endif
+}
+
+/* ---- the sender ---- */
+
+static regx_cico_cell_t *cell_of(const regx_shm_t *shm, const regx_cico_stage_t *stage)
+{
+    return &regx_shm_main(shm)->cico.cells[stage - shm->cico.stages];
+}
+
+/* One of the first few, in turn, or else any other. NULL: there is none. */
+static regx_cico_stage_t *find_free_locked(regx_cico_t *cico)
+{
+    unsigned i = 0;
+
+    while (i < REGX_CICO_WARM && cico->stages[(cico->next + i) % REGX_CICO_WARM].used) {
+        i++;
+    }
+    if (i < REGX_CICO_WARM) {
+        cico->next = (cico->next + i + 1) % REGX_CICO_WARM;
+        return &cico->stages[(cico->next + REGX_CICO_WARM - 1) % REGX_CICO_WARM];
+    }
+    while (i < REGX_CICO_STAGES && cico->stages[i].used) {
+        i++;
+    }
+    return i < REGX_CICO_STAGES ? &cico->stages[i] : NULL;
+}
+
+static bool awaits(const regx_shm_conn_t *conn, size_t length)
+{
+    const uint32_t awaited =
+        atomic_load_explicit(&conn->peer.main->cico.awaited, memory_order_relaxed);
+
+    return (awaited & UINT32_C(1) << size_of(length)) != 0;
+}
+
+/* The stage is queued no more. */
+static void unqueue_locked(regx_shm_t *shm, regx_cico_stage_t *stage)
+{
+    regx_list_remove(&stage->queued);
+    regx_shm_count_copies(shm, -1);
+}
+
+bool regx_shm_stage(regx_conn_t *super, const void *base, size_t length, regx_key_t *key)
+{
+    regx_shm_conn_t *conn = regx_shm_conn_of(super);
+    regx_shm_t *shm = regx_shm_of(super->transport);
+
+    regx_lock(&conn->lock);
+    const bool possible = length <= REGX_STAGE_SIZE && conn->state == REGX_SHM_ATTACHED;
+    const bool awaited = possible && awaits(conn, length);
+    regx_unlock(&conn->lock);
+    if (!possible) {
+        return false;
+    }
+    regx_lock(&shm->lock);
+    regx_cico_stage_t *stage = find_free_locked(&shm->cico);
+    if (stage != NULL) {
+        *stage = (regx_cico_stage_t){.used = true,
+                                     .number = stage->number + 1,
+                                     .awaited = awaited,
+                                     .from = base,
+                                     .length = length};
+        atomic_store_explicit(&cell_of(shm, stage)->ready, pack(stage->number, 0),
+                              memory_order_release);
+        regx_list_append(&shm->cico.queue, &stage->queued);
+        regx_shm_count_copies(shm, 1);
+        regx_shm_key_t named = regx_shm_key_unpack(key);
+        named.stage =
+            (regx_handle_t){FIRST_ID + (uint32_t)(stage - shm->cico.stages), stage->number};
+        regx_shm_key_pack(named, key);
+    }
+    regx_unlock(&shm->lock);
+    return stage != NULL;
+}
+
+void regx_shm_unstage(regx_transport_t *transport, const regx_key_t *key)
+{
+    regx_shm_t *shm = regx_shm_of(transport);
+    regx_cico_stage_t *stage = &shm->cico.stages[regx_shm_key_unpack(key).stage.id - FIRST_ID];
+    const struct timespec pause = {.tv_nsec = 5000};
+
+    regx_lock(&shm->lock);
+    while (stage == shm->cico.copying) { /* in another thread, which may have a lower priority */
+        regx_unlock(&shm->lock);
+        nanosleep(&pause, NULL);
+        regx_lock(&shm->lock);
+    }
+    if (regx_list_has(&stage->queued)) {
+        unqueue_locked(shm, stage);
+    }
+    stage->used = false;
+    regx_unlock(&shm->lock);
+}
+
+/* The oldest stage that is to be copied to; NULL: there is none. */
+static regx_cico_stage_t *find_due_locked(regx_shm_t *shm)
+{
+    regx_link_t *queue = &shm->cico.queue;
+
+    for (regx_link_t *link = queue->next; link != queue; link = link->next) {
+        regx_cico_stage_t *stage = REGX_CONTAINER_OF(link, regx_cico_stage_t, queued);
+
+        if (stage->awaited || atomic_load_explicit(&cell_of(shm, stage)->asked,
+                                                   memory_order_relaxed) == stage->number) {
+            return stage;
+        }
+    }
+    return NULL;
+}
+
+/* Copies the next bytes of a message to its stage. */
+static void copy_in(regx_shm_t *shm, regx_cico_stage_t *stage)
+{
+    const unsigned index = (unsigned)(stage - shm->cico.stages);
+    char *to = memory_of(shm, shm->main.base, index);
+    const size_t end = regx_min(stage->length, stage->copied + REGX_CICO_STEP);
+
+    if ((shm->cico.brought_in & 1u << index) == 0) {
+        shm->cico.brought_in |= 1u << index;
+        bring_in(shm, index, 1);
+    }
+    while (stage->copied < end) {
+        const size_t piece = regx_min(end - stage->copied, PIECE);
+
+        regx_copy(to + stage->copied, stage->from + stage->copied, piece);
+        stage->copied += piece;
+        atomic_store_explicit(&cell_of(shm, stage)->ready, pack(stage->number, stage->copied),
+                              memory_order_release);
+    }
+}
+
+/* Copies to the oldest stage that is due. Returns whether there was one. */
+static bool fill(regx_shm_t *shm)
+{
+    regx_cico_t *cico = &shm->cico;
+
+    regx_lock(&shm->lock);
+    regx_cico_stage_t *stage = find_due_locked(shm);
+    cico->copying = stage;
+    regx_unlock(&shm->lock);
+    if (stage == NULL) {
+        return false;
+    }
+    copy_in(shm, stage);
+    regx_lock(&shm->lock);
+    cico->copying = NULL;
+    if (stage->copied == stage->length) {
+        unqueue_locked(shm, stage);
+    }
+    regx_unlock(&shm->lock);
+    return true;
+}
+
+/* ---- the receiver ---- */
+
+void regx_cico_note(regx_shm_t *shm, const regx_get_t *get)
+{
+    const unsigned size = size_of(get->length);
+
+    if (get->length > REGX_STAGE_SIZE ||
+        (!get->staged && atomic_load_explicit(&shm->cico.row[size], memory_order_relaxed) == 0)) {
+        return;
+    }
+    const uint32_t bit = UINT32_C(1) << size;
+    regx_lock(&shm->lock);
+    _Atomic uint8_t *row = &shm->cico.row[size];
+    if (!get->staged) {
+        *row = 0;
+        atomic_fetch_and(&regx_shm_main(shm)->cico.awaited, ~bit);
+    } else if (*row < REGX_CICO_ROW && ++*row == REGX_CICO_ROW) {
+        atomic_fetch_or(&regx_shm_main(shm)->cico.awaited, bit);
+    }
+    regx_unlock(&shm->lock);
+}
+
+static unsigned index_of(const regx_get_t *get)
+{
+    return regx_shm_key_unpack(&get->key).stage.id - FIRST_ID;
+}
+
+static regx_cico_cell_t *peers_cell(const regx_shm_conn_t *conn, const regx_get_t *get)
+{
+    return &conn->peer.main->cico.cells[index_of(get)];
+}
+
+regx_status_t regx_cico_take(regx_shm_conn_t *conn, regx_get_t *get)
+{
+    regx_shm_t *shm = regx_shm_of(conn->super.transport);
+    regx_shm_op_t *op = regx_shm_op_of_get(get);
+
+    if (index_of(get) >= REGX_CICO_STAGES || get->offset != 0 || get->length > REGX_STAGE_SIZE) {
+        return REGX_AGAIN;
+    }
+    atomic_store_explicit(&peers_cell(conn, get)->asked,
+                          regx_shm_key_unpack(&get->key).stage.generation, memory_order_relaxed);
+    *op = (regx_shm_op_t){.conn = conn, .is_get = true};
+    regx_lock(&shm->lock);
+    regx_list_append(&shm->cico.taking, &op->link);
+    regx_shm_count_copies(shm, 1);
+    regx_unlock(&shm->lock);
+    return REGX_PENDING;
+}
+
+/* Bytes that the sender has copied, of the get's use of the stage. */
+static size_t ready_of(const regx_cico_cell_t *cell, const regx_get_t *get)
+{
+    const uint64_t seen = atomic_load_explicit(&cell->ready, memory_order_acquire);
+
+    return seen >> 32 == regx_shm_key_unpack(&get->key).stage.generation
+               ? regx_min((size_t)(uint32_t)seen, get->length)
+               : 0;
+}
+
+/* The first get of which something is ready; NULL: there is none. */
+static regx_shm_op_t *find_ready_locked(regx_shm_t *shm)
+{
+    regx_link_t *taking = &shm->cico.taking;
+
+    for (regx_link_t *link = taking->next; link != taking; link = link->next) {
+        regx_shm_op_t *op = regx_shm_op_of_link(link);
+        const regx_get_t *get = regx_shm_get_of(op);
+
+        if (ready_of(peers_cell(op->conn, get), get) > op->done) {
+            return op;
+        }
+    }
+    return NULL;
+}
+
+/* Takes what is ready. */
+static void take_ready(const regx_shm_t *shm, regx_shm_op_t *op)
+{
+    regx_get_t *get = regx_shm_get_of(op);
+    const regx_cico_cell_t *cell = peers_cell(op->conn, get);
+    const char *from = memory_of(shm, op->conn->peer.mapping.base, index_of(get));
+    size_t ready;
+
+    while ((ready = ready_of(cell, get)) > op->done) {
+        regx_copy((char *)get->local + op->done, from + op->done, ready - op->done);
+        op->done = ready;
+    }
+}
+
+/* Takes a get out of its line, and counts what it took from its stage. */
+static void remove_get(regx_shm_t *shm, regx_shm_op_t *op, unsigned counter)
+{
+    regx_lock(&shm->lock);
+    regx_list_remove(&op->link);
+    regx_shm_count_copies(shm, -1);
+    regx_unlock(&shm->lock);
+    regx_count_transport(shm->config.counters, counter, 1);
+    regx_count_transport(shm->config.counters, REGX_COUNTER_bytes_shm, op->done);
+}
+
+/* The kernel copies the rest. */
+static void give_up(regx_shm_t *shm, regx_shm_op_t *op)
+{
+    const size_t taken = op->done;
+
+    remove_get(shm, op, REGX_COUNTER_stages_late);
+    regx_shm_queue_get(op->conn, regx_shm_get_of(op), NULL);
+    op->done = taken; /* which begins with the first byte; only progress looks at it */
+    op->from_end = false;
+}
+
+/* Whether nothing comes to the oldest get, though something may come to `ready`. */
+static bool is_late(regx_cico_t *cico, const regx_shm_op_t *oldest, const regx_shm_op_t *ready)
+{
+    if (oldest == NULL || ready == oldest) {
+        cico->looks = 0;
+        return false;
+    }
+    cico->looks = (cico->looks + 1) % REGX_CICO_LOOKS;
+    return cico->looks == 0;
+}
+
+/* Takes what is ready of one get. Returns whether there was anything. */
+static bool take(regx_shm_t *shm)
+{
+    regx_cico_t *cico = &shm->cico;
+
+    regx_lock(&shm->lock);
+    regx_shm_op_t *oldest =
+        regx_list_empty(&cico->taking) ? NULL : regx_shm_op_of_link(cico->taking.next);
+    regx_shm_op_t *op = find_ready_locked(shm);
+    regx_unlock(&shm->lock);
+    if (is_late(cico, oldest, op)) {
+        give_up(shm, oldest); /* which is not `op` */
+    }
+    if (op == NULL) {
+        return false;
+    }
+    regx_get_t *get = regx_shm_get_of(op);
+    take_ready(shm, op);
+    if (op->done == get->length) {
+        remove_get(shm, op, REGX_COUNTER_stages_taken);
+        get->done(get, REGX_OK);
+    }
+    return true;
+}
+
+int regx_cico_progress(regx_shm_t *shm)
+{
+    const bool filled = fill(shm);
+
+    return filled + take(shm);
+}
+
+void regx_cico_drop(regx_shm_conn_t *conn)
+{
+    regx_shm_t *shm = regx_shm_of(conn->super.transport);
+    regx_link_t taken;
+
+    regx_list_init(&taken);
+    regx_lock(&shm->lock);
+    shm->cico.looks = 0; /* another may be the oldest now */
+    regx_shm_take_ops_locked(&shm->cico.taking, conn, &taken);
+    regx_unlock(&shm->lock);
+    while (!regx_list_empty(&taken)) {
+        regx_get_t *get = regx_shm_get_of(regx_shm_op_of_link(taken.next));
+
+        regx_list_remove(taken.next);
+        regx_lock(&shm->lock);
+        regx_shm_count_copies(shm, -1);
+        regx_unlock(&shm->lock);
+        get->done(get, REGX_FAILED);
+    }
+}

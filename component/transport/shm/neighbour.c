@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * A neighbour: another process of the node, what of its memory is mapped here, and how a piece of
+ * it is copied.
+ *
+ * A piece is what is copied at once between this process and a neighbour. The kernel does it by one
+ * system call. If the neighbour's bytes lie in its own MPI_Alloc_mem memory, that is mapped here
+ * and this process copies, which is counted (pieces_owned). Then a buffer of the program's that is
+ * gone ends the process by a signal, where the kernel's copy would fail. So where this process's
+ * bytes are is a neighbour's word, as in a shared copy, the kernel copies.
+ *
+ * What a peer's table of segments says is not trusted: a file is mapped only if it is as long as is
+ * said, cannot be cut short, and is the one that the peer means.
+ */
+#include "transport/shm/shm_internal.h"
+
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#include "base/copy.h"
+
+/* ---- its main segment ---- */
+
+bool regx_shm_address_is_valid(const regx_shm_address_t *address)
+{
+    const size_t before_pool = regx_shm_stage_offset() + REGX_CICO_BYTES;
+
+    return address->main.length >= before_pool && address->pool_offset >= before_pool &&
+           address->pool_offset <= address->main.length &&
+           address->pool_size <= address->main.length - address->pool_offset && address->pid > 0 &&
+           address->pid <= INT32_MAX;
+}
+
+regx_shm_neighbour_t regx_shm_neighbour(const regx_shm_address_t *address)
+{
+    return (regx_shm_neighbour_t){.address = *address,
+                                  .vm = {.pid = (int32_t)address->pid,
+                                         .cookie_address = address->cookie_address,
+                                         .cookie = address->cookie}};
+}
+
+regx_status_t regx_shm_neighbour_map(regx_shm_t *shm, regx_shm_neighbour_t *neighbour)
+{
+    if (neighbour->main != NULL) {
+        return REGX_OK;
+    }
+    regx_lock(&shm->lock);
+    const regx_status_t status = regx_segment_map(&neighbour->address.main, &neighbour->mapping);
+    regx_unlock(&shm->lock);
+    if (status != REGX_OK) {
+        return status == REGX_DENIED ? REGX_DENIED : REGX_UNREACHABLE;
+    }
+    neighbour->main = (regx_shm_main_t *)(void *)neighbour->mapping.base;
+    neighbour->pool = neighbour->mapping.base + neighbour->address.pool_offset;
+    if (!regx_vm_same(&neighbour->main->queue.cookie, &neighbour->address.cookie)) {
+        regx_shm_neighbour_unmap(neighbour);
+        return REGX_DENIED;
+    }
+    return REGX_OK;
+}
+
+void regx_shm_neighbour_unmap(regx_shm_neighbour_t *neighbour)
+{
+    if (neighbour->main != NULL) {
+        regx_segment_unmap(&neighbour->mapping);
+        neighbour->main = NULL;
+    }
+}
+
+bool regx_shm_may_copy(const regx_shm_t *shm, regx_shm_neighbour_t *neighbour)
+{
+    char reason[REGX_REASON_LENGTH];
+
+    if (neighbour->vm.state == REGX_VM_UNKNOWN &&
+        regx_vm_check(&neighbour->vm, reason, sizeof(reason)) != REGX_OK) {
+        regx_transport_fall_back(&shm->config, REGX_TRACE_PATH, reason);
+    }
+    return neighbour->vm.state == REGX_VM_ALLOWED;
+}
+
+/* ---- its memory from MPI_Alloc_mem ---- */
+
+/* NULL: it cannot be mapped. */
+static char *map(int32_t pid, const regx_alloc_mem_name_t *name)
+{
+    void *here = NULL;
+
+    if (name->length == 0 || name->base > UINT64_MAX - name->length || name->file.descriptor < 0 ||
+        regx_shm_file_map_other(pid, &name->file, name->length, true, &here) != REGX_OK) {
+        return NULL;
+    }
+    madvise(here, name->length, MADV_DONTFORK);
+    return here;
+}
+
+/* Maps the next segment of the peer's table. */
+static void map_next(const regx_shm_t *shm, const regx_shm_piece_t *piece)
+{
+    regx_alloc_mem_view_t *view = *piece->alloc_mem;
+    /* The peer may change it under us. */
+    const regx_alloc_mem_name_t name = piece->neighbour->main->alloc_mem.names[view->count];
+    char *here = map(piece->neighbour->vm.pid, &name);
+
+    view->segments[view->count++] =
+        (struct regx_alloc_mem_mapped){.base = name.base, .length = name.length, .here = here};
+    if (here == NULL) {
+        regx_transport_fall_back(&shm->config, REGX_TRACE_PATH,
+                                 "shm: a peer's MPI_Alloc_mem cannot be mapped");
+    }
+}
+
+/* Where the neighbour's bytes are mapped here. NULL: nowhere, the kernel is to copy. */
+static char *find_mapped(const regx_shm_t *shm, const regx_shm_piece_t *piece)
+{
+    const uint32_t published =
+        piece->alloc_mem == NULL
+            ? 0
+            : atomic_load_explicit(&piece->neighbour->main->alloc_mem.count, memory_order_acquire);
+
+    if (published == 0) {
+        return NULL;
+    }
+    if (*piece->alloc_mem == NULL) {
+        *piece->alloc_mem = calloc(1, sizeof(**piece->alloc_mem));
+    }
+    regx_alloc_mem_view_t *view = *piece->alloc_mem;
+    while (view != NULL && view->count < regx_min(published, REGX_ALLOC_MEM_SEGMENTS)) {
+        map_next(shm, piece);
+    }
+    for (uint32_t i = 0; view != NULL && i < view->count; i++) {
+        const struct regx_alloc_mem_mapped *segment = &view->segments[i];
+        const uint64_t at = piece->remote - segment->base;
+
+        if (segment->here != NULL && piece->remote >= segment->base && at <= segment->length &&
+            piece->length <= segment->length - at) {
+            return segment->here + at;
+        }
+    }
+    return NULL;
+}
+
+void regx_alloc_mem_drop(regx_alloc_mem_view_t **view)
+{
+    for (uint32_t i = 0; *view != NULL && i < (*view)->count; i++) {
+        const struct regx_alloc_mem_mapped *segment = &(*view)->segments[i];
+
+        if (segment->here != NULL) {
+            munmap(segment->here, segment->length);
+        }
+    }
+    free(*view);
+    *view = NULL;
+}
+
+/* ---- copying ---- */
+
+/* Copies the piece without the kernel, if the neighbour's bytes are mapped here. */
+static bool copy_mapped(const regx_shm_t *shm, const regx_shm_piece_t *piece)
+{
+    char *remote = find_mapped(shm, piece);
+
+    if (remote == NULL) {
+        return false;
+    }
+    if (piece->direction == REGX_VM_READ) {
+        regx_copy(piece->local, remote, piece->length);
+    } else {
+        regx_copy(remote, piece->local, piece->length);
+    }
+    regx_count_transport(shm->config.counters, REGX_COUNTER_pieces_owned, 1);
+    regx_count_transport(shm->config.counters, REGX_COUNTER_bytes_shm, piece->length);
+    return true;
+}
+
+regx_status_t regx_shm_piece_copy(regx_shm_t *shm, regx_shm_piece_t piece)
+{
+    regx_status_t status = REGX_OK;
+
+    if (copy_mapped(shm, &piece)) {
+        return REGX_OK;
+    }
+    while (piece.length > 0 && status == REGX_OK) {
+        size_t copied;
+
+        status = regx_vm_copy(&piece.neighbour->vm, piece.direction, piece.local, piece.remote,
+                              piece.length, &copied);
+        regx_count_transport(shm->config.counters, REGX_COUNTER_bytes_shm, copied);
+        piece.local += copied;
+        piece.remote += copied;
+        piece.length -= copied;
+    }
+    return status;
+}

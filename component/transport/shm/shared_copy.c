@@ -1,0 +1,491 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "transport/shm/shared_copy.h"
+
+#include <time.h>
+
+#include "transport/shm/shm_internal.h"
+
+/* Looks at a piece that the peer has not ended, before the kernel is asked whether the peer
+ * lives. */
+#define LOOKS 1024u
+
+/* ---- the claim cell ---- */
+
+static uint64_t pack(uint32_t high, uint32_t low)
+{
+    return (uint64_t)high << 32 | low;
+}
+
+static regx_claim_piece_t bytes_of(uint32_t begin, uint32_t end, uint64_t length)
+{
+    return (regx_claim_piece_t){(uint64_t)begin * REGX_CLAIM_PAGE,
+                                regx_min((uint64_t)end * REGX_CLAIM_PAGE, length)};
+}
+
+void regx_claim_open(regx_claim_cell_t *cell, uint32_t number)
+{
+    atomic_store_explicit(&cell->failed, 0, memory_order_relaxed);
+    atomic_store_explicit(&cell->ended, 0, memory_order_relaxed);
+    atomic_store_explicit(&cell->claimed, pack(number, 0), memory_order_release);
+}
+
+regx_status_t regx_claim_take(regx_claim_cell_t *cell, uint32_t number, uint64_t length,
+                              regx_claim_piece_t *piece)
+{
+    const uint32_t units = regx_claim_units(length);
+    uint64_t seen = atomic_load_explicit(&cell->claimed, memory_order_acquire);
+
+    for (;;) {
+        const uint32_t at = (uint32_t)seen;
+
+        if (seen >> 32 != number || at > units) {
+            return REGX_INVALID;
+        }
+        if (at == units) {
+            return REGX_AGAIN;
+        }
+        const uint32_t end =
+            at + regx_claim_units(regx_claim_piece((uint64_t)(units - at) * REGX_CLAIM_PAGE));
+
+        if (atomic_compare_exchange_weak_explicit(&cell->claimed, &seen, pack(number, end),
+                                                  memory_order_acq_rel, memory_order_acquire)) {
+            *piece = number % 2 != 0 ? bytes_of(units - end, units - at, length)
+                                     : bytes_of(at, end, length);
+            return REGX_OK;
+        }
+    }
+}
+
+/* Takes the whole range if nothing of it is claimed. Returns whether it did. */
+static bool take_whole(regx_claim_cell_t *cell, uint32_t number, uint64_t length)
+{
+    uint64_t untouched = pack(number, 0);
+
+    return atomic_compare_exchange_strong_explicit(&cell->claimed, &untouched,
+                                                   pack(number, regx_claim_units(length)),
+                                                   memory_order_acq_rel, memory_order_relaxed);
+}
+
+uint32_t regx_claim_close(regx_claim_cell_t *cell, uint32_t number, uint64_t length)
+{
+    return (uint32_t)atomic_exchange_explicit(
+        &cell->claimed, pack(number, regx_claim_units(length)), memory_order_acq_rel);
+}
+
+void regx_claim_end(regx_claim_cell_t *cell, const regx_claim_piece_t *piece, bool copied)
+{
+    const uint32_t begin = (uint32_t)(piece->begin / REGX_CLAIM_PAGE);
+    const uint32_t end = regx_claim_units(piece->end);
+
+    if (!copied) {
+        atomic_store_explicit(&cell->failed, pack(begin, end), memory_order_relaxed);
+    }
+    atomic_fetch_add_explicit(&cell->ended, end - begin, memory_order_release);
+}
+
+/* When all pieces have ended: which one the peer could not copy. REGX_OK; REGX_AGAIN: there is
+ * none; REGX_INVALID: the cell holds what no use writes. */
+static regx_status_t find_failed(const regx_claim_cell_t *cell, uint64_t length,
+                                 regx_claim_piece_t *piece)
+{
+    const uint64_t failed = atomic_load_explicit(&cell->failed, memory_order_relaxed);
+    const uint32_t begin = (uint32_t)(failed >> 32), end = (uint32_t)failed;
+
+    if (failed == 0) {
+        return REGX_AGAIN;
+    }
+    if (begin >= end || end > regx_claim_units(length) ||
+        end - begin > regx_claim_units(REGX_CLAIM_PIECE_MAX)) {
+        return REGX_INVALID;
+    }
+    *piece = bytes_of(begin, end, length);
+    return REGX_OK;
+}
+
+/* How many units are claimed. UINT32_MAX: the cell is in another use. */
+static uint32_t look(const regx_claim_cell_t *cell, uint32_t number)
+{
+    const uint64_t claimed = atomic_load_explicit(&cell->claimed, memory_order_acquire);
+
+    return claimed >> 32 == number ? (uint32_t)claimed : UINT32_MAX;
+}
+
+void regx_shared_copies_init(regx_shared_copies_t *copies, regx_claim_cell_t *cells)
+{
+    copies->cells = cells;
+    for (uint32_t i = REGX_SHARED_COPIES; i > 0; i--) {
+        regx_shared_copy_t *copy = &copies->gets[i - 1];
+
+        copy->cell = i - 1;
+        copy->next_free = copies->free;
+        copies->free = copy;
+    }
+}
+
+/* ---- the receiver ---- */
+
+static regx_shm_t *shm_of(const regx_shared_copy_t *copy)
+{
+    return regx_shm_of(copy->conn->super.transport);
+}
+
+static regx_claim_cell_t *cell_of(const regx_shared_copy_t *copy)
+{
+    return &shm_of(copy)->shared_copies.cells[copy->cell];
+}
+
+/* Takes a free cell and chooses in which order the get is copied. */
+static regx_shared_copy_t *take_cell(regx_shm_conn_t *conn, size_t length, bool *from_end)
+{
+    regx_shm_t *shm = regx_shm_of(conn->super.transport);
+
+    regx_lock(&shm->lock);
+    regx_shared_copy_t *copy = shm->shared_copies.free;
+    if (copy != NULL) {
+        shm->shared_copies.free = copy->next_free;
+        *from_end = regx_shm_order_locked(conn, length);
+    }
+    regx_unlock(&shm->lock);
+    return copy;
+}
+
+static void give_cell(regx_shm_t *shm, regx_shared_copy_t *copy)
+{
+    regx_lock(&shm->lock);
+    copy->next_free = shm->shared_copies.free;
+    shm->shared_copies.free = copy;
+    regx_unlock(&shm->lock);
+}
+
+static uint64_t remote_of(const regx_get_t *get)
+{
+    return regx_shm_key_unpack(&get->key).address + get->offset;
+}
+
+/* Bytes before the half that is divided, which begins with a page of the destination. */
+static uint64_t first_half(const regx_get_t *get)
+{
+    const uintptr_t local = (uintptr_t)get->local;
+
+    return regx_align_up(local + get->length / 2, REGX_CLAIM_PAGE) - local;
+}
+
+static bool peer_is_busy(const regx_shm_conn_t *conn)
+{
+    return atomic_load_explicit(&conn->peer.main->busy, memory_order_relaxed) != 0;
+}
+
+/* Whether the peer is worth asking. A get of one's own process would be copied by the same one. */
+static bool may_ask(const regx_shm_conn_t *conn, const regx_get_t *get)
+{
+    return get->length >= REGX_SHARED_COPY_MIN && get->length <= REGX_CLAIM_MAX &&
+           conn->super.peer != regx_shm_of(conn->super.transport)->config.self &&
+           !peer_is_busy(conn);
+}
+
+/* The next number of a cell's use, which stands for the order in which it is divided. */
+static uint32_t next_number(uint32_t last, bool from_end)
+{
+    return last + 1 + ((last + 1) % 2 != from_end);
+}
+
+regx_shared_copy_t *regx_shared_copy_ask_locked(regx_shm_conn_t *conn, regx_get_t *get)
+{
+    bool from_end;
+    regx_shared_copy_t *copy = may_ask(conn, get) ? take_cell(conn, get->length, &from_end) : NULL;
+
+    if (copy == NULL) {
+        return NULL;
+    }
+    *copy = (regx_shared_copy_t){.get = get,
+                                 .conn = conn,
+                                 .half = first_half(get),
+                                 .cell = copy->cell,
+                                 .number = next_number(copy->number, from_end),
+                                 .from_end = from_end};
+    const regx_shared_copy_frame_t frame = {.cell = copy->cell,
+                                            .number = copy->number,
+                                            .local = (uintptr_t)get->local + copy->half,
+                                            .remote = remote_of(get) + copy->half,
+                                            .length = get->length - copy->half};
+
+    regx_claim_open(cell_of(copy), copy->number);
+    if (regx_mailbox_post_line(&conn->out, REGX_FRAME_SHARED_COPY, 0, &frame, sizeof(frame)) !=
+        REGX_OK) {
+        give_cell(shm_of(copy), copy);
+        return NULL;
+    }
+    return copy;
+}
+
+static uint64_t rest_of(const regx_shared_copy_t *copy)
+{
+    return copy->get->length - copy->half;
+}
+
+/* Reads [begin, end) of the get. */
+static regx_status_t read_range(const regx_shared_copy_t *copy, uint64_t begin, uint64_t end)
+{
+    const regx_shm_piece_t piece = {.neighbour = &copy->conn->peer,
+                                    .alloc_mem = &copy->conn->alloc_mem,
+                                    .direction = REGX_VM_READ,
+                                    .local = (char *)copy->get->local + begin,
+                                    .remote = remote_of(copy->get) + begin,
+                                    .length = end - begin};
+
+    return regx_shm_piece_copy(shm_of(copy), piece);
+}
+
+/* Nothing more is claimed. */
+static void close_claims(regx_shared_copy_t *copy)
+{
+    const uint32_t claimed = regx_claim_close(cell_of(copy), copy->number, rest_of(copy));
+
+    copy->closed = true;
+    if (claimed < copy->mine || claimed > regx_claim_units(rest_of(copy))) {
+        regx_shm_count_malformed(shm_of(copy));
+        copy->status = REGX_FAILED;
+        return;
+    }
+    copy->theirs = claimed - copy->mine;
+}
+
+/* Takes the next piece, of the first half or of what is not claimed of the second. REGX_AGAIN:
+ * there is none. */
+static regx_status_t next_piece(regx_shared_copy_t *copy, regx_claim_piece_t *piece)
+{
+    const uint64_t left = copy->half - copy->read;
+
+    if (left > 0) {
+        const uint64_t length = regx_claim_piece(left);
+
+        piece->begin = copy->from_end ? left - length : copy->read;
+        piece->end = piece->begin + length;
+        copy->read += length;
+        return REGX_OK;
+    }
+    const regx_status_t status = regx_claim_take(cell_of(copy), copy->number, rest_of(copy), piece);
+    if (status == REGX_OK) {
+        copy->mine += regx_claim_units(piece->end - piece->begin);
+        piece->begin += copy->half;
+        piece->end += copy->half;
+    }
+    return status;
+}
+
+bool regx_shared_copy_withdraw(regx_shared_copy_t *copy)
+{
+    if (copy->read > 0 || !peer_is_busy(copy->conn) ||
+        !take_whole(cell_of(copy), copy->number, rest_of(copy))) {
+        return false;
+    }
+    copy->conn->assisted = false;
+    give_cell(shm_of(copy), copy);
+    return true;
+}
+
+/* Whether something is left to be claimed. */
+static bool has_rest(const regx_shared_copy_t *copy)
+{
+    return look(cell_of(copy), copy->number) != regx_claim_units(rest_of(copy));
+}
+
+bool regx_shared_copy_read(regx_shared_copy_t *copy, size_t *copied)
+{
+    regx_shm_t *shm = shm_of(copy);
+    regx_claim_piece_t piece;
+    const regx_status_t status = next_piece(copy, &piece);
+
+    *copied = 0;
+    if (status == REGX_INVALID) {
+        regx_shm_count_malformed(shm);
+        copy->status = REGX_FAILED;
+    }
+    if (status != REGX_OK) {
+        return false;
+    }
+    copy->status = read_range(copy, piece.begin, piece.end);
+    if (copy->status != REGX_OK) {
+        close_claims(copy);
+        return false;
+    }
+    regx_count(shm->config.counters, &shm->config.counters->chunks_receiver, 1);
+    *copied = piece.end - piece.begin;
+    return copy->read < copy->half || has_rest(copy);
+}
+
+bool regx_shared_copy_pass_over(regx_shared_copy_t *copy)
+{
+    if (copy->passed_over || copy->read < copy->half || !copy->conn->assisted) {
+        return false;
+    }
+    copy->passed_over = true;
+    return true;
+}
+
+/* Reads what the peer claimed and could not write. */
+static void read_failed(regx_shared_copy_t *copy)
+{
+    regx_claim_piece_t piece;
+    const regx_status_t status = find_failed(cell_of(copy), rest_of(copy), &piece);
+
+    if (copy->status != REGX_OK || status == REGX_AGAIN) {
+        return;
+    }
+    if (status != REGX_OK) {
+        regx_shm_count_malformed(shm_of(copy));
+        copy->status = REGX_FAILED;
+        return;
+    }
+    copy->status = read_range(copy, copy->half + piece.begin, copy->half + piece.end);
+}
+
+/* Whether no piece of the peer's is under way. */
+static bool peer_has_ended(regx_shared_copy_t *copy)
+{
+    const uint32_t ended = atomic_load_explicit(&cell_of(copy)->ended, memory_order_acquire);
+
+    if (ended > copy->theirs) {
+        regx_shm_count_malformed(shm_of(copy));
+        copy->status = REGX_FAILED;
+    }
+    if (ended < copy->theirs && ++copy->looks % LOOKS == 0 && regx_vm_gone(&copy->conn->peer.vm)) {
+        copy->status = REGX_FAILED;
+        return true;
+    }
+    return ended >= copy->theirs;
+}
+
+regx_status_t regx_shared_copy_end(regx_shared_copy_t *copy)
+{
+    if (!copy->closed) {
+        close_claims(copy);
+    }
+    if (!peer_has_ended(copy)) {
+        return REGX_AGAIN;
+    }
+    read_failed(copy);
+    copy->conn->assisted = copy->theirs > 0;
+    const regx_status_t status = copy->status;
+
+    give_cell(shm_of(copy), copy);
+    return status;
+}
+
+void regx_shared_copy_revoke(regx_shared_copy_t *copy)
+{
+    const struct timespec pause = {.tv_nsec = 20000};
+
+    if (!copy->closed) {
+        close_claims(copy);
+    }
+    copy->status = REGX_FAILED;
+    while (regx_shared_copy_end(copy) == REGX_AGAIN) {
+        nanosleep(&pause, NULL);
+    }
+}
+
+/* ---- the peer ---- */
+
+static regx_claim_cell_t *cell_at(const regx_shared_copy_request_t *request)
+{
+    return &request->from->peer.main->cells[request->frame.cell];
+}
+
+static void remove_request(regx_shm_t *shm, unsigned i)
+{
+    regx_shared_copies_t *copies = &shm->shared_copies;
+
+    copies->request_count--;
+    memmove(&copies->requests[i], &copies->requests[i + 1],
+            (copies->request_count - i) * sizeof(copies->requests[0]));
+    regx_shm_count_copies(shm, -1);
+}
+
+/* The oldest of which something is left, or NULL. Forgets those before. */
+static regx_shared_copy_request_t *choose(regx_shm_t *shm)
+{
+    regx_shared_copies_t *copies = &shm->shared_copies;
+
+    while (copies->request_count > 0) {
+        regx_shared_copy_request_t *request = &copies->requests[0];
+
+        if (look(cell_at(request), request->frame.number) <
+            regx_claim_units(request->frame.length)) {
+            return request;
+        }
+        remove_request(shm, 0);
+    }
+    return NULL;
+}
+
+regx_status_t regx_shared_copy_take(regx_shm_t *shm, regx_shm_inbound_t *inbound, const void *data,
+                                    size_t length)
+{
+    regx_shared_copies_t *copies = &shm->shared_copies;
+    regx_shared_copy_request_t request = {.from = inbound};
+
+    if (length != sizeof(request.frame)) {
+        return REGX_INVALID;
+    }
+    memcpy(&request.frame, data, sizeof(request.frame));
+    if (request.frame.cell >= REGX_SHARED_COPIES || request.frame.length == 0 ||
+        request.frame.length > REGX_CLAIM_MAX ||
+        request.frame.local > UINT64_MAX - request.frame.length ||
+        request.frame.remote > UINT64_MAX - request.frame.length) {
+        return REGX_INVALID;
+    }
+    if (copies->request_count == REGX_SHARED_COPY_REQUESTS) {
+        choose(shm); /* forgets what is of no use any more */
+    }
+    if (copies->request_count < REGX_SHARED_COPY_REQUESTS &&
+        regx_shm_may_copy(shm, &inbound->peer)) {
+        copies->requests[copies->request_count++] = request;
+        regx_shm_count_copies(shm, 1);
+    }
+    return REGX_OK;
+}
+
+bool regx_shared_copy_write(regx_shm_t *shm)
+{
+    regx_shared_copy_request_t *request = choose(shm);
+    regx_claim_piece_t claim;
+
+    if (request == NULL || regx_claim_take(cell_at(request), request->frame.number,
+                                           request->frame.length, &claim) != REGX_OK) {
+        return false;
+    }
+    regx_shm_inbound_t *inbound = request->from;
+    const regx_shm_piece_t piece = {.neighbour = &inbound->peer,
+                                    .direction = REGX_VM_WRITE,
+                                    .local =
+                                        (char *)(uintptr_t)(request->frame.remote + claim.begin),
+                                    .remote = request->frame.local + claim.begin,
+                                    .length = claim.end - claim.begin};
+    const regx_status_t status = regx_shm_piece_copy(shm, piece);
+    regx_claim_end(cell_at(request), &claim, status == REGX_OK);
+    if (status == REGX_OK) {
+        regx_count(shm->config.counters, &shm->config.counters->chunks_sender, 1);
+        return true;
+    }
+    if (status == REGX_DENIED) {
+        inbound->peer.vm.state = REGX_VM_DENIED;
+        regx_transport_fall_back(&shm->config, REGX_TRACE_PATH,
+                                 "process_vm: assisting a peer's get refused");
+        regx_shared_copy_forget(shm, inbound);
+    } else {
+        remove_request(shm, 0);
+    }
+    return true;
+}
+
+void regx_shared_copy_forget(regx_shm_t *shm, const regx_shm_inbound_t *inbound)
+{
+    for (unsigned i = 0; i < shm->shared_copies.request_count;) {
+        if (shm->shared_copies.requests[i].from == inbound) {
+            remove_request(shm, i);
+        } else {
+            i++;
+        }
+    }
+}

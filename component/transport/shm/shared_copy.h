@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Shared copies: the peer writes the second half of what this process reads (assisted gets of
+ * transport.h). The receiver takes a claim cell in its own main segment, and asks the peer by a
+ * frame. It reads the first half while the peer claims pieces of the second and writes them.
+ * Neither waits for the other. design/shm-copies.md has the protocol.
+ *
+ * A peer claims and copies a piece within one call of progress. So it never holds a claim while it
+ * disconnects or closes, and the receiver that gives up a get waits for one system call of the
+ * peer, or for its death.
+ *
+ * The receiver's calls are made by progress and by disconnect, which never run at the same time;
+ * regx_shared_copy_ask_locked by any thread. The peer's are made by progress.
+ */
+#ifndef REGX_TRANSPORT_SHM_SHARED_COPY_H
+#define REGX_TRANSPORT_SHM_SHARED_COPY_H
+
+#include <stdatomic.h>
+
+#include "transport/transport.h"
+
+typedef struct regx_shm regx_shm_t;
+typedef struct regx_shm_conn regx_shm_conn_t;
+typedef struct regx_shm_inbound regx_shm_inbound_t;
+
+/* ---- the claim cell ---- */
+
+#define REGX_CLAIM_PAGE 4096u /* the unit, whatever the machine's page is: both sides agree */
+#define REGX_CLAIM_PIECE (512u << 10) /* bytes of a piece: some 30 us */
+#define REGX_CLAIM_PIECE_MAX (REGX_CLAIM_PIECE + REGX_CLAIM_PIECE / 8)
+/* Bytes of a range, at most: its units are counted in 32 bits. */
+#define REGX_CLAIM_MAX ((uint64_t)(UINT32_MAX / 2) * REGX_CLAIM_PAGE)
+
+#define REGX_SHARED_COPIES 128u          /* gets of one process that may be shared at once */
+#define REGX_SHARED_COPY_REQUESTS 128u   /* of peers that wait; more get no help */
+#define REGX_SHARED_COPY_MIN (64u << 10) /* bytes of a get: below, the peer comes too late */
+
+/* A claim cell, in the receiver's main segment: how two processes divide the copying of one range
+ * while neither waits for the other. */
+typedef struct regx_claim_cell {
+    _Alignas(64) _Atomic uint64_t claimed; /* number of the use << 32 | units */
+    _Atomic uint64_t failed; /* units, begin << 32 | end, that the peer could not copy; or 0 */
+    _Atomic uint32_t ended;  /* units of the peer's pieces that have ended, well or not */
+} regx_claim_cell_t;
+
+/* A piece, in bytes from the start of the range: [begin, end). */
+typedef struct regx_claim_piece {
+    uint64_t begin, end;
+} regx_claim_piece_t;
+
+/* Units of so many bytes. */
+static inline uint32_t regx_claim_units(uint64_t length)
+{
+    return (uint32_t)((length + REGX_CLAIM_PAGE - 1) / REGX_CLAIM_PAGE);
+}
+
+/* Bytes of the next piece of so many: what little would be left over goes along. */
+static inline uint64_t regx_claim_piece(uint64_t left)
+{
+    return left <= REGX_CLAIM_PIECE_MAX ? left : REGX_CLAIM_PIECE;
+}
+
+/* The receiver begins use `number`. The cell is in no use. */
+void regx_claim_open(regx_claim_cell_t *cell, uint32_t number);
+/* Claims the next piece of a range of `length` bytes; either side. REGX_OK; REGX_AGAIN: nothing is
+ * left; REGX_INVALID: the cell is in another use, or holds what no use writes. */
+regx_status_t regx_claim_take(regx_claim_cell_t *cell, uint32_t number, uint64_t length,
+                              regx_claim_piece_t *piece);
+/* The receiver: no more is claimed. Returns how many units had been claimed. */
+uint32_t regx_claim_close(regx_claim_cell_t *cell, uint32_t number, uint64_t length);
+/* The peer has ended a piece; not copied: the receiver is to copy it. */
+void regx_claim_end(regx_claim_cell_t *cell, const regx_claim_piece_t *piece, bool copied);
+
+/* The frame that asks for help: a range, whose addresses are those in the one who asks, and in the
+ * one who is asked. */
+typedef struct regx_shared_copy_frame {
+    uint32_t cell;
+    uint32_t number; /* of its use */
+    uint64_t local, remote;
+    uint64_t length;
+} regx_shared_copy_frame_t;
+
+/* The receiver's side of a cell. */
+typedef struct regx_shared_copy {
+    regx_get_t *get;
+    regx_shm_conn_t *conn;
+    uint64_t half; /* bytes in front of what is divided; they end with a page of the destination */
+    uint64_t read; /* of those in front, how many have been copied */
+    uint32_t cell, number;
+    uint32_t mine;        /* units of the rest that this process claimed */
+    uint32_t theirs;      /* units that the peer claimed; valid once closed */
+    uint32_t looks;       /* at what the peer has not ended */
+    bool from_end;        /* both parts are copied from the end on */
+    bool closed;          /* nothing more is claimed */
+    bool passed_over;     /* other gets were served first: the rest was left to the peer */
+    regx_status_t status; /* if it is not REGX_OK the get has failed */
+    struct regx_shared_copy *next_free;
+} regx_shared_copy_t;
+
+/* What a peer asks of this process. */
+typedef struct regx_shared_copy_request {
+    regx_shm_inbound_t *from;
+    regx_shared_copy_frame_t frame;
+} regx_shared_copy_request_t;
+
+typedef struct regx_shared_copies {
+    regx_claim_cell_t *cells; /* in the main segment */
+    regx_shared_copy_t gets[REGX_SHARED_COPIES];
+    regx_shared_copy_t *free;
+    regx_shared_copy_request_t requests[REGX_SHARED_COPY_REQUESTS]; /* oldest first */
+    unsigned request_count;
+} regx_shared_copies_t;
+
+void regx_shared_copies_init(regx_shared_copies_t *copies, regx_claim_cell_t *cells);
+/* The receiver. Asks the peer to help. NULL: the get is to be a plain one, because it is short, no
+ * cell is free, or the peer has other things to do. Called with the connection's lock held. */
+regx_shared_copy_t *regx_shared_copy_ask_locked(regx_shm_conn_t *conn, regx_get_t *get);
+/* Takes the request back if nothing is copied and the peer has copies of its own to make. Returns
+ * whether it did: then the cell is free, and the get is a plain one. */
+bool regx_shared_copy_withdraw(regx_shared_copy_t *copy);
+/* Reads a piece. Returns whether there may be more. If not, all is claimed or the get has failed:
+ * it is to be ended. */
+bool regx_shared_copy_read(regx_shared_copy_t *copy, size_t *copied);
+/* Whether other gets are better served before the rest of this one: its first half is read, the
+ * peer has not yet claimed all of the second, and helped with the last. Once for each get. */
+bool regx_shared_copy_pass_over(regx_shared_copy_t *copy);
+/* Ends a get of which all is claimed. REGX_AGAIN: the peer is not ready; else the cell is free, and
+ * this is the get's status. */
+regx_status_t regx_shared_copy_end(regx_shared_copy_t *copy);
+/* Ends a get whatever was copied. Waits until the peer's piece has ended. */
+void regx_shared_copy_revoke(regx_shared_copy_t *copy);
+/* The peer. A request, as it came. REGX_OK: it was accepted, or is of no use; REGX_INVALID:
+ * malformed. The neighbour's main segment is mapped. */
+regx_status_t regx_shared_copy_take(regx_shm_t *shm, regx_shm_inbound_t *inbound, const void *data,
+                                    size_t length);
+/* Claims a piece of what peers read and writes it. Returns whether it did. */
+bool regx_shared_copy_write(regx_shm_t *shm);
+/* Forgets what that neighbour asked for. */
+void regx_shared_copy_forget(regx_shm_t *shm, const regx_shm_inbound_t *inbound);
+
+#endif

@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "shm_parties.h"
+
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+uint8_t *source, *sink;
+
+void shm_parties_open(bool threads)
+{
+    static const conformance_t shm = {.name = "shm", .ops = &regx_shm_ops};
+
+    tested = &shm;
+    parties_open(threads);
+    parties_exchange();
+}
+
+regx_shm_t *shm_of(const party_t *party)
+{
+    return regx_shm_of(party->transport);
+}
+
+regx_shm_conn_t *conn_of(const party_t *party)
+{
+    return regx_shm_conn_of(party->conn);
+}
+
+uint64_t counted(const party_t *party, unsigned counter)
+{
+    return party->counters.transport[counter];
+}
+
+uint64_t fallbacks(const party_t *party)
+{
+    uint64_t count = 0;
+
+    for (unsigned i = 0; i < REGX_REASONS_MAX; i++) {
+        count += party->counters.fallbacks[i].count;
+    }
+    return count;
+}
+
+bool fell_back(const party_t *party, const char *reason)
+{
+    return strcmp(party->counters.fallbacks[0].reason, reason) == 0;
+}
+
+int step(const party_t *party)
+{
+    return regx_shm_progress(party->transport);
+}
+
+void work(const party_t *party)
+{
+    while (step(party) > 0) {
+    }
+}
+
+void zones_new(void)
+{
+    source = malloc(SHM_ZONE);
+    sink = guarded_new(SHM_ZONE);
+    unit_fill(source, SHM_ZONE, 1, 0);
+    memset(sink, 0xee, SHM_ZONE);
+}
+
+void zones_free(void)
+{
+    guarded_free(sink, SHM_ZONE);
+    free(source);
+}
+
+void get_start(const party_t *party, op_t *op, size_t at, size_t length, bool assisted)
+{
+    regx_mr_t remote = {.base = source};
+
+    regx_shm_expose(source, SHM_ZONE, &remote.key);
+    op_get(op, sink + at, length, NULL, &remote, at);
+    op->get.assisted = assisted;
+    op_start_get(party, op);
+}
+
+void get_check(const op_t *op)
+{
+    assert_true(op->ended == 1 && op->status == REGX_OK);
+    assert_memory_equal(op->get.local, source + op->get.offset, op->get.length);
+    memset(op->get.local, 0xee, op->get.length);
+}
+
+void in_child_process(void (*run)(void))
+{
+    const pid_t child = fork();
+    int status;
+
+    assert_true(child >= 0);
+    if (child == 0) {
+        run();
+        _exit(0);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
