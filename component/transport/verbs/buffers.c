@@ -37,7 +37,8 @@ static void explain(size_t size, int cause, char *error, size_t error_size)
 }
 
 /* Maps and registers memory. false: see errno. */
-static bool open_block(const regx_verbs_t *verbs, size_t size, int access, regx_block_t *block)
+static bool open_block(const regx_verbs_t *verbs, size_t size, int access,
+                       regx_verbs_block_t *block)
 {
     void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
@@ -53,11 +54,11 @@ static bool open_block(const regx_verbs_t *verbs, size_t size, int access, regx_
         errno = cause;
         return false;
     }
-    *block = (regx_block_t){.memory = memory, .size = size, .mr = mr};
+    *block = (regx_verbs_block_t){.memory = memory, .size = size, .mr = mr};
     return true;
 }
 
-static void close_block(const regx_block_t *block)
+static void close_block(const regx_verbs_block_t *block)
 {
     if (block->mr != NULL) {
         ibv_dereg_mr(block->mr);
@@ -65,7 +66,7 @@ static void close_block(const regx_block_t *block)
     }
 }
 
-static void add_slots(regx_buffers_t *buffers, uint32_t count)
+static void add_slots(regx_verbs_buffers_t *buffers, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++) {
         buffers->slots[buffers->slot_count++] = buffers->slot_total++;
@@ -100,7 +101,7 @@ static regx_status_t open_pool(regx_verbs_t *verbs, char *error, size_t error_si
 
 regx_status_t regx_verbs_buffers_open(regx_verbs_t *verbs, char *error, size_t error_size)
 {
-    regx_buffers_t *buffers = &verbs->buffers;
+    regx_verbs_buffers_t *buffers = &verbs->buffers;
 
     buffers->cm_receives_at = (size_t)buffers->receives * REGX_VERBS_RECEIVE_SIZE;
     buffers->cm_sends_at = buffers->cm_receives_at + (size_t)REGX_CM_RECEIVES * DATAGRAM_ROOM;
@@ -121,7 +122,7 @@ regx_status_t regx_verbs_buffers_open(regx_verbs_t *verbs, char *error, size_t e
 
 void regx_verbs_buffers_close(regx_verbs_t *verbs)
 {
-    regx_buffers_t *buffers = &verbs->buffers;
+    regx_verbs_buffers_t *buffers = &verbs->buffers;
 
     for (uint32_t i = 0; i < REGX_VERBS_SLOT_BLOCKS; i++) {
         close_block(&buffers->blocks[i]);
@@ -131,23 +132,23 @@ void regx_verbs_buffers_close(regx_verbs_t *verbs)
     free(buffers->returned);
 }
 
-bool regx_buffers_fill(regx_verbs_t *verbs)
+bool regx_verbs_buffers_fill(regx_verbs_t *verbs)
 {
-    regx_buffers_t *buffers = &verbs->buffers;
+    regx_verbs_buffers_t *buffers = &verbs->buffers;
 
     for (uint32_t i = 0; i < buffers->receives; i++) {
         buffers->returned[buffers->returned_count++] = i;
     }
-    regx_buffers_repost(verbs);
+    regx_verbs_buffers_repost(verbs);
     for (uint32_t i = 0; i < REGX_CM_RECEIVES && buffers->returned_count == 0; i++) {
-        if (regx_buffer_datagram_post(verbs, i) != 0) {
+        if (regx_verbs_buffer_datagram_post(verbs, i) != 0) {
             return false;
         }
     }
     return buffers->returned_count == 0;
 }
 
-void regx_buffer_return(regx_verbs_t *verbs, uint32_t index)
+void regx_verbs_buffer_return(regx_verbs_t *verbs, uint32_t index)
 {
     verbs->buffers.returned[verbs->buffers.returned_count++] = index;
 }
@@ -155,14 +156,14 @@ void regx_buffer_return(regx_verbs_t *verbs, uint32_t index)
 /* Posts the last `count` of those that were returned; how many the device took. */
 static uint32_t post_last(regx_verbs_t *verbs, uint32_t count, int *error)
 {
-    regx_buffers_t *buffers = &verbs->buffers;
+    regx_verbs_buffers_t *buffers = &verbs->buffers;
     struct ibv_recv_wr requests[REPOST_BATCH], *refused = requests;
     struct ibv_sge segments[REPOST_BATCH];
 
     for (uint32_t i = 0; i < count; i++) {
         const uint32_t index = buffers->returned[buffers->returned_count - 1 - i];
 
-        segments[i] = (struct ibv_sge){.addr = (uintptr_t)regx_buffer_received(verbs, index),
+        segments[i] = (struct ibv_sge){.addr = (uintptr_t)regx_verbs_buffer_received(verbs, index),
                                        .length = REGX_VERBS_RECEIVE_SIZE,
                                        .lkey = buffers->own.mr->lkey};
         requests[i] = (struct ibv_recv_wr){.wr_id = REGX_RECEIVED | index,
@@ -174,9 +175,9 @@ static uint32_t post_last(regx_verbs_t *verbs, uint32_t count, int *error)
     return *error == 0 ? count : (uint32_t)(refused - requests);
 }
 
-int regx_buffers_repost(regx_verbs_t *verbs)
+int regx_verbs_buffers_repost(regx_verbs_t *verbs)
 {
-    regx_buffers_t *buffers = &verbs->buffers;
+    regx_verbs_buffers_t *buffers = &verbs->buffers;
     const uint32_t few = (uint32_t)regx_min(REPOST_MIN, buffers->receives / 4);
     int error = 0;
 
@@ -196,9 +197,9 @@ static uint32_t block_of(uint32_t slot)
     return (slot - REGX_VERBS_SLOTS) / REGX_VERBS_SLOT_BLOCK;
 }
 
-uint8_t *regx_slot_memory(const regx_verbs_t *verbs, uint32_t slot)
+uint8_t *regx_verbs_slot_memory(const regx_verbs_t *verbs, uint32_t slot)
 {
-    const regx_buffers_t *buffers = &verbs->buffers;
+    const regx_verbs_buffers_t *buffers = &verbs->buffers;
 
     return slot < REGX_VERBS_SLOTS
                ? buffers->own.memory + buffers->slots_at + (size_t)slot * REGX_VERBS_FRAME_MAX
@@ -206,7 +207,7 @@ uint8_t *regx_slot_memory(const regx_verbs_t *verbs, uint32_t slot)
                      (size_t)(slot % REGX_VERBS_SLOT_BLOCK) * REGX_VERBS_FRAME_MAX;
 }
 
-uint32_t regx_slot_key(const regx_verbs_t *verbs, uint32_t slot)
+uint32_t regx_verbs_slot_key(const regx_verbs_t *verbs, uint32_t slot)
 {
     return slot < REGX_VERBS_SLOTS ? verbs->buffers.own.mr->lkey
                                    : verbs->buffers.blocks[block_of(slot)].mr->lkey;
@@ -215,7 +216,7 @@ uint32_t regx_slot_key(const regx_verbs_t *verbs, uint32_t slot)
 /* Every endpoint without a slot asks again and again, so what failed is not tried again at once. */
 static void get_more_slots(regx_verbs_t *verbs)
 {
-    regx_buffers_t *buffers = &verbs->buffers;
+    regx_verbs_buffers_t *buffers = &verbs->buffers;
 
     if (buffers->slot_total == REGX_VERBS_SLOTS_MAX ||
         (buffers->retry_at != 0 && regx_now_ns() < buffers->retry_at)) {
@@ -237,9 +238,9 @@ static void get_more_slots(regx_verbs_t *verbs)
 /* Slots are added for endpoints that hold none. As many as were added are kept back for such, less
  * one for each endpoint that holds some. Of the others, no endpoint takes more than are left. So
  * peers that do not read, even several, leave some. */
-uint32_t regx_slot_take(regx_verbs_t *verbs, uint32_t held)
+uint32_t regx_verbs_slot_take(regx_verbs_t *verbs, uint32_t held)
 {
-    regx_buffers_t *buffers = &verbs->buffers;
+    regx_verbs_buffers_t *buffers = &verbs->buffers;
     const uint32_t added = buffers->slot_total - REGX_VERBS_SLOTS;
     const uint32_t kept = added - (uint32_t)regx_min(added, buffers->slot_holders);
 
@@ -256,7 +257,7 @@ uint32_t regx_slot_take(regx_verbs_t *verbs, uint32_t held)
     return buffers->slots[--buffers->slot_count];
 }
 
-void regx_slot_give(regx_verbs_t *verbs, uint32_t slot, uint32_t left)
+void regx_verbs_slot_give(regx_verbs_t *verbs, uint32_t slot, uint32_t left)
 {
     assert(verbs->buffers.slot_count < verbs->buffers.slot_total);
     assert(verbs->buffers.slot_holders > 0);
@@ -270,12 +271,12 @@ static uint8_t *datagram_room(const regx_verbs_t *verbs, uint32_t index)
            (size_t)index * DATAGRAM_ROOM;
 }
 
-const uint8_t *regx_buffer_datagram(const regx_verbs_t *verbs, uint32_t index)
+const uint8_t *regx_verbs_buffer_datagram(const regx_verbs_t *verbs, uint32_t index)
 {
     return datagram_room(verbs, index) + REGX_GRH_SIZE;
 }
 
-int regx_buffer_datagram_post(regx_verbs_t *verbs, uint32_t index)
+int regx_verbs_buffer_datagram_post(regx_verbs_t *verbs, uint32_t index)
 {
     struct ibv_sge segment = {.addr = (uintptr_t)datagram_room(verbs, index),
                               .length = DATAGRAM_ROOM,
@@ -287,12 +288,12 @@ int regx_buffer_datagram_post(regx_verbs_t *verbs, uint32_t index)
     return ibv_post_recv(verbs->cm.qp, &request, &refused);
 }
 
-uint8_t *regx_buffer_datagram_send(const regx_verbs_t *verbs, uint32_t index)
+uint8_t *regx_verbs_buffer_datagram_send(const regx_verbs_t *verbs, uint32_t index)
 {
     return verbs->buffers.own.memory + verbs->buffers.cm_sends_at + (size_t)index * DATAGRAM_ROOM;
 }
 
-const uint8_t *regx_buffer_received(const regx_verbs_t *verbs, uint32_t index)
+const uint8_t *regx_verbs_buffer_received(const regx_verbs_t *verbs, uint32_t index)
 {
     return verbs->buffers.own.memory + (size_t)index * REGX_VERBS_RECEIVE_SIZE;
 }

@@ -108,7 +108,7 @@ static regx_ep_t *find_or_make(regx_verbs_conn_t *conn)
     } else if (ep->conn != NULL) {
         return NULL; /* another connection's, which is about to be disconnected */
     } else if (memcmp(&ep->address, &conn->address, sizeof(conn->address)) != 0) {
-        regx_count_malformed(verbs); /* it took the peer's name before that was known here */
+        regx_verbs_count_malformed(verbs); /* it took the peer's name before that was known here */
         ep->leaves = true;
         regx_ep_break(ep, "connecting", "another process has taken the peer's name");
         return NULL;
@@ -233,7 +233,8 @@ static void accept_request(regx_ep_t *ep, const regx_cm_message_t *message)
     if (ep->state == REGX_EP_ACCEPTED && message->epoch == ep->theirs.epoch) {
         regx_cm_answer(ep);
     } else if (ep->state == REGX_EP_READY && message->epoch > ep->theirs.epoch) {
-        regx_count_malformed(ep->verbs); /* a peer takes no other queue pair without a goodbye */
+        regx_verbs_count_malformed(
+            ep->verbs); /* a peer takes no other queue pair without a goodbye */
     }
 }
 
@@ -263,7 +264,7 @@ void regx_cm_receive(regx_verbs_t *verbs, const uint8_t *bytes, size_t length,
     regx_cm_message_t message;
 
     if (!is_well_formed(verbs, bytes, length, source, &message)) {
-        regx_count_malformed(verbs);
+        regx_verbs_count_malformed(verbs);
         return;
     }
     regx_ep_t *ep = addressee(verbs, &message);

@@ -46,7 +46,7 @@ static bool gather(regx_ep_t *ep, const uint8_t *data, size_t length)
         regx_ep_break(ep, "receiving",
                       too_long ? "a frame is longer than allowed" : "no memory for a frame");
         if (too_long) {
-            regx_count_malformed(ep->verbs);
+            regx_verbs_count_malformed(ep->verbs);
         }
         return false;
     }
@@ -74,7 +74,7 @@ static void receive_frame(regx_ep_t *ep, uint32_t immediate, const uint8_t *data
 
     regx_cm_heard(ep);
     if (immediate != regx_verbs_segment_pack(immediate >> 24, tag) || ep->peer_left) {
-        regx_count_malformed(ep->verbs);
+        regx_verbs_count_malformed(ep->verbs);
         return;
     }
     switch (immediate >> 24) {
@@ -92,7 +92,7 @@ static void receive_frame(regx_ep_t *ep, uint32_t immediate, const uint8_t *data
         regx_cm_left(ep);
         break;
     default:
-        regx_count_malformed(ep->verbs);
+        regx_verbs_count_malformed(ep->verbs);
     }
 }
 
@@ -103,7 +103,7 @@ static void receive_written(regx_ep_t *ep, uint32_t immediate)
 
     regx_cm_heard(ep);
     if (immediate >> 24 != REGX_SEGMENT_WRITTEN || events->immediate == NULL) {
-        regx_count_malformed(ep->verbs);
+        regx_verbs_count_malformed(ep->verbs);
         return;
     }
     ep->verbs->events++;
@@ -142,7 +142,7 @@ static regx_cm_source_t find_source(const regx_verbs_t *verbs, const struct ibv_
 
 static void datagram_arrived(regx_verbs_t *verbs, const struct ibv_wc *wc)
 {
-    const uint8_t *bytes = regx_buffer_datagram(verbs, (uint32_t)wc->wr_id);
+    const uint8_t *bytes = regx_verbs_buffer_datagram(verbs, (uint32_t)wc->wr_id);
     uint8_t gid[REGX_VERBS_GID_SIZE];
 
     if (wc->byte_len >= REGX_GRH_SIZE) {
@@ -168,7 +168,7 @@ static void datagram_done(regx_verbs_t *verbs, const struct ibv_wc *wc)
         regx_cm_failed(verbs, why);
     } else if (arrived) {
         datagram_arrived(verbs, wc);
-        const int error = regx_buffer_datagram_post(verbs, (uint32_t)wc->wr_id);
+        const int error = regx_verbs_buffer_datagram_post(verbs, (uint32_t)wc->wr_id);
         if (error != 0) {
             regx_cm_failed(verbs, strerror(error));
         }
@@ -189,11 +189,12 @@ static void received(regx_verbs_t *verbs, const struct ibv_wc *wc)
     } else if (ep != NULL && wc->opcode == IBV_WC_RECV_RDMA_WITH_IMM) {
         receive_written(ep, be32toh(wc->imm_data));
     } else if (ep != NULL && (wc->wc_flags & IBV_WC_WITH_IMM) != 0) {
-        receive_frame(ep, be32toh(wc->imm_data), regx_buffer_received(verbs, index), wc->byte_len);
+        receive_frame(ep, be32toh(wc->imm_data), regx_verbs_buffer_received(verbs, index),
+                      wc->byte_len);
     } else if (ep != NULL) {
-        regx_count_malformed(verbs);
+        regx_verbs_count_malformed(verbs);
     }
-    regx_buffer_return(verbs, index);
+    regx_verbs_buffer_return(verbs, index);
 }
 
 static void sent(regx_verbs_t *verbs, const struct ibv_wc *wc)
@@ -244,7 +245,7 @@ void regx_verbs_poll(regx_verbs_t *verbs, bool *empty)
         count += polled > 0 ? polled : 0;
         /* The answer to what was just received should not wait for this. */
         if (count == 0 || verbs->buffers.returned_count >= verbs->buffers.receives / 4) {
-            const int error = regx_buffers_repost(verbs);
+            const int error = regx_verbs_buffers_repost(verbs);
             if (error != 0) {
                 regx_eps_break(verbs, "receive queue", strerror(error));
             }
@@ -311,8 +312,8 @@ static void take_turns(regx_verbs_t *verbs)
 
         regx_list_remove(&ep->turn);
         if (regx_sq_is_open(ep)) {
-            regx_put_take_turn(ep);
-            regx_get_take_turn(ep);
+            regx_verbs_put_take_turn(ep);
+            regx_verbs_get_take_turn(ep);
         }
         if ((ep->puts.first != NULL || ep->gets.line.first != NULL) &&
             ep->state != REGX_EP_BROKEN) {

@@ -112,7 +112,7 @@ static regx_cm_message_t message_of(const regx_ep_t *ep)
 static void lead_nowhere(regx_ep_t *ep, const char *why)
 {
     if (ep->conn == NULL) {
-        regx_count_malformed(ep->verbs);
+        regx_verbs_count_malformed(ep->verbs);
         ep->leaves = true;
     }
     regx_ep_break(ep, "making a route", why);
@@ -125,7 +125,7 @@ static void send_message(regx_ep_t *ep)
     regx_verbs_t *verbs = ep->verbs;
     const uint32_t index = (uint32_t)(verbs->cm.sent % REGX_CM_SENDS);
     const regx_cm_message_t message = message_of(ep);
-    uint8_t *room = regx_buffer_datagram_send(verbs, index);
+    uint8_t *room = regx_verbs_buffer_datagram_send(verbs, index);
     struct ibv_sge segment = {.addr = (uintptr_t)room,
                               .length = REGX_CM_MESSAGE_SIZE,
                               .lkey = verbs->buffers.own.mr->lkey};

@@ -66,7 +66,7 @@
 #include "transport/verbs/verbs.h"
 
 /* What a work request stands for when it is done. */
-typedef struct regx_work {
+typedef struct regx_verbs_work {
     enum {
         REGX_WORK_PLAIN, /* nothing waits for it */
         REGX_WORK_SLOT,
@@ -78,7 +78,7 @@ typedef struct regx_work {
     uint32_t slot; /* SLOT, PUT; of PUT REGX_SLOT_NONE if it has none */
     void *object;  /* the put, zcopy or get */
     const char *what;
-} regx_work_t;
+} regx_verbs_work_t;
 
 typedef enum regx_ep_state { /* see above */
                              REGX_EP_ASKING,
@@ -92,7 +92,7 @@ typedef enum regx_ep_state { /* see above */
 /* Work requests under way, in order: those numbered [done, posted). */
 typedef struct regx_sq {
     uint32_t depth;
-    regx_work_t *works; /* a ring of `depth` */
+    regx_verbs_work_t *works; /* a ring of `depth` */
     uint64_t posted, done;
     uint32_t unsignaled;       /* requests since the last one that reports its end */
     uint32_t unsignaled_slots; /* slots that those requests hold */
@@ -100,49 +100,49 @@ typedef struct regx_sq {
 } regx_sq_t;
 
 /* What a put or a get that waits in line keeps in its scratch words. */
-typedef struct __attribute__((may_alias)) regx_place {
-    struct regx_place *next;
+typedef struct __attribute__((may_alias)) regx_verbs_place {
+    struct regx_verbs_place *next;
     size_t posted; /* bytes of it */
-} regx_place_t;
-_Static_assert(sizeof(regx_place_t) <= sizeof(((regx_put_t *)0)->scratch) &&
-                   sizeof(regx_place_t) <= sizeof(((regx_get_t *)0)->scratch),
+} regx_verbs_place_t;
+_Static_assert(sizeof(regx_verbs_place_t) <= sizeof(((regx_put_t *)0)->scratch) &&
+                   sizeof(regx_verbs_place_t) <= sizeof(((regx_get_t *)0)->scratch),
                "a place in line fits");
 
-typedef struct regx_line { /* oldest first */
-    regx_place_t *first, *last;
-} regx_line_t;
+typedef struct regx_verbs_line { /* oldest first */
+    regx_verbs_place_t *first, *last;
+} regx_verbs_line_t;
 
-static inline void regx_line_append(regx_line_t *line, regx_place_t *place)
+static inline void regx_verbs_line_append(regx_verbs_line_t *line, regx_verbs_place_t *place)
 {
-    *place = (regx_place_t){.next = NULL};
+    *place = (regx_verbs_place_t){.next = NULL};
     *(line->first == NULL ? &line->first : &line->last->next) = place;
     line->last = place;
 }
 
-static inline regx_place_t *regx_line_take(regx_line_t *line)
+static inline regx_verbs_place_t *regx_verbs_line_take(regx_verbs_line_t *line)
 {
-    regx_place_t *place = line->first;
+    regx_verbs_place_t *place = line->first;
 
     line->first = place->next;
     return place;
 }
 
-static inline regx_place_t *regx_put_place(regx_put_t *put)
+static inline regx_verbs_place_t *regx_verbs_put_place(regx_put_t *put)
 {
-    return (regx_place_t *)(void *)put->scratch;
+    return (regx_verbs_place_t *)(void *)put->scratch;
 }
 
-static inline regx_put_t *regx_put_of(regx_place_t *place)
+static inline regx_put_t *regx_verbs_put_of(regx_verbs_place_t *place)
 {
     return REGX_CONTAINER_OF(place, regx_put_t, scratch);
 }
 
-static inline regx_place_t *regx_get_place(regx_get_t *get)
+static inline regx_verbs_place_t *regx_verbs_get_place(regx_get_t *get)
 {
-    return (regx_place_t *)(void *)get->scratch;
+    return (regx_verbs_place_t *)(void *)get->scratch;
 }
 
-static inline regx_get_t *regx_get_of(regx_place_t *place)
+static inline regx_get_t *regx_verbs_get_of(regx_verbs_place_t *place)
 {
     return REGX_CONTAINER_OF(place, regx_get_t, scratch);
 }
@@ -172,11 +172,11 @@ struct regx_ep {
         regx_link_t asking, due;
     } cm;
     regx_sq_t sq;
-    regx_line_t puts; /* the first may have been posted in part */
+    regx_verbs_line_t puts; /* the first may have been posted in part */
     /* Gets. The device would hold up all that comes behind a READ beyond `max`, so no
      * more are posted. */
     struct {
-        regx_line_t line;
+        regx_verbs_line_t line;
         uint8_t max, posted;
     } gets;
     regx_link_t turn;    /* in `turns`, to post what is in line */
@@ -254,8 +254,8 @@ static inline bool regx_sq_is_open(const regx_ep_t *ep)
 }
 /* Posts requests with one ring of the doorbell. There is room. REGX_OK; REGX_UNREACHABLE: the
  * device refuses, which breaks the endpoint. */
-regx_status_t regx_sq_post(regx_ep_t *ep, struct ibv_send_wr *requests, const regx_work_t *works,
-                           unsigned count);
+regx_status_t regx_sq_post(regx_ep_t *ep, struct ibv_send_wr *requests,
+                           const regx_verbs_work_t *works, unsigned count);
 /* A segment of a frame, as a request. */
 struct ibv_send_wr regx_sq_segment(regx_verbs_segment_t kind, uint8_t tag, struct ibv_sge *data);
 /* Posts a frame of at most inline_max bytes, which the request carries itself. There is room. */
@@ -275,8 +275,8 @@ void regx_sq_done(regx_ep_t *ep, uint64_t number);
 void regx_sq_fail(regx_ep_t *ep);
 
 /* Post what is in line, as far as there is room; of puts a bounded amount. */
-void regx_put_take_turn(regx_ep_t *ep);
-void regx_get_take_turn(regx_ep_t *ep);
+void regx_verbs_put_take_turn(regx_ep_t *ep);
+void regx_verbs_get_take_turn(regx_ep_t *ep);
 
 /* Connection management: cm.c. */
 

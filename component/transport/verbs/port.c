@@ -123,26 +123,18 @@ void regx_verbs_port_close(regx_verbs_port_t *port)
     }
 }
 
+/* Verbs codes speeds and widths by one bit each. */
+static unsigned decode(const unsigned values[8], unsigned code)
+{
+    return __builtin_popcount(code) == 1 && code < 1u << 8 ? values[__builtin_ctz(code)] : 0;
+}
+
 unsigned regx_verbs_port_speed(const struct ibv_port_attr *attr)
 {
-    static const struct {
-        uint8_t code;
-        unsigned megabits; /* of one lane */
-    } speeds[] = {{1, 2500},   {2, 5000},   {4, 10000},  {8, 10000},
-                  {16, 14000}, {32, 25000}, {64, 50000}, {128, 100000}};
-    static const struct {
-        uint8_t code;
-        unsigned lanes;
-    } widths[] = {{1, 1}, {2, 4}, {4, 8}, {8, 12}, {16, 2}};
-    unsigned megabits = 0, lanes = 0;
+    static const unsigned megabits[8] = {2500, 5000, 10000, 10000, 14000, 25000, 50000, 100000};
+    static const unsigned lanes[8] = {1, 4, 8, 12, 2};
 
-    for (size_t i = 0; i < sizeof(speeds) / sizeof(speeds[0]); i++) {
-        megabits = attr->active_speed == speeds[i].code ? speeds[i].megabits : megabits;
-    }
-    for (size_t i = 0; i < sizeof(widths) / sizeof(widths[0]); i++) {
-        lanes = attr->active_width == widths[i].code ? widths[i].lanes : lanes;
-    }
-    return megabits * lanes;
+    return decode(megabits, attr->active_speed) * decode(lanes, attr->active_width);
 }
 
 /* The bits of the network that an interface's address is in, if that is the GID; else 0. */

@@ -53,11 +53,11 @@ static void leave(const regx_verbs_conn_t *conn)
 /* Posts a frame from registered memory, in as many segments as it takes. `work` is that of the last
  * one. The send queue has room. */
 static regx_status_t post_frame(regx_ep_t *ep, uint8_t tag, const void *data, size_t length,
-                                uint32_t lkey, const regx_work_t *work)
+                                uint32_t lkey, const regx_verbs_work_t *work)
 {
     struct ibv_send_wr requests[REGX_VERBS_SEGMENTS];
     struct ibv_sge segments[REGX_VERBS_SEGMENTS];
-    regx_work_t works[REGX_VERBS_SEGMENTS];
+    regx_verbs_work_t works[REGX_VERBS_SEGMENTS];
     unsigned count = 0;
     size_t sent = 0;
 
@@ -72,10 +72,10 @@ static regx_status_t post_frame(regx_ep_t *ep, uint8_t tag, const void *data, si
         requests[count] =
             regx_sq_segment(last ? REGX_SEGMENT_LAST : REGX_SEGMENT_MORE, tag, &segments[count]);
         works[count] =
-            last ? *work : (regx_work_t){.kind = REGX_WORK_PLAIN, .what = regx_verbs_sending};
+            last ? *work : (regx_verbs_work_t){.kind = REGX_WORK_PLAIN, .what = regx_verbs_sending};
         sent += segments[count++].length;
     } while (sent < length);
-    regx_count_sent(ep->verbs, length);
+    regx_verbs_count_sent(ep->verbs, length);
     return regx_sq_post(ep, requests, works, count);
 }
 
@@ -120,15 +120,16 @@ regx_status_t regx_verbs_send(regx_conn_t *super, uint8_t tag, const void *heade
         regx_frame_fill(small, header, header_length, pack, pack_context, payload_length);
         status = regx_sq_post_inline(ep, REGX_SEGMENT_LAST, tag, small, length);
     } else {
-        const regx_work_t work = {
+        const regx_verbs_work_t work = {
             .kind = REGX_WORK_SLOT, .slot = regx_sq_take_slot(ep), .what = regx_verbs_sending};
 
         status = REGX_AGAIN;
         if (work.slot != REGX_SLOT_NONE) {
-            uint8_t *room = regx_slot_memory(verbs, work.slot);
+            uint8_t *room = regx_verbs_slot_memory(verbs, work.slot);
 
             regx_frame_fill(room, header, header_length, pack, pack_context, payload_length);
-            status = post_frame(ep, tag, room, length, regx_slot_key(verbs, work.slot), &work);
+            status =
+                post_frame(ep, tag, room, length, regx_verbs_slot_key(verbs, work.slot), &work);
         }
     }
     leave(conn);
@@ -139,7 +140,8 @@ regx_status_t regx_verbs_send_zcopy(regx_conn_t *super, regx_zcopy_t *zcopy)
 {
     regx_verbs_conn_t *conn = (regx_verbs_conn_t *)super;
     regx_verbs_t *verbs = regx_verbs_of(super->transport);
-    const regx_work_t work = {.kind = REGX_WORK_ZCOPY, .object = zcopy, .what = regx_verbs_sending};
+    const regx_verbs_work_t work = {
+        .kind = REGX_WORK_ZCOPY, .object = zcopy, .what = regx_verbs_sending};
 
     if (zcopy->length > REGX_VERBS_ZCOPY_MAX) {
         return REGX_INVALID;
@@ -213,7 +215,7 @@ static bool notice_needs_slot(const regx_ep_t *ep, const regx_put_t *put)
  * the peer's memory. */
 static regx_status_t prepare(regx_ep_t *ep, regx_put_t *put, segment_t *segment)
 {
-    const size_t sent = regx_put_place(put)->posted, left = put->length - sent;
+    const size_t sent = regx_verbs_put_place(put)->posted, left = put->length - sent;
     const uint8_t *from = (const uint8_t *)put->local + sent;
     const bool staged = !local_key(ep->verbs, put, &segment->data.lkey);
     const uint64_t max = staged ? REGX_VERBS_COPIED_MAX : ep->verbs->can.segment_max;
@@ -236,11 +238,11 @@ static regx_status_t prepare(regx_ep_t *ep, regx_put_t *put, segment_t *segment)
         }
     }
     if (staged && left > 0) {
-        uint8_t *room = regx_slot_memory(ep->verbs, segment->slot);
+        uint8_t *room = regx_verbs_slot_memory(ep->verbs, segment->slot);
 
         regx_copy(room, from, segment->data.length);
         segment->data.addr = (uintptr_t)room;
-        segment->data.lkey = regx_slot_key(ep->verbs, segment->slot);
+        segment->data.lkey = regx_verbs_slot_key(ep->verbs, segment->slot);
     }
     return REGX_OK;
 }
@@ -251,11 +253,11 @@ static struct ibv_send_wr notice_of(const regx_ep_t *ep, const regx_put_t *put,
 {
     *data = (struct ibv_sge){.addr = (uintptr_t)put->notice, .length = put->notice_length};
     if (notice_needs_slot(ep, put)) {
-        uint8_t *room = regx_slot_memory(ep->verbs, segment->slot) + REGX_VERBS_COPIED_MAX;
+        uint8_t *room = regx_verbs_slot_memory(ep->verbs, segment->slot) + REGX_VERBS_COPIED_MAX;
 
         memcpy(room, put->notice, put->notice_length);
         data->addr = (uintptr_t)room;
-        data->lkey = regx_slot_key(ep->verbs, segment->slot);
+        data->lkey = regx_verbs_slot_key(ep->verbs, segment->slot);
     }
     struct ibv_send_wr request = regx_sq_segment(REGX_SEGMENT_LAST, put->tag, data);
     if (!notice_needs_slot(ep, put) && put->notice_length > 0) {
@@ -270,7 +272,7 @@ static struct ibv_send_wr notice_of(const regx_ep_t *ep, const regx_put_t *put,
 static regx_status_t post_segment(regx_ep_t *ep, regx_put_t *put, bool *posted)
 {
     struct ibv_send_wr requests[2];
-    regx_work_t works[2];
+    regx_verbs_work_t works[2];
     unsigned count = 0;
     struct ibv_sge notice;
     segment_t segment;
@@ -286,12 +288,12 @@ static regx_status_t post_segment(regx_ep_t *ep, regx_put_t *put, bool *posted)
                                  .num_sge = 1,
                                  .opcode = IBV_WR_RDMA_WRITE,
                                  .wr.rdma = {.remote_addr = segment.address, .rkey = segment.rkey}};
-        works[count++] =
-            (regx_work_t){.kind = segment.slot == REGX_SLOT_NONE ? REGX_WORK_PLAIN : REGX_WORK_SLOT,
-                          .slot = segment.slot,
-                          .what = regx_verbs_writing};
-        regx_put_place(put)->posted += segment.data.length;
-        regx_count_sent(ep->verbs, segment.data.length);
+        works[count++] = (regx_verbs_work_t){
+            .kind = segment.slot == REGX_SLOT_NONE ? REGX_WORK_PLAIN : REGX_WORK_SLOT,
+            .slot = segment.slot,
+            .what = regx_verbs_writing};
+        regx_verbs_put_place(put)->posted += segment.data.length;
+        regx_verbs_count_sent(ep->verbs, segment.data.length);
     }
     if (segment.last && put->immediate != 0 && count == 1) {
         requests[0].opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
@@ -304,28 +306,28 @@ static regx_status_t post_segment(regx_ep_t *ep, regx_put_t *put, bool *posted)
             works[0].kind = REGX_WORK_PLAIN;
         }
         requests[count] = notice_of(ep, put, &segment, &notice);
-        works[count++] = (regx_work_t){
+        works[count++] = (regx_verbs_work_t){
             .kind = REGX_WORK_PUT, .slot = segment.slot, .object = put, .what = regx_verbs_sending};
     }
     return regx_sq_post(ep, requests, works, count);
 }
 
 /* Moves the line on. What is in the line is ours: a put leaves it before it can be done. */
-void regx_put_take_turn(regx_ep_t *ep)
+void regx_verbs_put_take_turn(regx_ep_t *ep)
 {
     for (int segments = 0;
          ep->puts.first != NULL && regx_sq_is_open(ep) && segments < TURN_SEGMENTS; segments++) {
-        regx_put_t *put = regx_put_of(ep->puts.first);
+        regx_put_t *put = regx_verbs_put_of(ep->puts.first);
         bool posted;
         const regx_status_t status = post_segment(ep, put, &posted);
 
         if (status == REGX_INVALID) {
-            regx_line_take(&ep->puts);
+            regx_verbs_line_take(&ep->puts);
             put->done(put, REGX_FAILED);
         } else if (status == REGX_AGAIN) {
             break;
         } else if (posted) { /* or refused, and ends with the endpoint's other work */
-            regx_line_take(&ep->puts);
+            regx_verbs_line_take(&ep->puts);
         }
     }
 }
@@ -347,9 +349,9 @@ regx_status_t regx_verbs_put(regx_conn_t *super, regx_put_t *put)
     if (!destination(ep, put, &address, &rkey)) {
         status = REGX_INVALID;
     } else {
-        regx_line_append(&ep->puts, regx_put_place(put));
-        if (ep->puts.first == regx_put_place(put)) {
-            regx_put_take_turn(ep);
+        regx_verbs_line_append(&ep->puts, regx_verbs_put_place(put));
+        if (ep->puts.first == regx_verbs_put_place(put)) {
+            regx_verbs_put_take_turn(ep);
         }
         wait_if_left(ep);
         status = REGX_PENDING;
@@ -381,7 +383,7 @@ static bool is_allowed(const regx_get_t *get, const regx_verbs_key_t *key)
 static bool post_read(regx_ep_t *ep, regx_get_t *get)
 {
     const regx_verbs_key_t key = regx_verbs_key_unpack(&get->key);
-    const size_t posted = regx_get_place(get)->posted;
+    const size_t posted = regx_verbs_get_place(get)->posted;
     const size_t left = get->length - posted;
     const bool last = left <= ep->verbs->can.segment_max;
     struct ibv_sge segment = {.addr = (uintptr_t)get->local + posted,
@@ -392,23 +394,23 @@ static bool post_read(regx_ep_t *ep, regx_get_t *get)
         .num_sge = 1,
         .opcode = IBV_WR_RDMA_READ,
         .wr.rdma = {.remote_addr = key.base + get->offset + posted, .rkey = key.rkey}};
-    const regx_work_t work = {
+    const regx_verbs_work_t work = {
         .kind = REGX_WORK_GET, .object = last ? get : NULL, .what = "RDMA READ"};
 
-    regx_get_place(get)->posted += segment.length;
+    regx_verbs_get_place(get)->posted += segment.length;
     ep->gets.posted++;
-    regx_count_sent(ep->verbs, segment.length);
+    regx_verbs_count_sent(ep->verbs, segment.length);
     /* Refused: it ends with the rest of the endpoint's work. */
     regx_sq_post(ep, &request, &work, 1);
     return last;
 }
 
-void regx_get_take_turn(regx_ep_t *ep)
+void regx_verbs_get_take_turn(regx_ep_t *ep)
 {
     while (ep->gets.line.first != NULL && ep->gets.posted < ep->gets.max && regx_sq_is_open(ep) &&
            regx_sq_has_room(ep, 1)) {
-        if (post_read(ep, regx_get_of(ep->gets.line.first))) {
-            regx_line_take(&ep->gets.line);
+        if (post_read(ep, regx_verbs_get_of(ep->gets.line.first))) {
+            regx_verbs_line_take(&ep->gets.line);
         }
     }
 }
@@ -428,8 +430,8 @@ regx_status_t regx_verbs_get(regx_conn_t *super, regx_get_t *get)
     if (conn->ep->gets.max == 0) { /* one of the two devices does none */
         status = REGX_DENIED;
     } else {
-        regx_line_append(&conn->ep->gets.line, regx_get_place(get));
-        regx_get_take_turn(conn->ep);
+        regx_verbs_line_append(&conn->ep->gets.line, regx_verbs_get_place(get));
+        regx_verbs_get_take_turn(conn->ep);
         wait_if_left(conn->ep);
         status = REGX_PENDING;
     }

@@ -11,7 +11,7 @@
 const char regx_verbs_sending[] = "SEND", regx_verbs_writing[] = "RDMA WRITE";
 
 /* Whether a request need not report its end: nothing waits for it. */
-static bool may_be_unsignaled(const regx_ep_t *ep, const regx_work_t *work)
+static bool may_be_unsignaled(const regx_ep_t *ep, const regx_verbs_work_t *work)
 {
     const regx_verbs_t *verbs = ep->verbs;
     const bool unawaited =
@@ -34,8 +34,8 @@ static void count_signaled(regx_ep_t *ep)
     ep->sq.unsignaled = ep->sq.unsignaled_slots = 0;
 }
 
-regx_status_t regx_sq_post(regx_ep_t *ep, struct ibv_send_wr *requests, const regx_work_t *works,
-                           unsigned count)
+regx_status_t regx_sq_post(regx_ep_t *ep, struct ibv_send_wr *requests,
+                           const regx_verbs_work_t *works, unsigned count)
 {
     regx_verbs_t *verbs = ep->verbs;
     struct ibv_send_wr *refused;
@@ -70,7 +70,7 @@ regx_status_t regx_sq_post(regx_ep_t *ep, struct ibv_send_wr *requests, const re
 /* A write of no bytes, whose end is reported. */
 static void ask_what_became(regx_ep_t *ep)
 {
-    static const regx_work_t question = {.kind = REGX_WORK_PROBE, .what = regx_verbs_writing};
+    static const regx_verbs_work_t question = {.kind = REGX_WORK_PROBE, .what = regx_verbs_writing};
     struct ibv_send_wr request = {
         .opcode = IBV_WR_RDMA_WRITE,
         .wr.rdma = {.remote_addr = ep->theirs.pool, .rkey = ep->theirs.pool_key}};
@@ -81,7 +81,7 @@ static void ask_what_became(regx_ep_t *ep)
 /* Where there is none, the end of a request that was not reported may have freed one already. */
 uint32_t regx_sq_take_slot(regx_ep_t *ep)
 {
-    const uint32_t slot = regx_slot_take(ep->verbs, ep->sq.slots);
+    const uint32_t slot = regx_verbs_slot_take(ep->verbs, ep->sq.slots);
 
     if (slot != REGX_SLOT_NONE) {
         ep->sq.slots++;
@@ -104,16 +104,16 @@ regx_status_t regx_sq_post_inline(regx_ep_t *ep, regx_verbs_segment_t kind, uint
 {
     struct ibv_sge segment = {.addr = (uintptr_t)data, .length = (uint32_t)length};
     struct ibv_send_wr request; /* what a SEND needs: filling in all of it takes longer */
-    const regx_work_t work = {.kind =
-                                  kind == REGX_SEGMENT_GOODBYE ? REGX_WORK_PROBE : REGX_WORK_PLAIN,
-                              .what = regx_verbs_sending};
+    const regx_verbs_work_t work = {.kind = kind == REGX_SEGMENT_GOODBYE ? REGX_WORK_PROBE
+                                                                         : REGX_WORK_PLAIN,
+                                    .what = regx_verbs_sending};
 
     request.sg_list = &segment;
     request.num_sge = length > 0 ? 1 : 0;
     request.opcode = IBV_WR_SEND_WITH_IMM;
     request.imm_data = htobe32(regx_verbs_segment_pack(kind, tag));
     request.send_flags = length > 0 ? IBV_SEND_INLINE : 0;
-    regx_count_sent(ep->verbs, length);
+    regx_verbs_count_sent(ep->verbs, length);
     return regx_sq_post(ep, &request, &work, 1);
 }
 
@@ -130,10 +130,10 @@ regx_status_t regx_sq_post_goodbye(regx_ep_t *ep)
 static void give_slot(regx_ep_t *ep, uint32_t slot)
 {
     assert(ep->sq.slots > 0);
-    regx_slot_give(ep->verbs, slot, --ep->sq.slots);
+    regx_verbs_slot_give(ep->verbs, slot, --ep->sq.slots);
 }
 
-static void finish(regx_ep_t *ep, const regx_work_t *work, regx_status_t status)
+static void finish(regx_ep_t *ep, const regx_verbs_work_t *work, regx_status_t status)
 {
     regx_put_t *put = work->object;
     regx_zcopy_t *zcopy = work->object;
@@ -172,7 +172,7 @@ static void end_work(regx_ep_t *ep, uint64_t end, regx_status_t status)
 {
     assert(end - ep->sq.done <= ep->sq.posted - ep->sq.done);
     while (ep->sq.done != end) {
-        const regx_work_t work = ep->sq.works[ep->sq.done++ % ep->sq.depth];
+        const regx_verbs_work_t work = ep->sq.works[ep->sq.done++ % ep->sq.depth];
 
         assert(ep->verbs->requests.outstanding > 0);
         ep->verbs->requests.outstanding--;
@@ -199,18 +199,18 @@ void regx_sq_done(regx_ep_t *ep, uint64_t number)
 
 void regx_sq_fail(regx_ep_t *ep)
 {
-    regx_line_t puts = ep->puts, gets = ep->gets.line;
+    regx_verbs_line_t puts = ep->puts, gets = ep->gets.line;
 
-    ep->puts = ep->gets.line = (regx_line_t){NULL, NULL};
+    ep->puts = ep->gets.line = (regx_verbs_line_t){NULL, NULL};
     count_signaled(ep);
     end_work(ep, ep->sq.posted, REGX_FAILED);
     while (puts.first != NULL) {
-        regx_put_t *put = regx_put_of(regx_line_take(&puts));
+        regx_put_t *put = regx_verbs_put_of(regx_verbs_line_take(&puts));
 
         put->done(put, REGX_FAILED);
     }
     while (gets.first != NULL) {
-        regx_get_t *get = regx_get_of(regx_line_take(&gets));
+        regx_get_t *get = regx_verbs_get_of(regx_verbs_line_take(&gets));
 
         get->done(get, REGX_FAILED);
     }

@@ -194,7 +194,7 @@ static regx_status_t open_all(regx_verbs_t *verbs, char *error, size_t error_siz
     if (status == REGX_OK) {
         status = regx_verbs_buffers_open(verbs, error, error_size);
     }
-    if (status == REGX_OK && !regx_buffers_fill(verbs)) {
+    if (status == REGX_OK && !regx_verbs_buffers_fill(verbs)) {
         return refuse(verbs, "receives", error, error_size);
     }
     return status;

@@ -84,16 +84,16 @@ typedef struct regx_verbs_port { /* one that is open */
 } regx_verbs_port_t;
 
 /* Memory of the transport's own, registered. */
-typedef struct regx_block {
+typedef struct regx_verbs_block {
     uint8_t *memory;
     size_t size;
     struct ibv_mr *mr; /* NULL: there is none */
-} regx_block_t;
+} regx_verbs_block_t;
 
-typedef struct regx_buffers {
-    regx_block_t own; /* receive buffers, datagrams, slots, in this order */
+typedef struct regx_verbs_buffers {
+    regx_verbs_block_t own; /* receive buffers, datagrams, slots, in this order */
     size_t cm_receives_at, cm_sends_at, slots_at;
-    regx_block_t pool;
+    regx_verbs_block_t pool;
     uint32_t receives;       /* buffers of the shared receive queue */
     uint32_t *returned;      /* those that were delivered and are to be posted again */
     uint32_t returned_count; /* how many those are */
@@ -102,8 +102,8 @@ typedef struct regx_buffers {
     uint32_t slots[REGX_VERBS_SLOTS_MAX];
     uint32_t slot_holders; /* endpoints that hold at least one */
     int64_t retry_at;      /* no memory for more slots: when to try again; or 0 */
-    regx_block_t blocks[REGX_VERBS_SLOT_BLOCKS]; /* slots beyond the first REGX_VERBS_SLOTS */
-} regx_buffers_t;
+    regx_verbs_block_t blocks[REGX_VERBS_SLOT_BLOCKS]; /* slots beyond the first REGX_VERBS_SLOTS */
+} regx_verbs_buffers_t;
 
 /* The path to one peer that a caller has asked for. */
 typedef struct regx_verbs_conn {
@@ -157,7 +157,7 @@ typedef struct regx_verbs {
     struct ibv_cq *cq;
     struct ibv_srq *srq;
     regx_verbs_limits_t can;
-    regx_buffers_t buffers;
+    regx_verbs_buffers_t buffers;
     regx_try_lock_t try_lock;
     struct { /* work requests of all endpoints */
         uint32_t max, outstanding, unsignaled, unsignaled_slots;
@@ -184,13 +184,13 @@ static inline regx_verbs_t *regx_verbs_of(regx_transport_t *transport)
 }
 
 /* Payload that this port moves to or from a peer at our request. */
-static inline void regx_count_sent(const regx_verbs_t *verbs, size_t bytes)
+static inline void regx_verbs_count_sent(const regx_verbs_t *verbs, size_t bytes)
 {
     regx_count_transport(verbs->config.counters, REGX_COUNTER_bytes_verbs, bytes);
     regx_count(verbs->config.counters, &verbs->sent->count, bytes);
 }
 
-static inline void regx_count_malformed(const regx_verbs_t *verbs)
+static inline void regx_verbs_count_malformed(const regx_verbs_t *verbs)
 {
     regx_count(verbs->config.counters, &verbs->config.counters->malformed, 1);
 }
@@ -236,29 +236,29 @@ regx_status_t regx_verbs_buffers_open(regx_verbs_t *verbs, char *error, size_t e
 void regx_verbs_buffers_close(regx_verbs_t *verbs);
 
 /* Posts every receive buffer. false: the device refuses. */
-bool regx_buffers_fill(regx_verbs_t *verbs);
-const uint8_t *regx_buffer_received(const regx_verbs_t *verbs, uint32_t index);
+bool regx_verbs_buffers_fill(regx_verbs_t *verbs);
+const uint8_t *regx_verbs_buffer_received(const regx_verbs_t *verbs, uint32_t index);
 /* The frame in that buffer was delivered. */
-void regx_buffer_return(regx_verbs_t *verbs, uint32_t index);
+void regx_verbs_buffer_return(regx_verbs_t *verbs, uint32_t index);
 /* Posts what was returned, if that is worth a call. 0; or the error, if the device refuses and has
  * no buffer left: peers would then try again without end. What is refused otherwise is posted with
  * the next ones. */
-int regx_buffers_repost(regx_verbs_t *verbs);
+int regx_verbs_buffers_repost(regx_verbs_t *verbs);
 
 /* A slot for an endpoint that holds `held` of them, or REGX_SLOT_NONE. An endpoint that holds none
  * is given one as long as memory can be registered. */
-uint32_t regx_slot_take(regx_verbs_t *verbs, uint32_t held);
+uint32_t regx_verbs_slot_take(regx_verbs_t *verbs, uint32_t held);
 /* Gives it back; the endpoint then holds `left`. */
-void regx_slot_give(regx_verbs_t *verbs, uint32_t slot, uint32_t left);
-uint8_t *regx_slot_memory(const regx_verbs_t *verbs, uint32_t slot);
-uint32_t regx_slot_key(const regx_verbs_t *verbs, uint32_t slot);
+void regx_verbs_slot_give(regx_verbs_t *verbs, uint32_t slot, uint32_t left);
+uint8_t *regx_verbs_slot_memory(const regx_verbs_t *verbs, uint32_t slot);
+uint32_t regx_verbs_slot_key(const regx_verbs_t *verbs, uint32_t slot);
 
 /* Where a datagram arrived, with REGX_GRH_SIZE bytes before it, and posting that room again: 0, or
  * the error. */
-const uint8_t *regx_buffer_datagram(const regx_verbs_t *verbs, uint32_t index);
-int regx_buffer_datagram_post(regx_verbs_t *verbs, uint32_t index);
+const uint8_t *regx_verbs_buffer_datagram(const regx_verbs_t *verbs, uint32_t index);
+int regx_verbs_buffer_datagram_post(regx_verbs_t *verbs, uint32_t index);
 /* Room to send a datagram from. */
-uint8_t *regx_buffer_datagram_send(const regx_verbs_t *verbs, uint32_t index);
+uint8_t *regx_verbs_buffer_datagram_send(const regx_verbs_t *verbs, uint32_t index);
 
 /* cq.c */
 int regx_verbs_progress(regx_transport_t *transport);

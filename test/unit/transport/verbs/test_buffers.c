@@ -46,7 +46,7 @@ static void busy_receivers_do_not_block_an_idle_one(void **state)
 
 static void assert_no_receive_buffer_is_lost(void)
 {
-    const regx_buffers_t *buffers = &verbs_of(&one)->buffers;
+    const regx_verbs_buffers_t *buffers = &verbs_of(&one)->buffers;
 
     assert_int_equal(fake_srq_length(verbs_of(&one)->srq) + buffers->returned_count,
                      buffers->receives);
