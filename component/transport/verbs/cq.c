@@ -12,6 +12,7 @@
 
 /* Between two looks at what the device reports, each of which is a system call. */
 #define LOOK_NS INT64_C(10000000)
+#define IDLE_NS INT64_C(10000000000) /* after which a peer is probed */
 #define CLOCK_INTERVAL 4096u /* calls of progress between two looks at the clock; a power of two */
 #define TURN_ENDPOINTS 16
 #define EVENTS 64 /* of one look */
@@ -325,6 +326,27 @@ static void take_turns(regx_verbs_t *verbs)
     }
 }
 
+/* A device learns that a peer is gone only when it sends to it, and something may be awaited from
+ * there. So where nothing was sent for a while, a probe is. The peer's device answers it, also while
+ * its process computes. */
+static void probe_idle(regx_verbs_t *verbs)
+{
+    const int64_t now = regx_now_ns();
+
+    if (now < verbs->look.probe_next) {
+        return;
+    }
+    verbs->look.probe_next = now + IDLE_NS;
+    for (regx_link_t *at = verbs->table.eps.next; at != &verbs->table.eps; at = at->next) {
+        regx_ep_t *ep = REGX_CONTAINER_OF(at, regx_ep_t, link);
+
+        if (ep->state == REGX_EP_READY && ep->sq.posted == ep->sq.seen && regx_sq_has_room(ep, 1)) {
+            regx_sq_probe(ep);
+        }
+        ep->sq.seen = ep->sq.posted;
+    }
+}
+
 static bool is_time_to_look(regx_verbs_t *verbs)
 {
     const int64_t now =
@@ -356,6 +378,7 @@ int regx_verbs_progress(regx_transport_t *transport)
     }
     if (is_time_to_look(verbs) || !regx_list_empty(&verbs->ending)) {
         regx_verbs_look(verbs);
+        probe_idle(verbs);
     }
     const int events = verbs->events;
     regx_try_lock_leave(&verbs->try_lock);

@@ -94,6 +94,7 @@ typedef struct regx_sq {
     uint32_t depth;
     regx_verbs_work_t *works; /* a ring of `depth` */
     uint64_t posted, done;
+    uint64_t seen;             /* what was posted when idle endpoints were looked for */
     uint32_t unsignaled;       /* requests since the last one that reports its end */
     uint32_t unsignaled_slots; /* slots that those requests hold */
     uint32_t slots;            /* slots that all requests under way hold */
@@ -261,6 +262,9 @@ struct ibv_send_wr regx_sq_segment(regx_verbs_segment_t kind, uint8_t tag, struc
 /* Posts a frame of at most inline_max bytes, which the request carries itself. There is room. */
 regx_status_t regx_sq_post_inline(regx_ep_t *ep, regx_verbs_segment_t kind, uint8_t tag,
                                   const void *data, size_t length);
+/* A write of no bytes, whose end is reported: what became of the requests before it, and whether
+ * the peer's device still answers. There is room. */
+void regx_sq_probe(regx_ep_t *ep);
 /* Posts a goodbye, behind all that was accepted. REGX_OK, REGX_AGAIN, REGX_UNREACHABLE. */
 regx_status_t regx_sq_post_goodbye(regx_ep_t *ep);
 

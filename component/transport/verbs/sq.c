@@ -67,8 +67,7 @@ regx_status_t regx_sq_post(regx_ep_t *ep, struct ibv_send_wr *requests,
     return REGX_OK;
 }
 
-/* A write of no bytes, whose end is reported. */
-static void ask_what_became(regx_ep_t *ep)
+void regx_sq_probe(regx_ep_t *ep)
 {
     static const regx_verbs_work_t question = {.kind = REGX_WORK_PROBE, .what = regx_verbs_writing};
     struct ibv_send_wr request = {
@@ -86,7 +85,7 @@ uint32_t regx_sq_take_slot(regx_ep_t *ep)
     if (slot != REGX_SLOT_NONE) {
         ep->sq.slots++;
     } else if (ep->sq.unsignaled_slots > 0 && regx_sq_has_room(ep, 1)) {
-        ask_what_became(ep);
+        regx_sq_probe(ep);
     }
     return slot;
 }

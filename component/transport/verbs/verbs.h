@@ -171,10 +171,11 @@ typedef struct regx_verbs {
         regx_verbs_conn_t *by_peer[REGX_VERBS_BUCKETS];
     } conns;
     bool closing;
-    int events;         /* of this progress */
-    struct {            /* at what the device reports */
-        unsigned calls; /* of progress */
-        int64_t next;   /* when */
+    int events;             /* of this progress */
+    struct {                /* at what the device reports */
+        unsigned calls;     /* of progress */
+        int64_t next;       /* when */
+        int64_t probe_next; /* when to look for endpoints that are idle */
     } look;
 } regx_verbs_t;
 

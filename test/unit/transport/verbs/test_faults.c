@@ -60,6 +60,23 @@ static void an_idle_queue_pair_that_fails_is_noticed(void **state)
     close_faulty();
 }
 
+/* Something is awaited from the peer, and nothing is under way to it. */
+static void a_peer_that_fails_while_it_is_only_awaited_is_noticed(void **state)
+{
+    (void)state;
+    open_connected();
+    side_fail(regx_ep_find(verbs_of(&two), ONE)->qp);
+    alarm(UNIT_PATIENCE);
+    while (one.broken == 0) {
+        verbs_of(&one)->look.probe_next = 0;
+        regx_transport_ops.progress(one.transport);
+    }
+    alarm(0);
+    assert_non_null(strstr(one.what, "RDMA WRITE: "));
+    assert_non_null(strstr(one.what, "retry counter exceeded"));
+    close_faulty();
+}
+
 /* More than the other side, which stands still, can take. */
 static void send_too_much(const side_t *from)
 {
@@ -372,6 +389,7 @@ int main(void)
         cmocka_unit_test(a_receive_that_cannot_be_posted_ends_the_connection),
         cmocka_unit_test(a_queue_that_cannot_be_polled_ends_the_connection),
         cmocka_unit_test(an_idle_queue_pair_that_fails_is_noticed),
+        cmocka_unit_test(a_peer_that_fails_while_it_is_only_awaited_is_noticed),
         cmocka_unit_test(a_queue_pair_that_fails_in_mid_send_says_what_was_lost),
         cmocka_unit_test(a_broken_endpoints_receive_buffers_come_back),
         cmocka_unit_test(closing_does_not_wait_for_a_device_that_has_failed),
