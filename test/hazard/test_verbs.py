@@ -2,6 +2,7 @@
 """An RDMA device that refuses, a peer that ends, and settings that cannot be."""
 
 import itertools
+import re
 from pathlib import Path
 
 import pytest
@@ -193,27 +194,21 @@ def test_a_job_that_ends_in_mid_transfer_leaves_nothing(mpi: Mpi, how: str, stat
 
 
 @pytest.mark.parametrize("strategy,backend", [
-    ("bounce", "none"), ("pipeline", "none"), ("pipeline", "notifier"), ("direct", "hooks"),
-    ("read", "none"), ("read", "hooks+notifier")])
-def test_a_survivor_says_whom_it_has_lost_and_ends(mpi: Mpi, build: Build, strategy: str,
-                                                   backend: str) -> None:
-    """Hazard 24, with and without a cache: where mpirun lets the others live when one is killed,
-    who finds out says whom it has lost, and ends. The other may then have lost both. Open MPI ends, without
-    a word, whoever hears of the death from mpirun before its device has found out: then nobody has lost
-    rank 1, at most the one that was ended, and it is tried again."""
-    for _ in range(5):
-        job = mpi("ending", "kill", ranks=3, around=AROUND, options=["--enable-recovery"],
-                  within=layer(build, timeout=14), timeout=300,
-                  regx={"transport": "verbs", "rendezvous": strategy, "backend": backend})
-        assert len(job.complaints) <= 3, str(job)
-        assert all("lost (" in line for line in job.complaints), str(job)
-        assert job.stdout == "", str(job)
-        if any("connection to rank 1 " in line for line in job.complaints):
-            return
-    pytest.fail(f"nobody has lost rank 1: {job}")
+    ("bounce", "none"), ("pipeline", "notifier"), ("direct", "hooks"), ("read", "none")])
+def test_survivors_end_and_name_none_but_a_lost_rank(mpi: Mpi, build: Build, strategy: str,
+                                                     backend: str) -> None:
+    """Hazard 24: where mpirun lets the others live when one is killed. A rank whose device finds out, also
+    while it only waits, says whom it has lost, once; one that hears of it from mpirun before that is ended
+    without a word."""
+    job = mpi("ending", "kill", ranks=3, around=AROUND, options=["--enable-recovery"],
+              within=layer(build, timeout=14), timeout=300,
+              regx={"transport": "verbs", "rendezvous": strategy, "backend": backend})
+    assert job.stdout == "", str(job)
+    assert len(job.complaints) <= 3, str(job)
+    assert all(re.search(r"connection to rank [012] .*lost \(", line) for line in job.complaints), str(job)
 
 
-def test_a_job_ends_well_though_nobody_receives(mpi: Mpi) -> None:
+def test_a_job_ends_well_though_its_messages_are_not_received(mpi: Mpi) -> None:
     job = mpi("finalize", "unread", 16384, 40, ranks=3, regx={"transport": "verbs"},
               around=AROUND, timeout=300)
     job.ended_well().over("verbs")

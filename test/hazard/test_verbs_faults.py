@@ -13,16 +13,13 @@ import pytest
 import device
 import sample
 from job import Job
-from launch import Build, Mpi
+from launch import Mpi
 from sample import MIB, Case
 
 pytestmark = device.needed
 
 CHUNK, CHUNKS = 256 << 10, 5
 OPENING = 2  # registrations of the transport itself: its buffers and the pool
-STRATEGIES = ["bounce", "pipeline", "direct", "read"]
-BACKENDS = ["none", "hooks", "notifier", "hooks+notifier",
-            *(["odp"] if device.is_there() and device.pages_on_demand() else [])]
 OPERATIONS = ["SEND", "RDMA WRITE", "RDMA READ"]
 FAULTS = {"post": "Input/output error", "sent": "remote operation error",
           "error": "Work Request Flushed Error"}
@@ -102,8 +99,8 @@ def test_refused_buffers_end_verbs_a_refused_pool_is_smaller(faulty: Faulty, num
         assert job.reasons("fallbacks") == {"pool: smaller than asked for": 2}, str(job)
 
 
-@pytest.mark.parametrize("fault", FAULTS)
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("strategy,fault", [("bounce", "sent"), ("pipeline", "post"),
+                                            ("direct", "error"), ("read", "sent")])
 def test_a_failure_is_named_in_one_line_and_ends_the_job(faulty: Faulty, tmp_path: Path, full: bool,
                                                          seed: int, strategy: str,
                                                          fault: str) -> None:
@@ -127,17 +124,16 @@ def test_a_failure_is_named_in_one_line_and_ends_the_job(faulty: Faulty, tmp_pat
         assert "checked" not in job.stdout, str(job)
 
 
-@pytest.mark.parametrize("rank", [0, 1])
-@pytest.mark.parametrize("layer,says", [
-    ({"make": 1}, "making a queue pair: Cannot allocate memory"),
-    ({"modify": 1}, "making a queue pair: Connection timed out"),
-    *(({"modify": number}, "connecting the queue pair: Connection timed out")
-      for number in (2, 3))], ids=str)
-def test_who_can_make_no_queue_pair_says_so_and_nobody_waits(faulty: Faulty, tmp_path: Path,
-                                                             layer: dict[str, object], says: str,
-                                                             rank: int) -> None:
-    """Neither for who speaks first, nor for who answers: that one says so, and the other does not
-    wait."""
+@pytest.mark.parametrize("rank,layer,says", [
+    (0, {"make": 1}, "making a queue pair: Cannot allocate memory"),
+    (1, {"modify": 1}, "making a queue pair: Connection timed out"),
+    (0, {"modify": 2}, "connecting the queue pair: Connection timed out"),
+    (1, {"modify": 3}, "connecting the queue pair: Connection timed out")], ids=str)
+def test_who_can_make_no_queue_pair_says_so_and_no_rank_waits(faulty: Faulty, tmp_path: Path, rank: int,
+                                                              layer: dict[str, object],
+                                                              says: str) -> None:
+    """Neither for the rank that speaks first, nor for the one that answers: that one says so, and the
+    other does not wait. (What else fails while connecting: test/unit/transport/verbs/test_faults.c.)"""
     cases = sample.write([Case(CHUNKS * CHUNK, send="send", receive="recv")], tmp_path)
     job = faulty("transfer", "--iterations", 1, cases, layer={"rank": rank, **layer})
     assert job.status != 0 and "checked" not in job.stdout, str(job)
@@ -146,26 +142,7 @@ def test_who_can_make_no_queue_pair_says_so_and_nobody_waits(faulty: Faulty, tmp
     assert f"lost ({says})" in job.complaints[0], str(job)
 
 
-@pytest.mark.parametrize("layer,says", [
-    ({"received": 7}, "receiving: local length error"),
-    ({"datagram": "sent"}, "connecting: local QP operation error (status 2, vendor's 0x77)"),
-    ({"datagram": "post"}, "connecting: Input/output error"),
-    ({"refill": 4}, "receive queue: Cannot allocate memory"),
-    ({"poll": 2000}, "completion queue: it cannot be polled")], ids=str)
-def test_the_queue_that_fails_is_named_before_the_peer_gives_up(faulty: Faulty, tmp_path: Path,
-                                                                layer: dict[str, object],
-                                                                says: str) -> None:
-    """It is said which, before the peer gives up."""
-    cases = sample.write([Case(size, send="send", receive="recv") for size in (100, CHUNK)],
-                         tmp_path)
-    job = faulty("transfer", "--iterations", 300, cases, layer={"rank": 1, **layer, "srq": 128})  # posted by two calls at the start
-    assert job.status != 0 and "checked" not in job.stdout, str(job)
-    assert len(job.complaints) == 1, str(job)
-    assert "connection to rank 0 " in job.complaints[0], str(job)
-    assert f"lost ({says}" in job.complaints[0], str(job)
-
-
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("strategy", ["bounce", "pipeline"])
 def test_the_smallest_queues_carry_all_messages(faulty: Faulty, tmp_path: Path, seed: int,
                                                 strategy: str) -> None:
     """One receive buffer for all peers, a completion queue that just holds what one peer may have
@@ -186,14 +163,14 @@ def test_queues_that_are_too_small_refuse_verbs_in_one_line(faulty: Faulty) -> N
 
 
 def test_the_cache_keeps_no_more_than_the_device_has(faulty: Faulty) -> None:
-    """The cache keeps no more than the device has."""
+    """What is registered for one use alone may come on top: then a region makes way, and nothing bounces."""
     regions, buffers = 40, 100
     job = faulty("many", buffers, 4096, strategy="direct", backend="hooks", layer={"mr": regions},
                  regx={"eager_limit": 1024})
     job.checked(ranks=2).over("verbs")
     assert not job.reasons("fallbacks"), str(job)
     assert job.rank(0)["evictions"] >= buffers - regions, str(job)
-    assert [line["too much"][0] for line in faulty.objects()] == [0, 0], str(job)
+    assert job.most("registered_high") <= (regions - OPENING) * 4096, str(job)
 
 
 @pytest.mark.parametrize("backend", ["none", "hooks"])
@@ -214,7 +191,7 @@ def test_messages_longer_than_a_region_may_be_bounce(faulty: Faulty, tmp_path: P
     assert [line["too much"][0] for line in faulty.objects()] == [0, 0], str(job)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", ["none", "notifier"])
 def test_every_object_of_the_device_is_given_back(faulty: Faulty, tmp_path: Path, backend: str) -> None:
     cases = sample.write([Case(CHUNKS * CHUNK, send="send", receive="recv")], tmp_path)
     faulty("transfer", "--iterations", 3, cases, backend=backend).checked(ranks=2)

@@ -33,7 +33,7 @@ def cases(folder: Path, lines: list[str] | None = None) -> Path:
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_two_ports_carry_about_a_half_each(mpi: Mpi, tmp_path: Path, strategy: str) -> None:
-    """Nobody names one, and both are as near: each carries a half, and nothing is out of order."""
+    """None is named, and both are as near: each carries a half, and nothing is out of order."""
     with second_device():
         job = mpi("transfer", "--iterations", 3, cases(tmp_path), around=AROUND, timeout=300,
                   regx={"transport": "verbs", "rendezvous": strategy, "backend": "notifier",
@@ -132,14 +132,14 @@ def move_to_another_network(name: str) -> None:
 
 
 def test_ports_of_separate_networks_are_not_connected(mpi: Mpi, tmp_path: Path) -> None:
-    """One line tells at once, where datagrams that nobody hears were repeated for ten minutes."""
+    """One line tells at once, where datagrams that are not heard were repeated for ten minutes."""
     with two_rdma_hosts(tmp_path) as (around, options, within):
         move_to_another_network([name for name in command("ip", "netns", "list").split()
                                  if "regx" in name][1])
         job = mpi("collective", "--sizes", "10", "bcast", around=[*around, *AROUND],
                   options=options, within=within, timeout=120, regx={"transport": "verbs"})
     assert job.status != 0 and "checked" not in job.stdout, str(job)
-    told = [line for line in job.complaints if " cannot be reached (open here: verbs:" in line]
+    told = [line for line in job.complaints if ": no port that is open here (verbs:" in line]
     assert 1 <= len(told) <= 2, str(job)  # by each rank at most
     for line in told:
-        assert "btl_regx_verbs_any_subnet=1" in line and "uct" not in line, str(job)
+        assert "btl_regx_verbs_any_subnet=1" in line, str(job)

@@ -7,11 +7,6 @@
  * - REGX_LAYER_REG: the registration of that number, from 1, fails for lack of memory
  * - REGX_LAYER_POST: the call of that number that posts requests to an RC queue pair fails
  * - REGX_LAYER_SENT: the completion of that number of a request of an RC queue pair is an error
- * - REGX_LAYER_RECEIVED: the same for a receive of an RC queue pair
- * - REGX_LAYER_DATAGRAM: "sent": what the UD queue pair sends completes in error, "post": none of
- * it can be posted
- * - REGX_LAYER_REFILL: from the call of that number on no receives can be posted for RC queue pairs
- * - REGX_LAYER_POLL: from the call of that number on the completion queue cannot be polled
  * - REGX_LAYER_MAKE: no RC queue pair is made; any value
  * - REGX_LAYER_MODIFY: the call of that number that modifies an RC queue pair fails; of one pair
  *   the first is for INIT, the second for RTR, the third for RTS
@@ -56,7 +51,7 @@ enum object { DEVICE, PD, MR, CQ, SRQ, QP, AH, TOO_MUCH, OBJECTS };
 static const char *const names[OBJECTS] = {"device", "pd", "mr", "cq",
                                            "srq",    "qp", "ah", "too much"};
 static atomic_int made[OBJECTS], left[OBJECTS];
-static atomic_int registrations, posts, sents, receiveds, refills, polls, modifications, errors;
+static atomic_int registrations, posts, sents, modifications, errors;
 static atomic_int refuse_in; /* registrations; 0: none is refused */
 
 static bool is_for_this_rank(void)
@@ -72,14 +67,6 @@ static bool fails(const char *variable, atomic_int *count)
     const char *number = getenv(variable);
 
     return number != NULL && is_for_this_rank() && atomic_fetch_add(count, 1) + 1 == atoi(number);
-}
-
-/* Whether this one and all that follow are to fail. */
-static bool fails_from(const char *variable, atomic_int *count)
-{
-    const char *number = getenv(variable);
-
-    return number != NULL && is_for_this_rank() && atomic_fetch_add(count, 1) + 1 >= atoi(number);
 }
 
 /* libibverbs' own. It is not among the libraries of the program, so RTLD_NEXT would not find it. */
@@ -273,56 +260,28 @@ LAYER int ibv_dereg_mr(struct ibv_mr *mr)
 
 static atomic_uint ud_qpn;
 
-static bool datagram_fails(const char *how)
-{
-    const char *wanted = getenv("REGX_LAYER_DATAGRAM");
-
-    return wanted != NULL && is_for_this_rank() && strcmp(wanted, how) == 0;
-}
-
 static int (*poll_cq)(struct ibv_cq *, int, struct ibv_wc *);
 static int (*post_send)(struct ibv_qp *, struct ibv_send_wr *, struct ibv_send_wr **);
-static int (*post_srq_recv)(struct ibv_srq *, struct ibv_recv_wr *, struct ibv_recv_wr **);
 
-/* What becomes of a completion. What was received has the highest bit of its number set; see
- * verbs/verbs.h. */
-static enum ibv_wc_status status_of(const struct ibv_wc *wc)
-{
-    const bool received = wc->wr_id >> 63 != 0;
-
-    if (wc->qp_num == ud_qpn) {
-        return !received && datagram_fails("sent") ? IBV_WC_LOC_QP_OP_ERR : IBV_WC_SUCCESS;
-    }
-    if (received) {
-        return fails("REGX_LAYER_RECEIVED", &receiveds) ? IBV_WC_LOC_LEN_ERR : IBV_WC_SUCCESS;
-    }
-    return fails("REGX_LAYER_SENT", &sents) ? IBV_WC_REM_OP_ERR : IBV_WC_SUCCESS;
-}
-
+/* What was received has the highest bit of its number set; see verbs/verbs.h. */
 static int polling(struct ibv_cq *cq, int most, struct ibv_wc *wc)
 {
-    const int polled = fails_from("REGX_LAYER_POLL", &polls) ? -EIO : poll_cq(cq, most, wc);
+    const int polled = poll_cq(cq, most, wc);
 
     for (int i = 0; i < polled; i++) {
-        if (wc[i].status == IBV_WC_SUCCESS) {
-            wc[i].status = status_of(&wc[i]);
-            wc[i].vendor_err = wc[i].status == IBV_WC_SUCCESS ? 0 : 0x77;
+        const bool sent = wc[i].wr_id >> 63 == 0 && wc[i].qp_num != ud_qpn;
+
+        if (sent && wc[i].status == IBV_WC_SUCCESS && fails("REGX_LAYER_SENT", &sents)) {
+            wc[i].status = IBV_WC_REM_OP_ERR;
+            wc[i].vendor_err = 0x77;
         }
     }
     return polled;
 }
 
-static int refilling(struct ibv_srq *srq, struct ibv_recv_wr *requests,
-                     struct ibv_recv_wr **refused)
-{
-    *refused = requests;
-    return fails_from("REGX_LAYER_REFILL", &refills) ? ENOMEM
-                                                     : post_srq_recv(srq, requests, refused);
-}
-
 static int posting(struct ibv_qp *qp, struct ibv_send_wr *requests, struct ibv_send_wr **refused)
 {
-    if (qp->qp_type == IBV_QPT_RC ? fails("REGX_LAYER_POST", &posts) : datagram_fails("post")) {
+    if (qp->qp_type == IBV_QPT_RC && fails("REGX_LAYER_POST", &posts)) {
         *refused = requests;
         return EIO;
     }
@@ -369,8 +328,6 @@ LAYER struct ibv_cq *ibv_create_cq(struct ibv_context *context, int entries, voi
         context->ops.poll_cq = polling;
         post_send = context->ops.post_send;
         context->ops.post_send = posting;
-        post_srq_recv = context->ops.post_srq_recv;
-        context->ops.post_srq_recv = refilling;
     }
     return count(CQ, NEXT(ibv_create_cq)(context, entries, own, channel, vector));
 }

@@ -327,8 +327,8 @@ static void take_turns(regx_verbs_t *verbs)
 }
 
 /* A device learns that a peer is gone only when it sends to it, and something may be awaited from
- * there. So where nothing was sent for a while, a probe is. The peer's device answers it, also while
- * its process computes. */
+ * there. So where nothing was sent for a while, a probe is. The peer's device answers it, also
+ * while its process computes. */
 static void probe_idle(regx_verbs_t *verbs)
 {
     const int64_t now = regx_now_ns();
