@@ -96,8 +96,11 @@ static regx_status_t put(oracle_t *oracle, side_t *from, const side_t *to, const
                         .key = *key,
                         .done = put_done,
                         .context = &event};
+    regx_status_t status;
 
-    const regx_status_t status = regx_transport_ops.put(from->conn, &write);
+    while ((status = regx_transport_ops.put(from->conn, &write)) == REGX_AGAIN) { /* it connects */
+        progress(oracle);
+    }
     if (status != REGX_PENDING) {
         give_up("a write is not accepted", oracle->broken);
     }
