@@ -107,6 +107,61 @@ static void request_whose_address_cannot_be_routed_to_ends_nothing(void **state)
     sides_close();
 }
 
+/* Each of these fields has a value that means nothing. */
+static void malformed_messages_are_counted_and_make_nothing(void **state)
+{
+    static const struct {
+        size_t at;
+        uint64_t value;
+        size_t size;
+    } wrong[] = {
+        {0, REGX_VERBS_VERSION + 1, 1},
+        {1, 0, 1},
+        {1, REGX_CM_READY + 1, 1},
+        {1, REGX_CM_ACCEPT, 1}, /* an answer to nothing */
+        {3, 1, 1},
+        {offsetof(regx_cm_message_t, qpn), 0, 4},
+        {offsetof(regx_cm_message_t, qpn), 1 << 24, 4},
+        {offsetof(regx_cm_message_t, psn), 1 << 24, 4},
+        {offsetof(regx_cm_message_t, epoch), 0, 8},
+        {offsetof(regx_cm_message_t, known), 5, 8}, /* a request, and yet connected to us */
+        {offsetof(regx_cm_message_t, to), THREE, 8},
+        {offsetof(regx_cm_message_t, pool), UINT64_MAX - 5, 8}, /* ends before it begins */
+        {offsetof(regx_cm_message_t, address), REGX_VERBS_VERSION + 1, 1},
+        {offsetof(regx_cm_message_t, zeros), 1, 4}};
+    enum { WRONG = sizeof(wrong) / sizeof(wrong[0]) };
+    uint8_t bytes[REGX_CM_MESSAGE_SIZE];
+
+    (void)state;
+    sides_open(false);
+    const regx_cm_message_t message = {.version = REGX_VERBS_VERSION,
+                                       .kind = REGX_CM_REQUEST,
+                                       .qpn = 0x1234,
+                                       .epoch = 1,
+                                       .from = TWO,
+                                       .to = ONE,
+                                       .pool_size = POOL,
+                                       .address = verbs_of(&two)->address};
+    const regx_cm_source_t source = {.qpn = message.address.qpn};
+    for (size_t i = 0; i < WRONG; i++) {
+        memcpy(bytes, &message, sizeof(bytes));
+        memcpy(bytes + wrong[i].at, &wrong[i].value, wrong[i].size);
+        regx_cm_receive(verbs_of(&one), bytes, sizeof(bytes), &source);
+        assert_int_equal(one.counters.malformed, i + 1);
+        assert_null(regx_ep_find(verbs_of(&one), TWO));
+    }
+    memcpy(bytes, &message, sizeof(bytes));
+    regx_cm_receive(verbs_of(&one), bytes, sizeof(bytes) - 1, &source);
+    assert_int_equal(one.counters.malformed, WRONG + 1);
+    assert_null(regx_ep_find(verbs_of(&one), TWO));
+    regx_cm_receive(verbs_of(&one), bytes, sizeof(bytes), &source);
+    assert_int_equal(one.counters.malformed, WRONG + 1);
+    assert_non_null(regx_ep_find(verbs_of(&one), TWO)); /* the control */
+    one.counters.malformed = 0;
+    sides_exchange(1, 3000);
+    sides_close();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -116,6 +171,7 @@ int main(void)
                                fake_sides_reset),
         cmocka_unit_test_setup(request_whose_address_cannot_be_routed_to_ends_nothing,
                                fake_sides_reset),
+        cmocka_unit_test_setup(malformed_messages_are_counted_and_make_nothing, fake_sides_reset),
     };
 
     return cmocka_run_group_tests_name("verbs identity", tests, NULL, NULL);
