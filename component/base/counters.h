@@ -22,7 +22,7 @@
     X(together, "copied by receiver and sender at the same time")                                  \
     X(remap, "written to pages that are then moved to the user's buffer")
 
-/* All paths, likewise. The report has messages_NAME and bytes_NAME. */
+/* All paths, in the same form. The report has messages_NAME and bytes_NAME. */
 #define REGX_PATHS(X)                                                                              \
     X(eager, "sent eagerly, in one fragment with their header")                                    \
     X(frag, "sent in fragments: the data is not contiguous, or no rendezvous was possible")        \
@@ -159,7 +159,7 @@ static inline void regx_count(const regx_counters_t *counters, _Atomic uint64_t 
     }
 }
 
-/* Likewise, one of the transport's own: REGX_COUNTER_name of transport/counters.h. */
+/* The same for one of the transport's own: REGX_COUNTER_name of transport/counters.h. */
 static inline void regx_count_transport(regx_counters_t *counters, unsigned which, uint64_t n)
 {
     regx_count(counters, &counters->transport[which], n);
