@@ -176,22 +176,13 @@ static void use_buffers(const wire_t *wire, regx_domain_t *domain, int round)
     munmap(from, 2 * LENGTH);
 }
 
-static void report(regx_domain_t *domain)
-{
-    regx_statistics_t seen;
-    const char *reason;
-    const char *backend = regx_domain_backend(domain, &reason);
-
-    regx_domain_statistics(domain, &seen, sizeof(seen));
-    printf("backend %s\nwhy %s\nregistrations %llu\nhits %llu\n", backend, reason,
-           (unsigned long long)seen.registrations, (unsigned long long)seen.hits);
-}
-
 int main(int argc, char **argv)
 {
     const regx_domain_options_t options = {.size = sizeof(options),
                                            .backend = argc > 1 ? argv[1] : NULL};
+    regx_statistics_t seen;
     regx_domain_t *domain;
+    const char *reason;
     wire_t wire;
     char error[256];
 
@@ -200,14 +191,15 @@ int main(int argc, char **argv)
         return NO_DEVICE;
     }
     open_wire(&wire);
-    if (regx_domain_open(wire.pd, &options, &domain, error, sizeof(error)) != 0) {
-        fprintf(stderr, "example: %s\n", error);
-        return 1;
-    }
+    require(regx_domain_open(wire.pd, &options, &domain, error, sizeof(error)) == 0, error);
     for (int round = 0; round < BUFFERS; round++) {
         use_buffers(&wire, domain, round);
     }
-    report(domain);
+    regx_domain_statistics(domain, &seen, sizeof(seen));
+    printf("backend %s\n", regx_domain_backend(domain, &reason));
+    printf("why %s\n", reason);
+    printf("registrations %llu\nhits %llu\n", (unsigned long long)seen.registrations,
+           (unsigned long long)seen.hits);
     regx_domain_close(domain);
     close_wire(&wire);
     return 0;

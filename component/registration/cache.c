@@ -23,15 +23,16 @@ regx_cache_t *regx_cache_open(regx_registry_t *registry, const regx_cache_config
         return NULL;
     }
     memset(cache, 0, sizeof(*cache));
-    if (!regx_regions_init(&cache->regions, config->count) ||
-        (cache->threads.common =
-             regx_thread_states_add(&cache->threads.first, cache->regions.capacity)) == NULL) {
+    if (!regx_regions_init(&cache->regions, config->count)) {
+        free(cache);
+        return NULL;
+    }
+    if (!regx_thread_states_open(cache)) {
         regx_regions_fini(&cache->regions);
         free(cache);
         return NULL;
     }
     regx_lock_init(&cache->lock, true); /* whatever MPI was told of threads: only misses take it */
-    regx_index_init(&cache->index);
     cache->serial = atomic_fetch_add(&serials, 1) + 1;
     cache->records = cache->regions.records;
     cache->holdings = cache->regions.holdings;
@@ -40,7 +41,6 @@ regx_cache_t *regx_cache_open(regx_registry_t *registry, const regx_cache_config
     cache->applied = cache->log->head;
     cache->queries = cache->monitor->valid != NULL;
     cache->query = cache->monitor->query;
-    cache->fences = !regx_membarrier_works();
     cache->fast = cache->queries || cache->fences ? UINT64_MAX : cache->serial;
     cache->registry = registry;
     cache->config = *config;
@@ -79,8 +79,8 @@ void regx_cache_close(regx_cache_t *cache)
     cache->work = true;
     cache->released = true;
     regx_cache_retire(cache, UINT_MAX);
-    regx_cache_warn(cache); /* what the cache's thread noted and nobody has called for since */
-    regx_thread_states_free(&cache->threads.first, cache->regions.capacity);
+    regx_cache_warn(cache); /* what the cache's thread noted since the last call */
+    regx_thread_states_close(cache);
     regx_regions_fini(&cache->regions);
     regx_index_fini(&cache->index);
     regx_lock_fini(&cache->lock);
@@ -180,17 +180,20 @@ static bool take_state(regx_cache_t *cache)
         return true;
     }
     regx_lock(&cache->lock);
-    const bool taken = regx_cache_thread_state(cache) != NULL;
+    const bool taken = regx_thread_state_here(cache) != NULL;
     regx_unlock(&cache->lock);
     return taken;
 }
 
-bool regx_cache_seems_kept(regx_cache_t *cache, const void *base, size_t length, unsigned access)
+bool regx_region_seems_kept(regx_registry_t *registry, const void *base, size_t length,
+                            unsigned access)
 {
     const regx_lookup_key_t key = regx_lookup_key((uintptr_t)base);
+    regx_cache_t *cache = registry->cache;
     bool kept = false;
 
-    if (regx_cache_in_child(cache) || !is_current(cache) || !take_state(cache)) {
+    if (cache == NULL || registry->on_demand || regx_cache_in_child(cache) || !is_current(cache) ||
+        !take_state(cache)) {
         return false;
     }
     for (uint32_t probe = 0; probe < REGX_LOOKUP_WAYS && !kept; probe++) {
@@ -213,12 +216,12 @@ static __attribute__((noinline)) regx_status_t acquire_searching(regx_cache_t *c
     return here->cache == cache->serial &&
                    find_in_lookup(cache, here->ts, (uintptr_t)base, length, access, region)
                ? REGX_OK
-               : regx_cache_acquire_slow(cache, base, length, access, region);
+               : regx_cache_acquire_slow(cache, base, length, access, true, region);
 }
 
 /* The first place alone, which serves nearly always, and nothing that is not always needed. */
-regx_status_t regx_cache_acquire(regx_cache_t *cache, void *base, size_t length, unsigned access,
-                                 regx_region_t *region)
+static inline regx_status_t acquire(regx_cache_t *cache, void *base, size_t length, unsigned access,
+                                    regx_region_t *region)
 {
     const struct regx_last_state *here = regx_cache_last_state(cache);
 
@@ -237,28 +240,73 @@ regx_status_t regx_cache_acquire(regx_cache_t *cache, void *base, size_t length,
     return acquire_searching(cache, base, length, access, region);
 }
 
-bool regx_cache_acquire_kept(regx_cache_t *cache, const void *base, size_t length, unsigned access,
-                             regx_region_t *region)
+static __attribute__((noinline)) regx_status_t acquire_on_demand(regx_registry_t *registry,
+                                                                 void *base, size_t length,
+                                                                 unsigned access,
+                                                                 regx_region_t *region)
 {
+    regx_monitor_t *monitor = registry->monitor;
+
+    if (!monitor->follows(monitor, base, length)) {
+        return regx_once_register(registry, base, length, access, region);
+    }
+    regx_status_t status =
+        acquire(registry->cache, base, length, access | REGX_ACCESS_ON_DEMAND, region);
+    if (status == REGX_OK) {
+        status = monitor->ready(monitor, region->mr, base, length, access);
+        if (status != REGX_OK) {
+            regx_region_release(registry, region);
+        }
+    }
+    return status;
+}
+
+regx_status_t regx_region_acquire(regx_registry_t *registry, void *base, size_t length,
+                                  unsigned access, regx_region_t *region)
+{
+    region->over_share = false;
+    if (registry->cache == NULL) {
+        return regx_once_register(registry, base, length, access, region);
+    }
+    return registry->on_demand ? acquire_on_demand(registry, base, length, access, region)
+                               : acquire(registry->cache, base, length, access, region);
+}
+
+bool regx_region_acquire_kept(regx_registry_t *registry, const void *base, size_t length,
+                              unsigned access, regx_region_t *region)
+{
+    regx_cache_t *cache = registry->cache;
+
+    if (cache == NULL || registry->on_demand) {
+        return false;
+    }
     const struct regx_last_state *here = regx_cache_last_state(cache);
 
     return (here->cache == cache->serial &&
             find_in_lookup(cache, here->ts, (uintptr_t)base, length, access, region)) ||
-           regx_cache_find_slow(cache, base, length, access, region);
+           regx_cache_acquire_slow(cache, base, length, access, false, region) == REGX_OK;
 }
 
-/* Counts it if what changed was in use: the use that finds this is not over yet. The region may
- * serve it with a part, and have changed elsewhere, or have ended because the log was lapped, which
- * is nobody's error. */
+/* Counts it if what changed was in use: the use that finds this is not over yet; the first is to be
+ * reported. The region may serve it with a part, and have changed elsewhere, or have ended because
+ * the log was lapped, which is not an error. */
 static __attribute__((noinline)) void note_changed(regx_cache_t *cache, regx_record_t *record,
                                                    const regx_region_t *region)
 {
     regx_counters_t *counters = cache->registry->counters;
+    regx_cache_warning_t *warning = &cache->warning;
 
-    if (regx_inval_log_shows(cache->log, region->since, region->start,
-                             region->start + region->length) &&
-        !atomic_exchange_explicit(&record->used_changed, true, memory_order_relaxed)) {
-        regx_count(counters, &counters->inuse_changes, 1);
+    if (!regx_inval_log_shows(cache->log, region->since, region->start,
+                              region->start + region->length) ||
+        atomic_exchange_explicit(&record->used_changed, true, memory_order_relaxed)) {
+        return;
+    }
+    regx_count(counters, &counters->inuse_changes, 1);
+    if (cache->config.changed_in_use != NULL && cache->config.inuse != REGX_INUSE_IGNORE &&
+        !atomic_exchange(&warning->warned, true)) {
+        warning->start = record->start;
+        warning->size = record->size;
+        atomic_store(&warning->to_warn, true);
     }
 }
 
@@ -274,31 +322,37 @@ static inline void end_use(regx_cache_t *cache, regx_thread_state_t *ts,
     look_after(cache, record);
 }
 
-static __attribute__((noinline)) void release_slow(regx_cache_t *cache, regx_region_t *region)
+static __attribute__((noinline)) void release_slow(regx_registry_t *registry, regx_region_t *region)
 {
-    if (regx_cache_in_child(cache)) {
+    regx_cache_t *cache = registry->cache;
+
+    if (cache != NULL && regx_cache_in_child(cache)) {
         return;
     }
-    if (region->kept == 0) {
-        regx_once_deregister(cache->registry, region);
+    if (cache == NULL || region->kept == 0) {
+        regx_once_deregister(registry, region);
         return;
     }
     regx_lock(&cache->lock);
-    regx_thread_state_t *ts = regx_cache_thread_state(cache);
+    regx_thread_state_t *ts = regx_thread_state_here(cache);
 
     end_use(cache, ts != NULL ? ts : cache->threads.common, region);
     regx_unlock(&cache->lock);
 }
 
-void regx_cache_release(regx_cache_t *cache, regx_region_t *region)
+void regx_region_release(regx_registry_t *registry, regx_region_t *region)
 {
-    const struct regx_last_state *here = regx_cache_last_state(cache);
+    regx_cache_t *cache = registry->cache;
 
-    if (__builtin_expect(here->cache == cache->serial && region->kept != 0, true)) {
-        end_use(cache, here->ts, region);
-    } else {
-        release_slow(cache, region);
+    if (__builtin_expect(cache != NULL && region->kept != 0, true)) {
+        const struct regx_last_state *here = regx_cache_last_state(cache);
+
+        if (__builtin_expect(here->cache == cache->serial, true)) {
+            end_use(cache, here->ts, region);
+            return;
+        }
     }
+    release_slow(registry, region);
 }
 
 void regx_registry_progress(regx_registry_t *registry)

@@ -23,9 +23,9 @@
  *
  *   cache.c    opened, closed, hit, released
  *   miss.c     what is not found is registered; what is given up for it
- *   retire.c   changes end regions; dead regions are deregistered
+ *   retire.c   what each thread counts and remembers; changes end regions; dead regions are
+ *              deregistered
  *   regions.c  the table of regions, and their index by address
- *   thread_state.c  what each thread counts and remembers
  *
  * One lock, a leaf: no other one of ours is taken under it. What is called there and is not the
  * cache's: monitor->valid, the log's readers, and libc, of which memory is had and given back (the
@@ -45,27 +45,12 @@
 #include "registration/monitor/uffd.h"
 #include "registration/registration.h"
 
-/* ---- for registration.c ---- */
-
 typedef struct regx_cache regx_cache_t;
 
 /* NULL: no memory. The registry's monitor must be running. */
 regx_cache_t *regx_cache_open(regx_registry_t *registry, const regx_cache_config_t *config);
 /* Every use must be released. Deregisters all. */
 void regx_cache_close(regx_cache_t *cache);
-
-/* base and length need not be aligned; the region is of whole pages. REGX_INVALID: empty or beyond
- * the address space. REGX_NO_MEMORY, REGX_DENIED: not registered, even after giving up other
- * regions; bounce instead. */
-regx_status_t regx_cache_acquire(regx_cache_t *cache, void *base, size_t length, unsigned access,
-                                 regx_region_t *region);
-/* Whether acquire would find it, as far as is known at once: what this thread has used lately.
- * Not to be relied on. */
-bool regx_cache_seems_kept(regx_cache_t *cache, const void *base, size_t length, unsigned access);
-/* As acquire, but registers nothing. false: no region serves it, or none that is true now. */
-bool regx_cache_acquire_kept(regx_cache_t *cache, const void *base, size_t length, unsigned access,
-                             regx_region_t *region);
-void regx_cache_release(regx_cache_t *cache, regx_region_t *region);
 
 /* ---- regions (regions.c) ----
  * The table of regions: records that stay where they are, and stay records, as long as the cache
@@ -162,33 +147,18 @@ typedef struct regx_index_block {
 typedef struct regx_index {
     regx_index_block_t *blocks;
     size_t count, room;
-    size_t regions;    /* of all blocks */
     uintptr_t longest; /* no region is longer, nor was */
 } regx_index_t;
 
-/* A position in a walk over all regions, which begins with {0}. Valid whatever happens to the index
- * in between: at worst the walk skips some regions. */
-typedef struct regx_index_cursor {
-    size_t block;
-    uint32_t entry;
-} regx_index_cursor_t;
-
-void regx_index_init(regx_index_t *index);
 void regx_index_fini(regx_index_t *index);
 
 /* false: no memory; nothing happened. */
 bool regx_index_insert(regx_index_t *index, const regx_index_entry_t *entry);
 void regx_index_remove(regx_index_t *index, uintptr_t start, uint32_t number);
 
-/* A region that covers the range and has that access; 0: none. */
+/* A region that covers the range and has that access, of several one that begins last; 0: none. */
 uint32_t regx_index_cover(const regx_index_t *index, uintptr_t start, uintptr_t end,
                           unsigned access);
-/* A region of exactly that range; 0: none. */
-uint32_t regx_index_exact(const regx_index_t *index, uintptr_t start, uintptr_t end);
-
-/* The region there, and on to the next one; after the last comes the first. 0: there is none. */
-uint32_t regx_index_next(const regx_index_t *index, regx_index_cursor_t *place);
-
 /* Removes at most *max regions that overlap the range, and calls `removed` with up to a block of
  * them at a time. Takes from *max how many were removed; blocks that were only looked at count in
  * proportion to their time. false: there may be more. */
@@ -232,7 +202,7 @@ regx_status_t regx_once_register(regx_registry_t *registry, void *base, size_t l
 /* Gives the room back, too. */
 void regx_once_deregister(regx_registry_t *registry, regx_region_t *region);
 
-/* ---- thread states (thread_state.c) ----
+/* ---- thread states (retire.c) ----
  * A thread state is what one thread writes of one cache, so that a hit writes no memory that
  * another thread writes: its counts of uses, and where it found regions lately (the look-up cache).
  * The number of uses of a region is the sum over all thread states; an acquisition counts where it
@@ -288,24 +258,13 @@ struct regx_last_state {
 extern _Thread_local struct regx_last_state regx_last_state[REGX_LAST_STATES]
     __attribute__((tls_model("initial-exec")));
 
-static inline struct regx_last_state *regx_last_state_of(uint64_t cache)
-{
-    return &regx_last_state[cache % REGX_LAST_STATES];
-}
-
-/* All under the cache's lock. NULL: no memory, or none that a child would not see. */
-regx_thread_state_t *regx_thread_states_add(regx_thread_state_t **states, uint32_t regions);
-/* The calling thread's thread state: its own, that of a thread that has ended, or a new one. It is
- * remembered in regx_last_state for the cache of that serial number. */
-regx_thread_state_t *regx_thread_states_here(regx_thread_state_t **states, uint32_t regions,
-                                             uint64_t cache);
-void regx_thread_states_free(regx_thread_state_t **states, uint32_t regions);
-
-/* Whether membarrier can be used from now on. */
-bool regx_membarrier_works(void);
-/* After it, every count of a use was made by a look-up that could see what was dead before it, or
- * can be seen. false: refused. */
-bool regx_membarrier(void);
+/* As the cache opens; false: no memory. Says whether uses need fences. */
+bool regx_thread_states_open(regx_cache_t *cache);
+void regx_thread_states_close(regx_cache_t *cache);
+/* The calling thread's thread state, to be found by the fast path from now on: its own, that of a
+ * thread that has ended, or a new one. Locked. NULL: no memory, or none that a child would not
+ * see. */
+regx_thread_state_t *regx_thread_state_here(regx_cache_t *cache);
 
 /* Sum of the counts of uses of one region. */
 static inline uint64_t regx_thread_states_uses(const regx_thread_state_t *states, uint32_t region)
@@ -371,11 +330,6 @@ typedef struct regx_ghost {
     uint64_t seen[REGX_GHOST_SETS][REGX_GHOST_WAYS]; /* the latest first */
 } regx_ghost_t;
 
-typedef struct regx_cache_range {
-    uintptr_t start;
-    size_t size;
-} regx_cache_range_t;
-
 /* The cache's thread (retire.c). */
 typedef struct regx_reclaimer {
     pthread_t thread;
@@ -396,14 +350,14 @@ typedef struct regx_cache_limbo {
     regx_region_list_t dead; /* the counts may not show all users yet */
     regx_region_list_t ripe; /* they do */
     regx_region_list_t busy; /* ripe regions that had users when they were looked at */
-    bool closing;            /* nobody looks up any more */
+    bool closing;            /* no more look-ups come */
 } regx_cache_limbo_t;
 
-/* A buffer that changed while in use, to be reported. */
+/* The first buffer that changed while in use, to be reported. */
 typedef struct regx_cache_warning {
-    bool warned; /* of one, or about to be: */
-    _Atomic bool to_warn;
-    regx_cache_range_t changed;
+    _Atomic bool warned, to_warn; /* there is one; it is not yet reported */
+    uintptr_t start;
+    size_t size;
 } regx_cache_warning_t;
 
 struct regx_cache {
@@ -427,8 +381,8 @@ struct regx_cache {
     regx_cache_config_t config;
     unsigned applied_max; /* REGX_APPLIED_MAX; tests make it less */
     regx_regions_t regions;
-    regx_index_t index;       /* of the regions that are alive */
-    regx_index_cursor_t hand; /* where eviction looks next */
+    regx_index_t index; /* of the regions that are alive */
+    uint32_t hand;      /* the region that eviction looked at last */
     regx_cache_room_t room;
     regx_cache_limbo_t limbo;
     regx_cache_warning_t warning;
@@ -437,14 +391,20 @@ struct regx_cache {
     regx_reclaimer_t reclaimer;
 };
 
-/* A request, in whole pages, and what came of it so far. */
+/* A request, and what came of it so far. */
 typedef struct regx_request {
-    uintptr_t start, end;
-    unsigned access;
-    bool refused;      /* a region would have served, had it not changed */
-    bool exists;       /* one is there that cannot be shown to be true now */
-    bool busy;         /* since a change of something is under way at this moment */
-    unsigned given_up; /* regions given up for it */
+    uintptr_t address;
+    size_t length;
+    unsigned wanted;         /* access */
+    uintptr_t start, end;    /* in whole pages */
+    unsigned access;         /* to be registered: also what a region of that range had */
+    regx_thread_state_t *ts; /* NULL: no memory */
+    uint32_t number;         /* the region found, or reserved; 0: none */
+    uint64_t since;          /* no change from that one on has touched it, so far as is known */
+    bool refused;            /* a region would have served, had it not changed */
+    bool exists;             /* one is there that cannot be shown to be true now */
+    bool busy;               /* since a change of something is under way at this moment */
+    unsigned given_up;       /* regions given up for it */
 } regx_request_t;
 
 static inline bool regx_cache_in_child(const regx_cache_t *cache)
@@ -455,14 +415,7 @@ static inline bool regx_cache_in_child(const regx_cache_t *cache)
 /* Where the calling thread remembers its thread state in this cache, or in another one. */
 static inline struct regx_last_state *regx_cache_last_state(const regx_cache_t *cache)
 {
-    return regx_last_state_of(cache->serial);
-}
-
-/* The calling thread's thread state, to be found by the fast path from now on. Locked. NULL: no
- * memory. */
-static inline regx_thread_state_t *regx_cache_thread_state(regx_cache_t *cache)
-{
-    return regx_thread_states_here(&cache->threads.first, cache->regions.capacity, cache->serial);
+    return &regx_last_state[cache->serial % REGX_LAST_STATES];
 }
 
 /* There may be something to retire. Not a plain store: it could hide from who retires what another
@@ -508,13 +461,10 @@ static inline void regx_cache_count_hit(regx_thread_state_t *ts)
                           memory_order_relaxed);
 }
 
-/* miss.c: what the fast path does not serve. */
-regx_status_t regx_cache_acquire_slow(regx_cache_t *cache, void *base, size_t length,
-                                      unsigned access, regx_region_t *region);
-
-/* miss.c: likewise, but of what is kept alone. */
-bool regx_cache_find_slow(regx_cache_t *cache, const void *base, size_t length, unsigned access,
-                          regx_region_t *region);
+/* miss.c: what the fast path does not serve. `registers`: what is not kept is registered; else
+ * REGX_DENIED. */
+regx_status_t regx_cache_acquire_slow(regx_cache_t *cache, const void *base, size_t length,
+                                      unsigned access, bool registers, regx_region_t *region);
 
 /* retire.c. Locked: ends regions that logged changes touched, so many at the most. Some that are
  * alive may not be true after it. `request` may be NULL. */

@@ -62,12 +62,17 @@ static double worth(const regx_holding_t *holding)
 static uint32_t choose(regx_cache_t *cache)
 {
     const regx_holding_t *holdings = cache->holdings;
-    const regx_index_t *index = &cache->index;
-    uint32_t chosen = 0, found = 0;
+    const uint32_t used = cache->regions.used;
+    uint32_t chosen = 0, found = 0, visits = 0;
 
-    for (size_t i = 0; i < index->regions && found < SAMPLE && (found == 0 || i < VISITS); i++) {
-        const uint32_t number = regx_index_next(index, &cache->hand);
+    for (uint32_t i = 1; i < used && found < SAMPLE && (found == 0 || visits < VISITS); i++) {
+        const uint32_t number = cache->hand + 1 < used ? cache->hand + 1 : 1;
 
+        cache->hand = number;
+        if (cache->records[number].state != REGX_REGION_ALIVE) {
+            continue;
+        }
+        visits++;
         if (!visit(cache, number)) {
             continue;
         }
@@ -79,6 +84,13 @@ static uint32_t choose(regx_cache_t *cache)
     return chosen;
 }
 
+static void give_up_locked(regx_cache_t *cache, uint32_t number)
+{
+    regx_index_remove(&cache->index, cache->records[number].start, number);
+    regx_cache_kill_locked(cache, number, REGX_REGION_GIVEN_UP);
+    regx_cache_has_work(cache);
+}
+
 /* Locked: gives up one region that seems unused; returns its bytes, 0: there is none. */
 static uint64_t evict_locked(regx_cache_t *cache)
 {
@@ -88,36 +100,24 @@ static uint64_t evict_locked(regx_cache_t *cache)
     if (number == 0) {
         return 0;
     }
-    regx_index_remove(&cache->index, cache->records[number].start, number);
-    regx_cache_kill_locked(cache, number, REGX_REGION_GIVEN_UP);
-    regx_cache_has_work(cache);
+    give_up_locked(cache, number);
     regx_count(counters, &counters->evictions, 1);
     return cache->records[number].size;
 }
 
 /* ---- what was asked for before ---- */
 
-static uint64_t mix(uint64_t value)
-{
-    value = (value ^ (value >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    value = (value ^ (value >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return value ^ (value >> 31);
-}
-
 static uint64_t hash_of(uintptr_t start, uintptr_t end)
 {
-    return mix(mix(start) + end) | 1; /* 0 is an empty place */
+    const uint64_t mixed =
+        (start + end * UINT64_C(0x9e3779b97f4a7c15)) * UINT64_C(0xbf58476d1ce4e5b9);
+
+    return (mixed ^ mixed >> 32) | 1; /* 0 is an empty place */
 }
 
 static uint64_t *set_of(regx_ghost_t *ghost, uint64_t hash)
 {
     return ghost->seen[(hash >> 32) % REGX_GHOST_SETS];
-}
-
-/* Has the processor fetch what is_seen() is going to look at. */
-static void expect(regx_cache_t *cache, const regx_request_t *request)
-{
-    __builtin_prefetch(set_of(&cache->ghost, hash_of(request->start, request->end)), 1);
 }
 
 /* Whether the range was seen lately; it now is. */
@@ -176,9 +176,19 @@ static bool make_room_locked(regx_cache_t *cache, regx_request_t *request)
     return true;
 }
 
-/* ---- found after all, or registered ---- */
+static void unreserve_locked(regx_cache_t *cache, const regx_request_t *request)
+{
+    const uint64_t size = request->end - request->start;
 
-static bool pages_of(const void *base, size_t length, unsigned access, regx_request_t *request)
+    assert(cache->room.bytes >= size && cache->room.count > 0 && cache->room.pinned >= size);
+    cache->room.bytes -= size;
+    cache->room.count--;
+    atomic_fetch_sub(&cache->room.pinned, size);
+}
+
+/* ---- found after all ---- */
+
+static bool begin(const void *base, size_t length, unsigned access, regx_request_t *request)
 {
     const uintptr_t address = (uintptr_t)base, mask = regx_page_size() - 1;
 
@@ -186,8 +196,12 @@ static bool pages_of(const void *base, size_t length, unsigned access, regx_requ
     if (base == NULL || address > INTPTR_MAX || length - 1 > INTPTR_MAX - address) {
         return false;
     }
-    *request = (regx_request_t){
-        .start = address & ~mask, .end = (address + length + mask) & ~mask, .access = access};
+    *request = (regx_request_t){.address = address,
+                                .length = length,
+                                .wanted = access,
+                                .start = address & ~mask,
+                                .end = (address + length + mask) & ~mask,
+                                .access = access};
     return true;
 }
 
@@ -210,9 +224,10 @@ static bool asks_again(retry_t *retry)
     return true;
 }
 
-/* The notifier's reader lets go whoever changed memory by reading of it, and logs it only then: who
- * has just unmapped something comes here a microsecond too early. Registering anew would take far
- * longer than to let the reader run, perhaps on this very core. Not for long, whatever it does. */
+/* The notifier's reader lets go the thread that changed memory by reading of it, and logs it only
+ * then: a thread that has just unmapped something comes here a microsecond too early. Registering
+ * anew would take far longer than to let the reader run, perhaps on this very core. Not for long,
+ * whatever it does. */
 static void yield_to_writer(const regx_inval_log_t *log)
 {
     retry_t retry = {0};
@@ -225,13 +240,12 @@ static void yield_to_writer(const regx_inval_log_t *log)
 
 /* Takes dead regions out of that part of the look-up cache; notes if one of them would have served,
  * had it not changed. */
-static void clean_lookup(const regx_cache_t *cache, regx_thread_state_t *ts, uintptr_t address,
-                         regx_request_t *request)
+static void clean_lookup(const regx_cache_t *cache, regx_request_t *request)
 {
-    const regx_lookup_key_t key = regx_lookup_key(address);
+    const regx_lookup_key_t key = regx_lookup_key(request->address);
 
     for (uint32_t probe = 0; probe < REGX_LOOKUP_WAYS; probe++) {
-        const uint32_t entry = regx_lookup_entry(ts, &key, probe);
+        const uint32_t entry = regx_lookup_entry(request->ts, &key, probe);
         const regx_record_t *record = &cache->records[regx_lookup_number(entry)];
         const uint32_t state = atomic_load_explicit(&record->state, memory_order_relaxed);
 
@@ -241,122 +255,91 @@ static void clean_lookup(const regx_cache_t *cache, regx_thread_state_t *ts, uin
             request->refused = true;
         }
         if (state != REGX_REGION_ALIVE) {
-            atomic_store_explicit(regx_lookup_place(ts, &key, probe), 0, memory_order_relaxed);
+            atomic_store_explicit(regx_lookup_place(request->ts, &key, probe), 0,
+                                  memory_order_relaxed);
         }
     }
 }
 
-/* The query, about the request's pages, and then the sequence. */
-static bool is_still(const regx_cache_t *cache, const regx_request_t *request)
-{
-    regx_counters_t *counters = cache->registry->counters;
-
-    if (cache->queries && !cache->monitor->valid(cache->monitor, request->start, request->end)) {
-        regx_count(counters, &counters->query_refused, 1);
-        return false;
-    }
-    return atomic_load_explicit(&cache->log->sequence, memory_order_acquire) % 2 == 0;
-}
-
 /* Whether what was pinned when all changes below `since` had been made, or is not touched by them,
- * is true now. If not, request->busy is whether it may be in a moment. */
+ * is true now: the query, about the request's pages, then the sequence, then the log. If not,
+ * request->busy is whether it may be in a moment. */
 static bool is_true_since(const regx_cache_t *cache, regx_request_t *request, uintptr_t start,
                           uintptr_t end, uint64_t since)
 {
-    request->busy = !is_still(cache, request);
+    regx_counters_t *counters = cache->registry->counters;
+    const bool asked =
+        !cache->queries || cache->monitor->valid(cache->monitor, request->start, request->end);
+
+    if (!asked) {
+        regx_count(counters, &counters->query_refused, 1);
+    }
+    request->busy =
+        !asked || atomic_load_explicit(&cache->log->sequence, memory_order_acquire) % 2 != 0;
     return !request->busy && !regx_inval_log_touched(cache->log, since, start, end);
 }
 
-/* Uses what is alive if it is true, though not all that changed may have ended yet. */
-static bool use_locked(regx_cache_t *cache, regx_thread_state_t *ts, uint32_t number,
-                       regx_request_t *request)
-{
-    const regx_record_t *record = &cache->records[number];
-    const uint64_t applied = atomic_load_explicit(&cache->applied, memory_order_relaxed);
-
-    regx_cache_use(&ts->uses[number], REGX_USE_ACQUIRED, cache->fences);
-    if (is_true_since(cache, request, record->start, record->start + record->size, applied)) {
-        regx_cache_count_hit(ts);
-        return true;
-    }
-    regx_cache_use(&ts->uses[number], 0 - REGX_USE_ACQUIRED, cache->fences);
-    return false;
-}
-
-/* Looks for a region; returns its number, used, or 0. */
-static uint32_t find_locked(regx_cache_t *cache, regx_thread_state_t *ts, uintptr_t address,
-                            regx_request_t *request)
+/* Looks for a region and uses it if it is true, though not all that changed may have ended yet. */
+static bool find_locked(regx_cache_t *cache, regx_request_t *request)
 {
     request->exists = request->busy = false;
-    if (ts != NULL) {
-        clean_lookup(cache, ts, address, request);
+    request->ts = regx_thread_state_here(cache);
+    if (request->ts != NULL) {
+        clean_lookup(cache, request);
     }
     regx_cache_catch_up_locked(cache, request);
-    const uint32_t number =
+    request->since = atomic_load_explicit(&cache->applied, memory_order_relaxed);
+    request->number =
         regx_index_cover(&cache->index, request->start, request->end, request->access);
-
-    if (number == 0) {
-        return 0;
+    if (request->number == 0) {
+        return false;
     }
-    if (ts != NULL && use_locked(cache, ts, number, request)) {
-        regx_thread_state_remember(ts, address, number);
-        return number;
+    if (request->ts != NULL) {
+        const regx_record_t *record = &cache->records[request->number];
+        _Atomic uint64_t *uses = &request->ts->uses[request->number];
+
+        regx_cache_use(uses, REGX_USE_ACQUIRED, cache->fences);
+        if (is_true_since(cache, request, record->start, record->start + record->size,
+                          request->since)) {
+            regx_cache_count_hit(request->ts);
+            regx_thread_state_remember(request->ts, request->address, request->number);
+            return true;
+        }
+        regx_cache_use(uses, 0 - REGX_USE_ACQUIRED, cache->fences);
     }
     request->refused = true;
     request->exists = true;
-    return 0;
-}
-
-static void unreserve_locked(regx_cache_t *cache, uint64_t size)
-{
-    assert(cache->room.bytes >= size && cache->room.count > 0 && cache->room.pinned >= size);
-    cache->room.bytes -= size;
-    cache->room.count--;
-    atomic_fetch_sub(&cache->room.pinned, size);
-}
-
-/* A region to be made, within the budget; 0: the registration is not to be kept. One of the same
- * range that has not enough access makes way. */
-static uint32_t reserve_locked(regx_cache_t *cache, regx_request_t *request)
-{
-    const uint32_t old = regx_index_exact(&cache->index, request->start, request->end);
-
-    if (old != 0) {
-        request->access |= cache->records[old].access;
-        regx_index_remove(&cache->index, request->start, old);
-        regx_cache_kill_locked(cache, old, REGX_REGION_GIVEN_UP);
-        regx_cache_has_work(cache);
-        request->given_up++;
-    }
-    if (!make_room_locked(cache, request)) {
-        return 0;
-    }
-    const uint32_t number = regx_regions_take(&cache->regions);
-
-    if (number == 0) {
-        unreserve_locked(cache, request->end - request->start);
-    }
-    return number;
-}
-
-/* Deregisters what was given up and some more. false: so much is dead and still pinned that the
- * region is not to be kept; then its place is given back. */
-static bool settle_reserved(regx_cache_t *cache, const regx_request_t *request, uint32_t number)
-{
-    regx_cache_retire(cache, request->given_up + REGX_RETIRED_MAX);
-    if (number == 0 || atomic_load(&cache->room.pinned) <= cache->room.pinned_max) {
-        return number != 0;
-    }
-    regx_cache_retire(cache, EVICTED_MAX);
-    if (atomic_load(&cache->room.pinned) <= cache->room.pinned_max) {
-        return true;
-    }
-    regx_lock(&cache->lock);
-    regx_regions_put(&cache->regions, number);
-    unreserve_locked(cache, request->end - request->start);
-    regx_unlock(&cache->lock);
     return false;
 }
+
+/* If it would else be registered, a few times while a change is under way that may be of anything:
+ * one thread that changes watched memory all the time would else make all others register anew.
+ * *admitted: what is not there is worth keeping. */
+static bool find(regx_cache_t *cache, regx_request_t *request, bool registers, bool *admitted)
+{
+    regx_counters_t *counters = cache->registry->counters;
+    retry_t retry = {0};
+    bool found, again;
+
+    do {
+        regx_lock(&cache->lock);
+        found = find_locked(cache, request);
+        again = registers && !found && request->busy && asks_again(&retry);
+        /* What is there stays: it may be true the next time. */
+        *admitted = registers && !again && !found && request->ts != NULL && !request->exists &&
+                    admits_locked(cache, request);
+        regx_unlock(&cache->lock);
+        if (again) {
+            sched_yield();
+        }
+    } while (again);
+    if (!found) {
+        regx_count(counters, &counters->stale_prevented, request->refused);
+    }
+    return found;
+}
+
+/* ---- registered for this use ---- */
 
 /* Gives up regions of that many bytes at least, if there are, and as far as one call does so much.
  * false: nothing was given up. */
@@ -386,51 +369,95 @@ static regx_status_t register_pages(regx_cache_t *cache, const regx_request_t *r
     return status;
 }
 
-static void serve_once(regx_cache_t *cache, const regx_mr_t *mr, const char *reason,
-                       regx_region_t *region)
+/* Fills in a use of what was registered for it alone, unless that was refused. */
+static regx_status_t serve_once(const regx_cache_t *cache, const regx_request_t *request,
+                                regx_status_t status, const regx_mr_t *mr, const char *reason,
+                                regx_region_t *region)
 {
-    regx_trace(cache->registry->trace, REGX_TRACE_PATH,
+    const regx_registry_t *registry = cache->registry;
+
+    if (status != REGX_OK) {
+        regx_mr_trace_refusal(registry, (const void *)request->start, request->end - request->start,
+                              status);
+        return status;
+    }
+    regx_trace(registry->trace, REGX_TRACE_PATH,
                "registration: %zu bytes at %p: for this use alone, %s", mr->length, mr->base,
                reason);
     region->own = *mr;
     region->mr = &region->own;
     region->kept = 0;
-    regx_count(cache->registry->counters, &cache->registry->counters->uncached, 1);
-}
-
-static void trace_refusal(const regx_cache_t *cache, const regx_request_t *request,
-                          regx_status_t status)
-{
-    regx_mr_trace_refusal(cache->registry, (const void *)request->start,
-                          request->end - request->start, status);
+    regx_count(registry->counters, &registry->counters->uncached, 1);
+    return REGX_OK;
 }
 
 static regx_status_t register_once(regx_cache_t *cache, const regx_request_t *request,
-                                   unsigned access, const char *reason, regx_region_t *region)
+                                   const char *reason, regx_region_t *region)
 {
     const size_t size = request->end - request->start;
     regx_status_t status = REGX_NO_MEMORY;
-    regx_mr_t mr;
+    regx_mr_t mr = {0};
 
-    if (regx_once_enter(cache->registry, size, access, region)) {
-        status = register_pages(cache, request, access, &mr);
+    if (regx_once_enter(cache->registry, size, request->wanted, region)) {
+        status = register_pages(cache, request, request->wanted, &mr);
         if (status != REGX_OK) {
-            regx_once_leave(cache->registry, size, access);
+            regx_once_leave(cache->registry, size, request->wanted);
         }
     }
-    if (status == REGX_OK) {
-        serve_once(cache, &mr, reason, region);
-    } else {
-        trace_refusal(cache, request, status);
+    return serve_once(cache, request, status, &mr, reason, region);
+}
+
+/* ---- registered to be kept ---- */
+
+/* A region to be made, within the budget; 0: the registration is not to be kept. One of the same
+ * range that has not enough access makes way. */
+static uint32_t reserve_locked(regx_cache_t *cache, regx_request_t *request)
+{
+    const uint32_t old = regx_index_cover(&cache->index, request->start, request->end, 0);
+
+    if (old != 0 && cache->records[old].size == request->end - request->start) {
+        request->access |= cache->records[old].access;
+        give_up_locked(cache, old);
+        request->given_up++;
     }
-    return status;
+    if (!make_room_locked(cache, request)) {
+        return 0;
+    }
+    const uint32_t number = regx_regions_take(&cache->regions);
+
+    if (number == 0) {
+        unreserve_locked(cache, request);
+    }
+    return number;
+}
+
+/* Reserves the region, and deregisters what was given up for it and some more. false: there is no
+ * room, or so much is dead and still pinned that the region is not to be kept. */
+static bool reserve(regx_cache_t *cache, regx_request_t *request)
+{
+    regx_lock(&cache->lock);
+    request->number = reserve_locked(cache, request);
+    regx_unlock(&cache->lock);
+    regx_cache_retire(cache, request->given_up + REGX_RETIRED_MAX);
+    if (request->number == 0 || atomic_load(&cache->room.pinned) <= cache->room.pinned_max) {
+        return request->number != 0;
+    }
+    regx_cache_retire(cache, EVICTED_MAX);
+    if (atomic_load(&cache->room.pinned) <= cache->room.pinned_max) {
+        return true;
+    }
+    regx_lock(&cache->lock);
+    regx_regions_put(&cache->regions, request->number);
+    unreserve_locked(cache, request);
+    regx_unlock(&cache->lock);
+    return false;
 }
 
 /* Lets the new region live, with its first use. false: it is not true, or there is one already, or
  * no memory. */
-static bool publish_locked(regx_cache_t *cache, regx_thread_state_t *ts, regx_request_t *request,
-                           uint32_t number, uint64_t since, uint64_t cost)
+static bool publish_locked(regx_cache_t *cache, regx_request_t *request, uint64_t cost)
 {
+    const uint32_t number = request->number;
     regx_record_t *record = &cache->records[number];
     regx_holding_t *holding = &cache->holdings[number];
     const regx_index_entry_t entry = {.start = request->start,
@@ -439,7 +466,7 @@ static bool publish_locked(regx_cache_t *cache, regx_thread_state_t *ts, regx_re
                                       .access = holding->mr.access};
 
     regx_cache_catch_up_locked(cache, NULL); /* what is older must not end it later */
-    if (!is_true_since(cache, request, entry.start, entry.end, since) ||
+    if (!is_true_since(cache, request, entry.start, entry.end, request->since) ||
         regx_index_cover(&cache->index, entry.start, entry.end, entry.access) != 0 ||
         !regx_index_insert(&cache->index, &entry)) {
         return false;
@@ -452,182 +479,104 @@ static bool publish_locked(regx_cache_t *cache, regx_thread_state_t *ts, regx_re
     holding->cost = cost < UINT32_MAX ? (uint32_t)cost : UINT32_MAX;
     holding->heat = 0;
     holding->seen = (uint32_t)(regx_thread_states_uses(cache->threads.first, number) >> 32);
-    regx_cache_use(&ts->uses[number], REGX_USE_ACQUIRED, cache->fences);
+    regx_cache_use(&request->ts->uses[number], REGX_USE_ACQUIRED, cache->fences);
     atomic_store(&record->state, REGX_REGION_ALIVE);
+    regx_thread_state_remember(request->ts, request->address, number);
     return true;
 }
 
-/* Registers for this use, and for later ones if it is true. Gives `number` and the interest in the
- * range back if it is not. */
-static regx_status_t register_kept(regx_cache_t *cache, regx_thread_state_t *ts, uintptr_t address,
-                                   regx_request_t *request, unsigned access, uint64_t since,
-                                   uint32_t number, regx_region_t *region)
+/* Registers for this use, and for later ones if it is true. Gives the reserved region and the
+ * interest in the range back if it is not. */
+static regx_status_t register_kept(regx_cache_t *cache, regx_request_t *request,
+                                   regx_region_t *region)
 {
-    regx_mr_t *mr = &cache->holdings[number].mr;
+    regx_mr_t *mr = &cache->holdings[request->number].mr;
     const int64_t began = regx_now_ns();
     regx_status_t status = register_pages(cache, request, request->access, mr);
 
-    if (status == REGX_DENIED && request->access != access) { /* what was allowed is not any more */
-        status = register_pages(cache, request, access, mr);
+    if (status == REGX_DENIED && request->access != request->wanted) {
+        status = register_pages(cache, request, request->wanted, mr); /* not allowed any more */
     }
     const uint64_t cost = (uint64_t)(regx_now_ns() - began);
     retry_t retry = {0};
 
     regx_lock(&cache->lock);
-    bool kept = status == REGX_OK && publish_locked(cache, ts, request, number, since, cost);
+    bool kept = status == REGX_OK && publish_locked(cache, request, cost);
     while (status == REGX_OK && !kept && request->busy && asks_again(&retry)) {
         regx_unlock(&cache->lock);
         sched_yield();
         regx_lock(&cache->lock);
-        kept = publish_locked(cache, ts, request, number, since, cost);
+        kept = publish_locked(cache, request, cost);
     }
     if (kept) {
-        regx_thread_state_remember(ts, address, number);
         regx_unlock(&cache->lock);
         regx_count(cache->registry->counters, &cache->registry->counters->misses, 1);
-        return regx_cache_serve(cache, number, request->start, request->end - request->start, since,
-                                region);
+        return regx_cache_serve(cache, request->number, request->start,
+                                request->end - request->start, request->since, region);
     }
     regx_mr_t once = *mr;
 
-    regx_regions_put(&cache->regions, number);
-    unreserve_locked(cache, request->end - request->start);
+    regx_regions_put(&cache->regions, request->number);
+    unreserve_locked(cache, request);
     regx_unlock(&cache->lock);
     regx_inval_log_interest(cache->log, request->start, request->end, -1);
     if (status == REGX_OK && !regx_once_enter(cache->registry, once.length, once.access, region)) {
         regx_mr_deregister(cache->registry, &once);
         status = REGX_NO_MEMORY;
     }
-    if (status == REGX_OK) {
-        serve_once(cache, &once, request->busy ? under_way : "it has changed", region);
-    } else {
-        trace_refusal(cache, request, status);
-    }
-    return status;
-}
-
-static regx_status_t subscribe(regx_cache_t *cache, const regx_request_t *request, uint64_t *since)
-{
-    if (cache->monitor->subscribe != NULL) {
-        return cache->monitor->subscribe(cache->monitor, request->start, request->end, since);
-    }
-    *since = atomic_load(&cache->log->head);
-    return REGX_OK;
+    return serve_once(cache, request, status, &once, request->busy ? under_way : "it has changed",
+                      region);
 }
 
 /* Keeps the registration if it can be watched and there is room. */
-static regx_status_t register_admitted(regx_cache_t *cache, regx_thread_state_t *ts,
-                                       uintptr_t address, regx_request_t *request, unsigned access,
+static regx_status_t register_admitted(regx_cache_t *cache, regx_request_t *request,
                                        regx_region_t *region)
 {
     const char *reason = "changes of it would not be reported";
-    uint32_t number = 0;
-    uint64_t since;
 
     regx_inval_log_interest(cache->log, request->start, request->end, 1);
-    if (subscribe(cache, request, &since) == REGX_OK) {
-        reason = "no room";
-        regx_lock(&cache->lock);
-        number = reserve_locked(cache, request);
-        regx_unlock(&cache->lock);
-        if (!settle_reserved(cache, request, number)) {
-            number = 0;
+    if (regx_monitor_subscribe(cache->monitor, request->start, request->end, &request->since) ==
+        REGX_OK) {
+        if (reserve(cache, request)) {
+            return register_kept(cache, request, region);
         }
-    }
-    if (number != 0) {
-        return register_kept(cache, ts, address, request, access, since, number, region);
+        reason = "no room";
     }
     regx_inval_log_interest(cache->log, request->start, request->end, -1);
-    return register_once(cache, request, access, reason, region);
+    return register_once(cache, request, reason, region);
 }
 
-typedef struct found {
-    uint32_t number; /* used; 0: none */
-    uint64_t since;  /* no change from that one on has touched it */
-    regx_thread_state_t *ts;
-    bool is_admitted; /* what is not there is worth keeping */
-} found_t;
-
-/* Looks for a region; if it would else be registered (admits), a few times while a change is under
- * way that may be of anything: one thread that changes watched memory all the time would else make
- * all others register anew. */
-static found_t find(regx_cache_t *cache, uintptr_t address, regx_request_t *request, bool admits)
+regx_status_t regx_cache_acquire_slow(regx_cache_t *cache, const void *base, size_t length,
+                                      unsigned access, bool registers, regx_region_t *region)
 {
-    regx_counters_t *counters = cache->registry->counters;
-    found_t found = {0};
-    retry_t retry = {0};
-    bool again = false;
-
-    do {
-        if (again) {
-            sched_yield();
-        }
-        regx_lock(&cache->lock);
-        found.ts = regx_cache_thread_state(cache);
-        found.number = find_locked(cache, found.ts, address, request);
-        again = admits && found.number == 0 && request->busy && asks_again(&retry);
-        /* What is there stays: it may be true the next time. */
-        found.is_admitted = admits && !again && found.number == 0 && found.ts != NULL &&
-                            !request->exists && admits_locked(cache, request);
-        found.since = atomic_load_explicit(&cache->applied, memory_order_relaxed);
-        regx_unlock(&cache->lock);
-    } while (again);
-    if (found.number == 0) {
-        regx_count(counters, &counters->stale_prevented, request->refused);
-    }
-    return found;
-}
-
-static const char *why_not_admitted(const regx_cache_t *cache, const regx_request_t *request)
-{
-    if (request->exists) {
-        return under_way;
-    }
-    return request->end - request->start > cache->config.bytes ? "larger than the cache"
-                                                               : "not worth keeping yet";
-}
-
-regx_status_t regx_cache_acquire_slow(regx_cache_t *cache, void *base, size_t length,
-                                      unsigned access, regx_region_t *region)
-{
-    const uintptr_t address = (uintptr_t)base;
     regx_request_t request;
+    bool admitted;
 
-    if (!pages_of(base, length, access, &request)) {
+    if (!begin(base, length, access, &request)) {
         return REGX_INVALID;
     }
     if (regx_cache_in_child(cache)) {
         return REGX_DENIED;
     }
-    regx_cache_warn(cache);
-    expect(cache, &request);
-    yield_to_writer(cache->log);
-    const found_t found = find(cache, address, &request, true);
-
-    if (found.number != 0) {
-        return regx_cache_serve(cache, found.number, address, length, found.since, region);
+    if (registers) {
+        regx_cache_warn(cache);
+        yield_to_writer(cache->log);
     }
-    if (found.is_admitted) {
-        return register_admitted(cache, found.ts, address, &request, access, region);
+    if (find(cache, &request, registers, &admitted)) {
+        return regx_cache_serve(cache, request.number, request.address, length, request.since,
+                                region);
+    }
+    if (!registers) {
+        return REGX_DENIED;
+    }
+    if (admitted) {
+        return register_admitted(cache, &request, region);
     }
     regx_cache_retire(cache, REGX_RETIRED_MAX);
-    return register_once(cache, &request, access, why_not_admitted(cache, &request), region);
-}
-
-bool regx_cache_find_slow(regx_cache_t *cache, const void *base, size_t length, unsigned access,
-                          regx_region_t *region)
-{
-    const uintptr_t address = (uintptr_t)base;
-    regx_request_t request;
-
-    if (!pages_of(base, length, access, &request) || regx_cache_in_child(cache)) {
-        return false;
-    }
-    const found_t found = find(cache, address, &request, false);
-
-    if (found.number == 0) {
-        return false;
-    }
-    regx_cache_serve(cache, found.number, address, length, found.since, region);
-    return true;
+    return register_once(cache, &request,
+                         request.exists ? under_way
+                         : request.end - request.start > cache->config.bytes
+                             ? "larger than the cache"
+                             : "not worth keeping yet",
+                         region);
 }

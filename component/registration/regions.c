@@ -6,12 +6,11 @@
 #include <string.h>
 #include <sys/mman.h>
 
-static void *map(size_t size)
-{
-    void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE,
-                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+#include "base/util.h"
 
-    return memory == MAP_FAILED ? NULL : memory;
+static size_t size_of(const regx_regions_t *regions)
+{
+    return regions->capacity * (sizeof(regx_record_t) + sizeof(regx_holding_t));
 }
 
 bool regx_regions_init(regx_regions_t *regions, uint64_t max)
@@ -20,23 +19,18 @@ bool regx_regions_init(regx_regions_t *regions, uint64_t max)
     const size_t capacity = (max < REGX_REGIONS_MAX / 2 ? 2 * max : REGX_REGIONS_MAX) + 64;
 
     *regions = (regx_regions_t){.capacity = (uint32_t)capacity, .used = 1};
-    regions->records = map(capacity * sizeof(*regions->records));
-    regions->holdings = map(capacity * sizeof(*regions->holdings));
-    if (regions->records == NULL || regions->holdings == NULL) {
-        regx_regions_fini(regions);
+    regions->records = mmap(NULL, size_of(regions), PROT_READ | PROT_WRITE,
+                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (regions->records == MAP_FAILED) {
         return false;
     }
+    regions->holdings = (regx_holding_t *)(regions->records + capacity);
     return true;
 }
 
 void regx_regions_fini(regx_regions_t *regions)
 {
-    if (regions->records != NULL) {
-        munmap(regions->records, regions->capacity * sizeof(*regions->records));
-    }
-    if (regions->holdings != NULL) {
-        munmap(regions->holdings, regions->capacity * sizeof(*regions->holdings));
-    }
+    munmap(regions->records, size_of(regions));
 }
 
 uint32_t regx_regions_take(regx_regions_t *regions)
@@ -96,16 +90,10 @@ void regx_region_list_prepend(regx_regions_t *regions, regx_region_list_t *list,
 /* ---- by address ---- */
 
 #define BLOCK 64u
-#define LOOKS 16u  /* blocks looked at, while one region is ended */
-#define MERGED 48u /* two neighbours that hold no more than this become one */
+#define LOOKS 16u /* blocks looked at, while one region is ended */
 
 typedef regx_index_block_t block_t;
 typedef regx_index_entry_t entry_t;
-
-void regx_index_init(regx_index_t *index)
-{
-    *index = (regx_index_t){0};
-}
 
 void regx_index_fini(regx_index_t *index)
 {
@@ -113,11 +101,6 @@ void regx_index_fini(regx_index_t *index)
         free(index->blocks[i].entries);
     }
     free(index->blocks);
-}
-
-static uintptr_t greater(uintptr_t one, uintptr_t other)
-{
-    return one > other ? one : other;
 }
 
 /* How many blocks start at or below that address. */
@@ -151,7 +134,7 @@ static void summarize(block_t *block)
     block->start = block->entries[0].start;
     block->end = 0;
     for (uint32_t i = 0; i < block->count; i++) {
-        block->end = greater(block->end, block->entries[i].end);
+        block->end = regx_max(block->end, block->entries[i].end);
     }
 }
 
@@ -232,102 +215,55 @@ bool regx_index_insert(regx_index_t *index, const regx_index_entry_t *entry)
     memmove(entries + 1, entries, (block->count - place) * sizeof(*entries));
     *entries = *entry;
     block->count++;
-    index->regions++;
-    index->longest = greater(index->longest, entry->end - entry->start);
+    index->longest = regx_max(index->longest, entry->end - entry->start);
     block->start = block->entries[0].start;
-    block->end = greater(block->end, entry->end);
+    block->end = regx_max(block->end, entry->end);
     return true;
-}
-
-static void merge_with_next(regx_index_t *index, size_t at)
-{
-    block_t *block = &index->blocks[at], *next = block + 1;
-
-    memcpy(block->entries + block->count, next->entries, next->count * sizeof(entry_t));
-    block->count += next->count;
-    drop_block(index, at + 1);
-}
-
-static void remove_entry(regx_index_t *index, size_t at, uint32_t which)
-{
-    block_t *block = &index->blocks[at];
-    entry_t *entry = block->entries + which;
-
-    block->count--;
-    index->regions--;
-    memmove(entry, entry + 1, (block->count - which) * sizeof(*entry));
-    if (block->count == 0) {
-        drop_block(index, at);
-        return;
-    }
-    if (at + 1 < index->count && block->count + index->blocks[at + 1].count <= MERGED) {
-        merge_with_next(index, at);
-    }
-    summarize(block);
 }
 
 void regx_index_remove(regx_index_t *index, uintptr_t start, uint32_t number)
 {
     for (size_t at = blocks_upto(index, start); at-- > 0;) {
-        const block_t *block = &index->blocks[at];
+        block_t *block = &index->blocks[at];
+        uint32_t which = 0;
 
-        for (uint32_t i = 0; i < block->count; i++) {
-            if (block->entries[i].number == number) {
-                remove_entry(index, at, i);
-                return;
-            }
+        while (which < block->count && block->entries[which].number != number) {
+            which++;
         }
+        if (which == block->count) {
+            continue;
+        }
+        entry_t *entry = block->entries + which;
+
+        block->count--;
+        memmove(entry, entry + 1, (block->count - which) * sizeof(*entry));
+        if (block->count > 0) {
+            summarize(block);
+        } else {
+            drop_block(index, at);
+        }
+        return;
     }
 }
 
 uint32_t regx_index_cover(const regx_index_t *index, uintptr_t start, uintptr_t end,
                           unsigned access)
 {
-    const size_t first = first_reaching(index, start);
-
-    for (size_t at = blocks_upto(index, start); at-- > first;) {
+    for (size_t at = blocks_upto(index, start); at-- > 0;) {
         const block_t *block = &index->blocks[at];
 
-        if (block->end < end) {
-            continue;
-        }
-        for (uint32_t i = block->count; i-- > 0;) {
+        for (uint32_t i = block->end >= end ? block->count : 0; i-- > 0;) {
             const entry_t *entry = &block->entries[i];
 
             if (entry->start <= start && entry->end >= end && (access & ~entry->access) == 0) {
                 return entry->number;
             }
         }
-    }
-    return 0;
-}
-
-uint32_t regx_index_exact(const regx_index_t *index, uintptr_t start, uintptr_t end)
-{
-    for (size_t at = blocks_upto(index, start); at-- > 0;) {
-        const block_t *block = &index->blocks[at];
-
-        for (uint32_t i = block->count; i-- > 0;) {
-            if (block->entries[i].start < start) {
-                return 0;
-            }
-            if (block->entries[i].start == start && block->entries[i].end == end) {
-                return block->entries[i].number;
-            }
+        if (end - block->start > index->longest) { /* none that begins so early reaches it */
+            break;
         }
     }
     return 0;
-}
-
-uint32_t regx_index_next(const regx_index_t *index, regx_index_cursor_t *place)
-{
-    if (place->block < index->count && place->entry >= index->blocks[place->block].count) {
-        *place = (regx_index_cursor_t){.block = place->block + 1};
-    }
-    if (place->block >= index->count) {
-        *place = (regx_index_cursor_t){0};
-    }
-    return index->count > 0 ? index->blocks[place->block].entries[place->entry++].number : 0;
 }
 
 /* Removes those of the block that overlap, up to `most`; returns how many. */
@@ -378,7 +314,6 @@ bool regx_index_cut(regx_index_t *index, uintptr_t start, uintptr_t end, size_t 
         memmove(index->blocks + left, index->blocks + at, (index->count - at) * sizeof(block_t));
         index->count -= at - left;
     }
-    index->regions -= cut;
 
     const bool all = cut < *max;
     const size_t work = cut + (at - first) / LOOKS;

@@ -113,7 +113,7 @@ regx_status_t regx_registry_open(regx_registry_t *registry, const regx_backend_t
         transport->registers) {
         registry->once_max = regx_max(cache->once_bytes / 2, regx_page_size());
     }
-    if (monitor == NULL) { /* nobody reports changes: nothing may be kept */
+    if (monitor == NULL) { /* changes are not reported: nothing may be kept */
         return REGX_OK;
     }
     registry->on_demand = (monitor->flags & REGX_MONITOR_BY_DEVICE) != 0;
@@ -127,61 +127,6 @@ void regx_registry_close(regx_registry_t *registry)
     if (registry->cache != NULL) {
         regx_cache_close(registry->cache);
         registry->cache = NULL;
-    }
-}
-
-static __attribute__((noinline)) regx_status_t acquire_on_demand(regx_registry_t *registry,
-                                                                 void *base, size_t length,
-                                                                 unsigned access,
-                                                                 regx_region_t *region)
-{
-    regx_monitor_t *monitor = registry->monitor;
-
-    if (!monitor->follows(monitor, base, length)) {
-        return regx_once_register(registry, base, length, access, region);
-    }
-    regx_status_t status =
-        regx_cache_acquire(registry->cache, base, length, access | REGX_ACCESS_ON_DEMAND, region);
-    if (status == REGX_OK) {
-        status = monitor->ready(monitor, region->mr, base, length, access);
-        if (status != REGX_OK) {
-            regx_cache_release(registry->cache, region);
-        }
-    }
-    return status;
-}
-
-regx_status_t regx_region_acquire(regx_registry_t *registry, void *base, size_t length,
-                                  unsigned access, regx_region_t *region)
-{
-    region->over_share = false;
-    if (registry->cache == NULL) {
-        return regx_once_register(registry, base, length, access, region);
-    }
-    return registry->on_demand ? acquire_on_demand(registry, base, length, access, region)
-                               : regx_cache_acquire(registry->cache, base, length, access, region);
-}
-
-bool regx_region_seems_kept(regx_registry_t *registry, const void *base, size_t length,
-                            unsigned access)
-{
-    return registry->cache != NULL && !registry->on_demand &&
-           regx_cache_seems_kept(registry->cache, base, length, access);
-}
-
-bool regx_region_acquire_kept(regx_registry_t *registry, const void *base, size_t length,
-                              unsigned access, regx_region_t *region)
-{
-    return registry->cache != NULL && !registry->on_demand &&
-           regx_cache_acquire_kept(registry->cache, base, length, access, region);
-}
-
-void regx_region_release(regx_registry_t *registry, regx_region_t *region)
-{
-    if (registry->cache != NULL) {
-        regx_cache_release(registry->cache, region);
-    } else {
-        regx_once_deregister(registry, region);
     }
 }
 

@@ -1,25 +1,176 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The end of regions. Acting on the log kills those that a change touched; only here does the cache
- * learn of changes, and only this moves `applied`, after the regions that are concerned are dead.
- * Then: dead → (membarrier, one for all that died meanwhile) → ripe → without users? →
- * deregistered, with no lock held → its record may describe another region. See
+ * Who uses regions, and their end. Acting on the log kills those that a change touched; only here
+ * does the cache learn of changes, and only this moves `applied`, after the regions that are
+ * concerned are dead. Then: dead → (membarrier, one for all that died meanwhile) → ripe → without
+ * users? → deregistered, with no lock held → its record may describe another region. See
  * component/design/cache.md.
  *
- * Done by whoever calls progress or registers, a bounded amount; and by a thread of the cache's own
- * while the application computes and calls nothing. The thread sleeps until a change is logged or
- * the last use of a dead region ends, and lets some milliseconds pass, in which the application may
- * do the work in passing. It takes the cache's lock and deregisters, which takes locks and may
- * allocate: so it cannot be the notifier's reader. Nobody waits for it but the cache when it is
- * closed, and it calls nobody back. It is there only where the monitor has a thread anyway and the
+ * Done by the threads that call progress or register, a bounded amount; and by a thread of the
+ * cache's own while the application computes and calls nothing. The thread sleeps until a change is
+ * logged or the last use of a dead region ends, and lets some milliseconds pass, in which the
+ * application may do the work in passing. It takes the cache's lock and deregisters, which takes
+ * locks and may allocate: so it cannot be the notifier's reader. Only the closing cache waits for
+ * it, and it makes no callbacks. It is there only where the monitor has a thread anyway and the
  * device pins what it registers.
  */
 #include "registration/cache.h"
 
 #include <assert.h>
+#include <errno.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "base/thread.h"
 #include "base/util.h"
+
+/* ---- thread states ---- */
+
+_Thread_local struct regx_last_state regx_last_state[REGX_LAST_STATES];
+
+static _Atomic uint64_t threads; /* that have had a thread state */
+/* This thread is that number of them; 0: not yet. */
+static _Thread_local uint64_t self_number __attribute__((tls_model("initial-exec")));
+
+static size_t state_size(const regx_cache_t *cache)
+{
+    return sizeof(regx_thread_state_t) + cache->regions.capacity * sizeof(uint64_t);
+}
+
+/* Locked, or before there is another thread. NULL: no memory, or none that a child would not
+ * see. */
+static regx_thread_state_t *add_state(regx_cache_t *cache)
+{
+    const size_t size = state_size(cache);
+    regx_thread_state_t *ts = mmap(NULL, size, PROT_READ | PROT_WRITE,
+                                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+    if (ts == MAP_FAILED) {
+        return NULL;
+    }
+    if (madvise(ts, size, MADV_WIPEONFORK) != 0) {
+        munmap(ts, size);
+        return NULL;
+    }
+    ts->present = true;
+    ts->next = cache->threads.first;
+    cache->threads.first = ts;
+    return ts;
+}
+
+/* linux/membarrier.h */
+#define PRIVATE_EXPEDITED 8
+#define REGISTER_PRIVATE_EXPEDITED 16
+
+/* After PRIVATE_EXPEDITED every count of a use was made by a look-up that could see what was dead
+ * before it, or can be seen. false: refused. */
+static bool membarrier(int command)
+{
+    return syscall(SYS_membarrier, command, 0, 0) == 0;
+}
+
+bool regx_thread_states_open(regx_cache_t *cache)
+{
+    cache->fences = !membarrier(REGISTER_PRIVATE_EXPEDITED);
+    cache->threads.common = add_state(cache);
+    return cache->threads.common != NULL;
+}
+
+void regx_thread_states_close(regx_cache_t *cache)
+{
+    while (cache->threads.first != NULL) {
+        regx_thread_state_t *ts = cache->threads.first;
+
+        cache->threads.first = ts->next;
+        munmap(ts, state_size(cache));
+    }
+}
+
+/* Whether the thread that had it has ended. Its number may have gone to another thread, even to
+ * this one; then it has ended, too, but only the latter is seen, and the thread state stays unused.
+ * What it wrote has long been visible to all: the kernel has put it away. */
+static bool is_left(const regx_thread_state_t *ts, pid_t self)
+{
+    return ts->owner != 0 &&
+           (ts->owner == self ||
+            (syscall(SYS_tgkill, ts->process, ts->owner, 0) != 0 && errno == ESRCH));
+}
+
+static regx_thread_state_t *find_state(regx_cache_t *cache)
+{
+    regx_thread_state_t *ts = cache->threads.first;
+
+    if (self_number == 0) {
+        self_number = atomic_fetch_add(&threads, 1) + 1;
+    }
+    while (ts != NULL && ts->thread != self_number) {
+        ts = ts->next;
+    }
+    if (ts != NULL) {
+        return ts;
+    }
+    const pid_t self = (pid_t)syscall(SYS_gettid);
+    for (ts = cache->threads.first; ts != NULL && !is_left(ts, self); ts = ts->next) {
+    }
+    if (ts == NULL) {
+        ts = add_state(cache);
+    }
+    if (ts != NULL) {
+        ts->process = getpid();
+        ts->owner = self;
+        ts->thread = self_number;
+    }
+    return ts;
+}
+
+regx_thread_state_t *regx_thread_state_here(regx_cache_t *cache)
+{
+    struct regx_last_state *here = regx_cache_last_state(cache);
+
+    if (here->cache != cache->serial) {
+        regx_thread_state_t *ts = find_state(cache);
+
+        if (ts == NULL) {
+            return NULL;
+        }
+        here->cache = cache->serial;
+        here->ts = ts;
+    }
+    return here->ts;
+}
+
+void regx_thread_state_remember(regx_thread_state_t *ts, uintptr_t address, uint32_t region)
+{
+    const regx_lookup_key_t key = regx_lookup_key(address);
+    const uint32_t entry = key.tag | region;
+    uint32_t other = REGX_LOOKUP_WAYS;
+
+    for (uint32_t probe = REGX_LOOKUP_WAYS; probe-- > 0;) {
+        const uint32_t there = regx_lookup_entry(ts, &key, probe);
+
+        if (there == entry) {
+            return;
+        }
+        if (there == 0) {
+            other = probe;
+        }
+    }
+    if (other == REGX_LOOKUP_WAYS) {
+        /* Most of a full set may be of requests that do not come any more, their regions' numbers
+         * used again; that cannot be known. So any place is given up, at random, the first one too:
+         * else those that are asked for in turn could push out each other for ever. */
+        ts->random = ts->random * 1664525u + 1013904223u;
+        other = (ts->random >> 16) % REGX_LOOKUP_WAYS;
+    }
+    /* The new one gets the first place: what is there may be what this page's requests had before,
+     * alive again as another region. */
+    atomic_store_explicit(regx_lookup_place(ts, &key, other), regx_lookup_entry(ts, &key, 0),
+                          memory_order_relaxed);
+    atomic_store_explicit(regx_lookup_place(ts, &key, 0), entry, memory_order_relaxed);
+}
+
+/* ---- regions end ---- */
 
 void regx_cache_kill_locked(regx_cache_t *cache, uint32_t number, regx_region_state_t state)
 {
@@ -67,20 +218,6 @@ static void end_regions(void *context, const uint32_t *numbers, uint32_t count)
         regx_cache_kill_locked(cache, numbers[i], REGX_REGION_CHANGED);
     }
     cut->ended += count;
-}
-
-static void note_changed_locked(regx_cache_t *cache, const regx_record_t *record)
-{
-    const regx_inuse_t inuse = cache->config.inuse;
-
-    if (cache->config.changed_in_use == NULL || inuse == REGX_INUSE_IGNORE) {
-        return;
-    }
-    if (!cache->warning.warned || inuse == REGX_INUSE_ABORT) {
-        cache->warning.warned = true;
-        cache->warning.changed = (regx_cache_range_t){.start = record->start, .size = record->size};
-        atomic_store(&cache->warning.to_warn, true);
-    }
 }
 
 /* Until nothing that is alive overlaps the change it stays the next to be acted on, from the start:
@@ -131,7 +268,7 @@ static void ripen(regx_cache_t *cache)
     cache->limbo.dead = (regx_region_list_t){0};
     regx_unlock(&cache->lock);
     const bool passed =
-        dead.first == 0 || cache->limbo.closing || cache->fences || regx_membarrier();
+        dead.first == 0 || cache->limbo.closing || cache->fences || membarrier(PRIVATE_EXPEDITED);
 
     regx_lock(&cache->lock);
     regx_region_list_prepend(&cache->regions, passed ? &cache->limbo.ripe : &cache->limbo.dead,
@@ -168,32 +305,18 @@ static regx_region_list_t pick_unused(regx_cache_t *cache, unsigned max)
     return unused;
 }
 
-/* It changed while it was in use, and the last use has ended. */
-static void note_changed(regx_cache_t *cache, const regx_record_t *record)
-{
-    regx_lock(&cache->lock);
-    note_changed_locked(cache, record);
-    regx_unlock(&cache->lock);
-}
-
 void regx_cache_warn(regx_cache_t *cache)
 {
     const regx_cache_config_t *config = &cache->config;
 
-    if (!atomic_load_explicit(&cache->warning.to_warn, memory_order_relaxed)) {
-        return;
-    }
-    regx_lock(&cache->lock);
-    const bool warns = atomic_exchange(&cache->warning.to_warn, false);
-    const regx_cache_range_t changed = cache->warning.changed;
-    regx_unlock(&cache->lock);
-    if (warns) {
-        config->changed_in_use(config->context, (const void *)changed.start, changed.size);
+    if (atomic_load_explicit(&cache->warning.to_warn, memory_order_relaxed) &&
+        atomic_exchange(&cache->warning.to_warn, false)) {
+        config->changed_in_use(config->context, (const void *)cache->warning.start,
+                               cache->warning.size);
     }
 }
 
-/* `warns`: not in the cache's own thread, which leaves messages to others. */
-static unsigned retire(regx_cache_t *cache, unsigned max, bool warns)
+unsigned regx_cache_retire(regx_cache_t *cache, unsigned max)
 {
     unsigned count = 0;
 
@@ -210,12 +333,6 @@ static unsigned retire(regx_cache_t *cache, unsigned max, bool warns)
         regx_mr_deregister(cache->registry, &cache->holdings[number].mr);
         assert(cache->room.pinned >= record->size);
         atomic_fetch_sub(&cache->room.pinned, record->size);
-        if (atomic_load_explicit(&record->used_changed, memory_order_relaxed)) {
-            note_changed(cache, record);
-            if (warns) {
-                regx_cache_warn(cache);
-            }
-        }
         count++;
     }
     regx_lock(&cache->lock);
@@ -224,11 +341,6 @@ static unsigned retire(regx_cache_t *cache, unsigned max, bool warns)
     }
     regx_unlock(&cache->lock);
     return count;
-}
-
-unsigned regx_cache_retire(regx_cache_t *cache, unsigned max)
-{
-    return retire(cache, max, true);
 }
 
 /* ---- while the application computes ---- */
@@ -249,7 +361,7 @@ static bool reclaim_some(regx_cache_t *cache)
     regx_lock(&cache->lock);
     regx_cache_catch_up_locked(cache, NULL);
     regx_unlock(&cache->lock);
-    return retire(cache, REGX_RETIRED_MAX, false) > 0 || atomic_load(&cache->applied) != before;
+    return regx_cache_retire(cache, REGX_RETIRED_MAX) > 0 || atomic_load(&cache->applied) != before;
 }
 
 static void *reclaim(void *argument)

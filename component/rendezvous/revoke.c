@@ -72,7 +72,7 @@ void regx_revoke_recv_open(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
 {
     recv->revoke.lowest = recv->length;
     recv->revoke.optimistic = rndv->config.optimistic;
-    if (regx_watch_begin(&recv->revoke.watch, rndv->registry, recv->base, recv->length)) {
+    if (regx_watch_begin(&recv->revoke.watch, rndv->registry->monitor, recv->base, recv->length)) {
         recv->revoke.state = REGX_REVOKE_ON_CHANGE;
     } else {
         regx_fall_back(rndv, "grant: changes of this memory are not reported");

@@ -16,6 +16,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "../below_room.h"
 #include "base/clock.h"
 #include "change.h"
 #include "rig.h"
@@ -67,11 +68,13 @@ static inline int teardown(void **state)
     return 0;
 }
 
+/* Anywhere (NULL), where other threads do not map when it is unmapped; or there, where it was. */
 static inline uint8_t *map_at(void *where, size_t length)
 {
-    const int fixed = where == NULL ? 0 : MAP_FIXED_NOREPLACE;
-    uint8_t *memory =
-        mmap(where, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | fixed, -1, 0);
+    uint8_t *memory = where == NULL
+                          ? map_below_room(length)
+                          : mmap(where, length, PROT_READ | PROT_WRITE,
+                                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
 
     assert_ptr_not_equal(memory, MAP_FAILED);
     return memory;

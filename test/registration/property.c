@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * property BACKEND SEED OPERATIONS [FILE]: random changes of the address space, a transfer after
+ * property BACKEND SEED OPERATIONS: random changes of the address space, a transfer after
  * each, and no byte may be wrong.
  *
- * Operation number i is made of SEED and i alone, and makes sense in whatever state it meets: any
- * subset can be run. FILE names one, by its numbers: so shrink.py finds a short reproduction. The
+ * Operation number i is made of SEED and i alone, and makes sense in whatever state it meets. The
  * last line on stdout says what was done. Ends with 1 where a byte was wrong, and then says where;
  * with 77 where the backend or the oracle cannot be had.
  */
@@ -19,7 +18,6 @@
 enum { UNAVAILABLE = 77 };
 
 static rig_t rig;
-static bool tell; /* what is done */
 static uint64_t made[KINDS], transfers, bytes, refused;
 
 /* ---- transfers ---- */
@@ -93,11 +91,6 @@ static bool operate(uint64_t number)
     const by_t by = hooks_only || below(2) == 0 ? BY_LIBC : BY_SYSCALL;
     const extent_t at = arena_place_of_change();
     const extent_t to = arena_place_of_change();
-    if (tell) {
-        printf("operation %llu: %s by %s: pages %u to %u; %u\n", (unsigned long long)number,
-               kinds[kind].name, by == BY_LIBC ? "libc" : "system call", at.page,
-               at.page + at.pages - 1, to.page);
-    }
     if (!operations_make(kind, by, at, to)) { /* this makes sense everywhere */
         kind = below(2) == 0 ? MAP_OVER : UNMAP;
         operations_make(kind, by, at, to);
@@ -122,23 +115,6 @@ static bool run(uint64_t operations)
         }
     }
     return true;
-}
-
-static bool run_subset(const char *name)
-{
-    FILE *file = fopen(name, "r");
-    unsigned long long number;
-    bool right = true;
-
-    if (file == NULL) {
-        give_up(name);
-    }
-    tell = true;
-    while (right && fscanf(file, "%llu", &number) == 1) {
-        right = operate(number);
-    }
-    fclose(file);
-    return right;
 }
 
 static void report(void)
@@ -169,8 +145,8 @@ int main(int argc, char **argv)
 {
     char why[256];
 
-    if (argc < 4 || argc > 5) {
-        fprintf(stderr, "usage: property BACKEND SEED OPERATIONS [FILE]\n");
+    if (argc != 4) {
+        fprintf(stderr, "usage: property BACKEND SEED OPERATIONS\n");
         return 2;
     }
     seed = strtoull(argv[2], NULL, 10);
@@ -185,7 +161,7 @@ int main(int argc, char **argv)
     remap_seen = strncmp(argv[1], "hooks", strlen("hooks")) == 0;
     operations_open();
     arena_map(BY_LIBC, 0, PAGES, MAP_PRIVATE | MAP_FIXED_NOREPLACE);
-    const bool right = argc == 5 ? run_subset(argv[4]) : run(strtoull(argv[3], NULL, 10));
+    const bool right = run(strtoull(argv[3], NULL, 10));
     report();
     if (!right) {
         return 1;

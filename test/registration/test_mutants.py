@@ -29,8 +29,8 @@ class Mutant:
         return text.replace(self.right, self.wrong)
 
 
-# One of each kind: what is told, what is asked, in which order, and what is used. Every other rule of
-# the protocol is broken once in the model (test/model).
+# One of each kind: what is told, what is asked, in which order, and what is used. How changes are
+# seen is also broken rule by rule in the model (test/model).
 MUTANTS = [
     Mutant("one event in a thousand is dropped", "monitor/notifier.c",
            "    regx_inval_log_write(notifier->super.log, event->start, event->end);\n",
@@ -40,7 +40,7 @@ MUTANTS = [
     Mutant("the query is not asked", "monitor/notifier.c",
            ".valid = valid,\n                  .query = &notifier->uffd,", ".valid = NULL,", "storm"),
     Mutant("a new region is not checked", "miss.c",
-           "!is_true_since(cache, request, entry.start, entry.end, since) ||", "",
+           "!is_true_since(cache, request, entry.start, entry.end, request->since) ||", "",
            "storm", ("glance",)),
     Mutant("the log counts as read before its regions are ended", "retire.c",
            "    while (applied != head && left > 0) {\n",

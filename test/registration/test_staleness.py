@@ -40,15 +40,6 @@ def test_staleness_is_as_documented(build: Build, programs: Path, way: str, back
     staleness.compare(way, backend, measured)
 
 
-@pytest.mark.parametrize(("backend", "way", "row"), staleness.CHANCE)
-def test_a_cell_left_to_chance_may_be_fresh_or_stale(backend: str, way: str, row: str) -> None:
-    for cell in "fresh", "stale":
-        assert staleness.named(backend, way, row, cell) == "blind"
-    for cell in "not cached", "n/a":
-        with pytest.raises(AssertionError):
-            staleness.named(backend, way, row, cell)
-
-
 @pytest.mark.parametrize("way", staleness.WAYS)
 @pytest.mark.parametrize("backend", ["hooks", "hooks+notifier"])
 def test_staleness_in_an_mpi_program_is_as_documented(mpi: Mpi, programs: Path, way: str, backend: str) -> None:

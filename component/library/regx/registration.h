@@ -37,8 +37,8 @@ typedef struct regx_domain_options {
     uint64_t count;      /* registrations that are kept at most; 0: 16384, or what the device has */
     /* Called at the first use of which it was seen that its memory changed between acquire and
      * release, which is the program's error, once the release is made. Comes from acquire, progress
-     * or close, in the thread that calls these, and may call none of these functions. NULL: nobody
-     * wants to know. */
+     * or close, in the thread that calls these, and may call none of these functions. NULL: not
+     * wanted. */
     void (*changed_in_use)(void *context, const void *base, size_t length);
     void *context;
 } regx_domain_options_t;

@@ -30,10 +30,10 @@ struct regx_drain {
     pthread_t thread;
     bool runs;              /* the helper was started and not yet joined */
     _Atomic pid_t helper;   /* its thread id; 0: not yet known */
-    _Atomic uint32_t awake; /* raised when somebody begins to wait, or the helper is to stop */
+    _Atomic uint32_t awake; /* raised when a thread begins to wait, or the helper is to stop */
     _Atomic bool stop;
     _Atomic uint32_t waiting;  /* threads */
-    _Atomic uint32_t released; /* holds that were let go while somebody waited */
+    _Atomic uint32_t released; /* holds that were let go while a thread waited */
     _Atomic uint32_t used;     /* places from here on have never been taken */
     hold_t holds[REGX_HOLDS_MAX];
 };
@@ -96,7 +96,7 @@ void regx_drain_close(regx_drain_t *drain)
     free(drain);
 }
 
-/* A place that nobody has; REGX_HOLDS_MAX: there is none. The lowest, so that hooks read few. */
+/* A free place; REGX_HOLDS_MAX: there is none. The lowest, so that hooks read few. */
 static uint32_t take_place(regx_drain_t *drain)
 {
     uint32_t place = 0;

@@ -4,7 +4,7 @@
  *
  * `hooks`: libc's functions report what they are about to change, in the calling thread,
  * through Open MPI's memory hooks or UCX's ucm; regx itself patches no code. The report is in the
- * log before the memory changes, so a look-up asks nobody. Whether the hooks are still there is
+ * log before the memory changes, so a look-up need not ask. Whether the hooks are still there is
  * asked whenever a region is made, and only then, of each function: those of which a page of our
  * own can be changed must be heard, the code of the others must be what it was.
  *
@@ -21,11 +21,11 @@
  *   - of what MAP_FIXED with MAP_HUGETLB replaces, the rest of a huge page after a length that is
  *     not a multiple of it; of a segment that shmdt takes away and that lies in several mappings
  *     (mprotect or madvise split it), all but the first;
- *   - that somebody has patched over the hooks, until the next region is made.
+ *   - that the hooks were patched over, until the next region is made.
  * What is reported before it is made and overlaps a use of the same memory in another thread (an
  * error of the application) may leave a region of the old pages behind, which later uses hit.
- * Only brk is reported after it was done. Nobody can have been given that memory by malloc in
- * between: who grows the heap again waits for malloc's lock, which the caller holds. Another thread
+ * Only brk is reported after it was done. malloc cannot have given that memory away in between: a
+ * thread that grows the heap again waits for malloc's lock, which the caller holds. Another thread
  * that grows it by itself can, and hits what is stale.
  *
  * `hooks+notifier`: hooks that write into the notifier's log, before a libc function changes
@@ -71,7 +71,7 @@ typedef struct regx_hooks_monitor {
 /* A source may call in a thread that has just taken us off its list, so what it calls lives as long
  * as this code does. */
 static struct {
-    _Atomic(regx_hooks_monitor_t *) monitor; /* NULL: nobody listens */
+    _Atomic(regx_hooks_monitor_t *) monitor; /* NULL: reports are ignored */
     _Atomic uintptr_t page;
     _Atomic unsigned inside; /* threads that may be using the monitor */
     pid_t owner;
@@ -169,7 +169,7 @@ static const char *find_deaf(regx_hooks_monitor_t *monitor)
     return NULL;
 }
 
-/* All is covered, as long as nobody has patched over the hooks. Who did so left us deaf since some
+/* All is covered, as long as the hooks are not patched over. If they were, we are deaf since some
  * time ago: then nothing that is kept can be trusted. The notifier does not depend on it. */
 static regx_status_t hooks_subscribe(regx_monitor_t *base, uintptr_t start, uintptr_t end,
                                      uint64_t *since)
@@ -337,7 +337,6 @@ const regx_backend_t regx_backend_hooks_notifier = {
 static struct {
     regx_hook_report_t report;
     void *context;
-    void *object;
     __typeof__(ucm_set_event_handler) *set;
     __typeof__(ucm_unset_event_handler) *unset;
 } ucm;
@@ -366,8 +365,8 @@ static bool breaks_mremap(void)
     return major < 1 || (major == 1 && minor < 15);
 }
 
-/* Whoever loaded UCX may have told it to leave libc alone. ucm reads that when it installs its
- * hooks, now. */
+/* The program that loaded UCX may have told it to leave libc alone. ucm reads that when it installs
+ * its hooks, now. */
 static ucs_status_t ucm_set_handler(ucm_global_config_t *options)
 {
     const int enabled = options->enable_events;
@@ -381,30 +380,27 @@ static ucs_status_t ucm_set_handler(ucm_global_config_t *options)
 static regx_status_t ucm_install(regx_hook_report_t reporter, void *context, char *error,
                                  size_t error_size)
 {
-    ucm_global_config_t *options = NULL;
-
     /* Opened without the rest of UCX, which it needs and does not name, it would end the process.
      */
-    ucm.object = dlopen("libucm.so.0", RTLD_LAZY | RTLD_NOLOAD);
-    if (ucm.object == NULL) {
+    void *object = dlopen("libucm.so.0", RTLD_LAZY | RTLD_NOLOAD);
+
+    if (object == NULL) {
         snprintf(error, error_size, "ucm: UCX is not there");
         return REGX_DENIED;
     }
     if (breaks_mremap()) {
         snprintf(error, error_size,
                  "ucm: before UCX 1.15 its hooks break the program's mremap(MREMAP_FIXED)");
-        dlclose(ucm.object);
         return REGX_DENIED;
     }
-    ucm.set = (__typeof__(ucm.set))dlsym(ucm.object, "ucm_set_event_handler");
-    ucm.unset = (__typeof__(ucm.unset))dlsym(ucm.object, "ucm_unset_event_handler");
-    options = dlsym(ucm.object, "ucm_global_opts");
+    ucm.set = (__typeof__(ucm.set))dlsym(object, "ucm_set_event_handler");
+    ucm.unset = (__typeof__(ucm.unset))dlsym(object, "ucm_unset_event_handler");
+    ucm_global_config_t *options = dlsym(object, "ucm_global_opts");
     ucm.report = reporter;
     ucm.context = context;
     if (ucm.set == NULL || ucm.unset == NULL || options == NULL ||
         ucm_set_handler(options) != UCS_OK) {
         snprintf(error, error_size, "ucm: its hooks cannot be installed");
-        dlclose(ucm.object);
         return REGX_DENIED;
     }
     return REGX_OK;
@@ -422,20 +418,13 @@ static const regx_hook_source_t ucm_source = {
 
 const regx_hook_source_t *const regx_hooks_ucm = &ucm_source;
 
-/* Whether UCX, which somebody loaded, has patched libc with hooks that this source can use. */
+/* Whether UCX is loaded and has patched libc with hooks that this source can use. */
 static bool ucm_has_patched(void)
 {
-    void *object = dlopen("libucm.so.0", RTLD_LAZY | RTLD_NOLOAD);
-    const ucm_global_config_t *options;
-    bool patched;
+    void *object = dlopen("libucm.so.0", RTLD_LAZY | RTLD_NOLOAD); /* stays, see ucm_remove */
+    const ucm_global_config_t *options = object != NULL ? dlsym(object, "ucm_global_opts") : NULL;
 
-    if (object == NULL) {
-        return false;
-    }
-    options = dlsym(object, "ucm_global_opts");
-    patched = options != NULL && options->enable_events && !breaks_mremap();
-    dlclose(object);
-    return patched;
+    return options != NULL && options->enable_events && !breaks_mremap();
 }
 
 #else

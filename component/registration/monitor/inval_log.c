@@ -5,21 +5,24 @@
  * it is whole; start and end are read between two looks at the stamp. They are stored with release
  * and loaded with acquire, so that who reads a newer value also sees the newer stamp.
  *
- * A writer may be so slow that the ring comes round to its entry: whoever comes then does not wait
- * but gives its own entry up, by `lost`: all numbers below it count as lost. So an entry becomes
- * whole, overtaken or lost as soon as its writer runs, and is lost at the latest once the ring has
- * gone past it. (test/model/inval_log.pml goes through this, in all interleavings.)
+ * A writer may be so slow that the ring comes round to its entry: the writer that comes then does
+ * not wait but gives its own entry up, by `lost`: all numbers below it count as lost. So an entry
+ * becomes whole, overtaken or lost as soon as its writer runs, and is lost at the latest once the
+ * ring has gone past it. (test/model/inval_log.pml goes through this, in all interleavings.)
  *
  * Interest is counted per slot of 2 MiB, hashed. A writer that sees no interest leaves the change
- * out, as if it had been logged just before whoever declares interest next read the head: that is
+ * out, as if it had been logged just before the next declaration of interest read the head: that is
  * its meaning, so nothing else needs an argument.
  */
 #include "registration/monitor/monitor.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "base/thread.h"
+#include "base/util.h"
 
 #define RING REGX_INVAL_LOG_RING
 #define SLOTS 65536u /* of interest */
@@ -84,7 +87,7 @@ void regx_inval_log_interest(regx_inval_log_t *log, uintptr_t start, uintptr_t e
     }
 }
 
-static bool concerns_somebody(struct regx_inval_log_rest *rest, uintptr_t start, uintptr_t end)
+static bool is_of_interest(struct regx_inval_log_rest *rest, uintptr_t start, uintptr_t end)
 {
     const uintptr_t first = slot_of(start), last = slot_of(end - 1);
 
@@ -139,7 +142,7 @@ void regx_inval_log_write(regx_inval_log_t *log, uintptr_t start, uintptr_t end)
 {
     struct regx_inval_log_rest *rest = log->rest;
 
-    if (start >= end || !concerns_somebody(rest, start, end)) {
+    if (start >= end || !is_of_interest(rest, start, end)) {
         return;
     }
     write_entry(rest, atomic_fetch_add(&log->head, 1), start, end);
@@ -202,4 +205,116 @@ bool regx_inval_log_shows(const regx_inval_log_t *log, uint64_t since, uintptr_t
                           uintptr_t end)
 {
     return touched(log, since, start, end, false);
+}
+
+/* ---- a watch ---- */
+
+bool regx_watch_renew(regx_watch_t *watch)
+{
+    uint64_t since;
+
+    return regx_monitor_subscribe(watch->monitor, watch->start, watch->end, &since) == REGX_OK;
+}
+
+/* As of a region: interest, then the head, then watching (component/design/cache.md). */
+bool regx_watch_begin(regx_watch_t *watch, regx_monitor_t *monitor, const void *base, size_t length)
+{
+    const uintptr_t mask = regx_page_size() - 1;
+
+    *watch = (regx_watch_t){.monitor = monitor,
+                            .start = (uintptr_t)base & ~mask,
+                            .end = ((uintptr_t)base + length + mask) & ~mask};
+    if (monitor == NULL || (monitor->flags & REGX_MONITOR_BY_DEVICE) != 0 ||
+        watch->end <= watch->start) {
+        watch->monitor = NULL;
+        return false;
+    }
+    regx_inval_log_interest(monitor->log, watch->start, watch->end, 1);
+    if (regx_monitor_subscribe(monitor, watch->start, watch->end, &watch->next) == REGX_OK) {
+        return true;
+    }
+    regx_watch_end(watch);
+    return false;
+}
+
+void regx_watch_end(regx_watch_t *watch)
+{
+    if (watch->monitor != NULL) {
+        regx_inval_log_interest(watch->monitor->log, watch->start, watch->end, -1);
+        watch->monitor = NULL;
+    }
+}
+
+void regx_watch_flush(regx_watch_t *watch)
+{
+    watch->own++;
+    regx_inval_log_write(watch->monitor->log, watch->start, watch->end);
+}
+
+/* Whether it is one of our own; or one that is just like it, for which the other then stands. */
+static bool is_own(regx_watch_t *watch, const regx_change_t *change)
+{
+    const bool own = watch->own > 0 && change->start == watch->start && change->end == watch->end;
+
+    watch->own -= own;
+    return own;
+}
+
+/* In the order of a look-up in the cache (component/design/cache.md): query, sequence, head. */
+static bool is_certain(const regx_watch_t *watch)
+{
+    regx_monitor_t *monitor = watch->monitor;
+
+    return (monitor->valid == NULL || monitor->valid(monitor, watch->start, watch->end)) &&
+           atomic_load(&monitor->log->sequence) % 2 == 0;
+}
+
+regx_watch_state_t regx_watch_look(regx_watch_t *watch, bool certain, uintptr_t *first)
+{
+    const regx_inval_log_t *log = watch->monitor->log;
+    bool sure = !certain || is_certain(watch);
+    const uint64_t head = atomic_load(&log->head);
+    uintptr_t lowest = UINTPTR_MAX;
+
+    while (watch->next != head) {
+        regx_change_t change = {.start = watch->start, .end = watch->end}; /* if it is lost */
+        const regx_change_state_t state = regx_inval_log_read(log, watch->next, &change);
+
+        if (state == REGX_CHANGE_LATER) {
+            sure = !certain;
+            break;
+        }
+        if (state == REGX_CHANGE_LOST) {
+            change = (regx_change_t){.start = watch->start, .end = watch->end};
+            watch->own = 0;
+        } else if (is_own(watch, &change)) {
+            watch->next++;
+            continue;
+        }
+        if (change.start < watch->end && change.end > watch->start) {
+            lowest = regx_min(lowest, regx_max(change.start, watch->start));
+        }
+        watch->next = state == REGX_CHANGE_LOST ? head : watch->next + 1;
+    }
+    *first = lowest;
+    return lowest != UINTPTR_MAX ? REGX_WATCH_CHANGED : sure ? REGX_WATCH_QUIET : REGX_WATCH_UNSURE;
+}
+
+bool regx_watch_is_mapped(const regx_watch_t *watch, uintptr_t from)
+{
+    const size_t page = regx_page_size();
+    unsigned char resident[1024];
+
+    for (uintptr_t at = from & ~(page - 1); at < watch->end; at += sizeof(resident) * page) {
+        const size_t length = regx_min(watch->end - at, sizeof(resident) * page);
+        int status;
+
+        do {
+            status = mincore((void *)at, length, resident);
+        } while (status != 0 && errno == EAGAIN);
+        if (status != 0) {
+            return false;
+        }
+    }
+    return true;
 }

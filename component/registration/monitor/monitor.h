@@ -23,7 +23,7 @@
 #include "transport/transport.h"
 
 /* ---- the log of changes ----
- * Written by whoever learns of one (a hook in the thread that unmaps, the notifier's reader), read
+ * Written where one is learned of (a hook in the thread that unmaps, the notifier's reader), read
  * by the caches.
  *
  * A bounded ring of exact ranges and a count that only grows, `head`: the epoch. A cache remembers
@@ -60,18 +60,19 @@ struct regx_inval_log {
 regx_inval_log_t *regx_inval_log_open(void);
 void regx_inval_log_close(regx_inval_log_t *log);
 
-/* Logs one change. Any thread, also inside malloc. A change of what nobody is interested in may be
+/* Logs one change. Any thread, also inside malloc. A change of memory without interest may be
  * left out. */
 void regx_inval_log_write(regx_inval_log_t *log, uintptr_t start, uintptr_t end);
 
 /* Wakes all threads that sleep here. Done for each change that is logged; also for what else they
- * wait for. Costs one load where nobody sleeps. A thread that is going to sleep reads `wakes`, sets
- * `asleep`, looks once more whether there is anything to do, and then waits while `wakes` is what
- * it read. (Not while `asleep` is 1: another thread may set that again before this one sleeps.) */
+ * wait for. Costs one load where no thread sleeps. A thread that is going to sleep reads `wakes`,
+ * sets `asleep`, looks once more whether there is anything to do, and then waits while `wakes` is
+ * what it read. (Not while `asleep` is 1: another thread may set that again before this one
+ * sleeps.) */
 void regx_inval_log_wake(regx_inval_log_t *log);
 
 /* Declares that a cache is about to register that range, or no longer holds it; counted by hashed
- * 2 MiB slots, so that logging can leave out what concerns nobody. Interest is declared before the
+ * 2 MiB slots, so that logging can leave out the rest. Interest is declared before the
  * head is read for the range. */
 void regx_inval_log_interest(regx_inval_log_t *log, uintptr_t start, uintptr_t end, int by);
 
@@ -104,7 +105,7 @@ typedef struct regx_drain regx_drain_t;
 
 typedef struct regx_drain_config {
     unsigned milliseconds; /* that a call waits at most, at least 1 */
-    /* Goes on with transfers; called by the helper, holding no lock, again and again while somebody
+    /* Goes on with transfers; called by the helper, holding no lock, again and again while a thread
      * waits. */
     void (*progress)(void *context);
     void *context;
@@ -116,16 +117,16 @@ regx_drain_t *regx_drain_open(const regx_drain_config_t *config);
 /* The helper ends, and progress is not called any more once this has returned; who waits waits on
  * by itself. Again: nothing. */
 void regx_drain_stop(regx_drain_t *drain);
-/* Also stops it. Nobody holds or waits any more. */
+/* Also stops it. No thread holds or waits any more. */
 void regx_drain_close(regx_drain_t *drain);
 
 /* A transfer uses that memory from now on. Returns what ends it; 0: nothing to end, also where
- * drain is NULL. Any thread, waits for nobody. */
+ * drain is NULL. Any thread, does not wait. */
 uint32_t regx_drain_hold(regx_drain_t *drain, const void *base, size_t length);
 void regx_drain_let_go(regx_drain_t *drain, uint32_t hold);
 
-/* Somebody is about to change what is between start and end (exclusive): returns when no transfer
- * uses any of it, or when the time is up. Hooks alone. drain may be NULL. */
+/* To be called before a change of what is between start and end (exclusive): returns when no
+ * transfer uses any of it, or when the time is up. Hooks alone. drain may be NULL. */
 void regx_drain_wait(regx_drain_t *drain, uintptr_t start, uintptr_t end);
 
 /* ---- a monitor ---- */
@@ -177,6 +178,14 @@ struct regx_monitor {
     void (*stop)(regx_monitor_t *monitor);
 };
 
+/* Asks the monitor to watch the range (see subscribe above). */
+static inline regx_status_t regx_monitor_subscribe(regx_monitor_t *monitor, uintptr_t start,
+                                                   uintptr_t end, uint64_t *since)
+{
+    *since = atomic_load(&monitor->log->head);
+    return monitor->subscribe != NULL ? monitor->subscribe(monitor, start, end, since) : REGX_OK;
+}
+
 /* For a monitor's own functions: counts what cannot go as asked for by its reason, and shows it to
  * who traces. Not in the notifier's reader, nor in hooks. */
 static inline void regx_monitor_fallback(const regx_monitor_t *monitor, regx_counters_t *counters,
@@ -189,12 +198,66 @@ static inline void regx_monitor_fallback(const regx_monitor_t *monitor, regx_cou
     }
 }
 
+/* ---- a watch (inval_log.c) ----
+ * Whether memory has changed since the watch began, and where. For transfers, which have to know of
+ * each change as long as they last, registered or not. It reads the monitor's log of changes beside
+ * the caches, and keeps changes of its range from being left out there.
+ *
+ * What it sees is what the monitor sees. Some changes are reported before they take effect (all by
+ * hooks; to the notifier MADV_DONTNEED, MADV_FREE and MADV_REMOVE): that one was seen does not mean
+ * that it is over.
+ *
+ * One thread at a time uses a watch; any, holding no lock. */
+
+typedef struct regx_watch {
+    regx_monitor_t *monitor; /* NULL: nothing is watched */
+    uintptr_t start, end;    /* whole pages */
+    uint64_t next;           /* the first change that was not yet looked at */
+    unsigned own;            /* of those: how many are regx_watch_flush's */
+} regx_watch_t;
+
+typedef enum regx_watch_state {
+    REGX_WATCH_QUIET,  /* no change since the last look */
+    REGX_WATCH_UNSURE, /* none that is known; but one is under way, or being told, of something */
+    REGX_WATCH_CHANGED
+} regx_watch_state_t;
+
+/* Changes of that range are seen from now on. false: they are not reported, by no monitor (NULL) or
+ * by this one; nothing is to be ended. */
+bool regx_watch_begin(regx_watch_t *watch, regx_monitor_t *monitor, const void *base,
+                      size_t length);
+/* To be called when other memory may be mapped there. false: changes are not reported from now on.
+ * The watch goes on in any case. What was not watched until now counts as changed, by the next
+ * look.
+ */
+bool regx_watch_renew(regx_watch_t *watch);
+void regx_watch_end(regx_watch_t *watch);
+/* What is registered of that range is given up, as if it had changed: perhaps it was registered
+ * between a change being reported and its being made. The watch itself does not see it as a
+ * change. */
+void regx_watch_flush(regx_watch_t *watch);
+
+/* Whether there is anything to look at: a load. Any thread. */
+static inline bool regx_watch_has_news(const regx_watch_t *watch)
+{
+    return atomic_load_explicit(&watch->monitor->log->head, memory_order_relaxed) != watch->next;
+}
+
+/* What happened since the last look, or since the beginning. CHANGED: *first is the lowest address
+ * that changed, at least `start`. certain: no change that ended before the call may be missed,
+ * which by the notifier takes a system call; otherwise one may be seen by a later look. UNSURE only
+ * if certain. */
+regx_watch_state_t regx_watch_look(regx_watch_t *watch, bool certain, uintptr_t *first);
+
+/* Whether something is mapped everywhere from that address on, as far as the range goes. */
+bool regx_watch_is_mapped(const regx_watch_t *watch, uintptr_t from);
+
 typedef struct regx_monitor_config {
     const regx_hook_source_t *hooks; /* NULL: none */
     regx_transport_t *transport;     /* whose memory domain registers */
     regx_counters_t *counters;
     const regx_trace_t *trace; /* lives as long as the monitor; NULL: off */
-    regx_drain_t *drain;       /* likewise; NULL: no change waits */
+    regx_drain_t *drain;       /* the same; NULL: no change waits */
 } regx_monitor_config_t;
 
 /* ---- a backend ---- */
@@ -207,7 +270,7 @@ typedef struct regx_backend {
     regx_status_t (*start)(const regx_monitor_config_t *config, regx_monitor_t **monitor,
                            char *error, size_t error_size);
 
-    /* What others ask, so that nobody else has to know backends by name. */
+    /* What others ask, so that no other file has to know backends by name. */
     bool automatic;       /* auto takes it, of several the first that can be used */
     bool reports_changes; /* in time to revoke grants (btl_regx_grant) */
     bool pins_nothing;    /* what is kept takes none of the memory that may be locked */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Backend `notifier`: the kernel reports each change, by userfaultfd; whoever makes it, by
+ * Backend `notifier`: the kernel reports each change, by userfaultfd; whichever thread makes it, by
  * whatever call, in whatever thread.
  *
  * Guarantees, for private anonymous memory (also of huge pages): no kept registration is used after
@@ -16,24 +16,24 @@
  * overlaps a use of the same memory in another thread (an error of the application) may leave a
  * region of the old pages behind, which later uses hit.
  *
- * How. The kernel holds whoever changes memory that we have watched until a
+ * How. The kernel holds the thread that changes watched memory until a
  * thread of ours, the reader, has read of it. The reader raises `sequence` before it reads and
  * lowers it after it has logged: so once a change has returned, a look-up finds either its entry or
  * the sequence odd. Before that, between the change and our reading, the address may already be
- * somebody else's: there the look-up's query answers that a change is under way (`valid`). In the
+ * another thread's: there the look-up's query answers that a change is under way (`valid`). In the
  * order query, sequence, log no change falls through: what had not begun at the query had not
  * happened to what was looked up, what was under way fails the query, what was read by then fails
  * the sequence or is in the log.
  *
  * What it costs, and why there is no cheaper query: component/design/cache.md.
  *
- * What the application notices. Mappings are watched whole (uffd.h), so whoever frees a neighbour
- * of a buffer in the same mapping pays for it as above. What is mapped beside or into it later
- * stays a mapping of its own until it is used too: mremap of both at once, which the kernel might
- * have made one, fails with EFAULT; since Linux 6.17 half done: MREMAP_FIXED has then moved what
- * comes before the watched mapping, and what was at the destination is gone. Who uses userfaultfd
- * on such memory finds it busy. Huge pages stay, but no new ones are made of memory that is watched
- * and in part untouched.
+ * What the application notices. Mappings are watched whole (uffd.h), so a thread that frees a
+ * neighbour of a buffer in the same mapping pays for it as above. What is mapped beside or into it
+ * later stays a mapping of its own until it is used too: mremap of both at once, which the kernel
+ * might have made one, fails with EFAULT; since Linux 6.17 half done: MREMAP_FIXED has then moved
+ * what comes before the watched mapping, and what was at the destination is gone. Who uses
+ * userfaultfd on such memory finds it busy. Huge pages stay, but no new ones are made of memory
+ * that is watched and in part untouched.
  *
  * A child of fork watches nothing and answers so: its copy of the descriptors is closed. A child
  * of raw clone still has them and must not use them, since they mean the parent's memory: a page
@@ -68,10 +68,10 @@ typedef struct regx_notifier {
     pthread_t reader;
     _Atomic uint32_t reads; /* 1: the reader has come so far that it reads */
     int end[2]; /* connected sockets: [1] asks the reader at [0] to stop. It also hears if they are
-                   closed. Not a pipe: a write to one that nobody reads raises SIGPIPE. */
+                   closed. Not a pipe: a write to one without a reader raises SIGPIPE. */
     regx_file_id_t end_id[2];
     _Atomic bool stopping; /* stop() was called */
-    _Atomic bool lost;     /* the descriptors were closed by somebody else: nothing is heard */
+    _Atomic bool lost;     /* the descriptors were closed by the program: nothing is heard */
     unsigned char *ours;   /* a page that holds 1, and 0 in any child */
 } regx_notifier_t;
 
@@ -80,9 +80,9 @@ static regx_notifier_t *current;
 static pthread_mutex_t current_lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* ---- the reader ----
- * Whoever changes memory waits for it, perhaps inside malloc, perhaps with locks held: it takes no
- * lock, allocates nothing, prints nothing, and calls the kernel by itself, since libc's functions
- * may be a tracer's by now. It touches no thread-local memory. */
+ * The thread that changes memory waits for it, perhaps inside malloc, perhaps with locks held: it
+ * takes no lock, allocates nothing, prints nothing, and calls the kernel by itself, since libc's
+ * functions may be a tracer's by now. It touches no thread-local memory. */
 
 static void log_event(regx_notifier_t *notifier, const regx_uffd_event_t *event)
 {
@@ -108,7 +108,7 @@ static bool read_events(regx_notifier_t *notifier)
     return count >= 0;
 }
 
-/* Whoever waits for the reader goes on, unless a child has the descriptor too. */
+/* Threads that wait for the reader go on, unless a child has the descriptor too. */
 static void let_all_go(const regx_notifier_t *notifier)
 {
     if (regx_uffd_is_ours(&notifier->uffd)) {
@@ -116,9 +116,9 @@ static void let_all_go(const regx_notifier_t *notifier)
     }
 }
 
-/* Somebody closed a descriptor of ours. What there is of userfaultfd is closed, which lets go
- * whoever waits for us; everything that is kept ends, and nothing is kept from now on. (A look-up's
- * query is refused from the moment the descriptor is closed.) */
+/* The program closed a descriptor of ours. What there is of userfaultfd is closed, which lets go
+ * the threads that wait for us; everything that is kept ends, and nothing is kept from now on. (A
+ * look-up's query is refused from the moment the descriptor is closed.) */
 static void lose(regx_notifier_t *notifier)
 {
     atomic_store(&notifier->lost, true);

@@ -21,8 +21,8 @@
  * there, unless prefetching touches it, which finds out: then it is bounced. And mlx5 asks the
  * kernel for pages of a region that may be written as to be written, whatever it does with them
  * (its pagefault_real_mr; not tried here): memory that was received into and is PROT_READ since can
- * then not be sent from either. Kept regions can be reached by whoever holds their key until they
- * are evicted, and so whatever is mapped there later.
+ * then not be sent from either. Kept regions can be reached by any peer that holds their key until
+ * they are evicted, and so whatever is mapped there later.
  * Costs: a page that the device has not seen, or that was replaced, is a fault of the device, which
  * stops its connection meanwhile. Each munmap and the like over a kept region notifies the driver.
  * What prefetching saves of that, on Soft-RoCE of Linux 7.2 and a library that can advise, in

@@ -20,18 +20,14 @@
 
 #include <dlfcn.h>
 #include <malloc.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 /* A thread's arena consists of heaps of this size, on 64-bit systems; one that is empty goes back
  * to the kernel unless that leaves less than M_TOP_PAD. */
 #define HEAP_SIZE (64 << 20)
 
-enum { BLOCKS = 8, BLOCK = 512 << 10 }; /* of the self-test; above malloc's limit for mmap */
+enum { BLOCK = 512 << 10 }; /* of the self-test */
 
 static void retain_stop(regx_monitor_t *monitor)
 {
@@ -77,58 +73,6 @@ static bool set(void)
            mallopt(M_TRIM_THRESHOLD, -1) == 1 && mallopt(M_MMAP_MAX, 0) == 1;
 }
 
-/* Whether all whole pages of the block are still there, in memory. */
-static bool resident(uintptr_t block)
-{
-    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
-    const uintptr_t first = (block + page - 1) & ~(page - 1);
-    const size_t pages = (block + BLOCK - first) / page;
-    unsigned char there[BLOCK / 4096];
-
-    if (mincore((void *)first, pages * page, there) != 0) {
-        return false; /* unmapped */
-    }
-    for (size_t i = 0; i < pages; i++) {
-        if ((there[i] & 1) == 0) {
-            return false;
-        }
-    }
-    return true;
-}
-
-/* Takes blocks, gives them back and looks. NULL: all is well. */
-static void *try_blocks(void *unused)
-{
-    void *blocks[BLOCKS];
-    uintptr_t places[BLOCKS];
-    bool kept = true;
-
-    (void)unused;
-    for (int i = 0; i < BLOCKS; i++) {
-        blocks[i] = malloc(BLOCK);
-        if (blocks[i] != NULL) {
-            memset(blocks[i], 1, BLOCK);
-        }
-        places[i] = (uintptr_t)blocks[i];
-    }
-    for (int i = 0; i < BLOCKS; i++) {
-        free(blocks[i]);
-    }
-    for (int i = 0; i < BLOCKS; i++) {
-        kept = kept && places[i] != 0 && resident(places[i]);
-    }
-    return kept ? NULL : try_blocks;
-}
-
-static bool holds(void)
-{
-    pthread_t thread;
-    void *failed = NULL;
-
-    return try_blocks(NULL) == NULL && pthread_create(&thread, NULL, try_blocks, NULL) == 0 &&
-           pthread_join(thread, &failed) == 0 && failed == NULL;
-}
-
 static regx_status_t retain_start(const regx_monitor_config_t *config, regx_monitor_t **monitor,
                                   char *error, size_t error_size)
 {
@@ -137,8 +81,8 @@ static regx_status_t retain_start(const regx_monitor_config_t *config, regx_moni
         snprintf(error, error_size, "this program's malloc is not glibc's");
         return REGX_DENIED;
     }
-    if (!set() || !holds()) {
-        snprintf(error, error_size, "glibc's malloc gives memory back in spite of mallopt");
+    if (!set()) {
+        snprintf(error, error_size, "glibc's mallopt refuses");
         return REGX_INVALID;
     }
     *monitor = calloc(1, sizeof(**monitor));

@@ -13,6 +13,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/util.h"
+
 /* What headers older than Linux 6.7 lack. */
 #ifndef UFFD_USER_MODE_ONLY
 #define UFFD_USER_MODE_ONLY 1
@@ -212,7 +214,7 @@ struct procmap_query {
 #define PROCMAP_QUERY_COVERING_OR_NEXT_VMA 0x10
 #endif
 
-/* The name of anonymous hugetlb memory, which has a file behind it that nobody else can get at. */
+/* The name of anonymous hugetlb memory, which has a file behind it that no one else can open. */
 static const char anonymous_huge[] = "/anon_hugepage (deleted)";
 
 static regx_vma_kind_t kind_of(bool shared, uint64_t inode, const char *name)
@@ -402,61 +404,44 @@ static bool is_registered(const regx_uffd_ranges_t *ranges, uintptr_t at)
 /* ---- what is there ---- */
 
 typedef struct look {
-    regx_uffd_ranges_t *ranges;
-    uintptr_t start, end;             /* the range */
-    uintptr_t at;                     /* looked at so far */
-    uintptr_t whole_start, whole_end; /* the range, with the rest of huge pages' mappings */
-    uintptr_t new_start, new_end;     /* from the first to the last mapping that is unwatched */
-    uint32_t unregistered;            /* how many these are (that cannot be asked: all), */
-    uint32_t mappings;                /* of how many */
-    const char *reason;               /* why it cannot be watched */
+    const regx_uffd_ranges_t *ranges;
+    uintptr_t at, end;  /* of the range: looked at so far */
+    uintptr_t from, to; /* to be watched: the range, and the whole of each mapping that is unwatched
+                            or of huge pages, of which no part can be */
+    uint32_t unwatched; /* mappings (that cannot be asked: all) */
+    const char *reason; /* why it cannot be watched */
 } look_t;
-
-/* Whether the mapping goes on where the last one ended, and is of a kind that can be watched. */
-static bool suits(look_t *look, const regx_vma_t *mapping)
-{
-    if (mapping->kind == REGX_VMA_SHARED) {
-        look->reason = "not watched: shared memory";
-    } else if (mapping->kind == REGX_VMA_FILE) {
-        look->reason = "not watched: a mapping of a file";
-    }
-    return mapping->start <= look->at && look->reason == NULL; /* else a hole, as look_over finds */
-}
 
 static bool look_at(void *context, const regx_vma_t *mapping)
 {
     look_t *look = context;
 
-    if (!suits(look, mapping)) {
+    if (mapping->kind == REGX_VMA_SHARED) {
+        look->reason = "not watched: shared memory";
+    } else if (mapping->kind == REGX_VMA_FILE) {
+        look->reason = "not watched: a mapping of a file";
+    }
+    if (look->reason != NULL || mapping->start > look->at) { /* a hole, as look_over finds */
         return false;
     }
     /* Judged by a page of the range: others may be changing what is outside. */
-    if (!is_registered(look->ranges, look->at)) {
-        look->new_start = look->unregistered == 0 ? mapping->start : look->new_start;
-        look->new_end = mapping->end;
-        look->unregistered++;
-        if (can_ask(look->ranges)) {
-            /* Regions that were made in it are of something that is no longer there. */
-            regx_inval_log_write(look->ranges->log, mapping->start, mapping->end);
-        }
+    const bool unwatched = !is_registered(look->ranges, look->at);
+    if (unwatched && can_ask(look->ranges)) {
+        /* Regions that were made in it are of something that is no longer there. */
+        regx_inval_log_write(look->ranges->log, mapping->start, mapping->end);
     }
-    if (mapping->kind == REGX_VMA_HUGE) { /* of which no part can be watched */
-        look->whole_start = mapping->start < look->start ? mapping->start : look->whole_start;
-        look->whole_end = mapping->end > look->end ? mapping->end : look->whole_end;
+    if (unwatched || mapping->kind == REGX_VMA_HUGE) {
+        look->from = regx_min(look->from, mapping->start);
+        look->to = regx_max(look->to, mapping->end);
     }
-    look->mappings++;
+    look->unwatched += unwatched;
     look->at = mapping->end;
     return true;
 }
 
 static void look_over(look_t *look, regx_uffd_ranges_t *ranges, uintptr_t start, uintptr_t end)
 {
-    *look = (look_t){.ranges = ranges,
-                     .start = start,
-                     .end = end,
-                     .at = start,
-                     .whole_start = start,
-                     .whole_end = end};
+    *look = (look_t){.ranges = ranges, .at = start, .end = end, .from = start, .to = end};
     regx_maps_each(&ranges->maps, start, end, look_at, look);
     if (look->reason == NULL && look->at < end) {
         look->reason = "not watched: not all of it is mapped";
@@ -465,33 +450,34 @@ static void look_over(look_t *look, regx_uffd_ranges_t *ranges, uintptr_t start,
 
 /* ---- how much is watched ---- */
 
-typedef struct count {
+/* All mappings, to be counted or unregistered. */
+typedef struct pass {
     const regx_uffd_ranges_t *of;
-    uint32_t ranges; /* or may be */
-} count_t;
+    uint32_t found; /* that are watched, or may be */
+} pass_t;
 
-static bool can_be_registered(const regx_vma_t *mapping)
+static bool may_be_watched(const regx_uffd_ranges_t *ranges, const regx_vma_t *mapping)
 {
-    return mapping->kind == REGX_VMA_PRIVATE || mapping->kind == REGX_VMA_HUGE;
+    return (mapping->kind == REGX_VMA_PRIVATE || mapping->kind == REGX_VMA_HUGE) &&
+           (!can_ask(ranges) || is_registered(ranges, mapping->start));
 }
 
 static bool count_one(void *context, const regx_vma_t *mapping)
 {
-    count_t *count = context;
+    pass_t *pass = context;
 
-    if (can_be_registered(mapping) &&
-        (!can_ask(count->of) || is_registered(count->of, mapping->start))) {
-        count->ranges++;
-    }
+    pass->found += may_be_watched(pass->of, mapping);
     return true;
 }
 
+static const char too_many[] = "not watched: too many mappings (vm.max_map_count)";
+
 /* The count does not hear of what changes unregister: it is counted anew whenever there may be
- * twice as many as the last time, and MANY (nobody asks whether there are fewer), and at the limit
- * now and then. */
+ * twice as many as the last time, and MANY (it does not matter whether there are fewer), and at the
+ * limit now and then. */
 static bool has_room(regx_uffd_ranges_t *ranges, uint32_t for_mappings)
 {
-    count_t count = {.of = ranges};
+    pass_t count = {.of = ranges};
     const uint32_t again = ranges->count_again < ranges->max ? ranges->count_again : ranges->max;
 
     if (ranges->count + for_mappings <= again) {
@@ -502,106 +488,48 @@ static bool has_room(regx_uffd_ranges_t *ranges, uint32_t for_mappings)
         return false;
     }
     regx_maps_each(&ranges->maps, 0, UINTPTR_MAX, count_one, &count);
-    ranges->count = count.ranges;
+    ranges->count = count.found;
     ranges->count_again =
-        count.ranges + MIN_BETWEEN_COUNTS < MANY ? MANY : 2 * count.ranges + MIN_BETWEEN_COUNTS;
+        count.found + MIN_BETWEEN_COUNTS < MANY ? MANY : 2 * count.found + MIN_BETWEEN_COUNTS;
     /* With some to spare, or the next would count again. */
     ranges->refused = ranges->count + for_mappings <= ranges->max - ranges->max / 8 ? 0 : 1;
     return ranges->refused == 0;
 }
 
-static bool is_put_off(regx_uffd_ranges_t *ranges)
+/* NULL: so many mappings more may be watched, and are counted. */
+static const char *why_not_more(regx_uffd_ranges_t *ranges, uint32_t mappings)
 {
-    if (!can_ask(ranges) || ranges->count < MANY || ranges->put_off >= ranges->count / MANY_PER) {
-        ranges->put_off = 0;
-        return false;
+    if (!has_room(ranges, mappings)) {
+        return too_many;
     }
-    ranges->put_off++;
-    return true;
+    if (can_ask(ranges) && ranges->count >= MANY && ranges->put_off < ranges->count / MANY_PER) {
+        ranges->put_off++;
+        return "not watched yet: many mappings are";
+    }
+    ranges->put_off = 0;
+    ranges->count += mappings;
+    return NULL;
 }
 
 /* ---- watching ---- */
 
-static const char *reason_of(int error)
+static const char *register_all(const look_t *look)
 {
-    switch (error) {
+    switch (regx_uffd_register(look->ranges->uffd, look->from, look->to)) {
     case 0:
         return NULL;
     case EBUSY:
         return "not watched: another userfaultfd has it";
     case ENOMEM:
-        return "not watched: too many mappings (vm.max_map_count)";
+        return too_many;
     default:
         return "not watched: the kernel refuses";
     }
 }
 
-/* Watches what lies in the range again: it may be watched by somebody else. Not what is outside of
- * it, where memory that nobody watches may just have come into the place of what was: the regions
- * there would seem true again. */
-static const char *register_again(const look_t *look)
-{
-    return reason_of(regx_uffd_register(look->ranges->uffd, look->whole_start, look->whole_end));
-}
-
-/* Watches the whole of a mapping that is unwatched, and of one that is what lies in the range: of
- * several, each as it is now. */
-static bool register_one(void *context, const regx_vma_t *mapping)
-{
-    look_t *look = context;
-    const uintptr_t last = mapping->end < look->end ? mapping->end : look->end;
-
-    if (!suits(look, mapping)) {
-        return false;
-    }
-    const bool old = is_registered(look->ranges, look->at);
-    const bool part = old && mapping->kind != REGX_VMA_HUGE;
-
-    if (!old && (mapping->start < look->new_start || mapping->end > look->new_end)) {
-        look->reason = "not watched: it is changing"; /* it is not what we have logged */
-        return false;
-    }
-    look->reason = reason_of(regx_uffd_register(
-        look->ranges->uffd, part ? look->at : mapping->start, part ? last : mapping->end));
-    look->at = mapping->end;
-    return look->reason == NULL;
-}
-
-static const char *register_anew(look_t *look, uint64_t *since)
-{
-    regx_uffd_ranges_t *ranges = look->ranges;
-
-    if (!has_room(ranges, look->unregistered)) {
-        return reason_of(ENOMEM);
-    }
-    if (is_put_off(ranges)) {
-        return "not watched yet: many mappings are";
-    }
-    ranges->count += look->unregistered;
-    /* Behind what we have just logged ourselves, before watching begins. */
-    *since = atomic_load(&ranges->log->head);
-    if (look->mappings == 1) {
-        look->reason = reason_of(regx_uffd_register(ranges->uffd, look->new_start, look->new_end));
-    } else {
-        look->at = look->start;
-        regx_maps_each(&ranges->maps, look->start, look->end, register_one, look);
-    }
-    if (look->reason != NULL) {
-        return look->reason;
-    }
-    /* Before it was watched, what we looked at may have been replaced by what must not be kept;
-     * from here on it cannot be without our being told. */
-    look_over(look, ranges, look->start, look->end);
-    if (look->reason != NULL) {
-        return look->reason;
-    }
-    if (!can_ask(ranges)) { /* what was a hole when it was watched is none any
-                               more */
-        return register_again(look);
-    }
-    return look->unregistered > 0 ? "not watched: it is changing" : NULL;
-}
-
+/* Of what is watched already the range is watched again: another userfaultfd may have it. Not what
+ * is outside of it, where memory that is not watched may just have come into the place of what was:
+ * the regions there would seem true again. */
 static const char *subscribe(regx_uffd_ranges_t *ranges, uintptr_t start, uintptr_t end,
                              uint64_t *since)
 {
@@ -609,10 +537,24 @@ static const char *subscribe(regx_uffd_ranges_t *ranges, uintptr_t start, uintpt
 
     *since = atomic_load(&ranges->log->head);
     look_over(&look, ranges, start, end);
-    if (look.reason != NULL) {
+    if (look.reason == NULL && look.unwatched > 0) {
+        look.reason = why_not_more(ranges, look.unwatched);
+        /* Behind what we have just logged ourselves, before watching begins. */
+        *since = atomic_load(&ranges->log->head);
+    }
+    if (look.reason == NULL) {
+        look.reason = register_all(&look);
+    }
+    if (look.reason != NULL || look.unwatched == 0) {
         return look.reason;
     }
-    return look.unregistered == 0 ? register_again(&look) : register_anew(&look, since);
+    /* Before it was watched, what we looked at may have been replaced by what must not be kept;
+     * from here on it cannot be without our being told. */
+    look_over(&look, ranges, start, end);
+    if (look.reason == NULL && !can_ask(ranges)) {
+        return register_all(&look); /* what was a hole when it was watched is none any more */
+    }
+    return look.reason == NULL && look.unwatched > 0 ? "not watched: it is changing" : look.reason;
 }
 
 const char *regx_uffd_ranges_add(regx_uffd_ranges_t *ranges, uintptr_t start, uintptr_t end,
@@ -626,22 +568,14 @@ const char *regx_uffd_ranges_add(regx_uffd_ranges_t *ranges, uintptr_t start, ui
 
 /* ---- the end ---- */
 
-typedef struct pass {
-    const regx_uffd_ranges_t *of;
-    uint32_t found; /* mappings that were seen to be watched */
-} pass_t;
-
 static bool unregister_one(void *context, const regx_vma_t *mapping)
 {
     pass_t *pass = context;
     const regx_uffd_ranges_t *ranges = pass->of;
 
-    if (!can_be_registered(mapping) ||
-        (can_ask(ranges) && !is_registered(ranges, mapping->start))) {
-        return true;
-    }
     /* What is another userfaultfd's cannot be watched, and is to stay so. */
-    if (regx_uffd_register(ranges->uffd, mapping->start, mapping->end) == 0) {
+    if (may_be_watched(ranges, mapping) &&
+        regx_uffd_register(ranges->uffd, mapping->start, mapping->end) == 0) {
         (void)regx_uffd_unregister(ranges->uffd, mapping->start, mapping->end);
         pass->found += can_ask(ranges) ? 1 : 0;
     }

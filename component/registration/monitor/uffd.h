@@ -27,7 +27,7 @@
 #include "registration/monitor/monitor.h"
 
 /* An open file, whatever its number. Programs close descriptors that they do not know (closefrom),
- * and then a number of ours is somebody else's file. */
+ * and then a number of ours is another file. */
 typedef struct regx_file_id {
     dev_t device;
     ino_t inode;
@@ -67,13 +67,13 @@ typedef struct regx_uffd {
     int fd;                        /* -1: closed */
     int pagemap;                   /* /proc/self/pagemap, to ask what is watched; -1: this kernel
                                       cannot be asked */
-    regx_file_id_t id, pagemap_id; /* to recognize them, should somebody have closed them */
+    regx_file_id_t id, pagemap_id; /* to recognize them, should the program have closed them */
 } regx_uffd_t;
 
 /* REGX_DENIED: refused, or too old a kernel; `error` then holds one line with the reason. */
 regx_status_t regx_uffd_open(regx_uffd_t *uffd, char *error, size_t error_size);
 /* A process that holds a copy of the descriptor keeps watched memory watched beyond this, with
- * nobody to read: unregister first. */
+ * no reader: unregister first. */
 void regx_uffd_close(regx_uffd_t *uffd);
 /* Whether the descriptor is still what it was: the application may have closed it. */
 static inline bool regx_uffd_is_ours(const regx_uffd_t *uffd)
@@ -153,7 +153,7 @@ typedef struct regx_vma {
 /* Used by one thread at a time. */
 typedef struct regx_maps {
     int fd;            /* /proc/self/maps; -1: closed */
-    regx_file_id_t id; /* to recognize it, should somebody have closed it */
+    regx_file_id_t id; /* to recognize it, should the program have closed it */
     bool query;        /* the kernel can be asked */
 } regx_maps_t;
 

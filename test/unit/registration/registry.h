@@ -59,6 +59,9 @@ registry_t *registry_open_large(bool asks);
 /* Over a monitor of the test's own, which is running; registry_close leaves it running. */
 registry_t *registry_open_over(regx_monitor_t *monitor, const regx_cache_config_t *config);
 
+/* Keeps nothing, and pins so much at a time; 0: as much as it takes. */
+registry_t *registry_open_none(uint64_t once_bytes);
+
 /* As where the kernel has no membarrier. */
 void registry_use_fences(regx_cache_t *cache, bool fences);
 

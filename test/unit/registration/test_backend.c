@@ -39,20 +39,6 @@ static void stop(void)
     }
 }
 
-static void nothing_is_started_where_nothing_is_to_be_kept(void **state)
-{
-    (void)state;
-    assert_int_equal(choose("none", false), REGX_OK);
-    assert_string_equal(choice.backend->name, "none");
-    assert_null(choice.monitor);
-    assert_string_equal(choice.reason, "asked for");
-    assert_int_equal(choose("auto", true), REGX_OK);
-    assert_string_equal(choice.backend->name, "none");
-    assert_null(choice.monitor);
-    assert_string_equal(choice.reason, "not needed");
-    assert_int_equal(hooked.installed, 0);
-}
-
 /* Whoever asks for one gets it, also where registering costs nothing. */
 static void what_is_asked_for_is_started(void **state)
 {
@@ -136,7 +122,6 @@ static void a_refused_userfaultfd_is_no_end(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(nothing_is_started_where_nothing_is_to_be_kept, hooked_reset),
         cmocka_unit_test_setup(what_is_asked_for_is_started, hooked_reset),
         cmocka_unit_test_setup(auto_is_the_notifier_or_none_with_the_reason, hooked_reset),
         cmocka_unit_test_setup(what_does_not_work_is_told_with_what_does, hooked_reset),

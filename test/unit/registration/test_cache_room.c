@@ -6,60 +6,6 @@
 
 /* ---- the budget ---- */
 
-static void bytes_kept_stay_within_the_budget(void **state)
-{
-    registry_t *r = registry_open(64 * PAGE, UNLIMITED, true, false);
-    uint64_t random = 1;
-
-    (void)state;
-    for (unsigned i = 0; i < 2000; i++) {
-        const size_t length = (1 + chance_next(&random) % 16) * PAGE;
-
-        registry_use(r, 0x100000 + chance_next(&random) % 4096 * PAGE, length);
-        assert_in_range(r->counters.registered_bytes, 1, 64 * PAGE);
-    }
-    assert_in_range(r->counters.registered_bytes, 49 * PAGE, 64 * PAGE);
-    assert_true(r->counters.registered_high > 60 * PAGE);
-    assert_true(r->counters.evictions > 100);
-    registry_close(r);
-}
-
-static void regions_kept_stay_within_the_budget(void **state)
-{
-    registry_t *r = registry_open(UNLIMITED, 10, true, false);
-
-    (void)state;
-    for (uintptr_t i = 1; i <= 1000; i++) {
-        assert_int_equal(registry_served(r, i << 16, PAGE), MISS);
-        assert_int_equal(r->live, i < 10 ? i : 10);
-    }
-    assert_int_equal(r->counters.evictions, 990);
-    assert_in_range(r->cache->regions.used, 1, 16); /* records are used again */
-    registry_close(r);
-}
-
-static void a_budget_smaller_than_a_region_keeps_nothing_of_it(void **state)
-{
-    registry_t *r = registry_open(4 * PAGE, UNLIMITED, true, false);
-
-    (void)state;
-    assert_int_equal(registry_served(r, 0x100000, 3 * PAGE), MISS);
-    for (unsigned i = 0; i < 5; i++) {
-        assert_int_equal(registry_served(r, 0x200000, 5 * PAGE), ONCE);
-        assert_int_equal(registry_served(r, 0x200800, 4 * PAGE), ONCE); /* five pages, too */
-        assert_int_equal(r->live, 1);
-    }
-    assert_int_equal(registry_served(r, 0x100000, 3 * PAGE), HIT);
-    assert_int_equal(registry_served(r, 0x200000, 4 * PAGE), MISS);
-    registry_close(r);
-
-    r = registry_open(UNLIMITED, 0, true, false);
-    assert_int_equal(registry_served(r, 0x100000, PAGE), ONCE);
-    assert_int_equal(registry_served(r, 0x100000, PAGE), ONCE);
-    assert_int_equal(r->live, 0);
-    registry_close(r);
-}
-
 static void what_is_in_use_is_not_given_up(void **state)
 {
     registry_t *r = registry_open(UNLIMITED, 4, true, false);
@@ -89,7 +35,7 @@ static void what_is_in_use_is_not_given_up(void **state)
 
 static uint32_t number_of(registry_t *r, uintptr_t start, size_t length)
 {
-    return regx_index_exact(&r->cache->index, start, start + length);
+    return regx_index_cover(&r->cache->index, start, start + length, REGX_ACCESS_REMOTE_WRITE);
 }
 
 /* Used alike: the cheapest per byte goes. The same cost: the least used goes. */
@@ -192,27 +138,6 @@ static void what_cannot_be_watched_is_not_kept(void **state)
 }
 
 /* ---- refusals ---- */
-
-static void unlimited_gives_nothing_up_before_a_failure(void **state)
-{
-    registry_t *r = registry_open(UNLIMITED, UNLIMITED, false, false);
-    enum { MANY = 5000 };
-
-    (void)state;
-    for (uintptr_t i = 0; i < MANY; i++) {
-        assert_int_equal(registry_served(r, (i + 1) << 16, 0x8000), MISS);
-        regx_registry_progress(&r->registry);
-    }
-    assert_int_equal(r->deregs, 0);
-    for (uintptr_t i = 0; i < MANY; i++) {
-        assert_int_equal(registry_served(r, (i + 1) << 16, 0x8000), HIT);
-    }
-    r->refusals = 1;
-    r->refusal = REGX_NO_MEMORY;
-    assert_int_equal(registry_served(r, (uintptr_t)MANY << 17, 0x14000), MISS);
-    assert_int_equal(r->deregs, 3); /* at least the bytes that were asked for */
-    registry_close(r);
-}
 
 static void a_refusal_gives_up_others_and_tries_once_more(void **state)
 {
@@ -352,10 +277,6 @@ static void room_for_a_large_region_is_made_in_parts(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(unlimited_gives_nothing_up_before_a_failure),
-        cmocka_unit_test(bytes_kept_stay_within_the_budget),
-        cmocka_unit_test(regions_kept_stay_within_the_budget),
-        cmocka_unit_test(a_budget_smaller_than_a_region_keeps_nothing_of_it),
         cmocka_unit_test(what_is_in_use_is_not_given_up),
         cmocka_unit_test(eviction_weighs_cost_and_use_against_bytes),
         cmocka_unit_test(a_first_use_does_not_push_out_others),

@@ -191,54 +191,6 @@ static void more_transfers_than_places_are_counted_and_not_waited_for(void **sta
     end();
 }
 
-/* Threads hold and let go all the time, others change what they hold: none is left waiting. */
-enum { THREADS = 2, TURNS = 2000 };
-
-static void *transfer(void *argument)
-{
-    unsigned char *own = argument;
-
-    for (int i = 0; i < TURNS; i++) {
-        const uint32_t held = regx_drain_hold(drain, own, PAGE);
-
-        own[0] = (unsigned char)i;
-        if (own[0] != (unsigned char)i) { /* it was taken away meanwhile */
-            return own;
-        }
-        regx_drain_let_go(drain, held);
-    }
-    return NULL;
-}
-
-static void *change(void *argument)
-{
-    for (int i = 0; i < TURNS / 10; i++) {
-        madvise(argument, PAGE, MADV_NORMAL); /* reported, and harmless */
-    }
-    return NULL;
-}
-
-static void nobody_is_left_waiting(void **state)
-{
-    pthread_t transfers[THREADS], changes[THREADS];
-
-    (void)state;
-    start(&regx_backend_hooks, LONG);
-    for (int i = 0; i < THREADS; i++) {
-        pthread_create(&transfers[i], NULL, transfer, memory + (size_t)i * PAGE);
-        pthread_create(&changes[i], NULL, change, memory + (size_t)i * PAGE);
-    }
-    for (int i = 0; i < THREADS; i++) {
-        void *failed;
-
-        pthread_join(transfers[i], &failed);
-        assert_null(failed);
-        pthread_join(changes[i], NULL);
-    }
-    assert_int_equal(counters.fallbacks[0].count, 0);
-    end();
-}
-
 /* What a transfer uses stays as it is until the transfer is over, whatever is done to it when: the
  * pages are really taken away. */
 enum { CHANGES = 300 };
@@ -335,7 +287,6 @@ int main(void)
         cmocka_unit_test_setup(a_child_does_not_wait, hooked_reset),
         cmocka_unit_test_setup(more_transfers_than_places_are_counted_and_not_waited_for,
                                hooked_reset),
-        cmocka_unit_test_setup(nobody_is_left_waiting, hooked_reset),
         cmocka_unit_test_setup(what_is_in_use_stays_as_it_is, hooked_reset),
         cmocka_unit_test_setup(hooks_beside_the_notifier_wait_too, hooked_reset),
     };

@@ -142,36 +142,6 @@ static void a_change_that_was_read_and_not_logged_misses(void **state)
 
 /* ---- threads that change memory ---- */
 
-/* Blocks of malloc's that come and go, so that free unmaps and trims with malloc's lock held, while
- * they are watched. */
-static void *allocate(void *monitor)
-{
-    for (int i = 0; i < 3000; i++) {
-        const size_t length = (size_t)(1 + i % 40) * 16 * 1024;
-        char *block = malloc(length);
-
-        block[0] = 1;
-        char *first = (char *)(((uintptr_t)block + PAGE - 1) / PAGE * PAGE);
-        region_t region = keep(monitor, first, (size_t)(block + length - first) / PAGE * PAGE);
-        free(block);
-        drop(&region);
-    }
-    return NULL;
-}
-
-static void threads_inside_malloc_do_not_hang(void **state)
-{
-    pthread_t threads[3];
-
-    for (int i = 0; i < 3; i++) {
-        assert_int_equal(pthread_create(&threads[i], NULL, allocate, *state), 0);
-    }
-    for (int i = 0; i < 3; i++) {
-        pthread_join(threads[i], NULL);
-    }
-    assert_int_not_equal(((regx_monitor_t *)*state)->log->head, 0);
-}
-
 static _Atomic bool enough;
 
 static void *map_and_unmap(void *unused)
@@ -402,7 +372,6 @@ int main(void)
         WATCHED(shared_memory_and_files_are_refused_with_the_reason),
         WATCHED(a_mapping_of_which_a_part_is_watched_can_be_moved),
         WATCHED(a_change_that_was_read_and_not_logged_misses),
-        WATCHED(threads_inside_malloc_do_not_hang),
         cmocka_unit_test(stopping_while_threads_map_and_unmap_hangs_none),
         cmocka_unit_test(events_are_read_without_libcs_read_and_poll),
         cmocka_unit_test(it_takes_no_signal_and_inherits_neither_cores_nor_policy),

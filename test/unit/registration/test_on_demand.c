@@ -168,20 +168,6 @@ static void each_use_is_prefetched_once_it_is_registered(void **state)
     assert_int_equal(pages_in_memory(), 0);
 }
 
-/* What is mapped there later is nobody's business. */
-static void replaced_memory_is_a_hit(void **state)
-{
-    (void)state;
-    open_with(NO_ADVICE, 1);
-    for (int i = 0; i < 3; i++) {
-        assert_int_equal(use(memory, SIZE, REGX_ACCESS_REMOTE_WRITE), REGX_OK);
-        assert_ptr_equal(mmap(memory, SIZE, PROT_READ | PROT_WRITE,
-                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0),
-                         memory);
-    }
-    assert_string_equal(fake.calls, "r");
-}
-
 static void touching_maps_pages_and_changes_none(void **state)
 {
     (void)state;
@@ -265,7 +251,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(each_use_is_prefetched_once_it_is_registered, close_all),
-        cmocka_unit_test_teardown(replaced_memory_is_a_hit, close_all),
         cmocka_unit_test_teardown(touching_maps_pages_and_changes_none, close_all),
         cmocka_unit_test_teardown(advice_that_is_not_taken_is_touched_instead, close_all),
         cmocka_unit_test_teardown(missing_memory_is_denied_however_prefetched, close_all),

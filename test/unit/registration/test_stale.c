@@ -37,34 +37,6 @@ static void exactly_what_changed_misses(void **state)
     }
 }
 
-static void one_change_of_5000_regions(void **state)
-{
-    enum { COUNT = 5000 };
-    registry_t *r = registry_open_large(true);
-
-    (void)state;
-    for (uintptr_t i = 1; i <= COUNT + 2; i++) {
-        registry_use(r, i * PAGE, PAGE);
-    }
-    registry_log(r, 2 * PAGE, COUNT * PAGE);
-    assert_int_equal(registry_served(r, PAGE, PAGE), HIT);
-    assert_in_range(r->counters.invalidations, 1, COUNT / 4); /* a hit does not do that work */
-    assert_int_equal(r->deregs, 0);
-    regx_registry_progress(&r->registry);
-    assert_in_range(r->counters.invalidations, 1, COUNT / 4); /* nor does one progress do all */
-    assert_in_range(r->deregs, 1, COUNT / 4);
-    for (unsigned i = 0; i < COUNT && r->deregs < COUNT; i++) {
-        regx_registry_progress(&r->registry);
-    }
-    assert_int_equal(r->deregs, COUNT);
-    assert_int_equal(r->counters.invalidations, COUNT);
-    assert_int_equal(registry_served(r, (COUNT + 2) * PAGE, PAGE), HIT);
-    for (uintptr_t i = 2; i <= COUNT + 1; i++) {
-        assert_int_equal(registry_served(r, i * PAGE, PAGE), MISS);
-    }
-    registry_close(r);
-}
-
 /* Acts on one region at a time, while all kinds of requests come. */
 static void what_has_not_ended_yet_is_not_used(void **state)
 {
@@ -132,32 +104,6 @@ static void what_is_made_before_all_has_ended_is_used(void **state)
     assert_int_equal(registry_served(r, 8 * 2 * PAGE, PAGE), HIT);
     assert_int_equal(registry_served(r, 0x100000, PAGE), HIT);
     registry_close(r);
-}
-
-static void a_lapped_log_flushes_all_once(void **state)
-{
-    enum { COUNT = 100 };
-
-    (void)state;
-    for (uint64_t more = 0; more <= 1; more++) {
-        registry_t *r = registry_open_large(false);
-
-        for (uintptr_t i = 1; i <= COUNT; i++) {
-            registry_use(r, i * PAGE, PAGE);
-        }
-        registry_log(r, 50 * PAGE, PAGE); /* what is lost */
-        for (uint64_t i = 1; i < RING + more; i++) {
-            registry_log(r, 0, PAGE); /* in the same 2 MiB, but of nobody */
-        }
-        for (uintptr_t i = 1; i <= COUNT; i++) {
-            assert_int_equal(registry_served(r, i * PAGE, PAGE), more == 1 || i == 50 ? MISS : HIT);
-        }
-        assert_int_equal(r->counters.invalidations, more == 1 ? COUNT : 1);
-        for (uintptr_t i = 1; i <= COUNT; i++) {
-            assert_int_equal(registry_served(r, i * PAGE, PAGE), HIT);
-        }
-        registry_close(r);
-    }
 }
 
 /* A writer in the middle of logging: nobody knows yet what. */
@@ -301,10 +247,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(exactly_what_changed_misses),
-        cmocka_unit_test(one_change_of_5000_regions),
         cmocka_unit_test(what_has_not_ended_yet_is_not_used),
         cmocka_unit_test(what_is_made_before_all_has_ended_is_used),
-        cmocka_unit_test(a_lapped_log_flushes_all_once),
         cmocka_unit_test(a_change_being_written_is_a_miss_and_no_wait),
         cmocka_unit_test(while_a_change_is_under_way_nothing_hits),
         cmocka_unit_test(a_change_that_ends_soon_costs_no_registration),

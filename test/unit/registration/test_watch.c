@@ -30,7 +30,6 @@ static regx_status_t subscribe(regx_monitor_t *monitor, uintptr_t start, uintptr
 
 typedef struct rig {
     regx_monitor_t monitor;
-    regx_registry_t registry;
     regx_watch_t watch;
     uintptr_t page, start, first; /* 16 pages from start on, of which 2 to 10 are watched */
 } rig_t;
@@ -41,13 +40,12 @@ static rig_t *rig_open(void)
 
     assert_non_null(rig);
     rig->monitor.log = regx_inval_log_open();
-    rig->registry.monitor = &rig->monitor;
     rig->page = regx_page_size();
     rig->start = (uintptr_t)mmap(NULL, 16 * rig->page, PROT_READ | PROT_WRITE,
                                  MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     is_valid = true;
     answer = REGX_OK;
-    assert_true(regx_watch_begin(&rig->watch, &rig->registry,
+    assert_true(regx_watch_begin(&rig->watch, &rig->monitor,
                                  (void *)(rig->start + 2 * rig->page + 1), 8 * rig->page - 2));
     return rig;
 }
@@ -156,13 +154,12 @@ static void what_nobody_tells_of_is_not_watched(void **state)
     (void)state;
     rig->monitor.subscribe = subscribe;
     answer = REGX_DENIED;
-    assert_false(regx_watch_begin(&watch, &rig->registry, (void *)rig->start, rig->page));
+    assert_false(regx_watch_begin(&watch, &rig->monitor, (void *)rig->start, rig->page));
     assert_null(watch.monitor);
     assert_false(regx_watch_renew(&rig->watch));
     rig->monitor.flags = REGX_MONITOR_BY_DEVICE;
-    assert_false(regx_watch_begin(&watch, &rig->registry, (void *)rig->start, rig->page));
-    rig->registry.monitor = NULL;
-    assert_false(regx_watch_begin(&watch, &rig->registry, (void *)rig->start, rig->page));
+    assert_false(regx_watch_begin(&watch, &rig->monitor, (void *)rig->start, rig->page));
+    assert_false(regx_watch_begin(&watch, NULL, (void *)rig->start, rig->page));
     rig_close(rig);
 }
 
