@@ -157,9 +157,7 @@ def test_a_short_bounce_is_taken_from_where_its_sender_copies_it(mpi: Mpi, tmp_p
     job = mpi("transfer", "--iterations", count, sample.write(cases, tmp_path),
               regx={"auto_choice": "16K:bounce", "verify": verify})
     job.checked(ranks=2).carried("auto").over("shm")
-    staged = job.total("stages_taken") + job.total("stages_late")
-    assert job.total("stages_taken") > 0, str(job)
-    assert job.total("messages_bounce") // 2 < staged <= job.total("messages_bounce"), str(job)
+    assert 0 < job.total("stages_taken") <= job.total("messages_bounce"), str(job)
 
 
 @pytest.mark.parametrize("strategy", ["bounce", "read"])

@@ -130,7 +130,6 @@ static regx_status_t add_segment_locked(regx_alloc_mem_t *alloc_mem, size_t whol
     }
     *last = block;
     alloc_mem->bytes += length;
-    regx_count_transport(alloc_mem->config->counters, REGX_COUNTER_owned_bytes, length);
     alloc_mem->names[alloc_mem->count] = name;
     alloc_mem->shared->names[alloc_mem->count++] = name;
     atomic_store_explicit(&alloc_mem->shared->count, alloc_mem->count, memory_order_release);

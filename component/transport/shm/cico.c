@@ -323,13 +323,12 @@ static void take_ready(const regx_shm_t *shm, regx_shm_op_t *op)
 }
 
 /* Takes a get out of its line, and counts what it took from its stage. */
-static void remove_get(regx_shm_t *shm, regx_shm_op_t *op, unsigned counter)
+static void remove_get(regx_shm_t *shm, regx_shm_op_t *op)
 {
     regx_lock(&shm->lock);
     regx_list_remove(&op->link);
     regx_shm_count_copies(shm, -1);
     regx_unlock(&shm->lock);
-    regx_count_transport(shm->config.counters, counter, 1);
     regx_count_transport(shm->config.counters, REGX_COUNTER_bytes_shm, op->done);
 }
 
@@ -338,7 +337,7 @@ static void give_up(regx_shm_t *shm, regx_shm_op_t *op)
 {
     const size_t taken = op->done;
 
-    remove_get(shm, op, REGX_COUNTER_stages_late);
+    remove_get(shm, op);
     regx_shm_queue_get(op->conn, regx_shm_get_of(op), NULL);
     op->done = taken; /* which begins with the first byte; only progress looks at it */
     op->from_end = false;
@@ -374,7 +373,8 @@ static bool take(regx_shm_t *shm)
     regx_get_t *get = regx_shm_get_of(op);
     take_ready(shm, op);
     if (op->done == get->length) {
-        remove_get(shm, op, REGX_COUNTER_stages_taken);
+        remove_get(shm, op);
+        regx_count_transport(shm->config.counters, REGX_COUNTER_stages_taken, 1);
         get->done(get, REGX_OK);
     }
     return true;
