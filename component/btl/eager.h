@@ -6,7 +6,7 @@
  * then one copy, by the kernel or by both processes (rendezvous/exposed.c). From 4 to 16 KiB either
  * way may be two or three times as fast as the other. It depends on the processor, on what the
  * program does with its buffers, and on how many messages are under way. So it is found out on the
- * program's own messages, as rendezvous/autotune.h does for longer ones: apart for those above 4
+ * program's own messages, as rendezvous/auto.c does for longer ones: apart for those above 4
  * and those above 8 KiB. The sender decides: ob1 compares each message with btl_eager_limit, which
  * is set anew before each.
  *

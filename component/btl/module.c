@@ -236,7 +236,7 @@ static bool may_expose(const regx_module_t *module)
 static bool may_choose(const regx_params_t *params)
 {
     return !regx_param_given("eager_limit") && !params->rts_contiguous &&
-           params->settings.rendezvous.auto_choice == NULL && !params->settings.rendezvous.verify &&
+           !params->settings.rendezvous.verify &&
            strcmp(params->settings.rendezvous.rendezvous, "auto") == 0;
 }
 
@@ -245,7 +245,6 @@ bool regx_module_start(regx_module_t *module)
     const regx_params_t *params = module->params;
     const regx_granting_t grant = params->settings.rendezvous.grant;
     const regx_rndv_config_t config = {.strategy = params->strategy,
-                                       .auto_choice = params->auto_choice,
                                        .chunk_size = params->settings.rendezvous.chunk_size,
                                        .chunk_depth = params->settings.rendezvous.chunk_depth,
                                        .threads = module->threads,

@@ -179,26 +179,18 @@ bool regx_params_asked(bool *named)
 static bool check_rendezvous(regx_params_t *params)
 {
     const regx_transport_settings_t *transport = &params->settings.transports.all;
-    const regx_rndv_settings_t *rendezvous = &params->settings.rendezvous;
-    char error[REGX_OPTION_ERROR];
 
     if (transport->if_include != NULL && transport->if_exclude != NULL) {
         return refuse(REGX_PREFIX "if_include and " REGX_PREFIX
                                   "if_exclude are both given; allowed: one");
     }
-    params->strategy = regx_strategy_find(rendezvous->rendezvous);
-    if (rendezvous->auto_choice != NULL && strcmp(rendezvous->rendezvous, "auto") != 0) {
-        return refuse(REGX_PREFIX "auto_choice is given with " REGX_PREFIX
-                                  "rendezvous=%s; allowed: auto",
-                      rendezvous->rendezvous);
-    }
-    return regx_auto_choice_read(rendezvous->auto_choice, &params->auto_choice, error) ||
-           refuse("%s", error);
+    params->strategy = regx_strategy_find(params->settings.rendezvous.rendezvous);
+    return true;
 }
 
 static bool is_revocable(const char *strategy)
 {
-    return regx_strategy_is_revocable(regx_strategy_find(strategy));
+    return regx_strategy_find(strategy)->revocable;
 }
 
 static bool reports_changes(const char *name)

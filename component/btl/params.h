@@ -18,7 +18,6 @@
 typedef struct regx_params {
     regx_settings_t settings; /* no "auto" in pool_size, cache_bytes and once_bytes */
     const regx_strategy_t *strategy;
-    regx_auto_choice_t auto_choice;
     const regx_hook_source_t *hooks;
     bool leave_pinned;   /* false: the backend is none, because Open MPI was set so */
     bool pool_given;     /* the user gave pool_size: for all transports of auto together */

@@ -120,7 +120,7 @@ static void fill(const regx_component_t *component, texts_t *texts, field_t fiel
     fields[FIELD_transport_reason].text = component->transport_reason;
     fields[FIELD_backend].text = component->choice.backend->name;
     fields[FIELD_backend_reason].text = component->choice.reason;
-    fields[FIELD_rendezvous].text = regx_strategy_name(component->params.strategy);
+    fields[FIELD_rendezvous].text = component->params.strategy->name;
     fields[FIELD_auto_choice].text = auto_choice(component, texts->auto_choice);
     fields[FIELD_eager_limit].number = component->modules[0]->super.btl_eager_limit;
     fields[FIELD_peers].number = count_peers(component);
@@ -371,9 +371,8 @@ void regx_verbose_choice(const regx_component_t *component)
     regx_trace(&component->trace, REGX_TRACE_CHOICE, "transport=%s is %s (%s)",
                params->settings.component.transport, transports, component->transport_reason);
     regx_trace(&component->trace, REGX_TRACE_CHOICE,
-               "rendezvous %s, chunks of %zu bytes, %u at once%s%s",
-               regx_strategy_name(params->strategy), params->settings.rendezvous.chunk_size,
-               params->settings.rendezvous.chunk_depth,
+               "rendezvous %s, chunks of %zu bytes, %u at once%s%s", params->strategy->name,
+               params->settings.rendezvous.chunk_size, params->settings.rendezvous.chunk_depth,
                params->settings.rendezvous.verify ? ", verified" : "",
                component->threads ? ", with threads" : "");
     trace_modules(component);
@@ -386,7 +385,7 @@ void regx_verbose_outcome(const regx_component_t *component)
     char text[REGX_AUTO_CHOICE];
 
     if (regx_traces(&component->trace, REGX_TRACE_CHOICE)) {
-        regx_trace(&component->trace, REGX_TRACE_CHOICE, "auto found auto_choice=%s",
+        regx_trace(&component->trace, REGX_TRACE_CHOICE, "auto found %s",
                    auto_choice(component, text));
     }
 }

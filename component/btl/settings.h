@@ -8,7 +8,7 @@
 
 #include "pool/pool.h"
 #include "registration/registration.h"
-#include "rendezvous/params.h"
+#include "rendezvous/rendezvous.h"
 #include "transport/catalog.h"
 
 typedef enum { REGX_ENABLE_AUTO, REGX_ENABLE_NEVER, REGX_ENABLE_ALWAYS } regx_enable_t;
@@ -49,8 +49,7 @@ bool regx_settings_room(unsigned index, regx_settings_room_t *room);
     X(backend, TEXT, "registration cache backend in use (btl_regx_backend)")                       \
     X(backend_reason, TEXT, "why that one: asked for, or auto's reason")                           \
     X(rendezvous, TEXT, "strategy requested (btl_regx_rendezvous)")                                \
-    X(auto_choice, TEXT,                                                                           \
-      "strategies that auto chose by size, in the form of btl_regx_auto_choice, or none")          \
+    X(auto_choice, TEXT, "strategies that auto chose by size, as 32K:together,1M:read, or none")   \
     X(eager_limit, NUMBER,                                                                         \
       "btl_regx_eager_limit at the end of the job; lower than at the start if a rendezvous was "   \
       "faster")                                                                                    \

@@ -116,18 +116,16 @@ static bool open_needed(regx_component_t *component, const mca_btl_base_module_t
                         candidate_t *candidate)
 {
     const char *name = name_of(candidate);
-    const regx_strategy_t *copies =
-        regx_strategy_copying(component->params.strategy, &component->params.auto_choice);
+    const regx_strategy_t *strategy = component->params.strategy;
     const unsigned before = component->module_count;
     char error[ERROR];
 
     regx_status_t status = load(candidate, error) ? REGX_OK : REGX_UNREACHABLE;
-    if (status == REGX_OK && !candidate->ops->copies && copies != NULL) {
+    if (status == REGX_OK && !candidate->ops->copies && strategy->copies) {
         snprintf(error, sizeof(error),
-                 "%s=%s: over transport %s the kernel does not copy between processes; "
+                 "rendezvous=%s: over transport %s the kernel does not copy between processes; "
                  "allowed: another rendezvous, or transport %s",
-                 copies == component->params.strategy ? "rendezvous" : "auto_choice",
-                 regx_strategy_name(copies), name, regx_catalog[REGX_ON_NODE]->word.word);
+                 strategy->name, name, regx_catalog[REGX_ON_NODE]->word.word);
         status = REGX_INVALID;
     }
     if (status == REGX_OK) {

@@ -3,18 +3,14 @@
  * Bounce: the receiver grants slots of its pre-pinned pool, the sender writes them, the receiver
  * copies them out while the next slot fills.
  */
-#include "rendezvous/bounce.h"
+#include "rendezvous/proto.h"
 
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/copy.h"
 #include "base/util.h"
-#include "rendezvous/safe_copy.h"
-#include "rendezvous/strategy.h"
-#include "rendezvous/write.h"
 
 /* A single message is cut finely, most so at both ends, and the copy in runs no further ahead than
  * SINGLE_WINDOW: the copy out begins early, finds its bytes in the cache, and ends soon after. In a
@@ -26,8 +22,6 @@
 #define SINGLE_WINDOW (1024u * 1024u)
 #define FINEST_MESSAGE (64u * 1024u)
 
-#define PAGE 4096u /* or a part of one */
-
 /* ---- the receive side ---- */
 
 /* How many bytes the peer may hold granted when more is granted to this receive. It may also not
@@ -35,7 +29,7 @@
  * others (dynamic thresholds: Choudhury and Hahne, 1998). A notice of its own lets it go on. */
 static size_t window_of(const regx_rndv_t *rndv, const regx_rndv_recv_t *recv)
 {
-    return recv->single_in_flight ? regx_min(rndv->window, SINGLE_WINDOW) : rndv->window;
+    return recv->slots.lone ? regx_min(rndv->window, SINGLE_WINDOW) : rndv->window;
 }
 
 static uint32_t piece_length(const regx_rndv_t *rndv, const regx_rndv_recv_t *recv, uint64_t offset,
@@ -45,7 +39,7 @@ static uint32_t piece_length(const regx_rndv_t *rndv, const regx_rndv_recv_t *re
     const uint64_t fine = recv->length <= FINEST_MESSAGE ? FINEST_PIECE : FINE_PIECE;
     uint64_t piece = slot;
 
-    if (recv->single_in_flight) {
+    if (recv->slots.lone) {
         const uint64_t max = recv->length > SINGLE_WINDOW ? LONG_PIECE : SINGLE_PIECE;
         const uint64_t near_end = regx_min(offset, left / 2);
 
@@ -71,12 +65,12 @@ static void range_granted(regx_rndv_recv_t *recv, regx_chunk_t *chunk, uint64_t 
 
 /* Grants consecutive pieces of the next range, up to `max`; returns how many. `reserve` slots of
  * the pool stay free. `exhausted`: whether the pool was the limit. */
-static unsigned grant_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, uint32_t reserve,
-                             unsigned max, uint64_t *start, regx_slot_grant_t *grants,
-                             bool *exhausted)
+static uint8_t grant_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, uint32_t reserve,
+                            unsigned max, uint64_t *start, regx_slot_grant_t *grants,
+                            bool *exhausted)
 {
     regx_peer_t *peer = recv->peer;
-    unsigned count = 0;
+    uint8_t count = 0;
     regx_slot_range_t range;
 
     *exhausted = false;
@@ -84,11 +78,11 @@ static unsigned grant_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, uint32_t
         return 0;
     }
     if (recv->granted == 0) {
-        recv->single_in_flight = peer->granted == 0;
+        recv->slots.lone = peer->granted == 0;
     }
     *start = range.offset;
     while (count < max && range.length > 0 &&
-           recv->slots_out + recv->chunks_out < REGX_GRANTS_MAX) {
+           recv->slots.out + recv->chunks_out < REGX_GRANTS_MAX) {
         const uint32_t length = piece_length(rndv, recv, range.offset, range.length);
         const bool full = peer->granted > 0 && (peer->granted + length > window_of(rndv, recv) ||
                                                 peer->slots >= regx_pool_unused(rndv->pool));
@@ -107,7 +101,7 @@ static unsigned grant_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, uint32_t
         grants[count++] = (regx_slot_grant_t){(uint32_t)(slot * rndv->pool->slot_size), length};
         peer->granted += length;
         peer->slots++;
-        recv->slots_out++;
+        recv->slots.out++;
         range_granted(recv, range.chunk, length);
         range.offset += length;
         range.length -= length;
@@ -115,27 +109,17 @@ static unsigned grant_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, uint32_t
     return count;
 }
 
-static void release_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, uint32_t slot)
-{
-    assert(recv->slots_out > 0 && recv->peer->slots > 0);
-    recv->peer->granted -= rndv->slots[slot].length;
-    recv->peer->slots--;
-    recv->slots_out--;
-    rndv->slots[slot].recv = NULL;
-    regx_pool_put(rndv->pool, slot);
-}
-
 /* A peer that does not answer could hold for long what a CTS grants. So half of the pool is kept
  * for transfers that have started, and those that wait go first. */
-static void first_grant_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_cts_t *cts)
+static void first_grant_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
 {
     uint64_t start;
     bool exhausted;
 
-    if (regx_list_empty(&rndv->pending_recvs)) {
-        cts->slot_count = grant_locked(rndv, recv, rndv->pool->slots / 2, REGX_CTS_SLOTS, &start,
-                                       cts->slots, &exhausted);
-        regx_count(rndv->counters, &rndv->counters->grants, cts->slot_count);
+    if (regx_list_empty(&rndv->recv_lists.pending)) {
+        recv->cts.count = grant_locked(rndv, recv, rndv->pool->slots / 2, REGX_CTS_SLOTS, &start,
+                                       recv->cts.slots, &exhausted);
+        regx_count(rndv->counters, &rndv->counters->grants, recv->cts.count);
     }
 }
 
@@ -156,27 +140,17 @@ bool regx_bounce_advance_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_
                                           message.slots, &exhausted);
         if (message.slot_count == 0) {
             if (exhausted) {
-                regx_count(rndv->counters, &rndv->counters->grant_stalls, !recv->stall_counted);
-                recv->stall_counted = true;
+                regx_count(rndv->counters, &rndv->counters->grant_stalls, !recv->slots.stalled);
+                recv->slots.stalled = true;
                 atomic_store_explicit(&rndv->work.pool_exhausted, true, memory_order_relaxed);
             }
             break;
         }
-        recv->stall_counted = false;
+        recv->slots.stalled = false;
         regx_count(rndv->counters, &rndv->counters->grants, message.slot_count);
-        regx_channel_post(recv->peer, &recv->outbox, &message);
+        regx_control_post(recv->peer, &recv->outbox, &message);
     }
     return false;
-}
-
-/* The time at which a copy begins that finds all pages of its slot mapped. Only a slot's first use
- * maps them, which is no part of what bounce costs. */
-static int64_t begin_timing(const volatile char *slot, size_t length)
-{
-    for (size_t at = 0; at < length; at += PAGE) {
-        (void)slot[at];
-    }
-    return regx_now_ns();
 }
 
 /* A slot was written: copies it out. */
@@ -187,16 +161,12 @@ static void copy_out(regx_rndv_t *rndv, regx_recv_work_t *work)
     char *const to = recv->base + control->offset;
     const char *const slot = rndv->pool->memory + control->slot;
 
-    if (recv->slots_only && recv->granted < recv->length) {
-        regx_channel_warm(recv->peer); /* the next grant follows the copy */
+    if (recv->slots.only && recv->granted < recv->length) {
+        regx_control_warm(recv->peer); /* the next grant follows the copy */
     }
     if (!recv->buffer_suspect && !regx_recv_is_revocable(recv)) {
-        const bool timed = recv->trial.trial && recv->peer->conn->shares_pool;
-        const int64_t began = timed ? begin_timing(slot, control->length) : 0;
-
         regx_copy(to, slot, control->length);
-        work->copied_ns = timed ? regx_now_ns() - began : 0;
-    } else if (!regx_safe_write(to, slot, control->length)) {
+    } else if (!regx_buffer_write(to, slot, control->length)) {
         regx_fall_back(rndv, "receiver: buffer unmapped in mid-transfer");
         return; /* there is nothing to verify */
     }
@@ -210,10 +180,9 @@ static void copied_out_locked(regx_rndv_t *rndv, regx_recv_work_t *work)
 
     recv->landed += control->length;
     assert(recv->landed <= recv->length);
-    recv->by_slots = true;
-    recv->trial.copied_ns += work->copied_ns;
+    recv->slots.used = true;
     regx_count(rndv->counters, &rndv->counters->copied_out_bytes, control->length);
-    release_locked(rndv, recv, (uint32_t)(control->slot / rndv->pool->slot_size));
+    regx_recv_release_slot_locked(rndv, recv, (uint32_t)(control->slot / rndv->pool->slot_size));
 }
 
 bool regx_bounce_recv_control_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
@@ -233,15 +202,6 @@ bool regx_bounce_recv_control_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
     return true;
 }
 
-void regx_bounce_revoke_slots_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
-{
-    for (uint32_t slot = 0; recv->slots_out > 0 && slot < rndv->pool->slots; slot++) {
-        if (rndv->slots[slot].recv == recv) {
-            release_locked(rndv, recv, slot);
-        }
-    }
-}
-
 /* ---- the send side ---- */
 
 /* A slot is written straight from where its bytes are registered already, if they are: that spares
@@ -255,7 +215,7 @@ static regx_status_t prepare_slot(regx_rndv_t *rndv, regx_write_t *write)
         if (write->copy == NULL) {
             return REGX_NO_MEMORY;
         }
-        if (!regx_safe_read(write->copy, put->local, put->length)) {
+        if (!regx_buffer_read(write->copy, put->local, put->length)) {
             regx_fall_back(rndv, "sender: buffer unmapped in mid-transfer");
         }
         put->local = write->copy;
@@ -313,12 +273,12 @@ static bool take_slots(regx_rndv_send_t *send, uint64_t offset, const regx_slot_
 static bool send_open(const regx_rndv_t *rndv, regx_rndv_send_t *send, const regx_cts_t *cts)
 {
     (void)rndv;
-    if (cts->slot_count > 0 && !take_slots(send, 0, cts->slots, cts->slot_count)) {
+    if (cts->count > 0 && !take_slots(send, 0, cts->slots, cts->count)) {
         return false;
     }
-    send->intro = send->granted == send->length ? REGX_INTRO_DONE
-                  : send->count == 0            ? REGX_INTRO_READY_DUE
-                                                : REGX_INTRO_BY_NEXT;
+    send->intro = send->bytes.granted == send->length ? REGX_INTRO_DONE
+                  : send->queue.count == 0            ? REGX_INTRO_READY_DUE
+                                                      : REGX_INTRO_BY_NEXT;
     return true;
 }
 
@@ -334,16 +294,10 @@ static const regx_protocol_t protocol = {.grants = REGX_GRANTS_SLOTS,
                                          .first_grant_locked = first_grant_locked,
                                          .recv_control_locked = regx_bounce_recv_control_locked,
                                          .advance_locked = regx_bounce_advance_locked,
-                                         .revoke_slots_locked = regx_bounce_revoke_slots_locked,
                                          .send_open = send_open,
                                          .send_control_locked = regx_bounce_send_control_locked,
                                          .next_locked = regx_write_next_locked,
                                          .drop_locked = regx_write_drop_locked};
 
 const regx_strategy_t regx_strategy_bounce = {
-    .name = "bounce",
-    .path = REGX_PATH_bounce,
-    .protocol = &protocol,
-    .help = "through pre-pinned slots of the pool, see btl_regx_pool_size and btl_regx_slot_size",
-    .more = "Nothing is registered for it. Over verbs, what the sender has registered already is "
-            "written to the slots at once, other memory through the device's own buffers."};
+    .name = "bounce", .path = REGX_PATH_bounce, .protocol = &protocol};

@@ -8,13 +8,8 @@
 #include <stdlib.h>
 
 #include "base/util.h"
-#include "rendezvous/auto.h"
-#include "rendezvous/immediate.h"
 #include "rendezvous/landing.h"
-#include "rendezvous/recv_run.h"
-#include "rendezvous/revoke.h"
-#include "rendezvous/send.h"
-#include "rendezvous/strategy.h"
+#include "rendezvous/proto.h"
 
 /* What is registered to be written from may be read by the peer the next time (exposed.c), if it is
  * still registered then. */
@@ -53,8 +48,13 @@ regx_rndv_t *regx_rndv_create(const regx_rndv_config_t *config, regx_pool_t *poo
     rndv->send_access = send_access(config, registry);
     rndv->counters = counters;
     rndv->nobody.id = UINT64_MAX;
-    regx_strategy_protocols(rndv->protocols);
-    regx_auto_init(rndv);
+    for (unsigned path = 0; path < REGX_PATH_COUNT; path++) {
+        rndv->paths[path] = regx_strategy_of_path((regx_path_t)path);
+    }
+    for (unsigned wire = 0; wire < REGX_AUTO_WIRES; wire++) {
+        regx_auto_init(rndv->tuner.sizes[wire], (regx_auto_wire_t)wire);
+    }
+    rndv->tuner.reuse.credit = 8; /* that many new buffers are registered at first */
     regx_landings_init(&rndv->landings, &(regx_landings_config_t){.size = config->chunk_size,
                                                                   .count = 2 * config->chunk_depth,
                                                                   .threads = config->threads,
@@ -65,14 +65,14 @@ regx_rndv_t *regx_rndv_create(const regx_rndv_config_t *config, regx_pool_t *poo
     pthread_cond_init(&rndv->let_go, NULL);
     regx_handle_table_init(&rndv->recvs);
     regx_handle_table_init(&rndv->sends);
-    regx_list_init(&rndv->pending_recvs);
-    regx_list_init(&rndv->recv_round);
-    regx_list_init(&rndv->revocable_recvs);
-    regx_list_init(&rndv->revocable_round);
-    regx_list_init(&rndv->stalled_sends);
-    regx_list_init(&rndv->send_round);
-    regx_list_init(&rndv->free_recvs);
-    regx_list_init(&rndv->free_sends);
+    regx_list_init(&rndv->recv_lists.pending);
+    regx_list_init(&rndv->recv_lists.round);
+    regx_list_init(&rndv->watched.recvs);
+    regx_list_init(&rndv->watched.round);
+    regx_list_init(&rndv->send_lists.stalled);
+    regx_list_init(&rndv->send_lists.round);
+    regx_list_init(&rndv->recv_lists.free);
+    regx_list_init(&rndv->send_lists.free);
     return rndv;
 }
 
@@ -99,20 +99,6 @@ void regx_rndv_control(regx_rndv_t *rndv, uint64_t sender, const void *message, 
         regx_recv_control(rndv, sender, &control);
     } else {
         regx_send_control(rndv, sender, &control);
-    }
-}
-
-void regx_rndv_immediate(regx_rndv_t *rndv, uint64_t sender, uint32_t immediate)
-{
-    regx_control_t control;
-
-    regx_lock(&rndv->lock);
-    const bool known = regx_immediate_unpack_locked(rndv, immediate, &control);
-    regx_unlock(&rndv->lock);
-    if (known) {
-        regx_recv_control(rndv, sender, &control);
-    } else {
-        regx_malformed(rndv);
     }
 }
 

@@ -16,20 +16,18 @@
  * Who uses whom, top to bottom; a file calls downwards only:
  *
  *   engine.c                       creates, dispatches
- *   params.c, auto_choice.c        what users may set
- *   strategy.c                     the table of strategies, and the protocol of each path
- *   auto.c                         chooses a path
+ *   strategy.c                     what users may set, the table of strategies
  *   exposed.c                      a whole message, read without a CTS
  *   remap.c                        chunks that are written elsewhere and moved to the user
- *   together.c                     as get.c, and the sender copies a part
- *   put.c; get.c, advertise.c      registered chunks: written by the sender; read by the receiver
+ *   put.c; get.c                   registered chunks: written by the sender; read by the receiver
  *   bounce.c                       slots, which also carry what a chunk could not
  *   revoke.c                       what was granted is acknowledged, and granted anew
  *   write.c                        one put of one granted range, slot or chunk
- *   send.c; recv_run.c, recv.c     what all protocols have in common, per side
- *   channel.c                      control messages to a peer, queued where there is no room
- *   proof.c                        checksums of memory that may be gone
- *   immediate.c, control.c, autotune.c, refusal.c, reuse.c, checksum.c, safe_copy.c, landing.c
+ *   send.c; recv_progress.c, recv.c   what all protocols have in common, per side
+ *   auto.c                         chooses a path
+ *   control.c                      control messages, queued where there is no room
+ *   buffer.c                       the user's memory, which may be gone
+ *   landing.c                      pages that remap moves
  */
 #ifndef REGX_RENDEZVOUS_ENGINE_H
 #define REGX_RENDEZVOUS_ENGINE_H
@@ -38,17 +36,15 @@
 #include "base/list.h"
 #include "base/lock.h"
 #include "base/trace.h"
-#include "rendezvous/autotune.h"
 #include "rendezvous/landing.h"
 #include "rendezvous/rendezvous.h"
-#include "rendezvous/reuse.h"
 
 typedef struct regx_protocol regx_protocol_t; /* proto.h */
 typedef struct regx_rndv_send regx_rndv_send_t;
 
 /* Whom a slot of the pool is granted to. */
 typedef struct regx_slot_use {
-    regx_rndv_recv_t *recv; /* NULL: nobody */
+    regx_rndv_recv_t *recv; /* NULL: it is free */
     uint64_t offset;        /* in the transfer */
     uint32_t length;
 } regx_slot_use_t;
@@ -56,7 +52,6 @@ typedef struct regx_slot_use {
 /* Why `auto` chose a path. */
 typedef enum regx_decision {
     REGX_DECISION_REFUSED,
-    REGX_DECISION_PINNED,
     REGX_DECISION_NEW,
     REGX_DECISION_PRIOR,
     REGX_DECISION_TRIAL,
@@ -67,6 +62,50 @@ typedef enum regx_decision {
 /* Between what `auto` chooses: both processes map the pool, or they do not. */
 typedef enum regx_auto_wire { REGX_AUTO_NODE, REGX_AUTO_APART, REGX_AUTO_WIRES } regx_auto_wire_t;
 
+#define REGX_AUTO_CANDIDATES 3u /* at most */
+
+/* Which candidate moves the messages of one size fastest: a path, known here by its number. Its
+ * trials are described in auto.c. Under the engine's lock. */
+typedef struct regx_autotune {
+    uint8_t candidates; /* 0 to candidates - 1 */
+    uint8_t winner;     /* of the last trial; at first the prior */
+    bool known;         /* there was one */
+    uint8_t repeated;   /* so many in a row had the same outcome */
+    uint32_t rest;      /* messages until the next one */
+    uint32_t open;      /* messages, now */
+    uint32_t open_max;  /* of them at once, in this turn; or since none was open */
+    bool trying;        /* there is a trial: */
+    uint8_t alive;      /* bits of the candidates that have further turns */
+    uint8_t turn;
+    uint8_t candidate; /* whose turn it is */
+    bool failed;       /* a message of the turn went another way */
+    uint32_t messages; /* of the trial, */
+    uint32_t number;   /* of the turn, */
+    uint32_t entered;  /* messages since it began, */
+    uint32_t probe;    /* of which so many go by the candidate; */
+    uint32_t before;   /* so many have yet to close before it is measured, */
+    uint32_t closed;   /* and so many have since then, */
+    uint64_t bytes;    /* with so many bytes, */
+    uint64_t own;      /* and as many by the candidate */
+    int64_t began;
+    float cost[REGX_AUTO_CANDIDATES]; /* picoseconds a byte, the least; 0: none */
+} regx_autotune_t;
+
+/* A message's part in it. Zero: none. */
+typedef struct regx_trial {
+    regx_autotune_t *of; /* its size */
+    bool trial;          /* part of a trial */
+    bool known;          /* the candidate is a trial's outcome; else the prior */
+    uint8_t candidate;
+    uint32_t number; /* of the turn */
+} regx_trial_t;
+
+/* Whether the program receives into the same buffers again (auto.c). */
+typedef struct regx_reuse {
+    unsigned credit; /* new buffers that are registered */
+    unsigned passed; /* new buffers without credit, since one was registered */
+} regx_reuse_t;
+
 struct regx_rndv {
     regx_rndv_work_t work; /* first: regx_rndv_is_idle looks at it */
     regx_rndv_config_t config;
@@ -74,33 +113,41 @@ struct regx_rndv {
     regx_registry_t *registry;
     regx_counters_t *counters;
     unsigned send_access; /* what chunks of send buffers are registered for */
-    const regx_protocol_t *protocols[REGX_PATH_COUNT]; /* NULL where a path has none */
+    const regx_strategy_t *paths[REGX_PATH_COUNT]; /* whose each is; NULL: none is */
     regx_lock_t lock;
-    pthread_cond_t let_go; /* a receive that somebody waits to close is not taken any more */
+    pthread_cond_t let_go; /* a receive that a thread waits to close is not taken any more */
     unsigned closers;      /* how many wait for that */
     regx_handle_table_t recvs, sends;
     regx_peer_t nobody;     /* the peer of receives whose peer has gone */
     regx_slot_use_t *slots; /* one per slot of the pool */
     size_t page;            /* bytes of a page of memory */
     size_t window;          /* pool bytes that one peer may hold granted */
-    regx_autotune_t autotune[REGX_AUTO_WIRES][REGX_AUTOTUNE_SIZES]; /* of `auto` */
-    regx_reuse_t reuse;                                             /* likewise */
-    regx_tally_t *_Atomic auto_tally[REGX_DECISIONS][REGX_PATH_COUNT];
-    regx_landings_t landings;    /* of the path remap; has a lock of its own */
-    regx_link_t pending_recvs;   /* receives that wait for slots or could not send, oldest first */
-    regx_link_t revocable_recvs; /* receives whose memory is watched (revoke.h) */
-    regx_link_t revocable_round; /* those of them that progress has not yet looked at */
-    uint64_t watched_until;      /* the head of the monitor's log when they were last looked at */
-    _Atomic bool looks_due;      /* they are to be looked at without news from there, too */
-    regx_link_t recv_round;      /* of pending_recvs: those that progress has not yet looked at */
-    regx_link_t stalled_sends;   /* sends that found no room */
-    regx_link_t send_round;      /* those of them that progress has not yet looked at */
-    regx_link_t free_recvs;      /* records to be used again */
-    regx_link_t free_sends;
+    struct {
+        regx_autotune_t sizes[REGX_AUTO_WIRES][REGX_AUTO_SIZES];
+        regx_reuse_t reuse;
+        regx_tally_t *_Atomic tally[REGX_DECISIONS][REGX_PATH_COUNT];
+    } tuner;                  /* of `auto` */
+    regx_landings_t landings; /* of the path remap; has a lock of its own */
+    struct {
+        regx_link_t pending; /* they wait for slots or could not send, oldest first */
+        regx_link_t round;   /* of these: those that progress has not yet looked at */
+        regx_link_t free;    /* records to be used again */
+    } recv_lists;
+    struct {
+        regx_link_t stalled; /* they found no room */
+        regx_link_t round;   /* those of them that progress has not yet looked at */
+        regx_link_t free;    /* records to be used again */
+    } send_lists;
+    struct {
+        regx_link_t recvs;      /* whose memory is watched (revoke.c) */
+        regx_link_t round;      /* those of them that progress has not yet looked at */
+        uint64_t seen;          /* the head of the monitor's log when they were last looked at */
+        _Atomic bool looks_due; /* they are to be looked at without news from there, too */
+    } watched;
     _Atomic bool whole_refused; /* a known buffer could not be registered whole at this end; no
                                     other is tried any more */
     _Atomic unsigned exposed;   /* registered buffers, now */
-    _Atomic unsigned refusals;  /* of registrations, so far; see refusal.h */
+    _Atomic unsigned refusals;  /* of registrations, so far; see buffer.c */
 };
 
 /* A peer's message does not fit what it was granted. */
@@ -115,5 +162,74 @@ static inline void regx_fall_back(const regx_rndv_t *rndv, const char *reason)
     regx_tally(rndv->counters->fallbacks, reason);
     regx_trace(rndv->config.trace, REGX_TRACE_PATH, "fallback: %s", reason);
 }
+
+/* ---- control messages to a peer (control.c). Any thread; the engine's lock may be held, since no
+ * send waits. ---- */
+
+/* One message that found no room. It goes before any other of its owner. */
+typedef struct regx_outbox {
+    bool full;
+    regx_control_t message;
+} regx_outbox_t;
+
+/* Answers as the transport's send: REGX_OK, REGX_AGAIN, REGX_UNREACHABLE. */
+regx_status_t regx_control_send(const regx_peer_t *peer, const regx_control_t *control);
+
+/* Sends the message, or keeps it in the outbox, which must be empty. */
+void regx_control_post(const regx_peer_t *peer, regx_outbox_t *outbox,
+                       const regx_control_t *control);
+/* Sends what the outbox holds, if anything; it stays there where there is still no room. */
+void regx_control_flush(const regx_peer_t *peer, regx_outbox_t *outbox);
+
+/* Hint to the transport: a message to this peer follows in a moment. */
+static inline void regx_control_warm(const regx_peer_t *peer)
+{
+    const regx_transport_ops_t *ops = peer->conn->transport->ops;
+
+    if (ops->warm != NULL) {
+        ops->warm(peer->conn);
+    }
+}
+
+/* ---- the user's buffer, of which a part may have been unmapped while a transfer used it
+ * (buffer.c). That is the application's error, and must not end in a crash. ---- */
+
+/* Copies by the kernel, through a pipe, which says where there is no memory. Slow; used only after
+ * a chunk has failed, and for receives that may be revoked. Both leave out pages that are not
+ * there, and then answer false. What was not read is zero. Any thread.
+ *
+ * A process without descriptors for a pipe has the kernel copy by process_vm_readv on itself. That
+ * may be forbidden, and it refuses what the processor can reach, such as a device's memory: so what
+ * it does not copy, but is mapped, is copied by memcpy. */
+bool regx_buffer_read(void *to, const void *buffer, size_t length);
+bool regx_buffer_write(void *buffer, const void *from, size_t length);
+
+/* The checksum by which both ends of a transfer compare what was sent with what arrived
+ * (btl_regx_verify). Against stale, torn and misplaced bytes, not against a forger. The memory is
+ * there. */
+uint64_t regx_buffer_checksum(const void *data, size_t length);
+
+typedef enum regx_proof {
+    REGX_PROOF_NONE, /* there was no memory to make it, or it was not tried */
+    REGX_PROOF_MADE,
+    REGX_PROOF_UNREADABLE
+} regx_proof_t;
+
+/* A proof that two processes have the same bytes (revoke.c): the checksum of the blocks' checksums.
+ * The memory may be gone. */
+regx_proof_t regx_buffer_prove(const char *base, uint64_t length, uint64_t *sum);
+
+typedef enum regx_end { REGX_SENDER, REGX_RECEIVER } regx_end_t;
+
+/* Tallies in `fallbacks`, by end and reason, that memory was not registered. `status` is what
+ * regx_region_acquire answered for `length` bytes at `base`, and not REGX_OK, `refused` the region
+ * that it was given. No lock is held.
+ *
+ * For want of room in the process's own share of what may be pinned: that is noted when it happens.
+ * Else the reason is found out afterwards, by the limit of locked memory, and by what is mapped
+ * there now. That takes reading /proc, as long as a message may take. So only the first refusals
+ * are looked into; of later ones only the device's answer is tallied. */
+void regx_buffer_refused(regx_rndv_t *rndv, regx_end_t end, regx_status_t status,
+                         const regx_region_t *refused, const void *base, size_t length);
 
 #endif

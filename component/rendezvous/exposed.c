@@ -25,11 +25,11 @@
  */
 #include <assert.h>
 #include <inttypes.h>
+#include <string.h>
 
 #include "base/util.h"
-#include "rendezvous/checksum.h"
+#include "rendezvous/engine.h"
 #include "rendezvous/proto.h"
-#include "rendezvous/strategy.h"
 
 /* Names the bytes to a peer. false: it cannot read them, or not at once. */
 static bool name(regx_rndv_t *rndv, regx_conn_t *conn, const void *base, size_t length,
@@ -61,18 +61,22 @@ static bool name(regx_rndv_t *rndv, regx_conn_t *conn, const void *base, size_t 
 bool regx_rndv_expose(regx_rndv_t *rndv, const regx_peer_t *peer, const void *base, size_t length,
                       regx_rndv_exposure_t *exposure)
 {
-    regx_exposure_t wire = {.length = length, .has_checksum = rndv->config.verify};
+    regx_exposure_t wire = {.version = REGX_CONTROL_VERSION,
+                            .path = REGX_EXPOSURE,
+                            .has_checksum = rndv->config.verify,
+                            .length = length};
 
     if (!rndv->config.may_expose || !rndv->config.strategy->exposes ||
         !name(rndv, peer->conn, base, length, &wire, exposure)) {
         return false;
     }
     exposure->drain = regx_registry_hold(rndv->registry, base, length);
-    if (wire.has_checksum) {
-        wire.checksum = regx_checksum(base, length);
+    if (rndv->config.verify) {
+        wire.checksum = regx_buffer_checksum(base, length);
     }
-    regx_exposure_pack(&wire, exposure->bytes);
-    /* Another core may read the bytes: see send_rkey in advertise.c. */
+    memset(exposure->bytes, 0, sizeof(exposure->bytes));
+    memcpy(exposure->bytes, &wire, sizeof(wire));
+    /* Another core may read the bytes: see send_rkey in get.c. */
     regx_fence_stores();
     return true;
 }
@@ -91,21 +95,18 @@ void regx_rndv_unexpose(regx_rndv_t *rndv, regx_rndv_exposure_t *exposure)
 
 #define BOTH_WAYS_MAX (256u * 1024u) /* what is longer is not read while this process sends, too */
 
-/* Over a device: whether messages of that length go both ways now. */
-static bool goes_both_ways(const regx_rndv_t *rndv, const regx_rndv_recv_t *recv)
-{
-    return recv->length > BOTH_WAYS_MAX && !regx_protocol_reads(recv->protocol) &&
-           atomic_load(&rndv->exposed) > 0;
-}
-
-/* Over a device: the region to read into is used from here on. false: the buffer is not known. */
+/* Over a device: the region to read into is used from here on. false: the buffer is not known, or
+ * long messages go both ways now. */
 static bool take_kept(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
 {
-    const unsigned access =
-        regx_protocol_reads(recv->protocol) ? REGX_ACCESS_LOCAL_WRITE : REGX_ACCESS_REMOTE_WRITE;
+    const bool reads = regx_protocol_reads(recv->protocol);
 
+    if (!reads && recv->length > BOTH_WAYS_MAX && atomic_load(&rndv->exposed) > 0) {
+        return false;
+    }
     return rndv->config.strategy->exposes && recv->path != REGX_PATH_bounce &&
-           regx_region_acquire_kept(rndv->registry, recv->base, recv->length, access,
+           regx_region_acquire_kept(rndv->registry, recv->base, recv->length,
+                                    reads ? REGX_ACCESS_LOCAL_WRITE : REGX_ACCESS_REMOTE_WRITE,
                                     &recv->whole.region);
 }
 
@@ -156,7 +157,7 @@ static regx_conn_t *begin(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
     regx_conn_t *conn = peer->conn;
     const bool registers = conn->transport->registers && !conn->single_copy;
 
-    recv->whole.registered = registers && !goes_both_ways(rndv, recv) && take_kept(rndv, recv);
+    recv->whole.registered = registers && take_kept(rndv, recv);
     if (registers ? recv->whole.registered
                   : regx_protocol_reads(recv->protocol) || may_be_staged(peer, recv)) {
         return conn;
@@ -191,7 +192,7 @@ static void not_begun(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_status_t s
     }
     leave_open(rndv, recv);
     regx_lock(&rndv->lock);
-    if (denied && !recv->slots_only && recv->phase == REGX_RECV_OPENED) {
+    if (denied && !recv->slots.only && recv->phase == REGX_RECV_OPENED) {
         regx_recv_open_again_locked(rndv, recv, false);
     }
     regx_unlock(&rndv->lock);
@@ -206,28 +207,11 @@ static regx_path_t path_of(const regx_rndv_recv_t *recv)
 /* Compares, and reports a difference. The receive is held. */
 static void verify(const regx_rndv_t *rndv, regx_rndv_recv_t *recv)
 {
-    /* As if it had been advertised as one chunk. */
-    const regx_control_t rkey = {.type = REGX_CONTROL_RKEY,
-                                 .length = recv->length,
-                                 .has_checksum = true,
-                                 .checksum = recv->whole.checksum};
     char what[192];
 
-    if (!regx_recv_verify(rndv, recv, &rkey)) {
-        regx_recv_describe_mismatch(recv, &rkey, path_of(recv), what, sizeof(what));
+    if (!regx_recv_verify(rndv, recv, &recv->whole.rkey)) {
+        regx_recv_describe_mismatch(recv, &recv->whole.rkey, path_of(recv), what, sizeof(what));
         rndv->config.mismatch(rndv->config.context, recv->peer, what);
-    }
-}
-
-/* The CTS is still to be sent: marks in it that the memory at either end may be gone. */
-static void suspect_locked(const regx_rndv_t *rndv, regx_rndv_recv_t *recv)
-{
-    regx_cts_t cts;
-
-    recv->buffer_suspect = true;
-    if (regx_send_read_cts(rndv, recv->cts, &cts)) {
-        cts.suspect = true;
-        regx_cts_pack(&cts, recv->cts);
     }
 }
 
@@ -240,11 +224,12 @@ static bool enter_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_status_
     recv->holds--;
     if (open && status == REGX_OK) {
         recv->granted = recv->landed = recv->length;
-        recv->by_slots = recv->path == REGX_PATH_bounce;
-    } else if (open && (recv->whole.registered || recv->slots_only)) { /* the CTS still holds */
+        recv->slots.used = recv->path == REGX_PATH_bounce;
+    } else if (open && (recv->whole.registered || recv->slots.only)) { /* the CTS still holds */
         recv->phase = REGX_RECV_OPENED;
-        if (status == REGX_FAILED) {
-            suspect_locked(rndv, recv);
+        if (status == REGX_FAILED) { /* the memory at either end may be gone */
+            recv->buffer_suspect = true;
+            recv->cts.bits |= REGX_CTS_SUSPECT;
         }
     } else if (open) {
         regx_recv_open_again_locked(rndv, recv, status == REGX_FAILED);
@@ -265,9 +250,7 @@ static void got(regx_get_t *get, regx_status_t status)
     const bool open = recv->phase == REGX_RECV_READING;
     regx_unlock(&rndv->lock);
     if (open && status == REGX_OK) {
-        if (recv->whole.has_checksum) {
-            verify(rndv, recv);
-        }
+        verify(rndv, recv);
         regx_count(rndv->counters, &rndv->counters->gets, 1);
         regx_count_message(rndv->counters, path_of(recv), recv->length);
     } else if (open && !recv->whole.registered) {
@@ -279,16 +262,6 @@ static void got(regx_get_t *get, regx_status_t status)
     regx_unlock(&rndv->lock);
     if (report) {
         done(context, status);
-    }
-}
-
-static void trace_begun(const regx_rndv_t *rndv, const regx_conn_t *conn, uint64_t length,
-                        bool staged)
-{
-    if (regx_traces(rndv->config.trace, REGX_TRACE_PATH)) {
-        regx_trace(rndv->config.trace, REGX_TRACE_PATH,
-                   "%" PRIu64 " bytes from rank %u over %s: %s", length, (unsigned)conn->peer,
-                   conn->wire, staged ? "taken from its sender's stage" : "the whole is read");
     }
 }
 
@@ -313,25 +286,30 @@ void regx_rndv_recv_get(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
     recv->whole.rndv = rndv;
     recv->whole.done = done;
     recv->whole.context = context;
-    recv->whole.has_checksum = exposure.has_checksum;
-    recv->whole.checksum = exposure.checksum;
+    recv->whole.rkey =
+        (regx_control_t){.type = REGX_CONTROL_RKEY,
+                         .bits = exposure.has_checksum != 0 ? REGX_CONTROL_CHECKSUM : 0,
+                         .length = recv->length,
+                         .checksum = exposure.checksum};
     recv->whole.get = (regx_get_t){.local = recv->base,
                                    .length = recv->length,
                                    .region = recv->whole.registered ? recv->whole.region.mr : NULL,
                                    .offset = exposure.start,
                                    .key = exposure.key,
                                    .staged = recv->path == REGX_PATH_bounce,
-                                   .assisted = recv->protocol->assisted,
+                                   .assisted = recv->path == REGX_PATH_together,
                                    .done = got,
                                    .context = recv};
-    const uint64_t length = recv->length;
-    const bool staged = recv->whole.get.staged;
+    if (regx_traces(rndv->config.trace, REGX_TRACE_PATH)) {
+        regx_trace(rndv->config.trace, REGX_TRACE_PATH,
+                   "%" PRIu64 " bytes from rank %u over %s: %s", recv->length, (unsigned)conn->peer,
+                   conn->wire,
+                   recv->whole.get.staged ? "taken from its sender's stage" : "the whole is read");
+    }
     const regx_status_t status = conn->transport->ops->get(conn, &recv->whole.get);
 
-    if (status == REGX_PENDING) { /* perhaps it has ended in another thread, and is closed */
-        trace_begun(rndv, conn, length, staged);
-        return;
+    if (status != REGX_PENDING) { /* else perhaps it has ended in another thread, and is closed */
+        not_begun(rndv, recv, status);
+        done(context, status);
     }
-    not_begun(rndv, recv, status);
-    done(context, status);
 }

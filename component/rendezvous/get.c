@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * Get: the sender registers and advertises chunks of its buffer, the receiver reads them (path
- * read; path together by gets that are assisted). Here is the receiver's side; the sender's is
- * advertise.c.
+ * read; path together by gets that are assisted).
  *
  * Chunks are advertised one after the other, none longer than the CTS allows and no more at once.
  * The receiver registers each, gets it, and acknowledges it, after which the sender may use its
@@ -12,21 +11,14 @@
  * The MPI closes a receive only after its sender has ended, that is, when no get is under way. A
  * peer that breaks this rule keeps the record, and the registrations, until its gets have ended.
  */
-#include "rendezvous/get.h"
+#include "rendezvous/proto.h"
 
 #include <assert.h>
 #include <stdlib.h>
 
-#include "rendezvous/bounce.h"
-#include "rendezvous/recv_run.h"
-#include "rendezvous/strategy.h"
+#include "base/util.h"
 
 _Static_assert(REGX_CHUNK_DEPTH_MAX <= REGX_CTS_RKEYS, "the CTS can say chunk_depth");
-
-const char *regx_get_obstacle(const regx_peer_t *peer)
-{
-    return peer->no_gets ? "read: impossible with this peer before" : NULL;
-}
 
 /* A get that is due or under way. */
 typedef struct regx_get_op {
@@ -39,12 +31,11 @@ typedef struct regx_get_op {
 
 static void get_done(regx_get_t *get, regx_status_t status);
 
-bool regx_get_recv_open(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_cts_t *cts)
+/* Asks the sender to advertise. */
+static void first_grant_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
 {
-    (void)recv;
-    cts->rkeys = rndv->config.chunk_depth;
-    cts->rkey_max = rndv->config.chunk_size;
-    return true;
+    recv->cts.count = (uint8_t)rndv->config.chunk_depth;
+    recv->cts.rkey_max = rndv->config.chunk_size;
 }
 
 /* Registers a chunk that was advertised, and fills its get. */
@@ -68,7 +59,7 @@ static void prepare_get(regx_rndv_t *rndv, regx_recv_work_t *work)
                                   .region = chunk->region.mr,
                                   .offset = work->control->start,
                                   .key = work->control->key,
-                                  .assisted = recv->protocol->assisted,
+                                  .assisted = recv->path == REGX_PATH_together,
                                   .done = get_done,
                                   .context = op},
                           .rndv = rndv,
@@ -94,7 +85,7 @@ static bool take_rkey_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
 {
     regx_chunk_t *chunk = regx_recv_free_chunk(rndv, recv);
 
-    if (chunk == NULL || recv->slots_only || control->offset != recv->granted ||
+    if (chunk == NULL || recv->slots.only || control->offset != recv->granted ||
         control->length == 0 || control->length > rndv->config.chunk_size ||
         control->length > recv->length - recv->granted) {
         return false;
@@ -112,20 +103,20 @@ static bool take_rkey_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
 /* The sender advertises nothing more: the rest goes by slots. */
 static bool take_nack_locked(regx_rndv_recv_t *recv, const regx_control_t *control)
 {
-    if (recv->slots_only || control->length == 0 || control->offset != recv->granted ||
+    if (recv->slots.only || control->length == 0 || control->offset != recv->granted ||
         control->length != recv->length - recv->granted) {
         return false;
     }
-    recv->slots_only = true;
-    recv->buffer_suspect |= control->failed;
-    if (control->permanent) {
+    recv->slots.only = true;
+    recv->buffer_suspect |= (control->bits & REGX_CONTROL_FAILED) != 0;
+    if ((control->bits & REGX_CONTROL_PERMANENT) != 0) {
         atomic_store(&recv->peer->no_gets, true);
     }
     return true;
 }
 
-bool regx_get_recv_control_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
-                                  const regx_control_t *control, regx_recv_work_t *work)
+static bool recv_control_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
+                                const regx_control_t *control, regx_recv_work_t *work)
 {
     switch (control->type) {
     case REGX_CONTROL_RKEY:
@@ -176,14 +167,16 @@ static void get_ended_locked(regx_rndv_t *rndv, regx_recv_work_t *work)
 static void send_ats_locked(regx_rndv_recv_t *recv, regx_chunk_t *chunk)
 {
     const bool unread = chunk->state == REGX_CHUNK_NOT_GOT;
+    const uint8_t bits = !unread         ? 0
+                         : chunk->failed ? REGX_CONTROL_UNREAD | REGX_CONTROL_FAILED
+                                         : REGX_CONTROL_UNREAD;
     const regx_control_t message = {.type = REGX_CONTROL_ATS,
                                     .to = recv->sender,
                                     .offset = chunk->offset,
                                     .length = chunk->length,
-                                    .unread = unread,
-                                    .failed = unread && chunk->failed};
+                                    .bits = bits};
 
-    if (regx_channel_send(recv->peer, &message) == REGX_OK) {
+    if (regx_control_send(recv->peer, &message) == REGX_OK) {
         recv->due--;
         chunk->state = unread ? REGX_CHUNK_BY_SLOTS : REGX_CHUNK_FREE;
     }
@@ -223,7 +216,7 @@ static void started_locked(regx_rndv_t *rndv, regx_recv_work_t *work)
     }
 }
 
-bool regx_get_advance_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_recv_work_t *work)
+static bool advance_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_recv_work_t *work)
 {
     while (recv->due > 0 && work->next_chunk < rndv->config.chunk_depth) {
         regx_chunk_t *chunk = &recv->chunks[work->next_chunk++];
@@ -266,11 +259,15 @@ static void get_done(regx_get_t *get, regx_status_t status)
                              .chunk = op->chunk,
                              .status = status};
 
-    work.open = regx_recv_take(rndv, op->recv);
+    regx_lock(&rndv->lock);
+    assert(!op->recv->taken);
+    op->recv->taken = true;
+    work.open = op->recv->phase != REGX_RECV_CLOSED;
+    regx_unlock(&rndv->lock);
     regx_recv_run(rndv, &work);
 }
 
-void regx_get_revoke_chunks(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
+static void revoke_chunks(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
 {
     if (recv->due == 0) { /* as nearly always */
         return;
@@ -286,15 +283,265 @@ void regx_get_revoke_chunks(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
     }
 }
 
-static const regx_protocol_t protocol = {.obstacle = regx_get_obstacle, REGX_GET_OPERATIONS};
+/* ---- the send side ---- */
+
+/* A chunk that is, or is about to be, advertised. */
+struct regx_rkey {
+    struct regx_rkey *next;
+    uint64_t offset;
+    uint64_t length;
+    uint64_t checksum; /* valid if the send is to verify */
+    regx_region_t region;
+    const regx_rndv_send_t *send;
+    bool withdrawn; /* it was registered too late: no RKEY is sent, and it is to be given up */
+    bool unread;    /* ATS: the receiver did not read it */
+    bool failed;    /* ATS: the receiver tried to read it, and failed */
+};
+
+static bool send_open(const regx_rndv_t *rndv, regx_rndv_send_t *send, const regx_cts_t *cts)
+{
+    if (send->peer->conn->transport->ops->get == NULL) {
+        return false;
+    }
+    send->get.state = REGX_ADVERTISING;
+    send->get.max = regx_min(cts->rkey_max, rndv->config.chunk_size);
+    send->get.depth = (unsigned)regx_min(cts->count, rndv->config.chunk_depth);
+    send->get.next = send->bytes.granted;
+    send->bytes.granted = send->length;
+    return true;
+}
+
+/* What is not yet advertised goes by slots. */
+static void stop_advertising_locked(regx_rndv_send_t *send)
+{
+    if (send->get.state == REGX_ADVERTISING) {
+        const uint64_t rest = send->length - send->get.next;
+
+        send->bytes.granted -= rest;
+        send->get.state = rest > 0 ? REGX_ADVERTISING_NACK_DUE : REGX_ADVERTISING_OVER;
+    }
+    send->fallback = true;
+}
+
+static regx_status_t send_rkey(const regx_rndv_send_t *send, const regx_rkey_t *rkey)
+{
+    const regx_mr_t *mr = rkey->region.mr;
+    regx_control_t message = regx_send_message(send, REGX_CONTROL_RKEY);
+
+    message.offset = rkey->offset;
+    message.length = rkey->length;
+    message.start = (uint64_t)(send->base + rkey->offset - (const char *)mr->base);
+    message.key = mr->key;
+    message.bits = send->verify ? REGX_CONTROL_CHECKSUM : 0;
+    message.checksum = rkey->checksum;
+    /* Another core may read the bytes. Also what the program stored past the caches (movnt) must be
+     * visible before the message. A fence by itself, which the thread sanitizer takes. */
+    regx_fence_stores();
+    return regx_control_send(send->peer, &message);
+}
+
+static regx_status_t flush_locked(regx_rndv_send_t *send)
+{
+    regx_status_t status = REGX_OK;
+
+    if (send->get.unsent != NULL) {
+        status = send_rkey(send, send->get.unsent);
+        if (status != REGX_OK) {
+            return status;
+        }
+        send->get.unsent = NULL;
+    }
+    if (send->get.state == REGX_ADVERTISING_NACK_DUE) {
+        regx_control_t nack = regx_send_message(send, REGX_CONTROL_NACK);
+
+        nack.offset = send->get.next;
+        nack.length = send->length - send->get.next;
+        nack.bits = (send->buffer_suspect ? REGX_CONTROL_FAILED : 0) |
+                    (send->get.never ? REGX_CONTROL_PERMANENT : 0);
+        status = regx_control_send(send->peer, &nack);
+        if (status == REGX_OK) {
+            send->get.state = REGX_ADVERTISING_OVER;
+        }
+    }
+    return status;
+}
+
+static regx_status_t act_register(regx_rndv_t *rndv, void *object)
+{
+    regx_rkey_t *rkey = object;
+    const char *base = rkey->send->base + rkey->offset;
+
+    if (rkey->send->verify) {
+        rkey->checksum = regx_buffer_checksum(base, rkey->length);
+    }
+    const regx_status_t status =
+        regx_region_acquire(rndv->registry, (void *)(uintptr_t)base, rkey->length,
+                            REGX_ACCESS_REMOTE_READ, &rkey->region);
+    if (status != REGX_OK) {
+        regx_buffer_refused(rndv, REGX_SENDER, status, &rkey->region, base, rkey->length);
+    }
+    return status;
+}
+
+static regx_status_t registered_locked(regx_rndv_t *rndv, regx_rndv_send_t *send, void *object,
+                                       regx_status_t status)
+{
+    regx_rkey_t *rkey = object;
+
+    if (status != REGX_OK) {
+        free(rkey);
+        send->buffer_suspect |= status == REGX_DENIED;
+        send->get.never = status == REGX_INVALID;
+        stop_advertising_locked(send);
+        return REGX_OK;
+    }
+    rkey->next = send->get.rkeys;
+    send->get.rkeys = rkey;
+    send->get.count++;
+    send->in_flight++;
+    rkey->withdrawn = send->get.state != REGX_ADVERTISING; /* the receiver left another meanwhile */
+    if (!rkey->withdrawn) {
+        assert(send->get.unsent == NULL);
+        send->get.unsent = rkey;
+        send->get.next += rkey->length;
+        regx_count_high(&rndv->counters->chunks_high, send->get.count);
+    }
+    return REGX_OK;
+}
+
+/* Gives a registration up. If reading it failed the buffer may have been unmapped, which is looked
+ * for while it still counts as in use. */
+static regx_status_t act_release(regx_rndv_t *rndv, void *object)
+{
+    regx_rkey_t *rkey = object;
+
+    if (rkey->failed) {
+        regx_registry_progress(rndv->registry);
+    }
+    regx_region_release(rndv->registry, &rkey->region);
+    return REGX_OK;
+}
+
+static regx_status_t dropped_locked(regx_rndv_t *rndv, regx_rndv_send_t *send, void *object,
+                                    regx_status_t status)
+{
+    (void)rndv;
+    assert(send->get.count > 0 && send->in_flight > 0);
+    send->get.count--;
+    send->in_flight--;
+    free(object);
+    return status;
+}
+
+static regx_status_t acknowledged_locked(regx_rndv_t *rndv, regx_rndv_send_t *send, void *object,
+                                         regx_status_t status)
+{
+    const regx_rkey_t *rkey = object;
+
+    if (rkey->unread) {
+        send->bytes.granted -= rkey->length;
+        send->buffer_suspect |= rkey->failed;
+        stop_advertising_locked(send);
+    } else {
+        send->bytes.sent += rkey->length;
+    }
+    return dropped_locked(rndv, send, object, status);
+}
+
+/* Gives up the first chunk that no peer can read: it was withdrawn or not yet told, or the peer is
+ * gone. false: there is none. */
+static bool drop_unreadable_locked(regx_rndv_send_t *send, regx_send_work_t *work)
+{
+    const bool gone = send->status == REGX_UNREACHABLE;
+    const bool failed = send->status != REGX_OK;
+
+    for (regx_rkey_t **at = &send->get.rkeys; *at != NULL; at = &(*at)->next) {
+        regx_rkey_t *rkey = *at;
+
+        if (gone || rkey->withdrawn || (failed && rkey == send->get.unsent)) {
+            *at = rkey->next;
+            send->get.unsent = rkey == send->get.unsent ? NULL : send->get.unsent;
+            *work = (regx_send_work_t){act_release, dropped_locked, rkey};
+            return true;
+        }
+    }
+    return false;
+}
+
+static regx_status_t next_locked(regx_rndv_t *rndv, regx_rndv_send_t *send, regx_send_work_t *work)
+{
+    const regx_status_t status = regx_write_next_locked(rndv, send, work);
+
+    if (status != REGX_PENDING) {
+        return status;
+    }
+    if (drop_unreadable_locked(send, work)) {
+        return REGX_OK;
+    }
+    const uint64_t length = regx_min(send->length - send->get.next, send->get.max);
+    if (send->get.state != REGX_ADVERTISING || length == 0 || send->get.count == send->get.depth) {
+        return REGX_PENDING;
+    }
+    regx_rkey_t *rkey = malloc(sizeof(*rkey));
+    if (rkey == NULL) {
+        return REGX_AGAIN;
+    }
+    rkey->offset = send->get.next;
+    rkey->length = length;
+    rkey->send = send;
+    rkey->unread = rkey->failed = false;
+    work->act = act_register;
+    work->acted_locked = registered_locked;
+    work->object = rkey;
+    return REGX_OK;
+}
+
+static bool send_control_locked(regx_rndv_t *rndv, regx_rndv_send_t *send,
+                                const regx_control_t *control, regx_send_work_t *work)
+{
+    regx_rkey_t **at = &send->get.rkeys;
+
+    if (control->type != REGX_CONTROL_ATS) {
+        return regx_bounce_send_control_locked(rndv, send, control, work);
+    }
+    while (*at != NULL && ((*at)->offset != control->offset || (*at)->length != control->length)) {
+        at = &(*at)->next;
+    }
+    regx_rkey_t *rkey = *at;
+    if (rkey == NULL || rkey == send->get.unsent || rkey->withdrawn) {
+        return false;
+    }
+    *at = rkey->next;
+    rkey->unread = (control->bits & REGX_CONTROL_UNREAD) != 0;
+    rkey->failed = (control->bits & REGX_CONTROL_FAILED) != 0;
+    *work = (regx_send_work_t){act_release, acknowledged_locked, rkey};
+    return true;
+}
+
+static bool drop_locked(regx_rndv_t *rndv, regx_rndv_send_t *send, regx_send_work_t *work)
+{
+    send->get.state = REGX_ADVERTISING_OVER;
+    return regx_write_drop_locked(rndv, send, work) || drop_unreadable_locked(send, work);
+}
+
+/* ---- the strategies ---- */
+
+static const regx_protocol_t protocol = {.grants = REGX_GRANTS_RKEYS,
+                                         .first_grant_locked = first_grant_locked,
+                                         .recv_control_locked = recv_control_locked,
+                                         .advance_locked = advance_locked,
+                                         .revoke_chunks = revoke_chunks,
+                                         .send_open = send_open,
+                                         .send_control_locked = send_control_locked,
+                                         .flush_locked = flush_locked,
+                                         .next_locked = next_locked,
+                                         .drop_locked = drop_locked};
 
 const regx_strategy_t regx_strategy_read = {
-    .name = "read",
-    .path = REGX_PATH_read,
-    .protocol = &protocol,
-    .exposes = true,
-    .help = "the receiver reads the sender's buffer",
-    .more = "On a node at once, where the kernel copies between the processes "
-            "(process_vm_readv). Over verbs the sender registers chunks (btl_regx_chunk_size, "
-            "btl_regx_chunk_depth), which takes a round trip more than writing, and three calls "
-            "of the device per chunk instead of two."};
+    .name = "read", .path = REGX_PATH_read, .protocol = &protocol, .exposes = true};
+
+const regx_strategy_t regx_strategy_together = {.name = "together",
+                                                .path = REGX_PATH_together,
+                                                .protocol = &protocol,
+                                                .exposes = true,
+                                                .copies = true};

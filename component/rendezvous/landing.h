@@ -13,7 +13,7 @@
  *
  * Why no byte is ever wrong:
  *   - What is moved are whole pages of the message. The MPI forbids the program to touch them until
- *     the receive is complete. So nobody else's bytes are in them, and it does no harm that for a
+ *     the receive is complete. So no other bytes are in them, and it does no harm that for a
  *     moment the user's address has no page.
  *   - The rest of an edge page is never touched: a thread that writes there loses nothing.
  *   - Pages are moved by userfaultfd's UFFDIO_MOVE (Linux 6.8). The mappings keep all their
@@ -31,7 +31,7 @@
  * The user's range is registered with userfaultfd (in write-protect mode, and nothing is ever
  * protected) only while pages are moved. Memory that another userfaultfd has is copied to.
  *
- * Bounded: a fixed number of landings. Whoever gets none goes another way.
+ * Bounded: a fixed number of landings. A chunk that gets none goes another way.
  *
  * Any thread may call. Nothing is opened before regx_landings_refusal is called for the first time.
  * The lock is a leaf and held for a few instructions or one question to the kernel, but when the
@@ -73,7 +73,7 @@ typedef struct regx_landings {
     enum { REGX_LANDINGS_CLOSED, REGX_LANDINGS_OPEN, REGX_LANDINGS_REFUSED } state;
     const char *refusal; /* REFUSED: why */
     int uffd;
-    regx_file_id_t uffd_id; /* to recognize it, should somebody have closed it */
+    regx_file_id_t uffd_id; /* to recognize it, should the program have closed it */
     regx_maps_t maps;
     char *areas; /* of all landings */
     regx_landing_t all[REGX_LANDINGS_MAX];
@@ -104,7 +104,7 @@ static inline char *regx_landing_at(const regx_landings_t *landings, const regx_
 
 /* A landing into which `length` bytes are to be written that go to `to`. NULL: none is free. */
 regx_landing_t *regx_landing_get(regx_landings_t *landings, const void *to, size_t length);
-/* Nobody writes into it any more. */
+/* No peer writes into it any more. */
 void regx_landing_put(regx_landings_t *landings, regx_landing_t *landing);
 
 /* Brings the bytes that were written to the user. They are there when it returns, in any case: what

@@ -13,22 +13,12 @@
  * while it is granted, the region is dead: no later chunk gets it, but this one is drained like any
  * other, and the region ends with its last use.
  */
-#include "rendezvous/put.h"
+#include "rendezvous/proto.h"
 
 #include <assert.h>
 #include <stdlib.h>
 
 #include "base/util.h"
-#include "rendezvous/bounce.h"
-#include "rendezvous/refusal.h"
-#include "rendezvous/revoke.h"
-#include "rendezvous/strategy.h"
-#include "rendezvous/write.h"
-
-const char *regx_put_obstacle(const regx_peer_t *peer)
-{
-    return peer->no_puts ? "chunk: refused by this peer before" : NULL;
-}
 
 /* Whether a buffer that is longer than a chunk has been used before: registered as a whole, or at
  * its beginning, so that it is worth registering the whole. The latter does not count once memory
@@ -57,26 +47,15 @@ static void count_granted(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
     regx_count_high(&rndv->counters->chunks_high, recv->chunks_out);
 }
 
-void regx_put_fill_cts(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_chunk_t *chunk,
-                       regx_cts_t *cts)
+void regx_put_fill_cts(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_chunk_t *chunk)
 {
     chunk->state = REGX_CHUNK_GRANTED;
     recv->granted = chunk->length;
-    cts->chunk_length = chunk->length;
-    cts->chunk_start = chunk->start;
-    cts->key = chunk->region.mr->key;
+    recv->cts.count = 1;
+    recv->cts.chunk_length = chunk->length;
+    recv->cts.chunk_start = chunk->start;
+    recv->cts.key = chunk->region.mr->key;
     count_granted(rndv, recv);
-}
-
-static bool grant_first(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_chunk_t *chunk,
-                        uint64_t length, regx_cts_t *cts)
-{
-    chunk->length = length;
-    if (regx_recv_register(rndv, recv, chunk, REGX_ACCESS_REMOTE_WRITE) != REGX_OK) {
-        return false;
-    }
-    regx_put_fill_cts(rndv, recv, chunk, cts);
-    return true;
 }
 
 /* Makes the chunk the whole buffer, registered. false: the buffer is not known, or cannot be. */
@@ -103,18 +82,22 @@ static bool take_known_whole(regx_rndv_t *rndv, const regx_rndv_recv_t *recv, re
     return status == REGX_OK;
 }
 
-static bool recv_open(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_cts_t *cts)
+static bool recv_open(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
 {
     regx_chunk_t *chunk = &recv->chunks[0];
 
     if (rndv->config.revocable) {
         regx_revoke_recv_open(rndv, recv);
     }
-    if (!take_known_whole(rndv, recv, chunk)) {
-        return grant_first(rndv, recv, chunk, chunk_length(rndv, recv), cts);
+    if (take_known_whole(rndv, recv, chunk)) {
+        recv->cts.bits = regx_recv_is_revocable(recv) ? 0 : REGX_CTS_PIECES; /* none fails alone */
+    } else {
+        chunk->length = chunk_length(rndv, recv);
+        if (regx_recv_register(rndv, recv, chunk, REGX_ACCESS_REMOTE_WRITE) != REGX_OK) {
+            return false;
+        }
     }
-    recv->pieces = cts->pieces = !regx_recv_is_revocable(recv); /* none can fail alone */
-    regx_put_fill_cts(rndv, recv, chunk, cts);
+    regx_put_fill_cts(rndv, recv, chunk);
     return true;
 }
 
@@ -130,7 +113,7 @@ static void grant_chunk_locked(regx_rndv_t *rndv, regx_recv_work_t *work)
 
     if (work->status != REGX_OK) {
         chunk->state = REGX_CHUNK_BY_SLOTS;
-        recv->slots_only = true;
+        recv->slots.only = true;
         return;
     }
     chunk->state = REGX_CHUNK_GRANTED; /* also where it is to be revoked */
@@ -143,23 +126,23 @@ static void grant_chunk_locked(regx_rndv_t *rndv, regx_recv_work_t *work)
                                         .start = chunk->start,
                                         .key = chunk->region.mr->key};
 
-        regx_channel_post(recv->peer, &recv->outbox, &message);
+        regx_control_post(recv->peer, &recv->outbox, &message);
     }
 }
 
 bool regx_put_take_chunk_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_recv_work_t *work,
-                                uint64_t (*length)(const regx_rndv_t *, const regx_rndv_recv_t *))
+                                uint64_t length)
 {
     regx_chunk_t *chunk;
 
-    if (recv->outbox.full || recv->slots_only || recv->granted == recv->length ||
-        recv->slots_out + recv->chunks_out >= REGX_GRANTS_MAX ||
+    if (recv->outbox.full || recv->slots.only || recv->granted == recv->length ||
+        recv->slots.out + recv->chunks_out >= REGX_GRANTS_MAX ||
         (chunk = regx_recv_free_chunk(rndv, recv)) == NULL) {
         return false;
     }
     chunk->offset = recv->granted;
-    chunk->length = length(rndv, recv);
-    recv->granted += chunk->length;
+    chunk->length = length;
+    recv->granted += length;
     assert(recv->granted <= recv->length);
     work->chunk = chunk;
     work->acted_locked = grant_chunk_locked;
@@ -169,10 +152,10 @@ bool regx_put_take_chunk_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_
 static bool advance_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_recv_work_t *work)
 {
     if (regx_revoke_is_on(recv) && regx_watch_has_news(&recv->revoke.watch)) { /* look first */
-        atomic_store_explicit(&rndv->looks_due, true, memory_order_relaxed);
+        atomic_store_explicit(&rndv->watched.looks_due, true, memory_order_relaxed);
         return false;
     }
-    if (!regx_put_take_chunk_locked(rndv, recv, work, chunk_length)) {
+    if (!regx_put_take_chunk_locked(rndv, recv, work, chunk_length(rndv, recv))) {
         return regx_bounce_advance_locked(rndv, recv, work);
     }
     work->act = register_chunk;
@@ -182,7 +165,8 @@ static bool advance_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_recv_
 regx_chunk_t *regx_put_find_granted(const regx_rndv_t *rndv, regx_rndv_recv_t *recv,
                                     const regx_control_t *control)
 {
-    const bool pieces = recv->pieces && control->type == REGX_CONTROL_ATP_CHUNK;
+    const bool pieces =
+        (recv->cts.bits & REGX_CTS_PIECES) != 0 && control->type == REGX_CONTROL_ATP_CHUNK;
 
     if (control->type != REGX_CONTROL_ATP_CHUNK && control->type != REGX_CONTROL_NACK) {
         return NULL;
@@ -210,7 +194,8 @@ static bool ends_chunk(const regx_recv_work_t *work)
 static void take_acknowledgement(regx_rndv_t *rndv, regx_recv_work_t *work)
 {
     work->mismatch = !regx_recv_verify(rndv, work->recv, work->control);
-    if (work->control->failed) { /* perhaps the buffer was unmapped: it still counts as in use */
+    if ((work->control->bits & REGX_CONTROL_FAILED) !=
+        0) { /* perhaps the buffer was unmapped: it still counts as in use */
         regx_registry_progress(rndv->registry);
     }
     if (ends_chunk(work)) {
@@ -239,11 +224,11 @@ void regx_put_acknowledged_locked(regx_rndv_t *rndv, regx_recv_work_t *work)
     if (regx_revoke_nacked_locked(rndv, recv, control)) {
         return;
     }
-    recv->slots_only = true;
-    if (control->permanent) {
+    recv->slots.only = true;
+    if ((control->bits & REGX_CONTROL_PERMANENT) != 0) {
         atomic_store(&recv->peer->no_puts, true);
     }
-    recv->buffer_suspect |= control->failed;
+    recv->buffer_suspect |= (control->bits & REGX_CONTROL_FAILED) != 0;
 }
 
 static bool take_acknowledgement_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
@@ -288,7 +273,7 @@ static regx_status_t prepare_chunk(regx_rndv_t *rndv, regx_write_t *write)
     if (status == REGX_OK) {
         return REGX_OK;
     }
-    regx_refusal_tally(rndv, REGX_SENDER, status, &write->region, put->local, put->length);
+    regx_buffer_refused(rndv, REGX_SENDER, status, &write->region, put->local, put->length);
     if (status == REGX_NO_MEMORY && !write->region.over_share &&
         put->length > rndv->config.chunk_size) {
         atomic_store(&rndv->whole_refused, true);
@@ -300,8 +285,8 @@ static regx_status_t prepare_chunk(regx_rndv_t *rndv, regx_write_t *write)
 /* Or as slots. */
 static bool is_granted_again(const regx_rndv_send_t *send, const regx_write_t *write)
 {
-    return send->agreement == REGX_AGREEMENT_REVOKED ||
-           (send->agreement != REGX_AGREEMENT_NOT_NEEDED && write->failed);
+    return send->agreement.state == REGX_AGREEMENT_REVOKED ||
+           (send->agreement.state != REGX_AGREEMENT_NOT_NEEDED && write->failed);
 }
 
 /* What a chunk could not carry is NACKed and goes by slots, with all of it that is still queued. */
@@ -317,11 +302,11 @@ static bool chunk_unsent_locked(regx_rndv_t *rndv, regx_write_t *write, regx_sta
     write->permanent = status == REGX_DENIED;
     write->failed = status == REGX_FAILED;
     write->put.length += regx_write_take_rest(send, write->grant.offset + write->put.length);
-    write->next = send->nacks;
-    send->nacks = write;
+    write->next = send->writes.nacks;
+    send->writes.nacks = write;
     send->buffer_suspect |= write->failed;
     send->fallback |= !is_granted_again(send, write);
-    send->granted -= write->put.length;
+    send->bytes.granted -= write->put.length;
     return true;
 }
 
@@ -343,41 +328,41 @@ static bool take_chunk(regx_rndv_send_t *send, uint64_t offset, uint64_t length,
     return true;
 }
 
-static bool take_first(regx_rndv_send_t *send, const regx_cts_t *cts)
-{
-    return take_chunk(send, 0, cts->chunk_length, cts->chunk_start, &cts->key);
-}
-
 /* The receiver needs to hear of pieces in their order. Where puts are the kernel's copies within
  * the node, they end later than what is sent behind them: no pieces there (the receiver's way back
  * may be another wire, so it may have offered them). */
 static bool goes_in_pieces(const regx_rndv_t *rndv, const regx_rndv_send_t *send,
                            const regx_cts_t *cts)
 {
-    return cts->pieces && cts->chunk_length > rndv->config.chunk_size &&
+    return (cts->bits & REGX_CTS_PIECES) != 0 && send->chunk.size > rndv->config.chunk_size &&
            !send->peer->conn->shares_pool &&
-           !is_known(rndv, send->base, cts->chunk_length, REGX_ACCESS_LOCAL);
+           !is_known(rndv, send->base, send->chunk.size, REGX_ACCESS_LOCAL);
 }
 
 /* Who may send REVOKE has to know the sender at once; who sends RESUME alone, once all is written.
  */
 static regx_intro_t first_intro(const regx_rndv_send_t *send, const regx_cts_t *cts)
 {
-    if (cts->chunk_length < send->length || (cts->revocable && !cts->optimistic)) {
+    const bool revocable = (cts->bits & REGX_CTS_REVOCABLE) != 0;
+    const bool optimistic = (cts->bits & REGX_CTS_OPTIMISTIC) != 0;
+
+    if (send->chunk.size < send->length || (revocable && !optimistic)) {
         return REGX_INTRO_READY_DUE;
     }
-    return cts->revocable ? REGX_INTRO_BY_NEXT : REGX_INTRO_DONE;
+    return revocable ? REGX_INTRO_BY_NEXT : REGX_INTRO_DONE;
 }
 
 bool regx_put_send_open(const regx_rndv_t *rndv, regx_rndv_send_t *send, const regx_cts_t *cts)
 {
-    if (cts->chunk_length > 0 && !take_first(send, cts)) {
+    if (cts->count > 0 && !take_chunk(send, 0, cts->chunk_length, cts->chunk_start, &cts->key)) {
         return false;
     }
+    send->chunk.size = cts->count > 0 ? cts->chunk_length : 0;
     if (goes_in_pieces(rndv, send, cts)) {
-        send->piece_max = rndv->config.chunk_size;
+        send->chunk.piece_max = rndv->config.chunk_size;
     }
-    send->agreement = cts->revocable ? REGX_AGREEMENT_DUE : REGX_AGREEMENT_NOT_NEEDED;
+    send->agreement.state =
+        (cts->bits & REGX_CTS_REVOCABLE) != 0 ? REGX_AGREEMENT_DUE : REGX_AGREEMENT_NOT_NEEDED;
     send->intro = first_intro(send, cts);
     return true;
 }
@@ -400,19 +385,19 @@ bool regx_put_send_control_locked(regx_rndv_t *rndv, regx_rndv_send_t *send,
 
 regx_status_t regx_put_flush_locked(regx_rndv_send_t *send)
 {
-    while (send->nacks != NULL) {
-        regx_write_t *write = send->nacks;
+    while (send->writes.nacks != NULL) {
+        regx_write_t *write = send->writes.nacks;
         regx_control_t nack = regx_send_message(send, REGX_CONTROL_NACK);
 
         nack.offset = write->grant.offset;
         nack.length = write->put.length;
-        nack.permanent = write->permanent;
-        nack.failed = write->failed;
-        const regx_status_t status = regx_channel_send(send->peer, &nack);
+        nack.bits = (write->permanent ? REGX_CONTROL_PERMANENT : 0) |
+                    (write->failed ? REGX_CONTROL_FAILED : 0);
+        const regx_status_t status = regx_control_send(send->peer, &nack);
         if (status != REGX_OK) {
             return status;
         }
-        send->nacks = write->next;
+        send->writes.nacks = write->next;
         free(write);
     }
     return REGX_OK;
@@ -420,10 +405,10 @@ regx_status_t regx_put_flush_locked(regx_rndv_send_t *send)
 
 bool regx_put_drop_locked(regx_rndv_t *rndv, regx_rndv_send_t *send, regx_send_work_t *work)
 {
-    while (send->nacks != NULL) {
-        regx_write_t *write = send->nacks;
+    while (send->writes.nacks != NULL) {
+        regx_write_t *write = send->writes.nacks;
 
-        send->nacks = write->next;
+        send->writes.nacks = write->next;
         free(write);
     }
     return regx_write_drop_locked(rndv, send, work);
@@ -432,16 +417,15 @@ bool regx_put_drop_locked(regx_rndv_t *rndv, regx_rndv_send_t *send, regx_send_w
 regx_status_t regx_put_next_locked(regx_rndv_t *rndv, regx_rndv_send_t *send,
                                    regx_send_work_t *work)
 {
-    return send->agreement == REGX_AGREEMENT_DIFFERS ? regx_revoke_answer_locked(send)
-                                                     : regx_write_next_locked(rndv, send, work);
+    return send->agreement.state == REGX_AGREEMENT_DIFFERS
+               ? regx_revoke_answer_locked(send)
+               : regx_write_next_locked(rndv, send, work);
 }
 
 static const regx_protocol_t protocol = {.grants = REGX_GRANTS_CHUNK,
-                                         .obstacle = regx_put_obstacle,
                                          .recv_open = recv_open,
                                          .recv_control_locked = recv_control_locked,
                                          .advance_locked = advance_locked,
-                                         .revoke_slots_locked = regx_bounce_revoke_slots_locked,
                                          .revoke_chunks = revoke_chunks,
                                          .send_open = regx_put_send_open,
                                          .send_control_locked = regx_put_send_control_locked,
@@ -450,16 +434,7 @@ static const regx_protocol_t protocol = {.grants = REGX_GRANTS_CHUNK,
                                          .drop_locked = regx_put_drop_locked};
 
 const regx_strategy_t regx_strategy_pipeline = {
-    .name = "pipeline",
-    .path = REGX_PATH_pipeline,
-    .protocol = &protocol,
-    .revocable = true,
-    .help = "the buffer is registered and written in chunks, see btl_regx_chunk_size and "
-            "btl_regx_chunk_depth"};
+    .name = "pipeline", .path = REGX_PATH_pipeline, .protocol = &protocol, .revocable = true};
 
 const regx_strategy_t regx_strategy_direct = {
-    .name = "direct",
-    .path = REGX_PATH_direct,
-    .protocol = &protocol,
-    .revocable = true,
-    .help = "the whole buffer is registered, and written at once"};
+    .name = "direct", .path = REGX_PATH_direct, .protocol = &protocol, .revocable = true};

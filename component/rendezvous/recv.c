@@ -8,10 +8,7 @@
 #include <string.h>
 
 #include "base/util.h"
-#include "rendezvous/checksum.h"
 #include "rendezvous/proto.h"
-#include "rendezvous/refusal.h"
-#include "rendezvous/strategy.h"
 
 _Static_assert(offsetof(struct regx_rndv_recv, cts) == 0, "the owner ships the first bytes");
 
@@ -26,16 +23,13 @@ static regx_rndv_recv_t *recv_new(regx_rndv_t *rndv)
     const size_t size = sizeof(*recv) + rndv->config.chunk_depth * sizeof(regx_chunk_t);
 
     regx_lock(&rndv->lock);
-    if (!regx_list_empty(&rndv->free_recvs)) {
-        recv = of_link(rndv->free_recvs.next);
+    if (!regx_list_empty(&rndv->recv_lists.free)) {
+        recv = of_link(rndv->recv_lists.free.next);
         regx_list_remove(&recv->link);
     }
     regx_unlock(&rndv->lock);
-    if (recv == NULL) {
-        recv = malloc(size);
-        if (recv == NULL) {
-            return NULL;
-        }
+    if (recv == NULL && (recv = malloc(size)) == NULL) {
+        return NULL;
     }
     memset(recv, 0, size);
     regx_list_init(&recv->link);
@@ -47,8 +41,27 @@ static void set_path(const regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_path_
                      bool fallback)
 {
     recv->path = path;
-    recv->protocol = rndv->protocols[path];
+    recv->protocol = rndv->paths[path]->protocol;
     recv->fallback |= fallback;
+}
+
+/* Why that path is impossible with that peer, for `fallbacks`; NULL: it is possible. */
+static const char *obstacle(const regx_strategy_t *strategy, const regx_peer_t *peer,
+                            char text[REGX_REASON_LENGTH])
+{
+    if (strategy->copies && !peer->conn->single_copy) {
+        snprintf(text, REGX_REASON_LENGTH, "%s: the kernel does not copy to this peer",
+                 strategy->name);
+        return text;
+    }
+    switch (strategy->protocol->grants) {
+    case REGX_GRANTS_CHUNK:
+        return peer->no_puts ? "chunk: refused by this peer before" : NULL;
+    case REGX_GRANTS_RKEYS:
+        return peer->no_gets ? "read: impossible with this peer before" : NULL;
+    default:
+        return NULL;
+    }
 }
 
 static void choose_path(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
@@ -56,8 +69,8 @@ static void choose_path(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
     const regx_strategy_t *strategy = rndv->config.strategy;
     const regx_path_t path =
         strategy->choose != NULL ? strategy->choose(rndv, recv) : strategy->path;
-    const regx_protocol_t *protocol = rndv->protocols[path];
-    const char *reason = protocol->obstacle != NULL ? protocol->obstacle(recv->peer) : NULL;
+    char text[REGX_REASON_LENGTH];
+    const char *reason = obstacle(rndv->paths[path], recv->peer, text);
 
     if (reason != NULL) {
         regx_fall_back(rndv, reason);
@@ -69,30 +82,33 @@ static void leave_trial_locked(const regx_rndv_recv_t *recv)
 {
     const bool whole = recv->landed == recv->length && !recv->fallback;
 
-    regx_autotune_leave(&recv->trial, recv->length,
-                        whole && recv->by_slots == (recv->path == REGX_PATH_bounce));
+    regx_auto_leave(&recv->trial, recv->length,
+                    whole && recv->slots.used == (recv->path == REGX_PATH_bounce));
 }
 
-/* The rest of the CTS, and its bytes. */
-static void fill_cts_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_cts_t *cts)
+static uint8_t cts_bits(const regx_rndv_t *rndv, const regx_rndv_recv_t *recv)
+{
+    const bool revocable = regx_recv_is_revocable(recv);
+
+    return (recv->fallback ? REGX_CTS_FALLBACK : 0) | (rndv->config.verify ? REGX_CTS_VERIFY : 0) |
+           (recv->buffer_suspect ? REGX_CTS_SUSPECT : 0) | (revocable ? REGX_CTS_REVOCABLE : 0) |
+           (revocable && recv->revoke.optimistic ? REGX_CTS_OPTIMISTIC : 0);
+}
+
+/* The rest of the CTS. */
+static void fill_cts_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
 {
     if (recv->protocol->first_grant_locked != NULL) {
-        recv->protocol->first_grant_locked(rndv, recv, cts);
+        recv->protocol->first_grant_locked(rndv, recv);
     }
-    cts->length = recv->length;
-    cts->path = recv->path;
-    cts->grants = recv->protocol->grants;
-    cts->fallback = recv->fallback;
-    cts->suspect = recv->buffer_suspect;
-    cts->verify = rndv->config.verify;
-    cts->revocable = regx_recv_is_revocable(recv);
-    cts->optimistic = cts->revocable && recv->revoke.optimistic;
-    cts->recv = recv->handle;
-    regx_cts_pack(cts, recv->cts);
+    recv->cts.version = REGX_CONTROL_VERSION;
+    recv->cts.path = (uint8_t)recv->path;
+    recv->cts.bits |= cts_bits(rndv, recv);
+    recv->cts.length = recv->length;
 }
 
 /* What was granted anew may have been registered before the reported change was made. It
- * has served; nobody is to find it once the MPI has the buffer back. */
+ * has served; it is not to be found once the MPI has the buffer back. */
 static void end_watch(regx_rndv_recv_t *recv)
 {
     regx_revocable_t *revoke = &recv->revoke;
@@ -106,63 +122,87 @@ static void end_watch(regx_rndv_recv_t *recv)
     }
 }
 
+/* No other thread knows it any more. */
+static void give_up_memory(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
+{
+    if (recv->protocol->revoke_chunks != NULL) {
+        recv->protocol->revoke_chunks(rndv, recv);
+    }
+    end_watch(recv);
+    regx_registry_let_go(rndv->registry, recv->drain);
+}
+
 void regx_recv_open_again_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, bool failed)
 {
-    regx_cts_t cts = {0};
-
+    recv->cts = (regx_cts_t){.recv = recv->cts.recv};
     recv->phase = REGX_RECV_OPENED;
     recv->buffer_suspect |= failed;
-    recv->slots_only = true;
+    recv->slots.only = true;
     set_path(rndv, recv, REGX_PATH_bounce, true);
-    regx_list_set(&rndv->revocable_recvs, &recv->revoke.link, false);
+    regx_list_set(&rndv->watched.recvs, &recv->revoke.link, false);
     end_watch(recv);
-    fill_cts_locked(rndv, recv, &cts);
+    fill_cts_locked(rndv, recv);
 }
 
 regx_rndv_recv_t *regx_rndv_recv_open(regx_rndv_t *rndv, regx_peer_t *peer, void *base,
                                       size_t length)
 {
     regx_rndv_recv_t *recv = recv_new(rndv);
-    regx_cts_t cts = {0};
 
     if (recv == NULL) {
         return NULL;
     }
-    regx_channel_warm(peer); /* the CTS */
+    regx_control_warm(peer); /* the CTS */
     recv->peer = peer;
     recv->base = base;
     recv->length = length;
     recv->drain = regx_registry_hold(rndv->registry, base, length);
     choose_path(rndv, recv);
-    if (recv->protocol->recv_open != NULL && !recv->protocol->recv_open(rndv, recv, &cts)) {
+    if (recv->protocol->recv_open != NULL && !recv->protocol->recv_open(rndv, recv)) {
         set_path(rndv, recv, REGX_PATH_bounce, true);
         end_watch(recv);
     }
-    recv->slots_only = recv->path == REGX_PATH_bounce;
+    recv->slots.only = recv->path == REGX_PATH_bounce;
     if (regx_traces(rndv->config.trace, REGX_TRACE_PATH)) {
         regx_trace(rndv->config.trace, REGX_TRACE_PATH, "%zu bytes from rank %u over %s by %s",
                    length, (unsigned)peer->id, peer->conn->wire, regx_path_name(recv->path));
     }
     regx_lock(&rndv->lock);
-    if (!regx_handle_table_add(&rndv->recvs, recv, &recv->handle)) {
+    if (!regx_handle_table_add(&rndv->recvs, recv, &recv->cts.recv)) {
         leave_trial_locked(recv);
         regx_unlock(&rndv->lock);
-        if (recv->protocol->revoke_chunks != NULL) {
-            recv->protocol->revoke_chunks(rndv, recv);
-        }
-        end_watch(recv);
-        regx_registry_let_go(rndv->registry, recv->drain);
+        give_up_memory(rndv, recv);
         free(recv);
         return NULL;
     }
-    fill_cts_locked(rndv, recv, &cts);
+    fill_cts_locked(rndv, recv);
     if (regx_recv_is_revocable(recv)) { /* progress looks at it from now on */
-        regx_list_append(&rndv->revocable_recvs, &recv->revoke.link);
+        regx_list_append(&rndv->watched.recvs, &recv->revoke.link);
         atomic_store_explicit(&rndv->work.watches, true, memory_order_relaxed);
-        atomic_store_explicit(&rndv->looks_due, true, memory_order_relaxed);
+        atomic_store_explicit(&rndv->watched.looks_due, true, memory_order_relaxed);
     }
     regx_unlock(&rndv->lock);
     return recv;
+}
+
+void regx_recv_release_slot_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, uint32_t slot)
+{
+    assert(recv->slots.out > 0 && recv->peer->slots > 0);
+    recv->peer->granted -= rndv->slots[slot].length;
+    recv->peer->slots--;
+    recv->slots.out--;
+    rndv->slots[slot].recv = NULL;
+    regx_pool_put(rndv->pool, slot);
+}
+
+/* Takes back slots that were granted and not written. */
+static void revoke_slots_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
+{
+    for (uint32_t slot = 0; recv->slots.out > 0 && slot < rndv->pool->slots; slot++) {
+        if (rndv->slots[slot].recv == recv) {
+            regx_recv_release_slot_locked(rndv, recv, slot);
+        }
+    }
 }
 
 void regx_rndv_recv_close(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
@@ -182,23 +222,20 @@ void regx_rndv_recv_close(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
     }
     rndv->closers--;
     /* Only now: until here the peer may be forgotten, which looks for its receives in the table. */
-    regx_handle_table_remove(&rndv->recvs, recv->handle);
+    regx_handle_table_remove(&rndv->recvs, recv->cts.recv);
     leave_trial_locked(recv);
-    regx_list_set(&rndv->pending_recvs, &recv->link, false);
-    regx_list_set(&rndv->revocable_recvs, &recv->revoke.link, false);
+    regx_list_set(&rndv->recv_lists.pending, &recv->link, false);
+    regx_list_set(&rndv->watched.recvs, &recv->revoke.link, false);
     if (regx_recv_is_revocable(recv)) { /* perhaps nothing is watched any more */
-        atomic_store_explicit(&rndv->looks_due, true, memory_order_relaxed);
+        atomic_store_explicit(&rndv->watched.looks_due, true, memory_order_relaxed);
     }
-    recv->protocol->revoke_slots_locked(rndv, recv);
-    if (!regx_list_empty(&rndv->pending_recvs)) { /* no message will tell them of these slots */
+    revoke_slots_locked(rndv, recv);
+    if (!regx_list_empty(
+            &rndv->recv_lists.pending)) { /* no message will tell them of these slots */
         atomic_store_explicit(&rndv->work.retry_recvs, true, memory_order_relaxed);
     }
     regx_unlock(&rndv->lock);
-    if (recv->protocol->revoke_chunks != NULL) {
-        recv->protocol->revoke_chunks(rndv, recv);
-    }
-    end_watch(recv);
-    regx_registry_let_go(rndv->registry, recv->drain);
+    give_up_memory(rndv, recv);
     regx_lock(&rndv->lock);
     recv->holds--;
     regx_recv_free_locked(rndv, recv);
@@ -208,8 +245,8 @@ void regx_rndv_recv_close(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
 void regx_recv_free_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
 {
     if (recv->phase == REGX_RECV_CLOSED && recv->holds == 0) {
-        assert(recv->slots_out == 0);
-        regx_list_prepend(&rndv->free_recvs, &recv->link); /* it is still in the cache */
+        assert(recv->slots.out == 0);
+        regx_list_prepend(&rndv->recv_lists.free, &recv->link); /* it is still in the cache */
     }
 }
 
@@ -232,7 +269,7 @@ regx_status_t regx_recv_register(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx
 
     chunk->written = 0;
     if (status != REGX_OK) {
-        regx_refusal_tally(rndv, REGX_RECEIVER, status, &chunk->region, base, chunk->length);
+        regx_buffer_refused(rndv, REGX_RECEIVER, status, &chunk->region, base, chunk->length);
         recv->buffer_suspect |= status == REGX_DENIED;
     } else {
         regx_recv_set_start(recv, chunk);
@@ -243,7 +280,7 @@ regx_status_t regx_recv_register(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx
 bool regx_recv_verify(const regx_rndv_t *rndv, regx_rndv_recv_t *recv,
                       const regx_control_t *control)
 {
-    if (!control->has_checksum) {
+    if ((control->bits & REGX_CONTROL_CHECKSUM) == 0) {
         return true;
     }
     if (regx_recv_is_revocable(recv)) { /* it may be sent again */
@@ -251,7 +288,7 @@ bool regx_recv_verify(const regx_rndv_t *rndv, regx_rndv_recv_t *recv,
         return true;
     }
     regx_count(rndv->counters, &rndv->counters->verified, 1);
-    if (regx_checksum(recv->base + control->offset, control->length) == control->checksum) {
+    if (regx_buffer_checksum(recv->base + control->offset, control->length) == control->checksum) {
         return true;
     }
     regx_count(rndv->counters, &rndv->counters->mismatches, 1);
@@ -283,7 +320,7 @@ bool regx_recv_slot_range_locked(const regx_rndv_t *rndv, regx_rndv_recv_t *recv
     }
     assert(recv->granted <= recv->length);
     *range = (regx_slot_range_t){NULL, recv->granted, recv->length - recv->granted};
-    return recv->slots_only && range->length > 0;
+    return recv->slots.only && range->length > 0;
 }
 
 void regx_recvs_forget(regx_rndv_t *rndv, const regx_peer_t *peer)
@@ -293,9 +330,9 @@ void regx_recvs_forget(regx_rndv_t *rndv, const regx_peer_t *peer)
         regx_rndv_recv_t *recv = regx_handle_table_at(&rndv->recvs, i);
 
         if (recv != NULL && recv->peer == peer) {
-            regx_list_set(&rndv->pending_recvs, &recv->link, false);
-            regx_list_set(&rndv->revocable_recvs, &recv->revoke.link, false);
-            recv->protocol->revoke_slots_locked(rndv, recv);
+            regx_list_set(&rndv->recv_lists.pending, &recv->link, false);
+            regx_list_set(&rndv->watched.recvs, &recv->revoke.link, false);
+            revoke_slots_locked(rndv, recv);
             recv->peer = &rndv->nobody;
             if (recv->phase != REGX_RECV_CLOSED) {
                 recv->phase = REGX_RECV_LOST;
@@ -307,8 +344,8 @@ void regx_recvs_forget(regx_rndv_t *rndv, const regx_peer_t *peer)
 
 void regx_recvs_free(regx_rndv_t *rndv)
 {
-    while (!regx_list_empty(&rndv->free_recvs)) {
-        regx_rndv_recv_t *recv = of_link(rndv->free_recvs.next);
+    while (!regx_list_empty(&rndv->recv_lists.free)) {
+        regx_rndv_recv_t *recv = of_link(rndv->recv_lists.free.next);
 
         regx_list_remove(&recv->link);
         free(recv);

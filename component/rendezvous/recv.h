@@ -10,7 +10,7 @@
  *   STARTED  the sender has shown itself (READY, or its first notice): grants follow as bytes land,
  *            until all of `length` is granted
  *   REVOKE_DUE
- *            the grants are taken back, and REVOKE is to be sent. See revoke.h, also for the next
+ *            the grants are taken back, and REVOKE is to be sent. See revoke.c, also for the next
  *            three
  *   DRAINING nothing is granted until all that was granted is acknowledged
  *   DRAINED  that is so: nothing is granted until the memory is there again
@@ -26,7 +26,6 @@
 #define REGX_RENDEZVOUS_RECV_H
 
 #include "registration/registration.h"
-#include "rendezvous/channel.h"
 #include "rendezvous/engine.h"
 
 /* How many grants of one transfer may be under way, of both kinds together. Also the length of the
@@ -46,7 +45,7 @@ typedef enum regx_chunk_state {
     REGX_CHUNK_GET_DUE,  /* registered; the transport has not accepted the get so far */
     REGX_CHUNK_GETTING,  /* registered; the get is under way */
     REGX_CHUNK_GOT,      /* not registered any more; ATS is to be sent */
-    REGX_CHUNK_NOT_GOT   /* likewise; ATS reports it */
+    REGX_CHUNK_NOT_GOT   /* not registered any more; ATS reports it */
 } regx_chunk_state_t;
 
 typedef struct regx_chunk {
@@ -80,11 +79,11 @@ typedef enum regx_revoke_state {
     REGX_REVOKE_GIVEN_UP   /* no longer: it took too long, or was too often */
 } regx_revoke_state_t;
 
-/* Of a receive whose grants may be revoked (revoke.h). */
+/* Of a receive whose grants may be revoked (revoke.c). */
 typedef struct regx_revocable {
     regx_revoke_state_t state;
     regx_link_t link;   /* in the engine's list of these, or in none */
-    regx_watch_t watch; /* of the buffer; that of whoever has taken the receive */
+    regx_watch_t watch; /* of the buffer; that of the thread that has taken the receive */
     uint64_t from;      /* DRAINING, DRAINED: the lowest offset that changed, or did not land */
     uint64_t lowest;    /* lowest offset ever resumed from: from there on a checksum has to agree */
     bool optimistic;    /* the sender is not told to stop (REVOKE) */
@@ -100,13 +99,11 @@ typedef struct regx_revocable {
             unreported; /* for all reasons by turns; for the last one, if that is `unreported` */
         int64_t next;   /* when another look is worth while, in ns */
     } wait;
-    uint64_t gap; /* bytes from `lowest` to the block that could not be read last time */
 } regx_revocable_t;
 
 struct regx_rndv_recv {
-    uint8_t cts[REGX_CTS_SIZE]; /* first: it is what the owner ships */
-    regx_link_t link;           /* in one of the engine's lists of receives, or in none */
-    regx_handle_t handle;
+    regx_cts_t cts;       /* first: it is what the owner ships; cts.recv is its own handle */
+    regx_link_t link;     /* in one of the engine's lists of receives, or in none */
     regx_handle_t sender; /* the send side; known once STARTED */
     regx_peer_t *peer;
     char *base;
@@ -114,32 +111,33 @@ struct regx_rndv_recv {
     const regx_protocol_t *protocol;
     regx_path_t path;
     regx_recv_phase_t phase;
-    bool taken;            /* a thread works on it; see engine.h */
-    bool fallback;         /* the path is not the one that was asked for */
-    bool pieces;           /* the first chunk may be written in pieces */
-    bool slots_only;       /* what is not yet granted goes by slots */
-    bool by_slots;         /* some bytes came by slots */
-    bool single_in_flight; /* the peer had nothing else to send when the first slot was granted */
-    bool stall_counted;    /* it waits for the pool, and that is counted */
-    bool buffer_suspect;   /* a chunk failed: perhaps the buffer is unmapped; copy fault-safely */
-    bool corrupt;          /* a checksum differed, and that was reported */
-    regx_trial_t trial;    /* its part in auto's choice */
-    uint64_t granted;      /* nothing from this offset on has been granted */
-    uint64_t landed;       /* bytes */
-    unsigned slots_out;    /* slots granted and not acknowledged */
-    unsigned chunks_out;   /* chunks likewise; or advertised, and not yet got or given up */
-    unsigned due;          /* chunks in GET_DUE, GOT or NOT_GOT */
-    uint32_t drain;        /* its memory, held (registration/monitor/monitor.h) */
-    unsigned holds;        /* gets under way, and the closing thread: they keep a closed record */
+    bool taken;          /* a thread works on it; see engine.h */
+    bool fallback;       /* the path is not the one that was asked for */
+    bool buffer_suspect; /* a chunk failed: perhaps the buffer is unmapped; copy fault-safely */
+    bool corrupt;        /* a checksum differed, and that was reported */
+    struct {
+        unsigned out; /* granted and not acknowledged */
+        bool only;    /* what is not yet granted goes by slots */
+        bool used;    /* some bytes came by slots */
+        bool lone;    /* the peer had nothing else to send when the first slot was granted */
+        bool stalled; /* it waits for the pool, and that is counted */
+    } slots;
+    regx_trial_t trial;  /* its part in auto's choice */
+    uint64_t granted;    /* nothing from this offset on has been granted */
+    uint64_t landed;     /* bytes */
+    unsigned chunks_out; /* chunks granted and not acknowledged; or advertised, and not yet got or
+                            given up */
+    unsigned due;        /* chunks in GET_DUE, GOT or NOT_GOT */
+    uint32_t drain;      /* its memory, held (registration/monitor/monitor.h) */
+    unsigned holds;      /* gets under way, and the closing thread: they keep a closed record */
     regx_outbox_t outbox;
     regx_revocable_t revoke;
     struct { /* READING (exposed.c) */
         regx_get_t get;
         bool registered;      /* over an RDMA device */
-        bool has_checksum;    /* the sender's, of the whole */
         regx_region_t region; /* valid if registered */
         regx_rndv_t *rndv;
-        uint64_t checksum; /* valid if it has one */
+        regx_control_t rkey; /* as if it had been advertised as one chunk */
         regx_rndv_got_t done;
         void *context;
     } whole;
@@ -157,7 +155,7 @@ static inline bool regx_recv_is_revocable(const regx_rndv_recv_t *recv)
 regx_chunk_t *regx_recv_free_chunk(const regx_rndv_t *rndv, regx_rndv_recv_t *recv);
 
 /* Registers a chunk, of which offset and length are set, for that access. A refusal is tallied. The
- * receive is taken, or nobody else knows it yet. */
+ * receive is taken, or no other thread knows it yet. */
 regx_status_t regx_recv_register(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_chunk_t *chunk,
                                  unsigned access);
 
@@ -178,8 +176,8 @@ bool regx_recv_verify(const regx_rndv_t *rndv, regx_rndv_recv_t *recv,
 void regx_recv_describe_mismatch(const regx_rndv_recv_t *recv, const regx_control_t *control,
                                  regx_path_t path, char *what, size_t size);
 
-/* Makes another CTS, for a receive of which nobody knows the first: by slots, because it could not
- * be read. failed: perhaps the memory at either end is gone. */
+/* Makes another CTS, for a receive of which the first was not shipped: by slots, because it could
+ * not be read. failed: perhaps the memory at either end is gone. */
 void regx_recv_open_again_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, bool failed);
 
 /* A range that is still to be granted as slots. */
@@ -192,12 +190,32 @@ typedef struct regx_slot_range {
 bool regx_recv_slot_range_locked(const regx_rndv_t *rndv, regx_rndv_recv_t *recv,
                                  regx_slot_range_t *range);
 
-/* Puts the record of a closed receive on the free list, unless somebody holds it. */
+/* A slot that it was granted has been written, or is taken back. */
+void regx_recv_release_slot_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, uint32_t slot);
+
+/* Puts the record of a closed receive on the free list, unless it is held. */
 void regx_recv_free_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv);
 
 /* The peer is gone: its receives are LOST. Progress is kept out. */
 void regx_recvs_forget(regx_rndv_t *rndv, const regx_peer_t *peer);
 /* Frees the records on the free list. */
 void regx_recvs_free(regx_rndv_t *rndv);
+
+/* ---- recv_progress.c: doing the work that messages and completions make, and going on with the
+ * receives that wait. Called by the thread that is in the transport's progress, or while progress
+ * is kept out (a get's done from disconnect). ---- */
+
+typedef struct regx_recv_work regx_recv_work_t; /* proto.h */
+
+/* A control message of a sender arrived. */
+void regx_recv_control(regx_rndv_t *rndv, uint64_t sender, const regx_control_t *control);
+
+/* Does the work on work->recv, which this thread has taken, and lets go of it. Goes on with the
+ * receive and with those that wait behind it. Tells the owner last if what `work` is of arrived
+ * corrupt. */
+void regx_recv_run(regx_rndv_t *rndv, regx_recv_work_t *work);
+
+/* Goes on with all receives that wait; returns how many need not wait any more. */
+int regx_recvs_advance(regx_rndv_t *rndv);
 
 #endif

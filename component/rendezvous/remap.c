@@ -11,17 +11,8 @@
 #include <assert.h>
 
 #include "base/util.h"
-#include "rendezvous/bounce.h"
 #include "rendezvous/landing.h"
-#include "rendezvous/put.h"
-#include "rendezvous/strategy.h"
-#include "rendezvous/write.h"
-
-static const char *obstacle(const regx_peer_t *peer)
-{
-    return peer->conn->single_copy ? regx_put_obstacle(peer)
-                                   : "remap: the kernel does not copy to this peer";
-}
+#include "rendezvous/proto.h"
 
 static uint64_t chunk_length(const regx_rndv_t *rndv, const regx_rndv_recv_t *recv)
 {
@@ -30,34 +21,33 @@ static uint64_t chunk_length(const regx_rndv_t *rndv, const regx_rndv_recv_t *re
 }
 
 /* Gives the chunk a landing that the peer may write. */
-static regx_status_t assign_landing(regx_rndv_t *rndv, const regx_rndv_recv_t *recv,
-                                    regx_chunk_t *chunk)
+static void assign_landing(regx_rndv_t *rndv, regx_recv_work_t *work)
 {
     regx_transport_t *transport = rndv->registry->transport;
-    const char *to = recv->base + chunk->offset;
+    regx_chunk_t *chunk = work->chunk;
+    const char *to = work->recv->base + chunk->offset;
     regx_landing_t *landing = regx_landing_get(&rndv->landings, to, chunk->length);
     char *at;
 
+    work->status = REGX_NO_MEMORY;
     if (landing == NULL) {
         regx_fall_back(rndv, "remap: all landing pages are in use");
-        return REGX_NO_MEMORY;
+        return;
     }
     at = regx_landing_at(&rndv->landings, landing, to);
-    const regx_status_t status =
+    work->status =
         transport->ops->reg(transport, at, chunk->length, REGX_ACCESS_REMOTE_WRITE, &landing->mr);
-    if (status != REGX_OK) {
+    if (work->status != REGX_OK) {
         regx_fall_back(rndv, "remap: no key for landing pages");
         regx_landing_put(&rndv->landings, landing);
-        return status;
+        return;
     }
     chunk->landing = landing;
     chunk->region.mr = &landing->mr;
     chunk->start = (uint64_t)(at - (char *)landing->mr.base);
     chunk->written = 0;
-    return REGX_OK;
 }
 
-/* Nobody writes there any more. */
 static void take_key_back(regx_rndv_t *rndv, regx_chunk_t *chunk)
 {
     regx_transport_t *transport = rndv->registry->transport;
@@ -65,40 +55,29 @@ static void take_key_back(regx_rndv_t *rndv, regx_chunk_t *chunk)
     transport->ops->dereg(transport, &chunk->landing->mr);
 }
 
-static void give_back(regx_rndv_t *rndv, regx_chunk_t *chunk)
-{
-    regx_landing_put(&rndv->landings, chunk->landing);
-    chunk->landing = NULL;
-}
-
-static bool recv_open(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_cts_t *cts)
+static bool recv_open(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
 {
     const char *refusal = regx_landings_refusal(&rndv->landings, recv->base, recv->length);
-    regx_chunk_t *chunk = &recv->chunks[0];
+    regx_recv_work_t work = {.recv = recv, .chunk = &recv->chunks[0]};
 
     if (refusal != NULL) {
         regx_fall_back(rndv, refusal);
         return false;
     }
-    chunk->length = chunk_length(rndv, recv);
-    if (assign_landing(rndv, recv, chunk) != REGX_OK) {
-        return false;
+    work.chunk->length = chunk_length(rndv, recv);
+    assign_landing(rndv, &work);
+    if (work.status == REGX_OK) {
+        regx_put_fill_cts(rndv, recv, work.chunk);
     }
-    regx_put_fill_cts(rndv, recv, chunk, cts);
-    return true;
-}
-
-static void assign_chunk_landing(regx_rndv_t *rndv, regx_recv_work_t *work)
-{
-    work->status = assign_landing(rndv, work->recv, work->chunk);
+    return work.status == REGX_OK;
 }
 
 static bool advance_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_recv_work_t *work)
 {
-    if (!regx_put_take_chunk_locked(rndv, recv, work, chunk_length)) {
+    if (!regx_put_take_chunk_locked(rndv, recv, work, chunk_length(rndv, recv))) {
         return regx_bounce_advance_locked(rndv, recv, work);
     }
-    work->act = assign_chunk_landing;
+    work->act = assign_landing;
     return true;
 }
 
@@ -118,7 +97,7 @@ static void take_acknowledgement(regx_rndv_t *rndv, regx_recv_work_t *work)
         }
         work->mismatch = !regx_recv_verify(rndv, recv, control);
     }
-    give_back(rndv, chunk);
+    regx_landing_put(&rndv->landings, chunk->landing);
 }
 
 static bool recv_control_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
@@ -142,18 +121,16 @@ static void revoke_chunks(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
 
         if (chunk->state == REGX_CHUNK_GRANTED) {
             take_key_back(rndv, chunk);
-            give_back(rndv, chunk);
+            regx_landing_put(&rndv->landings, chunk->landing);
             chunk->state = REGX_CHUNK_FREE;
         }
     }
 }
 
 static const regx_protocol_t protocol = {.grants = REGX_GRANTS_CHUNK,
-                                         .obstacle = obstacle,
                                          .recv_open = recv_open,
                                          .recv_control_locked = recv_control_locked,
                                          .advance_locked = advance_locked,
-                                         .revoke_slots_locked = regx_bounce_revoke_slots_locked,
                                          .revoke_chunks = revoke_chunks,
                                          .send_open = regx_put_send_open,
                                          .send_control_locked = regx_put_send_control_locked,
@@ -162,16 +139,4 @@ static const regx_protocol_t protocol = {.grants = REGX_GRANTS_CHUNK,
                                          .drop_locked = regx_put_drop_locked};
 
 const regx_strategy_t regx_strategy_remap = {
-    .name = "remap",
-    .path = REGX_PATH_remap,
-    .protocol = &protocol,
-    .copies = true,
-    .help = "on a node: written to pages of the receiver's that are then moved under the address "
-            "of its buffer, with Linux 6.8 or later; an experiment",
-    .more = "Where the kernel copies between the processes (process_vm_writev). Only whole pages "
-            "are moved, and the rest is copied. Memory that is not private and anonymous goes by "
-            "bounce; pages that are locked, pinned, watched by another userfaultfd or shared with "
-            "a child since a fork are copied. Buffers lose their huge pages. A buffer that is "
-            "unmapped in mid-transfer ends "
-            "the process by a signal, as by bounce. The report counts "
-            "each by reason, and remap_pages, remap_copied_bytes and remap_calls."};
+    .name = "remap", .path = REGX_PATH_remap, .protocol = &protocol, .copies = true};

@@ -15,9 +15,9 @@
  * with the RTS; then the receiver reads it (regx_rndv_recv_get), and there is no CTS and no send
  * side. control.h has the messages.
  *
- * How the bytes go is the strategy's choice, made by the receiver (strategy.h). A sender does what
+ * How the bytes go is the strategy's choice, made by the receiver (strategy.c). A sender does what
  * it is granted, so two processes may be configured differently. One file is one way of moving
- * bytes: bounce.c, put.c, get.c, together.c (as get.c, with the sender's help) and exposed.c.
+ * bytes: bounce.c, put.c, remap.c, get.c (also with the sender's help: together) and exposed.c.
  * auto.c chooses among them. engine.h has the order of the files and the rules of locking.
  *
  * Guarantees. Opening a receive never fails for want of slots and never waits: slots are granted as
@@ -26,7 +26,7 @@
  * delivered before any frame sent later. What peers send is checked against what they were granted;
  * what does not fit is counted as malformed and has no effect.
  *
- * A buffer that is unmapped while a transfer uses it is the application's error (but see revoke.h,
+ * A buffer that is unmapped while a transfer uses it is the application's error (but see revoke.c,
  * by which the receiver's may be replaced). Chunks that can
  * then not be registered or written go by slots, and are copied as far as there is memory: the
  * transfer ends. Slots are copied by the processor, which faults on unmapped memory, until a failed
@@ -61,7 +61,6 @@
 #include "base/trace.h"
 #include "pool/pool.h"
 #include "registration/registration.h"
-#include "rendezvous/autotune.h"
 #include "rendezvous/control.h"
 #include "transport/transport.h"
 
@@ -74,13 +73,35 @@ typedef struct regx_rndv regx_rndv_t;
 typedef struct regx_rndv_recv regx_rndv_recv_t;
 typedef struct regx_strategy regx_strategy_t;
 
+struct regx_strategy {
+    const char *name; /* as btl_regx_rendezvous names it */
+    regx_path_t path; /* always this one, unless it chooses */
+    /* Of that path (proto.h); NULL: it chooses among other strategies'. */
+    const struct regx_protocol *protocol;
+    /* The path for a receive whose peer and length are known; prepares nothing. May be NULL. */
+    regx_path_t (*choose)(regx_rndv_t *rndv, regx_rndv_recv_t *recv);
+    bool grants_known_whole; /* see put.c */
+    bool exposes;            /* as the sender: see exposed.c */
+    bool copies;             /* by the kernel, so it needs a transport that has that on a node */
+    bool revocable; /* btl_regx_grant=synchronous and optimistic can be had with it: see revoke.c */
+};
+
 /* The strategy of that name; NULL: there is none. */
 const regx_strategy_t *regx_strategy_find(const char *name);
-const char *regx_strategy_name(const regx_strategy_t *strategy);
-/* Whether btl_regx_grant=synchronous and optimistic can be had with it. */
-bool regx_strategy_is_revocable(const regx_strategy_t *strategy);
 /* The words of btl_regx_rendezvous. false: there are no more. */
 bool regx_strategy_word(unsigned index, regx_param_word_t *word);
+
+/* ---- what users may set (params.def) ---- */
+
+typedef enum { REGX_GRANT_FINAL, REGX_GRANT_SYNCHRONOUS, REGX_GRANT_OPTIMISTIC } regx_granting_t;
+
+typedef struct regx_rndv_settings {
+#define REGX_PARAM(type, ctype, field, ...) REGX_PARAM_FIELD(ctype, field)
+#include "rendezvous/params.def"
+#undef REGX_PARAM
+} regx_rndv_settings_t;
+
+extern const regx_param_table_t regx_rndv_params;
 
 /* A process at the other end. Part of the BTL's endpoint; the engine's fields start as zero. */
 typedef struct regx_peer {
@@ -92,38 +113,26 @@ typedef struct regx_peer {
     uint32_t writes;     /* the engine's: how many chunks, or pieces of them, those are */
     uint32_t waiting;    /* the engine's: how many sends wait for some of those to end */
     atomic_bool no_puts; /* the engine's: it denied a chunk; grant it slots only */
-    atomic_bool no_gets; /* the engine's: it cannot be read from, or we cannot; likewise */
+    atomic_bool no_gets; /* the engine's: it cannot be read from, or we cannot; as above */
 } regx_peer_t;
 
-/* What `auto` takes by the number of the size (autotune.h), if the user has set it; 0: what it
- * finds out. */
-typedef struct regx_auto_choice {
-    uint8_t path[REGX_AUTOTUNE_SIZES]; /* regx_path_t */
-} regx_auto_choice_t;
+#define REGX_AUTO_SMALLEST 0x4000ULL /* bytes of the first size of messages that auto tells apart */
+#define REGX_AUTO_SIZES 20u /* each twice the one before; what is larger or smaller joins */
 
-/* Of the strategy and those that are chosen for auto, one for which the kernel copies, so that it
- * needs a transport that has that on a node; NULL: there is none. */
-const regx_strategy_t *regx_strategy_copying(const regx_strategy_t *strategy,
-                                             const regx_auto_choice_t *choice);
+#define REGX_AUTO_CHOICE 256 /* room for what auto chose, as text */
 
-#define REGX_AUTO_CHOICE 256 /* room for one as text */
-
-/* Reads the value of btl_regx_auto_choice, as "32K:together,1M:read"; NULL: nothing is chosen.
- * false: `error` holds one line, what is wrong and what is allowed. */
-bool regx_auto_choice_read(const char *text, regx_auto_choice_t *choice,
-                           char error[REGX_OPTION_ERROR]);
-/* What auto has found so far, likewise; false: nothing. Takes the lock. */
+/* What auto has found so far: "32K:together,1M:read", from which size on which strategy. false:
+ * nothing. Takes the lock. */
 bool regx_auto_choice_write(regx_rndv_t *rndv, char text[REGX_AUTO_CHOICE]);
 
 typedef struct regx_rndv_config {
     const regx_strategy_t *strategy; /* for what this process receives */
-    regx_auto_choice_t auto_choice;
     size_t chunk_size;    /* bytes granted or advertised at once; a multiple of the page, at most
                              REGX_CHUNK_MAX (direct: the whole) */
     unsigned chunk_depth; /* chunks of one transfer in flight, to REGX_CHUNK_DEPTH_MAX */
     bool threads;
     bool may_expose; /* the owner asks for exposures, so what is sent may be registered for it */
-    bool revocable;  /* what is granted is granted anew when its memory changes (revoke.h) … */
+    bool revocable;  /* what is granted is granted anew when its memory changes (revoke.c) … */
     bool optimistic; /* … without telling the sender to stop */
     bool verify; /* compare checksums of what is sent and received; also done where the peer asks */
     /* What arrived is not what was sent: `what` says which bytes and by which path. The owner ends
@@ -133,7 +142,7 @@ typedef struct regx_rndv_config {
     void (*mismatch)(void *context, const regx_peer_t *peer, const char *what);
     /* The pages of that range of the user's memory are about to change, or have changed, by this
      * process's own doing (remap): what is registered of it is not true any more. Any thread,
-     * holding no lock. NULL: nobody keeps registrations. */
+     * holding no lock. NULL: no registrations are kept. */
     void (*changes)(void *context, uintptr_t start, uintptr_t end);
     void *context;             /* for both */
     const regx_trace_t *trace; /* kept; NULL: off */
@@ -187,7 +196,7 @@ void regx_rndv_unexpose(regx_rndv_t *rndv, regx_rndv_exposure_t *exposure);
 typedef void (*regx_rndv_got_t)(void *context, regx_status_t status);
 
 /* Reads the message from what its sender exposed, if this process's strategy has the receiver read.
- * Called for a receive whose CTS nobody has seen. `done` is called once, perhaps within the call;
+ * Called for a receive whose CTS was not shipped. `done` is called once, perhaps within the call;
  * the receive is not closed before. The CTS may change until then. */
 void regx_rndv_recv_get(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
                         const uint8_t exposure[REGX_CTS_SIZE], regx_rndv_got_t done, void *context);
@@ -203,7 +212,7 @@ typedef union regx_rndv_work {
     struct {
         _Atomic bool retry_recvs, retry_sends;
         _Atomic bool pool_exhausted; /* a receive found no free slot: look when there is one */
-        _Atomic bool watches;        /* memory is watched (revoke.h) */
+        _Atomic bool watches;        /* memory is watched (revoke.c) */
     };
     _Atomic uint32_t any; /* all of them at once */
 } regx_rndv_work_t;

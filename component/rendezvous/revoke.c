@@ -1,15 +1,45 @@
-/* SPDX-License-Identifier: BSD-3-Clause */
-#include "rendezvous/revoke.h"
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Grants that do not outlive their pages (btl_regx_grant): when the pages that a sender was granted
+ * change, or a write to them fails, what was granted is acknowledged first, and then granted anew
+ * from the lowest byte on that may be lost. For the paths that write to the user's pages (put.c).
+ * Both proposals of the debate of 2008 to 2009 are this; with Lameter's (synchronous) the sender is
+ * told to stop, with Bell's (optimistic) it goes on with what it was granted.
+ *
+ *   receiver                                                 sender
+ *   a change of the buffer is seen, or a NACK
+ *   reports that a chunk could not be written
+ *        ── REVOKE ──────── synchronous only ──────────────▶ begins no chunk that is queued: NACK
+ *        ◀─────────────────────────────────── ATP, NACK ──── for each grant
+ *   all is acknowledged, and the memory is there again
+ *        ── RESUME offset ─────────────────────────────────▶ counts from there again
+ *        ── CTS_CHUNK, CTS_SLOTS from the offset on ───────▶ writes them
+ *   all has landed, and no change is under way
+ *        ── ARRIVED, with a checksum if something changed ─▶ the send ends
+ *        ◀─────────────────────────────────────── DIFFERS ── or its buffer has another checksum
+ *
+ * The phases of the receive (recv.h):
+ *
+ *   STARTED ─change, failed write─▶ [REVOKE_DUE ─REVOKE─▶] DRAINING ─all acknowledged─▶ DRAINED
+ *    ▲ │                            if synchronous                                      ▲   │
+ *    │ └───all has landed──▶ ARRIVED ──DIFFERS──────────────────────────────────────────┘   │
+ *    └─────────────────────────── RESUME: the memory is there ──────────────────────────────┘
+ *
+ * Of the send (send.h): DUE ──REVOKE──▶ REVOKED ──RESUME──▶ DUE ──ARRIVED──▶ THERE, or by way of
+ * PROVING to THERE or to DIFFERS, and from there to DUE.
+ *
+ * Why that is right, what it does not cover, where it is given up and what it costs:
+ * component/design/grants.md.
+ */
+#include "rendezvous/proto.h"
 
 #include <assert.h>
 
 #include "base/clock.h"
 #include "base/util.h"
-#include "rendezvous/proof.h"
-#include "rendezvous/recv_run.h"
 
 #define PATIENCE_NS INT64_C(10000000000)
-#define IMPATIENCE_NS INT64_C(100000000) /* with memory whose changes nobody reports */
+#define IMPATIENCE_NS INT64_C(100000000) /* with memory whose changes are not reported */
 #define PAUSE_NS INT64_C(10000000)       /* between two looks in vain, at most */
 #define LOOKS_MIN 50u
 #define TIMES_MAX 100u
@@ -21,47 +51,30 @@ static const char unreported[] = "grant: changes of the new memory are not repor
 static const char unsure[] = "grant: the monitor does not know what changed";
 static const char changing[] = "grant: the buffer kept changing";
 
-/* What a look is for. */
-typedef enum purpose {
-    LOOK_CHANGE, /* whether the memory has changed */
-    LOOK_END,    /* whether the transfer can end: all has landed */
-    LOOK_MEMORY  /* whether memory is there again: DRAINED */
-} purpose_t;
-
 /* What a receive needs of progress. */
 typedef enum need {
     NEED_NOTHING, /* before the monitor has news */
     NEED_LATER,   /* to be asked again in the next round */
-    NEED_LOOK
+    LOOK_CHANGE,  /* a look: whether the memory has changed */
+    LOOK_END,     /* whether the transfer can end: all has landed */
+    LOOK_MEMORY   /* whether memory is there again: DRAINED */
 } need_t;
-
-/* What lies where the sender is to write. */
-typedef enum memory {
-    MEMORY_GONE,
-    MEMORY_UNREPORTED, /* it is there, but changes of it are not reported */
-    MEMORY_THERE
-} memory_t;
 
 /* A look at the memory of one receive, which the thread that looks has taken. */
 typedef struct look {
     regx_recv_work_t work;
-    purpose_t purpose;
+    need_t purpose;
     /* What it found. */
     regx_watch_state_t state;
     uint64_t changed;   /* the lowest offset that changed */
-    memory_t memory;    /* if LOOK_MEMORY */
+    const char *lacks;  /* if LOOK_MEMORY: why nothing can be granted anew now; NULL: it can */
     regx_proof_t proof; /* if LOOK_END */
     uint64_t checksum;  /* if that was made */
-    /* What is to be reported of it afterwards. */
+    /* What is to be reported of it afterwards, without the lock. */
     bool resumes; /* from this offset on: */
     uint64_t resume;
     const char *given_up; /* why; NULL: it was not */
 } look_t;
-
-static look_t *of_work(regx_recv_work_t *work)
-{
-    return REGX_CONTAINER_OF(work, look_t, work);
-}
 
 static regx_rndv_recv_t *of_link(regx_link_t *link)
 {
@@ -81,22 +94,22 @@ void regx_revoke_recv_open(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
 
 static void set_due(regx_rndv_t *rndv)
 {
-    atomic_store_explicit(&rndv->looks_due, true, memory_order_relaxed);
+    atomic_store_explicit(&rndv->watched.looks_due, true, memory_order_relaxed);
 }
 
 /* Whether all that was granted is acknowledged, and there is room for RESUME. */
 static bool is_drained(const regx_rndv_recv_t *recv)
 {
-    return recv->chunks_out == 0 && recv->slots_out == 0 && !recv->outbox.full;
+    return recv->chunks_out == 0 && recv->slots.out == 0 && !recv->outbox.full;
 }
 
 static void post_due_locked(regx_rndv_recv_t *recv)
 {
-    regx_channel_flush(recv->peer, &recv->outbox);
+    regx_control_flush(recv->peer, &recv->outbox);
     if (recv->phase == REGX_RECV_REVOKE_DUE && !recv->outbox.full) {
         const regx_control_t message = {.type = REGX_CONTROL_REVOKE, .to = recv->sender};
 
-        regx_channel_post(recv->peer, &recv->outbox, &message);
+        regx_control_post(recv->peer, &recv->outbox, &message);
         recv->phase = REGX_RECV_DRAINING;
     }
 }
@@ -109,7 +122,7 @@ static void restart_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, uint64_t o
 
     recv->phase = revoke->optimistic ? REGX_RECV_DRAINING : REGX_RECV_REVOKE_DUE;
     recv->buffer_suspect = true;
-    regx_list_set(&rndv->pending_recvs, &recv->link, false);
+    regx_list_set(&rndv->recv_lists.pending, &recv->link, false);
     revoke->from = regx_min(offset, recv->length - 1);
     revoke->noticed = regx_now_ns();
     revoke->wait.reason = NULL;
@@ -123,7 +136,8 @@ static void restart_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, uint64_t o
 bool regx_revoke_nacked_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
                                const regx_control_t *nack)
 {
-    if (!regx_revoke_is_on(recv) || !nack->failed || recv->revoke.failures == FAILURES_MAX) {
+    if (!regx_revoke_is_on(recv) || (nack->bits & REGX_CONTROL_FAILED) == 0 ||
+        recv->revoke.failures == FAILURES_MAX) {
         return false;
     }
     if (recv->phase == REGX_RECV_STARTED) {
@@ -153,9 +167,7 @@ static void drained_locked(const regx_rndv_t *rndv, regx_rndv_recv_t *recv)
 /* Nothing is watched from now on. What was not proven to have arrived goes by slots, once more. */
 static void give_up(look_t *look, const char *reason)
 {
-    regx_revocable_t *revoke = &look->work.recv->revoke;
-
-    revoke->state = REGX_REVOKE_GIVEN_UP;
+    look->work.recv->revoke.state = REGX_REVOKE_GIVEN_UP;
     look->given_up = reason;
 }
 
@@ -203,11 +215,11 @@ static void end_locked(regx_rndv_t *rndv, look_t *look)
         const regx_control_t message = {.type = REGX_CONTROL_ARRIVED,
                                         .to = recv->sender,
                                         .offset = revoke->lowest,
-                                        .has_checksum = proves,
+                                        .bits = proves ? REGX_CONTROL_CHECKSUM : 0,
                                         .checksum = look->checksum};
 
         recv->phase = REGX_RECV_ARRIVED;
-        regx_channel_post(recv->peer, &recv->outbox, &message);
+        regx_control_post(recv->peer, &recv->outbox, &message);
         return;
     }
     const char *reason = look->proof == REGX_PROOF_UNREADABLE ? gone : unsure;
@@ -215,23 +227,6 @@ static void end_locked(regx_rndv_t *rndv, look_t *look)
         give_up(look, reason);
         restart_locked(rndv, recv, reason == unsure ? 0 : revoke->lowest);
     }
-}
-
-/* Why nothing can be granted anew now; NULL: it can. */
-static const char *obstacle(const look_t *look)
-{
-    if (look->state == REGX_WATCH_CHANGED) {
-        return changing;
-    }
-    switch (look->memory) {
-    case MEMORY_GONE:
-        return gone;
-    case MEMORY_UNREPORTED:
-        return unreported;
-    case MEMORY_THERE:
-        break;
-    }
-    return NULL;
 }
 
 /* A multiple of the chunk size: chunks are cut there. */
@@ -247,7 +242,7 @@ static void resume_locked(regx_rndv_t *rndv, look_t *look)
     regx_revocable_t *revoke = &recv->revoke;
 
     if (revoke->state == REGX_REVOKE_ON_CHANGE) {
-        const char *reason = obstacle(look);
+        const char *reason = look->state == REGX_WATCH_CHANGED ? changing : look->lacks;
 
         if (revoke->times > TIMES_MAX) {
             give_up(look, changing);
@@ -270,38 +265,21 @@ static void resume_locked(regx_rndv_t *rndv, look_t *look)
     revoke->lowest = regx_min(revoke->lowest, message.offset);
     revoke->wait.reason = NULL;
     recv->landed = recv->granted = message.offset;
-    recv->slots_only = atomic_load(&recv->peer->no_puts) || revoke->state == REGX_REVOKE_GIVEN_UP;
+    recv->slots.only = atomic_load(&recv->peer->no_puts) || revoke->state == REGX_REVOKE_GIVEN_UP;
     recv->phase = REGX_RECV_STARTED;
-    regx_channel_post(recv->peer, &recv->outbox, &message);
+    regx_control_post(recv->peer, &recv->outbox, &message);
 }
 
-/* Whether what is mapped can be granted again. */
-static memory_t look_for_memory(regx_watch_t *watch, uintptr_t from)
+/* Why what is mapped cannot be granted again; NULL: it can. */
+static const char *look_for_memory(regx_watch_t *watch, uintptr_t from)
 {
     if (!regx_watch_is_mapped(watch, from)) {
-        return MEMORY_GONE;
+        return gone;
     }
     if (regx_watch_renew(watch)) {
-        return MEMORY_THERE;
+        return NULL;
     }
-    /* Or is it gone again? */
-    return regx_watch_is_mapped(watch, from) ? MEMORY_UNREPORTED : MEMORY_GONE;
-}
-
-/* From the lowest offset on. What could not be read the last time is tried first. */
-static regx_proof_t prove_received(regx_rndv_recv_t *recv, uint64_t *checksum)
-{
-    regx_revocable_t *revoke = &recv->revoke;
-    const char *const base = recv->base + revoke->lowest;
-    const uint64_t length = recv->length - revoke->lowest;
-    uint64_t sum, none;
-
-    if (revoke->wait.reason == gone &&
-        regx_prove(base + revoke->gap, regx_min(REGX_PROOF_BLOCK, length - revoke->gap), &sum,
-                   &none) == REGX_PROOF_UNREADABLE) {
-        return REGX_PROOF_UNREADABLE;
-    }
-    return regx_prove(base, length, checksum, &revoke->gap);
+    return regx_watch_is_mapped(watch, from) ? unreported : gone; /* again */
 }
 
 /* Looks at the memory. */
@@ -309,7 +287,7 @@ static void look_at_memory(regx_rndv_t *rndv, regx_recv_work_t *work)
 {
     regx_rndv_recv_t *recv = work->recv;
     regx_revocable_t *revoke = &recv->revoke;
-    look_t *look = of_work(work);
+    look_t *look = REGX_CONTAINER_OF(work, look_t, work);
     const uintptr_t base = (uintptr_t)recv->base;
     uintptr_t first = 0;
 
@@ -317,13 +295,14 @@ static void look_at_memory(regx_rndv_t *rndv, regx_recv_work_t *work)
         return;
     }
     if (look->purpose == LOOK_MEMORY) { /* first: what is watched anew counts as changed */
-        look->memory = look_for_memory(&revoke->watch, base + resume_of(rndv, revoke));
+        look->lacks = look_for_memory(&revoke->watch, base + resume_of(rndv, revoke));
     }
     look->state = regx_watch_look(&revoke->watch, look->purpose == LOOK_END, &first);
     look->changed = first > base ? first - base : 0;
     if (look->purpose == LOOK_END && look->state == REGX_WATCH_QUIET &&
         revoke->lowest < recv->length) {
-        look->proof = prove_received(recv, &look->checksum);
+        look->proof = regx_buffer_prove(recv->base + revoke->lowest, recv->length - revoke->lowest,
+                                        &look->checksum);
     }
 }
 
@@ -337,18 +316,18 @@ static need_t need_locked(regx_rndv_recv_t *recv)
         return news ? NEED_LATER : NEED_NOTHING;
     case REGX_RECV_STARTED:
         if (recv->landed < recv->length) {
-            return news ? NEED_LOOK : NEED_NOTHING;
+            return news ? LOOK_CHANGE : NEED_NOTHING;
         }
-        regx_channel_flush(recv->peer, &recv->outbox);
-        return !recv->outbox.full && (news || !pauses(revoke)) ? NEED_LOOK : NEED_LATER;
+        regx_control_flush(recv->peer, &recv->outbox);
+        return !recv->outbox.full && (news || !pauses(revoke)) ? LOOK_END : NEED_LATER;
     case REGX_RECV_REVOKE_DUE:
-        return NEED_LOOK;
+        return LOOK_CHANGE;
     case REGX_RECV_DRAINING:
-        return news || recv->outbox.full || is_drained(recv) ? NEED_LOOK : NEED_LATER;
+        return news || recv->outbox.full || is_drained(recv) ? LOOK_CHANGE : NEED_LATER;
     case REGX_RECV_DRAINED:
-        return news || !pauses(revoke) ? NEED_LOOK : NEED_LATER;
+        return news || !pauses(revoke) ? LOOK_MEMORY : NEED_LATER;
     case REGX_RECV_ARRIVED: /* what changes now is for after the comparison */
-        regx_channel_flush(recv->peer, &recv->outbox);
+        regx_control_flush(recv->peer, &recv->outbox);
         return recv->outbox.full ? NEED_LATER : NEED_NOTHING;
     default:
         return NEED_NOTHING;
@@ -358,7 +337,7 @@ static need_t need_locked(regx_rndv_recv_t *recv)
 static void looked_locked(regx_rndv_t *rndv, regx_recv_work_t *work)
 {
     regx_rndv_recv_t *recv = work->recv;
-    look_t *look = of_work(work);
+    look_t *look = REGX_CONTAINER_OF(work, look_t, work);
     const bool changed = look->state == REGX_WATCH_CHANGED;
 
     if (changed && recv->phase != REGX_RECV_STARTED) {
@@ -390,27 +369,8 @@ static void looked_locked(regx_rndv_t *rndv, regx_recv_work_t *work)
     }
 }
 
-static purpose_t purpose_of(const regx_rndv_recv_t *recv)
+static void report(const regx_rndv_t *rndv, const look_t *look)
 {
-    if (recv->phase == REGX_RECV_STARTED && recv->landed == recv->length) {
-        return LOOK_END;
-    }
-    return recv->phase == REGX_RECV_DRAINED ? LOOK_MEMORY : LOOK_CHANGE;
-}
-
-/* Takes the receive for a look. */
-static void begin_look_locked(regx_rndv_recv_t *recv, look_t *look)
-{
-    *look = (look_t){.work = {.recv = recv, .act = look_at_memory, .acted_locked = looked_locked},
-                     .purpose = purpose_of(recv),
-                     .state = REGX_WATCH_QUIET};
-    assert(!recv->taken);
-    recv->taken = true;
-}
-
-static void run_look(regx_rndv_t *rndv, look_t *look)
-{
-    regx_recv_run(rndv, &look->work);
     if (look->resumes) {
         regx_trace(rndv->config.trace, REGX_TRACE_PATH,
                    "memory changed, or a write failed: sent again from byte %llu on",
@@ -425,35 +385,40 @@ void regx_revokes_advance(regx_rndv_t *rndv)
 {
     const uint64_t head = atomic_load(&rndv->registry->monitor->log->head);
 
-    if (head == rndv->watched_until &&
-        !atomic_load_explicit(&rndv->looks_due, memory_order_relaxed)) {
+    if (head == rndv->watched.seen &&
+        !atomic_load_explicit(&rndv->watched.looks_due, memory_order_relaxed)) {
         return;
     }
-    if (head != rndv->watched_until) { /* what is granted now counts as changed in use */
+    if (head != rndv->watched.seen) { /* what is granted now counts as changed in use */
         regx_registry_progress(rndv->registry);
     }
     regx_lock(&rndv->lock);
-    rndv->watched_until = head;
-    atomic_store_explicit(&rndv->looks_due, false, memory_order_relaxed);
-    regx_list_move(&rndv->revocable_round, &rndv->revocable_recvs);
-    while (!regx_list_empty(&rndv->revocable_round)) {
-        regx_rndv_recv_t *recv = of_link(rndv->revocable_round.next);
+    rndv->watched.seen = head;
+    atomic_store_explicit(&rndv->watched.looks_due, false, memory_order_relaxed);
+    regx_list_move(&rndv->watched.round, &rndv->watched.recvs);
+    while (!regx_list_empty(&rndv->watched.round)) {
+        regx_rndv_recv_t *recv = of_link(rndv->watched.round.next);
 
         regx_list_remove(&recv->revoke.link);
-        regx_list_append(&rndv->revocable_recvs, &recv->revoke.link);
+        regx_list_append(&rndv->watched.recvs, &recv->revoke.link);
         const need_t need = need_locked(recv);
-        if (need == NEED_LOOK) {
-            look_t look;
+        if (need >= LOOK_CHANGE) {
+            look_t look = {
+                .work = {.recv = recv, .act = look_at_memory, .acted_locked = looked_locked},
+                .purpose = need,
+                .state = REGX_WATCH_QUIET};
 
-            begin_look_locked(recv, &look);
+            assert(!recv->taken);
+            recv->taken = true;
             regx_unlock(&rndv->lock);
-            run_look(rndv, &look);
+            regx_recv_run(rndv, &look.work);
+            report(rndv, &look);
             regx_lock(&rndv->lock);
         } else if (need == NEED_LATER) {
             set_due(rndv);
         }
     }
-    atomic_store_explicit(&rndv->work.watches, !regx_list_empty(&rndv->revocable_recvs),
+    atomic_store_explicit(&rndv->work.watches, !regx_list_empty(&rndv->watched.recvs),
                           memory_order_relaxed);
     regx_unlock(&rndv->lock);
 }
@@ -498,17 +463,16 @@ bool regx_revoke_recv_control_locked(const regx_rndv_recv_t *recv, const regx_co
 static regx_status_t compare(regx_rndv_t *rndv, void *object)
 {
     const regx_rndv_send_t *send = object;
-    uint64_t sum, gap;
+    uint64_t sum;
+    const regx_proof_t proof = regx_buffer_prove(send->base + send->agreement.offset,
+                                                 send->length - send->agreement.offset, &sum);
 
     (void)rndv;
-    switch (regx_prove(send->base + send->proven, send->length - send->proven, &sum, &gap)) {
-    case REGX_PROOF_MADE:
-        return sum == send->proof ? REGX_OK : REGX_FAILED;
-    case REGX_PROOF_UNREADABLE: /* of what is gone nothing can be sent again */
-        return REGX_OK;
-    default:
-        return REGX_FAILED;
-    }
+    /* Of what is gone nothing can be sent again. */
+    return proof == REGX_PROOF_UNREADABLE ||
+                   (proof == REGX_PROOF_MADE && sum == send->agreement.checksum)
+               ? REGX_OK
+               : REGX_FAILED;
 }
 
 static regx_status_t compared_locked(regx_rndv_t *rndv, regx_rndv_send_t *send, void *object,
@@ -516,60 +480,60 @@ static regx_status_t compared_locked(regx_rndv_t *rndv, regx_rndv_send_t *send, 
 {
     (void)rndv, (void)object;
     send->in_flight--;
-    send->agreement = status == REGX_OK ? REGX_AGREEMENT_THERE : REGX_AGREEMENT_DIFFERS;
+    send->agreement.state = status == REGX_OK ? REGX_AGREEMENT_THERE : REGX_AGREEMENT_DIFFERS;
     return REGX_OK;
 }
-
-static const regx_work_ops_t compare_ops = {.act = compare, .acted_locked = compared_locked};
 
 /* An honest receiver sends RESUME when each grant is acknowledged: then none is queued or held, and
  * no NACK is unsent. Else it is malformed. */
 static bool take_resume_locked(regx_rndv_send_t *send, const regx_control_t *control)
 {
-    if (control->offset > send->granted || control->offset >= send->length || send->count > 0 ||
-        send->held != NULL || send->nacks != NULL) {
+    if (control->offset > send->bytes.granted || control->offset >= send->length ||
+        send->queue.count > 0 || send->writes.held != NULL || send->writes.nacks != NULL) {
         return false;
     }
-    send->rewound += send->granted - control->offset;
-    send->granted = control->offset;
-    send->sent_slots = regx_min(send->sent_slots, control->offset);
-    send->restarts++;
-    send->agreement = REGX_AGREEMENT_DUE;
+    send->agreement.rewound += send->bytes.granted - control->offset;
+    send->bytes.granted = control->offset;
+    send->bytes.slots = regx_min(send->bytes.slots, control->offset);
+    send->agreement.restarts++;
+    send->agreement.state = REGX_AGREEMENT_DUE;
     return true;
 }
 
 static bool take_arrived_locked(regx_rndv_send_t *send, const regx_control_t *control,
                                 regx_send_work_t *work)
 {
-    if (control->has_checksum && control->offset >= send->length) {
+    const bool compares = (control->bits & REGX_CONTROL_CHECKSUM) != 0;
+
+    if (compares && control->offset >= send->length) {
         return false;
     }
     if (send->status != REGX_OK) { /* it ends anyway */
         return true;
     }
-    if (!control->has_checksum) {
-        send->agreement = REGX_AGREEMENT_THERE;
+    if (!compares) {
+        send->agreement.state = REGX_AGREEMENT_THERE;
         return true;
     }
-    send->agreement = REGX_AGREEMENT_PROVING;
-    send->proven = control->offset;
-    send->proof = control->checksum;
+    send->agreement.state = REGX_AGREEMENT_PROVING;
+    send->agreement.offset = control->offset;
+    send->agreement.checksum = control->checksum;
     send->in_flight++; /* it does not end meanwhile */
-    *work = (regx_send_work_t){&compare_ops, send};
+    *work = (regx_send_work_t){compare, compared_locked, send};
     return true;
 }
 
 bool regx_revoke_send_control_locked(regx_rndv_send_t *send, const regx_control_t *control,
                                      regx_send_work_t *work)
 {
-    const bool due = send->agreement == REGX_AGREEMENT_DUE;
+    const bool due = send->agreement.state == REGX_AGREEMENT_DUE;
 
     switch (control->type) {
     case REGX_CONTROL_REVOKE:
-        send->agreement = due ? REGX_AGREEMENT_REVOKED : send->agreement;
+        send->agreement.state = due ? REGX_AGREEMENT_REVOKED : send->agreement.state;
         return due;
     case REGX_CONTROL_RESUME:
-        return (due || send->agreement == REGX_AGREEMENT_REVOKED) &&
+        return (due || send->agreement.state == REGX_AGREEMENT_REVOKED) &&
                take_resume_locked(send, control);
     case REGX_CONTROL_ARRIVED:
         return due && take_arrived_locked(send, control, work);
@@ -581,10 +545,10 @@ bool regx_revoke_send_control_locked(regx_rndv_send_t *send, const regx_control_
 regx_status_t regx_revoke_answer_locked(regx_rndv_send_t *send)
 {
     const regx_control_t differs = regx_send_message(send, REGX_CONTROL_DIFFERS);
-    const regx_status_t status = regx_channel_send(send->peer, &differs);
+    const regx_status_t status = regx_control_send(send->peer, &differs);
 
     if (status == REGX_OK) {
-        send->agreement = REGX_AGREEMENT_DUE;
+        send->agreement.state = REGX_AGREEMENT_DUE;
     }
     return status == REGX_OK ? REGX_PENDING : status;
 }

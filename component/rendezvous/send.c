@@ -24,24 +24,20 @@ static regx_rndv_send_t *of_link(regx_link_t *link)
 static regx_rndv_send_t *send_new(regx_rndv_t *rndv)
 {
     regx_rndv_send_t *send = NULL;
+    regx_write_t *spare = NULL;
 
     regx_lock(&rndv->lock);
-    if (!regx_list_empty(&rndv->free_sends)) {
-        send = of_link(rndv->free_sends.next);
+    if (!regx_list_empty(&rndv->send_lists.free)) {
+        send = of_link(rndv->send_lists.free.next);
+        spare = send->writes.spare;
         regx_list_remove(&send->link);
     }
     regx_unlock(&rndv->lock);
-    const bool again = send != NULL;
-    if (!again) {
-        send = malloc(sizeof(*send));
-        if (send == NULL) {
-            return NULL;
-        }
+    if (send == NULL && (send = malloc(sizeof(*send))) == NULL) {
+        return NULL;
     }
-    regx_write_t *spare = again ? send->spare : NULL;
-
-    memset(send, 0, offsetof(regx_rndv_send_t, queue));
-    send->spare = spare;
+    memset(send, 0, offsetof(regx_rndv_send_t, queue.grants));
+    send->writes.spare = spare;
     regx_list_init(&send->link);
     return send;
 }
@@ -61,7 +57,7 @@ void regx_send_fail_locked(regx_rndv_send_t *send, regx_status_t status)
 static void count_message(regx_rndv_t *rndv, const regx_rndv_send_t *send)
 {
     regx_counters_t *counters = rndv->counters;
-    const uint64_t in_slots = regx_min(send->sent_slots, send->length);
+    const uint64_t in_slots = regx_min(send->bytes.slots, send->length);
     const bool by_slots = in_slots == send->length;
 
     regx_count(counters, &counters->messages[by_slots ? REGX_PATH_bounce : send->path], 1);
@@ -79,7 +75,7 @@ static regx_status_t flush_locked(regx_rndv_send_t *send)
 {
     if (send->intro == REGX_INTRO_READY_DUE) {
         const regx_control_t ready = regx_send_message(send, REGX_CONTROL_READY);
-        const regx_status_t status = regx_channel_send(send->peer, &ready);
+        const regx_status_t status = regx_control_send(send->peer, &ready);
 
         if (status != REGX_OK) {
             return status;
@@ -92,7 +88,8 @@ static regx_status_t flush_locked(regx_rndv_send_t *send)
 /* The record is free from here on; the caller reports the end. */
 static void finish_locked(regx_rndv_t *rndv, regx_rndv_send_t *send, regx_send_turn_t *turn)
 {
-    assert(send->held == NULL && send->nacks == NULL && send->get.rkeys == NULL && !send->waits);
+    assert(send->writes.held == NULL && send->writes.nacks == NULL && send->get.rkeys == NULL &&
+           !send->window.waits);
     turn->done = send->done;
     turn->context = send->context;
     turn->status = send->status;
@@ -102,17 +99,17 @@ static void finish_locked(regx_rndv_t *rndv, regx_rndv_send_t *send, regx_send_t
     if (send->status == REGX_OK) {
         count_message(rndv, send);
     }
-    regx_list_append(&rndv->free_sends, &send->link);
+    regx_list_append(&rndv->send_lists.free, &send->link);
 }
 
 /* It is looked at anew whether the send has to wait for its peer's window. If progress tries it, it
  * is in no list. */
 static void end_wait_locked(regx_rndv_send_t *send)
 {
-    send->waited = send->waits && !regx_list_has(&send->link);
-    if (send->waits) {
+    send->window.waited = send->window.waits && !regx_list_has(&send->link);
+    if (send->window.waits) {
         assert(send->peer->waiting > 0);
-        send->waits = false;
+        send->window.waits = false;
         send->peer->waiting--;
     }
 }
@@ -121,9 +118,9 @@ static void end_wait_locked(regx_rndv_send_t *send)
  * that progress has still to try: else it would be before them the next time. */
 static regx_link_t *list_locked(regx_rndv_t *rndv, const regx_rndv_send_t *send)
 {
-    return send->waits && !send->waited && !regx_list_empty(&rndv->send_round)
-               ? &rndv->send_round
-               : &rndv->stalled_sends;
+    return send->window.waits && !send->window.waited && !regx_list_empty(&rndv->send_lists.round)
+               ? &rndv->send_lists.round
+               : &rndv->send_lists.stalled;
 }
 
 /* Goes on as far as possible under the lock. The caller is the thread that works on the send;
@@ -153,14 +150,14 @@ static regx_send_turn_t next_turn_locked(regx_rndv_t *rndv, regx_rndv_send_t *se
     send->taken = false;
     const bool stalled = status == REGX_AGAIN && send->status == REGX_OK;
     regx_list_set(list_locked(rndv, send), &send->link, stalled);
-    if (stalled && !send->waits) {
+    if (stalled && !send->window.waits) {
         atomic_store_explicit(&rndv->work.retry_sends, true, memory_order_relaxed);
     }
-    const uint64_t all = send->length + send->rewound;
-    assert(send->sent <= all);
-    const bool agreed =
-        send->agreement == REGX_AGREEMENT_NOT_NEEDED || send->agreement == REGX_AGREEMENT_THERE;
-    if (send->in_flight == 0 && (send->status != REGX_OK || (send->sent == all && agreed))) {
+    const uint64_t all = send->length + send->agreement.rewound;
+    assert(send->bytes.sent <= all);
+    const bool agreed = send->agreement.state == REGX_AGREEMENT_NOT_NEEDED ||
+                        send->agreement.state == REGX_AGREEMENT_THERE;
+    if (send->in_flight == 0 && (send->status != REGX_OK || (send->bytes.sent == all && agreed))) {
         finish_locked(rndv, send, &turn);
     }
     return turn;
@@ -178,12 +175,12 @@ static regx_send_turn_t first_turn_locked(regx_rndv_t *rndv, regx_rndv_send_t *s
 /* Does one piece of work after the other, and reports the end if it comes to that. */
 static void take_turns(regx_rndv_t *rndv, regx_rndv_send_t *send, regx_send_turn_t turn)
 {
-    while (turn.work.ops != NULL) {
+    while (turn.work.act != NULL) {
         const regx_send_work_t work = turn.work;
-        regx_status_t status = work.ops->act(rndv, work.object);
+        regx_status_t status = work.act(rndv, work.object);
 
         regx_lock(&rndv->lock);
-        status = work.ops->acted_locked(rndv, send, work.object, status);
+        status = work.acted_locked(rndv, send, work.object, status);
         turn = next_turn_locked(rndv, send, status);
         regx_unlock(&rndv->lock);
     }
@@ -194,22 +191,22 @@ static void take_turns(regx_rndv_t *rndv, regx_rndv_send_t *send, regx_send_turn
 
 void regx_send_run(regx_rndv_t *rndv, regx_rndv_send_t *send, regx_send_work_t work)
 {
-    const regx_status_t status = work.ops->act(rndv, work.object);
+    const regx_status_t status = work.act(rndv, work.object);
 
     regx_lock(&rndv->lock);
-    work.ops->acted_locked(rndv, send, work.object, status);
+    work.acted_locked(rndv, send, work.object, status);
     const regx_send_turn_t turn = first_turn_locked(rndv, send);
     regx_unlock(&rndv->lock);
     take_turns(rndv, send, turn);
 }
 
-bool regx_send_read_cts(const regx_rndv_t *rndv, const uint8_t bytes[REGX_CTS_SIZE],
-                        regx_cts_t *cts)
+/* Takes apart the CTS that a peer sent. false: malformed, or no strategy has its path. */
+static bool read_cts(const regx_rndv_t *rndv, const uint8_t bytes[REGX_CTS_SIZE], regx_cts_t *cts)
 {
-    const unsigned path = regx_cts_path(bytes);
-    const regx_protocol_t *protocol = path < REGX_PATH_COUNT ? rndv->protocols[path] : NULL;
+    const unsigned path = bytes[offsetof(regx_cts_t, path)];
 
-    return protocol != NULL && regx_cts_unpack(bytes, protocol->grants, cts);
+    return path < REGX_PATH_COUNT && rndv->paths[path] != NULL &&
+           regx_cts_unpack(bytes, rndv->paths[path]->protocol->grants, cts);
 }
 
 void regx_rndv_send_open(regx_rndv_t *rndv, regx_peer_t *peer, const void *base, size_t length,
@@ -219,7 +216,7 @@ void regx_rndv_send_open(regx_rndv_t *rndv, regx_peer_t *peer, const void *base,
     regx_send_turn_t turn = {.done = done, .context = context, .status = REGX_NO_MEMORY};
     regx_cts_t cts;
 
-    if (!regx_send_read_cts(rndv, bytes, &cts) || cts.length != length || length == 0) {
+    if (!read_cts(rndv, bytes, &cts) || cts.length != length || length == 0) {
         regx_malformed(rndv);
         done(context, REGX_INVALID);
         return;
@@ -235,13 +232,12 @@ void regx_rndv_send_open(regx_rndv_t *rndv, regx_peer_t *peer, const void *base,
     send->done = done;
     send->context = context;
     send->recv = cts.recv;
-    send->path = cts.path;
-    send->protocol = rndv->protocols[cts.path];
-    send->fallback = cts.fallback;
-    send->buffer_suspect = cts.suspect;
-    send->verify = cts.verify || rndv->config.verify;
-    send->chunk_size = cts.chunk_length;
-    send->piece_max = UINT64_MAX;
+    send->path = (regx_path_t)cts.path;
+    send->protocol = rndv->paths[cts.path]->protocol;
+    send->fallback = (cts.bits & REGX_CTS_FALLBACK) != 0;
+    send->buffer_suspect = (cts.bits & REGX_CTS_SUSPECT) != 0;
+    send->verify = (cts.bits & REGX_CTS_VERIFY) != 0 || rndv->config.verify;
+    send->chunk.piece_max = UINT64_MAX;
     send->drain = regx_registry_hold(rndv->registry, base, length);
     const bool valid = send->protocol->send_open(rndv, send, &cts);
     regx_lock(&rndv->lock);
@@ -249,7 +245,7 @@ void regx_rndv_send_open(regx_rndv_t *rndv, regx_peer_t *peer, const void *base,
         turn = next_turn_locked(rndv, send, REGX_OK);
     } else {
         regx_registry_let_go(rndv->registry, send->drain);
-        regx_list_append(&rndv->free_sends, &send->link);
+        regx_list_append(&rndv->send_lists.free, &send->link);
     }
     regx_unlock(&rndv->lock);
     if (!valid) {
@@ -261,7 +257,7 @@ void regx_rndv_send_open(regx_rndv_t *rndv, regx_peer_t *peer, const void *base,
 
 void regx_send_control(regx_rndv_t *rndv, uint64_t sender, const regx_control_t *control)
 {
-    regx_send_work_t work = {.ops = NULL};
+    regx_send_work_t work = {.act = NULL};
     regx_send_turn_t turn = {.done = NULL};
 
     regx_lock(&rndv->lock);
@@ -272,11 +268,11 @@ void regx_send_control(regx_rndv_t *rndv, uint64_t sender, const regx_control_t 
         regx_malformed(rndv);
         return;
     }
-    if (work.ops == NULL) {
+    if (work.act == NULL) {
         turn = first_turn_locked(rndv, send);
     }
     regx_unlock(&rndv->lock);
-    if (work.ops != NULL) {
+    if (work.act != NULL) {
         regx_send_run(rndv, send, work);
     } else {
         take_turns(rndv, send, turn);
@@ -289,9 +285,9 @@ int regx_sends_advance(regx_rndv_t *rndv)
 
     regx_lock(&rndv->lock);
     atomic_store_explicit(&rndv->work.retry_sends, false, memory_order_relaxed);
-    regx_list_move(&rndv->send_round, &rndv->stalled_sends);
-    while (!regx_list_empty(&rndv->send_round)) {
-        regx_rndv_send_t *send = of_link(rndv->send_round.next);
+    regx_list_move(&rndv->send_lists.round, &rndv->send_lists.stalled);
+    while (!regx_list_empty(&rndv->send_lists.round)) {
+        regx_rndv_send_t *send = of_link(rndv->send_lists.round.next);
 
         regx_list_remove(&send->link);
         const regx_send_turn_t turn = first_turn_locked(rndv, send);
@@ -323,11 +319,11 @@ void regx_sends_forget(regx_rndv_t *rndv, const regx_peer_t *peer)
 
 void regx_sends_free(regx_rndv_t *rndv)
 {
-    while (!regx_list_empty(&rndv->free_sends)) {
-        regx_rndv_send_t *send = of_link(rndv->free_sends.next);
+    while (!regx_list_empty(&rndv->send_lists.free)) {
+        regx_rndv_send_t *send = of_link(rndv->send_lists.free.next);
 
         regx_list_remove(&send->link);
-        free(send->spare);
+        free(send->writes.spare);
         free(send);
     }
 }

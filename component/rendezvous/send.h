@@ -7,31 +7,27 @@
  *
  *   a slot    is written at once, and ATP follows (bounce.c)
  *   a chunk   is registered here and written; ATP follows, or NACK if it cannot be (put.c)
- *   to be got: chunks are registered and advertised by RKEY, and given up at ATS (advertise.c)
+ *   to be got: chunks are registered and advertised by RKEY, and given up at ATS (get.c)
  *
  * One thread at a time works on a send (`taken`). Grants that arrive meanwhile are found by it.
  */
 #ifndef REGX_RENDEZVOUS_SEND_H
 #define REGX_RENDEZVOUS_SEND_H
 
-#include "rendezvous/channel.h"
 #include "rendezvous/engine.h"
 #include "rendezvous/recv.h"
 
-typedef struct regx_write regx_write_t; /* write.h */
-typedef struct regx_rkey regx_rkey_t;   /* advertise.c: a chunk that is advertised */
+typedef struct regx_write regx_write_t;
+typedef struct regx_rkey regx_rkey_t; /* get.c: a chunk that is advertised */
 
 /* A piece of work on a send (engine.h). `object` is the work's own. */
-typedef struct regx_work_ops {
-    /* Answers for acted_locked. After REGX_PENDING the object belongs to whoever completes it. */
+typedef struct regx_send_work {
+    /* Answers for acted_locked. After REGX_PENDING the object belongs to the thread that completes
+     * it. NULL: there is nothing to do. */
     regx_status_t (*act)(regx_rndv_t *rndv, void *object);
     /* REGX_OK: the send may go on. REGX_AGAIN: it found no room. */
     regx_status_t (*acted_locked)(regx_rndv_t *rndv, regx_rndv_send_t *send, void *object,
                                   regx_status_t status);
-} regx_work_ops_t;
-
-typedef struct regx_send_work {
-    const regx_work_ops_t *ops; /* NULL: there is nothing to do */
     void *object;
 } regx_send_work_t;
 
@@ -39,7 +35,7 @@ typedef struct regx_send_work {
 typedef struct regx_grant {
     uint64_t offset;
     uint64_t length;
-    const struct regx_grant_kind *kind; /* write.h: a slot or a chunk */
+    const struct regx_grant_kind *kind; /* a slot or a chunk */
     bool piece;                         /* of a chunk */
     uint64_t place;                     /* where to write it: in the peer's pool, or its region */
     regx_key_t key;                     /* of the region */
@@ -59,7 +55,7 @@ typedef enum regx_advertising {
     REGX_ADVERTISING_NACK_DUE /* over; the receiver is to be notified, so that they go by slots */
 } regx_advertising_t;
 
-/* Whether the receiver has to agree before the send ends (drawn in revoke.h). */
+/* Whether the receiver has to agree before the send ends (drawn in revoke.c). */
 typedef enum regx_agreement {
     REGX_AGREEMENT_NOT_NEEDED,
     REGX_AGREEMENT_DUE,     /* by ARRIVED */
@@ -83,29 +79,38 @@ struct regx_rndv_send {
     regx_intro_t intro;
     regx_status_t status; /* REGX_OK; else nothing more is sent, and it ends when nothing is in
                            * flight: REGX_UNREACHABLE if the peer is gone, or REGX_FAILED */
-    regx_agreement_t agreement;
-    unsigned restarts; /* times that RESUME came: identifies writes granted before */
-    uint64_t rewound;  /* bytes sent that RESUME discarded: length + rewound are sent in all */
-    uint64_t proven;   /* PROVING: the offset from which on the checksum is */
-    uint64_t proof;    /* PROVING: the checksum */
+    struct {
+        regx_agreement_t state;
+        unsigned restarts; /* times that RESUME came: identifies writes granted before */
+        uint64_t rewound;  /* bytes sent that RESUME discarded: length + rewound are sent in all */
+        uint64_t offset;   /* PROVING: from which on the checksum is */
+        uint64_t checksum; /* PROVING */
+    } agreement;
     bool taken;
-    bool waits;            /* for writes to the peer to end: see write.h */
-    bool waited;           /* it has waited, and progress has come to it: it is its turn */
-    bool fallback;         /* some bytes do not go by the path that was asked for */
-    bool verify;           /* ATP and RKEY carry a checksum */
-    bool buffer_suspect;   /* a chunk failed: perhaps the buffer is unmapped; copy fault-safely */
-    uint64_t sent;         /* bytes whose ATP was accepted, or that were acknowledged by ATS */
-    uint64_t sent_slots;   /* those of them that went through slots */
-    uint64_t granted;      /* bytes granted or to be advertised, without those given back */
-    uint32_t drain;        /* its memory, held (registration/monitor/monitor.h) */
-    unsigned in_flight;    /* writes, with the held one, and chunks that are advertised */
-    uint64_t chunk_size;   /* of the first chunk granted; the last may be shorter */
-    uint64_t piece_max;    /* how much of a granted chunk is written at once */
-    unsigned first, count; /* of the queue */
-    regx_write_t *held;    /* found no room: goes before the queue */
-    regx_write_t *nacks;   /* to be sent */
-    regx_write_t *spare;   /* a record to be used again, also by the next transfer */
-    struct {               /* read, together */
+    bool fallback;       /* some bytes do not go by the path that was asked for */
+    bool verify;         /* ATP and RKEY carry a checksum */
+    bool buffer_suspect; /* a chunk failed: perhaps the buffer is unmapped; copy fault-safely */
+    struct {
+        bool waits;  /* for writes to the peer to end: see write.c */
+        bool waited; /* it has waited, and progress has come to it: it is its turn */
+    } window;
+    struct {
+        uint64_t granted; /* or to be advertised, without those given back */
+        uint64_t sent;    /* ATP was accepted, or they were acknowledged by ATS */
+        uint64_t slots;   /* those of them that went through slots */
+    } bytes;
+    uint32_t drain;     /* its memory, held (registration/monitor/monitor.h) */
+    unsigned in_flight; /* writes, with the held one, and chunks that are advertised */
+    struct {
+        uint64_t size;      /* of the first that was granted; the last may be shorter */
+        uint64_t piece_max; /* how much of a granted one is written at once */
+    } chunk;
+    struct {
+        regx_write_t *held;  /* found no room: goes before the queue */
+        regx_write_t *nacks; /* to be sent */
+        regx_write_t *spare; /* a record to be used again, also by the next transfer */
+    } writes;
+    struct { /* read, together */
         regx_advertising_t state;
         bool never;          /* nothing of this process can be read by the peer */
         uint64_t max;        /* bytes of a chunk */
@@ -115,12 +120,11 @@ struct regx_rndv_send {
         regx_rkey_t *rkeys;  /* those that are not yet acknowledged */
         regx_rkey_t *unsent; /* the one of them whose RKEY is to be sent */
     } get;
-    regx_grant_t queue[REGX_GRANTS_MAX];
+    struct {
+        unsigned first, count;
+        regx_grant_t grants[REGX_GRANTS_MAX]; /* last: it is not cleared */
+    } queue;
 };
-
-/* Takes apart the CTS that a peer sent. false: malformed, or no strategy has its path. */
-bool regx_send_read_cts(const regx_rndv_t *rndv, const uint8_t bytes[REGX_CTS_SIZE],
-                        regx_cts_t *cts);
 
 /* A message from this send to its receiver, with nothing but the header filled in. */
 regx_control_t regx_send_message(const regx_rndv_send_t *send, regx_control_type_t type);
@@ -141,5 +145,55 @@ int regx_sends_advance(regx_rndv_t *rndv);
 void regx_sends_forget(regx_rndv_t *rndv, const regx_peer_t *peer);
 /* Frees the records on the free list. */
 void regx_sends_free(regx_rndv_t *rndv);
+
+/* ---- write.c: the queue of grants, and the put of each ---- */
+
+typedef struct regx_grant_kind regx_grant_kind_t;
+
+/* One put of one grant, or of a piece of it. */
+struct regx_write {
+    regx_put_t put;
+    regx_rndv_t *rndv;
+    regx_rndv_send_t *send;
+    regx_grant_t grant;
+    regx_region_t region; /* of local memory, if `registered` */
+    bool registered;
+    bool prepared;           /* the put is filled in */
+    bool suspect;            /* local memory may be unmapped: a slot's bytes go by way of `copy` */
+    bool permanent;          /* NACK: so is what follows, for this peer */
+    bool failed;             /* NACK: perhaps because the buffer is unmapped */
+    void *copy;              /* owned; NULL: none */
+    regx_status_t status;    /* how the put ended */
+    unsigned restarts;       /* the send's when it began */
+    struct regx_write *next; /* among the NACKs to be sent */
+};
+
+struct regx_grant_kind {
+    bool chunk; /* a chunk of the peer's buffer, which may go in pieces; else a slot of its pool */
+    /* Makes local memory ready to be put from; may change put.local and set put.region. Called by
+     * the thread that has taken the send, without the lock. */
+    regx_status_t (*prepare)(regx_rndv_t *rndv, regx_write_t *write);
+    /* The bytes were not written. true: the record is kept by the kind. */
+    bool (*unsent_locked)(regx_rndv_t *rndv, regx_write_t *write, regx_status_t status);
+};
+
+/* Whether grants of `length` bytes from `offset` on fit this transfer: they lie inside it, are not
+ * more than there is still to be granted, and `count` more find room in the queue. */
+bool regx_write_may_grant(const regx_rndv_send_t *send, uint64_t offset, uint64_t length,
+                          unsigned count);
+/* Appends a grant that fits. */
+void regx_write_grant(regx_rndv_send_t *send, const regx_grant_t *grant);
+/* Takes from the queue what is left of a chunk of which the piece up to that offset was the last to
+ * be taken; returns how many bytes. */
+uint64_t regx_write_take_rest(regx_rndv_send_t *send, uint64_t offset);
+
+/* As next_locked of the protocol: the held put, or the next grant. */
+regx_status_t regx_write_next_locked(regx_rndv_t *rndv, regx_rndv_send_t *send,
+                                     regx_send_work_t *work);
+/* As drop_locked of the protocol: empties the queue and gives up the held put. */
+bool regx_write_drop_locked(regx_rndv_t *rndv, regx_rndv_send_t *send, regx_send_work_t *work);
+
+/* Registers the put's local memory; answers as regx_region_acquire. It is released with the put. */
+regx_status_t regx_write_register(regx_rndv_t *rndv, regx_write_t *write);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "rendezvous/strategy.h"
+#include "rendezvous/proto.h"
 
 #include <string.h>
 
@@ -30,37 +30,24 @@ const regx_strategy_t *regx_strategy_find(const char *name)
     return NULL;
 }
 
-const regx_strategy_t *regx_strategy_copying(const regx_strategy_t *strategy,
-                                             const regx_auto_choice_t *choice)
+const regx_strategy_t *regx_strategy_of_path(regx_path_t path)
 {
-    if (strategy->copies) {
-        return strategy;
-    }
     for (size_t i = 0; i < STRATEGIES; i++) {
-        if (strategies[i]->protocol != NULL && strategies[i]->copies &&
-            memchr(choice->path, (int)strategies[i]->path, sizeof(choice->path)) != NULL) {
+        if (strategies[i]->protocol != NULL && strategies[i]->path == path) {
             return strategies[i];
         }
     }
     return NULL;
 }
 
-const char *regx_strategy_name(const regx_strategy_t *strategy)
-{
-    return strategy->name;
-}
+/* ---- parameters ---- */
 
-bool regx_strategy_is_revocable(const regx_strategy_t *strategy)
-{
-    return strategy->revocable;
-}
+static const regx_param_t params[] = {
+#define REGX_PARAM(type, ctype, field, ...)                                                        \
+    REGX_PARAM_ROW(regx_rndv_settings_t, "", type, field, __VA_ARGS__)
+#include "rendezvous/params.def"
+#undef REGX_PARAM
+};
 
-void regx_strategy_protocols(const regx_protocol_t *protocols[REGX_PATH_COUNT])
-{
-    memset(protocols, 0, REGX_PATH_COUNT * sizeof(protocols[0]));
-    for (size_t i = 0; i < STRATEGIES; i++) {
-        if (strategies[i]->protocol != NULL) {
-            protocols[strategies[i]->path] = strategies[i]->protocol;
-        }
-    }
-}
+const regx_param_table_t regx_rndv_params = {.params = params,
+                                             .count = sizeof(params) / sizeof(params[0])};

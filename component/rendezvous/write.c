@@ -1,11 +1,23 @@
-/* SPDX-License-Identifier: BSD-3-Clause */
-#include "rendezvous/write.h"
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Writing what was granted: the send side's queue of grants, and the put of each. Slots and chunks
+ * differ in how local memory is prepared and in what a failure means; their protocols say so by a
+ * kind.
+ *
+ * A grant waits in the queue in the order in which it came. A put that finds no room is held, and
+ * goes before the queue.
+ *
+ * A transport may want few writes to a peer at once (put_window in transport.h). Then sends wait,
+ * and the end of a write lets progress try them again, in the order in which they began to wait.
+ * While others wait for its peer, a send that is under way writes nothing more before it has waited
+ * behind them. So a long message does not hold up the others until its end.
+ */
+#include "rendezvous/send.h"
 
 #include <assert.h>
 #include <stdlib.h>
 
-#include "rendezvous/checksum.h"
-#include "rendezvous/immediate.h"
+#include "rendezvous/engine.h"
 
 static void put_done(regx_put_t *put, regx_status_t status);
 
@@ -13,27 +25,28 @@ bool regx_write_may_grant(const regx_rndv_send_t *send, uint64_t offset, uint64_
                           unsigned count)
 {
     return length > 0 && offset <= send->length && length <= send->length - offset &&
-           length <= send->length - send->granted && send->count + count <= REGX_GRANTS_MAX;
+           length <= send->length - send->bytes.granted &&
+           send->queue.count + count <= REGX_GRANTS_MAX;
 }
 
 void regx_write_grant(regx_rndv_send_t *send, const regx_grant_t *grant)
 {
-    send->queue[(send->first + send->count++) % REGX_GRANTS_MAX] = *grant;
-    send->granted += grant->length;
-    assert(send->count <= REGX_GRANTS_MAX && send->granted <= send->length);
+    send->queue.grants[(send->queue.first + send->queue.count++) % REGX_GRANTS_MAX] = *grant;
+    send->bytes.granted += grant->length;
+    assert(send->queue.count <= REGX_GRANTS_MAX && send->bytes.granted <= send->length);
 }
 
 static void drop_first_grant(regx_rndv_send_t *send)
 {
-    send->first = (send->first + 1) % REGX_GRANTS_MAX;
-    send->count--;
+    send->queue.first = (send->queue.first + 1) % REGX_GRANTS_MAX;
+    send->queue.count--;
 }
 
 /* Takes the first grant, or as much of it as may be written at once. */
 static regx_grant_t next_piece(regx_rndv_send_t *send)
 {
-    regx_grant_t *first = &send->queue[send->first];
-    const bool whole = !first->kind->chunk || first->length <= send->piece_max;
+    regx_grant_t *first = &send->queue.grants[send->queue.first];
+    const bool whole = !first->kind->chunk || first->length <= send->chunk.piece_max;
 
     first->piece |= !whole;
     regx_grant_t piece = *first;
@@ -41,7 +54,7 @@ static regx_grant_t next_piece(regx_rndv_send_t *send)
         drop_first_grant(send);
         return piece;
     }
-    piece.length = send->piece_max;
+    piece.length = send->chunk.piece_max;
     first->offset += piece.length;
     first->place += piece.length;
     first->length -= piece.length;
@@ -50,8 +63,8 @@ static regx_grant_t next_piece(regx_rndv_send_t *send)
 
 uint64_t regx_write_take_rest(regx_rndv_send_t *send, uint64_t offset)
 {
-    const regx_grant_t *first = &send->queue[send->first];
-    const bool more = send->count > 0 && first->piece && first->offset == offset;
+    const regx_grant_t *first = &send->queue.grants[send->queue.first];
+    const bool more = send->queue.count > 0 && first->piece && first->offset == offset;
 
     if (more) {
         drop_first_grant(send);
@@ -61,16 +74,16 @@ uint64_t regx_write_take_rest(regx_rndv_send_t *send, uint64_t offset)
 
 static regx_write_t *write_new(regx_rndv_send_t *send)
 {
-    regx_write_t *write = send->spare;
+    regx_write_t *write = send->writes.spare;
 
-    send->spare = NULL;
+    send->writes.spare = NULL;
     return write != NULL ? write : malloc(sizeof(*write));
 }
 
 static void write_free(regx_rndv_send_t *send, regx_write_t *write)
 {
-    if (send->spare == NULL) {
-        send->spare = write;
+    if (send->writes.spare == NULL) {
+        send->writes.spare = write;
     } else {
         free(write);
     }
@@ -98,10 +111,11 @@ static bool must_wait_locked(const regx_rndv_send_t *send)
     const regx_peer_t *peer = send->peer;
     const size_t window = peer->conn->transport->put_window;
 
-    if (window == 0 || peer->writes == 0 || !send->queue[send->first].kind->chunk) {
+    if (window == 0 || peer->writes == 0 || !send->queue.grants[send->queue.first].kind->chunk) {
         return false;
     }
-    return (peer->writes >= 2 && peer->writing >= window) || (peer->waiting > 0 && !send->waited);
+    return (peer->writes >= 2 && peer->writing >= window) ||
+           (peer->waiting > 0 && !send->window.waited);
 }
 
 static void enter_window_locked(const regx_write_t *write)
@@ -132,15 +146,16 @@ static void ended_locked(regx_write_t *write, regx_status_t status)
     const regx_grant_kind_t *kind = write->grant.kind;
     regx_rndv_send_t *send = write->send;
     regx_rndv_t *rndv = write->rndv;
-    const bool old = write->restarts != send->restarts; /* acknowledged: RESUME was sent */
+    const bool old =
+        write->restarts != send->agreement.restarts; /* acknowledged: RESUME was sent */
 
     assert(send->in_flight > 0);
     send->in_flight--;
     leave_window_locked(write);
     if (status == REGX_OK) {
-        send->sent += write->put.length;
+        send->bytes.sent += write->put.length;
         regx_count(rndv->counters, &rndv->counters->puts, 1);
-        send->sent_slots += kind->chunk || old ? 0 : write->put.length;
+        send->bytes.slots += kind->chunk || old ? 0 : write->put.length;
     } else if (old) { /* it cannot be granted again: the receiver believes that it has it */
         regx_send_fail_locked(send, status);
     } else if (kind->unsent_locked(rndv, write, status)) {
@@ -160,6 +175,40 @@ regx_status_t regx_write_register(regx_rndv_t *rndv, regx_write_t *write)
         write->put.region = write->region.mr;
     }
     return status;
+}
+
+static bool fits(uint64_t value, unsigned bits)
+{
+    return value >> bits == 0;
+}
+
+/* The acknowledgement as immediate data; 0: it does not fit. `chunk_size`: the length of the first
+ * chunk that was granted. */
+static uint32_t pack_immediate(const regx_control_t *notice, uint64_t chunk_size)
+{
+    const uint32_t head = REGX_IMMEDIATE_ATP |
+                          regx_immediate_low(notice->to.generation, REGX_IMMEDIATE_GENERATION_BITS)
+                              << REGX_IMMEDIATE_WHAT_BITS;
+
+    if ((notice->bits & REGX_CONTROL_CHECKSUM) != 0) {
+        return 0;
+    }
+    if (notice->type == REGX_CONTROL_ATP_SLOT) {
+        return notice->slot % REGX_IMMEDIATE_SLOT_UNIT == 0 &&
+                       fits(notice->slot / REGX_IMMEDIATE_SLOT_UNIT, REGX_IMMEDIATE_SLOT_BITS)
+                   ? head |
+                         regx_immediate_low(notice->to.id, REGX_IMMEDIATE_SLOT_RECV_BITS)
+                             << REGX_IMMEDIATE_SLOT_BITS |
+                         notice->slot / REGX_IMMEDIATE_SLOT_UNIT
+                   : 0;
+    }
+    if (chunk_size == 0 || notice->offset % chunk_size != 0 ||
+        !fits(notice->offset / chunk_size, REGX_IMMEDIATE_CHUNK_BITS) ||
+        !fits(notice->to.id, REGX_IMMEDIATE_RECV_BITS)) {
+        return 0;
+    }
+    return head | REGX_IMMEDIATE_CHUNK |
+           (uint32_t)(notice->offset / chunk_size) << REGX_IMMEDIATE_RECV_BITS | notice->to.id;
 }
 
 /* Fills the put: field by field, since clearing the rest would cost as much as all of this. */
@@ -188,45 +237,31 @@ static regx_status_t prepare(regx_rndv_t *rndv, regx_write_t *write)
     notice.slot = kind->chunk ? 0 : (uint32_t)grant->place;
     notice.offset = grant->offset;
     notice.length = grant->length;
-    notice.has_checksum = send->verify;
     if (send->verify) {
-        notice.checksum = regx_checksum(put->local, put->length);
+        notice.bits = REGX_CONTROL_CHECKSUM;
+        notice.checksum = regx_buffer_checksum(put->local, put->length);
     }
     put->tag = REGX_TAG_CONTROL;
     put->notice_length = (uint8_t)regx_control_pack(&notice, put->notice);
-    put->immediate =
-        introduced && !grant->piece ? regx_immediate_pack(&notice, send->chunk_size) : 0;
+    put->immediate = introduced && !grant->piece ? pack_immediate(&notice, send->chunk.size) : 0;
     return REGX_OK;
 }
 
 /* Hands the put to the transport. Once that answers REGX_PENDING the record is put_done's. */
-static regx_status_t put(regx_write_t *write)
+static regx_status_t act_put(regx_rndv_t *rndv, void *object)
 {
+    regx_write_t *write = object;
     regx_conn_t *conn = write->send->peer->conn;
-    const regx_status_t status = conn->transport->ops->put(conn, &write->put);
+    regx_status_t status = write->prepared ? REGX_OK : prepare(rndv, write);
 
+    if (status == REGX_OK) {
+        write->prepared = true;
+        status = conn->transport->ops->put(conn, &write->put);
+    }
     if (status != REGX_AGAIN && status != REGX_PENDING) {
         release_local(write, status);
     }
     return status;
-}
-
-static regx_status_t act_first(regx_rndv_t *rndv, void *object)
-{
-    regx_write_t *write = object;
-    const regx_status_t status = prepare(rndv, write);
-
-    if (status != REGX_OK) {
-        release_local(write, status);
-        return status;
-    }
-    return put(write);
-}
-
-static regx_status_t act_held(regx_rndv_t *rndv, void *object)
-{
-    (void)rndv;
-    return put(object);
 }
 
 static regx_status_t acted_locked(regx_rndv_t *rndv, regx_rndv_send_t *send, void *object,
@@ -234,7 +269,7 @@ static regx_status_t acted_locked(regx_rndv_t *rndv, regx_rndv_send_t *send, voi
 {
     (void)rndv;
     if (status == REGX_AGAIN) {
-        send->held = object;
+        send->writes.held = object;
         return REGX_AGAIN;
     }
     if (status != REGX_PENDING) {
@@ -242,9 +277,6 @@ static regx_status_t acted_locked(regx_rndv_t *rndv, regx_rndv_send_t *send, voi
     }
     return REGX_OK;
 }
-
-static const regx_work_ops_t first_ops = {.act = act_first, .acted_locked = acted_locked};
-static const regx_work_ops_t held_ops = {.act = act_held, .acted_locked = acted_locked};
 
 static regx_status_t act_drop(regx_rndv_t *rndv, void *object)
 {
@@ -261,12 +293,10 @@ static regx_status_t revoked_locked(regx_rndv_t *rndv, regx_rndv_send_t *send, v
     return REGX_OK;
 }
 
-static const regx_work_ops_t revoked_ops = {.act = act_drop, .acted_locked = revoked_locked};
-
 /* A chunk of which REVOKE takes back what is not begun: it is NACKed. */
 static bool is_revoked(const regx_rndv_send_t *send, const regx_grant_t *grant)
 {
-    return send->agreement == REGX_AGREEMENT_REVOKED && grant->kind->chunk;
+    return send->agreement.state == REGX_AGREEMENT_REVOKED && grant->kind->chunk;
 }
 
 static regx_write_t *take_first_grant(regx_rndv_t *rndv, regx_rndv_send_t *send)
@@ -280,10 +310,10 @@ static regx_write_t *take_first_grant(regx_rndv_t *rndv, regx_rndv_send_t *send)
     write->send = send;
     write->grant = next_piece(send);
     write->put.length = write->grant.length;
-    write->registered = false;
+    write->registered = write->prepared = false;
     write->copy = NULL;
     write->suspect = send->buffer_suspect;
-    write->restarts = send->restarts;
+    write->restarts = send->agreement.restarts;
     send->in_flight++;
     enter_window_locked(write);
     return write;
@@ -292,21 +322,22 @@ static regx_write_t *take_first_grant(regx_rndv_t *rndv, regx_rndv_send_t *send)
 regx_status_t regx_write_next_locked(regx_rndv_t *rndv, regx_rndv_send_t *send,
                                      regx_send_work_t *work)
 {
-    regx_write_t *write = send->held;
+    regx_write_t *write = send->writes.held;
 
     if (write != NULL) {
-        send->held = NULL;
-        *work =
-            (regx_send_work_t){is_revoked(send, &write->grant) ? &revoked_ops : &held_ops, write};
+        send->writes.held = NULL;
+        *work = is_revoked(send, &write->grant)
+                    ? (regx_send_work_t){act_drop, revoked_locked, write}
+                    : (regx_send_work_t){act_put, acted_locked, write};
         return REGX_OK;
     }
-    if (send->count == 0 ||
-        (send->queue[send->first].piece && send->in_flight >= rndv->config.chunk_depth)) {
+    if (send->queue.count == 0 || (send->queue.grants[send->queue.first].piece &&
+                                   send->in_flight >= rndv->config.chunk_depth)) {
         return REGX_PENDING;
     }
-    const bool revoked = is_revoked(send, &send->queue[send->first]);
+    const bool revoked = is_revoked(send, &send->queue.grants[send->queue.first]);
     if (!revoked && must_wait_locked(send)) {
-        send->waits = true;
+        send->window.waits = true;
         send->peer->waiting++;
         return REGX_AGAIN;
     }
@@ -317,7 +348,8 @@ regx_status_t regx_write_next_locked(regx_rndv_t *rndv, regx_rndv_send_t *send,
     if (write->grant.kind->chunk && !revoked) {
         regx_count_high(&rndv->counters->chunks_high, send->in_flight);
     }
-    *work = (regx_send_work_t){revoked ? &revoked_ops : &first_ops, write};
+    *work = revoked ? (regx_send_work_t){act_drop, revoked_locked, write}
+                    : (regx_send_work_t){act_put, acted_locked, write};
     return REGX_OK;
 }
 
@@ -344,15 +376,13 @@ static regx_status_t completed_locked(regx_rndv_t *rndv, regx_rndv_send_t *send,
     return REGX_OK;
 }
 
-static const regx_work_ops_t completed_ops = {.act = act_completed,
-                                              .acted_locked = completed_locked};
-
 static void put_done(regx_put_t *put, regx_status_t status)
 {
     regx_write_t *write = put->context;
 
     write->status = status;
-    regx_send_run(write->rndv, write->send, (regx_send_work_t){&completed_ops, write});
+    regx_send_run(write->rndv, write->send,
+                  (regx_send_work_t){act_completed, completed_locked, write});
 }
 
 static regx_status_t dropped_locked(regx_rndv_t *rndv, regx_rndv_send_t *send, void *object,
@@ -365,16 +395,14 @@ static regx_status_t dropped_locked(regx_rndv_t *rndv, regx_rndv_send_t *send, v
     return status;
 }
 
-static const regx_work_ops_t drop_ops = {.act = act_drop, .acted_locked = dropped_locked};
-
 bool regx_write_drop_locked(regx_rndv_t *rndv, regx_rndv_send_t *send, regx_send_work_t *work)
 {
     (void)rndv;
-    send->count = 0;
-    if (send->held == NULL) {
+    send->queue.count = 0;
+    if (send->writes.held == NULL) {
         return false;
     }
-    *work = (regx_send_work_t){&drop_ops, send->held};
-    send->held = NULL;
+    *work = (regx_send_work_t){act_drop, dropped_locked, send->writes.held};
+    send->writes.held = NULL;
     return true;
 }

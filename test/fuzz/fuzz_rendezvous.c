@@ -9,7 +9,6 @@
 
 #include "base/util.h"
 #include "rendezvous/proto.h"
-#include "rendezvous/strategy.h"
 
 enum {
     READ = 3, /* of the strategies */
@@ -337,20 +336,17 @@ static size_t seed_recv(unsigned how, regx_control_type_t type, uint8_t *to)
     begin(how);
     open_recv(&input);
     const regx_rndv_recv_t *recv = process->receives[0].recv;
-    first_receive = recv->handle;
-    regx_control_t control = {.type = type,
-                              .to = first_receive,
+    first_receive = recv->cts.recv;
+    regx_control_t control = {.to = first_receive,
                               .from = {1, 1},
                               .length = type == REGX_CONTROL_ATP_SLOT ? SLOT : CHUNK};
-    regx_cts_t cts;
-
-    if (how == (ON_NODE | REMAP) && !regx_cts_unpack(recv->cts, REGX_GRANTS_CHUNK, &cts)) {
+    if (how == (ON_NODE | REMAP) && recv->path != REGX_PATH_remap) {
         type = REGX_CONTROL_READY; /* no pages can be moved on this machine */
     }
-    control.type = type;
-    if (type == REGX_CONTROL_ATP_SLOT && regx_cts_unpack(recv->cts, REGX_GRANTS_SLOTS, &cts)) {
-        control.slot = cts.slots[0].slot;
-        control.length = cts.slots[0].length;
+    control.type = (uint8_t)type;
+    if (type == REGX_CONTROL_ATP_SLOT && recv->path == REGX_PATH_bounce) {
+        control.slot = recv->cts.slots[0].slot;
+        control.length = recv->cts.slots[0].length;
     }
     finish();
     size_t at = put_bytes(to, 0, step, sizeof(step));
@@ -375,29 +371,33 @@ static size_t seed_revoked(uint8_t *to)
 static size_t seed_send(regx_path_t path, regx_control_type_t type, uint8_t *to)
 {
     const uint8_t step[] = {ON_NODE | READ, STEP_SEND, 0, 0xff, 0x2f, 0};
-    regx_cts_t cts = {.path = path, .recv = {1, 1}, .length = 12288};
+    regx_cts_t cts = {.version = REGX_CONTROL_VERSION,
+                      .path = (uint8_t)path,
+                      .count = 1,
+                      .recv = {1, 1},
+                      .length = 12288};
     uint8_t bytes[5 + REGX_CTS_SIZE];
 
-    cts.grants = path == REGX_PATH_bounce ? REGX_GRANTS_SLOTS
-                 : path == REGX_PATH_read ? REGX_GRANTS_RKEYS
-                                          : REGX_GRANTS_CHUNK;
-    cts.rkeys = 4;
-    cts.rkey_max = CHUNK;
-    cts.optimistic = type == REGX_CONTROL_RESUME;
-    cts.revocable = cts.optimistic || type == REGX_CONTROL_REVOKE || type == REGX_CONTROL_ARRIVED;
+    if (type == REGX_CONTROL_RESUME) {
+        cts.bits = REGX_CTS_REVOCABLE | REGX_CTS_OPTIMISTIC;
+    } else if (type == REGX_CONTROL_REVOKE || type == REGX_CONTROL_ARRIVED) {
+        cts.bits = REGX_CTS_REVOCABLE;
+    }
     if (path == REGX_PATH_bounce) {
-        cts.slot_count = 1;
         cts.slots[0] = (regx_slot_grant_t){SLOT, SLOT};
-    } else if (path != REGX_PATH_read) {
+    } else if (path == REGX_PATH_read) {
+        cts.count = 4;
+        cts.rkey_max = CHUNK;
+    } else {
         cts.chunk_length = CHUNK;
     }
     memcpy(bytes, step + 2, 4);
-    regx_cts_pack(&cts, bytes + 4);
+    memcpy(bytes + 4, &cts, sizeof(cts));
     begin(step[0]);
     fuzz_input_t input = {bytes, 4 + REGX_CTS_SIZE};
     open_send(&input);
     fuzz_check(process->sendings[0].open);
-    regx_control_t control = {.type = type};
+    regx_control_t control = {.type = (uint8_t)type};
     for (uint32_t id = 0; id < process->rndv->sends.count; id++) {
         const regx_rndv_send_t *send = regx_handle_table_at(&process->rndv->sends, id);
 
@@ -415,7 +415,7 @@ static size_t seed_send(regx_path_t path, regx_control_type_t type, uint8_t *to)
         control.length = 12288 - CHUNK;
     } else {
         control.length = CHUNK;
-        control.has_checksum = type == REGX_CONTROL_ARRIVED;
+        control.bits = type == REGX_CONTROL_ARRIVED ? REGX_CONTROL_CHECKSUM : 0;
     }
     size_t at = put_bytes(to, 0, step, 2);
     at = put_bytes(to, at, bytes, 4 + REGX_CTS_SIZE);
@@ -427,10 +427,11 @@ static size_t seed_send(regx_path_t path, regx_control_type_t type, uint8_t *to)
 static size_t seed_exposed(uint8_t *to)
 {
     const uint8_t step[] = {ON_NODE | READ, STEP_RECV, 0, 0xff, 0x2f, 0, STEP_GET, 0};
-    const regx_exposure_t exposure = {.length = 12288};
-    uint8_t bytes[REGX_CTS_SIZE];
+    const regx_exposure_t exposure = {
+        .version = REGX_CONTROL_VERSION, .path = REGX_EXPOSURE, .length = 12288};
+    uint8_t bytes[REGX_CTS_SIZE] = {0};
 
-    regx_exposure_pack(&exposure, bytes);
+    memcpy(bytes, &exposure, sizeof(exposure));
     size_t at = put_bytes(to, 0, step, sizeof(step));
     at = put_bytes(to, at, bytes, sizeof(bytes));
     return put_bytes(to, at, end_of_receive, sizeof(end_of_receive));

@@ -17,7 +17,8 @@ ENOUGH = 300_000  # inputs: by then a planted defect is found
 INPUTS = {"control": 60000, "rendezvous": 5000}  # of a short run: about a second
 # What is to be found: in which harness, file of component/, what stands there, what instead.
 PLANTED = [
-    ("control", "rendezvous/control.c", "length == 24 + 8 * (size_t)count;", "length >= 24;"),
+    ("control", "rendezvous/control.c", "control->slot_count <= slots_max &&",
+     "control->slot_count < 255 &&"),
     ("rendezvous", "rendezvous/bounce.c", "rndv->slots[slot].length != control->length) {", "false) {"),
 ]
 

@@ -27,7 +27,7 @@ def one_line(job: Job, name: str, value: str) -> str:
 
 
 @pytest.mark.parametrize("name,value", [
-    ("rendezvous", "teleport"), ("auto_choice", "8K:read"), ("if_include", "lo,nosuch0")])
+    ("rendezvous", "teleport"), ("if_include", "lo,nosuch0")])
 def test_bad_value_with_another_btl(mpi: Mpi, name: str, value: str) -> None:
     """The job goes on without regx."""
     job = job_of_four(mpi, "regx,vader,self", {name: value})
@@ -127,8 +127,6 @@ REFUSED = [
      "btl regx,tcp,self"),
     ({"if_include": "lo", "if_exclude": "nosuch0"},
      "if_include and btl_regx_if_exclude are both given; allowed: one"),
-    ({"auto_choice": "64K:read", "rendezvous": "bounce"},
-     "auto_choice is given with btl_regx_rendezvous=bounce; allowed: auto"),
     ({"grant": "synchronous", "rendezvous": "pipeline", "backend": "hooks", "verify": "1"},
      "grant=synchronous is given with btl_regx_verify=1; allowed: 0"),
 ]

@@ -51,7 +51,7 @@ def test_messages_of_all_kinds_are_right_while_the_limit_moves(mpi: Mpi, build: 
 
 
 @pytest.mark.parametrize("regx", [
-    {"eager_limit": 16_448}, {"rendezvous": "bounce"}, {"auto_choice": "32K:bounce"}], ids=str)
+    {"eager_limit": 16_448}, {"rendezvous": "bounce"}], ids=str)
 def test_the_limit_stays_where_the_user_decides(mpi: Mpi, build: Build, tmp_path: Path, seed: int,
                                                 regx: dict[str, object]) -> None:
     job = run(mpi, tmp_path, seed, cases_of(SIZE), **regx)

@@ -42,12 +42,11 @@ typedef struct sim_scenario {
     size_t other_chunk; /* of process 1, if it is another */
     size_t skew;        /* where in its page a buffer begins */
     size_t put_window;
-    size_t longest;     /* that can be registered at once; 0: any length */
-    const char *choice; /* btl_regx_auto_choice */
-    regx_path_t path;   /* by which each message goes if nothing fails; 0: several */
-    unsigned least;     /* … or so many of them at least */
-    bool node;          /* the two map each other's pool, and the kernel copies */
-    bool exposes;       /* the MPI library asks for exposures */
+    size_t longest;   /* that can be registered at once; 0: any length */
+    regx_path_t path; /* by which each message goes if nothing fails; 0: several */
+    unsigned least;   /* … or so many of them at least */
+    bool node;        /* the two map each other's pool, and the kernel copies */
+    bool exposes;     /* the MPI library asks for exposures */
     bool stages;
     bool immediates;
     bool both_ways;
@@ -308,8 +307,18 @@ _Noreturn void sim_fail(const char *format, ...) __attribute__((format(printf, 1
     } while (0)
 void sim_show(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* The scenario without any fault; then every fault at every occasion. */
-void sim_sweep(const sim_scenario_t *scenario);
+/* sim_run.c: one run. */
+void sim_open_process(unsigned number);
+void sim_close_process(sim_process_t *process);
+/* What can happen happens, in an order by chance, until all messages have ended. */
+void sim_go(void);
+/* Messages that both processes have refused. */
+uint64_t sim_malformed(void);
+/* Hands a message that no honest peer sends; must: it is to be refused. What is not refused makes
+ * the peer one that lies. */
+void sim_hand_wrong(sim_process_t *to, uint64_t sender, const sim_frame_t *frame, size_t length,
+                    bool must);
+
 /* Of a program: all scenarios, or as its arguments say one (NAME [FAULT [AT [SEED]]]), shown. */
 int sim_main(const char *name, const sim_scenario_t *scenarios, size_t count, int argc,
              char **argv);

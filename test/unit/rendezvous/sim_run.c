@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * A run of the simulator: what can happen next, which of it does, and what must hold at the end.
+ * A run of the simulator: what can happen next, and which of it does.
  */
 #include "sim.h"
 
@@ -10,10 +10,9 @@
 
 #include "rendezvous/control.h"
 
-enum { STEPS_MAX = 40000, IDLE_MAX = 4000, IDLE_NS = 5000000, STRANGER = 77, SEEDS = 10 };
+enum { STEPS_MAX = 40000, IDLE_MAX = 4000, IDLE_NS = 5000000, STRANGER = 77 };
 
 sim_t sim;
-static unsigned runs;
 
 /* The clock is the simulator's. */
 int __wrap_clock_gettime(clockid_t clock, struct timespec *time);
@@ -106,7 +105,6 @@ static void open_engine(sim_process_t *process)
 {
     const sim_scenario_t *scenario = sim.scenario;
     const bool second = process->number == 1;
-    char error[REGX_OPTION_ERROR];
     regx_rndv_config_t config = {
         .strategy = regx_strategy_find(second && scenario->other != NULL ? scenario->other
                                                                          : scenario->strategy),
@@ -120,13 +118,12 @@ static void open_engine(sim_process_t *process)
         .changes = pages_change,
         .context = process};
 
-    sim_check(regx_auto_choice_read(scenario->choice, &config.auto_choice, error));
     process->rndv =
         regx_rndv_create(&config, &process->pool, &process->registry, &process->counters);
     sim_check(config.strategy != NULL && process->rndv != NULL);
 }
 
-static void open_process(unsigned number)
+void sim_open_process(unsigned number)
 {
     const sim_scenario_t *scenario = sim.scenario;
     sim_process_t *process = &sim.process[number];
@@ -160,14 +157,11 @@ static void open_process(unsigned number)
     open_engine(process);
 }
 
-static void close_process(sim_process_t *process)
+void sim_close_process(sim_process_t *process)
 {
-    char text[REGX_AUTO_CHOICE], error[REGX_OPTION_ERROR];
-    regx_auto_choice_t choice;
+    char text[REGX_AUTO_CHOICE];
 
-    if (regx_auto_choice_write(process->rndv, text)) { /* what was found can be asked for */
-        sim_check(regx_auto_choice_read(text, &choice, error));
-    }
+    sim_check(!regx_auto_choice_write(process->rndv, text) || strchr(text, ':') != NULL);
     for (unsigned i = 0; i < REGX_REASONS_MAX && process->counters.fallbacks[i].count > 0; i++) {
         sim_show("process %u: %s", process->number, process->counters.fallbacks[i].reason);
     }
@@ -302,7 +296,7 @@ static void find_events(void)
 
 /* ---- what happens ---- */
 
-static uint64_t malformed(void)
+uint64_t sim_malformed(void)
 {
     return sim.process[0].counters.malformed + sim.process[1].counters.malformed;
 }
@@ -321,19 +315,18 @@ static void hand(sim_process_t *to, uint64_t sender, const sim_frame_t *frame, s
     free(copy);
 }
 
-/* Hands a message that no honest peer sends. What is not refused makes the peer one that lies. */
-static void hand_wrong(sim_process_t *to, uint64_t sender, const sim_frame_t *frame, size_t length,
-                       bool must)
+void sim_hand_wrong(sim_process_t *to, uint64_t sender, const sim_frame_t *frame, size_t length,
+                    bool must)
 {
     const bool was_hostile = sim.hostile;
-    const uint64_t before = malformed();
+    const uint64_t before = sim_malformed();
 
     sim.hostile = true;
     hand(to, sender, frame, length);
-    sim_check(!must || malformed() == before + 1);
-    sim.refused += malformed() - before;
+    sim_check(!must || sim_malformed() == before + 1);
+    sim.refused += sim_malformed() - before;
     /* An RKEY that leads nowhere is found when it is followed. */
-    sim.hostile = was_hostile || malformed() == before || frame->data[1] == REGX_CONTROL_RKEY;
+    sim.hostile = was_hostile || sim_malformed() == before || frame->data[1] == REGX_CONTROL_RKEY;
 }
 
 /* Another message with the same address: one that might be sent, but is not. */
@@ -347,16 +340,16 @@ static void make_up(sim_frame_t *frame)
         return;
     }
     sim_check(regx_control_unpack(frame->data, frame->length, &control));
-    control.type =
-        regx_control_from_sender(control.type)
-            ? REGX_CONTROL_READY + sim_chance(REGX_CONTROL_DIFFERS)
-            : REGX_CONTROL_CTS_SLOTS + sim_chance(REGX_CONTROL_RESUME - REGX_CONTROL_DIFFERS);
+    control.type = (uint8_t)(regx_control_from_sender(control.type)
+                                 ? REGX_CONTROL_READY + sim_chance(REGX_CONTROL_DIFFERS)
+                                 : REGX_CONTROL_CTS_SLOTS +
+                                       sim_chance(REGX_CONTROL_RESUME - REGX_CONTROL_DIFFERS));
     control.offset = sim_chance(8) * scenario->chunk;
     control.length = (1 + sim_chance(2)) * scenario->chunk;
     control.slot = sim_chance(scenario->slots) * (uint32_t)scenario->slot;
-    control.has_checksum = sim_chance(2) == 0;
-    if (control.type == REGX_CONTROL_CTS_SLOTS) {
-        control.slot_count = 1;
+    control.bits = sim_chance(2) == 0 ? REGX_CONTROL_CHECKSUM : 0;
+    control.slot_count = control.type == REGX_CONTROL_CTS_SLOTS;
+    if (control.slot_count > 0) {
         control.slots[0] = (regx_slot_grant_t){control.slot, (uint32_t)scenario->slot};
     }
     frame->length = regx_control_pack(&control, frame->data);
@@ -388,7 +381,8 @@ static bool flip(const sim_process_t *to, sim_frame_t *frame)
         return false;
     }
     frame->data[at] ^= (uint8_t)(1u << sim_chance(8));
-    return (at >= 8 && at < 12) || (message != NULL && message->met && at >= 12 && at < 20);
+    const unsigned from = offsetof(regx_control_t, from);
+    return (at >= 8 && at < 12) || (message != NULL && message->met && at >= from && at < from + 8);
 }
 
 static void trouble(sim_process_t *to, const sim_frame_t *frame, sim_trouble_t what)
@@ -399,19 +393,19 @@ static void trouble(sim_process_t *to, const sim_frame_t *frame, sim_trouble_t w
 
     switch (what) {
     case SIM_STRANGE:
-        hand_wrong(to, STRANGER, frame, frame->length, true);
+        sim_hand_wrong(to, STRANGER, frame, frame->length, true);
         break;
     case SIM_CUT:
         wrong.immediate &= 0x7fffff;
-        hand_wrong(to, peer, &wrong, frame->length + 1 - 2 * sim_chance(2), true);
+        sim_hand_wrong(to, peer, &wrong, frame->length + 1 - 2 * sim_chance(2), true);
         break;
     case SIM_MALFORMED:
         must = flip(to, &wrong);
-        hand_wrong(to, peer, &wrong, frame->length, must);
+        sim_hand_wrong(to, peer, &wrong, frame->length, must);
         break;
     case SIM_MADE_UP:
         make_up(&wrong);
-        hand_wrong(to, peer, &wrong, wrong.length, false);
+        sim_hand_wrong(to, peer, &wrong, wrong.length, false);
         break;
     default:
         break;
@@ -439,7 +433,7 @@ static void deliver(sim_process_t *to)
     }
     hand(to, from->number, frame, frame->length);
     if (fault != NULL && fault->trouble == SIM_TWICE) {
-        hand_wrong(to, from->number, frame, frame->length, false);
+        sim_hand_wrong(to, from->number, frame, frame->length, false);
     }
 }
 
@@ -586,234 +580,15 @@ static bool wait(unsigned *idle)
     return true;
 }
 
-/* ---- what must hold then ---- */
-
-/* What was said before means nothing now. */
-static void replay(void)
-{
-    for (unsigned i = 0; i < 2; i++) {
-        const sim_process_t *from = &sim.process[i];
-
-        for (unsigned at = 0; at < from->first; at++) {
-            const sim_frame_t *frame = &from->frames[at];
-
-            if (frame->tag != SIM_TAG_MPI && !frame->dropped) {
-                hand_wrong(&sim.process[1 - i], i, frame, frame->length, !sim.hostile);
-            }
-        }
-    }
-}
-
-static void check_empty(sim_process_t *process)
-{
-    if (sim.monitor.log != NULL) { /* nothing is kept but what is in use */
-        sim_memory_report((uintptr_t)sim.memory, (uintptr_t)sim.memory + sim.memory_size);
-    }
-    for (unsigned i = 0; i < 20; i++) {
-        regx_registry_progress(&process->registry);
-    }
-    sim_check(process->pool.unused == process->pool.slots);
-    sim_check(process->open_windows == 0);
-    sim_check(process->staged == 0);
-    sim_check(process->counters.registrations == process->counters.deregistrations);
-    sim_check(process->counters.registered_bytes == 0);
-    sim_check(process->peer.granted == 0 && process->peer.slots == 0);
-    sim_check(process->peer.writing == 0 && process->peer.writes == 0);
-    sim_check(process->peer.waiting == 0);
-}
-
-/* Where nothing fails all goes as the scenario says. */
-static void check_path(uint64_t messages)
-{
-    const sim_scenario_t *scenario = sim.scenario;
-    const sim_process_t *process = sim.process;
-
-    if (scenario->path != REGX_PATH_eager) {
-        sim_check(messages >= (scenario->least > 0 ? scenario->least : sim.message_count));
-    }
-    if (scenario->path == REGX_PATH_remap) {
-        sim_check(process[0].counters.remap_pages + process[1].counters.remap_pages > 0);
-    }
-    if (!scenario->verify) {
-        sim_check((process[0].immediates + process[1].immediates > 0) == scenario->immediates);
-    }
-}
-
-static void check_counters(void)
-{
-    uint64_t messages = 0, bytes = 0, length = 0, by_path = 0;
-    bool failed = sim.hostile, given_up = false; /* for one that sent, and is not there */
-
-    for (unsigned i = 0; i < sim.message_count; i++) {
-        length += sim.messages[i].length;
-        given_up |= sim.messages[i].status == REGX_FAILED;
-        failed |= !sim.messages[i].closed || sim.messages[i].status != REGX_OK;
-    }
-    failed |= sim.process[0].link != SIM_UP;
-    for (unsigned i = 0; i < 2; i++) {
-        const regx_counters_t *counters = &sim.process[i].counters;
-
-        for (regx_path_t path = REGX_PATH_bounce; path <= REGX_PATH_remap; path++) {
-            sim_show("process %u: %s %llu", i, regx_path_name(path),
-                     (unsigned long long)counters->messages[path]);
-            messages += counters->messages[path];
-            bytes += counters->bytes[path];
-        }
-        by_path += counters->messages[sim.scenario->path];
-        if (!failed) {
-            sim_check(counters->puts == sim.process[i].puts);
-            sim_check(counters->gets == sim.process[i].gets);
-        }
-    }
-    sim_check(sim.hostile || given_up || malformed() == sim.refused);
-    sim_check(failed || (messages == sim.message_count && bytes == length));
-    sim_check(messages <= sim.message_count && bytes <= length);
-    if (sim.fault == NULL && sim.always == NULL) {
-        check_path(by_path);
-    }
-}
-
-static void check_mismatches(void)
-{
-    const unsigned mismatches = sim.process[0].mismatches + sim.process[1].mismatches;
-    const uint64_t verified = sim.process[0].counters.verified + sim.process[1].counters.verified;
-
-    if (!sim.hostile && sim.process[0].link == SIM_UP && !sim.scenario->revocable) {
-        sim_check(mismatches == sim.corrupt);
-        sim_check((verified > 0) == sim.scenario->verify);
-    }
-}
-
-static void run(const sim_fault_t *fault, unsigned at, uint64_t seed)
+void sim_go(void)
 {
     unsigned idle = 0;
 
-    runs++;
-    sim.fault = fault;
-    sim.at = at;
-    sim.seed = sim.chance = seed;
-    memset(sim.counts, 0, sizeof(sim.counts));
-    sim.time = sim.tick = sim.stale_count = 0;
-    sim.hostile = sim.corrupt = sim.may_fail = false;
-    sim.refused = 0;
-    memset(sim.changes, 0, sizeof(sim.changes));
     events.has_late = false;
-    sim_memory_reset();
-    open_process(0);
-    open_process(1);
     do {
         for (find_events(); events.count > 0; find_events()) {
             step();
             idle = 0;
         }
     } while (wait(&idle));
-    sim_mpi_check();
-    replay();
-    check_empty(&sim.process[0]);
-    check_empty(&sim.process[1]);
-    check_mismatches();
-    close_process(&sim.process[0]);
-    close_process(&sim.process[1]);
-    check_counters();
-}
-
-/* ---- many of them ---- */
-
-static const sim_fault_t *find_fault(const char *name)
-{
-    const sim_fault_t *fault = sim_faults;
-
-    while (name != NULL && fault->name != NULL && strcmp(fault->name, name) != 0) {
-        fault++;
-    }
-    return name != NULL && fault->name != NULL ? fault : NULL;
-}
-
-static void open_scenario(const sim_scenario_t *scenario)
-{
-    sim.scenario = scenario;
-    sim_memory_reset();
-    sim_memory_open();
-    for (unsigned i = 0; i < 2; i++) {
-        const size_t size = scenario->slots * scenario->slot;
-
-        sim.process[i].frames = malloc(SIM_FRAMES * sizeof(sim_frame_t));
-        sim.process[i].pool_memory = aligned_alloc(SIM_PAGE, (size + SIM_PAGE - 1) & ~4095ul);
-        sim_check(sim.process[i].frames != NULL && sim.process[i].pool_memory != NULL);
-    }
-    sim.always = find_fault(scenario->always);
-}
-
-static void close_scenario(void)
-{
-    for (unsigned i = 0; i < 2; i++) {
-        free(sim.process[i].frames);
-        free(sim.process[i].pool_memory);
-    }
-    sim_memory_close();
-}
-
-static void sweep(const sim_fault_t *fault, uint64_t seed, const unsigned counts[SIM_OCCASIONS])
-{
-    const unsigned stride = sim.scenario->stride > 0 ? sim.scenario->stride : 1;
-
-    if (sim_fault_applies(fault, sim.scenario)) {
-        for (unsigned at = (unsigned)(seed % stride); at < counts[fault->at]; at += stride) {
-            run(fault, at, seed);
-        }
-    }
-}
-
-/* Of no fault there is a run with each of the seeds. Where there is one always, what matters is how
- * the other meets it: more orders are tried. */
-void sim_sweep(const sim_scenario_t *scenario)
-{
-    const uint64_t swept = scenario->always != NULL ? 3 : 1;
-    unsigned counts[SIM_OCCASIONS];
-
-    open_scenario(scenario);
-    for (uint64_t seed = 0; seed < SEEDS; seed++) {
-        run(NULL, 0, seed);
-        memcpy(counts, sim.counts, sizeof(counts));
-        for (const sim_fault_t *fault = sim_faults; seed < swept && fault->name != NULL; fault++) {
-            sweep(fault, seed, counts);
-        }
-    }
-    close_scenario();
-}
-
-static void test_scenario(void **state)
-{
-    sim_sweep(*state);
-}
-
-static void show(const sim_scenario_t *scenario, int argc, char **argv)
-{
-    open_scenario(scenario);
-    sim.shows = true;
-    run(argc > 2 ? find_fault(argv[2]) : NULL, argc > 3 ? (unsigned)strtoul(argv[3], NULL, 10) : 0,
-        argc > 4 ? strtoull(argv[4], NULL, 10) : 0);
-    close_scenario();
-}
-
-int sim_main(const char *name, const sim_scenario_t *scenarios, size_t count, int argc, char **argv)
-{
-    struct CMUnitTest *tests = calloc(count, sizeof(*tests));
-    int status;
-
-    if (tests == NULL) {
-        return 1;
-    }
-    for (size_t i = 0; i < count; i++) {
-        if (argc > 1 && strcmp(argv[1], scenarios[i].name) == 0) {
-            show(&scenarios[i], argc, argv);
-        }
-        tests[i] = (struct CMUnitTest){.name = scenarios[i].name,
-                                       .test_func = test_scenario,
-                                       .initial_state = (void *)(uintptr_t)&scenarios[i]};
-    }
-    status = argc > 1 ? 0 : _cmocka_run_group_tests(name, tests, count, NULL, NULL);
-    print_message("# %u runs\n", runs);
-    free(tests);
-    return status;
 }

@@ -11,7 +11,7 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 
-#include "rendezvous/safe_copy.h"
+#include "rendezvous/engine.h"
 
 enum { PAGE = 4096, PAGES = 9, LENGTH = PAGES * PAGE };
 
@@ -59,12 +59,14 @@ static void check_pattern_of_holes(unsigned holes, size_t from, size_t length)
 
     unmap(memory, holes);
     memset(other, 0x77, LENGTH);
-    assert_int_equal(regx_safe_read(other, memory + from, length), !any_hole(holes, from, length));
+    assert_int_equal(regx_buffer_read(other, memory + from, length),
+                     !any_hole(holes, from, length));
     for (size_t i = 0; i < length; i++) {
         assert_int_equal(other[i], is_hole(holes, from + i) ? 0 : unit_stamp(1, from + i));
         other[i] = unit_stamp(2, i);
     }
-    assert_int_equal(regx_safe_write(memory + from, other, length), !any_hole(holes, from, length));
+    assert_int_equal(regx_buffer_write(memory + from, other, length),
+                     !any_hole(holes, from, length));
     for (size_t i = 0; i < LENGTH; i++) {
         const bool written = i >= from && i < from + length;
 
@@ -94,7 +96,7 @@ static void read_only_pages_are_read_and_not_written(void **state)
     (void)state;
     memset(other, 0x55, LENGTH);
     assert_int_equal(mprotect(memory + 2 * PAGE, PAGE, PROT_READ), 0);
-    assert_false(regx_safe_write(memory, other, LENGTH));
+    assert_false(regx_buffer_write(memory, other, LENGTH));
     for (size_t i = 0; i < LENGTH; i++) {
         assert_int_equal(memory[i], i / PAGE == 2 ? unit_stamp(1, i) : 0x55);
     }
@@ -131,7 +133,7 @@ static void any_memory_is_copied(void **state)
         print_message("not tried: the kernel gives no vDSO\n");
         skip();
     }
-    assert_true(regx_safe_read(copy, page, PAGE));
+    assert_true(regx_buffer_read(copy, page, PAGE));
 }
 
 static void holes_are_skipped_without_descriptors(void **state)

@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "rendezvous/params.h"
+#include "rendezvous/rendezvous.h"
 
 enum {
     PROCESSES = FAKE_PROCESSES,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "rendezvous/recv_run.h"
+#include "rendezvous/proto.h"
 
 #include <assert.h>
 
@@ -10,7 +10,7 @@ typedef enum regx_next_turn {
     REGX_TURN_NOBODY,
     REGX_TURN_PEER, /* other receives of the same peer, in their order, until one has to wait */
     REGX_TURN_ALL,  /* all that wait, oldest first */
-    REGX_TURN_ROUND /* likewise, and that round has begun */
+    REGX_TURN_ROUND /* the same, and that round has begun */
 } regx_next_turn_t;
 
 /* One thread's way through the receives that can go on. */
@@ -33,7 +33,7 @@ static void take_locked(regx_recv_turns_t *turns, regx_rndv_recv_t *recv)
     recv->taken = true;
     *turns->work = (regx_recv_work_t){.recv = recv};
     if (recv->phase == REGX_RECV_STARTED) {
-        regx_channel_flush(recv->peer, &recv->outbox);
+        regx_control_flush(recv->peer, &recv->outbox);
     }
 }
 
@@ -61,7 +61,7 @@ static void end_turn_locked(regx_rndv_t *rndv, regx_recv_turns_t *turns)
         if (unsent) {
             atomic_store_explicit(&rndv->work.retry_recvs, true, memory_order_relaxed);
         }
-        regx_list_set(&rndv->pending_recvs, &recv->link,
+        regx_list_set(&rndv->recv_lists.pending, &recv->link,
                       unsent || regx_recv_slot_range_locked(rndv, recv, &range));
     }
     turns->advanced += !regx_list_has(&recv->link);
@@ -77,15 +77,8 @@ static void begin_round_locked(regx_rndv_t *rndv, regx_recv_turns_t *turns)
     turns->next = REGX_TURN_ROUND;
     turns->all = atomic_exchange(&rndv->work.retry_recvs, false);
     atomic_store_explicit(&rndv->work.pool_exhausted, false, memory_order_relaxed);
-    assert(regx_list_empty(&rndv->recv_round));
-    regx_list_move(&rndv->recv_round, &rndv->pending_recvs);
-}
-
-/* Those that had their turn come after those that still wait for it. */
-static void end_round_locked(regx_rndv_t *rndv)
-{
-    regx_list_move(&rndv->recv_round, &rndv->pending_recvs);
-    regx_list_move(&rndv->pending_recvs, &rndv->recv_round);
+    assert(regx_list_empty(&rndv->recv_lists.round));
+    regx_list_move(&rndv->recv_lists.round, &rndv->recv_lists.pending);
 }
 
 static regx_rndv_recv_t *next_in_round_locked(regx_rndv_t *rndv, const regx_recv_turns_t *turns)
@@ -93,18 +86,21 @@ static regx_rndv_recv_t *next_in_round_locked(regx_rndv_t *rndv, const regx_recv
     const bool go_on =
         turns->all || !atomic_load_explicit(&rndv->work.pool_exhausted, memory_order_relaxed);
 
-    if (regx_list_empty(&rndv->recv_round) || !go_on) {
-        end_round_locked(rndv);
+    if (regx_list_empty(&rndv->recv_lists.round) || !go_on) {
+        /* Those that had their turn come after those that still wait for it. */
+        regx_list_move(&rndv->recv_lists.round, &rndv->recv_lists.pending);
+        regx_list_move(&rndv->recv_lists.pending, &rndv->recv_lists.round);
         return NULL;
     }
-    regx_rndv_recv_t *recv = of_link(rndv->recv_round.next);
+    regx_rndv_recv_t *recv = of_link(rndv->recv_lists.round.next);
     regx_list_remove(&recv->link);
     return recv;
 }
 
 static regx_rndv_recv_t *next_of_peer_locked(regx_rndv_t *rndv, const regx_peer_t *peer)
 {
-    for (regx_link_t *at = rndv->pending_recvs.next; at != &rndv->pending_recvs; at = at->next) {
+    for (regx_link_t *at = rndv->recv_lists.pending.next; at != &rndv->recv_lists.pending;
+         at = at->next) {
         if (of_link(at)->peer == peer) {
             return of_link(at);
         }
@@ -155,7 +151,7 @@ static bool begin_turns_locked(regx_rndv_t *rndv, regx_recv_turns_t *turns)
     const bool exhausted = atomic_load_explicit(&rndv->work.pool_exhausted, memory_order_relaxed);
     regx_slot_range_t range;
 
-    if (recv->phase == REGX_RECV_CLOSED) { /* a get ended after the close: nobody goes on */
+    if (recv->phase == REGX_RECV_CLOSED) { /* a get ended after the close: none goes on */
         let_go_locked(rndv, turns);
         return false;
     }
@@ -163,15 +159,15 @@ static bool begin_turns_locked(regx_rndv_t *rndv, regx_recv_turns_t *turns)
     turns->next = exhausted ? REGX_TURN_ALL : REGX_TURN_PEER;
     if (exhausted && recv->phase == REGX_RECV_STARTED && recv->due == 0 &&
         regx_recv_slot_range_locked(rndv, recv, &range)) {
-        regx_list_set(&rndv->pending_recvs, &recv->link, true);
+        regx_list_set(&rndv->recv_lists.pending, &recv->link, true);
         let_go_locked(rndv, turns);
     } else if (recv->landed == recv->length && recv->due == 0) {
         if (regx_recv_is_revocable(recv)) { /* but to be looked at */
-            atomic_store_explicit(&rndv->looks_due, true, memory_order_relaxed);
+            atomic_store_explicit(&rndv->watched.looks_due, true, memory_order_relaxed);
         }
         let_go_locked(rndv, turns); /* nothing is left to grant */
     } else if (recv->phase == REGX_RECV_STARTED) {
-        regx_channel_flush(recv->peer, &recv->outbox);
+        regx_control_flush(recv->peer, &recv->outbox);
     }
     return go_on_locked(rndv, turns);
 }
@@ -190,23 +186,16 @@ static void take_turns(regx_rndv_t *rndv, regx_recv_turns_t *turns, bool more)
     }
 }
 
-bool regx_recv_take(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
-{
-    regx_lock(&rndv->lock);
-    assert(!recv->taken);
-    recv->taken = true;
-    const bool open = recv->phase != REGX_RECV_CLOSED;
-    regx_unlock(&rndv->lock);
-    return open;
-}
-
 void regx_recv_run(regx_rndv_t *rndv, regx_recv_work_t *work)
 {
     regx_recv_turns_t turns = {.work = work};
     const regx_peer_t *peer = work->recv->peer;
+    const bool acts = work->act != NULL;
     char what[192];
 
-    work->act(rndv, work);
+    if (acts) {
+        work->act(rndv, work);
+    }
     const bool mismatch = work->mismatch;
     if (mismatch) {
         regx_recv_describe_mismatch(work->recv, work->control,
@@ -215,7 +204,9 @@ void regx_recv_run(regx_rndv_t *rndv, regx_recv_work_t *work)
                                     what, sizeof(what));
     }
     regx_lock(&rndv->lock);
-    work->acted_locked(rndv, work);
+    if (acts) {
+        work->acted_locked(rndv, work);
+    }
     const bool more = begin_turns_locked(rndv, &turns);
     regx_unlock(&rndv->lock);
     take_turns(rndv, &turns, more);
@@ -228,30 +219,26 @@ void regx_recv_run(regx_rndv_t *rndv, regx_recv_work_t *work)
 static bool acceptable(const regx_rndv_t *rndv, const regx_rndv_recv_t *recv, uint64_t sender,
                        const regx_control_t *control)
 {
-    const bool checked = control->type == REGX_CONTROL_ATP_SLOT ||
-                         control->type == REGX_CONTROL_ATP_CHUNK ||
-                         control->type == REGX_CONTROL_RKEY;
-    const bool known = recv->phase == REGX_RECV_OPENED || control->anonymous ||
+    const bool atp =
+        control->type == REGX_CONTROL_ATP_SLOT || control->type == REGX_CONTROL_ATP_CHUNK;
+    const bool unchecked = rndv->config.verify && (control->bits & REGX_CONTROL_CHECKSUM) == 0 &&
+                           (atp || control->type == REGX_CONTROL_RKEY);
+    const bool known = recv->phase == REGX_RECV_OPENED ||
+                       (control->bits & REGX_CONTROL_ANONYMOUS) != 0 ||
                        (recv->sender.id == control->from.id &&
                         recv->sender.generation == control->from.generation);
+    const bool open = recv->phase != REGX_RECV_READING && recv->phase != REGX_RECV_LOST &&
+                      recv->phase != REGX_RECV_CLOSED;
 
-    const bool open = recv->phase == REGX_RECV_OPENED || recv->phase == REGX_RECV_STARTED ||
-                      recv->phase == REGX_RECV_REVOKE_DUE || recv->phase == REGX_RECV_DRAINING ||
-                      recv->phase == REGX_RECV_DRAINED || recv->phase == REGX_RECV_ARRIVED;
-
-    return open && recv->peer->id == sender && known &&
-           (!checked || control->has_checksum || !rndv->config.verify);
+    return open && recv->peer->id == sender && known && !unchecked;
 }
 
 void regx_recv_control(regx_rndv_t *rndv, uint64_t sender, const regx_control_t *control)
 {
     regx_recv_work_t work = {.control = control};
-    regx_recv_turns_t turns = {.work = &work};
-    bool more = false;
 
     regx_lock(&rndv->lock);
     regx_rndv_recv_t *recv = regx_handle_table_find(&rndv->recvs, control->to);
-    work.recv = recv;
     if (recv == NULL || !acceptable(rndv, recv, sender, control) ||
         (control->type != REGX_CONTROL_READY &&
          !recv->protocol->recv_control_locked(rndv, recv, control, &work))) {
@@ -259,7 +246,7 @@ void regx_recv_control(regx_rndv_t *rndv, uint64_t sender, const regx_control_t 
         regx_malformed(rndv);
         return;
     }
-    if (!control->anonymous) {
+    if ((control->bits & REGX_CONTROL_ANONYMOUS) == 0) {
         recv->sender = control->from;
         if (recv->phase == REGX_RECV_OPENED) {
             recv->phase = REGX_RECV_STARTED;
@@ -267,15 +254,86 @@ void regx_recv_control(regx_rndv_t *rndv, uint64_t sender, const regx_control_t 
     }
     assert(!recv->taken);
     recv->taken = true;
-    const bool acts = work.act != NULL;
-    if (!acts) {
-        more = begin_turns_locked(rndv, &turns);
-    }
+    work.recv = recv;
     regx_unlock(&rndv->lock);
-    if (acts) {
-        regx_recv_run(rndv, &work);
+    regx_recv_run(rndv, &work);
+}
+
+static const regx_rndv_recv_t *find_slot(const regx_rndv_t *rndv, uint32_t what,
+                                         regx_control_t *control)
+{
+    const uint64_t offset =
+        (uint64_t)regx_immediate_low(what, REGX_IMMEDIATE_SLOT_BITS) * REGX_IMMEDIATE_SLOT_UNIT;
+    const uint64_t index = offset / rndv->pool->slot_size;
+
+    if (offset % rndv->pool->slot_size != 0 || index >= rndv->pool->slots) {
+        return NULL;
+    }
+    const regx_slot_use_t *use = &rndv->slots[index];
+    if (use->recv == NULL ||
+        regx_immediate_low(use->recv->cts.recv.id, REGX_IMMEDIATE_SLOT_RECV_BITS) !=
+            what >> REGX_IMMEDIATE_SLOT_BITS) {
+        return NULL;
+    }
+    control->type = REGX_CONTROL_ATP_SLOT;
+    control->slot = (uint32_t)offset;
+    control->offset = use->offset;
+    control->length = use->length;
+    return use->recv;
+}
+
+static const regx_rndv_recv_t *find_chunk(const regx_rndv_t *rndv, uint32_t what,
+                                          regx_control_t *control)
+{
+    const regx_rndv_recv_t *recv =
+        regx_handle_table_at(&rndv->recvs, regx_immediate_low(what, REGX_IMMEDIATE_RECV_BITS));
+    const uint64_t offset = (uint64_t)(what >> REGX_IMMEDIATE_RECV_BITS) * rndv->config.chunk_size;
+
+    for (unsigned i = 0; recv != NULL && i < rndv->config.chunk_depth; i++) {
+        const regx_chunk_t *chunk = &recv->chunks[i];
+
+        if (chunk->state == REGX_CHUNK_GRANTED && chunk->offset == offset) {
+            control->type = REGX_CONTROL_ATP_CHUNK;
+            control->offset = chunk->offset;
+            control->length = chunk->length;
+            return recv;
+        }
+    }
+    return NULL;
+}
+
+/* The message in whose place it came, as far as a receive of this process was granted that; but
+ * `from` is not notified. false: nothing of the kind was granted. */
+static bool unpack_immediate_locked(const regx_rndv_t *rndv, uint32_t immediate,
+                                    regx_control_t *control)
+{
+    const uint32_t what = regx_immediate_low(immediate, REGX_IMMEDIATE_WHAT_BITS);
+
+    *control = (regx_control_t){.bits = REGX_CONTROL_ANONYMOUS};
+    const regx_rndv_recv_t *recv = (immediate & REGX_IMMEDIATE_CHUNK) != 0
+                                       ? find_chunk(rndv, what, control)
+                                       : find_slot(rndv, what, control);
+    if ((immediate & REGX_IMMEDIATE_ATP) == 0 || recv == NULL ||
+        regx_immediate_low(recv->cts.recv.generation, REGX_IMMEDIATE_GENERATION_BITS) !=
+            regx_immediate_low(immediate >> REGX_IMMEDIATE_WHAT_BITS,
+                               REGX_IMMEDIATE_GENERATION_BITS)) {
+        return false;
+    }
+    control->to = recv->cts.recv;
+    return true;
+}
+
+void regx_rndv_immediate(regx_rndv_t *rndv, uint64_t sender, uint32_t immediate)
+{
+    regx_control_t control;
+
+    regx_lock(&rndv->lock);
+    const bool known = unpack_immediate_locked(rndv, immediate, &control);
+    regx_unlock(&rndv->lock);
+    if (known) {
+        regx_recv_control(rndv, sender, &control);
     } else {
-        take_turns(rndv, &turns, more);
+        regx_malformed(rndv);
     }
 }
 

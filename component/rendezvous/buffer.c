@@ -1,0 +1,244 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include "rendezvous/engine.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "base/memlock.h"
+#include "base/util.h"
+
+/* ---- copies ---- */
+
+enum { PIECE = 4096 }; /* a page, or a part of one: it is there as a whole or not at all */
+
+/* Or the next piece would be what is left of this one. */
+static void drain(const int pipe[2], bool some)
+{
+    char rest[PIECE];
+
+    while (some && read(pipe[0], rest, sizeof(rest)) < 0 && errno == EINTR) {
+    }
+}
+
+/* Moves a piece without a pipe. */
+static bool move_without(char *to, const char *from, const char *buffer, size_t length)
+{
+    const struct iovec here = {to, length};
+    const struct iovec there = {(void *)(uintptr_t)from, length};
+
+    if (process_vm_readv(getpid(), &here, 1, &there, 1, 0) == (ssize_t)length) {
+        return true;
+    }
+    if (msync((char *)buffer - (uintptr_t)buffer % regx_page_size(), 1, MS_ASYNC) != 0) {
+        return false;
+    }
+    memcpy(to, from, length);
+    return true;
+}
+
+/* Moves a piece. The pipe is empty before and after. false: there is no memory at one end. */
+static bool move(const int pipe[2], char *to, const char *from, const char *buffer, size_t length)
+{
+    ssize_t n;
+
+    do {
+        n = write(pipe[1], from, length);
+    } while (n < 0 && errno == EINTR);
+    if (n < 0 && errno != EFAULT) { /* there is no pipe, or no memory of the kernel's for it */
+        return move_without(to, from, buffer, length);
+    }
+    if (n != (ssize_t)length) {
+        drain(pipe, n > 0);
+        return false;
+    }
+    do {
+        n = read(pipe[0], to, length);
+    } while (n < 0 && errno == EINTR);
+    if (n == (ssize_t)length) {
+        return true;
+    }
+    drain(pipe, true);
+    return false;
+}
+
+/* `buffer` is that one of both which may have holes. */
+static bool copy(char *to, const char *from, const char *buffer, size_t length)
+{
+    int pipe[2] = {-1, -1};
+    const bool piped = pipe2(pipe, O_CLOEXEC | O_NONBLOCK) == 0;
+    bool whole = true;
+
+    for (size_t done = 0, piece; done < length; done += piece) {
+        piece = regx_min(PIECE - (uintptr_t)(buffer + done) % PIECE, length - done);
+        whole &= move(pipe, to + done, from + done, buffer + done, piece);
+    }
+    if (piped) {
+        close(pipe[0]);
+        close(pipe[1]);
+    }
+    return whole;
+}
+
+bool regx_buffer_read(void *to, const void *buffer, size_t length)
+{
+    memset(to, 0, length);
+    return copy(to, buffer, buffer, length);
+}
+
+bool regx_buffer_write(void *buffer, const void *from, size_t length)
+{
+    return copy(buffer, from, buffer, length);
+}
+
+/* ---- checksums ---- */
+
+#define PROOF_BLOCK (64u * 1024u) /* is read and summed at once */
+
+/* Two odd numbers without a pattern (XXH64's). */
+#define MIX UINT64_C(0x9e3779b185ebca87)
+#define FOLD UINT64_C(0xc2b2ae3d27d4eb4f)
+
+static inline uint64_t mixed(uint64_t sum, uint64_t word, uint64_t by)
+{
+    const uint64_t product = (sum ^ word) * by;
+
+    return product << 29 | product >> 35;
+}
+
+/* Four lanes, so that four multiplications are under way at a time. Each step can be undone, so
+ * that no two words of a lane give the same. */
+static void mix(uint64_t lanes[4], const uint8_t *block)
+{
+    uint64_t words[4];
+
+    memcpy(words, block, sizeof(words));
+    for (unsigned i = 0; i < 4; i++) {
+        lanes[i] = mixed(lanes[i], words[i], MIX);
+    }
+}
+
+uint64_t regx_buffer_checksum(const void *data, size_t length)
+{
+    uint64_t lanes[4] = {1, 2, 3, length}, sum = 0;
+    uint8_t rest[sizeof(lanes)] = {0};
+    const size_t whole = length - length % sizeof(rest);
+
+    for (size_t at = 0; at < whole; at += sizeof(rest)) {
+        mix(lanes, (const uint8_t *)data + at);
+    }
+    memcpy(rest, (const uint8_t *)data + whole, length - whole);
+    mix(lanes, rest);
+    for (unsigned i = 0; i < 4; i++) {
+        sum = mixed(sum, lanes[i], FOLD);
+    }
+    return sum ^ sum >> 32;
+}
+
+regx_proof_t regx_buffer_prove(const char *base, uint64_t length, uint64_t *sum)
+{
+    char *block = malloc(PROOF_BLOCK);
+    uint64_t sums[2] = {0, 0};
+    bool readable = true;
+
+    if (block == NULL) {
+        return REGX_PROOF_NONE;
+    }
+    for (uint64_t done = 0; done < length && readable; done += PROOF_BLOCK) {
+        const size_t size = regx_min(PROOF_BLOCK, length - done);
+
+        readable = regx_buffer_read(block, base + done, size);
+        sums[1] = regx_buffer_checksum(block, size);
+        sums[0] = regx_buffer_checksum(sums, sizeof(sums));
+    }
+    free(block);
+    *sum = sums[0];
+    return readable ? REGX_PROOF_MADE : REGX_PROOF_UNREADABLE;
+}
+
+/* ---- refusals ---- */
+
+#define LOOKED_INTO 64u /* by one process */
+
+typedef enum reason { LIMIT, SHARE, ROOM, MEMORY, GONE, PROTECTED, OTHER } reason_t;
+
+static const char *const texts[] = {[LIMIT] = "over the limit of locked memory",
+                                    [SHARE] = "over btl_regx_once_bytes",
+                                    [ROOM] = "no room in kernel or device",
+                                    [MEMORY] = "no memory to register",
+                                    [GONE] = "not mapped",
+                                    [OTHER] = "registration refused"};
+
+/* What of the range cannot be used: nothing of it (OTHER), or why. */
+static reason_t look_at_mappings(regx_end_t end, uintptr_t start, uintptr_t beyond)
+{
+    FILE *maps = fopen("/proc/self/maps", "re");
+    char line[512], may[2];
+    uintptr_t from, to, at = start;
+    reason_t reason = GONE;
+
+    if (maps == NULL) {
+        return OTHER;
+    }
+    while (at < beyond && fgets(line, sizeof(line), maps) != NULL) {
+        if (sscanf(line, "%" SCNxPTR "-%" SCNxPTR " %c%c", &from, &to, &may[0], &may[1]) != 4 ||
+            to <= at) {
+            continue;
+        }
+        if (from > at) {
+            break;
+        }
+        if (may[end == REGX_RECEIVER] == '-') {
+            reason = PROTECTED;
+            break;
+        }
+        at = to;
+    }
+    fclose(maps);
+    return at < beyond ? reason : OTHER;
+}
+
+/* Why there was no memory: the share of what may be pinned, the limit of locked memory, or else
+ * kernel or device. */
+static reason_t short_of(const regx_region_t *refused, uintptr_t start, size_t length, bool looks)
+{
+    const uint64_t limit = regx_memlock_limit(), page = regx_page_size();
+    const uint64_t pages = (start % page + length + page - 1) & ~(page - 1);
+
+    if (refused->over_share) {
+        return SHARE;
+    }
+    if (!looks) {
+        return MEMORY;
+    }
+    return limit != REGX_MEMLOCK_NONE && regx_memlock_pinned() + pages > limit ? LIMIT : ROOM;
+}
+
+void regx_buffer_refused(regx_rndv_t *rndv, regx_end_t end, regx_status_t status,
+                         const regx_region_t *refused, const void *base, size_t length)
+{
+    const bool looks = atomic_fetch_add(&rndv->refusals, 1) < LOOKED_INTO;
+    const uintptr_t start = (uintptr_t)base;
+    reason_t reason = OTHER;
+    char text[REGX_REASON_LENGTH];
+
+    if (status == REGX_NO_MEMORY) {
+        reason = short_of(refused, start, length, looks);
+    } else if (status == REGX_DENIED && looks) {
+        reason = look_at_mappings(end, start, start + length);
+    }
+    snprintf(text, sizeof(text), "%s: %s", end == REGX_SENDER ? "sender" : "receiver",
+             reason != PROTECTED  ? texts[reason]
+             : end == REGX_SENDER ? "not readable"
+                                  : "not writable");
+    regx_fall_back(rndv, text);
+}
