@@ -11,17 +11,21 @@
  * message and read after it (two cores of a Xeon, from 64 KiB to 1 MiB). The first messages find
  * caches and page tables cold, so they are not compared.
  *
- * A trial is ROUNDS rounds, in each of which every candidate has one turn: RUN messages that come
- * alone, a burst, or STREAM messages where some are always open. A turn's cost is the time from its
- * first message to the next turn's, per byte. So what the program does with the data counts. The
- * first messages of a turn pay for where the one before left the data, and are not counted. Of a
- * burst only PROBE messages go by a candidate, and the others by the winner: what they took
- * together tells the candidate's share. The least cost of several turns counts, since others may
- * have been interrupted. What is clearly worse, or messages could not go by, has no further turn.
+ * A trial is turns of the candidates, up to ROUNDS of each: RUN messages that come alone, a burst,
+ * or STREAM messages where some are always open. What lies between two moments at which none is
+ * open has a cost: the time from the first one's begin to the other's, per byte. So what the
+ * program does with the data counts. A turn's cost is the median, which a long computation now and
+ * then does not change. The first messages of a turn pay for where the one before left the data,
+ * and are not counted. Their number varies, and a burst is left out now and then, so that turns do
+ * not fall into step with the program. Of a burst only PROBE messages go by a candidate, and the
+ * others by the winner: what they took together tells the candidate's share. The least cost of a
+ * candidate's turns counts. If that is clearly worse after two, or messages went another way in
+ * two, it has no more. Messages that come alone are not compared with bursts, nor with a mixture:
+ * a turn of another kind is repeated.
  *
- * Then all go by the winner, for REST times as many messages as the trial took, and for twice as
- * many each time that the outcome is the same. So trials cost the same each time, and become rare.
- * What that loses, compared with the best single candidate, stands in test_regret.c.
+ * Then all go by the winner, for REST times as many messages as the trial took, or until several
+ * of them went another way. What that loses, compared with the best single candidate, and how soon
+ * a change of the costs is noticed, stands in test_regret.c.
  *
  * The receiver of a message decides alone, so the two ends of a pair cannot disagree. Peers are not
  * told apart. While there is no trial no clock is read.
@@ -32,6 +36,8 @@
  */
 #include "rendezvous/proto.h"
 
+#include <float.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -39,16 +45,23 @@
 #include "base/util.h"
 
 #define ROUNDS 3u
-#define WARM 2u    /* messages that come alone: the first ones of a turn */
-#define RUN 6u     /* and those that are counted, at least */
-#define BURST 4u   /* messages open at once: they do not come alone */
-#define PROBE 16u  /* messages of a burst that go by a candidate */
+#define TURNS_MAX 18u /* of a trial, with those that are repeated */
+#define FAILED_TURNS 2u
+#define WARM 2u  /* messages that come alone: the first ones of a turn, or one more */
+#define RUN 6u   /* and those that are counted, at least; even, as some programs alternate */
+#define BURST 4u /* messages open at once: they do not come alone */
+#define ALONE 1u
+#define BURSTS 2u
+#define REPEATS_MAX 2u
+#define PROBE 16u  /* messages of a burst that go by a candidate; half of them once it was worse */
 #define STREAM 64u /* messages */
 #define WORSE 1.25F
 #define SAVES (31.0F / 32) /* another candidate has to save as much to win */
-#define REST 64u
-#define REPEATED_MAX 5u
-#define REST_MAX (1u << 20)
+#define REST 128u
+#define REST_UNFINISHED 16u /* a candidate was not measured */
+#define REST_MAX (1u << 16)
+#define FAILURE 4u /* of the winner; a message that went makes up for one part */
+#define FAILURES_MAX 16u
 
 /* On this kind of wire. The prior is the first. */
 static const struct {
@@ -84,115 +97,189 @@ static unsigned number_of(uint64_t length)
 
 /* ---- a trial ---- */
 
-static bool is_alive(const regx_autotune_t *tune, unsigned candidate)
+/* No cost is more than any, and a candidate that fails is more than that. */
+static float cost_of(const regx_tried_t *tried)
 {
-    return (tune->alive & 1u << candidate) != 0;
+    return tried->failed >= FAILED_TURNS ? INFINITY : tried->cost > 0 ? tried->cost : FLT_MAX;
 }
 
-static void begin_turn(regx_autotune_t *tune)
+static bool is_worse(const regx_autotune_t *tune, unsigned candidate)
 {
-    const bool alone = tune->open_max < BURST;
+    float best = FLT_MAX;
 
+    for (unsigned i = 0; i < tune->candidates; i++) {
+        const float cost = cost_of(&tune->tried[i]);
+
+        best = cost < best ? cost : best;
+    }
+    return tune->tried[candidate].cost > best * WORSE;
+}
+
+static void begin_turn(regx_autotune_t *tune, uint8_t candidate)
+{
+    const uint32_t number = tune->turn.number + 1;
+    const uint32_t vary = number * 0x9e3779b9U >> 30; /* 0 to 3, evenly, without a period */
+    const bool alone = tune->open_max < BURST;
+    const bool burst = tune->open == 0 && !alone;
     /* Of those that are open a sender has got ahead with as many. */
-    tune->before = tune->open > 0 ? 2 * tune->open : alone ? WARM : 0;
-    tune->probe = tune->before + PROBE;
-    tune->entered = tune->closed = 0;
-    tune->bytes = tune->own = 0;
-    tune->began = 0;
-    tune->failed = false;
+    const uint32_t before = tune->open > 0 ? 2 * tune->open : alone ? WARM + vary / 2 : 0;
+
+    tune->turn = (regx_turn_t){.candidate = candidate,
+                               .idle = burst && !tune->turn.idle && vary % 2 == 1,
+                               .number = number,
+                               .before = before,
+                               .probe = before + (is_worse(tune, candidate) ? PROBE / 2 : PROBE)};
     tune->open_max = tune->open;
-    tune->number++;
+    tune->turns++;
 }
 
 static void begin_trial(regx_autotune_t *tune)
 {
     tune->trying = true;
-    tune->alive = (uint8_t)((1u << tune->candidates) - 1);
-    tune->turn = 0;
+    tune->kind = tune->repeats = 0;
+    tune->turns = 0;
     tune->messages = 0;
-    tune->candidate = tune->winner;
-    memset(tune->cost, 0, sizeof(tune->cost));
-    begin_turn(tune);
+    memset(tune->tried, 0, sizeof(tune->tried));
+    begin_turn(tune, tune->winner);
 }
 
 static void end_trial(regx_autotune_t *tune)
 {
-    const uint8_t before = tune->winner;
-    float limit = is_alive(tune, before) ? tune->cost[before] * SAVES : 0;
+    float limit = cost_of(&tune->tried[tune->winner]) * SAVES;
+    bool unfinished = false;
 
     for (uint8_t i = 0; i < tune->candidates; i++) {
-        if (i != before && is_alive(tune, i) && tune->cost[i] > 0 &&
-            (limit == 0 || tune->cost[i] < limit)) {
+        const float cost = cost_of(&tune->tried[i]);
+
+        unfinished |= cost == FLT_MAX;
+        if (cost < limit) {
             tune->winner = i;
-            limit = tune->cost[i];
+            limit = cost;
         }
     }
-    const bool again = tune->known && tune->winner == before;
-
-    tune->repeated = again ? (uint8_t)regx_min(tune->repeated + 1, REPEATED_MAX) : 0;
-    tune->known = true;
+    tune->known = tune->tried[tune->winner].cost > 0;
+    tune->failures = 0;
     tune->trying = false;
-    tune->rest = (uint32_t)regx_min((uint64_t)tune->messages * REST << tune->repeated, REST_MAX);
+    tune->rest = (uint32_t)regx_min(
+        (uint64_t)tune->messages * (unfinished ? REST_UNFINISHED : REST), REST_MAX);
 }
 
-/* The turn is over: what it tells of its candidate. */
-static void judge(regx_autotune_t *tune, int64_t now)
+/* Some messages have closed since the last moment at which none was open, or the turn began. */
+static void take_sample(regx_turn_t *turn, int64_t now)
 {
-    float cost = (float)(now - tune->began) * 1000 / (float)tune->bytes, best;
-    const float rest = tune->cost[tune->winner];
+    if (turn->bytes > turn->sampled && turn->samples < REGX_AUTO_SAMPLES) {
+        const float cost = (float)(now - turn->began) * 1000 / (float)(turn->bytes - turn->sampled);
+        unsigned i = turn->samples++;
 
-    if (tune->failed || tune->own == 0) {
-        tune->alive &= (uint8_t) ~(1u << tune->candidate);
-        return;
+        for (; i > 0 && turn->sample[i - 1] > cost; i--) {
+            turn->sample[i] = turn->sample[i - 1];
+        }
+        turn->sample[i] = cost;
     }
-    if (tune->own < tune->bytes) {
-        cost = rest + (cost - rest) * (float)tune->bytes / (float)tune->own;
+    turn->began = now;
+    turn->sampled = turn->bytes;
+}
+
+/* The turn's messages come as the others of the trial. If they did not several times in a row, what
+ * was measured before is forgotten. */
+static bool is_comparable(regx_autotune_t *tune)
+{
+    if (tune->kind != 0 && tune->kind != tune->turn.kinds) {
+        if (++tune->repeats <= REPEATS_MAX) {
+            return false;
+        }
+        memset(tune->tried, 0, sizeof(tune->tried));
+    }
+    tune->kind = tune->turn.kinds;
+    tune->repeats = 0;
+    return true;
+}
+
+/* The turn is over: what it tells of its candidate. false: nothing, it is to be repeated. */
+static bool judge(regx_autotune_t *tune)
+{
+    const regx_turn_t *turn = &tune->turn;
+    regx_tried_t *tried = &tune->tried[turn->candidate];
+
+    if (turn->failed) {
+        tried->failed++;
+        return true;
+    }
+    if (turn->own == 0 || turn->samples == 0 || !is_comparable(tune)) {
+        return false;
+    }
+    const float rest = tune->tried[tune->winner].cost;
+    float cost = (turn->sample[(turn->samples - 1) / 2] + turn->sample[turn->samples / 2]) / 2;
+
+    if (turn->own < turn->bytes && rest > 0) {
+        cost = rest + (cost - rest) * (float)turn->bytes / (float)turn->own;
         cost = cost > rest / 4 ? cost : rest / 4;
     }
-    if (tune->cost[tune->candidate] == 0 || cost < tune->cost[tune->candidate]) {
-        tune->cost[tune->candidate] = cost;
+    if (tried->turns == 0 || cost < tried->cost) {
+        tried->cost = cost;
     }
-    best = tune->cost[tune->candidate];
-    for (unsigned i = 0; i < tune->candidates; i++) {
-        best =
-            is_alive(tune, i) && tune->cost[i] > 0 && tune->cost[i] < best ? tune->cost[i] : best;
-    }
-    for (unsigned i = 0; i < tune->candidates; i++) {
-        if (tune->cost[i] > best * WORSE) {
-            tune->alive &= (uint8_t) ~(1u << i);
-        }
-    }
+    tried->turns++;
+    return true;
+}
+
+static bool has_turn(const regx_autotune_t *tune, unsigned candidate)
+{
+    const regx_tried_t *tried = &tune->tried[candidate];
+
+    return tried->failed < FAILED_TURNS && tried->turns < ROUNDS &&
+           (tried->turns < 2 || !is_worse(tune, candidate));
 }
 
 static void next_turn(regx_autotune_t *tune)
 {
-    judge(tune, regx_now_ns());
-    do {
-        tune->turn++;
-        tune->candidate = (uint8_t)((tune->candidate + 1) % tune->candidates);
-    } while (tune->turn < ROUNDS * tune->candidates && !is_alive(tune, tune->candidate));
-    if (tune->turn >= ROUNDS * tune->candidates || (tune->alive & (tune->alive - 1)) == 0) {
-        end_trial(tune);
-    } else {
-        begin_turn(tune);
+    const bool judged = !tune->turn.idle && judge(tune);
+    const unsigned first = tune->turn.candidate + (judged ? 1u : 0u);
+
+    for (unsigned i = first; i < first + tune->candidates && tune->turns < TURNS_MAX; i++) {
+        if (has_turn(tune, i % tune->candidates)) {
+            begin_turn(tune, (uint8_t)(i % tune->candidates));
+            return;
+        }
     }
+    end_trial(tune);
 }
 
 /* A turn ends where no message is open; or, where some always are, once those have closed. */
 static bool is_over(const regx_autotune_t *tune)
 {
-    return tune->began > 0 &&
-           (tune->open == 0 ? tune->closed >= RUN
-                            : tune->closed >= STREAM && tune->closed >= tune->open_max);
+    const regx_turn_t *turn = &tune->turn;
+
+    if (tune->open > 0) {
+        return turn->began > 0 && turn->closed >= STREAM && turn->closed >= tune->open_max;
+    }
+    return turn->began > 0 && turn->closed >= (tune->open_max < BURST ? RUN : PROBE);
 }
 
 /* A message comes, and no trial is going on. One begins as a turn ends. */
 static void wait_for_trial(regx_autotune_t *tune)
 {
-    tune->entered = tune->open == 0 ? 0 : tune->entered + 1; /* since none was open */
     tune->rest -= tune->rest > 0;
-    if (tune->rest == 0 && (tune->open == 0 || tune->entered >= 4 * STREAM)) {
+    if (tune->open == 0) {
+        tune->turn.entered = 0;
+    }
+    if (tune->rest == 0 && (tune->open == 0 || tune->turn.entered >= 2 * STREAM)) {
         begin_trial(tune);
+    } else if (tune->open == 0) {
+        tune->open_max = 0;
+    }
+}
+
+/* A message comes during a trial. */
+static void go_on(regx_autotune_t *tune)
+{
+    const bool over = is_over(tune);
+
+    if (tune->turn.began > 0 && (over || tune->open == 0)) {
+        tune->turn.kinds |= tune->open_max < BURST ? ALONE : BURSTS;
+        take_sample(&tune->turn, regx_now_ns());
+    }
+    if (over) {
+        next_turn(tune);
     } else if (tune->open == 0) {
         tune->open_max = 0;
     }
@@ -201,26 +288,44 @@ static void wait_for_trial(regx_autotune_t *tune)
 regx_trial_t regx_auto_enter(regx_autotune_t tunes[REGX_AUTO_SIZES], uint64_t length)
 {
     regx_autotune_t *tune = &tunes[number_of(length)];
+    regx_turn_t *turn = &tune->turn;
 
-    if (!tune->trying) {
+    if (tune->trying) {
+        go_on(tune);
+    } else {
         wait_for_trial(tune);
-    } else if (is_over(tune)) {
-        next_turn(tune);
     }
-    if (tune->trying && tune->before == 0 && tune->began == 0) {
-        tune->began = regx_now_ns();
+    if (tune->trying && turn->before == 0 && turn->began == 0) {
+        turn->began = regx_now_ns();
     }
-    const bool probed = tune->entered >= tune->probe && tune->cost[tune->winner] > 0;
+    const bool others =
+        turn->idle || (turn->entered >= turn->probe && tune->tried[tune->winner].cost > 0);
 
     tune->open++;
     tune->open_max = (uint32_t)regx_max(tune->open, tune->open_max);
     tune->messages++;
-    tune->entered++;
+    turn->entered++;
     return (regx_trial_t){.of = tune,
                           .trial = tune->trying,
                           .known = tune->known,
-                          .candidate = tune->trying && !probed ? tune->candidate : tune->winner,
-                          .number = tune->number};
+                          .candidate = tune->trying && !others ? turn->candidate : tune->winner,
+                          .number = turn->number};
+}
+
+/* No trial is going on. A winner by which messages do not go is tried anew. */
+static void watch_winner(regx_autotune_t *tune, const regx_trial_t *trial, bool went)
+{
+    if (!tune->known || trial->candidate != tune->winner) {
+        return;
+    }
+    if (went) {
+        tune->failures -= tune->failures > 0;
+    } else {
+        tune->failures += FAILURE;
+    }
+    if (tune->failures >= FAILURES_MAX) {
+        tune->rest = 0;
+    }
 }
 
 void regx_auto_leave(const regx_trial_t *trial, uint64_t length, bool went)
@@ -230,22 +335,25 @@ void regx_auto_leave(const regx_trial_t *trial, uint64_t length, bool went)
     if (tune == NULL) {
         return;
     }
+    regx_turn_t *turn = &tune->turn;
+
     tune->open--;
     if (!tune->trying) {
+        watch_winner(tune, trial, went);
         return;
     }
-    if (tune->before > 0) {
-        if (--tune->before == 0 && tune->open > 0) {
-            tune->began = regx_now_ns();
+    if (turn->before > 0) {
+        if (--turn->before == 0 && tune->open > 0) {
+            turn->began = regx_now_ns();
         }
         return;
     }
-    const bool own = trial->candidate == tune->candidate;
+    const bool own = trial->candidate == turn->candidate;
 
-    tune->closed++;
-    tune->bytes += length;
-    tune->own += own ? length : 0;
-    tune->failed |= own && !went && trial->number == tune->number;
+    turn->closed++;
+    turn->bytes += length;
+    turn->own += own ? length : 0;
+    turn->failed |= own && !went && trial->number == turn->number;
 }
 
 /* ---- a message's path ---- */

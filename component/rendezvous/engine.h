@@ -64,31 +64,51 @@ typedef enum regx_auto_wire { REGX_AUTO_NODE, REGX_AUTO_APART, REGX_AUTO_WIRES }
 
 #define REGX_AUTO_CANDIDATES 3u /* at most */
 
+#define REGX_AUTO_SAMPLES 6u /* of a turn that is no stream, at most */
+
+/* A candidate's turn in a trial. */
+typedef struct regx_turn {
+    uint8_t candidate;
+    bool idle;     /* all go by the winner, and nothing is measured */
+    bool failed;   /* a message of the turn went another way */
+    uint8_t kinds; /* of its messages: bits, 1 alone, 2 in bursts */
+    uint8_t samples;
+    uint32_t number;                 /* of the turn, never the same */
+    uint32_t entered;                /* messages since it began, */
+    uint32_t probe;                  /* of which so many go by the candidate; */
+    uint32_t before;                 /* so many have yet to close before it is measured, */
+    uint32_t closed;                 /* and so many have since then, */
+    uint64_t bytes;                  /* with so many bytes, */
+    uint64_t own;                    /* and as many by the candidate */
+    uint64_t sampled;                /* bytes until the last sample, */
+    int64_t began;                   /* and when that was taken, or the measuring began */
+    float sample[REGX_AUTO_SAMPLES]; /* picoseconds a byte, the least first */
+} regx_turn_t;
+
+/* What a trial has found out of a candidate. */
+typedef struct regx_tried {
+    float cost;     /* picoseconds a byte, the least of the turns; 0: none */
+    uint8_t turns;  /* that were measured */
+    uint8_t failed; /* turns of which messages went another way */
+} regx_tried_t;
+
 /* Which candidate moves the messages of one size fastest: a path, known here by its number. Its
  * trials are described in auto.c. Under the engine's lock. */
 typedef struct regx_autotune {
     uint8_t candidates; /* 0 to candidates - 1 */
     uint8_t winner;     /* of the last trial; at first the prior */
-    bool known;         /* there was one */
-    uint8_t repeated;   /* so many in a row had the same outcome */
+    bool known;         /* it was measured */
+    bool trying;        /* there is a trial */
+    uint8_t kind;       /* of its turns' messages; 0: not known yet */
+    uint8_t turns;      /* that have begun */
+    uint8_t repeats;    /* turns in a row whose messages were of another kind */
+    uint32_t messages;  /* of the trial */
     uint32_t rest;      /* messages until the next one */
+    uint32_t failures;  /* of late, by the winner while there is no trial */
     uint32_t open;      /* messages, now */
-    uint32_t open_max;  /* of them at once, in this turn; or since none was open */
-    bool trying;        /* there is a trial: */
-    uint8_t alive;      /* bits of the candidates that have further turns */
-    uint8_t turn;
-    uint8_t candidate; /* whose turn it is */
-    bool failed;       /* a message of the turn went another way */
-    uint32_t messages; /* of the trial, */
-    uint32_t number;   /* of the turn, */
-    uint32_t entered;  /* messages since it began, */
-    uint32_t probe;    /* of which so many go by the candidate; */
-    uint32_t before;   /* so many have yet to close before it is measured, */
-    uint32_t closed;   /* and so many have since then, */
-    uint64_t bytes;    /* with so many bytes, */
-    uint64_t own;      /* and as many by the candidate */
-    int64_t began;
-    float cost[REGX_AUTO_CANDIDATES]; /* picoseconds a byte, the least; 0: none */
+    uint32_t open_max;  /* of them at once, since none was open, or in this turn */
+    regx_turn_t turn;
+    regx_tried_t tried[REGX_AUTO_CANDIDATES];
 } regx_autotune_t;
 
 /* A message's part in it. Zero: none. */
