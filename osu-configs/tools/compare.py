@@ -30,7 +30,7 @@ def arguments() -> argparse.Namespace:
     installation.add_options(parser)
     add("--minutes", type=float, metavar="M",
         help=f"how long to measure, in as many runs as fit (default: {MINUTES})")
-    add("-n", dest="runs", type=int, default=0, metavar="N",
+    add("-n", dest="runs", type=int, metavar="N",
         help="runs of each row, however long they take (in the emulated machine, default: 3)")
     add("--details", action="store_true", help="print all figures, rather than one screen")
     add("--osu", type=Path, metavar="DIR",
@@ -46,11 +46,11 @@ def arguments() -> argparse.Namespace:
         help="measure nothing: make the table again from a results.csv, or from several")
     add("--measure", action="store_true", help=argparse.SUPPRESS)  # in the emulated machine: no tables
     asked = parser.parse_args()
-    if not 0 <= asked.runs <= 1000 or asked.runs == 0 and "-n" in sys.argv:
+    if asked.runs is not None and not 1 <= asked.runs <= 1000:
         parser.error(f"-n {asked.runs}: allowed: 1 to 1000")
     if asked.minutes is not None and (asked.runs or not 0 < asked.minutes <= 10000):
         parser.error(f"--minutes {asked.minutes:g}: allowed: more than 0 to 10000, without -n")
-    asked.minutes = asked.minutes or MINUTES
+    asked.minutes, asked.runs = asked.minutes or MINUTES, asked.runs or 0
     asked.files = asked.files or [HERE / "strategies.conf", HERE / "peers.conf"]
     return asked
 

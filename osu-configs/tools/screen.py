@@ -158,8 +158,9 @@ def cell(line: pandas.Series) -> str:
 
 def means(found: Frame) -> list[str]:
     ours = found[(found.kind == "regx") & found.speed.notna()]
-    ours = ours.assign(place=table.place_names(ours) + ours.metric.map(
-        lambda metric: f" {metric}" * (metric not in ("latency", "bandwidth"))))  # fmt: skip
+    if ours.empty:
+        return []
+    ours = pandas.concat([group.assign(place=name) for name, group in named_groups(ours)])
     frame = ours.pivot_table("speed", "place", "row", aggfunc=geometric, sort=False).round(2)
     frame.index.name = frame.columns.name = None
     return ["Speed over all sizes, best peer = 1.00, higher is better", *frame.to_string(na_rep="-").splitlines(), ""]

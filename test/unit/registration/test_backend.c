@@ -39,7 +39,7 @@ static void stop(void)
     }
 }
 
-/* Whoever asks for one gets it, also where registering costs nothing. */
+/* A backend that is named is started, also where registering costs nothing. */
 static void what_is_asked_for_is_started(void **state)
 {
     (void)state;

@@ -117,7 +117,7 @@ static void a_first_use_does_not_push_out_others(void **state)
     registry_close(r);
 }
 
-/* What cannot be watched pushes nobody out, however often it is used. */
+/* What cannot be watched pushes no region out, however often it is used. */
 static void what_cannot_be_watched_is_not_kept(void **state)
 {
     registry_t *r = registry_open(UNLIMITED, 4, false, true);

@@ -99,7 +99,7 @@ static void a_change_waits_until_the_transfer_is_over(void **state)
     const uint64_t before = atomic_load(&monitor->log->head);
     munmap(memory + 3 * PAGE, PAGE);
     assert_true(atomic_load(&plan.rounds) >= ROUNDS); /* so it was over first */
-    assert_int_equal(plan.head, before);              /* and nobody had been told of a change */
+    assert_int_equal(plan.head, before);              /* and no change had been reported */
     assert_int_equal(atomic_load(&monitor->log->head), before + 1);
     assert_false(pthread_equal(plan.thread, pthread_self()));
     expect(1, 0);

@@ -68,7 +68,7 @@ static void reports_are_logged_in_whole_pages(void **state)
     monitor->stop(monitor);
 }
 
-/* The entry is there before the memory goes: a look-up asks nobody. */
+/* The entry is there before the memory goes: a look-up makes no call. */
 static void a_change_is_logged_before_it_is_made(void **state)
 {
     regx_monitor_t *monitor = start();

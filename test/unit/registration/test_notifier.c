@@ -340,7 +340,7 @@ static void after_closefrom_nothing_is_kept_and_no_other_file_is_touched(void **
     }
 }
 
-/* The reader notices at the next change; stop must not write to a pipe that nobody reads, which
+/* The reader notices at the next change; stop must not write to a pipe without a reader, which
  * would end the process (SIGPIPE). */
 static void stopping_outlives_the_loss_of_any_one_descriptor(void **state)
 {

@@ -195,7 +195,7 @@ static void advice_that_is_not_taken_is_touched_instead(void **state)
     assert_int_equal(use(memory + PAGE, PAGE, REGX_ACCESS_LOCAL), REGX_OK);
     assert_string_equal(fake.calls, "rpr");
     assert_int_equal(pages_in_memory(), 1);
-    /* And one that is taken no more hinders nobody. */
+    /* And one that is taken no more does no harm. */
     fake.refuse_advice = REGX_ACCESS_REMOTE_WRITE;
     assert_int_equal(use(memory, PAGE, REGX_ACCESS_REMOTE_WRITE), REGX_OK);
     assert_int_equal(fell_back("odp: advice refused, no prefetch"), 1);

@@ -53,7 +53,7 @@ static void what_has_not_ended_yet_is_not_used(void **state)
             }
             registry_log(r, FIRST * 2 * PAGE + PAGE, (LAST - FIRST) * 2 * PAGE);
             for (uint64_t i = 0; i < lapped * RING; i++) {
-                registry_log(r, 0, PAGE); /* of nobody */
+                registry_log(r, 0, PAGE); /* of no region */
             }
             /* Backwards, since the first end first. */
             for (uintptr_t i = COUNT; i >= 1; i--) {
@@ -94,7 +94,7 @@ static void what_is_made_before_all_has_ended_is_used(void **state)
     assert_int_equal(registry_served(r, 3 * PAGE, PAGE), MISS); /* ends two */
     assert_int_equal(r->counters.invalidations, 2);
     assert_int_equal(registry_served(r, 0x100000, PAGE), MISS);
-    assert_int_equal(registry_served(r, 0x100000, PAGE), HIT); /* nobody changed that */
+    assert_int_equal(registry_served(r, 0x100000, PAGE), HIT); /* that did not change */
     registry_get(r, 2 * PAGE, PAGE, &region);
     regx_registry_progress(&r->registry);
     assert_int_equal(r->counters.invalidations, 8);
@@ -106,7 +106,7 @@ static void what_is_made_before_all_has_ended_is_used(void **state)
     registry_close(r);
 }
 
-/* A writer in the middle of logging: nobody knows yet what. */
+/* A writer in the middle of logging: what, is not known yet. */
 static void a_change_being_written_is_a_miss_and_no_wait(void **state)
 {
     registry_t *r = registry_open_large(false);

@@ -145,7 +145,7 @@ static void a_change_while_in_use_is_counted_and_told(void **state)
     registry_close(r);
 }
 
-/* A part of a region is used, and another part is given back: nobody's error. */
+/* A part of a region is used, and another part is given back: no error. */
 static void a_change_beside_what_is_used_is_not_told(void **state)
 {
     registry_t *r = registry_open_large(true);

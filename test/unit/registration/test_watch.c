@@ -107,7 +107,7 @@ static void when_the_log_has_gone_round_all_has_changed(void **state)
     rig_close(rig);
 }
 
-/* But by the caches; and a change of all of it by somebody else is seen beside it. */
+/* But by the caches; and a change of all of it by another thread is seen beside it. */
 static void what_is_flushed_is_no_change(void **state)
 {
     rig_t *rig = rig_open();
