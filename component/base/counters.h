@@ -40,17 +40,10 @@ typedef enum regx_path {
  * is now, or was at most. The report's key is the name. What one transport alone counts is in that
  * transport's own table (transport/counters.h). */
 #define REGX_COUNTERS(X)                                                                           \
-    X(grants, COUNT, "slots and chunks granted to senders")                                        \
-    X(grants_revoked, COUNT, "grants revoked because the memory changed (grant=synchronous)")      \
-    X(grants_restarted, COUNT,                                                                     \
-      "transfers restarted because the memory changed or a write failed (grant=optimistic)")       \
-    X(bytes_regranted, COUNT, "bytes granted again after a revocation or restart")                 \
-    X(regrant_stall_us, COUNT,                                                                     \
-      "microseconds between a revocation or restart and the next grant, summed over all "          \
-      "transfers (grant=synchronous, optimistic)")                                                 \
-    X(grant_stalls, COUNT, "receives that waited for a free slot")                                 \
+    X(regrants, COUNT,                                                                             \
+      "transfers granted anew because the memory changed (grant=synchronous, optimistic) or a "    \
+      "write failed (grant=optimistic)")                                                           \
     X(slots_high, LEVEL, "maximum number of bounce slots in use")                                  \
-    X(chunks_high, LEVEL, "maximum number of chunks of one transfer in flight")                    \
     X(pool_bytes, LEVEL, "bytes of bounce memory")                                                 \
     X(pool_pinned_bytes, LEVEL,                                                                    \
       "bytes of bounce memory that are locked; shared memory is locked page by page at first use") \
@@ -58,12 +51,10 @@ typedef enum regx_path {
     X(gets, COUNT, "gets by the receiver")                                                         \
     X(chunks_sender, COUNT, "pieces copied by the sender (together)")                              \
     X(chunks_receiver, COUNT, "pieces copied by the receiver (together)")                          \
-    X(copied_out_bytes, COUNT, "bytes copied from bounce slots to the user's buffers")             \
     X(remap_pages, COUNT, "pages moved to users' buffers (remap)")                                 \
     X(remap_copied_bytes, COUNT,                                                                   \
       "bytes copied from landing pages to users' buffers: unaligned ends, and pages that could "   \
       "not be moved (remap)")                                                                      \
-    X(remap_calls, COUNT, "system calls to move pages (remap)")                                    \
     X(onesided, COUNT, "puts, gets and atomic operations on windows of other processes")           \
     X(onesided_messages, COUNT,                                                                    \
       "one-sided operations sent to the target as a message, rather than done by the kernel "      \
@@ -80,13 +71,11 @@ typedef enum regx_path {
     X(stale_prevented, COUNT,                                                                      \
       "cache look-ups that rejected a registration because its memory had changed or was "         \
       "changing")                                                                                  \
-    X(query_refused, COUNT, "kernel queries that found a change of memory in progress (notifier)") \
     X(inuse_changes, COUNT, "buffers unmapped or replaced while a transfer used them")             \
     X(drain_waits, COUNT, "calls to unmap memory that waited for transfers (inuse=drain)")         \
     X(prefetch_touched, COUNT,                                                                     \
       "transfers whose pages were touched by the process in advance (odp)")                        \
     X(verified, COUNT, "chunks and slots whose checksums were compared (verify)")                  \
-    X(mismatches, COUNT, "chunks and slots whose checksums differed (verify)")                     \
     X(malformed, COUNT, "invalid messages from peers, which were refused")
 
 #define REGX_TRANSPORT_COUNTERS_MAX 32 /* of all transports */

@@ -267,15 +267,9 @@ static void clean_lookup(const regx_cache_t *cache, regx_request_t *request)
 static bool is_true_since(const regx_cache_t *cache, regx_request_t *request, uintptr_t start,
                           uintptr_t end, uint64_t since)
 {
-    regx_counters_t *counters = cache->registry->counters;
-    const bool asked =
-        !cache->queries || cache->monitor->valid(cache->monitor, request->start, request->end);
-
-    if (!asked) {
-        regx_count(counters, &counters->query_refused, 1);
-    }
     request->busy =
-        !asked || atomic_load_explicit(&cache->log->sequence, memory_order_acquire) % 2 != 0;
+        (cache->queries && !cache->monitor->valid(cache->monitor, request->start, request->end)) ||
+        atomic_load_explicit(&cache->log->sequence, memory_order_acquire) % 2 != 0;
     return !request->busy && !regx_inval_log_touched(cache->log, since, start, end);
 }
 

@@ -119,7 +119,6 @@ static void first_grant_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
     if (regx_list_empty(&rndv->recv_lists.pending)) {
         recv->cts.count = grant_locked(rndv, recv, rndv->pool->slots / 2, REGX_CTS_SLOTS, &start,
                                        recv->cts.slots, &exhausted);
-        regx_count(rndv->counters, &rndv->counters->grants, recv->cts.count);
     }
 }
 
@@ -140,14 +139,10 @@ bool regx_bounce_advance_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_
                                           message.slots, &exhausted);
         if (message.slot_count == 0) {
             if (exhausted) {
-                regx_count(rndv->counters, &rndv->counters->grant_stalls, !recv->slots.stalled);
-                recv->slots.stalled = true;
                 atomic_store_explicit(&rndv->work.pool_exhausted, true, memory_order_relaxed);
             }
             break;
         }
-        recv->slots.stalled = false;
-        regx_count(rndv->counters, &rndv->counters->grants, message.slot_count);
         regx_control_post(recv->peer, &recv->outbox, &message);
     }
     return false;
@@ -181,7 +176,6 @@ static void copied_out_locked(regx_rndv_t *rndv, regx_recv_work_t *work)
     recv->landed += control->length;
     assert(recv->landed <= recv->length);
     recv->slots.used = true;
-    regx_count(rndv->counters, &rndv->counters->copied_out_bytes, control->length);
     regx_recv_release_slot_locked(rndv, recv, (uint32_t)(control->slot / rndv->pool->slot_size));
 }
 

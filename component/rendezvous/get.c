@@ -93,7 +93,6 @@ static bool take_rkey_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
     *chunk = (regx_chunk_t){.offset = control->offset, .length = control->length};
     recv->granted += chunk->length;
     recv->chunks_out++;
-    regx_count_high(&rndv->counters->chunks_high, recv->chunks_out);
     work->chunk = chunk;
     work->act = prepare_get;
     work->acted_locked = prepared_locked;
@@ -404,7 +403,6 @@ static regx_status_t registered_locked(regx_rndv_t *rndv, regx_rndv_send_t *send
         assert(send->get.unsent == NULL);
         send->get.unsent = rkey;
         send->get.next += rkey->length;
-        regx_count_high(&rndv->counters->chunks_high, send->get.count);
     }
     return REGX_OK;
 }

@@ -43,39 +43,30 @@ void regx_landings_init(regx_landings_t *landings, const regx_landings_config_t 
 
 /* ---- the system calls ---- */
 
-/* What one delivery took. */
-typedef struct tally {
-    uint64_t calls;
-    int error; /* errno of what failed last */
-} tally_t;
-
 /* Mappings that changed hands may be watched again and again: it stays as it is. */
-static bool watch(const regx_landings_t *landings, const char *start, size_t length, tally_t *tally)
+static bool watch(const regx_landings_t *landings, const char *start, size_t length, int *error)
 {
     struct uffdio_register range = {.range = {.start = (uintptr_t)start, .len = length},
                                     .mode = UFFDIO_REGISTER_MODE_WP};
 
-    tally->calls++;
     if (ioctl(landings->uffd, UFFDIO_REGISTER, &range) == 0) {
         return true;
     }
-    tally->error = errno;
+    *error = errno;
     return false;
 }
 
-static void unwatch(const regx_landings_t *landings, const char *start, size_t length,
-                    tally_t *tally)
+static void unwatch(const regx_landings_t *landings, const char *start, size_t length)
 {
     struct uffdio_range range = {.start = (uintptr_t)start, .len = length};
 
-    tally->calls++;
     ioctl(landings->uffd, UFFDIO_UNREGISTER, &range);
 }
 
 /* Moves pages to where there are none; returns how many bytes of the beginning were moved.
  * `holes`: where there is no page, none is moved. */
 static size_t move_pages(const regx_landings_t *landings, char *to, char *from, size_t length,
-                         bool holes, tally_t *tally)
+                         bool holes, int *error)
 {
     size_t moved = 0;
     unsigned tries = 0;
@@ -87,11 +78,10 @@ static size_t move_pages(const regx_landings_t *landings, char *to, char *from, 
                                    .mode = UFFDIO_MOVE_MODE_DONTWAKE |
                                            (holes ? UFFDIO_MOVE_MODE_ALLOW_SRC_HOLES : 0)};
 
-        tally->calls++;
         if (ioctl(landings->uffd, UFFDIO_MOVE, &move) == 0) {
             return length;
         }
-        tally->error = errno;
+        *error = errno;
         if (move.move > 0) {
             moved += (size_t)move.move;
         } else if (errno != EAGAIN || ++tries == MAX_TRIES) {
@@ -120,14 +110,14 @@ static int create(const char **why)
 /* Does it once, in memory of our own. */
 static bool moves(regx_landings_t *landings)
 {
-    tally_t tally = {0};
+    int error = 0;
     char *const from = landings->areas, *const to = from + landings->config.size;
 
-    if (!watch(landings, from, 2 * landings->config.size * landings->config.count, &tally)) {
+    if (!watch(landings, from, 2 * landings->config.size * landings->config.count, &error)) {
         return false;
     }
     memset(from, 0x5a, landings->page);
-    const bool moved = move_pages(landings, to, from, landings->page, false, &tally) > 0 &&
+    const bool moved = move_pages(landings, to, from, landings->page, false, &error) > 0 &&
                        to[0] == 0x5a && to[landings->page - 1] == 0x5a && from[0] == 0;
     madvise(from, landings->page, MADV_DONTNEED);
     madvise(to, landings->page, MADV_DONTNEED);
@@ -307,52 +297,54 @@ static void report_change(const regx_landings_t *landings, const part_t *part)
 }
 
 static const char *move_part(const regx_landings_t *landings, const regx_landing_t *landing,
-                             part_t *part, tally_t *tally)
+                             part_t *part)
 {
+    int error = 0;
+
     if (!regx_file_is(landings->uffd, &landings->uffd_id)) {
         return closed;
     }
-    if (watch(landings, part->to, part->length, tally)) {
+    if (watch(landings, part->to, part->length, &error)) {
         report_change(landings, part); /* before the first move */
         part->out =
-            move_pages(landings, landing->spare + part->at, part->to, part->length, true, tally);
+            move_pages(landings, landing->spare + part->at, part->to, part->length, true, &error);
         part->in =
-            move_pages(landings, part->to, landing->memory + part->at, part->out, false, tally);
-        unwatch(landings, part->to, part->length, tally);
+            move_pages(landings, part->to, landing->memory + part->at, part->out, false, &error);
+        unwatch(landings, part->to, part->length);
         report_change(landings, part);
     }
-    return part->in == part->length ? NULL : reason_of(tally->error);
+    return part->in == part->length ? NULL : reason_of(error);
 }
 
 /* Makes the spare empty again, so that the user's old pages are what is written into next. */
 static void tidy(const regx_landings_t *landings, regx_landing_t *landing, const part_t *part,
-                 size_t used, tally_t *tally)
+                 size_t used)
 {
     char *const memory = landing->memory, *const spare = landing->spare;
     const size_t at = part->at, behind = at + part->length;
     bool tidied = false;
+    int error;
 
     if (part->out == 0) {
         return; /* nothing has moved */
     }
     if (part->out == part->length && part->in == part->length && landing->used == used) {
         /* Nothing else is left than the pages at the edges: they follow the others. */
-        tidied = move_pages(landings, spare, memory, at, true, tally) == at &&
+        tidied = move_pages(landings, spare, memory, at, true, &error) == at &&
                  move_pages(landings, spare + behind, memory + behind, used - behind, true,
-                            tally) == used - behind;
+                            &error) == used - behind;
         if (tidied) {
             landing->memory = spare;
             landing->spare = memory;
         }
     } else if (part->in == part->length) {
-        tidied = move_pages(landings, memory + at, spare + at, part->length, true, tally) ==
+        tidied = move_pages(landings, memory + at, spare + at, part->length, true, &error) ==
                  part->length;
     }
     if (!tidied) {
         madvise(memory, landings->config.size, MADV_DONTNEED);
         madvise(spare, landings->config.size, MADV_DONTNEED);
         landing->used = 0;
-        tally->calls += 2;
     }
 }
 
@@ -364,7 +356,6 @@ const char *regx_landing_deliver(regx_landings_t *landings, regx_landing_t *land
     const size_t skew = (uintptr_t)to & mask;
     regx_counters_t *counters = landings->config.counters;
     const char *reason = NULL;
-    tally_t tally = {0};
     part_t part = {0};
     uintptr_t start, end;
 
@@ -374,14 +365,13 @@ const char *regx_landing_deliver(regx_landings_t *landings, regx_landing_t *land
 
         part = (part_t){.to = (char *)to + head, .at = skew + head, .length = end - start};
         memcpy(to, from, head);
-        reason = move_part(landings, landing, &part, &tally);
+        reason = move_part(landings, landing, &part);
         memcpy(part.to + part.in, from + head + part.in, length - head - part.in);
-        tidy(landings, landing, &part, (skew + length + mask) & ~mask, &tally);
+        tidy(landings, landing, &part, (skew + length + mask) & ~mask);
     } else {
         regx_copy(to, from, length);
     }
     regx_count(counters, &counters->remap_pages, part.in / landings->page);
     regx_count(counters, &counters->remap_copied_bytes, length - part.in);
-    regx_count(counters, &counters->remap_calls, tally.calls);
     return reason;
 }

@@ -109,7 +109,7 @@ void regx_landing_put(regx_landings_t *landings, regx_landing_t *landing);
 
 /* Brings the bytes that were written to the user. They are there when it returns, in any case: what
  * could not be moved was copied. NULL, or why something that might have been moved was not, for
- * `fallbacks`. Counts pages, bytes and system calls. */
+ * `fallbacks`. Counts pages and bytes. */
 const char *regx_landing_deliver(regx_landings_t *landings, regx_landing_t *landing, void *to,
                                  size_t length);
 

@@ -40,13 +40,6 @@ static uint64_t chunk_length(const regx_rndv_t *rndv, const regx_rndv_recv_t *re
     return recv->path == REGX_PATH_direct ? left : regx_min(left, rndv->config.chunk_size);
 }
 
-static void count_granted(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
-{
-    recv->chunks_out++;
-    regx_count(rndv->counters, &rndv->counters->grants, 1);
-    regx_count_high(&rndv->counters->chunks_high, recv->chunks_out);
-}
-
 void regx_put_fill_cts(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_chunk_t *chunk)
 {
     chunk->state = REGX_CHUNK_GRANTED;
@@ -55,7 +48,7 @@ void regx_put_fill_cts(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_chunk_t *
     recv->cts.chunk_length = chunk->length;
     recv->cts.chunk_start = chunk->start;
     recv->cts.key = chunk->region.mr->key;
-    count_granted(rndv, recv);
+    recv->chunks_out++;
 }
 
 /* Makes the chunk the whole buffer, registered. false: the buffer is not known, or cannot be. */
@@ -117,7 +110,7 @@ static void grant_chunk_locked(regx_rndv_t *rndv, regx_recv_work_t *work)
         return;
     }
     chunk->state = REGX_CHUNK_GRANTED; /* also where it is to be revoked */
-    count_granted(rndv, recv);
+    recv->chunks_out++;
     if (recv->phase == REGX_RECV_STARTED) {
         const regx_control_t message = {.type = REGX_CONTROL_CTS_CHUNK,
                                         .to = recv->sender,

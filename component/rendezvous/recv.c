@@ -291,7 +291,6 @@ bool regx_recv_verify(const regx_rndv_t *rndv, regx_rndv_recv_t *recv,
     if (regx_buffer_checksum(recv->base + control->offset, control->length) == control->checksum) {
         return true;
     }
-    regx_count(rndv->counters, &rndv->counters->mismatches, 1);
     const bool first = !recv->corrupt;
     recv->corrupt = true;
     return !first;

@@ -89,7 +89,6 @@ typedef struct regx_revocable {
     bool optimistic;    /* the sender is not told to stop (REVOKE) */
     unsigned times;     /* how often it was restarted, or a checksum did not agree */
     unsigned failures;  /* writes that failed */
-    int64_t noticed;    /* when the change was noticed, in ns */
     struct {            /* until memory is there, or changes are certain to be reported */
         const char *reason; /* NULL: it does not wait */
         struct {
@@ -120,7 +119,6 @@ struct regx_rndv_recv {
         bool only;    /* what is not yet granted goes by slots */
         bool used;    /* some bytes came by slots */
         bool lone;    /* the peer had nothing else to send when the first slot was granted */
-        bool stalled; /* it waits for the pool, and that is counted */
     } slots;
     regx_trial_t trial;  /* its part in auto's choice */
     uint64_t granted;    /* nothing from this offset on has been granted */

@@ -117,18 +117,15 @@ static void post_due_locked(regx_rndv_recv_t *recv)
 /* Nothing is granted before all that was is acknowledged; then all from that offset on. */
 static void restart_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, uint64_t offset)
 {
-    regx_counters_t *counters = rndv->counters;
     regx_revocable_t *revoke = &recv->revoke;
 
     recv->phase = revoke->optimistic ? REGX_RECV_DRAINING : REGX_RECV_REVOKE_DUE;
     recv->buffer_suspect = true;
     regx_list_set(&rndv->recv_lists.pending, &recv->link, false);
     revoke->from = regx_min(offset, recv->length - 1);
-    revoke->noticed = regx_now_ns();
     revoke->wait.reason = NULL;
     revoke->times++;
-    regx_count(counters,
-               revoke->optimistic ? &counters->grants_restarted : &counters->grants_revoked, 1);
+    regx_count(rndv->counters, &rndv->counters->regrants, 1);
     post_due_locked(recv);
     set_due(rndv);
 }
@@ -259,9 +256,6 @@ static void resume_locked(regx_rndv_t *rndv, look_t *look)
         .type = REGX_CONTROL_RESUME, .to = recv->sender, .offset = resume_of(rndv, revoke)};
     look->resumes = true;
     look->resume = message.offset;
-    regx_count(rndv->counters, &rndv->counters->bytes_regranted, recv->granted - message.offset);
-    regx_count(rndv->counters, &rndv->counters->regrant_stall_us,
-               (uint64_t)(regx_now_ns() - revoke->noticed) / 1000);
     revoke->lowest = regx_min(revoke->lowest, message.offset);
     revoke->wait.reason = NULL;
     recv->landed = recv->granted = message.offset;
@@ -437,8 +431,8 @@ static void flushed_locked(regx_rndv_t *rndv, regx_recv_work_t *work)
 
     if (recv->phase == REGX_RECV_ARRIVED) {
         revoke->from = revoke->lowest;
-        revoke->noticed = regx_now_ns();
         revoke->times++;
+        regx_count(rndv->counters, &rndv->counters->regrants, 1);
         recv->phase = REGX_RECV_DRAINED;
         set_due(rndv);
     }

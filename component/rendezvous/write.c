@@ -345,9 +345,6 @@ regx_status_t regx_write_next_locked(regx_rndv_t *rndv, regx_rndv_send_t *send,
     if (write == NULL) {
         return REGX_AGAIN;
     }
-    if (write->grant.kind->chunk && !revoked) {
-        regx_count_high(&rndv->counters->chunks_high, send->in_flight);
-    }
     *work = revoked ? (regx_send_work_t){act_drop, revoked_locked, write}
                     : (regx_send_work_t){act_put, acted_locked, write};
     return REGX_OK;

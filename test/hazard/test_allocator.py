@@ -44,7 +44,6 @@ def test_the_smallest_cache_and_pool_are_enough(mpi: Mpi, backend: str, strategy
               regx=regx).checked(ranks=3)
     for report in job.reports:
         assert report["registered_bytes"] <= 1 << 20, str(job)
-        assert report["chunks_high"] <= 1 or strategy != "pipeline", str(job)
     if strategy != "auto":
         assert (job.total("evictions") + job.total("uncached") > 0), str(job)
 

@@ -39,9 +39,8 @@ def test_pipeline_registers_and_puts_by_chunks(mpi: Mpi, tmp_path: Path,
     assert (sender["puts"], receiver["puts"]) == (8, 0), str(job)
     registered(receiver, {8})
     registered(sender, {0, 8})
-    assert 1 <= job.most("chunks_high") <= depth, str(job)
     assert receiver["registered_high"] <= depth * CHUNK, str(job)
-    assert job.total("copied_out_bytes") == 0, str(job)
+    assert job.most("slots_high") == 0, str(job)
 
 
 def test_direct_registers_and_puts_once(mpi: Mpi, tmp_path: Path) -> None:
@@ -50,7 +49,7 @@ def test_direct_registers_and_puts_once(mpi: Mpi, tmp_path: Path) -> None:
     assert (sender["puts"], receiver["puts"]) == (1, 0), str(job)
     registered(receiver, {1})
     registered(sender, {0, 1})
-    assert job.total("copied_out_bytes") == 0, str(job)
+    assert job.most("slots_high") == 0, str(job)
 
 
 @pytest.mark.parametrize("strategy", ["read", "together"])
@@ -61,8 +60,8 @@ def test_the_receiver_reads_at_once_on_a_node(mpi: Mpi, tmp_path: Path, strategy
     assert (sender["puts"], sender["gets"]) == (0, 0), str(job)
     assert (receiver["puts"], receiver["gets"]) == (0, 1), str(job)
     assert (sender[f"messages_{strategy}"], receiver[f"messages_{strategy}"]) == (0, 1), str(job)
-    assert job.total("grants") == job.total("registrations") == 0, str(job)
-    assert job.total("copied_out_bytes") == 0, str(job)
+    assert job.total("registrations") == 0, str(job)
+    assert job.most("slots_high") == 0, str(job)
 
 
 @pytest.mark.parametrize("strategy", ["read", "together"])
@@ -75,16 +74,15 @@ def test_without_open_mpis_get_the_receiver_reads_chunks(mpi: Mpi, tmp_path: Pat
     assert (sender[f"messages_{strategy}"], receiver[f"messages_{strategy}"]) == (1, 0), str(job)
     for report in (sender, receiver):
         registered(report, {8})
-    assert job.total("copied_out_bytes") == 0, str(job)
+    assert job.most("slots_high") == 0, str(job)
 
 
 def test_bounce_goes_by_slots(mpi: Mpi, tmp_path: Path) -> None:
     job = one_message(mpi, tmp_path, rendezvous="bounce", slot_size="64K", pool_size="1M")
     sender, receiver = job.rank(SENDER), job.rank(RECEIVER)
     assert job.total("registrations") == 0, str(job)
-    assert (sender["copied_out_bytes"], receiver["copied_out_bytes"]) == (0, SIZE), str(job)
     # Full slots, except where the first and the last are cut finer.
-    assert SIZE // (64 << 10) <= sender["puts"] == receiver["grants"] <= 256, str(job)
+    assert SIZE // (64 << 10) <= sender["puts"] <= 256, str(job)
     assert receiver["puts"] == 0, str(job)
     assert 1 <= receiver["slots_high"] <= MIB // (64 << 10), str(job)
 
@@ -92,7 +90,7 @@ def test_bounce_goes_by_slots(mpi: Mpi, tmp_path: Path) -> None:
 @pytest.mark.parametrize("ranks", [2, 8])
 def test_two_slots_serve_any_number_of_peers(mpi: Mpi, tmp_path: Path, seed: int,
                                              ranks: int) -> None:
-    """Hazard 17: they are enough for any number of peers, and waiting for them is counted."""
+    """Hazard 17: they are enough for any number of peers."""
     cases = [Case(300_001, 5, 6, pattern="fan", window=8),
              Case(300_001, 5, 6, "vector", "contiguous", "fan", window=8),
              Case(2 * MIB + 1, 1, 2, pattern="both", window=2),
@@ -102,8 +100,6 @@ def test_two_slots_serve_any_number_of_peers(mpi: Mpi, tmp_path: Path, seed: int
     job.checked(ranks).carried("bounce").over("shm")
     assert 1 <= job.most("slots_high") <= 2, str(job)
     assert job.most("pool_bytes") == 128 << 10, str(job)
-    if ranks == 8:
-        assert job.total("grant_stalls") > 0, str(job)
 
 
 def test_queued_fragments_leave_a_slot_for_the_first(mpi: Mpi, tmp_path: Path) -> None:
