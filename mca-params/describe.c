@@ -30,9 +30,6 @@ static void for_each_key(void (*each)(const char *key, const char *type, const c
     for (const regx_counter_t *row = regx_counter_table; row->name != NULL; row++) {
         each(row->name, "NUMBER", row->help);
     }
-    for (const regx_counter_t *row = regx_transport_counter_table; row->name != NULL; row++) {
-        each(row->name, "NUMBER", row->help);
-    }
 #define TALLIES(key, row, help_text) each(#key, "OBJECT", help_text);
     REGX_REPORT_TALLIES(TALLIES)
 #undef TALLIES

@@ -37,8 +37,7 @@ typedef enum regx_path {
 } regx_path_t;
 
 /* The other counters: X(name, COUNT or LEVEL, help). A count only grows. A level is how much there
- * is now, or was at most. The report's key is the name. What one transport alone counts is in that
- * transport's own table (transport/counters.h). */
+ * is now, or was at most. The report's key is the name. */
 #define REGX_COUNTERS(X)                                                                           \
     X(regrants, COUNT,                                                                             \
       "transfers granted anew because the memory changed (grant=synchronous, optimistic) or a "    \
@@ -76,9 +75,13 @@ typedef enum regx_path {
     X(prefetch_touched, COUNT,                                                                     \
       "transfers whose pages were touched by the process in advance (odp)")                        \
     X(verified, COUNT, "chunks and slots whose checksums were compared (verify)")                  \
-    X(malformed, COUNT, "invalid messages from peers, which were refused")
-
-#define REGX_TRANSPORT_COUNTERS_MAX 32 /* of all transports */
+    X(malformed, COUNT, "invalid messages from peers, which were refused")                         \
+    X(bytes_shm, COUNT,                                                                            \
+      "payload bytes sent or read within the node, by shared memory and kernel copies")            \
+    X(stages_taken, COUNT, "messages that the receiver copied from the sender's stage")            \
+    X(pieces_owned, COUNT,                                                                         \
+      "pieces copied in user space, to or from a peer's memory from MPI_Alloc_mem")                \
+    X(bytes_verbs, COUNT, "payload bytes sent or read over verbs")
 
 /* Named tallies whose keys are only known at run time: reasons of decisions and of fallbacks,
  * ports. */
@@ -95,7 +98,6 @@ typedef struct regx_counters {
 #define REGX_COUNTER_FIELD(name, kind, help) _Atomic uint64_t name;
     REGX_COUNTERS(REGX_COUNTER_FIELD)
 #undef REGX_COUNTER_FIELD
-    _Atomic uint64_t transport[REGX_TRANSPORT_COUNTERS_MAX];
     _Atomic uint64_t messages[REGX_PATH_COUNT]; /* as the sender; what is read
                                                    as exposed: as the receiver */
     _Atomic uint64_t bytes[REGX_PATH_COUNT];
@@ -130,12 +132,6 @@ static inline _Atomic uint64_t *regx_counter_of(regx_counters_t *counters,
     return (_Atomic uint64_t *)(void *)((char *)counters + row->offset);
 }
 
-static inline uint64_t regx_counter_value(const regx_counters_t *counters,
-                                          const regx_counter_t *row)
-{
-    return *(const _Atomic uint64_t *)(const void *)((const char *)counters + row->offset);
-}
-
 /* Adds n. With one thread a plain add, which costs a tenth of an interlocked one. */
 static inline void regx_count(const regx_counters_t *counters, _Atomic uint64_t *counter,
                               uint64_t n)
@@ -146,12 +142,6 @@ static inline void regx_count(const regx_counters_t *counters, _Atomic uint64_t 
         atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + n,
                               memory_order_relaxed);
     }
-}
-
-/* The same for one of the transport's own: REGX_COUNTER_name of transport/counters.h. */
-static inline void regx_count_transport(regx_counters_t *counters, unsigned which, uint64_t n)
-{
-    regx_count(counters, &counters->transport[which], n);
 }
 
 /* Keeps the largest value seen. */

@@ -5,7 +5,13 @@
 #ifndef REGX_BASE_MEMLOCK_H
 #define REGX_BASE_MEMLOCK_H
 
-#include <stdint.h>
+#include <inttypes.h>
+#include <linux/capability.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #define REGX_MEMLOCK_NONE UINT64_MAX
 
@@ -13,12 +19,44 @@
 #define REGX_MEMLOCK_REMEDY                                                                        \
     "raise it in limits.d, and for jobs of a scheduler in its daemon's LimitMEMLOCK"
 
+static inline bool regx_memlock_may_lock_any(void)
+{
+    struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
+    struct __user_cap_data_struct data[_LINUX_CAPABILITY_U32S_3];
+
+    return syscall(SYS_capget, &header, data) == 0 &&
+           (data[0].effective & (1u << CAP_IPC_LOCK)) != 0;
+}
+
 /* Bytes that this process may lock; REGX_MEMLOCK_NONE: as many as it likes, for there is no limit
  * or it is not for this process (CAP_IPC_LOCK). */
-uint64_t regx_memlock_limit(void);
+static inline uint64_t regx_memlock_limit(void)
+{
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY ||
+        regx_memlock_may_lock_any()) {
+        return REGX_MEMLOCK_NONE;
+    }
+    return limit.rlim_cur;
+}
 
 /* Bytes that devices have pinned of this process's memory, as the kernel counts them against that
  * limit; 0: it does not say. Reads /proc. */
-uint64_t regx_memlock_pinned(void);
+static inline uint64_t regx_memlock_pinned(void)
+{
+    FILE *status = fopen("/proc/self/status", "re");
+    uint64_t kib = 0;
+    char line[256];
+
+    if (status == NULL) {
+        return 0;
+    }
+    while (fgets(line, sizeof(line), status) != NULL &&
+           sscanf(line, "VmPin: %" SCNu64 " kB", &kib) != 1) {
+    }
+    fclose(status);
+    return kib << 10;
+}
 
 #endif

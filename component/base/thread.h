@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Threads of our own beside the application's: how they are started, sleep and are woken. They make
- * system calls directly instead of through libc: a preloaded tracer may wrap read() or poll(), and
- * take a lock or allocate there, while another thread waits for ours.
+ * Locks, and threads of our own beside the application's.
  */
 #ifndef REGX_BASE_THREAD_H
 #define REGX_BASE_THREAD_H
@@ -10,9 +8,80 @@
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+
+/* ---- locks ----
+ * A lock that costs one predictable branch when the MPI job has a single thread.
+ *
+ * Whether a lock is real is decided when it is made, from the thread level of the job; sections
+ * under it are short: no call into Open MPI, no copy of more than an eager message, no wait.
+ *
+ * Lock order, outermost first:
+ *   1. `closing` of btl/component.h, and that of library/ (shared.c)
+ *   2. of a fork: the one in registration/monitor/notifier.c
+ *   3. the rendezvous engine's (rendezvous/engine.h), or that of one-sided operations
+ *      (onesided/onesided.h). Messages are sent with it held.
+ *   4. a connection's over shared memory (shm_internal.h), or the device's over verbs. For the
+ *      latter no caller waits (verbs/try_lock.h), but one that disconnects, with no lock held. So
+ *      callbacks, which run with it held, may take the locks of 3.
+ *   5. the leaves, of which a thread holds one at a time: the pool's, the registration cache's,
+ *      that of a module's endpoints and unused records (btl/module.h), of the memory that remap
+ *      exchanges (rendezvous/landing.h), shared memory's two (shm_internal.h), of the
+ *      connections of a port (verbs/verbs.h), of the ranges that the notifier watches
+ *      (registration/monitor/uffd.h)
+ *
+ * Always real are those of 1 and 2, the cache's and the last one: threads that are not the job's
+ * take them too.
+ */
+
+typedef struct regx_lock {
+    pthread_mutex_t mutex;
+    bool real;
+} regx_lock_t;
+
+static inline void regx_lock_init(regx_lock_t *lock, bool threads)
+{
+    pthread_mutex_init(&lock->mutex, NULL);
+    lock->real = threads;
+}
+
+static inline void regx_lock_fini(regx_lock_t *lock)
+{
+    pthread_mutex_destroy(&lock->mutex);
+}
+
+/* Whether more than one thread may ask for it. */
+static inline bool regx_lock_is_real(const regx_lock_t *lock)
+{
+    return lock->real;
+}
+
+static inline void regx_lock(regx_lock_t *lock)
+{
+    if (lock->real) {
+        pthread_mutex_lock(&lock->mutex);
+    }
+}
+
+static inline bool regx_trylock(regx_lock_t *lock)
+{
+    return !lock->real || pthread_mutex_trylock(&lock->mutex) == 0;
+}
+
+static inline void regx_unlock(regx_lock_t *lock)
+{
+    if (lock->real) {
+        pthread_mutex_unlock(&lock->mutex);
+    }
+}
+
+/* ---- threads of our own ----
+ * How they are started, sleep and are woken. They make system calls directly instead of through
+ * libc: a preloaded tracer may wrap read() or poll(), and take a lock or allocate there, while
+ * another thread waits for ours. */
 
 /* Starts a thread that takes no signal, has the ordinary policy whatever the caller's is, and may
  * run on every core that the process may have: on the caller's alone, one that spins there with

@@ -18,8 +18,10 @@
 #ifndef REGX_BASE_TRACE_H
 #define REGX_BASE_TRACE_H
 
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdio.h>
 
 /* The level from which on a line is shown. */
 enum {
@@ -41,9 +43,22 @@ static inline bool regx_traces(const regx_trace_t *trace, int level)
     return __builtin_expect(trace != NULL && trace->level >= level, 0);
 }
 
+#define REGX_TRACE_LINE 1001
+
 /* Shows one line if lines of that level are shown. The text is a printf format; a line that is
  * longer than 1000 bytes is cut. */
-__attribute__((format(printf, 3, 4))) void regx_trace(const regx_trace_t *trace, int level,
-                                                      const char *format, ...);
+__attribute__((format(printf, 3, 4))) static inline void
+regx_trace(const regx_trace_t *trace, int level, const char *format, ...)
+{
+    char line[REGX_TRACE_LINE];
+    va_list arguments;
+
+    if (regx_traces(trace, level)) {
+        va_start(arguments, format);
+        vsnprintf(line, sizeof(line), format, arguments);
+        va_end(arguments);
+        trace->write(line);
+    }
+}
 
 #endif

@@ -1,13 +1,36 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Small things that every room needs.
+ * Small things that every room needs: what calls answer, the time, arithmetic of addresses.
  */
 #ifndef REGX_BASE_UTIL_H
 #define REGX_BASE_UTIL_H
 
 #include <stddef.h>
 #include <stdint.h>
+#include <time.h>
 #include <unistd.h>
+
+/* What a call between regx's rooms may answer. Each function's comment lists which of these it
+ * uses; nothing else crosses a room's border as a result. */
+typedef enum regx_status {
+    REGX_OK = 0,
+    REGX_PENDING,     /* accepted; the completion callback tells the end */
+    REGX_AGAIN,       /* not accepted for lack of room; nothing happened; try again from progress */
+    REGX_UNREACHABLE, /* this peer cannot be reached this way */
+    REGX_DENIED,      /* the kernel or the device refuses this operation */
+    REGX_NO_MEMORY,   /* memory, locked memory or table space ran out */
+    REGX_INVALID,     /* an argument or a message from a peer is malformed */
+    REGX_FAILED       /* the operation was started and failed */
+} regx_status_t;
+
+/* The time that only goes forward, in nanoseconds since some moment. */
+static inline int64_t regx_now_ns(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
 
 /* The structure of `type` whose `member` is at `pointer`. */
 #define REGX_CONTAINER_OF(pointer, type, member)                                                   \

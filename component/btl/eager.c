@@ -3,7 +3,6 @@
 
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/util.h"
 
 #define HEADER 80u          /* bytes of the limit that ob1 takes for its header, at most */

@@ -6,7 +6,7 @@
 #define REGX_BTL_MODULE_H
 
 #include "base/list.h"
-#include "base/lock.h"
+#include "base/thread.h"
 #include "btl/component.h"
 #include "btl/eager.h"
 #include "compat/compat.h"

@@ -29,14 +29,6 @@
 typedef void (*each_counter_t)(void *context, const char *name, const char *help,
                                regx_counter_kind_t kind, _Atomic uint64_t *counter);
 
-static void for_each_row(regx_counters_t *counters, const regx_counter_t *row, each_counter_t each,
-                         void *context)
-{
-    for (; row->name != NULL; row++) {
-        each(context, row->name, row->help, row->kind, regx_counter_of(counters, row));
-    }
-}
-
 static void for_each_counter(regx_counters_t *counters, each_counter_t each, void *context)
 {
     char name[40], help[160];
@@ -48,8 +40,9 @@ static void for_each_counter(regx_counters_t *counters, each_counter_t each, voi
         snprintf(name, sizeof(name), "bytes_%s", path->name);
         each(context, name, "their bytes", path->kind, &counters->bytes[path->offset]);
     }
-    for_each_row(counters, regx_counter_table, each, context);
-    for_each_row(counters, regx_transport_counter_table, each, context);
+    for (const regx_counter_t *row = regx_counter_table; row->name != NULL; row++) {
+        each(context, row->name, row->help, row->kind, regx_counter_of(counters, row));
+    }
 }
 
 /* Ports of one kind of transport lead to the same processes, different kinds to different ones. */

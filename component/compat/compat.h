@@ -17,7 +17,7 @@
 #include "opal/mca/btl/btl.h"
 #include "opal/util/proc.h"
 
-#include "base/hook_source.h"
+#include "registration/monitor/monitor.h"
 
 /* How the frames that arrive at a module are described to Open MPI: one description, which each
  * frame uses again. Owned by the module. NULL: no memory. */

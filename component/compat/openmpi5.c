@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
+#include "base/util.h"
 #include "compat/compat.h"
 
 #include "ompi_config.h"

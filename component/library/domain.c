@@ -1,5 +1,8 @@
-/* SPDX-License-Identifier: BSD-3-Clause */
-#include "library/domain.h"
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * registration/ as a library for programs of libibverbs.
+ */
+#include "library/regx/registration.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -10,7 +13,16 @@
 
 #include "base/param.h"
 #include "base/util.h"
+#include "registration/registration.h"
 #include "transport/verbs/memory.h"
+
+struct regx_domain {
+    regx_transport_t device; /* first: the protection domain, as registration/ has transports */
+    struct ibv_pd *pd;       /* the program's */
+    regx_backend_choice_t choice; /* the monitor is that of all domains of the process */
+    regx_registry_t registry;
+    regx_counters_t counters;
+};
 
 _Static_assert(sizeof(regx_region_t) <= sizeof(((regx_use_t *)NULL)->reserved) &&
                    alignof(regx_region_t) <= alignof(uint64_t),

@@ -32,7 +32,7 @@
 
 #include "base/counters.h"
 #include "base/list.h"
-#include "base/lock.h"
+#include "base/thread.h"
 #include "onesided/wire.h"
 #include "transport/transport.h"
 

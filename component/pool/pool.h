@@ -18,9 +18,9 @@
 #include <stdint.h>
 
 #include "base/counters.h"
-#include "base/lock.h"
 #include "base/param.h"
-#include "base/status.h"
+#include "base/thread.h"
+#include "base/util.h"
 
 #define REGX_SLOT_NONE UINT32_MAX
 

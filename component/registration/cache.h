@@ -41,7 +41,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "base/lock.h"
+#include "base/thread.h"
 #include "registration/monitor/uffd.h"
 #include "registration/registration.h"
 

@@ -14,7 +14,6 @@
 #include <sched.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/util.h"
 
 /* How often, and for how long, it is asked again whether a change is under way, or whether news is

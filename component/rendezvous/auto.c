@@ -41,7 +41,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/util.h"
 
 #define ROUNDS 3u

@@ -34,7 +34,7 @@
 
 #include "base/handle_table.h"
 #include "base/list.h"
-#include "base/lock.h"
+#include "base/thread.h"
 #include "base/trace.h"
 #include "rendezvous/landing.h"
 #include "rendezvous/rendezvous.h"

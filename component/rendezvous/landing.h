@@ -41,7 +41,7 @@
 #define REGX_RENDEZVOUS_LANDING_H
 
 #include "base/counters.h"
-#include "base/lock.h"
+#include "base/thread.h"
 #include "registration/monitor/uffd.h"
 #include "transport/transport.h"
 

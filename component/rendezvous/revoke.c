@@ -35,7 +35,6 @@
 
 #include <assert.h>
 
-#include "base/clock.h"
 #include "base/util.h"
 
 #define PATIENCE_NS INT64_C(10000000000)

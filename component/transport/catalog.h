@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * The transports that there are: one for the node, and one between nodes. Part of the core, because
- * parameters and the report's keys are known whether or not a transport is loaded. For btl/ alone:
- * no transport knows of the other.
+ * parameters are known whether or not a transport is loaded. For btl/ alone: no transport knows of
+ * the other.
  *
  * A transport that needs libraries lives in a file of its own beside the component, named
  * regx_transport_NAME.so, and is opened only once it is chosen: a job that does not use it need not
@@ -35,10 +35,6 @@ typedef struct regx_transports_settings {
     regx_transport_settings_t all;
     regx_verbs_settings_t between_nodes;
 } regx_transports_settings_t;
-
-/* Of the transports' counters (counters.h) the names, and what they mean; the last row has no name.
- */
-extern const regx_counter_t regx_transport_counter_table[];
 
 /* The words of btl_regx_transport: auto, and the transports. false: there are no more. */
 bool regx_transport_word(unsigned index, regx_param_word_t *word);

@@ -43,10 +43,10 @@
 
 #include "base/counters.h"
 #include "base/param.h"
-#include "base/status.h"
 #include "base/trace.h"
+#include "base/util.h"
 
-#define REGX_TRANSPORT_ABI 30 /* of this header; an object built for another is refused */
+#define REGX_TRANSPORT_ABI 31 /* of this header; an object built for another is refused */
 
 #define REGX_ADDRESS_MAX 1024        /* bytes of what a process publishes about itself */
 #define REGX_NOTICE_MAX 48           /* bytes of the notice that follows a put */

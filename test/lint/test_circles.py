@@ -18,7 +18,7 @@ from tree import TOP, files
 BUILD = Path(os.environ.get("REGX_BUILD_DIR", TOP / ".build/obj"))
 
 # A room may use its own level and those before it. Rooms of one level may not form a circle.
-LEVELS = [{"base", "compat"}, {"pool", "registration", "transport"}, {"onesided", "rendezvous"}, {"btl", "library"}]
+LEVELS = [{"base"}, {"pool", "registration", "transport"}, {"compat", "onesided", "rendezvous"}, {"btl", "library"}]
 LEVEL = {room: number for number, rooms in enumerate(LEVELS) for room in rooms}
 # The same for the folders inside a room, of which none uses another one of its level: so a transport
 # knows nothing of another, and a monitor nothing of the cache. In transport/, what lies in no folder

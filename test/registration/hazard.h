@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 #include "../below_room.h"
-#include "base/clock.h"
+#include "base/util.h"
 #include "change.h"
 #include "rig.h"
 

@@ -14,8 +14,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/clock.h"
 #include "base/thread.h"
+#include "base/util.h"
 
 typedef struct hold {
     _Atomic uintptr_t end; /* 0: free; TAKEN: being filled in */

@@ -17,9 +17,8 @@
 #include <stdint.h>
 
 #include "base/counters.h"
-#include "base/hook_source.h"
-#include "base/status.h"
 #include "base/trace.h"
+#include "base/util.h"
 #include "transport/transport.h"
 
 /* ---- the log of changes ----
@@ -252,6 +251,34 @@ regx_watch_state_t regx_watch_look(regx_watch_t *watch, bool certain, uintptr_t 
 /* Whether something is mapped everywhere from that address on, as far as the range goes. */
 bool regx_watch_is_mapped(const regx_watch_t *watch, uintptr_t from);
 
+/* ---- sources of hooks ----
+ * A source patches libc's functions and reports what they unmap or replace. compat/ offers Open
+ * MPI's, hooks.c UCX's; the backends hooks and hooks+notifier use one. */
+
+/* Called before a range is unmapped or replaced (after, if brk does it), in the thread that does
+ * so, possibly inside malloc. So it may not allocate, nor take a lock under which others do. */
+typedef void (*regx_hook_report_t)(void *context, void *base, size_t length);
+
+typedef struct regx_hook_source {
+    const char *name; /* opal, ucm */
+    /* From now on `report` is called with `context`. REGX_DENIED: hooks cannot work here, and
+     * `error` holds one line with the reason. */
+    regx_status_t (*install)(regx_hook_report_t report, void *context, char *error,
+                             size_t error_size);
+    /* `report` is not called any more once this has returned. */
+    void (*remove)(regx_hook_report_t report, void *context);
+} regx_hook_source_t;
+
+/* UCX's ucm, where regx was built with its header; else NULL. */
+extern const regx_hook_source_t *const regx_hooks_ucm;
+
+/* Whose hooks report: ucm's where Open MPI itself is linked with a UCX that has patched libc with
+ * hooks that can be used, since its sbrk then no longer goes through libc's brk, where Open MPI's
+ * hooks wait; else `own`, which are Open MPI's. */
+const regx_hook_source_t *regx_hooks_by_default(bool links_ucx, const regx_hook_source_t *own);
+
+/* ---- what a monitor is started with ---- */
+
 typedef struct regx_monitor_config {
     const regx_hook_source_t *hooks; /* NULL: none */
     regx_transport_t *transport;     /* whose memory domain registers */
@@ -285,15 +312,5 @@ typedef struct regx_backend {
 #define REGX_BACKEND_DECLARED(name) extern const regx_backend_t regx_backend_##name;
 REGX_BACKENDS(REGX_BACKEND_DECLARED)
 #undef REGX_BACKEND_DECLARED
-
-/* ---- sources of hooks (ucm.c) ---- */
-
-/* UCX's ucm, where regx was built with its header; else NULL. */
-extern const regx_hook_source_t *const regx_hooks_ucm;
-
-/* Whose hooks report: ucm's where Open MPI itself is linked with a UCX that has patched libc with
- * hooks that can be used, since its sbrk then no longer goes through libc's brk, where Open MPI's
- * hooks wait; else `own`, which are Open MPI's. */
-const regx_hook_source_t *regx_hooks_by_default(bool links_ucx, const regx_hook_source_t *own);
 
 #endif

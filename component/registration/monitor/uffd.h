@@ -22,8 +22,8 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 
-#include "base/status.h"
 #include "base/thread.h"
+#include "base/util.h"
 #include "registration/monitor/monitor.h"
 
 /* An open file, whatever its number. Programs close descriptors that they do not know (closefrom),

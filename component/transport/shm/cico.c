@@ -329,7 +329,7 @@ static void remove_get(regx_shm_t *shm, regx_shm_op_t *op)
     regx_list_remove(&op->link);
     regx_shm_count_copies(shm, -1);
     regx_unlock(&shm->lock);
-    regx_count_transport(shm->config.counters, REGX_COUNTER_bytes_shm, op->done);
+    regx_count(shm->config.counters, &shm->config.counters->bytes_shm, op->done);
 }
 
 /* The kernel copies the rest. */
@@ -374,7 +374,7 @@ static bool take(regx_shm_t *shm)
     take_ready(shm, op);
     if (op->done == get->length) {
         remove_get(shm, op);
-        regx_count_transport(shm->config.counters, REGX_COUNTER_stages_taken, 1);
+        regx_count(shm->config.counters, &shm->config.counters->stages_taken, 1);
         get->done(get, REGX_OK);
     }
     return true;

@@ -28,7 +28,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/status.h"
+#include "base/util.h"
 #include "transport/frame.h"
 #include "transport/shm/segment.h"
 #include "transport/shm/shm.h"

@@ -167,8 +167,8 @@ static bool copy_mapped(const regx_shm_t *shm, const regx_shm_piece_t *piece)
     } else {
         regx_copy(remote, piece->local, piece->length);
     }
-    regx_count_transport(shm->config.counters, REGX_COUNTER_pieces_owned, 1);
-    regx_count_transport(shm->config.counters, REGX_COUNTER_bytes_shm, piece->length);
+    regx_count(shm->config.counters, &shm->config.counters->pieces_owned, 1);
+    regx_count(shm->config.counters, &shm->config.counters->bytes_shm, piece->length);
     return true;
 }
 
@@ -184,7 +184,7 @@ regx_status_t regx_shm_piece_copy(regx_shm_t *shm, regx_shm_piece_t piece)
 
         status = regx_vm_copy(&piece.neighbour->vm, piece.direction, piece.local, piece.remote,
                               piece.length, &copied);
-        regx_count_transport(shm->config.counters, REGX_COUNTER_bytes_shm, copied);
+        regx_count(shm->config.counters, &shm->config.counters->bytes_shm, copied);
         piece.local += copied;
         piece.remote += copied;
         piece.length -= copied;

@@ -28,7 +28,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/status.h"
+#include "base/util.h"
 #include "transport/transport.h"
 
 /* ---- files (file.c); any thread ---- */

@@ -17,9 +17,8 @@
 
 #include "base/handle_table.h"
 #include "base/list.h"
-#include "base/lock.h"
+#include "base/thread.h"
 #include "base/util.h"
-#include "transport/counters.h"
 #include "transport/shm/mailbox.h"
 #include "transport/shm/segment.h"
 #include "transport/shm/shared_copy.h"

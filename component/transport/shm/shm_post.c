@@ -24,7 +24,7 @@ static inline regx_status_t lock_attached(regx_shm_conn_t *conn)
 
 static void count_sent(const regx_shm_t *shm, size_t bytes)
 {
-    regx_count_transport(shm->config.counters, REGX_COUNTER_bytes_shm, bytes);
+    regx_count(shm->config.counters, &shm->config.counters->bytes_shm, bytes);
 }
 
 /* As regx_shm_send, of any frame, at any time, on any thread. */

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <sys/uio.h>
 
-#include "base/clock.h"
+#include "base/util.h"
 
 static ssize_t read_cookie(const regx_vm_peer_t *peer, regx_vm_cookie_t *seen)
 {

@@ -13,7 +13,7 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-#include "base/lock.h"
+#include "base/thread.h"
 
 typedef struct regx_try_lock {
     regx_lock_t lock;

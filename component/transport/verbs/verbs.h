@@ -40,11 +40,9 @@
 
 #include <infiniband/verbs.h>
 
-#include "base/clock.h"
 #include "base/list.h"
-#include "base/lock.h"
+#include "base/thread.h"
 #include "base/util.h"
-#include "transport/counters.h"
 #include "transport/transport.h"
 #include "transport/verbs/params.h"
 #include "transport/verbs/try_lock.h"
@@ -187,7 +185,7 @@ static inline regx_verbs_t *regx_verbs_of(regx_transport_t *transport)
 /* Payload that this port moves to or from a peer at our request. */
 static inline void regx_verbs_count_sent(const regx_verbs_t *verbs, size_t bytes)
 {
-    regx_count_transport(verbs->config.counters, REGX_COUNTER_bytes_verbs, bytes);
+    regx_count(verbs->config.counters, &verbs->config.counters->bytes_verbs, bytes);
     regx_count(verbs->config.counters, &verbs->sent->count, bytes);
 }
 

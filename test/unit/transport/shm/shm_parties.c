@@ -26,11 +26,6 @@ regx_shm_conn_t *conn_of(const party_t *party)
     return regx_shm_conn_of(party->conn);
 }
 
-uint64_t counted(const party_t *party, unsigned counter)
-{
-    return party->counters.transport[counter];
-}
-
 uint64_t fallbacks(const party_t *party)
 {
     uint64_t count = 0;

@@ -16,8 +16,6 @@ void shm_parties_open(bool threads);
 
 regx_shm_t *shm_of(const party_t *party);
 regx_shm_conn_t *conn_of(const party_t *party);
-/* What it has counted by the transport's own counter. */
-uint64_t counted(const party_t *party, unsigned counter);
 /* How often it went another way, for any reason; and whether the first reason was that. */
 uint64_t fallbacks(const party_t *party);
 bool fell_back(const party_t *party, const char *reason);

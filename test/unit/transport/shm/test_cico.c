@@ -108,7 +108,7 @@ static void nothing_is_copied_in_vain(void **state)
         receive_alone(message);
         end(message);
     }
-    assert_int_equal(counted(&one, REGX_COUNTER_stages_taken), REGX_CICO_ROW + 1);
+    assert_int_equal(one.counters.stages_taken, REGX_CICO_ROW + 1);
     message = expose(0, 77);
     assert_int_equal(take_as(message, &message->exposed.key, MOST, false), REGX_PENDING);
     receive_alone(message); /* by the kernel */
@@ -128,7 +128,7 @@ static void the_kernel_copies_what_the_sender_has_not(void **state)
     (void)state;
     shm_parties_open(false);
     for (unsigned i = 0; i < 2; i++) {
-        const uint64_t before = counted(&one, REGX_COUNTER_bytes_shm);
+        const uint64_t before = one.counters.bytes_shm;
         message_t *message = expose(0, 5);
 
         unit_fill(stage_memory(i), HALF, 6, 0);
@@ -140,8 +140,8 @@ static void the_kernel_copies_what_the_sender_has_not(void **state)
         assert_true(unit_is_filled(message->to, HALF, 6));
         assert_memory_equal(message->to + HALF, message->data + HALF, HALF);
         memcpy(message->to, message->data, HALF);
-        assert_int_equal(counted(&one, REGX_COUNTER_stages_taken), 0);
-        assert_int_equal(counted(&one, REGX_COUNTER_bytes_shm) - before, MOST);
+        assert_int_equal(one.counters.stages_taken, 0);
+        assert_int_equal(one.counters.bytes_shm - before, MOST);
         end(message);
         assert_int_equal(atomic_load(&shm_of(&one)->copy_count), 0);
     }
@@ -167,7 +167,7 @@ static void a_sender_that_computes_is_not_waited_for_while_another_sends(void **
     assert_int_equal(messages[1].op.ended, 0);
     make_ready(&messages[1], 1, MOST);
     receive_alone(&messages[1]);
-    assert_int_equal(counted(&one, REGX_COUNTER_stages_taken), 1);
+    assert_int_equal(one.counters.stages_taken, 1);
     end(&messages[0]);
     end(&messages[1]);
     parties_close();
@@ -230,7 +230,7 @@ static void what_a_peer_says_is_checked(void **state)
     make_ready(message, 0, UINT32_MAX);
     assert_int_equal(take_as(message, &message->exposed.key, 5000, true), REGX_PENDING);
     receive_alone(message);
-    assert_int_equal(counted(&one, REGX_COUNTER_stages_taken), 1);
+    assert_int_equal(one.counters.stages_taken, 1);
     assert_int_equal(message->to[5000], 0xee);
     take(message); /* now the sender's word is good again */
     make_ready(message, 0, 0);
