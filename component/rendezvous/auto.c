@@ -11,21 +11,27 @@
  * message and read after it (two cores of a Xeon, from 64 KiB to 1 MiB). The first messages find
  * caches and page tables cold, so they are not compared.
  *
- * A trial is turns of the candidates, up to ROUNDS of each: RUN messages that come alone, a burst,
- * or STREAM messages where some are always open. What lies between two moments at which none is
- * open has a cost: the time from the first one's begin to the other's, per byte. So what the
- * program does with the data counts. A turn's cost is the median, which a long computation now and
- * then does not change. The first messages of a turn pay for where the one before left the data,
- * and are not counted. Their number varies, and a burst is left out now and then, so that turns do
- * not fall into step with the program. Of a burst only PROBE messages go by a candidate, and the
- * others by the winner: what they took together tells the candidate's share. The least cost of a
- * candidate's turns counts. If that is clearly worse after two, or messages went another way in
- * two, it has no more. Messages that come alone are not compared with bursts, nor with a mixture:
- * a turn of another kind is repeated.
+ * A trial is turns of the candidates: RUN messages that come alone, a burst, or STREAM messages
+ * where some are always open. What lies between two moments at which none is open has a cost: the
+ * time from the first one's begin to the other's, per byte. So what the program does with the data
+ * counts. A turn's cost is the median, which a long computation now and then does not change. The
+ * first messages of a turn pay for where the one before left the data, and are not counted. Their
+ * number varies, and a burst is left out now and then, so that turns do not fall into step with the
+ * program. A burst goes by one candidate as a whole: if only a part of it did, the slots of bounce
+ * would wait for the kernel's copies of the rest.
+ *
+ * The least cost of a candidate's turns counts, of up to ROUNDS. It has no second turn if the first
+ * was far worse than the best, no third if it was clearly worse, and none after messages went
+ * another way in two. While its turns still become twice as fast it goes on: the first ones of
+ * bounce map the pages of its slots, which took 30 times as long as the copies (a virtual machine
+ * on an EPYC, 64 messages of 32 KiB). Messages that come alone are not compared with bursts, nor
+ * with a mixture: a turn of another kind is repeated.
  *
  * Then all go by the winner, for REST times as many messages as the trial took, or until several
- * of them went another way. What that loses, compared with the best single candidate, and how soon
- * a change of the costs is noticed, stands in test_regret.c.
+ * of them went another way. Larger sizes that were not tried yet begin with that winner, and what
+ * was far worse has no part in the first trial of the next two. What trials lose, compared with the
+ * best single candidate, and how soon a change of the costs is noticed, stands in test_regret.c.
+ * Where a long computation follows every second burst a slow candidate may win.
  *
  * The receiver of a message decides alone, so the two ends of a pair cannot disagree. Peers are not
  * told apart. While there is no trial no clock is read.
@@ -46,15 +52,17 @@
 #define ROUNDS 3u
 #define TURNS_MAX 18u /* of a trial, with those that are repeated */
 #define FAILED_TURNS 2u
-#define WARM 2u  /* messages that come alone: the first ones of a turn, or one more */
-#define RUN 6u   /* and those that are counted, at least; even, as some programs alternate */
-#define BURST 4u /* messages open at once: they do not come alone */
+#define NEARBY 2u /* powers of two */
+#define WARM 2u   /* messages that come alone: the first ones of a turn, or one more */
+#define RUN 6u    /* and those that are counted, at least; even, as some programs alternate */
+#define BURST 4u  /* messages open at once: they do not come alone */
 #define ALONE 1u
 #define BURSTS 2u
 #define REPEATS_MAX 2u
-#define PROBE 16u  /* messages of a burst that go by a candidate; half of them once it was worse */
-#define STREAM 64u /* messages */
-#define WORSE 1.25F
+#define SHORT 16u          /* messages: bursts that are shorter are measured together */
+#define STREAM 64u         /* messages */
+#define WORSE 1.25F        /* times the best: a third turn would not help, */
+#define FAR_WORSE 2.0F     /* nor a second */
 #define SAVES (31.0F / 32) /* another candidate has to save as much to win */
 #define REST 128u
 #define REST_UNFINISHED 16u /* a candidate was not measured */
@@ -62,7 +70,8 @@
 #define FAILURE 4u /* of the winner; a message that went makes up for one part */
 #define FAILURES_MAX 16u
 
-/* On this kind of wire. The prior is the first. */
+/* On this kind of wire. The prior is the first, and SLOTS is bounce. */
+#define SLOTS 1u
 static const struct {
     uint8_t candidates;
     regx_path_t path[REGX_AUTO_CANDIDATES];
@@ -81,8 +90,9 @@ static const char *const reasons[REGX_DECISIONS] = {[REGX_DECISION_REFUSED] =
 void regx_auto_init(regx_autotune_t tunes[REGX_AUTO_SIZES], regx_auto_wire_t wire)
 {
     for (unsigned size = 0; size < REGX_AUTO_SIZES; size++) {
-        tunes[size] =
-            (regx_autotune_t){.candidates = wires[wire].candidates, .rest = wires[wire].patience};
+        tunes[size] = (regx_autotune_t){.candidates = wires[wire].candidates,
+                                        .larger = (uint8_t)(REGX_AUTO_SIZES - 1 - size),
+                                        .rest = wires[wire].patience};
     }
 }
 
@@ -102,7 +112,7 @@ static float cost_of(const regx_tried_t *tried)
     return tried->failed >= FAILED_TURNS ? INFINITY : tried->cost > 0 ? tried->cost : FLT_MAX;
 }
 
-static bool is_worse(const regx_autotune_t *tune, unsigned candidate)
+static bool is_worse(const regx_autotune_t *tune, unsigned candidate, float times)
 {
     float best = FLT_MAX;
 
@@ -111,7 +121,7 @@ static bool is_worse(const regx_autotune_t *tune, unsigned candidate)
 
         best = cost < best ? cost : best;
     }
-    return tune->tried[candidate].cost > best * WORSE;
+    return tune->tried[candidate].cost > best * times;
 }
 
 static void begin_turn(regx_autotune_t *tune, uint8_t candidate)
@@ -126,8 +136,7 @@ static void begin_turn(regx_autotune_t *tune, uint8_t candidate)
     tune->turn = (regx_turn_t){.candidate = candidate,
                                .idle = burst && !tune->turn.idle && vary % 2 == 1,
                                .number = number,
-                               .before = before,
-                               .probe = before + (is_worse(tune, candidate) ? PROBE / 2 : PROBE)};
+                               .before = before};
     tune->open_max = tune->open;
     tune->turns++;
 }
@@ -138,8 +147,19 @@ static void begin_trial(regx_autotune_t *tune)
     tune->kind = tune->repeats = 0;
     tune->turns = 0;
     tune->messages = 0;
-    memset(tune->tried, 0, sizeof(tune->tried));
     begin_turn(tune, tune->winner);
+}
+
+/* To try what is far worse nearby costs a short program more than it can gain. */
+static void tell_larger(regx_autotune_t *tune)
+{
+    for (unsigned i = 1; i <= tune->larger && !tune[i].known && !tune[i].trying; i++) {
+        tune[i].winner = tune->winner;
+        for (unsigned other = 0; other < tune->candidates; other++) {
+            tune[i].tried[other].failed =
+                i <= NEARBY && is_worse(tune, other, FAR_WORSE) ? FAILED_TURNS : 0;
+        }
+    }
 }
 
 static void end_trial(regx_autotune_t *tune)
@@ -161,6 +181,10 @@ static void end_trial(regx_autotune_t *tune)
     tune->trying = false;
     tune->rest = (uint32_t)regx_min(
         (uint64_t)tune->messages * (unfinished ? REST_UNFINISHED : REST), REST_MAX);
+    if (tune->known) {
+        tell_larger(tune);
+    }
+    memset(tune->tried, 0, sizeof(tune->tried));
 }
 
 /* Some messages have closed since the last moment at which none was open, or the turn began. */
@@ -207,13 +231,10 @@ static bool judge(regx_autotune_t *tune)
     if (turn->own == 0 || turn->samples == 0 || !is_comparable(tune)) {
         return false;
     }
-    const float rest = tune->tried[tune->winner].cost;
-    float cost = (turn->sample[(turn->samples - 1) / 2] + turn->sample[turn->samples / 2]) / 2;
+    const float cost =
+        (turn->sample[(turn->samples - 1) / 2] + turn->sample[turn->samples / 2]) / 2;
 
-    if (turn->own < turn->bytes && rest > 0) {
-        cost = rest + (cost - rest) * (float)turn->bytes / (float)turn->own;
-        cost = cost > rest / 4 ? cost : rest / 4;
-    }
+    tried->warming = tried->turns == 0 ? turn->candidate == SLOTS : cost < tried->cost / 2;
     if (tried->turns == 0 || cost < tried->cost) {
         tried->cost = cost;
     }
@@ -226,7 +247,8 @@ static bool has_turn(const regx_autotune_t *tune, unsigned candidate)
     const regx_tried_t *tried = &tune->tried[candidate];
 
     return tried->failed < FAILED_TURNS && tried->turns < ROUNDS &&
-           (tried->turns < 2 || !is_worse(tune, candidate));
+           (tried->turns == 0 || tried->warming ||
+            !is_worse(tune, candidate, tried->turns < 2 ? FAR_WORSE : WORSE));
 }
 
 static void next_turn(regx_autotune_t *tune)
@@ -251,7 +273,7 @@ static bool is_over(const regx_autotune_t *tune)
     if (tune->open > 0) {
         return turn->began > 0 && turn->closed >= STREAM && turn->closed >= tune->open_max;
     }
-    return turn->began > 0 && turn->closed >= (tune->open_max < BURST ? RUN : PROBE);
+    return turn->began > 0 && turn->closed >= (tune->open_max < BURST ? RUN : SHORT);
 }
 
 /* A message comes, and no trial is going on. One begins as a turn ends. */
@@ -297,9 +319,6 @@ regx_trial_t regx_auto_enter(regx_autotune_t tunes[REGX_AUTO_SIZES], uint64_t le
     if (tune->trying && turn->before == 0 && turn->began == 0) {
         turn->began = regx_now_ns();
     }
-    const bool others =
-        turn->idle || (turn->entered >= turn->probe && tune->tried[tune->winner].cost > 0);
-
     tune->open++;
     tune->open_max = (uint32_t)regx_max(tune->open, tune->open_max);
     tune->messages++;
@@ -307,7 +326,7 @@ regx_trial_t regx_auto_enter(regx_autotune_t tunes[REGX_AUTO_SIZES], uint64_t le
     return (regx_trial_t){.of = tune,
                           .trial = tune->trying,
                           .known = tune->known,
-                          .candidate = tune->trying && !others ? turn->candidate : tune->winner,
+                          .candidate = tune->trying && !turn->idle ? turn->candidate : tune->winner,
                           .number = turn->number};
 }
 

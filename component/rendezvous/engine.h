@@ -74,8 +74,7 @@ typedef struct regx_turn {
     uint8_t kinds; /* of its messages: bits, 1 alone, 2 in bursts */
     uint8_t samples;
     uint32_t number;                 /* of the turn, never the same */
-    uint32_t entered;                /* messages since it began, */
-    uint32_t probe;                  /* of which so many go by the candidate; */
+    uint32_t entered;                /* messages since it began */
     uint32_t before;                 /* so many have yet to close before it is measured, */
     uint32_t closed;                 /* and so many have since then, */
     uint64_t bytes;                  /* with so many bytes, */
@@ -90,12 +89,14 @@ typedef struct regx_tried {
     float cost;     /* picoseconds a byte, the least of the turns; 0: none */
     uint8_t turns;  /* that were measured */
     uint8_t failed; /* turns of which messages went another way */
+    bool warming;   /* the last turn still took less than half of those before */
 } regx_tried_t;
 
 /* Which candidate moves the messages of one size fastest: a path, known here by its number. Its
  * trials are described in auto.c. Under the engine's lock. */
 typedef struct regx_autotune {
     uint8_t candidates; /* 0 to candidates - 1 */
+    uint8_t larger;     /* sizes that follow this one in the array */
     uint8_t winner;     /* of the last trial; at first the prior */
     bool known;         /* it was measured */
     bool trying;        /* there is a trial */

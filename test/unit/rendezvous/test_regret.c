@@ -253,25 +253,26 @@ static void check(unsigned messages, int64_t limit, kind_t kind, int64_t prior_l
     assert_int_equal(failed, 0);
 }
 
-static void lone_messages_lose_five_percent_of_ten_thousand(void **state)
+static void lone_messages_lose_four_percent_of_ten_thousand(void **state)
 {
     (void)state;
-    check(1000, 130, ALONE, INT32_MAX);
-    check(10000, 50, ALONE, INT32_MAX);
+    check(1000, 110, ALONE, INT32_MAX);
+    check(10000, 40, ALONE, INT32_MAX);
 }
 
-/* As many as a benchmark sends of one size. All that a trial finds out is that others are worse. */
-static void fourteen_hundred_in_bursts_with_the_best_prior_lose_nine_percent(void **state)
+/* As many as a benchmark sends of one size: 22 bursts, of which up to five go by what is slower. All
+ * that a trial finds out is that others are worse. */
+static void fourteen_hundred_in_bursts_with_the_best_prior_lose_thirty_percent(void **state)
 {
     (void)state;
-    check(1400, 90, BURSTS, 1000);
+    check(1400, 300, BURSTS, 1000);
 }
 
-static void ten_thousand_messages_in_bursts_lose_sixteen_percent(void **state)
+static void ten_thousand_messages_in_bursts_lose_five_percent(void **state)
 {
     (void)state;
-    check(10000, 160, BURSTS, 2000);
-    check(10000, 140, ALWAYS, 1500);
+    check(10000, 50, BURSTS, 2000);
+    check(10000, 130, ALWAYS, 1500);
 }
 
 static unsigned winner_of(const table_t *table)
@@ -291,6 +292,25 @@ static int64_t winner_takes(const table_t *table, const program_t *program)
         winner = way == (int)winner_of(table) ? took : winner;
     }
     return winner * 1000 / best;
+}
+
+/* After 3,000 of one size, the first message of the next two goes as those do, and a benchmark of
+ * them tries nothing that was more than twice as slow. */
+static void larger_messages_begin_with_what_was_fastest(void **state)
+{
+    static const table_t smaller = {"", 64 * KIB, {30000, 29000, 10000}, {0, 0, 0}, .more = {0}};
+    static const program_t bursts = {"", BURSTS, BURST, .noise = 0};
+
+    (void)state;
+    for (uint32_t times = 2; times <= 4; times *= 2) {
+        table_t larger = smaller;
+
+        larger.length *= times;
+        regx_auto_init(autotune, REGX_AUTO_NODE);
+        runs(&smaller, &bursts, 3000, 0, AUTO);
+        const int64_t took = runs(&larger, &bursts, 1408, 0, AUTO);
+        assert_int_equal(took, runs(&larger, &bursts, 1408, 0, 2));
+    }
 }
 
 /* A trial of lone messages takes 90 here, and comes after 128 times as many; else after 65,536. Of
@@ -404,9 +424,10 @@ static void bursts_between_lone_messages_seldom_mislead(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(lone_messages_lose_five_percent_of_ten_thousand),
-        cmocka_unit_test(fourteen_hundred_in_bursts_with_the_best_prior_lose_nine_percent),
-        cmocka_unit_test(ten_thousand_messages_in_bursts_lose_sixteen_percent),
+        cmocka_unit_test(lone_messages_lose_four_percent_of_ten_thousand),
+        cmocka_unit_test(fourteen_hundred_in_bursts_with_the_best_prior_lose_thirty_percent),
+        cmocka_unit_test(ten_thousand_messages_in_bursts_lose_five_percent),
+        cmocka_unit_test(larger_messages_begin_with_what_was_fastest),
         cmocka_unit_test(changed_costs_are_noticed_within_so_many_messages),
         cmocka_unit_test(by_what_fails_nothing_goes),
         cmocka_unit_test(one_failure_changes_nothing),
