@@ -12,25 +12,26 @@
 #include "base/counters.h"
 #include "btl/settings.h"
 
-/* Calls `each` for every key of the report, in its order. type: NUMBER, TEXT or OBJECT. */
-static void for_each_key(void (*each)(const char *key, const char *type, const char *help))
+/* type: number, text or object. */
+typedef void (*each_key_t)(const char *key, const char *type, const char *help);
+
+static void counter_key(void *context, const char *name, const char *help, regx_counter_kind_t kind,
+                        _Atomic uint64_t *counter)
 {
-    char name[64], help[256];
+    (void)kind, (void)counter;
+    (*(each_key_t *)context)(name, "number", help);
+}
+
+/* Calls `each` for every key of the report, in its order. */
+static void for_each_key(each_key_t each)
+{
+    static regx_counters_t counters;
 
 #define FIELD(key, type, help_text) each(#key, #type, help_text);
     REGX_REPORT_FIELDS(FIELD)
 #undef FIELD
-    for (const regx_counter_t *path = regx_paths; path->name != NULL; path++) {
-        snprintf(name, sizeof(name), "messages_%s", path->name);
-        snprintf(help, sizeof(help), "messages %s", path->help);
-        each(name, "NUMBER", help);
-        snprintf(name, sizeof(name), "bytes_%s", path->name);
-        each(name, "NUMBER", "their bytes");
-    }
-    for (const regx_counter_t *row = regx_counter_table; row->name != NULL; row++) {
-        each(row->name, "NUMBER", row->help);
-    }
-#define TALLIES(key, row, help_text) each(#key, "OBJECT", help_text);
+    regx_settings_each_counter(&counters, counter_key, &each);
+#define TALLIES(key, row, help_text) each(#key, "object", help_text);
     REGX_REPORT_TALLIES(TALLIES)
 #undef TALLIES
 }
@@ -96,14 +97,13 @@ static void json_param(const regx_param_t *param)
 
 static void print_json(void)
 {
-    regx_settings_room_t room;
+    const regx_param_t *param;
+    size_t room;
 
     printf("{\"parameters\": {");
     separator = "\n";
-    for (unsigned r = 0; regx_settings_room(r, &room); r++) {
-        for (size_t i = 0; i < room.table->count; i++) {
-            json_param(&room.table->params[i]);
-        }
+    for (unsigned i = 0; (param = regx_settings_param(i, &room)) != NULL; i++) {
+        json_param(param);
     }
     printf("},\n\"report\": {");
     separator = "";

@@ -5,7 +5,7 @@
 # is for the manual page (manual.awk).
 
 BEGIN {
-    print "/* Made from mca-params/regx.conf. */\n#include \"btl/params.h\"\n"
+    print "/* Made from mca-params/regx.conf. */\n#include \"btl/component.h\"\n"
     print "const regx_param_text_t regx_param_texts[] = {"
 }
 

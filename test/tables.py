@@ -50,5 +50,5 @@ def paths() -> list[str]:
 
 
 def keys(kind: str) -> list[str]:
-    """Keys of the report whose value is TEXT, NUMBER or OBJECT."""
+    """Keys of the report whose value is text, number or object."""
     return [key for key, its in tables()["report"].items() if its == kind]

@@ -6,7 +6,6 @@
 #include "btl/module.h"
 
 #include <assert.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,16 +36,11 @@ typedef struct address {
     size_t length;
 } address_t;
 
-/* Those of one kind. */
+/* Those of one kind. An array of these, one of each kind, is what a process published. */
 typedef struct addresses {
     unsigned count;
     address_t list[REGX_DEVICES_MAX];
 } addresses_t;
-
-/* What a process published. */
-typedef struct published {
-    addresses_t of[REGX_TRANSPORT_KINDS];
-} published_t;
 
 /* What of btl_regx_flags has to be alike at both ends: ob1 puts to and gets from any peer. */
 static uint8_t own_flags(const regx_component_t *component)
@@ -86,19 +80,19 @@ void regx_address_publish_none(const regx_component_t *component)
 }
 
 /* What is malformed ends the list. */
-static void parse(const uint8_t *bytes, size_t length, published_t *published)
+static void parse(const uint8_t *bytes, size_t length, addresses_t published[REGX_TRANSPORT_KINDS])
 {
     const uint8_t *at = bytes + sizeof(header_t), *const end = bytes + length;
     record_t record;
 
-    *published = (published_t){0};
+    memset(published, 0, REGX_TRANSPORT_KINDS * sizeof(published[0]));
     for (; (size_t)(end - at) >= sizeof(record); at += record.length) {
         memcpy(&record, at, sizeof(record));
         at += sizeof(record);
         if (record.kind >= REGX_TRANSPORT_KINDS || record.length > (size_t)(end - at)) {
             return;
         }
-        addresses_t *addresses = &published->of[record.kind];
+        addresses_t *addresses = &published[record.kind];
         if (addresses->count < REGX_DEVICES_MAX) {
             addresses->list[addresses->count++] = (address_t){at, record.length};
         }
@@ -155,7 +149,7 @@ static unsigned find_kind(const regx_component_t *component, regx_transport_kind
 
 /* What a peer is reached by: the transport of the node where it leads there, else ports, and if no
  * port does, nothing. Sets for each of the modules the address that it talks to, or NULL. */
-static bool choose(const regx_component_t *component, const published_t *published,
+static bool choose(const regx_component_t *component, const addresses_t *published,
                    const address_t *talks_to[REGX_MODULES_MAX])
 {
     bool any = false;
@@ -165,30 +159,12 @@ static bool choose(const regx_component_t *component, const published_t *publish
         unsigned count;
         const unsigned first = find_kind(component, kind, &count);
 
-        pair(&component->modules[first], count, &published->of[kind], &talks_to[first]);
+        pair(&component->modules[first], count, &published[kind], &talks_to[first]);
         for (unsigned i = first; i < first + count; i++) {
             any |= talks_to[i] != NULL;
         }
     }
     return any;
-}
-
-/* "rank 7 on node7 WHAT", if it is to be said. */
-static __attribute__((format(printf, 4, 5))) void say_of(bool says, opal_proc_t *proc,
-                                                         uint64_t peer, const char *format, ...)
-{
-    char what[768], line[1024];
-    va_list arguments;
-
-    if (!says) {
-        return;
-    }
-    va_start(arguments, format);
-    vsnprintf(what, sizeof(what), format, arguments);
-    va_end(arguments);
-    snprintf(line, sizeof(line), "rank %u on %s %s", (unsigned)peer, opal_get_proc_hostname(proc),
-             what);
-    regx_compat_output(line);
 }
 
 static const char *name_flags(unsigned flags)
@@ -214,7 +190,7 @@ static void explain_no_port(const regx_component_t *component, char *why, size_t
 
 void regx_address_warn_of_other_nodes(regx_component_t *component)
 {
-    char why[256], line[448];
+    char why[256];
     unsigned ports;
 
     find_kind(component, REGX_BETWEEN_NODES, &ports);
@@ -224,16 +200,15 @@ void regx_address_warn_of_other_nodes(regx_component_t *component)
     if (component->far_unreachable &&
         regx_compat_falls_here(&component->super.btl_version, "regx: no way to other nodes")) {
         explain_no_port(component, why, sizeof(why));
-        snprintf(line, sizeof(line),
-                 "rank %u, which is on another node than %s, cannot be reached: %s. " TCP_CAN,
-                 (unsigned)regx_compat_far_rank(), regx_compat_host(), why);
-        regx_compat_output(line);
+        regx_compat_output(
+            "rank %u, which is on another node than %s, cannot be reached: %s. " TCP_CAN,
+            (unsigned)regx_compat_far_rank(), regx_compat_host(), why);
     }
 }
 
 /* If no other BTL takes it either, Open MPI's own message does not say why. Once in a process: it
  * is about to end. */
-static void warn_unreachable(regx_component_t *component, const published_t *published,
+static void warn_unreachable(regx_component_t *component, const addresses_t *published,
                              opal_proc_t *proc, uint64_t peer)
 {
     const bool same_node = regx_compat_same_node(proc);
@@ -249,7 +224,7 @@ static void warn_unreachable(regx_component_t *component, const published_t *pub
         snprintf(why, sizeof(why), "it is on this node, but no memory can be shared with it");
     } else if (count == 0) {
         explain_no_port(component, why, sizeof(why));
-    } else if (published->of[REGX_BETWEEN_NODES].count == 0) {
+    } else if (published[REGX_BETWEEN_NODES].count == 0) {
         snprintf(why, sizeof(why), "it has opened no %s",
                  regx_catalog[REGX_BETWEEN_NODES]->devices);
     } else {
@@ -257,7 +232,8 @@ static void warn_unreachable(regx_component_t *component, const published_t *pub
                  component->modules[first]->transport->wires,
                  regx_catalog[REGX_BETWEEN_NODES]->remedy);
     }
-    say_of(true, proc, peer, "cannot be reached: %s. " TCP_CAN, why);
+    regx_compat_output("rank %u on %s cannot be reached: %s. " TCP_CAN, (unsigned)peer,
+                       opal_get_proc_hostname(proc), why);
 }
 
 /* The peer, and what of this module's wires comes of it. */
@@ -271,7 +247,7 @@ static void trace_connection(const regx_module_t *module, opal_proc_t *proc,
     }
 }
 
-static bool connect_module(regx_module_t *module, opal_proc_t *proc, const published_t *published,
+static bool connect_module(regx_module_t *module, opal_proc_t *proc, const addresses_t *published,
                            regx_peer_t *peer)
 {
     regx_transport_t *transport = module->transport;
@@ -303,47 +279,41 @@ static bool connect_module(regx_module_t *module, opal_proc_t *proc, const publi
     return false;
 }
 
-/* What the process has published is not as it is to be: traced by each module, said by one. */
-static void refuse(const regx_module_t *module, opal_proc_t *proc, const regx_peer_t *peer,
-                   const uint8_t *bytes, size_t length)
+/* Whether what the process has published is as it is to be. Why it is not is traced by each module,
+ * and said by one if the process is to use regx. */
+static bool fits(const regx_module_t *module, opal_proc_t *proc, const regx_peer_t *peer,
+                 const uint8_t *bytes, size_t length)
 {
-    const bool says = length >= 4 && module->place == 0;
+    const uint8_t flags = own_flags(module->component);
     header_t header = {0};
+    char why[256];
 
     memcpy(&header, bytes, regx_min(length, sizeof(header)));
     if (length == NONE_SIZE && header.version == 0) {
-        trace_connection(module, proc, peer, "not used", "regx is refused or not usable there");
+        snprintf(why, sizeof(why), "is not to use regx, or cannot");
     } else if (length < sizeof(header) || header.version != VERSION ||
                header.control_version != REGX_CONTROL_VERSION) {
-        trace_connection(module, proc, peer, "not used", "it runs another build of regx");
-        say_of(says, proc, peer->id,
-               "runs another build of regx (its addresses have version %d, its control messages "
-               "%d; here %d and %d): the two do not talk; install the same one on all hosts",
-               header.version, header.control_version, VERSION, REGX_CONTROL_VERSION);
+        snprintf(why, sizeof(why),
+                 "runs another build of regx (its addresses have version %d, its control messages "
+                 "%d; here %d and %d): the two do not talk; install the same one on all hosts",
+                 header.version, header.control_version, VERSION, REGX_CONTROL_VERSION);
     } else if (header.process != peer->id) {
-        trace_connection(module, proc, peer, "not used", "its address is another process's");
-        say_of(says, proc, peer->id,
-               "cannot be reached: what Open MPI fetched as its address is another process's");
+        snprintf(why, sizeof(why),
+                 "cannot be reached: what Open MPI fetched as its address is another process's");
+    } else if (header.flags != flags) {
+        snprintf(why, sizeof(why),
+                 "has other btl_regx_flags (%s) than are set here (%s): the two do not talk; set "
+                 "the same for all ranks",
+                 name_flags(header.flags), name_flags(flags));
     } else {
-        trace_connection(module, proc, peer, "not used", "its btl_regx_flags are others");
-        say_of(says, proc, peer->id,
-               "has other btl_regx_flags (%s) than are set here (%s): the two do not talk; set the "
-               "same for all ranks",
-               name_flags(header.flags), name_flags(own_flags(module->component)));
+        return true;
     }
-}
-
-static bool fits(const regx_module_t *module, const regx_peer_t *peer, const uint8_t *bytes,
-                 size_t length)
-{
-    header_t header;
-
-    if (length < sizeof(header)) {
-        return false;
+    trace_connection(module, proc, peer, "not used", why);
+    if (length > NONE_SIZE && module->place == 0) {
+        regx_compat_output("rank %u on %s %s", (unsigned)peer->id, opal_get_proc_hostname(proc),
+                           why);
     }
-    memcpy(&header, bytes, sizeof(header));
-    return header.version == VERSION && header.control_version == REGX_CONTROL_VERSION &&
-           header.process == peer->id && header.flags == own_flags(module->component);
+    return false;
 }
 
 bool regx_address_connect(regx_module_t *module, opal_proc_t *proc, regx_peer_t *peer)
@@ -351,18 +321,16 @@ bool regx_address_connect(regx_module_t *module, opal_proc_t *proc, regx_peer_t 
     uint8_t *bytes = NULL;
     size_t length = 0;
     bool connected = false;
-    published_t published;
+    addresses_t published[REGX_TRANSPORT_KINDS];
 
     if (regx_compat_fetch(&module->component->super.btl_version, proc, (void **)&bytes, &length) !=
         OPAL_SUCCESS) {
         trace_connection(module, proc, peer, "not used", "that process does not use regx");
         return false;
     }
-    if (fits(module, peer, bytes, length)) {
-        parse(bytes, length, &published);
-        connected = connect_module(module, proc, &published, peer);
-    } else {
-        refuse(module, proc, peer, bytes, length);
+    if (fits(module, proc, peer, bytes, length)) {
+        parse(bytes, length, published);
+        connected = connect_module(module, proc, published, peer);
     }
     free(bytes);
     return connected;

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#include "config.h"
+
 #include "btl/component.h"
 
 #include <stdint.h>
@@ -7,8 +9,12 @@
 
 #include "opal/mca/base/mca_base_component_repository.h"
 #include "opal/mca/btl/base/base.h"
+#include "opal/mca/mpool/base/base.h"
 
-#include "btl/params.h"
+#include "base/util.h"
+#include "btl/module.h"
+
+/* ---- BTLs ---- */
 
 /* It has a peer of its own alone. */
 static bool is_self(const mca_base_component_t *component)
@@ -44,20 +50,10 @@ bool regx_may_have_windows(const mca_btl_base_module_t *btl)
     return regx_compat_windows;
 }
 
-/* Those of Open MPI that lead nowhere else. */
-static bool is_for_the_node(const mca_base_component_t *component)
-{
-    static const char *const names[] = {"vader", "sm", "smcuda"};
-    bool found = false;
-
-    for (unsigned i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-        found = found || strcmp(component->mca_component_name, names[i]) == 0;
-    }
-    return found;
-}
-
 bool regx_other_btl_leads(bool same_node)
 {
+    static const char of_the_node[] =
+        "vader,sm,smcuda"; /* those of Open MPI that lead nowhere else */
     const mca_base_component_list_item_t *item;
 
     OPAL_LIST_FOREACH(item, &opal_btl_base_framework.framework_components,
@@ -66,7 +62,7 @@ bool regx_other_btl_leads(bool same_node)
         const mca_base_component_t *component = item->cli_component;
 
         if (strcmp(component->mca_component_name, "regx") != 0 && !is_self(component) &&
-            (same_node || !is_for_the_node(component))) {
+            (same_node || !regx_option_listed(of_the_node, component->mca_component_name))) {
             return true;
         }
     }
@@ -87,7 +83,6 @@ void regx_warn_of_other_btls(const mca_btl_base_module_t *btl)
 {
     static bool warned;
     mca_btl_base_selected_module_t *selected;
-    char line[384];
 
     if (warned || !regx_compat_prints()) {
         return;
@@ -98,11 +93,86 @@ void regx_warn_of_other_btls(const mca_btl_base_module_t *btl)
         const char *name = selected->btl_component->btl_version.mca_component_name;
 
         if (hinders(selected->btl_module, btl)) {
-            snprintf(line, sizeof(line),
-                     "btl_regx_exclusivity=%u: beside %s, Open MPI sends large messages in "
-                     "fragments; leave %s out of btl, or set btl_%s_flags=send",
-                     (unsigned)btl->btl_exclusivity, name, name, name);
-            regx_compat_output(line);
+            regx_compat_output(
+                "btl_regx_exclusivity=%u: beside %s, Open MPI sends large messages in "
+                "fragments; leave %s out of btl, or set btl_%s_flags=send",
+                (unsigned)btl->btl_exclusivity, name, name, name);
         }
     }
+}
+
+/* ---- memory pools ---- */
+
+/* Above every component of Open MPI's that is not asked by hints: their default is 50. */
+#define PRIORITY 60
+
+/* If an Open MPI has no such framework the component is still to load. */
+#pragma weak opal_mpool_base_framework
+
+static regx_transport_t *from;                /* whose memory it is; NULL: not started */
+static mca_base_component_list_item_t *entry; /* in the framework's list */
+
+/* NULL: Open MPI takes other memory. */
+static void *allocate(mca_mpool_base_module_t *mpool, size_t size, size_t align, uint32_t flags)
+{
+    (void)mpool, (void)flags;
+    return align <= regx_page_size() ? from->ops->allocate(from, size) : NULL;
+}
+
+static void release(mca_mpool_base_module_t *mpool, void *memory)
+{
+    (void)mpool;
+    from->ops->release(from, memory);
+}
+
+static mca_mpool_base_component_t component;
+
+static mca_mpool_base_module_t pool = {.mpool_component = &component,
+                                       .mpool_alloc = allocate,
+                                       .mpool_free = release,
+                                       .flags = MCA_MPOOL_FLAGS_MPI_ALLOC_MEM};
+
+static int query(const char *hints, int *priority, mca_mpool_base_module_t **module)
+{
+    if (hints != NULL) {
+        return OPAL_ERR_NOT_AVAILABLE;
+    }
+    *priority = PRIORITY;
+    *module = &pool;
+    return OPAL_SUCCESS;
+}
+
+static mca_mpool_base_component_t component = {
+    .mpool_version = {OPAL_MCA_BASE_VERSION_2_1_0("mpool", 3, 0, 0), .mca_component_name = "regx",
+                      MCA_BASE_MAKE_VERSION(component, OPAL_MAJOR_VERSION, OPAL_MINOR_VERSION,
+                                            OPAL_RELEASE_VERSION)},
+    .mpool_query = query};
+
+void regx_alloc_mem_start(regx_component_t *regx)
+{
+    if (from != NULL || &opal_mpool_base_framework == NULL || regx_compat_local_processes() < 2) {
+        return;
+    }
+    for (unsigned i = 0; i < regx->module_count; i++) {
+        if (regx->modules[i]->transport->ops->allocate != NULL) {
+            from = regx->modules[i]->transport;
+        }
+    }
+    entry = from != NULL ? OBJ_NEW(mca_base_component_list_item_t) : NULL;
+    if (entry == NULL) {
+        from = NULL;
+        return;
+    }
+    entry->cli_component = &component.mpool_version;
+    opal_list_append(&opal_mpool_base_framework.framework_components, &entry->super);
+}
+
+void regx_alloc_mem_stop(void)
+{
+    if (from == NULL) {
+        return;
+    }
+    opal_list_remove_item(&opal_mpool_base_framework.framework_components, &entry->super);
+    OBJ_RELEASE(entry);
+    from = NULL;
 }

@@ -9,72 +9,16 @@
 #include <string.h>
 
 #include "opal/class/opal_bitmap.h"
+#include "opal/runtime/opal.h"
 
 #include "base/memlock.h"
 #include "base/util.h"
-#include "btl/message.h"
 #include "btl/module.h"
-#include "btl/params.h"
-#include "btl/rdma.h"
-
-static int component_register(void);
-static int component_open(void);
-static int component_close(void);
-static mca_btl_base_module_t **component_init(int *count, bool progress_threads, bool mpi_threads);
-static int component_progress(void);
 
 /* Open MPI finds the component by this name. */
 __attribute__((visibility("default"))) extern regx_component_t mca_btl_regx_component;
 
-regx_component_t mca_btl_regx_component = {
-    .super = {.btl_version = {MCA_BTL_DEFAULT_VERSION("regx"), .mca_open_component = component_open,
-                              .mca_close_component = component_close,
-                              .mca_register_component_params = component_register},
-              .btl_data = {.param_field = MCA_BASE_METADATA_PARAM_NONE},
-              .btl_init = component_init,
-              .btl_progress = component_progress},
-    .closing = PTHREAD_MUTEX_INITIALIZER};
-
-static int add_procs(mca_btl_base_module_t *btl, size_t count, opal_proc_t **procs,
-                     regx_endpoint_t **endpoints, opal_bitmap_t *reachable);
-static int del_procs(mca_btl_base_module_t *btl, size_t count, opal_proc_t **procs,
-                     regx_endpoint_t **endpoints);
-static int register_error(mca_btl_base_module_t *btl, mca_btl_base_module_error_cb_fn_t callback);
-static int module_finalize(mca_btl_base_module_t *btl);
-
-/* What every module begins as: the functions that Open MPI calls, and what it registers as
- * parameters of every BTL. The values are what measured best on shared memory. rndv_eager_limit is
- * not of contiguous data, unless the user asks for it: the base of a rendezvous is where the user's
- * buffer begins. */
-static mca_btl_base_module_t face = {
-    .btl_component = &mca_btl_regx_component.super,
-    .btl_eager_limit = 16384 + 64, /* 16 KiB with Open MPI's header */
-    .btl_rndv_eager_limit = 4096,
-    .btl_max_send_size = 65536,
-    .btl_rdma_pipeline_send_length = 0,
-    .btl_rdma_pipeline_frag_size = SIZE_MAX,
-    .btl_min_rdma_pipeline_size = 0,
-    .btl_exclusivity = MCA_BTL_EXCLUSIVITY_DEFAULT,
-    .btl_latency = 1,
-    .btl_bandwidth = 100000,
-    .btl_flags = MCA_BTL_FLAGS_SEND | MCA_BTL_FLAGS_RDMA | MCA_BTL_FLAGS_ATOMIC_FOPS,
-    .btl_registration_handle_size = REGX_CTS_SIZE,
-    .btl_put_limit = SIZE_MAX,
-    .btl_get_limit = SIZE_MAX,
-    .btl_add_procs = add_procs,
-    .btl_del_procs = del_procs,
-    .btl_finalize = module_finalize,
-    .btl_alloc = regx_alloc,
-    .btl_free = regx_free,
-    .btl_prepare_src = regx_prepare_src,
-    .btl_send = regx_send,
-    .btl_sendi = regx_sendi,
-    .btl_put = regx_put,
-    .btl_get = regx_get,
-    .btl_register_mem = regx_register_mem,
-    .btl_deregister_mem = regx_deregister_mem,
-    .btl_register_error = register_error,
-    .btl_dump = mca_btl_base_dump};
+static mca_btl_base_module_t face;
 
 /* What a component sees of Open MPI is the same within a series such as 4.1, and no longer. */
 static bool is_of_series(void)
@@ -82,73 +26,50 @@ static bool is_of_series(void)
     const char *minor = strchr(REGX_BUILT_FOR_OPENMPI, '.') + 1;
     const size_t series = (size_t)(minor - REGX_BUILT_FOR_OPENMPI) + strcspn(minor, ".") + 1;
 
-    return strncmp(regx_compat_version(), REGX_BUILT_FOR_OPENMPI, series) == 0;
-}
-
-/* Open MPI's loader checks too little: a component built for another series crashes later. Here
- * already it may have other structures, so this asks it for little: not for the node. */
-static bool version_matches(void)
-{
-    char line[160];
-    bool named;
-
-    if (is_of_series()) {
-        return true;
-    }
-    if (regx_params_asked(&named) && regx_compat_prints()) {
-        snprintf(line, sizeof(line),
-                 "built for Open MPI %s, but this is Open MPI %s: not used; build it for this one",
-                 REGX_BUILT_FOR_OPENMPI, regx_compat_version());
-        regx_compat_output(line);
-    }
-    return false;
+    return strncmp(opal_version_string, REGX_BUILT_FOR_OPENMPI, series) == 0;
 }
 
 /* Refusing here would drop regx from the list before Open MPI looks for who is named in it, and end
  * the job: the refusal is open's. */
 static int component_register(void)
 {
-    bool named;
-
     if (!is_of_series()) {
         return OPAL_SUCCESS;
     }
     regx_params_register(&mca_btl_regx_component.super.btl_version);
     mca_btl_base_param_register(&mca_btl_regx_component.super.btl_version, &face);
-    if (regx_params_asked(&named)) {
+    if (regx_params_asked()) {
         regx_variables_register(&mca_btl_regx_component);
     }
     return OPAL_SUCCESS;
 }
 
+/* Open MPI's loader checks too little: a component built for another series crashes later. Here
+ * already it may have other structures, so this asks it for little: not for the node. */
 static int component_open(void)
 {
-    if (!version_matches()) {
-        return OPAL_ERR_NOT_AVAILABLE;
+    if (is_of_series()) {
+        mca_btl_regx_component.windows = regx_may_have_windows(&face);
+        return OPAL_SUCCESS;
     }
-    mca_btl_regx_component.windows = regx_may_have_windows(&face);
-    return OPAL_SUCCESS;
+    if (regx_params_asked() && regx_compat_prints()) {
+        regx_compat_output(
+            "built for Open MPI %s, but this is Open MPI %s: not used; build it for this one",
+            REGX_BUILT_FOR_OPENMPI, opal_version_string);
+    }
+    return OPAL_ERR_NOT_AVAILABLE;
 }
 
 /* A job that names regx wants it to carry its messages; another PML would leave it idle in
  * silence. */
-static void warn_if_idle(void)
-{
-    const char *pml = regx_compat_pml();
-    char line[160];
-    bool named;
-
-    if (regx_params_asked(&named) && named && pml[0] != '\0' && strcmp(pml, "ob1") != 0 &&
-        regx_compat_rank() == 0) {
-        snprintf(line, sizeof(line),
-                 "named in btl, but pml \"%s\" carries this job; add --mca pml ob1", pml);
-        regx_compat_output(line);
-    }
-}
-
 static int component_close(void)
 {
-    warn_if_idle();
+    const char *pml = regx_compat_pml();
+
+    if (regx_params_named() && regx_params_asked() && pml[0] != '\0' && strcmp(pml, "ob1") != 0 &&
+        regx_compat_rank() == 0) {
+        regx_compat_output("named in btl, but pml \"%s\" carries this job; add --mca pml ob1", pml);
+    }
     return OPAL_SUCCESS;
 }
 
@@ -177,7 +98,7 @@ static void close_modules(regx_component_t *component)
 
 static bool start_modules(regx_component_t *component)
 {
-    if (!regx_transports_open(component, &face) || !regx_backend_start(component)) {
+    if (!regx_transports_open(component) || !regx_backend_start(component)) {
         return false;
     }
     for (unsigned i = 0; i < component->module_count; i++) {
@@ -214,8 +135,6 @@ static void warn_if_limited(const regx_component_t *component)
 {
     const regx_params_t *params = &component->params;
     const uint64_t limit = regx_memlock_limit();
-    char line[448];
-
     const uint64_t pool = registered_pools(component);
     if (pool == 0 || limit == REGX_MEMLOCK_NONE || !regx_compat_prints()) {
         return;
@@ -226,13 +145,11 @@ static void warn_if_limited(const regx_component_t *component)
         (params->pool_wanted > params->settings.pool.pool_size ? params->pool_wanted : pool) +
         (uint64_t)params->settings.rendezvous.chunk_size * params->settings.rendezvous.chunk_depth;
     if (limit < wanted) {
-        snprintf(
-            line, sizeof(line),
+        regx_compat_output(
             "btl_regx_transport=%s: the limit of locked memory (ulimit -l) is %" PRIu64
             " KiB, and %" PRIu64 " KiB are wanted for pool, buffers and btl_regx_chunk_depth "
             "chunks; messages that find no room are copied through the pool; " REGX_MEMLOCK_REMEDY,
             params->settings.component.transport, limit / 1024, wanted / 1024);
-        regx_compat_output(line);
     }
 }
 
@@ -241,7 +158,7 @@ static void warn_if_limited(const regx_component_t *component)
 static bool has_threads(const regx_component_t *component, bool mpi_threads)
 {
     if (component->params.settings.registration.inuse == REGX_INUSE_DRAIN) {
-        regx_compat_use_threads();
+        opal_set_using_threads(true); /* whatever the program asked for */
         return true;
     }
     return mpi_threads;
@@ -251,6 +168,7 @@ static mca_btl_base_module_t **start(regx_component_t *component, int *count, bo
 {
     mca_btl_base_module_t **modules;
 
+    component->face = &face;
     if (!regx_params_read(&component->params, &face)) {
         return NULL;
     }
@@ -279,12 +197,11 @@ static mca_btl_base_module_t **component_init(int *count, bool progress_threads,
 {
     regx_component_t *component = &mca_btl_regx_component;
     mca_btl_base_module_t **modules;
-    bool named;
 
     (void)progress_threads;
     *count = 0;
-    regx_verbose_start(component);
-    if (!regx_params_asked(&named)) {
+    component->trace = (regx_trace_t){.level = regx_compat_verbose(), .write = regx_compat_trace};
+    if (!regx_params_asked()) {
         regx_trace(&component->trace, REGX_TRACE_CHOICE,
                    "not used: neither named in btl nor enabled by btl_regx_enable");
         return NULL;
@@ -322,7 +239,7 @@ static int component_progress(void)
 static int add_procs(mca_btl_base_module_t *btl, size_t count, opal_proc_t **procs,
                      regx_endpoint_t **endpoints, opal_bitmap_t *reachable)
 {
-    regx_module_t *module = (regx_module_t *)btl;
+    regx_module_t *module = regx_module_of(btl);
 
     regx_alloc_mem_start(module->component);
     if (reachable != NULL && count > 1) {
@@ -342,7 +259,7 @@ static int add_procs(mca_btl_base_module_t *btl, size_t count, opal_proc_t **pro
 static int del_procs(mca_btl_base_module_t *btl, size_t count, opal_proc_t **procs,
                      regx_endpoint_t **endpoints)
 {
-    regx_module_t *module = (regx_module_t *)btl;
+    regx_module_t *module = regx_module_of(btl);
 
     (void)procs;
     for (size_t i = 0; i < count; i++) {
@@ -355,7 +272,7 @@ static int del_procs(mca_btl_base_module_t *btl, size_t count, opal_proc_t **pro
 
 static int register_error(mca_btl_base_module_t *btl, mca_btl_base_module_error_cb_fn_t callback)
 {
-    ((regx_module_t *)btl)->error = callback;
+    regx_module_of(btl)->error = callback;
     return OPAL_SUCCESS;
 }
 
@@ -368,10 +285,7 @@ static void send_rest(regx_component_t *component)
     while (more) {
         more = false;
         for (unsigned i = 0; i < component->module_count; i++) {
-            if (regx_module_has_rest(component->modules[i])) {
-                more = true;
-            }
-            regx_module_send_rest(component->modules[i]);
+            more |= regx_module_send_rest(component->modules[i]);
         }
     }
 }
@@ -391,7 +305,6 @@ static void end_all(regx_component_t *component)
         regx_module_end(component->modules[i]);
     }
     send_rest(component);
-    regx_verbose_outcome(component);
     regx_report(component);
 }
 
@@ -400,9 +313,54 @@ static int module_finalize(mca_btl_base_module_t *btl)
     regx_component_t *component = &mca_btl_regx_component;
 
     end_all(component);
-    close_module(component, (regx_module_t *)btl);
+    close_module(component, regx_module_of(btl));
     if (component->module_count == 0) {
         regx_backend_stop(component);
     }
     return OPAL_SUCCESS;
 }
+
+/* ---- what Open MPI gets ---- */
+
+/* What every module begins as: the functions that Open MPI calls, and what it registers as
+ * parameters of every BTL. The values are what measured best on shared memory. rndv_eager_limit is
+ * not of contiguous data, unless the user asks for it: the base of a rendezvous is where the user's
+ * buffer begins. */
+static mca_btl_base_module_t face = {
+    .btl_component = &mca_btl_regx_component.super,
+    .btl_eager_limit = 16384 + 64, /* 16 KiB with Open MPI's header */
+    .btl_rndv_eager_limit = 4096,
+    .btl_max_send_size = 65536,
+    .btl_rdma_pipeline_send_length = 0,
+    .btl_rdma_pipeline_frag_size = SIZE_MAX,
+    .btl_min_rdma_pipeline_size = 0,
+    .btl_exclusivity = MCA_BTL_EXCLUSIVITY_DEFAULT,
+    .btl_latency = 1,
+    .btl_bandwidth = 100000,
+    .btl_flags = MCA_BTL_FLAGS_SEND | MCA_BTL_FLAGS_RDMA | MCA_BTL_FLAGS_ATOMIC_FOPS,
+    .btl_registration_handle_size = REGX_CTS_SIZE,
+    .btl_put_limit = SIZE_MAX,
+    .btl_get_limit = SIZE_MAX,
+    .btl_add_procs = add_procs,
+    .btl_del_procs = del_procs,
+    .btl_finalize = module_finalize,
+    .btl_alloc = regx_alloc,
+    .btl_free = regx_free,
+    .btl_prepare_src = regx_prepare_src,
+    .btl_send = regx_send,
+    .btl_sendi = regx_sendi,
+    .btl_put = regx_put,
+    .btl_get = regx_get,
+    .btl_register_mem = regx_register_mem,
+    .btl_deregister_mem = regx_deregister_mem,
+    .btl_register_error = register_error,
+    .btl_dump = mca_btl_base_dump};
+
+regx_component_t mca_btl_regx_component = {
+    .super = {.btl_version = {MCA_BTL_DEFAULT_VERSION("regx"), .mca_open_component = component_open,
+                              .mca_close_component = component_close,
+                              .mca_register_component_params = component_register},
+              .btl_data = {.param_field = MCA_BASE_METADATA_PARAM_NONE},
+              .btl_init = component_init,
+              .btl_progress = component_progress},
+    .closing = PTHREAD_MUTEX_INITIALIZER};

@@ -13,6 +13,7 @@
  *   - window.c: what osc/rdma asks for
  *   - address.c: what is published, and which module talks to a peer
  *   - registry.c: how registrations stay true
+ *   - coexistence.c: other components of Open MPI beside this one
  *   - params.c: parameters, checked
  *   - report.c: the trace, counters at the end, and for tools at any time
  *
@@ -31,27 +32,75 @@
 
 #include "base/counters.h"
 #include "base/trace.h"
-#include "btl/params.h"
+#include "btl/settings.h"
 #include "compat/compat.h"
+#include "opal/mca/base/mca_base_var.h"
 #include "registration/registration.h"
 #include "transport/transport.h"
+
+/* ---- params.c ---- */
+
+/* The parameters btl_regx_* as Open MPI has them: all are strings for it, so that regx can check
+ * them itself. Their tables are the rooms' (settings.h). A function here that returns false has
+ * printed a warning with the reason, once per application; where that is right, each node of which
+ * the same is wrong says so, or a rank of it.
+ */
+
+/* What the user asked for, checked, and what follows from it. */
+typedef struct regx_params {
+    regx_settings_t settings; /* no "auto" in pool_size, cache_bytes and once_bytes */
+    const regx_strategy_t *strategy;
+    const regx_hook_source_t *hooks;
+    bool leave_pinned;   /* false: the backend is none, because Open MPI was set so */
+    bool pool_given;     /* the user gave pool_size: for all transports of auto together */
+    size_t pool_wanted;  /* the pool's size if the limit of locked memory were none */
+    bool rts_contiguous; /* rndv_eager_limit is of contiguous data, too */
+} regx_params_t;
+
+/* Registers all with Open MPI. */
+void regx_params_register(const mca_base_component_t *component);
+
+/* Whether the btl list names regx; and whether the user wants it, by that or by enabling it. */
+bool regx_params_named(void);
+bool regx_params_asked(void);
+
+/* Reads and checks all, also what Open MPI registered for `btl`. */
+bool regx_params_read(regx_params_t *params, mca_btl_base_module_t *btl);
+
+/* A value that Open MPI keeps, and where it is from; NULL if there is none. */
+const void *regx_param_stored(const char *project, const char *framework, const char *component,
+                              const char *variable, mca_base_var_source_t *source);
+/* Whether the user has set one of btl_regx_*. */
+bool regx_param_given(const char *name);
+
+/* What regx.conf says of each, which is made into params_text.c; the last has no name. */
+typedef struct regx_param_text {
+    const char *name, *initial, *help;
+} regx_param_text_t;
+
+extern const regx_param_text_t regx_param_texts[];
+
+/* ---- the component ---- */
 
 typedef struct regx_component regx_component_t;
 typedef struct regx_module regx_module_t;               /* module.h */
 typedef struct mca_btl_base_endpoint_t regx_endpoint_t; /* module.h; Open MPI's name for it */
-typedef struct regx_fragment regx_fragment_t;           /* message.h */
+typedef struct regx_fragment regx_fragment_t;           /* module.h */
 
 /* One for the node, and the ports. */
 #define REGX_MODULES_MAX (1 + REGX_DEVICES_MAX)
 
 struct regx_component {
     mca_btl_base_component_t super;
+    const mca_btl_base_module_t
+        *face; /* what every module begins as, with the inherited parameters */
     regx_params_t params;
     regx_counters_t counters;
     regx_trace_t trace;
     regx_backend_choice_t choice; /* its monitor is of all caches */
     regx_drain_t *drain;          /* btl_regx_inuse=drain; else NULL */
-    char transport_reason[256];   /* why these transports; for the report */
+    char transports[64];          /* those that are open, each once, with commas between them */
+    char transport_reason[256];   /* why these */
     bool threads;
     bool far_unreachable;         /* no process of another node is reached, and that was said */
     atomic_bool said_unreachable; /* of another process */
@@ -59,6 +108,7 @@ struct regx_component {
     atomic_bool warned_of_change; /* of a buffer that changed while in use */
     bool ending;                  /* the first module is being finalized */
     unsigned module_count;
+    unsigned ports;                           /* modules that were opened for a port of a device */
     regx_module_t *modules[REGX_MODULES_MAX]; /* those that are open */
     pthread_mutex_t closing; /* taken to close one, and to read what the caches count */
 };
@@ -73,33 +123,9 @@ struct regx_component {
  * talks to whom by what is in address.c.
  */
 
-/* Opens the modules, which begin as `face`; sets transport_reason. false: a warning was printed;
- * some modules may be open. */
-bool regx_transports_open(regx_component_t *component, const mca_btl_base_module_t *face);
-
-/* The names of the transports that are open, each once, with commas between them. */
-void regx_transports_name(const regx_component_t *component, char *text, size_t size);
-
-/* ---- alloc_mem.c ---- */
-
-/* MPI_Alloc_mem. Open MPI asks the components of its framework mpool for memory, and takes that of
- * the highest priority; if there is none it calls malloc. A component of mpool in a file of its own
- * and this BTL would have to find each other. So regx adds one to the framework's list while its
- * modules are open. It gives memory of a transport that has some (regx_transport_ops_t.allocate).
- * A call with hints (the key mpool_hints of its info) is left to the others.
- *
- * In Open MPI 4.1, 5.0 and 6.0 MPI_Win_allocate does not ask mpool: osc/rdma and osc/sm put a
- * window that lies on one node into a shared file of their own.
- *
- * Adding and taking out are for the thread that runs MPI_Init or MPI_Finalize.
- */
-
-/* From now on MPI_Alloc_mem gives memory of a module's transport, if this process has neighbours.
- * Has no effect if it does so already. Not before every other BTL has chosen its memory pools. */
-void regx_alloc_mem_start(regx_component_t *component);
-
-/* Takes it back; before that transport closes. */
-void regx_alloc_mem_stop(void);
+/* Opens the modules; sets transports and transport_reason. false: a warning
+ * was printed; some modules may be open. */
+bool regx_transports_open(regx_component_t *component);
 
 /* ---- coexistence.c ---- */
 
@@ -127,20 +153,34 @@ bool regx_other_btl_leads(bool same_node);
  * once all BTLs are open, where this process has a peer on its node. */
 void regx_warn_of_other_btls(const mca_btl_base_module_t *btl);
 
+/* MPI_Alloc_mem. Open MPI asks the components of its framework mpool for memory, and takes that of
+ * the highest priority; if there is none it calls malloc. A component of mpool in a file of its own
+ * and this BTL would have to find each other. So regx adds one to the framework's list while its
+ * modules are open. It gives memory of a transport that has some (regx_transport_ops_t.allocate).
+ * A call with hints (the key mpool_hints of its info) is left to the others.
+ *
+ * In Open MPI 4.1, 5.0 and 6.0 MPI_Win_allocate does not ask mpool: osc/rdma and osc/sm put a
+ * window that lies on one node into a shared file of their own.
+ *
+ * Adding and taking out are for the thread that runs MPI_Init or MPI_Finalize.
+ */
+
+/* From now on MPI_Alloc_mem gives memory of a module's transport, if this process has neighbours.
+ * Has no effect if it does so already. Not before every other BTL has chosen its memory pools. */
+void regx_alloc_mem_start(regx_component_t *component);
+
+/* Takes it back; before that transport closes. */
+void regx_alloc_mem_stop(void);
+
 /* ---- report.c: what regx tells of itself ---- */
 
 /* The trace (base/trace.h) goes to Open MPI's verbose stream of the btl framework. */
 
-/* Starts tracing at the level that btl_base_verbose asks for. */
-void regx_verbose_start(regx_component_t *component);
-
 /* Traces what this process uses, once all of its modules have started. */
 void regx_verbose_choice(const regx_component_t *component);
 
-/* Traces what auto found, while the modules are still open. */
-void regx_verbose_outcome(const regx_component_t *component);
-
-/* Writes the report that the user asked for, if any, while the modules are still open. */
+/* Traces what auto found, and writes the report that the user asked for, if any. While the modules
+ * are still open. */
 void regx_report(regx_component_t *component);
 
 /* Each counter as a performance variable of MPI_T: btl_regx_NAME, by the report's names. A tool can

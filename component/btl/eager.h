@@ -36,7 +36,7 @@
  * with them, unless none has come while 64 of the shorter ones did.
  *
  * Regret. Compared with the better way, costs being as they were and one way taking at most three
- * times as long as the other (test_eager_regret.c):
+ * times as long as the other (test_eager.c):
  *   - of messages in a ping-pong, or in bursts of up to 16, 10,000 take at most 3 % longer;
  *   - in bursts of 64, 10,000 take at most 6 % longer, and where progress is never called 8 %;
  *   - the first 200 take at most 70 % longer, in bursts of 64 at most 135 %. Without progress they

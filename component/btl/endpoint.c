@@ -5,8 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "btl/message.h"
-
 /* The one that is there already, and serves: for Open MPI one that was met, which is Open MPI's
  * from now on. NULL: none. */
 static regx_endpoint_t *known_locked(regx_module_t *module, uint64_t peer, bool met)
@@ -176,9 +174,8 @@ regx_endpoint_t *regx_endpoint_find(regx_module_t *module, uint64_t peer)
 /* ---- what is lost ---- */
 
 /* At the end of the job Open MPI hears nothing more, and only the line is left. */
-static void end_job(regx_module_t *module, regx_endpoint_t *endpoint, const char *line)
+static void end_job(regx_module_t *module, const regx_endpoint_t *endpoint)
 {
-    regx_compat_output(line);
     if (module->error != NULL) {
         module->error(&module->super, MCA_BTL_ERROR_FLAGS_FATAL,
                       endpoint != NULL ? endpoint->proc : NULL, NULL);
@@ -193,18 +190,15 @@ static const char *host_of(const regx_endpoint_t *endpoint)
 void regx_module_lost(regx_module_t *module, regx_endpoint_t *endpoint, size_t size,
                       const char *direction, const char *why)
 {
-    char line[256];
-
-    snprintf(line, sizeof(line), "%zu bytes %s rank %u on %s are lost: %s", size, direction,
-             (unsigned)endpoint->peer.id, host_of(endpoint), why);
-    end_job(module, endpoint, line);
+    regx_compat_output("%zu bytes %s rank %u on %s are lost: %s", size, direction,
+                       (unsigned)endpoint->peer.id, host_of(endpoint), why);
+    end_job(module, endpoint);
 }
 
 void regx_lost_connection(void *context, uint64_t peer, const char *what)
 {
     regx_module_t *module = context;
     regx_endpoint_t *endpoint = regx_endpoint_find(module, peer);
-    char line[256];
 
     regx_trace(module->trace, REGX_TRACE_CONNECTION, "rank %u: connection lost (%s)%s",
                (unsigned)peer, what, module->error != NULL ? "" : " while the job ends");
@@ -212,32 +206,26 @@ void regx_lost_connection(void *context, uint64_t peer, const char *what)
         endpoint->lost = true;
     }
     if (module->error != NULL) { /* once the job ends, peers may leave before this process */
-        snprintf(line, sizeof(line), "connection to rank %u on %s lost (%s)", (unsigned)peer,
-                 host_of(endpoint), what);
-        end_job(module, endpoint, line);
+        regx_compat_output("connection to rank %u on %s lost (%s)", (unsigned)peer,
+                           host_of(endpoint), what);
+        end_job(module, endpoint);
     }
 }
 
 void regx_no_answer(void *context, uint64_t peer)
 {
-    const char *host = host_of(regx_endpoint_find(context, peer));
-    char line[384];
-
-    snprintf(line, sizeof(line),
-             "rank %u on %s has not answered for ten minutes; still trying. Either it computes "
-             "without calling MPI, or the network does not connect the ports that are used "
-             "(btl_regx_if_include)",
-             (unsigned)peer, host);
-    regx_compat_output(line);
+    regx_compat_output(
+        "rank %u on %s has not answered for ten minutes; still trying. Either it computes "
+        "without calling MPI, or the network does not connect the ports that are used "
+        "(btl_regx_if_include)",
+        (unsigned)peer, host_of(regx_endpoint_find(context, peer)));
 }
 
 void regx_lost_data(void *context, const regx_peer_t *peer, const char *what)
 {
     regx_module_t *module = context;
     regx_endpoint_t *endpoint = regx_endpoint_find(module, peer->id);
-    char line[384];
 
-    snprintf(line, sizeof(line), "from rank %u on %s: %s", (unsigned)peer->id, host_of(endpoint),
-             what);
-    end_job(module, endpoint, line);
+    regx_compat_output("from rank %u on %s: %s", (unsigned)peer->id, host_of(endpoint), what);
+    end_job(module, endpoint);
 }

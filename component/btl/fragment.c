@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "btl/message.h"
+#include "btl/module.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -10,8 +10,8 @@
  * shorter. */
 #define SMALL 512u
 
-/* Fragments with memory for a whole frame that are kept for use, at most. */
-#define FRAMES_KEPT 64u
+/* So many of each kind are kept for use, at most. */
+static const unsigned kept_max[] = {[REGX_FRAGMENT_SMALL] = 1024, [REGX_FRAGMENT_FRAME] = 64};
 
 /* Zero-copy sends are for more than this many bytes; below, a copied frame costs less. */
 #define ZCOPY_FROM 2048u
@@ -87,7 +87,7 @@ static regx_fragment_t *get(regx_module_t *module, regx_fragment_kind_t kind)
     regx_fragment_t *fragment = module->unused[kind];
     if (fragment != NULL) {
         module->unused[kind] = fragment->next;
-        module->unused_frames -= kind == REGX_FRAGMENT_FRAME;
+        module->unused_count[kind]--;
     }
     regx_unlock(&module->lock);
     return fragment != NULL ? fragment : fragment_new(module, kind);
@@ -129,18 +129,18 @@ regx_fragment_t *regx_fragment_take(regx_module_t *module, regx_endpoint_t *endp
 
 void regx_fragment_return(regx_module_t *module, regx_fragment_t *fragment)
 {
-    const bool is_frame = fragment->kind == REGX_FRAGMENT_FRAME;
+    const regx_fragment_kind_t kind = fragment->kind;
 
     if (fragment->slot != REGX_SLOT_NONE) {
         regx_pool_put(&module->pool, fragment->slot);
         fragment->slot = REGX_SLOT_NONE;
     }
     regx_lock(&module->lock);
-    const bool keep = !is_frame || module->unused_frames < FRAMES_KEPT;
+    const bool keep = module->unused_count[kind] < kept_max[kind];
     if (keep) {
-        fragment->next = module->unused[fragment->kind];
-        module->unused[fragment->kind] = fragment;
-        module->unused_frames += is_frame;
+        fragment->next = module->unused[kind];
+        module->unused[kind] = fragment;
+        module->unused_count[kind]++;
     }
     regx_unlock(&module->lock);
     if (!keep) {
@@ -152,10 +152,7 @@ void regx_fragments_free(regx_module_t *module)
 {
     for (int kind = 0; kind < REGX_FRAGMENT_KINDS; kind++) {
         while (module->unused[kind] != NULL) {
-            regx_fragment_t *fragment = module->unused[kind];
-
-            module->unused[kind] = fragment->next;
-            fragment_free(fragment);
+            fragment_free(get(module, (regx_fragment_kind_t)kind));
         }
     }
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "btl/message.h"
+#include "btl/module.h"
 
 #include <assert.h>
 #include <string.h>
@@ -7,11 +7,6 @@
 #include "base/copy.h"
 #include "base/util.h"
 #include "opal/datatype/opal_convertor.h"
-
-static regx_module_t *module_of(mca_btl_base_module_t *btl)
-{
-    return (regx_module_t *)btl;
-}
 
 static mca_btl_base_descriptor_t *describe(regx_fragment_t *fragment, uint8_t order, uint32_t flags)
 {
@@ -53,12 +48,12 @@ static mca_btl_base_descriptor_t *alloc(regx_module_t *module, regx_endpoint_t *
 mca_btl_base_descriptor_t *regx_alloc(mca_btl_base_module_t *btl, regx_endpoint_t *endpoint,
                                       uint8_t order, size_t size, uint32_t flags)
 {
-    return alloc(module_of(btl), endpoint, order, size, 0, flags);
+    return alloc(regx_module_of(btl), endpoint, order, size, 0, flags);
 }
 
 int regx_free(mca_btl_base_module_t *btl, mca_btl_base_descriptor_t *descriptor)
 {
-    regx_fragment_return(module_of(btl), (regx_fragment_t *)descriptor);
+    regx_fragment_return(regx_module_of(btl), (regx_fragment_t *)descriptor);
     return OPAL_SUCCESS;
 }
 
@@ -80,28 +75,11 @@ static bool begins_rendezvous(const opal_convertor_t *convertor, size_t size, si
     return size < message && opal_convertor_need_buffers(convertor) == 0;
 }
 
-/* A message goes eagerly, or is to: it cannot be read as a whole. */
-static void note_eager(regx_module_t *module, const regx_endpoint_t *endpoint, size_t message)
-{
-    if (message > REGX_EAGER_MIN) {
-        regx_eager_note(&module->eager, message, REGX_EAGER_SEND, endpoint->peer.conn->single_copy,
-                        module->rounds);
-    }
-}
-
-static void trace_packed(const regx_module_t *module, const regx_endpoint_t *endpoint,
-                         size_t message)
-{
-    regx_trace(module->trace, REGX_TRACE_PATH,
-               "%zu bytes to rank %u over %s in fragments: they are not contiguous", message,
-               (unsigned)endpoint->peer.id, endpoint->peer.conn->wire);
-}
-
 mca_btl_base_descriptor_t *regx_prepare_src(mca_btl_base_module_t *btl, regx_endpoint_t *endpoint,
                                             struct opal_convertor_t *convertor, uint8_t order,
                                             size_t reserve, size_t *size, uint32_t flags)
 {
-    regx_module_t *module = module_of(btl);
+    regx_module_t *module = regx_module_of(btl);
     const bool more = (flags & MCA_BTL_DES_FLAGS_PRIORITY) == 0; /* not the first, as ob1 has it */
     size_t length = regx_min(*size, btl->btl_max_send_size - reserve);
     size_t message;
@@ -116,10 +94,10 @@ mca_btl_base_descriptor_t *regx_prepare_src(mca_btl_base_module_t *btl, regx_end
         length = module->params->rts_contiguous ? length : 0;
     } else if (regx_eager_is_lowered(&module->eager, reserve + message)) {
         /* Not contiguous, or of MPI_Bsend. */
-        note_eager(module, endpoint, message);
+        regx_endpoint_note(module, endpoint, message, REGX_EAGER_SEND);
         length = more ? length : message; /* the rest would go in fragments, after an answer */
     } else if (!more && opal_convertor_need_buffers(convertor) == 0) {
-        note_eager(module, endpoint, message); /* of MPI_Ssend */
+        regx_endpoint_note(module, endpoint, message, REGX_EAGER_SEND); /* of MPI_Ssend */
     }
     regx_fragment_t *fragment =
         regx_fragment_take(module, endpoint, reserve + length, skew_of(convertor, reserve, length));
@@ -140,23 +118,18 @@ mca_btl_base_descriptor_t *regx_prepare_src(mca_btl_base_module_t *btl, regx_end
     }
     if (regx_traces(module->trace, REGX_TRACE_PATH) && !more && length < message &&
         opal_convertor_need_buffers(convertor) != 0) {
-        trace_packed(module, endpoint, message);
+        regx_trace(module->trace, REGX_TRACE_PATH,
+                   "%zu bytes to rank %u over %s in fragments: they are not contiguous", message,
+                   (unsigned)endpoint->peer.id, endpoint->peer.conn->wire);
     }
     fragment->segment.seg_len = reserve + length;
     *size = length;
     return describe(fragment, order, flags);
 }
 
-static void count_zcopy(regx_module_t *module, regx_endpoint_t *endpoint, size_t length)
+static void count_read(regx_endpoint_t *endpoint, size_t length)
 {
-    atomic_fetch_add(&module->zcopy_bytes, length);
-    atomic_fetch_add(&endpoint->zcopy_bytes, length);
-}
-
-static void count_read(regx_module_t *module, regx_endpoint_t *endpoint, size_t length)
-{
-    assert(endpoint->zcopy_bytes >= length && module->zcopy_bytes >= length);
-    atomic_fetch_sub(&module->zcopy_bytes, length);
+    assert(endpoint->zcopy_bytes >= length);
     atomic_fetch_sub(&endpoint->zcopy_bytes, length);
 }
 
@@ -180,10 +153,10 @@ static regx_status_t hand_over(regx_module_t *module, regx_fragment_t *fragment)
                                      .tag = fragment->tag,
                                      .done = zcopy_done,
                                      .context = module};
-    count_zcopy(module, endpoint, length);
+    atomic_fetch_add(&endpoint->zcopy_bytes, length);
     const regx_status_t status = ops->send_zcopy(conn, &fragment->zcopy);
     if (status != REGX_PENDING) {
-        count_read(module, endpoint, length);
+        count_read(endpoint, length);
     }
     return status;
 }
@@ -220,7 +193,7 @@ static void zcopy_done(regx_zcopy_t *zcopy, regx_status_t status)
     regx_fragment_t *fragment = REGX_CONTAINER_OF(zcopy, regx_fragment_t, zcopy);
     regx_module_t *module = zcopy->context;
 
-    count_read(module, fragment->endpoint, zcopy->length);
+    count_read(fragment->endpoint, zcopy->length);
     ended(module, fragment, status == REGX_OK ? OPAL_SUCCESS : OPAL_ERROR);
 }
 
@@ -250,7 +223,7 @@ static void enqueue(regx_module_t *module, regx_fragment_t *fragment)
 int regx_send(mca_btl_base_module_t *btl, regx_endpoint_t *endpoint,
               mca_btl_base_descriptor_t *descriptor, mca_btl_base_tag_t tag)
 {
-    regx_module_t *module = module_of(btl);
+    regx_module_t *module = regx_module_of(btl);
     regx_fragment_t *fragment = (regx_fragment_t *)descriptor;
     regx_status_t status = REGX_AGAIN;
 
@@ -274,16 +247,6 @@ int regx_send(mca_btl_base_module_t *btl, regx_endpoint_t *endpoint,
     }
 }
 
-/* Apart, so that shorter messages pay for one comparison. */
-static __attribute__((noinline)) void note_sent(regx_module_t *module,
-                                                const regx_endpoint_t *endpoint,
-                                                const opal_convertor_t *convertor, size_t size)
-{
-    if (opal_convertor_need_buffers(convertor) == 0) {
-        note_eager(module, endpoint, size);
-    }
-}
-
 /* There was no room. Open MPI fills the descriptor and calls regx_send, which queues. */
 static __attribute__((noinline)) int
 offer_descriptor(regx_module_t *module, regx_endpoint_t *endpoint,
@@ -302,7 +265,7 @@ int regx_sendi(mca_btl_base_module_t *btl, regx_endpoint_t *endpoint,
                size_t payload_size, uint8_t order, uint32_t flags, mca_btl_base_tag_t tag,
                mca_btl_base_descriptor_t **descriptor)
 {
-    regx_module_t *module = module_of(btl);
+    regx_module_t *module = regx_module_of(btl);
     regx_conn_t *conn = endpoint->peer.conn;
     regx_status_t status = REGX_AGAIN;
     regx_pack_t pack = NULL;
@@ -318,8 +281,8 @@ int regx_sendi(mca_btl_base_module_t *btl, regx_endpoint_t *endpoint,
         status =
             conn->transport->ops->send(conn, tag, header, header_size, pack, payload, payload_size);
     }
-    if (payload_size > REGX_EAGER_MIN) {
-        note_sent(module, endpoint, convertor, payload_size);
+    if (payload_size > REGX_EAGER_MIN && opal_convertor_need_buffers(convertor) == 0) {
+        regx_endpoint_note(module, endpoint, payload_size, REGX_EAGER_SEND);
     }
     if (status != REGX_OK) {
         return offer_descriptor(module, endpoint, convertor, header_size, payload_size, order,
@@ -329,17 +292,12 @@ int regx_sendi(mca_btl_base_module_t *btl, regx_endpoint_t *endpoint,
     return OPAL_SUCCESS;
 }
 
-/* The oldest fragment that waits, or NULL; only progress takes it. */
-static regx_fragment_t *front(const regx_endpoint_t *endpoint)
-{
-    return atomic_load_explicit(&endpoint->queue, memory_order_acquire);
-}
-
+/* Takes the oldest fragment that waits; from progress only. */
 static void take_front(regx_module_t *module, regx_endpoint_t *endpoint)
 {
     regx_lock(&module->lock);
     assert(endpoint->queue != NULL && regx_list_has(&endpoint->blocked));
-    endpoint->queue = front(endpoint)->next;
+    endpoint->queue = endpoint->queue->next;
     if (endpoint->queue == NULL) {
         regx_list_remove(&endpoint->blocked);
     }
@@ -360,7 +318,7 @@ static int send_front(regx_module_t *module, regx_endpoint_t *endpoint)
     regx_fragment_t *fragment;
     int sent = 0;
 
-    while ((fragment = front(endpoint)) != NULL) {
+    while ((fragment = endpoint->queue) != NULL) {
         /* The end of a zero-copy send comes through progress, that is, after this: the fragment
          * stays valid. */
         const regx_status_t status = offer(module, fragment);
@@ -378,38 +336,36 @@ static int send_front(regx_module_t *module, regx_endpoint_t *endpoint)
     return sent;
 }
 
-/* The first endpoint of the list, which is moved to `asked`; NULL: it is empty. */
-static regx_endpoint_t *take_blocked(regx_module_t *module, regx_link_t *list, regx_link_t *asked)
+static regx_endpoint_t *blocked_of(regx_link_t *link)
 {
-    regx_endpoint_t *endpoint = NULL;
+    return REGX_CONTAINER_OF(link, regx_endpoint_t, blocked);
+}
 
+/* The first endpoint for which something waits; the next time it is the last. */
+static regx_endpoint_t *next_blocked(regx_module_t *module)
+{
     regx_lock(&module->lock);
-    if (!regx_list_empty(list)) {
-        endpoint = REGX_CONTAINER_OF(list->next, regx_endpoint_t, blocked);
-        regx_list_remove(&endpoint->blocked);
-        regx_list_append(asked, &endpoint->blocked);
-    }
+    regx_endpoint_t *endpoint = blocked_of(module->blocked.next);
+    regx_list_remove(&endpoint->blocked);
+    regx_list_append(&module->blocked, &endpoint->blocked);
     regx_unlock(&module->lock);
     return endpoint;
 }
 
 int regx_send_queued(regx_module_t *module)
 {
-    regx_link_t list, asked; /* of this round: still to be asked, and done */
-    regx_endpoint_t *endpoint;
+    regx_endpoint_t *endpoint = NULL, *last = NULL;
     int sent = 0;
 
-    regx_list_init(&list);
-    regx_list_init(&asked);
     regx_lock(&module->lock);
-    regx_list_move(&list, &module->blocked);
-    regx_unlock(&module->lock);
-    while ((endpoint = take_blocked(module, &list, &asked)) != NULL) {
-        sent += send_front(module, endpoint); /* takes it out of `asked` if nothing is left */
+    if (!regx_list_empty(&module->blocked)) {
+        last = blocked_of(module->blocked.previous);
     }
-    regx_lock(&module->lock);
-    regx_list_move(&module->blocked, &asked);
     regx_unlock(&module->lock);
+    while (endpoint != last) {
+        endpoint = next_blocked(module);
+        sent += send_front(module, endpoint); /* takes it out of the list if nothing is left */
+    }
     return sent;
 }
 
@@ -417,7 +373,7 @@ void regx_fail_queued(regx_module_t *module, regx_endpoint_t *endpoint)
 {
     regx_fragment_t *fragment;
 
-    while ((fragment = front(endpoint)) != NULL) {
+    while ((fragment = endpoint->queue) != NULL) {
         take_front(module, endpoint);
         ended(module, fragment, OPAL_ERR_UNREACH);
     }

@@ -6,9 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "btl/message.h"
-#include "btl/params.h"
-#include "btl/rdma.h"
+#include "opal/mca/hwloc/base/base.h"
 #include "pool/pool.h"
 
 /* The transport may deliver while it closes, when there is no rendezvous any more. */
@@ -38,7 +36,7 @@ static void deliver_for_all(regx_module_t *module, uint64_t sender, uint8_t tag,
     if (from == NULL) {
         regx_count(module->counters, &module->counters->malformed, 1); /* another BTL's, or none */
     } else {
-        regx_compat_receive(module->inbox, from, tag, data, length);
+        regx_compat_receive(&module->super, from, tag, data, length);
     }
 }
 
@@ -69,15 +67,16 @@ static void deliver(void *context, uint64_t sender, uint8_t tag, const void *dat
     if (tag < MCA_BTL_TAG_PML || tag >= MCA_BTL_TAG_MAX) {
         deliver_other(module, sender, tag, data, length);
     } else if (!module->ending) {
-        regx_compat_receive(module->inbox, NULL, tag, data, length);
+        regx_compat_receive(&module->super, NULL, tag, data, length);
     }
 }
 
 _Static_assert(REGX_TAG_CONTROL < MCA_BTL_TAG_PML && REGX_TAG_ONESIDED < MCA_BTL_TAG_PML,
                "regx's own tags are not a PML's");
 
-static regx_status_t open_transport(regx_module_t *module, const regx_module_request_t *request,
-                                    char *error, size_t error_size)
+static regx_status_t open_transport(regx_module_t *module, const regx_transport_ops_t *ops,
+                                    const char *device, size_t pool_size,
+                                    char error[REGX_MODULE_ERROR])
 {
     const regx_params_t *params = module->params;
     const regx_transport_events_t events = {.context = module,
@@ -87,20 +86,20 @@ static regx_status_t open_transport(regx_module_t *module, const regx_module_req
                                             .silent = regx_no_answer};
     const regx_transport_config_t config = {
         .self = regx_compat_self(),
-        .pool_size = request->pool_size,
+        .pool_size = pool_size,
         .pool_min = 2 * params->settings.pool.slot_size,
         .owned_size = params->settings.pool.alloc_mem_size,
-        .if_include = request->if_include,
-        .if_exclude = request->if_exclude,
-        .device = request->device,
+        .if_include = params->settings.transports.all.if_include,
+        .if_exclude = params->settings.transports.all.if_exclude,
+        .device = device,
         .settings =
-            request->kind == REGX_BETWEEN_NODES ? &params->settings.transports.between_nodes : NULL,
+            module->kind == REGX_BETWEEN_NODES ? &params->settings.transports.between_nodes : NULL,
         .threads = module->threads,
         .counters = module->counters,
         .trace = module->trace,
         .events = events};
 
-    return request->ops->open(&config, error, error_size, &module->transport);
+    return ops->open(&config, error, REGX_MODULE_ERROR, &module->transport);
 }
 
 /* Places the pool's memory near the process, and locks it. A transport that registers has done
@@ -111,7 +110,7 @@ static size_t lock_pool(const regx_transport_t *transport)
     if (transport->registers) {
         return transport->pool_size;
     }
-    regx_place_bind(regx_compat_topology(), transport->pool_memory, transport->pool_size);
+    regx_place_bind(opal_hwloc_topology, transport->pool_memory, transport->pool_size);
     return regx_place_lock(transport->pool_memory, transport->pool_size);
 }
 
@@ -169,17 +168,20 @@ static void close_onesided(regx_module_t *module)
     }
 }
 
-regx_status_t regx_module_open(regx_component_t *component, const regx_module_request_t *request,
-                               char *error, size_t error_size, regx_module_t **out)
+regx_status_t regx_module_open(regx_component_t *component, regx_transport_kind_t kind,
+                               const regx_transport_ops_t *ops, const char *device,
+                               size_t pool_size, char error[REGX_MODULE_ERROR])
 {
     regx_module_t *module = calloc(1, sizeof(*module));
+    regx_status_t status = REGX_NO_MEMORY;
 
+    snprintf(error, REGX_MODULE_ERROR, "out of memory");
     if (module == NULL) {
-        snprintf(error, error_size, "out of memory");
-        return REGX_NO_MEMORY;
+        return status;
     }
-    module->super = *request->face;
-    module->kind = request->kind;
+    module->super = *component->face;
+    module->place = component->module_count;
+    module->kind = kind;
     module->component = component;
     module->params = &component->params;
     module->counters = &component->counters;
@@ -188,40 +190,26 @@ regx_status_t regx_module_open(regx_component_t *component, const regx_module_re
     regx_list_init(&module->blocked);
     regx_lock_init(&module->lock, module->threads);
     regx_onesided_declare(&module->super, component->windows);
-    module->inbox = regx_compat_inbox_new(&module->super);
     module->onesided = open_onesided(module);
-    regx_status_t status = REGX_NO_MEMORY;
-    if (module->inbox == NULL || module->onesided == NULL) {
-        snprintf(error, error_size, "out of memory");
-    } else {
-        status = open_transport(module, request, error, error_size);
+    if (module->onesided != NULL) {
+        status = open_transport(module, ops, device, pool_size, error);
     }
     if (status == REGX_OK && open_pool(module) != REGX_OK) {
         status = REGX_NO_MEMORY;
-        snprintf(error, error_size, "no memory for the bounce pool");
+        snprintf(error, REGX_MODULE_ERROR, "no memory for the bounce pool");
         module->transport->ops->close(module->transport);
     }
     if (status != REGX_OK) {
         close_onesided(module);
-        regx_compat_inbox_free(module->inbox);
         regx_lock_fini(&module->lock);
         free(module);
         return status;
     }
     set_speed(module);
-    *out = module;
+    assert(component->module_count < REGX_MODULES_MAX);
+    component->modules[component->module_count++] = module;
+    component->ports += module->transport->registers;
     return REGX_OK;
-}
-
-/* How many modules are ports of a device. */
-static unsigned ports(const regx_component_t *component)
-{
-    unsigned count = 0;
-
-    for (unsigned i = 0; i < component->module_count; i++) {
-        count += component->modules[i]->transport->registers;
-    }
-    return count;
 }
 
 /* Without get, ob1 would take an exposure for something to put to. It puts by all modules that
@@ -229,7 +217,7 @@ static unsigned ports(const regx_component_t *component)
 static bool may_expose(const regx_module_t *module)
 {
     return (module->super.btl_flags & MCA_BTL_FLAGS_GET) != 0 &&
-           (!module->transport->registers || ports(module->component) == 1);
+           (!module->transport->registers || module->component->ports == 1);
 }
 
 /* Whether the user leaves it to regx up to which length messages go eagerly, and how above. */
@@ -344,7 +332,7 @@ static int progress_transport(regx_module_t *module)
 
 static __attribute__((noinline)) int complete(regx_module_t *module, int events)
 {
-    regx_onesided_complete(module->onesided); /* osc/rdma calls progress from there */
+    regx_onesided_complete(module->onesided, NULL); /* osc/rdma calls progress from there */
     return events;
 }
 
@@ -369,46 +357,33 @@ void regx_module_end(regx_module_t *module)
     regx_endpoints_delete_leaving(module);
 }
 
-/* Whether a process that something waits for may still read it. */
-static bool has_reader(const regx_module_t *module)
+bool regx_module_send_rest(regx_module_t *module)
 {
-    for (regx_endpoint_t *endpoint = module->endpoints; endpoint != NULL;
-         endpoint = endpoint->next) {
-        if (regx_endpoint_has_reader(endpoint)) {
-            return true;
-        }
-    }
-    return false;
-}
+    bool more = false;
 
-bool regx_module_has_rest(const regx_module_t *module)
-{
-    return (module->queued > 0 || module->zcopy_bytes > 0) && has_reader(module);
-}
-
-void regx_module_send_rest(regx_module_t *module)
-{
     assert(module->ending);
+    for (regx_endpoint_t *endpoint = module->endpoints; endpoint != NULL && !more;
+         endpoint = endpoint->next) {
+        more = regx_endpoint_has_reader(endpoint);
+    }
     module->transport->ops->progress(module->transport);
     regx_send_queued(module);
+    return more;
 }
 
 void regx_module_close(regx_module_t *module)
 {
     regx_endpoints_delete_all(module);
-    assert(module->endpoint_count == 0 && module->queued == 0 && module->zcopy_bytes == 0 &&
-           regx_list_empty(&module->blocked));
+    assert(module->endpoint_count == 0 && module->queued == 0 && regx_list_empty(&module->blocked));
     if (module->rndv != NULL) {
         regx_rndv_destroy(module->rndv);
         module->rndv = NULL;
     }
     close_onesided(module);
     regx_fragments_free(module);
-    regx_rdma_records_free(module);
     regx_registry_stop(module);
     regx_pool_fini(&module->pool);
     module->transport->ops->close(module->transport);
-    regx_compat_inbox_free(module->inbox);
     regx_lock_fini(&module->lock);
     free(module);
 }

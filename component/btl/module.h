@@ -13,6 +13,7 @@
 #include "onesided/onesided.h"
 #include "pool/pool.h"
 #include "registration/registration.h"
+#include "rendezvous/control.h"
 #include "rendezvous/rendezvous.h"
 #include "transport/transport.h"
 
@@ -36,7 +37,6 @@ struct regx_module {
     unsigned place; /* among the component's modules */
     regx_transport_kind_t kind;
     regx_transport_t *transport;
-    regx_compat_inbox_t *inbox;
     regx_pool_t pool;
     struct regx_monitor *monitor; /* the component's, or its own; NULL: none */
     regx_registry_t registry;
@@ -54,30 +54,26 @@ struct regx_module {
     unsigned met;            /* endpoints that Open MPI has not asked for */
     regx_link_t blocked;     /* endpoints that have fragments waiting, in the order of asking */
     regx_fragment_t *unused[REGX_FRAGMENT_KINDS];
-    unsigned unused_frames; /* how many of REGX_FRAGMENT_FRAME */
-    union regx_rdma_record *unused_records;
-    unsigned unused_record_count;
+    unsigned unused_count[REGX_FRAGMENT_KINDS];
     /* Read without the lock. */
-    _Atomic unsigned leaving;   /* endpoints that progress is to delete */
-    _Atomic unsigned queued;    /* fragments that wait, and peers of whom onesided waits */
-    _Atomic unsigned ended;     /* one-sided operations whose completion is to be called */
-    _Atomic size_t zcopy_bytes; /* of fragments in the pool that some peer still reads */
+    _Atomic unsigned leaving; /* endpoints that progress is to delete */
+    _Atomic unsigned queued;  /* fragments that wait, and peers of whom onesided waits */
+    _Atomic unsigned ended;   /* one-sided operations whose completion is to be called */
 };
 
-/* What a module is to be opened with; read by open alone. */
-typedef struct regx_module_request {
-    const mca_btl_base_module_t *face; /* Open MPI's part, with the inherited parameters */
-    regx_transport_kind_t kind;
-    const regx_transport_ops_t *ops; /* of that transport */
-    const char *device; /* one that `ops->devices` named; NULL: the transport has none */
-    const char *if_include, *if_exclude;
-    size_t pool_size;
-} regx_module_request_t;
+static inline regx_module_t *regx_module_of(mca_btl_base_module_t *btl)
+{
+    return (regx_module_t *)btl;
+}
 
-/* Opens a module's transport and its pool. REGX_OK: the module is the caller's, to be given to
- * close; otherwise as the transport's open, and `error` has the reason. */
-regx_status_t regx_module_open(regx_component_t *component, const regx_module_request_t *request,
-                               char *error, size_t error_size, regx_module_t **module);
+#define REGX_MODULE_ERROR 256 /* room for a line with the reason */
+
+/* Opens a module's transport and its pool. ops: of that kind; device: one that `ops->devices`
+ * named, or NULL if the transport has none. REGX_OK: it is one of the component's; otherwise as the
+ * transport's open, and `error` has the reason. */
+regx_status_t regx_module_open(regx_component_t *component, regx_transport_kind_t kind,
+                               const regx_transport_ops_t *ops, const char *device,
+                               size_t pool_size, char error[REGX_MODULE_ERROR]);
 
 /* The rest, once the component's backend was started: cache and rendezvous. false: a warning was
  * printed; the module is to be closed. */
@@ -91,11 +87,9 @@ int regx_module_progress(regx_module_t *module);
  * or leaves it soon. */
 void regx_module_end(regx_module_t *module);
 
-/* For a module that has ended: whether a fragment that Open MPI counts as sent still waits here, or
- * in memory that a peer which is alive has yet to read. */
-bool regx_module_has_rest(const regx_module_t *module);
-/* Goes on with that. */
-void regx_module_send_rest(regx_module_t *module);
+/* For a module that has ended: goes on with fragments that Open MPI counts as sent. Whether some
+ * still waited here, or in memory that a peer which is alive has yet to read. */
+bool regx_module_send_rest(regx_module_t *module);
 
 /* Disconnects its peers and frees it; also a module that was not started. */
 void regx_module_close(regx_module_t *module);
@@ -156,6 +150,13 @@ regx_endpoint_t *regx_endpoint_find(regx_module_t *module, uint64_t peer);
 static inline bool regx_endpoint_is_blocked(const regx_endpoint_t *endpoint)
 {
     return atomic_load_explicit(&endpoint->queue, memory_order_relaxed) != NULL;
+}
+
+/* A message goes that way, or is to. One that goes eagerly cannot be read as a whole. */
+static inline void regx_endpoint_note(regx_module_t *module, const regx_endpoint_t *endpoint,
+                                      size_t length, regx_eager_way_t way)
+{
+    regx_eager_note(&module->eager, length, way, endpoint->peer.conn->single_copy, module->rounds);
 }
 
 /* Whether Open MPI still expects callbacks for this endpoint: it does until the endpoint or the
@@ -235,5 +236,147 @@ void regx_registry_changes(void *context, uintptr_t start, uintptr_t end);
 
 /* Brings the counters up to date with what the caches counted, before they are read. Any thread. */
 void regx_registry_count_all(regx_component_t *component);
+
+/* ---- message.c ---- */
+
+/* Eager messages and fragments, sent: Open MPI's calls, with the contract of each
+ * (opal/mca/btl/btl.h). What finds no room waits at its endpoint, and goes in order. Any thread.
+ */
+
+mca_btl_base_descriptor_t *regx_alloc(mca_btl_base_module_t *btl, regx_endpoint_t *endpoint,
+                                      uint8_t order, size_t size, uint32_t flags);
+int regx_free(mca_btl_base_module_t *btl, mca_btl_base_descriptor_t *descriptor);
+mca_btl_base_descriptor_t *regx_prepare_src(mca_btl_base_module_t *btl, regx_endpoint_t *endpoint,
+                                            struct opal_convertor_t *convertor, uint8_t order,
+                                            size_t reserve, size_t *size, uint32_t flags);
+int regx_send(mca_btl_base_module_t *btl, regx_endpoint_t *endpoint,
+              mca_btl_base_descriptor_t *descriptor, mca_btl_base_tag_t tag);
+int regx_sendi(mca_btl_base_module_t *btl, regx_endpoint_t *endpoint,
+               struct opal_convertor_t *convertor, void *header, size_t header_size,
+               size_t payload_size, uint8_t order, uint32_t flags, mca_btl_base_tag_t tag,
+               mca_btl_base_descriptor_t **descriptor);
+
+/* Sends what waits, endpoint by endpoint; returns how many fragments went. From progress only. */
+int regx_send_queued(regx_module_t *module);
+/* Takes what waits at this endpoint and reports it as unreachable. From progress only. */
+void regx_fail_queued(regx_module_t *module, regx_endpoint_t *endpoint);
+
+/* ---- fragment.c ---- */
+
+/* A fragment: what Open MPI fills and sends, and the memory of it.
+ *
+ * Short data leaves as one frame of the transport, copied. Longer data is packed into a slot of the
+ * pool, and the peer reads it there: a zero-copy send, which ends when the peer has read. A
+ * fragment that gets no slot has memory of its own, for as much as a frame takes. So a peer that
+ * does not read keeps slots, but keeps no thread from sending to another peer; and Open MPI is not
+ * refused a descriptor for its control messages.
+ *
+ * Fragments are kept for the next message. Most are for headers, which are short, or hold what is
+ * known of a large message (rdma.c): these are small; of those with memory for a whole frame only a
+ * few are kept.
+ *
+ * Any thread; the module's lock is taken inside.
+ */
+
+struct regx_fragment {
+    mca_btl_base_descriptor_t base; /* first: a descriptor is its fragment */
+    mca_btl_base_segment_t segment;
+    regx_endpoint_t *endpoint;
+    regx_fragment_t *next; /* among the unused, or in an endpoint's queue */
+    regx_zcopy_t zcopy;
+    uint32_t slot; /* REGX_SLOT_NONE: the data is in bytes */
+    mca_btl_base_tag_t tag;
+    regx_fragment_kind_t kind;
+    _Alignas(16) uint8_t bytes[]; /* as many as its kind has, and a cache line */
+};
+
+/* A fragment of `size` bytes for the endpoint, which belongs to the caller. Its segment begins
+ * `skew` bytes behind a cache line's beginning (base/copy.h), or with its slot, if it fills that.
+ * If it needs a slot and gets none, the segment is shorter: as long as a frame. NULL: no memory. */
+regx_fragment_t *regx_fragment_take(regx_module_t *module, regx_endpoint_t *endpoint, size_t size,
+                                    size_t skew);
+void regx_fragment_return(regx_module_t *module, regx_fragment_t *fragment);
+
+/* Whether the next `size` bytes of a message of `message` bytes should wait until this very peer
+ * has read what was sent: regx_fragment_take would give less than `size`, or they would go slower.
+ */
+bool regx_fragment_must_wait(const regx_module_t *module, const regx_endpoint_t *endpoint,
+                             size_t size, size_t message);
+
+/* Frees those that are kept. */
+void regx_fragments_free(regx_module_t *module);
+
+/* ---- rdma.c ---- */
+
+/* Large messages: Open MPI's calls of its put and get protocols (rdma.c says how they become a
+ * rendezvous). Any thread. */
+
+mca_btl_base_registration_handle_t *regx_register_mem(mca_btl_base_module_t *btl,
+                                                      regx_endpoint_t *endpoint, void *base,
+                                                      size_t size, uint32_t flags);
+int regx_deregister_mem(mca_btl_base_module_t *btl, mca_btl_base_registration_handle_t *handle);
+int regx_put(mca_btl_base_module_t *btl, regx_endpoint_t *endpoint, void *local_address,
+             uint64_t remote_address, mca_btl_base_registration_handle_t *local_handle,
+             mca_btl_base_registration_handle_t *remote_handle, size_t size, int flags, int order,
+             mca_btl_base_rdma_completion_fn_t callback, void *context, void *data);
+int regx_get(mca_btl_base_module_t *btl, regx_endpoint_t *endpoint, void *local_address,
+             uint64_t remote_address, mca_btl_base_registration_handle_t *local_handle,
+             mca_btl_base_registration_handle_t *remote_handle, size_t size, int flags, int order,
+             mca_btl_base_rdma_completion_fn_t callback, void *context, void *data);
+
+/* What Open MPI has of memory that is registered with it. It ships the first REGX_CTS_SIZE bytes to
+ * peers, by value: of a receive side its CTS, of what a sender exposes all there is, of a window
+ * its name.
+ */
+struct mca_btl_base_registration_handle_t {
+    uint8_t bytes[REGX_CTS_SIZE];
+};
+
+_Static_assert(REGX_ONESIDED_NAME_SIZE <= REGX_CTS_SIZE, "a handle has room for a window's name");
+
+/* A put, a get or an atomic operation requested by Open MPI, with its completion callback. */
+typedef struct regx_call {
+    mca_btl_base_module_t *btl;
+    regx_endpoint_t *endpoint; /* NULL: some of this process's own memory (osc/rdma) */
+    void *local_address;
+    size_t size; /* bytes; 0: an atomic operation */
+    mca_btl_base_registration_handle_t *local_handle;
+    mca_btl_base_rdma_completion_fn_t callback;
+    void *context, *data;
+} regx_call_t;
+
+/* Calls Open MPI's completion callback. To be called exactly once. */
+static inline void regx_call_complete(const regx_call_t *call, int status)
+{
+    call->callback(call->btl, call->endpoint, call->local_address, call->local_handle,
+                   call->context, call->data, status);
+}
+
+/* ---- window.c ---- */
+
+/* Windows: the calls of Open MPI's osc/rdma, which puts to, gets from and changes memory that its
+ * peers have registered. Any thread.
+ *
+ * It may call from inside a completion, and there also waits for other operations by calling
+ * progress: completions are called after progress has been left.
+ */
+
+/* Says in a module's face what it does for windows, and puts its atomic operations there; or that
+ * it does nothing, if it may not. Once per module, after the parameters. */
+void regx_onesided_declare(mca_btl_base_module_t *face, bool may);
+
+/* Memory that all peers may reach. NULL: no memory, or too many windows. */
+mca_btl_base_registration_handle_t *regx_window_register(regx_module_t *module, void *base,
+                                                         size_t size);
+void regx_window_deregister(regx_module_t *module, mca_btl_base_registration_handle_t *handle);
+
+/* Whether a put or get is of a window, and not ob1's. NULL: osc/rdma's, of this process's
+ * memory. */
+bool regx_is_of_window(const mca_btl_base_registration_handle_t *remote_handle);
+
+/* A put or a get, as btl.h has them. OPAL_SUCCESS: the callback tells the end, and may have been called already;
+ * OPAL_ERR_OUT_OF_RESOURCE: try again. */
+int regx_window_move(const regx_call_t *call, regx_onesided_type_t type, uint64_t remote_address,
+                     const mca_btl_base_registration_handle_t *remote_handle);
 
 #endif

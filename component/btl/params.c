@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "config.h"
 
-#include "btl/params.h"
+#include "btl/component.h"
 
 #include <assert.h>
 #include <stdarg.h>
@@ -60,19 +60,16 @@ static void register_one(const char *name, const char *help, int level, mca_base
 
 void regx_params_register(const mca_base_component_t *component)
 {
-    regx_settings_room_t room;
-    unsigned number = 0;
+    const regx_param_t *param;
+    size_t room;
 
     registered = component;
-    for (unsigned r = 0; regx_settings_room(r, &room); r++) {
-        for (size_t i = 0; i < room.table->count; i++, number++) {
-            const regx_param_t *param = &room.table->params[i];
-            const regx_param_text_t *text = text_of(param);
+    for (unsigned i = 0; (param = regx_settings_param(i, &room)) != NULL; i++) {
+        const regx_param_text_t *text = text_of(param);
 
-            assert(number < PARAMS_MAX);
-            values[number] = (char *)(uintptr_t)text->initial; /* Open MPI copies it */
-            register_one(param->name, text->help, param->level, 0, &values[number]);
-        }
+        assert(i < PARAMS_MAX);
+        values[i] = (char *)(uintptr_t)text->initial; /* Open MPI copies it */
+        register_one(param->name, text->help, param->level, 0, &values[i]);
     }
     for (unsigned i = 0; gone[i].name != NULL; i++) { /* ompi_info does not show them */
         gone[i].value = NULL;
@@ -102,43 +99,32 @@ bool regx_param_given(const char *name)
 }
 
 /* Says what is wrong, once per application; where that is right, each node of which the same is
- * wrong says so, or a rank of it. */
-static void say_once(const char *text)
+ * wrong says so, or a rank of it. Returns false. */
+static __attribute__((format(printf, 1, 2))) bool complain(const char *format, ...)
 {
-    char line[512];
-
-    if (regx_compat_falls_here(registered, text)) {
-        if (!regx_compat_prints()) {
-            snprintf(line, sizeof(line), "%s; at rank %u on %s", text, regx_compat_rank(),
-                     regx_compat_host());
-            text = line;
-        }
-        regx_compat_output(text);
-    }
-}
-
-/* Returns false. */
-static __attribute__((format(printf, 1, 2))) bool refuse(const char *format, ...)
-{
-    char error[REGX_OPTION_ERROR];
+    char line[REGX_OPTION_ERROR];
     va_list arguments;
 
     va_start(arguments, format);
-    vsnprintf(error, sizeof(error), format, arguments);
+    vsnprintf(line, sizeof(line), format, arguments);
     va_end(arguments);
-    say_once(error);
+    if (!regx_compat_falls_here(registered, line)) {
+        return false;
+    }
+    if (regx_compat_prints()) {
+        regx_compat_output("%s", line);
+    } else {
+        regx_compat_output("%s; at rank %u on %s", line, regx_compat_rank(), regx_compat_host());
+    }
     return false;
 }
 
 static void warn_of_gone(void)
 {
-    char line[REGX_OPTION_ERROR];
-
     for (unsigned i = 0; gone[i].name != NULL; i++) {
         if (regx_param_given(gone[i].name)) {
-            snprintf(line, sizeof(line), REGX_PREFIX "%s is gone and has no effect: %s",
-                     gone[i].name, gone[i].sentence);
-            say_once(line);
+            (void)complain(REGX_PREFIX "%s is gone and has no effect: %s", gone[i].name,
+                           gone[i].sentence);
         }
     }
 }
@@ -146,46 +132,44 @@ static void warn_of_gone(void)
 /* Lists are Open MPI's, which frees them before finalize. */
 static bool read_all(regx_settings_t *settings)
 {
-    regx_settings_room_t room;
+    const regx_param_t *param;
     char error[REGX_OPTION_ERROR];
-    unsigned number = 0;
+    size_t room;
 
-    for (unsigned r = 0; regx_settings_room(r, &room); r++) {
-        for (size_t i = 0; i < room.table->count; i++) {
-            if (!regx_param_read(&room.table->params[i], values[number++],
-                                 (char *)settings + room.offset, error)) {
-                return refuse("%s", error);
-            }
+    for (unsigned i = 0; (param = regx_settings_param(i, &room)) != NULL; i++) {
+        if (!regx_param_read(param, values[i], (char *)settings + room, error)) {
+            return complain("%s", error);
         }
     }
     return true;
 }
 
-bool regx_params_asked(bool *named)
+bool regx_params_named(void)
 {
     mca_base_var_source_t source;
     const char *const *list = regx_param_stored("opal", "btl", NULL, NULL, &source);
+
+    return list != NULL && *list != NULL && regx_option_listed(*list, "regx");
+}
+
+bool regx_params_asked(void)
+{
+    mca_base_var_source_t source;
     const char *const *enable = regx_param_stored("opal", "btl", "regx", "enable", &source);
 
-    *named = list != NULL && *list != NULL && regx_option_listed(*list, "regx");
     if (enable == NULL || *enable == NULL || **enable == '\0' || strcmp(*enable, "auto") == 0) {
-        return *named;
+        return regx_params_named();
     }
     return strcmp(*enable, "0") != 0; /* what is neither 0 nor 1 is refused when it is read */
 }
 
 /* ---- what depends on more than the value itself ---- */
 
-static bool check_rendezvous(regx_params_t *params)
+static bool check_devices(const regx_transport_settings_t *transport)
 {
-    const regx_transport_settings_t *transport = &params->settings.transports.all;
-
-    if (transport->if_include != NULL && transport->if_exclude != NULL) {
-        return refuse(REGX_PREFIX "if_include and " REGX_PREFIX
-                                  "if_exclude are both given; allowed: one");
-    }
-    params->strategy = regx_strategy_find(params->settings.rendezvous.rendezvous);
-    return true;
+    return transport->if_include == NULL || transport->if_exclude == NULL ||
+           complain(REGX_PREFIX "if_include and " REGX_PREFIX
+                                "if_exclude are both given; allowed: one");
 }
 
 static bool is_revocable(const char *strategy)
@@ -212,30 +196,34 @@ static bool check_grant(const regx_params_t *params)
 {
     const regx_rndv_settings_t *rendezvous = &params->settings.rendezvous;
     const regx_registration_settings_t *registration = &params->settings.registration;
+    const char *name, *value;
     char allowed[96];
 
     if (rendezvous->grant == REGX_GRANT_FINAL) {
         return true;
     }
-    const char *grant = rendezvous->grant == REGX_GRANT_SYNCHRONOUS ? "synchronous" : "optimistic";
     if (!is_revocable(rendezvous->rendezvous)) {
+        name = "rendezvous";
+        value = rendezvous->rendezvous;
         regx_param_list(regx_strategy_word, is_revocable, allowed, sizeof(allowed));
-        return refuse(REGX_PREFIX "grant=%s is given with " REGX_PREFIX
-                                  "rendezvous=%s; allowed: %s",
-                      grant, rendezvous->rendezvous, allowed);
-    }
-    if (!reports_changes(registration->backend)) {
+    } else if (!reports_changes(registration->backend)) {
+        name = "backend";
+        value = registration->backend;
         regx_param_list(regx_backend_word, reports_changes, allowed, sizeof(allowed));
-        return refuse(REGX_PREFIX "grant=%s is given with " REGX_PREFIX "backend=%s; allowed: %s",
-                      grant, registration->backend, allowed);
+    } else if (registration->inuse == REGX_INUSE_ABORT) {
+        name = "inuse";
+        value = "abort";
+        strcpy(allowed, "ignore, warn, drain");
+    } else if (rendezvous->verify) {
+        name = "verify";
+        value = "1";
+        strcpy(allowed, "0");
+    } else {
+        return true;
     }
-    if (registration->inuse == REGX_INUSE_ABORT) {
-        return refuse(REGX_PREFIX "grant=%s is given with " REGX_PREFIX
-                                  "inuse=abort; allowed: ignore, warn, drain",
-                      grant);
-    }
-    return !rendezvous->verify ||
-           refuse(REGX_PREFIX "grant=%s is given with " REGX_PREFIX "verify=1; allowed: 0", grant);
+    return complain(REGX_PREFIX "grant=%s is given with " REGX_PREFIX "%s=%s; allowed: %s",
+                    rendezvous->grant == REGX_GRANT_SYNCHRONOUS ? "synchronous" : "optimistic",
+                    name, value, allowed);
 }
 
 /* By default, half of what may be locked is left to registrations. */
@@ -324,9 +312,9 @@ static bool check_rts(regx_params_t *params, mca_btl_base_module_t *btl)
         btl->btl_rndv_eager_limit = regx_min(btl->btl_rndv_eager_limit, btl->btl_eager_limit);
     }
     return btl->btl_rndv_eager_limit <= btl->btl_eager_limit ||
-           refuse(REGX_PREFIX "rndv_eager_limit=%zu; allowed: 0 to " REGX_PREFIX
-                              "eager_limit (%zu)",
-                  btl->btl_rndv_eager_limit, btl->btl_eager_limit);
+           complain(REGX_PREFIX "rndv_eager_limit=%zu; allowed: 0 to " REGX_PREFIX
+                                "eager_limit (%zu)",
+                    btl->btl_rndv_eager_limit, btl->btl_eager_limit);
 }
 
 static bool check_inherited(regx_params_t *params, mca_btl_base_module_t *btl)
@@ -334,15 +322,15 @@ static bool check_inherited(regx_params_t *params, mca_btl_base_module_t *btl)
     const size_t max = regx_max(regx_min(params->settings.pool.slot_size, FRAGMENT_MAX), FRAME_MAX);
 
     if (btl->btl_eager_limit < 256 || btl->btl_eager_limit > FRAME_MAX) {
-        return refuse(REGX_PREFIX "eager_limit=%zu; allowed: 256 to %u", btl->btl_eager_limit,
-                      FRAME_MAX);
+        return complain(REGX_PREFIX "eager_limit=%zu; allowed: 256 to %u", btl->btl_eager_limit,
+                        FRAME_MAX);
     }
     if (!regx_param_given("max_send_size")) {
         btl->btl_max_send_size = regx_min(btl->btl_max_send_size, max);
     }
     if (btl->btl_max_send_size < 1024 || btl->btl_max_send_size > max) {
-        return refuse(REGX_PREFIX "max_send_size=%zu; allowed: 1024 to %zu", btl->btl_max_send_size,
-                      max);
+        return complain(REGX_PREFIX "max_send_size=%zu; allowed: 1024 to %zu",
+                        btl->btl_max_send_size, max);
     }
     /* Open MPI raises this to the eager limit, and counts the header into the one and not into the
      * other: a message just below the limit would go as a lone fragment. */
@@ -350,14 +338,15 @@ static bool check_inherited(regx_params_t *params, mca_btl_base_module_t *btl)
         btl->btl_min_rdma_pipeline_size = 0;
     }
     if (regx_param_given("put_limit")) {
-        return refuse(REGX_PREFIX "put_limit=%zu: Open MPI puts each message at once and heeds no "
-                                  "limit; use " REGX_PREFIX "chunk_size",
-                      btl->btl_put_limit);
+        return complain(REGX_PREFIX
+                        "put_limit=%zu: Open MPI puts each message at once and heeds no "
+                        "limit; use " REGX_PREFIX "chunk_size",
+                        btl->btl_put_limit);
     }
     if (regx_param_given("get_limit")) {
-        return refuse(REGX_PREFIX
-                      "get_limit=%zu: regx gets each message at once, in steps of its own",
-                      btl->btl_get_limit);
+        return complain(REGX_PREFIX
+                        "get_limit=%zu: regx gets each message at once, in steps of its own",
+                        btl->btl_get_limit);
     }
     return check_rts(params, btl);
 }
@@ -367,9 +356,10 @@ bool regx_params_read(regx_params_t *params, mca_btl_base_module_t *btl)
     const uint64_t page = regx_page_size();
 
     warn_of_gone();
-    if (!read_all(&params->settings) || !check_rendezvous(params)) {
+    if (!read_all(&params->settings) || !check_devices(&params->settings.transports.all)) {
         return false;
     }
+    params->strategy = regx_strategy_find(params->settings.rendezvous.rendezvous);
     params->hooks = regx_hooks_by_default(regx_compat_links_ucx(), &regx_compat_hooks);
     size_pool(params, page);
     apply_leave_pinned(params);

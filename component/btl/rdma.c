@@ -19,56 +19,32 @@
  * later); of a put that failed ob1 tells no rank (the job would hang): what cannot be mended here
  * ends the job.
  */
-#include "btl/rdma.h"
-
-#include <stdlib.h>
+#include "btl/module.h"
 
 /* ---- records of large messages in flight ---- */
 
-#define RECORDS_KEPT 256u /* of a module; more go back to malloc */
+/* The exposure at the sender, or the call that Open MPI's callback completes, at either end. It
+ * lies in a fragment, since these are kept: malloc caches only seven blocks of a size per thread,
+ * and a program with a window of messages needs more. */
+typedef struct record {
+    union { /* first: an exposure is Open MPI's handle */
+        regx_rndv_exposure_t exposure;
+        regx_call_t call;
+    };
+    regx_fragment_t *fragment;
+} record_t;
 
-/* The exposure at the sender, or the call that Open MPI's callback completes, at either end.
- * Records are reused, the newest first, since it is still in the CPU cache. malloc caches only
- * seven blocks of a size per thread, and a program with a window of messages needs more. */
-typedef union regx_rdma_record {
-    regx_rndv_exposure_t exposure;
-    regx_call_t call;
-    union regx_rdma_record *next; /* unused */
-} regx_rdma_record_t;
-
-/* Not initialised; NULL: no memory. */
-static regx_rdma_record_t *record_take(regx_module_t *module)
+/* NULL: no memory. */
+static record_t *record_take(regx_module_t *module, regx_endpoint_t *endpoint)
 {
-    regx_lock(&module->lock);
-    regx_rdma_record_t *record = module->unused_records;
-    if (record != NULL) {
-        module->unused_records = record->next;
-        module->unused_record_count--;
-    }
-    regx_unlock(&module->lock);
-    return record != NULL ? record : malloc(sizeof(*record));
-}
+    regx_fragment_t *fragment = regx_fragment_take(module, endpoint, sizeof(record_t), 0);
 
-static void record_return(regx_module_t *module, regx_rdma_record_t *record)
-{
-    regx_lock(&module->lock);
-    const bool keep = module->unused_record_count < RECORDS_KEPT;
-    if (keep) {
-        record->next = module->unused_records;
-        module->unused_records = record;
-        module->unused_record_count++;
+    if (fragment == NULL) {
+        return NULL;
     }
-    regx_unlock(&module->lock);
-    if (!keep) {
-        free(record);
-    }
-}
-
-void regx_rdma_records_free(regx_module_t *module)
-{
-    while (module->unused_records != NULL) {
-        free(record_take(module));
-    }
+    record_t *record = fragment->segment.seg_addr.pval;
+    record->fragment = fragment;
+    return record;
 }
 
 /* ---- ob1's calls ---- */
@@ -76,25 +52,19 @@ void regx_rdma_records_free(regx_module_t *module)
 /* For senders: local memory is registered chunk by chunk, when it is put. */
 static mca_btl_base_registration_handle_t local_token;
 
-static regx_module_t *module_of(mca_btl_base_module_t *btl)
-{
-    return (regx_module_t *)btl;
-}
-
 /* NULL: ob1 goes by put. */
-static mca_btl_base_registration_handle_t *
-expose(regx_module_t *module, const regx_endpoint_t *endpoint, const void *base, size_t size)
+static mca_btl_base_registration_handle_t *expose(regx_module_t *module, regx_endpoint_t *endpoint,
+                                                  const void *base, size_t size)
 {
-    regx_rdma_record_t *record;
+    record_t *record;
 
-    regx_eager_note(&module->eager, size, REGX_EAGER_RENDEZVOUS, endpoint->peer.conn->single_copy,
-                    module->rounds);
-    record = record_take(module);
+    regx_endpoint_note(module, endpoint, size, REGX_EAGER_RENDEZVOUS);
+    record = record_take(module, endpoint);
     if (record == NULL) {
         return NULL;
     }
     if (!regx_rndv_expose(module->rndv, &endpoint->peer, base, size, &record->exposure)) {
-        record_return(module, record);
+        regx_fragment_return(module, record->fragment);
         return NULL;
     }
     regx_trace(module->trace, REGX_TRACE_PATH, "%zu bytes to rank %u over %s may be read whole",
@@ -121,17 +91,17 @@ mca_btl_base_registration_handle_t *regx_register_mem(mca_btl_base_module_t *btl
         return &local_token;
     }
     if (endpoint == MCA_BTL_ENDPOINT_ANY) {
-        return regx_window_register(module_of(btl), base, size);
+        return regx_window_register(regx_module_of(btl), base, size);
     }
     if (endpoint == NULL) {
         return NULL;
     }
     switch (flags) {
     case MCA_BTL_REG_FLAG_REMOTE_READ:
-        return expose(module_of(btl), endpoint, base, size);
+        return expose(regx_module_of(btl), endpoint, base, size);
     case MCA_BTL_REG_FLAG_REMOTE_WRITE:                                /* for put */
     case MCA_BTL_REG_FLAG_REMOTE_WRITE | MCA_BTL_REG_FLAG_LOCAL_WRITE: /* for get */
-        return open_receive(module_of(btl), endpoint, base, size);
+        return open_receive(regx_module_of(btl), endpoint, base, size);
     default:
         return NULL;
     }
@@ -143,14 +113,14 @@ int regx_deregister_mem(mca_btl_base_module_t *btl, mca_btl_base_registration_ha
         return OPAL_SUCCESS;
     }
     if (regx_onesided_name_is(handle->bytes)) {
-        regx_window_deregister(module_of(btl), handle);
+        regx_window_deregister(regx_module_of(btl), handle);
     } else if (regx_exposure_is(handle->bytes)) {
-        regx_rdma_record_t *record = (regx_rdma_record_t *)handle;
+        record_t *record = (record_t *)handle;
 
-        regx_rndv_unexpose(module_of(btl)->rndv, &record->exposure);
-        record_return(module_of(btl), record);
+        regx_rndv_unexpose(regx_module_of(btl)->rndv, &record->exposure);
+        regx_fragment_return(regx_module_of(btl), record->fragment);
     } else {
-        regx_rndv_recv_close(module_of(btl)->rndv, (regx_rndv_recv_t *)handle);
+        regx_rndv_recv_close(regx_module_of(btl)->rndv, (regx_rndv_recv_t *)handle);
     }
     return OPAL_SUCCESS;
 }
@@ -167,23 +137,12 @@ static const char *reason(regx_status_t status)
     }
 }
 
-/* Keeps the call until it ends. NULL: no memory. */
-static regx_rdma_record_t *keep(const regx_call_t *call)
-{
-    regx_rdma_record_t *record = record_take(module_of(call->btl));
-
-    if (record != NULL) {
-        record->call = *call;
-    }
-    return record;
-}
-
-/* What keep has kept. */
-static regx_call_t take_back(regx_rdma_record_t *record)
+/* What was kept of the call until it ended. */
+static regx_call_t take_back(record_t *record)
 {
     const regx_call_t call = record->call;
 
-    record_return(module_of(call.btl), record);
+    regx_fragment_return(regx_module_of(call.btl), record->fragment);
     return call;
 }
 
@@ -191,14 +150,40 @@ static void put_done(void *context, regx_status_t status)
 {
     const regx_call_t call = take_back(context);
 
-    if (!regx_endpoint_expects_callbacks(module_of(call.btl), call.endpoint)) {
+    if (!regx_endpoint_expects_callbacks(regx_module_of(call.btl), call.endpoint)) {
         return;
     }
     if (status != REGX_OK && status != REGX_UNREACHABLE) { /* the transport reports the latter */
-        regx_module_lost(module_of(call.btl), call.endpoint, call.size, "to", reason(status));
+        regx_module_lost(regx_module_of(call.btl), call.endpoint, call.size, "to", reason(status));
     }
     /* Not OUT_OF_RESOURCE: ob1 would both queue and free its fragment. */
     regx_call_complete(&call, status == REGX_OK ? OPAL_SUCCESS : OPAL_ERROR);
+}
+
+static void get_done(void *context, regx_status_t status)
+{
+    const regx_call_t call = take_back(context);
+
+    if (regx_endpoint_expects_callbacks(regx_module_of(call.btl), call.endpoint)) {
+        regx_call_complete(&call, status == REGX_OK ? OPAL_SUCCESS : OPAL_ERR_NOT_AVAILABLE);
+    }
+}
+
+/* Keeps the call until it ends. If there is no memory the job ends: if a get fails, ob1 asks for a
+ * put by a message, for which there is no memory either, and 5.0 then tries the get again, from
+ * within this call, without end. */
+static record_t *keep(const regx_call_t *call, const char *direction)
+{
+    record_t *record = record_take(regx_module_of(call->btl), call->endpoint);
+
+    if (record == NULL) {
+        regx_module_lost(regx_module_of(call->btl), call->endpoint, call->size, direction,
+                         reason(REGX_NO_MEMORY));
+        regx_call_complete(call, OPAL_ERROR);
+        return NULL;
+    }
+    record->call = *call;
+    return record;
 }
 
 int regx_put(mca_btl_base_module_t *btl, struct mca_btl_base_endpoint_t *endpoint,
@@ -212,26 +197,14 @@ int regx_put(mca_btl_base_module_t *btl, struct mca_btl_base_endpoint_t *endpoin
 
     (void)flags, (void)order;
     if (regx_is_of_window(remote_handle)) {
-        return regx_window_put(&call, remote_address, remote_handle);
+        return regx_window_move(&call, REGX_ONESIDED_PUT, remote_address, remote_handle);
     }
-    regx_rdma_record_t *kept = keep(&call);
-    if (kept == NULL) {
-        regx_module_lost(module_of(btl), endpoint, size, "to", reason(REGX_NO_MEMORY));
-        regx_call_complete(&call, OPAL_ERROR);
-        return OPAL_SUCCESS;
+    record_t *kept = keep(&call, "to");
+    if (kept != NULL) {
+        regx_rndv_send_open(regx_module_of(btl)->rndv, &endpoint->peer, local_address, size,
+                            remote_handle->bytes, put_done, kept);
     }
-    regx_rndv_send_open(module_of(btl)->rndv, &endpoint->peer, local_address, size,
-                        remote_handle->bytes, put_done, kept);
     return OPAL_SUCCESS;
-}
-
-static void get_done(void *context, regx_status_t status)
-{
-    const regx_call_t call = take_back(context);
-
-    if (regx_endpoint_expects_callbacks(module_of(call.btl), call.endpoint)) {
-        regx_call_complete(&call, status == REGX_OK ? OPAL_SUCCESS : OPAL_ERR_NOT_AVAILABLE);
-    }
 }
 
 int regx_get(mca_btl_base_module_t *btl, struct mca_btl_base_endpoint_t *endpoint,
@@ -245,17 +218,12 @@ int regx_get(mca_btl_base_module_t *btl, struct mca_btl_base_endpoint_t *endpoin
 
     (void)flags, (void)order;
     if (regx_is_of_window(remote_handle)) {
-        return regx_window_get(&call, remote_address, remote_handle);
+        return regx_window_move(&call, REGX_ONESIDED_GET, remote_address, remote_handle);
     }
-    regx_rdma_record_t *kept = keep(&call);
-    if (kept == NULL) {
-        /* If this get fails, ob1 asks for a put by a message, for which there is no
-         * memory either: 5.0 then tries the get again, from within this call, without end. */
-        regx_module_lost(module_of(btl), endpoint, size, "from", reason(REGX_NO_MEMORY));
-        regx_call_complete(&call, OPAL_ERROR);
-        return OPAL_SUCCESS;
+    record_t *kept = keep(&call, "from");
+    if (kept != NULL) {
+        regx_rndv_recv_get(regx_module_of(btl)->rndv, (regx_rndv_recv_t *)local_handle,
+                           remote_handle->bytes, get_done, kept);
     }
-    regx_rndv_recv_get(module_of(btl)->rndv, (regx_rndv_recv_t *)local_handle, remote_handle->bytes,
-                       get_done, kept);
     return OPAL_SUCCESS;
 }

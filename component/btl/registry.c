@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/util.h"
+#include "opal/runtime/opal_progress.h"
 
 /* What a call waits at most that unmaps memory in use (btl_regx_inuse=drain). */
 #define DRAIN_MILLISECONDS 5000u
@@ -16,18 +17,16 @@ static void changed_in_use(void *context, const void *base, size_t length)
     regx_component_t *component = module->component;
     const bool abort_job = component->params.settings.registration.inuse == REGX_INUSE_ABORT;
     const bool revoked = component->params.settings.rendezvous.grant != REGX_GRANT_FINAL;
-    char line[400];
 
     if (!abort_job && atomic_exchange(&component->warned_of_change, true)) {
         return; /* this one or another module has warned */
     }
-    snprintf(line, sizeof(line),
-             "rank %u on %s: memory was unmapped or replaced while MPI was using it, within the "
-             "%zu bytes at %p%s%s (btl_regx_inuse)",
-             regx_compat_rank(), regx_compat_host(), length, base,
-             revoked ? "; what peers were writing there is sent once more" : "",
-             abort_job ? ": the job ends" : "; this is said once");
-    regx_compat_output(line);
+    regx_compat_output(
+        "rank %u on %s: memory was unmapped or replaced while MPI was using it, within the "
+        "%zu bytes at %p%s%s (btl_regx_inuse)",
+        regx_compat_rank(), regx_compat_host(), length, base,
+        revoked ? "; what peers were writing there is sent once more" : "",
+        abort_job ? ": the job ends" : "; this is said once");
     if (abort_job && module->error != NULL) {
         module->error((mca_btl_base_module_t *)context, MCA_BTL_ERROR_FLAGS_FATAL, NULL, NULL);
     }
@@ -46,7 +45,7 @@ static regx_monitor_config_t monitor_config(regx_component_t *component,
 static void drain_progress(void *unused)
 {
     (void)unused;
-    regx_compat_progress();
+    opal_progress();
 }
 
 static void open_drain(regx_component_t *component)
@@ -72,11 +71,8 @@ static void note_drain(regx_component_t *component)
 
 static void warn_unusable(const regx_component_t *component, const char *error)
 {
-    char line[448];
-
-    snprintf(line, sizeof(line), "btl_regx_backend=%s %s",
-             component->params.settings.registration.backend, error);
-    regx_compat_output_for_node(line);
+    regx_compat_output_for_node("btl_regx_backend=%s %s",
+                                component->params.settings.registration.backend, error);
 }
 
 /* The transport for which a backend is worth having: the first that pins what it registers, else
@@ -155,20 +151,19 @@ static regx_cache_config_t share_of_cache(const regx_module_t *module)
                                  .count = REGX_CACHE_COUNT,
                                  .inuse = settings->inuse,
                                  .once_bytes = settings->once_bytes};
-    uint64_t caches = 0, devices = 0;
+    uint64_t caches = 0;
 
     for (unsigned i = 0; i < component->module_count; i++) {
         caches += regx_registry_keeps(component->modules[i]);
-        devices += component->modules[i]->transport->registers;
     }
-    if (devices > 1 && cache.once_bytes != REGX_UNLIMITED) {
-        cache.once_bytes = regx_max(cache.once_bytes / devices, 2 * regx_page_size());
-    }
-    if (caches > 1 && cache.bytes != REGX_UNLIMITED) {
-        cache.bytes = regx_max(cache.bytes / caches, regx_page_size());
+    if (component->ports > 1 && cache.once_bytes != REGX_UNLIMITED) {
+        cache.once_bytes = regx_max(cache.once_bytes / component->ports, 2 * regx_page_size());
     }
     if (caches > 1) {
         cache.count = cache.count / caches;
+        cache.bytes = cache.bytes == REGX_UNLIMITED
+                          ? REGX_UNLIMITED
+                          : regx_max(cache.bytes / caches, regx_page_size());
     }
     if (device_count != 0 && cache.count > device_count) {
         cache.count = device_count;

@@ -18,32 +18,13 @@
 #include <unistd.h>
 
 #include "opal/mca/base/mca_base_pvar.h"
+#include "opal/runtime/opal.h"
 
 #include "base/memlock.h"
 #include "base/util.h"
 #include "btl/module.h"
-#include "transport/catalog.h"
 
 /* ---- what there is to tell ---- */
-
-typedef void (*each_counter_t)(void *context, const char *name, const char *help,
-                               regx_counter_kind_t kind, _Atomic uint64_t *counter);
-
-static void for_each_counter(regx_counters_t *counters, each_counter_t each, void *context)
-{
-    char name[40], help[160];
-
-    for (const regx_counter_t *path = regx_paths; path->name != NULL; path++) {
-        snprintf(name, sizeof(name), "messages_%s", path->name);
-        snprintf(help, sizeof(help), "messages %s", path->help);
-        each(context, name, help, path->kind, &counters->messages[path->offset]);
-        snprintf(name, sizeof(name), "bytes_%s", path->name);
-        each(context, name, "their bytes", path->kind, &counters->bytes[path->offset]);
-    }
-    for (const regx_counter_t *row = regx_counter_table; row->name != NULL; row++) {
-        each(context, row->name, row->help, row->kind, regx_counter_of(counters, row));
-    }
-}
 
 /* Ports of one kind of transport lead to the same processes, different kinds to different ones. */
 static unsigned count_peers(const regx_component_t *component)
@@ -62,30 +43,13 @@ static unsigned count_peers(const regx_component_t *component)
     return all + max;
 }
 
-/* A field of the report; NULL text: it is the number. */
-typedef struct field {
-    const char *text;
-    uint64_t number;
-} field_t;
-
-enum {
-#define FIELD(key, type, help) FIELD_##key,
+typedef uint64_t number_field_t;
+typedef const char *text_field_t;
+typedef struct fields {
+#define FIELD(key, type, help) type##_field_t key;
     REGX_REPORT_FIELDS(FIELD)
 #undef FIELD
-        FIELDS
-};
-
-static const char *const keys[FIELDS] = {
-#define KEY(key, type, help) #key,
-    REGX_REPORT_FIELDS(KEY)
-#undef KEY
-};
-
-/* What the fields point to. */
-typedef struct texts {
-    char transports[64];
-    char auto_choice[REGX_AUTO_CHOICE];
-} texts_t;
+} fields_t;
 
 /* Of the first module that found something: that of the node, if there is one. */
 static const char *auto_choice(const regx_component_t *component, char text[REGX_AUTO_CHOICE])
@@ -100,23 +64,21 @@ static const char *auto_choice(const regx_component_t *component, char text[REGX
     return "none";
 }
 
-/* `texts` is used as long as the fields are. */
-static void fill(const regx_component_t *component, texts_t *texts, field_t fields[FIELDS])
+/* `choice` is used as long as the fields are. */
+static fields_t find_fields(const regx_component_t *component, char choice[REGX_AUTO_CHOICE])
 {
-    memset(fields, 0, FIELDS * sizeof(fields[0]));
-    regx_transports_name(component, texts->transports, sizeof(texts->transports));
-    fields[FIELD_rank].number = regx_compat_rank();
-    fields[FIELD_host].text = regx_compat_host();
-    fields[FIELD_version].text = REGX_VERSION;
-    fields[FIELD_openmpi].text = regx_compat_version();
-    fields[FIELD_transport].text = texts->transports;
-    fields[FIELD_transport_reason].text = component->transport_reason;
-    fields[FIELD_backend].text = component->choice.backend->name;
-    fields[FIELD_backend_reason].text = component->choice.reason;
-    fields[FIELD_rendezvous].text = component->params.strategy->name;
-    fields[FIELD_auto_choice].text = auto_choice(component, texts->auto_choice);
-    fields[FIELD_eager_limit].number = component->modules[0]->super.btl_eager_limit;
-    fields[FIELD_peers].number = count_peers(component);
+    return (fields_t){.rank = regx_compat_rank(),
+                      .host = regx_compat_host(),
+                      .version = REGX_VERSION,
+                      .openmpi = opal_version_string,
+                      .transport = component->transports,
+                      .transport_reason = component->transport_reason,
+                      .backend = component->choice.backend->name,
+                      .backend_reason = component->choice.reason,
+                      .rendezvous = component->params.strategy->name,
+                      .auto_choice = auto_choice(component, choice),
+                      .eager_limit = component->modules[0]->super.btl_eager_limit,
+                      .peers = count_peers(component)};
 }
 
 /* ---- as JSON ---- */
@@ -136,9 +98,34 @@ static void write_string(FILE *out, const char *text)
     fputc('"', out);
 }
 
+static void write_key(FILE *out, const char *key)
+{
+    fprintf(out, "%s\"%s\": ", ftell(out) == 0 ? "{" : ", ", key);
+}
+
+static void write_number(FILE *out, const char *key, uint64_t number)
+{
+    write_key(out, key);
+    fprintf(out, "%" PRIu64, number);
+}
+
+static void write_text(FILE *out, const char *key, const char *text)
+{
+    write_key(out, key);
+    write_string(out, text);
+}
+
+static void write_counter(void *out, const char *name, const char *help, regx_counter_kind_t kind,
+                          _Atomic uint64_t *counter)
+{
+    (void)help, (void)kind;
+    write_number(out, name, *counter);
+}
+
 static void write_tallies(FILE *out, const char *key, const regx_tally_t *tallies)
 {
-    fprintf(out, ", \"%s\": {", key);
+    write_key(out, key);
+    fputc('{', out);
     for (int i = 0; i < REGX_REASONS_MAX && tallies[i].reason[0] != '\0'; i++) {
         fputs(i > 0 ? ", " : "", out);
         write_string(out, tallies[i].reason);
@@ -147,29 +134,12 @@ static void write_tallies(FILE *out, const char *key, const regx_tally_t *tallie
     fputc('}', out);
 }
 
-static void write_counter(void *out, const char *name, const char *help, regx_counter_kind_t kind,
-                          _Atomic uint64_t *counter)
+static void write_json(FILE *out, regx_counters_t *counters, const fields_t *fields)
 {
-    (void)help, (void)kind;
-    fprintf(out, ", \"%s\": %" PRIu64, name, *counter);
-}
-
-static void write_json(FILE *out, regx_component_t *component)
-{
-    regx_counters_t *counters = &component->counters;
-    field_t fields[FIELDS];
-    texts_t texts;
-
-    fill(component, &texts, fields);
-    for (int i = 0; i < FIELDS; i++) {
-        fprintf(out, "%s\"%s\": ", i > 0 ? ", " : "{", keys[i]);
-        if (fields[i].text != NULL) {
-            write_string(out, fields[i].text);
-        } else {
-            fprintf(out, "%" PRIu64, fields[i].number);
-        }
-    }
-    for_each_counter(counters, write_counter, out);
+#define WRITE_FIELD(key, type, help) write_##type(out, #key, fields->key);
+    REGX_REPORT_FIELDS(WRITE_FIELD)
+#undef WRITE_FIELD
+    regx_settings_each_counter(counters, write_counter, out);
 #define WRITE_TALLIES(key, row, help) write_tallies(out, #key, counters->key);
     REGX_REPORT_TALLIES(WRITE_TALLIES)
 #undef WRITE_TALLIES
@@ -199,23 +169,19 @@ static void write_tally_rows(FILE *out, const char *name, const regx_tally_t *ta
     }
 }
 
-static void write_table(FILE *out, regx_component_t *component)
+static void write_table(FILE *out, regx_component_t *component, const fields_t *fields)
 {
     regx_counters_t *counters = &component->counters;
-    field_t fields[FIELDS];
-    texts_t texts;
 
-    fill(component, &texts, fields);
-    fprintf(out, "regx %s, rank %" PRIu64 " on %s: transport %s (", fields[FIELD_version].text,
-            fields[FIELD_rank].number, fields[FIELD_host].text, fields[FIELD_transport].text);
+    fprintf(out, "regx %s, rank %" PRIu64 " on %s: transport %s (", fields->version, fields->rank,
+            fields->host, fields->transport);
     for (unsigned i = 0; i < component->module_count; i++) {
         fprintf(out, "%s%s", i > 0 ? ", " : "", component->modules[i]->transport->wires);
     }
     fprintf(out, "; %s), rendezvous %s (auto found: %s), backend %s (%s)\n",
-            fields[FIELD_transport_reason].text, fields[FIELD_rendezvous].text,
-            fields[FIELD_auto_choice].text, fields[FIELD_backend].text,
-            fields[FIELD_backend_reason].text);
-    for_each_counter(counters, write_counter_row, out);
+            fields->transport_reason, fields->rendezvous, fields->auto_choice, fields->backend,
+            fields->backend_reason);
+    regx_settings_each_counter(counters, write_counter_row, out);
 #define WRITE_ROWS(key, row, help) write_tally_rows(out, row, counters->key);
     REGX_REPORT_TALLIES(WRITE_ROWS)
 #undef WRITE_ROWS
@@ -247,15 +213,14 @@ static void expand(const char *pattern, char *name, size_t size)
 /* One write, so that the lines of several processes do not mix. */
 static void append(const char *pattern, const char *line, size_t length)
 {
-    char name[4096], message[4200];
+    char name[4096];
 
     expand(pattern, name, sizeof(name));
     const int fd = open(name, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
     const ssize_t written = fd < 0 ? -1 : write(fd, line, length);
     if (written != (ssize_t)length) {
-        snprintf(message, sizeof(message), "btl_regx_report=%s: %s", name,
-                 written < 0 ? strerror(errno) : "no space for the whole line");
-        regx_compat_output_for_node(message);
+        regx_compat_output_for_node("btl_regx_report=%s: %s", name,
+                                    written < 0 ? strerror(errno) : "no space for the whole line");
     }
     if (fd >= 0) {
         close(fd);
@@ -266,19 +231,22 @@ void regx_report(regx_component_t *component)
 {
     const char *where = component->params.settings.component.report;
     const bool table = strcmp(where, "stderr") == 0;
-    char *text = NULL;
+    char *text = NULL, choice[REGX_AUTO_CHOICE];
     size_t length;
     FILE *out;
 
+    regx_trace(&component->trace, REGX_TRACE_CHOICE, "auto found %s",
+               auto_choice(component, choice));
     if (where[0] == '\0' || (table && regx_compat_rank() != 0) ||
         (out = open_memstream(&text, &length)) == NULL) {
         return;
     }
     regx_registry_count_all(component);
+    const fields_t fields = find_fields(component, choice);
     if (table) {
-        write_table(out, component);
+        write_table(out, component, &fields);
     } else {
-        write_json(out, component);
+        write_json(out, &component->counters, &fields);
     }
     fclose(out);
     if (table) {
@@ -291,24 +259,17 @@ void regx_report(regx_component_t *component)
 
 /* ---- the trace ---- */
 
-void regx_verbose_start(regx_component_t *component)
-{
-    component->trace = (regx_trace_t){.level = regx_compat_verbose(), .write = regx_compat_trace};
-}
-
 static void trace_backend(const regx_component_t *component)
 {
     const regx_backend_choice_t *choice = &component->choice;
     const regx_registration_settings_t *settings = &component->params.settings.registration;
 
-    if (choice->backend->start == NULL) {
-        regx_trace(&component->trace, REGX_TRACE_CHOICE, "backend %s (%s), keeping nothing",
-                   choice->backend->name, choice->reason);
-        return;
-    }
+    const bool keeps = choice->backend->start != NULL;
+
     regx_trace(&component->trace, REGX_TRACE_CHOICE,
                "backend %s (%s), keeping at most %" PRIu64 " bytes in %u registrations",
-               choice->backend->name, choice->reason, settings->cache_bytes, REGX_CACHE_COUNT);
+               choice->backend->name, choice->reason, keeps ? settings->cache_bytes : 0,
+               keeps ? REGX_CACHE_COUNT : 0);
 }
 
 /* What each module offers ob1, keeps, and may register that it does not keep. */
@@ -320,15 +281,11 @@ static void trace_modules(const regx_component_t *component)
 
         regx_trace(&component->trace, REGX_TRACE_CHOICE,
                    "module %s (%s): eager to %zu bytes, fragments of %zu, bandwidth %u Mbit/s, "
-                   "latency %u us, exclusivity %u",
+                   "latency %u us, exclusivity %u%s",
                    module->transport->ops->name, module->transport->wires, face->btl_eager_limit,
                    face->btl_max_send_size, (unsigned)face->btl_bandwidth,
-                   (unsigned)face->btl_latency, (unsigned)face->btl_exclusivity);
-        if (component->choice.backend->start != NULL && !regx_registry_keeps(module)) {
-            regx_trace(&component->trace, REGX_TRACE_CHOICE,
-                       "transport %s keeps no registrations: they are free",
-                       module->transport->ops->name);
-        }
+                   (unsigned)face->btl_latency, (unsigned)face->btl_exclusivity,
+                   regx_registry_keeps(module) ? "" : ", keeps no registrations");
         if (module->registry.once_max != REGX_UNLIMITED) {
             regx_trace(&component->trace, REGX_TRACE_CHOICE,
                        "module %s (%s): registrations for one use each pin at most %" PRIu64
@@ -355,14 +312,13 @@ static void trace_limit(const regx_component_t *component)
 void regx_verbose_choice(const regx_component_t *component)
 {
     const regx_params_t *params = &component->params;
-    char transports[64];
 
     if (!regx_traces(&component->trace, REGX_TRACE_CHOICE)) {
         return;
     }
-    regx_transports_name(component, transports, sizeof(transports));
     regx_trace(&component->trace, REGX_TRACE_CHOICE, "transport=%s is %s (%s)",
-               params->settings.component.transport, transports, component->transport_reason);
+               params->settings.component.transport, component->transports,
+               component->transport_reason);
     regx_trace(&component->trace, REGX_TRACE_CHOICE,
                "rendezvous %s, chunks of %zu bytes, %u at once%s%s", params->strategy->name,
                params->settings.rendezvous.chunk_size, params->settings.rendezvous.chunk_depth,
@@ -371,16 +327,6 @@ void regx_verbose_choice(const regx_component_t *component)
     trace_modules(component);
     trace_backend(component);
     trace_limit(component);
-}
-
-void regx_verbose_outcome(const regx_component_t *component)
-{
-    char text[REGX_AUTO_CHOICE];
-
-    if (regx_traces(&component->trace, REGX_TRACE_CHOICE)) {
-        regx_trace(&component->trace, REGX_TRACE_CHOICE, "auto found %s",
-                   auto_choice(component, text));
-    }
 }
 
 /* ---- for tools ---- */
@@ -417,5 +363,5 @@ static void register_counter(void *context, const char *name, const char *help,
 void regx_variables_register(regx_component_t *component)
 {
     counted = component;
-    for_each_counter(&component->counters, register_counter, component);
+    regx_settings_each_counter(&component->counters, register_counter, component);
 }

@@ -3,6 +3,8 @@
 
 #include "btl/settings.h"
 
+#include <stdio.h>
+
 static const regx_param_t component_params[] = {
 #define REGX_PARAM(type, ctype, field, ...)                                                        \
     REGX_PARAM_ROW(regx_component_settings_t, "", type, field, __VA_ARGS__)
@@ -13,23 +15,43 @@ static const regx_param_t component_params[] = {
 static const regx_param_table_t component_table = {
     .params = component_params, .count = sizeof(component_params) / sizeof(component_params[0])};
 
-static const regx_settings_room_t rooms[] = {
-    {&component_table, offsetof(regx_settings_t, component)},
-    {&regx_rndv_params, offsetof(regx_settings_t, rendezvous)},
-    {&regx_pool_params, offsetof(regx_settings_t, pool)},
-    {&regx_registration_params, offsetof(regx_settings_t, registration)},
-    {&regx_transport_params, offsetof(regx_settings_t, transports.all)},
-};
-
-enum { ROOMS = sizeof(rooms) / sizeof(rooms[0]) };
-
-bool regx_settings_room(unsigned index, regx_settings_room_t *room)
+const regx_param_t *regx_settings_param(unsigned number, size_t *room)
 {
-    if (index < ROOMS) {
-        *room = rooms[index];
-    } else if (index == ROOMS) {
-        *room = (regx_settings_room_t){regx_catalog[REGX_BETWEEN_NODES]->params,
-                                       offsetof(regx_settings_t, transports.between_nodes)};
+    const struct {
+        const regx_param_table_t *table;
+        size_t offset;
+    } rooms[] = {
+        {&component_table, offsetof(regx_settings_t, component)},
+        {&regx_rndv_params, offsetof(regx_settings_t, rendezvous)},
+        {&regx_pool_params, offsetof(regx_settings_t, pool)},
+        {&regx_registration_params, offsetof(regx_settings_t, registration)},
+        {&regx_transport_params, offsetof(regx_settings_t, transports.all)},
+        {regx_catalog[REGX_BETWEEN_NODES]->params,
+         offsetof(regx_settings_t, transports.between_nodes)},
+    };
+
+    for (unsigned i = 0; i < sizeof(rooms) / sizeof(rooms[0]); i++) {
+        if (number < rooms[i].table->count) {
+            *room = rooms[i].offset;
+            return &rooms[i].table->params[number];
+        }
+        number -= (unsigned)rooms[i].table->count;
     }
-    return index <= ROOMS;
+    return NULL;
+}
+
+void regx_settings_each_counter(regx_counters_t *counters, regx_each_counter_t each, void *context)
+{
+    char name[40], help[160];
+
+    for (const regx_counter_t *path = regx_paths; path->name != NULL; path++) {
+        snprintf(name, sizeof(name), "messages_%s", path->name);
+        snprintf(help, sizeof(help), "messages %s", path->help);
+        each(context, name, help, path->kind, &counters->messages[path->offset]);
+        snprintf(name, sizeof(name), "bytes_%s", path->name);
+        each(context, name, "their bytes", path->kind, &counters->bytes[path->offset]);
+    }
+    for (const regx_counter_t *row = regx_counter_table; row->name != NULL; row++) {
+        each(context, row->name, row->help, row->kind, regx_counter_of(counters, row));
+    }
 }

@@ -28,32 +28,27 @@ typedef struct regx_settings {
     regx_transports_settings_t transports;
 } regx_settings_t;
 
-/* A room's parameters, and where its settings lie in regx_settings_t. */
-typedef struct regx_settings_room {
-    const regx_param_table_t *table;
-    size_t offset;
-} regx_settings_room_t;
-
-/* All rooms and transports, in the order of the documentation. false: there are no more. */
-bool regx_settings_room(unsigned index, regx_settings_room_t *room);
+/* The parameters of all rooms and transports, in the order of the documentation, and where the
+ * settings of the room lie in regx_settings_t. NULL: there are no more. */
+const regx_param_t *regx_settings_param(unsigned number, size_t *room);
 
 /* The report's keys besides the counters, in its order. Scripts rely on the names. Fields of the
- * process: X(key, NUMBER or TEXT, help). */
+ * process: X(key, number or text, help). */
 #define REGX_REPORT_FIELDS(X)                                                                      \
-    X(rank, NUMBER, "rank of the process in MPI_COMM_WORLD of its job")                            \
-    X(host, TEXT, "host name of the node")                                                         \
-    X(version, TEXT, "version of regx")                                                            \
-    X(openmpi, TEXT, "version of Open MPI at run time")                                            \
-    X(transport, TEXT, "transports in use (btl_regx_transport), comma-separated")                  \
-    X(transport_reason, TEXT, "why these: asked for, or auto's reason")                            \
-    X(backend, TEXT, "registration cache backend in use (btl_regx_backend)")                       \
-    X(backend_reason, TEXT, "why that one: asked for, or auto's reason")                           \
-    X(rendezvous, TEXT, "strategy requested (btl_regx_rendezvous)")                                \
-    X(auto_choice, TEXT, "strategies that auto chose by size, as 32K:together,1M:read, or none")   \
-    X(eager_limit, NUMBER,                                                                         \
+    X(rank, number, "rank of the process in MPI_COMM_WORLD of its job")                            \
+    X(host, text, "host name of the node")                                                         \
+    X(version, text, "version of regx")                                                            \
+    X(openmpi, text, "version of Open MPI at run time")                                            \
+    X(transport, text, "transports in use (btl_regx_transport), comma-separated")                  \
+    X(transport_reason, text, "why these: asked for, or auto's reason")                            \
+    X(backend, text, "registration cache backend in use (btl_regx_backend)")                       \
+    X(backend_reason, text, "why that one: asked for, or auto's reason")                           \
+    X(rendezvous, text, "strategy requested (btl_regx_rendezvous)")                                \
+    X(auto_choice, text, "strategies that auto chose by size, as 32K:together,1M:read, or none")   \
+    X(eager_limit, number,                                                                         \
       "btl_regx_eager_limit at the end of the job; lower than at the start if a rendezvous was "   \
       "faster")                                                                                    \
-    X(peers, NUMBER,                                                                               \
+    X(peers, number,                                                                               \
       "maximum number of processes it had an endpoint for, possibly including itself")
 
 /* Objects of counts by name, which are known at run time: X(key, row of the table, help). */
@@ -62,5 +57,11 @@ bool regx_settings_room(unsigned index, regx_settings_room_t *room);
       "messages by the decision of btl_regx_rendezvous auto, with its reason")                     \
     X(fallbacks, "fallback", "fallbacks from what was requested, by reason")                       \
     X(ports, "bytes by port", "payload bytes sent, by RDMA device port")
+
+/* Calls `each` for every counter, of `counters`, in the report's order. The strings are valid
+ * during the call. */
+typedef void (*regx_each_counter_t)(void *context, const char *name, const char *help,
+                                    regx_counter_kind_t kind, _Atomic uint64_t *counter);
+void regx_settings_each_counter(regx_counters_t *counters, regx_each_counter_t each, void *context);
 
 #endif

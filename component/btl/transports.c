@@ -1,15 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "btl/component.h"
 
-#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/util.h"
 #include "btl/module.h"
 #include "transport/catalog.h"
-
-#define ERROR 256 /* room for a line with the reason */
 
 /* A transport that is to be opened. */
 typedef struct candidate {
@@ -29,40 +26,35 @@ static const char *name_of(const candidate_t *candidate)
 static void warn_refused(const char *transport, regx_status_t status, const char *error,
                          bool others)
 {
-    char line[448];
-
     if (status == REGX_INVALID) { /* the error begins with the name of a parameter */
-        snprintf(line, sizeof(line), "btl_regx_%s", error);
+        regx_compat_output_for_node("btl_regx_%s", error);
     } else {
-        snprintf(line, sizeof(line), "btl_regx_transport=%s: %s%s", transport, error,
-                 others ? "; the other ports are used without it" : "");
+        regx_compat_output_for_node("btl_regx_transport=%s: %s%s", transport, error,
+                                    others ? "; the other ports are used without it" : "");
     }
-    regx_compat_output_for_node(line);
 }
 
-static bool load(candidate_t *candidate, char error[ERROR])
-{
-    candidate->ops = regx_catalog[candidate->kind]->ops;
-    if (candidate->ops == NULL) {
-        candidate->ops = regx_transport_load(name_of(candidate), error, ERROR);
-    }
-    return candidate->ops != NULL;
-}
-
-/* Finds the devices of a transport that is loaded. REGX_OK; otherwise `error` has the reason. */
+/* Loads a transport and finds its devices. REGX_OK; otherwise `error` has the reason. */
 static regx_status_t find_devices(const regx_component_t *component, candidate_t *candidate,
-                                  char error[ERROR])
+                                  char error[REGX_MODULE_ERROR])
 {
     const regx_transport_settings_t *which = &component->params.settings.transports.all;
-    const regx_transport_ops_t *ops = candidate->ops;
     const regx_transport_config_t config = {.if_include = which->if_include,
                                             .if_exclude = which->if_exclude,
                                             .trace = &component->trace};
 
     candidate->device_count = 1;
-    return ops->devices == NULL
+    candidate->ops = regx_catalog[candidate->kind]->ops;
+    if (candidate->ops == NULL) {
+        candidate->ops = regx_transport_load(name_of(candidate), error, REGX_MODULE_ERROR);
+    }
+    if (candidate->ops == NULL) {
+        return REGX_UNREACHABLE;
+    }
+    return candidate->ops->devices == NULL
                ? REGX_OK
-               : ops->devices(&config, error, ERROR, candidate->devices, &candidate->device_count);
+               : candidate->ops->devices(&config, error, REGX_MODULE_ERROR, candidate->devices,
+                                         &candidate->device_count);
 }
 
 /* What one of several devices gets, in whole pages. */
@@ -75,34 +67,23 @@ static size_t pool_of_device(const regx_component_t *component, const candidate_
 
 /* Opens a module for each device. One that cannot be opened is left out. REGX_OK: all are open;
  * otherwise the first reason why one is not, REGX_INVALID before others. */
-static regx_status_t open_devices(regx_component_t *component, const mca_btl_base_module_t *face,
-                                  const candidate_t *candidate, char first_error[ERROR])
+static regx_status_t open_devices(regx_component_t *component, const candidate_t *candidate,
+                                  char first_error[REGX_MODULE_ERROR])
 {
-    const regx_transport_settings_t *which = &component->params.settings.transports.all;
-    regx_module_request_t request = {.face = face,
-                                     .kind = candidate->kind,
-                                     .ops = candidate->ops,
-                                     .if_include = which->if_include,
-                                     .if_exclude = which->if_exclude,
-                                     .pool_size = pool_of_device(component, candidate)};
+    const regx_transport_ops_t *ops = candidate->ops;
+    const size_t pool_size = pool_of_device(component, candidate);
     regx_status_t first = REGX_OK;
-    char error[ERROR];
+    char error[REGX_MODULE_ERROR];
 
     for (size_t i = 0; i < candidate->device_count && first != REGX_INVALID; i++) {
-        regx_module_t *module;
-
-        request.device = candidate->ops->devices == NULL ? NULL : candidate->devices[i];
+        const char *device = ops->devices == NULL ? NULL : candidate->devices[i];
         const regx_status_t status =
-            regx_module_open(component, &request, error, sizeof(error), &module);
+            regx_module_open(component, candidate->kind, ops, device, pool_size, error);
         if (status == REGX_OK) {
-            assert(component->module_count < REGX_MODULES_MAX);
-            module->place = component->module_count;
-            component->modules[component->module_count++] = module;
             continue;
         }
         regx_trace(&component->trace, REGX_TRACE_CHOICE, "transport %s: %s is left out: %s",
-                   candidate->ops->name, request.device != NULL ? request.device : "all of it",
-                   error);
+                   ops->name, device != NULL ? device : "all of it", error);
         if (first == REGX_OK || status == REGX_INVALID) {
             first = status;
             strcpy(first_error, error);
@@ -112,34 +93,32 @@ static regx_status_t open_devices(regx_component_t *component, const mca_btl_bas
 }
 
 /* Opens a transport that has to be there: what is wrong with it is shown to the user. */
-static bool open_needed(regx_component_t *component, const mca_btl_base_module_t *face,
-                        candidate_t *candidate)
+static bool open_needed(regx_component_t *component, candidate_t *candidate)
 {
     const char *name = name_of(candidate);
     const regx_strategy_t *strategy = component->params.strategy;
     const unsigned before = component->module_count;
-    char error[ERROR];
+    char error[REGX_MODULE_ERROR];
+    regx_status_t status = REGX_INVALID;
 
-    regx_status_t status = load(candidate, error) ? REGX_OK : REGX_UNREACHABLE;
-    if (status == REGX_OK && !candidate->ops->copies && strategy->copies) {
+    if (candidate->kind != REGX_ON_NODE && strategy->copies) {
         snprintf(error, sizeof(error),
                  "rendezvous=%s: over transport %s the kernel does not copy between processes; "
                  "allowed: another rendezvous, or transport %s",
                  strategy->name, name, regx_catalog[REGX_ON_NODE]->word.word);
-        status = REGX_INVALID;
-    }
-    if (status == REGX_OK) {
+    } else {
         status = find_devices(component, candidate, error);
     }
     if (status == REGX_OK) {
-        status = open_devices(component, face, candidate, error);
+        status = open_devices(component, candidate, error);
     }
+    const bool some = component->module_count > before;
     if (status != REGX_OK) {
         regx_trace(&component->trace, REGX_TRACE_CHOICE, "transport %s cannot be used%s: %s", name,
-                   component->module_count > before ? " as a whole" : "", error);
-        warn_refused(name, status, error, component->module_count > before);
+                   some ? " as a whole" : "", error);
+        warn_refused(name, status, error, some);
     }
-    return status != REGX_INVALID && component->module_count > before;
+    return status != REGX_INVALID && some;
 }
 
 /* Where no transport opens the devices that are to be included: whether they are here. false: a
@@ -148,7 +127,7 @@ static bool check_include(const regx_component_t *component)
 {
     const regx_catalog_entry_t *entry = regx_catalog[REGX_BETWEEN_NODES];
     const char *list = component->params.settings.transports.all.if_include;
-    char error[ERROR];
+    char error[REGX_MODULE_ERROR];
 
     for (const char *at = list; at != NULL && *at != '\0';) {
         const size_t length = strcspn(at, ",");
@@ -183,34 +162,21 @@ static size_t pool_on_node(const regx_component_t *component)
     return regx_max(part & ~(regx_page_size() - 1), 2 * params->settings.pool.slot_size);
 }
 
-/* Why no device is even looked for; NULL: it is. */
-static const char *why_not(void)
-{
-    const char *absent = regx_catalog[REGX_BETWEEN_NODES]->why_absent();
-
-    if (absent != NULL) {
-        return absent;
-    }
-    return regx_compat_processes() == regx_compat_local_processes()
-               ? "all processes are on this node"
-               : NULL;
-}
-
 /* Looks for usable devices. REGX_OK; REGX_INVALID: a setting is wrong, and a warning was printed;
  * REGX_UNREACHABLE: `reason` is why there are none. */
 static regx_status_t look_for_devices(regx_component_t *component, candidate_t *device,
-                                      char reason[ERROR])
+                                      char reason[REGX_MODULE_ERROR])
 {
-    const char *absent = why_not();
-    regx_status_t status = REGX_UNREACHABLE;
+    const char *absent = regx_catalog[REGX_BETWEEN_NODES]->why_absent();
 
+    if (absent == NULL && regx_compat_processes() == regx_compat_local_processes()) {
+        absent = "all processes are on this node";
+    }
     if (absent != NULL) {
-        snprintf(reason, ERROR, "%s", absent);
+        snprintf(reason, REGX_MODULE_ERROR, "%s", absent);
         return check_include(component) ? REGX_UNREACHABLE : REGX_INVALID;
     }
-    if (load(device, reason)) {
-        status = find_devices(component, device, reason);
-    }
+    const regx_status_t status = find_devices(component, device, reason);
     if (status == REGX_INVALID && component->params.settings.transports.all.if_include == NULL) {
         return REGX_UNREACHABLE; /* if_exclude leaves no device, as the user wants it */
     }
@@ -221,25 +187,25 @@ static regx_status_t look_for_devices(regx_component_t *component, candidate_t *
 }
 
 /* Opens those that were found. false: a setting is wrong, and a warning was printed. */
-static bool open_found(regx_component_t *component, const mca_btl_base_module_t *face,
-                       const candidate_t *device, char reason[ERROR])
+static bool open_found(regx_component_t *component, const candidate_t *device,
+                       char reason[REGX_MODULE_ERROR])
 {
     const unsigned before = component->module_count;
-    const regx_status_t status = open_devices(component, face, device, reason);
+    const regx_status_t status = open_devices(component, device, reason);
 
     if (status == REGX_INVALID) {
         warn_refused("auto", status, reason, false);
     } else if (component->module_count > before) {
-        snprintf(reason, ERROR, "%s between nodes", name_of(device));
+        snprintf(reason, REGX_MODULE_ERROR, "%s between nodes", name_of(device));
     }
     return status != REGX_INVALID;
 }
 
-static bool open_auto(regx_component_t *component, const mca_btl_base_module_t *face)
+static bool open_auto(regx_component_t *component)
 {
     const size_t pool_size = component->params.settings.pool.pool_size;
     candidate_t node = {.kind = REGX_ON_NODE}, device = {.kind = REGX_BETWEEN_NODES};
-    char reason[ERROR];
+    char reason[REGX_MODULE_ERROR];
     const regx_status_t found = look_for_devices(component, &device, reason);
 
     if (found == REGX_INVALID) {
@@ -248,8 +214,8 @@ static bool open_auto(regx_component_t *component, const mca_btl_base_module_t *
     node.pool_size = found == REGX_OK ? pool_on_node(component) : pool_size;
     device.pool_size =
         component->params.pool_given ? pool_size - regx_min(node.pool_size, pool_size) : pool_size;
-    if (!open_needed(component, face, &node) ||
-        (found == REGX_OK && !open_found(component, face, &device, reason))) {
+    if (!open_needed(component, &node) ||
+        (found == REGX_OK && !open_found(component, &device, reason))) {
         return false;
     }
     if (component->module_count == 1) {
@@ -260,35 +226,31 @@ static bool open_auto(regx_component_t *component, const mca_btl_base_module_t *
     return true;
 }
 
-bool regx_transports_open(regx_component_t *component, const mca_btl_base_module_t *face)
+static bool open_named(regx_component_t *component)
 {
     const regx_params_t *params = &component->params;
     candidate_t named = {.kind = 0, .pool_size = params->settings.pool.pool_size};
 
-    component->module_count = 0;
-    if (strcmp(params->settings.component.transport, "auto") == 0) {
-        return open_auto(component, face);
-    }
     while (strcmp(params->settings.component.transport, name_of(&named)) != 0) {
         named.kind++;
     }
     snprintf(component->transport_reason, sizeof(component->transport_reason), "asked for");
     return (named.kind != REGX_ON_NODE || check_include(component)) &&
-           open_needed(component, face, &named);
+           open_needed(component, &named);
 }
 
-void regx_transports_name(const regx_component_t *component, char *text, size_t size)
+bool regx_transports_open(regx_component_t *component)
 {
-    const char *last = "";
-    size_t used = 0;
+    const bool is_auto = strcmp(component->params.settings.component.transport, "auto") == 0;
 
-    text[0] = '\0';
-    for (unsigned i = 0; i < component->module_count && used < size; i++) {
-        const char *name = component->modules[i]->transport->ops->name;
-
-        if (strcmp(name, last) != 0) { /* devices of one kind stand together */
-            used += (size_t)snprintf(text + used, size - used, "%s%s", used > 0 ? "," : "", name);
-            last = name;
-        }
+    component->module_count = component->ports = 0;
+    if (!(is_auto ? open_auto(component) : open_named(component))) {
+        return false;
     }
+    /* Those of one kind stand together. */
+    const char *first = component->modules[0]->transport->ops->name;
+    const char *last = component->modules[component->module_count - 1]->transport->ops->name;
+    snprintf(component->transports, sizeof(component->transports), "%s%s%s", first,
+             first != last ? "," : "", first != last ? last : "");
+    return true;
 }

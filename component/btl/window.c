@@ -18,13 +18,12 @@
  *     nodes). One that is refused it does under the lock. Between nodes it also has the BTL take
  *     that very lock, and announce posts (MPI_Win_post): only these are done.
  */
-#include "btl/rdma.h"
+#include "btl/module.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/util.h"
-#include "btl/module.h"
 
 enum { POST_PLACES = 32 };         /* osc/rdma's OMPI_OSC_RDMA_POST_PEER_MAX */
 #define LOCKED (UINT64_C(1) << 63) /* osc/rdma's OMPI_OSC_RDMA_LOCK_EXCLUSIVE */
@@ -39,11 +38,6 @@ typedef struct asked {
     regx_onesided_request_t request;
     regx_call_t call;
 } asked_t;
-
-static regx_module_t *module_of(mca_btl_base_module_t *btl)
-{
-    return (regx_module_t *)btl;
-}
 
 /* ---- windows ---- */
 
@@ -93,7 +87,7 @@ static void lose(const asked_t *asked, const char *why)
 {
     const regx_onesided_request_t *request = &asked->request;
 
-    regx_module_lost(module_of(asked->call.btl), asked->call.endpoint,
+    regx_module_lost(regx_module_of(asked->call.btl), asked->call.endpoint,
                      request->type == REGX_ONESIDED_ATOMIC ? request->size : request->length,
                      request->type == REGX_ONESIDED_GET ? "from" : "to", why);
     regx_call_complete(&asked->call, OPAL_ERROR);
@@ -105,7 +99,7 @@ static void answered(regx_onesided_request_t *request, regx_status_t status)
     const regx_call_t *call = &asked.call;
 
     free(REGX_CONTAINER_OF(request, asked_t, request));
-    if (!regx_endpoint_expects_callbacks(module_of(call->btl), call->endpoint)) {
+    if (!regx_endpoint_expects_callbacks(regx_module_of(call->btl), call->endpoint)) {
         return;
     }
     if (status == REGX_INVALID) {
@@ -130,8 +124,8 @@ static int ask(const asked_t *asked, regx_handle_t window)
     *kept = *asked;
     kept->request.window = window;
     kept->request.done = answered;
-    if (regx_onesided_ask(module_of(asked->call.btl)->onesided, &asked->call.endpoint->onesided,
-                          &kept->request) != REGX_PENDING) {
+    if (regx_onesided_ask(regx_module_of(asked->call.btl)->onesided,
+                          &asked->call.endpoint->onesided, &kept->request) != REGX_PENDING) {
         free(kept);
         return OPAL_ERR_OUT_OF_RESOURCE;
     }
@@ -140,22 +134,29 @@ static int ask(const asked_t *asked, regx_handle_t window)
 
 /* ---- puts and gets ---- */
 
-/* From or to another process. */
-static int move(const regx_call_t *call, regx_onesided_type_t type, uint64_t remote_address,
-                const mca_btl_base_registration_handle_t *remote_handle)
+int regx_window_move(const regx_call_t *call, regx_onesided_type_t type, uint64_t remote_address,
+                     const mca_btl_base_registration_handle_t *remote_handle)
 {
-    asked_t asked = {.request = {.type = type,
-                                 .address = remote_address,
-                                 .local = call->local_address,
-                                 .length = call->size},
-                     .call = *call};
+    const bool puts = type == REGX_ONESIDED_PUT;
+    void *const remote = (void *)(uintptr_t)remote_address;
     regx_onesided_name_t name;
 
+    if (is_here(call->endpoint, remote_handle)) {
+        memmove(puts ? remote : call->local_address, puts ? call->local_address : remote,
+                call->size);
+        regx_call_complete(call, OPAL_SUCCESS);
+        return OPAL_SUCCESS;
+    }
+    const asked_t asked = {.request = {.type = type,
+                                       .address = remote_address,
+                                       .local = call->local_address,
+                                       .length = call->size},
+                           .call = *call};
     if (!find_window(remote_handle, remote_address, call->size, &name)) {
         lose(&asked, "they are not inside the window");
         return OPAL_SUCCESS;
     }
-    if (regx_onesided_copy(module_of(call->btl)->onesided, &call->endpoint->onesided, type,
+    if (regx_onesided_copy(regx_module_of(call->btl)->onesided, &call->endpoint->onesided, type,
                            call->local_address, remote_address, call->size)) {
         regx_call_complete(call, OPAL_SUCCESS);
         return OPAL_SUCCESS;
@@ -163,51 +164,23 @@ static int move(const regx_call_t *call, regx_onesided_type_t type, uint64_t rem
     return ask(&asked, name.handle);
 }
 
-int regx_window_put(const regx_call_t *call, uint64_t remote_address,
-                    const mca_btl_base_registration_handle_t *remote_handle)
-{
-    if (!is_here(call->endpoint, remote_handle)) {
-        return move(call, REGX_ONESIDED_PUT, remote_address, remote_handle);
-    }
-    memmove((void *)(uintptr_t)remote_address, call->local_address, call->size);
-    regx_call_complete(call, OPAL_SUCCESS);
-    return OPAL_SUCCESS;
-}
-
-int regx_window_get(const regx_call_t *call, uint64_t remote_address,
-                    const mca_btl_base_registration_handle_t *remote_handle)
-{
-    if (!is_here(call->endpoint, remote_handle)) {
-        return move(call, REGX_ONESIDED_GET, remote_address, remote_handle);
-    }
-    memmove(call->local_address, (const void *)(uintptr_t)remote_address, call->size);
-    regx_call_complete(call, OPAL_SUCCESS);
-    return OPAL_SUCCESS;
-}
-
 /* ---- atomic operations ---- */
 
 static bool find_op(mca_btl_base_atomic_op_t op, regx_onesided_op_t *ours)
 {
-    switch (op) {
-    case MCA_BTL_ATOMIC_ADD:
-        *ours = REGX_ONESIDED_ADD;
-        return true;
-    case MCA_BTL_ATOMIC_AND:
-        *ours = REGX_ONESIDED_AND;
-        return true;
-    case MCA_BTL_ATOMIC_OR:
-        *ours = REGX_ONESIDED_OR;
-        return true;
-    case MCA_BTL_ATOMIC_XOR:
-        *ours = REGX_ONESIDED_XOR;
-        return true;
-    case MCA_BTL_ATOMIC_SWAP:
-        *ours = REGX_ONESIDED_SWAP;
-        return true;
-    default:
-        return false;
+    static const mca_btl_base_atomic_op_t theirs[] = {[REGX_ONESIDED_ADD] = MCA_BTL_ATOMIC_ADD,
+                                                      [REGX_ONESIDED_AND] = MCA_BTL_ATOMIC_AND,
+                                                      [REGX_ONESIDED_OR] = MCA_BTL_ATOMIC_OR,
+                                                      [REGX_ONESIDED_XOR] = MCA_BTL_ATOMIC_XOR,
+                                                      [REGX_ONESIDED_SWAP] = MCA_BTL_ATOMIC_SWAP};
+
+    for (unsigned i = 0; i < sizeof(theirs) / sizeof(theirs[0]); i++) {
+        if (theirs[i] == op) {
+            *ours = (regx_onesided_op_t)i;
+            return true;
+        }
     }
+    return false;
 }
 
 /* What this thread last added 1 to, in which peer's window: osc/rdma's count of posts, if it

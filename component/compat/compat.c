@@ -2,6 +2,7 @@
  *
  * What is the same source in all versions, compiled against each one's headers.
  */
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,11 +12,8 @@
 #include "ompi_config.h"
 
 #include "ompi/mca/pml/base/base.h"
-#include "opal/mca/hwloc/base/base.h"
 #include "opal/mca/memory/base/base.h"
 #include "opal/memoryhooks/memory.h"
-#include "opal/runtime/opal.h"
-#include "opal/runtime/opal_progress.h"
 #include "opal/util/output.h"
 
 /* libmpi may be out of sight (a host that opened it RTLD_LOCAL): then this is NULL. */
@@ -57,20 +55,10 @@ const char *regx_compat_host(void)
     return opal_process_info.nodename != NULL ? opal_process_info.nodename : "";
 }
 
-const char *regx_compat_version(void)
-{
-    return opal_version_string;
-}
-
 uint32_t regx_compat_local_processes(void)
 {
     return opal_process_info.num_local_peers > 0 ? (uint32_t)opal_process_info.num_local_peers + 1
                                                  : 1;
-}
-
-hwloc_topology_t regx_compat_topology(void)
-{
-    return opal_hwloc_topology;
 }
 
 const char *regx_compat_pml(void)
@@ -170,20 +158,11 @@ bool regx_compat_falls_here(const mca_base_component_t *component, const char *l
     return true;
 }
 
-void regx_compat_use_threads(void)
-{
-    opal_set_using_threads(true);
-}
-
-void regx_compat_progress(void)
-{
-    opal_progress();
-}
-
 /* A stream of its own: Open MPI's first would put host and process number in front. */
-void regx_compat_output(const char *line)
+static void print(const char *format, va_list arguments, const char *end, const char *host)
 {
     static int stream = -1;
+    char line[4608]; /* room for one that names a file */
 
     if (stream < 0) {
         opal_output_stream_t settings;
@@ -193,19 +172,30 @@ void regx_compat_output(const char *line)
         stream = opal_output_open(&settings);
         OBJ_DESTRUCT(&settings);
     }
-    opal_output(stream, "regx: %s", line);
+    vsnprintf(line, sizeof(line), format, arguments);
+    opal_output(stream, "regx: %s%s%s", line, end, host);
 }
 
-void regx_compat_output_for_node(const char *line)
+void regx_compat_output(const char *format, ...)
 {
-    char with_host[4608]; /* room for a line that names a file */
+    va_list arguments;
 
+    va_start(arguments, format);
+    print(format, arguments, "", "");
+    va_end(arguments);
+}
+
+void regx_compat_output_for_node(const char *format, ...)
+{
+    va_list arguments;
+
+    va_start(arguments, format);
     if (regx_compat_prints()) {
-        regx_compat_output(line);
+        print(format, arguments, "", "");
     } else if (opal_process_info.my_local_rank == 0) {
-        snprintf(with_host, sizeof(with_host), "%s, on %s", line, regx_compat_host());
-        regx_compat_output(with_host);
+        print(format, arguments, ", on ", regx_compat_host());
     }
+    va_end(arguments);
 }
 
 /* -1 where it was not asked for: the framework then has no stream either. */

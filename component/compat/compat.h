@@ -6,7 +6,6 @@
 #ifndef REGX_COMPAT_COMPAT_H
 #define REGX_COMPAT_COMPAT_H
 
-#include <hwloc.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -19,16 +18,9 @@
 
 #include "registration/monitor/monitor.h"
 
-/* How the frames that arrive at a module are described to Open MPI: one description, which each
- * frame uses again. Owned by the module. NULL: no memory. */
-typedef struct regx_compat_inbox regx_compat_inbox_t;
-regx_compat_inbox_t *regx_compat_inbox_new(mca_btl_base_module_t *btl);
-void regx_compat_inbox_free(regx_compat_inbox_t *inbox);
-
 /* Calls who listens to `tag` with a frame that arrived; the data is valid during the call. `from`
- * is only needed where regx_compat_answers says so. One thread at a time for each inbox, and not
- * from inside such a call. */
-void regx_compat_receive(regx_compat_inbox_t *inbox, struct mca_btl_base_endpoint_t *from,
+ * is only needed where regx_compat_answers says so. */
+void regx_compat_receive(mca_btl_base_module_t *btl, struct mca_btl_base_endpoint_t *from,
                          mca_btl_base_tag_t tag, const void *data, size_t length);
 
 /* Whether a tag below MCA_BTL_TAG_PML is Open MPI's own for all BTLs, and who listens to it may
@@ -51,7 +43,6 @@ uint32_t regx_compat_rank(void); /* in its job */
 
 bool regx_compat_same_node(const opal_proc_t *proc); /* as Open MPI knows it */
 const char *regx_compat_host(void);
-const char *regx_compat_version(void); /* of the Open MPI that runs */
 
 /* Whether a BTL with puts, gets and atomic operations can have windows (osc/rdma). */
 extern const bool regx_compat_windows;
@@ -66,9 +57,6 @@ uint32_t regx_compat_far_rank(void);
 /* Whether Open MPI itself is linked with UCX, whose hooks have then patched libc before and
  * stay. */
 bool regx_compat_links_ucx(void);
-
-/* Open MPI's topology of the machine; may be NULL. */
-hwloc_topology_t regx_compat_topology(void);
 
 /* The PML that was selected; "" if none was, or none can be seen from here. */
 const char *regx_compat_pml(void);
@@ -85,18 +73,12 @@ bool regx_compat_prints(void);
  * `component` in any case, since other processes wait for it. */
 bool regx_compat_falls_here(const mca_base_component_t *component, const char *line);
 
-/* From now on several threads may call Open MPI, whatever level of threads the program asked for.
- * To be called while only one does. */
-void regx_compat_use_threads(void);
-/* Open MPI's progress. By threads of our own, after the above. */
-void regx_compat_progress(void);
-
 /* Prints one line to the user, by opal_output. */
-void regx_compat_output(const char *line);
+void regx_compat_output(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* The same for a problem that may exist on this node only: the process that prints for the
  * application prints it unchanged, the first one of every other node adds the host's name. */
-void regx_compat_output_for_node(const char *line);
+void regx_compat_output_for_node(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* The level of --mca btl_base_verbose, 0 if none was given, and one line to that stream. */
 int regx_compat_verbose(void);

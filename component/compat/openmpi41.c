@@ -16,39 +16,18 @@
 
 const bool regx_compat_windows = true;
 
-struct regx_compat_inbox {
-    mca_btl_base_module_t *btl;
-    mca_btl_base_segment_t segment;
-    mca_btl_base_descriptor_t descriptor;
-};
-
-regx_compat_inbox_t *regx_compat_inbox_new(mca_btl_base_module_t *btl)
-{
-    regx_compat_inbox_t *inbox = calloc(1, sizeof(*inbox));
-
-    if (inbox != NULL) {
-        inbox->btl = btl;
-        inbox->descriptor.des_segments = &inbox->segment;
-        inbox->descriptor.des_segment_count = 1;
-    }
-    return inbox;
-}
-
-void regx_compat_inbox_free(regx_compat_inbox_t *inbox)
-{
-    free(inbox);
-}
-
-void regx_compat_receive(regx_compat_inbox_t *inbox, struct mca_btl_base_endpoint_t *from,
+void regx_compat_receive(mca_btl_base_module_t *btl, struct mca_btl_base_endpoint_t *from,
                          mca_btl_base_tag_t tag, const void *data, size_t length)
 {
     const mca_btl_active_message_callback_t *callback = &mca_btl_base_active_message_trigger[tag];
+    mca_btl_base_segment_t segment = {.seg_addr.pval = (void *)(uintptr_t)data, .seg_len = length};
+    mca_btl_base_descriptor_t descriptor; /* who listens reads its segments only */
 
     (void)from;
-    inbox->segment.seg_addr.pval = (void *)(uintptr_t)data;
-    inbox->segment.seg_len = length;
+    descriptor.des_segments = &segment;
+    descriptor.des_segment_count = 1;
     if (callback->cbfunc != NULL) {
-        callback->cbfunc(inbox->btl, tag, &inbox->descriptor, callback->cbdata);
+        callback->cbfunc(btl, tag, &descriptor, callback->cbdata);
     }
 }
 

@@ -33,40 +33,20 @@ const bool regx_compat_windows = false;
 /* Open MPI's own part for UCX, by default in libopen-pal. */
 extern char opal_common_ucx[] __attribute__((weak));
 
-struct regx_compat_inbox {
-    mca_btl_base_module_t *btl;
-    mca_btl_base_segment_t segment;
-};
-
-regx_compat_inbox_t *regx_compat_inbox_new(mca_btl_base_module_t *btl)
-{
-    regx_compat_inbox_t *inbox = calloc(1, sizeof(*inbox));
-
-    if (inbox != NULL) {
-        inbox->btl = btl;
-    }
-    return inbox;
-}
-
-void regx_compat_inbox_free(regx_compat_inbox_t *inbox)
-{
-    free(inbox);
-}
-
-void regx_compat_receive(regx_compat_inbox_t *inbox, struct mca_btl_base_endpoint_t *from,
+void regx_compat_receive(mca_btl_base_module_t *btl, struct mca_btl_base_endpoint_t *from,
                          mca_btl_base_tag_t tag, const void *data, size_t length)
 {
     const mca_btl_active_message_callback_t *callback = &mca_btl_base_active_message_trigger[tag];
+    const mca_btl_base_segment_t segment = {.seg_addr.pval = (void *)(uintptr_t)data,
+                                            .seg_len = length};
     const mca_btl_base_receive_descriptor_t descriptor = {.endpoint = from,
-                                                          .des_segments = &inbox->segment,
+                                                          .des_segments = &segment,
                                                           .des_segment_count = 1,
                                                           .tag = tag,
                                                           .cbdata = callback->cbdata};
 
-    inbox->segment.seg_addr.pval = (void *)(uintptr_t)data;
-    inbox->segment.seg_len = length;
     if (callback->cbfunc != NULL) {
-        callback->cbfunc(inbox->btl, &descriptor);
+        callback->cbfunc(btl, &descriptor);
     }
 }
 

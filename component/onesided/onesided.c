@@ -40,13 +40,6 @@ void regx_onesided_destroy(regx_onesided_t *onesided)
 #define NAME_VERSION 3
 #define NAME_KIND 254
 
-void regx_onesided_name_pack(regx_onesided_name_t name, uint8_t bytes[REGX_ONESIDED_NAME_SIZE])
-{
-    name.version = NAME_VERSION;
-    name.kind = NAME_KIND;
-    memcpy(bytes, &name, sizeof(name));
-}
-
 bool regx_onesided_name_is(const uint8_t bytes[REGX_ONESIDED_NAME_SIZE])
 {
     return bytes[0] == NAME_VERSION && bytes[1] == NAME_KIND;
@@ -128,76 +121,52 @@ static bool advance_locked(regx_onesided_t *onesided, regx_onesided_peer_t *peer
 
 /* ---- requests that have ended ---- */
 
-static void take_ended_locked(regx_onesided_t *onesided, regx_onesided_request_t *request)
+/* Takes the first that has ended, or the first of the peer's. NULL: none. */
+static regx_onesided_request_t *take_ended(regx_onesided_t *onesided,
+                                           const regx_onesided_peer_t *peer)
 {
-    regx_list_remove(&request->link);
-    onesided->pending--;
-    atomic_fetch_sub_explicit(onesided->config.ended, 1u, memory_order_relaxed);
-}
+    regx_onesided_request_t *found = NULL;
 
-static regx_onesided_request_t *first_ended(const regx_link_t *list)
-{
-    return regx_list_empty(list) ? NULL
-                                 : REGX_CONTAINER_OF(list->next, regx_onesided_request_t, link);
-}
-
-static regx_onesided_request_t *take_first_ended(regx_onesided_t *onesided)
-{
     regx_lock(&onesided->lock);
-    regx_onesided_request_t *request = first_ended(&onesided->ended);
-    if (request != NULL) {
-        take_ended_locked(onesided, request);
+    for (regx_link_t *link = onesided->ended.next; link != &onesided->ended && found == NULL;
+         link = link->next) {
+        regx_onesided_request_t *request = REGX_CONTAINER_OF(link, regx_onesided_request_t, link);
+
+        found = peer == NULL || request->peer == peer ? request : NULL;
+    }
+    if (found != NULL) {
+        regx_list_remove(&found->link);
+        onesided->pending--;
+        atomic_fetch_sub_explicit(onesided->config.ended, 1u, memory_order_relaxed);
     }
     regx_unlock(&onesided->lock);
-    return request;
+    return found;
 }
 
-void regx_onesided_complete(regx_onesided_t *onesided)
+void regx_onesided_complete(regx_onesided_t *onesided, const regx_onesided_peer_t *peer)
 {
     regx_onesided_request_t *request;
 
-    while ((request = take_first_ended(onesided)) != NULL) {
+    while ((request = take_ended(onesided, peer)) != NULL) {
         request->done(request, request->status);
-    }
-}
-
-/* Moves the peer's to the list. */
-static void take_all_ended_locked(regx_onesided_t *onesided, const regx_onesided_peer_t *peer,
-                                  regx_link_t *list)
-{
-    for (regx_link_t *link = onesided->ended.next, *next; link != &onesided->ended; link = next) {
-        regx_onesided_request_t *request = REGX_CONTAINER_OF(link, regx_onesided_request_t, link);
-
-        next = link->next;
-        if (request->peer == peer) {
-            take_ended_locked(onesided, request);
-            regx_list_append(list, &request->link);
-        }
     }
 }
 
 void regx_onesided_forget(regx_onesided_t *onesided, regx_onesided_peer_t *peer)
 {
     regx_onesided_peer_t **at = bucket(onesided, peer->id);
-    regx_onesided_request_t *request;
-    regx_link_t ended;
 
-    regx_list_init(&ended);
     regx_lock(&onesided->lock);
     while (*at != peer) {
         at = &(*at)->next;
     }
     *at = peer->next;
-    regx_onesided_requests_take(onesided, peer, &ended);
-    take_all_ended_locked(onesided, peer, &ended);
+    regx_onesided_requests_end(onesided, peer);
     free(peer->answers);
     peer->answers = NULL;
     set_blocked_locked(onesided, peer, false);
     regx_unlock(&onesided->lock);
-    while ((request = first_ended(&ended)) != NULL) {
-        regx_list_remove(&request->link);
-        request->done(request, request->status);
-    }
+    regx_onesided_complete(onesided, peer);
 }
 
 /* ---- windows ---- */
@@ -209,9 +178,12 @@ bool regx_onesided_offer(regx_onesided_t *onesided, regx_onesided_window_t *wind
     regx_lock(&onesided->lock);
     const bool offered = regx_handle_table_add(&onesided->windows, window, &window->handle);
     regx_unlock(&onesided->lock);
-    regx_onesided_name_pack(
-        (regx_onesided_name_t){.handle = window->handle, .base = (uintptr_t)base, .length = length},
-        name);
+    const regx_onesided_name_t named = {.version = NAME_VERSION,
+                                        .kind = NAME_KIND,
+                                        .handle = window->handle,
+                                        .base = (uintptr_t)base,
+                                        .length = length};
+    memcpy(name, &named, sizeof(named));
     return offered;
 }
 
@@ -239,24 +211,17 @@ bool regx_onesided_copy(regx_onesided_t *onesided, const regx_onesided_peer_t *p
     return true;
 }
 
-/* Whether no more puts and gets are accepted. */
-static bool is_full_locked(const regx_onesided_t *onesided, regx_onesided_type_t type)
-{
-    return onesided->pending >= REGX_ONESIDED_PENDING && type != REGX_ONESIDED_ATOMIC;
-}
-
 regx_status_t regx_onesided_ask(regx_onesided_t *onesided, regx_onesided_peer_t *peer,
                                 regx_onesided_request_t *request)
 {
     regx_status_t status = REGX_PENDING;
-    const regx_onesided_type_t type = request->type;
 
     request->peer = peer;
     request->moved = 0;
     request->seen = false;
     regx_list_init(&request->link);
     regx_lock(&onesided->lock);
-    if (is_full_locked(onesided, type)) {
+    if (onesided->pending >= REGX_ONESIDED_PENDING && request->type != REGX_ONESIDED_ATOMIC) {
         status = REGX_AGAIN;
     } else if (!regx_handle_table_add(&onesided->requests, request, &request->handle)) {
         status = REGX_NO_MEMORY;
@@ -284,18 +249,11 @@ void regx_onesided_deliver(regx_onesided_t *onesided, uint64_t sender, const voi
     if (peer == NULL || !regx_onesided_unpack(data, length, &message)) {
         regx_onesided_malformed(onesided);
     } else if (message.type == REGX_ONESIDED_REPLY || message.type == REGX_ONESIDED_DATA) {
-        regx_onesided_request_t *request = regx_onesided_answered(onesided, peer, &message);
-
-        if (request != NULL) {
-            regx_list_append(&onesided->ended, &request->link);
-            atomic_fetch_add_explicit(onesided->config.ended, 1u, memory_order_relaxed);
-            advance_locked(onesided, peer);
-        }
+        regx_onesided_answered(onesided, peer, &message);
+        advance_locked(onesided, peer);
     } else {
         answerable = regx_onesided_serve(onesided, peer, &message);
-        set_blocked_locked(onesided, peer,
-                           regx_onesided_answers_stalled(peer) ||
-                               regx_onesided_requests_stalled(peer));
+        advance_locked(onesided, peer);
     }
     regx_unlock(&onesided->lock);
     if (!answerable) {

@@ -45,19 +45,15 @@ static bool is_sent(const regx_onesided_request_t *request)
     return request->type != REGX_ONESIDED_PUT || request->moved == request->length;
 }
 
-static regx_onesided_request_t *first_waiting(const regx_onesided_peer_t *peer)
-{
-    return regx_list_empty(&peer->waiting)
-               ? NULL
-               : REGX_CONTAINER_OF(peer->waiting.next, regx_onesided_request_t, link);
-}
-
 /* The first that may be sent now. NULL: none waits, or the peer has to answer first. */
 static regx_onesided_request_t *next_to_send(const regx_onesided_peer_t *peer)
 {
-    regx_onesided_request_t *request = first_waiting(peer);
-
-    return request != NULL && (request->seen || peer->asked < REGX_ONESIDED_ASKED) ? request : NULL;
+    if (regx_list_empty(&peer->waiting)) {
+        return NULL;
+    }
+    regx_onesided_request_t *request =
+        REGX_CONTAINER_OF(peer->waiting.next, regx_onesided_request_t, link);
+    return request->seen || peer->asked < REGX_ONESIDED_ASKED ? request : NULL;
 }
 
 bool regx_onesided_requests_stalled(const regx_onesided_peer_t *peer)
@@ -87,6 +83,8 @@ static void end_locked(regx_onesided_t *onesided, regx_onesided_request_t *reque
                        regx_status_t status)
 {
     regx_list_remove(&request->link);
+    regx_list_append(&onesided->ended, &request->link);
+    atomic_fetch_add_explicit(onesided->config.ended, 1u, memory_order_relaxed);
     regx_handle_table_remove(&onesided->requests, request->handle);
     request->peer->asked -= request->seen;
     request->status = status;
@@ -107,9 +105,8 @@ static bool take_data(regx_onesided_request_t *request, const regx_onesided_mess
     return true;
 }
 
-regx_onesided_request_t *regx_onesided_answered(regx_onesided_t *onesided,
-                                                regx_onesided_peer_t *peer,
-                                                const regx_onesided_message_t *message)
+void regx_onesided_answered(regx_onesided_t *onesided, const regx_onesided_peer_t *peer,
+                            const regx_onesided_message_t *message)
 {
     regx_onesided_request_t *request =
         regx_handle_table_find(&onesided->requests, message->request);
@@ -117,35 +114,23 @@ regx_onesided_request_t *regx_onesided_answered(regx_onesided_t *onesided,
     if (request == NULL || request->peer != peer || !request->seen || !is_sent(request) ||
         (message->type == REGX_ONESIDED_DATA) != (request->type == REGX_ONESIDED_GET)) {
         regx_onesided_malformed(onesided);
-        return NULL;
-    }
-    if (message->detail != 0) {
+    } else if (message->detail != 0) {
         end_locked(onesided, request, REGX_INVALID);
-        return request;
-    }
-    if (message->type == REGX_ONESIDED_REPLY) {
+    } else if (message->type == REGX_ONESIDED_REPLY) {
         request->result = message->value;
+        end_locked(onesided, request, REGX_OK);
     } else if (!take_data(request, message)) {
         regx_onesided_malformed(onesided);
-        return NULL;
-    } else if (request->moved < request->length) {
-        return NULL;
+    } else if (request->moved == request->length) {
+        end_locked(onesided, request, REGX_OK);
     }
-    end_locked(onesided, request, REGX_OK);
-    return request;
 }
 
-void regx_onesided_requests_take(regx_onesided_t *onesided, regx_onesided_peer_t *peer,
-                                 regx_link_t *list)
+void regx_onesided_requests_end(regx_onesided_t *onesided, regx_onesided_peer_t *peer)
 {
-    regx_list_move(list, &peer->running);
-    regx_list_move(list, &peer->waiting);
-    for (regx_link_t *link = list->next; link != list; link = link->next) {
-        regx_onesided_request_t *request = REGX_CONTAINER_OF(link, regx_onesided_request_t, link);
-
-        request->status = REGX_UNREACHABLE;
-        regx_handle_table_remove(&onesided->requests, request->handle);
-        onesided->pending--;
+    regx_list_move(&peer->running, &peer->waiting);
+    while (!regx_list_empty(&peer->running)) {
+        end_locked(onesided, REGX_CONTAINER_OF(peer->running.next, regx_onesided_request_t, link),
+                   REGX_UNREACHABLE);
     }
-    peer->asked = 0;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Who is asked. A request is done when it arrives, and answered. An answer that finds no room, or
- * the rest of a long get's, is kept in a ring; there is room for as many as a peer may have open.
+ * Who is asked. A request is done when it arrives. Its answer is kept in a ring until all of it is
+ * sent, as a rule at once; there is room for as many as a peer may have open.
  */
 #include "onesided/onesided.h"
 
@@ -57,46 +57,32 @@ static regx_status_t send_next(const regx_onesided_t *onesided, const regx_onesi
     return status;
 }
 
-/* Sends as many frames of it as there is room for, but no more than *frames, which it lowers. true:
- * that was all of it. */
-static bool send_frames(const regx_onesided_t *onesided, const regx_onesided_peer_t *peer,
-                        answer_t *answer, unsigned *frames)
-{
-    bool last = false;
-
-    while (!last && *frames > 0 && send_next(onesided, peer, answer, &last) == REGX_OK) {
-        (*frames)--;
-    }
-    return last;
-}
-
 bool regx_onesided_answers_stalled(const regx_onesided_peer_t *peer)
 {
     return peer->answers != NULL && peer->answers->count > 0;
 }
 
-bool regx_onesided_answers_advance(regx_onesided_t *onesided, regx_onesided_peer_t *peer)
+bool regx_onesided_answers_advance(const regx_onesided_t *onesided,
+                                   const regx_onesided_peer_t *peer)
 {
     struct regx_onesided_answers *answers = peer->answers;
-    unsigned frames = REGX_ONESIDED_BURST;
+    unsigned frames = 0;
+    bool last;
 
-    while (regx_onesided_answers_stalled(peer) &&
-           send_frames(onesided, peer, &answers->ring[answers->first], &frames)) {
-        answers->first = (answers->first + 1) % REGX_ONESIDED_ASKED;
-        answers->count--;
+    while (frames < REGX_ONESIDED_BURST && regx_onesided_answers_stalled(peer) &&
+           send_next(onesided, peer, &answers->ring[answers->first], &last) == REGX_OK) {
+        frames++;
+        if (last) {
+            answers->first = (answers->first + 1) % REGX_ONESIDED_ASKED;
+            answers->count--;
+        }
     }
-    return frames < REGX_ONESIDED_BURST;
+    return frames > 0;
 }
 
-/* Sends it, or the rest of it later. */
-static void give(regx_onesided_t *onesided, regx_onesided_peer_t *peer, answer_t *answer)
+static void keep(const regx_onesided_t *onesided, struct regx_onesided_answers *answers,
+                 const answer_t *answer)
 {
-    struct regx_onesided_answers *answers = peer->answers;
-    unsigned frames = REGX_ONESIDED_BURST;
-
-    if (answers->count == 0 && send_frames(onesided, peer, answer, &frames)) {
-        return;
-    }
     if (answers->count == REGX_ONESIDED_ASKED) { /* more than it may ask */
         regx_onesided_malformed(onesided);
         return;
@@ -156,7 +142,7 @@ static uint64_t extent(const regx_onesided_message_t *message)
     }
 }
 
-bool regx_onesided_serve(regx_onesided_t *onesided, regx_onesided_peer_t *peer,
+bool regx_onesided_serve(const regx_onesided_t *onesided, regx_onesided_peer_t *peer,
                          const regx_onesided_message_t *message)
 {
     char *at = regx_onesided_memory(onesided, message->window, message->address, extent(message));
@@ -183,7 +169,7 @@ bool regx_onesided_serve(regx_onesided_t *onesided, regx_onesided_peer_t *peer,
         memcpy(at, message->data, message->data_length);
     }
     if (message->type != REGX_ONESIDED_PUT || message->detail != 0) {
-        give(onesided, peer, &answer);
+        keep(onesided, peer->answers, &answer);
     }
     return true;
 }

@@ -17,10 +17,10 @@ def test_report_has_the_keys_of_the_table(mpi: Mpi) -> None:
     job = mpi(*TRAFFIC, ranks=4).checked(ranks=4)
     for report in job.reports:
         assert list(report) == list(tables()["report"])
-        assert all(isinstance(report[key], str) and report[key] for key in keys("TEXT")), report
+        assert all(isinstance(report[key], str) and report[key] for key in keys("text")), report
         assert all(isinstance(report[key], int) and report[key] >= 0
-                   for key in keys("NUMBER")), report
-        assert all(isinstance(report[key], dict) for key in keys("OBJECT")), report
+                   for key in keys("number")), report
+        assert all(isinstance(report[key], dict) for key in keys("object")), report
         assert report["peers"] in (3, 4), report  # itself, or not
         assert report["openmpi"].split(".")[:1] in (["4"], ["5"], ["6"]), report
         assert report["host"] == socket.gethostname(), report

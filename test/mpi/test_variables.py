@@ -19,7 +19,7 @@ def values(file: Path) -> dict[str, int]:
 def test_variables_have_the_reports_values(mpi: Mpi, tmp_path: Path, strategy: str,
                                            size: int) -> None:
     job = mpi("tools", 1, size, tmp_path / "values", regx={"rendezvous": strategy})
-    counters = {key for key in keys("NUMBER") if key not in NOT_COUNTED}
+    counters = {key for key in keys("number") if key not in NOT_COUNTED}
     for report in job.checked(ranks=2).reports:
         found = values(tmp_path / f"values.{report['rank']}")
         assert set(found) == counters

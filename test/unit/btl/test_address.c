@@ -68,10 +68,14 @@ char *opal_get_proc_hostname(const opal_proc_t *proc)
 }
 #endif
 
-void regx_compat_output(const char *text)
+void regx_compat_output(const char *format, ...)
 {
+    va_list arguments;
+
     said++;
-    snprintf(line, sizeof(line), "%s", text);
+    va_start(arguments, format);
+    vsnprintf(line, sizeof(line), format, arguments);
+    va_end(arguments);
 }
 
 const char *regx_compat_host(void)
@@ -112,110 +116,6 @@ bool regx_other_btl_leads(bool same_node)
     return other_leads;
 }
 
-/* ---- a transport that leads nowhere ---- */
-
-static size_t address(regx_transport_t *transport, void *buffer)
-{
-    (void)transport;
-    memset(buffer, 1, 8);
-    return 8;
-}
-
-static bool is_alike;
-
-static bool reaches(const regx_transport_t *transport, const void *bytes, size_t length)
-{
-    (void)transport, (void)bytes;
-    assert_int_equal(length, 8);
-    return is_alike;
-}
-
-static regx_status_t no_connection(regx_transport_t *transport, uint64_t peer, const void *bytes,
-                                   size_t length, regx_conn_t **conn)
-{
-    (void)transport, (void)peer, (void)bytes, (void)length, (void)conn;
-    return REGX_UNREACHABLE;
-}
-
-/* A process that has one transport, of that kind, meets itself: it says so many lines. */
-static void meet(regx_transport_kind_t kind, const char *transport_word, const char *wires,
-                 unsigned lines)
-{
-    const regx_transport_ops_t ops = {
-        .name = "it", .address = address, .reaches = reaches, .connect = no_connection};
-    regx_transport_t transport = {.ops = &ops, .wires = wires};
-    regx_component_t component = {.module_count = 1,
-                                  .transport_reason = "no RDMA device here",
-                                  .params.settings.component.transport = transport_word};
-    regx_module_t module = {.component = &component, .transport = &transport, .kind = kind};
-    regx_peer_t peer = {.id = SELF};
-    opal_proc_t proc;
-
-    component.modules[0] = &module;
-    memset(&proc, 0, sizeof(proc));
-    said = 0;
-    line[0] = '\0';
-    assert_true(regx_address_publish(&component));
-    regx_address_warn_of_other_nodes(&component);
-    assert_false(regx_address_connect(&module, &proc, &peer));
-    assert_int_equal(said, lines);
-}
-
-/* Also where that is seen only on connecting. */
-static void ports_of_other_subnets_are_named_with_the_remedy(void **state)
-{
-    (void)state;
-    for (unsigned i = 0; i < 2; i++) {
-        is_alike = i == 1;
-        meet(REGX_BETWEEN_NODES, "auto", "verbs:mlx5_0:1", 1);
-        assert_string_equal(
-            line,
-            "rank 7 on node7 cannot be reached: no port that is open here (verbs:mlx5_0:1) leads "
-            "to one of its: btl_regx_if_include and btl_regx_if_exclude must leave two ports that "
-            "share a subnet (InfiniBand prefix, RoCE network; or set btl_regx_verbs_any_subnet=1), "
-            "a partition (btl_regx_verbs_pkey) and a kind of GID (btl_regx_verbs_gid_index). Open "
-            "MPI's own tcp can: --mca btl regx,tcp,self");
-    }
-}
-
-static void why_there_is_no_port_is_said(void **state)
-{
-    (void)state;
-    is_alike = false;
-    meet(REGX_ON_NODE, "auto", "posix", 1);
-    assert_string_equal(line, "rank 7 on node7 cannot be reached: no RDMA device here. Open MPI's "
-                              "own tcp can: --mca btl regx,tcp,self");
-    meet(REGX_ON_NODE, "shm", "posix", 1);
-    assert_string_equal(line, "rank 7 on node7 cannot be reached: btl_regx_transport=shm is for "
-                              "the node alone. Open MPI's own tcp can: --mca btl regx,tcp,self");
-}
-
-/* By one process of the job, at its start, where all of them know it. */
-static void other_nodes_are_said_to_be_out_of_reach(void **state)
-{
-    (void)state;
-    is_alike = false;
-    processes = 4;
-    meet(REGX_ON_NODE, "auto", "posix", 1);
-    assert_string_equal(line, "rank 3, which is on another node than node0, cannot be reached: no "
-                              "RDMA device here. Open MPI's own tcp can: --mca btl regx,tcp,self");
-    falls_here = false;
-    meet(REGX_ON_NODE, "auto", "posix", 0);
-    meet(REGX_BETWEEN_NODES, "auto", "verbs:mlx5_0:1", 1); /* only on meeting it */
-    falls_here = true;
-    processes = 1;
-}
-
-static void nothing_is_said_where_another_btl_leads(void **state)
-{
-    (void)state;
-    is_alike = false;
-    other_leads = true;
-    meet(REGX_ON_NODE, "auto", "posix", 0);
-    meet(REGX_BETWEEN_NODES, "auto", "verbs:mlx5_0:1", 0);
-    other_leads = false;
-}
-
 /* ---- ports ---- */
 
 enum { PORTS = 5 };
@@ -235,6 +135,7 @@ typedef struct process {
 } process_t;
 
 static int peer_port; /* that was connected to */
+static bool leads_nowhere, refuses;
 
 static size_t port_address(regx_transport_t *transport, void *buffer)
 {
@@ -248,7 +149,7 @@ static size_t port_address(regx_transport_t *transport, void *buffer)
 static bool port_reaches(const regx_transport_t *transport, const void *bytes, size_t length)
 {
     assert_int_equal(length, 2);
-    return ((const uint8_t *)bytes)[0] == ((const port_t *)transport)->fabric;
+    return !leads_nowhere && ((const uint8_t *)bytes)[0] == ((const port_t *)transport)->fabric;
 }
 
 static regx_status_t port_connect(regx_transport_t *transport, uint64_t peer, const void *bytes,
@@ -257,6 +158,9 @@ static regx_status_t port_connect(regx_transport_t *transport, uint64_t peer, co
     static regx_conn_t connection = {.wire = "it"};
 
     (void)transport, (void)peer, (void)length;
+    if (refuses) {
+        return REGX_UNREACHABLE;
+    }
     peer_port = ((const uint8_t *)bytes)[1];
     *conn = &connection;
     return REGX_OK;
@@ -301,6 +205,86 @@ static void connect_ports(process_t *ours, const process_t *theirs, int talks_to
         talks_to[i] = peer_port;
     }
 }
+
+/* ---- what is said ---- */
+
+/* A process that has one transport, of that kind, meets itself in vain: it says so many lines. */
+static void meet(regx_transport_kind_t kind, const char *transport_word, const char *wires,
+                 unsigned lines)
+{
+    static process_t process;
+    regx_peer_t peer = {.id = SELF};
+    opal_proc_t proc;
+
+    memset(&proc, 0, sizeof(proc));
+    open_ports(&process, 1, (const uint8_t[]){1});
+    process.ports[0].transport.wires = wires;
+    process.modules[0].kind = kind;
+    process.component.params.settings.component.transport = transport_word;
+    strcpy(process.component.transport_reason, "no RDMA device here");
+    leads_nowhere = !refuses;
+    said = 0;
+    line[0] = '\0';
+    assert_true(regx_address_publish(&process.component));
+    regx_address_warn_of_other_nodes(&process.component);
+    assert_false(regx_address_connect(&process.modules[0], &proc, &peer));
+    assert_int_equal(said, lines);
+    leads_nowhere = false;
+}
+
+/* Also where that is seen only on connecting. */
+static void ports_of_other_subnets_are_named_with_the_remedy(void **state)
+{
+    (void)state;
+    for (unsigned i = 0; i < 2; i++) {
+        refuses = i == 0;
+        meet(REGX_BETWEEN_NODES, "auto", "verbs:mlx5_0:1", 1);
+        assert_string_equal(
+            line,
+            "rank 7 on node7 cannot be reached: no port that is open here (verbs:mlx5_0:1) leads "
+            "to one of its: btl_regx_if_include and btl_regx_if_exclude must leave two ports that "
+            "share a subnet (InfiniBand prefix, RoCE network; or set btl_regx_verbs_any_subnet=1), "
+            "a partition (btl_regx_verbs_pkey) and a kind of GID (btl_regx_verbs_gid_index). Open "
+            "MPI's own tcp can: --mca btl regx,tcp,self");
+    }
+}
+
+static void why_there_is_no_port_is_said(void **state)
+{
+    (void)state;
+    meet(REGX_ON_NODE, "auto", "posix", 1);
+    assert_string_equal(line, "rank 7 on node7 cannot be reached: no RDMA device here. Open MPI's "
+                              "own tcp can: --mca btl regx,tcp,self");
+    meet(REGX_ON_NODE, "shm", "posix", 1);
+    assert_string_equal(line, "rank 7 on node7 cannot be reached: btl_regx_transport=shm is for "
+                              "the node alone. Open MPI's own tcp can: --mca btl regx,tcp,self");
+}
+
+/* By one process of the job, at its start, where all of them know it. */
+static void other_nodes_are_said_to_be_out_of_reach(void **state)
+{
+    (void)state;
+    processes = 4;
+    meet(REGX_ON_NODE, "auto", "posix", 1);
+    assert_string_equal(line, "rank 3, which is on another node than node0, cannot be reached: no "
+                              "RDMA device here. Open MPI's own tcp can: --mca btl regx,tcp,self");
+    falls_here = false;
+    meet(REGX_ON_NODE, "auto", "posix", 0);
+    meet(REGX_BETWEEN_NODES, "auto", "verbs:mlx5_0:1", 1); /* only on meeting it */
+    falls_here = true;
+    processes = 1;
+}
+
+static void nothing_is_said_where_another_btl_leads(void **state)
+{
+    (void)state;
+    other_leads = true;
+    meet(REGX_ON_NODE, "auto", "posix", 0);
+    meet(REGX_BETWEEN_NODES, "auto", "verbs:mlx5_0:1", 0);
+    other_leads = false;
+}
+
+/* ---- which ports meet ---- */
 
 static void ports_at_the_same_place_meet(void **state)
 {

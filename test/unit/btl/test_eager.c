@@ -1,10 +1,183 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * When the eager limit is moved, and which messages go by it.
+ * When the eager limit is moved, which messages go by it, and what the search costs. The clock is
+ * the test's own: what each way costs a program's messages is given.
  */
-#include "eager_program.h"
+#include "../unit.h"
 
-/* ---- trials ---------------------------------------------------------------------------------- */
+#include <time.h>
+
+#include "btl/eager.h"
+
+enum {
+    CONFIGURED = 16448,
+    HEADER = 80,
+    SHORT = 8192,
+    LONG = 16000,
+    LEAST = REGX_EAGER_MIN + HEADER,
+    WAYS = REGX_EAGER_WAYS,
+    EQUAL = 10,
+    TABLES,
+    PROGRAMS = 10,
+    TUNED = -1
+};
+
+/* ---- a program ---- */
+
+static regx_eager_t eager;
+static size_t limit, configured;
+static int64_t now;
+static unsigned progress, header, sent, went[WAYS], looks;
+static regx_eager_way_t last; /* the way of the last message */
+
+int __wrap_clock_gettime(clockid_t clock, struct timespec *time);
+
+int __wrap_clock_gettime(clockid_t clock, struct timespec *time)
+{
+    (void)clock;
+    looks++;
+    *time = (struct timespec){.tv_sec = now / 1000000000, .tv_nsec = now % 1000000000};
+    return 0;
+}
+
+static void begin_with(size_t bytes, bool tunes)
+{
+    limit = configured = bytes;
+    regx_eager_init(&eager, &limit, tunes);
+    now = 1000000;
+    header = HEADER;
+    progress = sent = looks = 0;
+    last = REGX_EAGER_SEND;
+    memset(went, 0, sizeof(went));
+}
+
+/* For cmocka: tuned, from the limit that is configured. */
+static int begin(void **state)
+{
+    (void)state;
+    begin_with(CONFIGURED, true);
+    return 0;
+}
+
+/* ob1 with a message to a process of the node. */
+static regx_eager_way_t note(size_t length)
+{
+    last = length + header <= limit ? REGX_EAGER_SEND : REGX_EAGER_RENDEZVOUS;
+    went[last]++;
+    sent++;
+    regx_eager_note(&eager, length, last, true, progress);
+    assert_true(limit <= configured);
+    assert_true(limit >= LEAST || limit == configured);
+    return last;
+}
+
+/* Nanoseconds of a message. */
+typedef struct table {
+    const char *name;
+    size_t length;
+    int64_t takes[WAYS];
+} table_t;
+
+/* Bursts of so many messages; 1: a ping-pong. */
+typedef struct program {
+    const char *name;
+    unsigned burst;
+    bool no_progress;
+    unsigned noise;   /* a message takes longer by up to so many percent, */
+    bool interrupted; /* and by a millisecond once in 4,000, */
+    unsigned hiccups; /* and by 85 us once in so many */
+    int64_t computes; /* after each burst */
+} program_t;
+
+static const table_t tables[TABLES] = {
+    {"rendezvous three times as fast, short", SHORT, {3000, 1000}},
+    {"rendezvous three times as fast, long", LONG, {6000, 2000}},
+    {"eager three times as fast, short", SHORT, {1000, 3000}},
+    {"eager three times as fast, long", LONG, {2000, 6000}},
+    {"rendezvous twice as fast", LONG, {4000, 2000}},
+    {"eager twice as fast", SHORT, {2000, 4000}},
+    {"rendezvous 1.4 times as fast", SHORT, {1400, 1000}},
+    {"eager 1.4 times as fast", LONG, {2000, 2800}},
+    {"rendezvous 1.05 times as fast", LONG, {2100, 2000}},
+    {"eager 1.05 times as fast", LONG, {2000, 2100}},
+    {"equal", SHORT, {2000, 2000}},
+};
+
+static const program_t programs[PROGRAMS] = {
+    {"ping-pong", 1, .noise = 0},
+    {"ping-pong, noise", 1, .noise = 20, .interrupted = true},
+    {"ping-pong, hiccups", 1, .noise = 10, .hiccups = 100},
+    {"ping-pong, computes", 1, .noise = 10, .computes = 20000},
+    {"bursts of 4", 4, .noise = 10, .interrupted = true},
+    {"bursts of 16", 16, .noise = 20, .interrupted = true},
+    {"bursts of 64", 64, .noise = 0},
+    {"bursts of 64, noise", 64, .noise = 20, .interrupted = true},
+    {"bursts of 64, computes", 64, .noise = 10, .computes = 50000},
+    {"no progress", 64, true, .noise = 10, .interrupted = true},
+};
+
+enum {
+    AFTER_CHANGE = 6, /* so many messages take longer when the way has changed, */
+    FIRST = 12        /* and so many of the first by rendezvous, since the receiver tries paths */
+};
+
+/* A figure that scatters, the same in each run. */
+static uint32_t scatter(uint32_t seed, uint32_t index)
+{
+    uint64_t x = (((uint64_t)seed << 32) | index) * 0x9e3779b97f4a7c15U;
+
+    x ^= x >> 29;
+    x *= 0xbf58476d1ce4e5b9U;
+    return (uint32_t)(x >> 32);
+}
+
+static int64_t time_of(const table_t *table, const program_t *program, unsigned number,
+                       uint32_t seed, regx_eager_way_t way, bool penalty)
+{
+    const uint32_t chance = scatter(seed, number);
+    int64_t takes = table->takes[way] * (100 + (int64_t)(chance % (program->noise + 1))) / 100;
+
+    takes += penalty ? table->takes[way] / 2 : 0;
+    takes += program->interrupted && chance % 4000 == 0 ? 1000000 : 0;
+    takes += program->hiccups > 0 && chance % program->hiccups == 0 ? 85000 : 0;
+    return takes;
+}
+
+/* What so many messages take, tuned or all by one way. The sender of a burst goes on at once: all
+ * of it has been sent before any of its time has passed. */
+static int64_t run(const table_t *table, const program_t *program, unsigned messages, uint32_t seed,
+                   int fixed)
+{
+    const int64_t began = now;
+    unsigned since_change = AFTER_CHANGE, by_rendezvous = FIRST;
+    regx_eager_way_t before = last;
+    int64_t takes = 0;
+
+    for (unsigned i = 0; i < messages; i++) {
+        const regx_eager_way_t way = fixed == TUNED ? note(table->length) : (regx_eager_way_t)fixed;
+
+        if (fixed == TUNED) {
+            since_change = way == before ? since_change + 1 : 0;
+            by_rendezvous = went[REGX_EAGER_RENDEZVOUS];
+            before = way;
+        }
+        takes += time_of(table, program, i, seed, way,
+                         since_change < AFTER_CHANGE ||
+                             (way == REGX_EAGER_RENDEZVOUS && by_rendezvous < FIRST));
+        if (program->no_progress) {
+            now += takes;
+            takes = 0;
+        } else if ((i + 1) % program->burst == 0) {
+            now += takes + program->computes;
+            progress += 1 + scatter(seed, i) % 7;
+            takes = 0;
+        }
+    }
+    now += takes;
+    return now - began;
+}
+
+/* ---- trials ---- */
 
 /* Each trial moves the limit. */
 static unsigned moves(const table_t *table, unsigned messages)
@@ -64,7 +237,7 @@ static void most_samples_may_be_interrupted(void **state)
     assert_in_range(found, 15, 20);
 }
 
-/* ---- both sizes ------------------------------------------------------------------------------ */
+/* ---- both sizes ---- */
 
 static const table_t short_by_rendezvous = {"", SHORT, {3000, 1000}};
 static const table_t long_eagerly = {"", LONG, {2000, 6000}};
@@ -138,7 +311,10 @@ static void strays_end_the_trial(void **state)
         assert_true(limit < CONFIGURED);
         assert_int_equal(note(2 * REGX_EAGER_MIN + 10), REGX_EAGER_SEND);
     }
-    assert_int_equal(limit, CONFIGURED);
+    for (unsigned i = 0; i < 256; i++) { /* nor is there another soon: it cost nothing */
+        assert_int_equal(limit, CONFIGURED);
+        note(2 * REGX_EAGER_MIN + 10);
+    }
 }
 
 /* 16 KiB with a header of 80 bytes. */
@@ -152,22 +328,7 @@ static void what_is_above_the_limit_is_tried_in_vain(void **state)
     reach_rendezvous_turn(SHORT);
 }
 
-/* What costs a trial nothing is no reason for one soon. */
-static void a_trial_given_up_is_followed_by_none_for_long(void **state)
-{
-    (void)state;
-    header = 64;
-    reach_rendezvous_turn(2 * REGX_EAGER_MIN + 10);
-    while (limit < CONFIGURED) {
-        note(2 * REGX_EAGER_MIN + 10);
-    }
-    for (unsigned i = 0; i < 256; i++) {
-        note(2 * REGX_EAGER_MIN + 10);
-        assert_int_equal(limit, CONFIGURED);
-    }
-}
-
-/* ---- limits ---------------------------------------------------------------------------------- */
+/* ---- limits ---- */
 
 static void a_message_elsewhere_restores_the_limit_for_good(void **state)
 {
@@ -179,15 +340,6 @@ static void a_message_elsewhere_restores_the_limit_for_good(void **state)
     regx_eager_note(&eager, LONG, REGX_EAGER_SEND, false, progress);
     assert_int_equal(limit, CONFIGURED);
     assert_int_equal(moves(&tables[1], 20000), 0);
-}
-
-static void what_is_not_to_be_tuned_is_not(void **state)
-{
-    (void)state;
-    begin_with(CONFIGURED, false);
-    assert_int_equal(moves(&tables[0], 2000), 0);
-    assert_int_equal(moves(&tables[1], 2000), 0);
-    assert_int_equal(looks, 0);
 }
 
 static void other_lengths_change_nothing(void **state)
@@ -232,37 +384,137 @@ static void without_a_trial_no_clock_is_read(void **state)
     looks = 0;
     run(&tables[1], &programs[0], 1000, 0, TUNED);
     assert_int_equal(looks, 0);
+    begin_with(CONFIGURED, false); /* not to be tuned */
+    assert_int_equal(moves(&tables[0], 2000) + moves(&tables[1], 2000), 0);
+    assert_int_equal(looks, 0);
 }
 
-/* The clock stands still. */
+/* ---- what is found, and what the search costs ---- */
+
+enum { SEEDS = 5 };
+
+static regx_eager_way_t better(const table_t *table)
+{
+    return table->takes[REGX_EAGER_RENDEZVOUS] < table->takes[REGX_EAGER_SEND]
+               ? REGX_EAGER_RENDEZVOUS
+               : REGX_EAGER_SEND;
+}
+
+/* Whether the program gains at least an eighth by it. */
+static bool matters(const table_t *table, const program_t *program)
+{
+    const int64_t computes = program->computes / program->burst;
+    const int64_t cheap = table->takes[better(table)] + computes;
+    const int64_t dear = table->takes[!better(table)] + computes;
+
+    return dear - cheap > cheap / 8;
+}
+
+static void the_faster_way_is_found(void **state)
+{
+    (void)state;
+    for (unsigned i = 0; i < (unsigned)TABLES * PROGRAMS; i++) {
+        const table_t *table = &tables[i % TABLES];
+        const program_t *program = &programs[i / TABLES];
+
+        if (!matters(table, program)) {
+            continue;
+        }
+        begin_with(CONFIGURED, true);
+        run(table, program, 3000, 1, TUNED);
+        memset(went, 0, sizeof(went));
+        run(table, program, 500, 2, TUNED);
+        if (went[better(table)] < 400) {
+            fail_msg("%s, %s: %u of 500 go eagerly", table->name, program->name,
+                     went[REGX_EAGER_SEND]);
+        }
+    }
+}
+
+/* Thousandths that such messages lose, the mean over the seeds; prints what is above `bound`. */
+static bool loses_more(const table_t *table, const program_t *program, unsigned messages,
+                       int64_t bound)
+{
+    int64_t lost = 0;
+
+    for (uint32_t seed = 0; seed < SEEDS; seed++) {
+        begin_with(CONFIGURED, true);
+        const int64_t tuned = run(table, program, messages, seed, TUNED);
+        const int64_t best = run(table, program, messages, seed, (int)better(table));
+
+        lost += (tuned - best) * 1000 / best;
+    }
+    if (lost > bound * SEEDS) {
+        print_error("%u messages, %s, %s: %d.%d %% slower\n", messages, table->name, program->name,
+                    (int)(lost / SEEDS / 10), (int)(lost / SEEDS % 10));
+    }
+    return lost > bound * SEEDS;
+}
+
+/* smallest, largest: bursts. */
+static void check_regret(unsigned messages, unsigned smallest, unsigned largest, bool no_progress,
+                         int64_t bound)
+{
+    unsigned failed = 0, tried = 0;
+
+    for (unsigned i = 0; i < (unsigned)TABLES * PROGRAMS; i++) {
+        const table_t *table = &tables[i % TABLES];
+        const program_t *program = &programs[i / TABLES];
+
+        if (program->burst < smallest || program->burst > largest ||
+            program->no_progress != no_progress) {
+            continue;
+        }
+        tried++;
+        failed += loses_more(table, program, messages, bound);
+    }
+    assert_true(tried > 0);
+    assert_int_equal(failed, 0);
+}
+
 static void equal_times_keep_messages_eager(void **state)
 {
     (void)state;
-    for (unsigned i = 0; i < 2000; i++) {
-        note(LONG);
-        progress++;
-    }
+    run(&tables[EQUAL], &programs[0], 2000, 0, TUNED);
     assert_int_equal(limit, CONFIGURED);
+}
+
+static void ten_thousand_messages_lose_three_percent_and_in_long_bursts_six(void **state)
+{
+    (void)state;
+    check_regret(10000, 1, 16, false, 30);
+    check_regret(10000, 64, 64, false, 60);
+    check_regret(10000, 64, 64, true, 80);
+}
+
+/* Where one way takes three times as long: by the worse way they would lose 200 %. */
+static void two_hundred_messages_lose_up_to_seventy_percent(void **state)
+{
+    (void)state;
+    check_regret(200, 1, 16, false, 700);
+    check_regret(200, 64, 64, false, 1350);
 }
 
 int main(void)
 {
+#define TEST(name) cmocka_unit_test_setup(name, begin)
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(trials_become_rarer, begin),
-        cmocka_unit_test_setup(costs_that_change_are_followed, begin),
-        cmocka_unit_test_setup(most_samples_may_be_interrupted, begin),
-        cmocka_unit_test_setup(of_two_sizes_each_has_its_way, begin),
-        cmocka_unit_test_setup(longer_messages_that_go_eagerly_take_shorter_ones_along, begin),
-        cmocka_unit_test_setup(a_trial_whose_messages_stop_is_given_up, begin),
-        cmocka_unit_test_setup(strays_end_the_trial, begin),
-        cmocka_unit_test_setup(what_is_above_the_limit_is_tried_in_vain, begin),
-        cmocka_unit_test_setup(a_trial_given_up_is_followed_by_none_for_long, begin),
-        cmocka_unit_test_setup(a_message_elsewhere_restores_the_limit_for_good, begin),
-        cmocka_unit_test_setup(what_is_not_to_be_tuned_is_not, begin),
-        cmocka_unit_test_setup(other_lengths_change_nothing, begin),
-        cmocka_unit_test_setup(a_lower_limit_is_not_exceeded, begin),
-        cmocka_unit_test_setup(without_a_trial_no_clock_is_read, begin),
-        cmocka_unit_test_setup(equal_times_keep_messages_eager, begin),
+        TEST(trials_become_rarer),
+        TEST(costs_that_change_are_followed),
+        TEST(most_samples_may_be_interrupted),
+        TEST(of_two_sizes_each_has_its_way),
+        TEST(longer_messages_that_go_eagerly_take_shorter_ones_along),
+        TEST(a_trial_whose_messages_stop_is_given_up),
+        TEST(strays_end_the_trial),
+        TEST(what_is_above_the_limit_is_tried_in_vain),
+        TEST(a_message_elsewhere_restores_the_limit_for_good),
+        TEST(other_lengths_change_nothing),
+        TEST(a_lower_limit_is_not_exceeded),
+        TEST(without_a_trial_no_clock_is_read),
+        TEST(equal_times_keep_messages_eager),
+        TEST(the_faster_way_is_found),
+        TEST(ten_thousand_messages_lose_three_percent_and_in_long_bursts_six),
+        TEST(two_hundred_messages_lose_up_to_seventy_percent),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

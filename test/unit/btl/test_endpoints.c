@@ -8,7 +8,6 @@
 #include <stdlib.h>
 
 #include "base/util.h"
-#include "btl/message.h"
 #include "btl/module.h"
 #include "rendezvous/engine.h"
 
@@ -93,9 +92,9 @@ void regx_fail_queued(regx_module_t *module, regx_endpoint_t *endpoint)
     assert_false(regx_endpoint_is_blocked(endpoint));
 }
 
-void regx_compat_output(const char *line)
+void regx_compat_output(const char *format, ...)
 {
-    fail_msg("%s", line);
+    fail_msg("%s", format);
 }
 
 #if OPAL_MAJOR_VERSION >= 5

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 
 #include "base/copy.h"
-#include "btl/message.h"
+#include "btl/module.h"
 
 enum { SLOT = 65536, SLOTS = 4, FRAME = 16448, SMALL = 512 };
 

@@ -14,12 +14,11 @@ static regx_settings_t settings;
 /* Calls `check` with each row and the room's settings. */
 static void for_each(void (*check)(const regx_param_t *param, void *settings))
 {
-    regx_settings_room_t room;
+    const regx_param_t *param;
+    size_t room;
 
-    for (unsigned r = 0; regx_settings_room(r, &room); r++) {
-        for (size_t i = 0; i < room.table->count; i++) {
-            check(&room.table->params[i], (char *)&settings + room.offset);
-        }
+    for (unsigned i = 0; (param = regx_settings_param(i, &room)) != NULL; i++) {
+        check(param, (char *)&settings + room);
     }
 }
 

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { FIRST_ID = 100 };
+
 static regx_status_t line_send(regx_conn_t *super, uint8_t tag, const void *header,
                                size_t header_length, regx_pack_t pack, void *payload, size_t length)
 {
@@ -60,7 +62,7 @@ void line_open(line_t processes[LINE_PROCESSES])
                                                .unanswered = line_unanswered,
                                                .context = process};
 
-        process->id = 100 + i;
+        process->id = FIRST_ID + i;
         process->transport.ops = &line_ops;
         process->transport.max_frame = LINE_FRAME;
         process->onesided = regx_onesided_create(&config);
@@ -68,9 +70,8 @@ void line_open(line_t processes[LINE_PROCESSES])
             line_conn_t *conn = &process->conns[to];
 
             conn->conn.transport = &process->transport;
-            conn->to = &processes[to];
             conn->room = LINE_FRAMES;
-            regx_onesided_add(process->onesided, &process->peers[to], 100 + to, &conn->conn);
+            regx_onesided_add(process->onesided, &process->peers[to], FIRST_ID + to, &conn->conn);
         }
     }
 }
@@ -90,12 +91,8 @@ void line_close(line_t processes[LINE_PROCESSES])
 
 bool line_deliver_only(line_t *from, line_t *to)
 {
-    line_conn_t *conn = NULL;
+    line_conn_t *conn = &from->conns[to->id - FIRST_ID];
 
-    for (unsigned i = 0; i < LINE_PROCESSES && conn == NULL; i++) {
-        conn = from->conns[i].to == to ? &from->conns[i] : NULL;
-    }
-    assert(conn != NULL);
     if (conn->count == 0 || to->progressing) {
         return false;
     }
@@ -113,7 +110,7 @@ bool line_deliver(line_t *from, line_t *to)
     const bool delivered = line_deliver_only(from, to);
 
     if (!to->progressing && to->ended > 0) {
-        regx_onesided_complete(to->onesided);
+        regx_onesided_complete(to->onesided, NULL);
     }
     return delivered;
 }
@@ -196,6 +193,14 @@ call_t *call(regx_onesided_type_t type, size_t at, void *local, size_t length)
                                               .length = length,
                                               .size = 8,
                                               .done = done};
+    return made;
+}
+
+call_t *asked(regx_onesided_type_t type, size_t at, void *local, size_t length)
+{
+    call_t *made = call(type, at, local, length);
+
+    assert_int_equal(ask(made), REGX_PENDING);
     return made;
 }
 

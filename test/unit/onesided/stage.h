@@ -21,8 +21,7 @@ typedef struct line_frame {
 } line_frame_t;
 
 typedef struct line_conn {
-    regx_conn_t conn; /* first */
-    line_t *to;
+    regx_conn_t conn;     /* first */
     unsigned count, room; /* frames under way, and how many may be */
     line_frame_t frames[LINE_FRAMES];
 } line_conn_t;
@@ -88,6 +87,8 @@ int close_stage(void **state);
 /* Something to ask at that place of the window; the test that expects its end frees it. */
 call_t *call(regx_onesided_type_t type, size_t at, void *local, size_t length);
 regx_status_t ask(call_t *made);
+/* The same, asked at once. */
+call_t *asked(regx_onesided_type_t type, size_t at, void *local, size_t length);
 /* That it has ended so, once. */
 void expect(call_t *made, regx_status_t status);
 /* The end of a call that expects nothing else. */

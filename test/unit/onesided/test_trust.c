@@ -58,12 +58,10 @@ static void nothing_outside_the_window_is_touched(void **state)
 static void a_put_or_get_across_the_end_is_refused(void **state)
 {
     char local[16] = "";
-    call_t *put = call(REGX_ONESIDED_PUT, BYTES - 8, local, sizeof(local));
-    call_t *get = call(REGX_ONESIDED_GET, 8, local, UINT64_MAX - 7);
 
     (void)state;
-    ask(put);
-    ask(get);
+    call_t *put = asked(REGX_ONESIDED_PUT, BYTES - 8, local, sizeof(local));
+    call_t *get = asked(REGX_ONESIDED_GET, 8, local, UINT64_MAX - 7);
     line_run(stage.processes);
     expect(put, REGX_INVALID);
     expect(get, REGX_INVALID);
@@ -87,11 +85,10 @@ static void handles_that_were_never_given_or_taken_back_are_refused(void **state
 static void a_get_whose_window_goes_meanwhile_is_refused(void **state)
 {
     char back[1000];
-    call_t *get = call(REGX_ONESIDED_GET, 0, back, sizeof(back));
 
     (void)state;
     stage.target->conns[0].room = 1;
-    ask(get);
+    call_t *get = asked(REGX_ONESIDED_GET, 0, back, sizeof(back));
     line_deliver(stage.origin, stage.target);
     regx_onesided_withdraw(stage.target->onesided, &stage.window);
     line_run(stage.processes);
@@ -132,11 +129,10 @@ static void refuse_answer(const line_t *from, const regx_onesided_message_t *mes
 static void answers_count_only_from_whom_was_asked_and_as_was_asked(void **state)
 {
     char back[100] = "untouched";
-    call_t *get = call(REGX_ONESIDED_GET, 0, back, sizeof(back));
     regx_onesided_message_t data = {.type = REGX_ONESIDED_DATA}, reply;
 
     (void)state;
-    ask(get);
+    call_t *get = asked(REGX_ONESIDED_GET, 0, back, sizeof(back));
     data.request = get->request.handle;
     reply = data;
     reply.type = REGX_ONESIDED_REPLY;
@@ -163,12 +159,11 @@ static void answers_count_only_from_whom_was_asked_and_as_was_asked(void **state
 static void an_answer_before_the_question_is_sent_is_refused(void **state)
 {
     char mine[1000] = "";
-    call_t *put = call(REGX_ONESIDED_PUT, 0, mine, sizeof(mine));
     regx_onesided_message_t reply = {.type = REGX_ONESIDED_REPLY};
 
     (void)state;
     stage.origin->conns[1].room = 1;
-    ask(put);
+    call_t *put = asked(REGX_ONESIDED_PUT, 0, mine, sizeof(mine));
     reply.request = put->request.handle;
     refuse_answer(stage.target, &reply, 0);
     assert_int_equal(put->times, 0);
@@ -192,14 +187,12 @@ static void a_process_that_is_not_known_is_not_heard(void **state)
 static void a_peer_that_is_forgotten_ends_what_was_asked_of_it(void **state)
 {
     char mine[1000] = "";
-    call_t *first = call(REGX_ONESIDED_PUT, 0, mine, sizeof(mine));
-    call_t *second = call(REGX_ONESIDED_GET, 0, mine, sizeof(mine));
     line_conn_t *conn = &stage.origin->conns[1];
 
     (void)state;
     conn->room = 1;
-    ask(first);
-    ask(second);
+    call_t *first = asked(REGX_ONESIDED_PUT, 0, mine, sizeof(mine));
+    call_t *second = asked(REGX_ONESIDED_GET, 0, mine, sizeof(mine));
     regx_onesided_forget(stage.origin->onesided, &stage.origin->peers[1]);
     expect(first, REGX_UNREACHABLE);
     expect(second, REGX_UNREACHABLE);
@@ -211,13 +204,11 @@ static void a_peer_that_is_forgotten_ends_what_was_asked_of_it(void **state)
 
 static void what_has_ended_ends_so_if_the_peer_is_forgotten(void **state)
 {
-    call_t *first = call(REGX_ONESIDED_ATOMIC, 0, NULL, 0);
-    call_t *second = call(REGX_ONESIDED_ATOMIC, 0, NULL, 0);
     call_t *others = call(REGX_ONESIDED_ATOMIC, 0, NULL, 0);
 
     (void)state;
-    ask(first);
-    ask(second);
+    call_t *first = asked(REGX_ONESIDED_ATOMIC, 0, NULL, 0);
+    call_t *second = asked(REGX_ONESIDED_ATOMIC, 0, NULL, 0);
     assert_int_equal(
         regx_onesided_ask(stage.origin->onesided, &stage.origin->peers[2], &others->request),
         REGX_PENDING);
@@ -286,12 +277,11 @@ static void what_no_process_sends_is_refused(void **state)
  * usual. */
 static void whom_the_target_cannot_answer_is_told_to_its_owner(void **state)
 {
-    call_t *lost = call(REGX_ONESIDED_ATOMIC, 0, NULL, 0);
     call_t *add = call(REGX_ONESIDED_ATOMIC, 0, NULL, 0);
 
     (void)state;
     add->request.operand = 2;
-    ask(lost);
+    call_t *lost = asked(REGX_ONESIDED_ATOMIC, 0, NULL, 0);
     ask(add);
     no_memory = true;
     assert_true(line_deliver(stage.origin, stage.target));

@@ -63,19 +63,9 @@ static inline int opal_thread_internal_cond_init(pthread_cond_t *condition)
     return opal_thread_internal_result(pthread_cond_init(condition, NULL));
 }
 
-static inline void opal_thread_internal_cond_wait(pthread_cond_t *condition, pthread_mutex_t *mutex)
-{
-    pthread_cond_wait(condition, mutex);
-}
-
 static inline void opal_thread_internal_cond_signal(pthread_cond_t *condition)
 {
     pthread_cond_signal(condition);
-}
-
-static inline void opal_thread_internal_cond_broadcast(pthread_cond_t *condition)
-{
-    pthread_cond_broadcast(condition);
 }
 
 static inline void opal_thread_internal_cond_destroy(pthread_cond_t *condition)
