@@ -142,20 +142,20 @@ bool regx_compat_prints(void)
     return first_of_application() == regx_compat_rank();
 }
 
-/* A process that has a line to print publishes it, as a key. */
+/* A process that has a line to print publishes it, as a key. The process of its own node is asked
+ * first, so that of each node one at the most asks a process of another node. */
 bool regx_compat_falls_here(const mca_base_component_t *component, const char *line)
 {
-    const uint32_t printers[] = {first_of_application(), first_of_node()};
+    const uint32_t node = first_of_node(), application = first_of_application();
+    const uint32_t self = regx_compat_rank();
 
-    if (!regx_version_publish_key(line)) {
+    if (!regx_version_publish_key(line) || application == self) {
         return true;
     }
-    for (int i = 0; i < 2 && printers[i] != regx_compat_rank(); i++) {
-        if (regx_version_key_published(component, printers[i], line)) {
-            return false;
-        }
+    if (node != self && node != application && regx_version_key_published(component, node, line)) {
+        return false;
     }
-    return true;
+    return !regx_version_key_published(component, application, line);
 }
 
 /* A stream of its own: Open MPI's first would put host and process number in front. */
