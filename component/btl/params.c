@@ -184,13 +184,6 @@ static bool reports_changes(const char *name)
     return backend != NULL && backend->reports_changes;
 }
 
-static bool pins_nothing(const char *name)
-{
-    const regx_backend_t *backend = regx_backend_find(name);
-
-    return backend != NULL && backend->pins_nothing;
-}
-
 /* What cannot be revoked is refused, rather than granted for good in silence. */
 static bool check_grant(const regx_params_t *params)
 {
@@ -271,13 +264,14 @@ static uint64_t part_of_memory(uint64_t page)
 static void size_cache(regx_params_t *params, uint64_t page)
 {
     regx_registration_settings_t *registration = &params->settings.registration;
+    const regx_backend_t *backend = regx_backend_find(registration->backend); /* NULL: auto */
     uint64_t bytes = part_of_memory(page);
     const uint64_t limit = regx_memlock_limit(), pool = params->settings.pool.pool_size;
 
     if (registration->cache_bytes != 0) {
         return;
     }
-    if (limit != REGX_MEMLOCK_NONE && !pins_nothing(registration->backend)) {
+    if (limit != REGX_MEMLOCK_NONE && (backend == NULL || !backend->pins_nothing)) {
         bytes = regx_min(bytes, limit > pool ? (limit - pool) / 2 : 0);
     }
     registration->cache_bytes = regx_max(bytes & ~(page - 1), page);

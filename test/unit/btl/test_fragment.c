@@ -31,45 +31,40 @@ static regx_counters_t counters;
 static regx_transport_t transport = {.max_frame = FRAME};
 static _Alignas(4096) char memory[SLOTS * SLOT];
 
-typedef struct side {
-    regx_module_t module;
-    regx_endpoint_t endpoint;
-} side_t;
+static regx_module_t module;
+static regx_endpoint_t endpoint;
 
-static side_t *side_open(void)
+static int open_module(void **state)
 {
-    side_t *side = calloc(1, sizeof(*side));
-
-    assert_non_null(side);
-    side->module.transport = &transport;
-    regx_lock_init(&side->module.lock, false);
-    assert_int_equal(
-        regx_pool_init(&side->module.pool, memory, sizeof(memory), SLOT, false, &counters),
-        REGX_OK);
-    return side;
+    (void)state;
+    memset(&module, 0, sizeof(module));
+    module.transport = &transport;
+    regx_lock_init(&module.lock, false);
+    return regx_pool_init(&module.pool, memory, sizeof(memory), SLOT, false, &counters) != REGX_OK;
 }
 
-static void side_close(side_t *side)
+static int close_module(void **state)
 {
-    assert_int_equal(regx_pool_unused(&side->module.pool), SLOTS);
-    regx_fragments_free(&side->module);
-    regx_pool_fini(&side->module.pool);
-    regx_lock_fini(&side->module.lock);
-    free(side);
+    (void)state;
+    assert_int_equal(regx_pool_unused(&module.pool), SLOTS);
+    regx_fragments_free(&module);
+    regx_pool_fini(&module.pool);
+    regx_lock_fini(&module.lock);
+    return 0;
 }
 
 /* Takes one, uses all of its memory (under a sanitizer none of another's) and gives it back.
  * Returns the length of its segment. */
-static size_t use(side_t *side, size_t size, size_t skew, bool in_slot)
+static size_t use(size_t size, size_t skew, bool in_slot)
 {
-    regx_fragment_t *fragment = regx_fragment_take(&side->module, &side->endpoint, size, skew);
+    regx_fragment_t *fragment = regx_fragment_take(&module, &endpoint, size, skew);
 
     assert_non_null(fragment);
     char *const begin = fragment->segment.seg_addr.pval;
     const size_t length = fragment->segment.seg_len;
     assert_int_equal(fragment->slot != REGX_SLOT_NONE, in_slot);
     if (in_slot) {
-        const char *slot = regx_pool_slot(&side->module.pool, fragment->slot);
+        const char *slot = regx_pool_slot(&module.pool, fragment->slot);
         const bool fits = size + skew <= SLOT;
 
         assert_ptr_equal(begin, slot + (fits ? skew : 0));
@@ -78,49 +73,45 @@ static size_t use(side_t *side, size_t size, size_t skew, bool in_slot)
         assert_int_equal((uintptr_t)begin % REGX_COPY_LINE, skew);
     }
     memset(begin, 0x5a, length);
-    regx_fragment_return(&side->module, fragment);
+    regx_fragment_return(&module, fragment);
     return length;
 }
 
 static void data_begin_where_they_are_asked_to(void **state)
 {
-    side_t *side = side_open();
-
     (void)state;
     for (size_t skew = 0; skew < REGX_COPY_LINE; skew++) {
-        assert_int_equal(use(side, 1, skew, false), 1);
-        assert_int_equal(use(side, SMALL, skew, false), SMALL);
-        assert_int_equal(use(side, SMALL + 1, skew, false), SMALL + 1);
-        assert_int_equal(use(side, 2048, skew, false), 2048);
-        assert_int_equal(use(side, 2049, skew, true), 2049);
-        assert_int_equal(use(side, SLOT - 64, skew, true), SLOT - 64);
-        assert_int_equal(use(side, SLOT - 1, skew, true), SLOT - 1);
-        assert_int_equal(use(side, SLOT, skew, true), SLOT);
+        assert_int_equal(use(1, skew, false), 1);
+        assert_int_equal(use(SMALL, skew, false), SMALL);
+        assert_int_equal(use(SMALL + 1, skew, false), SMALL + 1);
+        assert_int_equal(use(2048, skew, false), 2048);
+        assert_int_equal(use(2049, skew, true), 2049);
+        assert_int_equal(use(SLOT - 64, skew, true), SLOT - 64);
+        assert_int_equal(use(SLOT - 1, skew, true), SLOT - 1);
+        assert_int_equal(use(SLOT, skew, true), SLOT);
     }
-    side_close(side);
 }
 
 static void without_a_slot_it_is_as_long_as_a_frame(void **state)
 {
-    side_t *side = side_open();
-    const uint32_t taken[] = {regx_pool_get(&side->module.pool), regx_pool_get(&side->module.pool)};
+    const uint32_t taken[] = {regx_pool_get(&module.pool), regx_pool_get(&module.pool)};
 
     (void)state;
     for (size_t skew = 0; skew < REGX_COPY_LINE; skew++) {
-        assert_int_equal(use(side, FRAME - 1, skew, false), FRAME - 1);
-        assert_int_equal(use(side, FRAME, skew, false), FRAME);
-        assert_int_equal(use(side, FRAME + 1, skew, false), FRAME);
+        assert_int_equal(use(FRAME - 1, skew, false), FRAME - 1);
+        assert_int_equal(use(FRAME, skew, false), FRAME);
+        assert_int_equal(use(FRAME + 1, skew, false), FRAME);
     }
-    regx_pool_put(&side->module.pool, taken[1]);
-    regx_pool_put(&side->module.pool, taken[0]);
-    side_close(side);
+    regx_pool_put(&module.pool, taken[1]);
+    regx_pool_put(&module.pool, taken[0]);
 }
 
 int main(void)
 {
+#define TEST(name) cmocka_unit_test_setup_teardown(name, open_module, close_module)
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(data_begin_where_they_are_asked_to),
-        cmocka_unit_test(without_a_slot_it_is_as_long_as_a_frame),
+        TEST(data_begin_where_they_are_asked_to),
+        TEST(without_a_slot_it_is_as_long_as_a_frame),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
