@@ -144,7 +144,6 @@ Condition = Callable[[Run], bool]
 CONDITIONS: dict[str, Condition] = {
     # what was asked for
     "no --osu DIR": lambda run: not run.osu,
-    "a sanitizer's build": lambda run: run.full,
     "a backend that cannot see it, by design": lambda run: True,
     # what is installed
     "no git checkout": lambda run: not (TOP / ".git").exists(),
@@ -194,7 +193,6 @@ EXPECTED = [
     (r"test_library", "built without rdma-core", "no rdma-core"),
     (r"test_inside\.py", "on the device that is here", "an RDMA device"),
     (r"test_inside\.py", "built without rdma-core", "no rdma-core"),
-    (r"::(asan|tsan)", "sanitizers", "a sanitizer's build"),
     (r"test_hazard", "hooks are blind to it|hooks run in the thread|with hooks alone",
      "a backend that cannot see it, by design"),
 

@@ -106,15 +106,6 @@ static inline bool is_current(const regx_cache_t *cache)
     return sequence % 2 == 0 && head == atomic_load_explicit(&cache->applied, memory_order_acquire);
 }
 
-static __attribute__((noinline)) bool ask_monitor(const regx_cache_t *cache, uintptr_t address,
-                                                  size_t length)
-{
-    const uintptr_t mask = regx_page_size() - 1;
-
-    return cache->monitor->valid(cache->monitor, address & ~mask,
-                                 (address + length + mask) & ~mask);
-}
-
 /* The query, of a range that is one; what is dead, the look-up cache's memory of a buffer that was
  * mapped anew, is not asked about. Inlined where it can be: the kernel spoils the processor's
  * prediction of returns, so each that is right behind a system call costs 5 to 10 ns. (valid() also
@@ -124,8 +115,8 @@ static inline bool is_valid(const regx_cache_t *cache, const regx_record_t *reco
 {
     return atomic_load_explicit(&record->state, memory_order_relaxed) == REGX_REGION_ALIVE &&
            regx_record_serves(record, address, length, access) &&
-           (cache->query != NULL ? regx_uffd_is_idle(cache->query->fd)
-                                 : ask_monitor(cache, address, length));
+           (cache->query != NULL ? regx_uffd_is_idle(cache->query->file.fd)
+                                 : cache->monitor->valid(cache->monitor));
 }
 
 /* The hit. plain: known to need neither query nor fence. */
@@ -248,7 +239,7 @@ static __attribute__((noinline)) regx_status_t acquire_on_demand(regx_registry_t
     regx_monitor_t *monitor = registry->monitor;
 
     if (!monitor->follows(monitor, base, length)) {
-        return regx_once_register(registry, base, length, access, region);
+        return regx_once_register(registry, base, length, access, NULL, region);
     }
     regx_status_t status =
         acquire(registry->cache, base, length, access | REGX_ACCESS_ON_DEMAND, region);
@@ -266,7 +257,7 @@ regx_status_t regx_region_acquire(regx_registry_t *registry, void *base, size_t 
 {
     region->over_share = false;
     if (registry->cache == NULL) {
-        return regx_once_register(registry, base, length, access, region);
+        return regx_once_register(registry, base, length, access, NULL, region);
     }
     return registry->on_demand ? acquire_on_demand(registry, base, length, access, region)
                                : acquire(registry->cache, base, length, access, region);

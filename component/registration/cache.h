@@ -76,7 +76,7 @@ typedef struct regx_record {
     _Atomic uint32_t state;
     _Atomic uint8_t access;
     _Atomic bool used_changed; /* it changed while it was in use */
-    uint32_t next;             /* in a list of regx_region_list_t */
+    uint32_t next;             /* in a list */
 } regx_record_t;
 
 /* The rest. */
@@ -93,7 +93,7 @@ typedef struct regx_regions {
     regx_holding_t *holdings;
     uint32_t capacity;
     uint32_t used;   /* numbers from here on have never been used */
-    uint32_t unused; /* first of those that have been */
+    uint32_t unused; /* list of those that have been */
 } regx_regions_t;
 
 /* For that many that are alive, or REGX_REGIONS_MAX. false: no memory. */
@@ -115,16 +115,9 @@ static inline bool regx_record_serves(const regx_record_t *record, uintptr_t add
     return offset < size && length - 1 < size - offset && (access & ~has) == 0;
 }
 
-/* Regions in a row, linked by `next`. */
-typedef struct regx_region_list {
-    uint32_t first, last;
-} regx_region_list_t;
-
-void regx_region_list_push(regx_regions_t *regions, regx_region_list_t *list, uint32_t number);
-uint32_t regx_region_list_pop(regx_regions_t *regions, regx_region_list_t *list); /* 0: empty */
-/* All of `from` goes before what is in `list`. */
-void regx_region_list_prepend(regx_regions_t *regions, regx_region_list_t *list,
-                              regx_region_list_t *from);
+/* A list is the number of its first region; 0: it is empty. The regions are linked by `next`. */
+void regx_regions_push(regx_regions_t *regions, uint32_t *list, uint32_t number);
+uint32_t regx_regions_pop(regx_regions_t *regions, uint32_t *list); /* 0: empty */
 
 /* ---- by address ----
  * The index of regions for all but the fast path: blocks of up to 64 in order of their starts. A
@@ -179,9 +172,6 @@ static inline bool regx_mr_fits(const regx_registry_t *registry, size_t length)
 /* REGX_NO_MEMORY also of what the device does not take. */
 regx_status_t regx_mr_register(regx_registry_t *registry, void *base, size_t length,
                                unsigned access, regx_mr_t *mr);
-/* Traces it; for callers that do not try again. */
-void regx_mr_trace_refusal(const regx_registry_t *registry, const void *base, size_t length,
-                           regx_status_t status);
 void regx_mr_deregister(regx_registry_t *registry, regx_mr_t *mr);
 
 /* ---- registrations that serve one use each (regions.c) ----
@@ -190,15 +180,13 @@ void regx_mr_deregister(regx_registry_t *registry, regx_mr_t *mr);
  * bound the kernel would end processes when more is pinned than the machine can spare. What is kept
  * has a budget of its own. */
 
-/* Takes room for what is registered, or about to be, to serve that use; what pins nothing needs
- * none. false: there is too little, as is noted in the region. */
-bool regx_once_enter(regx_registry_t *registry, size_t length, unsigned access,
-                     regx_region_t *region);
-void regx_once_leave(regx_registry_t *registry, size_t length, unsigned access);
-
-/* Registers exactly that range, counted as uncached. REGX_NO_MEMORY also where there is no room. */
+/* Registers exactly that range, counted as uncached. REGX_NO_MEMORY also where there is no room, as
+ * is noted in the region. `reason`: why it is not kept, for the trace; NULL: nothing is. */
 regx_status_t regx_once_register(regx_registry_t *registry, void *base, size_t length,
-                                 unsigned access, regx_region_t *region);
+                                 unsigned access, const char *reason, regx_region_t *region);
+/* The same with what has been registered; refused, it is deregistered. */
+regx_status_t regx_once_adopt(regx_registry_t *registry, const regx_mr_t *mr, const char *reason,
+                              regx_region_t *region);
 /* Gives the room back, too. */
 void regx_once_deregister(regx_registry_t *registry, regx_region_t *region);
 
@@ -347,10 +335,9 @@ typedef struct regx_cache_room {
 
 /* Regions that have ended and are not yet deregistered (retire.c). */
 typedef struct regx_cache_limbo {
-    regx_region_list_t dead; /* the counts may not show all users yet */
-    regx_region_list_t ripe; /* they do */
-    regx_region_list_t busy; /* ripe regions that had users when they were looked at */
-    bool closing;            /* no more look-ups come */
+    uint32_t dead; /* list: to be looked at */
+    uint32_t busy; /* list: had users when they were looked at */
+    bool closing;  /* no more look-ups come */
 } regx_cache_limbo_t;
 
 /* The first buffer that changed while in use, to be reported. */

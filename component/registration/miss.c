@@ -261,14 +261,13 @@ static void clean_lookup(const regx_cache_t *cache, regx_request_t *request)
 }
 
 /* Whether what was pinned when all changes below `since` had been made, or is not touched by them,
- * is true now: the query, about the request's pages, then the sequence, then the log. If not,
+ * is true now: the query, then the sequence, then the log. If not,
  * request->busy is whether it may be in a moment. */
 static bool is_true_since(const regx_cache_t *cache, regx_request_t *request, uintptr_t start,
                           uintptr_t end, uint64_t since)
 {
-    request->busy =
-        (cache->queries && !cache->monitor->valid(cache->monitor, request->start, request->end)) ||
-        atomic_load_explicit(&cache->log->sequence, memory_order_acquire) % 2 != 0;
+    request->busy = (cache->queries && !cache->monitor->valid(cache->monitor)) ||
+                    atomic_load_explicit(&cache->log->sequence, memory_order_acquire) % 2 != 0;
     return !request->busy && !regx_inval_log_touched(cache->log, since, start, end);
 }
 
@@ -334,12 +333,15 @@ static bool find(regx_cache_t *cache, regx_request_t *request, bool registers, b
 
 /* ---- registered for this use ---- */
 
-/* Gives up regions of that many bytes at least, if there are, and as far as one call does so much.
- * false: nothing was given up. */
+/* The device has no room: gives up regions of that many bytes at least, if there are, and as far as
+ * one call does so much. false: nothing was given up, or it would not help. */
 static bool make_room(regx_cache_t *cache, uint64_t size)
 {
     uint64_t freed = 0, bytes = 1;
 
+    if (!regx_mr_fits(cache->registry, size)) {
+        return false;
+    }
     regx_lock(&cache->lock);
     for (unsigned i = 0; i < EVICTED_FOR_DEVICE && freed < size && bytes != 0; i++) {
         bytes = evict_locked(cache);
@@ -349,55 +351,19 @@ static bool make_room(regx_cache_t *cache, uint64_t size)
     return regx_cache_retire(cache, RETIRED_FOR_DEVICE) > 0 || freed > 0;
 }
 
-static regx_status_t register_pages(regx_cache_t *cache, const regx_request_t *request,
-                                    unsigned access, regx_mr_t *mr)
-{
-    const size_t size = request->end - request->start;
-    regx_status_t status =
-        regx_mr_register(cache->registry, (void *)request->start, size, access, mr);
-
-    if (status == REGX_NO_MEMORY && regx_mr_fits(cache->registry, size) && make_room(cache, size)) {
-        status = regx_mr_register(cache->registry, (void *)request->start, size, access, mr);
-    }
-    return status;
-}
-
-/* Fills in a use of what was registered for it alone, unless that was refused. */
-static regx_status_t serve_once(const regx_cache_t *cache, const regx_request_t *request,
-                                regx_status_t status, const regx_mr_t *mr, const char *reason,
-                                regx_region_t *region)
-{
-    const regx_registry_t *registry = cache->registry;
-
-    if (status != REGX_OK) {
-        regx_mr_trace_refusal(registry, (const void *)request->start, request->end - request->start,
-                              status);
-        return status;
-    }
-    regx_trace(registry->trace, REGX_TRACE_PATH,
-               "registration: %zu bytes at %p: for this use alone, %s", mr->length, mr->base,
-               reason);
-    region->own = *mr;
-    region->mr = &region->own;
-    region->kept = 0;
-    regx_count(registry->counters, &registry->counters->uncached, 1);
-    return REGX_OK;
-}
-
 static regx_status_t register_once(regx_cache_t *cache, const regx_request_t *request,
                                    const char *reason, regx_region_t *region)
 {
+    regx_registry_t *registry = cache->registry;
+    void *base = (void *)request->start;
     const size_t size = request->end - request->start;
-    regx_status_t status = REGX_NO_MEMORY;
-    regx_mr_t mr = {0};
+    regx_status_t status =
+        regx_once_register(registry, base, size, request->wanted, reason, region);
 
-    if (regx_once_enter(cache->registry, size, request->wanted, region)) {
-        status = register_pages(cache, request, request->wanted, &mr);
-        if (status != REGX_OK) {
-            regx_once_leave(cache->registry, size, request->wanted);
-        }
+    if (status == REGX_NO_MEMORY && !region->over_share && make_room(cache, size)) {
+        status = regx_once_register(registry, base, size, request->wanted, reason, region);
     }
-    return serve_once(cache, request, status, &mr, reason, region);
+    return status;
 }
 
 /* ---- registered to be kept ---- */
@@ -478,6 +444,19 @@ static bool publish_locked(regx_cache_t *cache, regx_request_t *request, uint64_
     return true;
 }
 
+static regx_status_t register_pages(regx_cache_t *cache, const regx_request_t *request,
+                                    unsigned access, regx_mr_t *mr)
+{
+    const size_t size = request->end - request->start;
+    regx_status_t status =
+        regx_mr_register(cache->registry, (void *)request->start, size, access, mr);
+
+    if (status == REGX_NO_MEMORY && make_room(cache, size)) {
+        status = regx_mr_register(cache->registry, (void *)request->start, size, access, mr);
+    }
+    return status;
+}
+
 /* Registers for this use, and for later ones if it is true. Gives the reserved region and the
  * interest in the range back if it is not. */
 static regx_status_t register_kept(regx_cache_t *cache, regx_request_t *request,
@@ -513,12 +492,10 @@ static regx_status_t register_kept(regx_cache_t *cache, regx_request_t *request,
     unreserve_locked(cache, request);
     regx_unlock(&cache->lock);
     regx_inval_log_interest(cache->log, request->start, request->end, -1);
-    if (status == REGX_OK && !regx_once_enter(cache->registry, once.length, once.access, region)) {
-        regx_mr_deregister(cache->registry, &once);
-        status = REGX_NO_MEMORY;
-    }
-    return serve_once(cache, request, status, &once, request->busy ? under_way : "it has changed",
-                      region);
+    return status != REGX_OK
+               ? status
+               : regx_once_adopt(cache->registry, &once,
+                                 request->busy ? under_way : "it has changed", region);
 }
 
 /* Keeps the registration if it can be watched and there is room. */

@@ -33,58 +33,34 @@ void regx_regions_fini(regx_regions_t *regions)
     munmap(regions->records, size_of(regions));
 }
 
-uint32_t regx_regions_take(regx_regions_t *regions)
+void regx_regions_push(regx_regions_t *regions, uint32_t *list, uint32_t number)
 {
-    const uint32_t number = regions->unused;
+    regions->records[number].next = *list;
+    *list = number;
+}
+
+uint32_t regx_regions_pop(regx_regions_t *regions, uint32_t *list)
+{
+    const uint32_t number = *list;
 
     if (number != 0) {
-        regions->unused = regions->records[number].next;
-        return number;
+        *list = regions->records[number].next;
     }
-    return regions->used < regions->capacity ? regions->used++ : 0;
+    return number;
+}
+
+uint32_t regx_regions_take(regx_regions_t *regions)
+{
+    const uint32_t number = regx_regions_pop(regions, &regions->unused);
+
+    return number == 0 && regions->used < regions->capacity ? regions->used++ : number;
 }
 
 void regx_regions_put(regx_regions_t *regions, uint32_t number)
 {
     assert(number > 0 && number < regions->used);
     assert(regions->records[number].state != REGX_REGION_ALIVE);
-    regions->records[number].next = regions->unused;
-    regions->unused = number;
-}
-
-void regx_region_list_push(regx_regions_t *regions, regx_region_list_t *list, uint32_t number)
-{
-    regions->records[number].next = list->first;
-    list->first = number;
-    if (list->last == 0) {
-        list->last = number;
-    }
-}
-
-uint32_t regx_region_list_pop(regx_regions_t *regions, regx_region_list_t *list)
-{
-    const uint32_t number = list->first;
-
-    if (number != 0) {
-        list->first = regions->records[number].next;
-        if (list->first == 0) {
-            list->last = 0;
-        }
-    }
-    return number;
-}
-
-void regx_region_list_prepend(regx_regions_t *regions, regx_region_list_t *list,
-                              regx_region_list_t *from)
-{
-    if (from->first != 0) {
-        regions->records[from->last].next = list->first;
-        list->first = from->first;
-        if (list->last == 0) {
-            list->last = from->last;
-        }
-        *from = (regx_region_list_t){0};
-    }
+    regx_regions_push(regions, &regions->unused, number);
 }
 
 /* ---- by address ---- */
@@ -324,6 +300,13 @@ bool regx_index_cut(regx_index_t *index, uintptr_t start, uintptr_t end, size_t 
 
 /* ---- registered with the transport's memory domain, counted ---- */
 
+static void trace_refusal(const regx_registry_t *registry, const void *base, size_t length,
+                          regx_status_t status)
+{
+    regx_trace(registry->trace, REGX_TRACE_PATH, "registration: %zu bytes at %p: refused, %s",
+               length, base, status == REGX_NO_MEMORY ? "no room" : "not to be used so");
+}
+
 regx_status_t regx_mr_register(regx_registry_t *registry, void *base, size_t length,
                                unsigned access, regx_mr_t *mr)
 {
@@ -334,6 +317,7 @@ regx_status_t regx_mr_register(regx_registry_t *registry, void *base, size_t len
                                      : REGX_NO_MEMORY;
 
     if (status != REGX_OK) {
+        trace_refusal(registry, base, length, status);
         return status;
     }
     /* The cache's thread deregisters, whatever the application has told of its own. */
@@ -341,13 +325,6 @@ regx_status_t regx_mr_register(regx_registry_t *registry, void *base, size_t len
     atomic_fetch_add(&counters->registered_bytes, length);
     regx_count_high(&counters->registered_high, atomic_load(&counters->registered_bytes));
     return REGX_OK;
-}
-
-void regx_mr_trace_refusal(const regx_registry_t *registry, const void *base, size_t length,
-                           regx_status_t status)
-{
-    regx_trace(registry->trace, REGX_TRACE_PATH, "registration: %zu bytes at %p: refused, %s",
-               length, base, status == REGX_NO_MEMORY ? "no room" : "not to be used so");
 }
 
 void regx_mr_deregister(regx_registry_t *registry, regx_mr_t *mr)
@@ -387,40 +364,64 @@ static bool take(_Atomic uint64_t *bytes, uint64_t max, size_t length)
     return true;
 }
 
-bool regx_once_enter(regx_registry_t *registry, size_t length, unsigned access,
-                     regx_region_t *region)
+/* What pins nothing needs no room. */
+static bool enter(regx_registry_t *registry, const void *base, size_t length, unsigned access,
+                  regx_region_t *region)
 {
     region->over_share =
         is_bounded(registry, access) && !take(taken(registry, access), registry->once_max, length);
+    if (region->over_share) {
+        trace_refusal(registry, base, length, REGX_NO_MEMORY);
+    }
     return !region->over_share;
 }
 
-void regx_once_leave(regx_registry_t *registry, size_t length, unsigned access)
+static void leave(regx_registry_t *registry, size_t length, unsigned access)
 {
     if (is_bounded(registry, access)) {
         atomic_fetch_sub(taken(registry, access), length);
     }
 }
 
-regx_status_t regx_once_register(regx_registry_t *registry, void *base, size_t length,
-                                 unsigned access, regx_region_t *region)
+/* region->own was registered for it. */
+static void serve(regx_registry_t *registry, const char *reason, regx_region_t *region)
 {
-    regx_status_t status = REGX_NO_MEMORY;
-
-    if (regx_once_enter(registry, length, access, region)) {
-        status = regx_mr_register(registry, base, length, access, &region->own);
-        if (status != REGX_OK) {
-            regx_once_leave(registry, length, access);
-        }
+    if (reason != NULL) {
+        regx_trace(registry->trace, REGX_TRACE_PATH,
+                   "registration: %zu bytes at %p: for this use alone, %s", region->own.length,
+                   region->own.base, reason);
     }
+    region->mr = &region->own;
+    region->kept = 0;
+    regx_count(registry->counters, &registry->counters->uncached, 1);
+}
+
+regx_status_t regx_once_register(regx_registry_t *registry, void *base, size_t length,
+                                 unsigned access, const char *reason, regx_region_t *region)
+{
+    if (!enter(registry, base, length, access, region)) {
+        return REGX_NO_MEMORY;
+    }
+    const regx_status_t status = regx_mr_register(registry, base, length, access, &region->own);
+
     if (status == REGX_OK) {
-        regx_count(registry->counters, &registry->counters->uncached, 1);
-        region->mr = &region->own;
-        region->kept = 0;
+        serve(registry, reason, region);
     } else {
-        regx_mr_trace_refusal(registry, base, length, status);
+        leave(registry, length, access);
     }
     return status;
+}
+
+regx_status_t regx_once_adopt(regx_registry_t *registry, const regx_mr_t *mr, const char *reason,
+                              regx_region_t *region)
+{
+    region->own = *mr;
+    if (!enter(registry, mr->base, mr->length, mr->access, region)) {
+        regx_mr_deregister(registry, &region->own);
+        return REGX_NO_MEMORY;
+    }
+    serve(registry, reason, region);
+    return REGX_OK;
 }
 
 void regx_once_deregister(regx_registry_t *registry, regx_region_t *region)
@@ -430,5 +431,5 @@ void regx_once_deregister(regx_registry_t *registry, regx_region_t *region)
     const unsigned access = region->own.access;
 
     regx_mr_deregister(registry, &region->own);
-    regx_once_leave(registry, length, access);
+    leave(registry, length, access);
 }

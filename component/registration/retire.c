@@ -2,8 +2,8 @@
  *
  * Who uses regions, and their end. Acting on the log kills those that a change touched; only here
  * does the cache learn of changes, and only this moves `applied`, after the regions that are
- * concerned are dead. Then: dead → (membarrier, one for all that died meanwhile) → ripe → without
- * users? → deregistered, with no lock held → its record may describe another region. See
+ * concerned are dead. Then: dead → (membarrier, one for some of them) → without users? →
+ * deregistered, with no lock held → its record may describe another region. See
  * component/design/cache.md.
  *
  * Done by the threads that call progress or register, a bounded amount; and by a thread of the
@@ -185,7 +185,7 @@ void regx_cache_kill_locked(regx_cache_t *cache, uint32_t number, regx_region_st
     }
     cache->room.bytes -= record->size;
     cache->room.count--;
-    regx_region_list_push(&cache->regions, &cache->limbo.dead, number);
+    regx_regions_push(&cache->regions, &cache->limbo.dead, number);
 }
 
 /* ---- acting on changes ---- */
@@ -259,46 +259,50 @@ void regx_cache_catch_up_locked(regx_cache_t *cache, regx_request_t *request)
 
 /* ---- deregistering ---- */
 
-/* Makes ripe what is dead, and what had users of which some are gone. */
-static void ripen(regx_cache_t *cache)
+/* Some of what is dead, and of what had users of which some are gone. */
+static uint32_t take_dead(regx_cache_t *cache, unsigned max)
 {
-    regx_lock(&cache->lock);
-    regx_region_list_t dead = cache->limbo.dead;
-
-    cache->limbo.dead = (regx_region_list_t){0};
-    regx_unlock(&cache->lock);
-    const bool passed =
-        dead.first == 0 || cache->limbo.closing || cache->fences || membarrier(PRIVATE_EXPEDITED);
+    uint32_t number, taken = 0;
 
     regx_lock(&cache->lock);
-    regx_region_list_prepend(&cache->regions, passed ? &cache->limbo.ripe : &cache->limbo.dead,
-                             &dead);
-    if (!passed) {
-        regx_cache_has_work(cache);
-    }
     if (atomic_exchange_explicit(&cache->released, false, memory_order_acquire)) {
-        regx_region_list_prepend(&cache->regions, &cache->limbo.ripe, &cache->limbo.busy);
+        while ((number = regx_regions_pop(&cache->regions, &cache->limbo.busy)) != 0) {
+            regx_regions_push(&cache->regions, &cache->limbo.dead, number);
+        }
+    }
+    while (max-- > 0 && (number = regx_regions_pop(&cache->regions, &cache->limbo.dead)) != 0) {
+        regx_regions_push(&cache->regions, &taken, number);
     }
     regx_unlock(&cache->lock);
+    return taken;
 }
 
-static regx_region_list_t pick_unused(regx_cache_t *cache, unsigned max)
+/* Of those that were dead before the membarrier all acquisitions are seen: no more were released
+ * than there were. Of what is alive the sum may be anything, since others acquire and release while
+ * it is made. */
+static bool is_used_locked(const regx_cache_t *cache, uint32_t number)
 {
-    regx_region_list_t unused = {0};
-    uint32_t number;
+    const uint32_t uses = (uint32_t)regx_thread_states_uses(cache->threads.first, number);
+
+    assert(cache->limbo.closing || (int32_t)uses >= 0);
+    return !cache->limbo.closing && uses != 0;
+}
+
+static uint32_t pick_unused(regx_cache_t *cache, unsigned max)
+{
+    uint32_t number, unused = 0, dead = take_dead(cache, max);
+    const bool passed =
+        dead == 0 || cache->limbo.closing || cache->fences || membarrier(PRIVATE_EXPEDITED);
 
     regx_lock(&cache->lock);
-    while (max-- > 0 && (number = regx_region_list_pop(&cache->regions, &cache->limbo.ripe)) != 0) {
-        /* Of what is ripe all acquisitions are seen: no more were released than there were. Of what
-         * is alive the sum may be anything, since others acquire and release while it is made. */
-        assert(cache->limbo.closing ||
-               (int32_t)regx_thread_states_uses(cache->threads.first, number) >= 0);
-        const bool used = !cache->limbo.closing &&
-                          (uint32_t)regx_thread_states_uses(cache->threads.first, number) != 0;
+    while ((number = regx_regions_pop(&cache->regions, &dead)) != 0) {
+        uint32_t *list = !passed                         ? &cache->limbo.dead
+                         : is_used_locked(cache, number) ? &cache->limbo.busy
+                                                         : &unused;
 
-        regx_region_list_push(&cache->regions, used ? &cache->limbo.busy : &unused, number);
+        regx_regions_push(&cache->regions, list, number);
     }
-    if (cache->limbo.ripe.first != 0) {
+    if (cache->limbo.dead != 0) {
         regx_cache_has_work(cache);
     }
     regx_unlock(&cache->lock);
@@ -323,10 +327,9 @@ unsigned regx_cache_retire(regx_cache_t *cache, unsigned max)
     if (!atomic_exchange_explicit(&cache->work, false, memory_order_acquire)) {
         return 0;
     }
-    ripen(cache);
-    regx_region_list_t unused = pick_unused(cache, max);
+    uint32_t unused = pick_unused(cache, max);
 
-    for (uint32_t number = unused.first; number != 0; number = cache->records[number].next) {
+    for (uint32_t number = unused; number != 0; number = cache->records[number].next) {
         regx_record_t *record = &cache->records[number];
 
         regx_inval_log_interest(cache->log, record->start, record->start + record->size, -1);
@@ -336,7 +339,7 @@ unsigned regx_cache_retire(regx_cache_t *cache, unsigned max)
         count++;
     }
     regx_lock(&cache->lock);
-    for (uint32_t number; (number = regx_region_list_pop(&cache->regions, &unused)) != 0;) {
+    for (uint32_t number; (number = regx_regions_pop(&cache->regions, &unused)) != 0;) {
         regx_regions_put(&cache->regions, number);
     }
     regx_unlock(&cache->lock);

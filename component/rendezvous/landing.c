@@ -36,7 +36,7 @@ static const char closed[] = "remap: its userfaultfd was closed by the program";
 
 void regx_landings_init(regx_landings_t *landings, const regx_landings_config_t *config)
 {
-    *landings = (regx_landings_t){.config = *config, .page = regx_page_size(), .uffd = -1};
+    *landings = (regx_landings_t){.config = *config, .page = regx_page_size(), .uffd = {.fd = -1}};
     landings->config.count = (unsigned)regx_min(config->count, REGX_LANDINGS_MAX);
     regx_lock_init(&landings->lock, config->threads);
 }
@@ -49,7 +49,7 @@ static bool watch(const regx_landings_t *landings, const char *start, size_t len
     struct uffdio_register range = {.range = {.start = (uintptr_t)start, .len = length},
                                     .mode = UFFDIO_REGISTER_MODE_WP};
 
-    if (ioctl(landings->uffd, UFFDIO_REGISTER, &range) == 0) {
+    if (ioctl(landings->uffd.fd, UFFDIO_REGISTER, &range) == 0) {
         return true;
     }
     *error = errno;
@@ -60,7 +60,7 @@ static void unwatch(const regx_landings_t *landings, const char *start, size_t l
 {
     struct uffdio_range range = {.start = (uintptr_t)start, .len = length};
 
-    ioctl(landings->uffd, UFFDIO_UNREGISTER, &range);
+    ioctl(landings->uffd.fd, UFFDIO_UNREGISTER, &range);
 }
 
 /* Moves pages to where there are none; returns how many bytes of the beginning were moved.
@@ -78,7 +78,7 @@ static size_t move_pages(const regx_landings_t *landings, char *to, char *from, 
                                    .mode = UFFDIO_MOVE_MODE_DONTWAKE |
                                            (holes ? UFFDIO_MOVE_MODE_ALLOW_SRC_HOLES : 0)};
 
-        if (ioctl(landings->uffd, UFFDIO_MOVE, &move) == 0) {
+        if (ioctl(landings->uffd.fd, UFFDIO_MOVE, &move) == 0) {
             return length;
         }
         *error = errno;
@@ -130,14 +130,14 @@ static const char *open_all(regx_landings_t *landings)
     const size_t bytes = 2 * size * landings->config.count;
     const char *why;
 
-    landings->uffd = create(&why);
-    if (landings->uffd < 0) {
+    landings->uffd = regx_file_of(create(&why));
+    if (landings->uffd.fd < 0) {
         return why;
     }
     landings->areas = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (landings->areas == MAP_FAILED) {
-        close(landings->uffd);
+        close(landings->uffd.fd);
         return "remap: no memory for landing pages";
     }
     /* A child does not get them, or after a fork none of them could be moved. */
@@ -145,10 +145,9 @@ static const char *open_all(regx_landings_t *landings)
     madvise(landings->areas, bytes, MADV_NOHUGEPAGE);
     if (!moves(landings) || regx_maps_open(&landings->maps) != 0) {
         munmap(landings->areas, bytes);
-        close(landings->uffd);
+        close(landings->uffd.fd);
         return "remap: refused by the kernel here";
     }
-    regx_file_identify(landings->uffd, &landings->uffd_id);
     for (unsigned i = 0; i < landings->config.count; i++) {
         regx_landing_t *landing = &landings->all[i];
 
@@ -173,7 +172,7 @@ void regx_landings_fini(regx_landings_t *landings)
     if (landings->state == REGX_LANDINGS_OPEN) {
         munmap(landings->areas, 2 * landings->config.size * landings->config.count);
         regx_maps_close(&landings->maps);
-        regx_file_close(&landings->uffd, &landings->uffd_id);
+        regx_file_close(&landings->uffd);
     }
     regx_lock_fini(&landings->lock);
 }
@@ -301,7 +300,7 @@ static const char *move_part(const regx_landings_t *landings, const regx_landing
 {
     int error = 0;
 
-    if (!regx_file_is(landings->uffd, &landings->uffd_id)) {
+    if (!regx_file_is_ours(&landings->uffd)) {
         return closed;
     }
     if (watch(landings, part->to, part->length, &error)) {

@@ -72,8 +72,7 @@ typedef struct regx_landings {
     regx_lock_t lock; /* of all that follows */
     enum { REGX_LANDINGS_CLOSED, REGX_LANDINGS_OPEN, REGX_LANDINGS_REFUSED } state;
     const char *refusal; /* REFUSED: why */
-    int uffd;
-    regx_file_id_t uffd_id; /* to recognize it, should the program have closed it */
+    regx_file_t uffd;
     regx_maps_t maps;
     char *areas; /* of all landings */
     regx_landing_t all[REGX_LANDINGS_MAX];

@@ -214,10 +214,6 @@ static void hazard_18_pinned_memory_returns_when_idle(void **state)
     uint64_t before;
 
     (void)state;
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-    print_message("not tried: the sanitizers' malloc keeps what is freed\n");
-    skip();
-#endif
     need_locked((size_t)16 << 20);
     open_rig((rig_config_t){.alone = true});
     before = oracle_pinned();

@@ -47,8 +47,7 @@ MUTANTS = [
            "    atomic_store(&cache->applied, head);\n    usleep(30);\n"
            "    while (applied != head && left > 0) {\n", "storm", ("glance",)),
     Mutant("a region in use is deregistered", "retire.c",
-           "(uint32_t)regx_thread_states_uses(cache->threads.first, number) != 0;",
-           "number == 0;", "storm", ("glance",), found="oracle: "),
+           "return !cache->limbo.closing && uses != 0;", "return false;", "storm", ("glance",), found="oracle: "),
 ]
 
 

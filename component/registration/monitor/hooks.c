@@ -192,11 +192,11 @@ static regx_status_t hooks_subscribe(regx_monitor_t *base, uintptr_t start, uint
     return REGX_DENIED;
 }
 
-static bool hooks_valid(regx_monitor_t *base, uintptr_t start, uintptr_t end)
+static bool hooks_valid(regx_monitor_t *base)
 {
     regx_monitor_t *notifier = ((regx_hooks_monitor_t *)base)->notifier;
 
-    return notifier->valid(notifier, start, end);
+    return notifier->valid(notifier);
 }
 
 static void hooks_free(regx_hooks_monitor_t *monitor)

@@ -43,27 +43,21 @@ struct regx_inval_log_rest {
 
 regx_inval_log_t *regx_inval_log_open(void)
 {
-    regx_inval_log_t *log = aligned_alloc(_Alignof(regx_inval_log_t), sizeof(*log));
-    struct regx_inval_log_rest *rest =
-        aligned_alloc(_Alignof(struct regx_inval_log_rest), sizeof(*rest));
+    struct {
+        regx_inval_log_t log;
+        struct regx_inval_log_rest rest;
+    } *whole = aligned_alloc(_Alignof(regx_inval_log_t), sizeof(*whole));
 
-    if (log == NULL || rest == NULL) {
-        free(log);
-        free(rest);
+    if (whole == NULL) {
         return NULL;
     }
-    memset(rest, 0, sizeof(*rest));
-    atomic_init(&log->head, 0);
-    atomic_init(&log->sequence, 0);
-    atomic_init(&log->asleep, 0);
-    atomic_init(&log->wakes, 0);
-    log->rest = rest;
-    return log;
+    memset(whole, 0, sizeof(*whole));
+    whole->log.rest = &whole->rest;
+    return &whole->log;
 }
 
 void regx_inval_log_close(regx_inval_log_t *log)
 {
-    free(log->rest);
     free(log);
 }
 
@@ -265,7 +259,7 @@ static bool is_certain(const regx_watch_t *watch)
 {
     regx_monitor_t *monitor = watch->monitor;
 
-    return (monitor->valid == NULL || monitor->valid(monitor, watch->start, watch->end)) &&
+    return (monitor->valid == NULL || monitor->valid(monitor)) &&
            atomic_load(&monitor->log->sequence) % 2 == 0;
 }
 

@@ -148,10 +148,10 @@ struct regx_monitor {
     regx_drain_t *drain;       /* the configuration's, if this monitor is notified before a
                                   change is made, and lets it wait; else NULL */
 
-    /* Whether no change of a watched range is between its start and its entry in the log. Asked on
+    /* Whether no change of watched memory is between its start and its entry in the log. Asked on
      * each look-up, after the use is counted and before sequence and head are read. Any thread;
      * allocates nothing. NULL: changes are logged before they happen, there is nothing to ask. */
-    bool (*valid)(regx_monitor_t *monitor, uintptr_t start, uintptr_t end);
+    bool (*valid)(regx_monitor_t *monitor);
 
     /* Not NULL: `valid` is regx_uffd_is_idle of this one and nothing more. A hit then calls that
      * directly, which saves a call through a pointer. */

@@ -67,9 +67,9 @@ typedef struct regx_notifier {
     regx_counters_t *counters;
     pthread_t reader;
     _Atomic uint32_t reads; /* 1: the reader has come so far that it reads */
-    int end[2]; /* connected sockets: [1] asks the reader at [0] to stop. It also hears if they are
-                   closed. Not a pipe: a write to one without a reader raises SIGPIPE. */
-    regx_file_id_t end_id[2];
+    regx_file_t end[2]; /* connected sockets: [1] asks the reader at [0] to stop. It also hears if
+                           they are closed. Not a pipe: a write to one without a reader raises
+                           SIGPIPE. */
     _Atomic bool stopping; /* stop() was called */
     _Atomic bool lost;     /* the descriptors were closed by the program: nothing is heard */
     unsigned char *ours;   /* a page that holds 1, and 0 in any child */
@@ -111,8 +111,8 @@ static bool read_events(regx_notifier_t *notifier)
 /* Threads that wait for the reader go on, unless a child has the descriptor too. */
 static void let_all_go(const regx_notifier_t *notifier)
 {
-    if (regx_uffd_is_ours(&notifier->uffd)) {
-        regx_raw(SYS_close, notifier->uffd.fd, 0, 0, 0, 0);
+    if (regx_file_is_ours(&notifier->uffd.file)) {
+        regx_raw(SYS_close, notifier->uffd.file.fd, 0, 0, 0, 0);
     }
 }
 
@@ -130,7 +130,7 @@ static void lose(regx_notifier_t *notifier)
 static bool read_until_the_end(regx_notifier_t *notifier)
 {
     while (true) {
-        const int ready = regx_uffd_wait(&notifier->uffd, notifier->end[0], -1);
+        const int ready = regx_uffd_wait(&notifier->uffd, notifier->end[0].fd, -1);
 
         if (ready < 0 || ((ready & REGX_UFFD_EVENT) != 0 && !read_events(notifier))) {
             return false;
@@ -152,7 +152,7 @@ static void *reader(void *argument)
         return NULL;
     }
     /* Nothing is watched any more, but a change from before may still come to us. */
-    for (int i = 0; i < LAST_EVENTS_MS && !regx_uffd_is_idle(notifier->uffd.fd); i++) {
+    for (int i = 0; i < LAST_EVENTS_MS && !regx_uffd_is_idle(notifier->uffd.file.fd); i++) {
         if (regx_uffd_wait(&notifier->uffd, -1, 1) < 0 || !read_events(notifier)) {
             break;
         }
@@ -189,8 +189,8 @@ static void close_all(regx_notifier_t *notifier)
 {
     regx_uffd_close(&notifier->uffd);
     regx_uffd_ranges_close(&notifier->ranges);
-    regx_file_close(&notifier->end[0], &notifier->end_id[0]);
-    regx_file_close(&notifier->end[1], &notifier->end_id[1]);
+    regx_file_close(&notifier->end[0]);
+    regx_file_close(&notifier->end[1]);
 }
 
 static void before_fork(void)
@@ -208,13 +208,13 @@ static void after_fork_in_child(void)
     if (current != NULL) {
         regx_uffd_t uffd = current->uffd;
         regx_maps_t maps = current->ranges.maps;
-        int end[2] = {current->end[0], current->end[1]};
+        regx_file_t end[2] = {current->end[0], current->end[1]};
 
         /* By copies: to the thread sanitizer the parent's reader still reads the originals. */
         regx_uffd_close(&uffd);
         regx_maps_close(&maps);
-        regx_file_close(&end[0], &current->end_id[0]);
-        regx_file_close(&end[1], &current->end_id[1]);
+        regx_file_close(&end[0]);
+        regx_file_close(&end[1]);
         current = NULL;
     }
     pthread_mutex_unlock(&current_lock);
@@ -222,13 +222,11 @@ static void after_fork_in_child(void)
 
 /* ---- the monitor ---- */
 
-static bool valid(regx_monitor_t *monitor, uintptr_t start, uintptr_t end)
+static bool valid(regx_monitor_t *monitor)
 {
     const regx_notifier_t *notifier = (const regx_notifier_t *)monitor;
 
-    (void)start;
-    (void)end;
-    return !in_a_child(notifier) && regx_uffd_is_idle(notifier->uffd.fd);
+    return !in_a_child(notifier) && regx_uffd_is_idle(notifier->uffd.file.fd);
 }
 
 static regx_status_t subscribe(regx_monitor_t *monitor, uintptr_t start, uintptr_t end,
@@ -236,7 +234,7 @@ static regx_status_t subscribe(regx_monitor_t *monitor, uintptr_t start, uintptr
 {
     regx_notifier_t *notifier = (regx_notifier_t *)monitor;
     const char *reason = in_a_child(notifier) ? "not watched: in a child"
-                         : atomic_load(&notifier->lost) || !regx_uffd_is_ours(&notifier->uffd)
+                         : atomic_load(&notifier->lost) || !regx_file_is_ours(&notifier->uffd.file)
                              ? "not watched: the program closed the notifier's descriptor"
                              : regx_uffd_ranges_add(&notifier->ranges, start, end, since);
 
@@ -264,12 +262,12 @@ static void stop(regx_monitor_t *monitor)
     regx_notifier_t *notifier = (regx_notifier_t *)monitor;
 
     if (!in_a_child(notifier)) {
-        if (regx_uffd_is_ours(&notifier->uffd)) {
+        if (regx_file_is_ours(&notifier->uffd.file)) {
             regx_uffd_ranges_clear(&notifier->ranges);
         }
         atomic_store(&notifier->stopping, true);
-        if (regx_file_is(notifier->end[1], &notifier->end_id[1])) { /* else it has noticed */
-            (void)send(notifier->end[1], "", 1, MSG_NOSIGNAL);      /* refused: so it has */
+        if (regx_file_is_ours(&notifier->end[1])) {               /* else it has noticed */
+            (void)send(notifier->end[1].fd, "", 1, MSG_NOSIGNAL); /* refused: so it has */
         }
         pthread_join(notifier->reader, NULL);
         pthread_mutex_lock(&current_lock);
@@ -293,6 +291,7 @@ static regx_status_t make(regx_notifier_t *notifier, char *error, size_t error_s
 {
     const size_t page = (size_t)sysconf(_SC_PAGESIZE);
     const regx_status_t status = regx_uffd_open(&notifier->uffd, error, error_size);
+    int end[2];
 
     if (status != REGX_OK) {
         return status;
@@ -305,11 +304,11 @@ static regx_status_t make(regx_notifier_t *notifier, char *error, size_t error_s
     if (errno != 0) {
         return lacks(error, error_size, "list of mappings (/proc/self/maps)");
     }
-    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, notifier->end) != 0) {
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, end) != 0) {
         return lacks(error, error_size, "pair of sockets");
     }
-    regx_file_identify(notifier->end[0], &notifier->end_id[0]);
-    regx_file_identify(notifier->end[1], &notifier->end_id[1]);
+    notifier->end[0] = regx_file_of(end[0]);
+    notifier->end[1] = regx_file_of(end[1]);
     notifier->ours = mmap(NULL, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (notifier->ours == MAP_FAILED || madvise(notifier->ours, page, MADV_WIPEONFORK) != 0) {
         return lacks(error, error_size, "page that is wiped on fork");
@@ -436,10 +435,10 @@ static regx_status_t notifier_start(const regx_monitor_config_t *config, regx_mo
                   .query = &notifier->uffd,
                   .subscribe = subscribe,
                   .stop = stop},
-        .uffd = {.fd = -1, .pagemap = -1},
-        .ranges = {.maps = {.fd = -1}, .lock = PTHREAD_MUTEX_INITIALIZER},
+        .uffd = {.file = {.fd = -1}, .pagemap = {.fd = -1}},
+        .ranges = {.maps = {.file = {.fd = -1}}, .lock = PTHREAD_MUTEX_INITIALIZER},
         .counters = config->counters,
-        .end = {-1, -1},
+        .end = {{.fd = -1}, {.fd = -1}},
         .ours = MAP_FAILED,
     };
     regx_status_t status = make_current(notifier, error, error_size);

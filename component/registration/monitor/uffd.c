@@ -111,30 +111,25 @@ static int open_pagemap(void)
 regx_status_t regx_uffd_open(regx_uffd_t *uffd, char *error, size_t error_size)
 {
     const int scans = create(NEEDED | FOR_SCAN);
+    const int fd = scans == -2 ? create(NEEDED) : scans;
 
-    uffd->fd = scans == -2 ? create(NEEDED) : scans;
-    if (uffd->fd < 0) {
-        if (uffd->fd == -2) {
-            snprintf(error, error_size, "userfaultfd: this kernel's lacks a feature (Linux 5.18)");
-        } else {
-            snprintf(error, error_size, "userfaultfd: %s%s", strerror(errno),
-                     reason_of_refusal(errno));
-        }
-        uffd->fd = -1;
+    if (fd == -2) {
+        snprintf(error, error_size, "userfaultfd: this kernel's lacks a feature (Linux 5.18)");
         return REGX_DENIED;
     }
-    uffd->pagemap = scans >= 0 ? open_pagemap() : -1;
-    regx_file_identify(uffd->fd, &uffd->id);
-    if (uffd->pagemap >= 0) {
-        regx_file_identify(uffd->pagemap, &uffd->pagemap_id);
+    if (fd < 0) {
+        snprintf(error, error_size, "userfaultfd: %s%s", strerror(errno), reason_of_refusal(errno));
+        return REGX_DENIED;
     }
+    uffd->file = regx_file_of(fd);
+    uffd->pagemap = regx_file_of(scans >= 0 ? open_pagemap() : -1);
     return REGX_OK;
 }
 
 void regx_uffd_close(regx_uffd_t *uffd)
 {
-    regx_file_close(&uffd->fd, &uffd->id);
-    regx_file_close(&uffd->pagemap, &uffd->pagemap_id);
+    regx_file_close(&uffd->file);
+    regx_file_close(&uffd->pagemap);
 }
 
 int regx_uffd_register(const regx_uffd_t *uffd, uintptr_t start, uintptr_t end)
@@ -142,25 +137,26 @@ int regx_uffd_register(const regx_uffd_t *uffd, uintptr_t start, uintptr_t end)
     struct uffdio_register range = {.range = {.start = start, .len = end - start},
                                     .mode = UFFDIO_REGISTER_MODE_WP};
 
-    return ioctl(uffd->fd, UFFDIO_REGISTER, &range) == 0 ? 0 : errno;
+    return ioctl(uffd->file.fd, UFFDIO_REGISTER, &range) == 0 ? 0 : errno;
 }
 
 int regx_uffd_unregister(const regx_uffd_t *uffd, uintptr_t start, uintptr_t end)
 {
     struct uffdio_range range = {.start = start, .len = end - start};
 
-    return ioctl(uffd->fd, UFFDIO_UNREGISTER, &range) == 0 ? 0 : errno;
+    return ioctl(uffd->file.fd, UFFDIO_UNREGISTER, &range) == 0 ? 0 : errno;
 }
 
 bool regx_uffd_is_registered(const regx_uffd_t *uffd, uintptr_t start, uintptr_t end)
 {
-    return scan_unregistered(uffd->pagemap, start, end) == 0;
+    return scan_unregistered(uffd->pagemap.fd, start, end) == 0;
 }
 
 int regx_uffd_wait(const regx_uffd_t *uffd, int other, int milliseconds)
 {
     const struct timespec time = {.tv_nsec = milliseconds * 1000000L};
-    struct pollfd fds[] = {{.fd = uffd->fd, .events = POLLIN}, {.fd = other, .events = POLLIN}};
+    struct pollfd fds[] = {{.fd = uffd->file.fd, .events = POLLIN},
+                           {.fd = other, .events = POLLIN}};
     const long ready = regx_raw(SYS_ppoll, (long)fds, 2, milliseconds >= 0 ? (long)&time : 0, 0, 0);
 
     if (ready < 0 && ready != -EINTR) {
@@ -174,10 +170,10 @@ int regx_uffd_read(const regx_uffd_t *uffd, regx_uffd_event_t events[REGX_UFFD_E
 {
     struct uffd_msg messages[REGX_UFFD_EVENTS];
 
-    if (!regx_uffd_is_ours(uffd)) {
+    if (!regx_file_is_ours(&uffd->file)) {
         return -1;
     }
-    const long got = regx_raw(SYS_read, uffd->fd, (long)messages, sizeof(messages), 0, 0);
+    const long got = regx_raw(SYS_read, uffd->file.fd, (long)messages, sizeof(messages), 0, 0);
     int count = 0;
 
     if (got < 0 && got != -EAGAIN && got != -EINTR) {
@@ -197,151 +193,6 @@ int regx_uffd_read(const regx_uffd_t *uffd, regx_uffd_event_t events[REGX_UFFD_E
         }
     }
     return count;
-}
-
-/* ---- mappings ---- */
-
-/* linux/fs.h of Linux 6.11; older headers lack it. */
-#ifndef PROCMAP_QUERY
-struct procmap_query {
-    uint64_t size, query_flags, query_addr;
-    uint64_t vma_start, vma_end, vma_flags, vma_page_size, vma_offset, inode;
-    uint32_t dev_major, dev_minor, vma_name_size, build_id_size;
-    uint64_t vma_name_addr, build_id_addr;
-};
-#define PROCMAP_QUERY _IOWR('f', 17, struct procmap_query)
-#define PROCMAP_QUERY_VMA_SHARED 0x08
-#define PROCMAP_QUERY_COVERING_OR_NEXT_VMA 0x10
-#endif
-
-/* The name of anonymous hugetlb memory, which has a file behind it that no one else can open. */
-static const char anonymous_huge[] = "/anon_hugepage (deleted)";
-
-static regx_vma_kind_t kind_of(bool shared, uint64_t inode, const char *name)
-{
-    if (shared) {
-        return REGX_VMA_SHARED;
-    }
-    if (inode == 0) {
-        return REGX_VMA_PRIVATE;
-    }
-    return strcmp(name, anonymous_huge) == 0 ? REGX_VMA_HUGE : REGX_VMA_FILE;
-}
-
-/* The mapping at that address, else the next above. 0, ENOENT: none, or another errno. */
-static int ask(int fd, uintptr_t address, regx_vma_t *mapping)
-{
-    struct procmap_query query = {.size = sizeof(query),
-                                  .query_flags = PROCMAP_QUERY_COVERING_OR_NEXT_VMA,
-                                  .query_addr = address};
-    char name[sizeof(anonymous_huge)] = "";
-
-    if (ioctl(fd, PROCMAP_QUERY, &query) != 0) {
-        return errno;
-    }
-    const bool shared = (query.vma_flags & PROCMAP_QUERY_VMA_SHARED) != 0;
-    const uint64_t inode = query.inode;
-    *mapping = (regx_vma_t){.start = query.vma_start, .end = query.vma_end};
-    if (!shared && inode != 0 && query.vma_page_size != (uint64_t)sysconf(_SC_PAGESIZE)) {
-        /* A longer name than ours is refused: it is another. */
-        query.vma_name_addr = (uintptr_t)name;
-        query.vma_name_size = sizeof(name);
-        if (ioctl(fd, PROCMAP_QUERY, &query) != 0 || query.vma_start != mapping->start) {
-            name[0] = '\0';
-        }
-    }
-    mapping->kind = kind_of(shared, inode, name);
-    return 0;
-}
-
-static void ask_each(int fd, uintptr_t start, uintptr_t end,
-                     bool (*each)(void *context, const regx_vma_t *mapping), void *context)
-{
-    regx_vma_t mapping;
-
-    while (start < end && ask(fd, start, &mapping) == 0 && mapping.start < end &&
-           each(context, &mapping)) {
-        start = mapping.end;
-    }
-}
-
-/* 7f0000000000-7f0000001000 rw-p 00000000 08:01 1234   /name */
-static bool parse(const char *line, regx_vma_t *mapping)
-{
-    char *at;
-
-    mapping->start = strtoul(line, &at, 16);
-    if (*at != '-') {
-        return false;
-    }
-    mapping->end = strtoul(at + 1, &at, 16);
-    if (strlen(at) < 6 || at[0] != ' ') {
-        return false;
-    }
-    const bool shared = at[4] == 's';
-    at = strchr(at + 6, ' '); /* behind the offset */
-    at = at == NULL ? NULL : strchr(at + 1, ' ');
-    if (at == NULL) {
-        return false;
-    }
-    const uint64_t inode = strtoul(at, &at, 10);
-    mapping->kind = kind_of(shared, inode, at + strspn(at, " "));
-    return true;
-}
-
-static void read_each(int fd, uintptr_t start, uintptr_t end,
-                      bool (*each)(void *context, const regx_vma_t *mapping), void *context)
-{
-    char line[8192]; /* more than the longest path */
-    regx_vma_t mapping;
-    size_t have = 0;
-    ssize_t got;
-
-    if (lseek(fd, 0, SEEK_SET) != 0) {
-        return;
-    }
-    while ((got = read(fd, line + have, sizeof(line) - 1 - have)) > 0) {
-        char *next = line;
-        char *newline;
-
-        line[have += (size_t)got] = '\0';
-        while ((newline = strchr(next, '\n')) != NULL) {
-            *newline = '\0';
-            if (parse(next, &mapping) && mapping.end > start &&
-                (mapping.start >= end || !each(context, &mapping))) {
-                return;
-            }
-            next = newline + 1;
-        }
-        have -= (size_t)(next - line);
-        memmove(line, next, have);
-    }
-}
-
-int regx_maps_open(regx_maps_t *maps)
-{
-    regx_vma_t mapping;
-
-    maps->fd = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
-    if (maps->fd < 0) {
-        return errno;
-    }
-    regx_file_identify(maps->fd, &maps->id);
-    maps->query = ask(maps->fd, (uintptr_t)&mapping, &mapping) == 0;
-    return 0;
-}
-
-void regx_maps_close(regx_maps_t *maps)
-{
-    regx_file_close(&maps->fd, &maps->id);
-}
-
-void regx_maps_each(regx_maps_t *maps, uintptr_t start, uintptr_t end,
-                    bool (*each)(void *context, const regx_vma_t *mapping), void *context)
-{
-    if (regx_file_is(maps->fd, &maps->id)) {
-        (maps->query ? ask_each : read_each)(maps->fd, start, end, each, context);
-    }
 }
 
 /* ---- which mappings are watched ---- */
@@ -392,7 +243,7 @@ void regx_uffd_ranges_close(regx_uffd_ranges_t *ranges)
  * watched anew whenever a region is made in it, which does nothing to one that is watched. */
 static bool can_ask(const regx_uffd_ranges_t *ranges)
 {
-    return ranges->uffd->pagemap >= 0;
+    return ranges->uffd->pagemap.fd >= 0;
 }
 
 /* A mapping is watched as a whole or not at all: by any page of it. */
@@ -590,7 +441,7 @@ static bool unregister_all(regx_uffd_ranges_t *ranges)
     const uint64_t sequence = atomic_load(&ranges->log->sequence);
 
     regx_maps_each(&ranges->maps, 0, UINTPTR_MAX, unregister_one, &pass);
-    return pass.found == 0 && sequence % 2 == 0 && regx_uffd_is_idle(ranges->uffd->fd) &&
+    return pass.found == 0 && sequence % 2 == 0 && regx_uffd_is_idle(ranges->uffd->file.fd) &&
            atomic_load(&ranges->log->sequence) == sequence;
 }
 

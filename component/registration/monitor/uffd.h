@@ -26,48 +26,45 @@
 #include "base/util.h"
 #include "registration/monitor/monitor.h"
 
-/* An open file, whatever its number. Programs close descriptors that they do not know (closefrom),
- * and then a number of ours is another file. */
-typedef struct regx_file_id {
+/* An open file, to be recognized: programs close descriptors that they do not know (closefrom), and
+ * then a number of ours is another file. */
+typedef struct regx_file {
+    int fd; /* -1: closed */
     dev_t device;
     ino_t inode;
-} regx_file_id_t;
+} regx_file_t;
 
-static inline bool regx_file_identify(int fd, regx_file_id_t *id)
+static inline regx_file_t regx_file_of(int fd)
 {
-    struct stat status;
+    struct stat status = {0};
 
-    if (regx_raw(SYS_fstat, fd, (long)&status, 0, 0, 0) != 0) {
-        return false;
-    }
-    *id = (regx_file_id_t){.device = status.st_dev, .inode = status.st_ino};
-    return true;
+    regx_raw(SYS_fstat, fd, (long)&status, 0, 0, 0);
+    return (regx_file_t){.fd = fd, .device = status.st_dev, .inode = status.st_ino};
 }
 
-static inline bool regx_file_is(int fd, const regx_file_id_t *id)
+/* Whether the descriptor is still what it was: the program may have closed it. */
+static inline bool regx_file_is_ours(const regx_file_t *file)
 {
-    regx_file_id_t now;
+    const regx_file_t now = regx_file_of(file->fd);
 
-    return fd >= 0 && regx_file_identify(fd, &now) && now.device == id->device &&
-           now.inode == id->inode;
+    return file->fd >= 0 && now.device == file->device && now.inode == file->inode;
 }
 
-/* Closes it if it is still that file. */
-static inline void regx_file_close(int *fd, const regx_file_id_t *id)
+/* Closes it if it is still ours. */
+static inline void regx_file_close(regx_file_t *file)
 {
-    if (regx_file_is(*fd, id)) {
-        regx_raw(SYS_close, *fd, 0, 0, 0, 0);
+    if (regx_file_is_ours(file)) {
+        regx_raw(SYS_close, file->fd, 0, 0, 0, 0);
     }
-    *fd = -1;
+    file->fd = -1;
 }
 
 /* ---- userfaultfd ---- */
 
 typedef struct regx_uffd {
-    int fd;                        /* -1: closed */
-    int pagemap;                   /* /proc/self/pagemap, to ask what is watched; -1: this kernel
-                                      cannot be asked */
-    regx_file_id_t id, pagemap_id; /* to recognize them, should the program have closed them */
+    regx_file_t file;
+    regx_file_t pagemap; /* /proc/self/pagemap, to ask what is watched; closed: this kernel cannot
+                            be asked */
 } regx_uffd_t;
 
 /* REGX_DENIED: refused, or too old a kernel; `error` then holds one line with the reason. */
@@ -75,11 +72,6 @@ regx_status_t regx_uffd_open(regx_uffd_t *uffd, char *error, size_t error_size);
 /* A process that holds a copy of the descriptor keeps watched memory watched beyond this, with
  * no reader: unregister first. */
 void regx_uffd_close(regx_uffd_t *uffd);
-/* Whether the descriptor is still what it was: the application may have closed it. */
-static inline bool regx_uffd_is_ours(const regx_uffd_t *uffd)
-{
-    return regx_file_is(uffd->fd, &uffd->id);
-}
 
 /* 0, or EBUSY: another userfaultfd has part of it, ENOMEM: too many mappings, or another errno.
  * Holes are left out silently, and watched memory stays watched. */
@@ -133,7 +125,7 @@ int regx_uffd_wait(const regx_uffd_t *uffd, int other, int milliseconds);
 #define REGX_UFFD_EVENTS 16
 int regx_uffd_read(const regx_uffd_t *uffd, regx_uffd_event_t events[REGX_UFFD_EVENTS]);
 
-/* ---- mappings ----
+/* ---- mappings (maps.c) ----
  * What is mapped where in this process, as the kernel has it: asked for single addresses where the
  * kernel can be asked (PROCMAP_QUERY, Linux 6.11), else read from /proc/self/maps, which takes as
  * long as there are mappings below. Never on a hit. Allocates nothing. */
@@ -152,9 +144,8 @@ typedef struct regx_vma {
 
 /* Used by one thread at a time. */
 typedef struct regx_maps {
-    int fd;            /* /proc/self/maps; -1: closed */
-    regx_file_id_t id; /* to recognize it, should the program have closed it */
-    bool query;        /* the kernel can be asked */
+    regx_file_t file; /* /proc/self/maps */
+    bool query;       /* the kernel can be asked */
 } regx_maps_t;
 
 /* 0, or the errno of what could not be opened. */

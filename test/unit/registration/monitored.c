@@ -71,14 +71,14 @@ bool hits(const region_t *region)
 {
     regx_monitor_t *monitor = region->monitor;
 
-    return (monitor->valid == NULL || monitor->valid(monitor, region->start, region->end)) &&
+    return (monitor->valid == NULL || monitor->valid(monitor)) &&
            atomic_load(&monitor->log->sequence) % 2 == 0 &&
            !regx_inval_log_touched(monitor->log, region->since, region->start, region->end);
 }
 
 bool hits_in_the_end(const region_t *region)
 {
-    while (!region->monitor->valid(region->monitor, region->start, region->end) ||
+    while (!region->monitor->valid(region->monitor) ||
            atomic_load(&region->monitor->log->sequence) % 2 == 1) {
         sched_yield();
     }

@@ -86,10 +86,8 @@ static world_t *world_of(regx_monitor_t *monitor)
     return (world_t *)((char *)monitor - offsetof(world_t, monitor));
 }
 
-static bool world_valid(regx_monitor_t *monitor, uintptr_t start, uintptr_t end)
+static bool world_valid(regx_monitor_t *monitor)
 {
-    (void)start;
-    (void)end;
     return world_of(monitor)->under_way == 0;
 }
 

@@ -17,12 +17,6 @@
 
 #include "registration/monitor/monitor.h"
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define OWN_MALLOC true
-#else
-#define OWN_MALLOC false
-#endif
-
 static regx_status_t retain(char *error, size_t error_size)
 {
     static regx_counters_t counters;
@@ -133,10 +127,6 @@ static void free_gives_no_memory_back(void **state)
     };
 
     (void)state;
-    if (OWN_MALLOC) {
-        print_message("not tried: the sanitizers' malloc is not glibc's\n");
-        skip();
-    }
     for (size_t i = 0; i < sizeof(loads) / sizeof(loads[0]); i++) {
         const int without = pages_gone(loads[i], false);
         const int retained = pages_gone(loads[i], true);

@@ -14,9 +14,9 @@
 static bool is_valid;
 static regx_status_t answer;
 
-static bool valid(regx_monitor_t *monitor, uintptr_t start, uintptr_t end)
+static bool valid(regx_monitor_t *monitor)
 {
-    (void)monitor, (void)start, (void)end;
+    (void)monitor;
     return is_valid;
 }
 

@@ -168,11 +168,11 @@ void sim_memory_excuse(const sim_message_t *message)
 
 /* ---- what reports it, to both processes ---- */
 
-static bool nothing_is_unreported(regx_monitor_t *monitor, uintptr_t start, uintptr_t end)
+static bool nothing_is_unreported(regx_monitor_t *monitor)
 {
     bool unreported = false;
 
-    (void)monitor, (void)start, (void)end;
+    (void)monitor;
     for (unsigned i = 0; i < SIM_CHANGES; i++) {
         const sim_change_t *change = &sim.changes[i];
 

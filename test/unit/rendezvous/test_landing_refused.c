@@ -196,9 +196,9 @@ static void without_its_descriptor_all_is_copied(void **state)
 
     (void)state;
     assert_moved(stage);
-    close(stage->landings.uffd);
+    close(stage->landings.uffd.fd);
     const int other = open("/dev/null", O_RDWR | O_CLOEXEC); /* the same number */
-    assert_int_equal(other, stage->landings.uffd);
+    assert_int_equal(other, stage->landings.uffd.fd);
     assert_copied(stage, "remap: its userfaultfd was closed by the program");
     stage_close(stage);
     assert_int_equal(fcntl(other, F_GETFD), FD_CLOEXEC); /* not ours to close */
