@@ -68,8 +68,8 @@ void *regx_handle_table_at(const regx_handle_table_t *table, uint32_t id)
 
 void *regx_handle_table_find(const regx_handle_table_t *table, regx_handle_t handle)
 {
-    if (handle.id >= table->count || table->entries[handle.id].generation != handle.generation) {
-        return NULL;
-    }
-    return table->entries[handle.id].object;
+    void *object = regx_handle_table_at(table, handle.id);
+
+    return object != NULL && table->entries[handle.id].generation == handle.generation ? object
+                                                                                       : NULL;
 }

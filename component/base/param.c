@@ -67,31 +67,19 @@ static bool parse(const char *text, const regx_option_range_t *range, uint64_t *
     return *end == '\0';
 }
 
-bool regx_option_number(const char *name, const char *text, const regx_option_range_t *range,
-                        uint64_t *value, char error[REGX_OPTION_ERROR])
+/* NULL: `text` is such a number. */
+static const char *fault_of(const char *text, const regx_option_range_t *range, uint64_t *value)
 {
-    const char *fault = NULL;
-    char min[24], max[24], step[24];
-
     if (!parse(text, range, value)) {
-        fault = range->size ? "is not a size" : "is not a number";
-    } else if (*value > range->max) {
-        fault = "is above the cap";
-    } else if (*value < range->min) {
-        fault = "is too small";
-    } else if (*value % range->step != 0) {
-        fault = "does not divide evenly";
+        return range->size ? "is not a size" : "is not a number";
     }
-    if (fault == NULL) {
-        return true;
+    if (*value > range->max) {
+        return "is above the cap";
     }
-    show(range, range->min, min, sizeof(min));
-    show(range, range->max, max, sizeof(max));
-    show(range, range->step, step, sizeof(step));
-    snprintf(error, REGX_OPTION_ERROR, "%s=%s %s; allowed: %s to %s%s%s%s%s", name, text, fault,
-             min, max, range->step > 1 ? ", multiples of " : "", range->step > 1 ? step : "",
-             range->words != NULL ? ", " : "", range->words != NULL ? range->words : "");
-    return false;
+    if (*value < range->min) {
+        return "is too small";
+    }
+    return *value % range->step != 0 ? "does not divide evenly" : NULL;
 }
 
 void regx_option_refuse(const char *name, const char *text, const char *allowed,
@@ -132,36 +120,26 @@ bool regx_param_word_at(const regx_param_t *param, unsigned index, regx_param_wo
     return true;
 }
 
-/* Returns how long the list then is, or would be if there were room. */
-static size_t append_word(char *list, size_t size, size_t used, const char *word)
-{
-    return used < size ? used + (size_t)snprintf(list + used, size - used, "%s%s",
-                                                 used > 0 ? ", " : "", word)
-                       : used;
-}
-
-/* "auto, none": the words that this build has. */
-static void list_words(const regx_param_t *param, char text[ALLOWED_MAX])
+/* "auto, none": of the words that this build has those that are allowed; NULL: all. */
+static void list_words(const regx_param_t *param, bool (*allows)(const char *word), char *list,
+                       size_t size)
 {
     regx_param_word_t word;
     size_t used = 0;
 
-    text[0] = '\0';
+    list[0] = '\0';
     for (unsigned i = 0; regx_param_word_at(param, i, &word); i++) {
-        used = word.absent ? used : append_word(text, ALLOWED_MAX, used, word.word);
+        if (!word.absent && (allows == NULL || allows(word.word)) && used < size) {
+            used +=
+                (size_t)snprintf(list + used, size - used, "%s%s", used > 0 ? ", " : "", word.word);
+        }
     }
 }
 
 void regx_param_list(bool (*word_at)(unsigned index, regx_param_word_t *word),
                      bool (*allows)(const char *word), char *list, size_t size)
 {
-    regx_param_word_t word;
-    size_t used = 0;
-
-    list[0] = '\0';
-    for (unsigned i = 0; word_at(i, &word); i++) {
-        used = allows(word.word) ? append_word(list, size, used, word.word) : used;
-    }
+    list_words(&(const regx_param_t){.word_at = word_at}, allows, list, size);
 }
 
 static bool find_word(const regx_param_t *param, const char *text, regx_param_word_t *word)
@@ -200,9 +178,24 @@ static bool refuse_word(const regx_param_t *param, const char *name, const char 
         snprintf(error, REGX_OPTION_ERROR, "%s=%s: %s", name, param->gone, param->instead);
         return false;
     }
-    list_words(param, words);
+    list_words(param, NULL, words, sizeof(words));
     regx_option_refuse(name, text, words, error);
     return false;
+}
+
+static void refuse_number(const regx_param_t *param, const char *name, const char *text,
+                          const regx_option_range_t *range, const char *fault,
+                          char error[REGX_OPTION_ERROR])
+{
+    char min[24], max[24], step[24], words[ALLOWED_MAX];
+
+    show(range, range->min, min, sizeof(min));
+    show(range, range->max, max, sizeof(max));
+    show(range, range->step, step, sizeof(step));
+    list_words(param, NULL, words, sizeof(words));
+    snprintf(error, REGX_OPTION_ERROR, "%s=%s %s; allowed: %s to %s%s%s%s%s", name, text, fault,
+             min, max, range->step > 1 ? ", multiples of " : "", range->step > 1 ? step : "",
+             words[0] != '\0' ? ", " : "", words);
 }
 
 static bool read_number(const regx_param_t *param, const char *name, const char *text,
@@ -214,15 +207,15 @@ static bool read_number(const regx_param_t *param, const char *name, const char 
                                  .step = param->pages ? page : 1,
                                  .size = param->type == REGX_PARAM_SIZE,
                                  .hexadecimal = param->hexadecimal};
-    char words[ALLOWED_MAX];
     uint64_t value;
 
     if (param->narrow != NULL) {
         param->narrow(settings, &range);
     }
-    list_words(param, words);
-    range.words = words[0] != '\0' ? words : NULL;
-    if (!regx_option_number(name, text, &range, &value, error)) {
+    const char *fault = fault_of(text, &range, &value);
+
+    if (fault != NULL) {
+        refuse_number(param, name, text, &range, fault, error);
         return false;
     }
     store(param, value, (char *)settings + param->offset);

@@ -44,10 +44,9 @@ typedef struct regx_param_word {
 /* Which numbers are allowed. */
 typedef struct regx_option_range {
     uint64_t min, max;
-    uint64_t step;     /* the value is a multiple of this */
-    bool size;         /* in bytes, with K, M or G; else a plain number */
-    bool hexadecimal;  /* may be written as 0x1f, and the refusal shows the range so */
-    const char *words; /* what else is allowed, for the refusal; NULL: nothing */
+    uint64_t step;    /* the value is a multiple of this */
+    bool size;        /* in bytes, with K, M or G; else a plain number */
+    bool hexadecimal; /* may be written as 0x1f, and the refusal shows the range so */
 } regx_option_range_t;
 
 typedef struct regx_param {
@@ -109,11 +108,6 @@ void regx_param_list(bool (*word_at)(unsigned index, regx_param_word_t *word),
  * the pointer. false: `error` holds the refusal. */
 bool regx_param_read(const regx_param_t *param, const char *text, void *settings,
                      char error[REGX_OPTION_ERROR]);
-
-/* Reads a number, or a size in bytes. false: `error` holds one line, "name=text is ...; allowed:
- * ...". */
-bool regx_option_number(const char *name, const char *text, const regx_option_range_t *range,
-                        uint64_t *value, char error[REGX_OPTION_ERROR]);
 
 /* Writes bytes as a person would: 65536 as 64K, 65537 as it is. */
 void regx_option_show_size(uint64_t bytes, char *text, size_t length);

@@ -198,10 +198,8 @@ int regx_uffd_read(const regx_uffd_t *uffd, regx_uffd_event_t events[REGX_UFFD_E
 /* ---- which mappings are watched ---- */
 
 #define MAX_BY_DEFAULT (65530 / 10)
-#define MAX_PASSES 100               /* over memory that other threads move all the time */
-#define MAX_PASSES_UNASKED 3         /* where each of them costs as much as the first */
-#define REFUSED_BEFORE_COUNTING 1000 /* counting takes a microsecond for each mapping there is */
-#define MIN_BETWEEN_COUNTS 256       /* mappings watched, between two counts */
+#define MAX_PASSES 100       /* over memory that other threads move all the time */
+#define MAX_PASSES_UNASKED 3 /* where each of them costs as much as the first */
 
 /* A mapping that was touched beside a watched one never merges with it, so that each that is
  * watched may be one more for good. Buffers that are mapped, touched and used one after the other
@@ -227,8 +225,9 @@ static uint32_t max_mappings(void)
 int regx_uffd_ranges_open(regx_uffd_ranges_t *ranges, const regx_uffd_t *uffd,
                           regx_inval_log_t *log)
 {
-    *ranges =
-        (regx_uffd_ranges_t){.uffd = uffd, .log = log, .count_again = MANY, .max = max_mappings()};
+    const uint32_t max = max_mappings();
+
+    *ranges = (regx_uffd_ranges_t){.uffd = uffd, .log = log, .max = max, .uncounted = max};
     pthread_mutex_init(&ranges->lock, NULL);
     return regx_maps_open(&ranges->maps);
 }
@@ -323,28 +322,20 @@ static bool count_one(void *context, const regx_vma_t *mapping)
 
 static const char too_many[] = "not watched: too many mappings (vm.max_map_count)";
 
-/* The count does not hear of what changes unregister: it is counted anew whenever there may be
- * twice as many as the last time, and MANY (it does not matter whether there are fewer), and at the
- * limit now and then. */
-static bool has_room(regx_uffd_ranges_t *ranges, uint32_t for_mappings)
+/* The count does not hear of what changes unregister: where it matters, mappings are counted anew,
+ * but not often, since that takes a microsecond for each mapping there is. */
+static bool has_room(regx_uffd_ranges_t *ranges, uint32_t mappings)
 {
-    pass_t count = {.of = ranges};
-    const uint32_t again = ranges->count_again < ranges->max ? ranges->count_again : ranges->max;
+    if (ranges->count + mappings > regx_min(MANY, ranges->max) &&
+        ranges->uncounted >= ranges->max / 8) {
+        pass_t pass = {.of = ranges};
 
-    if (ranges->count + for_mappings <= again) {
-        return true;
+        regx_maps_each(&ranges->maps, 0, UINTPTR_MAX, count_one, &pass);
+        ranges->count = pass.found;
+        ranges->uncounted = 0;
     }
-    if (ranges->refused > 0 && ranges->refused < REFUSED_BEFORE_COUNTING) {
-        ranges->refused++;
-        return false;
-    }
-    regx_maps_each(&ranges->maps, 0, UINTPTR_MAX, count_one, &count);
-    ranges->count = count.found;
-    ranges->count_again =
-        count.found + MIN_BETWEEN_COUNTS < MANY ? MANY : 2 * count.found + MIN_BETWEEN_COUNTS;
-    /* With some to spare, or the next would count again. */
-    ranges->refused = ranges->count + for_mappings <= ranges->max - ranges->max / 8 ? 0 : 1;
-    return ranges->refused == 0;
+    ranges->uncounted += mappings;
+    return ranges->count + mappings <= ranges->max;
 }
 
 /* NULL: so many mappings more may be watched, and are counted. */

@@ -175,10 +175,9 @@ typedef struct regx_uffd_ranges {
     pthread_mutex_t lock; /* a leaf; never taken by the reader, nothing is allocated under it */
     regx_maps_t maps;     /* the rest is under the lock */
     uint32_t count;       /* mappings watched, or fewer: changes that end it are not reported */
-    uint32_t count_again; /* when the count says so many, they are counted anew */
+    uint32_t uncounted;   /* watched or refused, since they were last counted */
     uint32_t put_off;     /* ranges that were not watched, since the last that was */
     uint32_t max;         /* that may be watched: a tenth of vm.max_map_count */
-    uint32_t refused;     /* ranges, since they were last counted */
 } regx_uffd_ranges_t;
 
 /* 0, or the errno of what could not be opened: nothing is to be closed then. */

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "registry.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "registration/registration.h"
@@ -81,21 +80,12 @@ static void registry_told(void *context, const void *base, size_t length)
     r->told_length = length;
 }
 
-char registry_traced[256];
-
-static void registry_trace(const char *line)
-{
-    snprintf(registry_traced, sizeof(registry_traced), "%s", line);
-}
-
 static void open_registry(registry_t *r, regx_monitor_t *monitor, const regx_cache_config_t *config)
 {
     regx_cache_config_t own = *config;
 
     own.changed_in_use = registry_told;
     own.context = r;
-    own.trace = &r->trace;
-    r->trace.write = registry_trace;
     r->transport.ops = &registry_ops;
     r->transport.registers = true;
     assert_int_equal(regx_registry_open(&r->registry, &regx_backend_none, monitor, &own,

@@ -41,15 +41,11 @@ typedef struct registry {
     bool refuses_to_watch;              /* subscribe is refused */
     void (*asking)(struct registry *r); /* called within each query */
     unsigned asks, subscribes;
-    regx_trace_t trace; /* off; the test sets its level */
     /* Buffers that changed while in use, as told. */
     unsigned told;
     const void *told_base;
     size_t told_length;
 } registry_t;
-
-/* What was traced last, of any registry. */
-extern char registry_traced[256];
 
 /* asks: the monitor is one that is asked (a notifier); else all is logged before it happens. */
 registry_t *registry_open(uint64_t bytes, uint64_t count, bool admit_first, bool asks);
