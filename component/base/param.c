@@ -187,7 +187,7 @@ static void refuse_number(const regx_param_t *param, const char *name, const cha
                           const regx_option_range_t *range, const char *fault,
                           char error[REGX_OPTION_ERROR])
 {
-    char min[24], max[24], step[24], words[ALLOWED_MAX];
+    char min[24], max[24], step[24], words[64]; /* beside numbers there are few */
 
     show(range, range->min, min, sizeof(min));
     show(range, range->max, max, sizeof(max));

@@ -14,9 +14,7 @@ static int create(pthread_t *thread, void *(*run)(void *), void *argument)
     cpu_set_t all;
 
     memset(&all, 0xff, sizeof(all)); /* the kernel takes those that the process may have */
-    if (pthread_attr_init(&attributes) != 0) {
-        return pthread_create(thread, NULL, run, argument);
-    }
+    pthread_attr_init(&attributes);  /* glibc's does not fail */
     /* The attributes' policy is the ordinary one. */
     pthread_attr_setinheritsched(&attributes, PTHREAD_EXPLICIT_SCHED);
     pthread_attr_setaffinity_np(&attributes, sizeof(all), &all);

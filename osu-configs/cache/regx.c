@@ -96,7 +96,7 @@ bool cache_query(void)
     const regx_monitor_t *monitor = regx.choice.monitor;
 
     return monitor != NULL && monitor->query != NULL &&
-           (regx_uffd_is_idle(monitor->query->fd), true);
+           (regx_uffd_is_idle(monitor->query->file.fd), true);
 }
 
 // Progress does a bounded amount each time. What the notifier has read it may not have logged yet.

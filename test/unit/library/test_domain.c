@@ -120,8 +120,6 @@ static void wrong_options_are_refused_in_one_line(void **state)
     options.size--;
     assert_int_equal(regx_domain_open(pd, &options, &domain, error, sizeof(error)), EINVAL);
     assert_non_null(strstr(error, "options.size"));
-    options.size++;
-    options.size--;
     assert_int_equal(regx_domain_open(pd, &options, &domain, NULL, 0), EINVAL);
     assert_null(domain);
 }

@@ -81,26 +81,6 @@ static void the_newest_is_reused_first(void **state)
     regx_pool_fini(&pool);
 }
 
-static void two_slots_go_on_for_ever(void **state)
-{
-    regx_counters_t counters = {0};
-    regx_pool_t pool;
-
-    (void)state;
-    assert_int_equal(regx_pool_init(&pool, memory, 2 * SLOT, SLOT, false, &counters), REGX_OK);
-    for (int i = 0; i < 1000; i++) {
-        const uint32_t one = regx_pool_get(&pool);
-        const uint32_t two = regx_pool_get(&pool);
-
-        assert_int_equal(one + two, 1);
-        assert_int_equal(regx_pool_get(&pool), REGX_SLOT_NONE);
-        regx_pool_put(&pool, i % 2 == 0 ? one : two);
-        regx_pool_put(&pool, i % 2 == 0 ? two : one);
-    }
-    assert_int_equal(counters.slots_high, 2);
-    regx_pool_fini(&pool);
-}
-
 /* A slot's first word says who holds it: each finds it free and, later, still its own. */
 enum { THREADS = 4, ROUNDS = 50000, HELD = 3, SHARED_SLOTS = 8 };
 
@@ -180,7 +160,6 @@ int main(void)
         cmocka_unit_test(sizes_that_do_not_make_two_slots_are_refused),
         cmocka_unit_test(slots_lie_apart_within_the_memory),
         cmocka_unit_test(the_newest_is_reused_first),
-        cmocka_unit_test(two_slots_go_on_for_ever),
         cmocka_unit_test(threads_never_hold_the_same_slot),
     };
 

@@ -173,8 +173,6 @@ static void the_background_calls_nobody_back(void **state)
     monitor->stop(monitor);
 }
 
-/* ---- changed in use ---- */
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
