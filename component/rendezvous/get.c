@@ -385,6 +385,7 @@ static regx_status_t act_register(regx_rndv_t *rndv, void *object)
 static regx_status_t registered_locked(regx_rndv_t *rndv, regx_rndv_send_t *send, void *object,
                                        regx_status_t status)
 {
+    (void)rndv;
     regx_rkey_t *rkey = object;
 
     if (status != REGX_OK) {
