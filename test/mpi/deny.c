@@ -3,13 +3,14 @@
  * Runs a program to which the kernel refuses some system calls (EPERM), as a container's seccomp
  * filter does.
  *
- *     deny process_vm|userfaultfd|io_uring PROGRAM ARGUMENT...
+ *     deny process_vm|userfaultfd PROGRAM ARGUMENT...
  *
  * process_vm: process_vm_readv and process_vm_writev.
  */
 #include <errno.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
@@ -17,36 +18,19 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { MOST = 2 };
-
-static const struct group {
-    const char *name;
-    unsigned calls[MOST];
-} groups[] = {{"process_vm", {SYS_process_vm_readv, SYS_process_vm_writev}},
-              {"userfaultfd", {SYS_userfaultfd, SYS_userfaultfd}},
-              {"io_uring", {SYS_io_uring_setup, SYS_io_uring_register}}};
-
-static const struct group *find(const char *name)
-{
-    for (size_t n = 0; n < sizeof groups / sizeof groups[0]; n++) {
-        if (strcmp(groups[n].name, name) == 0) {
-            return &groups[n];
-        }
-    }
-    return NULL;
-}
-
 int main(int argc, char **argv)
 {
-    const struct group *group = argc < 3 ? NULL : find(argv[1]);
-    if (group == NULL) {
+    const bool faults = argc > 2 && strcmp(argv[1], "userfaultfd") == 0;
+    if (argc < 3 || (!faults && strcmp(argv[1], "process_vm") != 0)) {
         fprintf(stderr, "deny: needs process_vm or userfaultfd, and a program\n");
         return 2;
     }
+    const unsigned call = faults ? SYS_userfaultfd : SYS_process_vm_readv;
+    const unsigned other = faults ? SYS_userfaultfd : SYS_process_vm_writev;
     struct sock_filter filter[] = {
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, group->calls[0], 1, 0),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, group->calls[1], 0, 1),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, call, 1, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, other, 0, 1),
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
     };
@@ -57,7 +41,7 @@ int main(int argc, char **argv)
         perror("deny: seccomp");
         return 2;
     }
-    if (syscall(group->calls[0], 0, NULL, 0UL, NULL, 0UL, 0UL) != -1 || errno != EPERM) {
+    if (syscall(call, 0, NULL, 0UL, NULL, 0UL, 0UL) != -1 || errno != EPERM) {
         fprintf(stderr, "deny: the filter does not hold\n");
         return 2;
     }

@@ -49,13 +49,6 @@ struct oracle {
     _Atomic unsigned registered;
 };
 
-struct oracle_flight {
-    ring_t *ring;
-    event_t event;
-    int pipe[2];
-    size_t length;
-};
-
 _Noreturn static void give_up(const char *what, int error)
 {
     fprintf(stderr, "oracle: %s: %s\n", what, strerror(error));
@@ -161,12 +154,6 @@ static const regx_transport_ops_t ops = {
 regx_transport_t *oracle_transport(oracle_t *oracle)
 {
     return &oracle->transport;
-}
-
-void oracle_read(oracle_t *oracle)
-{
-    (void)oracle;
-    give_up("reading", ENOTSUP);
 }
 
 unsigned oracle_registered(const oracle_t *oracle)
@@ -374,43 +361,4 @@ size_t oracle_compare(oracle_t *oracle, const regx_mr_t *mr, const void *from, s
     }
     pthread_mutex_unlock(&buffer->ring->lock);
     return same;
-}
-
-oracle_flight_t *oracle_receive_start(oracle_t *oracle, const regx_mr_t *mr, void *to,
-                                      size_t length)
-{
-    buffer_t *buffer = buffer_of(mr, to, length);
-    oracle_flight_t *flight = calloc(1, sizeof(*flight));
-
-    (void)oracle;
-    if (flight == NULL || pipe(flight->pipe) != 0) {
-        give_up("a pipe", errno);
-    }
-    flight->ring = buffer->ring;
-    flight->length = length;
-    pthread_mutex_lock(&flight->ring->lock);
-    struct io_uring_sqe *sqe = request(flight->ring, &flight->event);
-    io_uring_prep_read_fixed(sqe, flight->pipe[0], to, (unsigned)length, 0, (int)buffer->number);
-    io_uring_sqe_set_data(sqe, &flight->event);
-    if (io_uring_submit(&flight->ring->uring) != 1) {
-        give_up("submitting a receive", EIO);
-    }
-    pthread_mutex_unlock(&flight->ring->lock);
-    return flight;
-}
-
-void oracle_receive_end(oracle_flight_t *flight, const void *data)
-{
-    if (write(flight->pipe[1], data, flight->length) != (ssize_t)flight->length) {
-        give_up("writing to a pipe", errno);
-    }
-    pthread_mutex_lock(&flight->ring->lock);
-    await(flight->ring, &flight->event);
-    pthread_mutex_unlock(&flight->ring->lock);
-    if (flight->event.result != (int)flight->length) {
-        give_up("a receive under way", EIO);
-    }
-    close(flight->pipe[0]);
-    close(flight->pipe[1]);
-    free(flight);
 }

@@ -45,21 +45,9 @@ void oracle_receive(oracle_t *oracle, const regx_mr_t *mr, void *to, size_t leng
  * are the same before the first that differs. */
 size_t oracle_compare(oracle_t *oracle, const regx_mr_t *mr, const void *from, size_t length);
 
-/* ---- an RDMA device alone ---- */
-
-/* From now on bytes are moved by reading: what is sent the peer gets from the registration, which
- * must let it; what is received is got into the registration. */
-void oracle_read(oracle_t *oracle);
-
 /* ---- io_uring alone ---- */
 
 unsigned oracle_registered(const oracle_t *oracle); /* now */
-
-/* A receive that is under way: the device holds the pages until it ends. At most 64 KiB. */
-typedef struct oracle_flight oracle_flight_t;
-oracle_flight_t *oracle_receive_start(oracle_t *oracle, const regx_mr_t *mr, void *to,
-                                      size_t length);
-void oracle_receive_end(oracle_flight_t *flight, const void *data);
 
 /* Bytes that this process has pinned by any means, as the kernel counts them. */
 uint64_t oracle_pinned(void);

@@ -2,8 +2,7 @@
  *
  * The oracle on an RDMA device: two of the product's verbs transports in this process, the
  * application's and a peer's. What is sent is what the device writes from the application's region
- * into the peer's memory; what is received it writes from there into the region. Or each side reads
- * what it is to have.
+ * into the peer's memory; what is received it writes from there into the region.
  */
 #include "oracle.h"
 
@@ -30,11 +29,10 @@ struct oracle {
     side_t own, peer;
     uint8_t *stage; /* the peer's memory */
     regx_mr_t stage_mr;
-    bool reads;
     char broken[160]; /* why the connection is no more */
 };
 
-/* One write or read that is under way. */
+/* One write that is under way. */
 typedef struct event {
     bool done;
     regx_status_t status;
@@ -66,11 +64,6 @@ static void broken(void *context, uint64_t peer, const char *what)
 static void put_done(regx_put_t *put, regx_status_t status)
 {
     *(event_t *)put->context = (event_t){.done = true, .status = status};
-}
-
-static void get_done(regx_get_t *get, regx_status_t status)
-{
-    *(event_t *)get->context = (event_t){.done = true, .status = status};
 }
 
 static void progress(const oracle_t *oracle)
@@ -105,32 +98,6 @@ static regx_status_t put(oracle_t *oracle, side_t *from, const side_t *to, const
         give_up("a write is not accepted", oracle->broken);
     }
     while (!event.done || (event.status == REGX_OK && to->notices == notices)) {
-        progress(oracle);
-    }
-    return event.status;
-}
-
-/* One read, into one side's registered memory from the other's. */
-static regx_status_t get(oracle_t *oracle, side_t *to, const regx_mr_t *region, void *local,
-                         const regx_key_t *key, uint64_t offset, size_t length)
-{
-    event_t event = {0};
-    regx_get_t read = {.local = local,
-                       .length = length,
-                       .region = region,
-                       .offset = offset,
-                       .key = *key,
-                       .done = get_done,
-                       .context = &event};
-    regx_status_t status;
-
-    while ((status = regx_transport_ops.get(to->conn, &read)) == REGX_AGAIN) { /* it connects */
-        progress(oracle);
-    }
-    if (status != REGX_PENDING) {
-        give_up("a read is not accepted", oracle->broken);
-    }
-    while (!event.done) {
         progress(oracle);
     }
     return event.status;
@@ -211,11 +178,6 @@ regx_transport_t *oracle_transport(oracle_t *oracle)
     return oracle->own.transport;
 }
 
-void oracle_read(oracle_t *oracle)
-{
-    oracle->reads = true;
-}
-
 /* ---- transfers ---- */
 
 /* Where in its registration that is. */
@@ -234,10 +196,7 @@ static uint64_t offset_of(const regx_mr_t *mr, const void *address, size_t lengt
 static void send_part(oracle_t *oracle, const regx_mr_t *mr, const void *from, size_t length)
 {
     const regx_status_t status =
-        oracle->reads
-            ? get(oracle, &oracle->peer, &oracle->stage_mr, oracle->stage, &mr->key,
-                  offset_of(mr, from, length), length)
-            : put(oracle, &oracle->own, &oracle->peer, mr, from, &oracle->stage_mr.key, 0, length);
+        put(oracle, &oracle->own, &oracle->peer, mr, from, &oracle->stage_mr.key, 0, length);
 
     if (status != REGX_OK) {
         give_up("sending", oracle->broken);
@@ -255,17 +214,6 @@ void oracle_send(oracle_t *oracle, const regx_mr_t *mr, const void *from, size_t
     }
 }
 
-static bool receive_part(oracle_t *oracle, const regx_mr_t *mr, void *to, uint64_t offset,
-                         const void *data, size_t length)
-{
-    memcpy(oracle->stage, data, length);
-    if (!oracle->reads) {
-        return put(oracle, &oracle->peer, &oracle->own, &oracle->stage_mr, oracle->stage, &mr->key,
-                   offset, length) == REGX_OK;
-    }
-    return get(oracle, &oracle->own, mr, to, &oracle->stage_mr.key, 0, length) == REGX_OK;
-}
-
 void oracle_receive(oracle_t *oracle, const regx_mr_t *mr, void *to, size_t length,
                     const void *data)
 {
@@ -274,8 +222,9 @@ void oracle_receive(oracle_t *oracle, const regx_mr_t *mr, void *to, size_t leng
     for (size_t at = 0; at < length; at += STAGE) {
         const size_t part = length - at < STAGE ? length - at : STAGE;
 
-        if (!receive_part(oracle, mr, (char *)to + at, offset + at, (const char *)data + at,
-                          part)) {
+        memcpy(oracle->stage, (const char *)data + at, part);
+        if (put(oracle, &oracle->peer, &oracle->own, &oracle->stage_mr, oracle->stage, &mr->key,
+                offset + at, part) != REGX_OK) {
             give_up("receiving", oracle->broken);
         }
     }

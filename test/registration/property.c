@@ -65,9 +65,9 @@ static bool some_transfer(by_t by)
 {
     const unsigned where = below(16);
 
-    if (where < 2) {
+    if (where == 0) {
         size_t length;
-        uint8_t *base = where == 0 ? operations_block(&length) : operations_break(&length);
+        uint8_t *base = operations_block(&length);
 
         return base == NULL || transfer(base, length);
     }
@@ -96,7 +96,7 @@ static bool operate(uint64_t number)
         operations_make(kind, by, at, to);
     }
     made[kind]++;
-    if (below(2) == 0 && kind < BREAK && !transfer_extent(by, at)) {
+    if (below(2) == 0 && kind != HEAP && !transfer_extent(by, at)) {
         return false;
     }
     if (below(16) == 0) {
@@ -158,8 +158,6 @@ int main(int argc, char **argv)
         return UNAVAILABLE;
     }
     hooks_only = strcmp(argv[1], "hooks") == 0;
-    remap_seen = strncmp(argv[1], "hooks", strlen("hooks")) == 0;
-    operations_open();
     arena_map(BY_LIBC, 0, PAGES, MAP_PRIVATE | MAP_FIXED_NOREPLACE);
     const bool right = run(strtoull(argv[3], NULL, 10));
     report();

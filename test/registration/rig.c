@@ -62,7 +62,6 @@ bool rig_open(rig_t *rig, const rig_config_t *config, char *why, size_t why_size
 
     memset(rig, 0, sizeof(*rig));
     rig->backend = config->backend;
-    rig->reads = config->reads;
     rig->counters.threads = true;
     rig->oracle =
         oracle_open(config->buffers > 0 ? config->buffers : ORACLE_BUFFERS_PER_RING, why, why_size);
@@ -70,9 +69,6 @@ bool rig_open(rig_t *rig, const rig_config_t *config, char *why, size_t why_size
         return false;
     }
     oracle_transport(rig->oracle)->registers = !config->alone;
-    if (rig->reads) {
-        oracle_read(rig->oracle);
-    }
     if (choose(rig, config, why, why_size) != REGX_OK) {
         oracle_close(rig->oracle);
         return false;
@@ -166,14 +162,6 @@ static void *scratch(size_t length)
     return memory;
 }
 
-static unsigned access_of(const rig_t *rig, direction_t direction)
-{
-    if (rig->reads) {
-        return direction == SEND ? REGX_ACCESS_REMOTE_READ : REGX_ACCESS_LOCAL_WRITE;
-    }
-    return direction == SEND ? REGX_ACCESS_LOCAL : REGX_ACCESS_REMOTE_WRITE;
-}
-
 transfer_t rig_transfer(rig_t *rig, direction_t direction, void *base, size_t length,
                         uint64_t stamp)
 {
@@ -181,8 +169,9 @@ transfer_t rig_transfer(rig_t *rig, direction_t direction, void *base, size_t le
     transfer_t transfer = {0};
     regx_region_t region;
 
-    transfer.status =
-        regx_region_acquire(&rig->registry, base, length, access_of(rig, direction), &region);
+    transfer.status = regx_region_acquire(
+        &rig->registry, base, length,
+        direction == SEND ? REGX_ACCESS_LOCAL : REGX_ACCESS_REMOTE_WRITE, &region);
     if (transfer.status != REGX_OK) {
         return transfer;
     }

@@ -11,7 +11,6 @@
 
 typedef struct rig {
     const char *backend; /* as in rig_config_t */
-    bool reads;
     oracle_t *oracle;
     regx_counters_t counters;
     regx_backend_choice_t choice;
@@ -22,7 +21,6 @@ typedef struct rig_config {
     /* Of the product; or `unprotected`, a cache whose monitor never tells of anything, and so what
      * a backend must be better than. */
     const char *backend;
-    bool reads;            /* an RDMA device alone: transfers are reads */
     bool alone;            /* nothing is deregistered but by progress and acquisitions */
     unsigned buffers;      /* of the oracle; 0: as many as one ring has */
     uint64_t bytes, count; /* of the cache; 0: unlimited */

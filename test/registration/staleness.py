@@ -81,6 +81,8 @@ def cells(output: str) -> Cells:
 
 def run(program: Path, *arguments: str) -> str:
     """What it prints."""
+    if not program.exists():
+        raise Unavailable("liburing was not there when regx was configured")
     done = subprocess.run([program, *arguments], capture_output=True, text=True, timeout=600,
                           check=False)
     if done.returncode == UNAVAILABLE:
@@ -91,10 +93,9 @@ def run(program: Path, *arguments: str) -> str:
     return done.stdout
 
 
-def measure(folder: Path, device: str, backend: str, way: str, rows: Sequence[Row] = (),
-            options: Sequence[str] = ()) -> Cells:
+def measure(folder: Path, device: str, backend: str, way: str, rows: Sequence[Row] = ()) -> Cells:
     """Of those rows; of all, if none is given."""
-    return cells(run(folder / DEVICES[device].table, *options, backend, way, *rows))
+    return cells(run(folder / DEVICES[device].table, backend, way, *rows))
 
 
 def named(backend: str, way: str, row: Row, cell: str) -> str:

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * table [--read] BACKEND libc|raw|thread [ROW...]: what each way of changing memory, or each that
+ * table BACKEND libc|raw|thread [ROW...]: what each way of changing memory, or each that
  * is named, does to what the cache holds of it, with that backend. The changes are made by libc, by
- * the system call itself, or by libc in another thread while this one takes the address. With
- * --read, transfers are reads (an RDMA device alone). Each is tried in a process of its own. One
- * line for each row and direction, of fields parted by tabs:
+ * the system call itself, or by libc in another thread while this one takes the address. Each is
+ * tried in a process of its own. One line for each row and direction, of fields parted by tabs:
  *
  *   row, send|receive, cell, and if that is `broken` what was wrong
  *
@@ -43,7 +42,6 @@ typedef struct watched {
 } watched_t;
 
 static rig_t rig;
-static bool reads;
 static uint8_t *control; /* a buffer that nothing happens to */
 static uint64_t control_tries, control_hits;
 static uint64_t stamp;
@@ -302,7 +300,7 @@ static void print_cell(const char *backend, bool thread, by_t by, direction_t di
     char why[256];
 
     alarm(PATIENCE);
-    if (!rig_open(&rig, &(rig_config_t){.backend = backend, .reads = reads}, why, sizeof(why))) {
+    if (!rig_open(&rig, &(rig_config_t){.backend = backend}, why, sizeof(why))) {
         give_up(why);
     }
     control = mmap(NULL, (size_t)sysconf(_SC_PAGESIZE), PROT_READ | PROT_WRITE,
@@ -362,8 +360,7 @@ static bool usable(const char *backend)
     const pid_t pid = fork();
     if (pid == 0) {
         alarm(PATIENCE);
-        if (!rig_open(&rig, &(rig_config_t){.backend = backend, .reads = reads}, why,
-                      sizeof(why))) {
+        if (!rig_open(&rig, &(rig_config_t){.backend = backend}, why, sizeof(why))) {
             printf("%s\n", why);
             fflush(stdout);
             _exit(UNAVAILABLE);
@@ -379,7 +376,7 @@ static bool usable(const char *backend)
 
 static int usage(void)
 {
-    fprintf(stderr, "usage: table [--read] BACKEND libc|raw|thread [ROW...]\n");
+    fprintf(stderr, "usage: table BACKEND libc|raw|thread [ROW...]\n");
     return 2;
 }
 
@@ -396,10 +393,6 @@ static bool wanted(const row_t *row, char **names)
 
 int main(int argc, char **argv)
 {
-    reads = argc > 1 && strcmp(argv[1], "--read") == 0;
-    argc -= reads;
-    argv += reads;
-
     const bool thread = argc > 2 && strcmp(argv[2], "thread") == 0;
     const by_t by = argc > 2 && strcmp(argv[2], "raw") == 0 ? BY_SYSCALL : BY_LIBC;
 

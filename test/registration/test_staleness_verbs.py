@@ -14,9 +14,6 @@ from launch import Build
 pytestmark = device.needed
 
 DEVICE = "verbs"
-# Of which each backend is to see, or keep, or be blind to, something else.
-CORE = ["munmap", "mremap of new memory onto it", "MADV_DONTNEED", "fallocate PUNCH_HOLE", "mprotect",
-        "free of a large block, malloc"]
 COLUMNS = [(way, backend) for way in staleness.WAYS
            for backend in staleness.DEVICES[DEVICE].backends]
 
@@ -60,30 +57,6 @@ def test_staleness_is_as_documented(programs: Path, full: bool, turns: dict[stal
     rows = [row for row in expected if full or turns[row] == way]
     try:
         measured = staleness.measure(programs, DEVICE, backend, way, rows)
-    except staleness.Unavailable as why:
-        pytest.skip(str(why))
-    assert {row for row, _ in measured} == set(rows)
-    staleness.compare(way, backend, measured)
-
-
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """By reading, those changes alone that libc makes; or all."""
-    if "read" in metafunc.fixturenames:
-        full = metafunc.config.getoption("--full")
-        metafunc.parametrize("read", [column for column in COLUMNS if full or column[0] == "libc"],
-                             ids="-".join)
-
-
-def test_staleness_by_reading_is_as_by_writing(programs: Path, full: bool, seed: int,
-                                               read: tuple[str, str]) -> None:
-    """Strategy read: what is sent is exposed and read, what is received is read into the buffer. It is
-    as good as being written; with --full for all changes, else for half of the core, by lot."""
-    way, backend = read
-    rows = random.Random(f"{seed} {backend}").sample(CORE, len(CORE) // 2)
-    if full:
-        rows = list(staleness.documented().tables[way][backend])
-    try:
-        measured = staleness.measure(programs, DEVICE, backend, way, rows, ["--read"])
     except staleness.Unavailable as why:
         pytest.skip(str(why))
     assert {row for row, _ in measured} == set(rows)
