@@ -5,7 +5,7 @@
  * in any order and any way. The first byte of the input chooses strategy and wire, the rest is
  * steps.
  */
-#include "process.h"
+#include "fuzz.h"
 
 #include "base/util.h"
 #include "rendezvous/proto.h"
@@ -139,7 +139,13 @@ static void hear(fuzz_input_t *input)
     const uint64_t sender = fuzz_number(input, 1) == STRANGER ? STRANGER : PEER;
     size_t length = fuzz_number(input, 1);
     uint8_t *message = fuzz_take(input, &length);
+    regx_control_t control;
 
+    if (regx_control_unpack(message, length, &control)) {
+        fuzz_check(control.version == REGX_CONTROL_VERSION &&
+                   process_is_well_formed(&control, length) &&
+                   memcmp(&control, message, length) == 0);
+    }
     process->heard++;
     regx_rndv_control(process->rndv, sender, message, length);
     free(message);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "process.h"
+#include "fuzz.h"
 
 process_t *process;
 
@@ -150,4 +150,37 @@ void regx_region_release(regx_registry_t *registry, regx_region_t *region)
 void regx_registry_progress(regx_registry_t *registry)
 {
     (void)registry;
+}
+
+/* ---- messages, by what control.h says of each type, in numbers of its own ---- */
+
+bool process_is_well_formed(const regx_control_t *control, size_t size)
+{
+    const unsigned bits = control->bits, count = control->slot_count;
+
+    switch (control->type) {
+    case REGX_CONTROL_READY:
+    case REGX_CONTROL_DIFFERS:
+        return size == 40 && bits == 0 && count == 0;
+    case REGX_CONTROL_NACK:
+        return size == 40 && (bits & ~6u) == 0 && count == 0;
+    case REGX_CONTROL_ATP_SLOT:
+    case REGX_CONTROL_ATP_CHUNK:
+        return bits <= 1 && size == 40 + 8 * bits && count == 0;
+    case REGX_CONTROL_RKEY:
+        return size == 80 && bits <= 1 && count == 0;
+    case REGX_CONTROL_CTS_SLOTS:
+        return bits == 0 && count >= 1 && count <= 4 && size == 24 + 8 * count;
+    case REGX_CONTROL_CTS_CHUNK:
+        return size == 80 && bits == 0 && count == 0;
+    case REGX_CONTROL_ATS:
+        return size == 32 && (bits & ~12u) == 0 && count == 0;
+    case REGX_CONTROL_REVOKE:
+    case REGX_CONTROL_RESUME:
+        return size == 24 && bits == 0 && count == 0;
+    case REGX_CONTROL_ARRIVED:
+        return bits <= 1 && size == 24 + 24 * bits && count == 0;
+    default:
+        return false;
+    }
 }
