@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import device
 import skips
 import units
+from job import Job
 from launch import TOP, Build, Mpi, Reruns
 
 MARKS = {
     "full": "what a run with --full does in addition, with the reason in a comment beside it",
-    "jobs": "starts MPI jobs without the fixture mpi, or measures: nothing may run beside it",
+    "alone": "measures, or builds the component anew: nothing may run beside it",
     "device": "needs an RDMA device; the emulated machine has one. In a run with --full only, but for",
     "whole": "every run does all combinations of its parameters, rather than each value of each once",
     "core": "those of the emulated machine, and of what is marked full, that every run does",
@@ -56,7 +58,9 @@ def phase(item: pytest.Item) -> str:
         return "guest"
     if item.path.is_relative_to(TOP / "test/machine"):
         return "machines"
-    if item.get_closest_marker("jobs") or "mpi" in getattr(item, "fixturenames", ()):
+    if item.get_closest_marker("alone"):
+        return "alone"
+    if "mpi" in getattr(item, "fixturenames", ()):
         return "jobs"
     return "processes"
 
@@ -179,3 +183,14 @@ def mpi(build: Build, tmp_path: Path, reruns: Reruns,
     yield Mpi(build, tmp_path, reruns)
     for command in reruns.commands[before:]:
         record_property("run again", command)  # results.py names it
+
+
+@pytest.fixture
+def verbs(mpi: Mpi) -> Callable[..., Job]:
+    """Starts jobs over the device. Soft-RoCE works in threads of the kernel, which polling processes would
+    starve."""
+    def start(*program: object, regx: Mapping[str, object] | None = None, **how: Any) -> Job:
+        return mpi(*program, regx={"transport": "verbs", **(regx or {})},
+                   **{"around": ["chrt", "-i", "0"], "timeout": 300, **how})
+
+    return start

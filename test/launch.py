@@ -3,6 +3,7 @@
 import itertools
 import os
 import re
+import shlex
 import subprocess
 import warnings
 from collections.abc import Mapping, Sequence
@@ -19,6 +20,14 @@ TOP = Path(__file__).resolve().parent.parent
 
 # Words that make a command an ordinary user's.
 ORDINARY_USER = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--no-new-privs"]
+
+
+def at_ranks(settings: Mapping[str, Mapping[str, object]]) -> list[str]:
+    """Words before the program, by which some ranks alone (0, 1|3, *) have these parameters of regx."""
+    cases = [f"{ranks}) export " + " ".join(f"OMPI_MCA_btl_regx_{name}={shlex.quote(str(value))}"
+                                            for name, value in regx.items()) + " ;;"
+             for ranks, regx in settings.items()]
+    return ["sh", "-c", f'case $OMPI_COMM_WORLD_RANK in {" ".join(cases)} esac; exec "$@"', "sh"]
 
 
 @dataclass(frozen=True)

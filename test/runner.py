@@ -38,13 +38,19 @@ class Phase(NamedTuple):
     full: bool = False  # only in a full run
 
 
+def needing_device() -> tuple[str, ...]:
+    """Those files of pytest's, so that the emulated machine, which is slow, imports no others."""
+    return tuple(str(path.relative_to(TOP)) for path in sorted(TOP.glob("test/*/test_*.py"))
+                 if "device.needed" in path.read_text())
+
+
 PHASES = [
     Phase("units", "unit tests, two at a time", workers=True),
     Phase("processes", "tests of one process, two at a time", workers=True),
-    Phase("jobs", "MPI jobs, alone"),
-    # Not those that need what is not installed there.
+    Phase("jobs", "MPI jobs, two at a time", workers=True),
+    Phase("alone", "what measures, alone"),
     Phase("guest", "the emulated machine with an RDMA device, alone",
-          folders=("test/unit", "test/mpi", "test/hazard", "test/registration")),
+          folders=("test/unit", *needing_device())),
     Phase("machines", "other kernels, other Open MPIs, the package, alone", full=True),
 ]
 

@@ -11,7 +11,7 @@ from launch import TOP
 
 from tools import launch, osu, table
 
-pytestmark = pytest.mark.jobs
+pytestmark = pytest.mark.alone
 ROWS = """\
 [defaults]
 benchmark = companion_bw

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import device
+from launch import Build
 from namespace import command, refusal, two_hosts
 
 SECOND = "rxe1"
@@ -87,3 +88,11 @@ def two_rdma_hosts(folder: Path) -> Iterator[tuple[list[str], list[str], list[st
         finally:
             for name in names:
                 delete("rdma", "link", "delete", name)
+
+
+def layer(build: Build, **told: object) -> list[str]:
+    """The words before a program that is to be under the layer between regx and libibverbs (test/verbs)."""
+    file = build.programs.parent / "verbs" / ".libs" / "layer.so"
+    assert file.exists(), "make mpi-tests builds it"
+    return ["env", f"LD_PRELOAD={file}", *(f"REGX_LAYER_{name.upper()}={value}"
+                                           for name, value in told.items())]

@@ -21,7 +21,7 @@ def run(mpi: Mpi, folder: Path, how: str, who: str, full: bool, grant: str, **re
     return mpi("grant", how, who, SIZE, 20 * HOWS if full else HOWS, CHANGES, folder / "shared",
                environment={"MALLOC_ARENA_MAX": "1"}, regx={
                    "rendezvous": "pipeline", "backend": "notifier", "grant": grant,
-                   "chunk_size": "32K", "inuse": "ignore", **regx}).checked(ranks=2)
+                   "chunk_size": "32K", "inuse": "ignore", **regx})
 
 
 def revoked(job: Job, times: int) -> Job:
@@ -34,20 +34,19 @@ def revoked(job: Job, times: int) -> Job:
     return job
 
 
-@pytest.mark.parametrize("grant,who", [("synchronous", "thread"), ("optimistic", "thread"),
-                                       ("optimistic", "self")])
-@pytest.mark.whole
+@pytest.mark.parametrize("grant,who", [("synchronous", "thread"), ("optimistic", "self")])
 def test_what_was_sent_arrives_in_the_pages_that_replace_granted_ones(
         mpi: Mpi, tmp_path: Path, full: bool, who: str, grant: str) -> None:
     """The receiver replaces them between two calls of MPI, or a thread while it makes progress."""
-    revoked(run(mpi, tmp_path, "all", who, full, grant), LEAST[who]).over("shm")
+    revoked(run(mpi, tmp_path, "all", who, full, grant).checked(ranks=2), LEAST[who]).over("shm")
 
 
 @pytest.mark.parametrize("grant,hooks", [("synchronous", "hooks+notifier"), ("optimistic", "hooks")])
 def test_changes_that_are_told_before_they_are_made_are_made_good(
         mpi: Mpi, tmp_path: Path, full: bool, hooks: str, grant: str) -> None:
     how = "munmap" if hooks == "hooks" else "all"
-    revoked(run(mpi, tmp_path, how, "thread", full, grant, backend=hooks), LEAST["thread"])
+    job = run(mpi, tmp_path, how, "thread", full, grant, backend=hooks).checked(ranks=2)
+    revoked(job, LEAST["thread"])
 
 
 def test_without_revocation_what_was_written_before_is_lost(mpi: Mpi, tmp_path: Path) -> None:
@@ -59,9 +58,11 @@ def test_without_revocation_what_was_written_before_is_lost(mpi: Mpi, tmp_path: 
 
 
 @pytest.mark.parametrize("grant", GRANTS)
-def test_direct_goes_back_as_well(mpi: Mpi, tmp_path: Path, full: bool, grant: str) -> None:
-    """Changes during one write are one."""
-    revoked(run(mpi, tmp_path, "all", "self", full, grant, rendezvous="direct"), HOWS)
+def test_direct_goes_back_as_well_and_says_so(mpi: Mpi, tmp_path: Path, full: bool, grant: str) -> None:
+    """Changes during one write are one. By btl_regx_inuse as it is by default, which calls it an error
+    where grants are final."""
+    job = run(mpi, tmp_path, "all", "self", full, grant, rendezvous="direct", inuse="warn")
+    revoked(job.warned("rank 1", "is sent once more").checked(ranks=2), HOWS)
 
 
 @pytest.mark.parametrize("grant", GRANTS)
@@ -78,16 +79,7 @@ def test_where_nothing_is_told_of_the_new_memory_it_goes_by_slots(mpi: Mpi, tmp_
 
 
 @pytest.mark.parametrize("grant", GRANTS)
-def test_a_change_is_said_to_be_made_good(mpi: Mpi, tmp_path: Path, grant: str) -> None:
-    """By btl_regx_inuse as it is by default, which calls it an error where grants are final."""
-    job = mpi("grant", "munmap", "self", SIZE, 1, 1, tmp_path / "shared",
-              environment={"MALLOC_ARENA_MAX": "1"}, regx={
-                  "rendezvous": "direct", "backend": "notifier", "grant": grant})
-    revoked(job.warned("rank 1", "is sent once more").checked(ranks=2), 1)
-
-
-@pytest.mark.parametrize("grant", GRANTS)
 def test_without_a_change_nothing_is_sent_again(mpi: Mpi, tmp_path: Path, full: bool,
                                                 grant: str) -> None:
-    job = run(mpi, tmp_path, "nothing", "self", full, grant).carried("pipeline")
+    job = run(mpi, tmp_path, "nothing", "self", full, grant).checked(ranks=2).carried("pipeline")
     assert job.total("regrants") == 0, str(job)

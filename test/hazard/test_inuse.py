@@ -58,20 +58,14 @@ def test_a_buffer_unmapped_between_chunks_ends_nothing_else(mpi: Mpi, tmp_path: 
     job = ended(run(mpi, tmp_path, backend, side, "all", rendezvous=strategy, inuse="ignore"))
     report = job.rank(RANKS[side])
     assert any("unmapped in mid-transfer" in reason for reason in report["fallbacks"]), str(job)
-    assert not job.complaints, str(job)
+    assert not job.complaints, f"it was to be ignored\n{job}"
 
 
-@pytest.mark.parametrize("backend,inuse", [("hooks", "ignore"), ("notifier", "abort")],
-                         indirect=["backend"])
-def test_inuse_ignore_says_nothing_and_abort_ends_the_job(mpi: Mpi, tmp_path: Path, backend: str,
-                                                          inuse: str) -> None:
-    job = run(mpi, tmp_path, backend, "receive", "part", inuse=inuse)
-    if inuse == "ignore":
-        ended(job)
-        assert not job.complaints and job.total("inuse_changes") == 1, str(job)
-    else:
-        assert job.status != 0, str(job)
-        assert len(job.complaints) == 1 and "btl_regx_inuse" in job.complaints[0], str(job)
+@pytest.mark.parametrize("backend", ["notifier"], indirect=True)
+def test_inuse_abort_ends_the_job(mpi: Mpi, tmp_path: Path, backend: str) -> None:
+    job = run(mpi, tmp_path, backend, "receive", "part", inuse="abort")
+    assert job.status != 0, str(job)
+    assert len(job.complaints) == 1 and "btl_regx_inuse" in job.complaints[0], str(job)
 
 
 @pytest.mark.parametrize("backend", ["hooks+notifier"], indirect=True)
@@ -84,11 +78,11 @@ def test_without_unmapping_nothing_is_said(mpi: Mpi, tmp_path: Path, backend: st
 
 # That a call waits until the message is through: mpi/test_shadow.py.
 def test_drain_waits_no_longer_than_it_may(mpi: Mpi, tmp_path: Path) -> None:
-    """The other side grants no further chunk before the calls have returned."""
-    job = ended(run(mpi, tmp_path, "hooks", "send", "all", rendezvous="pipeline", inuse="drain"))
+    """The other side grants no further chunk before the call has returned."""
+    job = ended(run(mpi, tmp_path, "hooks", "send", "once", rendezvous="pipeline", inuse="drain"))
     report = job.rank(0)
     expired = "inuse=drain: the transfer lasts too long, as warn"
-    assert report["drain_waits"] == report["fallbacks"][expired] == 2, str(job)
+    assert report["drain_waits"] == report["fallbacks"][expired] == 1, str(job)
     assert any("unmapped in mid-transfer" in reason for reason in report["fallbacks"]), str(job)
     assert len(job.complaints) <= 1, f"as warn, if a chunk was in flight\n{job}"
 

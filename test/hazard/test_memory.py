@@ -17,7 +17,7 @@ from launch import Mpi
 def test_no_memory_for_a_message_ends_the_job_with_one_line(mpi: Mpi, strategy: str, who: str,
                                                             line: str | None) -> None:
     """Open MPI would wait for it for ever: one line and the end."""
-    job = mpi("starved", who, 1_000_000, regx={"rendezvous": strategy})
+    job = mpi("allocator", who, 1_000_000, regx={"rendezvous": strategy})
     if line is None:
         job.checked(ranks=2).carried(strategy)
         return
@@ -25,7 +25,7 @@ def test_no_memory_for_a_message_ends_the_job_with_one_line(mpi: Mpi, strategy: 
     assert job.complaints == ["regx: " + line.format(host=os.uname().nodename)], str(job)
 
 
-@pytest.mark.parametrize("strategy", ["bounce", "pipeline", "together", "auto"])
+@pytest.mark.parametrize("strategy", ["bounce", "pipeline", "together"])
 def test_every_kind_of_memory_is_sent_right(mpi: Mpi, tmp_path: Path, strategy: str) -> None:
     job = mpi("memory", tmp_path, 100, 65_537, 4_000_000,
               regx={"rendezvous": strategy}).checked(ranks=2)

@@ -73,8 +73,7 @@ def without(build: Build, reruns: Reruns,
 
 UNSELECTED: dict[str, dict[str, Any]] = {
     "default": {"btl": None},
-    "named": {"btl": "vader,self"},
-    "disabled": {"btl": None, "regx": {"enable": 0}},
+    "named": {"btl": "vader,self", "regx": {"enable": 0}},
 }
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from launch import Mpi
 
-ROUNDS, SIZE = 2000, 20_000
+ROUNDS, SIZE = 1000, 20_000
 USES = 3  # of either buffer in a round
 HOW = [("hooks", "libc", "send", True), ("hooks", "raw", "send", False),  # documented blind
        ("notifier", "raw", "send", True), ("notifier", "libc", "receive", True),
@@ -36,17 +36,15 @@ def test_the_same_address_with_new_pages_sends_the_new_data(mpi: Mpi, backend: s
     assert changing["hits"] + changing["misses"] + changing["uncached"] == uses, str(job)
 
 
-@pytest.mark.parametrize("backend", ["hooks", "notifier", "none"], indirect=True)
+@pytest.mark.parametrize("backend", ["hooks", "notifier"], indirect=True)
 def test_one_munmap_of_very_many_regions_is_seen(mpi: Mpi, backend: str) -> None:
+    """What is unmapped last is given up though no further message comes (hazard 18)."""
     count, size = 5000, 20_480
-    job = mpi("many", count, size, timeout=300, regx={
+    job = mpi("many", count, size, regx={
         "rendezvous": "direct", "backend": backend, "cache_bytes": "unlimited"})
     job.checked(ranks=2).carried("direct")
     sender, receiver = job.rank(0), job.rank(1)
-    if backend == "none":
-        assert sender["registrations"] == sender["deregistrations"] == 3 * count, str(job)
-        return
     assert receiver["hits"] == 3 * count - 1, f"the control\n{job}"
     assert sender["hits"] == count and sender["misses"] == 2 * count, str(job)
     # It is acted on in parts: what is registered anew between two of them may end with the old.
-    assert count <= sender["invalidations"] < 2 * count and sender["uncached"] == 0, str(job)
+    assert 2 * count <= sender["invalidations"] < 3 * count and sender["uncached"] == 0, str(job)

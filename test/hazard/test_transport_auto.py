@@ -27,34 +27,24 @@ def without_verbs(job: Job, reason: str) -> None:
         assert by_ports(report) == 0, str(job)
 
 
-def test_the_node_goes_by_shared_memory_and_others_by_verbs(fabric: Fabric) -> None:
-    """Two ranks on each of two hosts: each wire carries its part, and none the other's."""
-    job = fabric(*TRAFFIC).checked(ranks=4)
+@pytest.mark.parametrize("strategy", ["bounce", "pipeline", "direct", "together"])
+def test_the_node_goes_by_shared_memory_and_others_by_verbs(fabric: Fabric, strategy: str) -> None:
+    """Two ranks on each of two hosts: each wire carries its part, and none the other's. together is for
+    the node; between nodes another one takes its place. The backend is for verbs alone, and what it may
+    keep is not divided."""
+    job = fabric(*TRAFFIC, regx={"rendezvous": strategy, "cache_bytes": "64M"}).checked(ranks=4)
     size = sum(map(int, SIZES.split(",")))
+    assert job.total(f"bytes_{strategy}") > 0, str(job)
     for report in job.reports:
         assert report["transport"] == "shm,verbs", str(job)
         assert report["transport_reason"] == "verbs between nodes", str(job)
         assert report["peers"] == 4, str(job)
         assert report["bytes_shm"] >= size, str(job)
         assert by_ports(report) >= 2 * size, str(job)
-
-
-@pytest.mark.parametrize("strategy", ["bounce", "pipeline", "direct", "together"])
-def test_each_strategy_carries_messages_on_and_between_nodes(fabric: Fabric, strategy: str) -> None:
-    """together is for the node; between nodes another one takes its place."""
-    job = fabric(*TRAFFIC, regx={"rendezvous": strategy}).checked(ranks=4)
-    assert job.total(f"bytes_{strategy}") > 0, str(job)
-    assert all(by_ports(report) > 0 for report in job.reports), str(job)
-
-
-def test_backend_is_for_verbs_alone(fabric: Fabric) -> None:
-    """Shared memory registers for nothing: auto keeps nothing there, and what it may keep is not
-    divided."""
-    job = fabric(*TRAFFIC, regx={"rendezvous": "pipeline", "cache_bytes": "64M"}).checked(ranks=4)
-    for report in job.reports:
         assert report["backend"] == "notifier", str(job)
         assert report["backend_reason"] == "passed its self-test", str(job)
-        assert report["misses"] + report["hits"] + report["uncached"] > 0, str(job)
+        uses = report["misses"] + report["hits"] + report["uncached"]
+        assert uses > 0 or strategy != "pipeline", str(job)
 
 
 def test_registered_pool_is_not_locked_as_well(fabric: Fabric, tmp_path: Path) -> None:
@@ -109,9 +99,8 @@ def test_a_job_on_one_node_does_not_open_verbs(mpi: Mpi, plugins: Path) -> None:
     without_verbs(job.over("shm"), "all processes are on this node")
 
 
-@pytest.mark.parametrize("setting", [{"if_include": "fake0"}, {"if_exclude": "mlx5_0"}], ids=str)
-def test_listed_devices_are_used(fabric: Fabric, setting: dict[str, str]) -> None:
-    job = fabric(*TRAFFIC, regx=setting).checked(ranks=4)
+def test_listed_devices_are_used(fabric: Fabric) -> None:
+    job = fabric(*TRAFFIC, regx={"if_include": "fake0"}).checked(ranks=4)
     assert all(by_ports(report) > 0 for report in job.reports), str(job)
 
 

@@ -3,7 +3,6 @@
 
 import itertools
 import re
-from pathlib import Path
 
 import pytest
 
@@ -11,7 +10,7 @@ import device
 import openmpi
 from job import Job
 from launch import ORDINARY_USER, Build, Mpi
-from softroce import SECOND, no_device, second_device
+from softroce import SECOND, layer, no_device, second_device
 
 pytestmark = device.needed
 COLLECTIVE = ["collective", "--sizes", "10,100000", "bcast"]
@@ -77,17 +76,9 @@ def test_a_port_that_is_down_is_refused_if_named_else_left_out(mpi: Mpi) -> None
     assert list(job.reports[0]["ports"]) == [f"{device_name()}:1"], str(job)
 
 
-def layer(build: Build, **faults: object) -> list[str]:
-    """The words before a program that the layer is to be under."""
-    file = build.programs.parent / "verbs" / ".libs" / "layer.so"
-    return ["env", f"LD_PRELOAD={file}", *(f"REGX_LAYER_{name.upper()}={value}"
-                                           for name, value in faults.items())]
-
-
-def test_where_fork_init_is_needed_it_comes_before_registering(mpi: Mpi, build: Build) -> None:
+def test_where_fork_init_is_needed_it_comes_before_registering(verbs, build: Build) -> None:
     """Nothing can be registered before it."""
-    job = mpi(*COLLECTIVE, regx={"transport": "verbs", "rendezvous": "pipeline"}, around=AROUND,
-              within=layer(build, fork="needed"))
+    job = verbs(*COLLECTIVE, regx={"rendezvous": "pipeline"}, within=layer(build, fork="needed"))
     job.ended_well().over("verbs")
     assert job.total("registrations") > 0, str(job)
 
@@ -161,68 +152,38 @@ def test_what_a_limit_of_locked_memory_refuses_bounces(writable: Mpi, mib: int,
         assert job.total("messages_fallback") == 0, str(job)
 
 
-def test_a_window_of_distinct_buffers_stays_below_the_limit(writable: Mpi, tmp_path: Path,
-                                                            full: bool) -> None:
-    """64 messages of 4 MiB each way at once, each from and to a buffer of its own."""
-    cases = tmp_path / "cases"
-    cases.write_text(f"{4 << 20} 0 0 contiguous contiguous both isend irecv 64\n")
-    tmp_path.chmod(0o777)
-    runs = itertools.product(STRATEGIES, [4, 8, 128]) if full else [("pipeline", 8),
-                                                                   ("pipeline", 128)]
-    for strategy, mib in runs:
-        job = writable("transfer", "--iterations", 1, cases, around=limited(mib << 10),
-                       regx={"transport": "verbs", "rendezvous": strategy}, timeout=600)
-        (said(job, mib << 10) if mib <= 8 else job).checked(ranks=2).over("verbs")
-        carried = sum(job.total(f"bytes_{path}") for path in STRATEGIES)
-        assert carried == 2 * 64 * 4 << 20, str(job)
-        assert all(report["registered_high"] <= mib << 20 for report in job.reports), str(job)
-        refused = [reason for reason in job.reasons("fallbacks") if not reason.startswith("pool:")]
-        assert (job.total("messages_fallback") > 0) == bool(refused), str(job)
-        if strategy == "pipeline" and mib == 128:
-            assert job.total("bytes_pipeline") > 0, str(job)
-        # Of 8, pool and buffers leave less than two chunks, and both ends may take their first to
-        # receive into: whether one of them finds room to send from is a matter of time.
-
-
 @pytest.mark.parametrize("strategy", ["bounce", "pipeline", "direct", "read"])
 @pytest.mark.parametrize("how,statuses", [("abort", {7}), ("kill", {128 + 9, 255})])
-def test_a_job_that_ends_in_mid_transfer_leaves_nothing(mpi: Mpi, how: str, statuses: set[int], strategy: str) -> None:
-    job = mpi("ending", how, ranks=3, regx={"transport": "verbs", "rendezvous": strategy},
-              around=AROUND, timeout=300)
+def test_a_job_that_ends_in_mid_transfer_leaves_nothing(verbs, how: str, statuses: set[int], strategy: str) -> None:
+    job = verbs("ending", how, ranks=3, regx={"rendezvous": strategy})
     assert job.status in statuses, str(job)
     assert job.stdout == "", str(job)
 
 
 @pytest.mark.parametrize("strategy,backend", [
     ("bounce", "none"), ("pipeline", "notifier"), ("direct", "hooks"), ("read", "none")])
-def test_survivors_end_and_name_none_but_a_lost_rank(mpi: Mpi, build: Build, strategy: str,
+def test_survivors_end_and_name_none_but_a_lost_rank(verbs, build: Build, strategy: str,
                                                      backend: str) -> None:
     """Hazard 24: where mpirun lets the others live when one is killed. A rank whose device finds out, also
     while it only waits, says whom it has lost, once; one that hears of it from mpirun before that is ended
     without a word."""
-    job = mpi("ending", "kill", ranks=3, around=AROUND, options=["--enable-recovery"],
-              within=layer(build, timeout=14), timeout=300,
-              regx={"transport": "verbs", "rendezvous": strategy, "backend": backend})
+    job = verbs("ending", "kill", ranks=3, options=["--enable-recovery"], within=layer(build, timeout=14),
+                regx={"rendezvous": strategy, "backend": backend})
     assert job.stdout == "", str(job)
     assert len(job.complaints) <= 3, str(job)
     assert all(re.search(r"connection to rank [012] .*lost \(", line) for line in job.complaints), str(job)
 
 
-def test_a_job_ends_well_though_its_messages_are_not_received(mpi: Mpi) -> None:
-    job = mpi("finalize", "unread", 16384, 40, ranks=3, regx={"transport": "verbs"},
-              around=AROUND, timeout=300)
-    job.ended_well().over("verbs")
+def test_a_job_ends_well_though_its_messages_are_not_received(verbs) -> None:
+    verbs("finalize", "unread", 16384, 40, ranks=3).ended_well().over("verbs")
 
 
-def test_what_a_child_sent_before_it_ended_arrives(mpi: Mpi) -> None:
+def test_what_a_child_sent_before_it_ended_arrives(verbs) -> None:
     """More than the receive queue holds, from a process that ends, to one that is outside MPI."""
-    job = mpi("finalize", "child", 4000, 600, ranks=1, regx={"transport": "verbs"}, around=AROUND,
-              timeout=300)
-    job.checked(ranks=2).over("verbs")
+    verbs("finalize", "child", 4000, 600, ranks=1).checked(ranks=2).over("verbs")
 
 
-def test_ucx_is_not_loaded(mpi: Mpi) -> None:
-    job = mpi(*COLLECTIVE, regx={"transport": "verbs"}, around=AROUND,
-              environment={"LD_DEBUG": "files"})
+def test_ucx_is_not_loaded(verbs) -> None:
+    job = verbs(*COLLECTIVE, environment={"LD_DEBUG": "files"})
     assert job.status == 0, str(job)
     assert "libibverbs.so" in job.stderr and "libuct.so" not in job.stderr, str(job)

@@ -16,26 +16,21 @@ pytestmark = device.needed
 AROUND = ["chrt", "-i", "0"]
 
 
-@pytest.mark.parametrize("strategy", ["auto", "bounce", "pipeline", "together"])
-def test_two_ranks_on_each_of_two_hosts(mpi: Mpi, tmp_path: Path, strategy: str) -> None:
-    """Each wire carries its part."""
+@pytest.mark.parametrize("btl,strategy", [("regx", "auto"), ("regx", "bounce"), ("regx", "pipeline"),
+                                          ("regx", "together"), ("regx,vader,self", "auto")])
+def test_two_ranks_on_each_of_two_hosts(mpi: Mpi, tmp_path: Path, btl: str, strategy: str) -> None:
+    """Each wire carries its part; beside vader, which has the node, verbs alone."""
     with two_rdma_hosts(tmp_path) as (around, options, within):
-        job = mpi("collective", "--sizes", "1,5000,300001", "alltoall", "bcast", ranks=4,
+        job = mpi("collective", "--sizes", "1,5000,300001", "alltoall", "bcast", ranks=4, btl=btl,
                   around=[*around, *AROUND], options=options, within=within, timeout=300,
-                  regx={"rendezvous": strategy}).checked(ranks=4)
-    for report in job.reports:
-        assert report["transport"] == "shm,verbs", str(job)
-        assert report["transport_reason"] == "verbs between nodes", str(job)
+                  regx={"rendezvous": strategy, "transport": "auto" if btl == "regx" else "verbs"})
+    for report in job.checked(ranks=4).reports:
         assert list(report["ports"]) == [f"{report['host']}:1"], str(job)
-        assert report["bytes_verbs"] > 300_001 and report["bytes_shm"] > 300_001, str(job)
-        assert report["peers"] == 4, str(job)
-
-
-def test_job_on_one_node_leaves_the_device_alone(mpi: Mpi) -> None:
-    job = mpi("collective", "--sizes", "1,300001", "alltoall").checked(ranks=2).over("shm")
-    for report in job.reports:
-        assert report["transport"] == "shm", str(job)
-        assert report["transport_reason"] == "all processes are on this node", str(job)
+        assert report["bytes_verbs"] > 300_001, str(job)
+        assert (report["bytes_shm"] > 300_001) == (btl == "regx"), str(job)
+        if btl == "regx":
+            assert report["transport"] == "shm,verbs" and report["peers"] == 4, str(job)
+            assert report["transport_reason"] == "verbs between nodes", str(job)
 
 
 def test_little_locked_memory_leaves_other_nodes_to_open_mpis_tcp(mpi: Mpi, tmp_path: Path) -> None:

@@ -9,24 +9,14 @@ import pytest
 import device
 import sample
 from job import Job
-from launch import Mpi
 from sample import MIB, Case
 
 pytestmark = device.needed
 
 STRATEGIES = ["bounce", "pipeline", "direct", "read"]
-BACKENDS = ["none", "hooks", "notifier", "hooks+notifier"]
-CACHING = BACKENDS[1:]
+CACHING = ["hooks", "notifier", "hooks+notifier"]
+BACKENDS = ["none", *CACHING]
 CHILDREN = ["fork", "vfork", "spawn", "system", "popen", "clone"]
-
-
-@pytest.fixture
-def verbs(mpi: Mpi):
-    """Starts jobs over the device."""
-    def start(*program: object, regx: dict[str, object], **how) -> Job:
-        return mpi(str(program[0]), *program[1:], regx={"transport": "verbs", **regx},
-                   **{"around": ["chrt", "-i", "0"], "timeout": 300, **how})
-    return start
 
 
 def carried(job: Job, strategy: str) -> None:
@@ -49,12 +39,12 @@ def test_hazard_16_many_buffers(verbs, full: bool) -> None:
 
 
 @pytest.mark.parametrize("side,how,why", [
-    ("send", [], "sender: not mapped"), ("send", ["protect"], "sender: not readable"),
-    ("receive", [], "receiver: not mapped"), ("receive", ["protect"], "receiver: not writable")])
-def test_hazard_16_refusals_are_told_apart(verbs, side: str, how: list[str], why: str) -> None:
+    ("send", "early", "sender: not mapped"), ("send", "protect", "sender: not readable"),
+    ("receive", "early", "receiver: not mapped"), ("receive", "protect", "receiver: not writable")])
+def test_hazard_16_refusals_are_told_apart(verbs, side: str, how: str, why: str) -> None:
     """Those by what is mapped; test_verbs_faults.py has the device that is full, test_verbs.py the
     limit of locked memory, test/registration/test_limits.py the number of mappings."""
-    job = verbs("vanish", side, 8 * 4096, 3 * MIB, *how, regx={
+    job = verbs("inuse", side, how, 3 * MIB, 8 * 4096, regx={
         "rendezvous": "pipeline", "backend": "none", "rndv_eager_limit": 0})
     job.ended_well().over("verbs")
     assert job.stdout.startswith("checked "), str(job)
@@ -96,7 +86,8 @@ def test_hazard_17_little_of_everything(verbs, tmp_path: Path, seed: int, backen
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_hazard_20_every_kind_of_memory(verbs, tmp_path: Path, seed: int, strategy: str) -> None:
     """Read-only send buffers among them: a string literal, .rodata, a mapped file."""
-    backend = random.Random(f"{seed} {strategy} 20").choice(BACKENDS)
+    lots = BACKENDS + ["odp"] * device.pages_on_demand()
+    backend = random.Random(f"{seed} {strategy} 20").choice(lots)
     job = verbs("memory", tmp_path, 100, 65_537, 4_000_000,
                 regx={"rendezvous": strategy, "backend": backend})
     carried(job.checked(ranks=2).over("verbs"), strategy)

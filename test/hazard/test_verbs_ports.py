@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import device
-from launch import Mpi
+from launch import Mpi, at_ranks
 from namespace import command
 from softroce import CABLE, SECOND, second_device, two_rdma_hosts
 
@@ -32,12 +32,11 @@ def cases(folder: Path, lines: list[str] | None = None) -> Path:
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_two_ports_carry_about_a_half_each(mpi: Mpi, tmp_path: Path, strategy: str) -> None:
+def test_two_ports_carry_about_a_half_each(verbs, tmp_path: Path, strategy: str) -> None:
     """None is named, and both are as near: each carries a half, and nothing is out of order."""
     with second_device():
-        job = mpi("transfer", "--iterations", 3, cases(tmp_path), around=AROUND, timeout=300,
-                  regx={"transport": "verbs", "rendezvous": strategy, "backend": "notifier",
-                        "rndv_eager_limit": 0})
+        job = verbs("transfer", "--iterations", 3, cases(tmp_path),
+                    regx={"rendezvous": strategy, "backend": "notifier", "rndv_eager_limit": 0})
     job.checked(ranks=2).carried(strategy).over("verbs")
     for report in job.reports:
         ports = report["ports"]
@@ -48,48 +47,42 @@ def test_two_ports_carry_about_a_half_each(mpi: Mpi, tmp_path: Path, strategy: s
         assert strategy == "bounce" or report["hits"] > 0, str(job)
 
 
-def test_collectives_of_four_ranks_use_both_ports(mpi: Mpi, tmp_path: Path) -> None:
+def test_collectives_of_four_ranks_use_both_ports(verbs) -> None:
     with second_device():
-        job = mpi("collective", "--sizes", "0,8,5000,300001", "--roots", 1, "bcast",
-                  "scatter", "alltoall", "alltoallv", ranks=4, around=AROUND, timeout=300,
-                  regx={"transport": "verbs", "rendezvous": "pipeline"})
+        job = verbs("collective", "--sizes", "0,8,5000,300001", "--roots", 1, "bcast",
+                    "scatter", "alltoall", ranks=4, regx={"rendezvous": "pipeline"})
     job.checked(ranks=4).over("verbs")
     for report in job.reports:
         assert len(report["ports"]) == 2 and min(report["ports"].values()) > 0, str(job)
 
 
-def test_threads_exchange_right_messages_by_two_ports(mpi: Mpi, seed: int) -> None:
+def test_threads_exchange_right_messages_by_two_ports(verbs, seed: int) -> None:
     with second_device():
-        job = mpi("threads", "--seed", seed, "--rounds", 3, around=AROUND, timeout=300,
-                  regx={"transport": "verbs", "rendezvous": "pipeline"})
+        job = verbs("threads", "--seed", seed, "--rounds", 3, regx={"rendezvous": "pipeline"})
     job.checked(ranks=2).over("verbs")
     assert len(job.reports[0]["ports"]) == 2, str(job)
 
 
 @pytest.mark.parametrize("setting,used", [
     ({"if_include": "SECOND,FIRST:1"}, ["SECOND", "FIRST"]), ({"if_exclude": "FIRST"}, ["SECOND"])])
-def test_only_the_chosen_ports_are_used(mpi: Mpi, tmp_path: Path, setting: dict[str, str],
+def test_only_the_chosen_ports_are_used(verbs, tmp_path: Path, setting: dict[str, str],
                                         used: list[str]) -> None:
     def filled(text: str) -> str:
         return text.replace("FIRST", first()).replace("SECOND", SECOND)
 
     with second_device():
-        job = mpi("transfer", cases(tmp_path, CASES[4:6]), around=AROUND,
-                  regx={"transport": "verbs", **{key: filled(value)
-                                                 for key, value in setting.items()}})
+        job = verbs("transfer", cases(tmp_path, CASES[4:6]),
+                    regx={key: filled(value) for key, value in setting.items()})
     job.checked(ranks=2).over("verbs")
     for report in job.reports:
         assert list(report["ports"]) == [f"{filled(name)}:1" for name in used], str(job)
         assert min(report["ports"].values()) > 0, str(job)
 
 
-def test_ranks_with_different_ports_use_the_one_both_have(mpi: Mpi, tmp_path: Path) -> None:
+def test_ranks_with_different_ports_use_the_one_both_have(verbs, tmp_path: Path) -> None:
     """The one has two, the other one: they meet at one each, and it carries all."""
     with second_device():
-        job = mpi("transfer", cases(tmp_path), around=AROUND, timeout=300,
-                  regx={"transport": "verbs"},
-                  within=["sh", "-c", '[ $OMPI_COMM_WORLD_RANK = 0 ] || '
-                          f'export OMPI_MCA_btl_regx_if_include={first()}; exec "$@"', "sh"])
+        job = verbs("transfer", cases(tmp_path), within=at_ranks({"1": {"if_include": first()}}))
     job.checked(ranks=2).over("verbs")
     assert len(job.rank(0)["ports"]) == 2 and len(job.rank(1)["ports"]) == 1, str(job)
     assert job.rank(0)["ports"][f"{SECOND}:1"] == 0, str(job)
@@ -107,18 +100,6 @@ def test_two_hosts_use_each_its_own_device(mpi: Mpi, tmp_path: Path, full: bool)
             assert len({report["host"] for report in job.reports}) == 2, str(job)
             for report in job.reports:
                 assert list(report["ports"]) == [f"{report['host']}:1"], str(job)
-
-
-def test_vader_carries_on_a_node_and_verbs_between_nodes(mpi: Mpi, tmp_path: Path) -> None:
-    """On the node by vader, between nodes by verbs, in one job."""
-    with two_rdma_hosts(tmp_path) as (around, options, within):
-        job = mpi("collective", "--sizes", "1,5000,300001", "alltoall", "bcast", ranks=4,
-                  around=[*around, *AROUND], options=options, within=within, timeout=300,
-                  btl="regx,vader,self", regx={"transport": "verbs"})
-    job.checked(ranks=4).over("verbs")
-    for report in job.reports:
-        assert list(report["ports"]) == [f"{report['host']}:1"], str(job)
-        assert report["bytes_verbs"] > 300_001, str(job)
 
 
 def move_to_another_network(name: str) -> None:

@@ -2,7 +2,6 @@
 """Hazards 26 and 28: a component built for another Open MPI than the one that loads it; and ranks that
 differ, in their build of regx or in btl_regx_flags, by which ob1 would put to one that cannot."""
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -38,25 +37,24 @@ def pretend(folder: Path, version: str) -> list[str]:
 
 def test_another_release_of_the_series(mpi: Mpi, build: Build, tmp_path: Path) -> None:
     version = ".".join(map(str, (*build.series, "5rc1")))
-    job = mpi(*TRAFFIC, ranks=4, within=pretend(tmp_path, version)).checked(ranks=4)
+    job = mpi(*TRAFFIC, within=pretend(tmp_path, version)).checked(ranks=2)
     assert {report["openmpi"] for report in job.reports} == {version}, str(job)
 
 
-OTHERS = [lambda major, minor: f"{major}.{minor}1.1", lambda major, minor: f"{major + 1}.{minor}.0"]
+def another(major: int, minor: int) -> str:
+    return f"{major}.{minor}1.1"
 
 
-@pytest.mark.parametrize("other", OTHERS, ids=["minor", "major"])
-def test_another_open_mpi_series_is_refused(mpi: Mpi, build: Build, tmp_path: Path,
-                                            other: Callable[[int, int], str]) -> None:
-    version = other(*build.series)
-    refused(mpi(*TRAFFIC, ranks=4, btl="regx,vader,self", within=pretend(tmp_path, version)),
+def test_another_open_mpi_series_is_refused(mpi: Mpi, build: Build, tmp_path: Path) -> None:
+    version = another(*build.series)
+    refused(mpi(*TRAFFIC, btl="regx,vader,self", within=pretend(tmp_path, version)),
             f"but this is Open MPI {version}: not used")
 
 
 @pytest.mark.parametrize("btl", ["regx", None])
 def test_of_another_series_a_job_of_regx_alone_ends_and_another_hears_nothing(
         mpi: Mpi, build: Build, tmp_path: Path, btl: str | None) -> None:
-    job = mpi(*TRAFFIC, ranks=4, btl=btl, within=pretend(tmp_path, OTHERS[1](*build.series)))
+    job = mpi(*TRAFFIC, btl=btl, within=pretend(tmp_path, another(*build.series)))
     if btl:
         ended(job, "not used")
     else:
@@ -87,7 +85,7 @@ def test_two_ranks_of_the_other_version_use_regx(mpi: Mpi, build: Build, tmp_pat
     job.checked(ranks=2).carried("bounce").over("shm")
 
 
-@pytest.mark.parametrize("flags", ["send", "send,put", "send,get"])
+@pytest.mark.parametrize("flags", ["send,put", "send,get"])
 def test_ranks_with_unlike_flags_use_another_btl(mpi: Mpi, flags: str) -> None:
     """Each side says so once, with both values."""
     words = unlike("OMPI_MCA_btl_regx_flags", flags)

@@ -4,7 +4,7 @@
  *
  *     collective [--seed N] [--roots N] --sizes N,N,... NAME...
  *
- * SIZE is what one rank gives to one other. NAME: bcast scatter alltoall alltoallv allreduce.
+ * SIZE is what one rank gives to one other. NAME: bcast scatter alltoall.
  */
 #include <getopt.h>
 
@@ -82,63 +82,8 @@ static void run_alltoall(size_t size, int root)
     give_back(in, all);
 }
 
-/* What from sends to to in an alltoallv of about size bytes: some pairs nothing at all. */
-static int uneven(size_t size, int from, int to)
-{
-    return (int)(size * (size_t)((from + 2 * to) % 4) / 3);
-}
-
-static void run_alltoallv(size_t size, int root)
-{
-    int *counts = check_memory(4 * (size_t)ranks * sizeof *counts);
-    int *out_count = counts, *in_count = counts + ranks;
-    int *out_at = counts + 2 * ranks, *in_at = counts + 3 * ranks;
-    int out_all = 0, in_all = 0;
-    (void)root;
-    for (int peer = 0; peer < ranks; peer++) {
-        out_count[peer] = uneven(size, rank, peer);
-        in_count[peer] = uneven(size, peer, rank);
-        out_at[peer] = out_all;
-        in_at[peer] = in_all;
-        out_all += out_count[peer];
-        in_all += in_count[peer];
-    }
-    unsigned char *out = take((size_t)out_all);
-    unsigned char *in = take((size_t)in_all);
-    for (int to = 0; to < ranks; to++) {
-        stamp_fill(out + out_at[to], (size_t)out_count[to], key(rank, to), 0);
-    }
-    MPI_Alltoallv(out, out_count, out_at, MPI_BYTE, in, in_count, in_at, MPI_BYTE, MPI_COMM_WORLD);
-    for (int from = 0; from < ranks; from++) {
-        check_stamp(in + in_at[from], (size_t)in_count[from], key(from, rank), 0, "alltoallv");
-    }
-    give_back(out, (size_t)out_all);
-    give_back(in, (size_t)in_all);
-    free(counts);
-}
-
-/* The bitwise xor of all ranks' stamps, which does not depend on the order of reduction. */
-static void run_allreduce(size_t size, int root)
-{
-    unsigned char *out = take(size);
-    unsigned char *in = take(size);
-    stamp_fill(out, size, key(rank, root), 0);
-    MPI_Allreduce(out, in, (int)size, MPI_BYTE, MPI_BXOR, MPI_COMM_WORLD);
-    for (int other = 0; other < ranks; other++) {
-        if (other != rank) {
-            for (size_t n = 0; n < size; n++) {
-                in[n] ^= stamp_byte(key(other, root), n);
-            }
-        }
-    }
-    check_stamp(in, size, key(rank, root), 0, "allreduce");
-    give_back(out, size);
-    give_back(in, size);
-}
-
 static const struct operation operations[] = {
-    {"bcast", run_bcast},         {"scatter", run_scatter},     {"alltoall", run_alltoall},
-    {"alltoallv", run_alltoallv}, {"allreduce", run_allreduce}, {NULL, NULL}};
+    {"bcast", run_bcast}, {"scatter", run_scatter}, {"alltoall", run_alltoall}, {NULL, NULL}};
 
 static void run_named(const char *name, const char *sizes, int roots)
 {

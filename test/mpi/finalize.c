@@ -7,6 +7,12 @@
  *                                  outside MPI until the child has begun to, and then receives
  *     finalize unread SIZE COUNT   all ranks but the last send it as many that it never receives,
  *                                  and all finalize
+ *     finalize freed SIZE COUNT    rank 0 frees every other receive before it is complete
+ *                                  (MPI_Request_free), as the standard allows: that it is, it learns from
+ *                                  a later message. The next is to the same buffer, so that the library
+ *                                  uses its records again
+ *     finalize kept SIZE COUNT     memory of MPI_Alloc_mem that was received into and is not freed
+ *                                  outlives MPI
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -16,7 +22,7 @@
 
 #include "check.h"
 
-enum { TAG = 5, SEED = 31 };
+enum { TAG = 5, TELL, SEED = 31 };
 
 static size_t size;
 static int count;
@@ -78,15 +84,61 @@ static void run_sender(const char *pipe)
     close(end);
 }
 
+static void receive_freed(unsigned char *memory, int n)
+{
+    MPI_Request request;
+
+    memset(memory, 0, size);
+    MPI_Irecv(memory, (int)size, MPI_BYTE, 1, TAG, MPI_COMM_WORLD, &request);
+    if (n % 2 == 0) {
+        MPI_Request_free(&request);
+    } else {
+        MPI_Wait(&request, MPI_STATUS_IGNORE);
+    }
+    MPI_Recv(NULL, 0, MPI_BYTE, 1, TELL, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    check_stamp(memory, size, stamp_key(SEED, 0, 1, n), 0, "of a freed receive");
+}
+
+/* A synchronous send ends when the receive has begun; this size only when all was read or written,
+ * since nothing of it is buffered. */
+static void send_and_tell(unsigned char *memory, int n)
+{
+    stamp_fill(memory, size, stamp_key(SEED, 0, 1, n), 0);
+    MPI_Ssend(memory, (int)size, MPI_BYTE, 0, TAG, MPI_COMM_WORLD);
+    MPI_Send(NULL, 0, MPI_BYTE, 0, TELL, MPI_COMM_WORLD);
+}
+
+static void run_freed(int rank)
+{
+    unsigned char *memory = check_memory(size);
+
+    for (int n = 0; n < count; n++) {
+        (rank == 0 ? receive_freed : send_and_tell)(memory, n);
+    }
+    free(memory);
+    check_done(MPI_COMM_WORLD);
+}
+
+static const unsigned char *run_kept(void)
+{
+    unsigned char *memory = NULL;
+
+    MPI_Alloc_mem((MPI_Aint)size, MPI_INFO_NULL, &memory);
+    check_transfer(memory, size, stamp_key(SEED, 0, 0, 0), "memory of MPI_Alloc_mem");
+    check_done(MPI_COMM_WORLD);
+    return memory;
+}
+
 int main(int argc, char **argv)
 {
+    const unsigned char *kept = NULL;
     int rank, ranks, greetings[8];
 
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
     if (argc < 4 || ranks > 8) {
-        check_fail("child or unread, size and count are needed, and at most 8 ranks");
+        check_fail("what, size and count are needed, and at most 8 ranks");
     }
     size = strtoul(argv[2], NULL, 0);
     count = atoi(argv[3]);
@@ -100,9 +152,13 @@ int main(int argc, char **argv)
         if (rank < ranks - 1) {
             send_and_forget(ranks - 1, MPI_COMM_WORLD);
         }
+    } else if (strcmp(argv[1], "freed") == 0) {
+        run_freed(rank);
+    } else if (strcmp(argv[1], "kept") == 0) {
+        kept = run_kept();
     } else {
-        check_fail("child or unread, not \"%s\"", argv[1]);
+        check_fail("child, unread, freed or kept, not \"%s\"", argv[1]);
     }
     MPI_Finalize();
-    return 0;
+    return kept == NULL || stamp_check(kept, size, stamp_key(SEED, 0, 0, 0), 0) == size ? 0 : 1;
 }

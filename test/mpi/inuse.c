@@ -1,22 +1,27 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Hazard 7: a buffer that is unmapped, in part or whole, while a transfer uses it.
+ * Hazard 7: a buffer that is unmapped, in part or whole, while a transfer uses it, or before.
  *
  *     inuse SIDE PART SIZE FILE
  *
- * SIDE: send, receive, or neither (the control). PART: some pages, or all; or byte, which changes
- * one and unmaps nothing. Rank 0 sends SIZE bytes to rank 1; when the first bytes or the last have
- * arrived, and not both, that side unmaps. Both must get to the end, and what is still mapped must
- * have arrived. Then, with new memory in place, the same buffer is used again. The ranks share
- * FILE, by which they go step by step until something has arrived, so that the transfer is under
- * way then.
+ * SIDE: send, receive, or neither (the control). PART: some pages, or all, or once: all by one call;
+ * or byte, which changes one and unmaps nothing. Rank 0 sends SIZE bytes to rank 1; when the first
+ * bytes or the last have arrived, and not both, that side unmaps. Both must get to the end, and what
+ * is still mapped must have arrived. Then, with new memory in place, the same buffer is used again.
+ * The ranks share FILE, by which they go step by step until something has arrived, so that the
+ * transfer is under way then.
+ *
+ *     inuse SIDE early|protect|protect-later SIZE OFFSET
+ *
+ * The other side is late, so that nothing is on its way when the pages at OFFSET are unmapped, or
+ * may not be used so any more; with protect-later the buffer was used once before.
  */
 #include <sched.h>
 #include <stdatomic.h>
 
 #include "mapping.h"
 
-enum { TAG = 3, SEED = 61, LOOKS = 200, HOLE = 16 * 4096 };
+enum { TAG = 3, SEED = 61, LOOKS = 200, HOLE = 16 * 4096, EARLY_HOLE = 2 * 4096 };
 
 struct shared {
     atomic_bool receivers_turn; /* else the sender's */
@@ -26,7 +31,15 @@ struct shared {
 
 static int rank;
 static size_t size, hole, hole_size; /* of size 0: a byte changes */
+static bool once, protects;
 static struct shared *shared;
+
+static void protect(unsigned char *memory, int access)
+{
+    if (mprotect(memory + hole, hole_size, access) != 0) {
+        check_fail("mprotect: %s", strerror(errno));
+    }
+}
 
 /* In two steps: when the second munmap returns, the monitor has dealt with the first. */
 static void change(unsigned char *memory)
@@ -34,11 +47,26 @@ static void change(unsigned char *memory)
     const size_t half = (hole_size / 2) & ~(size_t)4095;
     if (hole_size == 0) {
         memory[hole] ^= 1;
+    } else if (protects) {
+        protect(memory, rank == 0 ? PROT_NONE : PROT_READ);
+    } else if (once) {
+        mapping_drop(memory, hole_size, false);
     } else {
         mapping_drop(memory + hole, half, false);
         mapping_drop(memory + hole + half, hole_size - half, false);
     }
 }
+
+static void change_back(unsigned char *memory)
+{
+    if (protects) {
+        protect(memory, PROT_READ | PROT_WRITE);
+    } else if (hole_size > 0) {
+        mapping_make(memory + hole, hole_size, false);
+    }
+}
+
+/* ---- while it is under way ---- */
 
 /* A transfer may begin with the last piece. */
 static bool has_first(const unsigned char *memory, uint64_t key)
@@ -115,38 +143,85 @@ static void receive(unsigned char *memory, uint64_t key, bool changes)
     }
 }
 
+/* ---- before anything is on its way ---- */
+
+/* The receiver's match starts the transfer, so the sender has to go first for its own to be late. */
+static void exchange_late(unsigned char *memory, uint64_t key, bool sender_first, bool changes)
+{
+    MPI_Request request;
+    if ((rank == 0) != sender_first) {
+        MPI_Barrier(MPI_COMM_WORLD);
+    }
+    if (rank == 0) {
+        stamp_fill(memory, size, key, 0);
+        MPI_Isend(memory, (int)size, MPI_BYTE, 1, TAG, MPI_COMM_WORLD, &request);
+    } else {
+        memset(memory, 0, size);
+        MPI_Irecv(memory, (int)size, MPI_BYTE, 0, TAG, MPI_COMM_WORLD, &request);
+    }
+    if (changes) {
+        change(memory);
+    }
+    if ((rank == 0) == sender_first) {
+        MPI_Barrier(MPI_COMM_WORLD);
+    }
+    MPI_Wait(&request, MPI_STATUS_IGNORE);
+}
+
+static void check_received(const unsigned char *memory, uint64_t key, bool whole)
+{
+    if (whole) {
+        check_stamp(memory, size, key, 0, "all of it");
+    } else if (hole_size < size) {
+        const size_t behind = hole + hole_size;
+        check_stamp(memory, hole, key, 0, "before the hole");
+        check_stamp(memory + behind, size - behind, key, behind, "behind the hole");
+    }
+}
+
 int main(int argc, char **argv)
 {
     rank = check_begin(&argc, &argv, 5);
-    const bool all = strcmp(argv[2], "all") == 0;
-    const char *sides[] = {"send", "receive"};
-    const bool unmaps = strcmp(argv[1], sides[rank]) == 0;
+    const char *part = argv[2];
+    const bool later = strcmp(part, "protect-later") == 0;
+    protects = later || strcmp(part, "protect") == 0;
+    once = strcmp(part, "once") == 0;
+    const bool early = protects || strcmp(part, "early") == 0;
+    const bool all = once || strcmp(part, "all") == 0;
+    const bool neither = strcmp(argv[1], "neither") == 0;
+    const bool sender = strcmp(argv[1], "send") == 0;
+    const bool changes = !neither && rank == !sender;
+    const uint64_t bad = later ? 1 : 0;
     size = strtoul(argv[3], NULL, 0);
-    hole = all ? 0 : (size / 4 * 3) & ~(size_t)4095;
-    hole_size = all ? (size + 4095) & ~(size_t)4095 : strcmp(argv[2], "byte") == 0 ? 0 : HOLE;
-    shared = mapping_share(argv[4], sizeof *shared);
+    if (early) {
+        hole = strtoul(argv[4], NULL, 0);
+        hole_size = EARLY_HOLE;
+    } else {
+        hole = all ? 0 : (size / 4 * 3) & ~(size_t)4095;
+        hole_size = all ? (size + 4095) & ~(size_t)4095 : strcmp(part, "byte") == 0 ? 0 : HOLE;
+        shared = mapping_share(argv[4], sizeof *shared);
+    }
     unsigned char *memory = mapping_make_below_room(size);
-    for (uint64_t round = 0; round < 2; round++) {
+    for (uint64_t round = 0; round < bad + 2; round++) {
         const uint64_t key = stamp_key(SEED, round, 0, 0);
-        const bool first = round == 0;
-        if (rank == 0) {
-            send(memory, key, unmaps && first);
+        const bool now = round == bad;
+        if (early) {
+            exchange_late(memory, key, sender, changes && now);
+        } else if (rank == 0) {
+            send(memory, key, changes && now);
         } else {
-            receive(memory, key, unmaps && first);
-            const bool whole = !first || hole_size == 0 || strcmp(argv[1], "neither") == 0;
-            if (whole || !all) {
-                check_stamp(memory, whole ? size : hole, key, 0, "before the hole");
-            }
-            if (!whole && !all) {
-                check_stamp(memory + hole + hole_size, size - hole - hole_size, key,
-                            hole + hole_size, "behind the hole");
-            }
+            receive(memory, key, changes && now);
+        }
+        if (rank == 1) {
+            check_received(memory, key, !now || neither || hole_size == 0);
         }
         MPI_Barrier(MPI_COMM_WORLD);
-        shared->landed = shared->changed = shared->receivers_turn = false;
+        if (shared != NULL) {
+            shared->landed = shared->changed = shared->receivers_turn = false;
+        }
         MPI_Barrier(MPI_COMM_WORLD);
-        if (unmaps && first && hole_size > 0) {
-            mapping_make(memory + hole, hole_size, false);
+        if (changes && now) {
+            change_back(memory);
         }
     }
     return check_end();

@@ -8,6 +8,8 @@
 #ifndef REGX_TEST_LAYOUT_H
 #define REGX_TEST_LAYOUT_H
 
+#include <stdbool.h>
+
 #include "check.h"
 
 enum { ARENA_GUARD = 8192 };
@@ -30,6 +32,7 @@ struct layout {
 
 struct arena {
     const struct layout *layout;
+    bool owned; /* of MPI_Alloc_mem */
     size_t size;
     size_t start; /* of the buffer, from the start of the memory */
     uint64_t background;
@@ -104,12 +107,16 @@ static inline void *arena_buffer(const struct arena *arena)
 
 /* page_offset: where the buffer starts within a page. */
 static inline struct arena arena_make(const struct layout *layout, size_t page_offset,
-                                      uint64_t background)
+                                      uint64_t background, bool owned)
 {
-    struct arena arena = {.layout = layout, .background = background};
+    struct arena arena = {.layout = layout, .owned = owned, .background = background};
     arena.start = ARENA_GUARD + page_offset;
     arena.size = arena.start + layout->extent + ARENA_GUARD;
-    arena.memory = check_memory(arena.size);
+    if (owned) {
+        MPI_Alloc_mem((MPI_Aint)arena.size, MPI_INFO_NULL, &arena.memory);
+    } else {
+        arena.memory = check_memory(arena.size);
+    }
     stamp_fill(arena.memory, arena.size, background, 0);
     return arena;
 }
@@ -150,7 +157,11 @@ static inline void arena_check(const struct arena *arena, uint64_t key, const ch
 
 static inline void arena_free(struct arena *arena)
 {
-    free(arena->memory);
+    if (arena->owned) {
+        MPI_Free_mem(arena->memory);
+    } else {
+        free(arena->memory);
+    }
     arena->memory = NULL;
 }
 

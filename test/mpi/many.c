@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Hazard 9: one munmap over very many regions.
+ * Hazards 9 and 18: one munmap over very many regions, and then nothing is sent any more.
  *
  *     many COUNT SIZE
  *
  * Rank 0 sends from COUNT buffers of SIZE bytes that lie in one mapping, each twice; then it unmaps
- * them all with one call, maps new memory there and sends from each once more. Rank 1 receives all
- * of it in one buffer, the control.
+ * them all with one call, maps new memory there and sends from each once more, unmaps all again and
+ * looks for messages that do not come. Rank 1 receives all of it in one buffer, the control.
  */
 #include "mapping.h"
 #include "settle.h"
 
-enum { TAG = 3, SEED = 43, PASSES = 3 };
+enum { TAG = 3, SEED = 43, PASSES = 3, LOOKS = 20000 };
 
 int main(int argc, char **argv)
 {
@@ -34,6 +34,17 @@ int main(int argc, char **argv)
                 MPI_Recv(one, (int)size, MPI_BYTE, 0, TAG, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
                 check_stamp(one, size, key, 0, "one of many buffers");
             }
+        }
+    }
+    if (rank == 0) {
+        mapping_drop(all, count * size, false);
+        settle();
+    }
+    for (int look = 0; look < LOOKS; look++) {
+        int flag;
+        MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, &flag, MPI_STATUS_IGNORE);
+        if (flag) {
+            check_fail("a message that was not sent");
         }
     }
     return check_end();

@@ -22,6 +22,12 @@
 #include "check.h"
 #include "settle.h"
 
+#if OMPI_MAJOR_VERSION < 5 /* later headers need more than a program has */
+#include <ompi_config.h>
+
+#include <ompi/mca/pml/pml.h>
+#endif
+
 static const char *const functions[] = {"munmap", "mmap",  "mremap", "madvise",
                                         "shmat",  "shmdt", "brk",    "sbrk"};
 enum { FUNCTIONS = sizeof functions / sizeof functions[0], CODE = 16, LARGE = 1 << 20 };
@@ -183,6 +189,10 @@ int main(int argc, char **argv)
     exchange(LARGE, (rank + 1) % ranks, (rank + ranks - 1) % ranks);
     check_done(MPI_COMM_WORLD);
     write_state(out, "running");
+#if OMPI_MAJOR_VERSION < 5
+    /* As a debugger does: it calls each BTL's dump unchecked. */
+    mca_pml.pml_dump(MPI_COMM_WORLD, 0);
+#endif
     MPI_Finalize();
     /* Of Open MPI 4.1 none is left either. */
     settle_ended(OMPI_MAJOR_VERSION < 5 ? "" : "regx-");

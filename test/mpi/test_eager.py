@@ -35,12 +35,10 @@ def run(mpi: Mpi, tmp_path: Path, seed: int, cases: list[Case], **regx: object) 
                sample.write(cases, tmp_path), regx=regx).checked(ranks=2)
 
 
-@pytest.mark.parametrize("size", [6000, SIZE])
 def test_messages_of_all_kinds_are_right_while_the_limit_moves(mpi: Mpi, build: Build,
-                                                               tmp_path: Path, seed: int,
-                                                               size: int) -> None:
+                                                               tmp_path: Path, seed: int) -> None:
     """Each rank tries both ways; those of a rendezvous count at their receiver."""
-    cases = cases_of(size)
+    cases = cases_of(6000) + cases_of(SIZE)
     job = run(mpi, tmp_path, seed, cases).over("shm")
     sent = sum(len(case.sizes()) * case.windows(2, ITERATIONS) for case in cases)
     configured = build.size("eager_limit")

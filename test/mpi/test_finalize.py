@@ -7,7 +7,7 @@ from launch import Mpi
 LARGEST = 16384 - 16  # that is eager in each version: 5.0 counts 80 bytes of headers, 4.1 fewer
 
 
-@pytest.mark.parametrize("size,count", [(8, 600), (4000, 600), (LARGEST, 100)])
+@pytest.mark.parametrize("size,count", [(8, 600), (LARGEST, 100)])
 def test_child_that_ends_first(mpi: Mpi, size: int, count: int) -> None:
     """More than a mailbox or the lent slots hold, from a process that does
     not disconnect, to one that is outside MPI until all has been sent."""
@@ -17,17 +17,16 @@ def test_child_that_ends_first(mpi: Mpi, size: int, count: int) -> None:
     assert job.total("bytes_eager") >= size * count, str(job)
 
 
-@pytest.mark.parametrize("size", [4000, LARGEST])
-def test_nobody_receives(mpi: Mpi, size: int) -> None:
+def test_nobody_receives(mpi: Mpi) -> None:
     """Two ranks hold slots that they lent to a third, which ends without having looked."""
-    job = mpi("finalize", "unread", size, 40, ranks=3).ended_well().over("shm")
+    job = mpi("finalize", "unread", LARGEST, 40, ranks=3).ended_well().over("shm")
     assert len(job.reports) == 3 and job.stdout == "", str(job)
     for rank in (0, 1):
-        assert job.rank(rank)["bytes_eager"] >= size, f"nothing was sent\n{job}"
+        assert job.rank(rank)["bytes_eager"] >= LARGEST, f"nothing was sent\n{job}"
 
 
-@pytest.mark.parametrize("strategy", ["read", "together", "bounce"])
+@pytest.mark.parametrize("strategy", ["read", "bounce"])
 def test_receives_may_be_freed_before_they_are_complete(mpi: Mpi, strategy: str) -> None:
     """Open MPI 4.1 keeps the handle of such a receive, if it was by get, until the end or for good:
     neither its use for another receive nor the end of the job stumbles over it."""
-    mpi("freed", 1_000_000, 9, regx={"rendezvous": strategy}).checked(ranks=2).carried(strategy)
+    mpi("finalize", "freed", 1_000_000, 9, regx={"rendezvous": strategy}).checked(ranks=2).carried(strategy)

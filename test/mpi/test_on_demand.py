@@ -2,6 +2,7 @@
 """On-demand paging on a device: what is not pinned, and may not be there."""
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,7 +11,7 @@ import sample
 from job import Job
 from launch import ORDINARY_USER, Build, Mpi
 from sample import MIB, PAGE, Case
-from softroce import SECOND, second_device
+from softroce import SECOND, layer, second_device
 
 pytestmark = [device.needed,
               pytest.mark.skipif(device.is_there() and not device.pages_on_demand(),
@@ -23,21 +24,13 @@ UNALIGNED = "odp: pinned, not where a page begins"
 
 
 @pytest.fixture
-def odp(mpi: Mpi, build: Build):
+def odp(verbs, build: Build):
     """Starts jobs over the device; with the layer told what it is to say of it."""
-    layer = build.programs.parent / "verbs" / ".libs" / "layer.so"
-    assert layer.exists(), "make mpi-tests builds it"
-
-    def start(*arguments: object, strategy: str = "pipeline",
-              btl: str = "regx", told: dict[str, str] | None = None, around: list[str] = AROUND,
-              within: list[str] | None = None, **regx: object) -> Job:
-        words = [f"REGX_LAYER_{name.upper()}={value}" for name, value in (told or {}).items()]
-        if told:
-            within = ["env", f"LD_PRELOAD={layer}", *words]
-        return mpi(*arguments, around=around, within=within or [], btl=btl, timeout=300,
-                   regx={"transport": "verbs", "backend": "odp", "rendezvous": strategy,
-                         "chunk_size": "1M",
-                         "rndv_eager_limit": 0, **regx})
+    def start(*arguments: object, strategy: str = "pipeline", told: dict[str, str] | None = None,
+              regx: dict[str, object] | None = None, **how: Any) -> Job:
+        return verbs(*arguments, within=layer(build, **told) if told else [], **how,
+                     regx={"backend": "odp", "rendezvous": strategy, "chunk_size": "1M",
+                           "rndv_eager_limit": 0, **(regx or {})})
     return start
 
 
@@ -58,24 +51,18 @@ def test_nothing_is_registered_twice(odp, tmp_path: Path, seed: int) -> None:
     assert job.total("prefetch_touched") == uses, str(job)
 
 
-def test_the_device_is_asked_ahead_of_each_use(odp, tmp_path: Path, seed: int) -> None:
-    """The device is asked ahead of each use where it lets itself be asked, which Soft-RoCE does for
-    what is to be written alone; and every byte is right."""
+@pytest.mark.parametrize("advise", ["kernel", "refused"])
+def test_the_device_is_asked_ahead_of_each_use(odp, tmp_path: Path, seed: int, advise: str) -> None:
+    """Where it lets itself be asked, which Soft-RoCE does for what is to be written alone; and every byte
+    is right, also where that is refused: it was only an advice."""
     job = odp("transfer", "--seed", seed, "--iterations", 4, large(tmp_path, Case(SIZE)),
-              told={"advise": "kernel"})
-    job.checked(ranks=2).carried("pipeline").over("verbs")
-    uses = CHUNKS * job.total("messages_pipeline")  # at either end
-    assert job.total("prefetch_touched") in (0, uses), str(job)
-
-
-def test_data_is_right_where_advice_is_refused(odp, tmp_path: Path, seed: int) -> None:
-    """It was only an advice."""
-    job = odp("transfer", "--seed", seed, "--iterations", 4, large(tmp_path, Case(SIZE)),
-              told={"advise": "refused"})
+              told={"advise": advise})
     job.checked(ranks=2).over("verbs")
+    uses = CHUNKS * job.total("messages_pipeline")  # at either end
+    assert advise == "refused" or job.total("prefetch_touched") in (0, uses), str(job)
     reasons = job.reasons("fallbacks")
-    assert reasons.pop("odp: advice refused, no prefetch") > 0 and not reasons, str(job)
-    assert job.total("messages_fallback") == 0, str(job)
+    assert (reasons.pop("odp: advice refused, no prefetch", 0) > 0) == (advise == "refused"), str(job)
+    assert not reasons and job.total("messages_fallback") == 0, str(job)
 
 
 @pytest.mark.parametrize("paging,says", [
@@ -125,7 +112,8 @@ def test_unaligned_buffers_on_demand_are_right(odp, tmp_path: Path, seed: int) -
 def test_packets_that_are_too_small(odp, tmp_path: Path) -> None:
     """For Soft-RoCE, which errs but where pages begin."""
     with second_device(mtu=1500):
-        job = odp("transfer", large(tmp_path, Case(SIZE)), btl="regx,vader,self", if_include=SECOND)
+        job = odp("transfer", large(tmp_path, Case(SIZE)), btl="regx,vader,self",
+                  regx={"if_include": SECOND})
     assert job.status == 0 and not job.reports and len(job.complaints) == 1, str(job)
     assert f"{SECOND}:1 is Soft-RoCE, which errs on demand in packets of 1024 bytes" in \
         job.complaints[0], str(job)
@@ -144,17 +132,13 @@ def test_locked_memory_is_not_needed(odp, mpi: Mpi, tmp_path: Path, seed: int) -
     assert job.most("registered_high") >= 8 * MIB, str(job)
 
 
-def test_every_kind_of_memory(odp, tmp_path: Path) -> None:
-    odp("memory", tmp_path, 65_536, 3_000_000).checked(ranks=2).over("verbs")
-
-
 @pytest.mark.parametrize("strategy", ["pipeline", "direct", "read"])
 @pytest.mark.parametrize("offset", [8 * PAGE, SIZE - 8 * PAGE])
 @pytest.mark.parametrize("side", ["send", "receive"])
 def test_memory_unmapped_before_the_transfer_is_bounced(odp, side: str, strategy: str,
                                   offset: int) -> None:
     """It goes around what is not there, and the next one is fresh."""
-    job = odp("vanish", side, offset, SIZE, strategy=strategy)
+    job = odp("inuse", side, "early", SIZE, offset, strategy=strategy)
     job.ended_well().over("verbs")
     assert job.stdout.startswith("checked "), str(job)
     end = "sender" if side == "send" else "receiver"
@@ -171,7 +155,7 @@ def test_memory_unmapped_before_the_transfer_is_bounced(odp, side: str, strategy
                                       ("receive", "receiver: not writable")])
 def test_protected_since_it_was_registered(odp, side: str, why: str) -> None:
     """Touching finds out, and it goes around what cannot be used."""
-    job = odp("vanish", side, 8 * PAGE, SIZE, "protect-later").ended_well().over("verbs")
+    job = odp("inuse", side, "protect-later", SIZE, 8 * PAGE).ended_well().over("verbs")
     assert job.stdout.startswith("checked "), str(job)
     assert job.reasons("fallbacks").pop(why, 0) == 1, str(job)
     assert job.total("messages_fallback") == 1, str(job)
@@ -179,7 +163,7 @@ def test_protected_since_it_was_registered(odp, side: str, why: str) -> None:
 
 def test_memory_that_stays_is_carried_by_the_device(odp) -> None:
     """The control."""
-    odp("vanish", "neither", 8 * PAGE, SIZE).checked(ranks=2).carried("pipeline").over("verbs")
+    odp("inuse", "neither", "early", SIZE, 8 * PAGE).checked(ranks=2).carried("pipeline").over("verbs")
 
 
 @pytest.mark.parametrize("side,part,strategy", [

@@ -1,61 +1,50 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The MPI suite over an RDMA device."""
-import itertools
 import random
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import device
 import sample
-from job import Job
-from launch import Build, Mpi
+from launch import Build, at_ranks
 from sample import MIB, PAGE, Case
 
 STRATEGIES = ["bounce", "pipeline", "direct", "read"]
 BACKENDS = ["none", "hooks", "notifier", "hooks+notifier", "odp"]
+CORE = [("direct", "none"), ("direct", "odp")]  # of short runs: the others are in those of all sizes
 ITERATIONS = 2
-# Soft-RoCE works in threads of the kernel, which polling processes would starve.
-AROUND = ["chrt", "-i", "0"]
 
 pytestmark = device.needed
 
 
-@pytest.fixture
-def verbs(mpi: Mpi):
-    """Starts jobs over the device."""
-    def start(*arguments: object, regx: dict[str, object], **how) -> Job:
-        return mpi(*arguments, regx={"transport": "verbs", **regx}, around=AROUND,
-                   options=["--bind-to", "none"], timeout=300, **how)
-    return start
+def narrow(case: Case, slot: int) -> Case:
+    """One at a time of what is large."""
+    return replace(case, window=1 if case.size > slot + 1 else min(case.window, 8))
 
 
-def boundaries(eager: int, chunk: int, slot: int, rng: random.Random) -> list[Case]:
-    """All but the multiples of a chunk between four and the most, which are gigabytes: an emulated
-    wire carries a hundred megabytes a second."""
-    sizes = [size for size in sample.boundaries(eager, chunk, slot)
-             if size <= 4 * chunk + 1 or size >= sample.LARGEST - 1 or size in sample.ODD]
-    cases = sample.sample(sizes, None, rng.randrange(1 << 30))
-    return [Case(**{**vars(case), "window": 1}) if case.size > slot + 1 else case for case in cases]
-
-
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("strategy,backend", zip(STRATEGIES, ["none", "hooks", "hooks+notifier", "notifier"]))
 @pytest.mark.core
-def test_sizes_around_every_limit_are_right_over_verbs(verbs, build: Build, tmp_path: Path, full: bool, seed: int, strategy: str) -> None:
+def test_sizes_around_every_limit_are_right_over_verbs(verbs, build: Build, tmp_path: Path, full: bool, seed: int,
+                                                       strategy: str, backend: str) -> None:
     eager, slot, chunk = (build.size(name) for name in ("eager_limit", "slot_size", "chunk_size"))
-    edges = [1, PAGE + 1, 8192, eager - 1, eager, eager + 1, slot + 1, chunk - 1, chunk, chunk + 1,
-             4 * MIB + 1, sample.ODD[STRATEGIES.index(strategy)]]
+    sizes = [1, PAGE + 1, 8192, eager - 1, eager, eager + 1, slot + 1, chunk - 1, chunk, chunk + 1,
+             4 * MIB + 1, sample.ODD[STRATEGIES.index(strategy)] if full else sample.ODD[0]]
     rng = random.Random(f"{seed} {strategy} verbs")
-    cases = [sample.of_size(size, rng, plain=True) for size in edges]
-    cases = [Case(**{**vars(case), "window": min(case.window, 8)}) for case in cases]
-    if full:
-        cases += boundaries(eager, chunk, slot, rng)
-    job = verbs("transfer", "--seed", seed, "--iterations", ITERATIONS,
-                sample.write(cases, tmp_path), regx={"rendezvous": strategy,
-                                                     "rndv_eager_limit": 0})
+    cases = [sample.of_size(size, rng, plain=True) for size in sizes]
+    if full:  # but the multiples of a chunk between four and the most, which are gigabytes: an emulated
+        # wire carries a hundred megabytes a second
+        cases += sample.sample([size for size in sample.boundaries(eager, chunk, slot)
+                                if size <= 4 * chunk + 1 or size >= sample.LARGEST - 1 or size in sample.ODD],
+                               None, rng.randrange(1 << 30))
+    cases = [narrow(case, slot) for case in cases]
+    job = verbs("transfer", "--seed", seed, "--iterations", ITERATIONS, sample.write(cases, tmp_path),
+                regx={"rendezvous": strategy, "backend": backend, "rndv_eager_limit": 0})
     expected = sample.rendezvous_bytes(cases, eager, 2, ITERATIONS)
     job.checked(ranks=2).carried(strategy, expected).over("verbs")
+    assert {report["backend"] for report in job.reports} == {backend}, str(job)
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -68,9 +57,10 @@ def test_every_kind_of_message_is_right_over_verbs(verbs, build: Build, tmp_path
     job.checked(ranks=2).carried(strategy, expected).over("verbs")
 
 
-@pytest.mark.parametrize("strategy,backend", [("direct", backend) for backend in BACKENDS] +
-                         [("read", backend) for backend in ("none", "notifier", "odp")])
-@pytest.mark.core
+@pytest.mark.parametrize("strategy,backend", [
+    pytest.param(strategy, backend, marks=[pytest.mark.core] * ((strategy, backend) in CORE))
+    for strategy, backend in [*(("direct", backend) for backend in BACKENDS),
+                              *(("read", backend) for backend in ("none", "notifier", "odp"))]])
 def test_each_backend_carries_short_runs_over_verbs(verbs, tmp_path: Path, seed: int, strategy: str, backend: str) -> None:
     """What is sent again from the same buffers is registered again, or not."""
     if backend == "odp" and not device.pages_on_demand():
@@ -97,34 +87,16 @@ def test_each_backend_carries_short_runs_over_verbs(verbs, tmp_path: Path, seed:
         assert 0 <= job.total("registrations") + job.total("hits") - uses <= twice, str(job)
 
 
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """All combinations of strategy, backend and number of ranks; or a sample that has each strategy
-    and each backend once."""
-    if "choice" not in metafunc.fixturenames:
-        return
-    strategies, ranks = ["auto", *STRATEGIES], [2, 3, 5, 8]
-    backends = [backend for backend in BACKENDS
-                if backend != "odp" or (device.is_there() and device.pages_on_demand())]
-    choices = list(itertools.product(strategies, backends, ranks))
-    if not metafunc.config.getoption("--full"):
-        lots = random.Random(metafunc.config.getoption("--seed"))
-        lots.shuffle(backends)
-        choices = [(strategy, backends[number % len(backends)], lots.choice(ranks))
-                   for number, strategy in enumerate(strategies)]
-    metafunc.parametrize("choice", choices, ids=lambda choice: "-".join(map(str, choice)))
-
-
-def test_strategies_and_backends_carry_all_sizes_over_verbs(verbs, build: Build, tmp_path: Path, seed: int,
-                choice: tuple[str, str, int]) -> None:
-    """From eager messages to 64 MiB, in seeded kinds."""
-    strategy, backend, ranks = choice
+@pytest.mark.parametrize("strategy,backend,ranks", [("auto", "notifier", 3), ("pipeline", "hooks", 8),
+                                                    ("bounce", "none", 5)])
+def test_several_ranks_carry_all_sizes_over_verbs(verbs, build: Build, tmp_path: Path, seed: int,
+                                                  strategy: str, backend: str, ranks: int) -> None:
+    """From eager messages to 4 MiB, in seeded kinds."""
     slot, chunk = build.size("slot_size"), build.size("chunk_size")
-    rng = random.Random(f"{seed} {choice}")
+    rng = random.Random(f"{seed} {strategy}")
     sizes = [rng.randrange(1, build.size("eager_limit")), rng.randrange(slot, chunk), chunk + 1]
-    cases = [sample.of_size(size, rng, plain=False) for size in sizes]
-    cases = [Case(**{**vars(case), "window": min(case.window, 3),
-                     "pattern": case.pattern if ranks == 2 else "fan"}) for case in cases]
-    cases.append(Case(64 * MIB) if ranks == 2 else Case(4 * MIB, pattern="fan"))
+    cases = [replace(sample.of_size(size, rng, plain=False), window=3, pattern="fan") for size in sizes]
+    cases.append(Case(4 * MIB, pattern="fan"))
     job = verbs("transfer", "--seed", seed, "--iterations", 1, sample.write(cases, tmp_path),
                 ranks=ranks, regx={"rendezvous": strategy, "backend": backend})
     job.checked(ranks).over("verbs")
@@ -150,13 +122,12 @@ def test_each_chunk_is_registered_once_at_each_end(verbs, tmp_path: Path, seed: 
         assert job.most("registered_high") == 4 * MIB, str(job)
 
 
-@pytest.mark.parametrize("strategy", ["read"])
-def test_verify_compares_each_chunk_over_verbs(verbs, tmp_path: Path, seed: int, strategy: str) -> None:
+def test_verify_compares_each_chunk_over_verbs(verbs, tmp_path: Path, seed: int) -> None:
     """Each chunk's checksum, which the reader compares."""
     job = verbs("transfer", "--seed", seed, "--iterations", 2,
                 sample.write([Case(2 * MIB + 1)], tmp_path),
-                regx={"rendezvous": strategy, "verify": 1, "rndv_eager_limit": 0})
-    job.checked(ranks=2).carried(strategy).over("verbs")
+                regx={"rendezvous": "read", "verify": 1, "rndv_eager_limit": 0})
+    job.checked(ranks=2).carried("read").over("verbs")
     assert job.total("verified") == job.total("gets") > 0, str(job)
 
 
@@ -166,11 +137,8 @@ def test_each_receiver_decides_the_strategy_of_its_messages(verbs, tmp_path: Pat
     cases = [Case(300_001, pattern="both", window=3)]
     job = verbs("transfer", "--seed", seed, "--iterations", 2, sample.write(cases, tmp_path),
                 regx={"rndv_eager_limit": 0, "chunk_depth": 2},
-                within=["sh", "-c", "case $OMPI_COMM_WORLD_RANK in "
-                        "0) set -- env OMPI_MCA_btl_regx_rendezvous=read "
-                        "OMPI_MCA_btl_regx_chunk_size=128K \"$@\" ;; "
-                        "*) set -- env OMPI_MCA_btl_regx_rendezvous=pipeline "
-                        "OMPI_MCA_btl_regx_chunk_size=64K \"$@\" ;; esac; exec \"$@\"", "sh"])
+                within=at_ranks({"0": {"rendezvous": "read", "chunk_size": "128K"},
+                                 "1": {"rendezvous": "pipeline", "chunk_size": "64K"}}))
     job.checked(ranks=2).over("verbs")
     assert job.rank(0)["messages_pipeline"] == job.rank(1)["messages_read"] > 0, str(job)
     assert job.rank(0)["gets"] == 5 * job.rank(1)["messages_read"], str(job)
@@ -184,10 +152,7 @@ def test_slots_are_written_from_what_is_registered_for_a_peer(verbs) -> None:
     slots some are written from there, too. Nothing is registered for them."""
     job = verbs("collective", "--roots", 1, "--sizes", ",".join(["3000000"] * 8), "bcast", ranks=3,
                 regx={"backend": "notifier", "chunk_size": "1M"}, mca={"coll": "^tuned"},
-                within=["sh", "-c", "case $OMPI_COMM_WORLD_RANK in "
-                        "2) export OMPI_MCA_btl_regx_rendezvous=bounce ;; "
-                        "*) export OMPI_MCA_btl_regx_rendezvous=pipeline ;; esac; exec \"$@\"",
-                        "sh"])
+                within=at_ranks({"2": {"rendezvous": "bounce"}, "*": {"rendezvous": "pipeline"}}))
     job.checked(3).over("verbs")
     root = job.rank(0)
     assert root["messages_bounce"] == root["messages_pipeline"] == 8, str(job)
@@ -207,39 +172,9 @@ def test_a_truncated_message_over_verbs_is_an_error_and_the_next_is_right(verbs,
     assert job.total("malformed") == 0 < job.total(f"messages_{strategy}"), str(job)
 
 
-def test_a_pool_of_two_slots_carries_messages_of_four_ranks(verbs, tmp_path: Path,
-                                                            seed: int) -> None:
-    """Two slots for everybody."""
-    cases = [Case(300_001, pattern="both", window=4), Case(300_001, pattern="fan", window=3)]
-    job = verbs("transfer", "--seed", seed, "--iterations", 2, sample.write(cases, tmp_path),
-                ranks=4, regx={"rendezvous": "bounce", "pool_size": "128K", "slot_size": "64K"})
-    job.checked(4).over("verbs")
-
-
-@pytest.mark.parametrize("strategy", STRATEGIES)
-def test_threads_exchange_right_messages_over_verbs(verbs, full: bool, seed: int,
-                                                    strategy: str) -> None:
-    job = verbs("threads", "--seed", seed, "--rounds", 20 if full else 2, "--largest", 300_000,
-                regx={"rendezvous": strategy, "rndv_eager_limit": 0, "chunk_size": "64K"})
-    job.checked(2).carried(strategy).over("verbs")
-
-
-def test_collectives_are_right_over_verbs(verbs, seed: int) -> None:
-    job = verbs("collective", "--seed", seed, "--sizes", "0,8,5000,70000", "--roots", 1,
-                "bcast", "scatter", "alltoall", "alltoallv", "allreduce",
-                ranks=4, regx={"rendezvous": "pipeline"})
-    job.checked(4).over("verbs")
-
-
 def test_processes_that_come_later_exchange_messages_over_verbs(verbs) -> None:
     verbs("dynamic", "spawn", 2, ranks=1, regx={}).ended_well()
     verbs("dynamic", "connect", 2, 2, ranks=1, regx={}).ended_well()
-
-
-def test_windows_by_messages_are_right_over_verbs(verbs) -> None:
-    job = verbs("window", "create", 100_000, "fence", "lock", ranks=3, mca={"osc": "pt2pt,sm"},
-                regx={"rendezvous": "pipeline"})
-    job.checked(3).over("verbs")
 
 
 @pytest.mark.parametrize("flavour", ["create", "dynamic"])

@@ -12,10 +12,12 @@ UNUSED = 'regx: named in btl, but pml "ucx" carries this job; add --mca pml ob1'
 
 
 def traffic(mpi: Mpi, **how: Any) -> Job:
-    job = mpi("collective", "--sizes", "10,100000", "alltoall", ranks=4, **how)
+    job = mpi("collective", "--sizes", "10,100000", "alltoall", **how)
     assert job.status == 0 and job.stdout.startswith("checked "), str(job)
     return job
 
+
+LARGE = 2 * 100_000  # bytes of all large messages
 
 # sm of Open MPI 5.0, which has this name too, neither puts nor gets by the kernel's copy.
 HINDERED = "regx: btl_regx_exclusivity=65537: beside vader, Open MPI sends large messages in " \
@@ -26,16 +28,10 @@ def hindered(mpi: Mpi) -> list[str]:
     return [HINDERED] if mpi.build.series == (4, 1) else []
 
 
-@pytest.mark.parametrize("btl", ["regx", "regx,tcp,self"])
-def test_regx_carries_everything_when_named(mpi: Mpi, btl: str) -> None:
+def test_regx_carries_everything_when_named(mpi: Mpi) -> None:
     """It carries everything, what is large by rendezvous; its exclusivity is above tcp's."""
-    job = traffic(mpi, btl=btl, regx={"rendezvous": "bounce"}).checked(ranks=4)
-    assert job.total("bytes_bounce") >= 4 * 3 * 100_000, str(job)
-
-
-def test_vader_has_the_node(mpi: Mpi) -> None:
-    job = traffic(mpi, btl="regx,tcp,vader,self").checked(ranks=4)
-    assert job.total("bytes_shm") == 0, str(job)
+    job = traffic(mpi, btl="regx,tcp,self", regx={"rendezvous": "bounce"}).checked(ranks=2)
+    assert job.total("bytes_bounce") >= LARGE, str(job)
 
 
 def test_higher_exclusivity_takes_the_node(mpi: Mpi) -> None:
@@ -44,14 +40,14 @@ def test_higher_exclusivity_takes_the_node(mpi: Mpi) -> None:
     job = traffic(mpi, btl="regx,vader,self", regx=regx)
     assert job.complaints == hindered(mpi), str(job)
     path, other = ("frag", "bounce") if hindered(mpi) else ("bounce", "frag")
-    assert job.total(f"bytes_{path}") >= 4 * 3 * 100_000, str(job)
+    assert job.total(f"bytes_{path}") >= LARGE, str(job)
     assert job.total(f"bytes_{other}") == 0, str(job)
     job = traffic(mpi, btl="regx,vader,self", regx=regx,
-                  mca={"btl_vader_flags": "send"}).checked(ranks=4)
-    assert job.total("bytes_bounce") >= 4 * 3 * 100_000, str(job)
+                  mca={"btl_vader_flags": "send"}).checked(ranks=2)
+    assert job.total("bytes_bounce") >= LARGE, str(job)
 
 
-@pytest.mark.parametrize("btl,regx", [(None, {}), ("vader,self", {}), ("regx,vader,self", {"enable": 0})])
+@pytest.mark.parametrize("btl,regx", [(None, {}), ("regx,vader,self", {"enable": 0})])
 def test_regx_does_nothing_unless_named_and_not_disabled(mpi: Mpi, btl: str | None,
                                                          regx: dict[str, object]) -> None:
     job = traffic(mpi, btl=btl, regx=regx, mca={"btl_tcp_if_include": "lo"}).ended_well()
@@ -60,10 +56,10 @@ def test_regx_does_nothing_unless_named_and_not_disabled(mpi: Mpi, btl: str | No
 
 def test_enabled_by_the_administrator(mpi: Mpi) -> None:
     """Without naming btl: offered, and vader has the node until the exclusivity is higher."""
-    job = traffic(mpi, btl=None, regx={"enable": 1}).checked(ranks=4)
+    job = traffic(mpi, btl=None, regx={"enable": 1}).checked(ranks=2)
     assert job.total("bytes_shm") == 0, str(job)
     job = traffic(mpi, btl=None, regx={"enable": 1, "exclusivity": 65537})
-    assert job.complaints == hindered(mpi) and job.total("bytes_shm") > 4 * 3 * 100_000, str(job)
+    assert job.complaints == hindered(mpi) and job.total("bytes_shm") > LARGE, str(job)
 
 
 @pytest.mark.parametrize("btl", ["regx", None])

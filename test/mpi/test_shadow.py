@@ -5,12 +5,13 @@ from pathlib import Path
 
 import pytest
 
+import device
 from launch import Mpi
 from skips import pages_cannot_be_moved
-from ways import WAYS
+from ways import CHUNKS, WAYS, Way
 
-OPERATIONS, ALL_OPERATIONS = 4_000, 200_000  # without and with --full
-ATTEMPTS = 5
+OPERATIONS, ALL_OPERATIONS = 2_000, 200_000  # without and with --full
+ATTEMPTS = 8
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -28,3 +29,13 @@ def test_random_operations_are_right(mpi: Mpi, tmp_path: Path, way: str, seed: i
         if not missing:
             return
     pytest.fail(f"no {missing} in {ATTEMPTS * operations} operations\n{job}")
+
+
+@device.needed
+@pytest.mark.parametrize("strategy", [pytest.param("pipeline", marks=pytest.mark.core), "bounce", "direct", "read"])
+def test_random_operations_are_right_over_verbs(mpi: Mpi, tmp_path: Path, strategy: str, seed: int,
+                                                full: bool) -> None:
+    way = Way({"transport": "verbs", "rendezvous": strategy, **CHUNKS})
+    job = way.run(mpi, seed, 20_000 if full else 300, tmp_path, timeout=600,
+                  around=["chrt", "-i", "0"]).checked(ranks=2).over("verbs")
+    assert job.total("onesided") > 0, str(job)

@@ -5,7 +5,7 @@ import pytest
 from launch import Mpi
 
 
-@pytest.mark.parametrize("strategy,shared", [("bounce", []), ("pipeline", ["--shared"]), ("together", []),
+@pytest.mark.parametrize("strategy,shared", [("pipeline", ["--shared"]), ("together", []),
                                              ("auto", ["--shared"])])
 @pytest.mark.whole
 def test_several_threads_exchange_messages(mpi: Mpi, full: bool, seed: int, strategy: str,

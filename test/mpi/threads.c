@@ -3,7 +3,7 @@
  * MPI_THREAD_MULTIPLE: several threads per rank exchange messages of mixed sizes with their
  * counterparts on every other rank, all at once, each byte checked.
  *
- *     threads [--seed N] [--threads N] [--rounds N] [--largest BYTES] [--shared] [--storm]
+ *     threads [--seed N] [--threads N] [--rounds N] [--largest BYTES] [--shared] [--storm] [--owned]
  *
  * Each thread has a communicator of its own; with --shared all use one and differ by tag. Memory is
  * of one message alone; with --storm two more threads allocate, free, trim the heap, map and unmap
@@ -31,6 +31,7 @@ static int threads = 4;
 static int rounds = 20;
 static int storms; /* threads that only allocate */
 static bool shared;
+static bool owned; /* the memory of messages */
 static size_t largest = 1 << 20;
 static int rank;
 static int ranks;
@@ -55,8 +56,8 @@ static void exchange(const struct worker *worker, int round, int to, int from)
         uint64_t iteration = (uint64_t)round;
         layouts[n] = layout_make(LAYOUT_CONTIGUOUS, message_size(receives ? from : rank,
                                                                  worker->number, round, message));
-        arenas[n] =
-            arena_make(&layouts[n], (size_t)tag % 64, stamp_key(~seed, iteration, rank, tag));
+        arenas[n] = arena_make(&layouts[n], (size_t)tag % 64,
+                               stamp_key(~seed, iteration, rank, tag), owned);
         if (receives) {
             MPI_Irecv(arena_buffer(&arenas[n]), 1, layouts[n].type, from, tag, worker->comm,
                       &requests[n]);
@@ -112,13 +113,11 @@ static void *work(void *argument)
 
 static void parse(int argc, char **argv)
 {
-    static const struct option options[] = {{"seed", required_argument, NULL, 's'},
-                                            {"threads", required_argument, NULL, 't'},
-                                            {"rounds", required_argument, NULL, 'r'},
-                                            {"largest", required_argument, NULL, 'l'},
-                                            {"shared", no_argument, NULL, 'c'},
-                                            {"storm", no_argument, NULL, 'm'},
-                                            {NULL, 0, NULL, 0}};
+    static const struct option options[] = {
+        {"seed", required_argument, NULL, 's'},   {"threads", required_argument, NULL, 't'},
+        {"rounds", required_argument, NULL, 'r'}, {"largest", required_argument, NULL, 'l'},
+        {"shared", no_argument, NULL, 'c'},       {"storm", no_argument, NULL, 'm'},
+        {"owned", no_argument, NULL, 'o'},        {NULL, 0, NULL, 0}};
     int option;
 
     while ((option = getopt_long(argc, argv, "", options, NULL)) != -1) {
@@ -140,6 +139,9 @@ static void parse(int argc, char **argv)
             break;
         case 'm':
             storms = STORMS;
+            break;
+        case 'o':
+            owned = true;
             break;
         default:
             check_fail("unknown option");

@@ -2,16 +2,16 @@
 /*
  * Point-to-point messages of every kind, each byte checked.
  *
- *     transfer [--seed N] [--iterations N] FILE
+ *     transfer [--seed N] [--iterations N] [--send-owned] [--receive-owned] FILE
  *
- * FILE holds one case per line; every rank reads it:
+ * Owned buffers are of MPI_Alloc_mem. FILE holds one case per line; every rank reads it:
  *
  *     SIZE SEND_OFFSET RECEIVE_OFFSET SEND_LAYOUT RECEIVE_LAYOUT PATTERN SEND RECEIVE WINDOW
  *
  * Offsets are within a page. LAYOUT: contiguous, vector, indexed. PATTERN: pair (one way, then the
  * other), both (both ways at once), self, fan (all to one rank, received by MPI_ANY_SOURCE), mixed
  * (both ways at once, by MPI_ANY_TAG; only every fourth message has that size, others are smaller).
- * SEND: send, isend, persistent, bsend, ssend, rsend. RECEIVE: recv, irecv, persistent, probe
+ * SEND: send, isend, persistent, bsend, ssend. RECEIVE: recv, irecv, persistent, probe
  * (MPI_Mprobe, MPI_Mrecv), late (posted only after MPI_Probe has seen the message, in reverse
  * order). WINDOW: messages outstanding.
  */
@@ -21,15 +21,14 @@
 #include "layout.h"
 
 enum pattern { PATTERN_PAIR, PATTERN_BOTH, PATTERN_SELF, PATTERN_FAN, PATTERN_MIXED };
-enum send { SEND_SEND, SEND_ISEND, SEND_PERSISTENT, SEND_BSEND, SEND_SSEND, SEND_RSEND };
+enum send { SEND_SEND, SEND_ISEND, SEND_PERSISTENT, SEND_BSEND, SEND_SSEND };
 enum receive { RECEIVE_RECV, RECEIVE_IRECV, RECEIVE_PERSISTENT, RECEIVE_PROBE, RECEIVE_LATE };
 
 enum { NOBODY = MPI_PROC_NULL, MIX = 4 };
 
 static const char *const layout_names[] = {"contiguous", "vector", "indexed", NULL};
 static const char *const pattern_names[] = {"pair", "both", "self", "fan", "mixed", NULL};
-static const char *const send_names[] = {"send",  "isend", "persistent", "bsend",
-                                         "ssend", "rsend", NULL};
+static const char *const send_names[] = {"send", "isend", "persistent", "bsend", "ssend", NULL};
 static const char *const receive_names[] = {"recv", "irecv", "persistent", "probe", "late", NULL};
 
 struct transfer {
@@ -57,7 +56,7 @@ struct step {
 };
 
 static uint64_t seed = 1;
-static MPI_Comm ready; /* for what no MPI_ANY_TAG may match */
+static bool send_owned, receive_owned;
 static int rank;
 static int ranks;
 
@@ -89,18 +88,6 @@ static bool parse(const char *line, struct transfer *transfer)
     return true;
 }
 
-/* A blocking send needs its receive posted first by a rank that itself sends first. */
-static void refuse_deadlock(const struct transfer *transfer)
-{
-    bool posted = transfer->receive == RECEIVE_IRECV || transfer->receive == RECEIVE_PERSISTENT;
-    bool waits = transfer->send == SEND_SEND || transfer->send == SEND_SSEND;
-    bool sends_first = transfer->pattern == PATTERN_BOTH || transfer->pattern == PATTERN_SELF ||
-                       transfer->pattern == PATTERN_MIXED;
-    if (!posted && ((waits && sends_first) || transfer->send == SEND_RSEND)) {
-        check_fail("would deadlock or be wrong MPI: %s", transfer->text);
-    }
-}
-
 static uint64_t message_key(const struct step *step, int sender, int message)
 {
     return stamp_key(seed, step->iteration, sender, message);
@@ -118,9 +105,6 @@ static void post_sends(const struct step *step, const struct arena *arenas, MPI_
             break;
         case SEND_SSEND:
             MPI_Ssend(buffer, 1, type, step->to, n, MPI_COMM_WORLD);
-            break;
-        case SEND_RSEND:
-            MPI_Rsend(buffer, 1, type, step->to, n, MPI_COMM_WORLD);
             break;
         case SEND_BSEND:
             MPI_Bsend(buffer, 1, type, step->to, n, MPI_COMM_WORLD);
@@ -205,25 +189,6 @@ static void receive_now(const struct step *step, const struct arena *arenas, MPI
     }
 }
 
-/* MPI_Rsend is right only once the receives are posted: their owner says so. */
-static void tell_ready(const struct step *step)
-{
-    MPI_Request request = MPI_REQUEST_NULL;
-    if (step->from == MPI_ANY_SOURCE) {
-        for (int peer = 0; peer < ranks; peer++) {
-            if (peer != rank) {
-                MPI_Send(NULL, 0, MPI_BYTE, peer, 0, ready);
-            }
-        }
-    } else if (step->from != NOBODY) {
-        MPI_Isend(NULL, 0, MPI_BYTE, step->from, 0, ready, &request);
-    }
-    if (step->to != NOBODY) {
-        MPI_Recv(NULL, 0, MPI_BYTE, step->to, 0, ready, MPI_STATUS_IGNORE);
-    }
-    MPI_Wait(&request, MPI_STATUS_IGNORE);
-}
-
 /* What came: from whom, in which order, how much, and every byte of it. */
 static void check_received(const struct step *step, const struct arena *arenas,
                            const MPI_Status *statuses)
@@ -248,12 +213,12 @@ static void check_received(const struct step *step, const struct arena *arenas,
 }
 
 static struct arena *make_arenas(const struct step *step, int count, const struct layout *layouts,
-                                 size_t offset)
+                                 size_t offset, bool owned)
 {
     struct arena *arenas = check_memory((size_t)(count + 1) * sizeof *arenas);
     for (int n = 0; n < count; n++) {
-        arenas[n] =
-            arena_make(&layouts[n % MIX], offset, stamp_key(~seed, step->iteration, rank, n));
+        arenas[n] = arena_make(&layouts[n % MIX], offset,
+                               stamp_key(~seed, step->iteration, rank, n), owned);
     }
     return arenas;
 }
@@ -282,8 +247,10 @@ static void run_step(const struct step *step)
     int sent = step->to == NOBODY ? 0 : transfer->window;
     int received = step->senders * transfer->window;
     bool posted = transfer->receive == RECEIVE_IRECV || transfer->receive == RECEIVE_PERSISTENT;
-    struct arena *out = make_arenas(step, sent, step->send_layouts, transfer->send_offset);
-    struct arena *in = make_arenas(step, received, step->receive_layouts, transfer->receive_offset);
+    struct arena *out =
+        make_arenas(step, sent, step->send_layouts, transfer->send_offset, send_owned);
+    struct arena *in =
+        make_arenas(step, received, step->receive_layouts, transfer->receive_offset, receive_owned);
     MPI_Request *requests = check_memory((size_t)(sent + received + 1) * sizeof *requests);
     MPI_Status *statuses = check_memory((size_t)(sent + received + 1) * sizeof *statuses);
     void *attached = NULL;
@@ -300,9 +267,6 @@ static void run_step(const struct step *step)
     }
     if (posted) {
         post_receives(step, in, requests + sent);
-    }
-    if (transfer->send == SEND_RSEND) {
-        tell_ready(step);
     }
     if (sent > 0) {
         post_sends(step, out, requests);
@@ -402,6 +366,8 @@ int main(int argc, char **argv)
 {
     static const struct option options[] = {{"seed", required_argument, NULL, 's'},
                                             {"iterations", required_argument, NULL, 'i'},
+                                            {"send-owned", no_argument, NULL, 'o'},
+                                            {"receive-owned", no_argument, NULL, 'r'},
                                             {NULL, 0, NULL, 0}};
     uint64_t iterations = 2;
     uint64_t cases = 0;
@@ -418,11 +384,16 @@ int main(int argc, char **argv)
         case 'i':
             iterations = strtoull(optarg, NULL, 0);
             break;
+        case 'o':
+            send_owned = true;
+            break;
+        case 'r':
+            receive_owned = true;
+            break;
         default:
             check_fail("unknown option");
         }
     }
-    MPI_Comm_dup(MPI_COMM_WORLD, &ready);
     FILE *file = optind == argc - 1 ? fopen(argv[optind], "r") : NULL;
     if (file == NULL) {
         check_fail("needs one readable file of cases");
@@ -432,13 +403,11 @@ int main(int argc, char **argv)
         if (!parse(line, &transfer)) {
             check_fail("not a case: %s", line);
         }
-        refuse_deadlock(&transfer);
         for (uint64_t n = 0; n < iterations; n++) {
             run_transfer(&transfer, cases * iterations + n);
         }
         cases++;
     }
     fclose(file);
-    MPI_Comm_free(&ready);
     return check_end();
 }

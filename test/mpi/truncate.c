@@ -5,17 +5,15 @@
  *
  *     truncate SENT RECEIVED...
  *
- * (pairs.) Stock ob1 lets every BTL that puts write the whole message, so memory of the message's
- * length lies behind the receive; the line printed at the end says how far it was written. Beyond
- * the message nothing may be written. Two ranks; each pair runs with the receive posted early and
- * late.
+ * (pairs.) Stock ob1 lets every BTL that puts write the whole message, and so does tcp; memory of the
+ * message's length lies behind the receive. Beyond the message nothing may be written. Two ranks; each
+ * pair runs with the receive posted early and late.
  */
 #include "check.h"
 
 enum { GUARD = 8192, TAG = 5, TAG_POSTED = 6 };
 
 static uint64_t seed = 77;
-static size_t overrun;
 
 static void send_one(int number, size_t sent)
 {
@@ -56,12 +54,6 @@ static void receive_one(int number, size_t sent, size_t received, int late)
     }
     check_stamp(buffer, sent < received ? sent : received, key, 0, "received part");
     check_stamp(buffer + sent, GUARD, background, sent, "behind the message");
-    for (size_t n = sent; n > received; n--) {
-        if (buffer[n - 1] != stamp_byte(background, n - 1)) {
-            overrun = n - received > overrun ? n - received : overrun;
-            break;
-        }
-    }
     free(buffer);
 }
 
@@ -85,9 +77,5 @@ int main(int argc, char **argv)
             }
         }
     }
-    if (rank == 1) {
-        printf("overrun %zu checked %llu bytes\n", overrun, (unsigned long long)check_bytes);
-    }
-    MPI_Finalize();
-    return 0;
+    return check_end();
 }

@@ -14,10 +14,10 @@ from launch import TOP, Build
 from mutant import Mutant
 from skips import pages_cannot_be_moved
 
-pytestmark = [pytest.mark.full, pytest.mark.jobs]  # tests of tests, each of which is built anew
+pytestmark = [pytest.mark.full, pytest.mark.alone]  # tests of tests, each of which is built anew
 
 WRONG_BYTE = r"wrong on rank \d+: .*byte "
-SIZES = "test/mpi/test_transfer.py::test_messages_of_every_size_are_right"
+SIZES = "test/mpi/test_transfer.py::test_messages_of_every_size_and_kind_are_right"
 SHADOW = "test/mpi/test_shadow.py::test_random_operations_are_right"
 COPY = """#include "base/copy.h"
 #include <string.h>
@@ -35,7 +35,7 @@ BY_TEST = [
     # One byte wrong in each strategy's copy.
     (Mutant("slot", "rendezvous/bounce.c", before=COPY), [f"{SIZES}[bounce]"], WRONG_BYTE),
     (Mutant("edge of a page", LANDING, before=COPY),
-     ["test/mpi/test_remap.py::test_whole_pages_are_moved_and_edges_copied[200]"], WRONG_BYTE),
+     ["test/mpi/test_remap.py::test_whole_pages_are_moved_and_edges_copied"], WRONG_BYTE),
     (Mutant("kernel writes", VM, "const struct iovec here =",
             "*(char *)local ^= direction == REGX_VM_WRITE; const struct iovec here ="),
      [f"{SIZES}[pipeline]", f"{SIZES}[direct]"], WRONG_BYTE),
