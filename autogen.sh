@@ -5,7 +5,7 @@ set -eu
 cd "$(dirname "$0")"
 
 missing=
-for need in autoreconf:autoconf automake:automake libtoolize:libtool pkg-config:pkg-config; do
+for need in autoreconf:autoconf automake:automake pkg-config:pkg-config; do
     command -v "${need%%:*}" >/dev/null || missing="$missing ${need#*:}"
 done
 if [ -n "$missing" ]; then

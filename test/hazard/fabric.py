@@ -41,7 +41,7 @@ def plugins(build: Build, tmp_path: Path) -> Path:
     """The component and its transports, of which verbs is the pretended one."""
     folder = tmp_path / "plugins"
     folder.mkdir()
-    fake = build.programs.parent / "fabric" / ".libs" / "regx_transport_verbs.so"
+    fake = build.programs.parent / "fabric" / "regx_transport_verbs.so"
     for made in (build.component / "mca_btl_regx.so", fake):
         (folder / made.name).symlink_to(made)
     return folder

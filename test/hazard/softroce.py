@@ -92,7 +92,7 @@ def two_rdma_hosts(folder: Path) -> Iterator[tuple[list[str], list[str], list[st
 
 def layer(build: Build, **told: object) -> list[str]:
     """The words before a program that is to be under the layer between regx and libibverbs (test/verbs)."""
-    file = build.programs.parent / "verbs" / ".libs" / "layer.so"
+    file = build.programs.parent / "verbs" / "layer.so"
     assert file.exists(), "make mpi-tests builds it"
     return ["env", f"LD_PRELOAD={file}", *(f"REGX_LAYER_{name.upper()}={value}"
                                            for name, value in told.items())]

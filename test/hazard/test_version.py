@@ -68,7 +68,7 @@ def unlike(name: str, value: str) -> list[str]:
 
 def other_build(build: Build, folder: Path) -> tuple[str, str]:
     """The environment that finds the component whose control messages differ."""
-    made = build.programs.parent / "otherwire" / ".libs" / "mca_btl_regx.so"
+    made = build.programs.parent / "otherwire" / "mca_btl_regx.so"
     (folder / made.name).symlink_to(made)
     return next(iter(build.path(folder).items()))
 

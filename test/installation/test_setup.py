@@ -26,7 +26,7 @@ def path_without(folder: Path, *programs: str) -> str:
 
 
 def test_missing_packages_are_named_with_the_apt_line(tmp_path: Path) -> None:
-    run = setup("test", "--no-install", path=path_without(tmp_path, "strace", "libtoolize"))
+    run = setup("test", "--no-install", path=path_without(tmp_path, "strace", "autoreconf"))
     assert run.returncode == 1
     assert run.stderr == ("regx: packages are missing; as root: "
-                          "apt-get update && apt-get install -y libtool strace\n")
+                          "apt-get update && apt-get install -y autoconf strace\n")

@@ -72,8 +72,7 @@ def symbols(object_file: Path) -> tuple[set[str], set[str]]:
 
 def object_of(source: Path, build: Path) -> Path | None:
     """Of several, as of a source that is built into a test's variant too, the newest."""
-    folder = build / source.parent
-    found = [path for place in (folder, folder / ".libs") for path in place.glob("*.o")
+    found = [path for path in (build / source.parent).glob("*.o")
              if path.stem.rpartition("-")[2] == source.stem]
     return max(found, key=lambda path: path.stat().st_mtime, default=None)
 

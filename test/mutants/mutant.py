@@ -29,7 +29,7 @@ class Mutant:
         source.write_text(self.text())
         top = build.programs.parents[1]
         made = top / "test/mutants"
-        for old in (*made.glob("mutant.*"), *made.glob("*.la"), made / "program"):
+        for old in (*made.glob("mutant.*"), *made.glob("*.so"), made / "program"):
             old.unlink(missing_ok=True)
         subprocess.run(["make", "-s", "-C", top, f"test/mutants/{target}", f"MUTANT={source}",
                         *variables], check=True, timeout=600, stdin=subprocess.DEVNULL)
@@ -37,10 +37,10 @@ class Mutant:
 
     def plugins(self, build: Build, folder: Path) -> Path:
         """A folder of plugins, of which the BTL's is wrong."""
-        made = self.make(build, folder, f"{BTL}.la")
+        made = self.make(build, folder, f"{BTL}.so")
         whole = folder / "plugins"
         shutil.copytree(build.component, whole)
-        shutil.copy(made.parent / ".libs" / f"{BTL}.so", whole)
+        shutil.copy(made, whole)
         return whole
 
     def program(self, build: Build, folder: Path, test: str) -> Path:

@@ -24,7 +24,6 @@ class Regx(AutotoolsPackage):
     depends_on("rdma-core@40:", when="+verbs")
     depends_on("autoconf", type="build")
     depends_on("automake", type="build")
-    depends_on("libtool", type="build")
     depends_on("pkgconfig", type="build")
     depends_on("python@3.7:", type="run")  # of regx-doctor
 
