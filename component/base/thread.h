@@ -25,7 +25,7 @@
  *   3. the rendezvous engine's (rendezvous/engine.h), or that of one-sided operations
  *      (onesided/onesided.h). Messages are sent with it held.
  *   4. a connection's over shared memory (shm_internal.h), or the device's over verbs. For the
- *      latter no caller waits (verbs/try_lock.h), but one that disconnects, with no lock held. So
+ *      latter no caller waits (verbs/verbs.h), but one that disconnects, with no lock held. So
  *      callbacks, which run with it held, may take the locks of 3.
  *   5. the leaves, of which a thread holds one at a time: the pool's, the registration cache's,
  *      that of a module's endpoints and unused records (btl/module.h), of the memory that remap

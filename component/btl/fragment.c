@@ -48,8 +48,9 @@ bool regx_fragment_must_wait(const regx_module_t *module, const regx_endpoint_t 
 {
     const size_t unread = atomic_load_explicit(&endpoint->zcopy_bytes, memory_order_relaxed);
     const bool enough = message > LONG && unread >= ZCOPY_MAX_LONG;
+    const bool is_last = fits_frame(module, size) && size < module->super.btl_max_send_size;
 
-    return !fits_frame(module, size) && (enough || !may_take_slot(module, endpoint, size)) &&
+    return !is_last && (enough || !may_take_slot(module, endpoint, size)) &&
            (unread > 0 || regx_endpoint_is_blocked(endpoint));
 }
 

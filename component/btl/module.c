@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "opal/mca/hwloc/base/base.h"
+#include "base/util.h"
 #include "pool/pool.h"
 
 /* The transport may deliver while it closes, when there is no rendezvous any more. */
@@ -131,8 +132,8 @@ static regx_status_t open_pool(regx_module_t *module)
 }
 
 /* ob1 divides large messages among modules by their bandwidths, and sends small ones by those of
- * the lowest latency. */
-static void set_speed(regx_module_t *module)
+ * the lowest latency. Fragments of non-contiguous ones are as long as the transport takes. */
+static void heed_transport(regx_module_t *module)
 {
     if (!regx_param_given("bandwidth") && module->transport->megabits > 0) {
         module->super.btl_bandwidth = module->transport->megabits;
@@ -140,6 +141,8 @@ static void set_speed(regx_module_t *module)
     if (!regx_param_given("latency") && module->transport->latency > 0) {
         module->super.btl_latency = module->transport->latency;
     }
+    module->super.btl_max_send_size =
+        regx_min(module->super.btl_max_send_size, module->transport->max_zcopy);
 }
 
 static void unanswered(void *context, uint64_t peer)
@@ -205,7 +208,7 @@ regx_status_t regx_module_open(regx_component_t *component, regx_transport_kind_
         free(module);
         return status;
     }
-    set_speed(module);
+    heed_transport(module);
     assert(component->module_count < REGX_MODULES_MAX);
     component->modules[component->module_count++] = module;
     component->ports += module->transport->registers;

@@ -30,9 +30,9 @@
  *     holds no lock that any operation waits for.
  *
  * No operation waits but close, disconnect, dereg and unstage: close until the peers have read what
- * was accepted, or are gone; the others for a copy or write that is under way. On RoCE the
- * first operation towards a peer may wait for the kernel, up to a second (verbs/ep.h). What cannot
- * be accepted now answers REGX_AGAIN and has had no effect.
+ * was accepted, or are gone; the others for a copy or write that is under way. On RoCE progress may
+ * wait for the kernel once for each peer, up to a second (verbs/ep.h). What cannot be accepted now
+ * answers REGX_AGAIN and has had no effect.
  */
 #ifndef REGX_TRANSPORT_TRANSPORT_H
 #define REGX_TRANSPORT_TRANSPORT_H
@@ -46,7 +46,7 @@
 #include "base/trace.h"
 #include "base/util.h"
 
-#define REGX_TRANSPORT_ABI 31 /* of this header; an object built for another is refused */
+#define REGX_TRANSPORT_ABI 32 /* of this header; an object built for another is refused */
 
 #define REGX_ADDRESS_MAX 1024        /* bytes of what a process publishes about itself */
 #define REGX_NOTICE_MAX 48           /* bytes of the notice that follows a put */
@@ -106,7 +106,7 @@ typedef struct regx_transport_config {
     size_t owned_size;      /* bytes that `allocate` gives, at most */
     const char *if_include; /* devices, comma-separated, or NULL */
     const char *if_exclude;
-    const char *device; /* one that `devices` named; NULL: open chooses */
+    const char *device; /* one that `devices` named; NULL where that is NULL */
     /* Its own (catalog.h); NULL: the defaults. Read by open alone; but strings that they point to
      * live as long as the transport. */
     const void *settings;
@@ -174,8 +174,8 @@ typedef struct regx_get {
 
 typedef enum regx_copy_direction { REGX_COPY_TO_PEER, REGX_COPY_FROM_PEER } regx_copy_direction_t;
 
-/* A zero-copy send: a frame of at most 64 KiB that lies in this process's pool. Where the wire
- * allows it, the peer reads the frame there. */
+/* A zero-copy send: a frame of at most max_zcopy bytes that lies in this process's pool. Where the
+ * wire allows it, the peer reads the frame there. */
 typedef struct regx_zcopy {
     const void *data; /* inside this process's pool memory */
     size_t length;
@@ -322,6 +322,7 @@ struct regx_transport {
     void *pool_memory; /* what peers may write by offset; lives until close */
     size_t pool_size;  /* may be less than was asked for */
     size_t max_frame;  /* bytes of header and payload that send takes */
+    size_t max_zcopy;  /* bytes that send_zcopy takes: max_frame or more */
     const char *wires; /* for the report: "posix", "verbs:mlx5_0:1" */
     bool registers;    /* registering pins memory, and costs time */
     uint64_t mr_count; /* regions that all users of the device may have together; 0: no limit */

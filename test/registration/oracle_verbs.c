@@ -107,14 +107,18 @@ static regx_status_t put(oracle_t *oracle, side_t *from, const side_t *to, const
 
 static bool open_side(oracle_t *oracle, side_t *side, char *why, size_t why_size)
 {
+    regx_device_name_t ports[REGX_DEVICES_MAX];
     const regx_transport_config_t config = {
         .self = (uintptr_t)side,
         .pool_size = POOL,
         .pool_min = POOL,
+        .device = ports[0],
         .counters = &side->counters,
         .events = {.context = oracle, .deliver = deliver, .broken = broken}};
+    size_t count;
 
-    if (regx_transport_ops.open(&config, why, why_size, &side->transport) != REGX_OK) {
+    if (regx_transport_ops.devices(&config, why, why_size, ports, &count) != REGX_OK ||
+        regx_transport_ops.open(&config, why, why_size, &side->transport) != REGX_OK) {
         return false;
     }
     /* Both ends are this process: memory that is gone is known to be so after two seconds, not

@@ -20,29 +20,48 @@
  * Less than what ends its program (test/units.py). */
 enum { UNIT_PATIENCE = 600 };
 
-/* The byte at `position` of the stream named `stream`: content that no other stream has there. */
-static inline uint8_t unit_stamp(uint64_t stream, size_t position)
+/* The eight bytes of the stream named `stream` in which `position` lies: content that no other stream
+ * has there. */
+static inline uint64_t unit_stamps(uint64_t stream, size_t position)
 {
     uint64_t state = stream * UINT64_C(0x2545f4914f6cdd1d) + position / 8;
 
-    return (uint8_t)(chance_next(&state) >> (8 * (position % 8)));
+    return chance_next(&state);
+}
+
+/* The byte at that position. */
+static inline uint8_t unit_stamp(uint64_t stream, size_t position)
+{
+    return (uint8_t)(unit_stamps(stream, position) >> (8 * (position % 8)));
 }
 
 /* What the stream has from there on. */
 static inline void unit_fill(uint8_t *to, size_t length, uint64_t stream, size_t position)
 {
+    uint64_t stamps = unit_stamps(stream, position) >> (8 * (position % 8));
+
     for (size_t i = 0; i < length; i++) {
-        to[i] = unit_stamp(stream, position + i);
+        if ((position + i) % 8 == 0) {
+            stamps = unit_stamps(stream, position + i);
+        }
+        to[i] = (uint8_t)stamps;
+        stamps >>= 8;
     }
 }
 
 /* Whether it is how the stream begins. */
 static inline bool unit_is_filled(const uint8_t *data, size_t length, uint64_t stream)
 {
+    uint64_t stamps = 0;
+
     for (size_t i = 0; i < length; i++) {
-        if (data[i] != unit_stamp(stream, i)) {
+        if (i % 8 == 0) {
+            stamps = unit_stamps(stream, i);
+        }
+        if (data[i] != (uint8_t)stamps) {
             return false;
         }
+        stamps >>= 8;
     }
     return true;
 }

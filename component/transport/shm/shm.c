@@ -112,6 +112,7 @@ static regx_status_t shm_open(const regx_transport_config_t *config, char *error
     regx_lock_init(&shm->lock, config->threads);
     shm->super.ops = &regx_shm_ops;
     shm->super.max_frame = REGX_SHM_MAX_FRAME;
+    shm->super.max_zcopy = REGX_SHM_MAX_ZCOPY;
     shm->super.wires = regx_segment_kind_name(shm->mailboxes.kind);
     *transport = &shm->super;
     return REGX_OK;

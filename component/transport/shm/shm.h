@@ -21,6 +21,7 @@
 #include "transport/transport.h"
 
 #define REGX_SHM_MAX_FRAME 16448u /* an eager message of 16 KiB with its headers */
+#define REGX_SHM_MAX_ZCOPY 65536u
 
 extern const regx_transport_ops_t regx_shm_ops;
 extern const regx_catalog_entry_t regx_shm_entry;

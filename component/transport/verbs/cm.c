@@ -2,43 +2,11 @@
 #include "transport/verbs/ep.h"
 
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define REST_NS INT64_C(100000000)
 
-void regx_cm_add(regx_verbs_t *verbs, regx_verbs_conn_t *conn)
-{
-    regx_verbs_conn_t **bucket = &verbs->conns.by_peer[regx_verbs_bucket(conn->super.peer)];
-
-    regx_lock(&verbs->conns.lock);
-    conn->next = *bucket;
-    *bucket = conn;
-    regx_unlock(&verbs->conns.lock);
-}
-
-void regx_cm_remove(regx_verbs_t *verbs, regx_verbs_conn_t *conn)
-{
-    regx_verbs_conn_t **at = &verbs->conns.by_peer[regx_verbs_bucket(conn->super.peer)];
-
-    regx_lock(&verbs->conns.lock);
-    while (*at != conn) {
-        at = &(*at)->next;
-    }
-    *at = conn->next;
-    regx_unlock(&verbs->conns.lock);
-}
-
 /* ---- states ---- */
-
-static void attach(regx_ep_t *ep, regx_verbs_conn_t *conn)
-{
-    ep->conn = conn;
-    ep->leaves = false;
-    if (conn != NULL) {
-        conn->ep = ep;
-    }
-}
 
 /* The peer is known to be connected to ours. */
 static void become_ready(regx_ep_t *ep)
@@ -116,7 +84,9 @@ static regx_ep_t *find_or_make(regx_verbs_conn_t *conn)
         return NULL; /* it ends in a moment */
     }
     if (ep != NULL) {
-        attach(ep, conn);
+        ep->conn = conn;
+        ep->leaves = false;
+        conn->ep = ep;
     }
     return ep;
 }
@@ -137,16 +107,39 @@ regx_status_t regx_cm_make_ready(regx_verbs_conn_t *conn)
     return ep->state == REGX_EP_BROKEN && ep->reported ? REGX_UNREACHABLE : REGX_AGAIN;
 }
 
+/* From here on the device reads and writes nothing for it. */
+static void cut(regx_ep_t *ep)
+{
+    ep->state = REGX_EP_BROKEN;
+    regx_cm_stop(ep);
+    regx_list_remove(&ep->turn);
+    if (ep->qp != NULL) {
+        regx_list_remove(&ep->by_qpn);
+        ibv_destroy_qp(ep->qp);
+        ep->qp = NULL;
+    }
+    regx_sq_fail(ep);
+}
+
+/* What was under way or in line is completed with REGX_FAILED first. */
+static void end(regx_ep_t *ep)
+{
+    cut(ep);
+    regx_ep_free(ep);
+}
+
 /* ---- messages ---- */
 
 /* Whether a process of that address may be that peer: nothing else is known of the peer here. */
 static bool may_be(regx_verbs_t *verbs, uint64_t peer, const regx_verbs_address_t *address)
 {
+    const regx_link_t *bucket = regx_verbs_bucket(verbs->conns.by_peer, peer);
     bool known = false, same = false;
 
     regx_lock(&verbs->conns.lock);
-    for (const regx_verbs_conn_t *conn = verbs->conns.by_peer[regx_verbs_bucket(peer)];
-         conn != NULL; conn = conn->next) {
+    for (regx_link_t *at = bucket->next; at != bucket; at = at->next) {
+        const regx_verbs_conn_t *conn = REGX_CONTAINER_OF(at, regx_verbs_conn_t, link);
+
         if (conn->super.peer == peer) {
             known = true;
             same = same || memcmp(&conn->address, address, sizeof(*address)) == 0;
@@ -156,69 +149,54 @@ static bool may_be(regx_verbs_t *verbs, uint64_t peer, const regx_verbs_address_
     return same || !known;
 }
 
-/* Whether a datagram came from where that address is. */
-static bool comes_from(const regx_cm_source_t *source, const regx_verbs_address_t *address)
+/* Whether a datagram came from where that address is, as far as the device saw. Over RoCE v2 with
+ * IPv4 the header is in the second half of the room for it. */
+static bool comes_from(const regx_verbs_t *verbs, const struct ibv_wc *wc, const uint8_t *header,
+                       const regx_verbs_address_t *address)
 {
-    return source->qpn == address->qpn && (source->lid == 0 || source->lid == address->lid) &&
-           (source->gid == NULL || memcmp(source->gid, address->gid, REGX_VERBS_GID_SIZE) == 0);
-}
+    const bool ethernet = verbs->address.link_layer == REGX_VERBS_ETHERNET;
+    uint8_t mapped[REGX_VERBS_GID_SIZE] = {[10] = 0xff, [11] = 0xff};
 
-/* false: it is not a message of this version. */
-static bool read_message(const void *bytes, size_t length, regx_cm_message_t *message)
-{
-    if (length != sizeof(*message)) {
+    if (wc->src_qp != address->qpn) {
         return false;
     }
-    memcpy(message, bytes, sizeof(*message));
-    if (message->version != REGX_VERBS_VERSION || message->kind < REGX_CM_REQUEST ||
-        message->kind > REGX_CM_READY || message->zero != 0 || message->zeros != 0 ||
-        message->qpn == 0 || message->qpn > 0xffffff || message->psn > 0xffffff ||
-        message->epoch == 0 || (message->known == 0) != (message->kind == REGX_CM_REQUEST) ||
-        message->pool + message->pool_size < message->pool) {
-        return false;
+    if ((wc->wc_flags & IBV_WC_GRH) == 0) {
+        return ethernet || wc->slid == 0 || wc->slid == address->lid;
     }
-    return regx_verbs_address_read(&message->address, sizeof(message->address), &message->address);
-}
-
-static bool is_well_formed(regx_verbs_t *verbs, const uint8_t *bytes, size_t length,
-                           const regx_cm_source_t *source, regx_cm_message_t *message)
-{
-    return read_message(bytes, length, message) && message->to == verbs->config.self &&
-           message->address.link_layer == verbs->address.link_layer &&
-           comes_from(source, &message->address) && may_be(verbs, message->from, &message->address);
-}
-
-/* A new endpoint in place of one that is ACCEPTED, by which nothing was sent. NULL: none now. */
-static regx_ep_t *replace(regx_ep_t *ep, const regx_cm_message_t *message)
-{
-    regx_verbs_t *verbs = ep->verbs;
-    regx_verbs_conn_t *conn = ep->conn;
-    const bool leaves = ep->leaves, asked = regx_list_has(&ep->cm.asking);
-
-    regx_trace(verbs->config.trace, REGX_TRACE_CONNECTION,
-               "verbs: process %#" PRIx64 " has another queue pair", message->from);
-    regx_cm_delete(ep);
-    ep = regx_ep_new(verbs, message->from, &message->address);
-    if (ep != NULL) {
-        attach(ep, conn);
-        ep->leaves = leaves;
-        if (asked && ep->state == REGX_EP_ASKING) {
-            regx_list_append(&verbs->cm.asking, &ep->cm.asking);
-        }
+    if (header[0] >> 4 == 6) {
+        return memcmp(header + 8, address->gid, REGX_VERBS_GID_SIZE) == 0;
     }
-    return ep;
+    memcpy(mapped + 12, header + 32, 4);
+    return !ethernet || header[20] != 0x45 || memcmp(mapped, address->gid, sizeof(mapped)) == 0;
 }
 
-/* The endpoint that a message is for, made or replaced if need be; NULL: none. */
+/* Whether it is a message of this version. */
+static bool is_well_formed(const regx_cm_message_t *message)
+{
+    regx_verbs_address_t address;
+
+    return message->version == REGX_VERBS_VERSION && message->kind >= REGX_CM_REQUEST &&
+           message->kind <= REGX_CM_READY && message->zero == 0 && message->zeros == 0 &&
+           message->qpn != 0 && message->qpn <= 0xffffff && message->psn <= 0xffffff &&
+           message->epoch != 0 && (message->known == 0) == (message->kind == REGX_CM_REQUEST) &&
+           message->pool + message->pool_size >= message->pool &&
+           regx_verbs_address_read(&message->address, sizeof(address), &address);
+}
+
+/* The endpoint that a message is for, made if need be; NULL: none. One that is ACCEPTED, by which
+ * nothing was sent, gives way to that of a newer queue pair of the peer's. */
 static regx_ep_t *addressee(regx_verbs_t *verbs, const regx_cm_message_t *message)
 {
     regx_ep_t *ep = regx_ep_find(verbs, message->from);
 
-    if (ep == NULL && message->kind != REGX_CM_READY && !verbs->closing) {
-        return regx_ep_new(verbs, message->from, &message->address);
-    }
     if (ep != NULL && ep->state == REGX_EP_ACCEPTED && message->epoch > ep->theirs.epoch) {
-        return replace(ep, message);
+        regx_trace(verbs->config.trace, REGX_TRACE_CONNECTION,
+                   "verbs: process %#" PRIx64 " has another queue pair", message->from);
+        end(ep);
+        ep = NULL;
+    }
+    if (ep == NULL && message->kind != REGX_CM_READY && !verbs->closing) {
+        ep = regx_ep_new(verbs, message->from, &message->address);
     }
     return ep;
 }
@@ -258,12 +236,17 @@ static void hear_connected(regx_ep_t *ep, const regx_cm_message_t *message)
     }
 }
 
-void regx_cm_receive(regx_verbs_t *verbs, const uint8_t *bytes, size_t length,
-                     const regx_cm_source_t *source)
+void regx_cm_receive(regx_verbs_t *verbs, const struct ibv_wc *wc)
 {
+    const uint8_t *header = verbs->buffers.area->datagrams[(uint32_t)wc->wr_id];
     regx_cm_message_t message;
 
-    if (!is_well_formed(verbs, bytes, length, source, &message)) {
+    memcpy(&message, header + REGX_GRH_SIZE, sizeof(message));
+    if (wc->byte_len != REGX_GRH_SIZE + sizeof(message) || !is_well_formed(&message) ||
+        message.to != verbs->config.self ||
+        message.address.link_layer != verbs->address.link_layer ||
+        !comes_from(verbs, wc, header, &message.address) ||
+        !may_be(verbs, message.from, &message.address)) {
         regx_verbs_count_malformed(verbs);
         return;
     }
@@ -280,7 +263,13 @@ void regx_cm_receive(regx_verbs_t *verbs, const uint8_t *bytes, size_t length,
 
 /* ---- the end ---- */
 
-bool regx_cm_rests(regx_ep_t *ep, bool empty)
+/* Whether the queue pair of a BROKEN endpoint may be destroyed. Where completions of receives are
+ * still in the completion queue then, some devices (mlx5) drop them, and the buffers that they took
+ * of the shared receive queue would never come back. So the queue pair is first driven to error,
+ * which ends what it has taken. The device reports when it takes no more; some do not (Soft-RoCE in
+ * older kernels), hence a limit in time of 0.1 s. Once the completion queue was seen empty after
+ * that, nothing is left. */
+static bool rests(regx_ep_t *ep, bool empty)
 {
     struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
 
@@ -288,8 +277,7 @@ bool regx_cm_rests(regx_ep_t *ep, bool empty)
         return true; /* nothing is left, or can have come, or matters */
     }
     if (ep->rest.since == 0) {
-        regx_cm_stop(ep);
-        regx_ep_forget_qpn(ep);
+        regx_list_remove(&ep->by_qpn); /* completions of it are not heeded any more */
         ep->rest.since = regx_now_ns();
         if (ibv_modify_qp(ep->qp, &attr, IBV_QP_STATE) != 0) {
             ep->rest.last_taken = true;
@@ -297,28 +285,6 @@ bool regx_cm_rests(regx_ep_t *ep, bool empty)
         return false;
     }
     return empty && (ep->rest.last_taken || regx_now_ns() - ep->rest.since >= REST_NS);
-}
-
-/* From here on the device reads and writes nothing for it. */
-static void cut(regx_ep_t *ep)
-{
-    ep->state = REGX_EP_BROKEN;
-    regx_cm_stop(ep);
-    regx_list_remove(&ep->turn);
-    if (ep->qp != NULL) {
-        regx_ep_forget_qpn(ep);
-        ibv_destroy_qp(ep->qp);
-        ep->qp = NULL;
-    }
-    free(ep->gathered.memory);
-    ep->gathered.memory = NULL;
-    regx_sq_fail(ep);
-}
-
-void regx_cm_delete(regx_ep_t *ep)
-{
-    cut(ep);
-    regx_ep_free(ep);
 }
 
 static void report(regx_ep_t *ep)
@@ -338,10 +304,10 @@ static void report(regx_ep_t *ep)
 static void end_broken(regx_ep_t *ep, bool empty)
 {
     report(ep);
-    if (!regx_cm_rests(ep, empty)) {
+    if (!rests(ep, empty)) {
         regx_ep_set_ending(ep);
     } else if (ep->leaves || ep->peer_left) {
-        regx_cm_delete(ep);
+        end(ep);
     } else {
         cut(ep);
     }
@@ -354,7 +320,7 @@ static void end_leaving(regx_ep_t *ep)
     const bool closing = ep->verbs->closing;
 
     if (closing && ep->peer_left) {
-        regx_cm_delete(ep);
+        end(ep);
     } else if (ep->state == REGX_EP_LEAVING) {
         if (regx_sq_post_goodbye(ep) == REGX_OK && ep->state == REGX_EP_LEAVING) {
             ep->state = REGX_EP_LEFT;
@@ -363,7 +329,7 @@ static void end_leaving(regx_ep_t *ep)
     } else if (ep->sq.done != ep->sq.posted) {
         regx_ep_set_ending(ep);
     } else if (closing || ep->peer_left) {
-        regx_cm_delete(ep);
+        end(ep);
     }
 }
 
@@ -381,7 +347,7 @@ static void step(regx_ep_t *ep, bool empty)
     } else if (ep->state == REGX_EP_READY && ep->rest.last_taken) {
         regx_ep_set_ending(ep);
     } else if (ep->state < REGX_EP_READY && ep->verbs->closing) {
-        regx_cm_delete(ep);
+        end(ep);
     }
 }
 

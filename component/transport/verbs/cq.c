@@ -5,7 +5,6 @@
  */
 #include <endian.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "transport/verbs/ep.h"
@@ -26,73 +25,18 @@ static void format_status(const struct ibv_wc *wc, char text[STATUS_MAX])
              (int)wc->status, wc->vendor_err);
 }
 
-static void deliver(const regx_ep_t *ep, uint8_t tag, const void *data, size_t length)
-{
-    const regx_transport_events_t *events = &ep->verbs->config.events;
-
-    ep->verbs->events++;
-    events->deliver(events->context, ep->peer, tag, data, length);
-}
-
-/* Keeps a segment of a frame until the last one comes. */
-static bool gather(regx_ep_t *ep, const uint8_t *data, size_t length)
-{
-    if (ep->gathered.memory == NULL) {
-        ep->gathered.memory = malloc(REGX_VERBS_ZCOPY_MAX);
-        ep->gathered.length = 0;
-    }
-    const bool too_long = length > REGX_VERBS_ZCOPY_MAX - ep->gathered.length;
-    if (ep->gathered.memory == NULL || too_long) {
-        ep->gathered.discards = true;
-        regx_ep_break(ep, "receiving",
-                      too_long ? "a frame is longer than allowed" : "no memory for a frame");
-        if (too_long) {
-            regx_verbs_count_malformed(ep->verbs);
-        }
-        return false;
-    }
-    memcpy(ep->gathered.memory + ep->gathered.length, data, length);
-    ep->gathered.length += length;
-    return true;
-}
-
-static void receive_last(regx_ep_t *ep, uint8_t tag, const uint8_t *data, size_t length)
-{
-    if (ep->gathered.memory == NULL) {
-        deliver(ep, tag, data, length);
-    } else if (gather(ep, data, length)) {
-        uint8_t *whole = ep->gathered.memory;
-
-        ep->gathered.memory = NULL;
-        deliver(ep, tag, whole, ep->gathered.length);
-        free(whole);
-    }
-}
-
 static void receive_frame(regx_ep_t *ep, uint32_t immediate, const uint8_t *data, size_t length)
 {
+    const regx_transport_events_t *events = &ep->verbs->config.events;
     const uint8_t tag = (uint8_t)immediate;
 
     regx_cm_heard(ep);
-    if (immediate != regx_verbs_segment_pack(immediate >> 24, tag) || ep->peer_left) {
-        regx_verbs_count_malformed(ep->verbs);
-        return;
-    }
-    switch (immediate >> 24) {
-    case REGX_SEGMENT_LAST:
-        if (!ep->gathered.discards) {
-            receive_last(ep, tag, data, length);
-        }
-        break;
-    case REGX_SEGMENT_MORE:
-        if (!ep->gathered.discards) {
-            gather(ep, data, length);
-        }
-        break;
-    case REGX_SEGMENT_GOODBYE:
+    if (immediate == regx_verbs_immediate(REGX_VERBS_FRAME, tag) && !ep->peer_left) {
+        ep->verbs->events++;
+        events->deliver(events->context, ep->peer, tag, data, length);
+    } else if (immediate == regx_verbs_immediate(REGX_VERBS_GOODBYE, 0) && !ep->peer_left) {
         regx_cm_left(ep);
-        break;
-    default:
+    } else {
         regx_verbs_count_malformed(ep->verbs);
     }
 }
@@ -103,7 +47,7 @@ static void receive_written(regx_ep_t *ep, uint32_t immediate)
     const regx_transport_events_t *events = &ep->verbs->config.events;
 
     regx_cm_heard(ep);
-    if (immediate >> 24 != REGX_SEGMENT_WRITTEN || events->immediate == NULL) {
+    if (immediate >> 24 != REGX_VERBS_WRITTEN || events->immediate == NULL) {
         regx_verbs_count_malformed(ep->verbs);
         return;
     }
@@ -111,54 +55,10 @@ static void receive_written(regx_ep_t *ep, uint32_t immediate)
     events->immediate(events->context, ep->peer, immediate & REGX_IMMEDIATE_MAX);
 }
 
-/* The IPv4 address of a sender over RoCE v2, as a GID, behind 20 bytes of the GRH's room. */
-static bool read_ipv4(const uint8_t header[REGX_GRH_SIZE], uint8_t gid[REGX_VERBS_GID_SIZE])
-{
-    const uint8_t *ip = header + 20;
-
-    memset(gid, 0, REGX_VERBS_GID_SIZE);
-    gid[10] = gid[11] = 0xff;
-    memcpy(gid + 12, ip + 12, 4);
-    return ip[0] == 0x45 && header[0] >> 4 != 6;
-}
-
-/* Where a datagram came from, as the device saw it. `gid` has room for the answer's. */
-static regx_cm_source_t find_source(const regx_verbs_t *verbs, const struct ibv_wc *wc,
-                                    const uint8_t header[REGX_GRH_SIZE],
-                                    uint8_t gid[REGX_VERBS_GID_SIZE])
-{
-    const bool ethernet = verbs->address.link_layer == REGX_VERBS_ETHERNET;
-    regx_cm_source_t source = {.qpn = wc->src_qp};
-
-    if ((wc->wc_flags & IBV_WC_GRH) == 0) {
-        source.lid = ethernet ? 0 : wc->slid;
-    } else if (header[0] >> 4 == 6) {
-        memcpy(gid, header + 8, REGX_VERBS_GID_SIZE);
-        source.gid = gid;
-    } else if (ethernet && read_ipv4(header, gid)) {
-        source.gid = gid;
-    }
-    return source;
-}
-
-static void datagram_arrived(regx_verbs_t *verbs, const struct ibv_wc *wc)
-{
-    const uint8_t *bytes = regx_verbs_buffer_datagram(verbs, (uint32_t)wc->wr_id);
-    uint8_t gid[REGX_VERBS_GID_SIZE];
-
-    if (wc->byte_len >= REGX_GRH_SIZE) {
-        const regx_cm_source_t source = find_source(verbs, wc, bytes - REGX_GRH_SIZE, gid);
-
-        regx_cm_receive(verbs, bytes, wc->byte_len - REGX_GRH_SIZE, &source);
-    }
-}
-
 /* What became of a work request of the UD queue pair. A receive that failed is not posted again: it
- * would come back the same way, without end. */
-static void datagram_done(regx_verbs_t *verbs, const struct ibv_wc *wc)
+ * would come back the same way, without end. Whichever fails, no peer can be connected any more. */
+static void datagram_done(regx_verbs_t *verbs, const struct ibv_wc *wc, bool arrived)
 {
-    const bool arrived = (wc->wr_id & REGX_RECEIVED) != 0;
-
     if (!arrived) {
         regx_cm_sent(verbs);
     }
@@ -166,69 +66,59 @@ static void datagram_done(regx_verbs_t *verbs, const struct ibv_wc *wc)
         char why[STATUS_MAX];
 
         format_status(wc, why);
-        regx_cm_failed(verbs, why);
+        regx_eps_break(verbs, REGX_EP_ACCEPTED, "connecting", why);
     } else if (arrived) {
-        datagram_arrived(verbs, wc);
+        regx_cm_receive(verbs, wc);
         const int error = regx_verbs_buffer_datagram_post(verbs, (uint32_t)wc->wr_id);
         if (error != 0) {
-            regx_cm_failed(verbs, strerror(error));
+            regx_eps_break(verbs, REGX_EP_ACCEPTED, "connecting", strerror(error));
         }
     }
 }
 
-static void received(regx_verbs_t *verbs, const struct ibv_wc *wc)
+static void arrived(regx_ep_t *ep, const struct ibv_wc *wc)
 {
-    const uint32_t index = (uint32_t)wc->wr_id;
+    const uint8_t *data = ep->verbs->buffers.area->received[(uint32_t)wc->wr_id];
 
-    if (wc->qp_num == verbs->cm.qp->qp_num) {
-        datagram_done(verbs, wc);
-        return;
-    }
-    regx_ep_t *ep = regx_ep_find_qpn(verbs, wc->qp_num);
-    if (ep != NULL && wc->status != IBV_WC_SUCCESS) {
+    if (wc->status != IBV_WC_SUCCESS) {
         regx_ep_break(ep, "receiving", ibv_wc_status_str(wc->status));
-    } else if (ep != NULL && wc->opcode == IBV_WC_RECV_RDMA_WITH_IMM) {
+    } else if (wc->opcode == IBV_WC_RECV_RDMA_WITH_IMM) {
         receive_written(ep, be32toh(wc->imm_data));
-    } else if (ep != NULL && (wc->wc_flags & IBV_WC_WITH_IMM) != 0) {
-        receive_frame(ep, be32toh(wc->imm_data), regx_verbs_buffer_received(verbs, index),
-                      wc->byte_len);
-    } else if (ep != NULL) {
-        regx_verbs_count_malformed(verbs);
+    } else if ((wc->wc_flags & IBV_WC_WITH_IMM) != 0) {
+        receive_frame(ep, be32toh(wc->imm_data), data, wc->byte_len);
+    } else {
+        regx_verbs_count_malformed(ep->verbs);
     }
-    regx_verbs_buffer_return(verbs, index);
 }
 
-static void sent(regx_verbs_t *verbs, const struct ibv_wc *wc)
+static void request_done(regx_ep_t *ep, const struct ibv_wc *wc)
 {
-    if (wc->qp_num == verbs->cm.qp->qp_num) {
-        datagram_done(verbs, wc);
-        return;
-    }
-    regx_ep_t *ep = regx_ep_find_qpn(verbs, wc->qp_num);
-    if (ep == NULL) {
-        return; /* of one that was cut */
-    }
+    char why[STATUS_MAX];
+
     if (wc->status == IBV_WC_SUCCESS) {
         regx_sq_done(ep, wc->wr_id);
-        return;
-    }
-    /* What comes after the first is only flushed. */
-    if (ep->state != REGX_EP_BROKEN) {
-        char why[STATUS_MAX];
-
+    } else if (ep->state != REGX_EP_BROKEN) { /* what comes after the first is only flushed */
         format_status(wc, why);
-        regx_ep_break(ep, ep->sq.works[wc->wr_id % ep->sq.depth].what, why);
+        regx_ep_break(ep, ep->sq.works[wc->wr_id % REGX_VERBS_DEPTH].what, why);
     }
 }
 
-static void handle(regx_verbs_t *verbs, const struct ibv_wc *completions, int count)
+static void handle(regx_verbs_t *verbs, const struct ibv_wc *wc)
 {
-    for (int i = 0; i < count; i++) {
-        if ((completions[i].wr_id & REGX_RECEIVED) != 0) {
-            received(verbs, &completions[i]);
-        } else {
-            sent(verbs, &completions[i]);
-        }
+    const bool received = (wc->wr_id & REGX_RECEIVED) != 0;
+
+    if (wc->qp_num == verbs->cm.qp->qp_num) {
+        datagram_done(verbs, wc, received);
+        return;
+    }
+    regx_ep_t *ep = regx_ep_find_qpn(verbs, wc->qp_num); /* NULL: it was cut */
+    if (ep != NULL && received) {
+        arrived(ep, wc);
+    } else if (ep != NULL) {
+        request_done(ep, wc);
+    }
+    if (received) {
+        verbs->buffers.returned[verbs->buffers.returned_count++] = (uint32_t)wc->wr_id;
     }
 }
 
@@ -240,15 +130,17 @@ void regx_verbs_poll(regx_verbs_t *verbs, bool *empty)
     for (int batch = 0; batch < BATCHES && polled == BATCH; batch++) {
         polled = ibv_poll_cq(verbs->cq, BATCH, completions);
         if (polled < 0) {
-            regx_eps_break(verbs, "completion queue", "it cannot be polled");
+            regx_eps_break(verbs, REGX_EP_BROKEN, "completion queue", "it cannot be polled");
         }
-        handle(verbs, completions, polled);
+        for (int i = 0; i < polled; i++) {
+            handle(verbs, &completions[i]);
+        }
         count += polled > 0 ? polled : 0;
         /* The answer to what was just received should not wait for this. */
         if (count == 0 || verbs->buffers.returned_count >= verbs->buffers.receives / 4) {
             const int error = regx_verbs_buffers_repost(verbs);
             if (error != 0) {
-                regx_eps_break(verbs, "receive queue", strerror(error));
+                regx_eps_break(verbs, REGX_EP_BROKEN, "receive queue", strerror(error));
             }
         }
     }
@@ -263,7 +155,7 @@ static void queue_pair_failed(regx_verbs_t *verbs, const struct ibv_async_event 
     const char *why = ibv_event_type_str(event->event_type);
 
     if (qp == verbs->cm.qp) {
-        regx_cm_failed(verbs, why);
+        regx_eps_break(verbs, REGX_EP_ACCEPTED, "connecting", why);
     }
     for (regx_link_t *at = verbs->table.eps.next; at != &verbs->table.eps; at = at->next) {
         regx_ep_t *ep = REGX_CONTAINER_OF(at, regx_ep_t, link);
@@ -295,7 +187,7 @@ void regx_verbs_look(regx_verbs_t *verbs)
         case IBV_EVENT_CQ_ERR:
         case IBV_EVENT_SRQ_ERR:
         case IBV_EVENT_DEVICE_FATAL:
-            regx_eps_break(verbs, "device", ibv_event_type_str(event.event_type));
+            regx_eps_break(verbs, REGX_EP_BROKEN, "device", ibv_event_type_str(event.event_type));
             break;
         default: /* such as a port that goes down: retries show whether it comes back in time */
             break;
@@ -312,14 +204,9 @@ static void take_turns(regx_verbs_t *verbs)
         const bool last = ep->turn.next == &verbs->turns;
 
         regx_list_remove(&ep->turn);
-        if (regx_sq_is_open(ep)) {
-            regx_verbs_put_take_turn(ep);
-            regx_verbs_get_take_turn(ep);
-        }
-        if ((ep->puts.first != NULL || ep->gets.line.first != NULL) &&
-            ep->state != REGX_EP_BROKEN) {
-            regx_list_set(&verbs->turns, &ep->turn, true);
-        }
+        regx_verbs_put_take_turn(ep);
+        regx_verbs_get_take_turn(ep);
+        regx_verbs_wait_if_left(ep);
         if (last) {
             break; /* all had a turn */
         }
@@ -348,7 +235,7 @@ static void probe_idle(regx_verbs_t *verbs)
 
         if (ep->state == REGX_EP_READY && ep->conn != NULL && ep->sq.posted == ep->sq.seen &&
             !awaits_report(ep) && verbs->requests.outstanding < verbs->requests.max / 4 &&
-            regx_sq_has_room(ep, 1)) {
+            regx_sq_has_room(ep)) {
             regx_sq_probe(ep);
         }
         ep->sq.seen = ep->sq.posted;
@@ -372,14 +259,14 @@ int regx_verbs_progress(regx_transport_t *transport)
     regx_verbs_t *verbs = regx_verbs_of(transport);
     bool empty;
 
-    if (!regx_try_lock_enter(&verbs->try_lock)) {
+    if (!regx_trylock(&verbs->lock)) {
         return 0;
     }
     verbs->events = 0;
     regx_verbs_poll(verbs, &empty);
     take_turns(verbs);
-    if (!regx_list_empty(&verbs->cm.asking) || !regx_list_empty(&verbs->cm.due)) {
-        regx_cm_ask_due(verbs);
+    if (!regx_list_empty(&verbs->cm.waiting)) {
+        regx_cm_send_due(verbs);
     }
     if (!regx_list_empty(&verbs->ending)) {
         regx_cm_end(verbs, empty);
@@ -389,6 +276,6 @@ int regx_verbs_progress(regx_transport_t *transport)
         probe_idle(verbs);
     }
     const int events = verbs->events;
-    regx_try_lock_leave(&verbs->try_lock);
+    regx_unlock(&verbs->lock);
     return events;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The datagrams that connect endpoints, over one UD queue pair, and who waits to send one: cm.h.
+ * The datagrams that connect endpoints, over one UD queue pair, and who waits to send one: ep.h.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -40,20 +40,15 @@ regx_status_t regx_cm_open(regx_verbs_t *verbs, char *error, size_t error_size)
                                             .max_send_sge = 1,
                                             .max_recv_sge = 1},
                                     .qp_type = IBV_QPT_UD};
-    uint32_t qkey;
+    uint32_t qkey = 0;
 
     /* A process that does not know this number does not reach the queue pair. The highest bit is
      * kept for privileged ones. */
-    if (getrandom(&qkey, sizeof(qkey), 0) != sizeof(qkey)) {
-        qkey = 0;
-    }
+    (void)!getrandom(&qkey, sizeof(qkey), 0);
     verbs->address.qkey = (qkey & 0x7fffffff) | 1;
-    verbs->cm.random = verbs->config.self | 1;
     verbs->cm.qp = ibv_create_qp(verbs->pd, &attr);
     if (verbs->cm.qp == NULL || !start(verbs)) {
-        snprintf(error, error_size, "%s gives no UD queue pair: %s", verbs->port.name,
-                 strerror(errno));
-        return REGX_UNREACHABLE;
+        return regx_verbs_port_refuse(&verbs->port, "UD queue pair", error, error_size);
     }
     verbs->address.qpn = verbs->cm.qp->qp_num;
     return REGX_OK;
@@ -73,17 +68,6 @@ void regx_cm_close(regx_verbs_t *verbs)
 void regx_cm_sent(regx_verbs_t *verbs)
 {
     ibv_destroy_ah(verbs->cm.under_way[verbs->cm.done++ % REGX_CM_SENDS]);
-}
-
-void regx_cm_failed(regx_verbs_t *verbs, const char *why)
-{
-    for (regx_link_t *at = verbs->table.eps.next; at != &verbs->table.eps; at = at->next) {
-        regx_ep_t *ep = REGX_CONTAINER_OF(at, regx_ep_t, link);
-
-        if (ep->state == REGX_EP_ASKING || ep->state == REGX_EP_ACCEPTED) {
-            regx_ep_break(ep, "connecting", why);
-        }
-    }
 }
 
 static regx_cm_message_t message_of(const regx_ep_t *ep)
@@ -124,9 +108,8 @@ static void send_message(regx_ep_t *ep)
 {
     regx_verbs_t *verbs = ep->verbs;
     const uint32_t index = (uint32_t)(verbs->cm.sent % REGX_CM_SENDS);
-    const regx_cm_message_t message = message_of(ep);
-    uint8_t *room = regx_verbs_buffer_datagram_send(verbs, index);
-    struct ibv_sge segment = {.addr = (uintptr_t)room,
+    regx_cm_message_t *message = &verbs->buffers.area->messages[index];
+    struct ibv_sge segment = {.addr = (uintptr_t)message,
                               .length = REGX_CM_MESSAGE_SIZE,
                               .lkey = verbs->buffers.own.mr->lkey};
     struct ibv_ah *route = regx_qp_route(verbs, &ep->address);
@@ -144,7 +127,7 @@ static void send_message(regx_ep_t *ep)
         }
         return;
     }
-    memcpy(room, &message, sizeof(message));
+    *message = message_of(ep);
     const int error = ibv_post_send(verbs->cm.qp, &request, &refused);
     if (error != 0) {
         ibv_destroy_ah(route);
@@ -155,117 +138,82 @@ static void send_message(regx_ep_t *ep)
     verbs->cm.sent++;
 }
 
-static bool is_asking(const regx_ep_t *ep)
+/* How long to wait for an answer: within a quarter of the usual time, as the endpoint has drawn. */
+static int64_t wait_after(const regx_ep_t *ep)
 {
-    return regx_list_has(&ep->cm.asking);
+    const int64_t wait = FIRST_WAIT_NS << regx_min(ep->cm.asked - 1, DOUBLINGS);
+
+    return wait / 4 * 3 + (wait / 2 * ep->psn >> 24);
 }
 
-/* How long to wait for an answer: at random within a quarter of the usual time. */
-static int64_t wait_after(regx_verbs_t *verbs, unsigned asked)
-{
-    const int64_t wait = FIRST_WAIT_NS << regx_min(asked - 1, DOUBLINGS);
-
-    verbs->cm.random = verbs->cm.random * UINT64_C(6364136223846793005) + 1;
-    return wait / 4 * 3 + (int64_t)((verbs->cm.random >> 33) % (uint64_t)(wait / 2));
-}
-
-static void note_next(regx_verbs_t *verbs, int64_t next)
-{
-    if (next < verbs->cm.ask_next) {
-        verbs->cm.ask_next = next;
-    }
-}
-
-static void note_asked(regx_ep_t *ep)
+static void note_sent(regx_ep_t *ep)
 {
     regx_verbs_t *verbs = ep->verbs;
+    const regx_transport_events_t *events = &verbs->config.events;
 
+    regx_list_remove(&ep->cm.waiting);
+    if (!ep->cm.asks) {
+        return;
+    }
     ep->cm.asked++;
+    ep->cm.next = regx_now_ns() + wait_after(ep);
+    regx_list_append(&verbs->cm.waiting, &ep->cm.waiting);
     regx_trace(verbs->config.trace, REGX_TRACE_CONNECTION,
                "verbs: asked process %#" PRIx64 " on %s for a connection, %u times so far",
                ep->peer, verbs->port.name, ep->cm.asked);
-    ep->cm.ask_next = regx_now_ns() + wait_after(verbs, ep->cm.asked);
-    note_next(verbs, ep->cm.ask_next);
-}
-
-static void send_due(regx_verbs_t *verbs)
-{
-    while (!regx_list_empty(&verbs->cm.due) && verbs->cm.sent - verbs->cm.done < REGX_CM_SENDS) {
-        regx_ep_t *ep = REGX_CONTAINER_OF(verbs->cm.due.next, regx_ep_t, cm.due);
-
-        regx_list_remove(&ep->cm.due);
-        if (ep->state == REGX_EP_BROKEN) {
-            regx_cm_stop(ep);
-            continue;
-        }
-        send_message(ep);
-        if (is_asking(ep)) {
-            note_asked(ep);
-        }
+    /* It is not known whether the peer is gone or computes. */
+    if (ep->cm.asked == ASKS_REPORTED && events->silent != NULL) {
+        events->silent(events->context, ep->peer);
     }
 }
 
 void regx_cm_answer(regx_ep_t *ep)
 {
-    regx_list_set(&ep->verbs->cm.due, &ep->cm.due, true);
-    send_due(ep->verbs);
+    ep->cm.next = ep->verbs->cm.next = 0;
+    regx_list_set(&ep->verbs->cm.waiting, &ep->cm.waiting, true);
 }
 
 void regx_cm_ask(regx_ep_t *ep)
 {
-    if (!is_asking(ep)) {
+    if (!ep->cm.asks) {
+        ep->cm.asks = true;
         ep->cm.asked = 0;
-        regx_list_append(&ep->verbs->cm.asking, &ep->cm.asking);
         regx_cm_answer(ep);
     }
 }
 
-void regx_cm_stop(regx_ep_t *ep)
+bool regx_cm_may_answer(regx_conn_t *super)
 {
-    regx_list_remove(&ep->cm.asking);
-    regx_list_remove(&ep->cm.due);
-}
-
-bool regx_cm_may_answer(const regx_verbs_conn_t *conn)
-{
+    const regx_verbs_conn_t *conn = (const regx_verbs_conn_t *)super;
     const regx_ep_t *ep = conn->ep;
 
     return ep == NULL ||
            (ep->state != REGX_EP_BROKEN &&
-            !(is_asking(ep) && ep->cm.asked >= (conn->left ? ASKS_LEFT : ASKS_REPORTED)));
+            !(ep->cm.asks && ep->cm.asked >= (conn->left ? ASKS_LEFT : ASKS_REPORTED)));
 }
 
-/* Puts the endpoints whose time has come in the queue. */
-static void find_due(regx_verbs_t *verbs, int64_t now)
+void regx_cm_send_due(regx_verbs_t *verbs)
 {
-    const regx_transport_events_t *events = &verbs->config.events;
+    const int64_t now = regx_now_ns();
 
-    verbs->cm.ask_next = INT64_MAX;
-    for (regx_link_t *at = verbs->cm.asking.next, *next; at != &verbs->cm.asking; at = next) {
-        regx_ep_t *ep = REGX_CONTAINER_OF(at, regx_ep_t, cm.asking);
+    if (now < verbs->cm.next) {
+        return;
+    }
+    verbs->cm.next = INT64_MAX;
+    for (regx_link_t *at = verbs->cm.waiting.next, *next; at != &verbs->cm.waiting; at = next) {
+        regx_ep_t *ep = REGX_CONTAINER_OF(at, regx_ep_t, cm.waiting);
 
         next = at->next;
-        if (regx_list_has(&ep->cm.due)) {
-            continue;
+        if (verbs->cm.sent - verbs->cm.done == REGX_CM_SENDS) { /* there is no room */
+            verbs->cm.next = 0;
+            break;
         }
-        if (now < ep->cm.ask_next) {
-            note_next(verbs, ep->cm.ask_next);
-            continue;
+        if (now >= ep->cm.next) {
+            send_message(ep);
+            note_sent(ep);
         }
-        regx_list_append(&verbs->cm.due, &ep->cm.due);
-        /* It is not known whether the peer is gone or computes. */
-        if (ep->cm.asked == ASKS_REPORTED - 1 && events->silent != NULL) {
-            events->silent(events->context, ep->peer);
+        if (regx_list_has(at) && ep->cm.next < verbs->cm.next) {
+            verbs->cm.next = ep->cm.next;
         }
     }
-}
-
-void regx_cm_ask_due(regx_verbs_t *verbs)
-{
-    const int64_t now = regx_list_empty(&verbs->cm.asking) ? INT64_MIN : regx_now_ns();
-
-    if (now >= verbs->cm.ask_next) {
-        find_due(verbs, now);
-    }
-    send_due(verbs);
 }

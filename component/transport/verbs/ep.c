@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "transport/verbs/ep.h"
 
+#include <assert.h>
+#include <endian.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -11,10 +13,9 @@
 #include "base/memlock.h"
 #include "transport/verbs/memory.h"
 
-/* With a device that has no memory for a queue pair: how often it is asked, for how long, and after
- * what time without a question it is another matter. */
+/* After what time a device is asked again that has no memory for a queue pair, and after what time
+ * without a question it is another matter. */
 #define TRY_NS INT64_C(10000000)
-#define PATIENCE_NS INT64_C(60000000000)
 #define FORGET_NS INT64_C(5000000000)
 
 #define RETRIES 6     /* Soft-RoCE takes 7 as endless: a peer that died would not be noticed */
@@ -22,12 +23,6 @@
 #define RNR_TIMER 12  /* 0.64 ms between two tries at a receiver without a buffer */
 #define HOP_LIMIT 64
 #define INLINE_MIN 16u /* less is not worth asking for */
-
-/* Never 0: libraries have forgotten to say why. */
-static int last_error(void)
-{
-    return errno != 0 ? errno : EIO;
-}
 
 /* A GRH is used on Ethernet, to other InfiniBand subnets, and where either port requires it, as
  * virtual ports of InfiniBand do. */
@@ -49,75 +44,49 @@ static struct ibv_ah_attr describe_route(const regx_verbs_t *verbs,
     return attr;
 }
 
+/* Libraries have forgotten to say why they refuse: then it is EIO. */
 struct ibv_ah *regx_qp_route(const regx_verbs_t *verbs, const regx_verbs_address_t *address)
 {
     struct ibv_ah_attr attr = describe_route(verbs, address);
 
-    errno = 0;
-    struct ibv_ah *route = ibv_create_ah(verbs->pd, &attr);
-    errno = last_error();
-    return route;
+    errno = EIO;
+    return ibv_create_ah(verbs->pd, &attr);
 }
 
-/* Asks for a queue pair; attr tells what it can. NULL: see last_error. */
-static struct ibv_qp *make_qp(const regx_verbs_t *verbs, uint32_t depth, uint32_t inline_max,
-                              struct ibv_qp_init_attr *attr)
+/* Asks for a queue pair. *inline_max: bytes that its requests shall carry, and can. */
+static struct ibv_qp *make_qp(const regx_verbs_t *verbs, uint32_t *inline_max)
 {
-    *attr = (struct ibv_qp_init_attr){
+    struct ibv_qp_init_attr attr = {
         .send_cq = verbs->cq,
         .recv_cq = verbs->cq,
         .srq = verbs->srq,
-        .cap = {.max_send_wr = depth, .max_send_sge = 1, .max_inline_data = inline_max},
+        .cap = {.max_send_wr = verbs->can.depth, .max_send_sge = 1, .max_inline_data = *inline_max},
         .qp_type = IBV_QPT_RC};
-    errno = 0;
-    return ibv_create_qp(verbs->pd, attr);
+
+    errno = EIO;
+    struct ibv_qp *qp = ibv_create_qp(verbs->pd, &attr);
+    *inline_max = attr.cap.max_inline_data;
+    return qp;
 }
 
-/* What is asked for next where a device refused so much; depth 0: nothing. A queue shall hold the
- * longest frame. */
-static void ask_for_less(uint32_t *depth, uint32_t *inline_max)
-{
-    if (*inline_max > 0) {
-        *inline_max = *inline_max / 2 < INLINE_MIN ? 0 : *inline_max / 2;
-    } else {
-        *depth =
-            *depth > REGX_VERBS_SEGMENTS ? (uint32_t)regx_max(*depth / 2, REGX_VERBS_SEGMENTS) : 0;
-        *inline_max = REGX_VERBS_INLINE;
-    }
-}
-
-/* What a request can carry itself differs between devices, also from what they report; so does how
- * many requests fit a queue. Only trying shows. It is tried once, at the start, when a lack of
- * memory cannot be taken for a limit of the device. */
+/* What a request can carry itself differs between devices, also from what they report. Only trying
+ * shows. It is tried once, at the start, when a lack of memory cannot be taken for a limit of the
+ * device. */
 regx_status_t regx_qp_probe(regx_verbs_t *verbs, char *error, size_t error_size)
 {
-    struct ibv_qp_init_attr attr;
-    struct ibv_qp *qp = NULL;
-    uint32_t depth = verbs->can.depth, inline_max = REGX_VERBS_INLINE;
-    int cause = 0;
+    uint32_t wanted = REGX_VERBS_INLINE, can = wanted;
+    struct ibv_qp *qp = make_qp(verbs, &can);
 
-    if (depth < REGX_VERBS_SEGMENTS) {
-        snprintf(error, error_size, "%s takes %u requests of a queue pair, fewer than %u",
-                 verbs->port.name, depth, REGX_VERBS_SEGMENTS);
-        return REGX_UNREACHABLE;
-    }
-    while (qp == NULL && depth > 0) {
-        qp = make_qp(verbs, depth, inline_max, &attr);
-        if (qp == NULL) {
-            cause = last_error();
-            ask_for_less(&depth, &inline_max);
-        }
-    }
-    if (qp == NULL && cause == ENOMEM) {
-        return REGX_OK;
+    while (qp == NULL && wanted > 0) {
+        can = wanted = wanted / 2 < INLINE_MIN ? 0 : wanted / 2;
+        qp = make_qp(verbs, &can);
     }
     if (qp == NULL) {
-        snprintf(error, error_size, "%s gives no RC queue pair: %s", verbs->port.name,
-                 strerror(cause));
-        return REGX_UNREACHABLE;
+        return errno == ENOMEM
+                   ? REGX_OK
+                   : regx_verbs_port_refuse(&verbs->port, "RC queue pair", error, error_size);
     }
-    verbs->can.depth = depth;
-    verbs->can.inline_max = (uint32_t)regx_min(attr.cap.max_inline_data, REGX_VERBS_INLINE);
+    verbs->can.inline_max = (uint32_t)regx_min(can, REGX_VERBS_INLINE);
     ibv_destroy_qp(qp);
     return REGX_OK;
 }
@@ -134,11 +103,7 @@ int regx_ep_connect(regx_ep_t *ep, const regx_cm_message_t *message)
         .min_rnr_timer = RNR_TIMER,
         .ah_attr = describe_route(verbs, &message->address)};
 
-    ep->theirs.epoch = message->epoch;
-    ep->theirs.qpn = message->qpn;
-    ep->theirs.pool = message->pool;
-    ep->theirs.pool_size = message->pool_size;
-    ep->theirs.pool_key = message->pool_key;
+    ep->theirs = *message;
     ep->gets.max = (uint8_t)regx_min(message->reads, verbs->can.reads_made);
     int error = ibv_modify_qp(ep->qp, &receive,
                               IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
@@ -158,28 +123,32 @@ int regx_ep_connect(regx_ep_t *ep, const regx_cm_message_t *message)
     return error;
 }
 
-regx_ep_t *regx_ep_find(const regx_verbs_t *verbs, uint64_t peer)
+regx_ep_t *regx_ep_find(regx_verbs_t *verbs, uint64_t peer)
 {
-    regx_ep_t *ep = verbs->table.by_peer[regx_verbs_bucket(peer)];
+    const regx_link_t *bucket = regx_verbs_bucket(verbs->table.by_peer, peer);
 
-    while (ep != NULL && ep->peer != peer) {
-        ep = ep->next.by_peer;
+    for (regx_link_t *at = bucket->next; at != bucket; at = at->next) {
+        regx_ep_t *ep = REGX_CONTAINER_OF(at, regx_ep_t, by_peer);
+
+        if (ep->peer == peer) {
+            return ep;
+        }
     }
-    return ep;
+    return NULL;
 }
 
 regx_ep_t *regx_ep_find_qpn(regx_verbs_t *verbs, uint32_t qpn)
 {
-    regx_ep_t *ep = verbs->table.last_found;
+    const regx_link_t *bucket = regx_verbs_bucket(verbs->table.by_qpn, qpn);
 
-    if (ep == NULL || ep->qpn != qpn) {
-        ep = verbs->table.by_qpn[regx_verbs_bucket(qpn)];
-        while (ep != NULL && ep->qpn != qpn) {
-            ep = ep->next.by_qpn;
+    for (regx_link_t *at = bucket->next; at != bucket; at = at->next) {
+        regx_ep_t *ep = REGX_CONTAINER_OF(at, regx_ep_t, by_qpn);
+
+        if (ep->qpn == qpn) {
+            return ep;
         }
-        verbs->table.last_found = ep;
     }
-    return ep;
+    return NULL;
 }
 
 /* Gives an endpoint its queue pair. 0, or the error. */
@@ -190,19 +159,18 @@ static int take_qp(regx_ep_t *ep)
                                .pkey_index = verbs->pkey_index,
                                .port_num = verbs->port.number,
                                .qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ};
-    struct ibv_qp_init_attr attr;
+    uint32_t inline_max = verbs->can.inline_max;
 
     if (verbs->table.count >= REGX_VERBS_EPS_MAX) {
         return E2BIG;
     }
-    ep->qp = make_qp(verbs, verbs->can.depth, verbs->can.inline_max, &attr);
+    ep->qp = make_qp(verbs, &inline_max);
     if (ep->qp == NULL || getrandom(&ep->psn, sizeof(ep->psn), 0) != sizeof(ep->psn)) {
-        return last_error();
+        return errno;
     }
     ep->epoch = ++verbs->table.last_epoch;
     ep->qpn = ep->qp->qp_num;
     ep->psn &= 0xffffff;
-    ep->inline_max = (uint32_t)regx_min(attr.cap.max_inline_data, verbs->can.inline_max);
     return ibv_modify_qp(ep->qp, &init,
                          IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
 }
@@ -233,73 +201,52 @@ static bool may_pass(regx_verbs_t *verbs, int error, int64_t now)
     if (regx_verbs_refusal(error) != REGX_NO_MEMORY) {
         return false;
     }
-    if (table->starved_since == 0 || now - table->starved_until > FORGET_NS) {
-        table->starved_since = now;
+    if (now - table->starved_until > FORGET_NS) {
+        table->refusals = 0; /* another shortage */
+    }
+    if (table->refusals++ == 0) {
         regx_transport_fall_back(&verbs->config, REGX_TRACE_CONNECTION,
                                  "verbs: no memory for a peer for a while");
     }
     table->starved_until = now + TRY_NS;
-    return now - table->starved_since < PATIENCE_NS;
-}
-
-static void free_memory(regx_ep_t *ep)
-{
-    if (ep->qp != NULL) {
-        ibv_destroy_qp(ep->qp);
-    }
-    free(ep->sq.works);
-    free(ep);
-}
-
-static regx_ep_t *allocate(regx_verbs_t *verbs)
-{
-    regx_ep_t *ep = calloc(1, sizeof(*ep));
-
-    if (ep == NULL) {
-        return NULL;
-    }
-    ep->verbs = verbs;
-    ep->sq.depth = verbs->can.depth;
-    ep->sq.works = calloc(ep->sq.depth, sizeof(ep->sq.works[0]));
-    if (ep->sq.works == NULL) {
-        free_memory(ep);
-        return NULL;
-    }
-    regx_list_init(&ep->link);
-    regx_list_init(&ep->ending);
-    regx_list_init(&ep->turn);
-    regx_list_init(&ep->cm.asking);
-    regx_list_init(&ep->cm.due);
-    return ep;
+    return table->refusals < REGX_VERBS_REFUSALS;
 }
 
 regx_ep_t *regx_ep_new(regx_verbs_t *verbs, uint64_t peer, const regx_verbs_address_t *address)
 {
     regx_verbs_table_t *table = &verbs->table;
     const int64_t now = regx_now_ns();
-    regx_ep_t *ep = now < table->starved_until ? NULL : allocate(verbs);
+    regx_ep_t *ep = now < table->starved_until ? NULL : calloc(1, sizeof(*ep));
 
     if (ep == NULL) {
         return NULL;
     }
+    regx_list_init(&ep->link);
+    regx_list_init(&ep->ending);
+    regx_list_init(&ep->turn);
+    regx_list_init(&ep->puts);
+    regx_list_init(&ep->gets.line);
+    regx_list_init(&ep->cm.waiting);
+    regx_list_init(&ep->by_peer);
+    regx_list_init(&ep->by_qpn);
+    ep->verbs = verbs;
     ep->peer = peer;
     ep->address = *address;
     const int error = take_qp(ep);
     if (may_pass(verbs, error, now)) {
-        free_memory(ep);
+        if (ep->qp != NULL) {
+            ibv_destroy_qp(ep->qp);
+        }
+        free(ep);
         return NULL;
     }
     if (error == 0) {
-        regx_ep_t **bucket = &table->by_qpn[regx_verbs_bucket(ep->qpn)];
-
-        table->starved_since = 0;
-        ep->next.by_qpn = *bucket;
-        *bucket = ep;
+        table->refusals = 0;
+        regx_list_append(regx_verbs_bucket(table->by_qpn, ep->qpn), &ep->by_qpn);
     } else {
         note_refused(ep, error);
     }
-    ep->next.by_peer = table->by_peer[regx_verbs_bucket(peer)];
-    table->by_peer[regx_verbs_bucket(peer)] = ep;
+    regx_list_append(regx_verbs_bucket(table->by_peer, peer), &ep->by_peer);
     regx_list_append(&table->eps, &ep->link);
     table->count++;
     return ep;
@@ -311,46 +258,204 @@ void regx_ep_break(regx_ep_t *ep, const char *what, const char *why)
         ep->state = REGX_EP_BROKEN;
         snprintf(ep->what, sizeof(ep->what), "%s: %s", what, why);
     }
+    regx_cm_stop(ep);
     regx_ep_set_ending(ep);
 }
 
-void regx_eps_break(regx_verbs_t *verbs, const char *what, const char *why)
+void regx_eps_break(regx_verbs_t *verbs, regx_ep_state_t last, const char *what, const char *why)
 {
     for (regx_link_t *at = verbs->table.eps.next; at != &verbs->table.eps; at = at->next) {
-        regx_ep_break(REGX_CONTAINER_OF(at, regx_ep_t, link), what, why);
-    }
-}
+        regx_ep_t *ep = REGX_CONTAINER_OF(at, regx_ep_t, link);
 
-void regx_ep_forget_qpn(regx_ep_t *ep)
-{
-    regx_verbs_table_t *table = &ep->verbs->table;
-    regx_ep_t **at = &table->by_qpn[regx_verbs_bucket(ep->qpn)];
-
-    while (*at != NULL && *at != ep) {
-        at = &(*at)->next.by_qpn;
-    }
-    if (*at != NULL) {
-        *at = ep->next.by_qpn;
-    }
-    if (table->last_found == ep) {
-        table->last_found = NULL;
+        if (ep->state <= last) {
+            regx_ep_break(ep, what, why);
+        }
     }
 }
 
 void regx_ep_free(regx_ep_t *ep)
 {
-    regx_verbs_table_t *table = &ep->verbs->table;
-    regx_ep_t **at = &table->by_peer[regx_verbs_bucket(ep->peer)];
-
-    while (*at != ep) {
-        at = &(*at)->next.by_peer;
-    }
-    *at = ep->next.by_peer;
+    regx_list_remove(&ep->by_peer);
     regx_list_remove(&ep->link);
     regx_list_remove(&ep->ending);
-    table->count--;
+    ep->verbs->table.count--;
     if (ep->conn != NULL) {
         ep->conn->ep = NULL;
     }
-    free_memory(ep);
+    free(ep);
+}
+
+/* ---- the send queue ---- */
+
+/* Whether a request need not report its end: nothing waits for it. */
+static bool may_be_unsignaled(const regx_ep_t *ep, const regx_verbs_work_t *work)
+{
+    return work->kind == REGX_WORK_PLAIN && work->slot == NULL &&
+           ep->sq.unsignaled + 1 < ep->verbs->can.depth / 2 &&
+           ep->verbs->requests.unsignaled < ep->verbs->requests.max / 2;
+}
+
+/* The endpoint's next completion reports all that did not report. */
+static void count_signaled(regx_ep_t *ep)
+{
+    assert(ep->verbs->requests.unsignaled >= ep->sq.unsignaled);
+    ep->verbs->requests.unsignaled -= ep->sq.unsignaled;
+    ep->sq.unsignaled = 0;
+}
+
+regx_status_t regx_sq_post(regx_ep_t *ep, struct ibv_send_wr *request,
+                           const regx_verbs_work_t *work)
+{
+    regx_verbs_t *verbs = ep->verbs;
+    struct ibv_send_wr *refused;
+
+    assert(regx_sq_has_room(ep));
+    request->wr_id = ep->sq.posted;
+    request->next = NULL;
+    if (may_be_unsignaled(ep, work)) {
+        ep->sq.unsignaled++;
+        verbs->requests.unsignaled++;
+    } else {
+        request->send_flags |= IBV_SEND_SIGNALED;
+        count_signaled(ep);
+    }
+    ep->sq.works[ep->sq.posted++ % REGX_VERBS_DEPTH] = *work;
+    verbs->requests.outstanding++;
+    assert(verbs->requests.unsignaled <= verbs->requests.outstanding);
+    const int error = ibv_post_send(ep->qp, request, &refused);
+    if (error != 0) {
+        regx_ep_break(ep, work->what, strerror(error));
+        return REGX_UNREACHABLE;
+    }
+    return REGX_OK;
+}
+
+void regx_sq_probe(regx_ep_t *ep)
+{
+    static const regx_verbs_work_t question = {.kind = REGX_WORK_PROBE, .what = REGX_VERBS_WRITING};
+    struct ibv_send_wr request = {
+        .opcode = IBV_WR_RDMA_WRITE,
+        .wr.rdma = {.remote_addr = ep->theirs.pool, .rkey = ep->theirs.pool_key}};
+
+    regx_sq_post(ep, &request, &question);
+}
+
+struct ibv_send_wr regx_sq_frame(uint8_t tag, struct ibv_sge *data)
+{
+    return (struct ibv_send_wr){.sg_list = data,
+                                .num_sge = data->length > 0 ? 1 : 0,
+                                .opcode = IBV_WR_SEND_WITH_IMM,
+                                .imm_data = htobe32(regx_verbs_immediate(REGX_VERBS_FRAME, tag))};
+}
+
+regx_status_t regx_sq_post_inline(regx_ep_t *ep, regx_verbs_kind_t kind, uint8_t tag,
+                                  const void *data, size_t length)
+{
+    struct ibv_sge segment = {.addr = (uintptr_t)data, .length = (uint32_t)length};
+    struct ibv_send_wr request; /* what a SEND needs: filling in all of it takes longer */
+    const regx_verbs_work_t work = {.kind = kind == REGX_VERBS_GOODBYE ? REGX_WORK_PROBE
+                                                                       : REGX_WORK_PLAIN,
+                                    .what = REGX_VERBS_SENDING};
+
+    request.sg_list = &segment;
+    request.num_sge = length > 0 ? 1 : 0;
+    request.opcode = IBV_WR_SEND_WITH_IMM;
+    request.imm_data = htobe32(regx_verbs_immediate(kind, tag));
+    request.send_flags = length > 0 ? IBV_SEND_INLINE : 0;
+    regx_verbs_count_sent(ep->verbs, length);
+    return regx_sq_post(ep, &request, &work);
+}
+
+/* A READ is not behind a goodbye: its answer may have to come again. */
+regx_status_t regx_sq_post_goodbye(regx_ep_t *ep)
+{
+    if (regx_ep_has_line(ep) || ep->gets.posted > 0 || !regx_sq_has_room(ep)) {
+        return REGX_AGAIN;
+    }
+    return regx_sq_post_inline(ep, REGX_VERBS_GOODBYE, 0, NULL, 0);
+}
+
+static void finish(regx_ep_t *ep, const regx_verbs_work_t *work, regx_status_t status)
+{
+    regx_put_t *put = work->object;
+    regx_zcopy_t *zcopy = work->object;
+    regx_get_t *get = work->object;
+
+    if (work->slot != NULL) {
+        regx_verbs_slot_give(ep->verbs, work->slot, &ep->sq.slots);
+    }
+    switch (work->kind) {
+    case REGX_WORK_PLAIN:
+    case REGX_WORK_PROBE:
+        break;
+    case REGX_WORK_PUT:
+        ep->verbs->events++;
+        put->done(put, status);
+        break;
+    case REGX_WORK_ZCOPY:
+        ep->verbs->events++;
+        zcopy->done(zcopy, status);
+        break;
+    case REGX_WORK_GET:
+        assert(ep->gets.posted > 0);
+        ep->gets.posted--;
+        if (get != NULL) {
+            ep->verbs->events++;
+            get->done(get, status);
+        }
+        break;
+    }
+}
+
+static void end_work(regx_ep_t *ep, uint64_t end, regx_status_t status)
+{
+    assert(end - ep->sq.done <= ep->sq.posted - ep->sq.done);
+    while (ep->sq.done != end) {
+        const regx_verbs_work_t work = ep->sq.works[ep->sq.done++ % REGX_VERBS_DEPTH];
+
+        assert(ep->verbs->requests.outstanding > 0);
+        ep->verbs->requests.outstanding--;
+        finish(ep, &work, status);
+    }
+}
+
+bool regx_sq_touches(const regx_ep_t *ep)
+{
+    bool touches = regx_ep_has_line(ep);
+
+    for (uint64_t i = ep->sq.done; i != ep->sq.posted && !touches; i++) {
+        touches = ep->sq.works[i % REGX_VERBS_DEPTH].object != NULL;
+    }
+    return touches;
+}
+
+void regx_sq_done(regx_ep_t *ep, uint64_t number)
+{
+    if (number - ep->sq.done < ep->sq.posted - ep->sq.done) {
+        end_work(ep, number + 1, REGX_OK);
+    }
+}
+
+void regx_sq_fail(regx_ep_t *ep)
+{
+    regx_link_t puts, gets;
+
+    regx_list_init(&puts);
+    regx_list_init(&gets);
+    regx_list_move(&puts, &ep->puts);
+    regx_list_move(&gets, &ep->gets.line);
+    count_signaled(ep);
+    end_work(ep, ep->sq.posted, REGX_FAILED);
+    while (!regx_list_empty(&puts)) {
+        regx_put_t *put = regx_verbs_put_of(puts.next);
+
+        regx_list_remove(puts.next);
+        put->done(put, REGX_FAILED);
+    }
+    while (!regx_list_empty(&gets)) {
+        regx_get_t *get = regx_verbs_get_of(gets.next);
+
+        regx_list_remove(gets.next);
+        get->done(get, REGX_FAILED);
+    }
 }

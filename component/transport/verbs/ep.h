@@ -29,7 +29,7 @@
  *       that the peer is silent. Sends answer REGX_AGAIN.
  *   (2) ACCEPT again, as the first was lost. A message of a newer queue pair of the peer's: what
  *       ours is connected to is no more, and nothing was sent by it. A new endpoint, which is
- *       ASKING, takes its place and hears the message.
+ *       ASKING, takes its place and hears a REQUEST or ACCEPT. The caller's next send finds it.
  *   (3) Answers READY, each time: the peer is ACCEPTED until it hears so.
  *   (4) The peer is connected to a queue pair of ours that is no more: it took a late REQUEST for
  *       a new one. A new endpoint answers REQUEST: see (2). So does one that is ASKING.
@@ -69,15 +69,14 @@
 typedef struct regx_verbs_work {
     enum {
         REGX_WORK_PLAIN, /* nothing waits for it */
-        REGX_WORK_SLOT,
         REGX_WORK_PUT,
         REGX_WORK_ZCOPY,
         REGX_WORK_GET,  /* of the segments of one, the last has the object */
         REGX_WORK_PROBE /* nothing waits for it, but its end is always reported */
     } kind;
-    uint32_t slot; /* SLOT, PUT; of PUT REGX_SLOT_NONE if it has none */
-    void *object;  /* the put, zcopy or get */
-    const char *what;
+    regx_verbs_slot_t *slot; /* that it is sent from, or NULL */
+    void *object;            /* the put, zcopy or get */
+    const char *what;        /* it does, for people */
 } regx_verbs_work_t;
 
 typedef enum regx_ep_state { /* see above */
@@ -91,61 +90,30 @@ typedef enum regx_ep_state { /* see above */
 
 /* Work requests under way, in order: those numbered [done, posted). */
 typedef struct regx_sq {
-    uint32_t depth;
-    regx_verbs_work_t *works; /* a ring of `depth` */
+    regx_verbs_work_t works[REGX_VERBS_DEPTH]; /* a ring, of which can.depth are used */
     uint64_t posted, done;
-    uint64_t seen;             /* what was posted when idle endpoints were looked for */
-    uint32_t unsignaled;       /* requests since the last one that reports its end */
-    uint32_t unsignaled_slots; /* slots that those requests hold */
-    uint32_t slots;            /* slots that all requests under way hold */
+    uint64_t seen;       /* what was posted when idle endpoints were looked for */
+    uint32_t unsignaled; /* requests since the last one that reports its end */
+    uint32_t slots;      /* that requests under way hold */
 } regx_sq_t;
 
 /* What a put or a get that waits in line keeps in its scratch words. */
 typedef struct __attribute__((may_alias)) regx_verbs_place {
-    struct regx_verbs_place *next;
+    regx_link_t link;
     size_t posted; /* bytes of it */
 } regx_verbs_place_t;
 _Static_assert(sizeof(regx_verbs_place_t) <= sizeof(((regx_put_t *)0)->scratch) &&
                    sizeof(regx_verbs_place_t) <= sizeof(((regx_get_t *)0)->scratch),
                "a place in line fits");
 
-typedef struct regx_verbs_line { /* oldest first */
-    regx_verbs_place_t *first, *last;
-} regx_verbs_line_t;
-
-static inline void regx_verbs_line_append(regx_verbs_line_t *line, regx_verbs_place_t *place)
+static inline regx_put_t *regx_verbs_put_of(regx_link_t *link)
 {
-    *place = (regx_verbs_place_t){.next = NULL};
-    *(line->first == NULL ? &line->first : &line->last->next) = place;
-    line->last = place;
+    return REGX_CONTAINER_OF(link, regx_put_t, scratch);
 }
 
-static inline regx_verbs_place_t *regx_verbs_line_take(regx_verbs_line_t *line)
+static inline regx_get_t *regx_verbs_get_of(regx_link_t *link)
 {
-    regx_verbs_place_t *place = line->first;
-
-    line->first = place->next;
-    return place;
-}
-
-static inline regx_verbs_place_t *regx_verbs_put_place(regx_put_t *put)
-{
-    return (regx_verbs_place_t *)(void *)put->scratch;
-}
-
-static inline regx_put_t *regx_verbs_put_of(regx_verbs_place_t *place)
-{
-    return REGX_CONTAINER_OF(place, regx_put_t, scratch);
-}
-
-static inline regx_verbs_place_t *regx_verbs_get_place(regx_get_t *get)
-{
-    return (regx_verbs_place_t *)(void *)get->scratch;
-}
-
-static inline regx_get_t *regx_verbs_get_of(regx_verbs_place_t *place)
-{
-    return REGX_CONTAINER_OF(place, regx_get_t, scratch);
+    return REGX_CONTAINER_OF(link, regx_get_t, scratch);
 }
 
 struct regx_ep {
@@ -160,52 +128,41 @@ struct regx_ep {
     struct ibv_qp *qp;
     uint32_t qpn; /* the queue pair's number */
     uint32_t psn;
-    uint32_t inline_max;
     uint64_t epoch; /* greater than that of any before it in this process */
     regx_verbs_address_t address;
-    struct { /* of the peer, from ACCEPTED on */
-        uint64_t epoch, pool, pool_size;
-        uint32_t qpn, pool_key;
-    } theirs;
-    struct { /* datagrams: see datagram.c */
+    regx_cm_message_t theirs; /* that the queue pair was connected by, from ACCEPTED on */
+    struct {                  /* datagrams: see datagram.c */
+        bool asks;            /* the message of its state goes again and again */
         unsigned asked;
-        int64_t ask_next; /* when to ask again, in nanoseconds */
-        regx_link_t asking, due;
+        int64_t next; /* when to send it */
+        regx_link_t waiting;
     } cm;
     regx_sq_t sq;
-    regx_verbs_line_t puts; /* the first may have been posted in part */
+    regx_link_t puts; /* in line; the first may have been posted in part */
     /* Gets. The device would hold up all that comes behind a READ beyond `max`, so no
      * more are posted. */
     struct {
-        regx_verbs_line_t line;
+        regx_link_t line;
         uint8_t max, posted;
     } gets;
     regx_link_t turn;    /* in `turns`, to post what is in line */
-    struct {             /* a frame that arrives in segments */
-        uint8_t *memory; /* REGX_VERBS_ZCOPY_MAX bytes, or NULL */
-        size_t length;
-        bool discards; /* segments of a frame were lost: what follows here is no frame */
-    } gathered;
     struct {             /* of a queue pair that is driven to error */
         bool last_taken; /* the device takes no more from the shared receive queue for it */
         int64_t since;   /* when it was; 0: it was not */
     } rest;
     regx_link_t link, ending;
-    struct {
-        regx_ep_t *by_peer, *by_qpn;
-    } next; /* in the buckets of regx_verbs_table_t */
+    regx_link_t by_peer, by_qpn; /* in the buckets of regx_verbs_table_t */
 };
 
-/* Finds out what queue pairs the device makes: can.inline_max and can.depth. REGX_OK;
- * REGX_UNREACHABLE: none, or none that holds the longest frame; `error` holds one line. If the
- * device has no memory at the moment, nothing is found out and it is REGX_OK: requests carry no
- * data inline then. */
+/* Finds out what requests carry inline: can.inline_max. REGX_OK; REGX_UNREACHABLE: the device makes
+ * no queue pair; `error` holds one line. If it has no memory at the moment, nothing is found out and
+ * it is REGX_OK: requests carry no data inline then. */
 regx_status_t regx_qp_probe(regx_verbs_t *verbs, char *error, size_t error_size);
 /* The route to the process that published an address. Owned by the caller; NULL: see errno, which
  * is not 0. On RoCE the kernel asks the network for the peer's hardware address, unless it knows
  * it, and waits for the answer up to a second (measured with Linux 7.2: 1.0 s for a host that is
- * not there). Nothing in verbs goes on without. So the thread that first sends to a peer, or the
- * one in progress that accepts its request, may wait so long, once for each peer. */
+ * not there). Nothing in verbs goes on without. So the thread in progress may wait so long, once for
+ * each peer. */
 struct ibv_ah *regx_qp_route(const regx_verbs_t *verbs, const regx_verbs_address_t *address);
 
 /* A new endpoint, ASKING. It is BROKEN if the device refuses, or if there are too many peers. NULL:
@@ -213,7 +170,7 @@ struct ibv_ah *regx_qp_route(const regx_verbs_t *verbs, const regx_verbs_address
 regx_ep_t *regx_ep_new(regx_verbs_t *verbs, uint64_t peer, const regx_verbs_address_t *address);
 /* Connects the queue pair to the peer's; the kernel may wait as for a route. 0, or the error. */
 int regx_ep_connect(regx_ep_t *ep, const regx_cm_message_t *message);
-regx_ep_t *regx_ep_find(const regx_verbs_t *verbs, uint64_t peer);
+regx_ep_t *regx_ep_find(regx_verbs_t *verbs, uint64_t peer);
 regx_ep_t *regx_ep_find_qpn(regx_verbs_t *verbs, uint32_t qpn);
 
 /* The endpoint can take a step towards its end. */
@@ -224,52 +181,46 @@ static inline void regx_ep_set_ending(regx_ep_t *ep)
 /* Breaks an endpoint, with what it was doing and why ("RDMA WRITE", "transport retry counter
  * exceeded"); cm.c does the rest. The first reason stays. */
 void regx_ep_break(regx_ep_t *ep, const char *what, const char *why);
-/* The same for all of them. */
-void regx_eps_break(regx_verbs_t *verbs, const char *what, const char *why);
+/* The same for all up to that state. */
+void regx_eps_break(regx_verbs_t *verbs, regx_ep_state_t last, const char *what, const char *why);
 
-/* Takes it out of the table by queue pair number: completions of it are not heeded. */
-void regx_ep_forget_qpn(regx_ep_t *ep);
 /* Frees an endpoint whose queue pair is destroyed and which is in no list of others. */
 void regx_ep_free(regx_ep_t *ep);
 
-/* What work requests do, for people. */
-extern const char regx_verbs_sending[], regx_verbs_writing[];
+#define REGX_VERBS_SENDING "SEND"
+#define REGX_VERBS_WRITING "RDMA WRITE"
 
-/* Work requests and their completion: sq.c. Requests report their end only where something waits
- * for it, and one in half of what fits. What does not report is never more than half of all, and
- * never holds more than a quarter of the first slots, so that the rest always comes back. An
- * endpoint that gets no slot asks what became of its own. */
+/* Work requests and their completion. Requests report their end only where something waits for it
+ * or they hold a slot, and one in half of what fits. What does not report is never more than half of
+ * all. */
 
-/* Whether so many requests may be posted. */
-static inline bool regx_sq_has_room(const regx_ep_t *ep, uint64_t requests)
+/* Whether a request may be posted. */
+static inline bool regx_sq_has_room(const regx_ep_t *ep)
 {
     const regx_verbs_t *verbs = ep->verbs;
 
-    return ep->sq.posted - ep->sq.done + requests <= ep->sq.depth &&
-           verbs->requests.outstanding + requests <= verbs->requests.max;
+    return ep->sq.posted - ep->sq.done < verbs->can.depth &&
+           verbs->requests.outstanding < verbs->requests.max;
 }
 /* Whether what is in line may be posted. */
 static inline bool regx_sq_is_open(const regx_ep_t *ep)
 {
     return ep->state == REGX_EP_READY || ep->state == REGX_EP_LEAVING;
 }
-/* Posts requests with one ring of the doorbell. There is room. REGX_OK; REGX_UNREACHABLE: the
- * device refuses, which breaks the endpoint. */
-regx_status_t regx_sq_post(regx_ep_t *ep, struct ibv_send_wr *requests,
-                           const regx_verbs_work_t *works, unsigned count);
-/* A segment of a frame, as a request. */
-struct ibv_send_wr regx_sq_segment(regx_verbs_segment_t kind, uint8_t tag, struct ibv_sge *data);
-/* Posts a frame of at most inline_max bytes, which the request carries itself. There is room. */
-regx_status_t regx_sq_post_inline(regx_ep_t *ep, regx_verbs_segment_t kind, uint8_t tag,
+/* Posts a request. There is room. The device may refuse, which breaks the endpoint and is
+ * REGX_UNREACHABLE. */
+regx_status_t regx_sq_post(regx_ep_t *ep, struct ibv_send_wr *request,
+                           const regx_verbs_work_t *work);
+/* A frame as a request. */
+struct ibv_send_wr regx_sq_frame(uint8_t tag, struct ibv_sge *data);
+/* Posts a frame of at most can.inline_max bytes, which the request carries itself. There is room. */
+regx_status_t regx_sq_post_inline(regx_ep_t *ep, regx_verbs_kind_t kind, uint8_t tag,
                                   const void *data, size_t length);
-/* A write of no bytes, whose end is reported: what became of the requests before it, and whether
- * the peer's device still answers. There is room. */
+/* A write of no bytes, whose end is reported: whether the peer's device still answers. There is
+ * room. */
 void regx_sq_probe(regx_ep_t *ep);
 /* Posts a goodbye, behind all that was accepted. REGX_OK, REGX_AGAIN, REGX_UNREACHABLE. */
 regx_status_t regx_sq_post_goodbye(regx_ep_t *ep);
-
-/* A slot for the endpoint, or REGX_SLOT_NONE; given back when the request is done that holds it. */
-uint32_t regx_sq_take_slot(regx_ep_t *ep);
 
 /* Whether a put, get or zcopy of the endpoint is under way or in line. */
 bool regx_sq_touches(const regx_ep_t *ep);
@@ -278,18 +229,17 @@ void regx_sq_done(regx_ep_t *ep, uint64_t number);
 /* Ends all of the endpoint's work with REGX_FAILED. The queue pair is gone. */
 void regx_sq_fail(regx_ep_t *ep);
 
+static inline bool regx_ep_has_line(const regx_ep_t *ep)
+{
+    return !regx_list_empty(&ep->puts) || !regx_list_empty(&ep->gets.line);
+}
+/* What could not be posted waits for its turn. */
+void regx_verbs_wait_if_left(regx_ep_t *ep);
 /* Post what is in line, as far as there is room; of puts a bounded amount. */
 void regx_verbs_put_take_turn(regx_ep_t *ep);
 void regx_verbs_get_take_turn(regx_ep_t *ep);
 
 /* Connection management: cm.c. */
-
-/* Where a datagram came from. */
-typedef struct regx_cm_source {
-    uint32_t qpn;
-    uint16_t lid;       /* 0: not known */
-    const uint8_t *gid; /* NULL: not known */
-} regx_cm_source_t;
 
 /* The connection's endpoint, made and asked for if need be. REGX_OK: conn->ep can be used;
  * REGX_AGAIN; REGX_UNREACHABLE: it broke, and callers were notified. */
@@ -302,50 +252,38 @@ static inline regx_status_t regx_cm_ready(regx_verbs_conn_t *conn)
 }
 /* Whether the peer may still answer, as far as is known: it has not been asked in vain for some ten
  * minutes, or some seconds after its goodbye. */
-bool regx_cm_may_answer(const regx_verbs_conn_t *conn);
+bool regx_cm_may_answer(regx_conn_t *conn);
 
 /* A datagram arrived. */
-void regx_cm_receive(regx_verbs_t *verbs, const uint8_t *bytes, size_t length,
-                     const regx_cm_source_t *source);
+void regx_cm_receive(regx_verbs_t *verbs, const struct ibv_wc *wc);
 /* A frame arrived: the peer's queue pair is connected to ours. */
 void regx_cm_heard(regx_ep_t *ep);
 /* The peer sent goodbye. */
 void regx_cm_left(regx_ep_t *ep);
 /* We leave. */
 void regx_cm_leave(regx_ep_t *ep);
-/* Whether the queue pair of a BROKEN endpoint may be destroyed. Where completions of receives are
- * still in the completion queue then, some devices (mlx5) drop them, and the buffers that they took
- * of the shared receive queue would never come back. So the queue pair is first driven to error,
- * which ends what it has taken. The device reports when it takes no more; some do not (Soft-RoCE in
- * older kernels), hence a limit in time of 0.1 s. Once the completion queue was seen empty after
- * that, nothing is left. `empty`: it was, after the last look at the device. */
-bool regx_cm_rests(regx_ep_t *ep, bool empty);
-/* Destroys the queue pair and frees the endpoint. The device reads and writes nothing for it any
- * more. What was under way or in line is completed with REGX_FAILED first. */
-void regx_cm_delete(regx_ep_t *ep);
-/* Moves endpoints on that end. `empty` as above. */
+/* Moves endpoints on that end. `empty`: the completion queue was, after the last look at the device. */
 void regx_cm_end(regx_verbs_t *verbs, bool empty);
 
-/* Connections that callers have made, by peer. Any thread. */
-void regx_cm_add(regx_verbs_t *verbs, regx_verbs_conn_t *conn);
-void regx_cm_remove(regx_verbs_t *verbs, regx_verbs_conn_t *conn);
-
 /* Datagrams, and the queue of endpoints that wait to send one: datagram.c. First come, first
- * served: an endpoint that asked in vain goes to the end, and a question that could not be sent
+ * served: an endpoint that asked in vain goes to the end, and a question for which there was no room
  * does not count. */
-/* Makes the UD queue pair. REGX_OK; REGX_UNREACHABLE: `error` holds one line. */
+/* Makes the UD queue pair. REGX_OK; REGX_UNREACHABLE, REGX_NO_MEMORY: `error` holds one line. */
 regx_status_t regx_cm_open(regx_verbs_t *verbs, char *error, size_t error_size);
 /* Endpoints have ended. */
 void regx_cm_close(regx_verbs_t *verbs);
-/* Sends the message of the endpoint's state: once, or again and again until regx_cm_stop. */
+/* Has progress send the message of the endpoint's state: once, or again and again until
+ * regx_cm_stop. */
 void regx_cm_answer(regx_ep_t *ep);
 void regx_cm_ask(regx_ep_t *ep);
-void regx_cm_stop(regx_ep_t *ep);
+static inline void regx_cm_stop(regx_ep_t *ep)
+{
+    ep->cm.asks = false;
+    regx_list_remove(&ep->cm.waiting);
+}
 /* Sends what is due, as far as there is room. */
-void regx_cm_ask_due(regx_verbs_t *verbs);
+void regx_cm_send_due(regx_verbs_t *verbs);
 /* The oldest datagram has gone, or failed. */
 void regx_cm_sent(regx_verbs_t *verbs);
-/* The queue pair of datagrams has failed: no peer can be connected any more. */
-void regx_cm_failed(regx_verbs_t *verbs, const char *why);
 
 #endif

@@ -11,7 +11,8 @@
 
 #define DEVICES "/sys/class/infiniband"
 
-bool regx_verbs_owns(const char *device)
+/* Asked without libibverbs, which is loaded only where there is a device. */
+static bool owns(const char *device)
 {
     const size_t length = strcspn(device, ":");
     char path[sizeof(DEVICES) + 1 + NAME_MAX];
@@ -33,7 +34,7 @@ static bool has_device(void)
     return found;
 }
 
-const char *regx_verbs_why_absent(void)
+static const char *why_absent(void)
 {
     if (!REGX_HAVE_VERBS) {
         return "built without rdma-core";
@@ -57,6 +58,6 @@ const regx_catalog_entry_t regx_verbs_entry = {
     .remedy = "btl_regx_if_include and btl_regx_if_exclude must leave two ports that share a "
               "subnet (InfiniBand prefix, RoCE network; or set btl_regx_verbs_any_subnet=1), a "
               "partition (btl_regx_verbs_pkey) and a kind of GID (btl_regx_verbs_gid_index)",
-    .owns = regx_verbs_owns,
-    .why_absent = regx_verbs_why_absent,
+    .owns = owns,
+    .why_absent = why_absent,
     .devices = "RDMA device"};

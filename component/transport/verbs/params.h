@@ -16,18 +16,6 @@ typedef struct regx_verbs_settings {
 #undef REGX_PARAM
 } regx_verbs_settings_t;
 
-/* The defaults of the table, for who has no parameters. */
-#define REGX_VERBS_DEFAULTS                                                                        \
-    {                                                                                              \
-        .gid_index = -1                                                                            \
-    }
-
-/* Whether the kernel has an RDMA device of that name, which may end in ":" and a port's number.
- * Asked without libibverbs, which is loaded only where there is a device. */
-bool regx_verbs_owns(const char *device);
-/* Why there is none that can be used; NULL: there is one. */
-const char *regx_verbs_why_absent(void);
-
 extern const regx_catalog_entry_t regx_verbs_entry;
 
 #endif

@@ -13,10 +13,9 @@
 #include "base/param.h"
 #include "transport/verbs/verbs.h"
 
-#define HOST_BITS 128     /* of a GID; a network of one host is none */
-#define SMALL_BITS 32768u /* of 4 KiB */
-#define GIDS_MAX 1024     /* of all ports of a device; more are an error of the query */
-#define PORTS_MAX 1024    /* of this machine; virtual functions have one each */
+#define HOST_BITS 128  /* of a GID; a network of one host is none */
+#define GIDS_MAX 1024  /* of all ports of a device; more are an error of the query */
+#define PORTS_MAX 1024 /* of this machine; virtual functions have one each */
 
 /* An IPv4 address follows, in a GID. */
 static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
@@ -86,50 +85,13 @@ static struct ibv_context *open_device(const char *name, size_t length)
     return context;
 }
 
-regx_status_t regx_verbs_port_open(const char *name, int gid_index, char *error, size_t error_size,
-                                   regx_verbs_port_t *port)
-{
-    const char *colon = strrchr(name, ':');
-    regx_status_t status = REGX_UNREACHABLE;
-    char indices[128];
-
-    memset(port, 0, sizeof(*port));
-    snprintf(port->name, sizeof(port->name), "%s", name);
-    port->number = (uint8_t)strtoul(colon + 1, NULL, 10);
-    port->context = open_device(name, (size_t)(colon - name));
-    if (port->context == NULL || ibv_query_device(port->context, &port->device) != 0 ||
-        ibv_query_port(port->context, port->number, &port->attr) != 0) {
-        snprintf(error, error_size, "port %s cannot be opened: %s", port->name, strerror(errno));
-    } else if (find_gid(port->context, port->number, gid_index, &port->gid, indices,
-                        sizeof(indices))) {
-        return REGX_OK;
-    } else if (gid_index >= 0) {
-        snprintf(error, error_size, "verbs_gid_index=%d: port %s has no such GID; there are:%s",
-                 gid_index, port->name, indices);
-        status = REGX_INVALID;
-    } else {
-        snprintf(error, error_size, "port %s has no GID; has its network device an address?",
-                 port->name);
-    }
-    regx_verbs_port_close(port);
-    return status;
-}
-
-void regx_verbs_port_close(regx_verbs_port_t *port)
-{
-    if (port->context != NULL) {
-        ibv_close_device(port->context);
-        port->context = NULL;
-    }
-}
-
 /* Verbs codes speeds and widths by one bit each. */
 static unsigned decode(const unsigned values[8], unsigned code)
 {
     return __builtin_popcount(code) == 1 && code < 1u << 8 ? values[__builtin_ctz(code)] : 0;
 }
 
-unsigned regx_verbs_port_speed(const struct ibv_port_attr *attr)
+static unsigned speed_of(const struct ibv_port_attr *attr)
 {
     static const unsigned megabits[8] = {2500, 5000, 10000, 10000, 14000, 25000, 50000, 100000};
     static const unsigned lanes[8] = {1, 4, 8, 12, 2};
@@ -164,7 +126,9 @@ static uint8_t bits_of(const struct ifaddrs *interface, const uint8_t gid[16])
     return (uint8_t)bits;
 }
 
-uint8_t regx_verbs_port_network_bits(const regx_verbs_port_t *port)
+/* How many bits of the GID name the IP network that it is in, by the addresses of this machine's
+ * network devices; 0: not known. */
+static uint8_t network_bits_of(const regx_verbs_port_t *port)
 {
     struct ifaddrs *list;
     uint8_t bits = 0;
@@ -179,22 +143,56 @@ uint8_t regx_verbs_port_network_bits(const regx_verbs_port_t *port)
     return bits == HOST_BITS ? 0 : bits;
 }
 
-unsigned regx_verbs_port_latency(unsigned megabits)
+regx_status_t regx_verbs_port_open(const char *name, int gid_index, char *error, size_t error_size,
+                                   regx_verbs_port_t *port)
 {
-    return megabits != 0 ? 1 + SMALL_BITS / megabits : 0;
+    const char *colon = strrchr(name, ':');
+    regx_status_t status = REGX_UNREACHABLE;
+    char indices[128];
+
+    memset(port, 0, sizeof(*port));
+    snprintf(port->name, sizeof(port->name), "%s", name);
+    port->number = (uint8_t)strtoul(colon + 1, NULL, 10);
+    port->context = open_device(name, (size_t)(colon - name));
+    if (port->context == NULL || ibv_query_device(port->context, &port->device) != 0 ||
+        ibv_query_port(port->context, port->number, &port->attr) != 0) {
+        snprintf(error, error_size, "port %s cannot be opened: %s", port->name, strerror(errno));
+    } else if (find_gid(port->context, port->number, gid_index, &port->gid, indices,
+                        sizeof(indices))) {
+        port->megabits = speed_of(&port->attr);
+        port->network_bits = network_bits_of(port);
+        return REGX_OK;
+    } else if (gid_index >= 0) {
+        snprintf(error, error_size, "verbs_gid_index=%d: port %s has no such GID; there are:%s",
+                 gid_index, port->name, indices);
+        status = REGX_INVALID;
+    } else {
+        snprintf(error, error_size, "port %s has no GID; has its network device an address?",
+                 port->name);
+    }
+    if (port->context != NULL) {
+        ibv_close_device(port->context);
+        port->context = NULL;
+    }
+    return status;
+}
+
+regx_status_t regx_verbs_port_refuse(const regx_verbs_port_t *port, const char *what, char *error,
+                                     size_t error_size)
+{
+    snprintf(error, error_size, "%s gives no %s: %s", port->name, what, strerror(errno));
+    return errno == ENOMEM ? REGX_NO_MEMORY : REGX_UNREACHABLE;
 }
 
 /* ---- which ports are used ---- */
 
 typedef struct candidate {
     regx_device_name_t name;
-    const char *unusable; /* why it cannot be used, such as "is down"; NULL: it can */
-    const char *left_out; /* why it is not used though it could be; or NULL */
-    bool infiniband;      /* else Ethernet */
-    bool link_local;      /* on Ethernet: it has no address that routers know */
-    bool far;             /* none of this process's cores is local to the device */
-    bool chosen;
-    unsigned megabits; /* per second; 0: not known */
+    bool usable, chosen;
+    const char *reason; /* why it is not used, such as "is down"; NULL: it may be */
+    bool infiniband;    /* else Ethernet */
+    unsigned own_flaws; /* of FAR and LINK_LOCAL */
+    unsigned megabits;  /* per second; 0: not known */
 } candidate_t;
 
 typedef struct search {
@@ -221,13 +219,19 @@ static const char *name_ports(search_t *search)
     snprintf(search->list, sizeof(search->list), " none");
     for (size_t i = 0; i < search->count && length < sizeof(search->list); i++) {
         const candidate_t *port = &search->ports[i];
-        const bool usable = port->unusable == NULL;
 
         length += (size_t)snprintf(search->list + length, sizeof(search->list) - length,
-                                   "%s %s%s%s%s", i == 0 ? "" : ",", port->name, usable ? "" : " (",
-                                   usable ? "" : port->unusable, usable ? "" : ")");
+                                   port->usable ? "%s %s" : "%s %s (%s)", i == 0 ? "" : ",",
+                                   port->name, port->reason);
     }
     return search->list;
+}
+
+static void leave_out(candidate_t *port, const char *reason)
+{
+    if (port->reason == NULL) {
+        port->reason = reason;
+    }
 }
 
 static void choose(search_t *search, candidate_t *port)
@@ -244,7 +248,7 @@ static regx_status_t choose_included(search_t *search, const char *list, char *e
 {
     for (size_t i = 0; i < search->count; i++) {
         if (!is_listed(list, &search->ports[i])) {
-            search->ports[i].left_out = "if_include does not name it";
+            leave_out(&search->ports[i], "if_include does not name it");
         }
     }
     for (const char *at = list; *at != '\0'; at += at[0] == ',') {
@@ -254,7 +258,7 @@ static regx_status_t choose_included(search_t *search, const char *list, char *e
 
         snprintf(element, sizeof(element), "%.*s", (int)length, at);
         for (size_t i = 0; i < search->count; i++) {
-            if (search->ports[i].unusable == NULL && is_listed(element, &search->ports[i])) {
+            if (search->ports[i].usable && is_listed(element, &search->ports[i])) {
                 choose(search, &search->ports[i]);
                 found = true;
             }
@@ -271,21 +275,18 @@ static regx_status_t choose_included(search_t *search, const char *list, char *e
     return REGX_OK;
 }
 
-static bool is_candidate(const candidate_t *port)
-{
-    return port->unusable == NULL && port->left_out == NULL;
-}
-
 /* Why a port is left out if others have not that flaw: the gravest has the highest bit. */
+enum { FAR = 1, LINK_LOCAL = 2, SLOWER = 4, OTHER_LAYER = 8 };
 static const char *const flaws[] = {
     "another port is nearer to this process's cores", "it has a link-local address only",
     "another port is more than twice as fast", "ports of another link layer are used"};
 
 static unsigned flaws_of(const candidate_t *port, bool prefers_infiniband, unsigned best)
 {
-    return (unsigned)port->far | (unsigned)port->link_local << 1 |
-           (unsigned)(port->megabits != 0 && port->megabits < best / 2) << 2 |
-           (unsigned)(port->infiniband != prefers_infiniband) << 3;
+    const bool slower = port->megabits != 0 && port->megabits < best / 2;
+
+    return port->own_flaws | (slower ? SLOWER : 0) |
+           (port->infiniband != prefers_infiniband ? OTHER_LAYER : 0);
 }
 
 /* Small messages go by all ports in turn, so they are to be alike: those with the fewest flaws.
@@ -297,7 +298,7 @@ static void leave_out_unlike(search_t *search)
     for (size_t i = 0; i < search->count; i++) {
         const candidate_t *port = &search->ports[i];
 
-        if (is_candidate(port)) {
+        if (port->reason == NULL) {
             fastest[port->infiniband] =
                 (unsigned)regx_max(fastest[port->infiniband], port->megabits);
         }
@@ -306,7 +307,7 @@ static void leave_out_unlike(search_t *search)
     const unsigned best = prefers_infiniband && fastest[1] != 0 ? fastest[1] : fastest[0];
 
     for (size_t i = 0; i < search->count; i++) {
-        if (is_candidate(&search->ports[i])) {
+        if (search->ports[i].reason == NULL) {
             fewest =
                 (unsigned)regx_min(fewest, flaws_of(&search->ports[i], prefers_infiniband, best));
         }
@@ -315,8 +316,8 @@ static void leave_out_unlike(search_t *search)
         candidate_t *port = &search->ports[i];
         const unsigned more = flaws_of(port, prefers_infiniband, best) ^ fewest;
 
-        if (is_candidate(port) && more != 0) {
-            port->left_out = flaws[31 - __builtin_clz(more)];
+        if (port->reason == NULL && more != 0) {
+            port->reason = flaws[31 - __builtin_clz(more)];
         }
     }
 }
@@ -328,14 +329,14 @@ static regx_status_t choose_best(search_t *search, const char *exclude, char *er
     bool any_usable = false;
 
     for (size_t i = 0; i < search->count; i++) {
-        any_usable = any_usable || search->ports[i].unusable == NULL;
+        any_usable = any_usable || search->ports[i].usable;
         if (is_listed(exclude, &search->ports[i])) {
-            search->ports[i].left_out = "if_exclude names it";
+            leave_out(&search->ports[i], "if_exclude names it");
         }
     }
     leave_out_unlike(search);
     for (size_t i = 0; i < search->count; i++) {
-        if (is_candidate(&search->ports[i])) {
+        if (search->ports[i].reason == NULL) {
             choose(search, &search->ports[i]);
         }
     }
@@ -408,8 +409,8 @@ static bool lies_far(const char *device)
 
 static candidate_t describe(struct ibv_device *device, struct ibv_context *context, uint8_t number)
 {
-    candidate_t port = {.unusable = "cannot be queried",
-                        .far = lies_far(ibv_get_device_name(device))};
+    candidate_t port = {.reason = "cannot be queried",
+                        .own_flaws = lies_far(ibv_get_device_name(device)) ? FAR : 0};
     struct ibv_port_attr attr;
     struct ibv_gid_entry gid;
     char indices[8];
@@ -418,10 +419,11 @@ static candidate_t describe(struct ibv_device *device, struct ibv_context *conte
     if (ibv_query_port(context, number, &attr) == 0) {
         const bool has_gid = find_gid(context, number, -1, &gid, indices, sizeof(indices));
 
-        port.unusable = why_unusable(device, &attr, has_gid);
+        port.reason = why_unusable(device, &attr, has_gid);
+        port.usable = port.reason == NULL;
         port.infiniband = attr.link_layer == IBV_LINK_LAYER_INFINIBAND;
-        port.link_local = !port.infiniband && has_gid && is_link_local(&gid);
-        port.megabits = regx_verbs_port_speed(&attr);
+        port.own_flaws |= !port.infiniband && has_gid && is_link_local(&gid) ? LINK_LOCAL : 0;
+        port.megabits = speed_of(&attr);
     }
     return port;
 }
@@ -441,19 +443,6 @@ static void list_ports(search_t *search, struct ibv_device *device)
         }
     }
     ibv_close_device(context);
-}
-
-static void trace_ports(const regx_trace_t *trace, const search_t *search)
-{
-    for (size_t i = 0; i < search->count; i++) {
-        const candidate_t *port = &search->ports[i];
-
-        if (!port->chosen && !is_candidate(port)) {
-            regx_trace(trace, REGX_TRACE_CHOICE, "verbs: port %s is not used: %s%s", port->name,
-                       port->unusable != NULL ? "it " : "",
-                       port->unusable != NULL ? port->unusable : port->left_out);
-        }
-    }
 }
 
 regx_status_t regx_verbs_ports_find(const regx_transport_config_t *config, char *error,
@@ -484,7 +473,14 @@ regx_status_t regx_verbs_ports_find(const regx_transport_config_t *config, char 
         }
         status = include[0] != '\0' ? choose_included(search, include, error, error_size)
                                     : choose_best(search, exclude, error, error_size);
-        trace_ports(config->trace, search);
+        for (size_t i = 0; i < search->count; i++) {
+            const candidate_t *port = &search->ports[i];
+
+            if (port->reason != NULL) {
+                regx_trace(config->trace, REGX_TRACE_CHOICE, "verbs: port %s is not used: %s%s",
+                           port->name, port->usable ? "" : "it ", port->reason);
+            }
+        }
         *count = search->chosen;
         free(search);
     }

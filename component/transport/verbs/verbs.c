@@ -16,8 +16,12 @@
 __attribute__((visibility("default"))) extern const regx_transport_ops_t regx_transport_ops;
 
 #define SEGMENT_MAX (1u << 30)
-#define OWN_REGIONS 2           /* buffers, and the pool */
-#define ACK_TIMEOUT 18          /* about a second */
+#define OWN_REGIONS 3  /* receive buffers, slots, the pool */
+#define ACK_TIMEOUT 18 /* about a second */
+/* What a small message takes by a port, roughly, to tell a much slower port from others: so many us,
+ * and the time of 4 KiB on the wire. */
+#define LATENCY 1
+#define SMALL_BITS 32768u
 #define PREFETCH_MAX (1u << 30) /* bytes of one request */
 #define SOFT_ROCE 0xffffffu     /* vendor of rdma_rxe */
 #define MUCH_LOCKED (UINT64_C(256) << 20)
@@ -25,44 +29,31 @@ __attribute__((visibility("default"))) extern const regx_transport_ops_t regx_tr
  * write is posted: 20 us of them at 400 Gb/s. */
 #define PUT_WINDOW (2u << 20)
 
-static const regx_verbs_settings_t defaults = REGX_VERBS_DEFAULTS;
+/* Of the table in params.def, for who has no parameters. */
+static const regx_verbs_settings_t defaults = {.gid_index = -1};
 
-static regx_status_t refuse(const regx_verbs_t *verbs, const char *what, char *error,
-                            size_t error_size)
-{
-    snprintf(error, error_size, "%s gives no %s: %s", verbs->port.name, what, strerror(errno));
-    return errno == ENOMEM ? REGX_NO_MEMORY : REGX_UNREACHABLE;
-}
-
-/* How many receive buffers are wanted: at most half of the longest region, since they share one
- * with other buffers. */
-static uint64_t receives_wanted(const regx_verbs_t *verbs)
-{
-    const uint64_t longest = verbs->port.device.max_mr_size;
-    const uint64_t wanted =
-        regx_memlock_limit() < MUCH_LOCKED ? REGX_VERBS_RECEIVES / 4 : REGX_VERBS_RECEIVES;
-
-    return longest != 0 ? regx_min(wanted, longest / 2 / REGX_VERBS_RECEIVE_SIZE) : wanted;
-}
-
-/* How much of everything the device can. A quarter of the longest completion queue is for what
- * arrives. */
+/* How much of everything the device can. */
 static void read_limits(regx_verbs_t *verbs)
 {
     const struct ibv_device_attr *device = &verbs->port.device;
     const uint64_t completions = (uint64_t)device->max_cqe;
-    const uint64_t receives = regx_min(receives_wanted(verbs), (uint64_t)device->max_srq_wr);
+    const uint64_t longest = device->max_mr_size;
+    uint64_t receives =
+        regx_memlock_limit() < MUCH_LOCKED ? REGX_VERBS_RECEIVES / 4 : REGX_VERBS_RECEIVES;
     regx_verbs_limits_t *can = &verbs->can;
 
+    if (longest != 0) { /* they share a region with what datagrams need */
+        receives = regx_min(receives, longest / 2 / REGX_VERBS_FRAME_MAX);
+    }
     can->depth = (uint32_t)regx_min(REGX_VERBS_DEPTH, (uint64_t)device->max_qp_wr);
     can->reads_made = (uint8_t)regx_min(REGX_VERBS_READS, (uint64_t)device->max_qp_init_rd_atom);
     can->reads_answered = (uint8_t)regx_min(REGX_VERBS_READS, (uint64_t)device->max_qp_rd_atom);
     can->ack_timeout = ACK_TIMEOUT;
     can->segment_max = regx_min(SEGMENT_MAX, verbs->port.attr.max_msg_sz);
-    verbs->buffers.receives = (uint32_t)regx_max(regx_min(receives, completions / 4), 1);
+    verbs->buffers.receives = (uint32_t)regx_min(receives, (uint64_t)device->max_srq_wr);
     verbs->super.mr_count =
         device->max_mr > OWN_REGIONS ? (uint64_t)device->max_mr - OWN_REGIONS : 1;
-    verbs->super.mr_bytes = device->max_mr_size;
+    verbs->super.mr_bytes = longest;
     /* With fewer than one endpoint may have, all might wait for all: then there shall be no queue.
      */
     const uint64_t others = verbs->buffers.receives + REGX_CM_RECEIVES + REGX_CM_SENDS;
@@ -112,7 +103,7 @@ static regx_status_t fill_address(regx_verbs_t *verbs, char *error, size_t error
     address->flags =
         (uint8_t)(((attr->flags & IBV_QPF_GRH_REQUIRED) != 0 ? REGX_VERBS_NEEDS_GRH : 0) |
                   (verbs->settings.any_subnet ? REGX_VERBS_ANY_SUBNET : 0));
-    address->network_bits = regx_verbs_port_network_bits(&verbs->port);
+    address->network_bits = verbs->port.network_bits;
     address->mtu = (uint8_t)attr->active_mtu;
     return find_pkey(verbs, error, error_size);
 }
@@ -123,37 +114,21 @@ static regx_status_t open_queues(regx_verbs_t *verbs, char *error, size_t error_
 
     verbs->pd = ibv_alloc_pd(verbs->port.context);
     if (verbs->pd == NULL) {
-        return refuse(verbs, "protection domain", error, error_size);
+        return regx_verbs_port_refuse(&verbs->port, "protection domain", error, error_size);
     }
     verbs->cq = ibv_create_cq(
         verbs->port.context,
         (int)(verbs->requests.max + verbs->buffers.receives + REGX_CM_RECEIVES + REGX_CM_SENDS),
         NULL, NULL, 0);
     if (verbs->cq == NULL) {
-        return refuse(verbs, "completion queue", error, error_size);
+        return regx_verbs_port_refuse(&verbs->port, "completion queue", error, error_size);
     }
     verbs->srq = ibv_create_srq(verbs->pd, &srq);
     if (verbs->srq == NULL) {
-        return refuse(verbs, "shared receive queue", error, error_size);
+        return regx_verbs_port_refuse(&verbs->port, "shared receive queue", error, error_size);
     }
     const regx_status_t status = regx_qp_probe(verbs, error, error_size);
     return status == REGX_OK ? regx_cm_open(verbs, error, error_size) : status;
-}
-
-static regx_status_t open_port(regx_verbs_t *verbs, char *error, size_t error_size)
-{
-    regx_device_name_t names[REGX_DEVICES_MAX];
-    const char *name = verbs->config.device;
-    regx_status_t status = REGX_OK;
-    size_t count;
-
-    if (name == NULL) {
-        status = regx_verbs_ports_find(&verbs->config, error, error_size, names, &count);
-        name = names[0];
-    }
-    return status == REGX_OK ? regx_verbs_port_open(name, verbs->settings.gid_index, error,
-                                                    error_size, &verbs->port)
-                             : status;
 }
 
 /* A kernel that does not copy pinned pages for a child may leave them to it: what the device then
@@ -179,7 +154,8 @@ static regx_status_t open_all(regx_verbs_t *verbs, char *error, size_t error_siz
     regx_status_t status = make_fork_safe(error, error_size);
 
     if (status == REGX_OK) {
-        status = open_port(verbs, error, error_size);
+        status = regx_verbs_port_open(verbs->config.device, verbs->settings.gid_index, error,
+                                      error_size, &verbs->port);
     }
     if (status != REGX_OK) {
         return status;
@@ -191,13 +167,7 @@ static regx_status_t open_all(regx_verbs_t *verbs, char *error, size_t error_siz
     if (status == REGX_OK) {
         status = open_queues(verbs, error, error_size);
     }
-    if (status == REGX_OK) {
-        status = regx_verbs_buffers_open(verbs, error, error_size);
-    }
-    if (status == REGX_OK && !regx_verbs_buffers_fill(verbs)) {
-        return refuse(verbs, "receives", error, error_size);
-    }
-    return status;
+    return status == REGX_OK ? regx_verbs_buffers_open(verbs, error, error_size) : status;
 }
 
 /* Frees what was opened; also of an opening that failed half-way. */
@@ -214,10 +184,23 @@ static void verbs_free(regx_verbs_t *verbs)
     if (verbs->pd != NULL) {
         ibv_dealloc_pd(verbs->pd);
     }
-    regx_verbs_port_close(&verbs->port);
+    if (verbs->port.context != NULL) {
+        ibv_close_device(verbs->port.context);
+    }
     regx_lock_fini(&verbs->conns.lock);
-    regx_try_lock_fini(&verbs->try_lock);
+    regx_lock_fini(&verbs->lock);
     free(verbs);
+}
+
+static void init_lock(regx_lock_t *lock, bool threads)
+{
+    pthread_mutexattr_t recursive;
+
+    pthread_mutexattr_init(&recursive);
+    pthread_mutexattr_settype(&recursive, PTHREAD_MUTEX_RECURSIVE);
+    pthread_mutex_init(&lock->mutex, &recursive);
+    pthread_mutexattr_destroy(&recursive);
+    lock->real = threads;
 }
 
 static regx_status_t verbs_open(const regx_transport_config_t *config, char *error,
@@ -230,33 +213,35 @@ static regx_status_t verbs_open(const regx_transport_config_t *config, char *err
         snprintf(error, error_size, "out of memory");
         return REGX_NO_MEMORY;
     }
-    regx_try_lock_init(&verbs->try_lock, config->threads);
+    init_lock(&verbs->lock, config->threads);
     regx_lock_init(&verbs->conns.lock, config->threads);
     regx_list_init(&verbs->table.eps);
     regx_list_init(&verbs->ending);
     regx_list_init(&verbs->turns);
-    regx_list_init(&verbs->cm.asking);
-    regx_list_init(&verbs->cm.due);
+    regx_list_init(&verbs->cm.waiting);
+    for (unsigned i = 0; i < REGX_VERBS_BUCKETS; i++) {
+        regx_list_init(&verbs->table.by_peer[i]);
+        regx_list_init(&verbs->table.by_qpn[i]);
+        regx_list_init(&verbs->conns.by_peer[i]);
+    }
     verbs->super.ops = &regx_transport_ops;
     verbs->config = *config;
     verbs->settings = settings != NULL ? *settings : defaults;
     verbs->table.last_epoch =
         (uint64_t)regx_now_ns(); /* greater than those of a process before us */
     const regx_status_t status = open_all(verbs, error, error_size);
-    /* Read by now, and perhaps gone later. */
-    verbs->config.settings = NULL;
-    verbs->config.device = NULL;
     if (status != REGX_OK) {
         verbs_free(verbs);
         return status;
     }
-    verbs->super.max_frame = REGX_VERBS_FRAME_MAX;
+    verbs->super.max_frame = verbs->super.max_zcopy = REGX_VERBS_FRAME_MAX;
     snprintf(verbs->wires, sizeof(verbs->wires), "verbs:%s", verbs->port.name);
     verbs->super.wires = verbs->wires;
     verbs->super.registers = true;
     verbs->super.put_window = PUT_WINDOW;
-    verbs->super.megabits = regx_verbs_port_speed(&verbs->port.attr);
-    verbs->super.latency = regx_verbs_port_latency(verbs->super.megabits);
+    verbs->super.megabits = verbs->port.megabits;
+    verbs->super.latency =
+        verbs->port.megabits != 0 ? LATENCY + SMALL_BITS / verbs->port.megabits : 0;
     verbs->sent = regx_tally_find(config->counters->ports, verbs->port.name);
     regx_trace(config->trace, REGX_TRACE_CHOICE,
                "verbs: port %s, %u Mb/s, %u receive buffers, %u requests a peer, %u bytes inline",
@@ -266,22 +251,30 @@ static regx_status_t verbs_open(const regx_transport_config_t *config, char *err
     return REGX_OK;
 }
 
+/* What completes meanwhile of others is handled. A device that failed may complete nothing any
+ * more. */
+static void advance_ends(regx_verbs_t *verbs)
+{
+    bool empty;
+
+    regx_verbs_look(verbs);
+    regx_verbs_poll(verbs, &empty);
+    regx_cm_end(verbs, empty);
+}
+
 static void verbs_close(regx_transport_t *transport)
 {
     regx_verbs_t *verbs = regx_verbs_of(transport);
-    bool empty;
 
-    regx_try_lock_wait(&verbs->try_lock);
+    regx_lock(&verbs->lock);
     verbs->closing = true;
     for (regx_link_t *at = verbs->table.eps.next; at != &verbs->table.eps; at = at->next) {
         regx_cm_leave(REGX_CONTAINER_OF(at, regx_ep_t, link)); /* also from peers that only sent */
     }
     while (!regx_list_empty(&verbs->table.eps)) { /* all send goodbye, and it arrives */
-        regx_verbs_poll(verbs, &empty);
-        regx_verbs_look(verbs); /* a device that failed may complete nothing any more */
-        regx_cm_end(verbs, empty);
+        advance_ends(verbs);
     }
-    regx_try_lock_leave(&verbs->try_lock);
+    regx_unlock(&verbs->lock);
     verbs_free(verbs);
 }
 
@@ -313,6 +306,7 @@ static bool verbs_reaches(const regx_transport_t *transport, const void *bytes, 
 static regx_status_t verbs_connect(regx_transport_t *transport, uint64_t peer, const void *bytes,
                                    size_t length, regx_conn_t **out)
 {
+    regx_verbs_t *verbs = regx_verbs_of(transport);
     regx_verbs_address_t address;
 
     if (!regx_verbs_address_read(bytes, length, &address)) {
@@ -320,11 +314,11 @@ static regx_status_t verbs_connect(regx_transport_t *transport, uint64_t peer, c
     }
     /* The smaller packets of two processes are used. */
     if (128u << address.mtu < transport->on_demand_grain) {
-        regx_transport_fall_back(&regx_verbs_of(transport)->config, REGX_TRACE_CONNECTION,
+        regx_transport_fall_back(&verbs->config, REGX_TRACE_CONNECTION,
                                  "verbs: a peer's packets are too small for odp here");
         return REGX_UNREACHABLE;
     }
-    if (!can_reach(regx_verbs_of(transport), &address)) {
+    if (!can_reach(verbs, &address)) {
         return REGX_UNREACHABLE;
     }
     regx_verbs_conn_t *conn = calloc(1, sizeof(*conn));
@@ -333,24 +327,11 @@ static regx_status_t verbs_connect(regx_transport_t *transport, uint64_t peer, c
     }
     conn->super = (regx_conn_t){.transport = transport, .peer = peer, .wire = "verbs"};
     conn->address = address;
-    regx_cm_add(regx_verbs_of(transport), conn);
+    regx_lock(&verbs->conns.lock);
+    regx_list_append(regx_verbs_bucket(verbs->conns.by_peer, peer), &conn->link);
+    regx_unlock(&verbs->conns.lock);
     *out = &conn->super;
     return REGX_OK;
-}
-
-/* Ends an endpoint with work under way, now. Waits for its queue pair to come to rest; what
- * completes meanwhile of others is handled. */
-static void abort_work(regx_ep_t *ep)
-{
-    bool empty = false;
-
-    ep->leaves = true;
-    regx_ep_break(ep, "disconnected", "with work under way");
-    while (!regx_cm_rests(ep, empty)) {
-        regx_verbs_look(ep->verbs);
-        regx_verbs_poll(ep->verbs, &empty);
-    }
-    regx_cm_delete(ep);
 }
 
 static void verbs_disconnect(regx_conn_t *super)
@@ -358,23 +339,26 @@ static void verbs_disconnect(regx_conn_t *super)
     regx_verbs_conn_t *conn = (regx_verbs_conn_t *)super;
     regx_verbs_t *verbs = regx_verbs_of(super->transport);
 
-    regx_try_lock_wait(&verbs->try_lock);
-    if (conn->ep != NULL && regx_sq_touches(conn->ep)) {
-        abort_work(conn->ep); /* puts and zcopies end here */
+    regx_lock(&verbs->lock);
+    regx_ep_t *const ep = conn->ep;
+    if (ep != NULL && regx_sq_touches(ep)) { /* puts and zcopies end here */
+        ep->leaves = true;
+        regx_ep_break(ep, "disconnected", "with work under way");
+        regx_cm_end(verbs, false); /* nothing of the peer is heard any more */
+        while (conn->ep == ep) {
+            advance_ends(verbs);
+        }
     }
-    regx_cm_remove(verbs, conn);
+    regx_lock(&verbs->conns.lock);
+    regx_list_remove(&conn->link);
+    regx_unlock(&verbs->conns.lock);
     if (conn->ep != NULL) {
         conn->ep->conn = NULL;
         regx_cm_leave(conn->ep);
         regx_cm_end(verbs, false);
     }
-    regx_try_lock_leave(&verbs->try_lock);
+    regx_unlock(&verbs->lock);
     free(conn);
-}
-
-static bool verbs_reachable(regx_conn_t *super)
-{
-    return regx_cm_may_answer((const regx_verbs_conn_t *)super);
 }
 
 /* Whether the device cannot read on demand what is registered for that, at either end: what is only
@@ -476,7 +460,7 @@ const regx_transport_ops_t regx_transport_ops = {.abi = REGX_TRANSPORT_ABI,
                                                  .reaches = verbs_reaches,
                                                  .connect = verbs_connect,
                                                  .disconnect = verbs_disconnect,
-                                                 .reachable = verbs_reachable,
+                                                 .reachable = regx_cm_may_answer,
                                                  .send = regx_verbs_send,
                                                  .send_zcopy = regx_verbs_send_zcopy,
                                                  .put = regx_verbs_put,

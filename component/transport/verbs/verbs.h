@@ -5,14 +5,14 @@
  *   verbs.c       the transport's operations: open, close, connect, disconnect, registration
  *   port.c        one port and its address, and which ports are used
  *   buffers.c     the transport's own registered memory: pool, receive buffers, slots
- *   ep.c          an endpoint: the queue pair to one peer
- *   sq.c          its send queue: work requests and their completion
+ *   ep.c          an endpoint: the queue pair to one peer, its work requests and their completion
  *   cm.c          connection management           datagram.c  its messages
  *   send.c        what callers send, write and read
  *   cq.c          one step of everything: completions, events of the device, lines
  *
- * All run inside the try-lock (verbs/try_lock.h), one thread at a time, unless they say
- * otherwise.
+ * All run inside the device's lock, one thread at a time, unless they say otherwise. A call that
+ * finds another thread inside does not wait but answers REGX_AGAIN, so that no lock of its caller can
+ * be part of a deadlock. A call from inside deliver or done goes through: the lock is recursive.
  *
  * Flow control. What is received lands in the buffers of one shared receive queue, and progress
  * posts them again as soon as a frame was delivered. Where the queue runs dry, the receiver's
@@ -31,9 +31,8 @@
  * part are refused there, and bounce. Where ibv_fork_init fails, the transport is not used.
  *
  * Memory per connected peer: the queue pair (REGX_VERBS_DEPTH requests with their inline data, some
- * 26 KiB in the device's driver), and an endpoint of some 2 KiB. While a frame of the peer comes in
- * segments, REGX_VERBS_ZCOPY_MAX bytes more. A peer that is not talked to costs a connection of
- * some 100 bytes.
+ * 26 KiB in the device's driver), and an endpoint of 2.6 KB. A peer that is not talked to costs a
+ * connection of some 100 bytes.
  */
 #ifndef REGX_VERBS_VERBS_H
 #define REGX_VERBS_VERBS_H
@@ -45,30 +44,25 @@
 #include "base/util.h"
 #include "transport/transport.h"
 #include "transport/verbs/params.h"
-#include "transport/verbs/try_lock.h"
 #include "transport/verbs/wire.h"
 
 #define REGX_VERBS_FRAME_MAX 16640u /* an eager message of 16 KiB with its headers */
-#define REGX_VERBS_ZCOPY_MAX 65536u
 #define REGX_VERBS_COPIED_MAX (REGX_VERBS_FRAME_MAX & ~4095u) /* of a put, by one slot */
-#define REGX_VERBS_RECEIVE_SIZE 8448u /* of one receive buffer: 8 KiB and headers in one segment */
-#define REGX_VERBS_SEGMENTS                                                                        \
-    ((REGX_VERBS_ZCOPY_MAX + REGX_VERBS_RECEIVE_SIZE - 1) / REGX_VERBS_RECEIVE_SIZE)
-#define REGX_VERBS_SLOTS 64u      /* for sending, of REGX_VERBS_FRAME_MAX bytes */
-#define REGX_VERBS_SLOT_BLOCK 16u /* slots that are registered at once when there are too few */
-#define REGX_VERBS_SLOTS_MAX 4096u
-#define REGX_VERBS_SLOT_BLOCKS (REGX_VERBS_SLOTS_MAX / REGX_VERBS_SLOT_BLOCK)
-#define REGX_SLOT_NONE UINT32_MAX
-#define REGX_GRH_SIZE 40         /* bytes that UD puts before what it received */
-#define REGX_VERBS_DEPTH 64u     /* work requests of one peer under way */
-#define REGX_VERBS_RECEIVES 512u /* receive buffers; where little may be locked, a quarter */
-#define REGX_CM_RECEIVES 128u    /* datagrams that can arrive between two calls of progress */
-#define REGX_CM_SENDS 64u        /* datagrams under way */
+#define REGX_VERBS_SLOTS 64u /* for sending; so many are registered at once */
+#define REGX_VERBS_SLOT_BLOCKS 64u
+#define REGX_VERBS_SLOTS_MAX (REGX_VERBS_SLOTS * REGX_VERBS_SLOT_BLOCKS)
+#define REGX_GRH_SIZE 40              /* bytes that UD puts before what it received */
+#define REGX_VERBS_DATAGRAM_ROOM 192u /* for a message behind that */
+#define REGX_VERBS_DEPTH 64u          /* work requests of one peer under way */
+#define REGX_VERBS_RECEIVES 512u      /* receive buffers; where little may be locked, a quarter */
+#define REGX_CM_RECEIVES 128u         /* datagrams that can arrive between two calls of progress */
+#define REGX_CM_SENDS 64u             /* datagrams under way */
 #define REGX_VERBS_OUTSTANDING 4096u
 #define REGX_VERBS_INLINE 288u /* bytes: 256 of the application, and headers */
 #define REGX_VERBS_READS 16u   /* RDMA READs of one endpoint at once, and as many of the peer's */
 #define REGX_VERBS_BUCKETS 1024u
 #define REGX_VERBS_EPS_MAX 65536u
+#define REGX_VERBS_REFUSALS 6000u /* after which a device has no memory for queue pairs: a minute */
 
 typedef struct regx_ep regx_ep_t;
 
@@ -79,28 +73,43 @@ typedef struct regx_verbs_port { /* one that is open */
     struct ibv_gid_entry gid;
     regx_device_name_t name; /* DEVICE:PORT */
     uint8_t number;
+    uint8_t network_bits; /* as of regx_verbs_address_t */
+    unsigned megabits;    /* per second; 0: unknown */
 } regx_verbs_port_t;
 
 /* Memory of the transport's own, registered. */
 typedef struct regx_verbs_block {
-    uint8_t *memory;
+    void *memory;
     size_t size;
     struct ibv_mr *mr; /* NULL: there is none */
 } regx_verbs_block_t;
 
+/* Where everything lands but puts. */
+typedef struct regx_verbs_area {
+    uint8_t datagrams[REGX_CM_RECEIVES][REGX_VERBS_DATAGRAM_ROOM];
+    regx_cm_message_t messages[REGX_CM_SENDS]; /* datagrams that are sent */
+    uint8_t received[][REGX_VERBS_FRAME_MAX];
+} regx_verbs_area_t;
+
+typedef struct regx_verbs_slot {
+    struct regx_verbs_slot *next; /* a free one */
+    uint8_t *memory;              /* REGX_VERBS_FRAME_MAX bytes */
+    uint32_t lkey;
+} regx_verbs_slot_t;
+
 typedef struct regx_verbs_buffers {
-    regx_verbs_block_t own; /* receive buffers, datagrams, slots, in this order */
-    size_t cm_receives_at, cm_sends_at, slots_at;
-    regx_verbs_block_t pool;
+    regx_verbs_block_t own, pool;
+    regx_verbs_area_t *area; /* in `own` */
     uint32_t receives;       /* buffers of the shared receive queue */
     uint32_t *returned;      /* those that were delivered and are to be posted again */
     uint32_t returned_count; /* how many those are */
     uint32_t slot_total;
     uint32_t slot_count; /* free ones */
-    uint32_t slots[REGX_VERBS_SLOTS_MAX];
+    regx_verbs_slot_t *free;
     uint32_t slot_holders; /* endpoints that hold at least one */
     int64_t retry_at;      /* no memory for more slots: when to try again; or 0 */
-    regx_verbs_block_t blocks[REGX_VERBS_SLOT_BLOCKS]; /* slots beyond the first REGX_VERBS_SLOTS */
+    regx_verbs_block_t blocks[REGX_VERBS_SLOT_BLOCKS];
+    regx_verbs_slot_t slots[REGX_VERBS_SLOTS_MAX];
 } regx_verbs_buffers_t;
 
 /* The path to one peer that a caller has asked for. */
@@ -109,7 +118,7 @@ typedef struct regx_verbs_conn {
     regx_verbs_address_t address; /* that the peer published */
     regx_ep_t *ep;                /* NULL before the first use */
     bool left;                    /* the peer has said goodbye, and has not come back */
-    struct regx_verbs_conn *next; /* in its bucket of regx_verbs.conns */
+    regx_link_t link;             /* in its bucket of regx_verbs.conns */
 } regx_verbs_conn_t;
 
 /* What the device can. */
@@ -125,21 +134,18 @@ typedef struct regx_verbs_limits {
 typedef struct regx_verbs_table { /* of endpoints */
     regx_link_t eps;
     uint32_t count;
-    regx_ep_t *by_peer[REGX_VERBS_BUCKETS], *by_qpn[REGX_VERBS_BUCKETS];
-    regx_ep_t *last_found; /* by queue pair number; or NULL */
+    regx_link_t by_peer[REGX_VERBS_BUCKETS], by_qpn[REGX_VERBS_BUCKETS];
     uint64_t last_epoch;
-    int64_t starved_since, starved_until; /* no memory for a queue pair: since when, and when to try
-                                           * again; or 0 */
+    unsigned refusals;     /* one after the other: the device had no memory for a queue pair */
+    int64_t starved_until; /* when it is asked again */
 } regx_verbs_table_t;
 
 typedef struct regx_cm { /* connection management */
     struct ibv_qp *qp;   /* UD */
     uint64_t sent, done; /* of its work requests */
     struct ibv_ah *under_way[REGX_CM_SENDS];
-    regx_link_t asking; /* endpoints that ask, until they are answered */
-    regx_link_t due;    /* endpoints for which a datagram is to be sent now, oldest first */
-    int64_t ask_next;   /* the earliest of those that ask */
-    uint64_t random;
+    regx_link_t waiting; /* endpoints with a datagram to send, oldest first */
+    int64_t next;        /* when the earliest of them is to be sent */
 } regx_cm_t;
 
 typedef struct regx_verbs {
@@ -156,9 +162,9 @@ typedef struct regx_verbs {
     struct ibv_srq *srq;
     regx_verbs_limits_t can;
     regx_verbs_buffers_t buffers;
-    regx_try_lock_t try_lock;
-    struct { /* work requests of all endpoints */
-        uint32_t max, outstanding, unsignaled, unsignaled_slots;
+    regx_lock_t lock; /* the device's: see above */
+    struct {          /* work requests of all endpoints */
+        uint32_t max, outstanding, unsignaled;
     } requests;
     regx_verbs_table_t table;
     regx_link_t ending; /* endpoints that end, and can take the next step */
@@ -166,7 +172,7 @@ typedef struct regx_verbs {
     regx_cm_t cm;
     struct {
         regx_lock_t lock; /* connections are made by any thread */
-        regx_verbs_conn_t *by_peer[REGX_VERBS_BUCKETS];
+        regx_link_t by_peer[REGX_VERBS_BUCKETS];
     } conns;
     bool closing;
     int events;             /* of this progress */
@@ -194,9 +200,9 @@ static inline void regx_verbs_count_malformed(const regx_verbs_t *verbs)
     regx_count(verbs->config.counters, &verbs->config.counters->malformed, 1);
 }
 
-static inline unsigned regx_verbs_bucket(uint64_t key)
+static inline regx_link_t *regx_verbs_bucket(regx_link_t buckets[REGX_VERBS_BUCKETS], uint64_t key)
 {
-    return (unsigned)(key * UINT64_C(0x9e3779b97f4a7c15) >> 32) % REGX_VERBS_BUCKETS;
+    return &buckets[(key * UINT64_C(0x9e3779b97f4a7c15) >> 32) % REGX_VERBS_BUCKETS];
 }
 
 /* The numbers of work requests: what was received has the highest bit set. */
@@ -208,15 +214,9 @@ static inline unsigned regx_verbs_bucket(uint64_t key)
  * one line. */
 regx_status_t regx_verbs_port_open(const char *name, int gid_index, char *error, size_t error_size,
                                    regx_verbs_port_t *port);
-void regx_verbs_port_close(regx_verbs_port_t *port);
-/* How many bits of the GID name the IP network that it is in, by the addresses of this machine's
- * network devices; 0: not known. */
-uint8_t regx_verbs_port_network_bits(const regx_verbs_port_t *port);
-/* Megabits per second; 0: unknown. */
-unsigned regx_verbs_port_speed(const struct ibv_port_attr *attr);
-/* What a small message takes by a port of that speed, roughly, to tell a much slower port from
- * others: a microsecond, and the time of 4 KiB on the wire. 0: not known. */
-unsigned regx_verbs_port_latency(unsigned megabits);
+/* Says what the device does not give, with errno. REGX_NO_MEMORY; REGX_UNREACHABLE. */
+regx_status_t regx_verbs_port_refuse(const regx_verbs_port_t *port, const char *what, char *error,
+                                     size_t error_size);
 /* transport.h's `devices`. Chooses the ports that if_include names, in its order. Else, of those
  * that if_exclude does not name, the ports of the faster link layer (InfiniBand, if both are as
  * fast); of these the ones that are at least half as fast as the fastest, have an address beyond
@@ -229,35 +229,22 @@ regx_status_t regx_verbs_ports_find(const regx_transport_config_t *config, char 
 
 /* buffers.c: the pool that peers write to, the receive buffers, room for datagrams, and slots that
  * frames are sent from. */
-/* Registers all of it; of the pool as much as is wanted and can be had. REGX_OK; REGX_NO_MEMORY:
- * `error` says which limit. */
+/* Registers all of it; of the pool as much as is wanted and can be had. Posts every receive buffer.
+ * REGX_OK; REGX_NO_MEMORY, REGX_UNREACHABLE: `error` says which limit, or what is refused. */
 regx_status_t regx_verbs_buffers_open(regx_verbs_t *verbs, char *error, size_t error_size);
 void regx_verbs_buffers_close(regx_verbs_t *verbs);
-
-/* Posts every receive buffer. false: the device refuses. */
-bool regx_verbs_buffers_fill(regx_verbs_t *verbs);
-const uint8_t *regx_verbs_buffer_received(const regx_verbs_t *verbs, uint32_t index);
-/* The frame in that buffer was delivered. */
-void regx_verbs_buffer_return(regx_verbs_t *verbs, uint32_t index);
 /* Posts what was returned, if that is worth a call. 0; or the error, if the device refuses and has
  * no buffer left: peers would then try again without end. What is refused otherwise is posted with
  * the next ones. */
 int regx_verbs_buffers_repost(regx_verbs_t *verbs);
 
-/* A slot for an endpoint that holds `held` of them, or REGX_SLOT_NONE. An endpoint that holds none
- * is given one as long as memory can be registered. */
-uint32_t regx_verbs_slot_take(regx_verbs_t *verbs, uint32_t held);
-/* Gives it back; the endpoint then holds `left`. */
-void regx_verbs_slot_give(regx_verbs_t *verbs, uint32_t slot, uint32_t left);
-uint8_t *regx_verbs_slot_memory(const regx_verbs_t *verbs, uint32_t slot);
-uint32_t regx_verbs_slot_key(const regx_verbs_t *verbs, uint32_t slot);
+/* A slot for an endpoint that holds `held` of them, or NULL. An endpoint that holds none is given
+ * one as long as memory can be registered. */
+regx_verbs_slot_t *regx_verbs_slot_take(regx_verbs_t *verbs, uint32_t *held);
+void regx_verbs_slot_give(regx_verbs_t *verbs, regx_verbs_slot_t *slot, uint32_t *held);
 
-/* Where a datagram arrived, with REGX_GRH_SIZE bytes before it, and posting that room again: 0, or
- * the error. */
-const uint8_t *regx_verbs_buffer_datagram(const regx_verbs_t *verbs, uint32_t index);
+/* Posts the room for a datagram: 0, or the error. */
 int regx_verbs_buffer_datagram_post(regx_verbs_t *verbs, uint32_t index);
-/* Room to send a datagram from. */
-uint8_t *regx_verbs_buffer_datagram_send(const regx_verbs_t *verbs, uint32_t index);
 
 /* cq.c */
 int regx_verbs_progress(regx_transport_t *transport);

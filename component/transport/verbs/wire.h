@@ -3,9 +3,9 @@
  * What verbs puts on the wire, apart from the application's bytes: the structures below as they
  * are, little-endian.
  *
- * Over the RC queue pairs go frames. What is longer than a receive buffer goes in segments, all but
- * the last full. The immediate data of each says in its highest byte the kind, in its lowest the
- * tag; that of an RDMA WRITE (kind WRITTEN) in the lower three what the sender tells of it.
+ * Over the RC queue pairs go frames. The immediate data of each says in its highest byte the kind, in
+ * its lowest the tag; that of an RDMA WRITE (kind WRITTEN) in the lower three what the sender tells
+ * of it.
  */
 #ifndef REGX_VERBS_WIRE_H
 #define REGX_VERBS_WIRE_H
@@ -19,7 +19,7 @@
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "see above");
 
-#define REGX_VERBS_VERSION 9
+#define REGX_VERBS_VERSION 10
 #define REGX_VERBS_ADDRESS_SIZE 36
 #define REGX_CM_MESSAGE_SIZE 104
 #define REGX_VERBS_GID_SIZE 16
@@ -55,7 +55,7 @@ typedef enum regx_cm_kind {
     REGX_CM_READY = 3
 } regx_cm_kind_t;
 
-/* A message of connection management (cm.h), sent from one UD queue pair to the other. It has what
+/* A message of connection management (ep.h), sent from one UD queue pair to the other. It has what
  * the receiver needs to connect its RC queue pair to the sender's. */
 typedef struct regx_cm_message {
     uint8_t version;
@@ -76,14 +76,13 @@ typedef struct regx_cm_message {
 } regx_cm_message_t;
 _Static_assert(sizeof(regx_cm_message_t) == REGX_CM_MESSAGE_SIZE, "no gaps");
 
-typedef enum regx_verbs_segment {
-    REGX_SEGMENT_LAST = 1, /* or the only one: what it ends is delivered */
-    REGX_SEGMENT_MORE = 2,
-    REGX_SEGMENT_GOODBYE = 3, /* nothing follows by this queue pair */
-    REGX_SEGMENT_WRITTEN = 4  /* no frame: by RDMA WRITE */
-} regx_verbs_segment_t;
+typedef enum regx_verbs_kind {
+    REGX_VERBS_FRAME = 1,
+    REGX_VERBS_GOODBYE = 2, /* nothing follows by this queue pair */
+    REGX_VERBS_WRITTEN = 3  /* no frame: by RDMA WRITE */
+} regx_verbs_kind_t;
 
-static inline uint32_t regx_verbs_segment_pack(regx_verbs_segment_t kind, uint32_t value)
+static inline uint32_t regx_verbs_immediate(regx_verbs_kind_t kind, uint32_t value)
 {
     return (uint32_t)kind << 24 | value;
 }

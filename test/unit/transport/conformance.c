@@ -18,22 +18,17 @@ static int reset(void **state)
 
 int conformance_run(const conformance_t *conformance)
 {
-    const struct {
-        const struct CMUnitTest *cases;
-        size_t count;
-    } groups[] = {{conformance_frames, conformance_frames_count},
-                  {conformance_puts, conformance_puts_count},
-                  {conformance_gets, conformance_gets_count},
-                  {conformance_ends, conformance_ends_count}};
+    const struct CMUnitTest *const groups[] = {conformance_frames, conformance_puts,
+                                               conformance_gets, conformance_ends};
     struct CMUnitTest cases[64];
     size_t count = 0;
 
     for (size_t group = 0; group < sizeof(groups) / sizeof(groups[0]); group++) {
-        for (size_t i = 0; i < groups[group].count; i++) {
+        for (const struct CMUnitTest *at = groups[group]; at->name != NULL; at++) {
             if (count == sizeof(cases) / sizeof(cases[0])) {
                 abort();
             }
-            cases[count] = groups[group].cases[i];
+            cases[count] = *at;
             cases[count++].setup_func = reset;
         }
     }

@@ -35,10 +35,8 @@ typedef struct conformance {
 /* Runs all cases. Returns what main is to return. */
 int conformance_run(const conformance_t *conformance);
 
-/* The cases by what they are about; each file ends with its table. */
+/* The cases by what they are about; each file ends with its table, whose last row has no name. */
 extern const struct CMUnitTest conformance_frames[], conformance_puts[], conformance_gets[],
     conformance_ends[];
-extern const size_t conformance_frames_count, conformance_puts_count, conformance_gets_count,
-    conformance_ends_count;
 
 #endif

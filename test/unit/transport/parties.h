@@ -14,6 +14,9 @@ enum { POOL = 1 << 20, MIB = 1 << 20, ONE = 1000001, TWO = 2000002, THREE = 3000
 /* Of puts and gets, and bytes of memory in which they have room. */
 enum { LENGTHS = 15, LONGEST = 5 * MIB, REGION = LONGEST + 8192 };
 extern const size_t op_lengths[LENGTHS];
+/* Where four bytes do not fit in a region. */
+enum { OUTSIDE = 5 };
+extern const uint64_t outside[OUTSIDE];
 
 typedef struct party {
     regx_transport_config_t config;
@@ -28,7 +31,8 @@ typedef struct party {
     uint8_t last_tag;
     uint8_t last[64 << 10];
     uint32_t last_immediate; /* 0: a frame or a notice came last */
-    unsigned broken;
+    unsigned broken, silent;
+    char what[160]; /* of the last that broke */
     void (*on_deliver)(struct party *party);
 } party_t;
 
@@ -61,7 +65,7 @@ void parties_await(const unsigned *count, unsigned value);
 /* Closes one party while the others, which may have to read what it sent, make progress. */
 void party_close(party_t *party);
 
-/* Between these a thread of its own makes progress for `two`. */
+/* Between these a thread of its own makes progress for `two`, and no function here does. */
 void two_works_begin(void);
 void two_works_end(void);
 

@@ -38,7 +38,7 @@ box_t *box_open(void)
     return box;
 }
 
-void assert_guarded(const box_t *box)
+static void assert_guarded(const box_t *box)
 {
     for (size_t i = 0; i < box->before; i++) {
         assert_int_equal(box->mapped[i], 0xee);

@@ -34,7 +34,6 @@ typedef struct box {
 } box_t;
 
 box_t *box_open(void);
-void assert_guarded(const box_t *box);
 void box_close(box_t *box);
 
 /* Posts the frame of that number: part as header, the rest as payload. */

@@ -14,148 +14,105 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { LEAST = REGX_ALLOC_MEM_MIN };
+enum { LEAST = REGX_ALLOC_MEM_MIN, ALL = 16 * MIB /* what a party gives */ };
 
-typedef struct owner {
-    regx_counters_t counters;
-    regx_transport_config_t config;
-    regx_alloc_mem_shared_t shared;
-    regx_alloc_mem_t alloc_mem;
-} owner_t;
+/* ---- allocation ---- */
 
-/* ---- allocation, in one process ---- */
-
-static owner_t *owner_new(size_t size)
+static uint8_t *allocate(size_t length)
 {
-    owner_t *owner = aligned_alloc(64, sizeof(*owner));
-
-    assert_non_null(owner);
-    memset(owner, 0, sizeof(*owner));
-    owner->config = (regx_transport_config_t){.owned_size = size, .counters = &owner->counters};
-    regx_alloc_mem_init(&owner->alloc_mem, &owner->shared, &owner->config);
-    return owner;
-}
-
-static void owner_free(owner_t *owner)
-{
-    regx_alloc_mem_fini(&owner->alloc_mem);
-    free(owner);
-}
-
-static char *allocate(owner_t *owner, size_t length)
-{
-    return regx_alloc_mem_allocate(&owner->alloc_mem, length);
-}
-
-static uint64_t tallied(const regx_counters_t *counters)
-{
-    uint64_t count = 0;
-
-    for (unsigned i = 0; i < REGX_REASONS_MAX; i++) {
-        count += counters->fallbacks[i].count;
-    }
-    return count;
+    return regx_shm_ops.allocate(one.transport, length);
 }
 
 static void blocks_do_not_overlap_and_are_used_again(void **state)
 {
     static const size_t lengths[] = {LEAST, LEAST + 1, 3 * MIB, 100000, MIB};
-    owner_t *owner = owner_new(64 * MIB);
-    char *blocks[5];
-    uint64_t made = 0;
+    uint8_t *blocks[5];
 
     (void)state;
-    for (int lap = 0; lap < 3; lap++) {
+    shm_parties_open(false);
+    for (unsigned lap = 0; lap < 10; lap++) { /* more than there is, were nothing used again */
         for (unsigned i = 0; i < 5; i++) {
-            blocks[i] = allocate(owner, lengths[i]);
+            blocks[i] = allocate(lengths[i]);
             assert_non_null(blocks[i]);
             assert_int_equal((uintptr_t)blocks[i] % regx_page_size(), 0);
-            unit_fill((uint8_t *)blocks[i], lengths[i], i, 0);
+            unit_fill(blocks[i], lengths[i], i, 0);
         }
         for (unsigned i = 0; i < 5; i++) {
-            assert_true(unit_is_filled((uint8_t *)blocks[i], lengths[i], i));
+            assert_true(unit_is_filled(blocks[i], lengths[i], i));
         }
-        made = lap == 0 ? owner->alloc_mem.bytes : made;
         for (unsigned i = 0; i < 5; i++) { /* each lap in another order */
-            regx_alloc_mem_free(&owner->alloc_mem, blocks[(2 * i + (unsigned)lap) % 5]);
+            regx_shm_ops.release(one.transport, blocks[(2 * i + lap) % 5]);
         }
     }
-    assert_int_equal(owner->alloc_mem.bytes, made);
-    owner_free(owner);
+    parties_close();
 }
 
 static void freed_neighbours_become_one_block(void **state)
 {
-    owner_t *owner = owner_new(2 * MIB);
-    char *blocks[4];
+    uint8_t *blocks[4];
 
     (void)state;
+    shm_parties_open(false);
+    assert_non_null(allocate(ALL - 2 * MIB));
     for (unsigned i = 0; i < 4; i++) {
-        blocks[i] = allocate(owner, MIB / 2);
+        blocks[i] = allocate(MIB / 2);
         assert_non_null(blocks[i]);
     }
-    assert_null(allocate(owner, LEAST));
-    regx_alloc_mem_free(&owner->alloc_mem, blocks[1]);
-    regx_alloc_mem_free(&owner->alloc_mem, blocks[3]);
-    assert_null(allocate(owner, MIB));
-    regx_alloc_mem_free(&owner->alloc_mem, blocks[2]);
-    assert_ptr_equal(allocate(owner, 3 * MIB / 2), blocks[1]);
-    owner_free(owner);
+    assert_null(allocate(LEAST));
+    regx_shm_ops.release(one.transport, blocks[1]);
+    regx_shm_ops.release(one.transport, blocks[3]);
+    assert_null(allocate(MIB));
+    regx_shm_ops.release(one.transport, blocks[2]);
+    assert_ptr_equal(allocate(3 * MIB / 2), blocks[1]);
+    parties_close();
 }
 
 static void a_file_of_the_programs_is_not_closed(void **state)
 {
-    owner_t *owner = owner_new(8 * MIB);
-
     (void)state;
-    assert_non_null(allocate(owner, MIB));
-    const int descriptor = owner->alloc_mem.names[0].file.descriptor;
+    shm_parties_open(false);
+    assert_non_null(allocate(MIB));
+    const int descriptor = shm_of(&one)->alloc_mem.names[0].file.descriptor;
     close(descriptor); /* as daemons do, and open their own then */
     assert_int_equal(dup2(STDERR_FILENO, descriptor), descriptor);
-    owner_free(owner);
+    parties_close();
     assert_int_not_equal(fcntl(descriptor, F_GETFD), -1);
     close(descriptor);
 }
 
 static void no_more_is_given_than_allowed(void **state)
 {
-    owner_t *owner = owner_new(8 * MIB);
     unsigned given = 0;
 
     (void)state;
-    assert_null(allocate(owner, LEAST - 1)); /* too short: not reported */
-    assert_int_equal(tallied(&owner->counters), 0);
-    assert_null(allocate(owner, SIZE_MAX));
-    assert_null(allocate(owner, 8 * MIB + 1));
-    while (allocate(owner, MIB) != NULL) {
+    shm_parties_open(false);
+    assert_null(allocate(LEAST - 1)); /* too short: not reported */
+    assert_int_equal(fallbacks(&one), 0);
+    assert_null(allocate(SIZE_MAX));
+    assert_null(allocate(ALL + 1));
+    while (allocate(MIB) != NULL) {
         given++;
     }
-    assert_int_equal(given, 8);
-    assert_int_equal(owner->alloc_mem.bytes, 8 * MIB);
-    assert_int_equal(tallied(&owner->counters), 3);
-    owner_free(owner);
-    owner = owner_new(0);
-    assert_null(allocate(owner, MIB));
-    assert_int_equal(tallied(&owner->counters), 0);
-    owner_free(owner);
+    assert_int_equal(given, ALL / MIB);
+    assert_int_equal(fallbacks(&one), 3);
+    parties_close();
 }
 
 /* Under a limit of the process there is none, and no signal. */
 static void refused_by(int resource, rlim_t limit)
 {
-    owner_t *owner = owner_new(64 * MIB);
     struct rlimit before;
 
+    shm_parties_open(false);
     assert_int_equal(getrlimit(resource, &before), 0);
     const struct rlimit low = {limit, before.rlim_max};
     assert_int_equal(setrlimit(resource, &low), 0);
-    char *block = allocate(owner, 4 * MIB);
+    const uint8_t *block = allocate(4 * MIB);
     assert_int_equal(setrlimit(resource, &before), 0);
     assert_null(block);
-    assert_int_equal(tallied(&owner->counters), 1);
-    assert_int_equal(owner->alloc_mem.bytes, 0);
-    assert_non_null(allocate(owner, 4 * MIB));
-    owner_free(owner);
+    assert_int_equal(fallbacks(&one), 1);
+    assert_non_null(allocate(ALL)); /* nothing is left of it */
+    parties_close();
 }
 
 static void what_the_system_refuses_is_not_given(void **state)
@@ -167,24 +124,23 @@ static void what_the_system_refuses_is_not_given(void **state)
 
 static void what_is_not_freed_stays(void **state)
 {
-    owner_t *owner = owner_new(64 * MIB);
-    uint8_t *kept = (uint8_t *)allocate(owner, MIB);
-
     (void)state;
+    shm_parties_open(false);
+    uint8_t *kept = allocate(MIB);
     assert_non_null(kept);
     unit_fill(kept, MIB, 5, 0);
-    owner_free(owner);
+    parties_close();
     assert_true(unit_is_filled(kept, MIB, 5));
     munmap(kept, MIB);
 }
 
 static void a_child_does_not_have_it(void **state)
 {
-    owner_t *owner = owner_new(64 * MIB);
-    volatile char *block = allocate(owner, MIB);
     int status;
 
     (void)state;
+    shm_parties_open(false);
+    volatile uint8_t *block = allocate(MIB);
     assert_non_null(block);
     block[0] = 1;
     const pid_t child = fork();
@@ -200,7 +156,7 @@ static void a_child_does_not_have_it(void **state)
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV);
     assert_int_equal(block[0], 1);
-    owner_free(owner);
+    parties_close();
 }
 
 /* ---- a peer's table ---- */

@@ -10,28 +10,6 @@
 
 enum { PAGE = REGX_CLAIM_PAGE, PIECE = REGX_CLAIM_PIECE, PIECES = 4096, USES = 400 };
 
-static void who_comes_late_claims_nothing(void **state)
-{
-    enum { LENGTH = 3 * PIECE };
-    regx_claim_cell_t cell = {0};
-    regx_claim_piece_t piece;
-
-    (void)state;
-    regx_claim_open(&cell, 5);
-    assert_int_equal(regx_claim_take(&cell, 5, LENGTH, &piece), REGX_OK);
-    assert_int_equal(regx_claim_take(&cell, 4, LENGTH, &piece), REGX_INVALID);
-    assert_int_equal(regx_claim_take(&cell, 6, LENGTH, &piece), REGX_INVALID);
-    assert_int_equal(regx_claim_close(&cell, 5, LENGTH), PIECE / PAGE);
-    assert_int_equal(regx_claim_take(&cell, 5, LENGTH, &piece), REGX_AGAIN);
-    regx_claim_open(&cell, 6);
-    assert_int_equal(regx_claim_take(&cell, 5, LENGTH, &piece), REGX_INVALID);
-    assert_int_equal(regx_claim_close(&cell, 6, LENGTH), 0);
-    /* who takes the range for a shorter one */
-    assert_int_equal(regx_claim_take(&cell, 6, LENGTH - PAGE, &piece), REGX_INVALID);
-}
-
-/* ---- both at once ---- */
-
 /* Plain memory is marked for each piece, so that a thread sanitizer sees what is not ordered. */
 static struct {
     regx_claim_cell_t cell;
@@ -116,7 +94,6 @@ static void each_piece_is_claimed_once(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(who_comes_late_claims_nothing),
         cmocka_unit_test(each_piece_is_claimed_once),
     };
 

@@ -110,43 +110,6 @@ static void gets_do_not_wait_for_a_full_mailbox(void **state)
     parties_close();
 }
 
-/* After each number of steps: those of one connection fail, those of the other come to their
- * end. */
-static void disconnecting_ends_those_of_that_connection(void **state)
-{
-    enum { OPS = 6 };
-
-    (void)state;
-    for (unsigned steps = 0; steps < 10; steps++) {
-        op_t ops[OPS];
-
-        shm_parties_open(false);
-        zones_new();
-        regx_conn_t *const to_two = one.conn;
-        party_connect(&one, &two);
-        regx_conn_t *const dropped = one.conn;
-        for (unsigned i = 0; i < OPS; i++) {
-            one.conn = i % 2 != 0 ? dropped : to_two;
-            get_start(&one, &ops[i], i * PIECE, i % 3 == 0 ? PIECE : 99, i % 4 == 0);
-        }
-        for (unsigned i = 0; i < steps; i++) {
-            step(&one);
-        }
-        tested->ops->disconnect(dropped);
-        one.conn = to_two;
-        for (unsigned i = 0; i < OPS; i++) {
-            assert_true(i % 2 == 0 || ops[i].ended == 1);
-            parties_await(&ops[i].ended, 1);
-            if (i % 2 == 0) {
-                get_check(&ops[i]);
-            }
-        }
-        assert_int_equal(atomic_load(&shm_of(&one)->copy_count), 0);
-        zones_free();
-        parties_close();
-    }
-}
-
 /* ---- where the kernel refuses ---- */
 
 /* It allows it, then does not any more. */
@@ -203,7 +166,6 @@ int main(void)
         cmocka_unit_test(every_other_get_of_several_pieces_begins_with_the_last),
         cmocka_unit_test(a_short_get_does_not_wait_for_the_end_of_a_long_one),
         cmocka_unit_test(gets_do_not_wait_for_a_full_mailbox),
-        cmocka_unit_test(disconnecting_ends_those_of_that_connection),
         cmocka_unit_test(the_kernel_may_refuse_on_the_way),
         cmocka_unit_test(a_process_that_is_not_the_peer_is_not_copied_from),
     };

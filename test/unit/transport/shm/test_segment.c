@@ -1,23 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Segments: what a neighbour says of one, which need not be true, and what is there.
+ * Segments: what a neighbour says of one, which need not be true, and what is there. And whose memory
+ * it is that the kernel copies.
  */
 #define _GNU_SOURCE
 #include "../../process.h"
-#include "../../unit.h"
+#include "../pair.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <sched.h>
-#include <signal.h>
-#include <stdlib.h>
 #include <sys/resource.h>
-#include <sys/shm.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#include "base/counters.h"
 #include "base/util.h"
 #include "transport/shm/segment.h"
 
@@ -170,66 +165,6 @@ static void another_file_of_that_number_is_refused(void **state)
     regx_segment_free(&another);
 }
 
-#define NO_SPACE 77 /* exit status */
-
-/* A process of which there is one number in its own name space and none in this: it opens a
- * segment, says its name, and waits. What it ends with; NO_SPACE: the machine allows no name
- * spaces. */
-static int open_apart(int name_of, int until)
-{
-    stage_t stage;
-    int status;
-    char byte;
-
-    if (unshare(CLONE_NEWPID) != 0 && unshare(CLONE_NEWUSER | CLONE_NEWPID) != 0) {
-        return NO_SPACE;
-    }
-    const pid_t child = fork(); /* the first process there */
-    if (child == 0) {
-        open_stage(&stage, REGX_SEGMENT_SYSV);
-        (void)!write(name_of, &stage.segment.name, sizeof(stage.segment.name));
-        (void)!read(until, &byte, 1);
-        _exit(0);
-    }
-    return child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status)
-               ? WEXITSTATUS(status)
-               : 1;
-}
-
-/* It could be mapped, but whether its owner still runs could not be told. */
-static void one_of_another_name_space_is_refused(void **state)
-{
-    regx_segment_name_t name;
-    int names[2], ends[2], status;
-
-    (void)state;
-    assert_int_equal(pipe(names), 0);
-    assert_int_equal(pipe(ends), 0);
-    const pid_t child = fork();
-    if (child == 0) {
-        close(names[0]);
-        close(ends[1]);
-        _exit(open_apart(names[1], ends[0]));
-    }
-    close(names[1]);
-    close(ends[0]);
-    const ssize_t heard = read(names[0], &name, sizeof(name));
-    if (heard > 0) {
-        assert_int_equal(heard, sizeof(name));
-        refused(&name, REGX_DENIED);
-    }
-    close(names[0]);
-    close(ends[1]);
-    assert_int_equal(waitpid(child, &status, 0), child);
-    assert_true(WIFEXITED(status));
-    if (WEXITSTATUS(status) == NO_SPACE) {
-        print_message("not tried: no process name space\n");
-        skip();
-    }
-    assert_int_equal(WEXITSTATUS(status), 0);
-    assert_int_equal(heard, sizeof(name));
-}
-
 /* A process into which others may not look has no file that they could open. */
 static void one_that_is_not_dumpable_takes_no_file(void **state)
 {
@@ -264,52 +199,6 @@ static void what_is_gone_cannot_be_mapped(void **state)
         close_stage(&stage);
         refused(&name, REGX_UNREACHABLE);
     }
-}
-
-/* Of a segment of System V nothing is left behind once no process has it, also by one that is
- * killed. */
-static void nothing_is_left_behind(void **state)
-{
-    int ends[2];
-    struct shmid_ds status;
-    int id;
-
-    (void)state;
-    assert_int_equal(pipe(ends), 0);
-    const pid_t child = fork();
-    if (child == 0) {
-        stage_t stage;
-
-        open_stage(&stage, REGX_SEGMENT_SYSV);
-        id = stage.segment.name.id;
-        (void)!write(ends[1], &id, sizeof(id));
-        pause();
-        _exit(0);
-    }
-    assert_int_equal(read(ends[0], &id, sizeof(id)), sizeof(id));
-    assert_int_equal(shmctl(id, IPC_STAT, &status), 0); /* it is there */
-    assert_int_equal(kill(child, SIGKILL), 0);
-    assert_int_equal(waitpid(child, NULL, 0), child);
-    assert_int_equal(shmctl(id, IPC_STAT, &status), -1);
-    assert_int_equal(errno, EINVAL);
-    close(ends[0]);
-    close(ends[1]);
-}
-
-static void no_descriptor_is_left_open(void **state)
-{
-    const unsigned before = process_descriptors();
-    regx_shm_mapping_t mapping;
-    stage_t stage;
-
-    (void)state;
-    open_stage(&stage, REGX_SEGMENT_POSIX);
-    assert_int_equal(process_descriptors(), before + 1);
-    assert_int_equal(regx_segment_map(&stage.segment.name, &mapping), REGX_OK);
-    assert_int_equal(process_descriptors(), before + 1);
-    regx_segment_unmap(&mapping);
-    close_stage(&stage);
-    assert_int_equal(process_descriptors(), before);
 }
 
 /* More than the process may write to a file: System V is asked, and no signal ends the process. */
@@ -359,6 +248,59 @@ static void a_signal_does_not_end_it(void **state)
     close_stage(&stage);
 }
 
+/* ---- the kernel's copies between two processes do not reach a third ---- */
+
+enum { LENGTH = 100000 };
+
+/* At the same addresses in both. */
+static regx_vm_cookie_t cookie = {{0x1234, 0x5678}};
+static uint8_t memory[LENGTH];
+
+/* The child shows another cookie from the first meeting on, as a process would that got the number
+ * of one that has ended. It ends well if nothing was written to it after that. */
+static void be_another(int end)
+{
+    pair_meet(end);
+    cookie.words[1]++;
+    unit_fill(memory, LENGTH, 2, 0);
+    pair_meet(end);
+    pair_meet(end);
+    REQUIRE(unit_is_filled(memory, LENGTH, 2));
+}
+
+static void copy(regx_vm_peer_t *peer, regx_vm_direction_t way, void *local, regx_status_t expected)
+{
+    size_t copied;
+
+    assert_int_equal(regx_vm_copy(peer, way, local, (uintptr_t)memory, LENGTH, &copied), expected);
+    assert_int_equal(copied, expected == REGX_OK ? LENGTH : 0);
+}
+
+static void a_process_with_the_number_of_one_that_ended_is_not_written(void **state)
+{
+    static uint8_t local[LENGTH];
+    char reason[80];
+    int end;
+    const pid_t child = pair_fork(&end);
+    regx_vm_peer_t peer = {.pid = child, .cookie_address = (uintptr_t)&cookie, .cookie = cookie};
+
+    (void)state;
+    if (in_child) {
+        be_another(end);
+        pair_join(child, end, false);
+    }
+    assert_int_equal(regx_vm_check(&peer, reason, sizeof(reason)), REGX_OK);
+    copy(&peer, REGX_VM_WRITE, local, REGX_OK);
+    copy(&peer, REGX_VM_READ, local, REGX_OK);
+    pair_meet(end);
+    pair_meet(end);
+    peer.looked -= REGX_VM_LOOK_NS; /* time goes by */
+    copy(&peer, REGX_VM_WRITE, local, REGX_FAILED);
+    copy(&peer, REGX_VM_READ, local, REGX_FAILED);
+    pair_meet(end);
+    pair_join(child, end, false);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -368,13 +310,11 @@ int main(void)
         cmocka_unit_test(a_malformed_name_is_refused),
         cmocka_unit_test(what_is_no_file_is_refused),
         cmocka_unit_test(another_file_of_that_number_is_refused),
-        cmocka_unit_test(one_of_another_name_space_is_refused),
         cmocka_unit_test(one_that_is_not_dumpable_takes_no_file),
         cmocka_unit_test(what_is_gone_cannot_be_mapped),
-        cmocka_unit_test(nothing_is_left_behind),
-        cmocka_unit_test(no_descriptor_is_left_open),
         cmocka_unit_test(the_limit_of_a_files_size_is_heeded),
         cmocka_unit_test(a_signal_does_not_end_it),
+        cmocka_unit_test(a_process_with_the_number_of_one_that_ended_is_not_written),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -33,7 +33,8 @@ static struct ibv_device devices[FAKE_DEVICES];
 static mr_t *mrs;
 static _Atomic uint32_t last_number = 0x100; /* of several threads */
 
-void fake_gid(uint8_t gid[16], uint8_t network, uint8_t host)
+/* The address that RoCE gives an IPv4 address. */
+static void fake_gid(uint8_t gid[16], uint8_t network, uint8_t host)
 {
     const uint8_t bytes[16] = {
         [10] = 0xff, [11] = 0xff, [12] = 10, [13] = 77, [14] = network, [15] = host};
@@ -156,7 +157,7 @@ static int query_port(struct ibv_context *context, uint8_t number, struct ibv_po
                                         .active_mtu = IBV_MTU_4096,
                                         .max_msg_sz =
                                             port->message_max != 0 ? port->message_max : 1u << 31,
-                                        .pkey_tbl_len = 1,
+                                        .pkey_tbl_len = 2,
                                         .lid = port->lid,
                                         .active_speed = port->speed,
                                         .active_width = port->width,
@@ -208,7 +209,7 @@ int ibv_query_pkey(struct ibv_context *context, uint8_t number, int index, __be1
 {
     (void)context;
     (void)number;
-    *pkey = index == 0 ? 0xffff : 0;
+    *pkey = htobe16(index == 0 ? 0xffff : 0x8123);
     return 0;
 }
 
@@ -219,13 +220,15 @@ ssize_t _ibv_query_gid_table(struct ibv_context *context, struct ibv_gid_entry *
 
     (void)flags;
     (void)size;
-    if (port->without_gid || most == 0) {
+    if (port->without_gid || most < 2) {
         return 0;
     }
-    entries[0] = (struct ibv_gid_entry){
-        .port_num = 1, .gid_type = port->gid_type, .ndev_ifindex = port->ifindex};
-    memcpy(entries[0].gid.raw, port->gid, sizeof(port->gid));
-    return 1;
+    for (uint32_t i = 0; i < 2; i++) { /* another index for the same */
+        entries[i] =
+            (struct ibv_gid_entry){.gid_index = i, .port_num = 1, .gid_type = port->gid_type};
+        memcpy(entries[i].gid.raw, port->gid, sizeof(port->gid));
+    }
+    return 2;
 }
 
 int ibv_get_async_event(struct ibv_context *context, struct ibv_async_event *event)
@@ -321,7 +324,6 @@ struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *base, size_t length, int acce
         return NULL;
     }
     if (fake.register_error != 0) {
-        fake.registers++;
         errno = fake.register_error;
         return NULL;
     }

@@ -26,28 +26,31 @@ typedef struct fake_port { /* a device has one port, numbered 1 */
     uint16_t lid;
     uint32_t gid_type;
     uint8_t gid[16];
-    uint32_t ifindex;        /* of its network device */
-    uint32_t netmask;        /* of that one's IPv4 address */
+    uint32_t netmask;        /* of its network device's IPv4 address */
     uint32_t inline_max;     /* bytes that a device grants */
     uint32_t inline_refused; /* asking for more than so many makes ibv_create_qp fail; 0: never */
-    uint32_t depth, depth_refused; /* requests of a queue pair: what it reports, and more than this
-                                    * makes ibv_create_qp fail; 0: never */
-    uint32_t message_max;          /* bytes of one request; 0: 2 GiB */
-    bool drops_receives;           /* when a queue pair is destroyed, as mlx5 does */
-    unsigned queue_pairs_made;     /* counted here, of RC */
+    uint32_t depth;          /* requests of a queue pair; 0: 4096 */
+    uint32_t message_max;    /* bytes of one request; 0: 2 GiB */
+    bool drops_receives;     /* when a queue pair is destroyed, as mlx5 does */
+    struct {
+        enum ibv_wc_status received, datagram_received, datagram_sent; /* of what completes */
+        int receive_post, datagram_receive_post, datagram_post;        /* errors of posting */
+        int making;                                                    /* an RC queue pair */
+        bool poll;
+    } faults;
+    unsigned refused; /* queue pairs, by `making` */
 } fake_port_t;
 
 typedef struct fake {
     fake_port_t ports[FAKE_DEVICES];
     int count;
-    struct ibv_ah_attr routed; /* the last address vector of an RC queue pair */
-    unsigned datagrams;        /* sent on the UD queue pairs */
-    uint32_t inline_max;       /* the longest inline data posted */
-    bool drop_datagrams;       /* all of them are lost */
+    struct ibv_qp_attr begins, receives,
+        sends;           /* what the last RC queue pair was told on its way */
+    unsigned datagrams;  /* sent on the UD queue pairs */
+    bool drop_datagrams; /* all of them are lost */
     uint32_t lose,
         twice;          /* of the datagrams, by number: bit n%32 means that n is lost, or doubled */
     int register_error; /* of ibv_reg_mr; 0: none */
-    unsigned registers; /* that were asked for while there was an error */
     int route_error;    /* of ibv_create_ah; 0: none */
     unsigned routes;    /* that were asked for while there was an error */
 } fake_t;
@@ -60,8 +63,6 @@ void fake_reset(void);
 fake_port_t *fake_add(uint8_t network, uint8_t host);
 /* Makes it one of InfiniBand, with that subnet prefix. */
 void fake_make_infiniband(fake_port_t *port, uint8_t subnet);
-/* The address that RoCE gives an IPv4 address. */
-void fake_gid(uint8_t gid[16], uint8_t network, uint8_t host);
 /* Receives that a shared receive queue holds now. */
 uint32_t fake_srq_length(const struct ibv_srq *srq);
 

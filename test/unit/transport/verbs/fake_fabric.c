@@ -25,22 +25,15 @@ static void complete(struct ibv_cq *super, const struct ibv_wc *wc)
 
 static void end_request(fake_qp_t *qp, const fake_request_t *request, enum ibv_wc_status status)
 {
-    static const enum ibv_wc_opcode opcodes[] = {[IBV_WR_RDMA_WRITE] = IBV_WC_RDMA_WRITE,
-                                                 [IBV_WR_RDMA_WRITE_WITH_IMM] = IBV_WC_RDMA_WRITE,
-                                                 [IBV_WR_SEND] = IBV_WC_SEND,
-                                                 [IBV_WR_SEND_WITH_IMM] = IBV_WC_SEND,
-                                                 [IBV_WR_RDMA_READ] = IBV_WC_RDMA_READ,
-                                                 [IBV_WR_ATOMIC_CMP_AND_SWP] = IBV_WC_COMP_SWAP,
-                                                 [IBV_WR_ATOMIC_FETCH_AND_ADD] = IBV_WC_FETCH_ADD};
-
+    if (status == IBV_WC_SUCCESS && qp->super.qp_type == IBV_QPT_UD) {
+        status = qp->port->faults.datagram_sent;
+    }
     const bool reported =
         status != IBV_WC_SUCCESS || (request->wr.send_flags & IBV_SEND_SIGNALED) != 0;
 
     if (reported) {
-        const struct ibv_wc wc = {.wr_id = request->wr.wr_id,
-                                  .status = status,
-                                  .opcode = opcodes[request->wr.opcode],
-                                  .qp_num = qp->super.qp_num};
+        const struct ibv_wc wc = {
+            .wr_id = request->wr.wr_id, .status = status, .qp_num = qp->super.qp_num};
 
         complete(qp->super.send_cq, &wc);
     }
@@ -98,6 +91,8 @@ static bool receive(fake_qp_t *to, fake_receives_t *receives, const struct ibv_w
     }
     done.wr_id = receives->entries[at].wr_id;
     done.qp_num = to->super.qp_num;
+    done.status = to->super.qp_type == IBV_QPT_UD ? to->port->faults.datagram_received
+                                                  : to->port->faults.received;
     if (done.opcode == IBV_WC_RECV) {
         if (done.byte_len > receives->segments[at].length) {
             done.status = IBV_WC_LOC_LEN_ERR;
@@ -107,17 +102,6 @@ static bool receive(fake_qp_t *to, fake_receives_t *receives, const struct ibv_w
     }
     complete(to->super.recv_cq, &done);
     return true;
-}
-
-static uint16_t checksum(const uint8_t header[20])
-{
-    uint32_t sum = 0;
-
-    for (int i = 0; i < 20; i += 2) {
-        sum += (uint32_t)header[i] << 8 | header[i + 1];
-    }
-    sum = (sum & 0xffff) + (sum >> 16);
-    return (uint16_t) ~((sum & 0xffff) + (sum >> 16));
 }
 
 /* What a datagram queue pair puts before the data. */
@@ -131,9 +115,6 @@ static void fill_header(const fake_qp_t *from, const fake_request_t *request,
         ip[0] = 0x45;
         memcpy(ip + 12, from->port->gid + 12, 4);
         memcpy(ip + 16, request->to.grh.dgid.raw + 12, 4);
-        const uint16_t sum = checksum(ip);
-        ip[10] = (uint8_t)(sum >> 8);
-        ip[11] = (uint8_t)sum;
     } else if (request->to.is_global) {
         header[0] = 0x60;
         memcpy(header + 8, from->port->gid, 16);

@@ -38,6 +38,9 @@ static int poll_cq(struct ibv_cq *super, int most, struct ibv_wc *wc)
     fake_cq_t *cq = (fake_cq_t *)super;
     int count = 0;
 
+    if (fake_context_of(super->context)->port->faults.poll) {
+        return -EIO;
+    }
     pthread_mutex_lock(&fake_lock);
     fake_fabric_run();
     while (count < most && cq->polled != cq->pushed) {
@@ -57,13 +60,13 @@ static int post(fake_qp_t *qp, const struct ibv_send_wr *wr)
     request->segment = wr->num_sge > 0 ? wr->sg_list[0] : (struct ibv_sge){0};
     if (qp->super.qp_type == IBV_QPT_UD) {
         request->to = ((fake_ah_t *)wr->wr.ud.ah)->attr;
+        if (qp->port->faults.datagram_post != 0) {
+            return qp->port->faults.datagram_post;
+        }
     }
     if ((wr->send_flags & IBV_SEND_INLINE) != 0) {
         if (request->segment.length > qp->port->inline_max) {
             return EINVAL;
-        }
-        if (request->segment.length > fake.inline_max) {
-            fake.inline_max = request->segment.length;
         }
         memcpy(request->carried, (const void *)(uintptr_t)request->segment.addr,
                request->segment.length);
@@ -88,21 +91,25 @@ static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_
 
 static int post_recv(struct ibv_qp *super, struct ibv_recv_wr *wr, struct ibv_recv_wr **refused)
 {
+    const int error = ((fake_qp_t *)super)->port->faults.datagram_receive_post;
+
     *refused = wr;
     pthread_mutex_lock(&fake_lock);
-    receives_add(&((fake_qp_t *)super)->receives, wr);
+    receives_add(&((fake_qp_t *)super)->receives, error == 0 ? wr : NULL);
     pthread_mutex_unlock(&fake_lock);
-    return 0;
+    return error;
 }
 
 static int post_srq_recv(struct ibv_srq *super, struct ibv_recv_wr *wr,
                          struct ibv_recv_wr **refused)
 {
+    const int error = fake_context_of(super->context)->port->faults.receive_post;
+
     *refused = wr;
     pthread_mutex_lock(&fake_lock);
-    receives_add(&((fake_srq_t *)super)->receives, wr);
+    receives_add(&((fake_srq_t *)super)->receives, error == 0 ? wr : NULL);
     pthread_mutex_unlock(&fake_lock);
-    return 0;
+    return error;
 }
 
 void fake_queues_serve(struct ibv_context_ops *ops)
@@ -166,10 +173,13 @@ struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
 {
     fake_port_t *port = fake_context_of(pd->context)->port;
 
-    if ((port->inline_refused != 0 && attr->cap.max_inline_data > port->inline_refused) ||
-        (port->depth_refused != 0 && attr->qp_type == IBV_QPT_RC &&
-         attr->cap.max_send_wr > port->depth_refused)) {
+    if (port->inline_refused != 0 && attr->cap.max_inline_data > port->inline_refused) {
         errno = EINVAL;
+        return NULL;
+    }
+    if (port->faults.making != 0 && attr->qp_type == IBV_QPT_RC) {
+        port->refused++;
+        errno = port->faults.making;
         return NULL;
     }
     fake_qp_t *qp = calloc(1, sizeof(*qp));
@@ -190,7 +200,6 @@ struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
         receives_init(&qp->receives);
     }
     attr->cap.max_inline_data = port->inline_max;
-    port->queue_pairs_made += attr->qp_type == IBV_QPT_RC;
     pthread_mutex_lock(&fake_lock);
     fake_fabric_join(qp);
     pthread_mutex_unlock(&fake_lock);
@@ -204,14 +213,17 @@ int ibv_modify_qp(struct ibv_qp *super, struct ibv_qp_attr *attr, int mask)
     if ((mask & IBV_QP_DEST_QPN) != 0) {
         qp->dest = attr->dest_qp_num;
     }
-    if ((mask & IBV_QP_ACCESS_FLAGS) != 0) {
-        qp->access = attr->qp_access_flags;
-    }
     if ((mask & IBV_QP_QKEY) != 0) {
         qp->qkey = attr->qkey;
     }
+    if ((mask & IBV_QP_ACCESS_FLAGS) != 0) {
+        fake.begins = *attr;
+    }
     if ((mask & IBV_QP_AV) != 0) {
-        fake.routed = attr->ah_attr;
+        fake.receives = *attr;
+    }
+    if ((mask & IBV_QP_RNR_RETRY) != 0) {
+        fake.sends = *attr;
     }
     pthread_mutex_lock(&fake_lock);
     if (attr->qp_state == IBV_QPS_ERR) {

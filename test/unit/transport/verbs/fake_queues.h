@@ -40,7 +40,6 @@ typedef struct fake_qp {
     fake_receives_t receives; /* of a UD one */
     fake_request_t *requests;
     uint32_t depth, dest, qkey;
-    unsigned access; /* that peers have by it */
     uint64_t posted, done;
     unsigned retries; /* of the first, as its receiver is not ready to receive */
     struct fake_qp *next;

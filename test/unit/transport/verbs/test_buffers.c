@@ -3,13 +3,21 @@
  * Receive buffers and slots: no peer waits for one because others compute, and none is lost. On
  * devices in memory.
  */
-#include "fake_sides.h"
-
-#include <unistd.h>
+#include "fake_device.h"
+#include "verbs_parties.h"
 
 enum { BUSY = 40 };
 
-static side_t others[BUSY], three;
+/* Neither waits for the other. */
+static void drop_both(void)
+{
+    regx_transport_ops.disconnect(two.conn);
+    regx_transport_ops.disconnect(one.conn);
+    party_drop(&one);
+    party_drop(&two);
+}
+
+static party_t others[BUSY];
 
 /* Receivers that compute hold what was sent to them, and leave something for one that is idle. */
 static void busy_receivers_do_not_block_an_idle_one(void **state)
@@ -17,31 +25,37 @@ static void busy_receivers_do_not_block_an_idle_one(void **state)
     regx_conn_t *conns[BUSY];
 
     (void)state;
-    sides_open_many(others, conns, BUSY);
+    parties_open(false);
     for (unsigned i = 0; i < BUSY; i++) {
-        while (side_try(conns[i], 10) != REGX_OK) {
+        party_open(&others[i], THREE + i, false);
+        conns[i] = one_connect(&others[i]);
+        while (conn_try(conns[i], 10) != REGX_OK) {
             regx_transport_ops.progress(one.transport);
             regx_transport_ops.progress(others[i].transport);
         }
     }
-    side_send(&one, 1, 1, 10);
-    side_await(&two.delivered, 1);
+    party_send(&one, 1, 1, 10);
+    parties_await(&two.delivered, 1);
     for (unsigned i = 0; i < BUSY; i++) {
         for (int refused = 0; refused < 100;) { /* until it takes no more */
-            refused = side_try(conns[i], 1024) == REGX_OK ? 0 : refused + 1;
+            refused = conn_try(conns[i], 1024) == REGX_OK ? 0 : refused + 1;
             regx_transport_ops.progress(one.transport);
         }
     }
     for (unsigned round = 2; round < 20; round++) {
-        for (int n = 0; n < 100 && side_try(one.conn, 1024) != REGX_OK; n++) {
-            sides_progress();
+        for (int n = 0; n < 100 && conn_try(one.conn, 1024) != REGX_OK; n++) {
+            parties_progress();
         }
         for (int n = 0; n < 100 && two.delivered < round; n++) {
-            sides_progress();
+            parties_progress();
         }
         assert_int_equal(two.delivered, round);
     }
-    sides_close_many(others, conns, BUSY);
+    for (unsigned i = 0; i < BUSY; i++) {
+        regx_transport_ops.disconnect(conns[i]);
+        party_drop(&others[i]);
+    }
+    drop_both();
 }
 
 static void assert_no_receive_buffer_is_lost(void)
@@ -52,11 +66,25 @@ static void assert_no_receive_buffer_is_lost(void)
                      buffers->receives);
 }
 
-static void put_may_fail(regx_put_t *put, regx_status_t status)
+/* What `two` has sent has arrived at `one`, which disconnects before it has read it and while it puts
+ * something itself. Returns the number of its queue pair. */
+static uint32_t disconnect_in_a_put(void)
 {
-    (void)put;
-    (void)status;
-    done_failed++;
+    op_t put;
+
+    parties_exchange();
+    for (int i = 0; i < 30; i++) {
+        conn_try(two.conn, 100);
+    }
+    regx_transport_ops.progress(two.transport);
+    op_put(&put, one.transport->pool_memory, 5000, REGX_TARGET_POOL, 0);
+    assert_int_equal(regx_transport_ops.put(one.conn, &put.put), REGX_PENDING);
+    const uint32_t number = ep_of(&one, TWO)->qpn;
+    const unsigned delivered = one.delivered;
+    regx_transport_ops.disconnect(one.conn);
+    assert_int_equal(put.ended, 1);
+    assert_int_equal(one.delivered, delivered);
+    return number;
 }
 
 /* A device may forget completions of a queue pair that is destroyed, and with them the receive
@@ -64,56 +92,42 @@ static void put_may_fail(regx_put_t *put, regx_status_t status)
 static void disconnecting_in_a_put_loses_no_receive_buffers(void **state)
 {
     (void)state;
-    for (int round = 0; round < 20; round++) {
-        fake_reset();
-        fake.ports[0].drops_receives = true;
-        sides_open(false);
-        sides_exchange(1, 100);
-        for (int i = 0; i < 30; i++) {
-            side_try(two.conn, 100);
-        }
-        regx_transport_ops.progress(two.transport); /* they have arrived at `one` */
-        regx_put_t put = {.local = one.transport->pool_memory,
-                          .length = 5000,
-                          .target = REGX_TARGET_POOL,
-                          .notice_length = 8,
-                          .done = put_may_fail};
-        done_failed = 0;
-        assert_int_equal(regx_transport_ops.put(one.conn, &put), REGX_PENDING);
-        regx_transport_ops.disconnect(one.conn);
-        assert_int_equal(done_failed, 1);
-        for (int i = 0; i < 100; i++) {
-            sides_progress();
-        }
-        assert_no_receive_buffer_is_lost();
-        regx_transport_ops.disconnect(two.conn);
-        side_close(&one);
-        side_close(&two);
+    fake.ports[0].drops_receives = true;
+    parties_open(false);
+    disconnect_in_a_put();
+    for (int i = 0; i < 100; i++) {
+        parties_progress();
     }
+    assert_no_receive_buffer_is_lost();
+    one.conn = one_connect(&two);
+    drop_both();
 }
 
 /* `two` has sent much that `one` has not read when the queue pair fails. It is destroyed some time
  * after, however much is unread then: the program may have been away. Returns its number. */
 static uint32_t fail_with_much_unread(void)
 {
-    enum { FRAMES = 300 }; /* more than two calls of progress handle */
+    /* More than two calls of progress handle, if there are so many buffers. */
+    const unsigned frames = (unsigned)regx_min(300, verbs_of(&one)->buffers.receives);
 
-    sides_exchange(1, 100);
-    for (int i = 0; i < FRAMES; i++) {
-        while (side_try(two.conn, 100) != REGX_OK) {
+    parties_exchange();
+    for (int i = 0; i < (int)frames; i++) {
+        while (conn_try(two.conn, 100) != REGX_OK) {
             regx_transport_ops.progress(two.transport);
         }
     }
     regx_transport_ops.progress(two.transport); /* they have arrived at `one` */
-    regx_ep_t *ep = regx_ep_find(verbs_of(&one), TWO);
+    regx_ep_t *ep = ep_of(&one, TWO);
     const uint32_t number = ep->qpn;
     regx_ep_break(ep, "receiving", "as if it had failed");
     regx_transport_ops.progress(one.transport);
     assert_non_null(ep->qp);
+    const unsigned delivered = one.delivered;
     ep->rest.since = 1;
     while (ep->qp != NULL) {
         regx_transport_ops.progress(one.transport);
     }
+    assert_int_equal(one.delivered, delivered); /* after it was told, nothing is heard */
     return number;
 }
 
@@ -121,88 +135,60 @@ static void a_queue_pair_that_failed_long_ago_loses_no_receive_buffers(void **st
 {
     (void)state;
     fake.ports[0].drops_receives = true;
-    sides_open(false);
+    parties_open(false);
     fail_with_much_unread();
     for (int i = 0; i < 100; i++) {
-        sides_progress();
+        parties_progress();
     }
     assert_no_receive_buffer_is_lost();
-    regx_transport_ops.disconnect(one.conn);
-    regx_transport_ops.disconnect(two.conn);
-    side_close(&one);
-    side_close(&two);
+    drop_both();
 }
 
-static void a_queue_pair_that_failed_long_ago_leaves_nothing_to_the_next(void **state)
+/* A device may give the number of a queue pair to the next one. What completed for the first is not
+ * taken for the second's. */
+static void the_next_queue_pair_of_that_number_gets_nothing(uint32_t number, regx_conn_t *conn)
 {
-    (void)state;
-    sides_open(false);
-    side_open(&three, THREE, ONE, false);
-    const uint32_t number = fail_with_much_unread();
     const unsigned delivered = one.delivered;
-    regx_conn_t *conn = side_connect_one_to(&three);
-    assert_int_equal(side_try(conn, 10), REGX_AGAIN);
-    assert_int_equal(regx_ep_find(verbs_of(&one), THREE)->qpn, number);
+
+    assert_int_equal(conn_try(conn, 10), REGX_AGAIN);
+    assert_int_equal(ep_of(&one, THREE)->qpn, number);
     for (int i = 0; i < 100; i++) {
         regx_transport_ops.progress(one.transport);
     }
     assert_int_equal(one.delivered, delivered);
     assert_no_receive_buffer_is_lost();
     regx_transport_ops.disconnect(conn);
-    regx_transport_ops.disconnect(one.conn);
-    regx_transport_ops.disconnect(two.conn);
-    side_close(&three);
-    side_close(&one);
-    side_close(&two);
+    party_drop(&three);
+    drop_both();
 }
 
-/* A device may give the number of a queue pair to the next one. What completed for the first while
- * it was ended is not taken for the second's. */
+static regx_conn_t *open_three(void)
+{
+    parties_open(false);
+    party_open(&three, THREE, false);
+    return one_connect(&three);
+}
+
 static void new_queue_pair_gets_nothing_of_one_that_had_its_number(void **state)
 {
-    regx_put_t put = {
-        .length = 5000, .target = REGX_TARGET_POOL, .notice_length = 8, .done = put_may_fail};
-
     (void)state;
-    sides_open(false);
-    sides_exchange(1, 100);
-    side_open(&three, THREE, ONE, false);
-    regx_conn_t *conn = side_connect_one_to(&three);
-    for (int i = 0; i < 30; i++) {
-        side_try(two.conn, 100);
-    }
-    regx_transport_ops.progress(two.transport); /* they have arrived at `one` */
-    const uint32_t number = regx_ep_find(verbs_of(&one), TWO)->qp->qp_num;
-    put.local = one.transport->pool_memory;
-    done_failed = 0;
-    assert_int_equal(regx_transport_ops.put(one.conn, &put), REGX_PENDING);
-    regx_transport_ops.disconnect(one.conn);
-    assert_int_equal(done_failed, 1);
-    assert_int_equal(side_try(conn, 10), REGX_AGAIN);
-    assert_int_equal(regx_ep_find(verbs_of(&one), THREE)->qp->qp_num, number);
-    for (int i = 0; i < 10; i++) {
-        regx_transport_ops.progress(one.transport);
-    }
-    assert_int_equal(one.delivered, 1);
-    assert_no_receive_buffer_is_lost();
-    regx_transport_ops.disconnect(conn);
-    regx_transport_ops.disconnect(two.conn);
-    side_close(&three);
-    side_close(&one);
-    side_close(&two);
+    regx_conn_t *conn = open_three();
+    the_next_queue_pair_of_that_number_gets_nothing(fail_with_much_unread(), conn);
+
+    conn = open_three();
+    const uint32_t number = disconnect_in_a_put();
+    one.conn = one_connect(&two);
+    the_next_queue_pair_of_that_number_gets_nothing(number, conn);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(busy_receivers_do_not_block_an_idle_one, fake_sides_reset),
-        cmocka_unit_test_setup(disconnecting_in_a_put_loses_no_receive_buffers, fake_sides_reset),
+        cmocka_unit_test_setup(busy_receivers_do_not_block_an_idle_one, verbs_reset),
+        cmocka_unit_test_setup(disconnecting_in_a_put_loses_no_receive_buffers, verbs_reset),
         cmocka_unit_test_setup(a_queue_pair_that_failed_long_ago_loses_no_receive_buffers,
-                               fake_sides_reset),
-        cmocka_unit_test_setup(a_queue_pair_that_failed_long_ago_leaves_nothing_to_the_next,
-                               fake_sides_reset),
-        cmocka_unit_test_setup(new_queue_pair_gets_nothing_of_one_that_had_its_number,
-                               fake_sides_reset),
+                               verbs_reset),
+        cmocka_unit_test_setup(new_queue_pair_gets_nothing_of_one_that_had_its_number, verbs_reset),
     };
 
     return cmocka_run_group_tests_name("verbs buffers", tests, NULL, NULL);

@@ -2,11 +2,9 @@
  *
  * Verbs conforms to transport.h.
  */
-#include "conforms.h"
-
-#include <stddef.h>
+#include "verbs_parties.h"
 
 int main(void)
 {
-    return conforms("verbs", NULL);
+    return conformance_run(&verbs_conformance);
 }

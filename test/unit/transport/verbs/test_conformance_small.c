@@ -3,20 +3,20 @@
  * Verbs conforms to transport.h also on a device in memory that can do little: InfiniBand, no data
  * inline, short queues and messages.
  */
-#include "conforms.h"
 #include "fake_device.h"
+#include "verbs_parties.h"
 
 static void reset(void)
 {
     fake_reset();
     fake_make_infiniband(&fake.ports[0], 0);
     fake.ports[0].inline_refused = fake.ports[0].inline_max = 40;
-    fake.ports[0].depth = 36;
-    fake.ports[0].depth_refused = 18;
+    fake.ports[0].depth = 18;
     fake.ports[0].message_max = 32768;
 }
 
 int main(void)
 {
-    return conforms("verbs, small", reset);
+    verbs_conformance.reset = reset;
+    return conformance_run(&verbs_conformance);
 }

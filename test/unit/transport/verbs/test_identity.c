@@ -2,58 +2,66 @@
  *
  * Processes that lie about who or where they are. On devices in memory.
  */
-#include "fake_sides.h"
+#include "fake_device.h"
+#include "verbs_parties.h"
 
-#include <unistd.h>
-
-static side_t three;
-
-/* A process that says it is another, whom we know by what it published. */
-static void process_that_takes_the_name_of_another(void **state)
+/* `three` says it is `two`, on a port of its own. */
+static void open_three_as_two(void)
 {
-    (void)state;
-    fake_add(0, 2);
-    side_ports[0] = side_ports[1] = "fake0:1";
-    sides_open(false);
-    assert_int_equal(side_try(one.conn, 10), REGX_AGAIN);
-    side_open(&three, TWO, ONE, false);
-    side_connect(&three, &one);
+    verbs_conformance.devices[1] = "fake1:1";
+    party_open(&three, TWO, false);
+    party_connect(&three, &one);
+}
+
+/* Its requests are heard, and refused. */
+static void assert_refused(void)
+{
     for (int i = 0; i < 10; i++) {
-        assert_int_equal(side_try(three.conn, 10), REGX_AGAIN);
+        assert_int_equal(conn_try(three.conn, 10), REGX_AGAIN);
         regx_transport_ops.progress(three.transport);
         regx_transport_ops.progress(one.transport);
     }
     assert_true(one.counters.malformed > 0);
     one.counters.malformed = 0;
-    sides_exchange(1, 3000); /* with the true one */
+}
+
+/* With the true one all goes well. */
+static void exchange_and_close(void)
+{
     regx_transport_ops.disconnect(three.conn);
-    side_close(&three);
-    sides_close();
+    party_drop(&three);
+    parties_exchange();
+    verbs_close();
+}
+
+static void open_two_ports(void)
+{
+    fake_add(0, 2);
+    verbs_conformance.devices[0] = verbs_conformance.devices[1] = "fake0:1";
+    parties_open(false);
+}
+
+/* A process that says it is another, whom we know by what it published. */
+static void process_that_takes_the_name_of_another(void **state)
+{
+    (void)state;
+    open_two_ports();
+    one_asks();
+    open_three_as_two();
+    assert_refused();
+    exchange_and_close();
 }
 
 /* One that gives another's address as well is found out by where its request came from. */
 static void process_that_takes_the_address_of_another(void **state)
 {
     (void)state;
-    fake_add(0, 2);
-    side_ports[0] = side_ports[1] = "fake0:1";
-    sides_open(false);
-    side_ports[1] = NULL;
-    side_open(&three, TWO, ONE, false);
-    side_connect(&three, &one);
+    open_two_ports();
+    open_three_as_two();
     verbs_of(&three)->address = verbs_of(&two)->address;
-    assert_int_equal(side_try(three.conn, 10), REGX_AGAIN);
-    for (int i = 0; i < 10; i++) {
-        regx_transport_ops.progress(three.transport);
-        regx_transport_ops.progress(one.transport);
-    }
-    assert_null(regx_ep_find(verbs_of(&one), TWO));
-    assert_true(one.counters.malformed > 0);
-    one.counters.malformed = 0;
-    sides_exchange(1, 3000);
-    regx_transport_ops.disconnect(three.conn);
-    side_close(&three);
-    sides_close();
+    assert_refused();
+    assert_null(ep_of(&one, TWO));
+    exchange_and_close();
 }
 
 /* One that comes before anything is known of the other loses the name once that one's published
@@ -61,25 +69,24 @@ static void process_that_takes_the_address_of_another(void **state)
 static void process_that_took_a_name_before_its_owner_was_known(void **state)
 {
     (void)state;
-    side_open(&one, ONE, TWO, false);
-    side_open(&two, TWO, ONE, false);
-    side_open(&three, TWO, ONE, false);
-    side_connect(&three, &one);
-    while (side_try(three.conn, 10) == REGX_AGAIN) {
+    party_open(&one, ONE, false);
+    party_open(&two, TWO, false);
+    fake_add(0, 2);
+    open_three_as_two();
+    while (conn_try(three.conn, 10) == REGX_AGAIN) {
         regx_transport_ops.progress(three.transport);
         regx_transport_ops.progress(one.transport);
     }
-    side_connect(&one, &two);
-    side_connect(&two, &one);
-    side_send(&one, 1, 5, 3000);
-    side_await(&two.delivered, 1);
-    assert_true(unit_is_filled(two.last, 3000, 5));
-    assert_int_equal(one.broken + two.broken, 0);
+    party_connect(&one, &two);
+    party_connect(&two, &one);
+    party_send(&one, 1, 5, 3000);
+    parties_await(&two.delivered, 1);
     assert_true(one.counters.malformed > 0);
     one.counters.malformed = 0;
     regx_transport_ops.disconnect(three.conn);
-    side_close(&three);
-    sides_close();
+    party_drop(&three);
+    assert_int_equal(one.broken + two.broken, 0);
+    verbs_close();
 }
 
 /* It concerns its sender alone. */
@@ -88,23 +95,14 @@ static void request_whose_address_cannot_be_routed_to_ends_nothing(void **state)
     (void)state;
     fake_make_infiniband(&fake.ports[0], 0);
     fake.ports[0].port_flags = IBV_QPF_GRH_REQUIRED; /* else the device tells where it came from */
-    sides_open(false);
-    side_open(&three, THREE, ONE, false);
-    side_connect(&three, &one);
+    parties_open(false);
+    party_open(&three, THREE, false);
+    party_connect(&three, &one);
     verbs_of(&three)->address.lid = 0xd000;
-    assert_int_equal(side_try(three.conn, 10), REGX_AGAIN);
-    for (int i = 0; i < 10; i++) {
-        regx_transport_ops.progress(three.transport);
-        regx_transport_ops.progress(one.transport);
-    }
+    assert_refused();
     assert_int_equal(one.broken, 0);
-    assert_true(one.counters.malformed > 0);
-    assert_null(regx_ep_find(verbs_of(&one), THREE));
-    one.counters.malformed = 0;
-    sides_exchange(1, 3000);
-    regx_transport_ops.disconnect(three.conn);
-    side_close(&three);
-    sides_close();
+    assert_null(ep_of(&one, THREE));
+    exchange_and_close();
 }
 
 /* Each of these fields has a value that means nothing. */
@@ -130,10 +128,8 @@ static void malformed_messages_are_counted_and_make_nothing(void **state)
         {offsetof(regx_cm_message_t, address), REGX_VERBS_VERSION + 1, 1},
         {offsetof(regx_cm_message_t, zeros), 1, 4}};
     enum { WRONG = sizeof(wrong) / sizeof(wrong[0]) };
-    uint8_t bytes[REGX_CM_MESSAGE_SIZE];
-
     (void)state;
-    sides_open(false);
+    parties_open(false);
     const regx_cm_message_t message = {.version = REGX_VERBS_VERSION,
                                        .kind = REGX_CM_REQUEST,
                                        .qpn = 0x1234,
@@ -142,36 +138,33 @@ static void malformed_messages_are_counted_and_make_nothing(void **state)
                                        .to = ONE,
                                        .pool_size = POOL,
                                        .address = verbs_of(&two)->address};
-    const regx_cm_source_t source = {.qpn = message.address.qpn};
     for (size_t i = 0; i < WRONG; i++) {
-        memcpy(bytes, &message, sizeof(bytes));
-        memcpy(bytes + wrong[i].at, &wrong[i].value, wrong[i].size);
-        regx_cm_receive(verbs_of(&one), bytes, sizeof(bytes), &source);
+        regx_cm_message_t malformed = message;
+
+        memcpy((uint8_t *)&malformed + wrong[i].at, &wrong[i].value, wrong[i].size);
+        party_hear(&one, &malformed, sizeof(malformed));
         assert_int_equal(one.counters.malformed, i + 1);
-        assert_null(regx_ep_find(verbs_of(&one), TWO));
+        assert_null(ep_of(&one, TWO));
     }
-    memcpy(bytes, &message, sizeof(bytes));
-    regx_cm_receive(verbs_of(&one), bytes, sizeof(bytes) - 1, &source);
+    party_hear(&one, &message, sizeof(message) - 1);
     assert_int_equal(one.counters.malformed, WRONG + 1);
-    assert_null(regx_ep_find(verbs_of(&one), TWO));
-    regx_cm_receive(verbs_of(&one), bytes, sizeof(bytes), &source);
+    assert_null(ep_of(&one, TWO));
+    party_hear(&one, &message, sizeof(message));
     assert_int_equal(one.counters.malformed, WRONG + 1);
-    assert_non_null(regx_ep_find(verbs_of(&one), TWO)); /* the control */
+    assert_non_null(ep_of(&one, TWO)); /* the control */
     one.counters.malformed = 0;
-    sides_exchange(1, 3000);
-    sides_close();
+    parties_exchange();
+    verbs_close();
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(process_that_takes_the_name_of_another, fake_sides_reset),
-        cmocka_unit_test_setup(process_that_takes_the_address_of_another, fake_sides_reset),
-        cmocka_unit_test_setup(process_that_took_a_name_before_its_owner_was_known,
-                               fake_sides_reset),
-        cmocka_unit_test_setup(request_whose_address_cannot_be_routed_to_ends_nothing,
-                               fake_sides_reset),
-        cmocka_unit_test_setup(malformed_messages_are_counted_and_make_nothing, fake_sides_reset),
+        cmocka_unit_test_setup(process_that_takes_the_name_of_another, verbs_reset),
+        cmocka_unit_test_setup(process_that_takes_the_address_of_another, verbs_reset),
+        cmocka_unit_test_setup(process_that_took_a_name_before_its_owner_was_known, verbs_reset),
+        cmocka_unit_test_setup(request_whose_address_cannot_be_routed_to_ends_nothing, verbs_reset),
+        cmocka_unit_test_setup(malformed_messages_are_counted_and_make_nothing, verbs_reset),
     };
 
     return cmocka_run_group_tests_name("verbs identity", tests, NULL, NULL);

@@ -4,70 +4,62 @@
  * of access. What is asked with them fails, each once and all that comes behind, and the device
  * moves no byte.
  */
-#include "sides.h"
+#include "verbs_parties.h"
 
 #include <stdlib.h>
 
 enum { OPS = 3 };
 
-static regx_status_t ask(bool puts, uint8_t *local, const regx_mr_t *mine, const regx_mr_t *its,
-                         unsigned which)
+static regx_status_t ask(bool puts, op_t *op, uint8_t *local, const regx_mr_t *mine,
+                         const regx_mr_t *its)
 {
-    static regx_put_t all_puts[OPS + 1];
-    static regx_get_t all_gets[OPS + 1];
-
-    all_puts[which] = (regx_put_t){.local = local,
-                                   .length = MIB,
-                                   .region = mine,
-                                   .target = REGX_TARGET_REGION,
-                                   .key = its->key,
-                                   .notice_length = 3,
-                                   .done = side_put_done};
-    all_gets[which] = (regx_get_t){
-        .local = local, .length = MIB, .region = mine, .key = its->key, .done = side_get_done};
-    return puts ? regx_transport_ops.put(one.conn, &all_puts[which])
-                : regx_transport_ops.get(one.conn, &all_gets[which]);
+    if (!puts) {
+        op_get(op, local, MIB, mine, its, 0);
+        return regx_transport_ops.get(one.conn, &op->get);
+    }
+    op_put(op, local, MIB, REGX_TARGET_REGION, 0);
+    op->put.region = mine;
+    op->put.key = its->key;
+    return regx_transport_ops.put(one.conn, &op->put);
 }
 
 /* `access`: what the peer's memory is registered for; 0: for this, and given back. */
 static void opens_nothing(bool puts, unsigned access)
 {
     const unsigned right = puts ? REGX_ACCESS_REMOTE_WRITE : REGX_ACCESS_REMOTE_READ;
+    op_t ops[OPS], late;
     regx_mr_t mine, its;
 
-    sides_open(false);
+    parties_open(false);
     uint8_t *local = malloc(MIB), *remote = malloc(MIB);
-    sides_exchange(1, 1);
-    side_reg(&one, local, MIB, puts ? REGX_ACCESS_LOCAL : REGX_ACCESS_LOCAL_WRITE, &mine);
-    side_reg(&two, remote, MIB, access != 0 ? access : right, &its);
+    parties_exchange();
+    party_reg(&one, local, MIB, puts ? REGX_ACCESS_LOCAL : REGX_ACCESS_LOCAL_WRITE, &mine);
+    party_reg(&two, remote, MIB, access != 0 ? access : right, &its);
     memset(local, 0x11, MIB);
     memset(remote, 0xee, MIB);
     if (access == 0) {
         regx_transport_ops.dereg(two.transport, &its);
     }
     for (unsigned i = 0; i < OPS; i++) {
-        assert_int_equal(ask(puts, local, &mine, &its, i), REGX_PENDING);
+        assert_int_equal(ask(puts, &ops[i], local, &mine, &its), REGX_PENDING);
     }
-    side_await(&one.broken, 1);
-    sides_settle();
-    assert_int_equal(done_failed, OPS);
-    assert_int_equal(done_ok, 0);
-    assert_non_null(strstr(one.what, puts ? "RDMA WRITE: " : "RDMA READ: "));
-    assert_non_null(strstr(one.what, "remote access error"));
+    await_broken(puts ? "RDMA WRITE: remote access error" : "RDMA READ: remote access error");
+    parties_settle();
+    for (unsigned i = 0; i < OPS; i++) {
+        assert_true(ops[i].ended == 1 && ops[i].status == REGX_FAILED);
+    }
     assert_int_equal(two.delivered, 1);
     for (size_t i = 0; i < MIB; i++) {
         assert_true(local[i] == 0x11 && remote[i] == 0xee);
     }
     assert_false(regx_transport_ops.reachable(one.conn));
-    assert_int_equal(side_try(one.conn, 0), REGX_UNREACHABLE);
-    assert_int_equal(ask(puts, local, &mine, &its, OPS), REGX_UNREACHABLE);
-    sides_settle();
-    assert_int_equal(one.broken, 1);
+    assert_int_equal(conn_try(one.conn, 0), REGX_UNREACHABLE);
+    assert_int_equal(ask(puts, &late, local, &mine, &its), REGX_UNREACHABLE);
     regx_transport_ops.dereg(one.transport, &mine);
     if (access != 0) {
         regx_transport_ops.dereg(two.transport, &its);
     }
-    sides_close();
+    verbs_close();
     free(remote);
     free(local);
 }
@@ -92,10 +84,9 @@ static void keys_of_the_wrong_kind_open_nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(keys_that_were_given_back_open_nothing),
-        cmocka_unit_test(keys_of_the_wrong_kind_open_nothing),
+        cmocka_unit_test_setup(keys_that_were_given_back_open_nothing, verbs_reset),
+        cmocka_unit_test_setup(keys_of_the_wrong_kind_open_nothing, verbs_reset),
     };
 
-    alarm(UNIT_PATIENCE);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests_name("verbs keys", tests, NULL, NULL);
 }

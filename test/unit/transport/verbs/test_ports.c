@@ -176,20 +176,6 @@ static void a_list_without_a_usable_port_is_refused_by_name(void **state)
     refused(NULL, "fake0", REGX_UNREACHABLE, "this machine has no RDMA device");
 }
 
-/* Opens the first port; answers its transport. */
-static regx_transport_t *open_first(regx_counters_t *counters)
-{
-    const regx_transport_config_t config = {.self = 1,
-                                            .pool_size = 65536,
-                                            .pool_min = 65536,
-                                            .device = "fake0:1",
-                                            .counters = counters};
-    regx_transport_t *transport = NULL;
-
-    assert_int_equal(regx_transport_ops.open(&config, error, sizeof(error), &transport), REGX_OK);
-    return transport;
-}
-
 /* Ports of a kind are alike, so that small messages go by all of them; a much slower one is not. */
 static void the_speed_of_a_port_is_known(void **state)
 {
@@ -198,11 +184,18 @@ static void the_speed_of_a_port_is_known(void **state)
         unsigned megabits, latency;
     } ports[] = {{32, 2, 100000, 1}, {64, 2, 200000, 1}, {1, 1, 2500, 14}, {99, 2, 0, 0}};
     regx_counters_t counters = {0};
+    const regx_transport_config_t config = {.self = 1,
+                                            .pool_size = 65536,
+                                            .pool_min = 65536,
+                                            .device = "fake0:1",
+                                            .counters = &counters};
 
     (void)state;
     for (size_t i = 0; i < sizeof(ports) / sizeof(ports[0]); i++) {
         set_speed(&fake.ports[0], ports[i].speed, ports[i].width);
-        regx_transport_t *transport = open_first(&counters);
+        regx_transport_t *transport = NULL;
+        assert_int_equal(regx_transport_ops.open(&config, error, sizeof(error), &transport),
+                         REGX_OK);
         assert_int_equal(transport->megabits, ports[i].megabits);
         assert_int_equal(transport->latency, ports[i].latency);
         regx_transport_ops.close(transport);
