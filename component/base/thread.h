@@ -29,7 +29,7 @@
  *      callbacks, which run with it held, may take the locks of 3.
  *   5. the leaves, of which a thread holds one at a time: the pool's, the registration cache's,
  *      that of a module's endpoints and unused records (btl/module.h), of the memory that remap
- *      exchanges (rendezvous/landing.h), shared memory's two (shm_internal.h), of the
+ *      exchanges (rendezvous/landing.c), shared memory's two (shm_internal.h), of the
  *      connections of a port (verbs/verbs.h), of the ranges that the notifier watches
  *      (registration/monitor/uffd.h)
  *

@@ -40,7 +40,7 @@
  * come back lately: to register a buffer at both ends pays only if it comes back. It has no part in
  * what is found out, which is about registered ones.
  */
-#include "rendezvous/proto.h"
+#include "rendezvous/recv.h"
 
 #include <float.h>
 #include <math.h>

@@ -3,14 +3,13 @@
  * Bounce: the receiver grants slots of its pre-pinned pool, the sender writes them, the receiver
  * copies them out while the next slot fills.
  */
-#include "rendezvous/proto.h"
+#include "rendezvous/send.h"
 
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/copy.h"
-#include "base/util.h"
 
 /* A single message is cut finely, most so at both ends, and the copy in runs no further ahead than
  * SINGLE_WINDOW: the copy out begins early, finds its bytes in the cache, and ends soon after. In a
@@ -131,7 +130,7 @@ bool regx_bounce_advance_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_
     if (recv->peer->granted > window - window / 8) {
         return false; /* until an eighth can be granted at once, which spares messages */
     }
-    while (!recv->outbox.full && regx_recv_slot_range_locked(rndv, recv, &range)) {
+    while (recv->outbox.count == 0 && regx_recv_slot_range_locked(rndv, recv, &range)) {
         regx_control_t message = {.type = REGX_CONTROL_CTS_SLOTS, .to = recv->sender};
         bool exhausted;
 
@@ -165,7 +164,7 @@ static void copy_out(regx_rndv_t *rndv, regx_recv_work_t *work)
         regx_fall_back(rndv, "receiver: buffer unmapped in mid-transfer");
         return; /* there is nothing to verify */
     }
-    work->mismatch = !regx_recv_verify(rndv, recv, control);
+    regx_recv_verify(rndv, recv, control, REGX_PATH_bounce);
 }
 
 static void copied_out_locked(regx_rndv_t *rndv, regx_recv_work_t *work)
@@ -198,45 +197,8 @@ bool regx_bounce_recv_control_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
 
 /* ---- the send side ---- */
 
-/* A slot is written straight from where its bytes are registered already, if they are: that spares
- * the transport's own copies. Nothing is registered for it. */
-static regx_status_t prepare_slot(regx_rndv_t *rndv, regx_write_t *write)
-{
-    regx_put_t *put = &write->put;
-
-    if (write->suspect) {
-        write->copy = malloc(put->length);
-        if (write->copy == NULL) {
-            return REGX_NO_MEMORY;
-        }
-        if (!regx_buffer_read(write->copy, put->local, put->length)) {
-            regx_fall_back(rndv, "sender: buffer unmapped in mid-transfer");
-        }
-        put->local = write->copy;
-    }
-    write->registered = rndv->registry->transport->registers &&
-                        regx_region_acquire_kept(rndv->registry, put->local, put->length,
-                                                 REGX_ACCESS_LOCAL, &write->region);
-    if (write->registered) {
-        put->region = write->region.mr;
-    }
-    return REGX_OK;
-}
-
-/* There is nothing that a slot could fall back to. */
-static bool slot_unsent_locked(regx_rndv_t *rndv, regx_write_t *write, regx_status_t status)
-{
-    (void)rndv;
-    regx_send_fail_locked(write->send, status);
-    return false;
-}
-
-static const regx_grant_kind_t slot_kind = {.prepare = prepare_slot,
-                                            .unsent_locked = slot_unsent_locked};
-
-/* Consecutive slots from `offset` on: all of them, or none. */
-static bool take_slots(regx_rndv_send_t *send, uint64_t offset, const regx_slot_grant_t *slots,
-                       unsigned count)
+bool regx_bounce_take_slots(regx_rndv_send_t *send, uint64_t offset, const regx_slot_grant_t *slots,
+                            unsigned count)
 {
     uint64_t length = 0;
 
@@ -253,10 +215,8 @@ static bool take_slots(regx_rndv_send_t *send, uint64_t offset, const regx_slot_
         send->fallback = true; /* the receiver could not register these bytes */
     }
     for (unsigned i = 0; i < count; i++) {
-        const regx_grant_t grant = {.offset = offset,
-                                    .length = slots[i].length,
-                                    .kind = &slot_kind,
-                                    .place = slots[i].slot};
+        const regx_grant_t grant = {
+            .offset = offset, .length = slots[i].length, .place = slots[i].slot};
 
         regx_write_grant(send, &grant);
         offset += grant.length;
@@ -264,10 +224,9 @@ static bool take_slots(regx_rndv_send_t *send, uint64_t offset, const regx_slot_
     return true;
 }
 
-static bool send_open(const regx_rndv_t *rndv, regx_rndv_send_t *send, const regx_cts_t *cts)
+bool regx_bounce_send_open(regx_rndv_send_t *send, const regx_cts_t *cts)
 {
-    (void)rndv;
-    if (cts->count > 0 && !take_slots(send, 0, cts->slots, cts->count)) {
+    if (cts->count > 0 && !regx_bounce_take_slots(send, 0, cts->slots, cts->count)) {
         return false;
     }
     send->intro = send->bytes.granted == send->length ? REGX_INTRO_DONE
@@ -276,22 +235,10 @@ static bool send_open(const regx_rndv_t *rndv, regx_rndv_send_t *send, const reg
     return true;
 }
 
-bool regx_bounce_send_control_locked(regx_rndv_t *rndv, regx_rndv_send_t *send,
-                                     const regx_control_t *control, regx_send_work_t *work)
-{
-    (void)rndv, (void)work;
-    return control->type == REGX_CONTROL_CTS_SLOTS &&
-           take_slots(send, control->offset, control->slots, control->slot_count);
-}
-
 static const regx_protocol_t protocol = {.grants = REGX_GRANTS_SLOTS,
                                          .first_grant_locked = first_grant_locked,
                                          .recv_control_locked = regx_bounce_recv_control_locked,
-                                         .advance_locked = regx_bounce_advance_locked,
-                                         .send_open = send_open,
-                                         .send_control_locked = regx_bounce_send_control_locked,
-                                         .next_locked = regx_write_next_locked,
-                                         .drop_locked = regx_write_drop_locked};
+                                         .advance_locked = regx_bounce_advance_locked};
 
 const regx_strategy_t regx_strategy_bounce = {
     .name = "bounce", .path = REGX_PATH_bounce, .protocol = &protocol};

@@ -8,27 +8,16 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
 #include "base/memlock.h"
-#include "base/util.h"
 
 /* ---- copies ---- */
 
 enum { PIECE = 4096 }; /* a page, or a part of one: it is there as a whole or not at all */
-
-/* Or the next piece would be what is left of this one. */
-static void drain(const int pipe[2], bool some)
-{
-    char rest[PIECE];
-
-    while (some && read(pipe[0], rest, sizeof(rest)) < 0 && errno == EINTR) {
-    }
-}
 
 /* Moves a piece without a pipe. */
 static bool move_without(char *to, const char *from, const char *buffer, size_t length)
@@ -49,25 +38,17 @@ static bool move_without(char *to, const char *from, const char *buffer, size_t 
 /* Moves a piece. The pipe is empty before and after. false: there is no memory at one end. */
 static bool move(const int pipe[2], char *to, const char *from, const char *buffer, size_t length)
 {
-    ssize_t n;
+    char rest[PIECE];
+    const ssize_t n = write(pipe[1], from, length);
 
-    do {
-        n = write(pipe[1], from, length);
-    } while (n < 0 && errno == EINTR);
     if (n < 0 && errno != EFAULT) { /* there is no pipe, or no memory of the kernel's for it */
         return move_without(to, from, buffer, length);
     }
-    if (n != (ssize_t)length) {
-        drain(pipe, n > 0);
-        return false;
-    }
-    do {
-        n = read(pipe[0], to, length);
-    } while (n < 0 && errno == EINTR);
-    if (n == (ssize_t)length) {
+    if (n == (ssize_t)length && read(pipe[0], to, length) == (ssize_t)length) {
         return true;
     }
-    drain(pipe, true);
+    while (read(pipe[0], rest, sizeof(rest)) > 0) { /* it would be before the next piece */
+    }
     return false;
 }
 
@@ -102,7 +83,7 @@ bool regx_buffer_write(void *buffer, const void *from, size_t length)
 
 /* ---- checksums ---- */
 
-#define PROOF_BLOCK (64u * 1024u) /* is read and summed at once */
+#define PROOF_BLOCK (16u * 1024u) /* is read and summed at once */
 
 /* Two odd numbers without a pattern (XXH64's). */
 #define MIX UINT64_C(0x9e3779b185ebca87)
@@ -144,15 +125,12 @@ uint64_t regx_buffer_checksum(const void *data, size_t length)
     return sum ^ sum >> 32;
 }
 
-regx_proof_t regx_buffer_prove(const char *base, uint64_t length, uint64_t *sum)
+bool regx_buffer_prove(const char *base, uint64_t length, uint64_t *sum)
 {
-    char *block = malloc(PROOF_BLOCK);
+    char block[PROOF_BLOCK];
     uint64_t sums[2] = {0, 0};
     bool readable = true;
 
-    if (block == NULL) {
-        return REGX_PROOF_NONE;
-    }
     for (uint64_t done = 0; done < length && readable; done += PROOF_BLOCK) {
         const size_t size = regx_min(PROOF_BLOCK, length - done);
 
@@ -160,34 +138,26 @@ regx_proof_t regx_buffer_prove(const char *base, uint64_t length, uint64_t *sum)
         sums[1] = regx_buffer_checksum(block, size);
         sums[0] = regx_buffer_checksum(sums, sizeof(sums));
     }
-    free(block);
     *sum = sums[0];
-    return readable ? REGX_PROOF_MADE : REGX_PROOF_UNREADABLE;
+    return readable;
 }
 
 /* ---- refusals ---- */
 
 #define LOOKED_INTO 64u /* by one process */
 
-typedef enum reason { LIMIT, SHARE, ROOM, MEMORY, GONE, PROTECTED, OTHER } reason_t;
+static const char other[] = "registration refused";
 
-static const char *const texts[] = {[LIMIT] = "over the limit of locked memory",
-                                    [SHARE] = "over btl_regx_once_bytes",
-                                    [ROOM] = "no room in kernel or device",
-                                    [MEMORY] = "no memory to register",
-                                    [GONE] = "not mapped",
-                                    [OTHER] = "registration refused"};
-
-/* What of the range cannot be used: nothing of it (OTHER), or why. */
-static reason_t look_at_mappings(regx_end_t end, uintptr_t start, uintptr_t beyond)
+/* Why the range cannot be used, as far as its mappings tell. */
+static const char *look_at_mappings(regx_end_t end, uintptr_t start, uintptr_t beyond)
 {
     FILE *maps = fopen("/proc/self/maps", "re");
+    const char *reason = "not mapped";
     char line[512], may[2];
     uintptr_t from, to, at = start;
-    reason_t reason = GONE;
 
     if (maps == NULL) {
-        return OTHER;
+        return other;
     }
     while (at < beyond && fgets(line, sizeof(line), maps) != NULL) {
         if (sscanf(line, "%" SCNxPTR "-%" SCNxPTR " %c%c", &from, &to, &may[0], &may[1]) != 4 ||
@@ -198,29 +168,32 @@ static reason_t look_at_mappings(regx_end_t end, uintptr_t start, uintptr_t beyo
             break;
         }
         if (may[end == REGX_RECEIVER] == '-') {
-            reason = PROTECTED;
+            reason = end == REGX_SENDER ? "not readable" : "not writable";
             break;
         }
         at = to;
     }
     fclose(maps);
-    return at < beyond ? reason : OTHER;
+    return at < beyond ? reason : other;
 }
 
 /* Why there was no memory: the share of what may be pinned, the limit of locked memory, or else
  * kernel or device. */
-static reason_t short_of(const regx_region_t *refused, uintptr_t start, size_t length, bool looks)
+static const char *short_of(const regx_region_t *refused, uintptr_t start, size_t length,
+                            bool looks)
 {
     const uint64_t limit = regx_memlock_limit(), page = regx_page_size();
     const uint64_t pages = (start % page + length + page - 1) & ~(page - 1);
 
     if (refused->over_share) {
-        return SHARE;
+        return "over btl_regx_once_bytes";
     }
     if (!looks) {
-        return MEMORY;
+        return "no memory to register";
     }
-    return limit != REGX_MEMLOCK_NONE && regx_memlock_pinned() + pages > limit ? LIMIT : ROOM;
+    return limit != REGX_MEMLOCK_NONE && regx_memlock_pinned() + pages > limit
+               ? "over the limit of locked memory"
+               : "no room in kernel or device";
 }
 
 void regx_buffer_refused(regx_rndv_t *rndv, regx_end_t end, regx_status_t status,
@@ -228,7 +201,7 @@ void regx_buffer_refused(regx_rndv_t *rndv, regx_end_t end, regx_status_t status
 {
     const bool looks = atomic_fetch_add(&rndv->refusals, 1) < LOOKED_INTO;
     const uintptr_t start = (uintptr_t)base;
-    reason_t reason = OTHER;
+    const char *reason = other;
     char text[REGX_REASON_LENGTH];
 
     if (status == REGX_NO_MEMORY) {
@@ -236,9 +209,14 @@ void regx_buffer_refused(regx_rndv_t *rndv, regx_end_t end, regx_status_t status
     } else if (status == REGX_DENIED && looks) {
         reason = look_at_mappings(end, start, start + length);
     }
-    snprintf(text, sizeof(text), "%s: %s", end == REGX_SENDER ? "sender" : "receiver",
-             reason != PROTECTED  ? texts[reason]
-             : end == REGX_SENDER ? "not readable"
-                                  : "not writable");
+    snprintf(text, sizeof(text), "%s: %s", end == REGX_SENDER ? "sender" : "receiver", reason);
     regx_fall_back(rndv, text);
+}
+
+void regx_buffer_release(regx_rndv_t *rndv, regx_region_t *region, bool failed)
+{
+    if (failed) {
+        regx_registry_progress(rndv->registry);
+    }
+    regx_region_release(rndv->registry, region);
 }

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "rendezvous/control.h"
 
-#include <assert.h>
 #include <string.h>
 
 #include "rendezvous/engine.h"
@@ -104,16 +103,18 @@ regx_status_t regx_control_send(const regx_peer_t *peer, const regx_control_t *c
 void regx_control_post(const regx_peer_t *peer, regx_outbox_t *outbox,
                        const regx_control_t *control)
 {
-    assert(!outbox->full);
-    if (regx_control_send(peer, control) != REGX_OK) {
-        outbox->full = true;
-        outbox->message = *control;
+    if (outbox->count > 0 || regx_control_send(peer, control) != REGX_OK) {
+        outbox->messages[outbox->count++] = *control;
     }
 }
 
-void regx_control_flush(const regx_peer_t *peer, regx_outbox_t *outbox)
+regx_status_t regx_control_flush(const regx_peer_t *peer, regx_outbox_t *outbox)
 {
-    if (outbox->full) {
-        outbox->full = regx_control_send(peer, &outbox->message) != REGX_OK;
+    regx_control_t *first = outbox->messages;
+    regx_status_t status = REGX_OK;
+
+    while (outbox->count > 0 && (status = regx_control_send(peer, first)) == REGX_OK) {
+        memmove(first, first + 1, --outbox->count * sizeof(*first));
     }
+    return status;
 }

@@ -51,7 +51,7 @@
 
 #define REGX_TAG_CONTROL 0x28 /* of the tags that Open MPI keeps for BTLs, one that none uses */
 #ifndef REGX_CONTROL_VERSION  /* a test builds another */
-#define REGX_CONTROL_VERSION 11
+#define REGX_CONTROL_VERSION 12
 #endif
 #define REGX_CONTROL_MAX 80 /* bytes of a frame */
 #define REGX_CTS_SIZE 88
@@ -175,8 +175,8 @@ _Static_assert(offsetof(regx_control_t, start) <= REGX_NOTICE_MAX, "an ATP can f
  *     23     1: it is an ATP
  *     22     0: of a slot, 1: of a chunk
  *     17-21  the lowest bits of the receive side's generation
- *      0-16  slot: its offset in the pool by 4 KiB (0-11), the lowest bits of the receive side's
- *            index (12-16); chunk: the index (0-9), and which chunk, by its offset (10-16)
+ *      0-16  slot: its offset in the pool by 4 KiB; chunk: the receive side's index (0-9), and which
+ *            chunk, by its offset (10-16)
  *
  * What does not fit goes by notice. A receive is not closed while honest peers write what it
  * granted, so those bits only have to tell apart what should not come at all. write.c packs it,
@@ -186,8 +186,6 @@ _Static_assert(offsetof(regx_control_t, start) <= REGX_NOTICE_MAX, "an ATP can f
 #define REGX_IMMEDIATE_GENERATION_BITS 5u
 #define REGX_IMMEDIATE_WHAT_BITS 17u
 #define REGX_IMMEDIATE_SLOT_UNIT 4096u /* slots are whole pages */
-#define REGX_IMMEDIATE_SLOT_BITS 12u
-#define REGX_IMMEDIATE_SLOT_RECV_BITS 5u
 #define REGX_IMMEDIATE_RECV_BITS 10u
 #define REGX_IMMEDIATE_CHUNK_BITS 7u
 

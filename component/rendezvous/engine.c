@@ -7,9 +7,7 @@
 #include <stddef.h>
 #include <stdlib.h>
 
-#include "base/util.h"
-#include "rendezvous/landing.h"
-#include "rendezvous/proto.h"
+#include "rendezvous/send.h"
 
 /* What is registered to be written from may be read by the peer the next time (exposed.c), if it is
  * still registered then. */
@@ -67,8 +65,6 @@ regx_rndv_t *regx_rndv_create(const regx_rndv_config_t *config, regx_pool_t *poo
     regx_handle_table_init(&rndv->sends);
     regx_list_init(&rndv->recv_lists.pending);
     regx_list_init(&rndv->recv_lists.round);
-    regx_list_init(&rndv->watched.recvs);
-    regx_list_init(&rndv->watched.round);
     regx_list_init(&rndv->send_lists.stalled);
     regx_list_init(&rndv->send_lists.round);
     regx_list_init(&rndv->recv_lists.free);
@@ -111,13 +107,15 @@ int regx_rndv_progress(regx_rndv_t *rndv)
     if (atomic_load_explicit(&rndv->work.retry_recvs, memory_order_relaxed) ||
         (atomic_load_explicit(&rndv->work.pool_exhausted, memory_order_relaxed) &&
          regx_pool_unused(rndv->pool) > 0)) {
-        advanced += regx_recvs_advance(rndv);
+        regx_recvs_advance(rndv);
+        advanced++;
     }
     if (atomic_load_explicit(&rndv->work.watches, memory_order_relaxed)) {
         regx_revokes_advance(rndv);
     }
     if (atomic_load_explicit(&rndv->work.retry_sends, memory_order_relaxed)) {
-        advanced += regx_sends_advance(rndv);
+        regx_sends_advance(rndv);
+        advanced++;
     }
     return advanced;
 }

@@ -8,7 +8,7 @@
  * without it.
  *
  * What takes long is done without the lock: copying, registering, putting, getting. So each such
- * step is a piece of work (proto.h) in three parts: chosen under the lock, done without it, and
+ * step is a piece of work in three parts: chosen under the lock, done without it, and
  * entered into the books under it again. Meanwhile the receive or send is `taken` by the thread
  * that works on it. No other thread works on it then; what arrives for it is found by the one that
  * does.
@@ -17,17 +17,17 @@
  *
  *   engine.c                       creates, dispatches
  *   strategy.c                     what users may set, the table of strategies
+ *   send.c                         the send side, which does what it is granted
  *   exposed.c                      a whole message, read without a CTS
- *   remap.c                        chunks that are written elsewhere and moved to the user
  *   put.c; get.c                   registered chunks: written by the sender; read by the receiver
  *   bounce.c                       slots, which also carry what a chunk could not
  *   revoke.c                       what was granted is acknowledged, and granted anew
+ *   recv_progress.c, recv.c        what all protocols have in common on the receive side
  *   write.c                        one put of one granted range, slot or chunk
- *   send.c; recv_progress.c, recv.c   what all protocols have in common, per side
  *   auto.c                         chooses a path
  *   control.c                      control messages, queued where there is no room
+ *   landing.c                      pages that are moved to the user (remap)
  *   buffer.c                       the user's memory, which may be gone
- *   landing.c                      pages that remap moves
  */
 #ifndef REGX_RENDEZVOUS_ENGINE_H
 #define REGX_RENDEZVOUS_ENGINE_H
@@ -36,10 +36,11 @@
 #include "base/list.h"
 #include "base/thread.h"
 #include "base/trace.h"
-#include "rendezvous/landing.h"
+#include "base/util.h"
+#include "registration/monitor/uffd.h"
 #include "rendezvous/rendezvous.h"
 
-typedef struct regx_protocol regx_protocol_t; /* proto.h */
+typedef struct regx_protocol regx_protocol_t; /* recv.h */
 typedef struct regx_rndv_send regx_rndv_send_t;
 
 /* Whom a slot of the pool is granted to. */
@@ -127,6 +128,42 @@ typedef struct regx_reuse {
     unsigned passed; /* new buffers without credit, since one was registered */
 } regx_reuse_t;
 
+/* ---- landing pages of the path remap (landing.c) ---- */
+
+#define REGX_LANDINGS_MAX 64u /* of one engine */
+
+typedef struct regx_landing {
+    regx_mr_t mr; /* for who has got it */
+    char *memory; /* what is written into */
+    char *spare;  /* as long, without pages */
+    size_t used;  /* bytes from the start of `memory` that may have pages; whole pages */
+    struct regx_landing *next; /* that is free */
+} regx_landing_t;
+
+typedef struct regx_landings_config {
+    size_t size;    /* of one landing, in bytes; a multiple of the page */
+    unsigned count; /* of landings, at most REGX_LANDINGS_MAX */
+    bool threads;
+    /* The pages of that range are about to change, or have changed. Any thread, holding no lock.
+     * May be NULL. */
+    void (*changes)(void *context, uintptr_t start, uintptr_t end);
+    void *context;
+    regx_counters_t *counters;
+} regx_landings_config_t;
+
+typedef struct regx_landings {
+    regx_landings_config_t config;
+    size_t page;
+    regx_lock_t lock; /* of all that follows */
+    enum { REGX_LANDINGS_CLOSED, REGX_LANDINGS_OPEN, REGX_LANDINGS_REFUSED } state;
+    const char *refusal; /* REFUSED: why */
+    regx_file_t uffd;
+    regx_maps_t maps;
+    char *areas; /* of all landings */
+    regx_landing_t all[REGX_LANDINGS_MAX];
+    regx_landing_t *free;
+} regx_landings_t;
+
 struct regx_rndv {
     regx_rndv_work_t work; /* first: regx_rndv_is_idle looks at it */
     regx_rndv_config_t config;
@@ -148,6 +185,7 @@ struct regx_rndv {
         regx_reuse_t reuse;
         regx_tally_t *_Atomic tally[REGX_DECISIONS][REGX_PATH_COUNT];
     } tuner;                  /* of `auto` */
+    char mismatch[192];       /* what arrived corrupt, for the owner (recv.h) */
     regx_landings_t landings; /* of the path remap; has a lock of its own */
     struct {
         regx_link_t pending; /* they wait for slots or could not send, oldest first */
@@ -160,11 +198,9 @@ struct regx_rndv {
         regx_link_t free;    /* records to be used again */
     } send_lists;
     struct {
-        regx_link_t recvs;      /* whose memory is watched (revoke.c) */
-        regx_link_t round;      /* those of them that progress has not yet looked at */
-        uint64_t seen;          /* the head of the monitor's log when they were last looked at */
-        _Atomic bool looks_due; /* they are to be looked at without news from there, too */
-    } watched;
+        uint64_t seen;          /* the head of the monitor's log at the last look */
+        _Atomic bool looks_due; /* there is to be one without news from there, too */
+    } watched;                  /* memory of receives (revoke.c) */
     _Atomic bool whole_refused; /* a known buffer could not be registered whole at this end; no
                                     other is tried any more */
     _Atomic unsigned exposed;   /* registered buffers, now */
@@ -187,20 +223,20 @@ static inline void regx_fall_back(const regx_rndv_t *rndv, const char *reason)
 /* ---- control messages to a peer (control.c). Any thread; the engine's lock may be held, since no
  * send waits. ---- */
 
-/* One message that found no room. It goes before any other of its owner. */
+/* Messages that found no room. They go before any other of their owner. */
 typedef struct regx_outbox {
-    bool full;
-    regx_control_t message;
+    unsigned count;
+    regx_control_t *messages; /* the owner's; in their order */
 } regx_outbox_t;
 
 /* Answers as the transport's send: REGX_OK, REGX_AGAIN, REGX_UNREACHABLE. */
 regx_status_t regx_control_send(const regx_peer_t *peer, const regx_control_t *control);
 
-/* Sends the message, or keeps it in the outbox, which must be empty. */
+/* Sends the message, or keeps it in the outbox, which has room. */
 void regx_control_post(const regx_peer_t *peer, regx_outbox_t *outbox,
                        const regx_control_t *control);
-/* Sends what the outbox holds, if anything; it stays there where there is still no room. */
-void regx_control_flush(const regx_peer_t *peer, regx_outbox_t *outbox);
+/* Sends what the outbox holds, and answers as the last: REGX_OK if it is empty now. */
+regx_status_t regx_control_flush(const regx_peer_t *peer, regx_outbox_t *outbox);
 
 /* Hint to the transport: a message to this peer follows in a moment. */
 static inline void regx_control_warm(const regx_peer_t *peer)
@@ -230,15 +266,9 @@ bool regx_buffer_write(void *buffer, const void *from, size_t length);
  * there. */
 uint64_t regx_buffer_checksum(const void *data, size_t length);
 
-typedef enum regx_proof {
-    REGX_PROOF_NONE, /* there was no memory to make it, or it was not tried */
-    REGX_PROOF_MADE,
-    REGX_PROOF_UNREADABLE
-} regx_proof_t;
-
 /* A proof that two processes have the same bytes (revoke.c): the checksum of the blocks' checksums.
- * The memory may be gone. */
-regx_proof_t regx_buffer_prove(const char *base, uint64_t length, uint64_t *sum);
+ * false: memory is gone, and there is none. */
+bool regx_buffer_prove(const char *base, uint64_t length, uint64_t *sum);
 
 typedef enum regx_end { REGX_SENDER, REGX_RECEIVER } regx_end_t;
 
@@ -252,5 +282,62 @@ typedef enum regx_end { REGX_SENDER, REGX_RECEIVER } regx_end_t;
  * are looked into; of later ones only the device's answer is tallied. */
 void regx_buffer_refused(regx_rndv_t *rndv, regx_end_t end, regx_status_t status,
                          const regx_region_t *refused, const void *base, size_t length);
+
+/* Gives up a use of a registration. failed: perhaps its memory was unmapped, which is looked for
+ * while it still counts as in use. */
+void regx_buffer_release(regx_rndv_t *rndv, regx_region_t *region, bool failed);
+
+/* ---- landing.c ---- */
+
+/* Opens nothing. */
+void regx_landings_init(regx_landings_t *landings, const regx_landings_config_t *config);
+/* All landings are free. */
+void regx_landings_fini(regx_landings_t *landings);
+
+/* Why pages cannot be moved to that buffer, for `fallbacks`; NULL: they can, as far as is known.
+ * Costs as much as asking the kernel for its mapping. */
+const char *regx_landings_refusal(regx_landings_t *landings, const void *base, size_t length);
+
+/* How many bytes that go to `to` a landing takes. */
+static inline size_t regx_landing_room(const regx_landings_t *landings, const void *to)
+{
+    return landings->config.size - (uintptr_t)to % landings->page;
+}
+
+/* Where in a landing the bytes are to be written that go to `to`. */
+static inline char *regx_landing_at(const regx_landings_t *landings, const regx_landing_t *landing,
+                                    const void *to)
+{
+    return landing->memory + (uintptr_t)to % landings->page;
+}
+
+/* A landing into which `length` bytes are to be written that go to `to`. NULL: none is free. */
+regx_landing_t *regx_landing_get(regx_landings_t *landings, const void *to, size_t length);
+/* No peer writes into it any more. */
+void regx_landing_put(regx_landings_t *landings, regx_landing_t *landing);
+
+/* Brings the bytes that were written to the user. They are there when it returns, in any case: what
+ * could not be moved was copied. NULL, or why something that might have been moved was not, for
+ * `fallbacks`. Counts pages and bytes. */
+const char *regx_landing_deliver(regx_landings_t *landings, regx_landing_t *landing, void *to,
+                                 size_t length);
+
+/* `auto` chooses; each other has the path of its name. */
+extern const regx_strategy_t regx_strategy_auto;
+#define REGX_STRATEGY_DECLARED(name, help) extern const regx_strategy_t regx_strategy_##name;
+REGX_RENDEZVOUS_PATHS(REGX_STRATEGY_DECLARED)
+#undef REGX_STRATEGY_DECLARED
+
+/* The strategy that always takes that path; NULL: none does. */
+const regx_strategy_t *regx_strategy_of_path(regx_path_t path);
+
+/* auto.c: which path moves messages of that size fastest. */
+
+void regx_auto_init(regx_autotune_t tunes[REGX_AUTO_SIZES], regx_auto_wire_t wire);
+/* A message of that length is opened. It is to be left. */
+regx_trial_t regx_auto_enter(regx_autotune_t tunes[REGX_AUTO_SIZES], uint64_t length);
+/* It is closed. went: all of it arrived, by the path that it was to go. Does nothing for a message
+ * that has no part. */
+void regx_auto_leave(const regx_trial_t *trial, uint64_t length, bool went);
 
 #endif

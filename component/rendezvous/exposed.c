@@ -27,9 +27,8 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "base/util.h"
 #include "rendezvous/engine.h"
-#include "rendezvous/proto.h"
+#include "rendezvous/recv.h"
 
 /* Names the bytes to a peer. false: it cannot read them, or not at once. */
 static bool name(regx_rndv_t *rndv, regx_conn_t *conn, const void *base, size_t length,
@@ -110,25 +109,6 @@ static bool take_kept(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
                                     &recv->whole.region);
 }
 
-static void give_kept(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
-{
-    if (recv->whole.registered) {
-        regx_region_release(rndv->registry, &recv->whole.region);
-    }
-}
-
-/* It is not read after all. Its CTS still holds. */
-static void leave_open(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
-{
-    give_kept(rndv, recv);
-    regx_lock(&rndv->lock);
-    recv->holds--;
-    if (recv->phase == REGX_RECV_READING) {
-        recv->phase = REGX_RECV_OPENED;
-    }
-    regx_unlock(&rndv->lock);
-}
-
 /* Whether the sender may have a stage for it, to which it copies for this process. */
 static bool may_be_staged(const regx_peer_t *peer, const regx_rndv_recv_t *recv)
 {
@@ -138,17 +118,46 @@ static bool may_be_staged(const regx_peer_t *peer, const regx_rndv_recv_t *recv)
            !peer->no_gets && conn->transport->ops->stage != NULL;
 }
 
-/* Leads to the sender if the message may be read now; from then on it is READING, and held. Else
- * NULL. */
+/* The read has ended so, or was not begun. If the bytes are not there its CTS holds, or another does
+ * that takes its place. false: the peer is gone. */
+static bool ended(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_status_t status)
+{
+    const bool refused =
+        !recv->whole.registered && (status == REGX_DENIED || status == REGX_FAILED);
+
+    if (recv->whole.registered) {
+        regx_region_release(rndv->registry, &recv->whole.region);
+    }
+    regx_lock(&rndv->lock);
+    const bool open = recv->phase == REGX_RECV_READING;
+    if (open && status == REGX_OK) {
+        recv->granted = recv->landed = recv->length;
+        recv->slots.used = recv->path == REGX_PATH_bounce;
+    } else if (open) {
+        recv->phase = REGX_RECV_OPENED;
+    }
+    if (open && refused) {
+        recv->peer->no_gets |= status == REGX_DENIED;
+        regx_fall_back(rndv, status == REGX_DENIED ? "receiver: reading from this peer refused"
+                                                   : "receiver: reading from this peer failed");
+    }
+    if (open && refused && !recv->slots.only) {
+        regx_recv_open_again_locked(rndv, recv, status == REGX_FAILED);
+    } else if (open && status == REGX_FAILED) { /* the memory at either end may be gone */
+        recv->buffer_suspect = true;
+        recv->cts.bits |= REGX_CTS_SUSPECT;
+    }
+    regx_unlock(&rndv->lock);
+    return open;
+}
+
+/* Leads to the sender if the message may be read now; from then on it is READING. Else NULL. */
 static regx_conn_t *begin(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
 {
-    const regx_peer_t *peer = NULL;
-
     regx_lock(&rndv->lock);
-    if (recv->phase == REGX_RECV_OPENED) { /* or else the peer is gone */
-        peer = recv->peer;
+    const regx_peer_t *peer = recv->phase == REGX_RECV_OPENED ? recv->peer : NULL; /* or gone */
+    if (peer != NULL) {
         recv->phase = REGX_RECV_READING;
-        recv->holds++;
     }
     regx_unlock(&rndv->lock);
     if (peer == NULL) {
@@ -162,107 +171,24 @@ static regx_conn_t *begin(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
                   : regx_protocol_reads(recv->protocol) || may_be_staged(peer, recv)) {
         return conn;
     }
-    leave_open(rndv, recv);
+    ended(rndv, recv, REGX_AGAIN);
     return NULL;
-}
-
-static void refused(regx_rndv_t *rndv, const regx_rndv_recv_t *recv, regx_status_t status)
-{
-    if (status == REGX_DENIED) {
-        atomic_store(&recv->peer->no_gets, true);
-        regx_fall_back(rndv, "receiver: reading from this peer refused");
-    } else {
-        regx_fall_back(rndv, "receiver: reading from this peer failed");
-    }
-}
-
-/* The transport did not accept it: by CTS. */
-static void not_begun(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_status_t status)
-{
-    const bool denied = status == REGX_DENIED && !recv->whole.registered;
-
-    if (status == REGX_INVALID) {
-        regx_malformed(rndv);
-    } else if (denied) {
-        refused(rndv, recv, status);
-    } else {
-        regx_trace(rndv->config.trace, REGX_TRACE_PATH,
-                   recv->whole.get.staged ? "not taken from a stage: its sender prepared none"
-                                          : "not read whole: the transport cannot now");
-    }
-    leave_open(rndv, recv);
-    regx_lock(&rndv->lock);
-    if (denied && !recv->slots.only && recv->phase == REGX_RECV_OPENED) {
-        regx_recv_open_again_locked(rndv, recv, false);
-    }
-    regx_unlock(&rndv->lock);
-}
-
-/* By which path the message goes: over a device `read`, whatever its CTS asks for. */
-static regx_path_t path_of(const regx_rndv_recv_t *recv)
-{
-    return recv->whole.registered ? REGX_PATH_read : recv->path;
-}
-
-/* Compares, and reports a difference. The receive is held. */
-static void verify(const regx_rndv_t *rndv, regx_rndv_recv_t *recv)
-{
-    char what[192];
-
-    if (!regx_recv_verify(rndv, recv, &recv->whole.rkey)) {
-        regx_recv_describe_mismatch(recv, &recv->whole.rkey, path_of(recv), what, sizeof(what));
-        rndv->config.mismatch(rndv->config.context, recv->peer, what);
-    }
-}
-
-/* Updates the receive after its get has ended. false: it was closed meanwhile. */
-static bool enter_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_status_t status)
-{
-    const bool open = recv->phase == REGX_RECV_READING;
-
-    assert(recv->holds > 0);
-    recv->holds--;
-    if (open && status == REGX_OK) {
-        recv->granted = recv->landed = recv->length;
-        recv->slots.used = recv->path == REGX_PATH_bounce;
-    } else if (open && (recv->whole.registered || recv->slots.only)) { /* the CTS still holds */
-        recv->phase = REGX_RECV_OPENED;
-        if (status == REGX_FAILED) { /* the memory at either end may be gone */
-            recv->buffer_suspect = true;
-            recv->cts.bits |= REGX_CTS_SUSPECT;
-        }
-    } else if (open) {
-        regx_recv_open_again_locked(rndv, recv, status == REGX_FAILED);
-    }
-    const bool closed = recv->phase == REGX_RECV_CLOSED;
-    regx_recv_free_locked(rndv, recv);
-    return !closed;
 }
 
 static void got(regx_get_t *get, regx_status_t status)
 {
     regx_rndv_recv_t *recv = get->context;
-    regx_rndv_t *rndv = recv->whole.rndv;
-    const regx_rndv_got_t done = recv->whole.done;
-    void *context = recv->whole.context;
+    regx_rndv_t *rndv = recv->rndv;
+    /* Over a device by `read`, whatever its CTS asks for. */
+    const regx_path_t path = recv->whole.registered ? REGX_PATH_read : recv->path;
 
-    regx_lock(&rndv->lock);
-    const bool open = recv->phase == REGX_RECV_READING;
-    regx_unlock(&rndv->lock);
-    if (open && status == REGX_OK) {
-        verify(rndv, recv);
+    if (ended(rndv, recv, status) && status == REGX_OK) {
+        regx_recv_verify(rndv, recv, &recv->whole.rkey, path);
         regx_count(rndv->counters, &rndv->counters->gets, 1);
-        regx_count_message(rndv->counters, path_of(recv), recv->length);
-    } else if (open && !recv->whole.registered) {
-        refused(rndv, recv, status);
+        regx_count_message(rndv->counters, path, recv->length);
     }
-    give_kept(rndv, recv);
-    regx_lock(&rndv->lock);
-    const bool report = enter_locked(rndv, recv, status);
-    regx_unlock(&rndv->lock);
-    if (report) {
-        done(context, status);
-    }
+    regx_recv_report(rndv, recv->peer);
+    recv->whole.done(recv->whole.context, status);
 }
 
 void regx_rndv_recv_get(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
@@ -283,7 +209,6 @@ void regx_rndv_recv_get(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
         done(context, REGX_DENIED);
         return;
     }
-    recv->whole.rndv = rndv;
     recv->whole.done = done;
     recv->whole.context = context;
     recv->whole.rkey =
@@ -308,8 +233,16 @@ void regx_rndv_recv_get(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
     }
     const regx_status_t status = conn->transport->ops->get(conn, &recv->whole.get);
 
-    if (status != REGX_PENDING) { /* else perhaps it has ended in another thread, and is closed */
-        not_begun(rndv, recv, status);
-        done(context, status);
+    if (status == REGX_PENDING) { /* perhaps it has ended in another thread, and is closed */
+        return;
     }
+    if (status == REGX_INVALID) {
+        regx_malformed(rndv);
+    } else if (status == REGX_AGAIN) {
+        regx_trace(rndv->config.trace, REGX_TRACE_PATH,
+                   recv->whole.get.staged ? "not taken from a stage: its sender prepared none"
+                                          : "not read whole: the transport cannot now");
+    }
+    ended(rndv, recv, status);
+    done(context, status);
 }

@@ -11,23 +11,12 @@
  * The MPI closes a receive only after its sender has ended, that is, when no get is under way. A
  * peer that breaks this rule keeps the record, and the registrations, until its gets have ended.
  */
-#include "rendezvous/proto.h"
+#include "rendezvous/send.h"
 
 #include <assert.h>
 #include <stdlib.h>
 
-#include "base/util.h"
-
 _Static_assert(REGX_CHUNK_DEPTH_MAX <= REGX_CTS_RKEYS, "the CTS can say chunk_depth");
-
-/* A get that is due or under way. */
-typedef struct regx_get_op {
-    regx_get_t get;
-    regx_rndv_t *rndv;
-    regx_rndv_recv_t *recv;
-    regx_chunk_t *chunk;
-    regx_control_t rkey; /* the message that advertised it */
-} regx_get_op_t;
 
 static void get_done(regx_get_t *get, regx_status_t status);
 
@@ -38,46 +27,124 @@ static void first_grant_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
     recv->cts.rkey_max = rndv->config.chunk_size;
 }
 
-/* Registers a chunk that was advertised, and fills its get. */
-static void prepare_get(regx_rndv_t *rndv, regx_recv_work_t *work)
+/* Gives up what an ended get had of local memory. */
+static void release_get(regx_rndv_t *rndv, const regx_recv_work_t *work)
+{
+    if (work->status == REGX_DENIED) {
+        regx_fall_back(rndv, "receiver: reading from this peer refused");
+        atomic_store(&work->recv->peer->no_gets, true);
+    }
+    regx_buffer_release(rndv, &work->chunk->region, work->status == REGX_FAILED);
+}
+
+/* A get has ended: the sender is to be notified. */
+static void get_ended_locked(regx_rndv_t *rndv, regx_recv_work_t *work)
 {
     regx_rndv_recv_t *recv = work->recv;
     regx_chunk_t *chunk = work->chunk;
-    regx_get_op_t *op = malloc(sizeof(*op));
 
-    work->status = op == NULL ? REGX_NO_MEMORY
-                              : regx_recv_register(rndv, recv, chunk, REGX_ACCESS_LOCAL_WRITE);
-    if (work->status != REGX_OK) {
-        if (work->status == REGX_INVALID) {
-            atomic_store(&recv->peer->no_gets, true);
-        }
-        free(op);
-        return;
+    assert(recv->holds > 0 && recv->chunks_out > 0);
+    recv->holds--;
+    recv->chunks_out--;
+    if (work->status == REGX_OK) {
+        recv->landed += chunk->length;
+        assert(recv->landed <= recv->length);
+        regx_count(rndv->counters, &rndv->counters->gets, 1);
+    } else {
+        chunk->ats = REGX_CONTROL_UNREAD;
     }
-    *op = (regx_get_op_t){.get = {.local = recv->base + chunk->offset,
-                                  .length = chunk->length,
-                                  .region = chunk->region.mr,
-                                  .offset = work->control->start,
-                                  .key = work->control->key,
-                                  .assisted = recv->path == REGX_PATH_together,
-                                  .done = get_done,
-                                  .context = op},
-                          .rndv = rndv,
-                          .recv = recv,
-                          .chunk = chunk,
-                          .rkey = *work->control};
-    chunk->get = op;
+    if (work->status == REGX_FAILED) {
+        chunk->ats |= REGX_CONTROL_FAILED;
+        recv->buffer_suspect = true;
+    }
+    chunk->state = REGX_CHUNK_ATS_DUE;
+    recv->due++;
 }
 
-static void prepared_locked(regx_rndv_t *rndv, regx_recv_work_t *work)
+static void send_ats_locked(regx_rndv_recv_t *recv, regx_chunk_t *chunk)
+{
+    const bool unread = (chunk->ats & REGX_CONTROL_UNREAD) != 0;
+    const regx_control_t message = {.type = REGX_CONTROL_ATS,
+                                    .to = recv->sender,
+                                    .offset = chunk->offset,
+                                    .length = chunk->length,
+                                    .bits = chunk->ats};
+
+    if (regx_control_send(recv->peer, &message) == REGX_OK) {
+        recv->due--;
+        chunk->state = unread ? REGX_CHUNK_BY_SLOTS : REGX_CHUNK_FREE;
+    }
+}
+
+/* Registers a chunk that was advertised, and fills its get. */
+static bool prepare_get(regx_rndv_t *rndv, const regx_recv_work_t *work)
 {
     regx_rndv_recv_t *recv = work->recv;
-    const bool prepared = work->status == REGX_OK;
+    regx_chunk_t *chunk = work->chunk;
+    const regx_status_t status = regx_recv_register(rndv, recv, chunk, REGX_ACCESS_LOCAL_WRITE);
 
-    (void)rndv;
-    recv->due++;
-    recv->chunks_out -= !prepared;
-    work->chunk->state = prepared ? REGX_CHUNK_GET_DUE : REGX_CHUNK_NOT_GOT;
+    if (status != REGX_OK) {
+        recv->peer->no_gets |= status == REGX_INVALID;
+        return false;
+    }
+    chunk->rkey = *work->control;
+    chunk->get = (regx_get_t){.local = recv->base + chunk->offset,
+                              .length = chunk->length,
+                              .region = chunk->region.mr,
+                              .offset = chunk->rkey.start,
+                              .key = chunk->rkey.key,
+                              .assisted = recv->path == REGX_PATH_together,
+                              .done = get_done,
+                              .context = chunk};
+    return true;
+}
+
+/* Asks the transport for a chunk. */
+static void start_get(regx_rndv_t *rndv, regx_recv_work_t *work)
+{
+    regx_conn_t *conn = work->recv->peer->conn;
+    regx_chunk_t *chunk = work->chunk;
+
+    if (chunk->get.done == NULL && !prepare_get(rndv, work)) {
+        work->status = REGX_NO_MEMORY;
+        return;
+    }
+    work->status = conn->transport->ops->get(conn, &chunk->get);
+    if (work->status == REGX_INVALID) {
+        regx_malformed(rndv); /* the RKEY leads outside of what its key names */
+    }
+    if (work->status != REGX_PENDING && work->status != REGX_AGAIN) {
+        release_get(rndv, work);
+    }
+}
+
+static void started_locked(regx_rndv_t *rndv, regx_recv_work_t *work)
+{
+    regx_rndv_recv_t *recv = work->recv;
+    regx_chunk_t *chunk = work->chunk;
+
+    if (work->status == REGX_PENDING) {
+        return; /* it is get_done's now */
+    }
+    if (work->status == REGX_AGAIN) {
+        recv->holds--;
+        recv->due++;
+        chunk->state = REGX_CHUNK_GET_DUE;
+        return;
+    }
+    get_ended_locked(rndv, work);
+    if (recv->outbox.count == 0 && recv->phase == REGX_RECV_STARTED) {
+        send_ats_locked(recv, chunk);
+    }
+}
+
+static void begin_get_locked(regx_rndv_recv_t *recv, regx_chunk_t *chunk, regx_recv_work_t *work)
+{
+    chunk->state = REGX_CHUNK_GETTING;
+    recv->holds++;
+    work->chunk = chunk;
+    work->act = start_get;
+    work->acted_locked = started_locked;
 }
 
 static bool take_rkey_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
@@ -90,12 +157,14 @@ static bool take_rkey_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
         control->length > recv->length - recv->granted) {
         return false;
     }
-    *chunk = (regx_chunk_t){.offset = control->offset, .length = control->length};
+    chunk->recv = recv;
+    chunk->offset = control->offset;
+    chunk->length = control->length;
+    chunk->ats = 0;
+    chunk->get.done = NULL; /* it is not prepared */
     recv->granted += chunk->length;
     recv->chunks_out++;
-    work->chunk = chunk;
-    work->act = prepare_get;
-    work->acted_locked = prepared_locked;
+    begin_get_locked(recv, chunk, work);
     return true;
 }
 
@@ -127,110 +196,17 @@ static bool recv_control_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
     }
 }
 
-/* Gives up what an ended get had of local memory. If it failed the buffer may have been unmapped,
- * which is looked for while it still counts as in use. */
-static void release_get(regx_rndv_t *rndv, regx_chunk_t *chunk, regx_status_t status)
-{
-    if (status == REGX_FAILED) {
-        regx_registry_progress(rndv->registry);
-    } else if (status == REGX_DENIED) {
-        regx_fall_back(rndv, "receiver: reading from this peer refused");
-        atomic_store(&chunk->get->recv->peer->no_gets, true);
-    }
-    regx_region_release(rndv->registry, &chunk->region);
-    free(chunk->get);
-}
-
-/* A get has ended: the sender is to be notified. */
-static void get_ended_locked(regx_rndv_t *rndv, regx_recv_work_t *work)
-{
-    regx_rndv_recv_t *recv = work->recv;
-    regx_chunk_t *chunk = work->chunk;
-    const bool got = work->status == REGX_OK;
-
-    assert(recv->holds > 0 && recv->chunks_out > 0);
-    recv->holds--;
-    recv->chunks_out--;
-    if (got) {
-        recv->landed += chunk->length;
-        assert(recv->landed <= recv->length);
-        regx_count(rndv->counters, &rndv->counters->gets, 1);
-    }
-    chunk->failed = work->status == REGX_FAILED;
-    recv->buffer_suspect |= chunk->failed;
-    chunk->get = NULL;
-    chunk->state = got ? REGX_CHUNK_GOT : REGX_CHUNK_NOT_GOT;
-    recv->due++;
-}
-
-static void send_ats_locked(regx_rndv_recv_t *recv, regx_chunk_t *chunk)
-{
-    const bool unread = chunk->state == REGX_CHUNK_NOT_GOT;
-    const uint8_t bits = !unread         ? 0
-                         : chunk->failed ? REGX_CONTROL_UNREAD | REGX_CONTROL_FAILED
-                                         : REGX_CONTROL_UNREAD;
-    const regx_control_t message = {.type = REGX_CONTROL_ATS,
-                                    .to = recv->sender,
-                                    .offset = chunk->offset,
-                                    .length = chunk->length,
-                                    .bits = bits};
-
-    if (regx_control_send(recv->peer, &message) == REGX_OK) {
-        recv->due--;
-        chunk->state = unread ? REGX_CHUNK_BY_SLOTS : REGX_CHUNK_FREE;
-    }
-}
-
-/* Asks the transport for a chunk. */
-static void start_get(regx_rndv_t *rndv, regx_recv_work_t *work)
-{
-    regx_conn_t *conn = work->recv->peer->conn;
-
-    work->status = conn->transport->ops->get(conn, &work->chunk->get->get);
-    if (work->status != REGX_PENDING && work->status != REGX_AGAIN) {
-        release_get(rndv, work->chunk, work->status);
-    }
-}
-
-static void started_locked(regx_rndv_t *rndv, regx_recv_work_t *work)
-{
-    regx_rndv_recv_t *recv = work->recv;
-    regx_chunk_t *chunk = work->chunk;
-
-    if (work->status == REGX_PENDING) {
-        return; /* it is get_done's now */
-    }
-    if (work->status == REGX_AGAIN) {
-        recv->holds--;
-        recv->due++;
-        chunk->state = REGX_CHUNK_GET_DUE;
-        return;
-    }
-    if (work->status == REGX_INVALID) {
-        regx_malformed(rndv); /* the RKEY leads outside of what its key names */
-    }
-    get_ended_locked(rndv, work);
-    if (!recv->outbox.full && recv->phase == REGX_RECV_STARTED) {
-        send_ats_locked(recv, chunk);
-    }
-}
-
 static bool advance_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_recv_work_t *work)
 {
     while (recv->due > 0 && work->next_chunk < rndv->config.chunk_depth) {
         regx_chunk_t *chunk = &recv->chunks[work->next_chunk++];
 
         if (chunk->state == REGX_CHUNK_GET_DUE) {
-            chunk->state = REGX_CHUNK_GETTING;
             recv->due--;
-            recv->holds++;
-            work->chunk = chunk;
-            work->act = start_get;
-            work->acted_locked = started_locked;
+            begin_get_locked(recv, chunk, work);
             return true;
         }
-        if (!recv->outbox.full &&
-            (chunk->state == REGX_CHUNK_GOT || chunk->state == REGX_CHUNK_NOT_GOT)) {
+        if (recv->outbox.count == 0 && chunk->state == REGX_CHUNK_ATS_DUE) {
             send_ats_locked(recv, chunk);
         }
     }
@@ -239,44 +215,40 @@ static bool advance_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_recv_
 
 static void end_get(regx_rndv_t *rndv, regx_recv_work_t *work)
 {
-    /* A closed receive's buffer is the application's again. */
-    if (work->status == REGX_OK && work->open) {
-        work->mismatch = !regx_recv_verify(rndv, work->recv, work->control);
+    if (work->status == REGX_OK && work->control != NULL) {
+        regx_recv_verify(rndv, work->recv, work->control, work->recv->path);
     }
-    release_get(rndv, work->chunk, work->status);
+    release_get(rndv, work);
 }
 
 static void get_done(regx_get_t *get, regx_status_t status)
 {
-    const regx_get_op_t *op = get->context;
-    const regx_control_t rkey = op->rkey; /* the op is freed in the course of this */
-    regx_rndv_t *rndv = op->rndv;
-    regx_recv_work_t work = {.recv = op->recv,
+    regx_chunk_t *chunk = get->context;
+    regx_rndv_recv_t *recv = chunk->recv;
+    regx_rndv_t *rndv = recv->rndv;
+    regx_recv_work_t work = {.recv = recv,
                              .act = end_get,
                              .acted_locked = get_ended_locked,
-                             .control = &rkey,
-                             .chunk = op->chunk,
+                             .chunk = chunk,
                              .status = status};
 
     regx_lock(&rndv->lock);
-    assert(!op->recv->taken);
-    op->recv->taken = true;
-    work.open = op->recv->phase != REGX_RECV_CLOSED;
+    assert(!recv->taken);
+    recv->taken = true;
+    if (recv->phase != REGX_RECV_CLOSED) { /* else its buffer is the application's again */
+        work.control = &chunk->rkey;
+    }
     regx_unlock(&rndv->lock);
     regx_recv_run(rndv, &work);
 }
 
 static void revoke_chunks(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
 {
-    if (recv->due == 0) { /* as nearly always */
-        return;
-    }
     for (unsigned i = 0; i < rndv->config.chunk_depth; i++) {
         regx_chunk_t *chunk = &recv->chunks[i];
 
         if (chunk->state == REGX_CHUNK_GET_DUE) {
             regx_region_release(rndv->registry, &chunk->region);
-            free(chunk->get);
             chunk->state = REGX_CHUNK_FREE;
         }
     }
@@ -291,38 +263,44 @@ struct regx_rkey {
     uint64_t length;
     uint64_t checksum; /* valid if the send is to verify */
     regx_region_t region;
-    const regx_rndv_send_t *send;
-    bool withdrawn; /* it was registered too late: no RKEY is sent, and it is to be given up */
-    bool unread;    /* ATS: the receiver did not read it */
-    bool failed;    /* ATS: the receiver tried to read it, and failed */
+    regx_rndv_send_t *send;
+    uint8_t ats; /* the bits of its ATS */
 };
 
-static bool send_open(const regx_rndv_t *rndv, regx_rndv_send_t *send, const regx_cts_t *cts)
+bool regx_get_send_open(regx_rndv_send_t *send, const regx_cts_t *cts)
 {
+    const regx_rndv_config_t *config = &send->rndv->config;
+
     if (send->peer->conn->transport->ops->get == NULL) {
         return false;
     }
-    send->get.state = REGX_ADVERTISING;
-    send->get.max = regx_min(cts->rkey_max, rndv->config.chunk_size);
-    send->get.depth = (unsigned)regx_min(cts->count, rndv->config.chunk_depth);
+    send->get.advertising = true;
+    send->get.max = regx_min(cts->rkey_max, config->chunk_size);
+    send->get.depth = (unsigned)regx_min(cts->count, config->chunk_depth);
     send->get.next = send->bytes.granted;
     send->bytes.granted = send->length;
     return true;
 }
 
-/* What is not yet advertised goes by slots. */
-static void stop_advertising_locked(regx_rndv_send_t *send)
+/* What is not yet advertised goes by slots. `bits`: of NACK. */
+static void stop_advertising_locked(regx_rndv_send_t *send, uint8_t bits)
 {
-    if (send->get.state == REGX_ADVERTISING) {
-        const uint64_t rest = send->length - send->get.next;
+    const uint64_t rest = send->length - send->get.next;
 
+    if (send->get.advertising && rest > 0) {
+        regx_control_t nack = regx_send_message(send, REGX_CONTROL_NACK);
+
+        nack.offset = send->get.next;
+        nack.length = rest;
+        nack.bits = bits | (send->buffer_suspect ? REGX_CONTROL_FAILED : 0);
         send->bytes.granted -= rest;
-        send->get.state = rest > 0 ? REGX_ADVERTISING_NACK_DUE : REGX_ADVERTISING_OVER;
+        regx_send_post_locked(send, &nack);
     }
+    send->get.advertising = false;
     send->fallback = true;
 }
 
-static regx_status_t send_rkey(const regx_rndv_send_t *send, const regx_rkey_t *rkey)
+static void advertise_locked(regx_rndv_send_t *send, const regx_rkey_t *rkey)
 {
     const regx_mr_t *mr = rkey->region.mr;
     regx_control_t message = regx_send_message(send, REGX_CONTROL_RKEY);
@@ -336,38 +314,14 @@ static regx_status_t send_rkey(const regx_rndv_send_t *send, const regx_rkey_t *
     /* Another core may read the bytes. Also what the program stored past the caches (movnt) must be
      * visible before the message. A fence by itself, which the thread sanitizer takes. */
     regx_fence_stores();
-    return regx_control_send(send->peer, &message);
+    send->get.next += rkey->length;
+    regx_send_post_locked(send, &message);
 }
 
-static regx_status_t flush_locked(regx_rndv_send_t *send)
-{
-    regx_status_t status = REGX_OK;
-
-    if (send->get.unsent != NULL) {
-        status = send_rkey(send, send->get.unsent);
-        if (status != REGX_OK) {
-            return status;
-        }
-        send->get.unsent = NULL;
-    }
-    if (send->get.state == REGX_ADVERTISING_NACK_DUE) {
-        regx_control_t nack = regx_send_message(send, REGX_CONTROL_NACK);
-
-        nack.offset = send->get.next;
-        nack.length = send->length - send->get.next;
-        nack.bits = (send->buffer_suspect ? REGX_CONTROL_FAILED : 0) |
-                    (send->get.never ? REGX_CONTROL_PERMANENT : 0);
-        status = regx_control_send(send->peer, &nack);
-        if (status == REGX_OK) {
-            send->get.state = REGX_ADVERTISING_OVER;
-        }
-    }
-    return status;
-}
-
-static regx_status_t act_register(regx_rndv_t *rndv, void *object)
+static regx_status_t act_register(void *object)
 {
     regx_rkey_t *rkey = object;
+    regx_rndv_t *rndv = rkey->send->rndv;
     const char *base = rkey->send->base + rkey->offset;
 
     if (rkey->send->verify) {
@@ -382,49 +336,41 @@ static regx_status_t act_register(regx_rndv_t *rndv, void *object)
     return status;
 }
 
-static regx_status_t registered_locked(regx_rndv_t *rndv, regx_rndv_send_t *send, void *object,
-                                       regx_status_t status)
+static regx_status_t registered_locked(void *object, regx_status_t status)
 {
-    (void)rndv;
     regx_rkey_t *rkey = object;
+    regx_rndv_send_t *send = rkey->send;
 
     if (status != REGX_OK) {
         free(rkey);
         send->buffer_suspect |= status == REGX_DENIED;
-        send->get.never = status == REGX_INVALID;
-        stop_advertising_locked(send);
+        stop_advertising_locked(send, status == REGX_INVALID ? REGX_CONTROL_PERMANENT : 0);
         return REGX_OK;
     }
     rkey->next = send->get.rkeys;
     send->get.rkeys = rkey;
     send->get.count++;
     send->in_flight++;
-    rkey->withdrawn = send->get.state != REGX_ADVERTISING; /* the receiver left another meanwhile */
-    if (!rkey->withdrawn) {
-        assert(send->get.unsent == NULL);
-        send->get.unsent = rkey;
-        send->get.next += rkey->length;
+    if (send->get.advertising && send->status == REGX_OK) {
+        advertise_locked(send, rkey);
+    } else { /* it has failed, or the receiver left another one unread, meanwhile */
+        send->get.withdrawn = rkey;
     }
     return REGX_OK;
 }
 
-/* Gives a registration up. If reading it failed the buffer may have been unmapped, which is looked
- * for while it still counts as in use. */
-static regx_status_t act_release(regx_rndv_t *rndv, void *object)
+static regx_status_t act_release(void *object)
 {
     regx_rkey_t *rkey = object;
 
-    if (rkey->failed) {
-        regx_registry_progress(rndv->registry);
-    }
-    regx_region_release(rndv->registry, &rkey->region);
+    regx_buffer_release(rkey->send->rndv, &rkey->region, (rkey->ats & REGX_CONTROL_FAILED) != 0);
     return REGX_OK;
 }
 
-static regx_status_t dropped_locked(regx_rndv_t *rndv, regx_rndv_send_t *send, void *object,
-                                    regx_status_t status)
+static regx_status_t dropped_locked(void *object, regx_status_t status)
 {
-    (void)rndv;
+    regx_rndv_send_t *send = ((regx_rkey_t *)object)->send;
+
     assert(send->get.count > 0 && send->in_flight > 0);
     send->get.count--;
     send->in_flight--;
@@ -432,34 +378,32 @@ static regx_status_t dropped_locked(regx_rndv_t *rndv, regx_rndv_send_t *send, v
     return status;
 }
 
-static regx_status_t acknowledged_locked(regx_rndv_t *rndv, regx_rndv_send_t *send, void *object,
-                                         regx_status_t status)
+static regx_status_t acknowledged_locked(void *object, regx_status_t status)
 {
     const regx_rkey_t *rkey = object;
+    regx_rndv_send_t *send = rkey->send;
 
-    if (rkey->unread) {
+    if ((rkey->ats & REGX_CONTROL_UNREAD) != 0) {
         send->bytes.granted -= rkey->length;
-        send->buffer_suspect |= rkey->failed;
-        stop_advertising_locked(send);
+        send->buffer_suspect |= (rkey->ats & REGX_CONTROL_FAILED) != 0;
+        stop_advertising_locked(send, 0);
     } else {
         send->bytes.sent += rkey->length;
     }
-    return dropped_locked(rndv, send, object, status);
+    return dropped_locked(object, status);
 }
 
-/* Gives up the first chunk that no peer can read: it was withdrawn or not yet told, or the peer is
- * gone. false: there is none. */
+/* Gives up the first chunk that no peer can read: it was withdrawn, or the peer is gone. false: there
+ * is none. */
 static bool drop_unreadable_locked(regx_rndv_send_t *send, regx_send_work_t *work)
 {
     const bool gone = send->status == REGX_UNREACHABLE;
-    const bool failed = send->status != REGX_OK;
 
     for (regx_rkey_t **at = &send->get.rkeys; *at != NULL; at = &(*at)->next) {
         regx_rkey_t *rkey = *at;
 
-        if (gone || rkey->withdrawn || (failed && rkey == send->get.unsent)) {
+        if (gone || rkey == send->get.withdrawn) {
             *at = rkey->next;
-            send->get.unsent = rkey == send->get.unsent ? NULL : send->get.unsent;
             *work = (regx_send_work_t){act_release, dropped_locked, rkey};
             return true;
         }
@@ -467,18 +411,13 @@ static bool drop_unreadable_locked(regx_rndv_send_t *send, regx_send_work_t *wor
     return false;
 }
 
-static regx_status_t next_locked(regx_rndv_t *rndv, regx_rndv_send_t *send, regx_send_work_t *work)
+regx_status_t regx_get_next_locked(regx_rndv_send_t *send, regx_send_work_t *work)
 {
-    const regx_status_t status = regx_write_next_locked(rndv, send, work);
-
-    if (status != REGX_PENDING) {
-        return status;
-    }
     if (drop_unreadable_locked(send, work)) {
         return REGX_OK;
     }
     const uint64_t length = regx_min(send->length - send->get.next, send->get.max);
-    if (send->get.state != REGX_ADVERTISING || length == 0 || send->get.count == send->get.depth) {
+    if (!send->get.advertising || length == 0 || send->get.count == send->get.depth) {
         return REGX_PENDING;
     }
     regx_rkey_t *rkey = malloc(sizeof(*rkey));
@@ -488,39 +427,35 @@ static regx_status_t next_locked(regx_rndv_t *rndv, regx_rndv_send_t *send, regx
     rkey->offset = send->get.next;
     rkey->length = length;
     rkey->send = send;
-    rkey->unread = rkey->failed = false;
+    rkey->ats = 0;
     work->act = act_register;
     work->acted_locked = registered_locked;
     work->object = rkey;
     return REGX_OK;
 }
 
-static bool send_control_locked(regx_rndv_t *rndv, regx_rndv_send_t *send,
-                                const regx_control_t *control, regx_send_work_t *work)
+bool regx_get_take_ats_locked(regx_rndv_send_t *send, const regx_control_t *control,
+                              regx_send_work_t *work)
 {
     regx_rkey_t **at = &send->get.rkeys;
 
-    if (control->type != REGX_CONTROL_ATS) {
-        return regx_bounce_send_control_locked(rndv, send, control, work);
-    }
     while (*at != NULL && ((*at)->offset != control->offset || (*at)->length != control->length)) {
         at = &(*at)->next;
     }
     regx_rkey_t *rkey = *at;
-    if (rkey == NULL || rkey == send->get.unsent || rkey->withdrawn) {
+    if (rkey == NULL || rkey == send->get.withdrawn) {
         return false;
     }
     *at = rkey->next;
-    rkey->unread = (control->bits & REGX_CONTROL_UNREAD) != 0;
-    rkey->failed = (control->bits & REGX_CONTROL_FAILED) != 0;
+    rkey->ats = control->bits;
     *work = (regx_send_work_t){act_release, acknowledged_locked, rkey};
     return true;
 }
 
-static bool drop_locked(regx_rndv_t *rndv, regx_rndv_send_t *send, regx_send_work_t *work)
+bool regx_get_drop_locked(regx_rndv_send_t *send, regx_send_work_t *work)
 {
-    send->get.state = REGX_ADVERTISING_OVER;
-    return regx_write_drop_locked(rndv, send, work) || drop_unreadable_locked(send, work);
+    send->get.advertising = false;
+    return drop_unreadable_locked(send, work);
 }
 
 /* ---- the strategies ---- */
@@ -529,12 +464,7 @@ static const regx_protocol_t protocol = {.grants = REGX_GRANTS_RKEYS,
                                          .first_grant_locked = first_grant_locked,
                                          .recv_control_locked = recv_control_locked,
                                          .advance_locked = advance_locked,
-                                         .revoke_chunks = revoke_chunks,
-                                         .send_open = send_open,
-                                         .send_control_locked = send_control_locked,
-                                         .flush_locked = flush_locked,
-                                         .next_locked = next_locked,
-                                         .drop_locked = drop_locked};
+                                         .revoke_chunks = revoke_chunks};
 
 const regx_strategy_t regx_strategy_read = {
     .name = "read", .path = REGX_PATH_read, .protocol = &protocol, .exposes = true};

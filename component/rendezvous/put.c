@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * Put: the receiver registers and grants chunks of the user's buffer, the sender writes them (paths
- * pipeline and direct).
+ * pipeline and direct); or landing pages, which are moved to the user (remap; landing.c).
  *
  * Chunks are cut at multiples of the chunk size from the transfer's base. The path direct has one
  * chunk, the whole. So has pipeline, by the strategy auto, where the buffer has been received into
@@ -13,12 +13,10 @@
  * while it is granted, the region is dead: no later chunk gets it, but this one is drained like any
  * other, and the region ends with its last use.
  */
-#include "rendezvous/proto.h"
+#include "rendezvous/send.h"
 
 #include <assert.h>
 #include <stdlib.h>
-
-#include "base/util.h"
 
 /* Whether a buffer that is longer than a chunk has been used before: registered as a whole, or at
  * its beginning, so that it is worth registering the whole. The latter does not count once memory
@@ -37,12 +35,36 @@ static uint64_t chunk_length(const regx_rndv_t *rndv, const regx_rndv_recv_t *re
 {
     const uint64_t left = recv->length - recv->granted;
 
-    return recv->path == REGX_PATH_direct ? left : regx_min(left, rndv->config.chunk_size);
+    switch (recv->path) {
+    case REGX_PATH_direct:
+        return left;
+    case REGX_PATH_remap:
+        return regx_min(left, regx_landing_room(&rndv->landings, recv->base + recv->granted));
+    default:
+        return regx_min(left, rndv->config.chunk_size);
+    }
 }
 
-void regx_put_fill_cts(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_chunk_t *chunk)
+static regx_status_t register_chunk(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_chunk_t *chunk)
 {
-    (void)rndv;
+    return recv->path == REGX_PATH_remap
+               ? regx_landing_register(rndv, recv, chunk)
+               : regx_recv_register(rndv, recv, chunk, REGX_ACCESS_REMOTE_WRITE);
+}
+
+/* The chunk was written, or not, or is taken back. failed: perhaps its memory is gone. */
+static void release_chunk(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_chunk_t *chunk,
+                          bool written, bool failed)
+{
+    if (recv->path == REGX_PATH_remap) {
+        regx_landing_release(rndv, recv, chunk, written);
+    } else {
+        regx_buffer_release(rndv, &chunk->region, failed);
+    }
+}
+
+static void fill_cts(regx_rndv_recv_t *recv, regx_chunk_t *chunk)
+{
     chunk->state = REGX_CHUNK_GRANTED;
     recv->granted = chunk->length;
     recv->cts.count = 1;
@@ -79,7 +101,15 @@ static bool take_known_whole(regx_rndv_t *rndv, const regx_rndv_recv_t *recv, re
 static bool recv_open(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
 {
     regx_chunk_t *chunk = &recv->chunks[0];
+    const char *refusal = recv->path == REGX_PATH_remap
+                              ? regx_landings_refusal(&rndv->landings, recv->base, recv->length)
+                              : NULL;
 
+    if (refusal != NULL) {
+        regx_fall_back(rndv, refusal);
+        return false;
+    }
+    chunk->offset = chunk->written = 0;
     if (rndv->config.revocable) {
         regx_revoke_recv_open(rndv, recv);
     }
@@ -87,17 +117,17 @@ static bool recv_open(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
         recv->cts.bits = regx_recv_is_revocable(recv) ? 0 : REGX_CTS_PIECES; /* none fails alone */
     } else {
         chunk->length = chunk_length(rndv, recv);
-        if (regx_recv_register(rndv, recv, chunk, REGX_ACCESS_REMOTE_WRITE) != REGX_OK) {
+        if (register_chunk(rndv, recv, chunk) != REGX_OK) {
             return false;
         }
     }
-    regx_put_fill_cts(rndv, recv, chunk);
+    fill_cts(recv, chunk);
     return true;
 }
 
-static void register_chunk(regx_rndv_t *rndv, regx_recv_work_t *work)
+static void act_register(regx_rndv_t *rndv, regx_recv_work_t *work)
 {
-    work->status = regx_recv_register(rndv, work->recv, work->chunk, REGX_ACCESS_REMOTE_WRITE);
+    work->status = register_chunk(rndv, work->recv, work->chunk);
 }
 
 static void grant_chunk_locked(regx_rndv_t *rndv, regx_recv_work_t *work)
@@ -125,40 +155,33 @@ static void grant_chunk_locked(regx_rndv_t *rndv, regx_recv_work_t *work)
     }
 }
 
-bool regx_put_take_chunk_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_recv_work_t *work,
-                                uint64_t length)
+static bool advance_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_recv_work_t *work)
 {
     regx_chunk_t *chunk;
 
-    if (recv->outbox.full || recv->slots.only || recv->granted == recv->length ||
-        recv->slots.out + recv->chunks_out >= REGX_GRANTS_MAX ||
-        (chunk = regx_recv_free_chunk(rndv, recv)) == NULL) {
+    if (regx_revoke_is_on(recv) && regx_watch_has_news(&recv->revoke.watch)) { /* look first */
+        regx_revoke_set_due(rndv);
         return false;
     }
+    if (recv->outbox.count > 0 || recv->slots.only || recv->granted == recv->length ||
+        recv->slots.out + recv->chunks_out >= REGX_GRANTS_MAX ||
+        (chunk = regx_recv_free_chunk(rndv, recv)) == NULL) {
+        return regx_bounce_advance_locked(rndv, recv, work);
+    }
     chunk->offset = recv->granted;
-    chunk->length = length;
-    recv->granted += length;
+    chunk->length = chunk_length(rndv, recv);
+    recv->granted += chunk->length;
     assert(recv->granted <= recv->length);
     work->chunk = chunk;
+    work->act = act_register;
     work->acted_locked = grant_chunk_locked;
     return true;
 }
 
-static bool advance_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_recv_work_t *work)
-{
-    if (regx_revoke_is_on(recv) && regx_watch_has_news(&recv->revoke.watch)) { /* look first */
-        atomic_store_explicit(&rndv->watched.looks_due, true, memory_order_relaxed);
-        return false;
-    }
-    if (!regx_put_take_chunk_locked(rndv, recv, work, chunk_length(rndv, recv))) {
-        return regx_bounce_advance_locked(rndv, recv, work);
-    }
-    work->act = register_chunk;
-    return true;
-}
-
-regx_chunk_t *regx_put_find_granted(const regx_rndv_t *rndv, regx_rndv_recv_t *recv,
-                                    const regx_control_t *control)
+/* The granted chunk of which that acknowledgement, positive or not, is the next; NULL: it is none, or
+ * of no chunk. */
+static regx_chunk_t *find_granted(const regx_rndv_t *rndv, regx_rndv_recv_t *recv,
+                                  const regx_control_t *control)
 {
     const bool pieces =
         (recv->cts.bits & REGX_CTS_PIECES) != 0 && control->type == REGX_CONTROL_ATP_CHUNK;
@@ -188,17 +211,17 @@ static bool ends_chunk(const regx_recv_work_t *work)
 
 static void take_acknowledgement(regx_rndv_t *rndv, regx_recv_work_t *work)
 {
-    work->mismatch = !regx_recv_verify(rndv, work->recv, work->control);
-    if ((work->control->bits & REGX_CONTROL_FAILED) !=
-        0) { /* perhaps the buffer was unmapped: it still counts as in use */
-        regx_registry_progress(rndv->registry);
+    const regx_control_t *control = work->control;
+
+    if (ends_chunk(work)) { /* as a NACK does */
+        release_chunk(rndv, work->recv, work->chunk, control->type == REGX_CONTROL_ATP_CHUNK,
+                      (control->bits & REGX_CONTROL_FAILED) != 0);
     }
-    if (ends_chunk(work)) {
-        regx_region_release(rndv->registry, &work->chunk->region);
-    }
+    regx_recv_verify(rndv, work->recv, control, work->recv->path);
 }
 
-void regx_put_acknowledged_locked(regx_rndv_t *rndv, regx_recv_work_t *work)
+/* The chunk has been written, or is to go by slots. */
+static void acknowledged_locked(regx_rndv_t *rndv, regx_recv_work_t *work)
 {
     const regx_control_t *control = work->control;
     regx_rndv_recv_t *recv = work->recv;
@@ -216,27 +239,26 @@ void regx_put_acknowledged_locked(regx_rndv_t *rndv, regx_recv_work_t *work)
     chunk->state = REGX_CHUNK_BY_SLOTS;
     chunk->offset = control->offset;
     chunk->length = control->length;
-    if (regx_revoke_nacked_locked(rndv, recv, control)) {
-        return;
-    }
-    recv->slots.only = true;
     if ((control->bits & REGX_CONTROL_PERMANENT) != 0) {
         atomic_store(&recv->peer->no_puts, true);
     }
-    recv->buffer_suspect |= (control->bits & REGX_CONTROL_FAILED) != 0;
+    if (!regx_revoke_nacked_locked(rndv, recv, chunk, control)) {
+        recv->slots.only = true;
+        recv->buffer_suspect |= (control->bits & REGX_CONTROL_FAILED) != 0;
+    }
 }
 
 static bool take_acknowledgement_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
                                         const regx_control_t *control, regx_recv_work_t *work)
 {
-    regx_chunk_t *chunk = regx_put_find_granted(rndv, recv, control);
+    regx_chunk_t *chunk = find_granted(rndv, recv, control);
 
     if (chunk == NULL) {
         return false;
     }
     work->chunk = chunk;
     work->act = take_acknowledgement;
-    work->acted_locked = regx_put_acknowledged_locked;
+    work->acted_locked = acknowledged_locked;
     return true;
 }
 
@@ -252,7 +274,7 @@ static void revoke_chunks(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
 {
     for (unsigned i = 0; i < rndv->config.chunk_depth; i++) {
         if (recv->chunks[i].state == REGX_CHUNK_GRANTED) {
-            regx_region_release(rndv->registry, &recv->chunks[i].region);
+            release_chunk(rndv, recv, &recv->chunks[i], false, false);
             recv->chunks[i].state = REGX_CHUNK_FREE;
         }
     }
@@ -260,61 +282,13 @@ static void revoke_chunks(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
 
 /* ---- the send side ---- */
 
-static regx_status_t prepare_chunk(regx_rndv_t *rndv, regx_write_t *write)
-{
-    const regx_put_t *put = &write->put;
-    const regx_status_t status = regx_write_register(rndv, write);
-
-    if (status == REGX_OK) {
-        return REGX_OK;
-    }
-    regx_buffer_refused(rndv, REGX_SENDER, status, &write->region, put->local, put->length);
-    if (status == REGX_NO_MEMORY && !write->region.over_share &&
-        put->length > rndv->config.chunk_size) {
-        atomic_store(&rndv->whole_refused, true);
-    }
-    /* This chunk alone: REGX_DENIED would be of the peer's memory, and permanent. */
-    return status == REGX_DENIED ? REGX_FAILED : REGX_NO_MEMORY;
-}
-
-/* Or as slots. */
-static bool is_granted_again(const regx_rndv_send_t *send, const regx_write_t *write)
-{
-    return send->agreement.state == REGX_AGREEMENT_REVOKED ||
-           (send->agreement.state != REGX_AGREEMENT_NOT_NEEDED && write->failed);
-}
-
-/* What a chunk could not carry is NACKed and goes by slots, with all of it that is still queued. */
-static bool chunk_unsent_locked(regx_rndv_t *rndv, regx_write_t *write, regx_status_t status)
-{
-    regx_rndv_send_t *send = write->send;
-
-    (void)rndv;
-    if (status == REGX_UNREACHABLE) {
-        regx_send_fail_locked(send, status);
-        return false;
-    }
-    write->permanent = status == REGX_DENIED;
-    write->failed = status == REGX_FAILED;
-    write->put.length += regx_write_take_rest(send, write->grant.offset + write->put.length);
-    write->next = send->writes.nacks;
-    send->writes.nacks = write;
-    send->buffer_suspect |= write->failed;
-    send->fallback |= !is_granted_again(send, write);
-    send->bytes.granted -= write->put.length;
-    return true;
-}
-
-static const regx_grant_kind_t chunk_kind = {
-    .chunk = true, .prepare = prepare_chunk, .unsent_locked = chunk_unsent_locked};
-
 /* Where in the region the chunk begins is for the transport to check, which knows what a key is
  * worth. */
-static bool take_chunk(regx_rndv_send_t *send, uint64_t offset, uint64_t length, uint64_t start,
-                       const regx_key_t *key)
+bool regx_put_take_grant(regx_rndv_send_t *send, uint64_t offset, uint64_t length, uint64_t start,
+                         const regx_key_t *key)
 {
     const regx_grant_t grant = {
-        .offset = offset, .length = length, .kind = &chunk_kind, .place = start, .key = *key};
+        .offset = offset, .length = length, .chunk = true, .place = start, .key = *key};
 
     if (!regx_write_may_grant(send, offset, length, 1)) {
         return false;
@@ -326,9 +300,10 @@ static bool take_chunk(regx_rndv_send_t *send, uint64_t offset, uint64_t length,
 /* The receiver needs to hear of pieces in their order. Where puts are the kernel's copies within
  * the node, they end later than what is sent behind them: no pieces there (the receiver's way back
  * may be another wire, so it may have offered them). */
-static bool goes_in_pieces(const regx_rndv_t *rndv, const regx_rndv_send_t *send,
-                           const regx_cts_t *cts)
+static bool goes_in_pieces(const regx_rndv_send_t *send, const regx_cts_t *cts)
 {
+    const regx_rndv_t *rndv = send->rndv;
+
     return (cts->bits & REGX_CTS_PIECES) != 0 && send->chunk.size > rndv->config.chunk_size &&
            !send->peer->conn->shares_pool &&
            !is_known(rndv, send->base, send->chunk.size, REGX_ACCESS_LOCAL);
@@ -347,14 +322,15 @@ static regx_intro_t first_intro(const regx_rndv_send_t *send, const regx_cts_t *
     return revocable ? REGX_INTRO_BY_NEXT : REGX_INTRO_DONE;
 }
 
-bool regx_put_send_open(const regx_rndv_t *rndv, regx_rndv_send_t *send, const regx_cts_t *cts)
+bool regx_put_send_open(regx_rndv_send_t *send, const regx_cts_t *cts)
 {
-    if (cts->count > 0 && !take_chunk(send, 0, cts->chunk_length, cts->chunk_start, &cts->key)) {
+    if (cts->count > 0 &&
+        !regx_put_take_grant(send, 0, cts->chunk_length, cts->chunk_start, &cts->key)) {
         return false;
     }
     send->chunk.size = cts->count > 0 ? cts->chunk_length : 0;
-    if (goes_in_pieces(rndv, send, cts)) {
-        send->chunk.piece_max = rndv->config.chunk_size;
+    if (goes_in_pieces(send, cts)) {
+        send->chunk.piece_max = send->rndv->config.chunk_size;
     }
     send->agreement.state =
         (cts->bits & REGX_CTS_REVOCABLE) != 0 ? REGX_AGREEMENT_DUE : REGX_AGREEMENT_NOT_NEEDED;
@@ -362,74 +338,19 @@ bool regx_put_send_open(const regx_rndv_t *rndv, regx_rndv_send_t *send, const r
     return true;
 }
 
-static bool take_chunk_locked(regx_rndv_t *rndv, regx_rndv_send_t *send,
-                              const regx_control_t *control, regx_send_work_t *work)
-{
-    (void)rndv, (void)work;
-    return control->type == REGX_CONTROL_CTS_CHUNK &&
-           take_chunk(send, control->offset, control->length, control->start, &control->key);
-}
-
-bool regx_put_send_control_locked(regx_rndv_t *rndv, regx_rndv_send_t *send,
-                                  const regx_control_t *control, regx_send_work_t *work)
-{
-    return take_chunk_locked(rndv, send, control, work) ||
-           regx_revoke_send_control_locked(send, control, work) ||
-           regx_bounce_send_control_locked(rndv, send, control, work);
-}
-
-regx_status_t regx_put_flush_locked(regx_rndv_send_t *send)
-{
-    while (send->writes.nacks != NULL) {
-        regx_write_t *write = send->writes.nacks;
-        regx_control_t nack = regx_send_message(send, REGX_CONTROL_NACK);
-
-        nack.offset = write->grant.offset;
-        nack.length = write->put.length;
-        nack.bits = (write->permanent ? REGX_CONTROL_PERMANENT : 0) |
-                    (write->failed ? REGX_CONTROL_FAILED : 0);
-        const regx_status_t status = regx_control_send(send->peer, &nack);
-        if (status != REGX_OK) {
-            return status;
-        }
-        send->writes.nacks = write->next;
-        free(write);
-    }
-    return REGX_OK;
-}
-
-bool regx_put_drop_locked(regx_rndv_t *rndv, regx_rndv_send_t *send, regx_send_work_t *work)
-{
-    while (send->writes.nacks != NULL) {
-        regx_write_t *write = send->writes.nacks;
-
-        send->writes.nacks = write->next;
-        free(write);
-    }
-    return regx_write_drop_locked(rndv, send, work);
-}
-
-regx_status_t regx_put_next_locked(regx_rndv_t *rndv, regx_rndv_send_t *send,
-                                   regx_send_work_t *work)
-{
-    return send->agreement.state == REGX_AGREEMENT_DIFFERS
-               ? regx_revoke_answer_locked(send)
-               : regx_write_next_locked(rndv, send, work);
-}
-
 static const regx_protocol_t protocol = {.grants = REGX_GRANTS_CHUNK,
                                          .recv_open = recv_open,
                                          .recv_control_locked = recv_control_locked,
                                          .advance_locked = advance_locked,
-                                         .revoke_chunks = revoke_chunks,
-                                         .send_open = regx_put_send_open,
-                                         .send_control_locked = regx_put_send_control_locked,
-                                         .flush_locked = regx_put_flush_locked,
-                                         .next_locked = regx_put_next_locked,
-                                         .drop_locked = regx_put_drop_locked};
+                                         .revoke_chunks = revoke_chunks};
 
 const regx_strategy_t regx_strategy_pipeline = {
     .name = "pipeline", .path = REGX_PATH_pipeline, .protocol = &protocol, .revocable = true};
 
 const regx_strategy_t regx_strategy_direct = {
     .name = "direct", .path = REGX_PATH_direct, .protocol = &protocol, .revocable = true};
+
+/* For two processes of a node between which the kernel copies: a device writes to the pages that it
+ * knows, whatever address they have by then. */
+const regx_strategy_t regx_strategy_remap = {
+    .name = "remap", .path = REGX_PATH_remap, .protocol = &protocol, .copies = true};

@@ -7,33 +7,29 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/util.h"
-#include "rendezvous/proto.h"
-
 _Static_assert(offsetof(struct regx_rndv_recv, cts) == 0, "the owner ships the first bytes");
-
-static regx_rndv_recv_t *of_link(regx_link_t *link)
-{
-    return REGX_CONTAINER_OF(link, regx_rndv_recv_t, link);
-}
 
 static regx_rndv_recv_t *recv_new(regx_rndv_t *rndv)
 {
     regx_rndv_recv_t *recv = NULL;
-    const size_t size = sizeof(*recv) + rndv->config.chunk_depth * sizeof(regx_chunk_t);
+    const unsigned chunks = rndv->config.chunk_depth;
 
     regx_lock(&rndv->lock);
     if (!regx_list_empty(&rndv->recv_lists.free)) {
-        recv = of_link(rndv->recv_lists.free.next);
+        recv = regx_recv_of_link(rndv->recv_lists.free.next);
         regx_list_remove(&recv->link);
     }
     regx_unlock(&rndv->lock);
-    if (recv == NULL && (recv = malloc(size)) == NULL) {
+    if (recv == NULL && (recv = malloc(sizeof(*recv) + chunks * sizeof(regx_chunk_t))) == NULL) {
         return NULL;
     }
-    memset(recv, 0, size);
+    memset(recv, 0, sizeof(*recv));
+    recv->rndv = rndv;
+    recv->outbox.messages = recv->messages;
+    for (unsigned i = 0; i < chunks; i++) {
+        recv->chunks[i].state = REGX_CHUNK_FREE;
+    }
     regx_list_init(&recv->link);
-    regx_list_init(&recv->revoke.link);
     return recv;
 }
 
@@ -92,7 +88,7 @@ static uint8_t cts_bits(const regx_rndv_t *rndv, const regx_rndv_recv_t *recv)
 
     return (recv->fallback ? REGX_CTS_FALLBACK : 0) | (rndv->config.verify ? REGX_CTS_VERIFY : 0) |
            (recv->buffer_suspect ? REGX_CTS_SUSPECT : 0) | (revocable ? REGX_CTS_REVOCABLE : 0) |
-           (revocable && recv->revoke.optimistic ? REGX_CTS_OPTIMISTIC : 0);
+           (revocable && rndv->config.optimistic ? REGX_CTS_OPTIMISTIC : 0);
 }
 
 /* The rest of the CTS. */
@@ -139,7 +135,6 @@ void regx_recv_open_again_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, bool
     recv->buffer_suspect |= failed;
     recv->slots.only = true;
     set_path(rndv, recv, REGX_PATH_bounce, true);
-    regx_list_set(&rndv->watched.recvs, &recv->revoke.link, false);
     end_watch(recv);
     fill_cts_locked(rndv, recv);
 }
@@ -177,9 +172,8 @@ regx_rndv_recv_t *regx_rndv_recv_open(regx_rndv_t *rndv, regx_peer_t *peer, void
     }
     fill_cts_locked(rndv, recv);
     if (regx_recv_is_revocable(recv)) { /* progress looks at it from now on */
-        regx_list_append(&rndv->watched.recvs, &recv->revoke.link);
         atomic_store_explicit(&rndv->work.watches, true, memory_order_relaxed);
-        atomic_store_explicit(&rndv->watched.looks_due, true, memory_order_relaxed);
+        regx_revoke_set_due(rndv);
     }
     regx_unlock(&rndv->lock);
     return recv;
@@ -225,9 +219,8 @@ void regx_rndv_recv_close(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
     regx_handle_table_remove(&rndv->recvs, recv->cts.recv);
     leave_trial_locked(recv);
     regx_list_set(&rndv->recv_lists.pending, &recv->link, false);
-    regx_list_set(&rndv->watched.recvs, &recv->revoke.link, false);
     if (regx_recv_is_revocable(recv)) { /* perhaps nothing is watched any more */
-        atomic_store_explicit(&rndv->watched.looks_due, true, memory_order_relaxed);
+        regx_revoke_set_due(rndv);
     }
     revoke_slots_locked(rndv, recv);
     if (!regx_list_empty(
@@ -277,33 +270,36 @@ regx_status_t regx_recv_register(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx
     return status;
 }
 
-bool regx_recv_verify(const regx_rndv_t *rndv, regx_rndv_recv_t *recv,
-                      const regx_control_t *control)
+void regx_recv_verify(regx_rndv_t *rndv, regx_rndv_recv_t *recv, const regx_control_t *control,
+                      regx_path_t path)
 {
     if ((control->bits & REGX_CONTROL_CHECKSUM) == 0) {
-        return true;
+        return;
     }
     if (regx_recv_is_revocable(recv)) { /* it may be sent again */
         regx_fall_back(rndv, "grant: the sender's verify is not heeded");
-        return true;
+        return;
     }
     regx_count(rndv->counters, &rndv->counters->verified, 1);
     if (regx_buffer_checksum(recv->base + control->offset, control->length) == control->checksum) {
-        return true;
+        return;
     }
-    const bool first = !recv->corrupt;
+    if (!recv->corrupt) {
+        snprintf(rndv->mismatch, sizeof(rndv->mismatch),
+                 "bytes %" PRIu64 " to %" PRIu64 " of %" PRIu64
+                 " at %p by %s arrived as something else than was sent (verify)",
+                 control->offset, control->offset + control->length - 1, recv->length,
+                 (const void *)recv->base, regx_path_name(path));
+    }
     recv->corrupt = true;
-    return !first;
 }
 
-void regx_recv_describe_mismatch(const regx_rndv_recv_t *recv, const regx_control_t *control,
-                                 regx_path_t path, char *what, size_t size)
+void regx_recv_report(regx_rndv_t *rndv, const regx_peer_t *peer)
 {
-    snprintf(what, size,
-             "bytes %" PRIu64 " to %" PRIu64 " of %" PRIu64
-             " at %p by %s arrived as something else than was sent (verify)",
-             control->offset, control->offset + control->length - 1, recv->length,
-             (const void *)recv->base, regx_path_name(path));
+    if (rndv->mismatch[0] != '\0') {
+        rndv->config.mismatch(rndv->config.context, peer, rndv->mismatch);
+        rndv->mismatch[0] = '\0';
+    }
 }
 
 bool regx_recv_slot_range_locked(const regx_rndv_t *rndv, regx_rndv_recv_t *recv,
@@ -330,7 +326,6 @@ void regx_recvs_forget(regx_rndv_t *rndv, const regx_peer_t *peer)
 
         if (recv != NULL && recv->peer == peer) {
             regx_list_set(&rndv->recv_lists.pending, &recv->link, false);
-            regx_list_set(&rndv->watched.recvs, &recv->revoke.link, false);
             revoke_slots_locked(rndv, recv);
             recv->peer = &rndv->nobody;
             if (recv->phase != REGX_RECV_CLOSED) {
@@ -344,7 +339,7 @@ void regx_recvs_forget(regx_rndv_t *rndv, const regx_peer_t *peer)
 void regx_recvs_free(regx_rndv_t *rndv)
 {
     while (!regx_list_empty(&rndv->recv_lists.free)) {
-        regx_rndv_recv_t *recv = of_link(rndv->recv_lists.free.next);
+        regx_rndv_recv_t *recv = regx_recv_of_link(rndv->recv_lists.free.next);
 
         regx_list_remove(&recv->link);
         free(recv);

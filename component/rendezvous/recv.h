@@ -9,11 +9,8 @@
  *            another CTS
  *   STARTED  the sender has shown itself (READY, or its first notice): grants follow as bytes land,
  *            until all of `length` is granted
- *   REVOKE_DUE
- *            the grants are taken back, and REVOKE is to be sent. See revoke.c, also for the next
- *            three
- *   DRAINING nothing is granted until all that was granted is acknowledged
- *   DRAINED  that is so: nothing is granted until the memory is there again
+ *   DRAINING nothing is granted until all that was granted is acknowledged, and the memory is there
+ *            again. See revoke.c, also for the next one
  *   ARRIVED  all has landed, and the sender was notified
  *   LOST     the peer is gone: nothing lands any more, and nothing is granted
  *   CLOSED   the MPI has closed it. The record stays while a get is under way, and while the
@@ -36,37 +33,38 @@
  *
  * put:  FREE ─▶ GRANTED ─ATP─▶ FREE
  *                  └─────NACK─▶ BY_SLOTS ─▶ FREE
- * get:  FREE ─RKEY─▶ GET_DUE ─▶ GETTING ─▶ GOT ─ATS─▶ FREE
- *                       └───────────┴────▶ NOT_GOT ─ATS─▶ BY_SLOTS ─▶ FREE */
+ * get:  FREE ─RKEY─▶ GETTING ─▶ ATS_DUE ─ATS─▶ FREE
+ *                    │  ▲           └───ATS: unread─▶ BY_SLOTS ─▶ FREE
+ *                    ▼  │
+ *                    GET_DUE */
 typedef enum regx_chunk_state {
     REGX_CHUNK_FREE,
     REGX_CHUNK_GRANTED,  /* registered; the peer may write it */
     REGX_CHUNK_BY_SLOTS, /* not registered; [offset, offset + length) is to be granted as slots */
     REGX_CHUNK_GET_DUE,  /* registered; the transport has not accepted the get so far */
-    REGX_CHUNK_GETTING,  /* registered; the get is under way */
-    REGX_CHUNK_GOT,      /* not registered any more; ATS is to be sent */
-    REGX_CHUNK_NOT_GOT   /* not registered any more; ATS reports it */
+    REGX_CHUNK_GETTING,  /* the get is begun, or under way */
+    REGX_CHUNK_ATS_DUE   /* not registered any more; ATS is to be sent */
 } regx_chunk_state_t;
 
 typedef struct regx_chunk {
     regx_chunk_state_t state;
-    bool failed; /* NOT_GOT: because the get failed */
+    uint8_t ats; /* ATS_DUE: its bits */
     uint64_t offset;
     uint64_t length;
     uint64_t written;             /* GRANTED: bytes from the offset on that were acknowledged */
     uint64_t start;               /* where in the region it begins */
     regx_region_t region;         /* valid while registered */
-    struct regx_get_op *get;      /* GET_DUE, GETTING: owned */
     struct regx_landing *landing; /* GRANTED by remap: where it is written; owned */
+    struct regx_rndv_recv *recv;  /* whose it is, as for the next two: GET_DUE, GETTING */
+    regx_get_t get;
+    regx_control_t rkey; /* the message that advertised it */
 } regx_chunk_t;
 
 typedef enum regx_recv_phase {
     REGX_RECV_OPENED,
     REGX_RECV_READING,
     REGX_RECV_STARTED,
-    REGX_RECV_REVOKE_DUE,
     REGX_RECV_DRAINING,
-    REGX_RECV_DRAINED,
     REGX_RECV_ARRIVED,
     REGX_RECV_LOST,
     REGX_RECV_CLOSED
@@ -82,26 +80,22 @@ typedef enum regx_revoke_state {
 /* Of a receive whose grants may be revoked (revoke.c). */
 typedef struct regx_revocable {
     regx_revoke_state_t state;
-    regx_link_t link;   /* in the engine's list of these, or in none */
     regx_watch_t watch; /* of the buffer; that of the thread that has taken the receive */
-    uint64_t from;      /* DRAINING, DRAINED: the lowest offset that changed, or did not land */
+    uint64_t from;      /* DRAINING: the lowest offset that changed, or did not land */
     uint64_t lowest;    /* lowest offset ever resumed from: from there on a checksum has to agree */
-    bool optimistic;    /* the sender is not told to stop (REVOKE) */
     unsigned times;     /* how often it was restarted, or a checksum did not agree */
     unsigned failures;  /* writes that failed */
     struct {            /* until memory is there, or changes are certain to be reported */
         const char *reason; /* NULL: it does not wait */
-        struct {
-            unsigned looks; /* how many were in vain */
-            int64_t since;  /* when it began to wait, in ns */
-        } whole,
-            unreported; /* for all reasons by turns; for the last one, if that is `unreported` */
-        int64_t next;   /* when another look is worth while, in ns */
+        unsigned looks;     /* how many were in vain */
+        int64_t since;      /* when it began to wait, in ns */
+        int64_t next;       /* when another look is worth while, in ns */
     } wait;
 } regx_revocable_t;
 
 struct regx_rndv_recv {
-    regx_cts_t cts;       /* first: it is what the owner ships; cts.recv is its own handle */
+    regx_cts_t cts; /* first: it is what the owner ships; cts.recv is its own handle */
+    regx_rndv_t *rndv;
     regx_link_t link;     /* in one of the engine's lists of receives, or in none */
     regx_handle_t sender; /* the send side; known once STARTED */
     regx_peer_t *peer;
@@ -113,7 +107,7 @@ struct regx_rndv_recv {
     bool taken;          /* a thread works on it; see engine.h */
     bool fallback;       /* the path is not the one that was asked for */
     bool buffer_suspect; /* a chunk failed: perhaps the buffer is unmapped; copy fault-safely */
-    bool corrupt;        /* a checksum differed, and that was reported */
+    bool corrupt;        /* a checksum differed, and that was noted */
     struct {
         unsigned out; /* granted and not acknowledged */
         bool only;    /* what is not yet granted goes by slots */
@@ -125,22 +119,27 @@ struct regx_rndv_recv {
     uint64_t landed;     /* bytes */
     unsigned chunks_out; /* chunks granted and not acknowledged; or advertised, and not yet got or
                             given up */
-    unsigned due;        /* chunks in GET_DUE, GOT or NOT_GOT */
+    unsigned due;        /* chunks in GET_DUE or ATS_DUE */
     uint32_t drain;      /* its memory, held (registration/monitor/monitor.h) */
     unsigned holds;      /* gets under way, and the closing thread: they keep a closed record */
     regx_outbox_t outbox;
+    regx_control_t messages[2]; /* of the outbox: a grant, and REVOKE behind it */
     regx_revocable_t revoke;
     struct { /* READING (exposed.c) */
         regx_get_t get;
         bool registered;      /* over an RDMA device */
         regx_region_t region; /* valid if registered */
-        regx_rndv_t *rndv;
-        regx_control_t rkey; /* as if it had been advertised as one chunk */
+        regx_control_t rkey;  /* as if it had been advertised as one chunk */
         regx_rndv_got_t done;
         void *context;
     } whole;
     regx_chunk_t chunks[]; /* config.chunk_depth of them */
 };
+
+static inline regx_rndv_recv_t *regx_recv_of_link(regx_link_t *link)
+{
+    return REGX_CONTAINER_OF(link, regx_rndv_recv_t, link);
+}
 
 /* Whether its grants may be revoked, or could be until that was given up. Then the send ends with
  * ARRIVED. */
@@ -149,7 +148,7 @@ static inline bool regx_recv_is_revocable(const regx_rndv_recv_t *recv)
     return recv->revoke.state != REGX_REVOKE_NEVER;
 }
 
-/* A chunk that is FREE; NULL: all are in use. */
+/* A chunk that is FREE, of which nothing else is known; NULL: all are in use. */
 regx_chunk_t *regx_recv_free_chunk(const regx_rndv_t *rndv, regx_rndv_recv_t *recv);
 
 /* Registers a chunk, of which offset and length are set, for that access. A refusal is tallied. The
@@ -163,16 +162,13 @@ static inline void regx_recv_set_start(const regx_rndv_recv_t *recv, regx_chunk_
     chunk->start = (uint64_t)(recv->base + chunk->offset - (const char *)chunk->region.mr->base);
 }
 
-/* Compares what arrived with the message's checksum, if it has one. false: it differs for the first
- * time in this transfer, of which the owner is notified once the message has been dealt with.
- * The receive is taken. */
-bool regx_recv_verify(const regx_rndv_t *rndv, regx_rndv_recv_t *recv,
-                      const regx_control_t *control);
-
-/* Says what of it arrived corrupt, and by which path, for the owner. The receive is taken, or
- * READING. */
-void regx_recv_describe_mismatch(const regx_rndv_recv_t *recv, const regx_control_t *control,
-                                 regx_path_t path, char *what, size_t size);
+/* Compares what arrived with the message's checksum, if it has one. The first time in this transfer
+ * that it differs, what of it is corrupt, and by which path, is noted for the owner. The receive is
+ * taken, or READING. */
+void regx_recv_verify(regx_rndv_t *rndv, regx_rndv_recv_t *recv, const regx_control_t *control,
+                      regx_path_t path);
+/* Tells the owner what was noted, if anything, once the message has been dealt with. */
+void regx_recv_report(regx_rndv_t *rndv, const regx_peer_t *peer);
 
 /* Makes another CTS, for a receive of which the first was not shipped: by slots, because it could
  * not be read. failed: perhaps the memory at either end is gone. */
@@ -203,7 +199,19 @@ void regx_recvs_free(regx_rndv_t *rndv);
  * receives that wait. Called by the thread that is in the transport's progress, or while progress
  * is kept out (a get's done from disconnect). ---- */
 
-typedef struct regx_recv_work regx_recv_work_t; /* proto.h */
+/* A piece of work on a receive. On the stack of the thread that has taken the receive; it is used
+ * again for each next piece. */
+typedef struct regx_recv_work regx_recv_work_t;
+
+struct regx_recv_work {
+    regx_rndv_recv_t *recv;
+    void (*act)(regx_rndv_t *rndv, regx_recv_work_t *work); /* NULL: there is nothing to do */
+    void (*acted_locked)(regx_rndv_t *rndv, regx_recv_work_t *work);
+    const regx_control_t *control; /* the message that it is of, or NULL */
+    regx_chunk_t *chunk;
+    regx_status_t status; /* from act to acted_locked */
+    unsigned next_chunk;  /* advance_locked's: chunks before this one had their turn */
+};
 
 /* A control message of a sender arrived. */
 void regx_recv_control(regx_rndv_t *rndv, uint64_t sender, const regx_control_t *control);
@@ -213,7 +221,80 @@ void regx_recv_control(regx_rndv_t *rndv, uint64_t sender, const regx_control_t 
  * corrupt. */
 void regx_recv_run(regx_rndv_t *rndv, regx_recv_work_t *work);
 
-/* Goes on with all receives that wait; returns how many need not wait any more. */
-int regx_recvs_advance(regx_rndv_t *rndv);
+/* Goes on with all receives that wait. */
+void regx_recvs_advance(regx_rndv_t *rndv);
+
+/* ---- protocols, ways of moving the bytes of a transfer. One file is one protocol. recv.c and
+ * recv_progress.c call it through this table and know none by name; the send side does what it is
+ * granted, of whatever kind. ---- */
+
+struct regx_protocol {
+    regx_grants_t grants; /* the first ones, in the CTS */
+
+    /* Opens: registers, and fills in the CTS, as far as that needs no lock. No other thread knows
+     * the receive yet. false: it cannot go this way; bounce instead. May be NULL. */
+    bool (*recv_open)(regx_rndv_t *rndv, regx_rndv_recv_t *recv);
+    /* Fills in the rest of the CTS. May be NULL. */
+    void (*first_grant_locked)(regx_rndv_t *rndv, regx_rndv_recv_t *recv);
+    /* Takes a message of the sender, other than READY, and sets up the work that it makes. false:
+     * the message does not fit what was granted, and has had no effect, on the work neither. */
+    bool (*recv_control_locked)(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
+                                const regx_control_t *control, regx_recv_work_t *work);
+    /* Grants what can be granted now. true: a piece of work is to be done first, and set up. */
+    bool (*advance_locked)(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_recv_work_t *work);
+    /* Gives up registrations of a receive that no other thread knows any more. May be NULL. */
+    void (*revoke_chunks)(regx_rndv_t *rndv, regx_rndv_recv_t *recv);
+};
+
+/* Whether the receiver reads what the sender lets it. */
+static inline bool regx_protocol_reads(const regx_protocol_t *protocol)
+{
+    return protocol->grants == REGX_GRANTS_RKEYS;
+}
+
+/* bounce.c: what a chunk could not carry goes by slots, whatever the path. */
+
+/* Takes ATP_SLOT. */
+bool regx_bounce_recv_control_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
+                                     const regx_control_t *control, regx_recv_work_t *work);
+/* Grants slots until everything is granted, a message found no room, the peer's window is full (a
+ * notice opens it), or the pool is empty. Makes no work: answers false. */
+bool regx_bounce_advance_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_recv_work_t *work);
+
+/* landing.c: a chunk of the path remap. */
+
+/* Gives it a landing that the peer may write, as regx_recv_register. */
+regx_status_t regx_landing_register(regx_rndv_t *rndv, const regx_rndv_recv_t *recv,
+                                    regx_chunk_t *chunk);
+/* The peer writes it no more. written: its bytes are brought to the user. */
+void regx_landing_release(regx_rndv_t *rndv, const regx_rndv_recv_t *recv,
+                          const regx_chunk_t *chunk, bool written);
+
+/* revoke.c: what was granted is acknowledged, and granted anew. */
+
+/* Whether what this receive grants is granted anew when its memory changes: that was asked for,
+ * changes are reported, and it is not given up. */
+static inline bool regx_revoke_is_on(const regx_rndv_recv_t *recv)
+{
+    return recv->revoke.state == REGX_REVOKE_ON_CHANGE;
+}
+
+/* Progress looks at all whose memory is watched, soon. */
+static inline void regx_revoke_set_due(regx_rndv_t *rndv)
+{
+    atomic_store_explicit(&rndv->watched.looks_due, true, memory_order_relaxed);
+}
+
+/* From now on the memory of that receive is watched. No other thread knows it yet. Nothing is
+ * granted before. Where changes are not reported, grants are final, which is counted. */
+void regx_revoke_recv_open(regx_rndv_t *rndv, regx_rndv_recv_t *recv);
+/* A chunk was not written, and is BY_SLOTS. true: it is granted again; false: it goes by slots. */
+bool regx_revoke_nacked_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_chunk_t *chunk,
+                               const regx_control_t *nack);
+/* Takes DIFFERS, as recv_control_locked. */
+bool regx_revoke_recv_control_locked(const regx_rndv_recv_t *recv, const regx_control_t *control,
+                                     regx_recv_work_t *work);
+/* Looks at all whose memory is watched. From progress only. */
+void regx_revokes_advance(regx_rndv_t *rndv);
 
 #endif

@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "rendezvous/proto.h"
+#include "rendezvous/recv.h"
 
 #include <assert.h>
 
-#include "base/util.h"
-
 /* Whose turn it is after the receive that the news was of. */
 typedef enum regx_next_turn {
-    REGX_TURN_NOBODY,
+    REGX_TURN_NEWS, /* it is not found out yet */
     REGX_TURN_PEER, /* other receives of the same peer, in their order, until one has to wait */
     REGX_TURN_ALL,  /* all that wait, oldest first */
     REGX_TURN_ROUND /* the same, and that round has begun */
@@ -15,26 +13,17 @@ typedef enum regx_next_turn {
 
 /* One thread's way through the receives that can go on. */
 typedef struct regx_recv_turns {
-    regx_recv_work_t *work; /* work->recv: the receive whose turn it is; NULL: none */
-    const regx_peer_t *peer;
+    regx_recv_work_t *work;  /* work->recv: the receive whose turn it is; NULL: none */
+    const regx_peer_t *peer; /* NULL: one of them has to wait */
     regx_next_turn_t next;
-    bool all;     /* of the round: not only as long as there are slots */
-    int advanced; /* had a turn and need not wait any more */
+    bool all; /* of the round: not only as long as there are slots */
 } regx_recv_turns_t;
-
-static regx_rndv_recv_t *of_link(regx_link_t *link)
-{
-    return REGX_CONTAINER_OF(link, regx_rndv_recv_t, link);
-}
 
 static void take_locked(regx_recv_turns_t *turns, regx_rndv_recv_t *recv)
 {
     assert(!recv->taken);
     recv->taken = true;
     *turns->work = (regx_recv_work_t){.recv = recv};
-    if (recv->phase == REGX_RECV_STARTED) {
-        regx_control_flush(recv->peer, &recv->outbox);
-    }
 }
 
 static void let_go_locked(regx_rndv_t *rndv, regx_recv_turns_t *turns)
@@ -56,17 +45,19 @@ static void end_turn_locked(regx_rndv_t *rndv, regx_recv_turns_t *turns)
     regx_slot_range_t range;
 
     if (recv->phase == REGX_RECV_STARTED) {
-        const bool unsent = recv->outbox.full || recv->due > 0;
+        const bool unsent = recv->outbox.count > 0 || recv->due > 0;
 
         if (unsent) {
             atomic_store_explicit(&rndv->work.retry_recvs, true, memory_order_relaxed);
         }
         regx_list_set(&rndv->recv_lists.pending, &recv->link,
                       unsent || regx_recv_slot_range_locked(rndv, recv, &range));
+        if (recv->landed == recv->length && regx_recv_is_revocable(recv)) { /* it may end */
+            regx_revoke_set_due(rndv);
+        }
     }
-    turns->advanced += !regx_list_has(&recv->link);
     if (turns->next == REGX_TURN_PEER && regx_list_has(&recv->link)) {
-        turns->next = REGX_TURN_NOBODY;
+        turns->peer = NULL;
     }
     let_go_locked(rndv, turns);
 }
@@ -92,7 +83,7 @@ static regx_rndv_recv_t *next_in_round_locked(regx_rndv_t *rndv, const regx_recv
         regx_list_move(&rndv->recv_lists.pending, &rndv->recv_lists.round);
         return NULL;
     }
-    regx_rndv_recv_t *recv = of_link(rndv->recv_lists.round.next);
+    regx_rndv_recv_t *recv = regx_recv_of_link(rndv->recv_lists.round.next);
     regx_list_remove(&recv->link);
     return recv;
 }
@@ -101,8 +92,8 @@ static regx_rndv_recv_t *next_of_peer_locked(regx_rndv_t *rndv, const regx_peer_
 {
     for (regx_link_t *at = rndv->recv_lists.pending.next; at != &rndv->recv_lists.pending;
          at = at->next) {
-        if (of_link(at)->peer == peer) {
-            return of_link(at);
+        if (regx_recv_of_link(at)->peer == peer) {
+            return regx_recv_of_link(at);
         }
     }
     return NULL;
@@ -115,7 +106,7 @@ static bool take_next_locked(regx_rndv_t *rndv, regx_recv_turns_t *turns)
 
     if (turns->next == REGX_TURN_PEER) {
         recv = next_of_peer_locked(rndv, turns->peer);
-    } else if (turns->next != REGX_TURN_NOBODY) {
+    } else {
         if (turns->next == REGX_TURN_ALL) {
             begin_round_locked(rndv, turns);
         }
@@ -133,86 +124,68 @@ static bool go_on_locked(regx_rndv_t *rndv, regx_recv_turns_t *turns)
     regx_recv_work_t *work = turns->work;
 
     while (work->recv != NULL || take_next_locked(rndv, turns)) {
-        if (work->recv->phase == REGX_RECV_STARTED &&
-            work->recv->protocol->advance_locked(rndv, work->recv, work)) {
-            return true;
+        regx_rndv_recv_t *recv = work->recv;
+
+        if (recv->phase == REGX_RECV_STARTED) {
+            regx_control_flush(recv->peer, &recv->outbox);
+            if (recv->protocol->advance_locked(rndv, recv, work)) {
+                return true;
+            }
         }
         end_turn_locked(rndv, turns);
     }
     return false;
 }
 
-/* After news of a receive, which is taken: who goes on. While the pool was enough for all, the
+/* After news of a receive, which is taken: whose turn it is. While the pool was enough for all, the
  * receive itself comes first, its slot being warm in the cache. When some had to do without, all
  * that want slots get them in turn. */
-static bool begin_turns_locked(regx_rndv_t *rndv, regx_recv_turns_t *turns)
+static void begin_turns_locked(regx_rndv_t *rndv, regx_recv_turns_t *turns)
 {
     regx_rndv_recv_t *recv = turns->work->recv;
     const bool exhausted = atomic_load_explicit(&rndv->work.pool_exhausted, memory_order_relaxed);
     regx_slot_range_t range;
 
-    if (recv->phase == REGX_RECV_CLOSED) { /* a get ended after the close: none goes on */
-        let_go_locked(rndv, turns);
-        return false;
-    }
     turns->peer = recv->peer;
     turns->next = exhausted ? REGX_TURN_ALL : REGX_TURN_PEER;
     if (exhausted && recv->phase == REGX_RECV_STARTED && recv->due == 0 &&
         regx_recv_slot_range_locked(rndv, recv, &range)) {
         regx_list_set(&rndv->recv_lists.pending, &recv->link, true);
         let_go_locked(rndv, turns);
-    } else if (recv->landed == recv->length && recv->due == 0) {
-        if (regx_recv_is_revocable(recv)) { /* but to be looked at */
-            atomic_store_explicit(&rndv->watched.looks_due, true, memory_order_relaxed);
-        }
-        let_go_locked(rndv, turns); /* nothing is left to grant */
-    } else if (recv->phase == REGX_RECV_STARTED) {
-        regx_control_flush(recv->peer, &recv->outbox);
     }
-    return go_on_locked(rndv, turns);
 }
 
-/* Does the work that turn after turn makes. */
-static void take_turns(regx_rndv_t *rndv, regx_recv_turns_t *turns, bool more)
+/* Does the piece of work that is set up, if any, and those that turn after turn makes. */
+static void take_turns(regx_rndv_t *rndv, regx_recv_turns_t *turns)
 {
     regx_recv_work_t *work = turns->work;
+    bool more;
 
-    while (more) {
-        work->act(rndv, work);
+    do {
+        const bool acts = work->act != NULL;
+
+        if (acts) {
+            work->act(rndv, work);
+        }
         regx_lock(&rndv->lock);
-        work->acted_locked(rndv, work);
+        if (acts) {
+            work->acted_locked(rndv, work);
+        }
+        if (turns->next == REGX_TURN_NEWS) {
+            begin_turns_locked(rndv, turns);
+        }
         more = go_on_locked(rndv, turns);
         regx_unlock(&rndv->lock);
-    }
+    } while (more);
 }
 
 void regx_recv_run(regx_rndv_t *rndv, regx_recv_work_t *work)
 {
-    regx_recv_turns_t turns = {.work = work};
+    regx_recv_turns_t turns = {.work = work, .next = REGX_TURN_NEWS};
     const regx_peer_t *peer = work->recv->peer;
-    const bool acts = work->act != NULL;
-    char what[192];
 
-    if (acts) {
-        work->act(rndv, work);
-    }
-    const bool mismatch = work->mismatch;
-    if (mismatch) {
-        regx_recv_describe_mismatch(work->recv, work->control,
-                                    work->control->type == REGX_CONTROL_ATP_SLOT ? REGX_PATH_bounce
-                                                                                 : work->recv->path,
-                                    what, sizeof(what));
-    }
-    regx_lock(&rndv->lock);
-    if (acts) {
-        work->acted_locked(rndv, work);
-    }
-    const bool more = begin_turns_locked(rndv, &turns);
-    regx_unlock(&rndv->lock);
-    take_turns(rndv, &turns, more);
-    if (mismatch) {
-        rndv->config.mismatch(rndv->config.context, peer, what);
-    }
+    take_turns(rndv, &turns);
+    regx_recv_report(rndv, peer);
 }
 
 /* Whether that sender may send that now. Its acknowledgements carry a checksum if they are to. */
@@ -262,19 +235,13 @@ void regx_recv_control(regx_rndv_t *rndv, uint64_t sender, const regx_control_t 
 static const regx_rndv_recv_t *find_slot(const regx_rndv_t *rndv, uint32_t what,
                                          regx_control_t *control)
 {
-    const uint64_t offset =
-        (uint64_t)regx_immediate_low(what, REGX_IMMEDIATE_SLOT_BITS) * REGX_IMMEDIATE_SLOT_UNIT;
+    const uint64_t offset = (uint64_t)what * REGX_IMMEDIATE_SLOT_UNIT;
     const uint64_t index = offset / rndv->pool->slot_size;
 
     if (offset % rndv->pool->slot_size != 0 || index >= rndv->pool->slots) {
         return NULL;
     }
     const regx_slot_use_t *use = &rndv->slots[index];
-    if (use->recv == NULL ||
-        regx_immediate_low(use->recv->cts.recv.id, REGX_IMMEDIATE_SLOT_RECV_BITS) !=
-            what >> REGX_IMMEDIATE_SLOT_BITS) {
-        return NULL;
-    }
     control->type = REGX_CONTROL_ATP_SLOT;
     control->slot = (uint32_t)offset;
     control->offset = use->offset;
@@ -302,33 +269,22 @@ static const regx_rndv_recv_t *find_chunk(const regx_rndv_t *rndv, uint32_t what
     return NULL;
 }
 
-/* The message in whose place it came, as far as a receive of this process was granted that; but
- * `from` is not notified. false: nothing of the kind was granted. */
-static bool unpack_immediate_locked(const regx_rndv_t *rndv, uint32_t immediate,
-                                    regx_control_t *control)
-{
-    const uint32_t what = regx_immediate_low(immediate, REGX_IMMEDIATE_WHAT_BITS);
-
-    *control = (regx_control_t){.bits = REGX_CONTROL_ANONYMOUS};
-    const regx_rndv_recv_t *recv = (immediate & REGX_IMMEDIATE_CHUNK) != 0
-                                       ? find_chunk(rndv, what, control)
-                                       : find_slot(rndv, what, control);
-    if ((immediate & REGX_IMMEDIATE_ATP) == 0 || recv == NULL ||
-        regx_immediate_low(recv->cts.recv.generation, REGX_IMMEDIATE_GENERATION_BITS) !=
-            regx_immediate_low(immediate >> REGX_IMMEDIATE_WHAT_BITS,
-                               REGX_IMMEDIATE_GENERATION_BITS)) {
-        return false;
-    }
-    control->to = recv->cts.recv;
-    return true;
-}
-
+/* It stands for a message of a sender whose handle is not in it. */
 void regx_rndv_immediate(regx_rndv_t *rndv, uint64_t sender, uint32_t immediate)
 {
-    regx_control_t control;
+    const uint32_t what = regx_immediate_low(immediate, REGX_IMMEDIATE_WHAT_BITS);
+    const uint32_t generation =
+        regx_immediate_low(immediate >> REGX_IMMEDIATE_WHAT_BITS, REGX_IMMEDIATE_GENERATION_BITS);
+    regx_control_t control = {.bits = REGX_CONTROL_ANONYMOUS};
 
     regx_lock(&rndv->lock);
-    const bool known = unpack_immediate_locked(rndv, immediate, &control);
+    const regx_rndv_recv_t *recv = (immediate & REGX_IMMEDIATE_CHUNK) != 0
+                                       ? find_chunk(rndv, what, &control)
+                                       : find_slot(rndv, what, &control);
+    const bool known =
+        (immediate & REGX_IMMEDIATE_ATP) != 0 && recv != NULL &&
+        regx_immediate_low(recv->cts.recv.generation, REGX_IMMEDIATE_GENERATION_BITS) == generation;
+    control.to = known ? recv->cts.recv : control.to;
     regx_unlock(&rndv->lock);
     if (known) {
         regx_recv_control(rndv, sender, &control);
@@ -337,14 +293,10 @@ void regx_rndv_immediate(regx_rndv_t *rndv, uint64_t sender, uint32_t immediate)
     }
 }
 
-int regx_recvs_advance(regx_rndv_t *rndv)
+void regx_recvs_advance(regx_rndv_t *rndv)
 {
     regx_recv_work_t work = {.recv = NULL};
     regx_recv_turns_t turns = {.work = &work, .next = REGX_TURN_ALL};
 
-    regx_lock(&rndv->lock);
-    const bool more = go_on_locked(rndv, &turns);
-    regx_unlock(&rndv->lock);
-    take_turns(rndv, &turns, more);
-    return turns.advanced;
+    take_turns(rndv, &turns);
 }

@@ -17,7 +17,7 @@
  *
  * How the bytes go is the strategy's choice, made by the receiver (strategy.c). A sender does what
  * it is granted, so two processes may be configured differently. One file is one way of moving
- * bytes: bounce.c, put.c, remap.c, get.c (also with the sender's help: together) and exposed.c.
+ * bytes: bounce.c, put.c (also with landing.c: remap), get.c (also with the sender's help: together) and exposed.c.
  * auto.c chooses among them. engine.h has the order of the files and the rules of locking.
  *
  * Guarantees. Opening a receive never fails for want of slots and never waits: slots are granted as
@@ -76,7 +76,7 @@ typedef struct regx_strategy regx_strategy_t;
 struct regx_strategy {
     const char *name; /* as btl_regx_rendezvous names it */
     regx_path_t path; /* always this one, unless it chooses */
-    /* Of that path (proto.h); NULL: it chooses among other strategies'. */
+    /* Of that path (recv.h); NULL: it chooses among other strategies'. */
     const struct regx_protocol *protocol;
     /* The path for a receive whose peer and length are known; prepares nothing. May be NULL. */
     regx_path_t (*choose)(regx_rndv_t *rndv, regx_rndv_recv_t *recv);

@@ -20,22 +20,18 @@
  *
  * The phases of the receive (recv.h):
  *
- *   STARTED ─change, failed write─▶ [REVOKE_DUE ─REVOKE─▶] DRAINING ─all acknowledged─▶ DRAINED
- *    ▲ │                            if synchronous                                      ▲   │
- *    │ └───all has landed──▶ ARRIVED ──DIFFERS──────────────────────────────────────────┘   │
- *    └─────────────────────────── RESUME: the memory is there ──────────────────────────────┘
+ *   STARTED ──change, failed write──▶ DRAINING ──all acknowledged, the memory is there: RESUME──▶ STARTED
+ *      └───all has landed──▶ ARRIVED ──DIFFERS──▶ DRAINING
  *
  * Of the send (send.h): DUE ──REVOKE──▶ REVOKED ──RESUME──▶ DUE ──ARRIVED──▶ THERE, or by way of
- * PROVING to THERE or to DIFFERS, and from there to DUE.
+ * PROVING, or back to DUE if it differs.
  *
  * Why that is right, what it does not cover, where it is given up and what it costs:
  * component/design/grants.md.
  */
-#include "rendezvous/proto.h"
+#include "rendezvous/send.h"
 
 #include <assert.h>
-
-#include "base/util.h"
 
 #define PATIENCE_NS INT64_C(10000000000)
 #define IMPATIENCE_NS INT64_C(100000000) /* with memory whose changes are not reported */
@@ -56,7 +52,7 @@ typedef enum need {
     NEED_LATER,   /* to be asked again in the next round */
     LOOK_CHANGE,  /* a look: whether the memory has changed */
     LOOK_END,     /* whether the transfer can end: all has landed */
-    LOOK_MEMORY   /* whether memory is there again: DRAINED */
+    LOOK_MEMORY   /* whether memory is there again: all is acknowledged */
 } need_t;
 
 /* A look at the memory of one receive, which the thread that looks has taken. */
@@ -65,25 +61,15 @@ typedef struct look {
     need_t purpose;
     /* What it found. */
     regx_watch_state_t state;
-    uint64_t changed;   /* the lowest offset that changed */
-    const char *lacks;  /* if LOOK_MEMORY: why nothing can be granted anew now; NULL: it can */
-    regx_proof_t proof; /* if LOOK_END */
-    uint64_t checksum;  /* if that was made */
-    /* What is to be reported of it afterwards, without the lock. */
-    bool resumes; /* from this offset on: */
-    uint64_t resume;
-    const char *given_up; /* why; NULL: it was not */
+    uint64_t changed;  /* the lowest offset that changed */
+    const char *lacks; /* if LOOK_MEMORY: why nothing can be granted anew now; NULL: it can */
+    bool unreadable;   /* if LOOK_END: no checksum could be made */
+    uint64_t checksum; /* of what has to be proven, if that is necessary and the memory is quiet */
 } look_t;
-
-static regx_rndv_recv_t *of_link(regx_link_t *link)
-{
-    return REGX_CONTAINER_OF(link, regx_rndv_recv_t, revoke.link);
-}
 
 void regx_revoke_recv_open(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
 {
     recv->revoke.lowest = recv->length;
-    recv->revoke.optimistic = rndv->config.optimistic;
     if (regx_watch_begin(&recv->revoke.watch, rndv->registry->monitor, recv->base, recv->length)) {
         recv->revoke.state = REGX_REVOKE_ON_CHANGE;
     } else {
@@ -91,26 +77,17 @@ void regx_revoke_recv_open(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
     }
 }
 
-static void set_due(regx_rndv_t *rndv)
-{
-    atomic_store_explicit(&rndv->watched.looks_due, true, memory_order_relaxed);
-}
-
 /* Whether all that was granted is acknowledged, and there is room for RESUME. */
 static bool is_drained(const regx_rndv_recv_t *recv)
 {
-    return recv->chunks_out == 0 && recv->slots.out == 0 && !recv->outbox.full;
+    return recv->chunks_out == 0 && recv->slots.out == 0 && recv->outbox.count == 0;
 }
 
-static void post_due_locked(regx_rndv_recv_t *recv)
+/* A chunk that was not written is granted anew. */
+static void take_back_locked(regx_rndv_recv_t *recv, regx_chunk_t *chunk)
 {
-    regx_control_flush(recv->peer, &recv->outbox);
-    if (recv->phase == REGX_RECV_REVOKE_DUE && !recv->outbox.full) {
-        const regx_control_t message = {.type = REGX_CONTROL_REVOKE, .to = recv->sender};
-
-        regx_control_post(recv->peer, &recv->outbox, &message);
-        recv->phase = REGX_RECV_DRAINING;
-    }
+    recv->revoke.from = regx_min(recv->revoke.from, chunk->offset);
+    chunk->state = REGX_CHUNK_FREE;
 }
 
 /* Nothing is granted before all that was is acknowledged; then all from that offset on. */
@@ -118,53 +95,47 @@ static void restart_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, uint64_t o
 {
     regx_revocable_t *revoke = &recv->revoke;
 
-    recv->phase = revoke->optimistic ? REGX_RECV_DRAINING : REGX_RECV_REVOKE_DUE;
+    recv->phase = REGX_RECV_DRAINING;
     recv->buffer_suspect = true;
     regx_list_set(&rndv->recv_lists.pending, &recv->link, false);
-    revoke->from = regx_min(offset, recv->length - 1);
+    revoke->from = regx_min(offset, regx_min(recv->granted, recv->length - 1));
+    for (unsigned i = 0; i < rndv->config.chunk_depth; i++) {
+        if (recv->chunks[i].state == REGX_CHUNK_BY_SLOTS) {
+            take_back_locked(recv, &recv->chunks[i]);
+        }
+    }
     revoke->wait.reason = NULL;
     revoke->times++;
     regx_count(rndv->counters, &rndv->counters->regrants, 1);
-    post_due_locked(recv);
-    set_due(rndv);
+    if (!rndv->config.optimistic) {
+        const regx_control_t message = {.type = REGX_CONTROL_REVOKE, .to = recv->sender};
+
+        regx_control_post(recv->peer, &recv->outbox, &message);
+    }
+    regx_revoke_set_due(rndv);
 }
 
-bool regx_revoke_nacked_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
+bool regx_revoke_nacked_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_chunk_t *chunk,
                                const regx_control_t *nack)
 {
-    if (!regx_revoke_is_on(recv) || (nack->bits & REGX_CONTROL_FAILED) == 0 ||
-        recv->revoke.failures == FAILURES_MAX) {
+    if (recv->phase == REGX_RECV_DRAINING) {
+        take_back_locked(recv, chunk);
+        return true;
+    }
+    if (!regx_revoke_is_on(recv) || recv->phase != REGX_RECV_STARTED ||
+        (nack->bits & REGX_CONTROL_FAILED) == 0 || recv->revoke.failures == FAILURES_MAX) {
         return false;
     }
-    if (recv->phase == REGX_RECV_STARTED) {
-        recv->revoke.failures++;
-        restart_locked(rndv, recv, nack->offset);
-    }
+    recv->revoke.failures++;
+    restart_locked(rndv, recv, nack->offset);
     return true;
 }
 
-static void drained_locked(const regx_rndv_t *rndv, regx_rndv_recv_t *recv)
-{
-    regx_revocable_t *revoke = &recv->revoke;
-
-    revoke->from = regx_min(revoke->from, recv->granted);
-    for (unsigned i = 0; i < rndv->config.chunk_depth; i++) {
-        regx_chunk_t *chunk = &recv->chunks[i];
-
-        assert(chunk->state != REGX_CHUNK_GRANTED);
-        if (chunk->state == REGX_CHUNK_BY_SLOTS) { /* it was not written */
-            revoke->from = regx_min(revoke->from, chunk->offset);
-            chunk->state = REGX_CHUNK_FREE;
-        }
-    }
-    recv->phase = REGX_RECV_DRAINED;
-}
-
 /* Nothing is watched from now on. What was not proven to have arrived goes by slots, once more. */
-static void give_up(look_t *look, const char *reason)
+static void give_up(const regx_rndv_t *rndv, regx_revocable_t *revoke, const char *reason)
 {
-    look->work.recv->revoke.state = REGX_REVOKE_GIVEN_UP;
-    look->given_up = reason;
+    revoke->state = REGX_REVOKE_GIVEN_UP;
+    regx_fall_back(rndv, reason);
 }
 
 /* It cannot go on, for that reason. Whether that has been so for too long; and for many looks, in
@@ -175,21 +146,15 @@ static bool waits_too_long(regx_revocable_t *revoke, const char *reason)
     const int64_t now = regx_now_ns();
 
     if (revoke->wait.reason == NULL) {
-        revoke->wait.whole.looks = 0;
-        revoke->wait.whole.since = now;
+        revoke->wait.looks = 0;
+        revoke->wait.since = now;
     }
-    if (revoke->wait.reason != unreported) {
-        revoke->wait.unreported.looks = 0;
-        revoke->wait.unreported.since = now;
-    }
+    const int64_t waited = now - revoke->wait.since;
     revoke->wait.reason = reason;
-    revoke->wait.whole.looks++;
-    revoke->wait.unreported.looks += reason == unreported;
-    const int64_t waited = now - revoke->wait.whole.since;
+    revoke->wait.looks++;
     revoke->wait.next = now + (waited / 8 < PAUSE_NS ? waited / 8 : PAUSE_NS);
-    return (revoke->wait.whole.looks > LOOKS_MIN && waited > PATIENCE_NS) ||
-           (revoke->wait.unreported.looks > LOOKS_MIN &&
-            now - revoke->wait.unreported.since > IMPATIENCE_NS);
+    return revoke->wait.looks > LOOKS_MIN &&
+           waited > (reason == unreported ? IMPATIENCE_NS : PATIENCE_NS);
 }
 
 static bool pauses(const regx_revocable_t *revoke)
@@ -203,9 +168,8 @@ static void end_locked(regx_rndv_t *rndv, look_t *look)
     regx_rndv_recv_t *recv = look->work.recv;
     const regx_revocable_t *revoke = &recv->revoke;
     const bool proves = revoke->state == REGX_REVOKE_ON_CHANGE && revoke->lowest < recv->length;
-    const bool ready =
-        revoke->state == REGX_REVOKE_GIVEN_UP ||
-        (look->state == REGX_WATCH_QUIET && (!proves || look->proof == REGX_PROOF_MADE));
+    const bool ready = revoke->state == REGX_REVOKE_GIVEN_UP ||
+                       (look->state == REGX_WATCH_QUIET && !look->unreadable);
 
     if (ready) {
         const regx_control_t message = {.type = REGX_CONTROL_ARRIVED,
@@ -218,9 +182,9 @@ static void end_locked(regx_rndv_t *rndv, look_t *look)
         regx_control_post(recv->peer, &recv->outbox, &message);
         return;
     }
-    const char *reason = look->proof == REGX_PROOF_UNREADABLE ? gone : unsure;
+    const char *reason = look->unreadable ? gone : unsure;
     if (waits_too_long(&recv->revoke, reason)) {
-        give_up(look, reason);
+        give_up(rndv, &recv->revoke, reason);
         restart_locked(rndv, recv, reason == unsure ? 0 : revoke->lowest);
     }
 }
@@ -232,7 +196,7 @@ static uint64_t resume_of(const regx_rndv_t *rndv, const regx_revocable_t *revok
 }
 
 /* Grants anew from there on, if the memory is there. */
-static void resume_locked(regx_rndv_t *rndv, look_t *look)
+static void resume_locked(regx_rndv_t *rndv, const look_t *look)
 {
     regx_rndv_recv_t *recv = look->work.recv;
     regx_revocable_t *revoke = &recv->revoke;
@@ -241,11 +205,11 @@ static void resume_locked(regx_rndv_t *rndv, look_t *look)
         const char *reason = look->state == REGX_WATCH_CHANGED ? changing : look->lacks;
 
         if (revoke->times > TIMES_MAX) {
-            give_up(look, changing);
+            give_up(rndv, revoke, changing);
         } else if (reason != NULL && !waits_too_long(revoke, reason)) {
             return;
         } else if (reason != NULL) {
-            give_up(look, reason);
+            give_up(rndv, revoke, reason);
         }
     }
     if (revoke->state == REGX_REVOKE_GIVEN_UP) {
@@ -253,8 +217,9 @@ static void resume_locked(regx_rndv_t *rndv, look_t *look)
     }
     const regx_control_t message = {
         .type = REGX_CONTROL_RESUME, .to = recv->sender, .offset = resume_of(rndv, revoke)};
-    look->resumes = true;
-    look->resume = message.offset;
+    regx_trace(rndv->config.trace, REGX_TRACE_PATH,
+               "memory changed, or a write failed: sent again from byte %llu on",
+               (unsigned long long)message.offset);
     revoke->lowest = regx_min(revoke->lowest, message.offset);
     revoke->wait.reason = NULL;
     recv->landed = recv->granted = message.offset;
@@ -294,8 +259,8 @@ static void look_at_memory(regx_rndv_t *rndv, regx_recv_work_t *work)
     look->changed = first > base ? first - base : 0;
     if (look->purpose == LOOK_END && look->state == REGX_WATCH_QUIET &&
         revoke->lowest < recv->length) {
-        look->proof = regx_buffer_prove(recv->base + revoke->lowest, recv->length - revoke->lowest,
-                                        &look->checksum);
+        look->unreadable = !regx_buffer_prove(recv->base + revoke->lowest,
+                                              recv->length - revoke->lowest, &look->checksum);
     }
 }
 
@@ -312,16 +277,13 @@ static need_t need_locked(regx_rndv_recv_t *recv)
             return news ? LOOK_CHANGE : NEED_NOTHING;
         }
         regx_control_flush(recv->peer, &recv->outbox);
-        return !recv->outbox.full && (news || !pauses(revoke)) ? LOOK_END : NEED_LATER;
-    case REGX_RECV_REVOKE_DUE:
-        return LOOK_CHANGE;
+        return recv->outbox.count == 0 && (news || !pauses(revoke)) ? LOOK_END : NEED_LATER;
     case REGX_RECV_DRAINING:
-        return news || recv->outbox.full || is_drained(recv) ? LOOK_CHANGE : NEED_LATER;
-    case REGX_RECV_DRAINED:
-        return news || !pauses(revoke) ? LOOK_MEMORY : NEED_LATER;
+        regx_control_flush(recv->peer, &recv->outbox);
+        return is_drained(recv) && (news || !pauses(revoke)) ? LOOK_MEMORY : NEED_LATER;
     case REGX_RECV_ARRIVED: /* what changes now is for after the comparison */
         regx_control_flush(recv->peer, &recv->outbox);
-        return recv->outbox.full ? NEED_LATER : NEED_NOTHING;
+        return recv->outbox.count > 0 ? NEED_LATER : NEED_NOTHING;
     default:
         return NEED_NOTHING;
     }
@@ -333,9 +295,6 @@ static void looked_locked(regx_rndv_t *rndv, regx_recv_work_t *work)
     look_t *look = REGX_CONTAINER_OF(work, look_t, work);
     const bool changed = look->state == REGX_WATCH_CHANGED;
 
-    if (changed && recv->phase != REGX_RECV_STARTED) {
-        recv->revoke.from = regx_min(recv->revoke.from, look->changed);
-    }
     switch (recv->phase) {
     case REGX_RECV_STARTED:
         if (changed) {
@@ -344,33 +303,17 @@ static void looked_locked(regx_rndv_t *rndv, regx_recv_work_t *work)
             end_locked(rndv, look);
         }
         break;
-    case REGX_RECV_REVOKE_DUE:
     case REGX_RECV_DRAINING:
-        post_due_locked(recv);
-        if (recv->phase == REGX_RECV_DRAINING && is_drained(recv)) {
-            drained_locked(rndv, recv);
+        if (changed) {
+            recv->revoke.from = regx_min(recv->revoke.from, look->changed);
         }
-        break;
-    case REGX_RECV_DRAINED:
         resume_locked(rndv, look);
         break;
     default: /* lost, or closed, meanwhile */
         break;
     }
     if (need_locked(recv) != NEED_NOTHING) {
-        set_due(rndv);
-    }
-}
-
-static void report(const regx_rndv_t *rndv, const look_t *look)
-{
-    if (look->resumes) {
-        regx_trace(rndv->config.trace, REGX_TRACE_PATH,
-                   "memory changed, or a write failed: sent again from byte %llu on",
-                   (unsigned long long)look->resume);
-    }
-    if (look->given_up != NULL) {
-        regx_fall_back(rndv, look->given_up);
+        regx_revoke_set_due(rndv);
     }
 }
 
@@ -388,13 +331,13 @@ void regx_revokes_advance(regx_rndv_t *rndv)
     regx_lock(&rndv->lock);
     rndv->watched.seen = head;
     atomic_store_explicit(&rndv->watched.looks_due, false, memory_order_relaxed);
-    regx_list_move(&rndv->watched.round, &rndv->watched.recvs);
-    while (!regx_list_empty(&rndv->watched.round)) {
-        regx_rndv_recv_t *recv = of_link(rndv->watched.round.next);
+    bool watches = false;
+    for (uint32_t i = 0; i < rndv->recvs.count; i++) {
+        regx_rndv_recv_t *recv = regx_handle_table_at(&rndv->recvs, i);
+        const bool watched = recv != NULL && regx_recv_is_revocable(recv);
+        const need_t need = watched ? need_locked(recv) : NEED_NOTHING;
 
-        regx_list_remove(&recv->revoke.link);
-        regx_list_append(&rndv->watched.recvs, &recv->revoke.link);
-        const need_t need = need_locked(recv);
+        watches |= watched;
         if (need >= LOOK_CHANGE) {
             look_t look = {
                 .work = {.recv = recv, .act = look_at_memory, .acted_locked = looked_locked},
@@ -405,14 +348,12 @@ void regx_revokes_advance(regx_rndv_t *rndv)
             recv->taken = true;
             regx_unlock(&rndv->lock);
             regx_recv_run(rndv, &look.work);
-            report(rndv, &look);
             regx_lock(&rndv->lock);
         } else if (need == NEED_LATER) {
-            set_due(rndv);
+            regx_revoke_set_due(rndv);
         }
     }
-    atomic_store_explicit(&rndv->work.watches, !regx_list_empty(&rndv->watched.recvs),
-                          memory_order_relaxed);
+    atomic_store_explicit(&rndv->work.watches, watches, memory_order_relaxed);
     regx_unlock(&rndv->lock);
 }
 
@@ -426,14 +367,9 @@ static void flush_watch(regx_rndv_t *rndv, regx_recv_work_t *work)
 static void flushed_locked(regx_rndv_t *rndv, regx_recv_work_t *work)
 {
     regx_rndv_recv_t *recv = work->recv;
-    regx_revocable_t *revoke = &recv->revoke;
 
     if (recv->phase == REGX_RECV_ARRIVED) {
-        revoke->from = revoke->lowest;
-        revoke->times++;
-        regx_count(rndv->counters, &rndv->counters->regrants, 1);
-        recv->phase = REGX_RECV_DRAINED;
-        set_due(rndv);
+        restart_locked(rndv, recv, recv->revoke.lowest);
     }
 }
 
@@ -441,7 +377,7 @@ bool regx_revoke_recv_control_locked(const regx_rndv_recv_t *recv, const regx_co
                                      regx_recv_work_t *work)
 {
     if (control->type != REGX_CONTROL_DIFFERS || !regx_revoke_is_on(recv) ||
-        recv->phase != REGX_RECV_ARRIVED || recv->outbox.full ||
+        recv->phase != REGX_RECV_ARRIVED || recv->outbox.count > 0 ||
         recv->revoke.lowest == recv->length) {
         return false;
     }
@@ -453,27 +389,28 @@ bool regx_revoke_recv_control_locked(const regx_rndv_recv_t *recv, const regx_co
 /* ---- the send side ---- */
 
 /* Compares the receiver's checksum with that of the send buffer. REGX_FAILED: they differ. */
-static regx_status_t compare(regx_rndv_t *rndv, void *object)
+static regx_status_t compare(void *object)
 {
     const regx_rndv_send_t *send = object;
     uint64_t sum;
-    const regx_proof_t proof = regx_buffer_prove(send->base + send->agreement.offset,
-                                                 send->length - send->agreement.offset, &sum);
+    const bool readable = regx_buffer_prove(send->base + send->agreement.offset,
+                                            send->length - send->agreement.offset, &sum);
 
-    (void)rndv;
     /* Of what is gone nothing can be sent again. */
-    return proof == REGX_PROOF_UNREADABLE ||
-                   (proof == REGX_PROOF_MADE && sum == send->agreement.checksum)
-               ? REGX_OK
-               : REGX_FAILED;
+    return !readable || sum == send->agreement.checksum ? REGX_OK : REGX_FAILED;
 }
 
-static regx_status_t compared_locked(regx_rndv_t *rndv, regx_rndv_send_t *send, void *object,
-                                     regx_status_t status)
+static regx_status_t compared_locked(void *object, regx_status_t status)
 {
-    (void)rndv, (void)object;
+    regx_rndv_send_t *send = object;
+
+    const regx_control_t differs = regx_send_message(send, REGX_CONTROL_DIFFERS);
+
     send->in_flight--;
-    send->agreement.state = status == REGX_OK ? REGX_AGREEMENT_THERE : REGX_AGREEMENT_DIFFERS;
+    send->agreement.state = status == REGX_OK ? REGX_AGREEMENT_THERE : REGX_AGREEMENT_DUE;
+    if (status != REGX_OK) {
+        regx_send_post_locked(send, &differs);
+    }
     return REGX_OK;
 }
 
@@ -482,7 +419,7 @@ static regx_status_t compared_locked(regx_rndv_t *rndv, regx_rndv_send_t *send, 
 static bool take_resume_locked(regx_rndv_send_t *send, const regx_control_t *control)
 {
     if (control->offset > send->bytes.granted || control->offset >= send->length ||
-        send->queue.count > 0 || send->writes.held != NULL || send->writes.nacks != NULL) {
+        send->queue.count > 0 || send->held != NULL || send->outbox.count > 0) {
         return false;
     }
     send->agreement.rewound += send->bytes.granted - control->offset;
@@ -533,15 +470,4 @@ bool regx_revoke_send_control_locked(regx_rndv_send_t *send, const regx_control_
     default:
         return false;
     }
-}
-
-regx_status_t regx_revoke_answer_locked(regx_rndv_send_t *send)
-{
-    const regx_control_t differs = regx_send_message(send, REGX_CONTROL_DIFFERS);
-    const regx_status_t status = regx_control_send(send->peer, &differs);
-
-    if (status == REGX_OK) {
-        send->agreement.state = REGX_AGREEMENT_DUE;
-    }
-    return status == REGX_OK ? REGX_PENDING : status;
 }

@@ -5,9 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/util.h"
-#include "rendezvous/proto.h"
-
 /* What a thread that may work on a send is to do next: a piece of work, or report the end. */
 typedef struct regx_send_turn {
     regx_send_work_t work;
@@ -24,12 +21,10 @@ static regx_rndv_send_t *of_link(regx_link_t *link)
 static regx_rndv_send_t *send_new(regx_rndv_t *rndv)
 {
     regx_rndv_send_t *send = NULL;
-    regx_write_t *spare = NULL;
 
     regx_lock(&rndv->lock);
     if (!regx_list_empty(&rndv->send_lists.free)) {
         send = of_link(rndv->send_lists.free.next);
-        spare = send->writes.spare;
         regx_list_remove(&send->link);
     }
     regx_unlock(&rndv->lock);
@@ -37,26 +32,13 @@ static regx_rndv_send_t *send_new(regx_rndv_t *rndv)
         return NULL;
     }
     memset(send, 0, offsetof(regx_rndv_send_t, queue.grants));
-    send->writes.spare = spare;
     regx_list_init(&send->link);
     return send;
 }
 
-regx_control_t regx_send_message(const regx_rndv_send_t *send, regx_control_type_t type)
+static void count_message(const regx_rndv_send_t *send)
 {
-    return (regx_control_t){.type = type, .to = send->recv, .from = send->handle};
-}
-
-void regx_send_fail_locked(regx_rndv_send_t *send, regx_status_t status)
-{
-    if (send->status != REGX_UNREACHABLE) {
-        send->status = status == REGX_UNREACHABLE ? REGX_UNREACHABLE : REGX_FAILED;
-    }
-}
-
-static void count_message(regx_rndv_t *rndv, const regx_rndv_send_t *send)
-{
-    regx_counters_t *counters = rndv->counters;
+    regx_counters_t *counters = send->rndv->counters;
     const uint64_t in_slots = regx_min(send->bytes.slots, send->length);
     const bool by_slots = in_slots == send->length;
 
@@ -75,21 +57,29 @@ static regx_status_t flush_locked(regx_rndv_send_t *send)
 {
     if (send->intro == REGX_INTRO_READY_DUE) {
         const regx_control_t ready = regx_send_message(send, REGX_CONTROL_READY);
-        const regx_status_t status = regx_control_send(send->peer, &ready);
 
-        if (status != REGX_OK) {
-            return status;
-        }
         send->intro = REGX_INTRO_DONE;
+        regx_send_post_locked(send, &ready);
     }
-    return send->protocol->flush_locked != NULL ? send->protocol->flush_locked(send) : REGX_OK;
+    return regx_control_flush(send->peer, &send->outbox);
+}
+
+static void put_done(regx_put_t *put, regx_status_t status);
+
+/* Chooses the next piece of work, as regx_write_next_locked. */
+static regx_status_t next_work_locked(regx_rndv_send_t *send, regx_send_work_t *work)
+{
+    const regx_status_t status = regx_write_next_locked(send, put_done, work);
+
+    return status == REGX_PENDING ? regx_get_next_locked(send, work) : status;
 }
 
 /* The record is free from here on; the caller reports the end. */
-static void finish_locked(regx_rndv_t *rndv, regx_rndv_send_t *send, regx_send_turn_t *turn)
+static void finish_locked(regx_rndv_send_t *send, regx_send_turn_t *turn)
 {
-    assert(send->writes.held == NULL && send->writes.nacks == NULL && send->get.rkeys == NULL &&
-           !send->window.waits);
+    regx_rndv_t *rndv = send->rndv;
+
+    assert(send->held == NULL && send->get.rkeys == NULL && !send->window.waits);
     turn->done = send->done;
     turn->context = send->context;
     turn->status = send->status;
@@ -97,7 +87,7 @@ static void finish_locked(regx_rndv_t *rndv, regx_rndv_send_t *send, regx_send_t
     regx_list_remove(&send->link);
     regx_registry_let_go(rndv->registry, send->drain);
     if (send->status == REGX_OK) {
-        count_message(rndv, send);
+        count_message(send);
     }
     regx_list_append(&rndv->send_lists.free, &send->link);
 }
@@ -116,27 +106,28 @@ static void end_wait_locked(regx_rndv_send_t *send)
 
 /* Where a send that found no room is kept. One that begins to wait for a window goes behind those
  * that progress has still to try: else it would be before them the next time. */
-static regx_link_t *list_locked(regx_rndv_t *rndv, const regx_rndv_send_t *send)
+static regx_link_t *list_locked(const regx_rndv_send_t *send)
 {
-    return send->window.waits && !send->window.waited && !regx_list_empty(&rndv->send_lists.round)
-               ? &rndv->send_lists.round
-               : &rndv->send_lists.stalled;
+    regx_rndv_t *rndv = send->rndv;
+    const bool begins = send->window.waits && !send->window.waited;
+
+    return begins && !regx_list_empty(&rndv->send_lists.round) ? &rndv->send_lists.round
+                                                               : &rndv->send_lists.stalled;
 }
 
 /* Goes on as far as possible under the lock. The caller is the thread that works on the send;
  * `status` is how that went so far. */
-static regx_send_turn_t next_turn_locked(regx_rndv_t *rndv, regx_rndv_send_t *send,
-                                         regx_status_t status)
+static regx_send_turn_t next_turn_locked(regx_rndv_send_t *send, regx_status_t status)
 {
     regx_send_turn_t turn = {.done = NULL};
 
     send->taken = true;
     end_wait_locked(send);
+    if (status == REGX_OK && send->status != REGX_UNREACHABLE) {
+        status = flush_locked(send); /* also if it has failed: chunks may be advertised */
+    }
     if (status == REGX_OK && send->status == REGX_OK) {
-        status = flush_locked(send);
-        if (status == REGX_OK) {
-            status = send->protocol->next_locked(rndv, send, &turn.work);
-        }
+        status = next_work_locked(send, &turn.work);
         if (status == REGX_OK) {
             return turn;
         }
@@ -144,32 +135,24 @@ static regx_send_turn_t next_turn_locked(regx_rndv_t *rndv, regx_rndv_send_t *se
     if (status == REGX_UNREACHABLE) {
         regx_send_fail_locked(send, status);
     }
-    if (send->status != REGX_OK && send->protocol->drop_locked(rndv, send, &turn.work)) {
+    if (send->status != REGX_OK &&
+        (regx_write_drop_locked(send, &turn.work) || regx_get_drop_locked(send, &turn.work))) {
         return turn;
     }
     send->taken = false;
-    const bool stalled = status == REGX_AGAIN && send->status == REGX_OK;
-    regx_list_set(list_locked(rndv, send), &send->link, stalled);
+    const bool stalled = status == REGX_AGAIN;
+    regx_list_set(list_locked(send), &send->link, stalled);
     if (stalled && !send->window.waits) {
-        atomic_store_explicit(&rndv->work.retry_sends, true, memory_order_relaxed);
+        atomic_store_explicit(&send->rndv->work.retry_sends, true, memory_order_relaxed);
     }
     const uint64_t all = send->length + send->agreement.rewound;
     assert(send->bytes.sent <= all);
     const bool agreed = send->agreement.state == REGX_AGREEMENT_NOT_NEEDED ||
                         send->agreement.state == REGX_AGREEMENT_THERE;
     if (send->in_flight == 0 && (send->status != REGX_OK || (send->bytes.sent == all && agreed))) {
-        finish_locked(rndv, send, &turn);
+        finish_locked(send, &turn);
     }
     return turn;
-}
-
-/* As above, unless another thread works on the send: that one finds what is new. */
-static regx_send_turn_t first_turn_locked(regx_rndv_t *rndv, regx_rndv_send_t *send)
-{
-    if (send->taken) {
-        return (regx_send_turn_t){.done = NULL};
-    }
-    return next_turn_locked(rndv, send, REGX_OK);
 }
 
 /* Does one piece of work after the other, and reports the end if it comes to that. */
@@ -177,11 +160,11 @@ static void take_turns(regx_rndv_t *rndv, regx_rndv_send_t *send, regx_send_turn
 {
     while (turn.work.act != NULL) {
         const regx_send_work_t work = turn.work;
-        regx_status_t status = work.act(rndv, work.object);
+        regx_status_t status = work.act(work.object);
 
         regx_lock(&rndv->lock);
-        status = work.acted_locked(rndv, send, work.object, status);
-        turn = next_turn_locked(rndv, send, status);
+        status = work.acted_locked(work.object, status);
+        turn = next_turn_locked(send, status);
         regx_unlock(&rndv->lock);
     }
     if (turn.done != NULL) {
@@ -189,15 +172,35 @@ static void take_turns(regx_rndv_t *rndv, regx_rndv_send_t *send, regx_send_turn
     }
 }
 
-void regx_send_run(regx_rndv_t *rndv, regx_rndv_send_t *send, regx_send_work_t work)
+/* Goes on with the send, unless another thread works on it: that one finds what is new. Called with
+ * the lock held, returns without it. May end the send: then the done callback is called last. */
+static void go_on_and_unlock(regx_rndv_send_t *send)
 {
-    const regx_status_t status = work.act(rndv, work.object);
+    regx_rndv_t *rndv = send->rndv;
+    regx_send_turn_t turn = {.done = NULL};
 
-    regx_lock(&rndv->lock);
-    work.acted_locked(rndv, send, work.object, status);
-    const regx_send_turn_t turn = first_turn_locked(rndv, send);
+    if (!send->taken) {
+        turn = next_turn_locked(send, REGX_OK);
+    }
     regx_unlock(&rndv->lock);
     take_turns(rndv, send, turn);
+}
+
+/* Does a piece of work that a message or a completion made, and goes on. */
+static void run(regx_rndv_send_t *send, regx_send_work_t work)
+{
+    const regx_status_t status = work.act(work.object);
+
+    regx_lock(&send->rndv->lock);
+    work.acted_locked(work.object, status);
+    go_on_and_unlock(send);
+}
+
+static void put_done(regx_put_t *put, regx_status_t status)
+{
+    regx_write_t *write = put->context;
+
+    run(write->send, regx_write_ended(write, status));
 }
 
 /* Takes apart the CTS that a peer sent. false: malformed, or no strategy has its path. */
@@ -209,11 +212,24 @@ static bool read_cts(const regx_rndv_t *rndv, const uint8_t bytes[REGX_CTS_SIZE]
            regx_cts_unpack(bytes, rndv->paths[path]->protocol->grants, cts);
 }
 
+/* Takes what the CTS grants. No other thread knows the send yet. false: it is malformed. */
+static bool take_cts(regx_rndv_send_t *send, const regx_cts_t *cts)
+{
+    switch (send->grants) {
+    case REGX_GRANTS_SLOTS:
+        return regx_bounce_send_open(send, cts);
+    case REGX_GRANTS_CHUNK:
+        return regx_put_send_open(send, cts);
+    case REGX_GRANTS_RKEYS:
+        return regx_get_send_open(send, cts);
+    }
+    return false;
+}
+
 void regx_rndv_send_open(regx_rndv_t *rndv, regx_peer_t *peer, const void *base, size_t length,
                          const uint8_t bytes[REGX_CTS_SIZE], regx_rndv_send_done_t done,
                          void *context)
 {
-    regx_send_turn_t turn = {.done = done, .context = context, .status = REGX_NO_MEMORY};
     regx_cts_t cts;
 
     if (!read_cts(rndv, bytes, &cts) || cts.length != length || length == 0) {
@@ -226,6 +242,8 @@ void regx_rndv_send_open(regx_rndv_t *rndv, regx_peer_t *peer, const void *base,
         done(context, REGX_NO_MEMORY);
         return;
     }
+    send->rndv = rndv;
+    send->outbox.messages = send->messages;
     send->peer = peer;
     send->base = base;
     send->length = length;
@@ -233,56 +251,68 @@ void regx_rndv_send_open(regx_rndv_t *rndv, regx_peer_t *peer, const void *base,
     send->context = context;
     send->recv = cts.recv;
     send->path = (regx_path_t)cts.path;
-    send->protocol = rndv->paths[cts.path]->protocol;
+    send->grants = rndv->paths[cts.path]->protocol->grants;
     send->fallback = (cts.bits & REGX_CTS_FALLBACK) != 0;
     send->buffer_suspect = (cts.bits & REGX_CTS_SUSPECT) != 0;
     send->verify = (cts.bits & REGX_CTS_VERIFY) != 0 || rndv->config.verify;
     send->chunk.piece_max = UINT64_MAX;
     send->drain = regx_registry_hold(rndv->registry, base, length);
-    const bool valid = send->protocol->send_open(rndv, send, &cts);
+    const bool valid = take_cts(send, &cts);
     regx_lock(&rndv->lock);
     if (valid && regx_handle_table_add(&rndv->sends, send, &send->handle)) {
-        turn = next_turn_locked(rndv, send, REGX_OK);
-    } else {
-        regx_registry_let_go(rndv->registry, send->drain);
-        regx_list_append(&rndv->send_lists.free, &send->link);
+        go_on_and_unlock(send);
+        return;
     }
+    regx_registry_let_go(rndv->registry, send->drain);
+    regx_list_append(&rndv->send_lists.free, &send->link);
     regx_unlock(&rndv->lock);
     if (!valid) {
         regx_malformed(rndv);
-        turn.status = REGX_INVALID;
     }
-    take_turns(rndv, send, turn);
+    done(context, valid ? REGX_NO_MEMORY : REGX_INVALID);
+}
+
+/* Takes a message of the receiver, and sets up the work that it makes, if any. false: it does not
+ * fit, and has had no effect. */
+static bool take_control_locked(regx_rndv_send_t *send, const regx_control_t *control,
+                                regx_send_work_t *work)
+{
+    switch (control->type) {
+    case REGX_CONTROL_CTS_SLOTS:
+        return regx_bounce_take_slots(send, control->offset, control->slots, control->slot_count);
+    case REGX_CONTROL_CTS_CHUNK:
+        return send->grants == REGX_GRANTS_CHUNK &&
+               regx_put_take_grant(send, control->offset, control->length, control->start,
+                                   &control->key);
+    case REGX_CONTROL_ATS:
+        return regx_get_take_ats_locked(send, control, work);
+    default:
+        return regx_revoke_send_control_locked(send, control, work);
+    }
 }
 
 void regx_send_control(regx_rndv_t *rndv, uint64_t sender, const regx_control_t *control)
 {
     regx_send_work_t work = {.act = NULL};
-    regx_send_turn_t turn = {.done = NULL};
 
     regx_lock(&rndv->lock);
     regx_rndv_send_t *send = regx_handle_table_find(&rndv->sends, control->to);
-    if (send == NULL || send->peer->id != sender ||
-        !send->protocol->send_control_locked(rndv, send, control, &work)) {
-        regx_unlock(&rndv->lock);
-        regx_malformed(rndv);
+    const bool takes =
+        send != NULL && send->peer->id == sender && take_control_locked(send, control, &work);
+    if (takes && work.act == NULL) {
+        go_on_and_unlock(send);
         return;
     }
-    if (work.act == NULL) {
-        turn = first_turn_locked(rndv, send);
-    }
     regx_unlock(&rndv->lock);
-    if (work.act != NULL) {
-        regx_send_run(rndv, send, work);
+    if (takes) {
+        run(send, work);
     } else {
-        take_turns(rndv, send, turn);
+        regx_malformed(rndv);
     }
 }
 
-int regx_sends_advance(regx_rndv_t *rndv)
+void regx_sends_advance(regx_rndv_t *rndv)
 {
-    int advanced = 0;
-
     regx_lock(&rndv->lock);
     atomic_store_explicit(&rndv->work.retry_sends, false, memory_order_relaxed);
     regx_list_move(&rndv->send_lists.round, &rndv->send_lists.stalled);
@@ -290,14 +320,10 @@ int regx_sends_advance(regx_rndv_t *rndv)
         regx_rndv_send_t *send = of_link(rndv->send_lists.round.next);
 
         regx_list_remove(&send->link);
-        const regx_send_turn_t turn = first_turn_locked(rndv, send);
-        regx_unlock(&rndv->lock);
-        take_turns(rndv, send, turn);
+        go_on_and_unlock(send);
         regx_lock(&rndv->lock);
-        advanced++;
     }
     regx_unlock(&rndv->lock);
-    return advanced;
 }
 
 void regx_sends_forget(regx_rndv_t *rndv, const regx_peer_t *peer)
@@ -308,9 +334,7 @@ void regx_sends_forget(regx_rndv_t *rndv, const regx_peer_t *peer)
 
         if (send != NULL && send->peer == peer) {
             regx_send_fail_locked(send, REGX_UNREACHABLE);
-            const regx_send_turn_t turn = first_turn_locked(rndv, send);
-            regx_unlock(&rndv->lock);
-            take_turns(rndv, send, turn);
+            go_on_and_unlock(send);
             regx_lock(&rndv->lock);
         }
     }
@@ -323,7 +347,6 @@ void regx_sends_free(regx_rndv_t *rndv)
         regx_rndv_send_t *send = of_link(rndv->send_lists.free.next);
 
         regx_list_remove(&send->link);
-        free(send->writes.spare);
         free(send);
     }
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "rendezvous/proto.h"
+#include "rendezvous/recv.h"
 
 #include <string.h>
 

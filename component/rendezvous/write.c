@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * Writing what was granted: the send side's queue of grants, and the put of each. Slots and chunks
- * differ in how local memory is prepared and in what a failure means; their protocols say so by a
- * kind.
+ * differ in how local memory is prepared and in what a failure means.
  *
  * A grant waits in the queue in the order in which it came. A put that finds no room is held, and
  * goes before the queue.
@@ -16,10 +15,6 @@
 
 #include <assert.h>
 #include <stdlib.h>
-
-#include "rendezvous/engine.h"
-
-static void put_done(regx_put_t *put, regx_status_t status);
 
 bool regx_write_may_grant(const regx_rndv_send_t *send, uint64_t offset, uint64_t length,
                           unsigned count)
@@ -46,7 +41,7 @@ static void drop_first_grant(regx_rndv_send_t *send)
 static regx_grant_t next_piece(regx_rndv_send_t *send)
 {
     regx_grant_t *first = &send->queue.grants[send->queue.first];
-    const bool whole = !first->kind->chunk || first->length <= send->chunk.piece_max;
+    const bool whole = !first->chunk || first->length <= send->chunk.piece_max;
 
     first->piece |= !whole;
     regx_grant_t piece = *first;
@@ -61,7 +56,9 @@ static regx_grant_t next_piece(regx_rndv_send_t *send)
     return piece;
 }
 
-uint64_t regx_write_take_rest(regx_rndv_send_t *send, uint64_t offset)
+/* Takes from the queue what is left of a chunk of which the piece up to that offset was the last to
+ * be taken; returns how many bytes. */
+static uint64_t take_rest(regx_rndv_send_t *send, uint64_t offset)
 {
     const regx_grant_t *first = &send->queue.grants[send->queue.first];
     const bool more = send->queue.count > 0 && first->piece && first->offset == offset;
@@ -72,34 +69,11 @@ uint64_t regx_write_take_rest(regx_rndv_send_t *send, uint64_t offset)
     return more ? first->length : 0;
 }
 
-static regx_write_t *write_new(regx_rndv_send_t *send)
-{
-    regx_write_t *write = send->writes.spare;
-
-    send->writes.spare = NULL;
-    return write != NULL ? write : malloc(sizeof(*write));
-}
-
-static void write_free(regx_rndv_send_t *send, regx_write_t *write)
-{
-    if (send->writes.spare == NULL) {
-        send->writes.spare = write;
-    } else {
-        free(write);
-    }
-}
-
-/* Gives up what a put had of local memory. If it failed the buffer may have been unmapped, which is
- * looked for while it still counts as in use. */
+/* Gives up what a put had of local memory. */
 static void release_local(regx_write_t *write, regx_status_t status)
 {
-    regx_registry_t *registry = write->rndv->registry;
-
     if (write->registered) {
-        if (status == REGX_FAILED) {
-            regx_registry_progress(registry);
-        }
-        regx_region_release(registry, &write->region);
+        regx_buffer_release(write->send->rndv, &write->region, status == REGX_FAILED);
     }
     free(write->copy);
 }
@@ -111,7 +85,7 @@ static bool must_wait_locked(const regx_rndv_send_t *send)
     const regx_peer_t *peer = send->peer;
     const size_t window = peer->conn->transport->put_window;
 
-    if (window == 0 || peer->writes == 0 || !send->queue.grants[send->queue.first].kind->chunk) {
+    if (window == 0 || peer->writes == 0 || !send->queue.grants[send->queue.first].chunk) {
         return false;
     }
     return (peer->writes >= 2 && peer->writing >= window) ||
@@ -120,7 +94,7 @@ static bool must_wait_locked(const regx_rndv_send_t *send)
 
 static void enter_window_locked(const regx_write_t *write)
 {
-    if (write->grant.kind->chunk) {
+    if (write->grant.chunk) {
         write->send->peer->writing += write->grant.length;
         write->send->peer->writes++;
     }
@@ -130,24 +104,49 @@ static void leave_window_locked(const regx_write_t *write)
 {
     regx_peer_t *peer = write->send->peer;
 
-    if (write->grant.kind->chunk) {
+    if (write->grant.chunk) {
         assert(peer->writes > 0);
         peer->writing -= write->grant.length;
         peer->writes--;
         if (peer->waiting > 0) {
-            atomic_store_explicit(&write->rndv->work.retry_sends, true, memory_order_relaxed);
+            atomic_store_explicit(&write->send->rndv->work.retry_sends, true, memory_order_relaxed);
         }
     }
 }
 
-/* What became of a put. */
+/* Or as slots. */
+static bool is_granted_again(const regx_rndv_send_t *send, regx_status_t status)
+{
+    return send->agreement.state == REGX_AGREEMENT_REVOKED ||
+           (send->agreement.state != REGX_AGREEMENT_NOT_NEEDED && status == REGX_FAILED);
+}
+
+/* What a chunk could not carry is NACKed and goes by slots, with all of it that is still queued. */
+static void nack_locked(const regx_write_t *write, regx_status_t status)
+{
+    regx_rndv_send_t *send = write->send;
+
+    regx_control_t nack = regx_send_message(send, REGX_CONTROL_NACK);
+
+    nack.offset = write->grant.offset;
+    nack.length = write->put.length + take_rest(send, write->grant.offset + write->put.length);
+    nack.bits = status == REGX_DENIED   ? REGX_CONTROL_PERMANENT
+                : status == REGX_FAILED ? REGX_CONTROL_FAILED
+                                        : 0;
+    regx_send_post_locked(send, &nack);
+    send->buffer_suspect |= status == REGX_FAILED;
+    send->fallback |= !is_granted_again(send, status);
+    send->bytes.granted -= nack.length;
+}
+
+/* What became of a put. Nothing could carry what a slot could not. */
 static void ended_locked(regx_write_t *write, regx_status_t status)
 {
-    const regx_grant_kind_t *kind = write->grant.kind;
     regx_rndv_send_t *send = write->send;
-    regx_rndv_t *rndv = write->rndv;
-    const bool old =
-        write->restarts != send->agreement.restarts; /* acknowledged: RESUME was sent */
+    regx_rndv_t *rndv = send->rndv;
+    const bool chunk = write->grant.chunk;
+    /* Acknowledged, since RESUME was sent: the receiver believes that it has it. */
+    const bool old = write->restarts != send->agreement.restarts;
 
     assert(send->in_flight > 0);
     send->in_flight--;
@@ -155,31 +154,13 @@ static void ended_locked(regx_write_t *write, regx_status_t status)
     if (status == REGX_OK) {
         send->bytes.sent += write->put.length;
         regx_count(rndv->counters, &rndv->counters->puts, 1);
-        send->bytes.slots += kind->chunk || old ? 0 : write->put.length;
-    } else if (old) { /* it cannot be granted again: the receiver believes that it has it */
+        send->bytes.slots += chunk || old ? 0 : write->put.length;
+    } else if (chunk && !old && status != REGX_UNREACHABLE) {
+        nack_locked(write, status);
+    } else {
         regx_send_fail_locked(send, status);
-    } else if (kind->unsent_locked(rndv, write, status)) {
-        return;
     }
-    write_free(send, write);
-}
-
-regx_status_t regx_write_register(regx_rndv_t *rndv, regx_write_t *write)
-{
-    const regx_status_t status =
-        regx_region_acquire(rndv->registry, (void *)(uintptr_t)write->put.local, write->put.length,
-                            rndv->send_access, &write->region);
-
-    write->registered = status == REGX_OK;
-    if (write->registered) {
-        write->put.region = write->region.mr;
-    }
-    return status;
-}
-
-static bool fits(uint64_t value, unsigned bits)
-{
-    return value >> bits == 0;
+    free(write);
 }
 
 /* The acknowledgement as immediate data; 0: it does not fit. `chunk_size`: the length of the first
@@ -194,47 +175,87 @@ static uint32_t pack_immediate(const regx_control_t *notice, uint64_t chunk_size
         return 0;
     }
     if (notice->type == REGX_CONTROL_ATP_SLOT) {
-        return notice->slot % REGX_IMMEDIATE_SLOT_UNIT == 0 &&
-                       fits(notice->slot / REGX_IMMEDIATE_SLOT_UNIT, REGX_IMMEDIATE_SLOT_BITS)
-                   ? head |
-                         regx_immediate_low(notice->to.id, REGX_IMMEDIATE_SLOT_RECV_BITS)
-                             << REGX_IMMEDIATE_SLOT_BITS |
-                         notice->slot / REGX_IMMEDIATE_SLOT_UNIT
-                   : 0;
+        const uint32_t unit = notice->slot / REGX_IMMEDIATE_SLOT_UNIT;
+        const bool whole = notice->slot % REGX_IMMEDIATE_SLOT_UNIT == 0;
+
+        return whole && unit >> REGX_IMMEDIATE_WHAT_BITS == 0 ? head | unit : 0;
     }
     if (chunk_size == 0 || notice->offset % chunk_size != 0 ||
-        !fits(notice->offset / chunk_size, REGX_IMMEDIATE_CHUNK_BITS) ||
-        !fits(notice->to.id, REGX_IMMEDIATE_RECV_BITS)) {
+        notice->offset / chunk_size >> REGX_IMMEDIATE_CHUNK_BITS != 0 ||
+        notice->to.id >> REGX_IMMEDIATE_RECV_BITS != 0) {
         return 0;
     }
     return head | REGX_IMMEDIATE_CHUNK |
            (uint32_t)(notice->offset / chunk_size) << REGX_IMMEDIATE_RECV_BITS | notice->to.id;
 }
 
+static regx_status_t prepare_chunk(regx_write_t *write)
+{
+    regx_rndv_t *rndv = write->send->rndv;
+    const regx_put_t *put = &write->put;
+    const regx_status_t status =
+        regx_region_acquire(rndv->registry, (void *)(uintptr_t)put->local, put->length,
+                            rndv->send_access, &write->region);
+
+    write->registered = status == REGX_OK;
+    if (write->registered) {
+        return REGX_OK;
+    }
+    regx_buffer_refused(rndv, REGX_SENDER, status, &write->region, put->local, put->length);
+    if (status == REGX_NO_MEMORY && !write->region.over_share &&
+        put->length > rndv->config.chunk_size) {
+        atomic_store(&rndv->whole_refused, true);
+    }
+    /* This chunk alone: REGX_DENIED would be of the peer's memory, and permanent. */
+    return status == REGX_DENIED ? REGX_FAILED : REGX_NO_MEMORY;
+}
+
+/* A slot is written straight from where its bytes are registered already, if they are: that spares
+ * the transport's own copies. Nothing is registered for it. */
+static regx_status_t prepare_slot(regx_write_t *write)
+{
+    regx_rndv_t *rndv = write->send->rndv;
+    regx_put_t *put = &write->put;
+
+    if (write->suspect) {
+        write->copy = malloc(put->length);
+        if (write->copy == NULL) {
+            return REGX_NO_MEMORY;
+        }
+        if (!regx_buffer_read(write->copy, put->local, put->length)) {
+            regx_fall_back(rndv, "sender: buffer unmapped in mid-transfer");
+        }
+        put->local = write->copy;
+    }
+    write->registered = rndv->registry->transport->registers &&
+                        regx_region_acquire_kept(rndv->registry, put->local, put->length,
+                                                 REGX_ACCESS_LOCAL, &write->region);
+    return REGX_OK;
+}
+
 /* Fills the put: field by field, since clearing the rest would cost as much as all of this. */
-static regx_status_t prepare(regx_rndv_t *rndv, regx_write_t *write)
+static regx_status_t prepare(regx_write_t *write)
 {
     const regx_grant_t *grant = &write->grant;
-    const regx_grant_kind_t *kind = grant->kind;
+    const bool chunk = grant->chunk;
     regx_rndv_send_t *send = write->send;
     regx_put_t *put = &write->put;
 
     put->local = send->base + grant->offset;
-    put->region = NULL;
-    put->target = kind->chunk ? REGX_TARGET_REGION : REGX_TARGET_POOL;
+    put->target = chunk ? REGX_TARGET_REGION : REGX_TARGET_POOL;
     put->offset = grant->place;
     put->key = grant->key;
-    put->done = put_done;
     put->context = write;
-    const regx_status_t status = kind->prepare(rndv, write);
+    const regx_status_t status = chunk ? prepare_chunk(write) : prepare_slot(write);
+    put->region = write->registered ? write->region.mr : NULL;
     const bool introduced = send->intro == REGX_INTRO_DONE;
     send->intro = REGX_INTRO_DONE; /* by this notice, or by the NACK in its place */
     if (status != REGX_OK) {
         return status;
     }
     regx_control_t notice =
-        regx_send_message(send, kind->chunk ? REGX_CONTROL_ATP_CHUNK : REGX_CONTROL_ATP_SLOT);
-    notice.slot = kind->chunk ? 0 : (uint32_t)grant->place;
+        regx_send_message(send, chunk ? REGX_CONTROL_ATP_CHUNK : REGX_CONTROL_ATP_SLOT);
+    notice.slot = chunk ? 0 : (uint32_t)grant->place;
     notice.offset = grant->offset;
     notice.length = grant->length;
     if (send->verify) {
@@ -247,12 +268,13 @@ static regx_status_t prepare(regx_rndv_t *rndv, regx_write_t *write)
     return REGX_OK;
 }
 
-/* Hands the put to the transport. Once that answers REGX_PENDING the record is put_done's. */
-static regx_status_t act_put(regx_rndv_t *rndv, void *object)
+/* Hands the put to the transport. Once that answers REGX_PENDING the record belongs to who is told
+ * of its end. */
+static regx_status_t act_put(void *object)
 {
     regx_write_t *write = object;
     regx_conn_t *conn = write->send->peer->conn;
-    regx_status_t status = write->prepared ? REGX_OK : prepare(rndv, write);
+    regx_status_t status = write->prepared ? REGX_OK : prepare(write);
 
     if (status == REGX_OK) {
         write->prepared = true;
@@ -264,12 +286,12 @@ static regx_status_t act_put(regx_rndv_t *rndv, void *object)
     return status;
 }
 
-static regx_status_t acted_locked(regx_rndv_t *rndv, regx_rndv_send_t *send, void *object,
-                                  regx_status_t status)
+static regx_status_t acted_locked(void *object, regx_status_t status)
 {
-    (void)rndv;
+    regx_write_t *write = object;
+
     if (status == REGX_AGAIN) {
-        send->writes.held = object;
+        write->send->held = write;
         return REGX_AGAIN;
     }
     if (status != REGX_PENDING) {
@@ -278,17 +300,15 @@ static regx_status_t acted_locked(regx_rndv_t *rndv, regx_rndv_send_t *send, voi
     return REGX_OK;
 }
 
-static regx_status_t act_drop(regx_rndv_t *rndv, void *object)
+static regx_status_t act_drop(void *object)
 {
-    (void)rndv;
     release_local(object, REGX_OK);
     return REGX_OK;
 }
 
-static regx_status_t revoked_locked(regx_rndv_t *rndv, regx_rndv_send_t *send, void *object,
-                                    regx_status_t status)
+static regx_status_t revoked_locked(void *object, regx_status_t status)
 {
-    (void)rndv, (void)send, (void)status;
+    (void)status;
     ended_locked(object, REGX_NO_MEMORY);
     return REGX_OK;
 }
@@ -296,17 +316,16 @@ static regx_status_t revoked_locked(regx_rndv_t *rndv, regx_rndv_send_t *send, v
 /* A chunk of which REVOKE takes back what is not begun: it is NACKed. */
 static bool is_revoked(const regx_rndv_send_t *send, const regx_grant_t *grant)
 {
-    return send->agreement.state == REGX_AGREEMENT_REVOKED && grant->kind->chunk;
+    return send->agreement.state == REGX_AGREEMENT_REVOKED && grant->chunk;
 }
 
-static regx_write_t *take_first_grant(regx_rndv_t *rndv, regx_rndv_send_t *send)
+static regx_write_t *take_first_grant(regx_rndv_send_t *send)
 {
-    regx_write_t *write = write_new(send);
+    regx_write_t *write = malloc(sizeof(*write));
 
     if (write == NULL) {
         return NULL;
     }
-    write->rndv = rndv;
     write->send = send;
     write->grant = next_piece(send);
     write->put.length = write->grant.length;
@@ -319,20 +338,21 @@ static regx_write_t *take_first_grant(regx_rndv_t *rndv, regx_rndv_send_t *send)
     return write;
 }
 
-regx_status_t regx_write_next_locked(regx_rndv_t *rndv, regx_rndv_send_t *send,
+regx_status_t regx_write_next_locked(regx_rndv_send_t *send,
+                                     void (*done)(regx_put_t *put, regx_status_t status),
                                      regx_send_work_t *work)
 {
-    regx_write_t *write = send->writes.held;
+    regx_write_t *write = send->held;
 
     if (write != NULL) {
-        send->writes.held = NULL;
+        send->held = NULL;
         *work = is_revoked(send, &write->grant)
                     ? (regx_send_work_t){act_drop, revoked_locked, write}
                     : (regx_send_work_t){act_put, acted_locked, write};
         return REGX_OK;
     }
     if (send->queue.count == 0 || (send->queue.grants[send->queue.first].piece &&
-                                   send->in_flight >= rndv->config.chunk_depth)) {
+                                   send->in_flight >= send->rndv->config.chunk_depth)) {
         return REGX_PENDING;
     }
     const bool revoked = is_revoked(send, &send->queue.grants[send->queue.first]);
@@ -341,65 +361,59 @@ regx_status_t regx_write_next_locked(regx_rndv_t *rndv, regx_rndv_send_t *send,
         send->peer->waiting++;
         return REGX_AGAIN;
     }
-    write = take_first_grant(rndv, send);
+    write = take_first_grant(send);
     if (write == NULL) {
         return REGX_AGAIN;
     }
+    write->put.done = done;
     *work = revoked ? (regx_send_work_t){act_drop, revoked_locked, write}
                     : (regx_send_work_t){act_put, acted_locked, write};
     return REGX_OK;
 }
 
-static regx_status_t act_completed(regx_rndv_t *rndv, void *object)
+static regx_status_t act_completed(void *object)
 {
     regx_write_t *write = object;
 
-    (void)rndv;
     release_local(write, write->status);
     return write->status;
 }
 
-static regx_status_t completed_locked(regx_rndv_t *rndv, regx_rndv_send_t *send, void *object,
-                                      regx_status_t status)
+static regx_status_t completed_locked(void *object, regx_status_t status)
 {
     const regx_write_t *write = object;
 
-    (void)rndv;
     if (write->grant.piece && status != REGX_OK) {
         /* The pieces behind it may be under way: no NACK can speak of it alone any more. */
-        regx_send_fail_locked(send, status);
+        regx_send_fail_locked(write->send, status);
     }
     ended_locked(object, status);
     return REGX_OK;
 }
 
-static void put_done(regx_put_t *put, regx_status_t status)
+regx_send_work_t regx_write_ended(regx_write_t *write, regx_status_t status)
 {
-    regx_write_t *write = put->context;
-
     write->status = status;
-    regx_send_run(write->rndv, write->send,
-                  (regx_send_work_t){act_completed, completed_locked, write});
+    return (regx_send_work_t){act_completed, completed_locked, write};
 }
 
-static regx_status_t dropped_locked(regx_rndv_t *rndv, regx_rndv_send_t *send, void *object,
-                                    regx_status_t status)
+static regx_status_t dropped_locked(void *object, regx_status_t status)
 {
-    (void)rndv;
-    send->in_flight--;
-    leave_window_locked(object);
-    free(object);
+    regx_write_t *write = object;
+
+    write->send->in_flight--;
+    leave_window_locked(write);
+    free(write);
     return status;
 }
 
-bool regx_write_drop_locked(regx_rndv_t *rndv, regx_rndv_send_t *send, regx_send_work_t *work)
+bool regx_write_drop_locked(regx_rndv_send_t *send, regx_send_work_t *work)
 {
-    (void)rndv;
     send->queue.count = 0;
-    if (send->writes.held == NULL) {
+    if (send->held == NULL) {
         return false;
     }
-    *work = (regx_send_work_t){act_drop, dropped_locked, send->writes.held};
-    send->writes.held = NULL;
+    *work = (regx_send_work_t){act_drop, dropped_locked, send->held};
+    send->held = NULL;
     return true;
 }

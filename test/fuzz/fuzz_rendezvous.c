@@ -8,7 +8,7 @@
 #include "fuzz.h"
 
 #include "base/util.h"
-#include "rendezvous/proto.h"
+#include "rendezvous/send.h"
 
 enum {
     READ = 3, /* of the strategies */

@@ -53,7 +53,7 @@ BY_TEST = [
      r"assert 0 > 0"),
     # What the newer parameters do.
     (Mutant("what had landed is not revoked", "rendezvous/revoke.c",
-            "regx_min(revoke->from, recv->granted)", "regx_max(revoke->from, recv->granted)"),
+            "regx_min(offset, regx_min(recv->granted,", "regx_max(offset, regx_min(recv->granted,"),
      [f"{SHADOW}[synchronous]"], WRONG_BYTE),
     (Mutant("what is received into is not waited for", "rendezvous/recv.c",
             "recv->drain = regx_registry_hold(rndv->registry, base, length);", "recv->drain = 0;"),

@@ -64,42 +64,42 @@ static regx_status_t wire_send(regx_conn_t *base, uint8_t tag, const void *heade
     return status;
 }
 
-/* Memory of that process that the key names; NULL: it has not published that. */
-static char *keyed(const fake_t *fake, const regx_key_t *key, unsigned access, uint64_t offset,
-                   size_t length)
+/* A part of registered memory, which must be registered for that. */
+static char *place(const fake_window_t *window, uint64_t offset, size_t length, unsigned access)
 {
-    uint32_t number, generation;
-
-    memcpy(&number, key->bytes, sizeof(number));
-    memcpy(&generation, key->bytes + 4, sizeof(generation));
-    require(number < FAKE_WINDOWS);
-    const fake_window_t *window = &fake->windows[number];
-    return window->open && window->generation == generation && (window->access & access) != 0 &&
-                   offset <= window->length && length <= window->length - offset
-               ? window->base + offset
-               : NULL;
+    require(window != NULL && window->open && (window->access & access) != 0 &&
+            offset <= window->length && length <= window->length - offset);
+    return window->base + offset;
 }
 
-static bool is_registered(const regx_mr_t *region, const void *local, size_t length,
-                          unsigned access)
+static char *keyed(const regx_key_t *key, uint64_t offset, size_t length, unsigned access)
 {
-    const fake_window_t *window = region != NULL ? region->handle : NULL;
-    const char *start = local;
+    const fake_window_t *window;
 
-    return window != NULL && window->open && (window->access & access) != 0 &&
-           start >= window->base && start + length <= window->base + window->length;
+    memcpy(&window, key->bytes, sizeof(window));
+    return place(window, offset, length, access);
+}
+
+static void check_local(const regx_mr_t *region, const void *local, size_t length, unsigned access)
+{
+    require(region != NULL);
+    place(region->handle, (uint64_t)((const char *)local - (const char *)region->base), length,
+          access);
 }
 
 static void write_bytes(const fake_conn_t *conn, const regx_put_t *put)
 {
+    char *to = (char *)conn->to->transport.pool_memory + put->offset;
     const bool pool = put->target == REGX_TARGET_POOL;
-    char *to = pool
-                   ? (char *)conn->to->transport.pool_memory + put->offset
-                   : keyed(conn->to, &put->key, REGX_ACCESS_REMOTE_WRITE, put->offset, put->length);
 
-    require(to != NULL && (!pool || put->offset + put->length <= conn->to->transport.pool_size));
-    require((pool && put->region == NULL) ||
-            is_registered(put->region, put->local, put->length, REGX_ACCESS_LOCAL));
+    if (pool) {
+        require(put->offset + put->length <= conn->to->transport.pool_size);
+    } else {
+        to = keyed(&put->key, put->offset, put->length, REGX_ACCESS_REMOTE_WRITE);
+    }
+    if (!pool || put->region != NULL) {
+        check_local(put->region, put->local, put->length, REGX_ACCESS_LOCAL);
+    }
     memcpy(to, put->local, put->length);
 }
 
@@ -139,27 +139,22 @@ static regx_status_t wire_reg(regx_transport_t *transport, void *base, size_t le
                               unsigned access, regx_mr_t *mr)
 {
     fake_t *fake = (fake_t *)transport;
-    uint32_t number = 0;
+    fake_window_t *window = calloc(1, sizeof(*window));
 
+    require(window != NULL);
     pthread_mutex_lock(&lock);
     const regx_status_t status = fake->rule(fake, FAKE_REG);
     if (status == REGX_OK) {
-        while (number < FAKE_WINDOWS - 1 && fake->windows[number].open) {
-            number++;
-        }
-        fake_window_t *window = &fake->windows[number];
-        require(!window->open);
-        window->base = base;
-        window->length = length;
-        window->access = access;
-        window->generation++;
-        window->open = true;
+        *window = (fake_window_t){fake->windows, base, length, access, true};
+        fake->windows = window;
         fake->open_windows++;
         *mr = (regx_mr_t){.base = base, .length = length, .access = access, .handle = window};
-        memcpy(mr->key.bytes, &number, sizeof(number));
-        memcpy(mr->key.bytes + 4, &window->generation, sizeof(window->generation));
+        memcpy(mr->key.bytes, &window, sizeof(window));
     }
     pthread_mutex_unlock(&lock);
+    if (status != REGX_OK) {
+        free(window);
+    }
     return status;
 }
 
@@ -218,10 +213,8 @@ bool fake_got(fake_t *fake, unsigned to, unsigned which, regx_status_t status)
         conn->get_count--;
         memmove(conn->gets + which, conn->gets + which + 1,
                 (conn->get_count - which) * sizeof(conn->gets[0]));
-        const char *from =
-            keyed(conn->to, &get->key, REGX_ACCESS_REMOTE_READ, get->offset, get->length);
-        require(from != NULL &&
-                is_registered(get->region, get->local, get->length, REGX_ACCESS_LOCAL_WRITE));
+        const char *from = keyed(&get->key, get->offset, get->length, REGX_ACCESS_REMOTE_READ);
+        check_local(get->region, get->local, get->length, REGX_ACCESS_LOCAL_WRITE);
         if (status == REGX_OK) {
             memcpy(get->local, from, get->length);
         }
@@ -333,6 +326,10 @@ void fake_close(fake_t *fake)
     regx_rndv_destroy(fake->rndv);
     regx_registry_close(&fake->registry);
     regx_pool_fini(&fake->pool);
+    for (fake_window_t *window = fake->windows, *next; window != NULL; window = next) {
+        next = window->next;
+        free(window);
+    }
     free(fake->transport.pool_memory);
     free(fake);
 }

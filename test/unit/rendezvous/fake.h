@@ -13,7 +13,7 @@
 
 #include "rendezvous/rendezvous.h"
 
-enum { FAKE_PROCESSES = 3, FAKE_WINDOWS = 2048, FAKE_FRAME = 256, FAKE_GETS = 256 };
+enum { FAKE_PROCESSES = 3, FAKE_FRAME = 256, FAKE_GETS = 256 };
 
 typedef enum fake_call { FAKE_SEND, FAKE_PUT, FAKE_GET, FAKE_REG } fake_call_t;
 
@@ -37,11 +37,11 @@ typedef struct fake_conn {
     unsigned get_count;
 } fake_conn_t;
 
-typedef struct fake_window { /* registered memory; its number and generation are its key */
+typedef struct fake_window { /* registered memory; its address is its key */
+    struct fake_window *next;
     char *base;
     size_t length;
     unsigned access;
-    uint32_t generation;
     bool open;
 } fake_window_t;
 
@@ -54,7 +54,7 @@ struct fake {
     regx_rndv_t *rndv;
     regx_peer_t peers[FAKE_PROCESSES];
     fake_conn_t conns[FAKE_PROCESSES]; /* to the process of that number */
-    fake_window_t windows[FAKE_WINDOWS];
+    fake_window_t *windows;            /* all that ever were */
     unsigned open_windows;
     /* What a call is answered: REGX_OK to do it, REGX_PENDING (put; any get) to do it later. */
     regx_status_t (*rule)(fake_t *fake, fake_call_t call);

@@ -7,7 +7,7 @@
 
 #include "../unit.h"
 
-#include "rendezvous/landing.h"
+#include "rendezvous/engine.h"
 
 enum { PAGE = 4096, SIZE = 16 * PAGE, COUNT = 3, ROOM = SIZE + 2 * PAGE };
 

@@ -445,10 +445,10 @@ static void break_now(sim_process_t *process)
     }
     process->link = SIM_BREAKING;
     regx_rndv_forget(process->rndv, &process->peer);
+    process->link = SIM_DOWN; /* nothing is asked of the connection from here on */
     while (process->op_count > 0) {
         sim_end(process, 0, REGX_FAILED);
     }
-    process->link = SIM_DOWN;
     sim_break(1 - process->number);
 }
 

@@ -25,6 +25,7 @@ static sim_process_t *other(const sim_process_t *process)
 
 static regx_status_t answer(const sim_process_t *process, sim_occasion_t occasion)
 {
+    sim_check(process->link != SIM_DOWN);
     if (process->link != SIM_UP) {
         return REGX_UNREACHABLE;
     }

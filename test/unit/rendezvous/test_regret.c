@@ -7,7 +7,7 @@
 
 #include <time.h>
 
-#include "rendezvous/proto.h"
+#include "rendezvous/send.h"
 
 enum { WAYS = REGX_AUTO_CANDIDATES, KIB = 1024, BURST = 64 };
 

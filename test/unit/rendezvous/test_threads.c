@@ -208,30 +208,29 @@ static void *receive_some(void *argument)
     return NULL;
 }
 
-static void run_with(const char *strategy, uint32_t slots, uint64_t cache_bytes,
-                     regx_granting_t grant)
-{
-    uint64_t kept = 0, invalidations = 0, regrants = 0;
-    const regx_rndv_config_t config = {.strategy = regx_strategy_find(strategy),
-                                       .chunk_size = 4096,
-                                       .chunk_depth = 3,
-                                       .revocable = grant != REGX_GRANT_FINAL,
-                                       .optimistic = grant == REGX_GRANT_OPTIMISTIC};
-    pthread_t threads[PROCESSES * (2 + RECEIVERS)];
-    unsigned count = 0;
-    uint64_t seed = slots;
+typedef struct kind {
+    const char *name, *strategy;
+    uint32_t slots;
+    uint64_t cache_bytes;
+    regx_granting_t grant;
+} kind_t;
 
+static const kind_t kinds[] = {
+    {"bounce", "bounce", 64, 0, REGX_GRANT_FINAL},
+    {"bounce, two slots", "bounce", 2, 0, REGX_GRANT_FINAL},
+    {"pipeline", "pipeline", 64, 0, REGX_GRANT_FINAL},
+    {"direct", "direct", 3, 0, REGX_GRANT_FINAL},
+    {"read", "read", 64, 0, REGX_GRANT_FINAL},
+    {"pipeline, with a cache", "pipeline", 64, 300000, REGX_GRANT_FINAL},
+    {"direct, with a cache", "direct", 3, 1000000, REGX_GRANT_FINAL},
+    {"read, with a cache", "read", 64, 300000, REGX_GRANT_FINAL},
+    {"pipeline, revoked", "pipeline", 64, 300000, REGX_GRANT_SYNCHRONOUS},
+    {"pipeline, granted again", "pipeline", 64, 300000, REGX_GRANT_OPTIMISTIC},
+};
+
+static void make_messages(uint64_t seed)
+{
     memset(messages, 0, sizeof(messages));
-    for (unsigned i = 0; i < PROCESSES; i++) {
-        processes[i] = (process_t){.fake = fake_open(i, slots, &config, cache_bytes), .seed = i};
-        pthread_mutex_init(&processes[i].lock, NULL);
-        processes[i].fake->context = &processes[i];
-        processes[i].fake->rule = rule;
-        processes[i].fake->deliver = deliver;
-    }
-    for (unsigned i = 0; i < PROCESSES * PROCESSES; i++) {
-        fake_connect(processes[i / PROCESSES].fake, processes[i % PROCESSES].fake);
-    }
     for (unsigned i = 0; i < MESSAGES; i++) {
         message_t *message = &messages[i];
         const unsigned to = i / EACH / RECEIVERS;
@@ -247,6 +246,13 @@ static void run_with(const char *strategy, uint32_t slots, uint64_t cache_bytes,
         }
     }
     atomic_store(&open_messages, MESSAGES);
+}
+
+static void run_threads(void)
+{
+    pthread_t threads[PROCESSES * (2 + RECEIVERS)];
+    unsigned count = 0;
+
     for (unsigned i = 0; i < PROCESSES; i++) {
         pthread_create(&threads[count++], NULL, make_progress, &processes[i]);
         pthread_create(&threads[count++], NULL, send_some, &processes[i]);
@@ -258,6 +264,10 @@ static void run_with(const char *strategy, uint32_t slots, uint64_t cache_bytes,
     while (count > 0) {
         pthread_join(threads[--count], NULL);
     }
+}
+
+static void close_messages(void)
+{
     for (unsigned i = 0; i < MESSAGES; i++) {
         assert_true(messages[i].closed);
         assert_int_equal(messages[i].dones, 1);
@@ -267,6 +277,33 @@ static void run_with(const char *strategy, uint32_t slots, uint64_t cache_bytes,
         free(messages[i].sent);
         free(messages[i].received);
     }
+}
+
+static void messages_of_threads_arrive(void **state)
+{
+    const kind_t *kind = *state;
+    uint64_t kept = 0, invalidations = 0, regrants = 0;
+    const regx_rndv_config_t config = {.strategy = regx_strategy_find(kind->strategy),
+                                       .chunk_size = 4096,
+                                       .chunk_depth = 3,
+                                       .revocable = kind->grant != REGX_GRANT_FINAL,
+                                       .optimistic = kind->grant == REGX_GRANT_OPTIMISTIC};
+
+    for (unsigned i = 0; i < PROCESSES; i++) {
+        fake_t *fake = fake_open(i, kind->slots, &config, kind->cache_bytes);
+
+        processes[i] = (process_t){.fake = fake, .seed = i};
+        pthread_mutex_init(&processes[i].lock, NULL);
+        fake->context = &processes[i];
+        fake->rule = rule;
+        fake->deliver = deliver;
+    }
+    for (unsigned i = 0; i < PROCESSES * PROCESSES; i++) {
+        fake_connect(processes[i / PROCESSES].fake, processes[i % PROCESSES].fake);
+    }
+    make_messages(kind->slots);
+    run_threads();
+    close_messages();
     for (unsigned i = 0; i < PROCESSES; i++) {
         kept += processes[i].fake->counters.misses;
         invalidations += processes[i].fake->counters.invalidations;
@@ -274,90 +311,19 @@ static void run_with(const char *strategy, uint32_t slots, uint64_t cache_bytes,
         fake_close(processes[i].fake);
         pthread_mutex_destroy(&processes[i].lock);
     }
-    assert_int_equal(kept > 0, cache_bytes > 0); /* hits come by chance here */
-    assert_int_equal(invalidations > 0, cache_bytes > 0);
-    assert_int_equal(regrants > 0, grant != REGX_GRANT_FINAL);
-}
-
-static void run(const char *strategy, uint32_t slots, uint64_t cache_bytes)
-{
-    run_with(strategy, slots, cache_bytes, REGX_GRANT_FINAL);
-}
-
-static void messages_of_threads_arrive_by_bounce(void **state)
-{
-    (void)state;
-    run("bounce", 64, 0);
-}
-
-static void messages_of_threads_arrive_by_bounce_with_two_slots(void **state)
-{
-    (void)state;
-    run("bounce", 2, 0);
-}
-
-static void messages_of_threads_arrive_by_pipeline(void **state)
-{
-    (void)state;
-    run("pipeline", 64, 0);
-}
-
-static void messages_of_threads_arrive_by_direct(void **state)
-{
-    (void)state;
-    run("direct", 3, 0);
-}
-
-static void messages_of_threads_arrive_by_read(void **state)
-{
-    (void)state;
-    run("read", 64, 0);
-}
-
-static void messages_of_threads_arrive_by_read_with_a_cache(void **state)
-{
-    (void)state;
-    run("read", 64, 300000);
-}
-
-static void messages_of_threads_arrive_by_pipeline_with_a_cache(void **state)
-{
-    (void)state;
-    run("pipeline", 64, 300000);
-}
-
-static void messages_of_threads_arrive_by_direct_with_a_cache(void **state)
-{
-    (void)state;
-    run("direct", 3, 1000000);
-}
-
-static void messages_of_threads_arrive_by_pipeline_that_is_revoked(void **state)
-{
-    (void)state;
-    run_with("pipeline", 64, 300000, REGX_GRANT_SYNCHRONOUS);
-}
-
-static void messages_of_threads_arrive_by_pipeline_that_goes_back(void **state)
-{
-    (void)state;
-    run_with("pipeline", 64, 300000, REGX_GRANT_OPTIMISTIC);
+    assert_int_equal(kept > 0, kind->cache_bytes > 0); /* hits come by chance here */
+    assert_int_equal(invalidations > 0, kind->cache_bytes > 0);
+    assert_int_equal(regrants > 0, kind->grant != REGX_GRANT_FINAL);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(messages_of_threads_arrive_by_bounce),
-        cmocka_unit_test(messages_of_threads_arrive_by_bounce_with_two_slots),
-        cmocka_unit_test(messages_of_threads_arrive_by_pipeline),
-        cmocka_unit_test(messages_of_threads_arrive_by_direct),
-        cmocka_unit_test(messages_of_threads_arrive_by_read),
-        cmocka_unit_test(messages_of_threads_arrive_by_pipeline_with_a_cache),
-        cmocka_unit_test(messages_of_threads_arrive_by_direct_with_a_cache),
-        cmocka_unit_test(messages_of_threads_arrive_by_pipeline_that_is_revoked),
-        cmocka_unit_test(messages_of_threads_arrive_by_pipeline_that_goes_back),
-        cmocka_unit_test(messages_of_threads_arrive_by_read_with_a_cache),
-    };
+    struct CMUnitTest tests[sizeof(kinds) / sizeof(kinds[0])];
 
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+        tests[i] = (struct CMUnitTest){.name = kinds[i].name,
+                                       .test_func = messages_of_threads_arrive,
+                                       .initial_state = (void *)(uintptr_t)&kinds[i]};
+    }
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
