@@ -58,9 +58,7 @@ def phase(item: pytest.Item) -> str:
         return "guest"
     if item.path.is_relative_to(TOP / "test/machine"):
         return "machines"
-    if item.get_closest_marker("alone"):
-        return "alone"
-    if "mpi" in getattr(item, "fixturenames", ()):
+    if item.get_closest_marker("alone") or "mpi" in getattr(item, "fixturenames", ()):
         return "jobs"
     return "processes"
 

@@ -47,8 +47,7 @@ def needing_device() -> tuple[str, ...]:
 PHASES = [
     Phase("units", "unit tests, two at a time", workers=True),
     Phase("processes", "tests of one process, two at a time", workers=True),
-    Phase("jobs", "MPI jobs, two at a time", workers=True),
-    Phase("alone", "what measures, alone"),
+    Phase("jobs", "MPI jobs, alone"),
     Phase("guest", "the emulated machine with an RDMA device, alone",
           folders=("test/unit", *needing_device())),
     Phase("machines", "other kernels, other Open MPIs, the package, alone", full=True),
