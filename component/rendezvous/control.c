@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "rendezvous/control.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "rendezvous/engine.h"
@@ -104,6 +105,7 @@ void regx_control_post(const regx_peer_t *peer, regx_outbox_t *outbox,
                        const regx_control_t *control)
 {
     if (outbox->count > 0 || regx_control_send(peer, control) != REGX_OK) {
+        assert(outbox->count < outbox->room);
         outbox->messages[outbox->count++] = *control;
     }
 }

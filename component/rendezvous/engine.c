@@ -107,8 +107,7 @@ int regx_rndv_progress(regx_rndv_t *rndv)
     if (atomic_load_explicit(&rndv->work.retry_recvs, memory_order_relaxed) ||
         (atomic_load_explicit(&rndv->work.pool_exhausted, memory_order_relaxed) &&
          regx_pool_unused(rndv->pool) > 0)) {
-        regx_recvs_advance(rndv);
-        advanced++;
+        advanced += regx_recvs_advance(rndv);
     }
     if (atomic_load_explicit(&rndv->work.watches, memory_order_relaxed)) {
         regx_revokes_advance(rndv);

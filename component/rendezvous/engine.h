@@ -184,8 +184,9 @@ struct regx_rndv {
         regx_autotune_t sizes[REGX_AUTO_WIRES][REGX_AUTO_SIZES];
         regx_reuse_t reuse;
         regx_tally_t *_Atomic tally[REGX_DECISIONS][REGX_PATH_COUNT];
-    } tuner;                  /* of `auto` */
-    char mismatch[192];       /* what arrived corrupt, for the owner (recv.h) */
+    } tuner;            /* of `auto` */
+    char mismatch[192]; /* what arrived corrupt, for the owner (recv.h); of the thread that makes
+                                 progress, without the lock */
     regx_landings_t landings; /* of the path remap; has a lock of its own */
     struct {
         regx_link_t pending; /* they wait for slots or could not send, oldest first */
@@ -225,7 +226,7 @@ static inline void regx_fall_back(const regx_rndv_t *rndv, const char *reason)
 
 /* Messages that found no room. They go before any other of their owner. */
 typedef struct regx_outbox {
-    unsigned count;
+    unsigned count, room;
     regx_control_t *messages; /* the owner's; in their order */
 } regx_outbox_t;
 

@@ -75,7 +75,7 @@ bool regx_rndv_expose(regx_rndv_t *rndv, const regx_peer_t *peer, const void *ba
     }
     memset(exposure->bytes, 0, sizeof(exposure->bytes));
     memcpy(exposure->bytes, &wire, sizeof(wire));
-    /* Another core may read the bytes: see send_rkey in get.c. */
+    /* Another core may read the bytes: see advertise_locked in get.c. */
     regx_fence_stores();
     return true;
 }
@@ -129,6 +129,8 @@ static bool ended(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_status_t statu
         regx_region_release(rndv->registry, &recv->whole.region);
     }
     regx_lock(&rndv->lock);
+    assert(recv->holds > 0 && recv->phase != REGX_RECV_CLOSED); /* not before it has ended */
+    recv->holds--;
     const bool open = recv->phase == REGX_RECV_READING;
     if (open && status == REGX_OK) {
         recv->granted = recv->landed = recv->length;
@@ -138,8 +140,6 @@ static bool ended(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_status_t statu
     }
     if (open && refused) {
         recv->peer->no_gets |= status == REGX_DENIED;
-        regx_fall_back(rndv, status == REGX_DENIED ? "receiver: reading from this peer refused"
-                                                   : "receiver: reading from this peer failed");
     }
     if (open && refused && !recv->slots.only) {
         regx_recv_open_again_locked(rndv, recv, status == REGX_FAILED);
@@ -148,6 +148,10 @@ static bool ended(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_status_t statu
         recv->cts.bits |= REGX_CTS_SUSPECT;
     }
     regx_unlock(&rndv->lock);
+    if (open && refused) {
+        regx_fall_back(rndv, status == REGX_DENIED ? "receiver: reading from this peer refused"
+                                                   : "receiver: reading from this peer failed");
+    }
     return open;
 }
 
@@ -158,6 +162,7 @@ static regx_conn_t *begin(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
     const regx_peer_t *peer = recv->phase == REGX_RECV_OPENED ? recv->peer : NULL; /* or gone */
     if (peer != NULL) {
         recv->phase = REGX_RECV_READING;
+        recv->holds++;
     }
     regx_unlock(&rndv->lock);
     if (peer == NULL) {

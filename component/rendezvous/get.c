@@ -244,6 +244,9 @@ static void get_done(regx_get_t *get, regx_status_t status)
 
 static void revoke_chunks(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
 {
+    if (recv->due == 0) { /* as nearly always */
+        return;
+    }
     for (unsigned i = 0; i < rndv->config.chunk_depth; i++) {
         regx_chunk_t *chunk = &recv->chunks[i];
 

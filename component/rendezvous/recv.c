@@ -25,7 +25,7 @@ static regx_rndv_recv_t *recv_new(regx_rndv_t *rndv)
     }
     memset(recv, 0, sizeof(*recv));
     recv->rndv = rndv;
-    recv->outbox.messages = recv->messages;
+    recv->outbox = (regx_outbox_t){.room = 2, .messages = recv->messages};
     for (unsigned i = 0; i < chunks; i++) {
         recv->chunks[i].state = REGX_CHUNK_FREE;
     }
@@ -296,9 +296,13 @@ void regx_recv_verify(regx_rndv_t *rndv, regx_rndv_recv_t *recv, const regx_cont
 
 void regx_recv_report(regx_rndv_t *rndv, const regx_peer_t *peer)
 {
+    char what[sizeof(rndv->mismatch)];
+
     if (rndv->mismatch[0] != '\0') {
-        rndv->config.mismatch(rndv->config.context, peer, rndv->mismatch);
-        rndv->mismatch[0] = '\0';
+        memcpy(what, rndv->mismatch, sizeof(what));
+        rndv->mismatch[0] =
+            '\0'; /* first: the owner may end the connection, and with it other gets */
+        rndv->config.mismatch(rndv->config.context, peer, what);
     }
 }
 

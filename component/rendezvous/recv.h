@@ -86,10 +86,12 @@ typedef struct regx_revocable {
     unsigned times;     /* how often it was restarted, or a checksum did not agree */
     unsigned failures;  /* writes that failed */
     struct {            /* until memory is there, or changes are certain to be reported */
-        const char *reason; /* NULL: it does not wait */
-        unsigned looks;     /* how many were in vain */
-        int64_t since;      /* when it began to wait, in ns */
-        int64_t next;       /* when another look is worth while, in ns */
+        const char *reason;        /* NULL: it does not wait */
+        unsigned looks;            /* how many were in vain */
+        int64_t since;             /* when it began to wait, in ns */
+        unsigned unreported_looks; /* the same of the last reason, if that is `unreported` */
+        int64_t unreported_since;
+        int64_t next; /* when another look is worth while, in ns */
     } wait;
 } regx_revocable_t;
 
@@ -221,8 +223,8 @@ void regx_recv_control(regx_rndv_t *rndv, uint64_t sender, const regx_control_t 
  * corrupt. */
 void regx_recv_run(regx_rndv_t *rndv, regx_recv_work_t *work);
 
-/* Goes on with all receives that wait. */
-void regx_recvs_advance(regx_rndv_t *rndv);
+/* Goes on with all receives that wait; returns how many need not wait any more. */
+int regx_recvs_advance(regx_rndv_t *rndv);
 
 /* ---- protocols, ways of moving the bytes of a transfer. One file is one protocol. recv.c and
  * recv_progress.c call it through this table and know none by name; the send side does what it is

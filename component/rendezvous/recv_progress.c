@@ -16,7 +16,8 @@ typedef struct regx_recv_turns {
     regx_recv_work_t *work;  /* work->recv: the receive whose turn it is; NULL: none */
     const regx_peer_t *peer; /* NULL: one of them has to wait */
     regx_next_turn_t next;
-    bool all; /* of the round: not only as long as there are slots */
+    bool all;     /* of the round: not only as long as there are slots */
+    int advanced; /* had a turn and need not wait any more */
 } regx_recv_turns_t;
 
 static void take_locked(regx_recv_turns_t *turns, regx_rndv_recv_t *recv)
@@ -56,6 +57,7 @@ static void end_turn_locked(regx_rndv_t *rndv, regx_recv_turns_t *turns)
             regx_revoke_set_due(rndv);
         }
     }
+    turns->advanced += !regx_list_has(&recv->link);
     if (turns->next == REGX_TURN_PEER && regx_list_has(&recv->link)) {
         turns->peer = NULL;
     }
@@ -293,10 +295,11 @@ void regx_rndv_immediate(regx_rndv_t *rndv, uint64_t sender, uint32_t immediate)
     }
 }
 
-void regx_recvs_advance(regx_rndv_t *rndv)
+int regx_recvs_advance(regx_rndv_t *rndv)
 {
     regx_recv_work_t work = {.recv = NULL};
     regx_recv_turns_t turns = {.work = &work, .next = REGX_TURN_ALL};
 
     take_turns(rndv, &turns);
+    return turns.advanced;
 }

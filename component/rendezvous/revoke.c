@@ -65,6 +65,10 @@ typedef struct look {
     const char *lacks; /* if LOOK_MEMORY: why nothing can be granted anew now; NULL: it can */
     bool unreadable;   /* if LOOK_END: no checksum could be made */
     uint64_t checksum; /* of what has to be proven, if that is necessary and the memory is quiet */
+    /* What is to be reported of it afterwards, without the lock. */
+    bool resumes; /* from this offset on: */
+    uint64_t resume;
+    const char *given_up; /* why; NULL: it was not */
 } look_t;
 
 void regx_revoke_recv_open(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
@@ -132,10 +136,10 @@ bool regx_revoke_nacked_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_c
 }
 
 /* Nothing is watched from now on. What was not proven to have arrived goes by slots, once more. */
-static void give_up(const regx_rndv_t *rndv, regx_revocable_t *revoke, const char *reason)
+static void give_up(look_t *look, const char *reason)
 {
-    revoke->state = REGX_REVOKE_GIVEN_UP;
-    regx_fall_back(rndv, reason);
+    look->work.recv->revoke.state = REGX_REVOKE_GIVEN_UP;
+    look->given_up = reason;
 }
 
 /* It cannot go on, for that reason. Whether that has been so for too long; and for many looks, in
@@ -149,12 +153,18 @@ static bool waits_too_long(regx_revocable_t *revoke, const char *reason)
         revoke->wait.looks = 0;
         revoke->wait.since = now;
     }
+    if (revoke->wait.reason != unreported) {
+        revoke->wait.unreported_looks = 0;
+        revoke->wait.unreported_since = now;
+    }
     const int64_t waited = now - revoke->wait.since;
     revoke->wait.reason = reason;
     revoke->wait.looks++;
+    revoke->wait.unreported_looks += reason == unreported;
     revoke->wait.next = now + (waited / 8 < PAUSE_NS ? waited / 8 : PAUSE_NS);
-    return revoke->wait.looks > LOOKS_MIN &&
-           waited > (reason == unreported ? IMPATIENCE_NS : PATIENCE_NS);
+    return (revoke->wait.looks > LOOKS_MIN && waited > PATIENCE_NS) ||
+           (revoke->wait.unreported_looks > LOOKS_MIN &&
+            now - revoke->wait.unreported_since > IMPATIENCE_NS);
 }
 
 static bool pauses(const regx_revocable_t *revoke)
@@ -184,7 +194,7 @@ static void end_locked(regx_rndv_t *rndv, look_t *look)
     }
     const char *reason = look->unreadable ? gone : unsure;
     if (waits_too_long(&recv->revoke, reason)) {
-        give_up(rndv, &recv->revoke, reason);
+        give_up(look, reason);
         restart_locked(rndv, recv, reason == unsure ? 0 : revoke->lowest);
     }
 }
@@ -196,7 +206,7 @@ static uint64_t resume_of(const regx_rndv_t *rndv, const regx_revocable_t *revok
 }
 
 /* Grants anew from there on, if the memory is there. */
-static void resume_locked(regx_rndv_t *rndv, const look_t *look)
+static void resume_locked(regx_rndv_t *rndv, look_t *look)
 {
     regx_rndv_recv_t *recv = look->work.recv;
     regx_revocable_t *revoke = &recv->revoke;
@@ -205,11 +215,11 @@ static void resume_locked(regx_rndv_t *rndv, const look_t *look)
         const char *reason = look->state == REGX_WATCH_CHANGED ? changing : look->lacks;
 
         if (revoke->times > TIMES_MAX) {
-            give_up(rndv, revoke, changing);
+            give_up(look, changing);
         } else if (reason != NULL && !waits_too_long(revoke, reason)) {
             return;
         } else if (reason != NULL) {
-            give_up(rndv, revoke, reason);
+            give_up(look, reason);
         }
     }
     if (revoke->state == REGX_REVOKE_GIVEN_UP) {
@@ -217,9 +227,8 @@ static void resume_locked(regx_rndv_t *rndv, const look_t *look)
     }
     const regx_control_t message = {
         .type = REGX_CONTROL_RESUME, .to = recv->sender, .offset = resume_of(rndv, revoke)};
-    regx_trace(rndv->config.trace, REGX_TRACE_PATH,
-               "memory changed, or a write failed: sent again from byte %llu on",
-               (unsigned long long)message.offset);
+    look->resumes = true;
+    look->resume = message.offset;
     revoke->lowest = regx_min(revoke->lowest, message.offset);
     revoke->wait.reason = NULL;
     recv->landed = recv->granted = message.offset;
@@ -317,6 +326,18 @@ static void looked_locked(regx_rndv_t *rndv, regx_recv_work_t *work)
     }
 }
 
+static void report(const regx_rndv_t *rndv, const look_t *look)
+{
+    if (look->resumes) {
+        regx_trace(rndv->config.trace, REGX_TRACE_PATH,
+                   "memory changed, or a write failed: sent again from byte %llu on",
+                   (unsigned long long)look->resume);
+    }
+    if (look->given_up != NULL) {
+        regx_fall_back(rndv, look->given_up);
+    }
+}
+
 void regx_revokes_advance(regx_rndv_t *rndv)
 {
     const uint64_t head = atomic_load(&rndv->registry->monitor->log->head);
@@ -348,6 +369,7 @@ void regx_revokes_advance(regx_rndv_t *rndv)
             recv->taken = true;
             regx_unlock(&rndv->lock);
             regx_recv_run(rndv, &look.work);
+            report(rndv, &look);
             regx_lock(&rndv->lock);
         } else if (need == NEED_LATER) {
             regx_revoke_set_due(rndv);

@@ -243,7 +243,7 @@ void regx_rndv_send_open(regx_rndv_t *rndv, regx_peer_t *peer, const void *base,
         return;
     }
     send->rndv = rndv;
-    send->outbox.messages = send->messages;
+    send->outbox = (regx_outbox_t){.room = REGX_SEND_MESSAGES, .messages = send->messages};
     send->peer = peer;
     send->base = base;
     send->length = length;

@@ -56,6 +56,8 @@ typedef enum regx_agreement {
     REGX_AGREEMENT_THERE
 } regx_agreement_t;
 
+#define REGX_SEND_MESSAGES (REGX_GRANTS_MAX + 2) /* READY, one for each grant, and DIFFERS */
+
 struct regx_rndv_send {
     regx_link_t link; /* in one of the engine's lists of sends, or in none */
     regx_rndv_t *rndv;
@@ -112,7 +114,7 @@ struct regx_rndv_send {
         unsigned first, count;
         regx_grant_t grants[REGX_GRANTS_MAX]; /* from here on nothing is cleared */
     } queue;
-    regx_control_t messages[REGX_GRANTS_MAX + 2]; /* of the outbox: READY, and one for each grant */
+    regx_control_t messages[REGX_SEND_MESSAGES]; /* of the outbox */
 };
 
 /* A message from this send to its receiver, with nothing but the header filled in. */
@@ -134,7 +136,7 @@ static inline void regx_send_fail_locked(regx_rndv_send_t *send, regx_status_t s
  * more. No honest peer makes more of them than there is room for. */
 static inline void regx_send_post_locked(regx_rndv_send_t *send, const regx_control_t *message)
 {
-    if (send->outbox.count == sizeof(send->messages) / sizeof(send->messages[0])) {
+    if (send->outbox.count == send->outbox.room) {
         regx_send_fail_locked(send, REGX_FAILED);
     }
     if (send->status == REGX_OK) {
