@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "opal/mca/hwloc/base/base.h"
 #include "base/util.h"
+#include "opal/mca/hwloc/base/base.h"
 #include "pool/pool.h"
 
 /* The transport may deliver while it closes, when there is no rendezvous any more. */

@@ -117,6 +117,7 @@ regx_status_t regx_region_acquire(regx_registry_t *registry, void *base, size_t 
                                   unsigned access, regx_region_t *region)
 {
     (void)registry;
+    region->over_share = false;
     if (process->registers != REGX_OK) {
         return process->registers;
     }

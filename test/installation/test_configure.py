@@ -2,7 +2,6 @@
 """configure: what is missing is named in one line, with the Debian package that brings it."""
 import os
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -11,8 +10,7 @@ TOP = Path(__file__).resolve().parents[2]
 
 def configure(folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     folder.mkdir(exist_ok=True)
-    shutil.copy(TOP / ".build/config.cache", folder / "cache")  # what it found before
-    return subprocess.run([TOP / "configure", "-q", "--cache-file=cache", *arguments], cwd=folder, text=True,
+    return subprocess.run([TOP / "configure", "-q", *arguments], cwd=folder, text=True,
                           capture_output=True, timeout=120, check=False,
                           env=os.environ | environment)
 

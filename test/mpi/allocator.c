@@ -120,9 +120,9 @@ static void play(uint64_t round)
 
     memory = malloc(size);
     use(memory, round, 1);
-    memory = realloc(memory, 16 * size);
-    use(memory, round, 2);
-    free(memory);
+    unsigned char *longer = realloc(memory, 16 * size);
+    use(longer, round, 2);
+    free(longer);
 
     mallopt(M_MMAP_THRESHOLD, (int)(2 * size)); /* now from the heap */
     memory = malloc(size);
