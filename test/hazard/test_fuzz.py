@@ -14,6 +14,7 @@ HANG = 600  # seconds
 LONG = 600  # seconds of a run with --full
 ENOUGH = 300_000  # inputs: by then a planted defect is found
 INPUTS = 5000  # of a short run: about a second
+LONGEST = "-max_len=1024"  # a message with more slots than are allowed, too
 # What is to be found: file of component/rendezvous, what stands there, what instead.
 PLANTED = [
     ("control.c", "control->slot_count <= slots_max &&", "control->slot_count < 255 &&"),
@@ -66,7 +67,7 @@ def test_no_input_does_harm(folder: Path, full: bool, seed: int, tmp_path: Path)
     amount = [f"-max_total_time={LONG}", "-use_value_profile=1"] if full \
         else [f"-runs={INPUTS}", f"-seed={seed}"]
     done = run(program, f"-artifact_prefix={artifacts}/", "-timeout=120", "-rss_limit_mb=4096",
-               *amount, corpus)
+               LONGEST, *amount, corpus)
     found = [f"{file.name}: {file.read_bytes().hex()}" for file in artifacts.iterdir()]
     assert done.returncode == 0, "\n".join([done.stderr[-6000:], *found])
 
@@ -85,6 +86,6 @@ def test_planted_defect_is_found(source: str, right: str, wrong: str, folder: Pa
     program = Path(shutil.move(folder / "fuzz_mutant", tmp_path / "mutant"))
     seeds(program, tmp_path / "corpus")  # it is found by what is made of them, not by them
     done = run(program, f"-artifact_prefix={tmp_path}/", f"-seed={seed}", f"-runs={ENOUGH}",
-               tmp_path / "corpus")
+               LONGEST, tmp_path / "corpus")
     assert done.returncode != 0, "not found"
     assert "Sanitizer" in done.stderr or "deadly signal" in done.stderr, done.stderr[-3000:]
