@@ -300,8 +300,8 @@ void regx_recv_report(regx_rndv_t *rndv, const regx_peer_t *peer)
 
     if (rndv->mismatch[0] != '\0') {
         memcpy(what, rndv->mismatch, sizeof(what));
-        rndv->mismatch[0] =
-            '\0'; /* first: the owner may end the connection, and with it other gets */
+        /* First: the owner may end the connection, and with it other gets. */
+        rndv->mismatch[0] = '\0';
         rndv->config.mismatch(rndv->config.context, peer, what);
     }
 }
