@@ -2,7 +2,6 @@
 #include "base/handle_table.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #define NONE UINT32_MAX
 

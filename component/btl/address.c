@@ -10,10 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/util.h"
-#include "btl/component.h"
-#include "transport/catalog.h"
-
 #define NONE_SIZE 1
 #define VERSION 9
 

@@ -1,17 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "config.h"
 
-#include "btl/component.h"
-
-#include <stdint.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "opal/mca/base/mca_base_component_repository.h"
-#include "opal/mca/btl/base/base.h"
 #include "opal/mca/mpool/base/base.h"
 
-#include "base/util.h"
 #include "btl/module.h"
 
 /* ---- BTLs ---- */

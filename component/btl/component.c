@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "config.h"
 
-#include "btl/component.h"
-
 #include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,7 +9,6 @@
 #include "opal/runtime/opal.h"
 
 #include "base/memlock.h"
-#include "base/util.h"
 #include "btl/module.h"
 
 /* Open MPI finds the component by this name. */

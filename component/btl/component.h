@@ -28,15 +28,9 @@
 #ifndef REGX_BTL_COMPONENT_H
 #define REGX_BTL_COMPONENT_H
 
-#include <pthread.h>
-
-#include "base/counters.h"
-#include "base/trace.h"
 #include "btl/settings.h"
 #include "compat/compat.h"
 #include "opal/mca/base/mca_base_var.h"
-#include "registration/registration.h"
-#include "transport/transport.h"
 
 /* ---- params.c ---- */
 

@@ -2,7 +2,6 @@
 #include "btl/module.h"
 
 #include <assert.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 /* The one that is there already, and serves: for Open MPI one that was met, which is Open MPI's

@@ -2,10 +2,8 @@
 #include "btl/module.h"
 
 #include <assert.h>
-#include <string.h>
 
 #include "base/copy.h"
-#include "base/util.h"
 #include "opal/datatype/opal_convertor.h"
 
 static mca_btl_base_descriptor_t *describe(regx_fragment_t *fragment, uint8_t order, uint32_t flags)

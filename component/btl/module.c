@@ -6,9 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/util.h"
 #include "opal/mca/hwloc/base/base.h"
-#include "pool/pool.h"
 
 /* The transport may deliver while it closes, when there is no rendezvous any more. */
 static void handle_immediate(void *context, uint64_t sender, uint32_t value)

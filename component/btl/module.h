@@ -5,17 +5,9 @@
 #ifndef REGX_BTL_MODULE_H
 #define REGX_BTL_MODULE_H
 
-#include "base/list.h"
-#include "base/thread.h"
 #include "btl/component.h"
 #include "btl/eager.h"
-#include "compat/compat.h"
 #include "onesided/onesided.h"
-#include "pool/pool.h"
-#include "registration/registration.h"
-#include "rendezvous/control.h"
-#include "rendezvous/rendezvous.h"
-#include "transport/transport.h"
 
 /* How Open MPI's memory fragments are kept for the next message (fragment.c). */
 typedef enum regx_fragment_kind {

@@ -11,8 +11,6 @@
 #include <unistd.h>
 
 #include "base/memlock.h"
-#include "base/util.h"
-#include "registration/monitor/monitor.h"
 
 #define PARAMS_MAX 64 /* of all rooms; a build with asserts checks it */
 #define POOL_MAX_BY_DEFAULT (8u << 20)

@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/util.h"
 #include "opal/runtime/opal_progress.h"
 
 /* What a call waits at most that unmaps memory in use (btl_regx_inuse=drain). */

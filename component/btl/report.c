@@ -7,8 +7,6 @@
  */
 #include "config.h"
 
-#include "btl/component.h"
-
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -21,7 +19,6 @@
 #include "opal/runtime/opal.h"
 
 #include "base/memlock.h"
-#include "base/util.h"
 #include "btl/module.h"
 
 /* ---- what there is to tell ---- */

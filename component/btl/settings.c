@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "config.h"
 
 #include "btl/settings.h"
 

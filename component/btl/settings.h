@@ -6,8 +6,6 @@
 #ifndef REGX_BTL_SETTINGS_H
 #define REGX_BTL_SETTINGS_H
 
-#include "pool/pool.h"
-#include "registration/registration.h"
 #include "rendezvous/rendezvous.h"
 #include "transport/catalog.h"
 

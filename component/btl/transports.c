@@ -1,12 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "btl/component.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#include "base/util.h"
 #include "btl/module.h"
-#include "transport/catalog.h"
 
 /* A transport that is to be opened. */
 typedef struct candidate {

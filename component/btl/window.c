@@ -23,8 +23,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/util.h"
-
 enum { POST_PLACES = 32 };         /* osc/rdma's OMPI_OSC_RDMA_POST_PEER_MAX */
 #define LOCKED (UINT64_C(1) << 63) /* osc/rdma's OMPI_OSC_RDMA_LOCK_EXCLUSIVE */
 

@@ -6,10 +6,6 @@
 #ifndef REGX_COMPAT_COMPAT_H
 #define REGX_COMPAT_COMPAT_H
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
 #include "opal_config.h"
 
 #include "opal/mca/btl/base/base.h"

@@ -2,7 +2,6 @@
  *
  * Open MPI 4.1.
  */
-#include <stdlib.h>
 
 #include "compat/compat.h"
 

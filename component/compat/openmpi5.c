@@ -2,11 +2,8 @@
  *
  * Open MPI 5.0 and 6.0.
  */
-#include <stdatomic.h>
 #include <stdlib.h>
-#include <string.h>
 
-#include "base/util.h"
 #include "compat/compat.h"
 
 #include "ompi_config.h"

@@ -8,8 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/util.h"
-
 regx_onesided_t *regx_onesided_create(const regx_onesided_config_t *config)
 {
     regx_onesided_t *onesided = calloc(1, sizeof(*onesided));

@@ -32,7 +32,6 @@
 
 #include <string.h>
 
-#include "base/counters.h"
 #include "base/handle_table.h"
 #include "base/list.h"
 #include "base/thread.h"

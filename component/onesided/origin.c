@@ -7,8 +7,6 @@
 
 #include <string.h>
 
-#include "base/util.h"
-
 /* Sends the next frame of the request. */
 static regx_status_t send_next(const regx_onesided_peer_t *peer, regx_onesided_request_t *request)
 {

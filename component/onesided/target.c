@@ -8,8 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/util.h"
-
 typedef struct answer {
     regx_onesided_type_t type; /* REPLY or DATA */
     bool refused;

@@ -12,11 +12,6 @@
 #ifndef REGX_POOL_POOL_H
 #define REGX_POOL_POOL_H
 
-#include <stdatomic.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
 #include "base/counters.h"
 #include "base/param.h"
 #include "base/thread.h"

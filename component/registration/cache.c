@@ -9,8 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/util.h"
-
 _Static_assert(2 * REGX_REGIONS_MAX <= 1u << REGX_LOOKUP_NUMBER_BITS, "numbers fit in entries");
 
 static _Atomic uint64_t serials;

@@ -35,13 +35,8 @@
 #ifndef REGX_REGISTRATION_CACHE_H
 #define REGX_REGISTRATION_CACHE_H
 
-#include <stdatomic.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <sys/types.h>
 
-#include "base/thread.h"
 #include "registration/monitor/uffd.h"
 #include "registration/registration.h"
 

@@ -14,8 +14,6 @@
 #include <sched.h>
 #include <string.h>
 
-#include "base/util.h"
-
 /* How often, and for how long, it is asked again whether a change is under way, or whether news is
  * logged by now, before memory is registered that may not need it: for less than registering takes.
  */

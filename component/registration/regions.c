@@ -6,8 +6,6 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "base/util.h"
-
 static size_t size_of(const regx_regions_t *regions)
 {
     return regions->capacity * (sizeof(regx_record_t) + sizeof(regx_holding_t));

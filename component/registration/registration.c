@@ -1,12 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "config.h"
-
-#include "registration/registration.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#include "base/util.h"
 #include "registration/cache.h"
 
 /* ---- the choice of a backend ---- */

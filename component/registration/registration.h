@@ -23,7 +23,6 @@
 #ifndef REGX_REGISTRATION_REGISTRATION_H
 #define REGX_REGISTRATION_REGISTRATION_H
 
-#include "base/param.h"
 #include "registration/monitor/monitor.h"
 
 /* ---- the backends by name, and the choice among them ---- */

@@ -22,9 +22,6 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "base/thread.h"
-#include "base/util.h"
-
 /* ---- thread states ---- */
 
 _Thread_local struct regx_last_state regx_last_state[REGX_LAST_STATES];

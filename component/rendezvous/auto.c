@@ -47,8 +47,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/util.h"
-
 #define ROUNDS 3u
 #define TURNS_MAX 18u /* of a trial, with those that are repeated */
 #define FAILED_TURNS 2u

@@ -6,8 +6,6 @@
 #include "rendezvous/send.h"
 
 #include <assert.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/copy.h"
 

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "rendezvous/control.h"
 
 #include <assert.h>
 #include <string.h>

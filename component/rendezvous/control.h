@@ -41,11 +41,6 @@
 #ifndef REGX_RENDEZVOUS_CONTROL_H
 #define REGX_RENDEZVOUS_CONTROL_H
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include "base/counters.h"
 #include "base/handle_table.h"
 #include "transport/transport.h"
 

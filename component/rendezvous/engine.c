@@ -2,9 +2,7 @@
  *
  * The engine's life, and who gets what arrives. Nothing here moves bytes.
  */
-#include "rendezvous/engine.h"
 
-#include <stddef.h>
 #include <stdlib.h>
 
 #include "rendezvous/send.h"

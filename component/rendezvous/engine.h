@@ -32,11 +32,7 @@
 #ifndef REGX_RENDEZVOUS_ENGINE_H
 #define REGX_RENDEZVOUS_ENGINE_H
 
-#include "base/handle_table.h"
 #include "base/list.h"
-#include "base/thread.h"
-#include "base/trace.h"
-#include "base/util.h"
 #include "registration/monitor/uffd.h"
 #include "rendezvous/rendezvous.h"
 

@@ -27,7 +27,6 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "rendezvous/engine.h"
 #include "rendezvous/recv.h"
 
 /* Names the bytes to a peer. false: it cannot read them, or not at once. */

@@ -37,9 +37,6 @@
  * The lock is a leaf and held for a few instructions or one question to the kernel, but when the
  * landings are opened.
  */
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE
-#endif
 #include "rendezvous/recv.h"
 
 #include <assert.h>

@@ -16,7 +16,6 @@
 #include "rendezvous/send.h"
 
 #include <assert.h>
-#include <stdlib.h>
 
 /* Whether a buffer that is longer than a chunk has been used before: registered as a whole, or at
  * its beginning, so that it is worth registering the whole. The latter does not count once memory

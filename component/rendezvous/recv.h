@@ -22,7 +22,6 @@
 #ifndef REGX_RENDEZVOUS_RECV_H
 #define REGX_RENDEZVOUS_RECV_H
 
-#include "registration/registration.h"
 #include "rendezvous/engine.h"
 
 /* How many grants of one transfer may be under way, of both kinds together. Also the length of the

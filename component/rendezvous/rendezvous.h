@@ -53,16 +53,9 @@
 #ifndef REGX_RENDEZVOUS_RENDEZVOUS_H
 #define REGX_RENDEZVOUS_RENDEZVOUS_H
 
-#include <stdatomic.h>
-#include <stdbool.h>
-
-#include "base/counters.h"
-#include "base/param.h"
-#include "base/trace.h"
 #include "pool/pool.h"
 #include "registration/registration.h"
 #include "rendezvous/control.h"
-#include "transport/transport.h"
 
 #define REGX_CHUNK_MAX (2u * 1024u * 1024u) /* the cap of the registration pipeline */
 #define REGX_CHUNK_DEPTH_MAX 64

@@ -14,7 +14,6 @@
 #ifndef REGX_RENDEZVOUS_SEND_H
 #define REGX_RENDEZVOUS_SEND_H
 
-#include "rendezvous/engine.h"
 #include "rendezvous/recv.h"
 
 typedef struct regx_write regx_write_t;

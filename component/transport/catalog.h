@@ -11,7 +11,6 @@
 #ifndef REGX_TRANSPORT_CATALOG_H
 #define REGX_TRANSPORT_CATALOG_H
 
-#include "transport/transport.h"
 #include "transport/verbs/params.h"
 
 typedef enum regx_transport_kind {

@@ -5,9 +5,6 @@
 #ifndef REGX_TRANSPORT_FRAME_H
 #define REGX_TRANSPORT_FRAME_H
 
-#include <stdint.h>
-#include <string.h>
-
 #include "base/copy.h"
 #include "transport/transport.h"
 

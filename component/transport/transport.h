@@ -37,10 +37,6 @@
 #ifndef REGX_TRANSPORT_TRANSPORT_H
 #define REGX_TRANSPORT_TRANSPORT_H
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
 #include "base/counters.h"
 #include "base/param.h"
 #include "base/trace.h"

@@ -8,14 +8,10 @@
 
 #include <pthread.h>
 #include <sched.h>
-#include <stdatomic.h>
-#include <stdbool.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "base/thread.h"
-#include "base/util.h"
 
 typedef struct hold {
     _Atomic uintptr_t end; /* 0: free; TAKEN: being filled in */

@@ -22,7 +22,6 @@
 #include <sys/mman.h>
 
 #include "base/thread.h"
-#include "base/util.h"
 
 #define RING REGX_INVAL_LOG_RING
 #define SLOTS 65536u /* of interest */

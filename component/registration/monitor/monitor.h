@@ -11,14 +11,6 @@
 #ifndef REGX_REGISTRATION_MONITOR_H
 #define REGX_REGISTRATION_MONITOR_H
 
-#include <stdatomic.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include "base/counters.h"
-#include "base/trace.h"
-#include "base/util.h"
 #include "transport/transport.h"
 
 /* ---- the log of changes ----

@@ -40,12 +40,10 @@
  * that such a child finds wiped tells. There a descriptor keeps the parent's memory watched after
  * the parent closed its own; so everything is unregistered first, while the reader still runs.
  */
-#include "registration/monitor/monitor.h"
 
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -55,7 +53,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "base/thread.h"
 #include "registration/monitor/uffd.h"
 
 #define LAST_EVENTS_MS 2000

@@ -6,14 +6,11 @@
 #include <linux/userfaultfd.h>
 #include <poll.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
-
-#include "base/util.h"
 
 /* What headers older than Linux 6.7 lack. */
 #ifndef UFFD_USER_MODE_ONLY

@@ -11,19 +11,11 @@
 #ifndef REGX_REGISTRATION_UFFD_H
 #define REGX_REGISTRATION_UFFD_H
 
-#include <errno.h>
 #include <linux/userfaultfd.h>
-#include <pthread.h>
-#include <stdatomic.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 
 #include "base/thread.h"
-#include "base/util.h"
 #include "registration/monitor/monitor.h"
 
 /* An open file, to be recognized: programs close descriptors that they do not know (closefrom), and

@@ -19,11 +19,9 @@
  * That the program maps something else in place of it is not noticed: peers go on with the file.
  * The program may not do that, as with memory from malloc.
  */
-#define _GNU_SOURCE
 #include "transport/shm/shm_internal.h"
 
 #include <fcntl.h>
-#include <stdbool.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>

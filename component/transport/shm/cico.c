@@ -28,7 +28,6 @@
 #include <sys/mman.h>
 #include <time.h>
 
-#include "base/copy.h"
 #include "transport/shm/shm_internal.h"
 
 /* Bytes that are copied before the receiver is notified. With 4 KiB a lone message takes a little

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#define _GNU_SOURCE
 #include "transport/shm/segment.h"
 
 #include <errno.h>
@@ -9,8 +8,6 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include "base/util.h"
 
 #define PART ((size_t)2 << 20) /* bytes of one call: a huge page */
 

@@ -3,8 +3,6 @@
 
 #include <string.h>
 
-#include "base/copy.h"
-
 /* Of a payload so much is fetched while Open MPI looks for the request that it belongs to. */
 #define FETCHED 1024u
 

@@ -23,16 +23,9 @@
 #ifndef REGX_TRANSPORT_MAILBOX_H
 #define REGX_TRANSPORT_MAILBOX_H
 
-#include <stdatomic.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include "base/util.h"
 #include "transport/frame.h"
 #include "transport/shm/segment.h"
 #include "transport/shm/shm.h"
-#include "transport/transport.h"
 
 #define REGX_MAILBOX_LINES 256u
 #define REGX_MAILBOX_QUARTER (REGX_MAILBOX_LINES / 4)

@@ -17,8 +17,6 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
-#include "base/copy.h"
-
 /* ---- its main segment ---- */
 
 bool regx_shm_address_is_valid(const regx_shm_address_t *address)

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#define _GNU_SOURCE
 #include "transport/shm/segment.h"
 
 #include <fcntl.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <sys/ipc.h>
 #include <sys/mman.h>
@@ -12,8 +10,6 @@
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
-
-#include "base/util.h"
 
 #define FOLDER "/dev/shm"
 

@@ -23,12 +23,6 @@
 #ifndef REGX_TRANSPORT_SHM_SEGMENT_H
 #define REGX_TRANSPORT_SHM_SEGMENT_H
 
-#include <stdatomic.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include "base/util.h"
 #include "transport/transport.h"
 
 /* ---- files (file.c); any thread ---- */

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "transport/shm/shared_copy.h"
 
 #include <time.h>
 

@@ -15,8 +15,6 @@
 #ifndef REGX_TRANSPORT_SHM_SHARED_COPY_H
 #define REGX_TRANSPORT_SHM_SHARED_COPY_H
 
-#include <stdatomic.h>
-
 #include "transport/transport.h"
 
 typedef struct regx_shm regx_shm_t;

@@ -13,16 +13,11 @@
 #ifndef REGX_TRANSPORT_SHM_INTERNAL_H
 #define REGX_TRANSPORT_SHM_INTERNAL_H
 
-#include <string.h>
-
 #include "base/handle_table.h"
 #include "base/list.h"
 #include "base/thread.h"
-#include "base/util.h"
 #include "transport/shm/mailbox.h"
-#include "transport/shm/segment.h"
 #include "transport/shm/shared_copy.h"
-#include "transport/shm/shm.h"
 
 /* ---- keys ---- */
 

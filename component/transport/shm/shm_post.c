@@ -4,7 +4,6 @@
  */
 #include <sys/mman.h>
 
-#include "base/copy.h"
 #include "transport/shm/shm_internal.h"
 
 /* Locks the connection, attached. On any answer but REGX_OK it is not locked. */

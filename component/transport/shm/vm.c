@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#define _GNU_SOURCE
 #include "transport/shm/segment.h"
 
 #include <errno.h>
@@ -7,8 +6,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/uio.h>
-
-#include "base/util.h"
 
 static ssize_t read_cookie(const regx_vm_peer_t *peer, regx_vm_cookie_t *seen)
 {

@@ -6,8 +6,6 @@
 #ifndef REGX_VERBS_PARAMS_H
 #define REGX_VERBS_PARAMS_H
 
-#include <stdbool.h>
-
 #include "transport/transport.h"
 
 typedef struct regx_verbs_settings {

@@ -10,7 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/param.h"
 #include "transport/verbs/verbs.h"
 
 #define HOST_BITS 128  /* of a GID; a network of one host is none */

@@ -18,7 +18,6 @@
 #include <endian.h>
 #include <string.h>
 
-#include "base/copy.h"
 #include "transport/frame.h"
 #include "transport/verbs/ep.h"
 

@@ -41,8 +41,6 @@
 
 #include "base/list.h"
 #include "base/thread.h"
-#include "base/util.h"
-#include "transport/transport.h"
 #include "transport/verbs/params.h"
 #include "transport/verbs/wire.h"
 

@@ -10,9 +10,6 @@
 #ifndef REGX_VERBS_WIRE_H
 #define REGX_VERBS_WIRE_H
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
 
 #include "transport/transport.h"
