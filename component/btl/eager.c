@@ -6,10 +6,10 @@
 #include "base/util.h"
 
 #define HEADER 80u          /* bytes of the limit that ob1 takes for its header, at most */
-#define PATIENCE 16u        /* messages before the first trial */
+#define PATIENCE 112u       /* messages before the first trial: collective benchmarks send 110 */
+#define FIRST 16u           /* messages by rendezvous as it begins */
 #define ROUNDS 3u           /* turns of each way */
 #define SKIP 8u             /* messages at a turn's begin that are not counted; */
-#define SKIP_FIRST 16u      /* in the first turn by rendezvous; */
 #define SKIP_MAX 64u        /* where progress is not called */
 #define SAMPLE 8u           /* messages of a sample, at least; */
 #define SAMPLE_MAX 128u     /* where progress is not called */
@@ -18,6 +18,7 @@
 #define CLEAR_MESSAGES 32u  /* counted of each way: a trial may end early, */
 #define CLEAR 1.5F          /* if one takes so many times as long as the other, */
 #define LESS_CLEAR 1.125F   /* or so many after the second round */
+#define FAR 2.5F            /* times as long by rendezvous: so it is for the other size */
 #define STRAYS 64u          /* in a turn: the trial is given up */
 #define OTHERS 256u         /* in a turn: the same */
 #define RECENT 64u          /* messages of the other size */
@@ -47,6 +48,9 @@ static regx_eager_way_t whose(const regx_eager_t *eager)
 {
     const regx_eager_way_t winner = eager->trial->winner;
 
+    if (eager->first > 0) {
+        return REGX_EAGER_RENDEZVOUS;
+    }
     return eager->turn % 2 == (eager->turn / 2) % 2 ? winner : other(winner);
 }
 
@@ -85,6 +89,14 @@ static float cost(const regx_eager_size_t *size, regx_eager_way_t way)
     return size->of[way].sample[(size->of[way].samples - 1u) / 4];
 }
 
+static void begin_sample(regx_eager_t *eager, int64_t now)
+{
+    eager->measuring = true;
+    eager->began = now;
+    eager->bytes = 0;
+    eager->passed = 0;
+}
+
 static void begin_turn(regx_eager_t *eager)
 {
     eager->skipped = eager->counted = eager->strays = eager->others = 0;
@@ -96,6 +108,7 @@ static void begin_trial(regx_eager_t *eager, regx_eager_size_t *size)
 {
     eager->trial = size;
     eager->turn = 0;
+    eager->first = size->trials == 0 ? FIRST : 0;
     eager->messages = 0;
     memset(size->of, 0, sizeof(size->of));
     begin_turn(eager);
@@ -111,6 +124,14 @@ static uint64_t wait_after(const regx_eager_size_t *size, uint32_t messages, flo
     return wait < (float)longest ? (uint64_t)wait + 1 : longest;
 }
 
+/* A benchmark of that size would lose more by a trial than it can gain. */
+static void put_off(regx_eager_size_t *size)
+{
+    if (size->trials == 0) {
+        size->wait = WAIT_FIRST;
+    }
+}
+
 static void end_trial(regx_eager_t *eager, bool known)
 {
     regx_eager_size_t *size = eager->trial;
@@ -123,6 +144,9 @@ static void end_trial(regx_eager_t *eager, bool known)
         ratio = cost(size, other(before)) / cost(size, before);
         if (ratio < 1 - save) {
             size->winner = other(before);
+        }
+        if (cost(size, REGX_EAGER_RENDEZVOUS) > FAR * cost(size, REGX_EAGER_SEND)) {
+            put_off(&eager->size[size == &eager->size[0]]);
         }
         ratio = ratio < 1 ? 1 / ratio : ratio;
         size->trials = size->trials < UINT8_MAX ? (uint8_t)(size->trials + 1) : UINT8_MAX;
@@ -148,16 +172,6 @@ static bool is_clear(const regx_eager_size_t *size, unsigned turns)
     return ratio > (turns > 2 ? LESS_CLEAR : CLEAR);
 }
 
-static void end_turn(regx_eager_t *eager)
-{
-    eager->turn++;
-    if (eager->turn == 2 * ROUNDS || is_clear(eager->trial, eager->turn)) {
-        end_trial(eager, true);
-    } else {
-        begin_turn(eager);
-    }
-}
-
 /* Enters a figure into others in ascending order; instead of the largest, if there are enough. */
 static void insert(float *sorted, uint8_t *count, float figure)
 {
@@ -174,16 +188,23 @@ static void insert(float *sorted, uint8_t *count, float figure)
     sorted[at] = figure;
 }
 
-static void begin_sample(regx_eager_t *eager, int64_t now)
+/* A burst is measured from its first message on: one that is not counted would cost as much. */
+static void end_turn(regx_eager_t *eager, int64_t now)
 {
-    eager->measuring = true;
-    eager->began = now;
-    eager->bytes = 0;
-    eager->passed = 0;
+    const bool bursts = eager->passed > SAMPLE;
+
+    eager->turn++;
+    if (eager->turn == 2 * ROUNDS || is_clear(eager->trial, eager->turn)) {
+        end_trial(eager, true);
+        return;
+    }
+    begin_turn(eager);
+    if (bursts) {
+        begin_sample(eager, now);
+    }
 }
 
-/* Returns whether the turn is over. */
-static bool end_sample(regx_eager_t *eager, regx_eager_way_t way)
+static void end_sample(regx_eager_t *eager, regx_eager_way_t way)
 {
     const int64_t now = regx_now_ns();
 
@@ -193,46 +214,44 @@ static bool end_sample(regx_eager_t *eager, regx_eager_way_t way)
     eager->counted += eager->passed;
     eager->samples++;
     if (eager->samples >= TURN_SAMPLES || eager->counted >= TURN_MESSAGES) {
-        return true;
+        end_turn(eager, now);
+    } else {
+        begin_sample(eager, now);
     }
-    begin_sample(eager, now);
-    return false;
 }
 
-static uint32_t to_skip(const regx_eager_t *eager, regx_eager_way_t way)
+/* It cannot go as the turn's messages are to, or not yet: this sample is worthless. */
+static void note_stray(regx_eager_t *eager)
 {
-    return way == REGX_EAGER_RENDEZVOUS && eager->trial->trials == 0 &&
-                   eager->trial->of[way].samples == 0
-               ? SKIP_FIRST
-               : SKIP;
+    eager->measuring = false;
+    if (++eager->strays == STRAYS) {
+        if (whose(eager) == REGX_EAGER_RENDEZVOUS) {
+            eager->trial->winner = REGX_EAGER_SEND;
+        }
+        end_trial(eager, false);
+    }
 }
 
 /* A message of the size that is tried. first: progress was called since the last one. */
 static void weigh(regx_eager_t *eager, size_t length, regx_eager_way_t way, bool first)
 {
-    const regx_eager_way_t turn = whose(eager);
-
-    if (way != turn) { /* it cannot go so, or not yet: this sample is worthless */
-        eager->measuring = false;
-        if (++eager->strays == STRAYS) {
-            if (turn == REGX_EAGER_RENDEZVOUS) {
-                eager->trial->winner = REGX_EAGER_SEND;
-            }
-            end_trial(eager, false);
-        }
+    if (way != whose(eager)) {
+        note_stray(eager);
+        return;
+    }
+    if (eager->first > 0) {
+        eager->first--;
         return;
     }
     if (!eager->measuring) {
-        const uint32_t skip = to_skip(eager, turn);
-
-        if ((first && eager->skipped >= skip) || eager->skipped >= SKIP_MAX) {
+        if ((first && eager->skipped >= SKIP) || eager->skipped >= SKIP_MAX) {
             begin_sample(eager, regx_now_ns());
         } else {
             eager->skipped++;
         }
     } else if ((first && eager->passed >= SAMPLE) || eager->passed >= SAMPLE_MAX) {
-        if (end_sample(eager, turn)) {
-            end_turn(eager);
+        end_sample(eager, way);
+        if (eager->trial == NULL || way != whose(eager)) { /* it went before the next turn */
             return;
         }
     }

@@ -17,11 +17,11 @@
  * program does between them. Where progress is never called a sample is of 128 messages.
  *
  * Trial. It tries the ways in turns, three each. The first messages of a turn are not counted: they
- * pay for where the other way has left the data. They are more in the first turn by rendezvous,
- * since the receiver then tries its paths. Of a way's samples the lower quartile counts, so that
- * most may be interrupted. A trial ends after one turn of each way if one takes 1.5 times as long,
- * and after two if it takes 1.125 times as long. To win, the other way must save a 16th, later a
- * 32nd.
+ * pay for where the other way has left the data. Of a burst all are, since a whole one that is not
+ * counted costs as much as a turn. Before the first turn of all 16 messages go by rendezvous, for
+ * which the receiver tries its paths. Of a way's samples the lower quartile counts, so that most
+ * may be interrupted. A trial ends after one turn of each way if one takes 1.5 times as long, and
+ * after two if it takes 1.125 times as long. To win, the other way must save a 16th, later a 32nd.
  *
  * Then no trial is made for 64 times as many messages as this one has lost, at most 4,096 after the
  * first. As long as the outcome stays the same it is 128, 256 and at last 512 times as many, but
@@ -29,18 +29,20 @@
  *
  * A trial is given up if its messages do not go as they are to (64 in a turn), or if 256 of the
  * other size come in one turn. What cannot go by rendezvous whole (data that is not contiguous,
- * MPI_Bsend) is entered as eager: so then eager wins. Before the first trial 16 messages go
- * eagerly.
+ * MPI_Bsend) is entered as eager: so then eager wins.
+ *
+ * Before the first trial 112 messages go eagerly, so that a short program has none. If a rendezvous
+ * took 2.5 times as long for one size, the other one's first trial comes after 4,096.
  *
  * One limit serves both sizes. Messages above 8 KiB that are to go eagerly take those above 4 KiB
  * with them, unless none has come while 64 of the shorter ones did.
  *
  * Regret. Compared with the better way, costs being as they were and one way taking at most three
  * times as long as the other (test_eager.c):
- *   - of messages in a ping-pong, or in bursts of up to 16, 10,000 take at most 3 % longer;
- *   - in bursts of 64, 10,000 take at most 6 % longer, and where progress is never called 8 %;
- *   - the first 200 take at most 70 % longer, in bursts of 64 at most 135 %. Without progress they
- *     all go eagerly, before the first trial ends: up to 200 % longer.
+ *   - of messages in a ping-pong, or in bursts of up to 16, 10,000 take at most 4.5 % longer, and
+ *     1,000 at most 33 %, or 15 % if the better way is eager;
+ *   - in bursts of 64, 10,000 take at most 6.5 % longer, 1,000 at most 50 %, and 10,000 where
+ *     progress is never called 8.5 %.
  *
  * Not thread-safe: for a job of one thread.
  */
@@ -84,6 +86,7 @@ typedef struct regx_eager {
     /* The trial, of one size at a time. NULL: none. */
     regx_eager_size_t *trial;
     unsigned turn;
+    uint32_t first;    /* messages by rendezvous that are left before the first turn */
     uint32_t messages; /* of either size, since the trial began */
     /* The turn: */
     uint32_t skipped; /* messages that were not counted */

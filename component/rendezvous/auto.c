@@ -8,11 +8,13 @@
  *
  * The prior goes first: on a node together, which took a third to a half of bounce's time if the
  * program does not touch the buffers, and 1.0 to 1.3 times as long if they are written before each
- * message and read after it (two cores of a Xeon, from 64 KiB to 1 MiB). The first messages find
- * caches and page tables cold, so they are not compared.
+ * message and read after it (two cores of a Xeon, from 64 KiB to 1 MiB). The first messages, or the
+ * first burst, find caches and page tables cold, so they are not compared. The first trial begins
+ * at once, with bounce: so what that pays for its pages falls into a benchmark's warm-up.
  *
- * A trial is turns of the candidates: RUN messages that come alone, a burst, or STREAM messages
- * where some are always open. What lies between two moments at which none is open has a cost: the
+ * A trial is turns of the candidates: RUN messages that come alone (in the first turn only
+ * RUN_FIRST: one that is far worse costs a short program most), a burst, or STREAM messages where
+ * some are always open. What lies between two moments at which none is open has a cost: the
  * time from the first one's begin to the other's, per byte. So what the program does with the data
  * counts. A turn's cost is the median, which a long computation now and then does not change. The
  * first messages of a turn pay for where the one before left the data, and are not counted. Their
@@ -53,7 +55,9 @@
 #define NEARBY 2u /* powers of two */
 #define WARM 2u   /* messages that come alone: the first ones of a turn, or one more */
 #define RUN 6u    /* and those that are counted, at least; even, as some programs alternate */
-#define BURST 4u  /* messages open at once: they do not come alone */
+#define WARM_FIRST 1u
+#define RUN_FIRST 2u /* the same in a candidate's first turn */
+#define BURST 4u     /* messages open at once: they do not come alone */
 #define ALONE 1u
 #define BURSTS 2u
 #define REPEATS_MAX 2u
@@ -75,7 +79,7 @@ static const struct {
     regx_path_t path[REGX_AUTO_CANDIDATES];
     uint32_t patience; /* messages before the first trial */
 } wires[REGX_AUTO_WIRES] = {
-    [REGX_AUTO_NODE] = {3, {REGX_PATH_together, REGX_PATH_bounce, REGX_PATH_read}, 16},
+    [REGX_AUTO_NODE] = {3, {REGX_PATH_together, REGX_PATH_bounce, REGX_PATH_read}, 0},
     [REGX_AUTO_APART] = {2, {REGX_PATH_pipeline, REGX_PATH_bounce}, 512}};
 
 static const char *const reasons[REGX_DECISIONS] = {[REGX_DECISION_REFUSED] =
@@ -125,11 +129,12 @@ static bool is_worse(const regx_autotune_t *tune, unsigned candidate, float time
 static void begin_turn(regx_autotune_t *tune, uint8_t candidate)
 {
     const uint32_t number = tune->turn.number + 1;
-    const uint32_t vary = number * 0x9e3779b9U >> 30; /* 0 to 3, evenly, without a period */
+    const uint32_t vary = (number + 3) * 0x9e3779b9U >> 30; /* 0 to 3, evenly, without a period */
     const bool alone = tune->open_max < BURST;
     const bool burst = tune->open == 0 && !alone;
+    const uint32_t warm = tune->tried[candidate].turns == 0 ? WARM_FIRST : WARM + vary / 2;
     /* Of those that are open a sender has got ahead with as many. */
-    const uint32_t before = tune->open > 0 ? 2 * tune->open : alone ? WARM + vary / 2 : 0;
+    const uint32_t before = tune->open > 0 ? 2 * tune->open : alone ? warm : 0;
 
     tune->turn = (regx_turn_t){.candidate = candidate,
                                .idle = burst && !tune->turn.idle && vary % 2 == 1,
@@ -145,7 +150,11 @@ static void begin_trial(regx_autotune_t *tune)
     tune->kind = tune->repeats = 0;
     tune->turns = 0;
     tune->messages = 0;
-    begin_turn(tune, tune->winner);
+    begin_turn(tune, tune->turn.number > 0 ? tune->winner : SLOTS);
+    if (tune->turn.number == 1) {
+        tune->turn.idle = true; /* that goes by the prior */
+        tune->turn.before = 0;
+    }
 }
 
 /* To try what is far worse nearby costs a short program more than it can gain. */
@@ -229,11 +238,13 @@ static bool judge(regx_autotune_t *tune)
     if (turn->own == 0 || turn->samples == 0 || !is_comparable(tune)) {
         return false;
     }
-    const float cost =
-        (turn->sample[(turn->samples - 1) / 2] + turn->sample[turn->samples / 2]) / 2;
+    const bool first = tried->turns == 0;
+    const float low = turn->sample[(turn->samples - 1) / 2];
+    const float cost = first ? low : (low + turn->sample[turn->samples / 2]) / 2;
 
-    tried->warming = tried->turns == 0 ? turn->candidate == SLOTS : cost < tried->cost / 2;
-    if (tried->turns == 0 || cost < tried->cost) {
+    tried->warming = first ? turn->candidate == SLOTS : cost < tried->cost / 2;
+    /* Two that came alone only tell what is far worse. */
+    if (first || (tried->turns == 1 && turn->kinds == ALONE) || cost < tried->cost) {
         tried->cost = cost;
     }
     tried->turns++;
@@ -267,11 +278,12 @@ static void next_turn(regx_autotune_t *tune)
 static bool is_over(const regx_autotune_t *tune)
 {
     const regx_turn_t *turn = &tune->turn;
+    const uint32_t run = tune->tried[turn->candidate].turns == 0 ? RUN_FIRST : RUN;
 
     if (tune->open > 0) {
         return turn->began > 0 && turn->closed >= STREAM && turn->closed >= tune->open_max;
     }
-    return turn->began > 0 && turn->closed >= (tune->open_max < BURST ? RUN : SHORT);
+    return turn->began > 0 && turn->closed >= (tune->open_max < BURST ? run : SHORT);
 }
 
 /* A message comes, and no trial is going on. One begins as a turn ends. */

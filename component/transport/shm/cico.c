@@ -18,9 +18,10 @@
  * thread copies to it at that moment, because the receiver gave it up, that copy is waited for: at
  * most 64 KiB. From then on the program may write to its buffer, or free it.
  *
- * A few stages are used in turn: processors remember some dozens of pages (mailbox.h). Their memory
- * is brought in at the start, that of the others at their first use: page by page, the first
- * messages would pay much more for it, and `auto` judges by these.
+ * A message takes the first stage that is free. So one that comes alone is copied to memory that
+ * both processors know: a page that is touched for the first time costs up to 16 us in a virtual
+ * machine. A stage's pages are brought in by one call as it is first used: page by page, the first
+ * messages would pay more for it, and `auto` judges by these.
  *
  * stage and unstage may be called by any thread; all others are called by progress, or by
  * disconnect, which never run at the same time. The lists are under the transport's lock.
@@ -53,12 +54,14 @@ static char *memory_of(const regx_shm_t *shm, char *main, unsigned index)
     return main + shm->stage_offset + (size_t)index * REGX_STAGE_SIZE;
 }
 
-static void bring_in(const regx_shm_t *shm, unsigned first, unsigned count)
+static void bring_in(regx_shm_t *shm, unsigned index)
 {
+    if ((shm->cico.brought_in & 1u << index) != 0) {
+        return;
+    }
+    shm->cico.brought_in |= 1u << index;
 #if defined(MADV_POPULATE_WRITE)
-    madvise(memory_of(shm, shm->main.base, first), count * REGX_STAGE_SIZE, MADV_POPULATE_WRITE);
-#else
-    (void)shm, (void)first, (void)count;
+    madvise(memory_of(shm, shm->main.base, index), REGX_STAGE_SIZE, MADV_POPULATE_WRITE);
 #endif
 }
 
@@ -66,18 +69,6 @@ void regx_cico_init(regx_shm_t *shm)
 {
     regx_list_init(&shm->cico.queue);
     regx_list_init(&shm->cico.taking);
-    bring_in(shm, 0, REGX_CICO_WARM);
-    shm->cico.brought_in = (1u << REGX_CICO_WARM) - 1;
-}
-
-void regx_cico_attach_locked(const regx_shm_conn_t *conn)
-{
-#if defined(MADV_POPULATE_READ)
-    madvise(memory_of(regx_shm_of(conn->super.transport), conn->peer.mapping.base, 0),
-            REGX_CICO_WARM * REGX_STAGE_SIZE, MADV_POPULATE_READ);
-#else
-    (void)conn;
-#endif
 }
 
 /* ---- the sender ---- */
@@ -87,18 +78,11 @@ static regx_cico_cell_t *cell_of(const regx_shm_t *shm, const regx_cico_stage_t 
     return &regx_shm_main(shm)->cico.cells[stage - shm->cico.stages];
 }
 
-/* One of the first few, in turn, or else any other. NULL: there is none. */
+/* NULL: there is none. */
 static regx_cico_stage_t *find_free_locked(regx_cico_t *cico)
 {
     unsigned i = 0;
 
-    while (i < REGX_CICO_WARM && cico->stages[(cico->next + i) % REGX_CICO_WARM].used) {
-        i++;
-    }
-    if (i < REGX_CICO_WARM) {
-        cico->next = (cico->next + i + 1) % REGX_CICO_WARM;
-        return &cico->stages[(cico->next + REGX_CICO_WARM - 1) % REGX_CICO_WARM];
-    }
     while (i < REGX_CICO_STAGES && cico->stages[i].used) {
         i++;
     }
@@ -195,10 +179,7 @@ static void copy_in(regx_shm_t *shm, regx_cico_stage_t *stage)
     char *to = memory_of(shm, shm->main.base, index);
     const size_t end = regx_min(stage->length, stage->copied + REGX_CICO_STEP);
 
-    if ((shm->cico.brought_in & 1u << index) == 0) {
-        shm->cico.brought_in |= 1u << index;
-        bring_in(shm, index, 1);
-    }
+    bring_in(shm, index);
     while (stage->copied < end) {
         const size_t piece = regx_min(end - stage->copied, PIECE);
 

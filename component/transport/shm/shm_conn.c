@@ -231,7 +231,6 @@ static regx_status_t map_peer(regx_shm_t *shm, regx_shm_conn_t *conn)
         return refuse(conn, status == REGX_DENIED ? ANOTHER
                                                   : "shm: a neighbour's memory cannot be mapped");
     }
-    regx_cico_attach_locked(conn);
     return REGX_OK;
 }
 

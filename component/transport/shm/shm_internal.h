@@ -95,7 +95,6 @@ typedef struct regx_connect_queue {
 /* ---- stages (cico.c) ---- */
 
 #define REGX_CICO_STAGES 8u        /* of one process */
-#define REGX_CICO_WARM 4u          /* of these, as a rule: what moves stays in the caches */
 #define REGX_CICO_STEP (64u << 10) /* bytes copied to a stage in one call of progress */
 #define REGX_CICO_BYTES (REGX_CICO_STAGES * REGX_STAGE_SIZE)
 #define REGX_CICO_ROW 4u      /* messages of a size taken so, before the next are awaited */
@@ -126,7 +125,6 @@ typedef struct regx_cico_stage {
 
 typedef struct regx_cico {
     regx_cico_stage_t stages[REGX_CICO_STAGES];
-    unsigned next;              /* to be used */
     regx_link_t queue;          /* stages, oldest first */
     regx_cico_stage_t *copying; /* progress copies to it now, without the lock */
     regx_link_t taking;         /* gets, oldest first */
@@ -475,10 +473,7 @@ void regx_shm_drop_copies(regx_shm_conn_t *conn);
 
 /* ---- cico.c ---- */
 
-/* Brings the stages' memory in, as far as there is memory: only those that are used as a rule. */
 void regx_cico_init(regx_shm_t *shm);
-/* The same for the peer's, of which it exists already. */
-void regx_cico_attach_locked(const regx_shm_conn_t *conn);
 /* The sender, as transport.h's stage and unstage say. Any thread. */
 bool regx_shm_stage(regx_conn_t *conn, const void *base, size_t length, regx_key_t *key);
 void regx_shm_unstage(regx_transport_t *transport, const regx_key_t *key);
