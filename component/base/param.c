@@ -30,19 +30,19 @@ void regx_option_show_size(uint64_t bytes, char *text, size_t length)
     snprintf(text, length, "%" PRIu64, bytes);
 }
 
-static void show(const regx_option_range_t *range, uint64_t value, char *text, size_t length)
+static void show(const regx_param_t *param, uint64_t value, char *text, size_t length)
 {
-    if (range->size) {
+    if (param->type == REGX_PARAM_SIZE) {
         regx_option_show_size(value, text, length);
     } else {
-        snprintf(text, length, range->hexadecimal ? "0x%04" PRIx64 : "%" PRIu64, value);
+        snprintf(text, length, param->hexadecimal ? "0x%04" PRIx64 : "%" PRIu64, value);
     }
 }
 
 /* Reads digits and, for a size, one suffix. false: something else is there, or it is too large. */
-static bool parse(const char *text, const regx_option_range_t *range, uint64_t *value)
+static bool parse(const char *text, const regx_param_t *param, uint64_t *value)
 {
-    const bool prefixed = range->hexadecimal && text[0] == '0' && (text[1] | 0x20) == 'x';
+    const bool prefixed = param->hexadecimal && text[0] == '0' && (text[1] | 0x20) == 'x';
     char *end;
 
     if (!isdigit((unsigned char)text[0])) {
@@ -53,7 +53,7 @@ static bool parse(const char *text, const regx_option_range_t *range, uint64_t *
     if (errno != 0) {
         return false;
     }
-    if (range->size && *end != '\0') {
+    if (param->type == REGX_PARAM_SIZE && *end != '\0') {
         const char *const suffixes = "KMG";
         const char *suffix = strchr(suffixes, toupper((unsigned char)*end));
         const unsigned shift = suffix != NULL ? 10 * (unsigned)(suffix - suffixes + 1) : 0;
@@ -67,19 +67,20 @@ static bool parse(const char *text, const regx_option_range_t *range, uint64_t *
     return *end == '\0';
 }
 
-/* NULL: `text` is such a number. */
-static const char *fault_of(const char *text, const regx_option_range_t *range, uint64_t *value)
+/* NULL: `text` is such a number, of at least `min`, and a multiple of `step`. */
+static const char *fault_of(const char *text, const regx_param_t *param, uint64_t min,
+                            uint64_t step, uint64_t *value)
 {
-    if (!parse(text, range, value)) {
-        return range->size ? "is not a size" : "is not a number";
+    if (!parse(text, param, value)) {
+        return param->type == REGX_PARAM_SIZE ? "is not a size" : "is not a number";
     }
-    if (*value > range->max) {
+    if (*value > param->max) {
         return "is above the cap";
     }
-    if (*value < range->min) {
+    if (*value < min) {
         return "is too small";
     }
-    return *value % range->step != 0 ? "does not divide evenly" : NULL;
+    return *value % step != 0 ? "does not divide evenly" : NULL;
 }
 
 void regx_option_refuse(const char *name, const char *text, const char *allowed,
@@ -183,43 +184,31 @@ static bool refuse_word(const regx_param_t *param, const char *name, const char 
     return false;
 }
 
-static void refuse_number(const regx_param_t *param, const char *name, const char *text,
-                          const regx_option_range_t *range, const char *fault,
-                          char error[REGX_OPTION_ERROR])
-{
-    char min[24], max[24], step[24], words[64]; /* beside numbers there are few */
-
-    show(range, range->min, min, sizeof(min));
-    show(range, range->max, max, sizeof(max));
-    show(range, range->step, step, sizeof(step));
-    list_words(param, NULL, words, sizeof(words));
-    snprintf(error, REGX_OPTION_ERROR, "%s=%s %s; allowed: %s to %s%s%s%s%s", name, text, fault,
-             min, max, range->step > 1 ? ", multiples of " : "", range->step > 1 ? step : "",
-             words[0] != '\0' ? ", " : "", words);
-}
-
 static bool read_number(const regx_param_t *param, const char *name, const char *text,
                         void *settings, char error[REGX_OPTION_ERROR])
 {
-    const uint64_t page = regx_page_size();
-    regx_option_range_t range = {.min = param->pages ? regx_max(param->min, page) : param->min,
-                                 .max = param->max,
-                                 .step = param->pages ? page : 1,
-                                 .size = param->type == REGX_PARAM_SIZE,
-                                 .hexadecimal = param->hexadecimal};
+    const uint64_t step = param->pages ? regx_page_size() : 1;
+    uint64_t min = param->pages ? regx_max(param->min, step) : param->min;
+    char least[24], most[24], unit[24], words[64]; /* beside numbers there are few */
     uint64_t value;
 
-    if (param->narrow != NULL) {
-        param->narrow(settings, &range);
+    if (param->at_least != NULL) {
+        min = param->at_least(settings);
     }
-    const char *fault = fault_of(text, &range, &value);
+    const char *fault = fault_of(text, param, min, step, &value);
 
-    if (fault != NULL) {
-        refuse_number(param, name, text, &range, fault, error);
-        return false;
+    if (fault == NULL) {
+        store(param, value, (char *)settings + param->offset);
+        return true;
     }
-    store(param, value, (char *)settings + param->offset);
-    return true;
+    show(param, min, least, sizeof(least));
+    show(param, param->max, most, sizeof(most));
+    show(param, step, unit, sizeof(unit));
+    list_words(param, NULL, words, sizeof(words));
+    snprintf(error, REGX_OPTION_ERROR, "%s=%s %s; allowed: %s to %s%s%s%s%s", name, text, fault,
+             least, most, step > 1 ? ", multiples of " : "", step > 1 ? unit : "",
+             words[0] != '\0' ? ", " : "", words);
+    return false;
 }
 
 static bool read_text(const regx_param_t *param, const char *name, const char *text, char *field,

@@ -41,14 +41,6 @@ typedef struct regx_param_word {
     const char *former; /* an old word for it: accepted for one release, and not shown; or NULL */
 } regx_param_word_t;
 
-/* Which numbers are allowed. */
-typedef struct regx_option_range {
-    uint64_t min, max;
-    uint64_t step;    /* the value is a multiple of this */
-    bool size;        /* in bytes, with K, M or G; else a plain number */
-    bool hexadecimal; /* may be written as 0x1f, and the refusal shows the range so */
-} regx_option_range_t;
-
 typedef struct regx_param {
     const char *name; /* without REGX_PREFIX */
     regx_param_type_t type;
@@ -58,8 +50,9 @@ typedef struct regx_param {
     uint64_t min, max;
     bool pages;       /* a multiple of the page size, and at least one page */
     bool hexadecimal; /* shown as 0x0001, and may be written so */
-    /* Narrows the range by the room's settings of the rows above, which are read already. */
-    void (*narrow)(const void *settings, regx_option_range_t *range);
+    /* Not NULL: names the least number in place of `min`, by the room's settings of the rows above,
+     * which are read already. */
+    uint64_t (*at_least)(const void *settings);
 
     /* The words, ended by one without a word; or the function that names them, by their index
      * from 0 (false: there are no more), where they are the rows of another table. */
@@ -81,7 +74,8 @@ typedef struct regx_param {
         }                                                                                          \
     }
 
-/* What a row becomes in the structure and in the table. */
+/* What a row becomes in the structure and in the table. A room's rows are in its params.def, which
+ * undefines REGX_PARAM at its end. The table ends with a row without a name. */
 #define REGX_PARAM_FIELD(ctype, field) ctype field;
 #define REGX_PARAM_ROW(settings, prefix, kind, field, info_level, ...)                             \
     {.name = prefix #field,                                                                        \
@@ -90,12 +84,6 @@ typedef struct regx_param {
      .offset = offsetof(settings, field),                                                          \
      .size = sizeof(((settings *)NULL)->field),                                                    \
      ##__VA_ARGS__},
-
-/* The parameters of a room. */
-typedef struct regx_param_table {
-    const regx_param_t *params;
-    size_t count;
-} regx_param_table_t;
 
 /* false: there are no more words. */
 bool regx_param_word_at(const regx_param_t *param, unsigned index, regx_param_word_t *word);

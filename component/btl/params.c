@@ -31,7 +31,6 @@ static struct {
 #define REGX_GONE(name, sentence) {#name, sentence, NULL},
 #include "btl/params.def"
 #undef REGX_GONE
-#undef REGX_PARAM
     {NULL, NULL, NULL}};
 
 /* The component that they are of. */

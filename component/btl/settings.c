@@ -8,33 +8,30 @@ static const regx_param_t component_params[] = {
 #define REGX_PARAM(type, ctype, field, ...)                                                        \
     REGX_PARAM_ROW(regx_component_settings_t, "", type, field, __VA_ARGS__)
 #include "btl/params.def"
-#undef REGX_PARAM
-};
-
-static const regx_param_table_t component_table = {
-    .params = component_params, .count = sizeof(component_params) / sizeof(component_params[0])};
+    {.name = NULL}};
 
 const regx_param_t *regx_settings_param(unsigned number, size_t *room)
 {
     const struct {
-        const regx_param_table_t *table;
+        const regx_param_t *params;
         size_t offset;
     } rooms[] = {
-        {&component_table, offsetof(regx_settings_t, component)},
-        {&regx_rndv_params, offsetof(regx_settings_t, rendezvous)},
-        {&regx_pool_params, offsetof(regx_settings_t, pool)},
-        {&regx_registration_params, offsetof(regx_settings_t, registration)},
-        {&regx_transport_params, offsetof(regx_settings_t, transports.all)},
+        {component_params, offsetof(regx_settings_t, component)},
+        {regx_rndv_params, offsetof(regx_settings_t, rendezvous)},
+        {regx_pool_params, offsetof(regx_settings_t, pool)},
+        {regx_registration_params, offsetof(regx_settings_t, registration)},
+        {regx_transport_params, offsetof(regx_settings_t, transports.all)},
         {regx_catalog[REGX_BETWEEN_NODES]->params,
          offsetof(regx_settings_t, transports.between_nodes)},
     };
 
     for (unsigned i = 0; i < sizeof(rooms) / sizeof(rooms[0]); i++) {
-        if (number < rooms[i].table->count) {
-            *room = rooms[i].offset;
-            return &rooms[i].table->params[number];
+        for (const regx_param_t *param = rooms[i].params; param->name != NULL; param++) {
+            if (number-- == 0) {
+                *room = rooms[i].offset;
+                return param;
+            }
         }
-        number -= (unsigned)rooms[i].table->count;
     }
     return NULL;
 }

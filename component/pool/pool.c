@@ -69,17 +69,13 @@ void regx_pool_put(regx_pool_t *pool, uint32_t slot)
 
 /* ---- parameters ---- */
 
-static void to_two_slots(const void *settings, regx_option_range_t *range)
+static uint64_t two_slots(const void *settings)
 {
-    range->min = 2 * ((const regx_pool_settings_t *)settings)->slot_size;
+    return 2 * ((const regx_pool_settings_t *)settings)->slot_size;
 }
 
-static const regx_param_t params[] = {
+const regx_param_t regx_pool_params[] = {
 #define REGX_PARAM(type, ctype, field, ...)                                                        \
     REGX_PARAM_ROW(regx_pool_settings_t, "", type, field, __VA_ARGS__)
 #include "pool/params.def"
-#undef REGX_PARAM
-};
-
-const regx_param_table_t regx_pool_params = {.params = params,
-                                             .count = sizeof(params) / sizeof(params[0])};
+    {.name = NULL}};

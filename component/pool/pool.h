@@ -55,10 +55,9 @@ static inline char *regx_pool_slot(const regx_pool_t *pool, uint32_t slot)
 typedef struct regx_pool_settings {
 #define REGX_PARAM(type, ctype, field, ...) REGX_PARAM_FIELD(ctype, field)
 #include "pool/params.def"
-#undef REGX_PARAM
 } regx_pool_settings_t;
 
-extern const regx_param_table_t regx_pool_params;
+extern const regx_param_t regx_pool_params[];
 
 /* ---- where the memory lies: near the process, and locked (place.c) ---- */
 

@@ -128,18 +128,14 @@ void regx_registry_close(regx_registry_t *registry)
 
 /* ---- parameters ---- */
 
-static void from_a_page(const void *settings, regx_option_range_t *range)
+static uint64_t a_page(const void *settings)
 {
     (void)settings;
-    range->min = regx_page_size();
+    return regx_page_size();
 }
 
-static const regx_param_t params[] = {
+const regx_param_t regx_registration_params[] = {
 #define REGX_PARAM(type, ctype, field, ...)                                                        \
     REGX_PARAM_ROW(regx_registration_settings_t, "", type, field, __VA_ARGS__)
 #include "registration/params.def"
-#undef REGX_PARAM
-};
-
-const regx_param_table_t regx_registration_params = {.params = params,
-                                                     .count = sizeof(params) / sizeof(params[0])};
+    {.name = NULL}};

@@ -158,9 +158,8 @@ void regx_registry_count(regx_registry_t *registry);
 typedef struct regx_registration_settings {
 #define REGX_PARAM(type, ctype, field, ...) REGX_PARAM_FIELD(ctype, field)
 #include "registration/params.def"
-#undef REGX_PARAM
 } regx_registration_settings_t;
 
-extern const regx_param_table_t regx_registration_params;
+extern const regx_param_t regx_registration_params[];
 
 #endif

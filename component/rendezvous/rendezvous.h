@@ -91,10 +91,9 @@ typedef enum { REGX_GRANT_FINAL, REGX_GRANT_SYNCHRONOUS, REGX_GRANT_OPTIMISTIC }
 typedef struct regx_rndv_settings {
 #define REGX_PARAM(type, ctype, field, ...) REGX_PARAM_FIELD(ctype, field)
 #include "rendezvous/params.def"
-#undef REGX_PARAM
 } regx_rndv_settings_t;
 
-extern const regx_param_table_t regx_rndv_params;
+extern const regx_param_t regx_rndv_params[];
 
 /* A process at the other end. Part of the BTL's endpoint; the engine's fields start as zero. */
 typedef struct regx_peer {

@@ -42,12 +42,8 @@ const regx_strategy_t *regx_strategy_of_path(regx_path_t path)
 
 /* ---- parameters ---- */
 
-static const regx_param_t params[] = {
+const regx_param_t regx_rndv_params[] = {
 #define REGX_PARAM(type, ctype, field, ...)                                                        \
     REGX_PARAM_ROW(regx_rndv_settings_t, "", type, field, __VA_ARGS__)
 #include "rendezvous/params.def"
-#undef REGX_PARAM
-};
-
-const regx_param_table_t regx_rndv_params = {.params = params,
-                                             .count = sizeof(params) / sizeof(params[0])};
+    {.name = NULL}};

@@ -11,15 +11,11 @@
 const regx_catalog_entry_t *const regx_catalog[REGX_TRANSPORT_KINDS] = {
     [REGX_ON_NODE] = &regx_shm_entry, [REGX_BETWEEN_NODES] = &regx_verbs_entry};
 
-static const regx_param_t params[] = {
+const regx_param_t regx_transport_params[] = {
 #define REGX_PARAM(type, ctype, field, ...)                                                        \
     REGX_PARAM_ROW(regx_transport_settings_t, "", type, field, __VA_ARGS__)
 #include "transport/params.def"
-#undef REGX_PARAM
-};
-
-const regx_param_table_t regx_transport_params = {.params = params,
-                                                  .count = sizeof(params) / sizeof(params[0])};
+    {.name = NULL}};
 
 bool regx_transport_word(unsigned index, regx_param_word_t *word)
 {

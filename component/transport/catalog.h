@@ -25,10 +25,9 @@ extern const regx_catalog_entry_t *const regx_catalog[REGX_TRANSPORT_KINDS];
 typedef struct regx_transport_settings {
 #define REGX_PARAM(type, ctype, field, ...) REGX_PARAM_FIELD(ctype, field)
 #include "transport/params.def"
-#undef REGX_PARAM
 } regx_transport_settings_t;
 
-extern const regx_param_table_t regx_transport_params;
+extern const regx_param_t regx_transport_params[];
 
 typedef struct regx_transports_settings {
     regx_transport_settings_t all;

@@ -42,19 +42,15 @@ static const char *why_absent(void)
     return has_device() ? NULL : "no RDMA device here";
 }
 
-static const regx_param_t params[] = {
+static const regx_param_t table[] = {
 #define REGX_PARAM(type, ctype, field, ...)                                                        \
     REGX_PARAM_ROW(regx_verbs_settings_t, "verbs_", type, field, __VA_ARGS__)
 #include "transport/verbs/params.def"
-#undef REGX_PARAM
-};
-
-static const regx_param_table_t table = {.params = params,
-                                         .count = sizeof(params) / sizeof(params[0])};
+    {.name = NULL}};
 
 const regx_catalog_entry_t regx_verbs_entry = {
     .word = {.word = "verbs", .absent = !REGX_HAVE_VERBS},
-    .params = &table,
+    .params = table,
     .remedy = "btl_regx_if_include and btl_regx_if_exclude must leave two ports that share a "
               "subnet (InfiniBand prefix, RoCE network; or set btl_regx_verbs_any_subnet=1), a "
               "partition (btl_regx_verbs_pkey) and a kind of GID (btl_regx_verbs_gid_index)",

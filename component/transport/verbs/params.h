@@ -11,7 +11,6 @@
 typedef struct regx_verbs_settings {
 #define REGX_PARAM(type, ctype, field, ...) REGX_PARAM_FIELD(ctype, field)
 #include "transport/verbs/params.def"
-#undef REGX_PARAM
 } regx_verbs_settings_t;
 
 extern const regx_catalog_entry_t regx_verbs_entry;

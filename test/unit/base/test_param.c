@@ -33,9 +33,9 @@ static bool animal(unsigned index, regx_param_word_t *word)
     return index < 3;
 }
 
-static void two_slots(const void *settings, regx_option_range_t *range)
+static uint64_t two_slots(const void *settings)
 {
-    range->min = 2 * ((const settings_t *)settings)->slot;
+    return 2 * ((const settings_t *)settings)->slot;
 }
 
 #define ROW(kind, field, ...) REGX_PARAM_ROW(settings_t, "my_", kind, field, 1, ##__VA_ARGS__)
@@ -51,7 +51,7 @@ static const regx_param_t params[] = {
             NUMBER, index, .max = 255, .words = REGX_WORDS({.word = "auto", .value = UINT64_MAX}))
             ROW(NUMBER, key, .min = 1, .max = 0xffff, .hexadecimal = true)
                 ROW(SIZE, slot, .pages = true, .max = 1 << 20)
-                    ROW(SIZE, pool, .pages = true, .max = 1 << 30, .narrow = two_slots,
+                    ROW(SIZE, pool, .pages = true, .max = 1 << 30, .at_least = two_slots,
                         .words = REGX_WORDS({.word = "auto", .value = 0}))
                         ROW(SIZE, any, .max = UINT64_MAX) ROW(LIST, devices) ROW(TEXT, file)};
 
