@@ -125,7 +125,7 @@ void regx_backend_stop(regx_component_t *component)
 /* On demand means that the device follows the mapping: each transport's own matter. */
 static bool is_on_demand(const regx_monitor_t *monitor)
 {
-    return monitor != NULL && (monitor->flags & REGX_MONITOR_BY_DEVICE) != 0;
+    return monitor != NULL && monitor->by_device;
 }
 
 bool regx_registry_keeps(const regx_module_t *module)

@@ -211,21 +211,17 @@ void regx_compat_trace(const char *line)
     opal_output(opal_btl_base_framework.framework_output, "btl:regx: %s", line);
 }
 
-static struct {
-    regx_hook_report_t report;
-    void *context;
-} hooked;
+static regx_hook_report_t report;
 
 static void released(void *base, size_t length, void *unused, bool from_malloc)
 {
     (void)unused, (void)from_malloc;
-    hooked.report(hooked.context, base, length);
+    report(base, length);
 }
 
 /* The framework is not open unless another component opened it; it is counted how often. Without a
  * patcher it opens all the same, and shows it only by its level of support. */
-static regx_status_t hooks_install(regx_hook_report_t report, void *context, char *error,
-                                   size_t error_size)
+static regx_status_t hooks_install(regx_hook_report_t reporter, char *error, size_t error_size)
 {
     const int needed = OPAL_MEMORY_FREE_SUPPORT | OPAL_MEMORY_MUNMAP_SUPPORT;
 
@@ -233,8 +229,7 @@ static regx_status_t hooks_install(regx_hook_report_t report, void *context, cha
         snprintf(error, error_size, "Open MPI's memory framework cannot be opened");
         return REGX_DENIED;
     }
-    hooked.report = report;
-    hooked.context = context;
+    report = reporter;
     if ((opal_mem_hooks_support_level() & needed) != needed ||
         opal_mem_hooks_register_release(released, NULL) != OPAL_SUCCESS) {
         snprintf(error, error_size,
@@ -245,9 +240,8 @@ static regx_status_t hooks_install(regx_hook_report_t report, void *context, cha
     return REGX_OK;
 }
 
-static void hooks_remove(regx_hook_report_t report, void *context)
+static void hooks_remove(void)
 {
-    (void)report, (void)context;
     opal_mem_hooks_unregister_release(released);
     mca_base_framework_close(&opal_memory_base_framework);
 }

@@ -112,7 +112,7 @@ regx_status_t regx_registry_open(regx_registry_t *registry, const regx_backend_t
     if (monitor == NULL) { /* changes are not reported: nothing may be kept */
         return REGX_OK;
     }
-    registry->on_demand = (monitor->flags & REGX_MONITOR_BY_DEVICE) != 0;
+    registry->on_demand = monitor->by_device;
     registry->drain = monitor->drain;
     registry->cache = regx_cache_open(registry, cache);
     return registry->cache != NULL ? REGX_OK : REGX_NO_MEMORY;

@@ -134,19 +134,6 @@ bool regx_region_acquire_kept(regx_registry_t *registry, const void *base, size_
                               unsigned access, regx_region_t *region);
 void regx_region_release(regx_registry_t *registry, regx_region_t *region);
 
-/* A transfer as a whole, registered or not, uses that memory: changes of it wait where they can be
- * made to (monitor.h). Returns what ends it. */
-static inline uint32_t regx_registry_hold(const regx_registry_t *registry, const void *base,
-                                          size_t length)
-{
-    return regx_drain_hold(registry->drain, base, length);
-}
-
-static inline void regx_registry_let_go(const regx_registry_t *registry, uint32_t hold)
-{
-    regx_drain_let_go(registry->drain, hold);
-}
-
 /* To be called now and then: acts on changes and deregisters what is no longer needed, a bounded
  * amount. */
 void regx_registry_progress(regx_registry_t *registry);

@@ -388,8 +388,7 @@ static void *reclaim(void *argument)
 void regx_cache_start_reclaiming(regx_cache_t *cache)
 {
     cache->reclaimer.runs =
-        (cache->monitor->flags & REGX_MONITOR_THREAD) != 0 &&
-        cache->registry->transport->registers &&
+        cache->monitor->has_thread && cache->registry->transport->registers &&
         regx_thread_start(&cache->reclaimer.thread, "regx-reclaim", reclaim, cache) == 0;
 }
 

@@ -68,7 +68,7 @@ bool regx_rndv_expose(regx_rndv_t *rndv, const regx_peer_t *peer, const void *ba
         !name(rndv, peer->conn, base, length, &wire, exposure)) {
         return false;
     }
-    exposure->drain = regx_registry_hold(rndv->registry, base, length);
+    exposure->drain = regx_drain_hold(rndv->registry->drain, base, length);
     if (rndv->config.verify) {
         wire.checksum = regx_buffer_checksum(base, length);
     }
@@ -88,7 +88,7 @@ void regx_rndv_unexpose(regx_rndv_t *rndv, regx_rndv_exposure_t *exposure)
     if (exposure->staged) {
         rndv->registry->transport->ops->unstage(rndv->registry->transport, &exposure->key);
     }
-    regx_registry_let_go(rndv->registry, exposure->drain);
+    regx_drain_let_go(rndv->registry->drain, exposure->drain);
 }
 
 #define BOTH_WAYS_MAX (256u * 1024u) /* what is longer is not read while this process sends, too */

@@ -125,7 +125,7 @@ static void give_up_memory(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
         recv->protocol->revoke_chunks(rndv, recv);
     }
     end_watch(recv);
-    regx_registry_let_go(rndv->registry, recv->drain);
+    regx_drain_let_go(rndv->registry->drain, recv->drain);
 }
 
 void regx_recv_open_again_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, bool failed)
@@ -151,7 +151,7 @@ regx_rndv_recv_t *regx_rndv_recv_open(regx_rndv_t *rndv, regx_peer_t *peer, void
     recv->peer = peer;
     recv->base = base;
     recv->length = length;
-    recv->drain = regx_registry_hold(rndv->registry, base, length);
+    recv->drain = regx_drain_hold(rndv->registry->drain, base, length);
     choose_path(rndv, recv);
     if (recv->protocol->recv_open != NULL && !recv->protocol->recv_open(rndv, recv)) {
         set_path(rndv, recv, REGX_PATH_bounce, true);

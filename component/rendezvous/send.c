@@ -85,7 +85,7 @@ static void finish_locked(regx_rndv_send_t *send, regx_send_turn_t *turn)
     turn->status = send->status;
     regx_handle_table_remove(&rndv->sends, send->handle);
     regx_list_remove(&send->link);
-    regx_registry_let_go(rndv->registry, send->drain);
+    regx_drain_let_go(rndv->registry->drain, send->drain);
     if (send->status == REGX_OK) {
         count_message(send);
     }
@@ -256,14 +256,14 @@ void regx_rndv_send_open(regx_rndv_t *rndv, regx_peer_t *peer, const void *base,
     send->buffer_suspect = (cts.bits & REGX_CTS_SUSPECT) != 0;
     send->verify = (cts.bits & REGX_CTS_VERIFY) != 0 || rndv->config.verify;
     send->chunk.piece_max = UINT64_MAX;
-    send->drain = regx_registry_hold(rndv->registry, base, length);
+    send->drain = regx_drain_hold(rndv->registry->drain, base, length);
     const bool valid = take_cts(send, &cts);
     regx_lock(&rndv->lock);
     if (valid && regx_handle_table_add(&rndv->sends, send, &send->handle)) {
         go_on_and_unlock(send);
         return;
     }
-    regx_registry_let_go(rndv->registry, send->drain);
+    regx_drain_let_go(rndv->registry->drain, send->drain);
     regx_list_append(&rndv->send_lists.free, &send->link);
     regx_unlock(&rndv->lock);
     if (!valid) {

@@ -56,7 +56,7 @@ BY_TEST = [
             "regx_min(offset, regx_min(recv->granted,", "regx_max(offset, regx_min(recv->granted,"),
      [f"{SHADOW}[synchronous]"], WRONG_BYTE),
     (Mutant("what is received into is not waited for", "rendezvous/recv.c",
-            "recv->drain = regx_registry_hold(rndv->registry, base, length);", "recv->drain = 0;"),
+            "recv->drain = regx_drain_hold(rndv->registry->drain, base, length);", "recv->drain = 0;"),
      [f"{SHADOW}[drain]"], WRONG_BYTE),
     (Mutant("peers keep a mapping of what was freed", "transport/shm/alloc_mem_segment.c",
             "        block->used = false;\n",

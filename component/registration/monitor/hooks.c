@@ -89,7 +89,7 @@ static void changed(regx_hooks_monitor_t *monitor, uintptr_t start, uintptr_t en
     }
 }
 
-static void report(void *unused, void *base, size_t length)
+static void report(void *base, size_t length)
 {
     const uintptr_t page = hooks.page, start = (uintptr_t)base & ~(page - 1);
     /* Sources hand on what the caller gave: the kernel rounds it up. A length of 0 is one that the
@@ -97,7 +97,6 @@ static void report(void *unused, void *base, size_t length)
     const uintptr_t max = UINTPTR_MAX - page + 1;
     uintptr_t end = max;
 
-    (void)unused;
     if (length > 0 && length <= max - (uintptr_t)base) {
         end = ((uintptr_t)base + length + page - 1) & ~(page - 1);
     }
@@ -214,7 +213,7 @@ static void hooks_stop(regx_monitor_t *base)
 {
     regx_hooks_monitor_t *monitor = (regx_hooks_monitor_t *)base;
 
-    monitor->source->remove(report, NULL);
+    monitor->source->remove();
     set_listener(NULL);
     regx_monitor_t *notifier = monitor->notifier;
     hooks_free(monitor);
@@ -243,7 +242,7 @@ static regx_hooks_monitor_t *hooks_new(const regx_monitor_config_t *config,
     monitor->notifier = notifier;
     if (notifier != NULL) {
         monitor->super.name = "hooks+notifier";
-        monitor->super.flags = notifier->flags;
+        monitor->super.has_thread = notifier->has_thread;
         monitor->super.valid = hooks_valid;
         monitor->super.query = notifier->query;
     }
@@ -266,7 +265,7 @@ static regx_status_t install(regx_hooks_monitor_t *monitor, char *error, size_t 
     }
     hooks.page = (uintptr_t)sysconf(_SC_PAGESIZE);
     hooks.owner = getpid();
-    const regx_status_t status = monitor->source->install(report, NULL, error, error_size);
+    const regx_status_t status = monitor->source->install(report, error, error_size);
     if (status != REGX_OK) {
         return status;
     }
@@ -277,7 +276,7 @@ static regx_status_t install(regx_hooks_monitor_t *monitor, char *error, size_t 
         return REGX_OK;
     }
     snprintf(error, error_size, "self-test: %s by libc was not seen", deaf);
-    monitor->source->remove(report, NULL);
+    monitor->source->remove();
     set_listener(NULL);
     return REGX_INVALID;
 }
@@ -336,7 +335,6 @@ const regx_backend_t regx_backend_hooks_notifier = {
 
 static struct {
     regx_hook_report_t report;
-    void *context;
     __typeof__(ucm_set_event_handler) *set;
     __typeof__(ucm_unset_event_handler) *unset;
 } ucm;
@@ -344,7 +342,7 @@ static struct {
 static void unmapped(ucm_event_type_t type, ucm_event_t *event, void *unused)
 {
     (void)type, (void)unused;
-    ucm.report(ucm.context, event->vm_unmapped.address, event->vm_unmapped.size);
+    ucm.report(event->vm_unmapped.address, event->vm_unmapped.size);
 }
 
 /* Before 1.15, its mremap loses the address that MREMAP_FIXED needs, and the program's data with
@@ -377,8 +375,7 @@ static ucs_status_t ucm_set_handler(ucm_global_config_t *options)
     return status;
 }
 
-static regx_status_t ucm_install(regx_hook_report_t reporter, void *context, char *error,
-                                 size_t error_size)
+static regx_status_t ucm_install(regx_hook_report_t reporter, char *error, size_t error_size)
 {
     /* Opened without the rest of UCX, which it needs and does not name, it would end the process.
      */
@@ -397,7 +394,6 @@ static regx_status_t ucm_install(regx_hook_report_t reporter, void *context, cha
     ucm.unset = (__typeof__(ucm.unset))dlsym(object, "ucm_unset_event_handler");
     ucm_global_config_t *options = dlsym(object, "ucm_global_opts");
     ucm.report = reporter;
-    ucm.context = context;
     if (ucm.set == NULL || ucm.unset == NULL || options == NULL ||
         ucm_set_handler(options) != UCS_OK) {
         snprintf(error, error_size, "ucm: its hooks cannot be installed");
@@ -407,9 +403,8 @@ static regx_status_t ucm_install(regx_hook_report_t reporter, void *context, cha
 }
 
 /* The code of libucm stays: what it patched leads there. */
-static void ucm_remove(regx_hook_report_t reporter, void *context)
+static void ucm_remove(void)
 {
-    (void)reporter, (void)context;
     ucm.unset(UCM_EVENT_VM_UNMAPPED, unmapped, NULL);
 }
 

@@ -200,6 +200,14 @@ bool regx_inval_log_shows(const regx_inval_log_t *log, uint64_t since, uintptr_t
     return touched(log, since, start, end, false);
 }
 
+void regx_monitor_free(regx_monitor_t *monitor)
+{
+    if (monitor->log != NULL) {
+        regx_inval_log_close(monitor->log);
+    }
+    free(monitor);
+}
+
 /* ---- a watch ---- */
 
 bool regx_watch_renew(regx_watch_t *watch)
@@ -217,8 +225,7 @@ bool regx_watch_begin(regx_watch_t *watch, regx_monitor_t *monitor, const void *
     *watch = (regx_watch_t){.monitor = monitor,
                             .start = (uintptr_t)base & ~mask,
                             .end = ((uintptr_t)base + length + mask) & ~mask};
-    if (monitor == NULL || (monitor->flags & REGX_MONITOR_BY_DEVICE) != 0 ||
-        watch->end <= watch->start) {
+    if (monitor == NULL || monitor->by_device || watch->end <= watch->start) {
         watch->monitor = NULL;
         return false;
     }

@@ -124,17 +124,11 @@ void regx_drain_wait(regx_drain_t *drain, uintptr_t start, uintptr_t end);
 
 typedef struct regx_monitor regx_monitor_t;
 
-/* What a monitor is. */
-enum {
-    /* It has a thread of its own, so that caches may have one each, too. */
-    REGX_MONITOR_THREAD = 0x1,
-    /* No change needs to be reported: the device follows changes by itself (on_demand.c). */
-    REGX_MONITOR_BY_DEVICE = 0x2
-};
-
 struct regx_monitor {
     const char *name;
-    unsigned flags;            /* REGX_MONITOR_... */
+    bool has_thread;           /* of its own, so that caches may have one each, too */
+    bool by_device;            /* no change needs to be reported: the device follows changes by
+                                  itself (on_demand.c) */
     regx_inval_log_t *log;     /* the monitor's own, valid until stop */
     const regx_trace_t *trace; /* the configuration's */
     regx_drain_t *drain;       /* the configuration's, if this monitor is notified before a
@@ -156,7 +150,7 @@ struct regx_monitor {
     regx_status_t (*subscribe)(regx_monitor_t *monitor, uintptr_t start, uintptr_t end,
                                uint64_t *since);
 
-    /* Both by REGX_MONITOR_BY_DEVICE alone, by any thread, with no lock held. */
+    /* Both where `by_device` is set alone, by any thread, with no lock held. */
     /* Whether regions can serve what begins there; else pin it for one use (counted by reason in
      * counters->fallbacks). */
     bool (*follows)(const regx_monitor_t *monitor, const void *base, size_t length);
@@ -176,6 +170,9 @@ static inline regx_status_t regx_monitor_subscribe(regx_monitor_t *monitor, uint
     *since = atomic_load(&monitor->log->head);
     return monitor->subscribe != NULL ? monitor->subscribe(monitor, start, end, since) : REGX_OK;
 }
+
+/* The `stop` of a monitor that is no more than its memory and its log. */
+void regx_monitor_free(regx_monitor_t *monitor);
 
 /* For a monitor's own functions: counts what cannot go as asked for by its reason, and shows it to
  * who traces. Not in the notifier's reader, nor in hooks. */
@@ -249,16 +246,15 @@ bool regx_watch_is_mapped(const regx_watch_t *watch, uintptr_t from);
 
 /* Called before a range is unmapped or replaced (after, if brk does it), in the thread that does
  * so, possibly inside malloc. So it may not allocate, nor take a lock under which others do. */
-typedef void (*regx_hook_report_t)(void *context, void *base, size_t length);
+typedef void (*regx_hook_report_t)(void *base, size_t length);
 
 typedef struct regx_hook_source {
     const char *name; /* opal, ucm */
-    /* From now on `report` is called with `context`. REGX_DENIED: hooks cannot work here, and
-     * `error` holds one line with the reason. */
-    regx_status_t (*install)(regx_hook_report_t report, void *context, char *error,
-                             size_t error_size);
-    /* `report` is not called any more once this has returned. */
-    void (*remove)(regx_hook_report_t report, void *context);
+    /* From now on `report` is called. REGX_DENIED: hooks cannot work here, and `error` holds one
+     * line with the reason. */
+    regx_status_t (*install)(regx_hook_report_t report, char *error, size_t error_size);
+    /* It is not called any more once this has returned. */
+    void (*remove)(void);
 } regx_hook_source_t;
 
 /* UCX's ucm, where regx was built with its header; else NULL. */

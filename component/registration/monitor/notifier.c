@@ -247,10 +247,7 @@ static void discard(regx_notifier_t *notifier)
     if (notifier->ours != MAP_FAILED) {
         munmap(notifier->ours, (size_t)sysconf(_SC_PAGESIZE));
     }
-    if (notifier->super.log != NULL) {
-        regx_inval_log_close(notifier->super.log);
-    }
-    free(notifier);
+    regx_monitor_free(&notifier->super);
 }
 
 /* In a child only memory is given back: the reader and what is watched are the parent's. */
@@ -427,7 +424,7 @@ static regx_status_t notifier_start(const regx_monitor_config_t *config, regx_mo
     *notifier = (regx_notifier_t){
         .super = {.name = "notifier",
                   .trace = config->trace,
-                  .flags = REGX_MONITOR_THREAD,
+                  .has_thread = true,
                   .valid = valid,
                   .query = &notifier->uffd,
                   .subscribe = subscribe,

@@ -64,12 +64,6 @@ static const unsigned accesses[DIRECTIONS] = {
 static const int touches[DIRECTIONS] = {
     [TO_READ] = MADV_POPULATE_READ, [TO_WRITE] = MADV_POPULATE_WRITE};
 
-static void odp_stop(regx_monitor_t *monitor)
-{
-    regx_inval_log_close(monitor->log);
-    free(monitor);
-}
-
 /* MS_ASYNC does nothing, to all that is mapped. */
 static bool is_mapped(uintptr_t start, uintptr_t end)
 {
@@ -197,10 +191,10 @@ static regx_status_t odp_start(const regx_monitor_config_t *config, regx_monitor
     }
     odp->super.name = "odp";
     odp->super.trace = config->trace;
-    odp->super.flags = REGX_MONITOR_BY_DEVICE;
+    odp->super.by_device = true;
     odp->super.follows = follows;
     odp->super.ready = ready;
-    odp->super.stop = odp_stop;
+    odp->super.stop = regx_monitor_free;
     odp->transport = transport;
     odp->counters = config->counters;
     odp->page = (uintptr_t)sysconf(_SC_PAGESIZE);

@@ -29,12 +29,6 @@
 
 enum { BLOCK = 512 << 10 }; /* of the self-test */
 
-static void retain_stop(regx_monitor_t *monitor)
-{
-    regx_inval_log_close(monitor->log);
-    free(monitor);
-}
-
 /* Bytes that glibc's malloc has handed out. Its counts are ints, and go round. */
 static unsigned handed_out(struct mallinfo (*count)(void))
 {
@@ -92,7 +86,7 @@ static regx_status_t retain_start(const regx_monitor_config_t *config, regx_moni
         return REGX_NO_MEMORY;
     }
     (*monitor)->name = "retain";
-    (*monitor)->stop = retain_stop;
+    (*monitor)->stop = regx_monitor_free;
     return REGX_OK;
 }
 

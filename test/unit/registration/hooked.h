@@ -18,7 +18,6 @@ enum { DEAF_MUNMAP = 1, DEAF_MREMAP = 2, DEAF_MADVISE = 4, DEAF_MMAP = 8 };
 
 typedef struct hooked {
     _Atomic(regx_hook_report_t) report; /* NULL: not installed */
-    void *context;
     unsigned faults;
     bool refuse; /* to be installed */
     unsigned installed, removed;

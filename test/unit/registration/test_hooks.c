@@ -59,7 +59,7 @@ static void reports_are_logged_in_whole_pages(void **state)
         const uint64_t before = atomic_load(&monitor->log->head);
         regx_change_t change;
 
-        hooked.report(hooked.context, (void *)cases[i].base, cases[i].length);
+        hooked.report((void *)cases[i].base, cases[i].length);
         assert_int_equal(atomic_load(&monitor->log->head), before + 1);
         assert_int_equal(regx_inval_log_read(monitor->log, before, &change), REGX_CHANGE_READ);
         assert_int_equal(change.start, cases[i].start);
@@ -149,7 +149,7 @@ static void *report_all_the_time(void *unused)
         const regx_hook_report_t report = atomic_load(&hooked.report);
 
         if (report != NULL) {
-            report(NULL, (void *)0x10000, PAGE);
+            report((void *)0x10000, PAGE);
             atomic_fetch_add(&storm.rounds, 1);
         }
     }
@@ -188,7 +188,7 @@ static void a_child_is_harmless(void **state)
     regx_inval_log_interest(monitor->log, 0, 1 << 30, 1);
     const pid_t child = fork();
     if (child == 0) {
-        hooked.report(NULL, (void *)0x10000, PAGE);
+        hooked.report((void *)0x10000, PAGE);
         monitor->stop(monitor);
         _exit(0);
     }

@@ -157,7 +157,7 @@ static void what_nobody_tells_of_is_not_watched(void **state)
     assert_false(regx_watch_begin(&watch, &rig->monitor, (void *)rig->start, rig->page));
     assert_null(watch.monitor);
     assert_false(regx_watch_renew(&rig->watch));
-    rig->monitor.flags = REGX_MONITOR_BY_DEVICE;
+    rig->monitor.by_device = true;
     assert_false(regx_watch_begin(&watch, &rig->monitor, (void *)rig->start, rig->page));
     assert_false(regx_watch_begin(&watch, NULL, (void *)rig->start, rig->page));
     rig_close(rig);
