@@ -51,12 +51,7 @@ regx_rndv_t *regx_rndv_create(const regx_rndv_config_t *config, regx_pool_t *poo
         regx_auto_init(rndv->tuner.sizes[wire], (regx_auto_wire_t)wire);
     }
     rndv->tuner.reuse.credit = 8; /* that many new buffers are registered at first */
-    regx_landings_init(&rndv->landings, &(regx_landings_config_t){.size = config->chunk_size,
-                                                                  .count = 2 * config->chunk_depth,
-                                                                  .threads = config->threads,
-                                                                  .changes = config->changes,
-                                                                  .context = config->context,
-                                                                  .counters = counters});
+    regx_landings_init(&rndv->landings, &rndv->config, counters);
     regx_lock_init(&rndv->lock, config->threads);
     pthread_cond_init(&rndv->let_go, NULL);
     regx_handle_table_init(&rndv->recvs);

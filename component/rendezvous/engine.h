@@ -136,19 +136,10 @@ typedef struct regx_landing {
     struct regx_landing *next; /* that is free */
 } regx_landing_t;
 
-typedef struct regx_landings_config {
-    size_t size;    /* of one landing, in bytes; a multiple of the page */
-    unsigned count; /* of landings, at most REGX_LANDINGS_MAX */
-    bool threads;
-    /* The pages of that range are about to change, or have changed. Any thread, holding no lock.
-     * May be NULL. */
-    void (*changes)(void *context, uintptr_t start, uintptr_t end);
-    void *context;
-    regx_counters_t *counters;
-} regx_landings_config_t;
-
 typedef struct regx_landings {
-    regx_landings_config_t config;
+    const regx_rndv_config_t *config; /* a landing is as large as a chunk */
+    regx_counters_t *counters;
+    unsigned count; /* of landings */
     size_t page;
     regx_lock_t lock; /* of all that follows */
     enum { REGX_LANDINGS_CLOSED, REGX_LANDINGS_OPEN, REGX_LANDINGS_REFUSED } state;
@@ -287,7 +278,8 @@ void regx_buffer_release(regx_rndv_t *rndv, regx_region_t *region, bool failed);
 /* ---- landing.c ---- */
 
 /* Opens nothing. */
-void regx_landings_init(regx_landings_t *landings, const regx_landings_config_t *config);
+void regx_landings_init(regx_landings_t *landings, const regx_rndv_config_t *config,
+                        regx_counters_t *counters);
 /* All landings are free. */
 void regx_landings_fini(regx_landings_t *landings);
 
@@ -298,7 +290,7 @@ const char *regx_landings_refusal(regx_landings_t *landings, const void *base, s
 /* How many bytes that go to `to` a landing takes. */
 static inline size_t regx_landing_room(const regx_landings_t *landings, const void *to)
 {
-    return landings->config.size - (uintptr_t)to % landings->page;
+    return landings->config->chunk_size - (uintptr_t)to % landings->page;
 }
 
 /* Where in a landing the bytes are to be written that go to `to`. */

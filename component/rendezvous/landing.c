@@ -40,7 +40,6 @@
 #include "rendezvous/recv.h"
 
 #include <assert.h>
-#include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -58,39 +57,19 @@ struct uffdio_move {
 #define UFFDIO_MOVE_MODE_ALLOW_SRC_HOLES 0x2
 #define UFFD_FEATURE_MOVE (1u << 16)
 #endif
-#ifndef UFFD_USER_MODE_ONLY
-#define UFFD_USER_MODE_ONLY 1
-#endif
 
 #define MAX_TRIES 16 /* where the kernel answers that something else is in its way */
 
-void regx_landings_init(regx_landings_t *landings, const regx_landings_config_t *config)
+void regx_landings_init(regx_landings_t *landings, const regx_rndv_config_t *config,
+                        regx_counters_t *counters)
 {
-    *landings = (regx_landings_t){.config = *config, .page = regx_page_size(), .uffd = {.fd = -1}};
-    landings->config.count = (unsigned)regx_min(config->count, REGX_LANDINGS_MAX);
+    *landings =
+        (regx_landings_t){.config = config,
+                          .counters = counters,
+                          .count = (unsigned)regx_min(2 * config->chunk_depth, REGX_LANDINGS_MAX),
+                          .page = regx_page_size(),
+                          .uffd = {.fd = -1}};
     regx_lock_init(&landings->lock, config->threads);
-}
-
-/* ---- the system calls ---- */
-
-/* Mappings that changed hands may be watched again and again: it stays as it is. */
-static bool watch(const regx_landings_t *landings, const char *start, size_t length, int *error)
-{
-    struct uffdio_register range = {.range = {.start = (uintptr_t)start, .len = length},
-                                    .mode = UFFDIO_REGISTER_MODE_WP};
-
-    if (ioctl(landings->uffd.fd, UFFDIO_REGISTER, &range) == 0) {
-        return true;
-    }
-    *error = errno;
-    return false;
-}
-
-static void unwatch(const regx_landings_t *landings, const char *start, size_t length)
-{
-    struct uffdio_range range = {.start = (uintptr_t)start, .len = length};
-
-    ioctl(landings->uffd.fd, UFFDIO_UNREGISTER, &range);
 }
 
 /* Moves pages to where there are none; returns how many bytes of the beginning were moved.
@@ -123,47 +102,33 @@ static size_t move_pages(const regx_landings_t *landings, char *to, char *from, 
 
 /* ---- opening ---- */
 
-/* -1: none, and `why` is the reason. */
-static int create(const char **why)
-{
-    struct uffdio_api api = {.api = UFFD_API, .features = UFFD_FEATURE_MOVE};
-    const int fd = (int)syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | UFFD_USER_MODE_ONLY);
-
-    *why = fd < 0 && errno != ENOSYS ? "remap: userfaultfd is refused here"
-                                     : "remap: this kernel has no UFFDIO_MOVE (Linux 6.8)";
-    if (fd >= 0 && ioctl(fd, UFFDIO_API, &api) != 0) {
-        close(fd);
-        return -1;
-    }
-    return fd;
-}
-
 static const char *open_all(regx_landings_t *landings)
 {
-    const size_t size = landings->config.size;
-    const size_t bytes = 2 * size * landings->config.count;
-    const char *why;
-    int error;
+    const size_t size = landings->config->chunk_size;
+    const size_t bytes = 2 * size * landings->count;
+    const int fd = regx_uffd_create(UFFD_FEATURE_MOVE);
 
-    landings->uffd = regx_file_of(create(&why));
-    if (landings->uffd.fd < 0) {
-        return why;
+    if (fd < 0) {
+        return fd == -1 && errno != ENOSYS ? "remap: userfaultfd is refused here"
+                                           : "remap: this kernel has no UFFDIO_MOVE (Linux 6.8)";
     }
+    landings->uffd = regx_file_of(fd);
     landings->areas = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (landings->areas == MAP_FAILED) {
-        close(landings->uffd.fd);
+        close(fd);
         return "remap: no memory for landing pages";
     }
     /* A child does not get them, or after a fork none of them could be moved. */
     madvise(landings->areas, bytes, MADV_DONTFORK);
     madvise(landings->areas, bytes, MADV_NOHUGEPAGE);
-    if (!watch(landings, landings->areas, bytes, &error) || regx_maps_open(&landings->maps) != 0) {
+    const uintptr_t start = (uintptr_t)landings->areas;
+    if (regx_uffd_register(fd, start, start + bytes) != 0 || regx_maps_open(&landings->maps) != 0) {
         munmap(landings->areas, bytes);
-        close(landings->uffd.fd);
+        close(fd);
         return "remap: refused by the kernel here";
     }
-    for (unsigned i = 0; i < landings->config.count; i++) {
+    for (unsigned i = 0; i < landings->count; i++) {
         regx_landing_t *landing = &landings->all[i];
 
         landing->memory = landings->areas + 2 * i * size;
@@ -177,7 +142,7 @@ static const char *open_all(regx_landings_t *landings)
 void regx_landings_fini(regx_landings_t *landings)
 {
     if (landings->state == REGX_LANDINGS_OPEN) {
-        munmap(landings->areas, 2 * landings->config.size * landings->config.count);
+        munmap(landings->areas, 2 * landings->config->chunk_size * landings->count);
         regx_maps_close(&landings->maps);
         regx_file_close(&landings->uffd);
     }
@@ -299,27 +264,30 @@ static const char *reason_of(int error)
 
 static void report_change(const regx_landings_t *landings, const part_t *part)
 {
-    if (landings->config.changes != NULL) {
-        landings->config.changes(landings->config.context, (uintptr_t)part->to,
-                                 (uintptr_t)part->to + part->length);
+    const regx_rndv_config_t *config = landings->config;
+
+    if (config->changes != NULL) {
+        config->changes(config->context, (uintptr_t)part->to, (uintptr_t)part->to + part->length);
     }
 }
 
 static const char *move_part(const regx_landings_t *landings, const regx_landing_t *landing,
                              part_t *part)
 {
-    int error = 0;
+    const uintptr_t start = (uintptr_t)part->to, end = start + part->length;
 
     if (!regx_file_is_ours(&landings->uffd)) {
         return "remap: its userfaultfd was closed by the program";
     }
-    if (watch(landings, part->to, part->length, &error)) {
+    /* Mappings that changed hands may be watched again and again: it stays as it is. */
+    int error = regx_uffd_register(landings->uffd.fd, start, end);
+    if (error == 0) {
         report_change(landings, part); /* before the first move */
         part->out =
             move_pages(landings, landing->spare + part->at, part->to, part->length, true, &error);
         part->in =
             move_pages(landings, part->to, landing->memory + part->at, part->out, false, &error);
-        unwatch(landings, part->to, part->length);
+        (void)regx_uffd_unregister(landings->uffd.fd, start, end);
         report_change(landings, part);
     }
     return part->in == part->length ? NULL : reason_of(error);
@@ -351,8 +319,8 @@ static void tidy(const regx_landings_t *landings, regx_landing_t *landing, const
                  part->length;
     }
     if (!tidied) {
-        madvise(memory, landings->config.size, MADV_DONTNEED);
-        madvise(spare, landings->config.size, MADV_DONTNEED);
+        madvise(memory, landings->config->chunk_size, MADV_DONTNEED);
+        madvise(spare, landings->config->chunk_size, MADV_DONTNEED);
         landing->used = 0;
     }
 }
@@ -363,7 +331,7 @@ const char *regx_landing_deliver(regx_landings_t *landings, regx_landing_t *land
     const char *const from = regx_landing_at(landings, landing, to);
     const size_t mask = landings->page - 1;
     const size_t skew = (uintptr_t)to & mask;
-    regx_counters_t *counters = landings->config.counters;
+    regx_counters_t *counters = landings->counters;
     const char *reason = NULL;
     part_t part = {0};
     uintptr_t start, end;

@@ -69,7 +69,7 @@ BY_UNIT_TEST = [
     (Mutant("end of a send", "rendezvous/send.c", "turn.done(turn.context, turn.status);", "(void)turn;"),
      "test/unit/rendezvous/test_sim", "not ok "),
     (Mutant("the cache is not told that pages move", LANDING,
-            "    if (landings->config.changes != NULL) {", "    if (landings->page == 0) {"),
+            "    if (config->changes != NULL) {", "    if (landings->page == 0) {"),
      "test/unit/rendezvous/test_landing", "not ok .*caches_are_told_before_and_after"),
 ]
 

@@ -13,9 +13,6 @@
 #include <unistd.h>
 
 /* What headers older than Linux 6.7 lack. */
-#ifndef UFFD_USER_MODE_ONLY
-#define UFFD_USER_MODE_ONLY 1
-#endif
 #ifndef UFFD_FEATURE_EXACT_ADDRESS
 #define UFFD_FEATURE_EXACT_ADDRESS (1 << 11)
 #endif
@@ -59,8 +56,7 @@ static const char *reason_of_refusal(int error)
     }
 }
 
-/* A descriptor with those features; -1: refused, see errno; -2: this kernel lacks one of them. */
-static int create(uint64_t features)
+int regx_uffd_create(uint64_t features)
 {
     struct uffdio_api api = {.api = UFFD_API, .features = features};
     const int fd = (int)syscall(SYS_userfaultfd, UFFD_USER_MODE_ONLY | O_CLOEXEC | O_NONBLOCK);
@@ -107,8 +103,8 @@ static int open_pagemap(void)
 
 regx_status_t regx_uffd_open(regx_uffd_t *uffd, char *error, size_t error_size)
 {
-    const int scans = create(NEEDED | FOR_SCAN);
-    const int fd = scans == -2 ? create(NEEDED) : scans;
+    const int scans = regx_uffd_create(NEEDED | FOR_SCAN);
+    const int fd = scans == -2 ? regx_uffd_create(NEEDED) : scans;
 
     if (fd == -2) {
         snprintf(error, error_size, "userfaultfd: this kernel's lacks a feature (Linux 5.18)");
@@ -129,19 +125,19 @@ void regx_uffd_close(regx_uffd_t *uffd)
     regx_file_close(&uffd->pagemap);
 }
 
-int regx_uffd_register(const regx_uffd_t *uffd, uintptr_t start, uintptr_t end)
+int regx_uffd_register(int fd, uintptr_t start, uintptr_t end)
 {
     struct uffdio_register range = {.range = {.start = start, .len = end - start},
                                     .mode = UFFDIO_REGISTER_MODE_WP};
 
-    return ioctl(uffd->file.fd, UFFDIO_REGISTER, &range) == 0 ? 0 : errno;
+    return ioctl(fd, UFFDIO_REGISTER, &range) == 0 ? 0 : errno;
 }
 
-int regx_uffd_unregister(const regx_uffd_t *uffd, uintptr_t start, uintptr_t end)
+int regx_uffd_unregister(int fd, uintptr_t start, uintptr_t end)
 {
     struct uffdio_range range = {.start = start, .len = end - start};
 
-    return ioctl(uffd->file.fd, UFFDIO_UNREGISTER, &range) == 0 ? 0 : errno;
+    return ioctl(fd, UFFDIO_UNREGISTER, &range) == 0 ? 0 : errno;
 }
 
 bool regx_uffd_is_registered(const regx_uffd_t *uffd, uintptr_t start, uintptr_t end)
@@ -354,7 +350,7 @@ static const char *why_not_more(regx_uffd_ranges_t *ranges, uint32_t mappings)
 
 static const char *register_all(const look_t *look)
 {
-    switch (regx_uffd_register(look->ranges->uffd, look->from, look->to)) {
+    switch (regx_uffd_register(look->ranges->uffd->file.fd, look->from, look->to)) {
     case 0:
         return NULL;
     case EBUSY:
@@ -414,8 +410,8 @@ static bool unregister_one(void *context, const regx_vma_t *mapping)
 
     /* What is another userfaultfd's cannot be watched, and is to stay so. */
     if (may_be_watched(ranges, mapping) &&
-        regx_uffd_register(ranges->uffd, mapping->start, mapping->end) == 0) {
-        (void)regx_uffd_unregister(ranges->uffd, mapping->start, mapping->end);
+        regx_uffd_register(ranges->uffd->file.fd, mapping->start, mapping->end) == 0) {
+        (void)regx_uffd_unregister(ranges->uffd->file.fd, mapping->start, mapping->end);
         pass->found += can_ask(ranges) ? 1 : 0;
     }
     return true;

@@ -59,6 +59,13 @@ typedef struct regx_uffd {
                             be asked */
 } regx_uffd_t;
 
+#ifndef UFFD_USER_MODE_ONLY
+#define UFFD_USER_MODE_ONLY 1
+#endif
+
+/* A descriptor with those features; -1: refused, see errno; -2: this kernel lacks one of them. */
+int regx_uffd_create(uint64_t features);
+
 /* REGX_DENIED: refused, or too old a kernel; `error` then holds one line with the reason. */
 regx_status_t regx_uffd_open(regx_uffd_t *uffd, char *error, size_t error_size);
 /* A process that holds a copy of the descriptor keeps watched memory watched beyond this, with
@@ -67,9 +74,9 @@ void regx_uffd_close(regx_uffd_t *uffd);
 
 /* 0, or EBUSY: another userfaultfd has part of it, ENOMEM: too many mappings, or another errno.
  * Holes are left out silently, and watched memory stays watched. */
-int regx_uffd_register(const regx_uffd_t *uffd, uintptr_t start, uintptr_t end);
+int regx_uffd_register(int fd, uintptr_t start, uintptr_t end);
 /* Only of what is watched: before Linux 6.17 it takes memory away from any userfaultfd. */
-int regx_uffd_unregister(const regx_uffd_t *uffd, uintptr_t start, uintptr_t end);
+int regx_uffd_unregister(int fd, uintptr_t start, uintptr_t end);
 
 /* Whether no change of watched memory is between its start and the moment we read of it. Costs as
  * much as the cheapest system calls, whatever is watched. Inlined, see cache.c. */

@@ -29,11 +29,9 @@ stage_t *stage_open(void)
     stage_t *stage = calloc(1, sizeof(*stage));
 
     assert_non_null(stage);
-    regx_landings_init(&stage->landings, &(regx_landings_config_t){.size = SIZE,
-                                                                   .count = COUNT,
-                                                                   .changes = changes,
-                                                                   .context = stage,
-                                                                   .counters = &stage->counters});
+    stage->config = (regx_rndv_config_t){
+        .chunk_size = SIZE, .chunk_depth = COUNT / 2, .changes = changes, .context = stage};
+    regx_landings_init(&stage->landings, &stage->config, &stage->counters);
     stage->buffer = map(ROOM, MAP_PRIVATE | MAP_ANONYMOUS, -1);
     assert_non_null(stage->buffer);
     return stage;

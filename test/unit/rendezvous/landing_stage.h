@@ -9,9 +9,10 @@
 
 #include "rendezvous/engine.h"
 
-enum { PAGE = 4096, SIZE = 16 * PAGE, COUNT = 3, ROOM = SIZE + 2 * PAGE };
+enum { PAGE = 4096, SIZE = 16 * PAGE, COUNT = 4, ROOM = SIZE + 2 * PAGE };
 
 typedef struct stage {
+    regx_rndv_config_t config;
     regx_landings_t landings;
     regx_counters_t counters;
     /* Called when the caches are told. */

@@ -102,11 +102,13 @@ static void memory_of_another_userfaultfd_is_copied(void **state)
     (void)state;
     assert_moved(stage);
     assert_int_equal(regx_uffd_open(&other, error, sizeof(error)), REGX_OK);
-    assert_int_equal(
-        regx_uffd_register(&other, (uintptr_t)stage->buffer, (uintptr_t)stage->buffer + ROOM), 0);
+    assert_int_equal(regx_uffd_register(other.file.fd, (uintptr_t)stage->buffer,
+                                        (uintptr_t)stage->buffer + ROOM),
+                     0);
     assert_copied(stage, "remap: pages pinned, shared with a child, or watched");
-    assert_int_equal(
-        regx_uffd_unregister(&other, (uintptr_t)stage->buffer, (uintptr_t)stage->buffer + ROOM), 0);
+    assert_int_equal(regx_uffd_unregister(other.file.fd, (uintptr_t)stage->buffer,
+                                          (uintptr_t)stage->buffer + ROOM),
+                     0);
     regx_uffd_close(&other);
     assert_moved(stage);
     stage_close(stage);
