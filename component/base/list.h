@@ -32,12 +32,6 @@ static inline void regx_list_append(regx_link_t *head, regx_link_t *link)
     head->previous = link;
 }
 
-/* The same, as the first. */
-static inline void regx_list_prepend(regx_link_t *head, regx_link_t *link)
-{
-    regx_list_append(head->next, link);
-}
-
 /* Moves all of `from` to the end of `to`, in order. */
 static inline void regx_list_move(regx_link_t *to, regx_link_t *from)
 {

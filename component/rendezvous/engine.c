@@ -3,9 +3,12 @@
  * The engine's life, and who gets what arrives. Nothing here moves bytes.
  */
 
+#include <limits.h>
 #include <stdlib.h>
 
 #include "rendezvous/send.h"
+
+#define SPARES_MAX 256u /* writes and advertised chunks that are kept to be used again, each */
 
 /* What is registered to be written from may be read by the peer the next time (exposed.c), if it is
  * still registered then. */
@@ -60,15 +63,26 @@ regx_rndv_t *regx_rndv_create(const regx_rndv_config_t *config, regx_pool_t *poo
     regx_list_init(&rndv->recv_lists.round);
     regx_list_init(&rndv->send_lists.stalled);
     regx_list_init(&rndv->send_lists.round);
-    regx_list_init(&rndv->recv_lists.free);
-    regx_list_init(&rndv->send_lists.free);
+    rndv->spares.recvs.max = rndv->spares.sends.max = UINT_MAX;
+    rndv->spares.writes.max = rndv->spares.rkeys.max = SPARES_MAX;
     return rndv;
+}
+
+static void free_spares(regx_spares_t *spares)
+{
+    void *record;
+
+    while ((record = regx_spares_take(spares)) != NULL) {
+        free(record);
+    }
 }
 
 void regx_rndv_destroy(regx_rndv_t *rndv)
 {
-    regx_recvs_free(rndv);
-    regx_sends_free(rndv);
+    free_spares(&rndv->spares.recvs);
+    free_spares(&rndv->spares.sends);
+    free_spares(&rndv->spares.writes);
+    free_spares(&rndv->spares.rkeys);
     regx_landings_fini(&rndv->landings);
     regx_handle_table_fini(&rndv->recvs);
     regx_handle_table_fini(&rndv->sends);

@@ -32,6 +32,8 @@
 #ifndef REGX_RENDEZVOUS_ENGINE_H
 #define REGX_RENDEZVOUS_ENGINE_H
 
+#include <stdlib.h>
+
 #include "base/list.h"
 #include "registration/monitor/uffd.h"
 #include "rendezvous/rendezvous.h"
@@ -151,6 +153,43 @@ typedef struct regx_landings {
     regx_landing_t *free;
 } regx_landings_t;
 
+/* ---- records of one kind that are used again. Under the engine's lock. ---- */
+
+/* The memory of a spare. */
+struct regx_spare {
+    struct regx_spare *next;
+};
+
+typedef struct regx_spares {
+    struct regx_spare *first;
+    unsigned count, max; /* more than max are freed */
+} regx_spares_t;
+
+/* NULL: there is none. */
+static inline void *regx_spares_take(regx_spares_t *spares)
+{
+    struct regx_spare *spare = spares->first;
+
+    if (spare != NULL) {
+        spares->first = spare->next;
+        spares->count--;
+    }
+    return spare;
+}
+
+static inline void regx_spares_give(regx_spares_t *spares, void *record)
+{
+    struct regx_spare *spare = record;
+
+    if (spares->count == spares->max) {
+        free(record);
+        return;
+    }
+    spare->next = spares->first;
+    spares->first = spare;
+    spares->count++;
+}
+
 struct regx_rndv {
     regx_rndv_work_t work; /* first: regx_rndv_is_idle looks at it */
     regx_rndv_config_t config;
@@ -178,13 +217,14 @@ struct regx_rndv {
     struct {
         regx_link_t pending; /* they wait for slots or could not send, oldest first */
         regx_link_t round;   /* of these: those that progress has not yet looked at */
-        regx_link_t free;    /* records to be used again */
     } recv_lists;
     struct {
         regx_link_t stalled; /* they found no room */
         regx_link_t round;   /* those of them that progress has not yet looked at */
-        regx_link_t free;    /* records to be used again */
     } send_lists;
+    struct {
+        regx_spares_t recvs, sends, writes, rkeys;
+    } spares;
     struct {
         uint64_t seen;          /* the head of the monitor's log at the last look */
         _Atomic bool looks_due; /* there is to be one without news from there, too */

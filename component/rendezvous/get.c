@@ -345,7 +345,7 @@ static regx_status_t registered_locked(void *object, regx_status_t status)
     regx_rndv_send_t *send = rkey->send;
 
     if (status != REGX_OK) {
-        free(rkey);
+        regx_spares_give(&send->rndv->spares.rkeys, rkey);
         send->buffer_suspect |= status == REGX_DENIED;
         stop_advertising_locked(send, status == REGX_INVALID ? REGX_CONTROL_PERMANENT : 0);
         return REGX_OK;
@@ -377,7 +377,7 @@ static regx_status_t dropped_locked(void *object, regx_status_t status)
     assert(send->get.count > 0 && send->in_flight > 0);
     send->get.count--;
     send->in_flight--;
-    free(object);
+    regx_spares_give(&send->rndv->spares.rkeys, object);
     return status;
 }
 
@@ -423,8 +423,8 @@ regx_status_t regx_get_next_locked(regx_rndv_send_t *send, regx_send_work_t *wor
     if (!send->get.advertising || length == 0 || send->get.count == send->get.depth) {
         return REGX_PENDING;
     }
-    regx_rkey_t *rkey = malloc(sizeof(*rkey));
-    if (rkey == NULL) {
+    regx_rkey_t *rkey = regx_spares_take(&send->rndv->spares.rkeys);
+    if (rkey == NULL && (rkey = malloc(sizeof(*rkey))) == NULL) {
         return REGX_AGAIN;
     }
     rkey->offset = send->get.next;

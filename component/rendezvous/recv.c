@@ -11,14 +11,10 @@ _Static_assert(offsetof(struct regx_rndv_recv, cts) == 0, "the owner ships the f
 
 static regx_rndv_recv_t *recv_new(regx_rndv_t *rndv)
 {
-    regx_rndv_recv_t *recv = NULL;
     const unsigned chunks = rndv->config.chunk_depth;
 
     regx_lock(&rndv->lock);
-    if (!regx_list_empty(&rndv->recv_lists.free)) {
-        recv = regx_recv_of_link(rndv->recv_lists.free.next);
-        regx_list_remove(&recv->link);
-    }
+    regx_rndv_recv_t *recv = regx_spares_take(&rndv->spares.recvs);
     regx_unlock(&rndv->lock);
     if (recv == NULL && (recv = malloc(sizeof(*recv) + chunks * sizeof(regx_chunk_t))) == NULL) {
         return NULL;
@@ -239,7 +235,7 @@ void regx_recv_free_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
 {
     if (recv->phase == REGX_RECV_CLOSED && recv->holds == 0) {
         assert(recv->slots.out == 0);
-        regx_list_prepend(&rndv->recv_lists.free, &recv->link); /* it is still in the cache */
+        regx_spares_give(&rndv->spares.recvs, recv);
     }
 }
 
@@ -338,14 +334,4 @@ void regx_recvs_forget(regx_rndv_t *rndv, const regx_peer_t *peer)
         }
     }
     regx_unlock(&rndv->lock);
-}
-
-void regx_recvs_free(regx_rndv_t *rndv)
-{
-    while (!regx_list_empty(&rndv->recv_lists.free)) {
-        regx_rndv_recv_t *recv = regx_recv_of_link(rndv->recv_lists.free.next);
-
-        regx_list_remove(&recv->link);
-        free(recv);
-    }
 }

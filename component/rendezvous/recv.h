@@ -188,13 +188,11 @@ bool regx_recv_slot_range_locked(const regx_rndv_t *rndv, regx_rndv_recv_t *recv
 /* A slot that it was granted has been written, or is taken back. */
 void regx_recv_release_slot_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, uint32_t slot);
 
-/* Puts the record of a closed receive on the free list, unless it is held. */
+/* Gives back the record of a closed receive, unless it is held. */
 void regx_recv_free_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv);
 
 /* The peer is gone: its receives are LOST. Progress is kept out. */
 void regx_recvs_forget(regx_rndv_t *rndv, const regx_peer_t *peer);
-/* Frees the records on the free list. */
-void regx_recvs_free(regx_rndv_t *rndv);
 
 /* ---- recv_progress.c: doing the work that messages and completions make, and going on with the
  * receives that wait. Called by the thread that is in the transport's progress, or while progress

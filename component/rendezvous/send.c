@@ -20,13 +20,8 @@ static regx_rndv_send_t *of_link(regx_link_t *link)
 
 static regx_rndv_send_t *send_new(regx_rndv_t *rndv)
 {
-    regx_rndv_send_t *send = NULL;
-
     regx_lock(&rndv->lock);
-    if (!regx_list_empty(&rndv->send_lists.free)) {
-        send = of_link(rndv->send_lists.free.next);
-        regx_list_remove(&send->link);
-    }
+    regx_rndv_send_t *send = regx_spares_take(&rndv->spares.sends);
     regx_unlock(&rndv->lock);
     if (send == NULL && (send = malloc(sizeof(*send))) == NULL) {
         return NULL;
@@ -89,7 +84,7 @@ static void finish_locked(regx_rndv_send_t *send, regx_send_turn_t *turn)
     if (send->status == REGX_OK) {
         count_message(send);
     }
-    regx_list_append(&rndv->send_lists.free, &send->link);
+    regx_spares_give(&rndv->spares.sends, send);
 }
 
 /* It is looked at anew whether the send has to wait for its peer's window. If progress tries it, it
@@ -264,7 +259,7 @@ void regx_rndv_send_open(regx_rndv_t *rndv, regx_peer_t *peer, const void *base,
         return;
     }
     regx_drain_let_go(rndv->registry->drain, send->drain);
-    regx_list_append(&rndv->send_lists.free, &send->link);
+    regx_spares_give(&rndv->spares.sends, send);
     regx_unlock(&rndv->lock);
     if (!valid) {
         regx_malformed(rndv);
@@ -339,14 +334,4 @@ void regx_sends_forget(regx_rndv_t *rndv, const regx_peer_t *peer)
         }
     }
     regx_unlock(&rndv->lock);
-}
-
-void regx_sends_free(regx_rndv_t *rndv)
-{
-    while (!regx_list_empty(&rndv->send_lists.free)) {
-        regx_rndv_send_t *send = of_link(rndv->send_lists.free.next);
-
-        regx_list_remove(&send->link);
-        free(send);
-    }
 }

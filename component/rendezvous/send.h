@@ -150,8 +150,6 @@ void regx_send_control(regx_rndv_t *rndv, uint64_t sender, const regx_control_t 
 void regx_sends_advance(regx_rndv_t *rndv);
 /* The peer is gone: its sends fail. Progress is kept out. */
 void regx_sends_forget(regx_rndv_t *rndv, const regx_peer_t *peer);
-/* Frees the records on the free list. */
-void regx_sends_free(regx_rndv_t *rndv);
 
 /* ---- write.c: the queue of grants, and the put of each ---- */
 

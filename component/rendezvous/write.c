@@ -160,7 +160,7 @@ static void ended_locked(regx_write_t *write, regx_status_t status)
     } else {
         regx_send_fail_locked(send, status);
     }
-    free(write);
+    regx_spares_give(&rndv->spares.writes, write);
 }
 
 /* The acknowledgement as immediate data; 0: it does not fit. `chunk_size`: the length of the first
@@ -321,9 +321,9 @@ static bool is_revoked(const regx_rndv_send_t *send, const regx_grant_t *grant)
 
 static regx_write_t *take_first_grant(regx_rndv_send_t *send)
 {
-    regx_write_t *write = malloc(sizeof(*write));
+    regx_write_t *write = regx_spares_take(&send->rndv->spares.writes);
 
-    if (write == NULL) {
+    if (write == NULL && (write = malloc(sizeof(*write))) == NULL) {
         return NULL;
     }
     write->send = send;
@@ -403,7 +403,7 @@ static regx_status_t dropped_locked(void *object, regx_status_t status)
 
     write->send->in_flight--;
     leave_window_locked(write);
-    free(write);
+    regx_spares_give(&write->send->rndv->spares.writes, write);
     return status;
 }
 
