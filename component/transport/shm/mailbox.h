@@ -228,11 +228,12 @@ static inline bool regx_mailbox_has(const regx_mailbox_in_t *in)
     return (uint32_t)atomic_load_explicit(&in->next->head, memory_order_acquire) == in->lap;
 }
 
-/* Begins to fetch a line behind the next one: it travels while a frame is handled, perhaps for
- * microseconds. `behind`: several frames were there, so that the poster has filled more. */
-static inline void regx_mailbox_fetch_ahead(const regx_mailbox_in_t *in, bool behind)
+/* Begins to fetch the line so many behind the next one: it travels while a frame is handled,
+ * perhaps for microseconds. 1, or REGX_MAILBOX_AHEAD where several frames were there, so that the
+ * poster has filled more: else that would have to fetch it back. */
+static inline void regx_mailbox_fetch_ahead(const regx_mailbox_in_t *in, size_t lines)
 {
-    __builtin_prefetch(in->next + (behind ? REGX_MAILBOX_AHEAD : 1));
+    __builtin_prefetch(in->next + lines);
 }
 
 /* Looks at the next frame. REGX_OK: `frame` describes it, regx_mailbox_pop ends it. REGX_AGAIN:

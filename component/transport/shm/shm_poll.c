@@ -192,12 +192,14 @@ static __attribute__((noinline)) regx_status_t take_any(regx_shm_t *shm,
 static __attribute__((noinline)) int take_frames(regx_shm_t *shm, size_t i)
 {
     regx_shm_inbound_t *inbound = shm->inbound[i];
+    size_t ahead = 1;
 
     for (int events = 0; events < BATCH; events++) {
         regx_frame_t frame;
 
         if (regx_mailbox_peek_short(&inbound->in, &frame)) {
-            regx_mailbox_fetch_ahead(&inbound->in, events > 0);
+            regx_mailbox_fetch_ahead(&inbound->in, ahead);
+            ahead = REGX_MAILBOX_AHEAD;
             deliver(shm, inbound, &frame);
             regx_mailbox_pop_short(&inbound->in);
             continue;
