@@ -38,32 +38,38 @@ static inline uint8_t unit_stamp(uint64_t stream, size_t position)
 /* What the stream has from there on. */
 static inline void unit_fill(uint8_t *to, size_t length, uint64_t stream, size_t position)
 {
-    uint64_t stamps = unit_stamps(stream, position) >> (8 * (position % 8));
+    size_t i = 0;
 
-    for (size_t i = 0; i < length; i++) {
-        if ((position + i) % 8 == 0) {
-            stamps = unit_stamps(stream, position + i);
-        }
-        to[i] = (uint8_t)stamps;
-        stamps >>= 8;
+    while (i < length && (position + i) % 8 != 0) {
+        to[i] = unit_stamp(stream, position + i);
+        i++;
+    }
+    for (; i + 8 <= length; i += 8) {
+        const uint64_t stamps = unit_stamps(stream, position + i);
+
+        memcpy(to + i, &stamps, sizeof(stamps));
+    }
+    for (; i < length; i++) {
+        to[i] = unit_stamp(stream, position + i);
     }
 }
 
 /* Whether it is how the stream begins. */
 static inline bool unit_is_filled(const uint8_t *data, size_t length, uint64_t stream)
 {
-    uint64_t stamps = 0;
+    uint64_t wrong = 0;
+    size_t i = 0;
 
-    for (size_t i = 0; i < length; i++) {
-        if (i % 8 == 0) {
-            stamps = unit_stamps(stream, i);
-        }
-        if (data[i] != (uint8_t)stamps) {
-            return false;
-        }
-        stamps >>= 8;
+    for (; i + 8 <= length; i += 8) {
+        uint64_t stamps;
+
+        memcpy(&stamps, data + i, sizeof(stamps));
+        wrong |= stamps ^ unit_stamps(stream, i);
     }
-    return true;
+    for (; i < length; i++) {
+        wrong |= (uint64_t)(data[i] ^ unit_stamp(stream, i));
+    }
+    return wrong == 0;
 }
 
 #endif

@@ -42,7 +42,7 @@ static void get(readable_t *readable, size_t at, size_t length, bool assisted)
 {
     op_t op;
 
-    memset(readable->to, 0xee, REGION);
+    memset(readable->to + (at == 0 ? 0 : at - 1), 0xee, length + 2);
     op_get(&op, readable->to + at, length, &readable->into, &readable->remote, at);
     op.get.assisted = assisted;
     op_start_get(&one, &op);

@@ -130,10 +130,28 @@ static void await_stage(unsigned value)
     }
 }
 
+/* All that is asked for is mapped here: thousands of mappings cost minutes where a hypervisor
+ * shadows page tables. */
+static regx_shm_mapping_t same;
+
+regx_status_t __real_regx_segment_map(const regx_segment_name_t *name, regx_shm_mapping_t *mapping);
+regx_status_t __wrap_regx_segment_map(const regx_segment_name_t *name, regx_shm_mapping_t *mapping);
+regx_status_t __wrap_regx_segment_map(const regx_segment_name_t *name, regx_shm_mapping_t *mapping)
+{
+    if (same.base == NULL) {
+        return __real_regx_segment_map(name, mapping);
+    }
+    *mapping = same;
+    return REGX_OK;
+}
+
 void __real_regx_segment_unmap(regx_shm_mapping_t *mapping);
 void __wrap_regx_segment_unmap(regx_shm_mapping_t *mapping);
 void __wrap_regx_segment_unmap(regx_shm_mapping_t *mapping)
 {
+    if (mapping->base == same.base) {
+        return;
+    }
     if (stage == 1) { /* one mailbox is left, and the other is not */
         stage = 2;
         await_stage(3);
@@ -235,31 +253,32 @@ static void a_mailbox_that_does_not_fit_is_refused(void **state)
     parties_close();
 }
 
-/* One mailbox, into which nothing is posted, for all: the one behind this process's own. */
+/* One mailbox, into which nothing is posted, for all. */
 static void more_neighbours_than_a_node_has_are_refused(void **state)
 {
-    enum { MORE = 3 };
+    regx_segment_t unused;
 
     (void)state;
     shm_parties_open(false);
-    const regx_mailbox_box_t *box = conn_of(&one)->box;
-    const size_t size = regx_mailbox_size(box->ring);
-    regx_mailbox_memory_t *unused = (void *)((char *)box->memory + size);
-
-    assert_int_equal(box->offset, 0);
-    unused->owner = shm_of(&one)->queue->cookie;
-    while (one.broken < MORE) {
-        const regx_connect_request_t request = {.sender = THREE,
-                                                .address = shm_of(&one)->address,
-                                                .mailboxes = box->segment,
-                                                .mailbox_offset = size,
-                                                .mailbox_ring = box->ring};
-
-        assert_int_equal(regx_connect_queue_request(shm_of(&one)->queue, &request), REGX_OK);
+    assert_int_equal(regx_segment_alloc(REGX_SEGMENT_POSIX,
+                                        regx_mailbox_size(REGX_MAILBOX_PAYLOAD_MIN), &unused),
+                     REGX_OK);
+    regx_mailbox_memory_t *memory = (void *)unused.base;
+    memory->owner = shm_of(&one)->queue->cookie;
+    same = (regx_shm_mapping_t){unused.base, unused.name.length, REGX_SEGMENT_POSIX};
+    const regx_connect_request_t request = {.sender = THREE,
+                                            .address = shm_of(&one)->address,
+                                            .mailboxes = unused.name,
+                                            .mailbox_ring = REGX_MAILBOX_PAYLOAD_MIN};
+    while (one.broken == 0) {
+        while (regx_connect_queue_request(shm_of(&one)->queue, &request) == REGX_OK) {
+        }
         assert_true(step(&one) > 0);
     }
     assert_int_equal(shm_of(&one)->inbound_count, REGX_SHM_NEIGHBOURS_MAX);
     parties_close();
+    same.base = NULL;
+    regx_segment_free(&unused);
 }
 
 /* Progress says so, once. */
