@@ -6,8 +6,7 @@
 #include "registration/cache.h"
 
 #include <limits.h>
-#include <stdlib.h>
-#include <string.h>
+#include <sys/mman.h>
 
 _Static_assert(2 * REGX_REGIONS_MAX <= 1u << REGX_LOOKUP_NUMBER_BITS, "numbers fit in entries");
 
@@ -15,19 +14,20 @@ static _Atomic uint64_t serials;
 
 regx_cache_t *regx_cache_open(regx_registry_t *registry, const regx_cache_config_t *config)
 {
-    regx_cache_t *cache = aligned_alloc(_Alignof(regx_cache_t), sizeof(*cache));
+    /* Zeros; most of it, the ghosts, is touched when it is used. */
+    regx_cache_t *cache = mmap(NULL, sizeof(*cache), PROT_READ | PROT_WRITE,
+                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
-    if (cache == NULL) {
+    if (cache == MAP_FAILED) {
         return NULL;
     }
-    memset(cache, 0, sizeof(*cache));
     if (!regx_regions_init(&cache->regions, config->count)) {
-        free(cache);
+        munmap(cache, sizeof(*cache));
         return NULL;
     }
     if (!regx_thread_states_open(cache)) {
         regx_regions_fini(&cache->regions);
-        free(cache);
+        munmap(cache, sizeof(*cache));
         return NULL;
     }
     regx_lock_init(&cache->lock, true); /* whatever MPI was told of threads: only misses take it */
@@ -82,7 +82,7 @@ void regx_cache_close(regx_cache_t *cache)
     regx_regions_fini(&cache->regions);
     regx_index_fini(&cache->index);
     regx_lock_fini(&cache->lock);
-    free(cache);
+    munmap(cache, sizeof(*cache));
 }
 
 /* A use has ended; if the region is dead, who retires wants to know. */

@@ -258,11 +258,11 @@ static void hazard_13_any_memory_can_be_used(void **state)
 /* The device has room for fewer registrations, and the cache does not know. */
 static void hazard_16_more_buffers_than_the_device_registers(void **state)
 {
-    enum { ROOM = 2048, BUFFERS = 4 * ROOM };
+    enum { ROOM = 256, BUFFERS = 4 * ROOM };
     uint8_t *memory;
 
     (void)state;
-    need_locked((size_t)32 << 20);
+    need_locked((size_t)4 << 20);
     open_rig((rig_config_t){.buffers = ROOM});
     memory = map_at(NULL, (size_t)BUFFERS * 4096);
     for (unsigned round = 0; round < 2; round++) {
@@ -280,7 +280,7 @@ static void hazard_16_more_buffers_than_the_device_registers(void **state)
 /* The same number of mappings of their own, so that none can be watched together with another. */
 static void hazard_16_many_mappings(void **state)
 {
-    enum { MAPPINGS = 20000 };
+    enum { MAPPINGS = 4000 };
     uint8_t *memory;
 
     (void)state;
@@ -318,7 +318,7 @@ static void small_cache(rig_config_t config, unsigned most)
 
     open_rig(config);
     memory = map_at(NULL, (size_t)BUFFERS * LENGTH);
-    for (unsigned round = 0; round < 20; round++) {
+    for (unsigned round = 0; round < 8; round++) {
         for (unsigned i = 0; i < BUFFERS; i++) {
             uint8_t *buffer = memory + (size_t)i * LENGTH;
 

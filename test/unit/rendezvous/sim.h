@@ -25,6 +25,7 @@ enum {
     SIM_OPEN = 256, /* puts, and gets, that are under way */
     SIM_WINDOWS = 512,
     SIM_CHANGES = 2,
+    SIM_MAPPINGS = 8,
     SIM_PAGE = 4096
 };
 

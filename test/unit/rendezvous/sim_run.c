@@ -128,7 +128,7 @@ void sim_open_process(unsigned number)
     const sim_scenario_t *scenario = sim.scenario;
     sim_process_t *process = &sim.process[number];
     const regx_cache_config_t cache = {.bytes = scenario->cached ? REGX_UNLIMITED : 0,
-                                       .count = REGX_UNLIMITED,
+                                       .count = SIM_WINDOWS,
                                        .inuse = REGX_INUSE_IGNORE};
     sim_frame_t *frames = process->frames;
     uint8_t *pool = process->pool_memory;
