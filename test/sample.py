@@ -13,6 +13,7 @@ LAYOUTS = ["contiguous", "vector", "indexed"]
 SENDS = ["send", "isend", "persistent", "bsend", "ssend"]
 RECEIVES = ["recv", "irecv", "persistent", "probe", "late"]
 PATTERNS = ["pair", "both", "self", "fan", "mixed"]
+IN_FLIGHT = 16 * MIB  # of a window, unless it is one message
 MIX = [1, 1000, 2, 64]  # what the sizes of "mixed" are divided by, in turn
 HEADER = 128  # more than ob1 adds to a message; so near the eager limit either way is right
 
@@ -71,17 +72,17 @@ def rendezvous_bytes(cases: Iterable[Case], eager: int, ranks: int, iterations: 
     return range(least, most + 1)
 
 
-def boundaries(eager: int, chunk: int, slot: int) -> list[int]:
+def boundaries(eager: int, chunk: int, slot: int, largest: int) -> list[int]:
     """Hazard 19: one byte around each size at which something changes."""
-    steps = {1, 64, PAGE, eager, 32 * 1024, slot, chunk, LARGEST}
-    steps |= set(range(chunk, LARGEST + 1, chunk))
+    steps = {1, 64, PAGE, eager, 32 * 1024, slot, chunk, largest}
+    steps |= set(range(chunk, largest + 1, chunk))
     return sorted({0, *ODD} | {step + by for step in steps for by in (-1, 0, 1)})
 
 
 def window(size: int, rng: random.Random) -> int:
     """Many small messages, few large ones."""
-    return rng.choice([1, 2, 3]) if size > 8 * MIB else rng.choice([1, 2, 8, 32]) \
-        if size > 256 * 1024 else rng.choice([1, 7, 64, 200])
+    chosen = rng.choice([1, 2, 8, 32] if size > 256 * 1024 else [1, 7, 64, 200])
+    return max(1, min(chosen, IN_FLIGHT // max(size, 1)))
 
 
 def of_size(size: int, rng: random.Random, plain: bool) -> Case:

@@ -13,14 +13,14 @@ from tables import strategies
 
 ON_NODE = ["bounce", "pipeline", "direct", "auto", "read", "together"]
 ITERATIONS = 2
+UNEXPECTED = 2000
 FRAGMENT = 32 * 1024  # the least that is worth a message, on average
 
 
 def unexpected() -> list[Case]:
     """Thousands of messages that no receive is posted for; and all kinds in one stream."""
     stream = Case(250_000, 3, 4, pattern="mixed", window=80)
-    return [*(Case(size, 3, 4, pattern="both", receive="late", window=3000) for size in (0, 900)),
-            Case(4000, 3, 4, pattern="both", receive="late", window=1000),
+    return [Case(900, 3, 4, pattern="both", receive="late", window=UNEXPECTED),
             stream, replace(stream, send_layout="vector"), replace(stream, receive="late"),
             replace(stream, send="bsend", receive="probe")]
 
@@ -31,15 +31,12 @@ def test_messages_of_every_size_and_kind_are_right(mpi: Mpi, build: Build, tmp_p
     """The sizes at which something changes, the odd ones, and a sample; all combinations of pattern,
     send and receive, small and by rendezvous; and many that are not expected."""
     eager, slot, chunk = (build.size(name) for name in ("eager_limit", "slot_size", "chunk_size"))
-    edges = [PAGE + 1, eager - 1, eager, eager + 1, slot + 1, chunk - 1, chunk, chunk + 1,
-             sample.LARGEST + 1, *sample.ODD]
+    largest, count = (sample.LARGEST, None) if full else (8 * MIB, 6)
+    edges = [PAGE + 1, eager - 1, eager, eager + 1, slot + 1, chunk - 1, chunk, chunk + 1, *sample.ODD]
     rng = random.Random(f"{seed} {strategy}")
     cases = [sample.of_size(size, rng, plain=True) for size in edges]
-    cases += sample.sample(sample.boundaries(eager, chunk, slot), None if full else 6,
-                           rng.randrange(1 << 30))
-    if not full:
-        cases = [replace(case, window=1) if case.size > 4 * MIB else case for case in cases]
-    cases += [case for size, window in ((0, 3), (1000, 9), (200_001, 5))
+    cases += sample.sample(sample.boundaries(eager, chunk, slot, largest), count, rng.randrange(1 << 30))
+    cases += [case for size, window in ((0, 3), (1000, 9), (200_001, 3))
               for case in sample.every_kind(size, window)]
     cases += unexpected()
     job = mpi("transfer", "--seed", seed, "--iterations", ITERATIONS,
@@ -47,7 +44,7 @@ def test_messages_of_every_size_and_kind_are_right(mpi: Mpi, build: Build, tmp_p
               regx={"rendezvous": strategy, "rndv_eager_limit": 0})
     expected = sample.rendezvous_bytes(cases, eager, 2, ITERATIONS)
     job.checked(ranks=2).carried(strategy, expected).over("shm")
-    assert job.total("messages_eager") > 2 * 2 * 7000, str(job)
+    assert job.total("messages_eager") > 2 * ITERATIONS * UNEXPECTED, str(job)
 
 
 @pytest.mark.parametrize("ranks,strategy", [(3, "bounce"), (5, "pipeline"), (8, "auto"), (3, "together")])
