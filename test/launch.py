@@ -21,6 +21,10 @@ TOP = Path(__file__).resolve().parent.parent
 # Words that make a command an ordinary user's.
 ORDINARY_USER = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--no-new-privs"]
 
+# One of mpirun's: of a job that failed it ends the other ranks at once. Else they live for another second,
+# in which they may see it for themselves.
+AT_ONCE = {"odls_base_sigkill_timeout": 0}
+
 
 def at_ranks(settings: Mapping[str, Mapping[str, object]]) -> list[str]:
     """Words before the program, by which some ranks alone (0, 1|3, *) have these parameters of regx."""

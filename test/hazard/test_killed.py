@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from job import Job
-from launch import Mpi
+from launch import AT_ONCE, Mpi
 from namespace import SharedMemory
 from skips import process_vm_is_refused
 
@@ -123,10 +123,10 @@ def told(job: Job) -> None:
 
 def test_survivors_tell_whom_they_have_lost(mpi: Mpi, tmp_path: Path) -> None:
     """Where mpirun does not."""
-    told(ends(mpi, tmp_path, "kill", 8, {"rendezvous": "direct"}, within=HIDDEN))
+    told(ends(mpi, tmp_path, "kill", 8, {"rendezvous": "direct"}, within=HIDDEN, mca=AT_ONCE))
 
 
 @pytest.mark.parametrize("wire", ["posix", "sysv"])
 def test_who_is_gone_before_the_first_message_is_told(mpi: Mpi, tmp_path: Path, wire: str) -> None:
     """Where mpirun does not tell: no rank waits for a peer that was never there to connect to."""
-    told(ends(mpi, tmp_path, "gone", 8, {}, wire=wire, within=HIDDEN))
+    told(ends(mpi, tmp_path, "gone", 8, {}, wire=wire, within=HIDDEN, mca=AT_ONCE))
