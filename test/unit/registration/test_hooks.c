@@ -164,7 +164,7 @@ static void stopping_waits_for_who_is_inside(void **state)
     (void)state;
     atomic_store(&storm.end, false);
     assert_int_equal(pthread_create(&thread, NULL, report_all_the_time, NULL), 0);
-    for (int i = 0; i < 200; i++) {
+    for (int i = 0; i < 50; i++) {
         regx_monitor_t *monitor = start();
         const unsigned seen = atomic_load(&storm.rounds);
 

@@ -165,11 +165,11 @@ static void stopping_while_threads_map_and_unmap_hangs_none(void **state)
     for (int i = 0; i < 2; i++) {
         assert_int_equal(pthread_create(&threads[i], NULL, map_and_unmap, NULL), 0);
     }
-    for (int round = 0; round < 20; round++) {
+    for (int round = 0; round < 5; round++) {
         regx_monitor_t *monitor = start();
         char *base = map((size_t)8 << 20); /* some of theirs lies beside it */
 
-        for (int i = 0; i < 200; i++) {
+        for (int i = 0; i < 50; i++) {
             region_t region = keep(monitor, base, (size_t)8 << 20);
             drop(&region);
         }

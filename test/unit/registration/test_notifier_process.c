@@ -148,11 +148,11 @@ static void *move_to_and_fro(void *unused)
  * for ever. */
 static void stopping_leaves_nothing_watched_while_a_thread_moves_memory(void **state)
 {
-    enum { BETWEEN = 1000 }; /* mappings that stopping has to look at on its way */
+    enum { BETWEEN = 300 }; /* mappings that stopping has to look at on its way */
     const size_t length = 2 * BETWEEN * PAGE + 2 * LENGTH;
 
     (void)state;
-    for (int round = 0; round < 10; round++) {
+    for (int round = 0; round < 3; round++) {
         char *area =
             mmap(NULL, length, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         int go[2];
@@ -233,7 +233,7 @@ static void *fork_often(void *without)
 {
     unsigned long wrong = 0;
 
-    for (int i = 0; i < 50; i++) {
+    for (int i = 0; i < 12; i++) {
         int status = -1;
         const pid_t child = fork();
 

@@ -229,8 +229,8 @@ static void all_at_once(bool asks, bool fences, unsigned applied_max)
         assert_int_equal(pthread_create(&threads[i], NULL, work, world), 0);
     }
     /* Not how long it takes, but how much is done. */
-    while (world->counters.misses < 20000 || world->counters.invalidations < 2000 ||
-           world->counters.evictions < 2000) {
+    while (world->counters.misses < 8000 || world->counters.invalidations < 800 ||
+           world->counters.evictions < 800) {
         regx_registry_progress(&world->registry);
         sched_yield();
     }

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The rendezvous with threads, for the thread sanitizer: in each process one thread makes
- * progress, others open receives, open sends and close receives, all at once; with a cache of
- * registrations, which is told of changes meanwhile.
+ * The rendezvous with threads, for the thread sanitizer: in each process, over shared memory, one
+ * thread makes progress, others open receives, open sends and close receives, all at once; with a
+ * cache of registrations, which is told of changes meanwhile. The simulator (sim.h) has one thread,
+ * and checks more.
  */
-#include "fake.h"
+#include "../transport/shm/shm_parties.h"
 
+#include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,10 +15,11 @@
 #include "rendezvous/rendezvous.h"
 
 enum {
-    PROCESSES = FAKE_PROCESSES,
+    PROCESSES = 3,
     RECEIVERS = 2,
-    EACH = 50,
+    EACH = 25,
     OUTSTANDING = 6,
+    SLOT = 1024,
     TAG_CTS = 1,
     TAG_FIN = 2
 };
@@ -31,11 +34,13 @@ static void require(bool condition, const char *what)
     }
 }
 
+typedef struct process process_t;
+
 typedef struct message {
-    fake_t *from, *to;
+    process_t *from, *to;
     uint8_t *sent, *received;
     size_t length;
-    regx_rndv_recv_t *recv;
+    regx_rndv_recv_t *_Atomic recv; /* the sanitizer does not see the order of two mappings */
     uint8_t cts[REGX_CTS_SIZE];
     _Atomic unsigned dones;
     _Atomic bool arrived; /* the FIN */
@@ -43,29 +48,66 @@ typedef struct message {
     struct message *next; /* sends to be opened */
 } message_t;
 
-typedef struct process {
-    fake_t *fake;
-    uint64_t seed; /* of the rule's answers: under the wire's lock */
+struct process {
+    party_t *party;
+    regx_pool_t pool;
+    regx_registry_t registry;
+    regx_rndv_t *rndv;
+    regx_peer_t peers[PROCESSES]; /* by number */
     pthread_mutex_t lock;
     message_t *to_send; /* by the thread that sends */
-} process_t;
+};
 
 static process_t processes[PROCESSES];
 static message_t messages[MESSAGES];
 static _Atomic unsigned open_messages;
 
-static regx_status_t rule(fake_t *fake, fake_call_t call)
-{
-    process_t *process = fake->context;
-    const uint64_t chance = chance_next(&process->seed) % 100;
+/* All processes live in one address space, so they share what reports its changes. */
+static regx_monitor_t monitor = {.name = "test"};
 
-    if (call == FAKE_REG) {
-        return chance < 5 ? REGX_NO_MEMORY : REGX_OK;
+static void changed(const void *start, size_t length)
+{
+    regx_inval_log_write(monitor.log, (uintptr_t)start, (uintptr_t)start + length);
+}
+
+/* ---- the transport, of which some calls are refused ---- */
+
+static regx_transport_ops_t refusing;
+
+static bool is_refused(unsigned percent)
+{
+    static _Atomic uint64_t calls;
+    uint64_t seed = atomic_fetch_add(&calls, 1);
+
+    return chance_next(&seed) % 100 < percent;
+}
+
+static regx_status_t put_or_not(regx_conn_t *conn, regx_put_t *put)
+{
+    return is_refused(20) ? REGX_AGAIN : regx_shm_ops.put(conn, put);
+}
+
+static regx_status_t get_or_not(regx_conn_t *conn, regx_get_t *get)
+{
+    return is_refused(20) ? REGX_AGAIN : is_refused(5) ? REGX_DENIED : regx_shm_ops.get(conn, get);
+}
+
+static regx_status_t reg_or_not(regx_transport_t *transport, void *base, size_t length,
+                                unsigned access, regx_mr_t *mr)
+{
+    return is_refused(5) ? REGX_NO_MEMORY : regx_shm_ops.reg(transport, base, length, access, mr);
+}
+
+/* ---- messages ---- */
+
+static void send_frame(const process_t *from, const process_t *to, uint8_t tag, const void *data,
+                       size_t length)
+{
+    regx_conn_t *conn = from->peers[to - processes].conn;
+
+    while (regx_shm_ops.send(conn, tag, data, length, NULL, NULL, 0) == REGX_AGAIN) {
+        sched_yield();
     }
-    if (chance < 20) {
-        return REGX_AGAIN;
-    }
-    return call == FAKE_PUT && chance < 50 ? REGX_PENDING : REGX_OK;
 }
 
 static void done(void *context, regx_status_t status)
@@ -75,13 +117,13 @@ static void done(void *context, regx_status_t status)
 
     require(status == REGX_OK, "the transfer is well");
     require(atomic_fetch_add(&message->dones, 1) == 0, "told once");
-    fake_send(message->from, message->to, TAG_FIN, &index, sizeof(index));
+    send_frame(message->from, message->to, TAG_FIN, &index, sizeof(index));
 }
 
 static void send_message(message_t *message)
 {
-    regx_rndv_send_open(message->from->rndv, &message->from->peers[message->to->id], message->sent,
-                        message->length, message->cts, done, message);
+    regx_rndv_send_open(message->from->rndv, &message->from->peers[message->to - processes],
+                        message->sent, message->length, message->cts, done, message);
 }
 
 static void close_message(message_t *message)
@@ -93,12 +135,10 @@ static void close_message(message_t *message)
 }
 
 /* Half of the sends are opened from here, and half of the receives closed. */
-static void deliver(fake_t *fake, uint64_t sender, uint8_t tag, const void *data, size_t length)
+static void take_frame(process_t *process, uint8_t tag, const uint8_t *data)
 {
-    process_t *process = fake->context;
     uint32_t index;
 
-    (void)sender;
     memcpy(&index, data, sizeof(index));
     message_t *message = &messages[index];
     if (tag == TAG_FIN) {
@@ -108,8 +148,7 @@ static void deliver(fake_t *fake, uint64_t sender, uint8_t tag, const void *data
         atomic_store(&message->arrived, true);
         return;
     }
-    require(length == sizeof(index) + REGX_CTS_SIZE, "a CTS");
-    memcpy(message->cts, (const uint8_t *)data + sizeof(index), REGX_CTS_SIZE);
+    memcpy(message->cts, data + sizeof(index), REGX_CTS_SIZE);
     if (index % 2 == 0) {
         send_message(message);
         return;
@@ -120,32 +159,31 @@ static void deliver(fake_t *fake, uint64_t sender, uint8_t tag, const void *data
     pthread_mutex_unlock(&process->lock);
 }
 
-/* Ends gets in any order, some of them badly. */
-static bool end_gets(const process_t *process, unsigned other, uint64_t *seed)
+static void deliver(party_t *party)
 {
-    const uint64_t chance = chance_next(seed) % 16;
+    process_t *process = &processes[party == &one ? 0 : party == &two ? 1 : 2];
 
-    return fake_got(process->fake, other, chance % 2, chance == 0 ? REGX_FAILED : REGX_OK) ||
-           fake_got(process->fake, other, 0, REGX_OK);
+    if (party->last_immediate != 0) {
+        regx_rndv_immediate(process->rndv, party->last_sender, party->last_immediate);
+    } else if (party->last_tag == REGX_TAG_CONTROL) {
+        regx_rndv_control(process->rndv, party->last_sender, party->last, party->last_length);
+    } else {
+        take_frame(process, party->last_tag, party->last);
+    }
 }
 
-static void *make_progress(void *argument)
+static int progress(process_t *process)
 {
-    process_t *process = argument;
-    uint64_t seed = process->fake->id;
+    const int events = regx_shm_progress(process->party->transport);
 
+    regx_registry_progress(&process->registry);
+    return events + regx_rndv_progress(process->rndv);
+}
+
+static void *make_progress(void *process)
+{
     while (atomic_load(&open_messages) > 0) {
-        bool any = regx_rndv_progress(process->fake->rndv) > 0;
-
-        regx_registry_progress(&process->fake->registry);
-
-        for (unsigned other = 0; other < PROCESSES; other++) {
-            any |= fake_receive(process->fake, processes[other].fake);
-            any |= fake_complete(process->fake, other, 1);
-            any |= fake_complete(process->fake, other, 0);
-            any |= end_gets(process, other, &seed);
-        }
-        if (!any) {
+        if (progress(process) == 0) {
             sched_yield();
         }
     }
@@ -166,8 +204,8 @@ static void *send_some(void *argument)
         if (message != NULL) {
             send_message(message);
             /* So it is said, and nothing moves: some of it is in use, some kept. */
-            fake_changed(message->received, message->length / 2);
-            fake_changed(message->sent, message->length);
+            changed(message->received, message->length / 2);
+            changed(message->sent, message->length);
         } else {
             sched_yield();
         }
@@ -188,13 +226,13 @@ static void *receive_some(void *argument)
             const uint32_t index = (uint32_t)(message - messages);
             uint8_t frame[sizeof(index) + REGX_CTS_SIZE];
 
-            message->recv =
-                regx_rndv_recv_open(message->to->rndv, &message->to->peers[message->from->id],
-                                    message->received, message->length);
+            message->recv = regx_rndv_recv_open(message->to->rndv,
+                                                &message->to->peers[message->from - processes],
+                                                message->received, message->length);
             require(message->recv != NULL, "a receive opens");
             memcpy(frame, &index, sizeof(index));
             memcpy(frame + sizeof(index), message->recv, REGX_CTS_SIZE);
-            fake_send(message->to, message->from, TAG_CTS, frame, sizeof(frame));
+            send_frame(message->to, message->from, TAG_CTS, frame, sizeof(frame));
         } else if (atomic_load(&first[arrived].arrived)) {
             message_t *message = &first[arrived++];
 
@@ -235,15 +273,13 @@ static void make_messages(uint64_t seed)
         message_t *message = &messages[i];
         const unsigned to = i / EACH / RECEIVERS;
 
-        message->to = processes[to].fake;
-        message->from = processes[(to + 1 + i % (PROCESSES - 1)) % PROCESSES].fake;
+        message->to = &processes[to];
+        message->from = &processes[(to + 1 + i % (PROCESSES - 1)) % PROCESSES];
         message->length = 1 + chance_next(&seed) % 40000;
         message->sent = malloc(message->length);
         message->received = calloc(message->length, 1);
         assert_true(message->sent != NULL && message->received != NULL);
-        for (size_t at = 0; at < message->length; at++) {
-            message->sent[at] = unit_stamp(i, at);
-        }
+        unit_fill(message->sent, message->length, i, 0);
     }
     atomic_store(&open_messages, MESSAGES);
 }
@@ -272,44 +308,111 @@ static void close_messages(void)
         assert_true(messages[i].closed);
         assert_int_equal(messages[i].dones, 1);
         assert_memory_equal(messages[i].received, messages[i].sent, messages[i].length);
-        fake_changed(messages[i].sent, messages[i].length);
-        fake_changed(messages[i].received, messages[i].length);
+        changed(messages[i].sent, messages[i].length);
+        changed(messages[i].received, messages[i].length);
         free(messages[i].sent);
         free(messages[i].received);
     }
+}
+
+static void open_process(process_t *process, const kind_t *kind)
+{
+    const regx_transport_t *transport = process->party->transport;
+    regx_counters_t *counters = &process->party->counters;
+    const regx_cache_config_t cache = {
+        .bytes = kind->cache_bytes, .count = REGX_UNLIMITED, .inuse = REGX_INUSE_IGNORE};
+    const regx_rndv_config_t config = {.strategy = regx_strategy_find(kind->strategy),
+                                       .chunk_size = 4096,
+                                       .chunk_depth = 3,
+                                       .threads = true,
+                                       .revocable = kind->grant != REGX_GRANT_FINAL,
+                                       .optimistic = kind->grant == REGX_GRANT_OPTIMISTIC};
+
+    process->party->on_deliver = deliver;
+    assert_int_equal(regx_pool_init(&process->pool, transport->pool_memory,
+                                    (size_t)kind->slots * SLOT, SLOT, true, counters),
+                     REGX_OK);
+    assert_int_equal(regx_registry_open(&process->registry, &regx_backend_none,
+                                        kind->cache_bytes > 0 ? &monitor : NULL, &cache,
+                                        process->party->transport, counters),
+                     REGX_OK);
+    process->rndv = regx_rndv_create(&config, &process->pool, &process->registry, counters);
+    assert_non_null(process->rndv);
+    pthread_mutex_init(&process->lock, NULL);
+}
+
+static void open_processes(const kind_t *kind)
+{
+    static const conformance_t shm = {.name = "shm", .ops = &regx_shm_ops};
+    party_t *const parties[PROCESSES] = {&one, &two, &three};
+
+    tested = &shm;
+    memset(processes, 0, sizeof(processes));
+    for (unsigned i = 0; i < PROCESSES; i++) {
+        party_open(parties[i], ONE + i, true);
+        parties[i]->transport->ops = &refusing;
+        processes[i].party = parties[i];
+        open_process(&processes[i], kind);
+    }
+    for (unsigned i = 0; i < PROCESSES * PROCESSES; i++) {
+        party_t *from = parties[i / PROCESSES];
+        const unsigned to = i % PROCESSES;
+
+        if (from != parties[to]) {
+            party_connect(from, parties[to]);
+            processes[i / PROCESSES].peers[to] = (regx_peer_t){.id = ONE + to, .conn = from->conn};
+        }
+    }
+}
+
+/* Nothing is left, in any room. */
+static void close_process(process_t *process)
+{
+    const regx_counters_t *counters = &process->party->counters;
+
+    for (unsigned i = 0; i < 100; i++) {
+        regx_registry_progress(&process->registry);
+    }
+    regx_registry_count(&process->registry);
+    assert_int_equal(process->pool.unused, process->pool.slots);
+    assert_int_equal(counters->registrations, counters->deregistrations);
+    assert_int_equal(counters->registered_bytes, 0);
+    for (unsigned i = 0; i < PROCESSES; i++) {
+        assert_int_equal(process->peers[i].granted, 0);
+        assert_int_equal(process->peers[i].writes, 0);
+        if (process->peers[i].conn != NULL) {
+            regx_shm_ops.disconnect(process->peers[i].conn);
+        }
+    }
+    regx_rndv_destroy(process->rndv);
+    regx_registry_close(&process->registry);
+    regx_pool_fini(&process->pool);
+    pthread_mutex_destroy(&process->lock);
+    process->party->on_deliver = NULL;
 }
 
 static void messages_of_threads_arrive(void **state)
 {
     const kind_t *kind = *state;
     uint64_t kept = 0, invalidations = 0, regrants = 0;
-    const regx_rndv_config_t config = {.strategy = regx_strategy_find(kind->strategy),
-                                       .chunk_size = 4096,
-                                       .chunk_depth = 3,
-                                       .revocable = kind->grant != REGX_GRANT_FINAL,
-                                       .optimistic = kind->grant == REGX_GRANT_OPTIMISTIC};
+    int events = 0;
 
-    for (unsigned i = 0; i < PROCESSES; i++) {
-        fake_t *fake = fake_open(i, kind->slots, &config, kind->cache_bytes);
-
-        processes[i] = (process_t){.fake = fake, .seed = i};
-        pthread_mutex_init(&processes[i].lock, NULL);
-        fake->context = &processes[i];
-        fake->rule = rule;
-        fake->deliver = deliver;
-    }
-    for (unsigned i = 0; i < PROCESSES * PROCESSES; i++) {
-        fake_connect(processes[i / PROCESSES].fake, processes[i % PROCESSES].fake);
-    }
+    open_processes(kind);
     make_messages(kind->slots);
     run_threads();
+    do {
+        events = progress(&processes[0]) + progress(&processes[1]) + progress(&processes[2]);
+    } while (events > 0);
     close_messages();
     for (unsigned i = 0; i < PROCESSES; i++) {
-        kept += processes[i].fake->counters.misses;
-        invalidations += processes[i].fake->counters.invalidations;
-        regrants += processes[i].fake->counters.regrants;
-        fake_close(processes[i].fake);
-        pthread_mutex_destroy(&processes[i].lock);
+        close_process(&processes[i]);
+        kept += processes[i].party->counters.misses;
+        invalidations += processes[i].party->counters.invalidations;
+        regrants += processes[i].party->counters.regrants;
+    }
+    parties_settle();
+    for (unsigned i = 0; i < PROCESSES; i++) {
+        party_close(processes[i].party);
     }
     assert_int_equal(kept > 0, kind->cache_bytes > 0); /* hits come by chance here */
     assert_int_equal(invalidations > 0, kind->cache_bytes > 0);
@@ -325,5 +428,11 @@ int main(void)
                                        .test_func = messages_of_threads_arrive,
                                        .initial_state = (void *)(uintptr_t)&kinds[i]};
     }
+    monitor.log = regx_inval_log_open();
+    refusing = regx_shm_ops;
+    refusing.warm = NULL; /* a hint, for which the place of the next frame is read unlocked */
+    refusing.put = put_or_not;
+    refusing.get = get_or_not;
+    refusing.reg = reg_or_not;
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
