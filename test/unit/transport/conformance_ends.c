@@ -10,7 +10,7 @@
 #include <signal.h>
 #include <stdlib.h>
 
-enum { AREA = 3 * MIB, UNDER_WAY = 8 };
+enum { AREA = MIB, UNDER_WAY = 8 };
 
 /* Operations of `one` towards `two`, of each kind. */
 typedef struct under_way {
@@ -39,7 +39,7 @@ static void begin_all(under_way_t *all)
 
     for (unsigned i = 0; i < UNDER_WAY; i++) {
         op_t *op = &all->ops[all->begun];
-        const size_t length = i % 2 == 0 ? 2 * MIB : 5000;
+        const size_t length = i % 2 == 0 ? MIB : 5000;
         regx_status_t status;
 
         if (i % 4 == 0) {

@@ -60,7 +60,7 @@ static void puts_to_a_region_write_their_bytes_alone(void **state)
     party_reg(&one, local, LONGEST, REGX_ACCESS_LOCAL, &from);
     party_reg(&two, region, REGION, REGX_ACCESS_REMOTE_WRITE, &to);
     for (unsigned i = 0; i < LENGTHS; i++) {
-        memset(region, 0xee, REGION);
+        memset(region + 4096 + i - 1, 0xee, op_lengths[i] + 2);
         unit_fill(local, op_lengths[i], i, 0);
         op_put(&op, local, op_lengths[i], REGX_TARGET_REGION, 4096 + i);
         op.put.key = to.key;

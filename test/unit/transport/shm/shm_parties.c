@@ -83,6 +83,22 @@ void get_check(const op_t *op)
     memset(op->get.local, 0xee, op->get.length);
 }
 
+int shm_setup(void **state)
+{
+    (void)state;
+    shm_parties_open(false);
+    zones_new();
+    return 0;
+}
+
+int shm_teardown(void **state)
+{
+    (void)state;
+    zones_free();
+    parties_close();
+    return 0;
+}
+
 void in_child_process(void (*run)(void))
 {
     const pid_t child = fork();

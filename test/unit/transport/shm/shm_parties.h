@@ -14,6 +14,11 @@ enum { PIECE = REGX_CLAIM_PIECE };
 /* `one` and `two`, connected, and each has the other's mailbox. */
 void shm_parties_open(bool threads);
 
+/* A test for which they are open, and zones are there. */
+int shm_setup(void **state);
+int shm_teardown(void **state);
+#define SHM_TEST(test) cmocka_unit_test_setup_teardown(test, shm_setup, shm_teardown)
+
 regx_shm_t *shm_of(const party_t *party);
 regx_shm_conn_t *conn_of(const party_t *party);
 /* How often it went another way, for any reason; and whether the first reason was that. */

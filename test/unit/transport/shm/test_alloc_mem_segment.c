@@ -29,7 +29,6 @@ static void blocks_do_not_overlap_and_are_used_again(void **state)
     uint8_t *blocks[5];
 
     (void)state;
-    shm_parties_open(false);
     for (unsigned lap = 0; lap < 10; lap++) { /* more than there is, were nothing used again */
         for (unsigned i = 0; i < 5; i++) {
             blocks[i] = allocate(lengths[i]);
@@ -44,7 +43,6 @@ static void blocks_do_not_overlap_and_are_used_again(void **state)
             regx_shm_ops.release(one.transport, blocks[(2 * i + lap) % 5]);
         }
     }
-    parties_close();
 }
 
 static void freed_neighbours_become_one_block(void **state)
@@ -52,7 +50,6 @@ static void freed_neighbours_become_one_block(void **state)
     uint8_t *blocks[4];
 
     (void)state;
-    shm_parties_open(false);
     assert_non_null(allocate(ALL - 2 * MIB));
     for (unsigned i = 0; i < 4; i++) {
         blocks[i] = allocate(MIB / 2);
@@ -64,20 +61,6 @@ static void freed_neighbours_become_one_block(void **state)
     assert_null(allocate(MIB));
     regx_shm_ops.release(one.transport, blocks[2]);
     assert_ptr_equal(allocate(3 * MIB / 2), blocks[1]);
-    parties_close();
-}
-
-static void a_file_of_the_programs_is_not_closed(void **state)
-{
-    (void)state;
-    shm_parties_open(false);
-    assert_non_null(allocate(MIB));
-    const int descriptor = shm_of(&one)->alloc_mem.names[0].file.descriptor;
-    close(descriptor); /* as daemons do, and open their own then */
-    assert_int_equal(dup2(STDERR_FILENO, descriptor), descriptor);
-    parties_close();
-    assert_int_not_equal(fcntl(descriptor, F_GETFD), -1);
-    close(descriptor);
 }
 
 static void no_more_is_given_than_allowed(void **state)
@@ -85,7 +68,6 @@ static void no_more_is_given_than_allowed(void **state)
     unsigned given = 0;
 
     (void)state;
-    shm_parties_open(false);
     assert_null(allocate(LEAST - 1)); /* too short: not reported */
     assert_int_equal(fallbacks(&one), 0);
     assert_null(allocate(SIZE_MAX));
@@ -95,7 +77,6 @@ static void no_more_is_given_than_allowed(void **state)
     }
     assert_int_equal(given, ALL / MIB);
     assert_int_equal(fallbacks(&one), 3);
-    parties_close();
 }
 
 /* Under a limit of the process there is none, and no signal. */
@@ -139,7 +120,6 @@ static void a_child_does_not_have_it(void **state)
     int status;
 
     (void)state;
-    shm_parties_open(false);
     volatile uint8_t *block = allocate(MIB);
     assert_non_null(block);
     block[0] = 1;
@@ -156,7 +136,6 @@ static void a_child_does_not_have_it(void **state)
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV);
     assert_int_equal(block[0], 1);
-    parties_close();
 }
 
 /* ---- a peer's table ---- */
@@ -258,14 +237,12 @@ static void what_a_peer_says_wrong_is_refused(void **state)
 static void a_table_is_not_read_beyond_its_end(void **state)
 {
     (void)state;
-    shm_parties_open(false);
     uint8_t *memory = regx_shm_ops.allocate(two.transport, 2 * MIB);
     atomic_store(&regx_shm_main(regx_shm_of(two.transport))->alloc_mem.count, UINT32_MAX);
     get_right(memory);
     assert_true(pieces_mapped() > 0);
     assert_int_equal(fallbacks(&one), REGX_ALLOC_MEM_SEGMENTS - 1);
     regx_shm_ops.release(two.transport, memory);
-    parties_close();
 }
 
 /* ---- who copies ---- */
@@ -277,8 +254,6 @@ static void the_kernel_copies_what_is_not_mapped(void **state)
     op_t op;
 
     (void)state;
-    shm_parties_open(false);
-    zones_new();
     get_start(&one, &op, 0, SHM_ZONE, false);
     op_await(&op);
     get_check(&op);
@@ -302,8 +277,6 @@ static void the_kernel_copies_what_is_not_mapped(void **state)
     regx_shm_ops.release(one.transport, sink);
     source = plain;
     sink = guarded;
-    zones_free();
-    parties_close();
 }
 
 /* The program's mistake, or a neighbour's lie, must not end the process that helps. */
@@ -312,8 +285,6 @@ static void what_may_not_be_read_fails_for_both(void **state)
     op_t op;
 
     (void)state;
-    shm_parties_open(false);
-    zones_new();
     uint8_t *const to = regx_shm_ops.allocate(one.transport, SHM_ZONE), *const guarded = sink;
     assert_non_null(to);
     sink = to;
@@ -328,24 +299,21 @@ static void what_may_not_be_read_fails_for_both(void **state)
     assert_int_equal(mprotect(middle, hidden, PROT_READ | PROT_WRITE), 0);
     regx_shm_ops.release(one.transport, to);
     sink = guarded;
-    zones_free();
-    parties_close();
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(blocks_do_not_overlap_and_are_used_again),
-        cmocka_unit_test(freed_neighbours_become_one_block),
-        cmocka_unit_test(a_file_of_the_programs_is_not_closed),
-        cmocka_unit_test(no_more_is_given_than_allowed),
+        SHM_TEST(blocks_do_not_overlap_and_are_used_again),
+        SHM_TEST(freed_neighbours_become_one_block),
+        SHM_TEST(no_more_is_given_than_allowed),
         cmocka_unit_test(what_the_system_refuses_is_not_given),
         cmocka_unit_test(what_is_not_freed_stays),
-        cmocka_unit_test(a_child_does_not_have_it),
+        SHM_TEST(a_child_does_not_have_it),
         cmocka_unit_test(what_a_peer_says_wrong_is_refused),
-        cmocka_unit_test(a_table_is_not_read_beyond_its_end),
-        cmocka_unit_test(the_kernel_copies_what_is_not_mapped),
-        cmocka_unit_test(what_may_not_be_read_fails_for_both),
+        SHM_TEST(a_table_is_not_read_beyond_its_end),
+        SHM_TEST(the_kernel_copies_what_is_not_mapped),
+        SHM_TEST(what_may_not_be_read_fails_for_both),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -93,7 +93,6 @@ static void nothing_is_copied_in_vain(void **state)
     message_t *message;
 
     (void)state;
-    shm_parties_open(false);
     for (unsigned i = 0; i <= REGX_CICO_ROW; i++) {
         message = expose(0, i);
         step(&two);
@@ -116,7 +115,6 @@ static void nothing_is_copied_in_vain(void **state)
     regx_shm_unstage(two.transport, &message->exposed.key);
     free(message->data);
     guarded_free(message->to, MOST);
-    parties_close();
 }
 
 /* The one half from the stage, the other by the kernel; twice, since the order of the kernel's
@@ -124,7 +122,6 @@ static void nothing_is_copied_in_vain(void **state)
 static void the_kernel_copies_what_the_sender_has_not(void **state)
 {
     (void)state;
-    shm_parties_open(false);
     for (unsigned i = 0; i < 2; i++) {
         const uint64_t before = one.counters.bytes_shm;
         message_t *message = expose(0, 5);
@@ -143,7 +140,6 @@ static void the_kernel_copies_what_the_sender_has_not(void **state)
         end(message);
         assert_int_equal(atomic_load(&shm_of(&one)->copy_count), 0);
     }
-    parties_close();
 }
 
 /* Of the second there is always something more; of the first nothing comes. */
@@ -152,7 +148,6 @@ static void a_sender_that_computes_is_not_waited_for_while_another_sends(void **
     uint32_t bytes = 0;
 
     (void)state;
-    shm_parties_open(false);
     for (unsigned i = 0; i < 2; i++) {
         take(expose(i, i));
     }
@@ -168,7 +163,6 @@ static void a_sender_that_computes_is_not_waited_for_while_another_sends(void **
     assert_int_equal(one.counters.stages_taken, 1);
     end(&messages[0]);
     end(&messages[1]);
-    parties_close();
 }
 
 /* While another thread copies. */
@@ -207,7 +201,6 @@ static regx_key_t key_of_stage(const message_t *message, uint32_t id, uint32_t g
 static void what_a_peer_says_is_checked(void **state)
 {
     (void)state;
-    shm_parties_open(false);
     message_t *message = expose(0, 9);
     const uint32_t wrong[] = {REGX_CICO_STAGES, UINT32_MAX /* one before the first */};
 
@@ -234,14 +227,12 @@ static void what_a_peer_says_is_checked(void **state)
     make_ready(message, 0, 0);
     parties_await(&message->op.ended, 1);
     end(message);
-    parties_close();
 }
 
 /* Two connections to the same process: the one ends, and its get. */
 static void what_is_pending_fails_at_disconnect(void **state)
 {
     (void)state;
-    shm_parties_open(false);
     regx_conn_t *const kept = one.conn;
     party_connect(&one, &two);
     take(expose(0, 0));
@@ -257,18 +248,17 @@ static void what_is_pending_fails_at_disconnect(void **state)
     free(messages[0].data);
     guarded_free(messages[0].to, MOST);
     assert_int_equal(atomic_load(&shm_of(&one)->copy_count), 0);
-    parties_close();
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nothing_is_copied_in_vain),
-        cmocka_unit_test(the_kernel_copies_what_the_sender_has_not),
-        cmocka_unit_test(a_sender_that_computes_is_not_waited_for_while_another_sends),
+        SHM_TEST(nothing_is_copied_in_vain),
+        SHM_TEST(the_kernel_copies_what_the_sender_has_not),
+        SHM_TEST(a_sender_that_computes_is_not_waited_for_while_another_sends),
         cmocka_unit_test(nothing_is_read_after_unstage),
-        cmocka_unit_test(what_a_peer_says_is_checked),
-        cmocka_unit_test(what_is_pending_fails_at_disconnect),
+        SHM_TEST(what_a_peer_says_is_checked),
+        SHM_TEST(what_is_pending_fails_at_disconnect),
     };
 
     return cmocka_run_group_tests_name("cico", tests, NULL, NULL);

@@ -20,8 +20,6 @@ static void every_other_get_of_several_pieces_begins_with_the_last(void **state)
     op_t op;
 
     (void)state;
-    shm_parties_open(false);
-    zones_new();
     for (unsigned i = 0; i < 20; i++) {
         const size_t length = lengths[i % 5], last = length - 64;
 
@@ -37,8 +35,6 @@ static void every_other_get_of_several_pieces_begins_with_the_last(void **state)
         parties_await(&op.ended, 1);
         get_check(&op);
     }
-    zones_free();
-    parties_close();
 }
 
 /* Nor for those from another peer. */
@@ -47,8 +43,6 @@ static void a_short_get_does_not_wait_for_the_end_of_a_long_one(void **state)
     op_t ops[4];
 
     (void)state;
-    shm_parties_open(false);
-    zones_new();
     regx_conn_t *const to_two = one.conn;
     party_open(&three, THREE, false);
     party_connect(&one, &three);
@@ -72,8 +66,6 @@ static void a_short_get_does_not_wait_for_the_end_of_a_long_one(void **state)
     tested->ops->disconnect(to_three);
     one.conn = to_two;
     party_close(&three);
-    zones_free();
-    parties_close();
 }
 
 /* A put that is copied, and whose notice finds no room, lets those behind it go on. */
@@ -84,8 +76,6 @@ static void gets_do_not_wait_for_a_full_mailbox(void **state)
     op_t put, get;
 
     (void)state;
-    shm_parties_open(false);
-    zones_new();
     while (party_try(&one, 1, 1, 100) == REGX_OK) {
     }
     party_reg(&two, remote, PIECE, REGX_ACCESS_REMOTE_WRITE, &region);
@@ -106,8 +96,6 @@ static void gets_do_not_wait_for_a_full_mailbox(void **state)
     assert_true(unit_is_filled(remote, PIECE, 5));
     guarded_free(local, PIECE);
     guarded_free(remote, PIECE);
-    zones_free();
-    parties_close();
 }
 
 /* ---- where the kernel refuses ---- */
@@ -139,35 +127,13 @@ static void the_kernel_may_refuse_on_the_way(void **state)
     in_child_process(refused_on_the_way);
 }
 
-/* Its memory would be another's. */
-static void a_process_that_is_not_the_peer_is_not_copied_from(void **state)
-{
-    regx_mr_t remote = {.length = SHM_ZONE};
-    op_t op;
-
-    (void)state;
-    shm_parties_open(false);
-    zones_new();
-    conn_of(&one)->peer.vm.cookie.words[1] ^= 1;
-    regx_shm_expose(source, SHM_ZONE, &remote.key);
-    for (int i = 0; i < 2; i++) {
-        op_get(&op, sink, 1, NULL, &remote, 0);
-        assert_int_equal(regx_shm_get(one.conn, &op.get), REGX_DENIED);
-        assert_true(op.ended == 0 && sink[0] == 0xee);
-    }
-    assert_true(fell_back(&one, "process_vm: another process name space"));
-    zones_free();
-    parties_close();
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_other_get_of_several_pieces_begins_with_the_last),
-        cmocka_unit_test(a_short_get_does_not_wait_for_the_end_of_a_long_one),
-        cmocka_unit_test(gets_do_not_wait_for_a_full_mailbox),
+        SHM_TEST(every_other_get_of_several_pieces_begins_with_the_last),
+        SHM_TEST(a_short_get_does_not_wait_for_the_end_of_a_long_one),
+        SHM_TEST(gets_do_not_wait_for_a_full_mailbox),
         cmocka_unit_test(the_kernel_may_refuse_on_the_way),
-        cmocka_unit_test(a_process_that_is_not_the_peer_is_not_copied_from),
     };
 
     return cmocka_run_group_tests_name("shm_copies", tests, NULL, NULL);

@@ -32,8 +32,6 @@ static void a_peer_that_is_busy_is_not_waited_for(void **state)
     op_t op;
 
     (void)state;
-    shm_parties_open(false);
-    zones_new();
     get_start(&one, &op, 3, LONG, true);
     while (op.ended == 0) {
         step(&one);
@@ -46,8 +44,6 @@ static void a_peer_that_is_busy_is_not_waited_for(void **state)
     }
     assert_int_equal(two.counters.chunks_sender, 0);
     assert_int_equal(shm_of(&two)->shared_copies.request_count, 0);
-    zones_free();
-    parties_close();
 }
 
 static void the_peer_copies_the_second_half(void **state)
@@ -55,8 +51,6 @@ static void the_peer_copies_the_second_half(void **state)
     op_t op;
 
     (void)state;
-    shm_parties_open(false);
-    zones_new();
     const uint64_t before = one.counters.bytes_shm;
     get_start(&one, &op, 3, LONG, true);
     work(&two);
@@ -68,8 +62,6 @@ static void the_peer_copies_the_second_half(void **state)
     assert_int_equal(one.counters.chunks_receiver, 2);
     const uint64_t read = one.counters.bytes_shm - before;
     assert_in_range(read, LONG / 2, LONG / 2 + REGX_CLAIM_PAGE);
-    zones_free();
-    parties_close();
 }
 
 static void what_the_peer_does_not_claim_is_read(void **state)
@@ -77,8 +69,6 @@ static void what_the_peer_does_not_claim_is_read(void **state)
     op_t ops[2];
 
     (void)state;
-    shm_parties_open(false);
-    zones_new();
     for (unsigned i = 0; i < 2; i++) {
         get_start(&one, &ops[i], i * SHM_ZONE / 2, SHM_ZONE / 2, true);
     }
@@ -92,8 +82,6 @@ static void what_the_peer_does_not_claim_is_read(void **state)
         }
         get_check(&ops[i]);
     }
-    zones_free();
-    parties_close();
 }
 
 static void a_process_with_copies_of_its_own_helps_later(void **state)
@@ -101,8 +89,6 @@ static void a_process_with_copies_of_its_own_helps_later(void **state)
     op_t own, op;
 
     (void)state;
-    shm_parties_open(false);
-    zones_new();
     get_start(&one, &op, 0, LONG, true);
     step(&two); /* it has the request */
     const uint64_t before = two.counters.chunks_sender;
@@ -116,8 +102,6 @@ static void a_process_with_copies_of_its_own_helps_later(void **state)
     assert_true(two.counters.chunks_sender > before);
     parties_await(&op.ended, 1);
     get_check(&op);
-    zones_free();
-    parties_close();
 }
 
 /* In both orders of copying; and it is not asked while it is known to be busy. */
@@ -126,8 +110,6 @@ static void a_request_to_a_busy_peer_is_taken_back(void **state)
     op_t own, op;
 
     (void)state;
-    shm_parties_open(false);
-    zones_new();
     for (unsigned i = 0; i < 3; i++) {
         if (i < 2) {
             get_start(&one, &op, 5, LONG, true);
@@ -148,8 +130,6 @@ static void a_request_to_a_busy_peer_is_taken_back(void **state)
         assert_int_equal(two.counters.chunks_sender, 0);
         assert_int_equal(shm_of(&two)->shared_copies.request_count, 0);
     }
-    zones_free();
-    parties_close();
 }
 
 static void without_a_cell_a_get_is_a_plain_one(void **state)
@@ -158,8 +138,6 @@ static void without_a_cell_a_get_is_a_plain_one(void **state)
     static op_t ops[MANY];
 
     (void)state;
-    shm_parties_open(false);
-    zones_new();
     for (unsigned round = 0; round < 2; round++) {
         unsigned cells = 0;
 
@@ -179,8 +157,6 @@ static void without_a_cell_a_get_is_a_plain_one(void **state)
         assert_int_equal(cells, REGX_SHARED_COPIES);
     }
     memset(sink, 0xee, SHM_ZONE);
-    zones_free();
-    parties_close();
 }
 
 /* ---- trouble ---- */
@@ -227,8 +203,6 @@ static void a_peer_that_dies_at_a_piece_is_not_waited_for(void **state)
     op_t op;
 
     (void)state;
-    shm_parties_open(false);
-    zones_new();
     get_start(&one, &op, 0, LONG, true);
     claim(&piece);
     for (unsigned i = 0; i < 10; i++) {
@@ -242,8 +216,6 @@ static void a_peer_that_dies_at_a_piece_is_not_waited_for(void **state)
     assert_int_equal(op.status, REGX_FAILED);
     assert_int_equal(atomic_load(&shm_of(&one)->copy_count), 0);
     memset(sink, 0xee, SHM_ZONE);
-    zones_free();
-    parties_close();
 }
 
 static _Atomic bool disconnects;
@@ -310,7 +282,6 @@ static void malformed_requests_are_refused(void **state)
     const char longer[600] = {0};
 
     (void)state;
-    shm_parties_open(false);
     wrong[0].cell = REGX_SHARED_COPIES;
     wrong[1].length = 0;
     wrong[2].length = UINT64_MAX - 4095;
@@ -329,14 +300,11 @@ static void malformed_requests_are_refused(void **state)
     assert_int_equal(shm_of(&two)->shared_copies.request_count, 0);
     two.counters.malformed = 0;
     parties_exchange();
-    parties_close();
 }
 
 static void a_spoilt_cell_ends_the_get(void **state)
 {
     (void)state;
-    shm_parties_open(false);
-    zones_new();
     for (uint32_t i = 0; i < 4; i++) {
         const uint64_t before = one.counters.malformed;
         op_t op;
@@ -358,24 +326,22 @@ static void a_spoilt_cell_ends_the_get(void **state)
     }
     one.counters.malformed = 0;
     memset(sink, 0xee, SHM_ZONE);
-    zones_free();
-    parties_close();
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_peer_that_is_busy_is_not_waited_for),
-        cmocka_unit_test(the_peer_copies_the_second_half),
-        cmocka_unit_test(what_the_peer_does_not_claim_is_read),
-        cmocka_unit_test(a_process_with_copies_of_its_own_helps_later),
-        cmocka_unit_test(a_request_to_a_busy_peer_is_taken_back),
-        cmocka_unit_test(without_a_cell_a_get_is_a_plain_one),
+        SHM_TEST(a_peer_that_is_busy_is_not_waited_for),
+        SHM_TEST(the_peer_copies_the_second_half),
+        SHM_TEST(what_the_peer_does_not_claim_is_read),
+        SHM_TEST(a_process_with_copies_of_its_own_helps_later),
+        SHM_TEST(a_request_to_a_busy_peer_is_taken_back),
+        SHM_TEST(without_a_cell_a_get_is_a_plain_one),
         cmocka_unit_test(a_piece_that_the_peer_may_not_write_is_read),
-        cmocka_unit_test(a_peer_that_dies_at_a_piece_is_not_waited_for),
+        SHM_TEST(a_peer_that_dies_at_a_piece_is_not_waited_for),
         cmocka_unit_test(who_disconnects_waits_for_the_peers_piece),
-        cmocka_unit_test(malformed_requests_are_refused),
-        cmocka_unit_test(a_spoilt_cell_ends_the_get),
+        SHM_TEST(malformed_requests_are_refused),
+        SHM_TEST(a_spoilt_cell_ends_the_get),
     };
 
     return cmocka_run_group_tests_name("shared_copy", tests, NULL, NULL);

@@ -62,7 +62,6 @@ static bool brings_in_lines_alone(void)
 static void a_ring_that_nothing_came_by_is_not_mapped(void **state)
 {
     (void)state;
-    shm_parties_open(false);
     const regx_shm_inbound_t *inbound = shm_of(&one)->inbound[0];
     const regx_mailbox_memory_t *memory = inbound->memory;
 
@@ -71,7 +70,6 @@ static void a_ring_that_nothing_came_by_is_not_mapped(void **state)
     if (brings_in_lines_alone()) {
         assert_int_equal(pages_mapped(memory->payload, memory->payload + inbound->in.ring), 0);
     }
-    parties_close();
 }
 
 /* The others are never written to. */
@@ -104,7 +102,6 @@ static void mailboxes_are_used_again(void **state)
     const struct regx_mailbox_segment *segment = NULL;
 
     (void)state;
-    shm_parties_open(false);
     for (unsigned visit = 0; visit < 3 * REGX_MAILBOX_POOL_UNIT; visit++) {
         parties_exchange();
         const struct regx_mailbox_segment *used = shm_of(&one)->mailboxes.segments;
@@ -116,7 +113,6 @@ static void mailboxes_are_used_again(void **state)
         party_connect(&one, &two);
         party_connect(&two, &one);
     }
-    parties_close();
 }
 
 /* ---- a mailbox that is used again while its reader closes ---- */
@@ -238,7 +234,6 @@ static void a_mailbox_that_does_not_fit_is_refused(void **state)
                                      UINT32_MAX};
 
     (void)state;
-    shm_parties_open(false);
     const uint32_t ring = conn_of(&one)->box->ring;
     const uint64_t size = conn_of(&one)->box->segment.length, last = size - regx_mailbox_size(ring);
     for (size_t i = 0; i < sizeof(rings) / sizeof(rings[0]); i++) {
@@ -250,7 +245,6 @@ static void a_mailbox_that_does_not_fit_is_refused(void **state)
     request_wrongly(8, REGX_MAILBOX_PAYLOAD_MIN);
     request_wrongly(UINT64_MAX - 63, REGX_MAILBOX_PAYLOAD_MIN);
     one.counters.malformed = 0;
-    parties_close();
 }
 
 /* One mailbox, into which nothing is posted, for all. */
@@ -288,7 +282,6 @@ static void another_process_is_not_taken_for_the_peer(void **state)
     regx_shm_address_t address;
 
     (void)state;
-    shm_parties_open(false);
     tested->ops->disconnect(one.conn);
     parties_settle();
     tested->ops->address(two.transport, bytes);
@@ -304,19 +297,18 @@ static void another_process_is_not_taken_for_the_peer(void **state)
                 fallbacks(&one) == 1);
     assert_true(step(&one) == 1 && one.broken == 1);
     assert_int_equal(step(&one), 0);
-    parties_close();
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_ring_that_nothing_came_by_is_not_mapped),
+        SHM_TEST(a_ring_that_nothing_came_by_is_not_mapped),
         cmocka_unit_test(with_many_neighbours_the_rings_are_shorter),
-        cmocka_unit_test(mailboxes_are_used_again),
+        SHM_TEST(mailboxes_are_used_again),
         cmocka_unit_test(who_closes_leaves_each_mailbox_once),
-        cmocka_unit_test(a_mailbox_that_does_not_fit_is_refused),
+        SHM_TEST(a_mailbox_that_does_not_fit_is_refused),
         cmocka_unit_test(more_neighbours_than_a_node_has_are_refused),
-        cmocka_unit_test(another_process_is_not_taken_for_the_peer),
+        SHM_TEST(another_process_is_not_taken_for_the_peer),
     };
 
     return cmocka_run_group_tests_name("shm", tests, NULL, NULL);

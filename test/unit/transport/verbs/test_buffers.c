@@ -184,11 +184,10 @@ static void new_queue_pair_gets_nothing_of_one_that_had_its_number(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(busy_receivers_do_not_block_an_idle_one, verbs_reset),
-        cmocka_unit_test_setup(disconnecting_in_a_put_loses_no_receive_buffers, verbs_reset),
-        cmocka_unit_test_setup(a_queue_pair_that_failed_long_ago_loses_no_receive_buffers,
-                               verbs_reset),
-        cmocka_unit_test_setup(new_queue_pair_gets_nothing_of_one_that_had_its_number, verbs_reset),
+        VERBS_TEST(busy_receivers_do_not_block_an_idle_one),
+        VERBS_TEST(disconnecting_in_a_put_loses_no_receive_buffers),
+        VERBS_TEST(a_queue_pair_that_failed_long_ago_loses_no_receive_buffers),
+        VERBS_TEST(new_queue_pair_gets_nothing_of_one_that_had_its_number),
     };
 
     return cmocka_run_group_tests_name("verbs buffers", tests, NULL, NULL);

@@ -291,20 +291,18 @@ static void the_smaller_mtu_of_both_ends_holds(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(peer_is_connected_though_many_others_compute, verbs_reset),
-        cmocka_unit_test_setup(lost_and_doubled_datagrams_are_made_up_for, verbs_reset),
-        cmocka_unit_test_setup(a_peer_whose_packets_are_too_small_on_demand_is_not_connected,
-                               verbs_reset),
-        cmocka_unit_test_setup(a_port_that_requires_a_global_route_gets_one, verbs_reset),
-        cmocka_unit_test_setup(ports_of_other_networks_are_reached_where_there_are_routers,
-                               verbs_reset),
-        cmocka_unit_test_setup(address_of_one_host_names_no_network, verbs_reset),
-        cmocka_unit_test_setup(peer_that_left_and_lost_its_queue_pair_comes_back, verbs_reset),
-        cmocka_unit_test_setup(a_route_is_made_later_where_memory_was_short, verbs_reset),
-        cmocka_unit_test_setup(no_route_is_told, verbs_reset),
-        cmocka_unit_test_setup(a_peer_that_answers_no_reads_is_asked_for_none, verbs_reset),
-        cmocka_unit_test_setup(settings_reach_the_queue_pair, verbs_reset),
-        cmocka_unit_test_setup(the_smaller_mtu_of_both_ends_holds, verbs_reset),
+        VERBS_TEST(peer_is_connected_though_many_others_compute),
+        VERBS_TEST(lost_and_doubled_datagrams_are_made_up_for),
+        VERBS_TEST(a_peer_whose_packets_are_too_small_on_demand_is_not_connected),
+        VERBS_TEST(a_port_that_requires_a_global_route_gets_one),
+        VERBS_TEST(ports_of_other_networks_are_reached_where_there_are_routers),
+        VERBS_TEST(address_of_one_host_names_no_network),
+        VERBS_TEST(peer_that_left_and_lost_its_queue_pair_comes_back),
+        VERBS_TEST(a_route_is_made_later_where_memory_was_short),
+        VERBS_TEST(no_route_is_told),
+        VERBS_TEST(a_peer_that_answers_no_reads_is_asked_for_none),
+        VERBS_TEST(settings_reach_the_queue_pair),
+        VERBS_TEST(the_smaller_mtu_of_both_ends_holds),
     };
 
     return cmocka_run_group_tests_name("verbs connecting", tests, NULL, NULL);

@@ -169,11 +169,10 @@ static void hostile_addresses_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(what_was_accepted_before_the_other_came_back_arrives_first,
-                               verbs_reset),
-        cmocka_unit_test_setup(what_was_accepted_arrives_in_any_order_of_disconnects, verbs_reset),
-        cmocka_unit_test_setup(a_request_that_comes_late_does_no_harm, verbs_reset),
-        cmocka_unit_test_setup(hostile_addresses_are_refused, verbs_reset),
+        VERBS_TEST(what_was_accepted_before_the_other_came_back_arrives_first),
+        VERBS_TEST(what_was_accepted_arrives_in_any_order_of_disconnects),
+        VERBS_TEST(a_request_that_comes_late_does_no_harm),
+        VERBS_TEST(hostile_addresses_are_refused),
     };
 
     return cmocka_run_group_tests_name("verbs ends", tests, NULL, NULL);

@@ -305,21 +305,20 @@ static void a_peer_that_asks_anew_waits_for_a_queue_pair_or_is_lost(void **state
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(a_receive_that_fails_ends_the_connection, verbs_reset),
-        cmocka_unit_test_setup(a_receive_that_cannot_be_posted_ends_the_connection, verbs_reset),
-        cmocka_unit_test_setup(a_queue_that_cannot_be_polled_ends_the_connection, verbs_reset),
-        cmocka_unit_test_setup(an_idle_queue_pair_that_fails_is_noticed, verbs_reset),
-        cmocka_unit_test_setup(a_peer_that_fails_while_it_is_only_awaited_is_noticed, verbs_reset),
-        cmocka_unit_test_setup(a_queue_pair_that_fails_in_mid_send_says_what_was_lost, verbs_reset),
-        cmocka_unit_test_setup(closing_does_not_wait_for_a_device_that_has_failed, verbs_reset),
-        cmocka_unit_test_setup(a_datagram_that_fails_is_told_at_once_with_its_status, verbs_reset),
-        cmocka_unit_test_setup(a_refused_datagram_buffer_ends_the_connecting, verbs_reset),
-        cmocka_unit_test_setup(connections_outlive_the_queue_pair_of_datagrams, verbs_reset),
-        cmocka_unit_test_setup(a_peer_that_answers_late_is_waited_for, verbs_reset),
-        cmocka_unit_test_setup(a_queue_pair_waits_for_the_devices_memory, verbs_reset),
-        cmocka_unit_test_setup(a_device_that_never_has_memory_is_given_up, verbs_reset),
-        cmocka_unit_test_setup(a_peer_that_asks_anew_waits_for_a_queue_pair_or_is_lost,
-                               verbs_reset),
+        VERBS_TEST(a_receive_that_fails_ends_the_connection),
+        VERBS_TEST(a_receive_that_cannot_be_posted_ends_the_connection),
+        VERBS_TEST(a_queue_that_cannot_be_polled_ends_the_connection),
+        VERBS_TEST(an_idle_queue_pair_that_fails_is_noticed),
+        VERBS_TEST(a_peer_that_fails_while_it_is_only_awaited_is_noticed),
+        VERBS_TEST(a_queue_pair_that_fails_in_mid_send_says_what_was_lost),
+        VERBS_TEST(closing_does_not_wait_for_a_device_that_has_failed),
+        VERBS_TEST(a_datagram_that_fails_is_told_at_once_with_its_status),
+        VERBS_TEST(a_refused_datagram_buffer_ends_the_connecting),
+        VERBS_TEST(connections_outlive_the_queue_pair_of_datagrams),
+        VERBS_TEST(a_peer_that_answers_late_is_waited_for),
+        VERBS_TEST(a_queue_pair_waits_for_the_devices_memory),
+        VERBS_TEST(a_device_that_never_has_memory_is_given_up),
+        VERBS_TEST(a_peer_that_asks_anew_waits_for_a_queue_pair_or_is_lost),
     };
 
     return cmocka_run_group_tests_name("verbs faults", tests, NULL, NULL);

@@ -160,11 +160,11 @@ static void malformed_messages_are_counted_and_make_nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(process_that_takes_the_name_of_another, verbs_reset),
-        cmocka_unit_test_setup(process_that_takes_the_address_of_another, verbs_reset),
-        cmocka_unit_test_setup(process_that_took_a_name_before_its_owner_was_known, verbs_reset),
-        cmocka_unit_test_setup(request_whose_address_cannot_be_routed_to_ends_nothing, verbs_reset),
-        cmocka_unit_test_setup(malformed_messages_are_counted_and_make_nothing, verbs_reset),
+        VERBS_TEST(process_that_takes_the_name_of_another),
+        VERBS_TEST(process_that_takes_the_address_of_another),
+        VERBS_TEST(process_that_took_a_name_before_its_owner_was_known),
+        VERBS_TEST(request_whose_address_cannot_be_routed_to_ends_nothing),
+        VERBS_TEST(malformed_messages_are_counted_and_make_nothing),
     };
 
     return cmocka_run_group_tests_name("verbs identity", tests, NULL, NULL);

@@ -84,8 +84,8 @@ static void keys_of_the_wrong_kind_open_nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(keys_that_were_given_back_open_nothing, verbs_reset),
-        cmocka_unit_test_setup(keys_of_the_wrong_kind_open_nothing, verbs_reset),
+        VERBS_TEST(keys_that_were_given_back_open_nothing),
+        VERBS_TEST(keys_of_the_wrong_kind_open_nothing),
     };
 
     return cmocka_run_group_tests_name("verbs keys", tests, NULL, NULL);
