@@ -64,7 +64,6 @@ static void every_byte_is_copied_and_no_other(void **state)
 {
     const buffers_t buffers = buffers_open();
 
-    (void)state;
     for (size_t i = 0; i < sizeof(lengths) / sizeof(lengths[0]); i++) {
         for (size_t ahead = 0; ahead < 70; ahead++) {
             copy(&buffers, 0, ahead, lengths[i]);
@@ -81,7 +80,6 @@ static void what_lies_just_behind_the_source_goes_in_short_pieces(void **state)
     const buffers_t buffers = buffers_open();
     unsigned slow = 0;
 
-    (void)state;
     for (size_t ahead = 0; ahead < PAGE; ahead++) {
         copy(&buffers, 0, ahead, LONGEST);
         if (ahead >= 1 && ahead <= 31) {
@@ -100,7 +98,6 @@ static void data_behind_a_header_keep_their_place_in_the_line(void **state)
     static _Alignas(64) uint8_t data[64];
     static const _Alignas(64) uint8_t frame[256] = {0};
 
-    (void)state;
     for (size_t at = 0; at < sizeof(data); at++) {
         for (size_t header = 0; header < 130; header++) {
             const size_t skew = regx_copy_skew(data + at, header);

@@ -52,7 +52,6 @@ static void one_thread_counts_plainly(void **state)
 {
     regx_counters_t counters = {0};
 
-    (void)state;
     regx_count(&counters, &counters.puts, 5);
     regx_count(&counters, &counters.puts, 7);
     assert_int_equal(counters.puts, 12);
@@ -75,7 +74,6 @@ static void threads_lose_nothing(void **state)
     regx_counters_t counters = {.threads = true};
     teller_t tellers[THREADS];
 
-    (void)state;
     for (uint64_t i = 0; i < THREADS; i++) {
         tellers[i].counters = &counters;
         tellers[i].number = i;
@@ -97,7 +95,6 @@ static void reasons_have_a_place_each_and_the_last_is_for_the_rest(void **state)
 {
     regx_counters_t counters = {0};
 
-    (void)state;
     for (int round = 0; round < 3; round++) {
         for (int i = 0; i < REGX_REASONS_MAX + 4; i++) {
             char reason[32];
@@ -121,7 +118,6 @@ static void long_reasons_are_cut_and_still_found(void **state)
     regx_counters_t counters = {0};
     char reason[2 * REGX_REASON_LENGTH];
 
-    (void)state;
     memset(reason, 'x', sizeof(reason));
     reason[sizeof(reason) - 1] = '\0';
     regx_tally(counters.decisions, reason);

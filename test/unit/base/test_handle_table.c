@@ -16,7 +16,6 @@ static void an_empty_table_knows_nothing(void **state)
 {
     regx_handle_table_t table;
 
-    (void)state;
     regx_handle_table_init(&table);
     assert_null(regx_handle_table_find(&table, (regx_handle_t){0, 0}));
     assert_null(regx_handle_table_find(&table, (regx_handle_t){0, 1}));
@@ -29,7 +28,6 @@ static void a_handle_finds_its_object_alone(void **state)
     regx_handle_table_t table;
     regx_handle_t *handles = calloc(OBJECTS, sizeof(*handles));
 
-    (void)state;
     assert_non_null(handles);
     regx_handle_table_init(&table);
     for (size_t i = 0; i < OBJECTS; i++) {
@@ -61,7 +59,6 @@ static void old_handles_find_nothing(void **state)
     size_t live[LIVE];                                         /* their rounds */
     uint64_t seed = 3;
 
-    (void)state;
     assert_non_null(handles);
     regx_handle_table_init(&table);
     for (size_t round = 0; round < ROUNDS; round++) {

@@ -78,7 +78,6 @@ static void accept(unsigned param, const char *text)
 
 static void words_are_stored_by_their_value(void **state)
 {
-    (void)state;
     accept(COLOUR, "green");
     assert_int_equal(settings.colour, GREEN);
     accept(COLOUR, "ruby");
@@ -104,7 +103,6 @@ static void numbers_are_stored_in_their_field_alone(void **state)
                  {"18446744073709551615", UINT64_MAX},
                  {"17179869183G", UINT64_C(17179869183) << 30}}; /* the last that fits */
 
-    (void)state;
     accept(LEVEL, "31");
     assert_int_equal(settings.level, 31);
     assert_int_equal((unsigned char)settings.index, 0xee);
@@ -126,7 +124,6 @@ static void lists_and_texts_are_kept(void **state)
 {
     static const char list[] = "anything,at all";
 
-    (void)state;
     accept(DEVICES, list);
     assert_ptr_equal(settings.devices, list);
     accept(DEVICES, "");
@@ -170,7 +167,6 @@ static void refusals_say_what_is_allowed(void **state)
         {FILE_NAME, "12345678", " is too long", "7 characters"},
     };
 
-    (void)state;
     regx_option_show_size((uint64_t)sysconf(_SC_PAGESIZE), page, sizeof(page));
     snprintf(slots, sizeof(slots), "%s to 1M, multiples of %s", page, page);
     snprintf(pools, sizeof(pools), "128K to 1G, multiples of %s, auto", page);
@@ -188,7 +184,6 @@ static void a_word_that_went_names_its_successor(void **state)
 {
     char error[REGX_OPTION_ERROR];
 
-    (void)state;
     assert_false(set(COLOUR, "pink", error));
     assert_string_equal(error, "btl_regx_my_colour=pink: take red");
 }
@@ -199,7 +194,6 @@ static void a_long_value_does_not_overflow_the_refusal(void **state)
     static const unsigned each[] = {COLOUR, LEVEL, SLOT};
     char text[4 * REGX_OPTION_ERROR], error[REGX_OPTION_ERROR + 1];
 
-    (void)state;
     memset(text, '9', sizeof(text));
     text[sizeof(text) - 1] = '\0';
     for (size_t i = 0; i < sizeof(each) / sizeof(each[0]); i++) {
@@ -224,7 +218,6 @@ static void a_list_has_those_that_are_allowed_and_stays_in_its_room(void **state
 {
     char list[16];
 
-    (void)state;
     memset(list, 'x', sizeof(list));
     regx_param_list(animal, has_fur, list, sizeof(list));
     assert_string_equal(list, "cat, dog");
@@ -237,7 +230,6 @@ static void a_list_has_those_that_are_allowed_and_stays_in_its_room(void **state
 
 static void lists_hold_whole_elements(void **state)
 {
-    (void)state;
     assert_true(regx_option_listed("tcp", "tcp"));
     assert_true(regx_option_listed("posix,,tcp,", "tcp"));
     assert_false(regx_option_listed("posix,sysv", "sys"));

@@ -19,7 +19,6 @@ static void keep(const char *line)
 
 static int forget(void **state)
 {
-    (void)state;
     last[0] = '\0';
     written = 0;
     return 0;
@@ -29,7 +28,6 @@ static void lines_show_from_their_level_on(void **state)
 {
     const regx_trace_t trace = {.level = REGX_TRACE_CONNECTION, .write = keep};
 
-    (void)state;
     regx_trace(&trace, REGX_TRACE_CHOICE, "transport %s, %d ports", "verbs", 2);
     assert_string_equal(last, "transport verbs, 2 ports");
     regx_trace(&trace, REGX_TRACE_CONNECTION, "rank %u", 7u);
@@ -44,7 +42,6 @@ static void nothing_is_traced_at_level_0(void **state)
 {
     const regx_trace_t off = {.level = 0, .write = NULL};
 
-    (void)state;
     regx_trace(NULL, REGX_TRACE_CHOICE, "nobody");
     regx_trace(&off, REGX_TRACE_CHOICE, "nobody");
     assert_false(regx_traces(NULL, REGX_TRACE_CHOICE));
@@ -57,7 +54,6 @@ static void long_line_is_cut(void **state)
     const regx_trace_t trace = {.level = REGX_TRACE_CHOICE, .write = keep};
     char text[1500];
 
-    (void)state;
     memset(text, 'x', sizeof(text) - 1);
     text[sizeof(text) - 1] = '\0';
     regx_trace(&trace, REGX_TRACE_CHOICE, "%s", text);

@@ -235,7 +235,6 @@ static void meet(regx_transport_kind_t kind, const char *transport_word, const c
 /* Also where that is seen only on connecting. */
 static void ports_of_other_subnets_are_named_with_the_remedy(void **state)
 {
-    (void)state;
     for (unsigned i = 0; i < 2; i++) {
         refuses = i == 0;
         meet(REGX_BETWEEN_NODES, "auto", "verbs:mlx5_0:1", 1);
@@ -251,7 +250,6 @@ static void ports_of_other_subnets_are_named_with_the_remedy(void **state)
 
 static void why_there_is_no_port_is_said(void **state)
 {
-    (void)state;
     meet(REGX_ON_NODE, "auto", "posix", 1);
     assert_string_equal(line, "rank 7 on node7 cannot be reached: no RDMA device here. Open MPI's "
                               "own tcp can: --mca btl regx,tcp,self");
@@ -263,7 +261,6 @@ static void why_there_is_no_port_is_said(void **state)
 /* By one process of the job, at its start, where all of them know it. */
 static void other_nodes_are_said_to_be_out_of_reach(void **state)
 {
-    (void)state;
     processes = 4;
     meet(REGX_ON_NODE, "auto", "posix", 1);
     assert_string_equal(line, "rank 3, which is on another node than node0, cannot be reached: no "
@@ -277,7 +274,6 @@ static void other_nodes_are_said_to_be_out_of_reach(void **state)
 
 static void nothing_is_said_where_another_btl_leads(void **state)
 {
-    (void)state;
     other_leads = true;
     meet(REGX_ON_NODE, "auto", "posix", 0);
     meet(REGX_BETWEEN_NODES, "auto", "verbs:mlx5_0:1", 0);
@@ -291,7 +287,6 @@ static void ports_at_the_same_place_meet(void **state)
     static process_t rails, other;
     int talks_to[PORTS];
 
-    (void)state;
     open_ports(&rails, 2, (const uint8_t[]){1, 1});
     connect_ports(&rails, &rails, talks_to);
     assert_true(talks_to[0] == 0 && talks_to[1] == 1);
@@ -306,7 +301,6 @@ static void both_ends_decide_alike(void **state)
     static process_t one, other;
     uint64_t chance = 1;
 
-    (void)state;
     other_leads = true;
     for (int round = 0; round < 2000; round++) {
         uint8_t fabrics[2][PORTS];

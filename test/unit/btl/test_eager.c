@@ -54,7 +54,6 @@ static void begin_with(size_t bytes, bool tunes)
 /* For cmocka: tuned, from the limit that is configured. */
 static int begin(void **state)
 {
-    (void)state;
     begin_with(CONFIGURED, true);
     return 0;
 }
@@ -195,7 +194,6 @@ static unsigned moves(const table_t *table, unsigned messages)
 
 static void trials_become_rarer(void **state)
 {
-    (void)state;
     assert_in_range(moves(&tables[1], 1000), 1, 5);
     moves(&tables[1], 19000);
     assert_in_range(moves(&tables[1], 80000), 1, 12);
@@ -206,7 +204,6 @@ static void trials_become_rarer(void **state)
  * and up to 40,000 after two more. */
 static void costs_that_change_are_followed(void **state)
 {
-    (void)state;
     run(&tables[1], &programs[0], 2000, 0, TUNED);
     assert_int_equal(last, REGX_EAGER_RENDEZVOUS);
     run(&tables[3], &programs[0], 5000, 0, TUNED);
@@ -224,7 +221,6 @@ static void most_samples_may_be_interrupted(void **state)
 {
     unsigned found = 0;
 
-    (void)state;
     for (uint32_t seed = 0; seed < 20; seed++) {
         begin_with(CONFIGURED, true);
         for (unsigned i = 0; i < 1000; i++) {
@@ -247,7 +243,6 @@ static void of_two_sizes_each_has_its_way(void **state)
     const table_t short_eagerly = {"", SHORT, {1000, 2000}};
     const table_t long_by_rendezvous = {"", LONG, {6000, 2000}};
 
-    (void)state;
     run(&short_eagerly, &programs[0], 500, 0, TUNED);
     run(&long_by_rendezvous, &programs[0], 500, 0, TUNED);
     memset(went, 0, sizeof(went));
@@ -263,7 +258,6 @@ static void of_two_sizes_each_has_its_way(void **state)
 /* Of the shorter ones 64 go eagerly before they have their way again. */
 static void longer_messages_that_go_eagerly_take_shorter_ones_along(void **state)
 {
-    (void)state;
     run(&short_by_rendezvous, &programs[0], 300, 0, TUNED);
     assert_int_equal(limit, LEAST);
     run(&long_eagerly, &programs[0], 300, 0, TUNED);
@@ -293,7 +287,6 @@ static void reach_rendezvous_turn(size_t length)
 
 static void a_trial_whose_messages_stop_is_given_up(void **state)
 {
-    (void)state;
     reach_rendezvous_turn(SHORT);
     for (unsigned i = 0; i < 256; i++) {
         assert_int_equal(note(LONG), REGX_EAGER_RENDEZVOUS);
@@ -304,7 +297,6 @@ static void a_trial_whose_messages_stop_is_given_up(void **state)
 /* Messages of 4.1, whose header is shorter. */
 static void strays_end_the_trial(void **state)
 {
-    (void)state;
     header = 64;
     reach_rendezvous_turn(2 * REGX_EAGER_MIN + 10);
     for (unsigned i = 0; i < 64; i++) {
@@ -320,7 +312,6 @@ static void strays_end_the_trial(void **state)
 /* 16 KiB with a header of 80 bytes. */
 static void what_is_above_the_limit_is_tried_in_vain(void **state)
 {
-    (void)state;
     for (unsigned i = 0; i < 112 + 1 + 16 + 64; i++) {
         assert_int_equal(note(4 * REGX_EAGER_MIN), REGX_EAGER_RENDEZVOUS);
     }
@@ -332,7 +323,6 @@ static void what_is_above_the_limit_is_tried_in_vain(void **state)
 
 static void a_message_elsewhere_restores_the_limit_for_good(void **state)
 {
-    (void)state;
     run(&tables[1], &programs[0], 1000, 0, TUNED);
     assert_true(limit < CONFIGURED);
     regx_eager_note(&eager, 4096, REGX_EAGER_SEND, false, progress); /* too short to matter */
@@ -347,7 +337,6 @@ static void other_lengths_change_nothing(void **state)
     const table_t smallest = {"", REGX_EAGER_MIN, {3000, 1000}};
     const table_t largest = {"", 4 * REGX_EAGER_MIN + 1, {3000, 1000}};
 
-    (void)state;
     assert_int_equal(moves(&smallest, 2000), 0);
     assert_int_equal(moves(&largest, 2000), 0);
     assert_int_equal(looks, 0);
@@ -361,7 +350,6 @@ static void a_lower_limit_is_not_exceeded(void **state)
 {
     static const size_t limits[] = {256, LEAST - 1, LEAST, LEAST + 1, 8192 + HEADER, 9000};
 
-    (void)state;
     for (unsigned i = 0; i < sizeof(limits) / sizeof(limits[0]); i++) {
         begin_with(limits[i], true);
         run(&tables[i % 2], &programs[0], 1000, 0, TUNED);
@@ -379,7 +367,6 @@ static void a_lower_limit_is_not_exceeded(void **state)
 
 static void without_a_trial_no_clock_is_read(void **state)
 {
-    (void)state;
     run(&tables[1], &programs[0], 1000, 0, TUNED);
     looks = 0;
     run(&tables[1], &programs[0], 1000, 0, TUNED);
@@ -412,7 +399,6 @@ static bool matters(const table_t *table, const program_t *program)
 
 static void the_faster_way_is_found(void **state)
 {
-    (void)state;
     for (unsigned i = 0; i < (unsigned)TABLES * PROGRAMS; i++) {
         const table_t *table = &tables[i % TABLES];
         const program_t *program = &programs[i / TABLES];
@@ -474,14 +460,12 @@ static void check_regret(unsigned messages, unsigned smallest, unsigned largest,
 
 static void equal_times_keep_messages_eager(void **state)
 {
-    (void)state;
     run(&tables[EQUAL], &programs[0], 2000, 0, TUNED);
     assert_int_equal(limit, CONFIGURED);
 }
 
 static void ten_thousand_messages_lose_five_percent_and_in_long_bursts_seven(void **state)
 {
-    (void)state;
     check_regret(10000, 1, 16, false, 45);
     check_regret(10000, 64, 64, false, 65);
     check_regret(10000, 64, 64, true, 85);
@@ -490,14 +474,12 @@ static void ten_thousand_messages_lose_five_percent_and_in_long_bursts_seven(voi
 /* Where one way takes three times as long: by the worse way they would lose 200 %. */
 static void a_thousand_messages_lose_a_third_and_in_long_bursts_half(void **state)
 {
-    (void)state;
     check_regret(1000, 1, 16, false, 330);
     check_regret(1000, 64, 64, false, 500);
 }
 
 static void a_hundred_messages_go_eagerly(void **state)
 {
-    (void)state;
     run(&tables[1], &programs[0], 112, 0, TUNED);
     assert_int_equal(went[REGX_EAGER_SEND], 112);
     assert_int_equal(looks, 0);
@@ -506,7 +488,6 @@ static void a_hundred_messages_go_eagerly(void **state)
 /* Here three times as slow. */
 static void what_is_far_worse_for_one_size_is_not_tried_soon_for_the_other(void **state)
 {
-    (void)state;
     for (unsigned i = 0; i < 2; i++) {
         begin(state);
         run(&tables[2 + i], &programs[0], 1000, 0, TUNED);

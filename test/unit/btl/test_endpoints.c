@@ -160,7 +160,6 @@ static void an_idle_peer_costs_its_endpoint_and_nothing_else(void **state)
 {
     regx_module_t module;
 
-    (void)state;
     open_module(&module);
     const size_t before = taken;
     for (uintptr_t i = 1; i <= PEERS; i++) {
@@ -190,7 +189,6 @@ static void a_peer_that_was_met_is_connected_once(void **state)
     regx_module_t module;
     opal_proc_t *const proc = (opal_proc_t *)7;
 
-    (void)state;
     open_module(&module);
     regx_endpoint_t *met = regx_endpoint_meet(&module, 7);
     assert_non_null(met);
@@ -215,7 +213,6 @@ static void a_peer_that_was_met_and_leaves_is_forgotten(void **state)
 {
     regx_module_t module;
 
-    (void)state;
     open_module(&module);
     regx_endpoint_leave(&module, regx_endpoint_meet(&module, 7));
     regx_endpoints_delete_leaving(&module);
@@ -230,7 +227,6 @@ static void a_peer_that_leaves_reads_to_the_end_if_it_lives(void **state)
 {
     regx_module_t module;
 
-    (void)state;
     for (unsigned dies = 0; dies < 2; dies++) {
         open_module(&module);
         unread = regx_endpoint_new(&module, (opal_proc_t *)7);
@@ -263,7 +259,6 @@ static void of_two_that_connect_at_once_one_serves(void **state)
 {
     regx_endpoint_t *(*const ways[])(regx_module_t *, opal_proc_t *) = {regx_endpoint_new, meet};
 
-    (void)state;
     for (unsigned first = 0; first < 2; first++) {
         regx_module_t module;
         opal_proc_t *const proc = (opal_proc_t *)7;

@@ -36,7 +36,6 @@ static regx_endpoint_t endpoint;
 
 static int open_module(void **state)
 {
-    (void)state;
     memset(&module, 0, sizeof(module));
     module.transport = &transport;
     regx_lock_init(&module.lock, false);
@@ -45,7 +44,6 @@ static int open_module(void **state)
 
 static int close_module(void **state)
 {
-    (void)state;
     assert_int_equal(regx_pool_unused(&module.pool), SLOTS);
     regx_fragments_free(&module);
     regx_pool_fini(&module.pool);
@@ -79,7 +77,6 @@ static size_t use(size_t size, size_t skew, bool in_slot)
 
 static void data_begin_where_they_are_asked_to(void **state)
 {
-    (void)state;
     for (size_t skew = 0; skew < REGX_COPY_LINE; skew++) {
         assert_int_equal(use(1, skew, false), 1);
         assert_int_equal(use(SMALL, skew, false), SMALL);
@@ -96,7 +93,6 @@ static void without_a_slot_it_is_as_long_as_a_frame(void **state)
 {
     const uint32_t taken[] = {regx_pool_get(&module.pool), regx_pool_get(&module.pool)};
 
-    (void)state;
     for (size_t skew = 0; skew < REGX_COPY_LINE; skew++) {
         assert_int_equal(use(FRAME - 1, skew, false), FRAME - 1);
         assert_int_equal(use(FRAME, skew, false), FRAME);

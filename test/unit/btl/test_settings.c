@@ -44,7 +44,6 @@ static void check_refusals(const regx_param_t *param, void *room)
 
 static void what_is_not_allowed_is_refused_by_name(void **state)
 {
-    (void)state;
     for_each(check_refusals);
 }
 
@@ -71,7 +70,6 @@ static void check_row(const regx_param_t *param, void *room)
 
 static void every_field_takes_what_is_allowed(void **state)
 {
-    (void)state;
     for_each(check_row);
 }
 
@@ -87,7 +85,6 @@ static void check_old_word(const regx_param_t *param, void *room)
 
 static void an_old_word_of_a_transport_is_the_new_one(void **state)
 {
-    (void)state;
     for_each(check_old_word);
     assert_string_equal(settings.component.transport, "shm");
 }

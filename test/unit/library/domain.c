@@ -17,7 +17,6 @@ int domain_setup(void **state)
 {
     struct ibv_device **list;
 
-    (void)state;
     alarm(UNIT_PATIENCE);
     fake_reset();
     list = ibv_get_device_list(NULL);
@@ -30,7 +29,6 @@ int domain_teardown(void **state)
 {
     struct ibv_context *context = pd->context;
 
-    (void)state;
     ibv_dealloc_pd(pd);
     ibv_close_device(context);
     return 0;

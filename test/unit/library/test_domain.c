@@ -15,7 +15,6 @@ static void memory_used_again_is_registered_once(void **state)
     char *base = domain_map(LENGTH);
     const uint32_t key = domain_use(domain, base, LENGTH, FOR_PEERS);
 
-    (void)state;
     for (int i = 0; i < 100; i++) {
         assert_int_equal(domain_use(domain, base + i, LENGTH - 100, FOR_PEERS), key);
     }
@@ -35,7 +34,6 @@ static void none_keeps_nothing(void **state)
     char *base = domain_map(LENGTH);
     const char *reason;
 
-    (void)state;
     for (uint64_t i = 1; i <= 3; i++) {
         const uint32_t key = domain_use(domain, base + 5, 1000, TO_RECEIVE);
 
@@ -58,7 +56,6 @@ static void each_use_has_the_access_that_it_asked_for(void **state)
     static const char *const backends[] = {"none", "notifier"};
     const int count = sizeof(wanted) / sizeof(wanted[0]);
 
-    (void)state;
     for (int b = 0; b < 2; b++) {
         regx_domain_t *domain = domain_open(backends[b]);
 
@@ -77,7 +74,6 @@ static void what_cannot_be_used_is_refused(void **state)
 {
     static const char *const backends[] = {"none", "notifier"};
 
-    (void)state;
     for (int b = 0; b < 2; b++) {
         regx_domain_t *domain = domain_open(backends[b]);
         char *base = domain_map(LENGTH);
@@ -112,7 +108,6 @@ static void wrong_options_are_refused_in_one_line(void **state)
     regx_domain_options_t options = {.size = sizeof(options)};
     regx_domain_t *domain = NULL;
 
-    (void)state;
     assert_int_equal(domain_refused("hoks"), EINVAL);
     assert_string_equal(error, "backend=hoks is not known; allowed: auto, none, hooks, "
                                "notifier, hooks+notifier, retain");
@@ -127,7 +122,6 @@ static void wrong_options_are_refused_in_one_line(void **state)
 /* UCX is not loaded, so there are no hooks. */
 static void a_backend_that_cannot_work_says_what_can(void **state)
 {
-    (void)state;
     assert_int_equal(domain_refused("hooks"), EOPNOTSUPP);
     assert_ptr_equal(strstr(error, "backend=hooks cannot be used: "), error);
     assert_non_null(strstr(error, "usable here: none"));
@@ -138,7 +132,6 @@ static void the_words_for_backends_can_be_opened_or_say_why_not(void **state)
     const char *word;
     unsigned count = 0;
 
-    (void)state;
     assert_string_equal(regx_domain_backends(0), "auto");
     for (; (word = regx_domain_backends(count)) != NULL; count++) {
         const regx_domain_options_t options = {.size = sizeof(options), .backend = word};
@@ -162,7 +155,6 @@ static void without_options_it_is_auto(void **state)
     regx_domain_t *domain;
     const char *reason = "", *backend;
 
-    (void)state;
     assert_int_equal(regx_domain_open(pd, NULL, &domain, NULL, 0), 0);
     backend = regx_domain_backend(domain, &reason);
     if (strcmp(backend, "none") == 0) {
@@ -179,7 +171,6 @@ static void all_domains_of_a_process_share_one_backend(void **state)
                   *third = domain_open("none");
     char *base = domain_map(LENGTH);
 
-    (void)state;
     assert_string_equal(regx_domain_backend(second, NULL), "notifier");
     assert_int_equal(domain_refused("retain"), EBUSY);
     assert_string_equal(error, "backend=retain: another domain of this process has notifier");
@@ -203,7 +194,6 @@ static void a_shorter_structure_is_filled_in_as_far_as_it_goes(void **state)
     char *base = domain_map(LENGTH);
     regx_statistics_t statistics;
 
-    (void)state;
     memset(&statistics, 0xee, sizeof(statistics));
     domain_use(domain, base, LENGTH, TO_SEND);
     regx_domain_statistics(domain, &statistics, sizeof(uint64_t));

@@ -17,7 +17,6 @@ static void memory_unmapped_past_libc_is_registered_anew(void **state)
     char *base = domain_map(LENGTH);
     const uint32_t key = domain_use(domain, base, LENGTH, FOR_PEERS);
 
-    (void)state;
     assert_int_equal(domain_use(domain, base, LENGTH, FOR_PEERS), key);
     assert_int_equal(syscall(SYS_munmap, base, LENGTH), 0);
     assert_int_equal(syscall(SYS_mmap, base, LENGTH, PROT_READ | PROT_WRITE,
@@ -39,7 +38,6 @@ static void shared_memory_is_not_kept_and_that_is_said(void **state)
     const char *reason;
     uint64_t count;
 
-    (void)state;
     assert_ptr_not_equal(base, MAP_FAILED);
     for (int i = 0; i < 3; i++) {
         domain_use(domain, base, LENGTH, TO_SEND);
@@ -58,7 +56,6 @@ static void what_was_freed_is_deregistered_without_another_call(void **state)
     char *base = domain_map(LENGTH);
     const uint32_t key = domain_use(domain, base, LENGTH, TO_SEND);
 
-    (void)state;
     munmap(base, LENGTH);
     while (domain_is_registered(key, base, LENGTH, 0)) { /* or the alarm rings */
         sched_yield();
@@ -84,7 +81,6 @@ static void a_change_of_memory_in_use_is_told_of(void **state)
     char *base = domain_map(LENGTH);
     regx_use_t use;
 
-    (void)state;
     told = 0;
     regx_domain_close(domain);
     assert_int_equal(regx_domain_open(pd, &options, &domain, error, sizeof(error)), 0);
@@ -135,7 +131,6 @@ static void threads_that_map_and_unmap_find_their_own(void **state)
     regx_domain_t *domain = domain_open("notifier");
     pthread_t threads[THREADS];
 
-    (void)state;
     for (int i = 0; i < THREADS; i++) {
         assert_int_equal(pthread_create(&threads[i], NULL, map_and_use, domain), 0);
     }

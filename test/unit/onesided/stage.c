@@ -158,7 +158,6 @@ void done(regx_onesided_request_t *request, regx_status_t status)
 
 int open_stage(void **state)
 {
-    (void)state;
     memset(&stage, 0, sizeof(stage));
     line_open(stage.processes);
     stage.origin = &stage.processes[0];
@@ -177,7 +176,6 @@ int open_stage(void **state)
 
 int close_stage(void **state)
 {
-    (void)state;
     line_close(stage.processes);
     return 0;
 }

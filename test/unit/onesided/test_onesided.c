@@ -11,7 +11,6 @@ static void a_put_of_several_pieces_and_a_get_of_it(void **state)
 {
     char mine[1000], back[1000] = {0}, around[2] = {stage.base[9], stage.base[1010]};
 
-    (void)state;
     for (size_t i = 0; i < sizeof(mine); i++) {
         mine[i] = (char)(i * 13 + 1);
     }
@@ -32,7 +31,6 @@ static void a_put_is_not_done_before_its_last_piece_is_there(void **state)
 {
     char mine[500];
 
-    (void)state;
     memset(mine, 5, sizeof(mine));
     call_t *put = asked(REGX_ONESIDED_PUT, 0, mine, sizeof(mine));
     assert_true(stage.origin->conns[1].count >= 3);
@@ -88,7 +86,6 @@ static void operate(const row_t *row, size_t size)
 
 static void atomic_operations_answer_what_was_before(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         operate(&rows[i], 8);
         operate(&rows[i], 4);
@@ -99,7 +96,6 @@ static void no_room_on_the_wire_delays_and_loses_nothing(void **state)
 {
     char mine[3000], back[3000] = {0};
 
-    (void)state;
     memset(mine, 9, sizeof(mine));
     stage.origin->conns[1].room = stage.target->conns[0].room = 1;
     call_t *put = asked(REGX_ONESIDED_PUT, 0, mine, sizeof(mine));
@@ -121,7 +117,6 @@ static void more_requests_than_a_peer_may_have_open_wait_here(void **state)
     call_t *adds[MANY];
     uint64_t number = 0;
 
-    (void)state;
     memcpy(stage.base, &number, sizeof(number));
     stage.target->conns[0].room = 1;
     for (unsigned i = 0; i < MANY; i++) {
@@ -144,7 +139,6 @@ static void puts_and_gets_are_refused_where_too_many_are_open(void **state)
     call_t *gets[REGX_ONESIDED_PENDING], *add = call(REGX_ONESIDED_ATOMIC, 0, NULL, 0);
     char back[4];
 
-    (void)state;
     for (unsigned i = 0; i < REGX_ONESIDED_PENDING; i++) {
         gets[i] = call(REGX_ONESIDED_GET, 0, back, sizeof(back));
         assert_int_equal(ask(gets[i]), REGX_PENDING);
@@ -182,7 +176,6 @@ static void a_completion_may_wait_for_another_operation(void **state)
     call_t *first = call(REGX_ONESIDED_ATOMIC, 0, NULL, 0);
     call_t *second = call(REGX_ONESIDED_ATOMIC, 8, NULL, 0);
 
-    (void)state;
     first->request.done = ended_and_waiting;
     first->awaits = second;
     ask(first);
@@ -199,7 +192,6 @@ static void a_completion_may_wait_for_one_that_has_ended_too(void **state)
     call_t *first = call(REGX_ONESIDED_ATOMIC, 0, NULL, 0);
     call_t *second = call(REGX_ONESIDED_ATOMIC, 8, NULL, 0);
 
-    (void)state;
     first->request.done = ended_and_waiting;
     first->awaits = second;
     ask(first);
@@ -220,7 +212,6 @@ static void a_long_put_or_get_goes_in_bursts(void **state)
 {
     char mine[BYTES], back[BYTES] = {0};
 
-    (void)state;
     memset(mine, 5, sizeof(mine));
     call_t *put = asked(REGX_ONESIDED_PUT, 0, mine, sizeof(mine));
     assert_int_equal(stage.origin->conns[1].count, REGX_ONESIDED_BURST);
@@ -241,7 +232,6 @@ static void the_kernels_copy_asks_nobody(void **state)
 {
     char mine[100], back[100];
 
-    (void)state;
     memset(mine, 3, sizeof(mine));
     assert_false(regx_onesided_copy(stage.origin->onesided, &stage.origin->peers[1],
                                     REGX_ONESIDED_PUT, mine, stage.name.base, sizeof(mine)));

@@ -48,7 +48,6 @@ static void nothing_outside_the_window_is_touched(void **state)
 {
     const regx_handle_t window = stage.name.handle;
 
-    (void)state;
     try_all(window, stage.name.base - 8);
     try_all(window, stage.name.base + BYTES);
     try_all(window, 0);
@@ -59,7 +58,6 @@ static void a_put_or_get_across_the_end_is_refused(void **state)
 {
     char local[16] = "";
 
-    (void)state;
     call_t *put = asked(REGX_ONESIDED_PUT, BYTES - 8, local, sizeof(local));
     call_t *get = asked(REGX_ONESIDED_GET, 8, local, UINT64_MAX - 7);
     line_run(stage.processes);
@@ -72,7 +70,6 @@ static void handles_that_were_never_given_or_taken_back_are_refused(void **state
 {
     regx_handle_t other = stage.name.handle;
 
-    (void)state;
     other.generation++;
     try_all(other, stage.name.base);
     other = stage.name.handle;
@@ -86,7 +83,6 @@ static void a_get_whose_window_goes_meanwhile_is_refused(void **state)
 {
     char back[1000];
 
-    (void)state;
     stage.target->conns[0].room = 1;
     call_t *get = asked(REGX_ONESIDED_GET, 0, back, sizeof(back));
     line_deliver(stage.origin, stage.target);
@@ -103,7 +99,6 @@ static void more_than_a_peer_may_ask_is_dropped(void **state)
                                              .window = stage.name.handle,
                                              .address = stage.name.base};
 
-    (void)state;
     stage.target->conns[2].room = 0;
     for (unsigned i = 0; i < REGX_ONESIDED_ASKED; i++) {
         line_say(stage.target, stage.stranger->id, &message, NULL, 0);
@@ -131,7 +126,6 @@ static void answers_count_only_from_whom_was_asked_and_as_was_asked(void **state
     char back[100] = "untouched";
     regx_onesided_message_t data = {.type = REGX_ONESIDED_DATA}, reply;
 
-    (void)state;
     call_t *get = asked(REGX_ONESIDED_GET, 0, back, sizeof(back));
     data.request = get->request.handle;
     reply = data;
@@ -161,7 +155,6 @@ static void an_answer_before_the_question_is_sent_is_refused(void **state)
     char mine[1000] = "";
     regx_onesided_message_t reply = {.type = REGX_ONESIDED_REPLY};
 
-    (void)state;
     stage.origin->conns[1].room = 1;
     call_t *put = asked(REGX_ONESIDED_PUT, 0, mine, sizeof(mine));
     reply.request = put->request.handle;
@@ -178,7 +171,6 @@ static void a_process_that_is_not_known_is_not_heard(void **state)
                                              .window = stage.name.handle,
                                              .address = stage.name.base};
 
-    (void)state;
     line_say(stage.target, 4711, &message, "evil", 4);
     assert_int_equal(malformed(stage.target), 1);
     assert_untouched();
@@ -189,7 +181,6 @@ static void a_peer_that_is_forgotten_ends_what_was_asked_of_it(void **state)
     char mine[1000] = "";
     line_conn_t *conn = &stage.origin->conns[1];
 
-    (void)state;
     conn->room = 1;
     call_t *first = asked(REGX_ONESIDED_PUT, 0, mine, sizeof(mine));
     call_t *second = asked(REGX_ONESIDED_GET, 0, mine, sizeof(mine));
@@ -206,7 +197,6 @@ static void what_has_ended_ends_so_if_the_peer_is_forgotten(void **state)
 {
     call_t *others = call(REGX_ONESIDED_ATOMIC, 0, NULL, 0);
 
-    (void)state;
     call_t *first = asked(REGX_ONESIDED_ATOMIC, 0, NULL, 0);
     call_t *second = asked(REGX_ONESIDED_ATOMIC, 0, NULL, 0);
     assert_int_equal(
@@ -251,7 +241,6 @@ static void what_no_process_sends_is_refused(void **state)
                                              .address = stage.name.base,
                                              .value = 8};
 
-    (void)state;
     for (uint8_t type = REGX_ONESIDED_PUT; type < REGX_ONESIDED_TYPES; type++) {
         refuse_byte((regx_onesided_type_t)type, 0, 1); /* another version */
     }
@@ -279,7 +268,6 @@ static void whom_the_target_cannot_answer_is_told_to_its_owner(void **state)
 {
     call_t *add = call(REGX_ONESIDED_ATOMIC, 0, NULL, 0);
 
-    (void)state;
     add->request.operand = 2;
     call_t *lost = asked(REGX_ONESIDED_ATOMIC, 0, NULL, 0);
     ask(add);

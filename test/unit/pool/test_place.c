@@ -96,7 +96,6 @@ static void the_nearest_nodes_that_have_memory_are_chosen(void **state)
         {FOUR_NODES, "", "100-101", NULL}, /* cores that are not there */
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         near_is(rows[i].topology, rows[i].empty, rows[i].cores, rows[i].expected);
     }
@@ -184,7 +183,6 @@ static void bind_child(void *argument)
 
 static void memory_prefers_the_near_node(void **state)
 {
-    (void)state;
     in_child(bind_child, NULL);
     if (found->stopped != NULL) {
         print_message("not tried: %s: %s\n", found->stopped, strerror(found->error));
@@ -233,7 +231,6 @@ static void no_topology_is_loaded_where_one_node_has_all_memory(void **state)
     const bool is_one = nodes_with_memory() == 1;
     char *memory = mmap(NULL, page, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 
-    (void)state;
     assert_ptr_not_equal(memory, MAP_FAILED);
     loads = 0;
     regx_place_bind(NULL, memory, page);
@@ -353,7 +350,6 @@ static void locks(locking_t locking, size_t expected)
 
 static void all_is_locked_where_the_limit_allows(void **state)
 {
-    (void)state;
     locks((locking_t){.limit = 16 * page, .length = 16 * page}, 16 * page);
     locks((locking_t){.limit = 16 * page, .length = 15 * page + 1}, 15 * page + 1);
     locks((locking_t){.limit = 16 * page, .before = 4, .length = 12 * page}, 12 * page);
@@ -361,7 +357,6 @@ static void all_is_locked_where_the_limit_allows(void **state)
 
 static void the_largest_prefix_is_locked_where_it_does_not(void **state)
 {
-    (void)state;
     locks((locking_t){.limit = 16 * page, .length = 1 << 24}, 16 * page);
     locks((locking_t){.limit = 16 * page - 1, .length = 64 * page}, 15 * page);
     locks((locking_t){.limit = 15 * page, .length = 15 * page + 1}, 15 * page);
@@ -371,7 +366,6 @@ static void the_largest_prefix_is_locked_where_it_does_not(void **state)
 
 static void nothing_is_locked_where_nothing_may_be(void **state)
 {
-    (void)state;
     locks((locking_t){.limit = 0, .length = 64 * page}, 0);
     locks((locking_t){.limit = page - 1, .length = 64 * page}, 0);
     locks((locking_t){.limit = 16 * page, .before = 16, .length = 64 * page}, 0);
@@ -379,7 +373,6 @@ static void nothing_is_locked_where_nothing_may_be(void **state)
 
 static void the_older_call_locks_where_the_newer_is_refused(void **state)
 {
-    (void)state;
     locks((locking_t){.limit = 16 * page, .length = 16 * page, .refusal = ENOSYS}, 16 * page);
     locks((locking_t){.limit = 16 * page, .length = 16 * page, .refusal = EPERM}, 16 * page);
     locks((locking_t){.limit = 16 * page, .length = 64 * page, .refusal = EPERM}, 16 * page);
@@ -394,7 +387,6 @@ static void what_is_locked_is_not_brought_in(void **state)
     struct stat status;
     char *memory;
 
-    (void)state;
     assert_int_equal(ftruncate(fd, (off_t)length), 0);
     memory = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     assert_true(memory != MAP_FAILED);

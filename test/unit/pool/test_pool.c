@@ -18,7 +18,6 @@ static void sizes_that_do_not_make_two_slots_are_refused(void **state)
     regx_counters_t counters = {0};
     regx_pool_t pool;
 
-    (void)state;
     assert_int_equal(regx_pool_init(&pool, memory, 0, SLOT, false, &counters), REGX_INVALID);
     assert_int_equal(regx_pool_init(&pool, memory, 2 * SLOT - 1, SLOT, false, &counters),
                      REGX_INVALID);
@@ -34,7 +33,6 @@ static void slots_lie_apart_within_the_memory(void **state)
     regx_counters_t counters = {0};
     regx_pool_t pool;
 
-    (void)state;
     /* The rest behind the last whole slot belongs to no slot. */
     assert_int_equal(regx_pool_init(&pool, memory, 5 * SLOT + 100, SLOT, false, &counters),
                      REGX_OK);
@@ -55,7 +53,6 @@ static void the_newest_is_reused_first(void **state)
     regx_counters_t counters = {0};
     regx_pool_t pool;
 
-    (void)state;
     assert_int_equal(regx_pool_init(&pool, memory, sizeof(memory), SLOT, false, &counters),
                      REGX_OK);
     /* One at a time: it is always the same one. */
@@ -129,7 +126,6 @@ static void threads_never_hold_the_same_slot(void **state)
     bool seen[SHARED_SLOTS] = {false};
     regx_pool_t pool;
 
-    (void)state;
     memset(memory, 0, sizeof(memory));
     assert_int_equal(
         regx_pool_init(&pool, memory, SHARED_SLOTS * (size_t)SLOT, SLOT, true, &counters), REGX_OK);

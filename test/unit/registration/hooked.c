@@ -72,7 +72,6 @@ const regx_hook_source_t hooked_source = {
 
 int hooked_reset(void **state)
 {
-    (void)state;
     hooked.faults = 0;
     hooked.refuse = false;
     hooked.installed = hooked.removed = 0;

@@ -41,7 +41,6 @@ static void stop(void)
 /* A backend that is named is started, also where registering costs nothing. */
 static void what_is_asked_for_is_started(void **state)
 {
-    (void)state;
     assert_int_equal(choose("hooks", true), REGX_OK);
     assert_string_equal(choice.backend->name, "hooks");
     assert_string_equal(choice.monitor->name, "hooks");
@@ -53,7 +52,6 @@ static void what_is_asked_for_is_started(void **state)
 
 static void auto_is_the_notifier_or_none_with_the_reason(void **state)
 {
-    (void)state;
     assert_int_equal(choose("auto", false), REGX_OK);
     if (choice.monitor != NULL) {
         assert_string_equal(choice.backend->name, "notifier");
@@ -69,7 +67,6 @@ static void auto_is_the_notifier_or_none_with_the_reason(void **state)
 
 static void what_does_not_work_is_told_with_what_does(void **state)
 {
-    (void)state;
     hooked.refuse = true;
     assert_int_equal(choose("hooks", false), REGX_DENIED);
     assert_memory_equal(error, "cannot be used: the fake source refuses", 39);
@@ -84,7 +81,6 @@ static void a_refused_userfaultfd_is_no_end(void **state)
     const pid_t child = fork();
     int status;
 
-    (void)state;
     if (child == 0) {
         const bool fell_back = process_deny(SYS_userfaultfd, EPERM) &&
                                choose("auto", false) == REGX_OK && choice.monitor == NULL &&

@@ -21,7 +21,6 @@ static void a_region_covers_exactly_the_pages_that_were_asked_for(void **state)
     };
     registry_t *r = registry_open(UNLIMITED, UNLIMITED, false, true);
 
-    (void)state;
     for (unsigned i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         regx_region_t region;
 
@@ -45,7 +44,6 @@ static void more_access_replaces_the_region(void **state)
     registry_t *r = registry_open(UNLIMITED, UNLIMITED, false, false);
     regx_region_t local, both;
 
-    (void)state;
     assert_int_equal(registry_try(r, 0x100000, 0x4000, REGX_ACCESS_LOCAL, &local), REGX_OK);
     assert_int_equal(local.mr->access, REGX_ACCESS_LOCAL);
     assert_int_equal(registry_try(r, 0x100000, 0x4000, REGX_ACCESS_REMOTE_WRITE, &both), REGX_OK);
@@ -77,7 +75,6 @@ static void access_that_is_refused_by_now_is_not_asked_again(void **state)
     registry_t *r = registry_open(UNLIMITED, UNLIMITED, false, false);
     regx_region_t region;
 
-    (void)state;
     registry_use(r, 0x100000, 0x4000);
     r->refuse_access = REGX_ACCESS_REMOTE_WRITE;
     assert_int_equal(registry_try(r, 0x100000, 0x4000, REGX_ACCESS_LOCAL, &region), REGX_OK);
@@ -111,7 +108,6 @@ static void what_is_kept_is_found_without_registering(void **state)
 {
     const unsigned access = REGX_ACCESS_REMOTE_WRITE;
 
-    (void)state;
     for (int asks = 0; asks <= 1; asks++) {
         registry_t *r = registry_open(UNLIMITED, UNLIMITED, false, asks);
 
@@ -162,7 +158,6 @@ static void what_cannot_be_a_range_is_refused(void **state)
     registry_t *r = registry_open(UNLIMITED, UNLIMITED, false, true);
     regx_region_t region;
 
-    (void)state;
     registry_use(r, 0x100000, 0x4000); /* those that begin in it must not hit it either */
     assert_int_equal(registry_served(r, 0x100800, 0x1000), HIT);
     for (unsigned i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
@@ -181,7 +176,6 @@ static void any_registration_may_fail(void **state)
 {
     enum { STEPS = 40 };
 
-    (void)state;
     for (unsigned n = 1; n <= STEPS; n++) {
         for (unsigned times = 1; times <= 2; times++) {
             registry_t *r = registry_open(8 * PAGE, UNLIMITED, false, true);
@@ -255,7 +249,6 @@ static void *acquire_all(void *argument)
 
 static void a_release_by_another_thread_counts(void **state)
 {
-    (void)state;
     for (int fences = 0; fences <= 1; fences++) {
         job_t job = {.r = registry_open_threaded(1, false, fences)};
 
@@ -293,7 +286,6 @@ static void threads_that_end_leave_their_states_and_their_uses(void **state)
 {
     job_t job = {.r = registry_open_threaded(REGX_UNLIMITED, false, false)};
 
-    (void)state;
     registry_use(job.r, 0x100000, PAGE);
     for (unsigned round = 0; round < 50; round++) {
         run(serve_all, &job);
@@ -329,7 +321,6 @@ static void end_it_while_asking(registry_t *r)
 /* It was looked at while the look-up held it: the look-up is the last to know. */
 static void a_refused_use_that_held_up_deregistering_has_it_tried_again(void **state)
 {
-    (void)state;
     for (int fences = 0; fences <= 1; fences++) {
         registry_t *r = registry_open_threaded(REGX_UNLIMITED, true, fences);
 

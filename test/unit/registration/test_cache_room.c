@@ -11,7 +11,6 @@ static void what_is_in_use_is_not_given_up(void **state)
     registry_t *r = registry_open(UNLIMITED, 4, true, false);
     regx_region_t regions[4], more;
 
-    (void)state;
     for (uintptr_t i = 0; i < 4; i++) {
         registry_get(r, (i + 1) << 16, PAGE, &regions[i]);
     }
@@ -47,7 +46,6 @@ static void eviction_weighs_cost_and_use_against_bytes(void **state)
     enum { COUNT = sizeof(costs) / sizeof(costs[0]) };
     registry_t *r = registry_open(UNLIMITED, UNLIMITED, true, false);
 
-    (void)state;
     for (unsigned i = 0; i < COUNT; i++) {
         const uintptr_t start = (uintptr_t)(i + 1) << 20;
 
@@ -90,7 +88,6 @@ static void a_first_use_does_not_push_out_others(void **state)
     enum { WARM = 100, FRESH = 3000 };
     registry_t *r = registry_open(UNLIMITED, WARM, false, true);
 
-    (void)state;
     for (uintptr_t i = 1; i <= WARM; i++) {
         assert_int_equal(registry_served(r, i << 16, PAGE), MISS); /* there is room */
     }
@@ -122,7 +119,6 @@ static void what_cannot_be_watched_is_not_kept(void **state)
 {
     registry_t *r = registry_open(UNLIMITED, 4, false, true);
 
-    (void)state;
     for (uintptr_t i = 1; i <= 4; i++) {
         registry_use(r, i << 16, PAGE);
     }
@@ -144,7 +140,6 @@ static void a_refusal_gives_up_others_and_tries_once_more(void **state)
     registry_t *r = registry_open(UNLIMITED, UNLIMITED, false, false);
     regx_region_t held, region;
 
-    (void)state;
     /* Nothing to give up. */
     r->refusal = REGX_NO_MEMORY;
     r->refusals = 1;
@@ -181,7 +176,6 @@ static void what_is_not_kept_is_bounded_and_what_is_kept_is_not(void **state)
     registry_t *r = registry_open(4 * PAGE, UNLIMITED, true, false);
     regx_region_t once, kept, more;
 
-    (void)state;
     r->registry.once_max = 5 * PAGE;
     for (unsigned i = 0; i < 3; i++) {
         registry_get(r, 0x200000, 5 * PAGE, &once); /* larger than the cache */
@@ -207,7 +201,6 @@ static void what_came_out_untrue_needs_room(void **state)
     registry_t *r = registry_open_large(true);
     regx_region_t untrue, more;
 
-    (void)state;
     r->registry.once_max = 3 * PAGE;
     r->changing = true; /* so it is registered for this use alone, after it was to be kept */
     registry_get(r, 0x100000, 2 * PAGE, &untrue);
@@ -242,7 +235,6 @@ static void what_is_dead_counts_while_it_is_pinned(void **state)
     enum { BUDGET = 4096, LARGE = 64 };
     registry_t *r = registry_open(BUDGET * PAGE, UNLIMITED, true, false);
 
-    (void)state;
     use_pages(r, 1, BUDGET);
     registry_log(r, PAGE, BUDGET * PAGE);
     for (uintptr_t i = 0; i < 4 * BUDGET / LARGE; i++) {
@@ -260,7 +252,6 @@ static void room_for_a_large_region_is_made_in_parts(void **state)
     served_t served = ONCE;
     unsigned rounds = 0;
 
-    (void)state;
     use_pages(r, 1, BUDGET);
     for (; served == ONCE && rounds < 1000; rounds++) {
         const unsigned before = r->deregs;

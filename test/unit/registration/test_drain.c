@@ -91,7 +91,6 @@ static uint32_t hold(void)
 
 static void a_change_waits_until_the_transfer_is_over(void **state)
 {
-    (void)state;
     start(&regx_backend_hooks, LONG);
     plan.hold = hold();
     assert_int_not_equal(plan.hold, 0);
@@ -108,7 +107,6 @@ static void a_change_waits_until_the_transfer_is_over(void **state)
 
 static void a_neighbour_does_not_wait(void **state)
 {
-    (void)state;
     start(&regx_backend_hooks, LONG);
     plan.hold = hold();
     munmap(memory, 2 * PAGE);
@@ -123,7 +121,6 @@ static void a_neighbour_does_not_wait(void **state)
 
 static void the_time_runs_out_and_the_change_is_made(void **state)
 {
-    (void)state;
     start(&regx_backend_hooks, SHORT);
     plan.hold = hold();
     const uint64_t before = atomic_load(&monitor->log->head);
@@ -138,7 +135,6 @@ static void the_time_runs_out_and_the_change_is_made(void **state)
 /* Progress frees memory, too; if that is in use, by an error, the helper cannot wait for itself. */
 static void the_helper_does_not_wait_for_itself(void **state)
 {
-    (void)state;
     start(&regx_backend_hooks, LONG);
     plan.hold = regx_drain_hold(drain, memory, PAGES * PAGE);
     atomic_store(&plan.frees, 1);
@@ -152,7 +148,6 @@ static void a_child_does_not_wait(void **state)
 {
     int status;
 
-    (void)state;
     start(&regx_backend_hooks, LONG);
     plan.hold = hold();
     const pid_t child = fork();
@@ -172,7 +167,6 @@ static void more_transfers_than_places_are_counted_and_not_waited_for(void **sta
 {
     uint32_t holds[REGX_HOLDS_MAX];
 
-    (void)state;
     start(&regx_backend_hooks, LONG);
     for (unsigned i = 0; i < REGX_HOLDS_MAX; i++) {
         holds[i] = regx_drain_hold(drain, memory, PAGE);
@@ -237,7 +231,6 @@ static void what_is_in_use_stays_as_it_is(void **state)
     pthread_t thread;
     void *failed;
 
-    (void)state;
     start(&regx_backend_hooks, LONG);
     memset(&turns, 0, sizeof(turns));
     pthread_create(&thread, NULL, transfer_again_and_again, NULL);
@@ -262,7 +255,6 @@ static void hooks_beside_the_notifier_wait_too(void **state)
     regx_monitor_t *notifier;
     char error[256];
 
-    (void)state;
     if (regx_backend_notifier.start(&alone, &notifier, error, sizeof(error)) != REGX_OK) {
         print_message("not tried: %s\n", error);
         skip();

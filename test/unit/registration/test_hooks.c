@@ -51,7 +51,6 @@ static void reports_are_logged_in_whole_pages(void **state)
     };
     regx_monitor_t *monitor = start();
 
-    (void)state;
     assert_string_equal(monitor->name, "hooks");
     assert_null(monitor->valid);
     regx_inval_log_interest(monitor->log, 0x10000, 0x20000, 1);
@@ -76,7 +75,6 @@ static void a_change_is_logged_before_it_is_made(void **state)
     const uintptr_t start_ = (uintptr_t)memory;
     regx_change_t change;
 
-    (void)state;
     regx_inval_log_interest(monitor->log, start_, start_ + 4 * PAGE, 1);
     const uint64_t before = atomic_load(&monitor->log->head);
     munmap(memory + PAGE, PAGE);
@@ -98,7 +96,6 @@ static void that_there_is_no_source_is_told(void **state)
     char error[256] = "";
     regx_monitor_t *monitor = NULL;
 
-    (void)state;
     assert_int_equal(regx_backend_hooks.start(&without, &monitor, error, sizeof(error)),
                      REGX_DENIED);
     assert_non_null(strstr(error, "no source"));
@@ -117,7 +114,6 @@ static void a_source_that_cannot_be_trusted_is_refused(void **state)
                  {DEAF_MADVISE, "madvise"},
                  {DEAF_MMAP, "mmap"}};
 
-    (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         char error[256] = "";
         regx_monitor_t *monitor = NULL;
@@ -161,7 +157,6 @@ static void stopping_waits_for_who_is_inside(void **state)
 {
     pthread_t thread;
 
-    (void)state;
     atomic_store(&storm.end, false);
     assert_int_equal(pthread_create(&thread, NULL, report_all_the_time, NULL), 0);
     for (int i = 0; i < 50; i++) {
@@ -184,7 +179,6 @@ static void a_child_is_harmless(void **state)
     const uint64_t before = atomic_load(&monitor->log->head);
     int status;
 
-    (void)state;
     regx_inval_log_interest(monitor->log, 0, 1 << 30, 1);
     const pid_t child = fork();
     if (child == 0) {
@@ -205,7 +199,6 @@ static void beside_the_notifier_both_are_heard(void **state)
     regx_monitor_t *monitor;
     char error[256] = "";
 
-    (void)state;
     const regx_status_t status =
         regx_backend_hooks_notifier.start(&config, &monitor, error, sizeof(error));
     if (status == REGX_DENIED) {

@@ -25,7 +25,6 @@ static void memory_without_interest_is_left_out(void **state)
     regx_inval_log_t *log = regx_inval_log_open();
     const uintptr_t slot = 2 * MB, gigabyte = 1024 * MB;
 
-    (void)state;
     assert_false(is_logged(log, 10 * slot, 11 * slot));
     regx_inval_log_interest(log, 10 * slot + 4096, 10 * slot + 8192, 1);
     regx_inval_log_interest(log, 20 * slot - 4096, 22 * slot + 4096, 1);
@@ -79,7 +78,6 @@ static void writers_at_once_tear_nothing(void **state)
     uint64_t at = 0, read = 0;
     pthread_t threads[WRITERS];
 
-    (void)state;
     regx_inval_log_interest(writers.log, ALL, 1);
     for (unsigned i = 0; i < WRITERS; i++) {
         assert_int_equal(pthread_create(&threads[i], NULL, write_many, &writers), 0);

@@ -160,7 +160,6 @@ static void stopping_while_threads_map_and_unmap_hangs_none(void **state)
 {
     pthread_t threads[2];
 
-    (void)state;
     atomic_store(&enough, false);
     for (int i = 0; i < 2; i++) {
         assert_int_equal(pthread_create(&threads[i], NULL, map_and_unmap, NULL), 0);
@@ -209,7 +208,6 @@ int poll(struct pollfd *fds, nfds_t count, int timeout)
 
 static void events_are_read_without_libcs_read_and_poll(void **state)
 {
-    (void)state;
     atomic_store(&traced, 0);
     regx_monitor_t *monitor = start();
     for (unsigned i = 0; i < 10; i++) {
@@ -252,7 +250,6 @@ static void it_takes_no_signal_and_inherits_neither_cores_nor_policy(void **stat
     cpu_set_t before, one, its;
     size_t cpu = 0;
 
-    (void)state;
     assert_int_equal(sched_getaffinity(0, sizeof(before), &before), 0);
     if (CPU_COUNT(&before) < 2) {
         print_message("not tried: one core alone\n");
@@ -299,7 +296,6 @@ static void after_closefrom_nothing_is_kept_and_no_other_file_is_touched(void **
     enum { FILES = 12 };
     int files[FILES], status = -1;
 
-    (void)state;
     const int first = lowest_free();
     regx_monitor_t *monitor = start();
     region_t region = must_keep(monitor, map(LENGTH), LENGTH);
@@ -346,7 +342,6 @@ static void stopping_outlives_the_loss_of_any_one_descriptor(void **state)
 {
     const int first = lowest_free();
 
-    (void)state;
     for (int lost = first;; lost++) {
         regx_monitor_t *monitor = start();
         const int end = dup(0); /* beyond them all */

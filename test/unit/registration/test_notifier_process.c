@@ -40,7 +40,6 @@ static int inert(region_t *region)
 
 static void a_forked_child_is_inert(void **state)
 {
-    (void)state;
     const unsigned without = process_descriptors();
     regx_monitor_t *monitor = start();
     region_t region = must_keep(monitor, map(LENGTH), LENGTH);
@@ -80,7 +79,6 @@ static void a_cloned_child_is_inert(void **state)
     int go[2];
     char byte = 0;
 
-    (void)state;
     regx_monitor_t *monitor = start();
     char *base = map(2 * LENGTH);
     region_t region = must_keep(monitor, base, LENGTH);
@@ -151,7 +149,6 @@ static void stopping_leaves_nothing_watched_while_a_thread_moves_memory(void **s
     enum { BETWEEN = 300 }; /* mappings that stopping has to look at on its way */
     const size_t length = 2 * BETWEEN * PAGE + 2 * LENGTH;
 
-    (void)state;
     for (int round = 0; round < 3; round++) {
         char *area =
             mmap(NULL, length, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -253,7 +250,6 @@ static void forks_while_it_starts_and_stops(void **state)
     pthread_t thread;
     void *wrong;
 
-    (void)state;
     atomic_store(&enough, false);
     assert_int_equal(pthread_create(&thread, NULL, fork_often, &without), 0);
     while (!atomic_load(&enough)) {
@@ -286,7 +282,6 @@ static void stop_leaves_no_descriptor_thread_or_watched_memory(void **state)
     char *base = map((size_t)16 << 20);
     const unsigned threads_before = process_threads();
 
-    (void)state;
     for (int again = 0; again < 2; again++) {
         regx_monitor_t *monitor = start();
         region_t heap = keep(monitor, (void *)((uintptr_t)sbrk(0) - LENGTH), LENGTH);

@@ -107,7 +107,6 @@ static void open_with(unsigned refuse_advice, size_t grain)
 
 static int close_all(void **state)
 {
-    (void)state;
     regx_registry_close(&registry);
     choice.monitor->stop(choice.monitor);
     munmap(memory, SIZE);
@@ -147,7 +146,6 @@ static void each_use_is_prefetched_once_it_is_registered(void **state)
 {
     regx_region_t region;
 
-    (void)state;
     open_with(0, 1);
     assert_int_equal(
         regx_region_acquire(&registry, memory + 10, 5000, REGX_ACCESS_REMOTE_WRITE, &region),
@@ -170,7 +168,6 @@ static void each_use_is_prefetched_once_it_is_registered(void **state)
 
 static void touching_maps_pages_and_changes_none(void **state)
 {
-    (void)state;
     open_with(NO_ADVICE, 1);
     memory[2 * PAGE] = 'x';
     assert_int_equal(use(memory + 10, 3 * PAGE, REGX_ACCESS_REMOTE_WRITE), REGX_OK);
@@ -187,7 +184,6 @@ static void touching_maps_pages_and_changes_none(void **state)
 
 static void advice_that_is_not_taken_is_touched_instead(void **state)
 {
-    (void)state;
     open_with(REGX_ACCESS_LOCAL, 1);
     assert_int_equal(use(memory, PAGE, REGX_ACCESS_REMOTE_WRITE), REGX_OK);
     assert_string_equal(fake.calls, "rp");
@@ -231,7 +227,6 @@ static void what_the_device_errs_with_is_pinned_for_one_use(void **state)
 {
     regx_region_t region;
 
-    (void)state;
     open_with(0, PAGE);
     assert_int_equal(use(memory, SIZE, REGX_ACCESS_LOCAL), REGX_OK);
     assert_int_equal(regx_region_acquire(&registry, memory + 8, 100, REGX_ACCESS_LOCAL, &region),

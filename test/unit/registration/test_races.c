@@ -243,26 +243,22 @@ static void all_at_once(bool asks, bool fences, unsigned applied_max)
 
 static void threads_never_use_what_changed_with_hooks(void **state)
 {
-    (void)state;
     all_at_once(false, false, REGX_APPLIED_MAX);
 }
 
 static void threads_never_use_what_changed_with_a_notifier(void **state)
 {
-    (void)state;
     all_at_once(true, false, REGX_APPLIED_MAX);
 }
 
 static void threads_never_use_what_changed_without_membarrier(void **state)
 {
-    (void)state;
     all_at_once(true, true, REGX_APPLIED_MAX);
 }
 
 /* Some of what a change touched has ended, and some not: each may be asked for. */
 static void threads_never_use_what_is_ended_in_parts_with_hooks(void **state)
 {
-    (void)state;
     all_at_once(false, false, 1);
 }
 
@@ -303,13 +299,11 @@ static void a_race(bool asks, bool fences)
 
 static void one_region_is_never_used_too_late_with_hooks(void **state)
 {
-    (void)state;
     a_race(false, false);
 }
 
 static void one_region_is_never_used_too_late_without_membarrier(void **state)
 {
-    (void)state;
     a_race(false, true);
 }
 

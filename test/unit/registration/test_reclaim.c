@@ -89,7 +89,6 @@ static void a_cache_closes_though_another_on_the_same_monitor_goes_on_sleeping(v
     regx_monitor_t monitor = {.name = "test", .has_thread = true, .log = regx_inval_log_open()};
     pthread_t thread;
 
-    (void)state;
     assert_non_null(monitor.log);
     atomic_store(&before_sleep, HOLD_NEXT);
     registry_t *first = open_over(&monitor);
@@ -119,7 +118,6 @@ static void what_was_in_use_is_deregistered_after_its_last_use(void **state)
     registry_t *r = open_over(monitor);
     regx_region_t region, other;
 
-    (void)state;
     const uintptr_t buffer = map(LENGTH), before = map(LENGTH);
     registry_get(r, before, LENGTH, &other);
     registry_get(r, buffer, LENGTH, &region);
@@ -161,7 +159,6 @@ static void the_background_calls_nobody_back(void **state)
     regx_monitor_t *monitor = start();
     registry_t *r = open_over(monitor);
 
-    (void)state;
     const uintptr_t buffer = change_in_use(r, monitor);
     assert_int_equal(r->told, 0);
     while (r->told == 0) {

@@ -18,7 +18,6 @@ static void each_use_registers_exactly_what_is_asked(void **state)
     registry_t *r = registry_open_none(0);
     regx_region_t region, other;
 
-    (void)state;
     for (unsigned i = 1; i <= 3; i++) {
         assert_int_equal(use(r, 1000, &region), REGX_OK);
         assert_ptr_equal(region.mr->base, 0x100005);
@@ -43,7 +42,6 @@ static void a_refusal_is_told_and_takes_no_room(void **state)
     registry_t *r = registry_open_none((uint64_t)2 * BOUND);
     regx_region_t region;
 
-    (void)state;
     r->refusals = 1;
     r->refusal = REGX_DENIED;
     assert_int_equal(use(r, BOUND, &region), REGX_DENIED);
@@ -58,7 +56,6 @@ static void what_would_pin_too_much_is_refused(void **state)
     registry_t *r = registry_open_none((uint64_t)2 * BOUND);
     regx_region_t first, second, third;
 
-    (void)state;
     assert_int_equal(use(r, BOUND + 1, &first), REGX_NO_MEMORY);
     for (unsigned i = 0; i < 3; i++) {
         assert_int_equal(use(r, BOUND - 1000, &first), REGX_OK);

@@ -126,7 +126,6 @@ static void free_gives_no_memory_back(void **state)
         {.size = 1 << 20, .blocks = 150, .older = true}, /* several heaps */
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof(loads) / sizeof(loads[0]); i++) {
         const int without = pages_gone(loads[i], false);
         const int retained = pages_gone(loads[i], true);

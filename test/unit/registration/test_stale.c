@@ -9,7 +9,6 @@ static void exactly_what_changed_misses(void **state)
 {
     enum { COUNT = 300, ROUNDS = 200 };
 
-    (void)state;
     for (int asks = 0; asks <= 1; asks++) {
         registry_t *r = registry_open_large(asks);
         uint64_t random = 3, control_hits = 0;
@@ -42,7 +41,6 @@ static void what_has_not_ended_yet_is_not_used(void **state)
 {
     enum { COUNT = 64, FIRST = 16, LAST = 48 };
 
-    (void)state;
     for (int asks = 0; asks <= 1; asks++) {
         for (unsigned lapped = 0; lapped <= 1; lapped++) {
             registry_t *r = registry_open_large(asks);
@@ -85,7 +83,6 @@ static void what_is_made_before_all_has_ended_is_used(void **state)
     registry_t *r = registry_open_large(true);
     regx_region_t region;
 
-    (void)state;
     for (uintptr_t i = 1; i <= 8; i++) {
         registry_use(r, i * 2 * PAGE, PAGE);
     }
@@ -111,7 +108,6 @@ static void a_change_being_written_is_a_miss_and_no_wait(void **state)
 {
     registry_t *r = registry_open_large(false);
 
-    (void)state;
     registry_use(r, 0x100000, PAGE);
     atomic_fetch_add(&r->monitor.log->head, 1); /* as that writer does first */
     for (unsigned i = 0; i < 3; i++) {
@@ -133,7 +129,6 @@ static void while_a_change_is_under_way_nothing_hits(void **state)
 {
     registry_t *r = registry_open_large(true);
 
-    (void)state;
     registry_use(r, 0x100000, PAGE);
     for (unsigned i = 0; i < 3; i++) {
         r->changing = true;
@@ -181,7 +176,6 @@ static void a_change_that_ends_soon_costs_no_registration(void **state)
 {
     registry_t *r = registry_open_large(true);
 
-    (void)state;
     r->asking = end_soon;
     time_stands_still = true;
     assert_int_equal(registry_served(r, 0x100000, PAGE), MISS);
@@ -197,7 +191,6 @@ static void while_news_is_not_logged_nothing_hits(void **state)
 {
     registry_t *r = registry_open_large(true);
 
-    (void)state;
     registry_use(r, 0x100000, PAGE);
     r->monitor.log->sequence++;
     assert_int_equal(registry_served(r, 0x100000, PAGE), ONCE);
@@ -227,7 +220,6 @@ static void what_ends_within_the_query_is_seen(void **state)
 {
     static void (*const asking[])(registry_t *) = {log_while_asking, take_news_while_asking};
 
-    (void)state;
     for (unsigned i = 0; i < sizeof(asking) / sizeof(asking[0]); i++) {
         registry_t *r = registry_open_large(true);
 

@@ -60,7 +60,6 @@ static void a_change_while_pinning_makes_it_one_use(void **state)
     static void (*const during[])(registry_t *, uintptr_t, uintptr_t) = {
         log_it, begin_change, take_news, draw_number, log_and_catch_up, lap};
 
-    (void)state;
     for (unsigned i = 0; i < sizeof(during) / sizeof(during[0]); i++) {
         for (int asks = 0; asks <= 1; asks++) {
             registry_t *r = registry_open_large(asks);
@@ -98,7 +97,6 @@ static void of_two_that_register_at_once_one_is_kept(void **state)
     registry_t *r = registry_open_large(true);
     regx_region_t region;
 
-    (void)state;
     r->during = acquire_the_same;
     registry_get(r, 0x100000, 4 * PAGE, &region);
     assert_int_equal(r->live, 2);
@@ -117,7 +115,6 @@ static void a_change_while_in_use_is_counted_and_told(void **state)
     registry_t *r = registry_open_large(true);
     regx_region_t first, second;
 
-    (void)state;
     for (unsigned round = 1; round <= 3; round++) {
         const uintptr_t at = round << 20;
         const unsigned live = r->live;
@@ -151,7 +148,6 @@ static void a_change_beside_what_is_used_is_not_told(void **state)
     registry_t *r = registry_open_large(true);
     regx_region_t inner;
 
-    (void)state;
     for (unsigned hit = 0; hit <= 1; hit++) { /* served by the slow path, and by the fast one */
         registry_use(r, 0x100000, 8 * PAGE);
         if (hit == 1) {
@@ -201,7 +197,6 @@ static void in_the_child(registry_t *r, regx_region_t *kept, regx_region_t *once
 
 static void a_child_is_inert(void **state)
 {
-    (void)state;
     for (int raw = 0; raw <= 1; raw++) {
         registry_t *r = registry_open_large(true);
         regx_region_t kept, once;

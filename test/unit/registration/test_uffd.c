@@ -85,7 +85,6 @@ long __wrap_syscall(long number, long a, long b, long c, long d, long e, long f)
 
 static int reset(void **state)
 {
-    (void)state;
     memset(&kernel, 0, sizeof(kernel));
     memset(&meanwhile, 0, sizeof(meanwhile));
     return 0;
@@ -115,7 +114,6 @@ static void it_works_on_older_kernels(void **state)
 {
     static const uint64_t lacking[] = {0, 1 << 13, 1 << 15, 1 << 13 | 1 << 15};
 
-    (void)state;
     for (unsigned i = 0; i < 16; i++) {
         kernel.no_query = i % 2 == 1;
         kernel.no_scan = i / 2 % 2 == 1;
@@ -127,7 +125,6 @@ static void it_works_on_older_kernels(void **state)
 /* libc gives the stack back as a thread ends: a change, which no reader reads any more. */
 static void the_readers_end_does_not_wait_for_itself(void **state)
 {
-    (void)state;
     kernel.no_scan = kernel.keeps = true;
     must_work();
 }
@@ -158,7 +155,6 @@ static void a_refusal_has_its_reason(void **state)
         {EMFILE, "userfaultfd: Too many open files"},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         kernel.refusal = cases[i].refusal;
         must_refuse(cases[i].line);
@@ -202,7 +198,6 @@ static void memory_of_the_applications_own_userfaultfd_stays_its_own(void **stat
     struct uffdio_writeprotect protect = {.range = range.range,
                                           .mode = UFFDIO_WRITEPROTECT_MODE_WP};
 
-    (void)state;
     assert_int_equal(ioctl(own, UFFDIO_API, &api), 0);
     assert_int_equal(ioctl(own, UFFDIO_REGISTER, &range), 0);
     assert_int_equal(ioctl(own, UFFDIO_WRITEPROTECT, &protect), 0);
@@ -240,7 +235,6 @@ static void share_it(void)
 /* Between the look and the watch it became what must not be kept, and that is not reported. */
 static void memory_that_becomes_shared_before_it_is_watched_is_refused(void **state)
 {
-    (void)state;
     regx_monitor_t *monitor = start();
     meanwhile.base = map(LENGTH);
     meanwhile.before = share_it;
@@ -254,7 +248,6 @@ static void memory_that_becomes_shared_before_it_is_watched_is_refused(void **st
 /* Beside what is watched again: what was registered there must not look true. */
 static void a_neighbour_that_is_replaced_is_not_watched_along(void **state)
 {
-    (void)state;
     regx_monitor_t *monitor = start();
     meanwhile.base = map(LENGTH);
     region_t neighbour = must_keep(monitor, meanwhile.base, PAGE);
@@ -282,7 +275,6 @@ static void tell_of_it(void)
  * moment: `since` must not be behind it. Watched anew, and watched already; before and after. */
 static void a_change_at_the_moment_of_watching_is_reported(void **state)
 {
-    (void)state;
     regx_monitor_t *monitor = start();
     meanwhile.base = map(LENGTH);
     meanwhile.log = monitor->log;

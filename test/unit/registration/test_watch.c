@@ -74,7 +74,6 @@ static void changes_of_the_range_are_seen_once(void **state)
 {
     rig_t *rig = rig_open();
 
-    (void)state;
     assert_int_equal(look(rig, true), REGX_WATCH_QUIET);
     change(rig, 0, 2);
     change(rig, 10, 16);
@@ -97,7 +96,6 @@ static void when_the_log_has_gone_round_all_has_changed(void **state)
 {
     rig_t *rig = rig_open();
 
-    (void)state;
     for (unsigned i = 0; i <= REGX_INVAL_LOG_RING; i++) {
         change(rig, 12, 13);
     }
@@ -113,7 +111,6 @@ static void what_is_flushed_is_no_change(void **state)
     rig_t *rig = rig_open();
     const uint64_t head = rig->monitor.log->head;
 
-    (void)state;
     regx_watch_flush(&rig->watch);
     assert_true(regx_inval_log_touched(rig->monitor.log, head, rig->watch.start, rig->watch.end));
     assert_int_equal(look(rig, true), REGX_WATCH_QUIET);
@@ -130,7 +127,6 @@ static void while_a_change_is_under_way_it_is_not_certain(void **state)
 {
     rig_t *rig = rig_open();
 
-    (void)state;
     rig->monitor.valid = valid;
     assert_int_equal(look(rig, true), REGX_WATCH_QUIET);
     is_valid = false;
@@ -151,7 +147,6 @@ static void what_nobody_tells_of_is_not_watched(void **state)
     rig_t *rig = rig_open();
     regx_watch_t watch;
 
-    (void)state;
     rig->monitor.subscribe = subscribe;
     answer = REGX_DENIED;
     assert_false(regx_watch_begin(&watch, &rig->monitor, (void *)rig->start, rig->page));
@@ -168,7 +163,6 @@ static void memory_that_is_gone_is_not_mapped(void **state)
     rig_t *rig = rig_open();
     void *const hole = (void *)(rig->start + 4 * rig->page);
 
-    (void)state;
     assert_true(regx_watch_is_mapped(&rig->watch, rig->watch.start));
     assert_int_equal(munmap(hole, rig->page), 0);
     assert_false(regx_watch_is_mapped(&rig->watch, rig->watch.start));

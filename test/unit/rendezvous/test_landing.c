@@ -16,7 +16,6 @@ static void every_place_and_length_arrives(void **state)
     stage_t *stage = stage_open();
     uint64_t seed = 17, pages = 0;
 
-    (void)state;
     memset(stage->buffer, 0x33, ROOM / 2); /* the rest has no pages yet */
     for (unsigned i = 0; i < 500; i++) {
         const size_t skew = i % 3 == 0 ? 0 : chance_next(&seed) % PAGE;
@@ -43,7 +42,6 @@ static void the_users_old_pages_are_written_next(void **state)
     stage_t *stage = stage_open();
     char *const to = stage->buffer + PAGE - 100; /* an edge page, then whole ones */
 
-    (void)state;
     for (uint64_t i = 0; i < 4; i++) {
         const size_t length = 100 + 3 * PAGE + (i % 2) * 7;
 
@@ -75,7 +73,6 @@ static void the_number_of_mappings_stays(void **state)
 {
     stage_t *stage = stage_open();
 
-    (void)state;
     assert_null(go(stage, stage->buffer + PAGE, 4 * PAGE));
     const unsigned before = mappings();
     for (unsigned i = 0; i < 200; i++) {
@@ -104,7 +101,6 @@ static void caches_are_told_before_and_after(void **state)
 {
     stage_t *stage = stage_open();
 
-    (void)state;
     stage->told = look_when_told;
     for (unsigned i = 1; i <= 5; i++) {
         memset(stage->buffer, 0x77, ROOM);
@@ -119,7 +115,6 @@ static void there_are_so_many_landings_and_no_more(void **state)
     stage_t *stage = stage_open();
     regx_landing_t *taken[COUNT];
 
-    (void)state;
     assert_null(regx_landings_refusal(&stage->landings, stage->buffer, PAGE));
     for (unsigned i = 0; i < COUNT; i++) {
         taken[i] = regx_landing_get(&stage->landings, stage->buffer, SIZE);
@@ -161,7 +156,6 @@ static void a_thread_that_counts_in_an_edge_page_loses_nothing(void **state)
                              .after = (uint64_t *)(void *)(stage->buffer + 6 * PAGE - 8)};
     pthread_t thread;
 
-    (void)state;
     assert_int_equal(pthread_create(&thread, NULL, count_up, &neighbour), 0);
     for (unsigned i = 0; i < 100 || atomic_load(&neighbour.rounds) < 300; i++) {
         regx_landing_t *landing = land(stage, stage->buffer + PAGE + 64, 5 * PAGE - 128);

@@ -30,7 +30,6 @@ static void other_memory_than_private_anonymous_is_refused(void **state)
     stage_t *stage = stage_open();
     const int file = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
 
-    (void)state;
     assert_true(file >= 0);
     assert_string_equal(regx_landings_refusal(&stage->landings, stage->buffer + 1, 2 * PAGE - 2),
                         "remap: no whole page in it");
@@ -50,7 +49,6 @@ static void huge_pages_are_refused(void **state)
     stage_t *stage = stage_open();
     char *memory = map(2u << 20, MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB, -1);
 
-    (void)state;
     if (memory == NULL) {
         stage_close(stage);
         print_message("not tried: no huge pages are set aside\n");
@@ -83,7 +81,6 @@ static void locked_memory_is_copied(void **state)
 {
     stage_t *stage = stage_open();
 
-    (void)state;
     assert_moved(stage);
     /* Not by libc, which the sanitizers make do nothing. */
     assert_int_equal(syscall(SYS_mlock, stage->buffer + PAGE, 8 * PAGE), 0);
@@ -99,7 +96,6 @@ static void memory_of_another_userfaultfd_is_copied(void **state)
     regx_uffd_t other;
     char error[256];
 
-    (void)state;
     assert_moved(stage);
     assert_int_equal(regx_uffd_open(&other, error, sizeof(error)), REGX_OK);
     assert_int_equal(regx_uffd_register(other.file.fd, (uintptr_t)stage->buffer,
@@ -154,7 +150,6 @@ static void memory_shared_with_a_child_is_copied(void **state)
     int go_on[2];
     const pid_t child = open_child(stage, go_on);
 
-    (void)state;
     assert_copied(stage, "remap: pages pinned, shared with a child, or watched");
     close_child(stage, child, go_on[1]);
     stage_close(stage);
@@ -166,7 +161,6 @@ static void part_of_it_may_be_shared_with_a_child(void **state)
     int go_on[2];
     const pid_t child = open_child(stage, go_on);
 
-    (void)state;
     memset(stage->buffer, 1, 4 * PAGE); /* these are its own again: two whole ones of the message */
     const uint64_t pages = stage->counters.remap_pages;
     assert_string_equal(go(stage, stage->buffer + PAGE + 9, 7 * PAGE),
@@ -180,7 +174,6 @@ static void without_its_descriptor_all_is_copied(void **state)
 {
     stage_t *stage = stage_open();
 
-    (void)state;
     assert_moved(stage);
     close(stage->landings.uffd.fd);
     const int other = open("/dev/null", O_RDWR | O_CLOEXEC); /* the same number */

@@ -256,7 +256,6 @@ static void check(unsigned messages, int64_t limit, kind_t kind, int64_t prior_l
 /* 110 are those of a collective benchmark. */
 static void lone_messages_lose_four_percent_of_ten_thousand(void **state)
 {
-    (void)state;
     check(110, 280, ALONE, 1000);
     check(1000, 110, ALONE, INT32_MAX);
     check(10000, 40, ALONE, INT32_MAX);
@@ -266,13 +265,11 @@ static void lone_messages_lose_four_percent_of_ten_thousand(void **state)
  * that a trial finds out is that others are worse. */
 static void fourteen_hundred_in_bursts_with_the_best_prior_lose_thirty_percent(void **state)
 {
-    (void)state;
     check(1400, 300, BURSTS, 1000);
 }
 
 static void ten_thousand_messages_in_bursts_lose_five_percent(void **state)
 {
-    (void)state;
     check(10000, 50, BURSTS, 2000);
     check(10000, 130, ALWAYS, 1500);
 }
@@ -303,7 +300,6 @@ static void larger_messages_begin_with_what_was_fastest(void **state)
     static const table_t smaller = {"", 64 * KIB, {30000, 29000, 10000}, {0, 0, 0}, .more = {0}};
     static const program_t bursts = {"", BURSTS, BURST, .noise = 0};
 
-    (void)state;
     for (uint32_t times = 2; times <= 4; times *= 2) {
         table_t larger = smaller;
 
@@ -322,7 +318,6 @@ static void changed_costs_are_noticed_within_so_many_messages(void **state)
     enum { LONE_MAX = 129 * 90, MAX = (1 << 16) + 4096 };
     unsigned failed = 0;
 
-    (void)state;
     for (unsigned i = 0; i < (unsigned)TABLES * PROGRAMS; i += 3) {
         const table_t *table = &tables[i % TABLES];
         const program_t *program = &programs[i / TABLES];
@@ -346,7 +341,6 @@ static void by_what_fails_nothing_goes(void **state)
     static const table_t table = {"apart", 64 * KIB, {10000, 30000, 20000}, {0, 0, 0}, .more = {0}};
     static const unsigned expected[REGX_AUTO_WIRES] = {[REGX_AUTO_NODE] = 2, [REGX_AUTO_APART] = 1};
 
-    (void)state;
     for (unsigned i = 0; i < (unsigned)PROGRAMS * REGX_AUTO_WIRES; i++) {
         const unsigned wire = i % REGX_AUTO_WIRES;
 
@@ -365,7 +359,6 @@ static void one_failure_changes_nothing(void **state)
 {
     static const table_t table = {"", 64 * KIB, {10000, 30000, 20000}, {0, 0, 0}, .more = {0}};
 
-    (void)state;
     for (unsigned i = 0; i < (unsigned)PROGRAMS * REGX_AUTO_WIRES; i++) {
         const program_t *program = &programs[i / REGX_AUTO_WIRES];
 
@@ -389,7 +382,6 @@ static void a_winner_that_begins_to_fail_is_given_up(void **state)
 {
     static const table_t table = {"", 64 * KIB, {10000, 30000, 20000}, {0, 0, 0}, .more = {0}};
 
-    (void)state;
     for (unsigned i = 0; i < PROGRAMS; i++) {
         regx_auto_init(autotune, REGX_AUTO_NODE);
         runs(&table, &programs[i], 2500, 0, AUTO);
@@ -411,7 +403,6 @@ static void bursts_between_lone_messages_seldom_mislead(void **state)
     static const program_t bursts = {"", BURSTS, 16, .computes = 1000};
     unsigned misled = 0;
 
-    (void)state;
     for (unsigned between = 8; between < 40; between++) {
         regx_auto_init(autotune, REGX_AUTO_NODE);
         for (unsigned i = 0; i < 400; i++) {

@@ -79,7 +79,6 @@ static void check_pattern_of_holes(unsigned holes, size_t from, size_t length)
 
 static void every_pattern_of_holes_is_skipped(void **state)
 {
-    (void)state;
     for (unsigned holes = 0; holes < 1u << PAGES; holes += holes < 40 ? 1 : 13) {
         check_pattern_of_holes(holes, 0, LENGTH);
         check_pattern_of_holes(holes, 1, LENGTH - 2);
@@ -93,7 +92,6 @@ static void read_only_pages_are_read_and_not_written(void **state)
     uint8_t *memory = map();
     uint8_t other[LENGTH];
 
-    (void)state;
     memset(other, 0x55, LENGTH);
     assert_int_equal(mprotect(memory + 2 * PAGE, PAGE, PROT_READ), 0);
     assert_false(regx_buffer_write(memory, other, LENGTH));
@@ -128,7 +126,6 @@ static void any_memory_is_copied(void **state)
     const void *page = find_kernels_page();
     uint8_t copy[PAGE];
 
-    (void)state;
     if (page == NULL) {
         print_message("not tried: the kernel gives no vDSO\n");
         skip();

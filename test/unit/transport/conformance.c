@@ -8,7 +8,6 @@ const conformance_t *tested;
 
 static int reset(void **state)
 {
-    (void)state;
     alarm(UNIT_PATIENCE); /* a hang is a failure, not the end of all cases */
     if (tested->reset != NULL) {
         tested->reset();

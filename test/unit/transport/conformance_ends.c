@@ -92,7 +92,6 @@ static void what_is_under_way_ends_once_when_its_connection_does(void **state)
 {
     static under_way_t all;
 
-    (void)state;
     for (unsigned steps = 0; steps < 14; steps++) {
         parties_open(false);
         parties_exchange();
@@ -116,7 +115,6 @@ static void what_is_under_way_ends_once_when_its_connection_does(void **state)
 /* Also before the disconnect. close waits until they have been read. */
 static void frames_accepted_before_the_close_arrive(void **state)
 {
-    (void)state;
     parties_open(false);
     parties_exchange();
     const unsigned before = two.delivered;
@@ -140,7 +138,6 @@ static void frames_accepted_before_the_close_arrive(void **state)
 
 static void a_peer_may_connect_again(void **state)
 {
-    (void)state;
     parties_open(false);
     for (unsigned round = 0; round < 12; round++) {
         parties_exchange();
@@ -264,7 +261,6 @@ static void a_peer_is_killed(void)
 
 static void what_is_under_way_ends_when_the_peer_fails(void **state)
 {
-    (void)state;
     if (tested->cut != NULL) {
         the_way_to_a_peer_is_cut();
     } else {

@@ -15,7 +15,6 @@ static void an_address_of_another_length_is_refused(void **state)
     uint8_t address[REGX_ADDRESS_MAX];
     regx_conn_t *conn;
 
-    (void)state;
     parties_open(false);
     const size_t length = tested->ops->address(two.transport, address);
     for (size_t wrong = 0; wrong < length; wrong++) {
@@ -46,7 +45,6 @@ static void frames_of_each_length_arrive_whole(void **state)
                               449, 4095, 4096, 8191, 8192, 8448, 8449, 10000, 16383, 16384};
     unsigned count = 0;
 
-    (void)state;
     parties_open(false);
     for (size_t i = 0; i < sizeof(lengths) / sizeof(lengths[0]); i++) {
         if (lengths[i] <= one.transport->max_frame) {
@@ -72,7 +70,6 @@ static void header_and_payload_arrive_as_one_frame(void **state)
     uint8_t header[256], payload[5000];
     unsigned count = 0;
 
-    (void)state;
     parties_open(false);
     unit_fill(header, sizeof(header), 8, 0);
     unit_fill(payload, sizeof(payload), 9, 0);
@@ -97,7 +94,6 @@ static void zero_copy_sends_of_each_length_arrive(void **state)
 {
     op_t op;
 
-    (void)state;
     parties_open(false);
     const size_t most = one.transport->max_zcopy;
     const size_t lengths[] = {0, 1, 56, 4096, 8448, 8449, most - 1, most};
@@ -162,7 +158,6 @@ static void copied_and_lent_frames_arrive_in_order(void **state)
     enum { FRAMES = 2000 };
     unsigned sent = 0;
 
-    (void)state;
     parties_open(false);
     expected = 0;
     two.on_deliver = in_order;
@@ -196,7 +191,6 @@ static void more_frames_than_there_is_room_for_arrive_in_order(void **state)
 {
     enum { ROUNDS = 30 };
 
-    (void)state;
     parties_open(false);
     expected = 0;
     two.on_deliver = in_order;
@@ -219,7 +213,6 @@ static void more_frames_than_there_is_room_for_arrive_in_order(void **state)
 
 static void a_peer_that_does_not_read_stops_no_other(void **state)
 {
-    (void)state;
     parties_open(false);
     expected = 0;
     two.on_deliver = in_order;
@@ -263,7 +256,6 @@ static void answer(party_t *party)
 
 static void a_delivery_may_answer(void **state)
 {
-    (void)state;
     parties_open(false);
     parties_exchange();
     one.on_deliver = two.on_deliver = answer;
@@ -279,7 +271,6 @@ static void a_delivery_may_answer(void **state)
 
 static void a_process_sends_to_itself(void **state)
 {
-    (void)state;
     party_open(&one, ONE, false);
     party_connect(&one, &one);
     for (unsigned i = 1; i <= 20; i++) {
@@ -321,7 +312,6 @@ static void threads_send_at_once_beside_progress(void **state)
 {
     pthread_t sender;
 
-    (void)state;
     parties_open(true);
     sender_has_ended = false;
     arrived_bytes = 0;

@@ -57,7 +57,6 @@ static void gets_of_each_length_bring_their_bytes_alone(void **state)
     readable_t readable;
     op_t op;
 
-    (void)state;
     parties_open(false);
     readable_new(&readable);
     const unsigned before = two.delivered;
@@ -87,7 +86,6 @@ static void many_gets_and_puts_at_once_bring_all_bytes(void **state)
     regx_mr_t from, to, remote, into;
     uint64_t random = 7;
 
-    (void)state;
     parties_open(false);
     parties_exchange();
     party_reg(&one, put_from, ALL, REGX_ACCESS_LOCAL, &from);
@@ -151,7 +149,6 @@ static void the_end_of_a_get_may_start_the_next(void **state)
     readable_t readable;
     op_t op;
 
-    (void)state;
     parties_open(false);
     readable_new(&readable);
     left = 50;
@@ -171,7 +168,6 @@ static void gets_of_what_is_gone_fail(void **state)
     static op_t ops[GETS];
     regx_mr_t into, remote;
 
-    (void)state;
     parties_open(false);
     parties_exchange();
     uint8_t *to = guarded_new(MIB);
@@ -208,7 +204,6 @@ static void gets_of_what_is_gone_fail(void **state)
 
 static void the_kernel_copies_between_the_processes(void **state)
 {
-    (void)state;
     if (!tested->ops->copies) {
         return;
     }
@@ -262,7 +257,6 @@ static void staged_gets_bring_their_bytes_alone(void **state)
 {
     readable_t readable;
 
-    (void)state;
     if (tested->ops->stage == NULL) {
         return;
     }
@@ -286,7 +280,6 @@ static void what_is_not_staged_is_refused(void **state)
     unsigned staged = 0;
     op_t op;
 
-    (void)state;
     if (tested->ops->stage == NULL) {
         return;
     }
@@ -320,7 +313,6 @@ static void memory_of_the_transport_is_put_to_and_got_from(void **state)
     regx_mr_t mine, its;
     op_t op;
 
-    (void)state;
     if (tested->ops->allocate == NULL) {
         return;
     }
@@ -363,7 +355,6 @@ static void a_peer_that_helps_copies_the_same_bytes(void **state)
 {
     readable_t readable;
 
-    (void)state;
     parties_open(true);
     readable_new(&readable);
     two_works_begin();

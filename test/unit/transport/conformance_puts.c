@@ -13,7 +13,6 @@ static void puts_to_the_pool_write_their_bytes_alone(void **state)
     uint8_t *local = calloc(1, POOL);
     op_t op;
 
-    (void)state;
     parties_open(false);
     uint8_t *pool = two.transport->pool_memory, *own = one.transport->pool_memory;
     for (unsigned i = 0; i < LENGTHS && op_lengths[i] < POOL / 2; i++) {
@@ -53,7 +52,6 @@ static void puts_to_a_region_write_their_bytes_alone(void **state)
     regx_mr_t from, to;
     op_t op;
 
-    (void)state;
     parties_open(false);
     parties_exchange();
     region = guarded_new(REGION);
@@ -106,7 +104,6 @@ static void a_notice_comes_behind_the_frames_before_it(void **state)
     static op_t ops[PUTS];
     regx_mr_t from, to;
 
-    (void)state;
     parties_open(false);
     uint8_t *local = calloc(1, 300000), *region = calloc(1, 300000);
     party_reg(&one, local, 300000, REGX_ACCESS_LOCAL, &from);

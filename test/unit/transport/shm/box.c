@@ -9,7 +9,6 @@ static uint8_t pattern[PATTERN];
 
 int box_setup(void **state)
 {
-    (void)state;
     unit_fill(pattern, PATTERN, 1, 0);
     return 0;
 }

@@ -85,7 +85,6 @@ void get_check(const op_t *op)
 
 int shm_setup(void **state)
 {
-    (void)state;
     shm_parties_open(false);
     zones_new();
     return 0;
@@ -93,7 +92,6 @@ int shm_setup(void **state)
 
 int shm_teardown(void **state)
 {
-    (void)state;
     zones_free();
     parties_close();
     return 0;

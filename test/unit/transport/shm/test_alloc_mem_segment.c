@@ -28,7 +28,6 @@ static void blocks_do_not_overlap_and_are_used_again(void **state)
     static const size_t lengths[] = {LEAST, LEAST + 1, 3 * MIB, 100000, MIB};
     uint8_t *blocks[5];
 
-    (void)state;
     for (unsigned lap = 0; lap < 10; lap++) { /* more than there is, were nothing used again */
         for (unsigned i = 0; i < 5; i++) {
             blocks[i] = allocate(lengths[i]);
@@ -49,7 +48,6 @@ static void freed_neighbours_become_one_block(void **state)
 {
     uint8_t *blocks[4];
 
-    (void)state;
     assert_non_null(allocate(ALL - 2 * MIB));
     for (unsigned i = 0; i < 4; i++) {
         blocks[i] = allocate(MIB / 2);
@@ -67,7 +65,6 @@ static void no_more_is_given_than_allowed(void **state)
 {
     unsigned given = 0;
 
-    (void)state;
     assert_null(allocate(LEAST - 1)); /* too short: not reported */
     assert_int_equal(fallbacks(&one), 0);
     assert_null(allocate(SIZE_MAX));
@@ -98,14 +95,12 @@ static void refused_by(int resource, rlim_t limit)
 
 static void what_the_system_refuses_is_not_given(void **state)
 {
-    (void)state;
     refused_by(RLIMIT_FSIZE, MIB);
     refused_by(RLIMIT_NOFILE, 3);
 }
 
 static void what_is_not_freed_stays(void **state)
 {
-    (void)state;
     shm_parties_open(false);
     uint8_t *kept = allocate(MIB);
     assert_non_null(kept);
@@ -119,7 +114,6 @@ static void a_child_does_not_have_it(void **state)
 {
     int status;
 
-    (void)state;
     volatile uint8_t *block = allocate(MIB);
     assert_non_null(block);
     block[0] = 1;
@@ -223,7 +217,6 @@ static void say_one_without_seals(regx_alloc_mem_name_t *name)
 
 static void what_a_peer_says_wrong_is_refused(void **state)
 {
-    (void)state;
     refused_if(say_longer);
     refused_if(say_nothing);
     refused_if(say_too_far);
@@ -236,7 +229,6 @@ static void what_a_peer_says_wrong_is_refused(void **state)
 /* Nor is more read of the table than there is. */
 static void a_table_is_not_read_beyond_its_end(void **state)
 {
-    (void)state;
     uint8_t *memory = regx_shm_ops.allocate(two.transport, 2 * MIB);
     atomic_store(&regx_shm_main(regx_shm_of(two.transport))->alloc_mem.count, UINT32_MAX);
     get_right(memory);
@@ -253,7 +245,6 @@ static void the_kernel_copies_what_is_not_mapped(void **state)
 {
     op_t op;
 
-    (void)state;
     get_start(&one, &op, 0, SHM_ZONE, false);
     op_await(&op);
     get_check(&op);
@@ -284,7 +275,6 @@ static void what_may_not_be_read_fails_for_both(void **state)
 {
     op_t op;
 
-    (void)state;
     uint8_t *const to = regx_shm_ops.allocate(one.transport, SHM_ZONE), *const guarded = sink;
     assert_non_null(to);
     sink = to;

@@ -92,7 +92,6 @@ static void nothing_is_copied_in_vain(void **state)
 {
     message_t *message;
 
-    (void)state;
     for (unsigned i = 0; i <= REGX_CICO_ROW; i++) {
         message = expose(0, i);
         step(&two);
@@ -121,7 +120,6 @@ static void nothing_is_copied_in_vain(void **state)
  * copies changes. */
 static void the_kernel_copies_what_the_sender_has_not(void **state)
 {
-    (void)state;
     for (unsigned i = 0; i < 2; i++) {
         const uint64_t before = one.counters.bytes_shm;
         message_t *message = expose(0, 5);
@@ -147,7 +145,6 @@ static void a_sender_that_computes_is_not_waited_for_while_another_sends(void **
 {
     uint32_t bytes = 0;
 
-    (void)state;
     for (unsigned i = 0; i < 2; i++) {
         take(expose(i, i));
     }
@@ -168,7 +165,6 @@ static void a_sender_that_computes_is_not_waited_for_while_another_sends(void **
 /* While another thread copies. */
 static void nothing_is_read_after_unstage(void **state)
 {
-    (void)state;
     shm_parties_open(true);
     atomic_store(&regx_shm_main(shm_of(&one))->cico.awaited, UINT32_MAX);
     two_works_begin();
@@ -200,7 +196,6 @@ static regx_key_t key_of_stage(const message_t *message, uint32_t id, uint32_t g
 
 static void what_a_peer_says_is_checked(void **state)
 {
-    (void)state;
     message_t *message = expose(0, 9);
     const uint32_t wrong[] = {REGX_CICO_STAGES, UINT32_MAX /* one before the first */};
 
@@ -232,7 +227,6 @@ static void what_a_peer_says_is_checked(void **state)
 /* Two connections to the same process: the one ends, and its get. */
 static void what_is_pending_fails_at_disconnect(void **state)
 {
-    (void)state;
     regx_conn_t *const kept = one.conn;
     party_connect(&one, &two);
     take(expose(0, 0));

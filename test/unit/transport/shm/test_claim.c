@@ -77,7 +77,6 @@ static void each_piece_is_claimed_once(void **state)
     pthread_t other;
     uint32_t number = 0;
 
-    (void)state;
     assert_int_equal(pthread_create(&other, NULL, assist, NULL), 0);
     /* On one core they hardly ever meet: then it goes on until they have. */
     while (++number < USES || theirs == 0 || mine == 0) {

@@ -19,7 +19,6 @@ static void every_other_get_of_several_pieces_begins_with_the_last(void **state)
     unsigned long_ones = 0;
     op_t op;
 
-    (void)state;
     for (unsigned i = 0; i < 20; i++) {
         const size_t length = lengths[i % 5], last = length - 64;
 
@@ -42,7 +41,6 @@ static void a_short_get_does_not_wait_for_the_end_of_a_long_one(void **state)
 {
     op_t ops[4];
 
-    (void)state;
     regx_conn_t *const to_two = one.conn;
     party_open(&three, THREE, false);
     party_connect(&one, &three);
@@ -75,7 +73,6 @@ static void gets_do_not_wait_for_a_full_mailbox(void **state)
     regx_mr_t region;
     op_t put, get;
 
-    (void)state;
     while (party_try(&one, 1, 1, 100) == REGX_OK) {
     }
     party_reg(&two, remote, PIECE, REGX_ACCESS_REMOTE_WRITE, &region);
@@ -123,7 +120,6 @@ static void refused_on_the_way(void)
 
 static void the_kernel_may_refuse_on_the_way(void **state)
 {
-    (void)state;
     in_child_process(refused_on_the_way);
 }
 

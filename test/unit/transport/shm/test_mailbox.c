@@ -131,7 +131,6 @@ static void every_byte_of_a_line_may_be_anything(void **state)
     /* Before the first wrap of the payload, at its end and behind it; where the lines wrap. */
     static const uint64_t places[] = {0, 40, 53, 59, 100, 250, 253, 255};
 
-    (void)state;
     for (int kind = REGX_FRAME_INLINE; kind <= REGX_FRAME_LAST; kind++) {
         for (size_t place = 0; place < sizeof(places) / sizeof(places[0]); place++) {
             box_t *box = box_open();
@@ -177,7 +176,6 @@ static void random_lines_are_survived(void **state)
     box_t *box = box_open();
     uint64_t seed = 11, passed = 0;
 
-    (void)state;
     for (uint64_t i = 0; i < 500000; i++) {
         regx_mailbox_line_t *line = &box->memory->lines[box->in.line % REGX_MAILBOX_LINES];
         uint64_t words[8];
@@ -211,7 +209,6 @@ static void any_count_of_consumed_is_survived(void **state)
     uint64_t seed = 13;
     uint64_t accepted = 0;
 
-    (void)state;
     for (uint64_t i = 0; i < 200000; i++) {
         const uint64_t random = chance_next(&seed);
 
@@ -239,7 +236,6 @@ static void any_count_of_consumed_is_survived(void **state)
 /* Wherever the rings stand, an emptied mailbox takes a frame of any length: nothing starves. */
 static void an_empty_mailbox_takes_any_length(void **state)
 {
-    (void)state;
     for (size_t step = REGX_MAILBOX_INLINE + 1; step <= REGX_MAILBOX_MAX; step += 61) {
         box_t *box = box_open();
 
@@ -258,7 +254,6 @@ static void the_laps_number_may_overflow(void **state)
     box_t *box = box_open();
     const uint64_t start = (UINT64_C(0xfffffffe) - 1) * REGX_MAILBOX_LINES;
 
-    (void)state;
     box->out.line = box->out.consumed_lines = start;
     box->in.line = box->in.published_lines = start;
     box->in.lap = UINT32_C(0xfffffffe);

@@ -46,7 +46,6 @@ static void many_frames_between_threads(void **state)
     uint64_t seed = STREAM_SEED;
     uint64_t number = 0;
 
-    (void)state;
     assert_int_equal(pthread_create(&producer, NULL, produce, &stream), 0);
     while (number < STREAM && !atomic_load(&stream.failed)) {
         const regx_status_t status = regx_mailbox_peek(&stream.box->in, &frame);

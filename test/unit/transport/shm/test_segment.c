@@ -54,7 +54,6 @@ static void all_of_a_file_is_set_aside(void **state)
     struct stat status;
     stage_t stage;
 
-    (void)state;
     open_stage(&stage, REGX_SEGMENT_POSIX);
     assert_int_equal(fstat(stage.segment.name.file.descriptor, &status), 0);
     assert_int_equal(status.st_size, stage.length);
@@ -65,7 +64,6 @@ static void all_of_a_file_is_set_aside(void **state)
 
 static void a_wrong_length_is_refused(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
         stage_t stage;
 
@@ -93,7 +91,6 @@ static void a_file_that_is_shorter_is_refused(void **state)
 {
     stage_t stage;
 
-    (void)state;
     open_stage(&stage, REGX_SEGMENT_POSIX);
     assert_int_equal(
         ftruncate(stage.segment.name.file.descriptor, (off_t)(stage.length - stage.page)), 0);
@@ -105,7 +102,6 @@ static void a_malformed_name_is_refused(void **state)
 {
     stage_t stage;
 
-    (void)state;
     open_stage(&stage, REGX_SEGMENT_POSIX);
     const regx_segment_name_t right = stage.segment.name;
     regx_segment_name_t name = right;
@@ -132,7 +128,6 @@ static void what_is_no_file_is_refused(void **state)
     int ends[2];
     stage_t stage;
 
-    (void)state;
     open_stage(&stage, REGX_SEGMENT_POSIX);
     regx_segment_name_t name = stage.segment.name;
     assert_int_equal(pipe(ends), 0);
@@ -153,7 +148,6 @@ static void another_file_of_that_number_is_refused(void **state)
     regx_segment_t another;
     stage_t stage;
 
-    (void)state;
     open_stage(&stage, REGX_SEGMENT_POSIX);
     const int descriptor = stage.segment.name.file.descriptor;
     assert_int_equal(regx_segment_alloc(stage.kind, stage.length, &another), REGX_OK);
@@ -174,7 +168,6 @@ static void one_that_is_not_dumpable_takes_no_file(void **state)
     regx_segment_t segment, another;
     stage_t stage;
 
-    (void)state;
     open_stage(&stage, REGX_SEGMENT_POSIX);
     assert_int_equal(prctl(PR_SET_DUMPABLE, 0, 0, 0, 0), 0);
     const regx_status_t opened = regx_segment_open(&config, 1u << 16, &segment, &kind);
@@ -190,7 +183,6 @@ static void one_that_is_not_dumpable_takes_no_file(void **state)
 
 static void what_is_gone_cannot_be_mapped(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
         stage_t stage;
 
@@ -208,7 +200,6 @@ static void the_limit_of_a_files_size_is_heeded(void **state)
     const regx_transport_config_t config = {.counters = &counters};
     struct rlimit before;
 
-    (void)state;
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
     const struct rlimit small = {4096, before.rlim_max};
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
@@ -241,7 +232,6 @@ static void a_signal_does_not_end_it(void **state)
 {
     stage_t stage;
 
-    (void)state;
     interruptions = 5;
     open_stage(&stage, REGX_SEGMENT_POSIX);
     assert_int_equal(interruptions, 0);
@@ -284,7 +274,6 @@ static void a_process_with_the_number_of_one_that_ended_is_not_written(void **st
     const pid_t child = pair_fork(&end);
     regx_vm_peer_t peer = {.pid = child, .cookie_address = (uintptr_t)&cookie, .cookie = cookie};
 
-    (void)state;
     if (in_child) {
         be_another(end);
         pair_join(child, end, false);

@@ -31,7 +31,6 @@ static void a_peer_that_is_busy_is_not_waited_for(void **state)
 {
     op_t op;
 
-    (void)state;
     get_start(&one, &op, 3, LONG, true);
     while (op.ended == 0) {
         step(&one);
@@ -50,7 +49,6 @@ static void the_peer_copies_the_second_half(void **state)
 {
     op_t op;
 
-    (void)state;
     const uint64_t before = one.counters.bytes_shm;
     get_start(&one, &op, 3, LONG, true);
     work(&two);
@@ -68,7 +66,6 @@ static void what_the_peer_does_not_claim_is_read(void **state)
 {
     op_t ops[2];
 
-    (void)state;
     for (unsigned i = 0; i < 2; i++) {
         get_start(&one, &ops[i], i * SHM_ZONE / 2, SHM_ZONE / 2, true);
     }
@@ -88,7 +85,6 @@ static void a_process_with_copies_of_its_own_helps_later(void **state)
 {
     op_t own, op;
 
-    (void)state;
     get_start(&one, &op, 0, LONG, true);
     step(&two); /* it has the request */
     const uint64_t before = two.counters.chunks_sender;
@@ -109,7 +105,6 @@ static void a_request_to_a_busy_peer_is_taken_back(void **state)
 {
     op_t own, op;
 
-    (void)state;
     for (unsigned i = 0; i < 3; i++) {
         if (i < 2) {
             get_start(&one, &op, 5, LONG, true);
@@ -137,7 +132,6 @@ static void without_a_cell_a_get_is_a_plain_one(void **state)
     enum { MANY = REGX_SHARED_COPIES + 8 };
     static op_t ops[MANY];
 
-    (void)state;
     for (unsigned round = 0; round < 2; round++) {
         unsigned cells = 0;
 
@@ -185,7 +179,6 @@ static void refuse_to_write(void)
 
 static void a_piece_that_the_peer_may_not_write_is_read(void **state)
 {
-    (void)state;
     in_child_process(refuse_to_write);
 }
 
@@ -202,7 +195,6 @@ static void a_peer_that_dies_at_a_piece_is_not_waited_for(void **state)
     regx_claim_piece_t piece;
     op_t op;
 
-    (void)state;
     get_start(&one, &op, 0, LONG, true);
     claim(&piece);
     for (unsigned i = 0; i < 10; i++) {
@@ -237,7 +229,6 @@ static void *end_slowly(void *nothing)
 /* Whether this process has still to read, or only waits for the peer. */
 static void who_disconnects_waits_for_the_peers_piece(void **state)
 {
-    (void)state;
     for (unsigned ending = 0; ending < 2; ending++) {
         pthread_t peer;
         op_t op;
@@ -281,7 +272,6 @@ static void malformed_requests_are_refused(void **state)
     regx_shared_copy_frame_t wrong[] = {right, right, right, right, right, right};
     const char longer[600] = {0};
 
-    (void)state;
     wrong[0].cell = REGX_SHARED_COPIES;
     wrong[1].length = 0;
     wrong[2].length = UINT64_MAX - 4095;
@@ -304,7 +294,6 @@ static void malformed_requests_are_refused(void **state)
 
 static void a_spoilt_cell_ends_the_get(void **state)
 {
-    (void)state;
     for (uint32_t i = 0; i < 4; i++) {
         const uint64_t before = one.counters.malformed;
         op_t op;

@@ -61,7 +61,6 @@ static bool brings_in_lines_alone(void)
 /* With many neighbours that say little, this is most of a mailbox. */
 static void a_ring_that_nothing_came_by_is_not_mapped(void **state)
 {
-    (void)state;
     const regx_shm_inbound_t *inbound = shm_of(&one)->inbound[0];
     const regx_mailbox_memory_t *memory = inbound->memory;
 
@@ -77,7 +76,6 @@ static void with_many_neighbours_the_rings_are_shorter(void **state)
 {
     regx_conn_t *others[REGX_MAILBOX_POOL_FEW];
 
-    (void)state;
     shm_parties_open(false);
     assert_int_equal(conn_of(&one)->box->ring, REGX_MAILBOX_PAYLOAD_MAX);
     parties_close();
@@ -101,7 +99,6 @@ static void mailboxes_are_used_again(void **state)
 {
     const struct regx_mailbox_segment *segment = NULL;
 
-    (void)state;
     for (unsigned visit = 0; visit < 3 * REGX_MAILBOX_POOL_UNIT; visit++) {
         parties_exchange();
         const struct regx_mailbox_segment *used = shm_of(&one)->mailboxes.segments;
@@ -169,7 +166,6 @@ static void who_closes_leaves_each_mailbox_once(void **state)
 {
     pthread_t closer;
 
-    (void)state;
     shm_parties_open(false);
     regx_conn_t *const first = one.conn;
     tested->ops->disconnect(two.conn);
@@ -233,7 +229,6 @@ static void a_mailbox_that_does_not_fit_is_refused(void **state)
                                      UINT32_C(1) << 31,
                                      UINT32_MAX};
 
-    (void)state;
     const uint32_t ring = conn_of(&one)->box->ring;
     const uint64_t size = conn_of(&one)->box->segment.length, last = size - regx_mailbox_size(ring);
     for (size_t i = 0; i < sizeof(rings) / sizeof(rings[0]); i++) {
@@ -252,7 +247,6 @@ static void more_neighbours_than_a_node_has_are_refused(void **state)
 {
     regx_segment_t unused;
 
-    (void)state;
     shm_parties_open(false);
     assert_int_equal(regx_segment_alloc(REGX_SEGMENT_POSIX,
                                         regx_mailbox_size(REGX_MAILBOX_PAYLOAD_MIN), &unused),
@@ -281,7 +275,6 @@ static void another_process_is_not_taken_for_the_peer(void **state)
     uint8_t bytes[REGX_ADDRESS_MAX];
     regx_shm_address_t address;
 
-    (void)state;
     tested->ops->disconnect(one.conn);
     parties_settle();
     tested->ops->address(two.transport, bytes);

@@ -24,7 +24,6 @@ static void busy_receivers_do_not_block_an_idle_one(void **state)
 {
     regx_conn_t *conns[BUSY];
 
-    (void)state;
     parties_open(false);
     for (unsigned i = 0; i < BUSY; i++) {
         party_open(&others[i], THREE + i, false);
@@ -91,7 +90,6 @@ static uint32_t disconnect_in_a_put(void)
  * buffers. */
 static void disconnecting_in_a_put_loses_no_receive_buffers(void **state)
 {
-    (void)state;
     fake.ports[0].drops_receives = true;
     parties_open(false);
     disconnect_in_a_put();
@@ -133,7 +131,6 @@ static uint32_t fail_with_much_unread(void)
 
 static void a_queue_pair_that_failed_long_ago_loses_no_receive_buffers(void **state)
 {
-    (void)state;
     fake.ports[0].drops_receives = true;
     parties_open(false);
     fail_with_much_unread();
@@ -171,7 +168,6 @@ static regx_conn_t *open_three(void)
 
 static void new_queue_pair_gets_nothing_of_one_that_had_its_number(void **state)
 {
-    (void)state;
     regx_conn_t *conn = open_three();
     the_next_queue_pair_of_that_number_gets_nothing(fail_with_much_unread(), conn);
 

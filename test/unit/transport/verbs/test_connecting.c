@@ -30,7 +30,6 @@ static void peer_is_connected_though_many_others_compute(void **state)
 {
     regx_conn_t *conns[MANY];
 
-    (void)state;
     parties_open(false);
     fake.drop_datagrams = true; /* else the first question would do */
     one_asks();
@@ -59,7 +58,6 @@ static void peer_is_connected_though_many_others_compute(void **state)
 /* Whichever of the first datagrams are lost or come twice, whether one side asks or both. */
 static void lost_and_doubled_datagrams_are_made_up_for(void **state)
 {
-    (void)state;
     for (uint32_t mask = 0; mask < 64; mask++) {
         fake_reset();
         *(mask % 2 == 0 ? &fake.lose : &fake.twice) = mask / 4;
@@ -82,7 +80,6 @@ static void a_peer_whose_packets_are_too_small_on_demand_is_not_connected(void *
     uint8_t address[REGX_ADDRESS_MAX];
     regx_conn_t *conn;
 
-    (void)state;
     parties_open(false);
     one.transport->on_demand_grain = 4096;
     verbs_of(&two)->address.mtu = IBV_MTU_2048;
@@ -99,7 +96,6 @@ static void a_peer_whose_packets_are_too_small_on_demand_is_not_connected(void *
 /* Virtual ports of InfiniBand are found by their GID only. */
 static void a_port_that_requires_a_global_route_gets_one(void **state)
 {
-    (void)state;
     fake_make_infiniband(&fake.ports[0], 0);
     parties_open(false);
     parties_exchange();
@@ -140,7 +136,6 @@ static void ports_of_other_networks_are_reached_where_there_are_routers(void **s
 {
     static const regx_verbs_settings_t routed = {.gid_index = -1, .any_subnet = true};
 
-    (void)state;
     fake_add(0, 2);
     assert_int_equal(connect_two_ports(), REGX_OK); /* one network */
     fake_reset();
@@ -163,7 +158,6 @@ static void ports_of_other_networks_are_reached_where_there_are_routers(void **s
 /* Addresses of hosts alone, as some networks give them, tell of no network. */
 static void address_of_one_host_names_no_network(void **state)
 {
-    (void)state;
     fake_add(1, 2);
     fake.ports[0].netmask = fake.ports[1].netmask = 0xffffffff;
     assert_int_equal(connect_two_ports(), REGX_OK);
@@ -174,7 +168,6 @@ static void address_of_one_host_names_no_network(void **state)
 /* It has said goodbye, and its queue pair is gone, so that it cannot hear one. */
 static void peer_that_left_and_lost_its_queue_pair_comes_back(void **state)
 {
-    (void)state;
     parties_open(false);
     parties_exchange();
     regx_transport_ops.disconnect(two.conn);
@@ -198,7 +191,6 @@ static void a_route_is_made_later_where_memory_was_short(void **state)
 {
     static const int errors[] = {ENOMEM, EAGAIN};
 
-    (void)state;
     for (unsigned i = 0; i < 4; i++) {
         parties_open(false);
         if (i / 2 == 1) {
@@ -221,7 +213,6 @@ static void a_route_is_made_later_where_memory_was_short(void **state)
 
 static void no_route_is_told(void **state)
 {
-    (void)state;
     fake.route_error = EINVAL;
     parties_open(false);
     one_asks();
@@ -236,7 +227,6 @@ static void a_peer_that_answers_no_reads_is_asked_for_none(void **state)
     regx_mr_t remote, into;
     op_t get;
 
-    (void)state;
     parties_open(false);
     verbs_of(&two)->can.reads_answered = 0;
     party_reg(&one, &ours, sizeof(ours), REGX_ACCESS_LOCAL_WRITE, &into);
@@ -258,7 +248,6 @@ static void settings_reach_the_queue_pair(void **state)
     static const regx_verbs_settings_t chosen = {
         .gid_index = 1, .pkey = 0x0123, .service_level = 3, .traffic_class = 0x68};
 
-    (void)state;
     verbs_conformance.settings = &chosen;
     parties_open(false);
     parties_exchange();
@@ -274,7 +263,6 @@ static void settings_reach_the_queue_pair(void **state)
 
 static void the_smaller_mtu_of_both_ends_holds(void **state)
 {
-    (void)state;
     for (int which = 0; which < 2; which++) {
         party_open(&one, ONE, false);
         party_open(&two, TWO, false);

@@ -26,7 +26,6 @@ static void what_was_accepted_before_the_other_came_back_arrives_first(void **st
     enum { COUNT = 20 };
     op_t put;
 
-    (void)state;
     parties_open(false);
     parties_exchange();
     one.on_deliver = in_order;
@@ -70,7 +69,6 @@ static void what_was_accepted_arrives_in_any_order_of_disconnects(void **state)
     unsigned sent[2] = {0, 0}, returns = 0;
     party_t *const parties[2] = {&one, &two};
 
-    (void)state;
     parties_open(false);
     while (returns < 100) {
         const uint64_t drawn = chance_next(&random);
@@ -103,7 +101,6 @@ static void a_request_that_comes_late_does_no_harm(void **state)
 {
     op_t put;
 
-    (void)state;
     parties_open(false);
     parties_exchange();
     const regx_ep_t *ep = ep_of(&one, TWO);
@@ -148,7 +145,6 @@ static void hostile_addresses_are_refused(void **state)
     uint8_t address[REGX_ADDRESS_MAX];
     regx_conn_t *conn;
 
-    (void)state;
     parties_open(false);
     const size_t length = regx_transport_ops.address(two.transport, address);
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {

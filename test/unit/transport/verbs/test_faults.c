@@ -42,7 +42,6 @@ static void tell(enum ibv_event_type type, struct ibv_qp *qp)
 
 static void a_receive_that_fails_ends_the_connection(void **state)
 {
-    (void)state;
     open_connected();
     faulty->faults.received = IBV_WC_LOC_LEN_ERR;
     party_send(&two, 1, 2, 10);
@@ -54,7 +53,6 @@ static void a_receive_that_fails_ends_the_connection(void **state)
 /* The peer would try again without end. */
 static void a_receive_that_cannot_be_posted_ends_the_connection(void **state)
 {
-    (void)state;
     open_connected();
     faulty->faults.receive_post = ENOMEM;
     while (one.broken == 0) {
@@ -69,7 +67,6 @@ static void a_receive_that_cannot_be_posted_ends_the_connection(void **state)
 
 static void a_queue_that_cannot_be_polled_ends_the_connection(void **state)
 {
-    (void)state;
     open_connected();
     faulty->faults.poll = true;
     await_broken("completion queue: it cannot be polled");
@@ -79,7 +76,6 @@ static void a_queue_that_cannot_be_polled_ends_the_connection(void **state)
 /* Nothing is under way that could fail. */
 static void an_idle_queue_pair_that_fails_is_noticed(void **state)
 {
-    (void)state;
     open_connected();
     tell(IBV_EVENT_QP_LAST_WQE_REACHED, ep_of(&one, TWO)->qp);
     regx_verbs_look(verbs_of(&one));
@@ -90,7 +86,6 @@ static void an_idle_queue_pair_that_fails_is_noticed(void **state)
 /* Something is awaited from the peer, and nothing is under way to it. */
 static void a_peer_that_fails_while_it_is_only_awaited_is_noticed(void **state)
 {
-    (void)state;
     open_connected();
     qp_fail(ep_of(&two, ONE)->qp);
     while (one.broken == 0) {
@@ -115,7 +110,6 @@ static void send_too_much(void)
 /* A completion says what was lost, and how; it is heard first. */
 static void a_queue_pair_that_fails_in_mid_send_says_what_was_lost(void **state)
 {
-    (void)state;
     open_connected();
     send_too_much();
     qp_fail(ep_of(&one, TWO)->qp); /* it reports that it takes no more receives */
@@ -127,7 +121,6 @@ static void a_queue_pair_that_fails_in_mid_send_says_what_was_lost(void **state)
 /* A device that has failed completes nothing, and who closes waits for what is under way. */
 static void closing_does_not_wait_for_a_device_that_has_failed(void **state)
 {
-    (void)state;
     open_connected();
     send_too_much();
     tell(IBV_EVENT_DEVICE_FATAL, verbs_of(&one)->cm.qp);
@@ -140,7 +133,6 @@ static void closing_does_not_wait_for_a_device_that_has_failed(void **state)
 /* It is told at once, with the status, not that the peer is silent ten minutes later. */
 static void a_datagram_that_fails_is_told_at_once_with_its_status(void **state)
 {
-    (void)state;
     open_faulty();
     faulty->faults.datagram_sent = IBV_WC_LOC_QP_OP_ERR;
     one_asks();
@@ -163,7 +155,6 @@ static void a_datagram_that_fails_is_told_at_once_with_its_status(void **state)
 /* No peer could be heard soon. */
 static void a_refused_datagram_buffer_ends_the_connecting(void **state)
 {
-    (void)state;
     open_faulty();
     faulty->faults.datagram_receive_post = ENOMEM;
     assert_int_equal(conn_try(two.conn, 10), REGX_AGAIN);
@@ -174,7 +165,6 @@ static void a_refused_datagram_buffer_ends_the_connecting(void **state)
 /* Whom the queue pair of datagrams has connected needs it no more. */
 static void connections_outlive_the_queue_pair_of_datagrams(void **state)
 {
-    (void)state;
     open_connected();
     qp_fail(verbs_of(&one)->cm.qp);
     for (int i = 0; i < 100; i++) {
@@ -210,7 +200,6 @@ static void ask_until(unsigned count)
 /* It may be computing, for as long as it likes. */
 static void a_peer_that_answers_late_is_waited_for(void **state)
 {
-    (void)state;
     parties_open(false);
     one_asks();
     ask_until(499);
@@ -227,7 +216,6 @@ static void a_peer_that_answers_late_is_waited_for(void **state)
  * end. */
 static void a_queue_pair_waits_for_the_devices_memory(void **state)
 {
-    (void)state;
     for (int end = 0; end < 2; end++) {
         open_faulty();
         faulty->faults.making = ENOMEM;
@@ -245,7 +233,6 @@ static void a_queue_pair_waits_for_the_devices_memory(void **state)
 
 static void a_device_that_never_has_memory_is_given_up(void **state)
 {
-    (void)state;
     open_faulty();
     faulty->faults.making = ENOMEM;
     one_asks();
@@ -276,7 +263,6 @@ static void hear_request(uint64_t epoch)
  * here, now or at all. */
 static void a_peer_that_asks_anew_waits_for_a_queue_pair_or_is_lost(void **state)
 {
-    (void)state;
     open_faulty();
     hear_request(1);
     one_asks();

@@ -44,7 +44,6 @@ static void open_two_ports(void)
 /* A process that says it is another, whom we know by what it published. */
 static void process_that_takes_the_name_of_another(void **state)
 {
-    (void)state;
     open_two_ports();
     one_asks();
     open_three_as_two();
@@ -55,7 +54,6 @@ static void process_that_takes_the_name_of_another(void **state)
 /* One that gives another's address as well is found out by where its request came from. */
 static void process_that_takes_the_address_of_another(void **state)
 {
-    (void)state;
     open_two_ports();
     open_three_as_two();
     verbs_of(&three)->address = verbs_of(&two)->address;
@@ -68,7 +66,6 @@ static void process_that_takes_the_address_of_another(void **state)
  * address is. */
 static void process_that_took_a_name_before_its_owner_was_known(void **state)
 {
-    (void)state;
     party_open(&one, ONE, false);
     party_open(&two, TWO, false);
     fake_add(0, 2);
@@ -92,7 +89,6 @@ static void process_that_took_a_name_before_its_owner_was_known(void **state)
 /* It concerns its sender alone. */
 static void request_whose_address_cannot_be_routed_to_ends_nothing(void **state)
 {
-    (void)state;
     fake_make_infiniband(&fake.ports[0], 0);
     fake.ports[0].port_flags = IBV_QPF_GRH_REQUIRED; /* else the device tells where it came from */
     parties_open(false);
@@ -128,7 +124,6 @@ static void malformed_messages_are_counted_and_make_nothing(void **state)
         {offsetof(regx_cm_message_t, address), REGX_VERBS_VERSION + 1, 1},
         {offsetof(regx_cm_message_t, zeros), 1, 4}};
     enum { WRONG = sizeof(wrong) / sizeof(wrong[0]) };
-    (void)state;
     parties_open(false);
     const regx_cm_message_t message = {.version = REGX_VERBS_VERSION,
                                        .kind = REGX_CM_REQUEST,

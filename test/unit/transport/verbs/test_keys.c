@@ -66,14 +66,12 @@ static void opens_nothing(bool puts, unsigned access)
 
 static void keys_that_were_given_back_open_nothing(void **state)
 {
-    (void)state;
     opens_nothing(true, 0);
     opens_nothing(false, 0);
 }
 
 static void keys_of_the_wrong_kind_open_nothing(void **state)
 {
-    (void)state;
     opens_nothing(true, REGX_ACCESS_LOCAL);
     opens_nothing(true, REGX_ACCESS_REMOTE_READ);
     opens_nothing(true, REGX_ACCESS_LOCAL_WRITE);

@@ -49,7 +49,6 @@ static void set_speed(fake_port_t *port, uint8_t speed, uint8_t width)
 
 static int two_ports(void **state)
 {
-    (void)state;
     fake_reset();
     fake_add(1, 1);
     return 0;
@@ -57,7 +56,6 @@ static int two_ports(void **state)
 
 static void ports_of_one_kind_are_used_together(void **state)
 {
-    (void)state;
     assert_string_equal(chosen(NULL, NULL), "fake0:1 fake1:1");
     set_speed(&fake.ports[0], 32, 2); /* 100 Gb/s */
     set_speed(&fake.ports[1], 64, 1); /* 50 */
@@ -66,7 +64,6 @@ static void ports_of_one_kind_are_used_together(void **state)
 
 static void much_slower_port_is_left_out(void **state)
 {
-    (void)state;
     set_speed(&fake.ports[0], 4, 1);  /* 10 Gb/s */
     set_speed(&fake.ports[1], 32, 2); /* 100 */
     assert_string_equal(chosen(NULL, NULL), "fake1:1");
@@ -77,7 +74,6 @@ static void much_slower_port_is_left_out(void **state)
 /* Small messages go by all ports in turn; of two link layers one would slow them down. */
 static void link_layers_are_not_mixed(void **state)
 {
-    (void)state;
     fake.ports[1].link_layer = IBV_LINK_LAYER_INFINIBAND;
     fake.ports[1].gid_type = IBV_GID_TYPE_IB;
     assert_string_equal(chosen(NULL, NULL), "fake1:1"); /* as fast */
@@ -92,7 +88,6 @@ static void port_with_a_link_local_address_only_is_left_out(void **state)
 {
     const uint8_t local[16] = {0xfe, 0x80, [15] = 9};
 
-    (void)state;
     memcpy(fake.ports[0].gid, local, 16);
     assert_string_equal(chosen(NULL, NULL), "fake1:1");
     memcpy(fake.ports[1].gid, local, 16);
@@ -101,7 +96,6 @@ static void port_with_a_link_local_address_only_is_left_out(void **state)
 
 static void ports_that_cannot_be_used_have_a_reason(void **state)
 {
-    (void)state;
     fake.ports[0].without_gid = true;
     assert_string_equal(chosen(NULL, NULL), "fake1:1");
     fake.ports[1].down = true;
@@ -115,7 +109,6 @@ static void ports_that_cannot_be_used_have_a_reason(void **state)
 /* Machines with many virtual functions have more ports than one process may use. */
 static void port_behind_many_others_can_be_named(void **state)
 {
-    (void)state;
     for (uint8_t i = 3; i <= FAKE_DEVICES; i++) {
         fake_add(i, 1);
     }
@@ -127,7 +120,6 @@ static void port_behind_many_others_can_be_named(void **state)
 /* Whatever the reason is. */
 static void ports_that_are_not_used_are_traced(void **state)
 {
-    (void)state;
     chosen("fake1", NULL);
     assert_string_equal(traced, "verbs: port fake0:1 is not used: if_include does not name it\n");
     chosen(NULL, "fake1");
@@ -139,7 +131,6 @@ static void ports_that_are_not_used_are_traced(void **state)
 
 static void named_ports_are_taken_in_their_order(void **state)
 {
-    (void)state;
     assert_string_equal(chosen("fake1,fake0:1,fake1", NULL), "fake1:1 fake0:1");
     assert_string_equal(chosen("fake1:1", ""), "fake1:1");
 }
@@ -154,7 +145,6 @@ static void refused(const char *include, const char *exclude, regx_status_t want
 
 static void a_list_without_a_usable_port_is_refused_by_name(void **state)
 {
-    (void)state;
     fake.ports[0].down = true;
     refused("mlx5_7", NULL, REGX_INVALID,
             "if_include=mlx5_7: there is no RDMA device or port \"mlx5_7\" that can be used; there "
@@ -190,7 +180,6 @@ static void the_speed_of_a_port_is_known(void **state)
                                             .device = "fake0:1",
                                             .counters = &counters};
 
-    (void)state;
     for (size_t i = 0; i < sizeof(ports) / sizeof(ports[0]); i++) {
         set_speed(&fake.ports[0], ports[i].speed, ports[i].width);
         regx_transport_t *transport = NULL;

@@ -21,7 +21,6 @@ conformance_t verbs_conformance = {
 
 int verbs_reset(void **state)
 {
-    (void)state;
     alarm(UNIT_PATIENCE); /* a hang is a failure, not the end of all tests */
     if (fake_reset != NULL) {
         fake_reset();
