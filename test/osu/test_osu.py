@@ -17,7 +17,7 @@ AMONG_MANY = [pytest.param(name, marks=pytest.mark.full if name != "auto" else (
 SIZES = [1 << power for power in range(23)]  # 1 B to 4 MiB
 UP_TO_1_MIB = [size for size in SIZES if size <= 1 << 20]
 # Iterations and those before them: a window of osu_bw is 64 messages.
-PAIRS = {"osu_latency": (20, 2), "osu_bw": (2, 1), "osu_bibw": (2, 1)}
+PAIRS = {"osu_latency": (4, 1), "osu_bw": (2, 1), "osu_bibw": (2, 1)}
 HEADER = re.compile(r"#.*|")
 ROW = re.compile(r"(\d+)(?:\s+\d+\.\d+)+\s+(Pass|Fail)")
 
@@ -74,8 +74,8 @@ def test_osus_check_passes_between_several_pairs(mpi: Mpi, osu: Path, strategy: 
 
 
 def test_osus_check_passes_among_threads(mpi: Mpi, osu: Path) -> None:
-    job = mpi(osu / "pt2pt" / "osu_latency_mt", "-c", "-t", "2:2", "-m", "1:1048576", "-i", 10,
-              "-x", 2)
+    job = mpi(osu / "pt2pt" / "osu_latency_mt", "-c", "-t", "2:2", "-m", "1:1048576", "-i", 3,
+              "-x", 1)
     validated(job, UP_TO_1_MIB, ranks=2)
 
 
@@ -86,6 +86,6 @@ def test_osus_check_passes_in_collectives(mpi: Mpi, osu: Path, benchmark: str,
                                           strategy: str) -> None:
     # A reduction starts at one element of four bytes; non-blocking ones have more columns.
     sizes = [size for size in UP_TO_1_MIB if size >= 4]
-    job = mpi(osu / "collective" / benchmark, "-c", "-m", "4:1048576", "-i", 10, "-x", 2, ranks=4,
+    job = mpi(osu / "collective" / benchmark, "-c", "-m", "4:1048576", "-i", 3, "-x", 1, ranks=4,
               regx={"rendezvous": strategy})
     carried(validated(job, sizes, ranks=4), strategy).over("shm")
