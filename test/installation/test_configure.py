@@ -6,12 +6,16 @@ import subprocess
 from pathlib import Path
 
 TOP = Path(__file__).resolve().parents[2]
+CACHE = TOP / ".build/config.cache"  # what component/config/setup's configure found
+OF_OPENMPI = re.compile(r"MPICC|MPIRUN|OMPI_INFO")  # what is asked anew
 
 
 def configure(folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     folder.mkdir(exist_ok=True)
-    return subprocess.run([TOP / "configure", "-q", *arguments], cwd=folder, text=True,
-                          capture_output=True, timeout=120, check=False,
+    known = [line for line in CACHE.read_text().splitlines() if not OF_OPENMPI.search(line)]
+    (folder / "cache").write_text("\n".join(known) + "\n")
+    return subprocess.run([TOP / "configure", "-q", "--cache-file=cache", "--disable-dependency-tracking",
+                           *arguments], cwd=folder, text=True, capture_output=True, timeout=120, check=False,
                           env=os.environ | environment)
 
 

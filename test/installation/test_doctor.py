@@ -119,7 +119,7 @@ def test_a_job_that_hangs_is_ended_and_named(doctor: Doctor, tmp_path: Path) -> 
     prefix = fake(tmp_path / "openmpi", ompi_info="echo mca:btl:regx:param:btl_regx_enable:value:auto",
                   mpirun='if [ "$1" = --version ]; then echo "mpirun (Open MPI) 4.1.4"; exit; fi\n'
                          f"echo $$ >>{started}\nexec sleep 1000")
-    said = doctor("--openmpi", prefix, "--timeout", "5")
+    said = doctor("--openmpi", prefix, "--timeout", "1")
     assert said["checks"]["job"]["text"] == "it did not end in time"
     pid = started.read_text().strip()
     assert pid and not Path(f"/proc/{pid}").exists()

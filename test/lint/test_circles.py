@@ -59,15 +59,17 @@ def shown(uses: Uses, nodes: Iterable[str]) -> str:
                      for user in inside for used in inside if used in uses.get(user, {}))
 
 
-def symbols(object_file: Path) -> tuple[set[str], set[str]]:
-    """The global symbols that it defines, and those that it needs."""
-    listing = subprocess.run(["nm", "--extern-only", "--format=posix", object_file],
+def symbols(objects: Iterable[Path]) -> dict[Path, tuple[set[str], set[str]]]:
+    """The global symbols that each object file defines, and those that it needs."""
+    found: dict[Path, tuple[set[str], set[str]]] = {path: (set(), set()) for path in objects}
+    listing = subprocess.run(["nm", "--extern-only", "--format=posix", "--print-file-name", *found],
                              capture_output=True, text=True, check=True).stdout
-    defined, needed = set(), set()
     for line in listing.splitlines():
-        name, kind = line.split()[:2]
+        path, _, rest = line.partition(": ")
+        name, kind = rest.split()[:2]
+        defined, needed = found[Path(path)]
         (needed if kind in "Uvw" else defined).add(name)
-    return defined, needed
+    return found
 
 
 def object_of(source: Path, build: Path) -> Path | None:
@@ -79,7 +81,8 @@ def object_of(source: Path, build: Path) -> Path | None:
 
 def uses_by_symbol(objects: Mapping[str, Path]) -> Uses:
     """objects: each file's name and its object file."""
-    tables = {name: symbols(path) for name, path in objects.items()}
+    found = symbols(objects.values())
+    tables = {name: found[path] for name, path in objects.items()}
     where: dict[str, list[str]] = {}
     for name, (defined, _) in tables.items():
         for symbol in defined:
@@ -155,7 +158,6 @@ def component_sources() -> list[Path]:
 
 @pytest.fixture(scope="module")
 def by_symbol(sources: list[Path]) -> Uses:
-    subprocess.run(["make", "-s", "-C", BUILD], check=True, timeout=600, stdout=subprocess.DEVNULL)
     objects, unbuilt = {}, []
     for source in sources:
         if source.suffix != ".c":
