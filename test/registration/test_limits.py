@@ -14,6 +14,7 @@ from launch import Build
 from random_runs import UNAVAILABLE, run
 
 COUNT = "/proc/sys/vm/max_map_count"
+MANY = 1000  # operations, of which each is some changes and transfers
 
 
 @pytest.fixture(scope="session")
@@ -36,7 +37,7 @@ def test_few_mappings_may_be_watched(programs: Path, oracle: None, tmp_path: Pat
     if os.getuid() != 0 or subprocess.run([*around, "true"], capture_output=True,
                                           check=False).returncode != 0:
         pytest.skip("needs a mount namespace of its own, as root")
-    done = run(Path(around[0]), *around[1:], programs / "property", "notifier", 1, 5000)
+    done = run(Path(around[0]), *around[1:], programs / "property", "notifier", 1, 2 * MANY)
     assert done.status == 0, str(done)
     assert "not watched: too many mappings (vm.max_map_count): " in done.output, str(done)
     assert done.counts["uncached"] > done.counts["transfers"] / 4, str(done)
@@ -47,14 +48,14 @@ def test_the_kernels_long_list_is_not_read(programs: Path, oracle: None, tmp_pat
     """Hazard 23: smaps takes milliseconds; nothing of /proc is opened once it runs."""
     trace = tmp_path / "trace"
     opened = {}
-    for operations in 1, 3000:
+    for operations in 1, MANY:
         done = run(Path("strace"), "-f", "-e", "trace=open,openat", "-o", trace,
                    programs / "property", "notifier", 1, operations)
         assert done.status == 0, str(done)
         paths = re.findall(r'open(?:at)?\([^"]*"(/proc/[^"]*)"', trace.read_text())
         opened[operations] = [re.sub(r"/\d+/", "/N/", path) for path in paths]
-    assert opened[1] == opened[3000]
-    assert not [path for path in opened[3000] if "smaps" in path]
+    assert opened[1] == opened[MANY]
+    assert not [path for path in opened[MANY] if "smaps" in path]
 
 
 @pytest.mark.parametrize("locked", [64 << 10, 8 << 20])
@@ -67,9 +68,9 @@ def test_the_cache_makes_room_under_a_memlock_limit(programs: Path, oracle: None
         os.chmod(folder, 0o755)
         program = shutil.copy(programs / "property", folder)
         done = run(Path("prlimit"), f"--memlock={locked}", "setpriv", f"--reuid={nobody.pw_uid}",
-                   f"--regid={nobody.pw_gid}", "--clear-groups", program, "notifier", 1, 5000)
+                   f"--regid={nobody.pw_gid}", "--clear-groups", program, "notifier", 1, 5 * MANY)
     assert done.status == 0, str(done)
-    assert done.counts["transfers"] > 2500, str(done)
+    assert done.counts["transfers"] > 2 * MANY, str(done)
     assert done.counts["evictions"] > 0, str(done)
     assert done.counts["hits"] > 0, str(done)
     assert done.counts["refused"] < done.counts["transfers"] / 2, str(done)
