@@ -270,6 +270,13 @@ def prepare(wanted: argparse.Namespace) -> None:
     for line in (BUILD / "env").read_text().splitlines():
         key, _, value = line.partition("=")
         os.environ[key] = value
+    # What the tests start by `python3` is this one: another may be a script that takes half a second to
+    # find one.
+    python = BUILD / "bin/python3"
+    python.parent.mkdir(exist_ok=True)
+    python.write_text(f'#!/bin/sh\nexec {os.environ["REGX_PYTHON"]} "$@"\n')
+    python.chmod(0o755)
+    os.environ["PATH"] = f"{python.parent}:{os.environ['PATH']}"
 
 
 def main() -> int:
