@@ -11,7 +11,7 @@ import sample
 from launch import Mpi
 from tables import strategies
 
-JOBS, ALL_JOBS = 4, 150  # without and with --full
+JOBS, ALL_JOBS = 3, 150  # without and with --full
 COLLECTIVES = ["alltoall", "bcast", "scatter"]
 
 

@@ -112,7 +112,7 @@ def test_queued_fragments_leave_a_slot_for_the_first(mpi: Mpi, tmp_path: Path) -
 def test_auto_tries_each_path_on_a_node(mpi: Mpi, tmp_path: Path) -> None:
     """Some messages go each way; which carries the others depends on time (unit/rendezvous has a clock
     of its own)."""
-    count, window, sizes = 480, 8, (70_000, MIB)
+    count, window, sizes = 240, 8, (70_000, MIB)
     cases = [Case(size, window=window) for size in sizes]
     job = mpi("transfer", "--iterations", count // window, sample.write(cases, tmp_path),
               regx={"rendezvous": "auto"}).checked(ranks=2)
