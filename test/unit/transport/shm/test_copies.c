@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * The kernel's copies on the node: in which order they are made, and what becomes of them where
- * they are refused.
+ * they are refused. Shared copies: who copies what of a get, and what becomes of it if the peer may
+ * not write, dies or lies. `one` gets, `two` helps.
  */
 #include "../../process.h"
 #include "shm_parties.h"
@@ -12,6 +13,8 @@
 #include <unistd.h>
 
 #include "../pair.h"
+#include <pthread.h>
+#include <sched.h>
 
 static void every_other_get_of_several_pieces_begins_with_the_last(void **state)
 {
@@ -123,6 +126,312 @@ static void the_kernel_may_refuse_on_the_way(void **state)
     in_child_process(refused_on_the_way);
 }
 
+/* ---- shared copies: who copies what of a get ---- */
+
+enum { LONG = 2 * PIECE + 200000 }; /* its halves are two pieces each */
+
+static regx_claim_cell_t *cell(void)
+{
+    return &shm_of(&one)->shared_copies.cells[0];
+}
+
+static bool is_unused(const party_t *party)
+{
+    return shm_of(party)->shared_copies.free == &shm_of(party)->shared_copies.gets[0];
+}
+
+/* ---- who copies ---- */
+
+static void a_peer_that_is_busy_is_not_waited_for(void **state)
+{
+    op_t op;
+
+    get_start(&one, &op, 3, LONG, true);
+    while (op.ended == 0) {
+        step(&one);
+    }
+    get_check(&op);
+    assert_true(one.counters.chunks_receiver > 2);
+    work(&two); /* now it finds the request, and writes nothing */
+    for (size_t i = 0; i < LONG; i++) {
+        assert_int_equal(sink[3 + i], 0xee);
+    }
+    assert_int_equal(two.counters.chunks_sender, 0);
+    assert_int_equal(shm_of(&two)->shared_copies.request_count, 0);
+}
+
+static void the_peer_copies_the_second_half(void **state)
+{
+    op_t op;
+
+    const uint64_t before = one.counters.bytes_shm;
+    get_start(&one, &op, 3, LONG, true);
+    work(&two);
+    assert_true(two.counters.chunks_sender == 2 && op.ended == 0);
+    while (op.ended == 0) {
+        assert_true(step(&one) > 0);
+    }
+    get_check(&op);
+    assert_int_equal(one.counters.chunks_receiver, 2);
+    const uint64_t read = one.counters.bytes_shm - before;
+    assert_in_range(read, LONG / 2, LONG / 2 + REGX_CLAIM_PAGE);
+}
+
+static void what_the_peer_does_not_claim_is_read(void **state)
+{
+    op_t ops[2];
+
+    for (unsigned i = 0; i < 2; i++) {
+        get_start(&one, &ops[i], i * SHM_ZONE / 2, SHM_ZONE / 2, true);
+    }
+    step(&two); /* the requests */
+    step(&two); /* a piece of the older one */
+    assert_true(two.counters.chunks_sender > 0);
+    assert_true((uint32_t)cell()[0].claimed > 0 && (uint32_t)cell()[1].claimed == 0);
+    for (unsigned i = 0; i < 2; i++) {
+        while (ops[i].ended == 0) {
+            step(&one);
+        }
+        get_check(&ops[i]);
+    }
+}
+
+static void a_process_with_copies_of_its_own_helps_later(void **state)
+{
+    op_t own, op;
+
+    get_start(&one, &op, 0, LONG, true);
+    step(&two); /* it has the request */
+    const uint64_t before = two.counters.chunks_sender;
+    get_start(&two, &own, LONG, LONG, false);
+    while (own.ended == 0) {
+        step(&two);
+        assert_int_equal(two.counters.chunks_sender, before);
+    }
+    get_check(&own);
+    work(&two);
+    assert_true(two.counters.chunks_sender > before);
+    parties_await(&op.ended, 1);
+    get_check(&op);
+}
+
+/* In both orders of copying; and it is not asked while it is known to be busy. */
+static void a_request_to_a_busy_peer_is_taken_back(void **state)
+{
+    op_t own, op;
+
+    for (unsigned i = 0; i < 3; i++) {
+        if (i < 2) {
+            get_start(&one, &op, 5, LONG, true);
+            assert_false(is_unused(&one));
+        }
+        get_start(&two, &own, LONG + 8, LONG, false);
+        if (i == 2) {
+            get_start(&one, &op, 5, LONG, true);
+        }
+        while (op.ended == 0) {
+            step(&one);
+            assert_true(is_unused(&one));
+        }
+        get_check(&op);
+        assert_int_equal(one.counters.chunks_receiver, 0);
+        work(&two);
+        get_check(&own);
+        assert_int_equal(two.counters.chunks_sender, 0);
+        assert_int_equal(shm_of(&two)->shared_copies.request_count, 0);
+    }
+}
+
+static void without_a_cell_a_get_is_a_plain_one(void **state)
+{
+    enum { MANY = REGX_SHARED_COPIES + 8 };
+    static op_t ops[MANY];
+
+    for (unsigned round = 0; round < 2; round++) {
+        unsigned cells = 0;
+
+        for (unsigned i = 0; i < MANY; i++) {
+            get_start(&one, &ops[i], i, REGX_SHARED_COPY_MIN + i, true);
+        }
+        assert_null(shm_of(&one)->shared_copies.free);
+        for (unsigned i = 0; i < MANY; i++) {
+            parties_await(&ops[i].ended, 1);
+            assert_int_equal(ops[i].status, REGX_OK);
+        }
+        get_check(&ops[MANY - 1]);
+        for (const regx_shared_copy_t *at = shm_of(&one)->shared_copies.free; at != NULL;
+             at = at->next_free) {
+            cells++;
+        }
+        assert_int_equal(cells, REGX_SHARED_COPIES);
+    }
+    memset(sink, 0xee, SHM_ZONE);
+}
+
+/* ---- trouble ---- */
+
+static void refuse_to_write(void)
+{
+    op_t op;
+
+    in_child = true;
+    if (!process_deny(SYS_process_vm_writev, EPERM)) {
+        printf("not tried: the kernel cannot be told to refuse\n");
+        return;
+    }
+    shm_parties_open(false);
+    zones_new();
+    get_start(&one, &op, 3, LONG, true);
+    work(&two);
+    REQUIRE(two.counters.chunks_sender == 0 && shm_of(&two)->shared_copies.request_count == 0);
+    REQUIRE(fell_back(&two, "process_vm: assisting a peer's get refused"));
+    REQUIRE(fallbacks(&two) == 1 && (uint32_t)cell()->claimed > 0);
+    while (op.ended == 0) {
+        step(&one);
+    }
+    REQUIRE(op.status == REGX_OK && memcmp(sink + 3, source + 3, LONG) == 0);
+}
+
+static void a_piece_that_the_peer_may_not_write_is_read(void **state)
+{
+    in_child_process(refuse_to_write);
+}
+
+/* The peer claims a piece, and no progress of it ends that. */
+static void claim(regx_claim_piece_t *piece)
+{
+    const uint32_t number = (uint32_t)(cell()->claimed >> 32);
+
+    assert_int_equal(regx_claim_take(cell(), number, LONG / 4, piece), REGX_OK);
+}
+
+static void a_peer_that_dies_at_a_piece_is_not_waited_for(void **state)
+{
+    regx_claim_piece_t piece;
+    op_t op;
+
+    get_start(&one, &op, 0, LONG, true);
+    claim(&piece);
+    for (unsigned i = 0; i < 10; i++) {
+        step(&one);
+    }
+    assert_int_equal(op.ended, 0);
+    conn_of(&one)->peer.vm.pid = 0x7ffffff0; /* no process has that number */
+    while (op.ended == 0) {
+        step(&one);
+    }
+    assert_int_equal(op.status, REGX_FAILED);
+    assert_int_equal(atomic_load(&shm_of(&one)->copy_count), 0);
+    memset(sink, 0xee, SHM_ZONE);
+}
+
+static _Atomic bool disconnects;
+static regx_claim_piece_t slow;
+
+static void *end_slowly(void *nothing)
+{
+    while (!disconnects) {
+        sched_yield();
+    }
+    for (unsigned i = 0; i < 1000; i++) {
+        sched_yield(); /* the other most likely waits by now, and if not it is right too */
+    }
+    sink[slow.begin] = 0x77; /* as the kernel would for it */
+    regx_claim_end(cell(), &slow, true);
+    return nothing;
+}
+
+/* Whether this process has still to read, or only waits for the peer. */
+static void who_disconnects_waits_for_the_peers_piece(void **state)
+{
+    for (unsigned ending = 0; ending < 2; ending++) {
+        pthread_t peer;
+        op_t op;
+
+        shm_parties_open(false);
+        zones_new();
+        get_start(&one, &op, 0, LONG, true);
+        claim(&slow);
+        for (unsigned i = 0; i < 50 * ending; i++) {
+            step(&one);
+        }
+        assert_true(op.ended == 0 && regx_list_empty(&shm_of(&one)->ending) == (ending == 0));
+        disconnects = false;
+        assert_int_equal(pthread_create(&peer, NULL, end_slowly, NULL), 0);
+        disconnects = true;
+        regx_shm_disconnect(one.conn);
+        one.conn = NULL;
+        assert_true(op.ended == 1 && op.status == REGX_FAILED);
+        assert_int_equal(sink[slow.begin], 0x77);
+        pthread_join(peer, NULL);
+        memset(sink, 0xee, SHM_ZONE);
+        zones_free();
+        parties_close();
+    }
+}
+
+/* ---- lies ---- */
+
+static void ask(const void *frame, uint32_t length)
+{
+    regx_mailbox_out_t *out = &conn_of(&one)->out;
+
+    memcpy(regx_mailbox_next_line(out)->data, frame, regx_min(length, REGX_MAILBOX_INLINE));
+    regx_mailbox_publish(out, 0, length, REGX_FRAME_SHARED_COPY);
+}
+
+static void malformed_requests_are_refused(void **state)
+{
+    const regx_shared_copy_frame_t right = {
+        .number = 1, .local = 4096, .remote = 4096, .length = REGX_SHARED_COPY_MIN};
+    regx_shared_copy_frame_t wrong[] = {right, right, right, right, right, right};
+    const char longer[600] = {0};
+
+    wrong[0].cell = REGX_SHARED_COPIES;
+    wrong[1].length = 0;
+    wrong[2].length = UINT64_MAX - 4095;
+    wrong[3].remote = UINT64_MAX - right.length + 1;
+    wrong[4].local = UINT64_MAX - right.length + 1;
+    wrong[5].length = REGX_CLAIM_MAX + 1;
+    for (unsigned i = 0; i < 6; i++) {
+        ask(&wrong[i], sizeof(wrong[i]));
+    }
+    ask(&right, sizeof(right) - 1);
+    ask(&right, 1);
+    ask(longer, sizeof(longer));
+    ask(&right, sizeof(right)); /* of a cell that is in no use */
+    work(&two);
+    assert_true(two.counters.malformed == 9 && two.counters.chunks_sender == 0);
+    assert_int_equal(shm_of(&two)->shared_copies.request_count, 0);
+    two.counters.malformed = 0;
+    parties_exchange();
+}
+
+static void a_spoilt_cell_ends_the_get(void **state)
+{
+    for (uint32_t i = 0; i < 4; i++) {
+        const uint64_t before = one.counters.malformed;
+        op_t op;
+
+        get_start(&one, &op, 0, LONG, true);
+        if (i == 0) {
+            atomic_store(&cell()->claimed, 0);
+        } else if (i == 1) {
+            atomic_fetch_add(&cell()->claimed, 0x7fffffff);
+        } else if (i == 2) {
+            atomic_store(&cell()->ended, UINT32_MAX);
+        } else {
+            atomic_store(&cell()->failed, UINT64_MAX - 5);
+        }
+        while (op.ended == 0) {
+            step(&one);
+        }
+        assert_true(op.status == REGX_FAILED && one.counters.malformed > before);
+    }
+    one.counters.malformed = 0;
+    memset(sink, 0xee, SHM_ZONE);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -130,6 +439,17 @@ int main(void)
         SHM_TEST(a_short_get_does_not_wait_for_the_end_of_a_long_one),
         SHM_TEST(gets_do_not_wait_for_a_full_mailbox),
         cmocka_unit_test(the_kernel_may_refuse_on_the_way),
+        SHM_TEST(a_peer_that_is_busy_is_not_waited_for),
+        SHM_TEST(the_peer_copies_the_second_half),
+        SHM_TEST(what_the_peer_does_not_claim_is_read),
+        SHM_TEST(a_process_with_copies_of_its_own_helps_later),
+        SHM_TEST(a_request_to_a_busy_peer_is_taken_back),
+        SHM_TEST(without_a_cell_a_get_is_a_plain_one),
+        cmocka_unit_test(a_piece_that_the_peer_may_not_write_is_read),
+        SHM_TEST(a_peer_that_dies_at_a_piece_is_not_waited_for),
+        cmocka_unit_test(who_disconnects_waits_for_the_peers_piece),
+        SHM_TEST(malformed_requests_are_refused),
+        SHM_TEST(a_spoilt_cell_ends_the_get),
     };
 
     return cmocka_run_group_tests_name("shm_copies", tests, NULL, NULL);
