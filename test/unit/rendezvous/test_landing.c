@@ -1,15 +1,148 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * Landing pages: what is written into them arrives, by moved pages as far as there are whole ones,
- * and nothing beside it is touched.
+ * and nothing beside it is touched. Memory whose pages cannot be moved is refused before, or its
+ * bytes are copied; they are right in any case.
  */
-#include "landing_stage.h"
+#define _GNU_SOURCE
+#include "../unit.h"
 
+#include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "base/util.h"
+#include "rendezvous/engine.h"
+
+enum { PAGE = 4096, SIZE = 16 * PAGE, COUNT = 4, ROOM = SIZE + 2 * PAGE };
+
+typedef struct stage {
+    regx_rndv_config_t config;
+    regx_landings_t landings;
+    regx_counters_t counters;
+    /* Called when the caches are told. */
+    void (*told)(struct stage *stage, uintptr_t start, uintptr_t end);
+    unsigned tellings;
+    char *buffer; /* ROOM bytes, private and anonymous */
+    char *to;     /* the delivery's */
+    size_t length;
+    uint64_t stream; /* of the last delivery */
+} stage_t;
+
+static void changes(void *context, uintptr_t start, uintptr_t end)
+{
+    stage_t *stage = context;
+
+    stage->tellings++;
+    if (stage->told != NULL) {
+        stage->told(stage, start, end);
+    }
+}
+
+static char *map(size_t bytes, int flags, int fd)
+{
+    char *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, flags, fd, 0);
+
+    return memory == MAP_FAILED ? NULL : memory;
+}
+
+static stage_t *stage_open(void)
+{
+    stage_t *stage = calloc(1, sizeof(*stage));
+
+    assert_non_null(stage);
+    stage->config = (regx_rndv_config_t){
+        .chunk_size = SIZE, .chunk_depth = COUNT / 2, .changes = changes, .context = stage};
+    regx_landings_init(&stage->landings, &stage->config, &stage->counters);
+    stage->buffer = map(ROOM, MAP_PRIVATE | MAP_ANONYMOUS, -1);
+    assert_non_null(stage->buffer);
+    return stage;
+}
+
+static void stage_close(stage_t *stage)
+{
+    munmap(stage->buffer, ROOM);
+    regx_landings_fini(&stage->landings);
+    free(stage);
+}
+
+/* Whether pages can be moved here at all. */
+static bool pages_can_be_moved(void)
+{
+    stage_t *stage = stage_open();
+    const char *refusal = regx_landings_refusal(&stage->landings, stage->buffer, PAGE);
+
+    if (refusal != NULL) {
+        print_message("not tried: %s\n", refusal);
+    }
+    stage_close(stage);
+    return refusal == NULL;
+}
+
+/* Writes a new stream into a landing as a peer would, `length` bytes for `to`; what the user's
+ * memory holds is another. Answers the landing. */
+static regx_landing_t *land(stage_t *stage, char *to, size_t length)
+{
+    assert_null(regx_landings_refusal(&stage->landings, to, length));
+    regx_landing_t *landing = regx_landing_get(&stage->landings, to, length);
+
+    assert_non_null(landing);
+    stage->to = to;
+    stage->length = length;
+    stage->stream++;
+    unit_fill((uint8_t *)regx_landing_at(&stage->landings, landing, to), length, stage->stream, 0);
+    return landing;
+}
+
+/* Delivers what was landed last, and asserts that it and nothing else arrived; what reason was
+ * given. */
+static const char *deliver(stage_t *stage, regx_landing_t *landing)
+{
+    const regx_counters_t *counters = &stage->counters;
+    const uint64_t before = counters->remap_pages * PAGE + counters->remap_copied_bytes;
+    char *const to = stage->to;
+    char *const end = to + stage->length;
+    /* What lies beside it in its first and last page. */
+    const size_t left = (uintptr_t)to % PAGE;
+    const size_t right = (PAGE - (uintptr_t)end % PAGE) % PAGE;
+    uint8_t beside[2][PAGE];
+
+    memcpy(beside[0], to - left, left);
+    memcpy(beside[1], end, right);
+    const char *reason = regx_landing_deliver(&stage->landings, landing, to, stage->length);
+    assert_true(unit_is_filled((const uint8_t *)to, stage->length, stage->stream));
+    assert_memory_equal(beside[0], to - left, left);
+    assert_memory_equal(beside[1], end, right);
+    assert_int_equal(counters->remap_pages * PAGE + counters->remap_copied_bytes - before,
+                     stage->length);
+    return reason;
+}
+
+/* Both, and gives the landing back. */
+static const char *go(stage_t *stage, char *to, size_t length)
+{
+    regx_landing_t *landing = land(stage, to, length);
+    const char *reason = deliver(stage, landing);
+
+    regx_landing_put(&stage->landings, landing);
+    return reason;
+}
+
+static size_t whole_pages(const char *to, size_t length)
+{
+    const uintptr_t start = ((uintptr_t)to + PAGE - 1) / PAGE;
+    const uintptr_t end = ((uintptr_t)to + length) / PAGE;
+
+    return end > start ? end - start : 0;
+}
+
+/* ---- what arrives ---- */
 
 static void every_place_and_length_arrives(void **state)
 {
@@ -172,6 +305,174 @@ static void a_thread_that_counts_in_an_edge_page_loses_nothing(void **state)
     stage_close(stage);
 }
 
+/* ---- what cannot be moved ---- */
+
+static void assert_refused(stage_t *stage, char *memory, size_t bytes, const char *reason)
+{
+    assert_non_null(memory);
+    assert_string_equal(regx_landings_refusal(&stage->landings, memory, bytes), reason);
+    munmap(memory, bytes);
+}
+
+static void other_memory_than_private_anonymous_is_refused(void **state)
+{
+    stage_t *stage = stage_open();
+    const int file = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
+
+    assert_true(file >= 0);
+    assert_string_equal(regx_landings_refusal(&stage->landings, stage->buffer + 1, 2 * PAGE - 2),
+                        "remap: no whole page in it");
+    assert_int_equal(stage->landings.state, REGX_LANDINGS_CLOSED);
+    assert_refused(stage, map(SIZE, MAP_SHARED | MAP_ANONYMOUS, -1), SIZE, "remap: shared memory");
+    assert_refused(stage, map(SIZE, MAP_PRIVATE, file), SIZE, "remap: a mapping of a file");
+    char *memory = map(SIZE, MAP_PRIVATE | MAP_ANONYMOUS, -1);
+    assert_int_equal(mprotect(memory + PAGE, PAGE, PROT_READ), 0);
+    assert_refused(stage, memory, SIZE, "remap: more than one mapping");
+    assert_string_equal(regx_landings_refusal(&stage->landings, memory, SIZE), "remap: not mapped");
+    close(file);
+    stage_close(stage);
+}
+
+static void huge_pages_are_refused(void **state)
+{
+    stage_t *stage = stage_open();
+    char *memory = map(2u << 20, MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB, -1);
+
+    if (memory == NULL) {
+        stage_close(stage);
+        print_message("not tried: no huge pages are set aside\n");
+        skip();
+    }
+    assert_refused(stage, memory, 2u << 20, "remap: memory of huge pages (hugetlb)");
+    stage_close(stage);
+}
+
+/* It goes well before, is copied while that is so, and goes well after. */
+static void assert_copied(stage_t *stage, const char *reason)
+{
+    const uint64_t pages = stage->counters.remap_pages;
+    const char *given = go(stage, stage->buffer + PAGE + 9, 7 * PAGE);
+
+    assert_non_null(given);
+    assert_string_equal(given, reason);
+    assert_int_equal(stage->counters.remap_pages, pages);
+}
+
+static void assert_moved(stage_t *stage)
+{
+    const uint64_t pages = stage->counters.remap_pages;
+
+    assert_null(go(stage, stage->buffer + PAGE + 9, 7 * PAGE));
+    assert_int_equal(stage->counters.remap_pages - pages, 6);
+}
+
+static void locked_memory_is_copied(void **state)
+{
+    stage_t *stage = stage_open();
+
+    assert_moved(stage);
+    /* Not by libc, which the sanitizers make do nothing. */
+    assert_int_equal(syscall(SYS_mlock, stage->buffer + PAGE, 8 * PAGE), 0);
+    assert_copied(stage, "remap: memory that is locked or protected otherwise");
+    assert_int_equal(syscall(SYS_munlock, stage->buffer + PAGE, 8 * PAGE), 0);
+    assert_moved(stage);
+    stage_close(stage);
+}
+
+static void memory_of_another_userfaultfd_is_copied(void **state)
+{
+    stage_t *stage = stage_open();
+    regx_uffd_t other;
+    char error[256];
+
+    assert_moved(stage);
+    assert_int_equal(regx_uffd_open(&other, error, sizeof(error)), REGX_OK);
+    assert_int_equal(regx_uffd_register(other.file.fd, (uintptr_t)stage->buffer,
+                                        (uintptr_t)stage->buffer + ROOM),
+                     0);
+    assert_copied(stage, "remap: pages pinned, shared with a child, or watched");
+    assert_int_equal(regx_uffd_unregister(other.file.fd, (uintptr_t)stage->buffer,
+                                          (uintptr_t)stage->buffer + ROOM),
+                     0);
+    regx_uffd_close(&other);
+    assert_moved(stage);
+    stage_close(stage);
+}
+
+/* A child that lives until that pipe is closed; then it says whether its memory is as it was. */
+static pid_t open_child(stage_t *stage, int go_on[2])
+{
+    char byte = 0;
+
+    assert_moved(stage);
+    memset(stage->buffer, 0x5c, ROOM);
+    assert_int_equal(pipe(go_on), 0);
+    const pid_t child = fork();
+    if (child == 0) {
+        bool same = true;
+
+        close(go_on[1]);
+        same &= read(go_on[0], &byte, 1) == 0; /* until the parent has closed it */
+        for (size_t i = 0; i < ROOM; i++) {
+            same &= stage->buffer[i] == 0x5c;
+        }
+        _exit(same ? 0 : 1);
+    }
+    assert_true(child > 0);
+    close(go_on[0]);
+    return child;
+}
+
+static void close_child(stage_t *stage, pid_t child, int go_on)
+{
+    int status;
+
+    close(go_on);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    assert_moved(stage); /* they were copied by the write, and are this process's own again */
+}
+
+static void memory_shared_with_a_child_is_copied(void **state)
+{
+    stage_t *stage = stage_open();
+    int go_on[2];
+    const pid_t child = open_child(stage, go_on);
+
+    assert_copied(stage, "remap: pages pinned, shared with a child, or watched");
+    close_child(stage, child, go_on[1]);
+    stage_close(stage);
+}
+
+static void part_of_it_may_be_shared_with_a_child(void **state)
+{
+    stage_t *stage = stage_open();
+    int go_on[2];
+    const pid_t child = open_child(stage, go_on);
+
+    memset(stage->buffer, 1, 4 * PAGE); /* these are its own again: two whole ones of the message */
+    const uint64_t pages = stage->counters.remap_pages;
+    assert_string_equal(go(stage, stage->buffer + PAGE + 9, 7 * PAGE),
+                        "remap: pages pinned, shared with a child, or watched");
+    assert_int_equal(stage->counters.remap_pages - pages, 2);
+    close_child(stage, child, go_on[1]);
+    stage_close(stage);
+}
+
+static void without_its_descriptor_all_is_copied(void **state)
+{
+    stage_t *stage = stage_open();
+
+    assert_moved(stage);
+    close(stage->landings.uffd.fd);
+    const int other = open("/dev/null", O_RDWR | O_CLOEXEC); /* the same number */
+    assert_int_equal(other, stage->landings.uffd.fd);
+    assert_copied(stage, "remap: its userfaultfd was closed by the program");
+    stage_close(stage);
+    assert_int_equal(fcntl(other, F_GETFD), FD_CLOEXEC); /* not ours to close */
+    close(other);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -181,6 +482,13 @@ int main(void)
         cmocka_unit_test(caches_are_told_before_and_after),
         cmocka_unit_test(there_are_so_many_landings_and_no_more),
         cmocka_unit_test(a_thread_that_counts_in_an_edge_page_loses_nothing),
+        cmocka_unit_test(other_memory_than_private_anonymous_is_refused),
+        cmocka_unit_test(huge_pages_are_refused),
+        cmocka_unit_test(locked_memory_is_copied),
+        cmocka_unit_test(memory_of_another_userfaultfd_is_copied),
+        cmocka_unit_test(memory_shared_with_a_child_is_copied),
+        cmocka_unit_test(part_of_it_may_be_shared_with_a_child),
+        cmocka_unit_test(without_its_descriptor_all_is_copied),
     };
 
     if (!pages_can_be_moved()) {
