@@ -16,7 +16,7 @@
 
 #include "../chance.h"
 
-/* cmocka hands each test a state, of which few have any. */
+/* cmocka hands each test a state, and callbacks get what their callers have: few use all of it. */
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 
 /* Seconds after which a test that hangs is ended (alarm): no busy machine makes one take so long.

@@ -22,7 +22,6 @@ static char line[1024];
 
 int regx_compat_publish(const mca_base_component_t *component, const void *bytes, size_t length)
 {
-    (void)component;
     assert_true(length <= sizeof(published));
     memcpy(published, bytes, length);
     published_length = length;
@@ -32,7 +31,6 @@ int regx_compat_publish(const mca_base_component_t *component, const void *bytes
 int regx_compat_fetch(const mca_base_component_t *component, opal_proc_t *proc, void **bytes,
                       size_t *length)
 {
-    (void)component, (void)proc;
     *bytes = malloc(published_length);
     assert_non_null(*bytes);
     memcpy(*bytes, published, published_length);
@@ -47,7 +45,6 @@ uint64_t regx_compat_self(void)
 
 bool regx_compat_same_node(const opal_proc_t *proc)
 {
-    (void)proc;
     return false;
 }
 
@@ -55,7 +52,6 @@ static char *host_of(const opal_proc_t *proc)
 {
     static char host[] = "node7";
 
-    (void)proc;
     return host;
 }
 
@@ -104,7 +100,6 @@ static bool falls_here = true;
 
 bool regx_compat_falls_here(const mca_base_component_t *component, const char *key)
 {
-    (void)component, (void)key;
     return falls_here;
 }
 
@@ -157,7 +152,6 @@ static regx_status_t port_connect(regx_transport_t *transport, uint64_t peer, co
 {
     static regx_conn_t connection = {.wire = "it"};
 
-    (void)transport, (void)peer, (void)length;
     if (refuses) {
         return REGX_UNREACHABLE;
     }

@@ -52,7 +52,6 @@ static regx_endpoint_t *unread; /* its peer has not read all */
 /* It fails what the peer has not read. */
 static void disconnect(regx_conn_t *conn)
 {
-    (void)conn;
     disconnected++;
     if (unread != NULL) {
         unread->zcopy_bytes = 0;
@@ -61,7 +60,6 @@ static void disconnect(regx_conn_t *conn)
 
 static bool reachable(regx_conn_t *conn)
 {
-    (void)conn;
     return reads;
 }
 
@@ -88,7 +86,6 @@ bool regx_address_connect(regx_module_t *module, opal_proc_t *proc, regx_peer_t 
 
 void regx_fail_queued(regx_module_t *module, regx_endpoint_t *endpoint)
 {
-    (void)module;
     assert_false(regx_endpoint_is_blocked(endpoint));
 }
 
@@ -102,7 +99,6 @@ char *(*opal_get_proc_hostname)(const opal_proc_t *proc);
 #else
 char *opal_get_proc_hostname(const opal_proc_t *proc)
 {
-    (void)proc;
     return NULL;
 }
 #endif

@@ -53,7 +53,6 @@ static void check_row(const regx_param_t *param, void *room)
     const size_t size = param->size;
     regx_param_word_t word;
 
-    (void)room;
     if (pointer
             ? size != sizeof(char *)
             : param->type != REGX_PARAM_TEXT && size != 1 && size != 2 && size != 4 && size != 8) {

@@ -150,7 +150,6 @@ static void bind_child(void *argument)
     size_t cpu = 0;
     char *memory = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 
-    (void)argument;
     if (memory == MAP_FAILED || sched_getaffinity(0, sizeof(cpus), &cpus) != 0) {
         give_up("sched_getaffinity");
     }

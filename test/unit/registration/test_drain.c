@@ -198,7 +198,6 @@ static void *transfer_again_and_again(void *unused)
 {
     uint32_t chance = 17;
 
-    (void)unused;
     for (unsigned turn = 1; turn <= CHANGES; turn++) {
         const uint32_t held = regx_drain_hold(drain, memory, PAGES * PAGE);
         bool whole = true;

@@ -145,7 +145,6 @@ static struct {
 
 static void *report_all_the_time(void *unused)
 {
-    (void)unused;
     while (!atomic_load(&storm.end)) {
         const regx_hook_report_t report = atomic_load(&hooked.report);
 

@@ -19,7 +19,6 @@ static regx_status_t answer;
 
 static bool valid(regx_monitor_t *monitor)
 {
-    (void)monitor;
     return is_valid;
 }
 

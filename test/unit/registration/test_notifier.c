@@ -146,7 +146,6 @@ static _Atomic bool enough;
 
 static void *map_and_unmap(void *unused)
 {
-    (void)unused;
     while (!atomic_load(&enough)) {
         /* Not map(): each would leave the page that closes its gap, and there is a limit. */
         char *base = mmap(NULL, LENGTH, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

@@ -130,7 +130,6 @@ static void *move_to_and_fro(void *unused)
 {
     char *from = mover.high;
 
-    (void)unused;
     while (!atomic_load(&mover.end)) {
         char *to = from == mover.high ? mover.low : mover.high;
 

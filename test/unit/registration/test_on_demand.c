@@ -43,14 +43,12 @@ static regx_status_t fake_reg(regx_transport_t *transport, void *base, size_t le
 
 static void fake_dereg(regx_transport_t *transport, regx_mr_t *mr)
 {
-    (void)transport, (void)mr;
     note('d');
     fake.live--;
 }
 
 static regx_status_t fake_on_demand(regx_transport_t *transport, char *error, size_t error_size)
 {
-    (void)error, (void)error_size;
     transport->on_demand_grain = transport->on_demand_grain == 0 ? 1 : transport->on_demand_grain;
     return REGX_OK;
 }
@@ -58,7 +56,6 @@ static regx_status_t fake_on_demand(regx_transport_t *transport, char *error, si
 static regx_status_t fake_prefetch(regx_transport_t *transport, const regx_mr_t *mr,
                                    const void *base, size_t length)
 {
-    (void)transport;
     if ((mr->access & fake.refuse_advice) != 0) {
         return REGX_DENIED;
     }

@@ -247,27 +247,20 @@ static void what_ends_within_the_query_is_seen(void **state)
 static void log_it(registry_t *r, uintptr_t start, uintptr_t end)
 {
     regx_inval_log_write(r->monitor.log, end - PAGE, end);
-    (void)start;
 }
 
 static void begin_change(registry_t *r, uintptr_t start, uintptr_t end)
 {
-    (void)start;
-    (void)end;
     r->changing = true;
 }
 
 static void take_news(registry_t *r, uintptr_t start, uintptr_t end)
 {
-    (void)start;
-    (void)end;
     r->monitor.log->sequence++;
 }
 
 static void draw_number(registry_t *r, uintptr_t start, uintptr_t end)
 {
-    (void)start;
-    (void)end;
     atomic_fetch_add(&r->monitor.log->head, 1);
 }
 

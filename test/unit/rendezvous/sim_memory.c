@@ -172,7 +172,6 @@ static bool nothing_is_unreported(regx_monitor_t *monitor)
 {
     bool unreported = false;
 
-    (void)monitor;
     for (unsigned i = 0; i < SIM_CHANGES; i++) {
         const sim_change_t *change = &sim.changes[i];
 
@@ -183,7 +182,6 @@ static bool nothing_is_unreported(regx_monitor_t *monitor)
 
 static regx_status_t watch(regx_monitor_t *monitor, uintptr_t start, uintptr_t end, uint64_t *since)
 {
-    (void)start, (void)end;
     *since = atomic_load(&monitor->log->head);
     return sim.changes[0].unwatched || sim.changes[1].unwatched ? REGX_DENIED : REGX_OK;
 }
@@ -192,7 +190,6 @@ static regx_status_t watch(regx_monitor_t *monitor, uintptr_t start, uintptr_t e
 int __wrap_mincore(void *start, size_t length, unsigned char *resident);
 int __wrap_mincore(void *start, size_t length, unsigned char *resident)
 {
-    (void)resident;
     errno = ENOMEM;
     return sim_is_gone(start, length) ? -1 : 0;
 }

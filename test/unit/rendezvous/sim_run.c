@@ -18,7 +18,6 @@ sim_t sim;
 int __wrap_clock_gettime(clockid_t clock, struct timespec *time);
 int __wrap_clock_gettime(clockid_t clock, struct timespec *time)
 {
-    (void)clock;
     sim.now += 100;
     *time = (struct timespec){.tv_sec = sim.now / 1000000000, .tv_nsec = sim.now % 1000000000};
     return 0;
@@ -96,7 +95,6 @@ static void mismatch(void *context, const regx_peer_t *peer, const char *what)
 
 static void pages_change(void *context, uintptr_t start, uintptr_t end)
 {
-    (void)context;
     sim_memory_replaced(start, end);
     sim_memory_report(start, end);
 }

@@ -86,7 +86,6 @@ static regx_status_t wire_send(regx_conn_t *conn, uint8_t tag, const void *heade
     sim_process_t *from = of_conn(conn);
     const regx_status_t status = answer(from, SIM_AT_SEND);
 
-    (void)context;
     sim_check(pack == NULL && length == 0 && header_length <= REGX_CONTROL_MAX);
     if (status == REGX_OK) {
         note_control(from, header);
@@ -391,7 +390,6 @@ static bool wire_stage(regx_conn_t *conn, const void *base, size_t length, regx_
 {
     const uint32_t staged = STAGED;
 
-    (void)base;
     if (!sim.scenario->stages || length > REGX_STAGE_SIZE) {
         return false;
     }
@@ -402,7 +400,6 @@ static bool wire_stage(regx_conn_t *conn, const void *base, size_t length, regx_
 
 static void wire_unstage(regx_transport_t *transport, const regx_key_t *key)
 {
-    (void)key;
     sim_check(((sim_process_t *)transport)->staged > 0);
     ((sim_process_t *)transport)->staged--;
 }

@@ -21,7 +21,6 @@ int __wrap_clock_gettime(clockid_t clock, struct timespec *time);
 
 int __wrap_clock_gettime(clockid_t clock, struct timespec *time)
 {
-    (void)clock;
     *time = (struct timespec){.tv_sec = now / 1000000000, .tv_nsec = now % 1000000000};
     return 0;
 }
@@ -342,7 +341,6 @@ static void by_what_fails_nothing_goes(void **state)
  * do. */
 static void one_failure_changes_nothing(void **state)
 {
-
     for (unsigned i = 0; i < (unsigned)PROGRAMS * REGX_AUTO_WIRES; i++) {
         const program_t *program = &programs[i / REGX_AUTO_WIRES];
 
@@ -364,7 +362,6 @@ static void one_failure_changes_nothing(void **state)
 /* Before the rest is over. */
 static void a_winner_that_begins_to_fail_is_given_up(void **state)
 {
-
     for (unsigned i = 0; i < PROGRAMS; i++) {
         regx_auto_init(autotune, REGX_AUTO_NODE);
         runs(&apart, &programs[i], 2500, 0, AUTO);

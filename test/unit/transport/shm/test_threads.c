@@ -90,7 +90,6 @@ static void *assist(void *unused)
 {
     uint64_t told = 0;
 
-    (void)unused;
     while ((told = atomic_load(&hammer.told)) != UINT64_MAX) {
         const uint32_t number = (uint32_t)(told >> 32);
         const uint64_t length = (told & UINT32_MAX) * PIECE;
