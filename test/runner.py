@@ -38,6 +38,11 @@ class Phase(NamedTuple):
     full: bool = False  # only in a full run
 
 
+def with_unit_tests() -> tuple[str, ...]:
+    """The folders, so that all that is in others need not be imported."""
+    return tuple(sorted({str(path.parent.relative_to(TOP)) for path in TOP.glob("test/**/test_*.c")}))
+
+
 def needing_device() -> tuple[str, ...]:
     """Those files of pytest's, so that the emulated machine, which is slow, imports no others."""
     return tuple(str(path.relative_to(TOP)) for path in sorted(TOP.glob("test/*/test_*.py"))
@@ -45,7 +50,7 @@ def needing_device() -> tuple[str, ...]:
 
 
 PHASES = [
-    Phase("units", "unit tests, two at a time", workers=True),
+    Phase("units", "unit tests, two at a time", folders=with_unit_tests(), workers=True),
     Phase("processes", "tests of one process, two at a time", workers=True),
     Phase("jobs", "MPI jobs, alone"),
     Phase("guest", "the emulated machine with an RDMA device, alone",
