@@ -2,14 +2,14 @@
 """However a job ends, nothing is left behind: no shared memory, no process."""
 from pathlib import Path
 
-from launch import Mpi
+from launch import AT_ONCE, Mpi
 from namespace import SharedMemory
 
 
 def test_an_aborted_job_leaves_nothing(mpi: Mpi, tmp_path: Path) -> None:
     """MPI_Abort of one of four ranks, while large messages are under way. (Killed: test_killed.py.)"""
     memory = SharedMemory(tmp_path)
-    job = mpi("ending", "abort", ranks=4, around=memory.around)
+    job = mpi("ending", "abort", ranks=4, around=memory.around, mca=AT_ONCE)
     assert job.status == 7, str(job)
     assert memory.left() == "", f"left: {memory.left()}\n{job}"
     assert job.stdout == "", str(job)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from launch import Mpi
+from launch import AT_ONCE, Mpi
 from namespace import SharedMemory, refusal
 
 APART = ["unshare", "--pid", "--fork", "--mount-proc"]
@@ -21,7 +21,8 @@ def test_ranks_in_their_own_process_namespaces_use_another_btl(mpi: Mpi, tmp_pat
     job = mpi(*COLLECTIVE, ranks=2, btl="regx,tcp,self", around=SharedMemory(tmp_path).around,
               within=APART, mca={"btl_tcp_if_include": "lo"}).ended_well()
     assert len(job.reports) == 2 and job.total("bytes_shm") == 0, str(job)
-    job = mpi(*COLLECTIVE, ranks=2, around=SharedMemory(tmp_path, size="64K").around, within=APART)
+    job = mpi(*COLLECTIVE, ranks=2, around=SharedMemory(tmp_path, size="64K").around, within=APART,
+              mca=AT_ONCE)
     assert job.status != 0 and job.stdout == "" and 1 <= len(job.complaints) <= 2, str(job)
     assert re.fullmatch(r"regx: rank [01] on \S+ cannot be reached: it is on this node, but no "
                         r"memory can be shared with it\. Open MPI's own tcp can: --mca btl "

@@ -9,7 +9,7 @@ import pytest
 
 from fabric import DEVICE, Fabric
 from job import Job
-from launch import Mpi
+from launch import AT_ONCE, Mpi
 from test_process import read
 
 SIZES = "8,5000,300001"
@@ -27,7 +27,8 @@ def without_verbs(job: Job, reason: str) -> None:
         assert by_ports(report) == 0, str(job)
 
 
-@pytest.mark.parametrize("strategy", ["bounce", "pipeline", "direct", "together"])
+@pytest.mark.parametrize("strategy", [
+    "bounce", "pipeline", pytest.param("direct", marks=pytest.mark.full), "together"])
 def test_the_node_goes_by_shared_memory_and_others_by_verbs(fabric: Fabric, strategy: str) -> None:
     """Two ranks on each of two hosts: each wire carries its part, and none the other's. together is for
     the node; between nodes another one takes its place. The backend is for verbs alone, and what it may
@@ -79,7 +80,7 @@ def test_peers_that_verbs_does_not_reach_are_left_to_tcp(fabric: Fabric, ports: 
     reasons = {report["transport_reason"] for report in job.reports}
     assert reasons == ({"verbs between nodes"} if ports else
                        {"verbs between nodes", "no port is active"}), str(job)
-    job = fabric(*TRAFFIC, within=within)
+    job = fabric(*TRAFFIC, within=within, mca=AT_ONCE)
     assert job.status != 0 and 1 <= len(job.complaints) <= 4, str(job)
     for line in job.complaints:  # of each rank that has met it
         assert line.partition(" cannot be reached: ")[2].startswith(

@@ -7,13 +7,14 @@ Not dynamic ones: osc/rdma of Open MPI 4.1.2 to 4.1.4 then waits for a lock that
 import pytest
 
 from fabric import Fabric
-from launch import Mpi
+from launch import AT_ONCE, Mpi
 
 CASES = ["fence", "lock", "flood", "fetch", "alternate", "mixed"]
 VERBS = {"transport": "verbs"}  # also on a node: osc/rdma wants one that reaches all
 
 
-@pytest.mark.parametrize("flavour,ranks,btl", [("create", 4, "regx"), ("allocate", 3, "regx,self")])
+@pytest.mark.parametrize("flavour,ranks,btl", [
+    ("create", 4, "regx"), pytest.param("allocate", 3, "regx,self", marks=pytest.mark.full)])
 def test_every_operation_between_two_hosts(mpi: Mpi, fabric: Fabric, flavour: str, ranks: int,
                                            btl: str) -> None:
     job = fabric("window", flavour, 1000, *CASES, ranks=ranks, btl=btl, regx=VERBS,
@@ -31,7 +32,7 @@ def test_osc_rdma_waits_for_memory_inside_a_completion(mpi: Mpi, fabric: Fabric)
 def test_beside_vader_processes_agree_that_regx_has_no_windows(mpi: Mpi, fabric: Fabric) -> None:
     """Of three processes two have vader beside regx, and one has not. 5.0 needs no BTL that has them."""
     job = fabric("window", "create", 1000, "fence", ranks=3, btl="regx,vader,self", regx=VERBS,
-                 mca={**mpi.build.osc, "osc": "rdma,sm"})
+                 mca={**mpi.build.osc, "osc": "rdma,sm", **AT_ONCE})
     if not mpi.build.osc_asks:
         assert job.checked(3).total("onesided_messages") == 0, str(job)
         return
