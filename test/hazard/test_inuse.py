@@ -33,7 +33,6 @@ def ended(job: Job) -> Job:
 @pytest.mark.parametrize("backend,side,part", [
     ("hooks", "send", "part"), ("notifier", "receive", "all"), ("hooks+notifier", "send", "all"),
     ("hooks+notifier", "receive", "part")], indirect=["backend"])
-@pytest.mark.whole
 def test_a_buffer_unmapped_in_use_is_warned_of_once(mpi: Mpi, tmp_path: Path, backend: str,
                                                     side: str, part: str) -> None:
     job = ended(run(mpi, tmp_path, backend, side, part))
@@ -76,7 +75,9 @@ def test_without_unmapping_nothing_is_said(mpi: Mpi, tmp_path: Path, backend: st
     assert all(report["hits"] == 1 for report in job.reports), str(job)
 
 
-# That a call waits until the message is through: mpi/test_shadow.py.
+# That a call waits until the message is through: mpi/test_shadow.py. That it does not wait for ever:
+# unit/registration/test_drain.c, too; here that is five seconds.
+@pytest.mark.full
 def test_drain_waits_no_longer_than_it_may(mpi: Mpi, tmp_path: Path) -> None:
     """The other side grants no further chunk before the call has returned."""
     job = ended(run(mpi, tmp_path, "hooks", "send", "once", rendezvous="pipeline", inuse="drain"))

@@ -36,7 +36,7 @@ def test_the_same_address_with_new_pages_sends_the_new_data(mpi: Mpi, backend: s
     assert changing["hits"] + changing["misses"] + changing["uncached"] == uses, str(job)
 
 
-@pytest.mark.parametrize("backend", ["hooks", "notifier"], indirect=True)
+@pytest.mark.parametrize("backend", ["notifier"], indirect=True)
 def test_one_munmap_of_very_many_regions_is_seen(mpi: Mpi, backend: str) -> None:
     """What is unmapped last is given up though no further message comes (hazard 18)."""
     count, size = 5000, 20_480
