@@ -60,7 +60,6 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-    (void)state;
     if (opened) {
         rig_close(&rig);
     }
@@ -138,7 +137,6 @@ static void hazard_6_a_flush_is_not_lost(void **state)
     uint8_t *buffer, *others;
     uint64_t before;
 
-    (void)state;
     need_locked((size_t)16 << 20);
     open_rig((rig_config_t){.alone = true});
     buffer = map_at(NULL, LENGTH);
@@ -197,7 +195,6 @@ static void hazard_13_any_memory_can_be_used(void **state)
     char name[] = "/tmp/regx-XXXXXX";
     uint8_t *memory;
 
-    (void)state;
     need_locked((size_t)8 << 20);
     open_rig((rig_config_t){0});
     memory = map_at(NULL, LENGTH);
@@ -261,7 +258,6 @@ static void hazard_16_more_buffers_than_the_device_registers(void **state)
     enum { ROOM = 256, BUFFERS = 4 * ROOM };
     uint8_t *memory;
 
-    (void)state;
     need_locked((size_t)4 << 20);
     open_rig((rig_config_t){.buffers = ROOM});
     memory = map_at(NULL, (size_t)BUFFERS * 4096);
@@ -283,7 +279,6 @@ static void hazard_16_many_mappings(void **state)
     enum { MAPPINGS = 4000 };
     uint8_t *memory;
 
-    (void)state;
     open_rig((rig_config_t){0});
     /* Every other page; what is between is not mapped. */
     memory = map_at(NULL, (size_t)MAPPINGS * 8192);
@@ -340,13 +335,11 @@ static void small_cache(rig_config_t config, unsigned most)
 
 static void hazard_17_a_cache_of_one_region_beside_our_thread(void **state)
 {
-    (void)state;
     small_cache((rig_config_t){.count = 1}, 1 + DEAD);
 }
 
 static void hazard_17_a_cache_of_one_megabyte(void **state)
 {
-    (void)state;
     small_cache((rig_config_t){.alone = true, .bytes = 1 << 20}, 16 + DEAD);
 }
 
@@ -359,7 +352,6 @@ static void hazard_35_pinned_memory_returns_while_the_program_computes(void **st
     uint8_t *buffers[BUFFERS];
     uint64_t before;
 
-    (void)state;
     if (strcmp(backend, "hooks") == 0) {
         print_message("not tried: with hooks alone there is no thread of ours, as documented\n");
         skip();
