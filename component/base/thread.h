@@ -53,12 +53,6 @@ static inline void regx_lock_fini(regx_lock_t *lock)
     pthread_mutex_destroy(&lock->mutex);
 }
 
-/* Whether more than one thread may ask for it. */
-static inline bool regx_lock_is_real(const regx_lock_t *lock)
-{
-    return lock->real;
-}
-
 static inline void regx_lock(regx_lock_t *lock)
 {
     if (lock->real) {

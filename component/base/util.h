@@ -7,8 +7,15 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
+
+/* Linux 5.14; older headers lack them. Older kernels refuse, and pages come at their first use. */
+#ifndef MADV_POPULATE_READ
+#define MADV_POPULATE_READ 22
+#define MADV_POPULATE_WRITE 23
+#endif
 
 /* What a call between regx's rooms may answer. Each function's comment lists which of these it
  * uses; nothing else crosses a room's border as a result. */

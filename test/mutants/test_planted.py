@@ -37,10 +37,10 @@ BY_TEST = [
     (Mutant("edge of a page", LANDING, before=COPY),
      ["test/mpi/test_remap.py::test_whole_pages_are_moved_and_edges_copied"], WRONG_BYTE),
     (Mutant("kernel writes", VM, "const struct iovec here =",
-            "*(char *)local ^= direction == REGX_VM_WRITE; const struct iovec here ="),
+            "*(char *)local ^= direction == REGX_COPY_TO_PEER; const struct iovec here ="),
      [f"{SIZES}[pipeline]", f"{SIZES}[direct]"], WRONG_BYTE),
     (Mutant("kernel reads", VM, "*copied = (size_t)n;",
-            "*copied = (size_t)n; *(char *)local ^= direction == REGX_VM_READ;"),
+            "*copied = (size_t)n; *(char *)local ^= direction == REGX_COPY_FROM_PEER;"),
      [f"{SIZES}[read]", f"{SIZES}[together]"], WRONG_BYTE),
     # A stale hit let through.
     (Mutant("changes that are not applied", "registration/cache.c",

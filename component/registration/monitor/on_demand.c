@@ -39,12 +39,6 @@
 
 #include "registration/monitor/monitor.h"
 
-/* linux/mman.h, since 5.14 */
-#ifndef MADV_POPULATE_READ
-#define MADV_POPULATE_READ 22
-#define MADV_POPULATE_WRITE 23
-#endif
-
 enum { TO_READ, TO_WRITE, DIRECTIONS };
 
 /* How pages are brought in before the device needs them: it is asked to; or the process maps them,

@@ -170,8 +170,9 @@ static void *allocate_locked(regx_alloc_mem_t *alloc_mem, size_t length, const c
     return memory;
 }
 
-void *regx_alloc_mem_allocate(regx_alloc_mem_t *alloc_mem, size_t length)
+void *regx_shm_allocate(regx_transport_t *transport, size_t length)
 {
+    regx_alloc_mem_t *alloc_mem = &regx_shm_of(transport)->alloc_mem;
     const char *reason = USED_UP;
     void *memory = NULL;
 
@@ -202,8 +203,9 @@ static void join_next(regx_alloc_mem_block_t *block)
     }
 }
 
-void regx_alloc_mem_free(regx_alloc_mem_t *alloc_mem, const void *memory)
+void regx_shm_release(regx_transport_t *transport, void *memory)
 {
+    regx_alloc_mem_t *alloc_mem = &regx_shm_of(transport)->alloc_mem;
     regx_alloc_mem_block_t *before = NULL;
 
     regx_lock(&alloc_mem->lock);

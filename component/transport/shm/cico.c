@@ -60,9 +60,7 @@ static void bring_in(regx_shm_t *shm, unsigned index)
         return;
     }
     shm->cico.brought_in |= 1u << index;
-#if defined(MADV_POPULATE_WRITE)
     madvise(memory_of(shm, shm->main.base, index), REGX_STAGE_SIZE, MADV_POPULATE_WRITE);
-#endif
 }
 
 void regx_cico_init(regx_shm_t *shm)

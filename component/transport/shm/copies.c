@@ -114,13 +114,13 @@ static regx_shm_piece_t next_piece(regx_shm_op_t *op, size_t left)
     if (op->is_get) {
         const regx_get_t *get = regx_shm_get_of(op);
 
-        piece.direction = REGX_VM_READ;
+        piece.direction = REGX_COPY_FROM_PEER;
         piece.local = (char *)get->local + at;
         piece.remote = regx_shm_key_unpack(&get->key).address + get->offset + at;
     } else {
         const regx_put_t *put = put_of(op);
 
-        piece.direction = REGX_VM_WRITE;
+        piece.direction = REGX_COPY_TO_PEER;
         piece.local = (char *)(uintptr_t)put->local + at;
         piece.remote = regx_shm_key_unpack(&put->key).address + put->offset + at;
     }

@@ -145,13 +145,6 @@ static inline regx_mailbox_line_t *regx_mailbox_next_line(const regx_mailbox_out
     return &out->memory->lines[out->line % REGX_MAILBOX_LINES];
 }
 
-/* Begins to fetch the line that the next post will fill. x86 stores in order: without this, all
- * that is stored after a post waits until the line has come from the poller's core. */
-static inline void regx_mailbox_fetch_line(const regx_mailbox_out_t *out)
-{
-    __builtin_prefetch(regx_mailbox_next_line(out), 1);
-}
-
 /* Begins to fetch that line and the two after it: as much as Open MPI's PUT with a CTS has. */
 static inline void regx_mailbox_fetch_span(const regx_mailbox_out_t *out)
 {

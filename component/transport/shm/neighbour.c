@@ -160,7 +160,7 @@ static bool copy_mapped(const regx_shm_t *shm, const regx_shm_piece_t *piece)
     if (remote == NULL) {
         return false;
     }
-    if (piece->direction == REGX_VM_READ) {
+    if (piece->direction == REGX_COPY_FROM_PEER) {
         regx_copy(piece->local, remote, piece->length);
     } else {
         regx_copy(remote, piece->local, piece->length);

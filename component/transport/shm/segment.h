@@ -122,15 +122,13 @@ typedef struct regx_vm_peer {
  * as a phrase for the report. */
 regx_status_t regx_vm_check(regx_vm_peer_t *peer, char *reason, size_t reason_size);
 
-typedef enum regx_vm_direction { REGX_VM_WRITE, REGX_VM_READ } regx_vm_direction_t;
-
 /* Between two looks at the cookie of a peer that is copied from or to. */
 #define REGX_VM_LOOK_NS INT64_C(1000000000)
 
 /* Copies at most `length` bytes to or from `remote`, fewer if the kernel stops early; how many is
  * in `copied`. REGX_FAILED: a range is not there, or the peer is gone. REGX_DENIED: not allowed any
  * more. */
-regx_status_t regx_vm_copy(regx_vm_peer_t *peer, regx_vm_direction_t direction, void *local,
+regx_status_t regx_vm_copy(regx_vm_peer_t *peer, regx_copy_direction_t direction, void *local,
                            uint64_t remote, size_t length, size_t *copied);
 
 /* Whether the process has ended, reaped or not. A system call or two. Where the kernel refuses to

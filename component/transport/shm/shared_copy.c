@@ -227,7 +227,7 @@ static regx_status_t read_range(const regx_shared_copy_t *copy, uint64_t begin, 
 {
     const regx_shm_piece_t piece = {.neighbour = &copy->conn->peer,
                                     .alloc_mem = &copy->conn->alloc_mem,
-                                    .direction = REGX_VM_READ,
+                                    .direction = REGX_COPY_FROM_PEER,
                                     .local = (char *)copy->get->local + begin,
                                     .remote = remote_of(copy->get) + begin,
                                     .length = end - begin};
@@ -456,7 +456,7 @@ bool regx_shared_copy_write(regx_shm_t *shm)
     }
     regx_shm_inbound_t *inbound = request->from;
     const regx_shm_piece_t piece = {.neighbour = &inbound->peer,
-                                    .direction = REGX_VM_WRITE,
+                                    .direction = REGX_COPY_TO_PEER,
                                     .local =
                                         (char *)(uintptr_t)(request->frame.remote + claim.begin),
                                     .remote = request->frame.local + claim.begin,

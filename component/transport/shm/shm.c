@@ -77,8 +77,8 @@ static regx_status_t open_main(regx_shm_t *shm)
     return REGX_UNREACHABLE;
 }
 
-static regx_status_t shm_open(const regx_transport_config_t *config, char *error, size_t error_size,
-                              regx_transport_t **transport)
+static regx_status_t open_transport(const regx_transport_config_t *config, char *error,
+                                    size_t error_size, regx_transport_t **transport)
 {
     regx_shm_t *shm = calloc(1, sizeof(*shm));
     regx_vm_cookie_t cookie;
@@ -147,16 +147,6 @@ void regx_shm_expose(const void *base, size_t length, regx_key_t *key)
     regx_shm_key_pack((regx_shm_key_t){(uintptr_t)base, length, {.id = UINT32_MAX}}, key);
 }
 
-static void *shm_allocate(regx_transport_t *transport, size_t length)
-{
-    return regx_alloc_mem_allocate(&regx_shm_of(transport)->alloc_mem, length);
-}
-
-static void shm_release(regx_transport_t *transport, void *memory)
-{
-    regx_alloc_mem_free(&regx_shm_of(transport)->alloc_mem, memory);
-}
-
 static regx_status_t shm_reg(regx_transport_t *transport, void *base, size_t length,
                              unsigned access, regx_mr_t *mr)
 {
@@ -174,7 +164,7 @@ static void shm_dereg(regx_transport_t *transport, regx_mr_t *mr)
 
 const regx_transport_ops_t regx_shm_ops = {.abi = REGX_TRANSPORT_ABI,
                                            .name = "shm",
-                                           .open = shm_open,
+                                           .open = open_transport,
                                            .close = shm_close,
                                            .address = shm_address,
                                            .reaches = regx_shm_reaches,
@@ -189,8 +179,8 @@ const regx_transport_ops_t regx_shm_ops = {.abi = REGX_TRANSPORT_ABI,
                                            .expose = regx_shm_expose,
                                            .stage = regx_shm_stage,
                                            .unstage = regx_shm_unstage,
-                                           .allocate = shm_allocate,
-                                           .release = shm_release,
+                                           .allocate = regx_shm_allocate,
+                                           .release = regx_shm_release,
                                            .copies = true,
                                            .copy = regx_shm_copy,
                                            .reg = shm_reg,

@@ -346,7 +346,7 @@ static inline void regx_shm_count_malformed(const regx_shm_t *shm)
 /* One copy more or less. With one thread no interlocked operation. */
 static inline void regx_shm_count_copies(regx_shm_t *shm, int change)
 {
-    if (regx_lock_is_real(&shm->lock)) {
+    if (shm->lock.real) {
         atomic_fetch_add_explicit(&shm->copy_count, (uint32_t)change, memory_order_relaxed);
     } else {
         atomic_store_explicit(&shm->copy_count,
@@ -388,8 +388,8 @@ void regx_alloc_mem_init(regx_alloc_mem_t *alloc_mem, regx_alloc_mem_shared_t *s
 /* Unmaps the segments in which nothing is allocated any more, and closes the files. */
 void regx_alloc_mem_fini(regx_alloc_mem_t *alloc_mem);
 /* As transport.h's allocate and release. Any thread. */
-void *regx_alloc_mem_allocate(regx_alloc_mem_t *alloc_mem, size_t length);
-void regx_alloc_mem_free(regx_alloc_mem_t *alloc_mem, const void *memory);
+void *regx_shm_allocate(regx_transport_t *transport, size_t length);
+void regx_shm_release(regx_transport_t *transport, void *memory);
 
 /* ---- shm.c ---- */
 
@@ -446,7 +446,7 @@ bool regx_shm_may_copy(const regx_shm_t *shm, regx_shm_neighbour_t *neighbour);
 typedef struct regx_shm_piece {
     regx_shm_neighbour_t *neighbour;
     regx_alloc_mem_view_t **alloc_mem; /* the neighbour's; NULL: the kernel is to copy */
-    regx_vm_direction_t direction;
+    regx_copy_direction_t direction;
     char *local;
     uint64_t remote;
     size_t length;

@@ -35,15 +35,11 @@ static regx_status_t make_room(regx_shm_t *shm, const char **reason)
  * brings in its own page only. Best effort. */
 static void bring_lines_in(const regx_mailbox_memory_t *memory)
 {
-#if defined(MADV_POPULATE_WRITE)
     const uintptr_t page = regx_page_size();
     const uintptr_t start = (uintptr_t)memory & ~(page - 1);
 
     madvise((void *)start, regx_align_up((uintptr_t)memory->payload - start, page),
             MADV_POPULATE_WRITE);
-#else
-    (void)memory;
-#endif
 }
 
 /* Maps the mailbox that a neighbour asks to be read. REGX_OK; REGX_INVALID: what it asks is

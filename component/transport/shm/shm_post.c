@@ -53,7 +53,7 @@ regx_status_t regx_shm_send(regx_conn_t *super, uint8_t tag, const void *header,
 {
     regx_shm_conn_t *conn = regx_shm_conn_of(super);
 
-    if (!regx_lock_is_real(&conn->lock) && conn->state == REGX_SHM_ATTACHED && pack == NULL &&
+    if (!conn->lock.real && conn->state == REGX_SHM_ATTACHED && pack == NULL &&
         regx_mailbox_post_short(&conn->out, tag, header, header_length, payload, payload_length)) {
         count_sent(regx_shm_of(super->transport), header_length + payload_length);
         return REGX_OK;
@@ -113,7 +113,6 @@ regx_status_t regx_shm_send_zcopy(regx_conn_t *super, regx_zcopy_t *zcopy)
  * each takes several times as long, and `auto` would judge bounce by that. Best effort. */
 static void bring_pool_in_locked(regx_shm_conn_t *conn, uint64_t offset, size_t length)
 {
-#if defined(MADV_POPULATE_WRITE)
     const uint64_t size = conn->peer.address.pool_size;
     const uint64_t part = regx_align_up((size + 63) / 64, regx_page_size());
     const uint64_t end = offset + length;
@@ -126,9 +125,6 @@ static void bring_pool_in_locked(regx_shm_conn_t *conn, uint64_t offset, size_t 
             madvise(conn->peer.pool + at, regx_min(part, size - at), MADV_POPULATE_WRITE);
         }
     }
-#else
-    (void)conn, (void)offset, (void)length;
-#endif
 }
 
 /* The copy is made without the lock. If another thread takes the last line of the mailbox
@@ -146,7 +142,9 @@ static regx_status_t put_to_pool(regx_shm_conn_t *conn, regx_put_t *put)
     } else if (!regx_mailbox_ready(&conn->out)) {
         status = REGX_AGAIN;
     } else {
-        regx_mailbox_fetch_line(&conn->out); /* the notice's: it comes over during the copy */
+        /* The notice's line comes over during the copy. x86 stores in order: without this, all that
+         * is stored after the notice waits until the line has come from the poller's core. */
+        __builtin_prefetch(regx_mailbox_next_line(&conn->out), 1);
         bring_pool_in_locked(conn, put->offset, put->length);
     }
     regx_unlock(&conn->lock);
@@ -229,26 +227,17 @@ regx_status_t regx_shm_copy(regx_conn_t *super, regx_copy_direction_t direction,
                             uint64_t remote, size_t length)
 {
     regx_shm_conn_t *conn = regx_shm_conn_of(super);
-    const regx_vm_direction_t way = direction == REGX_COPY_TO_PEER ? REGX_VM_WRITE : REGX_VM_READ;
-    size_t done = 0;
+    regx_shm_t *shm = regx_shm_of(super->transport);
+    const regx_shm_piece_t whole = {.neighbour = &conn->peer,
+                                    .direction = direction,
+                                    .local = local,
+                                    .remote = remote,
+                                    .length = length};
 
     regx_lock(&conn->lock);
-    const bool allowed = regx_shm_may_copy(regx_shm_of(super->transport), &conn->peer);
+    const bool allowed = regx_shm_may_copy(shm, &conn->peer);
     regx_unlock(&conn->lock);
-    if (!allowed) {
-        return REGX_DENIED;
-    }
-    while (done < length) {
-        size_t copied;
-        const regx_status_t status = regx_vm_copy(&conn->peer.vm, way, (char *)local + done,
-                                                  remote + done, length - done, &copied);
-        if (status != REGX_OK) {
-            return status;
-        }
-        done += copied;
-    }
-    count_sent(regx_shm_of(super->transport), length);
-    return REGX_OK;
+    return allowed ? regx_shm_piece_copy(shm, whole) : REGX_DENIED;
 }
 
 void regx_shm_warm(regx_conn_t *super)

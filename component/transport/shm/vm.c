@@ -65,7 +65,7 @@ static bool is_still_there(regx_vm_peer_t *peer)
     return true;
 }
 
-regx_status_t regx_vm_copy(regx_vm_peer_t *peer, regx_vm_direction_t direction, void *local,
+regx_status_t regx_vm_copy(regx_vm_peer_t *peer, regx_copy_direction_t direction, void *local,
                            uint64_t remote, size_t length, size_t *copied)
 {
     *copied = 0;
@@ -74,7 +74,7 @@ regx_status_t regx_vm_copy(regx_vm_peer_t *peer, regx_vm_direction_t direction, 
     }
     const struct iovec here = {local, length};
     const struct iovec there = {(void *)(uintptr_t)remote, length};
-    const ssize_t n = direction == REGX_VM_READ
+    const ssize_t n = direction == REGX_COPY_FROM_PEER
                           ? process_vm_readv(peer->pid, &here, 1, &there, 1, 0)
                           : process_vm_writev(peer->pid, &here, 1, &there, 1, 0);
 

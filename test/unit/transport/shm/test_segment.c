@@ -258,7 +258,8 @@ static void be_another(int end)
     REQUIRE(unit_is_filled(memory, LENGTH, 2));
 }
 
-static void copy(regx_vm_peer_t *peer, regx_vm_direction_t way, void *local, regx_status_t expected)
+static void copy(regx_vm_peer_t *peer, regx_copy_direction_t way, void *local,
+                 regx_status_t expected)
 {
     size_t copied;
 
@@ -279,13 +280,13 @@ static void a_process_with_the_number_of_one_that_ended_is_not_written(void **st
         pair_join(child, end, false);
     }
     assert_int_equal(regx_vm_check(&peer, reason, sizeof(reason)), REGX_OK);
-    copy(&peer, REGX_VM_WRITE, local, REGX_OK);
-    copy(&peer, REGX_VM_READ, local, REGX_OK);
+    copy(&peer, REGX_COPY_TO_PEER, local, REGX_OK);
+    copy(&peer, REGX_COPY_FROM_PEER, local, REGX_OK);
     pair_meet(end);
     pair_meet(end);
     peer.looked -= REGX_VM_LOOK_NS; /* time goes by */
-    copy(&peer, REGX_VM_WRITE, local, REGX_FAILED);
-    copy(&peer, REGX_VM_READ, local, REGX_FAILED);
+    copy(&peer, REGX_COPY_TO_PEER, local, REGX_FAILED);
+    copy(&peer, REGX_COPY_FROM_PEER, local, REGX_FAILED);
     pair_meet(end);
     pair_join(child, end, false);
 }
