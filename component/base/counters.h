@@ -125,13 +125,6 @@ static inline const char *regx_path_name(regx_path_t path)
     return regx_paths[path].name;
 }
 
-/* Not for a row of regx_paths. */
-static inline _Atomic uint64_t *regx_counter_of(regx_counters_t *counters,
-                                                const regx_counter_t *row)
-{
-    return (_Atomic uint64_t *)(void *)((char *)counters + row->offset);
-}
-
 /* Of one thread: a tenth of an interlocked add. */
 static inline void regx_count_alone(_Atomic uint64_t *counter, uint64_t n)
 {

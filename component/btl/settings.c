@@ -48,6 +48,8 @@ void regx_settings_each_counter(regx_counters_t *counters, regx_each_counter_t e
         each(context, name, "their bytes", path->kind, &counters->bytes[path->offset]);
     }
     for (const regx_counter_t *row = regx_counter_table; row->name != NULL; row++) {
-        each(context, row->name, row->help, row->kind, regx_counter_of(counters, row));
+        void *const counter = (char *)counters + row->offset;
+
+        each(context, row->name, row->help, row->kind, counter);
     }
 }

@@ -47,9 +47,7 @@ regx_rndv_t *regx_rndv_create(const regx_rndv_config_t *config, regx_pool_t *poo
     rndv->send_access = send_access(config, registry);
     rndv->counters = counters;
     rndv->nobody.id = UINT64_MAX;
-    for (unsigned path = 0; path < REGX_PATH_COUNT; path++) {
-        rndv->paths[path] = regx_strategy_of_path((regx_path_t)path);
-    }
+    rndv->paths = regx_strategy_of_path;
     for (unsigned wire = 0; wire < REGX_AUTO_WIRES; wire++) {
         regx_auto_init(rndv->tuner.sizes[wire], (regx_auto_wire_t)wire);
     }

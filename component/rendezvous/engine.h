@@ -196,8 +196,8 @@ struct regx_rndv {
     regx_pool_t *pool;
     regx_registry_t *registry;
     regx_counters_t *counters;
-    unsigned send_access; /* what chunks of send buffers are registered for */
-    const regx_strategy_t *paths[REGX_PATH_COUNT]; /* whose each is; NULL: none is */
+    unsigned send_access;                /* what chunks of send buffers are registered for */
+    const regx_strategy_t *const *paths; /* by path: whose each is; NULL: none is */
     regx_lock_t lock;
     pthread_cond_t let_go; /* a receive that a thread waits to close is not taken any more */
     unsigned closers;      /* how many wait for that */
@@ -357,8 +357,8 @@ extern const regx_strategy_t regx_strategy_auto;
 REGX_RENDEZVOUS_PATHS(REGX_STRATEGY_DECLARED)
 #undef REGX_STRATEGY_DECLARED
 
-/* The strategy that always takes that path; NULL: none does. */
-const regx_strategy_t *regx_strategy_of_path(regx_path_t path);
+/* By path: the strategy that always takes it; NULL: none does. */
+extern const regx_strategy_t *const regx_strategy_of_path[REGX_PATH_COUNT];
 
 /* auto.c: which path moves messages of that size fastest. */
 

@@ -97,7 +97,7 @@ void regx_rndv_unexpose(regx_rndv_t *rndv, regx_rndv_exposure_t *exposure)
  * long messages go both ways now. */
 static bool take_kept(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
 {
-    const bool reads = regx_protocol_reads(recv->protocol);
+    const bool reads = recv->protocol->grants == REGX_GRANTS_RKEYS;
 
     if (!reads && recv->length > BOTH_WAYS_MAX && atomic_load(&rndv->exposed) > 0) {
         return false;
@@ -172,7 +172,7 @@ static regx_conn_t *begin(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
 
     recv->whole.registered = registers && take_kept(rndv, recv);
     if (registers ? recv->whole.registered
-                  : regx_protocol_reads(recv->protocol) || may_be_staged(peer, recv)) {
+                  : recv->protocol->grants == REGX_GRANTS_RKEYS || may_be_staged(peer, recv)) {
         return conn;
     }
     ended(rndv, recv, REGX_AGAIN);

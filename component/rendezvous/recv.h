@@ -245,12 +245,6 @@ struct regx_protocol {
     void (*revoke_chunks)(regx_rndv_t *rndv, regx_rndv_recv_t *recv);
 };
 
-/* Whether the receiver reads what the sender lets it. */
-static inline bool regx_protocol_reads(const regx_protocol_t *protocol)
-{
-    return protocol->grants == REGX_GRANTS_RKEYS;
-}
-
 /* bounce.c: what a chunk could not carry goes by slots, whatever the path. */
 
 /* Takes ATP_SLOT. */

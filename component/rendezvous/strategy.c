@@ -30,15 +30,11 @@ const regx_strategy_t *regx_strategy_find(const char *name)
     return NULL;
 }
 
-const regx_strategy_t *regx_strategy_of_path(regx_path_t path)
-{
-    for (size_t i = 0; i < STRATEGIES; i++) {
-        if (strategies[i]->protocol != NULL && strategies[i]->path == path) {
-            return strategies[i];
-        }
-    }
-    return NULL;
-}
+const regx_strategy_t *const regx_strategy_of_path[REGX_PATH_COUNT] = {
+#define STRATEGY(name, help) [REGX_PATH_##name] = &regx_strategy_##name,
+    REGX_RENDEZVOUS_PATHS(STRATEGY)
+#undef STRATEGY
+};
 
 /* ---- parameters ---- */
 

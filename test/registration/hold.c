@@ -32,11 +32,11 @@ int __wrap_regx_uffd_wait(const regx_uffd_t *uffd, int other, int milliseconds)
     return ready;
 }
 
-int __real_regx_uffd_read(const regx_uffd_t *uffd, regx_uffd_event_t events[REGX_UFFD_EVENTS]);
-int __wrap_regx_uffd_read(const regx_uffd_t *uffd, regx_uffd_event_t events[REGX_UFFD_EVENTS]);
-int __wrap_regx_uffd_read(const regx_uffd_t *uffd, regx_uffd_event_t events[REGX_UFFD_EVENTS])
+int __real_regx_uffd_read(const regx_uffd_t *uffd, regx_change_t changes[REGX_UFFD_CHANGES]);
+int __wrap_regx_uffd_read(const regx_uffd_t *uffd, regx_change_t changes[REGX_UFFD_CHANGES]);
+int __wrap_regx_uffd_read(const regx_uffd_t *uffd, regx_change_t changes[REGX_UFFD_CHANGES])
 {
-    const int count = __real_regx_uffd_read(uffd, events);
+    const int count = __real_regx_uffd_read(uffd, changes);
 
     if (count > 0) {
         stay(HOLD_BEFORE_LOG);

@@ -33,9 +33,9 @@ class Mutant:
 # seen is also broken rule by rule in the model (test/model).
 MUTANTS = [
     Mutant("one event in a hundred is dropped", "monitor/notifier.c",
-           "    regx_inval_log_write(notifier->super.log, event->start, event->end);\n",
-           "    static unsigned number;\n    if (++number % 100 != 0)\n"
-           "        regx_inval_log_write(notifier->super.log, event->start, event->end);\n",
+           "        regx_inval_log_write(notifier->super.log, changes[i].start, changes[i].end);\n",
+           "        static unsigned number;\n        if (++number % 100 != 0)\n"
+           "            regx_inval_log_write(notifier->super.log, changes[i].start, changes[i].end);\n",
            "property"),
     Mutant("the query is not asked", "monitor/notifier.c",
            ".valid = valid,\n                  .query = &notifier->uffd,", ".valid = NULL,", "storm"),

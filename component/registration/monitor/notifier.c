@@ -81,25 +81,16 @@ static pthread_mutex_t current_lock = PTHREAD_MUTEX_INITIALIZER;
  * takes no lock, allocates nothing, prints nothing, and calls the kernel by itself, since libc's
  * functions may be a tracer's by now. It touches no thread-local memory. */
 
-static void log_event(regx_notifier_t *notifier, const regx_uffd_event_t *event)
-{
-    regx_inval_log_write(notifier->super.log, event->start, event->end);
-    if (event->to != 0) {
-        regx_inval_log_write(notifier->super.log, event->to,
-                             event->to + (event->end - event->start));
-    }
-}
-
 /* false: there is nothing to be read from any more. */
 static bool read_events(regx_notifier_t *notifier)
 {
     _Atomic uint64_t *sequence = &notifier->super.log->sequence;
-    regx_uffd_event_t events[REGX_UFFD_EVENTS];
+    regx_change_t changes[REGX_UFFD_CHANGES];
 
     atomic_fetch_add(sequence, 1);
-    const int count = regx_uffd_read(&notifier->uffd, events);
+    const int count = regx_uffd_read(&notifier->uffd, changes);
     for (int i = 0; i < count; i++) {
-        log_event(notifier, &events[i]);
+        regx_inval_log_write(notifier->super.log, changes[i].start, changes[i].end);
     }
     atomic_fetch_add(sequence, 1);
     return count >= 0;

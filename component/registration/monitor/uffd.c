@@ -140,11 +140,6 @@ int regx_uffd_unregister(int fd, uintptr_t start, uintptr_t end)
     return ioctl(fd, UFFDIO_UNREGISTER, &range) == 0 ? 0 : errno;
 }
 
-bool regx_uffd_is_registered(const regx_uffd_t *uffd, uintptr_t start, uintptr_t end)
-{
-    return scan_unregistered(uffd->pagemap.fd, start, end) == 0;
-}
-
 int regx_uffd_wait(const regx_uffd_t *uffd, int other, int milliseconds)
 {
     const struct timespec time = {.tv_nsec = milliseconds * 1000000L};
@@ -159,9 +154,9 @@ int regx_uffd_wait(const regx_uffd_t *uffd, int other, int milliseconds)
            (fds[1].revents != 0 ? REGX_UFFD_OTHER : 0);
 }
 
-int regx_uffd_read(const regx_uffd_t *uffd, regx_uffd_event_t events[REGX_UFFD_EVENTS])
+int regx_uffd_read(const regx_uffd_t *uffd, regx_change_t changes[REGX_UFFD_CHANGES])
 {
-    struct uffd_msg messages[REGX_UFFD_EVENTS];
+    struct uffd_msg messages[REGX_UFFD_CHANGES / 2];
 
     if (!regx_file_is_ours(&uffd->file)) {
         return -1;
@@ -176,13 +171,14 @@ int regx_uffd_read(const regx_uffd_t *uffd, regx_uffd_event_t events[REGX_UFFD_E
         const struct uffd_msg *message = &messages[i];
 
         if (message->event == UFFD_EVENT_REMAP) {
-            const uintptr_t from = message->arg.remap.from;
+            const uintptr_t from = message->arg.remap.from, to = message->arg.remap.to;
+            const uintptr_t length = message->arg.remap.len;
 
-            events[count++] = (regx_uffd_event_t){
-                .start = from, .end = from + message->arg.remap.len, .to = message->arg.remap.to};
+            changes[count++] = (regx_change_t){.start = from, .end = from + length};
+            changes[count++] = (regx_change_t){.start = to, .end = to + length};
         } else if (message->event == UFFD_EVENT_UNMAP || message->event == UFFD_EVENT_REMOVE) {
-            events[count++] = (regx_uffd_event_t){.start = message->arg.remove.start,
-                                                  .end = message->arg.remove.end};
+            changes[count++] =
+                (regx_change_t){.start = message->arg.remove.start, .end = message->arg.remove.end};
         }
     }
     return count;
@@ -238,10 +234,12 @@ static bool can_ask(const regx_uffd_ranges_t *ranges)
     return ranges->uffd->pagemap.fd >= 0;
 }
 
-/* A mapping is watched as a whole or not at all: by any page of it. */
+/* A mapping is watched as a whole or not at all: by any page of it. Whether it is watched, or looks
+ * so since another userfaultfd has it in just this way. Only where there is a pagemap: nothing else
+ * can be asked without touching what may be another's. */
 static bool is_registered(const regx_uffd_ranges_t *ranges, uintptr_t at)
 {
-    return can_ask(ranges) && regx_uffd_is_registered(ranges->uffd, at, at + 1);
+    return can_ask(ranges) && scan_unregistered(ranges->uffd->pagemap.fd, at, at + 1) == 0;
 }
 
 /* ---- what is there ---- */

@@ -102,17 +102,6 @@ static inline bool regx_uffd_is_idle(int fd)
     return result == -EINVAL;
 }
 
-/* Whether all that is mapped of the range is watched, or looks so since another userfaultfd has it
- * in just this way. Only where there is a pagemap: nothing else can be asked without touching what
- * may be another's. */
-bool regx_uffd_is_registered(const regx_uffd_t *uffd, uintptr_t start, uintptr_t end);
-
-/* A change that the kernel reported; of a move, `to` is where it went to (as much as was there
- * before), else 0. */
-typedef struct regx_uffd_event {
-    uintptr_t start, end, to;
-} regx_uffd_event_t;
-
 /* Waits until there is something to read, or the descriptor `other` is readable or closed, or so
  * many milliseconds have passed (-1: without end). Returns which; -1: it cannot wait. Calls nothing
  * of libc's. */
@@ -120,9 +109,10 @@ enum { REGX_UFFD_EVENT = 0x1, REGX_UFFD_OTHER = 0x2 };
 int regx_uffd_wait(const regx_uffd_t *uffd, int other, int milliseconds);
 
 /* Reads the queued events; the threads that made these changes continue. Does not wait, and calls
- * nothing of libc's. Returns how many; -1: the descriptor is lost. */
-#define REGX_UFFD_EVENTS 16
-int regx_uffd_read(const regx_uffd_t *uffd, regx_uffd_event_t events[REGX_UFFD_EVENTS]);
+ * nothing of libc's. Returns how many changes they are (a move is two: of what went, and of as much
+ * where it went to); -1: the descriptor is lost. */
+#define REGX_UFFD_CHANGES 32
+int regx_uffd_read(const regx_uffd_t *uffd, regx_change_t changes[REGX_UFFD_CHANGES]);
 
 /* ---- mappings (maps.c) ----
  * What is mapped where in this process, as the kernel has it: asked for single addresses where the
