@@ -46,8 +46,8 @@ bool regx_may_have_windows(const mca_btl_base_module_t *btl)
 
 bool regx_other_btl_leads(bool same_node)
 {
-    static const char of_the_node[] =
-        "vader,sm,smcuda"; /* those of Open MPI that lead nowhere else */
+    /* Those of Open MPI that lead nowhere else. */
+    static const char of_the_node[] = "vader,sm,smcuda";
     const mca_base_component_list_item_t *item;
 
     OPAL_LIST_FOREACH(item, &opal_btl_base_framework.framework_components,

@@ -86,8 +86,8 @@ typedef struct regx_fragment regx_fragment_t;           /* module.h */
 
 struct regx_component {
     mca_btl_base_component_t super;
-    const mca_btl_base_module_t
-        *face; /* what every module begins as, with the inherited parameters */
+    /* What every module begins as, with the inherited parameters. */
+    const mca_btl_base_module_t *face;
     regx_params_t params;
     regx_counters_t counters;
     regx_trace_t trace;

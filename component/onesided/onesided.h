@@ -91,9 +91,9 @@ typedef struct regx_onesided_message {
     regx_handle_t window;  /* the target's */
     uint32_t zero;
     uint64_t address; /* in the target */
-    uint64_t
-        value; /* GET: length; ATOMIC: operand, of 4 bytes the lower half; REPLY: what was there
-                         before; DATA: offset in what was asked for */
+    /* GET: length; ATOMIC: operand, of 4 bytes the lower half; REPLY: what was there before; DATA:
+     * offset in what was asked for. */
+    uint64_t value;
     uint64_t compare; /* ATOMIC: what to compare with in the same way */
     /* Not in the header. */
     const void *data; /* unpack: what follows the header in the frame */

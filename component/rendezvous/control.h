@@ -134,8 +134,8 @@ enum {
     REGX_CONTROL_PERMANENT = 2, /* NACK: so is all that follows, for this peer */
     REGX_CONTROL_FAILED = 4,    /* NACK, ATS: the memory at either end may be gone */
     REGX_CONTROL_UNREAD = 8,    /* ATS */
-    REGX_CONTROL_ANONYMOUS =
-        16 /* ATP: came by immediate data, which has no `from`; not on the wire */
+    /* ATP: came by immediate data, which has no `from`; not on the wire. */
+    REGX_CONTROL_ANONYMOUS = 16
 };
 
 /* Its first bytes travel, as far as the type has fields. */

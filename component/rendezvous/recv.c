@@ -219,8 +219,8 @@ void regx_rndv_recv_close(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
         regx_revoke_set_due(rndv);
     }
     revoke_slots_locked(rndv, recv);
-    if (!regx_list_empty(
-            &rndv->recv_lists.pending)) { /* no message will tell them of these slots */
+    /* No message will tell those that wait of these slots. */
+    if (!regx_list_empty(&rndv->recv_lists.pending)) {
         atomic_store_explicit(&rndv->work.retry_recvs, true, memory_order_relaxed);
     }
     regx_unlock(&rndv->lock);

@@ -59,8 +59,8 @@
 
 #define REGX_CHUNK_MAX (2u * 1024u * 1024u) /* the cap of the registration pipeline */
 #define REGX_CHUNK_DEPTH_MAX 64
-#define REGX_EXPOSED_MAX                                                                           \
-    128 /* registered buffers that peers may read until the MPI's FIN, at once */
+/* Registered buffers that peers may read until the MPI's FIN, at once. */
+#define REGX_EXPOSED_MAX 128
 
 typedef struct regx_rndv regx_rndv_t;
 typedef struct regx_rndv_recv regx_rndv_recv_t;

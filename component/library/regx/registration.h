@@ -107,8 +107,8 @@ typedef struct regx_statistics {
     uint64_t uncached;         /* ... that were registered for one use */
     uint64_t evictions;        /* registrations given up for room */
     uint64_t invalidations;    /* registrations that a change of their memory ended */
-    uint64_t
-        stale_prevented;    /* look-ups that did not trust what they found, since it had changed */
+    /* Look-ups that did not trust what they found, since it had changed. */
+    uint64_t stale_prevented;
     uint64_t inuse_changes; /* uses of which it was seen that their memory changed meanwhile */
 } regx_statistics_t;
 

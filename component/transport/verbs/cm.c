@@ -211,8 +211,8 @@ static void accept_request(regx_ep_t *ep, const regx_cm_message_t *message)
     if (ep->state == REGX_EP_ACCEPTED && message->epoch == ep->theirs.epoch) {
         regx_cm_answer(ep);
     } else if (ep->state == REGX_EP_READY && message->epoch > ep->theirs.epoch) {
-        regx_verbs_count_malformed(
-            ep->verbs); /* a peer takes no other queue pair without a goodbye */
+        /* A peer takes no other queue pair without a goodbye. */
+        regx_verbs_count_malformed(ep->verbs);
     }
 }
 

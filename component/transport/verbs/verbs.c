@@ -227,8 +227,8 @@ static regx_status_t verbs_open(const regx_transport_config_t *config, char *err
     verbs->super.ops = &regx_transport_ops;
     verbs->config = *config;
     verbs->settings = settings != NULL ? *settings : defaults;
-    verbs->table.last_epoch =
-        (uint64_t)regx_now_ns(); /* greater than those of a process before us */
+    /* Greater than those of a process before us. */
+    verbs->table.last_epoch = (uint64_t)regx_now_ns();
     const regx_status_t status = open_all(verbs, error, error_size);
     if (status != REGX_OK) {
         verbs_free(verbs);
