@@ -153,6 +153,12 @@ static inline void regx_count_high(_Atomic uint64_t *counter, uint64_t value)
     }
 }
 
+/* What a peer sent does not fit what it was granted or may ask for. */
+static inline void regx_count_malformed(regx_counters_t *counters)
+{
+    regx_count(counters, &counters->malformed, 1);
+}
+
 static inline void regx_count_message(regx_counters_t *counters, regx_path_t path, uint64_t bytes)
 {
     if (counters->threads) {

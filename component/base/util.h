@@ -5,8 +5,10 @@
 #ifndef REGX_BASE_UTIL_H
 #define REGX_BASE_UTIL_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
@@ -37,6 +39,19 @@ static inline int64_t regx_now_ns(void)
 
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+/* The first line of a file, as of /proc or /sys; of size at least 1. false: there is none. */
+static inline bool regx_read_line(const char *path, char *line, size_t size)
+{
+    FILE *file = fopen(path, "re");
+
+    line[0] = '\0';
+    if (file != NULL) {
+        (void)!fgets(line, (int)size, file);
+        fclose(file);
+    }
+    return line[0] != '\0';
 }
 
 /* The structure of `type` whose `member` is at `pointer`. */

@@ -33,7 +33,7 @@ static void deliver_for_all(regx_module_t *module, uint64_t sender, uint8_t tag,
         from = from != NULL ? from : regx_endpoint_meet(module, sender);
     }
     if (from == NULL) {
-        regx_count(module->counters, &module->counters->malformed, 1); /* another BTL's, or none */
+        regx_count_malformed(module->counters); /* another BTL's, or none */
     } else {
         regx_compat_receive(&module->super, from, tag, data, length);
     }

@@ -245,7 +245,7 @@ void regx_onesided_deliver(regx_onesided_t *onesided, uint64_t sender, const voi
     regx_lock(&onesided->lock);
     regx_onesided_peer_t *peer = find_locked(onesided, sender);
     if (peer == NULL || !regx_onesided_unpack(data, length, &message)) {
-        regx_onesided_malformed(onesided);
+        regx_count_malformed(onesided->config.counters);
     } else if (message.type == REGX_ONESIDED_REPLY || message.type == REGX_ONESIDED_DATA) {
         regx_onesided_answered(onesided, peer, &message);
         advance_locked(onesided, peer);

@@ -246,11 +246,6 @@ struct regx_onesided {
     regx_onesided_peer_t *buckets[REGX_ONESIDED_BUCKETS]; /* by the last bits of the id */
 };
 
-static inline void regx_onesided_malformed(const regx_onesided_t *onesided)
-{
-    regx_count(onesided->config.counters, &onesided->config.counters->malformed, 1);
-}
-
 /* The memory that a peer asks for. NULL: it is not all inside a window that is offered now. */
 static inline char *regx_onesided_memory(const regx_onesided_t *onesided, regx_handle_t handle,
                                          uint64_t address, uint64_t length)

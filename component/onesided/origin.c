@@ -111,14 +111,14 @@ void regx_onesided_answered(regx_onesided_t *onesided, const regx_onesided_peer_
 
     if (request == NULL || request->peer != peer || !request->seen || !is_sent(request) ||
         (message->type == REGX_ONESIDED_DATA) != (request->type == REGX_ONESIDED_GET)) {
-        regx_onesided_malformed(onesided);
+        regx_count_malformed(onesided->config.counters);
     } else if (message->detail != 0) {
         end_locked(onesided, request, REGX_INVALID);
     } else if (message->type == REGX_ONESIDED_REPLY) {
         request->result = message->value;
         end_locked(onesided, request, REGX_OK);
     } else if (!take_data(request, message)) {
-        regx_onesided_malformed(onesided);
+        regx_count_malformed(onesided->config.counters);
     } else if (request->moved == request->length) {
         end_locked(onesided, request, REGX_OK);
     }

@@ -82,7 +82,7 @@ static void keep(const regx_onesided_t *onesided, struct regx_onesided_answers *
                  const answer_t *answer)
 {
     if (answers->count == REGX_ONESIDED_ASKED) { /* more than it may ask */
-        regx_onesided_malformed(onesided);
+        regx_count_malformed(onesided->config.counters);
         return;
     }
     answers->ring[(answers->first + answers->count) % REGX_ONESIDED_ASKED] = *answer;
@@ -154,7 +154,7 @@ bool regx_onesided_serve(const regx_onesided_t *onesided, regx_onesided_peer_t *
     }
     if (at == NULL) {
         answer.refused = true;
-        regx_onesided_malformed(onesided);
+        regx_count_malformed(onesided->config.counters);
     }
     if (message->type == REGX_ONESIDED_GET) {
         answer.type = REGX_ONESIDED_DATA;

@@ -4,7 +4,6 @@
 #include <ctype.h>
 #include <errno.h>
 #include <hwloc.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -62,15 +61,10 @@ static void bind_near(hwloc_topology_t topology, void *memory, size_t length)
 /* Whether the kernel knows of one node only that has memory. false also where that is not known. */
 static bool has_one_node(void)
 {
-    FILE *file = fopen("/sys/devices/system/node/has_memory", "re");
     char list[16] = ""; /* as "0", "0-1" or "0,2" */
     size_t digits = 0;
 
-    if (file == NULL) {
-        return false;
-    }
-    const bool is_read = fgets(list, sizeof(list), file) != NULL;
-    fclose(file);
+    const bool is_read = regx_read_line("/sys/devices/system/node/has_memory", list, sizeof(list));
     while (isdigit((unsigned char)list[digits])) {
         digits++;
     }

@@ -196,8 +196,9 @@ bool regx_region_seems_kept(regx_registry_t *registry, const void *base, size_t 
     return kept;
 }
 
-static __attribute__((noinline)) regx_status_t acquire_searching(regx_cache_t *cache, void *base,
-                                                                 size_t length, unsigned access,
+static __attribute__((noinline)) regx_status_t acquire_searching(regx_cache_t *cache,
+                                                                 const void *base, size_t length,
+                                                                 unsigned access, bool registers,
                                                                  regx_region_t *region)
 {
     const struct regx_last_state *here = regx_cache_last_state(cache);
@@ -205,7 +206,7 @@ static __attribute__((noinline)) regx_status_t acquire_searching(regx_cache_t *c
     return here->cache == cache->serial &&
                    find_in_lookup(cache, here->ts, (uintptr_t)base, length, access, region)
                ? REGX_OK
-               : regx_cache_acquire_slow(cache, base, length, access, true, region);
+               : regx_cache_acquire_slow(cache, base, length, access, registers, region);
 }
 
 /* The first place alone, which serves nearly always, and nothing that is not always needed. */
@@ -226,7 +227,7 @@ static inline regx_status_t acquire(regx_cache_t *cache, void *base, size_t leng
             return regx_cache_serve(cache, number, (uintptr_t)base, length, since, region);
         }
     }
-    return acquire_searching(cache, base, length, access, region);
+    return acquire_searching(cache, base, length, access, true, region);
 }
 
 static __attribute__((noinline)) regx_status_t acquire_on_demand(regx_registry_t *registry,
@@ -264,16 +265,8 @@ regx_status_t regx_region_acquire(regx_registry_t *registry, void *base, size_t 
 bool regx_region_acquire_kept(regx_registry_t *registry, const void *base, size_t length,
                               unsigned access, regx_region_t *region)
 {
-    regx_cache_t *cache = registry->cache;
-
-    if (cache == NULL || registry->on_demand) {
-        return false;
-    }
-    const struct regx_last_state *here = regx_cache_last_state(cache);
-
-    return (here->cache == cache->serial &&
-            find_in_lookup(cache, here->ts, (uintptr_t)base, length, access, region)) ||
-           regx_cache_acquire_slow(cache, base, length, access, false, region) == REGX_OK;
+    return registry->cache != NULL && !registry->on_demand &&
+           acquire_searching(registry->cache, base, length, access, false, region) == REGX_OK;
 }
 
 /* Counts it if what changed was in use: the use that finds this is not over yet; the first is to be

@@ -95,7 +95,7 @@ void regx_rndv_control(regx_rndv_t *rndv, uint64_t sender, const void *message, 
     regx_control_t control = {0};
 
     if (!regx_control_unpack(message, length, &control)) {
-        regx_malformed(rndv);
+        regx_count_malformed(rndv->counters);
     } else if (regx_control_from_sender(control.type)) {
         regx_recv_control(rndv, sender, &control);
     } else {

@@ -235,12 +235,6 @@ struct regx_rndv {
     _Atomic unsigned refusals;  /* of registrations, so far; see buffer.c */
 };
 
-/* A peer's message does not fit what it was granted. */
-static inline void regx_malformed(regx_rndv_t *rndv)
-{
-    regx_count(rndv->counters, &rndv->counters->malformed, 1);
-}
-
 /* Something could not go the way that was asked for, and goes another way. */
 static inline void regx_fall_back(const regx_rndv_t *rndv, const char *reason)
 {

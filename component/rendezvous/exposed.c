@@ -202,7 +202,7 @@ void regx_rndv_recv_get(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
     regx_conn_t *conn = NULL;
 
     if (!regx_exposure_unpack(bytes, &exposure) || exposure.length != recv->length) {
-        regx_malformed(rndv);
+        regx_count_malformed(rndv->counters);
         done(context, REGX_INVALID);
         return;
     }
@@ -241,7 +241,7 @@ void regx_rndv_recv_get(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
         return;
     }
     if (status == REGX_INVALID) {
-        regx_malformed(rndv);
+        regx_count_malformed(rndv->counters);
     } else if (status == REGX_AGAIN) {
         regx_trace(rndv->config.trace, REGX_TRACE_PATH,
                    recv->whole.get.staged ? "not taken from a stage: its sender prepared none"

@@ -111,7 +111,7 @@ static void start_get(regx_rndv_t *rndv, regx_recv_work_t *work)
     }
     work->status = conn->transport->ops->get(conn, &chunk->get);
     if (work->status == REGX_INVALID) {
-        regx_malformed(rndv); /* the RKEY leads outside of what its key names */
+        regx_count_malformed(rndv->counters); /* the RKEY leads outside of what its key names */
     }
     if (work->status != REGX_PENDING && work->status != REGX_AGAIN) {
         release_get(rndv, work);

@@ -218,7 +218,7 @@ void regx_recv_control(regx_rndv_t *rndv, uint64_t sender, const regx_control_t 
         (control->type != REGX_CONTROL_READY &&
          !recv->protocol->recv_control_locked(rndv, recv, control, &work))) {
         regx_unlock(&rndv->lock);
-        regx_malformed(rndv);
+        regx_count_malformed(rndv->counters);
         return;
     }
     if ((control->bits & REGX_CONTROL_ANONYMOUS) == 0) {
@@ -291,7 +291,7 @@ void regx_rndv_immediate(regx_rndv_t *rndv, uint64_t sender, uint32_t immediate)
     if (known) {
         regx_recv_control(rndv, sender, &control);
     } else {
-        regx_malformed(rndv);
+        regx_count_malformed(rndv->counters);
     }
 }
 

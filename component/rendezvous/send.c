@@ -228,7 +228,7 @@ void regx_rndv_send_open(regx_rndv_t *rndv, regx_peer_t *peer, const void *base,
     regx_cts_t cts;
 
     if (!read_cts(rndv, bytes, &cts) || cts.length != length || length == 0) {
-        regx_malformed(rndv);
+        regx_count_malformed(rndv->counters);
         done(context, REGX_INVALID);
         return;
     }
@@ -262,7 +262,7 @@ void regx_rndv_send_open(regx_rndv_t *rndv, regx_peer_t *peer, const void *base,
     regx_spares_give(&rndv->spares.sends, send);
     regx_unlock(&rndv->lock);
     if (!valid) {
-        regx_malformed(rndv);
+        regx_count_malformed(rndv->counters);
     }
     done(context, valid ? REGX_NO_MEMORY : REGX_INVALID);
 }
@@ -302,7 +302,7 @@ void regx_send_control(regx_rndv_t *rndv, uint64_t sender, const regx_control_t 
     if (takes) {
         run(send, work);
     } else {
-        regx_malformed(rndv);
+        regx_count_malformed(rndv->counters);
     }
 }
 

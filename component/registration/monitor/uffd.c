@@ -200,15 +200,11 @@ int regx_uffd_read(const regx_uffd_t *uffd, regx_change_t changes[REGX_UFFD_CHAN
 
 static uint32_t max_mappings(void)
 {
-    FILE *file = fopen("/proc/sys/vm/max_map_count", "re");
+    char line[32];
     unsigned count;
 
-    if (file == NULL) {
-        return MAX_BY_DEFAULT;
-    }
-    const uint32_t max = fscanf(file, "%u", &count) == 1 ? count / 10 : MAX_BY_DEFAULT;
-    fclose(file);
-    return max;
+    regx_read_line("/proc/sys/vm/max_map_count", line, sizeof(line));
+    return sscanf(line, "%u", &count) == 1 ? count / 10 : MAX_BY_DEFAULT;
 }
 
 int regx_uffd_ranges_open(regx_uffd_ranges_t *ranges, const regx_uffd_t *uffd,

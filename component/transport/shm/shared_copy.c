@@ -242,7 +242,7 @@ static void close_claims(regx_shared_copy_t *copy)
 
     copy->closed = true;
     if (claimed < copy->mine || claimed > regx_claim_units(rest_of(copy))) {
-        regx_shm_count_malformed(shm_of(copy));
+        regx_count_malformed(shm_of(copy)->config.counters);
         copy->status = REGX_FAILED;
         return;
     }
@@ -297,7 +297,7 @@ bool regx_shared_copy_read(regx_shared_copy_t *copy, size_t *copied)
 
     *copied = 0;
     if (status == REGX_INVALID) {
-        regx_shm_count_malformed(shm);
+        regx_count_malformed(shm->config.counters);
         copy->status = REGX_FAILED;
     }
     if (status != REGX_OK) {
@@ -332,7 +332,7 @@ static void read_failed(regx_shared_copy_t *copy)
         return;
     }
     if (status != REGX_OK) {
-        regx_shm_count_malformed(shm_of(copy));
+        regx_count_malformed(shm_of(copy)->config.counters);
         copy->status = REGX_FAILED;
         return;
     }
@@ -345,7 +345,7 @@ static bool peer_has_ended(regx_shared_copy_t *copy)
     const uint32_t ended = atomic_load_explicit(&cell_of(copy)->ended, memory_order_acquire);
 
     if (ended > copy->theirs) {
-        regx_shm_count_malformed(shm_of(copy));
+        regx_count_malformed(shm_of(copy)->config.counters);
         copy->status = REGX_FAILED;
     }
     if (ended < copy->theirs && ++copy->looks % LOOKS == 0 && regx_vm_gone(&copy->conn->peer.vm)) {

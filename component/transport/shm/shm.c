@@ -25,16 +25,10 @@ static uint64_t hash(uint64_t value, const char *text)
 
 static uint64_t machine(void)
 {
-    FILE *file = fopen("/proc/sys/kernel/random/boot_id", "re");
     struct utsname names = {0};
     char boot[64] = "";
 
-    if (file != NULL) {
-        if (fgets(boot, sizeof(boot), file) == NULL) {
-            boot[0] = '\0';
-        }
-        fclose(file);
-    }
+    regx_read_line("/proc/sys/kernel/random/boot_id", boot, sizeof(boot));
     uname(&names);
     return hash(hash(UINT64_C(0xcbf29ce484222325), boot), names.nodename);
 }

@@ -338,11 +338,6 @@ static inline regx_shm_main_t *regx_shm_main(const regx_shm_t *shm)
     return (regx_shm_main_t *)(void *)shm->main.base;
 }
 
-static inline void regx_shm_count_malformed(const regx_shm_t *shm)
-{
-    regx_count(shm->config.counters, &shm->config.counters->malformed, 1);
-}
-
 /* One copy more or less. With one thread no interlocked operation. */
 static inline void regx_shm_count_copies(regx_shm_t *shm, int change)
 {

@@ -89,7 +89,7 @@ static void accept_neighbour(regx_shm_t *shm, const regx_connect_request_t *requ
     if (status != REGX_OK) {
         free(inbound);
         if (status == REGX_INVALID) {
-            regx_shm_count_malformed(shm);
+            regx_count_malformed(shm->config.counters);
         } else {
             events->broken(events->context, request->sender, reason);
         }
@@ -128,7 +128,7 @@ static void deliver_zcopy(regx_shm_t *shm, regx_shm_inbound_t *inbound, const re
     if (regx_shm_neighbour_map(shm, &inbound->peer) != REGX_OK) {
         events->broken(events->context, inbound->sender, "its pool cannot be mapped");
     } else if (lent->offset > size || lent->length > size - lent->offset) {
-        regx_shm_count_malformed(shm);
+        regx_count_malformed(shm->config.counters);
     } else {
         events->deliver(events->context, inbound->sender, frame->tag,
                         inbound->peer.pool + lent->offset, lent->length);
@@ -151,7 +151,7 @@ static void take_request(regx_shm_t *shm, regx_shm_inbound_t *inbound, const reg
         regx_transport_fall_back(&shm->config, REGX_TRACE_PATH,
                                  "shm: a peer's get cannot be assisted");
     } else if (regx_shared_copy_take(shm, inbound, frame->data, frame->length) != REGX_OK) {
-        regx_shm_count_malformed(shm);
+        regx_count_malformed(shm->config.counters);
     }
 }
 
@@ -166,7 +166,7 @@ static __attribute__((noinline)) regx_status_t take_any(regx_shm_t *shm,
         return REGX_AGAIN;
     }
     if (status != REGX_OK) {
-        regx_shm_count_malformed(shm);
+        regx_count_malformed(shm->config.counters);
         regx_mailbox_skip(&inbound->in);
         return REGX_OK;
     }

@@ -76,7 +76,8 @@ static regx_ep_t *find_or_make(regx_verbs_conn_t *conn)
     } else if (ep->conn != NULL) {
         return NULL; /* another connection's, which is about to be disconnected */
     } else if (memcmp(&ep->address, &conn->address, sizeof(conn->address)) != 0) {
-        regx_verbs_count_malformed(verbs); /* it took the peer's name before that was known here */
+        regx_count_malformed(
+            verbs->config.counters); /* it took the peer's name before that was known here */
         ep->leaves = true;
         regx_ep_break(ep, "connecting", "another process has taken the peer's name");
         return NULL;
@@ -212,7 +213,7 @@ static void accept_request(regx_ep_t *ep, const regx_cm_message_t *message)
         regx_cm_answer(ep);
     } else if (ep->state == REGX_EP_READY && message->epoch > ep->theirs.epoch) {
         /* A peer takes no other queue pair without a goodbye. */
-        regx_verbs_count_malformed(ep->verbs);
+        regx_count_malformed(ep->verbs->config.counters);
     }
 }
 
@@ -247,7 +248,7 @@ void regx_cm_receive(regx_verbs_t *verbs, const struct ibv_wc *wc)
         message.address.link_layer != verbs->address.link_layer ||
         !comes_from(verbs, wc, header, &message.address) ||
         !may_be(verbs, message.from, &message.address)) {
-        regx_verbs_count_malformed(verbs);
+        regx_count_malformed(verbs->config.counters);
         return;
     }
     regx_ep_t *ep = addressee(verbs, &message);

@@ -37,7 +37,7 @@ static void receive_frame(regx_ep_t *ep, uint32_t immediate, const uint8_t *data
     } else if (immediate == regx_verbs_immediate(REGX_VERBS_GOODBYE, 0) && !ep->peer_left) {
         regx_cm_left(ep);
     } else {
-        regx_verbs_count_malformed(ep->verbs);
+        regx_count_malformed(ep->verbs->config.counters);
     }
 }
 
@@ -48,7 +48,7 @@ static void receive_written(regx_ep_t *ep, uint32_t immediate)
 
     regx_cm_heard(ep);
     if (immediate >> 24 != REGX_VERBS_WRITTEN || events->immediate == NULL) {
-        regx_verbs_count_malformed(ep->verbs);
+        regx_count_malformed(ep->verbs->config.counters);
         return;
     }
     ep->verbs->events++;
@@ -87,7 +87,7 @@ static void arrived(regx_ep_t *ep, const struct ibv_wc *wc)
     } else if ((wc->wc_flags & IBV_WC_WITH_IMM) != 0) {
         receive_frame(ep, be32toh(wc->imm_data), data, wc->byte_len);
     } else {
-        regx_verbs_count_malformed(ep->verbs);
+        regx_count_malformed(ep->verbs->config.counters);
     }
 }
 

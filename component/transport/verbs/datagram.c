@@ -95,7 +95,7 @@ static regx_cm_message_t message_of(const regx_ep_t *ep)
 static void lead_nowhere(regx_ep_t *ep, const char *why)
 {
     if (ep->conn == NULL) {
-        regx_verbs_count_malformed(ep->verbs);
+        regx_count_malformed(ep->verbs->config.counters);
         ep->leaves = true;
     }
     regx_ep_break(ep, "making a route", why);

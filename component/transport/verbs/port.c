@@ -397,13 +397,7 @@ static bool lies_far(const char *device)
     char path[128], list[1024] = "";
 
     snprintf(path, sizeof(path), "/sys/class/infiniband/%s/device/local_cpulist", device);
-    FILE *file = fopen(path, "re");
-    if (file == NULL) {
-        return false;
-    }
-    const bool read = fgets(list, sizeof(list), file) != NULL && list[0] != '\n';
-    fclose(file);
-    return read && !has_own_core(list);
+    return regx_read_line(path, list, sizeof(list)) && list[0] != '\n' && !has_own_core(list);
 }
 
 static candidate_t describe(struct ibv_device *device, struct ibv_context *context, uint8_t number)
@@ -453,13 +447,6 @@ regx_status_t regx_verbs_ports_find(const regx_transport_config_t *config, char 
     regx_status_t status;
 
     *count = 0;
-    if (include[0] != '\0' && exclude[0] != '\0') {
-        snprintf(error, error_size,
-                 "if_include=%s: only one of if_include and if_exclude may be given, and "
-                 "if_exclude is %s",
-                 include, exclude);
-        return REGX_INVALID;
-    }
     struct ibv_device **devices = ibv_get_device_list(NULL);
     search_t *search = calloc(1, sizeof(*search));
     if (search == NULL) {

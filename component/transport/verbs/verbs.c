@@ -388,11 +388,8 @@ static regx_status_t verbs_reg(regx_transport_t *transport, void *base, size_t l
         return on_demand && errno == EOPNOTSUPP ? REGX_INVALID : regx_verbs_refusal(errno);
     }
     const regx_verbs_key_t key = {.base = (uintptr_t)base, .length = length, .rkey = handle->rkey};
-    *mr = (regx_mr_t){.base = base,
-                      .length = length,
-                      .access = access,
-                      .key = regx_verbs_key_pack(&key),
-                      .handle = handle};
+    *mr = (regx_mr_t){.base = base, .length = length, .access = access, .handle = handle};
+    memcpy(mr->key.bytes, &key, sizeof(key));
     return REGX_OK;
 }
 

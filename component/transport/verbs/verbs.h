@@ -193,11 +193,6 @@ static inline void regx_verbs_count_sent(const regx_verbs_t *verbs, size_t bytes
     regx_count(verbs->config.counters, &verbs->sent->count, bytes);
 }
 
-static inline void regx_verbs_count_malformed(const regx_verbs_t *verbs)
-{
-    regx_count(verbs->config.counters, &verbs->config.counters->malformed, 1);
-}
-
 static inline regx_link_t *regx_verbs_bucket(regx_link_t buckets[REGX_VERBS_BUCKETS], uint64_t key)
 {
     return &buckets[(key * UINT64_C(0x9e3779b97f4a7c15) >> 32) % REGX_VERBS_BUCKETS];

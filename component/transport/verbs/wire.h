@@ -93,14 +93,6 @@ typedef struct regx_verbs_key {
 } regx_verbs_key_t;
 _Static_assert(sizeof(regx_verbs_key_t) == REGX_KEY_SIZE, "no gaps");
 
-static inline regx_key_t regx_verbs_key_pack(const regx_verbs_key_t *key)
-{
-    regx_key_t packed;
-
-    memcpy(packed.bytes, key, sizeof(*key));
-    return packed;
-}
-
 static inline regx_verbs_key_t regx_verbs_key_unpack(const regx_key_t *packed)
 {
     regx_verbs_key_t key;
