@@ -9,8 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/util.h"
-
 #define ALLOWED_MAX 160 /* room for the words of one parameter */
 
 /* ---- numbers and lists ---- */
@@ -83,10 +81,9 @@ static const char *fault_of(const char *text, const regx_param_t *param, uint64_
     return *value % step != 0 ? "does not divide evenly" : NULL;
 }
 
-void regx_option_refuse(const char *name, const char *text, const char *allowed,
-                        char error[REGX_OPTION_ERROR])
+void regx_option_refuse(const char *name, const char *text, const char *allowed, regx_error_t error)
 {
-    snprintf(error, REGX_OPTION_ERROR, "%s=%s is not known; allowed: %s", name, text, allowed);
+    snprintf(error, REGX_ERROR, "%s=%s is not known; allowed: %s", name, text, allowed);
 }
 
 static bool is(const char *word, const char *text, size_t length)
@@ -171,12 +168,12 @@ static void store_pointer(const char *text, char *field)
 }
 
 static bool refuse_word(const regx_param_t *param, const char *name, const char *text,
-                        char error[REGX_OPTION_ERROR])
+                        regx_error_t error)
 {
     char words[ALLOWED_MAX];
 
     if (param->gone != NULL && strcmp(text, param->gone) == 0) {
-        snprintf(error, REGX_OPTION_ERROR, "%s=%s: %s", name, param->gone, param->instead);
+        snprintf(error, REGX_ERROR, "%s=%s: %s", name, param->gone, param->instead);
         return false;
     }
     list_words(param, NULL, words, sizeof(words));
@@ -185,7 +182,7 @@ static bool refuse_word(const regx_param_t *param, const char *name, const char 
 }
 
 static bool read_number(const regx_param_t *param, const char *name, const char *text,
-                        void *settings, char error[REGX_OPTION_ERROR])
+                        void *settings, regx_error_t error)
 {
     const uint64_t step = param->pages ? regx_page_size() : 1;
     uint64_t min = param->pages ? regx_max(param->min, step) : param->min;
@@ -205,17 +202,17 @@ static bool read_number(const regx_param_t *param, const char *name, const char 
     show(param, param->max, most, sizeof(most));
     show(param, step, unit, sizeof(unit));
     list_words(param, NULL, words, sizeof(words));
-    snprintf(error, REGX_OPTION_ERROR, "%s=%s %s; allowed: %s to %s%s%s%s%s", name, text, fault,
-             least, most, step > 1 ? ", multiples of " : "", step > 1 ? unit : "",
+    snprintf(error, REGX_ERROR, "%s=%s %s; allowed: %s to %s%s%s%s%s", name, text, fault, least,
+             most, step > 1 ? ", multiples of " : "", step > 1 ? unit : "",
              words[0] != '\0' ? ", " : "", words);
     return false;
 }
 
 static bool read_text(const regx_param_t *param, const char *name, const char *text, char *field,
-                      char error[REGX_OPTION_ERROR])
+                      regx_error_t error)
 {
     if (strlen(text) >= param->size) {
-        snprintf(error, REGX_OPTION_ERROR, "%s is too long; allowed: %zu characters", name,
+        snprintf(error, REGX_ERROR, "%s is too long; allowed: %zu characters", name,
                  param->size - 1);
         return false;
     }
@@ -224,7 +221,7 @@ static bool read_text(const regx_param_t *param, const char *name, const char *t
 }
 
 bool regx_param_read(const regx_param_t *param, const char *text, void *settings,
-                     char error[REGX_OPTION_ERROR])
+                     regx_error_t error)
 {
     char *field = (char *)settings + param->offset, name[64];
     regx_param_word_t word;

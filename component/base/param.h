@@ -16,12 +16,9 @@
 #ifndef REGX_BASE_PARAM_H
 #define REGX_BASE_PARAM_H
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "base/util.h"
 
 #define REGX_PREFIX "btl_regx_" /* before each name, as the user writes it */
-#define REGX_OPTION_ERROR 256   /* room for a refusal */
 
 /* What a value is, and the C type of the field that takes it. */
 typedef enum regx_param_type {
@@ -95,14 +92,14 @@ void regx_param_list(bool (*word_at)(unsigned index, regx_param_word_t *word),
 /* Checks `text` (NULL counts as empty) and stores the value in the room's settings. A LIST keeps
  * the pointer. false: `error` holds the refusal. */
 bool regx_param_read(const regx_param_t *param, const char *text, void *settings,
-                     char error[REGX_OPTION_ERROR]);
+                     regx_error_t error);
 
 /* Writes bytes as a person would: 65536 as 64K, 65537 as it is. */
 void regx_option_show_size(uint64_t bytes, char *text, size_t length);
 
 /* The line for a value that is none of those allowed (comma-separated). */
 void regx_option_refuse(const char *name, const char *text, const char *allowed,
-                        char error[REGX_OPTION_ERROR]);
+                        regx_error_t error);
 
 /* Whether a comma-separated list has this element. */
 bool regx_option_listed(const char *list, const char *element);

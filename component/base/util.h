@@ -5,6 +5,7 @@
 #ifndef REGX_BASE_UTIL_H
 #define REGX_BASE_UTIL_H
 
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -31,6 +32,22 @@ typedef enum regx_status {
     REGX_INVALID,     /* an argument or a message from a peer is malformed */
     REGX_FAILED       /* the operation was started and failed */
 } regx_status_t;
+
+/* Why something cannot be, as a part of one line for the user. */
+#define REGX_ERROR 384
+typedef char regx_error_t[REGX_ERROR];
+
+/* Says why, and returns the status. */
+__attribute__((format(printf, 3, 4))) static inline regx_status_t
+regx_refuse(regx_error_t error, regx_status_t status, const char *format, ...)
+{
+    va_list arguments;
+
+    va_start(arguments, format);
+    vsnprintf(error, REGX_ERROR, format, arguments);
+    va_end(arguments);
+    return status;
+}
 
 /* The time that only goes forward, in nanoseconds since some moment. */
 static inline int64_t regx_now_ns(void)

@@ -173,20 +173,20 @@ static const char *name_flags(unsigned flags)
 #define TCP_CAN "Open MPI's own tcp can: --mca btl regx,tcp,self"
 
 /* Why this process has no port open. */
-static void explain_no_port(const regx_component_t *component, char *why, size_t size)
+static void explain_no_port(const regx_component_t *component, regx_error_t why)
 {
     const char *transport = component->params.settings.component.transport;
 
     if (strcmp(transport, "auto") == 0) {
-        snprintf(why, size, "%s", component->transport_reason);
+        memcpy(why, component->transport_reason, REGX_ERROR);
     } else {
-        snprintf(why, size, "btl_regx_transport=%s is for the node alone", transport);
+        snprintf(why, REGX_ERROR, "btl_regx_transport=%s is for the node alone", transport);
     }
 }
 
 void regx_address_warn_of_other_nodes(regx_component_t *component)
 {
-    char why[256];
+    regx_error_t why;
     unsigned ports;
 
     find_kind(component, REGX_BETWEEN_NODES, &ports);
@@ -195,7 +195,7 @@ void regx_address_warn_of_other_nodes(regx_component_t *component)
                                  !regx_other_btl_leads(false);
     if (component->far_unreachable &&
         regx_compat_falls_here(&component->super.btl_version, "regx: no way to other nodes")) {
-        explain_no_port(component, why, sizeof(why));
+        explain_no_port(component, why);
         regx_compat_output(
             "rank %u, which is on another node than %s, cannot be reached: %s. " TCP_CAN,
             (unsigned)regx_compat_far_rank(), regx_compat_host(), why);
@@ -208,7 +208,7 @@ static void warn_unreachable(regx_component_t *component, const addresses_t *pub
                              opal_proc_t *proc, uint64_t peer)
 {
     const bool same_node = regx_compat_same_node(proc);
-    char why[512];
+    regx_error_t why;
     unsigned count;
     const unsigned first = find_kind(component, REGX_BETWEEN_NODES, &count);
 
@@ -219,7 +219,7 @@ static void warn_unreachable(regx_component_t *component, const addresses_t *pub
     if (same_node) {
         snprintf(why, sizeof(why), "it is on this node, but no memory can be shared with it");
     } else if (count == 0) {
-        explain_no_port(component, why, sizeof(why));
+        explain_no_port(component, why);
     } else if (published[REGX_BETWEEN_NODES].count == 0) {
         snprintf(why, sizeof(why), "it has opened no %s",
                  regx_catalog[REGX_BETWEEN_NODES]->devices);
@@ -282,7 +282,7 @@ static bool fits(const regx_module_t *module, opal_proc_t *proc, const regx_peer
 {
     const uint8_t flags = own_flags(module->component);
     header_t header = {0};
-    char why[256];
+    regx_error_t why;
 
     memcpy(&header, bytes, regx_min(length, sizeof(header)));
     if (length == NONE_SIZE && header.version == 0) {

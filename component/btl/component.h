@@ -91,10 +91,10 @@ struct regx_component {
     regx_params_t params;
     regx_counters_t counters;
     regx_trace_t trace;
-    regx_backend_choice_t choice; /* its monitor is of all caches */
-    regx_drain_t *drain;          /* btl_regx_inuse=drain; else NULL */
-    char transports[64];          /* those that are open, each once, with commas between them */
-    char transport_reason[256];   /* why these */
+    regx_backend_choice_t choice;  /* its monitor is of all caches */
+    regx_drain_t *drain;           /* btl_regx_inuse=drain; else NULL */
+    char transports[64];           /* those that are open, each once, with commas between them */
+    regx_error_t transport_reason; /* why these */
     bool threads;
     bool far_unreachable;         /* no process of another node is reached, and that was said */
     atomic_bool said_unreachable; /* of another process */

@@ -74,8 +74,7 @@ _Static_assert(REGX_TAG_CONTROL < MCA_BTL_TAG_PML && REGX_TAG_ONESIDED < MCA_BTL
                "regx's own tags are not a PML's");
 
 static regx_status_t open_transport(regx_module_t *module, const regx_transport_ops_t *ops,
-                                    const char *device, size_t pool_size,
-                                    char error[REGX_MODULE_ERROR])
+                                    const char *device, size_t pool_size, regx_error_t error)
 {
     const regx_params_t *params = module->params;
     const regx_transport_events_t events = {.context = module,
@@ -98,7 +97,7 @@ static regx_status_t open_transport(regx_module_t *module, const regx_transport_
         .trace = module->trace,
         .events = events};
 
-    return ops->open(&config, error, REGX_MODULE_ERROR, &module->transport);
+    return ops->open(&config, error, &module->transport);
 }
 
 /* Places the pool's memory near the process, and locks it. A transport that registers has done
@@ -171,12 +170,11 @@ static void close_onesided(regx_module_t *module)
 
 regx_status_t regx_module_open(regx_component_t *component, regx_transport_kind_t kind,
                                const regx_transport_ops_t *ops, const char *device,
-                               size_t pool_size, char error[REGX_MODULE_ERROR])
+                               size_t pool_size, regx_error_t error)
 {
     regx_module_t *module = calloc(1, sizeof(*module));
-    regx_status_t status = REGX_NO_MEMORY;
+    regx_status_t status = regx_refuse(error, REGX_NO_MEMORY, "out of memory");
 
-    snprintf(error, REGX_MODULE_ERROR, "out of memory");
     if (module == NULL) {
         return status;
     }
@@ -196,8 +194,7 @@ regx_status_t regx_module_open(regx_component_t *component, regx_transport_kind_
         status = open_transport(module, ops, device, pool_size, error);
     }
     if (status == REGX_OK && open_pool(module) != REGX_OK) {
-        status = REGX_NO_MEMORY;
-        snprintf(error, REGX_MODULE_ERROR, "no memory for the bounce pool");
+        status = regx_refuse(error, REGX_NO_MEMORY, "no memory for the bounce pool");
         module->transport->ops->close(module->transport);
     }
     if (status != REGX_OK) {

@@ -58,14 +58,12 @@ static inline regx_module_t *regx_module_of(mca_btl_base_module_t *btl)
     return (regx_module_t *)btl;
 }
 
-#define REGX_MODULE_ERROR 256 /* room for a line with the reason */
-
 /* Opens a module's transport and its pool. ops: of that kind; device: one that `ops->devices`
  * named, or NULL if the transport has none. REGX_OK: it is one of the component's; otherwise as the
  * transport's open, and `error` has the reason. */
 regx_status_t regx_module_open(regx_component_t *component, regx_transport_kind_t kind,
                                const regx_transport_ops_t *ops, const char *device,
-                               size_t pool_size, char error[REGX_MODULE_ERROR]);
+                               size_t pool_size, regx_error_t error);
 
 /* The rest, once the component's backend was started: cache and rendezvous. false: a warning was
  * printed; the module is to be closed. */

@@ -99,7 +99,7 @@ bool regx_param_given(const char *name)
  * wrong says so, or a rank of it. Returns false. */
 static __attribute__((format(printf, 1, 2))) bool complain(const char *format, ...)
 {
-    char line[REGX_OPTION_ERROR];
+    regx_error_t line;
     va_list arguments;
 
     va_start(arguments, format);
@@ -130,7 +130,7 @@ static void warn_of_gone(void)
 static bool read_all(regx_settings_t *settings)
 {
     const regx_param_t *param;
-    char error[REGX_OPTION_ERROR];
+    regx_error_t error;
     size_t room;
 
     for (unsigned i = 0; (param = regx_settings_param(i, &room)) != NULL; i++) {

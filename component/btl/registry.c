@@ -93,10 +93,10 @@ bool regx_backend_start(regx_component_t *component)
     open_drain(component);
     const regx_monitor_config_t monitor = monitor_config(component, transport);
     regx_backend_choice_t *choice = &component->choice;
-    char error[384];
+    regx_error_t error;
 
     if (regx_backend_choose(component->params.settings.registration.backend, !transport->registers,
-                            &monitor, choice, error, sizeof(error)) != REGX_OK) {
+                            &monitor, choice, error) != REGX_OK) {
         choice->monitor = NULL;
         warn_unusable(component, error);
         return false;
@@ -176,14 +176,13 @@ static bool start_monitor(regx_module_t *module)
     regx_component_t *component = module->component;
     const regx_monitor_config_t config = monitor_config(component, module->transport);
     regx_monitor_t *shared = component->choice.monitor;
-    char error[384];
+    regx_error_t error;
 
     module->monitor = shared;
     if (!is_on_demand(shared) || module->transport == transport_to_monitor(component)) {
         return true;
     }
-    if (component->choice.backend->start(&config, &module->monitor, error, sizeof(error)) !=
-        REGX_OK) {
+    if (component->choice.backend->start(&config, &module->monitor, error) != REGX_OK) {
         module->monitor = NULL;
         warn_unusable(component, error);
         return false;

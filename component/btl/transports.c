@@ -33,7 +33,7 @@ static void warn_refused(const char *transport, regx_status_t status, const char
 
 /* Loads a transport and finds its devices. REGX_OK; otherwise `error` has the reason. */
 static regx_status_t find_devices(const regx_component_t *component, candidate_t *candidate,
-                                  char error[REGX_MODULE_ERROR])
+                                  regx_error_t error)
 {
     const regx_transport_settings_t *which = &component->params.settings.transports.all;
     const regx_transport_config_t config = {.if_include = which->if_include,
@@ -43,14 +43,14 @@ static regx_status_t find_devices(const regx_component_t *component, candidate_t
     candidate->device_count = 1;
     candidate->ops = regx_catalog[candidate->kind]->ops;
     if (candidate->ops == NULL) {
-        candidate->ops = regx_transport_load(name_of(candidate), error, REGX_MODULE_ERROR);
+        candidate->ops = regx_transport_load(name_of(candidate), error);
     }
     if (candidate->ops == NULL) {
         return REGX_UNREACHABLE;
     }
     return candidate->ops->devices == NULL
                ? REGX_OK
-               : candidate->ops->devices(&config, error, REGX_MODULE_ERROR, candidate->devices,
+               : candidate->ops->devices(&config, error, candidate->devices,
                                          &candidate->device_count);
 }
 
@@ -65,12 +65,12 @@ static size_t pool_of_device(const regx_component_t *component, const candidate_
 /* Opens a module for each device. One that cannot be opened is left out. REGX_OK: all are open;
  * otherwise the first reason why one is not, REGX_INVALID before others. */
 static regx_status_t open_devices(regx_component_t *component, const candidate_t *candidate,
-                                  char first_error[REGX_MODULE_ERROR])
+                                  regx_error_t first_error)
 {
     const regx_transport_ops_t *ops = candidate->ops;
     const size_t pool_size = pool_of_device(component, candidate);
     regx_status_t first = REGX_OK;
-    char error[REGX_MODULE_ERROR];
+    regx_error_t error;
 
     for (size_t i = 0; i < candidate->device_count && first != REGX_INVALID; i++) {
         const char *device = ops->devices == NULL ? NULL : candidate->devices[i];
@@ -95,11 +95,11 @@ static bool open_needed(regx_component_t *component, candidate_t *candidate)
     const char *name = name_of(candidate);
     const regx_strategy_t *strategy = component->params.strategy;
     const unsigned before = component->module_count;
-    char error[REGX_MODULE_ERROR];
+    regx_error_t error;
     regx_status_t status = REGX_INVALID;
 
     if (candidate->kind != REGX_ON_NODE && strategy->copies) {
-        snprintf(error, sizeof(error),
+        snprintf(error, REGX_ERROR,
                  "rendezvous=%s: over transport %s the kernel does not copy between processes; "
                  "allowed: another rendezvous, or transport %s",
                  strategy->name, name, regx_catalog[REGX_ON_NODE]->word.word);
@@ -124,7 +124,7 @@ static bool check_include(const regx_component_t *component)
 {
     const regx_catalog_entry_t *entry = regx_catalog[REGX_BETWEEN_NODES];
     const char *list = component->params.settings.transports.all.if_include;
-    char error[REGX_MODULE_ERROR];
+    regx_error_t error;
 
     for (const char *at = list; at != NULL && *at != '\0';) {
         const size_t length = strcspn(at, ",");
@@ -132,7 +132,7 @@ static bool check_include(const regx_component_t *component)
 
         snprintf(name, sizeof(name), "%.*s", (int)length, at);
         if (!entry->owns(name)) {
-            snprintf(error, sizeof(error),
+            snprintf(error, REGX_ERROR,
                      "if_include=%s: \"%s\" is no %s of this node; allowed: those that are, or "
                      "their ports, as mlx5_0 or mlx5_0:2",
                      list, name, entry->devices);
@@ -162,7 +162,7 @@ static size_t pool_on_node(const regx_component_t *component)
 /* Looks for usable devices. REGX_OK; REGX_INVALID: a setting is wrong, and a warning was printed;
  * REGX_UNREACHABLE: `reason` is why there are none. */
 static regx_status_t look_for_devices(regx_component_t *component, candidate_t *device,
-                                      char reason[REGX_MODULE_ERROR])
+                                      regx_error_t reason)
 {
     const char *absent = regx_catalog[REGX_BETWEEN_NODES]->why_absent();
 
@@ -170,7 +170,7 @@ static regx_status_t look_for_devices(regx_component_t *component, candidate_t *
         absent = "all processes are on this node";
     }
     if (absent != NULL) {
-        snprintf(reason, REGX_MODULE_ERROR, "%s", absent);
+        snprintf(reason, REGX_ERROR, "%s", absent);
         return check_include(component) ? REGX_UNREACHABLE : REGX_INVALID;
     }
     const regx_status_t status = find_devices(component, device, reason);
@@ -184,8 +184,7 @@ static regx_status_t look_for_devices(regx_component_t *component, candidate_t *
 }
 
 /* Opens those that were found. false: a setting is wrong, and a warning was printed. */
-static bool open_found(regx_component_t *component, const candidate_t *device,
-                       char reason[REGX_MODULE_ERROR])
+static bool open_found(regx_component_t *component, const candidate_t *device, regx_error_t reason)
 {
     const unsigned before = component->module_count;
     const regx_status_t status = open_devices(component, device, reason);
@@ -193,7 +192,7 @@ static bool open_found(regx_component_t *component, const candidate_t *device,
     if (status == REGX_INVALID) {
         warn_refused("auto", status, reason, false);
     } else if (component->module_count > before) {
-        snprintf(reason, REGX_MODULE_ERROR, "%s between nodes", name_of(device));
+        snprintf(reason, REGX_ERROR, "%s between nodes", name_of(device));
     }
     return status != REGX_INVALID;
 }
@@ -202,7 +201,7 @@ static bool open_auto(regx_component_t *component)
 {
     const size_t pool_size = component->params.settings.pool.pool_size;
     candidate_t node = {.kind = REGX_ON_NODE}, device = {.kind = REGX_BETWEEN_NODES};
-    char reason[REGX_MODULE_ERROR];
+    regx_error_t reason;
     const regx_status_t found = look_for_devices(component, &device, reason);
 
     if (found == REGX_INVALID) {

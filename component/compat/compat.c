@@ -221,21 +221,20 @@ static void released(void *base, size_t length, void *unused, bool from_malloc)
 
 /* The framework is not open unless another component opened it; it is counted how often. Without a
  * patcher it opens all the same, and shows it only by its level of support. */
-static regx_status_t hooks_install(regx_hook_report_t reporter, char *error, size_t error_size)
+static regx_status_t hooks_install(regx_hook_report_t reporter, regx_error_t error)
 {
     const int needed = OPAL_MEMORY_FREE_SUPPORT | OPAL_MEMORY_MUNMAP_SUPPORT;
 
     if (mca_base_framework_open(&opal_memory_base_framework, 0) != OPAL_SUCCESS) {
-        snprintf(error, error_size, "Open MPI's memory framework cannot be opened");
-        return REGX_DENIED;
+        return regx_refuse(error, REGX_DENIED, "Open MPI's memory framework cannot be opened");
     }
     report = reporter;
     if ((opal_mem_hooks_support_level() & needed) != needed ||
         opal_mem_hooks_register_release(released, NULL) != OPAL_SUCCESS) {
-        snprintf(error, error_size,
-                 "Open MPI has no memory hooks here (is its memory component patcher excluded?)");
         mca_base_framework_close(&opal_memory_base_framework);
-        return REGX_DENIED;
+        return regx_refuse(
+            error, REGX_DENIED,
+            "Open MPI has no memory hooks here (is its memory component patcher excluded?)");
     }
     return REGX_OK;
 }

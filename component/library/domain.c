@@ -83,20 +83,20 @@ const char *regx_domain_backends(unsigned index)
     return NULL;
 }
 
-static int join_locked(regx_domain_t *domain, const char *name, char *error, size_t error_size)
+static int join_locked(regx_domain_t *domain, const char *name, regx_error_t error)
 {
     const regx_monitor_config_t config = {
         .hooks = regx_hooks_ucm, .transport = &domain->device, .counters = &counters};
-    char why[REGX_BACKEND_REASON];
+    regx_error_t why;
 
     if (domains > 0) {
         if (strcmp(name, "auto") != 0 && strcmp(name, running.backend->name) != 0) {
-            snprintf(error, error_size, "backend=%s: another domain of this process has %s", name,
+            snprintf(error, REGX_ERROR, "backend=%s: another domain of this process has %s", name,
                      running.backend->name);
             return EBUSY;
         }
-    } else if (regx_backend_choose(name, false, &config, &running, why, sizeof(why)) != REGX_OK) {
-        snprintf(error, error_size, "backend=%s %s", name, why);
+    } else if (regx_backend_choose(name, false, &config, &running, why) != REGX_OK) {
+        regx_refuse(error, REGX_DENIED, "backend=%s %s", name, why);
         return EOPNOTSUPP;
     }
     domain->choice = running;
@@ -104,14 +104,13 @@ static int join_locked(regx_domain_t *domain, const char *name, char *error, siz
     return 0;
 }
 
-static int join(regx_domain_t *domain, const char *name, char *error, size_t error_size)
+static int join(regx_domain_t *domain, const char *name, regx_error_t error)
 {
     if (strcmp(name, "auto") != 0 && (regx_backend_find(name) == NULL || !is_offered(name))) {
-        char allowed[128], line[REGX_OPTION_ERROR];
+        char allowed[128];
 
         regx_param_list(regx_backend_word, is_offered, allowed, sizeof(allowed));
-        regx_option_refuse("backend", name, allowed, line);
-        snprintf(error, error_size, "%s", line);
+        regx_option_refuse("backend", name, allowed, error);
         return EINVAL;
     }
     if (strcmp(name, regx_backend_none.name) == 0) { /* beside any other */
@@ -120,7 +119,7 @@ static int join(regx_domain_t *domain, const char *name, char *error, size_t err
         return 0;
     }
     pthread_mutex_lock(&lock);
-    const int result = join_locked(domain, name, error, error_size);
+    const int result = join_locked(domain, name, error);
     pthread_mutex_unlock(&lock);
     return result;
 }
@@ -140,9 +139,9 @@ static void leave(const regx_domain_t *domain)
 
 /* ---- opening ---- */
 
-static int refuse(int result, const char *why, char *error, size_t error_size)
+static int refuse(int result, const char *why, regx_error_t error)
 {
-    snprintf(error, error_size, "%s", why);
+    snprintf(error, REGX_ERROR, "%s", why);
     return result;
 }
 
@@ -162,14 +161,13 @@ static regx_status_t open_registry(regx_domain_t *domain, const regx_domain_opti
 }
 
 static int open_domain(regx_domain_t *domain, struct ibv_pd *pd,
-                       const regx_domain_options_t *options, char *error, size_t error_size)
+                       const regx_domain_options_t *options, regx_error_t error)
 {
     struct ibv_device_attr attr;
     int result = ibv_query_device(pd->context, &attr);
 
     if (result != 0) {
-        return refuse(result, "the device tells nothing of itself (ibv_query_device)", error,
-                      error_size);
+        return refuse(result, "the device tells nothing of itself (ibv_query_device)", error);
     }
     domain->pd = pd;
     domain->device = (regx_transport_t){.ops = &device_ops,
@@ -178,39 +176,50 @@ static int open_domain(regx_domain_t *domain, struct ibv_pd *pd,
                                         .mr_count = attr.max_mr > 0 ? (uint64_t)attr.max_mr : 0,
                                         .mr_bytes = attr.max_mr_size};
     domain->counters.threads = true;
-    result = join(domain, options->backend != NULL ? options->backend : "auto", error, error_size);
+    result = join(domain, options->backend != NULL ? options->backend : "auto", error);
     if (result != 0) {
         return result;
     }
     if (open_registry(domain, options) != REGX_OK) {
         leave(domain);
-        return refuse(ENOMEM, "out of memory", error, error_size);
+        return refuse(ENOMEM, "out of memory", error);
     }
     return 0;
 }
 
-int regx_domain_open(struct ibv_pd *pd, const regx_domain_options_t *options,
-                     regx_domain_t **domain, char *error, size_t error_size)
+static int make_domain(struct ibv_pd *pd, const regx_domain_options_t *options,
+                       regx_domain_t **domain, regx_error_t error)
 {
     static const regx_domain_options_t defaults = {.size = sizeof(defaults)};
 
     if (options != NULL && options->size != sizeof(*options)) {
         return refuse(EINVAL, "options.size is not sizeof(regx_domain_options_t) of this library",
-                      error, error_size);
+                      error);
     }
     regx_domain_t *made = calloc(1, sizeof(*made));
 
     if (made == NULL) {
-        return refuse(ENOMEM, "out of memory", error, error_size);
+        return refuse(ENOMEM, "out of memory", error);
     }
-    const int result =
-        open_domain(made, pd, options != NULL ? options : &defaults, error, error_size);
+    const int result = open_domain(made, pd, options != NULL ? options : &defaults, error);
     if (result != 0) {
         free(made);
         return result;
     }
     *domain = made;
     return 0;
+}
+
+int regx_domain_open(struct ibv_pd *pd, const regx_domain_options_t *options,
+                     regx_domain_t **domain, char *error, size_t error_size)
+{
+    regx_error_t why;
+    const int result = make_domain(pd, options, domain, why);
+
+    if (result != 0) {
+        snprintf(error, error_size, "%s", why);
+    }
+    return result;
 }
 
 void regx_domain_close(regx_domain_t *domain)

@@ -19,7 +19,6 @@ static const regx_backend_t *const backends[] = {
 };
 
 enum { BACKENDS = sizeof(backends) / sizeof(backends[0]) };
-enum { WHY = REGX_BACKEND_REASON - 16 }; /* room for why one cannot be used */
 
 bool regx_backend_word(unsigned index, regx_param_word_t *word)
 {
@@ -45,25 +44,24 @@ const regx_backend_t *regx_backend_find(const char *name)
 }
 
 static regx_status_t start(const regx_backend_t *backend, const regx_monitor_config_t *config,
-                           regx_backend_choice_t *choice, char *error, size_t error_size)
+                           regx_backend_choice_t *choice, regx_error_t error)
 {
     choice->backend = backend;
     choice->monitor = NULL;
-    return backend->start == NULL ? REGX_OK
-                                  : backend->start(config, &choice->monitor, error, error_size);
+    return backend->start == NULL ? REGX_OK : backend->start(config, &choice->monitor, error);
 }
 
 static void choose_auto(bool registering_is_free, const regx_monitor_config_t *config,
                         regx_backend_choice_t *choice)
 {
-    char error[WHY];
+    regx_error_t error;
 
     snprintf(choice->reason, sizeof(choice->reason), "not needed");
     for (int i = 0; i < BACKENDS && !registering_is_free; i++) {
         if (!backends[i]->automatic) {
             continue;
         }
-        if (start(backends[i], config, choice, error, sizeof(error)) == REGX_OK) {
+        if (start(backends[i], config, choice, error) == REGX_OK) {
             snprintf(choice->reason, sizeof(choice->reason), "passed its self-test");
             return;
         }
@@ -75,22 +73,21 @@ static void choose_auto(bool registering_is_free, const regx_monitor_config_t *c
 
 regx_status_t regx_backend_choose(const char *name, bool registering_is_free,
                                   const regx_monitor_config_t *config,
-                                  regx_backend_choice_t *choice, char *error, size_t error_size)
+                                  regx_backend_choice_t *choice, regx_error_t error)
 {
-    char why[WHY];
+    regx_error_t why;
 
     if (strcmp(name, "auto") == 0) {
         choose_auto(registering_is_free, config, choice);
         return REGX_OK;
     }
     const regx_backend_t *backend = regx_backend_find(name);
-    const regx_status_t status = start(backend, config, choice, why, sizeof(why));
+    const regx_status_t status = start(backend, config, choice, why);
     if (status == REGX_OK) {
         snprintf(choice->reason, sizeof(choice->reason), "asked for");
         return REGX_OK;
     }
-    snprintf(error, error_size, "cannot be used: %s; usable here: none, auto", why);
-    return REGX_DENIED;
+    return regx_refuse(error, REGX_DENIED, "cannot be used: %s; usable here: none, auto", why);
 }
 
 /* ---- a registry ---- */

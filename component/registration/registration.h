@@ -33,13 +33,11 @@ bool regx_backend_word(unsigned index, regx_param_word_t *word);
 /* NULL: unknown ("auto" is not a backend). */
 const regx_backend_t *regx_backend_find(const char *name);
 
-#define REGX_BACKEND_REASON 256
-
 /* What a choice came to. */
 typedef struct regx_backend_choice {
     const regx_backend_t *backend;
-    regx_monitor_t *monitor;          /* running, or NULL; the caller stops it */
-    char reason[REGX_BACKEND_REASON]; /* for the report */
+    regx_monitor_t *monitor;      /* running, or NULL; the caller stops it */
+    char reason[REGX_ERROR + 16]; /* for the report */
 } regx_backend_choice_t;
 
 /* Starts the backend of that name. auto: none ("not needed") where registering is free; else
@@ -48,7 +46,7 @@ typedef struct regx_backend_choice {
  */
 regx_status_t regx_backend_choose(const char *name, bool registering_is_free,
                                   const regx_monitor_config_t *config,
-                                  regx_backend_choice_t *choice, char *error, size_t error_size);
+                                  regx_backend_choice_t *choice, regx_error_t error);
 
 /* ---- what is kept ---- */
 

@@ -43,7 +43,7 @@ static int folder_length(const char **file)
     return slash == NULL ? 0 : (int)(slash - info.dli_fname) + 1;
 }
 
-const regx_transport_ops_t *regx_transport_load(const char *name, char *error, size_t error_size)
+const regx_transport_ops_t *regx_transport_load(const char *name, regx_error_t error)
 {
     const regx_transport_ops_t *ops;
     const char *file = "";
@@ -53,20 +53,20 @@ const regx_transport_ops_t *regx_transport_load(const char *name, char *error, s
 
     if (length < 0 || asprintf(&path, "%.*s%sregx_transport_%s.so", length, file,
                                length == 0 ? "./" : "", name) < 0) {
-        snprintf(error, error_size, "transport %s: cannot find the folder that regx lies in", name);
+        snprintf(error, REGX_ERROR, "transport %s: cannot find the folder that regx lies in", name);
         return NULL;
     }
     object = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (object == NULL) {
-        snprintf(error, error_size, "transport %s cannot be loaded: %s", name, dlerror());
+        snprintf(error, REGX_ERROR, "transport %s cannot be loaded: %s", name, dlerror());
         free(path);
         return NULL;
     }
     ops = dlsym(object, "regx_transport_ops");
     if (ops == NULL) {
-        snprintf(error, error_size, "transport %s: %s is no transport of regx", name, path);
+        snprintf(error, REGX_ERROR, "transport %s: %s is no transport of regx", name, path);
     } else if (ops->abi != REGX_TRANSPORT_ABI) {
-        snprintf(error, error_size,
+        snprintf(error, REGX_ERROR,
                  "transport %s: %s belongs to another build of regx (its interface is %u, this "
                  "one's %u)",
                  name, path, ops->abi, (unsigned)REGX_TRANSPORT_ABI);

@@ -40,6 +40,6 @@ bool regx_transport_word(unsigned index, regx_param_word_t *word);
 /* Opens regx_transport_NAME.so from the folder that this code was loaded from. The object is
  * never unloaded. NULL: `error` holds one line saying why. Called by the thread that runs
  * MPI_Init. */
-const regx_transport_ops_t *regx_transport_load(const char *name, char *error, size_t error_size);
+const regx_transport_ops_t *regx_transport_load(const char *name, regx_error_t error);
 
 #endif

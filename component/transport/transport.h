@@ -42,7 +42,7 @@
 #include "base/trace.h"
 #include "base/util.h"
 
-#define REGX_TRANSPORT_ABI 32 /* of this header; an object built for another is refused */
+#define REGX_TRANSPORT_ABI 33 /* of this header; an object built for another is refused */
 
 #define REGX_ADDRESS_MAX 1024        /* bytes of what a process publishes about itself */
 #define REGX_NOTICE_MAX 48           /* bytes of the notice that follows a put */
@@ -190,14 +190,14 @@ typedef struct regx_transport_ops {
 
     /* Names the devices to use, at least one. Each is then opened as a transport of its own.
      * Answers as open. NULL: the transport is opened once, without the name of a device. */
-    regx_status_t (*devices)(const regx_transport_config_t *config, char *error, size_t error_size,
+    regx_status_t (*devices)(const regx_transport_config_t *config, regx_error_t error,
                              regx_device_name_t names[REGX_DEVICES_MAX], size_t *count);
 
     /* Opens a transport. `config` is copied. REGX_OK; REGX_UNREACHABLE: nothing is usable here;
      * REGX_INVALID: a setting is wrong; REGX_NO_MEMORY. But for REGX_OK, `error` holds one line;
      * for REGX_INVALID the line begins with the setting's name and "=", and says what is allowed.
      * What is refused but can be done without is tallied in counters->fallbacks. */
-    regx_status_t (*open)(const regx_transport_config_t *config, char *error, size_t error_size,
+    regx_status_t (*open)(const regx_transport_config_t *config, regx_error_t error,
                           regx_transport_t **transport);
     /* All connections must be disconnected. Frees the pool, if it is the transport's. */
     void (*close)(regx_transport_t *transport);
@@ -287,7 +287,7 @@ typedef struct regx_transport_ops {
     /* Whether memory can be registered with REGX_ACCESS_ON_DEMAND, to be put. Called before the
      * first connection. REGX_OK; REGX_DENIED: the device cannot, and `error` holds one line. NULL:
      * never possible. */
-    regx_status_t (*on_demand)(regx_transport_t *transport, char *error, size_t error_size);
+    regx_status_t (*on_demand)(regx_transport_t *transport, regx_error_t error);
     /* Asks the device to look up pages of an on-demand region before they are needed: for writing,
      * if the region may be written. REGX_OK: the device was asked; whether it did so is not known.
      * REGX_DENIED: the device cannot be asked. NULL where on_demand is NULL. */

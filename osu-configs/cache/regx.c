@@ -55,6 +55,7 @@ bool cache_open(const char *name, cache_kind_t *kind, char *why, size_t size)
     const regx_cache_config_t cache = {
         .bytes = REGX_UNLIMITED, .count = REGX_UNLIMITED, .inuse = REGX_INUSE_IGNORE};
     regx_monitor_config_t monitor = {.counters = &regx.counters};
+    regx_error_t error;
 
     if (regx_backend_find(name) == NULL) {
         snprintf(why, size, "unknown backend \"%s\"", name);
@@ -68,7 +69,8 @@ bool cache_open(const char *name, cache_kind_t *kind, char *why, size_t size)
         monitor.hooks = &regx_compat_hooks;
     }
     regx.transport.ops = &domain;
-    if (regx_backend_choose(name, false, &monitor, &regx.choice, why, size) != REGX_OK) {
+    if (regx_backend_choose(name, false, &monitor, &regx.choice, error) != REGX_OK) {
+        snprintf(why, size, "%s", error);
         return false;
     }
     if (regx_registry_open(&regx.registry, regx.choice.backend, regx.choice.monitor, &cache,

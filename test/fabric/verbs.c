@@ -33,15 +33,14 @@ static const char *listed_ports(void)
     return list != NULL ? list : "fake0:1@a";
 }
 
-static regx_status_t list_devices(const regx_transport_config_t *config, char *error,
-                                  size_t error_size, regx_device_name_t names[REGX_DEVICES_MAX],
-                                  size_t *count)
+static regx_status_t list_devices(const regx_transport_config_t *config, regx_error_t error,
+                                  regx_device_name_t names[REGX_DEVICES_MAX], size_t *count)
 {
     const char *unusable = getenv("REGX_TEST_UNUSABLE");
 
     *count = 0;
     if (unusable != NULL) {
-        snprintf(error, error_size, "%s", unusable);
+        snprintf(error, REGX_ERROR, "%s", unusable);
         return REGX_UNREACHABLE;
     }
     for (const char *at = listed_ports(); *at != '\0'; at += at[0] == ',') {
@@ -56,7 +55,7 @@ static regx_status_t list_devices(const regx_transport_config_t *config, char *e
         at += length;
     }
     if (*count == 0) {
-        snprintf(error, error_size, "if_include=%s: names no port", config->if_include);
+        snprintf(error, REGX_ERROR, "if_include=%s: names no port", config->if_include);
         return REGX_INVALID;
     }
     return REGX_OK;
@@ -72,15 +71,15 @@ static struct port *port_of(const regx_transport_t *transport)
     return NULL;
 }
 
-static regx_status_t open_port(const regx_transport_config_t *config, char *error,
-                               size_t error_size, regx_transport_t **transport)
+static regx_status_t open_port(const regx_transport_config_t *config, regx_error_t error,
+                               regx_transport_t **transport)
 {
     regx_transport_config_t under = *config;
     struct port *port = port_of(NULL);
 
     counters.threads = config->counters->threads;
     under.counters = &counters;
-    const regx_status_t status = regx_shm_ops.open(&under, error, error_size, transport);
+    const regx_status_t status = regx_shm_ops.open(&under, error, transport);
     if (status != REGX_OK) {
         return status;
     }

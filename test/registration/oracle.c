@@ -189,17 +189,17 @@ static void ring_close(ring_t *ring)
     pthread_mutex_destroy(&ring->lock);
 }
 
-static bool ring_open(ring_t *ring, unsigned buffers, char *why, size_t why_size)
+static bool ring_open(ring_t *ring, unsigned buffers, regx_error_t why)
 {
     int error = io_uring_queue_init(8, &ring->uring, 0);
 
     if (error < 0) {
-        snprintf(why, why_size, "io_uring is refused here: %s", strerror(-error));
+        snprintf(why, REGX_ERROR, "io_uring is refused here: %s", strerror(-error));
         return false;
     }
     error = io_uring_register_buffers_sparse(&ring->uring, buffers);
     if (error < 0) {
-        snprintf(why, why_size, "io_uring has no table of buffers here: %s", strerror(-error));
+        snprintf(why, REGX_ERROR, "io_uring has no table of buffers here: %s", strerror(-error));
         io_uring_queue_exit(&ring->uring);
         return false;
     }
@@ -222,7 +222,7 @@ static bool ring_open(ring_t *ring, unsigned buffers, char *why, size_t why_size
     return true;
 }
 
-oracle_t *oracle_open(unsigned buffers, char *why, size_t why_size)
+oracle_t *oracle_open(unsigned buffers, regx_error_t why)
 {
     oracle_t *oracle = calloc(1, sizeof(*oracle));
     const unsigned rings = (buffers + ORACLE_BUFFERS_PER_RING - 1) / ORACLE_BUFFERS_PER_RING;
@@ -236,8 +236,7 @@ oracle_t *oracle_open(unsigned buffers, char *why, size_t why_size)
         const unsigned left = buffers - oracle->ring_count * ORACLE_BUFFERS_PER_RING;
 
         if (!ring_open(&oracle->rings[oracle->ring_count],
-                       left < ORACLE_BUFFERS_PER_RING ? left : ORACLE_BUFFERS_PER_RING, why,
-                       why_size)) {
+                       left < ORACLE_BUFFERS_PER_RING ? left : ORACLE_BUFFERS_PER_RING, why)) {
             oracle_close(oracle);
             return NULL;
         }

@@ -27,7 +27,7 @@ typedef struct oracle oracle_t;
 
 /* With room for that many registrations at once (io_uring); the next one answers REGX_NO_MEMORY.
  * NULL: there is no such device here, and `why` says so in a line. */
-oracle_t *oracle_open(unsigned buffers, char *why, size_t why_size);
+oracle_t *oracle_open(unsigned buffers, regx_error_t why);
 /* Every registration must be gone. */
 void oracle_close(oracle_t *oracle);
 

@@ -105,7 +105,7 @@ static regx_status_t put(oracle_t *oracle, side_t *from, const side_t *to, const
 
 /* ---- opening and closing ---- */
 
-static bool open_side(oracle_t *oracle, side_t *side, char *why, size_t why_size)
+static bool open_side(oracle_t *oracle, side_t *side, regx_error_t why)
 {
     regx_device_name_t ports[REGX_DEVICES_MAX];
     const regx_transport_config_t config = {
@@ -117,8 +117,8 @@ static bool open_side(oracle_t *oracle, side_t *side, char *why, size_t why_size
         .events = {.context = oracle, .deliver = deliver, .broken = broken}};
     size_t count;
 
-    if (regx_transport_ops.devices(&config, why, why_size, ports, &count) != REGX_OK ||
-        regx_transport_ops.open(&config, why, why_size, &side->transport) != REGX_OK) {
+    if (regx_transport_ops.devices(&config, why, ports, &count) != REGX_OK ||
+        regx_transport_ops.open(&config, why, &side->transport) != REGX_OK) {
         return false;
     }
     /* Both ends are this process: memory that is gone is known to be so after two seconds, not
@@ -138,7 +138,7 @@ static void connect_side(side_t *side, const side_t *to)
     }
 }
 
-oracle_t *oracle_open(unsigned buffers, char *why, size_t why_size)
+oracle_t *oracle_open(unsigned buffers, regx_error_t why)
 {
     /* Not from malloc, whose doings may be what is tested. */
     uint8_t *memory = mmap(NULL, STAGE + sizeof(oracle_t), PROT_READ | PROT_WRITE,
@@ -150,11 +150,11 @@ oracle_t *oracle_open(unsigned buffers, char *why, size_t why_size)
         give_up("opening", "no memory");
     }
     oracle->stage = memory;
-    if (!open_side(oracle, &oracle->own, why, why_size)) {
+    if (!open_side(oracle, &oracle->own, why)) {
         munmap(memory, STAGE + sizeof(oracle_t));
         return NULL;
     }
-    if (!open_side(oracle, &oracle->peer, why, why_size)) {
+    if (!open_side(oracle, &oracle->peer, why)) {
         give_up("opening a second time", why);
     }
     connect_side(&oracle->own, &oracle->peer);

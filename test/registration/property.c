@@ -143,7 +143,7 @@ static void report(void)
 
 int main(int argc, char **argv)
 {
-    char why[256];
+    regx_error_t why;
 
     if (argc != 4) {
         fprintf(stderr, "usage: property BACKEND SEED OPERATIONS\n");
@@ -152,7 +152,7 @@ int main(int argc, char **argv)
     seed = strtoull(argv[2], NULL, 10);
     mallopt(M_MMAP_THRESHOLD, 128 << 10); /* and stays there */
     rig_begin();
-    if (!rig_open(&rig, &(rig_config_t){.backend = argv[1]}, why, sizeof(why))) {
+    if (!rig_open(&rig, &(rig_config_t){.backend = argv[1]}, why)) {
         printf("%s\n", why);
         rig_end();
         return UNAVAILABLE;

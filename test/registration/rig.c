@@ -18,11 +18,10 @@ static void deaf_stop(regx_monitor_t *monitor)
 }
 
 static regx_status_t deaf_start(const regx_monitor_config_t *config, regx_monitor_t **monitor,
-                                char *error, size_t error_size)
+                                regx_error_t error)
 {
     (void)config;
     (void)error;
-    (void)error_size;
     *monitor = calloc(1, sizeof(**monitor));
     if (*monitor == NULL) {
         abort();
@@ -36,22 +35,22 @@ static const regx_backend_t unprotected = {.name = "unprotected", .start = deaf_
 
 /* ---- opening ---- */
 
-static regx_status_t choose(rig_t *rig, const rig_config_t *config, char *why, size_t why_size)
+static regx_status_t choose(rig_t *rig, const rig_config_t *config, regx_error_t why)
 {
     regx_monitor_config_t monitor = {.counters = &rig->counters,
                                      .transport = oracle_transport(rig->oracle)};
 
     if (strcmp(config->backend, "unprotected") == 0) {
         rig->choice.backend = &unprotected;
-        return unprotected.start(&monitor, &rig->choice.monitor, why, why_size);
+        return unprotected.start(&monitor, &rig->choice.monitor, why);
     }
     if (strncmp(config->backend, "hooks", strlen("hooks")) == 0) {
         monitor.hooks = rig_hooks();
     }
-    return regx_backend_choose(config->backend, false, &monitor, &rig->choice, why, why_size);
+    return regx_backend_choose(config->backend, false, &monitor, &rig->choice, why);
 }
 
-bool rig_open(rig_t *rig, const rig_config_t *config, char *why, size_t why_size)
+bool rig_open(rig_t *rig, const rig_config_t *config, regx_error_t why)
 {
     const regx_cache_config_t cache = {.bytes = config->bytes > 0 ? config->bytes : REGX_UNLIMITED,
                                        .count = config->count > 0 ? config->count : REGX_UNLIMITED,
@@ -63,13 +62,12 @@ bool rig_open(rig_t *rig, const rig_config_t *config, char *why, size_t why_size
     memset(rig, 0, sizeof(*rig));
     rig->backend = config->backend;
     rig->counters.threads = true;
-    rig->oracle =
-        oracle_open(config->buffers > 0 ? config->buffers : ORACLE_BUFFERS_PER_RING, why, why_size);
+    rig->oracle = oracle_open(config->buffers > 0 ? config->buffers : ORACLE_BUFFERS_PER_RING, why);
     if (rig->oracle == NULL) {
         return false;
     }
     oracle_transport(rig->oracle)->registers = !config->alone;
-    if (choose(rig, config, why, why_size) != REGX_OK) {
+    if (choose(rig, config, why) != REGX_OK) {
         oracle_close(rig->oracle);
         return false;
     }

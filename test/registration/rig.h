@@ -37,7 +37,7 @@ void rig_end(void);
 const regx_hook_source_t *rig_hooks(void);
 
 /* Whether it can be had here; if not, `why` says so in a line. */
-bool rig_open(rig_t *rig, const rig_config_t *config, char *why, size_t why_size);
+bool rig_open(rig_t *rig, const rig_config_t *config, regx_error_t why);
 void rig_close(rig_t *rig);
 
 typedef enum { SEND, RECEIVE } direction_t;

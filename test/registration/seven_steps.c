@@ -88,12 +88,12 @@ int main(int argc, char **argv)
 {
     const char *const *backends = argc > 1 ? (const char *const *)argv + 1 : usual;
     int status = 0;
-    char why[256];
+    regx_error_t why;
 
     rig_begin();
     for (const char *const *backend = backends; *backend != NULL; backend++) {
         printf("%s%s\n", backend == backends ? "" : "\n", *backend);
-        if (!rig_open(&rig, &(rig_config_t){.backend = *backend}, why, sizeof(why))) {
+        if (!rig_open(&rig, &(rig_config_t){.backend = *backend}, why)) {
             printf("  %s\n", why);
             status = UNAVAILABLE;
             break;

@@ -338,7 +338,7 @@ static bool read_options(char **options)
 int main(int argc, char **argv)
 {
     actor_t sum = {0};
-    char why[256];
+    regx_error_t why;
 
     if (argc < 4 || !read_options(argv + 4)) {
         fprintf(stderr, "usage: storm BACKEND SEED OPERATIONS [glance] [tight] [parts]\n");
@@ -347,7 +347,7 @@ int main(int argc, char **argv)
     seed = strtoull(argv[2], NULL, 10);
     operations = strtoull(argv[3], NULL, 10);
     rig_begin();
-    if (!rig_open(&rig, &(rig_config_t){.backend = argv[1], .count = room}, why, sizeof(why))) {
+    if (!rig_open(&rig, &(rig_config_t){.backend = argv[1], .count = room}, why)) {
         printf("%s\n", why);
         rig_end();
         return UNAVAILABLE;

@@ -297,10 +297,10 @@ static void print_cell(const char *backend, bool thread, by_t by, direction_t di
 {
     cell_t cell = {0};
     const char *name = "n/a";
-    char why[256];
+    regx_error_t why;
 
     alarm(PATIENCE);
-    if (!rig_open(&rig, &(rig_config_t){.backend = backend}, why, sizeof(why))) {
+    if (!rig_open(&rig, &(rig_config_t){.backend = backend}, why)) {
         give_up(why);
     }
     control = mmap(NULL, (size_t)sysconf(_SC_PAGESIZE), PROT_READ | PROT_WRITE,
@@ -354,13 +354,13 @@ static void print_row(const char *backend, bool thread, by_t by, direction_t dir
 /* Whether the backend can be had, tried in a process of its own too; if not, says why. */
 static bool usable(const char *backend)
 {
-    char why[256];
+    regx_error_t why;
     int status;
 
     const pid_t pid = fork();
     if (pid == 0) {
         alarm(PATIENCE);
-        if (!rig_open(&rig, &(rig_config_t){.backend = backend}, why, sizeof(why))) {
+        if (!rig_open(&rig, &(rig_config_t){.backend = backend}, why)) {
             printf("%s\n", why);
             fflush(stdout);
             _exit(UNAVAILABLE);

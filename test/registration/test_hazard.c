@@ -24,14 +24,14 @@ enum { LENGTH = 64 << 10 };
 
 static rig_t rig;
 static bool opened;
-static char why[256];
+static regx_error_t why;
 
 static const char *backend; /* of the test that runs */
 
 static void open_rig(rig_config_t config)
 {
     config.backend = backend;
-    opened = rig_open(&rig, &config, why, sizeof(why));
+    opened = rig_open(&rig, &config, why);
     if (!opened) {
         print_message("not tried: %s\n", why);
         skip();

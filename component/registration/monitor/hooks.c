@@ -257,15 +257,14 @@ static regx_hooks_monitor_t *hooks_new(const regx_monitor_config_t *config,
 }
 
 /* To be called once in a process: Open MPI's cannot be installed a second time. */
-static regx_status_t install(regx_hooks_monitor_t *monitor, char *error, size_t error_size)
+static regx_status_t install(regx_hooks_monitor_t *monitor, regx_error_t error)
 {
     if (monitor->source == NULL) {
-        snprintf(error, error_size, "there is no source of hooks");
-        return REGX_DENIED;
+        return regx_refuse(error, REGX_DENIED, "there is no source of hooks");
     }
     hooks.page = (uintptr_t)sysconf(_SC_PAGESIZE);
     hooks.owner = getpid();
-    const regx_status_t status = monitor->source->install(report, error, error_size);
+    const regx_status_t status = monitor->source->install(report, error);
     if (status != REGX_OK) {
         return status;
     }
@@ -275,22 +274,20 @@ static regx_status_t install(regx_hooks_monitor_t *monitor, char *error, size_t 
     if (deaf == NULL) {
         return REGX_OK;
     }
-    snprintf(error, error_size, "self-test: %s by libc was not seen", deaf);
     monitor->source->remove();
     set_listener(NULL);
-    return REGX_INVALID;
+    return regx_refuse(error, REGX_INVALID, "self-test: %s by libc was not seen", deaf);
 }
 
 static regx_status_t start(const regx_monitor_config_t *config, regx_monitor_t *notifier,
-                           regx_monitor_t **monitor, char *error, size_t error_size)
+                           regx_monitor_t **monitor, regx_error_t error)
 {
     regx_hooks_monitor_t *own = hooks_new(config, notifier);
 
     if (own == NULL) {
-        snprintf(error, error_size, "out of memory");
-        return REGX_NO_MEMORY;
+        return regx_refuse(error, REGX_NO_MEMORY, "out of memory");
     }
-    const regx_status_t status = install(own, error, error_size);
+    const regx_status_t status = install(own, error);
     if (status != REGX_OK) {
         hooks_free(own);
         return status;
@@ -300,19 +297,19 @@ static regx_status_t start(const regx_monitor_config_t *config, regx_monitor_t *
 }
 
 static regx_status_t hooks_start(const regx_monitor_config_t *config, regx_monitor_t **monitor,
-                                 char *error, size_t error_size)
+                                 regx_error_t error)
 {
-    return start(config, NULL, monitor, error, error_size);
+    return start(config, NULL, monitor, error);
 }
 
 static regx_status_t both_start(const regx_monitor_config_t *config, regx_monitor_t **monitor,
-                                char *error, size_t error_size)
+                                regx_error_t error)
 {
     regx_monitor_t *notifier;
-    regx_status_t status = regx_backend_notifier.start(config, &notifier, error, error_size);
+    regx_status_t status = regx_backend_notifier.start(config, &notifier, error);
 
     if (status == REGX_OK) {
-        status = start(config, notifier, monitor, error, error_size);
+        status = start(config, notifier, monitor, error);
         if (status != REGX_OK) {
             notifier->stop(notifier);
         }
@@ -375,20 +372,19 @@ static ucs_status_t ucm_set_handler(ucm_global_config_t *options)
     return status;
 }
 
-static regx_status_t ucm_install(regx_hook_report_t reporter, char *error, size_t error_size)
+static regx_status_t ucm_install(regx_hook_report_t reporter, regx_error_t error)
 {
     /* Opened without the rest of UCX, which it needs and does not name, it would end the process.
      */
     void *object = dlopen("libucm.so.0", RTLD_LAZY | RTLD_NOLOAD);
 
     if (object == NULL) {
-        snprintf(error, error_size, "ucm: UCX is not there");
-        return REGX_DENIED;
+        return regx_refuse(error, REGX_DENIED, "ucm: UCX is not there");
     }
     if (breaks_mremap()) {
-        snprintf(error, error_size,
-                 "ucm: before UCX 1.15 its hooks break the program's mremap(MREMAP_FIXED)");
-        return REGX_DENIED;
+        return regx_refuse(
+            error, REGX_DENIED,
+            "ucm: before UCX 1.15 its hooks break the program's mremap(MREMAP_FIXED)");
     }
     ucm.set = (__typeof__(ucm.set))dlsym(object, "ucm_set_event_handler");
     ucm.unset = (__typeof__(ucm.unset))dlsym(object, "ucm_unset_event_handler");
@@ -396,8 +392,7 @@ static regx_status_t ucm_install(regx_hook_report_t reporter, char *error, size_
     ucm.report = reporter;
     if (ucm.set == NULL || ucm.unset == NULL || options == NULL ||
         ucm_set_handler(options) != UCS_OK) {
-        snprintf(error, error_size, "ucm: its hooks cannot be installed");
-        return REGX_DENIED;
+        return regx_refuse(error, REGX_DENIED, "ucm: its hooks cannot be installed");
     }
     return REGX_OK;
 }

@@ -252,7 +252,7 @@ typedef struct regx_hook_source {
     const char *name; /* opal, ucm */
     /* From now on `report` is called. REGX_DENIED: hooks cannot work here, and `error` holds one
      * line with the reason. */
-    regx_status_t (*install)(regx_hook_report_t report, char *error, size_t error_size);
+    regx_status_t (*install)(regx_hook_report_t report, regx_error_t error);
     /* It is not called any more once this has returned. */
     void (*remove)(void);
 } regx_hook_source_t;
@@ -283,7 +283,7 @@ typedef struct regx_backend {
      * REGX_INVALID: the self-test failed; REGX_NO_MEMORY; `error` then holds one line with the
      * reason. NULL: nothing is kept, nothing needs to be reported. */
     regx_status_t (*start)(const regx_monitor_config_t *config, regx_monitor_t **monitor,
-                           char *error, size_t error_size);
+                           regx_error_t error);
 
     /* What others ask, so that no other file has to know backends by name. */
     bool automatic;       /* auto takes it, of several the first that can be used */

@@ -263,19 +263,17 @@ static void stop(regx_monitor_t *monitor)
     discard(notifier);
 }
 
-static regx_status_t lacks(char *error, size_t error_size, const char *what)
+static regx_status_t lacks(regx_error_t error, const char *what)
 {
-    const int reason = errno;
-
-    snprintf(error, error_size, "the notifier gets no %s: %s", what, strerror(reason));
-    return reason == ENOMEM ? REGX_NO_MEMORY : REGX_DENIED;
+    return regx_refuse(error, errno == ENOMEM ? REGX_NO_MEMORY : REGX_DENIED,
+                       "the notifier gets no %s: %s", what, strerror(errno));
 }
 
 /* All of it, or what there is so far. */
-static regx_status_t make(regx_notifier_t *notifier, char *error, size_t error_size)
+static regx_status_t make(regx_notifier_t *notifier, regx_error_t error)
 {
     const size_t page = (size_t)sysconf(_SC_PAGESIZE);
-    const regx_status_t status = regx_uffd_open(&notifier->uffd, error, error_size);
+    const regx_status_t status = regx_uffd_open(&notifier->uffd, error);
     int end[2];
 
     if (status != REGX_OK) {
@@ -283,34 +281,34 @@ static regx_status_t make(regx_notifier_t *notifier, char *error, size_t error_s
     }
     notifier->super.log = regx_inval_log_open();
     if (notifier->super.log == NULL) {
-        return lacks(error, error_size, "log");
+        return lacks(error, "log");
     }
     errno = regx_uffd_ranges_open(&notifier->ranges, &notifier->uffd, notifier->super.log);
     if (errno != 0) {
-        return lacks(error, error_size, "list of mappings (/proc/self/maps)");
+        return lacks(error, "list of mappings (/proc/self/maps)");
     }
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, end) != 0) {
-        return lacks(error, error_size, "pair of sockets");
+        return lacks(error, "pair of sockets");
     }
     notifier->end[0] = regx_file_of(end[0]);
     notifier->end[1] = regx_file_of(end[1]);
     notifier->ours = mmap(NULL, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (notifier->ours == MAP_FAILED || madvise(notifier->ours, page, MADV_WIPEONFORK) != 0) {
-        return lacks(error, error_size, "page that is wiped on fork");
+        return lacks(error, "page that is wiped on fork");
     }
     *notifier->ours = 1;
-    return start_reader(notifier) ? REGX_OK : lacks(error, error_size, "thread");
+    return start_reader(notifier) ? REGX_OK : lacks(error, "thread");
 }
 
-static regx_status_t make_current(regx_notifier_t *notifier, char *error, size_t error_size)
+static regx_status_t make_current(regx_notifier_t *notifier, regx_error_t error)
 {
     static bool atfork_registered;
 
     pthread_mutex_lock(&current_lock);
     errno = atfork_registered ? 0 : pthread_atfork(before_fork, after_fork, after_fork_in_child);
     atfork_registered = errno == 0;
-    const regx_status_t status = atfork_registered ? make(notifier, error, error_size)
-                                                   : lacks(error, error_size, "notice of fork");
+    const regx_status_t status =
+        atfork_registered ? make(notifier, error) : lacks(error, "notice of fork");
     if (status == REGX_OK) {
         current = notifier;
     } else {
@@ -380,7 +378,7 @@ static const char *try_changes(regx_monitor_t *monitor, uintptr_t scratch, size_
     return fault != NULL ? fault : judge(monitor, since, onto, size);
 }
 
-static regx_status_t test_notifier(regx_monitor_t *monitor, char *error, size_t error_size)
+static regx_status_t test_notifier(regx_monitor_t *monitor, regx_error_t error)
 {
     const size_t size = (size_t)sysconf(_SC_PAGESIZE), length = TRIAL_PAGES * size;
     char *scratch = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -388,8 +386,7 @@ static regx_status_t test_notifier(regx_monitor_t *monitor, char *error, size_t 
     const char *change;
 
     if (scratch == MAP_FAILED) {
-        snprintf(error, error_size, "self-test: no memory for scratch pages");
-        return REGX_NO_MEMORY;
+        return regx_refuse(error, REGX_NO_MEMORY, "self-test: no memory for scratch pages");
     }
     memset(scratch, 1, length); /* there is something to lose */
     regx_inval_log_interest(monitor->log, start, start + length, 1);
@@ -398,19 +395,18 @@ static regx_status_t test_notifier(regx_monitor_t *monitor, char *error, size_t 
     regx_inval_log_interest(monitor->log, start, start + length, -1);
     munmap(scratch, length);
     if (fault != NULL) {
-        snprintf(error, error_size, "self-test: %s %s", change, fault);
-        return REGX_INVALID;
+        return regx_refuse(error, REGX_INVALID, "self-test: %s %s", change, fault);
     }
     return REGX_OK;
 }
 
 static regx_status_t notifier_start(const regx_monitor_config_t *config, regx_monitor_t **monitor,
-                                    char *error, size_t error_size)
+                                    regx_error_t error)
 {
     regx_notifier_t *notifier = calloc(1, sizeof(*notifier));
 
     if (notifier == NULL) {
-        return lacks(error, error_size, "memory");
+        return lacks(error, "memory");
     }
     *notifier = (regx_notifier_t){
         .super = {.name = "notifier",
@@ -426,12 +422,12 @@ static regx_status_t notifier_start(const regx_monitor_config_t *config, regx_mo
         .end = {{.fd = -1}, {.fd = -1}},
         .ours = MAP_FAILED,
     };
-    regx_status_t status = make_current(notifier, error, error_size);
+    regx_status_t status = make_current(notifier, error);
     if (status != REGX_OK) {
         discard(notifier);
         return status;
     }
-    status = test_notifier(&notifier->super, error, error_size);
+    status = test_notifier(&notifier->super, error);
     if (status != REGX_OK) {
         stop(&notifier->super);
         return status;

@@ -162,17 +162,17 @@ static void choose_ways(regx_on_demand_t *odp)
 }
 
 static regx_status_t odp_start(const regx_monitor_config_t *config, regx_monitor_t **monitor,
-                               char *error, size_t error_size)
+                               regx_error_t error)
 {
     regx_transport_t *transport = config->transport;
 
     if (transport->ops->on_demand == NULL) {
-        snprintf(error, error_size,
-                 "btl_regx_transport=%s has no on-demand regions (verbs has, on devices that can)",
-                 transport->ops->name);
-        return REGX_DENIED;
+        return regx_refuse(
+            error, REGX_DENIED,
+            "btl_regx_transport=%s has no on-demand regions (verbs has, on devices that can)",
+            transport->ops->name);
     }
-    const regx_status_t status = transport->ops->on_demand(transport, error, error_size);
+    const regx_status_t status = transport->ops->on_demand(transport, error);
     if (status != REGX_OK) {
         return status;
     }
@@ -180,8 +180,7 @@ static regx_status_t odp_start(const regx_monitor_config_t *config, regx_monitor
 
     if (odp == NULL || (odp->super.log = regx_inval_log_open()) == NULL) {
         free(odp);
-        snprintf(error, error_size, "out of memory");
-        return REGX_NO_MEMORY;
+        return regx_refuse(error, REGX_NO_MEMORY, "out of memory");
     }
     odp->super.name = "odp";
     odp->super.trace = config->trace;

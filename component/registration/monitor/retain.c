@@ -68,22 +68,19 @@ static bool set(void)
 }
 
 static regx_status_t retain_start(const regx_monitor_config_t *config, regx_monitor_t **monitor,
-                                  char *error, size_t error_size)
+                                  regx_error_t error)
 {
     (void)config;
     if (!malloc_is_libcs()) {
-        snprintf(error, error_size, "this program's malloc is not glibc's");
-        return REGX_DENIED;
+        return regx_refuse(error, REGX_DENIED, "this program's malloc is not glibc's");
     }
     if (!set()) {
-        snprintf(error, error_size, "glibc's mallopt refuses");
-        return REGX_INVALID;
+        return regx_refuse(error, REGX_INVALID, "glibc's mallopt refuses");
     }
     *monitor = calloc(1, sizeof(**monitor));
     if (*monitor == NULL || ((*monitor)->log = regx_inval_log_open()) == NULL) {
         free(*monitor);
-        snprintf(error, error_size, "out of memory");
-        return REGX_NO_MEMORY;
+        return regx_refuse(error, REGX_NO_MEMORY, "out of memory");
     }
     (*monitor)->name = "retain";
     (*monitor)->stop = regx_monitor_free;

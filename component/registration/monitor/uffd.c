@@ -101,18 +101,18 @@ static int open_pagemap(void)
     return fd;
 }
 
-regx_status_t regx_uffd_open(regx_uffd_t *uffd, char *error, size_t error_size)
+regx_status_t regx_uffd_open(regx_uffd_t *uffd, regx_error_t error)
 {
     const int scans = regx_uffd_create(NEEDED | FOR_SCAN);
     const int fd = scans == -2 ? regx_uffd_create(NEEDED) : scans;
 
     if (fd == -2) {
-        snprintf(error, error_size, "userfaultfd: this kernel's lacks a feature (Linux 5.18)");
-        return REGX_DENIED;
+        return regx_refuse(error, REGX_DENIED,
+                           "userfaultfd: this kernel's lacks a feature (Linux 5.18)");
     }
     if (fd < 0) {
-        snprintf(error, error_size, "userfaultfd: %s%s", strerror(errno), reason_of_refusal(errno));
-        return REGX_DENIED;
+        return regx_refuse(error, REGX_DENIED, "userfaultfd: %s%s", strerror(errno),
+                           reason_of_refusal(errno));
     }
     uffd->file = regx_file_of(fd);
     uffd->pagemap = regx_file_of(scans >= 0 ? open_pagemap() : -1);

@@ -67,7 +67,7 @@ typedef struct regx_uffd {
 int regx_uffd_create(uint64_t features);
 
 /* REGX_DENIED: refused, or too old a kernel; `error` then holds one line with the reason. */
-regx_status_t regx_uffd_open(regx_uffd_t *uffd, char *error, size_t error_size);
+regx_status_t regx_uffd_open(regx_uffd_t *uffd, regx_error_t error);
 /* A process that holds a copy of the descriptor keeps watched memory watched beyond this, with
  * no reader: unregister first. */
 void regx_uffd_close(regx_uffd_t *uffd);

@@ -71,17 +71,16 @@ static regx_status_t open_main(regx_shm_t *shm)
     return REGX_UNREACHABLE;
 }
 
-static regx_status_t open_transport(const regx_transport_config_t *config, char *error,
-                                    size_t error_size, regx_transport_t **transport)
+static regx_status_t open_transport(const regx_transport_config_t *config, regx_error_t error,
+                                    regx_transport_t **transport)
 {
     regx_shm_t *shm = calloc(1, sizeof(*shm));
     regx_vm_cookie_t cookie;
 
     if (shm == NULL) {
-        snprintf(error, error_size, "out of memory");
-        return REGX_NO_MEMORY;
+        return regx_refuse(error, REGX_NO_MEMORY, "out of memory");
     }
-    snprintf(error, error_size, "there is no shared memory for this process");
+    snprintf(error, REGX_ERROR, "there is no shared memory for this process");
     shm->config = *config;
     shm->stage_offset = regx_shm_stage_offset();
     if (getrandom(&cookie, sizeof(cookie), 0) != sizeof(cookie) || open_main(shm) != REGX_OK) {

@@ -20,20 +20,20 @@
 _Static_assert(REGX_GRH_SIZE + REGX_CM_MESSAGE_SIZE <= REGX_VERBS_DATAGRAM_ROOM,
                "a message fits its room");
 
-/* Why the device does not register that much. */
-static void explain(size_t size, int cause, char *error, size_t error_size)
+/* The device does not register that much. */
+static regx_status_t refuse(size_t size, int cause, regx_error_t error)
 {
     const uint64_t limit = regx_memlock_limit();
 
     if (cause == ENOMEM && limit != REGX_MEMLOCK_NONE) {
-        snprintf(error, error_size,
-                 "the device cannot register %zu KiB: the limit of locked memory (ulimit -l) is "
-                 "%llu KiB; " REGX_MEMLOCK_REMEDY,
-                 size / 1024, (unsigned long long)limit / 1024);
-    } else {
-        snprintf(error, error_size, "the device cannot register %zu KiB: %s", size / 1024,
-                 strerror(cause));
+        return regx_refuse(
+            error, REGX_NO_MEMORY,
+            "the device cannot register %zu KiB: the limit of locked memory (ulimit -l) is "
+            "%llu KiB; " REGX_MEMLOCK_REMEDY,
+            size / 1024, (unsigned long long)limit / 1024);
     }
+    return regx_refuse(error, REGX_NO_MEMORY, "the device cannot register %zu KiB: %s", size / 1024,
+                       strerror(cause));
 }
 
 /* Maps and registers memory. false: see errno. */
@@ -93,7 +93,7 @@ static bool add_slots(regx_verbs_t *verbs)
 }
 
 /* The pool's memory, registered: as much as is wanted and can be had. */
-static regx_status_t open_pool(regx_verbs_t *verbs, char *error, size_t error_size)
+static regx_status_t open_pool(regx_verbs_t *verbs, regx_error_t error)
 {
     const size_t page = regx_page_size(), min = verbs->config.pool_min;
     size_t size = verbs->config.pool_size;
@@ -104,8 +104,7 @@ static regx_status_t open_pool(regx_verbs_t *verbs, char *error, size_t error_si
     while (!open_block(verbs, size, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE,
                        &verbs->buffers.pool)) {
         if (size == min || errno != ENOMEM) {
-            explain(size, errno, error, error_size);
-            return REGX_NO_MEMORY;
+            return refuse(size, errno, error);
         }
         size = regx_max(size / 2 & ~(page - 1), min);
     }
@@ -134,7 +133,7 @@ static bool post_all(regx_verbs_t *verbs)
     return buffers->returned_count == 0;
 }
 
-regx_status_t regx_verbs_buffers_open(regx_verbs_t *verbs, char *error, size_t error_size)
+regx_status_t regx_verbs_buffers_open(regx_verbs_t *verbs, regx_error_t error)
 {
     regx_verbs_buffers_t *buffers = &verbs->buffers;
     const size_t size = sizeof(regx_verbs_area_t) + buffers->receives * REGX_VERBS_FRAME_MAX;
@@ -142,13 +141,12 @@ regx_status_t regx_verbs_buffers_open(regx_verbs_t *verbs, char *error, size_t e
     buffers->returned = calloc(buffers->receives, sizeof(buffers->returned[0]));
     if (buffers->returned == NULL ||
         !open_block(verbs, size, IBV_ACCESS_LOCAL_WRITE, &buffers->own) || !add_slots(verbs)) {
-        explain(size + SLOTS_SIZE, errno, error, error_size);
-        return REGX_NO_MEMORY;
+        return refuse(size + SLOTS_SIZE, errno, error);
     }
     buffers->area = buffers->own.memory;
-    const regx_status_t status = open_pool(verbs, error, error_size);
+    const regx_status_t status = open_pool(verbs, error);
     if (status == REGX_OK && !post_all(verbs)) {
-        return regx_verbs_port_refuse(&verbs->port, "receives", error, error_size);
+        return regx_verbs_port_refuse(&verbs->port, "receives", error);
     }
     return status;
 }

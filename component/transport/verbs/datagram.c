@@ -30,7 +30,7 @@ static bool start(const regx_verbs_t *verbs)
            ibv_modify_qp(verbs->cm.qp, &send, IBV_QP_STATE | IBV_QP_SQ_PSN) == 0;
 }
 
-regx_status_t regx_cm_open(regx_verbs_t *verbs, char *error, size_t error_size)
+regx_status_t regx_cm_open(regx_verbs_t *verbs, regx_error_t error)
 {
     struct ibv_qp_init_attr attr = {.send_cq = verbs->cq,
                                     .recv_cq = verbs->cq,
@@ -47,7 +47,7 @@ regx_status_t regx_cm_open(regx_verbs_t *verbs, char *error, size_t error_size)
     verbs->address.qkey = (qkey & 0x7fffffff) | 1;
     verbs->cm.qp = ibv_create_qp(verbs->pd, &attr);
     if (verbs->cm.qp == NULL || !start(verbs)) {
-        return regx_verbs_port_refuse(&verbs->port, "UD queue pair", error, error_size);
+        return regx_verbs_port_refuse(&verbs->port, "UD queue pair", error);
     }
     verbs->address.qpn = verbs->cm.qp->qp_num;
     return REGX_OK;

@@ -72,7 +72,7 @@ static struct ibv_qp *make_qp(const regx_verbs_t *verbs, uint32_t *inline_max)
 /* What a request can carry itself differs between devices, also from what they report. Only trying
  * shows. It is tried once, at the start, when a lack of memory cannot be taken for a limit of the
  * device. */
-regx_status_t regx_qp_probe(regx_verbs_t *verbs, char *error, size_t error_size)
+regx_status_t regx_qp_probe(regx_verbs_t *verbs, regx_error_t error)
 {
     uint32_t wanted = REGX_VERBS_INLINE, can = wanted;
     struct ibv_qp *qp = make_qp(verbs, &can);
@@ -82,9 +82,8 @@ regx_status_t regx_qp_probe(regx_verbs_t *verbs, char *error, size_t error_size)
         qp = make_qp(verbs, &can);
     }
     if (qp == NULL) {
-        return errno == ENOMEM
-                   ? REGX_OK
-                   : regx_verbs_port_refuse(&verbs->port, "RC queue pair", error, error_size);
+        return errno == ENOMEM ? REGX_OK
+                               : regx_verbs_port_refuse(&verbs->port, "RC queue pair", error);
     }
     verbs->can.inline_max = (uint32_t)regx_min(can, REGX_VERBS_INLINE);
     ibv_destroy_qp(qp);

@@ -157,7 +157,7 @@ struct regx_ep {
 /* Finds out what requests carry inline: can.inline_max. REGX_OK; REGX_UNREACHABLE: the device makes
  * no queue pair; `error` holds one line. If it has no memory at the moment, nothing is found out and
  * it is REGX_OK: requests carry no data inline then. */
-regx_status_t regx_qp_probe(regx_verbs_t *verbs, char *error, size_t error_size);
+regx_status_t regx_qp_probe(regx_verbs_t *verbs, regx_error_t error);
 /* The route to the process that published an address. Owned by the caller; NULL: see errno, which
  * is not 0. On RoCE the kernel asks the network for the peer's hardware address, unless it knows
  * it, and waits for the answer up to a second (measured with Linux 7.2: 1.0 s for a host that is
@@ -269,7 +269,7 @@ void regx_cm_end(regx_verbs_t *verbs, bool empty);
  * served: an endpoint that asked in vain goes to the end, and a question for which there was no room
  * does not count. */
 /* Makes the UD queue pair. REGX_OK; REGX_UNREACHABLE, REGX_NO_MEMORY: `error` holds one line. */
-regx_status_t regx_cm_open(regx_verbs_t *verbs, char *error, size_t error_size);
+regx_status_t regx_cm_open(regx_verbs_t *verbs, regx_error_t error);
 /* Endpoints have ended. */
 void regx_cm_close(regx_verbs_t *verbs);
 /* Has progress send the message of the endpoint's state: once, or again and again until

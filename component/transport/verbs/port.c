@@ -142,7 +142,7 @@ static uint8_t network_bits_of(const regx_verbs_port_t *port)
     return bits == HOST_BITS ? 0 : bits;
 }
 
-regx_status_t regx_verbs_port_open(const char *name, int gid_index, char *error, size_t error_size,
+regx_status_t regx_verbs_port_open(const char *name, int gid_index, regx_error_t error,
                                    regx_verbs_port_t *port)
 {
     const char *colon = strrchr(name, ':');
@@ -155,18 +155,18 @@ regx_status_t regx_verbs_port_open(const char *name, int gid_index, char *error,
     port->context = open_device(name, (size_t)(colon - name));
     if (port->context == NULL || ibv_query_device(port->context, &port->device) != 0 ||
         ibv_query_port(port->context, port->number, &port->attr) != 0) {
-        snprintf(error, error_size, "port %s cannot be opened: %s", port->name, strerror(errno));
+        snprintf(error, REGX_ERROR, "port %s cannot be opened: %s", port->name, strerror(errno));
     } else if (find_gid(port->context, port->number, gid_index, &port->gid, indices,
                         sizeof(indices))) {
         port->megabits = speed_of(&port->attr);
         port->network_bits = network_bits_of(port);
         return REGX_OK;
     } else if (gid_index >= 0) {
-        snprintf(error, error_size, "verbs_gid_index=%d: port %s has no such GID; there are:%s",
-                 gid_index, port->name, indices);
-        status = REGX_INVALID;
+        status = regx_refuse(error, REGX_INVALID,
+                             "verbs_gid_index=%d: port %s has no such GID; there are:%s", gid_index,
+                             port->name, indices);
     } else {
-        snprintf(error, error_size, "port %s has no GID; has its network device an address?",
+        snprintf(error, REGX_ERROR, "port %s has no GID; has its network device an address?",
                  port->name);
     }
     if (port->context != NULL) {
@@ -176,11 +176,11 @@ regx_status_t regx_verbs_port_open(const char *name, int gid_index, char *error,
     return status;
 }
 
-regx_status_t regx_verbs_port_refuse(const regx_verbs_port_t *port, const char *what, char *error,
-                                     size_t error_size)
+regx_status_t regx_verbs_port_refuse(const regx_verbs_port_t *port, const char *what,
+                                     regx_error_t error)
 {
-    snprintf(error, error_size, "%s gives no %s: %s", port->name, what, strerror(errno));
-    return errno == ENOMEM ? REGX_NO_MEMORY : REGX_UNREACHABLE;
+    return regx_refuse(error, errno == ENOMEM ? REGX_NO_MEMORY : REGX_UNREACHABLE,
+                       "%s gives no %s: %s", port->name, what, strerror(errno));
 }
 
 /* ---- which ports are used ---- */
@@ -242,8 +242,7 @@ static void choose(search_t *search, candidate_t *port)
 }
 
 /* Every element of if_include must be there and have a port that can be used. */
-static regx_status_t choose_included(search_t *search, const char *list, char *error,
-                                     size_t error_size)
+static regx_status_t choose_included(search_t *search, const char *list, regx_error_t error)
 {
     for (size_t i = 0; i < search->count; i++) {
         if (!is_listed(list, &search->ports[i])) {
@@ -263,11 +262,11 @@ static regx_status_t choose_included(search_t *search, const char *list, char *e
             }
         }
         if (!found) {
-            snprintf(error, error_size,
-                     "if_include=%s: there is no RDMA device or port \"%s\" that can be used; "
-                     "there are:%s",
-                     list, element, name_ports(search));
-            return REGX_INVALID;
+            return regx_refuse(
+                error, REGX_INVALID,
+                "if_include=%s: there is no RDMA device or port \"%s\" that can be used; "
+                "there are:%s",
+                list, element, name_ports(search));
         }
         at += length;
     }
@@ -322,8 +321,7 @@ static void leave_out_unlike(search_t *search)
 }
 
 /* Of those that if_exclude does not name. */
-static regx_status_t choose_best(search_t *search, const char *exclude, char *error,
-                                 size_t error_size)
+static regx_status_t choose_best(search_t *search, const char *exclude, regx_error_t error)
 {
     bool any_usable = false;
 
@@ -343,16 +341,15 @@ static regx_status_t choose_best(search_t *search, const char *exclude, char *er
         return REGX_OK;
     }
     if (any_usable) {
-        snprintf(error, error_size, "if_exclude=%s: leaves no port that can be used; there are:%s",
-                 exclude, name_ports(search));
-        return REGX_INVALID;
+        return regx_refuse(error, REGX_INVALID,
+                           "if_exclude=%s: leaves no port that can be used; there are:%s", exclude,
+                           name_ports(search));
     }
     if (search->count == 0) {
-        snprintf(error, error_size, "this machine has no RDMA device");
-    } else {
-        snprintf(error, error_size, "no port of an RDMA device can be used:%s", name_ports(search));
+        return regx_refuse(error, REGX_UNREACHABLE, "this machine has no RDMA device");
     }
-    return REGX_UNREACHABLE;
+    return regx_refuse(error, REGX_UNREACHABLE, "no port of an RDMA device can be used:%s",
+                       name_ports(search));
 }
 
 /* RDMA over InfiniBand's transport: iWARP has no UD queue pairs to connect by. */
@@ -438,9 +435,8 @@ static void list_ports(search_t *search, struct ibv_device *device)
     ibv_close_device(context);
 }
 
-regx_status_t regx_verbs_ports_find(const regx_transport_config_t *config, char *error,
-                                    size_t error_size, regx_device_name_t names[REGX_DEVICES_MAX],
-                                    size_t *count)
+regx_status_t regx_verbs_ports_find(const regx_transport_config_t *config, regx_error_t error,
+                                    regx_device_name_t names[REGX_DEVICES_MAX], size_t *count)
 {
     const char *include = config->if_include != NULL ? config->if_include : "";
     const char *exclude = config->if_exclude != NULL ? config->if_exclude : "";
@@ -450,15 +446,14 @@ regx_status_t regx_verbs_ports_find(const regx_transport_config_t *config, char 
     struct ibv_device **devices = ibv_get_device_list(NULL);
     search_t *search = calloc(1, sizeof(*search));
     if (search == NULL) {
-        snprintf(error, error_size, "out of memory");
-        status = REGX_NO_MEMORY;
+        status = regx_refuse(error, REGX_NO_MEMORY, "out of memory");
     } else {
         search->names = names;
         for (int i = 0; devices != NULL && devices[i] != NULL; i++) {
             list_ports(search, devices[i]);
         }
-        status = include[0] != '\0' ? choose_included(search, include, error, error_size)
-                                    : choose_best(search, exclude, error, error_size);
+        status = include[0] != '\0' ? choose_included(search, include, error)
+                                    : choose_best(search, exclude, error);
         for (size_t i = 0; i < search->count; i++) {
             const candidate_t *port = &search->ports[i];
 

@@ -63,7 +63,7 @@ static void read_limits(regx_verbs_t *verbs)
 }
 
 /* Where the partition's key stands in the port's table. */
-static regx_status_t find_pkey(regx_verbs_t *verbs, char *error, size_t error_size)
+static regx_status_t find_pkey(regx_verbs_t *verbs, regx_error_t error)
 {
     const uint16_t wanted = verbs->settings.pkey, membership = 0x8000;
     char keys[128] = "";
@@ -83,13 +83,13 @@ static regx_status_t find_pkey(regx_verbs_t *verbs, char *error, size_t error_si
             length += (size_t)snprintf(keys + length, sizeof(keys) - length, " %#x", be16toh(pkey));
         }
     }
-    snprintf(error, error_size, "verbs_pkey=%#x: port %s is in no such partition; there are:%s",
-             wanted, verbs->port.name, keys);
-    return REGX_INVALID;
+    return regx_refuse(error, REGX_INVALID,
+                       "verbs_pkey=%#x: port %s is in no such partition; there are:%s", wanted,
+                       verbs->port.name, keys);
 }
 
 /* An address that can be given to peers. */
-static regx_status_t fill_address(regx_verbs_t *verbs, char *error, size_t error_size)
+static regx_status_t fill_address(regx_verbs_t *verbs, regx_error_t error)
 {
     const struct ibv_port_attr *attr = &verbs->port.attr;
     regx_verbs_address_t *address = &verbs->address;
@@ -105,57 +105,57 @@ static regx_status_t fill_address(regx_verbs_t *verbs, char *error, size_t error
                   (verbs->settings.any_subnet ? REGX_VERBS_ANY_SUBNET : 0));
     address->network_bits = verbs->port.network_bits;
     address->mtu = (uint8_t)attr->active_mtu;
-    return find_pkey(verbs, error, error_size);
+    return find_pkey(verbs, error);
 }
 
-static regx_status_t open_queues(regx_verbs_t *verbs, char *error, size_t error_size)
+static regx_status_t open_queues(regx_verbs_t *verbs, regx_error_t error)
 {
     struct ibv_srq_init_attr srq = {.attr = {.max_wr = verbs->buffers.receives, .max_sge = 1}};
 
     verbs->pd = ibv_alloc_pd(verbs->port.context);
     if (verbs->pd == NULL) {
-        return regx_verbs_port_refuse(&verbs->port, "protection domain", error, error_size);
+        return regx_verbs_port_refuse(&verbs->port, "protection domain", error);
     }
     verbs->cq = ibv_create_cq(
         verbs->port.context,
         (int)(verbs->requests.max + verbs->buffers.receives + REGX_CM_RECEIVES + REGX_CM_SENDS),
         NULL, NULL, 0);
     if (verbs->cq == NULL) {
-        return regx_verbs_port_refuse(&verbs->port, "completion queue", error, error_size);
+        return regx_verbs_port_refuse(&verbs->port, "completion queue", error);
     }
     verbs->srq = ibv_create_srq(verbs->pd, &srq);
     if (verbs->srq == NULL) {
-        return regx_verbs_port_refuse(&verbs->port, "shared receive queue", error, error_size);
+        return regx_verbs_port_refuse(&verbs->port, "shared receive queue", error);
     }
-    const regx_status_t status = regx_qp_probe(verbs, error, error_size);
-    return status == REGX_OK ? regx_cm_open(verbs, error, error_size) : status;
+    const regx_status_t status = regx_qp_probe(verbs, error);
+    return status == REGX_OK ? regx_cm_open(verbs, error) : status;
 }
 
 /* A kernel that does not copy pinned pages for a child may leave them to it: what the device then
  * writes, the parent does not see. There the library keeps registered pages from children. */
-static regx_status_t make_fork_safe(char *error, size_t error_size)
+static regx_status_t make_fork_safe(regx_error_t error)
 {
     if (ibv_is_fork_initialized() != IBV_FORK_DISABLED) {
         return REGX_OK; /* not needed, or done already */
     }
     const int cause = ibv_fork_init();
     if (cause != 0) {
-        snprintf(error, error_size,
-                 "this kernel needs ibv_fork_init for programs that fork, which fails (%s), as it "
-                 "does once memory is registered; set RDMAV_FORK_SAFE=1 in the job's environment",
-                 strerror(cause));
-        return REGX_UNREACHABLE;
+        return regx_refuse(
+            error, REGX_UNREACHABLE,
+            "this kernel needs ibv_fork_init for programs that fork, which fails (%s), as it "
+            "does once memory is registered; set RDMAV_FORK_SAFE=1 in the job's environment",
+            strerror(cause));
     }
     return REGX_OK;
 }
 
-static regx_status_t open_all(regx_verbs_t *verbs, char *error, size_t error_size)
+static regx_status_t open_all(regx_verbs_t *verbs, regx_error_t error)
 {
-    regx_status_t status = make_fork_safe(error, error_size);
+    regx_status_t status = make_fork_safe(error);
 
     if (status == REGX_OK) {
         status = regx_verbs_port_open(verbs->config.device, verbs->settings.gid_index, error,
-                                      error_size, &verbs->port);
+                                      &verbs->port);
     }
     if (status != REGX_OK) {
         return status;
@@ -163,11 +163,11 @@ static regx_status_t open_all(regx_verbs_t *verbs, char *error, size_t error_siz
     fcntl(verbs->port.context->async_fd, F_SETFL,
           fcntl(verbs->port.context->async_fd, F_GETFL) | O_NONBLOCK);
     read_limits(verbs);
-    status = fill_address(verbs, error, error_size);
+    status = fill_address(verbs, error);
     if (status == REGX_OK) {
-        status = open_queues(verbs, error, error_size);
+        status = open_queues(verbs, error);
     }
-    return status == REGX_OK ? regx_verbs_buffers_open(verbs, error, error_size) : status;
+    return status == REGX_OK ? regx_verbs_buffers_open(verbs, error) : status;
 }
 
 /* Frees what was opened; also of an opening that failed half-way. */
@@ -203,15 +203,14 @@ static void init_lock(regx_lock_t *lock, bool threads)
     lock->real = threads;
 }
 
-static regx_status_t verbs_open(const regx_transport_config_t *config, char *error,
-                                size_t error_size, regx_transport_t **transport)
+static regx_status_t verbs_open(const regx_transport_config_t *config, regx_error_t error,
+                                regx_transport_t **transport)
 {
     const regx_verbs_settings_t *settings = config->settings;
     regx_verbs_t *verbs = calloc(1, sizeof(*verbs));
 
     if (verbs == NULL) {
-        snprintf(error, error_size, "out of memory");
-        return REGX_NO_MEMORY;
+        return regx_refuse(error, REGX_NO_MEMORY, "out of memory");
     }
     init_lock(&verbs->lock, config->threads);
     regx_lock_init(&verbs->conns.lock, config->threads);
@@ -229,7 +228,7 @@ static regx_status_t verbs_open(const regx_transport_config_t *config, char *err
     verbs->settings = settings != NULL ? *settings : defaults;
     /* Greater than those of a process before us. */
     verbs->table.last_epoch = (uint64_t)regx_now_ns();
-    const regx_status_t status = open_all(verbs, error, error_size);
+    const regx_status_t status = open_all(verbs, error);
     if (status != REGX_OK) {
         verbs_free(verbs);
         return status;
@@ -402,29 +401,29 @@ static void verbs_dereg(regx_transport_t *transport, regx_mr_t *mr)
 /* Frames lie in the transport's own memory, which is pinned, so receiving need not be possible on
  * demand; what needs READ is refused by reg. Soft-RoCE forgets where in a page a packet begins
  * (seen in Linux 7.2). What begins where a page does, in packets of a page each, is right. */
-static regx_status_t verbs_on_demand(regx_transport_t *transport, char *error, size_t error_size)
+static regx_status_t verbs_on_demand(regx_transport_t *transport, regx_error_t error)
 {
     regx_verbs_t *verbs = regx_verbs_of(transport);
     struct ibv_device_attr_ex attr = {0};
 
     if (ibv_query_device_ex(verbs->port.context, NULL, &attr) != 0 ||
         (attr.odp_caps.general_caps & IBV_ODP_SUPPORT) == 0) {
-        snprintf(error, error_size, "%s, or its driver in this kernel, has no on-demand paging",
-                 verbs->port.name);
-        return REGX_DENIED;
+        return regx_refuse(error, REGX_DENIED,
+                           "%s, or its driver in this kernel, has no on-demand paging",
+                           verbs->port.name);
     }
     verbs->can.odp = attr.odp_caps.per_transport_caps.rc_odp_caps;
     if ((verbs->can.odp & IBV_ODP_SUPPORT_WRITE) == 0) {
-        snprintf(error, error_size,
-                 "%s has on-demand paging, but not for RDMA WRITE over reliable connections",
-                 verbs->port.name);
-        return REGX_DENIED;
+        return regx_refuse(
+            error, REGX_DENIED,
+            "%s has on-demand paging, but not for RDMA WRITE over reliable connections",
+            verbs->port.name);
     }
     transport->on_demand_grain = verbs->port.device.vendor_id == SOFT_ROCE ? regx_page_size() : 1;
     if ((128u << verbs->address.mtu) < transport->on_demand_grain) {
-        snprintf(error, error_size, "%s is Soft-RoCE, which errs on demand in packets of %u bytes",
-                 verbs->port.name, 128u << verbs->address.mtu);
-        return REGX_DENIED;
+        return regx_refuse(error, REGX_DENIED,
+                           "%s is Soft-RoCE, which errs on demand in packets of %u bytes",
+                           verbs->port.name, 128u << verbs->address.mtu);
     }
     return REGX_OK;
 }

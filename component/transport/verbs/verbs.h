@@ -205,26 +205,25 @@ static inline regx_link_t *regx_verbs_bucket(regx_link_t buckets[REGX_VERBS_BUCK
 /* Opens the port of that name. gid_index -1: the best for the link layer. REGX_OK;
  * REGX_UNREACHABLE: it cannot be opened, REGX_INVALID: there is no such GID; `error` then holds
  * one line. */
-regx_status_t regx_verbs_port_open(const char *name, int gid_index, char *error, size_t error_size,
+regx_status_t regx_verbs_port_open(const char *name, int gid_index, regx_error_t error,
                                    regx_verbs_port_t *port);
 /* Says what the device does not give, with errno. REGX_NO_MEMORY; REGX_UNREACHABLE. */
-regx_status_t regx_verbs_port_refuse(const regx_verbs_port_t *port, const char *what, char *error,
-                                     size_t error_size);
+regx_status_t regx_verbs_port_refuse(const regx_verbs_port_t *port, const char *what,
+                                     regx_error_t error);
 /* transport.h's `devices`. Chooses the ports that if_include names, in its order. Else, of those
  * that if_exclude does not name, the ports of the faster link layer (InfiniBand, if both are as
  * fast); of these the ones that are at least half as fast as the fastest, have an address beyond
  * the link if any has, and are near to this process's cores if any is. Opens each device for a
  * moment; nothing is registered or connected. The trace names each port that is not used, and why.
  */
-regx_status_t regx_verbs_ports_find(const regx_transport_config_t *config, char *error,
-                                    size_t error_size, regx_device_name_t names[REGX_DEVICES_MAX],
-                                    size_t *count);
+regx_status_t regx_verbs_ports_find(const regx_transport_config_t *config, regx_error_t error,
+                                    regx_device_name_t names[REGX_DEVICES_MAX], size_t *count);
 
 /* buffers.c: the pool that peers write to, the receive buffers, room for datagrams, and slots that
  * frames are sent from. */
 /* Registers all of it; of the pool as much as is wanted and can be had. Posts every receive buffer.
  * REGX_OK; REGX_NO_MEMORY, REGX_UNREACHABLE: `error` says which limit, or what is refused. */
-regx_status_t regx_verbs_buffers_open(regx_verbs_t *verbs, char *error, size_t error_size);
+regx_status_t regx_verbs_buffers_open(regx_verbs_t *verbs, regx_error_t error);
 void regx_verbs_buffers_close(regx_verbs_t *verbs);
 /* Posts what was returned, if that is worth a call. 0; or the error, if the device refuses and has
  * no buffer left: peers would then try again without end. What is refused otherwise is posted with

@@ -58,7 +58,7 @@ static const regx_param_t params[] = {
 /* What every field is before, so that a test sees what else was written. */
 static settings_t settings;
 
-static bool set(unsigned param, const char *text, char error[REGX_OPTION_ERROR])
+static bool set(unsigned param, const char *text, regx_error_t error)
 {
     memset(&settings, 0xee, sizeof(settings));
     settings.slot = 64 << 10;
@@ -68,7 +68,7 @@ static bool set(unsigned param, const char *text, char error[REGX_OPTION_ERROR])
 
 static void accept(unsigned param, const char *text)
 {
-    char error[REGX_OPTION_ERROR];
+    regx_error_t error;
 
     if (!set(param, text, error)) {
         fail_msg("%s", error);
@@ -171,7 +171,7 @@ static void refusals_say_what_is_allowed(void **state)
     snprintf(slots, sizeof(slots), "%s to 1M, multiples of %s", page, page);
     snprintf(pools, sizeof(pools), "128K to 1G, multiples of %s, auto", page);
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        char error[REGX_OPTION_ERROR], expected[REGX_OPTION_ERROR];
+        regx_error_t error, expected;
 
         snprintf(expected, sizeof(expected), "btl_regx_%s%s; allowed: %s",
                  params[cases[i].param].name, cases[i].said, cases[i].allowed);
@@ -182,7 +182,7 @@ static void refusals_say_what_is_allowed(void **state)
 
 static void a_word_that_went_names_its_successor(void **state)
 {
-    char error[REGX_OPTION_ERROR];
+    regx_error_t error;
 
     assert_false(set(COLOUR, "pink", error));
     assert_string_equal(error, "btl_regx_my_colour=pink: take red");
@@ -192,15 +192,15 @@ static void a_word_that_went_names_its_successor(void **state)
 static void a_long_value_does_not_overflow_the_refusal(void **state)
 {
     static const unsigned each[] = {COLOUR, LEVEL, SLOT};
-    char text[4 * REGX_OPTION_ERROR], error[REGX_OPTION_ERROR + 1];
+    char text[4 * REGX_ERROR], error[REGX_ERROR + 1];
 
     memset(text, '9', sizeof(text));
     text[sizeof(text) - 1] = '\0';
     for (size_t i = 0; i < sizeof(each) / sizeof(each[0]); i++) {
-        error[REGX_OPTION_ERROR] = '#';
+        error[REGX_ERROR] = '#';
         assert_false(set(each[i], text, error));
-        assert_int_equal(strlen(error), REGX_OPTION_ERROR - 1);
-        assert_int_equal(error[REGX_OPTION_ERROR], '#');
+        assert_int_equal(strlen(error), REGX_ERROR - 1);
+        assert_int_equal(error[REGX_ERROR], '#');
     }
 }
 

@@ -27,7 +27,7 @@ static void check_refusals(const regx_param_t *param, void *room)
 {
     static const char *const bad[] = {"",    "nosuch", "bounce,nosuch",          "-1",
                                       "64Q", "1.5M",   "99999999999999999999999"};
-    char error[REGX_OPTION_ERROR], begin[REGX_OPTION_ERROR];
+    regx_error_t error, begin;
 
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]) && param->type != REGX_PARAM_LIST &&
                        param->type != REGX_PARAM_TEXT;
@@ -75,7 +75,7 @@ static void every_field_takes_what_is_allowed(void **state)
 /* What the parameter was told before shared memory was called by its name. */
 static void check_old_word(const regx_param_t *param, void *room)
 {
-    char error[REGX_OPTION_ERROR];
+    regx_error_t error;
 
     if (strcmp(param->name, "transport") == 0) {
         assert_true(regx_param_read(param, "uct", room, error));

@@ -80,10 +80,10 @@ __typeof__(regx_backend_choose) __real_regx_backend_choose, __wrap_regx_backend_
 
 regx_status_t __wrap_regx_backend_choose(const char *name, bool registering_is_free,
                                          const regx_monitor_config_t *config,
-                                         regx_backend_choice_t *choice, char *why, size_t size)
+                                         regx_backend_choice_t *choice, regx_error_t why)
 {
     const regx_status_t status =
-        __real_regx_backend_choose(name, registering_is_free, config, choice, why, size);
+        __real_regx_backend_choose(name, registering_is_free, config, choice, why);
 
     monitor = status == REGX_OK ? choice->monitor : NULL;
     return status;

@@ -49,10 +49,10 @@ void *mmap(void *base, size_t length, int protection, int flags, int file, off_t
     return (void *)syscall(SYS_mmap, base, length, protection, flags, file, offset);
 }
 
-static regx_status_t hooked_install(regx_hook_report_t report, char *error, size_t error_size)
+static regx_status_t hooked_install(regx_hook_report_t report, regx_error_t error)
 {
     if (hooked.refuse) {
-        snprintf(error, error_size, "the fake source refuses");
+        snprintf(error, REGX_ERROR, "the fake source refuses");
         return REGX_DENIED;
     }
     atomic_store(&hooked.report, report);

@@ -18,10 +18,10 @@ regx_monitor_t *start(void)
 {
     const regx_monitor_config_t config = {.counters = &counters, .trace = &trace};
     regx_monitor_t *monitor = NULL;
-    char error[256] = "";
+    regx_error_t error = "";
 
     memset(&counters, 0, sizeof(counters));
-    if (regx_backend_notifier.start(&config, &monitor, error, sizeof(error)) != REGX_OK) {
+    if (regx_backend_notifier.start(&config, &monitor, error) != REGX_OK) {
         fail_msg("%s", error);
     }
     return monitor;
@@ -104,9 +104,9 @@ bool refused(void)
 {
     const regx_monitor_config_t config = {.counters = &counters};
     regx_monitor_t *monitor;
-    char error[256];
+    regx_error_t error;
 
-    if (regx_backend_notifier.start(&config, &monitor, error, sizeof(error)) == REGX_DENIED) {
+    if (regx_backend_notifier.start(&config, &monitor, error) == REGX_DENIED) {
         printf("1..0 # SKIP %s\n", error);
         return true;
     }

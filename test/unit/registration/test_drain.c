@@ -52,7 +52,7 @@ static void start(const regx_backend_t *backend, unsigned milliseconds)
                                         .progress = progress,
                                         .context = &plan,
                                         .counters = &counters};
-    char error[256] = "";
+    regx_error_t error = "";
 
     memset(&counters, 0, sizeof(counters));
     memset(&plan, 0, sizeof(plan));
@@ -61,7 +61,7 @@ static void start(const regx_backend_t *backend, unsigned milliseconds)
     const regx_monitor_config_t watched = {
         .hooks = &hooked_source, .counters = &counters, .drain = drain};
 
-    if (backend->start(&watched, &monitor, error, sizeof(error)) != REGX_OK) {
+    if (backend->start(&watched, &monitor, error) != REGX_OK) {
         fail_msg("%s", error);
     }
     assert_ptr_equal(monitor->drain, drain);
@@ -252,9 +252,9 @@ static void hooks_beside_the_notifier_wait_too(void **state)
 {
     const regx_monitor_config_t alone = {.counters = &counters};
     regx_monitor_t *notifier;
-    char error[256];
+    regx_error_t error;
 
-    if (regx_backend_notifier.start(&alone, &notifier, error, sizeof(error)) != REGX_OK) {
+    if (regx_backend_notifier.start(&alone, &notifier, error) != REGX_OK) {
         print_message("not tried: %s\n", error);
         skip();
     }

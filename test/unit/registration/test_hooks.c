@@ -26,9 +26,9 @@ static const regx_monitor_config_t config = {
 
 static regx_monitor_t *start(void)
 {
-    char error[256] = "";
+    regx_error_t error = "";
     regx_monitor_t *monitor = NULL;
-    const regx_status_t status = regx_backend_hooks.start(&config, &monitor, error, sizeof(error));
+    const regx_status_t status = regx_backend_hooks.start(&config, &monitor, error);
 
     if (status != REGX_OK) {
         fail_msg("%s", error);
@@ -98,11 +98,10 @@ static void a_change_is_logged_before_it_is_made(void **state)
 static void that_there_is_no_source_is_told(void **state)
 {
     const regx_monitor_config_t without = {.counters = &counters};
-    char error[256] = "";
+    regx_error_t error = "";
     regx_monitor_t *monitor = NULL;
 
-    assert_int_equal(regx_backend_hooks.start(&without, &monitor, error, sizeof(error)),
-                     REGX_DENIED);
+    assert_int_equal(regx_backend_hooks.start(&without, &monitor, error), REGX_DENIED);
     assert_non_null(strstr(error, "no source"));
     assert_null(monitor);
 }
@@ -120,13 +119,12 @@ static void a_source_that_cannot_be_trusted_is_refused(void **state)
                  {DEAF_MMAP, "mmap"}};
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        char error[256] = "";
+        regx_error_t error = "";
         regx_monitor_t *monitor = NULL;
 
         hooked_reset(NULL);
         hooked.faults = cases[i].faults;
-        assert_int_equal(regx_backend_hooks.start(&config, &monitor, error, sizeof(error)),
-                         REGX_INVALID);
+        assert_int_equal(regx_backend_hooks.start(&config, &monitor, error), REGX_INVALID);
         if (strstr(error, cases[i].named) == NULL) {
             fail_msg("\"%s\" does not name %s", error, cases[i].named);
         }
@@ -201,10 +199,9 @@ static void beside_the_notifier_both_are_heard(void **state)
 {
     static const bool deaf[] = {false, true};
     regx_monitor_t *monitor;
-    char error[256] = "";
+    regx_error_t error = "";
 
-    const regx_status_t status =
-        regx_backend_hooks_notifier.start(&config, &monitor, error, sizeof(error));
+    const regx_status_t status = regx_backend_hooks_notifier.start(&config, &monitor, error);
     if (status == REGX_DENIED) {
         print_message("not tried: %s\n", error);
         skip();
@@ -232,13 +229,13 @@ static void beside_the_notifier_both_are_heard(void **state)
 /* ---- the backends by name, and what is chosen where not all of them work ---- */
 
 static regx_backend_choice_t choice;
-static char error[512];
+static regx_error_t error;
 
 static regx_status_t choose(const char *name, bool free_of_charge)
 {
     memset(&choice, 0xee, sizeof(choice));
     error[0] = '\0';
-    return regx_backend_choose(name, free_of_charge, &config, &choice, error, sizeof(error));
+    return regx_backend_choose(name, free_of_charge, &config, &choice, error);
 }
 
 static void stop(void)

@@ -47,7 +47,7 @@ static void fake_dereg(regx_transport_t *transport, regx_mr_t *mr)
     fake.live--;
 }
 
-static regx_status_t fake_on_demand(regx_transport_t *transport, char *error, size_t error_size)
+static regx_status_t fake_on_demand(regx_transport_t *transport, regx_error_t error)
 {
     transport->on_demand_grain = transport->on_demand_grain == 0 ? 1 : transport->on_demand_grain;
     return REGX_OK;
@@ -85,14 +85,13 @@ static char *memory; /* not touched yet */
 static void open_with(unsigned refuse_advice, size_t grain)
 {
     const regx_cache_config_t cache = {.bytes = REGX_UNLIMITED, .count = 16};
-    char error[256];
+    regx_error_t error;
 
     memset(&counters, 0, sizeof(counters));
     fake = (struct fake){.transport = {.ops = &fake_ops, .on_demand_grain = grain},
                          .refuse_advice = refuse_advice};
     const regx_monitor_config_t config = {.transport = &fake.transport, .counters = &counters};
-    assert_int_equal(regx_backend_choose("odp", false, &config, &choice, error, sizeof(error)),
-                     REGX_OK);
+    assert_int_equal(regx_backend_choose("odp", false, &config, &choice, error), REGX_OK);
     assert_int_equal(regx_registry_open(&registry, choice.backend, choice.monitor, &cache,
                                         &fake.transport, &counters),
                      REGX_OK);

@@ -21,9 +21,9 @@ static regx_monitor_t *start(void)
 {
     const regx_monitor_config_t config = {.counters = &counters};
     regx_monitor_t *monitor = NULL;
-    char error[256] = "";
+    regx_error_t error = "";
 
-    if (regx_backend_notifier.start(&config, &monitor, error, sizeof(error)) != REGX_OK) {
+    if (regx_backend_notifier.start(&config, &monitor, error) != REGX_OK) {
         print_message("not tried: %s\n", error);
         skip();
     }

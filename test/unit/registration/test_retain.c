@@ -17,12 +17,12 @@
 
 #include "registration/monitor/monitor.h"
 
-static regx_status_t retain(char *error, size_t error_size)
+static regx_status_t retain(regx_error_t error)
 {
     static regx_counters_t counters;
     const regx_monitor_config_t config = {.counters = &counters};
     regx_monitor_t *monitor = NULL;
-    const regx_status_t status = regx_backend_retain.start(&config, &monitor, error, error_size);
+    const regx_status_t status = regx_backend_retain.start(&config, &monitor, error);
 
     if (status == REGX_OK) {
         if (strcmp(monitor->name, "retain") != 0 || monitor->valid != NULL ||
@@ -91,7 +91,7 @@ static int pages_gone(load_t load, bool retained)
     int status;
 
     if (child == 0) {
-        char error[256] = "";
+        regx_error_t error = "";
         pthread_t thread;
 
         if (load.older) {
@@ -99,7 +99,7 @@ static int pages_gone(load_t load, bool retained)
             while (atomic_load(&load.go) == 0) {
             }
         }
-        if (retained && retain(error, sizeof(error)) != REGX_OK) {
+        if (retained && retain(error) != REGX_OK) {
             fprintf(stderr, "%s\n", error);
             _exit(255);
         }

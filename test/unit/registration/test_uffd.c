@@ -133,10 +133,9 @@ static void must_refuse(const char *expected)
 {
     const regx_monitor_config_t config = {.counters = &counters};
     regx_monitor_t *monitor = NULL;
-    char error[256] = "";
+    regx_error_t error = "";
 
-    assert_int_equal(regx_backend_notifier.start(&config, &monitor, error, sizeof(error)),
-                     REGX_DENIED);
+    assert_int_equal(regx_backend_notifier.start(&config, &monitor, error), REGX_DENIED);
     if (strstr(error, expected) == NULL || strchr(error, '\n') != NULL) {
         fail_msg("\"%s\" does not say \"%s\"", error, expected);
     }

@@ -383,10 +383,10 @@ static void memory_of_another_userfaultfd_is_copied(void **state)
 {
     stage_t *stage = stage_open();
     regx_uffd_t other;
-    char error[256];
+    regx_error_t error;
 
     assert_moved(stage);
-    assert_int_equal(regx_uffd_open(&other, error, sizeof(error)), REGX_OK);
+    assert_int_equal(regx_uffd_open(&other, error), REGX_OK);
     assert_int_equal(regx_uffd_register(other.file.fd, (uintptr_t)stage->buffer,
                                         (uintptr_t)stage->buffer + ROOM),
                      0);

@@ -65,7 +65,7 @@ static void silent(void *context, uint64_t peer)
 void party_open(party_t *party, uint64_t self, bool threads)
 {
     static regx_device_name_t names[REGX_DEVICES_MAX];
-    char error[256] = "";
+    regx_error_t error = "";
     regx_status_t status = REGX_OK;
     size_t count;
 
@@ -88,11 +88,11 @@ void party_open(party_t *party, uint64_t self, bool threads)
                                                          .broken = broken,
                                                          .silent = silent}};
     if (tested->ops->devices != NULL && party->config.device == NULL) {
-        status = tested->ops->devices(&party->config, error, sizeof(error), names, &count);
+        status = tested->ops->devices(&party->config, error, names, &count);
         party->config.device = names[0];
     }
     if (status == REGX_OK) {
-        status = tested->ops->open(&party->config, error, sizeof(error), &party->transport);
+        status = tested->ops->open(&party->config, error, &party->transport);
     }
     if (status == REGX_UNREACHABLE) {
         printf("not tried: %s\n", error);

@@ -12,7 +12,8 @@
 
 extern const regx_transport_ops_t regx_transport_ops;
 
-static char error[512], traced[4096];
+static regx_error_t error;
+static char traced[4096];
 static regx_status_t status;
 
 static void note(const char *line)
@@ -33,7 +34,7 @@ static const char *chosen(const char *include, const char *exclude)
     size_t count = 0, length = 0;
 
     text[0] = error[0] = traced[0] = '\0';
-    status = regx_transport_ops.devices(&config, error, sizeof(error), names, &count);
+    status = regx_transport_ops.devices(&config, error, names, &count);
     for (size_t i = 0; status == REGX_OK && i < count; i++) {
         length += (size_t)snprintf(text + length, sizeof(text) - length, "%s%s", i > 0 ? " " : "",
                                    names[i]);
@@ -180,8 +181,7 @@ static void the_speed_of_a_port_is_known(void **state)
     for (size_t i = 0; i < sizeof(ports) / sizeof(ports[0]); i++) {
         set_speed(&fake.ports[0], ports[i].speed, ports[i].width);
         regx_transport_t *transport = NULL;
-        assert_int_equal(regx_transport_ops.open(&config, error, sizeof(error), &transport),
-                         REGX_OK);
+        assert_int_equal(regx_transport_ops.open(&config, error, &transport), REGX_OK);
         assert_int_equal(transport->megabits, ports[i].megabits);
         assert_int_equal(transport->latency, ports[i].latency);
         regx_transport_ops.close(transport);
