@@ -2,7 +2,6 @@
 #include "btl/module.h"
 
 #include <assert.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

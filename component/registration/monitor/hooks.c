@@ -38,7 +38,6 @@
 #include "registration/monitor/monitor.h"
 
 #include <dlfcn.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>

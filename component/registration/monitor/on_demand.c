@@ -32,7 +32,6 @@
  * spares the device's fault the wait for the kernel to find a page, not the fault.
  */
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>

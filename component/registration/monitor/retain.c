@@ -20,7 +20,6 @@
 
 #include <dlfcn.h>
 #include <malloc.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 /* A thread's arena consists of heaps of this size, on 64-bit systems; one that is empty goes back
