@@ -275,11 +275,6 @@ static bool try_enter(regx_module_t *module)
     return true;
 }
 
-static void leave(regx_module_t *module)
-{
-    atomic_store_explicit(&module->progressing, false, memory_order_release);
-}
-
 /* Whether advance would find nothing to do, as nearly always. */
 static bool nothing_waits(const regx_module_t *module)
 {
@@ -340,7 +335,7 @@ int regx_module_progress(regx_module_t *module)
     }
     const int events =
         ++module->rounds % ALL_ROUNDS == 0 ? progress_all(module) : progress_transport(module);
-    leave(module);
+    atomic_store_explicit(&module->progressing, false, memory_order_release);
     return atomic_load_explicit(&module->ended, memory_order_relaxed) > 0 ? complete(module, events)
                                                                           : events;
 }

@@ -310,9 +310,6 @@ void regx_verbose_choice(const regx_component_t *component)
 {
     const regx_params_t *params = &component->params;
 
-    if (!regx_traces(&component->trace, REGX_TRACE_CHOICE)) {
-        return;
-    }
     regx_trace(&component->trace, REGX_TRACE_CHOICE, "transport=%s is %s (%s)",
                params->settings.component.transport, component->transports,
                component->transport_reason);

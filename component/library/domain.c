@@ -164,8 +164,12 @@ static int open_domain(regx_domain_t *domain, struct ibv_pd *pd,
                        const regx_domain_options_t *options, regx_error_t error)
 {
     struct ibv_device_attr attr;
-    int result = ibv_query_device(pd->context, &attr);
 
+    if (options->size != sizeof(*options)) {
+        return refuse(EINVAL, "options.size is not sizeof(regx_domain_options_t) of this library",
+                      error);
+    }
+    int result = ibv_query_device(pd->context, &attr);
     if (result != 0) {
         return refuse(result, "the device tells nothing of itself (ibv_query_device)", error);
     }
@@ -187,38 +191,22 @@ static int open_domain(regx_domain_t *domain, struct ibv_pd *pd,
     return 0;
 }
 
-static int make_domain(struct ibv_pd *pd, const regx_domain_options_t *options,
-                       regx_domain_t **domain, regx_error_t error)
-{
-    static const regx_domain_options_t defaults = {.size = sizeof(defaults)};
-
-    if (options != NULL && options->size != sizeof(*options)) {
-        return refuse(EINVAL, "options.size is not sizeof(regx_domain_options_t) of this library",
-                      error);
-    }
-    regx_domain_t *made = calloc(1, sizeof(*made));
-
-    if (made == NULL) {
-        return refuse(ENOMEM, "out of memory", error);
-    }
-    const int result = open_domain(made, pd, options != NULL ? options : &defaults, error);
-    if (result != 0) {
-        free(made);
-        return result;
-    }
-    *domain = made;
-    return 0;
-}
-
 int regx_domain_open(struct ibv_pd *pd, const regx_domain_options_t *options,
                      regx_domain_t **domain, char *error, size_t error_size)
 {
+    static const regx_domain_options_t defaults = {.size = sizeof(defaults)};
+    regx_domain_t *made = calloc(1, sizeof(*made));
     regx_error_t why;
-    const int result = make_domain(pd, options, domain, why);
+    const int result = made == NULL
+                           ? refuse(ENOMEM, "out of memory", why)
+                           : open_domain(made, pd, options != NULL ? options : &defaults, why);
 
-    if (result != 0) {
-        snprintf(error, error_size, "%s", why);
+    if (result == 0) {
+        *domain = made;
+        return 0;
     }
+    snprintf(error, error_size, "%s", why);
+    free(made);
     return result;
 }
 

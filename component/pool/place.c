@@ -8,11 +8,6 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-static bool has_memory(hwloc_obj_t node)
-{
-    return node->attr->numanode.local_memory > 0;
-}
-
 hwloc_bitmap_t regx_place_near(hwloc_topology_t topology, hwloc_const_cpuset_t cpuset)
 {
     hwloc_obj_t around = hwloc_get_obj_covering_cpuset(topology, cpuset);
@@ -21,7 +16,7 @@ hwloc_bitmap_t regx_place_near(hwloc_topology_t topology, hwloc_const_cpuset_t c
 
     for (hwloc_obj_t node = NULL;
          (node = hwloc_get_next_obj_by_type(topology, HWLOC_OBJ_NUMANODE, node)) != NULL;) {
-        if (has_memory(node)) {
+        if (node->attr->numanode.local_memory > 0) {
             hwloc_bitmap_set(all, node->os_index);
             if (hwloc_bitmap_intersects(node->cpuset, cpuset)) {
                 hwloc_bitmap_set(near, node->os_index);

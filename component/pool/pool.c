@@ -36,12 +36,6 @@ void regx_pool_fini(regx_pool_t *pool)
     pool->stack = NULL;
 }
 
-/* Changed under the lock only, so that a plain store will do. */
-static void set_unused(regx_pool_t *pool, uint32_t unused)
-{
-    atomic_store_explicit(&pool->unused, unused, memory_order_relaxed);
-}
-
 uint32_t regx_pool_get(regx_pool_t *pool)
 {
     uint32_t slot = REGX_SLOT_NONE;
@@ -50,7 +44,7 @@ uint32_t regx_pool_get(regx_pool_t *pool)
     const uint32_t unused = atomic_load_explicit(&pool->unused, memory_order_relaxed);
     if (unused > 0) {
         slot = pool->stack[unused - 1];
-        set_unused(pool, unused - 1);
+        atomic_store_explicit(&pool->unused, unused - 1, memory_order_relaxed);
         regx_count_high(&pool->counters->slots_high, pool->slots - unused + 1);
     }
     regx_unlock(&pool->lock);
@@ -63,7 +57,7 @@ void regx_pool_put(regx_pool_t *pool, uint32_t slot)
     const uint32_t unused = atomic_load_explicit(&pool->unused, memory_order_relaxed);
     assert(slot < pool->slots && unused < pool->slots);
     pool->stack[unused] = slot;
-    set_unused(pool, unused + 1);
+    atomic_store_explicit(&pool->unused, unused + 1, memory_order_relaxed);
     regx_unlock(&pool->lock);
 }
 

@@ -23,7 +23,8 @@ typedef struct regx_pool {
     char *memory; /* not owned */
     size_t slot_size;
     uint32_t slots;          /* at least 2 */
-    _Atomic uint32_t unused; /* depth of the stack of free slots; written under the lock */
+    _Atomic uint32_t unused; /* depth of the stack of free slots; written under the lock,
+                                so that a plain store will do */
     uint32_t *stack;         /* newest on top */
     regx_counters_t *counters;
     regx_lock_t lock;

@@ -112,16 +112,11 @@ static uint64_t hash_of(uintptr_t start, uintptr_t end)
     return (mixed ^ mixed >> 32) | 1; /* 0 is an empty place */
 }
 
-static uint64_t *set_of(regx_ghost_t *ghost, uint64_t hash)
-{
-    return ghost->seen[(hash >> 32) % REGX_GHOST_SETS];
-}
-
 /* Whether the range was seen lately; it now is. */
 static bool is_seen(regx_ghost_t *ghost, uintptr_t start, uintptr_t end)
 {
     const uint64_t hash = hash_of(start, end);
-    uint64_t *set = set_of(ghost, hash);
+    uint64_t *set = ghost->seen[(hash >> 32) % REGX_GHOST_SETS];
     unsigned at = 0;
 
     while (at < REGX_GHOST_WAYS - 1 && set[at] != hash) {

@@ -22,14 +22,10 @@ enum { BACKENDS = sizeof(backends) / sizeof(backends[0]) };
 
 bool regx_backend_word(unsigned index, regx_param_word_t *word)
 {
-    if (index == 0) {
-        *word = (regx_param_word_t){.word = "auto"};
-        return true;
-    }
     if (index > BACKENDS) {
         return false;
     }
-    *word = (regx_param_word_t){.word = backends[index - 1]->name};
+    *word = (regx_param_word_t){.word = index > 0 ? backends[index - 1]->name : "auto"};
     return true;
 }
 

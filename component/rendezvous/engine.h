@@ -155,13 +155,10 @@ typedef struct regx_landings {
 
 /* ---- records of one kind that are used again. Under the engine's lock. ---- */
 
-/* The memory of a spare. */
-struct regx_spare {
-    struct regx_spare *next;
-};
-
 typedef struct regx_spares {
-    struct regx_spare *first;
+    struct regx_spare {
+        struct regx_spare *next;
+    } * first;           /* in the memory of the records */
     unsigned count, max; /* more than max are freed */
 } regx_spares_t;
 

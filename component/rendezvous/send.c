@@ -13,11 +13,6 @@ typedef struct regx_send_turn {
     regx_status_t status;
 } regx_send_turn_t;
 
-static regx_rndv_send_t *of_link(regx_link_t *link)
-{
-    return REGX_CONTAINER_OF(link, regx_rndv_send_t, link);
-}
-
 static regx_rndv_send_t *send_new(regx_rndv_t *rndv)
 {
     regx_lock(&rndv->lock);
@@ -312,7 +307,8 @@ void regx_sends_advance(regx_rndv_t *rndv)
     atomic_store_explicit(&rndv->work.retry_sends, false, memory_order_relaxed);
     regx_list_move(&rndv->send_lists.round, &rndv->send_lists.stalled);
     while (!regx_list_empty(&rndv->send_lists.round)) {
-        regx_rndv_send_t *send = of_link(rndv->send_lists.round.next);
+        regx_rndv_send_t *send =
+            REGX_CONTAINER_OF(rndv->send_lists.round.next, regx_rndv_send_t, link);
 
         regx_list_remove(&send->link);
         go_on_and_unlock(send);

@@ -180,10 +180,8 @@ static inline void regx_monitor_fallback(const regx_monitor_t *monitor, regx_cou
                                          uintptr_t start, uintptr_t end, const char *reason)
 {
     regx_tally(counters->fallbacks, reason);
-    if (regx_traces(monitor->trace, REGX_TRACE_PATH)) {
-        regx_trace(monitor->trace, REGX_TRACE_PATH, "registration: %zu bytes at %p: %s",
-                   (size_t)(end - start), (void *)start, reason);
-    }
+    regx_trace(monitor->trace, REGX_TRACE_PATH, "registration: %zu bytes at %p: %s",
+               (size_t)(end - start), (void *)start, reason);
 }
 
 /* ---- a watch (inval_log.c) ----

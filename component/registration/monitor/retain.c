@@ -59,13 +59,6 @@ static bool malloc_is_libcs(void)
     return grown;
 }
 
-static bool set(void)
-{
-    /* One arena for all threads to come; those that threads already have are kept by the pad. */
-    return mallopt(M_ARENA_MAX, 1) == 1 && mallopt(M_TOP_PAD, HEAP_SIZE) == 1 &&
-           mallopt(M_TRIM_THRESHOLD, -1) == 1 && mallopt(M_MMAP_MAX, 0) == 1;
-}
-
 static regx_status_t retain_start(const regx_monitor_config_t *config, regx_monitor_t **monitor,
                                   regx_error_t error)
 {
@@ -73,7 +66,9 @@ static regx_status_t retain_start(const regx_monitor_config_t *config, regx_moni
     if (!malloc_is_libcs()) {
         return regx_refuse(error, REGX_DENIED, "this program's malloc is not glibc's");
     }
-    if (!set()) {
+    /* One arena for all threads to come; those that threads already have are kept by the pad. */
+    if (mallopt(M_ARENA_MAX, 1) != 1 || mallopt(M_TOP_PAD, HEAP_SIZE) != 1 ||
+        mallopt(M_TRIM_THRESHOLD, -1) != 1 || mallopt(M_MMAP_MAX, 0) != 1) {
         return regx_refuse(error, REGX_INVALID, "glibc's mallopt refuses");
     }
     *monitor = calloc(1, sizeof(**monitor));

@@ -75,12 +75,6 @@ static uint32_t lines_of(size_t length)
                : (uint32_t)((length + REGX_MAILBOX_INLINE - 1) / REGX_MAILBOX_INLINE);
 }
 
-/* How many of `length` bytes lie in the line that has those from `at` on. */
-static size_t part_of_line(size_t length, size_t at)
-{
-    return length - at < REGX_MAILBOX_INLINE ? length - at : REGX_MAILBOX_INLINE;
-}
-
 /* Copies what one line has of a frame. Nearly all are full: a length that is known costs no
  * call. */
 static void fill_line(uint8_t *line, const uint8_t *from, size_t length)
@@ -109,7 +103,8 @@ static void post_span(regx_mailbox_out_t *out, uint8_t tag, const void *header,
         const size_t at = (size_t)i * REGX_MAILBOX_INLINE;
 
         out->line = first + i;
-        fill_line(regx_mailbox_next_line(out)->data, bytes + at, part_of_line(length, at));
+        fill_line(regx_mailbox_next_line(out)->data, bytes + at,
+                  regx_min(length - at, REGX_MAILBOX_INLINE));
         if (i > 0) {
             atomic_store_explicit(&regx_mailbox_next_line(out)->head, regx_mailbox_lap(out->line),
                                   memory_order_relaxed);

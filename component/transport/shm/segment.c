@@ -20,16 +20,11 @@ const char *regx_segment_kind_name(regx_segment_kind_t kind)
 
 /* ---- a file in /dev/shm ---- */
 
-/* Neighbours may open this process's descriptors: as a rule, unless it has more rights than they,
- * or its program may not be read. */
-static bool is_dumpable(void)
-{
-    return prctl(PR_GET_DUMPABLE, 0, 0, 0, 0) == 1;
-}
-
 static regx_status_t alloc_posix(size_t length, regx_segment_t *segment)
 {
-    if (!is_dumpable()) {
+    /* Neighbours may open this process's descriptors: as a rule, unless it has more rights than
+     * they, or its program may not be read. */
+    if (prctl(PR_GET_DUMPABLE, 0, 0, 0, 0) != 1) {
         return REGX_DENIED;
     }
     const int file = open(FOLDER, O_TMPFILE | O_EXCL | O_RDWR | O_CLOEXEC, S_IRUSR | S_IWUSR);

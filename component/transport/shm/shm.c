@@ -49,18 +49,13 @@ static regx_shm_node_t this_node(void)
 
 /* ---- opening and closing ---- */
 
-static size_t whole_pages(size_t length)
-{
-    return regx_align_up(length, regx_page_size());
-}
-
 /* A smaller pool is better than none: halves what is asked for, down to what is of use. */
 static regx_status_t open_main(regx_shm_t *shm)
 {
     const size_t before = shm->stage_offset + REGX_CICO_BYTES;
 
     for (size_t size = shm->config.pool_size; size >= shm->config.pool_min; size /= 2) {
-        size = whole_pages(size);
+        size = regx_align_up(size, regx_page_size());
         if (regx_segment_open(&shm->config, before + size, &shm->main, &shm->mailboxes.kind) ==
             REGX_OK) {
             shm->super.pool_size = size;
@@ -151,8 +146,7 @@ static regx_status_t shm_reg(regx_transport_t *transport, void *base, size_t len
 
 static void shm_dereg(regx_transport_t *transport, regx_mr_t *mr)
 {
-    (void)transport;
-    (void)mr;
+    (void)transport, (void)mr;
 }
 
 const regx_transport_ops_t regx_shm_ops = {.abi = REGX_TRANSPORT_ABI,

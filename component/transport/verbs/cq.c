@@ -213,12 +213,6 @@ static void take_turns(regx_verbs_t *verbs)
     }
 }
 
-/* Whether a request is under way whose end is reported. That end tells what a probe would. */
-static bool awaits_report(const regx_ep_t *ep)
-{
-    return ep->sq.posted - ep->sq.done > ep->sq.unsignaled;
-}
-
 /* A device learns that a peer is gone only when it sends to it, and something may be awaited from
  * there. So where nothing was sent for a while, a probe is. The peer's device answers it, also
  * while its process computes. Probes take a quarter of the room for requests at most. */
@@ -232,9 +226,11 @@ static void probe_idle(regx_verbs_t *verbs)
     verbs->look.probe_next = now + IDLE_NS;
     for (regx_link_t *at = verbs->table.eps.next; at != &verbs->table.eps; at = at->next) {
         regx_ep_t *ep = REGX_CONTAINER_OF(at, regx_ep_t, link);
+        /* The end of a request under way that is reported tells what a probe would. */
+        const bool awaits_report = ep->sq.posted - ep->sq.done > ep->sq.unsignaled;
 
         if (ep->state == REGX_EP_READY && ep->conn != NULL && ep->sq.posted == ep->sq.seen &&
-            !awaits_report(ep) && verbs->requests.outstanding < verbs->requests.max / 4 &&
+            !awaits_report && verbs->requests.outstanding < verbs->requests.max / 4 &&
             regx_sq_has_room(ep)) {
             regx_sq_probe(ep);
         }
