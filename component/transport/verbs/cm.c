@@ -76,8 +76,8 @@ static regx_ep_t *find_or_make(regx_verbs_conn_t *conn)
     } else if (ep->conn != NULL) {
         return NULL; /* another connection's, which is about to be disconnected */
     } else if (memcmp(&ep->address, &conn->address, sizeof(conn->address)) != 0) {
-        regx_count_malformed(
-            verbs->config.counters); /* it took the peer's name before that was known here */
+        /* It took the peer's name before that was known here. */
+        regx_count_malformed(verbs->config.counters);
         ep->leaves = true;
         regx_ep_break(ep, "connecting", "another process has taken the peer's name");
         return NULL;
