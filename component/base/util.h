@@ -62,13 +62,15 @@ static inline int64_t regx_now_ns(void)
 static inline bool regx_read_line(const char *path, char *line, size_t size)
 {
     FILE *file = fopen(path, "re");
+    const bool read = file != NULL && fgets(line, (int)size, file) != NULL;
 
-    line[0] = '\0';
+    if (!read) {
+        line[0] = '\0';
+    }
     if (file != NULL) {
-        (void)!fgets(line, (int)size, file);
         fclose(file);
     }
-    return line[0] != '\0';
+    return read;
 }
 
 /* The structure of `type` whose `member` is at `pointer`. */
