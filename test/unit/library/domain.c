@@ -11,7 +11,7 @@
 #include "registration/registration.h"
 
 struct ibv_pd *pd;
-char error[256];
+char refusal[256];
 
 int domain_setup(void **state)
 {
@@ -38,8 +38,8 @@ static int open_domain(const char *backend, regx_domain_t **domain)
 {
     const regx_domain_options_t options = {.size = sizeof(options), .backend = backend};
 
-    error[0] = '\0';
-    return regx_domain_open(pd, &options, domain, error, sizeof(error));
+    refusal[0] = '\0';
+    return regx_domain_open(pd, &options, domain, refusal, sizeof(refusal));
 }
 
 regx_domain_t *domain_open(const char *backend)
@@ -47,12 +47,12 @@ regx_domain_t *domain_open(const char *backend)
     regx_domain_t *domain = NULL;
     const int result = open_domain(backend, &domain);
 
-    if (result == EOPNOTSUPP && strstr(error, "backend=notifier cannot be used") == error) {
-        print_message("not tried: %s\n", error);
+    if (result == EOPNOTSUPP && strstr(refusal, "backend=notifier cannot be used") == refusal) {
+        print_message("not tried: %s\n", refusal);
         skip();
     }
     if (result != 0) {
-        fail_msg("%d: %s", result, error);
+        fail_msg("%d: %s", result, refusal);
     }
     return domain;
 }

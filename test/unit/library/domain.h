@@ -22,7 +22,7 @@ enum {
 
 /* The device's, as long as a test runs. */
 extern struct ibv_pd *pd;
-extern char error[256]; /* of the last open */
+extern char refusal[256]; /* of the last open */
 
 int domain_setup(void **state);
 int domain_teardown(void **state);

@@ -109,12 +109,12 @@ static void wrong_options_are_refused_in_one_line(void **state)
     regx_domain_t *domain = NULL;
 
     assert_int_equal(domain_refused("hoks"), EINVAL);
-    assert_string_equal(error, "backend=hoks is not known; allowed: auto, none, hooks, "
-                               "notifier, hooks+notifier, retain");
+    assert_string_equal(refusal, "backend=hoks is not known; allowed: auto, none, hooks, "
+                                 "notifier, hooks+notifier, retain");
     assert_int_equal(domain_refused("odp"), EINVAL);
     options.size--;
-    assert_int_equal(regx_domain_open(pd, &options, &domain, error, sizeof(error)), EINVAL);
-    assert_non_null(strstr(error, "options.size"));
+    assert_int_equal(regx_domain_open(pd, &options, &domain, refusal, sizeof(refusal)), EINVAL);
+    assert_non_null(strstr(refusal, "options.size"));
     assert_int_equal(regx_domain_open(pd, &options, &domain, NULL, 0), EINVAL);
     assert_null(domain);
 }
@@ -123,8 +123,8 @@ static void wrong_options_are_refused_in_one_line(void **state)
 static void a_backend_that_cannot_work_says_what_can(void **state)
 {
     assert_int_equal(domain_refused("hooks"), EOPNOTSUPP);
-    assert_ptr_equal(strstr(error, "backend=hooks cannot be used: "), error);
-    assert_non_null(strstr(error, "usable here: none"));
+    assert_ptr_equal(strstr(refusal, "backend=hooks cannot be used: "), refusal);
+    assert_non_null(strstr(refusal, "usable here: none"));
 }
 
 static void the_words_for_backends_can_be_opened_or_say_why_not(void **state)
@@ -136,7 +136,7 @@ static void the_words_for_backends_can_be_opened_or_say_why_not(void **state)
     for (; (word = regx_domain_backends(count)) != NULL; count++) {
         const regx_domain_options_t options = {.size = sizeof(options), .backend = word};
         regx_domain_t *domain;
-        const int result = regx_domain_open(pd, &options, &domain, error, sizeof(error));
+        const int result = regx_domain_open(pd, &options, &domain, refusal, sizeof(refusal));
 
         if (result == 0) {
             assert_true(strcmp(word, "auto") == 0 ||
@@ -144,7 +144,7 @@ static void the_words_for_backends_can_be_opened_or_say_why_not(void **state)
             regx_domain_close(domain);
         } else {
             assert_int_equal(result, EOPNOTSUPP);
-            assert_non_null(strstr(error, word));
+            assert_non_null(strstr(refusal, word));
         }
     }
     assert_int_equal(count, 6);
@@ -173,7 +173,7 @@ static void all_domains_of_a_process_share_one_backend(void **state)
 
     assert_string_equal(regx_domain_backend(second, NULL), "notifier");
     assert_int_equal(domain_refused("retain"), EBUSY);
-    assert_string_equal(error, "backend=retain: another domain of this process has notifier");
+    assert_string_equal(refusal, "backend=retain: another domain of this process has notifier");
     /* Each has its own registrations. */
     assert_int_not_equal(domain_use(first, base, LENGTH, TO_SEND),
                          domain_use(second, base, LENGTH, TO_SEND));

@@ -83,7 +83,7 @@ static void a_change_of_memory_in_use_is_told_of(void **state)
 
     told = 0;
     regx_domain_close(domain);
-    assert_int_equal(regx_domain_open(pd, &options, &domain, error, sizeof(error)), 0);
+    assert_int_equal(regx_domain_open(pd, &options, &domain, refusal, sizeof(refusal)), 0);
     domain_use(domain, base, LENGTH, TO_SEND);
     munmap(base, LENGTH); /* allowed */
     base = domain_map(LENGTH);
