@@ -18,7 +18,7 @@
  * loops. */
 static inline void *map_below_room(size_t length)
 {
-    const size_t page = 4096, room = 48 << 20;
+    const size_t page = 4096, room = 256 << 20; /* two of malloc's 128 MiB for a thread */
     const size_t whole = (length + page - 1) & ~(page - 1);
     char *closed = (char *)syscall(SYS_mmap, NULL, page + whole + room, PROT_READ | PROT_WRITE,
                                    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0L);

@@ -430,7 +430,6 @@ int main(void)
     }
     monitor.log = regx_inval_log_open();
     refusing = regx_shm_ops;
-    refusing.warm = NULL; /* a hint, for which the place of the next frame is read unlocked */
     refusing.put = put_or_not;
     refusing.get = get_or_not;
     refusing.reg = reg_or_not;
