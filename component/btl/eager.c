@@ -191,7 +191,7 @@ static void insert(float *sorted, uint8_t *count, float figure)
 /* A burst is measured from its first message on: one that is not counted would cost as much. */
 static void end_turn(regx_eager_t *eager, int64_t now)
 {
-    const bool bursts = eager->passed > SAMPLE;
+    const bool bursts = eager->passed >= 2 * SAMPLE;
 
     eager->turn++;
     if (eager->turn == 2 * ROUNDS || is_clear(eager->trial, eager->turn)) {
@@ -240,7 +240,9 @@ static void weigh(regx_eager_t *eager, size_t length, regx_eager_way_t way, bool
         return;
     }
     if (eager->first > 0) {
-        eager->first--;
+        if (--eager->first == 0) {
+            begin_turn(eager);
+        }
         return;
     }
     if (!eager->measuring) {

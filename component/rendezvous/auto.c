@@ -16,13 +16,14 @@
  * RUN_FIRST: one that is far worse costs a short program most), a burst, or STREAM messages where
  * some are always open. What lies between two moments at which none is open has a cost: the
  * time from the first one's begin to the other's, per byte. So what the program does with the data
- * counts. A turn's cost is the median, which a long computation now and then does not change. The
- * first messages of a turn pay for where the one before left the data, and are not counted. Their
+ * counts. A turn's cost is the median, which a long computation now and then does not change; of the
+ * first turn it is the lower half's. The first messages of a turn pay for where the one before left the data, and are not counted. Their
  * number varies, and a burst is left out now and then, so that turns do not fall into step with the
  * program. A burst goes by one candidate as a whole: if only a part of it did, the slots of bounce
  * would wait for the kernel's copies of the rest.
  *
- * The least cost of a candidate's turns counts, of up to ROUNDS. It has no second turn if the first
+ * The least cost of a candidate's turns counts, of up to ROUNDS; of lone messages the first turn's
+ * only until there is a second. It has no second turn if the first
  * was far worse than the best, no third if it was clearly worse, and none after messages went
  * another way in two. While its turns still become twice as fast it goes on: the first ones of
  * bounce map the pages of its slots, which took 30 times as long as the copies (a virtual machine
@@ -152,7 +153,7 @@ static void begin_trial(regx_autotune_t *tune)
     tune->messages = 0;
     begin_turn(tune, tune->turn.number > 0 ? tune->winner : SLOTS);
     if (tune->turn.number == 1) {
-        tune->turn.idle = true; /* that goes by the prior */
+        tune->turn.idle = true; /* it goes by the prior, or by what was fastest below */
         tune->turn.before = 0;
     }
 }
@@ -160,7 +161,10 @@ static void begin_trial(regx_autotune_t *tune)
 /* To try what is far worse nearby costs a short program more than it can gain. */
 static void tell_larger(regx_autotune_t *tune)
 {
-    for (unsigned i = 1; i <= tune->larger && !tune[i].known && !tune[i].trying; i++) {
+    for (unsigned i = 1; i <= tune->larger && !tune[i].known; i++) {
+        if (tune[i].trying && tune[i].turn.number > 1) {
+            continue;
+        }
         tune[i].winner = tune->winner;
         for (unsigned other = 0; other < tune->candidates; other++) {
             tune[i].tried[other].failed =
@@ -334,7 +338,7 @@ regx_trial_t regx_auto_enter(regx_autotune_t tunes[REGX_AUTO_SIZES], uint64_t le
     tune->messages++;
     turn->entered++;
     return (regx_trial_t){.of = tune,
-                          .trial = tune->trying,
+                          .trial = tune->trying && !turn->idle,
                           .known = tune->known,
                           .candidate = tune->trying && !turn->idle ? turn->candidate : tune->winner,
                           .number = turn->number};

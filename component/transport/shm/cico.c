@@ -20,8 +20,8 @@
  *
  * A message takes the first stage that is free. So one that comes alone is copied to memory that
  * both processors know: a page that is touched for the first time costs up to 16 us in a virtual
- * machine. A stage's pages are brought in by one call as it is first used: page by page, the first
- * messages would pay more for it, and `auto` judges by these.
+ * machine. The sender's pages of a stage are brought in by one call as it is first used: page by
+ * page, the first messages would pay more for it, and `auto` judges by these.
  *
  * stage and unstage may be called by any thread; all others are called by progress, or by
  * disconnect, which never run at the same time. The lists are under the transport's lock.
