@@ -12,13 +12,13 @@
 #include <unistd.h>
 
 /* New private memory with free room above it; MAP_FAILED with errno. No hook in libc sees it. The
- * kernel fills a gap from its top: what others map goes into the room. A page below closes the gap:
- * without it a larger mapping, such as the 128 MiB that malloc takes for a thread, would reach from
- * the room down over this memory. That page stays when the memory is unmapped: not for endless
- * loops. */
+ * kernel fills a gap from its top: what others map goes into the room, which holds two of the 128
+ * MiB that malloc takes for a thread. A page below closes the gap: without it a mapping that is
+ * larger than the room would reach from there down over this memory. That page stays when the
+ * memory is unmapped: not for endless loops. */
 static inline void *map_below_room(size_t length)
 {
-    const size_t page = 4096, room = 256 << 20; /* two of malloc's 128 MiB for a thread */
+    const size_t page = 4096, room = 256 << 20;
     const size_t whole = (length + page - 1) & ~(page - 1);
     char *closed = (char *)syscall(SYS_mmap, NULL, page + whole + room, PROT_READ | PROT_WRITE,
                                    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0L);

@@ -9,30 +9,32 @@
  * The prior goes first: on a node together, which took a third to a half of bounce's time if the
  * program does not touch the buffers, and 1.0 to 1.3 times as long if they are written before each
  * message and read after it (two cores of a Xeon, from 64 KiB to 1 MiB). The first messages, or the
- * first burst, find caches and page tables cold, so they are not compared. The first trial begins
- * at once, with bounce: so what that pays for its pages falls into a benchmark's warm-up.
+ * first burst, find caches and page tables cold, so they are not compared. The first trial on a
+ * node begins at once, with bounce: so what that pays for its pages falls into a benchmark's
+ * warm-up.
  *
  * A trial is turns of the candidates: RUN messages that come alone (in the first turn only
  * RUN_FIRST: one that is far worse costs a short program most), a burst, or STREAM messages where
- * some are always open. What lies between two moments at which none is open has a cost: the
- * time from the first one's begin to the other's, per byte. So what the program does with the data
- * counts. A turn's cost is the median, which a long computation now and then does not change; of the
- * first turn it is the lower half's. The first messages of a turn pay for where the one before left the data, and are not counted. Their
- * number varies, and a burst is left out now and then, so that turns do not fall into step with the
- * program. A burst goes by one candidate as a whole: if only a part of it did, the slots of bounce
- * would wait for the kernel's copies of the rest.
+ * some are always open. What lies between two moments at which none is open has a cost: the time
+ * from the first one's begin to the other's, per byte. So what the program does with the data
+ * counts. A turn's cost is the median, which a long computation now and then does not change; in a
+ * candidate's first turn it is the lower of the two samples in the middle. The first messages of a
+ * turn pay for where the one before left the data, and are not counted. Their number varies, and a
+ * burst is left out now and then, so that turns do not fall into step with the program. A burst
+ * goes by one candidate as a whole: if only a part of it did, the slots of bounce would wait for
+ * the kernel's copies of the rest.
  *
  * The least cost of a candidate's turns counts, of up to ROUNDS; of lone messages the first turn's
- * only until there is a second. It has no second turn if the first
- * was far worse than the best, no third if it was clearly worse, and none after messages went
- * another way in two. While its turns still become twice as fast it goes on: the first ones of
- * bounce map the pages of its slots, which took 30 times as long as the copies (a virtual machine
- * on an EPYC, 64 messages of 32 KiB). Messages that come alone are not compared with bursts, nor
- * with a mixture: a turn of another kind is repeated.
+ * only until there is a second. It has no second turn if the first was far worse than the best, no
+ * third if it was clearly worse, and none after messages went another way in two. While its turns
+ * still become twice as fast it goes on: the first ones of bounce map the pages of its slots, which
+ * took 30 times as long as the copies (a virtual machine on an EPYC, 64 messages of 32 KiB).
+ * Messages that come alone are not compared with bursts, nor with a mixture: a turn of another kind
+ * is repeated.
  *
- * Then all go by the winner, for REST times as many messages as the trial took, or until several
- * of them went another way. Larger sizes that were not tried yet begin with that winner, and what
- * was far worse has no part in the first trial of the next two. What trials lose, compared with the
+ * Then all go by the winner, for REST times as many messages as the trial took, or until several of
+ * them went another way. Larger sizes that were not tried yet begin with that winner, and what was
+ * far worse has no part in the first trial of the next two. What trials lose, compared with the
  * best single candidate, and how soon a change of the costs is noticed, stands in test_regret.c.
  * Where a long computation follows every second burst a slow candidate may win.
  *
@@ -130,7 +132,9 @@ static bool is_worse(const regx_autotune_t *tune, unsigned candidate, float time
 static void begin_turn(regx_autotune_t *tune, uint8_t candidate)
 {
     const uint32_t number = tune->turn.number + 1;
-    const uint32_t vary = (number + 3) * 0x9e3779b9U >> 30; /* 0 to 3, evenly, without a period */
+    /* 0 to 3, evenly, without a period. The sequence begins where no program of test_regret.c falls
+     * into step with it. */
+    const uint32_t vary = (number + 3) * 0x9e3779b9U >> 30;
     const bool alone = tune->open_max < BURST;
     const bool burst = tune->open == 0 && !alone;
     const uint32_t warm = tune->tried[candidate].turns == 0 ? WARM_FIRST : WARM + vary / 2;

@@ -125,7 +125,6 @@ static bool is_granted_again(const regx_rndv_send_t *send, regx_status_t status)
 static void nack_locked(const regx_write_t *write, regx_status_t status)
 {
     regx_rndv_send_t *send = write->send;
-
     regx_control_t nack = regx_send_message(send, REGX_CONTROL_NACK);
 
     nack.offset = write->grant.offset;
