@@ -8,16 +8,16 @@
  * from now on. NULL: none. */
 static regx_endpoint_t *known_locked(regx_module_t *module, uint64_t peer, bool met)
 {
-    if (!met && module->met == 0) {
+    if (!met && module->endpoints.met == 0) {
         return NULL;
     }
-    for (regx_endpoint_t *endpoint = module->endpoints; endpoint != NULL;
+    for (regx_endpoint_t *endpoint = module->endpoints.first; endpoint != NULL;
          endpoint = endpoint->next) {
         if (endpoint->peer.id == peer && endpoint->state == REGX_ENDPOINT_OPEN &&
             (met || endpoint->met)) {
             if (!met) {
                 endpoint->met = false;
-                module->met--;
+                module->endpoints.met--;
             }
             return endpoint;
         }
@@ -40,15 +40,15 @@ static regx_endpoint_t *add(regx_module_t *module, regx_endpoint_t *endpoint, bo
     regx_lock(&module->lock);
     regx_endpoint_t *other = known_locked(module, endpoint->peer.id, met);
     endpoint->met = met && other == NULL;
-    module->met += endpoint->met;
-    endpoint->next = module->endpoints;
+    module->endpoints.met += endpoint->met;
+    endpoint->next = module->endpoints.first;
     if (endpoint->next != NULL) {
         endpoint->next->previous = endpoint;
     }
-    module->endpoints = endpoint;
-    module->endpoint_count++;
-    if (module->endpoint_count > module->endpoints_high) {
-        module->endpoints_high = module->endpoint_count;
+    module->endpoints.first = endpoint;
+    module->endpoints.count++;
+    if (module->endpoints.count > module->endpoints.high) {
+        module->endpoints.high = module->endpoints.count;
     }
     regx_unlock(&module->lock);
     return other;
@@ -57,17 +57,17 @@ static regx_endpoint_t *add(regx_module_t *module, regx_endpoint_t *endpoint, bo
 static void take_out(regx_module_t *module, const regx_endpoint_t *endpoint)
 {
     regx_lock(&module->lock);
-    assert(module->endpoint_count > 0);
+    assert(module->endpoints.count > 0);
     if (endpoint->previous != NULL) {
         endpoint->previous->next = endpoint->next;
     } else {
-        module->endpoints = endpoint->next;
+        module->endpoints.first = endpoint->next;
     }
     if (endpoint->next != NULL) {
         endpoint->next->previous = endpoint->previous;
     }
-    module->endpoint_count--;
-    module->met -= endpoint->met;
+    module->endpoints.count--;
+    module->endpoints.met -= endpoint->met;
     regx_unlock(&module->lock);
 }
 
@@ -115,7 +115,7 @@ void regx_endpoint_leave(regx_module_t *module, regx_endpoint_t *endpoint)
 {
     assert(endpoint->state == REGX_ENDPOINT_OPEN);
     endpoint->state = REGX_ENDPOINT_LEAVING;
-    atomic_fetch_add(&module->leaving, 1);
+    atomic_fetch_add(&module->due.leaving, 1);
 }
 
 static void remove_one(regx_module_t *module, regx_endpoint_t *endpoint)
@@ -141,27 +141,27 @@ bool regx_endpoint_has_reader(const regx_endpoint_t *endpoint)
 
 void regx_endpoints_delete_leaving(regx_module_t *module)
 {
-    regx_endpoint_t *endpoint = module->endpoints, *next;
+    regx_endpoint_t *endpoint = module->endpoints.first, *next;
 
     for (; endpoint != NULL; endpoint = next) {
         next = endpoint->next;
         if (endpoint->state == REGX_ENDPOINT_LEAVING && !regx_endpoint_has_reader(endpoint)) {
             remove_one(module, endpoint);
-            atomic_fetch_sub(&module->leaving, 1);
+            atomic_fetch_sub(&module->due.leaving, 1);
         }
     }
 }
 
 void regx_endpoints_delete_all(regx_module_t *module)
 {
-    while (module->endpoints != NULL) {
-        remove_one(module, module->endpoints);
+    while (module->endpoints.first != NULL) {
+        remove_one(module, module->endpoints.first);
     }
 }
 
 regx_endpoint_t *regx_endpoint_find(regx_module_t *module, uint64_t peer)
 {
-    regx_endpoint_t *endpoint = module->endpoints;
+    regx_endpoint_t *endpoint = module->endpoints.first;
 
     while (endpoint != NULL &&
            (endpoint->peer.id != peer || endpoint->state == REGX_ENDPOINT_LEAVING)) {

@@ -85,10 +85,10 @@ static void fragment_free(regx_fragment_t *fragment)
 static regx_fragment_t *get(regx_module_t *module, regx_fragment_kind_t kind)
 {
     regx_lock(&module->lock);
-    regx_fragment_t *fragment = module->unused[kind];
+    regx_fragment_t *fragment = module->unused.first[kind];
     if (fragment != NULL) {
-        module->unused[kind] = fragment->next;
-        module->unused_count[kind]--;
+        module->unused.first[kind] = fragment->next;
+        module->unused.count[kind]--;
     }
     regx_unlock(&module->lock);
     return fragment != NULL ? fragment : fragment_new(module, kind);
@@ -137,11 +137,11 @@ void regx_fragment_return(regx_module_t *module, regx_fragment_t *fragment)
         fragment->slot = REGX_SLOT_NONE;
     }
     regx_lock(&module->lock);
-    const bool keep = module->unused_count[kind] < kept_max[kind];
+    const bool keep = module->unused.count[kind] < kept_max[kind];
     if (keep) {
-        fragment->next = module->unused[kind];
-        module->unused[kind] = fragment;
-        module->unused_count[kind]++;
+        fragment->next = module->unused.first[kind];
+        module->unused.first[kind] = fragment;
+        module->unused.count[kind]++;
     }
     regx_unlock(&module->lock);
     if (!keep) {
@@ -152,7 +152,7 @@ void regx_fragment_return(regx_module_t *module, regx_fragment_t *fragment)
 void regx_fragments_free(regx_module_t *module)
 {
     for (int kind = 0; kind < REGX_FRAGMENT_KINDS; kind++) {
-        while (module->unused[kind] != NULL) {
+        while (module->unused.first[kind] != NULL) {
             fragment_free(get(module, (regx_fragment_kind_t)kind));
         }
     }

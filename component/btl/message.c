@@ -215,7 +215,7 @@ static void enqueue(regx_module_t *module, regx_fragment_t *fragment)
     }
     endpoint->queue_end = fragment;
     regx_unlock(&module->lock);
-    atomic_fetch_add(&module->queued, 1);
+    atomic_fetch_add(&module->due.queued, 1);
 }
 
 int regx_send(mca_btl_base_module_t *btl, regx_endpoint_t *endpoint,
@@ -300,7 +300,7 @@ static void take_front(regx_module_t *module, regx_endpoint_t *endpoint)
         regx_list_remove(&endpoint->blocked);
     }
     regx_unlock(&module->lock);
-    atomic_fetch_sub(&module->queued, 1);
+    atomic_fetch_sub(&module->due.queued, 1);
 }
 
 /* Whether a fragment that cannot reach its peer waits, until the transport has reported why: Open

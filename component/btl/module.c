@@ -150,8 +150,8 @@ static regx_onesided_t *open_onesided(regx_module_t *module)
 {
     const regx_onesided_config_t config = {.threads = module->threads,
                                            .counters = module->counters,
-                                           .waiting = &module->queued,
-                                           .ended = &module->ended,
+                                           .waiting = &module->due.queued,
+                                           .ended = &module->due.ended,
                                            .unanswered = unanswered,
                                            .context = module};
 
@@ -279,7 +279,7 @@ static bool try_enter(regx_module_t *module)
 static bool nothing_waits(const regx_module_t *module)
 {
     return regx_rndv_is_idle(module->rndv) &&
-           atomic_load_explicit(&module->queued, memory_order_relaxed) == 0;
+           atomic_load_explicit(&module->due.queued, memory_order_relaxed) == 0;
 }
 
 /* Goes on with what waits here. */
@@ -287,7 +287,7 @@ static int advance(regx_module_t *module)
 {
     const int events = regx_rndv_progress(module->rndv);
 
-    return atomic_load_explicit(&module->queued, memory_order_relaxed) > 0
+    return atomic_load_explicit(&module->due.queued, memory_order_relaxed) > 0
                ? events + regx_send_queued(module) + regx_onesided_progress(module->onesided)
                : events;
 }
@@ -298,7 +298,7 @@ static __attribute__((noinline)) int progress_all(regx_module_t *module)
     const int events = module->transport->ops->progress(module->transport);
 
     regx_registry_progress(&module->registry);
-    if (atomic_load_explicit(&module->leaving, memory_order_relaxed) > 0) {
+    if (atomic_load_explicit(&module->due.leaving, memory_order_relaxed) > 0) {
         regx_endpoints_delete_leaving(module);
     }
     return events + advance(module);
@@ -336,8 +336,9 @@ int regx_module_progress(regx_module_t *module)
     const int events =
         ++module->rounds % ALL_ROUNDS == 0 ? progress_all(module) : progress_transport(module);
     atomic_store_explicit(&module->progressing, false, memory_order_release);
-    return atomic_load_explicit(&module->ended, memory_order_relaxed) > 0 ? complete(module, events)
-                                                                          : events;
+    return atomic_load_explicit(&module->due.ended, memory_order_relaxed) > 0
+               ? complete(module, events)
+               : events;
 }
 
 void regx_module_end(regx_module_t *module)
@@ -354,7 +355,7 @@ bool regx_module_send_rest(regx_module_t *module)
     bool more = false;
 
     assert(module->ending);
-    for (regx_endpoint_t *endpoint = module->endpoints; endpoint != NULL && !more;
+    for (regx_endpoint_t *endpoint = module->endpoints.first; endpoint != NULL && !more;
          endpoint = endpoint->next) {
         more = regx_endpoint_has_reader(endpoint);
     }
@@ -366,7 +367,8 @@ bool regx_module_send_rest(regx_module_t *module)
 void regx_module_close(regx_module_t *module)
 {
     regx_endpoints_delete_all(module);
-    assert(module->endpoint_count == 0 && module->queued == 0 && regx_list_empty(&module->blocked));
+    assert(module->endpoints.count == 0 && module->due.queued == 0 &&
+           regx_list_empty(&module->blocked));
     if (module->rndv != NULL) {
         regx_rndv_destroy(module->rndv);
         module->rndv = NULL;

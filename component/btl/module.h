@@ -39,18 +39,23 @@ struct regx_module {
     atomic_bool progressing;   /* one thread is in progress */
     mca_btl_base_module_error_cb_fn_t error; /* ends the job; NULL: not yet, or not any more */
 
-    regx_lock_t lock;                   /* of what follows */
-    regx_endpoint_t *_Atomic endpoints; /* all; added under the lock, taken out by progress alone */
-    unsigned endpoint_count;
-    unsigned endpoints_high; /* most at once */
-    unsigned met;            /* endpoints that Open MPI has not asked for */
-    regx_link_t blocked;     /* endpoints that have fragments waiting, in the order of asking */
-    regx_fragment_t *unused[REGX_FRAGMENT_KINDS];
-    unsigned unused_count[REGX_FRAGMENT_KINDS];
-    /* Read without the lock. */
-    _Atomic unsigned leaving; /* endpoints that progress is to delete */
-    _Atomic unsigned queued;  /* fragments that wait, and peers of whom onesided waits */
-    _Atomic unsigned ended;   /* one-sided operations whose completion is to be called */
+    regx_lock_t lock; /* of what follows */
+    struct {
+        regx_endpoint_t *_Atomic first; /* added under the lock, taken out by progress alone */
+        unsigned count;
+        unsigned high; /* most at once */
+        unsigned met;  /* those that Open MPI has not asked for */
+    } endpoints;
+    regx_link_t blocked; /* endpoints that have fragments waiting, in the order of asking */
+    struct {
+        regx_fragment_t *first[REGX_FRAGMENT_KINDS];
+        unsigned count[REGX_FRAGMENT_KINDS];
+    } unused;
+    struct {                      /* what progress has to do; read without the lock */
+        _Atomic unsigned leaving; /* endpoints to be deleted */
+        _Atomic unsigned queued;  /* fragments that wait, and peers of whom onesided waits */
+        _Atomic unsigned ended;   /* one-sided operations whose completion is to be called */
+    } due;
 };
 
 static inline regx_module_t *regx_module_of(mca_btl_base_module_t *btl)
@@ -101,7 +106,7 @@ struct mca_btl_base_endpoint_t {
     regx_peer_t peer; /* first: a peer is its endpoint */
     regx_onesided_peer_t onesided;
     opal_proc_t *proc;
-    regx_endpoint_t *next, *previous; /* in module->endpoints */
+    regx_endpoint_t *next, *previous; /* in module->endpoints.first */
     _Atomic regx_endpoint_state_t state;
     bool met;  /* Open MPI has not asked for it yet; under the module's lock */
     bool lost; /* the transport has reported it; in progress */

@@ -35,7 +35,7 @@ static unsigned count_peers(const regx_component_t *component)
             all += max;
             max = 0;
         }
-        max = (unsigned)regx_max(max, module->endpoints_high);
+        max = (unsigned)regx_max(max, module->endpoints.high);
     }
     return all + max;
 }

@@ -423,14 +423,14 @@ static bool is_worth_registering(regx_rndv_t *rndv, const regx_rndv_recv_t *recv
 {
     const regx_registry_t *registry = rndv->registry;
 
-    if (recv->length > NEW_MAX || !recv->peer->conn->transport->registers ||
+    if (recv->buffer.length > NEW_MAX || !recv->peer->conn->transport->registers ||
         registry->cache == NULL || registry->on_demand) {
         return true;
     }
     /* The first chunk is enough: a buffer may be registered chunk by chunk. */
-    const bool known = regx_region_seems_kept(rndv->registry, recv->base,
-                                              regx_min(recv->length, rndv->config.chunk_size),
-                                              REGX_ACCESS_REMOTE_WRITE);
+    const bool known = regx_region_seems_kept(
+        rndv->registry, recv->buffer.base, regx_min(recv->buffer.length, rndv->config.chunk_size),
+        REGX_ACCESS_REMOTE_WRITE);
     regx_lock(&rndv->lock);
     const bool expected = comes_back_locked(&rndv->tuner.reuse, known);
     regx_unlock(&rndv->lock);
@@ -452,7 +452,7 @@ static regx_decision_t decide(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_pa
         return REGX_DECISION_NEW;
     }
     regx_lock(&rndv->lock);
-    recv->trial = regx_auto_enter(rndv->tuner.sizes[wire], recv->length);
+    recv->trial = regx_auto_enter(rndv->tuner.sizes[wire], recv->buffer.length);
     regx_unlock(&rndv->lock);
     *path = wires[wire].path[recv->trial.candidate];
     return recv->trial.trial   ? REGX_DECISION_TRIAL

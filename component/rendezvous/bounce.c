@@ -33,11 +33,11 @@ static uint32_t piece_length(const regx_rndv_t *rndv, const regx_rndv_recv_t *re
                              uint64_t left)
 {
     const uint64_t slot = rndv->pool->slot_size;
-    const uint64_t fine = recv->length <= FINEST_MESSAGE ? FINEST_PIECE : FINE_PIECE;
+    const uint64_t fine = recv->buffer.length <= FINEST_MESSAGE ? FINEST_PIECE : FINE_PIECE;
     uint64_t piece = slot;
 
     if (recv->slots.lone) {
-        const uint64_t max = recv->length > SINGLE_WINDOW ? LONG_PIECE : SINGLE_PIECE;
+        const uint64_t max = recv->buffer.length > SINGLE_WINDOW ? LONG_PIECE : SINGLE_PIECE;
         const uint64_t near_end = regx_min(offset, left / 2);
 
         piece = near_end > fine ? near_end & ~(uint64_t)(FINEST_PIECE - 1) : fine;
@@ -50,7 +50,7 @@ static void range_granted(regx_rndv_recv_t *recv, regx_chunk_t *chunk, uint64_t 
 {
     if (chunk == NULL) {
         recv->granted += length;
-        assert(recv->granted <= recv->length);
+        assert(recv->granted <= recv->buffer.length);
         return;
     }
     chunk->offset += length;
@@ -150,13 +150,13 @@ static void copy_out(regx_rndv_t *rndv, regx_recv_work_t *work)
 {
     const regx_control_t *control = work->control;
     regx_rndv_recv_t *recv = work->recv;
-    char *const to = recv->base + control->offset;
+    char *const to = recv->buffer.base + control->offset;
     const char *const slot = rndv->pool->memory + control->slot;
 
-    if (recv->slots.only && recv->granted < recv->length) {
+    if (recv->slots.only && recv->granted < recv->buffer.length) {
         regx_control_warm(recv->peer); /* the next grant follows the copy */
     }
-    if (!recv->buffer_suspect && !regx_recv_is_revocable(recv)) {
+    if (!recv->buffer.suspect && !regx_recv_is_revocable(recv)) {
         regx_copy(to, slot, control->length);
     } else if (!regx_buffer_write(to, slot, control->length)) {
         regx_fall_back(rndv, "receiver: buffer unmapped in mid-transfer");
@@ -171,7 +171,7 @@ static void copied_out_locked(regx_rndv_t *rndv, regx_recv_work_t *work)
     regx_rndv_recv_t *recv = work->recv;
 
     recv->landed += control->length;
-    assert(recv->landed <= recv->length);
+    assert(recv->landed <= recv->buffer.length);
     recv->slots.used = true;
     regx_recv_release_slot_locked(rndv, recv, (uint32_t)(control->slot / rndv->pool->slot_size));
 }
@@ -227,9 +227,9 @@ bool regx_bounce_send_open(regx_rndv_send_t *send, const regx_cts_t *cts)
     if (cts->count > 0 && !regx_bounce_take_slots(send, 0, cts->slots, cts->count)) {
         return false;
     }
-    send->intro = send->bytes.granted == send->length ? REGX_INTRO_DONE
-                  : send->queue.count == 0            ? REGX_INTRO_READY_DUE
-                                                      : REGX_INTRO_BY_NEXT;
+    send->intro = send->bytes.granted == send->buffer.length ? REGX_INTRO_DONE
+                  : send->queue.count == 0                   ? REGX_INTRO_READY_DUE
+                                                             : REGX_INTRO_BY_NEXT;
     return true;
 }
 

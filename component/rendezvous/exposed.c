@@ -99,11 +99,11 @@ static bool take_kept(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
 {
     const bool reads = recv->protocol->grants == REGX_GRANTS_RKEYS;
 
-    if (!reads && recv->length > BOTH_WAYS_MAX && atomic_load(&rndv->exposed) > 0) {
+    if (!reads && recv->buffer.length > BOTH_WAYS_MAX && atomic_load(&rndv->exposed) > 0) {
         return false;
     }
     return rndv->config.strategy->exposes && recv->path != REGX_PATH_bounce &&
-           regx_region_acquire_kept(rndv->registry, recv->base, recv->length,
+           regx_region_acquire_kept(rndv->registry, recv->buffer.base, recv->buffer.length,
                                     reads ? REGX_ACCESS_LOCAL_WRITE : REGX_ACCESS_REMOTE_WRITE,
                                     &recv->whole.region);
 }
@@ -113,8 +113,8 @@ static bool may_be_staged(const regx_peer_t *peer, const regx_rndv_recv_t *recv)
 {
     const regx_conn_t *conn = peer->conn;
 
-    return recv->path == REGX_PATH_bounce && recv->length <= REGX_STAGE_SIZE && conn->single_copy &&
-           !peer->no_gets && conn->transport->ops->stage != NULL;
+    return recv->path == REGX_PATH_bounce && recv->buffer.length <= REGX_STAGE_SIZE &&
+           conn->single_copy && !peer->no_gets && conn->transport->ops->stage != NULL;
 }
 
 /* The read has ended so, or was not begun. If the bytes are not there its CTS holds, or another does
@@ -132,7 +132,7 @@ static bool ended(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_status_t statu
     recv->holds--;
     const bool open = recv->phase == REGX_RECV_READING;
     if (open && status == REGX_OK) {
-        recv->granted = recv->landed = recv->length;
+        recv->granted = recv->landed = recv->buffer.length;
         recv->slots.used = recv->path == REGX_PATH_bounce;
     } else if (open) {
         recv->phase = REGX_RECV_OPENED;
@@ -143,7 +143,7 @@ static bool ended(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_status_t statu
     if (open && refused && !recv->slots.only) {
         regx_recv_open_again_locked(rndv, recv, status == REGX_FAILED);
     } else if (open && status == REGX_FAILED) { /* the memory at either end may be gone */
-        recv->buffer_suspect = true;
+        recv->buffer.suspect = true;
         recv->cts.bits |= REGX_CTS_SUSPECT;
     }
     regx_unlock(&rndv->lock);
@@ -189,7 +189,7 @@ static void got(regx_get_t *get, regx_status_t status)
     if (ended(rndv, recv, status) && status == REGX_OK) {
         regx_recv_verify(rndv, recv, &recv->whole.rkey, path);
         regx_count(rndv->counters, &rndv->counters->gets, 1);
-        regx_count_message(rndv->counters, path, recv->length);
+        regx_count_message(rndv->counters, path, recv->buffer.length);
     }
     regx_recv_report(rndv, recv->peer);
     recv->whole.done(recv->whole.context, status);
@@ -201,7 +201,7 @@ void regx_rndv_recv_get(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
     regx_exposure_t exposure;
     regx_conn_t *conn = NULL;
 
-    if (!regx_exposure_unpack(bytes, &exposure) || exposure.length != recv->length) {
+    if (!regx_exposure_unpack(bytes, &exposure) || exposure.length != recv->buffer.length) {
         regx_count_malformed(rndv->counters);
         done(context, REGX_INVALID);
         return;
@@ -218,10 +218,10 @@ void regx_rndv_recv_get(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
     recv->whole.rkey =
         (regx_control_t){.type = REGX_CONTROL_RKEY,
                          .bits = exposure.has_checksum != 0 ? REGX_CONTROL_CHECKSUM : 0,
-                         .length = recv->length,
+                         .length = recv->buffer.length,
                          .checksum = exposure.checksum};
-    recv->whole.get = (regx_get_t){.local = recv->base,
-                                   .length = recv->length,
+    recv->whole.get = (regx_get_t){.local = recv->buffer.base,
+                                   .length = recv->buffer.length,
                                    .region = recv->whole.registered ? recv->whole.region.mr : NULL,
                                    .offset = exposure.start,
                                    .key = exposure.key,
@@ -231,8 +231,8 @@ void regx_rndv_recv_get(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
                                    .context = recv};
     if (regx_traces(rndv->config.trace, REGX_TRACE_PATH)) {
         regx_trace(rndv->config.trace, REGX_TRACE_PATH,
-                   "%" PRIu64 " bytes from rank %u over %s: %s", recv->length, (unsigned)conn->peer,
-                   conn->wire,
+                   "%" PRIu64 " bytes from rank %u over %s: %s", recv->buffer.length,
+                   (unsigned)conn->peer, conn->wire,
                    recv->whole.get.staged ? "taken from its sender's stage" : "the whole is read");
     }
     const regx_status_t status = conn->transport->ops->get(conn, &recv->whole.get);

@@ -48,14 +48,14 @@ static void get_ended_locked(regx_rndv_t *rndv, regx_recv_work_t *work)
     recv->chunks_out--;
     if (work->status == REGX_OK) {
         recv->landed += chunk->length;
-        assert(recv->landed <= recv->length);
+        assert(recv->landed <= recv->buffer.length);
         regx_count(rndv->counters, &rndv->counters->gets, 1);
     } else {
         chunk->ats = REGX_CONTROL_UNREAD;
     }
     if (work->status == REGX_FAILED) {
         chunk->ats |= REGX_CONTROL_FAILED;
-        recv->buffer_suspect = true;
+        recv->buffer.suspect = true;
     }
     chunk->state = REGX_CHUNK_ATS_DUE;
     recv->due++;
@@ -88,7 +88,7 @@ static bool prepare_get(regx_rndv_t *rndv, const regx_recv_work_t *work)
         return false;
     }
     chunk->rkey = *work->control;
-    chunk->get = (regx_get_t){.local = recv->base + chunk->offset,
+    chunk->get = (regx_get_t){.local = recv->buffer.base + chunk->offset,
                               .length = chunk->length,
                               .region = chunk->region.mr,
                               .offset = chunk->rkey.start,
@@ -154,7 +154,7 @@ static bool take_rkey_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
 
     if (chunk == NULL || recv->slots.only || control->offset != recv->granted ||
         control->length == 0 || control->length > rndv->config.chunk_size ||
-        control->length > recv->length - recv->granted) {
+        control->length > recv->buffer.length - recv->granted) {
         return false;
     }
     chunk->recv = recv;
@@ -172,11 +172,11 @@ static bool take_rkey_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
 static bool take_nack_locked(regx_rndv_recv_t *recv, const regx_control_t *control)
 {
     if (recv->slots.only || control->length == 0 || control->offset != recv->granted ||
-        control->length != recv->length - recv->granted) {
+        control->length != recv->buffer.length - recv->granted) {
         return false;
     }
     recv->slots.only = true;
-    recv->buffer_suspect |= (control->bits & REGX_CONTROL_FAILED) != 0;
+    recv->buffer.suspect |= (control->bits & REGX_CONTROL_FAILED) != 0;
     if ((control->bits & REGX_CONTROL_PERMANENT) != 0) {
         atomic_store(&recv->peer->no_gets, true);
     }
@@ -281,21 +281,21 @@ bool regx_get_send_open(regx_rndv_send_t *send, const regx_cts_t *cts)
     send->get.max = regx_min(cts->rkey_max, config->chunk_size);
     send->get.depth = (unsigned)regx_min(cts->count, config->chunk_depth);
     send->get.next = send->bytes.granted;
-    send->bytes.granted = send->length;
+    send->bytes.granted = send->buffer.length;
     return true;
 }
 
 /* What is not yet advertised goes by slots. `bits`: of NACK. */
 static void stop_advertising_locked(regx_rndv_send_t *send, uint8_t bits)
 {
-    const uint64_t rest = send->length - send->get.next;
+    const uint64_t rest = send->buffer.length - send->get.next;
 
     if (send->get.advertising && rest > 0) {
         regx_control_t nack = regx_send_message(send, REGX_CONTROL_NACK);
 
         nack.offset = send->get.next;
         nack.length = rest;
-        nack.bits = bits | (send->buffer_suspect ? REGX_CONTROL_FAILED : 0);
+        nack.bits = bits | (send->buffer.suspect ? REGX_CONTROL_FAILED : 0);
         send->bytes.granted -= rest;
         regx_send_post_locked(send, &nack);
     }
@@ -310,7 +310,7 @@ static void advertise_locked(regx_rndv_send_t *send, const regx_rkey_t *rkey)
 
     message.offset = rkey->offset;
     message.length = rkey->length;
-    message.start = (uint64_t)(send->base + rkey->offset - (const char *)mr->base);
+    message.start = (uint64_t)(send->buffer.base + rkey->offset - (const char *)mr->base);
     message.key = mr->key;
     message.bits = send->verify ? REGX_CONTROL_CHECKSUM : 0;
     message.checksum = rkey->checksum;
@@ -325,7 +325,7 @@ static regx_status_t act_register(void *object)
 {
     regx_rkey_t *rkey = object;
     regx_rndv_t *rndv = rkey->send->rndv;
-    const char *base = rkey->send->base + rkey->offset;
+    const char *base = rkey->send->buffer.base + rkey->offset;
 
     if (rkey->send->verify) {
         rkey->checksum = regx_buffer_checksum(base, rkey->length);
@@ -346,7 +346,7 @@ static regx_status_t registered_locked(void *object, regx_status_t status)
 
     if (status != REGX_OK) {
         regx_spares_give(&send->rndv->spares.rkeys, rkey);
-        send->buffer_suspect |= status == REGX_DENIED;
+        send->buffer.suspect |= status == REGX_DENIED;
         stop_advertising_locked(send, status == REGX_INVALID ? REGX_CONTROL_PERMANENT : 0);
         return REGX_OK;
     }
@@ -388,7 +388,7 @@ static regx_status_t acknowledged_locked(void *object, regx_status_t status)
 
     if ((rkey->ats & REGX_CONTROL_UNREAD) != 0) {
         send->bytes.granted -= rkey->length;
-        send->buffer_suspect |= (rkey->ats & REGX_CONTROL_FAILED) != 0;
+        send->buffer.suspect |= (rkey->ats & REGX_CONTROL_FAILED) != 0;
         stop_advertising_locked(send, 0);
     } else {
         send->bytes.sent += rkey->length;
@@ -419,7 +419,7 @@ regx_status_t regx_get_next_locked(regx_rndv_send_t *send, regx_send_work_t *wor
     if (drop_unreadable_locked(send, work)) {
         return REGX_OK;
     }
-    const uint64_t length = regx_min(send->length - send->get.next, send->get.max);
+    const uint64_t length = regx_min(send->buffer.length - send->get.next, send->get.max);
     if (!send->get.advertising || length == 0 || send->get.count == send->get.depth) {
         return REGX_PENDING;
     }

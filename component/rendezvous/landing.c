@@ -360,7 +360,7 @@ regx_status_t regx_landing_register(regx_rndv_t *rndv, const regx_rndv_recv_t *r
                                     regx_chunk_t *chunk)
 {
     regx_transport_t *transport = rndv->registry->transport;
-    const char *to = recv->base + chunk->offset;
+    const char *to = recv->buffer.base + chunk->offset;
     regx_landing_t *landing = regx_landing_get(&rndv->landings, to, chunk->length);
 
     if (landing == NULL) {
@@ -390,7 +390,7 @@ void regx_landing_release(regx_rndv_t *rndv, const regx_rndv_recv_t *recv,
     transport->ops->dereg(transport, &chunk->landing->mr);
     if (written) {
         const char *reason = regx_landing_deliver(&rndv->landings, chunk->landing,
-                                                  recv->base + chunk->offset, chunk->length);
+                                                  recv->buffer.base + chunk->offset, chunk->length);
 
         if (reason != NULL) {
             regx_fall_back(rndv, reason);

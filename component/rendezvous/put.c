@@ -32,13 +32,14 @@ static bool is_known(const regx_rndv_t *rndv, const void *base, uint64_t length,
 
 static uint64_t chunk_length(const regx_rndv_t *rndv, const regx_rndv_recv_t *recv)
 {
-    const uint64_t left = recv->length - recv->granted;
+    const uint64_t left = recv->buffer.length - recv->granted;
 
     switch (recv->path) {
     case REGX_PATH_direct:
         return left;
     case REGX_PATH_remap:
-        return regx_min(left, regx_landing_room(&rndv->landings, recv->base + recv->granted));
+        return regx_min(left,
+                        regx_landing_room(&rndv->landings, recv->buffer.base + recv->granted));
     default:
         return regx_min(left, rndv->config.chunk_size);
     }
@@ -76,17 +77,17 @@ static void fill_cts(regx_rndv_recv_t *recv, regx_chunk_t *chunk)
 /* Makes the chunk the whole buffer, registered. false: the buffer is not known, or cannot be. */
 static bool take_known_whole(regx_rndv_t *rndv, const regx_rndv_recv_t *recv, regx_chunk_t *chunk)
 {
-    const uint64_t whole = recv->length;
+    const uint64_t whole = recv->buffer.length;
     const unsigned access = REGX_ACCESS_REMOTE_WRITE;
 
     if (!rndv->config.strategy->grants_known_whole || recv->path != REGX_PATH_pipeline ||
         whole <= rndv->config.chunk_size ||
         whole > rndv->config.chunk_size * rndv->config.chunk_depth ||
-        !is_known(rndv, recv->base, whole, access)) {
+        !is_known(rndv, recv->buffer.base, whole, access)) {
         return false;
     }
     const regx_status_t status =
-        regx_region_acquire(rndv->registry, recv->base, whole, access, &chunk->region);
+        regx_region_acquire(rndv->registry, recv->buffer.base, whole, access, &chunk->region);
     if (status == REGX_NO_MEMORY && !chunk->region.over_share) {
         atomic_store(&rndv->whole_refused, true);
     }
@@ -100,9 +101,10 @@ static bool take_known_whole(regx_rndv_t *rndv, const regx_rndv_recv_t *recv, re
 static bool recv_open(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
 {
     regx_chunk_t *chunk = &recv->chunks[0];
-    const char *refusal = recv->path == REGX_PATH_remap
-                              ? regx_landings_refusal(&rndv->landings, recv->base, recv->length)
-                              : NULL;
+    const char *refusal =
+        recv->path == REGX_PATH_remap
+            ? regx_landings_refusal(&rndv->landings, recv->buffer.base, recv->buffer.length)
+            : NULL;
 
     if (refusal != NULL) {
         regx_fall_back(rndv, refusal);
@@ -162,7 +164,7 @@ static bool advance_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_recv_
         regx_revoke_set_due(rndv);
         return false;
     }
-    if (recv->outbox.count > 0 || recv->slots.only || recv->granted == recv->length ||
+    if (recv->outbox.count > 0 || recv->slots.only || recv->granted == recv->buffer.length ||
         recv->slots.out + recv->chunks_out >= REGX_GRANTS_MAX ||
         (chunk = regx_recv_free_chunk(rndv, recv)) == NULL) {
         return regx_bounce_advance_locked(rndv, recv, work);
@@ -170,7 +172,7 @@ static bool advance_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_recv_
     chunk->offset = recv->granted;
     chunk->length = chunk_length(rndv, recv);
     recv->granted += chunk->length;
-    assert(recv->granted <= recv->length);
+    assert(recv->granted <= recv->buffer.length);
     work->chunk = chunk;
     work->act = act_register;
     work->acted_locked = grant_chunk_locked;
@@ -230,7 +232,7 @@ static void acknowledged_locked(regx_rndv_t *rndv, regx_recv_work_t *work)
     recv->chunks_out -= ends;
     if (control->type == REGX_CONTROL_ATP_CHUNK) {
         recv->landed += control->length;
-        assert(recv->landed <= recv->length);
+        assert(recv->landed <= recv->buffer.length);
         chunk->written += control->length;
         chunk->state = ends ? REGX_CHUNK_FREE : REGX_CHUNK_GRANTED;
         return;
@@ -243,7 +245,7 @@ static void acknowledged_locked(regx_rndv_t *rndv, regx_recv_work_t *work)
     }
     if (!regx_revoke_nacked_locked(rndv, recv, chunk, control)) {
         recv->slots.only = true;
-        recv->buffer_suspect |= (control->bits & REGX_CONTROL_FAILED) != 0;
+        recv->buffer.suspect |= (control->bits & REGX_CONTROL_FAILED) != 0;
     }
 }
 
@@ -305,7 +307,7 @@ static bool goes_in_pieces(const regx_rndv_send_t *send, const regx_cts_t *cts)
 
     return (cts->bits & REGX_CTS_PIECES) != 0 && send->chunk.size > rndv->config.chunk_size &&
            !send->peer->conn->shares_pool &&
-           !is_known(rndv, send->base, send->chunk.size, REGX_ACCESS_LOCAL);
+           !is_known(rndv, send->buffer.base, send->chunk.size, REGX_ACCESS_LOCAL);
 }
 
 /* Who may send REVOKE has to know the sender at once; who sends RESUME alone, once all is written.
@@ -315,7 +317,7 @@ static regx_intro_t first_intro(const regx_rndv_send_t *send, const regx_cts_t *
     const bool revocable = (cts->bits & REGX_CTS_REVOCABLE) != 0;
     const bool optimistic = (cts->bits & REGX_CTS_OPTIMISTIC) != 0;
 
-    if (send->chunk.size < send->length || (revocable && !optimistic)) {
+    if (send->chunk.size < send->buffer.length || (revocable && !optimistic)) {
         return REGX_INTRO_READY_DUE;
     }
     return revocable ? REGX_INTRO_BY_NEXT : REGX_INTRO_DONE;

@@ -72,9 +72,9 @@ static void choose_path(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
 
 static void leave_trial_locked(const regx_rndv_recv_t *recv)
 {
-    const bool whole = recv->landed == recv->length && !recv->fallback;
+    const bool whole = recv->landed == recv->buffer.length && !recv->fallback;
 
-    regx_auto_leave(&recv->trial, recv->length,
+    regx_auto_leave(&recv->trial, recv->buffer.length,
                     whole && recv->slots.used == (recv->path == REGX_PATH_bounce));
 }
 
@@ -83,7 +83,7 @@ static uint8_t cts_bits(const regx_rndv_t *rndv, const regx_rndv_recv_t *recv)
     const bool revocable = regx_recv_is_revocable(recv);
 
     return (recv->fallback ? REGX_CTS_FALLBACK : 0) | (rndv->config.verify ? REGX_CTS_VERIFY : 0) |
-           (recv->buffer_suspect ? REGX_CTS_SUSPECT : 0) | (revocable ? REGX_CTS_REVOCABLE : 0) |
+           (recv->buffer.suspect ? REGX_CTS_SUSPECT : 0) | (revocable ? REGX_CTS_REVOCABLE : 0) |
            (revocable && rndv->config.optimistic ? REGX_CTS_OPTIMISTIC : 0);
 }
 
@@ -96,7 +96,7 @@ static void fill_cts_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
     recv->cts.version = REGX_CONTROL_VERSION;
     recv->cts.path = (uint8_t)recv->path;
     recv->cts.bits |= cts_bits(rndv, recv);
-    recv->cts.length = recv->length;
+    recv->cts.length = recv->buffer.length;
 }
 
 /* What was granted anew may have been registered before the reported change was made. It
@@ -128,7 +128,7 @@ void regx_recv_open_again_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, bool
 {
     recv->cts = (regx_cts_t){.recv = recv->cts.recv};
     recv->phase = REGX_RECV_OPENED;
-    recv->buffer_suspect |= failed;
+    recv->buffer.suspect |= failed;
     recv->slots.only = true;
     set_path(rndv, recv, REGX_PATH_bounce, true);
     end_watch(recv);
@@ -145,8 +145,8 @@ regx_rndv_recv_t *regx_rndv_recv_open(regx_rndv_t *rndv, regx_peer_t *peer, void
     }
     regx_control_warm(peer); /* the CTS */
     recv->peer = peer;
-    recv->base = base;
-    recv->length = length;
+    recv->buffer.base = base;
+    recv->buffer.length = length;
     recv->drain = regx_drain_hold(rndv->registry->drain, base, length);
     choose_path(rndv, recv);
     if (recv->protocol->recv_open != NULL && !recv->protocol->recv_open(rndv, recv)) {
@@ -252,14 +252,14 @@ regx_chunk_t *regx_recv_free_chunk(const regx_rndv_t *rndv, regx_rndv_recv_t *re
 regx_status_t regx_recv_register(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_chunk_t *chunk,
                                  unsigned access)
 {
-    char *const base = recv->base + chunk->offset;
+    char *const base = recv->buffer.base + chunk->offset;
     const regx_status_t status =
         regx_region_acquire(rndv->registry, base, chunk->length, access, &chunk->region);
 
     chunk->written = 0;
     if (status != REGX_OK) {
         regx_buffer_refused(rndv, REGX_RECEIVER, status, &chunk->region, base, chunk->length);
-        recv->buffer_suspect |= status == REGX_DENIED;
+        recv->buffer.suspect |= status == REGX_DENIED;
     } else {
         regx_recv_set_start(recv, chunk);
     }
@@ -277,15 +277,16 @@ void regx_recv_verify(regx_rndv_t *rndv, regx_rndv_recv_t *recv, const regx_cont
         return;
     }
     regx_count(rndv->counters, &rndv->counters->verified, 1);
-    if (regx_buffer_checksum(recv->base + control->offset, control->length) == control->checksum) {
+    if (regx_buffer_checksum(recv->buffer.base + control->offset, control->length) ==
+        control->checksum) {
         return;
     }
     if (!recv->corrupt) {
         snprintf(rndv->mismatch, sizeof(rndv->mismatch),
                  "bytes %" PRIu64 " to %" PRIu64 " of %" PRIu64
                  " at %p by %s arrived as something else than was sent (verify)",
-                 control->offset, control->offset + control->length - 1, recv->length,
-                 (const void *)recv->base, regx_path_name(path));
+                 control->offset, control->offset + control->length - 1, recv->buffer.length,
+                 (const void *)recv->buffer.base, regx_path_name(path));
     }
     recv->corrupt = true;
 }
@@ -313,8 +314,8 @@ bool regx_recv_slot_range_locked(const regx_rndv_t *rndv, regx_rndv_recv_t *recv
             return true;
         }
     }
-    assert(recv->granted <= recv->length);
-    *range = (regx_slot_range_t){NULL, recv->granted, recv->length - recv->granted};
+    assert(recv->granted <= recv->buffer.length);
+    *range = (regx_slot_range_t){NULL, recv->granted, recv->buffer.length - recv->granted};
     return recv->slots.only && range->length > 0;
 }
 

@@ -100,15 +100,17 @@ struct regx_rndv_recv {
     regx_link_t link;     /* in one of the engine's lists of receives, or in none */
     regx_handle_t sender; /* the send side; known once STARTED */
     regx_peer_t *peer;
-    char *base;
-    uint64_t length;
+    struct {
+        char *base;
+        uint64_t length;
+        bool suspect; /* a chunk failed: perhaps it is unmapped; copy fault-safely */
+    } buffer;
     const regx_protocol_t *protocol;
     regx_path_t path;
     regx_recv_phase_t phase;
-    bool taken;          /* a thread works on it; see engine.h */
-    bool fallback;       /* the path is not the one that was asked for */
-    bool buffer_suspect; /* a chunk failed: perhaps the buffer is unmapped; copy fault-safely */
-    bool corrupt;        /* a checksum differed, and that was noted */
+    bool taken;    /* a thread works on it; see engine.h */
+    bool fallback; /* the path is not the one that was asked for */
+    bool corrupt;  /* a checksum differed, and that was noted */
     struct {
         unsigned out; /* granted and not acknowledged */
         bool only;    /* what is not yet granted goes by slots */
@@ -160,7 +162,8 @@ regx_status_t regx_recv_register(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx
 /* Enters where in its region, which is of the user's memory, the chunk begins. */
 static inline void regx_recv_set_start(const regx_rndv_recv_t *recv, regx_chunk_t *chunk)
 {
-    chunk->start = (uint64_t)(recv->base + chunk->offset - (const char *)chunk->region.mr->base);
+    chunk->start =
+        (uint64_t)(recv->buffer.base + chunk->offset - (const char *)chunk->region.mr->base);
 }
 
 /* Compares what arrived with the message's checksum, if it has one. The first time in this transfer

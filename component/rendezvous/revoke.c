@@ -73,8 +73,9 @@ typedef struct look {
 
 void regx_revoke_recv_open(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
 {
-    recv->revoke.lowest = recv->length;
-    if (regx_watch_begin(&recv->revoke.watch, rndv->registry->monitor, recv->base, recv->length)) {
+    recv->revoke.lowest = recv->buffer.length;
+    if (regx_watch_begin(&recv->revoke.watch, rndv->registry->monitor, recv->buffer.base,
+                         recv->buffer.length)) {
         recv->revoke.state = REGX_REVOKE_ON_CHANGE;
     } else {
         regx_fall_back(rndv, "grant: changes of this memory are not reported");
@@ -100,9 +101,9 @@ static void restart_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, uint64_t o
     regx_revocable_t *revoke = &recv->revoke;
 
     recv->phase = REGX_RECV_DRAINING;
-    recv->buffer_suspect = true;
+    recv->buffer.suspect = true;
     regx_list_set(&rndv->recv_lists.pending, &recv->link, false);
-    revoke->from = regx_min(offset, regx_min(recv->granted, recv->length - 1));
+    revoke->from = regx_min(offset, regx_min(recv->granted, recv->buffer.length - 1));
     for (unsigned i = 0; i < rndv->config.chunk_depth; i++) {
         if (recv->chunks[i].state == REGX_CHUNK_BY_SLOTS) {
             take_back_locked(recv, &recv->chunks[i]);
@@ -177,7 +178,8 @@ static void end_locked(regx_rndv_t *rndv, look_t *look)
 {
     regx_rndv_recv_t *recv = look->work.recv;
     const regx_revocable_t *revoke = &recv->revoke;
-    const bool proves = revoke->state == REGX_REVOKE_ON_CHANGE && revoke->lowest < recv->length;
+    const bool proves =
+        revoke->state == REGX_REVOKE_ON_CHANGE && revoke->lowest < recv->buffer.length;
     const bool ready = revoke->state == REGX_REVOKE_GIVEN_UP ||
                        (look->state == REGX_WATCH_QUIET && !look->unreadable);
 
@@ -255,7 +257,7 @@ static void look_at_memory(regx_rndv_t *rndv, regx_recv_work_t *work)
     regx_rndv_recv_t *recv = work->recv;
     regx_revocable_t *revoke = &recv->revoke;
     look_t *look = REGX_CONTAINER_OF(work, look_t, work);
-    const uintptr_t base = (uintptr_t)recv->base;
+    const uintptr_t base = (uintptr_t)recv->buffer.base;
     uintptr_t first = 0;
 
     if (revoke->state == REGX_REVOKE_GIVEN_UP) {
@@ -267,9 +269,10 @@ static void look_at_memory(regx_rndv_t *rndv, regx_recv_work_t *work)
     look->state = regx_watch_look(&revoke->watch, look->purpose == LOOK_END, &first);
     look->changed = first > base ? first - base : 0;
     if (look->purpose == LOOK_END && look->state == REGX_WATCH_QUIET &&
-        revoke->lowest < recv->length) {
-        look->unreadable = !regx_buffer_prove(recv->base + revoke->lowest,
-                                              recv->length - revoke->lowest, &look->checksum);
+        revoke->lowest < recv->buffer.length) {
+        look->unreadable =
+            !regx_buffer_prove(recv->buffer.base + revoke->lowest,
+                               recv->buffer.length - revoke->lowest, &look->checksum);
     }
 }
 
@@ -282,7 +285,7 @@ static need_t need_locked(regx_rndv_recv_t *recv)
     case REGX_RECV_OPENED: /* RESUME is for a sender that is known */
         return news ? NEED_LATER : NEED_NOTHING;
     case REGX_RECV_STARTED:
-        if (recv->landed < recv->length) {
+        if (recv->landed < recv->buffer.length) {
             return news ? LOOK_CHANGE : NEED_NOTHING;
         }
         regx_control_flush(recv->peer, &recv->outbox);
@@ -400,7 +403,7 @@ bool regx_revoke_recv_control_locked(const regx_rndv_recv_t *recv, const regx_co
 {
     if (control->type != REGX_CONTROL_DIFFERS || !regx_revoke_is_on(recv) ||
         recv->phase != REGX_RECV_ARRIVED || recv->outbox.count > 0 ||
-        recv->revoke.lowest == recv->length) {
+        recv->revoke.lowest == recv->buffer.length) {
         return false;
     }
     work->act = flush_watch;
@@ -415,8 +418,8 @@ static regx_status_t compare(void *object)
 {
     const regx_rndv_send_t *send = object;
     uint64_t sum;
-    const bool readable = regx_buffer_prove(send->base + send->agreement.offset,
-                                            send->length - send->agreement.offset, &sum);
+    const bool readable = regx_buffer_prove(send->buffer.base + send->agreement.offset,
+                                            send->buffer.length - send->agreement.offset, &sum);
 
     /* Of what is gone nothing can be sent again. */
     return !readable || sum == send->agreement.checksum ? REGX_OK : REGX_FAILED;
@@ -440,7 +443,7 @@ static regx_status_t compared_locked(void *object, regx_status_t status)
  * no NACK is unsent. Else it is malformed. */
 static bool take_resume_locked(regx_rndv_send_t *send, const regx_control_t *control)
 {
-    if (control->offset > send->bytes.granted || control->offset >= send->length ||
+    if (control->offset > send->bytes.granted || control->offset >= send->buffer.length ||
         send->queue.count > 0 || send->held != NULL || send->outbox.count > 0) {
         return false;
     }
@@ -457,7 +460,7 @@ static bool take_arrived_locked(regx_rndv_send_t *send, const regx_control_t *co
 {
     const bool compares = (control->bits & REGX_CONTROL_CHECKSUM) != 0;
 
-    if (compares && control->offset >= send->length) {
+    if (compares && control->offset >= send->buffer.length) {
         return false;
     }
     if (send->status != REGX_OK) { /* it ends anyway */

@@ -29,16 +29,16 @@ static regx_rndv_send_t *send_new(regx_rndv_t *rndv)
 static void count_message(const regx_rndv_send_t *send)
 {
     regx_counters_t *counters = send->rndv->counters;
-    const uint64_t in_slots = regx_min(send->bytes.slots, send->length);
-    const bool by_slots = in_slots == send->length;
+    const uint64_t in_slots = regx_min(send->bytes.slots, send->buffer.length);
+    const bool by_slots = in_slots == send->buffer.length;
 
     regx_count(counters, &counters->messages[by_slots ? REGX_PATH_bounce : send->path], 1);
     regx_count(counters, &counters->bytes[REGX_PATH_bounce], in_slots);
     if (send->path != REGX_PATH_bounce) {
-        regx_count(counters, &counters->bytes[send->path], send->length - in_slots);
+        regx_count(counters, &counters->bytes[send->path], send->buffer.length - in_slots);
     }
     if (send->fallback) {
-        regx_count_message(counters, REGX_PATH_fallback, send->length);
+        regx_count_message(counters, REGX_PATH_fallback, send->buffer.length);
     }
 }
 
@@ -70,8 +70,8 @@ static void finish_locked(regx_rndv_send_t *send, regx_send_turn_t *turn)
     regx_rndv_t *rndv = send->rndv;
 
     assert(send->held == NULL && send->get.rkeys == NULL && !send->window.waits);
-    turn->done = send->done;
-    turn->context = send->context;
+    turn->done = send->owner.done;
+    turn->context = send->owner.context;
     turn->status = send->status;
     regx_handle_table_remove(&rndv->sends, send->handle);
     regx_list_remove(&send->link);
@@ -135,7 +135,7 @@ static regx_send_turn_t next_turn_locked(regx_rndv_send_t *send, regx_status_t s
     if (stalled && !send->window.waits) {
         atomic_store_explicit(&send->rndv->work.retry_sends, true, memory_order_relaxed);
     }
-    const uint64_t all = send->length + send->agreement.rewound;
+    const uint64_t all = send->buffer.length + send->agreement.rewound;
     assert(send->bytes.sent <= all);
     const bool agreed = send->agreement.state == REGX_AGREEMENT_NOT_NEEDED ||
                         send->agreement.state == REGX_AGREEMENT_THERE;
@@ -235,15 +235,15 @@ void regx_rndv_send_open(regx_rndv_t *rndv, regx_peer_t *peer, const void *base,
     send->rndv = rndv;
     send->outbox = (regx_outbox_t){.room = REGX_SEND_MESSAGES, .messages = send->messages};
     send->peer = peer;
-    send->base = base;
-    send->length = length;
-    send->done = done;
-    send->context = context;
+    send->buffer.base = base;
+    send->buffer.length = length;
+    send->owner.done = done;
+    send->owner.context = context;
     send->recv = cts.recv;
     send->path = (regx_path_t)cts.path;
     send->grants = rndv->paths[cts.path]->protocol->grants;
     send->fallback = (cts.bits & REGX_CTS_FALLBACK) != 0;
-    send->buffer_suspect = (cts.bits & REGX_CTS_SUSPECT) != 0;
+    send->buffer.suspect = (cts.bits & REGX_CTS_SUSPECT) != 0;
     send->verify = (cts.bits & REGX_CTS_VERIFY) != 0 || rndv->config.verify;
     send->chunk.piece_max = UINT64_MAX;
     send->drain = regx_drain_hold(rndv->registry->drain, base, length);

@@ -63,10 +63,15 @@ struct regx_rndv_send {
     regx_handle_t handle;
     regx_handle_t recv; /* the receive side */
     regx_peer_t *peer;
-    const char *base;
-    uint64_t length;
-    regx_rndv_send_done_t done;
-    void *context;
+    struct {
+        const char *base;
+        uint64_t length;
+        bool suspect; /* a chunk failed: perhaps it is unmapped; copy fault-safely */
+    } buffer;
+    struct { /* who opened it */
+        regx_rndv_send_done_t done;
+        void *context;
+    } owner;
     regx_grants_t grants; /* the kind of the first ones */
     regx_path_t path;
     regx_intro_t intro;
@@ -80,9 +85,8 @@ struct regx_rndv_send {
         uint64_t checksum; /* PROVING */
     } agreement;
     bool taken;
-    bool fallback;       /* some bytes do not go by the path that was asked for */
-    bool verify;         /* ATP and RKEY carry a checksum */
-    bool buffer_suspect; /* a chunk failed: perhaps the buffer is unmapped; copy fault-safely */
+    bool fallback; /* some bytes do not go by the path that was asked for */
+    bool verify;   /* ATP and RKEY carry a checksum */
     struct {
         bool waits;  /* for writes to the peer to end: see write.c */
         bool waited; /* it has waited, and progress has come to it: it is its turn */

@@ -19,8 +19,8 @@
 bool regx_write_may_grant(const regx_rndv_send_t *send, uint64_t offset, uint64_t length,
                           unsigned count)
 {
-    return length > 0 && offset <= send->length && length <= send->length - offset &&
-           length <= send->length - send->bytes.granted &&
+    return length > 0 && offset <= send->buffer.length && length <= send->buffer.length - offset &&
+           length <= send->buffer.length - send->bytes.granted &&
            send->queue.count + count <= REGX_GRANTS_MAX;
 }
 
@@ -28,7 +28,7 @@ void regx_write_grant(regx_rndv_send_t *send, const regx_grant_t *grant)
 {
     send->queue.grants[(send->queue.first + send->queue.count++) % REGX_GRANTS_MAX] = *grant;
     send->bytes.granted += grant->length;
-    assert(send->queue.count <= REGX_GRANTS_MAX && send->bytes.granted <= send->length);
+    assert(send->queue.count <= REGX_GRANTS_MAX && send->bytes.granted <= send->buffer.length);
 }
 
 static void drop_first_grant(regx_rndv_send_t *send)
@@ -133,7 +133,7 @@ static void nack_locked(const regx_write_t *write, regx_status_t status)
                 : status == REGX_FAILED ? REGX_CONTROL_FAILED
                                         : 0;
     regx_send_post_locked(send, &nack);
-    send->buffer_suspect |= status == REGX_FAILED;
+    send->buffer.suspect |= status == REGX_FAILED;
     send->fallback |= !is_granted_again(send, status);
     send->bytes.granted -= nack.length;
 }
@@ -240,7 +240,7 @@ static regx_status_t prepare(regx_write_t *write)
     regx_rndv_send_t *send = write->send;
     regx_put_t *put = &write->put;
 
-    put->local = send->base + grant->offset;
+    put->local = send->buffer.base + grant->offset;
     put->target = chunk ? REGX_TARGET_REGION : REGX_TARGET_POOL;
     put->offset = grant->place;
     put->key = grant->key;
@@ -330,7 +330,7 @@ static regx_write_t *take_first_grant(regx_rndv_send_t *send)
     write->put.length = write->grant.length;
     write->registered = write->prepared = false;
     write->copy = NULL;
-    write->suspect = send->buffer_suspect;
+    write->suspect = send->buffer.suspect;
     write->restarts = send->agreement.restarts;
     send->in_flight++;
     enter_window_locked(write);

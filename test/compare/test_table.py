@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The table, from recorded results."""
 
+import os
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -130,6 +133,22 @@ def test_the_page_holds_plots_tables_and_what_each_row_ran_on(tmp_path: Path) ->
     assert "compare -f &lt;file&gt;" in text and text.count('src="data:image/png;base64,') == 1
     assert "<td>bounce osu_bw</td><td>3</td><td>right</td><td>shm</td><td>none</td><td>as named</td>" in text
     assert 'src="http' not in text and "href" not in text and "<td>failed; wrong data; no such PML" in text
+
+
+def test_a_browser_shows_the_page(tmp_path: Path) -> None:
+    if shutil.which("chromium") is None:
+        pytest.skip("needs chromium")
+    frame = read(tmp_path, RECORDED)
+    file = page.write(frame, tmp_path, plot.draw(frame, tmp_path), "compare")
+    # Without a network, as an ordinary page; what the browser made of it becomes the title.
+    file.write_text(file.read_text().replace("</body>", """<script>document.title = [document.images.length,
+        [...document.images].every(image => image.naturalWidth > 400 && image.clientWidth <= innerWidth),
+        document.querySelectorAll("td").length, document.querySelectorAll("pre").length,
+        performance.getEntriesByType("resource").filter(entry => !entry.name.startsWith("data:")).length]</script></body>"""))
+    shown = subprocess.run(["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom", file.as_uri()],
+                           capture_output=True, text=True, timeout=600, check=True,
+                           env={**os.environ, "HOME": str(tmp_path)})  # fmt: skip
+    assert f"<title>1,true,{6 * len(page.paths(frame))},3,0</title>" in shown.stdout
 
 
 @pytest.mark.parametrize(("text", "complaint"), [

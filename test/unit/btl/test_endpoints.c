@@ -126,7 +126,7 @@ static void open_module(regx_module_t *module)
     const regx_rndv_config_t rndv = {
         .strategy = regx_strategy_find("bounce"), .chunk_size = 65536, .chunk_depth = 4};
     const regx_onesided_config_t onesided = {
-        .counters = &counters, .waiting = &module->queued, .ended = &module->ended};
+        .counters = &counters, .waiting = &module->due.queued, .ended = &module->due.ended};
 
     *module =
         (regx_module_t){.component = &component, .counters = &counters, .transport = &transport};
@@ -161,7 +161,7 @@ static void an_idle_peer_costs_its_endpoint_and_nothing_else(void **state)
     for (uintptr_t i = 1; i <= PEERS; i++) {
         assert_non_null(regx_endpoint_new(&module, (opal_proc_t *)i));
     }
-    assert_int_equal(module.endpoint_count, PEERS);
+    assert_int_equal(module.endpoints.count, PEERS);
     assert_int_equal(taken - before, PEERS * sizeof(regx_endpoint_t));
     assert_true(sizeof(regx_endpoint_t) < BYTES_MAX);
     assert_int_equal(module.rndv->recvs.count + module.rndv->sends.count, 0);
@@ -171,7 +171,7 @@ static void an_idle_peer_costs_its_endpoint_and_nothing_else(void **state)
         regx_endpoint_leave(&module, regx_endpoint_find(&module, i));
     }
     regx_endpoints_delete_leaving(&module);
-    assert_int_equal(module.endpoint_count, PEERS / 2);
+    assert_int_equal(module.endpoints.count, PEERS / 2);
     assert_null(regx_endpoint_find(&module, 1));
     assert_non_null(regx_endpoint_find(&module, PEERS));
     close_module(&module);
@@ -212,9 +212,9 @@ static void a_peer_that_was_met_and_leaves_is_forgotten(void **state)
     open_module(&module);
     regx_endpoint_leave(&module, regx_endpoint_meet(&module, 7));
     regx_endpoints_delete_leaving(&module);
-    assert_int_equal(module.met, 0);
+    assert_int_equal(module.endpoints.met, 0);
     assert_non_null(regx_endpoint_new(&module, (opal_proc_t *)7));
-    assert_int_equal(module.met, 0);
+    assert_int_equal(module.endpoints.met, 0);
     close_module(&module);
 }
 
@@ -230,7 +230,7 @@ static void a_peer_that_leaves_reads_to_the_end_if_it_lives(void **state)
         regx_endpoint_leave(&module, unread);
         regx_endpoints_delete_leaving(&module);
         assert_int_equal(disconnected, 0);
-        assert_int_equal(module.leaving, 1);
+        assert_int_equal(module.due.leaving, 1);
         if (dies) {
             reads = false;
         } else {
@@ -238,7 +238,7 @@ static void a_peer_that_leaves_reads_to_the_end_if_it_lives(void **state)
         }
         regx_endpoints_delete_leaving(&module);
         assert_int_equal(disconnected, 1);
-        assert_int_equal(module.leaving, 0);
+        assert_int_equal(module.due.leaving, 0);
         close_module(&module);
         unread = NULL;
         reads = true;
@@ -268,7 +268,7 @@ static void of_two_that_connect_at_once_one_serves(void **state)
         assert_int_equal(connected, 2);
         assert_int_equal(disconnected, 1);
         assert_ptr_equal(regx_endpoint_find(&module, 7), endpoint);
-        assert_int_equal(module.met, 0);
+        assert_int_equal(module.endpoints.met, 0);
         close_module(&module);
     }
 }
