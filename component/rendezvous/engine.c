@@ -54,7 +54,7 @@ regx_rndv_t *regx_rndv_create(const regx_rndv_config_t *config, regx_pool_t *poo
     rndv->tuner.reuse.credit = 8; /* that many new buffers are registered at first */
     regx_landings_init(&rndv->landings, &rndv->config, counters);
     regx_lock_init(&rndv->lock, config->threads);
-    pthread_cond_init(&rndv->let_go, NULL);
+    pthread_cond_init(&rndv->closers.let_go, NULL);
     regx_handle_table_init(&rndv->recvs);
     regx_handle_table_init(&rndv->sends);
     regx_list_init(&rndv->recv_lists.pending);
@@ -84,7 +84,7 @@ void regx_rndv_destroy(regx_rndv_t *rndv)
     regx_landings_fini(&rndv->landings);
     regx_handle_table_fini(&rndv->recvs);
     regx_handle_table_fini(&rndv->sends);
-    pthread_cond_destroy(&rndv->let_go);
+    pthread_cond_destroy(&rndv->closers.let_go);
     regx_lock_fini(&rndv->lock);
     free(rndv->slots);
     free(rndv);

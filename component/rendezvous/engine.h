@@ -196,8 +196,10 @@ struct regx_rndv {
     unsigned send_access;                /* what chunks of send buffers are registered for */
     const regx_strategy_t *const *paths; /* by path: whose each is; NULL: none is */
     regx_lock_t lock;
-    pthread_cond_t let_go; /* a receive that a thread waits to close is not taken any more */
-    unsigned closers;      /* how many wait for that */
+    struct { /* threads that wait to close a receive that is taken */
+        pthread_cond_t let_go;
+        unsigned count;
+    } closers;
     regx_handle_table_t recvs, sends;
     regx_peer_t nobody;     /* the peer of receives whose peer has gone */
     regx_slot_use_t *slots; /* one per slot of the pool */

@@ -205,12 +205,12 @@ void regx_rndv_recv_close(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
      * registration, or one call of the transport. It starts no other, since the receive is CLOSED.
      * So this wait is short, and a process with one thread never waits. It cannot be left out:
      * after close nothing may write to the buffer. */
-    rndv->closers++;
+    rndv->closers.count++;
     while (recv->taken) {
         assert(rndv->lock.real);
-        pthread_cond_wait(&rndv->let_go, &rndv->lock.mutex);
+        pthread_cond_wait(&rndv->closers.let_go, &rndv->lock.mutex);
     }
-    rndv->closers--;
+    rndv->closers.count--;
     /* Only now: until here the peer may be forgotten, which looks for its receives in the table. */
     regx_handle_table_remove(&rndv->recvs, recv->cts.recv);
     leave_trial_locked(recv);
