@@ -12,7 +12,7 @@ from random_runs import STALE, UNAVAILABLE, Run, run
 LOCKED = 64 << 20
 
 # Operations; so many times as many with --full. Most mutants are found within a few thousand.
-FULL = 100
+FULL = 20
 SINGLE = {"notifier": 8_000, "hooks+notifier": 5_000, "hooks": 5_000}
 STORMS = [("notifier", "glance", 8_000), ("hooks+notifier", "", 5_000), ("hooks", "parts", 5_000),
           ("notifier", "tight", 5_000),
