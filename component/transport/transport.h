@@ -38,11 +38,12 @@
 #define REGX_TRANSPORT_TRANSPORT_H
 
 #include "base/counters.h"
+#include "base/list.h"
 #include "base/param.h"
 #include "base/trace.h"
 #include "base/util.h"
 
-#define REGX_TRANSPORT_ABI 33 /* of this header; an object built for another is refused */
+#define REGX_TRANSPORT_ABI 34 /* of this header; an object built for another is refused */
 
 #define REGX_ADDRESS_MAX 1024        /* bytes of what a process publishes about itself */
 #define REGX_NOTICE_MAX 48           /* bytes of the notice that follows a put */
@@ -121,9 +122,23 @@ static inline void regx_transport_fall_back(const regx_transport_config_t *confi
     regx_trace(config->trace, level, "fallback: %s", reason);
 }
 
-/* Bytes that a transport has in an operation that is pending. What it keeps there has a type of its
- * own. */
-#define REGX_SCRATCH_SIZE 48
+/* What a transport keeps of an operation while it is pending: the caller leaves it alone. Each
+ * transport uses what it needs of it. */
+typedef enum regx_pending_kind {
+    REGX_PENDING_PUT,
+    REGX_PENDING_GET,
+    REGX_PENDING_ZCOPY
+} regx_pending_kind_t;
+
+typedef struct regx_pending {
+    regx_link_t link; /* in the line that it waits in */
+    regx_pending_kind_t kind;
+    bool from_end; /* the copy began with its last piece */
+    regx_conn_t *conn;
+    size_t moved;                    /* bytes that were copied, or posted */
+    uint32_t token, lap;             /* by which the peer returns a zero-copy send */
+    struct regx_shared_copy *shared; /* a get that the peer may help with, or NULL */
+} regx_pending_t;
 
 /* Which memory of the peer a put writes. */
 typedef enum regx_target { REGX_TARGET_POOL, REGX_TARGET_REGION } regx_target_t;
@@ -148,7 +163,7 @@ typedef struct regx_put {
      * REGX_UNREACHABLE: the connection is lost, and the event broken comes before or after this. */
     void (*done)(struct regx_put *put, regx_status_t status);
     void *context;
-    _Alignas(void *) unsigned char scratch[REGX_SCRATCH_SIZE];
+    regx_pending_t pending;
 } regx_put_t;
 
 /* One read of a peer's registered memory. The caller fills it and keeps it until done is called. */
@@ -165,7 +180,7 @@ typedef struct regx_get {
      * REGX_DENIED as for get: some of them may have been written, and no more will be. */
     void (*done)(struct regx_get *get, regx_status_t status);
     void *context;
-    _Alignas(void *) unsigned char scratch[REGX_SCRATCH_SIZE];
+    regx_pending_t pending;
 } regx_get_t;
 
 typedef enum regx_copy_direction { REGX_COPY_TO_PEER, REGX_COPY_FROM_PEER } regx_copy_direction_t;
@@ -178,8 +193,54 @@ typedef struct regx_zcopy {
     uint8_t tag;
     void (*done)(struct regx_zcopy *zcopy, regx_status_t status); /* once, after REGX_PENDING */
     void *context;
-    _Alignas(void *) unsigned char scratch[REGX_SCRATCH_SIZE];
+    regx_pending_t pending;
 } regx_zcopy_t;
+
+static inline regx_pending_t *regx_pending_of(regx_link_t *link)
+{
+    return REGX_CONTAINER_OF(link, regx_pending_t, link);
+}
+
+static inline regx_put_t *regx_put_of(regx_pending_t *pending)
+{
+    return REGX_CONTAINER_OF(pending, regx_put_t, pending);
+}
+
+static inline regx_get_t *regx_get_of(regx_pending_t *pending)
+{
+    return REGX_CONTAINER_OF(pending, regx_get_t, pending);
+}
+
+/* Calls the operation's done. The caller may free it there. */
+static inline void regx_pending_end(regx_pending_t *pending, regx_status_t status)
+{
+    regx_put_t *put = regx_put_of(pending);
+    regx_get_t *get = regx_get_of(pending);
+    regx_zcopy_t *zcopy = REGX_CONTAINER_OF(pending, regx_zcopy_t, pending);
+
+    switch (pending->kind) {
+    case REGX_PENDING_PUT:
+        put->done(put, status);
+        break;
+    case REGX_PENDING_GET:
+        get->done(get, status);
+        break;
+    case REGX_PENDING_ZCOPY:
+        zcopy->done(zcopy, status);
+        break;
+    }
+}
+
+/* Ends all of a line. It is the caller's: nothing joins it meanwhile. */
+static inline void regx_pending_end_all(regx_link_t *line, regx_status_t status)
+{
+    while (!regx_list_empty(line)) {
+        regx_pending_t *pending = regx_pending_of(line->next);
+
+        regx_list_remove(&pending->link);
+        regx_pending_end(pending, status);
+    }
+}
 
 /* Writes exactly `length` payload bytes to `to`. Called within send, at most once. */
 typedef void (*regx_pack_t)(void *context, void *to, size_t length);

@@ -237,33 +237,32 @@ static unsigned index_of(const regx_get_t *get)
     return regx_shm_key_unpack(&get->key).stage.id - FIRST_ID;
 }
 
-static regx_cico_cell_t *peers_cell(const regx_shm_conn_t *conn, const regx_get_t *get)
+static regx_cico_cell_t *peers_cell(const regx_get_t *get)
 {
-    return &conn->peer.main->cico.cells[index_of(get)];
+    return &regx_shm_conn_of(get->pending.conn)->peer.main->cico.cells[index_of(get)];
 }
 
 regx_status_t regx_cico_take(regx_shm_conn_t *conn, regx_get_t *get)
 {
     regx_shm_t *shm = regx_shm_of(conn->super.transport);
-    regx_shm_op_t *op = regx_shm_op_of_get(get);
 
     if (index_of(get) >= REGX_CICO_STAGES || get->offset != 0 || get->length > REGX_STAGE_SIZE) {
         return REGX_AGAIN;
     }
-    atomic_store_explicit(&peers_cell(conn, get)->asked,
-                          regx_shm_key_unpack(&get->key).stage.generation, memory_order_relaxed);
-    *op = (regx_shm_op_t){.conn = conn, .is_get = true};
+    get->pending = (regx_pending_t){.kind = REGX_PENDING_GET, .conn = &conn->super};
+    atomic_store_explicit(&peers_cell(get)->asked, regx_shm_key_unpack(&get->key).stage.generation,
+                          memory_order_relaxed);
     regx_lock(&shm->lock);
-    regx_list_append(&shm->cico.taking, &op->link);
+    regx_list_append(&shm->cico.taking, &get->pending.link);
     regx_shm_count_copies(shm, 1);
     regx_unlock(&shm->lock);
     return REGX_PENDING;
 }
 
 /* Bytes that the sender has copied, of the get's use of the stage. */
-static size_t ready_of(const regx_cico_cell_t *cell, const regx_get_t *get)
+static size_t ready_of(const regx_get_t *get)
 {
-    const uint64_t seen = atomic_load_explicit(&cell->ready, memory_order_acquire);
+    const uint64_t seen = atomic_load_explicit(&peers_cell(get)->ready, memory_order_acquire);
 
     return seen >> 32 == regx_shm_key_unpack(&get->key).stage.generation
                ? regx_min((size_t)(uint32_t)seen, get->length)
@@ -271,58 +270,56 @@ static size_t ready_of(const regx_cico_cell_t *cell, const regx_get_t *get)
 }
 
 /* The first get of which something is ready; NULL: there is none. */
-static regx_shm_op_t *find_ready_locked(regx_shm_t *shm)
+static regx_get_t *find_ready_locked(regx_shm_t *shm)
 {
     regx_link_t *taking = &shm->cico.taking;
 
     for (regx_link_t *link = taking->next; link != taking; link = link->next) {
-        regx_shm_op_t *op = regx_shm_op_of_link(link);
-        const regx_get_t *get = regx_shm_get_of(op);
+        regx_get_t *get = regx_get_of(regx_pending_of(link));
 
-        if (ready_of(peers_cell(op->conn, get), get) > op->done) {
-            return op;
+        if (ready_of(get) > get->pending.moved) {
+            return get;
         }
     }
     return NULL;
 }
 
 /* Takes what is ready. */
-static void take_ready(const regx_shm_t *shm, regx_shm_op_t *op)
+static void take_ready(const regx_shm_t *shm, regx_get_t *get)
 {
-    regx_get_t *get = regx_shm_get_of(op);
-    const regx_cico_cell_t *cell = peers_cell(op->conn, get);
-    const char *from = memory_of(shm, op->conn->peer.mapping.base, index_of(get));
-    size_t ready;
+    const regx_shm_conn_t *conn = regx_shm_conn_of(get->pending.conn);
+    const char *from = memory_of(shm, conn->peer.mapping.base, index_of(get));
+    size_t *moved = &get->pending.moved, ready;
 
-    while ((ready = ready_of(cell, get)) > op->done) {
-        regx_copy((char *)get->local + op->done, from + op->done, ready - op->done);
-        op->done = ready;
+    while ((ready = ready_of(get)) > *moved) {
+        regx_copy((char *)get->local + *moved, from + *moved, ready - *moved);
+        *moved = ready;
     }
 }
 
 /* Takes a get out of its line, and counts what it took from its stage. */
-static void remove_get(regx_shm_t *shm, regx_shm_op_t *op)
+static void remove_get(regx_shm_t *shm, regx_get_t *get)
 {
     regx_lock(&shm->lock);
-    regx_list_remove(&op->link);
+    regx_list_remove(&get->pending.link);
     regx_shm_count_copies(shm, -1);
     regx_unlock(&shm->lock);
-    regx_count(shm->config.counters, &shm->config.counters->bytes_shm, op->done);
+    regx_count(shm->config.counters, &shm->config.counters->bytes_shm, get->pending.moved);
 }
 
 /* The kernel copies the rest. */
-static void give_up(regx_shm_t *shm, regx_shm_op_t *op)
+static void give_up(regx_shm_t *shm, regx_get_t *get)
 {
-    const size_t taken = op->done;
+    const size_t taken = get->pending.moved;
 
-    remove_get(shm, op);
-    regx_shm_queue_get(op->conn, regx_shm_get_of(op), NULL);
-    op->done = taken; /* which begins with the first byte; only progress looks at it */
-    op->from_end = false;
+    remove_get(shm, get);
+    regx_shm_queue_get(regx_shm_conn_of(get->pending.conn), get, NULL);
+    get->pending.moved = taken; /* which begins with the first byte; only progress looks at it */
+    get->pending.from_end = false;
 }
 
 /* Whether nothing comes to the oldest get, though something may come to `ready`. */
-static bool is_late(regx_cico_t *cico, const regx_shm_op_t *oldest, const regx_shm_op_t *ready)
+static bool is_late(regx_cico_t *cico, const regx_get_t *oldest, const regx_get_t *ready)
 {
     if (oldest == NULL || ready == oldest) {
         cico->looks = 0;
@@ -338,20 +335,19 @@ static bool take(regx_shm_t *shm)
     regx_cico_t *cico = &shm->cico;
 
     regx_lock(&shm->lock);
-    regx_shm_op_t *oldest =
-        regx_list_empty(&cico->taking) ? NULL : regx_shm_op_of_link(cico->taking.next);
-    regx_shm_op_t *op = find_ready_locked(shm);
+    regx_get_t *oldest =
+        regx_list_empty(&cico->taking) ? NULL : regx_get_of(regx_pending_of(cico->taking.next));
+    regx_get_t *get = find_ready_locked(shm);
     regx_unlock(&shm->lock);
-    if (is_late(cico, oldest, op)) {
-        give_up(shm, oldest); /* which is not `op` */
+    if (is_late(cico, oldest, get)) {
+        give_up(shm, oldest); /* which is not `get` */
     }
-    if (op == NULL) {
+    if (get == NULL) {
         return false;
     }
-    regx_get_t *get = regx_shm_get_of(op);
-    take_ready(shm, op);
-    if (op->done == get->length) {
-        remove_get(shm, op);
+    take_ready(shm, get);
+    if (get->pending.moved == get->length) {
+        remove_get(shm, get);
         regx_count(shm->config.counters, &shm->config.counters->stages_taken, 1);
         get->done(get, REGX_OK);
     }
@@ -373,15 +369,7 @@ void regx_cico_drop(regx_shm_conn_t *conn)
     regx_list_init(&taken);
     regx_lock(&shm->lock);
     shm->cico.looks = 0; /* another may be the oldest now */
-    regx_shm_take_ops_locked(&shm->cico.taking, conn, &taken);
+    regx_shm_count_copies(shm, -regx_shm_take_ops_locked(&shm->cico.taking, conn, &taken));
     regx_unlock(&shm->lock);
-    while (!regx_list_empty(&taken)) {
-        regx_get_t *get = regx_shm_get_of(regx_shm_op_of_link(taken.next));
-
-        regx_list_remove(taken.next);
-        regx_lock(&shm->lock);
-        regx_shm_count_copies(shm, -1);
-        regx_unlock(&shm->lock);
-        get->done(get, REGX_FAILED);
-    }
+    regx_pending_end_all(&taken, REGX_FAILED);
 }

@@ -28,33 +28,15 @@
 
 /* ---- what a copy is ---- */
 
-static regx_put_t *put_of(regx_shm_op_t *op)
+static size_t length_of(regx_pending_t *op)
 {
-    return REGX_CONTAINER_OF(op, regx_put_t, scratch);
-}
-
-static size_t length_of(regx_shm_op_t *op)
-{
-    return op->is_get ? regx_shm_get_of(op)->length : put_of(op)->length;
+    return op->kind == REGX_PENDING_GET ? regx_get_of(op)->length : regx_put_of(op)->length;
 }
 
 /* Bytes that are not yet copied, as far as this process knows. */
-static size_t left_of(regx_shm_op_t *op)
+static size_t left_of(regx_pending_t *op)
 {
-    return length_of(op) - op->done;
-}
-
-static void end_copy(regx_shm_op_t *op, regx_status_t status)
-{
-    if (op->is_get) {
-        regx_get_t *get = regx_shm_get_of(op);
-
-        get->done(get, status);
-    } else {
-        regx_put_t *put = put_of(op);
-
-        put->done(put, status);
-    }
+    return length_of(op) - op->moved;
 }
 
 /* ---- queues; all with the transport's lock held ---- */
@@ -72,53 +54,50 @@ static void count_own_locked(regx_shm_t *shm, int change)
 }
 
 /* from_length: by which the order of its pieces is chosen; 0: it is chosen already. */
-static void queue_copy(regx_shm_op_t *op, size_t from_length)
+static void queue_copy(regx_shm_conn_t *conn, regx_pending_t *op, size_t from_length)
 {
-    regx_shm_t *shm = regx_shm_of(op->conn->super.transport);
+    regx_shm_t *shm = regx_shm_of(conn->super.transport);
 
     regx_lock(&shm->lock);
-    op->from_end = regx_shm_order_locked(op->conn, from_length);
-    regx_list_append(&op->conn->copies, &op->link);
-    regx_list_set(&shm->turns, &op->conn->turn, true);
+    op->from_end = regx_shm_order_locked(conn, from_length);
+    regx_list_append(&conn->copies, &op->link);
+    regx_list_set(&shm->turns, &conn->turn, true);
     count_own_locked(shm, 1);
     regx_unlock(&shm->lock);
 }
 
 void regx_shm_queue_put(regx_shm_conn_t *conn, regx_put_t *put)
 {
-    regx_shm_op_t *op = (regx_shm_op_t *)(void *)put->scratch;
-
-    *op = (regx_shm_op_t){.conn = conn};
-    queue_copy(op, put->length);
+    put->pending = (regx_pending_t){.kind = REGX_PENDING_PUT, .conn = &conn->super};
+    queue_copy(conn, &put->pending, put->length);
 }
 
 void regx_shm_queue_get(regx_shm_conn_t *conn, regx_get_t *get, regx_shared_copy_t *shared)
 {
-    regx_shm_op_t *op = regx_shm_op_of_get(get);
-
-    *op = (regx_shm_op_t){.conn = conn, .shared = shared, .is_get = true};
-    queue_copy(op, shared == NULL ? get->length : 0);
+    get->pending =
+        (regx_pending_t){.kind = REGX_PENDING_GET, .conn = &conn->super, .shared = shared};
+    queue_copy(conn, &get->pending, shared == NULL ? get->length : 0);
 }
 
 /* ---- a piece ---- */
 
 /* The next piece of a plain put or get, of which so many bytes are left. */
-static regx_shm_piece_t next_piece(regx_shm_op_t *op, size_t left)
+static regx_shm_piece_t next_piece(regx_pending_t *op, size_t left)
 {
-    regx_shm_conn_t *conn = op->conn;
+    regx_shm_conn_t *conn = regx_shm_conn_of(op->conn);
     const size_t length = regx_claim_piece(left);
-    const size_t at = op->from_end ? left - length : op->done;
+    const size_t at = op->from_end ? left - length : op->moved;
     regx_shm_piece_t piece = {
         .neighbour = &conn->peer, .alloc_mem = &conn->alloc_mem, .length = length};
 
-    if (op->is_get) {
-        const regx_get_t *get = regx_shm_get_of(op);
+    if (op->kind == REGX_PENDING_GET) {
+        const regx_get_t *get = regx_get_of(op);
 
         piece.direction = REGX_COPY_FROM_PEER;
         piece.local = (char *)get->local + at;
         piece.remote = regx_shm_key_unpack(&get->key).address + get->offset + at;
     } else {
-        const regx_put_t *put = put_of(op);
+        const regx_put_t *put = regx_put_of(op);
 
         piece.direction = REGX_COPY_TO_PEER;
         piece.local = (char *)(uintptr_t)put->local + at;
@@ -128,9 +107,9 @@ static regx_shm_piece_t next_piece(regx_shm_op_t *op, size_t left)
 }
 
 /* Copies the next piece of a plain put or get; REGX_AGAIN while it is not finished. */
-static regx_status_t step_plain(regx_shm_t *shm, regx_shm_op_t *op)
+static regx_status_t step_plain(regx_shm_t *shm, regx_pending_t *op)
 {
-    regx_shm_conn_t *conn = op->conn;
+    regx_shm_conn_t *conn = regx_shm_conn_of(op->conn);
     const size_t left = left_of(op);
     regx_status_t status;
 
@@ -141,15 +120,15 @@ static regx_status_t step_plain(regx_shm_t *shm, regx_shm_op_t *op)
         if (status != REGX_OK) {
             return status;
         }
-        op->done += piece.length;
+        op->moved += piece.length;
         if (piece.length < left) {
             return REGX_AGAIN;
         }
     }
-    if (op->is_get) {
+    if (op->kind == REGX_PENDING_GET) {
         return REGX_OK;
     }
-    const regx_put_t *put = put_of(op);
+    const regx_put_t *put = regx_put_of(op);
 
     regx_lock(&conn->lock);
     status =
@@ -175,26 +154,26 @@ typedef struct others {
     bool shorter; /* one of this connection is */
 } others_t;
 
-static turn_t turn_of(regx_shm_op_t *op, size_t before, others_t others)
+static turn_t turn_of(regx_pending_t *op, size_t before, others_t others)
 {
-    return others.shorter && op->done / TURN > before / TURN ? TURN_OVER : TURN_GOES_ON;
+    return others.shorter && op->moved / TURN > before / TURN ? TURN_OVER : TURN_GOES_ON;
 }
 
-static turn_t serve_plain(regx_shm_t *shm, regx_shm_op_t *op, others_t others,
+static turn_t serve_plain(regx_shm_t *shm, regx_pending_t *op, others_t others,
                           regx_status_t *status)
 {
-    const size_t before = op->done;
+    const size_t before = op->moved;
 
     *status = step_plain(shm, op);
     if (*status != REGX_AGAIN) {
         return TURN_ENDED;
     }
     /* Nothing copied: that peer does not read its mailbox, and the others go on. */
-    return op->done == before ? TURN_STUCK : turn_of(op, before, others);
+    return op->moved == before ? TURN_STUCK : turn_of(op, before, others);
 }
 
 /* A get of which the peer is not asked any more becomes a plain one. */
-static void withdraw(regx_shm_op_t *op)
+static void withdraw(regx_pending_t *op)
 {
     const bool from_end = op->shared->from_end;
 
@@ -204,13 +183,13 @@ static void withdraw(regx_shm_op_t *op)
     }
 }
 
-static turn_t serve_shared(regx_shm_op_t *op, others_t others, regx_status_t *status)
+static turn_t serve_shared(regx_pending_t *op, others_t others, regx_status_t *status)
 {
-    const size_t before = op->done;
+    const size_t before = op->moved;
     size_t copied;
     const bool more = regx_shared_copy_read(op->shared, &copied);
 
-    op->done += copied;
+    op->moved += copied;
     if (more) {
         return others.wait && regx_shared_copy_pass_over(op->shared) ? TURN_OVER
                                                                      : turn_of(op, before, others);
@@ -220,9 +199,9 @@ static turn_t serve_shared(regx_shm_op_t *op, others_t others, regx_status_t *st
 }
 
 /* Puts the copy in front of the connection where it belongs now. The transport's lock is held. */
-static void settle(regx_shm_t *shm, regx_shm_op_t *op, turn_t turn)
+static void settle(regx_shm_t *shm, regx_pending_t *op, turn_t turn)
 {
-    regx_shm_conn_t *conn = op->conn;
+    regx_shm_conn_t *conn = regx_shm_conn_of(op->conn);
 
     if (turn != TURN_GOES_ON) {
         regx_list_remove(&op->link);
@@ -238,14 +217,14 @@ static void settle(regx_shm_t *shm, regx_shm_op_t *op, turn_t turn)
 
 /* Whether one of those that wait behind the copy is shorter than what is left of it. Of a copy that
  * ends within its turn that is not asked. The transport's lock is held. */
-static bool is_shorter_behind(regx_shm_op_t *op)
+static bool is_shorter_behind(regx_pending_t *op)
 {
-    const regx_link_t *line = &op->conn->copies;
-    regx_link_t *next = length_of(op) > TURN ? op->link.next : &op->conn->copies;
+    regx_link_t *line = &regx_shm_conn_of(op->conn)->copies;
+    regx_link_t *next = length_of(op) > TURN ? op->link.next : line;
     const size_t left = left_of(op);
 
     for (unsigned i = 0; i < LOOKS && next != line; i++, next = next->next) {
-        if (left_of(regx_shm_op_of_link(next)) < left) {
+        if (left_of(regx_pending_of(next)) < left) {
             return true;
         }
     }
@@ -265,11 +244,11 @@ static bool serve(regx_shm_t *shm, size_t *copied)
     }
     /* Both stay in front: only progress takes from there. */
     regx_shm_conn_t *conn = REGX_CONTAINER_OF(shm->turns.next, regx_shm_conn_t, turn);
-    regx_shm_op_t *op = regx_shm_op_of_link(conn->copies.next);
+    regx_pending_t *op = regx_pending_of(conn->copies.next);
     const others_t others = {.wait =
                                  op->link.next != &conn->copies || conn->turn.next != &shm->turns,
                              .shorter = is_shorter_behind(op)};
-    const size_t before = op->done;
+    const size_t before = op->moved;
     regx_unlock(&shm->lock);
 
     if (op->shared != NULL) {
@@ -277,23 +256,23 @@ static bool serve(regx_shm_t *shm, size_t *copied)
     }
     const turn_t turn = op->shared == NULL ? serve_plain(shm, op, others, &status)
                                            : serve_shared(op, others, &status);
-    *copied += op->done - before;
+    *copied += op->moved - before;
     regx_lock(&shm->lock);
     settle(shm, op, turn);
     regx_unlock(&shm->lock);
     if (turn == TURN_ENDED) {
-        end_copy(op, status);
+        regx_pending_end(op, status);
     }
     return turn != TURN_STUCK;
 }
 
 /* One that only has to be ended is in no list. */
-static void end_own(regx_shm_t *shm, regx_shm_op_t *op, regx_status_t status)
+static void end_own(regx_shm_t *shm, regx_pending_t *op, regx_status_t status)
 {
     regx_lock(&shm->lock);
     count_own_locked(shm, -1);
     regx_unlock(&shm->lock);
-    end_copy(op, status);
+    regx_pending_end(op, status);
 }
 
 /* Completes gets whose last pieces the peer has ended. Returns how many. */
@@ -305,7 +284,7 @@ static int poll_ending(regx_shm_t *shm)
     regx_list_init(&waiting);
     regx_list_move(&waiting, &shm->ending);
     while (!regx_list_empty(&waiting)) {
-        regx_shm_op_t *op = regx_shm_op_of_link(waiting.next);
+        regx_pending_t *op = regx_pending_of(waiting.next);
         const regx_status_t status = regx_shared_copy_end(op->shared);
 
         regx_list_remove(&op->link);
@@ -348,7 +327,7 @@ void regx_shm_drop_copies(regx_shm_conn_t *conn)
     regx_shm_take_ops_locked(&shm->ending, conn, &taken);
     regx_unlock(&shm->lock);
     while (!regx_list_empty(&taken)) {
-        regx_shm_op_t *op = regx_shm_op_of_link(taken.next);
+        regx_pending_t *op = regx_pending_of(taken.next);
 
         regx_list_remove(&op->link);
         if (op->shared != NULL) {

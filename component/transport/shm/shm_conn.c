@@ -358,15 +358,10 @@ static void drop_zcopies(regx_shm_t *shm, const regx_shm_conn_t *conn)
 
     regx_list_init(&taken);
     regx_lock(&shm->lock);
-    regx_shm_take_ops_locked(&shm->zcopies, conn, &taken);
+    atomic_fetch_sub(&shm->zcopy_count,
+                     (uint32_t)regx_shm_take_ops_locked(&shm->zcopies, conn, &taken));
     regx_unlock(&shm->lock);
-    while (!regx_list_empty(&taken)) {
-        regx_zcopy_t *zcopy = regx_shm_zcopy_of(regx_shm_op_of_link(taken.next));
-
-        regx_list_remove(taken.next);
-        atomic_fetch_sub(&shm->zcopy_count, 1);
-        zcopy->done(zcopy, REGX_FAILED);
-    }
+    regx_pending_end_all(&taken, REGX_FAILED);
 }
 
 void regx_shm_disconnect(regx_conn_t *super)

@@ -225,43 +225,6 @@ typedef struct regx_shm_neighbour {
     char *pool;                 /* if it is */
 } regx_shm_neighbour_t;
 
-/* A put, a get or a zero-copy send that is pending: what is kept in its scratch. */
-typedef struct regx_shm_op {
-    regx_link_t link; /* in the line that it waits in */
-    regx_shm_conn_t *conn;
-    union {
-        size_t done; /* bytes that this process copied */
-        struct {
-            uint32_t token, lap; /* by which the peer returns a zero-copy send */
-        };
-    };
-    regx_shared_copy_t *shared; /* a get that the peer may help with, or NULL */
-    bool is_get;
-    bool from_end; /* the copy began with its last piece */
-} regx_shm_op_t;
-
-_Static_assert(sizeof(regx_shm_op_t) <= REGX_SCRATCH_SIZE, "there is room for it");
-
-static inline regx_shm_op_t *regx_shm_op_of_get(regx_get_t *get)
-{
-    return (regx_shm_op_t *)(void *)get->scratch;
-}
-
-static inline regx_get_t *regx_shm_get_of(regx_shm_op_t *op)
-{
-    return REGX_CONTAINER_OF(op, regx_get_t, scratch);
-}
-
-static inline regx_zcopy_t *regx_shm_zcopy_of(regx_shm_op_t *op)
-{
-    return REGX_CONTAINER_OF(op, regx_zcopy_t, scratch);
-}
-
-static inline regx_shm_op_t *regx_shm_op_of_link(regx_link_t *link)
-{
-    return REGX_CONTAINER_OF(link, regx_shm_op_t, link);
-}
-
 /* The way to a neighbour. */
 struct regx_shm_conn {
     regx_conn_t super;
@@ -362,17 +325,22 @@ static inline bool regx_shm_order_locked(regx_shm_conn_t *conn, size_t length)
     return conn->from_end;
 }
 
-/* Takes a connection's operations out of a line, to another. The transport's lock is held. */
-static inline void regx_shm_take_ops_locked(regx_link_t *line, const regx_shm_conn_t *conn,
-                                            regx_link_t *taken)
+/* Takes a connection's operations out of a line, to another. Returns how many. The transport's lock
+ * is held. */
+static inline int regx_shm_take_ops_locked(regx_link_t *line, const regx_shm_conn_t *conn,
+                                           regx_link_t *taken)
 {
+    int count = 0;
+
     for (regx_link_t *link = line->next, *next; link != line; link = next) {
         next = link->next;
-        if (regx_shm_op_of_link(link)->conn == conn) {
+        if (regx_pending_of(link)->conn == &conn->super) {
             regx_list_remove(link);
             regx_list_append(taken, link);
+            count++;
         }
     }
+    return count;
 }
 
 /* ---- alloc_mem_segment.c ---- */

@@ -214,12 +214,14 @@ static __attribute__((noinline)) int take_frames(regx_shm_t *shm, size_t i)
     return BATCH;
 }
 
-static bool returned(regx_shm_op_t *op)
+static bool returned(const regx_pending_t *op)
 {
-    if (!regx_mailbox_returned(&op->conn->out, op->token, op->lap)) {
+    regx_shm_conn_t *conn = regx_shm_conn_of(op->conn);
+
+    if (!regx_mailbox_returned(&conn->out, op->token, op->lap)) {
         return false;
     }
-    atomic_fetch_and(&op->conn->zcopies, ~(UINT32_C(1) << op->token));
+    atomic_fetch_and(&conn->zcopies, ~(UINT32_C(1) << op->token));
     return true;
 }
 
@@ -233,19 +235,15 @@ static __attribute__((noinline)) int poll_zcopies(regx_shm_t *shm)
     regx_lock(&shm->lock);
     for (regx_link_t *link = shm->zcopies.next, *next; link != &shm->zcopies; link = next) {
         next = link->next;
-        if (returned(regx_shm_op_of_link(link))) {
+        if (returned(regx_pending_of(link))) {
             regx_list_remove(link);
             regx_list_append(&back, link);
             atomic_fetch_sub(&shm->zcopy_count, 1);
+            events++;
         }
     }
     regx_unlock(&shm->lock);
-    for (; !regx_list_empty(&back); events++) {
-        regx_zcopy_t *zcopy = regx_shm_zcopy_of(regx_shm_op_of_link(back.next));
-
-        regx_list_remove(back.next);
-        zcopy->done(zcopy, REGX_OK);
-    }
+    regx_pending_end_all(&back, REGX_OK);
     return events;
 }
 

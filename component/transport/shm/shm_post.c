@@ -62,8 +62,7 @@ regx_status_t regx_shm_send(regx_conn_t *super, uint8_t tag, const void *header,
 }
 
 /* Posts a zero-copy frame under a free token. Called with the connection's lock held. */
-static regx_status_t post_zcopy_locked(regx_shm_conn_t *conn, const regx_zcopy_t *zcopy,
-                                       regx_shm_op_t *op)
+static regx_status_t post_zcopy_locked(regx_shm_conn_t *conn, regx_zcopy_t *zcopy)
 {
     const char *pool = conn->super.transport->pool_memory;
     const uint32_t busy = atomic_load(&conn->zcopies);
@@ -81,7 +80,8 @@ static regx_status_t post_zcopy_locked(regx_shm_conn_t *conn, const regx_zcopy_t
     if (status == REGX_OK) {
         conn->laps[token] = lent.lap;
         atomic_fetch_or(&conn->zcopies, UINT32_C(1) << token);
-        *op = (regx_shm_op_t){.conn = conn, .token = token, .lap = lent.lap};
+        zcopy->pending = (regx_pending_t){
+            .kind = REGX_PENDING_ZCOPY, .conn = &conn->super, .token = token, .lap = lent.lap};
     }
     return status;
 }
@@ -90,20 +90,19 @@ regx_status_t regx_shm_send_zcopy(regx_conn_t *super, regx_zcopy_t *zcopy)
 {
     regx_shm_conn_t *conn = regx_shm_conn_of(super);
     regx_shm_t *shm = regx_shm_of(super->transport);
-    regx_shm_op_t *op = (regx_shm_op_t *)(void *)zcopy->scratch;
     regx_status_t status = lock_attached(conn);
 
     if (status != REGX_OK) {
         return status;
     }
-    status = post_zcopy_locked(conn, zcopy, op);
+    status = post_zcopy_locked(conn, zcopy);
     regx_unlock(&conn->lock);
     if (status != REGX_OK) {
         return status;
     }
     count_sent(shm, zcopy->length);
     regx_lock(&shm->lock);
-    regx_list_append(&shm->zcopies, &op->link);
+    regx_list_append(&shm->zcopies, &zcopy->pending.link);
     atomic_fetch_add(&shm->zcopy_count, 1);
     regx_unlock(&shm->lock);
     return REGX_PENDING;

@@ -289,7 +289,7 @@ void regx_ep_free(regx_ep_t *ep)
 /* Whether a request need not report its end: nothing waits for it. */
 static bool may_be_unsignaled(const regx_ep_t *ep, const regx_verbs_work_t *work)
 {
-    return work->kind == REGX_WORK_PLAIN && work->slot == NULL &&
+    return work->kind == REGX_WORK_PLAIN && work->ends == NULL && work->slot == NULL &&
            ep->sq.unsignaled + 1 < ep->verbs->can.depth / 2 &&
            ep->verbs->requests.unsignaled < ep->verbs->requests.max / 2;
 }
@@ -376,33 +376,16 @@ regx_status_t regx_sq_post_goodbye(regx_ep_t *ep)
 
 static void finish(regx_ep_t *ep, const regx_verbs_work_t *work, regx_status_t status)
 {
-    regx_put_t *put = work->object;
-    regx_zcopy_t *zcopy = work->object;
-    regx_get_t *get = work->object;
-
     if (work->slot != NULL) {
         regx_verbs_slot_give(ep->verbs, work->slot, &ep->sq.slots);
     }
-    switch (work->kind) {
-    case REGX_WORK_PLAIN:
-    case REGX_WORK_PROBE:
-        break;
-    case REGX_WORK_PUT:
-        ep->verbs->events++;
-        put->done(put, status);
-        break;
-    case REGX_WORK_ZCOPY:
-        ep->verbs->events++;
-        zcopy->done(zcopy, status);
-        break;
-    case REGX_WORK_GET:
+    if (work->kind == REGX_WORK_READ) {
         assert(ep->gets.posted > 0);
         ep->gets.posted--;
-        if (get != NULL) {
-            ep->verbs->events++;
-            get->done(get, status);
-        }
-        break;
+    }
+    if (work->ends != NULL) {
+        ep->verbs->events++;
+        regx_pending_end(work->ends, status);
     }
 }
 
@@ -423,7 +406,7 @@ bool regx_sq_touches(const regx_ep_t *ep)
     bool touches = regx_ep_has_line(ep);
 
     for (uint64_t i = ep->sq.done; i != ep->sq.posted && !touches; i++) {
-        touches = ep->sq.works[i % REGX_VERBS_DEPTH].object != NULL;
+        touches = ep->sq.works[i % REGX_VERBS_DEPTH].ends != NULL;
     }
     return touches;
 }
@@ -437,24 +420,12 @@ void regx_sq_done(regx_ep_t *ep, uint64_t number)
 
 void regx_sq_fail(regx_ep_t *ep)
 {
-    regx_link_t puts, gets;
+    regx_link_t line;
 
-    regx_list_init(&puts);
-    regx_list_init(&gets);
-    regx_list_move(&puts, &ep->puts);
-    regx_list_move(&gets, &ep->gets.line);
+    regx_list_init(&line);
+    regx_list_move(&line, &ep->puts);
+    regx_list_move(&line, &ep->gets.line);
     count_signaled(ep);
     end_work(ep, ep->sq.posted, REGX_FAILED);
-    while (!regx_list_empty(&puts)) {
-        regx_put_t *put = regx_verbs_put_of(puts.next);
-
-        regx_list_remove(puts.next);
-        put->done(put, REGX_FAILED);
-    }
-    while (!regx_list_empty(&gets)) {
-        regx_get_t *get = regx_verbs_get_of(gets.next);
-
-        regx_list_remove(gets.next);
-        get->done(get, REGX_FAILED);
-    }
+    regx_pending_end_all(&line, REGX_FAILED);
 }

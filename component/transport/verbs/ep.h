@@ -68,14 +68,12 @@
 /* What a work request stands for when it is done. */
 typedef struct regx_verbs_work {
     enum {
-        REGX_WORK_PLAIN, /* nothing waits for it */
-        REGX_WORK_PUT,
-        REGX_WORK_ZCOPY,
-        REGX_WORK_GET,  /* of the segments of one, the last has the object */
-        REGX_WORK_PROBE /* nothing waits for it, but its end is always reported */
+        REGX_WORK_PLAIN,
+        REGX_WORK_READ, /* a segment of a get */
+        REGX_WORK_PROBE /* its end is always reported */
     } kind;
     regx_verbs_slot_t *slot; /* that it is sent from, or NULL */
-    void *object;            /* the put, zcopy or get */
+    regx_pending_t *ends;    /* the put, zcopy or get of which it is the last request, or NULL */
     const char *what;        /* it does, for people */
 } regx_verbs_work_t;
 
@@ -96,25 +94,6 @@ typedef struct regx_sq {
     uint32_t unsignaled; /* requests since the last one that reports its end */
     uint32_t slots;      /* that requests under way hold */
 } regx_sq_t;
-
-/* What a put or a get that waits in line keeps in its scratch words. */
-typedef struct __attribute__((may_alias)) regx_verbs_place {
-    regx_link_t link;
-    size_t posted; /* bytes of it */
-} regx_verbs_place_t;
-_Static_assert(sizeof(regx_verbs_place_t) <= sizeof(((regx_put_t *)0)->scratch) &&
-                   sizeof(regx_verbs_place_t) <= sizeof(((regx_get_t *)0)->scratch),
-               "a place in line fits");
-
-static inline regx_put_t *regx_verbs_put_of(regx_link_t *link)
-{
-    return REGX_CONTAINER_OF(link, regx_put_t, scratch);
-}
-
-static inline regx_get_t *regx_verbs_get_of(regx_link_t *link)
-{
-    return REGX_CONTAINER_OF(link, regx_get_t, scratch);
-}
 
 struct regx_ep {
     regx_verbs_t *verbs;

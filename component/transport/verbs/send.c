@@ -107,8 +107,7 @@ regx_status_t regx_verbs_send_zcopy(regx_conn_t *super, regx_zcopy_t *zcopy)
 {
     regx_verbs_conn_t *conn = (regx_verbs_conn_t *)super;
     regx_verbs_t *verbs = regx_verbs_of(super->transport);
-    const regx_verbs_work_t work = {
-        .kind = REGX_WORK_ZCOPY, .object = zcopy, .what = REGX_VERBS_SENDING};
+    const regx_verbs_work_t work = {.ends = &zcopy->pending, .what = REGX_VERBS_SENDING};
 
     if (zcopy->length > REGX_VERBS_FRAME_MAX) {
         return REGX_INVALID;
@@ -117,6 +116,7 @@ regx_status_t regx_verbs_send_zcopy(regx_conn_t *super, regx_zcopy_t *zcopy)
     if (status != REGX_OK) {
         return status;
     }
+    zcopy->pending.kind = REGX_PENDING_ZCOPY;
     /* Refused: it is completed with the rest of the endpoint's work. */
     post_frame(conn->ep, zcopy->tag, zcopy->data, zcopy->length, verbs->buffers.pool.mr->lkey,
                &work);
@@ -131,16 +131,11 @@ void regx_verbs_wait_if_left(regx_ep_t *ep)
     }
 }
 
-/* Of a put or get that was accepted. */
-static regx_verbs_place_t *place_of(void *scratch)
+/* A put or get is accepted. */
+static void join_line(regx_link_t *line, regx_pending_t *pending, regx_pending_kind_t kind)
 {
-    return scratch;
-}
-
-static void join_line(regx_link_t *line, void *scratch)
-{
-    place_of(scratch)->posted = 0;
-    regx_list_append(line, &place_of(scratch)->link);
+    *pending = (regx_pending_t){.kind = kind};
+    regx_list_append(line, &pending->link);
 }
 
 /* ---- puts ---- */
@@ -161,9 +156,9 @@ static bool destination(const regx_ep_t *ep, const regx_put_t *put, uint64_t *ad
 }
 
 /* Whether nothing of a put is left to be posted, since the immediate went with the data. */
-static bool is_posted(regx_put_t *put)
+static bool is_posted(const regx_put_t *put)
 {
-    return put->immediate != 0 && place_of(put->scratch)->posted == put->length;
+    return put->immediate != 0 && put->pending.moved == put->length;
 }
 
 /* The key of local memory that is registered. false: it is not. */
@@ -183,9 +178,9 @@ static bool local_key(const regx_verbs_t *verbs, const regx_put_t *put, uint32_t
 /* Posts the next segment of a put's data. false: no slot, or no room for the request. */
 static bool post_data(regx_ep_t *ep, regx_put_t *put)
 {
-    regx_verbs_place_t *place = place_of(put->scratch);
-    const size_t left = put->length - place->posted;
-    struct ibv_sge data = {.addr = (uintptr_t)put->local + place->posted};
+    const size_t posted = put->pending.moved;
+    const size_t left = put->length - posted;
+    struct ibv_sge data = {.addr = (uintptr_t)put->local + posted};
     const bool staged = !local_key(ep->verbs, put, &data.lkey);
     const uint64_t max = staged ? REGX_VERBS_COPIED_MAX : ep->verbs->can.segment_max;
     regx_verbs_work_t work = {.what = REGX_VERBS_WRITING};
@@ -200,18 +195,17 @@ static bool post_data(regx_ep_t *ep, regx_put_t *put)
         if (work.slot == NULL) {
             return false;
         }
-        regx_copy(work.slot->memory, (const uint8_t *)put->local + place->posted, data.length);
+        regx_copy(work.slot->memory, (const uint8_t *)put->local + posted, data.length);
         data.addr = (uintptr_t)work.slot->memory;
         data.lkey = work.slot->lkey;
     }
     destination(ep, put, &request.wr.rdma.remote_addr, &request.wr.rdma.rkey);
-    request.wr.rdma.remote_addr += place->posted;
-    place->posted += data.length;
+    request.wr.rdma.remote_addr += posted;
+    put->pending.moved += data.length;
     if (is_posted(put)) {
         request.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
         request.imm_data = htobe32(regx_verbs_immediate(REGX_VERBS_WRITTEN, put->immediate));
-        work.kind = REGX_WORK_PUT;
-        work.object = put;
+        work.ends = &put->pending;
     }
     regx_verbs_count_sent(ep->verbs, data.length);
     regx_sq_post(ep, &request, &work);
@@ -222,7 +216,7 @@ static bool post_data(regx_ep_t *ep, regx_put_t *put)
 static bool post_notice(regx_ep_t *ep, regx_put_t *put)
 {
     struct ibv_sge data = {.addr = (uintptr_t)put->notice, .length = put->notice_length};
-    regx_verbs_work_t work = {.kind = REGX_WORK_PUT, .object = put, .what = REGX_VERBS_SENDING};
+    regx_verbs_work_t work = {.ends = &put->pending, .what = REGX_VERBS_SENDING};
     struct ibv_send_wr request = regx_sq_frame(put->tag, &data);
 
     if (!regx_sq_has_room(ep)) {
@@ -251,8 +245,8 @@ void regx_verbs_put_take_turn(regx_ep_t *ep)
 
     while (!regx_list_empty(&ep->puts) && regx_sq_is_open(ep) && segments < TURN_SEGMENTS) {
         regx_link_t *first = ep->puts.next;
-        regx_put_t *put = regx_verbs_put_of(first);
-        const bool with_notice = place_of(put->scratch)->posted == put->length;
+        regx_put_t *put = regx_put_of(regx_pending_of(first));
+        const bool with_notice = put->pending.moved == put->length;
 
         if (!(with_notice ? post_notice(ep, put) : post_data(ep, put))) {
             break;
@@ -283,7 +277,7 @@ regx_status_t regx_verbs_put(regx_conn_t *super, regx_put_t *put)
     } else {
         const bool first = regx_list_empty(&ep->puts);
 
-        join_line(&ep->puts, put->scratch);
+        join_line(&ep->puts, &put->pending, REGX_PENDING_PUT);
         if (first) {
             regx_verbs_put_take_turn(ep);
         }
@@ -314,7 +308,7 @@ static bool is_allowed(const regx_get_t *get, const regx_verbs_key_t *key)
 static bool post_read(regx_ep_t *ep, regx_get_t *get)
 {
     const regx_verbs_key_t key = regx_verbs_key_unpack(&get->key);
-    const size_t posted = place_of(get->scratch)->posted;
+    const size_t posted = get->pending.moved;
     const size_t left = get->length - posted;
     const bool last = left <= ep->verbs->can.segment_max;
     struct ibv_sge segment = {.addr = (uintptr_t)get->local + posted,
@@ -326,9 +320,9 @@ static bool post_read(regx_ep_t *ep, regx_get_t *get)
         .opcode = IBV_WR_RDMA_READ,
         .wr.rdma = {.remote_addr = key.base + get->offset + posted, .rkey = key.rkey}};
     const regx_verbs_work_t work = {
-        .kind = REGX_WORK_GET, .object = last ? get : NULL, .what = "RDMA READ"};
+        .kind = REGX_WORK_READ, .ends = last ? &get->pending : NULL, .what = "RDMA READ"};
 
-    place_of(get->scratch)->posted += segment.length;
+    get->pending.moved += segment.length;
     ep->gets.posted++;
     regx_verbs_count_sent(ep->verbs, segment.length);
     /* Refused: it ends with the rest of the endpoint's work. */
@@ -342,7 +336,7 @@ void regx_verbs_get_take_turn(regx_ep_t *ep)
            regx_sq_is_open(ep) && regx_sq_has_room(ep)) {
         regx_link_t *first = ep->gets.line.next;
 
-        if (post_read(ep, regx_verbs_get_of(first))) {
+        if (post_read(ep, regx_get_of(regx_pending_of(first)))) {
             regx_list_remove(first);
         }
     }
@@ -363,7 +357,7 @@ regx_status_t regx_verbs_get(regx_conn_t *super, regx_get_t *get)
     if (conn->ep->gets.max == 0) { /* one of the two devices does none */
         status = REGX_DENIED;
     } else {
-        join_line(&conn->ep->gets.line, get->scratch);
+        join_line(&conn->ep->gets.line, &get->pending, REGX_PENDING_GET);
         regx_verbs_get_take_turn(conn->ep);
         regx_verbs_wait_if_left(conn->ep);
         status = REGX_PENDING;
