@@ -110,13 +110,13 @@ static mca_base_component_list_item_t *entry; /* in the framework's list */
 static void *allocate(mca_mpool_base_module_t *mpool, size_t size, size_t align, uint32_t flags)
 {
     (void)mpool, (void)flags;
-    return align <= regx_page_size() ? from->ops->allocate(from, size) : NULL;
+    return align <= regx_page_size() ? from->ops->node.allocate(from, size) : NULL;
 }
 
 static void release(mca_mpool_base_module_t *mpool, void *memory)
 {
     (void)mpool;
-    from->ops->release(from, memory);
+    from->ops->node.release(from, memory);
 }
 
 static mca_mpool_base_component_t component;
@@ -148,7 +148,7 @@ void regx_alloc_mem_start(regx_component_t *regx)
         return;
     }
     for (unsigned i = 0; i < regx->module_count; i++) {
-        if (regx->modules[i]->transport->ops->allocate != NULL) {
+        if (regx->modules[i]->transport->ops->node.allocate != NULL) {
             from = regx->modules[i]->transport;
         }
     }

@@ -150,7 +150,7 @@ void regx_warn_of_other_btls(const mca_btl_base_module_t *btl);
 /* MPI_Alloc_mem. Open MPI asks the components of its framework mpool for memory, and takes that of
  * the highest priority; if there is none it calls malloc. A component of mpool in a file of its own
  * and this BTL would have to find each other. So regx adds one to the framework's list while its
- * modules are open. It gives memory of a transport that has some (regx_transport_ops_t.allocate).
+ * modules are open. It gives memory of a transport that has some (regx_transport_ops_t.node).
  * A call with hints (the key mpool_hints of its info) is left to the others.
  *
  * In Open MPI 4.1, 5.0 and 6.0 MPI_Win_allocate does not ask mpool: osc/rdma and osc/sm put a

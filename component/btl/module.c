@@ -246,8 +246,8 @@ bool regx_module_start(regx_module_t *module)
         return false;
     }
     regx_eager_init(&module->eager, &module->super.btl_eager_limit,
-                    may_choose(params) && may_expose(module) && module->transport->ops->copies &&
-                        !module->threads);
+                    may_choose(params) && may_expose(module) &&
+                        module->transport->ops->node.expose != NULL && !module->threads);
     module->rndv = regx_rndv_create(&config, &module->pool, &module->registry, module->counters);
     if (module->rndv == NULL) {
         regx_compat_output("no memory for large messages");

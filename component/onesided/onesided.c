@@ -202,7 +202,8 @@ bool regx_onesided_copy(regx_onesided_t *onesided, const regx_onesided_peer_t *p
     const regx_copy_direction_t direction =
         type == REGX_ONESIDED_PUT ? REGX_COPY_TO_PEER : REGX_COPY_FROM_PEER;
 
-    if (ops->copy == NULL || ops->copy(peer->conn, direction, local, address, length) != REGX_OK) {
+    if (ops->node.copy == NULL ||
+        ops->node.copy(peer->conn, direction, local, address, length) != REGX_OK) {
         return false;
     }
     regx_count(onesided->config.counters, &onesided->config.counters->onesided, 1);

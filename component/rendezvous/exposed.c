@@ -36,10 +36,10 @@ static bool name(regx_rndv_t *rndv, regx_conn_t *conn, const void *base, size_t 
     const regx_transport_ops_t *ops = conn->transport->ops;
 
     exposure->registered = exposure->staged = false;
-    if (ops->expose != NULL && conn->single_copy) {
-        ops->expose(base, length, &wire->key);
-        exposure->staged = rndv->config.strategy->choose != NULL && ops->stage != NULL &&
-                           ops->stage(conn, base, length, &wire->key);
+    if (ops->node.expose != NULL && conn->single_copy) {
+        ops->node.expose(base, length, &wire->key);
+        exposure->staged = rndv->config.strategy->choose != NULL && ops->node.stage != NULL &&
+                           ops->node.stage(conn, base, length, &wire->key);
         exposure->key = wire->key;
         return true;
     }
@@ -86,7 +86,7 @@ void regx_rndv_unexpose(regx_rndv_t *rndv, regx_rndv_exposure_t *exposure)
         atomic_fetch_sub(&rndv->exposed, 1);
     }
     if (exposure->staged) {
-        rndv->registry->transport->ops->unstage(rndv->registry->transport, &exposure->key);
+        rndv->registry->transport->ops->node.unstage(rndv->registry->transport, &exposure->key);
     }
     regx_drain_let_go(rndv->registry->drain, exposure->drain);
 }
@@ -114,7 +114,7 @@ static bool may_be_staged(const regx_peer_t *peer, const regx_rndv_recv_t *recv)
     const regx_conn_t *conn = peer->conn;
 
     return recv->path == REGX_PATH_bounce && recv->buffer.length <= REGX_STAGE_SIZE &&
-           conn->single_copy && !peer->no_gets && conn->transport->ops->stage != NULL;
+           conn->single_copy && !peer->no_gets && conn->transport->ops->node.stage != NULL;
 }
 
 /* The read has ended so, or was not begun. If the bytes are not there its CTS holds, or another does

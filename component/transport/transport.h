@@ -122,14 +122,14 @@ static inline void regx_transport_fall_back(const regx_transport_config_t *confi
     regx_trace(config->trace, level, "fallback: %s", reason);
 }
 
-/* What a transport keeps of an operation while it is pending: the caller leaves it alone. Each
- * transport uses what it needs of it. */
 typedef enum regx_pending_kind {
     REGX_PENDING_PUT,
     REGX_PENDING_GET,
     REGX_PENDING_ZCOPY
 } regx_pending_kind_t;
 
+/* What a transport keeps of an operation while it is pending: the caller leaves it alone. Each
+ * transport uses what it needs of it. */
 typedef struct regx_pending {
     regx_link_t link; /* in the line that it waits in */
     regx_pending_kind_t kind;
@@ -304,35 +304,36 @@ typedef struct regx_transport_ops {
      * can be read from this peer; REGX_INVALID: outside what the peer published. NULL: this
      * transport cannot read a peer's memory. */
     regx_status_t (*get)(regx_conn_t *conn, regx_get_t *get);
-    bool copies; /* some connections may have single_copy (regx_conn_t) */
-    /* Has the kernel copy `length` bytes between `local` and the address `remote` in the peer: now,
-     * and all of them. No key is asked for, so `remote` must be what the peer has offered.
-     * REGX_OK: they can be seen at the other end; REGX_DENIED: the kernel does not copy between the
-     * two; REGX_FAILED: it does not reach the memory at one of the ends, and some bytes may have
-     * been copied. NULL where `copies` is false. */
-    regx_status_t (*copy)(regx_conn_t *conn, regx_copy_direction_t direction, void *local,
-                          uint64_t remote, size_t length);
-    /* Names memory of this process that a peer may get, and nothing else, without its being
-     * registered: over a connection that has single_copy for the peer. Where there is none the key
-     * is refused. Prepares nothing, and there is nothing to undo. NULL where `copies` is false. */
-    void (*expose)(const void *base, size_t length, regx_key_t *key);
-    /* Has progress copy what was exposed to memory that this peer maps too, if the peer asks for it
-     * (regx_get_t.staged), and names that place in the key. The bytes stay in use until unstage.
-     * false: there is no place, or there are more than REGX_STAGE_SIZE bytes. Both are NULL where
-     * expose is, or nothing does it. */
-    bool (*stage)(regx_conn_t *conn, const void *base, size_t length, regx_key_t *key);
-    /* The peer has got it, or never will. `key` is the one that stage filled in. When it returns,
-     * the bytes are not read any more. */
-    void (*unstage)(regx_transport_t *transport, const regx_key_t *key);
 
-    /* Memory for the user's buffers, which neighbours map: a put or a get that the kernel would
-     * make (single_copy of regx_conn_t) to or from it is then made by a process. `length` bytes on
-     * a page, not initialised; NULL: it has none for that, and counts the reason as a fallback.
-     * What is not released by then stays mapped when the transport closes. NULL where no
-     * process maps. */
-    void *(*allocate)(regx_transport_t *transport, size_t length);
-    /* Not before the last transfer from or to it has ended. */
-    void (*release)(regx_transport_t *transport, void *memory);
+    /* What only processes of one node can do for each other: NULL where peers are on other nodes.
+     * Else a connection says by single_copy (regx_conn_t) whether the kernel copies. */
+    struct {
+        /* Has the kernel copy `length` bytes between `local` and the address `remote` in the peer:
+         * now, and all of them. No key is asked for, so `remote` must be what the peer has offered.
+         * REGX_OK: they can be seen at the other end; REGX_DENIED: the kernel does not copy between
+         * the two; REGX_FAILED: it does not reach the memory at one of the ends, and some bytes may
+         * have been copied. */
+        regx_status_t (*copy)(regx_conn_t *conn, regx_copy_direction_t direction, void *local,
+                              uint64_t remote, size_t length);
+        /* Names memory of this process that a peer may get, and nothing else, without its being
+         * registered: over a connection that has single_copy for the peer. Where there is none the
+         * key is refused. Prepares nothing, and there is nothing to undo. */
+        void (*expose)(const void *base, size_t length, regx_key_t *key);
+        /* Has progress copy what was exposed to memory that this peer maps too, if the peer asks
+         * for it (regx_get_t.staged), and names that place in the key. The bytes stay in use until
+         * unstage. false: there is no place, or there are more than REGX_STAGE_SIZE bytes. */
+        bool (*stage)(regx_conn_t *conn, const void *base, size_t length, regx_key_t *key);
+        /* The peer has got it, or never will. `key` is the one that stage filled in. When it
+         * returns, the bytes are not read any more. */
+        void (*unstage)(regx_transport_t *transport, const regx_key_t *key);
+        /* Memory for the user's buffers, which neighbours map: a put or a get that the kernel would
+         * make to or from it is then made by a process. `length` bytes on a page, not initialised;
+         * NULL: it has none for that, and counts the reason as a fallback. What is not released by
+         * then stays mapped when the transport closes. */
+        void *(*allocate)(regx_transport_t *transport, size_t length);
+        /* Not before the last transfer from or to it has ended. */
+        void (*release)(regx_transport_t *transport, void *memory);
+    } node;
 
     /* Registers [base, base + length) and fills `mr`, which the caller owns until dereg, with
      * exactly that range and access: room for it is given back by them.

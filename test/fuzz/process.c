@@ -84,8 +84,7 @@ const regx_transport_ops_t process_wire = {.abi = REGX_TRANSPORT_ABI,
                                            .send = wire_send,
                                            .put = wire_put,
                                            .get = wire_get,
-                                           .copies = true,
-                                           .expose = wire_expose,
+                                           .node.expose = wire_expose,
                                            .reg = wire_reg,
                                            .dereg = wire_dereg};
 

@@ -356,7 +356,7 @@ void regx_shm_release(regx_transport_t *transport, void *memory);
 
 /* ---- shm.c ---- */
 
-/* regx_transport_ops_t.expose */
+/* regx_transport_ops_t.node.expose */
 void regx_shm_expose(const void *base, size_t length, regx_key_t *key);
 
 /* ---- shm_conn.c ---- */

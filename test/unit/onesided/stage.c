@@ -41,7 +41,7 @@ static regx_status_t line_copy(regx_conn_t *conn, regx_copy_direction_t directio
 }
 
 static const regx_transport_ops_t line_ops = {
-    .abi = REGX_TRANSPORT_ABI, .name = "line", .send = line_send, .copy = line_copy};
+    .abi = REGX_TRANSPORT_ABI, .name = "line", .send = line_send, .node.copy = line_copy};
 
 static void line_unanswered(void *context, uint64_t peer)
 {

@@ -448,14 +448,12 @@ static void wire_dereg(regx_transport_t *transport, regx_mr_t *mr)
     memset(mr, 0xee, sizeof(*mr)); /* nothing of it may be used after */
 }
 
-const regx_transport_ops_t sim_ops = {.abi = REGX_TRANSPORT_ABI,
-                                      .name = "sim",
-                                      .send = wire_send,
-                                      .put = wire_put,
-                                      .get = wire_get,
-                                      .copies = true,
-                                      .expose = wire_expose,
-                                      .stage = wire_stage,
-                                      .unstage = wire_unstage,
-                                      .reg = wire_reg,
-                                      .dereg = wire_dereg};
+const regx_transport_ops_t sim_ops = {
+    .abi = REGX_TRANSPORT_ABI,
+    .name = "sim",
+    .send = wire_send,
+    .put = wire_put,
+    .get = wire_get,
+    .node = {.expose = wire_expose, .stage = wire_stage, .unstage = wire_unstage},
+    .reg = wire_reg,
+    .dereg = wire_dereg};

@@ -207,7 +207,7 @@ static void gets_of_what_is_gone_fail(void **state)
 
 static void the_kernel_copies_between_the_processes(void **state)
 {
-    if (!tested->ops->copies) {
+    if (tested->ops->node.copy == NULL) {
         return;
     }
     parties_open(false);
@@ -215,17 +215,18 @@ static void the_kernel_copies_between_the_processes(void **state)
     uint8_t *local = guarded_new(LONGEST), *remote = guarded_new(LONGEST);
     for (unsigned i = 0; i < LENGTHS; i++) {
         unit_fill(local, op_lengths[i], i, 0);
-        assert_int_equal(
-            tested->ops->copy(one.conn, REGX_COPY_TO_PEER, local, (uintptr_t)remote, op_lengths[i]),
-            REGX_OK);
+        assert_int_equal(tested->ops->node.copy(one.conn, REGX_COPY_TO_PEER, local,
+                                                (uintptr_t)remote, op_lengths[i]),
+                         REGX_OK);
         assert_true(unit_is_filled(remote, op_lengths[i], i));
         unit_fill(remote, op_lengths[i], 100 + i, 0);
-        assert_int_equal(tested->ops->copy(one.conn, REGX_COPY_FROM_PEER, local, (uintptr_t)remote,
-                                           op_lengths[i]),
+        assert_int_equal(tested->ops->node.copy(one.conn, REGX_COPY_FROM_PEER, local,
+                                                (uintptr_t)remote, op_lengths[i]),
                          REGX_OK);
         assert_true(unit_is_filled(local, op_lengths[i], 100 + i));
     }
-    assert_int_equal(tested->ops->copy(one.conn, REGX_COPY_FROM_PEER, local, 64, 100), REGX_FAILED);
+    assert_int_equal(tested->ops->node.copy(one.conn, REGX_COPY_FROM_PEER, local, 64, 100),
+                     REGX_FAILED);
     guarded_free(local, LONGEST);
     guarded_free(remote, LONGEST);
     parties_close();
@@ -239,8 +240,8 @@ static void get_staged(readable_t *readable, size_t length, bool stays_away)
     op_t op;
 
     memset(readable->to, 0xee, REGION);
-    tested->ops->expose(readable->from, length, &exposed.key);
-    assert_true(tested->ops->stage(two.conn, readable->from, length, &exposed.key));
+    tested->ops->node.expose(readable->from, length, &exposed.key);
+    assert_true(tested->ops->node.stage(two.conn, readable->from, length, &exposed.key));
     op_get(&op, readable->to, length, NULL, &exposed, 0);
     op.get.staged = true;
     assert_int_equal(tested->ops->get(one.conn, &op.get), REGX_PENDING);
@@ -251,7 +252,7 @@ static void get_staged(readable_t *readable, size_t length, bool stays_away)
         }
     }
     assert_true(op.ended == 1 && op.status == REGX_OK);
-    tested->ops->unstage(two.transport, &exposed.key);
+    tested->ops->node.unstage(two.transport, &exposed.key);
     assert_got(readable, 0, length);
     assert_int_equal(readable->to[length], 0xee);
 }
@@ -260,7 +261,7 @@ static void staged_gets_bring_their_bytes_alone(void **state)
 {
     readable_t readable;
 
-    if (tested->ops->stage == NULL) {
+    if (tested->ops->node.stage == NULL) {
         return;
     }
     parties_open(false);
@@ -283,26 +284,27 @@ static void what_is_not_staged_is_refused(void **state)
     unsigned staged = 0;
     op_t op;
 
-    if (tested->ops->stage == NULL) {
+    if (tested->ops->node.stage == NULL) {
         return;
     }
     parties_open(false);
     readable_new(&readable);
-    tested->ops->expose(readable.from, REGION, &exposed[0].key);
-    assert_false(tested->ops->stage(two.conn, readable.from, REGX_STAGE_SIZE + 1, &exposed[0].key));
+    tested->ops->node.expose(readable.from, REGION, &exposed[0].key);
+    assert_false(
+        tested->ops->node.stage(two.conn, readable.from, REGX_STAGE_SIZE + 1, &exposed[0].key));
     op_get(&op, readable.to, 100, NULL, &exposed[0], 0);
     op.get.staged = true;
     assert_int_equal(tested->ops->get(one.conn, &op.get), REGX_AGAIN);
     for (unsigned round = 0; round < 2; round++) {
         for (staged = 0; staged < MANY; staged++) {
-            tested->ops->expose(readable.from, 1000, &exposed[staged].key);
-            if (!tested->ops->stage(two.conn, readable.from, 1000, &exposed[staged].key)) {
+            tested->ops->node.expose(readable.from, 1000, &exposed[staged].key);
+            if (!tested->ops->node.stage(two.conn, readable.from, 1000, &exposed[staged].key)) {
                 break;
             }
         }
         assert_in_range(staged, 2, MANY - 1);
         for (unsigned i = 0; i < staged; i++) {
-            tested->ops->unstage(two.transport, &exposed[i].key);
+            tested->ops->node.unstage(two.transport, &exposed[i].key);
         }
     }
     get_staged(&readable, 100000, false);
@@ -316,15 +318,15 @@ static void memory_of_the_transport_is_put_to_and_got_from(void **state)
     regx_mr_t mine, its;
     op_t op;
 
-    if (tested->ops->allocate == NULL) {
+    if (tested->ops->node.allocate == NULL) {
         return;
     }
     parties_open(false);
     parties_exchange();
-    assert_null(tested->ops->allocate(one.transport, 17 * MIB));
+    assert_null(tested->ops->node.allocate(one.transport, 17 * MIB));
     for (unsigned round = 0; round < 3; round++) {
-        uint8_t *local = tested->ops->allocate(one.transport, 3 * MIB);
-        uint8_t *remote = tested->ops->allocate(two.transport, 3 * MIB);
+        uint8_t *local = tested->ops->node.allocate(one.transport, 3 * MIB);
+        uint8_t *remote = tested->ops->node.allocate(two.transport, 3 * MIB);
 
         assert_true(local != NULL && remote != NULL);
         assert_true((uintptr_t)local % 4096 == 0 && (uintptr_t)remote % 4096 == 0);
@@ -345,8 +347,8 @@ static void memory_of_the_transport_is_put_to_and_got_from(void **state)
         }
         tested->ops->dereg(one.transport, &mine);
         tested->ops->dereg(two.transport, &its);
-        tested->ops->release(one.transport, local);
-        tested->ops->release(two.transport, remote);
+        tested->ops->node.release(one.transport, local);
+        tested->ops->node.release(two.transport, remote);
     }
     parties_close();
 }

@@ -20,7 +20,7 @@ enum { LEAST = REGX_ALLOC_MEM_MIN, ALL = 16 * MIB /* what a party gives */ };
 
 static uint8_t *allocate(size_t length)
 {
-    return regx_shm_ops.allocate(one.transport, length);
+    return regx_shm_ops.node.allocate(one.transport, length);
 }
 
 static void blocks_do_not_overlap_and_are_used_again(void **state)
@@ -39,7 +39,7 @@ static void blocks_do_not_overlap_and_are_used_again(void **state)
             assert_true(unit_is_filled(blocks[i], lengths[i], i));
         }
         for (unsigned i = 0; i < 5; i++) { /* each lap in another order */
-            regx_shm_ops.release(one.transport, blocks[(2 * i + lap) % 5]);
+            regx_shm_ops.node.release(one.transport, blocks[(2 * i + lap) % 5]);
         }
     }
 }
@@ -54,10 +54,10 @@ static void freed_neighbours_become_one_block(void **state)
         assert_non_null(blocks[i]);
     }
     assert_null(allocate(LEAST));
-    regx_shm_ops.release(one.transport, blocks[1]);
-    regx_shm_ops.release(one.transport, blocks[3]);
+    regx_shm_ops.node.release(one.transport, blocks[1]);
+    regx_shm_ops.node.release(one.transport, blocks[3]);
     assert_null(allocate(MIB));
-    regx_shm_ops.release(one.transport, blocks[2]);
+    regx_shm_ops.node.release(one.transport, blocks[2]);
     assert_ptr_equal(allocate(3 * MIB / 2), blocks[1]);
 }
 
@@ -164,19 +164,19 @@ static void get_right(uint8_t *from)
 static void refused_if(void (*change)(regx_alloc_mem_name_t *name))
 {
     shm_parties_open(false);
-    uint8_t *first = regx_shm_ops.allocate(two.transport, 2 * MIB);
+    uint8_t *first = regx_shm_ops.node.allocate(two.transport, 2 * MIB);
     assert_non_null(first);
     change(&regx_shm_main(regx_shm_of(two.transport))->alloc_mem.names[0]);
     get_right(first);
     assert_int_equal(pieces_mapped(), 0);
     assert_int_equal(fallbacks(&one), 1);
-    uint8_t *second = regx_shm_ops.allocate(two.transport, 2 * MIB);
+    uint8_t *second = regx_shm_ops.node.allocate(two.transport, 2 * MIB);
     assert_non_null(second);
     get_right(second);
     assert_true(pieces_mapped() > 0);
     assert_int_equal(fallbacks(&one), 1);
-    regx_shm_ops.release(two.transport, first);
-    regx_shm_ops.release(two.transport, second);
+    regx_shm_ops.node.release(two.transport, first);
+    regx_shm_ops.node.release(two.transport, second);
     parties_close();
 }
 
@@ -229,12 +229,12 @@ static void what_a_peer_says_wrong_is_refused(void **state)
 /* Nor is more read of the table than there is. */
 static void a_table_is_not_read_beyond_its_end(void **state)
 {
-    uint8_t *memory = regx_shm_ops.allocate(two.transport, 2 * MIB);
+    uint8_t *memory = regx_shm_ops.node.allocate(two.transport, 2 * MIB);
     atomic_store(&regx_shm_main(regx_shm_of(two.transport))->alloc_mem.count, UINT32_MAX);
     get_right(memory);
     assert_true(pieces_mapped() > 0);
     assert_int_equal(fallbacks(&one), REGX_ALLOC_MEM_SEGMENTS - 1);
-    regx_shm_ops.release(two.transport, memory);
+    regx_shm_ops.node.release(two.transport, memory);
 }
 
 /* ---- who copies ---- */
@@ -250,8 +250,8 @@ static void the_kernel_copies_what_is_not_mapped(void **state)
     get_check(&op);
     assert_int_equal(pieces_mapped(), 0);
     uint8_t *const plain = source, *const guarded = sink;
-    source = regx_shm_ops.allocate(two.transport, SHM_ZONE);
-    sink = regx_shm_ops.allocate(one.transport, SHM_ZONE);
+    source = regx_shm_ops.node.allocate(two.transport, SHM_ZONE);
+    sink = regx_shm_ops.node.allocate(one.transport, SHM_ZONE);
     assert_true(source != NULL && sink != NULL);
     unit_fill(source, SHM_ZONE, 4, 0);
     get_start(&one, &op, 0, SHM_ZONE, true);
@@ -264,8 +264,8 @@ static void the_kernel_copies_what_is_not_mapped(void **state)
     get_start(&one, &op, 0, SHM_ZONE, false);
     op_await(&op);
     get_check(&op);
-    regx_shm_ops.release(two.transport, source);
-    regx_shm_ops.release(one.transport, sink);
+    regx_shm_ops.node.release(two.transport, source);
+    regx_shm_ops.node.release(one.transport, sink);
     source = plain;
     sink = guarded;
 }
@@ -275,7 +275,7 @@ static void what_may_not_be_read_fails_for_both(void **state)
 {
     op_t op;
 
-    uint8_t *const to = regx_shm_ops.allocate(one.transport, SHM_ZONE), *const guarded = sink;
+    uint8_t *const to = regx_shm_ops.node.allocate(one.transport, SHM_ZONE), *const guarded = sink;
     assert_non_null(to);
     sink = to;
     void *middle = (void *)regx_align_up((uintptr_t)source + SHM_ZONE / 2, regx_page_size());
@@ -287,7 +287,7 @@ static void what_may_not_be_read_fails_for_both(void **state)
     assert_int_equal(op.status, REGX_FAILED);
     assert_int_equal(two.counters.chunks_sender, 0);
     assert_int_equal(mprotect(middle, hidden, PROT_READ | PROT_WRITE), 0);
-    regx_shm_ops.release(one.transport, to);
+    regx_shm_ops.node.release(one.transport, to);
     sink = guarded;
 }
 
