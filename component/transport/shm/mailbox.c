@@ -32,8 +32,7 @@ void regx_mailbox_in_init(regx_mailbox_in_t *in, regx_mailbox_memory_t *memory, 
     memset(in, 0, sizeof(*in));
     in->memory = memory;
     in->ring = ring;
-    in->next = &memory->lines[0];
-    in->lap = regx_mailbox_lap(0);
+    regx_mailbox_settle(in, 0);
 }
 
 static bool has_lines(regx_mailbox_out_t *out, uint32_t count)
@@ -209,11 +208,12 @@ static regx_status_t peek_span(regx_mailbox_in_t *in, regx_frame_t *frame)
     if (frame->length <= REGX_MAILBOX_INLINE || frame->length > REGX_MAILBOX_SPAN) {
         return REGX_INVALID;
     }
+    const uint64_t line = regx_mailbox_line(in);
     frame->data = in->gathered;
     frame->lines = lines_of(frame->length);
     for (uint32_t i = 0; i < frame->lines; i++) {
         memcpy(in->gathered + (size_t)i * REGX_MAILBOX_INLINE,
-               in->memory->lines[(in->line + i) % REGX_MAILBOX_LINES].data, REGX_MAILBOX_INLINE);
+               in->memory->lines[(line + i) % REGX_MAILBOX_LINES].data, REGX_MAILBOX_INLINE);
     }
     return REGX_OK;
 }
@@ -250,13 +250,16 @@ regx_status_t regx_mailbox_peek(regx_mailbox_in_t *in, regx_frame_t *frame)
     }
 }
 
-void regx_mailbox_settle(regx_mailbox_in_t *in)
+void regx_mailbox_settle(regx_mailbox_in_t *in, uint64_t line)
 {
-    in->next = &in->memory->lines[in->line % REGX_MAILBOX_LINES];
-    in->lap = regx_mailbox_lap(in->line);
-    if (in->line / REGX_MAILBOX_QUARTER != in->published_lines / REGX_MAILBOX_QUARTER) {
-        in->published_lines = in->line;
-        atomic_store_explicit(&in->memory->consumed.lines, in->line, memory_order_release);
+    const uint64_t told_at = line - line % REGX_MAILBOX_QUARTER + REGX_MAILBOX_QUARTER;
+
+    in->next = &in->memory->lines[line % REGX_MAILBOX_LINES];
+    in->lap = regx_mailbox_lap(line);
+    in->left = (uint32_t)(told_at - line);
+    if (told_at != in->told_at) {
+        in->told_at = told_at;
+        atomic_store_explicit(&in->memory->consumed.lines, line, memory_order_release);
     }
 }
 
@@ -269,8 +272,7 @@ void regx_mailbox_pop(regx_mailbox_in_t *in, const regx_frame_t *frame)
             atomic_store_explicit(&in->memory->consumed.payload, in->payload, memory_order_release);
         }
     }
-    in->line += frame->lines;
-    regx_mailbox_settle(in);
+    regx_mailbox_settle(in, regx_mailbox_line(in) + frame->lines);
 }
 
 void regx_mailbox_skip(regx_mailbox_in_t *in)

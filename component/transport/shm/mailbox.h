@@ -102,9 +102,9 @@ typedef struct regx_mailbox_in { /* the poller's private state */
     const regx_mailbox_line_t *next; /* to read */
     uint32_t ring;                   /* bytes of payload */
     uint32_t lap;                    /* its number when it is full */
-    uint64_t line;                   /* its count */
+    uint32_t left;                   /* lines of the ring's quarter; at its end, that is, */
+    uint64_t told_at;                /* when so many lines are freed, the poster is told */
     uint64_t payload;                /* freed up to here, perhaps not yet published */
-    uint64_t published_lines;
     uint64_t published_payload;
     uint8_t gathered[REGX_MAILBOX_SPAN]; /* the frame that spans lines */
 } regx_mailbox_in_t;
@@ -221,6 +221,12 @@ static inline bool regx_mailbox_has(const regx_mailbox_in_t *in)
     return (uint32_t)atomic_load_explicit(&in->next->head, memory_order_acquire) == in->lap;
 }
 
+/* The count of the next line to read. */
+static inline uint64_t regx_mailbox_line(const regx_mailbox_in_t *in)
+{
+    return in->told_at - in->left;
+}
+
 /* Begins to fetch the line so many behind the next one: it travels while a frame is handled,
  * perhaps for microseconds. 1, or REGX_MAILBOX_AHEAD where several frames were there, so that the
  * poster has filled more: else that would have to fetch it back. */
@@ -255,16 +261,15 @@ static inline bool regx_mailbox_peek_short(const regx_mailbox_in_t *in, regx_fra
     return true;
 }
 
-/* Enters that the poller has freed all lines before in->line, at each quarter of the ring for the
+/* Enters that the poller has freed all lines before that one, at each quarter of the ring for the
  * poster too. */
-void regx_mailbox_settle(regx_mailbox_in_t *in);
+void regx_mailbox_settle(regx_mailbox_in_t *in, uint64_t line);
 
 static inline void regx_mailbox_pop_short(regx_mailbox_in_t *in)
 {
-    in->line++;
     in->next++;
-    if (in->line % REGX_MAILBOX_QUARTER == 0) { /* the ring may end here */
-        regx_mailbox_settle(in);
+    if (--in->left == 0) { /* the ring may end here */
+        regx_mailbox_settle(in, in->told_at);
     }
 }
 

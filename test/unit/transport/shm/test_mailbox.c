@@ -76,7 +76,7 @@ static void peek_both_ways(box_t *box, regx_status_t right, regx_frame_t *frame)
 /* Handles the line as a poller does that uses whatever it is given. */
 static void poll_whatever(box_t *box)
 {
-    const regx_mailbox_line_t *line = &box->memory->lines[box->in.line % REGX_MAILBOX_LINES];
+    const regx_mailbox_line_t *line = box->in.next;
     const regx_status_t right = expected(box, line);
     regx_frame_t frame;
 
@@ -141,7 +141,7 @@ static void every_byte_of_a_line_may_be_anything(void **state)
             post_kind(box, (regx_frame_kind_t)kind, places[place]);
             memcpy(kept, box->memory, sizeof(*kept));
             const regx_mailbox_in_t in = box->in;
-            const size_t at = in.line % REGX_MAILBOX_LINES;
+            const size_t at = (size_t)(in.next - box->memory->lines);
 
             for (size_t byte = 0; byte < sizeof(regx_mailbox_line_t); byte++) {
                 for (unsigned value = 0; value < 256; value++) {
@@ -157,7 +157,8 @@ static void every_byte_of_a_line_may_be_anything(void **state)
                     } else {
                         refused += expected(box, &box->memory->lines[at]) == REGX_INVALID;
                         poll_whatever(box);
-                        assert_in_range(box->in.line, in.line + 1, in.line + 8);
+                        assert_in_range(regx_mailbox_line(&box->in), regx_mailbox_line(&in) + 1,
+                                        regx_mailbox_line(&in) + 8);
                     }
                     box->in = in;
                     memcpy(box->memory->lines, kept->lines, sizeof(kept->lines));
@@ -177,7 +178,7 @@ static void random_lines_are_survived(void **state)
     uint64_t seed = 11, passed = 0;
 
     for (uint64_t i = 0; i < 500000; i++) {
-        regx_mailbox_line_t *line = &box->memory->lines[box->in.line % REGX_MAILBOX_LINES];
+        regx_mailbox_line_t *line = &box->memory->lines[box->in.next - box->memory->lines];
         uint64_t words[8];
 
         for (size_t w = 0; w < 8; w++) {
@@ -189,7 +190,7 @@ static void random_lines_are_survived(void **state)
             words[1] = box->in.payload + words[1] % (2 * BOX_RING);
             words[2] %= UINT64_C(1) << 37;
         }
-        words[0] = (words[0] & ~(uint64_t)UINT32_MAX) | regx_mailbox_lap(box->in.line);
+        words[0] = (words[0] & ~(uint64_t)UINT32_MAX) | box->in.lap;
         memcpy((void *)line, words, sizeof(words));
         const uint64_t before = box->in.payload;
         poll_whatever(box);
@@ -255,9 +256,8 @@ static void the_laps_number_may_overflow(void **state)
     const uint64_t start = (UINT64_C(0xfffffffe) - 1) * REGX_MAILBOX_LINES;
 
     box->out.line = box->out.consumed_lines = start;
-    box->in.line = box->in.published_lines = start;
-    box->in.lap = UINT32_C(0xfffffffe);
-    box->memory->consumed.lines = start;
+    regx_mailbox_settle(&box->in, start);
+    assert_int_equal(box->in.lap, UINT32_C(0xfffffffe));
     for (uint64_t number = 0; number < 5 * REGX_MAILBOX_LINES; number++) {
         assert_empty(box);
         assert_int_equal(post(box, number, number % 100), REGX_OK);

@@ -64,7 +64,7 @@ static void many_frames_between_threads(void **state)
     }
     pthread_join(producer, NULL);
     assert_int_equal(number, STREAM);
-    assert_true(stream.box->in.line > 8 * REGX_MAILBOX_LINES);
+    assert_true(regx_mailbox_line(&stream.box->in) > 8 * REGX_MAILBOX_LINES);
     assert_true(stream.box->in.payload > 8 * (uint64_t)BOX_RING);
     assert_empty(stream.box);
     box_close(stream.box);
