@@ -152,8 +152,7 @@ static void begin_turn(regx_autotune_t *tune, uint8_t candidate)
 static void begin_trial(regx_autotune_t *tune)
 {
     tune->trying = true;
-    tune->kind = tune->repeats = 0;
-    tune->turns = 0;
+    tune->kind = tune->repeats = tune->turns = 0;
     tune->messages = 0;
     begin_turn(tune, tune->turn.number > 0 ? tune->winner : SLOTS);
     if (tune->turn.number == 1) {
@@ -298,13 +297,8 @@ static bool is_over(const regx_autotune_t *tune)
 static void wait_for_trial(regx_autotune_t *tune)
 {
     tune->rest -= tune->rest > 0;
-    if (tune->open == 0) {
-        tune->turn.entered = 0;
-    }
     if (tune->rest == 0 && (tune->open == 0 || tune->turn.entered >= 2 * STREAM)) {
         begin_trial(tune);
-    } else if (tune->open == 0) {
-        tune->open_max = 0;
     }
 }
 
@@ -319,8 +313,6 @@ static void go_on(regx_autotune_t *tune)
     }
     if (over) {
         next_turn(tune);
-    } else if (tune->open == 0) {
-        tune->open_max = 0;
     }
 }
 
@@ -334,17 +326,22 @@ regx_trial_t regx_auto_enter(regx_autotune_t tunes[REGX_AUTO_SIZES], uint64_t le
     } else {
         wait_for_trial(tune);
     }
+    const bool trial = tune->trying && !turn->idle;
     if (tune->trying && turn->before == 0 && turn->began == 0) {
         turn->began = regx_now_ns();
+    }
+    if (tune->open == 0) {
+        tune->open_max = turn->entered = 0;
     }
     tune->open++;
     tune->open_max = (uint32_t)regx_max(tune->open, tune->open_max);
     tune->messages++;
     turn->entered++;
     return (regx_trial_t){.of = tune,
-                          .trial = tune->trying && !turn->idle,
-                          .known = tune->known,
-                          .candidate = tune->trying && !turn->idle ? turn->candidate : tune->winner,
+                          .candidate = trial ? turn->candidate : tune->winner,
+                          .decision = trial         ? REGX_DECISION_TRIAL
+                                      : tune->known ? REGX_DECISION_WINNER
+                                                    : REGX_DECISION_PRIOR,
                           .number = turn->number};
 }
 
@@ -408,14 +405,13 @@ static bool comes_back_locked(regx_reuse_t *reuse, bool known)
 {
     if (known) {
         reuse->credit = (unsigned)regx_min(reuse->credit + 2, CREDIT_MAX);
-        return true;
-    }
-    if (reuse->credit > 0) {
+    } else if (reuse->credit > 0) {
         reuse->credit--;
-        return true;
+    } else {
+        reuse->passed = (reuse->passed + 1) % SAMPLE;
+        return reuse->passed == 0;
     }
-    reuse->passed = (reuse->passed + 1) % SAMPLE;
-    return reuse->passed == 0;
+    return true;
 }
 
 /* Over a device: the buffer is registered, or is to be. */
@@ -455,9 +451,7 @@ static regx_decision_t decide(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_pa
     recv->trial = regx_auto_enter(rndv->tuner.sizes[wire], recv->buffer.length);
     regx_unlock(&rndv->lock);
     *path = wires[wire].path[recv->trial.candidate];
-    return recv->trial.trial   ? REGX_DECISION_TRIAL
-           : recv->trial.known ? REGX_DECISION_WINNER
-                               : REGX_DECISION_PRIOR;
+    return recv->trial.decision;
 }
 
 static regx_path_t choose(regx_rndv_t *rndv, regx_rndv_recv_t *recv)

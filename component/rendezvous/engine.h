@@ -73,7 +73,7 @@ typedef struct regx_turn {
     uint8_t kinds; /* of its messages: bits, 1 alone, 2 in bursts */
     uint8_t samples;
     uint32_t number;                 /* of the turn, never the same */
-    uint32_t entered;                /* messages since it began */
+    uint32_t entered;                /* messages since none was open, or it began */
     uint32_t before;                 /* so many have yet to close before it is measured, */
     uint32_t closed;                 /* and so many have since then, */
     uint64_t bytes;                  /* with so many bytes, */
@@ -114,10 +114,9 @@ typedef struct regx_autotune {
 /* A message's part in it. Zero: none. */
 typedef struct regx_trial {
     regx_autotune_t *of; /* its size */
-    bool trial;          /* part of a trial */
-    bool known;          /* the candidate is a trial's outcome; else the prior */
     uint8_t candidate;
-    uint32_t number; /* of the turn */
+    regx_decision_t decision; /* why that one */
+    uint32_t number;          /* of the turn */
 } regx_trial_t;
 
 /* Whether the program receives into the same buffers again (auto.c). */
