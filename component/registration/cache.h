@@ -458,6 +458,10 @@ void regx_cache_catch_up_locked(regx_cache_t *cache, regx_request_t *request);
 /* retire.c. Locked: a region that is out of the index, or being taken out, gives no new use. When
  * all are dead that are to be, the caller says so (regx_cache_has_work). */
 void regx_cache_kill_locked(regx_cache_t *cache, uint32_t number, regx_region_state_t state);
+/* retire.c. Locked: gives up a region, or the one that seems of least use. Returns its bytes; 0: all
+ * have users. */
+void regx_cache_give_up_locked(regx_cache_t *cache, uint32_t number);
+uint64_t regx_cache_evict_locked(regx_cache_t *cache);
 /* Looked at by one progress, or by one miss beside those that it gave up itself: deregistering may
  * take tens of microseconds each. */
 #define REGX_RETIRED_MAX 16u

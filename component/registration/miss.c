@@ -27,81 +27,6 @@
 
 static const char under_way[] = "a change is under way";
 
-/* ---- given up for room ----
- * A region's heat is halved at each visit and grows by its acquisitions since. A hand goes round
- * what is alive; of the next few regions without users, the one goes whose registration, by cost
- * and heat, is worth least per byte held. What is used stays, whatever it costs. */
-
-#define SAMPLE 16u    /* regions to choose among */
-#define VISITS 1024u  /* regions looked at for more than one */
-#define HEAT_USE 256u /* of one acquisition: it can be halved eight times */
-#define HEAT_MAX (1u << 30)
-
-/* Brings the heat up to date. false: it has users. */
-static bool visit(regx_cache_t *cache, uint32_t number)
-{
-    regx_holding_t *holding = &cache->holdings[number];
-    const uint64_t uses = regx_thread_states_uses(cache->threads.first, number);
-    const uint32_t acquired = (uint32_t)(uses >> 32);
-    const uint64_t heat = holding->heat / 2 + (uint64_t)HEAT_USE * (acquired - holding->seen);
-
-    holding->heat = heat < HEAT_MAX ? (uint32_t)heat : HEAT_MAX;
-    holding->seen = acquired;
-    return (uint32_t)uses == 0;
-}
-
-static double worth(const regx_holding_t *holding)
-{
-    return (double)holding->cost * holding->heat / (double)holding->mr.length;
-}
-
-/* 0 only after a full round: all that is alive has users. */
-static uint32_t choose(regx_cache_t *cache)
-{
-    const regx_holding_t *holdings = cache->holdings;
-    const uint32_t used = cache->regions.used;
-    uint32_t chosen = 0, found = 0, visits = 0;
-
-    for (uint32_t i = 1; i < used && found < SAMPLE && (found == 0 || visits < VISITS); i++) {
-        const uint32_t number = cache->hand + 1 < used ? cache->hand + 1 : 1;
-
-        cache->hand = number;
-        if (cache->records[number].state != REGX_REGION_ALIVE) {
-            continue;
-        }
-        visits++;
-        if (!visit(cache, number)) {
-            continue;
-        }
-        found++;
-        if (chosen == 0 || worth(&holdings[number]) < worth(&holdings[chosen])) {
-            chosen = number;
-        }
-    }
-    return chosen;
-}
-
-static void give_up_locked(regx_cache_t *cache, uint32_t number)
-{
-    regx_index_remove(&cache->index, cache->records[number].start, number);
-    regx_cache_kill_locked(cache, number, REGX_REGION_GIVEN_UP);
-    regx_cache_has_work(cache);
-}
-
-/* Locked: gives up one region that seems unused; returns its bytes, 0: there is none. */
-static uint64_t evict_locked(regx_cache_t *cache)
-{
-    regx_counters_t *counters = cache->registry->counters;
-    const uint32_t number = choose(cache);
-
-    if (number == 0) {
-        return 0;
-    }
-    give_up_locked(cache, number);
-    regx_count(counters, &counters->evictions, 1);
-    return cache->records[number].size;
-}
-
 /* ---- what was asked for before ---- */
 
 static uint64_t hash_of(uintptr_t start, uintptr_t end)
@@ -157,7 +82,7 @@ static bool make_room_locked(regx_cache_t *cache, regx_request_t *request)
     const uint64_t size = request->end - request->start;
 
     while (!has_room(cache, size)) {
-        if (request->given_up >= EVICTED_MAX || evict_locked(cache) == 0) {
+        if (request->given_up >= EVICTED_MAX || regx_cache_evict_locked(cache) == 0) {
             return false;
         }
         request->given_up++;
@@ -337,7 +262,7 @@ static bool make_room(regx_cache_t *cache, uint64_t size)
     }
     regx_lock(&cache->lock);
     for (unsigned i = 0; i < EVICTED_FOR_DEVICE && freed < size && bytes != 0; i++) {
-        bytes = evict_locked(cache);
+        bytes = regx_cache_evict_locked(cache);
         freed += bytes;
     }
     regx_unlock(&cache->lock);
@@ -369,7 +294,7 @@ static uint32_t reserve_locked(regx_cache_t *cache, regx_request_t *request)
 
     if (old != 0 && cache->records[old].size == request->end - request->start) {
         request->access |= cache->records[old].access;
-        give_up_locked(cache, old);
+        regx_cache_give_up_locked(cache, old);
         request->given_up++;
     }
     if (!make_room_locked(cache, request)) {

@@ -185,6 +185,80 @@ void regx_cache_kill_locked(regx_cache_t *cache, uint32_t number, regx_region_st
     regx_regions_push(&cache->regions, &cache->limbo.dead, number);
 }
 
+/* ---- given up for room ----
+ * A region's heat is halved at each visit and grows by its acquisitions since. A hand goes round
+ * what is alive; of the next few regions without users, the one goes whose registration, by cost
+ * and heat, is worth least per byte held. What is used stays, whatever it costs. */
+
+#define SAMPLE 16u    /* regions to choose among */
+#define VISITS 1024u  /* regions looked at for more than one */
+#define HEAT_USE 256u /* of one acquisition: it can be halved eight times */
+#define HEAT_MAX (1u << 30)
+
+/* Brings the heat up to date. false: it has users. */
+static bool visit(regx_cache_t *cache, uint32_t number)
+{
+    regx_holding_t *holding = &cache->holdings[number];
+    const uint64_t uses = regx_thread_states_uses(cache->threads.first, number);
+    const uint32_t acquired = (uint32_t)(uses >> 32);
+    const uint64_t heat = holding->heat / 2 + (uint64_t)HEAT_USE * (acquired - holding->seen);
+
+    holding->heat = heat < HEAT_MAX ? (uint32_t)heat : HEAT_MAX;
+    holding->seen = acquired;
+    return (uint32_t)uses == 0;
+}
+
+static double worth(const regx_holding_t *holding)
+{
+    return (double)holding->cost * holding->heat / (double)holding->mr.length;
+}
+
+/* 0 only after a full round: all that is alive has users. */
+static uint32_t choose(regx_cache_t *cache)
+{
+    const regx_holding_t *holdings = cache->holdings;
+    const uint32_t used = cache->regions.used;
+    uint32_t chosen = 0, found = 0, visits = 0;
+
+    for (uint32_t i = 1; i < used && found < SAMPLE && (found == 0 || visits < VISITS); i++) {
+        const uint32_t number = cache->hand + 1 < used ? cache->hand + 1 : 1;
+
+        cache->hand = number;
+        if (cache->records[number].state != REGX_REGION_ALIVE) {
+            continue;
+        }
+        visits++;
+        if (!visit(cache, number)) {
+            continue;
+        }
+        found++;
+        if (chosen == 0 || worth(&holdings[number]) < worth(&holdings[chosen])) {
+            chosen = number;
+        }
+    }
+    return chosen;
+}
+
+void regx_cache_give_up_locked(regx_cache_t *cache, uint32_t number)
+{
+    regx_index_remove(&cache->index, cache->records[number].start, number);
+    regx_cache_kill_locked(cache, number, REGX_REGION_GIVEN_UP);
+    regx_cache_has_work(cache);
+}
+
+uint64_t regx_cache_evict_locked(regx_cache_t *cache)
+{
+    regx_counters_t *counters = cache->registry->counters;
+    const uint32_t number = choose(cache);
+
+    if (number == 0) {
+        return 0;
+    }
+    regx_cache_give_up_locked(cache, number);
+    regx_count(counters, &counters->evictions, 1);
+    return cache->records[number].size;
+}
+
 /* ---- acting on changes ---- */
 
 typedef struct cut {
