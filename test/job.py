@@ -189,6 +189,7 @@ def run(command: Sequence[str | Path], environment: Mapping[str, str], report: P
         if process.poll() is None:  # pytest itself was interrupted
             kill(mark)
     lines = report.read_text().splitlines() if report.exists() else []
+    stdout = stdout.replace("\0", "")  # mpirun of 5.0 puts one before some lines
     job = Job(shown, process.returncode, stdout, stderr, [json.loads(line) for line in lines])
     left = left_behind(mark)
     assert not left, f"processes {left} were left behind\n{job}"

@@ -105,8 +105,10 @@ def test_a_program_built_with_the_address_sanitizer(mpi: Mpi, tmp_path: Path) ->
     job = direct(mpi, *words, backend="notifier", **how).checked(ranks=2)
     assert job.rank(0)["invalidations"] == ROUNDS - 1, str(job)
     assert "AddressSanitizer" not in job.stderr, str(job)
-    for backend, why in (("hooks+notifier", "Open MPI has no memory hooks here"),
-                         ("retain", "this program's malloc is not glibc's")):
+    refused = {"retain": "this program's malloc is not glibc's"}
+    if mpi.build.series < (5, 0):  # which brings UCX, and so has hooks
+        refused["hooks+notifier"] = "Open MPI has no memory hooks here"
+    for backend, why in refused.items():
         job = direct(mpi, *words, backend=backend, btl="regx,vader,self", **how)
         assert job.status == 0 and not job.reports, str(job)
         assert len(job.complaints) == 1 and why in job.complaints[0], str(job)

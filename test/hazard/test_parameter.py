@@ -44,6 +44,8 @@ UNUSABLE = [("hooks", "regx,vader,self", NO_HOOKS, [], "Open MPI has no memory h
 def test_backend_that_is_not_usable(mpi: Mpi, build: Build, backend: str, btl: str,
                                     mca: dict[str, str], within: list[str], why: str) -> None:
     """Hazards 4 and 12: never another one in silence."""
+    if mca == NO_HOOKS and build.series >= (5, 0):
+        pytest.skip("Open MPI 5.0 brings UCX, which has hooks")
     words = [build.programs / within[0], *within[1:]] if within else []
     job = traffic(mpi, btl, {"backend": backend}, mca=mca, within=words)
     assert (job.status == 0) == (btl != "regx") and not job.reports, str(job)

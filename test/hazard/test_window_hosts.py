@@ -9,7 +9,7 @@ import pytest
 from fabric import Fabric
 from launch import AT_ONCE, Mpi
 
-CASES = ["fence", "lock", "flood", "fetch", "alternate", "mixed"]
+CASES = ["fence", "lock", "flood", "fetch", "alternate"]
 VERBS = {"transport": "verbs"}  # also on a node: osc/rdma wants one that reaches all
 
 
@@ -17,7 +17,9 @@ VERBS = {"transport": "verbs"}  # also on a node: osc/rdma wants one that reache
     ("create", 4, "regx"), pytest.param("allocate", 3, "regx,self", marks=pytest.mark.full)])
 def test_every_operation_between_two_hosts(mpi: Mpi, fabric: Fabric, flavour: str, ranks: int,
                                            btl: str) -> None:
-    job = fabric("window", flavour, 1000, *CASES, ranks=ranks, btl=btl, regx=VERBS,
+    # 5.0 loses some of what is mixed, by any BTL (mca-params/limits.md).
+    mixed = ["mixed"] if mpi.build.osc_asks else []
+    job = fabric("window", flavour, 1000, *CASES, *mixed, ranks=ranks, btl=btl, regx=VERBS,
                  mca=mpi.build.osc).checked(ranks)
     assert len({report["host"] for report in job.reports}) == 2, str(job)
     assert (job.total("onesided_messages") > 0) == mpi.build.osc_asks, str(job)
