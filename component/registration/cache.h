@@ -22,9 +22,9 @@
  * cache up to half a MiB, and half a MiB for what was seen before and for the log of changes.
  *
  *   cache.c    opened, closed, hit, released
- *   miss.c     what is not found is registered; what is given up for it
- *   retire.c   what each thread counts and remembers; changes end regions; dead regions are
- *              deregistered
+ *   miss.c     what is not found is registered
+ *   retire.c   what each thread counts and remembers; changes end regions, and so does want of
+ *              room; dead regions are deregistered
  *   regions.c  the table of regions, and their index by address
  *
  * One lock, a leaf: no other one of ours is taken under it. What is called there and is not the
@@ -78,7 +78,7 @@ typedef struct regx_record {
 typedef struct regx_holding {
     regx_mr_t mr;  /* as the device knows it */
     uint32_t cost; /* of registering it: nanoseconds */
-    uint32_t heat; /* how often it was used, the older the less; see miss.c */
+    uint32_t heat; /* how often it was used, the older the less; see retire.c */
     uint32_t seen; /* acquisitions when heat was last brought up to date */
 } regx_holding_t;
 

@@ -305,8 +305,8 @@ typedef struct regx_transport_ops {
      * transport cannot read a peer's memory. */
     regx_status_t (*get)(regx_conn_t *conn, regx_get_t *get);
 
-    /* What only processes of one node can do for each other: NULL where peers are on other nodes.
-     * Else a connection says by single_copy (regx_conn_t) whether the kernel copies. */
+    /* What only processes of one node can do for each other. Each may be NULL, and all are where
+     * peers are on other nodes; unstage goes with stage, and release with allocate. A connection says by single_copy (regx_conn_t) whether the kernel copies. */
     struct {
         /* Has the kernel copy `length` bytes between `local` and the address `remote` in the peer:
          * now, and all of them. No key is asked for, so `remote` must be what the peer has offered.

@@ -85,8 +85,9 @@ def test_installed_but_not_selected(mpi: Mpi, tmp_path: Path, how: str,
     for process, other in zip(processes, without["named" if how == "named" else "default"]):
         for when in STATES:
             new = {Path(name).name for name in process[when].files - other[when].files}
-            # PMIx of Open MPI 5.0 names its segments by the job.
-            assert {name for name in new if not name.startswith("pmix-gds-")} <= {"mca_btl_regx.so"}, when
+            if mpi.build.series >= (5, 0):  # its PMIx names segments by the job
+                new = {name for name in new if not name.startswith("pmix-gds-")}
+            assert new <= {"mca_btl_regx.so"}, when
             assert process[when].descriptors == other[when].descriptors, when
             assert process[when].threads == other[when].threads, when
             assert process[when].locked == other[when].locked, when
