@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 import device
 import skips
+import start
 import units
 from job import Job
 from launch import TOP, Build, Mpi, Reruns
@@ -22,6 +24,10 @@ MARKS = {
     "whole": "every run does all combinations of its parameters, rather than each value of each once",
     "core": "those of the emulated machine, and of what is marked full, that every run does",
 }
+
+# Tests whose jobs mostly wait, and of which nothing that is asserted depends on what runs beside them.
+BESIDE = ["test_ending", "test_hosts", "test_killed", "test_memory", "test_neighbours", "test_parameter",
+          "test_refusal", "test_selection", "test_site", "test_transport_auto", "test_version"]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -58,7 +64,8 @@ def phase(item: pytest.Item) -> str:
         return "guest"
     if item.path.is_relative_to(TOP / "test/machine"):
         return "machines"
-    if item.get_closest_marker("alone") or "mpi" in getattr(item, "fixturenames", ()):
+    if item.get_closest_marker("alone") or \
+            ("mpi" in getattr(item, "fixturenames", ()) and item.path.stem not in BESIDE):
         return "jobs"
     return "processes"
 
@@ -150,7 +157,7 @@ def seed(pytestconfig: pytest.Config) -> int:
 
 
 @pytest.fixture(scope="session")
-def build() -> Build:
+def build() -> Iterator[Build]:
     """From the environment, or else from the file that component/config/setup leaves."""
     file = TOP / ".build" / "env"
     known = dict(line.split("=", 1) for line in file.read_text().splitlines()) \
@@ -166,7 +173,8 @@ def build() -> Build:
                   mpirun=where("REGX_MPIRUN"), programs=where("REGX_MPI_TESTS"))
     if not (build.component / "mca_btl_regx.so").exists():
         pytest.fail(f"there is no mca_btl_regx.so in {build.component}")
-    return build
+    with start.cheap(build.series) as environment:
+        yield replace(build, start=environment)
 
 
 @pytest.fixture(scope="session")

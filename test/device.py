@@ -1,16 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Tests that need an RDMA device: they run where one is, and test/machine has one for them."""
 import subprocess
-from pathlib import Path
 
 import pytest
 
-DEVICES = Path("/sys/class/infiniband")
-
-
-def is_there() -> bool:
-    """Whether a port of some device is active."""
-    return any("ACTIVE" in state.read_text() for state in DEVICES.glob("*/ports/*/state"))
+from runner import has_device as is_there  # noqa: F401 (whether a port of some device is active)
 
 
 def pages_on_demand() -> bool:

@@ -164,8 +164,9 @@ def left_behind(mark: str) -> list[int]:
 
 
 def run(command: Sequence[str | Path], environment: Mapping[str, str], report: Path,
-        timeout: float) -> Job:
-    """Runs a command with a watchdog over all its descendants."""
+        timeout: float, start: Mapping[str, str]) -> Job:
+    """Runs a command with a watchdog over all its descendants. start: of the environment what changes no
+    result, and is not shown."""
     mark = uuid.uuid4().hex
     words = [str(word) for word in command]
     shown = " ".join(
@@ -174,7 +175,7 @@ def run(command: Sequence[str | Path], environment: Mapping[str, str], report: P
     inherited = {key: value for key, value in os.environ.items()
                  if not key.startswith(("OMPI_", "UCX_", "PMIX_"))}
     process = subprocess.Popen(
-        words, env={**inherited, **ROOT, **environment, MARK: mark}, stdin=subprocess.DEVNULL,
+        words, env={**inherited, **ROOT, **start, **environment, MARK: mark}, stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace",
         start_new_session=True)
     try:

@@ -41,6 +41,7 @@ class Build:
     pkglibdir: Path
     mpirun: Path
     programs: Path
+    start: Mapping[str, str] = field(default_factory=dict)  # the environment of mpirun (start.py)
 
     def path(self, folder: Path | None = None) -> dict[str, str]:
         """The environment in which Open MPI finds the component."""
@@ -137,11 +138,11 @@ class Mpi:
         variables = {**self.build.path(), **(environment or {})}
         before = set(self.folder.rglob("*"))
         self.reruns.jobs += 1
-        done = job.run(words, variables, report, timeout)
+        done = job.run(words, variables, report, timeout, self.build.start)
         if openmpi.died_in_finalize(done, ranks, self.build.pkglibdir):
             self.note(done)
             self.remove_others(before)
-            done = job.run(words, variables, report, timeout)
+            done = job.run(words, variables, report, timeout, self.build.start)
         self.done.append(done)
         return done
 

@@ -9,6 +9,8 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -51,7 +53,7 @@ def needing_device() -> tuple[str, ...]:
 
 PHASES = [
     Phase("units", "unit tests, two at a time", folders=with_unit_tests(), workers=True),
-    Phase("processes", "tests of one process, two at a time", workers=True),
+    Phase("processes", "tests of one process, and MPI jobs that mostly wait, two at a time", workers=True),
     Phase("jobs", "MPI jobs, alone"),
     Phase("guest", "the emulated machine with an RDMA device, alone",
           folders=("test/unit", *needing_device())),
@@ -63,8 +65,7 @@ EPILOG = """TEST, named from the top of the tree; without one: every test
   test/mpi/test_transfer.py         a file of pytest's; ::NAME behind it: one test of it
   test/hazard                       all tests of a folder
 
-What failed is named as TEST again. .build/results (.build/results.named if tests were named) keeps
-durations, skipped and each phase's JUnit file. test/README.md has more."""
+test/README.md has more."""
 
 
 def arguments() -> argparse.Namespace:
@@ -167,7 +168,7 @@ class Run:
         for phase in chosen:
             if phase.full and not self.wanted.full:
                 continue
-            with Timed(phase.what):
+            with timed(phase.what):
                 self.results += self.pytest(phase, self.wanted.tests or list(phase.folders))
 
     def again(self) -> None:
@@ -179,7 +180,7 @@ class Run:
             return
         by_name = {phase.name: phase for phase in PHASES}
         for result in failed:
-            with Timed(f"once more, alone: {result.test}"):
+            with timed(f"once more, alone: {result.test}"):
                 phase = by_name[result.phase]._replace(workers=False)
                 anew = self.pytest(phase, [result.test])
             if anew and all(other.outcome == "passed" for other in anew):
@@ -191,18 +192,13 @@ def has_device() -> bool:
     return any("ACTIVE" in state.read_text() for state in states)
 
 
-class Timed:
+@contextmanager
+def timed(what: str) -> Iterator[None]:
     """Prints what begins, and how long it took."""
-
-    def __init__(self, what: str) -> None:
-        self.what = what
-
-    def __enter__(self) -> None:
-        print(f"--- {self.what}", flush=True)
-        self.began = time.monotonic()
-
-    def __exit__(self, *_: object) -> None:
-        print(f"--- {self.what}: {time.monotonic() - self.began:.0f} s", flush=True)
+    print(f"--- {what}", flush=True)
+    began = time.monotonic()
+    yield
+    print(f"--- {what}: {time.monotonic() - began:.0f} s", flush=True)
 
 
 def quietly(*words: str | Path) -> None:
@@ -257,18 +253,19 @@ def build_units(wanted: argparse.Namespace) -> None:
         if not (folder / "Makefile").exists():
             quietly("env", "-C", folder, TOP / "configure", "-q", f"--prefix={folder}/prefix",
                  f"--cache-file={BUILD}/config.cache", configure)
-        # A warning is a failure of the tests, not of a user's build with a newer compiler.
+        # A warning is a failure of the tests, not of a user's build with a newer compiler. A sanitizer
+        # names lines; the rest of -g would take a quarter of the time.
         quietly("make", "--no-print-directory", "-C", folder, f"-j{CORES}",
-             "CFLAGS=-O1 -g -Werror", *programs)
+             "CFLAGS=-O1 -g1 -Werror", *programs)
 
 
 def prepare(wanted: argparse.Namespace) -> None:
-    with Timed("packages, and the emulated machine's kernel and root"):
+    with timed("packages, and the emulated machine's kernel and root"):
         must(SETUP, "test", "--no-install" if wanted.no_install else "--packages")
         if os.geteuid() == 0 and not has_device() and (wanted.machine or not wanted.tests):
             # If there is none, the tests that need it say so.
             subprocess.run([MACHINE, "--fetch"], stdin=subprocess.DEVNULL, check=False)
-    with Timed("build"):
+    with timed("build"):
         (BUILD / "units.log").unlink(missing_ok=True)
         must(SETUP, "test", "--no-install")
         build_units(wanted)

@@ -11,7 +11,6 @@ from launch import TOP
 
 from tools import launch, osu, table
 
-pytestmark = pytest.mark.alone
 ROWS = """\
 [defaults]
 benchmark = companion_bw

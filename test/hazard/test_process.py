@@ -33,7 +33,7 @@ class State:
 def plain(name: str) -> str:
     """Without what differs from run to run: numbers (hexadecimal too), and the session's folder."""
     return re.sub(r"[0-9a-f]*\d[0-9a-f]*", "N",
-                  re.sub(r"^/tmp/ompi\.[^/]*/pid\.\d+", "session", name))
+                  re.sub(r"^/\S*/ompi\.[^/]*/pid\.\d+", "session", name))
 
 
 def state(text: str) -> State:

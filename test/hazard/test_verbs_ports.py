@@ -23,7 +23,7 @@ CASES += ["70001 1 4095 vector contiguous both isend irecv 3",
 
 
 def first() -> str:
-    return sorted(path.name for path in device.DEVICES.iterdir())[0]
+    return sorted(path.name for path in Path("/sys/class/infiniband").iterdir())[0]
 
 
 def cases(folder: Path, lines: list[str] | None = None) -> Path:

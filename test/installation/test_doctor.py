@@ -26,7 +26,8 @@ class Doctor:
         path = {"PATH": f"{self.build.mpirun.parent}:{os.environ['PATH']}"}
         return subprocess.run([*around, self.program, *options], text=True, check=False, timeout=300,
                               stdin=subprocess.DEVNULL, capture_output=True,
-                              env={**os.environ, **self.build.path(), **path, **(environment or {})})
+                              env={**os.environ, **self.build.start, **self.build.path(), **path,
+                                   **(environment or {})})
 
     def __call__(self, *options: str | Path, around: Sequence[str | Path] = (),
                  environment: Mapping[str, str] | None = None) -> dict[str, Any]:

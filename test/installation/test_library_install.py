@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 import device
+from tables import BUILD, TOP
 
-TOP = Path(__file__).resolve().parents[2]
-BUILD = Path(os.environ.get("REGX_BUILD_DIR", TOP / ".build/obj"))
 HEADER = TOP / "component/library/regx/registration.h"
 NODE = "REGX_REGISTRATION_0"
 

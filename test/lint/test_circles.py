@@ -5,7 +5,6 @@ A file uses another if its object file needs a global symbol, function or data, 
 defines. Calls through an operations table are not seen, and are meant to be free. Headers are
 followed by their #include lines, because an inline function or a type is used just the same.
 """
-import os
 import re
 import subprocess
 from collections.abc import Iterable, Mapping
@@ -13,9 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tables import BUILD
 from tree import TOP, files
-
-BUILD = Path(os.environ.get("REGX_BUILD_DIR", TOP / ".build/obj"))
 
 # A room may use its own level and those before it. Rooms of one level may not form a circle.
 LEVELS = [{"base"}, {"pool", "registration", "transport"}, {"compat", "onesided", "rendezvous"}, {"btl", "library"}]

@@ -9,8 +9,6 @@
  * "NAME VALUE" each. It ends before MPI_Finalize: Open MPI 4.1 crashes in MPI_T_finalize after it,
  * with any BTL.
  */
-#include <stdio.h>
-#include <stdlib.h>
 
 #include "check.h"
 
