@@ -12,28 +12,21 @@
 #include "base/counters.h"
 #include "btl/settings.h"
 
-/* type: number, text or object. */
+/* type: number, text, object or list. */
 typedef void (*each_key_t)(const char *key, const char *type, const char *help);
-
-static void counter_key(void *context, const char *name, const char *help, regx_counter_kind_t kind,
-                        _Atomic uint64_t *counter)
-{
-    (void)kind, (void)counter;
-    (*(each_key_t *)context)(name, "number", help);
-}
 
 /* Calls `each` for every key of the report, in its order. */
 static void for_each_key(each_key_t each)
 {
-    static regx_counters_t counters;
-
 #define FIELD(key, type, help_text) each(#key, #type, help_text);
     REGX_REPORT_FIELDS(FIELD)
 #undef FIELD
-    regx_settings_each_counter(&counters, counter_key, &each);
-#define TALLIES(key, row, help_text) each(#key, "object", help_text);
-    REGX_REPORT_TALLIES(TALLIES)
-#undef TALLIES
+    for (const regx_counter_t *row = regx_counter_table; row->name != NULL; row++) {
+        each(row->name, "number", row->help);
+    }
+    each("fallbacks", "object", REGX_REPORT_FALLBACKS);
+    each("ports", "object", REGX_REPORT_PORTS);
+    each("explain", "list", REGX_REPORT_EXPLAIN);
 }
 
 /* Nothing here begins with a point or has a backslash, which troff would take for its own. */
@@ -110,8 +103,8 @@ static void print_json(void)
     for_each_key(report_key);
     printf("},\n\"paths\": [");
     separator = "";
-    for (const regx_counter_t *path = regx_paths; path->name != NULL; path++) {
-        json_string(path->name);
+    for (unsigned path = 0; path < REGX_PATH_COUNT; path++) {
+        json_string(regx_path_names[path]);
     }
     printf("],\n\"gone\": {");
     separator = "";

@@ -4,17 +4,59 @@
 #include <stdio.h>
 #include <string.h>
 
-const regx_counter_t regx_paths[] = {
-#define PATH(name, help) {#name, help, REGX_COUNT, REGX_PATH_##name},
+const char *const regx_path_names[] = {
+#define PATH(name, help) [REGX_PATH_##name] = #name,
     REGX_PATHS(PATH)
 #undef PATH
-        {NULL, NULL, REGX_COUNT, 0}};
+};
+
+const char *const regx_why_texts[] = {
+#define WHY(text, name) [REGX_WHY_##name] = text,
+    REGX_WHYS(WHY)
+#undef WHY
+};
 
 const regx_counter_t regx_counter_table[] = {
+#define PATH(name, help)                                                                           \
+    {"messages_" #name, "messages " help, REGX_MESSAGES, REGX_PATH_##name},                        \
+        {"bytes_" #name, "their bytes", REGX_BYTES, REGX_PATH_##name},
+    REGX_PATHS(PATH)
+#undef PATH
 #define COUNTER(name, kind, help) {#name, help, REGX_##kind, offsetof(regx_counters_t, name)},
-    REGX_COUNTERS(COUNTER)
+        REGX_COUNTERS(COUNTER)
 #undef COUNTER
-        {NULL, NULL, REGX_COUNT, 0}};
+            {NULL, NULL, REGX_COUNT, 0}};
+
+static uint64_t sum(const regx_flow_t *flow, const regx_counter_t *counter)
+{
+    const _Atomic uint64_t(*counts)[REGX_FLOW_SIZES] =
+        counter->kind == REGX_BYTES ? flow->bytes : flow->messages;
+    uint64_t value = 0;
+
+    for (unsigned way = 0; way < REGX_WAYS; way++) {
+        const bool belongs = counter->where == REGX_PATH_fallback
+                                 ? regx_why_is_fallback(way % REGX_WHY_COUNT)
+                                 : counter->where == way / REGX_WHY_COUNT;
+
+        for (unsigned size = 0; size < REGX_FLOW_SIZES && belongs; size++) {
+            value += counts[way][size];
+        }
+    }
+    return value;
+}
+
+uint64_t regx_counter_value(const regx_counters_t *counters, const regx_counter_t *counter)
+{
+    uint64_t value = 0;
+
+    if (counter->kind == REGX_COUNT || counter->kind == REGX_LEVEL) {
+        return *(const _Atomic uint64_t *)(const void *)((const char *)counters + counter->where);
+    }
+    for (unsigned i = 0; i < REGX_FLOWS; i++) {
+        value += counters->flows[i] != NULL ? sum(counters->flows[i], counter) : 0;
+    }
+    return value;
+}
 
 enum { EMPTY, CLAIMED, READY };
 

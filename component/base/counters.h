@@ -36,6 +36,55 @@ typedef enum regx_path {
         REGX_PATH_COUNT
 } regx_path_t;
 
+/* Why a message goes by its path: X(text, name). From no_copies on it is a fallback. A CTS carries
+ * the reason, since the receiver chooses and the sender counts. */
+#define REGX_WHYS(X)                                                                               \
+    X("no rendezvous: short, or not contiguous", eager)                                            \
+    X("asked for", asked)                                                                          \
+    X("the kernel does not copy to this peer", refused)                                            \
+    X("the buffer is new", new)                                                                    \
+    X("not tried yet", prior)                                                                      \
+    X("on trial", trial)                                                                           \
+    X("fastest when tried", winner)                                                                \
+    X("both buffers are registered", registered)                                                   \
+    X("the kernel does not copy to this peer", no_copies)                                          \
+    X("chunk: refused by this peer before", no_puts)                                               \
+    X("read: impossible with this peer before", no_gets)                                           \
+    X("receiver: could not read", unread)                                                          \
+    X("receiver: its buffer was refused", receiver)                                                \
+    X("sender: could not write all, or its buffer was refused", sender)
+
+typedef enum regx_why {
+#define REGX_WHY_ENUM(text, name) REGX_WHY_##name,
+    REGX_WHYS(REGX_WHY_ENUM)
+#undef REGX_WHY_ENUM
+        REGX_WHY_COUNT
+} regx_why_t;
+
+static inline bool regx_why_is_fallback(regx_why_t why)
+{
+    return why >= REGX_WHY_no_copies;
+}
+
+/* A way is a path and the reason for it: path * REGX_WHY_COUNT + why. */
+#define REGX_WAYS (REGX_PATH_fallback * REGX_WHY_COUNT)
+
+/* The messages of one kind of peer, counted as the sender, or, what is read as exposed, as the
+ * receiver. By way and size, which is a power of two and all up to the next; what goes eagerly or in
+ * fragments is all of the first size, so that a short message costs nothing. Some bytes of a message
+ * may go by another path, where they count without the message. The report's messages_NAME and
+ * bytes_NAME are sums of these. */
+#define REGX_FLOW_SIZES 20u
+#define REGX_FLOW_SECOND 8192ULL /* bytes; what is shorter is of the first size */
+
+typedef struct regx_flow {
+    bool threads; /* as of the counters */
+    _Atomic uint64_t messages[REGX_WAYS][REGX_FLOW_SIZES];
+    _Atomic uint64_t bytes[REGX_WAYS][REGX_FLOW_SIZES];
+} regx_flow_t;
+
+#define REGX_FLOWS 2u /* kinds of peers: of this node; of another */
+
 /* The other counters: X(name, COUNT or LEVEL, help). A count only grows. A level is how much there
  * is now, or was at most. The report's key is the name. */
 #define REGX_COUNTERS(X)                                                                           \
@@ -83,7 +132,7 @@ typedef enum regx_path {
       "pieces copied in user space, to or from a peer's memory from MPI_Alloc_mem")                \
     X(bytes_verbs, COUNT, "payload bytes sent or read over verbs")
 
-/* Named tallies whose keys are only known at run time: reasons of decisions and of fallbacks,
+/* Named tallies whose keys are only known at run time: reasons of fallbacks,
  * ports. */
 #define REGX_REASONS_MAX 32
 #define REGX_REASON_LENGTH 64
@@ -98,32 +147,27 @@ typedef struct regx_counters {
 #define REGX_COUNTER_FIELD(name, kind, help) _Atomic uint64_t name;
     REGX_COUNTERS(REGX_COUNTER_FIELD)
 #undef REGX_COUNTER_FIELD
-    _Atomic uint64_t messages[REGX_PATH_COUNT]; /* as the sender; what is read
-                                                   as exposed: as the receiver */
-    _Atomic uint64_t bytes[REGX_PATH_COUNT];
-    regx_tally_t decisions[REGX_REASONS_MAX];
+    regx_flow_t *flows[REGX_FLOWS]; /* NULL: none */
     regx_tally_t fallbacks[REGX_REASONS_MAX];
     regx_tally_t ports[REGX_REASONS_MAX]; /* payload bytes sent, by the port of an RDMA device */
     bool threads;                         /* several threads may count: set once at the start */
 } regx_counters_t;
 
-typedef enum { REGX_COUNT, REGX_LEVEL } regx_counter_kind_t;
+typedef enum { REGX_COUNT, REGX_LEVEL, REGX_MESSAGES, REGX_BYTES } regx_counter_kind_t;
 
-/* A row of a table of counters. */
+/* A row of the table of counters: the report's key, and so on. */
 typedef struct regx_counter {
     const char *name;
     const char *help;
     regx_counter_kind_t kind;
-    size_t offset; /* of the counter in regx_counters_t; of a path, its number */
+    size_t where; /* in regx_counters_t; of messages and bytes, their path */
 } regx_counter_t;
 
-/* The tables above as arrays; the last row has no name. */
-extern const regx_counter_t regx_paths[], regx_counter_table[];
+/* The tables above as arrays; the last row of the counters has no name. */
+extern const regx_counter_t regx_counter_table[];
+extern const char *const regx_path_names[REGX_PATH_COUNT], *const regx_why_texts[REGX_WHY_COUNT];
 
-static inline const char *regx_path_name(regx_path_t path)
-{
-    return regx_paths[path].name;
-}
+uint64_t regx_counter_value(const regx_counters_t *counters, const regx_counter_t *counter);
 
 /* Of one thread: a tenth of an interlocked add. */
 static inline void regx_count_alone(_Atomic uint64_t *counter, uint64_t n)
@@ -159,15 +203,36 @@ static inline void regx_count_malformed(regx_counters_t *counters)
     regx_count(counters, &counters->malformed, 1);
 }
 
-static inline void regx_count_message(regx_counters_t *counters, regx_path_t path, uint64_t bytes)
+/* The number of a size. */
+static inline size_t regx_flow_size(regx_path_t path, uint64_t length)
 {
-    if (counters->threads) {
-        atomic_fetch_add_explicit(&counters->messages[path], 1, memory_order_relaxed);
-        atomic_fetch_add_explicit(&counters->bytes[path], bytes, memory_order_relaxed);
-    } else {
-        regx_count_alone(&counters->messages[path], 1);
-        regx_count_alone(&counters->bytes[path], bytes);
+    const size_t size = 63 - 12 - (size_t)__builtin_clzll(length | REGX_FLOW_SECOND / 2);
+
+    if (path <= REGX_PATH_frag) {
+        return 0;
     }
+    return size < REGX_FLOW_SIZES ? size : REGX_FLOW_SIZES - 1;
+}
+
+/* So many messages (0 or 1) of that length, and so many bytes of them. */
+static inline void regx_count_part(regx_flow_t *flow, regx_path_t path, regx_why_t why,
+                                   uint64_t length, uint64_t messages, uint64_t bytes)
+{
+    const size_t way = path * REGX_WHY_COUNT + why, size = regx_flow_size(path, length);
+
+    if (flow->threads) {
+        atomic_fetch_add_explicit(&flow->messages[way][size], messages, memory_order_relaxed);
+        atomic_fetch_add_explicit(&flow->bytes[way][size], bytes, memory_order_relaxed);
+    } else {
+        regx_count_alone(&flow->messages[way][size], messages);
+        regx_count_alone(&flow->bytes[way][size], bytes);
+    }
+}
+
+static inline void regx_count_message(regx_flow_t *flow, regx_path_t path, regx_why_t why,
+                                      uint64_t length)
+{
+    regx_count_part(flow, path, why, length, 1, length);
 }
 
 /* The tally of that reason, made at its first use. The first REGX_REASONS_MAX - 1 reasons have one

@@ -27,8 +27,7 @@
 enum {
     REGX_TRACE_CHOICE = 10,     /* at the start: what this process uses, and why */
     REGX_TRACE_CONNECTION = 20, /* each connection, and its end */
-    REGX_TRACE_PATH = 40, /* each large message's path; each fallback of one with its reason */
-    REGX_TRACE_STEP = 80  /* the steps of a large message: grants, chunks, retries */
+    REGX_TRACE_PATH = 40 /* each large message's path; each fallback of one with its reason */
 };
 
 typedef struct regx_trace {

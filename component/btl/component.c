@@ -168,10 +168,8 @@ static mca_btl_base_module_t **start(regx_component_t *component, int *count, bo
     if (!regx_params_read(&component->params, &face)) {
         return NULL;
     }
-    regx_trace(&component->trace, REGX_TRACE_CHOICE,
-               "regx %s, built for Open MPI %s, rank %u on %s", REGX_VERSION,
-               REGX_BUILT_FOR_OPENMPI, regx_compat_rank(), regx_compat_host());
     memset(&component->counters, 0, sizeof(component->counters));
+    memset(component->flows, 0, sizeof(component->flows));
     component->counters.threads = component->threads = has_threads(component, mpi_threads);
     component->warned_of_change = component->said_unreachable = component->ending = false;
     modules = start_modules(component) ? calloc(component->module_count, sizeof(*modules)) : NULL;

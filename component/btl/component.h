@@ -90,6 +90,7 @@ struct regx_component {
     const mca_btl_base_module_t *face;
     regx_params_t params;
     regx_counters_t counters;
+    regx_flow_t flows[REGX_FLOWS]; /* by regx_transport_kind_t */
     regx_trace_t trace;
     regx_backend_choice_t choice;  /* its monitor is of all caches */
     regx_drain_t *drain;           /* btl_regx_inuse=drain; else NULL */
@@ -173,7 +174,7 @@ void regx_alloc_mem_stop(void);
 /* Traces what this process uses, once all of its modules have started. */
 void regx_verbose_choice(const regx_component_t *component);
 
-/* Traces what auto found, and writes the report that the user asked for, if any. While the modules
+/* Writes the report, and prints what explains the job, if the user asked for them. While the modules
  * are still open. */
 void regx_report(regx_component_t *component);
 

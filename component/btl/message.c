@@ -114,12 +114,6 @@ mca_btl_base_descriptor_t *regx_prepare_src(mca_btl_base_module_t *btl, regx_end
         regx_fragment_return(module, fragment);
         return NULL;
     }
-    if (regx_traces(module->trace, REGX_TRACE_PATH) && !more && length < message &&
-        opal_convertor_need_buffers(convertor) != 0) {
-        regx_trace(module->trace, REGX_TRACE_PATH,
-                   "%zu bytes to rank %u over %s in fragments: they are not contiguous", message,
-                   (unsigned)endpoint->peer.id, endpoint->peer.conn->wire);
-    }
     fragment->segment.seg_len = reserve + length;
     *size = length;
     return describe(fragment, order, flags);
@@ -166,7 +160,7 @@ static regx_status_t offer(regx_module_t *module, regx_fragment_t *fragment)
     const regx_status_t status = hand_over(module, fragment);
 
     if (status == REGX_OK || status == REGX_PENDING) {
-        regx_count_message(module->counters, path, length);
+        regx_count_message(module->flow, path, REGX_WHY_eager, length);
     }
     return status;
 }
@@ -199,11 +193,6 @@ static void enqueue(regx_module_t *module, regx_fragment_t *fragment)
 {
     regx_endpoint_t *endpoint = fragment->endpoint;
 
-    if (regx_traces(module->trace, REGX_TRACE_STEP)) {
-        regx_trace(module->trace, REGX_TRACE_STEP,
-                   "rank %u: a fragment of %zu bytes waits for room", (unsigned)endpoint->peer.id,
-                   fragment->segment.seg_len);
-    }
     fragment->base.des_flags |= MCA_BTL_DES_SEND_ALWAYS_CALLBACK;
     fragment->next = NULL;
     regx_lock(&module->lock);
@@ -286,7 +275,7 @@ int regx_sendi(mca_btl_base_module_t *btl, regx_endpoint_t *endpoint,
         return offer_descriptor(module, endpoint, convertor, header_size, payload_size, order,
                                 flags, descriptor);
     }
-    regx_count_message(module->counters, REGX_PATH_eager, header_size + payload_size);
+    regx_count_message(module->flow, REGX_PATH_eager, REGX_WHY_eager, header_size + payload_size);
     return OPAL_SUCCESS;
 }
 

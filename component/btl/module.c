@@ -117,11 +117,6 @@ static regx_status_t open_pool(regx_module_t *module)
     const size_t locked = lock_pool(transport);
 
     regx_count(module->counters, &module->counters->pool_pinned_bytes, locked);
-    regx_trace(module->trace, REGX_TRACE_CHOICE,
-               "transport %s: %s, a pool of %zu bytes of which %zu are locked, registering memory "
-               "%s",
-               transport->ops->name, transport->wires, transport->pool_size, locked,
-               transport->registers ? "pins it" : "is free");
     return regx_pool_init(&module->pool, transport->pool_memory, transport->pool_size,
                           module->params->settings.pool.slot_size, module->threads,
                           module->counters);
@@ -183,6 +178,8 @@ regx_status_t regx_module_open(regx_component_t *component, regx_transport_kind_
     module->component = component;
     module->params = &component->params;
     module->counters = &component->counters;
+    module->flow = component->counters.flows[kind] = &component->flows[kind];
+    module->flow->threads = component->threads;
     module->trace = &component->trace;
     module->threads = component->threads;
     regx_list_init(&module->blocked);
@@ -240,6 +237,7 @@ bool regx_module_start(regx_module_t *module)
                                        .mismatch = regx_lost_data,
                                        .changes = regx_registry_changes,
                                        .context = module,
+                                       .flow = module->flow,
                                        .trace = module->trace};
 
     if (!regx_registry_start(module)) {

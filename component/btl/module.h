@@ -22,6 +22,7 @@ struct regx_module {
     /* The component's. */
     const regx_params_t *params;
     regx_counters_t *counters;
+    regx_flow_t *flow; /* of its kind of peers */
     const regx_trace_t *trace;
     bool threads;
     regx_eager_t eager;

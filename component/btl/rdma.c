@@ -67,8 +67,6 @@ static mca_btl_base_registration_handle_t *expose(regx_module_t *module, regx_en
         regx_fragment_return(module, record->fragment);
         return NULL;
     }
-    regx_trace(module->trace, REGX_TRACE_PATH, "%zu bytes to rank %u over %s may be read whole",
-               size, (unsigned)endpoint->peer.id, endpoint->peer.conn->wire);
     return (mca_btl_base_registration_handle_t *)record;
 }
 

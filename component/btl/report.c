@@ -2,8 +2,9 @@
  *
  * What regx tells of itself. The report: what this process did, one JSON object on one line, or
  * a table for people; the keys are promised to scripts. Written with printf: the names are
- * regx's own, and the few strings from outside are escaped here. The same counters for tools
- * (MPI_T). And the trace of what was chosen.
+ * regx's own, and the few strings from outside are escaped here. What explains the job: which way
+ * its messages went, and why. The same counters for tools (MPI_T). And the trace of what was
+ * chosen.
  */
 #include "config.h"
 
@@ -18,7 +19,6 @@
 #include "opal/mca/base/mca_base_pvar.h"
 #include "opal/runtime/opal.h"
 
-#include "base/memlock.h"
 #include "btl/module.h"
 
 /* ---- what there is to tell ---- */
@@ -48,21 +48,7 @@ typedef struct fields {
 #undef FIELD
 } fields_t;
 
-/* Of the first module that found something: that of the node, if there is one. */
-static const char *auto_choice(const regx_component_t *component, char text[REGX_AUTO_CHOICE])
-{
-    for (unsigned i = 0; i < component->module_count; i++) {
-        regx_rndv_t *rndv = component->modules[i]->rndv;
-
-        if (rndv != NULL && regx_auto_choice_write(rndv, text)) {
-            return text;
-        }
-    }
-    return "none";
-}
-
-/* `choice` is used as long as the fields are. */
-static fields_t find_fields(const regx_component_t *component, char choice[REGX_AUTO_CHOICE])
+static fields_t find_fields(const regx_component_t *component)
 {
     return (fields_t){.rank = regx_compat_rank(),
                       .host = regx_compat_host(),
@@ -73,9 +59,85 @@ static fields_t find_fields(const regx_component_t *component, char choice[REGX_
                       .backend = component->choice.backend->name,
                       .backend_reason = component->choice.reason,
                       .rendezvous = component->params.strategy->name,
-                      .auto_choice = auto_choice(component, choice),
                       .eager_limit = component->modules[0]->super.btl_eager_limit,
                       .peers = count_peers(component)};
+}
+
+/* ---- which way messages went ---- */
+
+/* The least length of a size. */
+static uint64_t from(unsigned size)
+{
+    return size > 0 ? REGX_FLOW_SECOND / 2 << size : 0;
+}
+
+/* The greatest of a row whose sizes end before that one. */
+static uint64_t to(const regx_module_t *module, regx_path_t path, unsigned beyond)
+{
+    return path == REGX_PATH_eager  ? module->eager.configured
+           : path == REGX_PATH_frag ? module->super.btl_max_send_size
+                                    : from(beyond) - 1;
+}
+
+static double speed_of(const regx_module_t *module, unsigned way, unsigned size)
+{
+    return regx_auto_speed(module->rndv, way / REGX_WHY_COUNT, from(size));
+}
+
+/* Whether that way messages of this size, and of the one before, went as fast, as far as auto has
+ * measured it: then they are of one row. */
+static bool joins(const regx_module_t *module, unsigned way, unsigned size)
+{
+    return size > 0 && size < REGX_FLOW_SIZES && module->flow->bytes[way][size - 1] > 0 &&
+           module->flow->bytes[way][size] > 0 &&
+           speed_of(module, way, size - 1) == speed_of(module, way, size);
+}
+
+#define JSON_ROW                                                                                   \
+    "%s{\"peers\": \"%s\", \"from\": %" PRIu64 ", \"to\": %" PRIu64                                \
+    ", \"way\": \"%s\", \"wire\": \"%s\", \"backend\": \"%s\", \"messages\": %" PRIu64             \
+    ", \"bytes\": %" PRIu64 ", \"GB/s\": %.3f, \"why\": \"%s%s\"}"
+#define TABLE_ROW                                                                                  \
+    "%s%-9s %10" PRIu64 " %10" PRIu64 "  %-8s %-5s %-14s %10" PRIu64 " %14" PRIu64 " %8.3f  %s%s"
+
+/* The row of that way that begins at that size. */
+static void write_row(FILE *out, const regx_module_t *module, unsigned way, unsigned first,
+                      const char *separator, bool json)
+{
+    const regx_path_t path = way / REGX_WHY_COUNT;
+    const regx_why_t why = way % REGX_WHY_COUNT;
+    const bool registers = path > REGX_PATH_bounce && regx_registry_keeps(module);
+    uint64_t messages = 0, bytes = 0;
+    unsigned size = first;
+
+    do {
+        messages += module->flow->messages[way][size];
+        bytes += module->flow->bytes[way][size];
+    } while (joins(module, way, ++size));
+    fprintf(out, json ? JSON_ROW : TABLE_ROW, separator,
+            module->kind == REGX_ON_NODE ? "this node" : "others", from(first),
+            to(module, path, size), regx_path_names[path], module->transport->ops->name,
+            registers ? module->component->choice.backend->name : "none", messages, bytes,
+            speed_of(module, way, first), regx_why_is_fallback(why) ? "fallback: " : "",
+            regx_why_texts[why]);
+}
+
+/* In the order of peers and sizes. */
+static void write_rows(FILE *out, const regx_component_t *component, bool json)
+{
+    const char *separator = json ? "" : "\n";
+
+    for (unsigned i = 0; i < component->module_count * REGX_FLOW_SIZES * REGX_WAYS; i++) {
+        const unsigned way = i % REGX_WAYS, size = i / REGX_WAYS % REGX_FLOW_SIZES;
+        const unsigned place = i / REGX_WAYS / REGX_FLOW_SIZES;
+        const regx_module_t *module = component->modules[place];
+        const bool told = place > 0 && component->modules[place - 1]->flow == module->flow;
+
+        if (!told && module->flow->bytes[way][size] > 0 && !joins(module, way, size)) {
+            write_row(out, module, way, size, separator, json);
+            separator = json ? ", " : "\n";
+        }
+    }
 }
 
 /* ---- as JSON ---- */
@@ -112,13 +174,6 @@ static void write_text(FILE *out, const char *key, const char *text)
     write_string(out, text);
 }
 
-static void write_counter(void *out, const char *name, const char *help, regx_counter_kind_t kind,
-                          _Atomic uint64_t *counter)
-{
-    (void)help, (void)kind;
-    write_number(out, name, *counter);
-}
-
 static void write_tallies(FILE *out, const char *key, const regx_tally_t *tallies)
 {
     write_key(out, key);
@@ -131,57 +186,104 @@ static void write_tallies(FILE *out, const char *key, const regx_tally_t *tallie
     fputc('}', out);
 }
 
-static void write_json(FILE *out, regx_counters_t *counters, const fields_t *fields)
+static void write_json(FILE *out, const regx_component_t *component)
 {
-#define WRITE_FIELD(key, type, help) write_##type(out, #key, fields->key);
+    const regx_counters_t *counters = &component->counters;
+    const fields_t fields = find_fields(component);
+
+#define WRITE_FIELD(key, type, help) write_##type(out, #key, fields.key);
     REGX_REPORT_FIELDS(WRITE_FIELD)
 #undef WRITE_FIELD
-    regx_settings_each_counter(counters, write_counter, out);
-#define WRITE_TALLIES(key, row, help) write_tallies(out, #key, counters->key);
-    REGX_REPORT_TALLIES(WRITE_TALLIES)
-#undef WRITE_TALLIES
-    fputs("}\n", out);
+    for (const regx_counter_t *row = regx_counter_table; row->name != NULL; row++) {
+        write_number(out, row->name, regx_counter_value(counters, row));
+    }
+    write_tallies(out, "fallbacks", counters->fallbacks);
+    write_tallies(out, "ports", counters->ports);
+    write_key(out, "explain");
+    fputc('[', out);
+    write_rows(out, component, true);
+    fputs("]}\n", out);
 }
 
 /* ---- as a table, without what is zero ---- */
 
-static void write_row(FILE *out, const char *name, uint64_t value, const char *help)
+static void write_count(FILE *out, const char *name, uint64_t value, const char *help)
 {
     if (value > 0) {
         fprintf(out, "  %-24s %14" PRIu64 "  %s\n", name, value, help);
     }
 }
 
-static void write_counter_row(void *out, const char *name, const char *help,
-                              regx_counter_kind_t kind, _Atomic uint64_t *counter)
-{
-    (void)kind;
-    write_row(out, name, *counter, help);
-}
-
 static void write_tally_rows(FILE *out, const char *name, const regx_tally_t *tallies)
 {
     for (int i = 0; i < REGX_REASONS_MAX; i++) {
-        write_row(out, name, tallies[i].count, tallies[i].reason);
+        write_count(out, name, tallies[i].count, tallies[i].reason);
     }
 }
 
-static void write_table(FILE *out, regx_component_t *component, const fields_t *fields)
+/* What was chosen for this process, and why. */
+static void write_head(FILE *out, const regx_component_t *component)
 {
-    regx_counters_t *counters = &component->counters;
+    const fields_t fields = find_fields(component);
+    const regx_module_t *last = component->modules[component->module_count - 1];
 
-    fprintf(out, "regx %s, rank %" PRIu64 " on %s: transport %s (", fields->version, fields->rank,
-            fields->host, fields->transport);
+    fprintf(out, "regx %s for Open MPI %s, rank %" PRIu64 " on %s: transport %s (", fields.version,
+            REGX_BUILT_FOR_OPENMPI, fields.rank, fields.host, fields.transport);
     for (unsigned i = 0; i < component->module_count; i++) {
         fprintf(out, "%s%s", i > 0 ? ", " : "", component->modules[i]->transport->wires);
     }
-    fprintf(out, "; %s), rendezvous %s (auto found: %s), backend %s (%s)\n",
-            fields->transport_reason, fields->rendezvous, fields->auto_choice, fields->backend,
-            fields->backend_reason);
-    regx_settings_each_counter(counters, write_counter_row, out);
-#define WRITE_ROWS(key, row, help) write_tally_rows(out, row, counters->key);
-    REGX_REPORT_TALLIES(WRITE_ROWS)
-#undef WRITE_ROWS
+    fprintf(out, "; %s), rendezvous %s, backend %s (%s)", fields.transport_reason,
+            fields.rendezvous, fields.backend, fields.backend_reason);
+    if (last->registry.once_max != REGX_UNLIMITED) {
+        fprintf(out, ", at most %" PRIu64 " bytes pinned for one use, to send and to receive each",
+                last->registry.once_max);
+    }
+}
+
+static void write_table(FILE *out, const regx_component_t *component)
+{
+    const regx_counters_t *counters = &component->counters;
+
+    write_head(out, component);
+    fputc('\n', out);
+    for (const regx_counter_t *row = regx_counter_table; row->name != NULL; row++) {
+        write_count(out, row->name, regx_counter_value(counters, row), row->help);
+    }
+    write_tally_rows(out, "fallback", counters->fallbacks);
+    write_tally_rows(out, "bytes by port", counters->ports);
+}
+
+static void write_explanation(FILE *out, const regx_component_t *component)
+{
+    write_head(out, component);
+    fputs("\npeers     from bytes         to  way      wire  backend          messages          "
+          "bytes     GB/s  why",
+          out);
+    write_rows(out, component, false);
+}
+
+/* The caller frees it. NULL: no memory. */
+static char *text_of(const regx_component_t *component,
+                     void (*write)(FILE *out, const regx_component_t *component))
+{
+    char *text = NULL;
+    size_t length;
+    FILE *out = open_memstream(&text, &length);
+
+    if (out != NULL) {
+        write(out, component);
+        fclose(out);
+    }
+    return text;
+}
+
+static void say(char *text)
+{
+    char *rest = text, *line;
+
+    while ((line = strsep(&rest, "\n")) != NULL && *line != '\0') {
+        regx_compat_output("%s", line);
+    }
 }
 
 /* ---- where it goes ---- */
@@ -226,101 +328,33 @@ static void append(const char *pattern, const char *line, size_t length)
 
 void regx_report(regx_component_t *component)
 {
-    const char *where = component->params.settings.component.report;
-    const bool table = strcmp(where, "stderr") == 0;
-    char *text = NULL, choice[REGX_AUTO_CHOICE];
-    size_t length;
-    FILE *out;
+    const regx_component_settings_t *settings = &component->params.settings.component;
+    const bool first = regx_compat_rank() == 0, table = strcmp(settings->report, "stderr") == 0;
+    char *text;
 
-    regx_trace(&component->trace, REGX_TRACE_CHOICE, "auto found %s",
-               auto_choice(component, choice));
-    if (where[0] == '\0' || (table && regx_compat_rank() != 0) ||
-        (out = open_memstream(&text, &length)) == NULL) {
+    regx_registry_count_all(component);
+    if (settings->explain && first && (text = text_of(component, write_explanation)) != NULL) {
+        say(text);
+        free(text);
+    }
+    if (settings->report[0] == '\0' || (table && !first) ||
+        (text = text_of(component, table ? write_table : write_json)) == NULL) {
         return;
     }
-    regx_registry_count_all(component);
-    const fields_t fields = find_fields(component, choice);
-    if (table) {
-        write_table(out, component, &fields);
-    } else {
-        write_json(out, &component->counters, &fields);
-    }
-    fclose(out);
     if (table) {
         fputs(text, stderr);
     } else {
-        append(where, text, length);
+        append(settings->report, text, strlen(text));
     }
     free(text);
 }
 
-/* ---- the trace ---- */
-
-static void trace_backend(const regx_component_t *component)
-{
-    const regx_backend_choice_t *choice = &component->choice;
-    const regx_registration_settings_t *settings = &component->params.settings.registration;
-
-    const bool keeps = choice->backend->start != NULL;
-
-    regx_trace(&component->trace, REGX_TRACE_CHOICE,
-               "backend %s (%s), keeping at most %" PRIu64 " bytes in %u registrations",
-               choice->backend->name, choice->reason, keeps ? settings->cache_bytes : 0,
-               keeps ? REGX_CACHE_COUNT : 0);
-}
-
-/* What each module offers ob1, keeps, and may register that it does not keep. */
-static void trace_modules(const regx_component_t *component)
-{
-    for (unsigned i = 0; i < component->module_count; i++) {
-        const regx_module_t *module = component->modules[i];
-        const mca_btl_base_module_t *face = &module->super;
-
-        regx_trace(&component->trace, REGX_TRACE_CHOICE,
-                   "module %s (%s): eager to %zu bytes, fragments of %zu, bandwidth %u Mbit/s, "
-                   "latency %u us, exclusivity %u%s",
-                   module->transport->ops->name, module->transport->wires, face->btl_eager_limit,
-                   face->btl_max_send_size, (unsigned)face->btl_bandwidth,
-                   (unsigned)face->btl_latency, (unsigned)face->btl_exclusivity,
-                   regx_registry_keeps(module) ? "" : ", keeps no registrations");
-        if (module->registry.once_max != REGX_UNLIMITED) {
-            regx_trace(&component->trace, REGX_TRACE_CHOICE,
-                       "module %s (%s): registrations for one use each pin at most %" PRIu64
-                       " bytes at a time to send from, and as many to receive into "
-                       "(btl_regx_once_bytes)",
-                       module->transport->ops->name, module->transport->wires,
-                       module->registry.once_max);
-        }
-    }
-}
-
-static void trace_limit(const regx_component_t *component)
-{
-    const uint64_t limit = regx_memlock_limit();
-
-    if (limit == REGX_MEMLOCK_NONE) {
-        regx_trace(&component->trace, REGX_TRACE_CHOICE, "no limit of locked memory");
-    } else {
-        regx_trace(&component->trace, REGX_TRACE_CHOICE,
-                   "limit of locked memory: %" PRIu64 " bytes", limit);
-    }
-}
-
 void regx_verbose_choice(const regx_component_t *component)
 {
-    const regx_params_t *params = &component->params;
+    char *text = text_of(component, write_head);
 
-    regx_trace(&component->trace, REGX_TRACE_CHOICE, "transport=%s is %s (%s)",
-               params->settings.component.transport, component->transports,
-               component->transport_reason);
-    regx_trace(&component->trace, REGX_TRACE_CHOICE,
-               "rendezvous %s, chunks of %zu bytes, %u at once%s%s", params->strategy->name,
-               params->settings.rendezvous.chunk_size, params->settings.rendezvous.chunk_depth,
-               params->settings.rendezvous.verify ? ", verified" : "",
-               component->threads ? ", with threads" : "");
-    trace_modules(component);
-    trace_backend(component);
-    trace_limit(component);
+    regx_trace(&component->trace, REGX_TRACE_CHOICE, "%s", text != NULL ? text : "out of memory");
+    free(text);
 }
 
 /* ---- for tools ---- */
@@ -331,31 +365,25 @@ static regx_component_t *counted;
  * found in the caches is added up when it is asked for. */
 static int read_counter(const struct mca_base_pvar_t *variable, void *value, void *object)
 {
-    const _Atomic uint64_t *counter = variable->ctx;
+    const regx_counter_t *counter = variable->ctx;
 
     (void)object;
-    if (counter == &counted->counters.hits) {
+    if (counter->where == offsetof(regx_counters_t, hits)) {
         regx_registry_count_all(counted);
     }
-    *(unsigned long long *)value = atomic_load_explicit(counter, memory_order_relaxed);
+    *(unsigned long long *)value = regx_counter_value(&counted->counters, counter);
     return OPAL_SUCCESS;
-}
-
-static void register_counter(void *context, const char *name, const char *help,
-                             regx_counter_kind_t kind, _Atomic uint64_t *counter)
-{
-    const regx_component_t *component = context;
-
-    mca_base_component_pvar_register(
-        &component->super.btl_version, name, help, OPAL_INFO_LVL_4,
-        kind == REGX_LEVEL ? MCA_BASE_PVAR_CLASS_LEVEL : MCA_BASE_PVAR_CLASS_COUNTER,
-        MCA_BASE_VAR_TYPE_UNSIGNED_LONG_LONG, NULL, MCA_BASE_VAR_BIND_NO_OBJECT,
-        MCA_BASE_PVAR_FLAG_READONLY | MCA_BASE_PVAR_FLAG_CONTINUOUS, read_counter, NULL, NULL,
-        counter);
 }
 
 void regx_variables_register(regx_component_t *component)
 {
     counted = component;
-    regx_settings_each_counter(&component->counters, register_counter, component);
+    for (const regx_counter_t *row = regx_counter_table; row->name != NULL; row++) {
+        mca_base_component_pvar_register(
+            &component->super.btl_version, row->name, row->help, OPAL_INFO_LVL_4,
+            row->kind == REGX_LEVEL ? MCA_BASE_PVAR_CLASS_LEVEL : MCA_BASE_PVAR_CLASS_COUNTER,
+            MCA_BASE_VAR_TYPE_UNSIGNED_LONG_LONG, NULL, MCA_BASE_VAR_BIND_NO_OBJECT,
+            MCA_BASE_PVAR_FLAG_READONLY | MCA_BASE_PVAR_FLAG_CONTINUOUS, read_counter, NULL, NULL,
+            (void *)(uintptr_t)row);
+    }
 }

@@ -41,24 +41,16 @@ const regx_param_t *regx_settings_param(unsigned number, size_t *room);
     X(backend, text, "registration cache backend in use (btl_regx_backend)")                       \
     X(backend_reason, text, "why that one: asked for, or auto's reason")                           \
     X(rendezvous, text, "strategy requested (btl_regx_rendezvous)")                                \
-    X(auto_choice, text, "strategies that auto chose by size, as 32K:together,1M:read, or none")   \
     X(eager_limit, number,                                                                         \
       "btl_regx_eager_limit at the end of the job; lower than at the start if a rendezvous was "   \
       "faster")                                                                                    \
     X(peers, number,                                                                               \
       "maximum number of processes it had an endpoint for, possibly including itself")
 
-/* Objects of counts by name, which are known at run time: X(key, row of the table, help). */
-#define REGX_REPORT_TALLIES(X)                                                                     \
-    X(decisions, "decision",                                                                       \
-      "messages by the decision of btl_regx_rendezvous auto, with its reason")                     \
-    X(fallbacks, "fallback", "fallbacks from what was requested, by reason")                       \
-    X(ports, "bytes by port", "payload bytes sent, by RDMA device port")
-
-/* Calls `each` for every counter, of `counters`, in the report's order. The strings are valid
- * during the call. */
-typedef void (*regx_each_counter_t)(void *context, const char *name, const char *help,
-                                    regx_counter_kind_t kind, _Atomic uint64_t *counter);
-void regx_settings_each_counter(regx_counters_t *counters, regx_each_counter_t each, void *context);
+/* The last keys: objects of counts by name, which are known at run time, and what explains the job. */
+#define REGX_REPORT_FALLBACKS "fallbacks from what was requested, by reason"
+#define REGX_REPORT_PORTS "payload bytes sent, by RDMA device port"
+#define REGX_REPORT_EXPLAIN                                                                        \
+    "which way messages went, by kind of peers and size, and why; GB/s: what auto measured, or 0"
 
 #endif

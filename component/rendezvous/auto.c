@@ -49,7 +49,6 @@
 
 #include <float.h>
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 #define ROUNDS 3u
@@ -84,13 +83,6 @@ static const struct {
 } wires[REGX_AUTO_WIRES] = {
     [REGX_AUTO_NODE] = {3, {REGX_PATH_together, REGX_PATH_bounce, REGX_PATH_read}, 0},
     [REGX_AUTO_APART] = {2, {REGX_PATH_pipeline, REGX_PATH_bounce}, 512}};
-
-static const char *const reasons[REGX_DECISIONS] = {[REGX_DECISION_REFUSED] =
-                                                        "the kernel does not copy to this peer",
-                                                    [REGX_DECISION_NEW] = "the buffer is new",
-                                                    [REGX_DECISION_PRIOR] = "not tried yet",
-                                                    [REGX_DECISION_TRIAL] = "on trial",
-                                                    [REGX_DECISION_WINNER] = "fastest when tried"};
 
 void regx_auto_init(regx_autotune_t tunes[REGX_AUTO_SIZES], regx_auto_wire_t wire)
 {
@@ -252,7 +244,7 @@ static bool judge(regx_autotune_t *tune)
     tried->warming = first ? turn->candidate == SLOTS : cost < tried->cost / 2;
     /* Two that came alone only tell what is far worse. */
     if (first || (tried->turns == 1 && turn->kinds == ALONE) || cost < tried->cost) {
-        tried->cost = cost;
+        tried->cost = tune->found[turn->candidate] = cost;
     }
     tried->turns++;
     return true;
@@ -339,9 +331,9 @@ regx_trial_t regx_auto_enter(regx_autotune_t tunes[REGX_AUTO_SIZES], uint64_t le
     turn->entered++;
     return (regx_trial_t){.of = tune,
                           .candidate = trial ? turn->candidate : tune->winner,
-                          .decision = trial         ? REGX_DECISION_TRIAL
-                                      : tune->known ? REGX_DECISION_WINNER
-                                                    : REGX_DECISION_PRIOR,
+                          .why = trial         ? REGX_WHY_trial
+                                 : tune->known ? REGX_WHY_winner
+                                               : REGX_WHY_prior,
                           .number = turn->number};
 }
 
@@ -433,67 +425,42 @@ static bool is_worth_registering(regx_rndv_t *rndv, const regx_rndv_recv_t *recv
     return expected;
 }
 
-static regx_decision_t decide(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_path_t *path)
+static regx_path_t choose(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
 {
     const regx_conn_t *conn = recv->peer->conn;
     const regx_auto_wire_t wire = conn->shares_pool ? REGX_AUTO_NODE : REGX_AUTO_APART;
 
     if (wire == REGX_AUTO_NODE &&
         (!conn->single_copy || recv->peer->no_puts || recv->peer->no_gets)) {
-        *path = REGX_PATH_bounce;
-        return REGX_DECISION_REFUSED;
+        recv->why = REGX_WHY_refused;
+        return REGX_PATH_bounce;
     }
     if (wire == REGX_AUTO_APART && !is_worth_registering(rndv, recv)) {
-        *path = REGX_PATH_bounce;
-        return REGX_DECISION_NEW;
+        recv->why = REGX_WHY_new;
+        return REGX_PATH_bounce;
     }
     regx_lock(&rndv->lock);
     recv->trial = regx_auto_enter(rndv->tuner.sizes[wire], recv->buffer.length);
     regx_unlock(&rndv->lock);
-    *path = wires[wire].path[recv->trial.candidate];
-    return recv->trial.decision;
+    recv->why = recv->trial.why;
+    return wires[wire].path[recv->trial.candidate];
 }
 
-static regx_path_t choose(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
+double regx_auto_speed(regx_rndv_t *rndv, regx_path_t path, uint64_t length)
 {
-    regx_path_t path;
-    const regx_decision_t decision = decide(rndv, recv, &path);
-    regx_tally_t *_Atomic *tally = &rndv->tuner.tally[decision][path];
-    char text[REGX_REASON_LENGTH];
-
-    if (*tally == NULL) {
-        snprintf(text, sizeof(text), "%s: %s", regx_path_name(path), reasons[decision]);
-        *tally = regx_tally_find(rndv->counters->decisions, text);
-    }
-    regx_count(rndv->counters, &(*tally)->count, 1);
-    return path;
-}
-
-/* ---- what it found, as text ---- */
-
-bool regx_auto_choice_write(regx_rndv_t *rndv, char text[REGX_AUTO_CHOICE])
-{
-    size_t used = 0;
+    const unsigned size = number_of(length);
+    float cost = 0;
 
     regx_lock(&rndv->lock);
-    for (unsigned wire = 0; wire < REGX_AUTO_WIRES && used == 0; wire++) {
-        regx_path_t before = REGX_PATH_COUNT;
+    for (unsigned i = 0; i < REGX_AUTO_WIRES * REGX_AUTO_CANDIDATES; i++) { /* of one wire */
+        const unsigned wire = i / REGX_AUTO_CANDIDATES, candidate = i % REGX_AUTO_CANDIDATES;
 
-        for (unsigned i = 0; i < REGX_AUTO_SIZES && used < REGX_AUTO_CHOICE; i++) {
-            const regx_autotune_t *tune = &rndv->tuner.sizes[wire][i];
-            const regx_path_t path = wires[wire].path[tune->winner];
-            char size[24];
-
-            if (tune->known && path != before) {
-                regx_option_show_size(REGX_AUTO_SMALLEST << i, size, sizeof(size));
-                used += (size_t)snprintf(text + used, REGX_AUTO_CHOICE - used, "%s%s:%s",
-                                         used > 0 ? "," : "", size, regx_path_name(path));
-                before = path;
-            }
+        if (wires[wire].path[candidate] == path) {
+            cost += rndv->tuner.sizes[wire][size].found[candidate];
         }
     }
     regx_unlock(&rndv->lock);
-    return used > 0;
+    return cost > 0 ? 1000 / cost : 0;
 }
 
 const regx_strategy_t regx_strategy_auto = {

@@ -209,8 +209,8 @@ bool regx_bounce_take_slots(regx_rndv_send_t *send, uint64_t offset, const regx_
     if (!regx_write_may_grant(send, offset, length, count)) {
         return false;
     }
-    if (send->path != REGX_PATH_bounce) {
-        send->fallback = true; /* the receiver could not register these bytes */
+    if (send->path != REGX_PATH_bounce && !regx_why_is_fallback(send->why)) {
+        send->why = REGX_WHY_receiver; /* it could not register these bytes */
     }
     for (unsigned i = 0; i < count; i++) {
         const regx_grant_t grant = {

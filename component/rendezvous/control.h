@@ -46,7 +46,7 @@
 
 #define REGX_TAG_CONTROL 0x28 /* of the tags that Open MPI keeps for BTLs, one that none uses */
 #ifndef REGX_CONTROL_VERSION  /* a test builds another */
-#define REGX_CONTROL_VERSION 12
+#define REGX_CONTROL_VERSION 13
 #endif
 #define REGX_CONTROL_MAX 80 /* bytes of a frame */
 #define REGX_CTS_SIZE 88
@@ -83,12 +83,11 @@ typedef enum regx_grants {
 
 /* Bits of a CTS. */
 enum {
-    REGX_CTS_FALLBACK = 1,   /* not the path that was asked for */
-    REGX_CTS_VERIFY = 2,     /* each ATP is to carry a checksum */
-    REGX_CTS_PIECES = 4,     /* the chunk may be written in pieces */
-    REGX_CTS_SUSPECT = 8,    /* the memory at either end may be gone */
-    REGX_CTS_REVOCABLE = 16, /* what is granted may be granted anew; the send ends with ARRIVED */
-    REGX_CTS_OPTIMISTIC = 32 /* the same, without REVOKE */
+    REGX_CTS_VERIFY = 1,     /* each ATP is to carry a checksum */
+    REGX_CTS_PIECES = 2,     /* the chunk may be written in pieces */
+    REGX_CTS_SUSPECT = 4,    /* the memory at either end may be gone */
+    REGX_CTS_REVOCABLE = 8,  /* what is granted may be granted anew; the send ends with ARRIVED */
+    REGX_CTS_OPTIMISTIC = 16 /* the same, without REVOKE */
 };
 
 typedef struct regx_cts {
@@ -97,7 +96,8 @@ typedef struct regx_cts {
     uint8_t bits;
     uint8_t count; /* slots; chunks, 0 or 1; or how many chunks may be advertised at once */
     regx_handle_t recv;
-    uint32_t unused;
+    uint8_t why; /* it goes by that path: regx_why_t */
+    uint8_t unused[3];
     uint64_t length; /* of the transfer */
     union {
         regx_slot_grant_t slots[REGX_CTS_SLOTS]; /* from offset 0 on */

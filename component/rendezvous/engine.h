@@ -48,16 +48,6 @@ typedef struct regx_slot_use {
     uint32_t length;
 } regx_slot_use_t;
 
-/* Why `auto` chose a path. */
-typedef enum regx_decision {
-    REGX_DECISION_REFUSED,
-    REGX_DECISION_NEW,
-    REGX_DECISION_PRIOR,
-    REGX_DECISION_TRIAL,
-    REGX_DECISION_WINNER,
-    REGX_DECISIONS
-} regx_decision_t;
-
 /* Between what `auto` chooses: both processes map the pool, or they do not. */
 typedef enum regx_auto_wire { REGX_AUTO_NODE, REGX_AUTO_APART, REGX_AUTO_WIRES } regx_auto_wire_t;
 
@@ -109,14 +99,15 @@ typedef struct regx_autotune {
     uint32_t open_max;  /* of them at once, since none was open, or in this turn */
     regx_turn_t turn;
     regx_tried_t tried[REGX_AUTO_CANDIDATES];
+    float found[REGX_AUTO_CANDIDATES]; /* the last costs; 0: none. For people */
 } regx_autotune_t;
 
 /* A message's part in it. Zero: none. */
 typedef struct regx_trial {
     regx_autotune_t *of; /* its size */
     uint8_t candidate;
-    regx_decision_t decision; /* why that one */
-    uint32_t number;          /* of the turn */
+    regx_why_t why;  /* that one */
+    uint32_t number; /* of the turn */
 } regx_trial_t;
 
 /* Whether the program receives into the same buffers again (auto.c). */
@@ -207,7 +198,6 @@ struct regx_rndv {
     struct {
         regx_autotune_t sizes[REGX_AUTO_WIRES][REGX_AUTO_SIZES];
         regx_reuse_t reuse;
-        regx_tally_t *_Atomic tally[REGX_DECISIONS][REGX_PATH_COUNT];
     } tuner;            /* of `auto` */
     char mismatch[192]; /* what arrived corrupt, for the owner (recv.h); of the thread that makes
                                  progress, without the lock */

@@ -184,12 +184,14 @@ static void got(regx_get_t *get, regx_status_t status)
     regx_rndv_recv_t *recv = get->context;
     regx_rndv_t *rndv = recv->rndv;
     /* Over a device by `read`, whatever its CTS asks for. */
-    const regx_path_t path = recv->whole.registered ? REGX_PATH_read : recv->path;
+    const bool registered = recv->whole.registered;
+    const regx_path_t path = registered ? REGX_PATH_read : recv->path;
+    const regx_why_t why = registered ? REGX_WHY_registered : recv->why;
 
     if (ended(rndv, recv, status) && status == REGX_OK) {
         regx_recv_verify(rndv, recv, &recv->whole.rkey, path);
         regx_count(rndv->counters, &rndv->counters->gets, 1);
-        regx_count_message(rndv->counters, path, recv->buffer.length);
+        regx_count_message(rndv->config.flow, path, why, recv->buffer.length);
     }
     regx_recv_report(rndv, recv->peer);
     recv->whole.done(recv->whole.context, status);
@@ -229,12 +231,6 @@ void regx_rndv_recv_get(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
                                    .assisted = recv->path == REGX_PATH_together,
                                    .done = got,
                                    .context = recv};
-    if (regx_traces(rndv->config.trace, REGX_TRACE_PATH)) {
-        regx_trace(rndv->config.trace, REGX_TRACE_PATH,
-                   "%" PRIu64 " bytes from rank %u over %s: %s", recv->buffer.length,
-                   (unsigned)conn->peer, conn->wire,
-                   recv->whole.get.staged ? "taken from its sender's stage" : "the whole is read");
-    }
     const regx_status_t status = conn->transport->ops->get(conn, &recv->whole.get);
 
     if (status == REGX_PENDING) { /* perhaps it has ended in another thread, and is closed */
@@ -242,10 +238,6 @@ void regx_rndv_recv_get(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
     }
     if (status == REGX_INVALID) {
         regx_count_malformed(rndv->counters);
-    } else if (status == REGX_AGAIN) {
-        regx_trace(rndv->config.trace, REGX_TRACE_PATH,
-                   recv->whole.get.staged ? "not taken from a stage: its sender prepared none"
-                                          : "not read whole: the transport cannot now");
     }
     ended(rndv, recv, status);
     done(context, status);

@@ -300,7 +300,7 @@ static void stop_advertising_locked(regx_rndv_send_t *send, uint8_t bits)
         regx_send_post_locked(send, &nack);
     }
     send->get.advertising = false;
-    send->fallback = true;
+    send->why = REGX_WHY_sender;
 }
 
 static void advertise_locked(regx_rndv_send_t *send, const regx_rkey_t *rkey)

@@ -30,29 +30,26 @@ static regx_rndv_recv_t *recv_new(regx_rndv_t *rndv)
 }
 
 static void set_path(const regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_path_t path,
-                     bool fallback)
+                     regx_why_t why)
 {
     recv->path = path;
     recv->protocol = rndv->paths[path]->protocol;
-    recv->fallback |= fallback;
+    recv->why = why;
 }
 
-/* Why that path is impossible with that peer, for `fallbacks`; NULL: it is possible. */
-static const char *obstacle(const regx_strategy_t *strategy, const regx_peer_t *peer,
-                            char text[REGX_REASON_LENGTH])
+/* Why that path is impossible with that peer; REGX_WHY_asked: it is possible. */
+static regx_why_t obstacle(const regx_strategy_t *strategy, const regx_peer_t *peer)
 {
     if (strategy->copies && !peer->conn->single_copy) {
-        snprintf(text, REGX_REASON_LENGTH, "%s: the kernel does not copy to this peer",
-                 strategy->name);
-        return text;
+        return REGX_WHY_no_copies;
     }
     switch (strategy->protocol->grants) {
     case REGX_GRANTS_CHUNK:
-        return peer->no_puts ? "chunk: refused by this peer before" : NULL;
+        return peer->no_puts ? REGX_WHY_no_puts : REGX_WHY_asked;
     case REGX_GRANTS_RKEYS:
-        return peer->no_gets ? "read: impossible with this peer before" : NULL;
+        return peer->no_gets ? REGX_WHY_no_gets : REGX_WHY_asked;
     default:
-        return NULL;
+        return REGX_WHY_asked;
     }
 }
 
@@ -61,18 +58,19 @@ static void choose_path(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
     const regx_strategy_t *strategy = rndv->config.strategy;
     const regx_path_t path =
         strategy->choose != NULL ? strategy->choose(rndv, recv) : strategy->path;
-    char text[REGX_REASON_LENGTH];
-    const char *reason = obstacle(rndv->paths[path], recv->peer, text);
+    const regx_why_t why = obstacle(rndv->paths[path], recv->peer);
 
-    if (reason != NULL) {
-        regx_fall_back(rndv, reason);
+    if (why != REGX_WHY_asked) {
+        regx_fall_back(rndv, regx_why_texts[why]);
+        set_path(rndv, recv, REGX_PATH_bounce, why);
+    } else {
+        set_path(rndv, recv, path, recv->why);
     }
-    set_path(rndv, recv, reason != NULL ? REGX_PATH_bounce : path, reason != NULL);
 }
 
 static void leave_trial_locked(const regx_rndv_recv_t *recv)
 {
-    const bool whole = recv->landed == recv->buffer.length && !recv->fallback;
+    const bool whole = recv->landed == recv->buffer.length && !regx_why_is_fallback(recv->why);
 
     regx_auto_leave(&recv->trial, recv->buffer.length,
                     whole && recv->slots.used == (recv->path == REGX_PATH_bounce));
@@ -82,7 +80,7 @@ static uint8_t cts_bits(const regx_rndv_t *rndv, const regx_rndv_recv_t *recv)
 {
     const bool revocable = regx_recv_is_revocable(recv);
 
-    return (recv->fallback ? REGX_CTS_FALLBACK : 0) | (rndv->config.verify ? REGX_CTS_VERIFY : 0) |
+    return (rndv->config.verify ? REGX_CTS_VERIFY : 0) |
            (recv->buffer.suspect ? REGX_CTS_SUSPECT : 0) | (revocable ? REGX_CTS_REVOCABLE : 0) |
            (revocable && rndv->config.optimistic ? REGX_CTS_OPTIMISTIC : 0);
 }
@@ -95,6 +93,7 @@ static void fill_cts_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
     }
     recv->cts.version = REGX_CONTROL_VERSION;
     recv->cts.path = (uint8_t)recv->path;
+    recv->cts.why = (uint8_t)recv->why;
     recv->cts.bits |= cts_bits(rndv, recv);
     recv->cts.length = recv->buffer.length;
 }
@@ -130,7 +129,7 @@ void regx_recv_open_again_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, bool
     recv->phase = REGX_RECV_OPENED;
     recv->buffer.suspect |= failed;
     recv->slots.only = true;
-    set_path(rndv, recv, REGX_PATH_bounce, true);
+    set_path(rndv, recv, REGX_PATH_bounce, REGX_WHY_unread);
     end_watch(recv);
     fill_cts_locked(rndv, recv);
 }
@@ -147,17 +146,16 @@ regx_rndv_recv_t *regx_rndv_recv_open(regx_rndv_t *rndv, regx_peer_t *peer, void
     recv->peer = peer;
     recv->buffer.base = base;
     recv->buffer.length = length;
+    recv->why = REGX_WHY_asked;
     recv->drain = regx_drain_hold(rndv->registry->drain, base, length);
     choose_path(rndv, recv);
     if (recv->protocol->recv_open != NULL && !recv->protocol->recv_open(rndv, recv)) {
-        set_path(rndv, recv, REGX_PATH_bounce, true);
+        set_path(rndv, recv, REGX_PATH_bounce, REGX_WHY_receiver);
         end_watch(recv);
     }
     recv->slots.only = recv->path == REGX_PATH_bounce;
-    if (regx_traces(rndv->config.trace, REGX_TRACE_PATH)) {
-        regx_trace(rndv->config.trace, REGX_TRACE_PATH, "%zu bytes from rank %u over %s by %s",
-                   length, (unsigned)peer->id, peer->conn->wire, regx_path_name(recv->path));
-    }
+    regx_trace(rndv->config.trace, REGX_TRACE_PATH, "%zu bytes from rank %u over %s by %s", length,
+               (unsigned)peer->id, peer->conn->wire, regx_path_names[recv->path]);
     regx_lock(&rndv->lock);
     if (!regx_handle_table_add(&rndv->recvs, recv, &recv->cts.recv)) {
         leave_trial_locked(recv);
@@ -286,7 +284,7 @@ void regx_recv_verify(regx_rndv_t *rndv, regx_rndv_recv_t *recv, const regx_cont
                  "bytes %" PRIu64 " to %" PRIu64 " of %" PRIu64
                  " at %p by %s arrived as something else than was sent (verify)",
                  control->offset, control->offset + control->length - 1, recv->buffer.length,
-                 (const void *)recv->buffer.base, regx_path_name(path));
+                 (const void *)recv->buffer.base, regx_path_names[path]);
     }
     recv->corrupt = true;
 }

@@ -108,9 +108,9 @@ struct regx_rndv_recv {
     const regx_protocol_t *protocol;
     regx_path_t path;
     regx_recv_phase_t phase;
-    bool taken;    /* a thread works on it; see engine.h */
-    bool fallback; /* the path is not the one that was asked for */
-    bool corrupt;  /* a checksum differed, and that was noted */
+    bool taken;     /* a thread works on it; see engine.h */
+    regx_why_t why; /* it goes by that path */
+    bool corrupt;   /* a checksum differed, and that was noted */
     struct {
         unsigned out; /* granted and not acknowledged */
         bool only;    /* what is not yet granted goes by slots */

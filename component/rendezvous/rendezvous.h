@@ -71,7 +71,8 @@ struct regx_strategy {
     regx_path_t path; /* always this one, unless it chooses */
     /* Of that path (recv.h); NULL: it chooses among other strategies'. */
     const struct regx_protocol *protocol;
-    /* The path for a receive whose peer and length are known; prepares nothing. May be NULL. */
+    /* The path for a receive whose peer and length are known, and in recv->why the reason; prepares
+     * nothing. May be NULL. */
     regx_path_t (*choose)(regx_rndv_t *rndv, regx_rndv_recv_t *recv);
     bool grants_known_whole; /* see put.c */
     bool exposes;            /* as the sender: see exposed.c */
@@ -111,11 +112,9 @@ typedef struct regx_peer {
 #define REGX_AUTO_SMALLEST 0x4000ULL /* bytes of the first size of messages that auto tells apart */
 #define REGX_AUTO_SIZES 20u /* each twice the one before; what is larger or smaller joins */
 
-#define REGX_AUTO_CHOICE 256 /* room for what auto chose, as text */
-
-/* What auto has found so far: "32K:together,1M:read", from which size on which strategy. false:
- * nothing. Takes the lock. */
-bool regx_auto_choice_write(regx_rndv_t *rndv, char text[REGX_AUTO_CHOICE]);
+/* What auto has measured of messages of that length by that path, in GB/s. 0: nothing. Takes the
+ * lock. */
+double regx_auto_speed(regx_rndv_t *rndv, regx_path_t path, uint64_t length);
 
 typedef struct regx_rndv_config {
     const regx_strategy_t *strategy; /* for what this process receives */
@@ -137,6 +136,7 @@ typedef struct regx_rndv_config {
      * holding no lock. NULL: no registrations are kept. */
     void (*changes)(void *context, uintptr_t start, uintptr_t end);
     void *context;             /* for both */
+    regx_flow_t *flow;         /* counts its messages; kept */
     const regx_trace_t *trace; /* kept; NULL: off */
 } regx_rndv_config_t;
 

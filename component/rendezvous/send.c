@@ -28,17 +28,14 @@ static regx_rndv_send_t *send_new(regx_rndv_t *rndv)
 
 static void count_message(const regx_rndv_send_t *send)
 {
-    regx_counters_t *counters = send->rndv->counters;
-    const uint64_t in_slots = regx_min(send->bytes.slots, send->buffer.length);
-    const bool by_slots = in_slots == send->buffer.length;
+    regx_flow_t *flow = send->rndv->config.flow;
+    const uint64_t length = send->buffer.length, in_slots = regx_min(send->bytes.slots, length);
 
-    regx_count(counters, &counters->messages[by_slots ? REGX_PATH_bounce : send->path], 1);
-    regx_count(counters, &counters->bytes[REGX_PATH_bounce], in_slots);
-    if (send->path != REGX_PATH_bounce) {
-        regx_count(counters, &counters->bytes[send->path], send->buffer.length - in_slots);
-    }
-    if (send->fallback) {
-        regx_count_message(counters, REGX_PATH_fallback, send->buffer.length);
+    if (in_slots == length) {
+        regx_count_message(flow, REGX_PATH_bounce, send->why, length);
+    } else {
+        regx_count_part(flow, send->path, send->why, length, 1, length - in_slots);
+        regx_count_part(flow, REGX_PATH_bounce, send->why, length, 0, in_slots);
     }
 }
 
@@ -242,7 +239,7 @@ void regx_rndv_send_open(regx_rndv_t *rndv, regx_peer_t *peer, const void *base,
     send->recv = cts.recv;
     send->path = (regx_path_t)cts.path;
     send->grants = rndv->paths[cts.path]->protocol->grants;
-    send->fallback = (cts.bits & REGX_CTS_FALLBACK) != 0;
+    send->why = (regx_why_t)cts.why;
     send->buffer.suspect = (cts.bits & REGX_CTS_SUSPECT) != 0;
     send->verify = (cts.bits & REGX_CTS_VERIFY) != 0 || rndv->config.verify;
     send->chunk.piece_max = UINT64_MAX;

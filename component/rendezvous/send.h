@@ -85,8 +85,8 @@ struct regx_rndv_send {
         uint64_t checksum; /* PROVING */
     } agreement;
     bool taken;
-    bool fallback; /* some bytes do not go by the path that was asked for */
-    bool verify;   /* ATP and RKEY carry a checksum */
+    regx_why_t why; /* it goes as it does; a fallback, if only some bytes do */
+    bool verify;    /* ATP and RKEY carry a checksum */
     struct {
         bool waits;  /* for writes to the peer to end: see write.c */
         bool waited; /* it has waited, and progress has come to it: it is its turn */

@@ -134,7 +134,9 @@ static void nack_locked(const regx_write_t *write, regx_status_t status)
                                         : 0;
     regx_send_post_locked(send, &nack);
     send->buffer.suspect |= status == REGX_FAILED;
-    send->fallback |= !is_granted_again(send, status);
+    if (!is_granted_again(send, status)) {
+        send->why = REGX_WHY_sender;
+    }
     send->bytes.granted -= nack.length;
 }
 

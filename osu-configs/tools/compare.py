@@ -9,7 +9,7 @@ import shlex
 import sys
 from pathlib import Path
 
-from tools import installation, measure, osu, output, rdma, rows
+from tools import installation, measure, osu, output, rdma, report, rows
 from tools.installation import HERE
 from tools.launch import Launcher, Runner
 from tools.trouble import Trouble, told
@@ -33,6 +33,8 @@ def arguments() -> argparse.Namespace:
     add("-n", dest="runs", type=int, metavar="N",
         help="runs of each row, however long they take (in the emulated machine, default: 3)")
     add("--details", action="store_true", help="print all figures, rather than one screen")
+    add("--explain", action="store_true",
+        help="print also which way regx's messages went in the first run of each row, and why")
     add("--osu", type=Path, metavar="DIR",
         help="where the OSU micro-benchmarks are (default: OSU_HOME, PATH, the usual folders;"
         " where there are none, regx's own companion benchmark is used)")
@@ -95,7 +97,7 @@ def compare(asked: argparse.Namespace) -> int:
     complete = session.carry_out(plan, lambda records: output.write_records(results, records))
     if problem := plan.cut if complete else "interrupted":
         print(f"compare: {problem}", file=sys.stderr)
-    bad = 0 if asked.measure or not session.records else present(folder, asked.details)
+    bad = 0 if asked.measure or not session.records else present(folder, asked)
     return bad if complete else 130
 
 
@@ -105,13 +107,15 @@ def undecided(results: Path) -> set:
     return screen.undecided(table.read([results]))
 
 
-def present(folder: Path, details: bool) -> int:
+def present(folder: Path, asked: argparse.Namespace) -> int:
     from tools import page, plot, table
 
     frame = table.read([folder / "results.csv"])
     output.replace(folder / "table.txt", table.render(frame, 160) + "\n")
     page.write(frame, folder, plot.draw(frame, folder), shlex.join(["compare", *sys.argv[2:]]))
-    status = shown(frame, details)
+    for file in sorted((folder / "reports").glob("*-1.jsonl")) if asked.explain else []:
+        print("\n".join([file.stem, *report.explained(report.add(report.read([file])))]) + "\n")
+    status = shown(frame, asked.details)
     print(f"Files: page.html, table.txt, plots and results.csv in {folder}", flush=True)
     return status
 
@@ -139,7 +143,7 @@ def in_machine(asked: argparse.Namespace, wanted: list[rows.Row], suite: osu.Sui
         status = machine.measure(["-n", asked.runs], asked.files, folder, patience)
     finally:
         machine.close()
-    bad = present(folder, asked.details) if (folder / "results.csv").exists() else 0
+    bad = present(folder, asked) if (folder / "results.csv").exists() else 0
     return status or bad
 
 

@@ -17,6 +17,7 @@ from tools.trouble import Trouble, told
 
 WIRES = ("shm", "verbs")
 SMALL = ("eager", "frag")
+SAME = ("peers", "from", "to", "way", "wire", "backend", "why")  # of a row of `explain`
 RENDEZVOUS_ABOVE = 16 << 10
 # OSU does ten times as many iterations of small messages as of large ones, and regx's own messages
 # count among the small ones.
@@ -52,7 +53,7 @@ def _line(line: str, where: str) -> dict:
         raise Trouble(f'{where}: malformed: not a report of regx (an object with a "rank")')
     for key, value in report.items():
         counts = isinstance(value, dict) and all(map(_is_count, value.values()))
-        if not (counts or _is_count(value) or isinstance(value, str)):
+        if not (counts or _is_count(value) or isinstance(value, str) or key == "explain"):
             raise Trouble(f'{where}: malformed: "{key}" is neither a count nor a name')
     return report
 
@@ -66,7 +67,9 @@ def add(reports: list[dict]) -> dict:
     total: dict = {}
     for key in dict.fromkeys(key for report in reports for key in report):
         values = [report[key] for report in reports if key in report]
-        if isinstance(values[0], dict):
+        if isinstance(values[0], list):
+            total[key] = _add_rows([row for value in values for row in value])
+        elif isinstance(values[0], dict):
             total[key] = {name: sum(value.get(name, 0) for value in values)
                           for name in dict.fromkeys(name for value in values for name in value)}
         elif isinstance(values[0], str) or key == "rank":
@@ -75,6 +78,37 @@ def add(reports: list[dict]) -> dict:
             largest = key.endswith("_high") or key == "peers"
             total[key] = max(values) if largest else sum(values)
     return total
+
+
+def _add_rows(rows: list[dict]) -> list[dict]:
+    """What went the same way in several ranks is one row; the highest speed is shown."""
+    total: dict[tuple, dict] = {}
+    for row in rows:
+        known = total.setdefault(tuple(row[key] for key in SAME), {**row, "messages": 0, "bytes": 0, "GB/s": 0})
+        known["GB/s"] = max(known["GB/s"], row["GB/s"])
+        for key in ("messages", "bytes"):
+            known[key] += row[key]
+    return sorted(total.values(), key=lambda row: (row["peers"] != "this node", row["from"]))
+
+
+def explained(total: dict) -> list[str]:
+    """As btl_regx_explain prints it: which way messages went, and why."""
+    lines = [f"{'peers':<9}{'from bytes':>11}{'to':>11}  {'way':<9}{'wire':<6}{'backend':<15}{'messages':>11}"
+             f"{'bytes':>16}{'GB/s':>9}  why"]
+    for row in total.get("explain", []):
+        lines.append(f"{row['peers']:<9}{row['from']:>11}{row['to']:>11}  {row['way']:<9}{row['wire']:<6}"
+                     f"{row['backend']:<15}{row['messages']:>11}{row['bytes']:>16}{row['GB/s']:>9}  {row['why']}")
+    return lines
+
+
+def choices(total: dict) -> dict[str, int]:
+    """Of auto, by reason."""
+    found: dict[str, int] = {}
+    for row in total.get("explain", []) if total.get("rendezvous") == ["auto"] else []:
+        if row["way"] not in SMALL:
+            reason = f"{row['way']}: {row['why']}"
+            found[reason] = found.get(reason, 0) + row["messages"]
+    return found
 
 
 def paths(total: dict) -> dict[str, int]:
@@ -123,7 +157,7 @@ def prove(file: Path, claim: Claim) -> Proof:
         wire="+".join(wire for wire in WIRES if total.get(f"bytes_{wire}")),
         backend=", ".join(total.get("backend", [])),
         counts={name: total[name] for name in COUNTS if name in total},
-        decisions=total.get("decisions", {}))
+        decisions=choices(total))
 
 
 def _problem(total: dict, claim: Claim) -> str:
@@ -183,7 +217,7 @@ def render(reports: list[dict]) -> str:
         total.pop(f"bytes_{path}")
         if messages or count:
             lines.append(f"{path:<12}{messages:>16,}{count:>22,}")
-    lines.append("")
+    lines += ["", *explained(total), ""]
     for key, value in total.items():
         if isinstance(value, int) and value:
             lines.append(f"{key:<28}{value:>22,}")

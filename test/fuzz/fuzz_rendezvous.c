@@ -234,6 +234,7 @@ static void begin(uint64_t how)
 {
     static const char *const names[] = {
         "bounce", "pipeline", "direct", [READ] = "read", "together", [REMAP] = "remap"};
+    static regx_flow_t flow;
     const char *name = names[(how & 0x0f) % (REMAP + 1)];
     const regx_rndv_config_t config = {.strategy = regx_strategy_find(name),
                                        .chunk_size = CHUNK,
@@ -241,7 +242,8 @@ static void begin(uint64_t how)
                                        .verify = (how & VERIFY) != 0,
                                        .revocable = (how & REVOCABLE) != 0,
                                        .optimistic = (how & OPTIMISTIC) != 0,
-                                       .mismatch = mismatch};
+                                       .mismatch = mismatch,
+                                       .flow = &flow};
 
     process = calloc(1, sizeof(*process));
     fuzz_check(process != NULL);

@@ -2,8 +2,12 @@
 """The report: scripts rely on its keys, and on its being the only thing that regx writes."""
 import json
 import socket
+from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
+import sample
 from launch import Mpi
 from tables import keys, tables
 
@@ -47,5 +51,21 @@ def test_memory_is_really_locked(mpi: Mpi) -> None:
 def test_table_on_stderr(mpi: Mpi) -> None:
     """Of rank 0 alone, for people; stdout is the program's."""
     job = mpi(*TRAFFIC, regx={"report": "stderr", "rendezvous": "bounce"})
-    assert job.status == 0 and job.stdout.count("\n") == 1, str(job)
-    assert job.stderr.count("bytes_bounce") == 1 and "rank 0" in job.stderr, str(job)
+    said = job.stdout.count("\n"), job.stderr.count("bytes_bounce"), job.stderr.count("rank 0")
+    assert job.status == 0 and said == (1, 1, 1), str(job)
+
+
+@pytest.mark.parametrize("strategy,backend", [
+    ("bounce", "none"), ("pipeline", "notifier"), ("direct", "hooks"), ("read", "none"), ("together", "none")])
+def test_it_is_explained_which_way_messages_went(mpi: Mpi, tmp_path: Path, strategy: str, backend: str) -> None:
+    """By size, neighbours in one row; printed as reported. (That sums are right: Job.ways, in all tests.)"""
+    cases = [sample.Case(size, pattern="both", window=3) for size in (70_000, 1 << 20, 3 << 20)]
+    job = mpi("transfer", "--iterations", 2, sample.write(cases, tmp_path),
+              regx={"rendezvous": strategy, "backend": backend, "explain": 1, "rndv_eager_limit": 0})
+    lines, rows = job.complaints[2:], job.rank(0)["explain"]
+    assert len(lines) == len(rows) and all(
+        str(row[key]) in line for row, line in zip(rows, lines) for key in row if key != "GB/s"), str(job)
+    replace(job, stderr="").checked(ranks=2).carried(strategy).over("shm")
+    found = [(row["from"], row["to"], row["backend"], row["messages"])
+             for report in job.reports for row in report["explain"] if row["way"] == strategy]
+    assert found == [(65536, 131071, backend, 6), (1 << 20, (4 << 20) - 1, backend, 12)] * 2, str(job)

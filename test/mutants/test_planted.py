@@ -25,8 +25,8 @@ COPY = """#include "base/copy.h"
 #define memcpy(to, from, length) (memcpy(to, from, length), (void)(*(char *)(to) ^= 1))
 """
 UNCOUNTED = """#include "base/counters.h"
-#define regx_count_message(counters, path, bytes) \\
-    ((path) != REGX_PATH_fallback ? regx_count_message(counters, path, bytes) : (void)0)
+#define regx_count_message(flow, path, why, length) \\
+    regx_count_message(flow, path, REGX_WHY_asked, length)
 """
 VM, LANDING = "transport/shm/vm.c", "rendezvous/landing.c"
 

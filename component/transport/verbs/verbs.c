@@ -242,10 +242,6 @@ static regx_status_t verbs_open(const regx_transport_config_t *config, regx_erro
     verbs->super.latency =
         verbs->port.megabits != 0 ? LATENCY + SMALL_BITS / verbs->port.megabits : 0;
     verbs->sent = regx_tally_find(config->counters->ports, verbs->port.name);
-    regx_trace(config->trace, REGX_TRACE_CHOICE,
-               "verbs: port %s, %u Mb/s, %u receive buffers, %u requests a peer, %u bytes inline",
-               verbs->port.name, verbs->super.megabits, verbs->buffers.receives, verbs->can.depth,
-               verbs->can.inline_max);
     *transport = &verbs->super;
     return REGX_OK;
 }

@@ -190,9 +190,8 @@ class Doctor:
             text += "; but " + "; ".join([*job.lines, *fallen])
         self.say("job", Status.WARNING if job.lines or fallen else Status.OK, text)
         self.say("transport", Status.OK, f"{report['transport']} ({report['transport_reason']})")
-        taken = [key[9:] for key in report if key.startswith("messages_") and job.total(key)]
-        self.say("strategy", Status.OK, f"{report['rendezvous']}; taken here: {', '.join(taken)}; "
-                 f"{'; '.join(job.tallies('decisions')) or 'nothing to decide'}")
+        taken = dict.fromkeys(f"{row['way']} ({row['why']})" for its in job.reports for row in its["explain"])
+        self.say("strategy", Status.OK, f"{report['rendezvous']}; taken here: {', '.join(taken)}")
         self.say("backend", Status.OK, f"{report['backend']} ({report['backend_reason']})")
         self._shared_memory(report["pool_bytes"], fallen)
         self.facts.update({key: report[key] for key in (

@@ -19,6 +19,11 @@ typedef struct teller {
     uint64_t number;
 } teller_t;
 
+static uint64_t sum(const regx_counters_t *counters, regx_counter_kind_t kind, regx_path_t path)
+{
+    return regx_counter_value(counters, &(regx_counter_t){.kind = kind, .where = path});
+}
+
 static void *tell(void *argument)
 {
     teller_t *teller = argument;
@@ -26,9 +31,9 @@ static void *tell(void *argument)
 
     for (uint64_t i = 0; i < ROUNDS; i++) {
         regx_count(counters, &counters->puts, 1);
-        regx_count_message(counters, REGX_PATH_bounce, 3);
+        regx_count_message(counters->flows[0], REGX_PATH_bounce, REGX_WHY_asked, 3);
         regx_count_high(&counters->slots_high, i * THREADS + teller->number);
-        regx_tally(counters->decisions, names[i % 3]);
+        regx_tally(counters->ports, names[i % 3]);
     }
     return NULL;
 }
@@ -62,16 +67,27 @@ static void one_thread_counts_plainly(void **state)
     regx_count_high(&counters.slots_high, 3);
     regx_count_high(&counters.slots_high, 2);
     assert_int_equal(counters.slots_high, 3);
-    regx_count_message(&counters, REGX_PATH_eager, 8);
-    regx_count_message(&counters, REGX_PATH_eager, 9);
-    assert_int_equal(counters.messages[REGX_PATH_eager], 2);
-    assert_int_equal(counters.bytes[REGX_PATH_eager], 17);
-    assert_int_equal(counters.messages[REGX_PATH_frag], 0);
+}
+
+/* Of all kinds of peers, reasons and sizes; fallbacks of all paths. */
+static void messages_are_sums(void **state)
+{
+    static regx_flow_t near, far;
+    const regx_counters_t counters = {.flows = {&near, &far}};
+
+    regx_count_message(&near, REGX_PATH_read, REGX_WHY_asked, 1);
+    regx_count_message(&far, REGX_PATH_read, REGX_WHY_asked, UINT64_MAX / 2);
+    regx_count_part(&near, REGX_PATH_direct, REGX_WHY_sender, 9000, 1, 3000);
+    regx_count_part(&near, REGX_PATH_bounce, REGX_WHY_sender, 9000, 0, 6000);
+    assert_int_equal(sum(&counters, REGX_BYTES, REGX_PATH_read), UINT64_MAX / 2 + 1);
+    assert_int_equal(sum(&counters, REGX_MESSAGES, REGX_PATH_fallback), 1);
+    assert_int_equal(sum(&counters, REGX_BYTES, REGX_PATH_fallback), 9000);
 }
 
 static void threads_lose_nothing(void **state)
 {
-    regx_counters_t counters = {.threads = true};
+    static regx_flow_t flow = {.threads = true};
+    regx_counters_t counters = {.threads = true, .flows = {&flow}};
     teller_t tellers[THREADS];
 
     for (uint64_t i = 0; i < THREADS; i++) {
@@ -83,11 +99,11 @@ static void threads_lose_nothing(void **state)
         pthread_join(tellers[i].thread, NULL);
     }
     assert_int_equal(counters.puts, THREADS * ROUNDS);
-    assert_int_equal(counters.messages[REGX_PATH_bounce], THREADS * ROUNDS);
-    assert_int_equal(counters.bytes[REGX_PATH_bounce], 3 * THREADS * ROUNDS);
+    assert_int_equal(sum(&counters, REGX_MESSAGES, REGX_PATH_bounce), THREADS * ROUNDS);
+    assert_int_equal(sum(&counters, REGX_BYTES, REGX_PATH_bounce), 3 * THREADS * ROUNDS);
     assert_int_equal(counters.slots_high, THREADS * ROUNDS - 1);
     for (uint64_t i = 0; i < 3; i++) {
-        assert_int_equal(tallied(counters.decisions, names[i]), THREADS * ((ROUNDS + 2 - i) / 3));
+        assert_int_equal(tallied(counters.ports, names[i]), THREADS * ((ROUNDS + 2 - i) / 3));
     }
 }
 
@@ -110,7 +126,6 @@ static void reasons_have_a_place_each_and_the_last_is_for_the_rest(void **state)
         assert_int_equal(tallied(counters.fallbacks, reason), i < REGX_REASONS_MAX - 1 ? 3 : 0);
     }
     assert_int_equal(tallied(counters.fallbacks, "other"), 3 * 5);
-    assert_int_equal(tallied(counters.decisions, "other"), 0);
 }
 
 static void long_reasons_are_cut_and_still_found(void **state)
@@ -120,21 +135,22 @@ static void long_reasons_are_cut_and_still_found(void **state)
 
     memset(reason, 'x', sizeof(reason));
     reason[sizeof(reason) - 1] = '\0';
-    regx_tally(counters.decisions, reason);
-    regx_tally(counters.decisions, reason);
-    assert_int_equal(strlen(counters.decisions[0].reason), REGX_REASON_LENGTH - 1);
-    assert_int_equal(counters.decisions[0].count, 2);
-    assert_int_equal(counters.decisions[1].count, 0);
+    regx_tally(counters.ports, reason);
+    regx_tally(counters.ports, reason);
+    assert_int_equal(strlen(counters.ports[0].reason), REGX_REASON_LENGTH - 1);
+    assert_int_equal(counters.ports[0].count, 2);
+    assert_int_equal(counters.ports[1].count, 0);
     /* A reason that only begins like another is another. */
     reason[10] = '\0';
-    regx_tally(counters.decisions, reason);
-    assert_int_equal(counters.decisions[1].count, 1);
+    regx_tally(counters.ports, reason);
+    assert_int_equal(counters.ports[1].count, 1);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_thread_counts_plainly),
+        cmocka_unit_test(messages_are_sums),
         cmocka_unit_test(threads_lose_nothing),
         cmocka_unit_test(reasons_have_a_place_each_and_the_last_is_for_the_rest),
         cmocka_unit_test(long_reasons_are_cut_and_still_found),

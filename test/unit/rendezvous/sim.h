@@ -153,6 +153,7 @@ typedef struct sim_process {
     regx_peer_t peer;
     sim_link_t link;
     regx_counters_t counters;
+    regx_flow_t flow;
     regx_pool_t pool;
     regx_registry_t registry;
     regx_rndv_t *rndv;

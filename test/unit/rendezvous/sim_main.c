@@ -78,13 +78,13 @@ static void check_counters(void)
     for (unsigned i = 0; i < 2; i++) {
         const regx_counters_t *counters = &sim.process[i].counters;
 
-        for (regx_path_t path = REGX_PATH_bounce; path <= REGX_PATH_remap; path++) {
-            sim_show("process %u: %s %llu", i, regx_path_name(path),
-                     (unsigned long long)counters->messages[path]);
-            messages += counters->messages[path];
-            bytes += counters->bytes[path];
+        for (const regx_counter_t *at = regx_counter_table; at->where != REGX_PATH_fallback; at++) {
+            const uint64_t value = regx_counter_value(counters, at);
+
+            messages += at->kind == REGX_MESSAGES ? value : 0;
+            bytes += at->kind == REGX_BYTES ? value : 0;
+            by_path += at->kind == REGX_MESSAGES && at->where == sim.scenario->path ? value : 0;
         }
-        by_path += counters->messages[sim.scenario->path];
         if (!failed) {
             sim_check(counters->puts == sim.process[i].puts);
             sim_check(counters->gets == sim.process[i].gets);

@@ -114,8 +114,10 @@ static void open_engine(sim_process_t *process)
         .optimistic = scenario->optimistic,
         .mismatch = mismatch,
         .changes = pages_change,
-        .context = process};
+        .context = process,
+        .flow = &process->flow};
 
+    process->counters.flows[0] = &process->flow;
     process->rndv =
         regx_rndv_create(&config, &process->pool, &process->registry, &process->counters);
     sim_check(config.strategy != NULL && process->rndv != NULL);
@@ -157,9 +159,6 @@ void sim_open_process(unsigned number)
 
 void sim_close_process(sim_process_t *process)
 {
-    char text[REGX_AUTO_CHOICE];
-
-    sim_check(!regx_auto_choice_write(process->rndv, text) || strchr(text, ':') != NULL);
     for (unsigned i = 0; i < REGX_REASONS_MAX && process->counters.fallbacks[i].count > 0; i++) {
         sim_show("process %u: %s", process->number, process->counters.fallbacks[i].reason);
     }

@@ -317,6 +317,7 @@ static void close_messages(void)
 
 static void open_process(process_t *process, const kind_t *kind)
 {
+    static regx_flow_t flow = {.threads = true};
     const regx_transport_t *transport = process->party->transport;
     regx_counters_t *counters = &process->party->counters;
     const regx_cache_config_t cache = {
@@ -326,7 +327,8 @@ static void open_process(process_t *process, const kind_t *kind)
                                        .chunk_depth = 3,
                                        .threads = true,
                                        .revocable = kind->grant != REGX_GRANT_FINAL,
-                                       .optimistic = kind->grant == REGX_GRANT_OPTIMISTIC};
+                                       .optimistic = kind->grant == REGX_GRANT_OPTIMISTIC,
+                                       .flow = &flow};
 
     process->party->on_deliver = deliver;
     assert_int_equal(regx_pool_init(&process->pool, transport->pool_memory,
