@@ -71,12 +71,16 @@ static uint64_t from(unsigned size)
     return size > 0 ? REGX_FLOW_SECOND / 2 << size : 0;
 }
 
-/* The greatest of a row whose sizes end before that one. */
+/* The greatest of a row whose sizes end before that one; the last size has no end. */
 static uint64_t to(const regx_module_t *module, regx_path_t path, unsigned beyond)
 {
-    return path == REGX_PATH_eager  ? module->eager.configured
-           : path == REGX_PATH_frag ? module->super.btl_max_send_size
-                                    : from(beyond) - 1;
+    if (path == REGX_PATH_eager) {
+        return module->eager.configured;
+    }
+    if (path == REGX_PATH_frag) {
+        return module->super.btl_max_send_size;
+    }
+    return beyond < REGX_FLOW_SIZES ? from(beyond) - 1 : UINT64_MAX;
 }
 
 static double speed_of(const regx_module_t *module, unsigned way, unsigned size)
@@ -96,9 +100,19 @@ static bool joins(const regx_module_t *module, unsigned way, unsigned size)
 #define JSON_ROW                                                                                   \
     "%s{\"peers\": \"%s\", \"from\": %" PRIu64 ", \"to\": %" PRIu64                                \
     ", \"way\": \"%s\", \"wire\": \"%s\", \"backend\": \"%s\", \"messages\": %" PRIu64             \
-    ", \"bytes\": %" PRIu64 ", \"GB/s\": %.3f, \"why\": \"%s%s\"}"
+    ", \"bytes\": %" PRIu64 ", \"MB/s\": %" PRIu64 ", \"why\": \"%s%s\"}"
 #define TABLE_ROW                                                                                  \
-    "%s%-9s %10" PRIu64 " %10" PRIu64 "  %-8s %-5s %-14s %10" PRIu64 " %14" PRIu64 " %8.3f  %s%s"
+    "%s%-9s %10" PRIu64 " %10" PRIu64 "  %-8s %-5s %-14s %10" PRIu64 " %14" PRIu64 " %8" PRIu64    \
+    "  %s%s"
+
+/* Which processes it leads to. A device may be the way to those of this node, too. */
+static const char *peers_of(const regx_module_t *module)
+{
+    if (module->kind == REGX_ON_NODE) {
+        return "this node";
+    }
+    return module->component->modules[0]->kind == REGX_ON_NODE ? "others" : "all";
+}
 
 /* The row of that way that begins at that size. */
 static void write_row(FILE *out, const regx_module_t *module, unsigned way, unsigned first,
@@ -106,7 +120,9 @@ static void write_row(FILE *out, const regx_module_t *module, unsigned way, unsi
 {
     const regx_path_t path = way / REGX_WHY_COUNT;
     const regx_why_t why = way % REGX_WHY_COUNT;
-    const bool registers = path > REGX_PATH_bounce && regx_registry_keeps(module);
+    const bool reads = path == REGX_PATH_read || path == REGX_PATH_together;
+    const bool registers = path > REGX_PATH_bounce && regx_registry_keeps(module) &&
+                           (module->transport->registers || !reads);
     uint64_t messages = 0, bytes = 0;
     unsigned size = first;
 
@@ -114,12 +130,11 @@ static void write_row(FILE *out, const regx_module_t *module, unsigned way, unsi
         messages += module->flow->messages[way][size];
         bytes += module->flow->bytes[way][size];
     } while (joins(module, way, ++size));
-    fprintf(out, json ? JSON_ROW : TABLE_ROW, separator,
-            module->kind == REGX_ON_NODE ? "this node" : "others", from(first),
+    fprintf(out, json ? JSON_ROW : TABLE_ROW, separator, peers_of(module), from(first),
             to(module, path, size), regx_path_names[path], module->transport->ops->name,
             registers ? module->component->choice.backend->name : "none", messages, bytes,
-            speed_of(module, way, first), regx_why_is_fallback(why) ? "fallback: " : "",
-            regx_why_texts[why]);
+            (uint64_t)(1000 * speed_of(module, way, first)),
+            regx_why_is_fallback(why) ? "fallback: " : "", regx_why_texts[why]);
 }
 
 /* In the order of peers and sizes. */
@@ -257,7 +272,7 @@ static void write_explanation(FILE *out, const regx_component_t *component)
 {
     write_head(out, component);
     fputs("\npeers     from bytes         to  way      wire  backend          messages          "
-          "bytes     GB/s  why",
+          "bytes     MB/s  why",
           out);
     write_rows(out, component, false);
 }
@@ -368,7 +383,7 @@ static int read_counter(const struct mca_base_pvar_t *variable, void *value, voi
     const regx_counter_t *counter = variable->ctx;
 
     (void)object;
-    if (counter->where == offsetof(regx_counters_t, hits)) {
+    if (strcmp(counter->name, "hits") == 0) {
         regx_registry_count_all(counted);
     }
     *(unsigned long long *)value = regx_counter_value(&counted->counters, counter);

@@ -51,6 +51,7 @@ const regx_param_t *regx_settings_param(unsigned number, size_t *room);
 #define REGX_REPORT_FALLBACKS "fallbacks from what was requested, by reason"
 #define REGX_REPORT_PORTS "payload bytes sent, by RDMA device port"
 #define REGX_REPORT_EXPLAIN                                                                        \
-    "which way messages went, by kind of peers and size, and why; GB/s: what auto measured, or 0"
+    "which way messages went, by kind of peers and size, and why; MB/s: what auto measured as "    \
+    "the receiver, or 0"
 
 #endif

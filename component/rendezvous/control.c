@@ -66,7 +66,7 @@ bool regx_cts_unpack(const uint8_t bytes[REGX_CTS_SIZE], regx_grants_t grants, r
 {
     memcpy(cts, bytes, sizeof(*cts));
     if (cts->version != REGX_CONTROL_VERSION || cts->bits >= 2 * REGX_CTS_OPTIMISTIC ||
-        cts->why >= REGX_WHY_COUNT) {
+        cts->why <= REGX_WHY_eager || cts->why >= REGX_WHY_COUNT) {
         return false;
     }
     switch (grants) {

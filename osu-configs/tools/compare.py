@@ -52,6 +52,8 @@ def arguments() -> argparse.Namespace:
         parser.error(f"-n {asked.runs}: allowed: 1 to 1000")
     if asked.minutes is not None and (asked.runs or not 0 < asked.minutes <= 10000):
         parser.error(f"--minutes {asked.minutes:g}: allowed: more than 0 to 10000, without -n")
+    if asked.explain and asked.csv:
+        parser.error("--explain: not with --from; reports/ beside the results.csv has it")
     asked.minutes, asked.runs = asked.minutes or MINUTES, asked.runs or 0
     asked.files = asked.files or [HERE / "strategies.conf", HERE / "peers.conf"]
     return asked
@@ -114,7 +116,10 @@ def present(folder: Path, asked: argparse.Namespace) -> int:
     output.replace(folder / "table.txt", table.render(frame, 160) + "\n")
     page.write(frame, folder, plot.draw(frame, folder), shlex.join(["compare", *sys.argv[2:]]))
     for file in sorted((folder / "reports").glob("*-1.jsonl")) if asked.explain else []:
-        print("\n".join([file.stem, *report.explained(report.add(report.read([file])))]) + "\n")
+        try:
+            print("\n".join([file.stem, *report.explained(report.add(report.read([file])))]) + "\n")
+        except Trouble as trouble:
+            print(f"{trouble}\n")
     status = shown(frame, asked.details)
     print(f"Files: page.html, table.txt, plots and results.csv in {folder}", flush=True)
     return status

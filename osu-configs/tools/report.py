@@ -53,9 +53,14 @@ def _line(line: str, where: str) -> dict:
         raise Trouble(f'{where}: malformed: not a report of regx (an object with a "rank")')
     for key, value in report.items():
         counts = isinstance(value, dict) and all(map(_is_count, value.values()))
-        if not (counts or _is_count(value) or isinstance(value, str) or key == "explain"):
+        rows = key == "explain" and isinstance(value, list) and all(map(_is_row, value))
+        if not (counts or rows or _is_count(value) or isinstance(value, str)):
             raise Trouble(f'{where}: malformed: "{key}" is neither a count nor a name')
     return report
+
+
+def _is_row(value: object) -> bool:
+    return isinstance(value, dict) and {*SAME, "messages", "bytes", "MB/s"} <= {*value}
 
 
 def _is_count(value: object) -> bool:
@@ -84,8 +89,8 @@ def _add_rows(rows: list[dict]) -> list[dict]:
     """What went the same way in several ranks is one row; the highest speed is shown."""
     total: dict[tuple, dict] = {}
     for row in rows:
-        known = total.setdefault(tuple(row[key] for key in SAME), {**row, "messages": 0, "bytes": 0, "GB/s": 0})
-        known["GB/s"] = max(known["GB/s"], row["GB/s"])
+        known = total.setdefault(tuple(row[key] for key in SAME), {**row, "messages": 0, "bytes": 0, "MB/s": 0})
+        known["MB/s"] = max(known["MB/s"], row["MB/s"])
         for key in ("messages", "bytes"):
             known[key] += row[key]
     return sorted(total.values(), key=lambda row: (row["peers"] != "this node", row["from"]))
@@ -94,10 +99,10 @@ def _add_rows(rows: list[dict]) -> list[dict]:
 def explained(total: dict) -> list[str]:
     """As btl_regx_explain prints it: which way messages went, and why."""
     lines = [f"{'peers':<9}{'from bytes':>11}{'to':>11}  {'way':<9}{'wire':<6}{'backend':<15}{'messages':>11}"
-             f"{'bytes':>16}{'GB/s':>9}  why"]
+             f"{'bytes':>16}{'MB/s':>9}  why"]
     for row in total.get("explain", []):
         lines.append(f"{row['peers']:<9}{row['from']:>11}{row['to']:>11}  {row['way']:<9}{row['wire']:<6}"
-                     f"{row['backend']:<15}{row['messages']:>11}{row['bytes']:>16}{row['GB/s']:>9}  {row['why']}")
+                     f"{row['backend']:<15}{row['messages']:>11}{row['bytes']:>16}{row['MB/s']:>9}  {row['why']}")
     return lines
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Commands that documents show: compare takes their words, the tests that they name are there, mpirun's lines run."""
+"""Commands that documents show: compare takes their words, mpirun's lines run."""
 
 import re
 import shlex
@@ -29,30 +29,20 @@ def test_compare_takes_the_documented_words(monkeypatch: pytest.MonkeyPatch, cap
                                             pytestconfig: pytest.Config) -> None:
     monkeypatch.chdir(TOOLS)
     osu = pytestconfig.getoption("--osu")
-    commands = [words[1:] for words in shown("(osu-configs/)?compare") if "--from" not in words]
+    commands = [words[1:] for words in shown("(osu-configs/)?compare")
+                if "--from" not in words and (osu or "--osu" not in words)]
     assert len(commands) > 10
     for words in commands:
-        if "--osu" in words and osu is None:
-            continue
         given = [{**STANDS_FOR, "DIR": str(osu)}.get(word, word).removeprefix("osu-configs/") for word in words]
         monkeypatch.setattr(sys, "argv", ["compare", "--dry-run", "--no-build", *given])
         assert compare.main() == 0, (words, capfd.readouterr().err)
         assert "mpirun" in capfd.readouterr().out, words
 
 
-def test_the_documented_tests_are_there() -> None:
-    names = [word for words in shown("test/run") for word in words[1:] if word.startswith("test/") and "_" in word]
-    assert len(names) > 5
-    missing = [name for name in names if not any((TOP / f"{name}{end}").exists() for end in ("", ".c"))]
-    assert not missing
-
-
 def test_the_documented_lines_of_mpirun_run(mpi: Mpi, tmp_path: Path) -> None:
-    lines = shown("mpirun --mca")
-    assert len(lines) >= 3
-    for words in lines:
+    for words in shown("mpirun --mca"):
         settings = dict(zip(words[2::3], words[3::3]))
         assert words == ("mpirun", *(w for name, value in settings.items() for w in ("--mca", name, value)), "./program")
-        settings.pop("btl_regx_report", None)  # the harness sets its own
+        settings.pop("btl_regx_explain", None)  # said to the reader
         mpi("transfer", write([Case(8), Case(1 << 20)], tmp_path), pml=settings.pop("pml"), btl=settings.pop("btl"),
             mca=settings).checked(ranks=2)

@@ -64,7 +64,7 @@ def test_hazard_16_more_under_way_than_may_be_pinned(verbs, backend: str) -> Non
     job = verbs("working_set", 32, 2 * MIB, 2, once + own, mca={"btl_base_verbose": 10}, regx={
         "rendezvous": "direct", "backend": backend, "cache_bytes": "1M", "once_bytes": once})
     job.checked(ranks=2).over("verbs")
-    assert job.stderr.count(f"at most {once // 2} bytes at a time to send from") == 2, str(job)
+    assert job.stderr.count(f"at most {once // 2} bytes pinned for one use") == 2, str(job)
     reasons = job.reasons("fallbacks")
     assert any(reason.endswith(": over btl_regx_once_bytes") for reason in reasons), str(job)
     assert job.total("messages_direct") > 0 and job.total("messages_fallback") > 0, str(job)

@@ -53,7 +53,7 @@ def healthy(build: Build) -> dict[str, Any]:
 
 def test_what_works_is_said_to_work(healthy: dict[str, Any], build: Build) -> None:
     checks = healthy["checks"]
-    for name in "openmpi", "component", "job", "transport", "strategy", "backend", "shm":
+    for name in "openmpi", "component", "job", "transport", "strategy", "backend", "shm", "hooks":
         assert checks[name]["status"] == "ok", checks[name]
     assert "every byte was right" in checks["job"]["text"]
     major, minor = build.series

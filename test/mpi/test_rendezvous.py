@@ -9,6 +9,7 @@ import sample
 from launch import Mpi, at_ranks
 from job import Job
 from sample import MIB, Case
+from tables import strategies
 
 SIZE = 8 * MIB
 CHUNK = MIB
@@ -115,7 +116,9 @@ def test_auto_tries_each_path_on_a_node(mpi: Mpi, tmp_path: Path) -> None:
     job = mpi("transfer", "--iterations", count // window, sample.write(cases, tmp_path),
               regx={"rendezvous": "auto"}).checked(ranks=2)
     job.carried("auto").over("shm")
-    found = {(row["from"], row["way"]) for report in job.reports for row in report["explain"] if row["GB/s"]}
+    large = [report["messages_" + way] for report in job.reports for way in strategies()]
+    assert sum(large) == count * 2 * len(sizes), str(job)
+    found = {(row["from"], row["way"]) for report in job.reports for row in report["explain"] if row["MB/s"]}
     assert found == {(size, way) for size in (65_536, MIB) for way in ("bounce", "read", "together")}, str(job)
 
 

@@ -16,6 +16,7 @@ def test_choices_connections_paths_and_fallbacks_are_said(mpi: Mpi, level: int) 
               regx={"rendezvous": "direct", "backend": "retain", "cache_bytes": "8K", "chunk_size": "64K"})
     job.checked(ranks=2)
     said = [line.partition("btl:regx: ")[2] for line in job.stderr.splitlines() if "btl:regx: " in line]
+    assert (", rendezvous direct, backend retain (asked for)" in "".join(said)) == (level >= 10), str(job)
     for needs, lines in LINES.items():
         for words in lines:
             assert any(line.startswith(words) for line in said) == (level >= needs), f"{words}\n{job}"

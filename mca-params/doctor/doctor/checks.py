@@ -149,7 +149,7 @@ class Doctor:
                      f"put {self.installed.component} into {SEARCH}")
 
     def _loads(self, main: Job) -> None:
-        built = next((found for found in (re.match(r"regx (\S+), built for Open MPI ([^,]+)", trace)
+        built = next((found for found in (re.match(r"regx (\S+) for Open MPI ([^,]+), rank", trace)
                                           for trace in main.traces) if found), None)
         if built and (built[1], built[2]) != (self.installed.version, self.installed.openmpi):
             self.say("component", Status.WARNING, f"Open MPI loads regx {built[1]}, built for "
@@ -229,7 +229,7 @@ class Doctor:
 
     @staticmethod
     def _takes(job: Job, backend: str) -> bool:
-        return any(trace.startswith(f"backend {backend} (asked for)") for trace in job.traces)
+        return any(f", backend {backend} (asked for)" in trace for trace in job.traces)
 
     def _too_slow(self, check: str, job: Job) -> bool:
         """Says so: what a job would have shown is then not known."""

@@ -79,6 +79,8 @@ static void messages_are_sums(void **state)
     regx_count_message(&far, REGX_PATH_read, REGX_WHY_asked, UINT64_MAX / 2);
     regx_count_part(&near, REGX_PATH_direct, REGX_WHY_sender, 9000, 1, 3000);
     regx_count_part(&near, REGX_PATH_bounce, REGX_WHY_sender, 9000, 0, 6000);
+    assert_int_equal(regx_flow_size(REGX_PATH_bounce, 8191), 0);
+    assert_int_equal(regx_flow_size(REGX_PATH_bounce, 8192), 1);
     assert_int_equal(sum(&counters, REGX_BYTES, REGX_PATH_read), UINT64_MAX / 2 + 1);
     assert_int_equal(sum(&counters, REGX_MESSAGES, REGX_PATH_fallback), 1);
     assert_int_equal(sum(&counters, REGX_BYTES, REGX_PATH_fallback), 9000);
