@@ -12,7 +12,6 @@ from sample import Case, write
 
 from tools import compare
 
-TOOLS = TOP / "osu-configs"
 SHOWN = re.compile(r"^ {4}(\S.*)$|`([^`\n]+)`", re.M)
 STANDS_FOR = {"M": "1", "N": "1", "FILE": "strategies.conf"}
 
@@ -27,7 +26,7 @@ def shown(program: str) -> list[tuple[str, ...]]:
 
 def test_compare_takes_the_documented_words(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str],
                                             pytestconfig: pytest.Config) -> None:
-    monkeypatch.chdir(TOOLS)
+    monkeypatch.chdir(TOP / "osu-configs")
     osu = pytestconfig.getoption("--osu")
     commands = [words[1:] for words in shown("(osu-configs/)?compare")
                 if "--from" not in words and (osu or "--osu" not in words)]

@@ -380,6 +380,7 @@ static size_t seed_send(regx_path_t path, regx_control_type_t type, uint8_t *to)
 {
     const uint8_t step[] = {ON_NODE | READ, STEP_SEND, 0, 0xff, 0x2f, 0};
     regx_cts_t cts = {.version = REGX_CONTROL_VERSION,
+                      .why = REGX_WHY_asked,
                       .path = (uint8_t)path,
                       .count = 1,
                       .recv = {1, 1},
