@@ -5,12 +5,12 @@ import subprocess
 import pytest
 
 from runner import has_device as is_there  # noqa: F401 (whether a port of some device is active)
+from skips import INFINIBAND as DEVICES  # noqa: F401
 
 
 def pages_on_demand() -> bool:
     """Whether it can write from and to memory that is not pinned."""
-    shown = subprocess.run(["ibv_devinfo", "-v"], capture_output=True, text=True, check=True,
-                           timeout=60).stdout
+    shown = subprocess.run(["ibv_devinfo", "-v"], capture_output=True, text=True, check=True, timeout=60).stdout
     return "SUPPORT_WRITE" in shown.partition("rc_odp_caps:")[2].partition("uc_odp_caps:")[0]
 
 
