@@ -110,7 +110,7 @@ static void print_json(void)
     separator = "";
 #define REGX_PARAM(...)
 #define REGX_GONE(name, sentence) json_key(#name, sentence);
-#include "btl/params.def"
+#include "btl/btl_params.def"
 #undef REGX_GONE
 #undef REGX_PARAM
     printf("}}\n");

@@ -32,8 +32,10 @@ def cheap(series: tuple[int, int]) -> Iterator[dict[str, str]]:
     with tempfile.TemporaryDirectory(prefix="regx-") as name:
         folder = Path(name)
         folder.chmod(0o1777)  # some tests run as an ordinary user
+        if series != (4, 1):
+            yield {}
+            return
         write_topology(folder / "topology")
-        yield {} if series != (4, 1) else {
-            **SEGMENTS, "HWLOC_XMLFILE": str(folder / "topology"), "HWLOC_THISSYSTEM": "1",
-            "OMPI_MCA_orte_tmpdir_base": name,
-            **{f"OMPI_MCA_{framework}": value for framework, value in UNUSED.items()}}
+        yield {**SEGMENTS, "HWLOC_XMLFILE": str(folder / "topology"), "HWLOC_THISSYSTEM": "1",
+               "OMPI_MCA_orte_tmpdir_base": name,
+               **{f"OMPI_MCA_{framework}": value for framework, value in UNUSED.items()}}

@@ -132,8 +132,7 @@ typedef struct regx_flow {
       "pieces copied in user space, to or from a peer's memory from MPI_Alloc_mem")                \
     X(bytes_verbs, COUNT, "payload bytes sent or read over verbs")
 
-/* Named tallies whose keys are only known at run time: reasons of fallbacks,
- * ports. */
+/* Named tallies whose keys are only known at run time: reasons of fallbacks, ports. */
 #define REGX_REASONS_MAX 32
 #define REGX_REASON_LENGTH 64
 

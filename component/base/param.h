@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Parameters as tables. Each room describes its own in one file, ROOM/params.def, a row per
+ * Parameters as tables. Each room describes its own in one file, ROOM/ROOM_params.def, a row per
  * parameter:
  *
  *   REGX_PARAM(type, C type, name, level, further fields of regx_param_t...)
@@ -71,7 +71,7 @@ typedef struct regx_param {
         }                                                                                          \
     }
 
-/* What a row becomes in the structure and in the table. A room's rows are in its params.def, which
+/* What a row becomes in the structure and in the table. A room's rows are in its ROOM_params.def, which
  * undefines REGX_PARAM at its end. The table ends with a row without a name. */
 #define REGX_PARAM_FIELD(ctype, field) ctype field;
 #define REGX_PARAM_ROW(settings, prefix, kind, field, info_level, ...)                             \

@@ -22,14 +22,14 @@
 /* Open MPI's values, or the defaults, in the order of the tables. */
 static char *values[PARAMS_MAX];
 
-/* Parameters that went (params.def), and what the user set them to. */
+/* Parameters that went (btl_params.def), and what the user set them to. */
 static struct {
     const char *name, *sentence;
     char *value;
 } gone[] = {
 #define REGX_PARAM(...)
 #define REGX_GONE(name, sentence) {#name, sentence, NULL},
-#include "btl/params.def"
+#include "btl/btl_params.def"
 #undef REGX_GONE
     {NULL, NULL, NULL}};
 

@@ -5,7 +5,7 @@
 static const regx_param_t component_params[] = {
 #define REGX_PARAM(type, ctype, field, ...)                                                        \
     REGX_PARAM_ROW(regx_component_settings_t, "", type, field, __VA_ARGS__)
-#include "btl/params.def"
+#include "btl/btl_params.def"
     {.name = NULL}};
 
 const regx_param_t *regx_settings_param(unsigned number, size_t *room)

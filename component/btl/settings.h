@@ -14,7 +14,7 @@ typedef char regx_report_name_t[1024]; /* "": none */
 
 typedef struct regx_component_settings {
 #define REGX_PARAM(type, ctype, field, ...) REGX_PARAM_FIELD(ctype, field)
-#include "btl/params.def"
+#include "btl/btl_params.def"
 } regx_component_settings_t;
 
 typedef struct regx_settings {

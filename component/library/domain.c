@@ -13,7 +13,7 @@
 
 #include "base/param.h"
 #include "base/util.h"
-#include "registration/registration.h"
+#include "registration/registry.h"
 #include "transport/verbs/memory.h"
 
 struct regx_domain {

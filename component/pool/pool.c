@@ -71,5 +71,5 @@ static uint64_t two_slots(const void *settings)
 const regx_param_t regx_pool_params[] = {
 #define REGX_PARAM(type, ctype, field, ...)                                                        \
     REGX_PARAM_ROW(regx_pool_settings_t, "", type, field, __VA_ARGS__)
-#include "pool/params.def"
+#include "pool/pool_params.def"
     {.name = NULL}};

@@ -38,7 +38,7 @@
 #include <sys/types.h>
 
 #include "registration/monitor/uffd.h"
-#include "registration/registration.h"
+#include "registration/registry.h"
 
 typedef struct regx_cache regx_cache_t;
 

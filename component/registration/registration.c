@@ -130,5 +130,5 @@ static uint64_t a_page(const void *settings)
 const regx_param_t regx_registration_params[] = {
 #define REGX_PARAM(type, ctype, field, ...)                                                        \
     REGX_PARAM_ROW(regx_registration_settings_t, "", type, field, __VA_ARGS__)
-#include "registration/params.def"
+#include "registration/registration_params.def"
     {.name = NULL}};

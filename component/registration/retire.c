@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Who uses regions, which of them are given up for room, and their end. Acting on the log kills those that a change touched; only here
- * does the cache learn of changes, and only this moves `applied`, after the regions that are
- * concerned are dead. Then: dead → (membarrier, one for some of them) → without users? →
+ * Who uses regions, which of them are given up for room, and their end. Acting on the log kills
+ * those that a change touched; only here does the cache learn of changes, and only this moves
+ * `applied`, after the regions that are concerned are dead. Then: dead → (membarrier, one for some of them) → without users? →
  * deregistered, with no lock held → its record may describe another region. See
  * component/design/cache.md.
  *

@@ -99,7 +99,7 @@ typedef struct regx_autotune {
     uint32_t open_max;  /* of them at once, since none was open, or in this turn */
     regx_turn_t turn;
     regx_tried_t tried[REGX_AUTO_CANDIDATES];
-    float found[REGX_AUTO_CANDIDATES]; /* the last costs; 0: none. For people */
+    float found[REGX_AUTO_CANDIDATES]; /* the last costs, for btl_regx_explain; 0: none */
 } regx_autotune_t;
 
 /* A message's part in it. Zero: none. */

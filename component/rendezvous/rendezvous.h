@@ -54,7 +54,7 @@
 #define REGX_RENDEZVOUS_RENDEZVOUS_H
 
 #include "pool/pool.h"
-#include "registration/registration.h"
+#include "registration/registry.h"
 #include "rendezvous/control.h"
 
 #define REGX_CHUNK_MAX (2u * 1024u * 1024u) /* the cap of the registration pipeline */
@@ -85,13 +85,13 @@ const regx_strategy_t *regx_strategy_find(const char *name);
 /* The words of btl_regx_rendezvous. false: there are no more. */
 bool regx_strategy_word(unsigned index, regx_param_word_t *word);
 
-/* ---- what users may set (params.def) ---- */
+/* ---- what users may set (rendezvous_params.def) ---- */
 
 typedef enum { REGX_GRANT_FINAL, REGX_GRANT_SYNCHRONOUS, REGX_GRANT_OPTIMISTIC } regx_granting_t;
 
 typedef struct regx_rndv_settings {
 #define REGX_PARAM(type, ctype, field, ...) REGX_PARAM_FIELD(ctype, field)
-#include "rendezvous/params.def"
+#include "rendezvous/rendezvous_params.def"
 } regx_rndv_settings_t;
 
 extern const regx_param_t regx_rndv_params[];

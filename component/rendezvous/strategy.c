@@ -41,5 +41,5 @@ const regx_strategy_t *const regx_strategy_of_path[REGX_PATH_COUNT] = {
 const regx_param_t regx_rndv_params[] = {
 #define REGX_PARAM(type, ctype, field, ...)                                                        \
     REGX_PARAM_ROW(regx_rndv_settings_t, "", type, field, __VA_ARGS__)
-#include "rendezvous/params.def"
+#include "rendezvous/rendezvous_params.def"
     {.name = NULL}};

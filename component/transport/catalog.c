@@ -14,7 +14,7 @@ const regx_catalog_entry_t *const regx_catalog[REGX_TRANSPORT_KINDS] = {
 const regx_param_t regx_transport_params[] = {
 #define REGX_PARAM(type, ctype, field, ...)                                                        \
     REGX_PARAM_ROW(regx_transport_settings_t, "", type, field, __VA_ARGS__)
-#include "transport/params.def"
+#include "transport/transport_params.def"
     {.name = NULL}};
 
 bool regx_transport_word(unsigned index, regx_param_word_t *word)

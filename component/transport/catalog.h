@@ -11,7 +11,7 @@
 #ifndef REGX_TRANSPORT_CATALOG_H
 #define REGX_TRANSPORT_CATALOG_H
 
-#include "transport/verbs/params.h"
+#include "transport/verbs/verbs_params.h"
 
 typedef enum regx_transport_kind {
     REGX_ON_NODE,
@@ -21,10 +21,10 @@ typedef enum regx_transport_kind {
 
 extern const regx_catalog_entry_t *const regx_catalog[REGX_TRANSPORT_KINDS];
 
-/* What users may set of every transport: which devices. The rows are in params.def. */
+/* What users may set of every transport: which devices. The rows are in transport_params.def. */
 typedef struct regx_transport_settings {
 #define REGX_PARAM(type, ctype, field, ...) REGX_PARAM_FIELD(ctype, field)
-#include "transport/params.def"
+#include "transport/transport_params.def"
 } regx_transport_settings_t;
 
 extern const regx_param_t regx_transport_params[];

@@ -11,7 +11,7 @@
 #include "compat/compat.h"
 #include "opal/runtime/opal.h"
 #include "registration/monitor/uffd.h"
-#include "registration/registration.h"
+#include "registration/registry.h"
 
 static struct {
     regx_counters_t counters;

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The table, from recorded results."""
 
-import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -145,9 +144,9 @@ def test_a_browser_shows_the_page(tmp_path: Path) -> None:
         [...document.images].every(image => image.naturalWidth > 400 && image.clientWidth <= innerWidth),
         document.querySelectorAll("td").length, document.querySelectorAll("pre").length,
         performance.getEntriesByType("resource").filter(entry => !entry.name.startsWith("data:")).length]</script></body>"""))
-    shown = subprocess.run(["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom", file.as_uri()],
-                           capture_output=True, text=True, timeout=600, check=True,
-                           env={**os.environ, "HOME": str(tmp_path)})  # fmt: skip
+    shown = subprocess.run(["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom",
+                            f"--user-data-dir={tmp_path}/user", file.as_uri()],
+                           capture_output=True, text=True, timeout=600, check=True)  # fmt: skip
     assert f"<title>1,true,{6 * len(page.paths(frame))},3,0</title>" in shown.stdout
 
 

@@ -49,7 +49,7 @@ static inline void fuzz_check(bool holds)
     }
 }
 
-/* ---- the process: the wire and the registration (registration.h) that the engine has there. Both
+/* ---- the process: the wire and the registration (registry.h) that the engine has there. Both
  * answer what they are told to; registration keeps nothing ---- */
 
 enum {

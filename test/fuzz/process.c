@@ -110,7 +110,7 @@ void process_end_get(unsigned i, regx_status_t status)
     get->done(get, status);
 }
 
-/* ---- registration, as registration.h has it, that keeps nothing ---- */
+/* ---- registration, as registry.h has it, that keeps nothing ---- */
 
 regx_status_t regx_region_acquire(regx_registry_t *registry, void *base, size_t length,
                                   unsigned access, regx_region_t *region)

@@ -11,7 +11,7 @@ LINK = re.compile(r"\[[^\]\n]*\]\(([^)\s]+)\)")
 # What is in backquotes or stands by itself and can only be a file of the tree.
 FOLDERS = "component|mca-params|osu-configs|test|btl|compat|rendezvous|pool|registration|transport|base"
 NAME = re.compile(rf"(?<![\w./\-{{])((?:{FOLDERS})/[\w.+/-]*[\w/])")
-PLACEHOLDER = re.compile(r"(^|/)(ROOM|NAME|NOUN|DIR)\b|ROOM|test_NOUN|NAME\.c")
+FOR_EXAMPLE = re.compile(r"(^|/)(ROOM|NAME|NOUN|DIR)\b|ROOM|test_NOUN|NAME\.c")
 MADE = ("mca-params/regx.7",)
 
 
@@ -41,7 +41,7 @@ def broken_links(text: str, folder: Path) -> list[str]:
 def missing_files(text: str, *folders: Path) -> list[str]:
     """Names of files and folders that are in none of those folders."""
     return sorted({name for name in NAME.findall(text)
-                   if not PLACEHOLDER.search(name) and name not in MADE
+                   if not FOR_EXAMPLE.search(name) and name not in MADE
                    and not any((folder / name).exists() or (folder / f"{name}.c").exists()
                                for folder in folders)})
 

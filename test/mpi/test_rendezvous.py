@@ -116,8 +116,7 @@ def test_auto_tries_each_path_on_a_node(mpi: Mpi, tmp_path: Path) -> None:
     job = mpi("transfer", "--iterations", count // window, sample.write(cases, tmp_path),
               regx={"rendezvous": "auto"}).checked(ranks=2)
     job.carried("auto").over("shm")
-    large = [report["messages_" + way] for report in job.reports for way in strategies()]
-    assert sum(large) == count * 2 * len(sizes), str(job)
+    assert sum(job.total(f"messages_{way}") for way in strategies()) == count * 2 * len(sizes), str(job)
     found = {(row["from"], row["way"]) for report in job.reports for row in report["explain"] if row["MB/s"]}
     assert found == {(size, way) for size in (65_536, MIB) for way in ("bounce", "read", "together")}, str(job)
 

@@ -7,7 +7,7 @@
 #define REGX_TEST_RIG_H
 
 #include "oracle.h"
-#include "registration/registration.h"
+#include "registration/registry.h"
 
 typedef struct rig {
     const char *backend; /* as in rig_config_t */

@@ -7,7 +7,7 @@
  *   buffers.c     the transport's own registered memory: pool, receive buffers, slots
  *   ep.c          an endpoint: the queue pair to one peer, its work requests and their completion
  *   cm.c          connection management           datagram.c  its messages
- *   send.c        what callers send, write and read
+ *   post.c        what callers send, write and read
  *   cq.c          one step of everything: completions, events of the device, lines
  *
  * All run inside the device's lock, one thread at a time, unless they say otherwise. A call that
@@ -41,7 +41,7 @@
 
 #include "base/list.h"
 #include "base/thread.h"
-#include "transport/verbs/params.h"
+#include "transport/verbs/verbs_params.h"
 #include "transport/verbs/wire.h"
 
 #define REGX_VERBS_FRAME_MAX 16640u /* an eager message of 16 KiB with its headers */

@@ -8,7 +8,7 @@
 
 #include "../transport/verbs/fake_device.h"
 #include "../transport/verbs/fake_parts.h"
-#include "registration/registration.h"
+#include "registration/registry.h"
 
 struct ibv_pd *pd;
 char refusal[256];

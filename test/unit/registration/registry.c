@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-#include "registration/registration.h"
+#include "registration/registry.h"
 
 static regx_status_t registry_reg(regx_transport_t *transport, void *base, size_t length,
                                   unsigned access, regx_mr_t *mr)

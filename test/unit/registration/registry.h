@@ -13,7 +13,7 @@
 #include <stdbool.h>
 
 #include "registration/cache.h"
-#include "registration/registration.h"
+#include "registration/registry.h"
 
 #define PAGE ((uintptr_t)4096)
 #define UNLIMITED REGX_UNLIMITED

@@ -17,7 +17,7 @@
 
 #include "../process.h"
 #include "registration/monitor/monitor.h"
-#include "registration/registration.h"
+#include "registration/registry.h"
 
 static regx_counters_t counters;
 static regx_transport_t transport;

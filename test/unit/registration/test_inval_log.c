@@ -11,7 +11,7 @@
 
 #include "base/util.h"
 #include "registration/monitor/monitor.h"
-#include "registration/registration.h"
+#include "registration/registry.h"
 #include <pthread.h>
 
 static bool is_valid;

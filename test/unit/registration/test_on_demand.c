@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <sys/mman.h>
 
-#include "registration/registration.h"
+#include "registration/registry.h"
 
 enum { PAGE = 4096, SIZE = 8 * PAGE };
 

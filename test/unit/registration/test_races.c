@@ -13,7 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "registration/registration.h"
+#include "registration/registry.h"
 
 enum { PAGES = 64, SLOTS = 4096, THREADS = 4, RACES = 500 };
 

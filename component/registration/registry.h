@@ -3,7 +3,7 @@
  * registration/ makes memory that the application owns known to the device, and guarantees that
  * a registration is used only while it is true.
  *
- *   registration.h  for who uses the room: a backend is chosen, memory acquired and released
+ *   registry.h      for who uses the room: a backend is chosen, memory acquired and released
  *   monitor/        for a backend: what reports changes, and where
  *   cache.h         for the files of this room: regions kept and found again
  *
@@ -20,8 +20,8 @@
  *
  * Any thread may call; acquire and release may be on different threads.
  */
-#ifndef REGX_REGISTRATION_REGISTRATION_H
-#define REGX_REGISTRATION_REGISTRATION_H
+#ifndef REGX_REGISTRATION_REGISTRY_H
+#define REGX_REGISTRATION_REGISTRY_H
 
 #include "registration/monitor/monitor.h"
 
@@ -138,11 +138,11 @@ void regx_registry_progress(regx_registry_t *registry);
 /* Brings the counters up to date, before they are read. */
 void regx_registry_count(regx_registry_t *registry);
 
-/* ---- what users may set; the rows are in params.def ---- */
+/* ---- what users may set; the rows are in registration_params.def ---- */
 
 typedef struct regx_registration_settings {
 #define REGX_PARAM(type, ctype, field, ...) REGX_PARAM_FIELD(ctype, field)
-#include "registration/params.def"
+#include "registration/registration_params.def"
 } regx_registration_settings_t;
 
 extern const regx_param_t regx_registration_params[];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "config.h"
 
-#include "transport/verbs/params.h"
+#include "transport/verbs/verbs_params.h"
 
 #include <glob.h>
 #include <limits.h>
@@ -45,7 +45,7 @@ static const char *why_absent(void)
 static const regx_param_t table[] = {
 #define REGX_PARAM(type, ctype, field, ...)                                                        \
     REGX_PARAM_ROW(regx_verbs_settings_t, "verbs_", type, field, __VA_ARGS__)
-#include "transport/verbs/params.def"
+#include "transport/verbs/verbs_params.def"
     {.name = NULL}};
 
 const regx_catalog_entry_t regx_verbs_entry = {
