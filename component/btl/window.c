@@ -16,7 +16,8 @@
  *   - It changes data under a lock of its own, by the BTL or by plain loads and stores; but a
  *     compare-and-swap it has the BTL do without that lock (4.1.4 always, later ones between
  *     nodes). One that is refused it does under the lock. Between nodes it also has the BTL take
- *     that very lock, and announce posts (MPI_Win_post): only these are done.
+ *     that very lock, and announce posts (MPI_Win_post): only these are done. Nothing marks
+ *     them: see is_own_swap.
  */
 #include "btl/module.h"
 
@@ -181,13 +182,81 @@ static bool find_op(mca_btl_base_atomic_op_t op, regx_onesided_op_t *ours)
     return false;
 }
 
-/* What this thread last added 1 to, in which peer's window: osc/rdma's count of posts, if it
- * announces one next. What it does to its locks meanwhile may be from inside a completion. */
+/* A lock of osc/rdma's that this process holds, or waits for. */
+typedef struct held_lock {
+    regx_link_t link;
+    const regx_endpoint_t *endpoint;
+    uint64_t address;
+    const void *thread; /* that takes it; another one may release it */
+} held_lock_t;
+
+static struct {
+    regx_lock_t lock;
+    regx_link_t list;
+} held = {{PTHREAD_MUTEX_INITIALIZER, true}, {&held.list, &held.list}};
+
+/* What this thread last added 1 to without a lock, in which peer's window: osc/rdma's count of
+ * posts, if it announces one next. A program's data are only fetched and changed under a lock. */
 static _Thread_local struct {
     const regx_endpoint_t *endpoint;
     regx_handle_t window;
     uint64_t address;
 } counted;
+
+static held_lock_t *find_held(const asked_t *asked)
+{
+    for (regx_link_t *link = held.list.next; link != &held.list; link = link->next) {
+        held_lock_t *one = REGX_CONTAINER_OF(link, held_lock_t, link);
+
+        if (one->endpoint == asked->call.endpoint && one->address == asked->request.address) {
+            return one;
+        }
+    }
+    return NULL;
+}
+
+/* This thread takes a lock; it asks until it has it. false: no memory. */
+static bool note_lock(const asked_t *asked)
+{
+    regx_lock(&held.lock);
+    held_lock_t *one = find_held(asked);
+    if (one == NULL) {
+        one = malloc(sizeof(*one));
+        if (one != NULL) {
+            one->endpoint = asked->call.endpoint;
+            one->address = asked->request.address;
+            regx_list_append(&held.list, &one->link);
+        }
+    }
+    if (one != NULL) {
+        one->thread = &counted;
+    }
+    regx_unlock(&held.lock);
+    return one != NULL;
+}
+
+static void note_unlock(const asked_t *asked)
+{
+    regx_lock(&held.lock);
+    held_lock_t *one = find_held(asked);
+    if (one != NULL) {
+        regx_list_remove(&one->link);
+        free(one);
+    }
+    regx_unlock(&held.lock);
+}
+
+static bool holds_lock(void)
+{
+    bool holds = false;
+
+    regx_lock(&held.lock);
+    for (regx_link_t *link = held.list.next; link != &held.list && !holds; link = link->next) {
+        holds = REGX_CONTAINER_OF(link, held_lock_t, link)->thread == &counted;
+    }
+    regx_unlock(&held.lock);
+    return holds;
+}
 
 static bool is_counted(const regx_endpoint_t *endpoint, regx_handle_t window)
 {
@@ -199,13 +268,20 @@ static void note_fetch(const asked_t *asked, regx_handle_t window)
 {
     const regx_onesided_request_t *request = &asked->request;
 
-    if (request->op == REGX_ONESIDED_ADD && request->operand == 1) {
+    if (request->op == REGX_ONESIDED_ADD && request->operand == LOCKED) {
+        note_unlock(asked); /* perhaps from inside a completion, during a post */
+    } else if (request->op == REGX_ONESIDED_ADD && request->operand == 1 && !holds_lock()) {
         counted.endpoint = asked->call.endpoint;
         counted.window = window;
         counted.address = request->address;
-    } else if (request->operand != LOCKED && is_counted(asked->call.endpoint, window)) {
+    } else if (is_counted(asked->call.endpoint, window)) {
         counted.endpoint = NULL;
     }
+}
+
+static bool takes_lock(const regx_onesided_request_t *request)
+{
+    return request->compare == 0 && request->operand == LOCKED;
 }
 
 /* Whether this is osc/rdma's own: of a lock, or of one of the places for posts, which are behind
@@ -214,10 +290,10 @@ static bool is_own_swap(const asked_t *asked, regx_handle_t window)
 {
     const regx_onesided_request_t *request = &asked->request;
     const uint64_t place = request->address - counted.address;
-    const bool posts = is_counted(asked->call.endpoint, window) && place > 0 &&
-                       place <= POST_PLACES * sizeof(uint64_t);
 
-    return request->compare == 0 && (request->operand == LOCKED || posts);
+    return takes_lock(request) ||
+           (request->compare == 0 && is_counted(asked->call.endpoint, window) && place > 0 &&
+            place <= POST_PLACES * sizeof(uint64_t));
 }
 
 /* Of memory here, or of a neighbour's, there are only data: osc/rdma then has its locks itself. */
@@ -238,6 +314,8 @@ static int change(asked_t *asked, const mca_btl_base_registration_handle_t *remo
     }
     if (!swaps) {
         note_fetch(asked, name.handle);
+    } else if (takes_lock(request) && !note_lock(asked)) {
+        return OPAL_ERR_OUT_OF_RESOURCE;
     }
     return ask(asked, name.handle);
 }

@@ -153,9 +153,6 @@ static void copy_out(regx_rndv_t *rndv, regx_recv_work_t *work)
     char *const to = recv->buffer.base + control->offset;
     const char *const slot = rndv->pool->memory + control->slot;
 
-    if (recv->slots.only && recv->granted < recv->buffer.length) {
-        regx_control_warm(recv->peer); /* the next grant follows the copy */
-    }
     if (!recv->buffer.suspect && !regx_recv_is_revocable(recv)) {
         regx_copy(to, slot, control->length);
     } else if (!regx_buffer_write(to, slot, control->length)) {

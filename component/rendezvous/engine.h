@@ -248,16 +248,6 @@ void regx_control_post(const regx_peer_t *peer, regx_outbox_t *outbox,
 /* Sends what the outbox holds, and answers as the last: REGX_OK if it is empty now. */
 regx_status_t regx_control_flush(const regx_peer_t *peer, regx_outbox_t *outbox);
 
-/* Hint to the transport: a message to this peer follows in a moment. */
-static inline void regx_control_warm(const regx_peer_t *peer)
-{
-    const regx_transport_ops_t *ops = peer->conn->transport->ops;
-
-    if (ops->warm != NULL) {
-        ops->warm(peer->conn);
-    }
-}
-
 /* ---- the user's buffer, of which a part may have been unmapped while a transfer used it
  * (buffer.c). That is the application's error, and must not end in a crash. ---- */
 

@@ -142,7 +142,6 @@ regx_rndv_recv_t *regx_rndv_recv_open(regx_rndv_t *rndv, regx_peer_t *peer, void
     if (recv == NULL) {
         return NULL;
     }
-    regx_control_warm(peer); /* the CTS */
     recv->peer = peer;
     recv->buffer.base = base;
     recv->buffer.length = length;

@@ -43,7 +43,7 @@
 #include "base/trace.h"
 #include "base/util.h"
 
-#define REGX_TRANSPORT_ABI 34 /* of this header; an object built for another is refused */
+#define REGX_TRANSPORT_ABI 35 /* of this header; an object built for another is refused */
 
 #define REGX_ADDRESS_MAX 1024        /* bytes of what a process publishes about itself */
 #define REGX_NOTICE_MAX 48           /* bytes of the notice that follows a put */
@@ -280,8 +280,6 @@ typedef struct regx_transport_ops {
      * wire can. The done of what is pending is called from here, with REGX_FAILED. A device's
      * transport may wait up to 0.1 s for a write that is under way. */
     void (*disconnect)(regx_conn_t *conn);
-    /* A hint: a small frame will be sent to this peer in a moment. May be NULL. */
-    void (*warm)(regx_conn_t *conn);
     /* Whether the process at the other end may still read what is sent. A system call. */
     bool (*reachable)(regx_conn_t *conn);
 

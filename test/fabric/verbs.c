@@ -174,7 +174,6 @@ __attribute__((constructor)) static void complete(void)
                                                 .reaches = reaches,
                                                 .connect = connect_port,
                                                 .disconnect = regx_shm_ops.disconnect,
-                                                .warm = regx_shm_ops.warm,
                                                 .reachable = regx_shm_ops.reachable,
                                                 .send = send_frame,
                                                 .send_zcopy = send_zcopy,

@@ -8,6 +8,7 @@ followed by their #include lines, because an inline function or a type is used j
 import re
 import subprocess
 from collections.abc import Iterable, Mapping
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -33,28 +34,32 @@ def room(path: str) -> str:
     return path.split("/", 1)[0]
 
 
-def circles(uses: Mapping[str, Mapping[str, object]]) -> list[set[str]]:
-    """Those sets of nodes of which each can be reached from each; the largest first."""
-    def reached(start: str) -> set[str]:
-        found: set[str] = set()
-        left = [start]
-        while left:
-            fresh = set(uses.get(left.pop(), ())) - found
-            found |= fresh
-            left += fresh
-        return found
-
-    reach = {node: reached(node) for node in uses}
-    sets = {frozenset(other for other in there if node in reach.get(other, ()))
-            for node, there in reach.items() if node in there}
-    return [set(nodes) for nodes in sorted(sets, key=lambda nodes: (-len(nodes), sorted(nodes)))]
+def layer(path: str) -> tuple[str, str]:
+    """Room and folder; of a room that has no layers, the room."""
+    parts = path.split("/")
+    if parts[0] not in LAYERS:
+        return parts[0], ""
+    if len(parts) > 2:
+        return parts[0], parts[1]
+    if parts[0] == "registration":
+        return parts[0], "cache"
+    return parts[0], "catalog" if Path(path).stem == "catalog" else "contract"
 
 
-def shown(uses: Uses, nodes: Iterable[str]) -> str:
-    """The arrows among some files, one per line, with what makes each."""
-    inside = sorted(nodes)
-    return "\n".join(f"  {user} → {used}: {', '.join(sorted(uses[user][used]))}"
-                     for user in inside for used in inside if used in uses.get(user, {}))
+def forbidden(user: str, used: str) -> bool:
+    """From a room to one of a later level, or inside one from a folder to another of its own or a later level."""
+    if room(user) != room(used):
+        return LEVEL[room(user)] < LEVEL[room(used)]
+    return layer(user) != layer(used) and LAYER[layer(user)] <= LAYER[layer(used)]
+
+
+def circle(uses: Mapping[str, Iterable[str]]) -> list[str]:
+    """One, if there is any."""
+    try:
+        TopologicalSorter(uses).prepare()
+    except CycleError as error:
+        return list(error.args[1])
+    return []
 
 
 def symbols(objects: Iterable[Path]) -> dict[Path, tuple[set[str], set[str]]]:
@@ -70,9 +75,9 @@ def symbols(objects: Iterable[Path]) -> dict[Path, tuple[set[str], set[str]]]:
     return found
 
 
-def object_of(source: Path, build: Path) -> Path | None:
+def object_of(source: Path) -> Path | None:
     """Of several, as of a source that is built into a test's variant too, the newest."""
-    found = [path for path in (build / source.parent).glob("*.o")
+    found = [path for path in (BUILD / source.parent).glob("*.o")
              if path.stem.rpartition("-")[2] == source.stem]
     return max(found, key=lambda path: path.stat().st_mtime, default=None)
 
@@ -102,51 +107,11 @@ def uses_by_include(texts: Mapping[str, str]) -> Uses:
             for name, text in texts.items()}
 
 
-def against(uses: Uses) -> set[tuple[str, str]]:
-    """The arrows from a room to one of a later level."""
-    return {(user, used) for user, others in uses.items() for used in others
-            if LEVEL[room(user)] < LEVEL[room(used)]}
-
-
-def layer(path: str) -> tuple[str, str] | None:
-    """Of a file in a room that has some."""
-    parts = path.split("/")
-    if parts[0] not in LAYERS:
-        return None
-    if len(parts) > 2:
-        return parts[0], parts[1]
-    if parts[0] == "registration":
-        return parts[0], "cache"
-    return parts[0], "catalog" if Path(path).stem == "catalog" else "contract"
-
-
-def against_inside(uses: Uses) -> set[tuple[str, str]]:
-    """The arrows inside a room from a folder to one of its own or a later level."""
-    def forbidden(user: tuple[str, str] | None, used: tuple[str, str] | None) -> bool:
-        return (user is not None and used is not None and user != used and user[0] == used[0]
-                and LAYER[user] <= LAYER[used])
-
-    return {(user, used) for user, others in uses.items() for used in others
-            if forbidden(layer(user), layer(used))}
-
-
-def of_rooms(uses: Uses) -> Uses:
-    """The same between rooms: who uses whom, by which files."""
-    total: Uses = {}
-    for user, others in uses.items():
-        for used in others:
-            if room(user) != room(used):
-                total.setdefault(room(user), {}).setdefault(room(used), set()).add(
-                    f"{user} → {used}")
-    return total
-
-
 def test_circles_and_wrong_arrows_are_seen() -> None:
-    uses = uses_by_include({"base/a.h": '#include "btl/b.h"\n', "btl/b.h": '#include "base/a.h"\n',
-                            "transport/shm/c.h": '#include "transport/catalog.h"\n',
-                            "transport/catalog.h": "#include <stdio.h>\n"})
-    assert circles(uses) == [{"base/a.h", "btl/b.h"}] and against(uses) == {("base/a.h", "btl/b.h")}
-    assert against_inside(uses) == {("transport/shm/c.h", "transport/catalog.h")}
+    uses = uses_by_include({"base/a.h": '#include "btl/b.h"\n', "btl/b.h": '#include "base/a.h"\n'})
+    assert set(circle(uses)) == {"base/a.h", "btl/b.h"}
+    assert forbidden("base/a.h", "btl/b.h") and not forbidden("btl/b.h", "base/a.h")
+    assert forbidden("transport/shm/c.h", "transport/catalog.h")
 
 
 @pytest.fixture(scope="module", name="sources")
@@ -154,63 +119,42 @@ def component_sources() -> list[Path]:
     return [path for path in files(".c", ".h") if path.parts[0] == "component"]
 
 
-@pytest.fixture(scope="module")
-def by_symbol(sources: list[Path]) -> Uses:
-    objects, unbuilt = {}, []
-    for source in sources:
-        if source.suffix != ".c":
-            continue
-        found = object_of(source, BUILD)
-        if found:
-            objects["/".join(source.parts[1:])] = found
-        else:
-            unbuilt.append(str(source))
+@pytest.fixture(scope="module", name="uses")
+def all_uses(sources: list[Path]) -> Uses:
+    names = {"/".join(path.parts[1:]): path for path in sources}
+    objects = {name: object_of(path) for name, path in names.items() if path.suffix == ".c"}
     # Built for something that this machine has not.
-    optional = ("component/transport/verbs/", "component/compat/", "component/library/")
-    assert not [name for name in unbuilt if not name.startswith(optional)]
-    return uses_by_symbol(objects)
-
-
-@pytest.fixture(scope="module")
-def by_include(sources: list[Path]) -> Uses:
-    return uses_by_include({"/".join(path.parts[1:]): (TOP / path).read_text()
-                            for path in sources})
+    optional = ("transport/verbs/", "compat/", "library/")
+    assert not [name for name, path in objects.items() if not path and not name.startswith(optional)]
+    uses = uses_by_include({name: (TOP / path).read_text() for name, path in names.items()})
+    for name, used in uses_by_symbol({name: path for name, path in objects.items() if path}).items():
+        uses[name].update(used)
+    return uses
 
 
 def test_every_room_has_its_place(sources: list[Path]) -> None:
-    assert {path.parts[1] for path in sources} == set(LEVEL)
-    assert {layer("/".join(path.parts[1:])) for path in sources} - {None} == set(LAYER)
+    places = {layer("/".join(path.parts[1:])) for path in sources}
+    assert {room for room, _ in places} == set(LEVEL)
+    assert {place for place in places if place[0] in LAYERS} == set(LAYER)
 
 
-def test_no_circle_of_files(by_symbol: Uses) -> None:
-    found = circles(by_symbol)
-    if found:
-        pytest.fail("circles of files:\n" + "\n".join(
-            f"{sorted(circle)}\n{shown(by_symbol, circle)}" for circle in found), pytrace=False)
+def test_no_circle_of_files(uses: Uses) -> None:
+    found = circle(uses)
+    assert not found, "\n".join(f"{user} → {used}: {sorted(uses[user].get(used, ()))}"
+                                for used, user in zip(found, found[1:]))
 
 
-def test_no_circle_of_headers(by_include: Uses) -> None:
-    found = circles(by_include)
-    assert not found, "\n".join(shown(by_include, circle) for circle in found)
+def test_no_arrow_against_the_order(uses: Uses) -> None:
+    found = [f"{user} → {used}: {', '.join(sorted(why))}" for user, others in sorted(uses.items())
+             for used, why in others.items() if forbidden(user, used)]
+    assert not found, "\n".join(found)
 
 
-def test_no_arrow_against_the_order(by_symbol: Uses, by_include: Uses) -> None:
-    found = {arrow for uses in (by_symbol, by_include)
-             for arrow in against(uses) | against_inside(uses)}
-    if found:
-        pytest.fail("against the order of the rooms, or of the folders of one:\n" + "\n".join(
-            f"  {user} → {used}: " + ", ".join(sorted(
-                by_symbol.get(user, {}).get(used, set())
-                | by_include.get(user, {}).get(used, set())))
-            for user, used in sorted(found)), pytrace=False)
-
-
-def test_no_circle_of_rooms(by_symbol: Uses, by_include: Uses) -> None:
+def test_no_circle_of_rooms(uses: Uses) -> None:
     """Of one level; between levels the order forbids it."""
-    both = {user: {**by_include.get(user, {}), **by_symbol.get(user, {})}
-            for user in {*by_symbol, *by_include}}
-    rooms = of_rooms({user: {used: why for used, why in others.items()
-                             if LEVEL[room(user)] == LEVEL[room(used)]}
-                      for user, others in both.items()})
-    found = circles(rooms)
-    assert not found, "circles of rooms:\n" + "\n".join(shown(rooms, circle) for circle in found)
+    rooms: dict[str, set[str]] = {}
+    for user, others in uses.items():
+        rooms.setdefault(room(user), set()).update(
+            room(used) for used in others
+            if room(used) != room(user) and LEVEL[room(used)] == LEVEL[room(user)])
+    assert not circle(rooms)

@@ -90,19 +90,25 @@ static void write_handlers(FILE *out)
 }
 
 /* Of a jump, with which hooks begin: where it leads, which is elsewhere each time. Answers its
- * length. */
+ * length. UCX jumps by a distance or, as Open MPI does, by an address in r11. */
 static int write_jump(FILE *out, const unsigned char *code)
 {
 #ifdef __x86_64__
-    enum { LENGTH = 5 };
-    Dl_info where;
+    enum { NEAR = 5, FAR = 13, OPCODE = 2 };
+    const int length = code[0] == 0xe9 ? NEAR : FAR;
+    const unsigned char *target = NULL;
     int32_t distance;
+    Dl_info where;
 
-    memcpy(&distance, code + 1, sizeof distance);
-    const unsigned char *target = code + LENGTH + distance;
-    if (code[0] == 0xe9 && dladdr(target, &where) != 0 && where.dli_fname != NULL) {
+    if (length == NEAR) {
+        memcpy(&distance, code + 1, sizeof distance);
+        target = code + NEAR + distance;
+    } else if (memcmp(code, "\x49\xbb", OPCODE) == 0) {
+        memcpy(&target, code + OPCODE, sizeof target);
+    }
+    if (dladdr(target, &where) != 0 && where.dli_fname != NULL) {
         fprintf(out, "jump to %s+%td ", where.dli_fname, target - (unsigned char *)where.dli_fbase);
-        return LENGTH;
+        return length;
     }
 #endif
     (void)out, (void)code;

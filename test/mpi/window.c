@@ -331,10 +331,12 @@ static void fetch(void)
  *
  * A word is a sum, and above it a bit for each rank. What ranks add, flip and take away has to come
  * out even with what is there at the end. Operations that change nothing write back what they
- * read: they show it if an update comes in between. The halves of 8 bytes are equal.
+ * read: they show it if an update comes in between. The halves of 8 bytes are equal. In front of the
+ * words is a count, of which a rank takes the next number before it swaps.
  */
 
 enum { WORDS = 256, HOT = 3, TURNS = 600, TRIES = 3, BITS = 24, ADDED_MAX = 7 };
+enum { COUNT = 8 }; /* bytes in front of the words */
 
 static size_t width; /* of a word: 4 or 8 bytes */
 static MPI_Datatype type;
@@ -378,7 +380,10 @@ static uint32_t fetched(int target, MPI_Aint place, uint32_t operand, MPI_Op ope
 static void add_by_swap(int target, MPI_Aint place, uint32_t step)
 {
     uint32_t expected = 0;
+    uint64_t one = 1, number;
 
+    MPI_Fetch_and_op(&one, &number, MPI_UINT64_T, target, at(target, 0), MPI_SUM, window);
+    MPI_Win_flush(target, window);
     for (int n = 0; n < TRIES; n++) {
         uint64_t next, compared, before = 0;
 
@@ -407,7 +412,7 @@ static void take_all(int target)
     char *before = check_memory(WORDS * width), *nothing = check_memory(WORDS * width);
 
     memset(nothing, 0, WORDS * width);
-    MPI_Get_accumulate(nothing, WORDS, type, before, WORDS, type, target, at(target, 0), WORDS,
+    MPI_Get_accumulate(nothing, WORDS, type, before, WORDS, type, target, at(target, COUNT), WORDS,
                        type, MPI_REPLACE, window);
     MPI_Win_flush(target, window);
     for (size_t n = 0; n < WORDS; n++) {
@@ -426,7 +431,7 @@ static void operate(uint64_t chance)
     } neutral[] = {{MPI_MIN, UINT32_MAX}, {MPI_MAX, 0}, {MPI_BAND, UINT32_MAX},
                    {MPI_BOR, 0},          {MPI_SUM, 0}, {MPI_BXOR, 0}};
     const int target = (int)(chance % (uint64_t)ranks);
-    const MPI_Aint place = at(target, (chance >> 8) % HOT * width);
+    const MPI_Aint place = at(target, COUNT + (chance >> 8) % HOT * width);
     const uint32_t step = (uint32_t)(1 + (chance >> 16) % ADDED_MAX), bit = 1u << (BITS + rank);
     const size_t n = (chance >> 24) % (sizeof neutral / sizeof *neutral);
 
@@ -469,7 +474,7 @@ static void mixed_of(size_t bytes, MPI_Datatype of)
     type = of;
     balance = 0;
     flipped = 0;
-    open_window(WORDS * width);
+    open_window(COUNT + WORDS * width);
     MPI_Win_lock_all(0, window);
     MPI_Barrier(MPI_COMM_WORLD);
     for (uint64_t turn = 0; turn < TURNS; turn++) {

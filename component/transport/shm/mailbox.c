@@ -275,13 +275,6 @@ void regx_mailbox_pop(regx_mailbox_in_t *in, const regx_frame_t *frame)
     regx_mailbox_settle(in, regx_mailbox_line(in) + frame->lines);
 }
 
-void regx_mailbox_skip(regx_mailbox_in_t *in)
-{
-    const regx_frame_t nothing = {.kind = REGX_FRAME_INLINE, .lines = 1};
-
-    regx_mailbox_pop(in, &nothing);
-}
-
 void regx_mailbox_return(regx_mailbox_in_t *in, uint32_t token, uint32_t lap)
 {
     atomic_store_explicit(&in->memory->returned[token], lap, memory_order_release);

@@ -145,14 +145,6 @@ static inline regx_mailbox_line_t *regx_mailbox_next_line(const regx_mailbox_out
     return &out->memory->lines[out->line % REGX_MAILBOX_LINES];
 }
 
-/* Begins to fetch that line and the two after it: as much as Open MPI's PUT with a CTS has. */
-static inline void regx_mailbox_fetch_span(const regx_mailbox_out_t *out)
-{
-    for (uint64_t line = out->line; line < out->line + 3; line++) {
-        __builtin_prefetch(&out->memory->lines[line % REGX_MAILBOX_LINES], 1);
-    }
-}
-
 /* How many lines ahead of the one just filled the poster takes a line for itself, and how many
  * ahead a poller that is behind fetches one. Seen on an Intel Xeon with 8 bytes, all in one
  * direction and in both: with neither 92 and 110 MB/s, with the first 90 and 136, with both 112 and
@@ -236,10 +228,10 @@ static inline void regx_mailbox_fetch_ahead(const regx_mailbox_in_t *in, size_t 
 }
 
 /* Looks at the next frame. REGX_OK: `frame` describes it, regx_mailbox_pop ends it. REGX_AGAIN:
- * none. REGX_INVALID: the line is malformed; regx_mailbox_skip leaves it behind. */
+ * none. REGX_INVALID: the line is malformed; the caller leaves it behind
+ * by regx_mailbox_settle. */
 regx_status_t regx_mailbox_peek(regx_mailbox_in_t *in, regx_frame_t *frame);
 void regx_mailbox_pop(regx_mailbox_in_t *in, const regx_frame_t *frame);
-void regx_mailbox_skip(regx_mailbox_in_t *in);
 /* Gives a zero-copy frame's memory back to the poster. */
 void regx_mailbox_return(regx_mailbox_in_t *in, uint32_t token, uint32_t lap);
 

@@ -389,7 +389,6 @@ regx_status_t regx_shm_put(regx_conn_t *conn, regx_put_t *put);
 regx_status_t regx_shm_get(regx_conn_t *conn, regx_get_t *get);
 regx_status_t regx_shm_copy(regx_conn_t *conn, regx_copy_direction_t direction, void *local,
                             uint64_t remote, size_t length);
-void regx_shm_warm(regx_conn_t *conn);
 
 /* ---- neighbour.c ---- */
 

@@ -238,14 +238,3 @@ regx_status_t regx_shm_copy(regx_conn_t *super, regx_copy_direction_t direction,
     regx_unlock(&conn->lock);
     return allowed ? regx_shm_piece_copy(shm, whole) : REGX_DENIED;
 }
-
-void regx_shm_warm(regx_conn_t *super)
-{
-    regx_shm_conn_t *conn = regx_shm_conn_of(super);
-
-    regx_lock(&conn->lock);
-    if (conn->state == REGX_SHM_ATTACHED) {
-        regx_mailbox_fetch_span(&conn->out);
-    }
-    regx_unlock(&conn->lock);
-}

@@ -88,7 +88,7 @@ static void poll_whatever(box_t *box)
 
     peek_both_ways(box, right, &frame);
     if (right != REGX_OK) {
-        regx_mailbox_skip(&box->in);
+        regx_mailbox_settle(&box->in, regx_mailbox_line(&box->in) + 1);
         return;
     }
     if (frame.kind == REGX_FRAME_ZCOPY) {
