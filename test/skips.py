@@ -181,7 +181,7 @@ CONDITIONS: dict[str, Condition] = {
     "no vDSO": lambda run: LIBC.getauxval(AT_SYSINFO_EHDR) == 0,
     "process_vm_readv refused": lambda run: process_vm_is_refused(),
     "no namespaces": lambda run: not (succeeds("unshare", "--mount", "true")
-                                      and succeeds("unshare", "--pid", "--fork", "true")
+                                      and succeeds("unshare", "--pid", "--user", "--fork", "true")
                                       and succeeds("unshare", "--net", "true")),
     "before Linux 6.15": lambda run: kernel_before(6, 15),
 }
@@ -231,7 +231,7 @@ EXPECTED = [
     (r"test_safe_copy: any_memory_is_copied", "no vDSO", "no vDSO"),
     (ANY, r"process_vm", "process_vm_readv refused"),
     (r"test/(hazard|registration)/|test_segment",
-     "no (mount|network|process) name ?space|no second network", "no namespaces"),
+     "no (mount|network|process|user) name ?space|no second network", "no namespaces"),
 ]
 
 # Conditions that a package would end.

@@ -8,20 +8,22 @@ import pytest
 from launch import AT_ONCE, Mpi
 from namespace import SharedMemory, refusal
 
-APART = ["unshare", "--pid", "--fork", "--mount-proc"]
+APART = {"process": ["--pid", "--fork", "--mount-proc"], "user": ["--user", "--map-root-user"]}
 COLLECTIVE = ["collective", "--sizes", "100,5000,300001", "alltoall", "bcast"]
 
 
-def test_ranks_in_their_own_process_namespaces_use_another_btl(mpi: Mpi, tmp_path: Path) -> None:
-    """Every rank is process 1, and what names another's memory there names its own: of a file in memory
-    and of System V."""
-    why = refusal(*APART, "true")
+@pytest.mark.parametrize("space", APART)
+def test_ranks_in_their_own_namespaces_use_another_btl(mpi: Mpi, tmp_path: Path, space: str) -> None:
+    """Of processes: every rank is process 1, and what names another's memory there names its own, of a
+    file in memory and of System V. Of users: the kernel lets no rank look into another."""
+    apart = ["unshare", *APART[space]]
+    why = refusal(*apart, "true")
     if why:
-        pytest.skip(f"no process name space: {why}")
+        pytest.skip(f"no {space} name space: {why}")
     job = mpi(*COLLECTIVE, ranks=2, btl="regx,tcp,self", around=SharedMemory(tmp_path).around,
-              within=APART, mca={"btl_tcp_if_include": "lo"}).ended_well()
+              within=apart, mca={"btl_tcp_if_include": "lo"}).ended_well()
     assert len(job.reports) == 2 and job.total("bytes_shm") == 0, str(job)
-    job = mpi(*COLLECTIVE, ranks=2, around=SharedMemory(tmp_path, size="64K").around, within=APART,
+    job = mpi(*COLLECTIVE, ranks=2, around=SharedMemory(tmp_path, size="64K").around, within=apart,
               mca=AT_ONCE)
     assert job.status != 0 and job.stdout == "" and 1 <= len(job.complaints) <= 2, str(job)
     assert re.fullmatch(r"regx: rank [01] on \S+ cannot be reached: it is on this node, but no "

@@ -44,7 +44,8 @@ static regx_shm_node_t this_node(void)
 {
     return (regx_shm_node_t){.machine = machine(),
                              .processes = space("/proc/self/ns/pid"),
-                             .ipc = space("/proc/self/ns/ipc")};
+                             .ipc = space("/proc/self/ns/ipc"),
+                             .users = space("/proc/self/ns/user")};
 }
 
 /* ---- opening and closing ---- */

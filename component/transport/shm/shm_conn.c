@@ -28,7 +28,8 @@ bool regx_shm_reaches(const regx_transport_t *transport, const void *address, si
     memcpy(&a, address, sizeof(a));
     const regx_shm_node_t *node = &shm->address.node;
     return node->machine == a.node.machine && node->processes != 0 &&
-           node->processes == a.node.processes && node->ipc == a.node.ipc;
+           node->processes == a.node.processes && node->ipc == a.node.ipc &&
+           node->users == a.node.users;
 }
 
 regx_status_t regx_shm_connect(regx_transport_t *transport, uint64_t peer, const void *address,

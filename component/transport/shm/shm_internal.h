@@ -48,11 +48,13 @@ static inline void regx_shm_key_pack(regx_shm_key_t key, regx_key_t *packed)
 /* ---- the main segment ---- */
 
 /* Where a process is: two processes reach each other if they are on one node and in the same name
- * spaces of processes and of System V IPC, by whose numbers memory is named. */
+ * spaces of processes and of System V IPC, by whose numbers memory is named, and of users: the
+ * kernel lets no process look into one of another. */
 typedef struct regx_shm_node {
     uint64_t machine;   /* the host's name, and when its kernel was started */
     uint64_t processes; /* the name space of processes; 0: not known */
     uint64_t ipc;       /* that of System V IPC; 0: not known */
+    uint64_t users;     /* that of users; 0: not known */
 } regx_shm_node_t;
 
 /* What a process publishes for its neighbours; sent as it is. */
