@@ -226,11 +226,10 @@ static void probe_idle(regx_verbs_t *verbs)
     verbs->look.probe_next = now + IDLE_NS;
     for (regx_link_t *at = verbs->table.eps.next; at != &verbs->table.eps; at = at->next) {
         regx_ep_t *ep = REGX_CONTAINER_OF(at, regx_ep_t, link);
-        /* The end of a request under way that is reported tells what a probe would. */
-        const bool awaits_report = ep->sq.posted - ep->sq.done > ep->sq.unsignaled;
 
+        /* A report that is awaited tells what a probe would. */
         if (ep->state == REGX_EP_READY && ep->conn != NULL && ep->sq.posted == ep->sq.seen &&
-            !awaits_report && verbs->requests.outstanding < verbs->requests.max / 4 &&
+            !regx_sq_awaits_report(ep) && verbs->requests.outstanding < verbs->requests.max / 4 &&
             regx_sq_has_room(ep)) {
             regx_sq_probe(ep);
         }

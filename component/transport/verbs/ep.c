@@ -291,7 +291,8 @@ static bool may_be_unsignaled(const regx_ep_t *ep, const regx_verbs_work_t *work
 {
     return work->kind == REGX_WORK_PLAIN && work->ends == NULL && work->slot == NULL &&
            ep->sq.unsignaled + 1 < ep->verbs->can.depth / 2 &&
-           ep->verbs->requests.unsignaled < ep->verbs->requests.max / 2;
+           ep->verbs->requests.unsignaled < ep->verbs->requests.max / 2 &&
+           !regx_sq_only_reserve_is_left(ep->verbs);
 }
 
 /* The endpoint's next completion reports all that did not report. */

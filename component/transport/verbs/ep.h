@@ -173,13 +173,27 @@ void regx_ep_free(regx_ep_t *ep);
  * or they hold a slot, and one in half of what fits. What does not report is never more than half of
  * all. */
 
+/* Whether the end of a request under way is going to be reported. */
+static inline bool regx_sq_awaits_report(const regx_ep_t *ep)
+{
+    return ep->sq.posted - ep->sq.done > ep->sq.unsignaled;
+}
+/* The last quarter of all requests is for endpoints that await no report, one request each: so those
+ * whose peers do not read leave some for the others. */
+static inline bool regx_sq_only_reserve_is_left(const regx_verbs_t *verbs)
+{
+    return verbs->requests.max - verbs->requests.outstanding <= verbs->requests.max / 4;
+}
 /* Whether a request may be posted. */
 static inline bool regx_sq_has_room(const regx_ep_t *ep)
 {
     const regx_verbs_t *verbs = ep->verbs;
 
-    return ep->sq.posted - ep->sq.done < verbs->can.depth &&
-           verbs->requests.outstanding < verbs->requests.max;
+    if (ep->sq.posted - ep->sq.done >= verbs->can.depth) {
+        return false;
+    }
+    return !regx_sq_only_reserve_is_left(verbs) ||
+           (!regx_sq_awaits_report(ep) && verbs->requests.outstanding < verbs->requests.max);
 }
 /* Whether what is in line may be posted. */
 static inline bool regx_sq_is_open(const regx_ep_t *ep)

@@ -17,11 +17,11 @@
  * Flow control. What is received lands in the buffers of one shared receive queue, and progress
  * posts them again as soon as a frame was delivered. Where the queue runs dry, the receiver's
  * device turns the sender's away, which tries again (RNR, without end). So nothing is lost and
- * nothing waits in software. A peer that does not read stops its
- * own endpoint only: it holds no more of the sender's slots than are left (dynamic thresholds:
- * Choudhury and Hahne, 1998), and there is always a slot for an endpoint that holds none. The
- * completion queue has room for every receive buffer and every work request under way
- * (requests.max), so it cannot overflow.
+ * nothing waits in software. A peer that does not read stops its own endpoint only. It holds no
+ * more of the sender's slots than are left (dynamic thresholds: Choudhury and Hahne, 1998), and
+ * there is always a slot for an endpoint that holds none. A work request is left for each endpoint,
+ * too, while fewer than a thousand peers do not read (ep.h). The completion queue has room for every
+ * receive buffer and every work request under way (requests.max), so it cannot overflow.
  *
  * fork. The transport's own memory is kept from children. The application's registered pages stay
  * whole in parent and child where the kernel copies pinned pages for the child (IBV_FORK_UNNEEDED:

@@ -19,12 +19,15 @@ static void drop_both(void)
 
 static party_t others[BUSY];
 
-/* Receivers that compute hold what was sent to them, and leave something for one that is idle. */
+/* Receivers that compute hold what was sent to them, by slots and in requests, and leave something of
+ * both for one that is idle. */
 static void busy_receivers_do_not_block_an_idle_one(void **state)
 {
+    static const size_t lengths[] = {1024, 10};
     regx_conn_t *conns[BUSY];
 
     parties_open(false);
+    verbs_of(&one)->requests.max = BUSY / 2 * REGX_VERBS_DEPTH;
     for (unsigned i = 0; i < BUSY; i++) {
         party_open(&others[i], THREE + i, false);
         conns[i] = one_connect(&others[i]);
@@ -37,12 +40,12 @@ static void busy_receivers_do_not_block_an_idle_one(void **state)
     parties_await(&two.delivered, 1);
     for (unsigned i = 0; i < BUSY; i++) {
         for (int refused = 0; refused < 100;) { /* until it takes no more */
-            refused = conn_try(conns[i], 1024) == REGX_OK ? 0 : refused + 1;
+            refused = conn_try(conns[i], lengths[i % 2]) == REGX_OK ? 0 : refused + 1;
             regx_transport_ops.progress(one.transport);
         }
     }
     for (unsigned round = 2; round < 20; round++) {
-        for (int n = 0; n < 100 && conn_try(one.conn, 1024) != REGX_OK; n++) {
+        for (int n = 0; n < 100 && conn_try(one.conn, lengths[round % 2]) != REGX_OK; n++) {
             parties_progress();
         }
         for (int n = 0; n < 100 && two.delivered < round; n++) {
