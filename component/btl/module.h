@@ -370,8 +370,8 @@ void regx_window_deregister(regx_module_t *module, mca_btl_base_registration_han
  * memory. */
 bool regx_is_of_window(const mca_btl_base_registration_handle_t *remote_handle);
 
-/* A put or a get, as btl.h has them. OPAL_SUCCESS: the callback tells the end, and may have been called already;
- * OPAL_ERR_OUT_OF_RESOURCE: try again. */
+/* A put or a get, as btl.h has them. OPAL_SUCCESS: the callback tells the end, and may have been
+ * called already; OPAL_ERR_OUT_OF_RESOURCE: try again. */
 int regx_window_move(const regx_call_t *call, regx_onesided_type_t type, uint64_t remote_address,
                      const mca_btl_base_registration_handle_t *remote_handle);
 

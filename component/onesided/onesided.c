@@ -64,7 +64,7 @@ bool regx_onesided_unpack(const void *bytes, size_t length, regx_onesided_messag
     return message->version == REGX_ONESIDED_VERSION && message->type >= REGX_ONESIDED_PUT &&
            message->type < REGX_ONESIDED_TYPES &&
            (message->data_length == 0 || message->type == REGX_ONESIDED_PUT ||
-            message->type == REGX_ONESIDED_DATA) &&
+            message->type == REGX_ONESIDED_ANSWER) &&
            (message->type != REGX_ONESIDED_ATOMIC || is_operation(message));
 }
 
@@ -247,7 +247,7 @@ void regx_onesided_deliver(regx_onesided_t *onesided, uint64_t sender, const voi
     regx_onesided_peer_t *peer = find_locked(onesided, sender);
     if (peer == NULL || !regx_onesided_unpack(data, length, &message)) {
         regx_count_malformed(onesided->config.counters);
-    } else if (message.type == REGX_ONESIDED_REPLY || message.type == REGX_ONESIDED_DATA) {
+    } else if (message.type == REGX_ONESIDED_ANSWER) {
         regx_onesided_answered(onesided, peer, &message);
         advance_locked(onesided, peer);
     } else {

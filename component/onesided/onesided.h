@@ -42,22 +42,21 @@
 /* All ranks run the same build: structures go as they are.
  *
  * The name of a window is shipped to its peers by Open MPI. A message is a frame with the tag
- * REGX_TAG_ONESIDED: its header, and of PUT and DATA the bytes, to the end of the frame. What its
- * type does not need is zero. The last piece of a put and an atomic operation are answered by
- * REPLY, a get by DATA.
+ * REGX_TAG_ONESIDED: its header, and of PUT and of the ANSWER to a GET the bytes, to the end of
+ * the frame. What its type does not need is zero. The last piece of a put and an atomic operation
+ * are answered once, a get as often as its bytes take.
  */
 
 #define REGX_ONESIDED_NAME_SIZE 32
 #define REGX_TAG_ONESIDED 0x29 /* of the tags that Open MPI keeps for BTLs, one that none uses */
 #define REGX_ONESIDED_HEADER 48
-#define REGX_ONESIDED_VERSION 3
+#define REGX_ONESIDED_VERSION 4
 
 typedef enum regx_onesided_type {
     REGX_ONESIDED_PUT = 1,
     REGX_ONESIDED_GET,
     REGX_ONESIDED_ATOMIC,
-    REGX_ONESIDED_REPLY,
-    REGX_ONESIDED_DATA,
+    REGX_ONESIDED_ANSWER,
     REGX_ONESIDED_TYPES
 } regx_onesided_type_t;
 
@@ -83,16 +82,16 @@ typedef struct regx_onesided_name {
 } regx_onesided_name_t;
 
 typedef struct regx_onesided_message {
-    uint8_t version; /* set by pack */
-    uint8_t type;    /* regx_onesided_type_t */
-    uint8_t detail;  /* PUT: 1, the last piece; ATOMIC: the operation; REPLY, DATA: 1, refused */
-    uint8_t size;    /* ATOMIC: bytes of the number, 4 or 8 */
+    uint8_t version;       /* set by pack */
+    uint8_t type;          /* regx_onesided_type_t */
+    uint8_t detail;        /* PUT: 1, the last piece; ATOMIC: the operation; ANSWER: 1, refused */
+    uint8_t size;          /* ATOMIC: bytes of the number, 4 or 8 */
     regx_handle_t request; /* the origin's */
     regx_handle_t window;  /* the target's */
     uint32_t zero;
     uint64_t address; /* in the target */
-    /* GET: length; ATOMIC: operand, of 4 bytes the lower half; REPLY: what was there before; DATA:
-     * offset in what was asked for. */
+    /* GET: length; ATOMIC: operand, of 4 bytes the lower half; ANSWER to a GET: offset in what was
+     * asked for, else what was there before. */
     uint64_t value;
     uint64_t compare; /* ATOMIC: what to compare with in the same way */
     /* Not in the header. */
@@ -227,8 +226,9 @@ void regx_onesided_deliver(regx_onesided_t *onesided, uint64_t sender, const voi
  * peers something went. */
 int regx_onesided_progress(regx_onesided_t *onesided);
 
-/* Calls done of the peer's requests that have ended, or of all (NULL). A done may wait for an operation by calling progress,
- * so this is called where progress can be entered, and may be called again from inside. */
+/* Calls done of the peer's requests that have ended, or of all (NULL). A done may wait for an
+ * operation by calling progress, so this is called where progress can be entered, and may be called
+ * again from inside. */
 void regx_onesided_complete(regx_onesided_t *onesided, const regx_onesided_peer_t *peer);
 
 /* ---- what the files of the room share: all is called with its lock held ---- */
@@ -283,7 +283,7 @@ static inline regx_status_t regx_onesided_send(const regx_onesided_peer_t *peer,
 bool regx_onesided_requests_advance(regx_onesided_peer_t *peer);
 /* Whether there is one that waits for room, or for its turn. */
 bool regx_onesided_requests_stalled(const regx_onesided_peer_t *peer);
-/* A REPLY or DATA. The request may have ended by it. */
+/* An ANSWER. The request may have ended by it. */
 void regx_onesided_answered(regx_onesided_t *onesided, const regx_onesided_peer_t *peer,
                             const regx_onesided_message_t *message);
 /* Ends all open requests of the peer by REGX_UNREACHABLE. */

@@ -109,12 +109,11 @@ void regx_onesided_answered(regx_onesided_t *onesided, const regx_onesided_peer_
     regx_onesided_request_t *request =
         regx_handle_table_find(&onesided->requests, message->request);
 
-    if (request == NULL || request->peer != peer || !request->seen || !is_sent(request) ||
-        (message->type == REGX_ONESIDED_DATA) != (request->type == REGX_ONESIDED_GET)) {
+    if (request == NULL || request->peer != peer || !request->seen || !is_sent(request)) {
         regx_count_malformed(onesided->config.counters);
     } else if (message->detail != 0) {
         end_locked(onesided, request, REGX_INVALID);
-    } else if (message->type == REGX_ONESIDED_REPLY) {
+    } else if (request->type != REGX_ONESIDED_GET) {
         request->result = message->value;
         end_locked(onesided, request, REGX_OK);
     } else if (!take_data(request, message)) {

@@ -9,14 +9,13 @@
 #include <string.h>
 
 typedef struct answer {
-    regx_onesided_type_t type; /* REPLY or DATA */
     bool refused;
     regx_handle_t request;
-    uint64_t value; /* REPLY: what was there before */
-    /* DATA: */
+    uint64_t value; /* what was there before */
+    /* Of a get: */
     regx_handle_t window;
     uint64_t address;
-    uint64_t length;
+    uint64_t length; /* else 0 */
     uint64_t moved;
 } answer_t;
 
@@ -30,11 +29,11 @@ struct regx_onesided_answers {
 static regx_status_t send_next(const regx_onesided_t *onesided, const regx_onesided_peer_t *peer,
                                answer_t *answer, bool *last)
 {
-    regx_onesided_message_t message = {.type = answer->type, .request = answer->request};
+    regx_onesided_message_t message = {.type = REGX_ONESIDED_ANSWER, .request = answer->request};
     const char *data = NULL;
     size_t piece = 0;
 
-    if (answer->type == REGX_ONESIDED_REPLY) {
+    if (answer->length == 0) {
         message.value = answer->value;
     } else if (!answer->refused) {
         message.value = answer->moved;
@@ -144,7 +143,7 @@ bool regx_onesided_serve(const regx_onesided_t *onesided, regx_onesided_peer_t *
                          const regx_onesided_message_t *message)
 {
     char *at = regx_onesided_memory(onesided, message->window, message->address, extent(message));
-    answer_t answer = {.type = REGX_ONESIDED_REPLY, .request = message->request};
+    answer_t answer = {.request = message->request};
 
     if (peer->answers == NULL) {
         peer->answers = calloc(1, sizeof(*peer->answers));
@@ -157,7 +156,6 @@ bool regx_onesided_serve(const regx_onesided_t *onesided, regx_onesided_peer_t *
         regx_count_malformed(onesided->config.counters);
     }
     if (message->type == REGX_ONESIDED_GET) {
-        answer.type = REGX_ONESIDED_DATA;
         answer.window = message->window;
         answer.address = message->address;
         answer.length = message->value;

@@ -124,14 +124,11 @@ static void refuse_answer(const line_t *from, const regx_onesided_message_t *mes
 static void answers_count_only_from_whom_was_asked_and_as_was_asked(void **state)
 {
     char back[100] = "untouched";
-    regx_onesided_message_t data = {.type = REGX_ONESIDED_DATA}, reply;
+    regx_onesided_message_t data = {.type = REGX_ONESIDED_ANSWER};
 
     call_t *get = asked(REGX_ONESIDED_GET, 0, back, sizeof(back));
     data.request = get->request.handle;
-    reply = data;
-    reply.type = REGX_ONESIDED_REPLY;
     refuse_answer(stage.stranger, &data, 100);
-    refuse_answer(stage.target, &reply, 0);
     refuse_answer(stage.target, &data, 101); /* more than was asked for */
     refuse_answer(stage.target, &data, 0);   /* nothing of it */
     data.value = 1;                          /* not the next bytes */
@@ -153,7 +150,7 @@ static void answers_count_only_from_whom_was_asked_and_as_was_asked(void **state
 static void an_answer_before_the_question_is_sent_is_refused(void **state)
 {
     char mine[1000] = "";
-    regx_onesided_message_t reply = {.type = REGX_ONESIDED_REPLY};
+    regx_onesided_message_t reply = {.type = REGX_ONESIDED_ANSWER};
 
     stage.origin->conns[1].room = 1;
     call_t *put = asked(REGX_ONESIDED_PUT, 0, mine, sizeof(mine));
