@@ -23,7 +23,7 @@ static regx_claim_piece_t bytes_of(uint32_t begin, uint32_t end, uint64_t length
 
 void regx_claim_open(regx_claim_cell_t *cell, uint32_t number)
 {
-    atomic_store_explicit(&cell->failed, 0, memory_order_relaxed);
+    atomic_store_explicit(&cell->failed, false, memory_order_relaxed);
     atomic_store_explicit(&cell->ended, 0, memory_order_relaxed);
     atomic_store_explicit(&cell->claimed, pack(number, 0), memory_order_release);
 }
@@ -73,32 +73,11 @@ uint32_t regx_claim_close(regx_claim_cell_t *cell, uint32_t number, uint64_t len
 
 void regx_claim_end(regx_claim_cell_t *cell, const regx_claim_piece_t *piece, bool copied)
 {
-    const uint32_t begin = (uint32_t)(piece->begin / REGX_CLAIM_PAGE);
-    const uint32_t end = regx_claim_units(piece->end);
-
     if (!copied) {
-        atomic_store_explicit(&cell->failed, pack(begin, end), memory_order_relaxed);
+        atomic_store_explicit(&cell->failed, true, memory_order_relaxed);
     }
-    atomic_fetch_add_explicit(&cell->ended, end - begin, memory_order_release);
-}
-
-/* When all pieces have ended: which one the peer could not copy. REGX_OK; REGX_AGAIN: there is
- * none; REGX_INVALID: the cell holds what no use writes. */
-static regx_status_t find_failed(const regx_claim_cell_t *cell, uint64_t length,
-                                 regx_claim_piece_t *piece)
-{
-    const uint64_t failed = atomic_load_explicit(&cell->failed, memory_order_relaxed);
-    const uint32_t begin = (uint32_t)(failed >> 32), end = (uint32_t)failed;
-
-    if (failed == 0) {
-        return REGX_AGAIN;
-    }
-    if (begin >= end || end > regx_claim_units(length) ||
-        end - begin > regx_claim_units(REGX_CLAIM_PIECE_MAX)) {
-        return REGX_INVALID;
-    }
-    *piece = bytes_of(begin, end, length);
-    return REGX_OK;
+    atomic_fetch_add_explicit(&cell->ended, regx_claim_units(piece->end - piece->begin),
+                              memory_order_release);
 }
 
 /* How many units are claimed. UINT32_MAX: the cell is in another use. */
@@ -322,23 +301,6 @@ bool regx_shared_copy_pass_over(regx_shared_copy_t *copy)
     return true;
 }
 
-/* Reads what the peer claimed and could not write. */
-static void read_failed(regx_shared_copy_t *copy)
-{
-    regx_claim_piece_t piece;
-    const regx_status_t status = find_failed(cell_of(copy), rest_of(copy), &piece);
-
-    if (copy->status != REGX_OK || status == REGX_AGAIN) {
-        return;
-    }
-    if (status != REGX_OK) {
-        regx_count_malformed(shm_of(copy)->config.counters);
-        copy->status = REGX_FAILED;
-        return;
-    }
-    copy->status = read_range(copy, copy->half + piece.begin, copy->half + piece.end);
-}
-
 /* Whether no piece of the peer's is under way. */
 static bool peer_has_ended(regx_shared_copy_t *copy)
 {
@@ -363,7 +325,9 @@ regx_status_t regx_shared_copy_end(regx_shared_copy_t *copy)
     if (!peer_has_ended(copy)) {
         return REGX_AGAIN;
     }
-    read_failed(copy);
+    if (atomic_load_explicit(&cell_of(copy)->failed, memory_order_relaxed)) {
+        copy->status = REGX_FAILED;
+    }
     copy->conn->assisted = copy->theirs > 0;
     const regx_status_t status = copy->status;
 

@@ -37,8 +37,8 @@ typedef struct regx_shm_inbound regx_shm_inbound_t;
  * while neither waits for the other. */
 typedef struct regx_claim_cell {
     _Alignas(64) _Atomic uint64_t claimed; /* number of the use << 32 | units */
-    _Atomic uint64_t failed; /* units, begin << 32 | end, that the peer could not copy; or 0 */
-    _Atomic uint32_t ended;  /* units of the peer's pieces that have ended, well or not */
+    _Atomic uint32_t ended; /* units of the peer's pieces that have ended, well or not */
+    atomic_bool failed;     /* the peer could not copy one of them */
 } regx_claim_cell_t;
 
 /* A piece, in bytes from the start of the range: [begin, end). */
@@ -66,7 +66,7 @@ regx_status_t regx_claim_take(regx_claim_cell_t *cell, uint32_t number, uint64_t
                               regx_claim_piece_t *piece);
 /* The receiver: no more is claimed. Returns how many units had been claimed. */
 uint32_t regx_claim_close(regx_claim_cell_t *cell, uint32_t number, uint64_t length);
-/* The peer has ended a piece; not copied: the receiver is to copy it. */
+/* The peer has ended a piece; not copied: the get fails. */
 void regx_claim_end(regx_claim_cell_t *cell, const regx_claim_piece_t *piece, bool copied);
 
 /* The frame that asks for help: a range, whose addresses are those in the one who asks, and in the
