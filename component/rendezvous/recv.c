@@ -142,6 +142,8 @@ regx_rndv_recv_t *regx_rndv_recv_open(regx_rndv_t *rndv, regx_peer_t *peer, void
     if (recv == NULL) {
         return NULL;
     }
+    /* What the program stored past the caches (movnt) must not come after what a peer writes. */
+    regx_fence_stores();
     recv->peer = peer;
     recv->buffer.base = base;
     recv->buffer.length = length;
