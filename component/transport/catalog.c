@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "transport/shm/shm.h"
+#include "transport/shm/shm_internal.h"
 
 const regx_catalog_entry_t *const regx_catalog[REGX_TRANSPORT_KINDS] = {
     [REGX_ON_NODE] = &regx_shm_entry, [REGX_BETWEEN_NODES] = &regx_verbs_entry};

@@ -37,6 +37,7 @@
 #ifndef REGX_TRANSPORT_TRANSPORT_H
 #define REGX_TRANSPORT_TRANSPORT_H
 
+#include "base/copy.h"
 #include "base/counters.h"
 #include "base/list.h"
 #include "base/param.h"
@@ -304,7 +305,8 @@ typedef struct regx_transport_ops {
     regx_status_t (*get)(regx_conn_t *conn, regx_get_t *get);
 
     /* What only processes of one node can do for each other. Each may be NULL, and all are where
-     * peers are on other nodes; unstage goes with stage, and release with allocate. A connection says by single_copy (regx_conn_t) whether the kernel copies. */
+     * peers are on other nodes; unstage goes with stage, and release with allocate. A connection
+     * says by single_copy (regx_conn_t) whether the kernel copies. */
     struct {
         /* Has the kernel copy `length` bytes between `local` and the address `remote` in the peer:
          * now, and all of them. No key is asked for, so `remote` must be what the peer has offered.
@@ -405,5 +407,36 @@ struct regx_conn {
      * it allows them as far as this process can tell. */
     atomic_bool single_copy;
 };
+
+/* ---- a frame that is copied ---- */
+
+/* Copies `length` bytes; `from` may be NULL if there are none. Open MPI's header and a number or
+ * two are 8 to 16 bytes each: these are two moves, which may overlap, for less than a call
+ * costs. */
+static inline void regx_frame_copy(void *to, const void *from, size_t length)
+{
+    if (length >= 8 && length <= 16) {
+        uint64_t first, last;
+
+        memcpy(&first, from, sizeof(first));
+        memcpy(&last, (const char *)from + length - sizeof(last), sizeof(last));
+        memcpy(to, &first, sizeof(first));
+        memcpy((char *)to + length - sizeof(last), &last, sizeof(last));
+    } else if (length > 0) {
+        regx_copy(to, from, length);
+    }
+}
+
+/* The payload as transport.h's send has it. */
+static inline void regx_frame_fill(void *to, const void *header, size_t header_length,
+                                   regx_pack_t pack, void *payload, size_t payload_length)
+{
+    regx_frame_copy(to, header, header_length);
+    if (pack != NULL && payload_length > 0) {
+        pack(payload, (char *)to + header_length, payload_length);
+    } else {
+        regx_frame_copy((char *)to + header_length, payload, payload_length);
+    }
+}
 
 #endif

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "transport/shm/shm.h"
+#include "transport/shm/shm_internal.h"
 
 /* The object's face, completed when it is loaded. */
 __attribute__((visibility("default"))) regx_transport_ops_t regx_transport_ops;

@@ -23,9 +23,7 @@
 #ifndef REGX_TRANSPORT_MAILBOX_H
 #define REGX_TRANSPORT_MAILBOX_H
 
-#include "transport/frame.h"
 #include "transport/shm/segment.h"
-#include "transport/shm/shm.h"
 
 #define REGX_MAILBOX_LINES 256u
 #define REGX_MAILBOX_QUARTER (REGX_MAILBOX_LINES / 4)
@@ -36,7 +34,7 @@
 /* With a line more less than three eighths: a quarter may be free and not yet published, and where
  * the ring ends as much as a frame, less a line, may be skipped. Long payload keeps its place
  * within its cache line (base/copy.h), and so may begin later in the first line. */
-#define REGX_MAILBOX_MAX REGX_SHM_MAX_FRAME
+#define REGX_MAILBOX_MAX 16448u  /* an eager message of 16 KiB with its headers */
 #define REGX_MAILBOX_ZCOPIES 32u /* frames of the poster's pool not yet returned */
 
 typedef enum regx_frame_kind {

@@ -18,7 +18,7 @@
  * a random cookie that the peer published. That also proves that the process number means the same
  * process in both name spaces; what is mapped is checked by the same cookie. A peer that has ended
  * may leave its number to another process. So before a copy the cookie is read again if that was
- * not done for a second: sooner the kernel gives no number again.
+ * not done for a second: as a rule the kernel does not give a number again sooner.
  */
 #ifndef REGX_TRANSPORT_SHM_SEGMENT_H
 #define REGX_TRANSPORT_SHM_SEGMENT_H

@@ -12,6 +12,8 @@
 
 #include "transport/shm/shm_internal.h"
 
+#define ZCOPY_MAX 65536u
+
 /* ---- where this process is ---- */
 
 /* FNV-1a. */
@@ -100,8 +102,8 @@ static regx_status_t open_transport(const regx_transport_config_t *config, regx_
     regx_alloc_mem_init(&shm->alloc_mem, &regx_shm_main(shm)->alloc_mem, &shm->config);
     regx_lock_init(&shm->lock, config->threads);
     shm->super.ops = &regx_shm_ops;
-    shm->super.max_frame = REGX_SHM_MAX_FRAME;
-    shm->super.max_zcopy = REGX_SHM_MAX_ZCOPY;
+    shm->super.max_frame = REGX_MAILBOX_MAX;
+    shm->super.max_zcopy = ZCOPY_MAX;
     shm->super.wires = regx_segment_kind_name(shm->mailboxes.kind);
     *transport = &shm->super;
     return REGX_OK;

@@ -257,9 +257,9 @@ regx_status_t regx_connect_queue_request(regx_connect_queue_t *queue,
         if (atomic_compare_exchange_strong(&queue->entries[i].state, &expected,
                                            REGX_REQUEST_CLAIMED)) {
             queue->entries[i].request = *request;
+            atomic_fetch_add_explicit(&queue->requests, 1, memory_order_relaxed);
             atomic_store_explicit(&queue->entries[i].state, REGX_REQUEST_READY,
                                   memory_order_release);
-            atomic_fetch_add_explicit(&queue->requests, 1, memory_order_release);
             return REGX_OK;
         }
     }

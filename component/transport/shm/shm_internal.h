@@ -1,10 +1,25 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * What the files of shared memory share: shm.c opens and closes, shm_conn.c connects and
- * disconnects, shm_post.c sends, shm_poll.c receives and completes. copies.c has puts and gets
- * copied piece by piece (neighbour.c), shared_copy.c shares a get with the peer, cico.c copies by
- * way of shared memory. alloc_mem_segment.c has memory for the user's buffers.
- * design/shm-copies.md explains the ways to copy.
+ * The transport between processes on one machine: mailboxes and the peer's pool in shared memory,
+ * and the kernel's copy (segment.h) into and out of memory that is not shared. transport.h says what
+ * its operations do.
+ *
+ * Each process owns a main segment, which holds its connect queue, its claim cells and its pool,
+ * and segments of mailboxes, which are allocated as peers are first written to. The mailbox from A
+ * to B lies in A's memory. It takes some 273 KiB; 145 with more than 32 neighbours; 81 where more
+ * would be over half of the shared memory that is free. Four are allocated at once, and none for a
+ * pair of processes that do not talk.
+ *
+ * A connection is refused only before its first frame was accepted: its memory cannot be mapped, or
+ * there is none for a mailbox. The reason is tallied, and the connection is broken.
+ *
+ * Closing waits until each neighbour has read what was sent to it, has closed, or is dead.
+ *
+ * Files: shm.c opens and closes, shm_conn.c connects and disconnects, shm_post.c sends, shm_poll.c
+ * receives and completes. copies.c has puts and gets copied piece by piece (neighbour.c),
+ * shared_copy.c shares a get with the peer, cico.c copies by way of shared memory.
+ * alloc_mem_segment.c has memory for the user's buffers. design/shm-copies.md explains the ways to
+ * copy.
  *
  * Locks: a connection's lock covers its state and its mailbox; the transport's covers the lists and
  * the mailboxes' memory. Where both are needed the connection's is taken first. `inbound`,
@@ -80,8 +95,9 @@ typedef struct regx_connect_request {
 } regx_connect_request_t;
 
 /* Where neighbours ask to be connected, before they post their first frame. Any number of processes
- * may ask at once. Each claims a free entry, fills it, and then counts up `requests`, the one word
- * that the owner reads per poll. A process that dies while it fills an entry costs that entry. */
+ * may ask at once. Each claims a free entry, fills it, counts up `requests`, the one word that the
+ * owner reads per poll, and then makes it READY: the owner takes none that is not counted. A process
+ * that dies while it fills an entry costs that entry. */
 enum { REGX_REQUEST_FREE, REGX_REQUEST_CLAIMED, REGX_REQUEST_READY };
 
 typedef struct regx_connect_queue {
@@ -358,6 +374,8 @@ void regx_shm_release(regx_transport_t *transport, void *memory);
 
 /* ---- shm.c ---- */
 
+extern const regx_transport_ops_t regx_shm_ops;
+extern const regx_catalog_entry_t regx_shm_entry;
 /* regx_transport_ops_t.node.expose */
 void regx_shm_expose(const void *base, size_t length, regx_key_t *key);
 
@@ -417,7 +435,7 @@ typedef struct regx_shm_piece {
 } regx_shm_piece_t;
 
 /* Copies the whole piece, though the kernel may stop early. On an error, as of regx_vm_copy, some
- * of it may be copied. Only in progress. */
+ * of it may be copied. Only in progress, unless alloc_mem is NULL. */
 regx_status_t regx_shm_piece_copy(regx_shm_t *shm, regx_shm_piece_t piece);
 
 /* Unmaps what of a peer was mapped. The view is NULL then. */

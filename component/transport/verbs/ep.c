@@ -340,27 +340,23 @@ void regx_sq_probe(regx_ep_t *ep)
     regx_sq_post(ep, &request, &question);
 }
 
-struct ibv_send_wr regx_sq_frame(uint8_t tag, struct ibv_sge *data)
+struct ibv_send_wr regx_sq_frame(regx_verbs_kind_t kind, uint8_t tag, struct ibv_sge *data)
 {
     return (struct ibv_send_wr){.sg_list = data,
                                 .num_sge = data->length > 0 ? 1 : 0,
                                 .opcode = IBV_WR_SEND_WITH_IMM,
-                                .imm_data = htobe32(regx_verbs_immediate(REGX_VERBS_FRAME, tag))};
+                                .imm_data = htobe32(regx_verbs_immediate(kind, tag))};
 }
 
 regx_status_t regx_sq_post_inline(regx_ep_t *ep, regx_verbs_kind_t kind, uint8_t tag,
                                   const void *data, size_t length)
 {
     struct ibv_sge segment = {.addr = (uintptr_t)data, .length = (uint32_t)length};
-    struct ibv_send_wr request; /* what a SEND needs: filling in all of it takes longer */
+    struct ibv_send_wr request = regx_sq_frame(kind, tag, &segment);
     const regx_verbs_work_t work = {.kind = kind == REGX_VERBS_GOODBYE ? REGX_WORK_PROBE
                                                                        : REGX_WORK_PLAIN,
                                     .what = REGX_VERBS_SENDING};
 
-    request.sg_list = &segment;
-    request.num_sge = length > 0 ? 1 : 0;
-    request.opcode = IBV_WR_SEND_WITH_IMM;
-    request.imm_data = htobe32(regx_verbs_immediate(kind, tag));
     request.send_flags = length > 0 ? IBV_SEND_INLINE : 0;
     regx_verbs_count_sent(ep->verbs, length);
     return regx_sq_post(ep, &request, &work);

@@ -18,7 +18,6 @@
 #include <endian.h>
 #include <string.h>
 
-#include "transport/frame.h"
 #include "transport/verbs/ep.h"
 
 #define HEADER_MAX 256  /* of a frame; see transport.h */
@@ -51,7 +50,7 @@ static regx_status_t post_frame(regx_ep_t *ep, uint8_t tag, const void *data, si
                                 uint32_t lkey, const regx_verbs_work_t *work)
 {
     struct ibv_sge segment = {.addr = (uintptr_t)data, .length = (uint32_t)length, .lkey = lkey};
-    struct ibv_send_wr request = regx_sq_frame(tag, &segment);
+    struct ibv_send_wr request = regx_sq_frame(REGX_VERBS_FRAME, tag, &segment);
 
     regx_verbs_count_sent(ep->verbs, length);
     return regx_sq_post(ep, &request, work);
@@ -217,7 +216,7 @@ static bool post_notice(regx_ep_t *ep, regx_put_t *put)
 {
     struct ibv_sge data = {.addr = (uintptr_t)put->notice, .length = put->notice_length};
     regx_verbs_work_t work = {.ends = &put->pending, .what = REGX_VERBS_SENDING};
-    struct ibv_send_wr request = regx_sq_frame(put->tag, &data);
+    struct ibv_send_wr request = regx_sq_frame(REGX_VERBS_FRAME, put->tag, &data);
 
     if (!regx_sq_has_room(ep)) {
         return false;

@@ -4,7 +4,7 @@
  */
 #include "../conformance.h"
 
-#include "transport/shm/shm.h"
+#include "transport/shm/shm_internal.h"
 
 int main(void)
 {

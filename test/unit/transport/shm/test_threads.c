@@ -5,7 +5,6 @@
  */
 #include "box.h"
 
-#include "../../unit.h"
 #include "transport/shm/shm_internal.h"
 #include <pthread.h>
 #include <sched.h>
