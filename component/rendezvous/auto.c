@@ -27,8 +27,8 @@
  * The least cost of a candidate's turns counts, of up to ROUNDS; of lone messages the first turn's
  * only until there is a second. It has no second turn if the first was far worse than the best, no
  * third if it was clearly worse, and none after messages went another way in two. While its turns
- * still become twice as fast it goes on: the first ones of bounce map the pages of its slots, which
- * took 30 times as long as the copies (a virtual machine on an EPYC, 64 messages of 32 KiB).
+ * still become faster it goes on, in the first trial at once: the first ones of bounce map the pages of its slots, which
+ * took 10 times as long as the copies (a virtual machine on an EPYC, 64 messages of 32 KiB).
  * Messages that come alone are not compared with bursts, nor with a mixture: a turn of another kind
  * is repeated.
  *
@@ -54,9 +54,10 @@
 #define ROUNDS 3u
 #define TURNS_MAX 18u /* of a trial, with those that are repeated */
 #define FAILED_TURNS 2u
-#define NEARBY 2u /* powers of two */
-#define WARM 2u   /* messages that come alone: the first ones of a turn, or one more */
-#define RUN 6u    /* and those that are counted, at least; even, as some programs alternate */
+#define NEARBY 2u      /* powers of two */
+#define EAGER_SIZES 2u /* below 32 KiB */
+#define WARM 2u        /* messages that come alone: the first ones of a turn, or one more */
+#define RUN 6u         /* and those that are counted, at least; even, as some programs alternate */
 #define WARM_FIRST 1u
 #define RUN_FIRST 2u /* the same in a candidate's first turn */
 #define BURST 4u     /* messages open at once: they do not come alone */
@@ -67,6 +68,7 @@
 #define STREAM 64u         /* messages */
 #define WORSE 1.25F        /* times the best: a third turn would not help, */
 #define FAR_WORSE 2.0F     /* nor a second */
+#define WARMER (7.0F / 8)  /* times the turn before: it is still becoming faster */
 #define SAVES (31.0F / 32) /* another candidate has to save as much to win */
 #define REST 128u
 #define REST_UNFINISHED 16u /* a candidate was not measured */
@@ -241,7 +243,7 @@ static bool judge(regx_autotune_t *tune)
     const float low = turn->sample[(turn->samples - 1) / 2];
     const float cost = first ? low : (low + turn->sample[turn->samples / 2]) / 2;
 
-    tried->warming = first ? turn->candidate == SLOTS : cost < tried->cost / 2;
+    tried->warming = first ? turn->candidate == SLOTS : cost < tried->cost * WARMER;
     /* Two that came alone only tell what is far worse. */
     if (first || (tried->turns == 1 && turn->kinds == ALONE) || cost < tried->cost) {
         tried->cost = tune->found[turn->candidate] = cost;
@@ -259,10 +261,18 @@ static bool has_turn(const regx_autotune_t *tune, unsigned candidate)
             !is_worse(tune, candidate, tried->turns < 2 ? FAR_WORSE : WORSE));
 }
 
+/* Messages that may go eagerly, too: of those few in a row come here while btl/eager.c tries both. */
+static bool is_eager(const regx_autotune_t *tune)
+{
+    return tune->larger >= REGX_AUTO_SIZES - EAGER_SIZES;
+}
+
 static void next_turn(regx_autotune_t *tune)
 {
     const bool judged = !tune->turn.idle && judge(tune);
-    const unsigned first = tune->turn.candidate + (judged ? 1u : 0u);
+    const unsigned own = tune->turn.candidate;
+    const bool again = !judged || (tune->tried[own].warming && !tune->known && !is_eager(tune));
+    const unsigned first = again ? own : own + 1;
 
     for (unsigned i = first; i < first + tune->candidates && tune->turns < TURNS_MAX; i++) {
         if (has_turn(tune, i % tune->candidates)) {

@@ -8,7 +8,8 @@
  * The key of what is exposed (transport.h) names the stage, with the number of its use. The
  * receiver asks for it in the stage's cell, if it wants the message so: nothing is copied in vain.
  * A receiver that has taken REGX_CICO_ROW messages of a size in a row says in its own main segment
- * that it will go on so (`awaited`), and the sender begins at once.
+ * that it will go on so (`awaited`), and the sender begins at once. If the receiver then takes one
+ * another way, as in a trial of `auto`, the sender waits to be asked until it is asked again.
  *
  * Each side copies in progress, at most REGX_CICO_STEP bytes to a stage before it takes what the
  * peer has copied. The sender goes first where both have something to copy: in an exchange both
@@ -46,6 +47,11 @@ static uint64_t pack(uint32_t number, size_t bytes)
 static unsigned size_of(size_t length)
 {
     return 63u - (unsigned)__builtin_clzll(length | 1);
+}
+
+static uint32_t size_bit(size_t length)
+{
+    return UINT32_C(1) << size_of(length);
 }
 
 /* main: where a main segment is mapped, this process's or a peer's. */
@@ -92,7 +98,12 @@ static bool awaits(const regx_shm_conn_t *conn, size_t length)
     const uint32_t awaited =
         atomic_load_explicit(&conn->peer.main->cico.awaited, memory_order_relaxed);
 
-    return (awaited & UINT32_C(1) << size_of(length)) != 0;
+    return (awaited & size_bit(length)) != 0;
+}
+
+static bool is_asked_for(const regx_shm_t *shm, const regx_cico_stage_t *stage)
+{
+    return atomic_load_explicit(&cell_of(shm, stage)->asked, memory_order_relaxed) == stage->number;
 }
 
 /* The stage is queued no more. */
@@ -119,7 +130,7 @@ bool regx_shm_stage(regx_conn_t *super, const void *base, size_t length, regx_ke
     if (stage != NULL) {
         *stage = (regx_cico_stage_t){.used = true,
                                      .number = stage->number + 1,
-                                     .awaited = awaited,
+                                     .awaited = awaited && (shm->cico.vain & size_bit(length)) == 0,
                                      .from = base,
                                      .length = length};
         atomic_store_explicit(&cell_of(shm, stage)->ready, pack(stage->number, 0),
@@ -150,6 +161,11 @@ void regx_shm_unstage(regx_transport_t *transport, const regx_key_t *key)
     if (regx_list_has(&stage->queued)) {
         unqueue_locked(shm, stage);
     }
+    if (is_asked_for(shm, stage)) {
+        shm->cico.vain &= ~size_bit(stage->length);
+    } else if (stage->awaited) {
+        shm->cico.vain |= size_bit(stage->length);
+    }
     stage->used = false;
     regx_unlock(&shm->lock);
 }
@@ -162,8 +178,7 @@ static regx_cico_stage_t *find_due_locked(regx_shm_t *shm)
     for (regx_link_t *link = queue->next; link != queue; link = link->next) {
         regx_cico_stage_t *stage = REGX_CONTAINER_OF(link, regx_cico_stage_t, queued);
 
-        if (stage->awaited || atomic_load_explicit(&cell_of(shm, stage)->asked,
-                                                   memory_order_relaxed) == stage->number) {
+        if (stage->awaited || is_asked_for(shm, stage)) {
             return stage;
         }
     }
@@ -220,7 +235,7 @@ void regx_cico_note(regx_shm_t *shm, const regx_get_t *get)
         (!get->staged && atomic_load_explicit(&shm->cico.row[size], memory_order_relaxed) == 0)) {
         return;
     }
-    const uint32_t bit = UINT32_C(1) << size;
+    const uint32_t bit = size_bit(get->length);
     regx_lock(&shm->lock);
     _Atomic uint8_t *row = &shm->cico.row[size];
     if (!get->staged) {

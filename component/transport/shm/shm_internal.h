@@ -148,6 +148,7 @@ typedef struct regx_cico {
     regx_link_t taking;         /* gets, oldest first */
     unsigned looks;             /* at them since something was taken of the oldest */
     uint32_t brought_in;        /* bit per stage: its pages are mapped; progress's */
+    uint32_t vain;              /* sizes of which a message was copied to a stage and not taken */
     /* Messages of a size taken in a row, up to REGX_CICO_ROW; written under the lock. */
     _Atomic uint8_t row[32];
 } regx_cico_t;
@@ -250,7 +251,7 @@ struct regx_shm_conn {
     enum { REGX_SHM_NEW, REGX_SHM_ATTACHED, REGX_SHM_REFUSED } state;
     regx_mailbox_out_t out;
     regx_shm_neighbour_t peer;
-    uint64_t pool_parts;              /* bit per part of the peer's pool: put to before */
+    uint64_t pool_parts[8];           /* bit per part of the peer's pool: put to before */
     regx_alloc_mem_view_t *alloc_mem; /* the peer's; progress's */
     regx_mailbox_box_t *box;          /* of `out` */
     _Atomic uint32_t zcopies;         /* bit per token: the peer has not yet returned it */

@@ -108,19 +108,20 @@ regx_status_t regx_shm_send_zcopy(regx_conn_t *super, regx_zcopy_t *zcopy)
     return REGX_PENDING;
 }
 
-/* The peer's pool has 64 parts. The first put to one maps its pages by one call: a page fault for
+/* The peer's pool has 512 parts. The first put to one maps its pages by one call: a page fault for
  * each takes several times as long, and `auto` would judge bounce by that. Best effort. */
 static void bring_pool_in_locked(regx_shm_conn_t *conn, uint64_t offset, size_t length)
 {
     const uint64_t size = conn->peer.address.pool_size;
-    const uint64_t part = regx_align_up((size + 63) / 64, regx_page_size());
+    const uint64_t part = regx_align_up((size + 511) / 512, regx_page_size());
     const uint64_t end = offset + length;
 
     for (uint64_t at = length > 0 ? offset - offset % part : end; at < end; at += part) {
-        const uint64_t bit = UINT64_C(1) << at / part;
+        uint64_t *const word = &conn->pool_parts[at / part / 64];
+        const uint64_t bit = UINT64_C(1) << at / part % 64;
 
-        if ((conn->pool_parts & bit) == 0) {
-            conn->pool_parts |= bit;
+        if ((*word & bit) == 0) {
+            *word |= bit;
             madvise(conn->peer.pool + at, regx_min(part, size - at), MADV_POPULATE_WRITE);
         }
     }
