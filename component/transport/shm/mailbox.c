@@ -5,6 +5,10 @@
 
 /* Of a payload so much is fetched while Open MPI looks for the request that it belongs to. */
 #define FETCHED 1024u
+/* In a stream so much of the ring is taken away from the poller for the next payload. Seen on an EPYC of
+ * Zen 5 with cores far from one another: 1 KiB streams at 2.6 GB/s, not 1.9. In a ping-pong it would
+ * hold up the payload that has just been posted. */
+#define TAKEN 1024u
 
 _Static_assert(sizeof(regx_mailbox_line_t) == 64, "a line is one cache line");
 _Static_assert(8 * (REGX_MAILBOX_MAX + 64) <= 3 * REGX_MAILBOX_PAYLOAD_MIN,
@@ -133,6 +137,9 @@ static regx_status_t post_payload(regx_mailbox_out_t *out, uint8_t tag, const vo
     memcpy(regx_mailbox_next_line(out)->data, &position, sizeof(position));
     out->payload = padded(position + length);
     regx_mailbox_publish(out, tag, (uint32_t)length, REGX_FRAME_PAYLOAD);
+    for (size_t ahead = 0; out->streams && ahead < TAKEN; ahead += 64) {
+        regx_mailbox_take(out->memory->payload + offset_in_ring(out->payload + ahead, out->ring));
+    }
     return REGX_OK;
 }
 

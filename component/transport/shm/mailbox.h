@@ -93,6 +93,7 @@ typedef struct regx_mailbox_out { /* the poster's private state */
     uint64_t payload; /* next byte of the payload stream */
     uint64_t consumed_lines;
     uint64_t consumed_payload;
+    bool streams; /* set by the caller: posts follow on one another */
 } regx_mailbox_out_t;
 
 typedef struct regx_mailbox_in { /* the poller's private state */
@@ -149,18 +150,22 @@ static inline regx_mailbox_line_t *regx_mailbox_next_line(const regx_mailbox_out
  * 159; 3 and 4 ahead were better one way and worse both ways. */
 #define REGX_MAILBOX_AHEAD 2u
 
-/* Begins to take the line that is filled some frames after this one away from the poller, which has
- * read it a lap ago: a store to it would wait for that, and later stores with it. The compiler's
- * own way to say so fetches the line for reading on the plainest x86. */
+/* Begins to take a cache line, which is to be filled, away from the poller, which has read it a lap
+ * ago: a store to it would wait for that, and later stores with it. The compiler's own way to say so
+ * fetches the line for reading on the plainest x86. */
+static inline void regx_mailbox_take(const void *memory)
+{
+#if defined(__x86_64__)
+    __asm__ volatile("prefetchw (%0)" : : "r"(memory));
+#else
+    __builtin_prefetch(memory, 1);
+#endif
+}
+
+/* Takes the line of the mailbox that is filled some frames after this one. */
 static inline void regx_mailbox_take_ahead(const regx_mailbox_out_t *out, uint64_t line)
 {
-    const void *ahead = &out->memory->lines[(line + REGX_MAILBOX_AHEAD) % REGX_MAILBOX_LINES];
-
-#if defined(__x86_64__)
-    __asm__ volatile("prefetchw (%0)" : : "r"(ahead));
-#else
-    __builtin_prefetch(ahead, 1);
-#endif
+    regx_mailbox_take(&out->memory->lines[(line + REGX_MAILBOX_AHEAD) % REGX_MAILBOX_LINES]);
 }
 
 /* Shows the poller a frame that begins in the next line, which is filled, and takes no other. */

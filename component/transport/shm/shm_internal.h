@@ -250,6 +250,7 @@ struct regx_shm_conn {
     regx_lock_t lock;
     enum { REGX_SHM_NEW, REGX_SHM_ATTACHED, REGX_SHM_REFUSED } state;
     regx_mailbox_out_t out;
+    uint32_t taken; /* the transport's, at the post before */
     regx_shm_neighbour_t peer;
     uint64_t pool_parts[8];           /* bit per part of the peer's pool: put to before */
     regx_alloc_mem_view_t *alloc_mem; /* the peer's; progress's */
@@ -299,6 +300,7 @@ struct regx_shm {
     regx_shm_conn_t *disconnecting; /* their mailboxes are not yet read to the end */
     regx_shm_conn_t *refused;       /* to be reported by progress; under the lock */
     regx_shm_inbound_t **inbound;
+    _Atomic uint32_t taken; /* frames, of all neighbours; written by progress */
     size_t inbound_count, inbound_room;
     regx_shared_copies_t shared_copies;
     regx_cico_t cico;

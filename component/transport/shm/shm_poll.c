@@ -306,6 +306,7 @@ static __attribute__((noinline)) int serve(regx_shm_t *shm)
             events += take_frames(shm, i);
         }
     }
+    atomic_store_explicit(&shm->taken, shm->taken + (uint32_t)events, memory_order_relaxed);
     if (atomic_load_explicit(&shm->zcopy_count, memory_order_relaxed) > 0) {
         events += poll_zcopies(shm);
     }

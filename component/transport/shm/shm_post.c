@@ -26,6 +26,16 @@ static void count_sent(const regx_shm_t *shm, size_t bytes)
     regx_count(shm->config.counters, &shm->config.counters->bytes_shm, bytes);
 }
 
+/* In a ping-pong one frame comes between two posts. */
+static void note_stream_locked(regx_shm_conn_t *conn)
+{
+    const uint32_t taken =
+        atomic_load_explicit(&regx_shm_of(conn->super.transport)->taken, memory_order_relaxed);
+
+    conn->out.streams = taken - conn->taken != 1;
+    conn->taken = taken;
+}
+
 /* As regx_shm_send, of any frame, at any time, on any thread. */
 static __attribute__((noinline)) regx_status_t send_any(regx_shm_conn_t *conn, uint8_t tag,
                                                         const void *header, size_t header_length,
@@ -37,6 +47,7 @@ static __attribute__((noinline)) regx_status_t send_any(regx_shm_conn_t *conn, u
     if (status != REGX_OK) {
         return status;
     }
+    note_stream_locked(conn);
     status =
         regx_mailbox_post(&conn->out, tag, header, header_length, pack, payload, payload_length);
     regx_unlock(&conn->lock);
