@@ -127,20 +127,14 @@ static void pair(regx_module_t *const modules[], unsigned count, const addresses
     }
 }
 
-/* The modules of one kind stand together. */
+/* One module at most is of the node, and it is the first; the others are ports. */
 static unsigned find_kind(const regx_component_t *component, regx_transport_kind_t kind,
                           unsigned *count)
 {
-    unsigned first = 0;
+    const unsigned of_node = component->modules[0]->kind == REGX_ON_NODE;
 
-    while (first < component->module_count && component->modules[first]->kind != kind) {
-        first++;
-    }
-    for (*count = 0; first + *count < component->module_count &&
-                     component->modules[first + *count]->kind == kind;
-         ++*count) {
-    }
-    return first;
+    *count = kind == REGX_ON_NODE ? of_node : component->module_count - of_node;
+    return kind == REGX_ON_NODE ? 0 : of_node;
 }
 
 /* What a peer is reached by: the transport of the node where it leads there, else ports, and if no

@@ -4,43 +4,18 @@
 #include <assert.h>
 #include <stdlib.h>
 
-/* The one that is there already, and serves: for Open MPI one that was met, which is Open MPI's
- * from now on. NULL: none. */
-static regx_endpoint_t *known_locked(regx_module_t *module, uint64_t peer, bool met)
+/* The one that is there already, if any peer has been met: then Open MPI may ask for that one. */
+static regx_endpoint_t *known_locked(regx_module_t *module, uint64_t peer)
 {
-    if (!met && module->endpoints.met == 0) {
-        return NULL;
-    }
-    for (regx_endpoint_t *endpoint = module->endpoints.first; endpoint != NULL;
-         endpoint = endpoint->next) {
-        if (endpoint->peer.id == peer && endpoint->state == REGX_ENDPOINT_OPEN &&
-            (met || endpoint->met)) {
-            if (!met) {
-                endpoint->met = false;
-                module->endpoints.met--;
-            }
-            return endpoint;
-        }
-    }
-    return NULL;
-}
-
-static regx_endpoint_t *known(regx_module_t *module, uint64_t peer, bool met)
-{
-    regx_lock(&module->lock);
-    regx_endpoint_t *endpoint = known_locked(module, peer, met);
-    regx_unlock(&module->lock);
-    return endpoint;
+    return module->endpoints.met ? regx_endpoint_find(module, peer) : NULL;
 }
 
 /* Answers the one that another thread has added meanwhile, if any. Progress walks the list without
  * the lock: an endpoint is complete before it can be seen. */
-static regx_endpoint_t *add(regx_module_t *module, regx_endpoint_t *endpoint, bool met)
+static regx_endpoint_t *add(regx_module_t *module, regx_endpoint_t *endpoint)
 {
     regx_lock(&module->lock);
-    regx_endpoint_t *other = known_locked(module, endpoint->peer.id, met);
-    endpoint->met = met && other == NULL;
-    module->endpoints.met += endpoint->met;
+    regx_endpoint_t *other = known_locked(module, endpoint->peer.id);
     endpoint->next = module->endpoints.first;
     if (endpoint->next != NULL) {
         endpoint->next->previous = endpoint;
@@ -67,31 +42,32 @@ static void take_out(regx_module_t *module, const regx_endpoint_t *endpoint)
         endpoint->next->previous = endpoint->previous;
     }
     module->endpoints.count--;
-    module->endpoints.met -= endpoint->met;
     regx_unlock(&module->lock);
 }
 
-static regx_endpoint_t *open_endpoint(regx_module_t *module, opal_proc_t *proc, bool met)
+regx_endpoint_t *regx_endpoint_new(regx_module_t *module, opal_proc_t *proc)
 {
-    regx_endpoint_t *other = known(module, regx_compat_process(proc), met);
-    regx_endpoint_t *endpoint = other == NULL ? calloc(1, sizeof(*endpoint)) : NULL;
+    const uint64_t peer = regx_compat_process(proc);
 
+    regx_lock(&module->lock);
+    regx_endpoint_t *other = known_locked(module, peer);
+    regx_unlock(&module->lock);
     if (other != NULL) {
         return other;
     }
+    regx_endpoint_t *endpoint = calloc(1, sizeof(*endpoint));
     if (endpoint == NULL) {
         return NULL;
     }
     endpoint->proc = proc;
-    endpoint->peer.id = regx_compat_process(proc);
+    endpoint->peer.id = peer;
     regx_list_init(&endpoint->blocked);
     if (!regx_address_connect(module, proc, &endpoint->peer)) {
         free(endpoint);
         return NULL;
     }
-    regx_onesided_add(module->onesided, &endpoint->onesided, endpoint->peer.id,
-                      endpoint->peer.conn);
-    other = add(module, endpoint, met);
+    regx_onesided_add(module->onesided, &endpoint->onesided, peer, endpoint->peer.conn);
+    other = add(module, endpoint);
     if (other != NULL) {
         regx_endpoint_leave(module, endpoint);
         return other;
@@ -99,16 +75,14 @@ static regx_endpoint_t *open_endpoint(regx_module_t *module, opal_proc_t *proc, 
     return endpoint;
 }
 
-regx_endpoint_t *regx_endpoint_new(regx_module_t *module, opal_proc_t *proc)
-{
-    return open_endpoint(module, proc, false);
-}
-
 regx_endpoint_t *regx_endpoint_meet(regx_module_t *module, uint64_t peer)
 {
     opal_proc_t *proc = regx_compat_proc(peer);
 
-    return proc != NULL ? open_endpoint(module, proc, true) : NULL;
+    regx_lock(&module->lock);
+    module->endpoints.met = true; /* before it connects: another thread may do so, too */
+    regx_unlock(&module->lock);
+    return proc != NULL ? regx_endpoint_new(module, proc) : NULL;
 }
 
 void regx_endpoint_leave(regx_module_t *module, regx_endpoint_t *endpoint)
@@ -159,25 +133,31 @@ void regx_endpoints_delete_all(regx_module_t *module)
     }
 }
 
-regx_endpoint_t *regx_endpoint_find(regx_module_t *module, uint64_t peer)
+static regx_endpoint_t *find(const regx_module_t *module, uint64_t peer,
+                             regx_endpoint_state_t state)
 {
     regx_endpoint_t *endpoint = module->endpoints.first;
 
-    while (endpoint != NULL &&
-           (endpoint->peer.id != peer || endpoint->state == REGX_ENDPOINT_LEAVING)) {
+    while (endpoint != NULL && (endpoint->peer.id != peer || endpoint->state != state)) {
         endpoint = endpoint->next;
     }
     return endpoint;
 }
 
+regx_endpoint_t *regx_endpoint_find(regx_module_t *module, uint64_t peer)
+{
+    return find(module, peer, REGX_ENDPOINT_OPEN);
+}
+
 /* ---- what is lost ---- */
 
-/* At the end of the job Open MPI hears nothing more, and only the line is left. */
-static void end_job(regx_module_t *module, const regx_endpoint_t *endpoint)
+/* `proc`: the process that is lost, of which a job with mpirun --with-ft ulfm is told so that it can
+ * go on. NULL: data is wrong or lost, with which no job goes on. At the end of the job Open MPI
+ * hears nothing more, and only the line is left. */
+static void end_job(regx_module_t *module, opal_proc_t *proc)
 {
     if (module->error != NULL) {
-        module->error(&module->super, MCA_BTL_ERROR_FLAGS_FATAL,
-                      endpoint != NULL ? endpoint->proc : NULL, NULL);
+        module->error(&module->super, MCA_BTL_ERROR_FLAGS_FATAL, proc, NULL);
     }
 }
 
@@ -191,23 +171,26 @@ void regx_module_lost(regx_module_t *module, regx_endpoint_t *endpoint, size_t s
 {
     regx_compat_output("%zu bytes %s rank %u on %s are lost: %s", size, direction,
                        (unsigned)endpoint->peer.id, host_of(endpoint), why);
-    end_job(module, endpoint);
+    end_job(module, NULL);
 }
 
 void regx_lost_connection(void *context, uint64_t peer, const char *what)
 {
     regx_module_t *module = context;
     regx_endpoint_t *endpoint = regx_endpoint_find(module, peer);
+    const bool given_up = endpoint == NULL && find(module, peer, REGX_ENDPOINT_LEAVING) != NULL;
 
     regx_trace(module->trace, REGX_TRACE_CONNECTION, "rank %u: connection lost (%s)%s",
                (unsigned)peer, what, module->error != NULL ? "" : " while the job ends");
     if (endpoint != NULL) {
         endpoint->lost = true;
     }
-    if (module->error != NULL) { /* once the job ends, peers may leave before this process */
+    /* Once the job ends, or Open MPI has disconnected from them, peers may leave before this
+     * process. */
+    if (module->error != NULL && !given_up) {
         regx_compat_output("connection to rank %u on %s lost (%s)", (unsigned)peer,
                            host_of(endpoint), what);
-        end_job(module, endpoint);
+        end_job(module, endpoint != NULL ? endpoint->proc : NULL);
     }
 }
 
@@ -226,5 +209,5 @@ void regx_lost_data(void *context, const regx_peer_t *peer, const char *what)
     regx_endpoint_t *endpoint = regx_endpoint_find(module, peer->id);
 
     regx_compat_output("from rank %u on %s: %s", (unsigned)peer->id, host_of(endpoint), what);
-    end_job(module, endpoint);
+    end_job(module, NULL);
 }

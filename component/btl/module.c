@@ -17,8 +17,8 @@ static void handle_immediate(void *context, uint64_t sender, uint32_t value)
     }
 }
 
-/* Of Open MPI's tags for all BTLs, which only some of its releases have. The sender may have looked
- * for this process before this one has for it. */
+/* Frames of Open MPI itself (5.0 on: emulated puts, gets and atomics; detection of failures). It
+ * answers to an endpoint, which may not exist yet: only the sender may have asked for one. */
 static void deliver_for_all(regx_module_t *module, uint64_t sender, uint8_t tag, const void *data,
                             size_t length)
 {
@@ -253,21 +253,15 @@ bool regx_module_start(regx_module_t *module)
     return module->rndv != NULL;
 }
 
-static __attribute__((cold)) bool try_enter_shared(regx_module_t *module)
-{
-    return !atomic_load_explicit(&module->progressing, memory_order_relaxed) &&
-           !atomic_exchange_explicit(&module->progressing, true, memory_order_acquire);
-}
-
 /* One thread at a time, and not again from inside a callback. An interlocked exchange is a tenth of
  * an 8-byte message's time: only where there are threads. */
 static bool try_enter(regx_module_t *module)
 {
-    if (module->threads) {
-        return try_enter_shared(module);
-    }
     if (atomic_load_explicit(&module->progressing, memory_order_relaxed)) {
         return false;
+    }
+    if (module->threads) {
+        return !atomic_exchange_explicit(&module->progressing, true, memory_order_acquire);
     }
     atomic_store_explicit(&module->progressing, true, memory_order_relaxed);
     return true;

@@ -45,7 +45,7 @@ struct regx_module {
         regx_endpoint_t *_Atomic first; /* added under the lock, taken out by progress alone */
         unsigned count;
         unsigned high; /* most at once */
-        unsigned met;  /* those that Open MPI has not asked for */
+        bool met;      /* a peer was, once (regx_endpoint_meet) */
     } endpoints;
     regx_link_t blocked; /* endpoints that have fragments waiting, in the order of asking */
     struct {
@@ -109,7 +109,6 @@ struct mca_btl_base_endpoint_t {
     opal_proc_t *proc;
     regx_endpoint_t *next, *previous; /* in module->endpoints.first */
     _Atomic regx_endpoint_state_t state;
-    bool met;  /* Open MPI has not asked for it yet; under the module's lock */
     bool lost; /* the transport has reported it; in progress */
     /* Fragments that found no room, oldest first; written under the module's lock. */
     regx_fragment_t *_Atomic queue;

@@ -83,7 +83,6 @@ static void data_begin_where_they_are_asked_to(void **state)
         assert_int_equal(use(SMALL + 1, skew, false), SMALL + 1);
         assert_int_equal(use(2048, skew, false), 2048);
         assert_int_equal(use(2049, skew, true), 2049);
-        assert_int_equal(use(SLOT - 64, skew, true), SLOT - 64);
         assert_int_equal(use(SLOT - 1, skew, true), SLOT - 1);
         assert_int_equal(use(SLOT, skew, true), SLOT);
     }
