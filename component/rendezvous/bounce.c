@@ -235,7 +235,7 @@ bool regx_bounce_take_slots(regx_rndv_send_t *send, uint64_t offset, const regx_
     return true;
 }
 
-bool regx_bounce_send_open(regx_rndv_send_t *send, const regx_cts_t *cts)
+static bool send_open(regx_rndv_send_t *send, const regx_cts_t *cts)
 {
     if (cts->count > 0 && !regx_bounce_take_slots(send, 0, cts->slots, cts->count)) {
         return false;
@@ -249,7 +249,8 @@ bool regx_bounce_send_open(regx_rndv_send_t *send, const regx_cts_t *cts)
 static const regx_protocol_t protocol = {.grants = REGX_GRANTS_SLOTS,
                                          .first_grant_locked = first_grant_locked,
                                          .recv_control_locked = regx_bounce_recv_control_locked,
-                                         .advance_locked = regx_bounce_advance_locked};
+                                         .advance_locked = regx_bounce_advance_locked,
+                                         .send_open = send_open};
 
 const regx_strategy_t regx_strategy_bounce = {
     .name = "bounce", .path = REGX_PATH_bounce, .protocol = &protocol};

@@ -73,7 +73,7 @@ bool regx_cts_unpack(const uint8_t bytes[REGX_CTS_SIZE], regx_grants_t grants, r
     case REGX_GRANTS_SLOTS:
         return cts->count <= REGX_CTS_SLOTS;
     case REGX_GRANTS_CHUNK:
-        return cts->count <= 1 && (cts->count == 1) == (cts->chunk_length > 0);
+        return cts->count == 1;
     case REGX_GRANTS_RKEYS:
         return cts->count >= 1 && cts->count <= REGX_CTS_RKEYS && cts->rkey_max > 0;
     }

@@ -94,7 +94,7 @@ typedef struct regx_cts {
     uint8_t version;
     uint8_t path; /* regx_path_t */
     uint8_t bits;
-    uint8_t count; /* slots; chunks, 0 or 1; or how many chunks may be advertised at once */
+    uint8_t count; /* slots; chunks: 1; or how many chunks may be advertised at once */
     regx_handle_t recv;
     uint8_t why; /* it goes by that path: regx_why_t */
     uint8_t unused[3];

@@ -1,14 +1,55 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The engine's life, and who gets what arrives. Nothing here moves bytes.
+ * The table of strategies, the engine's life, and who gets what arrives. Nothing here moves bytes.
  */
 
-#include <limits.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "rendezvous/send.h"
 
-#define SPARES_MAX 256u /* writes and advertised chunks that are kept to be used again, each */
+/* ---- strategies and parameters ---- */
+
+static const regx_strategy_t *const strategies[] = {&regx_strategy_auto,
+#define STRATEGY(name, help) &regx_strategy_##name,
+                                                    REGX_RENDEZVOUS_PATHS(STRATEGY)
+#undef STRATEGY
+};
+
+enum { STRATEGIES = sizeof(strategies) / sizeof(strategies[0]) };
+
+bool regx_strategy_word(unsigned index, regx_param_word_t *word)
+{
+    if (index >= STRATEGIES) {
+        return false;
+    }
+    *word = (regx_param_word_t){.word = strategies[index]->name};
+    return true;
+}
+
+const regx_strategy_t *regx_strategy_find(const char *name)
+{
+    for (size_t i = 0; i < STRATEGIES; i++) {
+        if (strcmp(strategies[i]->name, name) == 0) {
+            return strategies[i];
+        }
+    }
+    return NULL;
+}
+
+const regx_strategy_t *const regx_strategy_of_path[REGX_PATH_COUNT] = {
+#define STRATEGY(name, help) [REGX_PATH_##name] = &regx_strategy_##name,
+    REGX_RENDEZVOUS_PATHS(STRATEGY)
+#undef STRATEGY
+};
+
+const regx_param_t regx_rndv_params[] = {
+#define REGX_PARAM(type, ctype, field, ...)                                                        \
+    REGX_PARAM_ROW(regx_rndv_settings_t, "", type, field, __VA_ARGS__)
+#include "rendezvous/rendezvous_params.def"
+    {.name = NULL}};
+
+/* ---- its life ---- */
 
 /* What is registered to be written from may be read by the peer the next time (exposed.c), if it is
  * still registered then. */
@@ -54,15 +95,12 @@ regx_rndv_t *regx_rndv_create(const regx_rndv_config_t *config, regx_pool_t *poo
     rndv->tuner.reuse.credit = 8; /* that many new buffers are registered at first */
     regx_landings_init(&rndv->landings, &rndv->config, counters);
     regx_lock_init(&rndv->lock, config->threads);
-    pthread_cond_init(&rndv->closers.let_go, NULL);
     regx_handle_table_init(&rndv->recvs);
     regx_handle_table_init(&rndv->sends);
     regx_list_init(&rndv->recv_lists.pending);
     regx_list_init(&rndv->recv_lists.round);
     regx_list_init(&rndv->send_lists.stalled);
     regx_list_init(&rndv->send_lists.round);
-    rndv->spares.recvs.max = rndv->spares.sends.max = UINT_MAX;
-    rndv->spares.writes.max = rndv->spares.rkeys.max = SPARES_MAX;
     return rndv;
 }
 
@@ -84,11 +122,12 @@ void regx_rndv_destroy(regx_rndv_t *rndv)
     regx_landings_fini(&rndv->landings);
     regx_handle_table_fini(&rndv->recvs);
     regx_handle_table_fini(&rndv->sends);
-    pthread_cond_destroy(&rndv->closers.let_go);
     regx_lock_fini(&rndv->lock);
     free(rndv->slots);
     free(rndv);
 }
+
+/* ---- what arrives, and progress ---- */
 
 void regx_rndv_control(regx_rndv_t *rndv, uint64_t sender, const void *message, size_t length)
 {

@@ -15,8 +15,7 @@
  *
  * Who uses whom, top to bottom; a file calls downwards only:
  *
- *   engine.c                       creates, dispatches
- *   strategy.c                     what users may set, the table of strategies
+ *   engine.c                       the table of strategies; creates, dispatches
  *   send.c                         the send side, which does what it is granted
  *   exposed.c                      a whole message, read without a CTS
  *   put.c; get.c                   registered chunks: written by the sender; read by the receiver
@@ -148,9 +147,12 @@ typedef struct regx_landings {
 typedef struct regx_spares {
     struct regx_spare {
         struct regx_spare *next;
-    } * first;           /* in the memory of the records */
-    unsigned count, max; /* more than max are freed */
+    } * first; /* in the memory of the records */
+    unsigned count;
 } regx_spares_t;
+
+/* More are freed. Windows of 64 messages with 16 peers find all that they need. */
+#define REGX_SPARES_MAX 1024u
 
 /* NULL: there is none. */
 static inline void *regx_spares_take(regx_spares_t *spares)
@@ -168,7 +170,7 @@ static inline void regx_spares_give(regx_spares_t *spares, void *record)
 {
     struct regx_spare *spare = record;
 
-    if (spares->count == spares->max) {
+    if (spares->count == REGX_SPARES_MAX) {
         free(record);
         return;
     }
@@ -186,10 +188,6 @@ struct regx_rndv {
     unsigned send_access;                /* what chunks of send buffers are registered for */
     const regx_strategy_t *const *paths; /* by path: whose each is; NULL: none is */
     regx_lock_t lock;
-    struct { /* threads that wait to close a receive that is taken */
-        pthread_cond_t let_go;
-        unsigned count;
-    } closers;
     regx_handle_table_t recvs, sends;
     regx_peer_t nobody;     /* the peer of receives whose peer has gone */
     regx_slot_use_t *slots; /* one per slot of the pool */
@@ -215,7 +213,7 @@ struct regx_rndv {
     } spares;
     struct {
         uint64_t seen;          /* the head of the monitor's log at the last look */
-        _Atomic bool looks_due; /* there is to be one without news from there, too */
+        _Atomic bool looks_due; /* look in the next round, even if the log has not moved */
     } watched;                  /* memory of receives (revoke.c) */
     _Atomic bool whole_refused; /* a known buffer could not be registered whole at this end; no
                                     other is tried any more */

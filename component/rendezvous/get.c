@@ -270,7 +270,7 @@ struct regx_rkey {
     uint8_t ats; /* the bits of its ATS */
 };
 
-bool regx_get_send_open(regx_rndv_send_t *send, const regx_cts_t *cts)
+static bool send_open(regx_rndv_send_t *send, const regx_cts_t *cts)
 {
     const regx_rndv_config_t *config = &send->rndv->config;
 
@@ -467,7 +467,8 @@ static const regx_protocol_t protocol = {.grants = REGX_GRANTS_RKEYS,
                                          .first_grant_locked = first_grant_locked,
                                          .recv_control_locked = recv_control_locked,
                                          .advance_locked = advance_locked,
-                                         .revoke_chunks = revoke_chunks};
+                                         .revoke_chunks = revoke_chunks,
+                                         .send_open = send_open};
 
 const regx_strategy_t regx_strategy_read = {
     .name = "read", .path = REGX_PATH_read, .protocol = &protocol, .exposes = true};

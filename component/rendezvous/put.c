@@ -115,7 +115,8 @@ static bool recv_open(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
         regx_revoke_recv_open(rndv, recv);
     }
     if (take_known_whole(rndv, recv, chunk)) {
-        recv->cts.bits = regx_recv_is_revocable(recv) ? 0 : REGX_CTS_PIECES; /* none fails alone */
+        /* Pieces cannot be NACKed one by one, which a revocable transfer needs. */
+        recv->cts.bits = regx_recv_is_revocable(recv) ? 0 : REGX_CTS_PIECES;
     } else {
         chunk->length = chunk_length(rndv, recv);
         if (register_chunk(rndv, recv, chunk) != REGX_OK) {
@@ -323,13 +324,12 @@ static regx_intro_t first_intro(const regx_rndv_send_t *send, const regx_cts_t *
     return revocable ? REGX_INTRO_BY_NEXT : REGX_INTRO_DONE;
 }
 
-bool regx_put_send_open(regx_rndv_send_t *send, const regx_cts_t *cts)
+static bool send_open(regx_rndv_send_t *send, const regx_cts_t *cts)
 {
-    if (cts->count > 0 &&
-        !regx_put_take_grant(send, 0, cts->chunk_length, cts->chunk_start, &cts->key)) {
+    if (!regx_put_take_grant(send, 0, cts->chunk_length, cts->chunk_start, &cts->key)) {
         return false;
     }
-    send->chunk.size = cts->count > 0 ? cts->chunk_length : 0;
+    send->chunk.size = cts->chunk_length;
     if (goes_in_pieces(send, cts)) {
         send->chunk.piece_max = send->rndv->config.chunk_size;
     }
@@ -343,7 +343,8 @@ static const regx_protocol_t protocol = {.grants = REGX_GRANTS_CHUNK,
                                          .recv_open = recv_open,
                                          .recv_control_locked = recv_control_locked,
                                          .advance_locked = advance_locked,
-                                         .revoke_chunks = revoke_chunks};
+                                         .revoke_chunks = revoke_chunks,
+                                         .send_open = send_open};
 
 const regx_strategy_t regx_strategy_pipeline = {
     .name = "pipeline", .path = REGX_PATH_pipeline, .protocol = &protocol, .revocable = true};

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 _Static_assert(offsetof(struct regx_rndv_recv, cts) == 0, "the owner ships the first bytes");
 
@@ -98,8 +99,8 @@ static void fill_cts_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
     recv->cts.length = recv->buffer.length;
 }
 
-/* What was granted anew may have been registered before the reported change was made. It
- * has served; it is not to be found once the MPI has the buffer back. */
+/* Registrations made after a change was reported and before it took effect are of the old pages. The
+ * proof (ARRIVED) has caught what went there, but later messages must not find them in the cache. */
 static void end_watch(regx_rndv_recv_t *recv)
 {
     regx_revocable_t *revoke = &recv->revoke;
@@ -196,6 +197,8 @@ static void revoke_slots_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
 
 void regx_rndv_recv_close(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
 {
+    const struct timespec pause = {.tv_nsec = 10000};
+
     regx_lock(&rndv->lock);
     assert(recv->phase != REGX_RECV_CLOSED);
     recv->phase = REGX_RECV_CLOSED;
@@ -203,13 +206,14 @@ void regx_rndv_recv_close(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
     /* A thread that works on the receive ends its piece of work: the copy of one slot, one
      * registration, or one call of the transport. It starts no other, since the receive is CLOSED.
      * So this wait is short, and a process with one thread never waits. It cannot be left out:
-     * after close nothing may write to the buffer. */
-    rndv->closers.count++;
+     * after close nothing may write to the buffer. It sleeps, since the other thread may have a
+     * lower priority and the same core. */
     while (recv->taken) {
         assert(rndv->lock.real);
-        pthread_cond_wait(&rndv->closers.let_go, &rndv->lock.mutex);
+        regx_unlock(&rndv->lock);
+        nanosleep(&pause, NULL);
+        regx_lock(&rndv->lock);
     }
-    rndv->closers.count--;
     /* Only now: until here the peer may be forgotten, which looks for its receives in the table. */
     regx_handle_table_remove(&rndv->recvs, recv->cts.recv);
     leave_trial_locked(recv);

@@ -88,7 +88,7 @@ typedef struct regx_revocable {
         const char *reason;        /* NULL: it does not wait */
         unsigned looks;            /* how many were in vain */
         int64_t since;             /* when it began to wait, in ns */
-        unsigned unreported_looks; /* the same of the last reason, if that is `unreported` */
+        unsigned unreported_looks; /* in a row: changes of the memory there are not reported */
         int64_t unreported_since;
         int64_t next; /* when another look is worth while, in ns */
     } wait;
@@ -226,9 +226,9 @@ void regx_recv_run(regx_rndv_t *rndv, regx_recv_work_t *work);
 /* Goes on with all receives that wait; returns how many need not wait any more. */
 int regx_recvs_advance(regx_rndv_t *rndv);
 
-/* ---- protocols, ways of moving the bytes of a transfer. One file is one protocol. recv.c and
- * recv_progress.c call it through this table and know none by name; the send side does what it is
- * granted, of whatever kind. ---- */
+/* ---- protocols, ways of moving the bytes of a transfer. One file is one protocol. recv.c,
+ * recv_progress.c and send.c call it through this table and know none by name; once it is open, the
+ * send side does what it is granted, of whatever kind. ---- */
 
 struct regx_protocol {
     regx_grants_t grants; /* the first ones, in the CTS */
@@ -246,6 +246,8 @@ struct regx_protocol {
     bool (*advance_locked)(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_recv_work_t *work);
     /* Gives up registrations of a receive that no other thread knows any more. May be NULL. */
     void (*revoke_chunks)(regx_rndv_t *rndv, regx_rndv_recv_t *recv);
+    /* Takes what the CTS of a send grants. No other thread knows the send yet. false: malformed. */
+    bool (*send_open)(regx_rndv_send_t *send, const regx_cts_t *cts);
 };
 
 /* bounce.c: what a chunk could not carry goes by slots, whatever the path. */

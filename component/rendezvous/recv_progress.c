@@ -33,9 +33,6 @@ static void let_go_locked(regx_rndv_t *rndv, regx_recv_turns_t *turns)
 
     turns->work->recv = NULL;
     recv->taken = false;
-    if (rndv->closers.count > 0) {
-        pthread_cond_broadcast(&rndv->closers.let_go);
-    }
     regx_recv_free_locked(rndv, recv);
 }
 

@@ -30,13 +30,10 @@ static void count_message(const regx_rndv_send_t *send)
 {
     regx_flow_t *flow = send->rndv->config.flow;
     const uint64_t length = send->buffer.length, in_slots = regx_min(send->bytes.slots, length);
+    const regx_path_t path = in_slots == length ? REGX_PATH_bounce : send->path;
 
-    if (in_slots == length) {
-        regx_count_message(flow, REGX_PATH_bounce, send->why, length);
-    } else {
-        regx_count_part(flow, send->path, send->why, length, 1, length - in_slots);
-        regx_count_part(flow, REGX_PATH_bounce, send->why, length, 0, in_slots);
-    }
+    regx_count_part(flow, path, send->why, length, 1, length - in_slots);
+    regx_count_part(flow, REGX_PATH_bounce, send->why, length, 0, in_slots);
 }
 
 /* Sends what has to go before anything else. */
@@ -199,20 +196,6 @@ static bool read_cts(const regx_rndv_t *rndv, const uint8_t bytes[REGX_CTS_SIZE]
            regx_cts_unpack(bytes, rndv->paths[path]->protocol->grants, cts);
 }
 
-/* Takes what the CTS grants. No other thread knows the send yet. false: it is malformed. */
-static bool take_cts(regx_rndv_send_t *send, const regx_cts_t *cts)
-{
-    switch (send->grants) {
-    case REGX_GRANTS_SLOTS:
-        return regx_bounce_send_open(send, cts);
-    case REGX_GRANTS_CHUNK:
-        return regx_put_send_open(send, cts);
-    case REGX_GRANTS_RKEYS:
-        return regx_get_send_open(send, cts);
-    }
-    return false;
-}
-
 void regx_rndv_send_open(regx_rndv_t *rndv, regx_peer_t *peer, const void *base, size_t length,
                          const uint8_t bytes[REGX_CTS_SIZE], regx_rndv_send_done_t done,
                          void *context)
@@ -238,13 +221,12 @@ void regx_rndv_send_open(regx_rndv_t *rndv, regx_peer_t *peer, const void *base,
     send->owner.context = context;
     send->recv = cts.recv;
     send->path = (regx_path_t)cts.path;
-    send->grants = rndv->paths[cts.path]->protocol->grants;
     send->why = (regx_why_t)cts.why;
     send->buffer.suspect = (cts.bits & REGX_CTS_SUSPECT) != 0;
     send->verify = (cts.bits & REGX_CTS_VERIFY) != 0 || rndv->config.verify;
     send->chunk.piece_max = UINT64_MAX;
     send->drain = regx_drain_hold(rndv->registry->drain, base, length);
-    const bool valid = take_cts(send, &cts);
+    const bool valid = rndv->paths[cts.path]->protocol->send_open(send, &cts);
     regx_lock(&rndv->lock);
     if (valid && regx_handle_table_add(&rndv->sends, send, &send->handle)) {
         go_on_and_unlock(send);
@@ -268,7 +250,7 @@ static bool take_control_locked(regx_rndv_send_t *send, const regx_control_t *co
     case REGX_CONTROL_CTS_SLOTS:
         return regx_bounce_take_slots(send, control->offset, control->slots, control->slot_count);
     case REGX_CONTROL_CTS_CHUNK:
-        return send->grants == REGX_GRANTS_CHUNK &&
+        return send->chunk.size > 0 && /* the CTS granted one, too */
                regx_put_take_grant(send, control->offset, control->length, control->start,
                                    &control->key);
     case REGX_CONTROL_ATS:

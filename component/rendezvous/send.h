@@ -72,7 +72,6 @@ struct regx_rndv_send {
         regx_rndv_send_done_t done;
         void *context;
     } owner;
-    regx_grants_t grants; /* the kind of the first ones */
     regx_path_t path;
     regx_intro_t intro;
     regx_status_t status; /* REGX_OK; else nothing more is sent, and it ends when nothing is in
@@ -99,7 +98,7 @@ struct regx_rndv_send {
     uint32_t drain;     /* its memory, held (registration/monitor/monitor.h) */
     unsigned in_flight; /* writes, with the held one, and chunks that are advertised */
     struct {
-        uint64_t size;      /* of the first that was granted; the last may be shorter */
+        uint64_t size;      /* of the first, which the CTS granted; the last may be shorter; or 0 */
         uint64_t piece_max; /* how much of a granted one is written at once */
     } chunk;
     regx_write_t *held; /* found no room: goes before the queue */
@@ -189,20 +188,16 @@ regx_send_work_t regx_write_ended(regx_write_t *write, regx_status_t status);
  * nothing is left. */
 bool regx_write_drop_locked(regx_rndv_send_t *send, regx_send_work_t *work);
 
-/* ---- what may be granted. No other thread knows the send when its CTS is taken. false: malformed.
- * ---- */
+/* ---- what is granted later ---- */
 
-bool regx_bounce_send_open(regx_rndv_send_t *send, const regx_cts_t *cts);
 /* Consecutive slots are granted from `offset` on. false: they do not fit, and none is taken. */
 bool regx_bounce_take_slots(regx_rndv_send_t *send, uint64_t offset, const regx_slot_grant_t *slots,
                             unsigned count);
 
-bool regx_put_send_open(regx_rndv_send_t *send, const regx_cts_t *cts);
-/* A chunk is granted, which begins at `start` in the region that the key names. */
+/* A chunk is granted, which begins at `start` in the region that the key names. false: malformed. */
 bool regx_put_take_grant(regx_rndv_send_t *send, uint64_t offset, uint64_t length, uint64_t start,
                          const regx_key_t *key);
 
-bool regx_get_send_open(regx_rndv_send_t *send, const regx_cts_t *cts);
 /* Takes ATS. */
 bool regx_get_take_ats_locked(regx_rndv_send_t *send, const regx_control_t *control,
                               regx_send_work_t *work);

@@ -181,7 +181,7 @@ static uint32_t pack_immediate(const regx_control_t *notice, uint64_t chunk_size
 
         return whole && unit >> REGX_IMMEDIATE_WHAT_BITS == 0 ? head | unit : 0;
     }
-    if (chunk_size == 0 || notice->offset % chunk_size != 0 ||
+    if (notice->offset % chunk_size != 0 ||
         notice->offset / chunk_size >> REGX_IMMEDIATE_CHUNK_BITS != 0 ||
         notice->to.id >> REGX_IMMEDIATE_RECV_BITS != 0) {
         return 0;

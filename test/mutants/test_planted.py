@@ -25,8 +25,8 @@ COPY = """#include "base/copy.h"
 #define memcpy(to, from, length) (memcpy(to, from, length), (void)(*(char *)(to) ^= 1))
 """
 UNCOUNTED = """#include "base/counters.h"
-#define regx_count_message(flow, path, why, length) \\
-    regx_count_message(flow, path, REGX_WHY_asked, length)
+#define regx_count_part(flow, path, why, length, messages, bytes) \\
+    regx_count_part(flow, path, REGX_WHY_asked, length, messages, bytes)
 """
 VM, LANDING = "transport/shm/vm.c", "rendezvous/landing.c"
 
