@@ -151,8 +151,8 @@ regx_endpoint_t *regx_endpoint_find(regx_module_t *module, uint64_t peer)
 
 /* ---- what is lost ---- */
 
-/* `proc`: the process that is lost, of which a job with mpirun --with-ft ulfm is told so that it can
- * go on. NULL: data is wrong or lost, with which no job goes on. At the end of the job Open MPI
+/* `proc`: the process that is lost, of which a job with mpirun --with-ft ulfm is told so that it
+ * can go on. NULL: data is wrong or lost, with which no job goes on. At the end of the job Open MPI
  * hears nothing more, and only the line is left. */
 static void end_job(regx_module_t *module, opal_proc_t *proc)
 {

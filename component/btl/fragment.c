@@ -23,10 +23,10 @@ static const unsigned kept_max[] = {[REGX_FRAGMENT_SMALL] = 1024, [REGX_FRAGMENT
 /* The same for a message that is longer than LONG, and so passes all of itself through the
  * processor's own cache: with more, what is packed has left that cache before the peer reads it, in
  * some runs and not in others, as the pages happen to lie. It acts where several messages go to a
- * peer at once: of one ob1 has three fragments under way (pml_ob1_send_pipeline_depth). Vectors of 4 MiB on an Intel Xeon with
- * 2 MiB of cache for each core: 12 GB/s; with 640 KiB and more 9.5 or 13.5; without a limit 11.5.
- * Shorter messages lose by it (64 KiB: 9.4 GB/s, not 11). Not with threads (regx_prepare_src); over
- * verbs it was not measured. */
+ * peer at once: of one ob1 has three fragments under way (pml_ob1_send_pipeline_depth). Vectors of
+ * 4 MiB on an Intel Xeon with 2 MiB of cache for each core: 12 GB/s; with 640 KiB and more 9.5 or
+ * 13.5; without a limit 11.5. Shorter messages lose by it (64 KiB: 9.4 GB/s, not 11). Not with
+ * threads (regx_prepare_src); over verbs it was not measured. */
 #define ZCOPY_MAX_LONG (512u << 10)
 #define LONG (2u << 20)
 

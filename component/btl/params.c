@@ -312,8 +312,8 @@ static bool check_inherited(regx_params_t *params, mca_btl_base_module_t *btl)
 {
     const size_t max = regx_max(regx_min(params->settings.pool.slot_size, FRAGMENT_MAX), FRAME_MAX);
 
-    /* If the user sets it, ob1 has regx pack eager messages, and does not look at how much of one was
-     * packed: less than all of it, where a fragment is shorter. */
+    /* If the user sets it, ob1 has regx pack eager messages, and does not look at how much of one
+     * was packed: less than all of it, where a fragment is shorter. */
     btl->btl_flags &= ~(uint32_t)MCA_BTL_FLAGS_SEND_INPLACE;
     if (btl->btl_eager_limit < 256 || btl->btl_eager_limit > FRAME_MAX) {
         return complain(REGX_PREFIX "eager_limit=%zu; allowed: 256 to %u", btl->btl_eager_limit,

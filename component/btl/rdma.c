@@ -10,8 +10,9 @@
  * Get. Before its first header ob1 registers at the sender for REMOTE_READ. If there is a handle
  * the header is RGET and has it by value. The receiver's ob1 then registers for LOCAL_WRITE and
  * REMOTE_WRITE, which opens the receive side, and gets; in the get's callback it sends FIN, and it
- * deregisters when the request is complete. If the callback gets NOT_AVAILABLE, ob1 ships the receiver's handle in a PUT header,
- * and all goes on as by put. The sender then has both handles; the exposure ends with the send.
+ * deregisters when the request is complete. If the callback gets NOT_AVAILABLE, ob1 ships the
+ * receiver's handle in a PUT header, and all goes on as by put. The sender then has both handles;
+ * the exposure ends with the send.
  *
  * Rules that ob1 does not state, found by trying or by reading: no handle for a grant may be NULL
  * (the job would hang); a put and a get answer OPAL_SUCCESS and report everything through their

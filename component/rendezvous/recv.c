@@ -99,8 +99,9 @@ static void fill_cts_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
     recv->cts.length = recv->buffer.length;
 }
 
-/* Registrations made after a change was reported and before it took effect are of the old pages. The
- * proof (ARRIVED) has caught what went there, but later messages must not find them in the cache. */
+/* Registrations made after a change was reported and before it took effect are of the old pages.
+ * The proof (ARRIVED) has caught what went there, but later messages must not find them in the
+ * cache. */
 static void end_watch(regx_rndv_recv_t *recv)
 {
     regx_revocable_t *revoke = &recv->revoke;

@@ -15,7 +15,7 @@
  * with the RTS; then the receiver reads it (regx_rndv_recv_get), and there is no CTS and no send
  * side. control.h has the messages.
  *
- * How the bytes go is the strategy's choice, made by the receiver (engine.c). A sender does what
+ * How the bytes go is the strategy's choice, made by the receiver (recv.c). A sender does what
  * it is granted, so two processes may be configured differently. One file is one way of moving
  * bytes: bounce.c, put.c (also with landing.c: remap), get.c (also with the sender's help: together) and exposed.c.
  * auto.c chooses among them. engine.h has the order of the files and the rules of locking.
