@@ -284,7 +284,6 @@ bool regx_shared_copy_read(regx_shared_copy_t *copy, size_t *copied)
     }
     copy->status = read_range(copy, piece.begin, piece.end);
     if (copy->status != REGX_OK) {
-        close_claims(copy);
         return false;
     }
     regx_count(shm->config.counters, &shm->config.counters->chunks_receiver, 1);
@@ -325,7 +324,8 @@ regx_status_t regx_shared_copy_end(regx_shared_copy_t *copy)
     if (!peer_has_ended(copy)) {
         return REGX_AGAIN;
     }
-    if (atomic_load_explicit(&cell_of(copy)->failed, memory_order_relaxed)) {
+    if (copy->status == REGX_OK &&
+        atomic_load_explicit(&cell_of(copy)->failed, memory_order_relaxed)) {
         copy->status = REGX_FAILED;
     }
     copy->conn->assisted = copy->theirs > 0;
@@ -339,9 +339,6 @@ void regx_shared_copy_revoke(regx_shared_copy_t *copy)
 {
     const struct timespec pause = {.tv_nsec = 20000};
 
-    if (!copy->closed) {
-        close_claims(copy);
-    }
     copy->status = REGX_FAILED;
     while (regx_shared_copy_end(copy) == REGX_AGAIN) {
         nanosleep(&pause, NULL);
