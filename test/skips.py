@@ -230,7 +230,7 @@ EXPECTED = [
     (r"remap|landing|test_ways\.py", "UFFDIO_MOVE", "no UFFDIO_MOVE"),
     (r"test_safe_copy: any_memory_is_copied", "no vDSO", "no vDSO"),
     (ANY, r"process_vm", "process_vm_readv refused"),
-    (r"test/(hazard|registration)/|test_segment",
+    (r"test/(hazard|registration)/|test_segment|test_backend",
      "no (mount|network|process|user) name ?space|no second network", "no namespaces"),
 ]
 

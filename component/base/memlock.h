@@ -13,19 +13,28 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/util.h"
+
 #define REGX_MEMLOCK_NONE UINT64_MAX
 
 /* The end of a line that tells of the limit. */
 #define REGX_MEMLOCK_REMEDY                                                                        \
     "raise it in limits.d, and for jobs of a scheduler in its daemon's LimitMEMLOCK"
 
+/* The kernel asks for the capability outside of all user namespaces, where capget does not look.
+ * Who is in one has other numbers for its users than the kernel has. */
 static inline bool regx_memlock_may_lock_any(void)
 {
     struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
     struct __user_cap_data_struct data[_LINUX_CAPABILITY_U32S_3];
+    unsigned own, kernels, count;
+    char line[64];
 
     return syscall(SYS_capget, &header, data) == 0 &&
-           (data[0].effective & (1u << CAP_IPC_LOCK)) != 0;
+           (data[0].effective & (1u << CAP_IPC_LOCK)) != 0 &&
+           regx_read_line("/proc/self/uid_map", line, sizeof(line)) &&
+           sscanf(line, "%u %u %u", &own, &kernels, &count) == 3 && own == kernels &&
+           count == UINT32_MAX;
 }
 
 /* Bytes that this process may lock; REGX_MEMLOCK_NONE: as many as it likes, for there is no limit

@@ -71,8 +71,8 @@ typedef struct regx_param {
         }                                                                                          \
     }
 
-/* What a row becomes in the structure and in the table. A room's rows are in its ROOM_params.def, which
- * undefines REGX_PARAM at its end. The table ends with a row without a name. */
+/* What a row becomes in the structure and in the table. A room's rows are in its ROOM_params.def,
+ * which undefines REGX_PARAM at its end. The table ends with a row without a name. */
 #define REGX_PARAM_FIELD(ctype, field) ctype field;
 #define REGX_PARAM_ROW(settings, prefix, kind, field, info_level, ...)                             \
     {.name = prefix #field,                                                                        \

@@ -20,7 +20,7 @@
  * under it are short: no call into Open MPI, no copy of more than an eager message, no wait.
  *
  * Lock order, outermost first:
- *   1. `closing` of btl/component.h, and that of library/ (shared.c)
+ *   1. `closing` of btl/component.h, and that of library/ (domain.c)
  *   2. of a fork: the one in registration/monitor/notifier.c
  *   3. the rendezvous engine's (rendezvous/engine.h), or that of one-sided operations
  *      (onesided/onesided.h). Messages are sent with it held.

@@ -44,7 +44,6 @@
 typedef struct regx_params {
     regx_settings_t settings; /* no "auto" in pool_size, cache_bytes and once_bytes */
     const regx_strategy_t *strategy;
-    const regx_hook_source_t *hooks;
     bool leave_pinned;   /* false: the backend is none, because Open MPI was set so */
     bool pool_given;     /* the user gave pool_size: for all transports of auto together */
     size_t pool_wanted;  /* the pool's size if the limit of locked memory were none */

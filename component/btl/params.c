@@ -354,7 +354,6 @@ bool regx_params_read(regx_params_t *params, mca_btl_base_module_t *btl)
         return false;
     }
     params->strategy = regx_strategy_find(params->settings.rendezvous.rendezvous);
-    params->hooks = regx_hooks_by_default(regx_compat_links_ucx(), &regx_compat_hooks);
     size_pool(params, page);
     apply_leave_pinned(params);
     if (!check_grant(params)) {

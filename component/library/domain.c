@@ -34,7 +34,7 @@ static regx_status_t device_reg(regx_transport_t *device, void *base, size_t len
                                 unsigned access, regx_mr_t *mr)
 {
     struct ibv_pd *pd = ((const regx_domain_t *)device)->pd;
-    /* In parentheses: the function, whose macro of the same name converts signs. */
+    /* (ibv_reg_mr): the function; its macro of the same name would convert signs. */
     struct ibv_mr *handle = (ibv_reg_mr)(pd, base, length, regx_verbs_access(access));
 
     if (handle == NULL) {

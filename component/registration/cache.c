@@ -278,8 +278,8 @@ static __attribute__((noinline)) void note_changed(regx_cache_t *cache, regx_rec
     regx_counters_t *counters = cache->registry->counters;
     regx_cache_warning_t *warning = &cache->warning;
 
-    if (!regx_inval_log_shows(cache->log, region->since, region->start,
-                              region->start + region->length) ||
+    if (!regx_inval_log_touched(cache->log, region->since, region->start,
+                                region->start + region->length, false) ||
         atomic_exchange_explicit(&record->used_changed, true, memory_order_relaxed)) {
         return;
     }

@@ -8,8 +8,8 @@
  * until its budget or the device needs the room.
  *
  * Threads: acquire, release and progress by any thread, acquire and release of one use on different
- * ones. A hit takes no lock and writes no memory that other threads write (but where caches'
- * numbers are equal modulo four, a thread that has just used the other one takes a lock). Nothing
+ * ones. A hit takes no lock and writes no memory that other threads write. (With more than four
+ * caches two share a thread's slot, REGX_LAST_STATES: each change of these takes a lock.) Nothing
  * here runs inside hooks or the notifier's reader, so the cache's lock may be held while
  * allocating. Why no stale region is used: component/design/cache.md.
  *
@@ -458,8 +458,8 @@ void regx_cache_catch_up_locked(regx_cache_t *cache, regx_request_t *request);
 /* retire.c. Locked: a region that is out of the index, or being taken out, gives no new use. When
  * all are dead that are to be, the caller says so (regx_cache_has_work). */
 void regx_cache_kill_locked(regx_cache_t *cache, uint32_t number, regx_region_state_t state);
-/* retire.c. Locked: gives up a region, or the one that seems of least use. Returns its bytes; 0: all
- * have users. */
+/* retire.c. Locked: gives up a region, or the one that seems of least use. Returns its bytes; 0:
+ * all have users. */
 void regx_cache_give_up_locked(regx_cache_t *cache, uint32_t number);
 uint64_t regx_cache_evict_locked(regx_cache_t *cache);
 /* Looked at by one progress, or by one miss beside those that it gave up itself: deregistering may

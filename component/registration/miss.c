@@ -14,9 +14,8 @@
 #include <sched.h>
 #include <string.h>
 
-/* How often, and for how long, it is asked again whether a change is under way, or whether news is
- * logged by now, before memory is registered that may not need it: for less than registering takes.
- */
+/* A look-up that failed only because a change was under way is made again before anything is
+ * registered: so often, and for so long, at most. Less than registering takes. */
 #define ASKED_AGAIN 32u
 #define ASKED_FOR_NS 20000
 #define EVICTED_MAX 128u /* for one request's room */
@@ -110,7 +109,7 @@ static bool begin(const void *base, size_t length, unsigned access, regx_request
     const uintptr_t address = (uintptr_t)base, mask = regx_page_size() - 1;
 
     /* Also refuses a length of 0: less 1 it is beyond everything. */
-    if (base == NULL || address > INTPTR_MAX || length - 1 > INTPTR_MAX - address) {
+    if (base == NULL || length - 1 > REGX_UNTAGGED_MAX - (address & REGX_UNTAGGED_MAX)) {
         return false;
     }
     *request = (regx_request_t){.address = address,
@@ -139,20 +138,6 @@ static bool asks_again(retry_t *retry)
     }
     retry->count++;
     return true;
-}
-
-/* The notifier's reader lets go the thread that changed memory by reading of it, and logs it only
- * then: a thread that has just unmapped something comes here a microsecond too early. Registering
- * anew would take far longer than to let the reader run, perhaps on this very core. Not for long,
- * whatever it does. */
-static void yield_to_writer(const regx_inval_log_t *log)
-{
-    retry_t retry = {0};
-
-    while (atomic_load_explicit(&log->sequence, memory_order_relaxed) % 2 != 0 &&
-           asks_again(&retry)) {
-        sched_yield();
-    }
 }
 
 /* Takes dead regions out of that part of the look-up cache; notes if one of them would have served,
@@ -186,7 +171,7 @@ static bool is_true_since(const regx_cache_t *cache, regx_request_t *request, ui
 {
     request->busy = (cache->queries && !cache->monitor->valid(cache->monitor)) ||
                     atomic_load_explicit(&cache->log->sequence, memory_order_acquire) % 2 != 0;
-    return !request->busy && !regx_inval_log_touched(cache->log, since, start, end);
+    return !request->busy && !regx_inval_log_touched(cache->log, since, start, end, true);
 }
 
 /* Looks for a region and uses it if it is true, though not all that changed may have ended yet. */
@@ -223,8 +208,10 @@ static bool find_locked(regx_cache_t *cache, regx_request_t *request)
 }
 
 /* If it would else be registered, a few times while a change is under way that may be of anything:
- * one thread that changes watched memory all the time would else make all others register anew.
- * *admitted: what is not there is worth keeping. */
+ * one thread that changes watched memory all the time would else make all others register anew. And
+ * the notifier's reader lets go the thread that changed memory by reading of it, and logs it only
+ * then: that thread may come here a microsecond too early. *admitted: what is not there is worth
+ * keeping. */
 static bool find(regx_cache_t *cache, regx_request_t *request, bool registers, bool *admitted)
 {
     regx_counters_t *counters = cache->registry->counters;
@@ -342,7 +329,7 @@ static bool publish_locked(regx_cache_t *cache, regx_request_t *request, uint64_
                                       .number = number,
                                       .access = holding->mr.access};
 
-    regx_cache_catch_up_locked(cache, NULL); /* what is older must not end it later */
+    regx_cache_catch_up_locked(cache, NULL); /* so that older changes seldom end it */
     if (!is_true_since(cache, request, entry.start, entry.end, request->since) ||
         regx_index_cover(&cache->index, entry.start, entry.end, entry.access) != 0 ||
         !regx_index_insert(&cache->index, &entry)) {
@@ -413,7 +400,8 @@ static regx_status_t register_kept(regx_cache_t *cache, regx_request_t *request,
     return status != REGX_OK
                ? status
                : regx_once_adopt(cache->registry, &once,
-                                 request->busy ? under_way : "it has changed", region);
+                                 request->busy ? under_way : "it has changed, or others were first",
+                                 region);
 }
 
 /* Keeps the registration if it can be watched and there is room. */
@@ -440,15 +428,11 @@ regx_status_t regx_cache_acquire_slow(regx_cache_t *cache, const void *base, siz
     regx_request_t request;
     bool admitted;
 
-    if (!begin(base, length, access, &request)) {
-        return REGX_INVALID;
-    }
-    if (regx_cache_in_child(cache)) {
+    if (!begin(base, length, access, &request) || regx_cache_in_child(cache)) {
         return REGX_DENIED;
     }
     if (registers) {
         regx_cache_warn(cache);
-        yield_to_writer(cache->log);
     }
     if (find(cache, &request, registers, &admitted)) {
         return regx_cache_serve(cache, request.number, request.address, length, request.since,
@@ -456,6 +440,11 @@ regx_status_t regx_cache_acquire_slow(regx_cache_t *cache, const void *base, siz
     }
     if (!registers) {
         return REGX_DENIED;
+    }
+    if (request.address > REGX_UNTAGGED_MAX) { /* changes of it would not be recognized */
+        regx_monitor_fallback(cache->monitor, cache->registry->counters, request.start, request.end,
+                              "not kept: an address with a tag");
+        return register_once(cache, &request, NULL, region);
     }
     if (admitted) {
         return register_admitted(cache, &request, region);

@@ -53,15 +53,12 @@ static void choose_auto(bool registering_is_free, const regx_monitor_config_t *c
     regx_error_t error;
 
     snprintf(choice->reason, sizeof(choice->reason), "not needed");
-    for (int i = 0; i < BACKENDS && !registering_is_free; i++) {
-        if (!backends[i]->automatic) {
-            continue;
-        }
-        if (start(backends[i], config, choice, error) == REGX_OK) {
+    if (!registering_is_free) {
+        if (start(&regx_backend_notifier, config, choice, error) == REGX_OK) {
             snprintf(choice->reason, sizeof(choice->reason), "passed its self-test");
             return;
         }
-        snprintf(choice->reason, sizeof(choice->reason), "%s: %s", backends[i]->name, error);
+        snprintf(choice->reason, sizeof(choice->reason), "notifier: %s", error);
     }
     choice->backend = &regx_backend_none;
     choice->monitor = NULL;

@@ -12,7 +12,8 @@
  *
  * How far a key reaches. A peer that was given the key of a region can write that region, or read
  * it, as it was registered, for as long as it is: an RDMA device looks at nothing else. With `none`
- * that is until release. With a cache it is until the region is evicted, or its memory has changed
+ * that is until release. With a cache it is until the region is evicted, or deregistered after its
+ * memory has changed: some 10 ms with the notifier, with hooks at the program's next call of MPI
  * (odp: until it is evicted, and the peer meets whatever is mapped there by then); and the region
  * is of whole pages, so that what lies beside the buffer in its first and last page belongs to it,
  * and what the program puts there later. With a dead key no peer writes or reads: the device
@@ -101,7 +102,7 @@ struct regx_registry {
     const regx_trace_t *trace;
     regx_monitor_t *monitor;  /* NULL: the backend needs none */
     struct regx_cache *cache; /* NULL: registered per use */
-    bool on_demand;           /* the monitor's regions */
+    bool on_demand;           /* monitor->by_device, for the fast path */
     /* Bytes registered for one use each, to send from and to receive into: as many as there may be
      * (REGX_UNLIMITED: any), and where that is bounded as there are. */
     uint64_t once_max;
@@ -119,7 +120,7 @@ void regx_registry_close(regx_registry_t *registry);
 
 /* REGX_NO_MEMORY, REGX_DENIED: not registered, or not there; bounce instead, and region->over_share
  * says whether others of the process's transfers left too little of what they may pin.
- * REGX_INVALID: nor can any other memory be, for that access. */
+ * REGX_INVALID, by the device: nor can any other memory be, for that access. */
 regx_status_t regx_region_acquire(regx_registry_t *registry, void *base, size_t length,
                                   unsigned access, regx_region_t *region);
 /* Whether acquire would find it, as far as is known at once; for choosing, not to be relied on.

@@ -2,9 +2,9 @@
  *
  * Who uses regions, which of them are given up for room, and their end. Acting on the log kills
  * those that a change touched; only here does the cache learn of changes, and only this moves
- * `applied`, after the regions that are concerned are dead. Then: dead → (membarrier, one for some of them) → without users? →
- * deregistered, with no lock held → its record may describe another region. See
- * component/design/cache.md.
+ * `applied`, after the regions that are concerned are dead. Then: dead → (membarrier, one for some
+ * of them) → without users? → deregistered, with no lock held → its record may describe another
+ * region. See component/design/cache.md.
  *
  * Done by the threads that call progress or register, a bounded amount; and by a thread of the
  * cache's own while the application computes and calls nothing. The thread sleeps until a change is
@@ -84,9 +84,9 @@ void regx_thread_states_close(regx_cache_t *cache)
     }
 }
 
-/* Whether the thread that had it has ended. Its number may have gone to another thread, even to
- * this one; then it has ended, too, but only the latter is seen, and the thread state stays unused.
- * What it wrote has long been visible to all: the kernel has put it away. */
+/* Whether the thread that had it has ended. The kernel may have given its number to another thread.
+ * If to this one, the first has ended: take its state. If to a third, we do not know, and the state
+ * stays unused. What it wrote has long been visible to all: the kernel has put it away. */
 static bool is_left(const regx_thread_state_t *ts, pid_t self)
 {
     return ts->owner != 0 &&

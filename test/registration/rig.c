@@ -26,8 +26,7 @@ static regx_status_t deaf_start(const regx_monitor_config_t *config, regx_monito
     if (*monitor == NULL) {
         abort();
     }
-    **monitor =
-        (regx_monitor_t){.name = "unprotected", .log = regx_inval_log_open(), .stop = deaf_stop};
+    **monitor = (regx_monitor_t){.log = regx_inval_log_open(), .stop = deaf_stop};
     return REGX_OK;
 }
 
@@ -45,7 +44,7 @@ static regx_status_t choose(rig_t *rig, const rig_config_t *config, regx_error_t
         return unprotected.start(&monitor, &rig->choice.monitor, why);
     }
     if (strncmp(config->backend, "hooks", strlen("hooks")) == 0) {
-        monitor.hooks = rig_hooks();
+        rig_hooks(&monitor);
     }
     return regx_backend_choose(config->backend, false, &monitor, &rig->choice, why);
 }

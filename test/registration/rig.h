@@ -34,7 +34,7 @@ typedef struct rig_config {
  * as an MPI program, all of it (rig_mpi.c). */
 void rig_begin(void);
 void rig_end(void);
-const regx_hook_source_t *rig_hooks(void);
+void rig_hooks(regx_monitor_config_t *config);
 
 /* Whether it can be had here; if not, `why` says so in a line. */
 bool rig_open(rig_t *rig, const rig_config_t *config, regx_error_t why);

@@ -18,7 +18,8 @@ void rig_end(void)
     MPI_Finalize();
 }
 
-const regx_hook_source_t *rig_hooks(void)
+void rig_hooks(regx_monitor_config_t *config)
 {
-    return regx_hooks_by_default(regx_compat_links_ucx(), &regx_compat_hooks);
+    config->hooks = &regx_compat_hooks;
+    config->links_ucx = regx_compat_links_ucx();
 }

@@ -34,7 +34,7 @@ void rig_end(void)
     opal_finalize();
 }
 
-const regx_hook_source_t *rig_hooks(void)
+void rig_hooks(regx_monitor_config_t *config)
 {
-    return &regx_compat_hooks;
+    config->hooks = &regx_compat_hooks;
 }

@@ -128,8 +128,8 @@ HEAD = """\
 # What becomes of a registration when memory changes
 
 Memory is in use, and its registration is kept where the backend keeps any. Then the memory changes, and
-is used again. Seen on two devices that pin pages and go stale: io_uring's registered buffers, and
-Soft-RoCE. They agree in each cell.
+is used again. Seen on two devices that pin pages and go stale: io_uring's registered buffers (Linux 6.18), and
+Soft-RoCE (7.2). They agree in each cell.
 
 ## Seven steps
 

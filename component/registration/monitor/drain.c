@@ -112,6 +112,7 @@ uint32_t regx_drain_hold(regx_drain_t *drain, const void *base, size_t length)
         return 0;
     }
     const uint32_t place = take_place(drain);
+    const uintptr_t start = (uintptr_t)base & REGX_UNTAGGED_MAX; /* as hooks name it */
 
     if (place == REGX_HOLDS_MAX) {
         regx_tally(drain->config.counters->fallbacks, "inuse=drain: too many transfers at once");
@@ -121,8 +122,8 @@ uint32_t regx_drain_hold(regx_drain_t *drain, const void *base, size_t length)
 
     while (used <= place && !atomic_compare_exchange_weak(&drain->used, &used, place + 1)) {
     }
-    atomic_store(&drain->holds[place].start, (uintptr_t)base);
-    atomic_store(&drain->holds[place].end, (uintptr_t)base + length);
+    atomic_store(&drain->holds[place].start, start);
+    atomic_store(&drain->holds[place].end, start + length);
     return place + 1;
 }
 

@@ -10,13 +10,14 @@
  *
  * Sees, of anonymous, shared and file memory, whichever thread makes the call, and inside malloc:
  * munmap, mmap MAP_FIXED, the source of mremap, brk and sbrk, shmdt, shmat SHM_REMAP, madvise
- * MADV_DONTNEED, MADV_FREE and MADV_REMOVE.
+ * MADV_DONTNEED and MADV_REMOVE; by ucm also MADV_FREE.
  * Is blind to:
  *   - system calls not made by these functions of libc: raw ones, process_madvise, those of a
  *     statically linked allocator, and the dynamic loader's own (a buffer in a library that is
  *     closed);
  *   - the destination of mremap MREMAP_FIXED;
- *   - MADV_DONTNEED_LOCKED and MADV_GUARD_INSTALL;
+ *   - MADV_DONTNEED_LOCKED and MADV_GUARD_INSTALL; by Open MPI's hooks MADV_FREE, which does no harm
+ *     where the kernel leaves pinned pages alone (Linux 5.18);
  *   - holes punched into, and truncation of, the file or segment behind a mapping;
  *   - of what MAP_FIXED with MAP_HUGETLB replaces, the rest of a huge page after a length that is
  *     not a multiple of it; of a segment that shmdt takes away and that lies in several mappings
@@ -35,6 +36,7 @@
  */
 #include "config.h"
 
+#include "base/thread.h"
 #include "registration/monitor/monitor.h"
 
 #include <dlfcn.h>
@@ -67,12 +69,12 @@ typedef struct regx_hooks_monitor {
     _Atomic bool stolen;             /* and never to be trusted again */
 } regx_hooks_monitor_t;
 
-/* A source may call in a thread that has just taken us off its list, so what it calls lives as long
- * as this code does. */
+/* A thread may still be on its way to us after the source has taken us off its list, so this is
+ * static, and the code must not be unloaded. */
 static struct {
     _Atomic(regx_hooks_monitor_t *) monitor; /* NULL: reports are ignored */
     _Atomic uintptr_t page;
-    _Atomic unsigned inside; /* threads that may be using the monitor */
+    _Atomic uint32_t inside; /* threads that may be using the monitor */
     pid_t owner;
 } hooks;
 
@@ -110,9 +112,13 @@ static void report(void *base, size_t length)
 /* From now on reports go there; NULL: nowhere. When it returns, no thread is in the one before. */
 static void set_listener(regx_hooks_monitor_t *monitor)
 {
+    uint32_t inside;
+
     atomic_store(&hooks.monitor, NULL);
-    /* In a child, a thread that was inside at the fork is there for ever. */
-    while (atomic_load(&hooks.inside) > 0 && getpid() == hooks.owner) {
+    /* In a child, a thread that was inside at the fork is there for ever. This one sleeps: that one
+     * may have a lower priority and need its processor. */
+    while ((inside = atomic_load(&hooks.inside)) > 0 && getpid() == hooks.owner) {
+        regx_thread_wait(&hooks.inside, inside, 1);
     }
     atomic_store(&hooks.monitor, monitor);
 }
@@ -221,6 +227,8 @@ static void hooks_stop(regx_monitor_t *base)
     }
 }
 
+static const regx_hook_source_t *source_for(const regx_monitor_config_t *config);
+
 /* NULL: no memory. */
 static regx_hooks_monitor_t *hooks_new(const regx_monitor_config_t *config,
                                        regx_monitor_t *notifier)
@@ -231,16 +239,14 @@ static regx_hooks_monitor_t *hooks_new(const regx_monitor_config_t *config,
     if (monitor == NULL) {
         return NULL;
     }
-    monitor->super = (regx_monitor_t){.name = "hooks",
-                                      .trace = config->trace,
+    monitor->super = (regx_monitor_t){.trace = config->trace,
                                       .drain = config->drain,
                                       .subscribe = hooks_subscribe,
                                       .stop = hooks_stop};
-    monitor->source = config->hooks;
+    monitor->source = source_for(config);
     monitor->counters = config->counters;
     monitor->notifier = notifier;
     if (notifier != NULL) {
-        monitor->super.name = "hooks+notifier";
         monitor->super.has_thread = notifier->has_thread;
         monitor->super.valid = hooks_valid;
         monitor->super.query = notifier->query;
@@ -346,7 +352,7 @@ static void unmapped(ucm_event_type_t type, ucm_event_t *event, void *unused)
 static bool breaks_mremap(void)
 {
     void (*get_version)(unsigned *major, unsigned *minor, unsigned *release) = NULL;
-    void *libucp = dlopen("libucp.so.0", RTLD_LAZY | RTLD_LOCAL);
+    void *libucp = dlopen("libucp.so.0", RTLD_LAZY | RTLD_NOLOAD);
     unsigned major = 0, minor = 0, release = 0;
 
     if (libucp != NULL) {
@@ -427,7 +433,10 @@ static bool ucm_has_patched(void)
 
 #endif
 
-const regx_hook_source_t *regx_hooks_by_default(bool links_ucx, const regx_hook_source_t *own)
+/* Whose hooks report: ucm's where Open MPI itself is linked with a UCX that has patched libc with
+ * hooks that can be used, since its sbrk then no longer goes through libc's brk, where Open MPI's
+ * hooks wait; else those that the configuration has. */
+static const regx_hook_source_t *source_for(const regx_monitor_config_t *config)
 {
-    return links_ucx && ucm_has_patched() ? regx_hooks_ucm : own;
+    return config->links_ucx && ucm_has_patched() ? regx_hooks_ucm : config->hooks;
 }

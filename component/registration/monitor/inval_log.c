@@ -165,9 +165,8 @@ regx_change_state_t regx_inval_log_read(const regx_inval_log_t *log, uint64_t nu
     return REGX_CHANGE_LATER;
 }
 
-/* unknown: the answer for a change that cannot be read. */
-static bool touched(const regx_inval_log_t *log, uint64_t since, uintptr_t start, uintptr_t end,
-                    bool unknown)
+bool regx_inval_log_touched(const regx_inval_log_t *log, uint64_t since, uintptr_t start,
+                            uintptr_t end, bool unknown)
 {
     const uint64_t head = atomic_load(&log->head);
 
@@ -186,18 +185,6 @@ static bool touched(const regx_inval_log_t *log, uint64_t since, uintptr_t start
         }
     }
     return false;
-}
-
-bool regx_inval_log_touched(const regx_inval_log_t *log, uint64_t since, uintptr_t start,
-                            uintptr_t end)
-{
-    return touched(log, since, start, end, true);
-}
-
-bool regx_inval_log_shows(const regx_inval_log_t *log, uint64_t since, uintptr_t start,
-                          uintptr_t end)
-{
-    return touched(log, since, start, end, false);
 }
 
 void regx_monitor_free(regx_monitor_t *monitor)
@@ -225,7 +212,8 @@ bool regx_watch_begin(regx_watch_t *watch, regx_monitor_t *monitor, const void *
     *watch = (regx_watch_t){.monitor = monitor,
                             .start = (uintptr_t)base & ~mask,
                             .end = ((uintptr_t)base + length + mask) & ~mask};
-    if (monitor == NULL || monitor->by_device || watch->end <= watch->start) {
+    if (monitor == NULL || monitor->by_device || watch->end <= watch->start ||
+        watch->start > REGX_UNTAGGED_MAX) {
         watch->monitor = NULL;
         return false;
     }

@@ -13,6 +13,10 @@
 
 #include "transport/transport.h"
 
+/* An address beyond it has a tag (aarch64's top byte, x86's LAM). Changes of that memory are reported
+ * without, so nothing of it is kept or watched. */
+#define REGX_UNTAGGED_MAX (UINTPTR_MAX >> 8)
+
 /* ---- the log of changes ----
  * Written where one is learned of (a hook in the thread that unmaps, the notifier's reader), read
  * by the caches.
@@ -20,8 +24,8 @@
  * A bounded ring of exact ranges and a count that only grows, `head`: the epoch. A cache remembers
  * up to which change it has acted (its cursor); as long as head has not moved, everything it holds
  * is as true as it was. A cursor that the ring has lapped knows only that something changed, and
- * its cache gives up everything: the flush cannot be lost, since it is the distance of two counts
- * (hazard: an invalidation that found no memory was dropped).
+ * its cache gives up everything. Nothing can get lost for want of room: what was missed is the
+ * distance of two counts.
  *
  * Writers take no lock, allocate nothing and do bounded work: they may run inside malloc, free or
  * munmap of any thread. Any number of writers and readers at once. */
@@ -73,12 +77,10 @@ typedef enum { REGX_CHANGE_READ, REGX_CHANGE_LATER, REGX_CHANGE_LOST } regx_chan
 regx_change_state_t regx_inval_log_read(const regx_inval_log_t *log, uint64_t number,
                                         regx_change_t *change);
 
-/* Whether any change from number `since` on touched the range, or may have. Any thread. */
+/* Whether any change from number `since` on touched the range. `unknown` is the answer for one that
+ * cannot be read: whether any may have, or whether one certainly did. Any thread. */
 bool regx_inval_log_touched(const regx_inval_log_t *log, uint64_t since, uintptr_t start,
-                            uintptr_t end);
-/* Whether one certainly did, of those that the ring still has. */
-bool regx_inval_log_shows(const regx_inval_log_t *log, uint64_t since, uintptr_t start,
-                          uintptr_t end);
+                            uintptr_t end, bool unknown);
 
 /* ---- drain before change (drain.c; btl_regx_inuse=drain) ----
  * A call that would take away memory which a transfer uses waits until the transfer is over:
@@ -125,7 +127,6 @@ void regx_drain_wait(regx_drain_t *drain, uintptr_t start, uintptr_t end);
 typedef struct regx_monitor regx_monitor_t;
 
 struct regx_monitor {
-    const char *name;
     bool has_thread;           /* of its own, so that caches may have one each, too */
     bool by_device;            /* no change needs to be reported: the device follows changes by
                                   itself (on_demand.c) */
@@ -214,8 +215,7 @@ bool regx_watch_begin(regx_watch_t *watch, regx_monitor_t *monitor, const void *
                       size_t length);
 /* To be called when other memory may be mapped there. false: changes are not reported from now on.
  * The watch goes on in any case. What was not watched until now counts as changed, by the next
- * look.
- */
+ * look, where the kernel can be asked (Linux 6.7); before, it is watched from now on. */
 bool regx_watch_renew(regx_watch_t *watch);
 void regx_watch_end(regx_watch_t *watch);
 /* What is registered of that range is given up, as if it had changed: perhaps it was registered
@@ -258,15 +258,11 @@ typedef struct regx_hook_source {
 /* UCX's ucm, where regx was built with its header; else NULL. */
 extern const regx_hook_source_t *const regx_hooks_ucm;
 
-/* Whose hooks report: ucm's where Open MPI itself is linked with a UCX that has patched libc with
- * hooks that can be used, since its sbrk then no longer goes through libc's brk, where Open MPI's
- * hooks wait; else `own`, which are Open MPI's. */
-const regx_hook_source_t *regx_hooks_by_default(bool links_ucx, const regx_hook_source_t *own);
-
 /* ---- what a monitor is started with ---- */
 
 typedef struct regx_monitor_config {
     const regx_hook_source_t *hooks; /* NULL: none */
+    bool links_ucx;                  /* Open MPI is, to which `hooks` belong: ucm's may be better */
     regx_transport_t *transport;     /* whose memory domain registers */
     regx_counters_t *counters;
     const regx_trace_t *trace; /* lives as long as the monitor; NULL: off */
@@ -284,7 +280,6 @@ typedef struct regx_backend {
                            regx_error_t error);
 
     /* What others ask, so that no other file has to know backends by name. */
-    bool automatic;       /* auto takes it, of several the first that can be used */
     bool reports_changes; /* in time to revoke grants (btl_regx_grant) */
     bool pins_nothing;    /* what is kept takes none of the memory that may be locked */
     bool needs_transfers; /* with the device, for its self-test: only an MPI job makes them */

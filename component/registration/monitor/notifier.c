@@ -33,7 +33,9 @@
  * might have made one, fails with EFAULT; since Linux 6.17 half done: MREMAP_FIXED has then moved
  * what comes before the watched mapping, and what was at the destination is gone. Who uses
  * userfaultfd on such memory finds it busy. Huge pages stay, but no new ones are made of memory
- * that is watched and in part untouched.
+ * that is watched and in part untouched. A program that closes our descriptor by mistake: nothing
+ * is kept from the next change on; if its number has become a file that has nothing to tell, that
+ * change waits for ever, since poll looks at numbers anew when it is woken.
  *
  * A child of fork watches nothing and answers so: its copy of the descriptors is closed. A child
  * of raw clone still has them and must not use them, since they mean the parent's memory: a page
@@ -91,7 +93,7 @@ static bool read_events(regx_notifier_t *notifier)
     for (int i = 0; i < count; i++) {
         regx_inval_log_write(notifier->super.log, changes[i].start, changes[i].end);
     }
-    atomic_fetch_add(sequence, 1);
+    atomic_fetch_add(sequence, count >= 0); /* else it stays odd: nothing hits any more */
     return count >= 0;
 }
 
@@ -105,9 +107,11 @@ static void let_all_go(const regx_notifier_t *notifier)
 
 /* The program closed a descriptor of ours. What there is of userfaultfd is closed, which lets go
  * the threads that wait for us; everything that is kept ends, and nothing is kept from now on. (A
- * look-up's query is refused from the moment the descriptor is closed.) */
+ * look-up's query is refused while the number is closed, or another file's, unless that answers
+ * EINVAL as another userfaultfd does: the sequence refuses all.) */
 static void lose(regx_notifier_t *notifier)
 {
+    atomic_fetch_or(&notifier->super.log->sequence, 1);
     atomic_store(&notifier->lost, true);
     let_all_go(notifier);
     regx_inval_log_write(notifier->super.log, 0, UINTPTR_MAX);
@@ -122,7 +126,8 @@ static bool read_until_the_end(regx_notifier_t *notifier)
         if (ready < 0 || ((ready & REGX_UFFD_EVENT) != 0 && !read_events(notifier))) {
             return false;
         }
-        if ((ready & REGX_UFFD_OTHER) != 0) {
+        /* By now its number may be a file that is never readable. */
+        if ((ready & REGX_UFFD_OTHER) != 0 || !regx_file_is_ours(&notifier->end[0])) {
             return atomic_load(&notifier->stopping);
         }
     }
@@ -250,8 +255,8 @@ static void stop(regx_monitor_t *monitor)
             regx_uffd_ranges_clear(&notifier->ranges);
         }
         atomic_store(&notifier->stopping, true);
-        if (regx_file_is_ours(&notifier->end[1])) {               /* else it has noticed */
-            (void)send(notifier->end[1].fd, "", 1, MSG_NOSIGNAL); /* refused: so it has */
+        if (regx_file_is_ours(&notifier->end[1])) { /* else it has noticed, or if that is refused */
+            (void)send(notifier->end[1].fd, "", 1, MSG_NOSIGNAL);
         }
         pthread_join(notifier->reader, NULL);
         pthread_mutex_lock(&current_lock);
@@ -320,21 +325,23 @@ static regx_status_t make_current(regx_notifier_t *notifier, regx_error_t error)
 /* ---- the self-test ----
  * A filter that eats events, or a kernel that sends none, is refused, not trusted. Two changes show
  * it, made by raw system calls on pages of our own: one page is unmapped by another thread, and one
- * is moved onto another. Each must be refused to a look-up at once, and come into the log. */
+ * is moved onto another. Each must be refused to a look-up at once, and come into the log; then
+ * look-ups must be able to hit again. */
 
 #define SETTLE_SECONDS 10
 
 enum { TRIAL_PAGES = 4, UNMAPPED = 0, MOVED = 1, ONTO = 3 };
 
-static const char *judge(const regx_monitor_t *monitor, uint64_t since, uintptr_t page, size_t size)
+static const char *judge(regx_monitor_t *monitor, uint64_t since, uintptr_t page, size_t size)
 {
     const time_t end = time(NULL) + SETTLE_SECONDS;
     bool known = atomic_load(&monitor->log->sequence) % 2 == 1;
 
-    known |= regx_inval_log_touched(monitor->log, since, page, page + size);
-    while (known && !regx_inval_log_touched(monitor->log, since, page, page + size)) {
-        if (time(NULL) > end) {
-            return "was noticed, but did not come into the log";
+    known |= regx_inval_log_touched(monitor->log, since, page, page + size, true);
+    while (known && !(regx_inval_log_touched(monitor->log, since, page, page + size, true) &&
+                      valid(monitor))) {
+        if (time(NULL) > end || atomic_load(&((regx_notifier_t *)monitor)->lost)) {
+            return "was noticed, but is not in the log, or nothing hits after it";
         }
         sched_yield();
     }
@@ -408,8 +415,7 @@ static regx_status_t notifier_start(const regx_monitor_config_t *config, regx_mo
         return lacks(error, "memory");
     }
     *notifier = (regx_notifier_t){
-        .super = {.name = "notifier",
-                  .trace = config->trace,
+        .super = {.trace = config->trace,
                   .has_thread = true,
                   .valid = valid,
                   .query = &notifier->uffd,
@@ -436,4 +442,4 @@ static regx_status_t notifier_start(const regx_monitor_config_t *config, regx_mo
 }
 
 const regx_backend_t regx_backend_notifier = {
-    .name = "notifier", .start = notifier_start, .automatic = true, .reports_changes = true};
+    .name = "notifier", .start = notifier_start, .reports_changes = true};

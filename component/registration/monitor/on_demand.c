@@ -181,7 +181,6 @@ static regx_status_t odp_start(const regx_monitor_config_t *config, regx_monitor
         free(odp);
         return regx_refuse(error, REGX_NO_MEMORY, "out of memory");
     }
-    odp->super.name = "odp";
     odp->super.trace = config->trace;
     odp->super.by_device = true;
     odp->super.follows = follows;

@@ -76,7 +76,6 @@ static regx_status_t retain_start(const regx_monitor_config_t *config, regx_moni
         free(*monitor);
         return regx_refuse(error, REGX_NO_MEMORY, "out of memory");
     }
-    (*monitor)->name = "retain";
     (*monitor)->stop = regx_monitor_free;
     return REGX_OK;
 }

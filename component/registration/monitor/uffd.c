@@ -212,7 +212,8 @@ int regx_uffd_ranges_open(regx_uffd_ranges_t *ranges, const regx_uffd_t *uffd,
 {
     const uint32_t max = max_mappings();
 
-    *ranges = (regx_uffd_ranges_t){.uffd = uffd, .log = log, .max = max, .uncounted = max};
+    *ranges = (regx_uffd_ranges_t){
+        .uffd = uffd, .log = log, .maps = {.file = {.fd = -1}}, .max = max, .uncounted = max};
     pthread_mutex_init(&ranges->lock, NULL);
     return regx_maps_open(&ranges->maps);
 }
@@ -356,9 +357,9 @@ static const char *register_all(const look_t *look)
     }
 }
 
-/* Of what is watched already the range is watched again: another userfaultfd may have it. Not what
- * is outside of it, where memory that is not watched may just have come into the place of what was:
- * the regions there would seem true again. */
+/* The range is registered even if all of it looks watched: it may be another userfaultfd's (EBUSY).
+ * But only the range: elsewhere in that mapping memory that is not watched may have come in, and
+ * registering it would make the old regions there look true. */
 static const char *subscribe(regx_uffd_ranges_t *ranges, uintptr_t start, uintptr_t end,
                              uint64_t *since)
 {

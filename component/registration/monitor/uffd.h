@@ -163,7 +163,8 @@ typedef struct regx_uffd_ranges {
     regx_inval_log_t *log;
     pthread_mutex_t lock; /* a leaf; never taken by the reader, nothing is allocated under it */
     regx_maps_t maps;     /* the rest is under the lock */
-    uint32_t count;       /* mappings watched, or fewer: changes that end it are not reported */
+    uint32_t count;       /* mappings watched, at most: those that went are subtracted only when
+                             all are counted anew */
     uint32_t uncounted;   /* watched or refused, since they were last counted */
     uint32_t put_off;     /* ranges that were not watched, since the last that was */
     uint32_t max;         /* that may be watched: a tenth of vm.max_map_count */

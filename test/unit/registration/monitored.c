@@ -73,7 +73,7 @@ bool hits(const region_t *region)
 
     return (monitor->valid == NULL || monitor->valid(monitor)) &&
            atomic_load(&monitor->log->sequence) % 2 == 0 &&
-           !regx_inval_log_touched(monitor->log, region->since, region->start, region->end);
+           !regx_inval_log_touched(monitor->log, region->since, region->start, region->end, true);
 }
 
 bool hits_in_the_end(const region_t *region)

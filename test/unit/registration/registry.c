@@ -115,7 +115,6 @@ registry_t *registry_open(uint64_t bytes, uint64_t count, bool admit_first, bool
     registry_t *r = calloc(1, sizeof(*r));
 
     assert_non_null(r);
-    r->monitor.name = "test";
     r->monitor.log = regx_inval_log_open();
     assert_non_null(r->monitor.log);
     if (asks) {

@@ -138,6 +138,21 @@ static void what_is_kept_is_found_without_registering(void **state)
     }
 }
 
+#define TAG ((uintptr_t)1 << 56) /* the lowest that an address may have */
+
+/* Whoever reports a change of that memory names it without its tag. */
+static void an_address_with_a_tag_serves_one_use(void **state)
+{
+    registry_t *r = registry_open(UNLIMITED, UNLIMITED, true, true);
+
+    for (uintptr_t tag = TAG; tag != 0; tag <<= 1) {
+        for (unsigned i = 0; i < 2; i++) {
+            assert_int_equal(registry_served(r, tag + 0x100000, PAGE), ONCE);
+        }
+    }
+    registry_close(r);
+}
+
 static void what_cannot_be_a_range_is_refused(void **state)
 {
     static const struct {
@@ -151,9 +166,9 @@ static void what_cannot_be_a_range_is_refused(void **state)
         {0x100000, SIZE_MAX},
         {0x100800, SIZE_MAX - 0x7ff},
         {0x100000, (size_t)INTPTR_MAX},
-        {UINTPTR_MAX, 1},
-        {UINTPTR_MAX - 4095, 4096},
-        {(uintptr_t)INTPTR_MAX + 1, 1},
+        {UINTPTR_MAX, 2},
+        {UINTPTR_MAX - 4095, 4097},
+        {TAG - 1, 2},
     };
     registry_t *r = registry_open(UNLIMITED, UNLIMITED, false, true);
     regx_region_t region;
@@ -163,7 +178,7 @@ static void what_cannot_be_a_range_is_refused(void **state)
     for (unsigned i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         assert_int_equal(
             registry_try(r, cases[i].base, cases[i].length, REGX_ACCESS_REMOTE_WRITE, &region),
-            REGX_INVALID);
+            REGX_DENIED);
     }
     assert_int_equal(r->regs, 1);
     assert_int_equal(registry_served(r, 0x100000, 0x4000), HIT);
@@ -341,6 +356,7 @@ int main(void)
         cmocka_unit_test(more_access_replaces_the_region),
         cmocka_unit_test(access_that_is_refused_by_now_is_not_asked_again),
         cmocka_unit_test(what_is_kept_is_found_without_registering),
+        cmocka_unit_test(an_address_with_a_tag_serves_one_use),
         cmocka_unit_test(what_cannot_be_a_range_is_refused),
         cmocka_unit_test(any_registration_may_fail),
         cmocka_unit_test(a_release_by_another_thread_counts),

@@ -56,7 +56,6 @@ static void reports_are_logged_in_whole_pages(void **state)
     };
     regx_monitor_t *monitor = start();
 
-    assert_string_equal(monitor->name, "hooks");
     assert_null(monitor->valid);
     regx_inval_log_interest(monitor->log, 0x10000, 0x20000, 1);
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
@@ -86,9 +85,9 @@ static void a_change_is_logged_before_it_is_made(void **state)
     assert_int_equal(regx_inval_log_read(monitor->log, before, &change), REGX_CHANGE_READ);
     assert_int_equal(change.start, start_ + PAGE);
     assert_int_equal(change.end, start_ + 2 * PAGE);
-    assert_true(regx_inval_log_touched(monitor->log, before, start_, start_ + 4 * PAGE));
+    assert_true(regx_inval_log_touched(monitor->log, before, start_, start_ + 4 * PAGE, true));
     assert_false(
-        regx_inval_log_touched(monitor->log, before, start_ + 2 * PAGE, start_ + 4 * PAGE));
+        regx_inval_log_touched(monitor->log, before, start_ + 2 * PAGE, start_ + 4 * PAGE, true));
     munmap(memory, 4 * PAGE);
     monitor->stop(monitor);
 }
@@ -207,7 +206,6 @@ static void beside_the_notifier_both_are_heard(void **state)
         skip();
     }
     assert_int_equal(status, REGX_OK);
-    assert_string_equal(monitor->name, "hooks+notifier");
     for (size_t i = 0; i < sizeof(deaf) / sizeof(deaf[0]); i++) {
         char *memory = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         const uintptr_t at = (uintptr_t)memory;
@@ -217,7 +215,7 @@ static void beside_the_notifier_both_are_heard(void **state)
         assert_int_equal(monitor->subscribe(monitor, at, at + PAGE, &since), REGX_OK);
         hooked.faults = deaf[i] ? DEAF_MUNMAP : 0;
         munmap(memory, PAGE);
-        while (!regx_inval_log_touched(monitor->log, since, at, at + PAGE)) {
+        while (!regx_inval_log_touched(monitor->log, since, at, at + PAGE, true)) {
             sched_yield();
         }
         regx_inval_log_interest(monitor->log, at, at + PAGE, -1);
@@ -250,7 +248,6 @@ static void what_is_asked_for_is_started(void **state)
 {
     assert_int_equal(choose("hooks", true), REGX_OK);
     assert_string_equal(choice.backend->name, "hooks");
-    assert_string_equal(choice.monitor->name, "hooks");
     assert_string_equal(choice.reason, "asked for");
     assert_int_equal(hooked.installed, 1);
     stop();
@@ -262,7 +259,6 @@ static void auto_is_the_notifier_or_none_with_the_reason(void **state)
     assert_int_equal(choose("auto", false), REGX_OK);
     if (choice.monitor != NULL) {
         assert_string_equal(choice.backend->name, "notifier");
-        assert_string_equal(choice.monitor->name, "notifier");
         assert_string_equal(choice.reason, "passed its self-test");
     } else {
         assert_string_equal(choice.backend->name, "none");
@@ -281,23 +277,30 @@ static void what_does_not_work_is_told_with_what_does(void **state)
     assert_int_equal(hooked.installed, hooked.removed);
 }
 
-/* Hazard 12: auto goes on without, and says why. (What a backend that is named says then is tested
- * with jobs.) */
+/* Hazard 12: auto goes on without, and says why: also where the reader could be started and is
+ * then refused what it needs. (What a backend that is named says then is tested with jobs.) */
 static void a_refused_userfaultfd_is_no_end(void **state)
 {
-    const pid_t child = fork();
-    int status;
+    static const struct {
+        unsigned call;
+        const char *reason;
+    } cases[] = {{SYS_userfaultfd, "notifier: userfaultfd"}, {SYS_read, "notifier: self-test: "}};
 
-    if (child == 0) {
-        const bool fell_back = process_deny(SYS_userfaultfd, EPERM) &&
-                               choose("auto", false) == REGX_OK && choice.monitor == NULL &&
-                               strcmp(choice.backend->name, "none") == 0 &&
-                               strncmp(choice.reason, "notifier: userfaultfd", 21) == 0;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        const pid_t child = fork();
+        int status;
 
-        _exit(fell_back ? 0 : 1);
+        if (child == 0) {
+            const bool fell_back =
+                process_deny(cases[i].call, EPERM) && choose("auto", false) == REGX_OK &&
+                choice.monitor == NULL && strcmp(choice.backend->name, "none") == 0 &&
+                strncmp(choice.reason, cases[i].reason, strlen(cases[i].reason)) == 0;
+
+            _exit(fell_back ? 0 : 1);
+        }
+        assert_int_equal(waitpid(child, &status, 0), child);
+        assert_int_equal(status, 0);
     }
-    assert_int_equal(waitpid(child, &status, 0), child);
-    assert_int_equal(status, 0);
 }
 
 int main(void)

@@ -114,7 +114,8 @@ static void what_is_flushed_is_no_change(void **state)
     const uint64_t head = rig->monitor.log->head;
 
     regx_watch_flush(&rig->watch);
-    assert_true(regx_inval_log_touched(rig->monitor.log, head, rig->watch.start, rig->watch.end));
+    assert_true(
+        regx_inval_log_touched(rig->monitor.log, head, rig->watch.start, rig->watch.end, true));
     assert_int_equal(look(rig, true), REGX_WATCH_QUIET);
     for (unsigned i = 0; i < 2; i++) {
         i == 0 ? change(rig, 2, 10) : regx_watch_flush(&rig->watch);
@@ -146,9 +147,11 @@ static void while_a_change_is_under_way_it_is_not_certain(void **state)
 
 static void what_nobody_tells_of_is_not_watched(void **state)
 {
+    const uintptr_t tag = (uintptr_t)1 << 56;
     rig_t *rig = rig_open();
     regx_watch_t watch;
 
+    assert_false(regx_watch_begin(&watch, &rig->monitor, (void *)(rig->start + tag), rig->page));
     rig->monitor.subscribe = subscribe;
     answer = REGX_DENIED;
     assert_false(regx_watch_begin(&watch, &rig->monitor, (void *)rig->start, rig->page));

@@ -86,7 +86,7 @@ static void *close_it(void *r)
  * the first has come to sleep at all. */
 static void a_cache_closes_though_another_on_the_same_monitor_goes_on_sleeping(void **state)
 {
-    regx_monitor_t monitor = {.name = "test", .has_thread = true, .log = regx_inval_log_open()};
+    regx_monitor_t monitor = {.has_thread = true, .log = regx_inval_log_open()};
     pthread_t thread;
 
     assert_non_null(monitor.log);

@@ -25,8 +25,7 @@ static regx_status_t retain(regx_error_t error)
     const regx_status_t status = regx_backend_retain.start(&config, &monitor, error);
 
     if (status == REGX_OK) {
-        if (strcmp(monitor->name, "retain") != 0 || monitor->valid != NULL ||
-            monitor->subscribe != NULL) {
+        if (monitor->valid != NULL || monitor->subscribe != NULL) {
             return REGX_FAILED;
         }
         monitor->stop(monitor); /* what was set outlives it */
