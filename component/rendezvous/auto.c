@@ -55,7 +55,7 @@
 #define TURNS_MAX 18u /* of a trial, with those that are repeated */
 #define FAILED_TURNS 2u
 #define NEARBY 2u      /* powers of two */
-#define EAGER_SIZES 2u /* below 32 KiB */
+#define EAGER_SIZES 1u /* below 32 KiB */
 #define WARM 2u        /* messages that come alone: the first ones of a turn, or one more */
 #define RUN 6u         /* and those that are counted, at least; even, as some programs alternate */
 #define WARM_FIRST 1u

@@ -17,9 +17,10 @@
 #define SINGLE_PIECE (64u * 1024u)
 #define LONG_PIECE (128u * 1024u) /* of what is longer than the window: fewer notices, again */
 #define SINGLE_WINDOW (1024u * 1024u)
-/* On a node a stream has fewer, so that they stay in the second-level cache between the copy in and
- * the copy out, and so that its first messages map few pages. More streamed no faster on an EPYC of
- * Zen 5, and mapping the pages of 2 MiB took 40 times as long as the copies. */
+/* On a node a peer holds fewer, so that they stay in the second-level cache between the copy in and the
+ * copy out, and so that its first messages map few pages. More streamed no faster on an EPYC of Zen 5,
+ * and mapping the pages of 2 MiB took 40 times as long as the copies. A message that came alone has
+ * half of it: it goes first whenever a slot is free, and others would wait for its end. */
 #define NODE_WINDOW (512u * 1024u)
 #define NODE_SLOTS 16u
 #define FINEST_MESSAGE (64u * 1024u)
@@ -31,10 +32,12 @@
  * others (dynamic thresholds: Choudhury and Hahne, 1998). A notice of its own lets it go on. */
 static size_t window_of(const regx_rndv_t *rndv, const regx_rndv_recv_t *recv)
 {
+    const bool node = recv->peer->conn->shares_pool;
+
     if (recv->slots.lone) {
-        return regx_min(rndv->window, SINGLE_WINDOW);
+        return regx_min(rndv->window, node ? NODE_WINDOW / 2 : SINGLE_WINDOW);
     }
-    return recv->peer->conn->shares_pool ? regx_min(rndv->window, NODE_WINDOW) : rndv->window;
+    return node ? regx_min(rndv->window, NODE_WINDOW) : rndv->window;
 }
 
 /* Whether the peer holds too much to be granted `length` more. One slot it may always have. */
@@ -44,7 +47,8 @@ static bool is_full(const regx_rndv_t *rndv, const regx_rndv_recv_t *recv, uint3
 
     return peer->slots > 0 && (peer->granted + length > window_of(rndv, recv) ||
                                peer->slots >= regx_pool_unused(rndv->pool) ||
-                               (peer->conn->shares_pool && peer->slots >= NODE_SLOTS));
+                               (peer->conn->shares_pool &&
+                                peer->slots >= (recv->slots.lone ? NODE_SLOTS / 2 : NODE_SLOTS)));
 }
 
 static uint32_t piece_length(const regx_rndv_t *rndv, const regx_rndv_recv_t *recv, uint64_t offset,

@@ -266,10 +266,8 @@ void sim_memory_open(void)
     sim_check(sim.memory != MAP_FAILED && sim.content != NULL);
     unit_fill(sim.content, longest + SIM_MESSAGES, 1, 0);
     if (scenario->cached) {
-        sim.monitor = (regx_monitor_t){.name = "sim",
-                                       .log = regx_inval_log_open(),
-                                       .valid = nothing_is_unreported,
-                                       .subscribe = watch};
+        sim.monitor = (regx_monitor_t){
+            .log = regx_inval_log_open(), .valid = nothing_is_unreported, .subscribe = watch};
         sim_check(sim.monitor.log != NULL);
     }
 }

@@ -63,7 +63,7 @@ static message_t messages[MESSAGES];
 static _Atomic unsigned open_messages;
 
 /* All processes live in one address space, so they share what reports its changes. */
-static regx_monitor_t monitor = {.name = "test"};
+static regx_monitor_t monitor;
 
 static void changed(const void *start, size_t length)
 {
