@@ -120,8 +120,8 @@ def test_a_selected_regx_leaves_the_process_as_it_was(mpi: Mpi, tmp_path: Path, 
 def test_selected_with_a_backend(mpi: Mpi, tmp_path: Path, backend: str,
                                  without: dict[str, list[dict[str, State]]]) -> None:
     """Hazard 27: hooks patch code and a notifier has a thread and descriptors, while MPI runs and
-    because the user asked for it; MPI_Finalize takes all of it away. From Open MPI 5.0 on, UCX or Open MPI
-    has patched libc by then: those hooks are taken."""
+    because the user asked for it; MPI_Finalize takes all of it away, but the code that hooks called.
+    From Open MPI 5.0 on, UCX or Open MPI has patched libc by then: those hooks are taken."""
     regx = {"backend": backend, "rendezvous": "direct"}
     for process, other in zip(states(mpi, tmp_path, "selected", regx=regx), without["named"]):
         patched = process["running"].code != other["running"].code
@@ -138,7 +138,7 @@ def test_selected_with_a_backend(mpi: Mpi, tmp_path: Path, backend: str,
                     if name not in other["after"].descriptors], "left open by MPI_Finalize"
         assert process["after"].locked == other["after"].locked
         component = {Path(name).name for name in process["after"].files}
-        assert "mca_btl_regx.so" not in component, "still there after MPI_Finalize"
+        assert "mca_btl_regx.so" not in component or "hooks" in backend, "left by MPI_Finalize"
 
 
 def test_the_look_sees_ucx(mpi: Mpi, build: Build, tmp_path: Path,
