@@ -162,16 +162,20 @@ static void starve(int rank, bool starves)
     MPI_Request requests[2];
     check_transfer(memory[0], size, stamp_key(SEED, 0, 0, 0), "before");
 
-    /* More at once than before: what has ended leaves records to be used again. */
+    /* More at once than before: what has ended leaves records to be used again. Both are there before
+     * one is received, and nothing makes progress between. */
     stamp_fill(memory[1], size, stamp_key(SEED, 0, 0, 1), 0);
     MPI_Barrier(MPI_COMM_WORLD);
     starving = starves;
+    if (rank == 1) {
+        MPI_Probe(0, TAG + 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    }
     for (int n = 0; n < 2; n++) {
         if (rank == 0) {
-            MPI_Isend(memory[n], (int)size, MPI_BYTE, 1, TAG, MPI_COMM_WORLD, &requests[n]);
+            MPI_Isend(memory[n], (int)size, MPI_BYTE, 1, TAG + n, MPI_COMM_WORLD, &requests[n]);
         } else {
             memset(memory[n], 0, size);
-            MPI_Irecv(memory[n], (int)size, MPI_BYTE, 0, TAG, MPI_COMM_WORLD, &requests[n]);
+            MPI_Irecv(memory[n], (int)size, MPI_BYTE, 0, TAG + n, MPI_COMM_WORLD, &requests[n]);
         }
     }
     MPI_Waitall(2, requests, MPI_STATUSES_IGNORE);
