@@ -203,7 +203,7 @@ static _Thread_local struct {
     uint64_t address;
 } counted;
 
-static held_lock_t *find_held(const asked_t *asked)
+static held_lock_t *find_held_locked(const asked_t *asked)
 {
     for (regx_link_t *link = held.list.next; link != &held.list; link = link->next) {
         held_lock_t *one = REGX_CONTAINER_OF(link, held_lock_t, link);
@@ -218,32 +218,34 @@ static held_lock_t *find_held(const asked_t *asked)
 /* This thread takes a lock; it asks until it has it. false: no memory. */
 static bool note_lock(const asked_t *asked)
 {
+    held_lock_t *fresh = malloc(sizeof(*fresh));
+
+    if (fresh == NULL) {
+        return false;
+    }
+    *fresh = (held_lock_t){.endpoint = asked->call.endpoint, .address = asked->request.address};
     regx_lock(&held.lock);
-    held_lock_t *one = find_held(asked);
+    held_lock_t *one = find_held_locked(asked);
     if (one == NULL) {
-        one = malloc(sizeof(*one));
-        if (one != NULL) {
-            one->endpoint = asked->call.endpoint;
-            one->address = asked->request.address;
-            regx_list_append(&held.list, &one->link);
-        }
+        one = fresh;
+        fresh = NULL;
+        regx_list_append(&held.list, &one->link);
     }
-    if (one != NULL) {
-        one->thread = &counted;
-    }
+    one->thread = &counted;
     regx_unlock(&held.lock);
-    return one != NULL;
+    free(fresh);
+    return true;
 }
 
 static void note_unlock(const asked_t *asked)
 {
     regx_lock(&held.lock);
-    held_lock_t *one = find_held(asked);
+    held_lock_t *one = find_held_locked(asked);
     if (one != NULL) {
         regx_list_remove(&one->link);
-        free(one);
     }
     regx_unlock(&held.lock);
+    free(one);
 }
 
 static bool holds_lock(void)

@@ -54,10 +54,9 @@
 #define ROUNDS 3u
 #define TURNS_MAX 18u /* of a trial, with those that are repeated */
 #define FAILED_TURNS 2u
-#define NEARBY 2u      /* powers of two */
-#define EAGER_SIZES 1u /* below 32 KiB */
-#define WARM 2u        /* messages that come alone: the first ones of a turn, or one more */
-#define RUN 6u         /* and those that are counted, at least; even, as some programs alternate */
+#define NEARBY 2u /* powers of two */
+#define WARM 2u   /* messages that come alone: the first ones of a turn, or one more */
+#define RUN 6u    /* and those that are counted, at least; even, as some programs alternate */
 #define WARM_FIRST 1u
 #define RUN_FIRST 2u /* the same in a candidate's first turn */
 #define BURST 4u     /* messages open at once: they do not come alone */
@@ -261,10 +260,11 @@ static bool has_turn(const regx_autotune_t *tune, unsigned candidate)
             !is_worse(tune, candidate, tried->turns < 2 ? FAR_WORSE : WORSE));
 }
 
-/* Messages that may go eagerly, too: of those few in a row come here while btl/eager.c tries both. */
+/* The smallest size: of messages that may go eagerly, too, few in a row come here while btl/eager.c
+ * tries both. */
 static bool is_eager(const regx_autotune_t *tune)
 {
-    return tune->larger >= REGX_AUTO_SIZES - EAGER_SIZES;
+    return tune->larger == REGX_AUTO_SIZES - 1;
 }
 
 static void next_turn(regx_autotune_t *tune)

@@ -82,7 +82,7 @@ regx_rndv_t *regx_rndv_create(const regx_rndv_config_t *config, regx_pool_t *poo
     rndv->config = *config;
     rndv->pool = pool;
     rndv->page = regx_page_size();
-    /* Half of the pool keeps both cores copying: less made gaps (measured). */
+    /* Over a device less made gaps (measured); on a node bounce.c has a limit of its own. */
     rndv->window = pool->slots / 2 * pool->slot_size;
     rndv->registry = registry;
     rndv->send_access = send_access(config, registry);

@@ -61,7 +61,7 @@ def test_the_cache_stays_within_the_limit_of_locked_memory(mpi: Mpi, size: int, 
                                                            limited: list[str]) -> None:
     """The pool has half of the 6M, kept registrations half of the rest, which is for transfers under
     way. (root is not limited unless it gives that up, or is it in a namespace alone.)"""
-    if subprocess.run([*limited, "true"], check=False).returncode != 0:
+    if limited != WITHOUT and subprocess.run([*limited, "true"], check=False).returncode != 0:
         pytest.skip("no user namespace")
     job = mpi("tools", 0, size, around=["prlimit", "--memlock=6291456:6291456", *limited],
               regx={"rendezvous": "direct", "backend": "hooks"}).checked(ranks=2)

@@ -92,14 +92,15 @@ static void changed(regx_hooks_monitor_t *monitor, uintptr_t start, uintptr_t en
 
 static void report(void *base, size_t length)
 {
-    const uintptr_t page = hooks.page, start = (uintptr_t)base & ~(page - 1);
+    const uintptr_t page = hooks.page, address = (uintptr_t)base & REGX_UNTAGGED_MAX;
+    const uintptr_t start = address & ~(page - 1);
     /* Sources hand on what the caller gave: the kernel rounds it up. A length of 0 is one that the
      * source could not find out (a segment's). */
     const uintptr_t max = UINTPTR_MAX - page + 1;
     uintptr_t end = max;
 
-    if (length > 0 && length <= max - (uintptr_t)base) {
-        end = ((uintptr_t)base + length + page - 1) & ~(page - 1);
+    if (length > 0 && length <= max - address) {
+        end = (address + length + page - 1) & ~(page - 1);
     }
     atomic_fetch_add(&hooks.inside, 1);
     regx_hooks_monitor_t *monitor = atomic_load(&hooks.monitor);

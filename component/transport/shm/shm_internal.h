@@ -244,6 +244,8 @@ typedef struct regx_shm_neighbour {
     char *pool;                 /* if it is */
 } regx_shm_neighbour_t;
 
+#define REGX_SHM_POOL_PARTS 512u /* of a peer's pool, each mapped as it is first put to */
+
 /* The way to a neighbour. */
 struct regx_shm_conn {
     regx_conn_t super;
@@ -252,10 +254,11 @@ struct regx_shm_conn {
     regx_mailbox_out_t out;
     uint32_t taken; /* the transport's, at the post before */
     regx_shm_neighbour_t peer;
-    uint64_t pool_parts[8];           /* bit per part of the peer's pool: put to before */
-    regx_alloc_mem_view_t *alloc_mem; /* the peer's; progress's */
-    regx_mailbox_box_t *box;          /* of `out` */
-    _Atomic uint32_t zcopies;         /* bit per token: the peer has not yet returned it */
+    uint64_t
+        pool_parts[REGX_SHM_POOL_PARTS / 64]; /* bit per part of the peer's pool: put to before */
+    regx_alloc_mem_view_t *alloc_mem;         /* the peer's; progress's */
+    regx_mailbox_box_t *box;                  /* of `out` */
+    _Atomic uint32_t zcopies;                 /* bit per token: the peer has not yet returned it */
     uint32_t laps[REGX_MAILBOX_ZCOPIES];
     regx_link_t copies;         /* puts and gets for the kernel, oldest first */
     regx_link_t turn;           /* in `turns` while there are any */

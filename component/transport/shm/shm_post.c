@@ -119,12 +119,13 @@ regx_status_t regx_shm_send_zcopy(regx_conn_t *super, regx_zcopy_t *zcopy)
     return REGX_PENDING;
 }
 
-/* The peer's pool has 512 parts. The first put to one maps its pages by one call: a page fault for
- * each takes several times as long, and `auto` would judge bounce by that. Best effort. */
+/* The first put to a part of the peer's pool maps its pages by one call: a page fault for each takes
+ * several times as long, and `auto` would judge bounce by that. Best effort. */
 static void bring_pool_in_locked(regx_shm_conn_t *conn, uint64_t offset, size_t length)
 {
     const uint64_t size = conn->peer.address.pool_size;
-    const uint64_t part = regx_align_up((size + 511) / 512, regx_page_size());
+    const uint64_t part =
+        regx_align_up((size + REGX_SHM_POOL_PARTS - 1) / REGX_SHM_POOL_PARTS, regx_page_size());
     const uint64_t end = offset + length;
 
     for (uint64_t at = length > 0 ? offset - offset % part : end; at < end; at += part) {

@@ -256,9 +256,12 @@ static void only_a_process_that_is_used_is_lost_to_open_mpi(void **state)
     regx_lost_data(&module, &endpoint->peer, "as by verify");
     assert_null(lost);
     assert_int_equal(ends, 1);
+    regx_lost_connection(&module, 7, "as by its transport");
+    assert_ptr_equal(lost, endpoint->proc);
+    assert_int_equal(ends, 2);
     regx_endpoint_leave(&module, endpoint);
     regx_lost_connection(&module, 7, "as by its transport");
-    assert_int_equal(ends, 1);
+    assert_int_equal(ends, 2);
     close_module(&module);
 }
 

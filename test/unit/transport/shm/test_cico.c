@@ -46,14 +46,20 @@ static void take(message_t *message)
     assert_int_equal(take_as(message, &message->exposed.key, MOST, true), REGX_PENDING);
 }
 
-/* It has come, and nothing reads the sender's memory any more. */
+/* Nothing reads the sender's memory any more. */
+static void leave(message_t *message)
+{
+    regx_shm_unstage(two.transport, &message->exposed.key);
+    free(message->data);
+    guarded_free(message->to, MOST);
+}
+
+/* It has come. */
 static void end(message_t *message)
 {
     assert_true(message->op.ended == 1 && message->op.status == REGX_OK);
     assert_memory_equal(message->to, message->data, MOST);
-    regx_shm_unstage(two.transport, &message->exposed.key);
-    free(message->data);
-    guarded_free(message->to, MOST);
+    leave(message);
 }
 
 static regx_cico_cell_t *cell(unsigned stage)
@@ -78,14 +84,6 @@ static uint8_t *stage_memory(unsigned stage)
 {
     return (uint8_t *)shm_of(&two)->main.base + regx_shm_stage_offset() +
            (size_t)stage * REGX_STAGE_SIZE;
-}
-
-/* As a receiver that goes another way. */
-static void leave(message_t *message)
-{
-    regx_shm_unstage(two.transport, &message->exposed.key);
-    free(message->data);
-    guarded_free(message->to, MOST);
 }
 
 static void receive_alone(const message_t *message)
