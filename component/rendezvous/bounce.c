@@ -17,10 +17,11 @@
 #define SINGLE_PIECE (64u * 1024u)
 #define LONG_PIECE (128u * 1024u) /* of what is longer than the window: fewer notices, again */
 #define SINGLE_WINDOW (1024u * 1024u)
-/* On a node a peer holds fewer, so that they stay in the second-level cache between the copy in and the
- * copy out, and so that its first messages map few pages. More streamed no faster on an EPYC of Zen 5,
- * where the first 64 messages of 64 KiB took 9 ms, and later ones 0.17. A message that came alone has
- * half of it: it goes first whenever a slot is free, and others would wait for its end. */
+/* On a node a peer holds fewer, so that they stay in the second-level cache between the copy in and
+ * the copy out, and so that its first messages map few pages. More streamed no faster on an EPYC of
+ * Zen 5, where the first 64 messages of 64 KiB took 9 ms, and later ones 0.17. A message that came
+ * alone has half of it: it goes first whenever a slot is free, and others would wait for its end.
+ */
 #define NODE_WINDOW (512u * 1024u)
 #define NODE_SLOTS 16u
 #define FINEST_MESSAGE (64u * 1024u)
@@ -145,8 +146,9 @@ bool regx_bounce_advance_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_
     regx_slot_range_t range;
 
     (void)work;
+    /* An eighth is granted at once, which spares messages; a slot where their number is the limit. */
     if (recv->peer->granted > window - window / 8) {
-        return false; /* until an eighth can be granted at once (or a slot), which spares messages */
+        return false;
     }
     while (recv->outbox.count == 0 && regx_recv_slot_range_locked(rndv, recv, &range)) {
         regx_control_t message = {.type = REGX_CONTROL_CTS_SLOTS, .to = recv->sender};

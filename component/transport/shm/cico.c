@@ -9,7 +9,7 @@
  * receiver asks for it in the stage's cell, if it wants the message so: nothing is copied in vain.
  * A receiver that has taken REGX_CICO_ROW messages of a size in a row says in its own main segment
  * that it will go on so (`awaited`), and the sender begins at once. If the receiver then takes one
- * another way, as in a trial of `auto`, the sender waits to be asked until it is asked again, by any receiver.
+ * another way, as in a trial of `auto`, the sender no more begins unasked, until a receiver asks.
  *
  * Each side copies in progress, at most REGX_CICO_STEP bytes to a stage before it takes what the
  * peer has copied. The sender goes first where both have something to copy: in an exchange both

@@ -5,9 +5,9 @@
 
 /* Of a payload so much is fetched while Open MPI looks for the request that it belongs to. */
 #define FETCHED 1024u
-/* In a stream so much of the ring is taken away from the poller for the next payload. Seen on an EPYC of
- * Zen 5 with cores far from one another: 1 KiB streams at 2.6 GB/s, not 1.9. In a ping-pong it would
- * hold up the payload that has just been posted. */
+/* In a stream so much of the ring is taken away from the poller for the next payload. Seen on an
+ * EPYC of Zen 5 with cores far from one another: 1 KiB streams at 2.6 GB/s, not 1.9. In a ping-pong
+ * it would hold up the payload that has just been posted. */
 #define TAKEN 1024u
 
 _Static_assert(sizeof(regx_mailbox_line_t) == 64, "a line is one cache line");
