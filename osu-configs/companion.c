@@ -356,7 +356,7 @@ static const char *parse(int argc, char **argv, struct settings *set, bool *help
         else if (option == 'b' && !buffers(optarg, set))
             wrong = "-b wants same, fresh, freed, rotate:N, slide:N or touched; N is 1 to 1048576";
         else if (option == '?')
-            wrong = "unknown option, or one without its value; see --help";
+            wrong = "unknown option, or one without its value; see -h";
         if (wrong != NULL || *help)
             return wrong;
     }

@@ -5,11 +5,12 @@ The emulated machine has no pandas: what makes tables and plots is imported wher
 """
 
 import argparse
+import os
 import shlex
 import sys
 from pathlib import Path
 
-from tools import installation, measure, osu, output, rdma, report, rows
+from tools import installation, launch, measure, osu, output, rdma, report, rows
 from tools.installation import HERE
 from tools.launch import Launcher, Runner
 from tools.trouble import Trouble, told
@@ -54,7 +55,7 @@ def arguments() -> argparse.Namespace:
         parser.error(f"--minutes {asked.minutes:g}: allowed: more than 0 to 10000, without -n")
     if asked.explain and asked.csv:
         parser.error("--explain: not with --from; reports/ beside the results.csv has it")
-    asked.minutes, asked.runs = asked.minutes or MINUTES, asked.runs or 0
+    asked.runs = asked.runs or 0
     asked.files = asked.files or [HERE / "strategies.conf", HERE / "peers.conf"]
     return asked
 
@@ -70,6 +71,8 @@ def compare(asked: argparse.Namespace) -> int:
         return shown(table.read(asked.csv), asked.details)
     # What is wrong with the command line or a file is said before anything is installed.
     wanted = rows.read(asked.files)
+    osu.Suite(asked.osu, Path())
+    launch.own_launcher(asked.hostfile, asked.launcher)
     emulated = asked.rdma and not rdma.device_is_here()
     if emulated and (asked.hostfile or asked.launcher):
         raise Trouble("--hostfile, --launcher: there is no RDMA device here, and the emulated machine is"
@@ -84,8 +87,12 @@ def compare(asked: argparse.Namespace) -> int:
         print("compare: memory and swap are this machine's, and not what these rows ask for, without"
               f" --rdma: {', '.join(unheeded)}", file=sys.stderr)
     if emulated:
+        if asked.minutes:
+            raise Trouble("--minutes: the emulated machine takes -n: its time is not this machine's")
         asked.runs = asked.runs or EMULATED_RUNS
         return in_machine(asked, wanted, suite, launcher)
+    if settings := sorted(name for name in os.environ if name.startswith(("OMPI_MCA_", "PMIX_MCA_", "UCX_"))):
+        print(f"compare: set in the environment, for all rows: {', '.join(settings)}", file=sys.stderr)
     jobs = measure.jobs_of(wanted, suite)
     if asked.dry_run:
         dry_run(jobs, asked.runs, launcher)
@@ -95,7 +102,7 @@ def compare(asked: argparse.Namespace) -> int:
     runner.heed_signals()
     session = measure.Session(launcher, runner, folder / "reports", installation.about(found))
     results = folder / "results.csv"
-    plan = measure.Plan(jobs, asked.runs, 60 * asked.minutes, undecided=lambda: undecided(results))
+    plan = measure.Plan(jobs, asked.runs, 60 * (asked.minutes or MINUTES), undecided=lambda: undecided(results))
     complete = session.carry_out(plan, lambda records: output.write_records(results, records))
     if problem := plan.cut if complete else "interrupted":
         print(f"compare: {problem}", file=sys.stderr)
@@ -114,7 +121,8 @@ def present(folder: Path, asked: argparse.Namespace) -> int:
 
     frame = table.read([folder / "results.csv"])
     output.replace(folder / "table.txt", table.render(frame, 160) + "\n")
-    page.write(frame, folder, plot.draw(frame, folder), shlex.join(["compare", *sys.argv[2:]]))
+    plots = plot.draw(frame, folder)
+    page.write(frame, folder, plots, shlex.join(["compare", *sys.argv[1:]]))
     for file in sorted((folder / "reports").glob("*-1.jsonl")) if asked.explain else []:
         try:
             print("\n".join([file.stem, *report.explained(report.add(report.read([file])))]) + "\n")

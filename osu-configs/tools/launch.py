@@ -46,6 +46,21 @@ def probe(installation: Installation) -> tuple[str, ...]:
     return (str(installation.programs / "probe"), *map(str, cores()[:2]))
 
 
+def own_launcher(hostfile: Path | None, launcher: str | None) -> tuple[str, ...]:
+    """The words of --launcher; Trouble says what is wrong with it, or with --hostfile."""
+    try:
+        words = tuple(shlex.split(launcher)) if launcher is not None else ()
+    except ValueError as error:
+        raise Trouble(f"--launcher: {error}") from None
+    if launcher is not None and not words:
+        raise Trouble('--launcher: wanted: a command, for example "srun --mpi=pmix"')
+    if hostfile and words:
+        raise Trouble("--hostfile is mpirun's; a launcher has options of its own for that")
+    if hostfile and not os.access(hostfile, os.R_OK):
+        raise Trouble(f"--hostfile: {hostfile} cannot be read")
+    return words
+
+
 class Launcher:
     """How ranks are started: by mpirun on this node or on a hostfile's, or as the user says."""
 
@@ -53,16 +68,7 @@ class Launcher:
                  launcher: str | None = None, rdma: bool = False):
         self.installation, self.hostfile, self.rdma = installation, hostfile, rdma
         self.cores = len(cores())
-        try:
-            self.own = tuple(shlex.split(launcher)) if launcher is not None else ()
-        except ValueError as error:
-            raise Trouble(f"--launcher: {error}") from None
-        if launcher is not None and not self.own:
-            raise Trouble('--launcher: wanted: a command, for example "srun --mpi=pmix"')
-        if hostfile and self.own:
-            raise Trouble("--hostfile is mpirun's; a launcher has options of its own for that")
-        if hostfile and not os.access(hostfile, os.R_OK):
-            raise Trouble(f"--hostfile: {hostfile} cannot be read")
+        self.own = own_launcher(hostfile, launcher)
 
     @property
     def on_this_node(self) -> bool:

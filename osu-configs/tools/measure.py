@@ -108,7 +108,8 @@ class Plan:
     another.
 
     runs: as many rounds; else as many as fit into the seconds of budget, from the first check on: ROUNDS
-    of all jobs, then of those that more runs may decide (undecided), as long as there are any."""
+    of all jobs, then of those whose ranges overlap (undecided), as long as there are any: their medians
+    become surer."""
 
     jobs: list[Job]
     runs: int = 0
@@ -178,7 +179,7 @@ class Session:
     def __init__(self, launcher: Launcher, runner: Runner, reports: Path, about: str):
         self.launcher, self.runner, self.reports = launcher, runner, reports
         words = probe(launcher.installation) if launcher.on_this_node else None
-        self.conditions = Conditions(runner, words, sees_others=not launcher.rdma)
+        self.conditions = Conditions(runner, words, sees_others=not launcher.rdma and not launcher.own)
         self.records: list[dict] = []
         self.given_up: set[Job] = set()  # wrong data has no speed; what failed is not waited for again
         self.about = about

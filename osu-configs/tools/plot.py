@@ -14,7 +14,7 @@ from PIL import Image  # noqa: E402  (matplotlib's own)
 from tools import screen  # noqa: E402
 from tools.conditions import MIXED  # noqa: E402
 from tools.sizes import show  # noqa: E402
-from tools.table import Frame, figures, related, values_of  # noqa: E402
+from tools.table import Frame, related, values_of  # noqa: E402
 
 COLOURS = {"regx": ("#d62728", "#1f77b4", "#2ca02c", "#9467bd", "#ff7f0e", "#17becf", "#e377c2"),
            "peer": ("#444444", "#8c8c8c", "#b08d57", "#6b8e9e", "#9e7b8e", "#7d8f69")}
@@ -43,22 +43,12 @@ def absolute(frame: Frame, group: Frame) -> Frame:
 
 
 def one(name: str, speeds: Frame, found: Frame, colours: dict[str, str], folder: Path, about: str) -> Path:
-    figure, (left, right) = pyplot.subplots(1, 2, figsize=(13, 5.2), gridspec_kw={"width_ratios": (3, 2)})
-    ends: list[tuple[float, str, str]] = []
-    for (row, kind), line in speeds.groupby(["row", "kind"], sort=False):
-        line = line.dropna(subset=["speed"]).sort_values("size")
-        if line.empty:
-            continue
-        ours = kind == "regx"
-        left.plot(line["size"], line.speed, color=colours[row], marker="o" if ours else None, markersize=4,
-                  linewidth=2 if ours else 1, linestyle="-" if ours else "--")  # fmt: skip
-        ends.append((line.speed.iloc[-1], f"regx {row}" if ours else row, colours[row]))
-    left.axhline(1, color="black", linewidth=1)
-    left.set_yscale("log", base=2)
-    left.set_ylim(max(speeds.speed.min() / 1.15, 1 / 8), max(1.15 * speeds.speed.max(), 2))
-    left.yaxis.set_major_formatter(ticker.FormatStrFormatter("%g"))
-    left.set_title(f"{name}: speed, best peer = 1, higher is better")
-    label(left, ends)
+    compared = bool(speeds.speed.notna().any())
+    figure, axes = pyplot.subplots(1, 1 + compared, figsize=(13, 5.2), squeeze=False,
+                                   gridspec_kw={"width_ratios": (3, 2)[-1 - compared:]})  # fmt: skip
+    right = axes[0][-1]
+    if compared:
+        beside(axes[0][0], speeds, colours)
     for (row, kind), line in found.groupby(["row", "kind"], sort=False):
         line = line.sort_values("size")
         right.plot(line["size"], line["median"], color=colours[row], linewidth=2 if kind == "regx" else 1,
@@ -71,7 +61,11 @@ def one(name: str, speeds: Frame, found: Frame, colours: dict[str, str], folder:
     lower = found.lower.iloc[0]
     right.set_yscale("log" if lower else "linear")
     right.set_title(f"{found.unit.iloc[0]}, {'lower' if lower else 'higher'} is better")
-    sizes_axis([left, right], sorted(speeds["size"].unique()))
+    if not compared:
+        label(right, [(line["median"].iloc[-1], f"regx {row}", colours[row])
+                      for row, line in found.sort_values("size").groupby("row")])  # fmt: skip
+    figure.suptitle(name)
+    sizes_axis(list(axes[0]), sorted(speeds["size"].unique()))
     figure.text(0.01, 0.005, about, fontsize=7, color="#666666")
     figure.tight_layout(rect=(0, 0.02, 1, 1))
     file = folder / f"plot-{name.replace(' ', '-').replace('(', '').replace(')', '').replace(':', '-')}.png"
@@ -79,6 +73,25 @@ def one(name: str, speeds: Frame, found: Frame, colours: dict[str, str], folder:
     pyplot.close(figure)
     Image.open(file).quantize(64).save(file, optimize=True)  # a quarter of the bytes, for READMEs
     return file
+
+
+def beside(axes: Any, speeds: Frame, colours: dict[str, str]) -> None:
+    """The speeds beside the best peer."""
+    ends: list[tuple[float, str, str]] = []
+    for (row, kind), line in speeds.groupby(["row", "kind"], sort=False):
+        line = line.dropna(subset=["speed"]).sort_values("size")
+        if line.empty:
+            continue
+        ours = kind == "regx"
+        axes.plot(line["size"], line.speed, color=colours[row], marker="o" if ours else None, markersize=4,
+                  linewidth=2 if ours else 1, linestyle="-" if ours else "--")  # fmt: skip
+        ends.append((line.speed.iloc[-1], f"regx {row}" if ours else row, colours[row]))
+    axes.axhline(1, color="black", linewidth=1)
+    axes.set_yscale("log", base=2)
+    axes.set_ylim(max(speeds.speed.min() / 1.15, 1 / 8), max(1.15 * speeds.speed.max(), 2))
+    axes.yaxis.set_major_formatter(ticker.FormatStrFormatter("%g"))
+    axes.set_title("speed, best peer = 1, higher is better")
+    label(axes, ends)
 
 
 def label(axes: Any, ends: list[tuple[float, str, str]]) -> None:

@@ -106,7 +106,7 @@ def measure(asked: argparse.Namespace, found: Installation, file: Path) -> bool:
                     line = line_of(found, backend, asked.metrics)
                     outcome, under = conditions.within(partial(runner.run, line, TIMEOUT))
                     this = {"row": backend, "benchmark": "registration", "run": run, "about": about}
-                    if outcome.status:
+                    if outcome.status != 0:
                         dropped.add(backend)
                         event = "missing" if outcome.status == CANNOT else "failed"
                         records.append(this | {"metric": event, "problem": outcome.failure()})

@@ -215,7 +215,7 @@ def render(reports: list[dict]) -> str:
     total = add(reports)
     lines = [f"{len(reports)} reports of {len(total['rank'])} ranks"]
     lines += [f"{key:<22} {', '.join(filter(None, value))}" for key, value in total.items()
-              if isinstance(value, list) and key != "rank" and any(value)]
+              if isinstance(value, list) and key not in ("rank", "explain") and any(value)]
     lines += ["", f"{'path':<12}{'messages':>16}{'bytes':>22}"]
     for path, count in paths(total).items():
         messages = total.pop(f"messages_{path}", 0)

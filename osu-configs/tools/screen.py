@@ -38,8 +38,8 @@ def speeds(frame: Frame) -> Frame:
 
 
 def undecided(frame: Frame) -> set[tuple[str, tuple[str, str, int]]]:
-    """Rows and places whose standing more runs may decide: where the ranges of a row of regx and of the
-    best peer overlap."""
+    """Rows and places where the ranges of a row of regx and of the best peer overlap: the medians tell all
+    that is known, and more runs make them surer."""
     found = speeds(frame)
     if found.empty:
         return set()
@@ -57,16 +57,19 @@ def render(frame: Frame, width: int = WIDTH) -> str:
     lines = [*frame.about[frame.about != ""].unique(), ""]
     lines += table.events(frame)
     if not found.empty:
-        for line in words(found):
+        compared = found.speed.notna().any()
+        for line in words(found) if compared else []:
             lines += textwrap.wrap(line, width, subsequent_indent="    ")
         lines.append("")
         places = found.groupby(PLACE, sort=False)
-        if len(places) > TABLES:
+        if len(places) > TABLES and compared:
             lines += means(found)
         else:
             for _, group in places:
                 lines += by_size(group, width)
-    return "\n".join([*lines, *table.proof(frame), *doubts(frame, found)])
+    for line in [*table.proof(frame), *doubts(frame, found)]:
+        lines += textwrap.wrap(line, width, subsequent_indent="    ")
+    return "\n".join(lines)
 
 
 # ---- in words
@@ -99,7 +102,8 @@ def sentence(group: Frame) -> str:
     for leads, names, factor in ((clear & (best.speed > 1), "regx " + best.row, best.speed),
                                  (clear & (best.speed < 1), best.row_best, 1 / best.speed)):
         if leads.any():
-            who = " and ".join(names[leads].value_counts().index[:2])
+            who = list(names[leads].value_counts().index)
+            who = " and ".join(who if len(who) < 3 else [who[0], f"{len(who) - 1} others"])
             low, high = factor[leads].min(), factor[leads].max()
             by = f"{low:.2f}" if f"{low:.2f}" == f"{high:.2f}" else f"{low:.2f} to {high:.2f}"
             parts.append(f"{who} {by} times as fast at {spans(best['size'], leads)}")
@@ -120,8 +124,9 @@ def overall(found: Frame) -> list[str]:
     ours = found[(found.kind == "regx") & found.speed.notna()]
     rows = list(ours.groupby("row", sort=False))
     return [f"regx {row}: {geometric(mine.speed):.2f} times as fast as the best peer in the geometric mean of"
-            f" {len(mine)} cells; {(mine.speed > 1 + SAME).sum()} faster and {(mine.speed < 1 - SAME).sum()}"
-            f" slower by more than {100 * SAME:.0f} %" for row, mine in rows[:5]]
+            f" {len(mine)} cells; {(mine.apart & (mine.speed > 1 + SAME)).sum()} clearly faster and"
+            f" {(mine.apart & (mine.speed < 1 - SAME)).sum()} slower, by more than {100 * SAME:.0f} %"
+            for row, mine in rows[:5]]
 
 
 def geometric(speed: pandas.Series) -> float:
@@ -137,8 +142,12 @@ def by_size(group: Frame, width: int) -> list[str]:
     how = ("phase moved: by the reference beside each" if first.how == BY_REFERENCE else
            "phase not measured" if first.how == UNMEASURED else f"{first.how} phase")  # fmt: skip
     runs = "-".join(dict.fromkeys((str(group.runs.min()), str(group.runs.max()))))
-    lines = [f"{named_groups(group)[0][0]}, speed beside the best peer (~ ranges overlap; {how};"
-             f" runs {runs})"]
+    if group.speed.notna().any():
+        what, marks = "speed beside the best peer", "~ ranges overlap; "
+    else:
+        unit = "times the reference's" if first.how == BY_REFERENCE else first.unit
+        what, marks = f"{unit}, {'lower' if first.lower else 'higher'} is better", ""
+    lines = [f"{named_groups(group)[0][0]}, {what} ({marks}{how}; runs {runs})"]
     rows = group[["row", "kind"]].drop_duplicates()
     labels = ["regx " * (kind == "regx") + row for row, kind in zip(rows.row, rows.kind)]
     sizes = sorted(group["size"].unique())
@@ -172,4 +181,8 @@ def doubts(frame: Frame, found: Frame) -> list[str]:
         ours = found[(found.kind == "regx") & found.speed.notna()]
         if same := int((~ours.apart).sum()):
             lines.append(f"Overlap: in {same} of {len(ours)} ratios the runs of regx and of the best peer overlap.")
+        ran = table.runs_of(frame)
+        elsewhere = ran[(ran.phase != MIXED) & ~ran.name.isin(table.named(found))].name.unique()
+        if len(elsewhere):
+            lines.insert(0, f"Not shown, for they ran in another phase than others: {', '.join(elsewhere)}.")
     return lines

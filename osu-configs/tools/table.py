@@ -44,6 +44,10 @@ def read(files: list[Path], command: str = "compare") -> Frame:
         _refuse(file, frame, "phase", ~frame.phase.isin([*PHASES, ""]), ", ".join(PHASES))
         frames.append(frame[list(COLUMNS)])
     found = pandas.concat(frames, ignore_index=True)
+    twice = values_of(found).duplicated([*GROUP[:4], "row", "size", "run"])
+    if len(files) > 1 and twice.any():
+        raise Trouble(f"{', '.join(map(str, files))}: row {values_of(found).row[twice].iloc[0]} is in more than one"
+                      " of them")
     if found.empty:
         raise Trouble(f"{', '.join(map(str, files))}: no runs in it")
     return found

@@ -59,6 +59,7 @@ def test_rows_are_checked_measured_and_shown(tmp_path: Path) -> None:
     assert all(text in done.stdout for text in ("Content checked: 2 of 3 rows.", "Path: in all 2 runs", "  asked for\n"))
     names = {"page.html", "table.txt", "plot-companion_bw.png", "results.csv"}
     assert names < {file.name for file in output.iterdir()} and "Content checked" in (output / "table.txt").read_text()
+    assert "compare --no-build --explain -f " in (output / "page.html").read_text()
     again = run("compare", "--from", output / "results.csv")
     assert done.stdout.endswith(f"{again.stdout}Files: page.html, table.txt, plots and results.csv in {output}\n")
     again = run("compare", "--details", "--from", output / "results.csv")

@@ -77,11 +77,13 @@ def test_no_report_or_a_malformed_one_proves_nothing(tmp_path: Path) -> None:
 
 
 def test_the_command_adds_ranks_up(tmp_path: Path) -> None:
-    prove(tmp_path, report.Claim("bounce", LARGE), messages_bounce=2, bytes_bounce=MIB, slots_high=5, hits=0)
+    prove(tmp_path, report.Claim("bounce", LARGE), messages_bounce=2, bytes_bounce=MIB, slots_high=5, hits=0,
+          explain=[ROW])
     run = subprocess.run([TOP / "osu-configs/report", tmp_path / "report"], capture_output=True, text=True,
                          timeout=60, check=True)  # fmt: skip
     lines = {line.split()[0]: line.split()[1:] for line in run.stdout.splitlines() if line}
     assert lines["bounce"] == ["4", "2,097,152"] and lines["slots_high"] == ["5"] and "hits" not in lines
+    assert "fastest when tried" in run.stdout
     run = subprocess.run([TOP / "osu-configs/report", tmp_path / "gone"], capture_output=True, text=True,
                          timeout=60, check=False)  # fmt: skip
     assert run.returncode == 2 and run.stderr == f"report: {tmp_path}/gone: cannot be read: No such file or directory\n"

@@ -124,6 +124,19 @@ def test_of_many_benchmarks_there_is_a_table_of_geometric_means(tmp_path: Path) 
     assert rows == [["a", "4.00"], ["b", "0.25"], ["c", "2.00"], ["d", "2.00"]]
 
 
+def test_rows_without_a_peer_are_shown_by_their_figures(tmp_path: Path) -> None:
+    frame = read(tmp_path, "".join(line for line in RECORDED.splitlines(True) if ",peer," not in line))
+    text = screen.render(frame)
+    assert "osu_bw, MB/s, higher is better (far phase; runs 1-2)" in text and " 32.0" in text
+    assert len(plot.draw(frame, tmp_path)) == 1
+
+
+def test_the_same_row_in_two_files_is_refused(tmp_path: Path) -> None:
+    read(tmp_path, RECORDED)
+    with pytest.raises(Trouble, match="row bounce is in more than one of them"):
+        table.read(2 * [tmp_path / "results.csv"])
+
+
 def test_the_page_holds_plots_tables_and_what_each_row_ran_on(tmp_path: Path) -> None:
     frame = read(tmp_path, RECORDED + WRONG)
     plots = plot.draw(frame, tmp_path)
