@@ -206,7 +206,13 @@ static void warn_unreachable(regx_component_t *component, const addresses_t *pub
     unsigned count;
     const unsigned first = find_kind(component, REGX_BETWEEN_NODES, &count);
 
-    if ((component->far_unreachable && !same_node) || regx_other_btl_leads(same_node) ||
+    if (regx_other_btl_leads(same_node)) {
+        if (same_node) {
+            regx_tally(component->counters.fallbacks, "a process of this node: by another BTL");
+        }
+        return;
+    }
+    if ((component->far_unreachable && !same_node) ||
         atomic_exchange(&component->said_unreachable, true)) {
         return;
     }
@@ -299,7 +305,8 @@ static bool fits(const regx_module_t *module, opal_proc_t *proc, const regx_peer
         return true;
     }
     trace_connection(module, proc, peer, "not used", why);
-    if (length > NONE_SIZE && module->place == 0) {
+    if (length > NONE_SIZE && module->place == 0 &&
+        !atomic_exchange(&module->component->said_unfit, true)) {
         regx_compat_output("rank %u on %s %s", (unsigned)peer->id, opal_get_proc_hostname(proc),
                            why);
     }

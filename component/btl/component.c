@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "opal/class/opal_bitmap.h"
 #include "opal/runtime/opal.h"
@@ -157,7 +158,7 @@ static bool has_threads(const regx_component_t *component, bool mpi_threads)
         opal_set_using_threads(true); /* whatever the program asked for */
         return true;
     }
-    return mpi_threads;
+    return mpi_threads || opal_using_threads(); /* a session's threads are in the second alone */
 }
 
 static mca_btl_base_module_t **start(regx_component_t *component, int *count, bool mpi_threads)
@@ -171,7 +172,8 @@ static mca_btl_base_module_t **start(regx_component_t *component, int *count, bo
     memset(&component->counters, 0, sizeof(component->counters));
     memset(component->flows, 0, sizeof(component->flows));
     component->counters.threads = component->threads = has_threads(component, mpi_threads);
-    component->warned_of_change = component->said_unreachable = component->ending = false;
+    component->warned_of_change = component->said_unreachable = component->said_unfit = false;
+    component->ending = false;
     modules = start_modules(component) ? calloc(component->module_count, sizeof(*modules)) : NULL;
     if (modules == NULL) {
         close_modules(component);
@@ -186,7 +188,8 @@ static mca_btl_base_module_t **start(regx_component_t *component, int *count, bo
     return modules;
 }
 
-/* Open MPI's flag for progress threads is ignored: 4.1 always sets it. */
+/* Open MPI's flag for progress threads is ignored: 4.1 always sets it. opal_using_threads tells of
+ * those that are. */
 static mca_btl_base_module_t **component_init(int *count, bool progress_threads, bool mpi_threads)
 {
     regx_component_t *component = &mca_btl_regx_component;
@@ -218,7 +221,7 @@ static __attribute__((noinline)) int progress_several(void)
     return events;
 }
 
-/* There is one module but in a process with several RDMA ports. */
+/* One module where no device is used; beside it one for each port. */
 static int component_progress(void)
 {
     const regx_component_t *component = &mca_btl_regx_component;
@@ -274,12 +277,16 @@ static int register_error(mca_btl_base_module_t *btl, mca_btl_base_module_error_
  * process at one may be waited for at another. */
 static void send_rest(regx_component_t *component)
 {
+    const struct timespec pause = {.tv_nsec = 50000};
     bool more = true;
 
     while (more) {
         more = false;
         for (unsigned i = 0; i < component->module_count; i++) {
             more |= regx_module_send_rest(component->modules[i]);
+        }
+        if (more) {
+            nanosleep(&pause, NULL); /* a peer may need this core to read */
         }
     }
 }

@@ -9,7 +9,8 @@
  *
  *   - component.c: asked for, opened, progressed, closed; transports.c: which transports are opened
  *   - module.c: one transport, opened, progressed, closed; endpoint.c: one peer of a module
- *   - message.c: eager messages and fragments; rdma.c: large messages
+ *   - message.c: eager messages and fragments; fragment.c: their memory; eager.c: up to which
+ *     length; rdma.c: large messages
  *   - window.c: what osc/rdma asks for
  *   - address.c: what is published, and which module talks to a peer
  *   - registry.c: how registrations stay true
@@ -96,8 +97,9 @@ struct regx_component {
     char transports[64];           /* those that are open, each once, with commas between them */
     regx_error_t transport_reason; /* why these */
     bool threads;
-    bool far_unreachable;         /* no process of another node is reached, and that was said */
-    atomic_bool said_unreachable; /* of another process */
+    bool far_unreachable;         /* no process of another node is reached: a rank has said so */
+    atomic_bool said_unreachable; /* this process has named one that it cannot reach, */
+    atomic_bool said_unfit;       /* or that is set otherwise */
     bool windows;                 /* offers Open MPI what it wants for windows */
     atomic_bool warned_of_change; /* of a buffer that changed while in use */
     bool ending;                  /* the first module is being finalized */

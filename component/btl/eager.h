@@ -11,10 +11,10 @@
  * is set anew before each.
  *
  * Measure. An eager message has left before anything was copied by its receiver, so its own time
- * means nothing. A sample is the time per byte from one message to another, at least eight later.
- * Both are the first after a call of progress: a program that waits for an answer calls it, one
- * that sends a burst does not. So a sample is of whole exchanges or of whole bursts, with what the
- * program does between them. Where progress is never called a sample is of 128 messages.
+ * means nothing. A sample begins and ends with the first message after a call of progress, at least
+ * eight messages apart; it is the time per byte between. A program that waits for an answer calls
+ * progress, one that sends a burst does not: so a sample holds whole exchanges or whole bursts, with
+ * what the program does between them. Where progress is never called a sample is of 128 messages.
  *
  * Trial. It tries the ways in turns, three each. The first messages of a turn are not counted: they
  * pay for where the other way has left the data. Of a burst all are, since a whole one that is not

@@ -4,18 +4,22 @@
 #include <assert.h>
 #include <stdlib.h>
 
-/* The one that is there already, if any peer has been met: then Open MPI may ask for that one. */
+/* The endpoint of that peer, if there is one. Open MPI asks once for each, so it is looked for only
+ * where regx has made one itself (regx_endpoint_meet). */
 static regx_endpoint_t *known_locked(regx_module_t *module, uint64_t peer)
 {
     return module->endpoints.met ? regx_endpoint_find(module, peer) : NULL;
 }
 
-/* Answers the one that another thread has added meanwhile, if any. Progress walks the list without
- * the lock: an endpoint is complete before it can be seen. */
+/* Answers the one that another thread has added meanwhile, if any; progress then deletes this one.
+ * Progress walks the list without the lock: an endpoint is complete before it can be seen. */
 static regx_endpoint_t *add(regx_module_t *module, regx_endpoint_t *endpoint)
 {
     regx_lock(&module->lock);
     regx_endpoint_t *other = known_locked(module, endpoint->peer.id);
+    if (other != NULL) {
+        regx_endpoint_leave(module, endpoint);
+    }
     endpoint->next = module->endpoints.first;
     if (endpoint->next != NULL) {
         endpoint->next->previous = endpoint;
@@ -68,11 +72,7 @@ regx_endpoint_t *regx_endpoint_new(regx_module_t *module, opal_proc_t *proc)
     }
     regx_onesided_add(module->onesided, &endpoint->onesided, peer, endpoint->peer.conn);
     other = add(module, endpoint);
-    if (other != NULL) {
-        regx_endpoint_leave(module, endpoint);
-        return other;
-    }
-    return endpoint;
+    return other != NULL ? other : endpoint;
 }
 
 regx_endpoint_t *regx_endpoint_meet(regx_module_t *module, uint64_t peer)

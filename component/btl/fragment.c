@@ -16,17 +16,16 @@ static const unsigned kept_max[] = {[REGX_FRAGMENT_SMALL] = 1024, [REGX_FRAGMENT
 /* Zero-copy sends are for more than this many bytes; below, a copied frame costs less. */
 #define ZCOPY_FROM 2048u
 
-/* Bytes of zero-copy sends that one peer may have unread; a peer that does not read keeps them from
- * others. */
+/* Bytes of zero-copy sends that one peer may have unread: one that does not read would take the pool
+ * from the others. What waits in the endpoint's queue is not counted. */
 #define ZCOPY_MAX (1u << 20)
 
-/* The same for a message that is longer than LONG, and so passes all of itself through the
- * processor's own cache: with more, what is packed has left that cache before the peer reads it, in
- * some runs and not in others, as the pages happen to lie. It acts where several messages go to a
- * peer at once: of one ob1 has three fragments under way (pml_ob1_send_pipeline_depth). Vectors of
- * 4 MiB on an Intel Xeon with 2 MiB of cache for each core: 12 GB/s; with 640 KiB and more 9.5 or
- * 13.5; without a limit 11.5. Shorter messages lose by it (64 KiB: 9.4 GB/s, not 11). Not with
- * threads (regx_prepare_src); over verbs it was not measured. */
+/* The same for messages longer than LONG. With more, what was packed has left the core's cache
+ * before the peer reads it. Vectors of 4 MiB on an Intel Xeon (2 MiB of cache for each core):
+ * 12 GB/s; with 640 KiB 9.5 or 13.5 from run to run; without a limit 11.5. Shorter messages lose by
+ * it (64 KiB: 9.4 GB/s, not 11). It acts where several messages go to a peer at once: of one ob1 has
+ * three fragments under way (pml_ob1_send_pipeline_depth). Not with threads (regx_prepare_src); over
+ * verbs it was not measured. */
 #define ZCOPY_MAX_LONG (512u << 10)
 #define LONG (2u << 20)
 

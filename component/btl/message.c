@@ -83,7 +83,7 @@ mca_btl_base_descriptor_t *regx_prepare_src(mca_btl_base_module_t *btl, regx_end
     size_t message;
 
     opal_convertor_get_packed_size(convertor, &message);
-    /* Open MPI then asks again from its progress. With threads that was not measured. */
+    /* ob1 keeps the request and asks again from its own progress. Not with threads: not measured. */
     if (more && !module->threads &&
         regx_fragment_must_wait(module, endpoint, reserve + length, message)) {
         return NULL;

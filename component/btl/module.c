@@ -153,15 +153,6 @@ static regx_onesided_t *open_onesided(regx_module_t *module)
     return regx_onesided_create(&config);
 }
 
-/* Also of a module that has none. */
-static void close_onesided(regx_module_t *module)
-{
-    if (module->onesided != NULL) {
-        regx_onesided_destroy(module->onesided);
-        module->onesided = NULL;
-    }
-}
-
 regx_status_t regx_module_open(regx_component_t *component, regx_transport_kind_t kind,
                                const regx_transport_ops_t *ops, const char *device,
                                size_t pool_size, regx_error_t error)
@@ -194,20 +185,22 @@ regx_status_t regx_module_open(regx_component_t *component, regx_transport_kind_
         module->transport->ops->close(module->transport);
     }
     if (status != REGX_OK) {
-        close_onesided(module);
+        regx_onesided_destroy(module->onesided);
         regx_lock_fini(&module->lock);
         free(module);
         return status;
     }
     heed_transport(module);
     assert(component->module_count < REGX_MODULES_MAX);
+    pthread_mutex_lock(&component->closing);
     component->modules[component->module_count++] = module;
+    pthread_mutex_unlock(&component->closing);
     component->ports += module->transport->registers;
     return REGX_OK;
 }
 
-/* Without get, ob1 would take an exposure for something to put to. It puts by all modules that
- * reach a peer, but gets by one: then writing by several ports is faster. */
+/* Whether messages may be exposed to be read. Not without btl_get: ob1 would put to the exposure.
+ * Not with several ports: ob1 reads a message by one port, but writes it by all. */
 static bool may_expose(const regx_module_t *module)
 {
     return (module->super.btl_flags & MCA_BTL_FLAGS_GET) != 0 &&
@@ -365,7 +358,8 @@ void regx_module_close(regx_module_t *module)
         regx_rndv_destroy(module->rndv);
         module->rndv = NULL;
     }
-    close_onesided(module);
+    regx_onesided_destroy(module->onesided);
+    module->onesided = NULL;
     regx_fragments_free(module);
     regx_registry_stop(module);
     regx_pool_fini(&module->pool);

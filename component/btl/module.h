@@ -147,7 +147,7 @@ static inline bool regx_endpoint_is_blocked(const regx_endpoint_t *endpoint)
     return atomic_load_explicit(&endpoint->queue, memory_order_relaxed) != NULL;
 }
 
-/* A message goes that way, or is to. One that goes eagerly cannot be read as a whole. */
+/* Tells the tuner that a message of `length` bytes goes eagerly, or is exposed to be read. */
 static inline void regx_endpoint_note(regx_module_t *module, const regx_endpoint_t *endpoint,
                                       size_t length, regx_eager_way_t way)
 {

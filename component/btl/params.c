@@ -126,7 +126,8 @@ static void warn_of_gone(void)
     }
 }
 
-/* Lists are Open MPI's, which frees them before finalize. */
+/* A list is Open MPI's string, and gone before modules are finalized: it is read while transports
+ * open, not later. */
 static bool read_all(regx_settings_t *settings)
 {
     const regx_param_t *param;

@@ -14,11 +14,12 @@
  * receiver's handle in a PUT header, and all goes on as by put. The sender then has both handles;
  * the exposure ends with the send.
  *
- * Rules that ob1 does not state, found by trying or by reading: no handle for a grant may be NULL
- * (the job would hang); a put and a get answer OPAL_SUCCESS and report everything through their
- * callback, exactly once (what a get returns, ob1 takes for a lack of resources and tries again
- * later); of a put that failed ob1 tells no rank (the job would hang): what cannot be mended here
- * ends the job.
+ * Rules that ob1 does not state, found by trying or by reading:
+ *   - A handle for a grant is never NULL: the job would hang.
+ *   - put and get return OPAL_SUCCESS, and tell all else by their callback, once. What get returns
+ *     instead is taken for a lack of resources, and it is tried again.
+ *   - Of a put that failed ob1 tells no rank: the job would hang. So what cannot be mended here ends
+ *     it.
  */
 #include "btl/module.h"
 

@@ -192,6 +192,9 @@ static bool open_found(regx_component_t *component, const candidate_t *device, r
     if (status == REGX_INVALID) {
         warn_refused("auto", status, reason, false);
     } else if (component->module_count > before) {
+        if (status != REGX_OK) {
+            regx_tally(component->counters.fallbacks, "a port cannot be opened");
+        }
         snprintf(reason, REGX_ERROR, "%s between nodes", name_of(device));
     }
     return status != REGX_INVALID;

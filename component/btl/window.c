@@ -357,10 +357,10 @@ static int compare_swap(mca_btl_base_module_t *btl, regx_endpoint_t *endpoint, v
     return change(&asked, remote_handle, flags);
 }
 
-/* Atomic operations are done by the processor of who has the memory: its own go well with them
- * (GLOB). Open MPI 4.1 looks
- * for GLOB in btl_flags too, where it means nothing else; it then changes its locks on this node
- * itself. With 32BIT there it would compare and swap 4 bytes without its lock. */
+/* The target's processor does atomic operations, so they agree with its own atomic instructions:
+ * GLOB. Open MPI 4.1 also looks for that bit in btl_flags, where no other flag has its value; if it
+ * is there, it changes its locks on this node by the processor. The bit 32BIT is left out of
+ * btl_flags: with it Open MPI 4.1 would compare and swap 4 bytes without its lock. */
 void regx_onesided_declare(mca_btl_base_module_t *face, bool may)
 {
     if (!may) {

@@ -159,22 +159,20 @@ bool regx_compat_falls_here(const mca_base_component_t *component, const char *l
     return !regx_version_key_published(component, application, line);
 }
 
-/* A stream of its own: Open MPI's first would put host and process number in front. */
+/* By a stream of its own: Open MPI's first would put host and process number in front. Opened for
+ * each line: one that is kept would not outlive an MPI session. */
 static void print(const char *format, va_list arguments, const char *end, const char *host)
 {
-    static int stream = -1;
+    opal_output_stream_t settings;
     char line[4608]; /* room for one that names a file */
 
-    if (stream < 0) {
-        opal_output_stream_t settings;
-
-        OBJ_CONSTRUCT(&settings, opal_output_stream_t);
-        settings.lds_want_stderr = true;
-        stream = opal_output_open(&settings);
-        OBJ_DESTRUCT(&settings);
-    }
+    OBJ_CONSTRUCT(&settings, opal_output_stream_t);
+    settings.lds_want_stderr = true;
+    const int stream = opal_output_open(&settings);
+    OBJ_DESTRUCT(&settings);
     vsnprintf(line, sizeof(line), format, arguments);
     opal_output(stream, "regx: %s%s%s", line, end, host);
+    opal_output_close(stream);
 }
 
 void regx_compat_output(const char *format, ...)

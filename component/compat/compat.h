@@ -63,8 +63,8 @@ bool regx_compat_takes_ob1(void);
  * mpirun line does, so that a mistake on the command line is reported once. */
 bool regx_compat_prints(void);
 
-/* Whether this process has to print a line that other processes may also have to print. It has not
- * if the process that prints for the application, or for the node, has the same line. Only before
+/* Whether this process has to print a line that other processes may also have to print. false: the
+ * process that prints for the application, or the first of this node, prints the same one. Only before
  * addresses are exchanged. May wait for those two processes. The caller must publish something for
  * `component` in any case, since other processes wait for it. */
 bool regx_compat_falls_here(const mca_base_component_t *component, const char *line);

@@ -26,6 +26,9 @@ regx_onesided_t *regx_onesided_create(const regx_onesided_config_t *config)
 
 void regx_onesided_destroy(regx_onesided_t *onesided)
 {
+    if (onesided == NULL) {
+        return;
+    }
     assert(onesided->pending == 0 && regx_list_empty(&onesided->blocked));
     regx_handle_table_fini(&onesided->requests);
     regx_handle_table_fini(&onesided->windows);

@@ -191,7 +191,7 @@ typedef struct regx_onesided_request {
 
 /* NULL: no memory. */
 regx_onesided_t *regx_onesided_create(const regx_onesided_config_t *config);
-/* All peers are forgotten. */
+/* All peers are forgotten. NULL: nothing. */
 void regx_onesided_destroy(regx_onesided_t *onesided);
 
 /* Fills the peer, and serves it from now on. */
