@@ -96,6 +96,7 @@ def beside(axes: Any, speeds: Frame, colours: dict[str, str]) -> None:
 
 def label(axes: Any, ends: list[tuple[float, str, str]]) -> None:
     """The rows' names, right of their lines' ends, moved up where they would cover one another."""
+    axes.autoscale_view()  # matplotlib would only when it draws
     at = 0.0
     for value, text, colour in sorted(ends):
         place = axes.transAxes.inverted().transform(axes.transData.transform((1, value)))[1]
