@@ -42,8 +42,10 @@ class Job:
 
     @property
     def sound(self) -> bool:
-        """It ended well and complained of no content: what may still be wrong is a count or a line."""
-        return self.status == 0 and not BAD.search(self.stderr + self.stdout)
+        """It ended well and complained of no content: what may still be wrong is a count or a line. What
+        never is one (a process or a report too many or too few) fails a test by pytest.fail."""
+        return self.status == 0 and self.total("malformed") == 0 \
+            and not BAD.search(self.stderr + self.stdout)
 
     @property
     def complaints(self) -> list[str]:
@@ -80,7 +82,8 @@ class Job:
 
     def rank(self, rank: int) -> dict[str, Any]:
         found = [report for report in self.reports if report["rank"] == rank]
-        assert len(found) == 1, f"{len(found)} reports of rank {rank}\n{self}"
+        if len(found) != 1:
+            pytest.fail(f"{len(found)} reports of rank {rank}\n{self}")
         return found[0]
 
     def warned(self, *words: str) -> "Job":
@@ -99,7 +102,8 @@ class Job:
         self.ended_well()
         match = re.fullmatch(r"(?:checked (\d+) bytes\n)+", self.stdout)
         assert match and int(match[1]) > 0, f"more or less on stdout than one line\n{self}"
-        assert len(self.reports) == ranks, f"{len(self.reports)} reports of {ranks}\n{self}"
+        if len(self.reports) != ranks:
+            pytest.fail(f"{len(self.reports)} reports of {ranks}\n{self}")
         assert self.total("malformed") == 0, str(self)
         return self
 
@@ -206,5 +210,6 @@ def run(command: Sequence[str | Path], environment: Mapping[str, str], report: P
     stdout = stdout.replace("\0", "")  # mpirun of 5.0 puts one before some lines
     job = Job(shown, process.returncode, stdout, stderr, [json.loads(line) for line in lines])
     left = left_behind(mark)
-    assert not left, f"processes {left} were left behind\n{job}"
+    if left:
+        pytest.fail(f"processes {left} were left behind\n{job}")
     return job

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from job import Job
+
 # Root of its own namespaces, where it is not root of the machine.
 UNSHARE = ["unshare", "--mount", "--ipc"] + ([] if os.geteuid() == 0 else ["--map-root-user"])
 
@@ -51,6 +53,11 @@ class SharedMemory:
     def left(self) -> str:
         """What the job left behind there."""
         return self.listing.read_text()
+
+    def must_be_empty(self, job: Job) -> None:
+        """Else the test fails, and is not tried once more."""
+        if self.left():
+            pytest.fail(f"left: {self.left()}\n{job}")
 
 
 def wait_for_carrier(names: list[str], patience: float = 30) -> None:
