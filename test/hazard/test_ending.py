@@ -7,7 +7,7 @@ from namespace import SharedMemory
 
 
 def test_an_aborted_job_leaves_nothing(mpi: Mpi, tmp_path: Path) -> None:
-    """MPI_Abort of one of four ranks, while large messages are under way. (Killed: test_killed.py.)"""
+    """MPI_Abort of one of four ranks when the first of its large messages has ended. (Killed: test_killed.py.)"""
     memory = SharedMemory(tmp_path)
     job = mpi("ending", "abort", ranks=4, around=memory.around, mca=AT_ONCE)
     assert job.status == 7, str(job)
