@@ -31,6 +31,7 @@ def test_two_ranks_on_each_of_two_hosts(mpi: Mpi, tmp_path: Path, btl: str, stra
         if btl == "regx":
             assert report["transport"] == "shm,verbs" and report["peers"] == 4, str(job)
             assert report["transport_reason"] == "verbs between nodes", str(job)
+    assert strategy == "auto" or job.total(f"bytes_{strategy}") > 0, str(job)
 
 
 def test_little_locked_memory_leaves_other_nodes_to_open_mpis_tcp(mpi: Mpi, tmp_path: Path) -> None:
