@@ -67,13 +67,14 @@ class Program(pytest.Item):
             raise Bad(f"did not run to its end: status {status}\n{log}")
         skipped = [its for its in found if its[3] is not None]
         reasons = [self.reason(out[:its.start()]) for its in skipped]
-        if found and len(skipped) == len(found):
-            pytest.skip(reasons[0])
         for its, reason in zip(skipped, reasons):
             because = skips.because(f"{self.nodeid}::{its[3]}", reason)
             if because is None:
                 raise Bad(f"{its[3]} was skipped, which test/skips.py does not expect: {reason}")
-            self.user_properties.append(("part", because))
+            if len(skipped) < len(found):
+                self.user_properties.append(("part", because))
+        if skipped and len(skipped) == len(found):
+            pytest.skip(reasons[0])
 
     @staticmethod
     def reason(before: str) -> str:
