@@ -20,6 +20,7 @@
 #include <stdatomic.h>
 
 #include "mapping.h"
+#include "settle.h"
 
 enum { TAG = 3, SEED = 61, LOOKS = 200, HOLE = 16 * 4096, EARLY_HOLE = 2 * 4096 };
 
@@ -205,6 +206,7 @@ int main(int argc, char **argv)
     for (uint64_t round = 0; round < bad + 2; round++) {
         const uint64_t key = stamp_key(SEED, round, 0, 0);
         const bool now = round == bad;
+        settle();
         if (early) {
             exchange_late(memory, key, sender, changes && now);
         } else if (rank == 0) {
