@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -44,15 +45,23 @@ class Program(pytest.Item):
         process = subprocess.Popen(
             [self.program], env={**os.environ, "CMOCKA_MESSAGE_OUTPUT": "TAP"}, text=True,
             errors="replace", stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT)
+            stderr=subprocess.STDOUT, start_new_session=True)
         try:
             out, _ = process.communicate(timeout=PATIENCE)
         except subprocess.TimeoutExpired:
             stacks = job.stacks([process.pid])
-            process.kill()
+            self.end(process)
             out, _ = process.communicate()
             raise Bad(f"watchdog: not done after {PATIENCE} s\n{stacks}\n{out}") from None
+        finally:
+            if process.poll() is None:  # pytest itself was interrupted
+                self.end(process)
         self.judge(out, process.returncode)
+
+    @staticmethod
+    def end(process: subprocess.Popen[str]) -> None:
+        """With its children, or one that hangs would keep the pipe open."""
+        os.killpg(process.pid, signal.SIGKILL)
 
     def judge(self, out: str, status: int) -> None:
         log = "\n".join(out.splitlines()[-LOG_LINES:])
