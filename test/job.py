@@ -20,7 +20,7 @@ from tables import paths as all_paths, strategies
 
 # Carried by the environment of every process of a job, however it was started.
 MARK = "REGX_TEST_JOB"
-PATIENCE = 60  # seconds that daemons may take to end
+PATIENCE = 60  # seconds that daemons, and what is killed, may take to end
 # What a job says of wrong bytes, of a crash, or under a sanitizer.
 BAD = re.compile(r"wrong|stale|lost|Sanitizer|runtime error|received signal|Assertion", re.I)
 ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
@@ -144,17 +144,16 @@ def marked(mark: str) -> list[int]:
     return found
 
 
-def kill(mark: str) -> list[int]:
-    """Ends what is left of a job, by id, until nothing is."""
-    killed: list[int] = []
-    while pids := marked(mark):
-        killed += pids
+def kill(mark: str) -> None:
+    """Ends what is left of a job, by id, until nothing is, or the kernel does not let one go."""
+    end = time.monotonic() + PATIENCE
+    while (pids := marked(mark)) and time.monotonic() < end:
         for pid in pids:
             try:
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
                 pass
-    return killed
+        time.sleep(0.02)
 
 
 def stacks(pids: Sequence[int]) -> str:
@@ -200,7 +199,7 @@ def run(command: Sequence[str | Path], environment: Mapping[str, str], report: P
     except subprocess.TimeoutExpired:
         where = stacks(marked(mark))
         kill(mark)
-        stdout, stderr = process.communicate()
+        stdout, stderr = process.communicate(timeout=PATIENCE)
         pytest.fail(f"watchdog: not done after {timeout} s\n"
                     f"{Job(shown, process.returncode, stdout, stderr)}\n{where}")
     finally:
