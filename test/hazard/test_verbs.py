@@ -138,7 +138,7 @@ def test_what_a_limit_of_locked_memory_refuses_bounces(writable: Mpi, mib: int,
                                                        strategy: str) -> None:
     """What cannot be registered bounces; nothing hangs."""
     job = writable(*LARGE, ranks=3, regx={"transport": "verbs", "rendezvous": strategy},
-                   around=limited(mib << 10), timeout=300)
+                   around=limited(mib << 10))
     (said(job, mib << 10) if mib <= 8 else job).ended_well().over("verbs")
     assert job.stdout.startswith("checked "), str(job)
     if strategy == "direct" and mib < 8:

@@ -31,7 +31,7 @@ def test_hazard_16_many_buffers(verbs, full: bool) -> None:
     """More than are kept, and one munmap over all of them. Not so many that the cache forgets a buffer
     before it is used again: it makes room only for what it has seen before."""
     count, size, kept = (4_000 if full else 1_500), 4096, 1_000
-    job = verbs("many", count, size, timeout=3600 if full else 300, regx={
+    job = verbs("many", count, size, timeout=3600 if full else 600, regx={
         "rendezvous": "direct", "backend": "hooks+notifier", "eager_limit": 1024,
         "cache_bytes": kept * size})
     carried(job.checked(ranks=2).over("verbs"), "direct")

@@ -94,7 +94,7 @@ def test_two_hosts_use_each_its_own_device(mpi: Mpi, tmp_path: Path, full: bool)
     with two_rdma_hosts(tmp_path) as (around, options, within):
         for strategy in STRATEGIES if full else ["pipeline"]:
             job = mpi("transfer", cases(tmp_path), around=[*around, *AROUND], options=options,
-                      within=within, timeout=300,
+                      within=within,
                       regx={"transport": "verbs", "rendezvous": strategy, "rndv_eager_limit": 0})
             job.checked(ranks=2).carried(strategy).over("verbs")
             assert len({report["host"] for report in job.reports}) == 2, str(job)
