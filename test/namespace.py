@@ -29,7 +29,7 @@ class SharedMemory:
     """A /dev/shm, and SysV segments, that no other job sees."""
 
     def __init__(self, folder: Path, size: str = "1G", sysv: bool = True,
-                 patience: int = 10) -> None:
+                 patience: int = 60) -> None:
         self.listing = folder / "left"
         why = refusal(*UNSHARE, "mount", "-t", "tmpfs", "tmpfs", "/dev/shm")
         if why:
