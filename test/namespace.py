@@ -88,11 +88,16 @@ def words_for(folder: Path, hosts: dict[str, str]) -> tuple[list[str], list[str]
         "--mca", "plm_rsh_agent", str(agent)]
 
 
+def host_names() -> list[str]:
+    """Of this process's two hosts, which are their namespaces'."""
+    return [f"regx{os.getpid()}{side}" for side in "ab"]
+
+
 @contextmanager
 def two_hosts(folder: Path) -> Iterator[tuple[list[str], list[str]]]:
     """Two network namespaces, joined by one cable: the words before mpirun, and its options. (The
     parameters that Debian's Open MPI 6.0 comes with leave btl/tcp the loopback device alone.)"""
-    names = [f"regx{os.getpid()}{side}" for side in "ab"]
+    names = host_names()
     hosts = [f"10.83.{os.getpid() % 250}.{number}" for number in (1, 2)]
     why = refusal("ip", "netns", "add", names[0])
     if why:

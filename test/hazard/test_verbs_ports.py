@@ -7,7 +7,7 @@ import pytest
 
 import device
 from launch import Mpi, at_ranks
-from namespace import command
+from namespace import command, host_names
 from softroce import CABLE, SECOND, second_device, two_rdma_hosts
 
 pytestmark = device.needed
@@ -115,8 +115,7 @@ def move_to_another_network(name: str) -> None:
 def test_ports_of_separate_networks_are_not_connected(mpi: Mpi, tmp_path: Path) -> None:
     """One line tells at once, where datagrams that are not heard were repeated for ten minutes."""
     with two_rdma_hosts(tmp_path) as (around, options, within):
-        move_to_another_network([name for name in command("ip", "netns", "list").split()
-                                 if "regx" in name][1])
+        move_to_another_network(host_names()[1])
         job = mpi("collective", "--sizes", "10", "bcast", around=[*around, *AROUND],
                   options=options, within=within, timeout=120, regx={"transport": "verbs"})
     assert job.status != 0 and "checked" not in job.stdout, str(job)
