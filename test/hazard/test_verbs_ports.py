@@ -110,6 +110,7 @@ def move_to_another_network(name: str) -> None:
     end = time.monotonic() + 30
     while not any(gid.read_text().strip().endswith("0a55:0002") for gid in gids.iterdir()):
         assert time.monotonic() < end, f"{name} does not get its address"
+        time.sleep(0.01)
 
 
 def test_ports_of_separate_networks_are_not_connected(mpi: Mpi, tmp_path: Path) -> None:
