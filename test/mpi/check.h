@@ -95,6 +95,30 @@ static inline int check_begin(int *argc, char ***argv, int needed)
     return rank;
 }
 
+/* Takes an option of so many words out of the arguments; answers the last of them, or NULL if it is
+ * not there. */
+static inline const char *check_option(int *argc, char **argv, const char *name, int words)
+{
+    int at = 1;
+    while (at < *argc && strcmp(argv[at], name) != 0) {
+        at++;
+    }
+    if (at + words > *argc) {
+        return NULL;
+    }
+    const char *last = argv[at + words - 1];
+    *argc -= words;
+    memmove(&argv[at], &argv[at + words], (size_t)(*argc - at) * sizeof *argv);
+    return last;
+}
+
+/* The number that follows an option; or another, if it is not there. */
+static inline uint64_t check_number(int *argc, char **argv, const char *name, uint64_t otherwise)
+{
+    const char *number = check_option(argc, argv, name, 2);
+    return number != NULL ? strtoull(number, NULL, 0) : otherwise;
+}
+
 /* What main returns. */
 static inline int check_end(void)
 {
