@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "stamp.h"
+#include "../stamp.h"
 
 enum { CHECK_FAILED = 3, CHECK_TAG = 3 };
 
