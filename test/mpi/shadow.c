@@ -16,7 +16,6 @@
  * By FILE, which the ranks share, they see to it that the message is under way then.
  */
 #include "shadows/shadow.h"
-#include "../chance.h"
 
 enum { CHECK_ALL = 8 }; /* operations */
 

@@ -14,7 +14,6 @@
 
 #include <cmocka.h>
 
-#include "../chance.h"
 #include "../stamp.h"
 
 /* cmocka hands each test a state, and callbacks get what their callers have: few use all of it. */

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <sched.h>
 
-#include "../../chance.h"
 #include "shadow.h"
 
 enum { CHANGES = 3 };
