@@ -25,8 +25,8 @@
  * Less than what ends its program (test/units.py). */
 enum { UNIT_PATIENCE = 600 };
 
-/* The byte at that position of the stream named `stream`: content that no other stream has there. (Of
- * key 0 the first stamps would be zeros.) */
+/* The byte at that position of the stream named `stream`: content that no other stream has there.
+ * (Of key 0 the first stamps would be zeros.) */
 static inline uint8_t unit_stamp(uint64_t stream, size_t position)
 {
     return stamp_byte(~stream, position);
@@ -42,6 +42,16 @@ static inline void unit_fill(uint8_t *to, size_t length, uint64_t stream, size_t
 static inline bool unit_is_filled(const uint8_t *data, size_t length, uint64_t stream)
 {
     return stamp_check(data, length, ~stream, 0) == length;
+}
+
+/* A figure that scatters, the same in each run. */
+static inline uint32_t unit_scatter(uint32_t seed, uint32_t index)
+{
+    uint64_t x = (((uint64_t)seed << 32) | index) * 0x9e3779b97f4a7c15U;
+
+    x ^= x >> 29;
+    x *= 0xbf58476d1ce4e5b9U;
+    return (uint32_t)(x >> 32);
 }
 
 #endif
