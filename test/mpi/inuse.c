@@ -97,10 +97,7 @@ static void send(unsigned char *memory, uint64_t key, bool changes)
     MPI_Isend(memory, (int)size, MPI_BYTE, 1, TAG, MPI_COMM_WORLD, &request);
     while (!shared->landed) {
         MPI_Test(&request, &done, MPI_STATUS_IGNORE);
-        shared->receivers_turn = true;
-        while (shared->receivers_turn) {
-            sched_yield();
-        }
+        mapping_give_turn(&shared->receivers_turn, true);
     }
     if (changes) {
         if (done) {
@@ -121,10 +118,7 @@ static void receive(unsigned char *memory, uint64_t key, bool changes)
     memset(memory, 0, size);
     MPI_Irecv(memory, (int)size, MPI_BYTE, 0, TAG, MPI_COMM_WORLD, &request);
     while (!has_first(memory, key) && !has_last(memory, key)) {
-        shared->receivers_turn = false;
-        while (!shared->receivers_turn) {
-            sched_yield();
-        }
+        mapping_give_turn(&shared->receivers_turn, false);
         MPI_Test(&request, &done, MPI_STATUS_IGNORE);
     }
     if (changes) {
