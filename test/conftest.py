@@ -197,6 +197,6 @@ def verbs(mpi: Mpi) -> Callable[..., Job]:
     starve."""
     def start(*program: object, regx: Mapping[str, object] | None = None, **how: Any) -> Job:
         return mpi(*program, regx={"transport": "verbs", **(regx or {})},
-                   **{"around": ["chrt", "-i", "0"], "timeout": 300, **how})
+                   **{"around": ["chrt", "-i", "0"], **how})
 
     return start

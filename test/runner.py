@@ -27,7 +27,7 @@ RELEASES = {"5.0": "trixie", "6.0": "sid"}  # of Debian, with that Open MPI
 DEPENDS_ON_OPENMPI = ["test/unit/btl", "test/mpi", "test/hazard",
                       "test/registration/test_staleness.py"]
 FLAKY_ALLOWED = 2
-CORES = str(len(os.sched_getaffinity(0)))
+CORES = len(os.sched_getaffinity(0))
 GUEST_PATIENCE, GUEST_PATIENCE_FULL = 1800, 10800  # seconds; the guest is emulated, and slow
 
 
@@ -151,7 +151,7 @@ class Run:
                      *self.command(GUEST_PYTHON, tests, more, file)]
         else:
             if phase and phase.workers:
-                more += ["-n", CORES, "--dist=loadfile"]  # tests of a file share what they build
+                more += ["-n", str(min(2, CORES)), "--dist=loadfile"]  # tests of a file share what they build
             words = self.command(os.environ["REGX_PYTHON"], tests, more, file)
         status = subprocess.run(words, cwd=TOP, stdin=subprocess.DEVNULL, check=False).returncode
         if inside and status == NO_MACHINE:

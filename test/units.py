@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -44,15 +45,23 @@ class Program(pytest.Item):
         process = subprocess.Popen(
             [self.program], env={**os.environ, "CMOCKA_MESSAGE_OUTPUT": "TAP"}, text=True,
             errors="replace", stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT)
+            stderr=subprocess.STDOUT, start_new_session=True)
         try:
             out, _ = process.communicate(timeout=PATIENCE)
         except subprocess.TimeoutExpired:
             stacks = job.stacks([process.pid])
-            process.kill()
+            self.end(process)
             out, _ = process.communicate()
             raise Bad(f"watchdog: not done after {PATIENCE} s\n{stacks}\n{out}") from None
+        finally:
+            if process.poll() is None:  # pytest itself was interrupted
+                self.end(process)
         self.judge(out, process.returncode)
+
+    @staticmethod
+    def end(process: subprocess.Popen[str]) -> None:
+        """With its children, or one that hangs would keep the pipe open."""
+        os.killpg(process.pid, signal.SIGKILL)
 
     def judge(self, out: str, status: int) -> None:
         log = "\n".join(out.splitlines()[-LOG_LINES:])
@@ -67,13 +76,14 @@ class Program(pytest.Item):
             raise Bad(f"did not run to its end: status {status}\n{log}")
         skipped = [its for its in found if its[3] is not None]
         reasons = [self.reason(out[:its.start()]) for its in skipped]
-        if found and len(skipped) == len(found):
-            pytest.skip(reasons[0])
         for its, reason in zip(skipped, reasons):
             because = skips.because(f"{self.nodeid}::{its[3]}", reason)
             if because is None:
                 raise Bad(f"{its[3]} was skipped, which test/skips.py does not expect: {reason}")
-            self.user_properties.append(("part", because))
+            if len(skipped) < len(found):
+                self.user_properties.append(("part", because))
+        if skipped and len(skipped) == len(found):
+            pytest.skip(reasons[0])
 
     @staticmethod
     def reason(before: str) -> str:

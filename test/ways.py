@@ -17,11 +17,10 @@ class Way:
     used: tuple[str, ...] = ()  # counters of the report that are not 0 then
 
     def run(self, mpi: Mpi, seed: int, operations: int, folder: Path,
-            environment: Mapping[str, str] | None = None, timeout: float = 120,
-            **how: Any) -> Job:
+            environment: Mapping[str, str] | None = None, **how: Any) -> Job:
         # Another thread's arena does not fit into the room that the program leaves for others.
         return mpi("shadow", seed, operations, folder / "shared", *self.freedom, ranks=self.ranks,
-                   regx=self.regx, timeout=timeout,
+                   regx=self.regx,
                    environment={"MALLOC_ARENA_MAX": "1", **(environment or {})}, **how)
 
 

@@ -39,7 +39,9 @@ def test_compare_takes_the_documented_words(monkeypatch: pytest.MonkeyPatch, cap
 
 
 def test_the_documented_lines_of_mpirun_run(mpi: Mpi, tmp_path: Path) -> None:
-    for words in shown("mpirun --mca"):
+    lines = shown("mpirun --mca")
+    assert len(lines) >= 3
+    for words in lines:
         settings = dict(zip(words[2::3], words[3::3]))
         assert words == ("mpirun", *(w for name, value in settings.items() for w in ("--mca", name, value)), "./program")
         settings.pop("btl_regx_explain", None)  # said to the reader

@@ -7,11 +7,11 @@ from namespace import SharedMemory
 
 
 def test_an_aborted_job_leaves_nothing(mpi: Mpi, tmp_path: Path) -> None:
-    """MPI_Abort of one of four ranks, while large messages are under way. (Killed: test_killed.py.)"""
+    """MPI_Abort of one of four ranks when the first of its large messages has ended. (Killed: test_killed.py.)"""
     memory = SharedMemory(tmp_path)
     job = mpi("ending", "abort", ranks=4, around=memory.around, mca=AT_ONCE)
     assert job.status == 7, str(job)
-    assert memory.left() == "", f"left: {memory.left()}\n{job}"
+    memory.must_be_empty(job)
     assert job.stdout == "", str(job)
 
 
@@ -21,7 +21,7 @@ def test_a_job_on_a_small_dev_shm_takes_sysv_and_leaves_nothing(mpi: Mpi, tmp_pa
     job = mpi("collective", "--sizes", "100,300000", "alltoall", ranks=4,
               around=memory.around).checked(ranks=4).over("shm")
     assert any("posix" in reason or "/dev/shm" in reason for reason in job.reasons("fallbacks")), str(job)
-    assert memory.left() == "", f"left: {memory.left()}\n{job}"
+    memory.must_be_empty(job)
 
 
 def test_the_listing_sees_what_is_left(mpi: Mpi, tmp_path: Path) -> None:

@@ -63,8 +63,8 @@ def test_other_allocators_exchange_right_data(mpi: Mpi, library: str, backend: s
         return
     if "tcmalloc" in library and mpi.build.series == (5, 0):
         pytest.skip("with tcmalloc Open MPI 5.0 spoils the program's memory, with its own sm too")
-    job = mpi("threads", "--storm", "--rounds", 30, "--largest", 1_000_000, regx=regx, options=preloaded(library),
-              timeout=300).checked(ranks=2)
+    job = mpi("threads", "--storm", "--rounds", 30, "--largest", 1_000_000, regx=regx,
+              options=preloaded(library)).checked(ranks=2)
     assert job.total("bytes_direct") > 0, str(job)
     # A buffer left alone is kept, whatever allocated it.
     job = mpi("tools", 0, 3_000_000, regx=regx, options=preloaded(library)).checked(ranks=2)

@@ -30,7 +30,7 @@ def ends(mpi: Mpi, folder: Path, how: str, ranks: int, regx: dict[str, object], 
     job = mpi("ending", how, size, after, noted, *more, ranks=ranks, around=memory.around, regx=regx,
               **options)
     assert job.status != 0, str(job)
-    assert memory.left() == "", f"left: {memory.left()}\n{job}"
+    memory.must_be_empty(job)
     # Since 5.0 ob1 prints this after each line by which regx ends a process, and so does MPI_Init after
     # the reason that it cannot reach a rank, one that was killed before it published anything. Any other
     # FATAL is ob1's that ends without a reason.

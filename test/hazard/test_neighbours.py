@@ -50,7 +50,8 @@ def test_mailboxes_that_find_no_room_are_of_system_v(mpi: Mpi, tmp_path: Path) -
     memory = SharedMemory(tmp_path, size="2848k")
     job = mpi(*COLLECTIVE, ranks=2, around=memory.around,
               regx={"pool_size": "256K"}).checked(ranks=2).over("shm")
-    assert job.complaints == [] and memory.left() == "", str(job)
+    assert job.complaints == [], str(job)
+    memory.must_be_empty(job)
 
 
 def test_no_shared_memory_for_mailboxes_ends_the_job(mpi: Mpi, tmp_path: Path) -> None:
@@ -64,4 +65,4 @@ def test_no_shared_memory_for_mailboxes_ends_the_job(mpi: Mpi, tmp_path: Path) -
     lost = [line for line in job.complaints if "connection to rank" in line]
     assert 1 <= len(lost) <= 2 and len(set(lost)) == len(lost), str(job)
     assert all("shm: no memory for a mailbox" in line for line in lost), str(job)
-    assert memory.left() == "", str(job)
+    memory.must_be_empty(job)

@@ -88,4 +88,4 @@ def test_without_shared_memory_the_job_ends(mpi: Mpi, tmp_path: Path) -> None:
     assert job.status != 0 and job.stdout == "", str(job)
     assert job.complaints == ["regx: btl_regx_transport=shm: there is no shared memory for this "
                               "process"], str(job)
-    assert memory.left() == "", str(job)
+    memory.must_be_empty(job)

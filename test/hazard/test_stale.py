@@ -20,7 +20,7 @@ HOW = [("hooks", "libc", "send", True), ("hooks", "raw", "send", False),  # docu
 def test_the_same_address_with_new_pages_sends_the_new_data(mpi: Mpi, backend: str, how: str,
                                                             side: str, seen: bool) -> None:
     strategy = {"send": "direct", "receive": "pipeline"}[side]
-    job = mpi("stale", how, side, ROUNDS, SIZE, timeout=600,
+    job = mpi("stale", how, side, ROUNDS, SIZE,
               regx={"rendezvous": strategy, "backend": backend}).checked(ranks=2)
     job.carried(strategy)
     changing, fixed = (job.rank(rank) for rank in ((0, 1) if side == "send" else (1, 0)))

@@ -138,7 +138,7 @@ def test_what_a_limit_of_locked_memory_refuses_bounces(writable: Mpi, mib: int,
                                                        strategy: str) -> None:
     """What cannot be registered bounces; nothing hangs."""
     job = writable(*LARGE, ranks=3, regx={"transport": "verbs", "rendezvous": strategy},
-                   around=limited(mib << 10), timeout=300)
+                   around=limited(mib << 10))
     (said(job, mib << 10) if mib <= 8 else job).ended_well().over("verbs")
     assert job.stdout.startswith("checked "), str(job)
     if strategy == "direct" and mib < 8:
@@ -154,7 +154,7 @@ def test_what_a_limit_of_locked_memory_refuses_bounces(writable: Mpi, mib: int,
 
 @pytest.mark.parametrize("strategy", ["bounce", "pipeline", "direct", "read"])
 @pytest.mark.parametrize("how,statuses", [("abort", {7}), ("kill", {128 + 9, 255})])
-def test_a_job_that_ends_in_mid_transfer_leaves_nothing(verbs, how: str, statuses: set[int], strategy: str) -> None:
+def test_an_aborted_or_killed_job_is_over_at_all_ranks(verbs, how: str, statuses: set[int], strategy: str) -> None:
     job = verbs("ending", how, ranks=3, regx={"rendezvous": strategy})
     assert job.status in statuses, str(job)
     assert job.stdout == "", str(job)

@@ -22,7 +22,7 @@ def test_two_ranks_on_each_of_two_hosts(mpi: Mpi, tmp_path: Path, btl: str, stra
     """Each wire carries its part; beside vader, which has the node, verbs alone."""
     with two_rdma_hosts(tmp_path) as (around, options, within):
         job = mpi("collective", "--sizes", "1,5000,300001", "alltoall", "bcast", ranks=4, btl=btl,
-                  around=[*around, *AROUND], options=options, within=within, timeout=300,
+                  around=[*around, *AROUND], options=options, within=within,
                   regx={"rendezvous": strategy, "transport": "auto" if btl == "regx" else "verbs"})
     for report in job.checked(ranks=4).reports:
         assert list(report["ports"]) == [f"{report['host']}:1"], str(job)
@@ -31,6 +31,7 @@ def test_two_ranks_on_each_of_two_hosts(mpi: Mpi, tmp_path: Path, btl: str, stra
         if btl == "regx":
             assert report["transport"] == "shm,verbs" and report["peers"] == 4, str(job)
             assert report["transport_reason"] == "verbs between nodes", str(job)
+    assert strategy == "auto" or job.total(f"bytes_{strategy}") > 0, str(job)
 
 
 def test_little_locked_memory_leaves_other_nodes_to_open_mpis_tcp(mpi: Mpi, tmp_path: Path) -> None:
@@ -39,7 +40,7 @@ def test_little_locked_memory_leaves_other_nodes_to_open_mpis_tcp(mpi: Mpi, tmp_
         limited = ["prlimit", "--memlock=65536", "setpriv", "--bounding-set=-ipc_lock",
                    "--inh-caps=-ipc_lock", *within]
         job = mpi("collective", "--sizes", "1,5000,300001", "alltoall", ranks=4,
-                  around=[*around, *AROUND], options=options, within=limited, timeout=300,
+                  around=[*around, *AROUND], options=options, within=limited,
                   btl="regx,tcp,self")
     job.checked(ranks=4)
     for report in job.reports:

@@ -16,7 +16,7 @@ HOWS = 5  # "all" goes through them, one each message
 
 
 def run(mpi: Mpi, folder: Path, how: str, rounds: int, grant: str) -> Job:
-    return mpi("grant", how, "thread", SIZE, rounds, 1, folder / "shared", timeout=600,
+    return mpi("grant", how, "thread", SIZE, rounds, 1, folder / "shared",
                around=["chrt", "-i", "0"], options=["--bind-to", "none"],
                environment={"MALLOC_ARENA_MAX": "1"}, regx={
                    "transport": "verbs", "rendezvous": "pipeline", "backend": "notifier",

@@ -8,7 +8,6 @@ import pytest
 
 import device
 import sample
-from job import Job
 from sample import MIB, Case
 
 pytestmark = device.needed
@@ -17,24 +16,17 @@ STRATEGIES = ["bounce", "pipeline", "direct", "read"]
 CACHING = ["hooks", "notifier", "hooks+notifier"]
 BACKENDS = ["none", *CACHING]
 CHILDREN = ["fork", "vfork", "spawn", "clone"]
-
-
-def carried(job: Job, strategy: str) -> None:
-    """All large messages went that way, whether or not what they registered could be kept."""
-    large = {path: job.total(f"messages_{path}") for path in [*STRATEGIES, "fallback"]}
-    assert large[strategy] == sum(large.values()) > 0, str(job)
-    kept = ("not watched: ", "odp: pinned, ")
-    assert all(reason.startswith(kept) for reason in job.reasons("fallbacks")), str(job)
+NOT_KEPT = ("not watched: ", "odp: pinned, ")  # what was registered could not be
 
 
 def test_hazard_16_many_buffers(verbs, full: bool) -> None:
     """More than are kept, and one munmap over all of them. Not so many that the cache forgets a buffer
     before it is used again: it makes room only for what it has seen before."""
     count, size, kept = (4_000 if full else 1_500), 4096, 1_000
-    job = verbs("many", count, size, timeout=3600 if full else 300, regx={
+    job = verbs("many", count, size, timeout=3600 if full else 600, regx={
         "rendezvous": "direct", "backend": "hooks+notifier", "eager_limit": 1024,
         "cache_bytes": kept * size})
-    carried(job.checked(ranks=2).over("verbs"), "direct")
+    job.checked(ranks=2).over("verbs").carried("direct", but=NOT_KEPT)
     sender, receiver = job.rank(0), job.rank(1)
     assert sender["evictions"] >= count - kept, str(job)
     assert receiver["hits"] >= 0.99 * 3 * count, f"the control\n{job}"
@@ -80,7 +72,7 @@ def test_hazard_17_little_of_everything(verbs, tmp_path: Path, seed: int, backen
     job = verbs("transfer", "--seed", seed, "--iterations", 2, cases, regx={
         "rendezvous": strategy, "backend": backend, "chunk_depth": 1, "pool_size": "128K",
         "slot_size": "64K", "rndv_eager_limit": 0, "cache_bytes": "1M"})
-    carried(job.checked(ranks=2).over("verbs"), strategy)
+    job.checked(ranks=2).over("verbs").carried(strategy, but=NOT_KEPT)
     for report in job.reports:
         assert report["registered_bytes"] <= MIB + 2 * 4096, f"more is kept than may be\n{job}"
 
@@ -92,7 +84,7 @@ def test_hazard_20_every_kind_of_memory(verbs, tmp_path: Path, seed: int, strate
     backend = random.Random(f"{seed} {strategy} 20").choice(lots)
     job = verbs("memory", tmp_path, 100, 65_537, 4_000_000,
                 regx={"rendezvous": strategy, "backend": backend})
-    carried(job.checked(ranks=2).over("verbs"), strategy)
+    job.checked(ranks=2).over("verbs").carried(strategy, but=NOT_KEPT)
 
 
 @pytest.mark.parametrize("how", CHILDREN)
@@ -102,4 +94,4 @@ def test_hazard_22_child_in_mid_transfer(verbs, full: bool, seed: int, how: str)
     for backend in BACKENDS if full else [lots.choice(BACKENDS)]:
         for strategy in STRATEGIES if full else [lots.choice(STRATEGIES)]:
             job = verbs("child", 3, 4 * MIB, how, regx={"rendezvous": strategy, "backend": backend})
-            carried(job.checked(ranks=2).over("verbs"), strategy)
+            job.checked(ranks=2).over("verbs").carried(strategy, but=NOT_KEPT)

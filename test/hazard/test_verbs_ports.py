@@ -7,7 +7,7 @@ import pytest
 
 import device
 from launch import Mpi, at_ranks
-from namespace import command
+from namespace import command, host_names
 from softroce import CABLE, SECOND, second_device, two_rdma_hosts
 
 pytestmark = device.needed
@@ -94,7 +94,7 @@ def test_two_hosts_use_each_its_own_device(mpi: Mpi, tmp_path: Path, full: bool)
     with two_rdma_hosts(tmp_path) as (around, options, within):
         for strategy in STRATEGIES if full else ["pipeline"]:
             job = mpi("transfer", cases(tmp_path), around=[*around, *AROUND], options=options,
-                      within=within, timeout=300,
+                      within=within,
                       regx={"transport": "verbs", "rendezvous": strategy, "rndv_eager_limit": 0})
             job.checked(ranks=2).carried(strategy).over("verbs")
             assert len({report["host"] for report in job.reports}) == 2, str(job)
@@ -110,13 +110,13 @@ def move_to_another_network(name: str) -> None:
     end = time.monotonic() + 30
     while not any(gid.read_text().strip().endswith("0a55:0002") for gid in gids.iterdir()):
         assert time.monotonic() < end, f"{name} does not get its address"
+        time.sleep(0.01)
 
 
 def test_ports_of_separate_networks_are_not_connected(mpi: Mpi, tmp_path: Path) -> None:
     """One line tells at once, where datagrams that are not heard were repeated for ten minutes."""
     with two_rdma_hosts(tmp_path) as (around, options, within):
-        move_to_another_network([name for name in command("ip", "netns", "list").split()
-                                 if "regx" in name][1])
+        move_to_another_network(host_names()[1])
         job = mpi("collective", "--sizes", "10", "bcast", around=[*around, *AROUND],
                   options=options, within=within, timeout=120, regx={"transport": "verbs"})
     assert job.status != 0 and "checked" not in job.stdout, str(job)

@@ -38,7 +38,7 @@ def test_same_address_new_pages(mpi: Mpi, full: bool, choice: tuple[str, str, st
     rounds = 1000 if full else 40
 
     def play(strategy: str) -> Job:
-        return mpi("stale", how, side, rounds, SIZE, around=["chrt", "-i", "0"], timeout=600,
+        return mpi("stale", how, side, rounds, SIZE, around=["chrt", "-i", "0"],
                    regx={"transport": "verbs", "rendezvous": strategy, "backend": backend})
 
     job = play("direct")

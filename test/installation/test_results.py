@@ -35,3 +35,4 @@ def test_failures_and_unexpected_skips_are_counted(tmp_path: Path,
 def test_only_a_job_that_found_all_right_can_be_tried_again(status: int, stderr: str,
                                                             sound: bool) -> None:
     assert Job("", status, "checked 1 bytes\n", stderr).sound == sound
+    assert not Job("", status, "checked 1 bytes\n", stderr, [{"malformed": 1}]).sound

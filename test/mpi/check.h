@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "stamp.h"
+#include "../stamp.h"
 
 enum { CHECK_FAILED = 3, CHECK_TAG = 3 };
 
@@ -93,6 +93,30 @@ static inline int check_begin(int *argc, char ***argv, int needed)
         check_fail("%d arguments are needed: the first lines of the source say which", needed - 1);
     }
     return rank;
+}
+
+/* Takes an option of so many words out of the arguments; answers the last of them, or NULL if it is
+ * not there. */
+static inline const char *check_option(int *argc, char **argv, const char *name, int words)
+{
+    int at = 1;
+    while (at < *argc && strcmp(argv[at], name) != 0) {
+        at++;
+    }
+    if (at + words > *argc) {
+        return NULL;
+    }
+    const char *last = argv[at + words - 1];
+    *argc -= words;
+    memmove(&argv[at], &argv[at + words], (size_t)(*argc - at) * sizeof *argv);
+    return last;
+}
+
+/* The number that follows an option; or another, if it is not there. */
+static inline uint64_t check_number(int *argc, char **argv, const char *name, uint64_t otherwise)
+{
+    const char *number = check_option(argc, argv, name, 2);
+    return number != NULL ? strtoull(number, NULL, 0) : otherwise;
 }
 
 /* What main returns. */

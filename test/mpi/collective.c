@@ -6,8 +6,6 @@
  *
  * SIZE is what one rank gives to one other. NAME: bcast scatter alltoall.
  */
-#include <getopt.h>
-
 #include "check.h"
 
 struct operation {
@@ -15,7 +13,7 @@ struct operation {
     void (*run)(size_t size, int root);
 };
 
-static uint64_t seed = 1;
+static uint64_t seed;
 static uint64_t iteration;
 static int rank;
 static int ranks;
@@ -110,32 +108,15 @@ static void run_named(const char *name, const char *sizes, int roots)
 
 int main(int argc, char **argv)
 {
-    static const struct option options[] = {{"seed", required_argument, NULL, 's'},
-                                            {"sizes", required_argument, NULL, 'z'},
-                                            {"roots", required_argument, NULL, 'r'},
-                                            {NULL, 0, NULL, 0}};
-    const char *sizes = "1";
-    int roots = 1 << 20;
-    int option;
-
     rank = check_begin(&argc, &argv, 2);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-    while ((option = getopt_long(argc, argv, "", options, NULL)) != -1) {
-        switch (option) {
-        case 's':
-            seed = strtoull(optarg, NULL, 0);
-            break;
-        case 'z':
-            sizes = optarg;
-            break;
-        case 'r':
-            roots = atoi(optarg);
-            break;
-        default:
-            check_fail("unknown option");
-        }
+    seed = check_number(&argc, argv, "--seed", 1);
+    const int roots = (int)check_number(&argc, argv, "--roots", 1 << 20);
+    const char *sizes = check_option(&argc, argv, "--sizes", 2);
+    if (sizes == NULL) {
+        check_fail("needs --sizes");
     }
-    for (int n = optind; n < argc; n++) {
+    for (int n = 1; n < argc; n++) {
         run_named(argv[n], sizes, roots);
     }
     return check_end();

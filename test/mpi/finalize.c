@@ -46,6 +46,7 @@ static void run_parent(const char *program, char **arguments)
     unsigned char *memory = check_memory(size);
 
     snprintf(pipe, sizeof pipe, "/tmp/regx-finalize.%ld", (long)getpid());
+    unlink(pipe); /* of a job that was ended, which had this number */
     if (mkfifo(pipe, 0600) != 0) {
         check_fail("mkfifo %s: %s", pipe, strerror(errno));
     }

@@ -100,10 +100,7 @@ static void send(uint64_t key)
         if (done) {
             check_fail("the transfer was too fast");
         }
-        shared->receivers_turn = true;
-        while (shared->receivers_turn) {
-            sched_yield();
-        }
+        mapping_give_turn(&shared->receivers_turn, true);
     }
     MPI_Wait(&request, MPI_STATUS_IGNORE);
 }
@@ -112,10 +109,7 @@ static void send(uint64_t key)
 static void step(MPI_Request *request)
 {
     int done;
-    shared->receivers_turn = false;
-    while (!shared->receivers_turn) {
-        sched_yield();
-    }
+    mapping_give_turn(&shared->receivers_turn, false);
     MPI_Test(request, &done, MPI_STATUS_IGNORE);
     if (done) {
         check_fail("the receive was over too early");

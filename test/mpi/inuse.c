@@ -20,6 +20,7 @@
 #include <stdatomic.h>
 
 #include "mapping.h"
+#include "settle.h"
 
 enum { TAG = 3, SEED = 61, LOOKS = 200, HOLE = 16 * 4096, EARLY_HOLE = 2 * 4096 };
 
@@ -96,10 +97,7 @@ static void send(unsigned char *memory, uint64_t key, bool changes)
     MPI_Isend(memory, (int)size, MPI_BYTE, 1, TAG, MPI_COMM_WORLD, &request);
     while (!shared->landed) {
         MPI_Test(&request, &done, MPI_STATUS_IGNORE);
-        shared->receivers_turn = true;
-        while (shared->receivers_turn) {
-            sched_yield();
-        }
+        mapping_give_turn(&shared->receivers_turn, true);
     }
     if (changes) {
         if (done) {
@@ -120,10 +118,7 @@ static void receive(unsigned char *memory, uint64_t key, bool changes)
     memset(memory, 0, size);
     MPI_Irecv(memory, (int)size, MPI_BYTE, 0, TAG, MPI_COMM_WORLD, &request);
     while (!has_first(memory, key) && !has_last(memory, key)) {
-        shared->receivers_turn = false;
-        while (!shared->receivers_turn) {
-            sched_yield();
-        }
+        mapping_give_turn(&shared->receivers_turn, false);
         MPI_Test(&request, &done, MPI_STATUS_IGNORE);
     }
     if (changes) {
@@ -205,6 +200,7 @@ int main(int argc, char **argv)
     for (uint64_t round = 0; round < bad + 2; round++) {
         const uint64_t key = stamp_key(SEED, round, 0, 0);
         const bool now = round == bad;
+        settle();
         if (early) {
             exchange_late(memory, key, sender, changes && now);
         } else if (rank == 0) {

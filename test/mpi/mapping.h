@@ -6,6 +6,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -53,6 +55,16 @@ static inline void *mapping_share(const char *path, size_t size)
     }
     close(file);
     return memory;
+}
+
+/* Two processes go step by step by a flag that they share: the other one is to act, and this one
+ * waits until it is its own turn again. */
+static inline void mapping_give_turn(atomic_bool *flag, bool others)
+{
+    *flag = others;
+    while (*flag == others) {
+        sched_yield();
+    }
 }
 
 static inline void *mapping_make_below_room(size_t size)

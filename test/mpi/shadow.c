@@ -10,17 +10,15 @@
  * of any kind (buffer.h); other pages under the same addresses. Whatever may have been written to
  * is compared with the shadow, with what lies around it, and now and then all.
  *
- * A WAY is `messages`: there are no windows; or a freedom that a parameter of regx gives a program:
- * `drain`, that a buffer is unmapped while a message uses it (btl_regx_inuse=drain), and `replace`,
- * that other pages come under a receive buffer's addresses meanwhile (btl_regx_grant=synchronous).
- * By FILE, which the ranks share, they see to it that the message is under way then.
+ * A WAY is a freedom that a parameter of regx gives a program: `drain`, that a buffer is unmapped
+ * while a message uses it (btl_regx_inuse=drain), and `replace`, that other pages come under a
+ * receive buffer's addresses meanwhile (btl_regx_grant=synchronous). By FILE, which the ranks
+ * share, they see to it that the message is under way then.
  */
 #include "shadows/shadow.h"
-#include "../chance.h"
 
 enum { CHECK_ALL = 8 }; /* operations */
 
-static bool onesided = true;
 struct shared *shared;
 
 static bool drains, replaces;
@@ -168,19 +166,15 @@ static void open_window(int b)
     for (int of = 0; of < ranks; of++) {
         make_buffer(of, b);
     }
-    if (onesided) {
-        MPI_Win_create(buffers[b].memory, (MPI_Aint)buffers[b].size, 1, MPI_INFO_NULL,
-                       MPI_COMM_WORLD, &windows[b]);
-        MPI_Win_lock_all(0, windows[b]);
-    }
+    MPI_Win_create(buffers[b].memory, (MPI_Aint)buffers[b].size, 1, MPI_INFO_NULL, MPI_COMM_WORLD,
+                   &windows[b]);
+    MPI_Win_lock_all(0, windows[b]);
 }
 
 static void close_window(int b)
 {
-    if (onesided) {
-        MPI_Win_unlock_all(windows[b]);
-        MPI_Win_free(&windows[b]);
-    }
+    MPI_Win_unlock_all(windows[b]);
+    MPI_Win_free(&windows[b]);
     for (int of = 0; of < ranks; of++) {
         give_back(of, b);
     }
@@ -416,8 +410,8 @@ static const struct operation {
     void (*make)(void);
     unsigned weight;
     const bool *allowed;
-} operations[] = {{send_messages, 20, NULL},     {put_or_get, 8, &onesided},
-                  {accumulate, 2, &onesided},    {fetch, 4, &onesided},
+} operations[] = {{send_messages, 20, NULL},     {put_or_get, 8, NULL},
+                  {accumulate, 2, NULL},         {fetch, 4, NULL},
                   {renew_content, 4, NULL},      {renew_buffer, 4, NULL},
                   {renew_window, 1, NULL},       {replace_pages, 4, NULL},
                   {unmap_under_way, 6, &drains}, {replace_under_way, 6, &replaces}};
@@ -451,7 +445,6 @@ int main(int argc, char **argv)
     const uint64_t operations_wanted = strtoull(argv[2], NULL, 0);
     shared = mapping_share(argv[3], sizeof *shared);
     for (int n = 4; n < argc; n++) {
-        onesided = onesided && strcmp(argv[n], "messages") != 0;
         drains = drains || strcmp(argv[n], "drain") == 0;
         replaces = replaces || strcmp(argv[n], "replace") == 0;
     }

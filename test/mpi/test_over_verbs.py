@@ -173,8 +173,8 @@ def test_a_truncated_message_over_verbs_is_an_error_and_the_next_is_right(verbs,
 
 
 def test_processes_that_come_later_exchange_messages_over_verbs(verbs) -> None:
-    verbs("dynamic", "spawn", 2, ranks=1, regx={}).ended_well()
-    verbs("dynamic", "connect", 2, 2, ranks=1, regx={}).ended_well()
+    verbs("dynamic", "spawn", 2, ranks=1).ended_well().over("verbs")
+    verbs("dynamic", "connect", 2, 2, ranks=1).ended_well().over("verbs")
 
 
 @pytest.mark.parametrize("flavour", ["create", "dynamic"])

@@ -54,7 +54,7 @@ def test_random_messages_are_right(mpi: Mpi, tmp_path: Path, seed: int, number: 
     rng = random.Random(f"{seed} {number}")
     ranks = rng.randint(2, 6)
     words, regx = program(rng, tmp_path), settings(rng)
-    job = mpi(*words, ranks=ranks, regx=regx, timeout=300)
+    job = mpi(*words, ranks=ranks, regx=regx)
     job.checked(ranks).over("shm")
     carried = ["eager", "frag", *strategies()]
     assert sum(job.total(f"bytes_{path}") for path in carried) > 0, str(job)

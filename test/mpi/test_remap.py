@@ -37,7 +37,7 @@ def test_messages_of_all_kinds_are_right(mpi: Mpi, tmp_path: Path, seed: int) ->
              for size in (2 * PAGE, 70_000, 2 * MIB + 3) for pattern in ("fan", "self")
              for send, receive in (("isend", "irecv"), ("isend", "late"))]
     job = mpi("transfer", "--seed", seed, "--iterations", 2, sample.write(cases, tmp_path),
-              ranks=3, regx=ALL | {"verify": 1}, timeout=240).checked(ranks=3)
+              ranks=3, regx=ALL | {"verify": 1}).checked(ranks=3)
     assert job.total("remap_pages") > 0, str(job)
     assert job.total("verified") > 0, str(job)
 
@@ -72,14 +72,14 @@ def test_with_verbs_it_is_refused_by_name(mpi: Mpi) -> None:
 def test_several_threads_exchange_messages(mpi: Mpi, seed: int) -> None:
     """Whose buffers may lie in one page."""
     job = mpi("threads", "--seed", seed, "--rounds", 40, "--largest", 200_000, ranks=2,
-              regx={"rendezvous": "remap"}, timeout=240).checked(ranks=2)
+              regx={"rendezvous": "remap"}).checked(ranks=2)
     assert job.total("remap_pages") > 0, str(job)
 
 
 @needs_move
 def test_every_kind_of_memory_is_received_right(mpi: Mpi, tmp_path: Path) -> None:
     """What is not private and anonymous goes by bounce, and is counted."""
-    job = mpi("memory", tmp_path, 100, 65_537, 1_000_000, timeout=120, regx=ALL).checked(ranks=2)
+    job = mpi("memory", tmp_path, 100, 65_537, 1_000_000, regx=ALL).checked(ranks=2)
     reasons = set(job.reasons("fallbacks"))
     assert {"remap: shared memory", "remap: a mapping of a file"} <= reasons, str(job)
     assert job.total("remap_pages") > 0, str(job)

@@ -91,7 +91,7 @@ def test_two_slots_serve_any_number_of_peers(mpi: Mpi, tmp_path: Path, seed: int
              Case(300_001, 5, 6, "vector", "contiguous", "fan", window=8),
              Case(2 * MIB + 1, 1, 2, pattern="both", window=2),
              Case(2 * MIB + 1, 1, 2, "contiguous", "vector", "both", window=2)]
-    job = mpi("transfer", "--seed", seed, sample.write(cases, tmp_path), ranks=ranks, timeout=240,
+    job = mpi("transfer", "--seed", seed, sample.write(cases, tmp_path), ranks=ranks,
               regx={"rendezvous": "bounce", "slot_size": "64K", "pool_size": "128K"})
     job.checked(ranks).carried("bounce").over("shm")
     assert 1 <= job.most("slots_high") <= 2, str(job)

@@ -24,7 +24,7 @@ def test_random_operations_are_right(mpi: Mpi, tmp_path: Path, way: str, seed: i
     for attempt in range(ATTEMPTS):  # whether a change falls into a transfer is up to the scheduler
         folder = tmp_path / str(attempt)
         folder.mkdir()
-        job = WAYS[way].run(mpi, seed + attempt, operations, folder, timeout=600).checked(WAYS[way].ranks)
+        job = WAYS[way].run(mpi, seed + attempt, operations, folder).checked(WAYS[way].ranks)
         missing -= {counter for counter in missing if job.total(counter) > 0}
         if not missing:
             return
@@ -36,6 +36,6 @@ def test_random_operations_are_right(mpi: Mpi, tmp_path: Path, way: str, seed: i
 def test_random_operations_are_right_over_verbs(mpi: Mpi, tmp_path: Path, strategy: str, seed: int,
                                                 full: bool) -> None:
     way = Way({"transport": "verbs", "rendezvous": strategy, **CHUNKS})
-    job = way.run(mpi, seed, 20_000 if full else 300, tmp_path, timeout=600,
+    job = way.run(mpi, seed, 20_000 if full else 300, tmp_path,
                   around=["chrt", "-i", "0"]).checked(ranks=2).over("verbs")
     assert (job.total("onesided") > 0) == mpi.build.osc_asks, str(job)

@@ -10,7 +10,7 @@ LINES = {10: ["regx "], 20: ["rank 0 on ", "rank 1: connection over shm ends"],
          40: ["100000 bytes from rank 1 over shm by direct", "registration: "]}
 
 
-@pytest.mark.parametrize("level", [5, 20, 40])
+@pytest.mark.parametrize("level", [9, 10, 20, 40])
 def test_choices_connections_paths_and_fallbacks_are_said(mpi: Mpi, level: int) -> None:
     job = mpi("collective", "--sizes", "10,100000", "alltoall", mca={"btl_base_verbose": level},
               regx={"rendezvous": "direct", "backend": "retain", "cache_bytes": "8K", "chunk_size": "64K"})

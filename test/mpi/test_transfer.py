@@ -58,7 +58,7 @@ def test_messages_among_several_ranks_are_right(mpi: Mpi, tmp_path: Path, seed: 
     cases += [Case(300_001, 5, 6, pattern="fan", send=send, receive=receive, window=4)
               for send, receive in (("isend", "irecv"), ("send", "late"), ("bsend", "probe"))]
     job = mpi("transfer", "--seed", seed, "--iterations", 7, sample.write(cases, tmp_path),
-              ranks=ranks, timeout=300, regx={"rendezvous": strategy})
+              ranks=ranks, regx={"rendezvous": strategy})
     job.checked(ranks)
     job.carried(strategy)
 
@@ -123,7 +123,7 @@ def test_other_chunk_slot_and_pool_sizes_are_right(mpi: Mpi, tmp_path: Path, see
     sizes = [PAGE + 1, 65_535, 65_537, 262_145, MIB - 1, 3 * MIB + 5, sample.ODD[1]]
     cases = [sample.of_size(size, rng, plain=True) for size in sizes]
     cases += [sample.of_size(size, rng, plain=False) for size in sizes]
-    job = mpi("transfer", "--seed", seed, sample.write(cases, tmp_path), timeout=240,
+    job = mpi("transfer", "--seed", seed, sample.write(cases, tmp_path),
               regx={"rendezvous": strategy, **shape}).checked(ranks=2)
     job.carried(strategy)
 
@@ -133,6 +133,6 @@ def test_a_message_of_more_than_2_gib_is_right(mpi: Mpi) -> None:
     """In one message, of a derived type."""
     size = (2 << 30) + MIB
     for strategy in "pipeline", "bounce", "direct":
-        job = mpi("big", regx={"rendezvous": strategy, "rndv_eager_limit": 0}, timeout=600)
+        job = mpi("big", regx={"rendezvous": strategy, "rndv_eager_limit": 0})
         assert job.checked(ranks=2).stdout == f"checked {size + 64} bytes\n", str(job)
         job.carried(strategy, range(size, size + 1))

@@ -9,7 +9,6 @@
  * of one message alone; with --storm two more threads allocate, free, trim the heap, map and unmap
  * meanwhile (hazard 10).
  */
-#include <getopt.h>
 #include <malloc.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -26,13 +25,13 @@ struct worker {
 
 enum { WINDOW = 3, STORMS = 2, BLOCKS = 64 };
 
-static uint64_t seed = 1;
-static int threads = 4;
-static int rounds = 20;
+static uint64_t seed;
+static int threads;
+static int rounds;
 static int storms; /* threads that only allocate */
 static bool shared;
 static bool owned; /* the memory of messages */
-static size_t largest = 1 << 20;
+static size_t largest;
 static int rank;
 static int ranks;
 
@@ -113,39 +112,15 @@ static void *work(void *argument)
 
 static void parse(int argc, char **argv)
 {
-    static const struct option options[] = {
-        {"seed", required_argument, NULL, 's'},   {"threads", required_argument, NULL, 't'},
-        {"rounds", required_argument, NULL, 'r'}, {"largest", required_argument, NULL, 'l'},
-        {"shared", no_argument, NULL, 'c'},       {"storm", no_argument, NULL, 'm'},
-        {"owned", no_argument, NULL, 'o'},        {NULL, 0, NULL, 0}};
-    int option;
-
-    while ((option = getopt_long(argc, argv, "", options, NULL)) != -1) {
-        switch (option) {
-        case 's':
-            seed = strtoull(optarg, NULL, 0);
-            break;
-        case 't':
-            threads = atoi(optarg);
-            break;
-        case 'r':
-            rounds = atoi(optarg);
-            break;
-        case 'l':
-            largest = strtoul(optarg, NULL, 0);
-            break;
-        case 'c':
-            shared = true;
-            break;
-        case 'm':
-            storms = STORMS;
-            break;
-        case 'o':
-            owned = true;
-            break;
-        default:
-            check_fail("unknown option");
-        }
+    seed = check_number(&argc, argv, "--seed", 1);
+    threads = (int)check_number(&argc, argv, "--threads", 4);
+    rounds = (int)check_number(&argc, argv, "--rounds", 20);
+    largest = check_number(&argc, argv, "--largest", 1 << 20);
+    shared = check_option(&argc, argv, "--shared", 1) != NULL;
+    storms = check_option(&argc, argv, "--storm", 1) != NULL ? STORMS : 0;
+    owned = check_option(&argc, argv, "--owned", 1) != NULL;
+    if (argc != 1) {
+        check_fail("unknown option %s", argv[1]);
     }
 }
 

@@ -11,6 +11,7 @@
  */
 
 #include "check.h"
+#include "settle.h"
 
 enum { SEED = 79, ROUNDS = 10, MOST = 200 };
 
@@ -93,6 +94,7 @@ int main(int argc, char **argv)
     const size_t size = strtoul(argv[2], NULL, 0);
     unsigned char *memory = check_memory(size);
     for (uint64_t round = 0; round < ROUNDS; round++) {
+        settle();
         check_transfer(memory, size, stamp_key(SEED, round, 0, 0), "beside a tool");
     }
     MPI_Barrier(MPI_COMM_WORLD);

@@ -15,7 +15,6 @@
  * (MPI_Mprobe, MPI_Mrecv), late (posted only after MPI_Probe has seen the message, in reverse
  * order). WINDOW: messages outstanding.
  */
-#include <getopt.h>
 #include <stdbool.h>
 
 #include "layout.h"
@@ -55,7 +54,7 @@ struct step {
     int senders; /* 0 when from is NOBODY */
 };
 
-static uint64_t seed = 1;
+static uint64_t seed;
 static bool send_owned, receive_owned;
 static int rank;
 static int ranks;
@@ -364,37 +363,16 @@ static void run_transfer(const struct transfer *transfer, uint64_t iteration)
 
 int main(int argc, char **argv)
 {
-    static const struct option options[] = {{"seed", required_argument, NULL, 's'},
-                                            {"iterations", required_argument, NULL, 'i'},
-                                            {"send-owned", no_argument, NULL, 'o'},
-                                            {"receive-owned", no_argument, NULL, 'r'},
-                                            {NULL, 0, NULL, 0}};
-    uint64_t iterations = 2;
     uint64_t cases = 0;
     char line[256];
-    int option;
 
     rank = check_begin(&argc, &argv, 2);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-    while ((option = getopt_long(argc, argv, "", options, NULL)) != -1) {
-        switch (option) {
-        case 's':
-            seed = strtoull(optarg, NULL, 0);
-            break;
-        case 'i':
-            iterations = strtoull(optarg, NULL, 0);
-            break;
-        case 'o':
-            send_owned = true;
-            break;
-        case 'r':
-            receive_owned = true;
-            break;
-        default:
-            check_fail("unknown option");
-        }
-    }
-    FILE *file = optind == argc - 1 ? fopen(argv[optind], "r") : NULL;
+    seed = check_number(&argc, argv, "--seed", 1);
+    const uint64_t iterations = check_number(&argc, argv, "--iterations", 2);
+    send_owned = check_option(&argc, argv, "--send-owned", 1) != NULL;
+    receive_owned = check_option(&argc, argv, "--receive-owned", 1) != NULL;
+    FILE *file = argc == 2 ? fopen(argv[1], "r") : NULL;
     if (file == NULL) {
         check_fail("needs one readable file of cases");
     }

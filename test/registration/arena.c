@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../chance.h"
+#include "../stamp.h"
 
 #define BASE ((uint8_t *)((uintptr_t)1 << 45))
 

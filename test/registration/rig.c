@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "../stamp.h"
 #include "hold.h"
 
 /* ---- the monitor that never tells ---- */
@@ -89,37 +90,14 @@ void rig_close(rig_t *rig)
 
 /* ---- transfers ---- */
 
-static uint64_t scatter(uint64_t value)
-{
-    value = (value ^ (value >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    value = (value ^ (value >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return value ^ (value >> 31);
-}
-
 void rig_fill(void *base, size_t length, uint64_t stamp)
 {
-    uint64_t word = scatter(stamp);
-
-    for (size_t at = 0; at < length; at += sizeof(word)) {
-        memcpy((char *)base + at, &word, length - at < sizeof(word) ? length - at : sizeof(word));
-        word += UINT64_C(0x9e3779b97f4a7c15);
-    }
+    stamp_fill(base, length, ~stamp, 0); /* of key 0 the first bytes would be zeros */
 }
 
 size_t rig_filled(const void *base, size_t length, uint64_t stamp)
 {
-    const char *bytes = base;
-    uint64_t word = scatter(stamp);
-
-    for (size_t at = 0; at < length; at += sizeof(word)) {
-        const size_t part = length - at < sizeof(word) ? length - at : sizeof(word);
-
-        if (memcmp(bytes + at, &word, part) != 0) {
-            return at;
-        }
-        word += UINT64_C(0x9e3779b97f4a7c15);
-    }
-    return length;
+    return stamp_check(base, length, ~stamp, 0);
 }
 
 uint64_t rig_count(rig_t *rig, const _Atomic uint64_t *counter)

@@ -213,6 +213,14 @@ def compare(way: str, backend: str, measured: Cells) -> None:
     assert not differ, f"{backend}, {way}: (documented, seen); staleness.py makes it anew"
 
 
+def seven_steps(folder: Path, device: str) -> None:
+    """They end as documented without protection, and with each backend the peer gets B."""
+    steps = run(folder / DEVICES[device].steps)
+    unprotected, *backends = steps.split("\n\n")
+    assert unprotected + "\n" == documented().steps, steps
+    assert backends and all(block.rstrip().endswith("the peer gets B") for block in backends), steps
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("device", choices=DEVICES)

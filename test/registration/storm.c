@@ -21,7 +21,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "../chance.h"
+#include "../stamp.h"
 #include "change.h"
 #include "registration/cache.h"
 #include "rig.h"

@@ -14,7 +14,7 @@
 
 #include <cmocka.h>
 
-#include "../chance.h"
+#include "../stamp.h"
 
 /* cmocka hands each test a state, and callbacks get what their callers have: few use all of it. */
 #pragma GCC diagnostic ignored "-Wunused-parameter"
@@ -25,56 +25,33 @@
  * Less than what ends its program (test/units.py). */
 enum { UNIT_PATIENCE = 600 };
 
-/* The eight bytes of the stream named `stream` in which `position` lies: content that no other stream
- * has there. */
-static inline uint64_t unit_stamps(uint64_t stream, size_t position)
-{
-    uint64_t state = stream * UINT64_C(0x2545f4914f6cdd1d) + position / 8;
-
-    return chance_next(&state);
-}
-
-/* The byte at that position. */
+/* The byte at that position of the stream named `stream`: content that no other stream has there.
+ * (Of key 0 the first stamps would be zeros.) */
 static inline uint8_t unit_stamp(uint64_t stream, size_t position)
 {
-    return (uint8_t)(unit_stamps(stream, position) >> (8 * (position % 8)));
+    return stamp_byte(~stream, position);
 }
 
 /* What the stream has from there on. */
 static inline void unit_fill(uint8_t *to, size_t length, uint64_t stream, size_t position)
 {
-    size_t i = 0;
-
-    while (i < length && (position + i) % 8 != 0) {
-        to[i] = unit_stamp(stream, position + i);
-        i++;
-    }
-    for (; i + 8 <= length; i += 8) {
-        const uint64_t stamps = unit_stamps(stream, position + i);
-
-        memcpy(to + i, &stamps, sizeof(stamps));
-    }
-    for (; i < length; i++) {
-        to[i] = unit_stamp(stream, position + i);
-    }
+    stamp_fill(to, length, ~stream, position);
 }
 
 /* Whether it is how the stream begins. */
 static inline bool unit_is_filled(const uint8_t *data, size_t length, uint64_t stream)
 {
-    uint64_t wrong = 0;
-    size_t i = 0;
+    return stamp_check(data, length, ~stream, 0) == length;
+}
 
-    for (; i + 8 <= length; i += 8) {
-        uint64_t stamps;
+/* A figure that scatters, the same in each run. */
+static inline uint32_t unit_scatter(uint32_t seed, uint32_t index)
+{
+    uint64_t x = (((uint64_t)seed << 32) | index) * 0x9e3779b97f4a7c15U;
 
-        memcpy(&stamps, data + i, sizeof(stamps));
-        wrong |= stamps ^ unit_stamps(stream, i);
-    }
-    for (; i < length; i++) {
-        wrong |= (uint64_t)(data[i] ^ unit_stamp(stream, i));
-    }
-    return wrong == 0;
+    x ^= x >> 29;
+    x *= 0xbf58476d1ce4e5b9U;
+    return (uint32_t)(x >> 32);
 }
 
 #endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <sched.h>
 
-#include "../../chance.h"
 #include "shadow.h"
 
 enum { CHANGES = 3 };
@@ -104,10 +103,7 @@ static void send_step_by_step(MPI_Request *request)
 {
     while (!shared->over) {
         is_done(request);
-        shared->receivers_turn = true;
-        while (shared->receivers_turn) {
-            sched_yield();
-        }
+        mapping_give_turn(&shared->receivers_turn, true);
     }
 }
 
@@ -136,10 +132,7 @@ static void replace_step_by_step(const struct message *message, MPI_Request *req
 
     for (int n = 0; n < CHANGES && !done; n++) {
         do {
-            shared->receivers_turn = false;
-            while (!shared->receivers_turn) {
-                sched_yield();
-            }
+            mapping_give_turn(&shared->receivers_turn, false);
             done = is_done(request);
         } while (!done && !has_come(message, 0, buffer->memory) && chance_next(&own) % 8 > 0);
         done = done || is_whole(message);

@@ -119,20 +119,10 @@ enum {
     FIRST = 12        /* and so many of the first by rendezvous, since the receiver tries paths */
 };
 
-/* A figure that scatters, the same in each run. */
-static uint32_t scatter(uint32_t seed, uint32_t index)
-{
-    uint64_t x = (((uint64_t)seed << 32) | index) * 0x9e3779b97f4a7c15U;
-
-    x ^= x >> 29;
-    x *= 0xbf58476d1ce4e5b9U;
-    return (uint32_t)(x >> 32);
-}
-
 static int64_t time_of(const table_t *table, const program_t *program, unsigned number,
                        uint32_t seed, regx_eager_way_t way, bool penalty)
 {
-    const uint32_t chance = scatter(seed, number);
+    const uint32_t chance = unit_scatter(seed, number);
     int64_t takes = table->takes[way] * (100 + (int64_t)(chance % (program->noise + 1))) / 100;
 
     takes += penalty ? table->takes[way] / 2 : 0;
@@ -167,7 +157,7 @@ static int64_t run(const table_t *table, const program_t *program, unsigned mess
             takes = 0;
         } else if ((i + 1) % program->burst == 0) {
             now += takes + program->computes;
-            progress += 1 + scatter(seed, i) % 7;
+            progress += 1 + unit_scatter(seed, i) % 7;
             takes = 0;
         }
     }
@@ -224,7 +214,7 @@ static void most_samples_may_be_interrupted(void **state)
         begin_with(CONFIGURED, true);
         for (unsigned i = 0; i < 1000; i++) {
             now += tables[1].takes[note(LONG)];
-            now += scatter(seed, i) % 8 == 0 && last == REGX_EAGER_RENDEZVOUS ? 100000 : 0;
+            now += unit_scatter(seed, i) % 8 == 0 && last == REGX_EAGER_RENDEZVOUS ? 100000 : 0;
             progress++;
         }
         found += last == REGX_EAGER_RENDEZVOUS;

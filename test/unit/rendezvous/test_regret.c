@@ -58,16 +58,6 @@ typedef struct program {
 
 enum { AUTO = -1, SEEDS = 3 };
 
-/* A figure that scatters, the same in each run. */
-static uint32_t scatter(uint32_t seed, uint32_t index)
-{
-    uint64_t x = (((uint64_t)seed << 32) | index) * 0x9e3779b97f4a7c15U;
-
-    x ^= x >> 29;
-    x *= 0xbf58476d1ce4e5b9U;
-    return (uint32_t)(x >> 32);
-}
-
 /* What every other message costs more. */
 static int64_t more_of(const table_t *table, const program_t *program, unsigned number,
                        unsigned taken)
@@ -85,8 +75,9 @@ static int64_t comes(const table_t *table, const program_t *program, unsigned nu
 {
     const unsigned chosen = way == AUTO ? trial->candidate : (unsigned)way;
     const unsigned taken = mirrored ? WAYS - 1 - chosen : chosen;
-    const uint32_t chance = scatter(seed, number);
-    const uint32_t slow = scatter(seed + SEEDS, number / program->burst) % (program->uneven + 1);
+    const uint32_t chance = unit_scatter(seed, number);
+    const uint32_t slow =
+        unit_scatter(seed + SEEDS, number / program->burst) % (program->uneven + 1);
 
     now += table->there[taken] * (100 + chance % (program->noise + 1)) / 100 * (100 + slow) / 100;
     now += more_of(table, program, number, taken);

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from job import Job
+
 # Root of its own namespaces, where it is not root of the machine.
 UNSHARE = ["unshare", "--mount", "--ipc"] + ([] if os.geteuid() == 0 else ["--map-root-user"])
 
@@ -27,7 +29,7 @@ class SharedMemory:
     """A /dev/shm, and SysV segments, that no other job sees."""
 
     def __init__(self, folder: Path, size: str = "1G", sysv: bool = True,
-                 patience: int = 10) -> None:
+                 patience: int = 60) -> None:
         self.listing = folder / "left"
         why = refusal(*UNSHARE, "mount", "-t", "tmpfs", "tmpfs", "/dev/shm")
         if why:
@@ -51,6 +53,11 @@ class SharedMemory:
     def left(self) -> str:
         """What the job left behind there."""
         return self.listing.read_text()
+
+    def must_be_empty(self, job: Job) -> None:
+        """Else the test fails, and is not tried once more."""
+        if self.left():
+            pytest.fail(f"left: {self.left()}\n{job}")
 
 
 def wait_for_carrier(names: list[str], patience: float = 30) -> None:
@@ -81,11 +88,16 @@ def words_for(folder: Path, hosts: dict[str, str]) -> tuple[list[str], list[str]
         "--mca", "plm_rsh_agent", str(agent)]
 
 
+def host_names() -> list[str]:
+    """Of this process's two hosts, which are their namespaces'."""
+    return [f"regx{os.getpid()}{side}" for side in "ab"]
+
+
 @contextmanager
 def two_hosts(folder: Path) -> Iterator[tuple[list[str], list[str]]]:
     """Two network namespaces, joined by one cable: the words before mpirun, and its options. (The
     parameters that Debian's Open MPI 6.0 comes with leave btl/tcp the loopback device alone.)"""
-    names = [f"regx{os.getpid()}{side}" for side in "ab"]
+    names = host_names()
     hosts = [f"10.83.{os.getpid() % 250}.{number}" for number in (1, 2)]
     why = refusal("ip", "netns", "add", names[0])
     if why:

@@ -10,7 +10,7 @@ import pytest
 
 import device
 from launch import Build
-from namespace import command, refusal, two_hosts
+from namespace import command, host_names, refusal, two_hosts
 
 SECOND = "rxe1"
 CABLE = "fabric0"
@@ -72,7 +72,7 @@ def two_rdma_hosts(folder: Path) -> Iterator[tuple[list[str], list[str], list[st
     are joined by a cable of their own: when it is cut, Open MPI's daemons still hear each other.
     """
     with two_hosts(folder) as (around, options):
-        names = [name for name in command("ip", "netns", "list").split() if "regx" in name]
+        names = host_names()
         try:
             command("ip", "link", "add", CABLE, "netns", names[0], "type", "veth",
                     "peer", "name", CABLE, "netns", names[1])

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Stamps: bytes that say where they come from.
+ * Stamps: bytes that say where they come from; and numbers by chance.
  *
- * A stamp is a function of (seed, iteration, sender, message, byte position), so stale, shifted,
+ * A stamp is a function of (run, iteration, sender, message, byte position), so stale, shifted,
  * swapped and foreign bytes all differ from the right ones. stamp_fill and stamp_check take the
  * position at which a piece starts, so that a scattered message is stamped as one stream.
  */
@@ -20,9 +20,15 @@ static inline uint64_t stamp_mix(uint64_t value)
     return value ^ (value >> 31);
 }
 
-static inline uint64_t stamp_key(uint64_t seed, uint64_t iteration, int sender, int message)
+/* Numbers that look random, and are the same for the same seed. */
+static inline uint64_t chance_next(uint64_t *state)
 {
-    uint64_t key = stamp_mix(seed + UINT64_C(0x9e3779b97f4a7c15));
+    return stamp_mix(*state += UINT64_C(0x9e3779b97f4a7c15));
+}
+
+static inline uint64_t stamp_key(uint64_t run, uint64_t iteration, int sender, int message)
+{
+    uint64_t key = stamp_mix(run + UINT64_C(0x9e3779b97f4a7c15));
     key = stamp_mix(key + iteration);
     key = stamp_mix(key + (uint64_t)sender);
     return stamp_mix(key + (uint64_t)message);
