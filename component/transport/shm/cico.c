@@ -21,8 +21,8 @@
  *
  * A message takes the first stage that is free. So one that comes alone is copied to memory that
  * both processors know: a page that is touched for the first time costs up to 16 us in a virtual
- * machine. The sender's pages of a stage are brought in by one call as it is first used: page by
- * page, the first messages would pay more for it, and `auto` judges by these.
+ * machine. The sender's pages of a stage are brought in by one call, as many as the message needs:
+ * page by page, the first messages would pay more for it, and `auto` judges by these.
  *
  * stage and unstage may be called by any thread; all others are called by progress, or by
  * disconnect, which never run at the same time. The lists are under the transport's lock.
@@ -60,13 +60,16 @@ static char *memory_of(const regx_shm_t *shm, char *main, unsigned index)
     return main + shm->stage_offset + (size_t)index * REGX_STAGE_SIZE;
 }
 
-static void bring_in(regx_shm_t *shm, unsigned index)
+static void bring_in(regx_shm_t *shm, unsigned index, size_t length)
 {
-    if ((shm->cico.brought_in & 1u << index) != 0) {
-        return;
+    size_t *const mapped = &shm->cico.brought_in[index];
+    const size_t end = regx_align_up(length, regx_page_size());
+
+    if (end > *mapped) {
+        madvise(memory_of(shm, shm->main.base, index) + *mapped, end - *mapped,
+                MADV_POPULATE_WRITE);
+        *mapped = end;
     }
-    shm->cico.brought_in |= 1u << index;
-    madvise(memory_of(shm, shm->main.base, index), REGX_STAGE_SIZE, MADV_POPULATE_WRITE);
 }
 
 void regx_cico_init(regx_shm_t *shm)
@@ -192,7 +195,7 @@ static void copy_in(regx_shm_t *shm, regx_cico_stage_t *stage)
     char *to = memory_of(shm, shm->main.base, index);
     const size_t end = regx_min(stage->length, stage->copied + REGX_CICO_STEP);
 
-    bring_in(shm, index);
+    bring_in(shm, index, stage->length);
     while (stage->copied < end) {
         const size_t piece = regx_min(end - stage->copied, PIECE);
 

@@ -111,11 +111,13 @@ static void post_span(regx_mailbox_out_t *out, uint8_t tag, const void *header,
         if (i > 0) {
             atomic_store_explicit(&regx_mailbox_next_line(out)->head, regx_mailbox_lap(out->line),
                                   memory_order_relaxed);
-            regx_mailbox_take_ahead(out, out->line);
         }
     }
     regx_mailbox_publish(out, tag, (uint32_t)length, REGX_FRAME_SPAN);
     out->line = first + lines_of(length);
+    for (uint32_t i = 1; i < lines_of(length); i++) {
+        regx_mailbox_take_ahead(out, out->line + i - REGX_MAILBOX_AHEAD);
+    }
 }
 
 /* Posts a frame in the ring of payload. REGX_AGAIN: that has no room. */
