@@ -27,9 +27,9 @@
  * The least cost of a candidate's turns counts, of up to ROUNDS; of lone messages the first turn's
  * only until there is a second. It has no second turn if the first was far worse than the best, no
  * third if it was clearly worse, and none after messages went another way in two. While its turns
- * still become faster it goes on, in the first trial at once: the first ones of bounce map the
- * pages of its slots (a virtual machine on an EPYC of Zen 5: 64 messages of 32 KiB took 1.5 ms,
- * later ones 0.12).
+ * still become faster it goes on, in the first trial at once, and one that took half as long as the
+ * best before is not counted: the first ones of bounce map the pages of its slots (a virtual machine
+ * on an EPYC of Zen 5: 64 messages of 32 KiB took 1.4, 0.7, 0.3 and then 0.12 ms).
  * Messages that come alone are not compared with bursts, nor with a mixture: a turn of another kind
  * is repeated.
  *
@@ -68,7 +68,8 @@
 #define STREAM 64u         /* messages */
 #define WORSE 1.25F        /* times the best: a third turn would not help, */
 #define FAR_WORSE 2.0F     /* nor a second */
-#define WARMER (7.0F / 8)  /* times the turn before: it is still becoming faster */
+#define WARMER (7.0F / 8)  /* times the turn before: it is still becoming faster, */
+#define COLD 0.5F          /* and the one before was too cold to count */
 #define SAVES (31.0F / 32) /* another candidate has to save as much to win */
 #define REST 128u
 #define REST_UNFINISHED 16u /* a candidate was not measured */
@@ -240,6 +241,7 @@ static bool judge(regx_autotune_t *tune)
         return false;
     }
     const bool first = tried->turns == 0;
+    const float before = tried->cost;
     const float low = turn->sample[(turn->samples - 1) / 2];
     const float cost = first ? low : (low + turn->sample[turn->samples / 2]) / 2;
 
@@ -248,7 +250,7 @@ static bool judge(regx_autotune_t *tune)
     if (first || (tried->turns == 1 && turn->kinds == ALONE) || cost < tried->cost) {
         tried->cost = tune->found[turn->candidate] = cost;
     }
-    tried->turns++;
+    tried->turns = (uint8_t)(tried->turns + (first || cost > before * COLD));
     return true;
 }
 

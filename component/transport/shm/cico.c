@@ -21,10 +21,10 @@
  *
  * A message takes the first stage that is free. So one that comes alone is copied to memory that
  * both processors know: a page that is touched for the first time costs up to 16 us in a virtual
- * machine. The sender's pages of a stage are brought in by one call, as many as the message needs:
+ * machine. Either side's pages of a stage are brought in by one call, as many as the message needs:
  * page by page, the first messages would pay more for it, and `auto` judges by these.
  *
- * stage and unstage may be called by any thread; all others are called by progress, or by
+ * stage, unstage and take may be called by any thread; all others are called by progress, or by
  * disconnect, which never run at the same time. The lists are under the transport's lock.
  */
 #include <sys/mman.h>
@@ -60,14 +60,13 @@ static char *memory_of(const regx_shm_t *shm, char *main, unsigned index)
     return main + shm->stage_offset + (size_t)index * REGX_STAGE_SIZE;
 }
 
-static void bring_in(regx_shm_t *shm, unsigned index, size_t length)
+/* Maps as much of a stage as is needed; what is mapped already is not looked at again. */
+static void bring_in(char *stage, size_t needed, size_t *mapped, int advice)
 {
-    size_t *const mapped = &shm->cico.brought_in[index];
-    const size_t end = regx_align_up(length, regx_page_size());
+    const size_t end = regx_align_up(needed, regx_page_size());
 
     if (end > *mapped) {
-        madvise(memory_of(shm, shm->main.base, index) + *mapped, end - *mapped,
-                MADV_POPULATE_WRITE);
+        madvise(stage + *mapped, end - *mapped, advice);
         *mapped = end;
     }
 }
@@ -195,7 +194,7 @@ static void copy_in(regx_shm_t *shm, regx_cico_stage_t *stage)
     char *to = memory_of(shm, shm->main.base, index);
     const size_t end = regx_min(stage->length, stage->copied + REGX_CICO_STEP);
 
-    bring_in(shm, index, stage->length);
+    bring_in(to, stage->length, &shm->cico.brought_in[index], MADV_POPULATE_WRITE);
     while (stage->copied < end) {
         const size_t piece = regx_min(end - stage->copied, PIECE);
 
@@ -260,16 +259,19 @@ static regx_cico_cell_t *peers_cell(const regx_get_t *get)
     return &regx_shm_conn_of(get->pending.conn)->peer.main->cico.cells[index_of(get)];
 }
 
-regx_status_t regx_cico_take(regx_shm_conn_t *conn, regx_get_t *get)
+regx_status_t regx_cico_take_locked(regx_shm_conn_t *conn, regx_get_t *get)
 {
     regx_shm_t *shm = regx_shm_of(conn->super.transport);
+    const unsigned index = index_of(get);
 
-    if (index_of(get) >= REGX_CICO_STAGES || get->offset != 0 || get->length > REGX_STAGE_SIZE) {
+    if (index >= REGX_CICO_STAGES || get->offset != 0 || get->length > REGX_STAGE_SIZE) {
         return REGX_AGAIN;
     }
     get->pending = (regx_pending_t){.kind = REGX_PENDING_GET, .conn = &conn->super};
     atomic_store_explicit(&peers_cell(get)->asked, regx_shm_key_unpack(&get->key).stage.generation,
                           memory_order_relaxed);
+    bring_in(memory_of(shm, conn->peer.mapping.base, index), get->length, &conn->brought_in[index],
+             MADV_POPULATE_READ);
     regx_lock(&shm->lock);
     regx_list_append(&shm->cico.taking, &get->pending.link);
     regx_shm_count_copies(shm, 1);

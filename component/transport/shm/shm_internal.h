@@ -244,7 +244,7 @@ typedef struct regx_shm_neighbour {
     char *pool;                 /* if it is */
 } regx_shm_neighbour_t;
 
-#define REGX_SHM_POOL_PARTS 512u /* of a peer's pool, each mapped as it is first put to */
+#define REGX_SHM_POOL_PARTS 256u /* of a peer's pool, each mapped as it is first put to */
 
 /* The way to a neighbour. */
 struct regx_shm_conn {
@@ -254,11 +254,12 @@ struct regx_shm_conn {
     regx_mailbox_out_t out;
     uint32_t taken; /* the transport's, at the post before */
     regx_shm_neighbour_t peer;
-    uint64_t
-        pool_parts[REGX_SHM_POOL_PARTS / 64]; /* bit per part of the peer's pool: put to before */
-    regx_alloc_mem_view_t *alloc_mem;         /* the peer's; progress's */
-    regx_mailbox_box_t *box;                  /* of `out` */
-    _Atomic uint32_t zcopies;                 /* bit per token: the peer has not yet returned it */
+    /* Bit per part of the peer's pool that was put to, and bytes of its stages that were taken. */
+    uint64_t pool_parts[REGX_SHM_POOL_PARTS / 64];
+    size_t brought_in[REGX_CICO_STAGES];
+    regx_alloc_mem_view_t *alloc_mem; /* the peer's; progress's */
+    regx_mailbox_box_t *box;          /* of `out` */
+    _Atomic uint32_t zcopies;         /* bit per token: the peer has not yet returned it */
     uint32_t laps[REGX_MAILBOX_ZCOPIES];
     regx_link_t copies;         /* puts and gets for the kernel, oldest first */
     regx_link_t turn;           /* in `turns` while there are any */
@@ -469,7 +470,7 @@ void regx_shm_unstage(regx_transport_t *transport, const regx_key_t *key);
 void regx_cico_note(regx_shm_t *shm, const regx_get_t *get);
 /* Takes the message from the stage that the get's key names. REGX_PENDING; REGX_AGAIN: it names
  * none. The connection is attached, and its peer may be copied from. */
-regx_status_t regx_cico_take(regx_shm_conn_t *conn, regx_get_t *get);
+regx_status_t regx_cico_take_locked(regx_shm_conn_t *conn, regx_get_t *get);
 /* Ends all gets of the connection from stages: they have failed. */
 void regx_cico_drop(regx_shm_conn_t *conn);
 /* Copies what there is to copy, each way, one message at most. Returns how many events there

@@ -226,8 +226,9 @@ regx_status_t regx_shm_get(regx_conn_t *super, regx_get_t *get)
     }
     regx_cico_note(regx_shm_of(super->transport), get);
     if (get->staged) {
+        const regx_status_t taken = regx_cico_take_locked(conn, get);
         regx_unlock(&conn->lock);
-        return regx_cico_take(conn, get);
+        return taken;
     }
     regx_shared_copy_t *shared = get->assisted ? regx_shared_copy_ask_locked(conn, get) : NULL;
     regx_unlock(&conn->lock);
