@@ -94,29 +94,29 @@ static void post_span(regx_mailbox_out_t *out, uint8_t tag, const void *header,
                       size_t header_length, regx_pack_t pack, void *payload, size_t payload_length)
 {
     const size_t length = header_length + payload_length;
-    const uint64_t first = out->line;
+    const uint32_t lines = lines_of(length);
     uint8_t gathered[REGX_MAILBOX_SPAN];
-    const uint8_t *bytes = payload;
 
-    if (header_length > 0 || pack != NULL) {
+    if (pack != NULL || header_length > REGX_MAILBOX_INLINE) {
         regx_frame_fill(gathered, header, header_length, pack, payload, payload_length);
-        bytes = gathered;
+        payload = gathered;
+        header_length = 0;
     }
-    for (uint32_t i = lines_of(length); i-- > 0;) {
+    for (uint32_t i = lines - 1; i > 0; i--) {
+        regx_mailbox_line_t *line = &out->memory->lines[(out->line + i) % REGX_MAILBOX_LINES];
         const size_t at = (size_t)i * REGX_MAILBOX_INLINE;
 
-        out->line = first + i;
-        fill_line(regx_mailbox_next_line(out)->data, bytes + at,
+        fill_line(line->data, (const uint8_t *)payload + at - header_length,
                   regx_min(length - at, REGX_MAILBOX_INLINE));
-        if (i > 0) {
-            atomic_store_explicit(&regx_mailbox_next_line(out)->head, regx_mailbox_lap(out->line),
-                                  memory_order_relaxed);
-        }
+        atomic_store_explicit(&line->head, regx_mailbox_lap(out->line + i), memory_order_relaxed);
     }
-    regx_mailbox_publish(out, tag, (uint32_t)length, REGX_FRAME_SPAN);
-    out->line = first + lines_of(length);
-    for (uint32_t i = 1; i < lines_of(length); i++) {
-        regx_mailbox_take_ahead(out, out->line + i - REGX_MAILBOX_AHEAD);
+    regx_frame_fill(regx_mailbox_next_line(out)->data, header, header_length, NULL, payload,
+                    REGX_MAILBOX_INLINE - header_length);
+    regx_mailbox_show(out, tag, (uint32_t)length, REGX_FRAME_SPAN);
+    out->line += lines - 1;
+    /* The lines of the next frame, if it is as long. In a ping-pong the poller looks at the first. */
+    for (uint32_t i = out->streams ? 0 : 1; i < lines; i++) {
+        regx_mailbox_take(&out->memory->lines[(out->line + i) % REGX_MAILBOX_LINES]);
     }
 }
 

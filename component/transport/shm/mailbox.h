@@ -168,15 +168,22 @@ static inline void regx_mailbox_take_ahead(const regx_mailbox_out_t *out, uint64
     regx_mailbox_take(&out->memory->lines[(line + REGX_MAILBOX_AHEAD) % REGX_MAILBOX_LINES]);
 }
 
-/* Shows the poller a frame that begins in the next line, which is filled, and takes no other. */
-static inline void regx_mailbox_publish(regx_mailbox_out_t *out, uint8_t tag, uint32_t length,
-                                        regx_frame_kind_t kind)
+/* Shows the poller a frame that begins in the next line, which is filled. */
+static inline void regx_mailbox_show(regx_mailbox_out_t *out, uint8_t tag, uint32_t length,
+                                     regx_frame_kind_t kind)
 {
     atomic_store_explicit(&regx_mailbox_next_line(out)->head,
                           regx_mailbox_head(regx_mailbox_lap(out->line), tag, length, kind),
                           memory_order_release);
-    regx_mailbox_take_ahead(out, out->line);
     out->line++;
+}
+
+/* The same of a frame that has no other line. */
+static inline void regx_mailbox_publish(regx_mailbox_out_t *out, uint8_t tag, uint32_t length,
+                                        regx_frame_kind_t kind)
+{
+    regx_mailbox_show(out, tag, length, kind);
+    regx_mailbox_take_ahead(out, out->line - 1);
 }
 
 /* Posts a frame of plain bytes if it fits a line, and the poster knows of one that is free. false:
