@@ -143,12 +143,12 @@ typedef struct regx_cico_stage {
 
 typedef struct regx_cico {
     regx_cico_stage_t stages[REGX_CICO_STAGES];
-    regx_link_t queue;          /* stages, oldest first */
-    regx_cico_stage_t *copying; /* progress copies to it now, without the lock */
-    regx_link_t taking;         /* gets, oldest first */
-    unsigned looks;             /* at them since something was taken of the oldest */
+    regx_link_t queue;                   /* stages, oldest first */
+    regx_cico_stage_t *copying;          /* progress copies to it now, without the lock */
+    regx_link_t taking;                  /* gets, oldest first */
+    unsigned looks;                      /* at them since something was taken of the oldest */
     size_t brought_in[REGX_CICO_STAGES]; /* bytes of each that are mapped; progress's */
-    uint32_t vain;              /* sizes of which a message was copied to a stage and not taken */
+    uint32_t vain; /* sizes of which a message was copied to a stage and not taken */
     /* Messages of a size taken in a row, up to REGX_CICO_ROW; written under the lock. */
     _Atomic uint8_t row[32];
 } regx_cico_t;
