@@ -42,8 +42,8 @@ class Job:
 
     @property
     def sound(self) -> bool:
-        """It ended well and complained of no content: what may still be wrong is a count or a line. What
-        never is one (a process or a report too many or too few) fails a test by pytest.fail."""
+        """It ended well and complained of no content: what may still be wrong is a count or a line. Processes
+        left behind and missing reports fail by pytest.fail, which is never excused."""
         return self.status == 0 and self.total("malformed") == 0 \
             and not BAD.search(self.stderr + self.stdout)
 

@@ -150,15 +150,16 @@ static void warn_if_limited(const regx_component_t *component)
     }
 }
 
-/* Whether several threads may call: also where a call that changes memory in use is to wait, since
- * then another one goes on with transfers (registration/monitor/monitor.h). */
+/* Whether several threads may call. Of those of MPI_Session_init (5.0), and of Open MPI's own progress
+ * thread, only opal_using_threads tells. Also where a call that changes memory in use is to wait,
+ * since then another one goes on with transfers (registration/monitor/monitor.h). */
 static bool has_threads(const regx_component_t *component, bool mpi_threads)
 {
     if (component->params.settings.registration.inuse == REGX_INUSE_DRAIN) {
         opal_set_using_threads(true); /* whatever the program asked for */
         return true;
     }
-    return mpi_threads || opal_using_threads(); /* a session's threads are in the second alone */
+    return mpi_threads || opal_using_threads();
 }
 
 static mca_btl_base_module_t **start(regx_component_t *component, int *count, bool mpi_threads)
@@ -188,8 +189,7 @@ static mca_btl_base_module_t **start(regx_component_t *component, int *count, bo
     return modules;
 }
 
-/* Open MPI's flag for progress threads is ignored: 4.1 always sets it. opal_using_threads tells of
- * those that are. */
+/* Open MPI's flag for progress threads is ignored: 4.1 always sets it (has_threads). */
 static mca_btl_base_module_t **component_init(int *count, bool progress_threads, bool mpi_threads)
 {
     regx_component_t *component = &mca_btl_regx_component;
@@ -221,7 +221,7 @@ static __attribute__((noinline)) int progress_several(void)
     return events;
 }
 
-/* One module where no device is used; beside it one for each port. */
+/* Only a process that uses ports of RDMA devices may have more than one module. */
 static int component_progress(void)
 {
     const regx_component_t *component = &mca_btl_regx_component;

@@ -27,9 +27,9 @@
  * The least cost of a candidate's turns counts, of up to ROUNDS; of lone messages the first turn's
  * only until there is a second. It has no second turn if the first was far worse than the best, no
  * third if it was clearly worse, and none after messages went another way in two. While its turns
- * still become faster it goes on, in the first trial at once, and one that took half as long as the
- * best before is not counted: the first ones of bounce map the pages of its slots (a virtual machine
- * on an EPYC of Zen 5: 64 messages of 32 KiB took 1.4, 0.7, 0.3 and then 0.12 ms).
+ * still become faster it goes on, in the first trial at once, and where one takes half the time of
+ * the best before, that one is not counted in ROUNDS: the first ones of bounce map the pages of its
+ * slots (a virtual machine on an EPYC of Zen 5: 64 messages of 32 KiB took 1.4, 0.7, 0.3, 0.12 ms).
  * Messages that come alone are not compared with bursts, nor with a mixture: a turn of another kind
  * is repeated.
  *
@@ -69,7 +69,7 @@
 #define WORSE 1.25F        /* times the best: a third turn would not help, */
 #define FAR_WORSE 2.0F     /* nor a second */
 #define WARMER (7.0F / 8)  /* times the turn before: it is still becoming faster, */
-#define COLD 0.5F          /* and the one before was too cold to count */
+#define COLD 0.5F          /* or times the best before, which then does not count */
 #define SAVES (31.0F / 32) /* another candidate has to save as much to win */
 #define REST 128u
 #define REST_UNFINISHED 16u /* a candidate was not measured */

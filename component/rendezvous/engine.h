@@ -75,7 +75,7 @@ typedef struct regx_turn {
 /* What a trial has found out of a candidate. */
 typedef struct regx_tried {
     float cost;     /* picoseconds a byte, the least of the turns (auto.c); 0: none */
-    uint8_t turns;  /* that were measured */
+    uint8_t turns;  /* that count (auto.c) */
     uint8_t failed; /* turns of which messages went another way */
     bool warming;   /* the last turn still took less than half of those before */
 } regx_tried_t;

@@ -71,7 +71,7 @@ def compare(asked: argparse.Namespace) -> int:
         return shown(table.read(asked.csv), asked.details)
     # What is wrong with the command line or a file is said before anything is installed.
     wanted = rows.read(asked.files)
-    osu.Suite(asked.osu, Path())
+    suite = osu.Suite(asked.osu)
     launch.own_launcher(asked.hostfile, asked.launcher)
     emulated = asked.rdma and not rdma.device_is_here()
     if emulated and (asked.hostfile or asked.launcher):
@@ -80,7 +80,7 @@ def compare(asked: argparse.Namespace) -> int:
     found = installation.found(asked, "machine" if emulated else "rdma" if asked.rdma else "compare")
     wanted = rows.for_openmpi(wanted, found.major)
     launcher = Launcher(found, asked.hostfile, asked.launcher, asked.rdma)
-    suite = osu.Suite(asked.osu, found.programs / "companion")
+    suite.companion = found.programs / "companion"
     if asked.rdma:
         wanted = [rdma.over_verbs(row) for row in wanted]
     elif unheeded := [row.name for row in wanted if row.memory or row.swap]:

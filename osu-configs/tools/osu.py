@@ -69,9 +69,9 @@ class Program:
 class Suite:
     """Where the benchmarks are."""
 
-    def __init__(self, osu: Path | None, companion: Path):
+    def __init__(self, osu: Path | None, companion: Path = Path("companion")):
         """osu: an installation or a build of OSU's, or the folder of osu_bw in one; else it is looked
-        for in OSU_HOME, PATH and the usual places."""
+        for in OSU_HOME, PATH and the usual places. companion: regx's own, which may be built later."""
         self.companion = companion
         asked, by = (osu, "--osu") if osu else (os.environ.get("OSU_HOME"), "OSU_HOME")
         self.osu: dict[str, Path] = {}

@@ -38,8 +38,8 @@ def speeds(frame: Frame) -> Frame:
 
 
 def undecided(frame: Frame) -> set[tuple[str, tuple[str, str, int]]]:
-    """Rows and places where the ranges of a row of regx and of the best peer overlap: the medians tell all
-    that is known, and more runs make them surer."""
+    """Rows and places where the ranges of a row of regx and of the best peer overlap: there more runs make
+    the medians surer."""
     found = speeds(frame)
     if found.empty:
         return set()
@@ -102,8 +102,8 @@ def sentence(group: Frame) -> str:
     for leads, names, factor in ((clear & (best.speed > 1), "regx " + best.row, best.speed),
                                  (clear & (best.speed < 1), best.row_best, 1 / best.speed)):
         if leads.any():
-            who = list(names[leads].value_counts().index)
-            who = " and ".join(who if len(who) < 3 else [who[0], f"{len(who) - 1} others"])
+            leaders = list(names[leads].value_counts().index)
+            who = " and ".join(leaders if len(leaders) < 3 else [leaders[0], f"{len(leaders) - 1} others"])
             low, high = factor[leads].min(), factor[leads].max()
             by = f"{low:.2f}" if f"{low:.2f}" == f"{high:.2f}" else f"{low:.2f} to {high:.2f}"
             parts.append(f"{who} {by} times as fast at {spans(best['size'], leads)}")
@@ -184,5 +184,6 @@ def doubts(frame: Frame, found: Frame) -> list[str]:
         ran = table.runs_of(frame)
         elsewhere = ran[(ran.phase != MIXED) & ~ran.name.isin(table.named(found))].name.unique()
         if len(elsewhere):
-            lines.insert(0, f"Not shown, for they ran in another phase than others: {', '.join(elsewhere)}.")
+            of_phase = lines.pop(0) if lines and lines[0].startswith("Phase:") else "Phase:"
+            lines.insert(0, f"{of_phase} Not shown, as the others ran in another phase: {', '.join(elsewhere)}.")
     return lines

@@ -23,6 +23,7 @@ def test_ranks_in_their_own_namespaces_use_another_btl(mpi: Mpi, tmp_path: Path,
     job = mpi(*COLLECTIVE, ranks=2, btl="regx,tcp,self", around=SharedMemory(tmp_path).around,
               within=apart, mca={"btl_tcp_if_include": "lo"}).ended_well()
     assert len(job.reports) == 2 and job.total("bytes_shm") == 0, str(job)
+    assert job.reasons("fallbacks")["a process of this node: by another BTL"] == 2, str(job)
     job = mpi(*COLLECTIVE, ranks=2, around=SharedMemory(tmp_path, size="64K").around, within=apart,
               mca=AT_ONCE)
     assert job.status != 0 and job.stdout == "" and 1 <= len(job.complaints) <= 2, str(job)

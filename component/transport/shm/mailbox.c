@@ -114,8 +114,8 @@ static void post_span(regx_mailbox_out_t *out, uint8_t tag, const void *header,
                     REGX_MAILBOX_INLINE - header_length);
     regx_mailbox_show(out, tag, (uint32_t)length, REGX_FRAME_SPAN);
     out->line += lines - 1;
-    /* Where the next frame goes on, if it is as long; the poller looks at its first line. In a stream
-     * all of the next two. */
+    /* The next frame may be as long: its lines, but the first, at which the poller looks. In a stream
+     * the poller is behind: all lines of the next two. */
     for (uint32_t i = out->streams ? 0 : 1; i < lines * (1 + out->streams); i++) {
         regx_mailbox_take(&out->memory->lines[(out->line + i) % REGX_MAILBOX_LINES]);
     }
