@@ -77,9 +77,9 @@ def is_core(item: pytest.Item) -> bool:
     return phase(item) != "guest" and not item.get_closest_marker("full")
 
 
-def each_value_once(items: list[pytest.Item]) -> list[pytest.Item]:
+def each_value_once(items: list[pytest.Item], files: set[Path]) -> list[pytest.Item]:
     """Of a test's combinations of parameters as few as have each value of each parameter once; all of a
-    test that is marked whole."""
+    test that is marked whole, or in these files."""
     seen: set[tuple[object, ...]] = set()
     kept: set[int] = set()
 
@@ -89,7 +89,7 @@ def each_value_once(items: list[pytest.Item]) -> list[pytest.Item]:
                 for name, value in spec.params.items()} if spec else set()
 
     def may_be_left_out(item: pytest.Item) -> bool:
-        return bool(values(item)) and not item.get_closest_marker("whole")
+        return bool(values(item)) and item.path not in files and not item.get_closest_marker("whole")
 
     for enough in (set.isdisjoint, lambda new, old: not new <= old):
         for item in items:
@@ -101,17 +101,19 @@ def each_value_once(items: list[pytest.Item]) -> list[pytest.Item]:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     wanted, full = config.getoption("--phase"), config.getoption("--full")
+    files = {config.invocation_params.dir / word.partition("::")[0] for word in config.args} \
+        if wanted is None else set()  # all of a file that is named, rather than a folder
     sanitizer = config.getoption("--sanitizer")
     kept: list[pytest.Item] = []
     for item in items:
         goes = (wanted is None or phase(item) == wanted) \
-            and (full or wanted is None or is_core(item)) \
+            and (full or item.path in files or is_core(item)) \
             and not (sanitizer and isinstance(item, units.Program) and sanitizer not in item.name)
         if goes:
             kept.append(item)
         item.user_properties.append(("node", item.nodeid))
-    if wanted is not None and not full:
-        kept = each_value_once(kept)
+    if not full:
+        kept = each_value_once(kept, files)
     chosen = {id(item) for item in kept}
     config.hook.pytest_deselected(items=[item for item in items if id(item) not in chosen])
     items[:] = kept
