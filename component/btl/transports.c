@@ -167,7 +167,7 @@ static regx_status_t look_for_devices(regx_component_t *component, candidate_t *
     const char *absent = regx_catalog[REGX_BETWEEN_NODES]->why_absent();
 
     if (absent == NULL && regx_compat_processes() == regx_compat_local_processes()) {
-        absent = "all processes are on this node";
+        absent = "at the start all processes were on this node";
     }
     if (absent != NULL) {
         snprintf(reason, REGX_ERROR, "%s", absent);
