@@ -60,17 +60,6 @@ static char *memory_of(const regx_shm_t *shm, char *main, unsigned index)
     return main + shm->stage_offset + (size_t)index * REGX_STAGE_SIZE;
 }
 
-/* Maps as much of a stage as is needed; what is mapped already is not looked at again. */
-static void bring_in(char *stage, size_t needed, size_t *mapped, int advice)
-{
-    const size_t end = regx_align_up(needed, regx_page_size());
-
-    if (end > *mapped) {
-        madvise(stage + *mapped, end - *mapped, advice);
-        *mapped = end;
-    }
-}
-
 void regx_cico_init(regx_shm_t *shm)
 {
     regx_list_init(&shm->cico.queue);
@@ -194,7 +183,7 @@ static void copy_in(regx_shm_t *shm, regx_cico_stage_t *stage)
     char *to = memory_of(shm, shm->main.base, index);
     const size_t end = regx_min(stage->length, stage->copied + REGX_CICO_STEP);
 
-    bring_in(to, stage->length, &shm->cico.brought_in[index], MADV_POPULATE_WRITE);
+    regx_shm_bring_in(to, stage->length, &shm->cico.brought_in[index], MADV_POPULATE_WRITE);
     while (stage->copied < end) {
         const size_t piece = regx_min(end - stage->copied, PIECE);
 
@@ -270,8 +259,8 @@ regx_status_t regx_cico_take_locked(regx_shm_conn_t *conn, regx_get_t *get)
     get->pending = (regx_pending_t){.kind = REGX_PENDING_GET, .conn = &conn->super};
     atomic_store_explicit(&peers_cell(get)->asked, regx_shm_key_unpack(&get->key).stage.generation,
                           memory_order_relaxed);
-    bring_in(memory_of(shm, conn->peer.mapping.base, index), get->length, &conn->brought_in[index],
-             MADV_POPULATE_READ);
+    regx_shm_bring_in(memory_of(shm, conn->peer.mapping.base, index), get->length,
+                      &conn->brought_in[index], MADV_POPULATE_READ);
     regx_lock(&shm->lock);
     regx_list_append(&shm->cico.taking, &get->pending.link);
     regx_shm_count_copies(shm, 1);

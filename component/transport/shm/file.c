@@ -60,6 +60,19 @@ void *regx_shm_file_map(int descriptor, size_t length)
     return base == MAP_FAILED ? NULL : base;
 }
 
+void regx_shm_bring_in(const void *memory, size_t needed, size_t *brought_in, int advice)
+{
+    const uintptr_t page = regx_page_size(), base = (uintptr_t)memory;
+
+    if (needed > *brought_in) {
+        const uintptr_t from = (base + *brought_in) & ~(page - 1);
+        const uintptr_t to = regx_align_up(base + needed, page);
+
+        madvise((void *)from, to - from, advice);
+        *brought_in = to - base;
+    }
+}
+
 static bool is_same_file(const struct stat *status, const regx_shm_file_t *file)
 {
     return status->st_dev == file->device && status->st_ino == file->inode;

@@ -93,7 +93,8 @@ typedef struct regx_mailbox_out { /* the poster's private state */
     uint64_t payload; /* next byte of the payload stream */
     uint64_t consumed_lines;
     uint64_t consumed_payload;
-    bool streams; /* set by the caller: posts follow on one another */
+    size_t brought_in; /* of the ring's pages */
+    bool streams;      /* set by the caller: posts follow on one another */
 } regx_mailbox_out_t;
 
 typedef struct regx_mailbox_in { /* the poller's private state */
@@ -105,6 +106,7 @@ typedef struct regx_mailbox_in { /* the poller's private state */
     uint64_t told_at;                /* when so many lines are freed, the poster is told */
     uint64_t payload;                /* freed up to here, perhaps not yet published */
     uint64_t published_payload;
+    size_t brought_in;                   /* of the ring's pages */
     uint8_t gathered[REGX_MAILBOX_SPAN]; /* the frame that spans lines */
 } regx_mailbox_in_t;
 

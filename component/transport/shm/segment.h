@@ -25,7 +25,7 @@
 
 #include "transport/transport.h"
 
-/* ---- files (file.c); any thread ---- */
+/* ---- files and their pages (file.c); any thread ---- */
 
 /* How a process names a file of its own to others; sent as it is. */
 typedef struct regx_shm_file {
@@ -50,6 +50,11 @@ void regx_shm_file_close(const regx_shm_file_t *file);
  * number; REGX_INVALID: it is shorter, or not sealed. */
 regx_status_t regx_shm_file_map_other(int32_t pid, const regx_shm_file_t *file, size_t length,
                                       bool sealed, void **base);
+
+/* Brings in the pages of `memory` up to `needed` bytes, by one call: a fault for each takes several
+ * times as long. Up to `brought_in`, which is moved on, they are there. advice: MADV_POPULATE_READ or
+ * MADV_POPULATE_WRITE. Best effort. */
+void regx_shm_bring_in(const void *memory, size_t needed, size_t *brought_in, int advice);
 
 /* ---- segments (segment.c); one thread at a time ---- */
 

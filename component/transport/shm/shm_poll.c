@@ -30,24 +30,13 @@ static regx_status_t make_room(regx_shm_t *shm, const char **reason)
     return REGX_OK;
 }
 
-/* Brings a mailbox's lines in. The kernel answers a first read with the pages around it, too: the
- * rings of payload of this and of other mailboxes, which nothing may ever come by. A first write
- * brings in its own page only. Best effort. */
-static void bring_lines_in(const regx_mailbox_memory_t *memory)
-{
-    const uintptr_t page = regx_page_size();
-    const uintptr_t start = (uintptr_t)memory & ~(page - 1);
-
-    madvise((void *)start, regx_align_up((uintptr_t)memory->payload - start, page),
-            MADV_POPULATE_WRITE);
-}
-
 /* Maps the mailbox that a neighbour asks to be read. REGX_OK; REGX_INVALID: what it asks is
  * malformed; else `reason` is why its frames cannot be read. */
 static regx_status_t map_mailbox(regx_shm_t *shm, const regx_connect_request_t *request,
                                  regx_shm_inbound_t *inbound, const char **reason)
 {
     const uint64_t offset = request->mailbox_offset;
+    size_t brought_in = 0;
 
     if (!regx_shm_address_is_valid(&request->address)) {
         return REGX_INVALID;
@@ -66,7 +55,9 @@ static regx_status_t map_mailbox(regx_shm_t *shm, const regx_connect_request_t *
         return REGX_INVALID;
     }
     inbound->memory = (regx_mailbox_memory_t *)(void *)(inbound->boxes.base + offset);
-    bring_lines_in(inbound->memory);
+    /* As if to write: what is read brings in the pages around it, too, that is, rings of payload,
+     * which nothing may ever come by. */
+    regx_shm_bring_in(inbound->memory, sizeof(*inbound->memory), &brought_in, MADV_POPULATE_WRITE);
     if (!regx_vm_same(&inbound->memory->owner, &request->address.cookie)) {
         regx_segment_unmap(&inbound->boxes);
         *reason = "what is mapped is not its mailbox";
