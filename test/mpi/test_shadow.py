@@ -10,7 +10,7 @@ from launch import Mpi
 from skips import pages_cannot_be_moved
 from ways import CHUNKS, WAYS, Way
 
-OPERATIONS, ALL_OPERATIONS = 2_000, 200_000  # without and with --full
+OPERATIONS, ALL_OPERATIONS = 2_000, 50_000  # without and with --full
 ATTEMPTS = 8
 
 
@@ -36,6 +36,6 @@ def test_random_operations_are_right(mpi: Mpi, tmp_path: Path, way: str, seed: i
 def test_random_operations_are_right_over_verbs(mpi: Mpi, tmp_path: Path, strategy: str, seed: int,
                                                 full: bool) -> None:
     way = Way({"transport": "verbs", "rendezvous": strategy, **CHUNKS})
-    job = way.run(mpi, seed, 20_000 if full else 300, tmp_path,
+    job = way.run(mpi, seed, 5_000 if full else 300, tmp_path,
                   around=["chrt", "-i", "0"]).checked(ranks=2).over("verbs")
     assert (job.total("onesided") > 0) == mpi.build.osc_asks, str(job)
