@@ -218,14 +218,12 @@ static bool may_choose(const regx_params_t *params)
 bool regx_module_start(regx_module_t *module)
 {
     const regx_params_t *params = module->params;
-    const regx_granting_t grant = params->settings.rendezvous.grant;
     const regx_rndv_config_t config = {.strategy = params->strategy,
                                        .chunk_size = params->settings.rendezvous.chunk_size,
                                        .chunk_depth = params->settings.rendezvous.chunk_depth,
                                        .threads = module->threads,
                                        .may_expose = may_expose(module),
-                                       .revocable = grant != REGX_GRANT_FINAL,
-                                       .optimistic = grant == REGX_GRANT_OPTIMISTIC,
+                                       .grant = params->settings.rendezvous.grant,
                                        .verify = params->settings.rendezvous.verify,
                                        .mismatch = regx_lost_data,
                                        .changes = regx_registry_changes,

@@ -149,7 +149,6 @@ static regx_cache_config_t share_of_cache(const regx_module_t *module)
     const uint64_t device_count = module->transport->mr_count;
     regx_cache_config_t cache = {.bytes = settings->cache_bytes,
                                  .count = REGX_CACHE_COUNT,
-                                 .inuse = settings->inuse,
                                  .once_bytes = settings->once_bytes};
     uint64_t caches = 0;
 
@@ -193,17 +192,16 @@ static bool start_monitor(regx_module_t *module)
 
 bool regx_registry_start(regx_module_t *module)
 {
-    const regx_backend_t *backend =
-        regx_registry_keeps(module) ? module->component->choice.backend : &regx_backend_none;
+    const regx_inuse_t inuse = module->component->params.settings.registration.inuse;
     regx_cache_config_t cache = share_of_cache(module);
 
-    cache.changed_in_use = changed_in_use;
+    cache.changed_in_use = inuse != REGX_INUSE_IGNORE ? changed_in_use : NULL;
     cache.context = module;
     cache.trace = module->trace;
-    if (backend->start != NULL && !start_monitor(module)) {
+    if (regx_registry_keeps(module) && !start_monitor(module)) {
         return false;
     }
-    if (regx_registry_open(&module->registry, backend, module->monitor, &cache, module->transport,
+    if (regx_registry_open(&module->registry, module->monitor, &cache, module->transport,
                            module->counters) != REGX_OK) {
         regx_compat_output("no memory for the registration cache");
         return false;

@@ -255,5 +255,4 @@ static void hooks_remove(void)
     mca_base_framework_close(&opal_memory_base_framework);
 }
 
-const regx_hook_source_t regx_compat_hooks = {
-    .name = "opal", .install = hooks_install, .remove = hooks_remove};
+const regx_hook_source_t regx_compat_hooks = {.install = hooks_install, .remove = hooks_remove};

@@ -114,8 +114,7 @@ static int join(regx_domain_t *domain, const char *name, regx_error_t error)
         return EINVAL;
     }
     if (strcmp(name, regx_backend_none.name) == 0) { /* beside any other */
-        domain->choice =
-            (regx_backend_choice_t){.backend = &regx_backend_none, .reason = "asked for"};
+        (void)regx_backend_choose(name, false, NULL, &domain->choice, error);
         return 0;
     }
     pthread_mutex_lock(&lock);
@@ -149,15 +148,14 @@ static regx_status_t open_registry(regx_domain_t *domain, const regx_domain_opti
 {
     const uint64_t count = options->count != 0 ? options->count : REGX_CACHE_COUNT;
     const uint64_t device = domain->device.mr_count;
-    const regx_cache_config_t config = {
-        .bytes = options->bytes != 0 ? options->bytes : REGX_UNLIMITED,
-        .count = device != 0 ? regx_min(count, device) : count,
-        .inuse = options->changed_in_use != NULL ? REGX_INUSE_WARN : REGX_INUSE_IGNORE,
-        .changed_in_use = options->changed_in_use,
-        .context = options->context};
+    const regx_cache_config_t config = {.bytes =
+                                            options->bytes != 0 ? options->bytes : REGX_UNLIMITED,
+                                        .count = device != 0 ? regx_min(count, device) : count,
+                                        .changed_in_use = options->changed_in_use,
+                                        .context = options->context};
 
-    return regx_registry_open(&domain->registry, domain->choice.backend, domain->choice.monitor,
-                              &config, &domain->device, &domain->counters);
+    return regx_registry_open(&domain->registry, domain->choice.monitor, &config, &domain->device,
+                              &domain->counters);
 }
 
 static int open_domain(regx_domain_t *domain, struct ibv_pd *pd,
@@ -175,7 +173,6 @@ static int open_domain(regx_domain_t *domain, struct ibv_pd *pd,
     }
     domain->pd = pd;
     domain->device = (regx_transport_t){.ops = &device_ops,
-                                        .wires = "",
                                         .registers = true,
                                         .mr_count = attr.max_mr > 0 ? (uint64_t)attr.max_mr : 0,
                                         .mr_bytes = attr.max_mr_size};

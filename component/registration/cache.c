@@ -284,8 +284,7 @@ static __attribute__((noinline)) void note_changed(regx_cache_t *cache, regx_rec
         return;
     }
     regx_count(counters, &counters->inuse_changes, 1);
-    if (cache->config.changed_in_use != NULL && cache->config.inuse != REGX_INUSE_IGNORE &&
-        !atomic_exchange(&warning->warned, true)) {
+    if (cache->config.changed_in_use != NULL && !atomic_exchange(&warning->warned, true)) {
         warning->start = record->start;
         warning->size = record->size;
         atomic_store(&warning->to_warn, true);

@@ -85,18 +85,16 @@ regx_status_t regx_backend_choose(const char *name, bool registering_is_free,
 
 /* ---- a registry ---- */
 
-regx_status_t regx_registry_open(regx_registry_t *registry, const regx_backend_t *backend,
-                                 regx_monitor_t *monitor, const regx_cache_config_t *cache,
-                                 regx_transport_t *transport, regx_counters_t *counters)
+regx_status_t regx_registry_open(regx_registry_t *registry, regx_monitor_t *monitor,
+                                 const regx_cache_config_t *cache, regx_transport_t *transport,
+                                 regx_counters_t *counters)
 {
-    *registry = (regx_registry_t){.backend = backend,
-                                  .transport = transport,
+    *registry = (regx_registry_t){.transport = transport,
                                   .counters = counters,
-                                  .trace = cache != NULL ? cache->trace : NULL,
+                                  .trace = cache->trace,
                                   .monitor = monitor,
                                   .once_max = REGX_UNLIMITED};
-    if (cache != NULL && cache->once_bytes != 0 && cache->once_bytes != REGX_UNLIMITED &&
-        transport->registers) {
+    if (cache->once_bytes != 0 && cache->once_bytes != REGX_UNLIMITED && transport->registers) {
         registry->once_max = regx_max(cache->once_bytes / 2, regx_page_size());
     }
     if (monitor == NULL) { /* changes are not reported: nothing may be kept */

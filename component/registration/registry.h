@@ -54,7 +54,8 @@ regx_status_t regx_backend_choose(const char *name, bool registering_is_free,
 #define REGX_UNLIMITED UINT64_MAX
 #define REGX_CACHE_COUNT 16384u /* registrations that a process keeps at most, by default */
 
-/* DRAIN: as WARN, for what could not be waited for (monitor.h). */
+/* What is done about a buffer that changed while in use. DRAIN: as WARN, for what could not be
+ * waited for (monitor.h). */
 typedef enum {
     REGX_INUSE_IGNORE,
     REGX_INUSE_WARN,
@@ -63,15 +64,14 @@ typedef enum {
 } regx_inuse_t;
 
 typedef struct regx_cache_config {
-    uint64_t bytes;     /* that kept regions may hold in all; REGX_UNLIMITED allowed */
-    uint64_t count;     /* regions kept; REGX_UNLIMITED allowed (then what the table holds) */
-    bool admit_first;   /* for tests: also a range's first use pushes out others */
-    regx_inuse_t inuse; /* what progress does about a buffer that changed while in use */
+    uint64_t bytes;   /* that kept regions may hold in all; REGX_UNLIMITED allowed */
+    uint64_t count;   /* regions kept; REGX_UNLIMITED allowed (then what the table holds) */
+    bool admit_first; /* for tests: also a range's first use pushes out others */
     /* That may be registered at a time for one use each, of what the device pins, with a cache or
      * without: half to send from, half to receive into; 0: as much as it takes. */
     uint64_t once_bytes;
-    /* Called from progress, acquire or close, with no lock held, once, after the first use of such
-     * a buffer was released. May be NULL. */
+    /* Called from progress, acquire or close, with no lock held, once, after the first use of a
+     * buffer that changed while in use was released. NULL: not wanted. */
     void (*changed_in_use)(void *context, const void *base, size_t length);
     void *context;
     const regx_trace_t *trace; /* lives as long as the registry; NULL: off */
@@ -85,9 +85,8 @@ typedef struct regx_region {
     const regx_mr_t *mr; /* covers the range that was asked for, and perhaps more on either side */
     regx_mr_t own;       /* where it was made for this use alone */
     uint32_t kept;       /* the cache's: its number; 0: not kept */
-    /* Of the account of what is not kept (cache.h). */
-    bool over_share; /* of a refusal: for want of room there */
-    uintptr_t start; /* the cache's: what was asked for, and when */
+    bool over_share;     /* a refusal was for want of room in once_max */
+    uintptr_t start;     /* the cache's: what was asked for, and when */
     size_t length;
     uint64_t since;
 } regx_region_t;
@@ -96,11 +95,10 @@ typedef struct regx_registry regx_registry_t;
 struct regx_cache;
 
 struct regx_registry {
-    const regx_backend_t *backend;
     regx_transport_t *transport; /* whose memory domain registers */
     regx_counters_t *counters;
     const regx_trace_t *trace;
-    regx_monitor_t *monitor;  /* NULL: the backend needs none */
+    regx_monitor_t *monitor;  /* NULL: changes are not reported */
     struct regx_cache *cache; /* NULL: registered per use */
     bool on_demand;           /* monitor->by_device, for the fast path */
     /* Bytes registered for one use each, to send from and to receive into: as many as there may be
@@ -110,11 +108,11 @@ struct regx_registry {
     regx_drain_t *drain; /* the monitor's; NULL: no change waits */
 };
 
-/* The monitor must be running if the backend needs one, and outlive the registry; `cache` says how
- * much to keep. REGX_NO_MEMORY. */
-regx_status_t regx_registry_open(regx_registry_t *registry, const regx_backend_t *backend,
-                                 regx_monitor_t *monitor, const regx_cache_config_t *cache,
-                                 regx_transport_t *transport, regx_counters_t *counters);
+/* The monitor is running and outlives the registry; NULL: nothing is kept. `cache` says how much to
+ * keep. REGX_NO_MEMORY. */
+regx_status_t regx_registry_open(regx_registry_t *registry, regx_monitor_t *monitor,
+                                 const regx_cache_config_t *cache, regx_transport_t *transport,
+                                 regx_counters_t *counters);
 /* Every use must be released. */
 void regx_registry_close(regx_registry_t *registry);
 

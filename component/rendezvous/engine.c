@@ -37,7 +37,8 @@ const regx_strategy_t *regx_strategy_find(const char *name)
     return NULL;
 }
 
-const regx_strategy_t *const regx_strategy_of_path[REGX_PATH_COUNT] = {
+/* By path: the strategy that always takes it; NULL: none does. */
+static const regx_strategy_t *const strategy_of_path[REGX_PATH_COUNT] = {
 #define STRATEGY(name, help) [REGX_PATH_##name] = &regx_strategy_##name,
     REGX_RENDEZVOUS_PATHS(STRATEGY)
 #undef STRATEGY
@@ -81,14 +82,13 @@ regx_rndv_t *regx_rndv_create(const regx_rndv_config_t *config, regx_pool_t *poo
     }
     rndv->config = *config;
     rndv->pool = pool;
-    rndv->page = regx_page_size();
     /* Over a device less made gaps (measured); on a node bounce.c has a limit of its own. */
     rndv->window = pool->slots / 2 * pool->slot_size;
     rndv->registry = registry;
     rndv->send_access = send_access(config, registry);
     rndv->counters = counters;
     rndv->nobody.id = UINT64_MAX;
-    rndv->paths = regx_strategy_of_path;
+    rndv->paths = strategy_of_path;
     for (unsigned wire = 0; wire < REGX_AUTO_WIRES; wire++) {
         regx_auto_init(rndv->tuner.sizes[wire], (regx_auto_wire_t)wire);
     }
@@ -131,7 +131,7 @@ void regx_rndv_destroy(regx_rndv_t *rndv)
 
 void regx_rndv_control(regx_rndv_t *rndv, uint64_t sender, const void *message, size_t length)
 {
-    regx_control_t control = {0};
+    regx_control_t control;
 
     if (!regx_control_unpack(message, length, &control)) {
         regx_count_malformed(rndv->counters);

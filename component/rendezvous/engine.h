@@ -191,7 +191,6 @@ struct regx_rndv {
     regx_handle_table_t recvs, sends;
     regx_peer_t nobody;     /* the peer of receives whose peer has gone */
     regx_slot_use_t *slots; /* one per slot of the pool */
-    size_t page;            /* bytes of a page of memory */
     size_t window;          /* pool bytes that one peer may hold granted */
     struct {
         regx_autotune_t sizes[REGX_AUTO_WIRES][REGX_AUTO_SIZES];
@@ -326,9 +325,6 @@ extern const regx_strategy_t regx_strategy_auto;
 #define REGX_STRATEGY_DECLARED(name, help) extern const regx_strategy_t regx_strategy_##name;
 REGX_RENDEZVOUS_PATHS(REGX_STRATEGY_DECLARED)
 #undef REGX_STRATEGY_DECLARED
-
-/* By path: the strategy that always takes it; NULL: none does. */
-extern const regx_strategy_t *const regx_strategy_of_path[REGX_PATH_COUNT];
 
 /* auto.c: which path moves messages of that size fastest. */
 

@@ -24,7 +24,6 @@
  * sender made none.
  */
 #include <assert.h>
-#include <inttypes.h>
 #include <string.h>
 
 #include "rendezvous/recv.h"

@@ -111,7 +111,7 @@ static bool recv_open(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
         return false;
     }
     chunk->offset = chunk->written = 0;
-    if (rndv->config.revocable && recv->path != REGX_PATH_remap) {
+    if (rndv->config.grant != REGX_GRANT_FINAL && recv->path != REGX_PATH_remap) {
         regx_revoke_recv_open(rndv, recv);
     }
     if (take_known_whole(rndv, recv, chunk)) {

@@ -83,7 +83,7 @@ static uint8_t cts_bits(const regx_rndv_t *rndv, const regx_rndv_recv_t *recv)
 
     return (rndv->config.verify ? REGX_CTS_VERIFY : 0) |
            (recv->buffer.suspect ? REGX_CTS_SUSPECT : 0) | (revocable ? REGX_CTS_REVOCABLE : 0) |
-           (revocable && rndv->config.optimistic ? REGX_CTS_OPTIMISTIC : 0);
+           (revocable && rndv->config.grant == REGX_GRANT_OPTIMISTIC ? REGX_CTS_OPTIMISTIC : 0);
 }
 
 /* The rest of the CTS. */
@@ -128,7 +128,6 @@ static void give_up_memory(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
 void regx_recv_open_again_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, bool failed)
 {
     recv->cts = (regx_cts_t){.recv = recv->cts.recv};
-    recv->phase = REGX_RECV_OPENED;
     recv->buffer.suspect |= failed;
     recv->slots.only = true;
     set_path(rndv, recv, REGX_PATH_bounce, REGX_WHY_unread);

@@ -174,8 +174,8 @@ void regx_recv_verify(regx_rndv_t *rndv, regx_rndv_recv_t *recv, const regx_cont
 /* Tells the owner what was noted, if anything, once the message has been dealt with. */
 void regx_recv_report(regx_rndv_t *rndv, const regx_peer_t *peer);
 
-/* Makes another CTS, for a receive of which the first was not shipped: by slots, because it could
- * not be read. failed: perhaps the memory at either end is gone. */
+/* Makes another CTS, for a receive that is OPENED and of which the first was not shipped: by slots,
+ * because it could not be read. failed: perhaps the memory at either end is gone. */
 void regx_recv_open_again_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, bool failed);
 
 /* A range that is still to be granted as slots. */

@@ -87,6 +87,8 @@ bool regx_strategy_word(unsigned index, regx_param_word_t *word);
 
 /* ---- what users may set (rendezvous_params.def) ---- */
 
+/* Whether what is granted is granted anew when its memory changes (revoke.c). OPTIMISTIC: without
+ * telling the sender to stop. */
 typedef enum { REGX_GRANT_FINAL, REGX_GRANT_SYNCHRONOUS, REGX_GRANT_OPTIMISTIC } regx_granting_t;
 
 typedef struct regx_rndv_settings {
@@ -123,8 +125,7 @@ typedef struct regx_rndv_config {
     unsigned chunk_depth; /* chunks of one transfer in flight, to REGX_CHUNK_DEPTH_MAX */
     bool threads;
     bool may_expose; /* the owner asks for exposures, so what is sent may be registered for it */
-    bool revocable;  /* what is granted is granted anew when its memory changes (revoke.c) … */
-    bool optimistic; /* … without telling the sender to stop */
+    regx_granting_t grant;
     bool verify; /* compare checksums of what is sent and received; also done where the peer asks */
     /* What arrived is not what was sent: `what` says which bytes and by which path. The owner ends
      * the connection or the job, since there is no other way to notify the MPI library that the

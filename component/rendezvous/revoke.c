@@ -112,7 +112,7 @@ static void restart_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, uint64_t o
     revoke->wait.reason = NULL;
     revoke->times++;
     regx_count(rndv->counters, &rndv->counters->regrants, 1);
-    if (!rndv->config.optimistic) {
+    if (rndv->config.grant != REGX_GRANT_OPTIMISTIC) {
         const regx_control_t message = {.type = REGX_CONTROL_REVOKE, .to = recv->sender};
 
         regx_control_post(recv->peer, &recv->outbox, &message);

@@ -52,8 +52,7 @@ static bool start_openmpi(void)
 
 bool cache_open(const char *name, cache_kind_t *kind, char *why, size_t size)
 {
-    const regx_cache_config_t cache = {
-        .bytes = REGX_UNLIMITED, .count = REGX_UNLIMITED, .inuse = REGX_INUSE_IGNORE};
+    const regx_cache_config_t cache = {.bytes = REGX_UNLIMITED, .count = REGX_UNLIMITED};
     regx_monitor_config_t monitor = {.counters = &regx.counters};
     regx_error_t error;
 
@@ -73,8 +72,8 @@ bool cache_open(const char *name, cache_kind_t *kind, char *why, size_t size)
         snprintf(why, size, "%s", error);
         return false;
     }
-    if (regx_registry_open(&regx.registry, regx.choice.backend, regx.choice.monitor, &cache,
-                           &regx.transport, &regx.counters) != REGX_OK) {
+    if (regx_registry_open(&regx.registry, regx.choice.monitor, &cache, &regx.transport,
+                           &regx.counters) != REGX_OK) {
         snprintf(why, size, "out of memory");
         return false;
     }

@@ -240,8 +240,9 @@ static void begin(uint64_t how)
                                        .chunk_size = CHUNK,
                                        .chunk_depth = 4,
                                        .verify = (how & VERIFY) != 0,
-                                       .revocable = (how & REVOCABLE) != 0,
-                                       .optimistic = (how & OPTIMISTIC) != 0,
+                                       .grant = (how & REVOCABLE) == 0    ? REGX_GRANT_FINAL
+                                                : (how & OPTIMISTIC) != 0 ? REGX_GRANT_OPTIMISTIC
+                                                                          : REGX_GRANT_SYNCHRONOUS,
                                        .mismatch = mismatch,
                                        .flow = &flow};
 
@@ -262,7 +263,7 @@ static void begin(uint64_t how)
     process->peer = (regx_peer_t){.id = PEER, .conn = &process->conn};
     process->registry.transport = &process->transport;
     process->registry.counters = &process->counters;
-    if (config.revocable) {
+    if (config.grant != REGX_GRANT_FINAL) {
         monitor.log = monitor.log != NULL ? monitor.log : regx_inval_log_open();
         fuzz_check(monitor.log != NULL);
         process->registry.monitor = &monitor;

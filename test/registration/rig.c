@@ -54,10 +54,7 @@ bool rig_open(rig_t *rig, const rig_config_t *config, regx_error_t why)
 {
     const regx_cache_config_t cache = {.bytes = config->bytes > 0 ? config->bytes : REGX_UNLIMITED,
                                        .count = config->count > 0 ? config->count : REGX_UNLIMITED,
-                                       .admit_first = config->admit_first,
-                                       .inuse = config->inuse,
-                                       .changed_in_use = config->changed_in_use,
-                                       .context = config->context};
+                                       .admit_first = config->admit_first};
 
     memset(rig, 0, sizeof(*rig));
     rig->backend = config->backend;
@@ -71,7 +68,7 @@ bool rig_open(rig_t *rig, const rig_config_t *config, regx_error_t why)
         oracle_close(rig->oracle);
         return false;
     }
-    if (regx_registry_open(&rig->registry, rig->choice.backend, rig->choice.monitor, &cache,
+    if (regx_registry_open(&rig->registry, rig->choice.monitor, &cache,
                            oracle_transport(rig->oracle), &rig->counters) != REGX_OK) {
         fprintf(stderr, "rig: no memory for a registry\n");
         abort();

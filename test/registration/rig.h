@@ -25,9 +25,6 @@ typedef struct rig_config {
     unsigned buffers;      /* of the oracle; 0: as many as one ring has */
     uint64_t bytes, count; /* of the cache; 0: unlimited */
     bool admit_first;
-    regx_inuse_t inuse;
-    void (*changed_in_use)(void *context, const void *base, size_t length);
-    void *context;
 } rig_config_t;
 
 /* First and last in main: of Open MPI as much as its hooks need (rig_opal.c), or, in what is linked

@@ -209,7 +209,7 @@ static void hooks_free(regx_hooks_monitor_t *monitor)
     if (monitor->canary != MAP_FAILED) {
         munmap(monitor->canary, TRIED * (size_t)sysconf(_SC_PAGESIZE));
     }
-    if (monitor->notifier == NULL && monitor->super.log != NULL) {
+    if (monitor->notifier == NULL) {
         regx_inval_log_close(monitor->super.log);
     }
     free(monitor);
@@ -409,8 +409,7 @@ static void ucm_remove(void)
     ucm.unset(UCM_EVENT_VM_UNMAPPED, unmapped, NULL);
 }
 
-static const regx_hook_source_t ucm_source = {
-    .name = "ucm", .install = ucm_install, .remove = ucm_remove};
+static const regx_hook_source_t ucm_source = {.install = ucm_install, .remove = ucm_remove};
 
 const regx_hook_source_t *const regx_hooks_ucm = &ucm_source;
 

@@ -189,9 +189,7 @@ bool regx_inval_log_touched(const regx_inval_log_t *log, uint64_t since, uintptr
 
 void regx_monitor_free(regx_monitor_t *monitor)
 {
-    if (monitor->log != NULL) {
-        regx_inval_log_close(monitor->log);
-    }
+    regx_inval_log_close(monitor->log);
     free(monitor);
 }
 

@@ -53,7 +53,7 @@ struct regx_inval_log {
 
 /* NULL: no memory. */
 regx_inval_log_t *regx_inval_log_open(void);
-void regx_inval_log_close(regx_inval_log_t *log);
+void regx_inval_log_close(regx_inval_log_t *log); /* NULL: nothing */
 
 /* Logs one change. Any thread, also inside malloc. A change of memory without interest may be
  * left out. */
@@ -247,7 +247,6 @@ bool regx_watch_is_mapped(const regx_watch_t *watch, uintptr_t from);
 typedef void (*regx_hook_report_t)(void *base, size_t length);
 
 typedef struct regx_hook_source {
-    const char *name; /* opal, ucm */
     /* From now on `report` is called. REGX_DENIED: hooks cannot work here, and `error` holds one
      * line with the reason. */
     regx_status_t (*install)(regx_hook_report_t report, regx_error_t error);

@@ -85,7 +85,9 @@ regx_status_t __wrap_regx_backend_choose(const char *name, bool registering_is_f
     const regx_status_t status =
         __real_regx_backend_choose(name, registering_is_free, config, choice, why);
 
-    monitor = status == REGX_OK ? choice->monitor : NULL;
+    if (status == REGX_OK && choice->monitor != NULL) {
+        monitor = choice->monitor;
+    }
     return status;
 }
 
@@ -95,7 +97,7 @@ static void settle(const regx_domain_t *domain)
 {
     const bool keeps = strcmp(regx_domain_backend(domain, NULL), "none") != 0;
 
-    while (keeps && monitor != NULL && atomic_load(&monitor->log->sequence) % 2 == 1) {
+    while (keeps && atomic_load(&monitor->log->sequence) % 2 == 1) {
         sched_yield();
     }
 }

@@ -67,8 +67,7 @@ static void hooked_remove(void)
     hooked.removed++;
 }
 
-const regx_hook_source_t hooked_source = {
-    .name = "fake", .install = hooked_install, .remove = hooked_remove};
+const regx_hook_source_t hooked_source = {.install = hooked_install, .remove = hooked_remove};
 
 int hooked_reset(void **state)
 {

@@ -88,8 +88,7 @@ static void open_registry(registry_t *r, regx_monitor_t *monitor, const regx_cac
     own.context = r;
     r->transport.ops = &registry_ops;
     r->transport.registers = true;
-    assert_int_equal(regx_registry_open(&r->registry, &regx_backend_none, monitor, &own,
-                                        &r->transport, &r->counters),
+    assert_int_equal(regx_registry_open(&r->registry, monitor, &own, &r->transport, &r->counters),
                      REGX_OK);
     r->cache = r->registry.cache;
 }
@@ -110,8 +109,7 @@ registry_t *registry_open_none(uint64_t once_bytes)
 
 registry_t *registry_open(uint64_t bytes, uint64_t count, bool admit_first, bool asks)
 {
-    const regx_cache_config_t config = {
-        .bytes = bytes, .count = count, .admit_first = admit_first, .inuse = REGX_INUSE_WARN};
+    const regx_cache_config_t config = {.bytes = bytes, .count = count, .admit_first = admit_first};
     registry_t *r = calloc(1, sizeof(*r));
 
     assert_non_null(r);

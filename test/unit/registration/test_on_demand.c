@@ -92,9 +92,8 @@ static void open_with(unsigned refuse_advice, size_t grain)
                          .refuse_advice = refuse_advice};
     const regx_monitor_config_t config = {.transport = &fake.transport, .counters = &counters};
     assert_int_equal(regx_backend_choose("odp", false, &config, &choice, error), REGX_OK);
-    assert_int_equal(regx_registry_open(&registry, choice.backend, choice.monitor, &cache,
-                                        &fake.transport, &counters),
-                     REGX_OK);
+    assert_int_equal(
+        regx_registry_open(&registry, choice.monitor, &cache, &fake.transport, &counters), REGX_OK);
     assert_int_equal(fake.live, 0); /* what the start tried */
     memset(fake.calls, 0, sizeof(fake.calls));
     memory = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

@@ -197,8 +197,8 @@ static world_t *world_open(bool asks, bool fences, unsigned applied_max)
     for (unsigned i = 0; i < PAGES; i++) {
         pthread_rwlock_init(&world->changing[i], NULL);
     }
-    assert_int_equal(regx_registry_open(&world->registry, &regx_backend_none, &world->monitor,
-                                        &config, &world->transport, &world->counters),
+    assert_int_equal(regx_registry_open(&world->registry, &world->monitor, &config,
+                                        &world->transport, &world->counters),
                      REGX_OK);
     registry_use_fences(world->registry.cache, fences);
     world->registry.cache->applied_max = applied_max;

@@ -53,7 +53,8 @@ typedef struct sim_scenario {
     bool both_ways;
     bool one_by_one; /* a message begins when the one before it has ended */
     bool unexpected; /* each is received when its RTS is there already */
-    bool verify, revocable, optimistic;
+    bool verify;
+    regx_granting_t grant;
     bool cached;  /* registrations are kept; else made for each use */
     bool reuses;  /* each message has the buffers of the one before it */
     bool fresh;   /* … but the send buffers: long writes go in pieces, of which none can fail */

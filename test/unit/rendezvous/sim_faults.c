@@ -52,14 +52,14 @@ bool sim_fault_applies(const sim_fault_t *fault, const sim_scenario_t *scenario)
 {
     switch (fault->trouble) {
     case SIM_CORRUPT:
-        return scenario->verify && !scenario->revocable;
+        return scenario->verify && scenario->grant == REGX_GRANT_FINAL;
     case SIM_CHANGED:
-        return scenario->revocable && !scenario->final;
+        return scenario->grant != REGX_GRANT_FINAL && !scenario->final;
     case SIM_SECRET:
     case SIM_UNWATCHED: /* by which it is given up: other changes are the program's own then */
     case SIM_CHANGING:
     case SIM_GONE:
-        return scenario->revocable && !scenario->final && scenario->always == NULL;
+        return scenario->grant != REGX_GRANT_FINAL && !scenario->final && scenario->always == NULL;
     default:
         return true;
     }

@@ -103,7 +103,7 @@ static void check_mismatches(void)
     const unsigned mismatches = sim.process[0].mismatches + sim.process[1].mismatches;
     const uint64_t verified = sim.process[0].counters.verified + sim.process[1].counters.verified;
 
-    if (!sim.hostile && sim.process[0].link == SIM_UP && !sim.scenario->revocable) {
+    if (!sim.hostile && sim.process[0].link == SIM_UP && sim.scenario->grant == REGX_GRANT_FINAL) {
         sim_check(mismatches == sim.corrupt);
         sim_check((verified > 0) == sim.scenario->verify);
     }

@@ -110,8 +110,7 @@ static void open_engine(sim_process_t *process)
         .chunk_depth = scenario->depth,
         .may_expose = scenario->exposes,
         .verify = scenario->verify,
-        .revocable = scenario->revocable,
-        .optimistic = scenario->optimistic,
+        .grant = scenario->grant,
         .mismatch = mismatch,
         .changes = pages_change,
         .context = process,
@@ -128,8 +127,7 @@ void sim_open_process(unsigned number)
     const sim_scenario_t *scenario = sim.scenario;
     sim_process_t *process = &sim.process[number];
     const regx_cache_config_t cache = {.bytes = scenario->cached ? REGX_UNLIMITED : 0,
-                                       .count = SIM_WINDOWS,
-                                       .inuse = REGX_INUSE_IGNORE};
+                                       .count = SIM_WINDOWS};
     sim_frame_t *frames = process->frames;
     uint8_t *pool = process->pool_memory;
 
@@ -151,8 +149,7 @@ void sim_open_process(unsigned number)
     process->peer = (regx_peer_t){.id = 1 - number, .conn = &process->conn};
     sim_check(regx_pool_init(&process->pool, pool, process->transport.pool_size, scenario->slot,
                              false, &process->counters) == REGX_OK);
-    sim_check(regx_registry_open(&process->registry, &regx_backend_none,
-                                 scenario->cached ? &sim.monitor : NULL, &cache,
+    sim_check(regx_registry_open(&process->registry, scenario->cached ? &sim.monitor : NULL, &cache,
                                  &process->transport, &process->counters) == REGX_OK);
     open_engine(process);
 }

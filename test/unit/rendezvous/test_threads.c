@@ -320,23 +320,20 @@ static void open_process(process_t *process, const kind_t *kind)
     static regx_flow_t flow = {.threads = true};
     const regx_transport_t *transport = process->party->transport;
     regx_counters_t *counters = &process->party->counters;
-    const regx_cache_config_t cache = {
-        .bytes = kind->cache_bytes, .count = REGX_UNLIMITED, .inuse = REGX_INUSE_IGNORE};
+    const regx_cache_config_t cache = {.bytes = kind->cache_bytes, .count = REGX_UNLIMITED};
     const regx_rndv_config_t config = {.strategy = regx_strategy_find(kind->strategy),
                                        .chunk_size = 4096,
                                        .chunk_depth = 3,
                                        .threads = true,
-                                       .revocable = kind->grant != REGX_GRANT_FINAL,
-                                       .optimistic = kind->grant == REGX_GRANT_OPTIMISTIC,
+                                       .grant = kind->grant,
                                        .flow = &flow};
 
     process->party->on_deliver = deliver;
     assert_int_equal(regx_pool_init(&process->pool, transport->pool_memory,
                                     (size_t)kind->slots * SLOT, SLOT, true, counters),
                      REGX_OK);
-    assert_int_equal(regx_registry_open(&process->registry, &regx_backend_none,
-                                        kind->cache_bytes > 0 ? &monitor : NULL, &cache,
-                                        process->party->transport, counters),
+    assert_int_equal(regx_registry_open(&process->registry, kind->cache_bytes > 0 ? &monitor : NULL,
+                                        &cache, process->party->transport, counters),
                      REGX_OK);
     process->rndv = regx_rndv_create(&config, &process->pool, &process->registry, counters);
     assert_non_null(process->rndv);
