@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/thread.h"
+
 const char *const regx_path_names[] = {
 #define PATH(name, help) [REGX_PATH_##name] = #name,
     REGX_PATHS(PATH)
@@ -71,7 +73,8 @@ static bool serves(regx_tally_t *tally, const char *reason)
         atomic_store_explicit(&tally->state, READY, memory_order_release);
         return true;
     }
-    while (state != READY) { /* another thread copies a few bytes */
+    while (state != READY) { /* another thread copies a few bytes, perhaps at a lower priority */
+        regx_thread_wait(&tally->state, CLAIMED, 1);
         state = atomic_load_explicit(&tally->state, memory_order_acquire);
     }
     return strncmp(tally->reason, reason, REGX_REASON_LENGTH - 1) == 0;

@@ -58,12 +58,12 @@ static inline bool regx_list_has(const regx_link_t *link)
     return link->next != link;
 }
 
-/* Appends a link that is in no list (in), or takes it out of its list (not in). */
+/* Sees to it that a link is in that list, or another one (in), or that it is in none (not in). */
 static inline void regx_list_set(regx_link_t *head, regx_link_t *link, bool in)
 {
     if (in && !regx_list_has(link)) {
         regx_list_append(head, link);
-    } else if (!in && regx_list_has(link)) {
+    } else if (!in) {
         regx_list_remove(link);
     }
 }

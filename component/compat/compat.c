@@ -98,20 +98,12 @@ static uint32_t first_of_application(void)
     return first <= rank ? first : 0;
 }
 
-/* Whether a list of numbers has this one. */
-static bool lists(const char *list, uint32_t number)
+static bool lists(const char *list, uint32_t rank)
 {
-    char *end;
+    char text[12];
 
-    for (; list != NULL && *list != '\0'; list = *end == ',' ? end + 1 : end) {
-        if (strtoul(list, &end, 10) == number) {
-            return true;
-        }
-        if (end == list) {
-            return false;
-        }
-    }
-    return false;
+    snprintf(text, sizeof(text), "%u", (unsigned)rank);
+    return regx_option_listed(list, text);
 }
 
 uint32_t regx_compat_far_rank(void)

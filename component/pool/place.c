@@ -6,7 +6,6 @@
 #include <hwloc.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 hwloc_bitmap_t regx_place_near(hwloc_topology_t topology, hwloc_const_cpuset_t cpuset)
 {
@@ -94,7 +93,7 @@ static bool lock(void *memory, size_t length)
 
 size_t regx_place_lock(void *memory, size_t length)
 {
-    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    const size_t page = regx_page_size();
     size_t locked = 0;
     size_t refused = length / page + 1;
 

@@ -42,14 +42,10 @@ regx_cache_t *regx_cache_open(regx_registry_t *registry, const regx_cache_config
     cache->fast = cache->queries || cache->fences ? UINT64_MAX : cache->serial;
     cache->registry = registry;
     cache->config = *config;
-    if (cache->config.count > REGX_REGIONS_MAX) {
-        cache->config.count = REGX_REGIONS_MAX;
-    }
+    cache->config.count = regx_min(config->count, REGX_REGIONS_MAX);
     cache->applied_max = REGX_APPLIED_MAX;
-    cache->room.pinned_max = REGX_UNLIMITED;
-    if (config->bytes <= REGX_UNLIMITED - config->bytes / 4) {
-        cache->room.pinned_max = config->bytes + config->bytes / 4;
-    }
+    cache->room.pinned_max =
+        config->bytes + regx_min(config->bytes / 4, REGX_UNLIMITED - config->bytes);
     regx_cache_start_reclaiming(cache);
     return cache;
 }

@@ -106,7 +106,7 @@ static void unreserve_locked(regx_cache_t *cache, const regx_request_t *request)
 
 static bool begin(const void *base, size_t length, unsigned access, regx_request_t *request)
 {
-    const uintptr_t address = (uintptr_t)base, mask = regx_page_size() - 1;
+    const uintptr_t address = (uintptr_t)base, page = regx_page_size();
 
     /* Also refuses a length of 0: less 1 it is beyond everything. */
     if (base == NULL || length - 1 > REGX_UNTAGGED_MAX - (address & REGX_UNTAGGED_MAX)) {
@@ -115,8 +115,8 @@ static bool begin(const void *base, size_t length, unsigned access, regx_request
     *request = (regx_request_t){.address = address,
                                 .length = length,
                                 .wanted = access,
-                                .start = address & ~mask,
-                                .end = (address + length + mask) & ~mask,
+                                .start = address & ~(page - 1),
+                                .end = regx_align_up(address + length, page),
                                 .access = access};
     return true;
 }

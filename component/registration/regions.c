@@ -14,7 +14,7 @@ static size_t size_of(const regx_regions_t *regions)
 bool regx_regions_init(regx_regions_t *regions, uint64_t max)
 {
     /* Some more than may be alive: those that are dead and not yet deregistered. */
-    const size_t capacity = (max < REGX_REGIONS_MAX / 2 ? 2 * max : REGX_REGIONS_MAX) + 64;
+    const size_t capacity = 2 * regx_min(max, REGX_REGIONS_MAX / 2) + 64;
 
     *regions = (regx_regions_t){.capacity = (uint32_t)capacity, .used = 1};
     regions->records = mmap(NULL, size_of(regions), PROT_READ | PROT_WRITE,
@@ -115,19 +115,18 @@ static void summarize(block_t *block)
 /* Makes an empty block at that place; the caller fills it. */
 static bool add_block(regx_index_t *index, size_t at)
 {
-    entry_t *entries = malloc(BLOCK * sizeof(*entries));
-
-    if (entries != NULL && index->count == index->room) {
+    if (index->count == index->room) {
         const size_t room = 2 * index->room + 16;
         block_t *blocks = realloc(index->blocks, room * sizeof(*blocks));
 
         if (blocks == NULL) {
-            free(entries);
             return false;
         }
         index->blocks = blocks;
         index->room = room;
     }
+    entry_t *entries = malloc(BLOCK * sizeof(*entries));
+
     if (entries == NULL) {
         return false;
     }
@@ -240,7 +239,7 @@ uint32_t regx_index_cover(const regx_index_t *index, uintptr_t start, uintptr_t 
     return 0;
 }
 
-/* Removes those of the block that overlap, up to `most`; returns how many. */
+/* Removes those of the block that overlap, up to `max`; returns how many. */
 static uint32_t cut_block(block_t *block, uintptr_t start, uintptr_t end, size_t max,
                           regx_index_removed_t removed, void *context)
 {

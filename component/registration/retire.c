@@ -306,14 +306,11 @@ void regx_cache_catch_up_locked(regx_cache_t *cache, regx_request_t *request)
         return; /* other threads read what this would write */
     }
     while (applied != head && left > 0) {
-        regx_change_t change = {.start = 0, .end = UINTPTR_MAX};
+        regx_change_t change = {.start = 0, .end = UINTPTR_MAX}; /* if it is lost: all ends */
         const regx_change_state_t state = regx_inval_log_read(cache->log, applied, &change);
 
         if (state == REGX_CHANGE_LATER) {
             break;
-        }
-        if (state == REGX_CHANGE_LOST) { /* it may have been anything: everything ends */
-            change = (regx_change_t){.start = 0, .end = UINTPTR_MAX};
         }
         if (!regx_index_cut(&cache->index, change.start, change.end, &left, end_regions, &cut)) {
             break;
@@ -473,9 +470,7 @@ void regx_cache_stop_reclaiming(regx_cache_t *cache)
     }
     atomic_store(&cache->reclaimer.stop, 1);
     regx_thread_wake(&cache->reclaimer.stop);
-    /* Also other caches' threads may sleep there: they look again. */
-    atomic_fetch_add(&cache->log->wakes, 1);
-    regx_thread_wake(&cache->log->wakes);
+    regx_inval_log_wake(cache->log);
     pthread_join(cache->reclaimer.thread, NULL);
     cache->reclaimer.runs = false; /* only now: the thread reads it */
 }

@@ -180,7 +180,7 @@ static const char *short_of(const regx_region_t *refused, uintptr_t start, size_
                             bool looks)
 {
     const uint64_t limit = regx_memlock_limit(), page = regx_page_size();
-    const uint64_t pages = (start % page + length + page - 1) & ~(page - 1);
+    const uint64_t pages = regx_align_up(start % page + length, page);
 
     if (refused->over_share) {
         return "over btl_regx_once_bytes";

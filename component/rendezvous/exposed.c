@@ -120,9 +120,6 @@ static bool may_be_staged(const regx_peer_t *peer, const regx_rndv_recv_t *recv)
  * that takes its place. false: the peer is gone. */
 static bool ended(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_status_t status)
 {
-    const bool refused =
-        !recv->whole.registered && (status == REGX_DENIED || status == REGX_FAILED);
-
     if (recv->whole.registered) {
         regx_region_release(rndv->registry, &recv->whole.region);
     }
@@ -130,23 +127,25 @@ static bool ended(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_status_t statu
     assert(recv->holds > 0 && recv->phase != REGX_RECV_CLOSED); /* not before it has ended */
     recv->holds--;
     const bool open = recv->phase == REGX_RECV_READING;
+    const bool refused =
+        open && !recv->whole.registered && (status == REGX_DENIED || status == REGX_FAILED);
     if (open && status == REGX_OK) {
         recv->granted = recv->landed = recv->buffer.length;
         recv->slots.used = recv->path == REGX_PATH_bounce;
     } else if (open) {
         recv->phase = REGX_RECV_OPENED;
     }
-    if (open && refused) {
+    if (refused) {
         recv->peer->no_gets |= status == REGX_DENIED;
     }
-    if (open && refused && !recv->slots.only) {
+    if (refused && !recv->slots.only) {
         regx_recv_open_again_locked(rndv, recv, status == REGX_FAILED);
     } else if (open && status == REGX_FAILED) { /* the memory at either end may be gone */
         recv->buffer.suspect = true;
         recv->cts.bits |= REGX_CTS_SUSPECT;
     }
     regx_unlock(&rndv->lock);
-    if (open && refused) {
+    if (refused) {
         regx_fall_back(rndv, status == REGX_DENIED ? "receiver: reading from this peer refused"
                                                    : "receiver: reading from this peer failed");
     }

@@ -181,10 +181,8 @@ static bool look_at(void *context, const regx_vma_t *mapping)
 static bool whole_pages(const regx_landings_t *landings, const void *base, size_t length,
                         uintptr_t *start, uintptr_t *end)
 {
-    const uintptr_t mask = landings->page - 1;
-
-    *start = ((uintptr_t)base + mask) & ~mask;
-    *end = ((uintptr_t)base + length) & ~mask;
+    *start = regx_align_up((uintptr_t)base, landings->page);
+    *end = ((uintptr_t)base + length) & ~(landings->page - 1);
     return *start < *end;
 }
 
@@ -221,8 +219,8 @@ regx_landing_t *regx_landing_get(regx_landings_t *landings, const void *to, size
     }
     regx_unlock(&landings->lock);
     if (landing != NULL) {
-        const size_t mask = landings->page - 1;
-        const size_t used = ((uintptr_t)to % landings->page + length + mask) & ~mask;
+        const size_t page = landings->page;
+        const size_t used = regx_align_up((uintptr_t)to % page + length, page);
 
         landing->used = regx_max(landing->used, used);
     }
@@ -329,8 +327,7 @@ const char *regx_landing_deliver(regx_landings_t *landings, regx_landing_t *land
                                  size_t length)
 {
     const char *const from = regx_landing_at(landings, landing, to);
-    const size_t mask = landings->page - 1;
-    const size_t skew = (uintptr_t)to & mask;
+    const size_t skew = (uintptr_t)to % landings->page;
     regx_counters_t *counters = landings->counters;
     const char *reason = NULL;
     part_t part = {0};
@@ -344,7 +341,7 @@ const char *regx_landing_deliver(regx_landings_t *landings, regx_landing_t *land
         memcpy(to, from, head);
         reason = move_part(landings, landing, &part);
         memcpy(part.to + part.in, from + head + part.in, length - head - part.in);
-        tidy(landings, landing, &part, (skew + length + mask) & ~mask);
+        tidy(landings, landing, &part, regx_align_up(skew + length, landings->page));
     } else {
         regx_copy(to, from, length);
     }

@@ -217,7 +217,7 @@ void regx_rndv_recv_close(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
     /* Only now: until here the peer may be forgotten, which looks for its receives in the table. */
     regx_handle_table_remove(&rndv->recvs, recv->cts.recv);
     leave_trial_locked(recv);
-    regx_list_set(&rndv->recv_lists.pending, &recv->link, false);
+    regx_list_remove(&recv->link);
     if (regx_recv_is_revocable(recv)) { /* perhaps nothing is watched any more */
         regx_revoke_set_due(rndv);
     }
@@ -329,7 +329,7 @@ void regx_recvs_forget(regx_rndv_t *rndv, const regx_peer_t *peer)
         regx_rndv_recv_t *recv = regx_handle_table_at(&rndv->recvs, i);
 
         if (recv != NULL && recv->peer == peer) {
-            regx_list_set(&rndv->recv_lists.pending, &recv->link, false);
+            regx_list_remove(&recv->link);
             revoke_slots_locked(rndv, recv);
             recv->peer = &rndv->nobody;
             if (recv->phase != REGX_RECV_CLOSED) {

@@ -102,7 +102,7 @@ static void restart_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, uint64_t o
 
     recv->phase = REGX_RECV_DRAINING;
     recv->buffer.suspect = true;
-    regx_list_set(&rndv->recv_lists.pending, &recv->link, false);
+    regx_list_remove(&recv->link);
     revoke->from = regx_min(offset, regx_min(recv->granted, recv->buffer.length - 1));
     for (unsigned i = 0; i < rndv->config.chunk_depth; i++) {
         if (recv->chunks[i].state == REGX_CHUNK_BY_SLOTS) {

@@ -100,7 +100,7 @@ static void report(void *base, size_t length)
     uintptr_t end = max;
 
     if (length > 0 && length <= max - address) {
-        end = (address + length + page - 1) & ~(page - 1);
+        end = regx_align_up(address + length, page);
     }
     atomic_fetch_add(&hooks.inside, 1);
     regx_hooks_monitor_t *monitor = atomic_load(&hooks.monitor);
@@ -207,7 +207,7 @@ static bool hooks_valid(regx_monitor_t *base)
 static void hooks_free(regx_hooks_monitor_t *monitor)
 {
     if (monitor->canary != MAP_FAILED) {
-        munmap(monitor->canary, TRIED * (size_t)sysconf(_SC_PAGESIZE));
+        munmap(monitor->canary, TRIED * regx_page_size());
     }
     if (monitor->notifier == NULL) {
         regx_inval_log_close(monitor->super.log);
@@ -227,107 +227,6 @@ static void hooks_stop(regx_monitor_t *base)
         notifier->stop(notifier);
     }
 }
-
-static const regx_hook_source_t *source_for(const regx_monitor_config_t *config);
-
-/* NULL: no memory. */
-static regx_hooks_monitor_t *hooks_new(const regx_monitor_config_t *config,
-                                       regx_monitor_t *notifier)
-{
-    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
-    regx_hooks_monitor_t *monitor = calloc(1, sizeof(*monitor));
-
-    if (monitor == NULL) {
-        return NULL;
-    }
-    monitor->super = (regx_monitor_t){.trace = config->trace,
-                                      .drain = config->drain,
-                                      .subscribe = hooks_subscribe,
-                                      .stop = hooks_stop};
-    monitor->source = source_for(config);
-    monitor->counters = config->counters;
-    monitor->notifier = notifier;
-    if (notifier != NULL) {
-        monitor->super.has_thread = notifier->has_thread;
-        monitor->super.valid = hooks_valid;
-        monitor->super.query = notifier->query;
-    }
-    monitor->super.log = notifier != NULL ? notifier->log : regx_inval_log_open();
-    monitor->canary =
-        mmap(NULL, TRIED * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (monitor->super.log == NULL || monitor->canary == MAP_FAILED) {
-        hooks_free(monitor);
-        return NULL;
-    }
-    return monitor;
-}
-
-/* To be called once in a process: Open MPI's cannot be installed a second time. */
-static regx_status_t install(regx_hooks_monitor_t *monitor, regx_error_t error)
-{
-    if (monitor->source == NULL) {
-        return regx_refuse(error, REGX_DENIED, "there is no source of hooks");
-    }
-    hooks.page = (uintptr_t)sysconf(_SC_PAGESIZE);
-    hooks.owner = getpid();
-    const regx_status_t status = monitor->source->install(report, error);
-    if (status != REGX_OK) {
-        return status;
-    }
-    set_listener(monitor);
-    remember_code(monitor);
-    const char *deaf = find_deaf(monitor);
-    if (deaf == NULL) {
-        return REGX_OK;
-    }
-    monitor->source->remove();
-    set_listener(NULL);
-    return regx_refuse(error, REGX_INVALID, "self-test: %s by libc was not seen", deaf);
-}
-
-static regx_status_t start(const regx_monitor_config_t *config, regx_monitor_t *notifier,
-                           regx_monitor_t **monitor, regx_error_t error)
-{
-    regx_hooks_monitor_t *own = hooks_new(config, notifier);
-
-    if (own == NULL) {
-        return regx_refuse(error, REGX_NO_MEMORY, "out of memory");
-    }
-    const regx_status_t status = install(own, error);
-    if (status != REGX_OK) {
-        hooks_free(own);
-        return status;
-    }
-    *monitor = &own->super;
-    return REGX_OK;
-}
-
-static regx_status_t hooks_start(const regx_monitor_config_t *config, regx_monitor_t **monitor,
-                                 regx_error_t error)
-{
-    return start(config, NULL, monitor, error);
-}
-
-static regx_status_t both_start(const regx_monitor_config_t *config, regx_monitor_t **monitor,
-                                regx_error_t error)
-{
-    regx_monitor_t *notifier;
-    regx_status_t status = regx_backend_notifier.start(config, &notifier, error);
-
-    if (status == REGX_OK) {
-        status = start(config, notifier, monitor, error);
-        if (status != REGX_OK) {
-            notifier->stop(notifier);
-        }
-    }
-    return status;
-}
-
-const regx_backend_t regx_backend_hooks = {
-    .name = "hooks", .start = hooks_start, .reports_changes = true};
-
-const regx_backend_t regx_backend_hooks_notifier = {
-    .name = "hooks+notifier", .start = both_start, .reports_changes = true};
 
 /* ---- UCX's ucm as a source of hooks ----
  * It sees what Open MPI's hooks see. It patches libc's functions when it is installed and leaves
@@ -440,3 +339,104 @@ static const regx_hook_source_t *source_for(const regx_monitor_config_t *config)
 {
     return config->links_ucx && ucm_has_patched() ? regx_hooks_ucm : config->hooks;
 }
+
+/* ---- the monitor is started ---- */
+
+/* NULL: no memory. */
+static regx_hooks_monitor_t *hooks_new(const regx_monitor_config_t *config,
+                                       regx_monitor_t *notifier)
+{
+    const size_t page = regx_page_size();
+    regx_hooks_monitor_t *monitor = calloc(1, sizeof(*monitor));
+
+    if (monitor == NULL) {
+        return NULL;
+    }
+    monitor->super = (regx_monitor_t){.trace = config->trace,
+                                      .drain = config->drain,
+                                      .subscribe = hooks_subscribe,
+                                      .stop = hooks_stop};
+    monitor->source = source_for(config);
+    monitor->counters = config->counters;
+    monitor->notifier = notifier;
+    if (notifier != NULL) {
+        monitor->super.has_thread = notifier->has_thread;
+        monitor->super.valid = hooks_valid;
+        monitor->super.query = notifier->query;
+    }
+    monitor->super.log = notifier != NULL ? notifier->log : regx_inval_log_open();
+    monitor->canary =
+        mmap(NULL, TRIED * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (monitor->super.log == NULL || monitor->canary == MAP_FAILED) {
+        hooks_free(monitor);
+        return NULL;
+    }
+    return monitor;
+}
+
+/* To be called once in a process: Open MPI's cannot be installed a second time. */
+static regx_status_t install(regx_hooks_monitor_t *monitor, regx_error_t error)
+{
+    if (monitor->source == NULL) {
+        return regx_refuse(error, REGX_DENIED, "there is no source of hooks");
+    }
+    hooks.page = regx_page_size();
+    hooks.owner = getpid();
+    const regx_status_t status = monitor->source->install(report, error);
+    if (status != REGX_OK) {
+        return status;
+    }
+    set_listener(monitor);
+    remember_code(monitor);
+    const char *deaf = find_deaf(monitor);
+    if (deaf == NULL) {
+        return REGX_OK;
+    }
+    monitor->source->remove();
+    set_listener(NULL);
+    return regx_refuse(error, REGX_INVALID, "self-test: %s by libc was not seen", deaf);
+}
+
+static regx_status_t start(const regx_monitor_config_t *config, regx_monitor_t *notifier,
+                           regx_monitor_t **monitor, regx_error_t error)
+{
+    regx_hooks_monitor_t *own = hooks_new(config, notifier);
+
+    if (own == NULL) {
+        return regx_refuse(error, REGX_NO_MEMORY, "out of memory");
+    }
+    const regx_status_t status = install(own, error);
+    if (status != REGX_OK) {
+        hooks_free(own);
+        return status;
+    }
+    *monitor = &own->super;
+    return REGX_OK;
+}
+
+static regx_status_t hooks_start(const regx_monitor_config_t *config, regx_monitor_t **monitor,
+                                 regx_error_t error)
+{
+    return start(config, NULL, monitor, error);
+}
+
+static regx_status_t both_start(const regx_monitor_config_t *config, regx_monitor_t **monitor,
+                                regx_error_t error)
+{
+    regx_monitor_t *notifier;
+    regx_status_t status = regx_backend_notifier.start(config, &notifier, error);
+
+    if (status == REGX_OK) {
+        status = start(config, notifier, monitor, error);
+        if (status != REGX_OK) {
+            notifier->stop(notifier);
+        }
+    }
+    return status;
+}
+
+const regx_backend_t regx_backend_hooks = {
+    .name = "hooks", .start = hooks_start, .reports_changes = true};
+
+const regx_backend_t regx_backend_hooks_notifier = {
+    .name = "hooks+notifier", .start = both_start, .reports_changes = true};

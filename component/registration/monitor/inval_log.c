@@ -151,9 +151,12 @@ regx_change_state_t regx_inval_log_read(const regx_inval_log_t *log, uint64_t nu
     const uint64_t stamp = atomic_load_explicit(&entry->stamp, memory_order_acquire);
 
     if (stamp == whole) {
-        change->start = atomic_load_explicit(&entry->start, memory_order_acquire);
-        change->end = atomic_load_explicit(&entry->end, memory_order_acquire);
+        const regx_change_t found = {
+            .start = atomic_load_explicit(&entry->start, memory_order_acquire),
+            .end = atomic_load_explicit(&entry->end, memory_order_acquire)};
+
         if (atomic_load_explicit(&entry->stamp, memory_order_relaxed) == whole) {
+            *change = found;
             return REGX_CHANGE_READ;
         }
         return REGX_CHANGE_LOST;
@@ -205,11 +208,11 @@ bool regx_watch_renew(regx_watch_t *watch)
 /* As of a region: interest, then the head, then watching (component/design/cache.md). */
 bool regx_watch_begin(regx_watch_t *watch, regx_monitor_t *monitor, const void *base, size_t length)
 {
-    const uintptr_t mask = regx_page_size() - 1;
+    const uintptr_t page = regx_page_size();
 
     *watch = (regx_watch_t){.monitor = monitor,
-                            .start = (uintptr_t)base & ~mask,
-                            .end = ((uintptr_t)base + length + mask) & ~mask};
+                            .start = (uintptr_t)base & ~(page - 1),
+                            .end = regx_align_up((uintptr_t)base + length, page)};
     if (monitor == NULL || monitor->by_device || watch->end <= watch->start ||
         watch->start > REGX_UNTAGGED_MAX) {
         watch->monitor = NULL;
@@ -271,7 +274,6 @@ regx_watch_state_t regx_watch_look(regx_watch_t *watch, bool certain, uintptr_t 
             break;
         }
         if (state == REGX_CHANGE_LOST) {
-            change = (regx_change_t){.start = watch->start, .end = watch->end};
             watch->own = 0;
         } else if (is_own(watch, &change)) {
             watch->next++;

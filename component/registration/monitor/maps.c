@@ -49,7 +49,7 @@ static int ask(int fd, uintptr_t address, regx_vma_t *mapping)
     const bool shared = (query.vma_flags & PROCMAP_QUERY_VMA_SHARED) != 0;
     const uint64_t inode = query.inode;
     *mapping = (regx_vma_t){.start = query.vma_start, .end = query.vma_end};
-    if (!shared && inode != 0 && query.vma_page_size != (uint64_t)sysconf(_SC_PAGESIZE)) {
+    if (!shared && inode != 0 && query.vma_page_size != regx_page_size()) {
         /* A longer name than ours is refused: it is another. */
         query.vma_name_addr = (uintptr_t)name;
         query.vma_name_size = sizeof(name);

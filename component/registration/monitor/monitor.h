@@ -5,7 +5,7 @@
  * A monitor notifies the caches of this process when the address space changes. One per process at
  * a time; each kind in a file of its own, whose head describes what it sees and what it cannot see.
  *
- * The owner (btl/) starts it before the first cache and stops it after the last. After fork the
+ * The owner (btl/, or library/) starts it before the first cache and stops it after the last. After fork the
  * child's monitor is inert: it holds no descriptor and nothing is watched.
  */
 #ifndef REGX_REGISTRATION_MONITOR_H
@@ -72,7 +72,8 @@ void regx_inval_log_wake(regx_inval_log_t *log);
 void regx_inval_log_interest(regx_inval_log_t *log, uintptr_t start, uintptr_t end, int by);
 
 /* Reads change number `number` (the first is 0). REGX_CHANGE_LATER: it is still being written (its
- * writer is inside the call that logs it); REGX_CHANGE_LOST: the ring has gone past it. */
+ * writer is inside the call that logs it); REGX_CHANGE_LOST: the ring has gone past it. Both leave
+ * *change as it is. */
 typedef enum { REGX_CHANGE_READ, REGX_CHANGE_LATER, REGX_CHANGE_LOST } regx_change_state_t;
 regx_change_state_t regx_inval_log_read(const regx_inval_log_t *log, uint64_t number,
                                         regx_change_t *change);

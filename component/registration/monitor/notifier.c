@@ -240,7 +240,7 @@ static regx_status_t subscribe(regx_monitor_t *monitor, uintptr_t start, uintptr
 static void discard(regx_notifier_t *notifier)
 {
     if (notifier->ours != MAP_FAILED) {
-        munmap(notifier->ours, (size_t)sysconf(_SC_PAGESIZE));
+        munmap(notifier->ours, regx_page_size());
     }
     regx_monitor_free(&notifier->super);
 }
@@ -276,7 +276,7 @@ static regx_status_t lacks(regx_error_t error, const char *what)
 /* All of it, or what there is so far. */
 static regx_status_t make(regx_notifier_t *notifier, regx_error_t error)
 {
-    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    const size_t page = regx_page_size();
     const regx_status_t status = regx_uffd_open(&notifier->uffd, error);
     int end[2];
 
@@ -350,7 +350,7 @@ static const char *judge(regx_monitor_t *monitor, uint64_t since, uintptr_t page
 
 static void *unmap_page(void *page)
 {
-    return syscall(SYS_munmap, page, sysconf(_SC_PAGESIZE)) == 0 ? page : NULL;
+    return syscall(SYS_munmap, page, regx_page_size()) == 0 ? page : NULL;
 }
 
 /* *change: what was tried last. NULL: all is well. */
@@ -386,7 +386,7 @@ static const char *try_changes(regx_monitor_t *monitor, uintptr_t scratch, size_
 
 static regx_status_t test_notifier(regx_monitor_t *monitor, regx_error_t error)
 {
-    const size_t size = (size_t)sysconf(_SC_PAGESIZE), length = TRIAL_PAGES * size;
+    const size_t size = regx_page_size(), length = TRIAL_PAGES * size;
     char *scratch = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     const uintptr_t start = (uintptr_t)scratch;
     const char *change;

@@ -100,7 +100,7 @@ static regx_status_t ready(const regx_monitor_t *monitor, const regx_mr_t *mr, v
 {
     const regx_on_demand_t *odp = (const regx_on_demand_t *)monitor;
     const uintptr_t start = (uintptr_t)base & ~(odp->page - 1);
-    const uintptr_t end = ((uintptr_t)base + length + odp->page - 1) & ~(odp->page - 1);
+    const uintptr_t end = regx_align_up((uintptr_t)base + length, odp->page);
     const int direction = (access & REGX_ACCESS_ANY_WRITE) != 0 ? TO_WRITE : TO_READ;
 
     if (odp->ways[direction] == TOUCH) {
@@ -188,7 +188,7 @@ static regx_status_t odp_start(const regx_monitor_config_t *config, regx_monitor
     odp->super.stop = regx_monitor_free;
     odp->transport = transport;
     odp->counters = config->counters;
-    odp->page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    odp->page = regx_page_size();
     choose_ways(odp);
     *monitor = &odp->super;
     return REGX_OK;

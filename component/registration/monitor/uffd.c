@@ -88,7 +88,7 @@ static int scan_unregistered(int pagemap, uintptr_t start, uintptr_t end)
 
 static int open_pagemap(void)
 {
-    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    const uintptr_t page = regx_page_size();
     const uintptr_t here = (uintptr_t)&page & ~(page - 1);
     const int fd = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
 
