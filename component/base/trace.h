@@ -6,14 +6,7 @@
  * The level and the writer are in a structure that btl/ owns and hands down by pointer, since each
  * plugin holds its own copy of base's code, which has no state. NULL is a valid trace: off.
  *
- * Not for the path of every eager message. Where the arguments cost something, or where a trace
- * stands on the path of a large message, ask first:
- *
- *     if (regx_traces(trace, REGX_TRACE_PATH)) {
- *         regx_trace(trace, REGX_TRACE_PATH, "...", ...);
- *     }
- *
- * Any thread.
+ * Not for the path of every eager message. Any thread.
  */
 #ifndef REGX_BASE_TRACE_H
 #define REGX_BASE_TRACE_H
@@ -44,20 +37,26 @@ static inline bool regx_traces(const regx_trace_t *trace, int level)
 
 #define REGX_TRACE_LINE 1001
 
-/* Shows one line if lines of that level are shown. The text is a printf format; a line that is
- * longer than 1000 bytes is cut. */
-__attribute__((format(printf, 3, 4))) static inline void
-regx_trace(const regx_trace_t *trace, int level, const char *format, ...)
+/* Shows one line. */
+__attribute__((format(printf, 2, 3))) static inline void regx_trace_line(const regx_trace_t *trace,
+                                                                         const char *format, ...)
 {
     char line[REGX_TRACE_LINE];
     va_list arguments;
 
-    if (regx_traces(trace, level)) {
-        va_start(arguments, format);
-        vsnprintf(line, sizeof(line), format, arguments);
-        va_end(arguments);
-        trace->write(line);
-    }
+    va_start(arguments, format);
+    vsnprintf(line, sizeof(line), format, arguments);
+    va_end(arguments);
+    trace->write(line);
 }
+
+/* Shows one line if lines of that level are shown: a printf format, and its arguments, which are
+ * evaluated only then. A line that is longer than 1000 bytes is cut. */
+#define regx_trace(trace, level, ...)                                                              \
+    do {                                                                                           \
+        if (regx_traces(trace, level)) {                                                           \
+            regx_trace_line(trace, __VA_ARGS__);                                                   \
+        }                                                                                          \
+    } while (0)
 
 #endif

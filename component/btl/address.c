@@ -236,11 +236,9 @@ static void warn_unreachable(regx_component_t *component, const addresses_t *pub
 static void trace_connection(const regx_module_t *module, opal_proc_t *proc,
                              const regx_peer_t *peer, const char *wire, const char *why)
 {
-    if (regx_traces(module->trace, REGX_TRACE_CONNECTION)) { /* the host's name may be asked for */
-        regx_trace(module->trace, REGX_TRACE_CONNECTION, "rank %u on %s: %s (%s): %s",
-                   (unsigned)peer->id, opal_get_proc_hostname(proc), wire, module->transport->wires,
-                   why);
-    }
+    regx_trace(module->trace, REGX_TRACE_CONNECTION, "rank %u on %s: %s (%s): %s",
+               (unsigned)peer->id, opal_get_proc_hostname(proc), wire, module->transport->wires,
+               why);
 }
 
 static bool connect_module(regx_module_t *module, opal_proc_t *proc, const addresses_t *published,

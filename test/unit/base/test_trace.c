@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Tracing: how long a line may be. (From which level on there is one: test/mpi/test_trace.py.)
+ * Tracing: how long a line may be, and that it costs nothing where it is not shown. (From which
+ * level on it is: test/mpi/test_trace.py.)
  */
 #include "../unit.h"
 
@@ -25,10 +26,22 @@ static void long_line_is_cut(void **state)
     assert_int_equal(strlen(last), 1000);
 }
 
+static void arguments_of_a_line_that_is_not_shown_are_not_evaluated(void **state)
+{
+    const regx_trace_t trace = {.level = REGX_TRACE_CHOICE, .write = keep};
+    int evaluated = 0;
+
+    regx_trace(&trace, REGX_TRACE_PATH, "%d", ++evaluated);
+    assert_int_equal(evaluated, 0);
+    regx_trace(&trace, REGX_TRACE_CHOICE, "%d", ++evaluated);
+    assert_string_equal(last, "1");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(long_line_is_cut),
+        cmocka_unit_test(arguments_of_a_line_that_is_not_shown_are_not_evaluated),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
