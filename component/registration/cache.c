@@ -82,7 +82,7 @@ void regx_cache_close(regx_cache_t *cache)
 }
 
 /* A use has ended; if the region is dead, who retires wants to know. */
-static inline void look_after(regx_cache_t *cache, const regx_record_t *record)
+static inline void tell_retirer(regx_cache_t *cache, const regx_record_t *record)
 {
     if (__builtin_expect(atomic_load(&record->state) != REGX_REGION_ALIVE, false)) {
         atomic_store_explicit(&cache->released, true, memory_order_release);
@@ -132,7 +132,7 @@ static inline __attribute__((always_inline)) bool try_use(regx_cache_t *cache,
         return true;
     }
     regx_cache_use(&ts->uses[number], 0 - REGX_USE_ACQUIRED, fences);
-    look_after(cache, record);
+    tell_retirer(cache, record);
     return false;
 }
 
@@ -296,7 +296,7 @@ static inline void end_use(regx_cache_t *cache, regx_thread_state_t *ts,
         note_changed(cache, record, region);
     }
     regx_cache_use(&ts->uses[region->kept], REGX_USE_RELEASED, cache->fences);
-    look_after(cache, record);
+    tell_retirer(cache, record);
 }
 
 static __attribute__((noinline)) void release_slow(regx_registry_t *registry, regx_region_t *region)

@@ -175,7 +175,7 @@ static bool is_true_since(const regx_cache_t *cache, regx_request_t *request, ui
 }
 
 /* Looks for a region and uses it if it is true, though not all that changed may have ended yet. */
-static bool find_locked(regx_cache_t *cache, regx_request_t *request)
+static bool use_found_locked(regx_cache_t *cache, regx_request_t *request)
 {
     request->exists = request->busy = false;
     request->ts = regx_thread_state_here(cache);
@@ -212,7 +212,7 @@ static bool find_locked(regx_cache_t *cache, regx_request_t *request)
  * the notifier's reader lets go the thread that changed memory by reading of it, and logs it only
  * then: that thread may come here a microsecond too early. *admitted: what is not there is worth
  * keeping. */
-static bool find(regx_cache_t *cache, regx_request_t *request, bool registers, bool *admitted)
+static bool use_found(regx_cache_t *cache, regx_request_t *request, bool registers, bool *admitted)
 {
     regx_counters_t *counters = cache->registry->counters;
     retry_t retry = {0};
@@ -220,7 +220,7 @@ static bool find(regx_cache_t *cache, regx_request_t *request, bool registers, b
 
     do {
         regx_lock(&cache->lock);
-        found = find_locked(cache, request);
+        found = use_found_locked(cache, request);
         again = registers && !found && request->busy && asks_again(&retry);
         /* What is there stays: it may be true the next time. */
         *admitted = registers && !again && !found && request->ts != NULL && !request->exists &&
@@ -434,7 +434,7 @@ regx_status_t regx_cache_acquire_slow(regx_cache_t *cache, const void *base, siz
     if (registers) {
         regx_cache_warn(cache);
     }
-    if (find(cache, &request, registers, &admitted)) {
+    if (use_found(cache, &request, registers, &admitted)) {
         return regx_cache_serve(cache, request.number, request.address, length, request.since,
                                 region);
     }

@@ -175,7 +175,7 @@ static void copy_out(regx_rndv_t *rndv, regx_recv_work_t *work)
     char *const to = recv->buffer.base + control->offset;
     const char *const slot = rndv->pool->memory + control->slot;
 
-    if (!recv->buffer.suspect && !regx_recv_is_revocable(recv)) {
+    if (!recv->buffer.suspect && !regx_recv_ends_by_arrived(recv)) {
         regx_copy(to, slot, control->length);
     } else if (!regx_buffer_write(to, slot, control->length)) {
         regx_fall_back(rndv, "receiver: buffer unmapped in mid-transfer");

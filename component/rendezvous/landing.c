@@ -109,8 +109,9 @@ static const char *open_all(regx_landings_t *landings)
     const int fd = regx_uffd_create(UFFD_FEATURE_MOVE);
 
     if (fd < 0) {
-        return fd == -1 && errno != ENOSYS ? "remap: userfaultfd is refused here"
-                                           : "remap: this kernel has no UFFDIO_MOVE (Linux 6.8)";
+        return fd != REGX_UFFD_LACKS && errno != ENOSYS
+                   ? "remap: userfaultfd is refused here"
+                   : "remap: this kernel has no UFFDIO_MOVE (Linux 6.8)";
     }
     landings->uffd = regx_file_of(fd);
     landings->areas = mmap(NULL, bytes, PROT_READ | PROT_WRITE,

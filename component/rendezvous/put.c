@@ -116,7 +116,7 @@ static bool recv_open(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
     }
     if (take_known_whole(rndv, recv, chunk)) {
         /* Pieces cannot be NACKed one by one, which a revocable transfer needs. */
-        recv->cts.bits = regx_recv_is_revocable(recv) ? 0 : REGX_CTS_PIECES;
+        recv->cts.bits = regx_recv_ends_by_arrived(recv) ? 0 : REGX_CTS_PIECES;
     } else {
         chunk->length = chunk_length(rndv, recv);
         if (register_chunk(rndv, recv, chunk) != REGX_OK) {

@@ -79,7 +79,7 @@ static void leave_trial_locked(const regx_rndv_recv_t *recv)
 
 static uint8_t cts_bits(const regx_rndv_t *rndv, const regx_rndv_recv_t *recv)
 {
-    const bool revocable = regx_recv_is_revocable(recv);
+    const bool revocable = regx_recv_ends_by_arrived(recv);
 
     return (rndv->config.verify ? REGX_CTS_VERIFY : 0) |
            (recv->buffer.suspect ? REGX_CTS_SUSPECT : 0) | (revocable ? REGX_CTS_REVOCABLE : 0) |
@@ -106,7 +106,7 @@ static void end_watch(regx_rndv_recv_t *recv)
 {
     regx_revocable_t *revoke = &recv->revoke;
 
-    if (regx_recv_is_revocable(recv)) {
+    if (regx_recv_ends_by_arrived(recv)) {
         if (revoke->times > 0 || revoke->state == REGX_REVOKE_GIVEN_UP) {
             regx_watch_flush(&revoke->watch);
         }
@@ -167,7 +167,7 @@ regx_rndv_recv_t *regx_rndv_recv_open(regx_rndv_t *rndv, regx_peer_t *peer, void
         return NULL;
     }
     fill_cts_locked(rndv, recv);
-    if (regx_recv_is_revocable(recv)) { /* progress looks at it from now on */
+    if (regx_recv_ends_by_arrived(recv)) { /* progress looks at it from now on */
         atomic_store_explicit(&rndv->work.watches, true, memory_order_relaxed);
         regx_revoke_set_due(rndv);
     }
@@ -218,7 +218,7 @@ void regx_rndv_recv_close(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
     regx_handle_table_remove(&rndv->recvs, recv->cts.recv);
     leave_trial_locked(recv);
     regx_list_remove(&recv->link);
-    if (regx_recv_is_revocable(recv)) { /* perhaps nothing is watched any more */
+    if (regx_recv_ends_by_arrived(recv)) { /* perhaps nothing is watched any more */
         regx_revoke_set_due(rndv);
     }
     revoke_slots_locked(rndv, recv);
@@ -275,7 +275,7 @@ void regx_recv_verify(regx_rndv_t *rndv, regx_rndv_recv_t *recv, const regx_cont
     if ((control->bits & REGX_CONTROL_CHECKSUM) == 0) {
         return;
     }
-    if (regx_recv_is_revocable(recv)) { /* it may be sent again */
+    if (regx_recv_ends_by_arrived(recv)) { /* it may be sent again */
         regx_fall_back(rndv, "grant: the sender's verify is not heeded");
         return;
     }

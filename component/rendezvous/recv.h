@@ -144,9 +144,9 @@ static inline regx_rndv_recv_t *regx_recv_of_link(regx_link_t *link)
     return REGX_CONTAINER_OF(link, regx_rndv_recv_t, link);
 }
 
-/* Whether its grants may be revoked, or could be until that was given up. Then the send ends with
- * ARRIVED. */
-static inline bool regx_recv_is_revocable(const regx_rndv_recv_t *recv)
+/* Whether the send ends with ARRIVED: its grants may be revoked, or could be until that was given
+ * up. */
+static inline bool regx_recv_ends_by_arrived(const regx_rndv_recv_t *recv)
 {
     return recv->revoke.state != REGX_REVOKE_NEVER;
 }

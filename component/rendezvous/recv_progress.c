@@ -50,7 +50,8 @@ static void end_turn_locked(regx_rndv_t *rndv, regx_recv_turns_t *turns)
         }
         regx_list_set(&rndv->recv_lists.pending, &recv->link,
                       unsent || regx_recv_slot_range_locked(rndv, recv, &range));
-        if (recv->landed == recv->buffer.length && regx_recv_is_revocable(recv)) { /* it may end */
+        if (recv->landed == recv->buffer.length &&
+            regx_recv_ends_by_arrived(recv)) { /* it may end */
             regx_revoke_set_due(rndv);
         }
     }

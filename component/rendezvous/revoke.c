@@ -358,7 +358,7 @@ void regx_revokes_advance(regx_rndv_t *rndv)
     bool watches = false;
     for (uint32_t i = 0; i < rndv->recvs.count; i++) {
         regx_rndv_recv_t *recv = regx_handle_table_at(&rndv->recvs, i);
-        const bool watched = recv != NULL && regx_recv_is_revocable(recv);
+        const bool watched = recv != NULL && regx_recv_ends_by_arrived(recv);
         const need_t need = watched ? need_locked(recv) : NEED_NOTHING;
 
         watches |= watched;

@@ -118,7 +118,7 @@ proctype application()
             assert(pinned >= start);
             goto next
         }
-slow:   /* miss.c: find_locked. Not all that changed need have ended. */
+slow:   /* miss.c: use_found_locked. Not all that changed need have ended. */
         lock();
         catch_up();
         if

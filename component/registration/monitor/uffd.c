@@ -63,7 +63,7 @@ int regx_uffd_create(uint64_t features)
 
     if (fd >= 0 && ioctl(fd, UFFDIO_API, &api) != 0) {
         close(fd);
-        return -2;
+        return REGX_UFFD_LACKS;
     }
     return fd;
 }
@@ -104,9 +104,9 @@ static int open_pagemap(void)
 regx_status_t regx_uffd_open(regx_uffd_t *uffd, regx_error_t error)
 {
     const int scans = regx_uffd_create(NEEDED | FOR_SCAN);
-    const int fd = scans == -2 ? regx_uffd_create(NEEDED) : scans;
+    const int fd = scans == REGX_UFFD_LACKS ? regx_uffd_create(NEEDED) : scans;
 
-    if (fd == -2) {
+    if (fd == REGX_UFFD_LACKS) {
         return regx_refuse(error, REGX_DENIED,
                            "userfaultfd: this kernel's lacks a feature (Linux 5.18)");
     }

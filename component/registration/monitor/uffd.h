@@ -63,7 +63,8 @@ typedef struct regx_uffd {
 #define UFFD_USER_MODE_ONLY 1
 #endif
 
-/* A descriptor with those features; -1: refused, see errno; -2: this kernel lacks one of them. */
+/* A descriptor with those features; -1: refused, see errno; LACKS: this kernel lacks one of them. */
+#define REGX_UFFD_LACKS (-2)
 int regx_uffd_create(uint64_t features);
 
 /* REGX_DENIED: refused, or too old a kernel; `error` then holds one line with the reason. */
