@@ -6,8 +6,8 @@
  * The memory belongs to the transport (peers write it by offset); the pool divides it into equal
  * slots. The slot given back last is given out first, so that few slots stay active and warm in
  * the cache. Any thread may call; each call holds the pool's own lock for a few instructions.
- * No call waits: a caller that gets no slot queues itself and is served from
- * regx_pool_put's caller (the rendezvous' or the fragments' queue).
+ * No call waits: a caller that gets no slot goes another way (fragments) or waits for progress
+ * (rendezvous).
  */
 #ifndef REGX_POOL_POOL_H
 #define REGX_POOL_POOL_H

@@ -213,9 +213,10 @@ typedef _Atomic uint32_t regx_lookup_t; /* tag above, the region's number below;
 
 typedef struct regx_thread_state {
     _Alignas(64) _Atomic uint64_t hits;
-    bool present;         /* false in a forked child */
-    pid_t process, owner; /* the thread's ids; what follows is under the cache's lock */
-    uint64_t thread;
+    bool present; /* false in a forked child */
+    /* Under the cache's lock, as far as `random`. */
+    pid_t process, owner; /* the thread's ids, */
+    uint64_t thread;      /* and the number that it has here (self_number in retire.c) */
     struct regx_thread_state *next;
     uint32_t random; /* which place of a full set of the look-up cache is given up next */
     _Alignas(64) regx_lookup_t lookup[REGX_LOOKUP_SETS][REGX_LOOKUP_WAYS];
@@ -358,7 +359,9 @@ struct regx_cache {
     _Alignas(64) _Atomic bool work; /* there may be something to retire */
     _Atomic bool released;          /* a use of a dead region ended */
 
-    _Alignas(64) regx_lock_t lock; /* of all that follows */
+    /* Of all that follows but registry and config, which stay as they are, the reclaimer, which is
+     * its opener's, and what is atomic, or published by it (the warning). */
+    _Alignas(64) regx_lock_t lock;
     regx_registry_t *registry;
     regx_cache_config_t config;
     unsigned applied_max; /* REGX_APPLIED_MAX; tests make it less */

@@ -465,7 +465,8 @@ double regx_auto_speed(regx_rndv_t *rndv, regx_path_t path, uint64_t length)
     float cost = 0;
 
     regx_lock(&rndv->lock);
-    for (unsigned i = 0; i < REGX_AUTO_WIRES * REGX_AUTO_CANDIDATES; i++) { /* of one wire */
+    /* A transport has one kind of wire: of the other nothing was found. */
+    for (unsigned i = 0; i < REGX_AUTO_WIRES * REGX_AUTO_CANDIDATES; i++) {
         const unsigned wire = i / REGX_AUTO_CANDIDATES, candidate = i % REGX_AUTO_CANDIDATES;
 
         if (wires[wire].path[candidate] == path) {

@@ -77,7 +77,7 @@ typedef struct regx_tried {
     float cost;     /* picoseconds a byte, the least of the turns (auto.c); 0: none */
     uint8_t turns;  /* that count (auto.c) */
     uint8_t failed; /* turns of which messages went another way */
-    bool warming;   /* the last turn still took less than half of those before */
+    bool warming;   /* its last turn was still faster than those before (auto.c) */
 } regx_tried_t;
 
 /* Which candidate moves the messages of one size fastest: a path, known here by its number. Its
@@ -132,7 +132,9 @@ typedef struct regx_landings {
     regx_counters_t *counters;
     unsigned count; /* of landings */
     size_t page;
-    regx_lock_t lock; /* of all that follows */
+    /* Of all that follows. But what was opened stays and is read without it, and a landing that was
+     * got is its owner's until it is put back. */
+    regx_lock_t lock;
     enum { REGX_LANDINGS_CLOSED, REGX_LANDINGS_OPEN, REGX_LANDINGS_REFUSED } state;
     const char *refusal; /* REFUSED: why */
     regx_file_t uffd;

@@ -15,10 +15,11 @@
  * with the RTS; then the receiver reads it (regx_rndv_recv_get), and there is no CTS and no send
  * side. control.h has the messages.
  *
- * How the bytes go is the strategy's choice, made by the receiver (recv.c). A sender does what
- * it is granted, so two processes may be configured differently. One file is one way of moving
- * bytes: bounce.c, put.c (also with landing.c: remap), get.c (also with the sender's help: together) and exposed.c.
- * auto.c chooses among them. engine.h has the order of the files and the rules of locking.
+ * How the bytes go is the strategy's choice, made by the receiver (recv.c). A sender does what it
+ * is granted, so two processes may be configured differently. One file is one way of moving bytes:
+ * bounce.c, put.c (also with landing.c: remap), get.c (also with the sender's help: together) and
+ * exposed.c. auto.c chooses among them. engine.h has the order of the files and the rules of
+ * locking.
  *
  * Guarantees. Opening a receive never fails for want of slots and never waits: slots are granted as
  * they come free, in order of the receives, and two slots are enough for any number of them. A done
@@ -27,10 +28,10 @@
  * what does not fit is counted as malformed and has no effect.
  *
  * A buffer that is unmapped while a transfer uses it is the application's error (but see revoke.c,
- * by which the receiver's may be replaced). Chunks that can
- * then not be registered or written go by slots, and are copied as far as there is memory: the
- * transfer ends. Slots are copied by the processor, which faults on unmapped memory, until a failed
- * chunk has warned of it. verify reads the buffer by the processor, too.
+ * by which the receiver's may be replaced). Chunks that can then not be registered or written go by
+ * slots, and are copied as far as there is memory: the transfer ends. Slots are copied by the
+ * processor, which faults on unmapped memory, until a failed chunk has warned of it. verify reads
+ * the buffer by the processor, too.
  *
  * verify: the sender's checksum of a slot or chunk is of its buffer as the processor reads it when
  * the bytes are handed to the transport. It travels with the acknowledgement, and the receiver

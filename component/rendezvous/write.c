@@ -114,7 +114,7 @@ static void leave_window_locked(const regx_write_t *write)
     }
 }
 
-/* Or as slots. */
+/* Whether what failed will be granted again, rather than go by slots. */
 static bool is_granted_again(const regx_rndv_send_t *send, regx_status_t status)
 {
     return send->agreement.state == REGX_AGREEMENT_REVOKED ||

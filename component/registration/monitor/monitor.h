@@ -5,8 +5,8 @@
  * A monitor notifies the caches of this process when the address space changes. One per process at
  * a time; each kind in a file of its own, whose head describes what it sees and what it cannot see.
  *
- * The owner (btl/, or library/) starts it before the first cache and stops it after the last. After fork the
- * child's monitor is inert: it holds no descriptor and nothing is watched.
+ * The owner (btl/, or library/) starts it before the first cache and stops it after the last. After
+ * fork the child's monitor is inert: it holds no descriptor and nothing is watched.
  */
 #ifndef REGX_REGISTRATION_MONITOR_H
 #define REGX_REGISTRATION_MONITOR_H

@@ -16,14 +16,13 @@
  * overlaps a use of the same memory in another thread (an error of the application) may leave a
  * region of the old pages behind, which later uses hit.
  *
- * How. The kernel holds the thread that changes watched memory until a
- * thread of ours, the reader, has read of it. The reader raises `sequence` before it reads and
- * lowers it after it has logged: so once a change has returned, a look-up finds either its entry or
- * the sequence odd. Before that, between the change and our reading, the address may already be
- * another thread's: there the look-up's query answers that a change is under way (`valid`). In the
- * order query, sequence, log no change falls through: what had not begun at the query had not
- * happened to what was looked up, what was under way fails the query, what was read by then fails
- * the sequence or is in the log.
+ * How. The kernel holds the thread that changes watched memory until a thread of ours, the reader,
+ * has read of it. The reader raises `sequence` before it reads and lowers it after it has logged:
+ * so once a change has returned, a look-up finds either its entry or the sequence odd. Before
+ * that, between the change and our reading, the address may already be another thread's: there the
+ * look-up's query answers that a change is under way (`valid`). In the order query, sequence, log
+ * no change falls through: what had not begun at the query had not happened to what was looked up,
+ * what was under way fails the query, what was read by then fails the sequence or is in the log.
  *
  * What it costs, and why there is no cheaper query: component/design/cache.md.
  *

@@ -63,7 +63,7 @@ typedef struct regx_uffd {
 #define UFFD_USER_MODE_ONLY 1
 #endif
 
-/* A descriptor with those features; -1: refused, see errno; LACKS: this kernel lacks one of them. */
+/* A descriptor with those features; -1: refused, see errno; LACKS: this kernel has not all. */
 #define REGX_UFFD_LACKS (-2)
 int regx_uffd_create(uint64_t features);
 
