@@ -242,7 +242,7 @@ static void get_done(regx_get_t *get, regx_status_t status)
     regx_recv_run(rndv, &work);
 }
 
-static void revoke_chunks(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
+static void give_up_chunks(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
 {
     if (recv->due == 0) { /* as nearly always */
         return;
@@ -467,7 +467,7 @@ static const regx_protocol_t protocol = {.grants = REGX_GRANTS_RKEYS,
                                          .first_grant_locked = first_grant_locked,
                                          .recv_control_locked = recv_control_locked,
                                          .advance_locked = advance_locked,
-                                         .revoke_chunks = revoke_chunks,
+                                         .give_up_chunks = give_up_chunks,
                                          .send_open = send_open};
 
 const regx_strategy_t regx_strategy_read = {

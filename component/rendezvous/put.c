@@ -272,7 +272,7 @@ static bool recv_control_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
            regx_bounce_recv_control_locked(rndv, recv, control, work);
 }
 
-static void revoke_chunks(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
+static void give_up_chunks(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
 {
     for (unsigned i = 0; i < rndv->config.chunk_depth; i++) {
         if (recv->chunks[i].state == REGX_CHUNK_GRANTED) {
@@ -343,7 +343,7 @@ static const regx_protocol_t protocol = {.grants = REGX_GRANTS_CHUNK,
                                          .recv_open = recv_open,
                                          .recv_control_locked = recv_control_locked,
                                          .advance_locked = advance_locked,
-                                         .revoke_chunks = revoke_chunks,
+                                         .give_up_chunks = give_up_chunks,
                                          .send_open = send_open};
 
 const regx_strategy_t regx_strategy_pipeline = {

@@ -118,8 +118,8 @@ static void end_watch(regx_rndv_recv_t *recv)
 /* No other thread knows it any more. */
 static void give_up_memory(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
 {
-    if (recv->protocol->revoke_chunks != NULL) {
-        recv->protocol->revoke_chunks(rndv, recv);
+    if (recv->protocol->give_up_chunks != NULL) {
+        recv->protocol->give_up_chunks(rndv, recv);
     }
     end_watch(recv);
     regx_drain_let_go(rndv->registry->drain, recv->drain);
@@ -186,7 +186,7 @@ void regx_recv_release_slot_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, ui
 }
 
 /* Takes back slots that were granted and not written. */
-static void revoke_slots_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
+static void take_back_slots_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
 {
     for (uint32_t slot = 0; recv->slots.out > 0 && slot < rndv->pool->slots; slot++) {
         if (rndv->slots[slot].recv == recv) {
@@ -221,7 +221,7 @@ void regx_rndv_recv_close(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
     if (regx_recv_ends_by_arrived(recv)) { /* perhaps nothing is watched any more */
         regx_revoke_set_due(rndv);
     }
-    revoke_slots_locked(rndv, recv);
+    take_back_slots_locked(rndv, recv);
     /* No message will tell those that wait of these slots. */
     if (!regx_list_empty(&rndv->recv_lists.pending)) {
         atomic_store_explicit(&rndv->work.retry_recvs, true, memory_order_relaxed);
@@ -330,7 +330,7 @@ void regx_recvs_forget(regx_rndv_t *rndv, const regx_peer_t *peer)
 
         if (recv != NULL && recv->peer == peer) {
             regx_list_remove(&recv->link);
-            revoke_slots_locked(rndv, recv);
+            take_back_slots_locked(rndv, recv);
             recv->peer = &rndv->nobody;
             if (recv->phase != REGX_RECV_CLOSED) {
                 recv->phase = REGX_RECV_LOST;

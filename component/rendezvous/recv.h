@@ -245,7 +245,7 @@ struct regx_protocol {
     /* Grants what can be granted now. true: a piece of work is to be done first, and set up. */
     bool (*advance_locked)(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_recv_work_t *work);
     /* Gives up registrations of a receive that no other thread knows any more. May be NULL. */
-    void (*revoke_chunks)(regx_rndv_t *rndv, regx_rndv_recv_t *recv);
+    void (*give_up_chunks)(regx_rndv_t *rndv, regx_rndv_recv_t *recv);
     /* Takes what the CTS of a send grants. No other thread knows the send yet. false: malformed. */
     bool (*send_open)(regx_rndv_send_t *send, const regx_cts_t *cts);
 };
