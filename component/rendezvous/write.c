@@ -345,30 +345,27 @@ regx_status_t regx_write_next_locked(regx_rndv_send_t *send,
 {
     regx_write_t *write = send->held;
 
-    if (write != NULL) {
-        send->held = NULL;
-        *work = is_revoked(send, &write->grant)
-                    ? (regx_send_work_t){act_drop, revoked_locked, write}
-                    : (regx_send_work_t){act_put, acted_locked, write};
-        return REGX_OK;
-    }
-    if (send->queue.count == 0 || (send->queue.grants[send->queue.first].piece &&
-                                   send->in_flight >= send->rndv->config.chunk_depth)) {
-        return REGX_PENDING;
-    }
-    const bool revoked = is_revoked(send, &send->queue.grants[send->queue.first]);
-    if (!revoked && must_wait_locked(send)) {
-        send->window.waits = true;
-        send->peer->waiting++;
-        return REGX_AGAIN;
-    }
-    write = take_first_grant(send);
     if (write == NULL) {
-        return REGX_AGAIN;
+        const regx_grant_t *first = &send->queue.grants[send->queue.first];
+
+        if (send->queue.count == 0 ||
+            (first->piece && send->in_flight >= send->rndv->config.chunk_depth)) {
+            return REGX_PENDING;
+        }
+        if (!is_revoked(send, first) && must_wait_locked(send)) {
+            send->window.waits = true;
+            send->peer->waiting++;
+            return REGX_AGAIN;
+        }
+        write = take_first_grant(send);
+        if (write == NULL) {
+            return REGX_AGAIN;
+        }
+        write->put.done = done;
     }
-    write->put.done = done;
-    *work = revoked ? (regx_send_work_t){act_drop, revoked_locked, write}
-                    : (regx_send_work_t){act_put, acted_locked, write};
+    send->held = NULL;
+    *work = is_revoked(send, &write->grant) ? (regx_send_work_t){act_drop, revoked_locked, write}
+                                            : (regx_send_work_t){act_put, acted_locked, write};
     return REGX_OK;
 }
 
