@@ -87,6 +87,12 @@ static inline uint64_t regx_max(uint64_t a, uint64_t b)
     return a > b ? a : b;
 }
 
+/* Whether `length` bytes from an offset on lie within so many. */
+static inline bool regx_within(uint64_t offset, uint64_t length, uint64_t size)
+{
+    return offset <= size && length <= size - offset;
+}
+
 /* Bytes of a page of memory. Not for the data path: read it once and keep it. */
 static inline size_t regx_page_size(void)
 {

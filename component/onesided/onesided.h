@@ -120,7 +120,7 @@ bool regx_onesided_unpack(const void *bytes, size_t length, regx_onesided_messag
 static inline bool regx_onesided_holds(uint64_t base, uint64_t all, uint64_t address,
                                        uint64_t length)
 {
-    return address >= base && length <= all && address - base <= all - length;
+    return address >= base && regx_within(address - base, length, all);
 }
 
 /* ---- the room ---- */

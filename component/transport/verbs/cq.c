@@ -122,7 +122,7 @@ static void handle(regx_verbs_t *verbs, const struct ibv_wc *wc)
     }
 }
 
-void regx_verbs_poll(regx_verbs_t *verbs, bool *empty)
+bool regx_verbs_poll(regx_verbs_t *verbs)
 {
     struct ibv_wc completions[BATCH];
     int count = 0, polled = BATCH;
@@ -144,7 +144,7 @@ void regx_verbs_poll(regx_verbs_t *verbs, bool *empty)
             }
         }
     }
-    *empty = polled < BATCH;
+    return polled < BATCH;
 }
 
 /* The device reports something of a queue pair. An endpoint that is at rest is not found by
@@ -252,13 +252,12 @@ static bool is_time_to_look(regx_verbs_t *verbs)
 int regx_verbs_progress(regx_transport_t *transport)
 {
     regx_verbs_t *verbs = regx_verbs_of(transport);
-    bool empty;
 
     if (!regx_trylock(&verbs->lock)) {
         return 0;
     }
     verbs->events = 0;
-    regx_verbs_poll(verbs, &empty);
+    const bool empty = regx_verbs_poll(verbs);
     take_turns(verbs);
     if (!regx_list_empty(&verbs->cm.waiting)) {
         regx_cm_send_due(verbs);

@@ -57,7 +57,6 @@ void regx_cm_close(regx_verbs_t *verbs)
 {
     if (verbs->cm.qp != NULL) {
         ibv_destroy_qp(verbs->cm.qp);
-        verbs->cm.qp = NULL;
         while (verbs->cm.done != verbs->cm.sent) {
             regx_cm_sent(verbs);
         }

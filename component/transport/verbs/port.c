@@ -320,7 +320,7 @@ static void leave_out_unlike(search_t *search)
     }
 }
 
-/* Of those that if_exclude does not name. */
+/* Of those that if_exclude, which may be NULL, does not name. */
 static regx_status_t choose_best(search_t *search, const char *exclude, regx_error_t error)
 {
     bool any_usable = false;
@@ -438,35 +438,32 @@ static void list_ports(search_t *search, struct ibv_device *device)
 regx_status_t regx_verbs_ports_find(const regx_transport_config_t *config, regx_error_t error,
                                     regx_device_name_t names[REGX_DEVICES_MAX], size_t *count)
 {
-    const char *include = config->if_include != NULL ? config->if_include : "";
-    const char *exclude = config->if_exclude != NULL ? config->if_exclude : "";
-    regx_status_t status;
+    search_t *search = calloc(1, sizeof(*search));
 
     *count = 0;
-    struct ibv_device **devices = ibv_get_device_list(NULL);
-    search_t *search = calloc(1, sizeof(*search));
     if (search == NULL) {
-        status = regx_refuse(error, REGX_NO_MEMORY, "out of memory");
-    } else {
-        search->names = names;
-        for (int i = 0; devices != NULL && devices[i] != NULL; i++) {
-            list_ports(search, devices[i]);
-        }
-        status = include[0] != '\0' ? choose_included(search, include, error)
-                                    : choose_best(search, exclude, error);
-        for (size_t i = 0; i < search->count; i++) {
-            const candidate_t *port = &search->ports[i];
-
-            if (port->reason != NULL) {
-                regx_trace(config->trace, REGX_TRACE_CHOICE, "verbs: port %s is not used: %s%s",
-                           port->name, port->usable ? "" : "it ", port->reason);
-            }
-        }
-        *count = search->chosen;
-        free(search);
+        return regx_refuse(error, REGX_NO_MEMORY, "out of memory");
+    }
+    search->names = names;
+    struct ibv_device **devices = ibv_get_device_list(NULL);
+    for (int i = 0; devices != NULL && devices[i] != NULL; i++) {
+        list_ports(search, devices[i]);
     }
     if (devices != NULL) {
         ibv_free_device_list(devices);
     }
+    const regx_status_t status = config->if_include != NULL
+                                     ? choose_included(search, config->if_include, error)
+                                     : choose_best(search, config->if_exclude, error);
+    for (size_t i = 0; i < search->count; i++) {
+        const candidate_t *port = &search->ports[i];
+
+        if (port->reason != NULL) {
+            regx_trace(config->trace, REGX_TRACE_CHOICE, "verbs: port %s is not used: %s%s",
+                       port->name, port->usable ? "" : "it ", port->reason);
+        }
+    }
+    *count = search->chosen;
+    free(search);
     return status;
 }

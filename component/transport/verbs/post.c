@@ -20,7 +20,6 @@
 
 #include "transport/verbs/ep.h"
 
-#define HEADER_MAX 256  /* of a frame; see transport.h */
 #define TURN_SEGMENTS 4 /* of puts, per endpoint */
 
 /* REGX_OK: the connection's endpoint can be used, and the lock is held until leave. */
@@ -56,7 +55,7 @@ static regx_status_t post_frame(regx_ep_t *ep, uint8_t tag, const void *data, si
     return regx_sq_post(ep, &request, work);
 }
 
-/* The same where a frame can go now: not before the puts in line. */
+/* As enter, where a frame can go now: not before the puts in line. */
 static regx_status_t enter_to_send(regx_verbs_conn_t *conn)
 {
     const regx_status_t status = enter(conn);
@@ -76,7 +75,7 @@ regx_status_t regx_verbs_send(regx_conn_t *super, uint8_t tag, const void *heade
     const size_t length = header_length + payload_length;
     uint8_t small[REGX_VERBS_INLINE];
 
-    if (length > REGX_VERBS_FRAME_MAX || header_length > HEADER_MAX) {
+    if (length > REGX_VERBS_FRAME_MAX) {
         return REGX_INVALID;
     }
     regx_status_t status = enter_to_send(conn);
@@ -139,19 +138,14 @@ static void join_line(regx_link_t *line, regx_pending_t *pending, regx_pending_k
 
 /* ---- puts ---- */
 
-/* Where in the peer's memory a put begins, and by which key. false: outside of what it has. */
-static bool destination(const regx_ep_t *ep, const regx_put_t *put, uint64_t *address,
-                        uint32_t *rkey)
+/* The memory of the peer's that a put writes to. */
+static regx_verbs_key_t target_of(const regx_ep_t *ep, const regx_put_t *put)
 {
-    regx_verbs_key_t key = {
-        .base = ep->theirs.pool, .length = ep->theirs.pool_size, .rkey = ep->theirs.pool_key};
-
     if (put->target == REGX_TARGET_REGION) {
-        key = regx_verbs_key_unpack(&put->key);
+        return regx_verbs_key_unpack(&put->key);
     }
-    *address = key.base + put->offset;
-    *rkey = key.rkey;
-    return put->offset <= key.length && put->length <= key.length - put->offset;
+    return (regx_verbs_key_t){
+        .base = ep->theirs.pool, .length = ep->theirs.pool_size, .rkey = ep->theirs.pool_key};
 }
 
 /* Whether nothing of a put is left to be posted, since the immediate went with the data. */
@@ -163,15 +157,14 @@ static bool is_posted(const regx_put_t *put)
 /* The key of local memory that is registered. false: it is not. */
 static bool local_key(const regx_verbs_t *verbs, const regx_put_t *put, uint32_t *lkey)
 {
-    const uint8_t *pool = verbs->super.pool_memory, *local = put->local;
+    const uintptr_t pool = (uintptr_t)verbs->super.pool_memory;
 
     if (put->region != NULL) {
         *lkey = ((const struct ibv_mr *)put->region->handle)->lkey;
         return true;
     }
     *lkey = verbs->buffers.pool.mr->lkey;
-    return local >= pool && local < pool + verbs->super.pool_size &&
-           put->length <= (size_t)(pool + verbs->super.pool_size - local);
+    return regx_within((uintptr_t)put->local - pool, put->length, verbs->super.pool_size);
 }
 
 /* Posts the next segment of a put's data. false: no slot, or no room for the request. */
@@ -179,11 +172,16 @@ static bool post_data(regx_ep_t *ep, regx_put_t *put)
 {
     const size_t posted = put->pending.moved;
     const size_t left = put->length - posted;
+    const regx_verbs_key_t target = target_of(ep, put);
     struct ibv_sge data = {.addr = (uintptr_t)put->local + posted};
     const bool staged = !local_key(ep->verbs, put, &data.lkey);
     const uint64_t max = staged ? REGX_VERBS_COPIED_MAX : ep->verbs->can.segment_max;
     regx_verbs_work_t work = {.what = REGX_VERBS_WRITING};
-    struct ibv_send_wr request = {.sg_list = &data, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE};
+    struct ibv_send_wr request = {
+        .sg_list = &data,
+        .num_sge = 1,
+        .opcode = IBV_WR_RDMA_WRITE,
+        .wr.rdma = {.remote_addr = target.base + put->offset + posted, .rkey = target.rkey}};
 
     data.length = (uint32_t)regx_min(left, max);
     if (!regx_sq_has_room(ep)) {
@@ -198,8 +196,6 @@ static bool post_data(regx_ep_t *ep, regx_put_t *put)
         data.addr = (uintptr_t)work.slot->memory;
         data.lkey = work.slot->lkey;
     }
-    destination(ep, put, &request.wr.rdma.remote_addr, &request.wr.rdma.rkey);
-    request.wr.rdma.remote_addr += posted;
     put->pending.moved += data.length;
     if (is_posted(put)) {
         request.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
@@ -260,8 +256,6 @@ void regx_verbs_put_take_turn(regx_ep_t *ep)
 regx_status_t regx_verbs_put(regx_conn_t *super, regx_put_t *put)
 {
     regx_verbs_conn_t *conn = (regx_verbs_conn_t *)super;
-    uint64_t address;
-    uint32_t rkey;
 
     if (put->notice_length > REGX_NOTICE_MAX) {
         return REGX_INVALID;
@@ -271,7 +265,7 @@ regx_status_t regx_verbs_put(regx_conn_t *super, regx_put_t *put)
         return status;
     }
     regx_ep_t *ep = conn->ep;
-    if (!destination(ep, put, &address, &rkey)) {
+    if (!regx_within(put->offset, put->length, target_of(ep, put).length)) {
         status = REGX_INVALID;
     } else {
         const bool first = regx_list_empty(&ep->puts);
@@ -292,15 +286,12 @@ regx_status_t regx_verbs_put(regx_conn_t *super, regx_put_t *put)
 /* Whether it lies in what the peer published, and in our region. */
 static bool is_allowed(const regx_get_t *get, const regx_verbs_key_t *key)
 {
-    const uint8_t *local = get->local;
+    const regx_mr_t *region = get->region;
 
-    if (get->region == NULL || get->length == 0 || get->offset > key->length ||
-        get->length > key->length - get->offset) {
-        return false;
-    }
-    const uint8_t *base = get->region->base;
-
-    return local >= base && get->length <= get->region->length - (size_t)(local - base);
+    return region != NULL && get->length > 0 &&
+           regx_within(get->offset, get->length, key->length) &&
+           regx_within((uintptr_t)get->local - (uintptr_t)region->base, get->length,
+                       region->length);
 }
 
 /* Posts the next segment of a get. There is room. Returns whether it was the last. */

@@ -250,11 +250,8 @@ static regx_status_t verbs_open(const regx_transport_config_t *config, regx_erro
  * more. */
 static void advance_ends(regx_verbs_t *verbs)
 {
-    bool empty;
-
     regx_verbs_look(verbs);
-    regx_verbs_poll(verbs, &empty);
-    regx_cm_end(verbs, empty);
+    regx_cm_end(verbs, regx_verbs_poll(verbs));
 }
 
 static void verbs_close(regx_transport_t *transport)
