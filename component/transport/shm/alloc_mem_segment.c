@@ -50,9 +50,6 @@ void regx_alloc_mem_init(regx_alloc_mem_t *alloc_mem, regx_alloc_mem_shared_t *s
     regx_lock_init(&alloc_mem->lock, config->threads);
     alloc_mem->config = config;
     alloc_mem->shared = shared;
-    alloc_mem->count = 0;
-    alloc_mem->bytes = 0;
-    alloc_mem->blocks = NULL;
 }
 
 /* ---- segments ---- */

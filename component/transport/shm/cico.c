@@ -60,12 +60,6 @@ static char *memory_of(const regx_shm_t *shm, char *main, unsigned index)
     return main + shm->stage_offset + (size_t)index * REGX_STAGE_SIZE;
 }
 
-void regx_cico_init(regx_shm_t *shm)
-{
-    regx_list_init(&shm->cico.queue);
-    regx_list_init(&shm->cico.taking);
-}
-
 /* ---- the sender ---- */
 
 static regx_cico_cell_t *cell_of(const regx_shm_t *shm, const regx_cico_stage_t *stage)
@@ -110,7 +104,7 @@ bool regx_shm_stage(regx_conn_t *super, const void *base, size_t length, regx_ke
     regx_shm_t *shm = regx_shm_of(super->transport);
 
     regx_lock(&conn->lock);
-    const bool possible = length <= REGX_STAGE_SIZE && conn->state == REGX_SHM_ATTACHED;
+    const bool possible = length <= REGX_STAGE_SIZE && conn->attached;
     const bool awaited = possible && awaits(conn, length);
     regx_unlock(&conn->lock);
     if (!possible) {
@@ -323,8 +317,8 @@ static void give_up(regx_shm_t *shm, regx_get_t *get)
 
     remove_get(shm, get);
     regx_shm_queue_get(regx_shm_conn_of(get->pending.conn), get, NULL);
-    get->pending.moved = taken; /* which begins with the first byte; only progress looks at it */
-    get->pending.from_end = false;
+    /* A get as short as a stage is one piece: it begins with the first byte. */
+    get->pending.moved = taken; /* only progress looks at it */
 }
 
 /* Whether nothing comes to the oldest get, though something may come to `ready`. */
@@ -368,17 +362,4 @@ int regx_cico_progress(regx_shm_t *shm)
     const bool filled = fill(shm);
 
     return filled + take(shm);
-}
-
-void regx_cico_drop(regx_shm_conn_t *conn)
-{
-    regx_shm_t *shm = regx_shm_of(conn->super.transport);
-    regx_link_t taken;
-
-    regx_list_init(&taken);
-    regx_lock(&shm->lock);
-    shm->cico.looks = 0; /* another may be the oldest now */
-    regx_shm_count_copies(shm, -regx_shm_take_ops_locked(&shm->cico.taking, conn, &taken));
-    regx_unlock(&shm->lock);
-    regx_pending_end_all(&taken, REGX_FAILED);
 }

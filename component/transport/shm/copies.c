@@ -53,13 +53,13 @@ static void count_own_locked(regx_shm_t *shm, int change)
     }
 }
 
-/* from_length: by which the order of its pieces is chosen; 0: it is chosen already. */
-static void queue_copy(regx_shm_conn_t *conn, regx_pending_t *op, size_t from_length)
+/* The order of the pieces of a shared copy is chosen already. */
+static void queue_copy(regx_shm_conn_t *conn, regx_pending_t *op)
 {
     regx_shm_t *shm = regx_shm_of(conn->super.transport);
 
     regx_lock(&shm->lock);
-    op->from_end = regx_shm_order_locked(conn, from_length);
+    op->from_end = op->shared == NULL && regx_shm_order_locked(conn, length_of(op));
     regx_list_append(&conn->copies, &op->link);
     regx_list_set(&shm->turns, &conn->turn, true);
     count_own_locked(shm, 1);
@@ -69,14 +69,14 @@ static void queue_copy(regx_shm_conn_t *conn, regx_pending_t *op, size_t from_le
 void regx_shm_queue_put(regx_shm_conn_t *conn, regx_put_t *put)
 {
     put->pending = (regx_pending_t){.kind = REGX_PENDING_PUT, .conn = &conn->super};
-    queue_copy(conn, &put->pending, put->length);
+    queue_copy(conn, &put->pending);
 }
 
 void regx_shm_queue_get(regx_shm_conn_t *conn, regx_get_t *get, regx_shared_copy_t *shared)
 {
     get->pending =
         (regx_pending_t){.kind = REGX_PENDING_GET, .conn = &conn->super, .shared = shared};
-    queue_copy(conn, &get->pending, shared == NULL ? get->length : 0);
+    queue_copy(conn, &get->pending);
 }
 
 /* ---- a piece ---- */

@@ -42,18 +42,13 @@ void regx_mailbox_in_init(regx_mailbox_in_t *in, regx_mailbox_memory_t *memory, 
     regx_mailbox_settle(in, 0);
 }
 
-static bool has_lines(regx_mailbox_out_t *out, uint32_t count)
+bool regx_mailbox_has_room(regx_mailbox_out_t *out, uint32_t lines)
 {
-    if (out->line + count - out->consumed_lines <= REGX_MAILBOX_LINES) {
+    if (out->line + lines - out->consumed_lines <= REGX_MAILBOX_LINES) {
         return true;
     }
     out->consumed_lines = atomic_load_explicit(&out->memory->consumed.lines, memory_order_acquire);
-    return out->line + count - out->consumed_lines <= REGX_MAILBOX_LINES;
-}
-
-bool regx_mailbox_ready(regx_mailbox_out_t *out)
-{
-    return has_lines(out, 1);
+    return out->line + lines - out->consumed_lines <= REGX_MAILBOX_LINES;
 }
 
 /* Where in the payload stream `length` contiguous bytes start, or UINT64_MAX if there is no room.
@@ -86,9 +81,7 @@ static void bring_in(const regx_mailbox_memory_t *memory, uint32_t ring, uint64_
 
 static uint32_t lines_of(size_t length)
 {
-    return length <= REGX_MAILBOX_INLINE
-               ? 1
-               : (uint32_t)((length + REGX_MAILBOX_INLINE - 1) / REGX_MAILBOX_INLINE);
+    return (uint32_t)((regx_max(length, 1) + REGX_MAILBOX_INLINE - 1) / REGX_MAILBOX_INLINE);
 }
 
 /* Copies what one line has of a frame. Nearly all are full: a length that is known costs no
@@ -169,7 +162,7 @@ regx_status_t regx_mailbox_post(regx_mailbox_out_t *out, uint8_t tag, const void
     if (length > REGX_MAILBOX_MAX) {
         return REGX_INVALID;
     }
-    if (!has_lines(out, length <= REGX_MAILBOX_SPAN ? lines_of(length) : 1)) {
+    if (!regx_mailbox_has_room(out, length <= REGX_MAILBOX_SPAN ? lines_of(length) : 1)) {
         return REGX_AGAIN;
     }
     if (length > REGX_MAILBOX_SPAN) {
@@ -188,7 +181,7 @@ regx_status_t regx_mailbox_post(regx_mailbox_out_t *out, uint8_t tag, const void
 regx_status_t regx_mailbox_post_line(regx_mailbox_out_t *out, regx_frame_kind_t kind, uint8_t tag,
                                      const void *data, uint32_t length)
 {
-    if (!has_lines(out, 1)) {
+    if (!regx_mailbox_has_room(out, 1)) {
         return REGX_AGAIN;
     }
     if (length > 0) {

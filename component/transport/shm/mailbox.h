@@ -131,8 +131,8 @@ typedef struct regx_frame {
 void regx_mailbox_out_init(regx_mailbox_out_t *out, regx_mailbox_memory_t *memory, uint32_t ring);
 void regx_mailbox_in_init(regx_mailbox_in_t *in, regx_mailbox_memory_t *memory, uint32_t ring);
 
-/* Whether a post of at most REGX_MAILBOX_INLINE bytes would be accepted now. */
-bool regx_mailbox_ready(regx_mailbox_out_t *out);
+/* Whether so many lines are free now: a post of at most REGX_MAILBOX_INLINE bytes takes one. */
+bool regx_mailbox_has_room(regx_mailbox_out_t *out, uint32_t lines);
 
 /* The sequence number of a line, by its count, when it is full. */
 static inline uint32_t regx_mailbox_lap(uint64_t line)
@@ -164,12 +164,6 @@ static inline void regx_mailbox_take(const void *memory)
 #endif
 }
 
-/* Takes the line of the mailbox that is filled some frames after this one. */
-static inline void regx_mailbox_take_ahead(const regx_mailbox_out_t *out, uint64_t line)
-{
-    regx_mailbox_take(&out->memory->lines[(line + REGX_MAILBOX_AHEAD) % REGX_MAILBOX_LINES]);
-}
-
 /* Shows the poller a frame that begins in the next line, which is filled. */
 static inline void regx_mailbox_show(regx_mailbox_out_t *out, uint8_t tag, uint32_t length,
                                      regx_frame_kind_t kind)
@@ -180,12 +174,14 @@ static inline void regx_mailbox_show(regx_mailbox_out_t *out, uint8_t tag, uint3
     out->line++;
 }
 
-/* The same of a frame that has no other line. */
+/* The same of a frame that has no other line; and takes the line that is filled some frames after
+ * this one. */
 static inline void regx_mailbox_publish(regx_mailbox_out_t *out, uint8_t tag, uint32_t length,
                                         regx_frame_kind_t kind)
 {
     regx_mailbox_show(out, tag, length, kind);
-    regx_mailbox_take_ahead(out, out->line - 1);
+    regx_mailbox_take(
+        &out->memory->lines[(out->line - 1 + REGX_MAILBOX_AHEAD) % REGX_MAILBOX_LINES]);
 }
 
 /* Posts a frame of plain bytes if it fits a line, and the poster knows of one that is free. false:

@@ -23,10 +23,9 @@ bool regx_shm_address_is_valid(const regx_shm_address_t *address)
 {
     const size_t before_pool = regx_shm_stage_offset() + REGX_CICO_BYTES;
 
-    return address->main.length >= before_pool && address->pool_offset >= before_pool &&
-           address->pool_offset <= address->main.length &&
-           address->pool_size <= address->main.length - address->pool_offset && address->pid > 0 &&
-           address->pid <= INT32_MAX;
+    return address->pool_offset >= before_pool &&
+           regx_within(address->pool_offset, address->pool_size, address->main.length) &&
+           address->pid > 0 && address->pid <= INT32_MAX;
 }
 
 regx_shm_neighbour_t regx_shm_neighbour(const regx_shm_address_t *address)
@@ -37,14 +36,12 @@ regx_shm_neighbour_t regx_shm_neighbour(const regx_shm_address_t *address)
                                          .cookie = address->cookie}};
 }
 
-regx_status_t regx_shm_neighbour_map(regx_shm_t *shm, regx_shm_neighbour_t *neighbour)
+regx_status_t regx_shm_neighbour_map(regx_shm_neighbour_t *neighbour)
 {
     if (neighbour->main != NULL) {
         return REGX_OK;
     }
-    regx_lock(&shm->lock);
     const regx_status_t status = regx_segment_map(&neighbour->address.main, &neighbour->mapping);
-    regx_unlock(&shm->lock);
     if (status != REGX_OK) {
         return status == REGX_DENIED ? REGX_DENIED : REGX_UNREACHABLE;
     }
@@ -127,11 +124,10 @@ static char *find_mapped(const regx_shm_t *shm, const regx_shm_piece_t *piece)
     }
     for (uint32_t i = 0; view != NULL && i < view->count; i++) {
         const struct regx_alloc_mem_mapped *segment = &view->segments[i];
-        const uint64_t at = piece->remote - segment->base;
 
-        if (segment->here != NULL && piece->remote >= segment->base && at <= segment->length &&
-            piece->length <= segment->length - at) {
-            return segment->here + at;
+        if (segment->here != NULL && piece->remote >= segment->base &&
+            regx_within(piece->remote - segment->base, piece->length, segment->length)) {
+            return segment->here + (piece->remote - segment->base);
         }
     }
     return NULL;

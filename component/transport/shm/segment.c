@@ -107,10 +107,10 @@ void regx_segment_free(regx_segment_t *segment)
 }
 
 regx_status_t regx_segment_open(const regx_transport_config_t *config, size_t length,
-                                regx_segment_t *segment, regx_segment_kind_t *kind)
+                                regx_segment_t *segment)
 {
-    for (*kind = REGX_SEGMENT_POSIX; *kind <= REGX_SEGMENT_SYSV; ++*kind) {
-        const regx_status_t status = regx_segment_alloc(*kind, length, segment);
+    for (regx_segment_kind_t kind = REGX_SEGMENT_POSIX; kind <= REGX_SEGMENT_SYSV; kind++) {
+        const regx_status_t status = regx_segment_alloc(kind, length, segment);
         char reason[REGX_REASON_LENGTH];
 
         if (status == REGX_OK) {
@@ -118,10 +118,10 @@ regx_status_t regx_segment_open(const regx_transport_config_t *config, size_t le
         }
         if (status == REGX_DENIED) {
             snprintf(reason, sizeof(reason), "%s: this process is not dumpable",
-                     regx_segment_kind_name(*kind));
+                     regx_segment_kind_name(kind));
         } else {
             snprintf(reason, sizeof(reason), "%s: no shared memory of %zu bytes",
-                     regx_segment_kind_name(*kind), length);
+                     regx_segment_kind_name(kind), length);
         }
         regx_transport_fall_back(config, REGX_TRACE_CHOICE, reason);
     }

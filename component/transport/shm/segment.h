@@ -56,7 +56,7 @@ regx_status_t regx_shm_file_map_other(int32_t pid, const regx_shm_file_t *file, 
  * MADV_POPULATE_WRITE. Best effort. */
 void regx_shm_bring_in(const void *memory, size_t needed, size_t *brought_in, int advice);
 
-/* ---- segments (segment.c); one thread at a time ---- */
+/* ---- segments (segment.c); any thread ---- */
 
 typedef enum regx_segment_kind { REGX_SEGMENT_POSIX = 1, REGX_SEGMENT_SYSV } regx_segment_kind_t;
 
@@ -83,10 +83,10 @@ typedef struct regx_shm_mapping { /* another process's segment, mapped here */
 
 const char *regx_segment_kind_name(regx_segment_kind_t kind);
 
-/* `length` bytes of zeroed memory of the first kind that has so many; `kind` tells which. What is
- * refused is tallied among the fallbacks. REGX_UNREACHABLE: none. */
+/* `length` bytes of zeroed memory of the first kind that has so many. What is refused is tallied
+ * among the fallbacks. REGX_UNREACHABLE: none. */
 regx_status_t regx_segment_open(const regx_transport_config_t *config, size_t length,
-                                regx_segment_t *segment, regx_segment_kind_t *kind);
+                                regx_segment_t *segment);
 
 /* Bytes that are free for all processes now, or SIZE_MAX: not known. */
 size_t regx_segment_room(regx_segment_kind_t kind);

@@ -112,8 +112,14 @@ static regx_claim_cell_t *cell_of(const regx_shared_copy_t *copy)
     return &shm_of(copy)->shared_copies.cells[copy->cell];
 }
 
-/* Takes a free cell and chooses in which order the get is copied. */
-static regx_shared_copy_t *take_cell(regx_shm_conn_t *conn, size_t length, bool *from_end)
+/* The next number of a cell's use, which stands for the order in which it is divided. */
+static uint32_t next_number(uint32_t last, bool from_end)
+{
+    return last + 1 + ((last + 1) % 2 != from_end);
+}
+
+/* Takes a free cell, and numbers its use by the order in which the get is copied. */
+static regx_shared_copy_t *take_cell(regx_shm_conn_t *conn, size_t length)
 {
     regx_shm_t *shm = regx_shm_of(conn->super.transport);
 
@@ -121,7 +127,7 @@ static regx_shared_copy_t *take_cell(regx_shm_conn_t *conn, size_t length, bool 
     regx_shared_copy_t *copy = shm->shared_copies.free;
     if (copy != NULL) {
         shm->shared_copies.free = copy->next_free;
-        *from_end = regx_shm_order_locked(conn, length);
+        copy->number = next_number(copy->number, regx_shm_order_locked(conn, length));
     }
     regx_unlock(&shm->lock);
     return copy;
@@ -161,16 +167,9 @@ static bool may_ask(const regx_shm_conn_t *conn, const regx_get_t *get)
            !peer_is_busy(conn);
 }
 
-/* The next number of a cell's use, which stands for the order in which it is divided. */
-static uint32_t next_number(uint32_t last, bool from_end)
-{
-    return last + 1 + ((last + 1) % 2 != from_end);
-}
-
 regx_shared_copy_t *regx_shared_copy_ask_locked(regx_shm_conn_t *conn, regx_get_t *get)
 {
-    bool from_end;
-    regx_shared_copy_t *copy = may_ask(conn, get) ? take_cell(conn, get->length, &from_end) : NULL;
+    regx_shared_copy_t *copy = may_ask(conn, get) ? take_cell(conn, get->length) : NULL;
 
     if (copy == NULL) {
         return NULL;
@@ -179,8 +178,8 @@ regx_shared_copy_t *regx_shared_copy_ask_locked(regx_shm_conn_t *conn, regx_get_
                                  .conn = conn,
                                  .half = first_half(get),
                                  .cell = copy->cell,
-                                 .number = next_number(copy->number, from_end),
-                                 .from_end = from_end};
+                                 .number = copy->number,
+                                 .from_end = copy->number % 2 != 0};
     const regx_shared_copy_frame_t frame = {.cell = copy->cell,
                                             .number = copy->number,
                                             .local = (uintptr_t)get->local + copy->half,

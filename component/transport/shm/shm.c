@@ -59,8 +59,8 @@ static regx_status_t open_main(regx_shm_t *shm)
 
     for (size_t size = shm->config.pool_size; size >= shm->config.pool_min; size /= 2) {
         size = regx_align_up(size, regx_page_size());
-        if (regx_segment_open(&shm->config, before + size, &shm->main, &shm->mailboxes.kind) ==
-            REGX_OK) {
+        if (regx_segment_open(&shm->config, before + size, &shm->main) == REGX_OK) {
+            shm->mailboxes.kind = (regx_segment_kind_t)shm->main.name.kind;
             shm->super.pool_size = size;
             shm->super.pool_memory = shm->main.base + before;
             return REGX_OK;
@@ -97,8 +97,9 @@ static regx_status_t open_transport(const regx_transport_config_t *config, regx_
     regx_list_init(&shm->zcopies);
     regx_list_init(&shm->turns);
     regx_list_init(&shm->ending);
+    regx_list_init(&shm->cico.queue);
+    regx_list_init(&shm->cico.taking);
     regx_shared_copies_init(&shm->shared_copies, regx_shm_main(shm)->cells);
-    regx_cico_init(shm);
     regx_alloc_mem_init(&shm->alloc_mem, &regx_shm_main(shm)->alloc_mem, &shm->config);
     regx_lock_init(&shm->lock, config->threads);
     shm->super.ops = &regx_shm_ops;

@@ -176,20 +176,19 @@ void regx_mailbox_pool_free(regx_mailbox_pool_t *pool)
 
 #define ANOTHER "shm: another name space, or a descriptor was closed"
 
-/* Progress reports it as broken. */
-static regx_status_t refuse(regx_shm_conn_t *conn, const char *reason)
+/* Progress reports it as broken. Returns false. */
+static bool refuse(regx_shm_conn_t *conn, const char *reason)
 {
     regx_shm_t *shm = regx_shm_of(conn->super.transport);
 
     regx_transport_fall_back(&shm->config, REGX_TRACE_CONNECTION, reason);
-    conn->state = REGX_SHM_REFUSED;
     conn->refusal = reason;
     regx_lock(&shm->lock);
     conn->next = shm->refused;
     shm->refused = conn;
     regx_unlock(&shm->lock);
     regx_shm_count_copies(shm, 1);
-    return REGX_UNREACHABLE;
+    return false;
 }
 
 int regx_shm_report_refused(regx_shm_t *shm)
@@ -224,18 +223,16 @@ static void forget_refused(regx_shm_t *shm, const regx_shm_conn_t *conn)
     regx_unlock(&shm->lock);
 }
 
-static regx_status_t map_peer(regx_shm_t *shm, regx_shm_conn_t *conn)
+static bool map_peer(regx_shm_conn_t *conn)
 {
-    const regx_status_t status = regx_shm_neighbour_map(shm, &conn->peer);
+    const regx_status_t status = regx_shm_neighbour_map(&conn->peer);
 
-    if (status != REGX_OK) {
-        return refuse(conn, status == REGX_DENIED ? ANOTHER
-                                                  : "shm: a neighbour's memory cannot be mapped");
-    }
-    return REGX_OK;
+    return status == REGX_OK ||
+           refuse(conn,
+                  status == REGX_DENIED ? ANOTHER : "shm: a neighbour's memory cannot be mapped");
 }
 
-static regx_status_t take_mailbox(regx_shm_t *shm, regx_shm_conn_t *conn)
+static bool take_mailbox(regx_shm_t *shm, regx_shm_conn_t *conn)
 {
     regx_lock(&shm->lock);
     conn->box = take_box(&shm->mailboxes, &shm->queue->cookie);
@@ -245,7 +242,7 @@ static regx_status_t take_mailbox(regx_shm_t *shm, regx_shm_conn_t *conn)
         return refuse(conn, "shm: no memory for a mailbox");
     }
     regx_mailbox_out_init(&conn->out, conn->box->memory, conn->box->ring);
-    return REGX_OK;
+    return true;
 }
 
 regx_status_t regx_connect_queue_request(regx_connect_queue_t *queue,
@@ -269,27 +266,19 @@ regx_status_t regx_connect_queue_request(regx_connect_queue_t *queue,
 regx_status_t regx_shm_attach_locked(regx_shm_conn_t *conn)
 {
     regx_shm_t *shm = regx_shm_of(conn->super.transport);
-    regx_status_t status = conn->state == REGX_SHM_REFUSED ? REGX_UNREACHABLE : REGX_OK;
 
-    if (status == REGX_OK && conn->peer.main == NULL) {
-        status = map_peer(shm, conn);
-    }
-    if (status == REGX_OK && conn->box == NULL) {
-        status = take_mailbox(shm, conn);
-    }
-    if (status != REGX_OK) {
-        return status;
+    if (conn->refusal != NULL || !map_peer(conn) ||
+        (conn->box == NULL && !take_mailbox(shm, conn))) {
+        return REGX_UNREACHABLE;
     }
     const regx_connect_request_t request = {.sender = shm->config.self,
                                             .address = shm->address,
                                             .mailboxes = conn->box->segment,
                                             .mailbox_offset = conn->box->offset,
                                             .mailbox_ring = conn->box->ring};
+    const regx_status_t status = regx_connect_queue_request(&conn->peer.main->queue, &request);
 
-    status = regx_connect_queue_request(&conn->peer.main->queue, &request);
-    if (status == REGX_OK) {
-        conn->state = REGX_SHM_ATTACHED;
-    }
+    conn->attached = status == REGX_OK;
     return status;
 }
 
@@ -352,15 +341,18 @@ void regx_shm_finish_disconnecting(regx_shm_t *shm)
     }
 }
 
-/* Ends this connection's zero-copy sends: they have failed. */
-static void drop_zcopies(regx_shm_t *shm, const regx_shm_conn_t *conn)
+/* Ends this connection's zero-copy sends, and its gets from stages: they have failed. */
+static void drop_ops(regx_shm_t *shm, const regx_shm_conn_t *conn)
 {
     regx_link_t taken;
 
     regx_list_init(&taken);
     regx_lock(&shm->lock);
+    shm->mailboxes.neighbours--;
     atomic_fetch_sub(&shm->zcopy_count,
                      (uint32_t)regx_shm_take_ops_locked(&shm->zcopies, conn, &taken));
+    shm->cico.looks = 0; /* another get may be the oldest now */
+    regx_shm_count_copies(shm, -regx_shm_take_ops_locked(&shm->cico.taking, conn, &taken));
     regx_unlock(&shm->lock);
     regx_pending_end_all(&taken, REGX_FAILED);
 }
@@ -370,13 +362,9 @@ void regx_shm_disconnect(regx_conn_t *super)
     regx_shm_conn_t *conn = regx_shm_conn_of(super);
     regx_shm_t *shm = regx_shm_of(super->transport);
 
-    regx_lock(&shm->lock);
-    shm->mailboxes.neighbours--;
-    regx_unlock(&shm->lock);
-    drop_zcopies(shm, conn);
-    regx_cico_drop(conn);
+    drop_ops(shm, conn);
     regx_shm_drop_copies(conn);
-    if (conn->state == REGX_SHM_ATTACHED) {
+    if (conn->attached) {
         conn->next = shm->disconnecting;
         shm->disconnecting = conn;
         reap(shm);

@@ -250,7 +250,7 @@ typedef struct regx_shm_neighbour {
 struct regx_shm_conn {
     regx_conn_t super;
     regx_lock_t lock;
-    enum { REGX_SHM_NEW, REGX_SHM_ATTACHED, REGX_SHM_REFUSED } state;
+    bool attached; /* the peer was asked to read the mailbox */
     regx_mailbox_out_t out;
     uint32_t taken; /* the transport's, at the post before */
     regx_shm_neighbour_t peer;
@@ -266,7 +266,7 @@ struct regx_shm_conn {
     bool from_end;              /* the last copy of several pieces began with its last one */
     bool assisted;              /* the peer wrote a part of the last get of which it was asked */
     bool last_posted;           /* the last frame was posted */
-    const char *refusal;        /* why it is REFUSED */
+    const char *refusal;        /* why it was refused, for good; NULL: it was not */
     struct regx_shm_conn *next; /* in the list of disconnecting or of refused ones */
 };
 
@@ -370,7 +370,7 @@ static inline int regx_shm_take_ops_locked(regx_link_t *line, const regx_shm_con
 
 /* ---- alloc_mem_segment.c ---- */
 
-/* shared: zeroed. config->owned_size bounds the bytes of all segments. Allocates nothing. */
+/* All is zeroed. config->owned_size bounds the bytes of all segments. Allocates nothing. */
 void regx_alloc_mem_init(regx_alloc_mem_t *alloc_mem, regx_alloc_mem_shared_t *shared,
                          const regx_transport_config_t *config);
 /* Unmaps the segments in which nothing is allocated any more, and closes the files. */
@@ -425,7 +425,7 @@ bool regx_shm_address_is_valid(const regx_shm_address_t *address);
 regx_shm_neighbour_t regx_shm_neighbour(const regx_shm_address_t *address);
 /* Maps it. REGX_DENIED: what is there is another process's; REGX_UNREACHABLE: it cannot be
  * mapped. */
-regx_status_t regx_shm_neighbour_map(regx_shm_t *shm, regx_shm_neighbour_t *neighbour);
+regx_status_t regx_shm_neighbour_map(regx_shm_neighbour_t *neighbour);
 void regx_shm_neighbour_unmap(regx_shm_neighbour_t *neighbour);
 /* Whether the kernel lets this process copy from and to the neighbour. It is asked once, and why it
  * does not is tallied then. */
@@ -462,7 +462,6 @@ void regx_shm_drop_copies(regx_shm_conn_t *conn);
 
 /* ---- cico.c ---- */
 
-void regx_cico_init(regx_shm_t *shm);
 /* The sender, as transport.h's stage and unstage say. Any thread. */
 bool regx_shm_stage(regx_conn_t *conn, const void *base, size_t length, regx_key_t *key);
 void regx_shm_unstage(regx_transport_t *transport, const regx_key_t *key);
@@ -471,8 +470,6 @@ void regx_cico_note(regx_shm_t *shm, const regx_get_t *get);
 /* Takes the message from the stage that the get's key names. REGX_PENDING; REGX_AGAIN: it names
  * none. The connection is attached, and its peer may be copied from. */
 regx_status_t regx_cico_take_locked(regx_shm_conn_t *conn, regx_get_t *get);
-/* Ends all gets of the connection from stages: they have failed. */
-void regx_cico_drop(regx_shm_conn_t *conn);
 /* Copies what there is to copy, each way, one message at most. Returns how many events there
  * were. */
 int regx_cico_progress(regx_shm_t *shm);

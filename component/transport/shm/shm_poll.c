@@ -32,8 +32,8 @@ static regx_status_t make_room(regx_shm_t *shm, const char **reason)
 
 /* Maps the mailbox that a neighbour asks to be read. REGX_OK; REGX_INVALID: what it asks is
  * malformed; else `reason` is why its frames cannot be read. */
-static regx_status_t map_mailbox(regx_shm_t *shm, const regx_connect_request_t *request,
-                                 regx_shm_inbound_t *inbound, const char **reason)
+static regx_status_t map_mailbox(const regx_connect_request_t *request, regx_shm_inbound_t *inbound,
+                                 const char **reason)
 {
     const uint64_t offset = request->mailbox_offset;
     size_t brought_in = 0;
@@ -41,16 +41,14 @@ static regx_status_t map_mailbox(regx_shm_t *shm, const regx_connect_request_t *
     if (!regx_shm_address_is_valid(&request->address)) {
         return REGX_INVALID;
     }
-    regx_lock(&shm->lock);
     const regx_status_t status = regx_segment_map(&request->mailboxes, &inbound->boxes);
-    regx_unlock(&shm->lock);
     if (status != REGX_OK) {
         *reason = "its mailbox cannot be mapped";
         return REGX_UNREACHABLE;
     }
     if (offset % _Alignof(regx_mailbox_memory_t) != 0 ||
-        !regx_mailbox_ring_is_valid(request->mailbox_ring) || offset > inbound->boxes.length ||
-        inbound->boxes.length - offset < regx_mailbox_size(request->mailbox_ring)) {
+        !regx_mailbox_ring_is_valid(request->mailbox_ring) ||
+        !regx_within(offset, regx_mailbox_size(request->mailbox_ring), inbound->boxes.length)) {
         regx_segment_unmap(&inbound->boxes);
         return REGX_INVALID;
     }
@@ -75,7 +73,7 @@ static void accept_neighbour(regx_shm_t *shm, const regx_connect_request_t *requ
     regx_status_t status = REGX_NO_MEMORY;
 
     if (inbound != NULL && make_room(shm, &reason) == REGX_OK) {
-        status = map_mailbox(shm, request, inbound, &reason);
+        status = map_mailbox(request, inbound, &reason);
     }
     if (status != REGX_OK) {
         free(inbound);
@@ -114,11 +112,10 @@ static void deliver_zcopy(regx_shm_t *shm, regx_shm_inbound_t *inbound, const re
 {
     const regx_transport_events_t *events = &shm->config.events;
     const regx_mailbox_lent_t *lent = &frame->lent;
-    const uint64_t size = inbound->peer.address.pool_size;
 
-    if (regx_shm_neighbour_map(shm, &inbound->peer) != REGX_OK) {
+    if (regx_shm_neighbour_map(&inbound->peer) != REGX_OK) {
         events->broken(events->context, inbound->sender, "its pool cannot be mapped");
-    } else if (lent->offset > size || lent->length > size - lent->offset) {
+    } else if (!regx_within(lent->offset, lent->length, inbound->peer.address.pool_size)) {
         regx_count_malformed(shm->config.counters);
     } else {
         events->deliver(events->context, inbound->sender, frame->tag,
@@ -138,7 +135,7 @@ static void deliver(const regx_shm_t *shm, const regx_shm_inbound_t *inbound,
 /* The neighbour asks for help with a get. Without its main segment it gets none. */
 static void take_request(regx_shm_t *shm, regx_shm_inbound_t *inbound, const regx_frame_t *frame)
 {
-    if (regx_shm_neighbour_map(shm, &inbound->peer) != REGX_OK) {
+    if (regx_shm_neighbour_map(&inbound->peer) != REGX_OK) {
         regx_transport_fall_back(&shm->config, REGX_TRACE_PATH,
                                  "shm: a peer's get cannot be assisted");
     } else if (regx_shared_copy_take(shm, inbound, frame->data, frame->length) != REGX_OK) {

@@ -12,7 +12,7 @@ static inline regx_status_t lock_attached(regx_shm_conn_t *conn)
     regx_status_t status = REGX_OK;
 
     regx_lock(&conn->lock);
-    if (conn->state != REGX_SHM_ATTACHED) {
+    if (!conn->attached) {
         status = regx_shm_attach_locked(conn);
         if (status != REGX_OK) {
             regx_unlock(&conn->lock);
@@ -64,7 +64,7 @@ regx_status_t regx_shm_send(regx_conn_t *super, uint8_t tag, const void *header,
 {
     regx_shm_conn_t *conn = regx_shm_conn_of(super);
 
-    if (!conn->lock.real && conn->state == REGX_SHM_ATTACHED && pack == NULL &&
+    if (!conn->lock.real && conn->attached && pack == NULL &&
         regx_mailbox_post_short(&conn->out, tag, header, header_length, payload, payload_length)) {
         count_sent(regx_shm_of(super->transport), header_length + payload_length);
         return REGX_OK;
@@ -148,10 +148,9 @@ static regx_status_t put_to_pool(regx_shm_conn_t *conn, regx_put_t *put)
     if (status != REGX_OK) {
         return status;
     }
-    if (put->offset > conn->peer.address.pool_size ||
-        put->length > conn->peer.address.pool_size - put->offset) {
+    if (!regx_within(put->offset, put->length, conn->peer.address.pool_size)) {
         status = REGX_INVALID;
-    } else if (!regx_mailbox_ready(&conn->out)) {
+    } else if (!regx_mailbox_has_room(&conn->out, 1)) {
         status = REGX_AGAIN;
     } else {
         /* The notice's line comes over during the copy. x86 stores in order: without this, all that
@@ -180,14 +179,13 @@ static regx_status_t put_to_pool(regx_shm_conn_t *conn, regx_put_t *put)
 static regx_status_t lock_for_copy(regx_shm_conn_t *conn, const regx_key_t *key, uint64_t offset,
                                    size_t length)
 {
-    const uint64_t whole = regx_shm_key_unpack(key).length;
     char reason[REGX_REASON_LENGTH];
     regx_status_t status = lock_attached(conn);
 
     if (status != REGX_OK) {
         return status;
     }
-    if (offset > whole || length > whole - offset) {
+    if (!regx_within(offset, length, regx_shm_key_unpack(key).length)) {
         status = REGX_INVALID;
     } else if (regx_vm_check(&conn->peer.vm, reason, sizeof(reason)) != REGX_OK) {
         regx_transport_fall_back(&regx_shm_of(conn->super.transport)->config, REGX_TRACE_PATH,

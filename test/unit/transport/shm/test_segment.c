@@ -164,17 +164,16 @@ static void one_that_is_not_dumpable_takes_no_file(void **state)
 {
     regx_counters_t counters = {0};
     const regx_transport_config_t config = {.counters = &counters};
-    regx_segment_kind_t kind;
     regx_segment_t segment, another;
     stage_t stage;
 
     open_stage(&stage, REGX_SEGMENT_POSIX);
     assert_int_equal(prctl(PR_SET_DUMPABLE, 0, 0, 0, 0), 0);
-    const regx_status_t opened = regx_segment_open(&config, 1u << 16, &segment, &kind);
+    const regx_status_t opened = regx_segment_open(&config, 1u << 16, &segment);
     const regx_status_t later = regx_segment_alloc(stage.kind, stage.length, &another);
     assert_int_equal(prctl(PR_SET_DUMPABLE, 1, 0, 0, 0), 0);
     assert_int_equal(opened, REGX_OK);
-    assert_int_equal(kind, REGX_SEGMENT_SYSV);
+    assert_int_equal(segment.name.kind, REGX_SEGMENT_SYSV);
     assert_string_equal(counters.fallbacks[0].reason, "posix: this process is not dumpable");
     assert_int_equal(later, REGX_DENIED); /* also if it was before */
     regx_segment_free(&segment);
@@ -203,12 +202,11 @@ static void the_limit_of_a_files_size_is_heeded(void **state)
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
     const struct rlimit small = {4096, before.rlim_max};
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
-    regx_segment_kind_t kind;
     regx_segment_t segment;
-    const regx_status_t status = regx_segment_open(&config, 1u << 20, &segment, &kind);
+    const regx_status_t status = regx_segment_open(&config, 1u << 20, &segment);
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
     assert_int_equal(status, REGX_OK);
-    assert_int_equal(kind, REGX_SEGMENT_SYSV);
+    assert_int_equal(segment.name.kind, REGX_SEGMENT_SYSV);
     assert_non_null(strstr(counters.fallbacks[0].reason, "posix: no shared memory"));
     regx_segment_free(&segment);
 }
