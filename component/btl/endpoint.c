@@ -26,9 +26,7 @@ static regx_endpoint_t *add(regx_module_t *module, regx_endpoint_t *endpoint)
     }
     module->endpoints.first = endpoint;
     module->endpoints.count++;
-    if (module->endpoints.count > module->endpoints.high) {
-        module->endpoints.high = module->endpoints.count;
-    }
+    module->endpoints.high = (unsigned)regx_max(module->endpoints.high, module->endpoints.count);
     regx_unlock(&module->lock);
     return other;
 }
@@ -70,7 +68,7 @@ regx_endpoint_t *regx_endpoint_new(regx_module_t *module, opal_proc_t *proc)
         free(endpoint);
         return NULL;
     }
-    regx_onesided_add(module->onesided, &endpoint->onesided, peer, endpoint->peer.conn);
+    regx_onesided_add(module->onesided, &endpoint->onesided, endpoint->peer.conn);
     other = add(module, endpoint);
     return other != NULL ? other : endpoint;
 }

@@ -52,7 +52,8 @@ static bool is_operation(const regx_onesided_message_t *message)
            message->detail < REGX_ONESIDED_OPS;
 }
 
-bool regx_onesided_unpack(const void *bytes, size_t length, regx_onesided_message_t *message)
+/* false: malformed. Checks the form only: of handles and ranges the addressee knows. */
+static bool unpack(const void *bytes, size_t length, regx_onesided_message_t *message)
 {
     if (length < REGX_ONESIDED_HEADER) {
         return false;
@@ -78,16 +79,15 @@ static regx_onesided_peer_t **bucket(regx_onesided_t *onesided, uint64_t id)
     return &onesided->buckets[id & (REGX_ONESIDED_BUCKETS - 1)];
 }
 
-void regx_onesided_add(regx_onesided_t *onesided, regx_onesided_peer_t *peer, uint64_t id,
-                       regx_conn_t *conn)
+void regx_onesided_add(regx_onesided_t *onesided, regx_onesided_peer_t *peer, regx_conn_t *conn)
 {
-    *peer = (regx_onesided_peer_t){.id = id, .conn = conn};
+    *peer = (regx_onesided_peer_t){.conn = conn};
     regx_list_init(&peer->waiting);
     regx_list_init(&peer->running);
     regx_list_init(&peer->blocked);
     regx_lock(&onesided->lock);
-    peer->next = *bucket(onesided, id);
-    *bucket(onesided, id) = peer;
+    peer->next = *bucket(onesided, conn->peer);
+    *bucket(onesided, conn->peer) = peer;
     regx_unlock(&onesided->lock);
 }
 
@@ -95,7 +95,7 @@ static regx_onesided_peer_t *find_locked(regx_onesided_t *onesided, uint64_t id)
 {
     regx_onesided_peer_t *peer = *bucket(onesided, id);
 
-    while (peer != NULL && peer->id != id) {
+    while (peer != NULL && peer->conn->peer != id) {
         peer = peer->next;
     }
     return peer;
@@ -155,7 +155,7 @@ void regx_onesided_complete(regx_onesided_t *onesided, const regx_onesided_peer_
 
 void regx_onesided_forget(regx_onesided_t *onesided, regx_onesided_peer_t *peer)
 {
-    regx_onesided_peer_t **at = bucket(onesided, peer->id);
+    regx_onesided_peer_t **at = bucket(onesided, peer->conn->peer);
 
     regx_lock(&onesided->lock);
     while (*at != peer) {
@@ -248,7 +248,7 @@ void regx_onesided_deliver(regx_onesided_t *onesided, uint64_t sender, const voi
 
     regx_lock(&onesided->lock);
     regx_onesided_peer_t *peer = find_locked(onesided, sender);
-    if (peer == NULL || !regx_onesided_unpack(data, length, &message)) {
+    if (peer == NULL || !unpack(data, length, &message)) {
         regx_count_malformed(onesided->config.counters);
     } else if (message.type == REGX_ONESIDED_ANSWER) {
         regx_onesided_answered(onesided, peer, &message);

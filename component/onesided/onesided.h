@@ -23,14 +23,12 @@
  * ends know each other before Open MPI makes a window over them, and a peer is forgotten only after
  * the window was freed.
  *
- * Any thread may call. deliver and progress are called from the transport's progress only, complete
- * outside of it. The room's lock is as the rendezvous engine's: a connection's may be taken under
+ * Any thread may call. deliver is called from the transport's progress only, progress from the BTL's,
+ * complete outside of both. The room's lock is as the rendezvous engine's: a connection's may be taken under
  * it. Done callbacks are called without it, from complete and forget.
  */
 #ifndef REGX_ONESIDED_ONESIDED_H
 #define REGX_ONESIDED_ONESIDED_H
-
-#include <string.h>
 
 #include "base/handle_table.h"
 #include "base/list.h"
@@ -82,7 +80,7 @@ typedef struct regx_onesided_name {
 } regx_onesided_name_t;
 
 typedef struct regx_onesided_message {
-    uint8_t version;       /* set by pack */
+    uint8_t version;       /* REGX_ONESIDED_VERSION */
     uint8_t type;          /* regx_onesided_type_t */
     uint8_t detail;        /* PUT: 1, the last piece; ATOMIC: the operation; ANSWER: 1, refused */
     uint8_t size;          /* ATOMIC: bytes of the number, 4 or 8 */
@@ -95,7 +93,7 @@ typedef struct regx_onesided_message {
     uint64_t value;
     uint64_t compare; /* ATOMIC: what to compare with in the same way */
     /* Not in the header. */
-    const void *data; /* unpack: what follows the header in the frame */
+    const void *data; /* of one that arrived: what follows the header in the frame */
     size_t data_length;
 } regx_onesided_message_t;
 
@@ -104,17 +102,6 @@ _Static_assert(offsetof(regx_onesided_message_t, data) == REGX_ONESIDED_HEADER, 
 
 /* Whether a handle of Open MPI's is the name of a window, and not a rendezvous'. */
 bool regx_onesided_name_is(const uint8_t bytes[REGX_ONESIDED_NAME_SIZE]);
-
-/* `data` is not packed. */
-static inline void regx_onesided_pack(const regx_onesided_message_t *message,
-                                      uint8_t bytes[REGX_ONESIDED_HEADER])
-{
-    memcpy(bytes, message, REGX_ONESIDED_HEADER);
-    bytes[0] = REGX_ONESIDED_VERSION;
-}
-
-/* false: malformed. Checks the form only: of handles and ranges the addressee knows. */
-bool regx_onesided_unpack(const void *bytes, size_t length, regx_onesided_message_t *message);
 
 /* Whether the bytes lie inside a range of `all` bytes at `base`. */
 static inline bool regx_onesided_holds(uint64_t base, uint64_t all, uint64_t address,
@@ -134,7 +121,8 @@ typedef struct regx_onesided regx_onesided_t;
 typedef struct regx_onesided_config {
     bool threads;
     regx_counters_t *counters;
-    /* Raised by one while progress has something to do; the caller of progress looks at it. */
+    /* Raised by one for each peer for which progress has something to do; the caller of progress
+     * looks at it. */
     _Atomic unsigned *waiting;
     /* How many requests have ended whose done complete has to call. */
     _Atomic unsigned *ended;
@@ -154,9 +142,8 @@ struct regx_onesided_answers; /* target.c */
 
 /* A process at the other end. Part of the BTL's endpoint. The fields are the room's. */
 typedef struct regx_onesided_peer {
-    uint64_t id;
     regx_conn_t *conn;
-    struct regx_onesided_peer *next;       /* of those found alike */
+    struct regx_onesided_peer *next;       /* in its bucket */
     regx_link_t waiting;                   /* requests that are not sent, or not all of them */
     regx_link_t running;                   /* requests that are sent and not answered */
     unsigned asked;                        /* requests that the peer has seen something of */
@@ -194,9 +181,8 @@ regx_onesided_t *regx_onesided_create(const regx_onesided_config_t *config);
 /* All peers are forgotten. NULL: nothing. */
 void regx_onesided_destroy(regx_onesided_t *onesided);
 
-/* Fills the peer, and serves it from now on. */
-void regx_onesided_add(regx_onesided_t *onesided, regx_onesided_peer_t *peer, uint64_t id,
-                       regx_conn_t *conn);
+/* Fills the peer, and serves it from now on. The connection lives until it is forgotten. */
+void regx_onesided_add(regx_onesided_t *onesided, regx_onesided_peer_t *peer, regx_conn_t *conn);
 /* Ends what is open with the peer; then it may be freed. No other thread is inside a done of the
  * peer's: Open MPI gives a process up after it has freed the windows. */
 void regx_onesided_forget(regx_onesided_t *onesided, regx_onesided_peer_t *peer);
@@ -271,11 +257,9 @@ static inline regx_status_t regx_onesided_send(const regx_onesided_peer_t *peer,
                                                const regx_onesided_message_t *message,
                                                const void *data, size_t length)
 {
-    uint8_t header[REGX_ONESIDED_HEADER];
-
-    regx_onesided_pack(message, header);
-    return peer->conn->transport->ops->send(peer->conn, REGX_TAG_ONESIDED, header, sizeof(header),
-                                            NULL, (void *)(uintptr_t)data, length);
+    return peer->conn->transport->ops->send(peer->conn, REGX_TAG_ONESIDED, message,
+                                            REGX_ONESIDED_HEADER, NULL, (void *)(uintptr_t)data,
+                                            length);
 }
 
 /* origin.c. Sends requests to the peer as far as there is room, REGX_ONESIDED_BURST frames at most.

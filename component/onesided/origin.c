@@ -10,7 +10,8 @@
 /* Sends the next frame of the request. */
 static regx_status_t send_next(const regx_onesided_peer_t *peer, regx_onesided_request_t *request)
 {
-    regx_onesided_message_t message = {.type = request->type,
+    regx_onesided_message_t message = {.version = REGX_ONESIDED_VERSION,
+                                       .type = request->type,
                                        .request = request->handle,
                                        .window = request->window,
                                        .address = request->address + request->moved};

@@ -29,7 +29,8 @@ struct regx_onesided_answers {
 static regx_status_t send_next(const regx_onesided_t *onesided, const regx_onesided_peer_t *peer,
                                answer_t *answer, bool *last)
 {
-    regx_onesided_message_t message = {.type = REGX_ONESIDED_ANSWER, .request = answer->request};
+    regx_onesided_message_t message = {
+        .version = REGX_ONESIDED_VERSION, .type = REGX_ONESIDED_ANSWER, .request = answer->request};
     const char *data = NULL;
     size_t piece = 0;
 

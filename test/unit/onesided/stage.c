@@ -70,8 +70,9 @@ void line_open(line_t processes[LINE_PROCESSES])
             line_conn_t *conn = &process->conns[to];
 
             conn->conn.transport = &process->transport;
+            conn->conn.peer = FIRST_ID + to;
             conn->room = LINE_FRAMES;
-            regx_onesided_add(process->onesided, &process->peers[to], FIRST_ID + to, &conn->conn);
+            regx_onesided_add(process->onesided, &process->peers[to], &conn->conn);
         }
     }
 }
@@ -137,7 +138,8 @@ void line_say(line_t *to, uint64_t from, const regx_onesided_message_t *message,
 {
     uint8_t bytes[LINE_FRAME];
 
-    regx_onesided_pack(message, bytes);
+    memcpy(bytes, message, REGX_ONESIDED_HEADER);
+    bytes[0] = REGX_ONESIDED_VERSION;
     if (length > 0) {
         memcpy(bytes + REGX_ONESIDED_HEADER, data, length);
     }
