@@ -1,6 +1,4 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "config.h"
-
 #include <string.h>
 
 #include "opal/mca/base/mca_base_component_repository.h"

@@ -1,6 +1,4 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "config.h"
-
 #include "btl/component.h"
 
 #include <assert.h>
@@ -95,8 +93,7 @@ bool regx_param_given(const char *name)
     return source != MCA_BASE_VAR_SOURCE_DEFAULT;
 }
 
-/* Says what is wrong, once per application; where that is right, each node of which the same is
- * wrong says so, or a rank of it. Returns false. */
+/* Says what is wrong, as component.h has it. Returns false. */
 static __attribute__((format(printf, 1, 2))) bool complain(const char *format, ...)
 {
     regx_error_t line;

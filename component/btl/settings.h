@@ -9,7 +9,6 @@
 #include "rendezvous/rendezvous.h"
 #include "transport/catalog.h"
 
-typedef enum { REGX_ENABLE_AUTO, REGX_ENABLE_NEVER, REGX_ENABLE_ALWAYS } regx_enable_t;
 typedef char regx_report_name_t[1024]; /* "": none */
 
 typedef struct regx_component_settings {

@@ -19,18 +19,6 @@ static const char *name_of(const candidate_t *candidate)
     return regx_catalog[candidate->kind]->word.word;
 }
 
-/* Why a transport is not used, or one device of several. */
-static void warn_refused(const char *transport, regx_status_t status, const char *error,
-                         bool others)
-{
-    if (status == REGX_INVALID) { /* the error begins with the name of a parameter */
-        regx_compat_output_for_node("btl_regx_%s", error);
-    } else {
-        regx_compat_output_for_node("btl_regx_transport=%s: %s%s", transport, error,
-                                    others ? "; the other ports are used without it" : "");
-    }
-}
-
 /* Loads a transport and finds its devices. REGX_OK; otherwise `error` has the reason. */
 static regx_status_t find_devices(const regx_component_t *component, candidate_t *candidate,
                                   regx_error_t error)
@@ -113,7 +101,12 @@ static bool open_needed(regx_component_t *component, candidate_t *candidate)
     if (status != REGX_OK) {
         regx_trace(&component->trace, REGX_TRACE_CHOICE, "transport %s cannot be used%s: %s", name,
                    some ? " as a whole" : "", error);
-        warn_refused(name, status, error, some);
+    }
+    if (status == REGX_INVALID) { /* the error begins with the name of a parameter */
+        regx_compat_output_for_node(REGX_PREFIX "%s", error);
+    } else if (status != REGX_OK) {
+        regx_compat_output_for_node(REGX_PREFIX "transport=%s: %s%s", name, error,
+                                    some ? "; the other ports are used without it" : "");
     }
     return status != REGX_INVALID && some;
 }
@@ -124,7 +117,6 @@ static bool check_include(const regx_component_t *component)
 {
     const regx_catalog_entry_t *entry = regx_catalog[REGX_BETWEEN_NODES];
     const char *list = component->params.settings.transports.all.if_include;
-    regx_error_t error;
 
     for (const char *at = list; at != NULL && *at != '\0';) {
         const size_t length = strcspn(at, ",");
@@ -132,11 +124,10 @@ static bool check_include(const regx_component_t *component)
 
         snprintf(name, sizeof(name), "%.*s", (int)length, at);
         if (!entry->owns(name)) {
-            snprintf(error, REGX_ERROR,
-                     "if_include=%s: \"%s\" is no %s of this node; allowed: those that are, or "
-                     "their ports, as mlx5_0 or mlx5_0:2",
-                     list, name, entry->devices);
-            warn_refused("", REGX_INVALID, error, false);
+            regx_compat_output_for_node(
+                REGX_PREFIX "if_include=%s: \"%s\" is no %s of this node; allowed: those that "
+                            "are, or their ports, as mlx5_0 or mlx5_0:2",
+                list, name, entry->devices);
             return false;
         }
         at += length + (at[length] == ',');
@@ -178,7 +169,7 @@ static regx_status_t look_for_devices(regx_component_t *component, candidate_t *
         return REGX_UNREACHABLE; /* if_exclude leaves no device, as the user wants it */
     }
     if (status == REGX_INVALID) {
-        warn_refused("auto", status, reason, false);
+        regx_compat_output_for_node(REGX_PREFIX "%s", reason);
     }
     return status;
 }
@@ -190,7 +181,7 @@ static bool open_found(regx_component_t *component, const candidate_t *device, r
     const regx_status_t status = open_devices(component, device, reason);
 
     if (status == REGX_INVALID) {
-        warn_refused("auto", status, reason, false);
+        regx_compat_output_for_node(REGX_PREFIX "%s", reason);
     } else if (component->module_count > before) {
         if (status != REGX_OK) {
             regx_tally(component->counters.fallbacks, "a port cannot be opened");

@@ -83,9 +83,6 @@ AC_DEFUN([REGX_OPENMPI], [
     dnl otherwise, which is how the tests make a component that was built for another one.
     AC_DEFINE_UNQUOTED([REGX_OPENMPI_VERSION_FOUND], ["$regx_openmpi_version"],
                        [Open MPI this was configured for])
-    AC_DEFINE_UNQUOTED([REGX_OPENMPI_MAJOR], [$regx_major], [its major version])
-    AC_DEFINE_UNQUOTED([REGX_OPENMPI_MINOR], [$regx_minor], [its minor version])
-    AC_DEFINE_UNQUOTED([REGX_OPENMPI_RELEASE], [$regx_release], [its release number])
     AH_BOTTOM([#ifndef REGX_BUILT_FOR_OPENMPI
 #define REGX_BUILT_FOR_OPENMPI REGX_OPENMPI_VERSION_FOUND
 #endif])
