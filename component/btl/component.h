@@ -15,7 +15,7 @@
  *   - address.c: what is published, and which module talks to a peer
  *   - registry.c: how registrations stay true
  *   - coexistence.c: other components of Open MPI beside this one
- *   - params.c: parameters, checked
+ *   - params.c: parameters, checked; settings.c: the tables of all rooms' parameters
  *   - report.c: the trace, counters at the end, and for tools at any time
  *
  * Modules share parameters, counters and the memory monitor. Each has its own pool, cache and
@@ -37,8 +37,8 @@
 
 /* The parameters btl_regx_* as Open MPI has them: all are strings for it, so that regx can check
  * them itself. Their tables are the rooms' (settings.h). A function here that returns false has
- * printed a warning with the reason, once per application; where that is right, each node of which
- * the same is wrong says so, or a rank of it.
+ * printed a warning with the reason: the process that prints for the application does, where it has
+ * the same to say; else the first process of a node; where that has not either, each that has.
  */
 
 /* What the user asked for, checked, and what follows from it. */
@@ -106,7 +106,7 @@ struct regx_component {
     unsigned module_count;
     unsigned ports;                           /* modules that were opened for a port of a device */
     regx_module_t *modules[REGX_MODULES_MAX]; /* those that are open */
-    pthread_mutex_t closing; /* taken to close one, and to read what the caches count */
+    pthread_mutex_t closing; /* taken to list or close one, and to read what the caches count */
 };
 
 /* ---- transports.c ---- */

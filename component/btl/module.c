@@ -287,9 +287,9 @@ static __attribute__((noinline)) int progress_all(regx_module_t *module)
     return events + advance(module);
 }
 
-/* Rounds in which something was delivered, and nothing else looked at, at most. */
+/* While things are delivered, what waits here is looked at in one round of so many. */
 #define EVENT_ROUNDS 4u
-/* Rounds in one of which all is looked at. */
+/* In one round of so many everything is looked at. */
 #define ALL_ROUNDS 16u
 
 /* A round as most are: what has come, or else what waits here. Most find neither: those take few

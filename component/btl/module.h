@@ -104,7 +104,7 @@ typedef enum regx_endpoint_state {
 } regx_endpoint_state_t;
 
 struct mca_btl_base_endpoint_t {
-    regx_peer_t peer; /* first: a peer is its endpoint */
+    regx_peer_t peer;
     regx_onesided_peer_t onesided;
     opal_proc_t *proc;
     regx_endpoint_t *next, *previous; /* in module->endpoints.first */
@@ -138,7 +138,8 @@ void regx_endpoint_leave(regx_module_t *module, regx_endpoint_t *endpoint);
 void regx_endpoints_delete_leaving(regx_module_t *module);
 void regx_endpoints_delete_all(regx_module_t *module);
 
-/* The endpoint of that process. NULL: none, or it was given up. */
+/* The endpoint of that process. NULL: none, or it was given up. In progress, or with the module's
+ * lock held. */
 regx_endpoint_t *regx_endpoint_find(regx_module_t *module, uint64_t peer);
 
 /* Whether fragments wait at this endpoint: what is sent now has to go behind them. */

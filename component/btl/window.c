@@ -187,7 +187,7 @@ typedef struct held_lock {
     regx_link_t link;
     const regx_endpoint_t *endpoint;
     uint64_t address;
-    const void *thread; /* that takes it; another one may release it */
+    const void *thread; /* that takes it, by the address of its `counted`; another may release it */
 } held_lock_t;
 
 static struct {

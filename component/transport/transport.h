@@ -21,8 +21,9 @@
  * Everything on the wire is little-endian.
  *
  * Threads and locks:
- *   - open and close are called by the thread that runs MPI_Init or MPI_Finalize.
- *   - connect, send, send_zcopy, put, get, copy, stage, unstage, allocate, release,
+ *   - devices, open, address, on_demand and close are called by the thread that runs MPI_Init or
+ *     MPI_Finalize.
+ *   - reaches, connect, send, send_zcopy, put, get, copy, expose, stage, unstage, allocate, release,
  *     reg, dereg and prefetch may be called by any thread, and from inside the event deliver.
  *   - progress is called by one thread at a time, and not from inside an event or a done.
  *   - disconnect and close are called while no thread is in progress.
@@ -281,7 +282,8 @@ typedef struct regx_transport_ops {
      * wire can. The done of what is pending is called from here, with REGX_FAILED. A device's
      * transport may wait up to 0.1 s for a write that is under way. */
     void (*disconnect)(regx_conn_t *conn);
-    /* Whether the process at the other end may still read what is sent. A system call. */
+    /* Whether the process at the other end may still read what is sent. A system call. Called by
+     * progress's thread, or while progress is kept out. */
     bool (*reachable)(regx_conn_t *conn);
 
     /* Sends header (at most 256 bytes) and payload as one frame of at most max_frame bytes.
@@ -341,9 +343,10 @@ typedef struct regx_transport_ops {
      * bounces; REGX_INVALID: no memory can be registered for that access. */
     regx_status_t (*reg)(regx_transport_t *transport, void *base, size_t length, unsigned access,
                          regx_mr_t *mr);
-    /* When it returns, no peer writes to that memory or reads from it any more. Where `registers`
-     * is true it may come from a thread of the registration cache, even in a program that has only
-     * one thread: it must not touch what the program's threads use without a lock. */
+    /* Gives a registration up. Where `registers` is true no peer writes to that memory or reads from
+     * it any more when this returns. There it may come from a thread of the registration cache,
+     * even in a program that has only one thread: it must not touch what the program's threads use
+     * without a lock. */
     void (*dereg)(regx_transport_t *transport, regx_mr_t *mr);
 
     /* Whether memory can be registered with REGX_ACCESS_ON_DEMAND, to be put. Called before the

@@ -48,7 +48,7 @@ static void count_own_locked(regx_shm_t *shm, int change)
     assert(change > 0 || shm->own > 0);
     shm->own += (uint32_t)change;
     regx_shm_count_copies(shm, change);
-    if (shm->own == (change > 0)) {
+    if (shm->own == (change > 0)) { /* from none to one, or from one to none */
         atomic_store_explicit(&regx_shm_main(shm)->busy, shm->own, memory_order_relaxed);
     }
 }
@@ -298,7 +298,7 @@ static int poll_ending(regx_shm_t *shm)
     return events;
 }
 
-__attribute__((noinline)) int regx_shm_poll_copies(regx_shm_t *shm)
+int regx_shm_poll_copies(regx_shm_t *shm)
 {
     int events = regx_list_empty(&shm->ending) ? 0 : poll_ending(shm);
     int served = 0;

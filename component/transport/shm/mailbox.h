@@ -102,8 +102,9 @@ typedef struct regx_mailbox_in { /* the poller's private state */
     const regx_mailbox_line_t *next; /* to read */
     uint32_t ring;                   /* bytes of payload */
     uint32_t lap;                    /* its number when it is full */
-    uint32_t left;                   /* lines of the ring's quarter; at its end, that is, */
-    uint64_t told_at;                /* when so many lines are freed, the poster is told */
+    uint32_t left;                   /* lines until told_at */
+    uint64_t told_at;                /* a multiple of the quarter: when so many lines are freed, */
+                                     /* consumed.lines is published */
     uint64_t payload;                /* freed up to here, perhaps not yet published */
     uint64_t published_payload;
     size_t brought_in;                   /* of the ring's pages */

@@ -246,13 +246,15 @@ typedef struct regx_shm_neighbour {
 
 #define REGX_SHM_POOL_PARTS 256u /* of a peer's pool, each mapped as it is first put to */
 
-/* The way to a neighbour. */
+/* The way to a neighbour. Under its lock: attached, out, taken, pool_parts, brought_in, box, laps,
+ * refusal, and what of the peer is mapped. Under the transport's: copies, turn, from_end, and next
+ * while it is among the refused. Progress's: alloc_mem, assisted, last_posted. */
 struct regx_shm_conn {
     regx_conn_t super;
     regx_lock_t lock;
     bool attached; /* the peer was asked to read the mailbox */
     regx_mailbox_out_t out;
-    uint32_t taken; /* the transport's, at the post before */
+    uint32_t taken; /* the transport's, at the last post that was not made the shortest way */
     regx_shm_neighbour_t peer;
     /* Bit per part of the peer's pool that was put to, and bytes of its stages that were taken. */
     uint64_t pool_parts[REGX_SHM_POOL_PARTS / 64];
@@ -304,7 +306,7 @@ struct regx_shm {
     regx_shm_conn_t *disconnecting; /* their mailboxes are not yet read to the end */
     regx_shm_conn_t *refused;       /* to be reported by progress; under the lock */
     regx_shm_inbound_t **inbound;
-    _Atomic uint32_t taken; /* frames, of all neighbours; written by progress */
+    _Atomic uint32_t taken; /* frames and connect requests, of all; written by progress */
     size_t inbound_count, inbound_room;
     regx_shared_copies_t shared_copies;
     regx_cico_t cico;
@@ -423,8 +425,9 @@ regx_status_t regx_shm_copy(regx_conn_t *conn, regx_copy_direction_t direction, 
 bool regx_shm_address_is_valid(const regx_shm_address_t *address);
 /* Who published that address; not mapped. */
 regx_shm_neighbour_t regx_shm_neighbour(const regx_shm_address_t *address);
-/* Maps it. REGX_DENIED: what is there is another process's; REGX_UNREACHABLE: it cannot be
- * mapped. */
+/* Maps it, unless it is mapped. REGX_DENIED: what is there is another process's; REGX_UNREACHABLE:
+ * it cannot be mapped. This and regx_shm_may_copy: under the lock of the connection that the
+ * neighbour belongs to; one that posts here belongs to progress. */
 regx_status_t regx_shm_neighbour_map(regx_shm_neighbour_t *neighbour);
 void regx_shm_neighbour_unmap(regx_shm_neighbour_t *neighbour);
 /* Whether the kernel lets this process copy from and to the neighbour. It is asked once, and why it
