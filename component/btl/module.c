@@ -86,8 +86,6 @@ static regx_status_t open_transport(regx_module_t *module, const regx_transport_
         .pool_size = pool_size,
         .pool_min = 2 * params->settings.pool.slot_size,
         .owned_size = params->settings.pool.alloc_mem_size,
-        .if_include = params->settings.transports.all.if_include,
-        .if_exclude = params->settings.transports.all.if_exclude,
         .device = device,
         .settings =
             module->kind == REGX_BETWEEN_NODES ? &params->settings.transports.between_nodes : NULL,

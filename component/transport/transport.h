@@ -103,7 +103,7 @@ typedef struct regx_transport_config {
     size_t pool_size;       /* bounce memory wanted: bytes, a multiple of the page */
     size_t pool_min;        /* bytes of it below which it is of no use */
     size_t owned_size;      /* bytes that `allocate` gives, at most */
-    const char *if_include; /* devices, comma-separated, or NULL */
+    const char *if_include; /* for `devices` alone: comma-separated, or NULL */
     const char *if_exclude;
     const char *device; /* one that `devices` named; NULL where that is NULL */
     /* Its own (catalog.h); NULL: the defaults. Read by open alone; but strings that they point to

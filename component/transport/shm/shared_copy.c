@@ -88,9 +88,8 @@ static uint32_t look(const regx_claim_cell_t *cell, uint32_t number)
     return claimed >> 32 == number ? (uint32_t)claimed : UINT32_MAX;
 }
 
-void regx_shared_copies_init(regx_shared_copies_t *copies, regx_claim_cell_t *cells)
+void regx_shared_copies_init(regx_shared_copies_t *copies)
 {
-    copies->cells = cells;
     for (uint32_t i = REGX_SHARED_COPIES; i > 0; i--) {
         regx_shared_copy_t *copy = &copies->gets[i - 1];
 
@@ -109,7 +108,7 @@ static regx_shm_t *shm_of(const regx_shared_copy_t *copy)
 
 static regx_claim_cell_t *cell_of(const regx_shared_copy_t *copy)
 {
-    return &shm_of(copy)->shared_copies.cells[copy->cell];
+    return &regx_shm_main(shm_of(copy))->cells[copy->cell];
 }
 
 /* The next number of a cell's use, which stands for the order in which it is divided. */

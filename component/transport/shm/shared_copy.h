@@ -102,14 +102,13 @@ typedef struct regx_shared_copy_request {
 } regx_shared_copy_request_t;
 
 typedef struct regx_shared_copies {
-    regx_claim_cell_t *cells; /* in the main segment */
     regx_shared_copy_t gets[REGX_SHARED_COPIES];
     regx_shared_copy_t *free;
     regx_shared_copy_request_t requests[REGX_SHARED_COPY_REQUESTS]; /* oldest first */
     unsigned request_count;
 } regx_shared_copies_t;
 
-void regx_shared_copies_init(regx_shared_copies_t *copies, regx_claim_cell_t *cells);
+void regx_shared_copies_init(regx_shared_copies_t *copies);
 /* The receiver. Asks the peer to help. NULL: the get is to be a plain one, because it is short, no
  * cell is free, or the peer has other things to do. Called with the connection's lock held. */
 regx_shared_copy_t *regx_shared_copy_ask_locked(regx_shm_conn_t *conn, regx_get_t *get);

@@ -252,9 +252,9 @@ typedef struct regx_shm_neighbour {
 struct regx_shm_conn {
     regx_conn_t super;
     regx_lock_t lock;
-    bool attached; /* the peer was asked to read the mailbox */
-    regx_mailbox_out_t out;
+    bool attached;  /* the peer was asked to read the mailbox */
     uint32_t taken; /* the transport's, at the last post that was not made the shortest way */
+    regx_mailbox_out_t out;
     regx_shm_neighbour_t peer;
     /* Bit per part of the peer's pool that was put to, and bytes of its stages that were taken. */
     uint64_t pool_parts[REGX_SHM_POOL_PARTS / 64];

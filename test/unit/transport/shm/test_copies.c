@@ -130,7 +130,7 @@ enum { LONG = 2 * PIECE + 200000 }; /* its halves are two pieces each */
 
 static regx_claim_cell_t *cell(void)
 {
-    return &shm_of(&one)->shared_copies.cells[0];
+    return &regx_shm_main(shm_of(&one))->cells[0];
 }
 
 static bool is_unused(const party_t *party)
