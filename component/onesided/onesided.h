@@ -23,9 +23,9 @@
  * ends know each other before Open MPI makes a window over them, and a peer is forgotten only after
  * the window was freed.
  *
- * Any thread may call. deliver is called from the transport's progress only, progress from the BTL's,
- * complete outside of both. The room's lock is as the rendezvous engine's: a connection's may be taken under
- * it. Done callbacks are called without it, from complete and forget.
+ * Any thread may call. deliver is called from the transport's progress only, progress from the
+ * BTL's, complete outside of both. The room's lock is as the rendezvous engine's: a connection's
+ * may be taken under it. Done callbacks are called without it, from complete and forget.
  */
 #ifndef REGX_ONESIDED_ONESIDED_H
 #define REGX_ONESIDED_ONESIDED_H

@@ -23,8 +23,9 @@
  * Threads and locks:
  *   - devices, open, address, on_demand and close are called by the thread that runs MPI_Init or
  *     MPI_Finalize.
- *   - reaches, connect, send, send_zcopy, put, get, copy, expose, stage, unstage, allocate, release,
- *     reg, dereg and prefetch may be called by any thread, and from inside the event deliver.
+ *   - reaches, connect, send, send_zcopy, put, get, copy, expose, stage, unstage, allocate,
+ *     release, reg, dereg and prefetch may be called by any thread, and from inside the event
+ *     deliver.
  *   - progress is called by one thread at a time, and not from inside an event or a done.
  *   - disconnect and close are called while no thread is in progress.
  *   - All events and all done are called by progress, disconnect and close. The transport then
@@ -343,10 +344,10 @@ typedef struct regx_transport_ops {
      * bounces; REGX_INVALID: no memory can be registered for that access. */
     regx_status_t (*reg)(regx_transport_t *transport, void *base, size_t length, unsigned access,
                          regx_mr_t *mr);
-    /* Gives a registration up. Where `registers` is true no peer writes to that memory or reads from
-     * it any more when this returns. There it may come from a thread of the registration cache,
-     * even in a program that has only one thread: it must not touch what the program's threads use
-     * without a lock. */
+    /* Gives a registration up. Where `registers` is true no peer writes to that memory or reads
+     * from it any more when this returns. There it may come from a thread of the registration
+     * cache, even in a program that has only one thread: it must not touch what the program's
+     * threads use without a lock. */
     void (*dereg)(regx_transport_t *transport, regx_mr_t *mr);
 
     /* Whether memory can be registered with REGX_ACCESS_ON_DEMAND, to be put. Called before the
