@@ -260,7 +260,7 @@ static bool connect_module(regx_module_t *module, opal_proc_t *proc, const addre
     const regx_status_t status =
         transport->ops->connect(transport, peer->id, address->bytes, address->length, &peer->conn);
     if (status == REGX_OK) {
-        trace_connection(module, proc, peer, peer->conn->wire,
+        trace_connection(module, proc, peer, transport->ops->name,
                          module->kind == REGX_ON_NODE ? "on this node" : "on another node");
         return true;
     }

@@ -93,7 +93,7 @@ void regx_endpoint_leave(regx_module_t *module, regx_endpoint_t *endpoint)
 static void remove_one(regx_module_t *module, regx_endpoint_t *endpoint)
 {
     regx_trace(module->trace, REGX_TRACE_CONNECTION, "rank %u: connection over %s ends",
-               (unsigned)endpoint->peer.id, endpoint->peer.conn->wire);
+               (unsigned)endpoint->peer.id, module->transport->ops->name);
     regx_rndv_forget(module->rndv, &endpoint->peer);
     regx_onesided_forget(module->onesided, &endpoint->onesided);
     regx_fail_queued(module, endpoint);

@@ -157,7 +157,7 @@ regx_rndv_recv_t *regx_rndv_recv_open(regx_rndv_t *rndv, regx_peer_t *peer, void
     }
     recv->slots.only = recv->path == REGX_PATH_bounce;
     regx_trace(rndv->config.trace, REGX_TRACE_PATH, "%zu bytes from rank %u over %s by %s", length,
-               (unsigned)peer->id, peer->conn->wire, regx_path_names[recv->path]);
+               (unsigned)peer->id, peer->conn->transport->ops->name, regx_path_names[recv->path]);
     regx_lock(&rndv->lock);
     if (!regx_handle_table_add(&rndv->recvs, recv, &recv->cts.recv)) {
         leave_trial_locked(recv);

@@ -46,7 +46,7 @@
 #include "base/trace.h"
 #include "base/util.h"
 
-#define REGX_TRANSPORT_ABI 35 /* of this header; an object built for another is refused */
+#define REGX_TRANSPORT_ABI 36 /* of this header; an object built for another is refused */
 
 #define REGX_ADDRESS_MAX 1024        /* bytes of what a process publishes about itself */
 #define REGX_NOTICE_MAX 48           /* bytes of the notice that follows a put */
@@ -400,16 +400,15 @@ struct regx_transport {
     unsigned latency;  /* of a small message, to be compared between ports: us; 0: not known */
 };
 
-/* The common head of every connection. */
+/* The common head of every connection: set by connect, and the same from then on. */
 struct regx_conn {
     regx_transport_t *transport;
     uint64_t peer;
-    const char *_Atomic wire; /* "shm", a port: for messages to people */
     /* The two processes map each other's pool: what is bounced is copied once by each of them. */
-    atomic_bool shares_pool;
+    bool shares_pool;
     /* Puts to a region, and gets, are copies that the kernel makes between the two processes, and
      * it allows them as far as this process can tell. */
-    atomic_bool single_copy;
+    bool single_copy;
 };
 
 /* ---- a frame that is copied ---- */

@@ -120,7 +120,6 @@ static regx_status_t connect_port(regx_transport_t *transport, uint64_t peer, co
         regx_shm_ops.connect(transport, peer, (const char *)bytes + 1, length - 1, conn);
 
     if (status == REGX_OK) {
-        (*conn)->wire = "verbs";
         (*conn)->shares_pool = false;
         (*conn)->single_copy = false;
     }

@@ -257,7 +257,6 @@ static void begin(uint64_t how)
                                             .registers = (how & ON_NODE) == 0};
     process->conn = (regx_conn_t){.transport = &process->transport,
                                   .peer = PEER,
-                                  .wire = "fuzz",
                                   .shares_pool = (how & ON_NODE) != 0,
                                   .single_copy = (how & ON_NODE) != 0};
     process->peer = (regx_peer_t){.id = PEER, .conn = &process->conn};

@@ -52,7 +52,6 @@ regx_status_t regx_shm_connect(regx_transport_t *transport, uint64_t peer, const
     }
     conn->super.transport = transport;
     conn->super.peer = peer;
-    conn->super.wire = "shm";
     conn->super.shares_pool = true;
     conn->peer = regx_shm_neighbour(&a);
     conn->super.single_copy = allows_copies(conn);

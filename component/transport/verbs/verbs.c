@@ -317,7 +317,7 @@ static regx_status_t verbs_connect(regx_transport_t *transport, uint64_t peer, c
     if (conn == NULL) {
         return REGX_NO_MEMORY;
     }
-    conn->super = (regx_conn_t){.transport = transport, .peer = peer, .wire = "verbs"};
+    conn->super = (regx_conn_t){.transport = transport, .peer = peer};
     conn->address = address;
     regx_lock(&verbs->conns.lock);
     regx_list_append(regx_verbs_bucket(verbs->conns.by_peer, peer), &conn->link);

@@ -150,7 +150,7 @@ static bool port_reaches(const regx_transport_t *transport, const void *bytes, s
 static regx_status_t port_connect(regx_transport_t *transport, uint64_t peer, const void *bytes,
                                   size_t length, regx_conn_t **conn)
 {
-    static regx_conn_t connection = {.wire = "it"};
+    static regx_conn_t connection;
 
     if (refuses) {
         return REGX_UNREACHABLE;

@@ -79,7 +79,7 @@ bool regx_address_connect(regx_module_t *module, opal_proc_t *proc, regx_peer_t 
         interrupt = NULL;
         interrupted = act(module, proc);
     }
-    conns[connected] = (regx_conn_t){.transport = &transport, .peer = peer->id, .wire = "idle"};
+    conns[connected] = (regx_conn_t){.transport = &transport, .peer = peer->id};
     peer->conn = &conns[connected++];
     return true;
 }

@@ -143,7 +143,6 @@ void sim_open_process(unsigned number)
                                             .put_window = scenario->put_window};
     process->conn = (regx_conn_t){.transport = &process->transport,
                                   .peer = 1 - number,
-                                  .wire = "sim",
                                   .shares_pool = scenario->node,
                                   .single_copy = scenario->node};
     process->peer = (regx_peer_t){.id = 1 - number, .conn = &process->conn};
