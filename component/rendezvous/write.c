@@ -19,7 +19,7 @@
 bool regx_write_may_grant(const regx_rndv_send_t *send, uint64_t offset, uint64_t length,
                           unsigned count)
 {
-    return length > 0 && offset <= send->buffer.length && length <= send->buffer.length - offset &&
+    return length > 0 && regx_within(offset, length, send->buffer.length) &&
            length <= send->buffer.length - send->bytes.granted &&
            send->queue.count + count <= REGX_GRANTS_MAX;
 }
