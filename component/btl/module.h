@@ -138,8 +138,8 @@ void regx_endpoint_leave(regx_module_t *module, regx_endpoint_t *endpoint);
 void regx_endpoints_delete_leaving(regx_module_t *module);
 void regx_endpoints_delete_all(regx_module_t *module);
 
-/* The endpoint of that process. NULL: none, or it was given up. In progress, or with the module's
- * lock held. */
+/* The endpoint of that process. NULL: none, or it was given up. In progress, or while that is kept
+ * out, or with the module's lock held. */
 regx_endpoint_t *regx_endpoint_find(regx_module_t *module, uint64_t peer);
 
 /* Whether fragments wait at this endpoint: what is sent now has to go behind them. */

@@ -77,7 +77,7 @@ typedef struct regx_tried {
     float cost;     /* picoseconds a byte, the least of the turns (auto.c); 0: none */
     uint8_t turns;  /* that count (auto.c) */
     uint8_t failed; /* turns of which messages went another way */
-    bool warming;   /* its last turn was still faster than those before (auto.c) */
+    bool warming; /* its last turn was still faster than those before, or bounce's first (auto.c) */
 } regx_tried_t;
 
 /* Which candidate moves the messages of one size fastest: a path, known here by its number. Its

@@ -246,14 +246,15 @@ typedef struct regx_shm_neighbour {
 
 #define REGX_SHM_POOL_PARTS 256u /* of a peer's pool, each mapped as it is first put to */
 
-/* The way to a neighbour. Under its lock: attached, out, taken, pool_parts, brought_in, box, laps,
- * refusal, and what of the peer is mapped. Under the transport's: copies, turn, from_end, and next
- * while it is among the refused. Progress's: alloc_mem, assisted, last_posted. */
+/* The way to a neighbour. Written under its lock: attached, out, taken, pool_parts, brought_in,
+ * box, laps, refusal, and what of the peer is mapped. Under the transport's: copies, turn,
+ * from_end, and next while it is among the refused. Progress's: alloc_mem, assisted,
+ * last_posted. */
 struct regx_shm_conn {
     regx_conn_t super;
     regx_lock_t lock;
     bool attached;  /* the peer was asked to read the mailbox */
-    uint32_t taken; /* the transport's, at the last post that was not made the shortest way */
+    uint32_t taken; /* the transport's, at the last frame of a send that was not the shortest way */
     regx_mailbox_out_t out;
     regx_shm_neighbour_t peer;
     /* Bit per part of the peer's pool that was put to, and bytes of its stages that were taken. */

@@ -240,7 +240,7 @@ int regx_verbs_buffer_datagram_post(regx_verbs_t *verbs, uint32_t index);
 
 /* cq.c */
 int regx_verbs_progress(regx_transport_t *transport);
-/* Handles what has completed, a bounded amount. `empty`: the completion queue was seen empty. */
+/* Handles what has completed, a bounded amount. Whether the completion queue was seen empty. */
 bool regx_verbs_poll(regx_verbs_t *verbs);
 /* Heeds what the device reports apart from completions, a bounded amount. A system call, which does
  * not block. */
