@@ -149,10 +149,10 @@ class Mpi:
     def note(self, died: job.Job) -> None:
         self.reruns.commands.append(died.command)
         if len(self.reruns.commands) > self.reruns.allowed:
-            pytest.fail(f"Open MPI died in its own MPI_Finalize too often: "
+            pytest.fail(f"Open MPI died as it finalized too often: "
                         f"{len(self.reruns.commands)} of {self.reruns.jobs} jobs; first: "
                         f"{self.reruns.commands[0]}\n{died}")
-        warnings.warn(f"Open MPI died in its own MPI_Finalize; run again: {died.command}")
+        warnings.warn(f"Open MPI died as it finalized; run again: {died.command}")
 
     def remove_others(self, kept: set[Path]) -> None:
         for path in sorted(set(self.folder.rglob("*")) - kept, reverse=True):  # children first

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A defect of Open MPI 4.1 that ends a job in MPI_Finalize, whichever BTL carries it.
+"""Two defects by which Open MPI 4.1 ends a job as it finalizes, whichever BTL carries it.
 
 MPI_Init hands an event to ORTE's thread: a callback in Open MPI's PMIx component. MPI_Finalize
 unloads that component before it ends the thread. If the machine is so busy that the thread has not
@@ -12,6 +12,9 @@ thread. But Open MPI can print one only if another library has been loaded to wh
 was, as libgcc is for the backtrace if it was not needed before. If no code is there, reading it ends
 the process before the first line. A load or a store that fails is printed with its backtrace; so
 without one it was a jump, but the thread is not known.
+
+mpirun may crash in PMIx_server_finalize, on a busy machine and mostly where a rank was killed, by an
+object that PMIx's thread gives up at the same moment. See open-mpi/ompi#13650.
 """
 import functools
 import re
@@ -35,6 +38,8 @@ ADDRESS = re.compile(r"^\[.*\] Failing at address: 0x([0-9a-f]+)$", re.M)
 PLACE = re.compile(r"\[0x([0-9a-f]+)\]")
 NAMED = re.compile(r"\(\S*\+0x[0-9a-f]+\)\[0x")
 MAIN_THREAD = re.compile(r"\((?:P?MPI_|__libc_start)")
+# The function that was called at the signal, below the signal's own frame.
+IN_SERVER = re.compile(r"^\[.*\] \[ 1\] \S*\(PMIx_server_finalize\+", re.M)
 
 
 @dataclass(frozen=True)
@@ -107,7 +112,13 @@ def reached_finalize(job: Job, ranks: int) -> bool:
     return job.stdout.startswith("checked ") or len(job.reports) >= ranks
 
 
+def mpirun_died(job: Job) -> bool:
+    """Whether mpirun crashed, and nothing else, as it ended its server: after all its processes."""
+    return (len(CRASH.findall(job.stderr)) == 1 and IN_SERVER.search(job.stderr) is not None
+            and "wrong" not in job.stderr)
+
+
 def died_in_finalize(job: Job, ranks: int, pkglibdir: Path) -> bool:
-    """Whether the job ended by this defect."""
-    return (job.status == 128 + 11 and reached_finalize(job, ranks)
-            and crashed_there(job, pkglibdir))
+    """Whether the job ended by one of these defects."""
+    return mpirun_died(job) or (job.status == 128 + 11 and reached_finalize(job, ranks)
+                                and crashed_there(job, pkglibdir))

@@ -76,7 +76,7 @@ def show(found: list[Result], folder: Path) -> int:
             print(f"skipped: {count} x {what}: {why}")
     for its in found:
         for command in its.again:
-            print(f"run again, since Open MPI died in its own MPI_Finalize: {its.test}: {command}")
+            print(f"run again, since Open MPI died as it finalized: {its.test}: {command}")
     for its in found:
         if its.outcome == "flaky":
             print(f"flaky: {its.test} ({its.excusable}; log: {folder})")
