@@ -14,7 +14,10 @@
  * The ring of payload is longer than what is under way needs. Processors fetch ahead within some
  * dozens of pages that they remember, and a page that comes round again while it is remembered is
  * not fetched ahead. Seen on an Intel Xeon: with 128 KiB instead of 64, 8 KiB go one way in 1.6 us,
- * not 1.85 (without MPI); with 256 KiB, not with 128, 2 KiB stream at 7.8 GB/s, not 3.1.
+ * not 1.85 (without MPI); with 256 KiB, not with 128, 2 KiB stream at 7.8 GB/s, not 3.1. But each page
+ * that is touched for the first time costs either side up to 17 us in a virtual machine. So the
+ * poster begins with a part of the ring, and adds to it where the poller is behind, and after some
+ * laps. The rest of the ring it skips; the poller need not know of that.
  *
  * The poster's calls are serialised by the caller (the connection's lock), the poller's because
  * only progress polls. The poller trusts nothing it reads: positions and lengths are checked
@@ -89,6 +92,8 @@ static inline bool regx_mailbox_ring_is_valid(uint32_t ring)
 typedef struct regx_mailbox_out { /* the poster's private state */
     regx_mailbox_memory_t *memory;
     uint32_t ring;    /* bytes of payload */
+    uint32_t part;    /* of them in use */
+    uint32_t wanted;  /* laps since it was doubled, and posts refused */
     uint64_t line;    /* next to fill */
     uint64_t payload; /* next byte of the payload stream */
     uint64_t consumed_lines;
