@@ -257,6 +257,36 @@ static void an_empty_mailbox_takes_any_length(void **state)
     }
 }
 
+/* Fewer pages are touched so; but a poster that waits gets the rest. */
+static void half_of_the_ring_is_used_until_the_poller_is_behind(void **state)
+{
+    enum { LENGTH = 8000, PINGS = 500, TRIES = 1000 };
+    box_t *box = box_open();
+    regx_frame_t frame;
+    uint64_t posted, taken;
+
+    for (taken = 0; taken < PINGS; taken++) {
+        assert_int_equal(post(box, taken, LENGTH), REGX_OK);
+        assert_int_equal(regx_mailbox_peek(&box->in, &frame), REGX_OK);
+        assert_true(frame.offset % BOX_RING + LENGTH <= BOX_RING / 2);
+        take(box, taken, LENGTH);
+    }
+    for (unsigned round = 0; round < 2; round++) {
+        posted = taken;
+        for (unsigned i = 0; i < TRIES; i++) {
+            posted += post(box, posted, LENGTH) == REGX_OK;
+        }
+        /* In the first round the poster may be past where it could have gone on. */
+        assert_true(round == 0 || (posted - taken) * LENGTH > BOX_RING / 2);
+        while (taken < posted) {
+            take(box, taken, LENGTH);
+            taken++;
+        }
+    }
+    assert_empty(box);
+    box_close(box);
+}
+
 static void the_laps_number_may_overflow(void **state)
 {
     box_t *box = box_open();
@@ -277,6 +307,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_empty_mailbox_takes_any_length),
+        cmocka_unit_test(half_of_the_ring_is_used_until_the_poller_is_behind),
         cmocka_unit_test(the_laps_number_may_overflow),
         cmocka_unit_test(every_byte_of_a_line_may_be_anything),
         cmocka_unit_test(random_lines_are_survived),
