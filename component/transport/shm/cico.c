@@ -104,7 +104,7 @@ bool regx_shm_stage(regx_conn_t *super, const void *base, size_t length, regx_ke
     regx_shm_t *shm = regx_shm_of(super->transport);
 
     regx_lock(&conn->lock);
-    const bool possible = length <= REGX_STAGE_SIZE && conn->attached;
+    const bool possible = length <= REGX_STAGE_SIZE && conn->state == REGX_SHM_ATTACHED;
     const bool awaited = possible && awaits(conn, length);
     regx_unlock(&conn->lock);
     if (!possible) {

@@ -62,9 +62,8 @@ void *regx_shm_file_map(int descriptor, size_t length)
 
 void regx_shm_bring_in(const void *memory, size_t needed, size_t *brought_in, int advice)
 {
-    const uintptr_t page = regx_page_size(), base = (uintptr_t)memory;
-
     if (needed > *brought_in) {
+        const uintptr_t page = regx_page_size(), base = (uintptr_t)memory;
         const uintptr_t from = (base + *brought_in) & ~(page - 1);
         const uintptr_t to = regx_align_up(base + needed, page);
 

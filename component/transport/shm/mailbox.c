@@ -303,7 +303,8 @@ void regx_mailbox_pop(regx_mailbox_in_t *in, const regx_frame_t *frame)
 {
     if (frame->kind == REGX_FRAME_PAYLOAD) {
         in->payload = padded(frame->offset + frame->length);
-        if (in->payload - in->published_payload >= in->brought_in / 4) { /* of what is in use */
+        /* A quarter of what is in use. What is brought in ends with a page, perhaps behind the ring. */
+        if (in->payload - in->published_payload >= regx_min(in->brought_in, in->ring) / 4) {
             in->published_payload = in->payload;
             atomic_store_explicit(&in->memory->consumed.payload, in->payload, memory_order_release);
         }

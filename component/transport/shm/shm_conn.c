@@ -181,6 +181,7 @@ static bool refuse(regx_shm_conn_t *conn, const char *reason)
     regx_shm_t *shm = regx_shm_of(conn->super.transport);
 
     regx_transport_fall_back(&shm->config, REGX_TRACE_CONNECTION, reason);
+    conn->state = REGX_SHM_REFUSED;
     conn->refusal = reason;
     regx_lock(&shm->lock);
     conn->next = shm->refused;
@@ -266,7 +267,7 @@ regx_status_t regx_shm_attach_locked(regx_shm_conn_t *conn)
 {
     regx_shm_t *shm = regx_shm_of(conn->super.transport);
 
-    if (conn->refusal != NULL || !map_peer(conn) ||
+    if (conn->state == REGX_SHM_REFUSED || !map_peer(conn) ||
         (conn->box == NULL && !take_mailbox(shm, conn))) {
         return REGX_UNREACHABLE;
     }
@@ -277,7 +278,9 @@ regx_status_t regx_shm_attach_locked(regx_shm_conn_t *conn)
                                             .mailbox_ring = conn->box->ring};
     const regx_status_t status = regx_connect_queue_request(&conn->peer.main->queue, &request);
 
-    conn->attached = status == REGX_OK;
+    if (status == REGX_OK) {
+        conn->state = REGX_SHM_ATTACHED;
+    }
     return status;
 }
 
@@ -363,7 +366,7 @@ void regx_shm_disconnect(regx_conn_t *super)
 
     drop_ops(shm, conn);
     regx_shm_drop_copies(conn);
-    if (conn->attached) {
+    if (conn->state == REGX_SHM_ATTACHED) {
         conn->next = shm->disconnecting;
         shm->disconnecting = conn;
         reap(shm);

@@ -246,14 +246,14 @@ typedef struct regx_shm_neighbour {
 
 #define REGX_SHM_POOL_PARTS 256u /* of a peer's pool, each mapped as it is first put to */
 
-/* The way to a neighbour. Written under its lock: attached, out, taken, pool_parts, brought_in,
+/* The way to a neighbour. Written under its lock: state, out, taken, pool_parts, brought_in,
  * box, laps, refusal, and what of the peer is mapped. Under the transport's: copies, turn,
  * from_end, and next while it is among the refused. Progress's: alloc_mem, assisted,
  * last_posted. */
 struct regx_shm_conn {
     regx_conn_t super;
     regx_lock_t lock;
-    bool attached;  /* the peer was asked to read the mailbox */
+    enum { REGX_SHM_NEW, REGX_SHM_ATTACHED, REGX_SHM_REFUSED } state;
     uint32_t taken; /* the transport's, at the last frame of a send that was not the shortest way */
     regx_mailbox_out_t out;
     regx_shm_neighbour_t peer;
@@ -269,7 +269,7 @@ struct regx_shm_conn {
     bool from_end;              /* the last copy of several pieces began with its last one */
     bool assisted;              /* the peer wrote a part of the last get of which it was asked */
     bool last_posted;           /* the last frame was posted */
-    const char *refusal;        /* why it was refused, for good; NULL: it was not */
+    const char *refusal;        /* why it is REFUSED */
     struct regx_shm_conn *next; /* in the list of disconnecting or of refused ones */
 };
 

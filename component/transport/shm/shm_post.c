@@ -12,7 +12,7 @@ static inline regx_status_t lock_attached(regx_shm_conn_t *conn)
     regx_status_t status = REGX_OK;
 
     regx_lock(&conn->lock);
-    if (!conn->attached) {
+    if (conn->state != REGX_SHM_ATTACHED) {
         status = regx_shm_attach_locked(conn);
         if (status != REGX_OK) {
             regx_unlock(&conn->lock);
@@ -64,7 +64,7 @@ regx_status_t regx_shm_send(regx_conn_t *super, uint8_t tag, const void *header,
 {
     regx_shm_conn_t *conn = regx_shm_conn_of(super);
 
-    if (!conn->lock.real && conn->attached && pack == NULL &&
+    if (!conn->lock.real && conn->state == REGX_SHM_ATTACHED && pack == NULL &&
         regx_mailbox_post_short(&conn->out, tag, header, header_length, payload, payload_length)) {
         count_sent(regx_shm_of(super->transport), header_length + payload_length);
         return REGX_OK;
