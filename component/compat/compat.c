@@ -98,6 +98,7 @@ static uint32_t first_of_application(void)
     return first <= rank ? first : 0;
 }
 
+/* Whether a list of ranks has this one. */
 static bool lists(const char *list, uint32_t rank)
 {
     char text[12];
