@@ -37,9 +37,11 @@ class SharedMemory:
         setup = f"mount -t tmpfs -o size={size} tmpfs /dev/shm"
         if not sysv:
             setup += " && echo 1 >/proc/sys/kernel/shmmax"
-        # Killed processes take a moment to go, and what they held goes with the last of them.
+        # Killed processes take a moment to go, and what they held goes with the last of them. A segment
+        # that was never attached (no lpid) has been left by one that was killed before it could mark
+        # it: component/transport/shm/segment.h.
         script = f"""
-            list() {{ ls -A /dev/shm; tail -n +2 /proc/sysvipc/shm; }}
+            list() {{ ls -A /dev/shm; awk 'NR > 1 && $6 > 0' /proc/sysvipc/shm; }}
             {setup} || exit 99
             "$@"; status=$?
             rounds={patience * 50}

@@ -90,7 +90,7 @@ def test_a_job_that_ends_at_its_end_leaves_nothing(mpi: Mpi, tmp_path: Path, how
 # has moved a piece of a message by one of those before.
 MOMENTS = [
     ("posix", "fallocate", 3, False),  # it makes shared memory
-    ("sysv", "shmget", 3, False),  # see segment.h: one may be left
+    ("sysv", "shmget", 3, False),
     ("posix", "process_vm_readv", 3, False),  # it asks whether it may copy: of each peer, and again
     ("posix", "process_vm_readv", 9, True),  # of two peers' messages it copies 16 pieces and more
 ]
