@@ -273,7 +273,11 @@ static bool is_eager(const regx_autotune_t *tune)
 static void next_turn(regx_autotune_t *tune)
 {
     const bool judged = !tune->turn.idle && judge(tune);
-    const unsigned own = tune->turn.candidate;
+    const uint8_t own = tune->turn.candidate;
+
+    if (judged && !tune->known && !is_worse(tune, own, 1)) {
+        tune->winner = own; /* so far: bursts that are left out go by it, not by the prior */
+    }
     const bool again = !judged || (tune->tried[own].warming && !tune->known && !is_eager(tune));
     const unsigned first = again ? own : own + 1;
 

@@ -23,7 +23,7 @@
  * alone has half of it: it goes first whenever a slot is free, and others would wait for its end.
  */
 #define NODE_WINDOW (512u * 1024u)
-#define NODE_SLOTS 16u
+#define NODE_SLOTS 8u
 #define FINEST_MESSAGE (64u * 1024u)
 
 /* ---- the receive side ---- */

@@ -112,7 +112,7 @@ typedef struct regx_connect_queue {
 
 /* ---- stages (cico.c) ---- */
 
-#define REGX_CICO_STAGES 8u        /* of one process */
+#define REGX_CICO_STAGES 4u        /* of one process */
 #define REGX_CICO_STEP (64u << 10) /* bytes copied to a stage in one call of progress */
 #define REGX_CICO_BYTES (REGX_CICO_STAGES * REGX_STAGE_SIZE)
 #define REGX_CICO_ROW 4u      /* messages of a size taken so, before the next are awaited */
