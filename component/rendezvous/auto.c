@@ -20,9 +20,9 @@
  * counts. A turn's cost is the median, which a long computation now and then does not change; in a
  * candidate's first turn it is the lower of the two samples in the middle. The first messages of a
  * turn pay for where the one before left the data, and are not counted. Their number varies, and a
- * burst is left out now and then, so that turns do not fall into step with the program. A burst
- * goes by one candidate as a whole: if only a part of it did, the slots of bounce would wait for
- * the kernel's copies of the rest.
+ * burst is left out now and then, so that turns do not fall into step with the program; in the first
+ * trial it goes by what was fastest so far. A burst goes by one candidate as a whole: if only a part
+ * of it did, the slots of bounce would wait for the kernel's copies of the rest.
  *
  * The least cost of a candidate's turns counts, of up to ROUNDS; of lone messages the first turn's
  * only until there is a second. It has no second turn if the first was far worse than the best, no
@@ -275,7 +275,7 @@ static void next_turn(regx_autotune_t *tune)
     const bool judged = !tune->turn.idle && judge(tune);
     const uint8_t own = tune->turn.candidate;
 
-    if (judged && !tune->known && !is_worse(tune, own, 1)) {
+    if (judged && !tune->turn.failed && !tune->known && !is_worse(tune, own, 1)) {
         tune->winner = own; /* so far: bursts that are left out go by it, not by the prior */
     }
     const bool again = !judged || (tune->tried[own].warming && !tune->known && !is_eager(tune));
@@ -348,9 +348,10 @@ regx_trial_t regx_auto_enter(regx_autotune_t tunes[REGX_AUTO_SIZES], uint64_t le
     turn->entered++;
     return (regx_trial_t){.of = tune,
                           .candidate = trial ? turn->candidate : tune->winner,
-                          .why = trial         ? REGX_WHY_trial
-                                 : tune->known ? REGX_WHY_winner
-                                               : REGX_WHY_prior,
+                          .why = trial ? REGX_WHY_trial
+                                 : tune->known || tune->tried[tune->winner].cost > 0
+                                     ? REGX_WHY_winner
+                                     : REGX_WHY_prior,
                           .number = turn->number};
 }
 

@@ -85,7 +85,7 @@ typedef struct regx_tried {
 typedef struct regx_autotune {
     uint8_t candidates; /* 0 to candidates - 1 */
     uint8_t larger;     /* sizes that follow this one in the array */
-    uint8_t winner;     /* of the last trial; at first the prior */
+    uint8_t winner;     /* of the last trial, or of the first one so far; before it the prior */
     bool known;         /* it was measured */
     bool trying;        /* there is a trial */
     uint8_t kind;       /* of its turns' messages; 0: not known yet */

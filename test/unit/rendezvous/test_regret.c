@@ -330,6 +330,19 @@ static void by_what_fails_nothing_goes(void **state)
     }
 }
 
+/* Two turns go by it, a burst each, and no burst that is left out. */
+static void what_failed_is_not_the_fastest_so_far(void **state)
+{
+    static const program_t bursts = {"", BURSTS, BURST, .noise = 0};
+
+    regx_auto_init(autotune, REGX_AUTO_NODE);
+    failing = 1;
+    failures = UINT32_MAX;
+    runs(&apart, &bursts, 3000, 0, AUTO);
+    assert_int_equal(UINT32_MAX - failures, 2 * BURST);
+    failing = -1;
+}
+
 /* A turn is lost. Where a long computation follows some of the bursts only, the other two may not
  * do. */
 static void one_failure_changes_nothing(void **state)
@@ -396,6 +409,7 @@ int main(void)
         cmocka_unit_test(larger_messages_begin_with_what_was_fastest),
         cmocka_unit_test(changed_costs_are_noticed_within_so_many_messages),
         cmocka_unit_test(by_what_fails_nothing_goes),
+        cmocka_unit_test(what_failed_is_not_the_fastest_so_far),
         cmocka_unit_test(one_failure_changes_nothing),
         cmocka_unit_test(a_winner_that_begins_to_fail_is_given_up),
         cmocka_unit_test(bursts_between_lone_messages_seldom_mislead),
