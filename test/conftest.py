@@ -26,8 +26,10 @@ MARKS = {
 }
 
 # Tests whose jobs mostly wait, and of which nothing that is asserted depends on what runs beside them.
-BESIDE = ["test_ending", "test_hosts", "test_killed", "test_memory", "test_neighbours", "test_parameter",
-          "test_refusal", "test_selection", "test_site", "test_transport_auto", "test_version"]
+BESIDE = ["test_collective", "test_dynamic", "test_ending", "test_finalize", "test_hosts", "test_killed",
+          "test_memory", "test_neighbours", "test_parameter", "test_process", "test_refusal", "test_report",
+          "test_selection", "test_site", "test_trace", "test_transport_auto", "test_truncate",
+          "test_variables", "test_verify", "test_version", "test_windows"]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

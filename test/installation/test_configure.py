@@ -5,6 +5,8 @@ import re
 import subprocess
 from pathlib import Path
 
+import pytest
+
 TOP = Path(__file__).resolve().parents[2]
 CACHE = TOP / ".build/config.cache"  # what component/config/setup's configure found
 OF_OPENMPI = re.compile(r"MPICC|MPIRUN|OMPI_INFO")  # what is asked anew
@@ -60,6 +62,7 @@ def test_without_verbs_configure_succeeds_and_leaves_it_out(tmp_path: Path) -> N
     assert "install to    /some/where/openmpi\n" in run.stdout
 
 
+@pytest.mark.full  # another configure
 def test_in_open_mpis_own_prefix_it_is_installed_in_place(tmp_path: Path) -> None:
     def asked(name: str) -> str:
         run = subprocess.run(["ompi_info", "--parsable", "--path", name], capture_output=True,
