@@ -89,7 +89,10 @@ def said(*command: str) -> str:
 
 
 def commit() -> str:
-    return os.environ.get(COMMIT) or said("git", "-C", str(TOP), "describe", "--always", "--dirty")
+    """Else, in a tarball, the version."""
+    version = re.search(r"AC_INIT\(\[regx\], \[(.*)\]\)", (TOP / "configure.ac").read_text())
+    return os.environ.get(COMMIT) or said("git", "-C", str(TOP), "describe", "--always", "--dirty") \
+        or (version[1] if version else "unknown")
 
 
 def _with_year(ucx: str) -> str:
@@ -104,7 +107,7 @@ def about(installation: Installation) -> str:
     ucx = re.search(r"\d+\.\d+\.\d+", said("ucx_info", "-v") or said("pkg-config", "--modversion", "ucx"))
     openmpi = re.search(r"Open MPI release date: .*(\d{4})", said_all("ompi_info"))
     date = datetime.datetime.now().astimezone().isoformat(timespec="minutes")
-    return (f"regx {commit() or 'unknown'}, Open MPI {installation.openmpi}{f' ({openmpi[1]})' if openmpi else ''},"
+    return (f"regx {commit()}, Open MPI {installation.openmpi}{f' ({openmpi[1]})' if openmpi else ''},"
             f" UCX {_with_year(ucx[0]) if ucx else 'unknown'}, Linux {platform.release()}, on"
             f" {len(os.sched_getaffinity(0))} cores of {models[0] if models else platform.machine()},"
             f" at {date}")

@@ -125,7 +125,8 @@ class Outcome:
             return ""
         if self.status is None:
             return f"no end within {self.seconds:.0f} s: ended by the watchdog"
-        prefix = r"(?:\[[^]]*\] *)?"  # of Open MPI: [host:pid]
+        # Of Open MPI: [host:pid], or [host][[job,1],rank][file:line:function].
+        prefix = r"(?:\[(?:[^][]|\[[^]]*\])*\] *)*"
         ours = "regx|companion|probe|messages|registration"
         reason = re.search(rf"^{prefix}((?:{ours}): .*)", self.stderr, re.MULTILINE)
         # Open MPI's messages are paragraphs between lines of dashes.
