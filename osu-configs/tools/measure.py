@@ -4,6 +4,7 @@
 
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -122,6 +123,7 @@ class Plan:
         self.started = self.clock()
         self.done = 0
         self.seconds: dict[Job, float] = {}  # of each job's last run
+        self.rounds: Counter[tuple] = Counter()  # that each group has had
         self.checks = [job for job in self.jobs if not job.benchmark.unchecked]
 
     def steps(self) -> Iterator[tuple[Job, int]]:
@@ -150,20 +152,25 @@ class Plan:
         return len(self.checks) + len(self.jobs)
 
     def round(self, run: int) -> list[Job]:
-        """The jobs of a round, empty at the end. A group is left out that would not end in time."""
+        """The jobs of a round, empty at the end. A group is left out that would not end in time. First come those
+        that had fewest rounds, and of these the long ones: else the short ones would leave them no time."""
         if self.runs and run > self.runs:
             return []
         chosen = self.jobs
         if not self.runs and run > ROUNDS and (wanted := self.undecided()):
             chosen = [job for job in self.jobs if (job.row.name, job.group) in wanted] or self.jobs
         jobs, left = [], self.budget - (self.clock() - self.started)
-        for group in dict.fromkeys(job.group for job in chosen):
-            of_group = [job for job in chosen if job.group == group]
-            takes = sum(self.seconds.get(job, 0) for job in of_group)
-            if self.runs or run == 1 or takes <= left:
+        groups: dict[tuple, list[Job]] = {}
+        for job in chosen:
+            groups.setdefault(job.group, []).append(job)
+        takes = {group: sum(self.seconds.get(job, 0) for job in groups[group]) for group in groups}
+        for group in sorted(groups, key=lambda group: (self.rounds[group], -takes[group])):
+            of_group = groups[group]
+            if self.runs or run == 1 or takes[group] <= left:
                 first = (run - 1) % len(of_group)
                 jobs += of_group[first:] + of_group[:first]
-                left -= takes
+                left -= takes[group]
+                self.rounds[group] += 1
         return jobs
 
     def left(self) -> float:

@@ -114,6 +114,20 @@ def test_a_budget_of_time_is_kept(tmp_path: Path, budget: int) -> None:
         assert "too short for one run of each row, which takes about 1;" in plan.cut and now < budget + 10
 
 
+def test_short_rows_leave_time_for_long_ones(tmp_path: Path) -> None:
+    """A pass of all takes 90 s: two of them as the check and round 1, and then there are 89."""
+    now = 0.0
+    suite = osu.Suite(None, Path("companion"))
+    suite.osu = {}
+    text = GOOD.replace("osu_bw companion_latency\n", "companion_latency osu_bw\n")
+    plan = measure.Plan(measure.jobs_of(read(tmp_path, text), suite), budget=269, clock=lambda: now)
+    made = []
+    for job, run in plan.steps():
+        now += 30 if job.program.name == "companion_bw" else 10
+        made.append((job.program.name, job.case.buffers, run))
+    assert made[10:] == [("companion_bw", "same", 2)] * 2 + [("companion_latency", "same", 2)] * 2
+
+
 def test_sizes_are_read_as_they_are_shown() -> None:
     assert [sizes.show(sizes.parse(text)) for text in ("8", "64K", "1536K")] == ["8 B", "64 KiB", "1.5 MiB"]
 
