@@ -25,7 +25,7 @@ MARKS = {
     "core": "those of the emulated machine, and of what is marked full, that every run does",
 }
 
-# Tests whose jobs mostly wait, and of which nothing that is asserted depends on what runs beside them.
+# Tests whose jobs mostly start, wait and end, and of which nothing that is asserted depends on what runs beside them.
 BESIDE = ["test_collective", "test_dynamic", "test_ending", "test_finalize", "test_hosts", "test_killed",
           "test_memory", "test_neighbours", "test_parameter", "test_process", "test_refusal", "test_report",
           "test_selection", "test_site", "test_trace", "test_transport_auto", "test_truncate",

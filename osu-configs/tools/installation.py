@@ -89,10 +89,10 @@ def said(*command: str) -> str:
 
 
 def commit() -> str:
-    """Else, in a tarball, the version."""
-    version = re.search(r"AC_INIT\(\[regx\], \[(.*)\]\)", (TOP / "configure.ac").read_text())
-    return os.environ.get(COMMIT) or said("git", "-C", str(TOP), "describe", "--always", "--dirty") \
-        or (version[1] if version else "unknown")
+    """Without git, as in a tarball, the version."""
+    if found := os.environ.get(COMMIT) or said("git", "-C", str(TOP), "describe", "--always", "--dirty"):
+        return found
+    return re.findall(r"AC_INIT\(\[regx\], \[(.*)\]\)", (TOP / "configure.ac").read_text())[0]
 
 
 def _with_year(ucx: str) -> str:

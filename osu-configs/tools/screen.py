@@ -56,7 +56,7 @@ def render(frame: Frame, width: int = WIDTH) -> str:
     found = found.sort_values("row", key=lambda rows: rows.map(order), kind="stable") if len(found) else found
     lines = [line for about in frame.about[frame.about != ""].unique() for line in textwrap.wrap(about, width)] + [""]
     for line in table.events(frame):  # at length in results.csv
-        lines += textwrap.wrap(line, width, subsequent_indent="    ", max_lines=2, placeholder=" …")
+        lines += textwrap.wrap(line, width, subsequent_indent="    ", max_lines=2)
     if not found.empty:
         compared = found.speed.notna().any()
         for line in words(found) if compared else []:

@@ -80,10 +80,14 @@ def test_bad_input_gets_one_line_that_names_the_place(tmp_path: Path, old: str, 
     assert "\n" not in str(trouble.value)
 
 
-def two_jobs(tmp_path: Path) -> list[measure.Job]:
+def jobs_of(tmp_path: Path, text: str) -> list[measure.Job]:
     suite = osu.Suite(None, Path("companion"))
     suite.osu = {}
-    return measure.jobs_of(read(tmp_path, GOOD.replace(" companion_latency\n", "\n")), suite)
+    return measure.jobs_of(read(tmp_path, text), suite)
+
+
+def two_jobs(tmp_path: Path) -> list[measure.Job]:
+    return jobs_of(tmp_path, GOOD.replace(" companion_latency\n", "\n"))
 
 
 def test_runs_are_interleaved_and_each_begins_with_another_row(tmp_path: Path) -> None:
@@ -117,10 +121,8 @@ def test_a_budget_of_time_is_kept(tmp_path: Path, budget: int) -> None:
 def test_short_rows_leave_time_for_long_ones(tmp_path: Path) -> None:
     """A pass of all takes 90 s: two of them as the check and round 1, and then there are 89."""
     now = 0.0
-    suite = osu.Suite(None, Path("companion"))
-    suite.osu = {}
-    text = GOOD.replace("osu_bw companion_latency\n", "companion_latency osu_bw\n")
-    plan = measure.Plan(measure.jobs_of(read(tmp_path, text), suite), budget=269, clock=lambda: now)
+    jobs = jobs_of(tmp_path, GOOD.replace("osu_bw companion_latency\n", "companion_latency osu_bw\n"))
+    plan = measure.Plan(jobs, budget=269, clock=lambda: now)
     made = []
     for job, run in plan.steps():
         now += 30 if job.program.name == "companion_bw" else 10

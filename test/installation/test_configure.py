@@ -62,7 +62,7 @@ def test_without_verbs_configure_succeeds_and_leaves_it_out(tmp_path: Path) -> N
     assert "install to    /some/where/openmpi\n" in run.stdout
 
 
-@pytest.mark.full  # another configure
+@pytest.mark.full  # a second whole configure, 6 s
 def test_in_open_mpis_own_prefix_it_is_installed_in_place(tmp_path: Path) -> None:
     def asked(name: str) -> str:
         run = subprocess.run(["ompi_info", "--parsable", "--path", name], capture_output=True,

@@ -29,7 +29,7 @@ def unexpected() -> list[Case]:
 def test_messages_of_every_size_and_kind_are_right(mpi: Mpi, build: Build, tmp_path: Path, full: bool,
                                                    seed: int, strategy: str) -> None:
     """The sizes at which something changes, the odd ones, and a sample; all combinations of pattern,
-    send and receive, small and by rendezvous; and many that are not expected."""
+    send and receive by rendezvous, and small ones with one strategy; and many that are not expected."""
     eager, slot, chunk = (build.size(name) for name in ("eager_limit", "slot_size", "chunk_size"))
     largest, count = (sample.LARGEST, None) if full else (8 * MIB, 6)
     edges = [PAGE + 1, eager - 1, eager, eager + 1, slot + 1, chunk - 1, chunk, chunk + 1,
@@ -37,8 +37,8 @@ def test_messages_of_every_size_and_kind_are_right(mpi: Mpi, build: Build, tmp_p
     rng = random.Random(f"{seed} {strategy}")
     cases = [sample.of_size(size, rng, plain=True) for size in edges]
     cases += sample.sample(sample.boundaries(eager, chunk, slot, largest), count, rng.randrange(1 << 30))
-    eagerly = [(0, 3), (1000, 9)] if full or strategy == "auto" else []  # which no strategy changes
-    cases += [case for size, window in (*eagerly, (200_001, 3)) for case in sample.every_kind(size, window)]
+    small = [(0, 3), (1000, 9)] if full or strategy == "auto" else []  # eager, whatever the strategy
+    cases += [case for size, window in (*small, (200_001, 3)) for case in sample.every_kind(size, window)]
     cases += unexpected()
     job = mpi("transfer", "--seed", seed, "--iterations", ITERATIONS,
               sample.write(cases, tmp_path), timeout=1800,

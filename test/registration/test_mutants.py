@@ -22,6 +22,7 @@ class Mutant:
     program: str  # that finds it
     arguments: tuple[str, ...] = ()
     found: str = "stale: "  # how what it prints then begins
+    marks: tuple[pytest.MarkDecorator, ...] = ()
 
     def text(self) -> str:
         text = (TOP / "component/registration" / self.source).read_text()
@@ -41,7 +42,7 @@ MUTANTS = [
            ".valid = valid,\n                  .query = &notifier->uffd,", ".valid = NULL,", "storm"),
     Mutant("a new region is not checked", "miss.c",
            "!is_true_since(cache, request, entry.start, entry.end, request->since) ||", "",
-           "storm", ("glance",)),
+           "storm", ("glance",), marks=(pytest.mark.full,)),  # found after 2 to 8 s
     Mutant("the log counts as read before its regions are ended", "retire.c",
            "    while (applied != head && left > 0) {\n",
            "    atomic_store(&cache->applied, head);\n    usleep(30);\n"
@@ -71,10 +72,7 @@ def built(build: Build, mutant: Mutant, folder: Path) -> Path:
     return (top / target).rename(folder / mutant.program)
 
 
-LATE = "a new region is not checked"  # found after 2 to 8 s
-
-@pytest.mark.parametrize("mutant", [
-    pytest.param(mutant, id=mutant.name, marks=[pytest.mark.full] * (mutant.name == LATE)) for mutant in MUTANTS])
+@pytest.mark.parametrize("mutant", [pytest.param(mutant, id=mutant.name, marks=mutant.marks) for mutant in MUTANTS])
 def test_each_mutant_is_found(mutant: Mutant, build: Build, oracle: None, seed: int, tmp_path: Path) -> None:
     done = run(built(build, mutant, tmp_path), "notifier", seed, ENOUGH, *mutant.arguments)
     assert re.search(f"^{mutant.found}", done.output, re.MULTILINE), f"not found\n{done}"
