@@ -35,7 +35,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 @pytest.mark.core
 def test_same_address_new_pages(mpi: Mpi, full: bool, choice: tuple[str, str, str]) -> None:
     backend, how, side = choice
-    rounds = 1000 if full else 40
+    rounds = 300 if full else 40
 
     def play(strategy: str) -> Job:
         return mpi("stale", how, side, rounds, SIZE, around=["chrt", "-i", "0"],
