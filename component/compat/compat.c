@@ -2,7 +2,6 @@
  *
  * What is the same source in all versions, compiled against each one's headers.
  */
-#include <dlfcn.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -211,16 +210,6 @@ static void released(void *base, size_t length, void *unused, bool from_malloc)
     report(base, length);
 }
 
-/* Open MPI unloads components in the end, and a thread may then still be on its way to a hook. */
-static void stay_loaded(void)
-{
-    Dl_info here;
-
-    if (dladdr(&report, &here) != 0) {
-        (void)dlopen(here.dli_fname, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
-    }
-}
-
 /* The framework is not open unless another component opened it; it is counted how often. Without a
  * patcher it opens all the same, and shows it only by its level of support. */
 static regx_status_t hooks_install(regx_hook_report_t reporter, regx_error_t error)
@@ -231,7 +220,6 @@ static regx_status_t hooks_install(regx_hook_report_t reporter, regx_error_t err
         return regx_refuse(error, REGX_DENIED, "Open MPI's memory framework cannot be opened");
     }
     report = reporter;
-    stay_loaded();
     if ((opal_mem_hooks_support_level() & needed) != needed ||
         opal_mem_hooks_register_release(released, NULL) != OPAL_SUCCESS) {
         mca_base_framework_close(&opal_memory_base_framework);

@@ -374,6 +374,16 @@ static regx_hooks_monitor_t *hooks_new(const regx_monitor_config_t *config,
     return monitor;
 }
 
+/* Open MPI unloads components in the end, and a thread may then still be on its way to a hook. */
+static void stay_loaded(void)
+{
+    Dl_info here;
+
+    if (dladdr(&hooks, &here) != 0) {
+        (void)dlopen(here.dli_fname, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
+    }
+}
+
 /* To be called once in a process: Open MPI's cannot be installed a second time. */
 static regx_status_t install(regx_hooks_monitor_t *monitor, regx_error_t error)
 {
@@ -382,6 +392,7 @@ static regx_status_t install(regx_hooks_monitor_t *monitor, regx_error_t error)
     }
     hooks.page = regx_page_size();
     hooks.owner = getpid();
+    stay_loaded();
     const regx_status_t status = monitor->source->install(report, error);
     if (status != REGX_OK) {
         return status;
