@@ -122,7 +122,7 @@ class Mpi:
         regx: its parameters, without btl_regx_. mca: any other. options: more of mpirun's.
         around: words before mpirun. within: words before the program, for every rank.
 
-        A job that died of Open MPI's own defect (openmpi.py) is run again, once, with a warning and
+        A job that died of Open MPI's own defect (openmpi.py) is run again, with a warning and
         without the files that it left. More such jobs than Reruns.allowed says are a failure.
         """
         report = self.folder / f"report.{next(self.number)}"
@@ -139,7 +139,7 @@ class Mpi:
         before = set(self.folder.rglob("*"))
         self.reruns.jobs += 1
         done = job.run(words, variables, report, timeout, self.build.start)
-        if openmpi.died_in_finalize(done, ranks, self.build.pkglibdir):
+        while openmpi.died_in_finalize(done, ranks, self.build.pkglibdir):
             self.note(done)
             self.remove_others(before)
             done = job.run(words, variables, report, timeout, self.build.start)

@@ -108,8 +108,7 @@ def test_a_rank_is_killed_at_a_system_call(mpi: Mpi, tmp_path: Path, wire: str, 
     ranks, size = (3, 16 << 20) if moves else (8, 2 << 20)
     job = ends(mpi, tmp_path, "none", ranks, {"rendezvous": "read"}, size, wire=wire, within=[
         "sh", "-c", '[ "$OMPI_COMM_WORLD_RANK" = 1 ] || exec "$@"; '
-        f'exec strace -DDD -qq -o {trace} -e trace={call} -e {inject} "$@"', "sh"],
-        mca={} if moves else AT_ONCE)
+        f'exec strace -DDD -qq -o {trace} -e trace={call} -e {inject} "$@"', "sh"])
     calls = trace.read_text().splitlines()
     assert len(calls) == count + 1 and calls[-1] == "+++ killed by SIGKILL +++", f"{calls}\n{job}"
     moved = [int(line.rsplit("=", 1)[1].split()[0]) for line in calls[:-2]]
