@@ -56,6 +56,10 @@ regx_status_t regx_shm_file_map_other(int32_t pid, const regx_shm_file_t *file, 
  * MADV_POPULATE_WRITE. Best effort. */
 void regx_shm_bring_in(const void *memory, size_t needed, size_t *brought_in, int advice);
 
+/* Frees pages that others may have mapped: Open MPI's processes keep what they have of one another
+ * until they end, and one that spawns others would run out of memory. Best effort. */
+void regx_shm_free_pages(void *memory, size_t length);
+
 /* ---- segments (segment.c); any thread ---- */
 
 typedef enum regx_segment_kind { REGX_SEGMENT_POSIX = 1, REGX_SEGMENT_SYSV } regx_segment_kind_t;

@@ -9,6 +9,7 @@
 #include <sched.h>
 #include <stdio.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* ---- memory ---- */
@@ -198,6 +199,34 @@ static void who_closes_leaves_each_mailbox_once(void **state)
     one.transport = NULL;
 }
 
+static size_t bytes_of(int file)
+{
+    struct stat status;
+
+    assert_int_equal(fstat(file, &status), 0);
+    return (size_t)status.st_blocks * 512;
+}
+
+/* A process that spawns many others, one after another, has mapped the segments of all. */
+static void who_closes_leaves_no_pages_to_those_who_stay(void **state)
+{
+    shm_parties_open(false);
+    party_send(&one, 1, 1, 8);
+    parties_settle();
+    assert_non_null(conn_of(&one)->peer.main);
+    const int file = dup(shm_of(&two)->main.name.file.descriptor);
+    assert_true(bytes_of(file) > POOL);
+    tested->ops->disconnect(two.conn);
+    parties_settle();
+    tested->ops->close(two.transport);
+    two.transport = NULL;
+    assert_true(bytes_of(file) < POOL / 8);
+    close(file);
+    tested->ops->disconnect(one.conn);
+    tested->ops->close(one.transport);
+    one.transport = NULL;
+}
+
 /* ---- whom a process believes ---- */
 
 /* A request that names a mailbox with such a ring must not be believed. */
@@ -299,6 +328,7 @@ int main(void)
         cmocka_unit_test(with_many_neighbours_the_rings_are_shorter),
         SHM_TEST(mailboxes_are_used_again),
         cmocka_unit_test(who_closes_leaves_each_mailbox_once),
+        cmocka_unit_test(who_closes_leaves_no_pages_to_those_who_stay),
         SHM_TEST(a_mailbox_that_does_not_fit_is_refused),
         cmocka_unit_test(more_neighbours_than_a_node_has_are_refused),
         SHM_TEST(another_process_is_not_taken_for_the_peer),
