@@ -105,7 +105,7 @@ static bool take_next_locked(regx_rndv_t *rndv, regx_recv_turns_t *turns)
     regx_rndv_recv_t *recv = NULL;
 
     if (turns->next == REGX_TURN_PEER) {
-        recv = next_of_peer_locked(rndv, turns->peer);
+        recv = turns->peer != NULL ? next_of_peer_locked(rndv, turns->peer) : NULL;
     } else {
         if (turns->next == REGX_TURN_ALL) {
             begin_round_locked(rndv, turns);
