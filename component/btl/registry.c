@@ -201,12 +201,14 @@ bool regx_registry_start(regx_module_t *module)
     if (regx_registry_keeps(module) && !start_monitor(module)) {
         return false;
     }
-    if (regx_registry_open(&module->registry, module->monitor, &cache, module->transport,
-                           module->counters) != REGX_OK) {
+    pthread_mutex_lock(&module->component->closing); /* tools' threads may read already */
+    const regx_status_t status = regx_registry_open(&module->registry, module->monitor, &cache,
+                                                    module->transport, module->counters);
+    pthread_mutex_unlock(&module->component->closing);
+    if (status != REGX_OK) {
         regx_compat_output("no memory for the registration cache");
-        return false;
     }
-    return true;
+    return status == REGX_OK;
 }
 
 void regx_registry_stop(regx_module_t *module)

@@ -201,7 +201,9 @@ static bool visit(regx_cache_t *cache, uint32_t number)
     regx_holding_t *holding = &cache->holdings[number];
     const uint64_t uses = regx_thread_states_uses(cache->threads.first, number);
     const uint32_t acquired = (uint32_t)(uses >> 32);
-    const uint64_t heat = holding->heat / 2 + (uint64_t)HEAT_USE * (acquired - holding->seen);
+    /* Threads count on meanwhile: the sum may be one less than it was. */
+    const int32_t more = (int32_t)(acquired - holding->seen);
+    const uint64_t heat = holding->heat / 2 + (uint64_t)HEAT_USE * (more > 0 ? (uint32_t)more : 0);
 
     holding->heat = heat < HEAT_MAX ? (uint32_t)heat : HEAT_MAX;
     holding->seen = acquired;
