@@ -123,8 +123,8 @@ static void shm_close(regx_transport_t *transport)
     regx_shm_finish_disconnecting(shm);
     regx_mailbox_pool_free(&shm->mailboxes);
     regx_alloc_mem_fini(&shm->alloc_mem);
-    regx_shm_free_pages(shm->main.base + shm->stage_offset,
-                        shm->main.name.length - shm->stage_offset);
+    /* Not the stages: a late receiver would take zeros from one. */
+    regx_shm_free_pages(shm->super.pool_memory, shm->super.pool_size);
     regx_segment_free(&shm->main);
     regx_lock_fini(&shm->lock);
     free(shm);
