@@ -106,7 +106,7 @@ struct regx_component {
     unsigned module_count;
     unsigned ports;                           /* modules that were opened for a port of a device */
     regx_module_t *modules[REGX_MODULES_MAX]; /* those that are open */
-    pthread_mutex_t closing; /* taken to list, equip or close one, and to read counts */
+    pthread_mutex_t closing; /* to list one, open its cache or close it; to read counts */
 };
 
 /* ---- transports.c ---- */
