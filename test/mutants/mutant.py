@@ -45,4 +45,4 @@ class Mutant:
 
     def program(self, build: Build, folder: Path, test: str) -> Path:
         """That unit test's program."""
-        return self.make(build, folder, "program", f"PROGRAM={test}").rename(folder / "program")
+        return Path(shutil.move(self.make(build, folder, "program", f"PROGRAM={test}"), folder / "program"))

@@ -192,7 +192,7 @@ static const uint8_t constant[LENGTH] = {1}; /* .rodata */
 static void hazard_13_any_memory_can_be_used(void **state)
 {
     uint8_t stack[8192];
-    char name[] = "/tmp/regx-XXXXXX";
+    char name[] = "/var/tmp/regx-XXXXXX"; /* on disk: /tmp may be memory */
     uint8_t *memory;
 
     need_locked((size_t)8 << 20);
