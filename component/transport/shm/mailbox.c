@@ -96,54 +96,6 @@ static void bring_in(const regx_mailbox_memory_t *memory, uint64_t end, size_t *
     }
 }
 
-static uint32_t lines_of(size_t length)
-{
-    return (uint32_t)((regx_max(length, 1) + REGX_MAILBOX_INLINE - 1) / REGX_MAILBOX_INLINE);
-}
-
-/* Copies what one line has of a frame. Nearly all are full: a length that is known costs no
- * call. */
-static void fill_line(uint8_t *line, const uint8_t *from, size_t length)
-{
-    if (length == REGX_MAILBOX_INLINE) {
-        memcpy(line, from, REGX_MAILBOX_INLINE);
-    } else {
-        memcpy(line, from, length);
-    }
-}
-
-/* Posts a frame that goes on in the lines behind the next one; these are published first. */
-static void post_span(regx_mailbox_out_t *out, uint8_t tag, const void *header,
-                      size_t header_length, regx_pack_t pack, void *payload, size_t payload_length)
-{
-    const size_t length = header_length + payload_length;
-    const uint32_t lines = lines_of(length);
-    uint8_t gathered[REGX_MAILBOX_SPAN];
-
-    if (pack != NULL || header_length > REGX_MAILBOX_INLINE) {
-        regx_frame_fill(gathered, header, header_length, pack, payload, payload_length);
-        payload = gathered;
-        header_length = 0;
-    }
-    for (uint32_t i = lines - 1; i > 0; i--) {
-        regx_mailbox_line_t *line = &out->memory->lines[(out->line + i) % REGX_MAILBOX_LINES];
-        const size_t at = (size_t)i * REGX_MAILBOX_INLINE;
-
-        fill_line(line->data, (const uint8_t *)payload + at - header_length,
-                  regx_min(length - at, REGX_MAILBOX_INLINE));
-        atomic_store_explicit(&line->head, regx_mailbox_lap(out->line + i), memory_order_relaxed);
-    }
-    regx_frame_fill(regx_mailbox_next_line(out)->data, header, header_length, NULL, payload,
-                    REGX_MAILBOX_INLINE - header_length);
-    regx_mailbox_show(out, tag, (uint32_t)length, REGX_FRAME_SPAN);
-    out->line += lines - 1;
-    /* The next frame may be as long: its lines, but the first, at which the poller looks. In a stream
-     * the poller is behind: all lines of the next two. */
-    for (uint32_t i = out->streams ? 0 : 1; i < lines * (1 + out->streams); i++) {
-        regx_mailbox_take(&out->memory->lines[(out->line + i) % REGX_MAILBOX_LINES]);
-    }
-}
-
 /* Posts a frame in the ring of payload. REGX_AGAIN: that has no room. */
 static regx_status_t post_payload(regx_mailbox_out_t *out, uint8_t tag, const void *header,
                                   size_t header_length, regx_pack_t pack, void *payload,
@@ -171,6 +123,45 @@ static regx_status_t post_payload(regx_mailbox_out_t *out, uint8_t tag, const vo
     return REGX_OK;
 }
 
+/* Whether a line that the frame goes on in would be taken for a full one in the next lap. */
+static bool misleads(const regx_mailbox_line_t *line, uint32_t lines, uint32_t lap)
+{
+    for (uint32_t i = 1; i < lines; i++) {
+        if ((uint32_t)atomic_load_explicit(&line[i].head, memory_order_relaxed) == lap + 1) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Posts a frame that goes on in the lines behind the next one. */
+static regx_status_t post_span(regx_mailbox_out_t *out, uint8_t tag, const void *header,
+                               size_t header_length, regx_pack_t pack, void *payload,
+                               size_t payload_length)
+{
+    const size_t length = header_length + payload_length;
+    const uint32_t lines = regx_mailbox_lines_of(length);
+    const uint32_t at = (uint32_t)(out->line % REGX_MAILBOX_LINES);
+    regx_mailbox_line_t *line = &out->memory->lines[at];
+
+    regx_frame_fill(line->data, header, header_length, pack, payload, payload_length);
+    if (misleads(line, lines, regx_mailbox_lap(out->line))) {
+        return post_payload(out, tag, line->data, length, NULL, NULL, 0);
+    }
+    for (uint32_t i = REGX_MAILBOX_LINES; i < at + lines; i++) { /* left out in the next lap */
+        atomic_store_explicit(&out->memory->lines[i - REGX_MAILBOX_LINES].head,
+                              regx_mailbox_lap(out->line) + 1, memory_order_relaxed);
+    }
+    regx_mailbox_show(out, tag, (uint32_t)length, REGX_FRAME_INLINE);
+    out->line += lines - 1;
+    /* The next frame may be as long: its lines, but the first, at which the poller looks. In a stream
+     * the poller is behind: all lines of the next two. */
+    for (uint32_t i = out->streams ? 0 : 1; i < lines * (1 + out->streams); i++) {
+        regx_mailbox_take(&out->memory->lines[(out->line + i) % REGX_MAILBOX_LINES]);
+    }
+    return REGX_OK;
+}
+
 regx_status_t regx_mailbox_post(regx_mailbox_out_t *out, uint8_t tag, const void *header,
                                 size_t header_length, regx_pack_t pack, void *payload,
                                 size_t payload_length)
@@ -180,19 +171,19 @@ regx_status_t regx_mailbox_post(regx_mailbox_out_t *out, uint8_t tag, const void
     if (length > REGX_MAILBOX_MAX) {
         return REGX_INVALID;
     }
-    if (!regx_mailbox_has_room(out, length <= REGX_MAILBOX_SPAN ? lines_of(length) : 1)) {
+    if (!regx_mailbox_has_room(out,
+                               length <= REGX_MAILBOX_SPAN ? regx_mailbox_lines_of(length) : 1)) {
         return REGX_AGAIN;
     }
     if (length > REGX_MAILBOX_SPAN) {
         return post_payload(out, tag, header, header_length, pack, payload, payload_length);
     }
     if (length > REGX_MAILBOX_INLINE) {
-        post_span(out, tag, header, header_length, pack, payload, payload_length);
-    } else {
-        regx_frame_fill(regx_mailbox_next_line(out)->data, header, header_length, pack, payload,
-                        payload_length);
-        regx_mailbox_publish(out, tag, (uint32_t)length, REGX_FRAME_INLINE);
+        return post_span(out, tag, header, header_length, pack, payload, payload_length);
     }
+    regx_frame_fill(regx_mailbox_next_line(out)->data, header, header_length, pack, payload,
+                    payload_length);
+    regx_mailbox_publish(out, tag, (uint32_t)length, REGX_FRAME_INLINE);
     return REGX_OK;
 }
 
@@ -239,21 +230,6 @@ static regx_status_t peek_payload(regx_mailbox_in_t *in, const regx_mailbox_line
     return REGX_OK;
 }
 
-static regx_status_t peek_span(regx_mailbox_in_t *in, regx_frame_t *frame)
-{
-    if (frame->length <= REGX_MAILBOX_INLINE || frame->length > REGX_MAILBOX_SPAN) {
-        return REGX_INVALID;
-    }
-    const uint64_t line = regx_mailbox_line(in);
-    frame->data = in->gathered;
-    frame->lines = lines_of(frame->length);
-    for (uint32_t i = 0; i < frame->lines; i++) {
-        memcpy(in->gathered + (size_t)i * REGX_MAILBOX_INLINE,
-               in->memory->lines[(line + i) % REGX_MAILBOX_LINES].data, REGX_MAILBOX_INLINE);
-    }
-    return REGX_OK;
-}
-
 regx_status_t regx_mailbox_peek(regx_mailbox_in_t *in, regx_frame_t *frame)
 {
     const regx_mailbox_line_t *line = in->next;
@@ -269,13 +245,14 @@ regx_status_t regx_mailbox_peek(regx_mailbox_in_t *in, regx_frame_t *frame)
     frame->lines = 1;
     switch (frame->kind) {
     case REGX_FRAME_INLINE:
+        frame->data = line->data;
+        frame->lines = regx_mailbox_lines_of(frame->length);
+        return frame->length <= REGX_MAILBOX_SPAN ? REGX_OK : REGX_INVALID;
     case REGX_FRAME_SHARED_COPY:
         frame->data = line->data;
         return frame->length <= REGX_MAILBOX_INLINE ? REGX_OK : REGX_INVALID;
     case REGX_FRAME_PAYLOAD:
         return peek_payload(in, line, frame);
-    case REGX_FRAME_SPAN:
-        return peek_span(in, frame);
     case REGX_FRAME_ZCOPY:
         memcpy(&frame->lent, line->data, sizeof(frame->lent));
         return frame->lent.token < REGX_MAILBOX_ZCOPIES ? REGX_OK : REGX_INVALID;
@@ -292,7 +269,7 @@ void regx_mailbox_settle(regx_mailbox_in_t *in, uint64_t line)
 
     in->next = &in->memory->lines[line % REGX_MAILBOX_LINES];
     in->lap = regx_mailbox_lap(line);
-    in->left = (uint32_t)(told_at - line);
+    in->turn = in->next + (told_at - line);
     if (told_at != in->told_at) {
         in->told_at = told_at;
         atomic_store_explicit(&in->memory->consumed.lines, line, memory_order_release);

@@ -5,11 +5,12 @@
  * One process posts, the other polls; neither takes a lock nor writes a cache line that the other
  * writes, so an 8-byte message costs the transfer of one line. A frame of up to
  * REGX_MAILBOX_INLINE bytes lies in its line; one of up to REGX_MAILBOX_SPAN goes on in the lines
- * that follow, which the processor fetches along; a longer one lies in a ring of payload that the
- * line points to; one that is sent without a copy stays in the poster's pool. A line is full when
- * its sequence number is that of the current lap, so nothing needs to be cleared. The sequence
- * number and what describes the frame are one word, written last and read once: a poster that
- * changes its mind is not heard.
+ * that follow, without a gap, so that it is delivered where it lies; a longer one lies in a ring of
+ * payload that the line points to; one that is sent without a copy stays in the poster's pool. A line
+ * is full when its sequence number is that of the current lap, so nothing needs to be cleared. A
+ * frame whose bytes would look like the next lap's number, where a line begins, goes by the ring of
+ * payload. The sequence number and what describes the frame are one word, written last and read
+ * once: a poster that changes its mind is not heard.
  *
  * The ring of payload is longer than what is under way needs. Processors fetch ahead within some
  * dozens of pages that they remember, and a page that comes round again while it is remembered is
@@ -30,8 +31,9 @@
 
 #define REGX_MAILBOX_LINES 256u
 #define REGX_MAILBOX_QUARTER (REGX_MAILBOX_LINES / 4)
-#define REGX_MAILBOX_INLINE 56u /* bytes of a frame in each line */
-#define REGX_MAILBOX_SPAN (8 * REGX_MAILBOX_INLINE)
+#define REGX_MAILBOX_INLINE 56u /* bytes of a frame in its first line */
+#define REGX_MAILBOX_SPAN_LINES 8u
+#define REGX_MAILBOX_SPAN (64 * REGX_MAILBOX_SPAN_LINES - 8)
 #define REGX_MAILBOX_PAYLOAD_MAX (256u << 10) /* bytes of the ring of payload: a power of two */
 #define REGX_MAILBOX_PAYLOAD_MIN (64u << 10)  /* where memory is short */
 /* With a line more less than three eighths: a quarter may be free and not yet published, and where
@@ -42,7 +44,6 @@
 
 typedef enum regx_frame_kind {
     REGX_FRAME_INLINE,      /* 0: what stands in a head above the tag is then the length alone */
-    REGX_FRAME_SPAN,        /* goes on in the next lines */
     REGX_FRAME_PAYLOAD,     /* bytes 0-7 of the line: position in the payload stream */
     REGX_FRAME_ZCOPY,       /* stays in the poster's pool: a regx_mailbox_lent_t */
     REGX_FRAME_SHARED_COPY, /* asks for help with a get: bytes of the line (shared_copy.h) */
@@ -50,8 +51,7 @@ typedef enum regx_frame_kind {
 } regx_frame_kind_t;
 
 typedef struct regx_mailbox_line {
-    _Atomic uint64_t head; /* regx_mailbox_head; of a line that another one's frame goes on in, the
-                              sequence number alone */
+    _Atomic uint64_t head; /* regx_mailbox_head; or any bytes of a frame that began before */
     uint8_t data[REGX_MAILBOX_INLINE];
 } regx_mailbox_line_t;
 
@@ -72,7 +72,8 @@ typedef struct regx_mailbox_memory {
     _Alignas(64) _Atomic uint32_t left; /* no process polls it (any more); for the owner's reuse */
     regx_vm_cookie_t owner;             /* proves to the poller whose memory it has mapped */
     _Alignas(64) _Atomic uint32_t returned[REGX_MAILBOX_ZCOPIES]; /* by token: last lap returned */
-    _Alignas(64) regx_mailbox_line_t lines[REGX_MAILBOX_LINES];
+    /* A frame that begins near the ring's end goes on behind it. */
+    _Alignas(64) regx_mailbox_line_t lines[REGX_MAILBOX_LINES + REGX_MAILBOX_SPAN_LINES - 1];
     uint8_t payload[]; /* as many bytes as both sides are told when they begin */
 } regx_mailbox_memory_t;
 
@@ -107,13 +108,12 @@ typedef struct regx_mailbox_in { /* the poller's private state */
     const regx_mailbox_line_t *next; /* to read */
     uint32_t ring;                   /* bytes of payload */
     uint32_t lap;                    /* its number when it is full */
-    uint32_t left;                   /* lines until told_at */
     uint64_t told_at;                /* a multiple of the quarter: when so many lines are freed, */
                                      /* consumed.lines is published */
+    const regx_mailbox_line_t *turn; /* the first that is not, then */
     uint64_t payload;                /* freed up to here, perhaps not yet published */
     uint64_t published_payload;
-    size_t brought_in;                   /* of the ring's pages */
-    uint8_t gathered[REGX_MAILBOX_SPAN]; /* the frame that spans lines */
+    size_t brought_in; /* of the ring's pages */
 } regx_mailbox_in_t;
 
 /* Where a frame lies that is sent without a copy. */
@@ -129,10 +129,16 @@ typedef struct regx_frame {
     uint8_t tag;
     uint32_t length;          /* not ZCOPY */
     uint32_t lines;           /* that it takes */
-    const void *data;         /* not ZCOPY: in the ring or gathered, until regx_mailbox_pop */
+    const void *data;         /* not ZCOPY: in the ring, until regx_mailbox_pop */
     uint64_t offset;          /* PAYLOAD: in the payload stream */
     regx_mailbox_lent_t lent; /* ZCOPY */
 } regx_frame_t;
+
+/* How many lines a frame of at most REGX_MAILBOX_SPAN bytes takes. */
+static inline uint32_t regx_mailbox_lines_of(size_t length)
+{
+    return (uint32_t)((length + offsetof(regx_mailbox_line_t, data) + 63) / 64);
+}
 
 void regx_mailbox_out_init(regx_mailbox_out_t *out, regx_mailbox_memory_t *memory, uint32_t ring);
 void regx_mailbox_in_init(regx_mailbox_in_t *in, regx_mailbox_memory_t *memory, uint32_t ring);
@@ -230,7 +236,7 @@ static inline bool regx_mailbox_has(const regx_mailbox_in_t *in)
 /* The count of the next line to read. */
 static inline uint64_t regx_mailbox_line(const regx_mailbox_in_t *in)
 {
-    return in->told_at - in->left;
+    return in->told_at - (uint64_t)(in->turn - in->next);
 }
 
 /* Begins to fetch the line so many behind the next one: it travels while a frame is handled,
@@ -258,7 +264,7 @@ static inline bool regx_mailbox_peek_short(const regx_mailbox_in_t *in, regx_fra
     const uint64_t head = atomic_load_explicit(&line->head, memory_order_acquire);
     const uint32_t length = (uint32_t)(head >> 40); /* and the kind, which is 0 */
 
-    if ((uint32_t)head != in->lap || length > REGX_MAILBOX_INLINE) {
+    if ((uint32_t)head != in->lap || length > REGX_MAILBOX_SPAN) {
         return false;
     }
     frame->tag = (uint8_t)(head >> 32);
@@ -271,11 +277,11 @@ static inline bool regx_mailbox_peek_short(const regx_mailbox_in_t *in, regx_fra
  * poster too. */
 void regx_mailbox_settle(regx_mailbox_in_t *in, uint64_t line);
 
-static inline void regx_mailbox_pop_short(regx_mailbox_in_t *in)
+static inline void regx_mailbox_pop_short(regx_mailbox_in_t *in, const regx_frame_t *frame)
 {
-    in->next++;
-    if (--in->left == 0) { /* the ring may end here */
-        regx_mailbox_settle(in, in->told_at);
+    in->next += regx_mailbox_lines_of(frame->length);
+    if (in->next >= in->turn) { /* the ring may end here */
+        regx_mailbox_settle(in, regx_mailbox_line(in));
     }
 }
 

@@ -184,7 +184,7 @@ static __attribute__((noinline)) int take_frames(regx_shm_t *shm, size_t i)
         if (regx_mailbox_peek_short(&inbound->in, &frame)) {
             regx_mailbox_fetch_ahead(&inbound->in, ahead);
             deliver(shm, inbound, &frame);
-            regx_mailbox_pop_short(&inbound->in);
+            regx_mailbox_pop_short(&inbound->in, &frame);
             ahead = REGX_MAILBOX_AHEAD;
             continue;
         }
