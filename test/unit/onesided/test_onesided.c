@@ -171,15 +171,23 @@ static void ended_and_waiting(regx_onesided_request_t *request, regx_status_t st
     assert_int_equal(other->times, 1);
 }
 
-static void a_completion_may_wait_for_another_operation(void **state)
+/* Two are asked for; the completion of the first, which is returned, waits for the second. */
+static call_t *asked_and_waiting(call_t **second)
 {
     call_t *first = call(REGX_ONESIDED_ATOMIC, 0, NULL, 0);
-    call_t *second = call(REGX_ONESIDED_ATOMIC, 8, NULL, 0);
 
+    *second = call(REGX_ONESIDED_ATOMIC, 8, NULL, 0);
     first->request.done = ended_and_waiting;
-    first->awaits = second;
+    first->awaits = *second;
     ask(first);
-    ask(second);
+    ask(*second);
+    return first;
+}
+
+static void a_completion_may_wait_for_another_operation(void **state)
+{
+    call_t *second, *first = asked_and_waiting(&second);
+
     while (line_deliver(stage.origin, stage.target)) {
     }
     line_run(stage.processes);
@@ -189,13 +197,8 @@ static void a_completion_may_wait_for_another_operation(void **state)
 
 static void a_completion_may_wait_for_one_that_has_ended_too(void **state)
 {
-    call_t *first = call(REGX_ONESIDED_ATOMIC, 0, NULL, 0);
-    call_t *second = call(REGX_ONESIDED_ATOMIC, 8, NULL, 0);
+    call_t *second, *first = asked_and_waiting(&second);
 
-    first->request.done = ended_and_waiting;
-    first->awaits = second;
-    ask(first);
-    ask(second);
     call_t *third = asked(REGX_ONESIDED_ATOMIC, 16, NULL, 0);
     while (line_deliver(stage.origin, stage.target)) {
     }

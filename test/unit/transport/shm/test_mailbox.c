@@ -279,23 +279,8 @@ static void half_of_the_ring_is_used_until_the_poller_is_behind(void **state)
     box_close(box);
 }
 
-static void the_laps_number_may_overflow(void **state)
-{
-    box_t *box = box_open();
-    const uint64_t start = (UINT64_C(0xfffffffe) - 1) * REGX_MAILBOX_LINES;
-
-    box->out.line = box->out.consumed_lines = start;
-    regx_mailbox_settle(&box->in, start);
-    assert_int_equal(box->in.lap, UINT32_C(0xfffffffe));
-    for (uint64_t number = 0; number < 5 * REGX_MAILBOX_LINES; number++) {
-        assert_empty(box);
-        assert_int_equal(post(box, number, number % 100), REGX_OK);
-        take(box, number, number % 100);
-    }
-    box_close(box);
-}
-
-/* The bytes of a frame that stand where the head of a line is, should one begin there. */
+/* The bytes of a frame that stand where the head of a line is, should one begin there. Half of the
+ * mailboxes are so old that the number of laps overflows. */
 static void no_content_is_taken_for_a_head(void **state)
 {
     unsigned kinds[REGX_FRAME_LAST + 1] = {0};
@@ -303,6 +288,9 @@ static void no_content_is_taken_for_a_head(void **state)
     for (size_t length = REGX_MAILBOX_INLINE; length <= REGX_MAILBOX_SPAN; length++) {
         box_t *box = box_open();
 
+        box->out.line = box->out.consumed_lines =
+            length % 2 * UINT64_C(0xfffffffd) * REGX_MAILBOX_LINES;
+        regx_mailbox_settle(&box->in, box->out.line);
         for (uint64_t number = 0; number < 4 * REGX_MAILBOX_LINES; number++) {
             uint32_t words[REGX_MAILBOX_SPAN / sizeof(uint32_t)];
             const size_t header = number % REGX_MAILBOX_INLINE;
@@ -311,10 +299,8 @@ static void no_content_is_taken_for_a_head(void **state)
             for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
                 words[i] = regx_mailbox_lap(box->out.line) + (uint32_t)number % 4;
             }
-            const char *bytes = (const char *)words;
-            assert_int_equal(regx_mailbox_post(&box->out, 0, bytes, header, NULL,
-                                               (void *)(uintptr_t)(bytes + header),
-                                               length - header),
+            assert_int_equal(regx_mailbox_post(&box->out, 0, words, header, NULL,
+                                               (char *)words + header, length - header),
                              REGX_OK);
             assert_int_equal(regx_mailbox_peek(&box->in, &frame), REGX_OK);
             assert_int_equal(frame.length, length);
@@ -333,7 +319,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_empty_mailbox_takes_any_length),
         cmocka_unit_test(half_of_the_ring_is_used_until_the_poller_is_behind),
-        cmocka_unit_test(the_laps_number_may_overflow),
         cmocka_unit_test(no_content_is_taken_for_a_head),
         cmocka_unit_test(every_byte_of_a_line_may_be_anything),
         cmocka_unit_test(random_lines_are_survived),
