@@ -55,6 +55,28 @@ bool regx_mailbox_has_room(regx_mailbox_out_t *out, uint32_t lines)
     return out->line + lines - out->consumed_lines <= REGX_MAILBOX_LINES;
 }
 
+/* Whether a frame of so many lines can be posted: they are free, and the line behind them, at which
+ * the poller looks next, does not seem to be full. Bytes of a frame that went on in it a lap ago may
+ * be the number of this lap; then it is emptied, if it is free. */
+static bool may_post(regx_mailbox_out_t *out, uint32_t lines)
+{
+    const uint64_t behind = out->line + lines;
+    const uint32_t lap = regx_mailbox_lap(behind);
+    _Atomic uint64_t *head = &out->memory->lines[behind % REGX_MAILBOX_LINES].head;
+
+    if (!regx_mailbox_has_room(out, lines)) {
+        return false;
+    }
+    if ((uint32_t)atomic_load_explicit(head, memory_order_relaxed) == lap) {
+        if (!regx_mailbox_has_room(out, lines + 1)) {
+            return false;
+        }
+        atomic_store_explicit(head, lap - 1, memory_order_relaxed);
+    }
+    out->short_until = behind < out->spans_until ? 0 : out->consumed_lines + REGX_MAILBOX_LINES;
+    return true;
+}
+
 /* The poster has gone round the part in use, or found no room there, which counts as many laps. */
 static void want_more(regx_mailbox_out_t *out, uint32_t laps)
 {
@@ -123,43 +145,24 @@ static regx_status_t post_payload(regx_mailbox_out_t *out, uint8_t tag, const vo
     return REGX_OK;
 }
 
-/* Whether a line that the frame goes on in would be taken for a full one in the next lap. */
-static bool misleads(const regx_mailbox_line_t *line, uint32_t lines, uint32_t lap)
-{
-    for (uint32_t i = 1; i < lines; i++) {
-        if ((uint32_t)atomic_load_explicit(&line[i].head, memory_order_relaxed) == lap + 1) {
-            return true;
-        }
-    }
-    return false;
-}
-
 /* Posts a frame that goes on in the lines behind the next one. */
-static regx_status_t post_span(regx_mailbox_out_t *out, uint8_t tag, const void *header,
-                               size_t header_length, regx_pack_t pack, void *payload,
-                               size_t payload_length)
+static void post_span(regx_mailbox_out_t *out, uint8_t tag, const void *header,
+                      size_t header_length, regx_pack_t pack, void *payload, size_t payload_length)
 {
     const size_t length = header_length + payload_length;
     const uint32_t lines = regx_mailbox_lines_of(length);
-    const uint32_t at = (uint32_t)(out->line % REGX_MAILBOX_LINES);
-    regx_mailbox_line_t *line = &out->memory->lines[at];
 
-    regx_frame_fill(line->data, header, header_length, pack, payload, payload_length);
-    if (misleads(line, lines, regx_mailbox_lap(out->line))) {
-        return post_payload(out, tag, line->data, length, NULL, NULL, 0);
-    }
-    for (uint32_t i = REGX_MAILBOX_LINES; i < at + lines; i++) { /* left out in the next lap */
-        atomic_store_explicit(&out->memory->lines[i - REGX_MAILBOX_LINES].head,
-                              regx_mailbox_lap(out->line) + 1, memory_order_relaxed);
-    }
+    regx_frame_fill(regx_mailbox_next_line(out)->data, header, header_length, pack, payload,
+                    payload_length);
     regx_mailbox_show(out, tag, (uint32_t)length, REGX_FRAME_INLINE);
     out->line += lines - 1;
+    out->spans_until = out->line + REGX_MAILBOX_LINES;
+    out->short_until = 0;
     /* The next frame may be as long: its lines, but the first, at which the poller looks. In a stream
      * the poller is behind: all lines of the next two. */
     for (uint32_t i = out->streams ? 0 : 1; i < lines * (1 + out->streams); i++) {
         regx_mailbox_take(&out->memory->lines[(out->line + i) % REGX_MAILBOX_LINES]);
     }
-    return REGX_OK;
 }
 
 regx_status_t regx_mailbox_post(regx_mailbox_out_t *out, uint8_t tag, const void *header,
@@ -171,26 +174,26 @@ regx_status_t regx_mailbox_post(regx_mailbox_out_t *out, uint8_t tag, const void
     if (length > REGX_MAILBOX_MAX) {
         return REGX_INVALID;
     }
-    if (!regx_mailbox_has_room(out,
-                               length <= REGX_MAILBOX_SPAN ? regx_mailbox_lines_of(length) : 1)) {
+    if (!may_post(out, length <= REGX_MAILBOX_SPAN ? regx_mailbox_lines_of(length) : 1)) {
         return REGX_AGAIN;
     }
     if (length > REGX_MAILBOX_SPAN) {
         return post_payload(out, tag, header, header_length, pack, payload, payload_length);
     }
     if (length > REGX_MAILBOX_INLINE) {
-        return post_span(out, tag, header, header_length, pack, payload, payload_length);
+        post_span(out, tag, header, header_length, pack, payload, payload_length);
+    } else {
+        regx_frame_fill(regx_mailbox_next_line(out)->data, header, header_length, pack, payload,
+                        payload_length);
+        regx_mailbox_publish(out, tag, (uint32_t)length, REGX_FRAME_INLINE);
     }
-    regx_frame_fill(regx_mailbox_next_line(out)->data, header, header_length, pack, payload,
-                    payload_length);
-    regx_mailbox_publish(out, tag, (uint32_t)length, REGX_FRAME_INLINE);
     return REGX_OK;
 }
 
 regx_status_t regx_mailbox_post_line(regx_mailbox_out_t *out, regx_frame_kind_t kind, uint8_t tag,
                                      const void *data, uint32_t length)
 {
-    if (!regx_mailbox_has_room(out, 1)) {
+    if (!may_post(out, 1)) {
         return REGX_AGAIN;
     }
     if (length > 0) {

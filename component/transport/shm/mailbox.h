@@ -7,10 +7,10 @@
  * REGX_MAILBOX_INLINE bytes lies in its line; one of up to REGX_MAILBOX_SPAN goes on in the lines
  * that follow, without a gap, so that it is delivered where it lies; a longer one lies in a ring of
  * payload that the line points to; one that is sent without a copy stays in the poster's pool. A line
- * is full when its sequence number is that of the current lap, so nothing needs to be cleared. A
- * frame whose bytes would look like the next lap's number, where a line begins, goes by the ring of
- * payload. The sequence number and what describes the frame are one word, written last and read
- * once: a poster that changes its mind is not heard.
+ * is full when its sequence number is that of the current lap, so nothing needs to be cleared but a
+ * line in which, by chance, a frame of the lap before has left that number. The sequence number and
+ * what describes the frame are one word, written last and read once: a poster that changes its mind
+ * is not heard.
  *
  * The ring of payload is longer than what is under way needs. Processors fetch ahead within some
  * dozens of pages that they remember, and a page that comes round again while it is remembered is
@@ -99,8 +99,10 @@ typedef struct regx_mailbox_out { /* the poster's private state */
     uint64_t payload; /* next byte of the payload stream */
     uint64_t consumed_lines;
     uint64_t consumed_payload;
-    size_t brought_in; /* of the ring's pages */
-    bool streams;      /* set by the caller: posts follow on one another */
+    uint64_t spans_until; /* lines before that count may hold bytes of a frame that began before */
+    uint64_t short_until; /* regx_mailbox_post_short may fill lines before that count */
+    size_t brought_in;    /* of the ring's pages */
+    bool streams;         /* set by the caller: posts follow on one another */
 } regx_mailbox_out_t;
 
 typedef struct regx_mailbox_in { /* the poller's private state */
@@ -196,15 +198,16 @@ static inline void regx_mailbox_publish(regx_mailbox_out_t *out, uint8_t tag, ui
         &out->memory->lines[(out->line - 1 + REGX_MAILBOX_AHEAD) % REGX_MAILBOX_LINES]);
 }
 
-/* Posts a frame of plain bytes if it fits a line, and the poster knows of one that is free. false:
- * nothing happened; regx_mailbox_post may do it. The shortest way from MPI to the peer. */
+/* Posts a frame of plain bytes if it fits a line, and the poster knows of one that is free, with
+ * another one behind it that does not seem to be full. false: nothing happened; regx_mailbox_post
+ * may do it. The shortest way from MPI to the peer. */
 static inline bool regx_mailbox_post_short(regx_mailbox_out_t *out, uint8_t tag, const void *header,
                                            size_t header_length, void *payload,
                                            size_t payload_length)
 {
     const size_t length = header_length + payload_length;
 
-    if (length > REGX_MAILBOX_INLINE || out->line - out->consumed_lines >= REGX_MAILBOX_LINES) {
+    if (length > REGX_MAILBOX_INLINE || out->line >= out->short_until) {
         return false;
     }
     regx_frame_fill(regx_mailbox_next_line(out)->data, header, header_length, NULL, payload,
@@ -255,7 +258,7 @@ void regx_mailbox_pop(regx_mailbox_in_t *in, const regx_frame_t *frame);
 /* Gives a zero-copy frame's memory back to the poster. */
 void regx_mailbox_return(regx_mailbox_in_t *in, uint32_t token, uint32_t lap);
 
-/* Peek and pop of a frame that fits a line, the shortest way to MPI. false: there is none, or it is
+/* Peek and pop of a frame that lies in lines, the shortest way to MPI. false: there is none, or it is
  * of another kind; regx_mailbox_peek looks at that. Of `frame`, tag, length and data are set;
  * regx_mailbox_pop_short ends it. */
 static inline bool regx_mailbox_peek_short(const regx_mailbox_in_t *in, regx_frame_t *frame)

@@ -36,11 +36,14 @@ typedef struct box {
 box_t *box_open(void);
 void box_close(box_t *box);
 
-/* Posts the frame of that number: part as header, the rest as payload. */
+/* Posts a frame with the number's tag: part of the bytes as header, the rest as payload. */
+regx_status_t post_bytes(box_t *box, uint64_t number, const void *bytes, size_t length);
+/* The frame of that number. */
 regx_status_t post(box_t *box, uint64_t number, size_t length);
 /* Whether it is the frame of that number. */
 bool is_frame(const regx_frame_t *frame, uint64_t number, size_t length);
 /* Takes the next frame, which must be that one. */
+void take_bytes(box_t *box, uint64_t number, const void *bytes, size_t length);
 void take(box_t *box, uint64_t number, size_t length);
 void assert_empty(box_t *box);
 
