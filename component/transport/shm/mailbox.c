@@ -55,9 +55,9 @@ bool regx_mailbox_has_room(regx_mailbox_out_t *out, uint32_t lines)
     return out->line + lines - out->consumed_lines <= REGX_MAILBOX_LINES;
 }
 
-/* Whether a frame of so many lines can be posted: they are free, and the line behind them, at which
- * the poller looks next, does not seem to be full. Bytes of a frame that went on in it a lap ago may
- * be the number of this lap; then it is emptied, if it is free. */
+/* Whether so many lines are free for a frame. Then the line behind them, at which the poller looks
+ * next, does not seem to be full: bytes of a frame that went on in it may be the number of this lap,
+ * and are cleared. (If it is not free, a frame begins there, with the number of the lap before.) */
 static bool may_post(regx_mailbox_out_t *out, uint32_t lines)
 {
     const uint64_t behind = out->line + lines;
@@ -68,9 +68,6 @@ static bool may_post(regx_mailbox_out_t *out, uint32_t lines)
         return false;
     }
     if ((uint32_t)atomic_load_explicit(head, memory_order_relaxed) == lap) {
-        if (!regx_mailbox_has_room(out, lines + 1)) {
-            return false;
-        }
         atomic_store_explicit(head, lap - 1, memory_order_relaxed);
     }
     out->short_until = behind < out->spans_until ? 0 : out->consumed_lines + REGX_MAILBOX_LINES;
@@ -157,7 +154,6 @@ static void post_span(regx_mailbox_out_t *out, uint8_t tag, const void *header,
     regx_mailbox_show(out, tag, (uint32_t)length, REGX_FRAME_INLINE);
     out->line += lines - 1;
     out->spans_until = out->line + REGX_MAILBOX_LINES;
-    out->short_until = 0;
     /* The next frame may be as long: its lines, but the first, at which the poller looks. In a stream
      * the poller is behind: all lines of the next two. */
     for (uint32_t i = out->streams ? 0 : 1; i < lines * (1 + out->streams); i++) {

@@ -99,7 +99,7 @@ typedef struct regx_mailbox_out { /* the poster's private state */
     uint64_t payload; /* next byte of the payload stream */
     uint64_t consumed_lines;
     uint64_t consumed_payload;
-    uint64_t spans_until; /* lines before that count may hold bytes of a frame that began before */
+    uint64_t spans_until; /* lines before that count may hold such bytes where their head is */
     uint64_t short_until; /* regx_mailbox_post_short may fill lines before that count */
     size_t brought_in;    /* of the ring's pages */
     bool streams;         /* set by the caller: posts follow on one another */
