@@ -167,45 +167,15 @@ static bool advise(place_t *place, int advice)
     return result == 0;
 }
 
-static bool dontneed(place_t *place)
-{
-    return advise(place, MADV_DONTNEED);
-}
-
 static bool dontneed_locked(place_t *place)
 {
     must(mlock(place->target, place->length) == 0, "mlock");
     return advise(place, MADV_DONTNEED_LOCKED);
 }
 
-static bool lazily_free(place_t *place)
-{
-    return advise(place, MADV_FREE);
-}
-
-static bool remove_pages(place_t *place)
-{
-    return advise(place, MADV_REMOVE);
-}
-
 static bool guard(place_t *place)
 {
     return advise(place, MADV_GUARD_INSTALL) && advise(place, MADV_GUARD_REMOVE);
-}
-
-static bool cold(place_t *place)
-{
-    return advise(place, MADV_COLD);
-}
-
-static bool page_out(place_t *place)
-{
-    return advise(place, MADV_PAGEOUT);
-}
-
-static bool populate(place_t *place)
-{
-    return advise(place, MADV_POPULATE_WRITE);
 }
 
 static bool mergeable(place_t *place)
@@ -338,6 +308,11 @@ static bool allocate_again(place_t *place)
 
 /* ---- the rows ---- */
 
+bool row_change(const row_t *row, place_t *place)
+{
+    return row->change != NULL ? row->change(place) : advise(place, row->advice);
+}
+
 const row_t rows[] = {
     {"munmap", PRIVATE, .stale = true, .change = unmap, .take = take_new},
     {"munmap of a part", PRIVATE, .stale = true, .part = FIRST_HALF, .change = unmap,
@@ -365,16 +340,16 @@ const row_t rows[] = {
      .take = break_grow},
     {"shmdt", SYSV, .stale = true, .change = detach, .take = take_new},
     {"shmat SHM_REMAP over it", PRIVATE, .stale = true, .change = attach_over, .take = is_empty},
-    {"MADV_DONTNEED", PRIVATE, .stale = true, .early = true, .change = dontneed},
+    {"MADV_DONTNEED", PRIVATE, .stale = true, .early = true, .advice = MADV_DONTNEED},
     {"MADV_DONTNEED of a part", PRIVATE, .stale = true, .part = FIRST_HALF, .early = true,
-     .change = dontneed},
+     .advice = MADV_DONTNEED},
     {"MADV_DONTNEED within a huge page", HUGE_PAGE, .stale = true, .early = true,
-     .change = dontneed},
-    {"MADV_DONTNEED of hugetlb", HUGETLB, .stale = true, .early = true, .change = dontneed},
-    {"MADV_DONTNEED, shared memory", SHARED, .early = true, .change = dontneed},
+     .advice = MADV_DONTNEED},
+    {"MADV_DONTNEED of hugetlb", HUGETLB, .stale = true, .early = true, .advice = MADV_DONTNEED},
+    {"MADV_DONTNEED, shared memory", SHARED, .early = true, .advice = MADV_DONTNEED},
     {"MADV_DONTNEED_LOCKED", PRIVATE, .stale = true, .early = true, .change = dontneed_locked},
-    {"MADV_FREE", PRIVATE, .early = true, .undefined = true, .change = lazily_free},
-    {"MADV_REMOVE, shared memory", SHARED, .stale = true, .early = true, .change = remove_pages},
+    {"MADV_FREE", PRIVATE, .early = true, .undefined = true, .advice = MADV_FREE},
+    {"MADV_REMOVE, shared memory", SHARED, .stale = true, .early = true, .advice = MADV_REMOVE},
     {"MADV_GUARD_INSTALL, _REMOVE", PRIVATE, .stale = true, .change = guard},
     {"fallocate PUNCH_HOLE", MEMORY_FILE, .stale = true, .change = punch},
     {"ftruncate", MEMORY_FILE, .stale = true, .last = true, .change = truncate_file},
@@ -383,9 +358,9 @@ const row_t rows[] = {
     {"ftruncate by another process", MEMORY_FILE, .stale = true, .last = true,
      .change = truncate_elsewhere},
     {"mprotect", PRIVATE, .change = protect},
-    {"MADV_COLD", PRIVATE, .change = cold},
-    {"MADV_PAGEOUT", PRIVATE, .change = page_out},
-    {"MADV_POPULATE_WRITE", PRIVATE, .change = populate},
+    {"MADV_COLD", PRIVATE, .advice = MADV_COLD},
+    {"MADV_PAGEOUT", PRIVATE, .advice = MADV_PAGEOUT},
+    {"MADV_POPULATE_WRITE", PRIVATE, .advice = MADV_POPULATE_WRITE},
     {"MADV_MERGEABLE", PRIVATE, .change = mergeable},
     {"fork, the child writes", PRIVATE, .change = fork_child},
     {"vfork", PRIVATE, .change = vfork_child},

@@ -162,7 +162,7 @@ static void *change_in_thread(void *argument)
 {
     changer_t *changer = argument;
 
-    changer->there = changer->row->change(changer->place);
+    changer->there = row_change(changer->row, changer->place);
     atomic_store(&changer->finished, true);
     return NULL;
 }
@@ -220,7 +220,7 @@ static bool change(cell_t *cell, bool thread, direction_t direction, const row_t
     if (thread) {
         return change_meanwhile(cell, direction, row, place);
     }
-    if (!row->change(place)) {
+    if (!row_change(row, place)) {
         return false;
     }
     if (row->take != NULL && !row->take(place)) {

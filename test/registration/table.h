@@ -51,7 +51,7 @@ typedef struct row {
     bool early;        /* the kernel tells before it acts: in between, all is as it was */
     bool undefined;    /* nothing is known of the content until it is written */
     bool libc_only;    /* is what libc does, in one thread */
-    /* false: this kernel or machine has no such thing. */
+    int advice;        /* the change is a madvise with this, unless: */
     bool (*change)(place_t *place);
     /* Makes target usable after the change, or while another thread makes it: whether it is now
      * what it is to be. NULL: it is once the change is over. */
@@ -60,6 +60,9 @@ typedef struct row {
 
 extern const row_t rows[];
 extern const size_t row_count;
+
+/* false: this kernel or machine has no such thing. */
+bool row_change(const row_t *row, place_t *place);
 
 /* false: this machine has no such memory. */
 bool place_open(place_t *place, const row_t *row, by_t by);

@@ -40,8 +40,8 @@ void box_close(box_t *box);
 regx_status_t post_bytes(box_t *box, uint64_t number, const void *bytes, size_t length);
 /* The frame of that number. */
 regx_status_t post(box_t *box, uint64_t number, size_t length);
-/* Whether it is the frame of that number. */
-bool is_frame(const regx_frame_t *frame, uint64_t number, size_t length);
+/* Whether it is that frame. */
+bool is_frame(const regx_frame_t *frame, uint64_t number, const void *bytes, size_t length);
 /* Takes the next frame, which must be that one. */
 void take_bytes(box_t *box, uint64_t number, const void *bytes, size_t length);
 void take(box_t *box, uint64_t number, size_t length);
