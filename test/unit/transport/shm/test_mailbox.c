@@ -314,11 +314,9 @@ static void no_content_is_taken_for_a_head(void **state)
 
                 words[i][w] = regx_mailbox_lap(box->out.line) - 1 + (uint32_t)(some % 5);
             }
-            if (post_bytes(box, posted, words[i], lengths[i]) == REGX_OK) {
-                posted++;
-            } else {
-                full++;
-            }
+            const bool fits = post_bytes(box, posted, words[i], lengths[i]) == REGX_OK;
+            posted += fits;
+            full += !fits;
         }
         assert_true(full > FRAMES / 100);
         box_close(box);
