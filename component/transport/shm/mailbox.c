@@ -55,22 +55,28 @@ bool regx_mailbox_has_room(regx_mailbox_out_t *out, uint32_t lines)
     return out->line + lines - out->consumed_lines <= REGX_MAILBOX_LINES;
 }
 
-/* Whether so many lines are free for a frame. Then the line behind them, at which the poller looks
- * next, does not seem to be full: bytes of a frame that went on in it may be the number of this lap,
- * and are cleared. (If it is not free, a frame begins there, with the number of the lap before.) */
-static bool may_post(regx_mailbox_out_t *out, uint32_t lines)
+/* The line behind the next frame, at which the poller looks then, must not seem to be full: bytes of
+ * a frame that went on in it may be the number of this lap. If it is not free, a frame begins there,
+ * with the number of the lap before. */
+static __attribute__((noinline)) void clear_behind(const regx_mailbox_out_t *out, uint64_t behind)
 {
-    const uint64_t behind = out->line + lines;
-    const uint32_t lap = regx_mailbox_lap(behind);
     _Atomic uint64_t *head = &out->memory->lines[behind % REGX_MAILBOX_LINES].head;
+    const uint32_t lap = regx_mailbox_lap(behind);
 
-    if (!regx_mailbox_has_room(out, lines)) {
-        return false;
-    }
     if ((uint32_t)atomic_load_explicit(head, memory_order_relaxed) == lap) {
         atomic_store_explicit(head, lap - 1, memory_order_relaxed);
     }
-    out->short_until = behind < out->spans_until ? 0 : out->consumed_lines + REGX_MAILBOX_LINES;
+}
+
+/* Whether so many lines are free for a frame, which may then be posted. */
+static inline bool may_post(regx_mailbox_out_t *out, uint32_t lines)
+{
+    if (!regx_mailbox_has_room(out, lines)) {
+        return false;
+    }
+    if (out->line + lines < out->spans_until) {
+        clear_behind(out, out->line + lines);
+    }
     return true;
 }
 
@@ -182,6 +188,8 @@ regx_status_t regx_mailbox_post(regx_mailbox_out_t *out, uint8_t tag, const void
         regx_frame_fill(regx_mailbox_next_line(out)->data, header, header_length, pack, payload,
                         payload_length);
         regx_mailbox_publish(out, tag, (uint32_t)length, REGX_FRAME_INLINE);
+        out->short_until =
+            out->line < out->spans_until ? 0 : out->consumed_lines + REGX_MAILBOX_LINES;
     }
     return REGX_OK;
 }
