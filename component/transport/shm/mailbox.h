@@ -276,8 +276,8 @@ static inline bool regx_mailbox_peek_short(const regx_mailbox_in_t *in, regx_fra
     return true;
 }
 
-/* Enters that the poller has freed all lines before that one, at each quarter of the ring for the
- * poster too. */
+/* Enters that the poller has freed all lines before that one, which begins a frame; at each quarter
+ * of the ring for the poster too. */
 void regx_mailbox_settle(regx_mailbox_in_t *in, uint64_t line);
 
 static inline void regx_mailbox_pop_short(regx_mailbox_in_t *in, const regx_frame_t *frame)

@@ -64,6 +64,13 @@ static void pack(void *context, void *to, size_t length)
     packing->calls++;
 }
 
+static regx_frame_kind_t kind_of(uint64_t number, size_t length)
+{
+    return length > REGX_MAILBOX_SPAN                         ? REGX_FRAME_PAYLOAD
+           : number % 5 == 0 && length <= REGX_MAILBOX_INLINE ? REGX_FRAME_SHARED_COPY
+                                                              : REGX_FRAME_INLINE;
+}
+
 /* By pack, from plain memory, or the short way where the frame may take it: whichever, each frame
  * looks the same to the poller. */
 regx_status_t post_bytes(box_t *box, uint64_t number, const void *bytes, size_t length)
@@ -72,6 +79,10 @@ regx_status_t post_bytes(box_t *box, uint64_t number, const void *bytes, size_t 
     packing_t packing = {.from = (const uint8_t *)bytes + header};
     void *plain = (void *)(uintptr_t)packing.from;
 
+    if (kind_of(number, length) == REGX_FRAME_SHARED_COPY) {
+        return regx_mailbox_post_line(&box->out, REGX_FRAME_SHARED_COPY, (uint8_t)number, bytes,
+                                      (uint32_t)length);
+    }
     if (number % 4 == 1 && regx_mailbox_post_short(&box->out, (uint8_t)number, bytes, header, plain,
                                                    length - header)) {
         return length <= REGX_MAILBOX_INLINE ? REGX_OK : REGX_FAILED;
@@ -96,17 +107,14 @@ regx_status_t post(box_t *box, uint64_t number, size_t length)
 
 bool is_frame(const regx_frame_t *frame, uint64_t number, const void *bytes, size_t length)
 {
-    const regx_frame_kind_t kind =
-        length <= REGX_MAILBOX_SPAN ? REGX_FRAME_INLINE : REGX_FRAME_PAYLOAD;
-
-    return frame->tag == (uint8_t)number && frame->length == length && frame->kind == kind &&
-           memcmp(frame->data, bytes, length) == 0;
+    return frame->tag == (uint8_t)number && frame->length == length &&
+           frame->kind == kind_of(number, length) && memcmp(frame->data, bytes, length) == 0;
 }
 
-/* A frame that lies in lines goes either way. */
+/* What lies in lines goes either way. */
 void take_bytes(box_t *box, uint64_t number, const void *bytes, size_t length)
 {
-    const bool may_be_short = length <= REGX_MAILBOX_SPAN;
+    const bool may_be_short = kind_of(number, length) == REGX_FRAME_INLINE;
     regx_frame_t frame = {.kind = REGX_FRAME_INLINE};
 
     assert_int_equal(regx_mailbox_peek_short(&box->in, &frame), may_be_short);

@@ -22,15 +22,29 @@ typedef struct stream {
     _Atomic bool failed;
 } stream_t;
 
+/* Where the head of a line would be, the content has the next lap's number. */
+static void made(uint8_t *bytes, uint64_t number, size_t length, uint64_t line)
+{
+    const uint32_t lap = regx_mailbox_lap(line) + 1;
+
+    memcpy(bytes, content(number), length);
+    for (size_t at = REGX_MAILBOX_INLINE; at + sizeof(lap) <= regx_min(length, REGX_MAILBOX_SPAN);
+         at += 64) {
+        memcpy(bytes + at, &lap, sizeof(lap));
+    }
+}
+
 static void *produce(void *argument)
 {
     stream_t *stream = argument;
     uint64_t seed = STREAM_SEED;
+    uint8_t bytes[REGX_MAILBOX_MAX];
 
     for (uint64_t number = 0; number < STREAM; number++) {
         const size_t length = some_length(&seed);
 
-        while (post(stream->box, number, length) == REGX_AGAIN) {
+        made(bytes, number, length, stream->box->out.line);
+        while (post_bytes(stream->box, number, bytes, length) == REGX_AGAIN) {
             if (atomic_load(&stream->failed)) {
                 return NULL;
             }
@@ -43,23 +57,32 @@ static void *produce(void *argument)
 static void many_frames_between_threads(void **state)
 {
     stream_t stream = {.box = box_open()};
-    regx_frame_t frame;
+    regx_mailbox_in_t *in = &stream.box->in;
+    uint8_t bytes[REGX_MAILBOX_MAX];
     pthread_t producer;
     uint64_t seed = STREAM_SEED;
     uint64_t number = 0;
 
     assert_int_equal(pthread_create(&producer, NULL, produce, &stream), 0);
     while (number < STREAM && !atomic_load(&stream.failed)) {
-        const regx_status_t status = regx_mailbox_peek(&stream.box->in, &frame);
+        regx_frame_t frame = {.kind = REGX_FRAME_INLINE};
+        const bool is_short = number % 3 != 0 && regx_mailbox_peek_short(in, &frame);
+        const regx_status_t status = is_short ? REGX_OK : regx_mailbox_peek(in, &frame);
 
         if (status == REGX_AGAIN) {
             sched_yield();
-        } else if (status == REGX_OK &&
-                   is_frame(&frame, number, content(number), some_length(&seed))) {
-            regx_mailbox_pop(&stream.box->in, &frame);
+            continue;
+        }
+        const size_t length = some_length(&seed);
+        made(bytes, number, length, regx_mailbox_line(in));
+        if (status != REGX_OK || !is_frame(&frame, number, bytes, length)) {
+            atomic_store(&stream.failed, true);
+        } else if (is_short) {
+            regx_mailbox_pop_short(in, &frame);
             number++;
         } else {
-            atomic_store(&stream.failed, true);
+            regx_mailbox_pop(in, &frame);
+            number++;
         }
     }
     pthread_join(producer, NULL);
