@@ -33,7 +33,7 @@
 #define REGX_MAILBOX_QUARTER (REGX_MAILBOX_LINES / 4)
 #define REGX_MAILBOX_INLINE 56u /* bytes of a frame in its first line */
 #define REGX_MAILBOX_SPAN_LINES 8u
-#define REGX_MAILBOX_SPAN (64 * REGX_MAILBOX_SPAN_LINES - 8)
+#define REGX_MAILBOX_SPAN (64 * REGX_MAILBOX_SPAN_LINES - 8) /* in so many lines */
 #define REGX_MAILBOX_PAYLOAD_MAX (256u << 10) /* bytes of the ring of payload: a power of two */
 #define REGX_MAILBOX_PAYLOAD_MIN (64u << 10)  /* where memory is short */
 /* With a line more less than three eighths: a quarter may be free and not yet published, and where
@@ -99,7 +99,7 @@ typedef struct regx_mailbox_out { /* the poster's private state */
     uint64_t payload; /* next byte of the payload stream */
     uint64_t consumed_lines;
     uint64_t consumed_payload;
-    uint64_t spans_until; /* lines before that count may hold such bytes where their head is */
+    uint64_t spans_until; /* lines before that count may hold a frame's bytes for a head */
     uint64_t short_until; /* regx_mailbox_post_short may fill lines before that count */
     size_t brought_in;    /* of the ring's pages */
     bool streams;         /* set by the caller: posts follow on one another */
@@ -112,7 +112,7 @@ typedef struct regx_mailbox_in { /* the poller's private state */
     uint32_t lap;                    /* its number when it is full */
     uint64_t told_at;                /* a multiple of the quarter: when so many lines are freed, */
                                      /* consumed.lines is published */
-    const regx_mailbox_line_t *turn; /* the first that is not, then */
+    const regx_mailbox_line_t *turn; /* the line of that count */
     uint64_t payload;                /* freed up to here, perhaps not yet published */
     uint64_t published_payload;
     size_t brought_in; /* of the ring's pages */

@@ -71,8 +71,8 @@ static regx_frame_kind_t kind_of(uint64_t number, size_t length)
                                                               : REGX_FRAME_INLINE;
 }
 
-/* By pack, from plain memory, or the short way where the frame may take it: whichever, each frame
- * looks the same to the poller. */
+/* As a request, or by pack, from plain memory, or the short way: of these three, whichever it is, the
+ * frame looks the same to the poller. */
 regx_status_t post_bytes(box_t *box, uint64_t number, const void *bytes, size_t length)
 {
     const size_t header = number % 3 == 0 ? length : length * (number % 7) / 7;

@@ -23,7 +23,7 @@ typedef struct stream {
 } stream_t;
 
 /* Where the head of a line would be, the content has the next lap's number. */
-static void made(uint8_t *bytes, uint64_t number, size_t length, uint64_t line)
+static void make_bytes(uint8_t *bytes, uint64_t number, size_t length, uint64_t line)
 {
     const uint32_t lap = regx_mailbox_lap(line) + 1;
 
@@ -43,7 +43,7 @@ static void *produce(void *argument)
     for (uint64_t number = 0; number < STREAM; number++) {
         const size_t length = some_length(&seed);
 
-        made(bytes, number, length, stream->box->out.line);
+        make_bytes(bytes, number, length, stream->box->out.line);
         while (post_bytes(stream->box, number, bytes, length) == REGX_AGAIN) {
             if (atomic_load(&stream->failed)) {
                 return NULL;
@@ -74,7 +74,7 @@ static void many_frames_between_threads(void **state)
             continue;
         }
         const size_t length = some_length(&seed);
-        made(bytes, number, length, regx_mailbox_line(in));
+        make_bytes(bytes, number, length, regx_mailbox_line(in));
         if (status != REGX_OK || !is_frame(&frame, number, bytes, length)) {
             atomic_store(&stream.failed, true);
         } else if (is_short) {
