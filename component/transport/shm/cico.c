@@ -250,6 +250,7 @@ regx_status_t regx_cico_take_locked(regx_shm_conn_t *conn, regx_get_t *get)
     if (index >= REGX_CICO_STAGES || get->offset != 0 || get->length > REGX_STAGE_SIZE) {
         return REGX_AGAIN;
     }
+    regx_cico_note(shm, get); /* before it is listed: then another thread may end it */
     get->pending = (regx_pending_t){.kind = REGX_PENDING_GET, .conn = &conn->super};
     atomic_store_explicit(&peers_cell(get)->asked, regx_shm_key_unpack(&get->key).stage.generation,
                           memory_order_relaxed);

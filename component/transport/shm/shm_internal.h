@@ -469,7 +469,7 @@ void regx_shm_drop_copies(regx_shm_conn_t *conn);
 /* The sender, as transport.h's stage and unstage say. Any thread. */
 bool regx_shm_stage(regx_conn_t *conn, const void *base, size_t length, regx_key_t *key);
 void regx_shm_unstage(regx_transport_t *transport, const regx_key_t *key);
-/* The receiver. Enters whether a get is one from a stage. */
+/* The receiver. Enters whether a get is one from a stage; take enters its own. */
 void regx_cico_note(regx_shm_t *shm, const regx_get_t *get);
 /* Takes the message from the stage that the get's key names. REGX_PENDING; REGX_AGAIN: it names
  * none. The connection is attached, and its peer may be copied from. */

@@ -222,12 +222,12 @@ regx_status_t regx_shm_get(regx_conn_t *super, regx_get_t *get)
     if (status != REGX_OK) {
         return status;
     }
-    regx_cico_note(regx_shm_of(super->transport), get);
     if (get->staged) {
         const regx_status_t taken = regx_cico_take_locked(conn, get);
         regx_unlock(&conn->lock);
         return taken;
     }
+    regx_cico_note(regx_shm_of(super->transport), get);
     regx_shared_copy_t *shared = get->assisted ? regx_shared_copy_ask_locked(conn, get) : NULL;
     regx_unlock(&conn->lock);
     regx_shm_queue_get(conn, get, shared);

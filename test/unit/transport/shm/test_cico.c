@@ -216,11 +216,13 @@ static void what_a_peer_says_is_checked(void **state)
     message_t *message = expose(0, 9);
     const uint32_t wrong[] = {REGX_CICO_STAGES, UINT32_MAX /* one before the first */};
 
-    for (unsigned i = 0; i < 2; i++) {
-        const regx_key_t key = key_of_stage(message, wrong[i], 0);
+    for (unsigned i = 0; i < REGX_CICO_ROW; i++) {
+        const regx_key_t key = key_of_stage(message, wrong[i % 2], 0);
 
         assert_int_equal(take_as(message, &key, MOST, true), REGX_AGAIN);
     }
+    /* None was taken so. */
+    assert_int_equal(atomic_load(&regx_shm_main(shm_of(&one))->cico.awaited), 0);
     assert_int_equal(take_as(message, &message->exposed.key, MOST + 1, true), REGX_INVALID);
     /* Of another use of the stage nothing is taken. */
     const regx_key_t other = key_of_stage(message, 0, 1);
