@@ -149,13 +149,13 @@ regx_endpoint_t *regx_endpoint_find(regx_module_t *module, uint64_t peer)
 
 /* ---- what is lost ---- */
 
-/* `proc`: the process that is lost, of which a job with mpirun --with-ft ulfm is told so that it
- * can go on. NULL: data is wrong or lost, with which no job goes on. At the end of the job Open MPI
- * hears nothing more, and only the line is left. */
-static void end_job(regx_module_t *module, opal_proc_t *proc)
+void regx_module_end_job(regx_module_t *module, opal_proc_t *proc)
 {
-    if (module->error != NULL) {
-        module->error(&module->super, MCA_BTL_ERROR_FLAGS_FATAL, proc, NULL);
+    /* Read once: another thread may end the module. */
+    const mca_btl_base_module_error_cb_fn_t error = module->error;
+
+    if (error != NULL) {
+        error(&module->super, MCA_BTL_ERROR_FLAGS_FATAL, proc, NULL);
     }
 }
 
@@ -169,7 +169,7 @@ void regx_module_lost(regx_module_t *module, regx_endpoint_t *endpoint, size_t s
 {
     regx_compat_output("%zu bytes %s rank %u on %s are lost: %s", size, direction,
                        (unsigned)endpoint->peer.id, host_of(endpoint), why);
-    end_job(module, NULL);
+    regx_module_end_job(module, NULL);
 }
 
 void regx_lost_connection(void *context, uint64_t peer, const char *what)
@@ -188,7 +188,7 @@ void regx_lost_connection(void *context, uint64_t peer, const char *what)
     if (module->error != NULL && !given_up) {
         regx_compat_output("connection to rank %u on %s lost (%s)", (unsigned)peer,
                            host_of(endpoint), what);
-        end_job(module, endpoint != NULL ? endpoint->proc : NULL);
+        regx_module_end_job(module, endpoint != NULL ? endpoint->proc : NULL);
     }
 }
 
@@ -207,5 +207,5 @@ void regx_lost_data(void *context, const regx_peer_t *peer, const char *what)
     regx_endpoint_t *endpoint = regx_endpoint_find(module, peer->id);
 
     regx_compat_output("from rank %u on %s: %s", (unsigned)peer->id, host_of(endpoint), what);
-    end_job(module, NULL);
+    regx_module_end_job(module, NULL);
 }

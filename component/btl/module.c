@@ -4,6 +4,7 @@
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "opal/mca/hwloc/base/base.h"
 
@@ -324,10 +325,13 @@ int regx_module_progress(regx_module_t *module)
 
 void regx_module_end(regx_module_t *module)
 {
-    module->error = NULL;
-    module->ending = true;
+    const struct timespec pause = {.tv_nsec = 10000};
+
+    module->error = NULL; /* at once: from now on peers may be gone */
     while (atomic_exchange_explicit(&module->progressing, true, memory_order_acquire)) {
+        nanosleep(&pause, NULL); /* the other thread may have a lower priority and the same core */
     }
+    module->ending = true; /* read in progress */
     regx_endpoints_delete_leaving(module);
 }
 

@@ -38,7 +38,8 @@ struct regx_module {
     unsigned rounds;           /* of progress */
     bool ending;               /* Open MPI finalizes: its callbacks are not called any more */
     atomic_bool progressing;   /* one thread is in progress */
-    mca_btl_base_module_error_cb_fn_t error; /* ends the job; NULL: not yet, or not any more */
+    /* Ends the job; NULL: not yet, or not any more. */
+    _Atomic mca_btl_base_module_error_cb_fn_t error;
 
     regx_lock_t lock; /* of what follows */
     struct {
@@ -167,6 +168,10 @@ static inline bool regx_endpoint_expects_callbacks(const regx_module_t *module,
  * notified of them in no other way; it would wait forever. Also the warnings of a job that goes on.
  */
 
+/* `proc`: the process that is lost, of which a job with mpirun --with-ft ulfm is told so that it
+ * can go on. NULL: data is wrong or lost, with which no job goes on. At the end of the job Open MPI
+ * hears nothing more, and only the line is left. Any thread. */
+void regx_module_end_job(regx_module_t *module, opal_proc_t *proc);
 /* A message of `size` bytes cannot go on; `direction` is "from" or "to". */
 void regx_module_lost(regx_module_t *module, regx_endpoint_t *endpoint, size_t size,
                       const char *direction, const char *why);

@@ -12,7 +12,7 @@
 /* A buffer changed while a transfer used it. Called from any thread. */
 static void changed_in_use(void *context, const void *base, size_t length)
 {
-    const regx_module_t *module = context;
+    regx_module_t *module = context;
     regx_component_t *component = module->component;
     const bool abort_job = component->params.settings.registration.inuse == REGX_INUSE_ABORT;
     const bool revoked = component->params.settings.rendezvous.grant != REGX_GRANT_FINAL;
@@ -26,8 +26,8 @@ static void changed_in_use(void *context, const void *base, size_t length)
         regx_compat_rank(), regx_compat_host(), length, base,
         revoked ? "; what peers were writing there is sent once more" : "",
         abort_job ? ": the job ends" : "; this is said once");
-    if (abort_job && module->error != NULL) {
-        module->error((mca_btl_base_module_t *)context, MCA_BTL_ERROR_FLAGS_FATAL, NULL, NULL);
+    if (abort_job) {
+        regx_module_end_job(module, NULL);
     }
 }
 
