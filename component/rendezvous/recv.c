@@ -131,7 +131,7 @@ void regx_recv_open_again_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, bool
     recv->buffer.suspect |= failed;
     recv->slots.only = true;
     set_path(rndv, recv, REGX_PATH_bounce, REGX_WHY_unread);
-    end_watch(recv);
+    assert(!regx_recv_ends_by_arrived(recv)); /* what is read is not watched */
     fill_cts_locked(rndv, recv);
 }
 
