@@ -311,11 +311,14 @@ static void remove_get(regx_shm_t *shm, regx_get_t *get)
     regx_count(shm->config.counters, &shm->config.counters->bytes_shm, get->pending.moved);
 }
 
-/* The kernel copies the rest. */
+/* The kernel copies the rest. No fallback from what was asked for: it happens wherever the sender
+ * computes, or has no core for a while. `stages_taken` does not count it. */
 static void give_up(regx_shm_t *shm, regx_get_t *get)
 {
     const size_t taken = get->pending.moved;
 
+    regx_trace(shm->config.trace, REGX_TRACE_PATH,
+               "shm: nothing came to a stage, the kernel copies the rest");
     remove_get(shm, get);
     regx_shm_queue_get(regx_shm_conn_of(get->pending.conn), get, NULL);
     /* A get as short as a stage is one piece: it begins with the first byte. */
