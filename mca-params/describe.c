@@ -48,17 +48,12 @@ static void json_string(const char *text)
     separator = ", ";
 }
 
-static void json_key(const char *key, const char *value)
-{
-    json_string(key);
-    separator = ": ";
-    json_string(value);
-}
-
 static void report_key(const char *key, const char *type, const char *help)
 {
     (void)help;
-    json_key(key, type);
+    json_string(key);
+    separator = ": ";
+    json_string(type);
 }
 
 /* A parameter's words in this build, in their order, and up to what its numbers may be. */
@@ -106,14 +101,7 @@ static void print_json(void)
     for (unsigned path = 0; path < REGX_PATH_COUNT; path++) {
         json_string(regx_path_names[path]);
     }
-    printf("],\n\"gone\": {");
-    separator = "";
-#define REGX_PARAM(...)
-#define REGX_GONE(name, sentence) json_key(#name, sentence);
-#include "btl/btl_params.def"
-#undef REGX_GONE
-#undef REGX_PARAM
-    printf("}}\n");
+    printf("]}\n");
 }
 
 int main(int argc, char **argv)

@@ -28,11 +28,6 @@ def parameters() -> dict[str, dict[str, Any]]:
     return tables()["parameters"]
 
 
-def gone() -> dict[str, str]:
-    """Parameters that went, by their names without btl_regx_: what regx says if one is set."""
-    return tables()["gone"]
-
-
 def words(parameter: str) -> list[str]:
     """What a parameter allows in this build, "auto" among them: of rendezvous the strategies, of
     backend the backends."""

@@ -88,7 +88,7 @@ void regx_option_refuse(const char *name, const char *text, const char *allowed,
 
 static bool is(const char *word, const char *text, size_t length)
 {
-    return word != NULL && strlen(word) == length && strncmp(word, text, length) == 0;
+    return strlen(word) == length && strncmp(word, text, length) == 0;
 }
 
 bool regx_option_listed(const char *list, const char *element)
@@ -142,10 +142,8 @@ void regx_param_list(bool (*word_at)(unsigned index, regx_param_word_t *word),
 
 static bool find_word(const regx_param_t *param, const char *text, regx_param_word_t *word)
 {
-    const size_t length = strlen(text);
-
     for (unsigned i = 0; regx_param_word_at(param, i, word); i++) {
-        if (!word->absent && (is(word->word, text, length) || is(word->former, text, length))) {
+        if (!word->absent && strcmp(word->word, text) == 0) {
             return true;
         }
     }
@@ -172,10 +170,6 @@ static bool refuse_word(const regx_param_t *param, const char *name, const char 
 {
     char words[ALLOWED_MAX];
 
-    if (param->gone != NULL && strcmp(text, param->gone) == 0) {
-        snprintf(error, REGX_ERROR, "%s=%s: %s", name, param->gone, param->instead);
-        return false;
-    }
     list_words(param, NULL, words, sizeof(words));
     regx_option_refuse(name, text, words, error);
     return false;

@@ -33,9 +33,8 @@ typedef enum regx_param_type {
 /* A word that a parameter allows. All strings are valid for good. */
 typedef struct regx_param_word {
     const char *word;
-    uint64_t value;     /* of WORD, NUMBER and SIZE */
-    bool absent;        /* not in this build: refused */
-    const char *former; /* an old word for it: accepted for one release, and not shown; or NULL */
+    uint64_t value; /* of WORD, NUMBER and SIZE */
+    bool absent;    /* not in this build: refused */
 } regx_param_word_t;
 
 typedef struct regx_param {
@@ -55,8 +54,6 @@ typedef struct regx_param {
      * from 0 (false: there are no more), where they are the rows of another table. */
     const regx_param_word_t *words;
     bool (*word_at)(unsigned index, regx_param_word_t *word);
-    /* A word that is refused with a sentence of its own, which names what replaces it; or NULL. */
-    const char *gone, *instead;
 
     size_t offset, size; /* of the field in the room's settings */
 } regx_param_t;

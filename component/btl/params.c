@@ -20,17 +20,6 @@
 /* Open MPI's values, or the defaults, in the order of the tables. */
 static char *values[PARAMS_MAX];
 
-/* Parameters that went (btl_params.def), and what the user set them to. */
-static struct {
-    const char *name, *sentence;
-    char *value;
-} gone[] = {
-#define REGX_PARAM(...)
-#define REGX_GONE(name, sentence) {#name, sentence, NULL},
-#include "btl/btl_params.def"
-#undef REGX_GONE
-    {NULL, NULL, NULL}};
-
 /* The component that they are of. */
 static const mca_base_component_t *registered;
 
@@ -45,14 +34,6 @@ static const regx_param_text_t *text_of(const regx_param_t *param)
     return text;
 }
 
-static void register_one(const char *name, const char *help, int level, mca_base_var_flag_t flags,
-                         char **value)
-{
-    mca_base_component_var_register(registered, name, help, MCA_BASE_VAR_TYPE_STRING, NULL, 0,
-                                    flags, OPAL_INFO_LVL_1 + (level - 1),
-                                    MCA_BASE_VAR_SCOPE_READONLY, value);
-}
-
 void regx_params_register(const mca_base_component_t *component)
 {
     const regx_param_t *param;
@@ -64,11 +45,9 @@ void regx_params_register(const mca_base_component_t *component)
 
         assert(i < PARAMS_MAX);
         values[i] = (char *)(uintptr_t)text->initial; /* Open MPI copies it */
-        register_one(param->name, text->help, param->level, 0, &values[i]);
-    }
-    for (unsigned i = 0; gone[i].name != NULL; i++) { /* ompi_info does not show them */
-        gone[i].value = NULL;
-        register_one(gone[i].name, gone[i].sentence, 9, MCA_BASE_VAR_FLAG_INTERNAL, &gone[i].value);
+        mca_base_component_var_register(
+            registered, param->name, text->help, MCA_BASE_VAR_TYPE_STRING, NULL, 0, 0,
+            OPAL_INFO_LVL_1 + (param->level - 1), MCA_BASE_VAR_SCOPE_READONLY, &values[i]);
     }
 }
 
@@ -111,16 +90,6 @@ static __attribute__((format(printf, 1, 2))) bool complain(const char *format, .
         regx_compat_output("%s; at rank %u on %s", line, regx_compat_rank(), regx_compat_host());
     }
     return false;
-}
-
-static void warn_of_gone(void)
-{
-    for (unsigned i = 0; gone[i].name != NULL; i++) {
-        if (regx_param_given(gone[i].name)) {
-            (void)complain(REGX_PREFIX "%s is gone and has no effect: %s", gone[i].name,
-                           gone[i].sentence);
-        }
-    }
 }
 
 /* A list is Open MPI's string, and gone before modules are finalized: it is read while transports
@@ -347,7 +316,6 @@ bool regx_params_read(regx_params_t *params, mca_btl_base_module_t *btl)
 {
     const uint64_t page = regx_page_size();
 
-    warn_of_gone();
     if (!read_all(&params->settings) || !check_devices(&params->settings.transports.all)) {
         return false;
     }

@@ -72,28 +72,11 @@ static void every_field_takes_what_is_allowed(void **state)
     for_each(check_row);
 }
 
-/* What the parameter was told before shared memory was called by its name. */
-static void check_old_word(const regx_param_t *param, void *room)
-{
-    regx_error_t error;
-
-    if (strcmp(param->name, "transport") == 0) {
-        assert_true(regx_param_read(param, "uct", room, error));
-    }
-}
-
-static void an_old_word_of_a_transport_is_the_new_one(void **state)
-{
-    for_each(check_old_word);
-    assert_string_equal(settings.component.transport, "shm");
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_not_allowed_is_refused_by_name),
         cmocka_unit_test(every_field_takes_what_is_allowed),
-        cmocka_unit_test(an_old_word_of_a_transport_is_the_new_one),
     };
 
     return cmocka_run_group_tests_name("settings", tests, NULL, NULL);
