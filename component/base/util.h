@@ -20,8 +20,8 @@
 #define MADV_POPULATE_WRITE 23
 #endif
 
-/* What a call between regx's rooms may answer. Each function's comment lists which of these it
- * uses; nothing else crosses a room's border as a result. */
+/* What a call between rooms answers if it can fail in more than one way. Each function's comment
+ * lists which of these it uses. */
 typedef enum regx_status {
     REGX_OK = 0,
     REGX_PENDING,     /* accepted; the completion callback tells the end */

@@ -36,10 +36,7 @@
 /* ---- params.c ---- */
 
 /* The parameters btl_regx_* as Open MPI has them: all are strings for it, so that regx can check
- * them itself. Their tables are the rooms' (settings.h). A function here that returns false has
- * printed a warning with the reason: the process that prints for the application does, where it has
- * the same to say; else the first process of a node; where that has not either, each that has.
- */
+ * them itself. Their tables are the rooms' (settings.h). */
 
 /* What the user asked for, checked, and what follows from it. */
 typedef struct regx_params {
@@ -58,7 +55,9 @@ void regx_params_register(const mca_base_component_t *component);
 bool regx_params_named(void);
 bool regx_params_asked(void);
 
-/* Reads and checks all, also what Open MPI registered for `btl`. */
+/* Reads and checks all, also what Open MPI registered for `btl`. false: a warning with the reason
+ * was printed: by the process that prints for the application, where it has the same to say; else
+ * by the first process of a node; where that has not either, by each that has. */
 bool regx_params_read(regx_params_t *params, mca_btl_base_module_t *btl);
 
 /* A value that Open MPI keeps, and where it is from; NULL if there is none. */

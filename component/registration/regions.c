@@ -94,8 +94,8 @@ static size_t blocks_upto(const regx_index_t *index, uintptr_t start)
     return low;
 }
 
-/* The first block of which a region may reach beyond that address: what begins no later than a
- * block does ends within the greatest length of its beginning. */
+/* The first block of which a region may reach beyond that address. No region is longer than
+ * `longest`. So one that reaches beyond the address begins at most `longest` before it. */
 static size_t first_reaching(const regx_index_t *index, uintptr_t start)
 {
     const size_t below = start > index->longest ? blocks_upto(index, start - index->longest) : 0;

@@ -10,12 +10,13 @@
 #include "base/copy.h"
 
 /* A single message is cut finely, most so at both ends, and the copy in runs no further ahead than
- * SINGLE_WINDOW: the copy out begins early, finds its bytes in the cache, and ends soon after. In a
- * stream of messages others fill those gaps, and fewer notices are better. */
+ * its window, 1 MiB over a device and 256 KiB on a node: the copy out begins early, finds its bytes
+ * in the cache, and ends soon after. In a stream of messages others fill those gaps, and fewer
+ * notices are better. */
 #define FINEST_PIECE (16u * 1024u)
 #define FINE_PIECE (32u * 1024u)
 #define SINGLE_PIECE (64u * 1024u)
-#define LONG_PIECE (128u * 1024u) /* of what is longer than the window: fewer notices, again */
+#define LONG_PIECE (128u * 1024u) /* of a message above 1 MiB: fewer notices, again */
 #define SINGLE_WINDOW (1024u * 1024u)
 /* On a node a peer holds fewer, so that its first messages map few pages: 64 messages of 64 KiB, all
  * granted at once, took 9 ms on an EPYC of Zen 5, and later ones 0.17. Nor too few: a message that
@@ -30,9 +31,7 @@
 
 /* ---- the receive side ---- */
 
-/* How many bytes the peer may hold granted when more is granted to this receive. It may also not
- * hold more slots than are left, so that several peers that stop in mid-transfer leave some to
- * others (dynamic thresholds: Choudhury and Hahne, 1998). A notice of its own lets it go on. */
+/* Bytes the peer may hold granted when more is granted to this receive. */
 static size_t window_of(const regx_rndv_t *rndv, const regx_rndv_recv_t *recv)
 {
     const bool node = recv->peer->conn->shares_pool;
@@ -43,7 +42,10 @@ static size_t window_of(const regx_rndv_t *rndv, const regx_rndv_recv_t *recv)
     return node ? regx_min(rndv->window, NODE_WINDOW) : rndv->window;
 }
 
-/* Whether the peer holds too much to be granted `length` more. One slot it may always have. */
+/* Whether the peer holds too much to be granted `length` more. One slot it may always have. A peer
+ * that holds one gets no more once it holds as many as are unused, so that peers that stop leave
+ * some to others (dynamic thresholds: Choudhury and Hahne, 1998). It gets more when it reports a
+ * filled slot. */
 static bool is_full(const regx_rndv_t *rndv, const regx_rndv_recv_t *recv, uint32_t length)
 {
     const regx_peer_t *peer = recv->peer;
@@ -149,7 +151,8 @@ bool regx_bounce_advance_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_
     regx_slot_range_t range;
 
     (void)work;
-    /* An eighth is granted at once, which spares messages; a slot where their number is the limit. */
+    /* Waits until an eighth of the window is free, which spares messages. Where the number of slots
+     * is the limit, each freed slot is granted at once. */
     if (recv->peer->granted > window - window / 8) {
         return false;
     }

@@ -11,8 +11,8 @@
  * ring has gone past it. (test/model/inval_log.pml goes through this, in all interleavings.)
  *
  * Interest is counted per slot of 2 MiB, hashed. A writer that sees no interest leaves the change
- * out, as if it had been logged just before the next declaration of interest read the head: that is
- * its meaning, so nothing else needs an argument.
+ * out. That is as good as to log it just before interest is next declared: who declares it reads
+ * the head afterwards, and looks only at what comes later.
  */
 #include "registration/monitor/monitor.h"
 

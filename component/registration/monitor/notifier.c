@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Backend `notifier`: the kernel reports each change, by userfaultfd; whichever thread makes it, by
- * whatever call, in whatever thread.
+ * Backend `notifier`: the kernel reports changes by userfaultfd, whatever call makes them, in
+ * whichever thread.
  *
  * Guarantees, for private anonymous memory (also of huge pages): no kept registration is used after
  * munmap, mremap, mmap MAP_FIXED, brk, MADV_DONTNEED, MADV_FREE and their like have returned, nor
@@ -27,10 +27,10 @@
  * What it costs, and why there is no cheaper query: component/design/cache.md.
  *
  * What the application notices. Mappings are watched whole (uffd.h), so a thread that frees a
- * neighbour of a buffer in the same mapping pays for it as above. What is mapped beside or into it
- * later stays a mapping of its own until it is used too: mremap of both at once, which the kernel
- * might have made one, fails with EFAULT; since Linux 6.17 half done: MREMAP_FIXED has then moved
- * what comes before the watched mapping, and what was at the destination is gone. Who uses
+ * neighbour of a buffer in the same mapping waits for the reader too. What is mapped beside or into
+ * it later stays a mapping of its own until it is used too: mremap of both at once, which the
+ * kernel might have made one, fails with EFAULT; since Linux 6.17 half done: MREMAP_FIXED has then
+ * moved what comes before the watched mapping, and what was at the destination is gone. Who uses
  * userfaultfd on such memory finds it busy. Huge pages stay, but no new ones are made of memory
  * that is watched and in part untouched. A program that closes our descriptor by mistake: nothing
  * is kept from the next change on; if its number has become a file that has nothing to tell, that

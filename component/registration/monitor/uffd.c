@@ -32,8 +32,8 @@ struct pm_scan_arg {
 #define PAGEMAP_SCAN _IOWR('f', 16, struct pm_scan_arg)
 #endif
 
-/* Without these nothing works. The last is of no use here: it came with Linux 5.18, and only since
- * 5.15 does the kernel count the changes under way, without which regx_uffd_is_idle is wrong. */
+/* All are required. The last is not used: it shows Linux 5.18 or later. Before 5.15 the kernel did
+ * not count the changes under way, and regx_uffd_is_idle would be wrong. */
 #define NEEDED                                                                                     \
     ((uint64_t)(UFFD_FEATURE_EVENT_UNMAP | UFFD_FEATURE_EVENT_REMAP | UFFD_FEATURE_EVENT_REMOVE |  \
                 UFFD_FEATURE_PAGEFAULT_FLAG_WP | UFFD_FEATURE_EXACT_ADDRESS))

@@ -9,8 +9,8 @@
  * payload that the line points to; one that is sent without a copy stays in the poster's pool. A line
  * is full when its sequence number is that of the current lap, so nothing needs to be cleared but a
  * line in which, by chance, a frame of the lap before has left that number. The sequence number and
- * what describes the frame are one word, written last and read once: a poster that changes its mind
- * is not heard.
+ * what describes the frame are one word, written last and read once. A poster that changes the word
+ * after it was read cannot mislead the poller.
  *
  * The ring of payload is longer than what is under way needs. Processors fetch ahead within some
  * dozens of pages that they remember, and a page that comes round again while it is remembered is
@@ -36,9 +36,10 @@
 #define REGX_MAILBOX_SPAN (64 * REGX_MAILBOX_SPAN_LINES - 8) /* in so many lines */
 #define REGX_MAILBOX_PAYLOAD_MAX (256u << 10) /* bytes of the ring of payload: a power of two */
 #define REGX_MAILBOX_PAYLOAD_MIN (64u << 10)  /* where memory is short */
-/* With a line more less than three eighths: a quarter may be free and not yet published, and where
- * the ring ends as much as a frame, less a line, may be skipped. Long payload keeps its place
- * within its cache line (base/copy.h), and so may begin later in the first line. */
+/* A frame and one line take less than 3/8 of the shortest ring. So a frame fits even if a quarter
+ * of what is in use is free and not yet reported, and up to a frame is skipped at the end. Long
+ * payload keeps its place within its cache line (base/copy.h), and so may begin later in the first
+ * line. */
 #define REGX_MAILBOX_MAX 16448u  /* an eager message of 16 KiB with its headers */
 #define REGX_MAILBOX_ZCOPIES 32u /* frames of the poster's pool not yet returned */
 
