@@ -370,7 +370,7 @@ int main(int argc, char **argv)
         sum.bytes += actors[i].bytes;
         sum.glances += actors[i].glances;
     }
-    printf("seed %llu changes %llu transfers %llu hits %llu uncached %llu refused 0 "
+    printf("seed %llu changes %llu transfers %llu hits %llu uncached %llu "
            "invalidations %llu bytes %llu glances %llu evictions %llu\n",
            (unsigned long long)seed, (unsigned long long)sum.changes,
            (unsigned long long)sum.transfers,

@@ -36,7 +36,6 @@ def judge(done: Run, operations: int, hits: float, capsys: pytest.CaptureFixture
     counts = done.counts
     assert counts["changes"] >= operations - 10, str(done)  # of threads: a multiple of them
     assert counts["transfers"] >= operations, str(done)
-    assert counts["refused"] == 0, str(done)
     assert counts["invalidations"] >= operations / 10, str(done)
     assert counts["hits"] >= hits * counts["transfers"], f"a cache that does not hit\n{done}"
     with capsys.disabled():
@@ -49,6 +48,7 @@ def test_random_changes(programs: Path, backend: str, full: bool, seed: int,
     operations = SINGLE[backend] * (FULL if full else 1)
     done = run(programs / "property", backend, seed, operations)
     judge(done, operations, 0.25, capsys)
+    assert done.counts["refused"] == 0, str(done)
 
 
 @pytest.mark.parametrize(("backend", "options", "operations"), STORMS)

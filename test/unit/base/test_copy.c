@@ -78,18 +78,15 @@ static void every_byte_is_copied_and_no_other(void **state)
 static void what_lies_just_behind_the_source_goes_in_short_pieces(void **state)
 {
     const buffers_t buffers = buffers_open();
-    unsigned slow = 0;
 
     for (size_t ahead = 0; ahead < PAGE; ahead++) {
         copy(&buffers, 0, ahead, LONGEST);
         if (ahead >= 1 && ahead <= 31) {
             assert_int_equal(longest_piece, REGX_COPY_PIECE);
-            slow++;
         } else {
             assert_int_equal(longest_piece, LONGEST);
         }
     }
-    assert_int_equal(slow, 31);
     buffers_close(&buffers);
 }
 

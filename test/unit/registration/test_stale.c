@@ -240,8 +240,6 @@ static void what_ends_within_the_query_is_seen(void **state)
     }
 }
 
-/* ---- memory that changes while it is registered or in use; and a child of fork ---- */
-
 /* ---- between pinning and keeping ---- */
 
 static void log_it(registry_t *r, uintptr_t start, uintptr_t end)

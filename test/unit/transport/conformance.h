@@ -8,8 +8,8 @@
  *     returns conformance_run;
  *   - its name in the folder's .am, with $(conformance) among its sources;
  *   - what only this transport does (its wire, its device's faults) in tests beside it.
- * An operation that the table of operations lacks is not tried. What `open` calls unreachable skips
- * the cases.
+ * A transport that lacks the operations of a node has all cases but conformance_node. What `open`
+ * calls unreachable skips the cases.
  */
 #ifndef REGX_TEST_CONFORMANCE_H
 #define REGX_TEST_CONFORMANCE_H
@@ -35,8 +35,8 @@ typedef struct conformance {
 /* Runs all cases. Returns what main is to return. */
 int conformance_run(const conformance_t *conformance);
 
-/* The cases by what they are about; each file ends with its table, whose last row has no name. */
+/* The cases by what they are about; each table's last row has no name. */
 extern const struct CMUnitTest conformance_frames[], conformance_puts[], conformance_gets[],
-    conformance_ends[];
+    conformance_ends[], conformance_node[];
 
 #endif

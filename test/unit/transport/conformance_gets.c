@@ -207,9 +207,6 @@ static void gets_of_what_is_gone_fail(void **state)
 
 static void the_kernel_copies_between_the_processes(void **state)
 {
-    if (tested->ops->node.copy == NULL) {
-        return;
-    }
     parties_open(false);
     assert_true(one.conn->single_copy);
     uint8_t *local = guarded_new(LONGEST), *remote = guarded_new(LONGEST);
@@ -261,9 +258,6 @@ static void staged_gets_bring_their_bytes_alone(void **state)
 {
     readable_t readable;
 
-    if (tested->ops->node.stage == NULL) {
-        return;
-    }
     parties_open(false);
     readable_new(&readable);
     for (unsigned i = 0; i < LENGTHS && op_lengths[i] <= REGX_STAGE_SIZE; i++) {
@@ -284,9 +278,6 @@ static void what_is_not_staged_is_refused(void **state)
     unsigned staged = 0;
     op_t op;
 
-    if (tested->ops->node.stage == NULL) {
-        return;
-    }
     parties_open(false);
     readable_new(&readable);
     tested->ops->node.expose(readable.from, REGION, &exposed[0].key);
@@ -318,9 +309,6 @@ static void memory_of_the_transport_is_put_to_and_got_from(void **state)
     regx_mr_t mine, its;
     op_t op;
 
-    if (tested->ops->node.allocate == NULL) {
-        return;
-    }
     parties_open(false);
     parties_exchange();
     assert_null(tested->ops->node.allocate(one.transport, 17 * MIB));
@@ -376,10 +364,14 @@ const struct CMUnitTest conformance_gets[] = {
     cmocka_unit_test(many_gets_and_puts_at_once_bring_all_bytes),
     cmocka_unit_test(the_end_of_a_get_may_start_the_next),
     cmocka_unit_test(gets_of_what_is_gone_fail),
+    cmocka_unit_test(a_peer_that_helps_copies_the_same_bytes),
+    {.name = NULL},
+};
+
+const struct CMUnitTest conformance_node[] = {
     cmocka_unit_test(the_kernel_copies_between_the_processes),
     cmocka_unit_test(staged_gets_bring_their_bytes_alone),
     cmocka_unit_test(what_is_not_staged_is_refused),
     cmocka_unit_test(memory_of_the_transport_is_put_to_and_got_from),
-    cmocka_unit_test(a_peer_that_helps_copies_the_same_bytes),
     {.name = NULL},
 };
