@@ -8,12 +8,14 @@
 #include "unit.h"
 
 #include <dirent.h>
+#include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
 #include <sys/types.h>
+#include <unistd.h>
 
 static inline unsigned process_entries(const char *folder)
 {
@@ -64,6 +66,25 @@ static inline pid_t process_thread(const char *name)
     }
     closedir(directory);
     return found;
+}
+
+/* How many whole pages between the two have that bit: 63, this process has it mapped to memory; 57,
+ * a userfaultfd holds up who writes to it. */
+static inline unsigned process_pages(const void *from, const void *to, unsigned bit)
+{
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    const int pagemap = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
+    unsigned count = 0;
+
+    assert_true(pagemap >= 0);
+    for (uintptr_t i = ((uintptr_t)from + page - 1) / page; (i + 1) * page <= (uintptr_t)to; i++) {
+        uint64_t entry;
+
+        assert_int_equal(pread(pagemap, &entry, 8, (off_t)(i * 8)), 8);
+        count += (unsigned)(entry >> bit & 1);
+    }
+    close(pagemap);
+    return count;
 }
 
 /* For a child: the system call fails with that answer from now on. False: it cannot be had. */

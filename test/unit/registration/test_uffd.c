@@ -5,6 +5,7 @@
  * Older kernels, and changes at that moment, are made by wrappers around ioctl and syscall.
  */
 #include "../../below_room.h"
+#include "../process.h"
 #include "monitored.h"
 
 #include <errno.h>
@@ -165,24 +166,6 @@ static void a_refusal_has_its_reason(void **state)
 
 /* ---- beside a userfaultfd of the program's ---- */
 
-/* How many pages it still holds writers to. */
-static unsigned write_protected(const char *base, unsigned pages)
-{
-    const int pagemap = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
-    unsigned count = 0;
-
-    assert_true(pagemap >= 0);
-    for (unsigned i = 0; i < pages; i++) {
-        const off_t at = (off_t)((uintptr_t)base / PAGE + i) * 8;
-        uint64_t entry;
-
-        assert_int_equal(pread(pagemap, &entry, sizeof(entry), at), sizeof(entry));
-        count += (unsigned)(entry >> 57 & 1);
-    }
-    close(pagemap);
-    return count;
-}
-
 /* Its memory is not kept and stays its own, also when all is unregistered. */
 static void memory_of_the_applications_own_userfaultfd_stays_its_own(void **state)
 {
@@ -211,11 +194,11 @@ static void memory_of_the_applications_own_userfaultfd_stays_its_own(void **stat
         }
         assert_string_equal(counters.fallbacks[0].reason,
                             "not watched: another userfaultfd has it");
-        assert_int_equal(write_protected(base, PAGES), PAGES);
+        assert_int_equal(process_pages(base, base + PAGES * PAGE, 57), PAGES);
         kernel.taken = at;
         monitor->stop(monitor);
         assert_false(kernel.took);
-        assert_int_equal(write_protected(base, PAGES), PAGES);
+        assert_int_equal(process_pages(base, base + PAGES * PAGE, 57), PAGES);
     }
     close(own);
     munmap(base, PAGES * PAGE);

@@ -2,37 +2,16 @@
  *
  * Shared memory: what its mailboxes take of it, and whom a process believes.
  */
+#include "../../process.h"
 #include "shm_parties.h"
 
-#include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 /* ---- memory ---- */
-
-/* How many whole pages between the two this process has mapped to memory. */
-static size_t pages_mapped(const void *from, const void *to)
-{
-    const size_t page = regx_page_size();
-    const int pagemap = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
-    size_t count = 0;
-
-    assert_true(pagemap >= 0);
-    for (uintptr_t at = regx_align_up((uintptr_t)from, page); at + page <= (uintptr_t)to;
-         at += page) {
-        uint64_t entry;
-
-        assert_int_equal(pread(pagemap, &entry, sizeof(entry), (off_t)(at / page * sizeof(entry))),
-                         sizeof(entry));
-        count += entry >> 63;
-    }
-    close(pagemap);
-    return count;
-}
 
 /* Linux before 5.14 brings in more, and one that gives huge pages to all shared memory. */
 static bool brings_in_lines_alone(void)
@@ -65,10 +44,10 @@ static void a_ring_that_nothing_came_by_is_not_mapped(void **state)
     const regx_shm_inbound_t *inbound = shm_of(&one)->inbound[0];
     const regx_mailbox_memory_t *memory = inbound->memory;
 
-    assert_true(pages_mapped(memory->lines, memory->payload) >=
+    assert_true(process_pages(memory->lines, memory->payload, 63) >=
                 sizeof(memory->lines) / regx_page_size() - 1);
     if (brings_in_lines_alone()) {
-        assert_int_equal(pages_mapped(memory->payload, memory->payload + inbound->in.ring), 0);
+        assert_int_equal(process_pages(memory->payload, memory->payload + inbound->in.ring, 63), 0);
     }
 }
 
