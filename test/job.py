@@ -20,7 +20,7 @@ from tables import paths as all_paths, strategies
 
 # Carried by the environment of every process of a job, however it was started.
 MARK = "REGX_TEST_JOB"
-PATIENCE = 60  # seconds that daemons, and what is killed, may take to end
+PATIENCE = 600  # seconds; only what hangs takes so long to end, or to come
 # What a job says of wrong bytes, of a crash, or under a sanitizer.
 BAD = re.compile(r"wrong|stale|lost|Sanitizer|runtime error|received signal|Assertion", re.I)
 ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}

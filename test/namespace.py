@@ -3,25 +3,25 @@
 import os
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from job import Job
+from job import PATIENCE, Job
 
 # Root of its own namespaces, where it is not root of the machine.
 UNSHARE = ["unshare", "--mount", "--ipc"] + ([] if os.geteuid() == 0 else ["--map-root-user"])
 
 
 def command(*words: str) -> str:
-    return subprocess.run(words, check=True, capture_output=True, text=True, timeout=30).stdout
+    return subprocess.run(words, check=True, capture_output=True, text=True, timeout=PATIENCE).stdout
 
 
 def refusal(*words: str) -> str:
     """Why the machine refuses that command, or nothing."""
-    run = subprocess.run(words, check=False, capture_output=True, text=True, timeout=30)
+    run = subprocess.run(words, check=False, capture_output=True, text=True, timeout=PATIENCE)
     return run.stderr.strip() or "no reason given" if run.returncode else ""
 
 
@@ -62,12 +62,10 @@ class SharedMemory:
             pytest.fail(f"left: {self.left()}\n{job}")
 
 
-def wait_for_carrier(names: list[str], patience: float = 30) -> None:
-    """A cable carries a moment after both its ends are up."""
-    end = time.monotonic() + patience
-    while not all("state UP" in command("ip", "-n", name, "link", "show", "regx0")
-                  for name in names):
-        assert time.monotonic() < end, "the cable between the namespaces does not come up"
+def wait_until(so: Callable[[], bool], why_not: str) -> None:
+    end = time.monotonic() + PATIENCE
+    while not so():
+        assert time.monotonic() < end, why_not
         time.sleep(0.01)
 
 
@@ -112,7 +110,9 @@ def two_hosts(folder: Path) -> Iterator[tuple[list[str], list[str]]]:
             command("ip", "-n", name, "addr", "add", f"{host}/24", "dev", "regx0")
             command("ip", "-n", name, "link", "set", "regx0", "up")
             command("ip", "-n", name, "link", "set", "lo", "up")
-        wait_for_carrier(names)
+        # A cable carries a moment after both its ends are up.
+        wait_until(lambda: all("state UP" in command("ip", "-n", name, "link", "show", "regx0")
+                               for name in names), "the cable between the namespaces does not come up")
         around, options = words_for(folder, dict(zip(names, hosts)))
         yield around, [*options, "--mca", "btl_tcp_if_include", "regx0"]
     finally:

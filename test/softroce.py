@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Further Soft-RoCE devices: a second port, and two hosts of one machine with a port each."""
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,18 +9,15 @@ import pytest
 
 import device
 from launch import Build
-from namespace import command, host_names, refusal, two_hosts
+from namespace import command, host_names, refusal, two_hosts, wait_until
 
 SECOND = "rxe1"
 CABLE = "fabric0"
 
 
-def wait_until_active(name: str, patience: float = 30) -> None:
+def wait_until_active(name: str) -> None:
     state = device.DEVICES / name / "ports/1/state"
-    end = time.monotonic() + patience
-    while "ACTIVE" not in state.read_text():
-        assert time.monotonic() < end, f"{name} does not come up"
-        time.sleep(0.01)
+    wait_until(lambda: "ACTIVE" in state.read_text(), f"{name} does not come up")
 
 
 def delete(*words: str) -> None:
