@@ -7,9 +7,9 @@
 
 #define HEADER 80u          /* bytes of the limit that ob1 takes for its header, at most */
 #define PATIENCE 112u       /* messages before the first trial: collective benchmarks send 110 */
+#define FIRST 16u           /* messages by rendezvous as it begins */
 #define ROUNDS 3u           /* turns of each way */
-#define SKIP 8u             /* messages at a turn's begin that are not counted, */
-#define SKIP_FIRST 16u      /* the first ones of all by rendezvous; */
+#define SKIP 8u             /* messages at a turn's begin that are not counted; */
 #define SKIP_MAX 64u        /* where progress is not called */
 #define SAMPLE 8u           /* messages of a sample, at least; */
 #define SAMPLE_MAX 128u     /* where progress is not called */
@@ -18,8 +18,7 @@
 #define CLEAR_MESSAGES 32u  /* counted of each way: a trial may end early, */
 #define CLEAR 1.5F          /* if one takes so many times as long as the other, */
 #define LESS_CLEAR 1.125F   /* or so many after the second round */
-#define FAR 2.5F            /* times as long by rendezvous: so it is for the other size; */
-#define FAR_SAMPLES 3u      /* by the way that is tried: after so many its turn ends */
+#define FAR 2.5F            /* times as long by rendezvous: so it is for the other size */
 #define STRAYS 64u          /* in a turn: the trial is given up */
 #define OTHERS 256u         /* in a turn: the same */
 #define RECENT 64u          /* messages of the other size */
@@ -49,6 +48,9 @@ static regx_eager_way_t whose(const regx_eager_t *eager)
 {
     const regx_eager_way_t winner = eager->trial->winner;
 
+    if (eager->first > 0) {
+        return REGX_EAGER_RENDEZVOUS;
+    }
     return eager->turn % 2 == (eager->turn / 2) % 2 ? winner : other(winner);
 }
 
@@ -106,6 +108,7 @@ static void begin_trial(regx_eager_t *eager, regx_eager_size_t *size)
 {
     eager->trial = size;
     eager->turn = 0;
+    eager->first = size->trials == 0 ? FIRST : 0;
     eager->messages = 0;
     memset(size->of, 0, sizeof(size->of));
     begin_turn(eager);
@@ -155,23 +158,11 @@ static void end_trial(regx_eager_t *eager, bool known)
     eager->trial = NULL;
 }
 
-/* Whether the way that is tried is far worse: the rest of its turn would only cost. */
-static bool is_far(const regx_eager_size_t *size)
-{
-    const regx_eager_way_t tried = other(size->winner);
-
-    return size->of[tried].samples >= FAR_SAMPLES &&
-           cost(size, tried) > FAR * cost(size, size->winner);
-}
-
 /* Whether the other turns cannot change the outcome. */
 static bool is_clear(const regx_eager_size_t *size, unsigned turns)
 {
     float ratio;
 
-    if (is_far(size)) {
-        return true;
-    }
     if (turns % 2 != 0 || size->of[0].messages < CLEAR_MESSAGES ||
         size->of[1].messages < CLEAR_MESSAGES) {
         return false;
@@ -222,7 +213,7 @@ static void end_sample(regx_eager_t *eager, regx_eager_way_t way)
     eager->trial->of[way].messages += eager->passed;
     eager->counted += eager->passed;
     eager->samples++;
-    if (eager->samples >= TURN_SAMPLES || eager->counted >= TURN_MESSAGES || is_far(eager->trial)) {
+    if (eager->samples >= TURN_SAMPLES || eager->counted >= TURN_MESSAGES) {
         end_turn(eager, now);
     } else {
         begin_sample(eager, now);
@@ -248,10 +239,14 @@ static void weigh(regx_eager_t *eager, size_t length, regx_eager_way_t way, bool
         note_stray(eager);
         return;
     }
+    if (eager->first > 0) {
+        if (--eager->first == 0) {
+            begin_turn(eager);
+        }
+        return;
+    }
     if (!eager->measuring) {
-        const uint32_t skip = eager->trial->trials == 0 && eager->turn == 1 ? SKIP_FIRST : SKIP;
-
-        if ((first && eager->skipped >= skip) || eager->skipped >= SKIP_MAX) {
+        if ((first && eager->skipped >= SKIP) || eager->skipped >= SKIP_MAX) {
             begin_sample(eager, regx_now_ns());
         } else {
             eager->skipped++;

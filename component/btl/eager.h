@@ -17,11 +17,10 @@
  * what the program does between them. Where progress is never called a sample is of 128 messages.
  *
  * Trial. It tries the ways in turns, three each. The first messages of a turn are not counted: they
- * pay for where the other way has left the data, and the first ones of all by rendezvous for the
- * receiver's trial of its paths. Of a burst all are, since a whole one that is not counted costs as
- * much as a turn. Of a way's samples the lower quartile counts, so that most may be interrupted. A
- * turn ends early, and the trial with it, if three samples show that the way takes 2.5 times as long
- * as the one in use. A trial ends after one turn of each way if one takes 1.5 times as long, and
+ * pay for where the other way has left the data. Of a burst all are, since a whole one that is not
+ * counted costs as much as a turn. Before the first turn of all 16 messages go by rendezvous, for
+ * which the receiver tries its paths. Of a way's samples the lower quartile counts, so that most
+ * may be interrupted. A trial ends after one turn of each way if one takes 1.5 times as long, and
  * after two if it takes 1.125 times as long. To win, the other way must save a 16th, later a 32nd.
  *
  * Then no trial is made for 64 times as many messages as this one has lost, at most 4,096 after the
@@ -87,6 +86,7 @@ typedef struct regx_eager {
     /* The trial, of one size at a time. NULL: none. */
     regx_eager_size_t *trial;
     unsigned turn;
+    uint32_t first;    /* messages by rendezvous that are left before the first turn */
     uint32_t messages; /* of either size, since the trial began */
     /* The turn: */
     uint32_t skipped; /* messages that were not counted */
