@@ -106,13 +106,10 @@ void regx_segment_free(regx_segment_t *segment)
     }
 }
 
-regx_status_t regx_segment_open(const regx_transport_config_t *config, regx_segment_kind_t kind,
-                                size_t length, regx_segment_t *segment)
+regx_status_t regx_segment_open(const regx_transport_config_t *config, size_t length,
+                                regx_segment_t *segment)
 {
-    const regx_segment_kind_t other =
-        kind == REGX_SEGMENT_POSIX ? REGX_SEGMENT_SYSV : REGX_SEGMENT_POSIX;
-
-    for (unsigned i = 0; i < 2; i++, kind = other) {
+    for (regx_segment_kind_t kind = REGX_SEGMENT_POSIX; kind <= REGX_SEGMENT_SYSV; kind++) {
         const regx_status_t status = regx_segment_alloc(kind, length, segment);
         char reason[REGX_REASON_LENGTH];
 

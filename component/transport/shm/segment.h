@@ -87,10 +87,10 @@ typedef struct regx_shm_mapping { /* another process's segment, mapped here */
 
 const char *regx_segment_kind_name(regx_segment_kind_t kind);
 
-/* `length` bytes of zeroed memory of that kind, or else of the other. What is refused is tallied
+/* `length` bytes of zeroed memory of the first kind that has so many. What is refused is tallied
  * among the fallbacks. REGX_UNREACHABLE: none. */
-regx_status_t regx_segment_open(const regx_transport_config_t *config, regx_segment_kind_t kind,
-                                size_t length, regx_segment_t *segment);
+regx_status_t regx_segment_open(const regx_transport_config_t *config, size_t length,
+                                regx_segment_t *segment);
 
 /* Bytes that are free for all processes now, or SIZE_MAX: not known. */
 size_t regx_segment_room(regx_segment_kind_t kind);

@@ -59,8 +59,7 @@ static regx_status_t open_main(regx_shm_t *shm)
 
     for (size_t size = shm->config.pool_size; size >= shm->config.pool_min; size /= 2) {
         size = regx_align_up(size, regx_page_size());
-        if (regx_segment_open(&shm->config, REGX_SEGMENT_POSIX, before + size, &shm->main) ==
-            REGX_OK) {
+        if (regx_segment_open(&shm->config, before + size, &shm->main) == REGX_OK) {
             shm->mailboxes.kind = (regx_segment_kind_t)shm->main.name.kind;
             shm->super.pool_size = size;
             shm->super.pool_memory = shm->main.base + before;

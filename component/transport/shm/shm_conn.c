@@ -100,8 +100,10 @@ static uint32_t choose_ring(const regx_mailbox_pool_t *pool)
 }
 
 /* Four more, in memory of the pool's kind or of the other. false: there is none. */
-static bool add_boxes(const regx_transport_config_t *config, regx_mailbox_pool_t *pool)
+static bool add_boxes(regx_mailbox_pool_t *pool)
 {
+    const regx_segment_kind_t other =
+        pool->kind == REGX_SEGMENT_POSIX ? REGX_SEGMENT_SYSV : REGX_SEGMENT_POSIX;
     struct regx_mailbox_segment *segment = calloc(1, sizeof(*segment));
     const uint32_t ring = choose_ring(pool);
     const size_t size = regx_mailbox_size(ring), length = REGX_MAILBOX_POOL_UNIT * size;
@@ -109,7 +111,8 @@ static bool add_boxes(const regx_transport_config_t *config, regx_mailbox_pool_t
     if (segment == NULL) {
         return false;
     }
-    if (regx_segment_open(config, pool->kind, length, &segment->memory) != REGX_OK) {
+    if (regx_segment_alloc(pool->kind, length, &segment->memory) != REGX_OK &&
+        regx_segment_alloc(other, length, &segment->memory) != REGX_OK) {
         free(segment);
         return false;
     }
@@ -142,18 +145,17 @@ static regx_mailbox_box_t *find_box(const regx_mailbox_pool_t *pool)
 }
 
 /* Takes a box, zeroed but for the owner's cookie. NULL: none is to be had. */
-static regx_mailbox_box_t *take_box(regx_shm_t *shm)
+static regx_mailbox_box_t *take_box(regx_mailbox_pool_t *pool, const regx_vm_cookie_t *owner)
 {
-    regx_mailbox_pool_t *pool = &shm->mailboxes;
     regx_mailbox_box_t *box = find_box(pool);
 
-    if (box == NULL && add_boxes(&shm->config, pool)) {
+    if (box == NULL && add_boxes(pool)) {
         box = find_box(pool);
     }
     if (box != NULL) {
         box->taken = true;
         memset(box->memory, 0, sizeof(*box->memory));
-        box->memory->owner = shm->queue->cookie;
+        box->memory->owner = *owner;
     }
     return box;
 }
@@ -233,7 +235,7 @@ static bool map_peer(regx_shm_conn_t *conn)
 static bool take_mailbox(regx_shm_t *shm, regx_shm_conn_t *conn)
 {
     regx_lock(&shm->lock);
-    conn->box = take_box(shm);
+    conn->box = take_box(&shm->mailboxes, &shm->queue->cookie);
     regx_unlock(&shm->lock);
     if (conn->box == NULL) {
         regx_shm_neighbour_unmap(&conn->peer);

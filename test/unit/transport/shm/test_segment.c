@@ -169,7 +169,7 @@ static void one_that_is_not_dumpable_takes_no_file(void **state)
 
     open_stage(&stage, REGX_SEGMENT_POSIX);
     assert_int_equal(prctl(PR_SET_DUMPABLE, 0, 0, 0, 0), 0);
-    const regx_status_t opened = regx_segment_open(&config, REGX_SEGMENT_POSIX, 1u << 16, &segment);
+    const regx_status_t opened = regx_segment_open(&config, 1u << 16, &segment);
     const regx_status_t later = regx_segment_alloc(stage.kind, stage.length, &another);
     assert_int_equal(prctl(PR_SET_DUMPABLE, 1, 0, 0, 0), 0);
     assert_int_equal(opened, REGX_OK);
@@ -203,7 +203,7 @@ static void the_limit_of_a_files_size_is_heeded(void **state)
     const struct rlimit small = {4096, before.rlim_max};
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
     regx_segment_t segment;
-    const regx_status_t status = regx_segment_open(&config, REGX_SEGMENT_POSIX, 1u << 20, &segment);
+    const regx_status_t status = regx_segment_open(&config, 1u << 20, &segment);
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
     assert_int_equal(status, REGX_OK);
     assert_int_equal(segment.name.kind, REGX_SEGMENT_SYSV);
