@@ -20,7 +20,7 @@ from tables import paths as all_paths, strategies
 
 # Carried by the environment of every process of a job, however it was started.
 MARK = "REGX_TEST_JOB"
-PATIENCE = 600  # seconds; only what hangs takes so long to end, or to come
+ENDS = 60  # seconds that daemons, and what is killed, may take to end
 # What a job says of wrong bytes, of a crash, or under a sanitizer.
 BAD = re.compile(r"wrong|stale|lost|Sanitizer|runtime error|received signal|Assertion", re.I)
 ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
@@ -146,7 +146,7 @@ def marked(mark: str) -> list[int]:
 
 def kill(mark: str) -> None:
     """Ends what is left of a job, by id, until nothing is, or the kernel does not let one go."""
-    end = time.monotonic() + PATIENCE
+    end = time.monotonic() + ENDS
     while (pids := marked(mark)) and time.monotonic() < end:
         for pid in pids:
             try:
@@ -170,7 +170,7 @@ def stacks(pids: Sequence[int]) -> str:
 
 def left_behind(mark: str) -> list[int]:
     """Daemons of a job end a moment after mpirun; what does not is killed, and answered."""
-    end = time.monotonic() + PATIENCE
+    end = time.monotonic() + ENDS
     while pids := marked(mark):
         if time.monotonic() > end:
             kill(mark)
@@ -199,7 +199,7 @@ def run(command: Sequence[str | Path], environment: Mapping[str, str], report: P
     except subprocess.TimeoutExpired:
         where = stacks(marked(mark))
         kill(mark)
-        stdout, stderr = process.communicate(timeout=PATIENCE)
+        stdout, stderr = process.communicate(timeout=ENDS)
         pytest.fail(f"watchdog: not done after {timeout} s\n"
                     f"{Job(shown, process.returncode, stdout, stderr)}\n{where}")
     finally:

@@ -328,10 +328,12 @@ void regx_module_end(regx_module_t *module)
     const struct timespec pause = {.tv_nsec = 10000};
 
     module->error = NULL; /* at once: from now on peers may be gone */
-    while (atomic_exchange_explicit(&module->progressing, true, memory_order_acquire)) {
+    module->ending = true;
+    /* Without threads this very one is in progress: a callback has ended the program. */
+    while (atomic_exchange_explicit(&module->progressing, true, memory_order_acquire) &&
+           module->threads) {
         nanosleep(&pause, NULL); /* the other thread may have a lower priority and the same core */
     }
-    module->ending = true; /* read in progress */
     regx_endpoints_delete_leaving(module);
 }
 

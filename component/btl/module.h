@@ -36,7 +36,7 @@ struct regx_module {
     regx_rndv_t *rndv;         /* NULL: not started, or closing */
     regx_onesided_t *onesided; /* NULL: closing */
     unsigned rounds;           /* of progress */
-    bool ending;               /* Open MPI finalizes: its callbacks are not called any more */
+    atomic_bool ending;        /* Open MPI finalizes: its callbacks are not called any more */
     atomic_bool progressing;   /* one thread is in progress */
     /* Ends the job; NULL: not yet, or not any more. */
     _Atomic mca_btl_base_module_error_cb_fn_t error;

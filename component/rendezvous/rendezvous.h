@@ -109,7 +109,7 @@ typedef struct regx_peer {
     uint32_t writes;     /* the engine's: how many chunks, or pieces of them, those are */
     uint32_t waiting;    /* the engine's: how many sends wait for some of those to end */
     atomic_bool no_puts; /* the engine's: it denied a chunk; grant it slots only */
-    atomic_bool no_gets; /* the engine's: to read from it was refused: it sends by slots */
+    atomic_bool no_gets; /* the engine's: nothing is read from it: it sends by slots */
 } regx_peer_t;
 
 #define REGX_AUTO_SMALLEST 0x4000ULL /* bytes of the first size of messages that auto tells apart */

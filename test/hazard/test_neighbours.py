@@ -52,6 +52,7 @@ def test_mailboxes_that_find_no_room_are_of_system_v(mpi: Mpi, tmp_path: Path) -
     job = mpi(*COLLECTIVE, ranks=2, around=memory.around,
               regx={"pool_size": "256K"}).checked(ranks=2).over("shm")
     assert job.complaints == [], str(job)
+    assert "shm: a mailbox in memory of the other kind" in job.reasons("fallbacks"), str(job)
     memory.must_be_empty(job)
 
 

@@ -10,7 +10,7 @@
  * MADV_DONTNEED the kernel tells before it acts.
  * tight: the cache has room for a third of their memory, so that they push out each other's.
  * parts: the cache acts on one changed region at a time.
- * Output and status as property's.
+ * Output and status as property's, but for `refused`: a refusal is a failure here.
  */
 #include <errno.h>
 #include <pthread.h>

@@ -47,3 +47,15 @@ def test_staleness_in_an_mpi_program_is_as_documented(mpi: Mpi, programs: Path, 
         pytest.skip(f"{backend}: {run.stdout.splitlines()[0]}")
     assert run.status == 0, str(run)
     staleness.compare(way, backend, staleness.cells(run.stdout))
+
+
+@pytest.mark.parametrize("way", staleness.WAYS)
+def test_each_documented_change_misleads_an_unprotected_cache(way: str) -> None:
+    """Unless the kernel leaves the pages where they are. Else a probe that changes nothing would be written
+    down as seen by every backend."""
+    unprotected = staleness.documented().tables[way]["unprotected"]
+    harmless = {row for row, cell in unprotected.items() if cell == "fresh"}
+    assert harmless <= {
+        "mremap to more, in place", "MADV_DONTNEED, shared memory", "MADV_FREE", "mprotect",
+        "MADV_COLD", "MADV_PAGEOUT", "MADV_POPULATE_WRITE", "MADV_MERGEABLE",
+        "fork, the child writes", "vfork", "MADV_DONTFORK, fork", "system()", "free, malloc"}

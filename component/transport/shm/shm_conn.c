@@ -241,6 +241,10 @@ static bool take_mailbox(regx_shm_t *shm, regx_shm_conn_t *conn)
         regx_shm_neighbour_unmap(&conn->peer);
         return refuse(conn, "shm: no memory for a mailbox");
     }
+    if (conn->box->segment.kind != shm->main.name.kind) {
+        regx_transport_fall_back(&shm->config, REGX_TRACE_CONNECTION,
+                                 "shm: a mailbox in memory of the other kind");
+    }
     regx_mailbox_out_init(&conn->out, conn->box->memory, conn->box->ring);
     return true;
 }
