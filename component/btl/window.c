@@ -185,7 +185,8 @@ static bool find_op(mca_btl_base_atomic_op_t op, regx_onesided_op_t *ours)
 /* A lock of osc/rdma's that this process holds, or waits for. One thread at a time does: osc/rdma
  * lets only one accumulate at a peer of a window (4.1: OMPI_OSC_RDMA_PEER_ACCUMULATING, which is
  * cleared behind the release), and MPI allows one epoch with a lock at a target. Several may ask
- * for the lock of a dynamic window's regions: nothing is added under that one. */
+ * for the lock of a dynamic window's regions: nothing is added under that one. A thread that adds
+ * in the epoch of another is not known to hold its lock (mca-params/limits.md). */
 typedef struct held_lock {
     regx_link_t link;
     const regx_endpoint_t *endpoint;
