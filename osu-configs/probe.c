@@ -3,7 +3,6 @@
 // What two processes on one node do without MPI: the reference that compare runs beside its rows.
 // Two processes, each bound to a core of its own, share one memory segment:
 //
-//   probe CORE CORE mailbox       one cache line handed back and forth: the machine's phase
 //   probe CORE CORE latency|bandwidth -m MIN:MAX
 //                                 messages through shared slots, in pieces: the sender copies in
 //                                 while the receiver copies out
@@ -39,9 +38,6 @@
 #define BATCHES 5
 #define BATCH_BYTES ((size_t)32 << 20) // of a batch, but no more messages than
 #define BATCH_MESSAGES ((size_t)1024)
-#define PLACES 32 // of the mailbox, whose time depends a little on which line it is
-#define MAILBOX_ROUNDS 1000
-#define MAILBOX_BATCHES 201
 #define WATCHDOG_SECONDS 60
 
 // A line that carries its own number and, for small messages, the message.
@@ -59,7 +55,6 @@ struct channel {
 
 struct shared {
     struct line box[2]; // one mailbox per direction
-    struct line places[PLACES][2];
     struct channel channel[2];
 };
 
@@ -135,26 +130,6 @@ static void meet(struct side *s)
 {
     post(s);
     await_post(s);
-}
-
-static void measure_mailbox(struct side *s)
-{
-    static double batch[MAILBOX_BATCHES];
-    for (uint64_t b = 0, number = 0; b < MAILBOX_BATCHES; b++) {
-        struct line *place = s->shared->places[b % PLACES];
-        double start = now();
-        for (int i = 0; i < MAILBOX_ROUNDS; i++) {
-            number++;
-            if (s->me == 0)
-                announce(&place[0].number, number);
-            await(&place[s->me == 0].number, number);
-            if (s->me == 1)
-                announce(&place[1].number, number);
-        }
-        batch[b] = (now() - start) / (2 * MAILBOX_ROUNDS);
-    }
-    if (s->me == 0)
-        printf("%-10d%20.3f\n", 8, 1e6 * median(batch, MAILBOX_BATCHES));
 }
 
 // Of the way of one message, what this process does. count: pieces so far, in this direction.
@@ -248,25 +223,21 @@ int main(int argc, char **argv)
     size_t min = 1, max = 1;
     int core[2];
     char rest, *what = argc > 3 ? argv[3] : "";
-    bool mailbox = argc == 4 && strcmp(what, "mailbox") == 0;
     bool stream = argc == 6 && strcmp(what, "bandwidth") == 0;
     bool known = stream || (argc == 6 && strcmp(what, "latency") == 0);
     bool sized = known && strcmp(argv[4], "-m") == 0 &&
                  sscanf(argv[5], "%zu:%zu%c", &min, &max, &rest) == 2 && min >= 1 && min <= max &&
                  max <= SIZE_LIMIT;
-    if (!(mailbox || sized) || sscanf(argv[1], "%d%c", &core[0], &rest) != 1 ||
+    if (!sized || sscanf(argv[1], "%d%c", &core[0], &rest) != 1 ||
         sscanf(argv[2], "%d%c", &core[1], &rest) != 1 || core[0] < 0 || core[1] < 0) {
-        fputs("probe: usage: CORE CORE mailbox|latency|bandwidth [-m MIN:MAX] (1 to 1073741824)\n",
-              stderr);
+        fputs("probe: usage: CORE CORE latency|bandwidth -m MIN:MAX (1 to 1073741824)\n", stderr);
         return 2;
     }
     struct side s = {0};
     split(&s, max, core);
     if (s.me == 0)
         printf("%-10s%20s\n", "# Size", stream ? "Bandwidth (MB/s)" : "Latency (us)");
-    if (mailbox)
-        measure_mailbox(&s);
-    for (size_t size = min; size <= max && !mailbox; size *= 2)
+    for (size_t size = min; size <= max; size *= 2)
         measure_size(&s, stream, size);
     if (s.me == 1) {
         await_post(&s); // the parent lets go first: SIGCHLD means trouble until then

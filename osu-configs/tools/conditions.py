@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """What a run is made under: the machine's phase, other programs' load, and the node's paging.
 
-On some machines a cache line passes between two cores in 0.05 us at times and in 0.27 us at others,
-and this flips on its own. Figures of different phases cannot be compared, so the time of a one-line
-mailbox is measured before and after each run, and a run across a flip is made again.
+On some machines a cache line passes between two cores in 0.03 us at times (two threads of a core), in
+0.07 us or in 0.27 us at others, and this flips on its own. Figures of different phases cannot be
+compared, so phase.so measures the time of a one-line mailbox before and after each size, within the run.
 """
 
 import contextlib
@@ -14,68 +14,33 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from tools import osu
-from tools.launch import Line, Outcome, Runner
+from tools.launch import Outcome
 
-NEAR_BELOW, FAR_FROM = 0.1, 0.2  # us
+BELOW = {0.045: "sibling", 0.1: "near", 0.2: "between", float("inf"): "far"}  # us
 MOVED_BY, RESOLUTION = 0.3, 0.02  # of the smaller; us: how well a mailbox repeats
-MIXED, UNMEASURED = "mixed", "unmeasured"  # unmeasured: not both ranks are on a core of this node
-PHASES = ("near", "between", "far", UNMEASURED, MIXED)
-ATTEMPTS = 1 + 3  # a run across which the phase changed is repeated at most three times
+MIXED, UNMEASURED = "mixed", "unmeasured"  # unmeasured: not every rank has a core of this node
+PHASES = (*BELOW.values(), UNMEASURED, MIXED)
 # Of the kernel's counters, those for want of memory.
 PAGING = {"pgmajfault": "major_faults", "pswpin": "swapped_in", "pswpout": "swapped_out",
           "oom_kill": "killed"}  # fmt: skip
 
 
-def moved(before: float | None, after: float | None) -> bool:
-    if before is None or after is None:
-        return False
-    return abs(after - before) > max(MOVED_BY * min(before, after), RESOLUTION)
-
-
-def phase(before: float | None, after: float | None) -> str:
-    if before is None or after is None:
+def phase(mailbox: list[float]) -> str:
+    """By the mailbox's times before a figure, perhaps within, and after."""
+    if len(mailbox) < 2:
         return UNMEASURED
-    if moved(before, after):
+    if max(mailbox) - min(mailbox) > max(MOVED_BY * min(mailbox), RESOLUTION):
         return MIXED
-    mean = (before + after) / 2
-    return "near" if mean < NEAR_BELOW else "far" if mean >= FAR_FROM else "between"
+    return next(name for below, name in BELOW.items() if sum(mailbox) / len(mailbox) < below)
 
 
-class Conditions:
-    """Runs things within one phase, where that can be measured, and tells under what."""
-
-    def __init__(self, runner: Runner, probe: tuple[str, ...] | None, sees_others: bool = True):
-        """probe: None where ranks do not have cores of this node; sees_others: whether other programs
-        can be told from what works for the run. Soft-RoCE works in threads of the kernel."""
-        self.runner, self.probe, self.sees_others = runner, probe, sees_others
-        self.last: float | None = None
-
-    def mailbox(self) -> float | None:
-        if self.probe is None:
-            return None
-        outcome = self.runner.run(Line({}, (*self.probe, "mailbox")), timeout=60)
-        try:
-            self.last = next(iter(osu.parse(outcome.stdout, "us").values.values()), None)
-        except osu.NotOutput:
-            self.last = None
-        return self.last
-
-    def within(self, once: Callable[[], Outcome]) -> tuple[Outcome, dict]:
-        """The outcome, and its columns of results.csv."""
-        before = self.last if self.last is not None else self.mailbox()
-        for attempt in range(1, ATTEMPTS + 1):
-            started, busy, ours = time.monotonic(), _busy_seconds(), _our_seconds()
-            outcome = once()
-            cores_time = (time.monotonic() - started) * len(os.sched_getaffinity(0))
-            others = (_busy_seconds() - busy - _our_seconds() + ours) / cores_time
-            after = self.mailbox()
-            if outcome.status != 0 or not moved(before, after) or attempt == ATTEMPTS:
-                break
-            before = after
-        shown = self.sees_others and cores_time > 0.5
-        return outcome, {"phase": phase(before, after), "before": before, "after": after,
-                         "attempts": attempt, "others": round(max(0, others), 3) if shown else 0}
+def beside(once: Callable[[], Outcome]) -> tuple[Outcome, float]:
+    """With the share of the cores' time that other programs took meanwhile, where it lasted long enough."""
+    started, busy, ours = time.monotonic(), _busy_seconds(), _our_seconds()
+    outcome = once()
+    cores_time = (time.monotonic() - started) * len(os.sched_getaffinity(0))
+    others = (_busy_seconds() - busy - _our_seconds() + ours) / cores_time
+    return outcome, round(max(0, others), 3) if cores_time > 0.5 else 0
 
 
 def _busy_seconds() -> float:

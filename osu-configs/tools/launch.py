@@ -75,16 +75,24 @@ class Launcher:
         """Both ranks run here, each on its own core, and talk by memory, as the probe's processes."""
         return not self.hostfile and not self.own and not self.rdma and self.cores >= 2
 
-    def line(self, row: Row, command: list[str], report: Path | str, ranks: int = 2) -> Line:
-        """report: where regx writes its counters, for a row of regx."""
-        mca, environment = dict(row.mca), {}
+    def tells_phase(self, ranks: int) -> bool:
+        """The ranks of a run may tell the machine's phase: each has a core of its own here."""
+        return self.on_this_node and ranks <= self.cores
+
+    def line(self, row: Row, command: list[str], report: Path | str, ranks: int = 2, phase: str = "") -> Line:
+        """report: where regx writes its counters, for a row of regx. phase: the file by which the ranks
+        tell the machine's; empty: they do not."""
+        mca, environment, ranks_have = dict(row.mca), {}, dict(row.environment)
+        if phase:
+            library = f"{self.installation.programs / 'phase.so'} {ranks_have.get('LD_PRELOAD', '')}".strip()
+            ranks_have |= {"LD_PRELOAD": library, "REGX_PHASE": phase}
         if row.is_regx:
             environment["OMPI_MCA_opal_mca_base_component_path"] = self.installation.component_path
             mca["btl_regx_report"] = str(report)
         command = [*limited(row.memlock), *command]
         if self.own:
             # The launcher knows nothing of --mca and -x: all goes by the environment.
-            environment |= {f"OMPI_MCA_{name}": value for name, value in mca.items()} | row.environment
+            environment |= {f"OMPI_MCA_{name}": value for name, value in mca.items()} | ranks_have
             return Line(environment, (*self.own, "-n", str(ranks), *command))
         as_root = ["--allow-run-as-root"] * (os.geteuid() == 0)
         words = [self.installation.mpirun, *as_root, "-n", str(ranks)]
@@ -100,7 +108,7 @@ class Launcher:
             words += ["--oversubscribe", "--bind-to", "none", "--mca", "mpi_yield_when_idle", "1"]
         for name, value in mca.items():
             words += ["--mca", name, value]
-        for name, value in row.environment.items():
+        for name, value in ranks_have.items():
             words += ["-x", f"{name}={value}"]
         return Line(environment, (*words, *command))
 

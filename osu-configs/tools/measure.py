@@ -2,20 +2,23 @@
 """Measuring: which jobs there are, in which order they run, and what becomes of each as records
 (output.COLUMNS), written after each step."""
 
+import os
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from tools import osu, report
-from tools.conditions import Conditions, awake, paging
+from tools.conditions import awake, beside, paging, phase
 from tools.launch import Interrupted, Launcher, Line, Outcome, Runner, probe
 from tools.rows import Case, Row
 from tools.trouble import Trouble
 
 PROBE_TIMEOUT = 90
+PHASE_BYTES = 4096  # that phase.so maps
 CHECK_PATIENCE = 3  # times a run's timeout, for a check of many messages
 # auto tries each way before it chooses one (component/rendezvous): in some rounds, of which each ends
 # when no message is under way, as it is at the end of each iteration of a check. So it has chosen
@@ -185,9 +188,8 @@ class Plan:
 class Session:
     def __init__(self, launcher: Launcher, runner: Runner, reports: Path, about: str):
         self.launcher, self.runner, self.reports = launcher, runner, reports
-        words = probe(launcher.installation) if launcher.on_this_node else None
-        self.conditions = Conditions(runner, words, sees_others=not launcher.rdma and not launcher.own)
         self.records: list[dict] = []
+        self.shared = os.memfd_create("phase")  # by the ranks of a run; of this process's life
         self.given_up: set[Job] = set()  # wrong data has no speed; what failed is not waited for again
         self.about = about
 
@@ -224,7 +226,8 @@ class Session:
         file = self.reports / f"{job.row.name}-{name}-{buffers}-{ranks}-{run}.jsonl".replace(":", "-")
         file.unlink(missing_ok=True)
         command = job.timed() if run else job.checked(self.launcher)
-        return self.launcher.line(job.row, command, file, job.case.ranks), file
+        phase = f"/proc/{os.getpid()}/fd/{self.shared}" if run and self.launcher.tells_phase(job.case.ranks) else ""
+        return self.launcher.line(job.row, command, file, job.case.ranks, phase), file
 
     def check(self, job: Job) -> None:
         line, file = self.line(job, 0)
@@ -242,37 +245,34 @@ class Session:
 
     def run(self, job: Job, run: int) -> None:
         line, file = self.line(job, run)
-        reference = job.reference(self.launcher)
-        beside = Outcome(0, "", "")
-
-        def once() -> Outcome:
-            nonlocal beside
-            file.unlink(missing_ok=True)
-            outcome = self.runner.run(line, job.row.timeout)
-            if reference and outcome.status == 0:
-                beside = self.runner.run(reference, PROBE_TIMEOUT)
-            return outcome
-
         paged = paging()
-        outcome, under = self.conditions.within(once)
+        os.truncate(self.shared, 0)
+        os.truncate(self.shared, PHASE_BYTES)
+        outcome, others = beside(partial(self.runner.run, line, job.row.timeout))
         counts = {name: count - paged[name] for name, count in paging().items()}
+        references = {}
+        if (reference := job.reference(self.launcher)) and outcome.status == 0:
+            references = parsed(self.runner.run(reference, PROBE_TIMEOUT), job, "")[0].values
         proof = report.prove(file, job.claim()) if job.row.is_regx else report.Proof("")
-        under |= {"problem": proof.problem, "backend": proof.backend, "wire": proof.wire}
-        references = parsed(beside, job, "")[0].values if reference else {}
+        # Soft-RoCE works in threads of the kernel, and other launchers' ranks are no children of this process.
+        under = {"problem": proof.problem, "backend": proof.backend, "wire": proof.wire,
+                 "others": 0 if self.launcher.rdma or self.launcher.own else others}
         for column in job.benchmark.columns:
             output, failed = parsed(outcome, job, column)
             if failed:
                 self.give_up(job, run, "failed", failed)
                 return
             for size in job.case.sizes:
+                around = output.mailbox[size]
                 self.record(job, run, column or job.benchmark.metric, output.values[size], size=size,
-                            unit=job.benchmark.unit, reference=references.get(size), **under)
+                            unit=job.benchmark.unit, reference=references.get(size), phase=phase(around),
+                            least=min(around, default=None), greatest=max(around, default=None), **under)
         counts |= proof.counts
         if output.came_back is not None:
             counts["came_back"] = output.came_back
         for unit, found in (("count", counts), ("choice", proof.decisions)):
             for name, count in found.items():
-                self.record(job, run, name, count, unit=unit, phase=under["phase"])
+                self.record(job, run, name, count, unit=unit)
 
 
 def parsed(outcome: Outcome, job: Job, column: str) -> tuple[osu.Output, str]:

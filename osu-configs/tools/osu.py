@@ -4,12 +4,13 @@
 import os
 import re
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tools.trouble import Trouble
 
 US, MBS = "us", "MB/s"
+MAILBOX = "# mailbox (us): "  # what phase.so prints between a benchmark's lines
 
 
 @dataclass(frozen=True)
@@ -112,6 +113,8 @@ class Output:
     values: dict[int, float]
     valid: dict[int, bool] | None  # None: this version checks no content
     came_back: int | None = None  # freed buffers that malloc gave again with their pages
+    # By size, what phase.so measured: right before it, within, and right behind it.
+    mailbox: dict[int, list[float]] = field(default_factory=dict)
 
 
 class NotOutput(Exception):
@@ -127,11 +130,18 @@ def parse(text: str, unit: str, name: str = "") -> Output:
     """
     columns = ""
     output = Output({}, None)
+    around: list[float] = []
+    ended: list[int] = []  # sizes since the last mailbox
     for line in map(str.strip, text.splitlines()):
         words = line.split()
         if re.match(r"# *Size\b", line):
             columns = line
             output.valid = {} if line.endswith("Validation") else None
+        elif line.startswith(MAILBOX):
+            for size in ended:
+                output.mailbox[size].append(float(words[-1]))
+            around = [*around * (not ended), float(words[-1])]
+            ended.clear()
         elif again := re.match(r"# came back with its pages: (\d+) of", line):
             output.came_back = (output.came_back or 0) + int(again[1])
         elif columns and len(words) > 1 and words[0].isdecimal():
@@ -141,6 +151,8 @@ def parse(text: str, unit: str, name: str = "") -> Output:
                 raise NotOutput(f'cannot read "{line}" below "{columns}"') from None
             if 0 < value < float("inf"):  # slow wires: 0.00 MB/s for one byte is nothing to divide by
                 output.values[int(words[0])] = value
+            output.mailbox[int(words[0])] = [*around]
+            ended.append(int(words[0]))
             if output.valid is not None:
                 output.valid[int(words[0])] = words[-1] == "Pass"
     if not columns:

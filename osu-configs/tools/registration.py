@@ -8,9 +8,9 @@ from functools import partial
 from pathlib import Path
 
 from tools import installation, output
-from tools.conditions import Conditions, awake
+from tools.conditions import awake, beside
 from tools.installation import Installation
-from tools.launch import Interrupted, Line, Runner, probe
+from tools.launch import Interrupted, Line, Runner
 from tools.trouble import told
 
 TIMEOUT = 300  # seconds, of one run
@@ -93,7 +93,6 @@ def measure(asked: argparse.Namespace, found: Installation, file: Path) -> bool:
     """In each round all backends, so that a drift of the machine hits all; each begins with another."""
     runner, records, dropped = Runner(), [], set()
     runner.heed_signals()
-    conditions = Conditions(runner, probe(found))
     about = installation.about(found)
     try:
         with awake():
@@ -104,15 +103,15 @@ def measure(asked: argparse.Namespace, found: Installation, file: Path) -> bool:
                         continue
                     print(f"registration: round {run}/{asked.runs}: {backend}", file=sys.stderr)
                     line = line_of(found, backend, asked.metrics)
-                    outcome, under = conditions.within(partial(runner.run, line, TIMEOUT))
+                    outcome, others = beside(partial(runner.run, line, TIMEOUT))
                     this = {"row": backend, "benchmark": "registration", "run": run, "about": about}
                     if outcome.status != 0:
                         dropped.add(backend)
                         event = "missing" if outcome.status == CANNOT else "failed"
                         records.append(this | {"metric": event, "problem": outcome.failure()})
                     for name, value in parse(outcome.stdout).items():
-                        records.append(this | under | {"metric": name, "unit": METRICS[name][1],
-                                                       "value": value})  # fmt: skip
+                        records.append(this | {"metric": name, "unit": METRICS[name][1], "value": value,
+                                               "others": others})  # fmt: skip
                     output.write_records(file, records)
     except Interrupted:
         return False
@@ -143,7 +142,4 @@ def render(frame: "table.Frame", width: int) -> str:
     lines += ["", f"Medians, below them min-max.  x: relative to {BASE}."]
     lines += [f"{event}: {row}: {why}" for row, event, why in zip(frame.row, frame.metric, frame.problem)
               if event in ("missing", "failed")]
-    runs = frame[frame.unit != ""].drop_duplicates(["row", "run"])
-    phases = ", ".join(f"{phase} in {count}" for phase, count in runs.phase.value_counts().items())
-    lines.append(f"Phase: {phases} of {len(runs)} runs; figures of different phases cannot be compared.")
     return "\n".join([*lines, *frame.about.unique()])

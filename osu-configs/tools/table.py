@@ -17,7 +17,7 @@ from tools.sizes import show
 from tools.trouble import Trouble
 
 Frame = pandas.DataFrame
-NUMBERS = ("size", "run", "value", "reference", "before", "after", "attempts", "others", "ranks")
+NUMBERS = ("size", "run", "value", "reference", "least", "greatest", "others", "ranks")
 GROUP = ["benchmark", "buffers", "ranks", "metric", "phase"]
 WIDE_FROM = 0.2  # of the median: a spread from run to run that is said
 DISTURBED_FROM = 0.15  # of the cores' time; the kernel's own work for a run stays below
@@ -264,8 +264,9 @@ def proof(frame: Frame) -> list[str]:
 
 def doubts(frame: Frame) -> list[str]:
     ran, lines = runs_of(frame), []
-    if (mixed := ran[ran.phase == MIXED]).size:
-        lines.append(f"Phase: it changed during {len(mixed)} of {len(ran)} runs, which are left out:"
+    values = values_of(frame)
+    if (mixed := values[values.phase == MIXED]).size:
+        lines.append(f"Phase: it changed during {len(mixed)} of {len(values)} figures, which are left out:"
                      f" {', '.join(mixed.name.unique())}.")
     if (disturbed := ran[ran.others >= DISTURBED_FROM]).size:
         lines.append(f"Load: other programs took up to {100 * disturbed.others.max():.0f} % of the cores' time"

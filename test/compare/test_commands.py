@@ -10,6 +10,7 @@ import pytest
 from launch import TOP
 
 from tools import launch, osu, table
+from tools.conditions import phase
 
 ROWS = """\
 [defaults]
@@ -54,6 +55,8 @@ def test_rows_are_checked_measured_and_shown(tmp_path: Path) -> None:
     frame = table.read([output / "results.csv"])
     values = frame[frame.unit == "MB/s"]
     assert [*zip(values.row, values.run)][::2] == [("bounce", 1), ("vader", 1), ("vader", 2), ("bounce", 2)]
+    # Not only around the run: by the ranks, if each has a core.
+    assert values.least.notna().all() == (len(launch.cores()) > 1)
     assert (values.value > 0).all() and set(frame[frame.metric == "checked"].row) == {"bounce", "vader"}
     assert "FAILED: gone companion_bw: failed with status" in done.stdout
     assert all(text in done.stdout for text in ("Content checked: 2 of 3 rows.", "Path: in all 2 runs", "  asked for\n"))
@@ -144,10 +147,19 @@ def test_the_probe_measures_and_refuses(programs: Path) -> None:
 
     if len(launch.cores()) < 2:
         pytest.skip("needs two cores")
-    assert list(osu.parse(probe("mailbox").stdout, "us").values) == [8]
     assert list(osu.parse(probe("latency", "-m", "7:30000").stdout, "us").values) == [7 << n for n in range(13)]
     assert list(osu.parse(probe("bandwidth", "-m", "8:8").stdout, "MB/s").values) == [8]
     assert probe("latency", "-m", "8").returncode == probe("fly").returncode == 2
+
+
+def test_a_figure_has_the_phase_in_which_it_was_measured() -> None:
+    """Two sizes between two measurements; then the cores are moved; and two within a size."""
+    lines = ["# Size  Latency (us)", f"{osu.MAILBOX}0.07", "1 0.2", "2 0.2", f"{osu.MAILBOX}0.08", "4 0.3",
+             f"{osu.MAILBOX}0.03", f"{osu.MAILBOX}0.031", "8 0.1", f"{osu.MAILBOX}0.032", "16 0.2"]  # fmt: skip
+    found = osu.parse("\n".join(lines), "us").mailbox
+    assert found == {1: [0.07, 0.08], 2: [0.07, 0.08], 4: [0.08, 0.03], 8: [0.03, 0.031, 0.032], 16: [0.032]}
+    assert [phase(times) for times in found.values()] == ["near", "near", "mixed", "sibling", "unmeasured"]
+    assert [phase([time, time]) for time in (0.03, 0.12, 0.25)] == ["sibling", "between", "far"]
 
 
 def test_registrations_are_measured_by_each_backend(tmp_path: Path) -> None:

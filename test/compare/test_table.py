@@ -14,21 +14,21 @@ HEAD = ",".join(output.COLUMNS)
 # Of osu_bw: bounce in three runs beside vader, of which the third is in another phase; a row that
 # failed; counts and a choice of auto.
 RECORDED = f"""{HEAD}
-bounce,regx,osu_bw,same,2,-i 5,checked,,,0,1,,,,,,,,,,regx 1
-bounce,regx,osu_bw,same,2,-i 5,bandwidth,MB/s,65536,1,30,40,far,0.25,0.25,1,0.0,none,shm,,regx 1
-bounce,regx,osu_bw,same,2,-i 5,bandwidth,MB/s,65536,2,34,40,far,0.25,0.25,1,0.5,none,shm,,regx 1
-bounce,regx,osu_bw,same,2,-i 5,bandwidth,MB/s,65536,3,90,95,near,0.05,0.05,1,0.0,none,shm,,regx 1
-auto,regx,osu_bw,same,2,-i 5,bandwidth,MB/s,65536,1,21,40,far,0.25,0.25,1,0.0,hooks,shm,,regx 1
-auto,regx,osu_bw,same,2,-i 5,hits,count,,1,7,,far,,,,,,,,regx 1
-auto,regx,osu_bw,same,2,-i 5,bounce: on trial,choice,,1,900,,far,,,,,,,,regx 1
-auto,regx,osu_bw,same,2,-i 5,together: faster when tried,choice,,1,40,,far,,,,,,,,regx 1
-vader,peer,osu_bw,same,2,-i 5,bandwidth,MB/s,65536,1,20,,far,0.25,0.25,1,0.0,,,,regx 1
-vader,peer,osu_bw,same,2,-i 5,bandwidth,MB/s,65536,2,22,,far,0.25,0.25,1,0.0,,,,regx 1
-vader,peer,osu_bw,same,2,-i 5,bandwidth,MB/s,65536,3,99,,mixed,0.25,0.05,4,0.0,,,,regx 1
-ucx,peer,osu_bw,same,2,-i 5,failed,,,0,1,,,,,,,,,no such PML,regx 1
+bounce,regx,osu_bw,same,2,-i 5,checked,,,0,1,,,,,,,,,regx 1
+bounce,regx,osu_bw,same,2,-i 5,bandwidth,MB/s,65536,1,30,40,far,0.25,0.25,0.0,none,shm,,regx 1
+bounce,regx,osu_bw,same,2,-i 5,bandwidth,MB/s,65536,2,34,40,far,0.25,0.25,0.5,none,shm,,regx 1
+bounce,regx,osu_bw,same,2,-i 5,bandwidth,MB/s,65536,3,90,95,near,0.05,0.05,0.0,none,shm,,regx 1
+auto,regx,osu_bw,same,2,-i 5,bandwidth,MB/s,65536,1,21,40,far,0.25,0.25,0.0,hooks,shm,,regx 1
+auto,regx,osu_bw,same,2,-i 5,hits,count,,1,7,,far,,,,,,,regx 1
+auto,regx,osu_bw,same,2,-i 5,bounce: on trial,choice,,1,900,,far,,,,,,,regx 1
+auto,regx,osu_bw,same,2,-i 5,together: faster when tried,choice,,1,40,,far,,,,,,,regx 1
+vader,peer,osu_bw,same,2,-i 5,bandwidth,MB/s,65536,1,20,,far,0.25,0.25,0.0,,,,regx 1
+vader,peer,osu_bw,same,2,-i 5,bandwidth,MB/s,65536,2,22,,far,0.25,0.25,0.0,,,,regx 1
+vader,peer,osu_bw,same,2,-i 5,bandwidth,MB/s,65536,3,99,,mixed,0.25,0.05,0.0,,,,regx 1
+ucx,peer,osu_bw,same,2,-i 5,failed,,,0,1,,,,,,,,no such PML,regx 1
 """
-WRONG = "ucx,peer,osu_bw,same,2,,wrong data,,,0,1,,,,,,,,,osu_bw -c received other bytes,regx 1\n"
-UNPROVEN = RECORDED.replace("1,21,40,far,0.25,0.25,1,0.0,hooks,shm,", "1,21,40,far,,,,,hooks,shm,path not proven: nothing")
+WRONG = "ucx,peer,osu_bw,same,2,,wrong data,,,0,1,,,,,,,,osu_bw -c received other bytes,regx 1\n"
+UNPROVEN = RECORDED.replace("1,21,40,far,0.25,0.25,0.0,hooks,shm,", "1,21,40,far,,,,hooks,shm,path not proven: nothing")
 
 
 def read(tmp_path: Path, text: str) -> table.Frame:
@@ -47,7 +47,7 @@ def test_medians_ranges_and_ratios_of_each_phase_have_a_table(tmp_path: Path) ->
     assert ranges == ["30.0-34.0", "20.0-22.0"] and hits == ["hits", "-", "7", "-", "-"]
     # No peer ran in that phase, and a run across a change of phase is in none.
     assert near.splitlines()[3].split()[:5] == ["64", "KiB", "90.0", "-", "-"] and "99" not in near
-    assert "Phase: it changed during 1 of 7 runs, which are left out: vader osu_bw." in text
+    assert "Phase: it changed during 1 of 7 figures, which are left out: vader osu_bw." in text
 
 
 def test_what_a_reader_must_know_stands_below(tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ def test_wrong_data_has_no_figures(tmp_path: Path) -> None:
 def lines_of(values: dict[tuple[str, str, int, int], tuple[float, str, float]], unit: str = "us") -> str:
     """A results.csv of {(row, kind, size, run): (value, phase, reference)}."""
     return "\n".join([HEAD, *(
-        f"{row},{kind},osu_latency,same,2,,latency,{unit},{size},{run},{value},{reference},{phase},,,,,,,,regx 1"
+        f"{row},{kind},osu_latency,same,2,,latency,{unit},{size},{run},{value},{reference},{phase},,,,,,,regx 1"
         for (row, kind, size, run), (value, phase, reference) in values.items())]) + "\n"
 
 
@@ -116,7 +116,7 @@ def test_more_runs_go_where_ranges_overlap(tmp_path: Path) -> None:
 
 
 def test_of_many_benchmarks_there_is_a_table_of_geometric_means(tmp_path: Path) -> None:
-    lines = [f"{row},{kind},{benchmark},same,2,,{metric},{unit},8,1,{value},,far,,,,,,,,regx 1"
+    lines = [f"{row},{kind},{benchmark},same,2,,{metric},{unit},8,1,{value},,far,,,,,,,regx 1"
              for benchmark, metric, unit, ours in (("a", "bandwidth", "MB/s", 40), ("b", "latency", "us", 40),
                                                    ("c", "latency", "us", 5), ("d", "latency", "us", 5))
              for row, kind, value in (("auto", "regx", ours), ("vader", "peer", 10))]  # fmt: skip
@@ -169,7 +169,7 @@ def test_a_browser_shows_the_page(tmp_path: Path) -> None:
     ("row,value\n", ":1: no results.csv of compare: no column kind"),
     (HEAD + "\n", ": no runs in it"),
     (RECORDED.replace("65536,2,34", "eight,2,34"), ':4: size: "eight": allowed: a number'),
-    (RECORDED.replace("40,far", "40,odd", 1), ':3: phase: "odd": allowed: near, between, far'),
+    (RECORDED.replace("40,far", "40,odd", 1), ':3: phase: "odd": allowed: sibling, near, between, far'),
     (None, ": cannot be read: No such file"),
 ], ids=["empty", "column", "no line", "number", "phase", "gone"])  # fmt: skip
 def test_a_csv_of_another_kind_is_refused_in_a_line(tmp_path: Path, text: str | None, complaint: str) -> None:
