@@ -35,7 +35,7 @@
  *
  * Then all go by the winner, for REST times as many messages as the trial took, or until several of
  * them went another way. Larger sizes that were not tried yet begin with that winner, and what was
- * far worse has no part in the first trial of the next two. What trials lose, compared with the
+ * worse by a quarter for each doubling has no part in their first trial. What trials lose, compared with the
  * best single candidate, and how soon a change of the costs is noticed, stands in test_regret.c.
  * Where a long computation follows every second burst a slow candidate may win.
  *
@@ -55,7 +55,7 @@
 #define ROUNDS 3u
 #define TURNS_MAX 18u /* of a trial, with those that are repeated */
 #define FAILED_TURNS 2u
-#define NEARBY 2u /* powers of two */
+#define NEARBY 4u /* powers of two */
 #define WARM 2u   /* messages that come alone: the first ones of a turn, or one more */
 #define RUN 6u    /* and those that are counted, at least; even, as some programs alternate */
 #define WARM_FIRST 1u
@@ -64,10 +64,10 @@
 #define ALONE 1u
 #define BURSTS 2u
 #define REPEATS_MAX 2u
-#define SHORT 16u          /* messages: bursts that are shorter are measured together */
-#define STREAM 64u         /* messages */
-#define WORSE 1.25F        /* times the best: a third turn would not help, */
-#define FAR_WORSE 2.0F     /* nor a second */
+#define SHORT 16u      /* messages: bursts that are shorter are measured together */
+#define STREAM 64u     /* messages */
+#define WORSE 1.25F    /* times the best: a third turn would not help, nor one at twice the size, */
+#define FAR_WORSE 1.5F /* nor a second */
 #define WARMER (7.0F / 8)  /* times the turn before: it is still becoming faster, */
 #define COLD 0.5F          /* or times the best before, which then does not count */
 #define SAVES (31.0F / 32) /* another candidate has to save as much to win */
@@ -129,7 +129,7 @@ static void begin_turn(regx_autotune_t *tune, uint8_t candidate)
     const uint32_t number = tune->turn.number + 1;
     /* 0 to 3, evenly, without a period. The sequence begins where no program of test_regret.c falls
      * into step with it. */
-    const uint32_t vary = (number + 3) * 0x9e3779b9U >> 30;
+    const uint32_t vary = (number + 7) * 0x9e3779b9U >> 30;
     const bool alone = tune->open_max < BURST;
     const bool burst = tune->open == 0 && !alone;
     const uint32_t warm = tune->tried[candidate].turns == 0 ? WARM_FIRST : WARM + vary / 2;
@@ -156,17 +156,24 @@ static void begin_trial(regx_autotune_t *tune)
     }
 }
 
-/* To try what is far worse nearby costs a short program more than it can gain. */
+/* To try what is worse nearby costs a short program more than it can gain. From one size to the next
+ * the ratio of two candidates changes by about a quarter (Zen 3, near, together to bounce from 32 KiB
+ * on: 2.8, 2.0, 1.7, 1.5, 1.4). Of a candidate that had no part here a smaller size has told. */
 static void tell_larger(regx_autotune_t *tune)
 {
+    float times = 1;
+
     for (unsigned i = 1; i <= tune->larger && !tune[i].known; i++) {
+        times *= WORSE;
         if (tune[i].trying && tune[i].turn.number > 1) {
             continue;
         }
         tune[i].winner = tune->winner;
         for (unsigned other = 0; other < tune->candidates; other++) {
-            tune[i].tried[other].failed =
-                i <= NEARBY && is_worse(tune, other, FAR_WORSE) ? FAILED_TURNS : 0;
+            if (tune->tried[other].cost > 0) {
+                tune[i].tried[other].failed =
+                    i <= NEARBY && is_worse(tune, other, times) ? FAILED_TURNS : 0;
+            }
         }
     }
 }
