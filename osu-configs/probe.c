@@ -38,6 +38,7 @@
 #define BATCHES 5
 #define BATCH_BYTES ((size_t)32 << 20) // of a batch, but no more messages than
 #define BATCH_MESSAGES ((size_t)1024)
+#define ROUNDS 50 // of the mailbox
 #define WATCHDOG_SECONDS 60
 
 // A line that carries its own number and, for small messages, the message.
@@ -130,6 +131,25 @@ static void meet(struct side *s)
 {
     post(s);
     await_post(s);
+}
+
+// The machine's phase, as phase.c prints it.
+static void print_mailbox(struct side *s)
+{
+    double batch[BATCHES];
+    for (size_t b = 0; b < BATCHES; b++) {
+        double start = now();
+        for (int i = 0; i < ROUNDS; i++) {
+            if (s->me == 0)
+                post(s);
+            await_post(s);
+            if (s->me == 1)
+                post(s);
+        }
+        batch[b] = (now() - start) / (2 * ROUNDS);
+    }
+    if (s->me == 0)
+        printf("# mailbox (us): %.3f\n", 1e6 * median(batch, BATCHES));
 }
 
 // Of the way of one message, what this process does. count: pieces so far, in this direction.
@@ -237,8 +257,11 @@ int main(int argc, char **argv)
     split(&s, max, core);
     if (s.me == 0)
         printf("%-10s%20s\n", "# Size", stream ? "Bandwidth (MB/s)" : "Latency (us)");
-    for (size_t size = min; size <= max; size *= 2)
+    print_mailbox(&s);
+    for (size_t size = min; size <= max; size *= 2) {
         measure_size(&s, stream, size);
+        print_mailbox(&s);
+    }
     if (s.me == 1) {
         await_post(&s); // the parent lets go first: SIGCHLD means trouble until then
         return 0;

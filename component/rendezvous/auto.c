@@ -35,7 +35,7 @@
  *
  * Then all go by the winner, for REST times as many messages as the trial took, or until several of
  * them went another way. Larger sizes that were not tried yet begin with that winner, and what was
- * worse by a quarter for each doubling has no part in their first trial. What trials lose, compared with the
+ * far worse has no part in the first trial of the next four. What trials lose, compared with the
  * best single candidate, and how soon a change of the costs is noticed, stands in test_regret.c.
  * Where a long computation follows every second burst a slow candidate may win.
  *
@@ -64,10 +64,10 @@
 #define ALONE 1u
 #define BURSTS 2u
 #define REPEATS_MAX 2u
-#define SHORT 16u      /* messages: bursts that are shorter are measured together */
-#define STREAM 64u     /* messages */
-#define WORSE 1.25F    /* times the best: a third turn would not help, nor one at twice the size, */
-#define FAR_WORSE 1.5F /* nor a second */
+#define SHORT 16u          /* messages: bursts that are shorter are measured together */
+#define STREAM 64u         /* messages */
+#define WORSE 1.25F        /* times the best: a third turn would not help, */
+#define FAR_WORSE 1.5F     /* nor a second */
 #define WARMER (7.0F / 8)  /* times the turn before: it is still becoming faster, */
 #define COLD 0.5F          /* or times the best before, which then does not count */
 #define SAVES (31.0F / 32) /* another candidate has to save as much to win */
@@ -156,15 +156,15 @@ static void begin_trial(regx_autotune_t *tune)
     }
 }
 
-/* To try what is worse nearby costs a short program more than it can gain. From one size to the next
- * the ratio of two candidates changes by about a quarter (Zen 3, near, together to bounce from 32 KiB
- * on: 2.8, 2.0, 1.7, 1.5, 1.4). Of a candidate that had no part here a smaller size has told. */
+/* To try what is far worse nearby costs a short program more than it can gain. From one size to the
+ * next the ratio of two candidates changes by about a quarter (Zen 3, near, together to bounce from
+ * 32 KiB on: 2.8, 2.0, 1.7, 1.5, 1.4): so much worse it has to be for each size further. Of a candidate
+ * that had no part here a smaller size has told. */
 static void tell_larger(regx_autotune_t *tune)
 {
-    float times = 1;
+    float times = FAR_WORSE;
 
-    for (unsigned i = 1; i <= tune->larger && !tune[i].known; i++) {
-        times *= WORSE;
+    for (unsigned i = 1; i <= tune->larger && !tune[i].known; i++, times *= WORSE) {
         if (tune[i].trying && tune[i].turn.number > 1) {
             continue;
         }
@@ -196,7 +196,7 @@ static void end_trial(regx_autotune_t *tune)
     tune->failures = 0;
     tune->trying = false;
     tune->rest = (uint32_t)regx_min(
-        (uint64_t)tune->messages * (unfinished ? REST_UNFINISHED : REST), REST_MAX);
+        (uint64_t)tune->messages * (unfinished || !tune->known ? REST_UNFINISHED : REST), REST_MAX);
     if (tune->known) {
         tell_larger(tune);
     }

@@ -76,7 +76,7 @@ class Launcher:
         return not self.hostfile and not self.own and not self.rdma and self.cores >= 2
 
     def tells_phase(self, ranks: int) -> bool:
-        """The ranks of a run may tell the machine's phase: each has a core of its own here."""
+        """Ranks 0 and 1 of a run may tell the machine's phase: each rank has a core of its own here."""
         return self.on_this_node and ranks <= self.cores
 
     def line(self, row: Row, command: list[str], report: Path | str, ranks: int = 2, phase: str = "") -> Line:

@@ -250,9 +250,9 @@ class Session:
         os.truncate(self.shared, PHASE_BYTES)
         outcome, others = beside(partial(self.runner.run, line, job.row.timeout))
         counts = {name: count - paged[name] for name, count in paging().items()}
-        references = {}
+        without = osu.Output({}, None)
         if (reference := job.reference(self.launcher)) and outcome.status == 0:
-            references = parsed(self.runner.run(reference, PROBE_TIMEOUT), job, "")[0].values
+            without = parsed(self.runner.run(reference, PROBE_TIMEOUT), job, "")[0]
         proof = report.prove(file, job.claim()) if job.row.is_regx else report.Proof("")
         # Soft-RoCE works in threads of the kernel, and other launchers' ranks are no children of this process.
         under = {"problem": proof.problem, "backend": proof.backend, "wire": proof.wire,
@@ -264,8 +264,10 @@ class Session:
                 return
             for size in job.case.sizes:
                 around = output.mailbox[size]
+                alike = phase(without.mailbox.get(size, [])) == phase(around)
                 self.record(job, run, column or job.benchmark.metric, output.values[size], size=size,
-                            unit=job.benchmark.unit, reference=references.get(size), phase=phase(around),
+                            unit=job.benchmark.unit, phase=phase(around),
+                            reference=without.values.get(size) if alike else None,
                             least=min(around, default=None), greatest=max(around, default=None), **under)
         counts |= proof.counts
         if output.came_back is not None:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The plots, one for each benchmark: left the speed beside the best peer, where differences can be seen,
-right the figures themselves, in the phase that most of the runs had."""
+right the figures themselves, in the phase that most of them are of."""
 
 from pathlib import Path
 from typing import Any

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """One screen of what was measured: who leads, by how much, what proves it, what to doubt.
 
-Where every row of a benchmark ran in one phase of the machine, those runs are compared. Where the phase
-moved, each value is first divided by that of the reference beside it: two processes that move the same
-bytes without MPI, in the same seconds.
+Of each size the phase of the machine is shown in which most rows have figures. Where that is not all of
+them, each figure is first divided by that of the reference beside it, if it was made in the same phase:
+two processes that move the same bytes without MPI.
 """
 
 import textwrap
@@ -27,11 +27,12 @@ def speeds(frame: Frame) -> Frame:
     values = table.values_of(frame)
     values = values[values.phase != MIXED]
     chosen = []
-    for _, mine in values.groupby(PLACE, sort=False):
+    for _, mine in values.groupby([*PLACE, "size"], sort=False):
         phases = mine.groupby("phase").agg(rows=("row", "nunique"), runs=("value", "count"))
         best = phases.sort_values(["rows", "runs"]).index[-1]
-        if phases.rows[best] < mine.row.nunique() and mine.reference.notna().all():
-            chosen.append(mine.assign(value=mine.value / mine.reference, how=BY_REFERENCE))
+        beside = mine[mine.reference.notna()]
+        if phases.rows[best] < mine.row.nunique() == beside.row.nunique():
+            chosen.append(beside.assign(value=beside.value / beside.reference, how=BY_REFERENCE))
         else:
             chosen.append(mine[mine.phase == best].assign(how=best))
     return table.related(pandas.concat(chosen), [*PLACE, "how"]) if chosen else Frame()
@@ -140,8 +141,8 @@ def geometric(speed: pandas.Series) -> float:
 def by_size(group: Frame, width: int) -> list[str]:
     """A line for each row, sizes across; of many sizes, every second, and so on."""
     first = group.iloc[0]
-    how = ("phase moved: by the reference beside each" if first.how == BY_REFERENCE else
-           "phase not measured" if first.how == UNMEASURED else f"{first.how} phase")  # fmt: skip
+    how = " or ".join({BY_REFERENCE: "phase moved: by the reference beside each",
+                       UNMEASURED: "phase not measured"}.get(how, f"{how} phase") for how in group.how.unique())  # fmt: skip
     runs = "-".join(dict.fromkeys((str(group.runs.min()), str(group.runs.max()))))
     if group.speed.notna().any():
         what, marks = "speed beside the best peer", "~ ranges overlap; "
@@ -182,9 +183,8 @@ def doubts(frame: Frame, found: Frame) -> list[str]:
         ours = found[(found.kind == "regx") & found.speed.notna()]
         if same := int((~ours.apart).sum()):
             lines.append(f"Overlap: in {same} of {len(ours)} ratios the runs of regx and of the best peer overlap.")
-        ran = table.runs_of(frame)
-        elsewhere = ran[(ran.phase != MIXED) & ~ran.name.isin(table.named(found))].name.unique()
-        if len(elsewhere):
-            of_phase = lines.pop(0) if lines and lines[0].startswith("Phase:") else "Phase:"
-            lines.insert(0, f"{of_phase} Not shown, as the others ran in another phase: {', '.join(elsewhere)}.")
+        cells = table.values_of(frame).drop_duplicates(["name", "metric", "size"])
+        if missing := len(cells) - len(found):
+            lines.insert(0, f"Not shown are {missing} of {len(cells)} cells, as most rows have figures of another"
+                            " phase there: more runs have them.")
     return lines

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Tables of what was measured: a frame in the columns of results.csv, as text.
 
-One table for each benchmark, choice of buffers, number of ranks, metric and phase: only runs of one
-phase are ever set in relation to one another, and those across a change of phase are left out.
+One table for each benchmark, choice of buffers, number of ranks, metric and phase: only figures
+of one phase are ever set in relation to one another, and those across a change are left out.
 """
 
 from pathlib import Path

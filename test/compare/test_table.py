@@ -45,7 +45,7 @@ def test_medians_ranges_and_ratios_of_each_phase_have_a_table(tmp_path: Path) ->
     assert head == ["regx", "bounce", "regx", "auto", "vader", "ucx", "reference"]
     assert values == "64 KiB 32.0 1.52x 21.0 1.00x~ 21.0 * failed 40.0 80%".split()
     assert ranges == ["30.0-34.0", "20.0-22.0"] and hits == ["hits", "-", "7", "-", "-"]
-    # No peer ran in that phase, and a run across a change of phase is in none.
+    # No peer ran in that phase, and a figure across a change of phase is in none.
     assert near.splitlines()[3].split()[:5] == ["64", "KiB", "90.0", "-", "-"] and "99" not in near
     assert "Phase: it changed during 1 of 7 figures, which are left out: vader osu_bw." in text
 
