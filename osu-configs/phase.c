@@ -7,9 +7,8 @@
 //   mpirun -x LD_PRELOAD=phase.so -x REGX_PHASE=FILE benchmark
 //
 // Benchmarks meet at a barrier before each size, some before each iteration. Behind it, and before
-// MPI_Finalize, ranks 0 and 1 hand a cache line back and forth for some 0.1 ms, but not more often than
-// every 20 ms; rank 0 prints the one-way time, and all meet again. FILE, which all map, holds a page of
-// zeros; without it nothing is measured.
+// MPI_Finalize, ranks 0 and 1 hand a cache line back and forth for some 0.1 ms, every 20 ms at most;
+// rank 0 prints the one-way time, and all meet again. All map FILE, a page of zeros.
 
 #include <fcntl.h>
 #include <mpi.h>

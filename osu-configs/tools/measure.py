@@ -250,9 +250,8 @@ class Session:
         os.truncate(self.shared, PHASE_BYTES)
         outcome, others = beside(partial(self.runner.run, line, job.row.timeout))
         counts = {name: count - paged[name] for name, count in paging().items()}
-        without = osu.Output({}, None)
-        if (reference := job.reference(self.launcher)) and outcome.status == 0:
-            without = parsed(self.runner.run(reference, PROBE_TIMEOUT), job, "")[0]
+        reference = job.reference(self.launcher) if outcome.status == 0 else None
+        without = parsed(self.runner.run(reference, PROBE_TIMEOUT), job, "")[0] if reference else osu.Output({}, None)
         proof = report.prove(file, job.claim()) if job.row.is_regx else report.Proof("")
         # Soft-RoCE works in threads of the kernel, and other launchers' ranks are no children of this process.
         under = {"problem": proof.problem, "backend": proof.backend, "wire": proof.wire,
