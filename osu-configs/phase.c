@@ -19,7 +19,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define PLACES 9 // lines, whose times differ a little
+#define PLACES 9 // lines, whose times differ a little: the least counts
 #define ROUNDS 50
 #define PAUSE 20e-3 // seconds
 

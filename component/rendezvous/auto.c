@@ -156,9 +156,9 @@ static void begin_trial(regx_autotune_t *tune)
     }
 }
 
-/* To try what is far worse nearby costs a short program more than it can gain. From one size to the
- * next the ratio of two candidates changes by about a quarter (Zen 3, near, together to bounce from
- * 32 KiB on: 2.8, 2.0, 1.7, 1.5, 1.4): so much worse it has to be for each size further. Of a candidate
+/* To try what is far worse nearby costs a short program more than it can gain. The ratio of two
+ * candidates changes slowly with the size (Zen 3, near, together to bounce from 32 KiB on: 2.8,
+ * 2.0, 1.7, 1.5, 1.4), so for each size further it has to be worse by a quarter. Of a candidate
  * that had no part here a smaller size has told. */
 static void tell_larger(regx_autotune_t *tune)
 {

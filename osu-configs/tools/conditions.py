@@ -34,7 +34,7 @@ def phase(mailbox: list[float]) -> str:
     return next(name for below, name in BELOW.items() if sum(mailbox) / len(mailbox) < below)
 
 
-def beside(once: Callable[[], Outcome]) -> tuple[Outcome, float]:
+def with_load(once: Callable[[], Outcome]) -> tuple[Outcome, float]:
     """With the share of the cores' time that other programs took meanwhile, where it lasted long enough."""
     started, busy, ours = time.monotonic(), _busy_seconds(), _our_seconds()
     outcome = once()

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from tools import osu, report
-from tools.conditions import awake, beside, paging, phase
+from tools.conditions import awake, paging, phase, with_load
 from tools.launch import Interrupted, Launcher, Line, Outcome, Runner, probe
 from tools.rows import Case, Row
 from tools.trouble import Trouble
@@ -248,7 +248,7 @@ class Session:
         paged = paging()
         os.truncate(self.shared, 0)
         os.truncate(self.shared, PHASE_BYTES)
-        outcome, others = beside(partial(self.runner.run, line, job.row.timeout))
+        outcome, others = with_load(partial(self.runner.run, line, job.row.timeout))
         counts = {name: count - paged[name] for name, count in paging().items()}
         reference = job.reference(self.launcher) if outcome.status == 0 else None
         without = parsed(self.runner.run(reference, PROBE_TIMEOUT), job, "")[0] if reference else osu.Output({}, None)

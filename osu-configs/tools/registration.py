@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from tools import installation, output
-from tools.conditions import awake, beside
+from tools.conditions import awake, with_load
 from tools.installation import Installation
 from tools.launch import Interrupted, Line, Runner
 from tools.trouble import told
@@ -103,7 +103,7 @@ def measure(asked: argparse.Namespace, found: Installation, file: Path) -> bool:
                         continue
                     print(f"registration: round {run}/{asked.runs}: {backend}", file=sys.stderr)
                     line = line_of(found, backend, asked.metrics)
-                    outcome, others = beside(partial(runner.run, line, TIMEOUT))
+                    outcome, others = with_load(partial(runner.run, line, TIMEOUT))
                     this = {"row": backend, "benchmark": "registration", "run": run, "about": about}
                     if outcome.status != 0:
                         dropped.add(backend)

@@ -185,6 +185,6 @@ def doubts(frame: Frame, found: Frame) -> list[str]:
             lines.append(f"Overlap: in {same} of {len(ours)} ratios the runs of regx and of the best peer overlap.")
         cells = table.values_of(frame).drop_duplicates(["name", "metric", "size"])
         if missing := len(cells) - len(found):
-            lines.insert(0, f"Not shown are {missing} of {len(cells)} cells, as most rows have figures of another"
-                            " phase there: more runs have them.")
+            lines.insert(0, f"Phase: not shown are {missing} of {len(cells)} cells, of another phase than most rows have"
+                            " at that size; more runs may fill them.")
     return lines

@@ -55,7 +55,7 @@ def test_rows_are_checked_measured_and_shown(tmp_path: Path) -> None:
     frame = table.read([output / "results.csv"])
     values = frame[frame.unit == "MB/s"]
     assert [*zip(values.row, values.run)][::2] == [("bounce", 1), ("vader", 1), ("vader", 2), ("bounce", 2)]
-    # Not only around the run: by the ranks, if each has a core.
+    # The ranks measure it, if each has a core.
     assert (values.phase != UNMEASURED).all() == (len(launch.cores()) > 1)
     assert (values.value > 0).all() and set(frame[frame.metric == "checked"].row) == {"bounce", "vader"}
     assert "FAILED: gone companion_bw: failed with status" in done.stdout
@@ -147,7 +147,9 @@ def test_the_probe_measures_and_refuses(programs: Path) -> None:
 
     if len(launch.cores()) < 2:
         pytest.skip("needs two cores")
-    assert list(osu.parse(probe("latency", "-m", "7:30000").stdout, "us").values) == [7 << n for n in range(13)]
+    found = osu.parse(probe("latency", "-m", "7:30000").stdout, "us")
+    assert list(found.values) == [7 << n for n in range(13)]
+    assert [len(times) for times in found.mailbox.values()] == 13 * [2]  # of what phase it is
     assert list(osu.parse(probe("bandwidth", "-m", "8:8").stdout, "MB/s").values) == [8]
     assert probe("latency", "-m", "8").returncode == probe("fly").returncode == 2
 

@@ -101,6 +101,8 @@ def test_where_the_phase_moved_each_run_is_compared_by_its_reference(tmp_path: P
     values = {("auto", "regx", 8, 1): (2.0, "far", 1.0), ("vader", "peer", 8, 1): (0.4, "near", 0.2)}
     text = screen.render(read(tmp_path, lines_of(values)))
     assert "osu_latency: level at 8 B" in text and "phase moved" in text
+    without = lines_of(values).replace(",0.4,0.2,near", ",0.4,,near")
+    assert "Phase: not shown are 1 of 2 cells" in screen.render(read(tmp_path, without))
 
 
 def test_one_run_and_a_row_that_failed_leave_a_screen_of_60_lines(tmp_path: Path) -> None:
