@@ -2,13 +2,15 @@
 //
 // A library that compare loads into a benchmark of MPI: it prints the phase of the machine within the
 // run. A hypervisor may move the cores when a process starts or ends, so what is measured before a run
-// and after it says little of the run itself.
+// and after it says little of the run itself. Where another guest uses a core's other thread, a core
+// does about half as many instructions in a cycle, and copies half as fast (an EPYC of Zen 3).
 //
 //   mpirun -x LD_PRELOAD=phase.so -x REGX_PHASE=FILE benchmark
 //
 // Benchmarks meet at a barrier before each size, some before each iteration. Behind it, and before
 // MPI_Finalize, ranks 0 and 1 hand a cache line back and forth for some 0.1 ms, every 20 ms at most;
-// rank 0 prints the one-way time, and all meet again. All map FILE, a page of zeros.
+// rank 0 prints the one-way time, with the instructions per cycle of the slower core, and all meet
+// again. All map FILE, a page of zeros.
 
 #include <fcntl.h>
 #include <mpi.h>
@@ -21,6 +23,7 @@
 
 #define PLACES 9 // lines, whose times differ a little: the least counts
 #define ROUNDS 50
+#define STEPS 500
 #define PAUSE 20e-3 // seconds
 
 struct line {
@@ -30,11 +33,39 @@ struct line {
 static struct shared {
     struct line places[PLACES][2];
     struct line due; // the number of the barrier behind which both measure
+    double width[2]; // instructions per cycle
 } * shared;
 
 static int rank;
 static uint64_t barriers;
 static double measured = -PAUSE; // when
+
+static uint64_t step(uint64_t number)
+{
+    __asm__ volatile("" : "+r"(number)); // one instruction each, which takes a cycle
+    return number + 1;
+}
+
+// How many instructions a core does in the time of one, if none has to wait for another.
+static double measure_width(void)
+{
+    double wide = 1, deep = 1;
+    for (int i = 0; i < PLACES; i++) {
+        uint64_t a = 0, b = 0, c = 0, d = 0, e = 0, f = 0;
+        double start = PMPI_Wtime();
+        for (int n = 0; n < STEPS; n++) {
+            a = step(a), b = step(b), c = step(c);
+            d = step(d), e = step(e), f = step(f);
+        }
+        double middle = PMPI_Wtime();
+        for (int n = 0; n < STEPS; n++)
+            a = step(step(step(step(step(step(a))))));
+        double end = PMPI_Wtime();
+        wide = middle - start < wide ? middle - start : wide;
+        deep = end - middle < deep ? end - middle : deep;
+    }
+    return deep / wide;
+}
 
 static double measure_place(struct line place[2])
 {
@@ -55,12 +86,14 @@ static double measure_place(struct line place[2])
 static void measure(void)
 {
     double least = 1e6;
+    shared->width[rank] = measure_width();
     for (int i = 0; i < PLACES; i++) {
         double time = measure_place(shared->places[i]);
         least = time < least ? time : least;
     }
     if (rank == 0) {
-        printf("# mailbox (us): %.3f\n", least);
+        const double *width = shared->width;
+        printf("# mailbox (us), width: %.3f %.2f\n", least, width[width[1] < width[0]]);
         fflush(stdout);
     }
     measured = PMPI_Wtime();

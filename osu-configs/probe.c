@@ -149,7 +149,7 @@ static void print_mailbox(struct side *s)
         batch[b] = (now() - start) / (2 * ROUNDS);
     }
     if (s->me == 0)
-        printf("# mailbox (us): %.3f\n", 1e6 * median(batch, BATCHES));
+        printf("# mailbox (us), width: %.3f 0\n", 1e6 * median(batch, BATCHES));
 }
 
 // Of the way of one message, what this process does. count: pieces so far, in this direction.

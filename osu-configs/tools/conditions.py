@@ -3,20 +3,20 @@
 
 On some machines a cache line passes between two cores in 0.03 us at times (two threads of a core), in
 0.07 us or in 0.27 us at others, and this flips on its own. Figures of different phases cannot be
-compared, so phase.so measures the time of a one-line mailbox before and after each size, within the run.
+compared, so phase.so measures the time of a one-line mailbox before and after each size, within the run,
+and whether the core's other thread is in use: its width, the instructions per cycle, is half then.
 """
 
-import contextlib
 import os
 import resource
-import struct
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 from tools.launch import Outcome
 
-BELOW = {0.045: "sibling", 0.1: "near", 0.2: "between", float("inf"): "far"}  # us
+SIBLING = "sibling"
+BELOW = {0.045: SIBLING, 0.1: "near", 0.2: "between", float("inf"): "far"}  # us
 MOVED_BY, RESOLUTION = 0.3, 0.02  # of the smaller; us: how well a mailbox repeats
 MIXED, UNMEASURED = "mixed", "unmeasured"  # unmeasured: not every rank has a core of this node
 PHASES = (*BELOW.values(), UNMEASURED, MIXED)
@@ -25,8 +25,9 @@ PAGING = {"pgmajfault": "major_faults", "pswpin": "swapped_in", "pswpout": "swap
           "oom_kill": "killed"}  # fmt: skip
 
 
-def phase(mailbox: list[float]) -> str:
+def phase(around: list[tuple[float, float]]) -> str:
     """By the mailbox's times before a figure, perhaps within, and after."""
+    mailbox = [time for time, _ in around]
     if len(mailbox) < 2:
         return UNMEASURED
     if max(mailbox) - min(mailbox) > max(MOVED_BY * min(mailbox), RESOLUTION):
@@ -66,14 +67,3 @@ def paging() -> dict[str, int]:
         return {}
     values = dict(line.split() for line in Path("/proc/vmstat").read_text().splitlines())
     return {name: int(values[key]) for key, name in PAGING.items() if key in values}
-
-
-@contextlib.contextmanager
-def awake() -> Iterator[None]:
-    """While it lasts, idle cores do not sleep, where the system allows that (pm_qos_interface.rst): a
-    virtual core that wakes may be placed elsewhere, so that the phase changes."""
-    with contextlib.ExitStack() as stack:
-        with contextlib.suppress(OSError):
-            held = stack.enter_context(Path("/dev/cpu_dma_latency").open("wb", buffering=0))
-            held.write(struct.pack("i", 0))
-        yield

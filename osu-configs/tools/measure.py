@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from tools import osu, report
-from tools.conditions import awake, paging, phase, with_load
+from tools.conditions import paging, phase, with_load
 from tools.launch import Interrupted, Launcher, Line, Outcome, Runner, probe
 from tools.rows import Case, Row
 from tools.trouble import Trouble
@@ -197,13 +197,12 @@ class Session:
         """keep: called after each step, so that whatever happens, what was measured is kept. Returns
         whether it came to its end."""
         try:
-            with awake():
-                for job, run in plan.steps():
-                    print(f"{job}, {f'run {run}' if run else 'content check'}"
-                          + (f"; about {plan.left():.0f} s left" if plan.done else ""), file=sys.stderr, flush=True)
-                    if job not in self.given_up:
-                        self.run(job, run) if run else self.check(job)
-                        keep(self.records)
+            for job, run in plan.steps():
+                print(f"{job}, {f'run {run}' if run else 'content check'}"
+                      + (f"; about {plan.left():.0f} s left" if plan.done else ""), file=sys.stderr, flush=True)
+                if job not in self.given_up:
+                    self.run(job, run) if run else self.check(job)
+                    keep(self.records)
         except Interrupted:
             return False
         return True
@@ -267,7 +266,8 @@ class Session:
                 self.record(job, run, column or job.benchmark.metric, output.values[size], size=size,
                             unit=job.benchmark.unit, phase=phase(around),
                             reference=without.values.get(size) if alike else None,
-                            least=min(around, default=None), greatest=max(around, default=None), **under)
+                            mailbox=max((time for time, _ in around), default=None),
+                            width=min((width for _, width in around), default=None), **under)
         counts |= proof.counts
         if output.came_back is not None:
             counts["came_back"] = output.came_back

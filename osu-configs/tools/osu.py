@@ -10,7 +10,7 @@ from pathlib import Path
 from tools.trouble import Trouble
 
 US, MBS = "us", "MB/s"
-MAILBOX = "# mailbox (us): "  # what phase.so prints between a benchmark's lines
+MAILBOX = "# mailbox (us), width: "  # what phase.so prints between a benchmark's lines
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ class Output:
     valid: dict[int, bool] | None  # None: this version checks no content
     came_back: int | None = None  # freed buffers that malloc gave again with their pages
     # By size, what phase.so measured: right before it, within, and right behind it.
-    mailbox: dict[int, list[float]] = field(default_factory=dict)
+    mailbox: dict[int, list[tuple[float, float]]] = field(default_factory=dict)
 
 
 class NotOutput(Exception):
@@ -130,7 +130,7 @@ def parse(text: str, unit: str, name: str = "") -> Output:
     """
     columns = ""
     output = Output({}, None)
-    around: list[float] = []
+    around: list[tuple[float, float]] = []
     ended: list[int] = []  # sizes since the last mailbox
     for line in map(str.strip, text.splitlines()):
         words = line.split()
@@ -138,9 +138,10 @@ def parse(text: str, unit: str, name: str = "") -> Output:
             columns = line
             output.valid = {} if line.endswith("Validation") else None
         elif line.startswith(MAILBOX):
+            measured = float(words[-2]), float(words[-1])
             for size in ended:
-                output.mailbox[size].append(float(words[-1]))
-            around = [*around * (not ended), float(words[-1])]
+                output.mailbox[size].append(measured)
+            around = [*around * (not ended), measured]
             ended.clear()
         elif again := re.match(r"# came back with its pages: (\d+) of", line):
             output.came_back = (output.came_back or 0) + int(again[1])

@@ -16,7 +16,7 @@ from tools.trouble import Trouble
 # Of results.csv: one line for each value, count and event. A size is empty where a line is of the
 # whole run; the unit tells values (us, MB/s, ns) from counts ("count", "choice") and events ("").
 COLUMNS = ("row", "kind", "benchmark", "buffers", "ranks", "options", "metric", "unit", "size", "run",
-           "value", "reference", "phase", "least", "greatest", "others", "backend", "wire",
+           "value", "reference", "phase", "mailbox", "width", "others", "backend", "wire",
            "problem", "about")  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from tools import installation, output
-from tools.conditions import awake, with_load
+from tools.conditions import with_load
 from tools.installation import Installation
 from tools.launch import Interrupted, Line, Runner
 from tools.trouble import told
@@ -95,24 +95,23 @@ def measure(asked: argparse.Namespace, found: Installation, file: Path) -> bool:
     runner.heed_signals()
     about = installation.about(found)
     try:
-        with awake():
-            for run in range(1, asked.runs + 1):
-                first = (run - 1) % len(asked.backends)
-                for backend in asked.backends[first:] + asked.backends[:first]:
-                    if backend in dropped:
-                        continue
-                    print(f"registration: round {run}/{asked.runs}: {backend}", file=sys.stderr)
-                    line = line_of(found, backend, asked.metrics)
-                    outcome, others = with_load(partial(runner.run, line, TIMEOUT))
-                    this = {"row": backend, "benchmark": "registration", "run": run, "about": about}
-                    if outcome.status != 0:
-                        dropped.add(backend)
-                        event = "missing" if outcome.status == CANNOT else "failed"
-                        records.append(this | {"metric": event, "problem": outcome.failure()})
-                    for name, value in parse(outcome.stdout).items():
-                        records.append(this | {"metric": name, "unit": METRICS[name][1], "value": value,
-                                               "others": others})  # fmt: skip
-                    output.write_records(file, records)
+        for run in range(1, asked.runs + 1):
+            first = (run - 1) % len(asked.backends)
+            for backend in asked.backends[first:] + asked.backends[:first]:
+                if backend in dropped:
+                    continue
+                print(f"registration: round {run}/{asked.runs}: {backend}", file=sys.stderr)
+                line = line_of(found, backend, asked.metrics)
+                outcome, others = with_load(partial(runner.run, line, TIMEOUT))
+                this = {"row": backend, "benchmark": "registration", "run": run, "about": about}
+                if outcome.status != 0:
+                    dropped.add(backend)
+                    event = "missing" if outcome.status == CANNOT else "failed"
+                    records.append(this | {"metric": event, "problem": outcome.failure()})
+                for name, value in parse(outcome.stdout).items():
+                    records.append(this | {"metric": name, "unit": METRICS[name][1], "value": value,
+                                           "others": others})  # fmt: skip
+                output.write_records(file, records)
     except Interrupted:
         return False
     return True

@@ -17,6 +17,8 @@ from tools.sizes import doubled, parse
 from tools.trouble import Trouble
 
 DEFAULTS = "defaults"
+PEERS = Path(__file__).parents[1] / "peers.conf"
+PEER_KEYS = ("mca", "environment", "openmpi")  # that rows of other files have of it
 PER_BENCHMARK = ("sizes", "options", "buffers", "ranks")  # may be written KEY.BENCHMARK
 KEYS = ("mca", "environment", "openmpi", "memlock", "memory", "swap", "benchmark", "timeout",
         *PER_BENCHMARK)  # fmt: skip
@@ -151,6 +153,12 @@ class _File:
             raise Trouble(f"{file}:{where}: {error.message.partition(']: ')[2]}") from None
         if not self.parser.sections():
             raise Trouble(f"{file}:1: no row in this file; one begins with its [name] in a line")
+        peers = configparser.ConfigParser(interpolation=None)
+        peers.read(PEERS, encoding="utf-8")
+        for section in self.parser.sections():
+            if "mca" not in self.parser[section] and section in peers:
+                for key in {*PEER_KEYS} & {*peers[section]}:
+                    self.parser[section].setdefault(key, peers[section][key])
 
     def line(self, section: str, key: str) -> int:
         """Where the row's key is, or else that of the defaults, or else where the row begins."""

@@ -156,12 +156,13 @@ def test_the_probe_measures_and_refuses(programs: Path) -> None:
 
 def test_a_figure_has_the_phase_in_which_it_was_measured() -> None:
     """Two sizes between two measurements; then the cores are moved; and two within a size."""
-    lines = ["# Size  Latency (us)", f"{osu.MAILBOX}0.07", "1 0.2", "2 0.2", f"{osu.MAILBOX}0.08", "4 0.3",
-             f"{osu.MAILBOX}0.03", f"{osu.MAILBOX}0.031", "8 0.1", f"{osu.MAILBOX}0.032", "16 0.2"]  # fmt: skip
+    lines = ["# Size  Latency (us)", f"{osu.MAILBOX}0.07 3", "1 0.2", "2 0.2", f"{osu.MAILBOX}0.08 1", "4 0.3",
+             f"{osu.MAILBOX}0.03 2", f"{osu.MAILBOX}0.031 1", "8 0.1", f"{osu.MAILBOX}0.032 1", "16 0.2"]  # fmt: skip
     found = osu.parse("\n".join(lines), "us").mailbox
-    assert found == {1: [0.07, 0.08], 2: [0.07, 0.08], 4: [0.08, 0.03], 8: [0.03, 0.031, 0.032], 16: [0.032]}
+    first, moved, last = [(0.07, 3), (0.08, 1)], [(0.08, 1), (0.03, 2)], (0.032, 1)
+    assert found == {1: first, 2: first, 4: moved, 8: [(0.03, 2), (0.031, 1), last], 16: [last]}
     assert [phase(times) for times in found.values()] == ["near", "near", "mixed", "sibling", "unmeasured"]
-    assert [phase([time, time]) for time in (0.03, 0.12, 0.25)] == ["sibling", "between", "far"]
+    assert [phase(2 * [(time, 3)]) for time in (0.03, 0.12, 0.25)] == ["sibling", "between", "far"]
 
 
 def test_registrations_are_measured_by_each_backend(tmp_path: Path) -> None:

@@ -43,6 +43,11 @@ def test_a_row_is_read(tmp_path: Path) -> None:
     assert rdma.over_verbs(bounce).regx("transport") == "verbs" and rdma.over_verbs(vader) == vader
 
 
+def test_a_row_without_mca_is_a_peer(tmp_path: Path) -> None:
+    (posix,) = read(tmp_path, "[ucx-posix]\nbenchmark = osu_bw\nsizes = 8:8\n")
+    assert posix.mca["pml"] == "ucx" and posix.environment == {"UCX_TLS": "posix,self"}
+
+
 @pytest.mark.parametrize("file", sorted((TOP / "osu-configs").glob("*.conf")), ids=lambda file: file.name)
 def test_each_file_of_ours_is_read(file: Path) -> None:
     assert rows.read([file])

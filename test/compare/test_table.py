@@ -15,20 +15,21 @@ HEAD = ",".join(output.COLUMNS)
 # failed; counts and a choice of auto.
 RECORDED = f"""{HEAD}
 bounce,regx,osu_bw,same,2,-i 5,checked,,,0,1,,,,,,,,,regx 1
-bounce,regx,osu_bw,same,2,-i 5,bandwidth,MB/s,65536,1,30,40,far,0.25,0.25,0.0,none,shm,,regx 1
-bounce,regx,osu_bw,same,2,-i 5,bandwidth,MB/s,65536,2,34,40,far,0.25,0.25,0.5,none,shm,,regx 1
-bounce,regx,osu_bw,same,2,-i 5,bandwidth,MB/s,65536,3,90,95,near,0.05,0.05,0.0,none,shm,,regx 1
-auto,regx,osu_bw,same,2,-i 5,bandwidth,MB/s,65536,1,21,40,far,0.25,0.25,0.0,hooks,shm,,regx 1
+bounce,regx,osu_bw,same,2,-i 5,bandwidth,MB/s,65536,1,30,40,far,0.25,3,0.0,none,shm,,regx 1
+bounce,regx,osu_bw,same,2,-i 5,bandwidth,MB/s,65536,2,34,40,far,0.25,2.9,0.5,none,shm,,regx 1
+bounce,regx,osu_bw,same,2,-i 5,bandwidth,MB/s,65536,3,90,95,near,0.05,3,0.0,none,shm,,regx 1
+auto,regx,osu_bw,same,2,-i 5,bandwidth,MB/s,65536,1,21,40,far,0.25,3,0.0,hooks,shm,,regx 1
 auto,regx,osu_bw,same,2,-i 5,hits,count,,1,7,,far,,,,,,,regx 1
 auto,regx,osu_bw,same,2,-i 5,bounce: on trial,choice,,1,900,,far,,,,,,,regx 1
 auto,regx,osu_bw,same,2,-i 5,together: faster when tried,choice,,1,40,,far,,,,,,,regx 1
-vader,peer,osu_bw,same,2,-i 5,bandwidth,MB/s,65536,1,20,,far,0.25,0.25,0.0,,,,regx 1
-vader,peer,osu_bw,same,2,-i 5,bandwidth,MB/s,65536,2,22,,far,0.25,0.25,0.0,,,,regx 1
-vader,peer,osu_bw,same,2,-i 5,bandwidth,MB/s,65536,3,99,,mixed,0.25,0.05,0.0,,,,regx 1
+vader,peer,osu_bw,same,2,-i 5,bandwidth,MB/s,65536,1,20,,far,0.25,3,0.0,,,,regx 1
+vader,peer,osu_bw,same,2,-i 5,bandwidth,MB/s,65536,2,22,,far,0.25,3,0.0,,,,regx 1
+vader,peer,osu_bw,same,2,-i 5,bandwidth,MB/s,65536,3,99,,mixed,0.25,3,0.0,,,,regx 1
+vader,peer,osu_bw,same,2,,bandwidth,MB/s,65536,4,98,,far,0.25,1.7,0.0,,,,regx 1
 ucx,peer,osu_bw,same,2,-i 5,failed,,,0,1,,,,,,,,no such PML,regx 1
 """
 WRONG = "ucx,peer,osu_bw,same,2,,wrong data,,,0,1,,,,,,,,osu_bw -c received other bytes,regx 1\n"
-UNPROVEN = RECORDED.replace("1,21,40,far,0.25,0.25,0.0,hooks,shm,", "1,21,40,far,,,,hooks,shm,path not proven: nothing")
+UNPROVEN = RECORDED.replace("1,21,40,far,0.25,3,0.0,hooks,shm,", "1,21,40,far,,,,hooks,shm,path not proven: nothing")
 
 
 def read(tmp_path: Path, text: str) -> table.Frame:
@@ -45,9 +46,9 @@ def test_medians_ranges_and_ratios_of_each_phase_have_a_table(tmp_path: Path) ->
     assert head == ["regx", "bounce", "regx", "auto", "vader", "ucx", "reference"]
     assert values == "64 KiB 32.0 1.52x 21.0 1.00x~ 21.0 * failed 40.0 80%".split()
     assert ranges == ["30.0-34.0", "20.0-22.0"] and hits == ["hits", "-", "7", "-", "-"]
-    # No peer ran in that phase, and a figure across a change of phase is in none.
+    # No peer ran in that phase. A figure across a change of phase, or of a core that was shared, is in none.
     assert near.splitlines()[3].split()[:5] == ["64", "KiB", "90.0", "-", "-"] and "99" not in near
-    assert "Phase: it changed during 1 of 7 figures, which are left out: vader osu_bw." in text
+    assert "Phase: it changed, or others used a core, during 2 of 8 figures, which are left out: vader osu_bw." in text
 
 
 def test_what_a_reader_must_know_stands_below(tmp_path: Path) -> None:
