@@ -15,8 +15,7 @@ from pathlib import Path
 
 from tools.launch import Outcome
 
-SIBLING = "sibling"
-BELOW = {0.045: SIBLING, 0.1: "near", 0.2: "between", float("inf"): "far"}  # us
+BELOW = {0.045: "sibling", 0.1: "near", 0.2: "between", float("inf"): "far"}  # us
 MOVED_BY, RESOLUTION = 0.3, 0.02  # of the smaller; us: how well a mailbox repeats
 MIXED, UNMEASURED = "mixed", "unmeasured"  # unmeasured: not every rank has a core of this node
 PHASES = (*BELOW.values(), UNMEASURED, MIXED)

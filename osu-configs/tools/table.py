@@ -2,8 +2,7 @@
 """Tables of what was measured: a frame in the columns of results.csv, as text.
 
 One table for each benchmark, choice of buffers, number of ranks, metric and phase: only figures
-of one phase are ever set in relation to one another, and those across a change, or while a core's other
-thread was in use, are left out.
+of one phase are ever set in relation to one another, and those across a change are left out.
 """
 
 from pathlib import Path
@@ -11,7 +10,7 @@ from pathlib import Path
 import numpy
 import pandas
 
-from tools.conditions import MIXED, PAGING, PHASES, SIBLING, UNMEASURED
+from tools.conditions import MIXED, PAGING, PHASES, UNMEASURED
 from tools.output import COLUMNS
 from tools.report import COUNTS
 from tools.sizes import show
@@ -22,7 +21,7 @@ NUMBERS = ("size", "run", "value", "reference", "mailbox", "width", "others", "r
 GROUP = ["benchmark", "buffers", "ranks", "metric", "phase"]
 WIDE_FROM = 0.2  # of the median: a spread from run to run that is said
 DISTURBED_FROM = 0.15  # of the cores' time; the kernel's own work for a run stays below
-NARROW = 0.8  # of the greatest width: the core's other thread was in use, for a while at least
+NARROW = 0.9  # of the greatest width: the core's other thread was in use, for a while at least
 SAME = 0.05  # as fast, for counting wins and losses
 REGISTERS_FOR_FREE = "shm"  # the wire on which registering costs nothing
 
@@ -44,7 +43,8 @@ def read(files: list[Path], command: str = "compare") -> Frame:
             _refuse(file, frame, name, (frame[name] != "") & ~numpy.isfinite(numbers), "a number")
             frame[name] = numbers
         _refuse(file, frame, "phase", ~frame.phase.isin([*PHASES, ""]), ", ".join(PHASES))
-        frame.loc[(frame.width < NARROW * frame.width.max()) & (frame.phase != SIBLING), "phase"] = MIXED
+        narrow = (frame.width < NARROW * frame.width.max()) & ~frame.phase.isin(["sibling", MIXED])
+        frame.loc[narrow, "phase"] += " shared"
         frames.append(frame[list(COLUMNS)])
     found = pandas.concat(frames, ignore_index=True)
     twice = values_of(found).duplicated([*GROUP[:4], "row", "size", "run"])
@@ -269,7 +269,7 @@ def doubts(frame: Frame) -> list[str]:
     ran, lines = runs_of(frame), []
     values = values_of(frame)
     if (mixed := values[values.phase == MIXED]).size:
-        lines.append(f"Phase: it changed, or others used a core, during {len(mixed)} of {len(values)} figures, which are left out:"
+        lines.append(f"Phase: it changed during {len(mixed)} of {len(values)} figures, which are left out:"
                      f" {', '.join(mixed.name.unique())}.")
     if (disturbed := ran[ran.others >= DISTURBED_FROM]).size:
         lines.append(f"Load: other programs took up to {100 * disturbed.others.max():.0f} % of the cores' time"

@@ -40,15 +40,16 @@ def read(tmp_path: Path, text: str) -> table.Frame:
 
 def test_medians_ranges_and_ratios_of_each_phase_have_a_table(tmp_path: Path) -> None:
     text = table.render(read(tmp_path, RECORDED), 160)
-    far, near = text.split("osu_bw, MB/s, higher is better")[1:]
+    far, near, shared = text.split("osu_bw, MB/s, higher is better")[1:]
     assert far.startswith(" (far phase, runs 1-2)") and near.startswith(" (near phase, runs 1)")
+    assert shared.startswith(" (far shared phase, runs 1)") and "98" in shared and "98" not in far + near
     head, values, ranges, hits = (line.split() for line in far.splitlines()[2:6])
     assert head == ["regx", "bounce", "regx", "auto", "vader", "ucx", "reference"]
     assert values == "64 KiB 32.0 1.52x 21.0 1.00x~ 21.0 * failed 40.0 80%".split()
     assert ranges == ["30.0-34.0", "20.0-22.0"] and hits == ["hits", "-", "7", "-", "-"]
-    # No peer ran in that phase. A figure across a change of phase, or of a core that was shared, is in none.
+    # No peer ran in that phase, and a figure across a change of phase is in none.
     assert near.splitlines()[3].split()[:5] == ["64", "KiB", "90.0", "-", "-"] and "99" not in near
-    assert "Phase: it changed, or others used a core, during 2 of 8 figures, which are left out: vader osu_bw." in text
+    assert "Phase: it changed during 1 of 8 figures, which are left out: vader osu_bw." in text
 
 
 def test_what_a_reader_must_know_stands_below(tmp_path: Path) -> None:
