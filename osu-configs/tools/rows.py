@@ -18,7 +18,6 @@ from tools.trouble import Trouble
 
 DEFAULTS = "defaults"
 PEERS = Path(__file__).parents[1] / "peers.conf"
-PEER_KEYS = ("mca", "environment", "openmpi")  # that rows of other files have of it
 PER_BENCHMARK = ("sizes", "options", "buffers", "ranks")  # may be written KEY.BENCHMARK
 KEYS = ("mca", "environment", "openmpi", "memlock", "memory", "swap", "benchmark", "timeout",
         *PER_BENCHMARK)  # fmt: skip
@@ -157,8 +156,8 @@ class _File:
         peers.read(PEERS, encoding="utf-8")
         for section in self.parser.sections():
             if "mca" not in self.parser[section] and section in peers:
-                for key in {*PEER_KEYS} & {*peers[section]}:
-                    self.parser[section].setdefault(key, peers[section][key])
+                self.parser[section].update(
+                    {key: peers[section][key] for key in ("mca", "environment", "openmpi") if key in peers[section]})
 
     def line(self, section: str, key: str) -> int:
         """Where the row's key is, or else that of the defaults, or else where the row begins."""

@@ -87,8 +87,9 @@ def figures(frame: Frame) -> Frame:
 
 def related(values: Frame, group: list[str]) -> Frame:
     """A line for each group, row and size: median, min, max and number of runs; ratio: of the median
-    to that of the best peer; speed: the same, above 1 where the row is faster; apart: whether its
-    range and that peer's have nothing in common; reference: of the runs without MPI beside it."""
+    to that of the best peer, of those with more than half as many runs as any (one run alone may be lucky);
+    speed: the same, above 1 where the row is faster; apart: whether its range and that peer's have nothing
+    in common; reference: of the runs without MPI beside it."""
     keys = [*group, "unit", "row", "kind", "size"]
     found = values.groupby(keys, sort=False).agg(
         median=("value", "median"), min=("value", "min"), max=("value", "max"),
@@ -96,8 +97,9 @@ def related(values: Frame, group: list[str]) -> Frame:
         problem=("problem", "max")).reset_index()  # fmt: skip
     found["lower"] = ~found.unit.str.contains("/")
     found["order"] = found["median"].where(found.lower, -found["median"])
-    peers = found[found.kind == "peer"].sort_values("order").drop_duplicates([*group, "size"])
-    peers = peers[[*group, "size", "row", "median", "min", "max"]]
+    peers = found[found.kind == "peer"]
+    peers = peers[2 * peers.runs > peers.groupby([*group, "size"]).runs.transform("max")].sort_values("order")
+    peers = peers.drop_duplicates([*group, "size"])[[*group, "size", "row", "median", "min", "max"]]
     found = found.merge(peers, on=[*group, "size"], how="left", suffixes=("", "_best"))
     found["ratio"] = found["median"] / found.median_best
     found["speed"] = found.ratio.where(~found.lower, 1 / found.ratio)

@@ -98,6 +98,13 @@ def test_the_screen_says_who_leads_in_words_and_as_a_table(tmp_path: Path) -> No
     assert "far phase; runs 2" in text and "Overlap: in 1 of 4 ratios" in text
 
 
+def test_a_peer_with_few_runs_is_not_the_best(tmp_path: Path) -> None:
+    values = {(row, kind, 8, run): (us, "far", 1.0) for row, kind, us, runs in (
+        ("auto", "regx", 2.0, 1), ("vader", "peer", 4.0, 2), ("ucx", "peer", 1.0, 1)) for run in range(runs)}
+    (ours,) = (line for line in table.figures(read(tmp_path, lines_of(values))).itertuples() if line.row == "auto")
+    assert (ours.row_best, ours.speed) == ("vader", 2.0)
+
+
 def test_where_the_phase_moved_each_run_is_compared_by_its_reference(tmp_path: Path) -> None:
     """Both are twice as slow as the reference, but ran in different phases."""
     values = {("auto", "regx", 8, 1): (2.0, "far", 1.0), ("vader", "peer", 8, 1): (0.4, "near", 0.2)}
