@@ -53,10 +53,8 @@ static double measure_width(void)
     for (int i = 0; i < PLACES; i++) {
         uint64_t a = 0, b = 0, c = 0, d = 0, e = 0, f = 0;
         double start = PMPI_Wtime();
-        for (int n = 0; n < STEPS; n++) {
-            a = step(a), b = step(b), c = step(c);
-            d = step(d), e = step(e), f = step(f);
-        }
+        for (int n = 0; n < STEPS; n++)
+            a = step(a), b = step(b), c = step(c), d = step(d), e = step(e), f = step(f);
         double middle = PMPI_Wtime();
         for (int n = 0; n < STEPS; n++)
             a = step(step(step(step(step(step(a))))));

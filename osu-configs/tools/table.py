@@ -148,7 +148,8 @@ def block(group: Frame, counts: Frame, rows: Frame, width: int) -> list[str]:
         ours = group[group.kind == "regx"].sort_values("order").drop_duplicates("size").set_index("size")
         share = 100 * (reference / ours["median"] if first.lower else ours["median"] / reference)
         columns["reference"] = [
-            text for size in sizes for text in (f"{number(reference[size])} {share.get(size, 0):.0f}%", "")]
+            text for size in sizes for text in (
+                f"{number(reference[size])} {share.get(size, 0):.0f}%" if reference[size] > 0 else "-", "")]
     shown = [name for name in (*COUNTS, "came_back", *PAGING.values()) if name in counts.columns]
     for name in shown:
         labels.append(name)
