@@ -175,13 +175,8 @@ static bool is_clear(const regx_eager_size_t *size, unsigned turns)
 /* Enters a figure into others in ascending order; instead of the largest, if there are enough. */
 static void insert(float *sorted, uint8_t *count, float figure)
 {
-    unsigned at = *count;
+    unsigned at = *count < REGX_EAGER_SAMPLES ? (*count)++ : REGX_EAGER_SAMPLES - 1;
 
-    if (at == REGX_EAGER_SAMPLES) {
-        at--;
-    } else {
-        ++*count;
-    }
     for (; at > 0 && sorted[at - 1] > figure; at--) {
         sorted[at] = sorted[at - 1];
     }

@@ -88,24 +88,17 @@ static void range_granted(regx_rndv_recv_t *recv, regx_chunk_t *chunk, uint64_t 
     }
 }
 
-/* Grants consecutive pieces of the next range, up to `max`; returns how many. `reserve` slots of
- * the pool stay free. `exhausted`: whether the pool was the limit. */
-static uint8_t grant_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, uint32_t reserve,
-                            unsigned max, uint64_t *start, regx_slot_grant_t *grants,
-                            bool *exhausted)
+/* Grants consecutive pieces of the range, up to `max`; returns how many. `reserve` slots of the
+ * pool stay free. A receive that has started and gets none is noted if the pool was the limit. */
+static uint8_t grant_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_slot_range_t range,
+                            uint32_t reserve, unsigned max, regx_slot_grant_t *grants)
 {
     regx_peer_t *peer = recv->peer;
     uint8_t count = 0;
-    regx_slot_range_t range;
 
-    *exhausted = false;
-    if (!regx_recv_slot_range_locked(rndv, recv, &range)) {
-        return 0;
-    }
     if (recv->granted == 0) {
         recv->slots.lone = peer->granted == 0;
     }
-    *start = range.offset;
     while (count < max && range.length > 0 &&
            recv->slots.out + recv->chunks_out < REGX_GRANTS_MAX) {
         const uint32_t length = piece_length(rndv, recv, range.offset, range.length);
@@ -116,7 +109,9 @@ static uint8_t grant_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, uint32_t 
         const uint32_t slot =
             regx_pool_unused(rndv->pool) > reserve ? regx_pool_get(rndv->pool) : REGX_SLOT_NONE;
         if (slot == REGX_SLOT_NONE) {
-            *exhausted = true;
+            if (count == 0 && recv->phase == REGX_RECV_STARTED) {
+                atomic_store_explicit(&rndv->work.pool_exhausted, true, memory_order_relaxed);
+            }
             break;
         }
         rndv->slots[slot] =
@@ -136,12 +131,12 @@ static uint8_t grant_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, uint32_t 
  * for transfers that have started, and those that wait go first. */
 static void first_grant_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
 {
-    uint64_t start;
-    bool exhausted;
+    regx_slot_range_t range;
 
-    if (regx_list_empty(&rndv->recv_lists.pending)) {
-        recv->cts.count = grant_locked(rndv, recv, rndv->pool->slots / 2, REGX_CTS_SLOTS, &start,
-                                       recv->cts.slots, &exhausted);
+    if (regx_list_empty(&rndv->recv_lists.pending) &&
+        regx_recv_slot_range_locked(rndv, recv, &range)) {
+        recv->cts.count =
+            grant_locked(rndv, recv, range, rndv->pool->slots / 2, REGX_CTS_SLOTS, recv->cts.slots);
     }
 }
 
@@ -157,15 +152,11 @@ bool regx_bounce_advance_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_
         return false;
     }
     while (recv->outbox.count == 0 && regx_recv_slot_range_locked(rndv, recv, &range)) {
-        regx_control_t message = {.type = REGX_CONTROL_CTS_SLOTS, .to = recv->sender};
-        bool exhausted;
+        regx_control_t message = {
+            .type = REGX_CONTROL_CTS_SLOTS, .to = recv->sender, .offset = range.offset};
 
-        message.slot_count = grant_locked(rndv, recv, 0, REGX_MESSAGE_SLOTS, &message.offset,
-                                          message.slots, &exhausted);
+        message.slot_count = grant_locked(rndv, recv, range, 0, REGX_MESSAGE_SLOTS, message.slots);
         if (message.slot_count == 0) {
-            if (exhausted) {
-                atomic_store_explicit(&rndv->work.pool_exhausted, true, memory_order_relaxed);
-            }
             break;
         }
         regx_control_post(recv->peer, &recv->outbox, &message);

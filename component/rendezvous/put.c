@@ -180,31 +180,6 @@ static bool advance_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_recv_
     return true;
 }
 
-/* The granted chunk of which that acknowledgement, positive or not, is the next; NULL: it is none, or
- * of no chunk. */
-static regx_chunk_t *find_granted(const regx_rndv_t *rndv, regx_rndv_recv_t *recv,
-                                  const regx_control_t *control)
-{
-    const bool pieces =
-        (recv->cts.bits & REGX_CTS_PIECES) != 0 && control->type == REGX_CONTROL_ATP_CHUNK;
-
-    if (control->type != REGX_CONTROL_ATP_CHUNK && control->type != REGX_CONTROL_NACK) {
-        return NULL;
-    }
-    for (unsigned i = 0; i < rndv->config.chunk_depth; i++) {
-        regx_chunk_t *chunk = &recv->chunks[i];
-        const uint64_t left = chunk->length - chunk->written;
-
-        if (chunk->state == REGX_CHUNK_GRANTED &&
-            control->offset == chunk->offset + chunk->written &&
-            (control->length == left ||
-             (pieces && control->length > 0 && control->length < left))) {
-            return chunk;
-        }
-    }
-    return NULL;
-}
-
 /* Whether that acknowledgement, positive or not, is the last of its chunk. */
 static bool ends_chunk(const regx_recv_work_t *work)
 {
@@ -250,18 +225,32 @@ static void acknowledged_locked(regx_rndv_t *rndv, regx_recv_work_t *work)
     }
 }
 
-static bool take_acknowledgement_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
+/* Takes the acknowledgement, positive or not, that is the next of a granted chunk. false: it is none,
+ * or of no chunk. */
+static bool take_acknowledgement_locked(const regx_rndv_t *rndv, regx_rndv_recv_t *recv,
                                         const regx_control_t *control, regx_recv_work_t *work)
 {
-    regx_chunk_t *chunk = find_granted(rndv, recv, control);
+    const bool pieces =
+        (recv->cts.bits & REGX_CTS_PIECES) != 0 && control->type == REGX_CONTROL_ATP_CHUNK;
 
-    if (chunk == NULL) {
+    if (control->type != REGX_CONTROL_ATP_CHUNK && control->type != REGX_CONTROL_NACK) {
         return false;
     }
-    work->chunk = chunk;
-    work->act = take_acknowledgement;
-    work->acted_locked = acknowledged_locked;
-    return true;
+    for (unsigned i = 0; i < rndv->config.chunk_depth; i++) {
+        regx_chunk_t *chunk = &recv->chunks[i];
+        const uint64_t left = chunk->length - chunk->written;
+
+        if (chunk->state == REGX_CHUNK_GRANTED &&
+            control->offset == chunk->offset + chunk->written &&
+            (control->length == left ||
+             (pieces && control->length > 0 && control->length < left))) {
+            work->chunk = chunk;
+            work->act = take_acknowledgement;
+            work->acted_locked = acknowledged_locked;
+            return true;
+        }
+    }
+    return false;
 }
 
 static bool recv_control_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv,

@@ -307,7 +307,8 @@ static regx_status_t act_drop(void *object)
     return REGX_OK;
 }
 
-static regx_status_t revoked_locked(void *object, regx_status_t status)
+/* It was not begun, and is not: a chunk is NACKed, unless the send has failed. */
+static regx_status_t not_begun_locked(void *object, regx_status_t status)
 {
     (void)status;
     ended_locked(object, REGX_NO_MEMORY);
@@ -364,7 +365,7 @@ regx_status_t regx_write_next_locked(regx_rndv_send_t *send,
         write->put.done = done;
     }
     send->held = NULL;
-    *work = is_revoked(send, &write->grant) ? (regx_send_work_t){act_drop, revoked_locked, write}
+    *work = is_revoked(send, &write->grant) ? (regx_send_work_t){act_drop, not_begun_locked, write}
                                             : (regx_send_work_t){act_put, acted_locked, write};
     return REGX_OK;
 }
@@ -395,23 +396,13 @@ regx_send_work_t regx_write_ended(regx_write_t *write, regx_status_t status)
     return (regx_send_work_t){act_completed, completed_locked, write};
 }
 
-static regx_status_t dropped_locked(void *object, regx_status_t status)
-{
-    regx_write_t *write = object;
-
-    write->send->in_flight--;
-    leave_window_locked(write);
-    regx_spares_give(&write->send->rndv->spares.writes, write);
-    return status;
-}
-
 bool regx_write_drop_locked(regx_rndv_send_t *send, regx_send_work_t *work)
 {
     send->queue.count = 0;
     if (send->held == NULL) {
         return false;
     }
-    *work = (regx_send_work_t){act_drop, dropped_locked, send->held};
+    *work = (regx_send_work_t){act_drop, not_begun_locked, send->held};
     send->held = NULL;
     return true;
 }

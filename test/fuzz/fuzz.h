@@ -49,8 +49,8 @@ static inline void fuzz_check(bool holds)
     }
 }
 
-/* ---- the process: the wire and the registration (registry.h) that the engine has there. Both
- * answer what they are told to; registration keeps nothing ---- */
+/* ---- the process: the wire that the engine has there, which answers what it is told to; and a
+ * registry that keeps nothing ---- */
 
 enum {
     OPEN = 4,    /* receives, and sends, at once */

@@ -260,9 +260,9 @@ static void begin(uint64_t how)
                                   .shares_pool = (how & ON_NODE) != 0,
                                   .single_copy = (how & ON_NODE) != 0};
     process->peer = (regx_peer_t){.id = PEER, .conn = &process->conn};
-    process->registry.transport = &process->transport;
-    process->registry.counters = &process->counters;
-    if (config.grant != REGX_GRANT_FINAL) {
+    fuzz_check(regx_registry_open(&process->registry, NULL, &(regx_cache_config_t){.bytes = 0},
+                                  &process->transport, &process->counters) == REGX_OK);
+    if (config.grant != REGX_GRANT_FINAL) { /* only now: else the registry would have a cache */
         monitor.log = monitor.log != NULL ? monitor.log : regx_inval_log_open();
         fuzz_check(monitor.log != NULL);
         process->registry.monitor = &monitor;
@@ -292,6 +292,7 @@ static void finish(void)
     regx_rndv_progress(process->rndv);
     fuzz_check(process->registered == 0 && regx_pool_unused(&process->pool) == SLOTS);
     regx_rndv_destroy(process->rndv);
+    regx_registry_close(&process->registry);
     regx_pool_fini(&process->pool);
     for (unsigned i = 0; i < process->grave_count; i++) {
         free(process->graves[i]);

@@ -57,8 +57,8 @@ static void wire_expose(const void *base, size_t length, regx_key_t *key)
     memset(key, 0, sizeof(*key));
 }
 
-/* For landing pages. The peer writes all of them at once: where nothing is written none is
- * moved. */
+/* What the peer may write it writes at once: of landing pages none is moved where nothing is
+ * written. */
 static regx_status_t wire_reg(regx_transport_t *transport, void *base, size_t length,
                               unsigned access, regx_mr_t *mr)
 {
@@ -66,7 +66,9 @@ static regx_status_t wire_reg(regx_transport_t *transport, void *base, size_t le
     if (process->registers != REGX_OK) {
         return process->registers;
     }
-    memset(base, 0x5a, length);
+    if ((access & REGX_ACCESS_REMOTE_WRITE) != 0) {
+        memset(base, 0x5a, length);
+    }
     *mr = (regx_mr_t){.base = base, .length = length, .access = access};
     process->registered++;
     return REGX_OK;
@@ -108,48 +110,6 @@ void process_end_get(unsigned i, regx_status_t status)
         memset(get->local, 0x5a, get->length);
     }
     get->done(get, status);
-}
-
-/* ---- registration, as registry.h has it, that keeps nothing ---- */
-
-regx_status_t regx_region_acquire(regx_registry_t *registry, void *base, size_t length,
-                                  unsigned access, regx_region_t *region)
-{
-    (void)registry;
-    region->over_share = false;
-    if (process->registers != REGX_OK) {
-        return process->registers;
-    }
-    *region = (regx_region_t){.own = {.base = base, .length = length, .access = access}};
-    region->mr = &region->own;
-    process->registered++;
-    return REGX_OK;
-}
-
-bool regx_region_seems_kept(regx_registry_t *registry, const void *base, size_t length,
-                            unsigned access)
-{
-    (void)registry, (void)base, (void)length, (void)access;
-    return false;
-}
-
-bool regx_region_acquire_kept(regx_registry_t *registry, const void *base, size_t length,
-                              unsigned access, regx_region_t *region)
-{
-    (void)registry, (void)base, (void)length, (void)access, (void)region;
-    return false;
-}
-
-void regx_region_release(regx_registry_t *registry, regx_region_t *region)
-{
-    (void)registry;
-    fuzz_check(process->registered > 0 && region->mr == &region->own);
-    process->registered--;
-}
-
-void regx_registry_progress(regx_registry_t *registry)
-{
-    (void)registry;
 }
 
 /* ---- messages, by what control.h says of each type, in numbers of its own ---- */

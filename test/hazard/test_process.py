@@ -73,7 +73,7 @@ def without(build: Build, reruns: Reruns,
 
 UNSELECTED: dict[str, dict[str, Any]] = {
     "default": {"btl": None},
-    "named": {"btl": "vader,self", "regx": {"enable": 0}},
+    "named": {"btl": "regx,vader,self", "regx": {"enable": 0}},
 }
 
 

@@ -47,13 +47,6 @@ def test_higher_exclusivity_takes_the_node(mpi: Mpi) -> None:
     assert job.total("bytes_bounce") >= LARGE, str(job)
 
 
-@pytest.mark.parametrize("btl,regx", [(None, {}), ("regx,vader,self", {"enable": 0})])
-def test_regx_does_nothing_unless_named_and_not_disabled(mpi: Mpi, btl: str | None,
-                                                         regx: dict[str, object]) -> None:
-    job = traffic(mpi, btl=btl, regx=regx, mca={"btl_tcp_if_include": "lo"}).ended_well()
-    assert not job.reports, str(job)
-
-
 def test_enabled_by_the_administrator(mpi: Mpi) -> None:
     """Without naming btl: offered, and vader has the node until the exclusivity is higher."""
     job = traffic(mpi, btl=None, regx={"enable": 1}).checked(ranks=2)

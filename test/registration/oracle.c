@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Each ring has a sparse table of registered buffers, of which an update sets or clears one entry.
+ * The ring has a sparse table of registered buffers, of which an update sets or clears one entry.
  * An entry carries a tag, which the kernel posts as a completion once the pages are given back: no
- * deregistration returns before that. A ring's lock is held while it is used; a transfer is one
+ * deregistration returns before that. The ring's lock is held while it is used; a transfer is one
  * WRITE_FIXED or READ_FIXED between the registered buffer and a memory file of the ring.
  */
 #include "oracle.h"
@@ -43,9 +43,7 @@ typedef struct ring {
 
 struct oracle {
     regx_transport_t transport; /* first */
-    ring_t *rings;
-    unsigned ring_count;
-    _Atomic unsigned next; /* the ring that registers next */
+    ring_t ring;
     _Atomic unsigned registered;
 };
 
@@ -90,25 +88,17 @@ static regx_status_t reg(regx_transport_t *transport, void *base, size_t length,
                          regx_mr_t *mr)
 {
     oracle_t *oracle = (oracle_t *)transport;
-    buffer_t *buffer = NULL;
-    ring_t *ring = NULL;
+    ring_t *ring = &oracle->ring;
 
     if (length > ORACLE_LARGEST) {
         return REGX_DENIED;
     }
-    const unsigned first = atomic_fetch_add(&oracle->next, 1);
-    for (unsigned i = 0; buffer == NULL && i < oracle->ring_count; i++) {
-        ring = &oracle->rings[(first + i) % oracle->ring_count];
-        pthread_mutex_lock(&ring->lock);
-        if (ring->free_count > 0) {
-            buffer = &ring->buffers[ring->free[--ring->free_count]];
-        } else {
-            pthread_mutex_unlock(&ring->lock);
-        }
-    }
-    if (buffer == NULL) {
+    pthread_mutex_lock(&ring->lock);
+    if (ring->free_count == 0) {
+        pthread_mutex_unlock(&ring->lock);
         return REGX_NO_MEMORY;
     }
+    buffer_t *buffer = &ring->buffers[ring->free[--ring->free_count]];
     buffer->gone = (event_t){.done = false};
     const int set = set_buffer(buffer, base, length);
     if (set != 1) {
@@ -225,21 +215,15 @@ static bool ring_open(ring_t *ring, unsigned buffers, regx_error_t why)
 oracle_t *oracle_open(unsigned buffers, regx_error_t why)
 {
     oracle_t *oracle = calloc(1, sizeof(*oracle));
-    const unsigned rings = (buffers + ORACLE_BUFFERS_PER_RING - 1) / ORACLE_BUFFERS_PER_RING;
 
-    if (oracle == NULL || (oracle->rings = calloc(rings, sizeof(ring_t))) == NULL) {
+    if (oracle == NULL) {
         give_up("memory", ENOMEM);
     }
     oracle->transport.ops = &ops;
     oracle->transport.registers = true;
-    for (; oracle->ring_count < rings; oracle->ring_count++) {
-        const unsigned left = buffers - oracle->ring_count * ORACLE_BUFFERS_PER_RING;
-
-        if (!ring_open(&oracle->rings[oracle->ring_count],
-                       left < ORACLE_BUFFERS_PER_RING ? left : ORACLE_BUFFERS_PER_RING, why)) {
-            oracle_close(oracle);
-            return NULL;
-        }
+    if (!ring_open(&oracle->ring, buffers, why)) {
+        free(oracle);
+        return NULL;
     }
     return oracle;
 }
@@ -250,10 +234,7 @@ void oracle_close(oracle_t *oracle)
         fprintf(stderr, "oracle: %u registrations are left\n", oracle_registered(oracle));
         abort();
     }
-    while (oracle->ring_count > 0) {
-        ring_close(&oracle->rings[--oracle->ring_count]);
-    }
-    free(oracle->rings);
+    ring_close(&oracle->ring);
     free(oracle);
 }
 
@@ -335,29 +316,4 @@ void oracle_receive(oracle_t *oracle, const regx_mr_t *mr, void *to, size_t leng
         move(buffer, (char *)to + at, part, false);
     }
     pthread_mutex_unlock(&buffer->ring->lock);
-}
-
-size_t oracle_compare(oracle_t *oracle, const regx_mr_t *mr, const void *from, size_t length)
-{
-    buffer_t *buffer = buffer_of(mr, from, length);
-    const char *stage = buffer->ring->stage;
-    const char *seen = from;
-    size_t same = 0;
-
-    (void)oracle;
-    pthread_mutex_lock(&buffer->ring->lock);
-    for (size_t at = 0; at < length && same == at; at += STAGE) {
-        const size_t part = length - at < STAGE ? length - at : STAGE;
-
-        move(buffer, seen + at, part, true);
-        if (memcmp(stage, seen + at, part) == 0) {
-            same += part;
-        } else {
-            while (stage[same - at] == seen[same]) {
-                same++;
-            }
-        }
-    }
-    pthread_mutex_unlock(&buffer->ring->lock);
-    return same;
 }

@@ -20,12 +20,12 @@
 
 #include "transport/transport.h"
 
-enum { ORACLE_BUFFERS_PER_RING = 16384 }; /* the kernel's limit */
-#define ORACLE_LARGEST ((size_t)1 << 30)  /* bytes of one registration, the kernel's limit */
+enum { ORACLE_BUFFERS_MAX = 16384 };     /* the kernel's limit */
+#define ORACLE_LARGEST ((size_t)1 << 30) /* bytes of one registration, the kernel's limit */
 
 typedef struct oracle oracle_t;
 
-/* With room for that many registrations at once (io_uring); the next one answers REGX_NO_MEMORY.
+/* With room for that many registrations at once (io_uring), at most ORACLE_BUFFERS_MAX; the next one answers REGX_NO_MEMORY.
  * NULL: there is no such device here, and `why` says so in a line. */
 oracle_t *oracle_open(unsigned buffers, regx_error_t why);
 /* Every registration must be gone. */
@@ -41,9 +41,6 @@ void oracle_send(oracle_t *oracle, const regx_mr_t *mr, const void *from, size_t
 /* The device receives `data` for the `length` bytes from address `to` on. */
 void oracle_receive(oracle_t *oracle, const regx_mr_t *mr, void *to, size_t length,
                     const void *data);
-/* As oracle_send, compared at once with what the application has there: the number of bytes that
- * are the same before the first that differs. */
-size_t oracle_compare(oracle_t *oracle, const regx_mr_t *mr, const void *from, size_t length);
 
 /* ---- io_uring alone ---- */
 

@@ -196,24 +196,16 @@ static uint64_t offset_of(const regx_mr_t *mr, const void *address, size_t lengt
     return start - base;
 }
 
-/* Brings the first bytes from `from` on to the stage. */
-static void send_part(oracle_t *oracle, const regx_mr_t *mr, const void *from, size_t length)
-{
-    const regx_status_t status =
-        put(oracle, &oracle->own, &oracle->peer, mr, from, &oracle->stage_mr.key, 0, length);
-
-    if (status != REGX_OK) {
-        give_up("sending", oracle->broken);
-    }
-}
-
 void oracle_send(oracle_t *oracle, const regx_mr_t *mr, const void *from, size_t length, void *to)
 {
     offset_of(mr, from, length);
     for (size_t at = 0; at < length; at += STAGE) {
         const size_t part = length - at < STAGE ? length - at : STAGE;
 
-        send_part(oracle, mr, (const char *)from + at, part);
+        if (put(oracle, &oracle->own, &oracle->peer, mr, (const char *)from + at,
+                &oracle->stage_mr.key, 0, part) != REGX_OK) {
+            give_up("sending", oracle->broken);
+        }
         memcpy((char *)to + at, oracle->stage, part);
     }
 }
@@ -232,25 +224,4 @@ void oracle_receive(oracle_t *oracle, const regx_mr_t *mr, void *to, size_t leng
             give_up("receiving", oracle->broken);
         }
     }
-}
-
-size_t oracle_compare(oracle_t *oracle, const regx_mr_t *mr, const void *from, size_t length)
-{
-    const uint8_t *seen = from;
-    size_t same = 0;
-
-    offset_of(mr, from, length);
-    for (size_t at = 0; at < length && same == at; at += STAGE) {
-        const size_t part = length - at < STAGE ? length - at : STAGE;
-
-        send_part(oracle, mr, seen + at, part);
-        if (memcmp(oracle->stage, seen + at, part) == 0) {
-            same += part;
-        } else {
-            while (oracle->stage[same - at] == seen[same]) {
-                same++;
-            }
-        }
-    }
-    return same;
 }

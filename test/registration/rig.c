@@ -53,13 +53,12 @@ static regx_status_t choose(rig_t *rig, const rig_config_t *config, regx_error_t
 bool rig_open(rig_t *rig, const rig_config_t *config, regx_error_t why)
 {
     const regx_cache_config_t cache = {.bytes = config->bytes > 0 ? config->bytes : REGX_UNLIMITED,
-                                       .count = config->count > 0 ? config->count : REGX_UNLIMITED,
-                                       .admit_first = config->admit_first};
+                                       .count = config->count > 0 ? config->count : REGX_UNLIMITED};
 
     memset(rig, 0, sizeof(*rig));
     rig->backend = config->backend;
     rig->counters.threads = true;
-    rig->oracle = oracle_open(config->buffers > 0 ? config->buffers : ORACLE_BUFFERS_PER_RING, why);
+    rig->oracle = oracle_open(config->buffers > 0 ? config->buffers : ORACLE_BUFFERS_MAX, why);
     if (rig->oracle == NULL) {
         return false;
     }
@@ -92,27 +91,10 @@ void rig_fill(void *base, size_t length, uint64_t stamp)
     stamp_fill(base, length, ~stamp, 0); /* of key 0 the first bytes would be zeros */
 }
 
-size_t rig_filled(const void *base, size_t length, uint64_t stamp)
-{
-    return stamp_check(base, length, ~stamp, 0);
-}
-
 uint64_t rig_count(rig_t *rig, const _Atomic uint64_t *counter)
 {
     regx_registry_count(&rig->registry);
     return atomic_load(counter);
-}
-
-uint64_t rig_reason(const rig_t *rig, const char *reason)
-{
-    for (size_t i = 0; i < REGX_REASONS_MAX; i++) {
-        const regx_tally_t *tally = &rig->counters.fallbacks[i];
-
-        if (strcmp(tally->reason, reason) == 0) {
-            return atomic_load(&tally->count);
-        }
-    }
-    return 0;
 }
 
 /* This thread's. Not from malloc, whose doings may be what is tested. */
@@ -148,14 +130,18 @@ transfer_t rig_transfer(rig_t *rig, direction_t direction, void *base, size_t le
         return transfer;
     }
     transfer.hit = rig_count(rig, &rig->counters.hits) != hits;
-    if (direction == SEND) {
-        transfer.right = oracle_compare(rig->oracle, region.mr, base, length);
-    } else {
-        void *data = scratch(length);
+    unsigned char *const data = scratch(length), *const here = base;
 
+    if (direction == SEND) {
+        oracle_send(rig->oracle, region.mr, base, length, data);
+        transfer.right = memcmp(data, here, length) == 0 ? length : 0;
+        while (transfer.right < length && data[transfer.right] == here[transfer.right]) {
+            transfer.right++;
+        }
+    } else {
         rig_fill(data, length, stamp);
         oracle_receive(rig->oracle, region.mr, base, length, data);
-        transfer.right = rig_filled(base, length, stamp);
+        transfer.right = stamp_check(base, length, ~stamp, 0);
     }
     regx_region_release(&rig->registry, &region);
     return transfer;

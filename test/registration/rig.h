@@ -22,9 +22,8 @@ typedef struct rig_config {
      * a backend must be better than. */
     const char *backend;
     bool alone;            /* nothing is deregistered but by progress and acquisitions */
-    unsigned buffers;      /* of the oracle; 0: as many as one ring has */
+    unsigned buffers;      /* of the oracle; 0: as many as it may have */
     uint64_t bytes, count; /* of the cache; 0: unlimited */
-    bool admit_first;
 } rig_config_t;
 
 /* First and last in main: of Open MPI as much as its hooks need (rig_opal.c), or, in what is linked
@@ -53,13 +52,9 @@ transfer_t rig_transfer(rig_t *rig, direction_t direction, void *base, size_t le
 
 /* Bytes that no other stamp gives. */
 void rig_fill(void *base, size_t length, uint64_t stamp);
-size_t rig_filled(const void *base, size_t length, uint64_t stamp); /* bytes that are so */
 
 /* The counter, after threads' own counts were added to it. */
 uint64_t rig_count(rig_t *rig, const _Atomic uint64_t *counter);
-
-/* How often a registration could not be kept for that reason. */
-uint64_t rig_reason(const rig_t *rig, const char *reason);
 
 /* Waits until all changes that this thread has made are in the log. Until then a look-up, which
  * cannot know what they were, registers anew: right, but no hit. */

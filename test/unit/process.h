@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <sys/prctl.h>
 #include <sys/types.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static inline unsigned process_entries(const char *folder)
@@ -85,6 +86,16 @@ static inline unsigned process_pages(const void *from, const void *to, unsigned 
     }
     close(pagemap);
     return count;
+}
+
+/* The child ends, and well. */
+static inline void process_must_end_well(pid_t child)
+{
+    int status = -1;
+
+    assert_true(child > 0);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
 }
 
 /* For a child: the system call fails with that answer from now on. False: it cannot be had. */

@@ -44,52 +44,26 @@ struct regx_alloc_mem_block {
     regx_alloc_mem_block_t *next;
 };
 
-void regx_alloc_mem_init(regx_alloc_mem_t *alloc_mem, regx_alloc_mem_shared_t *shared,
-                         const regx_transport_config_t *config)
-{
-    regx_lock_init(&alloc_mem->lock, config->threads);
-    alloc_mem->config = config;
-    alloc_mem->shared = shared;
-}
-
 /* ---- segments ---- */
 
-/* A file of that size, which cannot be changed, with all its pages. -1: there is none. */
-static int open_file(size_t length, regx_shm_file_t *name)
-{
-    const int file = memfd_create("regx", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-
-    if (file >= 0 && (!regx_shm_file_reserve(file, length) ||
-                      fcntl(file, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0 ||
-                      !regx_shm_file_name(file, name))) {
-        close(file);
-        return -1;
-    }
-    return file;
-}
-
-/* Maps a file where no child has it. NULL: refused. */
-static char *map_file(int file, size_t length)
-{
-    void *base = regx_shm_file_map(file, length);
-
-    if (base != NULL && madvise(base, length, MADV_DONTFORK) != 0) {
-        munmap(base, length);
-        return NULL;
-    }
-    return base;
-}
-
+/* A file of that size, which cannot be changed, with all its pages, mapped where no child has it.
+ * NULL: there is none. */
 static char *open_segment(size_t length, regx_alloc_mem_name_t *name)
 {
-    const int file = open_file(length, &name->file);
-    char *base = file >= 0 ? map_file(file, length) : NULL;
+    const int file = memfd_create("regx", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    char *base = NULL;
 
-    if (base == NULL) {
-        if (file >= 0) {
-            close(file);
-        }
-        return NULL;
+    if (file >= 0 && regx_shm_file_reserve(file, length) &&
+        fcntl(file, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0 &&
+        regx_shm_file_name(file, &name->file)) {
+        base = regx_shm_file_map(file, length);
+    }
+    if (base != NULL && madvise(base, length, MADV_DONTFORK) != 0) {
+        munmap(base, length);
+        base = NULL;
+    }
+    if (base == NULL && file >= 0) {
+        close(file);
     }
     name->base = (uintptr_t)base;
     name->length = length;
@@ -98,10 +72,11 @@ static char *open_segment(size_t length, regx_alloc_mem_name_t *name)
 
 /* A new segment is one free block of `whole` bytes at least, at the end of the list.
  * REGX_NO_MEMORY: it cannot be made, and `reason` is set. */
-static regx_status_t add_segment_locked(regx_alloc_mem_t *alloc_mem, size_t whole,
-                                        const char **reason)
+static regx_status_t add_segment_locked(regx_shm_t *shm, size_t whole, const char **reason)
 {
-    const size_t left = alloc_mem->config->owned_size - alloc_mem->bytes;
+    regx_alloc_mem_t *alloc_mem = &shm->alloc_mem;
+    regx_alloc_mem_shared_t *shared = &regx_shm_main(shm)->alloc_mem; /* only written */
+    const size_t left = shm->config.owned_size - alloc_mem->bytes;
     const size_t wanted =
         regx_align_up(regx_max(whole, alloc_mem->bytes / SEGMENT_PART), SEGMENT_UNIT);
     const size_t length = regx_min(wanted, left & ~(regx_page_size() - 1));
@@ -126,8 +101,8 @@ static regx_status_t add_segment_locked(regx_alloc_mem_t *alloc_mem, size_t whol
     *last = block;
     alloc_mem->bytes += length;
     alloc_mem->names[alloc_mem->count] = name;
-    alloc_mem->shared->names[alloc_mem->count++] = name;
-    atomic_store_explicit(&alloc_mem->shared->count, alloc_mem->count, memory_order_release);
+    shared->names[alloc_mem->count++] = name;
+    atomic_store_explicit(&shared->count, alloc_mem->count, memory_order_release);
     return REGX_OK;
 }
 
@@ -157,32 +132,32 @@ static void *take_block_locked(regx_alloc_mem_t *alloc_mem, size_t length)
     return block->base;
 }
 
-static void *allocate_locked(regx_alloc_mem_t *alloc_mem, size_t length, const char **reason)
+static void *allocate_locked(regx_shm_t *shm, size_t length, const char **reason)
 {
-    void *memory = take_block_locked(alloc_mem, length);
+    void *memory = take_block_locked(&shm->alloc_mem, length);
 
-    if (memory == NULL && add_segment_locked(alloc_mem, length, reason) == REGX_OK) {
-        memory = take_block_locked(alloc_mem, length);
+    if (memory == NULL && add_segment_locked(shm, length, reason) == REGX_OK) {
+        memory = take_block_locked(&shm->alloc_mem, length);
     }
     return memory;
 }
 
 void *regx_shm_allocate(regx_transport_t *transport, size_t length)
 {
-    regx_alloc_mem_t *alloc_mem = &regx_shm_of(transport)->alloc_mem;
+    regx_shm_t *shm = regx_shm_of(transport);
     const char *reason = USED_UP;
     void *memory = NULL;
 
-    if (length < REGX_ALLOC_MEM_MIN || alloc_mem->config->owned_size == 0) {
+    if (length < REGX_ALLOC_MEM_MIN || shm->config.owned_size == 0) {
         return NULL;
     }
-    if (length <= alloc_mem->config->owned_size) {
-        regx_lock(&alloc_mem->lock);
-        memory = allocate_locked(alloc_mem, regx_align_up(length, regx_page_size()), &reason);
-        regx_unlock(&alloc_mem->lock);
+    if (length <= shm->config.owned_size) {
+        regx_lock(&shm->alloc_mem.lock);
+        memory = allocate_locked(shm, regx_align_up(length, regx_page_size()), &reason);
+        regx_unlock(&shm->alloc_mem.lock);
     }
     if (memory == NULL) {
-        regx_transport_fall_back(alloc_mem->config, REGX_TRACE_CHOICE, reason);
+        regx_transport_fall_back(&shm->config, REGX_TRACE_CHOICE, reason);
     }
     return memory;
 }

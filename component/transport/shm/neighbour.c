@@ -75,33 +75,24 @@ bool regx_shm_may_copy(const regx_shm_t *shm, regx_shm_neighbour_t *neighbour)
 
 /* ---- its memory from MPI_Alloc_mem ---- */
 
-/* NULL: it cannot be mapped. */
-static char *map(int32_t pid, const regx_alloc_mem_name_t *name)
-{
-    void *here = NULL;
-
-    if (name->length == 0 || name->base > UINT64_MAX - name->length || name->file.descriptor < 0 ||
-        regx_shm_file_map_other(pid, &name->file, name->length, true, &here) != REGX_OK) {
-        return NULL;
-    }
-    madvise(here, name->length, MADV_DONTFORK);
-    return here;
-}
-
 /* Maps the next segment of the peer's table. */
 static void map_next(const regx_shm_t *shm, const regx_shm_piece_t *piece)
 {
     regx_alloc_mem_view_t *view = *piece->alloc_mem;
     /* The peer may change it under us. */
     const regx_alloc_mem_name_t name = piece->neighbour->main->alloc_mem.names[view->count];
-    char *here = map(piece->neighbour->vm.pid, &name);
+    void *here = NULL;
 
-    view->segments[view->count++] =
-        (struct regx_alloc_mem_mapped){.base = name.base, .length = name.length, .here = here};
-    if (here == NULL) {
+    if (name.length != 0 && name.base <= UINT64_MAX - name.length && name.file.descriptor >= 0 &&
+        regx_shm_file_map_other(piece->neighbour->vm.pid, &name.file, name.length, true, &here) ==
+            REGX_OK) {
+        madvise(here, name.length, MADV_DONTFORK);
+    } else {
         regx_transport_fall_back(&shm->config, REGX_TRACE_PATH,
                                  "shm: a peer's MPI_Alloc_mem cannot be mapped");
     }
+    view->segments[view->count++] =
+        (struct regx_alloc_mem_mapped){.base = name.base, .length = name.length, .here = here};
 }
 
 /* Where the neighbour's bytes are mapped here. NULL: nowhere, the kernel is to copy. */

@@ -127,7 +127,7 @@ typedef struct regx_vm_peer {
     _Atomic int64_t looked; /* ALLOWED: when its cookie was read, in ns */
 } regx_vm_peer_t;
 
-/* Asks the kernel on the first call, remembers the answer. REGX_DENIED: `reason` names the error,
+/* Asks the kernel, and notes the answer in the peer: once. REGX_DENIED: `reason` names the error,
  * as a phrase for the report. */
 regx_status_t regx_vm_check(regx_vm_peer_t *peer, char *reason, size_t reason_size);
 

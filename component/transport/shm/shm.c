@@ -100,7 +100,7 @@ static regx_status_t open_transport(const regx_transport_config_t *config, regx_
     regx_list_init(&shm->cico.queue);
     regx_list_init(&shm->cico.taking);
     regx_shared_copies_init(&shm->shared_copies);
-    regx_alloc_mem_init(&shm->alloc_mem, &regx_shm_main(shm)->alloc_mem, &shm->config);
+    regx_lock_init(&shm->alloc_mem.lock, config->threads);
     regx_lock_init(&shm->lock, config->threads);
     shm->super.ops = &regx_shm_ops;
     shm->super.max_frame = REGX_MAILBOX_MAX;

@@ -176,9 +176,7 @@ typedef struct regx_alloc_mem_shared {
 typedef struct regx_alloc_mem_block regx_alloc_mem_block_t;
 
 typedef struct regx_alloc_mem {
-    regx_lock_t lock; /* a leaf; of what follows */
-    const regx_transport_config_t *config;
-    regx_alloc_mem_shared_t *shared;                      /* only written: peers map it, too */
+    regx_lock_t lock;                                     /* a leaf; of what follows */
     uint32_t count;                                       /* of segments */
     regx_alloc_mem_name_t names[REGX_ALLOC_MEM_SEGMENTS]; /* peers cannot write these */
     size_t bytes;                                         /* of all segments */
@@ -373,9 +371,6 @@ static inline int regx_shm_take_ops_locked(regx_link_t *line, const regx_shm_con
 
 /* ---- alloc_mem_segment.c ---- */
 
-/* All is zeroed. config->owned_size bounds the bytes of all segments. Allocates nothing. */
-void regx_alloc_mem_init(regx_alloc_mem_t *alloc_mem, regx_alloc_mem_shared_t *shared,
-                         const regx_transport_config_t *config);
 /* Unmaps the segments in which nothing is allocated any more, and closes the files. */
 void regx_alloc_mem_fini(regx_alloc_mem_t *alloc_mem);
 /* As transport.h's allocate and release. Any thread. */

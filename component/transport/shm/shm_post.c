@@ -179,7 +179,6 @@ static regx_status_t put_to_pool(regx_shm_conn_t *conn, regx_put_t *put)
 static regx_status_t lock_for_copy(regx_shm_conn_t *conn, const regx_key_t *key, uint64_t offset,
                                    size_t length)
 {
-    char reason[REGX_REASON_LENGTH];
     regx_status_t status = lock_attached(conn);
 
     if (status != REGX_OK) {
@@ -187,9 +186,7 @@ static regx_status_t lock_for_copy(regx_shm_conn_t *conn, const regx_key_t *key,
     }
     if (!regx_within(offset, length, regx_shm_key_unpack(key).length)) {
         status = REGX_INVALID;
-    } else if (regx_vm_check(&conn->peer.vm, reason, sizeof(reason)) != REGX_OK) {
-        regx_transport_fall_back(&regx_shm_of(conn->super.transport)->config, REGX_TRACE_PATH,
-                                 reason);
+    } else if (!regx_shm_may_copy(regx_shm_of(conn->super.transport), &conn->peer)) {
         status = REGX_DENIED;
     }
     if (status != REGX_OK) {

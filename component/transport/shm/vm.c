@@ -17,24 +17,17 @@ static ssize_t read_cookie(const regx_vm_peer_t *peer, regx_vm_cookie_t *seen)
 
 regx_status_t regx_vm_check(regx_vm_peer_t *peer, char *reason, size_t reason_size)
 {
-    if (peer->state == REGX_VM_ALLOWED) { /* asked for each message */
-        return REGX_OK;
-    }
-    if (peer->state == REGX_VM_UNKNOWN) {
-        regx_vm_cookie_t seen = {{0, 0}};
-        const ssize_t n = read_cookie(peer, &seen);
+    regx_vm_cookie_t seen = {{0, 0}};
+    const ssize_t n = read_cookie(peer, &seen);
 
-        peer->state = REGX_VM_DENIED;
-        if (n < 0) {
-            snprintf(reason, reason_size, "process_vm: %s", strerror(errno));
-        } else if (n != (ssize_t)sizeof(seen) || !regx_vm_same(&seen, &peer->cookie)) {
-            snprintf(reason, reason_size, "process_vm: another process name space");
-        } else {
-            peer->state = REGX_VM_ALLOWED;
-            atomic_store_explicit(&peer->looked, regx_now_ns(), memory_order_relaxed);
-        }
+    peer->state = REGX_VM_DENIED;
+    if (n < 0) {
+        snprintf(reason, reason_size, "process_vm: %s", strerror(errno));
+    } else if (n != (ssize_t)sizeof(seen) || !regx_vm_same(&seen, &peer->cookie)) {
+        snprintf(reason, reason_size, "process_vm: another process name space");
     } else {
-        snprintf(reason, reason_size, "process_vm: refused before");
+        peer->state = REGX_VM_ALLOWED;
+        atomic_store_explicit(&peer->looked, regx_now_ns(), memory_order_relaxed);
     }
     return peer->state == REGX_VM_ALLOWED ? REGX_OK : REGX_DENIED;
 }

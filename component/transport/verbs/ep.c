@@ -348,27 +348,17 @@ struct ibv_send_wr regx_sq_frame(regx_verbs_kind_t kind, uint8_t tag, struct ibv
                                 .imm_data = htobe32(regx_verbs_immediate(kind, tag))};
 }
 
-regx_status_t regx_sq_post_inline(regx_ep_t *ep, regx_verbs_kind_t kind, uint8_t tag,
-                                  const void *data, size_t length)
-{
-    struct ibv_sge segment = {.addr = (uintptr_t)data, .length = (uint32_t)length};
-    struct ibv_send_wr request = regx_sq_frame(kind, tag, &segment);
-    const regx_verbs_work_t work = {.kind = kind == REGX_VERBS_GOODBYE ? REGX_WORK_PROBE
-                                                                       : REGX_WORK_PLAIN,
-                                    .what = REGX_VERBS_SENDING};
-
-    request.send_flags = length > 0 ? IBV_SEND_INLINE : 0;
-    regx_verbs_count_sent(ep->verbs, length);
-    return regx_sq_post(ep, &request, &work);
-}
-
 /* A READ is not behind a goodbye: its answer may have to come again. */
 regx_status_t regx_sq_post_goodbye(regx_ep_t *ep)
 {
+    static const regx_verbs_work_t goodbye = {.kind = REGX_WORK_PROBE, .what = REGX_VERBS_SENDING};
+    struct ibv_sge nothing = {0};
+    struct ibv_send_wr request = regx_sq_frame(REGX_VERBS_GOODBYE, 0, &nothing);
+
     if (regx_ep_has_line(ep) || ep->gets.posted > 0 || !regx_sq_has_room(ep)) {
         return REGX_AGAIN;
     }
-    return regx_sq_post_inline(ep, REGX_VERBS_GOODBYE, 0, NULL, 0);
+    return regx_sq_post(ep, &request, &goodbye);
 }
 
 static void finish(regx_ep_t *ep, const regx_verbs_work_t *work, regx_status_t status)

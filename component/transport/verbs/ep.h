@@ -206,9 +206,6 @@ regx_status_t regx_sq_post(regx_ep_t *ep, struct ibv_send_wr *request,
                            const regx_verbs_work_t *work);
 /* A SEND of that kind as a request. */
 struct ibv_send_wr regx_sq_frame(regx_verbs_kind_t kind, uint8_t tag, struct ibv_sge *data);
-/* Posts a frame of at most can.inline_max bytes, which the request carries itself. There is room. */
-regx_status_t regx_sq_post_inline(regx_ep_t *ep, regx_verbs_kind_t kind, uint8_t tag,
-                                  const void *data, size_t length);
 /* A write of no bytes, whose end is reported: whether the peer's device still answers. There is
  * room. */
 void regx_sq_probe(regx_ep_t *ep);

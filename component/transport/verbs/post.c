@@ -16,7 +16,6 @@
  * frames and puts overtake: the peer is not notified, so there is no order to keep.
  */
 #include <endian.h>
-#include <string.h>
 
 #include "transport/verbs/ep.h"
 
@@ -44,15 +43,31 @@ static void leave(const regx_verbs_conn_t *conn)
 
 /* ---- frames ---- */
 
-/* Posts a frame from registered memory. The send queue has room. */
-static regx_status_t post_frame(regx_ep_t *ep, uint8_t tag, const void *data, size_t length,
-                                uint32_t lkey, const regx_verbs_work_t *work)
+/* Posts a frame: its request carries it if it is short, else it is copied to a slot. The send queue
+ * has room. REGX_AGAIN: no slot. */
+static regx_status_t post_frame(regx_ep_t *ep, uint8_t tag, const void *header,
+                                size_t header_length, regx_pack_t pack, void *pack_context,
+                                size_t payload_length, regx_pending_t *ends)
 {
-    struct ibv_sge segment = {.addr = (uintptr_t)data, .length = (uint32_t)length, .lkey = lkey};
-    struct ibv_send_wr request = regx_sq_frame(REGX_VERBS_FRAME, tag, &segment);
+    uint8_t small[REGX_VERBS_INLINE];
+    struct ibv_sge data = {.addr = (uintptr_t)small,
+                           .length = (uint32_t)(header_length + payload_length)};
+    struct ibv_send_wr request = regx_sq_frame(REGX_VERBS_FRAME, tag, &data);
+    regx_verbs_work_t work = {.ends = ends, .what = REGX_VERBS_SENDING};
 
-    regx_verbs_count_sent(ep->verbs, length);
-    return regx_sq_post(ep, &request, work);
+    if (data.length > ep->verbs->can.inline_max) {
+        work.slot = regx_verbs_slot_take(ep->verbs, &ep->sq.slots);
+        if (work.slot == NULL) {
+            return REGX_AGAIN;
+        }
+        data.addr = (uintptr_t)work.slot->memory;
+        data.lkey = work.slot->lkey;
+    } else if (data.length > 0) {
+        request.send_flags = IBV_SEND_INLINE;
+    }
+    regx_frame_fill((void *)(uintptr_t)data.addr, header, header_length, pack, pack_context,
+                    payload_length);
+    return regx_sq_post(ep, &request, &work);
 }
 
 /* As enter, where a frame can go now: not before the puts in line. */
@@ -73,7 +88,6 @@ regx_status_t regx_verbs_send(regx_conn_t *super, uint8_t tag, const void *heade
 {
     regx_verbs_conn_t *conn = (regx_verbs_conn_t *)super;
     const size_t length = header_length + payload_length;
-    uint8_t small[REGX_VERBS_INLINE];
 
     if (length > REGX_VERBS_FRAME_MAX) {
         return REGX_INVALID;
@@ -82,20 +96,10 @@ regx_status_t regx_verbs_send(regx_conn_t *super, uint8_t tag, const void *heade
     if (status != REGX_OK) {
         return status;
     }
-    regx_ep_t *ep = conn->ep;
-    if (length <= ep->verbs->can.inline_max) {
-        regx_frame_fill(small, header, header_length, pack, pack_context, payload_length);
-        status = regx_sq_post_inline(ep, REGX_VERBS_FRAME, tag, small, length);
-    } else {
-        regx_verbs_slot_t *slot = regx_verbs_slot_take(ep->verbs, &ep->sq.slots);
-        const regx_verbs_work_t work = {.slot = slot, .what = REGX_VERBS_SENDING};
-
-        status = REGX_AGAIN;
-        if (slot != NULL) {
-            regx_frame_fill(slot->memory, header, header_length, pack, pack_context,
-                            payload_length);
-            status = post_frame(ep, tag, slot->memory, length, slot->lkey, &work);
-        }
+    status =
+        post_frame(conn->ep, tag, header, header_length, pack, pack_context, payload_length, NULL);
+    if (status == REGX_OK) {
+        regx_verbs_count_sent(conn->ep->verbs, length);
     }
     leave(conn);
     return status;
@@ -105,6 +109,10 @@ regx_status_t regx_verbs_send_zcopy(regx_conn_t *super, regx_zcopy_t *zcopy)
 {
     regx_verbs_conn_t *conn = (regx_verbs_conn_t *)super;
     regx_verbs_t *verbs = regx_verbs_of(super->transport);
+    struct ibv_sge data = {.addr = (uintptr_t)zcopy->data,
+                           .length = (uint32_t)zcopy->length,
+                           .lkey = verbs->buffers.pool.mr->lkey};
+    struct ibv_send_wr request = regx_sq_frame(REGX_VERBS_FRAME, zcopy->tag, &data);
     const regx_verbs_work_t work = {.ends = &zcopy->pending, .what = REGX_VERBS_SENDING};
 
     if (zcopy->length > REGX_VERBS_FRAME_MAX) {
@@ -115,9 +123,9 @@ regx_status_t regx_verbs_send_zcopy(regx_conn_t *super, regx_zcopy_t *zcopy)
         return status;
     }
     zcopy->pending.kind = REGX_PENDING_ZCOPY;
+    regx_verbs_count_sent(verbs, zcopy->length);
     /* Refused: it is completed with the rest of the endpoint's work. */
-    post_frame(conn->ep, zcopy->tag, zcopy->data, zcopy->length, verbs->buffers.pool.mr->lkey,
-               &work);
+    regx_sq_post(conn->ep, &request, &work);
     leave(conn);
     return REGX_PENDING;
 }
@@ -210,26 +218,8 @@ static bool post_data(regx_ep_t *ep, regx_put_t *put)
 /* Posts the notice of a put, behind its data. false: no slot, or no room for the request. */
 static bool post_notice(regx_ep_t *ep, regx_put_t *put)
 {
-    struct ibv_sge data = {.addr = (uintptr_t)put->notice, .length = put->notice_length};
-    regx_verbs_work_t work = {.ends = &put->pending, .what = REGX_VERBS_SENDING};
-    struct ibv_send_wr request = regx_sq_frame(REGX_VERBS_FRAME, put->tag, &data);
-
-    if (!regx_sq_has_room(ep)) {
-        return false;
-    }
-    if (put->notice_length > ep->verbs->can.inline_max) {
-        work.slot = regx_verbs_slot_take(ep->verbs, &ep->sq.slots);
-        if (work.slot == NULL) {
-            return false;
-        }
-        memcpy(work.slot->memory, put->notice, put->notice_length);
-        data.addr = (uintptr_t)work.slot->memory;
-        data.lkey = work.slot->lkey;
-    } else if (put->notice_length > 0) {
-        request.send_flags = IBV_SEND_INLINE;
-    }
-    regx_sq_post(ep, &request, &work);
-    return true;
+    return regx_sq_has_room(ep) && post_frame(ep, put->tag, put->notice, put->notice_length, NULL,
+                                              NULL, 0, &put->pending) != REGX_AGAIN;
 }
 
 /* Moves the line on. What is in the line is ours: a put leaves it before it can be done. A request

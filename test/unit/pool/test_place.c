@@ -17,7 +17,6 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "pool/pool.h"
@@ -123,18 +122,13 @@ static _Noreturn void give_up(const char *where)
 
 static void in_child(void (*child)(void *argument), void *argument)
 {
-    int status;
-    pid_t pid;
-
     memset(found, 0, sizeof(*found));
-    pid = fork();
-    assert_true(pid >= 0);
+    const pid_t pid = fork();
     if (pid == 0) {
         child(argument);
         _exit(0);
     }
-    assert_int_equal(waitpid(pid, &status, 0), pid);
-    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    process_must_end_well(pid);
 }
 
 /* ---- bind ---- */

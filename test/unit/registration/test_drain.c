@@ -4,11 +4,11 @@
  * of a fake source (hooked.h). Transfers end where the helper calls progress, so what is expected
  * does not depend on time, except where the time is to run out.
  */
+#include "../process.h"
 #include "hooked.h"
 
 #include <sched.h>
 #include <sys/mman.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "registration/monitor/monitor.h"
@@ -146,8 +146,6 @@ static void the_helper_does_not_wait_for_itself(void **state)
 
 static void a_child_does_not_wait(void **state)
 {
-    int status;
-
     start(&regx_backend_hooks, LONG);
     plan.hold = hold();
     const pid_t child = fork();
@@ -156,8 +154,7 @@ static void a_child_does_not_wait(void **state)
         regx_drain_close(drain);
         _exit(0);
     }
-    assert_int_equal(waitpid(child, &status, 0), child);
-    assert_int_equal(status, 0);
+    process_must_end_well(child);
     expect(0, 0);
     regx_drain_let_go(drain, plan.hold);
     end();

@@ -12,7 +12,6 @@
 #include <sys/mman.h>
 #include <sys/shm.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "../process.h"
@@ -68,27 +67,6 @@ static void reports_are_logged_in_whole_pages(void **state)
         assert_int_equal(change.start, cases[i].start);
         assert_int_equal(change.end, cases[i].end);
     }
-    monitor->stop(monitor);
-}
-
-/* The entry is there before the memory goes: a look-up makes no call. */
-static void a_change_is_logged_before_it_is_made(void **state)
-{
-    regx_monitor_t *monitor = start();
-    char *memory = mmap(NULL, 4 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    const uintptr_t start_ = (uintptr_t)memory;
-    regx_change_t change;
-
-    regx_inval_log_interest(monitor->log, start_, start_ + 4 * PAGE, 1);
-    const uint64_t before = atomic_load(&monitor->log->head);
-    munmap(memory + PAGE, PAGE);
-    assert_int_equal(regx_inval_log_read(monitor->log, before, &change), REGX_CHANGE_READ);
-    assert_int_equal(change.start, start_ + PAGE);
-    assert_int_equal(change.end, start_ + 2 * PAGE);
-    assert_true(regx_inval_log_touched(monitor->log, before, start_, start_ + 4 * PAGE, true));
-    assert_false(
-        regx_inval_log_touched(monitor->log, before, start_ + 2 * PAGE, start_ + 4 * PAGE, true));
-    munmap(memory, 4 * PAGE);
     monitor->stop(monitor);
 }
 
@@ -178,7 +156,6 @@ static void a_child_is_harmless(void **state)
 {
     regx_monitor_t *monitor = start();
     const uint64_t before = atomic_load(&monitor->log->head);
-    int status;
 
     regx_inval_log_interest(monitor->log, 0, 1 << 30, 1);
     const pid_t child = fork();
@@ -187,8 +164,7 @@ static void a_child_is_harmless(void **state)
         monitor->stop(monitor);
         _exit(0);
     }
-    assert_int_equal(waitpid(child, &status, 0), child);
-    assert_int_equal(status, 0);
+    process_must_end_well(child);
     assert_int_equal(atomic_load(&monitor->log->head), before);
     monitor->stop(monitor);
 }
@@ -290,7 +266,6 @@ static void a_refused_userfaultfd_is_no_end(void **state)
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         const pid_t child = fork();
-        int status;
 
         if (child == 0) {
             const bool fell_back =
@@ -300,8 +275,7 @@ static void a_refused_userfaultfd_is_no_end(void **state)
 
             _exit(fell_back ? 0 : 1);
         }
-        assert_int_equal(waitpid(child, &status, 0), child);
-        assert_int_equal(status, 0);
+        process_must_end_well(child);
     }
 }
 
@@ -309,7 +283,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(reports_are_logged_in_whole_pages, hooked_reset),
-        cmocka_unit_test_setup(a_change_is_logged_before_it_is_made, hooked_reset),
         cmocka_unit_test_setup(beside_the_notifier_both_are_heard, hooked_reset),
         cmocka_unit_test_setup(that_there_is_no_source_is_told, hooked_reset),
         cmocka_unit_test_setup(a_source_that_cannot_be_trusted_is_refused, hooked_reset),

@@ -16,7 +16,6 @@
 #include <sys/shm.h>
 #include <sys/syscall.h>
 #include <sys/timerfd.h>
-#include <sys/wait.h>
 #include <time.h>
 
 /* ---- kinds of memory ---- */
@@ -294,7 +293,7 @@ static int lowest_free(void)
 static void after_closefrom_nothing_is_kept_and_no_other_file_is_touched(void **state)
 {
     enum { FILES = 12 };
-    int files[FILES], status = -1;
+    int files[FILES];
 
     const int first = lowest_free();
     regx_monitor_t *monitor = start();
@@ -316,8 +315,7 @@ static void after_closefrom_nothing_is_kept_and_no_other_file_is_touched(void **
         /* _exit would have the thread sanitizer miss the reader, which has ended. */
         syscall(SYS_exit_group, closed);
     }
-    assert_int_equal(waitpid(child, &status, 0), child);
-    assert_int_equal(status, 0);
+    process_must_end_well(child);
     assert_int_equal(munmap((void *)region.start, LENGTH), 0); /* waits for no one */
     assert_false(hits(&region));
     while (reader_id() != 0) {

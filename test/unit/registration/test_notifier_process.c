@@ -12,19 +12,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
 
 extern char **environ;
-
-static void must_end_well(pid_t child)
-{
-    int status = -1;
-
-    assert_true(child > 0);
-    assert_int_equal(waitpid(child, &status, 0), child);
-    assert_true(WIFEXITED(status));
-    assert_int_equal(WEXITSTATUS(status), 0);
-}
 
 /* In a child, where nothing may be asserted: 0 if it is inert. */
 static int inert(region_t *region)
@@ -64,7 +53,7 @@ static void a_forked_child_is_inert(void **state)
 #endif
         _exit(fault);
     }
-    must_end_well(child);
+    process_must_end_well(child);
     assert_true(hits_in_the_end(&region)); /* nothing of ours changed */
     assert_int_equal(munmap((void *)region.start, PAGE), 0);
     assert_false(hits(&region));
@@ -117,7 +106,7 @@ static void a_cloned_child_is_inert(void **state)
     close(go[1]);
     close(went[0]);
     close(went[1]);
-    must_end_well(child);
+    process_must_end_well(child);
 }
 
 static struct {
@@ -187,7 +176,7 @@ static void stopping_leaves_nothing_watched_while_a_thread_moves_memory(void **s
         atomic_store(&mover.end, true);
         pthread_join(thread, NULL);
         close(go[1]);
-        must_end_well(child);
+        process_must_end_well(child);
         munmap(area, length);
     }
 }
@@ -202,7 +191,7 @@ static void programs_are_started_in_other_ways(void **state)
 
     assert_true(hits_in_the_end(&region));
     assert_int_equal(posix_spawn(&child, "/bin/sh", NULL, NULL, arguments, environ), 0);
-    must_end_well(child);
+    process_must_end_well(child);
     assert_int_equal(system(arguments[2]), 0);
     FILE *output = popen("ls -l /proc/self/fd", "r");
     assert_non_null(output);
@@ -215,7 +204,7 @@ static void programs_are_started_in_other_ways(void **state)
         execl("/bin/true", "true", (char *)NULL);
         _exit(1);
     }
-    must_end_well(child);
+    process_must_end_well(child);
     assert_true(hits_in_the_end(&region));
     assert_int_equal(munmap((void *)region.start, LENGTH), 0);
     assert_false(hits(&region));

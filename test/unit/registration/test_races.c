@@ -182,17 +182,22 @@ static void *work(void *argument)
 static const regx_transport_ops_t world_ops = {
     .abi = REGX_TRANSPORT_ABI, .name = "world", .reg = world_reg, .dereg = world_dereg};
 
-static world_t *world_open(bool asks, bool fences, unsigned applied_max)
+typedef struct kind {
+    bool asks, fences;
+    unsigned applied_max;
+} kind_t;
+
+static world_t *world_open(const kind_t *kind)
 {
     const regx_cache_config_t config = {.bytes = 80 * PAGE, .count = 40};
     world_t *world = calloc(1, sizeof(*world));
 
     assert_non_null(world);
-    world->asks = asks;
+    world->asks = kind->asks;
     world->transport.ops = &world_ops;
     world->counters.threads = true;
     world->monitor.log = regx_inval_log_open();
-    world->monitor.valid = asks ? world_valid : NULL;
+    world->monitor.valid = kind->asks ? world_valid : NULL;
     pthread_mutex_init(&world->reader, NULL);
     for (unsigned i = 0; i < PAGES; i++) {
         pthread_rwlock_init(&world->changing[i], NULL);
@@ -200,8 +205,8 @@ static world_t *world_open(bool asks, bool fences, unsigned applied_max)
     assert_int_equal(regx_registry_open(&world->registry, &world->monitor, &config,
                                         &world->transport, &world->counters),
                      REGX_OK);
-    registry_use_fences(world->registry.cache, fences);
-    world->registry.cache->applied_max = applied_max;
+    registry_use_fences(world->registry.cache, kind->fences);
+    world->registry.cache->applied_max = kind->applied_max;
     return world;
 }
 
@@ -220,9 +225,9 @@ static void world_close(world_t *world)
     free(world);
 }
 
-static void all_at_once(bool asks, bool fences, unsigned applied_max)
+static void threads_never_use_what_changed(void **state)
 {
-    world_t *world = world_open(asks, fences, applied_max);
+    world_t *world = world_open(*state);
     pthread_t threads[THREADS];
 
     for (unsigned i = 0; i < THREADS; i++) {
@@ -241,27 +246,6 @@ static void all_at_once(bool asks, bool fences, unsigned applied_max)
     world_close(world);
 }
 
-static void threads_never_use_what_changed_with_hooks(void **state)
-{
-    all_at_once(false, false, REGX_APPLIED_MAX);
-}
-
-static void threads_never_use_what_changed_with_a_notifier(void **state)
-{
-    all_at_once(true, false, REGX_APPLIED_MAX);
-}
-
-static void threads_never_use_what_changed_without_membarrier(void **state)
-{
-    all_at_once(true, true, REGX_APPLIED_MAX);
-}
-
-/* Some of what a change touched has ended, and some not: each may be asked for. */
-static void threads_never_use_what_is_ended_in_parts_with_hooks(void **state)
-{
-    all_at_once(false, false, 1);
-}
-
 /* One page, changed and retired as fast as it is used: what is only just too late must show. */
 static void *use_one_page(void *argument)
 {
@@ -274,12 +258,12 @@ static void *use_one_page(void *argument)
     return NULL;
 }
 
-static void a_race(bool asks, bool fences)
+static void one_region_is_never_used_too_late(void **state)
 {
-    world_t *world = world_open(asks, fences, REGX_APPLIED_MAX);
+    world_t *world = world_open(*state);
     pthread_t thread;
 
-    world->careless = !asks;
+    world->careless = true;
     assert_int_equal(pthread_create(&thread, NULL, use_one_page, world), 0);
     for (uint64_t seen = 0; seen < RACES;) {
         regx_registry_progress(&world->registry);
@@ -297,25 +281,28 @@ static void a_race(bool asks, bool fences)
     world_close(world);
 }
 
-static void one_region_is_never_used_too_late_with_hooks(void **state)
-{
-    a_race(false, false);
-}
+/* ---- how a cache learns of changes, and how much it acts on at a time ---- */
 
-static void one_region_is_never_used_too_late_without_membarrier(void **state)
-{
-    a_race(false, true);
-}
+static const kind_t hooks = {.applied_max = REGX_APPLIED_MAX},
+                    notifier = {.asks = true, .applied_max = REGX_APPLIED_MAX},
+                    no_membarrier = {.asks = true, .fences = true, .applied_max = REGX_APPLIED_MAX},
+                    hooks_in_parts = {.applied_max = 1}, /* one at a time */
+    hooks_no_membarrier = {.fences = true, .applied_max = REGX_APPLIED_MAX};
+
+#define WITH(test, kind)                                                                           \
+    {                                                                                              \
+#test " with " #kind, test, NULL, NULL, (void *)(uintptr_t) & (kind)                       \
+    }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(threads_never_use_what_changed_with_hooks),
-        cmocka_unit_test(threads_never_use_what_changed_with_a_notifier),
-        cmocka_unit_test(threads_never_use_what_changed_without_membarrier),
-        cmocka_unit_test(threads_never_use_what_is_ended_in_parts_with_hooks),
-        cmocka_unit_test(one_region_is_never_used_too_late_with_hooks),
-        cmocka_unit_test(one_region_is_never_used_too_late_without_membarrier),
+        WITH(threads_never_use_what_changed, hooks),
+        WITH(threads_never_use_what_changed, notifier),
+        WITH(threads_never_use_what_changed, no_membarrier),
+        WITH(threads_never_use_what_changed, hooks_in_parts),
+        WITH(one_region_is_never_used_too_late, hooks),
+        WITH(one_region_is_never_used_too_late, hooks_no_membarrier),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

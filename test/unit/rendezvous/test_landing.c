@@ -5,7 +5,7 @@
  * bytes are copied; they are right in any case.
  */
 #define _GNU_SOURCE
-#include "../unit.h"
+#include "../process.h"
 
 #include <fcntl.h>
 #include <pthread.h>
@@ -14,7 +14,6 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/util.h"
@@ -425,11 +424,8 @@ static pid_t open_child(stage_t *stage, int go_on[2])
 
 static void close_child(stage_t *stage, pid_t child, int go_on)
 {
-    int status;
-
     close(go_on);
-    assert_int_equal(waitpid(child, &status, 0), child);
-    assert_int_equal(status, 0);
+    process_must_end_well(child);
     assert_moved(stage); /* they were copied by the write, and are this process's own again */
 }
 

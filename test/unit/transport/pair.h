@@ -17,8 +17,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { PARENT = 1000001, CHILD = 2000002 }; /* ids */
-
 extern bool in_child; /* this process is the child */
 
 /* cmocka's assertions end a test by a jump, which must not happen in the child. */

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "shm_parties.h"
 
+#include "../../process.h"
+
 #include <stdlib.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 uint8_t *source, *sink;
@@ -100,13 +101,10 @@ int shm_teardown(void **state)
 void in_child_process(void (*run)(void))
 {
     const pid_t child = fork();
-    int status;
 
-    assert_true(child >= 0);
     if (child == 0) {
         run();
         _exit(0);
     }
-    assert_int_equal(waitpid(child, &status, 0), child);
-    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    process_must_end_well(child);
 }
