@@ -17,7 +17,8 @@
  * not fetched ahead. Seen on an Intel Xeon: with 128 KiB instead of 64, 8 KiB go one way in 1.6 us,
  * not 1.85 (without MPI); with 256 KiB, not with 128, 2 KiB stream at 7.8 GB/s, not 3.1. On an EPYC
  * of Zen 3, with 256 KiB, not 64, 16 KiB stream at 13.3 GB/s, not 12.0, and between cores far from one
- * another at 4.3, not 3.8. But each page that is touched for the first time costs either side up to
+ * another at 4.3, not 3.8. (Payload shown in two halves, so that the poller fetches the first while the
+ * second is copied, gained nothing there.) But each page that is touched for the first time costs either side up to
  * 16 us in a virtual machine. So the poster begins with a part of the ring, and doubles it where the
  * poller is behind, and after many laps. The rest of the ring it skips; the poller need not know of
  * that.
