@@ -2,7 +2,7 @@
 //
 // A library that compare loads into a benchmark of MPI: it prints the phase of the machine within the
 // run. A hypervisor may move the cores when a process starts or ends, so what is measured before a run
-// and after it says little of the run itself. Where another guest uses a core's other thread, a core
+// and after it says little of the run itself. Where others use a core's second thread, the core
 // does about half as many instructions in a cycle, and copies half as fast (an EPYC of Zen 3).
 //
 //   mpirun -x LD_PRELOAD=phase.so -x REGX_PHASE=FILE benchmark

@@ -133,7 +133,7 @@ static void meet(struct side *s)
     await_post(s);
 }
 
-// The machine's phase, as phase.c prints it.
+// The machine's phase, as phase.c prints it; without the width, which no reference needs.
 static void print_mailbox(struct side *s)
 {
     double batch[BATCHES];

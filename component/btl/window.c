@@ -224,17 +224,23 @@ static held_lock_t *find_held_locked(const asked_t *asked)
 /* This thread takes a lock; it asks until it has it. false: no memory. */
 static bool note_lock(const asked_t *asked)
 {
+    held_lock_t *fresh = malloc(sizeof(*fresh));
+
+    if (fresh == NULL) {
+        return false;
+    }
+    *fresh = (held_lock_t){.endpoint = asked->call.endpoint, .address = asked->request.address};
     regx_lock(&held.lock);
     held_lock_t *one = find_held_locked(asked);
-    if (one == NULL && (one = malloc(sizeof(*one))) != NULL) {
-        *one = (held_lock_t){.endpoint = asked->call.endpoint, .address = asked->request.address};
+    if (one == NULL) {
+        one = fresh;
+        fresh = NULL;
         regx_list_append(&held.list, &one->link);
     }
-    if (one != NULL) {
-        one->thread = &counted;
-    }
+    one->thread = &counted;
     regx_unlock(&held.lock);
-    return one != NULL;
+    free(fresh);
+    return true;
 }
 
 static void note_unlock(const asked_t *asked)

@@ -89,7 +89,8 @@ static void range_granted(regx_rndv_recv_t *recv, regx_chunk_t *chunk, uint64_t 
 }
 
 /* Grants consecutive pieces of the range, up to `max`; returns how many. `reserve` slots of the
- * pool stay free. A receive that has started and gets none is noted if the pool was the limit. */
+ * pool stay free. If a receive that has started gets none for want of slots, progress looks again
+ * when there are some. */
 static uint8_t grant_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_slot_range_t range,
                             uint32_t reserve, unsigned max, regx_slot_grant_t *grants)
 {

@@ -21,7 +21,8 @@ NUMBERS = ("size", "run", "value", "reference", "mailbox", "width", "others", "r
 GROUP = ["benchmark", "buffers", "ranks", "metric", "phase"]
 WIDE_FROM = 0.2  # of the median: a spread from run to run that is said
 DISTURBED_FROM = 0.15  # of the cores' time; the kernel's own work for a run stays below
-NARROW = 0.9  # of the greatest width: the core's other thread was in use, for a while at least
+# Of a file's greatest width: below, others used a core's second thread. If they always did, that is not seen.
+NARROW = 0.9
 SAME = 0.05  # as fast, for counting wins and losses
 REGISTERS_FOR_FREE = "shm"  # the wire on which registering costs nothing
 
@@ -200,7 +201,8 @@ def render(frame: Frame, width: int) -> str:
 def legend(found: Frame) -> list[str]:
     if found.empty:
         return []
-    lines = ["Medians, below them min-max.  x: relative to the best peer (*) of the same size and phase."]
+    lines = ["Medians, below them min-max.  x: relative to the best peer (*) of the same size and phase, of those"
+             " with more than half as many runs as any."]
     if found.reference.notna().any():
         lines.append("reference: the same movement by two processes without MPI, run beside each row; no"
                      " bound.  %: what regx's best row reaches of it.")

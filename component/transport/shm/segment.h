@@ -127,8 +127,8 @@ typedef struct regx_vm_peer {
     _Atomic int64_t looked; /* ALLOWED: when its cookie was read, in ns */
 } regx_vm_peer_t;
 
-/* Asks the kernel, and notes the answer in the peer: once. REGX_DENIED: `reason` names the error,
- * as a phrase for the report. */
+/* Asks the kernel, and notes the answer in the peer. Called while that is UNKNOWN. REGX_DENIED:
+ * `reason` names the error, as a phrase for the report. */
 regx_status_t regx_vm_check(regx_vm_peer_t *peer, char *reason, size_t reason_size);
 
 /* Between two looks at the cookie of a peer that is copied from or to. */

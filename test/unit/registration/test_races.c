@@ -283,16 +283,16 @@ static void one_region_is_never_used_too_late(void **state)
 
 /* ---- how a cache learns of changes, and how much it acts on at a time ---- */
 
-static const kind_t hooks = {.applied_max = REGX_APPLIED_MAX},
-                    notifier = {.asks = true, .applied_max = REGX_APPLIED_MAX},
-                    no_membarrier = {.asks = true, .fences = true, .applied_max = REGX_APPLIED_MAX},
-                    hooks_in_parts = {.applied_max = 1}, /* one at a time */
-    hooks_no_membarrier = {.fences = true, .applied_max = REGX_APPLIED_MAX};
+static kind_t hooks = {.applied_max = REGX_APPLIED_MAX};
+static kind_t notifier = {.asks = true, .applied_max = REGX_APPLIED_MAX};
+static kind_t no_membarrier = {.asks = true, .fences = true, .applied_max = REGX_APPLIED_MAX};
+static kind_t hooks_no_membarrier = {.fences = true, .applied_max = REGX_APPLIED_MAX};
+/* Some of what a change touched has ended, and some not: each may be asked for. */
+static kind_t hooks_in_parts = {.applied_max = 1};
 
-#define WITH(test, kind)                                                                           \
-    {                                                                                              \
-#test " with " #kind, test, NULL, NULL, (void *)(uintptr_t) & (kind)                       \
-    }
+/* clang-format off */
+#define WITH(test, kind) {#test " with " #kind, test, NULL, NULL, &(kind)}
+/* clang-format on */
 
 int main(void)
 {
