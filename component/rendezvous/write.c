@@ -307,7 +307,7 @@ static regx_status_t act_drop(void *object)
     return REGX_OK;
 }
 
-/* It was not begun, and is not: a chunk is NACKed, unless the send has failed. */
+/* A put that will not be made: its chunk is NACKed, unless the send has failed. */
 static regx_status_t not_begun_locked(void *object, regx_status_t status)
 {
     (void)status;
