@@ -12,9 +12,8 @@ from matplotlib import pyplot, ticker  # noqa: E402  (the backend is chosen befo
 from PIL import Image  # noqa: E402  (matplotlib's own)
 
 from tools import screen  # noqa: E402
-from tools.conditions import MIXED  # noqa: E402
 from tools.sizes import show  # noqa: E402
-from tools.table import Frame, related, values_of  # noqa: E402
+from tools.table import Frame, related  # noqa: E402
 
 COLOURS = {"regx": ("#d62728", "#1f77b4", "#2ca02c", "#9467bd", "#ff7f0e", "#17becf", "#e377c2"),
            "peer": ("#444444", "#8c8c8c", "#b08d57", "#6b8e9e", "#9e7b8e", "#7d8f69")}
@@ -35,10 +34,9 @@ def draw(frame: Frame, folder: Path) -> list[Path]:
 
 def absolute(frame: Frame, group: Frame) -> Frame:
     """The figures of that place in its most frequent phase."""
-    values = values_of(frame)
+    values = screen.in_a_phase(frame)
     for key in screen.PLACE:
         values = values[values[key] == group[key].iloc[0]]
-    values = values[values.phase != MIXED]
     return related(values[values.phase == values.phase.mode()[0]], screen.PLACE)
 
 

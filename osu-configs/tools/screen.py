@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """One screen of what was measured: who leads, by how much, what proves it, what to doubt.
 
-Of each size the phase of the machine is shown in which most rows have figures. Where that is not all of
-them, each figure is first divided by that of the reference beside it, if it was made in the same phase:
-two processes that move the same bytes without MPI.
+Of each size the phase of the machine is shown in which most rows have figures, whether or not others shared
+its cores: a few minutes have too few runs to part those too. Where that is not all rows, each figure is first
+divided by that of the reference beside it, if it was made in the same phase: two processes that move the same
+bytes without MPI.
 """
 
 import textwrap
@@ -22,12 +23,15 @@ TABLES = 3  # of as many benchmarks there is a table by sizes; of more, one of g
 BY_REFERENCE = "reference"
 
 
+def in_a_phase(frame: Frame) -> Frame:
+    values = table.values_of(frame)
+    return values[values.phase != MIXED].assign(phase=values.phase.str.removesuffix(table.SHARED))
+
+
 def speeds(frame: Frame) -> Frame:
     """As table.related, by place, with how the runs were made comparable: the phase, or BY_REFERENCE."""
-    values = table.values_of(frame)
-    values = values[values.phase != MIXED]
     chosen = []
-    for _, mine in values.groupby([*PLACE, "size"], sort=False):
+    for _, mine in in_a_phase(frame).groupby([*PLACE, "size"], sort=False):
         phases = mine.groupby("phase").agg(rows=("row", "nunique"), runs=("value", "count"))
         best = phases.sort_values(["rows", "runs"]).index[-1]
         beside = mine[mine.reference.notna()]

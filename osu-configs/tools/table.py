@@ -23,6 +23,7 @@ WIDE_FROM = 0.2  # of the median: a spread from run to run that is said
 DISTURBED_FROM = 0.15  # of the cores' time; the kernel's own work for a run stays below
 # Of a file's greatest width: below, others used a core's second thread. If they always did, that is not seen.
 NARROW = 0.9
+SHARED = " shared"  # added to the phase
 SAME = 0.05  # as fast, for counting wins and losses
 REGISTERS_FOR_FREE = "shm"  # the wire on which registering costs nothing
 
@@ -45,7 +46,7 @@ def read(files: list[Path], command: str = "compare") -> Frame:
             frame[name] = numbers
         _refuse(file, frame, "phase", ~frame.phase.isin([*PHASES, ""]), ", ".join(PHASES))
         narrow = (frame.width < NARROW * frame.width.max()) & ~frame.phase.isin(["sibling", MIXED])
-        frame.loc[narrow, "phase"] += " shared"
+        frame.loc[narrow, "phase"] += SHARED
         frames.append(frame[list(COLUMNS)])
     found = pandas.concat(frames, ignore_index=True)
     twice = values_of(found).duplicated([*GROUP[:4], "row", "size", "run"])
