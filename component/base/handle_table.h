@@ -23,8 +23,9 @@ typedef struct regx_handle_table {
         uint32_t generation;
         uint32_t next_free;
     } * entries;
-    uint32_t count;
-    uint32_t free; /* UINT32_MAX: none */
+    uint32_t count; /* of entries */
+    uint32_t used;  /* of them, by objects */
+    uint32_t free;  /* UINT32_MAX: none */
 } regx_handle_table_t;
 
 void regx_handle_table_init(regx_handle_table_t *table);

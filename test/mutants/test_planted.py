@@ -22,6 +22,7 @@ SHADOW = "test/mpi/test_shadow.py::test_random_operations_are_right"
 COPY = """#include "base/copy.h"
 #include <string.h>
 #define regx_copy(to, from, length) (regx_copy(to, from, length), (void)(*(char *)(to) ^= 1))
+#define regx_copy_taking(to, from, length) (regx_copy_taking(to, from, length), (void)(*(char *)(to) ^= 1))
 #define memcpy(to, from, length) (memcpy(to, from, length), (void)(*(char *)(to) ^= 1))
 """
 UNCOUNTED = """#include "base/counters.h"

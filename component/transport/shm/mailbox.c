@@ -143,7 +143,7 @@ static regx_status_t post_payload(regx_mailbox_out_t *out, uint8_t tag, const vo
     out->payload = padded(position + length);
     regx_mailbox_publish(out, tag, (uint32_t)length, REGX_FRAME_PAYLOAD);
     for (size_t ahead = 0; out->streams && ahead < TAKEN; ahead += 64) {
-        regx_mailbox_take(out->memory->payload + offset_in_ring(out->payload + ahead, out->ring));
+        regx_copy_take(out->memory->payload + offset_in_ring(out->payload + ahead, out->ring));
     }
     return REGX_OK;
 }
@@ -163,7 +163,7 @@ static void post_span(regx_mailbox_out_t *out, uint8_t tag, const void *header,
     /* The next frame may be as long: its lines, but the first, at which the poller looks. In a stream
      * the poller is behind: all lines of the next two. */
     for (uint32_t i = out->streams ? 0 : 1; i < lines * (1 + out->streams); i++) {
-        regx_mailbox_take(&out->memory->lines[(out->line + i) % REGX_MAILBOX_LINES]);
+        regx_copy_take(&out->memory->lines[(out->line + i) % REGX_MAILBOX_LINES]);
     }
 }
 

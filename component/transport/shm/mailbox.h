@@ -170,18 +170,6 @@ static inline regx_mailbox_line_t *regx_mailbox_next_line(const regx_mailbox_out
  * 159; 3 and 4 ahead were better one way and worse both ways. */
 #define REGX_MAILBOX_AHEAD 2u
 
-/* Begins to take a cache line, which is to be filled, away from the poller, which has read it a lap
- * ago: a store to it would wait for that, and later stores with it. The compiler's own way to say so
- * fetches the line for reading on the plainest x86. */
-static inline void regx_mailbox_take(const void *memory)
-{
-#if defined(__x86_64__)
-    __asm__ volatile("prefetchw (%0)" : : "r"(memory));
-#else
-    __builtin_prefetch(memory, 1);
-#endif
-}
-
 /* Shows the poller a frame that begins in the next line, which is filled. */
 static inline void regx_mailbox_show(regx_mailbox_out_t *out, uint8_t tag, uint32_t length,
                                      regx_frame_kind_t kind)
@@ -198,8 +186,7 @@ static inline void regx_mailbox_publish(regx_mailbox_out_t *out, uint8_t tag, ui
                                         regx_frame_kind_t kind)
 {
     regx_mailbox_show(out, tag, length, kind);
-    regx_mailbox_take(
-        &out->memory->lines[(out->line - 1 + REGX_MAILBOX_AHEAD) % REGX_MAILBOX_LINES]);
+    regx_copy_take(&out->memory->lines[(out->line - 1 + REGX_MAILBOX_AHEAD) % REGX_MAILBOX_LINES]);
 }
 
 /* Posts a frame of plain bytes if it fits a line, and the poster knows of one that is free, with

@@ -282,6 +282,9 @@ regx_status_t regx_shm_attach_locked(regx_shm_conn_t *conn)
                                             .mailbox_ring = conn->box->ring};
     const regx_status_t status = regx_connect_queue_request(&conn->peer.main->queue, &request);
 
+    conn->pool_part = regx_align_up((conn->peer.address.pool_size + REGX_SHM_POOL_PARTS - 1) /
+                                        REGX_SHM_POOL_PARTS,
+                                    regx_page_size());
     if (status == REGX_OK) {
         conn->state = REGX_SHM_ATTACHED;
     }

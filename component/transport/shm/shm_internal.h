@@ -242,10 +242,10 @@ typedef struct regx_shm_neighbour {
     char *pool;                 /* if it is */
 } regx_shm_neighbour_t;
 
-#define REGX_SHM_POOL_PARTS 256u /* of a peer's pool, each mapped as it is first put to */
+#define REGX_SHM_POOL_PARTS 256u /* of a peer's pool, at most, each mapped as it is first put to */
 
-/* The way to a neighbour. Written under its lock: state, out, taken, pool_parts, brought_in,
- * box, laps, refusal, and what of the peer is mapped. Under the transport's: copies, turn,
+/* The way to a neighbour. Written under its lock: state, out, taken, pool_part, pool_parts,
+ * brought_in, box, laps, refusal, and what of the peer is mapped. Under the transport's: copies, turn,
  * from_end, and next while it is among the refused. Progress's: alloc_mem, assisted,
  * last_posted. */
 struct regx_shm_conn {
@@ -255,6 +255,7 @@ struct regx_shm_conn {
     uint32_t taken; /* the transport's, at the last frame of a send that was not the shortest way */
     regx_mailbox_out_t out;
     regx_shm_neighbour_t peer;
+    size_t pool_part; /* its bytes; whole pages */
     /* Bit per part of the peer's pool that was put to, and bytes of its stages that were taken. */
     uint64_t pool_parts[REGX_SHM_POOL_PARTS / 64];
     size_t brought_in[REGX_CICO_STAGES];

@@ -123,9 +123,7 @@ regx_status_t regx_shm_send_zcopy(regx_conn_t *super, regx_zcopy_t *zcopy)
  * several times as long, and `auto` would judge bounce by that. Best effort. */
 static void bring_pool_in_locked(regx_shm_conn_t *conn, uint64_t offset, size_t length)
 {
-    const uint64_t size = conn->peer.address.pool_size;
-    const uint64_t part =
-        regx_align_up((size + REGX_SHM_POOL_PARTS - 1) / REGX_SHM_POOL_PARTS, regx_page_size());
+    const uint64_t size = conn->peer.address.pool_size, part = conn->pool_part;
     const uint64_t end = offset + length;
 
     for (uint64_t at = length > 0 ? offset - offset % part : end; at < end; at += part) {

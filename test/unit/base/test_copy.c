@@ -42,14 +42,16 @@ static void buffers_close(const buffers_t *buffers)
     free(buffers->to);
 }
 
+typedef void copy_t(void *to, const void *from, size_t length);
+
 /* Copies from `at` to `at + GUARD + ahead`. */
-static void copy(const buffers_t *buffers, size_t at, size_t ahead, size_t length)
+static void copy(copy_t *how, const buffers_t *buffers, size_t at, size_t ahead, size_t length)
 {
     uint8_t *const to = buffers->to + GUARD + at + ahead;
 
     memset(to - GUARD, 0xee, length + 2 * (size_t)GUARD);
     longest_piece = 0;
-    regx_copy(to, buffers->from + GUARD + at, length);
+    how(to, buffers->from + GUARD + at, length);
     assert_memory_equal(to, buffers->from + GUARD + at, length);
     for (size_t i = 1; i <= GUARD; i++) {
         assert_int_equal(to[-(ptrdiff_t)i], 0xee);
@@ -66,10 +68,12 @@ static void every_byte_is_copied_and_no_other(void **state)
 
     for (size_t i = 0; i < sizeof(lengths) / sizeof(lengths[0]); i++) {
         for (size_t ahead = 0; ahead < 70; ahead++) {
-            copy(&buffers, 0, ahead, lengths[i]);
-            copy(&buffers, 13, ahead, lengths[i]);
+            copy(regx_copy, &buffers, 0, ahead, lengths[i]);
+            copy(regx_copy, &buffers, 13, ahead, lengths[i]);
+            copy(regx_copy_taking, &buffers, 0, ahead, lengths[i]);
+            copy(regx_copy_taking, &buffers, 13, ahead, lengths[i]);
         }
-        copy(&buffers, 100, PAGE - 101, lengths[i]);
+        copy(regx_copy, &buffers, 100, PAGE - 101, lengths[i]);
     }
     buffers_close(&buffers);
 }
@@ -80,12 +84,14 @@ static void what_lies_just_behind_the_source_goes_in_short_pieces(void **state)
     const buffers_t buffers = buffers_open();
 
     for (size_t ahead = 0; ahead < PAGE; ahead++) {
-        copy(&buffers, 0, ahead, LONGEST);
+        copy(regx_copy, &buffers, 0, ahead, LONGEST);
         if (ahead >= 1 && ahead <= 31) {
             assert_int_equal(longest_piece, REGX_COPY_PIECE);
         } else {
             assert_int_equal(longest_piece, LONGEST);
         }
+        copy(regx_copy_taking, &buffers, 0, ahead, LONGEST);
+        assert_int_equal(longest_piece, REGX_COPY_PIECE);
     }
     buffers_close(&buffers);
 }

@@ -42,6 +42,7 @@ static void a_handle_finds_its_object_alone(void **state)
         assert_null(
             regx_handle_table_find(&table, (regx_handle_t){handle.id, handle.generation - 1}));
     }
+    assert_int_equal(table.used, OBJECTS);
     for (uint32_t id = OBJECTS; id < 4 * OBJECTS; id++) {
         for (uint32_t generation = 0; generation < 3; generation++) {
             assert_null(regx_handle_table_find(&table, (regx_handle_t){id, generation}));
