@@ -14,7 +14,7 @@
 #define BROUGHT_IN 32768u
 /* The part of the ring in use is doubled after so many laps: then the next pages cost little beside
  * what has gone by. A post that finds no room counts as several. */
-#define LAPS 1024u
+#define LAPS 64u
 #define REFUSED 32u
 
 _Static_assert(sizeof(regx_mailbox_line_t) == 64, "a line is one cache line");

@@ -71,6 +71,7 @@ regx_status_t regx_shm_connect(regx_transport_t *transport, uint64_t peer, const
 struct regx_mailbox_segment {
     struct regx_mailbox_segment *next;
     regx_segment_t memory;
+    unsigned count; /* of boxes */
     regx_mailbox_box_t boxes[REGX_MAILBOX_POOL_UNIT];
 };
 
@@ -83,14 +84,14 @@ static size_t size_of_all(const regx_mailbox_pool_t *pool, uint32_t ring)
     return (pool->neighbours + 1) * segments * REGX_MAILBOX_POOL_UNIT * regx_mailbox_size(ring);
 }
 
-/* The longest that leaves enough shared memory for others, since a segment takes all of its own at
- * once. */
+/* Shorter ones for many neighbours, and to leave enough shared memory for others: a segment takes
+ * all of its own at once. */
 static uint32_t choose_ring(const regx_mailbox_pool_t *pool)
 {
     const size_t room = regx_segment_room(pool->kind);
     uint32_t ring = REGX_MAILBOX_PAYLOAD_MAX;
 
-    if (pool->neighbours > REGX_MAILBOX_POOL_FEW) {
+    while (ring > REGX_MAILBOX_PAYLOAD_MANY && pool->neighbours > REGX_MAILBOX_POOL_RINGS / ring) {
         ring /= 2;
     }
     while (ring > REGX_MAILBOX_PAYLOAD_MIN && size_of_all(pool, ring) > room / 2) {
@@ -99,24 +100,27 @@ static uint32_t choose_ring(const regx_mailbox_pool_t *pool)
     return ring;
 }
 
-/* Four more, in memory of the pool's kind or of the other. false: there is none. */
+/* More, in memory of the pool's kind or of the other. false: there is none. */
 static bool add_boxes(regx_mailbox_pool_t *pool)
 {
     const regx_segment_kind_t other =
         pool->kind == REGX_SEGMENT_POSIX ? REGX_SEGMENT_SYSV : REGX_SEGMENT_POSIX;
     struct regx_mailbox_segment *segment = calloc(1, sizeof(*segment));
     const uint32_t ring = choose_ring(pool);
-    const size_t size = regx_mailbox_size(ring), length = REGX_MAILBOX_POOL_UNIT * size;
+    const size_t size = regx_mailbox_size(ring);
 
     if (segment == NULL) {
         return false;
     }
+    /* One more than is needed: a mailbox may be taken while another is being left. */
+    segment->count = (unsigned)regx_min(pool->neighbours + 1, REGX_MAILBOX_POOL_UNIT);
+    const size_t length = segment->count * size;
     if (regx_segment_alloc(pool->kind, length, &segment->memory) != REGX_OK &&
         regx_segment_alloc(other, length, &segment->memory) != REGX_OK) {
         free(segment);
         return false;
     }
-    for (unsigned i = 0; i < REGX_MAILBOX_POOL_UNIT; i++) {
+    for (unsigned i = 0; i < segment->count; i++) {
         regx_mailbox_box_t *box = &segment->boxes[i];
 
         *box = (regx_mailbox_box_t){.memory = (void *)(segment->memory.base + i * size),
@@ -134,7 +138,7 @@ static bool add_boxes(regx_mailbox_pool_t *pool)
 static regx_mailbox_box_t *find_box(const regx_mailbox_pool_t *pool)
 {
     for (struct regx_mailbox_segment *at = pool->segments; at != NULL; at = at->next) {
-        for (unsigned i = 0; i < REGX_MAILBOX_POOL_UNIT; i++) {
+        for (unsigned i = 0; i < at->count; i++) {
             if (!at->boxes[i].taken &&
                 atomic_load_explicit(&at->boxes[i].memory->left, memory_order_acquire) != 0) {
                 return &at->boxes[i];

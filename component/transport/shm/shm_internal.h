@@ -205,7 +205,7 @@ typedef struct regx_mailbox_box {
     bool taken;
 } regx_mailbox_box_t;
 
-/* Their memory: segments of four, used again when their readers have left them, and freed when the
+/* Their memory: segments of up to four, used again when their readers have left them, and freed when the
  * process closes. Calls are made with the transport's lock held. */
 typedef struct regx_mailbox_pool {
     regx_segment_kind_t kind;
@@ -213,8 +213,9 @@ typedef struct regx_mailbox_pool {
     unsigned neighbours; /* connections there are: how many boxes there may be */
 } regx_mailbox_pool_t;
 
-#define REGX_MAILBOX_POOL_UNIT 4  /* mailboxes per segment */
-#define REGX_MAILBOX_POOL_FEW 32u /* neighbours for whom there is memory for the longest rings */
+#define REGX_MAILBOX_POOL_UNIT 4u /* mailboxes per segment, at most */
+/* Bytes of all rings of a process, but where those of REGX_MAILBOX_PAYLOAD_MANY take more. */
+#define REGX_MAILBOX_POOL_RINGS (8u << 20)
 
 /* ---- the transport ---- */
 

@@ -54,21 +54,22 @@ static void a_ring_that_nothing_came_by_is_not_mapped(void **state)
 /* The others are never written to. */
 static void with_many_neighbours_the_rings_are_shorter(void **state)
 {
-    regx_conn_t *others[REGX_MAILBOX_POOL_FEW];
+    enum { OTHERS = REGX_MAILBOX_POOL_RINGS / REGX_MAILBOX_PAYLOAD_MAX };
+    regx_conn_t *others[OTHERS];
 
     shm_parties_open(false);
     assert_int_equal(conn_of(&one)->box->ring, REGX_MAILBOX_PAYLOAD_MAX);
     parties_close();
     parties_open(false);
     regx_conn_t *const used = one.conn;
-    for (unsigned i = 0; i < REGX_MAILBOX_POOL_FEW; i++) {
+    for (unsigned i = 0; i < OTHERS; i++) {
         party_connect(&one, &two);
         others[i] = one.conn;
     }
     one.conn = used;
     parties_exchange();
     assert_int_equal(conn_of(&one)->box->ring, REGX_MAILBOX_PAYLOAD_MAX / 2);
-    for (unsigned i = 0; i < REGX_MAILBOX_POOL_FEW; i++) {
+    for (unsigned i = 0; i < OTHERS; i++) {
         tested->ops->disconnect(others[i]);
     }
     assert_int_equal(shm_of(&one)->mailboxes.neighbours, 1);
