@@ -54,9 +54,8 @@ static inline void regx_copy(void *to, const void *from, size_t length)
     memcpy(to, from, length);
 }
 
-/* Begins to take a cache line, which is to be written, from the core that has it. A store to it would
- * wait for that, and later stores with it. The compiler's own way to say so fetches the line for
- * reading on the plainest x86. */
+/* Begins to take a cache line from the core that has it: a store to it would wait for that, and later
+ * stores with it. The compiler's own way to say so fetches the line for reading on the plainest x86. */
 static inline void regx_copy_take(const void *line)
 {
 #if defined(__x86_64__)
@@ -66,7 +65,7 @@ static inline void regx_copy_take(const void *line)
 #endif
 }
 
-/* Whether regx_copy_taking is faster than regx_copy. */
+/* Whether regx_copy_taking is for this processor. */
 static inline bool regx_copy_takes(void)
 {
 #if defined(__x86_64__)
@@ -77,22 +76,23 @@ static inline bool regx_copy_takes(void)
 }
 
 /* As memcpy, from memory that another core has written and writes again: takes each line before it is
- * read. On AMD's processors a modified line that is only read stays with its writer as Owned (MOESI),
- * and the next store to it is slow: a writer that its reader follows closely is held up by that.
- * Seen on Zen 3, without MPI, medians of 30 runs: 16 KiB at a time, through 512 KiB of buffers, at
- * 26.7 GB/s, not 16.2, through 1 MiB at 32, not 12.4; between far cores no faster. */
+ * read. Else a writer whose reader follows closely is held up, on AMD's processors, probably because
+ * a modified line that is only read stays with its writer as Owned (MOESI). Seen on near cores of
+ * Zen 3, without MPI, medians of 30 runs: 16 KiB at a time, through 512 KiB of buffers, at 26.7 GB/s,
+ * not 16.2, through 1 MiB at 32, not 12.4; between far cores no faster. */
 static inline void regx_copy_taking(void *to, const void *from, size_t length)
 {
     size_t taken = 0;
 
     for (size_t copied = 0; copied < length; copied += REGX_COPY_PIECE) {
         const size_t left = length - copied;
+        size_t piece = left < REGX_COPY_PIECE ? left : REGX_COPY_PIECE;
 
         for (; taken < length && taken < copied + 2 * REGX_COPY_PIECE; taken += 64) {
             regx_copy_take((const char *)from + taken);
         }
-        memcpy((char *)to + copied, (const char *)from + copied,
-               left < REGX_COPY_PIECE ? left : REGX_COPY_PIECE);
+        __asm__("" : "+r"(piece)); /* a length with a known bound would be `rep movsq`, too */
+        memcpy((char *)to + copied, (const char *)from + copied, piece);
     }
 }
 

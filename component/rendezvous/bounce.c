@@ -21,11 +21,11 @@
 /* On a node a peer holds fewer, so that its first messages map few pages: 64 messages of 64 KiB, all
  * granted at once, took 9 ms on an EPYC of Zen 5, and later ones 0.17. Nor too few: a message that
  * has to wait for a slot takes two control messages more. On near cores of Zen 3, 32 KiB stream 1.2
- * times as fast with 16 slots as with 8, and again 1.08 times with 32, which are half of the pool. A
- * message that came alone has less: it goes first whenever a slot is free, and others would wait for
- * its end. */
+ * times as fast with 16 slots as with 8; with 32, half of the pool, another 1.08 times, but then no
+ * other peer finds one free at once. A message that came alone has less: it goes first whenever a slot
+ * is free, and others would wait for its end. */
 #define NODE_WINDOW (1024u * 1024u)
-#define NODE_SLOTS 32u
+#define NODE_SLOTS 16u
 #define NODE_SINGLE_WINDOW (256u * 1024u)
 #define NODE_SINGLE_SLOTS 4u
 #define FINEST_MESSAGE (64u * 1024u)
@@ -211,8 +211,8 @@ bool regx_bounce_recv_control_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
         return false;
     }
     work->act = copy_out;
-    /* Where both processes send, neither reads right behind its writer: taking would cost up to a
-     * tenth of the bandwidth (Zen 3, near). */
+    /* A process that has sends of its own under way is seldom right behind its peer: both ways at
+     * once, taking would cost up to a tenth of the bandwidth (Zen 3, near). */
     work->takes = recv->peer->conn->shares_pool && rndv->sends.used == 0 && regx_copy_takes();
     work->acted_locked = copied_out_locked;
     return true;

@@ -35,7 +35,7 @@ def speeds(frame: Frame) -> Frame:
         phases = mine.groupby("phase").agg(rows=("row", "nunique"), runs=("value", "count"))
         best = phases.sort_values(["rows", "runs"]).index[-1]
         beside = mine[mine.reference.notna()]
-        if phases.rows[best] < beside.row.nunique():
+        if phases.rows[best] < mine.row.nunique() == beside.row.nunique():
             chosen.append(beside.assign(value=beside.value / beside.reference, how=BY_REFERENCE))
         else:
             chosen.append(mine[mine.phase == best].assign(how=best))

@@ -48,7 +48,7 @@ def test_slots_that_a_peer_keeps_delay_nobody_else(mpi: Mpi, tmp_path: Path, wha
 
 
 def test_mailboxes_that_find_no_room_are_of_system_v(mpi: Mpi, tmp_path: Path) -> None:
-    memory = SharedMemory(tmp_path, size="1824k")
+    memory = SharedMemory(tmp_path, size="1712k")
     job = mpi(*COLLECTIVE, ranks=2, around=memory.around,
               regx={"pool_size": "256K"}).checked(ranks=2).over("shm")
     assert job.complaints == [], str(job)
@@ -58,7 +58,7 @@ def test_mailboxes_that_find_no_room_are_of_system_v(mpi: Mpi, tmp_path: Path) -
 
 def test_no_shared_memory_for_mailboxes_ends_the_job(mpi: Mpi, tmp_path: Path) -> None:
     """Both pools fit, the mailboxes do not, and there is no System V: one line, and the end."""
-    memory = SharedMemory(tmp_path, size="1824k", sysv=False)
+    memory = SharedMemory(tmp_path, size="1712k", sysv=False)
     job = mpi("collective", "--sizes", "1000000", "bcast", ranks=2, around=memory.around,
               regx={"pool_size": "256K"}, mca={"btl_base_verbose": 20})
     assert job.status != 0 and job.stdout == "", str(job)

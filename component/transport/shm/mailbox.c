@@ -12,8 +12,8 @@
 #define TAKEN 1024u
 /* So many of the ring's bytes are brought in at once. */
 #define BROUGHT_IN 32768u
-/* The part of the ring in use is doubled after so many laps: then the next pages cost little beside
- * what has gone by. A post that finds no room counts as several. */
+/* The part of the ring in use is doubled after so many laps: then the next pages cost at most about as
+ * much as what has gone by. A post that finds no room counts as several. */
 #define LAPS 64u
 #define REFUSED 32u
 

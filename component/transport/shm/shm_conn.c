@@ -75,13 +75,19 @@ struct regx_mailbox_segment {
     regx_mailbox_box_t boxes[REGX_MAILBOX_POOL_UNIT];
 };
 
+/* One more than is needed: a mailbox may be taken while another is being left. */
+static unsigned boxes_per_segment(const regx_mailbox_pool_t *pool)
+{
+    return (unsigned)regx_min(pool->neighbours + 1, REGX_MAILBOX_POOL_UNIT);
+}
+
 /* What the mailboxes of all processes of this machine take with such rings, if all talk. */
 static size_t size_of_all(const regx_mailbox_pool_t *pool, uint32_t ring)
 {
-    const size_t segments =
-        (pool->neighbours + REGX_MAILBOX_POOL_UNIT - 1) / REGX_MAILBOX_POOL_UNIT;
+    const size_t count = boxes_per_segment(pool);
+    const size_t segments = (pool->neighbours + count - 1) / count;
 
-    return (pool->neighbours + 1) * segments * REGX_MAILBOX_POOL_UNIT * regx_mailbox_size(ring);
+    return (pool->neighbours + 1) * segments * count * regx_mailbox_size(ring);
 }
 
 /* Shorter ones for many neighbours, and to leave enough shared memory for others: a segment takes
@@ -112,8 +118,7 @@ static bool add_boxes(regx_mailbox_pool_t *pool)
     if (segment == NULL) {
         return false;
     }
-    /* One more than is needed: a mailbox may be taken while another is being left. */
-    segment->count = (unsigned)regx_min(pool->neighbours + 1, REGX_MAILBOX_POOL_UNIT);
+    segment->count = boxes_per_segment(pool);
     const size_t length = segment->count * size;
     if (regx_segment_alloc(pool->kind, length, &segment->memory) != REGX_OK &&
         regx_segment_alloc(other, length, &segment->memory) != REGX_OK) {

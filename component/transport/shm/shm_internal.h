@@ -6,9 +6,9 @@
  *
  * Each process owns a main segment, which holds its connect queue, its claim cells and its pool,
  * and segments of mailboxes, which are allocated as peers are first written to. The mailbox from A
- * to B lies in A's memory. It takes some 273 KiB; 145 with more than 32 neighbours; 81 where more
- * would be over half of the shared memory that is free. Four are allocated at once, and none for a
- * pair of processes that do not talk.
+ * to B lies in A's memory. It takes some 1,041 KiB; 529, 273 and 145 with more than 8, 16 and 32
+ * neighbours; 81 where more would be over half of the shared memory that is free. Up to four are
+ * allocated at once, and none for a pair of processes that do not talk.
  *
  * A connection is refused only before its first frame was accepted: its memory cannot be mapped, or
  * there is none for a mailbox. The reason is tallied, and the connection is broken.
@@ -214,7 +214,8 @@ typedef struct regx_mailbox_pool {
 } regx_mailbox_pool_t;
 
 #define REGX_MAILBOX_POOL_UNIT 4u /* mailboxes per segment, at most */
-/* Bytes of all rings of a process, but where those of REGX_MAILBOX_PAYLOAD_MANY take more. */
+/* Bytes of all rings of a process for the neighbours that it has when they are made, unless rings of
+ * REGX_MAILBOX_PAYLOAD_MANY take more. */
 #define REGX_MAILBOX_POOL_RINGS (8u << 20)
 
 /* ---- the transport ---- */

@@ -87,6 +87,7 @@ static void old_handles_find_nothing(void **state)
         alive += regx_handle_table_find(&table, handles[round]) != NULL;
     }
     assert_int_equal(alive, LIVE);
+    assert_int_equal(table.used, LIVE);
     /* Numbers are used again: the table has not grown with the rounds. */
     assert_in_range(table.count, LIVE, 2 * LIVE);
     regx_handle_table_fini(&table);

@@ -54,26 +54,32 @@ static void a_ring_that_nothing_came_by_is_not_mapped(void **state)
 /* The others are never written to. */
 static void with_many_neighbours_the_rings_are_shorter(void **state)
 {
-    enum { OTHERS = REGX_MAILBOX_POOL_RINGS / REGX_MAILBOX_PAYLOAD_MAX };
-    regx_conn_t *others[OTHERS];
+    static const struct {
+        unsigned neighbours;
+        uint32_t ring;
+    } cases[] = {{1, REGX_MAILBOX_PAYLOAD_MAX},      {8, REGX_MAILBOX_PAYLOAD_MAX},
+                 {9, REGX_MAILBOX_PAYLOAD_MAX / 2},  {17, REGX_MAILBOX_PAYLOAD_MAX / 4},
+                 {33, REGX_MAILBOX_PAYLOAD_MAX / 8}, {40, REGX_MAILBOX_PAYLOAD_MANY}};
+    regx_conn_t *others[40];
 
     shm_parties_open(false);
-    assert_int_equal(conn_of(&one)->box->ring, REGX_MAILBOX_PAYLOAD_MAX);
     parties_close();
-    parties_open(false);
-    regx_conn_t *const used = one.conn;
-    for (unsigned i = 0; i < OTHERS; i++) {
-        party_connect(&one, &two);
-        others[i] = one.conn;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        parties_open(false);
+        regx_conn_t *const used = one.conn;
+        for (unsigned other = 1; other < cases[i].neighbours; other++) {
+            party_connect(&one, &two);
+            others[other] = one.conn;
+        }
+        one.conn = used;
+        parties_exchange();
+        assert_int_equal(conn_of(&one)->box->ring, cases[i].ring);
+        for (unsigned other = 1; other < cases[i].neighbours; other++) {
+            tested->ops->disconnect(others[other]);
+        }
+        assert_int_equal(shm_of(&one)->mailboxes.neighbours, 1);
+        parties_close();
     }
-    one.conn = used;
-    parties_exchange();
-    assert_int_equal(conn_of(&one)->box->ring, REGX_MAILBOX_PAYLOAD_MAX / 2);
-    for (unsigned i = 0; i < OTHERS; i++) {
-        tested->ops->disconnect(others[i]);
-    }
-    assert_int_equal(shm_of(&one)->mailboxes.neighbours, 1);
-    parties_close();
 }
 
 static void mailboxes_are_used_again(void **state)
