@@ -24,6 +24,7 @@ BY_REFERENCE = "reference"
 
 
 def in_a_phase(frame: Frame) -> Frame:
+    """The figures during which the phase did not change, by phase, whether cores were shared or not."""
     values = table.values_of(frame)
     return values[values.phase != MIXED].assign(phase=values.phase.str.removesuffix(table.SHARED))
 
