@@ -11,7 +11,7 @@
 #include <string.h>
 
 #define NONE_SIZE 1
-#define VERSION 12
+#define VERSION 13
 
 typedef struct header {
     uint8_t version;         /* of this: the first two bytes are the same in all builds */

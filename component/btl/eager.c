@@ -18,10 +18,10 @@
 #define CLEAR_MESSAGES 32u  /* counted of each way: a trial may end early, */
 #define CLEAR 1.5F          /* if one takes so many times as long as the other, */
 #define LESS_CLEAR 1.125F   /* or so many after the second round */
-#define FAR 2.5F            /* times as long by rendezvous: so it is for the other size */
+#define FAR 2.5F            /* times as long by rendezvous: so it is for the other sizes */
 #define STRAYS 64u          /* in a turn: the trial is given up */
-#define OTHERS 256u         /* in a turn: the same */
-#define RECENT 64u          /* messages of the other size */
+#define OTHERS 512u         /* in a turn: the same */
+#define RECENT 64u          /* messages of the other sizes */
 #define LOST 64u            /* a trial may lose one message of so many, */
 #define REPEATED 3u         /* half as many each time that it ends the same, up to so often */
 #define WAIT_FIRST 4096u    /* the receiver tried its paths during the first trial */
@@ -125,10 +125,12 @@ static uint64_t wait_after(const regx_eager_size_t *size, uint32_t messages, flo
 }
 
 /* A benchmark of that size would lose more by a trial than it can gain. */
-static void put_off(regx_eager_size_t *size)
+static void put_off_others(regx_eager_t *eager)
 {
-    if (size->trials == 0) {
-        size->wait = WAIT_FIRST;
+    for (regx_eager_size_t *size = eager->size; size < eager->size + REGX_EAGER_SIZES; size++) {
+        if (size != eager->trial && size->trials == 0) {
+            size->wait = WAIT_FIRST;
+        }
     }
 }
 
@@ -146,7 +148,7 @@ static void end_trial(regx_eager_t *eager, bool known)
             size->winner = other(before);
         }
         if (cost(size, REGX_EAGER_RENDEZVOUS) > FAR * cost(size, REGX_EAGER_SEND)) {
-            put_off(&eager->size[size == &eager->size[0]]);
+            put_off_others(eager);
         }
         ratio = ratio < 1 ? 1 / ratio : ratio;
         size->trials = size->trials < UINT8_MAX ? (uint8_t)(size->trials + 1) : UINT8_MAX;
@@ -284,11 +286,13 @@ void regx_eager_note(regx_eager_t *eager, size_t length, regx_eager_way_t way, b
         *eager->limit = eager->configured;
         return;
     }
-    const bool longer = length > 2 * REGX_EAGER_MIN;
-    regx_eager_size_t *size = &eager->size[longer];
+    regx_eager_size_t *size = eager->size;
 
+    for (unsigned i = 0; i < REGX_EAGER_SIZES; i++) {
+        size += length > (size_t)REGX_EAGER_MIN << (i + 1);
+        eager->size[i].unseen++;
+    }
     size->unseen = 0;
-    eager->size[!longer].unseen++;
     eager->messages++;
     if (size == eager->trial) {
         weigh(eager, length, way, progress != eager->progress);

@@ -3,11 +3,11 @@
  * Up to which length a message goes eagerly between processes of a node.
  *
  * An eager message is copied twice, once by each process. A longer one goes by rendezvous: an RTS,
- * then one copy, by the kernel or by both processes (rendezvous/exposed.c). From 4 to 16 KiB either
+ * then one copy, by the kernel or by both processes (rendezvous/exposed.c). From 4 to 32 KiB either
  * way may be two or three times as fast as the other. It depends on the processor, on what the
  * program does with its buffers, and on how many messages are under way. So it is found out on the
- * program's own messages, as rendezvous/auto.c does for longer ones: apart for those above 4
- * and those above 8 KiB. The sender decides: ob1 compares each message with btl_eager_limit, which
+ * program's own messages, as rendezvous/auto.c does for longer ones: apart for those above 4,
+ * 8 and 16 KiB. The sender decides: ob1 compares each message with btl_eager_limit, which
  * is set anew before each.
  *
  * Measure. An eager message has left before anything was copied by its receiver, so its own time
@@ -27,15 +27,15 @@
  * first. As long as the outcome stays the same it is 128, 256 and at last 512 times as many, but
  * never more than 2^20.
  *
- * A trial is given up if its messages do not go as they are to (64 in a turn), or if 256 of the
- * other size come in one turn. What cannot go by rendezvous whole (data that is not contiguous,
+ * A trial is given up if its messages do not go as they are to (64 in a turn), or if 512 of the
+ * other sizes come in one turn. What cannot go by rendezvous whole (data that is not contiguous,
  * MPI_Bsend) is entered as eager: so then eager wins.
  *
  * Before the first trial 112 messages go eagerly, so that a short program has none. If a rendezvous
- * took 2.5 times as long for one size, the other one's first trial comes after 4,096.
+ * took 2.5 times as long for one size, the others' first trials come after 4,096.
  *
- * One limit serves both sizes. Messages above 8 KiB that are to go eagerly take those above 4 KiB
- * with them, unless none has come while 64 of the shorter ones did.
+ * One limit serves all sizes. Messages that are to go eagerly take shorter ones with them, unless
+ * none has come while 64 of the other sizes did.
  *
  * Regret. Compared with the better way, costs being as they were and one way taking at most three
  * times as long as the other (test_eager.c):
@@ -54,7 +54,7 @@
 #include <stdint.h>
 
 #define REGX_EAGER_MIN 4096u  /* bytes of data that always go eagerly */
-#define REGX_EAGER_SIZES 2u   /* each twice the one before */
+#define REGX_EAGER_SIZES 3u   /* each twice the one before */
 #define REGX_EAGER_SAMPLES 8u /* of a way, in a trial */
 
 typedef enum regx_eager_way {
@@ -69,7 +69,7 @@ typedef struct regx_eager_size {
     uint8_t trials;   /* that had an outcome, up to 255 */
     uint8_t repeated; /* the outcome was the same so many times, up to 3 */
     uint64_t wait;    /* messages until the next trial */
-    uint32_t unseen;  /* messages of the other size since the last of this one */
+    uint32_t unseen;  /* messages of the other sizes since the last of this one */
     struct {
         uint8_t samples;
         uint32_t messages;                /* they are of */
@@ -87,13 +87,13 @@ typedef struct regx_eager {
     regx_eager_size_t *trial;
     unsigned turn;
     uint32_t first;    /* messages by rendezvous that are left before the first turn */
-    uint32_t messages; /* of either size, since the trial began */
+    uint32_t messages; /* of any size, since the trial began */
     /* The turn: */
     uint32_t skipped; /* messages that were not counted */
     uint32_t counted; /* messages that were */
     uint8_t samples;  /* that were taken */
     uint32_t strays;  /* messages of this size that went the other way */
-    uint32_t others;  /* messages of the other size */
+    uint32_t others;  /* messages of the other sizes */
     bool measuring;   /* a sample is being taken: */
     int64_t began;
     uint64_t bytes;

@@ -133,6 +133,8 @@ static void heed_transport(regx_module_t *module)
     }
     module->super.btl_max_send_size =
         regx_min(module->super.btl_max_send_size, module->transport->max_zcopy);
+    module->super.btl_eager_limit =
+        regx_min(module->super.btl_eager_limit, module->transport->max_frame);
 }
 
 static void unanswered(void *context, uint64_t peer)

@@ -41,8 +41,8 @@ const regx_param_t *regx_settings_param(unsigned number, size_t *room);
     X(backend_reason, text, "why that one: asked for, or auto's reason")                           \
     X(rendezvous, text, "strategy requested (btl_regx_rendezvous)")                                \
     X(eager_limit, number,                                                                         \
-      "btl_regx_eager_limit at the end of the job; lower than at the start if a rendezvous was "   \
-      "faster")                                                                                    \
+      "btl_regx_eager_limit at the end of the job; lower if a rendezvous was faster, or if the "   \
+      "transport takes less")                                                                      \
     X(peers, number,                                                                               \
       "maximum number of processes it had an endpoint for, possibly including itself")
 

@@ -18,7 +18,7 @@ from tools.trouble import Trouble, told
 WIRES = ("shm", "verbs")
 SMALL = ("eager", "frag")
 SAME = ("peers", "from", "to", "way", "wire", "backend", "why")  # of a row of `explain`
-RENDEZVOUS_ABOVE = 16 << 10
+RENDEZVOUS_ABOVE = 32 << 10
 # OSU does ten times as many iterations of small messages as of large ones, and regx's own messages
 # count among the small ones.
 SMALL_WEIGHT = 12

@@ -34,13 +34,13 @@ def test_a_path_is_proven_by_the_report(tmp_path: Path, strategy: str) -> None:
 
 # OSU does ten times as many iterations of small messages.
 MIXED = tuple(8 << n for n in range(20))
-SMALL_BYTES, LARGE_BYTES = (sum(size * (10000 if size <= 8192 else 1000) for size in MIXED if (size > 16384) == large)
+SMALL_BYTES, LARGE_BYTES = (sum(size * (10000 if size <= 8192 else 1000) for size in MIXED if (size > 32768) == large)
                             for large in (False, True))  # fmt: skip
 
 
 @pytest.mark.parametrize(("claim", "counters", "problem"), [
-    (report.Claim("bounce", (8, 16384)), {"bytes_eager": 9}, ""),
-    (report.Claim("bounce", (8, 16384)), {}, "regx carried nothing"),
+    (report.Claim("bounce", (8, 32768)), {"bytes_eager": 9}, ""),
+    (report.Claim("bounce", (8, 32768)), {}, "regx carried nothing"),
     (report.Claim("bounce", LARGE), {"bytes_frag": MIB}, "bounce carried only 0 B; eager 0 B, frag 2 MiB"),
     (report.Claim("auto", LARGE), {"bytes_eager": MIB}, "auto carried only 0 B; eager 2 MiB, frag 0 B"),
     (report.Claim("direct", MIXED), {"bytes_eager": SMALL_BYTES, "bytes_direct": LARGE_BYTES}, ""),

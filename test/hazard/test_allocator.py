@@ -38,7 +38,7 @@ def test_threads_that_allocate_exchange_right_data(mpi: Mpi, full: bool, backend
 def test_the_smallest_cache_and_pool_are_enough(mpi: Mpi, backend: str) -> None:
     """Hazard 17: a cache of 1 MiB, two slots, one chunk in flight."""
     regx = {"rendezvous": "pipeline", "backend": backend, **TINY}
-    job = mpi("collective", "--sizes", "100,20000,300001,3000000", "alltoall", "bcast", ranks=3,
+    job = mpi("collective", "--sizes", "100,40000,300001,3000000", "alltoall", "bcast", ranks=3,
               regx=regx).checked(ranks=3)
     for report in job.reports:
         assert report["registered_bytes"] <= 1 << 20, str(job)

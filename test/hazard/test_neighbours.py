@@ -34,7 +34,7 @@ def test_ranks_in_their_own_namespaces_use_another_btl(mpi: Mpi, tmp_path: Path,
 
 @pytest.mark.parametrize("what,regx", [
     ("eager", {"pool_size": "256K"}), ("lent", {"pool_size": "4M"}),
-    ("eager", {"max_send_size": 20_000, "rndv_eager_limit": 0})], ids=str)
+    ("eager", {"max_send_size": 40_000, "rndv_eager_limit": 0})], ids=str)
 @pytest.mark.whole
 def test_slots_that_a_peer_keeps_delay_nobody_else(mpi: Mpi, tmp_path: Path, what: str,
                                                    regx: dict[str, object]) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from launch import Mpi
 
-ROUNDS, SIZE = 1000, 20_000
+ROUNDS, SIZE = 1000, 36_000
 USES = 3  # of either buffer in a round
 HOW = [("hooks", "libc", "send", True), ("hooks", "raw", "send", False),  # documented blind
        ("notifier", "raw", "send", True), ("notifier", "libc", "receive", True),
@@ -39,7 +39,7 @@ def test_the_same_address_with_new_pages_sends_the_new_data(mpi: Mpi, backend: s
 @pytest.mark.parametrize("backend", ["notifier"], indirect=True)
 def test_one_munmap_of_very_many_regions_is_seen(mpi: Mpi, backend: str) -> None:
     """What is unmapped last is given up though no further message comes (hazard 18)."""
-    count, size = 5000, 20_480
+    count, size = 5000, 36_864
     job = mpi("many", count, size, regx={
         "rendezvous": "direct", "backend": backend, "cache_bytes": "unlimited"})
     job.checked(ranks=2).carried("direct")

@@ -20,7 +20,7 @@
 
 #include "check.h"
 
-enum { LARGE = 4 << 20, PIECE = 8, FRAGMENTED = 40, SMALL = 400, EAGER = 16384, SEED = 83 };
+enum { LARGE = 4 << 20, PIECE = 8, FRAGMENTED = 40, SMALL = 400, EAGER = 32768, SEED = 83 };
 enum { TAG_LARGE = 1, TAG_SMALL, TAG_READY, TAG_EAGER, TAG_FRAGMENTED = 10 };
 
 static const int eager_sizes[] = {3000, 8192, EAGER, 2017};

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""On a node, whether 4 to 16 KiB go eagerly or by rendezvous is found out meanwhile; not if the user
+"""On a node, whether 4 to 32 KiB go eagerly or by rendezvous is found out meanwhile; not if the user
 says it."""
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from sample import Case
 from tables import strategies
 
 ITERATIONS = 6
-SIZE = 16_000  # eager by default in any Open MPI
+SIZE = 32_000  # eager by default in any Open MPI
 
 
 def cases_of(size: int, window: int = 40) -> list[Case]:
@@ -35,21 +35,22 @@ def run(mpi: Mpi, tmp_path: Path, seed: int, cases: list[Case], **regx: object) 
                sample.write(cases, tmp_path), regx=regx).checked(ranks=2)
 
 
-def test_messages_of_all_kinds_are_right_while_the_limit_moves(mpi: Mpi, build: Build,
-                                                               tmp_path: Path, seed: int) -> None:
+@pytest.mark.parametrize("size", [6000, 16_000, SIZE])
+def test_messages_of_all_kinds_are_right_while_the_limit_moves(mpi: Mpi, build: Build, tmp_path: Path,
+                                                               seed: int, size: int) -> None:
     """Each rank tries both ways; those of a rendezvous count at their receiver."""
-    cases = cases_of(6000) + cases_of(SIZE)
+    cases = cases_of(size)
     job = run(mpi, tmp_path, seed, cases).over("shm")
     sent = sum(len(case.sizes()) * case.windows(2, ITERATIONS) for case in cases)
     configured = build.size("eager_limit")
     for report in job.reports:
         assert sum(report[f"messages_{path}"] for path in strategies()) >= 16, str(job)
         assert report["messages_eager"] >= 16 + sent // 8, str(job)
-        assert report["eager_limit"] in (4096 + 80, 8192 + 80, configured), str(job)
+        assert report["eager_limit"] in (4096 + 80, 8192 + 80, 16384 + 80, configured), str(job)
 
 
 @pytest.mark.parametrize("regx", [
-    {"eager_limit": 16_448}, {"rendezvous": "bounce"}], ids=str)
+    {"eager_limit": 32_848}, {"rendezvous": "bounce"}], ids=str)
 def test_the_limit_stays_where_the_user_decides(mpi: Mpi, build: Build, tmp_path: Path, seed: int,
                                                 regx: dict[str, object]) -> None:
     job = run(mpi, tmp_path, seed, cases_of(SIZE), **regx)

@@ -26,7 +26,7 @@ def settings(rng: random.Random) -> dict[str, Any]:
         {"chunk_size": "64K", "chunk_depth": rng.randint(1, 8)},
         {"rndv_eager_limit": 0},
         {"eager_limit": rng.choice([512, 1024, 8000])},
-        {"max_send_size": rng.choice([4096, 20000])}])
+        {"max_send_size": rng.choice([4096, 20000, 40000])}])
 
 
 def program(rng: random.Random, folder: Path) -> list[Any]:

@@ -10,7 +10,7 @@ from launch import Mpi, at_ranks
 @pytest.mark.parametrize("strategy", ["bounce", "pipeline", "direct", "read", "together"])
 def test_every_grant_is_compared(mpi: Mpi, strategy: str) -> None:
     """One comparison for each grant that was written, or read."""
-    job = mpi("collective", "--sizes", "100,20000,300001,3000000", "alltoall", "bcast", ranks=3,
+    job = mpi("collective", "--sizes", "100,40000,300001,3000000", "alltoall", "bcast", ranks=3,
               regx={"rendezvous": strategy, "verify": 1}).checked(ranks=3)
     job.carried(strategy).over("shm")
     assert job.total("verified") == job.total("puts") + job.total("gets") > 0, str(job)

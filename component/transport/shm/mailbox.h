@@ -40,14 +40,13 @@
 #define REGX_MAILBOX_INLINE 56u /* bytes of a frame in its first line */
 #define REGX_MAILBOX_SPAN_LINES 8u
 #define REGX_MAILBOX_SPAN (64 * REGX_MAILBOX_SPAN_LINES - 8) /* in so many lines */
-#define REGX_MAILBOX_PAYLOAD_MAX (1u << 20)    /* bytes of the ring of payload: a power of two */
-#define REGX_MAILBOX_PAYLOAD_MANY (128u << 10) /* where there are many neighbours */
-#define REGX_MAILBOX_PAYLOAD_MIN (64u << 10)   /* where memory is short */
+#define REGX_MAILBOX_PAYLOAD_MAX (1u << 20)   /* bytes of the ring of payload: a power of two */
+#define REGX_MAILBOX_PAYLOAD_MIN (128u << 10) /* where memory is short, or for many neighbours */
 /* A frame and one line take less than 3/8 of the shortest ring. So a frame fits even if a quarter
  * of what is in use is free and not yet reported, and up to a frame is skipped at the end. Long
  * payload keeps its place within its cache line (base/copy.h), and so may begin later in the first
  * line. */
-#define REGX_MAILBOX_MAX 16448u  /* an eager message of 16 KiB with its headers */
+#define REGX_MAILBOX_MAX 32848u  /* an eager message of 32 KiB with its headers */
 #define REGX_MAILBOX_ZCOPIES 32u /* frames of the poster's pool not yet returned */
 
 typedef enum regx_frame_kind {

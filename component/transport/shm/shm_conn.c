@@ -97,10 +97,8 @@ static uint32_t choose_ring(const regx_mailbox_pool_t *pool)
     const size_t room = regx_segment_room(pool->kind);
     uint32_t ring = REGX_MAILBOX_PAYLOAD_MAX;
 
-    while (ring > REGX_MAILBOX_PAYLOAD_MANY && pool->neighbours > REGX_MAILBOX_POOL_RINGS / ring) {
-        ring /= 2;
-    }
-    while (ring > REGX_MAILBOX_PAYLOAD_MIN && size_of_all(pool, ring) > room / 2) {
+    while (ring > REGX_MAILBOX_PAYLOAD_MIN && (pool->neighbours > REGX_MAILBOX_POOL_RINGS / ring ||
+                                               size_of_all(pool, ring) > room / 2)) {
         ring /= 2;
     }
     return ring;

@@ -7,7 +7,7 @@
  * Each process owns a main segment, which holds its connect queue, its claim cells and its pool,
  * and segments of mailboxes, which are allocated as peers are first written to. The mailbox from A
  * to B lies in A's memory. It takes some 1,041 KiB; 529, 273 and 145 with more than 8, 16 and 32
- * neighbours; 81 where more would be over half of the shared memory that is free. Up to four are
+ * neighbours, or where more would be over half of the shared memory that is free. Up to four are
  * allocated at once, and none for a pair of processes that do not talk.
  *
  * A connection is refused only before its first frame was accepted: its memory cannot be mapped, or
@@ -156,8 +156,7 @@ typedef struct regx_cico {
 /* ---- memory for the user's buffers (alloc_mem_segment.c) ---- */
 
 #define REGX_ALLOC_MEM_SEGMENTS 32u /* of a process; each takes a file descriptor */
-/* Bytes of a block, at least: in a shorter one lies no message that is long enough for a rendezvous
- * with the default eager limit. */
+/* Bytes of a block, at least: messages of shorter ones seldom go by rendezvous. */
 #define REGX_ALLOC_MEM_MIN (16u << 10)
 
 /* How a segment is named to peers. */
@@ -215,7 +214,7 @@ typedef struct regx_mailbox_pool {
 
 #define REGX_MAILBOX_POOL_UNIT 4u /* mailboxes per segment, at most */
 /* Bytes of all rings of a process for the neighbours that it has when they are made, unless rings of
- * REGX_MAILBOX_PAYLOAD_MANY take more. */
+ * REGX_MAILBOX_PAYLOAD_MIN take more. */
 #define REGX_MAILBOX_POOL_RINGS (8u << 20)
 
 /* ---- the transport ---- */

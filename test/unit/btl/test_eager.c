@@ -10,13 +10,14 @@
 #include "btl/eager.h"
 
 enum {
-    CONFIGURED = 16448,
+    CONFIGURED = 32848,
     HEADER = 80,
     SHORT = 8192,
-    LONG = 16000,
+    MIDDLE = 16000,
+    LONG = 32000,
     LEAST = REGX_EAGER_MIN + HEADER,
     WAYS = REGX_EAGER_WAYS,
-    EQUAL = 10,
+    EQUAL = 11,
     TABLES,
     PROGRAMS = 10,
     TUNED = -1
@@ -98,6 +99,7 @@ static const table_t tables[TABLES] = {
     {"eager 1.4 times as fast", LONG, {2000, 2800}},
     {"rendezvous 1.05 times as fast", LONG, {2100, 2000}},
     {"eager 1.05 times as fast", LONG, {2000, 2100}},
+    {"rendezvous twice as fast, middle", MIDDLE, {3000, 1500}},
     {"equal", SHORT, {2000, 2000}},
 };
 
@@ -222,7 +224,7 @@ static void most_samples_may_be_interrupted(void **state)
     assert_in_range(found, 15, 20);
 }
 
-/* ---- both sizes ---- */
+/* ---- several sizes ---- */
 
 static const table_t short_by_rendezvous = {"", SHORT, {3000, 1000}};
 static const table_t long_eagerly = {"", LONG, {2000, 6000}};
@@ -241,6 +243,38 @@ static void of_two_sizes_each_has_its_way(void **state)
         now += long_by_rendezvous.takes[note(LONG)];
         assert_int_equal(last, REGX_EAGER_RENDEZVOUS);
         progress++;
+    }
+}
+
+static void of_three_sizes_the_one_between_may_go_eagerly_alone(void **state)
+{
+    const table_t eagerly = {"", MIDDLE, {1000, 2000}}, not_eagerly = {"", LONG, {6000, 2000}};
+
+    run(&short_by_rendezvous, &programs[0], 500, 0, TUNED);
+    run(&not_eagerly, &programs[0], 500, 0, TUNED);
+    run(&eagerly, &programs[0], 500, 0, TUNED);
+    for (unsigned i = 0; i < 100; i++) {
+        assert_int_equal(note(MIDDLE), REGX_EAGER_SEND);
+        assert_int_equal(note(SHORT), REGX_EAGER_SEND); /* it is taken along, */
+        assert_int_equal(note(LONG), REGX_EAGER_RENDEZVOUS);
+    }
+    for (unsigned i = 0; i < 32; i++) { /* until none has come while 64 others did */
+        assert_int_equal(note(LONG), REGX_EAGER_RENDEZVOUS);
+        note(SHORT);
+    }
+    assert_int_equal(note(SHORT), REGX_EAGER_RENDEZVOUS);
+}
+
+/* All sizes in turn, in a program that never calls progress: their trials end all the same. */
+static void a_mixture_of_all_sizes_is_tried(void **state)
+{
+    static const size_t lengths[] = {SHORT, MIDDLE, LONG};
+
+    for (unsigned i = 0; i < 30000; i++) {
+        now += note(lengths[i % 3]) == REGX_EAGER_SEND ? 3000 : 1000;
+    }
+    for (unsigned i = 0; i < 3; i++) {
+        assert_int_equal(note(lengths[i]), REGX_EAGER_RENDEZVOUS);
     }
 }
 
@@ -266,7 +300,7 @@ static void longer_messages_that_go_eagerly_take_shorter_ones_along(void **state
 /* Begins one, and goes on until its messages go by rendezvous. */
 static void reach_rendezvous_turn(size_t length)
 {
-    while (limit == CONFIGURED) {
+    while (limit == configured) {
         now += 1000;
         note(length);
         progress++;
@@ -277,7 +311,7 @@ static void reach_rendezvous_turn(size_t length)
 static void a_trial_whose_messages_stop_is_given_up(void **state)
 {
     reach_rendezvous_turn(SHORT);
-    for (unsigned i = 0; i < 256; i++) {
+    for (unsigned i = 0; i < 512; i++) {
         assert_int_equal(note(LONG), REGX_EAGER_RENDEZVOUS);
     }
     assert_int_equal(limit, CONFIGURED);
@@ -298,13 +332,14 @@ static void strays_end_the_trial(void **state)
     }
 }
 
-/* 16 KiB with a header of 80 bytes. */
+/* 32 KiB with a header of 80 bytes. */
 static void what_is_above_the_limit_is_tried_in_vain(void **state)
 {
+    begin_with(CONFIGURED - 1, true);
     for (unsigned i = 0; i < 112 + 1 + 16 + 64; i++) {
-        assert_int_equal(note(4 * REGX_EAGER_MIN), REGX_EAGER_RENDEZVOUS);
+        assert_int_equal(note(8 * REGX_EAGER_MIN), REGX_EAGER_RENDEZVOUS);
     }
-    assert_int_equal(limit, CONFIGURED);
+    assert_int_equal(limit, CONFIGURED - 1);
     reach_rendezvous_turn(SHORT);
 }
 
@@ -324,7 +359,7 @@ static void a_message_elsewhere_restores_the_limit_for_good(void **state)
 static void other_lengths_change_nothing(void **state)
 {
     const table_t smallest = {"", REGX_EAGER_MIN, {3000, 1000}};
-    const table_t largest = {"", 4 * REGX_EAGER_MIN + 1, {3000, 1000}};
+    const table_t largest = {"", 8 * REGX_EAGER_MIN + 1, {3000, 1000}};
 
     assert_int_equal(moves(&smallest, 2000), 0);
     assert_int_equal(moves(&largest, 2000), 0);
@@ -337,7 +372,8 @@ static void other_lengths_change_nothing(void **state)
 /* note() sees to it that none is exceeded. */
 static void a_lower_limit_is_not_exceeded(void **state)
 {
-    static const size_t limits[] = {256, LEAST - 1, LEAST, LEAST + 1, 8192 + HEADER, 9000};
+    static const size_t limits[] = {256,           LEAST - 1, LEAST,         LEAST + 1,
+                                    8192 + HEADER, 9000,      16384 + HEADER};
 
     for (unsigned i = 0; i < sizeof(limits) / sizeof(limits[0]); i++) {
         begin_with(limits[i], true);
@@ -475,7 +511,7 @@ static void a_hundred_messages_go_eagerly(void **state)
 }
 
 /* Here three times as slow. */
-static void what_is_far_worse_for_one_size_is_not_tried_soon_for_the_other(void **state)
+static void what_is_far_worse_for_one_size_is_not_tried_soon_for_others(void **state)
 {
     for (unsigned i = 0; i < 2; i++) {
         begin(state);
@@ -494,6 +530,8 @@ int main(void)
         TEST(costs_that_change_are_followed),
         TEST(most_samples_may_be_interrupted),
         TEST(of_two_sizes_each_has_its_way),
+        TEST(of_three_sizes_the_one_between_may_go_eagerly_alone),
+        TEST(a_mixture_of_all_sizes_is_tried),
         TEST(longer_messages_that_go_eagerly_take_shorter_ones_along),
         TEST(a_trial_whose_messages_stop_is_given_up),
         TEST(strays_end_the_trial),
@@ -507,7 +545,7 @@ int main(void)
         TEST(ten_thousand_messages_lose_five_percent_and_in_long_bursts_seven),
         TEST(a_thousand_messages_lose_a_third_and_in_long_bursts_half),
         TEST(a_hundred_messages_go_eagerly),
-        TEST(what_is_far_worse_for_one_size_is_not_tried_soon_for_the_other),
+        TEST(what_is_far_worse_for_one_size_is_not_tried_soon_for_others),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -9,7 +9,7 @@
 #include "base/copy.h"
 #include "btl/module.h"
 
-enum { SLOT = 65536, SLOTS = 4, FRAME = 16448, SMALL = 512 };
+enum { SLOT = 65536, SLOTS = 4, FRAME = 32848, SMALL = 512 };
 
 /* ---- what fragment.c uses of Open MPI ---- */
 

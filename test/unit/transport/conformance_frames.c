@@ -41,8 +41,9 @@ static void await_frame(const party_t *at, unsigned count, uint8_t tag, uint64_t
 
 static void frames_of_each_length_arrive_whole(void **state)
 {
-    const size_t lengths[] = {0,   1,    8,    16,   17,   55,   56,   57,    112,   113,  448,
-                              449, 4095, 4096, 8191, 8192, 8448, 8449, 10000, 16383, 16384};
+    const size_t lengths[] = {0,    1,    8,     16,    17,    55,    56,   57,
+                              112,  113,  448,   449,   4095,  4096,  8191, 8192,
+                              8448, 8449, 10000, 16384, 16640, 32767, 32768};
     unsigned count = 0;
 
     parties_open(false);

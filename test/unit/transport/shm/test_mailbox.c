@@ -207,7 +207,7 @@ static void half_of_the_ring_is_used_until_the_poller_is_behind(void **state)
 
 static void the_ring_grows_though_the_poller_keeps_up(void **state)
 {
-    enum { LENGTH = 8000, PINGS = 1000 };
+    enum { LENGTH = 8000, PINGS = 2000 };
     box_t *box = box_open();
     regx_frame_t frame;
     bool beyond = false;

@@ -61,7 +61,7 @@ static void with_many_neighbours_the_rings_are_shorter(void **state)
                  {8, REGX_MAILBOX_PAYLOAD_MAX},
                  {9, REGX_MAILBOX_PAYLOAD_MAX / 2},
                  {17, REGX_MAILBOX_PAYLOAD_MAX / 4},
-                 {33, REGX_MAILBOX_PAYLOAD_MANY}};
+                 {33, REGX_MAILBOX_PAYLOAD_MIN}};
     regx_conn_t *others[33];
 
     shm_parties_open(false);
