@@ -77,10 +77,11 @@ static inline bool regx_copy_takes(void)
 
 /* As memcpy, from memory that another core has written and writes again: takes each line before it is
  * read. Else a writer whose reader follows closely is held up, on AMD's processors, probably because
- * a modified line that is only read stays with its writer as Owned (MOESI). Seen on near cores of
- * Zen 3, without MPI, medians of 30 runs: 16 KiB at a time, through 512 KiB of buffers, at 26.1 GB/s,
- * not 16.2, through 1 MiB at 31.4, not 12.4; between far cores no faster. On cores that others share
- * it is up to a fifth slower than a plain copy whose writer is far ahead. */
+ * a modified line that is only read stays with its writer as Owned (MOESI). Where the writer is ahead
+ * a plain copy is as fast or faster. Seen on Zen 3, on cores whose second threads others use, without
+ * MPI, 16 KiB at a time through 1 MiB of buffers, medians in GB/s of a plain copy, of one that always
+ * takes, and of one that takes only while the writer has written no more: near 12.6, 23.7 and 31.6 (39
+ * runs), on sibling threads 22.7, 19.9 and 22.7 (5 runs); between far cores all are level. */
 static inline void regx_copy_taking(void *to, const void *from, size_t length)
 {
     size_t taken = 0;

@@ -47,7 +47,6 @@ bool regx_handle_table_add(regx_handle_table_t *table, void *object, regx_handle
     handle->generation = entry->generation;
     table->free = entry->next_free;
     entry->object = object;
-    table->used++;
     return true;
 }
 
@@ -59,7 +58,6 @@ void regx_handle_table_remove(regx_handle_table_t *table, regx_handle_t handle)
     entry->generation++;
     entry->next_free = table->free;
     table->free = handle.id;
-    table->used--;
 }
 
 void *regx_handle_table_at(const regx_handle_table_t *table, uint32_t id)

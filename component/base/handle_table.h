@@ -24,7 +24,6 @@ typedef struct regx_handle_table {
         uint32_t next_free;
     } * entries;
     uint32_t count; /* of entries */
-    uint32_t used;  /* of them, that hold an object */
     uint32_t free;  /* UINT32_MAX: none */
 } regx_handle_table_t;
 

@@ -202,6 +202,7 @@ bool regx_bounce_recv_control_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
                                      const regx_control_t *control, regx_recv_work_t *work)
 {
     const regx_pool_t *pool = rndv->pool;
+    const regx_conn_t *conn = recv->peer->conn;
     const uint32_t slot = (uint32_t)(control->slot / pool->slot_size);
 
     if (control->type != REGX_CONTROL_ATP_SLOT || control->slot % pool->slot_size != 0 ||
@@ -211,9 +212,9 @@ bool regx_bounce_recv_control_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
         return false;
     }
     work->act = copy_out;
-    /* A process that has sends of its own under way is seldom right behind its peer: both ways at
-     * once, taking would cost up to a tenth of the bandwidth (Zen 3, near). */
-    work->takes = recv->peer->conn->shares_pool && rndv->sends.used == 0 && regx_copy_takes();
+    /* With messages both ways at once it makes no difference (Zen 3, near). */
+    work->takes = conn->shares_pool && regx_copy_takes() &&
+                  !conn->transport->ops->node.is_behind(conn->transport);
     work->acted_locked = copied_out_locked;
     return true;
 }

@@ -212,7 +212,7 @@ struct regx_recv_work {
     const regx_control_t *control; /* the message that it is of, or NULL */
     regx_chunk_t *chunk;
     regx_status_t status; /* from act to acted_locked */
-    bool takes;           /* a slot is copied out by regx_copy_taking */
+    bool takes;           /* copy_out: by regx_copy_taking */
     unsigned next_chunk;  /* advance_locked's: chunks before this one had their turn */
 };
 

@@ -26,6 +26,7 @@
  *   - reaches, connect, send, send_zcopy, put, get, copy, expose, stage, unstage, allocate,
  *     release, reg, dereg and prefetch may be called by any thread, and from inside the event
  *     deliver.
+ *   - is_behind is called from inside an event alone.
  *   - progress is called by one thread at a time, and not from inside an event or a done.
  *   - disconnect and close are called while no thread is in progress.
  *   - All events and all done are called by progress, disconnect and close. The transport then
@@ -46,7 +47,7 @@
 #include "base/trace.h"
 #include "base/util.h"
 
-#define REGX_TRANSPORT_ABI 36 /* of this header; an object built for another is refused */
+#define REGX_TRANSPORT_ABI 37 /* of this header; an object built for another is refused */
 
 #define REGX_ADDRESS_MAX 1024        /* bytes of what a process publishes about itself */
 #define REGX_NOTICE_MAX 48           /* bytes of the notice that follows a put */
@@ -308,9 +309,13 @@ typedef struct regx_transport_ops {
     regx_status_t (*get)(regx_conn_t *conn, regx_get_t *get);
 
     /* What only processes of one node can do for each other. Each may be NULL, and all are where
-     * peers are on other nodes; unstage goes with stage, and release with allocate. A connection
-     * says by single_copy (regx_conn_t) whether the kernel copies. */
+     * peers are on other nodes; unstage goes with stage, release with allocate, and is_behind with
+     * connections that have shares_pool. A connection says by single_copy (regx_conn_t) whether the
+     * kernel copies. */
     struct {
+        /* Whether the sender of the notice that is being delivered has posted anything after it: a
+         * hint. Called from inside the event alone. */
+        bool (*is_behind)(const regx_transport_t *transport);
         /* Has the kernel copy `length` bytes between `local` and the address `remote` in the peer:
          * now, and all of them. No key is asked for, so `remote` must be what the peer has offered.
          * REGX_OK: they can be seen at the other end; REGX_DENIED: the kernel does not copy between

@@ -81,14 +81,21 @@ static void wire_dereg(regx_transport_t *transport, regx_mr_t *mr)
     process->registered--;
 }
 
-const regx_transport_ops_t process_wire = {.abi = REGX_TRANSPORT_ABI,
-                                           .name = "fuzz",
-                                           .send = wire_send,
-                                           .put = wire_put,
-                                           .get = wire_get,
-                                           .node.expose = wire_expose,
-                                           .reg = wire_reg,
-                                           .dereg = wire_dereg};
+static bool wire_is_behind(const regx_transport_t *transport)
+{
+    (void)transport;
+    return process->heard % 2 == 0;
+}
+
+const regx_transport_ops_t process_wire = {
+    .abi = REGX_TRANSPORT_ABI,
+    .name = "fuzz",
+    .send = wire_send,
+    .put = wire_put,
+    .get = wire_get,
+    .node = {.is_behind = wire_is_behind, .expose = wire_expose},
+    .reg = wire_reg,
+    .dereg = wire_dereg};
 
 void process_end_put(unsigned i, regx_status_t status)
 {

@@ -236,6 +236,17 @@ static inline uint64_t regx_mailbox_line(const regx_mailbox_in_t *in)
     return in->told_at - (uint64_t)(in->turn - in->next);
 }
 
+/* Whether a frame is there behind the next one, if that one takes one line. A hint: nothing of that
+ * frame may be read after it. */
+static inline bool regx_mailbox_has_second(const regx_mailbox_in_t *in)
+{
+    const uint64_t second = regx_mailbox_line(in) + 1;
+    const regx_mailbox_line_t *line = &in->memory->lines[second % REGX_MAILBOX_LINES];
+
+    return (uint32_t)atomic_load_explicit(&line->head, memory_order_relaxed) ==
+           regx_mailbox_lap(second);
+}
+
 /* Begins to fetch the line so many behind the next one: it travels while a frame is handled,
  * perhaps for microseconds. 1, or REGX_MAILBOX_AHEAD where several frames were there, so that the
  * poster has filled more: else that would have to fetch it back. */

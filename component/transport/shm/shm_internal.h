@@ -307,7 +307,8 @@ struct regx_shm {
     regx_shm_conn_t *disconnecting; /* their mailboxes are not yet read to the end */
     regx_shm_conn_t *refused;       /* to be reported by progress; under the lock */
     regx_shm_inbound_t **inbound;
-    _Atomic uint32_t taken; /* frames and connect requests, of all; written by progress */
+    const regx_shm_inbound_t *read; /* the one whose frames are being delivered, while they are */
+    _Atomic uint32_t taken;         /* frames and connect requests, of all; written by progress */
     size_t inbound_count, inbound_room;
     regx_shared_copies_t shared_copies;
     regx_cico_t cico;
@@ -477,6 +478,7 @@ int regx_cico_progress(regx_shm_t *shm);
 
 /* ---- shm_poll.c ---- */
 
+bool regx_shm_is_behind(const regx_transport_t *transport);
 int regx_shm_progress(regx_transport_t *transport);
 /* Reads nothing more of a neighbour, and notifies it. Only in progress, or when it is kept out. */
 void regx_shm_drop_inbound(regx_shm_inbound_t *inbound);

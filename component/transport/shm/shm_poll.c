@@ -104,6 +104,7 @@ static void disconnect_inbound(regx_shm_t *shm, size_t i)
     regx_shm_inbound_t *inbound = shm->inbound[i];
 
     regx_shared_copy_forget(shm, inbound);
+    shm->read = NULL;
     shm->inbound[i] = shm->inbound[--shm->inbound_count];
     regx_shm_drop_inbound(inbound);
 }
@@ -178,6 +179,7 @@ static __attribute__((noinline)) int take_frames(regx_shm_t *shm, size_t i)
     regx_shm_inbound_t *inbound = shm->inbound[i];
     size_t ahead = 1;
 
+    shm->read = inbound;
     for (int events = 0; events < BATCH; events++) {
         regx_frame_t frame;
 
@@ -200,6 +202,13 @@ static __attribute__((noinline)) int take_frames(regx_shm_t *shm, size_t i)
         }
     }
     return BATCH;
+}
+
+bool regx_shm_is_behind(const regx_transport_t *transport)
+{
+    const regx_shm_t *shm = REGX_CONTAINER_OF(transport, const regx_shm_t, super);
+
+    return regx_mailbox_has_second(&shm->read->in);
 }
 
 static bool returned(const regx_pending_t *op)

@@ -42,7 +42,6 @@ static void a_handle_finds_its_object_alone(void **state)
         assert_null(
             regx_handle_table_find(&table, (regx_handle_t){handle.id, handle.generation - 1}));
     }
-    assert_int_equal(table.used, OBJECTS);
     for (uint32_t id = OBJECTS; id < 4 * OBJECTS; id++) {
         for (uint32_t generation = 0; generation < 3; generation++) {
             assert_null(regx_handle_table_find(&table, (regx_handle_t){id, generation}));
@@ -87,7 +86,6 @@ static void old_handles_find_nothing(void **state)
         alive += regx_handle_table_find(&table, handles[round]) != NULL;
     }
     assert_int_equal(alive, LIVE);
-    assert_int_equal(table.used, LIVE);
     /* Numbers are used again: the table has not grown with the rounds. */
     assert_in_range(table.count, LIVE, 2 * LIVE);
     regx_handle_table_fini(&table);

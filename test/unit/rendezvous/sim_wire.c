@@ -376,6 +376,13 @@ void sim_end(sim_process_t *process, unsigned index, regx_status_t otherwise)
 
 /* ---- memory ---- */
 
+/* Either copy, in steps that are the same on any processor. */
+static bool wire_is_behind(const regx_transport_t *transport)
+{
+    (void)transport;
+    return sim.time % 2 == 0;
+}
+
 static void wire_expose(const void *base, size_t length, regx_key_t *key)
 {
     const uint32_t number = EXPOSED;
@@ -448,12 +455,14 @@ static void wire_dereg(regx_transport_t *transport, regx_mr_t *mr)
     memset(mr, 0xee, sizeof(*mr)); /* nothing of it may be used after */
 }
 
-const regx_transport_ops_t sim_ops = {
-    .abi = REGX_TRANSPORT_ABI,
-    .name = "sim",
-    .send = wire_send,
-    .put = wire_put,
-    .get = wire_get,
-    .node = {.expose = wire_expose, .stage = wire_stage, .unstage = wire_unstage},
-    .reg = wire_reg,
-    .dereg = wire_dereg};
+const regx_transport_ops_t sim_ops = {.abi = REGX_TRANSPORT_ABI,
+                                      .name = "sim",
+                                      .send = wire_send,
+                                      .put = wire_put,
+                                      .get = wire_get,
+                                      .node = {.is_behind = wire_is_behind,
+                                               .expose = wire_expose,
+                                               .stage = wire_stage,
+                                               .unstage = wire_unstage},
+                                      .reg = wire_reg,
+                                      .dereg = wire_dereg};

@@ -226,6 +226,11 @@ static void the_ring_grows_though_the_poller_keeps_up(void **state)
  * bursts until there is no room. Of 600 frames half go on in other lines, half go by the ring; of the
  * next 600 all but a few fit a line. All mailboxes but one are so old that the laps' number
  * overflows. */
+static bool has_one_line(size_t length)
+{
+    return length > REGX_MAILBOX_SPAN || regx_mailbox_lines_of(length) == 1;
+}
+
 static void no_content_is_taken_for_a_head(void **state)
 {
     enum { FRAMES = 20000, KEPT = 2 * REGX_MAILBOX_LINES, WORDS = REGX_MAILBOX_SPAN / 2 };
@@ -247,6 +252,9 @@ static void no_content_is_taken_for_a_head(void **state)
 
             if (random % (posted / 5000 % 2 == 0 ? 64 : 1024) == 0 || posted - taken == KEPT) {
                 for (uint64_t n = random / 1024 % 256; taken < posted && n > 0; n--, taken++) {
+                    if (has_one_line(lengths[taken % KEPT])) {
+                        assert_int_equal(regx_mailbox_has_second(&box->in), posted - taken > 1);
+                    }
                     take_bytes(box, taken, words[taken % KEPT], lengths[taken % KEPT]);
                 }
                 continue;

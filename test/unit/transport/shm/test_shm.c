@@ -309,6 +309,40 @@ static void another_process_is_not_taken_for_the_peer(void **state)
     assert_int_equal(step(&one), 0);
 }
 
+/* ---- what is known of who writes ---- */
+
+static unsigned behind;
+
+static void count_if_behind(party_t *party)
+{
+    behind += regx_shm_is_behind(party->transport);
+}
+
+/* Of three frames that are there at once, two; wherever in the ring of lines, and not one that came by
+ * another mailbox. */
+static void a_frame_is_known_behind_which_another_has_come(void **state)
+{
+    regx_conn_t *const first = one.conn;
+
+    party_connect(&one, &two);
+    regx_conn_t *const second = one.conn;
+    two.on_deliver = count_if_behind;
+    for (unsigned round = 0; round < REGX_MAILBOX_LINES; round++) {
+        const unsigned before = two.delivered;
+
+        behind = 0;
+        for (unsigned frame = 0; frame < 4; frame++) {
+            one.conn = frame == 0 ? first : second;
+            party_send(&one, 1, frame, 8);
+        }
+        parties_settle();
+        assert_int_equal(two.delivered, before + 4);
+        assert_int_equal(behind, 2);
+    }
+    one.conn = first;
+    tested->ops->disconnect(second);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -320,6 +354,7 @@ int main(void)
         SHM_TEST(a_mailbox_that_does_not_fit_is_refused),
         cmocka_unit_test(more_neighbours_than_a_node_has_are_refused),
         SHM_TEST(another_process_is_not_taken_for_the_peer),
+        SHM_TEST(a_frame_is_known_behind_which_another_has_come),
     };
 
     return cmocka_run_group_tests_name("shm", tests, NULL, NULL);
