@@ -19,10 +19,12 @@
  * thread copies to it at that moment, because the receiver gave it up, that copy is waited for: at
  * most 64 KiB. From then on the program may write to its buffer, or free it.
  *
- * A message takes the first stage that is free. So one that comes alone is copied to memory that
- * both processors know: a page that is touched for the first time costs up to 16 us in a virtual
- * machine. Either side's pages of a stage are brought in by one call, as many as the message needs:
- * page by page, the first messages would pay more for it, and `auto` judges by these.
+ * Stages are used in turn. Lines that have left both second-level caches come faster than those that
+ * lie in the other core's: in a ping-pong of 64 KiB a message takes 5.0 us, not 6.3, and of 128 KiB
+ * 8.1, not 9.8 (near cores of Zen 3; between far ones all are level). With eight stages it would be
+ * 4.5 and 7.9. Either side's pages of a stage are brought in by one call, as many as the message
+ * needs: page by page, the first messages would pay more for it, and `auto` judges by these. (A page
+ * that is touched for the first time costs up to 16 us in a virtual machine.)
  *
  * stage, unstage and take may be called by any thread; all others are called by progress, or by
  * disconnect, which never run at the same time. The lists are under the transport's lock.
@@ -70,12 +72,14 @@ static regx_cico_cell_t *cell_of(const regx_shm_t *shm, const regx_cico_stage_t 
 /* NULL: there is none. */
 static regx_cico_stage_t *find_free_locked(regx_cico_t *cico)
 {
-    unsigned i = 0;
+    for (unsigned i = 0; i < REGX_CICO_STAGES; i++) {
+        regx_cico_stage_t *stage = &cico->stages[cico->next++ % REGX_CICO_STAGES];
 
-    while (i < REGX_CICO_STAGES && cico->stages[i].used) {
-        i++;
+        if (!stage->used) {
+            return stage;
+        }
     }
-    return i < REGX_CICO_STAGES ? &cico->stages[i] : NULL;
+    return NULL;
 }
 
 static bool awaits(const regx_shm_conn_t *conn, size_t length)

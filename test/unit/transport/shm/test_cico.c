@@ -62,28 +62,33 @@ static void end(message_t *message)
     leave(message);
 }
 
-static regx_cico_cell_t *cell(unsigned stage)
+static unsigned stage_of(const message_t *message)
 {
-    return &regx_shm_main(shm_of(&two))->cico.cells[stage];
+    return regx_shm_key_unpack(&message->exposed.key).stage.id - (UINT32_MAX - REGX_CICO_STAGES);
 }
 
-static uint32_t ready(unsigned stage)
+static regx_cico_cell_t *cell(const message_t *message)
 {
-    return (uint32_t)atomic_load(&cell(stage)->ready);
+    return &regx_shm_main(shm_of(&two))->cico.cells[stage_of(message)];
+}
+
+static uint32_t ready(const message_t *message)
+{
+    return (uint32_t)atomic_load(&cell(message)->ready);
 }
 
 /* The test plays the sender: so many bytes are there. */
-static void make_ready(const message_t *message, unsigned stage, uint32_t bytes)
+static void make_ready(const message_t *message, uint32_t bytes)
 {
     const regx_handle_t use = regx_shm_key_unpack(&message->exposed.key).stage;
 
-    atomic_store(&cell(stage)->ready, (uint64_t)use.generation << 32 | bytes);
+    atomic_store(&cell(message)->ready, (uint64_t)use.generation << 32 | bytes);
 }
 
-static uint8_t *stage_memory(unsigned stage)
+static uint8_t *stage_memory(const message_t *message)
 {
     return (uint8_t *)shm_of(&two)->main.base + regx_shm_stage_offset() +
-           (size_t)stage * REGX_STAGE_SIZE;
+           (size_t)stage_of(message) * REGX_STAGE_SIZE;
 }
 
 static void receive_alone(const message_t *message)
@@ -96,12 +101,15 @@ static void receive_alone(const message_t *message)
 /* A message is sent and taken. at_once: bytes that are copied before it is asked for. */
 static void pass(uint64_t stream, uint32_t at_once)
 {
+    static unsigned before = REGX_CICO_STAGES;
     message_t *message = expose(0, stream);
 
+    assert_int_not_equal(stage_of(message), before); /* they are used in turn */
+    before = stage_of(message);
     step(&two);
-    assert_int_equal(ready(0), at_once);
+    assert_int_equal(ready(message), at_once);
     take(message);
-    while (ready(0) < MOST) {
+    while (ready(message) < MOST) {
         assert_true(step(&two) > 0);
     }
     assert_int_equal(step(&two), 0);
@@ -141,11 +149,11 @@ static void the_kernel_copies_what_the_sender_has_not(void **state)
         const uint64_t before = one.counters.bytes_shm;
         message_t *message = expose(0, 5);
 
-        unit_fill(stage_memory(0), HALF, 6, 0);
-        make_ready(message, 0, HALF);
+        unit_fill(stage_memory(message), HALF, 6, 0);
+        make_ready(message, HALF);
         take(message);
         step(&one);
-        make_ready(message, 0, 0);
+        make_ready(message, 0);
         receive_alone(message);
         assert_true(unit_is_filled(message->to, HALF, 6));
         assert_memory_equal(message->to + HALF, message->data + HALF, HALF);
@@ -165,14 +173,14 @@ static void a_sender_that_computes_is_not_waited_for_while_another_sends(void **
     for (unsigned i = 0; i < 2; i++) {
         take(expose(i, i));
     }
-    unit_fill(stage_memory(1), MOST, 1, 0);
+    unit_fill(stage_memory(&messages[1]), MOST, 1, 0);
     while (messages[0].op.ended == 0) {
         assert_true(bytes < 2 * REGX_CICO_LOOKS);
-        make_ready(&messages[1], 1, ++bytes);
+        make_ready(&messages[1], ++bytes);
         assert_true(step(&one) > 0);
     }
     assert_int_equal(messages[1].op.ended, 0);
-    make_ready(&messages[1], 1, MOST);
+    make_ready(&messages[1], MOST);
     receive_alone(&messages[1]);
     assert_int_equal(one.counters.stages_taken, 1);
     end(&messages[0]);
@@ -187,8 +195,9 @@ static void nothing_is_read_after_unstage(void **state)
     for (unsigned i = 0; i < UNSTAGED; i++) {
         message_t *message = expose(0, i);
 
-        atomic_store(&cell(0)->asked, regx_shm_key_unpack(&message->exposed.key).stage.generation);
-        while (ready(0) == 0) {
+        atomic_store(&cell(message)->asked,
+                     regx_shm_key_unpack(&message->exposed.key).stage.generation);
+        while (ready(message) == 0) {
             sched_yield();
         }
         regx_shm_unstage(two.transport, &message->exposed.key);
@@ -226,19 +235,19 @@ static void what_a_peer_says_is_checked(void **state)
     assert_int_equal(take_as(message, &message->exposed.key, MOST + 1, true), REGX_INVALID);
     /* Of another use of the stage nothing is taken. */
     const regx_key_t other = key_of_stage(message, 0, 1);
-    make_ready(message, 0, MOST);
+    make_ready(message, MOST);
     assert_int_equal(take_as(message, &other, MOST, true), REGX_PENDING);
     receive_alone(message);
     assert_memory_equal(message->to, message->data, MOST);
     memset(message->to, 0xee, MOST);
     /* The sender says that there is more than there can be. */
-    make_ready(message, 0, UINT32_MAX);
+    make_ready(message, UINT32_MAX);
     assert_int_equal(take_as(message, &message->exposed.key, 5000, true), REGX_PENDING);
     receive_alone(message);
     assert_int_equal(one.counters.stages_taken, 1);
     assert_int_equal(message->to[5000], 0xee);
     take(message); /* now the sender's word is good again */
-    make_ready(message, 0, 0);
+    make_ready(message, 0);
     parties_await(&message->op.ended, 1);
     end(message);
 }
