@@ -21,13 +21,15 @@
  *
  * Stages are used in turn. Lines that have left both second-level caches come faster than those that
  * lie in the other core's: in a ping-pong of 64 KiB a message takes 5.0 us, not 6.3, and of 128 KiB
- * 8.1, not 9.8 (near cores of Zen 3; between far ones all are level). With eight stages it would be
- * 4.5 and 7.9. Either side's pages of a stage are brought in by one call, as many as the message
- * needs: page by page, the first messages would pay more for it, and `auto` judges by these. (A page
- * that is touched for the first time costs up to 16 us in a virtual machine.)
+ * 8.1, not 9.8; with touched buffers 34.9, not 37.4, and 69.3, not 70.4 (near cores of Zen 3; between
+ * far ones all are level). With eight stages a ping-pong would take 4.5 and 7.9, and an allreduce up
+ * to half as long again. Either side's pages of a stage are brought in by one call, as many as the
+ * message needs: page by page, the first messages would pay more for it, and `auto` judges by these.
+ * (A page that is touched for the first time costs up to 16 us in a virtual machine.)
  *
  * stage, unstage and take may be called by any thread; all others are called by progress, or by
- * disconnect, which never run at the same time. The lists are under the transport's lock.
+ * disconnect, which never run at the same time. The lists and `next` are under the transport's
+ * lock.
  */
 #include <sys/mman.h>
 #include <time.h>

@@ -143,7 +143,7 @@ typedef struct regx_cico_stage {
 
 typedef struct regx_cico {
     regx_cico_stage_t stages[REGX_CICO_STAGES];
-    unsigned next;                       /* its number: to be used, if it is free */
+    unsigned next;                       /* to be used, if it is free; counts on */
     regx_link_t queue;                   /* stages, oldest first */
     regx_cico_stage_t *copying;          /* progress copies to it now, without the lock */
     regx_link_t taking;                  /* gets, oldest first */
