@@ -74,7 +74,7 @@ def rendezvous_bytes(cases: Iterable[Case], eager: int, ranks: int, iterations: 
 
 def boundaries(eager: int, chunk: int, slot: int, largest: int) -> list[int]:
     """Hazard 19: one byte around each size at which something changes."""
-    steps = {1, 64, PAGE, 16 * 1024, eager, slot, chunk, largest}
+    steps = {1, 64, PAGE, 16 * 1024, 32 * 1024, eager, slot, chunk, largest}
     steps |= set(range(chunk, largest + 1, chunk))
     return sorted({0, *ODD} | {step + by for step in steps for by in (-1, 0, 1)})
 

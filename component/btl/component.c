@@ -329,7 +329,7 @@ static int module_finalize(mca_btl_base_module_t *btl)
  * buffer begins. */
 static mca_btl_base_module_t face = {
     .btl_component = &mca_btl_regx_component.super,
-    .btl_eager_limit = 32768 + 80, /* 32 KiB with Open MPI's header */
+    .btl_eager_limit = REGX_EAGER_MAX, /* 32 KiB with Open MPI's header */
     .btl_rndv_eager_limit = 4096,
     .btl_max_send_size = 65536,
     .btl_rdma_pipeline_send_length = 0,

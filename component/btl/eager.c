@@ -5,7 +5,6 @@
 
 #include "base/util.h"
 
-#define HEADER 80u          /* bytes of the limit that ob1 takes for its header, at most */
 #define PATIENCE 112u       /* messages before the first trial: collective benchmarks send 110 */
 #define FIRST 16u           /* messages by rendezvous as it begins */
 #define ROUNDS 3u           /* turns of each way */
@@ -76,7 +75,7 @@ static size_t find_limit(const regx_eager_t *eager)
 
     for (unsigned i = REGX_EAGER_SIZES; i-- > 0;) {
         if (way_of(eager, &eager->size[i]) == REGX_EAGER_RENDEZVOUS) {
-            limit = ((size_t)REGX_EAGER_MIN << i) + HEADER;
+            limit = ((size_t)REGX_EAGER_MIN << i) + REGX_EAGER_HEADER;
         } else if (prevails(eager, &eager->size[i])) {
             break;
         }

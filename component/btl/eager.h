@@ -56,6 +56,8 @@
 #define REGX_EAGER_MIN 4096u  /* bytes of data that always go eagerly */
 #define REGX_EAGER_SIZES 3u   /* each twice the one before */
 #define REGX_EAGER_SAMPLES 8u /* of a way, in a trial */
+#define REGX_EAGER_HEADER 80u /* bytes of the limit that ob1 takes for its header, at most */
+#define REGX_EAGER_MAX ((REGX_EAGER_MIN << REGX_EAGER_SIZES) + REGX_EAGER_HEADER)
 
 typedef enum regx_eager_way {
     REGX_EAGER_SEND,

@@ -9,10 +9,10 @@
 #include <unistd.h>
 
 #include "base/memlock.h"
+#include "btl/eager.h"
 
 #define PARAMS_MAX 64 /* of all rooms; a build with asserts checks it */
 #define POOL_MAX_BY_DEFAULT (8u << 20)
-#define EAGER_MAX 32848u    /* bytes: 32 KiB and headers */
 #define FRAME_MAX 16448u    /* bytes that every transport takes as one frame */
 #define FRAGMENT_MAX 65536u /* bytes that every transport sends without a copy at once */
 
@@ -283,9 +283,9 @@ static bool check_inherited(regx_params_t *params, mca_btl_base_module_t *btl)
     /* If the user sets it, ob1 has regx pack eager messages, and does not look at how much of one
      * was packed: less than all of it, where a fragment is shorter. */
     btl->btl_flags &= ~(uint32_t)MCA_BTL_FLAGS_SEND_INPLACE;
-    if (btl->btl_eager_limit < 256 || btl->btl_eager_limit > EAGER_MAX) {
+    if (btl->btl_eager_limit < 256 || btl->btl_eager_limit > REGX_EAGER_MAX) {
         return complain(REGX_PREFIX "eager_limit=%zu; allowed: 256 to %u", btl->btl_eager_limit,
-                        EAGER_MAX);
+                        REGX_EAGER_MAX);
     }
     if (!regx_param_given("max_send_size")) {
         btl->btl_max_send_size = regx_min(btl->btl_max_send_size, max);

@@ -271,7 +271,7 @@ static bool has_turn(const regx_autotune_t *tune, unsigned candidate)
 }
 
 /* The smallest size: of messages that may go eagerly, too, few in a row come here while btl/eager.c
- * tries both. */
+ * tries both. (Those of just 32 KiB are of the next one.) */
 static bool is_eager(const regx_autotune_t *tune)
 {
     return tune->larger == REGX_AUTO_SIZES - 1;

@@ -205,8 +205,8 @@ typedef struct regx_mailbox_box {
     bool taken;
 } regx_mailbox_box_t;
 
-/* Their memory: segments of up to four, used again when their readers have left them, and freed when the
- * process closes. Calls are made with the transport's lock held. */
+/* Their memory: segments of up to four, used again when their readers have left them, and freed when
+ * the process closes. Calls are made with the transport's lock held. */
 typedef struct regx_mailbox_pool {
     regx_segment_kind_t kind;
     struct regx_mailbox_segment *segments;

@@ -222,15 +222,15 @@ static void the_ring_grows_though_the_poller_keeps_up(void **state)
     box_close(box);
 }
 
-/* Frames whose words, which may stand where the head of a line would be, are numbers of laps, in
- * bursts until there is no room. Of 600 frames half go on in other lines, half go by the ring; of the
- * next 600 all but a few fit a line. All mailboxes but one are so old that the laps' number
- * overflows. */
 static bool has_one_line(size_t length)
 {
     return length > REGX_MAILBOX_SPAN || regx_mailbox_lines_of(length) == 1;
 }
 
+/* Frames whose words, which may stand where the head of a line would be, are numbers of laps, in
+ * bursts until there is no room. Of 600 frames half go on in other lines, half go by the ring; of the
+ * next 600 all but a few fit a line. All mailboxes but one are so old that the laps' number
+ * overflows. */
 static void no_content_is_taken_for_a_head(void **state)
 {
     enum { FRAMES = 20000, KEPT = 2 * REGX_MAILBOX_LINES, WORDS = REGX_MAILBOX_SPAN / 2 };
