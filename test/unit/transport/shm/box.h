@@ -12,7 +12,7 @@
 /* Content: any frame is a piece of this, cut at a place that its number gives. */
 enum { PATTERN = 1 << 16 };
 
-/* Bytes of payload: a short ring comes round often; half of it is used at first. */
+/* Bytes of payload: a short ring comes round often. */
 #define BOX_RING (2 * REGX_MAILBOX_PAYLOAD_MIN)
 #define BOX_SIZE regx_mailbox_size(BOX_RING)
 
