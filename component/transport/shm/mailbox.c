@@ -12,18 +12,19 @@
 #define TAKEN 2048u
 /* So many of the ring's bytes are brought in at once. */
 #define BROUGHT_IN 32768u
-/* So many of them are in use at first. */
+/* Bytes of the ring in use at first. */
 #define PART_MIN 32768u
-/* That is doubled after so many laps: in a virtual machine the next pages cost up to 14 us each, by
- * both processes, which is then some tenth of what has gone by (Zen 5; after 64 laps exchanges of
- * 32 KiB took twice as long until all pages were there). */
+/* They are doubled after so many laps. In a virtual machine (Zen 5) each new page costs up to 14 us,
+ * both processes together; after 512 laps that adds about a tenth to the time spent so far. After 64
+ * laps exchanges of 32 KiB took twice as long until the whole ring was in use. */
 #define LAPS 512u
-/* And where a post finds no room, until there is room for so many of its length. */
+/* They are also doubled when a post finds no room, until so many frames of that length fit. */
 #define BURST 64u
 
 _Static_assert(sizeof(regx_mailbox_line_t) == 64, "a line is one cache line");
-_Static_assert(8 * (REGX_MAILBOX_MAX + 64) <= 3 * REGX_MAILBOX_PAYLOAD_MIN,
-               "every frame has room in an empty ring");
+_Static_assert(REGX_MAILBOX_PAYLOAD_MIN / 4 + 16384 + 2 * (REGX_MAILBOX_MAX + 2 * 64) <=
+                   REGX_MAILBOX_PAYLOAD_MIN,
+               "a frame has room in the shortest ring, with pages of 64 KiB, too");
 
 /* Where the next frame's room begins: in another cache line. */
 static uint64_t padded(uint64_t position)
@@ -39,7 +40,8 @@ static uint64_t offset_in_ring(uint64_t position, uint32_t ring)
 
 void regx_mailbox_out_init(regx_mailbox_out_t *out, regx_mailbox_memory_t *memory, uint32_t ring)
 {
-    *out = (regx_mailbox_out_t){.memory = memory, .ring = ring, .part = PART_MIN};
+    *out = (regx_mailbox_out_t){
+        .memory = memory, .ring = ring, .part = PART_MIN, .page = (uint32_t)regx_page_size()};
 }
 
 void regx_mailbox_in_init(regx_mailbox_in_t *in, regx_mailbox_memory_t *memory, uint32_t ring)
@@ -85,11 +87,11 @@ static inline bool may_post(regx_mailbox_out_t *out, uint32_t lines)
 }
 
 /* Whether frames of that length always have room where so much is in use, and the poller has taken
- * all: a quarter of it, and of a page, may be free and not reported; up to a frame is skipped at the
- * end. */
-static bool suffices(size_t part, size_t length)
+ * all. It reports what is free by quarters of what it has brought in, which ends with a page; and up
+ * to a frame is skipped at the end. */
+static bool suffices(const regx_mailbox_out_t *out, size_t length)
 {
-    return part / 4 + 1024 + 2 * padded(length) <= part;
+    return (out->part + out->page) / 4 + 2 * padded(length) <= out->part;
 }
 
 /* More of the ring is in use from now on, if there is more. */
@@ -105,7 +107,7 @@ static void grow(regx_mailbox_out_t *out)
  */
 static uint64_t payload_room(regx_mailbox_out_t *out, size_t length)
 {
-    while (!suffices(out->part, length)) {
+    while (out->part < out->ring && !suffices(out, length)) {
         grow(out);
     }
     const uint64_t at = offset_in_ring(out->payload, out->ring);

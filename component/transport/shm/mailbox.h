@@ -20,12 +20,12 @@
  * other core. Seen on an EPYC of Zen 3 (L2 of 512 KiB), with 1 MiB, grown sooner, not 256 KiB: 16
  * KiB one way in 1.50 us, not 1.89, and in a stream at 17.9 GB/s, not 12.7. Between cores far from
  * one another, which share none, it was 5.0 us, not 5.4, and 6.2 GB/s, not 4.5: why is not known.
- * With 2 MiB it was as fast. A short ring stays in the cores' own caches (Zen 5: 2 KiB stream in both
- * directions at 21 GB/s in 128 KiB, at 8 in 1 MiB). (Payload shown in two halves, so that the poller fetches the first
- * while the second is copied, gained nothing there.) But each page that is touched for the first
- * time costs either side up to 16 us in a virtual machine. So the poster begins with a part of the
- * ring, and doubles it for longer frames, for bursts, and after some hundred laps. The rest of the
- * ring it skips; the poller need not know of that.
+ * With 2 MiB it was as fast. (Payload shown in two halves, so that the poller fetches the first
+ * while the second is copied, gained nothing there.) But a short ring stays in the cores' own caches:
+ * on an EPYC of Zen 5 2 KiB stream in both directions at 21 GB/s in 128 KiB, at 8 in 1 MiB. And each
+ * page that is touched for the first time costs either side up to 16 us in a virtual machine. So the
+ * poster begins with a part of the ring, and doubles it for longer frames, for bursts, and after some
+ * hundred laps. The rest of the ring it skips; the poller need not know of that.
  *
  * The poster's calls are serialised by the caller (the connection's lock), the poller's because
  * only progress polls. The poller trusts nothing it reads: positions and lengths are checked
@@ -101,6 +101,7 @@ typedef struct regx_mailbox_out { /* the poster's private state */
     uint32_t ring;    /* bytes of payload */
     uint32_t part;    /* of them in use */
     uint32_t laps;    /* since it was doubled */
+    uint32_t page;    /* bytes of one */
     uint64_t line;    /* next to fill */
     uint64_t payload; /* next byte of the payload stream */
     uint64_t consumed_lines;
@@ -108,9 +109,10 @@ typedef struct regx_mailbox_out { /* the poster's private state */
     uint64_t spans_until; /* lines before that count may hold a frame's bytes for a head */
     uint64_t short_until; /* regx_mailbox_post_short may fill lines before that count */
     size_t brought_in;    /* of the ring's pages */
-    /* Set by the caller: posts follow on one another, so the poller is behind. Only then are the next
-     * frames' lines taken away from it: in a ping-pong that would hold up the frame just posted. Seen
-     * on an EPYC of Zen 5, cores far from one another: 8 bytes one way in 0.38 us, not 0.44. */
+    /* Posts follow on one another, so the poller is behind; set by regx_shm_send, kept by other posts.
+     * Only then are the next frames' lines taken away from the poller: in a ping-pong that would hold
+     * up the frame just posted. Seen on an EPYC of Zen 5, cores far from one another: 8 bytes one way
+     * in 0.38 us, not 0.44. */
     bool streams;
 } regx_mailbox_out_t;
 
@@ -169,8 +171,8 @@ static inline regx_mailbox_line_t *regx_mailbox_next_line(const regx_mailbox_out
     return &out->memory->lines[out->line % REGX_MAILBOX_LINES];
 }
 
-/* How many lines ahead of the one just filled the poster takes a line for itself, and how many
- * ahead a poller that is behind fetches one. Seen on an Intel Xeon with 8 bytes, all in one
+/* How many lines ahead of the one just filled the poster of a stream takes a line for itself, and
+ * how many ahead a poller that is behind fetches one. Seen on an Intel Xeon with 8 bytes, all in one
  * direction and in both: with neither 92 and 110 MB/s, with the first 90 and 136, with both 112 and
  * 159; 3 and 4 ahead were better one way and worse both ways. */
 #define REGX_MAILBOX_AHEAD 2u

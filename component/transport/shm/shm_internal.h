@@ -254,7 +254,7 @@ struct regx_shm_conn {
     regx_conn_t super;
     regx_lock_t lock;
     enum { REGX_SHM_NEW, REGX_SHM_ATTACHED, REGX_SHM_REFUSED } state;
-    uint32_t taken; /* the transport's, at the last frame sent */
+    uint32_t taken; /* the transport's, at the last post of regx_shm_send */
     regx_mailbox_out_t out;
     regx_shm_neighbour_t peer;
     size_t pool_part; /* its bytes; whole pages */

@@ -26,15 +26,15 @@ static void count_sent(const regx_shm_t *shm, size_t bytes)
     regx_count(shm->config.counters, &shm->config.counters->bytes_shm, bytes);
 }
 
-static uint32_t taken_now(const regx_shm_conn_t *conn)
+/* Whether posts follow on one another: in a ping-pong or an exchange one frame comes between two.
+ * Returns the frames that came, for the next post. Under the connection's lock. */
+static inline uint32_t note_stream(regx_shm_conn_t *conn)
 {
-    return atomic_load_explicit(&regx_shm_of(conn->super.transport)->taken, memory_order_relaxed);
-}
+    const uint32_t taken =
+        atomic_load_explicit(&regx_shm_of(conn->super.transport)->taken, memory_order_relaxed);
 
-/* Whether posts follow on one another: in a ping-pong or an exchange one frame comes between two. */
-static bool streams(const regx_shm_conn_t *conn)
-{
-    return taken_now(conn) - conn->taken != 1;
+    conn->out.streams = taken - conn->taken != 1;
+    return taken;
 }
 
 /* As regx_shm_send, of any frame, at any time, on any thread. */
@@ -48,11 +48,11 @@ static __attribute__((noinline)) regx_status_t send_any(regx_shm_conn_t *conn, u
     if (status != REGX_OK) {
         return status;
     }
-    conn->out.streams = streams(conn);
+    const uint32_t taken = note_stream(conn);
     status =
         regx_mailbox_post(&conn->out, tag, header, header_length, pack, payload, payload_length);
     if (status == REGX_OK) {
-        conn->taken = taken_now(conn);
+        conn->taken = taken;
     }
     regx_unlock(&conn->lock);
     if (status == REGX_OK) {
@@ -69,10 +69,11 @@ regx_status_t regx_shm_send(regx_conn_t *super, uint8_t tag, const void *header,
     regx_shm_conn_t *conn = regx_shm_conn_of(super);
 
     if (!conn->lock.real && conn->state == REGX_SHM_ATTACHED && pack == NULL) {
-        conn->out.streams = streams(conn);
+        const uint32_t taken = note_stream(conn);
+
         if (regx_mailbox_post_short(&conn->out, tag, header, header_length, payload,
                                     payload_length)) {
-            conn->taken = taken_now(conn);
+            conn->taken = taken;
             count_sent(regx_shm_of(super->transport), header_length + payload_length);
             return REGX_OK;
         }
