@@ -10,6 +10,7 @@ from fabric import Fabric
 from launch import AT_ONCE, Mpi
 
 CASES = ["fence", "lock", "flood", "fetch", "alternate"]
+MPI_ERR_WIN = 53  # in Open MPI's mpi.h
 VERBS = {"transport": "verbs"}  # also on a node: osc/rdma wants one that reaches all
 
 
@@ -38,4 +39,5 @@ def test_beside_vader_processes_agree_that_regx_has_no_windows(mpi: Mpi, fabric:
     if not mpi.build.osc_asks:
         assert job.checked(3).total("onesided_messages") == 0, str(job)
         return
-    assert job.status != 0 and "MPI_ERR_WIN: invalid window" in job.stderr, str(job)
+    # Not by the text: mpirun of 4.1.4 loses it now and then (show_help.c: "Out of resource").
+    assert job.status == MPI_ERR_WIN, str(job)
