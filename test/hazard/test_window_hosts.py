@@ -39,5 +39,5 @@ def test_beside_vader_processes_agree_that_regx_has_no_windows(mpi: Mpi, fabric:
     if not mpi.build.osc_asks:
         assert job.checked(3).total("onesided_messages") == 0, str(job)
         return
-    # Not by the text: mpirun of 4.1.4 loses it now and then (show_help.c: "Out of resource").
+    # Not by the text: mpirun of 4.1.4 lost it once (it logged "Out of resource" in show_help.c).
     assert job.status == MPI_ERR_WIN, str(job)

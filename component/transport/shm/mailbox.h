@@ -21,11 +21,10 @@
  * KiB one way in 1.50 us, not 1.89, and in a stream at 17.9 GB/s, not 12.7. Between cores far from
  * one another, which share none, it was 5.0 us, not 5.4, and 6.2 GB/s, not 4.5: why is not known.
  * With 2 MiB it was as fast. (Payload shown in two halves, so that the poller fetches the first
- * while the second is copied, gained nothing there.) But a short ring stays in the cores' own caches:
- * on an EPYC of Zen 5 2 KiB stream in both directions at 21 GB/s in 128 KiB, at 8 in 1 MiB. And each
- * page that is touched for the first time costs either side up to 16 us in a virtual machine. So the
- * poster begins with a part of the ring, and doubles it for longer frames, for bursts, and after some
- * hundred laps. The rest of the ring it skips; the poller need not know of that.
+ * while the second is copied, gained nothing there.) But each page that is touched for the first time
+ * costs either side up to 16 us in a virtual machine. So the poster begins with a part of the ring, and
+ * doubles it for longer frames, for bursts, and after some hundred laps. The rest of the ring it skips;
+ * the poller need not know of that.
  *
  * The poster's calls are serialised by the caller (the connection's lock), the poller's because
  * only progress polls. The poller trusts nothing it reads: positions and lengths are checked

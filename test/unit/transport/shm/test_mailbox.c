@@ -211,7 +211,7 @@ static void a_part_of_the_ring_is_used_until_the_poller_is_behind(void **state)
     box_close(box);
 }
 
-/* For bursts of 64: more would only leave the caches. */
+/* For bursts of 64: each page that is touched costs time. */
 static void short_frames_that_find_no_room_get_little_more(void **state)
 {
     enum { LENGTH = 600, TRIES = 2000, ROUNDS = 10 };
