@@ -15,14 +15,14 @@
  *
  * A trial is turns of the candidates: RUN messages that come alone (in the first turn only
  * RUN_FIRST: one that is far worse costs a short program most), a burst, or STREAM messages where
- * some are always open. What lies between two moments at which none is open has a cost: the time
- * from the first one's begin to the other's, per byte. So what the program does with the data
- * counts. A turn's cost is the median, which a long computation now and then does not change; in a
- * candidate's first turn it is the lower of the two samples in the middle. The first messages of a
- * turn pay for where the one before left the data, and are not counted. Their number varies, and a
- * burst is left out now and then, so that turns do not fall into step with the program; in the first
- * trial it goes by what was fastest so far. A burst goes by one candidate as a whole: if only a part
- * of it did, the slots of bounce would wait for the kernel's copies of the rest.
+ * some are always open. Its cost is a time per byte: of a burst from its first message's begin to
+ * that of the next burst, so what the program does with the data counts. Of messages that come alone
+ * each has one, and the turn's is the median, which a long computation now and then does not change;
+ * in a candidate's first turn it is the lower of the two in the middle. The first messages of a turn
+ * pay for where the one before left the data, and are not counted. Their number varies, and a burst
+ * is left out now and then, so that turns do not fall into step with the program; in the first trial
+ * it goes by what was fastest so far. A burst goes by one candidate as a whole: if only a part of it
+ * did, the slots of bounce would wait for the kernel's copies of the rest.
  *
  * The least cost of a candidate's turns counts, of up to ROUNDS; of lone messages the first turn's
  * only until there is a second. It has no second turn if the first was far worse than the best, no
@@ -30,12 +30,11 @@
  * still become faster it goes on, in the first trial at once, and where one takes half the time of
  * the best before, that one is not counted in ROUNDS: the first ones of bounce map the pages of its
  * slots (a virtual machine on an EPYC of Zen 5: 64 messages of 32 KiB took 1.4, 0.7, 0.3, 0.12 ms).
- * Messages that come alone are not compared with bursts, nor with a mixture: a turn of another kind
- * is repeated.
+ * Messages that come alone are not compared with bursts: a turn of another kind is repeated.
  *
  * Then all go by the winner, for REST times as many messages as the trial took, or until several of
  * them went another way. Larger sizes that were not tried yet begin with that winner, and what was
- * far worse has no part in the first trial of the next four. What trials lose, compared with the
+ * far worse has no part in their first trial, if they are near. What trials lose, compared with the
  * best single candidate, and how soon a change of the costs is noticed, stands in test_regret.c.
  * Where a long computation follows every second burst a slow candidate may win.
  *
@@ -55,9 +54,8 @@
 #define ROUNDS 3u
 #define TURNS_MAX 18u /* of a trial, with those that are repeated */
 #define FAILED_TURNS 2u
-#define NEARBY 4u /* powers of two */
-#define WARM 2u   /* messages that come alone: the first ones of a turn, or one more */
-#define RUN 6u    /* and those that are counted, at least; even, as some programs alternate */
+#define WARM 2u /* messages that come alone: the first ones of a turn, or one more */
+#define RUN 6u  /* and those that are counted, at least; even, as some programs alternate */
 #define WARM_FIRST 1u
 #define RUN_FIRST 2u /* the same in a candidate's first turn */
 #define BURST 4u     /* messages open at once: they do not come alone */
@@ -105,6 +103,12 @@ static unsigned number_of(uint64_t length)
 }
 
 /* ---- a trial ---- */
+
+/* Whether messages of the turn, or of the trial, do not come alone. */
+static bool is_burst(const regx_autotune_t *tune)
+{
+    return tune->open_max >= BURST || ((tune->kind | tune->turn.kinds) & BURSTS) != 0;
+}
 
 /* No cost is more than any, and a candidate that fails is more than that. */
 static float cost_of(const regx_tried_t *tried)
@@ -171,8 +175,7 @@ static void tell_larger(regx_autotune_t *tune)
         tune[i].winner = tune->winner;
         for (unsigned other = 0; other < tune->candidates; other++) {
             if (tune->tried[other].cost > 0) {
-                tune[i].tried[other].failed =
-                    i <= NEARBY && is_worse(tune, other, times) ? FAILED_TURNS : 0;
+                tune[i].tried[other].failed = is_worse(tune, other, times) ? FAILED_TURNS : 0;
             }
         }
     }
@@ -203,11 +206,24 @@ static void end_trial(regx_autotune_t *tune)
     memset(tune->tried, 0, sizeof(tune->tried));
 }
 
-/* Some messages have closed since the last moment at which none was open, or the turn began. */
-static void take_sample(regx_turn_t *turn, int64_t now)
+/* No message is open, or the turn is over. Each of the messages that come alone has a sample; those
+ * of a burst have one together, the whole turn's. By a candidate that keeps up with the sender a
+ * burst falls into parts, and a part says nothing of what the program loses behind the last one. */
+static void take_sample(regx_autotune_t *tune, bool over)
 {
+    regx_turn_t *turn = &tune->turn;
+    const int64_t now = regx_now_ns();
+
+    if (is_burst(tune)) {
+        if (!over) {
+            return;
+        }
+        turn->samples = 0;
+        turn->sampled = 0;
+        turn->last = turn->began;
+    }
     if (turn->bytes > turn->sampled && turn->samples < REGX_AUTO_SAMPLES) {
-        const float cost = (float)(now - turn->began) * 1000 / (float)(turn->bytes - turn->sampled);
+        const float cost = (float)(now - turn->last) * 1000 / (float)(turn->bytes - turn->sampled);
         unsigned i = turn->samples++;
 
         for (; i > 0 && turn->sample[i - 1] > cost; i--) {
@@ -215,21 +231,26 @@ static void take_sample(regx_turn_t *turn, int64_t now)
         }
         turn->sample[i] = cost;
     }
-    turn->began = now;
+    turn->last = now;
     turn->sampled = turn->bytes;
 }
 
 /* The turn's messages come as the others of the trial. If they did not several times in a row, what
- * was measured before is forgotten. */
+ * was measured before is forgotten: either the program does something else now, or its bursts come
+ * alone by a candidate that keeps up with the sender. From then on both kinds are compared. */
 static bool is_comparable(regx_autotune_t *tune)
 {
-    if (tune->kind != 0 && tune->kind != tune->turn.kinds) {
+    const uint8_t kind = (tune->turn.kinds & BURSTS) != 0 ? BURSTS : ALONE;
+
+    if (tune->kind == 0) {
+        tune->kind = kind;
+    } else if ((tune->kind & kind) == 0) {
         if (++tune->repeats <= REPEATS_MAX) {
             return false;
         }
         memset(tune->tried, 0, sizeof(tune->tried));
+        tune->kind = ALONE | BURSTS;
     }
-    tune->kind = tune->turn.kinds;
     tune->repeats = 0;
     return true;
 }
@@ -306,7 +327,7 @@ static bool is_over(const regx_autotune_t *tune)
     if (tune->open > 0) {
         return turn->began > 0 && turn->closed >= STREAM && turn->closed >= tune->open_max;
     }
-    return turn->began > 0 && turn->closed >= (tune->open_max < BURST ? run : SHORT);
+    return turn->began > 0 && turn->closed >= (is_burst(tune) ? SHORT : run);
 }
 
 /* A message comes, and no trial is going on. One begins as a turn ends. */
@@ -325,7 +346,7 @@ static void go_on(regx_autotune_t *tune)
 
     if (tune->turn.began > 0 && (over || tune->open == 0)) {
         tune->turn.kinds |= tune->open_max < BURST ? ALONE : BURSTS;
-        take_sample(&tune->turn, regx_now_ns());
+        take_sample(tune, over);
     }
     if (over) {
         next_turn(tune);
@@ -344,7 +365,7 @@ regx_trial_t regx_auto_enter(regx_autotune_t tunes[REGX_AUTO_SIZES], uint64_t le
     }
     const bool trial = tune->trying && !turn->idle;
     if (tune->trying && turn->before == 0 && turn->began == 0) {
-        turn->began = regx_now_ns();
+        turn->began = turn->last = regx_now_ns();
     }
     if (tune->open == 0) {
         tune->open_max = turn->entered = 0;
@@ -394,7 +415,7 @@ void regx_auto_leave(const regx_trial_t *trial, uint64_t length, bool went)
     }
     if (turn->before > 0) {
         if (--turn->before == 0 && tune->open > 0) {
-            turn->began = regx_now_ns();
+            turn->began = turn->last = regx_now_ns();
         }
         return;
     }

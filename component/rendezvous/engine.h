@@ -68,7 +68,8 @@ typedef struct regx_turn {
     uint64_t bytes;                  /* with so many bytes, */
     uint64_t own;                    /* and as many by the candidate */
     uint64_t sampled;                /* bytes until the last sample, */
-    int64_t began;                   /* and when that was taken, or the measuring began */
+    int64_t last;                    /* when that was taken, or the measuring began */
+    int64_t began;                   /* when that was; 0: not yet */
     float sample[REGX_AUTO_SAMPLES]; /* picoseconds a byte, the least first */
 } regx_turn_t;
 
