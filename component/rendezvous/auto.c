@@ -15,14 +15,14 @@
  *
  * A trial is turns of the candidates: RUN messages that come alone (in the first turn only
  * RUN_FIRST: one that is far worse costs a short program most), a burst, or STREAM messages where
- * some are always open. Its cost is a time per byte: of a burst from its first message's begin to
- * that of the next burst, so what the program does with the data counts. Of messages that come alone
- * each has one, and the turn's is the median, which a long computation now and then does not change;
- * in a candidate's first turn it is the lower of the two in the middle. The first messages of a turn
- * pay for where the one before left the data, and are not counted. Their number varies, and a burst
- * is left out now and then, so that turns do not fall into step with the program; in the first trial
- * it goes by what was fastest so far. A burst goes by one candidate as a whole: if only a part of it
- * did, the slots of bounce would wait for the kernel's copies of the rest.
+ * some are always open. A turn's cost is a time per byte, from its begin to that of the next, so
+ * what the program does with the data counts. Messages that come alone have a cost each, and the
+ * turn's is their median, which a long computation now and then does not change; in a candidate's
+ * first turn it is the lower of the two in the middle. The first messages of a turn pay for where
+ * the one before left the data, and are not counted. Their number varies, and a burst is left out
+ * now and then, so that turns do not fall into step with the program; in the first trial it goes by
+ * what was fastest so far. A burst goes by one candidate as a whole: if only a part of it did, the
+ * slots of bounce would wait for the kernel's copies of the rest.
  *
  * The least cost of a candidate's turns counts, of up to ROUNDS; of lone messages the first turn's
  * only until there is a second. It has no second turn if the first was far worse than the best, no
@@ -30,11 +30,12 @@
  * still become faster it goes on, in the first trial at once, and where one takes half the time of
  * the best before, that one is not counted in ROUNDS: the first ones of bounce map the pages of its
  * slots (a virtual machine on an EPYC of Zen 5: 64 messages of 32 KiB took 1.4, 0.7, 0.3, 0.12 ms).
- * Messages that come alone are not compared with bursts: a turn of another kind is repeated.
+ * Messages that come alone are not compared with bursts: a turn of another kind is repeated. After
+ * three such turns in a row both are compared.
  *
  * Then all go by the winner, for REST times as many messages as the trial took, or until several of
  * them went another way. Larger sizes that were not tried yet begin with that winner, and what was
- * far worse has no part in their first trial, if they are near. What trials lose, compared with the
+ * far worse has no part in the first trial of the next six. What trials lose, compared with the
  * best single candidate, and how soon a change of the costs is noticed, stands in test_regret.c.
  * Where a long computation follows every second burst a slow candidate may win.
  *
@@ -54,15 +55,16 @@
 #define ROUNDS 3u
 #define TURNS_MAX 18u /* of a trial, with those that are repeated */
 #define FAILED_TURNS 2u
-#define WARM 2u /* messages that come alone: the first ones of a turn, or one more */
-#define RUN 6u  /* and those that are counted, at least; even, as some programs alternate */
+#define NEARBY 6u /* powers of two */
+#define WARM 2u   /* messages that come alone: the first ones of a turn, or one more */
+#define RUN 6u    /* and those that are counted, at least; even, as some programs alternate */
 #define WARM_FIRST 1u
 #define RUN_FIRST 2u /* the same in a candidate's first turn */
 #define BURST 4u     /* messages open at once: they do not come alone */
 #define ALONE 1u
 #define BURSTS 2u
 #define REPEATS_MAX 2u
-#define SHORT 16u          /* messages: bursts that are shorter are measured together */
+#define SHORT 16u          /* messages: bursts, or parts, that are shorter are measured together */
 #define STREAM 64u         /* messages */
 #define WORSE 1.25F        /* times the best: a third turn would not help, */
 #define FAR_WORSE 1.5F     /* nor a second */
@@ -175,7 +177,8 @@ static void tell_larger(regx_autotune_t *tune)
         tune[i].winner = tune->winner;
         for (unsigned other = 0; other < tune->candidates; other++) {
             if (tune->tried[other].cost > 0) {
-                tune[i].tried[other].failed = is_worse(tune, other, times) ? FAILED_TURNS : 0;
+                tune[i].tried[other].failed =
+                    i <= NEARBY && is_worse(tune, other, times) ? FAILED_TURNS : 0;
             }
         }
     }
@@ -206,13 +209,12 @@ static void end_trial(regx_autotune_t *tune)
     memset(tune->tried, 0, sizeof(tune->tried));
 }
 
-/* No message is open, or the turn is over. Each of the messages that come alone has a sample; those
- * of a burst have one together, the whole turn's. By a candidate that keeps up with the sender a
- * burst falls into parts, and a part says nothing of what the program loses behind the last one. */
+/* No message is open, or the turn is over. Messages that come alone have a sample each, and those of
+ * a burst one together, of the whole turn: a candidate that keeps up with the sender splits a burst
+ * into parts, and what the program loses after the burst shows in the last part only. */
 static void take_sample(regx_autotune_t *tune, bool over)
 {
     regx_turn_t *turn = &tune->turn;
-    const int64_t now = regx_now_ns();
 
     if (is_burst(tune)) {
         if (!over) {
@@ -222,6 +224,8 @@ static void take_sample(regx_autotune_t *tune, bool over)
         turn->sampled = 0;
         turn->last = turn->began;
     }
+    const int64_t now = regx_now_ns();
+
     if (turn->bytes > turn->sampled && turn->samples < REGX_AUTO_SAMPLES) {
         const float cost = (float)(now - turn->last) * 1000 / (float)(turn->bytes - turn->sampled);
         unsigned i = turn->samples++;
@@ -242,15 +246,13 @@ static bool is_comparable(regx_autotune_t *tune)
 {
     const uint8_t kind = (tune->turn.kinds & BURSTS) != 0 ? BURSTS : ALONE;
 
-    if (tune->kind == 0) {
-        tune->kind = kind;
-    } else if ((tune->kind & kind) == 0) {
+    if (tune->kind != 0 && (tune->kind & kind) == 0) {
         if (++tune->repeats <= REPEATS_MAX) {
             return false;
         }
         memset(tune->tried, 0, sizeof(tune->tried));
-        tune->kind = ALONE | BURSTS;
     }
+    tune->kind |= kind;
     tune->repeats = 0;
     return true;
 }
@@ -275,7 +277,7 @@ static bool judge(regx_autotune_t *tune)
 
     tried->warming = first ? turn->candidate == SLOTS : cost < tried->cost * WARMER;
     /* Two that came alone only tell what is far worse. */
-    if (first || (tried->turns == 1 && turn->kinds == ALONE) || cost < tried->cost) {
+    if (first || (tried->turns == 1 && tune->kind == ALONE) || cost < tried->cost) {
         tried->cost = tune->found[turn->candidate] = cost;
     }
     tried->turns = (uint8_t)(tried->turns + (first || cost > before * COLD));

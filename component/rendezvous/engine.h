@@ -52,7 +52,7 @@ typedef enum regx_auto_wire { REGX_AUTO_NODE, REGX_AUTO_APART, REGX_AUTO_WIRES }
 
 #define REGX_AUTO_CANDIDATES 3u /* at most */
 
-#define REGX_AUTO_SAMPLES 6u /* of a turn that is no stream, at most */
+#define REGX_AUTO_SAMPLES 6u /* of a turn, at most */
 
 /* A candidate's turn in a trial. */
 typedef struct regx_turn {
@@ -68,8 +68,8 @@ typedef struct regx_turn {
     uint64_t bytes;                  /* with so many bytes, */
     uint64_t own;                    /* and as many by the candidate */
     uint64_t sampled;                /* bytes until the last sample, */
-    int64_t last;                    /* when that was taken, or the measuring began */
-    int64_t began;                   /* when that was; 0: not yet */
+    int64_t began;                   /* when the measuring began; 0: not yet */
+    int64_t last;                    /* when the last sample was taken; before, as `began` */
     float sample[REGX_AUTO_SAMPLES]; /* picoseconds a byte, the least first */
 } regx_turn_t;
 
@@ -89,7 +89,7 @@ typedef struct regx_autotune {
     uint8_t winner;     /* of the last trial, or of the first one so far; before it the prior */
     bool known;         /* it was measured */
     bool trying;        /* there is a trial */
-    uint8_t kind;       /* of its turns' messages; 0: not known yet */
+    uint8_t kind;       /* of its turns' messages: bits as of turn.kinds; 0: not known yet */
     uint8_t turns;      /* that have begun */
     uint8_t repeats;    /* turns in a row whose messages were of another kind */
     uint32_t messages;  /* of the trial */
