@@ -61,10 +61,10 @@
 #define WARM_FIRST 1u
 #define RUN_FIRST 2u /* the same in a candidate's first turn */
 #define BURST 4u     /* messages open at once: they do not come alone */
-#define ALONE 1u
+#define ALONE 1u     /* kinds of turns */
 #define BURSTS 2u
 #define REPEATS_MAX 2u
-#define SHORT 16u          /* messages: bursts, or parts, that are shorter are measured together */
+#define SHORT 16u          /* messages of a turn of bursts, at least */
 #define STREAM 64u         /* messages */
 #define WORSE 1.25F        /* times the best: a third turn would not help, */
 #define FAR_WORSE 1.5F     /* nor a second */
@@ -109,7 +109,7 @@ static unsigned number_of(uint64_t length)
 /* Whether messages of the turn, or of the trial, do not come alone. */
 static bool is_burst(const regx_autotune_t *tune)
 {
-    return tune->open_max >= BURST || ((tune->kind | tune->turn.kinds) & BURSTS) != 0;
+    return tune->open_max >= BURST || tune->turn.bursts || (tune->kind & BURSTS) != 0;
 }
 
 /* No cost is more than any, and a candidate that fails is more than that. */
@@ -244,7 +244,7 @@ static void take_sample(regx_autotune_t *tune, bool over)
  * alone by a candidate that keeps up with the sender. From then on both kinds are compared. */
 static bool is_comparable(regx_autotune_t *tune)
 {
-    const uint8_t kind = (tune->turn.kinds & BURSTS) != 0 ? BURSTS : ALONE;
+    const uint8_t kind = tune->turn.bursts ? BURSTS : ALONE;
 
     if (tune->kind != 0 && (tune->kind & kind) == 0) {
         if (++tune->repeats <= REPEATS_MAX) {
@@ -347,7 +347,7 @@ static void go_on(regx_autotune_t *tune)
     const bool over = is_over(tune);
 
     if (tune->turn.began > 0 && (over || tune->open == 0)) {
-        tune->turn.kinds |= tune->open_max < BURST ? ALONE : BURSTS;
+        tune->turn.bursts |= tune->open_max >= BURST;
         take_sample(tune, over);
     }
     if (over) {

@@ -57,9 +57,9 @@ typedef enum regx_auto_wire { REGX_AUTO_NODE, REGX_AUTO_APART, REGX_AUTO_WIRES }
 /* A candidate's turn in a trial. */
 typedef struct regx_turn {
     uint8_t candidate;
-    bool idle;     /* all go by the winner, and nothing is measured */
-    bool failed;   /* a message of the turn went another way */
-    uint8_t kinds; /* of its messages: bits, 1 alone, 2 in bursts */
+    bool idle;   /* all go by the winner, and nothing is measured */
+    bool failed; /* a message of the turn went another way */
+    bool bursts; /* some of its messages did not come alone */
     uint8_t samples;
     uint32_t number;                 /* of the turn, never the same */
     uint32_t entered;                /* messages since none was open, or it began */
@@ -69,7 +69,7 @@ typedef struct regx_turn {
     uint64_t own;                    /* and as many by the candidate */
     uint64_t sampled;                /* bytes until the last sample, */
     int64_t began;                   /* when the measuring began; 0: not yet */
-    int64_t last;                    /* when the last sample was taken; before, as `began` */
+    int64_t last;                    /* when the last sample was taken; else `began` */
     float sample[REGX_AUTO_SAMPLES]; /* picoseconds a byte, the least first */
 } regx_turn_t;
 
@@ -89,7 +89,7 @@ typedef struct regx_autotune {
     uint8_t winner;     /* of the last trial, or of the first one so far; before it the prior */
     bool known;         /* it was measured */
     bool trying;        /* there is a trial */
-    uint8_t kind;       /* of its turns' messages: bits as of turn.kinds; 0: not known yet */
+    uint8_t kind;       /* of its turns: bits, 1 messages alone, 2 bursts; 0: not known yet */
     uint8_t turns;      /* that have begun */
     uint8_t repeats;    /* turns in a row whose messages were of another kind */
     uint32_t messages;  /* of the trial */
