@@ -3,6 +3,8 @@
  * Open MPI 4.1.
  */
 
+#include <stdlib.h>
+
 #include "compat/compat.h"
 
 #include "opal/mca/pmix/pmix.h"
@@ -90,16 +92,24 @@ bool regx_version_publish_key(const char *key)
     return rc == OPAL_SUCCESS;
 }
 
-/* Where that process is on this node and the key is not among what it published, Open MPI 4.1.4
- * answers after two seconds. */
+/* What a process has published it commits all at once, its addresses among it. Of one on this node
+ * that has not committed yet, or has no such key, Open MPI 4.1.4 answers after two seconds that there
+ * is none. */
 bool regx_version_key_published(const mca_base_component_t *component, uint32_t rank,
                                 const char *key)
 {
     const opal_process_name_t name = {OPAL_PROC_MY_NAME.jobid, rank};
     opal_value_t *value = NULL;
+    uint8_t *addresses = NULL;
+    int32_t length;
+    int rc = OPAL_ERROR;
 
-    (void)component;
-    if (opal_pmix.get(&name, key, NULL, &value) != OPAL_SUCCESS || value == NULL) {
+    for (unsigned tries = 0; rc != OPAL_SUCCESS && tries < 5; tries++) {
+        OPAL_MODEX_RECV(rc, component, &name, &addresses, &length);
+    }
+    free(addresses);
+    if (rc != OPAL_SUCCESS || opal_pmix.get(&name, key, NULL, &value) != OPAL_SUCCESS ||
+        value == NULL) {
         return false;
     }
     OBJ_RELEASE(value);
