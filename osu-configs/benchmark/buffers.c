@@ -218,14 +218,16 @@ void write_message(const struct bench *b, unsigned char *message, size_t size, u
 
 void read_message(const struct bench *b, const unsigned char *message, size_t size)
 {
-    uint64_t sum = 0, word = 0;
+    uint64_t sum = 0, word;
+    size_t at = 0;
     if (b->set.buffers != TOUCHED || b->set.check)
         return;
-    for (size_t at = 0; at < size; at += sizeof word) {
-        size_t left = size - at;
-        memcpy(&word, message + at, left < sizeof word ? left : sizeof word);
+    for (; size - at >= sizeof word; at += sizeof word) {
+        memcpy(&word, message + at, sizeof word);
         sum += word;
     }
+    for (; at < size; at++)
+        sum += message[at];
     __asm__ volatile("" : : "r"(sum)); // the sum is wanted
 }
 
