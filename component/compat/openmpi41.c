@@ -94,7 +94,7 @@ bool regx_version_publish_key(const char *key)
 
 /* What a process has published it commits all at once, its addresses among it. Of one on this node
  * that has not committed yet, or has no such key, Open MPI 4.1.4 answers after two seconds that there
- * is none. */
+ * is none. So it is asked for ten seconds, which all pass if that process has no regx. */
 bool regx_version_key_published(const mca_base_component_t *component, uint32_t rank,
                                 const char *key)
 {
