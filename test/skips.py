@@ -180,6 +180,7 @@ CONDITIONS: dict[str, Condition] = {
     "no namespaces": lambda run: not (succeeds("unshare", "--mount", "true")
                                       and succeeds("unshare", "--pid", "--user", "--fork", "true")
                                       and succeeds("unshare", "--net", "true")),
+    "before Linux 6.13": lambda run: kernel_before(6, 13),
     "before Linux 6.15": lambda run: kernel_before(6, 15),
 }
 
@@ -222,6 +223,7 @@ EXPECTED = [
     (ANY, "only root|needs root|as root", "not root"),
     (ANY, "may lock", "little memory that may be locked"),
     (ANY, NOTIFIER, "userfaultfd refused, or before Linux 5.18"),
+    ("guard", "no guard pages", "before Linux 6.13"),
     ("remap|landing", "UFFDIO_MOVE", "no UFFDIO_MOVE"),
     ("test_safe_copy.*any_memory_is_copied", "no vDSO", "no vDSO"),
     (ANY, r"process_vm", "process_vm_readv refused"),

@@ -3,13 +3,12 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "base/fault.h"
 #include "base/memlock.h"
 
 /* ---- copies ---- */
@@ -17,29 +16,22 @@
 enum { PIECE = 4096 }; /* a page, or a part of one: it is there as a whole or not at all */
 
 /* Moves a piece without a pipe. */
-static bool move_without(char *to, const char *from, const char *buffer, size_t length)
+static bool move_without(char *to, const char *from, size_t length)
 {
     const struct iovec here = {to, length};
     const struct iovec there = {(void *)(uintptr_t)from, length};
 
-    if (process_vm_readv(getpid(), &here, 1, &there, 1, 0) == (ssize_t)length) {
-        return true;
-    }
-    if (msync((char *)buffer - (uintptr_t)buffer % regx_page_size(), 1, MS_ASYNC) != 0) {
-        return false;
-    }
-    memcpy(to, from, length);
-    return true;
+    return process_vm_readv(getpid(), &here, 1, &there, 1, 0) == (ssize_t)length;
 }
 
-/* Moves a piece. The pipe is empty before and after. false: there is no memory at one end. */
-static bool move(const int pipe[2], char *to, const char *from, const char *buffer, size_t length)
+/* Has the kernel move a piece. The pipe is empty before and after. false: it refuses. */
+static bool move(const int pipe[2], char *to, const char *from, size_t length)
 {
     char rest[PIECE];
     const ssize_t n = write(pipe[1], from, length);
 
     if (n < 0 && errno != EFAULT) { /* there is no pipe, or no memory of the kernel's for it */
-        return move_without(to, from, buffer, length);
+        return move_without(to, from, length);
     }
     if (n == (ssize_t)length && read(pipe[0], to, length) == (ssize_t)length) {
         return true;
@@ -52,13 +44,21 @@ static bool move(const int pipe[2], char *to, const char *from, const char *buff
 /* `buffer` is that one of both which may have holes. */
 static bool copy(char *to, const char *from, const char *buffer, size_t length)
 {
+    const bool stores = buffer == to;
     int pipe[2] = {-1, -1};
     const bool piped = pipe2(pipe, O_CLOEXEC | O_NONBLOCK) == 0;
     bool whole = true;
 
     for (size_t done = 0, piece; done < length; done += piece) {
         piece = regx_min(PIECE - (uintptr_t)(buffer + done) % PIECE, length - done);
-        whole &= move(pipe, to + done, from + done, buffer + done, piece);
+        if (!move(pipe, to + done, from + done, piece)) {
+            piece = length - done;
+            if (regx_fault_may_touch(buffer + done, stores, &piece)) {
+                memcpy(to + done, from + done, piece);
+            } else {
+                whole = false;
+            }
+        }
     }
     if (piped) {
         close(pipe[0]);
@@ -145,35 +145,6 @@ bool regx_buffer_prove(const char *base, uint64_t length, uint64_t *sum)
 
 static const char other[] = "registration refused";
 
-/* Why the range cannot be used, as far as its mappings tell. */
-static const char *look_at_mappings(regx_end_t end, uintptr_t start, uintptr_t beyond)
-{
-    FILE *maps = fopen("/proc/self/maps", "re");
-    const char *reason = "not mapped";
-    char line[512], may[2];
-    uintptr_t from, to, at = start;
-
-    if (maps == NULL) {
-        return other;
-    }
-    while (at < beyond && fgets(line, sizeof(line), maps) != NULL) {
-        if (sscanf(line, "%" SCNxPTR "-%" SCNxPTR " %c%c", &from, &to, &may[0], &may[1]) != 4 ||
-            to <= at) {
-            continue;
-        }
-        if (from > at) {
-            break;
-        }
-        if (may[end == REGX_RECEIVER] == '-') {
-            reason = end == REGX_SENDER ? "not readable" : "not writable";
-            break;
-        }
-        at = to;
-    }
-    fclose(maps);
-    return at < beyond ? reason : other;
-}
-
 /* Why there was no memory: the share of what may be pinned, the limit of locked memory, or else
  * kernel or device. */
 static const char *short_of(const regx_region_t *refused, uintptr_t start, size_t length,
@@ -204,7 +175,9 @@ void regx_buffer_refused(regx_rndv_t *rndv, regx_end_t end, regx_status_t status
     if (status == REGX_NO_MEMORY) {
         reason = short_of(refused, start, length, looks);
     } else if (status == REGX_DENIED && looks) {
-        reason = look_at_mappings(end, start, start + length);
+        const char *lacks = regx_fault_lacks(base, length, end == REGX_RECEIVER);
+
+        reason = lacks != NULL ? lacks : other;
     }
     snprintf(text, sizeof(text), "%s: %s", end == REGX_SENDER ? "sender" : "receiver", reason);
     regx_fall_back(rndv, text);

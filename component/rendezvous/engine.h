@@ -252,12 +252,12 @@ regx_status_t regx_control_flush(const regx_peer_t *peer, regx_outbox_t *outbox)
  * (buffer.c). That is the application's error, and must not end in a crash. ---- */
 
 /* Copies by the kernel, through a pipe, which says where there is no memory. Slow; used only after
- * a chunk has failed, and for receives that may be revoked. Both leave out pages that are not
- * there, and then answer false. What was not read is zero. Any thread.
+ * a chunk has failed, and for receives that may be revoked. What the kernel refuses and the program
+ * brings in at its own load or store (base/fault.h) is copied by memcpy, so the program's handler of
+ * SIGSEGV may run in here. What nobody brings in is left out, and the answer is false; what was not
+ * read is zero. Any thread, no lock held.
  *
- * A process without descriptors for a pipe has the kernel copy by process_vm_readv on itself. That
- * may be forbidden, and it refuses what the processor can reach, such as a device's memory: so what
- * it does not copy, but is mapped, is copied by memcpy. */
+ * A process without descriptors for a pipe has the kernel copy by process_vm_readv on itself. */
 bool regx_buffer_read(void *to, const void *buffer, size_t length);
 bool regx_buffer_write(void *buffer, const void *from, size_t length);
 

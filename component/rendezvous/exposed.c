@@ -36,7 +36,7 @@ static bool name(regx_rndv_t *rndv, regx_conn_t *conn, const void *base, size_t 
 
     exposure->registered = exposure->staged = false;
     if (ops->node.expose != NULL && conn->single_copy) {
-        ops->node.expose(base, length, &wire->key);
+        ops->node.expose(conn->transport, base, length, &wire->key);
         exposure->staged = rndv->config.strategy->choose != NULL && ops->node.stage != NULL &&
                            ops->node.stage(conn, base, length, &wire->key);
         exposure->key = wire->key;

@@ -47,7 +47,7 @@
 #include "base/trace.h"
 #include "base/util.h"
 
-#define REGX_TRANSPORT_ABI 37 /* of this header; an object built for another is refused */
+#define REGX_TRANSPORT_ABI 38 /* of this header; an object built for another is refused */
 
 #define REGX_ADDRESS_MAX 1024        /* bytes of what a process publishes about itself */
 #define REGX_NOTICE_MAX 48           /* bytes of the notice that follows a put */
@@ -326,7 +326,8 @@ typedef struct regx_transport_ops {
         /* Names memory of this process that a peer may get, and nothing else, without its being
          * registered: over a connection that has single_copy for the peer. Where there is none the
          * key is refused. Prepares nothing, and there is nothing to undo. */
-        void (*expose)(const void *base, size_t length, regx_key_t *key);
+        void (*expose)(regx_transport_t *transport, const void *base, size_t length,
+                       regx_key_t *key);
         /* Has progress copy what was exposed to memory that this peer maps too, if the peer asks
          * for it (regx_get_t.staged), and names that place in the key. The bytes stay in use until
          * unstage. false: there is no place, or there are more than REGX_STAGE_SIZE bytes. */

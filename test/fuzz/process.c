@@ -51,9 +51,10 @@ static regx_status_t wire_get(regx_conn_t *conn, regx_get_t *get)
     return process->gets == REGX_OK ? REGX_AGAIN : process->gets;
 }
 
-static void wire_expose(const void *base, size_t length, regx_key_t *key)
+static void wire_expose(regx_transport_t *transport, const void *base, size_t length,
+                        regx_key_t *key)
 {
-    (void)base, (void)length;
+    (void)transport, (void)base, (void)length;
     memset(key, 0, sizeof(*key));
 }
 

@@ -196,6 +196,23 @@ void regx_shm_release(regx_transport_t *transport, void *memory)
     regx_unlock(&alloc_mem->lock);
 }
 
+/* A name that is counted never changes. */
+bool regx_alloc_mem_holds(const regx_shm_t *shm, const void *base, size_t length)
+{
+    const uint32_t count =
+        atomic_load_explicit(&regx_shm_main(shm)->alloc_mem.count, memory_order_acquire);
+    const uint64_t start = (uintptr_t)base;
+
+    for (uint32_t i = 0; i < regx_min(count, REGX_ALLOC_MEM_SEGMENTS); i++) {
+        const regx_alloc_mem_name_t *name = &shm->alloc_mem.names[i];
+
+        if (start >= name->base && regx_within(start - name->base, length, name->length)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* ---- the end ---- */
 
 void regx_alloc_mem_fini(regx_alloc_mem_t *alloc_mem)

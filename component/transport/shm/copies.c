@@ -87,21 +87,25 @@ static regx_shm_piece_t next_piece(regx_pending_t *op, size_t left)
     regx_shm_conn_t *conn = regx_shm_conn_of(op->conn);
     const size_t length = regx_claim_piece(left);
     const size_t at = op->from_end ? left - length : op->moved;
-    regx_shm_piece_t piece = {
-        .neighbour = &conn->peer, .alloc_mem = &conn->alloc_mem, .length = length};
+    const bool gets = op->kind == REGX_PENDING_GET;
+    const regx_shm_key_t key =
+        regx_shm_key_unpack(gets ? &regx_get_of(op)->key : &regx_put_of(op)->key);
+    regx_shm_piece_t piece = {.neighbour = &conn->peer,
+                              .alloc_mem = key.by_kernel ? NULL : &conn->alloc_mem,
+                              .length = length};
 
-    if (op->kind == REGX_PENDING_GET) {
+    if (gets) {
         const regx_get_t *get = regx_get_of(op);
 
         piece.direction = REGX_COPY_FROM_PEER;
         piece.local = (char *)get->local + at;
-        piece.remote = regx_shm_key_unpack(&get->key).address + get->offset + at;
+        piece.remote = key.address + get->offset + at;
     } else {
         const regx_put_t *put = regx_put_of(op);
 
         piece.direction = REGX_COPY_TO_PEER;
         piece.local = (char *)(uintptr_t)put->local + at;
-        piece.remote = regx_shm_key_unpack(&put->key).address + put->offset + at;
+        piece.remote = key.address + put->offset + at;
     }
     return piece;
 }

@@ -2,6 +2,7 @@
  *
  * Opening and closing of shared memory, and the table of its operations.
  */
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +11,7 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
+#include "base/fault.h"
 #include "transport/shm/shm_internal.h"
 
 #define ZCOPY_MAX 65536u
@@ -136,17 +138,23 @@ static size_t shm_address(regx_transport_t *transport, void *buffer)
     return sizeof(regx_shm_address_t);
 }
 
-void regx_shm_expose(const void *base, size_t length, regx_key_t *key)
+void regx_shm_expose(regx_transport_t *transport, const void *base, size_t length, regx_key_t *key)
 {
-    regx_shm_key_pack((regx_shm_key_t){(uintptr_t)base, length, {.id = UINT32_MAX}}, key);
+    const regx_shm_key_t named = {.address = (uintptr_t)base,
+                                  .length = length & (SIZE_MAX >> 1),
+                                  .by_kernel =
+                                      regx_alloc_mem_holds(regx_shm_of(transport), base, length) &&
+                                      regx_fault_is_handled(SIGSEGV),
+                                  .stage = {.id = UINT32_MAX}};
+
+    regx_shm_key_pack(named, key);
 }
 
 static regx_status_t shm_reg(regx_transport_t *transport, void *base, size_t length,
                              unsigned access, regx_mr_t *mr)
 {
-    (void)transport;
     *mr = (regx_mr_t){.base = base, .length = length, .access = access};
-    regx_shm_expose(base, length, &mr->key);
+    regx_shm_expose(transport, base, length, &mr->key);
     return REGX_OK;
 }
 

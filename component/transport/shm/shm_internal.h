@@ -41,7 +41,10 @@
  * trusts a process of the same user. Sent as it is. */
 typedef struct regx_shm_key {
     uint64_t address;
-    uint64_t length;
+    uint64_t length : 63;
+    /* Of MPI_Alloc_mem, in a process that handles SIGSEGV: perhaps it has protected these pages, and
+     * a peer that maps them would not see that. */
+    uint64_t by_kernel : 1;
     regx_handle_t stage; /* of what was staged */
 } regx_shm_key_t;
 
@@ -386,7 +389,7 @@ void regx_shm_release(regx_transport_t *transport, void *memory);
 extern const regx_transport_ops_t regx_shm_ops;
 extern const regx_catalog_entry_t regx_shm_entry;
 /* regx_transport_ops_t.node.expose */
-void regx_shm_expose(const void *base, size_t length, regx_key_t *key);
+void regx_shm_expose(regx_transport_t *transport, const void *base, size_t length, regx_key_t *key);
 
 /* ---- shm_conn.c ---- */
 
@@ -448,6 +451,8 @@ typedef struct regx_shm_piece {
  * of it may be copied. Only in progress, unless alloc_mem is NULL. */
 regx_status_t regx_shm_piece_copy(regx_shm_t *shm, regx_shm_piece_t piece);
 
+/* Whether all of those bytes are this process's from MPI_Alloc_mem. Any thread. */
+bool regx_alloc_mem_holds(const regx_shm_t *shm, const void *base, size_t length);
 /* Unmaps what of a peer was mapped. The view is NULL then. */
 void regx_alloc_mem_drop(regx_alloc_mem_view_t **view);
 

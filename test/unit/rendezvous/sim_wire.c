@@ -383,8 +383,10 @@ static bool wire_is_behind(const regx_transport_t *transport)
     return sim.time % 2 == 0;
 }
 
-static void wire_expose(const void *base, size_t length, regx_key_t *key)
+static void wire_expose(regx_transport_t *transport, const void *base, size_t length,
+                        regx_key_t *key)
 {
+    (void)transport;
     const uint32_t number = EXPOSED;
 
     memset(key, 0, sizeof(*key));

@@ -1,25 +1,39 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Careful copies: right where there is memory, and no crash where there is none.
+ * Careful copies: right where there is memory, or where the program brings it in, and no crash where
+ * there is none.
  */
 #include "../unit.h"
 
+#include <fcntl.h>
+#include <linux/userfaultfd.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "rendezvous/engine.h"
 
+#ifndef UFFD_USER_MODE_ONLY
+#define UFFD_USER_MODE_ONLY 1
+#endif
+
 enum { PAGE = 4096, PAGES = 9, LENGTH = PAGES * PAGE };
+enum { GUARD_INSTALL = 102, GUARD_REMOVE = 103 }; /* Linux 6.13 */
 
 static uint8_t *map(void)
 {
     uint8_t *memory =
         mmap(NULL, LENGTH, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
+    unit_handle_no_faults();
     assert_ptr_not_equal(memory, MAP_FAILED);
     for (size_t i = 0; i < LENGTH; i++) {
         memory[i] = unit_stamp(1, i);
@@ -137,14 +151,177 @@ static void holes_are_skipped_without_descriptors(void **state)
 {
     struct rlimit limit, none;
 
-    (void)find_kernels_page();
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
     none = limit;
     none.rlim_cur = 0;
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
     every_pattern_of_holes_is_skipped(state);
-    any_memory_is_copied(state);
+    read_only_pages_are_read_and_not_written(state);
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+}
+
+/* ---- what the program brings in ---- */
+
+static uint8_t *opened; /* pages that the handler opens */
+static unsigned faults;
+
+/* Pages past the end of the file, or guard pages, which no mprotect opens, have to be dealt with by
+ * `file` and `guards`. */
+static int file = -1;
+static bool guards;
+
+static void open_page(int signal, siginfo_t *info, void *context)
+{
+    uint8_t *page = (uint8_t *)((uintptr_t)info->si_addr / PAGE * PAGE);
+
+    if (page < opened || page >= opened + LENGTH) {
+        abort();
+    }
+    faults++;
+    if (file >= 0) {
+        (void)!ftruncate(file, LENGTH);
+    } else if (guards) {
+        madvise(page, PAGE, GUARD_REMOVE);
+    } else {
+        mprotect(page, PAGE, PROT_READ | PROT_WRITE);
+    }
+}
+
+/* The copy of all, both ways, of which some pages have to be brought in each time. */
+static void copied_by_handler(int signal, void (*take_away)(uint8_t *memory), uint8_t *memory)
+{
+    struct sigaction action = {.sa_sigaction = open_page, .sa_flags = SA_SIGINFO}, before;
+    uint8_t other[LENGTH];
+
+    unit_handle_no_faults();
+    opened = memory;
+    take_away(memory);
+    memset(other, 0x77, LENGTH);
+    assert_false(regx_buffer_write(memory, other, LENGTH)); /* nobody handles it */
+    assert_int_equal(sigaction(signal, &action, &before), 0);
+    faults = 0;
+    assert_true(regx_buffer_write(memory, other, LENGTH));
+    assert_true(faults > 0);
+    assert_memory_equal(memory, other, LENGTH);
+    take_away(memory);
+    faults = 0;
+    assert_true(regx_buffer_read(other, memory, LENGTH));
+    assert_true(faults > 0);
+    assert_memory_equal(other, memory, LENGTH);
+    take_away(memory);
+    assert_int_equal(sigaction(signal, &before, NULL), 0);
+    assert_false(regx_buffer_read(other, memory, LENGTH));
+    munmap(memory, LENGTH);
+}
+
+static void protect_some(uint8_t *memory)
+{
+    assert_int_equal(mprotect(memory + PAGE, 3 * PAGE, PROT_NONE), 0);
+    assert_int_equal(mprotect(memory + 6 * PAGE, PAGE, PROT_NONE), 0);
+}
+
+static void protected_pages_are_left_to_the_programs_handler(void **state)
+{
+    copied_by_handler(SIGSEGV, protect_some, map());
+}
+
+static void guard_some(uint8_t *memory)
+{
+    assert_int_equal(madvise(memory + 2 * PAGE, PAGE, GUARD_INSTALL), 0);
+}
+
+static void guard_pages_are_left_to_the_programs_handler(void **state)
+{
+    uint8_t *memory = map();
+
+    if (madvise(memory, PAGE, GUARD_INSTALL) != 0) {
+        munmap(memory, LENGTH);
+        print_message("not tried: this kernel has no guard pages\n");
+        skip();
+    }
+    guards = true;
+    copied_by_handler(SIGSEGV, guard_some, memory);
+    guards = false;
+}
+
+static void cut_short(uint8_t *memory)
+{
+    assert_int_equal(ftruncate(file, 4 * PAGE), 0);
+}
+
+static void a_file_cut_short_is_left_to_the_programs_handler(void **state)
+{
+    file = memfd_create("cut", MFD_CLOEXEC);
+    assert_int_equal(ftruncate(file, LENGTH), 0);
+    copied_by_handler(SIGBUS, cut_short,
+                      mmap(NULL, LENGTH, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0));
+    close(file);
+    file = -1;
+}
+
+/* A blocked signal ends the process, whatever handles it. */
+static void a_blocked_signal_is_not_handled(void **state)
+{
+    struct sigaction action = {.sa_sigaction = open_page, .sa_flags = SA_SIGINFO}, before;
+    uint8_t *memory = map(), other[PAGE];
+    sigset_t set;
+
+    assert_int_equal(mprotect(memory, PAGE, PROT_NONE), 0);
+    assert_int_equal(sigaction(SIGSEGV, &action, &before), 0);
+    sigemptyset(&set);
+    sigaddset(&set, SIGSEGV);
+    pthread_sigmask(SIG_BLOCK, &set, NULL);
+    assert_false(regx_buffer_read(other, memory, PAGE));
+    pthread_sigmask(SIG_UNBLOCK, &set, NULL);
+    assert_int_equal(sigaction(SIGSEGV, &before, NULL), 0);
+    munmap(memory, LENGTH);
+}
+
+static int uffd;
+
+static void *page_in(void *unused)
+{
+    static uint8_t page[PAGE];
+    struct uffd_msg message;
+
+    while (read(uffd, &message, sizeof(message)) == sizeof(message) &&
+           message.event == UFFD_EVENT_PAGEFAULT) {
+        const uint64_t at = message.arg.pagefault.address / PAGE * PAGE;
+        struct uffdio_copy copy = {.dst = at, .src = (uintptr_t)page, .len = PAGE};
+
+        unit_fill(page, PAGE, 9, at - (uintptr_t)opened);
+        faults++;
+        ioctl(uffd, UFFDIO_COPY, &copy);
+        if (faults == PAGES) {
+            break;
+        }
+    }
+    return unused;
+}
+
+/* The kernel may not wait for a pager that serves faults of user mode alone. */
+static void pages_of_a_pager_are_waited_for(void **state)
+{
+    struct uffdio_api api = {.api = UFFD_API};
+    uint8_t other[LENGTH];
+    pthread_t thread;
+
+    opened = mmap(NULL, LENGTH, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    struct uffdio_register range = {.range = {(uintptr_t)opened, LENGTH},
+                                    .mode = UFFDIO_REGISTER_MODE_MISSING};
+    uffd = (int)syscall(SYS_userfaultfd, O_CLOEXEC | UFFD_USER_MODE_ONLY);
+    if (uffd < 0 || ioctl(uffd, UFFDIO_API, &api) != 0 ||
+        ioctl(uffd, UFFDIO_REGISTER, &range) != 0) {
+        print_message("not tried: no userfaultfd\n");
+        skip();
+    }
+    faults = 0;
+    assert_int_equal(pthread_create(&thread, NULL, page_in, NULL), 0);
+    assert_true(regx_buffer_read(other, opened, LENGTH));
+    pthread_join(thread, NULL);
+    assert_true(unit_is_filled(other, LENGTH, 9));
+    close(uffd);
+    munmap(opened, LENGTH);
 }
 
 int main(void)
@@ -154,6 +331,11 @@ int main(void)
         cmocka_unit_test(read_only_pages_are_read_and_not_written),
         cmocka_unit_test(any_memory_is_copied),
         cmocka_unit_test(holes_are_skipped_without_descriptors),
+        cmocka_unit_test(protected_pages_are_left_to_the_programs_handler),
+        cmocka_unit_test(guard_pages_are_left_to_the_programs_handler),
+        cmocka_unit_test(a_file_cut_short_is_left_to_the_programs_handler),
+        cmocka_unit_test(a_blocked_signal_is_not_handled),
+        cmocka_unit_test(pages_of_a_pager_are_waited_for),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

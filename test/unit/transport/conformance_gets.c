@@ -237,7 +237,7 @@ static void get_staged(readable_t *readable, size_t length, bool stays_away)
     op_t op;
 
     memset(readable->to, 0xee, REGION);
-    tested->ops->node.expose(readable->from, length, &exposed.key);
+    tested->ops->node.expose(two.transport, readable->from, length, &exposed.key);
     assert_true(tested->ops->node.stage(two.conn, readable->from, length, &exposed.key));
     op_get(&op, readable->to, length, NULL, &exposed, 0);
     op.get.staged = true;
@@ -280,7 +280,7 @@ static void what_is_not_staged_is_refused(void **state)
 
     parties_open(false);
     readable_new(&readable);
-    tested->ops->node.expose(readable.from, REGION, &exposed[0].key);
+    tested->ops->node.expose(two.transport, readable.from, REGION, &exposed[0].key);
     assert_false(
         tested->ops->node.stage(two.conn, readable.from, REGX_STAGE_SIZE + 1, &exposed[0].key));
     op_get(&op, readable.to, 100, NULL, &exposed[0], 0);
@@ -288,7 +288,7 @@ static void what_is_not_staged_is_refused(void **state)
     assert_int_equal(tested->ops->get(one.conn, &op.get), REGX_AGAIN);
     for (unsigned round = 0; round < 2; round++) {
         for (staged = 0; staged < MANY; staged++) {
-            tested->ops->node.expose(readable.from, 1000, &exposed[staged].key);
+            tested->ops->node.expose(two.transport, readable.from, 1000, &exposed[staged].key);
             if (!tested->ops->node.stage(two.conn, readable.from, 1000, &exposed[staged].key)) {
                 break;
             }

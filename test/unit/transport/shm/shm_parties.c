@@ -71,7 +71,7 @@ void get_start(const party_t *party, op_t *op, size_t at, size_t length, bool as
 {
     regx_mr_t remote = {.base = source};
 
-    regx_shm_expose(source, SHM_ZONE, &remote.key);
+    regx_shm_expose(party->transport, source, SHM_ZONE, &remote.key);
     op_get(op, sink + at, length, NULL, &remote, at);
     op->get.assisted = assisted;
     op_start_get(party, op);

@@ -145,8 +145,9 @@ static void get_right(uint8_t *from)
     uint8_t *to = malloc(MIB);
     regx_mr_t remote = {.base = from};
 
+    unit_handle_no_faults(); /* else it may have protected its own: the kernel copies */
     unit_fill(from, MIB, 3, 0);
-    regx_shm_expose(from, MIB, &remote.key);
+    regx_shm_expose(two.transport, from, MIB, &remote.key);
     for (int i = 0; i < 3; i++) {
         op_t op;
 

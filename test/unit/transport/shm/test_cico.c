@@ -28,7 +28,7 @@ static message_t *expose(unsigned i, uint64_t stream)
     message->to = guarded_new(MOST);
     unit_fill(message->data, MOST, stream, 0);
     memset(message->to, 0xee, MOST);
-    regx_shm_expose(message->data, MOST, &message->exposed.key);
+    regx_shm_expose(two.transport, message->data, MOST, &message->exposed.key);
     assert_true(regx_shm_stage(two.conn, message->data, MOST, &message->exposed.key));
     return message;
 }

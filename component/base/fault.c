@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "base/fault.h"
+
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/util.h"
+
+/* ---- handlers ---- */
+
+/* Libraries whose handlers print where the program crashed, and end it. */
+static const char *const reporters[] = {"libopen-pal.", "libucs.", "libasan.", "libtsan.",
+                                        "libubsan."};
+
+static bool only_reports(const void *handler)
+{
+    Dl_info info;
+
+    if (dladdr(handler, &info) == 0 || info.dli_fname == NULL) {
+        return false; /* made at run time, or of an object without symbols */
+    }
+    const char *slash = strrchr(info.dli_fname, '/');
+    const char *name = slash != NULL ? slash + 1 : info.dli_fname;
+
+    for (unsigned i = 0; i < sizeof(reporters) / sizeof(reporters[0]); i++) {
+        if (strncmp(name, reporters[i], strlen(reporters[i])) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+bool regx_fault_is_handled(int signal)
+{
+    struct sigaction action;
+    sigset_t blocked;
+
+    /* The kernel ends a process that ignores or blocks the signal of its own access. */
+    if (sigaction(signal, NULL, &action) != 0 || action.sa_handler == SIG_DFL ||
+        action.sa_handler == SIG_IGN || pthread_sigmask(SIG_SETMASK, NULL, &blocked) != 0 ||
+        sigismember(&blocked, signal) == 1) {
+        return false;
+    }
+    /* One word in all of Linux's ABIs, whichever of both members was set. */
+    return !only_reports((const void *)(uintptr_t)action.sa_handler);
+}
+
+/* ---- mappings ---- */
+
+typedef struct mapping {
+    uintptr_t start, end;
+    bool readable, writable;
+    bool file;      /* of a file or shared memory, that may have been cut short */
+    bool device;    /* pages that only the processor reaches */
+    bool paged;     /* by a userfaultfd, where they are missing */
+    bool protected; /* single pages may be, by a userfaultfd */
+} mapping_t;
+
+/* The first line of a mapping's description. */
+static bool parse_head(const char *line, mapping_t *mapping)
+{
+    unsigned long inode;
+    char may[5];
+
+    if (sscanf(line, "%" SCNxPTR "-%" SCNxPTR " %4s %*x %*x:%*x %lu", &mapping->start,
+               &mapping->end, may, &inode) != 4) {
+        return false;
+    }
+    mapping->readable = may[0] == 'r';
+    mapping->writable = may[1] == 'w';
+    mapping->file = inode != 0;
+    return true;
+}
+
+/* Each flag has a blank on both sides. */
+static void parse_flags(const char *line, mapping_t *mapping)
+{
+    mapping->device = strstr(line, " io ") != NULL || strstr(line, " pf ") != NULL;
+    mapping->paged = strstr(line, " um ") != NULL || strstr(line, " ui ") != NULL;
+    mapping->protected = strstr(line, " uw ") != NULL;
+}
+
+/* Reads the next mapping, of smaps with its flags. false: there is no other. */
+static bool read_mapping(FILE *maps, bool with_flags, mapping_t *mapping)
+{
+    bool found = false;
+    char line[512];
+
+    while (fgets(line, sizeof(line), maps) != NULL) {
+        mapping_t next = {0};
+
+        if (!found && parse_head(line, &next)) {
+            *mapping = next;
+            found = true;
+        } else if (found && strncmp(line, "VmFlags:", 8) == 0) {
+            parse_flags(line, mapping);
+            break;
+        }
+        if (found && !with_flags) {
+            break;
+        }
+    }
+    return found;
+}
+
+/* The mapping that the address is in. false: none, or /proc cannot be read. Takes long in a large
+ * process. */
+static bool find_mapping(uintptr_t address, mapping_t *mapping)
+{
+    FILE *maps = fopen("/proc/self/smaps", "re");
+    bool found = false;
+
+    if (maps == NULL) {
+        return false;
+    }
+    while (!found && read_mapping(maps, true, mapping) && mapping->start <= address) {
+        found = address < mapping->end;
+    }
+    fclose(maps);
+    return found;
+}
+
+/* Whether that page is write-protected by a userfaultfd: regx's own protects none. */
+static bool is_protected_page(uintptr_t address)
+{
+    const int pagemap = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
+    const off_t at = (off_t)(address / regx_page_size() * sizeof(uint64_t));
+    uint64_t entry = 0;
+
+    if (pagemap < 0) {
+        return false;
+    }
+    const bool read_it = pread(pagemap, &entry, sizeof(entry), at) == (ssize_t)sizeof(entry);
+    close(pagemap);
+    return read_it && (entry >> 57 & 1) != 0;
+}
+
+bool regx_fault_may_touch(const void *address, bool stores, size_t *length)
+{
+    const uintptr_t at = (uintptr_t)address;
+    const size_t wanted = *length;
+    mapping_t mapping;
+
+    *length = regx_min(wanted, regx_page_size() - at % regx_page_size());
+    if (!find_mapping(at, &mapping)) {
+        return regx_fault_is_handled(SIGSEGV);
+    }
+    const size_t rest = regx_min(wanted, mapping.end - at);
+    if (stores ? !mapping.writable : !mapping.readable) {
+        *length = rest;
+        return regx_fault_is_handled(SIGSEGV);
+    }
+    if (mapping.paged || mapping.device) {
+        *length = rest;
+        return true;
+    }
+    if (mapping.protected && is_protected_page(at)) {
+        return true;
+    }
+    /* The pages of a file end behind its end; a guard page, of anonymous memory as a rule, has no
+     * sign of its own in older kernels. */
+    return regx_fault_is_handled(mapping.file ? SIGBUS : SIGSEGV);
+}
+
+const char *regx_fault_lacks(const void *base, size_t length, bool stores)
+{
+    FILE *maps = fopen("/proc/self/maps", "re");
+    uintptr_t at = (uintptr_t)base;
+    const uintptr_t end = at + length;
+    const char *lacks = NULL;
+    mapping_t mapping;
+
+    if (maps == NULL) {
+        return NULL;
+    }
+    while (at < end && lacks == NULL) {
+        if (!read_mapping(maps, false, &mapping) || mapping.start > at) {
+            lacks = "not mapped";
+        } else if (mapping.end > at) {
+            at = mapping.end;
+            lacks = stores ? (mapping.writable ? NULL : "not writable")
+                           : (mapping.readable ? NULL : "not readable");
+        }
+    }
+    fclose(maps);
+    return lacks;
+}

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Memory that the program itself brings in. A system call that copies fails with EFAULT where a load
+ * or store of the program would succeed after a detour: a collector or pager protects pages and opens
+ * them in its handler of SIGSEGV or SIGBUS, or fills them by userfaultfd, whose faults in user mode
+ * alone it may have asked for. Where the kernel's copy is refused, these functions say whether the
+ * processor's may be made in its place. Where it may not, the process would be ended by a signal.
+ *
+ * Handlers that only report a crash do not count: Open MPI's, UCX's and the sanitizers'.
+ *
+ * Any thread, holding no lock that the program's handler could want. Both read /proc or ask the
+ * loader: they are for what was refused, not for each message.
+ */
+#ifndef REGX_BASE_FAULT_H
+#define REGX_BASE_FAULT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* Whether the program handles that signal, SIGSEGV or SIGBUS, on this thread: it has a handler that
+ * does not only report, and the signal is not blocked. */
+bool regx_fault_is_handled(int signal);
+
+/* Whether a load of the byte at `address`, or a store to it, is made good by the program if the
+ * kernel has refused to copy it. `length`: bytes that are to be copied from there on; lowered to
+ * those for which the answer holds, which are one at least. Where /proc cannot be read only a
+ * handler of SIGSEGV counts. */
+bool regx_fault_may_touch(const void *address, bool stores, size_t *length);
+
+/* Why a system call cannot load from the range, or store to it, as far as its mappings tell: "not
+ * mapped", "not readable", "not writable"; NULL: they allow it, or /proc cannot be read. */
+const char *regx_fault_lacks(const void *base, size_t length, bool stores);
+
+#endif

@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Memory that the program itself brings in (a collector's, a pager's): the kernel's copy is refused there, and
+what a load or store of the program's would bring in arrives whole."""
+import platform
+
+import pytest
+
+from launch import Mpi
+from tables import strategies
+
+# Below and above what goes eagerly, by stages, in one chunk and in several.
+SIZES = (3_000, 16_385, 32_769, 65_536, 65_537, 131_072, 131_073, 600_001, 1_048_576, 3_000_000)
+WINDOWS = (8, 5_000, 70_001, 1_048_577)
+HOWS = ("protected", "guarded", "cut", "pager", "child")
+KERNEL = tuple(int(number) for number in platform.release().split(".")[:2])
+
+
+@pytest.fixture(autouse=True)
+def guards_are_known(request: pytest.FixtureRequest) -> None:
+    if "guarded" in request.node.name and KERNEL < (6, 13):
+        pytest.skip("no guard pages: MADV_GUARD_INSTALL is of Linux 6.13")
+
+
+@pytest.mark.parametrize("strategy", [*strategies(), "auto"])
+@pytest.mark.parametrize("side", ["send", "receive"])
+@pytest.mark.parametrize("how", HOWS)
+def test_what_the_program_brings_in_arrives(mpi: Mpi, how: str, side: str, strategy: str) -> None:
+    """Each byte is checked, and that something had to be brought in."""
+    mpi("paged", how, side, *SIZES, regx={"rendezvous": strategy}).checked(2)
+
+
+@pytest.mark.parametrize("backend,grant", [
+    ("none", "final"), ("notifier", "final"), ("hooks", "final"), ("notifier", "synchronous"),
+    ("hooks+notifier", "optimistic")], indirect=["backend"])
+@pytest.mark.parametrize("how", ["protected", "pager"])
+def test_so_it_does_with_each_backend_and_grant(mpi: Mpi, how: str, backend: str, grant: str) -> None:
+    for side in ("send", "receive"):
+        mpi("paged", how, side, *SIZES, regx={
+            "rendezvous": "pipeline", "backend": backend, "grant": grant}).checked(2)
+
+
+@pytest.mark.parametrize("side", ["put", "get"])
+@pytest.mark.parametrize("how", HOWS)
+def test_a_window_in_such_memory_is_right(mpi: Mpi, how: str, side: str) -> None:
+    mpi("paged", how, side, *WINDOWS, mca=mpi.build.osc).checked(2)
+
+
+@pytest.mark.parametrize("strategy", ["pipeline", "read", "together", "auto"])
+@pytest.mark.parametrize("side", ["send", "receive"])
+def test_memory_of_mpi_may_be_protected_too(mpi: Mpi, side: str, strategy: str) -> None:
+    """Of MPI_Alloc_mem, which peers map: what they see there is not what the program sees."""
+    mpi("paged", "owned", side, *SIZES[1:], regx={"rendezvous": strategy}).checked(2)
+
+
+@pytest.mark.parametrize("side", ["send", "receive", "put", "get"])
+def test_the_control_needs_nothing_brought_in(mpi: Mpi, side: str) -> None:
+    job = mpi("paged", "none", side, *WINDOWS, regx={"rendezvous": "direct"}, mca=mpi.build.osc).checked(2)
+    assert not job.reasons("fallbacks"), str(job)
