@@ -92,6 +92,14 @@ class Job:
         assert all(word in self.complaints[0] for word in words), str(self)
         return replace(self, stderr=self.stderr.replace(self.complaints[0], ""))
 
+    def lost(self, side: str, *words: str) -> "Job":
+        """Bytes could not be read from that side's buffer, or written to it (send, receive): the job ended
+        with one line that names the buffer, and has these words."""
+        assert self.status != 0 and "checked" not in self.stdout, str(self)
+        lines = [line for line in self.complaints if f"the {side} buffer at 0x" in line]
+        assert len(lines) == 1 and all(word in lines[0] for word in words), str(self)
+        return self
+
     def ended_well(self) -> "Job":
         assert self.status == 0, str(self)
         assert not self.complaints, str(self)

@@ -226,7 +226,7 @@ bool regx_module_start(regx_module_t *module)
                                        .may_expose = may_expose(module),
                                        .grant = params->settings.rendezvous.grant,
                                        .verify = params->settings.rendezvous.verify,
-                                       .mismatch = regx_lost_data,
+                                       .lost = regx_lost_data,
                                        .changes = regx_registry_changes,
                                        .context = module,
                                        .flow = module->flow,

@@ -176,7 +176,7 @@ void regx_module_end_job(regx_module_t *module, opal_proc_t *proc);
 void regx_module_lost(regx_module_t *module, regx_endpoint_t *endpoint, size_t size,
                       const char *direction, const char *why);
 
-/* The transport's events `broken` and `silent`, and the rendezvous' `mismatch`; the context
+/* The transport's events `broken` and `silent`, and the rendezvous' `lost`; the context
  * is the module. */
 void regx_lost_connection(void *context, uint64_t peer, const char *what);
 void regx_no_answer(void *context, uint64_t peer);

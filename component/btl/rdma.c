@@ -23,6 +23,10 @@
  */
 #include "btl/module.h"
 
+#include <stdio.h>
+
+#include "base/fault.h"
+
 /* ---- records of large messages in flight ---- */
 
 /* The exposure at the sender, or the call that Open MPI's callback completes, at either end. It
@@ -146,6 +150,17 @@ static regx_call_t take_back(record_t *record)
     return call;
 }
 
+/* A part of the buffer could not be read. */
+static void lose_buffer(const regx_call_t *call)
+{
+    const char *lacks = regx_fault_lacks(call->local_address, call->size, false);
+    char why[128];
+
+    snprintf(why, sizeof(why), "a part of the send buffer at %p is %s", call->local_address,
+             lacks != NULL ? lacks : "not accessible");
+    regx_module_lost(regx_module_of(call->btl), call->endpoint, call->size, "to", why);
+}
+
 static void put_done(void *context, regx_status_t status)
 {
     const regx_call_t call = take_back(context);
@@ -153,7 +168,9 @@ static void put_done(void *context, regx_status_t status)
     if (!regx_endpoint_expects_callbacks(regx_module_of(call.btl), call.endpoint)) {
         return;
     }
-    if (status != REGX_OK && status != REGX_UNREACHABLE) { /* the transport reports the latter */
+    if (status == REGX_DENIED) {
+        lose_buffer(&call);
+    } else if (status != REGX_OK && status != REGX_UNREACHABLE) { /* that the transport reports */
         regx_module_lost(regx_module_of(call.btl), call.endpoint, call.size, "to", reason(status));
     }
     /* Not OUT_OF_RESOURCE: ob1 would both queue and free its fragment. */

@@ -181,9 +181,10 @@ static void copy_out(regx_rndv_t *rndv, regx_recv_work_t *work)
             regx_copy(to, slot, control->length);
         }
     } else if (!regx_buffer_write(to, slot, control->length)) {
-        regx_fall_back(rndv, "receiver: buffer unmapped in mid-transfer");
+        work->status = REGX_FAILED;
         return; /* there is nothing to verify */
     }
+    work->status = REGX_OK;
     regx_recv_verify(rndv, recv, control, REGX_PATH_bounce);
 }
 
@@ -195,6 +196,9 @@ static void copied_out_locked(regx_rndv_t *rndv, regx_recv_work_t *work)
     recv->landed += control->length;
     assert(recv->landed <= recv->buffer.length);
     recv->slots.used = true;
+    if (work->status != REGX_OK && !regx_revoke_uncopied_locked(rndv, recv, control->offset)) {
+        regx_recv_note_lost(rndv, recv, control);
+    }
     regx_recv_release_slot_locked(rndv, recv, (uint32_t)(control->slot / rndv->pool->slot_size));
 }
 

@@ -198,9 +198,10 @@ struct regx_rndv {
     struct {
         regx_autotune_t sizes[REGX_AUTO_WIRES][REGX_AUTO_SIZES];
         regx_reuse_t reuse;
-    } tuner;            /* of `auto` */
-    char mismatch[192]; /* what arrived corrupt, for the owner (recv.h); of the thread that makes
-                                 progress, without the lock */
+    } tuner; /* of `auto` */
+    char
+        lost[256]; /* what arrived corrupt or not at all, for the owner (recv.h); of the thread that
+                       makes progress, without the lock */
     regx_landings_t landings; /* of the path remap; has a lock of its own */
     struct {
         regx_link_t pending; /* they wait for slots or could not send, oldest first */

@@ -8,6 +8,8 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/fault.h"
+
 _Static_assert(offsetof(struct regx_rndv_recv, cts) == 0, "the owner ships the first bytes");
 
 static regx_rndv_recv_t *recv_new(regx_rndv_t *rndv)
@@ -285,7 +287,7 @@ void regx_recv_verify(regx_rndv_t *rndv, regx_rndv_recv_t *recv, const regx_cont
         return;
     }
     if (!recv->corrupt) {
-        snprintf(rndv->mismatch, sizeof(rndv->mismatch),
+        snprintf(rndv->lost, sizeof(rndv->lost),
                  "bytes %" PRIu64 " to %" PRIu64 " of %" PRIu64
                  " at %p by %s arrived as something else than was sent (verify)",
                  control->offset, control->offset + control->length - 1, recv->buffer.length,
@@ -294,15 +296,31 @@ void regx_recv_verify(regx_rndv_t *rndv, regx_rndv_recv_t *recv, const regx_cont
     recv->corrupt = true;
 }
 
+void regx_recv_note_lost(regx_rndv_t *rndv, regx_rndv_recv_t *recv, const regx_control_t *control)
+{
+    if (!recv->corrupt) {
+        const char *const at = recv->buffer.base + control->offset;
+        const char *lacks = regx_fault_lacks(at, control->length, true);
+
+        snprintf(rndv->lost, sizeof(rndv->lost),
+                 "bytes %" PRIu64 " to %" PRIu64 " of %" PRIu64
+                 " did not all reach the receive buffer at %p: it is %s there, or shorter than the "
+                 "message",
+                 control->offset, control->offset + control->length - 1, recv->buffer.length,
+                 (const void *)recv->buffer.base, lacks != NULL ? lacks : "not accessible");
+    }
+    recv->corrupt = true;
+}
+
 void regx_recv_report(regx_rndv_t *rndv, const regx_peer_t *peer)
 {
-    char what[sizeof(rndv->mismatch)];
+    char what[sizeof(rndv->lost)];
 
-    if (rndv->mismatch[0] != '\0') {
-        memcpy(what, rndv->mismatch, sizeof(what));
+    if (rndv->lost[0] != '\0') {
+        memcpy(what, rndv->lost, sizeof(what));
         /* First: the owner may end the connection, and with it other gets. */
-        rndv->mismatch[0] = '\0';
-        rndv->config.mismatch(rndv->config.context, peer, what);
+        rndv->lost[0] = '\0';
+        rndv->config.lost(rndv->config.context, peer, what);
     }
 }
 

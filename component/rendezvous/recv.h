@@ -110,7 +110,7 @@ struct regx_rndv_recv {
     regx_recv_phase_t phase;
     bool taken;     /* a thread works on it; see engine.h */
     regx_why_t why; /* it goes by that path */
-    bool corrupt;   /* a checksum differed, and that was noted */
+    bool corrupt;   /* a checksum differed, or bytes were lost, and that was noted */
     struct {
         unsigned out; /* granted and not acknowledged */
         bool only;    /* what is not yet granted goes by slots */
@@ -171,6 +171,9 @@ static inline void regx_recv_set_start(const regx_rndv_recv_t *recv, regx_chunk_
  * taken, or READING. */
 void regx_recv_verify(regx_rndv_t *rndv, regx_rndv_recv_t *recv, const regx_control_t *control,
                       regx_path_t path);
+/* Notes for the owner that of the message's bytes some could not be brought to the user's buffer. The
+ * receive is taken. */
+void regx_recv_note_lost(regx_rndv_t *rndv, regx_rndv_recv_t *recv, const regx_control_t *control);
 /* Tells the owner what was noted, if anything, once the message has been dealt with. */
 void regx_recv_report(regx_rndv_t *rndv, const regx_peer_t *peer);
 
@@ -290,6 +293,9 @@ void regx_revoke_recv_open(regx_rndv_t *rndv, regx_rndv_recv_t *recv);
 /* A chunk was not written, and is BY_SLOTS. true: it is granted again; false: it goes by slots. */
 bool regx_revoke_nacked_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_chunk_t *chunk,
                                const regx_control_t *nack);
+/* A slot's bytes, from that offset on, could not be copied to the buffer. true: they are granted
+ * again; false: they are lost. */
+bool regx_revoke_uncopied_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, uint64_t offset);
 /* Takes DIFFERS, as recv_control_locked. */
 bool regx_revoke_recv_control_locked(const regx_rndv_recv_t *recv, const regx_control_t *control,
                                      regx_recv_work_t *work);

@@ -29,9 +29,11 @@
  *
  * A buffer that is unmapped while a transfer uses it is the application's error (but see revoke.c,
  * by which the receiver's may be replaced). Chunks that can then not be registered or written go by
- * slots, and are copied as far as there is memory: the transfer ends. Slots are copied by the
- * processor, which faults on unmapped memory, until a failed chunk has warned of it. verify reads
- * the buffer by the processor, too.
+ * slots. Their bytes are copied carefully (buffer.c): as the program's own load or store would, if
+ * the program brings the pages in. Bytes that nobody can bring there are lost, and no transfer that
+ * lost any ends as a success: the send ends with REGX_DENIED, or the receiver's owner is told. Slots
+ * are copied by the processor, which faults on unmapped memory, until a failed chunk has warned of
+ * it. verify reads the buffer by the processor, too.
  *
  * verify: the sender's checksum of a slot or chunk is of its buffer as the processor reads it when
  * the bytes are handed to the transport. It travels with the acknowledgement, and the receiver
@@ -128,11 +130,11 @@ typedef struct regx_rndv_config {
     bool may_expose; /* the owner asks for exposures, so what is sent may be registered for it */
     regx_granting_t grant;
     bool verify; /* compare checksums of what is sent and received; also done where the peer asks */
-    /* What arrived is not what was sent: `what` says which bytes and by which path. The owner ends
-     * the connection or the job, since there is no other way to notify the MPI library that the
-     * data is wrong. Called once for a transfer, from control or when a get completes, holding no
-     * lock. Never NULL where there are peers. */
-    void (*mismatch)(void *context, const regx_peer_t *peer, const char *what);
+    /* What arrived is not what was sent, or could not be brought to the user's buffer: `what` says
+     * which bytes, where and by which path. The owner ends the connection or the job, since there
+     * is no other way to notify the MPI library that the data is wrong. Called once for a transfer,
+     * from control or when a get completes, holding no lock. Never NULL where there are peers. */
+    void (*lost)(void *context, const regx_peer_t *peer, const char *what);
     /* The pages of that range of the user's memory are about to change, or have changed, by this
      * process's own doing (remap): what is registered of it is not true any more. Any thread,
      * holding no lock. NULL: no registrations are kept. */
@@ -143,7 +145,8 @@ typedef struct regx_rndv_config {
 } regx_rndv_config_t;
 
 /* The end of a send. REGX_OK; or why nothing of the transfer lands any more: REGX_UNREACHABLE,
- * which the transport reports too; REGX_NO_MEMORY; REGX_INVALID: a malformed CTS; REGX_FAILED. */
+ * which the transport reports too; REGX_NO_MEMORY; REGX_INVALID: a malformed CTS; REGX_DENIED: a
+ * part of the user's buffer is not there; REGX_FAILED. */
 typedef void (*regx_rndv_send_done_t)(void *context, regx_status_t status);
 
 /* NULL: no memory, or a pool of 4 GiB or more. All pointers are kept. */

@@ -136,6 +136,21 @@ bool regx_revoke_nacked_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_c
     return true;
 }
 
+bool regx_revoke_uncopied_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, uint64_t offset)
+{
+    if (recv->phase == REGX_RECV_DRAINING) {
+        recv->revoke.from = regx_min(recv->revoke.from, offset);
+        return true;
+    }
+    if (!regx_revoke_is_on(recv) || recv->phase != REGX_RECV_STARTED ||
+        recv->revoke.failures == FAILURES_MAX) {
+        return false;
+    }
+    recv->revoke.failures++;
+    restart_locked(rndv, recv, offset);
+    return true;
+}
+
 /* Nothing is watched from now on. What was not proven to have arrived goes by slots, once more. */
 static void give_up(look_t *look, const char *reason)
 {
@@ -413,16 +428,20 @@ bool regx_revoke_recv_control_locked(const regx_rndv_recv_t *recv, const regx_co
 
 /* ---- the send side ---- */
 
-/* Compares the receiver's checksum with that of the send buffer. REGX_FAILED: they differ. */
+/* Compares the receiver's checksum with that of the send buffer. REGX_FAILED: they differ;
+ * REGX_DENIED: a part of the buffer is gone, so that nothing can be proven or sent again. */
 static regx_status_t compare(void *object)
 {
-    const regx_rndv_send_t *send = object;
+    regx_rndv_send_t *send = object;
     uint64_t sum;
     const bool readable = regx_buffer_prove(send->buffer.base + send->agreement.offset,
                                             send->buffer.length - send->agreement.offset, &sum);
 
-    /* Of what is gone nothing can be sent again. */
-    return !readable || sum == send->agreement.checksum ? REGX_OK : REGX_FAILED;
+    if (!readable) {
+        send->buffer.gone = true;
+        return REGX_DENIED;
+    }
+    return sum == send->agreement.checksum ? REGX_OK : REGX_FAILED;
 }
 
 static regx_status_t compared_locked(void *object, regx_status_t status)
@@ -433,7 +452,9 @@ static regx_status_t compared_locked(void *object, regx_status_t status)
 
     send->in_flight--;
     send->agreement.state = status == REGX_OK ? REGX_AGREEMENT_THERE : REGX_AGREEMENT_DUE;
-    if (status != REGX_OK) {
+    if (status == REGX_DENIED) {
+        regx_send_fail_locked(send, status);
+    } else if (status != REGX_OK) {
         regx_send_post_locked(send, &differs);
     }
     return REGX_OK;

@@ -66,7 +66,7 @@ static void finish_locked(regx_rndv_send_t *send, regx_send_turn_t *turn)
     assert(send->held == NULL && send->get.rkeys == NULL && !send->window.waits);
     turn->done = send->owner.done;
     turn->context = send->owner.context;
-    turn->status = send->status;
+    turn->status = send->status == REGX_FAILED && send->buffer.gone ? REGX_DENIED : send->status;
     regx_handle_table_remove(&rndv->sends, send->handle);
     regx_list_remove(&send->link);
     regx_drain_let_go(rndv->registry->drain, send->drain);

@@ -67,6 +67,7 @@ struct regx_rndv_send {
         const char *base;
         uint64_t length;
         bool suspect; /* a chunk failed: perhaps it is unmapped; copy fault-safely */
+        bool gone;    /* and a part of it is: the send has failed */
     } buffer;
     struct { /* who opened it */
         regx_rndv_send_done_t done;

@@ -212,7 +212,8 @@ static regx_status_t prepare_chunk(regx_write_t *write)
 }
 
 /* A slot is written straight from where its bytes are registered already, if they are: that spares
- * the transport's own copies. Nothing is registered for it. */
+ * the transport's own copies. Nothing is registered for it. REGX_FAILED: some of its bytes are not
+ * there, and the send ends. */
 static regx_status_t prepare_slot(regx_write_t *write)
 {
     regx_rndv_t *rndv = write->send->rndv;
@@ -224,7 +225,8 @@ static regx_status_t prepare_slot(regx_write_t *write)
             return REGX_NO_MEMORY;
         }
         if (!regx_buffer_read(write->copy, put->local, put->length)) {
-            regx_fall_back(rndv, "sender: buffer unmapped in mid-transfer");
+            write->send->buffer.gone = true;
+            return REGX_FAILED;
         }
         put->local = write->copy;
     }

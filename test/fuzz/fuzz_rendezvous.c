@@ -45,7 +45,7 @@ static regx_monitor_t monitor; /* of all processes, one after the other */
 
 /* ---- steps ---- */
 
-static void mismatch(void *context, const regx_peer_t *peer, const char *what)
+static void lost(void *context, const regx_peer_t *peer, const char *what)
 {
     (void)context, (void)peer, (void)what;
 }
@@ -243,7 +243,7 @@ static void begin(uint64_t how)
                                        .grant = (how & REVOCABLE) == 0    ? REGX_GRANT_FINAL
                                                 : (how & OPTIMISTIC) != 0 ? REGX_GRANT_OPTIMISTIC
                                                                           : REGX_GRANT_SYNCHRONOUS,
-                                       .mismatch = mismatch,
+                                       .lost = lost,
                                        .flow = &flow};
 
     process = calloc(1, sizeof(*process));

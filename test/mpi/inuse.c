@@ -4,10 +4,11 @@
  *
  *     inuse SIDE PART SIZE FILE
  *
- * SIDE: send, receive, or neither (the control). PART: some pages, or all, or once: all by one call;
- * or byte, which changes one and unmaps nothing. Rank 0 sends SIZE bytes to rank 1; when the first
- * bytes or the last have arrived, and not both, that side unmaps. Both must get to the end, and what
- * is still mapped must have arrived. Then, with new memory in place, the same buffer is used again.
+ * SIDE: send, receive, or neither (the control). PART: part, some pages; all; arrived, pages whose bytes
+ * have arrived, by one call; or byte, which changes one and unmaps nothing. Rank 0 sends SIZE bytes to
+ * rank 1; when the first bytes or the last have arrived, and not both, that side unmaps. Where bytes
+ * are unmapped that have yet to be moved, the job ends. Else both must get to the end, and what is
+ * still mapped must have arrived. Then, with new memory in place, the same buffer is used again.
  * The ranks share FILE, by which they go step by step until something has arrived, so that the
  * transfer is under way then.
  *
@@ -23,16 +24,19 @@
 #include "settle.h"
 
 enum { TAG = 3, SEED = 61, LOOKS = 200, HOLE = 16 * 4096, EARLY_HOLE = 2 * 4096 };
+enum { PIECE = 1 << 20 }; /* bytes, more than the kernel copies at once */
 
 struct shared {
     atomic_bool receivers_turn; /* else the sender's */
     atomic_bool landed;         /* the sender's last turn: it changes its buffer, or does not */
     atomic_bool changed;        /* from now on both do as they like */
+    atomic_bool from_end;       /* the last bytes arrive first */
 };
 
 static int rank;
 static size_t size, hole, hole_size; /* of size 0: a byte changes */
-static bool once, protects;
+static bool protects;
+static size_t margin; /* arrived: so many bytes from either end are looked at */
 static struct shared *shared;
 
 static void protect(unsigned char *memory, int access)
@@ -50,8 +54,9 @@ static void change(unsigned char *memory)
         memory[hole] ^= 1;
     } else if (protects) {
         protect(memory, rank == 0 ? PROT_NONE : PROT_READ);
-    } else if (once) {
-        mapping_drop(memory, hole_size, false);
+    } else if (margin > 0) {
+        hole = shared->from_end ? size - HOLE : 0;
+        mapping_drop(memory + hole, hole_size, false);
     } else {
         mapping_drop(memory + hole, half, false);
         mapping_drop(memory + hole + half, hole_size - half, false);
@@ -72,12 +77,12 @@ static void change_back(unsigned char *memory)
 /* A transfer may begin with the last piece. */
 static bool has_first(const unsigned char *memory, uint64_t key)
 {
-    return stamp_check(memory, 64, key, 0) == 64;
+    return stamp_check(memory + margin, 64, key, margin) == 64;
 }
 
 static bool has_last(const unsigned char *memory, uint64_t key)
 {
-    return stamp_check(memory + size - 64, 64, key, size - 64) == 64;
+    return stamp_check(memory + size - 64 - margin, 64, key, size - 64 - margin) == 64;
 }
 
 /* Progress that no transfer needs. */
@@ -121,6 +126,7 @@ static void receive(unsigned char *memory, uint64_t key, bool changes)
         mapping_give_turn(&shared->receivers_turn, false);
         MPI_Test(&request, &done, MPI_STATUS_IGNORE);
     }
+    shared->from_end = has_last(memory, key);
     if (changes) {
         if (done || (has_first(memory, key) && has_last(memory, key))) {
             check_fail("the transfer was too fast");
@@ -180,9 +186,8 @@ int main(int argc, char **argv)
     const char *part = argv[2];
     const bool later = strcmp(part, "protect-later") == 0;
     protects = later || strcmp(part, "protect") == 0;
-    once = strcmp(part, "once") == 0;
     const bool early = protects || strcmp(part, "early") == 0;
-    const bool all = once || strcmp(part, "all") == 0;
+    const bool all = strcmp(part, "all") == 0;
     const bool neither = strcmp(argv[1], "neither") == 0;
     const bool sender = strcmp(argv[1], "send") == 0;
     const bool changes = !neither && rank == !sender;
@@ -192,6 +197,7 @@ int main(int argc, char **argv)
         hole = strtoul(argv[4], NULL, 0);
         hole_size = EARLY_HOLE;
     } else {
+        margin = strcmp(part, "arrived") == 0 ? PIECE : 0;
         hole = all ? 0 : (size / 4 * 3) & ~(size_t)4095;
         hole_size = all ? (size + 4095) & ~(size_t)4095 : strcmp(part, "byte") == 0 ? 0 : HOLE;
         shared = mapping_share(argv[4], sizeof *shared);
