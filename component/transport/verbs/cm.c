@@ -23,11 +23,15 @@ static void become_ready(regx_ep_t *ep)
     }
 }
 
-/* Of an endpoint that is ASKING. false: it cannot be, and is BROKEN. */
+/* Of an endpoint that is ASKING. false: it cannot be, and is BROKEN; or not now, and the peer's
+ * message comes again. */
 static bool become_accepted(regx_ep_t *ep, const regx_cm_message_t *message)
 {
     const int error = regx_ep_connect(ep, message);
 
+    if (error != 0 && regx_ep_may_route_later(ep, error)) {
+        return false;
+    }
     if (error != 0) {
         regx_ep_break(ep, "connecting the queue pair", strerror(error));
         return false;

@@ -100,8 +100,8 @@ static void lead_nowhere(regx_ep_t *ep, const char *why)
     regx_ep_break(ep, "making a route", why);
 }
 
-/* Sends a message from the room that is next. There is room. A route for which there is no memory
- * is made when the question is repeated. */
+/* Sends a message from the room that is next. There is room. A route that cannot be made now is
+ * made when the question is repeated. */
 static void send_message(regx_ep_t *ep)
 {
     regx_verbs_t *verbs = ep->verbs;
@@ -120,11 +120,14 @@ static void send_message(regx_ep_t *ep)
     struct ibv_send_wr *refused;
 
     if (route == NULL) {
-        if (regx_verbs_refusal(errno) != REGX_NO_MEMORY) {
-            lead_nowhere(ep, strerror(errno));
+        const int error = errno;
+
+        if (!regx_ep_may_route_later(ep, error)) {
+            lead_nowhere(ep, strerror(error));
         }
         return;
     }
+    ep->cm.unrouted = 0;
     *message = message_of(ep);
     const int error = ibv_post_send(verbs->cm.qp, &request, &refused);
     if (error != 0) {

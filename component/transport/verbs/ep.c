@@ -22,6 +22,7 @@
 #define RNR_RETRIES 7 /* endless: a peer that computes frees no receive buffers */
 #define RNR_TIMER 12  /* 0.64 ms between two tries at a receiver without a buffer */
 #define HOP_LIMIT 64
+#define ROUTE_TRIES 10
 #define INLINE_MIN 16u /* less is not worth asking for */
 
 /* A GRH is used on Ethernet, to other InfiniBand subnets, and where either port requires it, as
@@ -51,6 +52,17 @@ struct ibv_ah *regx_qp_route(const regx_verbs_t *verbs, const regx_verbs_address
 
     errno = EIO;
     return ibv_create_ah(verbs->pd, &attr);
+}
+
+bool regx_ep_may_route_later(regx_ep_t *ep, int error)
+{
+    if (error == ETIMEDOUT || error == EHOSTUNREACH || error == ENETUNREACH) {
+        regx_trace(ep->verbs->config.trace, REGX_TRACE_CONNECTION,
+                   "verbs: no route to process %#" PRIx64 " on %s: %s", ep->peer,
+                   ep->verbs->port.name, strerror(error));
+        return ++ep->cm.unrouted < ROUTE_TRIES;
+    }
+    return regx_verbs_refusal(error) == REGX_NO_MEMORY;
 }
 
 /* Asks for a queue pair. *inline_max: bytes that its requests shall carry, and can. */
@@ -102,12 +114,13 @@ int regx_ep_connect(regx_ep_t *ep, const regx_cm_message_t *message)
         .min_rnr_timer = RNR_TIMER,
         .ah_attr = describe_route(verbs, &message->address)};
 
-    ep->theirs = *message;
     ep->gets.max = (uint8_t)regx_min(message->reads, verbs->can.reads_made);
     int error = ibv_modify_qp(ep->qp, &receive,
                               IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
                                   IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
     if (error == 0) {
+        ep->theirs = *message;
+        ep->cm.unrouted = 0;
         struct ibv_qp_attr send = {.qp_state = IBV_QPS_RTS,
                                    .sq_psn = ep->psn,
                                    .timeout = verbs->can.ack_timeout,

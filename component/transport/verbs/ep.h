@@ -113,7 +113,8 @@ struct regx_ep {
     struct {                  /* datagrams: see datagram.c */
         bool asks;            /* the message of its state goes again and again */
         unsigned asked;
-        int64_t next; /* when to send it */
+        unsigned unrouted; /* times, one after the other, that the network told no route */
+        int64_t next;      /* when to send it */
         regx_link_t waiting;
     } cm;
     regx_sq_t sq;
@@ -143,11 +144,16 @@ regx_status_t regx_qp_probe(regx_verbs_t *verbs, regx_error_t error);
  * not there). Nothing in verbs goes on without. So the thread in progress may wait so long, once for
  * each peer. */
 struct ibv_ah *regx_qp_route(const regx_verbs_t *verbs, const regx_verbs_address_t *address);
+/* Whether the route to a peer that was refused with that error is worth another try: memory may be
+ * free again, and the kernel's question or the answer may have been lost. For the latter so many
+ * times only, as each may take a second. */
+bool regx_ep_may_route_later(regx_ep_t *ep, int error);
 
 /* A new endpoint, ASKING. It is BROKEN if the device refuses, or if there are too many peers. NULL:
  * no memory now, here or for the device; a device that has had none for a minute refuses. */
 regx_ep_t *regx_ep_new(regx_verbs_t *verbs, uint64_t peer, const regx_verbs_address_t *address);
-/* Connects the queue pair to the peer's; the kernel may wait as for a route. 0, or the error. */
+/* Connects the queue pair to the peer's; the kernel may wait as for a route. 0, or the error. After
+ * an error for which regx_ep_may_route_later is true it may be called again. */
 int regx_ep_connect(regx_ep_t *ep, const regx_cm_message_t *message);
 regx_ep_t *regx_ep_find(regx_verbs_t *verbs, uint64_t peer);
 regx_ep_t *regx_ep_find_qpn(regx_verbs_t *verbs, uint32_t qpn);

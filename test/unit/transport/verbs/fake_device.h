@@ -52,7 +52,8 @@ typedef struct fake {
         twice;          /* of the datagrams, by number: bit n%32 means that n is lost, or doubled */
     int register_error; /* of ibv_reg_mr; 0: none */
     int route_error;    /* of ibv_create_ah; 0: none */
-    unsigned routes;    /* that were asked for while there was an error */
+    int connect_error;  /* of ibv_modify_qp, where it needs a route; 0: none */
+    unsigned routes;    /* that were asked for while there was one of these errors */
 } fake_t;
 
 extern fake_t fake;

@@ -210,6 +210,10 @@ int ibv_modify_qp(struct ibv_qp *super, struct ibv_qp_attr *attr, int mask)
 {
     fake_qp_t *qp = (fake_qp_t *)super;
 
+    if ((mask & IBV_QP_AV) != 0 && fake.connect_error != 0) {
+        fake.routes++;
+        return fake.connect_error;
+    }
     if ((mask & IBV_QP_DEST_QPN) != 0) {
         qp->dest = attr->dest_qp_num;
     }

@@ -186,27 +186,52 @@ static void peer_that_left_and_lost_its_queue_pair_comes_back(void **state)
     verbs_close();
 }
 
-/* At either end. */
-static void a_route_is_made_later_where_memory_was_short(void **state)
+/* At either end, for a datagram or for the queue pair: memory was short, or the kernel's question
+ * for the peer's hardware address got lost. */
+static void a_route_that_is_not_there_is_asked_for_again(void **state)
 {
-    static const int errors[] = {ENOMEM, EAGAIN};
+    static const int errors[] = {ENOMEM, EAGAIN, ETIMEDOUT, EHOSTUNREACH, ENETUNREACH};
+    enum { ERRORS = sizeof(errors) / sizeof(errors[0]) };
 
-    for (unsigned i = 0; i < 4; i++) {
+    for (unsigned i = 0; i < 4 * ERRORS; i++) {
+        const bool only_other = i / ERRORS % 2 == 1, of_queue_pair = i / ERRORS / 2 == 1;
+        int *const error = of_queue_pair ? &fake.connect_error : &fake.route_error;
+
         parties_open(false);
-        if (i / 2 == 1) {
-            one_asks(); /* only the other needs one */
+        if (only_other) {
+            one_asks();
         }
         fake.routes = 0;
-        fake.route_error = errors[i % 2];
-        while (fake.routes < 2) {
-            if (i / 2 == 0) {
+        *error = errors[i % ERRORS];
+        while (fake.routes < 3 && one.broken + two.broken == 0) {
+            if (!only_other) {
                 one_asks();
             }
+            make_due();
             parties_progress();
         }
         assert_int_equal(one.broken + two.broken, 0);
-        fake.route_error = 0;
+        *error = 0;
         parties_exchange();
+        verbs_close();
+    }
+}
+
+/* Each question may take the kernel a second, in which nothing else goes on. */
+static void a_network_that_stays_silent_is_given_up(void **state)
+{
+    for (int of_queue_pair = 0; of_queue_pair < 2; of_queue_pair++) {
+        parties_open(false);
+        *(of_queue_pair != 0 ? &fake.connect_error : &fake.route_error) = ETIMEDOUT;
+        fake.routes = 0;
+        one_asks();
+        while (one.broken + two.broken == 0) {
+            make_due();
+            parties_progress();
+        }
+        assert_int_equal(fake.routes, 10);
+        assert_non_null(strstr(of_queue_pair != 0 ? two.what : one.what, "Connection timed out"));
+        fake.connect_error = fake.route_error = 0;
         verbs_close();
     }
 }
@@ -435,7 +460,8 @@ int main(void)
         VERBS_TEST(ports_of_other_networks_are_reached_where_there_are_routers),
         VERBS_TEST(address_of_one_host_names_no_network),
         VERBS_TEST(peer_that_left_and_lost_its_queue_pair_comes_back),
-        VERBS_TEST(a_route_is_made_later_where_memory_was_short),
+        VERBS_TEST(a_route_that_is_not_there_is_asked_for_again),
+        VERBS_TEST(a_network_that_stays_silent_is_given_up),
         VERBS_TEST(no_route_is_told),
         VERBS_TEST(a_peer_that_answers_no_reads_is_asked_for_none),
         VERBS_TEST(settings_reach_the_queue_pair),
