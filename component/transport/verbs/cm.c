@@ -155,7 +155,7 @@ static bool may_be(regx_verbs_t *verbs, uint64_t peer, const regx_verbs_address_
 }
 
 /* Whether a datagram came from where that address is, as far as the device saw. Over RoCE v2 with
- * IPv4 the header is in the second half of the room for it. */
+ * IPv4 the header is in the second half of the room for it, and the first half is undefined. */
 static bool comes_from(const regx_verbs_t *verbs, const struct ibv_wc *wc, const uint8_t *header,
                        const regx_verbs_address_t *address)
 {
@@ -168,11 +168,15 @@ static bool comes_from(const regx_verbs_t *verbs, const struct ibv_wc *wc, const
     if ((wc->wc_flags & IBV_WC_GRH) == 0) {
         return ethernet || wc->slid == 0 || wc->slid == address->lid;
     }
+    memcpy(mapped + 12, header + 32, 4);
+    if (ethernet && address->gid_type == 2 && memcmp(mapped, address->gid, 12) == 0 &&
+        header[20] == 0x45) {
+        return memcmp(mapped, address->gid, sizeof(mapped)) == 0;
+    }
     if (header[0] >> 4 == 6) {
         return memcmp(header + 8, address->gid, REGX_VERBS_GID_SIZE) == 0;
     }
-    memcpy(mapped + 12, header + 32, 4);
-    return !ethernet || header[20] != 0x45 || memcmp(mapped, address->gid, sizeof(mapped)) == 0;
+    return !ethernet || header[20] != 0x45;
 }
 
 /* Whether it is a message of this version. */

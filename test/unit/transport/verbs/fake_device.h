@@ -47,6 +47,7 @@ typedef struct fake {
     struct ibv_qp_attr begins, receives,
         sends;           /* what the last RC queue pair was told on its way */
     unsigned datagrams;  /* sent on the UD queue pairs */
+    uint8_t undefined;   /* what their room has before an IPv4 header */
     bool drop_datagrams; /* all of them are lost */
     uint32_t lose,
         twice;          /* of the datagrams, by number: bit n%32 means that n is lost, or doubled */

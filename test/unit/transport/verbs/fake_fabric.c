@@ -112,6 +112,7 @@ static void fill_header(const fake_qp_t *from, const fake_request_t *request,
     if (from->port->link_layer == IBV_LINK_LAYER_ETHERNET && from->port->gid[10] == 0xff) {
         uint8_t *ip = header + 20;
 
+        memset(header, fake.undefined, 20);
         ip[0] = 0x45;
         memcpy(ip + 12, from->port->gid + 12, 4);
         memcpy(ip + 16, request->to.grh.dgid.raw + 12, 4);

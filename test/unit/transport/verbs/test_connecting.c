@@ -360,6 +360,16 @@ static void process_that_takes_the_address_of_another(void **state)
     exchange_and_close();
 }
 
+/* What is before an IPv4 header may look like one of IPv6. */
+static void what_is_before_a_header_of_ipv4_means_nothing(void **state)
+{
+    fake.undefined = 0x60;
+    parties_open(false);
+    parties_exchange();
+    verbs_close();
+    process_that_takes_the_address_of_another(state);
+}
+
 /* One that comes before anything is known of the other loses the name once that one's published
  * address is. */
 static void process_that_took_a_name_before_its_owner_was_known(void **state)
@@ -468,6 +478,7 @@ int main(void)
         VERBS_TEST(the_smaller_mtu_of_both_ends_holds),
         VERBS_TEST(process_that_takes_the_name_of_another),
         VERBS_TEST(process_that_takes_the_address_of_another),
+        VERBS_TEST(what_is_before_a_header_of_ipv4_means_nothing),
         VERBS_TEST(process_that_took_a_name_before_its_owner_was_known),
         VERBS_TEST(request_whose_address_cannot_be_routed_to_ends_nothing),
         VERBS_TEST(malformed_messages_are_counted_and_make_nothing),
