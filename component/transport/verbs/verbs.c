@@ -62,30 +62,35 @@ static void read_limits(regx_verbs_t *verbs)
                            completions > others + can->depth ? completions - others : can->depth);
 }
 
-/* Where the partition's key stands in the port's table. */
+/* Where the partition's key stands in the port's table: the first that may be it and is of full
+ * membership, since two limited members cannot talk, else the first that may be it. */
 static regx_status_t find_pkey(regx_verbs_t *verbs, regx_error_t error)
 {
-    const uint16_t wanted = verbs->settings.pkey, membership = 0x8000;
+    const uint16_t wanted = verbs->settings.pkey, full = 0x8000;
+    regx_verbs_address_t *address = &verbs->address;
     char keys[128] = "";
     size_t length = 0;
-    __be16 pkey;
+    __be16 entry;
 
     for (uint16_t i = 0; i < verbs->port.attr.pkey_tbl_len; i++) {
-        if (ibv_query_pkey(verbs->port.context, verbs->port.number, i, &pkey) != 0 || pkey == 0) {
+        if (ibv_query_pkey(verbs->port.context, verbs->port.number, i, &entry) != 0 || entry == 0) {
             continue;
         }
-        if (wanted == 0 || ((be16toh(pkey) ^ wanted) & ~membership) == 0) {
+        const uint16_t pkey = be16toh(entry);
+        if ((wanted == 0 || ((pkey ^ wanted) & ~full) == 0) &&
+            (address->pkey == 0 || (pkey & ~address->pkey & full) != 0)) {
             verbs->pkey_index = i;
-            verbs->address.pkey = be16toh(pkey);
-            return REGX_OK;
+            address->pkey = pkey;
         }
         if (length < sizeof(keys)) {
-            length += (size_t)snprintf(keys + length, sizeof(keys) - length, " %#x", be16toh(pkey));
+            length += (size_t)snprintf(keys + length, sizeof(keys) - length, " %#x", pkey);
         }
     }
-    return regx_refuse(error, REGX_INVALID,
-                       "verbs_pkey=%#x: port %s is in no such partition; there are:%s", wanted,
-                       verbs->port.name, keys);
+    return address->pkey != 0
+               ? REGX_OK
+               : regx_refuse(error, REGX_INVALID,
+                             "verbs_pkey=%#x: port %s is in no such partition; there are:%s",
+                             wanted, verbs->port.name, keys);
 }
 
 /* An address that can be given to peers. */

@@ -54,6 +54,7 @@ fake_port_t *fake_add(uint8_t network, uint8_t host)
                           .width = 1,
                           .lid = (uint16_t)fake.count,
                           .gid_type = IBV_GID_TYPE_ROCE_V2,
+                          .pkeys = {0xffff, 0x8123},
                           .netmask = 0xffffff00,
                           .inline_max = 1024};
     fake_gid(port->gid, network, host);
@@ -157,7 +158,7 @@ static int query_port(struct ibv_context *context, uint8_t number, struct ibv_po
                                         .active_mtu = IBV_MTU_4096,
                                         .max_msg_sz =
                                             port->message_max != 0 ? port->message_max : 1u << 31,
-                                        .pkey_tbl_len = 2,
+                                        .pkey_tbl_len = FAKE_PKEYS,
                                         .lid = port->lid,
                                         .active_speed = port->speed,
                                         .active_width = port->width,
@@ -207,9 +208,8 @@ int ibv_query_device(struct ibv_context *context, struct ibv_device_attr *attr)
 
 int ibv_query_pkey(struct ibv_context *context, uint8_t number, int index, __be16 *pkey)
 {
-    (void)context;
     (void)number;
-    *pkey = htobe16(index == 0 ? 0xffff : 0x8123);
+    *pkey = htobe16(fake_context_of(context)->port->pkeys[index]);
     return 0;
 }
 

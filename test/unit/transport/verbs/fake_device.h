@@ -16,6 +16,7 @@
 #include <stdbool.h>
 
 #define FAKE_DEVICES 40
+#define FAKE_PKEYS 3
 
 typedef struct fake_port { /* a device has one port, numbered 1 */
     uint8_t link_layer;    /* IBV_LINK_LAYER_ETHERNET or IBV_LINK_LAYER_INFINIBAND */
@@ -26,6 +27,7 @@ typedef struct fake_port { /* a device has one port, numbered 1 */
     uint16_t lid;
     uint32_t gid_type;
     uint8_t gid[16];
+    uint16_t pkeys[FAKE_PKEYS];
     uint32_t netmask;        /* of its network device's IPv4 address */
     uint32_t inline_max;     /* bytes that a device grants */
     uint32_t inline_refused; /* asking for more than so many makes ibv_create_qp fail; 0: never */

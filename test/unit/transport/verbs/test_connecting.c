@@ -155,6 +155,31 @@ static void ports_of_other_networks_are_reached_where_there_are_routers(void **s
     assert_int_equal(connect_two_ports(), REGX_OK);
 }
 
+/* A port's table may have both memberships of a partition, or begin with a limited one. */
+static void full_membership_of_a_partition_is_preferred(void **state)
+{
+    static const struct {
+        uint16_t pkeys[FAKE_PKEYS], wanted, taken;
+    } tables[] = {{{0x7fff, 0x8001}, 0, 0x8001},
+                  {{0x7fff, 0, 0xffff}, 0, 0xffff},
+                  {{0x0123, 0xffff, 0x8123}, 0x0123, 0x8123},
+                  {{0x0123, 0xffff}, 0x8123, 0x0123},
+                  {{0x7fff, 0x0001}, 0, 0x7fff},
+                  {{0x8001, 0xffff}, 0, 0x8001}};
+
+    for (size_t i = 0; i < sizeof(tables) / sizeof(tables[0]); i++) {
+        const regx_verbs_settings_t settings = {.gid_index = -1, .pkey = tables[i].wanted};
+
+        memcpy(fake.ports[0].pkeys, tables[i].pkeys, sizeof(tables[i].pkeys));
+        verbs_conformance.settings = &settings;
+        party_open(&one, ONE, false);
+        assert_int_equal(verbs_of(&one)->address.pkey, tables[i].taken);
+        assert_int_equal(fake.ports[0].pkeys[verbs_of(&one)->pkey_index], tables[i].taken);
+        regx_transport_ops.close(one.transport);
+        one.transport = NULL;
+    }
+}
+
 /* Addresses of hosts alone, as some networks give them, tell of no network. */
 static void address_of_one_host_names_no_network(void **state)
 {
@@ -468,6 +493,7 @@ int main(void)
         VERBS_TEST(a_peer_whose_packets_are_too_small_on_demand_is_not_connected),
         VERBS_TEST(a_port_that_requires_a_global_route_gets_one),
         VERBS_TEST(ports_of_other_networks_are_reached_where_there_are_routers),
+        VERBS_TEST(full_membership_of_a_partition_is_preferred),
         VERBS_TEST(address_of_one_host_names_no_network),
         VERBS_TEST(peer_that_left_and_lost_its_queue_pair_comes_back),
         VERBS_TEST(a_route_that_is_not_there_is_asked_for_again),
