@@ -11,7 +11,7 @@
 #include <string.h>
 
 #define NONE_SIZE 1
-#define VERSION 13
+#define VERSION 14
 
 typedef struct header {
     uint8_t version;         /* of this: the first two bytes are the same in all builds */
@@ -22,7 +22,8 @@ typedef struct header {
 } header_t;
 
 typedef struct record {
-    uint16_t kind;   /* regx_transport_kind_t */
+    uint8_t kind;    /* regx_transport_kind_t */
+    uint8_t far;     /* 1: it is for peers that are not reached by others; else 0 */
     uint16_t length; /* of the address that follows */
 } record_t;
 
@@ -30,6 +31,7 @@ typedef struct record {
 typedef struct address {
     const uint8_t *bytes;
     size_t length;
+    bool far;
 } address_t;
 
 /* Those of one kind. An array of these, one of each kind, is what a process published. */
@@ -58,7 +60,7 @@ bool regx_address_publish(regx_component_t *component)
         const regx_module_t *module = component->modules[i];
         uint8_t *address = at + sizeof(record_t);
         const size_t length = module->transport->ops->address(module->transport, address);
-        const record_t record = {(uint16_t)module->kind, (uint16_t)length};
+        const record_t record = {(uint8_t)module->kind, module->far, (uint16_t)length};
 
         assert(length <= REGX_ADDRESS_MAX);
         memcpy(at, &record, sizeof(record));
@@ -90,7 +92,7 @@ static void parse(const uint8_t *bytes, size_t length, addresses_t published[REG
         }
         addresses_t *addresses = &published[record.kind];
         if (addresses->count < REGX_DEVICES_MAX) {
-            addresses->list[addresses->count++] = (address_t){at, record.length};
+            addresses->list[addresses->count++] = (address_t){at, record.length, record.far != 0};
         }
     }
 }
@@ -103,15 +105,14 @@ static bool leads_to(const regx_module_t *module, const address_t *address)
            transport->ops->reaches(transport, address->bytes, address->length);
 }
 
-/* For each of `count` modules the address that it talks to, which is NULL before. As many as can
- * be: those at the same place in both lists first, then by how far apart their places are. Both
- * processes come to the same result, since each decides by what both have published: Open MPI
- * answers a large message over the module on which it arrived. */
-static void pair(regx_module_t *const modules[], unsigned count, const addresses_t *theirs,
-                 const address_t *talks_to[])
+/* For each of `count` modules the address that it talks to, which is NULL before, among the pairs of
+ * which so many ends are far. As many as can be: those at the same place in both lists first, then
+ * by how far apart their places are. Whether there are any. */
+static bool pair_at(regx_module_t *const modules[], unsigned count, const addresses_t *theirs,
+                    int far_ends, const address_t *talks_to[])
 {
     const unsigned longer = count > theirs->count ? count : theirs->count;
-    bool taken[REGX_DEVICES_MAX] = {false};
+    bool taken[REGX_DEVICES_MAX] = {false}, any = false;
 
     for (unsigned apart = 0; apart < longer; apart++) {
         for (unsigned k = 0; k < 2 * longer; k++) {
@@ -119,10 +120,26 @@ static void pair(regx_module_t *const modules[], unsigned count, const addresses
             const unsigned j = k / 2 + (k % 2 == 0 ? apart : 0);
 
             if (i < count && j < theirs->count && talks_to[i] == NULL && !taken[j] &&
+                modules[i]->far + theirs->list[j].far == far_ends &&
                 leads_to(modules[i], &theirs->list[j])) {
                 talks_to[i] = &theirs->list[j];
-                taken[j] = true;
+                taken[j] = any = true;
             }
+        }
+    }
+    return any;
+}
+
+/* For each of `count` modules the address that it talks to, which is NULL before: by near ports, or
+ * where no two lead to each other by pairs of which one end is far, or both. Both processes come to
+ * the same result, since each decides by what both have published: Open MPI answers a large message
+ * over the module on which it arrived. */
+static void pair(regx_module_t *const modules[], unsigned count, const addresses_t *theirs,
+                 const address_t *talks_to[])
+{
+    for (int far_ends = 0; far_ends <= 2; far_ends++) {
+        if (pair_at(modules, count, theirs, far_ends, talks_to)) {
+            return;
         }
     }
 }

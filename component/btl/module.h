@@ -28,6 +28,7 @@ struct regx_module {
     regx_eager_t eager;
 
     unsigned place; /* among the component's modules */
+    bool far;       /* its device is only for peers that are not reached by others */
     regx_transport_kind_t kind;
     regx_transport_t *transport;
     regx_pool_t pool;

@@ -11,6 +11,8 @@ typedef struct candidate {
     const regx_transport_ops_t *ops;
     regx_device_name_t devices[REGX_DEVICES_MAX];
     size_t device_count;
+    size_t
+        near_count; /* of these, the first; the others are only for peers that are not reached else */
     size_t pool_size; /* of all its devices together */
 } candidate_t;
 
@@ -24,11 +26,13 @@ static regx_status_t find_devices(const regx_component_t *component, candidate_t
                                   regx_error_t error)
 {
     const regx_transport_settings_t *which = &component->params.settings.transports.all;
-    const regx_transport_config_t config = {.if_include = which->if_include,
-                                            .if_exclude = which->if_exclude,
-                                            .trace = &component->trace};
+    const regx_transport_config_t config = {
+        .if_include = which->if_include,
+        .if_exclude = which->if_exclude,
+        .settings = &component->params.settings.transports.between_nodes,
+        .trace = &component->trace};
 
-    candidate->device_count = 1;
+    candidate->device_count = candidate->near_count = 1;
     candidate->ops = regx_catalog[candidate->kind]->ops;
     if (candidate->ops == NULL) {
         candidate->ops = regx_transport_load(name_of(candidate), error);
@@ -39,7 +43,7 @@ static regx_status_t find_devices(const regx_component_t *component, candidate_t
     return candidate->ops->devices == NULL
                ? REGX_OK
                : candidate->ops->devices(&config, error, candidate->devices,
-                                         &candidate->device_count);
+                                         &candidate->device_count, &candidate->near_count);
 }
 
 /* What one of several devices gets, in whole pages. */
@@ -65,6 +69,7 @@ static regx_status_t open_devices(regx_component_t *component, const candidate_t
         const regx_status_t status =
             regx_module_open(component, candidate->kind, ops, device, pool_size, error);
         if (status == REGX_OK) {
+            component->modules[component->module_count - 1]->far = i >= candidate->near_count;
             continue;
         }
         regx_trace(&component->trace, REGX_TRACE_CHOICE, "transport %s: %s is left out: %s",

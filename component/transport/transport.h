@@ -108,7 +108,7 @@ typedef struct regx_transport_config {
     const char *if_include; /* for `devices` alone: comma-separated, or NULL */
     const char *if_exclude;
     const char *device; /* one that `devices` named; NULL where that is NULL */
-    /* Its own (catalog.h); NULL: the defaults. Read by open alone; but strings that they point to
+    /* Its own (catalog.h); NULL: the defaults. Read by devices and open alone; but strings that they point to
      * live as long as the transport. */
     const void *settings;
     bool threads; /* more than one thread will call */
@@ -253,10 +253,12 @@ typedef struct regx_transport_ops {
     unsigned abi; /* REGX_TRANSPORT_ABI; first, so that any build can read it */
     const char *name;
 
-    /* Names the devices to use, at least one. Each is then opened as a transport of its own.
+    /* Names the devices to use, at least one. The first `near` of them are for all peers, the
+     * others for those to which only such lead. Each is then opened as a transport of its own.
      * Answers as open. NULL: the transport is opened once, without the name of a device. */
     regx_status_t (*devices)(const regx_transport_config_t *config, regx_error_t error,
-                             regx_device_name_t names[REGX_DEVICES_MAX], size_t *count);
+                             regx_device_name_t names[REGX_DEVICES_MAX], size_t *count,
+                             size_t *near);
 
     /* Opens a transport. `config` is copied. REGX_OK; REGX_UNREACHABLE: nothing is usable here;
      * REGX_INVALID: a setting is wrong; REGX_NO_MEMORY. But for REGX_OK, `error` holds one line;

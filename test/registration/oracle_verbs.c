@@ -115,9 +115,9 @@ static bool open_side(oracle_t *oracle, side_t *side, regx_error_t why)
         .device = ports[0],
         .counters = &side->counters,
         .events = {.context = oracle, .deliver = deliver, .broken = broken}};
-    size_t count;
+    size_t count, near;
 
-    if (regx_transport_ops.devices(&config, why, ports, &count) != REGX_OK ||
+    if (regx_transport_ops.devices(&config, why, ports, &count, &near) != REGX_OK ||
         regx_transport_ops.open(&config, why, &side->transport) != REGX_OK) {
         return false;
     }

@@ -127,16 +127,16 @@ static uint8_t bits_of(const struct ifaddrs *interface, const uint8_t gid[16])
 
 /* How many bits of the GID name the IP network that it is in, by the addresses of this machine's
  * network devices; 0: not known. */
-static uint8_t network_bits_of(const regx_verbs_port_t *port)
+static uint8_t network_bits_of(const struct ibv_port_attr *attr, const struct ibv_gid_entry *gid)
 {
     struct ifaddrs *list;
     uint8_t bits = 0;
 
-    if (port->attr.link_layer != IBV_LINK_LAYER_ETHERNET || getifaddrs(&list) != 0) {
+    if (attr->link_layer != IBV_LINK_LAYER_ETHERNET || getifaddrs(&list) != 0) {
         return 0;
     }
     for (const struct ifaddrs *at = list; at != NULL && bits == 0; at = at->ifa_next) {
-        bits = bits_of(at, port->gid.gid.raw);
+        bits = bits_of(at, gid->gid.raw);
     }
     freeifaddrs(list);
     return bits == HOST_BITS ? 0 : bits;
@@ -159,7 +159,7 @@ regx_status_t regx_verbs_port_open(const char *name, int gid_index, regx_error_t
     } else if (find_gid(port->context, port->number, gid_index, &port->gid, indices,
                         sizeof(indices))) {
         port->megabits = speed_of(&port->attr);
-        port->network_bits = network_bits_of(port);
+        port->network_bits = network_bits_of(&port->attr, &port->gid);
         return REGX_OK;
     } else if (gid_index >= 0) {
         status = regx_refuse(error, REGX_INVALID,
@@ -188,17 +188,19 @@ regx_status_t regx_verbs_port_refuse(const regx_verbs_port_t *port, const char *
 typedef struct candidate {
     regx_device_name_t name;
     bool usable, chosen;
-    const char *reason; /* why it is not used, such as "is down"; NULL: it may be */
-    bool infiniband;    /* else Ethernet */
-    unsigned own_flaws; /* of FAR and LINK_LOCAL */
-    unsigned megabits;  /* per second; 0: not known */
+    const char *reason;          /* why it is not used, such as "is down"; NULL: it may be */
+    bool infiniband;             /* else Ethernet */
+    unsigned own_flaws;          /* of FAR and LINK_LOCAL */
+    unsigned megabits;           /* per second; 0: not known */
+    regx_verbs_address_t subnet; /* as far as an address tells of that */
 } candidate_t;
 
 typedef struct search {
     candidate_t ports[PORTS_MAX];
     size_t count;
     regx_device_name_t *names; /* of those that are chosen, at most REGX_DEVICES_MAX */
-    size_t chosen;
+    size_t chosen, near;
+    bool any_subnet;
     char list[256]; /* all ports, for a refusal */
 } search_t;
 
@@ -320,6 +322,38 @@ static void leave_out_unlike(search_t *search)
     }
 }
 
+/* Whether none that is chosen is in the subnet of that port. */
+static bool is_subnet_missing(const search_t *search, const candidate_t *port)
+{
+    bool missing = !search->any_subnet;
+
+    for (size_t i = 0; i < search->count; i++) {
+        missing = missing && !(search->ports[i].chosen &&
+                               regx_verbs_share_subnet(&search->ports[i].subnet, &port->subnet));
+    }
+    return missing;
+}
+
+/* Far ports of the subnets in which no near one is: a process on another socket may have only those,
+ * here or on another node. */
+static void choose_far(search_t *search)
+{
+    candidate_t *far[PORTS_MAX];
+    size_t count = 0;
+
+    for (size_t i = 0; i < search->count; i++) {
+        candidate_t *port = &search->ports[i];
+
+        if (port->reason == flaws[0] && is_subnet_missing(search, port)) {
+            far[count++] = port;
+        }
+    }
+    for (size_t i = 0; i < count; i++) {
+        far[i]->reason = NULL;
+        choose(search, far[i]);
+    }
+}
+
 /* Of those that if_exclude, which may be NULL, does not name. */
 static regx_status_t choose_best(search_t *search, const char *exclude, regx_error_t error)
 {
@@ -337,6 +371,8 @@ static regx_status_t choose_best(search_t *search, const char *exclude, regx_err
             choose(search, &search->ports[i]);
         }
     }
+    search->near = search->chosen;
+    choose_far(search);
     if (search->chosen > 0) {
         return REGX_OK;
     }
@@ -414,6 +450,11 @@ static candidate_t describe(struct ibv_device *device, struct ibv_context *conte
         port.infiniband = attr.link_layer == IBV_LINK_LAYER_INFINIBAND;
         port.own_flaws |= !port.infiniband && has_gid && is_link_local(&gid) ? LINK_LOCAL : 0;
         port.megabits = speed_of(&attr);
+        if (has_gid) {
+            port.subnet.link_layer = port.infiniband ? REGX_VERBS_INFINIBAND : REGX_VERBS_ETHERNET;
+            port.subnet.network_bits = network_bits_of(&attr, &gid);
+            memcpy(port.subnet.gid, gid.gid.raw, REGX_VERBS_GID_SIZE);
+        }
     }
     return port;
 }
@@ -436,15 +477,18 @@ static void list_ports(search_t *search, struct ibv_device *device)
 }
 
 regx_status_t regx_verbs_ports_find(const regx_transport_config_t *config, regx_error_t error,
-                                    regx_device_name_t names[REGX_DEVICES_MAX], size_t *count)
+                                    regx_device_name_t names[REGX_DEVICES_MAX], size_t *count,
+                                    size_t *near)
 {
+    const regx_verbs_settings_t *settings = config->settings;
     search_t *search = calloc(1, sizeof(*search));
 
-    *count = 0;
+    *count = *near = 0;
     if (search == NULL) {
         return regx_refuse(error, REGX_NO_MEMORY, "out of memory");
     }
     search->names = names;
+    search->any_subnet = settings != NULL && settings->any_subnet;
     struct ibv_device **devices = ibv_get_device_list(NULL);
     for (int i = 0; devices != NULL && devices[i] != NULL; i++) {
         list_ports(search, devices[i]);
@@ -464,6 +508,7 @@ regx_status_t regx_verbs_ports_find(const regx_transport_config_t *config, regx_
         }
     }
     *count = search->chosen;
+    *near = config->if_include != NULL ? *count : search->near;
     free(search);
     return status;
 }

@@ -213,11 +213,13 @@ regx_status_t regx_verbs_port_refuse(const regx_verbs_port_t *port, const char *
 /* transport.h's `devices`. Chooses the ports that if_include names, in its order. Else, of those
  * that if_exclude does not name, the ports of the faster link layer (InfiniBand, if both are as
  * fast); of these the ones that are at least half as fast as the fastest, have an address beyond
- * the link if any has, and are near to this process's cores if any is. Opens each device for a
- * moment; nothing is registered or connected. The trace names each port that is not used, and why.
- */
+ * the link if any has, and are near to this process's cores if any is. Behind those come the
+ * ones that are as good but far, in subnets in which no near one is: a process elsewhere in its
+ * machine may have no port but there. Opens each device for a moment; nothing is registered or
+ * connected. The trace names each port that is not used, and why. */
 regx_status_t regx_verbs_ports_find(const regx_transport_config_t *config, regx_error_t error,
-                                    regx_device_name_t names[REGX_DEVICES_MAX], size_t *count);
+                                    regx_device_name_t names[REGX_DEVICES_MAX], size_t *count,
+                                    size_t *near);
 
 /* buffers.c: the pool that peers write to, the receive buffers, room for datagrams, and slots that
  * frames are sent from. */

@@ -163,7 +163,8 @@ static regx_status_t port_connect(regx_transport_t *transport, uint64_t peer, co
 static const regx_transport_ops_t port_ops = {
     .name = "it", .address = port_address, .reaches = port_reaches, .connect = port_connect};
 
-static void open_ports(process_t *process, unsigned count, const uint8_t *fabrics)
+static void open_far_ports(process_t *process, unsigned count, const uint8_t *fabrics,
+                           unsigned near)
 {
     memset(process, 0, sizeof(*process));
     process->component.module_count = count;
@@ -174,12 +175,18 @@ static void open_ports(process_t *process, unsigned count, const uint8_t *fabric
         process->modules[i] = (regx_module_t){.component = &process->component,
                                               .transport = &process->ports[i].transport,
                                               .kind = REGX_BETWEEN_NODES,
-                                              .place = i};
+                                              .place = i,
+                                              .far = i >= near};
         process->component.modules[i] = &process->modules[i];
     }
     assert_true(regx_address_publish(&process->component));
     memcpy(process->published, published, published_length);
     process->length = published_length;
+}
+
+static void open_ports(process_t *process, unsigned count, const uint8_t *fabrics)
+{
+    open_far_ports(process, count, fabrics, count);
 }
 
 /* To which of the other's ports each of ours is connected; -1: none. */
@@ -287,6 +294,35 @@ static void ports_at_the_same_place_meet(void **state)
     assert_true(talks_to[0] == 2 && talks_to[1] == 1);
 }
 
+/* The far end of a pair is on another socket than its process. */
+static void far_ports_are_used_only_where_no_near_ones_meet(void **state)
+{
+    static const struct {
+        uint8_t ours[2], theirs[2]; /* fabrics, the near port first */
+        int talks_to[2];
+    } cases[] = {{{1, 2}, {1, 2}, {0, -1}},
+                 {{1, 2}, {2, 1}, {1, 0}},
+                 {{1, 2}, {3, 2}, {-1, 1}},
+                 {{1, 2}, {2, 3}, {-1, 0}}};
+    static process_t one, other;
+    int talks_to[PORTS];
+
+    other_leads = true;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        int back[PORTS];
+
+        open_far_ports(&one, 2, cases[i].ours, 1);
+        open_far_ports(&other, 2, cases[i].theirs, 1);
+        connect_ports(&one, &other, talks_to);
+        connect_ports(&other, &one, back);
+        for (int k = 0; k < 2; k++) {
+            assert_int_equal(talks_to[k], cases[i].talks_to[k]);
+            assert_true(talks_to[k] < 0 || back[talks_to[k]] == k);
+        }
+    }
+    other_leads = false;
+}
+
 /* Ours talks to theirs where theirs talks to ours, and as many as can be. */
 static void both_ends_decide_alike(void **state)
 {
@@ -328,6 +364,7 @@ int main(void)
         cmocka_unit_test(other_nodes_are_said_to_be_out_of_reach),
         cmocka_unit_test(nothing_is_said_where_another_btl_leads),
         cmocka_unit_test(ports_at_the_same_place_meet),
+        cmocka_unit_test(far_ports_are_used_only_where_no_near_ones_meet),
         cmocka_unit_test(both_ends_decide_alike),
     };
 

@@ -67,7 +67,7 @@ void party_open(party_t *party, uint64_t self, bool threads)
     static regx_device_name_t names[REGX_DEVICES_MAX];
     regx_error_t error = "";
     regx_status_t status = REGX_OK;
-    size_t count;
+    size_t count, near;
 
     memset(party, 0, sizeof(*party));
     party->self = self;
@@ -88,7 +88,7 @@ void party_open(party_t *party, uint64_t self, bool threads)
                                                          .broken = broken,
                                                          .silent = silent}};
     if (tested->ops->devices != NULL && party->config.device == NULL) {
-        status = tested->ops->devices(&party->config, error, names, &count);
+        status = tested->ops->devices(&party->config, error, names, &count, &near);
         party->config.device = names[0];
     }
     if (status == REGX_OK) {

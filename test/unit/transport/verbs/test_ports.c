@@ -8,13 +8,33 @@
 
 #include <stdio.h>
 
-#include "transport/transport.h"
+#include "transport/verbs/verbs_params.h"
 
 extern const regx_transport_ops_t regx_transport_ops;
 
 static regx_error_t error;
 static char traced[4096];
 static regx_status_t status;
+static const regx_verbs_settings_t *settings;
+
+static const char
+    *cores[FAKE_DEVICES]; /* near to a port, as the kernel lists them; NULL: unknown */
+static size_t near;       /* ports that were chosen so */
+
+/* What /sys has of the devices in memory. */
+FILE *__real_fopen(const char *path, const char *mode);
+FILE *__wrap_fopen(const char *path, const char *mode);
+FILE *__wrap_fopen(const char *path, const char *mode)
+{
+    unsigned device;
+
+    if (sscanf(path, "/sys/class/infiniband/fake%u/device/local_cpulist", &device) != 1) {
+        return __real_fopen(path, mode);
+    }
+    return cores[device] == NULL
+               ? NULL
+               : fmemopen((void *)(uintptr_t)cores[device], strlen(cores[device]), "r");
+}
 
 static void note(const char *line)
 {
@@ -30,11 +50,11 @@ static const char *chosen(const char *include, const char *exclude)
     regx_device_name_t names[REGX_DEVICES_MAX];
     const regx_trace_t trace = {.level = REGX_TRACE_CHOICE, .write = note};
     const regx_transport_config_t config = {
-        .if_include = include, .if_exclude = exclude, .trace = &trace};
+        .if_include = include, .if_exclude = exclude, .settings = settings, .trace = &trace};
     size_t count = 0, length = 0;
 
     text[0] = error[0] = traced[0] = '\0';
-    status = regx_transport_ops.devices(&config, error, names, &count);
+    status = regx_transport_ops.devices(&config, error, names, &count, &near);
     for (size_t i = 0; status == REGX_OK && i < count; i++) {
         length += (size_t)snprintf(text + length, sizeof(text) - length, "%s%s", i > 0 ? " " : "",
                                    names[i]);
@@ -52,6 +72,8 @@ static int two_ports(void **state)
 {
     fake_reset();
     fake_add(1, 1);
+    memset(cores, 0, sizeof(cores));
+    settings = NULL;
     return 0;
 }
 
@@ -70,6 +92,30 @@ static void much_slower_port_is_left_out(void **state)
     assert_string_equal(chosen(NULL, NULL), "fake1:1");
     assert_string_equal(chosen("fake0", NULL), "fake0:1"); /* unless it is named */
     assert_string_equal(chosen(NULL, "fake1"), "fake0:1");
+}
+
+/* A process on the other socket, of another node, may have only that one. */
+static void far_port_is_used_too_if_its_subnet_is_another(void **state)
+{
+    static const regx_verbs_settings_t routed = {.gid_index = -1, .any_subnet = true};
+
+    cores[0] = "1023"; /* not this process's */
+    assert_string_equal(chosen(NULL, NULL), "fake1:1 fake0:1");
+    assert_int_equal(near, 1);
+    assert_string_equal(chosen("fake0,fake1", NULL), "fake0:1 fake1:1");
+    assert_int_equal(near, 2); /* the user wants both */
+    settings = &routed;
+    assert_string_equal(chosen(NULL, NULL), "fake1:1"); /* which leads everywhere */
+    settings = NULL;
+    cores[1] = "1022";
+    assert_string_equal(chosen(NULL, NULL), "fake0:1 fake1:1");
+    assert_int_equal(near, 2); /* none is nearer */
+    cores[1] = NULL;
+    fake.ports[1].gid[14] = 0; /* the same network */
+    fake.ports[1].gid[15] = 2;
+    assert_string_equal(chosen(NULL, NULL), "fake1:1");
+    assert_string_equal(traced, "verbs: port fake0:1 is not used: another port is nearer to this "
+                                "process's cores\n");
 }
 
 /* Small messages go by all ports in turn; of two link layers one would slow them down. */
@@ -196,6 +242,7 @@ int main(void)
         cmocka_unit_test_setup(the_speed_of_a_port_is_known, two_ports),
         cmocka_unit_test_setup(ports_of_one_kind_are_used_together, two_ports),
         cmocka_unit_test_setup(much_slower_port_is_left_out, two_ports),
+        cmocka_unit_test_setup(far_port_is_used_too_if_its_subnet_is_another, two_ports),
         cmocka_unit_test_setup(link_layers_are_not_mixed, two_ports),
         cmocka_unit_test_setup(port_with_a_link_local_address_only_is_left_out, two_ports),
         cmocka_unit_test_setup(ports_that_cannot_be_used_have_a_reason, two_ports),
