@@ -47,7 +47,7 @@
 #include "base/trace.h"
 #include "base/util.h"
 
-#define REGX_TRANSPORT_ABI 38 /* of this header; an object built for another is refused */
+#define REGX_TRANSPORT_ABI 39 /* of this header; an object built for another is refused */
 
 #define REGX_ADDRESS_MAX 1024        /* bytes of what a process publishes about itself */
 #define REGX_NOTICE_MAX 48           /* bytes of the notice that follows a put */
