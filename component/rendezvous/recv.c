@@ -103,13 +103,15 @@ static void fill_cts_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
 
 /* Registrations made after a change was reported and before it took effect are of the old pages.
  * The proof (ARRIVED) has caught what went there, but later messages must not find them in the
- * cache. */
+ * cache. Not if it was sent again only because another receive had done this, whose buffer shares a
+ * page with it: two neighbours would have each other sent again without end. */
 static void end_watch(regx_rndv_recv_t *recv)
 {
     regx_revocable_t *revoke = &recv->revoke;
 
     if (regx_recv_ends_by_arrived(recv)) {
-        if (revoke->times > 0 || revoke->state == REGX_REVOKE_GIVEN_UP) {
+        if (revoke->watch.changed || revoke->failures > 0 ||
+            revoke->state == REGX_REVOKE_GIVEN_UP) {
             regx_watch_flush(&revoke->watch);
         }
         regx_watch_end(&revoke->watch);

@@ -31,7 +31,7 @@
 typedef struct entry {
     _Atomic uint64_t stamp; /* 0: never written; 2n + 1: n is being written; 2n + 2: n is whole */
     _Atomic uintptr_t start, end;
-    uint64_t padding;
+    _Atomic uint64_t flushed; /* 0 or 1 */
 } entry_t;
 
 struct regx_inval_log_rest {
@@ -111,8 +111,8 @@ void regx_inval_log_wake(regx_inval_log_t *log)
     }
 }
 
-static void write_entry(struct regx_inval_log_rest *rest, uint64_t number, uintptr_t start,
-                        uintptr_t end)
+static void write_entry(struct regx_inval_log_rest *rest, uint64_t number,
+                        const regx_change_t *change)
 {
     entry_t *entry = &rest->ring[number % RING];
     uint64_t stamp = atomic_load(&entry->stamp);
@@ -126,20 +126,28 @@ static void write_entry(struct regx_inval_log_rest *rest, uint64_t number, uintp
             return;
         }
     } while (!atomic_compare_exchange_weak(&entry->stamp, &stamp, 2 * number + 1));
-    atomic_store_explicit(&entry->start, start, memory_order_release);
-    atomic_store_explicit(&entry->end, end, memory_order_release);
+    atomic_store_explicit(&entry->start, change->start, memory_order_release);
+    atomic_store_explicit(&entry->end, change->end, memory_order_release);
+    atomic_store_explicit(&entry->flushed, change->flushed, memory_order_release);
     atomic_store_explicit(&entry->stamp, 2 * number + 2, memory_order_release);
+}
+
+static void log_change(regx_inval_log_t *log, const regx_change_t *change)
+{
+    struct regx_inval_log_rest *rest = log->rest;
+
+    if (change->start >= change->end || !is_of_interest(rest, change->start, change->end)) {
+        return;
+    }
+    write_entry(rest, atomic_fetch_add(&log->head, 1), change);
+    regx_inval_log_wake(log);
 }
 
 void regx_inval_log_write(regx_inval_log_t *log, uintptr_t start, uintptr_t end)
 {
-    struct regx_inval_log_rest *rest = log->rest;
+    const regx_change_t change = {.start = start, .end = end};
 
-    if (start >= end || !is_of_interest(rest, start, end)) {
-        return;
-    }
-    write_entry(rest, atomic_fetch_add(&log->head, 1), start, end);
-    regx_inval_log_wake(log);
+    log_change(log, &change);
 }
 
 regx_change_state_t regx_inval_log_read(const regx_inval_log_t *log, uint64_t number,
@@ -153,7 +161,8 @@ regx_change_state_t regx_inval_log_read(const regx_inval_log_t *log, uint64_t nu
     if (stamp == whole) {
         const regx_change_t found = {
             .start = atomic_load_explicit(&entry->start, memory_order_acquire),
-            .end = atomic_load_explicit(&entry->end, memory_order_acquire)};
+            .end = atomic_load_explicit(&entry->end, memory_order_acquire),
+            .flushed = atomic_load_explicit(&entry->flushed, memory_order_acquire) != 0};
 
         if (atomic_load_explicit(&entry->stamp, memory_order_relaxed) == whole) {
             *change = found;
@@ -236,14 +245,18 @@ void regx_watch_end(regx_watch_t *watch)
 
 void regx_watch_flush(regx_watch_t *watch)
 {
+    const regx_change_t flush = {.start = watch->start, .end = watch->end, .flushed = true};
+
     watch->own++;
-    regx_inval_log_write(watch->monitor->log, watch->start, watch->end);
+    watch->changed = true;
+    log_change(watch->monitor->log, &flush);
 }
 
 /* Whether it is one of our own; or one that is just like it, for which the other then stands. */
 static bool is_own(regx_watch_t *watch, const regx_change_t *change)
 {
-    const bool own = watch->own > 0 && change->start == watch->start && change->end == watch->end;
+    const bool own = change->flushed && watch->own > 0 && change->start == watch->start &&
+                     change->end == watch->end;
 
     watch->own -= own;
     return own;
@@ -281,6 +294,7 @@ regx_watch_state_t regx_watch_look(regx_watch_t *watch, bool certain, uintptr_t 
         }
         if (change.start < watch->end && change.end > watch->start) {
             lowest = regx_min(lowest, regx_max(change.start, watch->start));
+            watch->changed |= !change.flushed;
         }
         watch->next = state == REGX_CHANGE_LOST ? head : watch->next + 1;
     }

@@ -35,6 +35,8 @@ typedef struct regx_inval_log regx_inval_log_t;
 /* What is between start and end (exclusive) was, or is about to be, changed. */
 typedef struct regx_change {
     uintptr_t start, end;
+    bool flushed; /* no memory changed, but what was registered of it may be of pages that are gone
+                     (regx_watch_flush) */
 } regx_change_t;
 
 #define REGX_INVAL_LOG_RING 4096 /* changes kept; a power of two */
@@ -201,7 +203,9 @@ typedef struct regx_watch {
     regx_monitor_t *monitor; /* NULL: nothing is watched */
     uintptr_t start, end;    /* whole pages */
     uint64_t next;           /* the first change that was not yet looked at */
-    unsigned own;            /* of those: how many are regx_watch_flush's */
+    unsigned own;            /* of those: how many are its own flushes */
+    bool changed;            /* its memory did, or it was flushed: not only another watch was that
+                                shares pages with it */
 } regx_watch_t;
 
 typedef enum regx_watch_state {
@@ -221,7 +225,8 @@ bool regx_watch_renew(regx_watch_t *watch);
 void regx_watch_end(regx_watch_t *watch);
 /* What is registered of that range is given up, as if it had changed: perhaps it was registered
  * between a change being reported and its being made. The watch itself does not see it as a
- * change. */
+ * change. Another that shares pages with it does, for it may have used such a registration; but it
+ * has not `changed`, and need not be flushed for that: what it registers from then on is right. */
 void regx_watch_flush(regx_watch_t *watch);
 
 /* Whether there is anything to look at: a load. Any thread. */

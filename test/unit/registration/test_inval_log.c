@@ -126,6 +126,27 @@ static void what_is_flushed_is_no_change(void **state)
     rig_close(rig);
 }
 
+/* A neighbour that shares a page sees it, for it may have used what was registered; but it has not
+ * changed itself, and by that two would flush each other without end. */
+static void what_another_flushes_is_known_as_that(void **state)
+{
+    rig_t *rig = rig_open();
+    regx_watch_t other;
+
+    assert_true(regx_watch_begin(&other, &rig->monitor, (void *)(rig->start + 9 * rig->page + 5),
+                                 4 * rig->page));
+    regx_watch_flush(&other);
+    assert_true(other.changed);
+    assert_int_equal(look(rig, true), REGX_WATCH_CHANGED);
+    assert_true(rig->first == rig->start + 9 * rig->page);
+    assert_false(rig->watch.changed);
+    change(rig, 2, 3);
+    assert_int_equal(look(rig, true), REGX_WATCH_CHANGED);
+    assert_true(rig->watch.changed);
+    regx_watch_end(&other);
+    rig_close(rig);
+}
+
 static void while_a_change_is_under_way_it_is_not_certain(void **state)
 {
     rig_t *rig = rig_open();
@@ -284,6 +305,7 @@ int main(void)
         cmocka_unit_test(changes_of_the_range_are_seen_once),
         cmocka_unit_test(when_the_log_has_gone_round_all_has_changed),
         cmocka_unit_test(what_is_flushed_is_no_change),
+        cmocka_unit_test(what_another_flushes_is_known_as_that),
         cmocka_unit_test(while_a_change_is_under_way_it_is_not_certain),
         cmocka_unit_test(what_nobody_tells_of_is_not_watched),
         cmocka_unit_test(memory_that_is_gone_is_not_mapped),

@@ -60,6 +60,7 @@ typedef struct sim_scenario {
     bool fresh;   /* … but the send buffers: long writes go in pieces, of which none can fail */
     bool final;   /* changes are not reported, so grants are final all the same */
     bool changes; /* receive buffers are replaced when they are given back */
+    bool adjoins; /* a receive buffer begins in the page in which the one before it ends */
     const char *always; /* a fault that is there in each run, … */
     unsigned always_at; /* … at that occasion */
     unsigned stride;    /* of faults that are tried, one in so many; 0: all */

@@ -12,7 +12,7 @@
 
 #include "base/util.h"
 
-enum { CHANGED = 0x77 };
+enum { CHANGED = 0x77, GAP = 256 };
 
 /* ---- what changes ---- */
 
@@ -75,17 +75,19 @@ static void report_change(sim_change_t *change)
     sim_memory_report((uintptr_t)change->start, (uintptr_t)change->start + change->length);
 }
 
-/* Pages of the first receive that is open and has some. */
+/* Pages of the first receive that is open and has some, for itself. */
 static bool choose_pages(sim_change_t *change)
 {
     for (unsigned i = 0; i < sim.message_count; i++) {
-        const unsigned pages = (unsigned)(sim.messages[i].length / SIM_PAGE);
+        const size_t ahead =
+            sim.scenario->adjoins ? -(uintptr_t)sim.messages[i].target % SIM_PAGE : 0;
+        const unsigned pages = (unsigned)((sim.messages[i].length - ahead) / SIM_PAGE);
 
         if (sim.messages[i].recv != NULL && pages > 0) {
             const unsigned first = sim_chance(pages);
 
             change->of = &sim.messages[i];
-            change->start = sim.messages[i].target + (size_t)first * SIM_PAGE;
+            change->start = sim.messages[i].target + ahead + (size_t)first * SIM_PAGE;
             change->length = (1 + (size_t)sim_chance(pages - first)) * SIM_PAGE;
             return true;
         }
@@ -289,6 +291,13 @@ static uint8_t *buffer_of(unsigned number, unsigned side)
     const bool again = sim.scenario->reuses && !(sim.scenario->fresh && side == 0);
     const unsigned of = again ? number % 2 : number;
 
+    if (sim.scenario->adjoins && side == 1) {
+        return sim.memory + sim.message_count * sim.each + GAP +
+               of * (sim.scenario->lengths[0] + GAP);
+    }
+    if (sim.scenario->adjoins) {
+        return sim.memory + of * sim.each + GAP;
+    }
     return sim.memory + (2 * of + side) * sim.each + SIM_PAGE + sim.scenario->skew;
 }
 
