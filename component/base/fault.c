@@ -15,7 +15,7 @@
 /* ---- handlers ---- */
 
 /* Libraries whose handlers print where the program crashed, and end it. */
-static const char *const reporters[] = {"libopen-pal.", "libucs.", "libasan.", "libtsan.",
+static const char *const reporters[] = {"libopen-pal.", "libucs", "libasan.", "libtsan.",
                                         "libubsan."};
 
 static bool only_reports(const void *handler)
