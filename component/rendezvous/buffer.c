@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/fault.h"
+#include "base/file.h"
 #include "base/memlock.h"
 
 /* ---- copies ---- */
@@ -41,12 +42,33 @@ static bool move(const int pipe[2], char *to, const char *from, size_t length)
     return false;
 }
 
+static void close_pipe(const int pipe[2])
+{
+    close(pipe[0]);
+    close(pipe[1]);
+}
+
+/* false: there are no descriptors, and both are -1. */
+static bool open_pipe(int pipe[2])
+{
+    if (pipe2(pipe, O_CLOEXEC | O_NONBLOCK) == 0) {
+        pipe[0] = regx_descriptor_move(pipe[0]);
+        pipe[1] = regx_descriptor_move(pipe[1]);
+        if (pipe[0] >= 0 && pipe[1] >= 0) {
+            return true;
+        }
+        close_pipe(pipe);
+    }
+    pipe[0] = pipe[1] = -1;
+    return false;
+}
+
 /* `buffer` is that one of both which may have holes. */
 static bool copy(char *to, const char *from, const char *buffer, size_t length)
 {
     const bool stores = buffer == to;
-    int pipe[2] = {-1, -1};
-    const bool piped = pipe2(pipe, O_CLOEXEC | O_NONBLOCK) == 0;
+    int pipe[2];
+    const bool piped = open_pipe(pipe);
     bool whole = true;
 
     for (size_t done = 0, piece; done < length; done += piece) {
@@ -61,8 +83,7 @@ static bool copy(char *to, const char *from, const char *buffer, size_t length)
         }
     }
     if (piped) {
-        close(pipe[0]);
-        close(pipe[1]);
+        close_pipe(pipe);
     }
     return whole;
 }

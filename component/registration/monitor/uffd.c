@@ -59,7 +59,8 @@ static const char *reason_of_refusal(int error)
 int regx_uffd_create(uint64_t features)
 {
     struct uffdio_api api = {.api = UFFD_API, .features = features};
-    const int fd = (int)syscall(SYS_userfaultfd, UFFD_USER_MODE_ONLY | O_CLOEXEC | O_NONBLOCK);
+    const int fd = regx_descriptor_move(
+        (int)syscall(SYS_userfaultfd, UFFD_USER_MODE_ONLY | O_CLOEXEC | O_NONBLOCK));
 
     if (fd >= 0 && ioctl(fd, UFFDIO_API, &api) != 0) {
         close(fd);
@@ -90,7 +91,7 @@ static int open_pagemap(void)
 {
     const uintptr_t page = regx_page_size();
     const uintptr_t here = (uintptr_t)&page & ~(page - 1);
-    const int fd = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
+    const int fd = regx_descriptor_move(open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC));
 
     /* An empty range is refused by a filter alone. */
     if (fd >= 0 &&

@@ -5,51 +5,17 @@
  * access to them faults for it. Needs no privilege. Each call is one system call; nothing here
  * allocates.
  *
- * Around it: descriptors that can be told from others', what is mapped where, and which mappings
- * are watched.
+ * Around it: what is mapped where, and which mappings are watched.
  */
 #ifndef REGX_REGISTRATION_UFFD_H
 #define REGX_REGISTRATION_UFFD_H
 
 #include <linux/userfaultfd.h>
 #include <sys/ioctl.h>
-#include <sys/stat.h>
 
+#include "base/file.h"
 #include "base/thread.h"
 #include "registration/monitor/monitor.h"
-
-/* An open file, to be recognized: programs close descriptors that they do not know (closefrom), and
- * then a number of ours is another file. */
-typedef struct regx_file {
-    int fd; /* -1: closed */
-    dev_t device;
-    ino_t inode;
-} regx_file_t;
-
-static inline regx_file_t regx_file_of(int fd)
-{
-    struct stat status = {0};
-
-    regx_raw(SYS_fstat, fd, (long)&status, 0, 0, 0);
-    return (regx_file_t){.fd = fd, .device = status.st_dev, .inode = status.st_ino};
-}
-
-/* Whether the descriptor is still what it was: the program may have closed it. */
-static inline bool regx_file_is_ours(const regx_file_t *file)
-{
-    const regx_file_t now = regx_file_of(file->fd);
-
-    return file->fd >= 0 && now.device == file->device && now.inode == file->inode;
-}
-
-/* Closes it if it is still ours. */
-static inline void regx_file_close(regx_file_t *file)
-{
-    if (regx_file_is_ours(file)) {
-        regx_raw(SYS_close, file->fd, 0, 0, 0, 0);
-    }
-    file->fd = -1;
-}
 
 /* ---- userfaultfd ---- */
 

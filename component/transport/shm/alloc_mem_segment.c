@@ -26,6 +26,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/file.h"
+
 /* Bytes of a segment, a multiple: small blocks share one. */
 #define SEGMENT_UNIT ((size_t)2 << 20)
 /* A segment has at least this part of the bytes of all segments before it: so the table suffices
@@ -50,7 +52,7 @@ struct regx_alloc_mem_block {
  * NULL: there is none. */
 static char *open_segment(size_t length, regx_alloc_mem_name_t *name)
 {
-    const int file = memfd_create("regx", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    const int file = regx_descriptor_move(memfd_create("regx", MFD_CLOEXEC | MFD_ALLOW_SEALING));
     char *base = NULL;
 
     if (file >= 0 && regx_shm_file_reserve(file, length) &&

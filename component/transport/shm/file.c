@@ -9,6 +9,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/file.h"
+
 #define PART ((size_t)2 << 20) /* bytes of one call: a huge page */
 
 /* Beyond the limit of a file's size the process would get a signal. */
@@ -121,7 +123,8 @@ regx_status_t regx_shm_file_map_other(int32_t pid, const regx_shm_file_t *file, 
     char path[64];
 
     snprintf(path, sizeof(path), "/proc/%d/fd/%d", pid, file->descriptor);
-    const int descriptor = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    const int descriptor =
+        regx_descriptor_move(open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
     if (descriptor < 0) {
         return REGX_UNREACHABLE;
     }

@@ -11,6 +11,8 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "base/file.h"
+
 #define FOLDER "/dev/shm"
 
 const char *regx_segment_kind_name(regx_segment_kind_t kind)
@@ -27,7 +29,8 @@ static regx_status_t alloc_posix(size_t length, regx_segment_t *segment)
     if (prctl(PR_GET_DUMPABLE, 0, 0, 0, 0) != 1) {
         return REGX_DENIED;
     }
-    const int file = open(FOLDER, O_TMPFILE | O_EXCL | O_RDWR | O_CLOEXEC, S_IRUSR | S_IWUSR);
+    const int file = regx_descriptor_move(
+        open(FOLDER, O_TMPFILE | O_EXCL | O_RDWR | O_CLOEXEC, S_IRUSR | S_IWUSR));
     if (file < 0) {
         return REGX_NO_MEMORY;
     }

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "transport/verbs/verbs.h"
 
 #define HOST_BITS 128  /* of a GID; a network of one host is none */
@@ -76,7 +77,10 @@ static struct ibv_context *open_device(const char *name, size_t length)
     }
     errno = ENODEV;
     if (at != NULL && *at != NULL) {
+        const unsigned taken = regx_low_descriptors_take();
+
         context = ibv_open_device(*at);
+        regx_low_descriptors_give(taken);
     }
     if (devices != NULL) {
         ibv_free_device_list(devices);
