@@ -67,6 +67,57 @@ void regx_cm_left(regx_ep_t *ep)
     regx_cm_leave(ep);
 }
 
+/* What is accepted is posted, then goodbye; nobody has disconnected. */
+static void part(regx_ep_t *ep)
+{
+    ep->evicted = true;
+    if (ep->state == REGX_EP_READY) {
+        ep->state = REGX_EP_LEAVING;
+    }
+    regx_ep_set_ending(ep);
+}
+
+void regx_cm_evicted(regx_ep_t *ep)
+{
+    ep->peer_left = true;
+    part(ep);
+}
+
+static bool is_idle(const regx_ep_t *ep)
+{
+    return ep->state == REGX_EP_READY && !regx_ep_has_line(ep) && !regx_sq_awaits_report(ep) &&
+           ep->gets.posted == 0;
+}
+
+/* The oldest of those by which nothing was sent lately, else the oldest idle one. */
+void regx_cm_evict(regx_verbs_t *verbs)
+{
+    regx_ep_t *oldest = NULL;
+
+    for (regx_link_t *at = verbs->table.eps.next; at != &verbs->table.eps; at = at->next) {
+        regx_ep_t *ep = REGX_CONTAINER_OF(at, regx_ep_t, link);
+
+        if (is_idle(ep) && (oldest == NULL || (oldest->sq.posted != oldest->sq.seen &&
+                                               ep->sq.posted == ep->sq.seen))) {
+            oldest = ep;
+        }
+    }
+    if (oldest != NULL) {
+        regx_transport_fall_back(&verbs->config, REGX_TRACE_CONNECTION,
+                                 "verbs: a peer's queue pair is given to another");
+        part(oldest);
+    }
+}
+
+/* Whether a caller here has to hear that the endpoint broke: something may have got lost. */
+static bool is_missed(const regx_ep_t *ep)
+{
+    const bool has_all =
+        ep->peer_left && (!ep->evicted || (ep->sq.goodbye != 0 && ep->sq.done >= ep->sq.goodbye));
+
+    return !ep->leaves && (ep->reported || !has_all);
+}
+
 /* ---- what callers want ---- */
 
 /* The endpoint that a connection without one shall use. NULL: none now. */
@@ -300,7 +351,7 @@ static void report(regx_ep_t *ep)
 {
     regx_verbs_t *verbs = ep->verbs;
 
-    if (ep->reported || ep->leaves || ep->peer_left) {
+    if (ep->reported || !is_missed(ep)) {
         return;
     }
     ep->reported = true;
@@ -315,7 +366,7 @@ static void end_broken(regx_ep_t *ep, bool empty)
     report(ep);
     if (!rests(ep, empty)) {
         regx_ep_set_ending(ep);
-    } else if (ep->leaves || ep->peer_left) {
+    } else if (!is_missed(ep)) {
         end(ep);
     } else {
         cut(ep);

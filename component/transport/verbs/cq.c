@@ -34,8 +34,12 @@ static void receive_frame(regx_ep_t *ep, uint32_t immediate, const uint8_t *data
     if (immediate == regx_verbs_immediate(REGX_VERBS_FRAME, tag) && !ep->peer_left) {
         ep->verbs->events++;
         events->deliver(events->context, ep->peer, tag, data, length);
-    } else if (immediate == regx_verbs_immediate(REGX_VERBS_GOODBYE, 0) && !ep->peer_left) {
+    } else if (immediate == regx_verbs_immediate(REGX_VERBS_GOODBYE, REGX_VERBS_DISCONNECTED) &&
+               !ep->peer_left) {
         regx_cm_left(ep);
+    } else if (immediate == regx_verbs_immediate(REGX_VERBS_GOODBYE, REGX_VERBS_EVICTED) &&
+               !ep->peer_left) {
+        regx_cm_evicted(ep);
     } else {
         regx_count_malformed(ep->verbs->config.counters);
     }
@@ -213,6 +217,13 @@ static void take_turns(regx_verbs_t *verbs)
     }
 }
 
+/* Whether something may come from the peer: a goodbye at least, where another took the queue pair. */
+static bool may_await(const regx_ep_t *ep)
+{
+    return ep->state == REGX_EP_READY ||
+           (ep->state == REGX_EP_LEFT && ep->evicted && !ep->peer_left);
+}
+
 /* A device learns that a peer is gone only when it sends to it, and something may be awaited from
  * there. So where nothing was sent for a while, a probe is. The peer's device answers it, also
  * while its process computes. Probes take a quarter of the room for requests at most. */
@@ -228,7 +239,7 @@ static void probe_idle(regx_verbs_t *verbs)
         regx_ep_t *ep = REGX_CONTAINER_OF(at, regx_ep_t, link);
 
         /* A report that is awaited tells what a probe would. */
-        if (ep->state == REGX_EP_READY && ep->conn != NULL && ep->sq.posted == ep->sq.seen &&
+        if (may_await(ep) && ep->conn != NULL && ep->sq.posted == ep->sq.seen &&
             !regx_sq_awaits_report(ep) && verbs->requests.outstanding < verbs->requests.max / 4 &&
             regx_sq_has_room(ep)) {
             regx_sq_probe(ep);

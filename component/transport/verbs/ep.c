@@ -17,6 +17,7 @@
  * without a question it is another matter. */
 #define TRY_NS INT64_C(10000000)
 #define FORGET_NS INT64_C(5000000000)
+#define EVICT_TRIES 100u /* tries, a second, that an evicted peer has to answer */
 
 #define RETRIES 6     /* Soft-RoCE takes 7 as endless: a peer that died would not be noticed */
 #define RNR_RETRIES 7 /* endless: a peer that computes frees no receive buffers */
@@ -220,6 +221,9 @@ static bool may_pass(regx_verbs_t *verbs, int error, int64_t now)
         regx_transport_fall_back(&verbs->config, REGX_TRACE_CONNECTION,
                                  "verbs: no memory for a peer for a while");
     }
+    if (table->refusals % EVICT_TRIES == 1) {
+        regx_cm_evict(verbs);
+    }
     table->starved_until = now + TRY_NS;
     return table->refusals < REGX_VERBS_REFUSALS;
 }
@@ -366,11 +370,14 @@ regx_status_t regx_sq_post_goodbye(regx_ep_t *ep)
 {
     static const regx_verbs_work_t goodbye = {.kind = REGX_WORK_PROBE, .what = REGX_VERBS_SENDING};
     struct ibv_sge nothing = {0};
-    struct ibv_send_wr request = regx_sq_frame(REGX_VERBS_GOODBYE, 0, &nothing);
+    const bool evicted = ep->evicted && !ep->leaves;
+    struct ibv_send_wr request = regx_sq_frame(
+        REGX_VERBS_GOODBYE, evicted ? REGX_VERBS_EVICTED : REGX_VERBS_DISCONNECTED, &nothing);
 
     if (regx_ep_has_line(ep) || ep->gets.posted > 0 || !regx_sq_has_room(ep)) {
         return REGX_AGAIN;
     }
+    ep->sq.goodbye = ep->sq.posted + 1;
     return regx_sq_post(ep, &request, &goodbye);
 }
 

@@ -47,6 +47,9 @@
  * The end. An endpoint that its caller disconnects, or that hears goodbye, is LEAVING: what was
  * accepted is posted, and then goodbye. It is LEFT until all of that has completed and the peer's
  * goodbye has come. A caller that has not disconnected gets a new endpoint with its next send.
+ * Where the device has no queue pair for another peer, the oldest idle endpoint is evicted: it goes
+ * the same way, at both ends, but nobody has disconnected. So it is reported if it breaks before the
+ * peer is known to have all.
  * Before it is READY an endpoint that its caller disconnects stays, without asking, and leaves when
  * it becomes READY. When the transport closes, peers are not waited for: what was accepted
  * completes, and goodbye, unless the peer has left.
@@ -90,6 +93,7 @@ typedef enum regx_ep_state { /* see above */
 typedef struct regx_sq {
     regx_verbs_work_t works[REGX_VERBS_DEPTH]; /* a ring, of which can.depth are used */
     uint64_t posted, done;
+    uint64_t goodbye;    /* posted, when the goodbye was; 0: it was not */
     uint64_t seen;       /* what was posted when idle endpoints were looked for */
     uint32_t unsignaled; /* requests since the last one that reports its end */
     uint32_t slots;      /* that requests under way hold */
@@ -102,6 +106,7 @@ struct regx_ep {
     regx_ep_state_t state;
     bool leaves;    /* we leave: as soon as it is READY, or has ended */
     bool peer_left; /* the peer sent goodbye */
+    bool evicted;   /* it ends since we, or the peer, need its queue pair for another */
     bool reported;  /* callers were notified that it broke */
     char what[160]; /* what broke it */
     struct ibv_qp *qp;
@@ -256,8 +261,13 @@ void regx_cm_receive(regx_verbs_t *verbs, const struct ibv_wc *wc);
 void regx_cm_heard(regx_ep_t *ep);
 /* The peer sent goodbye. */
 void regx_cm_left(regx_ep_t *ep);
+/* The same, as another took its queue pair. */
+void regx_cm_evicted(regx_ep_t *ep);
 /* We leave. */
 void regx_cm_leave(regx_ep_t *ep);
+/* Begins to end an idle endpoint, if there is one, so that its queue pair can be used for another
+ * peer. Its caller gets a new one with its next send. */
+void regx_cm_evict(regx_verbs_t *verbs);
 /* Moves endpoints on that end. `empty`: the completion queue was, after the last look at the device. */
 void regx_cm_end(regx_verbs_t *verbs, bool empty);
 

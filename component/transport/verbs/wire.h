@@ -16,7 +16,7 @@
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "see above");
 
-#define REGX_VERBS_VERSION 10
+#define REGX_VERBS_VERSION 11
 #define REGX_VERBS_ADDRESS_SIZE 36
 #define REGX_CM_MESSAGE_SIZE 104
 #define REGX_VERBS_GID_SIZE 16
@@ -75,9 +75,14 @@ _Static_assert(sizeof(regx_cm_message_t) == REGX_CM_MESSAGE_SIZE, "no gaps");
 
 typedef enum regx_verbs_kind {
     REGX_VERBS_FRAME = 1,
-    REGX_VERBS_GOODBYE = 2, /* nothing follows by this queue pair */
+    REGX_VERBS_GOODBYE = 2, /* nothing follows by this queue pair; tag: regx_verbs_goodbye_t */
     REGX_VERBS_WRITTEN = 3  /* no frame: by RDMA WRITE */
 } regx_verbs_kind_t;
+
+typedef enum regx_verbs_goodbye {
+    REGX_VERBS_DISCONNECTED = 0,
+    REGX_VERBS_EVICTED = 1 /* only this queue pair ends: another peer needs one */
+} regx_verbs_goodbye_t;
 
 static inline uint32_t regx_verbs_immediate(regx_verbs_kind_t kind, uint32_t value)
 {

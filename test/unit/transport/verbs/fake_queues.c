@@ -182,6 +182,13 @@ struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
         errno = port->faults.making;
         return NULL;
     }
+    if (attr->qp_type == IBV_QPT_RC && port->reliable_max != 0 &&
+        port->reliable == port->reliable_max) {
+        port->refused++;
+        errno = ENOMEM;
+        return NULL;
+    }
+    port->reliable += attr->qp_type == IBV_QPT_RC;
     fake_qp_t *qp = calloc(1, sizeof(*qp));
     const uint32_t number = freed_number != 0 ? freed_number : fake_next_number();
 
@@ -262,6 +269,7 @@ int ibv_destroy_qp(struct ibv_qp *super)
     pthread_mutex_lock(&fake_lock);
     fake_fabric_leave(qp);
     freed_number = super->qp_num;
+    qp->port->reliable -= super->qp_type == IBV_QPT_RC;
     if (qp->port->drops_receives) {
         drop_receives(qp);
     }

@@ -245,6 +245,73 @@ static void a_device_that_never_has_memory_is_given_up(void **state)
     close_faulty();
 }
 
+/* A frame by each of the two connections between `one` and that party. */
+static void exchange_with(party_t *other, regx_conn_t *conn, bool one_begins)
+{
+    regx_conn_t *const conns[2] = {one_begins ? conn : other->conn,
+                                   one_begins ? other->conn : conn};
+    const unsigned *const counts[2] = {one_begins ? &other->delivered : &one.delivered,
+                                       one_begins ? &one.delivered : &other->delivered};
+
+    for (int i = 0; i < 2; i++) {
+        const unsigned before = *counts[i];
+
+        while (conn_try(conns[i], 3000) == REGX_AGAIN) {
+            parties_progress();
+        }
+        parties_await(counts[i], before + 1);
+    }
+}
+
+/* It has one queue pair, and two peers: it sends to them, or they to it. */
+static void a_used_up_device_gives_the_queue_pairs_of_idle_peers_to_others(void **state)
+{
+    for (int asked = 0; asked < 2; asked++) {
+        open_faulty();
+        faulty->reliable_max = 1;
+        verbs_conformance.devices[2] = "fake1:1";
+        party_open(&three, THREE, false);
+        party_connect(&three, &one);
+        regx_conn_t *const to_three = one_connect(&three);
+        for (int round = 0; round < 5; round++) {
+            exchange_with(&two, one.conn, asked == 0);
+            exchange_with(&three, to_three, asked == 0);
+        }
+        assert_int_equal(one.broken + two.broken + three.broken, 0);
+        assert_int_equal(one.delivered, 10);
+        assert_int_equal(two.delivered, 5);
+        assert_int_equal(three.delivered, 5);
+        assert_int_equal(regx_tally_find(one.counters.fallbacks,
+                                         "verbs: a peer's queue pair is given to another")
+                             ->count,
+                         9);
+        regx_transport_ops.disconnect(three.conn);
+        regx_transport_ops.disconnect(to_three);
+        parties_settle();
+        party_close(&three);
+        close_faulty();
+    }
+}
+
+/* An evicted peer that computes is waited for, and its loss is told. */
+static void an_evicted_peer_that_is_lost_is_told(void **state)
+{
+    open_connected();
+    regx_ep_t *const ep = ep_of(&one, TWO);
+    regx_cm_evict(verbs_of(&one));
+    while (ep->state != REGX_EP_LEFT || ep->sq.done != ep->sq.posted) {
+        regx_transport_ops.progress(one.transport);
+    }
+    assert_int_equal(conn_try(one.conn, 10), REGX_AGAIN);
+    qp_fail(ep_of(&two, ONE)->qp);
+    while (one.broken == 0) {
+        verbs_of(&one)->look.probe_next = 0;
+        regx_transport_ops.progress(one.transport);
+    }
+    await_broken("RDMA WRITE: transport retry counter exceeded");
+    close_faulty();
+}
+
 /* `two` asks by a queue pair of that epoch, which is no more than a number. */
 static void hear_request(uint64_t epoch)
 {
@@ -304,6 +371,8 @@ int main(void)
         VERBS_TEST(a_peer_that_answers_late_is_waited_for),
         VERBS_TEST(a_queue_pair_waits_for_the_devices_memory),
         VERBS_TEST(a_device_that_never_has_memory_is_given_up),
+        VERBS_TEST(a_used_up_device_gives_the_queue_pairs_of_idle_peers_to_others),
+        VERBS_TEST(an_evicted_peer_that_is_lost_is_told),
         VERBS_TEST(a_peer_that_asks_anew_waits_for_a_queue_pair_or_is_lost),
     };
 
