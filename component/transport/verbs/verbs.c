@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/memlock.h"
 #include "transport/verbs/ep.h"
@@ -24,6 +25,7 @@ __attribute__((visibility("default"))) extern const regx_transport_ops_t regx_tr
 #define SMALL_BITS 32768u
 #define PREFETCH_MAX (1u << 30) /* bytes of one request */
 #define SOFT_ROCE 0xffffffu     /* vendor of rdma_rxe */
+#define LOOKS_AT_ONCE 1000u     /* a millisecond or so */
 #define MUCH_LOCKED (UINT64_C(256) << 20)
 /* A queue pair works off its requests in their order. So many bytes keep it busy until the next
  * write is posted: 20 us of them at 400 Gb/s. */
@@ -251,10 +253,16 @@ static regx_status_t verbs_open(const regx_transport_config_t *config, regx_erro
     return REGX_OK;
 }
 
-/* What completes meanwhile of others is handled. A device that failed may complete nothing any
- * more. */
-static void advance_ends(regx_verbs_t *verbs)
+/* One of several looks that wait for an end, of which there were so many before. What completes
+ * meanwhile of others is handled. A device that failed may complete nothing any more. One whose peer
+ * is gone tries for seconds, in which others may need this core. */
+static void advance_ends(regx_verbs_t *verbs, unsigned *looks)
 {
+    const struct timespec pause = {.tv_nsec = 50000};
+
+    if (++*looks > LOOKS_AT_ONCE) {
+        nanosleep(&pause, NULL);
+    }
     regx_verbs_look(verbs);
     regx_cm_end(verbs, regx_verbs_poll(verbs));
 }
@@ -262,6 +270,7 @@ static void advance_ends(regx_verbs_t *verbs)
 static void verbs_close(regx_transport_t *transport)
 {
     regx_verbs_t *verbs = regx_verbs_of(transport);
+    unsigned looks = 0;
 
     regx_lock(&verbs->lock);
     verbs->closing = true;
@@ -269,7 +278,7 @@ static void verbs_close(regx_transport_t *transport)
         regx_cm_leave(REGX_CONTAINER_OF(at, regx_ep_t, link)); /* also from peers that only sent */
     }
     while (!regx_list_empty(&verbs->table.eps)) { /* all send goodbye, and it arrives */
-        advance_ends(verbs);
+        advance_ends(verbs, &looks);
     }
     regx_unlock(&verbs->lock);
     verbs_free(verbs);
@@ -335,6 +344,7 @@ static void verbs_disconnect(regx_conn_t *super)
 {
     regx_verbs_conn_t *conn = (regx_verbs_conn_t *)super;
     regx_verbs_t *verbs = regx_verbs_of(super->transport);
+    unsigned looks = 0;
 
     regx_lock(&verbs->lock);
     regx_ep_t *const ep = conn->ep;
@@ -343,7 +353,7 @@ static void verbs_disconnect(regx_conn_t *super)
         regx_ep_break(ep, "disconnected", "with work under way");
         regx_cm_end(verbs, false); /* nothing of the peer is heard any more */
         while (conn->ep == ep) {
-            advance_ends(verbs);
+            advance_ends(verbs, &looks);
         }
     }
     regx_lock(&verbs->conns.lock);

@@ -218,7 +218,7 @@ static void run(fake_qp_t *qp)
             end_request(qp, request, IBV_WC_WR_FLUSH_ERR);
         } else if (qp->super.qp_type == IBV_QPT_UD) {
             send_datagram(qp, request);
-        } else if (!send_reliably(qp, request)) {
+        } else if (qp->port->faults.stalled > 0 || !send_reliably(qp, request)) {
             break;
         }
     }

@@ -36,9 +36,11 @@ static void receives_add(fake_receives_t *receives, struct ibv_recv_wr *wr)
 static int poll_cq(struct ibv_cq *super, int most, struct ibv_wc *wc)
 {
     fake_cq_t *cq = (fake_cq_t *)super;
+    fake_port_t *port = fake_context_of(super->context)->port;
     int count = 0;
 
-    if (fake_context_of(super->context)->port->faults.poll) {
+    port->faults.stalled -= port->faults.stalled > 0;
+    if (port->faults.poll) {
         return -EIO;
     }
     pthread_mutex_lock(&fake_lock);

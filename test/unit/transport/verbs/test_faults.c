@@ -130,6 +130,33 @@ static void closing_does_not_wait_for_a_device_that_has_failed(void **state)
     regx_transport_ops.close(two.transport);
 }
 
+static unsigned pauses;
+
+int __wrap_nanosleep(const struct timespec *pause, struct timespec *left);
+int __wrap_nanosleep(const struct timespec *pause, struct timespec *left)
+{
+    pauses++;
+    return 0;
+}
+
+/* Its device tries for seconds to reach a peer that is gone, and others may need the core. */
+static void closing_sleeps_between_looks_at_what_is_under_way(void **state)
+{
+    enum { POLLS = 1000000 };
+
+    open_connected();
+    faulty->faults.stalled = POLLS;
+    pauses = 0;
+    regx_transport_ops.disconnect(one.conn);
+    regx_transport_ops.close(one.transport);
+    one.transport = NULL;
+    assert_int_equal(faulty->faults.stalled, 0);
+    assert_true(pauses > POLLS / 2);
+    regx_transport_ops.disconnect(two.conn);
+    regx_transport_ops.close(two.transport);
+    two.transport = NULL;
+}
+
 /* It is told at once, with the status, not that the peer is silent ten minutes later. */
 static void a_datagram_that_fails_is_told_at_once_with_its_status(void **state)
 {
@@ -365,6 +392,7 @@ int main(void)
         VERBS_TEST(a_peer_that_fails_while_it_is_only_awaited_is_noticed),
         VERBS_TEST(a_queue_pair_that_fails_in_mid_send_says_what_was_lost),
         VERBS_TEST(closing_does_not_wait_for_a_device_that_has_failed),
+        VERBS_TEST(closing_sleeps_between_looks_at_what_is_under_way),
         VERBS_TEST(a_datagram_that_fails_is_told_at_once_with_its_status),
         VERBS_TEST(a_refused_datagram_buffer_ends_the_connecting),
         VERBS_TEST(connections_outlive_the_queue_pair_of_datagrams),
