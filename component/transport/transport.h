@@ -363,10 +363,11 @@ typedef struct regx_transport_ops {
      * never possible. */
     regx_status_t (*on_demand)(regx_transport_t *transport, regx_error_t error);
     /* Asks the device to look up pages of an on-demand region before they are needed: for writing,
-     * if the region may be written. REGX_OK: the device was asked; whether it did so is not known.
-     * REGX_DENIED: the device cannot be asked. NULL where on_demand is NULL. */
+     * if the region may be written. REGX_OK: the device was asked; whether it did so is not known,
+     * unless `wait`, when it has. REGX_DENIED: the device cannot be asked, or did not. NULL where
+     * on_demand is NULL. */
     regx_status_t (*prefetch)(regx_transport_t *transport, const regx_mr_t *mr, const void *base,
-                              size_t length);
+                              size_t length, bool wait);
 
     /* Delivers and completes what is ready, up to a bound. Returns how many events there were. */
     int (*progress)(regx_transport_t *transport);

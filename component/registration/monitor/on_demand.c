@@ -77,7 +77,7 @@ static bool touch(const regx_on_demand_t *odp, uintptr_t start, uintptr_t end, i
 static void advise(const regx_on_demand_t *odp, const regx_mr_t *mr, const void *base,
                    size_t length)
 {
-    if (odp->transport->ops->prefetch(odp->transport, mr, base, length) != REGX_OK) {
+    if (odp->transport->ops->prefetch(odp->transport, mr, base, length, false) != REGX_OK) {
         regx_monitor_fallback(&odp->super, odp->counters, (uintptr_t)base, (uintptr_t)base + length,
                               "odp: advice refused, no prefetch");
     }
@@ -115,7 +115,8 @@ static regx_status_t ready(const regx_monitor_t *monitor, const regx_mr_t *mr, v
     return REGX_OK;
 }
 
-/* Whether library and device take advice for such regions, seen on a page of our own. */
+/* Whether library and device take advice for such regions, seen on a page of our own. It is waited
+ * for: what is only noted for later is answered with success, whatever comes of it. */
 static bool can_advise(const regx_on_demand_t *odp, void *scratch, int direction)
 {
     const regx_transport_ops_t *ops = odp->transport->ops;
@@ -125,7 +126,7 @@ static bool can_advise(const regx_on_demand_t *odp, void *scratch, int direction
                  &mr) != REGX_OK) {
         return false;
     }
-    const regx_status_t status = ops->prefetch(odp->transport, &mr, scratch, odp->page);
+    const regx_status_t status = ops->prefetch(odp->transport, &mr, scratch, odp->page, true);
 
     ops->dereg(odp->transport, &mr);
     return status == REGX_OK;

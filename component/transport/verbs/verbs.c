@@ -437,9 +437,10 @@ static regx_status_t verbs_on_demand(regx_transport_t *transport, regx_error_t e
 }
 
 static regx_status_t verbs_prefetch(regx_transport_t *transport, const regx_mr_t *mr,
-                                    const void *base, size_t length)
+                                    const void *base, size_t length, bool wait)
 {
     const struct ibv_mr *handle = mr->handle;
+    const uint32_t flags = wait ? IBV_ADVISE_MR_FLAG_FLUSH : 0;
     const enum ib_uverbs_advise_mr_advice advice = (mr->access & REGX_ACCESS_ANY_WRITE) != 0
                                                        ? IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE
                                                        : IBV_ADVISE_MR_ADVICE_PREFETCH;
@@ -447,7 +448,7 @@ static regx_status_t verbs_prefetch(regx_transport_t *transport, const regx_mr_t
 
     for (size_t left = length; left > 0; left -= segment.length) {
         segment.length = left < PREFETCH_MAX ? (uint32_t)left : PREFETCH_MAX;
-        if (ibv_advise_mr(regx_verbs_of(transport)->pd, advice, 0, &segment, 1) != 0) {
+        if (ibv_advise_mr(regx_verbs_of(transport)->pd, advice, flags, &segment, 1) != 0) {
             return REGX_DENIED;
         }
         segment.addr += segment.length;

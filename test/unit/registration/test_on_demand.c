@@ -17,6 +17,7 @@ static struct fake {
     char calls[64]; /* r: registered on demand, R: pinned, p: prefetch, d: deregistered */
     unsigned live, access;
     unsigned refuse_advice; /* to regions of that access */
+    bool notes_advice;      /* whatever it is, with success, unless that is waited for */
     const void *base;       /* of the last prefetch, … */
     size_t length;
     const regx_mr_t *mr;
@@ -54,9 +55,9 @@ static regx_status_t fake_on_demand(regx_transport_t *transport, regx_error_t er
 }
 
 static regx_status_t fake_prefetch(regx_transport_t *transport, const regx_mr_t *mr,
-                                   const void *base, size_t length)
+                                   const void *base, size_t length, bool wait)
 {
-    if ((mr->access & fake.refuse_advice) != 0) {
+    if ((mr->access & fake.refuse_advice) != 0 && (wait || !fake.notes_advice)) {
         return REGX_DENIED;
     }
     assert_true((const char *)base >= (const char *)mr->base);
@@ -82,14 +83,15 @@ static char *memory; /* not touched yet */
 #define NO_ADVICE (REGX_ACCESS_LOCAL | REGX_ACCESS_REMOTE_WRITE) /* pages are touched */
 
 /* refuse_advice: for which uses the device takes none. */
-static void open_with(unsigned refuse_advice, size_t grain)
+static void open_device(unsigned refuse_advice, bool notes_advice, size_t grain)
 {
     const regx_cache_config_t cache = {.bytes = REGX_UNLIMITED, .count = 16};
     regx_error_t error;
 
     memset(&counters, 0, sizeof(counters));
     fake = (struct fake){.transport = {.ops = &fake_ops, .on_demand_grain = grain},
-                         .refuse_advice = refuse_advice};
+                         .refuse_advice = refuse_advice,
+                         .notes_advice = notes_advice};
     const regx_monitor_config_t config = {.transport = &fake.transport, .counters = &counters};
     assert_int_equal(regx_backend_choose("odp", false, &config, &choice, error), REGX_OK);
     assert_int_equal(
@@ -98,6 +100,11 @@ static void open_with(unsigned refuse_advice, size_t grain)
     memset(fake.calls, 0, sizeof(fake.calls));
     memory = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     assert_ptr_not_equal(memory, MAP_FAILED);
+}
+
+static void open_with(unsigned refuse_advice, size_t grain)
+{
+    open_device(refuse_advice, false, grain);
 }
 
 static int close_all(void **state)
@@ -193,6 +200,17 @@ static void advice_that_is_not_taken_is_touched_instead(void **state)
     assert_int_equal(counters.prefetch_touched, 1);
 }
 
+/* Of memory that may not be used it would say so as little. */
+static void advice_that_is_only_noted_is_touched_instead(void **state)
+{
+    open_device(NO_ADVICE, true, 1);
+    assert_int_equal(use(memory, PAGE, REGX_ACCESS_REMOTE_WRITE), REGX_OK);
+    assert_string_equal(fake.calls, "r");
+    assert_int_equal(pages_in_memory(), 1);
+    assert_int_equal(mprotect(memory, PAGE, PROT_READ), 0);
+    assert_int_equal(use(memory, PAGE, REGX_ACCESS_REMOTE_WRITE), REGX_DENIED);
+}
+
 /* The device would fail, so it is not asked; and when it is there again, it is. */
 static void missing_memory_is_denied(unsigned refuse_advice)
 {
@@ -243,6 +261,7 @@ int main(void)
         cmocka_unit_test_teardown(each_use_is_prefetched_once_it_is_registered, close_all),
         cmocka_unit_test_teardown(touching_maps_pages_and_changes_none, close_all),
         cmocka_unit_test_teardown(advice_that_is_not_taken_is_touched_instead, close_all),
+        cmocka_unit_test_teardown(advice_that_is_only_noted_is_touched_instead, close_all),
         cmocka_unit_test_teardown(missing_memory_is_denied_however_prefetched, close_all),
         cmocka_unit_test_teardown(what_the_device_errs_with_is_pinned_for_one_use, close_all),
     };
