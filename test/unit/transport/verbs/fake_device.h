@@ -41,6 +41,7 @@ typedef struct fake_port { /* a device has one port, numbered 1 */
         int receive_post, datagram_receive_post, datagram_post;        /* errors of posting */
         int making;                                                    /* an RC queue pair */
         bool poll;
+        bool flushes;     /* every failure is reported as what comes behind one, as by Soft-RoCE */
         unsigned stalled; /* polls in which RC requests do not move */
     } faults;
     unsigned refused; /* queue pairs, by `making` */

@@ -202,7 +202,9 @@ static bool send_reliably(fake_qp_t *qp, const fake_request_t *request)
         }
     }
     qp->retries = 0;
-    end_request(qp, request, status);
+    end_request(qp, request,
+                status != IBV_WC_SUCCESS && qp->port->faults.flushes ? IBV_WC_WR_FLUSH_ERR
+                                                                     : status);
     if (status != IBV_WC_SUCCESS) {
         fake_enter_error(qp);
     }

@@ -130,6 +130,30 @@ static void closing_does_not_wait_for_a_device_that_has_failed(void **state)
     regx_transport_ops.close(two.transport);
 }
 
+/* Soft-RoCE of Linux 6.12 and 7.3 says no more of memory that cannot be read. */
+static void a_failure_that_is_told_as_flushed_is_one_of_its_own(void **state)
+{
+    static uint8_t bytes[5000];
+    regx_mr_t mr;
+    op_t put;
+
+    open_connected();
+    party_reg(&one, bytes, sizeof(bytes), REGX_ACCESS_LOCAL, &mr);
+    op_put(&put, bytes, sizeof(bytes), REGX_TARGET_POOL, 0);
+    put.put.region = &mr;
+    struct ibv_mr gone = *(struct ibv_mr *)mr.handle;
+    ibv_dereg_mr(mr.handle);
+    mr.handle = &gone;
+    faulty->faults.flushes = true;
+    op_start_put(&one, &put);
+    await_broken(
+        "RDMA WRITE: Work Request Flushed Error (status 5, vendor's 0) and no error before "
+        "it: its memory cannot be reached, or the queue pair failed");
+    parties_await(&put.ended, 1);
+    assert_int_equal(put.status, REGX_FAILED);
+    close_faulty();
+}
+
 static unsigned pauses;
 
 int __wrap_nanosleep(const struct timespec *pause, struct timespec *left);
@@ -391,6 +415,7 @@ int main(void)
         VERBS_TEST(an_idle_queue_pair_that_fails_is_noticed),
         VERBS_TEST(a_peer_that_fails_while_it_is_only_awaited_is_noticed),
         VERBS_TEST(a_queue_pair_that_fails_in_mid_send_says_what_was_lost),
+        VERBS_TEST(a_failure_that_is_told_as_flushed_is_one_of_its_own),
         VERBS_TEST(closing_does_not_wait_for_a_device_that_has_failed),
         VERBS_TEST(closing_sleeps_between_looks_at_what_is_under_way),
         VERBS_TEST(a_datagram_that_fails_is_told_at_once_with_its_status),
