@@ -4,6 +4,7 @@
  */
 #include <errno.h>
 #include <ifaddrs.h>
+#include <net/if.h>
 #include <netinet/in.h>
 #include <sched.h>
 #include <stdio.h>
@@ -27,16 +28,57 @@ static bool is_link_local(const struct ibv_gid_entry *gid)
     return gid->gid.raw[0] == 0xfe && (gid->gid.raw[1] & 0xc0) == 0x80;
 }
 
-/* RoCE v2 before v1, and a routable address before one of the link alone. */
-static int gid_rank(const struct ibv_gid_entry *entry)
+/* The bits of the network that an interface's address is in, if that is the GID; else 0. */
+static uint8_t bits_of(const struct ifaddrs *interface, const uint8_t gid[16])
 {
-    if (entry->gid_type != IBV_GID_TYPE_ROCE_V2) {
-        return 3;
-    }
-    if (memcmp(entry->gid.raw, mapped, sizeof(mapped)) == 0) {
+    const void *address = interface->ifa_addr, *mask = interface->ifa_netmask;
+    const struct sockaddr_in *address4 = address, *mask4 = mask;
+    const struct sockaddr_in6 *address6 = address, *mask6 = mask;
+    const uint8_t *ones = NULL;
+    unsigned size = 0, bits = 0;
+
+    if (address == NULL || mask == NULL) {
         return 0;
     }
-    return is_link_local(entry) ? 2 : 1;
+    if (address4->sin_family == AF_INET && memcmp(gid, mapped, sizeof(mapped)) == 0 &&
+        memcmp(gid + sizeof(mapped), &address4->sin_addr, 4) == 0) {
+        ones = (const uint8_t *)&mask4->sin_addr;
+        size = 4;
+        bits = 8 * sizeof(mapped);
+    } else if (address4->sin_family == AF_INET6 && memcmp(gid, &address6->sin6_addr, 16) == 0) {
+        ones = mask6->sin6_addr.s6_addr;
+        size = 16;
+    }
+    for (unsigned i = 0; i < size; i++) {
+        bits += (unsigned)__builtin_popcount(ones[i]);
+    }
+    return (uint8_t)bits;
+}
+
+/* Whether a network device of this process's name space that is up has the address. */
+static bool is_in_use(const struct ifaddrs *interfaces, const struct ibv_gid_entry *gid)
+{
+    bool in_use = false;
+
+    for (const struct ifaddrs *at = interfaces; at != NULL && !in_use; at = at->ifa_next) {
+        in_use = (at->ifa_flags & IFF_UP) != 0 && bits_of(at, gid->gid.raw) != 0;
+    }
+    return in_use;
+}
+
+/* RoCE v2 before v1, a routable address before one of the link alone, and of these one that is in
+ * use before others. */
+static int gid_rank(const struct ibv_gid_entry *entry, const struct ifaddrs *interfaces)
+{
+    const int unused = is_in_use(interfaces, entry) ? 0 : 1;
+
+    if (entry->gid_type != IBV_GID_TYPE_ROCE_V2) {
+        return 6;
+    }
+    if (memcmp(entry->gid.raw, mapped, sizeof(mapped)) == 0) {
+        return unused;
+    }
+    return (is_link_local(entry) ? 4 : 2) + unused;
 }
 
 /* The port's GID of that index; -1: the best to be reached by. false: it has none; `text` then
@@ -46,15 +88,20 @@ static bool find_gid(struct ibv_context *context, uint8_t number, int index,
 {
     struct ibv_gid_entry entries[GIDS_MAX];
     const ssize_t count = ibv_query_gid_table(context, entries, GIDS_MAX, 0);
+    struct ifaddrs *interfaces;
     size_t length = 0;
     bool found = false;
 
+    if (getifaddrs(&interfaces) != 0) {
+        interfaces = NULL;
+    }
     text[0] = '\0';
     for (const struct ibv_gid_entry *at = entries; count > 0 && at != entries + count; at++) {
-        if (at->port_num != number) {
+        if (at->port_num != number || at->gid_index > UINT8_MAX) { /* a route has a byte for it */
             continue;
         }
-        if (index < 0 ? !found || gid_rank(at) < gid_rank(gid) : at->gid_index == (uint32_t)index) {
+        if (index < 0 ? !found || gid_rank(at, interfaces) < gid_rank(gid, interfaces)
+                      : at->gid_index == (uint32_t)index) {
             *gid = *at;
             found = true;
         }
@@ -62,6 +109,7 @@ static bool find_gid(struct ibv_context *context, uint8_t number, int index,
             length += (size_t)snprintf(text + length, size - length, " %u", at->gid_index);
         }
     }
+    freeifaddrs(interfaces);
     return found;
 }
 
@@ -100,33 +148,6 @@ static unsigned speed_of(const struct ibv_port_attr *attr)
     static const unsigned lanes[8] = {1, 4, 8, 12, 2};
 
     return decode(megabits, attr->active_speed) * decode(lanes, attr->active_width);
-}
-
-/* The bits of the network that an interface's address is in, if that is the GID; else 0. */
-static uint8_t bits_of(const struct ifaddrs *interface, const uint8_t gid[16])
-{
-    const void *address = interface->ifa_addr, *mask = interface->ifa_netmask;
-    const struct sockaddr_in *address4 = address, *mask4 = mask;
-    const struct sockaddr_in6 *address6 = address, *mask6 = mask;
-    const uint8_t *ones = NULL;
-    unsigned size = 0, bits = 0;
-
-    if (address == NULL || mask == NULL) {
-        return 0;
-    }
-    if (address4->sin_family == AF_INET && memcmp(gid, mapped, sizeof(mapped)) == 0 &&
-        memcmp(gid + sizeof(mapped), &address4->sin_addr, 4) == 0) {
-        ones = (const uint8_t *)&mask4->sin_addr;
-        size = 4;
-        bits = 8 * sizeof(mapped);
-    } else if (address4->sin_family == AF_INET6 && memcmp(gid, &address6->sin6_addr, 16) == 0) {
-        ones = mask6->sin6_addr.s6_addr;
-        size = 16;
-    }
-    for (unsigned i = 0; i < size; i++) {
-        bits += (unsigned)__builtin_popcount(ones[i]);
-    }
-    return (uint8_t)bits;
 }
 
 /* How many bits of the GID name the IP network that it is in, by the addresses of this machine's

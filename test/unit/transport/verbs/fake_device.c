@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <ifaddrs.h>
 #include <inttypes.h>
+#include <net/if.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -224,9 +225,11 @@ ssize_t _ibv_query_gid_table(struct ibv_context *context, struct ibv_gid_entry *
         return 0;
     }
     for (uint32_t i = 0; i < 2; i++) { /* another index for the same */
-        entries[i] =
-            (struct ibv_gid_entry){.gid_index = i, .port_num = 1, .gid_type = port->gid_type};
-        memcpy(entries[i].gid.raw, port->gid, sizeof(port->gid));
+        const bool worse = i == 0 && memcmp(port->worse, (uint8_t[16]){0}, 16) != 0;
+
+        entries[i] = (struct ibv_gid_entry){
+            .gid_index = port->gid_index + i, .port_num = 1, .gid_type = port->gid_type};
+        memcpy(entries[i].gid.raw, worse ? port->worse : port->gid, sizeof(port->gid));
     }
     return 2;
 }
@@ -255,19 +258,31 @@ typedef struct interface {
     struct sockaddr_in address, mask;
 } interface_t;
 
+static void add_interface(struct ifaddrs **list, const fake_port_t *port, const uint8_t gid[16],
+                          bool down)
+{
+    interface_t *interface = calloc(1, sizeof(*interface));
+
+    interface->address.sin_family = interface->mask.sin_family = AF_INET;
+    memcpy(&interface->address.sin_addr, gid + 12, 4);
+    interface->mask.sin_addr.s_addr = htobe32(port->netmask);
+    interface->super = (struct ifaddrs){.ifa_next = *list,
+                                        .ifa_flags = down ? 0 : IFF_UP | IFF_RUNNING,
+                                        .ifa_addr = (struct sockaddr *)&interface->address,
+                                        .ifa_netmask = (struct sockaddr *)&interface->mask};
+    *list = &interface->super;
+}
+
 int getifaddrs(struct ifaddrs **list)
 {
     *list = NULL;
     for (int i = 0; i < fake.count; i++) {
-        interface_t *interface = calloc(1, sizeof(*interface));
+        const fake_port_t *port = &fake.ports[i];
 
-        interface->address.sin_family = interface->mask.sin_family = AF_INET;
-        memcpy(&interface->address.sin_addr, fake.ports[i].gid + 12, 4);
-        interface->mask.sin_addr.s_addr = htobe32(fake.ports[i].netmask);
-        interface->super = (struct ifaddrs){.ifa_next = *list,
-                                            .ifa_addr = (struct sockaddr *)&interface->address,
-                                            .ifa_netmask = (struct sockaddr *)&interface->mask};
-        *list = &interface->super;
+        add_interface(list, port, port->gid, false);
+        if (!port->without_interface) {
+            add_interface(list, port, port->worse, port->interface_down);
+        }
     }
     return 0;
 }

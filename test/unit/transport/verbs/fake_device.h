@@ -27,6 +27,9 @@ typedef struct fake_port { /* a device has one port, numbered 1 */
     uint16_t lid;
     uint32_t gid_type;
     uint8_t gid[16];
+    uint8_t worse[16];  /* another that comes first in the table, if it is not zero */
+    uint32_t gid_index; /* of the first in the table */
+    bool without_interface, interface_down; /* of `worse` */
     uint16_t pkeys[FAKE_PKEYS];
     uint32_t netmask;        /* of its network device's IPv4 address */
     uint32_t inline_max;     /* bytes that a device grants */

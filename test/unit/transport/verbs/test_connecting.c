@@ -311,6 +311,40 @@ static void settings_reach_the_queue_pair(void **state)
     verbs_close();
 }
 
+/* Its network device is down, or in another name space. */
+static void an_address_that_is_in_use_is_preferred(void **state)
+{
+    for (int away = 0; away < 2; away++) {
+        fake_port_t *port = &fake.ports[0];
+
+        memcpy(port->worse, port->gid, sizeof(port->worse));
+        port->worse[15] = 99;
+        party_open(&one, ONE, false);
+        assert_memory_equal(verbs_of(&one)->address.gid, port->worse, 16); /* the first */
+        regx_transport_ops.close(one.transport);
+        port->without_interface = away == 1;
+        port->interface_down = away == 0;
+        party_open(&one, ONE, false);
+        assert_memory_equal(verbs_of(&one)->address.gid, port->gid, 16);
+        assert_int_equal(verbs_of(&one)->port.gid.gid_index, 1);
+        regx_transport_ops.close(one.transport);
+        one.transport = NULL;
+        fake_reset();
+    }
+}
+
+/* A request names it in one byte. */
+static void an_address_behind_the_first_256_is_not_used(void **state)
+{
+    fake.ports[0].gid_index = 255;
+    memcpy(fake.ports[0].worse, fake.ports[0].gid, 16);
+    fake.ports[0].worse[0] = 0x20; /* of IPv6 */
+    party_open(&one, ONE, false);
+    assert_int_equal(verbs_of(&one)->port.gid.gid_index, 255);
+    regx_transport_ops.close(one.transport);
+    one.transport = NULL;
+}
+
 static void the_smaller_mtu_of_both_ends_holds(void **state)
 {
     for (int which = 0; which < 2; which++) {
@@ -501,6 +535,8 @@ int main(void)
         VERBS_TEST(no_route_is_told),
         VERBS_TEST(a_peer_that_answers_no_reads_is_asked_for_none),
         VERBS_TEST(settings_reach_the_queue_pair),
+        VERBS_TEST(an_address_that_is_in_use_is_preferred),
+        VERBS_TEST(an_address_behind_the_first_256_is_not_used),
         VERBS_TEST(the_smaller_mtu_of_both_ends_holds),
         VERBS_TEST(process_that_takes_the_name_of_another),
         VERBS_TEST(process_that_takes_the_address_of_another),
