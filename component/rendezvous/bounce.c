@@ -32,15 +32,27 @@
 
 /* ---- the receive side ---- */
 
-/* Bytes the peer may hold granted when more is granted to this receive. */
-static size_t window_of(const regx_rndv_t *rndv, const regx_rndv_recv_t *recv)
+/* Bytes the peer may hold granted. */
+static size_t window_of(const regx_rndv_t *rndv, const regx_peer_t *peer)
 {
-    const bool node = recv->peer->conn->shares_pool;
+    return peer->conn->shares_pool ? regx_min(rndv->window, NODE_WINDOW) : rndv->window;
+}
 
-    if (recv->slots.lone) {
-        return regx_min(rndv->window, node ? NODE_SINGLE_WINDOW : SINGLE_WINDOW);
-    }
-    return node ? regx_min(rndv->window, NODE_WINDOW) : rndv->window;
+/* Of those, bytes of a message that came alone. */
+static size_t single_window_of(const regx_rndv_t *rndv, const regx_peer_t *peer)
+{
+    return regx_min(rndv->window, peer->conn->shares_pool ? NODE_SINGLE_WINDOW : SINGLE_WINDOW);
+}
+
+/* Whether a message that came alone holds too much to be granted `length` more. What others of the
+ * peer hold does not matter: a stream of them would keep it waiting for as long as it lasts. */
+static bool has_share(const regx_rndv_t *rndv, const regx_rndv_recv_t *recv, uint32_t length)
+{
+    const regx_peer_t *peer = recv->peer;
+
+    return recv->slots.lone && recv->slots.out > 0 &&
+           (recv->slots.bytes + length > single_window_of(rndv, peer) ||
+            (peer->conn->shares_pool && recv->slots.out >= NODE_SINGLE_SLOTS));
 }
 
 /* Whether the peer holds too much to be granted `length` more. One slot it may always have. A peer
@@ -51,11 +63,10 @@ static bool is_full(const regx_rndv_t *rndv, const regx_rndv_recv_t *recv, uint3
 {
     const regx_peer_t *peer = recv->peer;
 
-    return peer->slots > 0 &&
-           (peer->granted + length > window_of(rndv, recv) ||
-            peer->slots >= regx_pool_unused(rndv->pool) ||
-            (peer->conn->shares_pool &&
-             peer->slots >= (recv->slots.lone ? NODE_SINGLE_SLOTS : NODE_SLOTS)));
+    return peer->slots > 0 && (peer->granted + length > window_of(rndv, peer) ||
+                               peer->slots >= regx_pool_unused(rndv->pool) ||
+                               (peer->conn->shares_pool && peer->slots >= NODE_SLOTS) ||
+                               has_share(rndv, recv, length));
 }
 
 static uint32_t piece_length(const regx_rndv_t *rndv, const regx_rndv_recv_t *recv, uint64_t offset,
@@ -122,6 +133,7 @@ static uint8_t grant_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_slot
         peer->granted += length;
         peer->slots++;
         recv->slots.out++;
+        recv->slots.bytes += length;
         range_granted(recv, range.chunk, length);
         range.offset += length;
         range.length -= length;
@@ -142,15 +154,35 @@ static void first_grant_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
     }
 }
 
+/* Waits until an eighth of the window is free, which spares messages. Where the number of slots is
+ * the limit, each freed slot is granted at once. */
+static bool is_nearly_full(size_t window, size_t granted)
+{
+    return granted > window - window / 8;
+}
+
+static bool waits_for_itself(const regx_rndv_t *rndv, const regx_rndv_recv_t *recv)
+{
+    return recv->slots.lone &&
+           is_nearly_full(single_window_of(rndv, recv->peer), recv->slots.bytes);
+}
+
+bool regx_bounce_waits_for_itself_locked(const regx_rndv_t *rndv, regx_rndv_recv_t *recv)
+{
+    regx_slot_range_t range;
+
+    return waits_for_itself(rndv, recv) ||
+           (recv->slots.lone && regx_recv_slot_range_locked(rndv, recv, &range) &&
+            has_share(rndv, recv, piece_length(rndv, recv, range.offset, range.length)));
+}
+
 bool regx_bounce_advance_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_recv_work_t *work)
 {
-    const size_t window = window_of(rndv, recv);
     regx_slot_range_t range;
 
     (void)work;
-    /* Waits until an eighth of the window is free, which spares messages. Where the number of slots
-     * is the limit, each freed slot is granted at once. */
-    if (recv->peer->granted > window - window / 8) {
+    if (is_nearly_full(window_of(rndv, recv->peer), recv->peer->granted) ||
+        waits_for_itself(rndv, recv)) {
         return false;
     }
     while (recv->outbox.count == 0 && regx_recv_slot_range_locked(rndv, recv, &range)) {

@@ -185,6 +185,7 @@ void regx_recv_release_slot_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, ui
     recv->peer->granted -= rndv->slots[slot].length;
     recv->peer->slots--;
     recv->slots.out--;
+    recv->slots.bytes -= rndv->slots[slot].length;
     rndv->slots[slot].recv = NULL;
     regx_pool_put(rndv->pool, slot);
 }

@@ -113,6 +113,7 @@ struct regx_rndv_recv {
     bool corrupt;   /* a checksum differed, or bytes were lost, and that was noted */
     struct {
         unsigned out; /* granted and not acknowledged */
+        size_t bytes; /* in those */
         bool only;    /* what is not yet granted goes by slots */
         bool used;    /* some bytes came by slots */
         bool lone;    /* the peer had nothing else to send when the first slot was granted */
@@ -262,6 +263,10 @@ bool regx_bounce_recv_control_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
 /* Grants slots until everything is granted, a message found no room, the peer's window is full (a
  * notice opens it), or the pool is empty. Makes no work: answers false. */
 bool regx_bounce_advance_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_recv_work_t *work);
+
+/* Whether a receive that waits for slots waits only for some of its own to be filled, since its
+ * message came alone: what comes behind it need not wait for it. */
+bool regx_bounce_waits_for_itself_locked(const regx_rndv_t *rndv, regx_rndv_recv_t *recv);
 
 /* landing.c: a chunk of the path remap. */
 

@@ -56,7 +56,8 @@ static void end_turn_locked(regx_rndv_t *rndv, regx_recv_turns_t *turns)
         }
     }
     turns->advanced += !regx_list_has(&recv->link);
-    if (turns->next == REGX_TURN_PEER && regx_list_has(&recv->link)) {
+    if (turns->next == REGX_TURN_PEER && regx_list_has(&recv->link) &&
+        !regx_bounce_waits_for_itself_locked(rndv, recv)) {
         turns->peer = NULL;
     }
     let_go_locked(rndv, turns);
@@ -92,8 +93,10 @@ static regx_rndv_recv_t *next_of_peer_locked(regx_rndv_t *rndv, const regx_peer_
 {
     for (regx_link_t *at = rndv->recv_lists.pending.next; at != &rndv->recv_lists.pending;
          at = at->next) {
-        if (regx_recv_of_link(at)->peer == peer) {
-            return regx_recv_of_link(at);
+        regx_rndv_recv_t *recv = regx_recv_of_link(at);
+
+        if (recv->peer == peer && !regx_bounce_waits_for_itself_locked(rndv, recv)) {
+            return recv;
         }
     }
     return NULL;
@@ -138,8 +141,9 @@ static bool go_on_locked(regx_rndv_t *rndv, regx_recv_turns_t *turns)
 }
 
 /* After news of a receive, which is taken: whose turn it is. While the pool was enough for all, the
- * receive itself comes first, its slot being warm in the cache. When some had to do without, all
- * that want slots get them in turn. */
+ * receive itself comes first, its slot being warm in the cache, unless it is new among those that
+ * wait: others of its peer were there before. When some had to do without, all that want slots get
+ * them in turn. */
 static void begin_turns_locked(regx_rndv_t *rndv, regx_recv_turns_t *turns)
 {
     regx_rndv_recv_t *recv = turns->work->recv;
@@ -148,8 +152,8 @@ static void begin_turns_locked(regx_rndv_t *rndv, regx_recv_turns_t *turns)
 
     turns->peer = recv->peer;
     turns->next = exhausted ? REGX_TURN_ALL : REGX_TURN_PEER;
-    if (exhausted && recv->phase == REGX_RECV_STARTED && recv->due == 0 &&
-        regx_recv_slot_range_locked(rndv, recv, &range)) {
+    if ((exhausted || !regx_list_has(&recv->link)) && recv->phase == REGX_RECV_STARTED &&
+        recv->due == 0 && regx_recv_slot_range_locked(rndv, recv, &range)) {
         regx_list_set(&rndv->recv_lists.pending, &recv->link, true);
         let_go_locked(rndv, turns);
     }

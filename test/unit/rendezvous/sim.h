@@ -60,6 +60,7 @@ typedef struct sim_scenario {
     bool fresh;   /* … but the send buffers: long writes go in pieces, of which none can fail */
     bool final;   /* changes are not reported, so grants are final all the same */
     bool changes; /* receive buffers are replaced when they are given back */
+    bool deep;    /* the first message is long, and the others are a stream of its sender's */
     bool adjoins; /* a receive buffer begins in the page in which the one before it ends */
     const char *always; /* a fault that is there in each run, … */
     unsigned always_at; /* … at that occasion */
@@ -204,6 +205,7 @@ typedef struct sim_message {
     bool outdated;   /* its memory was reported as changed: nothing is granted before RESUME */
     bool met;        /* the receiver knows its sender */
     bool watched;    /* its grants may be revoked */
+    unsigned rank;   /* it was closed as the n-th; 0: not so far */
     unsigned looked; /* tick when the receiver looked for the last time (ARRIVED); 0: never */
 } sim_message_t;
 
@@ -280,6 +282,7 @@ typedef struct sim {
     sim_change_t changes[SIM_CHANGES];
     sim_stale_t stales[128];
     unsigned stale_count, tick;
+    unsigned closed; /* messages */
     unsigned counts[SIM_OCCASIONS];
     unsigned time;    /* steps */
     int64_t now;      /* ns */

@@ -122,6 +122,15 @@ static void check_regrants(void)
     }
 }
 
+/* The stream has as many bytes as eight of the long message. */
+static void check_order(void)
+{
+    if (sim.scenario->deep && sim.fault == NULL) {
+        sim_show("rank %u", sim.messages[0].rank);
+        sim_check(sim.messages[0].rank < sim.message_count / 2);
+    }
+}
+
 static void run(const sim_fault_t *fault, unsigned at, uint64_t seed)
 {
     runs++;
@@ -129,7 +138,7 @@ static void run(const sim_fault_t *fault, unsigned at, uint64_t seed)
     sim.at = at;
     sim.seed = sim.chance = seed;
     memset(sim.counts, 0, sizeof(sim.counts));
-    sim.time = sim.tick = sim.stale_count = 0;
+    sim.time = sim.tick = sim.stale_count = sim.closed = 0;
     sim.hostile = sim.corrupt = sim.may_fail = false;
     sim.refused = 0;
     memset(sim.changes, 0, sizeof(sim.changes));
@@ -143,6 +152,7 @@ static void run(const sim_fault_t *fault, unsigned at, uint64_t seed)
     check_empty(&sim.process[1]);
     check_mismatches();
     check_regrants();
+    check_order();
     sim_close_process(&sim.process[0]);
     sim_close_process(&sim.process[1]);
     check_counters();

@@ -312,10 +312,11 @@ void sim_memory_reset(void)
     sim.message_count = scenario->count > 0 ? scenario->count : lengths;
     sim_check(sim.message_count <= SIM_MESSAGES);
     for (unsigned i = 0; i < sim.message_count && sim.memory != NULL; i++) {
-        sim.messages[i] = (sim_message_t){.from = scenario->both_ways ? i % 2 : 0,
-                                          .length = scenario->lengths[i % lengths],
-                                          .content = sim.content + i,
-                                          .source = buffer_of(i, 0),
-                                          .target = buffer_of(i, 1)};
+        sim.messages[i] =
+            (sim_message_t){.from = scenario->both_ways ? i % 2 : 0,
+                            .length = scenario->lengths[scenario->deep ? i > 0 : i % lengths],
+                            .content = sim.content + i,
+                            .source = buffer_of(i, 0),
+                            .target = buffer_of(i, 1)};
     }
 }

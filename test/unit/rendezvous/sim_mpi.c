@@ -60,6 +60,7 @@ static void give_back_target(sim_message_t *message)
 
     message->recv = NULL;
     message->closed = true;
+    message->rank = ++sim.closed;
     sim_memory_come_back(message);
     memset(message->target, GIVEN_BACK, message->length);
     if (sim.scenario->changes) {
@@ -267,6 +268,9 @@ static bool is_its_turn(const sim_message_t *message)
 {
     const unsigned step = sim.scenario->one_by_one ? 1 : sim.scenario->reuses ? 2 : 0;
 
+    if (sim.scenario->deep && number_of(message) > 0) {
+        return sim.messages[0].met;
+    }
     return step == 0 || number_of(message) < step || sim_mpi_has_ended(message - step);
 }
 

@@ -98,6 +98,9 @@ static const sim_scenario_t scenarios[] = {
     /* ---- on a node ---- */
     {"on a node: bounce", "bounce", .node = true, USUAL, .lengths = SLOTS, .skew = 3,
      .both_ways = true, .path = REGX_PATH_bounce},
+    {"on a node: bounce, a long message and a stream", "bounce", .node = true, .slot = PAGE,
+     .slots = 64, .chunk = CHUNK, .depth = 3, .lengths = {40 * PAGE, 8 * PAGE}, .count = 41,
+     .deep = true, .stride = 499, .path = REGX_PATH_bounce},
     {"on a node: pipeline", "pipeline", .node = true, USUAL, .lengths = CHUNKS, .skew = 5,
      .path = REGX_PATH_pipeline},
     {"on a node: direct, verify", "direct", .node = true, USUAL, .lengths = {3 * CHUNK + 1},
