@@ -29,6 +29,7 @@
 #define NODE_SINGLE_WINDOW (256u * 1024u)
 #define NODE_SINGLE_SLOTS 4u
 #define FINEST_MESSAGE (64u * 1024u)
+#define LOOKS_MAX 64u /* at receives that wait, for a first grant */
 
 /* ---- the receive side ---- */
 
@@ -141,14 +142,34 @@ static uint8_t grant_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_slot
     return count;
 }
 
+/* Whether a receive that waits could use what would be granted to another one of that peer. Those of
+ * other peers wait for what only their own peer can end, unless the pool was exhausted. */
+static bool is_behind_locked(const regx_rndv_t *rndv, const regx_peer_t *peer)
+{
+    unsigned looks = 0;
+
+    if (atomic_load_explicit(&rndv->work.pool_exhausted, memory_order_relaxed)) {
+        return true;
+    }
+    for (regx_link_t *at = rndv->recv_lists.pending.next; at != &rndv->recv_lists.pending;
+         at = at->next) {
+        regx_rndv_recv_t *other = regx_recv_of_link(at);
+
+        if (looks++ == LOOKS_MAX ||
+            (other->peer == peer && !regx_bounce_waits_for_itself_locked(rndv, other))) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* A peer that does not answer could hold for long what a CTS grants. So half of the pool is kept
- * for transfers that have started, and those that wait go first. */
+ * for transfers that have started, and those that wait for the same go first. */
 static void first_grant_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
 {
     regx_slot_range_t range;
 
-    if (regx_list_empty(&rndv->recv_lists.pending) &&
-        regx_recv_slot_range_locked(rndv, recv, &range)) {
+    if (regx_recv_slot_range_locked(rndv, recv, &range) && !is_behind_locked(rndv, recv->peer)) {
         recv->cts.count =
             grant_locked(rndv, recv, range, rndv->pool->slots / 2, REGX_CTS_SLOTS, recv->cts.slots);
     }

@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Who is granted slots in its CTS while others wait for some: one receiving engine on a node, whose
+ * peers are played by the test.
+ */
+#include "../unit.h"
+
+#include <stdlib.h>
+
+#include "rendezvous/rendezvous.h"
+
+enum { PEERS = 2, SLOT = 64 * 1024, SLOTS = 64, LONG = 4 * 1024 * 1024, RECEIVES = 32 };
+
+typedef struct rig {
+    regx_transport_t transport;
+    regx_conn_t conns[PEERS];
+    regx_peer_t peers[PEERS];
+    regx_counters_t counters;
+    regx_flow_t flow;
+    regx_pool_t pool;
+    regx_registry_t registry;
+    regx_rndv_t *rndv;
+    char *memory, *buffer;
+    regx_rndv_recv_t *recvs[RECEIVES];
+    unsigned count;
+} rig_t;
+
+static regx_status_t send_frame(regx_conn_t *conn, uint8_t tag, const void *header,
+                                size_t header_length, regx_pack_t fill, void *context,
+                                size_t length)
+{
+    return REGX_OK;
+}
+
+static void never(void *context, const regx_peer_t *peer, const char *what)
+{
+    fail_msg("%s", what);
+}
+
+static rig_t *rig_open(void)
+{
+    static const regx_transport_ops_t ops = {.send = send_frame};
+    rig_t *rig = calloc(1, sizeof(*rig));
+
+    assert_non_null(rig);
+    rig->memory = aligned_alloc(4096, SLOTS * SLOT);
+    rig->buffer = malloc(LONG);
+    assert_true(rig->memory != NULL && rig->buffer != NULL);
+    rig->transport = (regx_transport_t){
+        .ops = &ops, .pool_memory = rig->memory, .pool_size = SLOTS * SLOT, .max_frame = 128};
+    rig->counters.flows[0] = &rig->flow;
+    for (unsigned i = 0; i < PEERS; i++) {
+        rig->conns[i] = (regx_conn_t){.transport = &rig->transport, .peer = i, .shares_pool = true};
+        rig->peers[i] = (regx_peer_t){.id = i, .conn = &rig->conns[i]};
+    }
+    const regx_cache_config_t cache = {.bytes = 0};
+    const regx_rndv_config_t config = {.strategy = regx_strategy_find("bounce"),
+                                       .chunk_size = 4096,
+                                       .chunk_depth = 1,
+                                       .mismatch = never,
+                                       .flow = &rig->flow};
+    assert_int_equal(
+        regx_pool_init(&rig->pool, rig->memory, SLOTS * SLOT, SLOT, false, &rig->counters),
+        REGX_OK);
+    assert_int_equal(
+        regx_registry_open(&rig->registry, NULL, &cache, &rig->transport, &rig->counters), REGX_OK);
+    rig->rndv = regx_rndv_create(&config, &rig->pool, &rig->registry, &rig->counters);
+    assert_non_null(rig->rndv);
+    return rig;
+}
+
+static void rig_close(rig_t *rig)
+{
+    while (rig->count > 0) {
+        if (rig->recvs[--rig->count] != NULL) {
+            regx_rndv_recv_close(rig->rndv, rig->recvs[rig->count]);
+        }
+    }
+    assert_int_equal(regx_pool_unused(&rig->pool), SLOTS);
+    regx_rndv_destroy(rig->rndv);
+    regx_registry_close(&rig->registry);
+    regx_pool_fini(&rig->pool);
+    free(rig->memory);
+    free(rig->buffer);
+    free(rig);
+}
+
+static regx_cts_t cts_of(const regx_rndv_recv_t *recv)
+{
+    regx_cts_t cts;
+
+    memcpy(&cts, recv, sizeof(cts)); /* it begins with that */
+    return cts;
+}
+
+/* Opens a receive; returns how many slots its CTS grants. */
+static unsigned opens(rig_t *rig, unsigned peer, size_t length)
+{
+    regx_rndv_recv_t *recv = regx_rndv_recv_open(rig->rndv, &rig->peers[peer], rig->buffer, length);
+
+    assert_non_null(recv);
+    assert_in_range(rig->count, 0, RECEIVES - 1);
+    rig->recvs[rig->count++] = recv;
+    return cts_of(recv).count;
+}
+
+/* The sender of the receive that was opened last shows itself. */
+static void is_ready(rig_t *rig, unsigned peer)
+{
+    uint8_t bytes[REGX_CONTROL_MAX];
+    const regx_control_t ready = {.type = REGX_CONTROL_READY,
+                                  .version = REGX_CONTROL_VERSION,
+                                  .to = cts_of(rig->recvs[rig->count - 1]).recv,
+                                  .from = {.id = rig->count, .generation = 1}};
+
+    regx_rndv_control(rig->rndv, peer, bytes, regx_control_pack(&ready, bytes));
+    assert_int_equal(rig->counters.malformed, 0);
+}
+
+static void while_a_long_one_is_under_way_others_are_granted_at_once(void **state)
+{
+    rig_t *rig = rig_open();
+
+    assert_in_range(opens(rig, 0, LONG), 1, LONG / SLOT - 1);
+    is_ready(rig, 0); /* it waits until a slot is filled */
+    assert_true(opens(rig, 1, 2 * SLOT) > 0);
+    assert_int_equal(opens(rig, 0, 2 * SLOT), 2);
+    rig_close(rig);
+}
+
+static void those_of_the_same_peer_that_wait_go_first(void **state)
+{
+    rig_t *rig = rig_open();
+    unsigned granted = opens(rig, 0, SLOT);
+
+    is_ready(rig, 0);
+    for (unsigned more = 1; more > 0; granted += more) {
+        more = opens(rig, 0, LONG);
+        is_ready(rig, 0);
+    }
+    assert_in_range(granted, 2, SLOTS / 2);
+    regx_rndv_recv_close(rig->rndv, rig->recvs[0]); /* one slot is there again */
+    rig->recvs[0] = NULL;
+    assert_int_equal(opens(rig, 0, SLOT), 0);
+    assert_true(opens(rig, 1, SLOT) > 0);
+    rig_close(rig);
+}
+
+static void once_the_pool_was_exhausted_all_that_wait_go_first(void **state)
+{
+    rig_t *rig = rig_open();
+
+    while (regx_pool_get(&rig->pool) != REGX_SLOT_NONE) {
+    }
+    assert_int_equal(opens(rig, 0, LONG), 0);
+    is_ready(rig, 0);
+    for (uint32_t slot = 0; slot < SLOTS; slot++) {
+        regx_pool_put(&rig->pool, slot);
+    }
+    assert_int_equal(opens(rig, 1, SLOT), 0);
+    regx_rndv_progress(rig->rndv);
+    assert_true(opens(rig, 1, SLOT) > 0);
+    rig_close(rig);
+}
+
+static void a_peer_that_does_not_answer_leaves_half_of_the_pool(void **state)
+{
+    rig_t *rig = rig_open();
+
+    for (unsigned i = 0; i < 2 * PEERS; i++) {
+        opens(rig, i % PEERS, LONG);
+    }
+    assert_true(regx_pool_unused(&rig->pool) >= SLOTS / 2);
+    rig_close(rig);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(while_a_long_one_is_under_way_others_are_granted_at_once),
+        cmocka_unit_test(those_of_the_same_peer_that_wait_go_first),
+        cmocka_unit_test(once_the_pool_was_exhausted_all_that_wait_go_first),
+        cmocka_unit_test(a_peer_that_does_not_answer_leaves_half_of_the_pool),
+    };
+
+    return cmocka_run_group_tests_name("shares", tests, NULL, NULL);
+}
