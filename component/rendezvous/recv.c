@@ -354,6 +354,11 @@ void regx_recvs_forget(regx_rndv_t *rndv, const regx_peer_t *peer)
             take_back_slots_locked(rndv, recv);
             recv->peer = &rndv->nobody;
             if (recv->phase != REGX_RECV_CLOSED) {
+                if (recv->phase != REGX_RECV_READING &&
+                    recv->holds == 0) { /* no get is under way */
+                    regx_drain_let_go(rndv->registry->drain, recv->drain);
+                    recv->drain = 0;
+                }
                 recv->phase = REGX_RECV_LOST;
             }
         }

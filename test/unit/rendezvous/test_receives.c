@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Who is granted slots in its CTS while others wait for some: one receiving engine on a node, whose
- * peers are played by the test.
+ * One receiving engine on a node, whose peers are played by the test: who is granted slots in its
+ * CTS while others wait for some; and what a receive whose peer is gone keeps.
  */
 #include "../unit.h"
 
@@ -174,6 +174,41 @@ static void a_peer_that_does_not_answer_leaves_half_of_the_pool(void **state)
     rig_close(rig);
 }
 
+static int no_progress;
+
+static void nothing(void *context)
+{
+    *(int *)context += 1;
+}
+
+static void memory_that_a_lost_peer_was_to_write_is_not_waited_for(void **state)
+{
+    rig_t *rig = rig_open();
+    const regx_drain_config_t config = {.milliseconds = 1,
+                                        .progress = nothing,
+                                        .context = &no_progress,
+                                        .counters = &rig->counters};
+    const uintptr_t start = (uintptr_t)rig->buffer;
+    regx_drain_t *drain = regx_drain_open(&config);
+
+    assert_non_null(drain);
+    rig->registry.drain = drain;
+    opens(rig, 0, LONG);
+    regx_drain_wait(drain, start, start + LONG);
+    assert_int_equal(rig->counters.drain_waits, 1);
+    regx_rndv_forget(rig->rndv, &rig->peers[0]);
+    regx_drain_wait(drain, start, start + LONG);
+    assert_int_equal(rig->counters.drain_waits, 1);
+    opens(rig, 1, LONG);
+    regx_rndv_recv_close(rig->rndv, rig->recvs[0]); /* gives back no hold but its own */
+    rig->recvs[0] = NULL;
+    regx_drain_wait(drain, start, start + LONG);
+    assert_int_equal(rig->counters.drain_waits, 2);
+    regx_drain_stop(drain);
+    rig_close(rig);
+    regx_drain_close(drain);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -181,7 +216,8 @@ int main(void)
         cmocka_unit_test(those_of_the_same_peer_that_wait_go_first),
         cmocka_unit_test(once_the_pool_was_exhausted_all_that_wait_go_first),
         cmocka_unit_test(a_peer_that_does_not_answer_leaves_half_of_the_pool),
+        cmocka_unit_test(memory_that_a_lost_peer_was_to_write_is_not_waited_for),
     };
 
-    return cmocka_run_group_tests_name("shares", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("receives", tests, NULL, NULL);
 }
