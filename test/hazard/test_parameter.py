@@ -137,6 +137,26 @@ def test_defaults_that_are_given_are_valid(mpi: Mpi, build: Build) -> None:
     traffic(mpi, "regx", {name: value for name, value in given.items() if value}).checked(ranks=2)
 
 
+@pytest.mark.parametrize("by", ["mpirun", "environment", "file"])
+def test_an_unknown_name_is_told_once_and_the_job_goes_on(mpi: Mpi, tmp_path: Path, by: str) -> None:
+    """The names that Open MPI registers for every BTL are known."""
+    name, known = "rendevous", {"flags": "send,inplace,put,get,atomics", "exclusivity": "1024"}
+    environment = {}
+    if by == "environment":
+        environment[f"OMPI_MCA_btl_regx_{name}"] = "read"
+    elif by == "file":
+        file = tmp_path / "mca-params.conf"
+        file.write_text(f"# btl_regx_commented = 1\n  btl_regx_{name}=read\nbtl_regx_chunk_size = 64K\n"
+                        f"btl_regx_{name} = direct\n")
+        environment["OMPI_MCA_mca_base_param_files"] = str(file)
+    else:
+        known[name] = "read"
+    job = traffic(mpi, "regx", known, environment=environment)
+    assert job.status == 0 and job.stdout.startswith("checked ") and len(job.reports) == 2, str(job)
+    assert one_line(job, f"{name} is not a parameter, and is ignored; the nearest name is ") == \
+        "btl_regx_rendezvous", str(job)
+
+
 def test_unwritable_report(mpi: Mpi) -> None:
     """The job is carried and ends well; one line says what could not be written."""
     job = traffic(mpi, "regx", {"report": "/proc/nobody/writes/here"})
