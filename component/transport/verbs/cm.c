@@ -118,6 +118,20 @@ static bool is_missed(const regx_ep_t *ep)
     return !ep->leaves && (ep->reported || !has_all);
 }
 
+#define EVICT_TRIES 100u /* tries, a second, that an evicted peer has to answer */
+
+/* As regx_ep_new. While the device has no queue pair, peers that are idle give up theirs. */
+static regx_ep_t *make_ep(regx_verbs_t *verbs, uint64_t peer, const regx_verbs_address_t *address)
+{
+    const unsigned before = verbs->table.refusals;
+    regx_ep_t *ep = regx_ep_new(verbs, peer, address);
+
+    if (ep == NULL && verbs->table.refusals != before && verbs->table.refusals % EVICT_TRIES == 1) {
+        regx_cm_evict(verbs);
+    }
+    return ep;
+}
+
 /* ---- what callers want ---- */
 
 /* The endpoint that a connection without one shall use. NULL: none now. */
@@ -127,7 +141,7 @@ static regx_ep_t *find_or_make(regx_verbs_conn_t *conn)
     regx_ep_t *ep = regx_ep_find(verbs, conn->super.peer);
 
     if (ep == NULL) {
-        ep = regx_ep_new(verbs, conn->super.peer, &conn->address);
+        ep = make_ep(verbs, conn->super.peer, &conn->address);
     } else if (ep->conn != NULL) {
         return NULL; /* another connection's, which is about to be disconnected */
     } else if (memcmp(&ep->address, &conn->address, sizeof(conn->address)) != 0) {
@@ -256,7 +270,7 @@ static regx_ep_t *addressee(regx_verbs_t *verbs, const regx_cm_message_t *messag
         ep = NULL;
     }
     if (ep == NULL && message->kind != REGX_CM_READY && !verbs->closing) {
-        ep = regx_ep_new(verbs, message->from, &message->address);
+        ep = make_ep(verbs, message->from, &message->address);
     }
     return ep;
 }

@@ -17,7 +17,6 @@
  * without a question it is another matter. */
 #define TRY_NS INT64_C(10000000)
 #define FORGET_NS INT64_C(5000000000)
-#define EVICT_TRIES 100u /* tries, a second, that an evicted peer has to answer */
 
 #define RETRIES 6     /* Soft-RoCE takes 7 as endless: a peer that died would not be noticed */
 #define RNR_RETRIES 7 /* endless: a peer that computes frees no receive buffers */
@@ -220,9 +219,6 @@ static bool may_pass(regx_verbs_t *verbs, int error, int64_t now)
     if (table->refusals++ == 0) {
         regx_transport_fall_back(&verbs->config, REGX_TRACE_CONNECTION,
                                  "verbs: no memory for a peer for a while");
-    }
-    if (table->refusals % EVICT_TRIES == 1) {
-        regx_cm_evict(verbs);
     }
     table->starved_until = now + TRY_NS;
     return table->refusals < REGX_VERBS_REFUSALS;
