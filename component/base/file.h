@@ -40,7 +40,7 @@ static inline int regx_descriptor_move(int fd)
             moved = fcntl(fd, F_DUPFD_CLOEXEC, REGX_DESCRIPTOR_LOW);
         }
         const int error = errno;
-        regx_raw(SYS_close, fd, 0, 0, 0, 0);
+        close(fd);
         errno = error;
     }
     return moved;
@@ -57,7 +57,7 @@ static inline unsigned regx_low_descriptors_take(void)
         taken |= 1u << fd;
     }
     if (fd >= 0) {
-        regx_raw(SYS_close, fd, 0, 0, 0, 0);
+        close(fd);
     }
     return taken;
 }
@@ -66,7 +66,7 @@ static inline void regx_low_descriptors_give(unsigned taken)
 {
     for (int fd = 0; fd < REGX_DESCRIPTOR_LOW; fd++) {
         if ((taken >> fd & 1) != 0) {
-            regx_raw(SYS_close, fd, 0, 0, 0, 0);
+            close(fd);
         }
     }
 }

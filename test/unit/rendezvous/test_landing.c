@@ -460,9 +460,10 @@ static void without_its_descriptor_all_is_copied(void **state)
     stage_t *stage = stage_open();
 
     assert_moved(stage);
-    close(stage->landings.uffd.fd);
-    const int other = open("/dev/null", O_RDWR | O_CLOEXEC); /* the same number */
+    const int null = open("/dev/null", O_RDWR);
+    const int other = dup3(null, stage->landings.uffd.fd, O_CLOEXEC); /* the same number */
     assert_int_equal(other, stage->landings.uffd.fd);
+    close(null);
     assert_copied(stage, "remap: its userfaultfd was closed by the program");
     stage_close(stage);
     assert_int_equal(fcntl(other, F_GETFD), FD_CLOEXEC); /* not ours to close */

@@ -57,7 +57,7 @@ static rig_t *rig_open(void)
     const regx_rndv_config_t config = {.strategy = regx_strategy_find("bounce"),
                                        .chunk_size = 4096,
                                        .chunk_depth = 1,
-                                       .mismatch = never,
+                                       .lost = never,
                                        .flow = &rig->flow};
     assert_int_equal(
         regx_pool_init(&rig->pool, rig->memory, SLOTS * SLOT, SLOT, false, &rig->counters),
