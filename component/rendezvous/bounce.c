@@ -8,6 +8,7 @@
 #include <assert.h>
 
 #include "base/copy.h"
+#include "base/fault.h"
 
 /* A single message is cut finely, most so at both ends, and the copy in runs no further ahead than
  * its window, 1 MiB over a device and 256 KiB on a node: the copy out begins early, finds its bytes
@@ -155,8 +156,7 @@ static bool is_behind_locked(const regx_rndv_t *rndv, const regx_peer_t *peer)
          at = at->next) {
         regx_rndv_recv_t *other = regx_recv_of_link(at);
 
-        if (looks++ == LOOKS_MAX ||
-            (other->peer == peer && !regx_bounce_waits_for_itself_locked(rndv, other))) {
+        if (looks++ == LOOKS_MAX || (other->peer == peer && !other->slots.waits_for_own)) {
             return true;
         }
     }
@@ -182,30 +182,22 @@ static bool is_nearly_full(size_t window, size_t granted)
     return granted > window - window / 8;
 }
 
-static bool waits_for_itself(const regx_rndv_t *rndv, const regx_rndv_recv_t *recv)
+/* Whether it waits for some of its own slots to be filled, whatever others do: its message came alone. */
+static bool waits_for_own(const regx_rndv_t *rndv, regx_rndv_recv_t *recv)
 {
+    regx_slot_range_t range;
+
     return recv->slots.lone &&
-           is_nearly_full(single_window_of(rndv, recv->peer), recv->slots.bytes);
+           (is_nearly_full(single_window_of(rndv, recv->peer), recv->slots.bytes) ||
+            (regx_recv_slot_range_locked(rndv, recv, &range) &&
+             has_share(rndv, recv, piece_length(rndv, recv, range.offset, range.length))));
 }
 
-bool regx_bounce_waits_for_itself_locked(const regx_rndv_t *rndv, regx_rndv_recv_t *recv)
+/* Grants what can be granted now. */
+static void grant_all_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
 {
     regx_slot_range_t range;
 
-    return waits_for_itself(rndv, recv) ||
-           (recv->slots.lone && regx_recv_slot_range_locked(rndv, recv, &range) &&
-            has_share(rndv, recv, piece_length(rndv, recv, range.offset, range.length)));
-}
-
-bool regx_bounce_advance_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_recv_work_t *work)
-{
-    regx_slot_range_t range;
-
-    (void)work;
-    if (is_nearly_full(window_of(rndv, recv->peer), recv->peer->granted) ||
-        waits_for_itself(rndv, recv)) {
-        return false;
-    }
     while (recv->outbox.count == 0 && regx_recv_slot_range_locked(rndv, recv, &range)) {
         regx_control_t message = {
             .type = REGX_CONTROL_CTS_SLOTS, .to = recv->sender, .offset = range.offset};
@@ -216,6 +208,17 @@ bool regx_bounce_advance_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_
         }
         regx_control_post(recv->peer, &recv->outbox, &message);
     }
+}
+
+bool regx_bounce_advance_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_recv_work_t *work)
+{
+    (void)work;
+    if (!is_nearly_full(window_of(rndv, recv->peer), recv->peer->granted) &&
+        !(recv->slots.lone &&
+          is_nearly_full(single_window_of(rndv, recv->peer), recv->slots.bytes))) {
+        grant_all_locked(rndv, recv);
+    }
+    recv->slots.waits_for_own = waits_for_own(rndv, recv);
     return false;
 }
 
@@ -234,8 +237,9 @@ static void copy_out(regx_rndv_t *rndv, regx_recv_work_t *work)
             regx_copy(to, slot, control->length);
         }
     } else if (!regx_buffer_write(to, slot, control->length)) {
-        work->status = REGX_FAILED;
-        return; /* there is nothing to verify */
+        work->status = REGX_FAILED; /* there is nothing to verify */
+        work->lacks = regx_fault_lacks(to, control->length, true);
+        return;
     }
     work->status = REGX_OK;
     regx_recv_verify(rndv, recv, control, REGX_PATH_bounce);
@@ -250,7 +254,7 @@ static void copied_out_locked(regx_rndv_t *rndv, regx_recv_work_t *work)
     assert(recv->landed <= recv->buffer.length);
     recv->slots.used = true;
     if (work->status != REGX_OK && !regx_revoke_uncopied_locked(rndv, recv, control->offset)) {
-        regx_recv_note_lost(rndv, recv, control);
+        regx_recv_note_lost(rndv, work);
     }
     regx_recv_release_slot_locked(rndv, recv, (uint32_t)(control->slot / rndv->pool->slot_size));
 }

@@ -8,8 +8,6 @@
 #include <string.h>
 #include <time.h>
 
-#include "base/fault.h"
-
 _Static_assert(offsetof(struct regx_rndv_recv, cts) == 0, "the owner ships the first bytes");
 
 static regx_rndv_recv_t *recv_new(regx_rndv_t *rndv)
@@ -186,6 +184,7 @@ void regx_recv_release_slot_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, ui
     recv->peer->slots--;
     recv->slots.out--;
     recv->slots.bytes -= rndv->slots[slot].length;
+    recv->slots.waits_for_own &= recv->slots.out > 0;
     rndv->slots[slot].recv = NULL;
     regx_pool_put(rndv->pool, slot);
 }
@@ -299,18 +298,19 @@ void regx_recv_verify(regx_rndv_t *rndv, regx_rndv_recv_t *recv, const regx_cont
     recv->corrupt = true;
 }
 
-void regx_recv_note_lost(regx_rndv_t *rndv, regx_rndv_recv_t *recv, const regx_control_t *control)
+void regx_recv_note_lost(regx_rndv_t *rndv, const regx_recv_work_t *work)
 {
-    if (!recv->corrupt) {
-        const char *const at = recv->buffer.base + control->offset;
-        const char *lacks = regx_fault_lacks(at, control->length, true);
+    const regx_control_t *control = work->control;
+    regx_rndv_recv_t *recv = work->recv;
 
+    if (!recv->corrupt) {
         snprintf(rndv->lost, sizeof(rndv->lost),
                  "bytes %" PRIu64 " to %" PRIu64 " of %" PRIu64
                  " did not all reach the receive buffer at %p: it is %s there, or shorter than the "
                  "message",
                  control->offset, control->offset + control->length - 1, recv->buffer.length,
-                 (const void *)recv->buffer.base, lacks != NULL ? lacks : "not accessible");
+                 (const void *)recv->buffer.base,
+                 work->lacks != NULL ? work->lacks : "not accessible");
     }
     recv->corrupt = true;
 }

@@ -112,11 +112,13 @@ struct regx_rndv_recv {
     regx_why_t why; /* it goes by that path */
     bool corrupt;   /* a checksum differed, or bytes were lost, and that was noted */
     struct {
-        unsigned out; /* granted and not acknowledged */
-        size_t bytes; /* in those */
-        bool only;    /* what is not yet granted goes by slots */
-        bool used;    /* some bytes came by slots */
-        bool lone;    /* the peer had nothing else to send when the first slot was granted */
+        unsigned out;       /* granted and not acknowledged */
+        size_t bytes;       /* in those */
+        bool only;          /* what is not yet granted goes by slots */
+        bool used;          /* some bytes came by slots */
+        bool lone;          /* the peer had nothing else to send when the first slot was granted */
+        bool waits_for_own; /* pending: until some of its own are filled, whatever others do; as it
+                               was when it was last looked whether more can be granted */
     } slots;
     regx_trial_t trial;  /* its part in auto's choice */
     uint64_t granted;    /* nothing from this offset on has been granted */
@@ -139,6 +141,8 @@ struct regx_rndv_recv {
     } whole;
     regx_chunk_t chunks[]; /* config.chunk_depth of them */
 };
+
+typedef struct regx_recv_work regx_recv_work_t; /* below */
 
 static inline regx_rndv_recv_t *regx_recv_of_link(regx_link_t *link)
 {
@@ -172,9 +176,8 @@ static inline void regx_recv_set_start(const regx_rndv_recv_t *recv, regx_chunk_
  * taken, or READING. */
 void regx_recv_verify(regx_rndv_t *rndv, regx_rndv_recv_t *recv, const regx_control_t *control,
                       regx_path_t path);
-/* Notes for the owner that of the message's bytes some could not be brought to the user's buffer. The
- * receive is taken. */
-void regx_recv_note_lost(regx_rndv_t *rndv, regx_rndv_recv_t *recv, const regx_control_t *control);
+/* Notes for the owner that of the message's bytes some could not be brought to the user's buffer. */
+void regx_recv_note_lost(regx_rndv_t *rndv, const regx_recv_work_t *work);
 /* Tells the owner what was noted, if anything, once the message has been dealt with. */
 void regx_recv_report(regx_rndv_t *rndv, const regx_peer_t *peer);
 
@@ -207,8 +210,6 @@ void regx_recvs_forget(regx_rndv_t *rndv, const regx_peer_t *peer);
 
 /* A piece of work on a receive. On the stack of the thread that has taken the receive; it is used
  * again for each next piece. */
-typedef struct regx_recv_work regx_recv_work_t;
-
 struct regx_recv_work {
     regx_rndv_recv_t *recv;
     void (*act)(regx_rndv_t *rndv, regx_recv_work_t *work); /* NULL: there is nothing to do */
@@ -217,6 +218,7 @@ struct regx_recv_work {
     regx_chunk_t *chunk;
     regx_status_t status; /* from act to acted_locked */
     bool takes;           /* copy_out: by regx_copy_taking */
+    const char *lacks;    /* copy_out: what the buffer lacks, if it failed (base/fault.h) */
     unsigned next_chunk;  /* advance_locked's: chunks before this one had their turn */
 };
 
@@ -263,10 +265,6 @@ bool regx_bounce_recv_control_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
 /* Grants slots until everything is granted, a message found no room, the peer's window is full (a
  * notice opens it), or the pool is empty. Makes no work: answers false. */
 bool regx_bounce_advance_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_recv_work_t *work);
-
-/* Whether a receive that waits for slots waits only for some of its own to be filled, since its
- * message came alone: what comes behind it need not wait for it. */
-bool regx_bounce_waits_for_itself_locked(const regx_rndv_t *rndv, regx_rndv_recv_t *recv);
 
 /* landing.c: a chunk of the path remap. */
 

@@ -56,8 +56,7 @@ static void end_turn_locked(regx_rndv_t *rndv, regx_recv_turns_t *turns)
         }
     }
     turns->advanced += !regx_list_has(&recv->link);
-    if (turns->next == REGX_TURN_PEER && regx_list_has(&recv->link) &&
-        !regx_bounce_waits_for_itself_locked(rndv, recv)) {
+    if (turns->next == REGX_TURN_PEER && regx_list_has(&recv->link) && !recv->slots.waits_for_own) {
         turns->peer = NULL;
     }
     let_go_locked(rndv, turns);
@@ -95,7 +94,7 @@ static regx_rndv_recv_t *next_of_peer_locked(regx_rndv_t *rndv, const regx_peer_
          at = at->next) {
         regx_rndv_recv_t *recv = regx_recv_of_link(at);
 
-        if (recv->peer == peer && !regx_bounce_waits_for_itself_locked(rndv, recv)) {
+        if (recv->peer == peer && !recv->slots.waits_for_own) {
             return recv;
         }
     }
