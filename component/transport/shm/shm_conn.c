@@ -325,16 +325,15 @@ static void free_conn(regx_shm_conn_t *conn)
     free(conn);
 }
 
-/* Ends those disconnecting connections whose peer has read everything, or reads nothing any more.
- */
-static void reap(regx_shm_t *shm)
+void regx_shm_reap(regx_shm_t *shm)
 {
     for (regx_shm_conn_t **at = &shm->disconnecting; *at != NULL;) {
         regx_shm_conn_t *conn = *at;
 
-        if (!conn->last_posted) {
-            conn->last_posted =
-                regx_mailbox_post_line(&conn->out, REGX_FRAME_LAST, 0, NULL, 0) == REGX_OK;
+        if (!conn->last_posted &&
+            regx_mailbox_post_line(&conn->out, REGX_FRAME_LAST, 0, NULL, 0) == REGX_OK) {
+            conn->last_posted = true;
+            regx_shm_count_copies(shm, -1);
         }
         if (atomic_load_explicit(&conn->out.memory->left, memory_order_acquire) == 0 &&
             regx_shm_reachable(&conn->super)) {
@@ -342,6 +341,9 @@ static void reap(regx_shm_t *shm)
             continue;
         }
         *at = conn->next;
+        if (!conn->last_posted) {
+            regx_shm_count_copies(shm, -1);
+        }
         free_conn(conn);
     }
 }
@@ -352,7 +354,7 @@ void regx_shm_finish_disconnecting(regx_shm_t *shm)
 {
     const struct timespec pause = {.tv_nsec = 50000};
 
-    for (reap(shm); shm->disconnecting != NULL; reap(shm)) {
+    for (regx_shm_reap(shm); shm->disconnecting != NULL; regx_shm_reap(shm)) {
         nanosleep(&pause, NULL);
     }
 }
@@ -383,7 +385,8 @@ void regx_shm_disconnect(regx_conn_t *super)
     if (conn->state == REGX_SHM_ATTACHED) {
         conn->next = shm->disconnecting;
         shm->disconnecting = conn;
-        reap(shm);
+        regx_shm_count_copies(shm, 1); /* until its last line is posted */
+        regx_shm_reap(shm);
     } else {
         forget_refused(shm, conn);
         free_conn(conn);

@@ -305,8 +305,9 @@ struct regx_shm {
     regx_link_t turns;  /* of connections that have copies: one piece each */
     regx_link_t ending; /* gets whose last pieces the peer is at */
     uint32_t own;       /* copies queued and ending */
-    /* Copies queued and ending, requests of peers, stages that are queued, gets from stages, and
-     * refused connections: 0, nothing to do. */
+    /* Copies queued and ending, requests of peers, stages that are queued, gets from stages,
+     * refused connections, and disconnecting ones whose last line found no room: 0, nothing to do.
+     */
     _Atomic uint32_t copy_count;
     regx_shm_conn_t *disconnecting; /* their mailboxes are not yet read to the end */
     regx_shm_conn_t *refused;       /* to be reported by progress; under the lock */
@@ -408,6 +409,9 @@ regx_status_t regx_connect_queue_request(regx_connect_queue_t *queue,
 regx_status_t regx_shm_attach_locked(regx_shm_conn_t *conn);
 /* Reports those that were refused as broken. Only in progress. */
 int regx_shm_report_refused(regx_shm_t *shm);
+/* Ends those disconnecting connections whose peer has read everything, or reads nothing any more.
+ * In progress, or while that is kept out. */
+void regx_shm_reap(regx_shm_t *shm);
 /* Waits until no connection is disconnecting any more. No other thread uses the transport. */
 void regx_shm_finish_disconnecting(regx_shm_t *shm);
 

@@ -311,6 +311,7 @@ static __attribute__((noinline)) int serve(regx_shm_t *shm)
         events += regx_shm_report_refused(shm);
         events += regx_cico_progress(shm);
         events += regx_shm_poll_copies(shm);
+        regx_shm_reap(shm);
     }
     return events;
 }

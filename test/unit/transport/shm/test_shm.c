@@ -101,6 +101,22 @@ static void mailboxes_are_used_again(void **state)
     }
 }
 
+/* The last line found no room: it is posted once there is some, and the reader leaves the mailbox. */
+static void who_disconnects_from_a_full_mailbox_is_left(void **state)
+{
+    parties_exchange();
+    while (party_try(&one, 1, 5, 8) == REGX_OK) {
+    }
+    tested->ops->disconnect(one.conn);
+    assert_false(shm_of(&one)->disconnecting->last_posted);
+    work(&two);
+    work(&one);
+    work(&two);
+    assert_int_equal(shm_of(&two)->inbound_count, 0);
+    assert_int_equal(shm_of(&one)->copy_count, 0);
+    party_connect(&one, &two);
+}
+
 /* ---- a mailbox that is used again while its reader closes ---- */
 
 static _Atomic unsigned stage; /* 0: no party closes; 1: one does; then what it has left */
@@ -349,6 +365,7 @@ int main(void)
         SHM_TEST(a_ring_that_nothing_came_by_is_not_mapped),
         cmocka_unit_test(with_many_neighbours_the_rings_are_shorter),
         SHM_TEST(mailboxes_are_used_again),
+        SHM_TEST(who_disconnects_from_a_full_mailbox_is_left),
         cmocka_unit_test(who_closes_leaves_each_mailbox_once),
         cmocka_unit_test(who_closes_leaves_no_pages_to_those_who_stay),
         SHM_TEST(a_mailbox_that_does_not_fit_is_refused),
