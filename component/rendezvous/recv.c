@@ -8,6 +8,8 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/checked.h"
+
 _Static_assert(offsetof(struct regx_rndv_recv, cts) == 0, "the owner ships the first bytes");
 
 static regx_rndv_recv_t *recv_new(regx_rndv_t *rndv)
@@ -232,6 +234,9 @@ void regx_rndv_recv_close(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
     }
     regx_unlock(&rndv->lock);
     give_up_memory(rndv, recv);
+    if (recv->landed == recv->buffer.length) {
+        regx_checked_written(recv->buffer.base, recv->buffer.length);
+    }
     regx_lock(&rndv->lock);
     recv->holds--;
     regx_recv_free_locked(rndv, recv);
