@@ -203,7 +203,7 @@ EXPECTED = [
     (r"test_hosts\.py", "Open MPI 5.0 cannot spawn", "Open MPI 5.0"),
     (r"test_hosts\.py", "Open MPI 6.0 cannot map", "Open MPI 6.0"),
     (r"test_(staleness|parameter)\.py", "Open MPI 5.0 brings UCX", "Open MPI 5.0 or later"),
-    (r"test/compare/", "needs valgrind", "no valgrind"),
+    (r"test/compare/|test_valgrind", "(needs|no) valgrind", "no valgrind"),
     (r"test/compare/", "needs chromium", "no chromium"),
     (r"test/registration/|registering", "liburing|io_uring", "no liburing, or io_uring is refused"),
 
