@@ -201,11 +201,13 @@ void regx_no_answer(void *context, uint64_t peer)
         (unsigned)peer, host_of(regx_endpoint_find(context, peer)));
 }
 
-void regx_lost_data(void *context, const regx_peer_t *peer, const char *what)
+void regx_lost_data(void *context, const regx_peer_t *peer, const char *what, bool may_be_longer)
 {
     regx_module_t *module = context;
     regx_endpoint_t *endpoint = regx_endpoint_find(module, peer->id);
 
     regx_compat_output("from rank %u on %s: %s", (unsigned)peer->id, host_of(endpoint), what);
-    regx_module_end_job(module, NULL);
+    if (!may_be_longer) {
+        regx_module_end_job(module, NULL);
+    }
 }

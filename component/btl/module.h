@@ -181,7 +181,7 @@ void regx_module_lost(regx_module_t *module, regx_endpoint_t *endpoint, size_t s
  * is the module. */
 void regx_lost_connection(void *context, uint64_t peer, const char *what);
 void regx_no_answer(void *context, uint64_t peer);
-void regx_lost_data(void *context, const regx_peer_t *peer, const char *what);
+void regx_lost_data(void *context, const regx_peer_t *peer, const char *what, bool may_be_longer);
 
 /* ---- address.c ---- */
 

@@ -202,6 +202,7 @@ struct regx_rndv {
     char
         lost[256]; /* what arrived corrupt or not at all, for the owner (recv.h); of the thread that
                        makes progress, without the lock */
+    bool lost_may_be_longer;  /* of `lost`: as its callback says */
     regx_landings_t landings; /* of the path remap; has a lock of its own */
     struct {
         regx_link_t pending; /* they wait for slots or could not send, oldest first */

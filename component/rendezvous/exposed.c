@@ -201,6 +201,7 @@ void regx_rndv_recv_get(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
     regx_exposure_t exposure;
     regx_conn_t *conn = NULL;
 
+    recv->may_be_longer = true;
     if (!regx_exposure_unpack(bytes, &exposure) || exposure.length != recv->buffer.length) {
         regx_count_malformed(rndv->counters);
         done(context, REGX_INVALID);

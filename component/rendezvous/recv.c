@@ -299,6 +299,7 @@ void regx_recv_verify(regx_rndv_t *rndv, regx_rndv_recv_t *recv, const regx_cont
                  " at %p by %s arrived as something else than was sent (verify)",
                  control->offset, control->offset + control->length - 1, recv->buffer.length,
                  (const void *)recv->buffer.base, regx_path_names[path]);
+        rndv->lost_may_be_longer = false;
     }
     recv->corrupt = true;
 }
@@ -311,11 +312,12 @@ void regx_recv_note_lost(regx_rndv_t *rndv, const regx_recv_work_t *work)
     if (!recv->corrupt) {
         snprintf(rndv->lost, sizeof(rndv->lost),
                  "bytes %" PRIu64 " to %" PRIu64 " of %" PRIu64
-                 " did not all reach the receive buffer at %p: it is %s there, or shorter than the "
-                 "message",
+                 " did not all reach the receive buffer at %p: it is %s there%s",
                  control->offset, control->offset + control->length - 1, recv->buffer.length,
                  (const void *)recv->buffer.base,
-                 work->lacks != NULL ? work->lacks : "not accessible");
+                 work->lacks != NULL ? work->lacks : "not accessible",
+                 recv->may_be_longer ? ", or shorter than the message" : "");
+        rndv->lost_may_be_longer = recv->may_be_longer;
     }
     recv->corrupt = true;
 }
@@ -328,7 +330,7 @@ void regx_recv_report(regx_rndv_t *rndv, const regx_peer_t *peer)
         memcpy(what, rndv->lost, sizeof(what));
         /* First: the owner may end the connection, and with it other gets. */
         rndv->lost[0] = '\0';
-        rndv->config.lost(rndv->config.context, peer, what);
+        rndv->config.lost(rndv->config.context, peer, what, rndv->lost_may_be_longer);
     }
 }
 

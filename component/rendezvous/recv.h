@@ -108,9 +108,10 @@ struct regx_rndv_recv {
     const regx_protocol_t *protocol;
     regx_path_t path;
     regx_recv_phase_t phase;
-    bool taken;     /* a thread works on it; see engine.h */
-    regx_why_t why; /* it goes by that path */
-    bool corrupt;   /* a checksum differed, or bytes were lost, and that was noted */
+    bool taken;         /* a thread works on it; see engine.h */
+    regx_why_t why;     /* it goes by that path */
+    bool corrupt;       /* a checksum differed, or bytes were lost, and that was noted */
+    bool may_be_longer; /* than the user's buffer: ob1 has a message read as a whole */
     struct {
         unsigned out;       /* granted and not acknowledged */
         size_t bytes;       /* in those */

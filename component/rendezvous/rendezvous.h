@@ -132,9 +132,11 @@ typedef struct regx_rndv_config {
     bool verify; /* compare checksums of what is sent and received; also done where the peer asks */
     /* What arrived is not what was sent, or could not be brought to the user's buffer: `what` says
      * which bytes, where and by which path. The owner ends the connection or the job, since there
-     * is no other way to notify the MPI library that the data is wrong. Called once for a transfer,
+     * is no other way to notify the MPI library that the data is wrong. But if it may be that the
+     * message is only longer than the buffer, which the MPI library knows and this room does not
+     * (a receive that was to be read), the owner just tells the user. Called once for a transfer,
      * from control or when a get completes, holding no lock. Never NULL where there are peers. */
-    void (*lost)(void *context, const regx_peer_t *peer, const char *what);
+    void (*lost)(void *context, const regx_peer_t *peer, const char *what, bool may_be_longer);
     /* The pages of that range of the user's memory are about to change, or have changed, by this
      * process's own doing (remap): what is registered of it is not true any more. Any thread,
      * holding no lock. NULL: no registrations are kept. */

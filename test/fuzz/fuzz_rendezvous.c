@@ -45,9 +45,9 @@ static regx_monitor_t monitor; /* of all processes, one after the other */
 
 /* ---- steps ---- */
 
-static void lost(void *context, const regx_peer_t *peer, const char *what)
+static void lost(void *context, const regx_peer_t *peer, const char *what, bool may_be_longer)
 {
-    (void)context, (void)peer, (void)what;
+    (void)context, (void)peer, (void)what, (void)may_be_longer;
 }
 
 static size_t read_length(fuzz_input_t *input)

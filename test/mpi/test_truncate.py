@@ -3,7 +3,9 @@
 import pytest
 
 from launch import Mpi
+from tables import strategies
 
+MIB = 1 << 20
 PAIRS = [100, 50, 3000, 1, 50_000, 49_999, 1 << 20, 100_000, (9 << 20) + 1, 9 << 20]
 
 
@@ -11,3 +13,14 @@ PAIRS = [100, 50, 3000, 1, 50_000, 49_999, 1 << 20, 100_000, (9 << 20) + 1, 9 <<
 def test_a_truncated_message_is_an_error_and_the_next_is_right(mpi: Mpi, strategy: str) -> None:
     """MPI_ERR_TRUNCATE, nothing written beyond the message, and the next message is right."""
     mpi("truncate", *PAIRS, regx={"rendezvous": strategy}).checked(ranks=2).carried(strategy).over("shm")
+
+
+@pytest.mark.parametrize("strategy", strategies())
+def test_where_no_memory_is_behind_the_buffer_it_is_an_error_too(mpi: Mpi, strategy: str) -> None:
+    """What is read as a whole is written past the end, by the kernel, which finds no memory there: a line says
+    so, and Open MPI says what it was."""
+    job = mpi("cut", MIB, 100 * 1024, regx={"rendezvous": strategy})
+    assert job.status == 0 and job.stdout.startswith("checked "), str(job)
+    assert all("receive buffer at 0x" in line and "shorter than the message" in line
+               for line in job.complaints), str(job)
+    assert bool(job.complaints) == (strategy in ("read", "together")), str(job)

@@ -85,7 +85,7 @@ void sim_break(unsigned process)
 
 /* ---- processes ---- */
 
-static void lost(void *context, const regx_peer_t *peer, const char *what)
+static void lost(void *context, const regx_peer_t *peer, const char *what, bool may_be_longer)
 {
     sim_process_t *process = context;
     const bool verified = strstr(what, "(verify)") != NULL;

@@ -32,7 +32,7 @@ static regx_status_t send_frame(regx_conn_t *conn, uint8_t tag, const void *head
     return REGX_OK;
 }
 
-static void never(void *context, const regx_peer_t *peer, const char *what)
+static void never(void *context, const regx_peer_t *peer, const char *what, bool may_be_longer)
 {
     fail_msg("%s", what);
 }
