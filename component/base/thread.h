@@ -88,7 +88,7 @@ void regx_thread_wait(_Atomic uint32_t *word, uint32_t value, unsigned milliseco
 /* Wakes all that sleep there. Anybody, also within malloc or a hook. */
 void regx_thread_wake(_Atomic uint32_t *word);
 
-/* Returns what the kernel does: a negated errno when it refuses. Does not touch errno on x86-64. */
+/* Returns what the kernel does: a negated errno when it refuses. Does not touch errno. */
 static inline long regx_raw(long number, long a, long b, long c, long d, long e)
 {
 #ifdef __x86_64__
@@ -102,9 +102,12 @@ static inline long regx_raw(long number, long a, long b, long c, long d, long e)
                      : "rcx", "r11", "memory");
     return result;
 #else
+    const int before = errno;
     const long result = syscall(number, a, b, c, d, e);
+    const long answer = result == -1 ? -errno : result;
 
-    return result == -1 ? -errno : result;
+    errno = before;
+    return answer;
 #endif
 }
 
