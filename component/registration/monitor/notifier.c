@@ -293,8 +293,11 @@ static regx_status_t make(regx_notifier_t *notifier, regx_error_t error)
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, end) != 0) {
         return lacks(error, "pair of sockets");
     }
-    notifier->end[0] = regx_file_of(end[0]);
-    notifier->end[1] = regx_file_of(end[1]);
+    notifier->end[0] = regx_file_of(regx_descriptor_move(end[0]));
+    notifier->end[1] = regx_file_of(regx_descriptor_move(end[1]));
+    if (notifier->end[0].fd < 0 || notifier->end[1].fd < 0) {
+        return lacks(error, "descriptor for its sockets");
+    }
     notifier->ours = mmap(NULL, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (notifier->ours == MAP_FAILED || madvise(notifier->ours, page, MADV_WIPEONFORK) != 0) {
         return lacks(error, "page that is wiped on fork");

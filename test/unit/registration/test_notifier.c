@@ -6,6 +6,7 @@
  */
 #include "../../registration/hold.h"
 #include "../process.h"
+#include "base/file.h"
 #include "monitored.h"
 
 #include <poll.h>
@@ -282,7 +283,7 @@ static void it_takes_no_signal_and_inherits_neither_cores_nor_policy(void **stat
 
 static int lowest_free(void)
 {
-    const int fd = dup(0);
+    const int fd = fcntl(0, F_DUPFD, REGX_DESCRIPTOR_HIGH); /* of those that regx takes */
 
     assert_true(fd >= 0);
     close(fd);
@@ -302,7 +303,7 @@ static void after_closefrom_nothing_is_kept_and_no_other_file_is_touched(void **
     assert_true(hits_in_the_end(&region));
     assert_int_equal(syscall(SYS_close_range, first, ~0U, 0), 0);
     for (int i = 0; i < FILES; i++) { /* the numbers are others' now */
-        files[i] = memfd_create("others", 0);
+        files[i] = regx_descriptor_move(memfd_create("others", 0));
         assert_true(files[i] >= 0);
     }
     const pid_t child = fork(); /* which closes no other file, either */
