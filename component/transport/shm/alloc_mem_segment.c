@@ -21,12 +21,17 @@
  */
 #include "transport/shm/shm_internal.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include "base/file.h"
+
+#ifndef MFD_NOEXEC_SEAL
+#define MFD_NOEXEC_SEAL 8u
+#endif
 
 /* Bytes of a segment, a multiple: small blocks share one. */
 #define SEGMENT_UNIT ((size_t)2 << 20)
@@ -48,11 +53,21 @@ struct regx_alloc_mem_block {
 
 /* ---- segments ---- */
 
+/* A file in memory that is not to be executed, which vm.memfd_noexec = 2 demands. -1: none; kernels
+ * before Linux 6.3 do not know the flag. */
+static int make_file(void)
+{
+    const unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
+    const int file = memfd_create("regx", flags | MFD_NOEXEC_SEAL);
+
+    return file < 0 && errno == EINVAL ? memfd_create("regx", flags) : file;
+}
+
 /* A file of that size, which cannot be changed, with all its pages, mapped where no child has it.
  * NULL: there is none. */
 static char *open_segment(size_t length, regx_alloc_mem_name_t *name)
 {
-    const int file = regx_descriptor_move(memfd_create("regx", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+    const int file = regx_descriptor_move(make_file());
     char *base = NULL;
 
     if (file >= 0 && regx_shm_file_reserve(file, length) &&
