@@ -25,7 +25,7 @@ def ends(mpi: Mpi, folder: Path, how: str, ranks: int, regx: dict[str, object], 
          after: int = 1, more: Sequence[str] = (), wire: str = "posix", **options: object) -> Job:
     """A job of which rank 1 ends in the middle of transfers. Whatever regx says is whom it has lost:
     who lost one ends, and is lost to others."""
-    memory = SharedMemory(folder, size={"posix": "4G", "sysv": "64K"}[wire])
+    memory = SharedMemory(folder, size={"posix": "4G", "sysv": "64K"}[wire], sysv=wire == "sysv")
     noted = folder / "noted"
     job = mpi("ending", how, size, after, noted, *more, ranks=ranks, around=memory.around, regx=regx,
               **options)

@@ -70,20 +70,23 @@ def test_messages_go_over_the_rdma_device(healthy: dict[str, Any]) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount")
 def test_what_the_kernel_refuses_is_named(doctor: Doctor, healthy: dict[str, Any]) -> None:
-    """A container's filter, a small /dev/shm, and a file that limits locked memory."""
+    """A container's filter, no System V and a small /dev/shm, and a file that limits locked memory."""
     deny = doctor.build.programs / "deny"
-    script = "mount -t tmpfs -o size=1M small /dev/shm\n" \
+    script = "mount -t tmpfs -o size=7M small /dev/shm\n" \
+        "echo 1 >/proc/sys/kernel/shmmax\n" \
         "mount -t tmpfs limits /etc/security/limits.d\n" \
         "echo '*  hard  memlock  77' >/etc/security/limits.d/site.conf\n" 'exec "$@"'
-    said = doctor(around=["unshare", "--mount", "sh", "-ec", script, "sh",
+    said = doctor(around=["unshare", "--mount", "--ipc", "sh", "-ec", script, "sh",
                           deny, "process_vm", deny, "userfaultfd"])
     checks = said["checks"]
     assert checks["job"]["status"] == checks["process_vm"]["status"] == \
         checks["shm"]["status"] == "warning", checks
     assert "refused" in checks["process_vm"]["text"]
     assert "seccomp filter" in checks["process_vm"]["remedy"]
-    assert "no shared memory of" in checks["shm"]["text"]
-    assert "has 1 MiB free of 1 MiB" in checks["shm"]["text"]
+    assert "sysv: no shared memory of" in checks["shm"]["text"]
+    assert "posix: no shared memory of" in checks["shm"]["text"]
+    assert "has 7 MiB free of 7 MiB" in checks["shm"]["text"]
+    assert "nothing of /dev/shm is taken" in healthy["checks"]["shm"]["text"]
     assert checks["userfaultfd"]["status"] != "ok"
     assert "userfaultfd: Operation not permitted" in checks["userfaultfd"]["text"]
     limit = "/etc/security/limits.d/site.conf: * hard memlock 77"

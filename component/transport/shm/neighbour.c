@@ -25,15 +25,28 @@ bool regx_shm_address_is_valid(const regx_shm_address_t *address)
 
     return address->pool_offset >= before_pool &&
            regx_within(address->pool_offset, address->pool_size, address->main.length) &&
-           address->pid > 0 && address->pid <= INT32_MAX;
+           address->life.pid > 0 && address->life.id >= -1;
 }
 
-regx_shm_neighbour_t regx_shm_neighbour(const regx_shm_address_t *address)
+/* Both known, and not the same. */
+static bool differ(uint64_t one_space, uint64_t other)
 {
-    return (regx_shm_neighbour_t){.address = *address,
-                                  .vm = {.pid = (int32_t)address->pid,
-                                         .cookie_address = address->cookie_address,
-                                         .cookie = address->cookie}};
+    return one_space != 0 && other != 0 && one_space != other;
+}
+
+regx_shm_neighbour_t regx_shm_neighbour(const regx_shm_t *shm, const regx_shm_address_t *address)
+{
+    const regx_shm_node_t *here = &shm->address.node, *there = &address->node;
+    regx_shm_neighbour_t neighbour = {.address = *address};
+
+    neighbour.vm.pid = address->life.pid;
+    neighbour.vm.life = address->life;
+    neighbour.vm.cookie_address = address->cookie_address;
+    neighbour.vm.cookie = address->cookie;
+    neighbour.vm.space = differ(here->processes, there->processes) ? REGX_VM_OTHER_PROCESSES
+                         : differ(here->users, there->users)       ? REGX_VM_OTHER_USERS
+                                                                   : REGX_VM_SAME_SPACE;
+    return neighbour;
 }
 
 regx_status_t regx_shm_neighbour_map(regx_shm_neighbour_t *neighbour)
@@ -62,13 +75,18 @@ void regx_shm_neighbour_unmap(regx_shm_neighbour_t *neighbour)
     }
 }
 
-bool regx_shm_may_copy(const regx_shm_t *shm, regx_shm_neighbour_t *neighbour)
+static void tally_refusal(const regx_shm_t *shm, const regx_shm_neighbour_t *neighbour)
 {
     char reason[REGX_REASON_LENGTH];
 
-    if (neighbour->vm.state == REGX_VM_UNKNOWN &&
-        regx_vm_check(&neighbour->vm, reason, sizeof(reason)) != REGX_OK) {
-        regx_transport_fall_back(&shm->config, REGX_TRACE_PATH, reason);
+    regx_vm_explain(&neighbour->vm, reason, sizeof(reason));
+    regx_transport_fall_back(&shm->config, REGX_TRACE_PATH, reason);
+}
+
+bool regx_shm_may_copy(const regx_shm_t *shm, regx_shm_neighbour_t *neighbour)
+{
+    if (neighbour->vm.state == REGX_VM_UNKNOWN && regx_vm_check(&neighbour->vm) != REGX_OK) {
+        tally_refusal(shm, neighbour);
     }
     return neighbour->vm.state == REGX_VM_ALLOWED;
 }
@@ -173,6 +191,9 @@ regx_status_t regx_shm_piece_copy(regx_shm_t *shm, regx_shm_piece_t piece)
         piece.local += copied;
         piece.remote += copied;
         piece.length -= copied;
+    }
+    if (status == REGX_DENIED) {
+        tally_refusal(shm, piece.neighbour);
     }
     return status;
 }

@@ -17,7 +17,7 @@
 
 const char *regx_segment_kind_name(regx_segment_kind_t kind)
 {
-    return kind == REGX_SEGMENT_POSIX ? "posix" : "sysv";
+    return kind == REGX_SEGMENT_SYSV ? "sysv" : "posix";
 }
 
 /* ---- a file in /dev/shm ---- */
@@ -57,7 +57,7 @@ static void *attach(int id)
  * before one has it, it would be gone at once. */
 static regx_status_t alloc_sysv(size_t length, regx_segment_t *segment)
 {
-    const int id = shmget(IPC_PRIVATE, length, IPC_CREAT | S_IRUSR | S_IWUSR);
+    const int id = shmget(IPC_PRIVATE, length, IPC_CREAT | SHM_NORESERVE | S_IRUSR | S_IWUSR);
 
     if (id < 0) {
         return REGX_NO_MEMORY;
@@ -68,9 +68,6 @@ static regx_status_t alloc_sysv(size_t length, regx_segment_t *segment)
     return segment->base != NULL ? REGX_OK : REGX_NO_MEMORY;
 }
 
-/* An owner that this process knows by another number, or by none (0), is in another process name
- * space: whether it still runs could not be told. (Before Linux 4.17 the number is the owner's
- * own.) */
 static regx_status_t map_sysv(const regx_segment_name_t *name, void **base)
 {
     struct shmid_ds status;
@@ -83,10 +80,6 @@ static regx_status_t map_sysv(const regx_segment_name_t *name, void **base)
         shmdt(*base);
         return REGX_INVALID;
     }
-    if (status.shm_cpid != name->pid) {
-        shmdt(*base);
-        return REGX_DENIED;
-    }
     return REGX_OK;
 }
 
@@ -95,7 +88,7 @@ static regx_status_t map_sysv(const regx_segment_name_t *name, void **base)
 regx_status_t regx_segment_alloc(regx_segment_kind_t kind, size_t length, regx_segment_t *segment)
 {
     length = regx_align_up(length, regx_page_size());
-    *segment = (regx_segment_t){.name = {.length = length, .pid = getpid(), .kind = kind}};
+    *segment = (regx_segment_t){.name = {.length = length, .thread = gettid(), .kind = kind}};
     return kind == REGX_SEGMENT_POSIX ? alloc_posix(length, segment) : alloc_sysv(length, segment);
 }
 
@@ -112,7 +105,7 @@ void regx_segment_free(regx_segment_t *segment)
 regx_status_t regx_segment_open(const regx_transport_config_t *config, size_t length,
                                 regx_segment_t *segment)
 {
-    for (regx_segment_kind_t kind = REGX_SEGMENT_POSIX; kind <= REGX_SEGMENT_SYSV; kind++) {
+    for (regx_segment_kind_t kind = REGX_SEGMENT_SYSV; kind <= REGX_SEGMENT_POSIX; kind++) {
         const regx_status_t status = regx_segment_alloc(kind, length, segment);
         char reason[REGX_REASON_LENGTH];
 
@@ -147,16 +140,19 @@ regx_status_t regx_segment_map(const regx_segment_name_t *name, regx_shm_mapping
     regx_status_t status = REGX_INVALID;
     void *base = NULL;
 
-    if (name->length == 0 || name->length > PTRDIFF_MAX || name->pid <= 0 ||
+    if (name->length == 0 || name->length > PTRDIFF_MAX || name->thread <= 0 ||
         name->file.descriptor < 0 || name->id < 0) {
         return REGX_INVALID;
     }
     /* The owner may make a file shorter later, and end this process so: it is trusted as far as the
      * kernel trusts a process of the same user. */
     if (name->kind == REGX_SEGMENT_POSIX) {
-        status = regx_shm_file_map_other(name->pid, &name->file, name->length, false, &base);
+        status = regx_shm_file_map_other(name->thread, &name->file, name->length, false, &base);
     } else if (name->kind == REGX_SEGMENT_SYSV) {
         status = map_sysv(name, &base);
+    }
+    if (status == REGX_OK) {
+        madvise(base, name->length, MADV_DONTDUMP); /* a core of this process has its own memory */
     }
     *mapping = (regx_shm_mapping_t){base, name->length, (regx_segment_kind_t)name->kind};
     return status;

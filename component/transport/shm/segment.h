@@ -3,22 +3,32 @@
  * Memory of other processes of the node: what this process maps of it, and what it has the kernel
  * copy.
  *
- * A segment is a file without a name in /dev/shm ("posix"), or one of System V ("sysv"). It is gone
- * when the last process that maps it ends, also after SIGKILL: the file has no name, and a segment
- * of System V is marked to be removed as soon as it is attached. (A process that is killed before
- * that, within some microseconds, leaves this one.)
+ * A segment is one of System V ("sysv"), or where there is none a file without a name in /dev/shm
+ * ("posix"). It is gone when the last process that maps it ends, also after SIGKILL: a segment of
+ * System V is marked to be removed as soon as it is attached, and the file has no name. (A process
+ * that is killed before that, within some microseconds, leaves this one.)
+ *
+ * One of System V is attached by its number, for which it does not matter what its owner has become:
+ * the owner's first thread may have ended, /proc may be hidden, processes may be numbered otherwise,
+ * no descriptor may be left. Nor does it take of what /dev/shm may hold. The same user and the same
+ * name space of IPC are all that is needed, when it is attached. A number may be used again: so what
+ * was attached is checked by its length, and by a random cookie that lies in it.
  *
  * Others open a file by its owner's descriptor in /proc. A number does not say which file: programs
  * close descriptors that they do not know and open others under the same numbers, and in another
  * name space a process number is another process. So a file is known by its device and inode as
  * well, and these are looked at before it is mapped or closed.
  *
+ * Whether a process lives is seen by another segment of System V, which it alone attaches, without
+ * its children: there is one as long as there is the process.
+ *
  * The kernel's copies are process_vm_writev(2) and process_vm_readv(2). The kernel decides per peer
- * whether it is allowed (same user, Yama's ptrace_scope, seccomp), so it is asked, once, by reading
- * a random cookie that the peer published. That also proves that the process number means the same
- * process in both name spaces; what is mapped is checked by the same cookie. A peer that has ended
- * may leave its number to another process. So before a copy the cookie is read again if that was
- * not done for a second: as a rule the kernel does not give a number again sooner.
+ * whether it is allowed (same user, dumpable, Yama's ptrace_scope, seccomp), so it is asked by
+ * reading a random cookie that the peer published. That also proves that the process number means
+ * the same process to both. It may be refused later, at any copy: a process gives up rights, or its
+ * first thread ends. A peer that has ended may leave its number to another process. So before a copy
+ * the cookie is read again if that was not done for a second: as a rule the kernel does not give a
+ * number again sooner.
  */
 #ifndef REGX_TRANSPORT_SHM_SEGMENT_H
 #define REGX_TRANSPORT_SHM_SEGMENT_H
@@ -62,14 +72,15 @@ void regx_shm_free_pages(void *memory, size_t length);
 
 /* ---- segments (segment.c); any thread ---- */
 
-typedef enum regx_segment_kind { REGX_SEGMENT_POSIX = 1, REGX_SEGMENT_SYSV } regx_segment_kind_t;
+/* In the order in which they are tried. */
+typedef enum regx_segment_kind { REGX_SEGMENT_SYSV = 1, REGX_SEGMENT_POSIX } regx_segment_kind_t;
 
 /* How a segment is named to other processes; sent as it is. */
 typedef struct regx_segment_name {
     uint64_t length;
     regx_shm_file_t file; /* of a segment that is a file */
-    int32_t pid;          /* the owner's */
     int32_t id;           /* of one of System V */
+    int32_t thread;       /* of a file: who made it. The process's first thread may have ended. */
     uint32_t kind;
     uint32_t zero;
 } regx_segment_name_t;
@@ -96,17 +107,36 @@ regx_status_t regx_segment_open(const regx_transport_config_t *config, size_t le
 size_t regx_segment_room(regx_segment_kind_t kind);
 
 /* `length` bytes of zeroed memory, in whole pages. Of a file all is set aside at once, or a process
- * that touched it later could be ended by SIGBUS; each page is cleared when it is first touched.
- * REGX_NO_MEMORY; REGX_DENIED: neighbours could not open this process's file. */
+ * that touched it later could be ended by SIGBUS; each page is cleared when it is first touched. Of
+ * System V a page is taken when it is first touched. REGX_NO_MEMORY; REGX_DENIED: neighbours could
+ * not open this process's file. */
 regx_status_t regx_segment_alloc(regx_segment_kind_t kind, size_t length, regx_segment_t *segment);
 void regx_segment_free(regx_segment_t *segment);
 
 /* Maps what another process named. REGX_INVALID: malformed name, or what it names is not that long.
- * REGX_DENIED: what has that number here is something else, since the owner is in another name
- * space or has closed its file. REGX_UNREACHABLE: it cannot be mapped from here (its owner may not
- * be looked into or is gone, no descriptor left). */
+ * REGX_DENIED: what has that number here is another file, since the owner has closed its own.
+ * REGX_UNREACHABLE: it cannot be mapped from here (another user's, or gone; of a file: its owner may
+ * not be looked into, no descriptor left). What is mapped may still be another segment, which has
+ * got its number. */
 regx_status_t regx_segment_map(const regx_segment_name_t *name, regx_shm_mapping_t *mapping);
 void regx_segment_unmap(regx_shm_mapping_t *mapping);
+
+/* ---- whether a process lives (life.c); any thread ---- */
+
+/* By what others know it; sent as it is. Of the same name space of IPC, or if there is no segment
+ * of processes. */
+typedef struct regx_life {
+    int64_t made; /* when its segment was made: a number may be used again */
+    int32_t id;   /* of that segment; -1: there is none, and its process number is all there is */
+    int32_t pid;
+} regx_life_t;
+
+/* Begins this process's. `held` is for the end. */
+regx_life_t regx_life_begin(void **held);
+void regx_life_end(void *held);
+/* Whether the process has ended MPI, reaped or not, or become another program. A system call or two.
+ * Where it may not be asked, it lives. */
+bool regx_life_is_over(const regx_life_t *life);
 
 /* ---- the kernel's copies (vm.c) ---- */
 
@@ -123,25 +153,30 @@ typedef struct regx_vm_peer {
     int32_t pid;
     uint64_t cookie_address; /* in the peer */
     regx_vm_cookie_t cookie;
-    enum { REGX_VM_UNKNOWN, REGX_VM_ALLOWED, REGX_VM_DENIED } state;
+    regx_life_t life;
+    /* Its name spaces, as both processes say: a number of another one of processes means nothing. */
+    enum { REGX_VM_SAME_SPACE, REGX_VM_OTHER_USERS, REGX_VM_OTHER_PROCESSES } space;
+    _Atomic(enum {REGX_VM_UNKNOWN, REGX_VM_ALLOWED, REGX_VM_DENIED}) state;
+    _Atomic int error;      /* DENIED: what the kernel answered; 0: that it is another process */
     _Atomic int64_t looked; /* ALLOWED: when its cookie was read, in ns */
 } regx_vm_peer_t;
 
-/* Asks the kernel, and notes the answer in the peer. Called while that is UNKNOWN. REGX_DENIED:
- * `reason` names the error, as a phrase for the report. */
-regx_status_t regx_vm_check(regx_vm_peer_t *peer, char *reason, size_t reason_size);
+/* Asks the kernel, and notes the answer in the peer. Called while that is UNKNOWN. REGX_OK or
+ * REGX_DENIED. */
+regx_status_t regx_vm_check(regx_vm_peer_t *peer);
+/* Why it is DENIED, as a phrase for the report. */
+void regx_vm_explain(const regx_vm_peer_t *peer, char *reason, size_t reason_size);
 
 /* Between two looks at the cookie of a peer that is copied from or to. */
 #define REGX_VM_LOOK_NS INT64_C(1000000000)
 
 /* Copies at most `length` bytes to or from `remote`, fewer if the kernel stops early; how many is
  * in `copied`. REGX_FAILED: a range is not there, or the peer is gone. REGX_DENIED: not allowed any
- * more. */
+ * more, and the peer's state says so from now on. */
 regx_status_t regx_vm_copy(regx_vm_peer_t *peer, regx_copy_direction_t direction, void *local,
                            uint64_t remote, size_t length, size_t *copied);
 
-/* Whether the process has ended, reaped or not. A system call or two. Where the kernel refuses to
- * look into any process, one that is not reaped counts as alive. */
+/* As regx_life_is_over; without a segment its number may also be another process's by now. */
 bool regx_vm_gone(const regx_vm_peer_t *peer);
 
 #endif

@@ -428,9 +428,6 @@ bool regx_shared_copy_write(regx_shm_t *shm)
         return true;
     }
     if (status == REGX_DENIED) {
-        inbound->peer.vm.state = REGX_VM_DENIED;
-        regx_transport_fall_back(&shm->config, REGX_TRACE_PATH,
-                                 "process_vm: assisting a peer's get refused");
         regx_shared_copy_forget(shm, inbound);
     } else {
         remove_request(shm, 0);

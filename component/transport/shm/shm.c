@@ -37,6 +37,7 @@ static uint64_t machine(void)
     return hash(hash(UINT64_C(0xcbf29ce484222325), boot), names.nodename);
 }
 
+/* By this thread: of a process whose first thread has ended, /proc/self has none. */
 static uint64_t space(const char *path)
 {
     struct stat status;
@@ -47,9 +48,9 @@ static uint64_t space(const char *path)
 static regx_shm_node_t this_node(void)
 {
     return (regx_shm_node_t){.machine = machine(),
-                             .processes = space("/proc/self/ns/pid"),
-                             .ipc = space("/proc/self/ns/ipc"),
-                             .users = space("/proc/self/ns/user")};
+                             .processes = space("/proc/thread-self/ns/pid"),
+                             .ipc = space("/proc/thread-self/ns/ipc"),
+                             .users = space("/proc/thread-self/ns/user")};
 }
 
 /* ---- opening and closing ---- */
@@ -94,7 +95,7 @@ static regx_status_t open_transport(const regx_transport_config_t *config, regx_
                                         .pool_size = shm->super.pool_size,
                                         .cookie_address = (uintptr_t)&shm->queue->cookie,
                                         .cookie = cookie,
-                                        .pid = getpid(),
+                                        .life = regx_life_begin(&shm->life),
                                         .node = this_node()};
     regx_list_init(&shm->zcopies);
     regx_list_init(&shm->turns);
@@ -127,6 +128,7 @@ static void shm_close(regx_transport_t *transport)
     regx_alloc_mem_fini(&shm->alloc_mem);
     /* Not the stages: a late receiver would take zeros from one. */
     regx_shm_free_pages(shm->super.pool_memory, shm->super.pool_size);
+    regx_life_end(shm->life);
     regx_segment_free(&shm->main);
     regx_lock_fini(&shm->lock);
     free(shm);

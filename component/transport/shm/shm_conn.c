@@ -9,12 +9,11 @@
 #include "transport/shm/shm_internal.h"
 
 /* Why the kernel refuses is tallied when a put or get meets it, not here. */
-static bool allows_copies(const regx_shm_conn_t *conn)
+static bool allows_copies(const regx_shm_t *shm, const regx_shm_address_t *address)
 {
-    regx_vm_peer_t peer = conn->peer.vm;
-    char reason[REGX_REASON_LENGTH];
+    regx_shm_neighbour_t peer = regx_shm_neighbour(shm, address);
 
-    return regx_vm_check(&peer, reason, sizeof(reason)) == REGX_OK;
+    return regx_vm_check(&peer.vm) == REGX_OK;
 }
 
 bool regx_shm_reaches(const regx_transport_t *transport, const void *address, size_t length)
@@ -27,9 +26,12 @@ bool regx_shm_reaches(const regx_transport_t *transport, const void *address, si
     }
     memcpy(&a, address, sizeof(a));
     const regx_shm_node_t *node = &shm->address.node;
-    return node->machine == a.node.machine && node->processes != 0 &&
-           node->processes == a.node.processes && node->ipc == a.node.ipc &&
-           node->users == a.node.users;
+    if (node->machine != a.node.machine || node->ipc != a.node.ipc) {
+        return false;
+    }
+    return (shm->address.main.kind == REGX_SEGMENT_SYSV && a.main.kind == REGX_SEGMENT_SYSV) ||
+           (node->processes != 0 && node->processes == a.node.processes &&
+            node->users == a.node.users);
 }
 
 regx_status_t regx_shm_connect(regx_transport_t *transport, uint64_t peer, const void *address,
@@ -53,8 +55,8 @@ regx_status_t regx_shm_connect(regx_transport_t *transport, uint64_t peer, const
     conn->super.transport = transport;
     conn->super.peer = peer;
     conn->super.shares_pool = true;
-    conn->peer = regx_shm_neighbour(&a);
-    conn->super.single_copy = allows_copies(conn);
+    conn->peer = regx_shm_neighbour(shm, &a);
+    conn->super.single_copy = allows_copies(shm, &a);
     regx_list_init(&conn->copies);
     regx_list_init(&conn->turn);
     regx_lock_init(&conn->lock, shm->config.threads);
@@ -108,7 +110,7 @@ static uint32_t choose_ring(const regx_mailbox_pool_t *pool)
 static bool add_boxes(regx_mailbox_pool_t *pool)
 {
     const regx_segment_kind_t other =
-        pool->kind == REGX_SEGMENT_POSIX ? REGX_SEGMENT_SYSV : REGX_SEGMENT_POSIX;
+        pool->kind == REGX_SEGMENT_SYSV ? REGX_SEGMENT_POSIX : REGX_SEGMENT_SYSV;
     struct regx_mailbox_segment *segment = calloc(1, sizeof(*segment));
     const uint32_t ring = choose_ring(pool);
     const size_t size = regx_mailbox_size(ring);

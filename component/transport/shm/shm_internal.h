@@ -7,7 +7,7 @@
  * Each process owns a main segment, which holds its connect queue, its claim cells and its pool,
  * and segments of mailboxes, which are allocated as peers are first written to. The mailbox from A
  * to B lies in A's memory. It takes some 1,041 KiB; 529, 273 and 145 with more than 8, 16 and 32
- * neighbours, or where more would be over half of the shared memory that is free. Up to four are
+ * neighbours, or where more would be over half of what is free in /dev/shm. Up to four are
  * allocated at once, and none for a pair of processes that do not talk.
  *
  * A connection is refused only before its first frame was accepted: its memory cannot be mapped, or
@@ -65,9 +65,10 @@ static inline void regx_shm_key_pack(regx_shm_key_t key, regx_key_t *packed)
 
 /* ---- the main segment ---- */
 
-/* Where a process is: two processes reach each other if they are on one node and in the same name
- * spaces of processes and of System V IPC, by whose numbers memory is named, and of users: the
- * kernel lets no process look into one of another. */
+/* Where a process is. Two processes reach each other if they are on one node and in the same name
+ * space of System V IPC, by whose numbers memory is named. Where it is not known (/proc is hidden)
+ * the attempt tells. Whose memory is a file is reached by way of /proc: from the same name spaces of
+ * processes and of users alone, since the kernel lets no process look into one of other users. */
 typedef struct regx_shm_node {
     uint64_t machine;   /* the host's name, and when its kernel was started */
     uint64_t processes; /* the name space of processes; 0: not known */
@@ -82,7 +83,7 @@ typedef struct regx_shm_address {
     uint64_t pool_size;
     uint64_t cookie_address;
     regx_vm_cookie_t cookie;
-    int64_t pid;
+    regx_life_t life;
     regx_shm_node_t node;
 } regx_shm_address_t;
 
@@ -318,6 +319,7 @@ struct regx_shm {
     regx_shared_copies_t shared_copies;
     regx_cico_t cico;
     regx_alloc_mem_t alloc_mem;
+    void *life; /* while this process's is seen by others */
 };
 
 static inline regx_shm_t *regx_shm_of(regx_transport_t *transport)
@@ -431,7 +433,7 @@ regx_status_t regx_shm_copy(regx_conn_t *conn, regx_copy_direction_t direction, 
 /* Whether what a process says of itself can be true. */
 bool regx_shm_address_is_valid(const regx_shm_address_t *address);
 /* Who published that address; not mapped. */
-regx_shm_neighbour_t regx_shm_neighbour(const regx_shm_address_t *address);
+regx_shm_neighbour_t regx_shm_neighbour(const regx_shm_t *shm, const regx_shm_address_t *address);
 /* Maps it, unless it is mapped. REGX_DENIED: what is there is another process's; REGX_UNREACHABLE:
  * it cannot be mapped. This and regx_shm_may_copy: under the lock of the connection that the
  * neighbour belongs to; one that posts here belongs to progress. */

@@ -85,7 +85,7 @@ static void accept_neighbour(regx_shm_t *shm, const regx_connect_request_t *requ
         return;
     }
     inbound->sender = request->sender;
-    inbound->peer = regx_shm_neighbour(&request->address);
+    inbound->peer = regx_shm_neighbour(shm, &request->address);
     regx_mailbox_in_init(&inbound->in, inbound->memory, request->mailbox_ring);
     shm->inbound[shm->inbound_count++] = inbound;
 }

@@ -2,7 +2,6 @@
 #include "transport/shm/segment.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/uio.h>
@@ -15,55 +14,91 @@ static ssize_t read_cookie(const regx_vm_peer_t *peer, regx_vm_cookie_t *seen)
     return process_vm_readv(peer->pid, &local, 1, &remote, 1, 0);
 }
 
-regx_status_t regx_vm_check(regx_vm_peer_t *peer, char *reason, size_t reason_size)
+static regx_status_t deny(regx_vm_peer_t *peer, int error)
+{
+    atomic_store_explicit(&peer->error, error, memory_order_relaxed);
+    atomic_store_explicit(&peer->state, REGX_VM_DENIED, memory_order_release);
+    return REGX_DENIED;
+}
+
+regx_status_t regx_vm_check(regx_vm_peer_t *peer)
 {
     regx_vm_cookie_t seen = {{0, 0}};
-    const ssize_t n = read_cookie(peer, &seen);
 
-    peer->state = REGX_VM_DENIED;
-    if (n < 0) {
-        snprintf(reason, reason_size, "process_vm: %s", strerror(errno));
-    } else if (n != (ssize_t)sizeof(seen) || !regx_vm_same(&seen, &peer->cookie)) {
-        snprintf(reason, reason_size, "process_vm: another process name space");
-    } else {
-        peer->state = REGX_VM_ALLOWED;
-        atomic_store_explicit(&peer->looked, regx_now_ns(), memory_order_relaxed);
+    if (peer->space == REGX_VM_OTHER_PROCESSES) {
+        return deny(peer, 0);
     }
-    return peer->state == REGX_VM_ALLOWED ? REGX_OK : REGX_DENIED;
+    const ssize_t n = read_cookie(peer, &seen);
+    if (n < 0) {
+        return deny(peer, errno);
+    }
+    if (n != (ssize_t)sizeof(seen) || !regx_vm_same(&seen, &peer->cookie)) {
+        return deny(peer, 0);
+    }
+    atomic_store_explicit(&peer->looked, regx_now_ns(), memory_order_relaxed);
+    atomic_store_explicit(&peer->state, REGX_VM_ALLOWED, memory_order_relaxed);
+    return REGX_OK;
+}
+
+void regx_vm_explain(const regx_vm_peer_t *peer, char *reason, size_t reason_size)
+{
+    const int error = atomic_load_explicit(&peer->error, memory_order_relaxed);
+
+    if (error == 0) {
+        snprintf(reason, reason_size, "process_vm: another process name space");
+    } else if (error == EPERM && peer->space == REGX_VM_OTHER_USERS) {
+        snprintf(reason, reason_size, "process_vm: another user name space");
+    } else if (error == ESRCH) {
+        snprintf(reason, reason_size, "process_vm: the peer's first thread has ended");
+    } else if (error == EPERM) {
+        snprintf(reason, reason_size,
+                 "process_vm: not permitted (rights, dumpable, Yama, seccomp)");
+    } else {
+        snprintf(reason, reason_size, "process_vm: %s", strerror(error));
+    }
 }
 
 bool regx_vm_gone(const regx_vm_peer_t *peer)
 {
     regx_vm_cookie_t seen = {{0, 0}};
 
-    if (read_cookie(peer, &seen) >= 0) {
-        return !regx_vm_same(&seen, &peer->cookie);
-    }
-    /* Else refused: perhaps its number is now that of another user's process. */
-    return errno == ESRCH || errno == EFAULT || kill(peer->pid, 0) != 0;
+    return regx_life_is_over(&peer->life) || (peer->life.id < 0 && read_cookie(peer, &seen) >= 0 &&
+                                              !regx_vm_same(&seen, &peer->cookie));
 }
 
-/* Or its number may be another process's. */
-static bool is_still_there(regx_vm_peer_t *peer)
+/* Whether the number is still the peer's: looked at now and then. Returns 0, or the error. */
+static int look(regx_vm_peer_t *peer)
 {
     const int64_t now = regx_now_ns();
+    regx_vm_cookie_t seen = {{0, 0}};
 
     if (now - atomic_load_explicit(&peer->looked, memory_order_relaxed) < REGX_VM_LOOK_NS) {
-        return true;
+        return 0;
     }
-    if (regx_vm_gone(peer)) {
-        return false;
+    if (read_cookie(peer, &seen) < 0) {
+        return errno;
+    }
+    if (!regx_vm_same(&seen, &peer->cookie)) {
+        return EFAULT; /* another process has it: what is asked for is not there any more */
     }
     atomic_store_explicit(&peer->looked, now, memory_order_relaxed);
-    return true;
+    return 0;
+}
+
+/* EFAULT is of memory. All else is of the two processes: of one that has ended it is no refusal. */
+static regx_status_t refused(regx_vm_peer_t *peer, int error)
+{
+    return error == EFAULT || regx_vm_gone(peer) ? REGX_FAILED : deny(peer, error);
 }
 
 regx_status_t regx_vm_copy(regx_vm_peer_t *peer, regx_copy_direction_t direction, void *local,
                            uint64_t remote, size_t length, size_t *copied)
 {
+    const int error = look(peer);
+
     *copied = 0;
-    if (!is_still_there(peer)) {
-        return REGX_FAILED;
+    if (error != 0) {
+        return refused(peer, error);
     }
     const struct iovec here = {local, length};
     const struct iovec there = {(void *)(uintptr_t)remote, length};
@@ -75,5 +110,5 @@ regx_status_t regx_vm_copy(regx_vm_peer_t *peer, regx_copy_direction_t direction
         *copied = (size_t)n;
         return REGX_OK;
     }
-    return n < 0 && (errno == EPERM || errno == ENOSYS) ? REGX_DENIED : REGX_FAILED;
+    return n < 0 ? refused(peer, errno) : REGX_FAILED;
 }

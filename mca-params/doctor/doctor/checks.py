@@ -282,18 +282,21 @@ class Doctor:
         total, free = node.shared_memory()
         ranks = node.cores()
         self.facts["shm"] = {"bytes": total, "free": free}
-        text = f"/dev/shm has {node.size(free)} free of {node.size(total)}; a process has a pool of " \
-               f"{node.size(pool)}"
-        why = [reason for reason in fallen if "shared memory" in reason]
-        if why:
-            self.say("shm", Status.WARNING, f"{text}; {'; '.join(why)}",
-                     "make it larger (mount -o remount,size=…; in containers --shm-size)")
-        elif free < ranks * pool:
+        refused = [reason for reason in fallen if "shared memory of" in reason]
+        text = f"a process has a pool of {node.size(pool)}"
+        if not refused:
+            self.say("shm", Status.OK, f"{text}, of System V: nothing of /dev/shm is taken")
+            return
+        text = f"{'; '.join(refused)}; /dev/shm has {node.size(free)} free of {node.size(total)}; {text}"
+        short = [reason for reason in refused if reason.startswith("posix")]
+        if short or free < ranks * pool:
             self.say("shm", Status.WARNING, f"{text}, which is {node.size(ranks * pool)} with a process "
-                     f"on each of {ranks} cores", "make it larger (mount -o remount,size=…; in containers "
-                     "--shm-size), or btl_regx_pool_size smaller")
+                     f"on each of {ranks} cores", "allow System V shared memory (kernel.shmmax, "
+                     "kernel.shmall, kernel.shmmni); or a larger /dev/shm (mount -o remount,size=…; in "
+                     "containers --shm-size), or btl_regx_pool_size smaller")
         else:
-            self.say("shm", Status.OK, text)
+            self.say("shm", Status.NOTE, text, "allow System V shared memory (kernel.shmmax, "
+                     "kernel.shmall, kernel.shmmni), and nothing of /dev/shm is taken")
 
     def _machine(self) -> None:
         self.say("hugepages", Status.NOTE, node.huge_pages())

@@ -262,6 +262,7 @@ static void the_kernel_copies_what_is_not_mapped(void **state)
     assert_true(two.counters.chunks_sender > 0 && two.counters.pieces_owned == 0);
     assert_true(pieces_mapped() > 0);
     conn_of(&one)->peer.vm.pid = 0x7ffffff0; /* no process has that number */
+    conn_of(&one)->peer.vm.life.made--;
     get_start(&one, &op, 0, SHM_ZONE, false);
     op_await(&op);
     get_check(&op);

@@ -9,6 +9,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -24,7 +26,7 @@ typedef struct stage {
     size_t page, length;
 } stage_t;
 
-static const regx_segment_kind_t kinds[] = {REGX_SEGMENT_POSIX, REGX_SEGMENT_SYSV};
+static const regx_segment_kind_t kinds[] = {REGX_SEGMENT_SYSV, REGX_SEGMENT_POSIX};
 
 static void open_stage(stage_t *stage, regx_segment_kind_t kind)
 {
@@ -107,10 +109,10 @@ static void a_malformed_name_is_refused(void **state)
     regx_segment_name_t name = right;
     name.kind = 0;
     refused(&name, REGX_INVALID);
-    name.kind = REGX_SEGMENT_SYSV + 1;
+    name.kind = REGX_SEGMENT_POSIX + 1;
     refused(&name, REGX_INVALID);
     name = right;
-    name.pid = 0;
+    name.thread = 0;
     refused(&name, REGX_INVALID);
     name = right;
     name.file.descriptor = -1;
@@ -162,22 +164,53 @@ static void another_file_of_that_number_is_refused(void **state)
 /* A process into which others may not look has no file that they could open. */
 static void one_that_is_not_dumpable_takes_no_file(void **state)
 {
-    regx_counters_t counters = {0};
-    const regx_transport_config_t config = {.counters = &counters};
-    regx_segment_t segment, another;
+    regx_segment_t another;
     stage_t stage;
 
     open_stage(&stage, REGX_SEGMENT_POSIX);
     assert_int_equal(prctl(PR_SET_DUMPABLE, 0, 0, 0, 0), 0);
-    const regx_status_t opened = regx_segment_open(&config, 1u << 16, &segment);
     const regx_status_t later = regx_segment_alloc(stage.kind, stage.length, &another);
     assert_int_equal(prctl(PR_SET_DUMPABLE, 1, 0, 0, 0), 0);
-    assert_int_equal(opened, REGX_OK);
-    assert_int_equal(segment.name.kind, REGX_SEGMENT_SYSV);
-    assert_string_equal(counters.fallbacks[0].reason, "posix: this process is not dumpable");
     assert_int_equal(later, REGX_DENIED); /* also if it was before */
-    regx_segment_free(&segment);
     close_stage(&stage);
+}
+
+static bool sysv_refused;
+
+int __real_shmget(key_t key, size_t length, int flags);
+int __wrap_shmget(key_t key, size_t length, int flags);
+int __wrap_shmget(key_t key, size_t length, int flags)
+{
+    if (sysv_refused) {
+        errno = ENOSPC;
+        return -1;
+    }
+    return __real_shmget(key, length, flags);
+}
+
+/* Of System V, which needs no descriptor and no room in /dev/shm; a file where that is refused; none
+ * where neighbours could not open it. */
+static void system_v_comes_first(void **state)
+{
+    regx_counters_t counters = {0};
+    const regx_transport_config_t config = {.counters = &counters};
+    regx_segment_t segment;
+
+    assert_int_equal(regx_segment_open(&config, 1u << 16, &segment), REGX_OK);
+    assert_int_equal(segment.name.kind, REGX_SEGMENT_SYSV);
+    assert_int_equal(counters.fallbacks[0].count, 0);
+    regx_segment_free(&segment);
+    sysv_refused = true;
+    assert_int_equal(regx_segment_open(&config, 1u << 16, &segment), REGX_OK);
+    assert_int_equal(segment.name.kind, REGX_SEGMENT_POSIX);
+    assert_non_null(strstr(counters.fallbacks[0].reason, "sysv: no shared memory"));
+    regx_segment_free(&segment);
+    assert_int_equal(prctl(PR_SET_DUMPABLE, 0, 0, 0, 0), 0);
+    const regx_status_t status = regx_segment_open(&config, 1u << 16, &segment);
+    assert_int_equal(prctl(PR_SET_DUMPABLE, 1, 0, 0, 0), 0);
+    sysv_refused = false;
+    assert_int_equal(status, REGX_UNREACHABLE);
+    assert_string_equal(counters.fallbacks[1].reason, "posix: this process is not dumpable");
 }
 
 static void what_is_gone_cannot_be_mapped(void **state)
@@ -192,23 +225,18 @@ static void what_is_gone_cannot_be_mapped(void **state)
     }
 }
 
-/* More than the process may write to a file: System V is asked, and no signal ends the process. */
+/* More than the process may write to a file is refused, and no signal ends the process. */
 static void the_limit_of_a_files_size_is_heeded(void **state)
 {
-    regx_counters_t counters = {0};
-    const regx_transport_config_t config = {.counters = &counters};
     struct rlimit before;
 
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
     const struct rlimit small = {4096, before.rlim_max};
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
     regx_segment_t segment;
-    const regx_status_t status = regx_segment_open(&config, 1u << 20, &segment);
+    const regx_status_t status = regx_segment_alloc(REGX_SEGMENT_POSIX, 1u << 20, &segment);
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
-    assert_int_equal(status, REGX_OK);
-    assert_int_equal(segment.name.kind, REGX_SEGMENT_SYSV);
-    assert_non_null(strstr(counters.fallbacks[0].reason, "posix: no shared memory"));
-    regx_segment_free(&segment);
+    assert_int_equal(status, REGX_NO_MEMORY);
 }
 
 static unsigned interruptions; /* to come */
@@ -268,16 +296,18 @@ static void copy(regx_vm_peer_t *peer, regx_copy_direction_t way, void *local,
 static void a_process_with_the_number_of_one_that_ended_is_not_written(void **state)
 {
     static uint8_t local[LENGTH];
-    char reason[80];
     int end;
     const pid_t child = pair_fork(&end);
-    regx_vm_peer_t peer = {.pid = child, .cookie_address = (uintptr_t)&cookie, .cookie = cookie};
+    regx_vm_peer_t peer = {.pid = child,
+                           .cookie_address = (uintptr_t)&cookie,
+                           .cookie = cookie,
+                           .life = {.id = -1, .pid = child}};
 
     if (in_child) {
         be_another(end);
         pair_join(child, end, false);
     }
-    assert_int_equal(regx_vm_check(&peer, reason, sizeof(reason)), REGX_OK);
+    assert_int_equal(regx_vm_check(&peer), REGX_OK);
     copy(&peer, REGX_COPY_TO_PEER, local, REGX_OK);
     copy(&peer, REGX_COPY_FROM_PEER, local, REGX_OK);
     pair_meet(end);
@@ -287,6 +317,96 @@ static void a_process_with_the_number_of_one_that_ended_is_not_written(void **st
     copy(&peer, REGX_COPY_FROM_PEER, local, REGX_FAILED);
     pair_meet(end);
     pair_join(child, end, false);
+}
+
+/* ---- whether a process lives ---- */
+
+static void *stay(void *end)
+{
+    char byte;
+
+    while (read(*(int *)end, &byte, 1) > 0) { /* until the parent has closed its own */
+    }
+    _exit(0);
+}
+
+/* Has a child, and its first thread ends. */
+static void live_on(int end)
+{
+    static int kept;
+    pthread_t thread;
+    void *held;
+    const regx_life_t life = regx_life_begin(&held);
+
+    kept = end;
+    if (fork() == 0) {
+        stay(&kept);
+    }
+    REQUIRE(pthread_create(&thread, NULL, stay, &kept) == 0);
+    pair_tell(end, &life, sizeof(life));
+    pthread_exit(NULL);
+}
+
+static bool first_thread_has_ended(pid_t process)
+{
+    char path[32], text[512] = "";
+
+    snprintf(path, sizeof(path), "/proc/%d/stat", process);
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    assert_non_null(fgets(text, sizeof(text), file));
+    fclose(file);
+    return strstr(text, ") Z ") != NULL;
+}
+
+/* Its first thread's end, and a child that lives longer, do not change that; nor that it is not
+ * reaped. */
+static void a_process_lives_until_its_last_thread_has_ended(void **state)
+{
+    regx_life_t life;
+    siginfo_t unused;
+    int end;
+    const pid_t child = pair_fork(&end);
+
+    if (in_child) {
+        live_on(end);
+    }
+    pair_hear(end, &life, sizeof(life));
+    const regx_life_t by_number = {.id = -1, .pid = child};
+    assert_true(life.id >= 0 && life.pid == child);
+    while (!first_thread_has_ended(child)) {
+        sched_yield();
+    }
+    assert_false(regx_life_is_over(&life));
+    assert_false(regx_life_is_over(&by_number));
+    life.made++; /* another segment has got its number */
+    assert_true(regx_life_is_over(&life));
+    life.made--;
+    assert_int_equal(kill(child, SIGKILL), 0);
+    assert_int_equal(waitid(P_PID, (id_t)child, &unused, WEXITED | WNOWAIT), 0);
+    assert_true(regx_life_is_over(&life));
+    assert_true(regx_life_is_over(&by_number));
+    pair_join(child, end, true);
+    assert_true(regx_life_is_over(&by_number));
+}
+
+/* As of a neighbour, where this process has given up the rights to look. */
+static void one_that_may_not_be_looked_at_lives(void **state)
+{
+    void *held;
+    const regx_life_t life = regx_life_begin(&held);
+
+    if (geteuid() != 0) {
+        print_message("not tried: not root\n");
+        regx_life_end(held);
+        skip();
+    }
+    assert_int_equal(seteuid(65534), 0);
+    const bool over = regx_life_is_over(&life);
+    assert_int_equal(seteuid(0), 0);
+    regx_life_end(held);
+    assert_false(over);
+    assert_true(regx_life_is_over(&life));
 }
 
 int main(void)
@@ -299,10 +419,13 @@ int main(void)
         cmocka_unit_test(what_is_no_file_is_refused),
         cmocka_unit_test(another_file_of_that_number_is_refused),
         cmocka_unit_test(one_that_is_not_dumpable_takes_no_file),
+        cmocka_unit_test(system_v_comes_first),
         cmocka_unit_test(what_is_gone_cannot_be_mapped),
         cmocka_unit_test(the_limit_of_a_files_size_is_heeded),
         cmocka_unit_test(a_signal_does_not_end_it),
         cmocka_unit_test(a_process_with_the_number_of_one_that_ended_is_not_written),
+        cmocka_unit_test(a_process_lives_until_its_last_thread_has_ended),
+        cmocka_unit_test(one_that_may_not_be_looked_at_lives),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The first thread of a process ends by pthread_exit, and another one uses MPI: for the kernel the
+ * process's number then names one without memory and without descriptors.
+ *
+ *     leader before|after
+ *
+ * before: that of rank 0 ends before MPI_Init. after: those of all end after the first messages, and
+ * ranks that have not met exchange their first ones then.
+ */
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#include "check.h"
+
+enum { SEED = 91, TAG = 5, ROUNDS = 3 };
+
+static const int sizes[] = {8, 5000, 20000, 70000, 140000, 3 << 20};
+
+static int argument_count;
+static char **arguments;
+static atomic_bool leaves;
+
+static bool has_left(void)
+{
+    char text[512] = "";
+    FILE *file = fopen("/proc/self/stat", "r");
+
+    if (file == NULL || fgets(text, sizeof text, file) == NULL) {
+        fprintf(stderr, "/proc/self/stat cannot be read\n");
+        exit(CHECK_FAILED);
+    }
+    fclose(file);
+    return strstr(text, ") Z ") != NULL;
+}
+
+static void end_the_first(void)
+{
+    leaves = true;
+    while (!has_left()) {
+        sched_yield();
+    }
+}
+
+static void exchange(int rank, int peer)
+{
+    const int count = (int)(sizeof sizes / sizeof *sizes);
+
+    for (int n = 0; n < ROUNDS * count; n++) {
+        const int size = sizes[n % count];
+        unsigned char *sent = check_memory((size_t)size), *got = check_memory((size_t)size);
+
+        stamp_fill(sent, (size_t)size, stamp_key(SEED, n, rank, peer), 0);
+        MPI_Sendrecv(sent, size, MPI_BYTE, peer, TAG, got, size, MPI_BYTE, peer, TAG,
+                     MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        check_stamp(got, (size_t)size, stamp_key(SEED, n, peer, rank), 0, "an exchange");
+        free(sent);
+        free(got);
+    }
+}
+
+static void *live(void *unused)
+{
+    const char *number = getenv("OMPI_COMM_WORLD_RANK");
+    const bool before = argument_count > 1 && strcmp(arguments[1], "before") == 0;
+    int provided, rank;
+
+    (void)unused;
+    if (before && number != NULL && strcmp(number, "0") == 0) {
+        end_the_first();
+    }
+    MPI_Init_thread(&argument_count, &arguments, MPI_THREAD_FUNNELED, &provided);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    if (rank < 2) {
+        exchange(rank, 1 - rank);
+    }
+    if (!before) {
+        end_the_first();
+        if (rank < 2) {
+            exchange(rank, 1 - rank);
+        }
+    }
+    if (rank == 2) {
+        exchange(2, 0);
+        exchange(2, 1);
+    } else {
+        exchange(rank, 2);
+    }
+    check_done(MPI_COMM_WORLD);
+    MPI_Finalize();
+    exit(EXIT_SUCCESS);
+}
+
+int main(int argc, char **argv)
+{
+    pthread_t thread;
+
+    argument_count = argc;
+    arguments = argv;
+    if (pthread_create(&thread, NULL, live, NULL) != 0) {
+        fprintf(stderr, "no thread\n");
+        return CHECK_FAILED;
+    }
+    while (!leaves) {
+        sched_yield();
+    }
+    pthread_exit(NULL);
+}
