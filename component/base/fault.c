@@ -113,7 +113,7 @@ static bool read_mapping(FILE *maps, bool with_flags, mapping_t *mapping)
  * process. */
 static bool find_mapping(uintptr_t address, mapping_t *mapping)
 {
-    FILE *maps = fopen("/proc/self/smaps", "re");
+    FILE *maps = fopen(REGX_PROC "smaps", "re");
     bool found = false;
 
     if (maps == NULL) {
@@ -129,7 +129,7 @@ static bool find_mapping(uintptr_t address, mapping_t *mapping)
 /* Whether that page is write-protected by a userfaultfd: regx's own protects none. */
 static bool is_protected_page(uintptr_t address)
 {
-    const int pagemap = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
+    const int pagemap = open(REGX_PROC "pagemap", O_RDONLY | O_CLOEXEC);
     const off_t at = (off_t)(address / regx_page_size() * sizeof(uint64_t));
     uint64_t entry = 0;
 
@@ -170,7 +170,7 @@ bool regx_fault_may_touch(const void *address, bool stores, size_t *length)
 
 const char *regx_fault_lacks(const void *base, size_t length, bool stores)
 {
-    FILE *maps = fopen("/proc/self/maps", "re");
+    FILE *maps = fopen(REGX_PROC "maps", "re");
     uintptr_t at = (uintptr_t)base;
     const uintptr_t end = at + length;
     const char *lacks = NULL;

@@ -32,7 +32,7 @@ static inline bool regx_memlock_may_lock_any(void)
 
     return syscall(SYS_capget, &header, data) == 0 &&
            (data[0].effective & (1u << CAP_IPC_LOCK)) != 0 &&
-           regx_read_line("/proc/self/uid_map", line, sizeof(line)) &&
+           regx_read_line(REGX_PROC "uid_map", line, sizeof(line)) &&
            sscanf(line, "%u %u %u", &own, &kernels, &count) == 3 && own == kernels &&
            count == UINT32_MAX;
 }
@@ -54,7 +54,7 @@ static inline uint64_t regx_memlock_limit(void)
  * limit; 0: it does not say. Reads /proc. */
 static inline uint64_t regx_memlock_pinned(void)
 {
-    FILE *status = fopen("/proc/self/status", "re");
+    FILE *status = fopen(REGX_PROC "status", "re");
     uint64_t kib = 0;
     char line[256];
 

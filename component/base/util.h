@@ -58,6 +58,10 @@ static inline int64_t regx_now_ns(void)
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
+/* What the kernel says of this process. Not /proc/self/: of a process whose first thread has ended
+ * that has neither memory nor descriptors. */
+#define REGX_PROC "/proc/thread-self/"
+
 /* The first line of a file, as of /proc or /sys; of size at least 1. false: there is none. */
 static inline bool regx_read_line(const char *path, char *line, size_t size)
 {

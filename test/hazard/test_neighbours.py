@@ -28,14 +28,15 @@ def test_ranks_in_their_own_namespaces_share_memory_and_bounce(mpi: Mpi, tmp_pat
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-@pytest.mark.parametrize("strategy", ["pipeline", "together"])
+@pytest.mark.parametrize("strategy,backend", [("pipeline", "none"), ("together", "none"),
+                                              ("direct", "notifier")])
 def test_a_process_whose_first_thread_has_ended_goes_on(mpi: Mpi, tmp_path: Path, strategy: str,
-                                                        when: str) -> None:
-    """For the kernel its number then names a process without memory or descriptors. Rank 0's ends
-    before MPI_Init, or all do after the first messages."""
+                                                        backend: str, when: str) -> None:
+    """For the kernel its number then names a process without memory, mappings or descriptors. Rank 0's
+    ends before MPI_Init, or all do after the first messages."""
     memory = SharedMemory(tmp_path)
     job = mpi("leader", when, ranks=3, around=memory.around,
-              regx={"rendezvous": strategy}).checked(ranks=3).over("shm")
+              regx={"rendezvous": strategy, "backend": backend}).checked(ranks=3).over("shm")
     assert "process_vm: the peer's first thread has ended" in job.reasons("fallbacks") or \
         when == "before" and "bounce: the kernel does not copy to this peer" in str(job.ways()), str(job)
     memory.must_be_empty(job)

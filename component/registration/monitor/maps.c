@@ -128,7 +128,7 @@ static void read_each(int fd, uintptr_t start, uintptr_t end,
 int regx_maps_open(regx_maps_t *maps)
 {
     regx_vma_t mapping;
-    const int fd = regx_descriptor_move(open("/proc/self/maps", O_RDONLY | O_CLOEXEC));
+    const int fd = regx_descriptor_move(open(REGX_PROC "maps", O_RDONLY | O_CLOEXEC));
 
     if (fd < 0) {
         return errno;

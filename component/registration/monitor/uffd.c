@@ -91,7 +91,7 @@ static int open_pagemap(void)
 {
     const uintptr_t page = regx_page_size();
     const uintptr_t here = (uintptr_t)&page & ~(page - 1);
-    const int fd = regx_descriptor_move(open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC));
+    const int fd = regx_descriptor_move(open(REGX_PROC "pagemap", O_RDONLY | O_CLOEXEC));
 
     /* An empty range is refused by a filter alone. */
     if (fd >= 0 &&

@@ -37,7 +37,7 @@ static uint64_t machine(void)
     return hash(hash(UINT64_C(0xcbf29ce484222325), boot), names.nodename);
 }
 
-/* By this thread: of a process whose first thread has ended, /proc/self has none. */
+/* The number of a name space. 0: not known. */
 static uint64_t space(const char *path)
 {
     struct stat status;
@@ -48,9 +48,9 @@ static uint64_t space(const char *path)
 static regx_shm_node_t this_node(void)
 {
     return (regx_shm_node_t){.machine = machine(),
-                             .processes = space("/proc/thread-self/ns/pid"),
-                             .ipc = space("/proc/thread-self/ns/ipc"),
-                             .users = space("/proc/thread-self/ns/user")};
+                             .processes = space(REGX_PROC "ns/pid"),
+                             .ipc = space(REGX_PROC "ns/ipc"),
+                             .users = space(REGX_PROC "ns/user")};
 }
 
 /* ---- opening and closing ---- */
