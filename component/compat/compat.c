@@ -204,10 +204,12 @@ void regx_compat_trace(const char *line)
 
 static regx_hook_report_t report;
 
+/* Of System V segments alone, whose size it may not find out, Open MPI says that malloc cannot have
+ * made the call. */
 static void released(void *base, size_t length, void *unused, bool from_malloc)
 {
-    (void)unused, (void)from_malloc;
-    report(base, length);
+    (void)unused;
+    report(base, length, from_malloc);
 }
 
 /* The framework is not open unless another component opened it; it is counted how often. Without a

@@ -86,6 +86,16 @@ def test_without_unmapping_nothing_is_said(mpi: Mpi, tmp_path: Path, backend: st
     assert all(report["hits"] == 1 for report in job.reports), str(job)
 
 
+@pytest.mark.parametrize("backend", ["hooks", "hooks+notifier"], indirect=True)
+@pytest.mark.parametrize("inuse", ["abort", "drain"])
+def test_a_call_that_takes_nothing_away_is_no_change(mpi: Mpi, tmp_path: Path, backend: str,
+                                                     inuse: str) -> None:
+    """Its length is 0, or more than there is: hooks report it all the same."""
+    job = run(mpi, tmp_path, backend, "send", "nothing", inuse=inuse).checked(ranks=2).carried("direct")
+    assert job.total("inuse_changes") == job.total("drain_waits") == 0, str(job)
+    assert job.total("invalidations") == 0 and job.rank(0)["hits"] == 1, str(job)
+
+
 # That a call waits until the message is through: mpi/test_shadow.py. That it does not wait for ever:
 # unit/registration/test_drain.c, too; here that is five seconds.
 @pytest.mark.full

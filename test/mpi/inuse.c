@@ -5,7 +5,8 @@
  *     inuse SIDE PART SIZE FILE
  *
  * SIDE: send, receive, or neither (the control). PART: part, some pages; all; arrived, pages whose bytes
- * have arrived, by one call; or byte, which changes one and unmaps nothing. Rank 0 sends SIZE bytes to
+ * have arrived, by one call; byte, which changes one and unmaps nothing; or nothing, calls that change
+ * nothing, since their length is 0 or more than there is. Rank 0 sends SIZE bytes to
  * rank 1; when the first bytes or the last have arrived, and not both, that side unmaps. Where bytes
  * are unmapped that have yet to be moved, the job ends. Else both must get to the end, and what is
  * still mapped must have arrived. Then, with new memory in place, the same buffer is used again.
@@ -35,7 +36,7 @@ struct shared {
 
 static int rank;
 static size_t size, hole, hole_size; /* of size 0: a byte changes */
-static bool protects;
+static bool protects, nothing;
 static size_t margin; /* arrived: so many bytes from either end are looked at */
 static struct shared *shared;
 
@@ -46,11 +47,31 @@ static void protect(unsigned char *memory, int access)
     }
 }
 
+/* The kernel does nothing, or refuses. */
+static void change_nothing(unsigned char *memory)
+{
+    const size_t beyond = SIZE_MAX - 4095;
+    volatile size_t zero = 0; /* or gcc warns of it */
+
+    if (munmap(memory, zero) == 0 || munmap(memory, beyond) == 0 ||
+        mmap(memory, zero, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) !=
+            MAP_FAILED ||
+        mremap(memory, beyond, size, MREMAP_MAYMOVE) != MAP_FAILED ||
+        madvise(memory, beyond, MADV_DONTNEED) == 0) {
+        check_fail("what is nothing was taken away");
+    }
+    if (madvise(memory, zero, MADV_DONTNEED) != 0) {
+        check_fail("madvise of nothing: %s", strerror(errno));
+    }
+}
+
 /* In two steps: when the second munmap returns, the monitor has dealt with the first. */
 static void change(unsigned char *memory)
 {
     const size_t half = (hole_size / 2) & ~(size_t)4095;
-    if (hole_size == 0) {
+    if (nothing) {
+        change_nothing(memory);
+    } else if (hole_size == 0) {
         memory[hole] ^= 1;
     } else if (protects) {
         protect(memory, rank == 0 ? PROT_NONE : PROT_READ);
@@ -199,7 +220,11 @@ int main(int argc, char **argv)
     } else {
         margin = strcmp(part, "arrived") == 0 ? PIECE : 0;
         hole = all ? 0 : (size / 4 * 3) & ~(size_t)4095;
-        hole_size = all ? (size + 4095) & ~(size_t)4095 : strcmp(part, "byte") == 0 ? 0 : HOLE;
+        hole_size = all ? (size + 4095) & ~(size_t)4095 : HOLE;
+        nothing = strcmp(part, "nothing") == 0;
+        if (nothing || strcmp(part, "byte") == 0) {
+            hole_size = 0;
+        }
         shared = mapping_share(argv[4], sizeof *shared);
     }
     unsigned char *memory = mapping_make_below_room(size);

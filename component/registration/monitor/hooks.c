@@ -90,24 +90,28 @@ static void changed(regx_hooks_monitor_t *monitor, uintptr_t start, uintptr_t en
     }
 }
 
-static void report(void *base, size_t length)
+static void log_change(uintptr_t start, uintptr_t end)
 {
-    const uintptr_t page = hooks.page, address = (uintptr_t)base & REGX_UNTAGGED_MAX;
-    const uintptr_t start = address & ~(page - 1);
-    /* Sources hand on what the caller gave: the kernel rounds it up. A length of 0 is one that the
-     * source could not find out (a segment's). */
-    const uintptr_t max = UINTPTR_MAX - page + 1;
-    uintptr_t end = max;
-
-    if (length > 0 && length <= max - address) {
-        end = regx_align_up(address + length, page);
-    }
     atomic_fetch_add(&hooks.inside, 1);
     regx_hooks_monitor_t *monitor = atomic_load(&hooks.monitor);
     if (monitor != NULL) {
         changed(monitor, start, end);
     }
     atomic_fetch_sub(&hooks.inside, 1);
+}
+
+/* The kernel rounds a length up. One of 0, or one that goes round the end of all addresses, takes
+ * nothing away. */
+static void report(void *base, size_t length, bool sized)
+{
+    const uintptr_t page = hooks.page, address = (uintptr_t)base & REGX_UNTAGGED_MAX;
+    const uintptr_t start = address & ~(page - 1), last = UINTPTR_MAX - page + 1;
+
+    if (length == 0 && !sized) {
+        log_change(start, last);
+    } else if (length > 0 && length <= last - address) {
+        log_change(start, regx_align_up(address + length, page));
+    }
 }
 
 /* From now on reports go there; NULL: nowhere. When it returns, no thread is in the one before. */
@@ -241,10 +245,22 @@ static struct {
     __typeof__(ucm_unset_event_handler) *unset;
 } ucm;
 
-static void unmapped(ucm_event_type_t type, ucm_event_t *event, void *unused)
+enum { UCM_EVENTS = UCM_EVENT_VM_UNMAPPED | UCM_EVENT_SHMDT };
+
+/* Of this thread: ucm has just told that nothing of what begins there goes. NULL: it has not. */
+static _Thread_local const void *of_no_size __attribute__((tls_model("initial-exec")));
+
+/* Of shmdt ucm first tells with the segment's size, or 0 where it does not find that out, as if it
+ * were any other call; and then that it is shmdt. */
+static void ucm_told(ucm_event_type_t type, ucm_event_t *event, void *unused)
 {
-    (void)type, (void)unused;
-    ucm.report(event->vm_unmapped.address, event->vm_unmapped.size);
+    (void)unused;
+    if (type == UCM_EVENT_VM_UNMAPPED) {
+        of_no_size = event->vm_unmapped.size == 0 ? event->vm_unmapped.address : NULL;
+        ucm.report(event->vm_unmapped.address, event->vm_unmapped.size, true);
+    } else if (event->shmdt.shmaddr == of_no_size) {
+        ucm.report((void *)(uintptr_t)event->shmdt.shmaddr, 0, false);
+    }
 }
 
 /* Before 1.15, its mremap loses the address that MREMAP_FIXED needs, and the program's data with
@@ -272,7 +288,7 @@ static ucs_status_t ucm_set_handler(ucm_global_config_t *options)
     const int enabled = options->enable_events;
 
     options->enable_events = 1;
-    const ucs_status_t status = ucm.set(UCM_EVENT_VM_UNMAPPED, -1, unmapped, NULL);
+    const ucs_status_t status = ucm.set(UCM_EVENTS, -1, ucm_told, NULL);
     options->enable_events = enabled;
     return status;
 }
@@ -305,7 +321,7 @@ static regx_status_t ucm_install(regx_hook_report_t reporter, regx_error_t error
 /* The code of libucm stays: what it patched leads there. */
 static void ucm_remove(void)
 {
-    ucm.unset(UCM_EVENT_VM_UNMAPPED, unmapped, NULL);
+    ucm.unset(UCM_EVENTS, ucm_told, NULL);
 }
 
 static const regx_hook_source_t ucm_source = {.install = ucm_install, .remove = ucm_remove};

@@ -249,8 +249,11 @@ bool regx_watch_is_mapped(const regx_watch_t *watch, uintptr_t from);
  * MPI's, hooks.c UCX's; the backends hooks and hooks+notifier use one. */
 
 /* Called before a range is unmapped or replaced (after, if brk does it), in the thread that does
- * so, possibly inside malloc. So it may not allocate, nor take a lock under which others do. */
-typedef void (*regx_hook_report_t)(void *base, size_t length);
+ * so, possibly inside malloc. So it may not allocate, nor take a lock under which others do.
+ * Called whatever becomes of the call, with the length that the program gave. A call that fails can
+ * have taken memory away all the same (MAP_FIXED with MAP_HUGETLB). Not `sized`: a length of 0 is
+ * one that could not be found out, a segment's that is detached. */
+typedef void (*regx_hook_report_t)(void *base, size_t length, bool sized);
 
 typedef struct regx_hook_source {
     /* From now on `report` is called. REGX_DENIED: hooks cannot work here, and `error` holds one

@@ -15,7 +15,7 @@ static void hooked_tell(unsigned kind, const void *base, size_t length)
     if (report == NULL || (hooked.faults & kind) != 0) {
         return;
     }
-    report((void *)(uintptr_t)base, length);
+    report((void *)(uintptr_t)base, length, true);
 }
 
 int munmap(void *base, size_t length)

@@ -44,14 +44,16 @@ static void reports_are_logged_in_whole_pages(void **state)
     static const struct {
         uintptr_t base;
         size_t length;
+        bool sized;
         uintptr_t start, end;
     } cases[] = {
-        {0x10000, 0x1000, 0x10000, 0x11000},
-        {0x10000, 1, 0x10000, 0x11000}, /* the kernel takes the whole page */
-        {0x10000, 0x1001, 0x10000, 0x12000},
-        {0x10064, 0x1000, 0x10000, 0x12000},           /* shmat rounds down, sources do not */
-        {0x10000, 0, 0x10000, UINTPTR_MAX - PAGE + 1}, /* a length that is not known */
-        {0x10000, SIZE_MAX, 0x10000, UINTPTR_MAX - PAGE + 1},
+        {0x10000, 0x1000, true, 0x10000, 0x11000},
+        {0x10000, 1, true, 0x10000, 0x11000}, /* the kernel takes the whole page */
+        {0x10000, 0x1001, true, 0x10000, 0x12000},
+        {0x10064, 0x1000, true, 0x10000, 0x12000},  /* shmat rounds down, sources do not */
+        {0x10000, 0x1000, false, 0x10000, 0x11000}, /* a segment's, */
+        {0x10000, 0, false, 0x10000, UINTPTR_MAX - PAGE + 1}, /* and one that is not known */
+        {0x10000, UINTPTR_MAX - PAGE + 1 - 0x10000, true, 0x10000, UINTPTR_MAX - PAGE + 1},
     };
     regx_monitor_t *monitor = start();
 
@@ -61,11 +63,26 @@ static void reports_are_logged_in_whole_pages(void **state)
         const uint64_t before = atomic_load(&monitor->log->head);
         regx_change_t change;
 
-        hooked.report((void *)cases[i].base, cases[i].length);
+        hooked.report((void *)cases[i].base, cases[i].length, cases[i].sized);
         assert_int_equal(atomic_load(&monitor->log->head), before + 1);
         assert_int_equal(regx_inval_log_read(monitor->log, before, &change), REGX_CHANGE_READ);
         assert_int_equal(change.start, cases[i].start);
         assert_int_equal(change.end, cases[i].end);
+    }
+    monitor->stop(monitor);
+}
+
+/* The kernel does nothing, or refuses. */
+static void what_takes_nothing_away_is_not_logged(void **state)
+{
+    static const size_t lengths[] = {0, SIZE_MAX, UINTPTR_MAX - PAGE + 1};
+    regx_monitor_t *monitor = start();
+
+    regx_inval_log_interest(monitor->log, 0x10000, 0x20000, 1);
+    const uint64_t before = atomic_load(&monitor->log->head);
+    for (size_t i = 0; i < sizeof(lengths) / sizeof(lengths[0]); i++) {
+        hooked.report((void *)0x10000, lengths[i], true);
+        assert_int_equal(atomic_load(&monitor->log->head), before);
     }
     monitor->stop(monitor);
 }
@@ -124,7 +141,7 @@ static void *report_all_the_time(void *unused)
         const regx_hook_report_t report = atomic_load(&hooked.report);
 
         if (report != NULL) {
-            report((void *)0x10000, PAGE);
+            report((void *)0x10000, PAGE, true);
             atomic_fetch_add(&storm.rounds, 1);
         }
     }
@@ -160,7 +177,7 @@ static void a_child_is_harmless(void **state)
     regx_inval_log_interest(monitor->log, 0, 1 << 30, 1);
     const pid_t child = fork();
     if (child == 0) {
-        hooked.report((void *)0x10000, PAGE);
+        hooked.report((void *)0x10000, PAGE, true);
         monitor->stop(monitor);
         _exit(0);
     }
@@ -187,7 +204,7 @@ static void beside_the_notifier_both_are_heard(void **state)
     regx_inval_log_interest(monitor->log, at, at + PAGE, 1);
     assert_int_equal(monitor->subscribe(monitor, at, at + PAGE, &since), REGX_OK);
     assert_false(regx_inval_log_touched(monitor->log, since, at, at + PAGE, true));
-    hooked.report(memory, PAGE);
+    hooked.report(memory, PAGE, true);
     assert_true(regx_inval_log_touched(monitor->log, since, at, at + PAGE, true));
 
     since = atomic_load(&monitor->log->head);
@@ -283,6 +300,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(reports_are_logged_in_whole_pages, hooked_reset),
+        cmocka_unit_test_setup(what_takes_nothing_away_is_not_logged, hooked_reset),
         cmocka_unit_test_setup(beside_the_notifier_both_are_heard, hooked_reset),
         cmocka_unit_test_setup(that_there_is_no_source_is_told, hooked_reset),
         cmocka_unit_test_setup(a_source_that_cannot_be_trusted_is_refused, hooked_reset),
