@@ -7,6 +7,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#ifndef SYS_mseal
+#define SYS_mseal 462
+#endif
+
 static void *address_of(long result)
 {
     return (void *)result; /* -1 is MAP_FAILED */
@@ -88,4 +92,9 @@ void *change_own_break(size_t spare)
 pid_t change_fork(by_t by)
 {
     return by == BY_LIBC ? fork() : (pid_t)syscall(SYS_clone, (long)SIGCHLD, 0L, 0L, 0L, 0L);
+}
+
+int change_mseal(void *address, size_t length)
+{
+    return (int)syscall(SYS_mseal, address, length, 0L);
 }

@@ -15,6 +15,9 @@
 #ifndef MADV_DONTNEED_LOCKED
 #define MADV_DONTNEED_LOCKED 24
 #endif
+#ifndef MADV_COLLAPSE
+#define MADV_COLLAPSE 25
+#endif
 #ifndef MADV_GUARD_INSTALL
 #define MADV_GUARD_INSTALL 102
 #define MADV_GUARD_REMOVE 103
@@ -36,5 +39,8 @@ int change_brk(by_t by, intptr_t bytes);
  * blocks of less than 128 KiB, before it moves the break itself. NULL: no memory. */
 void *change_own_break(size_t spare);
 pid_t change_fork(by_t by);
+/* From then on it can be neither unmapped nor moved. By the system call itself: bookworm's libc does
+ * not have it. */
+int change_mseal(void *address, size_t length);
 
 #endif

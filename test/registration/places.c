@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 enum { HEAP_BLOCK = 120 << 10 }; /* below what malloc maps by itself */
+enum { HUGE = 2 << 20 };
 
 _Noreturn static void give_up(const char *what)
 {
@@ -64,6 +65,17 @@ static uint8_t *map(uint8_t *at, size_t length, int flags, int file)
     return memory;
 }
 
+/* The place is at the start of what can be a huge page, and now is, or is not. */
+static bool open_huge(place_t *place, int advice)
+{
+    place->left = map(BASE, HUGE, NEW, -1);
+    if (madvise(BASE, HUGE, advice) != 0) {
+        munmap(BASE, HUGE);
+        return false;
+    }
+    return true;
+}
+
 static void open_break(place_t *place)
 {
     place->left = change_own_break((size_t)4 << 20);
@@ -90,17 +102,17 @@ bool place_open(place_t *place, const row_t *row, by_t by)
     const size_t buffers = row->last ? 2 : 3;
 
     *place = (place_t){.by = by, .length = 16 * page, .file = -1, .segment = -1};
-    if (row->shape == HUGETLB) {
-        place->length = (size_t)2 << 20;
+    if (row->shape == HUGETLB || row->shape == LARGE) {
+        place->length = HUGE;
     }
     switch (row->shape) {
     case PRIVATE:
+    case LARGE:
         place->left = map(BASE, buffers * place->length, NEW, -1);
         break;
     case HUGE_PAGE:
-        place->left = map(BASE, (size_t)2 << 20, NEW, -1);
-        if (madvise(BASE, (size_t)2 << 20, MADV_HUGEPAGE) != 0) {
-            munmap(BASE, (size_t)2 << 20);
+    case SMALL_PAGES:
+        if (!open_huge(place, row->shape == HUGE_PAGE ? MADV_HUGEPAGE : MADV_NOHUGEPAGE)) {
             return false;
         }
         break;

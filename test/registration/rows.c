@@ -6,9 +6,12 @@
 #include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/shm.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include "other_ways.h"
 
 /* ---- changes ---- */
 
@@ -83,6 +86,39 @@ static bool move_and_stay(place_t *place)
     return move_to(place, place->target, place->length, MREMAP_DONTUNMAP, OTHER);
 }
 
+/* From two mappings at `from` to `to`. Before Linux 6.17 one call moves one mapping. */
+static bool moves_several(void)
+{
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    uint8_t *from = mmap(OTHER, 2 * page, READ_WRITE, NEW | MAP_FIXED_NOREPLACE, -1, 0);
+
+    must(from == OTHER && madvise(from, page, MADV_DONTFORK) == 0, "two mappings");
+    const bool so = change_mremap(BY_SYSCALL, from, 2 * page, 2 * page,
+                                  MREMAP_MAYMOVE | MREMAP_FIXED, from + 2 * page) != MAP_FAILED;
+    must(so || errno == EFAULT, "mremap of two mappings");
+    munmap(OTHER, 4 * page);
+    return so;
+}
+
+/* While userfaultfd watches them the kernel refuses; then they are made one before. */
+static bool move_several(place_t *place)
+{
+    uint8_t *const second = place->target + place->length / 2;
+
+    if (!moves_several()) {
+        return false;
+    }
+    place->other = OTHER;
+    must(madvise(second, place->length / 2, MADV_DONTFORK) == 0, "DONTFORK");
+    if (change_mremap(place->by, place->target, place->length, place->length,
+                      MREMAP_MAYMOVE | MREMAP_FIXED, OTHER) == OTHER) {
+        return true;
+    }
+    must(errno == EFAULT, "mremap of watched mappings is refused");
+    must(madvise(second, place->length / 2, MADV_DOFORK) == 0, "DOFORK");
+    return move_to(place, place->target, place->length, 0, OTHER);
+}
+
 /* What the new content of target begins with, where the old one's first byte is not zero. */
 static bool is_empty(place_t *place)
 {
@@ -115,6 +151,46 @@ static bool take_source(place_t *place)
     }
     void *memory = mmap(place->other, place->length, READ_WRITE, NEW | MAP_FIXED_NOREPLACE, -1, 0);
     must(memory == place->other, "mmap where it came from");
+    return true;
+}
+
+/* The kernel unmaps what is at the destination, and only then finds that there may not be more
+ * memory. */
+static struct rlimit limit; /* of address space, as it was */
+
+static bool fail_onto(place_t *place)
+{
+    must(mmap(OTHER, place->length, READ_WRITE, NEW | MAP_FIXED_NOREPLACE, -1, 0) == OTHER, "mmap");
+    must(getrlimit(RLIMIT_AS, &limit) == 0, "getrlimit");
+    must(setrlimit(RLIMIT_AS, &(struct rlimit){.rlim_cur = 1, .rlim_max = limit.rlim_max}) == 0,
+         "setrlimit");
+    void *moved = change_mremap(place->by, OTHER, place->length, place->length,
+                                MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP, place->target);
+    must(moved == MAP_FAILED && errno == ENOMEM, "mremap fails");
+    must(setrlimit(RLIMIT_AS, &limit) == 0, "setrlimit");
+    return true;
+}
+
+/* Once it is unmapped the call has met the limit. */
+static bool take_within_limit(place_t *place)
+{
+    unsigned char there;
+
+    if (mincore(place->target, 1, &there) == 0) {
+        return false;
+    }
+    must(setrlimit(RLIMIT_AS, &limit) == 0, "setrlimit");
+    return take_new(place);
+}
+
+/* There is no huge page left: the kernel finds that once it has unmapped what was there. */
+static bool fail_over(place_t *place)
+{
+    while (mmap(NULL, place->length, READ_WRITE, NEW | MAP_HUGETLB, -1, 0) != MAP_FAILED) {
+    }
+    must(change_mmap(place->by, place->target, place->length, READ_WRITE,
+                     NEW | MAP_FIXED | MAP_HUGETLB, -1) == MAP_FAILED,
+         "mmap of a huge page fails");
     return true;
 }
 
@@ -176,6 +252,42 @@ static bool dontneed_locked(place_t *place)
 static bool guard(place_t *place)
 {
     return advise(place, MADV_GUARD_INSTALL) && advise(place, MADV_GUARD_REMOVE);
+}
+
+static bool ring_dontneed(place_t *place)
+{
+    return other_ring_madvise(place->changed, place->changed_length, MADV_DONTNEED);
+}
+
+static bool process_dontneed(place_t *place)
+{
+    return other_process_madvise(place->changed, place->changed_length, MADV_DONTNEED);
+}
+
+static bool unmap_by_other_libc(place_t *place)
+{
+    return other_libc_munmap(place->changed, place->changed_length);
+}
+
+/* The kernel leaves pages that are pinned, and memory that is watched, as they are, and says so. */
+static bool collapse(place_t *place)
+{
+    const size_t huge = (size_t)2 << 20;
+
+    if (madvise(BASE, huge, MADV_HUGEPAGE) != 0) {
+        return false;
+    }
+    return change_madvise(place->by, BASE, huge, MADV_COLLAPSE) == 0 || errno != EINVAL;
+}
+
+static bool seal(place_t *place)
+{
+    if (change_mseal(place->target, place->length) != 0) {
+        return false;
+    }
+    must(change_munmap(place->by, place->target, place->length) != 0 && errno == EPERM,
+         "munmap of what is sealed");
+    return true;
 }
 
 static bool mergeable(place_t *place)
@@ -331,11 +443,19 @@ const row_t rows[] = {
     {"mremap of new memory onto it", PRIVATE, .stale = true, .change = new_onto, .take = is_empty},
     {"mremap of used memory onto it", PRIVATE, .stale = true, .other_before = true,
      .other_after = true, .change = used_onto, .take = take_source},
+    {"mremap of several mappings (Linux 6.17)", PRIVATE, .stale = true, .other_after = true,
+     .change = move_several, .take = take_new},
+    {"mremap FIXED onto it that fails", PRIVATE, .stale = true, .change = fail_onto,
+     .take = take_within_limit},
     {"mremap DONTUNMAP", PRIVATE, .stale = true, .other_after = true, .change = move_and_stay,
      .take = is_empty},
     {"mremap DONTUNMAP onto it", PRIVATE, .stale = true, .other_before = true, .other_after = true,
      .change = used_onto_and_stay, .take = is_empty},
     {"mmap FIXED over it", PRIVATE, .stale = true, .change = map_over, .take = is_empty},
+    {"mmap FIXED HUGETLB over it that fails", LARGE, .stale = true, .change = fail_over,
+     .take = take_new},
+    {"munmap by another libc (dlmopen)", PRIVATE, .stale = true, .change = unmap_by_other_libc,
+     .take = take_new},
     {"brk to less and more", BREAK, .stale = true, .last = true, .change = break_shrink,
      .take = break_grow},
     {"shmdt", SYSV, .stale = true, .change = detach, .take = take_new},
@@ -348,6 +468,9 @@ const row_t rows[] = {
     {"MADV_DONTNEED of hugetlb", HUGETLB, .stale = true, .early = true, .advice = MADV_DONTNEED},
     {"MADV_DONTNEED, shared memory", SHARED, .early = true, .advice = MADV_DONTNEED},
     {"MADV_DONTNEED_LOCKED", PRIVATE, .stale = true, .early = true, .change = dontneed_locked},
+    {"MADV_DONTNEED by io_uring", PRIVATE, .stale = true, .early = true, .change = ring_dontneed},
+    {"MADV_DONTNEED by process_madvise (after Linux 6.12)", PRIVATE, .stale = true, .early = true,
+     .change = process_dontneed},
     {"MADV_FREE", PRIVATE, .early = true, .undefined = true, .advice = MADV_FREE},
     {"MADV_REMOVE, shared memory", SHARED, .stale = true, .early = true, .advice = MADV_REMOVE},
     {"MADV_GUARD_INSTALL, _REMOVE", PRIVATE, .stale = true, .change = guard},
@@ -361,6 +484,8 @@ const row_t rows[] = {
     {"MADV_COLD", PRIVATE, .advice = MADV_COLD},
     {"MADV_PAGEOUT", PRIVATE, .advice = MADV_PAGEOUT},
     {"MADV_POPULATE_WRITE", PRIVATE, .advice = MADV_POPULATE_WRITE},
+    {"MADV_COLLAPSE", SMALL_PAGES, .change = collapse},
+    {"mseal (Linux 6.10), munmap is refused", PRIVATE, .change = seal},
     {"MADV_MERGEABLE", PRIVATE, .change = mergeable},
     {"fork, the child writes", PRIVATE, .change = fork_child},
     {"vfork", PRIVATE, .change = vfork_child},

@@ -46,6 +46,8 @@ class File:
 GUARD = "MADV_GUARD_INSTALL, _REMOVE"
 REMAP = "shmat SHM_REMAP over it"
 HOOKS = {"mremap of new memory onto it", "mremap of used memory onto it", "mremap DONTUNMAP onto it",
+         "mremap FIXED onto it that fails", "munmap by another libc (dlmopen)",
+         "MADV_DONTNEED by io_uring", "MADV_DONTNEED by process_madvise (after Linux 6.12)",
          "MADV_DONTNEED_LOCKED", GUARD, "fallocate PUNCH_HOLE", "ftruncate",
          "ftruncate, private mapping", "ftruncate by another process"}
 MALLOC = {"free, malloc", "free of the heap's end, malloc", "free of a large block, malloc"}
@@ -129,7 +131,7 @@ HEAD = """\
 
 Memory is in use, and its registration is kept where the backend keeps any. Then the memory changes, and
 is used again. Seen on two devices that pin pages and go stale: io_uring's registered buffers (Linux 6.18), and
-Soft-RoCE (7.2). They agree in each cell.
+Soft-RoCE (7.2, 7.3). They agree in each cell. A row names the Linux that it needs, if not all have it.
 
 ## Seven steps
 
@@ -231,8 +233,11 @@ def main() -> None:
     steps, _, _ = run(wanted.folder / device.steps).partition("\n\n")
     tables = documented().tables
     for way in WAYS:
-        tables[way].update((name, column(name, way, measure(wanted.folder, wanted.device, name, way)))
-                           for name in device.backends)
+        for name in device.backends:
+            found = column(name, way, measure(wanted.folder, wanted.device, name, way))
+            known = tables[way].setdefault(name, {})  # also by a machine that had more
+            tables[way][name] = {row: known.get(row, cell) if cell == "n/a" else cell
+                                 for row, cell in found.items()}
     FILE.write_text(markdown(File(steps + "\n", tables)))
 
 

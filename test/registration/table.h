@@ -26,7 +26,9 @@ typedef struct place {
 /* What kind of memory it is. */
 typedef enum {
     PRIVATE,
-    HUGE_PAGE, /* parts of one transparent huge page */
+    LARGE,       /* private memory, each as large as a huge page, and where one could be */
+    HUGE_PAGE,   /* parts of one transparent huge page */
+    SMALL_PAGES, /* of where a transparent huge page could be */
     HUGETLB,
     SHARED,
     MEMORY_FILE,  /* mapped shared */

@@ -57,5 +57,6 @@ def test_each_documented_change_misleads_an_unprotected_cache(way: str) -> None:
     harmless = {row for row, cell in unprotected.items() if cell == "fresh"}
     assert harmless <= {
         "mremap to more, in place", "MADV_DONTNEED, shared memory", "MADV_FREE", "mprotect",
-        "MADV_COLD", "MADV_PAGEOUT", "MADV_POPULATE_WRITE", "MADV_MERGEABLE",
-        "fork, the child writes", "vfork", "MADV_DONTFORK, fork", "system()", "free, malloc"}
+        "MADV_COLD", "MADV_PAGEOUT", "MADV_POPULATE_WRITE", "MADV_MERGEABLE", "MADV_COLLAPSE",
+        "mseal (Linux 6.10), munmap is refused", "fork, the child writes", "vfork",
+        "MADV_DONTFORK, fork", "system()", "free, malloc"}
