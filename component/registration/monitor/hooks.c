@@ -12,10 +12,10 @@
  * munmap, mmap MAP_FIXED, the source of mremap, brk and sbrk, shmdt, shmat SHM_REMAP, madvise
  * MADV_DONTNEED and MADV_REMOVE; by ucm also MADV_FREE.
  * Is blind to:
- *   - system calls not made by these functions of libc: raw ones, process_madvise, those of a
- *     statically linked allocator, and the dynamic loader's own (a buffer in a library that is
- *     closed);
- *   - the destination of mremap MREMAP_FIXED;
+ *   - system calls not made by these functions of libc: raw ones, process_madvise, io_uring's
+ *     madvise, those of a statically linked allocator or of another libc (dlmopen), and the dynamic
+ *     loader's own (a buffer in a library that is closed);
+ *   - the destination of mremap MREMAP_FIXED, which is unmapped even where the call then fails;
  *   - MADV_DONTNEED_LOCKED and MADV_GUARD_INSTALL; by Open MPI's hooks MADV_FREE, which does no harm
  *     where the kernel leaves pinned pages alone (Linux 5.18);
  *   - holes punched into, and truncation of, the file or segment behind a mapping;
