@@ -67,15 +67,18 @@ class Build:
         """Whether puts to windows and the like come to the BTL; later ones go by messages alone."""
         return self.series == (4, 1)
 
+    def ompi_info(self, btl: str) -> str:
+        """What ompi_info says of the parameters of a BTL, to be parsed."""
+        return subprocess.run(
+            [self.mpirun.parent / "ompi_info", "--parsable", "--param", "btl", btl,
+             "--level", "9"], env={**os.environ, **self.path()}, capture_output=True, text=True,
+            check=True, timeout=60).stdout
+
     @cached_property
     def parameters(self) -> dict[str, dict[str, str]]:
         """What ompi_info says of each parameter of regx: value, type, help and so on."""
-        out = subprocess.run(
-            [self.mpirun.parent / "ompi_info", "--parsable", "--param", "btl", "regx",
-             "--level", "9"], env={**os.environ, **self.path()}, capture_output=True, text=True,
-            check=True, timeout=60).stdout
         found: dict[str, dict[str, str]] = {}
-        for line in out.splitlines():
+        for line in self.ompi_info("regx").splitlines():
             words = line.split(":", 6)  # mca:btl:regx:param:NAME:KEY:VALUE
             if words[:4] == ["mca", "btl", "regx", "param"]:
                 found.setdefault(words[4], {})[words[5]] = words[6].strip('"')

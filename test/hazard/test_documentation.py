@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """mca-params/regx.conf has exactly the parameters that there are, with their words, and what ompi_info and
-the manual page say is made from it."""
+the manual page say is made from it. The parameters that containers.md names exist, vader's too."""
 import re
 import subprocess
 
@@ -10,6 +10,7 @@ from launch import TOP, Build
 from tables import BUILD, parameters, tables
 
 CONF = TOP / "mca-params" / "regx.conf"
+CONTAINERS = TOP / "mca-params" / "containers.md"
 # "# btl_regx_chunk_size = 2M", so that nothing is set until the # is removed.
 ENTRY = re.compile(r"^#?\s*(btl_regx_\w+)\s*=[ \t]*(.*?)\s*$", re.MULTILINE)
 
@@ -48,6 +49,19 @@ def test_documented_defaults_are_ompi_infos(build: Build, documented: dict[str, 
     wrong = {name: (value, build.parameters[name]["value"]) for name, value in documented.items()
              if build.parameters[name]["value"] != value}
     assert not wrong, "documented, and what ompi_info says"
+
+
+def test_the_parameters_in_containers_exist(build: Build) -> None:
+    """Each of regx's and each of vader's, which from Open MPI 5.0 on is called sm. The mechanism of its
+    single copy is a framework of its own there."""
+    page = CONTAINERS.read_text()
+    own = set(re.findall(r"btl_regx_\w+", page))
+    named = set(re.findall(r"btl_vader_(\w+)", page))
+    assert own and named
+    assert not own - set(build.parameters)
+    vader = "vader" if build.series < (5, 0) else "sm"
+    there = set(re.findall(rf"\bbtl_{vader}_(\w+)", build.ompi_info(vader)))
+    assert named - there == (set() if vader == "vader" else {"single_copy_mechanism"})
 
 
 def test_manual_page(documented: dict[str, str]) -> None:
