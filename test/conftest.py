@@ -29,7 +29,7 @@ MARKS = {
 BESIDE = ["test_collective", "test_dynamic", "test_ending", "test_finalize", "test_hosts", "test_killed",
           "test_memory", "test_neighbours", "test_parameter", "test_process", "test_refusal", "test_report",
           "test_selection", "test_site", "test_trace", "test_transport_auto", "test_truncate",
-          "test_variables", "test_verify", "test_version", "test_windows"]
+          "test_variables", "test_verify", "test_version", "test_windows", "test_yama"]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

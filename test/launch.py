@@ -21,6 +21,14 @@ TOP = Path(__file__).resolve().parent.parent
 # Words that make a command an ordinary user's.
 ORDINARY_USER = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--no-new-privs"]
 
+
+def open_to_all(folder: Path) -> None:
+    """An ordinary user may write there, where a test leaves its files."""
+    folder.chmod(0o777)
+    for parent in list(folder.parents)[:3]:
+        parent.chmod(parent.stat().st_mode | 0o011)
+
+
 # One of mpirun's: of a job that failed it ends the other ranks at once. Else they live for another second,
 # in which they may see it for themselves.
 AT_ONCE = {"odls_base_sigkill_timeout": 0}

@@ -177,6 +177,7 @@ CONDITIONS: dict[str, Condition] = {
     "no UFFDIO_MOVE": lambda run: pages_cannot_be_moved(),
     "no vDSO": lambda run: LIBC.getauxval(AT_SYSINFO_EHDR) == 0,
     "process_vm_readv refused": lambda run: process_vm_is_refused(),
+    "no Yama": lambda run: not Path("/proc/sys/kernel/yama/ptrace_scope").exists(),
     "no namespaces": lambda run: not (succeeds("unshare", "--mount", "true")
                                       and succeeds("unshare", "--pid", "--user", "--fork", "true")
                                       and succeeds("unshare", "--net", "true")),
@@ -223,6 +224,7 @@ EXPECTED = [
     (ANY, "only root|needs root|as root", "not root"),
     (ANY, "may lock", "little memory that may be locked"),
     (ANY, NOTIFIER, "userfaultfd refused, or before Linux 5.18"),
+    (r"test_yama\.py", "no Yama", "no Yama"),
     ("guard", "no guard pages", "before Linux 6.13"),
     ("remap|landing", "UFFDIO_MOVE", "no UFFDIO_MOVE"),
     ("test_safe_copy.*any_memory_is_copied", "no vDSO", "no vDSO"),

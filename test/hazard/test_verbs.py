@@ -8,7 +8,7 @@ import pytest
 import device
 import openmpi
 from job import Job
-from launch import AT_ONCE, ORDINARY_USER, Build, Mpi
+from launch import AT_ONCE, ORDINARY_USER, Build, Mpi, open_to_all
 from softroce import SECOND, layer, no_device, second_device
 from test_killed import HIDDEN, lost, told
 
@@ -100,9 +100,7 @@ def limited(kib: int) -> list[str]:
 @pytest.fixture
 def writable(mpi: Mpi) -> Mpi:
     """Where an ordinary user may write the report."""
-    mpi.folder.chmod(0o777)
-    for parent in list(mpi.folder.parents)[:3]:
-        parent.chmod(parent.stat().st_mode | 0o011)
+    open_to_all(mpi.folder)
     return mpi
 
 

@@ -75,7 +75,9 @@ def test_what_the_kernel_refuses_is_named(doctor: Doctor, healthy: dict[str, Any
     script = "mount -t tmpfs -o size=7M small /dev/shm\n" \
         "echo 1 >/proc/sys/kernel/shmmax\n" \
         "mount -t tmpfs limits /etc/security/limits.d\n" \
-        "echo '*  hard  memlock  77' >/etc/security/limits.d/site.conf\n" 'exec "$@"'
+        "echo '*  hard  memlock  77' >/etc/security/limits.d/site.conf\n" \
+        "mount -t tmpfs yama /proc/sys/kernel && mkdir /proc/sys/kernel/yama\n" \
+        "echo 2 >/proc/sys/kernel/yama/ptrace_scope\n" 'exec "$@"'
     said = doctor(around=["unshare", "--mount", "--ipc", "sh", "-ec", script, "sh",
                           deny, "process_vm", deny, "userfaultfd"])
     checks = said["checks"]
@@ -83,6 +85,7 @@ def test_what_the_kernel_refuses_is_named(doctor: Doctor, healthy: dict[str, Any
         checks["shm"]["status"] == "warning", checks
     assert "refused" in checks["process_vm"]["text"]
     assert "seccomp filter" in checks["process_vm"]["remedy"]
+    assert "ptrace_scope is 2 (0 and 1 allow it)" in checks["process_vm"]["remedy"]
     assert "sysv: no shared memory of" in checks["shm"]["text"]
     assert "posix: no shared memory of" in checks["shm"]["text"]
     assert "has 7 MiB free of 7 MiB" in checks["shm"]["text"]

@@ -88,6 +88,7 @@ static regx_status_t open_transport(const regx_transport_config_t *config, regx_
         free(shm);
         return REGX_UNREACHABLE;
     }
+    regx_vm_offer();
     shm->queue = &regx_shm_main(shm)->queue;
     shm->queue->cookie = cookie;
     shm->address = (regx_shm_address_t){.main = shm->main.name,

@@ -4,7 +4,13 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/uio.h>
+
+void regx_vm_offer(void)
+{
+    (void)prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);
+}
 
 static ssize_t read_cookie(const regx_vm_peer_t *peer, regx_vm_cookie_t *seen)
 {

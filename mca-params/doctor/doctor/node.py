@@ -103,8 +103,8 @@ def refusers() -> List[str]:
     """Why the kernel may have refused process_vm_readv between two processes of a user."""
     said = []
     yama = read("/proc/sys/kernel/yama/ptrace_scope")
-    if yama not in ("", "0"):
-        said.append(f"kernel.yama.ptrace_scope is {yama} (0 allows it)")
+    if yama not in ("", "0", "1"):
+        said.append(f"kernel.yama.ptrace_scope is {yama} (0 and 1 allow it)")
     seccomp = re.search(r"^Seccomp:\s*(\d)", read("/proc/self/status"), re.M)
     if seccomp and seccomp[1] == "2":
         said.append("a seccomp filter is in force (a container's profile, or systemd's SystemCallFilter)")
