@@ -293,7 +293,7 @@ bool regx_bounce_take_slots(regx_rndv_send_t *send, uint64_t offset, const regx_
         }
         length += slots[i].length;
     }
-    if (!regx_write_may_grant(send, offset, length, count)) {
+    if (!regx_send_may_grant(send, offset, length, count)) {
         return false;
     }
     if (send->path != REGX_PATH_bounce && !regx_why_is_fallback(send->why)) {
@@ -303,7 +303,7 @@ bool regx_bounce_take_slots(regx_rndv_send_t *send, uint64_t offset, const regx_
         const regx_grant_t grant = {
             .offset = offset, .length = slots[i].length, .place = slots[i].slot};
 
-        regx_write_grant(send, &grant);
+        regx_send_grant(send, &grant);
         offset += grant.length;
     }
     return true;

@@ -50,6 +50,14 @@ const regx_param_t regx_rndv_params[] = {
 #include "rendezvous/rendezvous_params.def"
     {.name = NULL}};
 
+/* By stage, but those that do nothing and END. */
+static const regx_stage_do_t stages[REGX_STAGE_COUNT] = {
+    [REGX_STAGE_WRITE] = regx_stage_write,     [REGX_STAGE_WRITTEN] = regx_stage_written,
+    [REGX_STAGE_DROP] = regx_stage_drop,       [REGX_STAGE_ADVERTISE] = regx_stage_advertise,
+    [REGX_STAGE_READ] = regx_stage_read,       [REGX_STAGE_WITHDRAW] = regx_stage_withdraw,
+    [REGX_STAGE_COMPARE] = regx_stage_compare,
+};
+
 /* ---- its life ---- */
 
 /* What is registered to be written from may be read by the peer the next time (exposed.c), if it is
@@ -89,6 +97,7 @@ regx_rndv_t *regx_rndv_create(const regx_rndv_config_t *config, regx_pool_t *poo
     rndv->counters = counters;
     rndv->nobody.id = UINT64_MAX;
     rndv->paths = strategy_of_path;
+    rndv->stages = stages;
     for (unsigned wire = 0; wire < REGX_AUTO_WIRES; wire++) {
         regx_auto_init(rndv->tuner.sizes[wire], (regx_auto_wire_t)wire);
     }

@@ -8,21 +8,19 @@
  * without it.
  *
  * What takes long is done without the lock: copying, registering, putting, getting. So each such
- * step is a piece of work in three parts: chosen under the lock, done without it, and
- * entered into the books under it again. Meanwhile the receive or send is `taken` by the thread
- * that works on it. No other thread works on it then; what arrives for it is found by the one that
- * does.
+ * stage has three parts: it is chosen under the lock, done without it, and entered into the books
+ * under it again. Meanwhile the receive or send is `taken` by the thread that works on it. No other
+ * thread works on it then; what arrives for it is found by the one that does.
  *
  * Who uses whom, top to bottom; a file calls downwards only:
  *
  *   engine.c                       the table of strategies; creates, dispatches
- *   send.c                         the send side, which does what it is granted
+ *   send.c                         the send side, which writes what it is granted, slots and chunks
  *   exposed.c                      a whole message, read without a CTS
  *   put.c; get.c                   registered chunks: written by the sender; read by the receiver
  *   bounce.c                       slots, which also carry what a chunk could not
  *   revoke.c                       what was granted is acknowledged, and granted anew
  *   recv_progress.c, recv.c        what all protocols have in common on the receive side
- *   write.c                        one put of one granted range, slot or chunk
  *   auto.c                         chooses a path
  *   control.c                      control messages, queued where there is no room
  *   landing.c                      pages that are moved to the user (remap)
@@ -39,6 +37,45 @@
 
 typedef struct regx_protocol regx_protocol_t; /* recv.h */
 typedef struct regx_rndv_send regx_rndv_send_t;
+
+/* ---- stages: what a thread that works on a transfer does next ---- */
+
+/* Each is a function of the same name, regx_stage_..., which is called without the lock and returns
+ * with it held. */
+typedef enum regx_stage {
+    REGX_STAGE_NONE, /* nothing, until a message, a completion or progress goes on */
+
+    /* The send side. send.c: */
+    REGX_STAGE_WRITE, /* prepares the put of a grant, and hands it to the transport with its ATP */
+    REGX_STAGE_WRITTEN, /* a put has ended: gives up local memory, and counts, or sends NACK */
+    REGX_STAGE_DROP,    /* a put is not made, or not once more: the same, by NACK */
+    REGX_STAGE_END,     /* calls `done`; the record is free already, and the lock is not taken */
+    /* get.c: */
+    REGX_STAGE_ADVERTISE, /* registers a chunk, and sends RKEY */
+    REGX_STAGE_READ,      /* ATS has come: gives up the chunk, and counts */
+    REGX_STAGE_WITHDRAW,  /* no peer can read a chunk: gives it up */
+    /* revoke.c: */
+    REGX_STAGE_COMPARE, /* ARRIVED has come with a checksum: compares, and sends DIFFERS if it is
+                           another */
+    REGX_STAGE_COUNT
+} regx_stage_t;
+
+/* A stage that is to be done, and of what. */
+typedef struct regx_step {
+    regx_stage_t stage;
+    bool news; /* made by a message or a completion: perhaps another thread has taken the send */
+    regx_status_t status; /* WRITTEN, END: how the put, or the send, ended */
+    regx_rndv_send_t *send;
+    union {
+        struct regx_write *write;   /* WRITE, WRITTEN, DROP */
+        struct regx_rkey *rkey;     /* ADVERTISE, READ, WITHDRAW */
+        regx_rndv_send_done_t done; /* END */
+    };
+    void *context; /* END */
+} regx_step_t;
+
+/* REGX_OK: the transfer may go on. REGX_AGAIN: something found no room. */
+typedef regx_status_t (*regx_stage_do_t)(regx_rndv_t *rndv, regx_step_t *step);
 
 /* Whom a slot of the pool is granted to. */
 typedef struct regx_slot_use {
@@ -190,6 +227,7 @@ struct regx_rndv {
     regx_counters_t *counters;
     unsigned send_access;                /* what chunks of send buffers are registered for */
     const regx_strategy_t *const *paths; /* by path: whose each is; NULL: none is */
+    const regx_stage_do_t *stages;       /* by stage */
     regx_lock_t lock;
     regx_handle_table_t recvs, sends;
     regx_peer_t nobody;     /* the peer of receives whose peer has gone */

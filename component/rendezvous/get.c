@@ -266,7 +266,6 @@ struct regx_rkey {
     uint64_t length;
     uint64_t checksum; /* valid if the send is to verify */
     regx_region_t region;
-    regx_rndv_send_t *send;
     uint8_t ats; /* the bits of its ATS */
 };
 
@@ -321,13 +320,13 @@ static void advertise_locked(regx_rndv_send_t *send, const regx_rkey_t *rkey)
     regx_send_post_locked(send, &message);
 }
 
-static regx_status_t act_register(void *object)
+regx_status_t regx_stage_advertise(regx_rndv_t *rndv, regx_step_t *step)
 {
-    regx_rkey_t *rkey = object;
-    regx_rndv_t *rndv = rkey->send->rndv;
-    const char *base = rkey->send->buffer.base + rkey->offset;
+    regx_rkey_t *rkey = step->rkey;
+    regx_rndv_send_t *send = step->send;
+    const char *base = send->buffer.base + rkey->offset;
 
-    if (rkey->send->verify) {
+    if (send->verify) {
         rkey->checksum = regx_buffer_checksum(base, rkey->length);
     }
     const regx_status_t status =
@@ -336,16 +335,9 @@ static regx_status_t act_register(void *object)
     if (status != REGX_OK) {
         regx_buffer_refused(rndv, REGX_SENDER, status, &rkey->region, base, rkey->length);
     }
-    return status;
-}
-
-static regx_status_t registered_locked(void *object, regx_status_t status)
-{
-    regx_rkey_t *rkey = object;
-    regx_rndv_send_t *send = rkey->send;
-
+    regx_lock(&rndv->lock);
     if (status != REGX_OK) {
-        regx_spares_give(&send->rndv->spares.rkeys, rkey);
+        regx_spares_give(&rndv->spares.rkeys, rkey);
         send->buffer.suspect |= status == REGX_DENIED;
         stop_advertising_locked(send, status == REGX_INVALID ? REGX_CONTROL_PERMANENT : 0);
         return REGX_OK;
@@ -362,43 +354,40 @@ static regx_status_t registered_locked(void *object, regx_status_t status)
     return REGX_OK;
 }
 
-static regx_status_t act_release(void *object)
+regx_status_t regx_stage_withdraw(regx_rndv_t *rndv, regx_step_t *step)
 {
-    regx_rkey_t *rkey = object;
+    regx_rkey_t *rkey = step->rkey;
+    regx_rndv_send_t *send = step->send;
 
-    regx_buffer_release(rkey->send->rndv, &rkey->region, (rkey->ats & REGX_CONTROL_FAILED) != 0);
-    return REGX_OK;
-}
-
-static regx_status_t dropped_locked(void *object, regx_status_t status)
-{
-    regx_rndv_send_t *send = ((regx_rkey_t *)object)->send;
-
+    regx_buffer_release(rndv, &rkey->region, (rkey->ats & REGX_CONTROL_FAILED) != 0);
+    regx_lock(&rndv->lock);
     assert(send->get.count > 0 && send->in_flight > 0);
     send->get.count--;
     send->in_flight--;
-    regx_spares_give(&send->rndv->spares.rkeys, object);
-    return status;
+    regx_spares_give(&rndv->spares.rkeys, rkey);
+    return REGX_OK;
 }
 
-static regx_status_t acknowledged_locked(void *object, regx_status_t status)
+regx_status_t regx_stage_read(regx_rndv_t *rndv, regx_step_t *step)
 {
-    const regx_rkey_t *rkey = object;
-    regx_rndv_send_t *send = rkey->send;
+    const uint8_t ats = step->rkey->ats;
+    const uint64_t length = step->rkey->length;
+    regx_rndv_send_t *send = step->send;
+    const regx_status_t status = regx_stage_withdraw(rndv, step); /* its memory */
 
-    if ((rkey->ats & REGX_CONTROL_UNREAD) != 0) {
-        send->bytes.granted -= rkey->length;
-        send->buffer.suspect |= (rkey->ats & REGX_CONTROL_FAILED) != 0;
+    if ((ats & REGX_CONTROL_UNREAD) != 0) {
+        send->bytes.granted -= length;
+        send->buffer.suspect |= (ats & REGX_CONTROL_FAILED) != 0;
         stop_advertising_locked(send, 0);
     } else {
-        send->bytes.sent += rkey->length;
+        send->bytes.sent += length;
     }
-    return dropped_locked(object, status);
+    return status;
 }
 
 /* Gives up the first chunk that no peer can read: it was withdrawn, or the peer is gone. false: there
  * is none. */
-static bool drop_unreadable_locked(regx_rndv_send_t *send, regx_send_work_t *work)
+static bool drop_unreadable_locked(regx_rndv_send_t *send, regx_step_t *step)
 {
     const bool gone = send->status == REGX_UNREACHABLE;
 
@@ -407,16 +396,17 @@ static bool drop_unreadable_locked(regx_rndv_send_t *send, regx_send_work_t *wor
 
         if (gone || rkey == send->get.withdrawn) {
             *at = rkey->next;
-            *work = (regx_send_work_t){act_release, dropped_locked, rkey};
+            step->stage = REGX_STAGE_WITHDRAW;
+            step->rkey = rkey;
             return true;
         }
     }
     return false;
 }
 
-regx_status_t regx_get_next_locked(regx_rndv_send_t *send, regx_send_work_t *work)
+regx_status_t regx_get_next_locked(regx_rndv_send_t *send, regx_step_t *step)
 {
-    if (drop_unreadable_locked(send, work)) {
+    if (drop_unreadable_locked(send, step)) {
         return REGX_OK;
     }
     const uint64_t length = regx_min(send->buffer.length - send->get.next, send->get.max);
@@ -429,16 +419,14 @@ regx_status_t regx_get_next_locked(regx_rndv_send_t *send, regx_send_work_t *wor
     }
     rkey->offset = send->get.next;
     rkey->length = length;
-    rkey->send = send;
     rkey->ats = 0;
-    work->act = act_register;
-    work->acted_locked = registered_locked;
-    work->object = rkey;
+    step->stage = REGX_STAGE_ADVERTISE;
+    step->rkey = rkey;
     return REGX_OK;
 }
 
 bool regx_get_take_ats_locked(regx_rndv_send_t *send, const regx_control_t *control,
-                              regx_send_work_t *work)
+                              regx_step_t *step)
 {
     regx_rkey_t **at = &send->get.rkeys;
 
@@ -451,14 +439,15 @@ bool regx_get_take_ats_locked(regx_rndv_send_t *send, const regx_control_t *cont
     }
     *at = rkey->next;
     rkey->ats = control->bits;
-    *work = (regx_send_work_t){act_release, acknowledged_locked, rkey};
+    step->stage = REGX_STAGE_READ;
+    step->rkey = rkey;
     return true;
 }
 
-bool regx_get_drop_locked(regx_rndv_send_t *send, regx_send_work_t *work)
+bool regx_get_drop_locked(regx_rndv_send_t *send, regx_step_t *step)
 {
     send->get.advertising = false;
-    return drop_unreadable_locked(send, work);
+    return drop_unreadable_locked(send, step);
 }
 
 /* ---- the strategies ---- */

@@ -281,10 +281,10 @@ bool regx_put_take_grant(regx_rndv_send_t *send, uint64_t offset, uint64_t lengt
     const regx_grant_t grant = {
         .offset = offset, .length = length, .chunk = true, .place = start, .key = *key};
 
-    if (!regx_write_may_grant(send, offset, length, 1)) {
+    if (!regx_send_may_grant(send, offset, length, 1)) {
         return false;
     }
-    regx_write_grant(send, &grant);
+    regx_send_grant(send, &grant);
     return true;
 }
 

@@ -428,33 +428,24 @@ bool regx_revoke_recv_control_locked(const regx_rndv_recv_t *recv, const regx_co
 
 /* ---- the send side ---- */
 
-/* Compares the receiver's checksum with that of the send buffer. REGX_FAILED: they differ;
- * REGX_DENIED: a part of the buffer is gone, so that nothing can be proven or sent again. */
-static regx_status_t compare(void *object)
+/* A part of the buffer may be gone: then nothing can be proven or sent again, and the send fails. */
+regx_status_t regx_stage_compare(regx_rndv_t *rndv, regx_step_t *step)
 {
-    regx_rndv_send_t *send = object;
-    uint64_t sum;
+    regx_rndv_send_t *send = step->send;
+    uint64_t sum = 0;
     const bool readable = regx_buffer_prove(send->buffer.base + send->agreement.offset,
                                             send->buffer.length - send->agreement.offset, &sum);
+    const bool same = readable && sum == send->agreement.checksum;
 
+    regx_lock(&rndv->lock);
+    send->in_flight--;
+    send->agreement.state = same ? REGX_AGREEMENT_THERE : REGX_AGREEMENT_DUE;
     if (!readable) {
         send->buffer.gone = true;
-        return REGX_DENIED;
-    }
-    return sum == send->agreement.checksum ? REGX_OK : REGX_FAILED;
-}
+        regx_send_fail_locked(send, REGX_DENIED);
+    } else if (!same) {
+        const regx_control_t differs = regx_send_message(send, REGX_CONTROL_DIFFERS);
 
-static regx_status_t compared_locked(void *object, regx_status_t status)
-{
-    regx_rndv_send_t *send = object;
-
-    const regx_control_t differs = regx_send_message(send, REGX_CONTROL_DIFFERS);
-
-    send->in_flight--;
-    send->agreement.state = status == REGX_OK ? REGX_AGREEMENT_THERE : REGX_AGREEMENT_DUE;
-    if (status == REGX_DENIED) {
-        regx_send_fail_locked(send, status);
-    } else if (status != REGX_OK) {
         regx_send_post_locked(send, &differs);
     }
     return REGX_OK;
@@ -477,7 +468,7 @@ static bool take_resume_locked(regx_rndv_send_t *send, const regx_control_t *con
 }
 
 static bool take_arrived_locked(regx_rndv_send_t *send, const regx_control_t *control,
-                                regx_send_work_t *work)
+                                regx_step_t *step)
 {
     const bool compares = (control->bits & REGX_CONTROL_CHECKSUM) != 0;
 
@@ -495,12 +486,12 @@ static bool take_arrived_locked(regx_rndv_send_t *send, const regx_control_t *co
     send->agreement.offset = control->offset;
     send->agreement.checksum = control->checksum;
     send->in_flight++; /* it does not end meanwhile */
-    *work = (regx_send_work_t){compare, compared_locked, send};
+    step->stage = REGX_STAGE_COMPARE;
     return true;
 }
 
 bool regx_revoke_send_control_locked(regx_rndv_send_t *send, const regx_control_t *control,
-                                     regx_send_work_t *work)
+                                     regx_step_t *step)
 {
     const bool due = send->agreement.state == REGX_AGREEMENT_DUE;
 
@@ -512,7 +503,7 @@ bool regx_revoke_send_control_locked(regx_rndv_send_t *send, const regx_control_
         return (due || send->agreement.state == REGX_AGREEMENT_REVOKED) &&
                take_resume_locked(send, control);
     case REGX_CONTROL_ARRIVED:
-        return due && take_arrived_locked(send, control, work);
+        return due && take_arrived_locked(send, control, step);
     default:
         return false;
     }

@@ -1,17 +1,27 @@
-/* SPDX-License-Identifier: BSD-3-Clause */
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * The send side, in the order in which it happens: a send is opened, messages of its receiver come,
+ * the next stage is chosen, a grant is written. engine.h lists the stages.
+ *
+ * Slots and chunks differ in how local memory is prepared and in what a failure means. A grant waits
+ * in the queue in the order in which it came. A put that finds no room is held, and goes before the
+ * queue.
+ *
+ * A transport may want few writes to a peer at once (put_window in transport.h). Then sends wait,
+ * and the end of a write lets progress try them again, in the order in which they began to wait.
+ * While others wait for its peer, a send that is under way writes nothing more before it has waited
+ * behind them. So a long message does not hold up the others until its end.
+ */
 #include "rendezvous/send.h"
 
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* What a thread that may work on a send is to do next: a piece of work, or report the end. */
-typedef struct regx_send_turn {
-    regx_send_work_t work;
-    regx_rndv_send_done_t done; /* NULL: it has not ended */
-    void *context;
-    regx_status_t status;
-} regx_send_turn_t;
+static void do_stages(regx_rndv_t *rndv, regx_step_t step);
+static void go_on_and_unlock(regx_rndv_send_t *send);
+
+/* ---- a send is opened ---- */
 
 static regx_rndv_send_t *send_new(regx_rndv_t *rndv)
 {
@@ -24,167 +34,6 @@ static regx_rndv_send_t *send_new(regx_rndv_t *rndv)
     memset(send, 0, offsetof(regx_rndv_send_t, queue.grants));
     regx_list_init(&send->link);
     return send;
-}
-
-static void count_message(const regx_rndv_send_t *send)
-{
-    regx_flow_t *flow = send->rndv->config.flow;
-    const uint64_t length = send->buffer.length, in_slots = regx_min(send->bytes.slots, length);
-    const regx_path_t path = in_slots == length ? REGX_PATH_bounce : send->path;
-
-    regx_count_part(flow, path, send->why, length, 1, length - in_slots);
-    regx_count_part(flow, REGX_PATH_bounce, send->why, length, 0, in_slots);
-}
-
-/* Sends what has to go before anything else. */
-static regx_status_t flush_locked(regx_rndv_send_t *send)
-{
-    if (send->intro == REGX_INTRO_READY_DUE) {
-        const regx_control_t ready = regx_send_message(send, REGX_CONTROL_READY);
-
-        send->intro = REGX_INTRO_DONE;
-        regx_send_post_locked(send, &ready);
-    }
-    return regx_control_flush(send->peer, &send->outbox);
-}
-
-static void put_done(regx_put_t *put, regx_status_t status);
-
-/* Chooses the next piece of work, as regx_write_next_locked. */
-static regx_status_t next_work_locked(regx_rndv_send_t *send, regx_send_work_t *work)
-{
-    const regx_status_t status = regx_write_next_locked(send, put_done, work);
-
-    return status == REGX_PENDING ? regx_get_next_locked(send, work) : status;
-}
-
-/* The record is free from here on; the caller reports the end. */
-static void finish_locked(regx_rndv_send_t *send, regx_send_turn_t *turn)
-{
-    regx_rndv_t *rndv = send->rndv;
-
-    assert(send->held == NULL && send->get.rkeys == NULL && !send->window.waits);
-    turn->done = send->owner.done;
-    turn->context = send->owner.context;
-    turn->status = send->status == REGX_FAILED && send->buffer.gone ? REGX_DENIED : send->status;
-    regx_handle_table_remove(&rndv->sends, send->handle);
-    regx_list_remove(&send->link);
-    regx_drain_let_go(rndv->registry->drain, send->drain);
-    if (send->status == REGX_OK) {
-        count_message(send);
-    }
-    regx_spares_give(&rndv->spares.sends, send);
-}
-
-/* It is looked at anew whether the send has to wait for its peer's window. If progress tries it, it
- * is in no list. */
-static void end_wait_locked(regx_rndv_send_t *send)
-{
-    send->window.waited = send->window.waits && !regx_list_has(&send->link);
-    if (send->window.waits) {
-        assert(send->peer->waiting > 0);
-        send->window.waits = false;
-        send->peer->waiting--;
-    }
-}
-
-/* Where a send that found no room is kept. One that begins to wait for a window goes behind those
- * that progress has still to try: else it would be before them the next time. */
-static regx_link_t *list_locked(const regx_rndv_send_t *send)
-{
-    regx_rndv_t *rndv = send->rndv;
-    const bool begins = send->window.waits && !send->window.waited;
-
-    return begins && !regx_list_empty(&rndv->send_lists.round) ? &rndv->send_lists.round
-                                                               : &rndv->send_lists.stalled;
-}
-
-/* Goes on as far as possible under the lock. The caller is the thread that works on the send;
- * `status` is how that went so far. */
-static regx_send_turn_t next_turn_locked(regx_rndv_send_t *send, regx_status_t status)
-{
-    regx_send_turn_t turn = {.done = NULL};
-
-    send->taken = true;
-    end_wait_locked(send);
-    if (status == REGX_OK && send->status != REGX_UNREACHABLE) {
-        status = flush_locked(send); /* also if it has failed: chunks may be advertised */
-    }
-    if (status == REGX_OK && send->status == REGX_OK) {
-        status = next_work_locked(send, &turn.work);
-        if (status == REGX_OK) {
-            return turn;
-        }
-    }
-    if (status == REGX_UNREACHABLE) {
-        regx_send_fail_locked(send, status);
-    }
-    if (send->status != REGX_OK &&
-        (regx_write_drop_locked(send, &turn.work) || regx_get_drop_locked(send, &turn.work))) {
-        return turn;
-    }
-    send->taken = false;
-    const bool stalled = status == REGX_AGAIN;
-    regx_list_set(list_locked(send), &send->link, stalled);
-    if (stalled && !send->window.waits) {
-        atomic_store_explicit(&send->rndv->work.retry_sends, true, memory_order_relaxed);
-    }
-    const uint64_t all = send->buffer.length + send->agreement.rewound;
-    assert(send->bytes.sent <= all);
-    const bool agreed = send->agreement.state == REGX_AGREEMENT_NOT_NEEDED ||
-                        send->agreement.state == REGX_AGREEMENT_THERE;
-    if (send->in_flight == 0 && (send->status != REGX_OK || (send->bytes.sent == all && agreed))) {
-        finish_locked(send, &turn);
-    }
-    return turn;
-}
-
-/* Does one piece of work after the other, and reports the end if it comes to that. */
-static void take_turns(regx_rndv_t *rndv, regx_rndv_send_t *send, regx_send_turn_t turn)
-{
-    while (turn.work.act != NULL) {
-        const regx_send_work_t work = turn.work;
-        regx_status_t status = work.act(work.object);
-
-        regx_lock(&rndv->lock);
-        status = work.acted_locked(work.object, status);
-        turn = next_turn_locked(send, status);
-        regx_unlock(&rndv->lock);
-    }
-    if (turn.done != NULL) {
-        turn.done(turn.context, turn.status);
-    }
-}
-
-/* Goes on with the send, unless another thread works on it: that one finds what is new. Called with
- * the lock held, returns without it. May end the send: then the done callback is called last. */
-static void go_on_and_unlock(regx_rndv_send_t *send)
-{
-    regx_rndv_t *rndv = send->rndv;
-    regx_send_turn_t turn = {.done = NULL};
-
-    if (!send->taken) {
-        turn = next_turn_locked(send, REGX_OK);
-    }
-    regx_unlock(&rndv->lock);
-    take_turns(rndv, send, turn);
-}
-
-/* Does a piece of work that a message or a completion made, and goes on. */
-static void run(regx_rndv_send_t *send, regx_send_work_t work)
-{
-    const regx_status_t status = work.act(work.object);
-
-    regx_lock(&send->rndv->lock);
-    work.acted_locked(work.object, status);
-    go_on_and_unlock(send);
-}
-
-static void put_done(regx_put_t *put, regx_status_t status)
-{
-    regx_write_t *write = put->context;
-
-    run(write->send, regx_write_ended(write, status));
 }
 
 /* Takes apart the CTS that a peer sent. false: malformed, or no strategy has its path. */
@@ -241,10 +90,12 @@ void regx_rndv_send_open(regx_rndv_t *rndv, regx_peer_t *peer, const void *base,
     done(context, valid ? REGX_NO_MEMORY : REGX_INVALID);
 }
 
-/* Takes a message of the receiver, and sets up the work that it makes, if any. false: it does not
- * fit, and has had no effect. */
+/* ---- a message of the receiver arrives ---- */
+
+/* Takes it, and sets up the stage that it makes, if any. false: it does not fit, and has had no
+ * effect. */
 static bool take_control_locked(regx_rndv_send_t *send, const regx_control_t *control,
-                                regx_send_work_t *work)
+                                regx_step_t *step)
 {
     switch (control->type) {
     case REGX_CONTROL_CTS_SLOTS:
@@ -254,31 +105,480 @@ static bool take_control_locked(regx_rndv_send_t *send, const regx_control_t *co
                regx_put_take_grant(send, control->offset, control->length, control->start,
                                    &control->key);
     case REGX_CONTROL_ATS:
-        return regx_get_take_ats_locked(send, control, work);
+        return regx_get_take_ats_locked(send, control, step);
     default:
-        return regx_revoke_send_control_locked(send, control, work);
+        return regx_revoke_send_control_locked(send, control, step);
     }
 }
 
 void regx_send_control(regx_rndv_t *rndv, uint64_t sender, const regx_control_t *control)
 {
-    regx_send_work_t work = {.act = NULL};
-
     regx_lock(&rndv->lock);
     regx_rndv_send_t *send = regx_handle_table_find(&rndv->sends, control->to);
+    regx_step_t step = {.stage = REGX_STAGE_NONE, .news = true, .send = send};
     const bool takes =
-        send != NULL && send->peer->id == sender && take_control_locked(send, control, &work);
-    if (takes && work.act == NULL) {
+        send != NULL && send->peer->id == sender && take_control_locked(send, control, &step);
+    if (takes && step.stage == REGX_STAGE_NONE) {
         go_on_and_unlock(send);
         return;
     }
     regx_unlock(&rndv->lock);
     if (takes) {
-        run(send, work);
+        do_stages(rndv, step);
     } else {
         regx_count_malformed(rndv->counters);
     }
 }
+
+/* ---- the next stage is chosen ---- */
+
+/* Whether the peer is being written as much as its transport wants, or others were first. Two
+ * writes at least, so that it never runs dry between them. */
+static bool must_wait_locked(regx_rndv_send_t *send)
+{
+    const regx_peer_t *peer = send->peer;
+    const size_t window = peer->conn->transport->put_window;
+
+    if (window == 0 || peer->writes == 0 || !regx_send_first_grant(send)->chunk) {
+        return false;
+    }
+    return (peer->writes >= 2 && peer->writing >= window) ||
+           (peer->waiting > 0 && !send->window.waited);
+}
+
+/* Takes the first grant, or as much of it as may be written at once. */
+static regx_grant_t next_piece(regx_rndv_send_t *send)
+{
+    regx_grant_t *first = regx_send_first_grant(send);
+    const bool whole = !first->chunk || first->length <= send->chunk.piece_max;
+
+    first->piece |= !whole;
+    regx_grant_t piece = *first;
+    if (whole) {
+        regx_send_drop_grant(send);
+        return piece;
+    }
+    piece.length = send->chunk.piece_max;
+    first->offset += piece.length;
+    first->place += piece.length;
+    first->length -= piece.length;
+    return piece;
+}
+
+/* Chooses to write the put that is held, or the next grant. REGX_PENDING: there is none now;
+ * REGX_AGAIN: there is, but no memory or no room for it. */
+static regx_status_t next_write_locked(regx_rndv_send_t *send, regx_step_t *step)
+{
+    const bool revoked = send->agreement.state == REGX_AGREEMENT_REVOKED;
+    regx_write_t *write = send->held;
+
+    if (write == NULL) {
+        const regx_grant_t *first = regx_send_first_grant(send);
+
+        if (send->queue.count == 0 ||
+            (first->piece && send->in_flight >= send->rndv->config.chunk_depth)) {
+            return REGX_PENDING;
+        }
+        if (!(revoked && first->chunk) && must_wait_locked(send)) {
+            send->window.waits = true;
+            send->peer->waiting++;
+            return REGX_AGAIN;
+        }
+        write = regx_spares_take(&send->rndv->spares.writes);
+        if (write == NULL && (write = malloc(sizeof(*write))) == NULL) {
+            return REGX_AGAIN;
+        }
+        write->send = send;
+        write->grant = next_piece(send);
+        write->put.length = write->grant.length;
+        write->registered = write->prepared = false;
+        write->copy = NULL;
+        write->suspect = send->buffer.suspect;
+        write->restarts = send->agreement.restarts;
+        send->in_flight++;
+        if (write->grant.chunk) {
+            send->peer->writing += write->grant.length;
+            send->peer->writes++;
+        }
+    }
+    send->held = NULL;
+    /* REVOKE takes back the chunks that are not begun. */
+    step->stage = revoked && write->grant.chunk ? REGX_STAGE_DROP : REGX_STAGE_WRITE;
+    step->write = write;
+    return REGX_OK;
+}
+
+static void count_message(const regx_rndv_send_t *send)
+{
+    regx_flow_t *flow = send->rndv->config.flow;
+    const uint64_t length = send->buffer.length, in_slots = regx_min(send->bytes.slots, length);
+    const regx_path_t path = in_slots == length ? REGX_PATH_bounce : send->path;
+
+    regx_count_part(flow, path, send->why, length, 1, length - in_slots);
+    regx_count_part(flow, REGX_PATH_bounce, send->why, length, 0, in_slots);
+}
+
+/* The record is free from here on; the caller calls `done`. */
+static void finish_locked(regx_rndv_send_t *send, regx_step_t *step)
+{
+    regx_rndv_t *rndv = send->rndv;
+
+    assert(send->held == NULL && send->get.rkeys == NULL && !send->window.waits);
+    step->stage = REGX_STAGE_END;
+    step->done = send->owner.done;
+    step->context = send->owner.context;
+    step->status = send->status == REGX_FAILED && send->buffer.gone ? REGX_DENIED : send->status;
+    regx_handle_table_remove(&rndv->sends, send->handle);
+    regx_list_remove(&send->link);
+    regx_drain_let_go(rndv->registry->drain, send->drain);
+    if (send->status == REGX_OK) {
+        count_message(send);
+    }
+    regx_spares_give(&rndv->spares.sends, send);
+}
+
+/* Chooses the next stage of a send on which this thread works from now on, or was working. `status`:
+ * REGX_OK; or why it cannot go on now. */
+static void next_stage_locked(regx_rndv_send_t *send, regx_status_t status, regx_step_t *step)
+{
+    regx_rndv_t *rndv = send->rndv;
+
+    *step = (regx_step_t){.stage = REGX_STAGE_NONE, .send = send};
+    send->taken = true;
+    /* It is looked at anew whether it has to wait for its peer's window. If progress tries it, it is
+     * in no list. */
+    send->window.waited = send->window.waits && !regx_list_has(&send->link);
+    if (send->window.waits) {
+        assert(send->peer->waiting > 0);
+        send->window.waits = false;
+        send->peer->waiting--;
+    }
+    if (status == REGX_OK && send->status != REGX_UNREACHABLE) {
+        if (send->intro == REGX_INTRO_READY_DUE) {
+            const regx_control_t ready = regx_send_message(send, REGX_CONTROL_READY);
+
+            send->intro = REGX_INTRO_DONE;
+            regx_send_post_locked(send, &ready);
+        }
+        /* Also if it has failed: chunks may be advertised. */
+        status = regx_control_flush(send->peer, &send->outbox);
+    }
+    if (status == REGX_OK && send->status == REGX_OK) {
+        status = next_write_locked(send, step);
+        if (status == REGX_PENDING) {
+            status = regx_get_next_locked(send, step);
+        }
+        if (status == REGX_OK) {
+            return;
+        }
+    }
+    if (status == REGX_UNREACHABLE) {
+        regx_send_fail_locked(send, status);
+    }
+    if (send->status != REGX_OK) { /* what it has is given up, one by one */
+        send->queue.count = 0;
+        if (send->held != NULL) {
+            step->stage = REGX_STAGE_DROP;
+            step->write = send->held;
+            send->held = NULL;
+            return;
+        }
+        if (regx_get_drop_locked(send, step)) {
+            return;
+        }
+    }
+    send->taken = false;
+    /* One that begins to wait for a window goes behind those that progress has still to try: else it
+     * would be before them the next time. */
+    const bool stalled = status == REGX_AGAIN;
+    const bool begins = send->window.waits && !send->window.waited;
+    regx_list_set(begins && !regx_list_empty(&rndv->send_lists.round) ? &rndv->send_lists.round
+                                                                      : &rndv->send_lists.stalled,
+                  &send->link, stalled);
+    if (stalled && !send->window.waits) {
+        atomic_store_explicit(&rndv->work.retry_sends, true, memory_order_relaxed);
+    }
+    const uint64_t all = send->buffer.length + send->agreement.rewound;
+    assert(send->bytes.sent <= all);
+    const bool agreed = send->agreement.state == REGX_AGREEMENT_NOT_NEEDED ||
+                        send->agreement.state == REGX_AGREEMENT_THERE;
+    if (send->in_flight == 0 && (send->status != REGX_OK || (send->bytes.sent == all && agreed))) {
+        finish_locked(send, step);
+    }
+}
+
+/* Does that stage and those that follow, until the send has to wait or has ended. */
+static void do_stages(regx_rndv_t *rndv, regx_step_t step)
+{
+    while (step.stage != REGX_STAGE_NONE && step.stage != REGX_STAGE_END) {
+        regx_rndv_send_t *send = step.send;
+        const bool news = step.news;
+        const regx_status_t status = rndv->stages[step.stage](rndv, &step);
+
+        step.stage = REGX_STAGE_NONE;
+        if (!news || !send->taken) { /* else the thread that has taken it finds what is new */
+            next_stage_locked(send, status, &step);
+        }
+        regx_unlock(&rndv->lock);
+    }
+    if (step.stage == REGX_STAGE_END) {
+        step.done(step.context, step.status);
+    }
+}
+
+/* Goes on with the send, unless another thread works on it: that one finds what is new. Called with
+ * the lock held, returns without it. May end the send: then the done callback is called last. */
+static void go_on_and_unlock(regx_rndv_send_t *send)
+{
+    regx_rndv_t *rndv = send->rndv;
+    regx_step_t step = {.stage = REGX_STAGE_NONE};
+
+    if (!send->taken) {
+        next_stage_locked(send, REGX_OK, &step);
+    }
+    regx_unlock(&rndv->lock);
+    do_stages(rndv, step);
+}
+
+/* ---- a grant is written ---- */
+
+/* Gives up what a put had of local memory. */
+static void release_local(regx_write_t *write, regx_status_t status)
+{
+    if (write->registered) {
+        regx_buffer_release(write->send->rndv, &write->region, status == REGX_FAILED);
+    }
+    free(write->copy);
+}
+
+/* The acknowledgement as immediate data; 0: it does not fit. `chunk_size`: the length of the first
+ * chunk that was granted. */
+static uint32_t pack_immediate(const regx_control_t *notice, uint64_t chunk_size)
+{
+    const uint32_t head = REGX_IMMEDIATE_ATP |
+                          regx_immediate_low(notice->to.generation, REGX_IMMEDIATE_GENERATION_BITS)
+                              << REGX_IMMEDIATE_WHAT_BITS;
+
+    if ((notice->bits & REGX_CONTROL_CHECKSUM) != 0) {
+        return 0;
+    }
+    if (notice->type == REGX_CONTROL_ATP_SLOT) {
+        const uint32_t unit = notice->slot / REGX_IMMEDIATE_SLOT_UNIT;
+        const bool whole = notice->slot % REGX_IMMEDIATE_SLOT_UNIT == 0;
+
+        return whole && unit >> REGX_IMMEDIATE_WHAT_BITS == 0 ? head | unit : 0;
+    }
+    if (notice->offset % chunk_size != 0 ||
+        notice->offset / chunk_size >> REGX_IMMEDIATE_CHUNK_BITS != 0 ||
+        notice->to.id >> REGX_IMMEDIATE_RECV_BITS != 0) {
+        return 0;
+    }
+    return head | REGX_IMMEDIATE_CHUNK |
+           (uint32_t)(notice->offset / chunk_size) << REGX_IMMEDIATE_RECV_BITS | notice->to.id;
+}
+
+static regx_status_t prepare_chunk(regx_write_t *write)
+{
+    regx_rndv_t *rndv = write->send->rndv;
+    const regx_put_t *put = &write->put;
+    const regx_status_t status =
+        regx_region_acquire(rndv->registry, (void *)(uintptr_t)put->local, put->length,
+                            rndv->send_access, &write->region);
+
+    write->registered = status == REGX_OK;
+    if (write->registered) {
+        return REGX_OK;
+    }
+    regx_buffer_refused(rndv, REGX_SENDER, status, &write->region, put->local, put->length);
+    if (status == REGX_NO_MEMORY && !write->region.over_share &&
+        put->length > rndv->config.chunk_size) {
+        atomic_store(&rndv->whole_refused, true);
+    }
+    /* This chunk alone: REGX_DENIED would be of the peer's memory, and permanent. */
+    return status == REGX_DENIED ? REGX_FAILED : REGX_NO_MEMORY;
+}
+
+/* A slot is written straight from where its bytes are registered already, if they are: that spares
+ * the transport's own copies. Nothing is registered for it. REGX_FAILED: some of its bytes are not
+ * there, and the send ends. */
+static regx_status_t prepare_slot(regx_write_t *write)
+{
+    regx_rndv_t *rndv = write->send->rndv;
+    regx_put_t *put = &write->put;
+
+    if (write->suspect) {
+        write->copy = malloc(put->length);
+        if (write->copy == NULL) {
+            return REGX_NO_MEMORY;
+        }
+        if (!regx_buffer_read(write->copy, put->local, put->length)) {
+            write->send->buffer.gone = true;
+            return REGX_FAILED;
+        }
+        put->local = write->copy;
+    }
+    write->registered = rndv->registry->transport->registers &&
+                        regx_region_acquire_kept(rndv->registry, put->local, put->length,
+                                                 REGX_ACCESS_LOCAL, &write->region);
+    return REGX_OK;
+}
+
+/* What a chunk could not carry is NACKed and goes by slots, with all of it that is still queued. */
+static void nack_locked(const regx_write_t *write, regx_status_t status)
+{
+    regx_rndv_send_t *send = write->send;
+    regx_control_t nack = regx_send_message(send, REGX_CONTROL_NACK);
+    const regx_grant_t *first = regx_send_first_grant(send);
+    const regx_agreement_t agreement = send->agreement.state;
+    const bool again = agreement == REGX_AGREEMENT_REVOKED ||
+                       (agreement != REGX_AGREEMENT_NOT_NEEDED && status == REGX_FAILED);
+
+    nack.offset = write->grant.offset;
+    nack.length = write->put.length;
+    if (send->queue.count > 0 && first->piece && first->offset == nack.offset + nack.length) {
+        nack.length += first->length; /* the rest of the chunk, of which this was a piece */
+        regx_send_drop_grant(send);
+    }
+    nack.bits = status == REGX_DENIED   ? REGX_CONTROL_PERMANENT
+                : status == REGX_FAILED ? REGX_CONTROL_FAILED
+                                        : 0;
+    regx_send_post_locked(send, &nack);
+    send->buffer.suspect |= status == REGX_FAILED;
+    if (!again) { /* it is not granted anew */
+        send->why = REGX_WHY_sender;
+    }
+    send->bytes.granted -= nack.length;
+}
+
+/* What became of a put. Nothing could carry what a slot could not. */
+static void ended_locked(regx_write_t *write, regx_status_t status)
+{
+    regx_rndv_send_t *send = write->send;
+    regx_rndv_t *rndv = send->rndv;
+    regx_peer_t *peer = send->peer;
+    const bool chunk = write->grant.chunk;
+    /* Acknowledged, since RESUME was sent: the receiver believes that it has it. */
+    const bool old = write->restarts != send->agreement.restarts;
+
+    assert(send->in_flight > 0);
+    send->in_flight--;
+    if (chunk) { /* the peer's window */
+        assert(peer->writes > 0);
+        peer->writing -= write->grant.length;
+        peer->writes--;
+        if (peer->waiting > 0) {
+            atomic_store_explicit(&rndv->work.retry_sends, true, memory_order_relaxed);
+        }
+    }
+    if (status == REGX_OK) {
+        send->bytes.sent += write->put.length;
+        regx_count(rndv->counters, &rndv->counters->puts, 1);
+        send->bytes.slots += chunk || old ? 0 : write->put.length;
+    } else if (chunk && !old && status != REGX_UNREACHABLE) {
+        nack_locked(write, status);
+    } else {
+        regx_send_fail_locked(send, status);
+    }
+    regx_spares_give(&rndv->spares.writes, write);
+}
+
+/* The transport has ended a put that it had answered by REGX_PENDING. */
+static void put_done(regx_put_t *put, regx_status_t status)
+{
+    regx_write_t *write = put->context;
+    regx_rndv_send_t *send = write->send;
+
+    do_stages(send->rndv, (regx_step_t){.stage = REGX_STAGE_WRITTEN,
+                                        .news = true,
+                                        .status = status,
+                                        .send = send,
+                                        .write = write});
+}
+
+/* Fills the put: field by field, since clearing the rest would cost as much as all of this. */
+static regx_status_t prepare(regx_write_t *write)
+{
+    const regx_grant_t *grant = &write->grant;
+    const bool chunk = grant->chunk;
+    regx_rndv_send_t *send = write->send;
+    regx_put_t *put = &write->put;
+
+    put->local = send->buffer.base + grant->offset;
+    put->target = chunk ? REGX_TARGET_REGION : REGX_TARGET_POOL;
+    put->offset = grant->place;
+    put->key = grant->key;
+    put->done = put_done;
+    put->context = write;
+    const regx_status_t status = chunk ? prepare_chunk(write) : prepare_slot(write);
+    put->region = write->registered ? write->region.mr : NULL;
+    const bool introduced = send->intro == REGX_INTRO_DONE;
+    send->intro = REGX_INTRO_DONE; /* by this notice, or by the NACK in its place */
+    if (status != REGX_OK) {
+        return status;
+    }
+    regx_control_t notice =
+        regx_send_message(send, chunk ? REGX_CONTROL_ATP_CHUNK : REGX_CONTROL_ATP_SLOT);
+    notice.slot = chunk ? 0 : (uint32_t)grant->place;
+    notice.offset = grant->offset;
+    notice.length = grant->length;
+    if (send->verify) {
+        notice.bits = REGX_CONTROL_CHECKSUM;
+        notice.checksum = regx_buffer_checksum(put->local, put->length);
+    }
+    put->tag = REGX_TAG_CONTROL;
+    put->notice_length = (uint8_t)regx_control_pack(&notice, put->notice);
+    put->immediate = introduced && !grant->piece ? pack_immediate(&notice, send->chunk.size) : 0;
+    write->prepared = true;
+    return REGX_OK;
+}
+
+regx_status_t regx_stage_write(regx_rndv_t *rndv, regx_step_t *step)
+{
+    regx_write_t *write = step->write;
+    regx_rndv_send_t *send = step->send;
+    regx_conn_t *conn = send->peer->conn;
+    regx_status_t status = write->prepared ? REGX_OK : prepare(write);
+
+    if (status == REGX_OK) {
+        status = conn->transport->ops->put(conn, &write->put);
+    }
+    if (status != REGX_AGAIN && status != REGX_PENDING) {
+        release_local(write, status);
+    }
+    regx_lock(&rndv->lock);
+    if (status == REGX_AGAIN) {
+        send->held = write;
+        return REGX_AGAIN;
+    }
+    if (status != REGX_PENDING) { /* else it is put_done's, perhaps freed already */
+        ended_locked(write, status);
+    }
+    return REGX_OK;
+}
+
+regx_status_t regx_stage_written(regx_rndv_t *rndv, regx_step_t *step)
+{
+    regx_write_t *write = step->write;
+
+    release_local(write, step->status);
+    regx_lock(&rndv->lock);
+    if (write->grant.piece && step->status != REGX_OK) {
+        /* The pieces behind it may be under way: no NACK can speak of it alone any more. */
+        regx_send_fail_locked(step->send, step->status);
+    }
+    ended_locked(write, step->status);
+    return REGX_OK;
+}
+
+regx_status_t regx_stage_drop(regx_rndv_t *rndv, regx_step_t *step)
+{
+    release_local(step->write, REGX_OK);
+    regx_lock(&rndv->lock);
+    ended_locked(step->write, REGX_NO_MEMORY);
+    return REGX_OK;
+}
+
+/* ---- progress ---- */
 
 void regx_sends_advance(regx_rndv_t *rndv)
 {

@@ -5,9 +5,15 @@
  *   opened ─▶ READY, unless the CTS grants all ─▶ works through its grants, in their order ─▶
  *   all is sent, or it has failed, and nothing is in flight ─▶ done callback ─▶ freed
  *
- *   a slot    is written at once, and ATP follows (bounce.c)
- *   a chunk   is registered here and written; ATP follows, or NACK if it cannot be (put.c)
- *   to be got: chunks are registered and advertised by RKEY, and given up at ATS (get.c)
+ * By stages (engine.h):
+ *
+ *   a slot, or a chunk    ─▶ WRITE ──the put ends, with ATP behind it──▶ WRITTEN
+ *                             │ ▲ └─no room: held                       └─▶ or NACK, of a chunk
+ *                             │ └─────┘
+ *                             └─▶ DROP: revoked, or the send has failed ─▶ NACK
+ *   chunks to be got      ─▶ ADVERTISE ──RKEY, the peer reads, ATS──▶ READ
+ *                             └─▶ WITHDRAW: no peer can read it
+ *   ARRIVED with checksum ─▶ COMPARE ─▶ ended, or DIFFERS
  *
  * One thread at a time works on a send (`taken`). Grants that arrive meanwhile are found by it.
  */
@@ -18,16 +24,6 @@
 
 typedef struct regx_write regx_write_t;
 typedef struct regx_rkey regx_rkey_t; /* get.c: a chunk that is advertised */
-
-/* A piece of work on a send (engine.h). `object` is the work's own. */
-typedef struct regx_send_work {
-    /* Answers for acted_locked. After REGX_PENDING the object belongs to the thread that completes
-     * it. NULL: there is nothing to do. */
-    regx_status_t (*act)(void *object);
-    /* REGX_OK: the send may go on. REGX_AGAIN: it found no room. */
-    regx_status_t (*acted_locked)(void *object, regx_status_t status);
-    void *object;
-} regx_send_work_t;
 
 /* A range that may be written, or a part of it. */
 typedef struct regx_grant {
@@ -88,7 +84,7 @@ struct regx_rndv_send {
     regx_why_t why; /* it goes as it does; a fallback, if only some bytes do */
     bool verify;    /* ATP and RKEY carry a checksum */
     struct {
-        bool waits;  /* for writes to the peer to end: see write.c */
+        bool waits;  /* for writes to the peer to end: see send.c */
         bool waited; /* it has waited, and progress has come to it: it is its turn */
     } window;
     struct {
@@ -155,7 +151,36 @@ void regx_sends_advance(regx_rndv_t *rndv);
 /* The peer is gone: its sends fail. Progress is kept out. */
 void regx_sends_forget(regx_rndv_t *rndv, const regx_peer_t *peer);
 
-/* ---- write.c: the queue of grants, and the put of each ---- */
+/* ---- grants that are not yet written, in the order in which they came ---- */
+
+/* Whether grants of `length` bytes from `offset` on fit this transfer: they lie inside it, are not
+ * more than there is still to be granted, and `count` more find room in the queue. */
+static inline bool regx_send_may_grant(const regx_rndv_send_t *send, uint64_t offset,
+                                       uint64_t length, unsigned count)
+{
+    return length > 0 && regx_within(offset, length, send->buffer.length) &&
+           length <= send->buffer.length - send->bytes.granted &&
+           send->queue.count + count <= REGX_GRANTS_MAX;
+}
+
+/* Appends a grant that fits. */
+static inline void regx_send_grant(regx_rndv_send_t *send, const regx_grant_t *grant)
+{
+    send->queue.grants[(send->queue.first + send->queue.count++) % REGX_GRANTS_MAX] = *grant;
+    send->bytes.granted += grant->length;
+}
+
+/* The first; of no meaning where the queue is empty. */
+static inline regx_grant_t *regx_send_first_grant(regx_rndv_send_t *send)
+{
+    return &send->queue.grants[send->queue.first];
+}
+
+static inline void regx_send_drop_grant(regx_rndv_send_t *send)
+{
+    send->queue.first = (send->queue.first + 1) % REGX_GRANTS_MAX;
+    send->queue.count--;
+}
 
 /* One put of one grant, or of a piece of it. */
 struct regx_write {
@@ -164,30 +189,15 @@ struct regx_write {
     regx_grant_t grant;
     regx_region_t region; /* of local memory, if `registered` */
     bool registered;
-    bool prepared;        /* the put is filled in */
-    bool suspect;         /* local memory may be unmapped: a slot's bytes go by way of `copy` */
-    void *copy;           /* owned; NULL: none */
-    regx_status_t status; /* how the put ended */
-    unsigned restarts;    /* the send's when it began */
+    bool prepared;     /* the put is filled in */
+    bool suspect;      /* local memory may be unmapped: a slot's bytes go by way of `copy` */
+    void *copy;        /* owned; NULL: none */
+    unsigned restarts; /* the send's when it began */
 };
 
-/* Whether grants of `length` bytes from `offset` on fit this transfer: they lie inside it, are not
- * more than there is still to be granted, and `count` more find room in the queue. */
-bool regx_write_may_grant(const regx_rndv_send_t *send, uint64_t offset, uint64_t length,
-                          unsigned count);
-/* Appends a grant that fits. */
-void regx_write_grant(regx_rndv_send_t *send, const regx_grant_t *grant);
-/* Chooses the next piece of work: the held put, or the next grant. REGX_PENDING: there is none now;
- * REGX_AGAIN: there is, but no memory or no room for it. `done`: what the transport calls when a put
- * ends. */
-regx_status_t regx_write_next_locked(regx_rndv_send_t *send,
-                                     void (*done)(regx_put_t *put, regx_status_t status),
-                                     regx_send_work_t *work);
-/* What is to be done when a put has ended. */
-regx_send_work_t regx_write_ended(regx_write_t *write, regx_status_t status);
-/* The send has failed: empties the queue, and chooses the next thing to give up, as work. false:
- * nothing is left. */
-bool regx_write_drop_locked(regx_rndv_send_t *send, regx_send_work_t *work);
+regx_status_t regx_stage_write(regx_rndv_t *rndv, regx_step_t *step);
+regx_status_t regx_stage_written(regx_rndv_t *rndv, regx_step_t *step);
+regx_status_t regx_stage_drop(regx_rndv_t *rndv, regx_step_t *step);
 
 /* ---- what is granted later ---- */
 
@@ -199,16 +209,20 @@ bool regx_bounce_take_slots(regx_rndv_send_t *send, uint64_t offset, const regx_
 bool regx_put_take_grant(regx_rndv_send_t *send, uint64_t offset, uint64_t length, uint64_t start,
                          const regx_key_t *key);
 
-/* Takes ATS. */
+/* Takes ATS, and sets up its stage. */
 bool regx_get_take_ats_locked(regx_rndv_send_t *send, const regx_control_t *control,
-                              regx_send_work_t *work);
-/* Chooses the next piece of work, as regx_write_next_locked. */
-regx_status_t regx_get_next_locked(regx_rndv_send_t *send, regx_send_work_t *work);
-/* As regx_write_drop_locked. */
-bool regx_get_drop_locked(regx_rndv_send_t *send, regx_send_work_t *work);
+                              regx_step_t *step);
+/* Chooses the next stage. REGX_PENDING: there is none now; REGX_AGAIN: there is, but no memory. */
+regx_status_t regx_get_next_locked(regx_rndv_send_t *send, regx_step_t *step);
+/* The send has failed: chooses the next thing to give up. false: nothing is left. */
+bool regx_get_drop_locked(regx_rndv_send_t *send, regx_step_t *step);
+regx_status_t regx_stage_advertise(regx_rndv_t *rndv, regx_step_t *step);
+regx_status_t regx_stage_read(regx_rndv_t *rndv, regx_step_t *step);
+regx_status_t regx_stage_withdraw(regx_rndv_t *rndv, regx_step_t *step);
 
-/* Takes REVOKE, RESUME and ARRIVED. */
+/* Takes REVOKE, RESUME and ARRIVED, and sets up the stage of the last. */
 bool regx_revoke_send_control_locked(regx_rndv_send_t *send, const regx_control_t *control,
-                                     regx_send_work_t *work);
+                                     regx_step_t *step);
+regx_status_t regx_stage_compare(regx_rndv_t *rndv, regx_step_t *step);
 
 #endif

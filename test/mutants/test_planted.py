@@ -67,7 +67,7 @@ BY_TEST = [
 ]
 BY_UNIT_TEST = [
     # A lost completion.
-    (Mutant("end of a send", "rendezvous/send.c", "turn.done(turn.context, turn.status);", "(void)turn;"),
+    (Mutant("end of a send", "rendezvous/send.c", "step.done(step.context, step.status);", "(void)step;"),
      "test/unit/rendezvous/test_sim", "not ok "),
     (Mutant("the cache is not told that pages move", LANDING,
             "    if (config->changes != NULL) {", "    if (landings->page == 0) {"),
