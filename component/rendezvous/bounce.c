@@ -210,60 +210,55 @@ static void grant_all_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
     }
 }
 
-bool regx_bounce_advance_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_recv_work_t *work)
+void regx_bounce_advance_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_step_t *step)
 {
-    (void)work;
+    (void)step;
     if (!is_nearly_full(window_of(rndv, recv->peer), recv->peer->granted) &&
         !(recv->slots.lone &&
           is_nearly_full(single_window_of(rndv, recv->peer), recv->slots.bytes))) {
         grant_all_locked(rndv, recv);
     }
     recv->slots.waits_for_own = waits_for_own(rndv, recv);
-    return false;
 }
 
-/* A slot was written: copies it out. */
-static void copy_out(regx_rndv_t *rndv, regx_recv_work_t *work)
+regx_status_t regx_stage_copy_out(regx_rndv_t *rndv, regx_step_t *step)
 {
-    const regx_control_t *control = work->control;
-    regx_rndv_recv_t *recv = work->recv;
+    const regx_control_t *control = step->control;
+    regx_rndv_recv_t *recv = step->recv;
+    const regx_conn_t *conn = recv->peer->conn;
     char *const to = recv->buffer.base + control->offset;
     const char *const slot = rndv->pool->memory + control->slot;
+    const char *lacks = NULL;
+    bool there = true;
 
-    if (!recv->buffer.suspect && !regx_recv_ends_by_arrived(recv)) {
-        if (work->takes) {
-            regx_copy_taking(to, slot, control->length);
-        } else {
-            regx_copy(to, slot, control->length);
-        }
-    } else if (!regx_buffer_write(to, slot, control->length)) {
-        work->status = REGX_FAILED; /* there is nothing to verify */
-        work->lacks = regx_fault_lacks(to, control->length, true);
-        return;
+    if (recv->buffer.suspect || regx_recv_ends_by_arrived(recv)) {
+        there = regx_buffer_write(to, slot, control->length);
+        lacks = there ? NULL : regx_fault_lacks(to, control->length, true);
+    } else if (conn->shares_pool && regx_copy_takes() &&
+               !conn->transport->ops->node.is_behind(conn->transport)) {
+        /* With messages both ways at once it makes no difference (Zen 3, near). */
+        regx_copy_taking(to, slot, control->length);
+    } else {
+        regx_copy(to, slot, control->length);
     }
-    work->status = REGX_OK;
-    regx_recv_verify(rndv, recv, control, REGX_PATH_bounce);
-}
-
-static void copied_out_locked(regx_rndv_t *rndv, regx_recv_work_t *work)
-{
-    const regx_control_t *control = work->control;
-    regx_rndv_recv_t *recv = work->recv;
-
+    if (there) {
+        regx_recv_verify(rndv, recv, control, REGX_PATH_bounce);
+    }
+    regx_lock(&rndv->lock);
     recv->landed += control->length;
     assert(recv->landed <= recv->buffer.length);
     recv->slots.used = true;
-    if (work->status != REGX_OK && !regx_revoke_uncopied_locked(rndv, recv, control->offset)) {
-        regx_recv_note_lost(rndv, work);
+    if (!there && !regx_revoke_uncopied_locked(rndv, recv, control->offset)) {
+        regx_recv_note_lost(rndv, recv, control, lacks);
     }
     regx_recv_release_slot_locked(rndv, recv, (uint32_t)(control->slot / rndv->pool->slot_size));
+    return REGX_OK;
 }
 
 bool regx_bounce_recv_control_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
-                                     const regx_control_t *control, regx_recv_work_t *work)
+                                     const regx_control_t *control, regx_step_t *step)
 {
     const regx_pool_t *pool = rndv->pool;
-    const regx_conn_t *conn = recv->peer->conn;
     const uint32_t slot = (uint32_t)(control->slot / pool->slot_size);
 
     if (control->type != REGX_CONTROL_ATP_SLOT || control->slot % pool->slot_size != 0 ||
@@ -272,11 +267,7 @@ bool regx_bounce_recv_control_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
         rndv->slots[slot].length != control->length) {
         return false;
     }
-    work->act = copy_out;
-    /* With messages both ways at once it makes no difference (Zen 3, near). */
-    work->takes = conn->shares_pool && regx_copy_takes() &&
-                  !conn->transport->ops->node.is_behind(conn->transport);
-    work->acted_locked = copied_out_locked;
+    step->stage = REGX_STAGE_COPY_OUT;
     return true;
 }
 

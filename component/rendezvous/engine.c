@@ -52,10 +52,20 @@ const regx_param_t regx_rndv_params[] = {
 
 /* By stage, but those that do nothing and END. */
 static const regx_stage_do_t stages[REGX_STAGE_COUNT] = {
-    [REGX_STAGE_WRITE] = regx_stage_write,     [REGX_STAGE_WRITTEN] = regx_stage_written,
-    [REGX_STAGE_DROP] = regx_stage_drop,       [REGX_STAGE_ADVERTISE] = regx_stage_advertise,
-    [REGX_STAGE_READ] = regx_stage_read,       [REGX_STAGE_WITHDRAW] = regx_stage_withdraw,
+    [REGX_STAGE_WRITE] = regx_stage_write,
+    [REGX_STAGE_WRITTEN] = regx_stage_written,
+    [REGX_STAGE_DROP] = regx_stage_drop,
+    [REGX_STAGE_ADVERTISE] = regx_stage_advertise,
+    [REGX_STAGE_READ] = regx_stage_read,
+    [REGX_STAGE_WITHDRAW] = regx_stage_withdraw,
     [REGX_STAGE_COMPARE] = regx_stage_compare,
+    [REGX_STAGE_GRANT] = regx_stage_grant,
+    [REGX_STAGE_ACKNOWLEDGE] = regx_stage_acknowledge,
+    [REGX_STAGE_COPY_OUT] = regx_stage_copy_out,
+    [REGX_STAGE_GET] = regx_stage_get,
+    [REGX_STAGE_GOT] = regx_stage_got,
+    [REGX_STAGE_LOOK] = regx_stage_look,
+    [REGX_STAGE_FLUSH] = regx_stage_flush,
 };
 
 /* ---- its life ---- */

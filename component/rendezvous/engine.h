@@ -57,21 +57,44 @@ typedef enum regx_stage {
     /* revoke.c: */
     REGX_STAGE_COMPARE, /* ARRIVED has come with a checksum: compares, and sends DIFFERS if it is
                            another */
+
+    /* The receive side. put.c: */
+    REGX_STAGE_GRANT,       /* registers a chunk, and grants it; or it goes by slots */
+    REGX_STAGE_ACKNOWLEDGE, /* ATP or NACK of a chunk has come: gives it up, and counts, or it goes by
+                               slots or is granted anew */
+    /* bounce.c: */
+    REGX_STAGE_COPY_OUT, /* ATP of a slot has come: copies it to the user, and gives it up */
+    /* get.c: */
+    REGX_STAGE_GET, /* RKEY has come: registers the chunk, and asks the transport for it */
+    REGX_STAGE_GOT, /* that has ended: gives up local memory; ATS is due */
+    /* revoke.c: */
+    REGX_STAGE_LOOK,  /* looks at memory that is watched: restarts, resumes or ends the transfer */
+    REGX_STAGE_FLUSH, /* DIFFERS has come: what was registered meanwhile is given up; restarts */
     REGX_STAGE_COUNT
 } regx_stage_t;
 
-/* A stage that is to be done, and of what. */
+/* A stage that is to be done, and of what. On the stack of the thread that does it, which uses it
+ * again for each stage that follows. */
 typedef struct regx_step {
     regx_stage_t stage;
-    bool news; /* made by a message or a completion: perhaps another thread has taken the send */
-    regx_status_t status; /* WRITTEN, END: how the put, or the send, ended */
-    regx_rndv_send_t *send;
+    regx_status_t status; /* WRITTEN, GOT, END: how the put, the get or the send ended */
+    union {
+        regx_rndv_send_t *send;
+        regx_rndv_recv_t *recv; /* NULL: none is taken */
+    };
     union {
         struct regx_write *write;   /* WRITE, WRITTEN, DROP */
         struct regx_rkey *rkey;     /* ADVERTISE, READ, WITHDRAW */
+        struct regx_chunk *chunk;   /* GRANT, ACKNOWLEDGE, GET, GOT */
+        struct regx_look *look;     /* LOOK */
         regx_rndv_send_done_t done; /* END */
     };
-    void *context; /* END */
+    union {
+        const regx_control_t *control; /* a receive's: the message that it is of, or NULL */
+        void *context;                 /* END */
+    };
+    bool news; /* a send's: of a message or a completion; perhaps another thread has taken it */
+    unsigned next_chunk; /* get.c: chunks before this one had their turn */
 } regx_step_t;
 
 /* REGX_OK: the transfer may go on. REGX_AGAIN: something found no room. */

@@ -18,8 +18,6 @@
 
 _Static_assert(REGX_CHUNK_DEPTH_MAX <= REGX_CTS_RKEYS, "the CTS can say chunk_depth");
 
-static void get_done(regx_get_t *get, regx_status_t status);
-
 /* Asks the sender to advertise. */
 static void first_grant_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
 {
@@ -27,33 +25,32 @@ static void first_grant_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
     recv->cts.rkey_max = rndv->config.chunk_size;
 }
 
-/* Gives up what an ended get had of local memory. */
-static void release_get(regx_rndv_t *rndv, const regx_recv_work_t *work)
+/* A get has ended so: gives up what it had of local memory. */
+static void release_get(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_chunk_t *chunk,
+                        regx_status_t status)
 {
-    if (work->status == REGX_DENIED) {
+    if (status == REGX_DENIED) {
         regx_fall_back(rndv, "receiver: reading from this peer refused");
-        atomic_store(&work->recv->peer->no_gets, true);
+        atomic_store(&recv->peer->no_gets, true);
     }
-    regx_buffer_release(rndv, &work->chunk->region, work->status == REGX_FAILED);
+    regx_buffer_release(rndv, &chunk->region, status == REGX_FAILED);
 }
 
-/* A get has ended: the sender is to be notified. */
-static void get_ended_locked(regx_rndv_t *rndv, regx_recv_work_t *work)
+/* The sender is to be notified. */
+static void get_ended_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_chunk_t *chunk,
+                             regx_status_t status)
 {
-    regx_rndv_recv_t *recv = work->recv;
-    regx_chunk_t *chunk = work->chunk;
-
     assert(recv->holds > 0 && recv->chunks_out > 0);
     recv->holds--;
     recv->chunks_out--;
-    if (work->status == REGX_OK) {
+    if (status == REGX_OK) {
         recv->landed += chunk->length;
         assert(recv->landed <= recv->buffer.length);
         regx_count(rndv->counters, &rndv->counters->gets, 1);
     } else {
         chunk->ats = REGX_CONTROL_UNREAD;
     }
-    if (work->status == REGX_FAILED) {
+    if (status == REGX_FAILED) {
         chunk->ats |= REGX_CONTROL_FAILED;
         recv->buffer.suspect = true;
     }
@@ -76,18 +73,36 @@ static void send_ats_locked(regx_rndv_recv_t *recv, regx_chunk_t *chunk)
     }
 }
 
-/* Registers a chunk that was advertised, and fills its get. */
-static bool prepare_get(regx_rndv_t *rndv, const regx_recv_work_t *work)
+/* The transport has ended a get that it had answered by REGX_PENDING. */
+static void get_done(regx_get_t *get, regx_status_t status)
 {
-    regx_rndv_recv_t *recv = work->recv;
-    regx_chunk_t *chunk = work->chunk;
+    regx_chunk_t *chunk = get->context;
+    regx_rndv_recv_t *recv = chunk->recv;
+    regx_rndv_t *rndv = recv->rndv;
+    regx_step_t step = {.stage = REGX_STAGE_GOT, .status = status, .recv = recv, .chunk = chunk};
+
+    regx_lock(&rndv->lock);
+    assert(!recv->taken);
+    recv->taken = true;
+    if (recv->phase != REGX_RECV_CLOSED) { /* else its buffer is the application's again */
+        step.control = &chunk->rkey;
+    }
+    regx_unlock(&rndv->lock);
+    regx_recv_run(rndv, &step);
+}
+
+/* Registers a chunk that was advertised, and fills its get. */
+static regx_status_t prepare_get(regx_rndv_t *rndv, const regx_step_t *step)
+{
+    regx_rndv_recv_t *recv = step->recv;
+    regx_chunk_t *chunk = step->chunk;
     const regx_status_t status = regx_recv_register(rndv, recv, chunk, REGX_ACCESS_LOCAL_WRITE);
 
     if (status != REGX_OK) {
         recv->peer->no_gets |= status == REGX_INVALID;
-        return false;
+        return REGX_NO_MEMORY;
     }
-    chunk->rkey = *work->control;
+    chunk->rkey = *step->control;
     chunk->get = (regx_get_t){.local = recv->buffer.base + chunk->offset,
                               .length = chunk->length,
                               .region = chunk->region.mr,
@@ -96,59 +111,63 @@ static bool prepare_get(regx_rndv_t *rndv, const regx_recv_work_t *work)
                               .assisted = recv->path == REGX_PATH_together,
                               .done = get_done,
                               .context = chunk};
-    return true;
+    return REGX_OK;
 }
 
-/* Asks the transport for a chunk. */
-static void start_get(regx_rndv_t *rndv, regx_recv_work_t *work)
+regx_status_t regx_stage_get(regx_rndv_t *rndv, regx_step_t *step)
 {
-    regx_conn_t *conn = work->recv->peer->conn;
-    regx_chunk_t *chunk = work->chunk;
+    regx_rndv_recv_t *recv = step->recv;
+    regx_conn_t *conn = recv->peer->conn;
+    regx_chunk_t *chunk = step->chunk;
+    regx_status_t status = chunk->get.done != NULL ? REGX_OK : prepare_get(rndv, step);
 
-    if (chunk->get.done == NULL && !prepare_get(rndv, work)) {
-        work->status = REGX_NO_MEMORY;
-        return;
+    if (status == REGX_OK) {
+        status = conn->transport->ops->get(conn, &chunk->get);
+        if (status == REGX_INVALID) {
+            regx_count_malformed(rndv->counters); /* it leads outside of what its key names */
+        }
+        if (status != REGX_PENDING && status != REGX_AGAIN) {
+            release_get(rndv, recv, chunk, status);
+        }
     }
-    work->status = conn->transport->ops->get(conn, &chunk->get);
-    if (work->status == REGX_INVALID) {
-        regx_count_malformed(rndv->counters); /* the RKEY leads outside of what its key names */
+    regx_lock(&rndv->lock);
+    if (status == REGX_PENDING) {
+        return REGX_OK; /* it is get_done's now */
     }
-    if (work->status != REGX_PENDING && work->status != REGX_AGAIN) {
-        release_get(rndv, work);
-    }
-}
-
-static void started_locked(regx_rndv_t *rndv, regx_recv_work_t *work)
-{
-    regx_rndv_recv_t *recv = work->recv;
-    regx_chunk_t *chunk = work->chunk;
-
-    if (work->status == REGX_PENDING) {
-        return; /* it is get_done's now */
-    }
-    if (work->status == REGX_AGAIN) {
+    if (status == REGX_AGAIN) {
         recv->holds--;
         recv->due++;
         chunk->state = REGX_CHUNK_GET_DUE;
-        return;
+        return REGX_AGAIN;
     }
-    get_ended_locked(rndv, work);
+    get_ended_locked(rndv, recv, chunk, status);
     if (recv->outbox.count == 0 && recv->phase == REGX_RECV_STARTED) {
         send_ats_locked(recv, chunk);
     }
+    return REGX_OK;
 }
 
-static void begin_get_locked(regx_rndv_recv_t *recv, regx_chunk_t *chunk, regx_recv_work_t *work)
+regx_status_t regx_stage_got(regx_rndv_t *rndv, regx_step_t *step)
+{
+    if (step->status == REGX_OK && step->control != NULL) {
+        regx_recv_verify(rndv, step->recv, step->control, step->recv->path);
+    }
+    release_get(rndv, step->recv, step->chunk, step->status);
+    regx_lock(&rndv->lock);
+    get_ended_locked(rndv, step->recv, step->chunk, step->status);
+    return REGX_OK;
+}
+
+static void begin_get_locked(regx_rndv_recv_t *recv, regx_chunk_t *chunk, regx_step_t *step)
 {
     chunk->state = REGX_CHUNK_GETTING;
     recv->holds++;
-    work->chunk = chunk;
-    work->act = start_get;
-    work->acted_locked = started_locked;
+    step->chunk = chunk;
+    step->stage = REGX_STAGE_GET;
 }
 
 static bool take_rkey_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
-                             const regx_control_t *control, regx_recv_work_t *work)
+                             const regx_control_t *control, regx_step_t *step)
 {
     regx_chunk_t *chunk = regx_recv_free_chunk(rndv, recv);
 
@@ -164,7 +183,7 @@ static bool take_rkey_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
     chunk->get.done = NULL; /* it is not prepared */
     recv->granted += chunk->length;
     recv->chunks_out++;
-    begin_get_locked(recv, chunk, work);
+    begin_get_locked(recv, chunk, step);
     return true;
 }
 
@@ -184,62 +203,33 @@ static bool take_nack_locked(regx_rndv_recv_t *recv, const regx_control_t *contr
 }
 
 static bool recv_control_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
-                                const regx_control_t *control, regx_recv_work_t *work)
+                                const regx_control_t *control, regx_step_t *step)
 {
     switch (control->type) {
     case REGX_CONTROL_RKEY:
-        return take_rkey_locked(rndv, recv, control, work);
+        return take_rkey_locked(rndv, recv, control, step);
     case REGX_CONTROL_NACK:
         return take_nack_locked(recv, control);
     default:
-        return regx_bounce_recv_control_locked(rndv, recv, control, work);
+        return regx_bounce_recv_control_locked(rndv, recv, control, step);
     }
 }
 
-static bool advance_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_recv_work_t *work)
+static void advance_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_step_t *step)
 {
-    while (recv->due > 0 && work->next_chunk < rndv->config.chunk_depth) {
-        regx_chunk_t *chunk = &recv->chunks[work->next_chunk++];
+    while (recv->due > 0 && step->next_chunk < rndv->config.chunk_depth) {
+        regx_chunk_t *chunk = &recv->chunks[step->next_chunk++];
 
         if (chunk->state == REGX_CHUNK_GET_DUE) {
             recv->due--;
-            begin_get_locked(recv, chunk, work);
-            return true;
+            begin_get_locked(recv, chunk, step);
+            return;
         }
         if (recv->outbox.count == 0 && chunk->state == REGX_CHUNK_ATS_DUE) {
             send_ats_locked(recv, chunk);
         }
     }
-    return regx_bounce_advance_locked(rndv, recv, work);
-}
-
-static void end_get(regx_rndv_t *rndv, regx_recv_work_t *work)
-{
-    if (work->status == REGX_OK && work->control != NULL) {
-        regx_recv_verify(rndv, work->recv, work->control, work->recv->path);
-    }
-    release_get(rndv, work);
-}
-
-static void get_done(regx_get_t *get, regx_status_t status)
-{
-    regx_chunk_t *chunk = get->context;
-    regx_rndv_recv_t *recv = chunk->recv;
-    regx_rndv_t *rndv = recv->rndv;
-    regx_recv_work_t work = {.recv = recv,
-                             .act = end_get,
-                             .acted_locked = get_ended_locked,
-                             .chunk = chunk,
-                             .status = status};
-
-    regx_lock(&rndv->lock);
-    assert(!recv->taken);
-    recv->taken = true;
-    if (recv->phase != REGX_RECV_CLOSED) { /* else its buffer is the application's again */
-        work.control = &chunk->rkey;
-    }
-    regx_unlock(&rndv->lock);
-    regx_recv_run(rndv, &work);
+    regx_bounce_advance_locked(rndv, recv, step);
 }
 
 static void give_up_chunks(regx_rndv_t *rndv, regx_rndv_recv_t *recv)

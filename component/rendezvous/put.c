@@ -127,21 +127,17 @@ static bool recv_open(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
     return true;
 }
 
-static void act_register(regx_rndv_t *rndv, regx_recv_work_t *work)
+regx_status_t regx_stage_grant(regx_rndv_t *rndv, regx_step_t *step)
 {
-    work->status = register_chunk(rndv, work->recv, work->chunk);
-}
+    regx_rndv_recv_t *recv = step->recv;
+    regx_chunk_t *chunk = step->chunk;
+    const regx_status_t status = register_chunk(rndv, recv, chunk);
 
-static void grant_chunk_locked(regx_rndv_t *rndv, regx_recv_work_t *work)
-{
-    (void)rndv;
-    regx_rndv_recv_t *recv = work->recv;
-    regx_chunk_t *chunk = work->chunk;
-
-    if (work->status != REGX_OK) {
+    regx_lock(&rndv->lock);
+    if (status != REGX_OK) {
         chunk->state = REGX_CHUNK_BY_SLOTS;
         recv->slots.only = true;
-        return;
+        return REGX_OK;
     }
     chunk->state = REGX_CHUNK_GRANTED; /* also where it is to be revoked */
     recv->chunks_out++;
@@ -155,63 +151,52 @@ static void grant_chunk_locked(regx_rndv_t *rndv, regx_recv_work_t *work)
 
         regx_control_post(recv->peer, &recv->outbox, &message);
     }
+    return REGX_OK;
 }
 
-static bool advance_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_recv_work_t *work)
+static void advance_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_step_t *step)
 {
     regx_chunk_t *chunk;
 
     if (regx_revoke_is_on(recv) && regx_watch_has_news(&recv->revoke.watch)) { /* look first */
         regx_revoke_set_due(rndv);
-        return false;
+        return;
     }
     if (recv->outbox.count > 0 || recv->slots.only || recv->granted == recv->buffer.length ||
         recv->slots.out + recv->chunks_out >= REGX_GRANTS_MAX ||
         (chunk = regx_recv_free_chunk(rndv, recv)) == NULL) {
-        return regx_bounce_advance_locked(rndv, recv, work);
+        regx_bounce_advance_locked(rndv, recv, step);
+        return;
     }
     chunk->offset = recv->granted;
     chunk->length = chunk_length(rndv, recv);
     recv->granted += chunk->length;
     assert(recv->granted <= recv->buffer.length);
-    work->chunk = chunk;
-    work->act = act_register;
-    work->acted_locked = grant_chunk_locked;
-    return true;
+    step->chunk = chunk;
+    step->stage = REGX_STAGE_GRANT;
 }
 
-/* Whether that acknowledgement, positive or not, is the last of its chunk. */
-static bool ends_chunk(const regx_recv_work_t *work)
+regx_status_t regx_stage_acknowledge(regx_rndv_t *rndv, regx_step_t *step)
 {
-    return work->control->length == work->chunk->length - work->chunk->written;
-}
+    const regx_control_t *control = step->control;
+    regx_rndv_recv_t *recv = step->recv;
+    regx_chunk_t *chunk = step->chunk;
+    const bool written = control->type == REGX_CONTROL_ATP_CHUNK;
+    /* Whether it is the last of its chunk, as a NACK is. */
+    const bool ends = control->length == chunk->length - chunk->written;
 
-static void take_acknowledgement(regx_rndv_t *rndv, regx_recv_work_t *work)
-{
-    const regx_control_t *control = work->control;
-
-    if (ends_chunk(work)) { /* as a NACK does */
-        release_chunk(rndv, work->recv, work->chunk, control->type == REGX_CONTROL_ATP_CHUNK,
-                      (control->bits & REGX_CONTROL_FAILED) != 0);
+    if (ends) {
+        release_chunk(rndv, recv, chunk, written, (control->bits & REGX_CONTROL_FAILED) != 0);
     }
-    regx_recv_verify(rndv, work->recv, control, work->recv->path);
-}
-
-/* The chunk has been written, or is to go by slots. */
-static void acknowledged_locked(regx_rndv_t *rndv, regx_recv_work_t *work)
-{
-    const regx_control_t *control = work->control;
-    regx_rndv_recv_t *recv = work->recv;
-    regx_chunk_t *chunk = work->chunk;
-    const bool ends = ends_chunk(work);
-
+    regx_recv_verify(rndv, recv, control, recv->path);
+    regx_lock(&rndv->lock);
     recv->chunks_out -= ends;
-    if (control->type == REGX_CONTROL_ATP_CHUNK) {
+    if (written) {
         recv->landed += control->length;
         assert(recv->landed <= recv->buffer.length);
         chunk->written += control->length;
         chunk->state = ends ? REGX_CHUNK_FREE : REGX_CHUNK_GRANTED;
-        return;
+        return REGX_OK;
     }
     chunk->state = REGX_CHUNK_BY_SLOTS;
     chunk->offset = control->offset;
@@ -223,12 +208,13 @@ static void acknowledged_locked(regx_rndv_t *rndv, regx_recv_work_t *work)
         recv->slots.only = true;
         recv->buffer.suspect |= (control->bits & REGX_CONTROL_FAILED) != 0;
     }
+    return REGX_OK;
 }
 
 /* Takes the acknowledgement, positive or not, that is the next of a granted chunk. false: it is none,
  * or of no chunk. */
 static bool take_acknowledgement_locked(const regx_rndv_t *rndv, regx_rndv_recv_t *recv,
-                                        const regx_control_t *control, regx_recv_work_t *work)
+                                        const regx_control_t *control, regx_step_t *step)
 {
     const bool pieces =
         (recv->cts.bits & REGX_CTS_PIECES) != 0 && control->type == REGX_CONTROL_ATP_CHUNK;
@@ -244,9 +230,8 @@ static bool take_acknowledgement_locked(const regx_rndv_t *rndv, regx_rndv_recv_
             control->offset == chunk->offset + chunk->written &&
             (control->length == left ||
              (pieces && control->length > 0 && control->length < left))) {
-            work->chunk = chunk;
-            work->act = take_acknowledgement;
-            work->acted_locked = acknowledged_locked;
+            step->chunk = chunk;
+            step->stage = REGX_STAGE_ACKNOWLEDGE;
             return true;
         }
     }
@@ -254,11 +239,11 @@ static bool take_acknowledgement_locked(const regx_rndv_t *rndv, regx_rndv_recv_
 }
 
 static bool recv_control_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
-                                const regx_control_t *control, regx_recv_work_t *work)
+                                const regx_control_t *control, regx_step_t *step)
 {
-    return take_acknowledgement_locked(rndv, recv, control, work) ||
-           regx_revoke_recv_control_locked(recv, control, work) ||
-           regx_bounce_recv_control_locked(rndv, recv, control, work);
+    return take_acknowledgement_locked(rndv, recv, control, step) ||
+           regx_revoke_recv_control_locked(recv, control, step) ||
+           regx_bounce_recv_control_locked(rndv, recv, control, step);
 }
 
 static void give_up_chunks(regx_rndv_t *rndv, regx_rndv_recv_t *recv)

@@ -304,18 +304,15 @@ void regx_recv_verify(regx_rndv_t *rndv, regx_rndv_recv_t *recv, const regx_cont
     recv->corrupt = true;
 }
 
-void regx_recv_note_lost(regx_rndv_t *rndv, const regx_recv_work_t *work)
+void regx_recv_note_lost(regx_rndv_t *rndv, regx_rndv_recv_t *recv, const regx_control_t *control,
+                         const char *lacks)
 {
-    const regx_control_t *control = work->control;
-    regx_rndv_recv_t *recv = work->recv;
-
     if (!recv->corrupt) {
         snprintf(rndv->lost, sizeof(rndv->lost),
                  "bytes %" PRIu64 " to %" PRIu64 " of %" PRIu64
                  " did not all reach the receive buffer at %p: it is %s there%s",
                  control->offset, control->offset + control->length - 1, recv->buffer.length,
-                 (const void *)recv->buffer.base,
-                 work->lacks != NULL ? work->lacks : "not accessible",
+                 (const void *)recv->buffer.base, lacks != NULL ? lacks : "not accessible",
                  recv->may_be_longer ? ", or shorter than the message" : "");
         rndv->lost_may_be_longer = recv->may_be_longer;
     }

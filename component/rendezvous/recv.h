@@ -143,8 +143,6 @@ struct regx_rndv_recv {
     regx_chunk_t chunks[]; /* config.chunk_depth of them */
 };
 
-typedef struct regx_recv_work regx_recv_work_t; /* below */
-
 static inline regx_rndv_recv_t *regx_recv_of_link(regx_link_t *link)
 {
     return REGX_CONTAINER_OF(link, regx_rndv_recv_t, link);
@@ -177,8 +175,10 @@ static inline void regx_recv_set_start(const regx_rndv_recv_t *recv, regx_chunk_
  * taken, or READING. */
 void regx_recv_verify(regx_rndv_t *rndv, regx_rndv_recv_t *recv, const regx_control_t *control,
                       regx_path_t path);
-/* Notes for the owner that of the message's bytes some could not be brought to the user's buffer. */
-void regx_recv_note_lost(regx_rndv_t *rndv, const regx_recv_work_t *work);
+/* Notes for the owner that of the message's bytes some could not be brought to the user's buffer,
+ * and what that lacks, if it is known (base/fault.h). */
+void regx_recv_note_lost(regx_rndv_t *rndv, regx_rndv_recv_t *recv, const regx_control_t *control,
+                         const char *lacks);
 /* Tells the owner what was noted, if anything, once the message has been dealt with. */
 void regx_recv_report(regx_rndv_t *rndv, const regx_peer_t *peer);
 
@@ -205,31 +205,17 @@ void regx_recv_free_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv);
 /* The peer is gone: its receives are LOST. Progress is kept out. */
 void regx_recvs_forget(regx_rndv_t *rndv, const regx_peer_t *peer);
 
-/* ---- recv_progress.c: doing the work that messages and completions make, and going on with the
+/* ---- recv_progress.c: doing the stages that messages and completions make, and going on with the
  * receives that wait. Called by the thread that is in the transport's progress, or while progress
  * is kept out (a get's done from disconnect). ---- */
-
-/* A piece of work on a receive. On the stack of the thread that has taken the receive; it is used
- * again for each next piece. */
-struct regx_recv_work {
-    regx_rndv_recv_t *recv;
-    void (*act)(regx_rndv_t *rndv, regx_recv_work_t *work); /* NULL: there is nothing to do */
-    void (*acted_locked)(regx_rndv_t *rndv, regx_recv_work_t *work);
-    const regx_control_t *control; /* the message that it is of, or NULL */
-    regx_chunk_t *chunk;
-    regx_status_t status; /* from act to acted_locked */
-    bool takes;           /* copy_out: by regx_copy_taking */
-    const char *lacks;    /* copy_out: what the buffer lacks, if it failed (base/fault.h) */
-    unsigned next_chunk;  /* advance_locked's: chunks before this one had their turn */
-};
 
 /* A control message of a sender arrived. */
 void regx_recv_control(regx_rndv_t *rndv, uint64_t sender, const regx_control_t *control);
 
-/* Does the work on work->recv, which this thread has taken, and lets go of it. Goes on with the
- * receive and with those that wait behind it. Tells the owner last if what `work` is of arrived
+/* Does the stage of step->recv, which this thread has taken, and lets go of it. Goes on with the
+ * receive and with those that wait behind it. Tells the owner last if what the step is of arrived
  * corrupt. */
-void regx_recv_run(regx_rndv_t *rndv, regx_recv_work_t *work);
+void regx_recv_run(regx_rndv_t *rndv, regx_step_t *step);
 
 /* Goes on with all receives that wait; returns how many need not wait any more. */
 int regx_recvs_advance(regx_rndv_t *rndv);
@@ -246,12 +232,12 @@ struct regx_protocol {
     bool (*recv_open)(regx_rndv_t *rndv, regx_rndv_recv_t *recv);
     /* Fills in the rest of the CTS. May be NULL. */
     void (*first_grant_locked)(regx_rndv_t *rndv, regx_rndv_recv_t *recv);
-    /* Takes a message of the sender, other than READY, and sets up the work that it makes. false:
-     * the message does not fit what was granted, and has had no effect, on the work neither. */
+    /* Takes a message of the sender, other than READY, and sets up its stage. false: the message
+     * does not fit what was granted, and has had no effect, on the step neither. */
     bool (*recv_control_locked)(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
-                                const regx_control_t *control, regx_recv_work_t *work);
-    /* Grants what can be granted now. true: a piece of work is to be done first, and set up. */
-    bool (*advance_locked)(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_recv_work_t *work);
+                                const regx_control_t *control, regx_step_t *step);
+    /* Grants what can be granted now, or sets up a stage that is to be done first. */
+    void (*advance_locked)(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_step_t *step);
     /* Gives up registrations of a receive that no other thread knows any more. May be NULL. */
     void (*give_up_chunks)(regx_rndv_t *rndv, regx_rndv_recv_t *recv);
     /* Takes what the CTS of a send grants. No other thread knows the send yet. false: malformed. */
@@ -262,10 +248,18 @@ struct regx_protocol {
 
 /* Takes ATP_SLOT. */
 bool regx_bounce_recv_control_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
-                                     const regx_control_t *control, regx_recv_work_t *work);
+                                     const regx_control_t *control, regx_step_t *step);
 /* Grants slots until everything is granted, a message found no room, the peer's window is full (a
- * notice opens it), or the pool is empty. Makes no work: answers false. */
-bool regx_bounce_advance_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_recv_work_t *work);
+ * notice opens it), or the pool is empty. Sets up no stage. */
+void regx_bounce_advance_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_step_t *step);
+regx_status_t regx_stage_copy_out(regx_rndv_t *rndv, regx_step_t *step);
+
+/* put.c and get.c: chunks. */
+
+regx_status_t regx_stage_grant(regx_rndv_t *rndv, regx_step_t *step);
+regx_status_t regx_stage_acknowledge(regx_rndv_t *rndv, regx_step_t *step);
+regx_status_t regx_stage_get(regx_rndv_t *rndv, regx_step_t *step);
+regx_status_t regx_stage_got(regx_rndv_t *rndv, regx_step_t *step);
 
 /* landing.c: a chunk of the path remap. */
 
@@ -302,8 +296,10 @@ bool regx_revoke_nacked_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_c
 bool regx_revoke_uncopied_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, uint64_t offset);
 /* Takes DIFFERS, as recv_control_locked. */
 bool regx_revoke_recv_control_locked(const regx_rndv_recv_t *recv, const regx_control_t *control,
-                                     regx_recv_work_t *work);
+                                     regx_step_t *step);
 /* Looks at all whose memory is watched. From progress only. */
 void regx_revokes_advance(regx_rndv_t *rndv);
+regx_status_t regx_stage_look(regx_rndv_t *rndv, regx_step_t *step);
+regx_status_t regx_stage_flush(regx_rndv_t *rndv, regx_step_t *step);
 
 #endif

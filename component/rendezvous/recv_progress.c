@@ -13,7 +13,7 @@ typedef enum regx_next_turn {
 
 /* One thread's way through the receives that can go on. */
 typedef struct regx_recv_turns {
-    regx_recv_work_t *work;  /* work->recv: the receive whose turn it is; NULL: none */
+    regx_step_t *step;       /* step->recv: the receive whose turn it is; NULL: none */
     const regx_peer_t *peer; /* NULL: one of them has to wait */
     regx_next_turn_t next;
     bool all;     /* of the round: not only as long as there are slots */
@@ -24,14 +24,14 @@ static void take_locked(regx_recv_turns_t *turns, regx_rndv_recv_t *recv)
 {
     assert(!recv->taken);
     recv->taken = true;
-    *turns->work = (regx_recv_work_t){.recv = recv};
+    *turns->step = (regx_step_t){.recv = recv};
 }
 
 static void let_go_locked(regx_rndv_t *rndv, regx_recv_turns_t *turns)
 {
-    regx_rndv_recv_t *recv = turns->work->recv;
+    regx_rndv_recv_t *recv = turns->step->recv;
 
-    turns->work->recv = NULL;
+    turns->step->recv = NULL;
     recv->taken = false;
     regx_recv_free_locked(rndv, recv);
 }
@@ -39,7 +39,7 @@ static void let_go_locked(regx_rndv_t *rndv, regx_recv_turns_t *turns)
 /* The receive has done what it could: it waits, or need not. */
 static void end_turn_locked(regx_rndv_t *rndv, regx_recv_turns_t *turns)
 {
-    regx_rndv_recv_t *recv = turns->work->recv;
+    regx_rndv_recv_t *recv = turns->step->recv;
     regx_slot_range_t range;
 
     if (recv->phase == REGX_RECV_STARTED) {
@@ -120,17 +120,18 @@ static bool take_next_locked(regx_rndv_t *rndv, regx_recv_turns_t *turns)
     return recv != NULL;
 }
 
-/* Grants, turn by turn, until a piece of work is to be done (true) or nothing is left to do. */
+/* Grants, turn by turn, until a stage is to be done (true) or nothing is left to do. */
 static bool go_on_locked(regx_rndv_t *rndv, regx_recv_turns_t *turns)
 {
-    regx_recv_work_t *work = turns->work;
+    regx_step_t *step = turns->step;
 
-    while (work->recv != NULL || take_next_locked(rndv, turns)) {
-        regx_rndv_recv_t *recv = work->recv;
+    while (step->recv != NULL || take_next_locked(rndv, turns)) {
+        regx_rndv_recv_t *recv = step->recv;
 
         if (recv->phase == REGX_RECV_STARTED) {
             regx_control_flush(recv->peer, &recv->outbox);
-            if (recv->protocol->advance_locked(rndv, recv, work)) {
+            recv->protocol->advance_locked(rndv, recv, step);
+            if (step->stage != REGX_STAGE_NONE) {
                 return true;
             }
         }
@@ -145,7 +146,7 @@ static bool go_on_locked(regx_rndv_t *rndv, regx_recv_turns_t *turns)
  * them in turn. */
 static void begin_turns_locked(regx_rndv_t *rndv, regx_recv_turns_t *turns)
 {
-    regx_rndv_recv_t *recv = turns->work->recv;
+    regx_rndv_recv_t *recv = turns->step->recv;
     const bool exhausted = atomic_load_explicit(&rndv->work.pool_exhausted, memory_order_relaxed);
     regx_slot_range_t range;
 
@@ -158,21 +159,18 @@ static void begin_turns_locked(regx_rndv_t *rndv, regx_recv_turns_t *turns)
     }
 }
 
-/* Does the piece of work that is set up, if any, and those that turn after turn makes. */
+/* Does the stage that is set up, if any, and those that turn after turn makes. */
 static void take_turns(regx_rndv_t *rndv, regx_recv_turns_t *turns)
 {
-    regx_recv_work_t *work = turns->work;
+    regx_step_t *step = turns->step;
     bool more;
 
     do {
-        const bool acts = work->act != NULL;
-
-        if (acts) {
-            work->act(rndv, work);
-        }
-        regx_lock(&rndv->lock);
-        if (acts) {
-            work->acted_locked(rndv, work);
+        if (step->stage == REGX_STAGE_NONE) {
+            regx_lock(&rndv->lock);
+        } else {
+            rndv->stages[step->stage](rndv, step);
+            step->stage = REGX_STAGE_NONE;
         }
         if (turns->next == REGX_TURN_NEWS) {
             begin_turns_locked(rndv, turns);
@@ -182,10 +180,10 @@ static void take_turns(regx_rndv_t *rndv, regx_recv_turns_t *turns)
     } while (more);
 }
 
-void regx_recv_run(regx_rndv_t *rndv, regx_recv_work_t *work)
+void regx_recv_run(regx_rndv_t *rndv, regx_step_t *step)
 {
-    regx_recv_turns_t turns = {.work = work, .next = REGX_TURN_NEWS};
-    const regx_peer_t *peer = work->recv->peer;
+    regx_recv_turns_t turns = {.step = step, .next = REGX_TURN_NEWS};
+    const regx_peer_t *peer = step->recv->peer;
 
     take_turns(rndv, &turns);
     regx_recv_report(rndv, peer);
@@ -211,13 +209,13 @@ static bool acceptable(const regx_rndv_t *rndv, const regx_rndv_recv_t *recv, ui
 
 void regx_recv_control(regx_rndv_t *rndv, uint64_t sender, const regx_control_t *control)
 {
-    regx_recv_work_t work = {.control = control};
+    regx_step_t step = {.stage = REGX_STAGE_NONE, .control = control};
 
     regx_lock(&rndv->lock);
     regx_rndv_recv_t *recv = regx_handle_table_find(&rndv->recvs, control->to);
     if (recv == NULL || !acceptable(rndv, recv, sender, control) ||
         (control->type != REGX_CONTROL_READY &&
-         !recv->protocol->recv_control_locked(rndv, recv, control, &work))) {
+         !recv->protocol->recv_control_locked(rndv, recv, control, &step))) {
         regx_unlock(&rndv->lock);
         regx_count_malformed(rndv->counters);
         return;
@@ -230,9 +228,9 @@ void regx_recv_control(regx_rndv_t *rndv, uint64_t sender, const regx_control_t 
     }
     assert(!recv->taken);
     recv->taken = true;
-    work.recv = recv;
+    step.recv = recv;
     regx_unlock(&rndv->lock);
-    regx_recv_run(rndv, &work);
+    regx_recv_run(rndv, &step);
 }
 
 static const regx_rndv_recv_t *find_slot(const regx_rndv_t *rndv, uint32_t what,
@@ -298,8 +296,8 @@ void regx_rndv_immediate(regx_rndv_t *rndv, uint64_t sender, uint32_t immediate)
 
 int regx_recvs_advance(regx_rndv_t *rndv)
 {
-    regx_recv_work_t work = {.recv = NULL};
-    regx_recv_turns_t turns = {.work = &work, .next = REGX_TURN_ALL};
+    regx_step_t step = {.stage = REGX_STAGE_NONE};
+    regx_recv_turns_t turns = {.step = &step, .next = REGX_TURN_ALL};
 
     take_turns(rndv, &turns);
     return turns.advanced;

@@ -56,8 +56,8 @@ typedef enum need {
 } need_t;
 
 /* A look at the memory of one receive, which the thread that looks has taken. */
-typedef struct look {
-    regx_recv_work_t work;
+typedef struct regx_look {
+    regx_rndv_recv_t *recv;
     need_t purpose;
     /* What it found. */
     regx_watch_state_t state;
@@ -154,7 +154,7 @@ bool regx_revoke_uncopied_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, uint
 /* Nothing is watched from now on. What was not proven to have arrived goes by slots, once more. */
 static void give_up(look_t *look, const char *reason)
 {
-    look->work.recv->revoke.state = REGX_REVOKE_GIVEN_UP;
+    look->recv->revoke.state = REGX_REVOKE_GIVEN_UP;
     look->given_up = reason;
 }
 
@@ -191,7 +191,7 @@ static bool pauses(const regx_revocable_t *revoke)
 /* All has landed. */
 static void end_locked(regx_rndv_t *rndv, look_t *look)
 {
-    regx_rndv_recv_t *recv = look->work.recv;
+    regx_rndv_recv_t *recv = look->recv;
     const regx_revocable_t *revoke = &recv->revoke;
     const bool proves =
         revoke->state == REGX_REVOKE_ON_CHANGE && revoke->lowest < recv->buffer.length;
@@ -225,7 +225,7 @@ static uint64_t resume_of(const regx_rndv_t *rndv, const regx_revocable_t *revok
 /* Grants anew from there on, if the memory is there. */
 static void resume_locked(regx_rndv_t *rndv, look_t *look)
 {
-    regx_rndv_recv_t *recv = look->work.recv;
+    regx_rndv_recv_t *recv = look->recv;
     regx_revocable_t *revoke = &recv->revoke;
 
     if (revoke->state == REGX_REVOKE_ON_CHANGE) {
@@ -267,11 +267,10 @@ static const char *look_for_memory(regx_watch_t *watch, uintptr_t from)
 }
 
 /* Looks at the memory. */
-static void look_at_memory(regx_rndv_t *rndv, regx_recv_work_t *work)
+static void look_at_memory(const regx_rndv_t *rndv, look_t *look)
 {
-    regx_rndv_recv_t *recv = work->recv;
+    regx_rndv_recv_t *recv = look->recv;
     regx_revocable_t *revoke = &recv->revoke;
-    look_t *look = REGX_CONTAINER_OF(work, look_t, work);
     const uintptr_t base = (uintptr_t)recv->buffer.base;
     uintptr_t first = 0;
 
@@ -316,12 +315,14 @@ static need_t need_locked(regx_rndv_recv_t *recv)
     }
 }
 
-static void looked_locked(regx_rndv_t *rndv, regx_recv_work_t *work)
+regx_status_t regx_stage_look(regx_rndv_t *rndv, regx_step_t *step)
 {
-    regx_rndv_recv_t *recv = work->recv;
-    look_t *look = REGX_CONTAINER_OF(work, look_t, work);
-    const bool changed = look->state == REGX_WATCH_CHANGED;
+    regx_rndv_recv_t *recv = step->recv;
+    look_t *look = step->look;
 
+    look_at_memory(rndv, look);
+    const bool changed = look->state == REGX_WATCH_CHANGED;
+    regx_lock(&rndv->lock);
     switch (recv->phase) {
     case REGX_RECV_STARTED:
         if (changed) {
@@ -342,6 +343,7 @@ static void looked_locked(regx_rndv_t *rndv, regx_recv_work_t *work)
     if (need_locked(recv) != NEED_NOTHING) {
         regx_revoke_set_due(rndv);
     }
+    return REGX_OK;
 }
 
 static void report(const regx_rndv_t *rndv, const look_t *look)
@@ -378,15 +380,13 @@ void regx_revokes_advance(regx_rndv_t *rndv)
 
         watches |= watched;
         if (need >= LOOK_CHANGE) {
-            look_t look = {
-                .work = {.recv = recv, .act = look_at_memory, .acted_locked = looked_locked},
-                .purpose = need,
-                .state = REGX_WATCH_QUIET};
+            look_t look = {.recv = recv, .purpose = need, .state = REGX_WATCH_QUIET};
+            regx_step_t step = {.stage = REGX_STAGE_LOOK, .recv = recv, .look = &look};
 
             assert(!recv->taken);
             recv->taken = true;
             regx_unlock(&rndv->lock);
-            regx_recv_run(rndv, &look.work);
+            regx_recv_run(rndv, &step);
             report(rndv, &look);
             regx_lock(&rndv->lock);
         } else if (need == NEED_LATER) {
@@ -398,31 +398,27 @@ void regx_revokes_advance(regx_rndv_t *rndv)
 }
 
 /* What was registered between a change being reported and its being made is dead. */
-static void flush_watch(regx_rndv_t *rndv, regx_recv_work_t *work)
+regx_status_t regx_stage_flush(regx_rndv_t *rndv, regx_step_t *step)
 {
-    (void)rndv;
-    regx_watch_flush(&work->recv->revoke.watch);
-}
+    regx_rndv_recv_t *recv = step->recv;
 
-static void flushed_locked(regx_rndv_t *rndv, regx_recv_work_t *work)
-{
-    regx_rndv_recv_t *recv = work->recv;
-
+    regx_watch_flush(&recv->revoke.watch);
+    regx_lock(&rndv->lock);
     if (recv->phase == REGX_RECV_ARRIVED) {
         restart_locked(rndv, recv, recv->revoke.lowest);
     }
+    return REGX_OK;
 }
 
 bool regx_revoke_recv_control_locked(const regx_rndv_recv_t *recv, const regx_control_t *control,
-                                     regx_recv_work_t *work)
+                                     regx_step_t *step)
 {
     if (control->type != REGX_CONTROL_DIFFERS || !regx_revoke_is_on(recv) ||
         recv->phase != REGX_RECV_ARRIVED || recv->outbox.count > 0 ||
         recv->revoke.lowest == recv->buffer.length) {
         return false;
     }
-    work->act = flush_watch;
-    work->acted_locked = flushed_locked;
+    step->stage = REGX_STAGE_FLUSH;
     return true;
 }
 
