@@ -5,7 +5,7 @@ from pathlib import Path
 
 from tree import TOP, files
 
-README_LINES = 120
+README_WORDS = 1000
 FENCE = re.compile(r"```.*?```", re.S)
 LINK = re.compile(r"\[[^\]\n]*\]\(([^)\s]+)\)")
 # What is in backquotes or stands by itself and can only be a file of the tree.
@@ -47,8 +47,22 @@ def missing_files(text: str, *folders: Path) -> list[str]:
 
 
 def test_readme_is_short() -> None:
-    lines = (TOP / "README.md").read_text().splitlines()
-    assert len(lines) <= README_LINES, f"README.md has {len(lines)} lines, at most {README_LINES}"
+    """Words are what has a letter or a digit: the bars of tables are none."""
+    words = [word for word in (TOP / "README.md").read_text().split() if re.search(r"\w", word)]
+    assert len(words) <= README_WORDS, f"README.md has {len(words)} words, at most {README_WORDS}"
+
+
+def test_the_lines_of_compare_in_the_readme_are_of_its_table() -> None:
+    """Each figure stands in one line of the table with the same size, or is a line of it."""
+    readme = (TOP / "README.md").read_text()
+    part = re.search(r"^ +regx bounce .*?\n\n", readme, re.M | re.S)
+    link = re.search(r"\((osu-configs/results/strategies-\S+\.txt)\)", readme)
+    assert part and link
+    table = (TOP / link[1]).read_text().splitlines()
+    for line in part[0].splitlines():
+        words = line.split()
+        if words:
+            assert any(set(words) <= set(there.split()) for there in table), line
 
 
 def test_links_lead_somewhere() -> None:
