@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Memory of MPI_Alloc_mem: a message from or to it is copied by the processes, not by the kernel."""
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,26 @@ def test_messages_between_owned_buffers_need_neither_kernel_nor_registration(
                                             ("--receive-owned", "pipeline")])  # by its sender
 def test_one_side_in_owned_memory_is_enough(mpi: Mpi, tmp_path: Path, owned: str, strategy: str) -> None:
     job = exchange(mpi, tmp_path, (owned,), rendezvous=strategy).carried(strategy)
+    assert job.total("pieces_owned") == MESSAGES, str(job)
+
+
+def test_where_files_in_memory_must_not_be_executed(mpi: Mpi, tmp_path: Path) -> None:
+    """All others are refused, as by Linux 6.3 with vm.memfd_noexec=2."""
+    library = tmp_path / "noexec.so"
+    subprocess.run(["gcc", "-shared", "-fPIC", "-x", "c", "-", "-o", library], check=True, text=True, input="""
+        #include <errno.h>
+        #include <sys/syscall.h>
+        #include <unistd.h>
+        int memfd_create(const char *name, unsigned flags)
+        {
+            if (flags & 8) // MFD_NOEXEC_SEAL
+                return syscall(SYS_memfd_create, name, flags);
+            errno = EACCES;
+            return -1;
+        }""")
+    cases = sample.write([Case(SIZE, pattern="both")], tmp_path)
+    job = mpi("transfer", *BOTH, "--iterations", TIMES, cases, regx={"rndv_eager_limit": 0, "rendezvous": "read"},
+              within=["env", f"LD_PRELOAD={library}"]).checked(2).carried("read")
     assert job.total("pieces_owned") == MESSAGES, str(job)
 
 

@@ -53,8 +53,9 @@ struct regx_alloc_mem_block {
 
 /* ---- segments ---- */
 
-/* A file in memory that is not to be executed, which vm.memfd_noexec = 2 demands. -1: none; kernels
- * before Linux 6.3 do not know the flag. */
+/* A file in memory that is not to be executed: with vm.memfd_noexec = 2, Linux 6.3 and some
+ * after refuse one that does not say so. Kernels before do not know the flag, and newer ones then set
+ * it themselves. -1: none. */
 static int make_file(void)
 {
     const unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
