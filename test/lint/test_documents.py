@@ -65,6 +65,16 @@ def test_the_lines_of_compare_in_the_readme_are_of_its_table() -> None:
             assert any(set(words) <= set(there.split()) for there in table), line
 
 
+def test_hazards_that_tests_number_are_listed() -> None:
+    """hazards.md has each number that a test names: "Hazards 4 and 12", hazard_6_a_flush_is_not_lost."""
+    listed = set(re.findall(r"^\| (\d+) \|", (TOP / "test/hazard/hazards.md").read_text(), re.M))
+    named = {(number, str(path)) for path in files(".c", ".h", ".py") if path.parts[0] == "test"
+             for numbers in re.findall(r"hazards?[ _](\d+(?:(?:, | and )\d+)*)", (TOP / path).read_text(), re.I)
+             for number in re.findall(r"\d+", numbers)}
+    assert len({number for number, _ in named}) > 20, named
+    assert not [name for name in named if name[0] not in listed]
+
+
 def test_links_lead_somewhere() -> None:
     broken = {str(path): broken_links((TOP / path).read_text(), TOP / path.parent)
               for path in files(".md")}

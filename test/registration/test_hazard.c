@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Hazards of registration caches, by the numbers of the project's list of what broke others, that
- * are of room: more changes than are logged, any memory, more buffers than fit, small caches, and
- * what stays pinned. Each is tried with each backend that caches, and every byte is compared with
- * what the oracle, as the device, has. (Other changes of memory: the table's rows.)
+ * Hazards of registration caches, by their numbers in test/hazard/hazards.md, that are of room:
+ * more changes than are logged, any memory, more buffers than fit, small caches, and what stays
+ * pinned. Each is tried with each backend that caches, and every byte is compared with what the
+ * oracle, as the device, has. (Other changes of memory: the rows of the table in staleness.md.)
  */
 #include "unit.h"
 
