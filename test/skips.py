@@ -196,7 +196,7 @@ EXPECTED = [
     (r"test_hazard", "with hooks alone",
      "a backend that cannot see it, by design"),
 
-    (r"lint/|test_install\.py", "not a git checkout", "no git checkout"),
+    (r"lint/|test_(install|ci)\.py", "not a git checkout", "no git checkout"),
     (r"lint/", "needs clang-format", "another clang-format than 14"),
     (r"test_dynamic\.py", "Open MPI 5.0 does not come back", "Open MPI 5.0"),
     (r"test_foreign\.py", "Open MPI 5.0 spoils", "Open MPI 5.0"),
