@@ -17,6 +17,7 @@
 #define TOLD_MAX 8 /* names that are told of */
 
 typedef struct told {
+    const mca_base_component_t *component; /* regx's */
     char names[TOLD_MAX][NAME];
     unsigned count;
 } told_t;
@@ -67,6 +68,7 @@ static const char *nearest(const char *name)
 /* Each name once: it may be in the environment and in several files. */
 static void tell(told_t *told, const char *text, size_t length)
 {
+    regx_error_t line;
     char name[NAME];
 
     snprintf(name, sizeof(name), "%.*s", (int)regx_min(length, NAME), text);
@@ -80,11 +82,34 @@ static void tell(told_t *told, const char *text, size_t length)
         }
     }
     strcpy(told->names[told->count++], name);
-    regx_compat_output("%s is not a parameter, and is ignored; the nearest name is %s", name,
-                       nearest(name));
+    snprintf(line, sizeof(line), "%s is not a parameter, and is ignored; the nearest name is %s",
+             name, nearest(name));
+    if (regx_compat_falls_here(told->component, line)) {
+        regx_compat_output("%s", line);
+    }
 }
 
-/* Lines NAME = VALUE; one that does not begin so is a comment, or empty. */
+/* NAME = VALUE, or as mpirun has it (--tune): --mca NAME VALUE, several of them and of other options.
+ * All else is a comment, or empty. */
+static void read_line(told_t *told, char *line)
+{
+    char *rest = NULL, *word = strtok_r(line, " \t\n", &rest);
+
+    if (word != NULL && *word != '-') {
+        tell(told, word, strcspn(word, "="));
+        return;
+    }
+    while (word != NULL) {
+        const bool names = strcmp(word, "-mca") == 0 || strcmp(word, "--mca") == 0;
+
+        word = strtok_r(NULL, " \t\n", &rest);
+        if (names && word != NULL) {
+            tell(told, word, strlen(word));
+        }
+    }
+}
+
+/* One that cannot be read Open MPI does not read either. */
 static void read_file(told_t *told, const char *path)
 {
     FILE *file = fopen(path, "re");
@@ -92,9 +117,7 @@ static void read_file(told_t *told, const char *path)
     size_t size = 0;
 
     while (file != NULL && getline(&line, &size, file) >= 0) {
-        const char *name = line + strspn(line, " \t");
-
-        tell(told, name, strcspn(name, " \t=\n"));
+        read_line(told, line);
     }
     free(line);
     if (file != NULL) {
@@ -115,9 +138,9 @@ static void read_files(told_t *told, const char *variable)
     free(list);
 }
 
-void regx_params_warn_of_unknown(void)
+void regx_params_warn_of_unknown(const mca_base_component_t *component)
 {
-    told_t told = {.count = 0};
+    told_t told = {.component = component};
 
     if (!regx_compat_prints()) {
         return;
@@ -131,4 +154,5 @@ void regx_params_warn_of_unknown(void)
     }
     read_files(&told, "param_files");
     read_files(&told, "override_param_file");
+    read_files(&told, "envar_file_prefix"); /* mpirun --tune, where it hands on no more */
 }

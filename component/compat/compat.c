@@ -136,14 +136,18 @@ bool regx_compat_prints(void)
 }
 
 /* A process that has a line to print publishes it, as a key. The process of its own node is asked
- * first, so that of each node one at the most asks a process of another node. */
+ * first, so that of each node one at the most asks a process of another node. The first of a further
+ * application asks the job's first, which waits for nobody. */
 bool regx_compat_falls_here(const mca_base_component_t *component, const char *line)
 {
     const uint32_t node = first_of_node(), application = first_of_application();
     const uint32_t self = regx_compat_rank();
 
-    if (!regx_version_publish_key(line) || application == self) {
+    if (!regx_version_publish_key(line) || self == 0) {
         return true;
+    }
+    if (application == self) {
+        return !regx_version_key_published(component, 0, line);
     }
     if (node != self && node != application && regx_version_key_published(component, node, line)) {
         return false;

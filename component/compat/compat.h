@@ -64,8 +64,8 @@ bool regx_compat_takes_ob1(void);
 bool regx_compat_prints(void);
 
 /* Whether this process has to print a line that other processes may also have to print. false: the
- * process that prints for the application, or the first of this node, prints the same one. Only before
- * addresses are exchanged. May wait for those two processes. The caller must publish something for
+ * process that prints for the application, or the first of this node or job, prints the same one. Only
+ * before addresses are exchanged. May wait for those processes. The caller must publish something for
  * `component` in any case, since other processes wait for it. */
 bool regx_compat_falls_here(const mca_base_component_t *component, const char *line);
 

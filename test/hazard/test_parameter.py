@@ -137,12 +137,15 @@ def test_defaults_that_are_given_are_valid(mpi: Mpi, build: Build) -> None:
     traffic(mpi, "regx", {name: value for name, value in given.items() if value}).checked(ranks=2)
 
 
-@pytest.mark.parametrize("by", ["mpirun", "environment", "file"])
+@pytest.mark.parametrize("by", ["mpirun", "environment", "file", "tune"])
 def test_an_unknown_name_is_told_once_and_the_job_goes_on(mpi: Mpi, tmp_path: Path, by: str) -> None:
     """The names that Open MPI registers for every BTL are known."""
     name, known = "rendevous", {"flags": "send,inplace,put,get,atomics", "exclusivity": "1024"}
-    environment = {}
-    if by == "environment":
+    environment, options = {}, ["--tune", str(tmp_path / "tune")] if by == "tune" else []
+    if by == "tune":
+        (tmp_path / "tune").write_text(f'# --mca btl_regx_commented 1\n-x OTHER=1 --mca btl_regx_{name} "read"\n'
+                                       f"-mca btl_regx_chunk_size 64K -mca btl_regx_{name} direct\n")
+    elif by == "environment":
         environment[f"OMPI_MCA_btl_regx_{name}"] = "read"
     elif by == "file":
         file = tmp_path / "mca-params.conf"
@@ -151,10 +154,23 @@ def test_an_unknown_name_is_told_once_and_the_job_goes_on(mpi: Mpi, tmp_path: Pa
         environment["OMPI_MCA_mca_base_param_files"] = str(file)
     else:
         known[name] = "read"
-    job = traffic(mpi, "regx", known, environment=environment)
+    job = traffic(mpi, "regx", known, environment=environment, options=options)
     assert job.status == 0 and job.stdout.startswith("checked ") and len(job.reports) == 2, str(job)
     assert one_line(job, f"{name} is not a parameter, and is ignored; the nearest name is ") == \
         "btl_regx_rendezvous", str(job)
+
+
+@pytest.mark.parametrize("names,lines", [(["rendevous", "rendevous"], 1), (["", "rendevous"], 1),
+                                         (["rendevous", "poolsize"], 2)])
+def test_two_applications_tell_of_a_name_once(mpi: Mpi, build: Build, names: list[str], lines: int) -> None:
+    """Of one that the second alone was given, too."""
+    first, second = (["-x", f"OMPI_MCA_btl_regx_{name}=1"] if name else [] for name in names)
+    program = (build.programs / "collective", "--sizes", "100000", "bcast")
+    job = mpi(*program, ":", "-n", 1, *second, "--mca", "btl", "regx", *program, ranks=1, options=first)
+    assert job.status == 0 and job.stdout.startswith("checked "), str(job)
+    assert len(job.complaints) == lines, str(job)
+    assert all(any(line.startswith(f"regx: btl_regx_{name} is not a parameter") for line in job.complaints)
+               for name in names if name), str(job)
 
 
 def test_unwritable_report(mpi: Mpi) -> None:
