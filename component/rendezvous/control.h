@@ -175,7 +175,7 @@ _Static_assert(offsetof(regx_control_t, start) <= REGX_NOTICE_MAX, "an ATP can f
  *
  * What does not fit goes by notice. A receive is not closed while honest peers write what it
  * granted, so those bits only have to tell apart what should not come at all. send.c packs it,
- * recv_progress.c finds what it names. */
+ * recv.c finds what it names. */
 #define REGX_IMMEDIATE_ATP (1u << 23)
 #define REGX_IMMEDIATE_CHUNK (1u << 22)
 #define REGX_IMMEDIATE_GENERATION_BITS 5u

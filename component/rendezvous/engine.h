@@ -20,7 +20,7 @@
  *   put.c; get.c                   registered chunks: written by the sender; read by the receiver
  *   bounce.c                       slots, which also carry what a chunk could not
  *   revoke.c                       what was granted is acknowledged, and granted anew
- *   recv_progress.c, recv.c        what all protocols have in common on the receive side
+ *   recv.c                         what all protocols have in common on the receive side
  *   auto.c                         chooses a path
  *   control.c                      control messages, queued where there is no room
  *   landing.c                      pages that are moved to the user (remap)

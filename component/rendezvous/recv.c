@@ -1,4 +1,9 @@
-/* SPDX-License-Identifier: BSD-3-Clause */
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * What all protocols have in common on the receive side, in the order in which it happens: a receive
+ * is opened, messages of its sender come, the receives have their turns, it is closed. What moves the
+ * bytes is the protocol's (recv.h).
+ */
 #include "rendezvous/recv.h"
 
 #include <assert.h>
@@ -11,6 +16,10 @@
 #include "base/checked.h"
 
 _Static_assert(offsetof(struct regx_rndv_recv, cts) == 0, "the owner ships the first bytes");
+
+static void give_up_memory(regx_rndv_t *rndv, regx_rndv_recv_t *recv);
+
+/* ---- a receive is opened ---- */
 
 static regx_rndv_recv_t *recv_new(regx_rndv_t *rndv)
 {
@@ -79,26 +88,23 @@ static void leave_trial_locked(const regx_rndv_recv_t *recv)
                     whole && recv->slots.used == (recv->path == REGX_PATH_bounce));
 }
 
-static uint8_t cts_bits(const regx_rndv_t *rndv, const regx_rndv_recv_t *recv)
-{
-    const bool revocable = regx_recv_ends_by_arrived(recv);
-
-    return (rndv->config.verify ? REGX_CTS_VERIFY : 0) |
-           (recv->buffer.suspect ? REGX_CTS_SUSPECT : 0) | (revocable ? REGX_CTS_REVOCABLE : 0) |
-           (revocable && rndv->config.grant == REGX_GRANT_OPTIMISTIC ? REGX_CTS_OPTIMISTIC : 0);
-}
-
-/* The rest of the CTS. */
+/* The CTS, but for what recv_open has filled in. */
 static void fill_cts_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
 {
+    const bool revocable = regx_recv_ends_by_arrived(recv);
+    regx_cts_t *cts = &recv->cts;
+
     if (recv->protocol->first_grant_locked != NULL) {
         recv->protocol->first_grant_locked(rndv, recv);
     }
-    recv->cts.version = REGX_CONTROL_VERSION;
-    recv->cts.path = (uint8_t)recv->path;
-    recv->cts.why = (uint8_t)recv->why;
-    recv->cts.bits |= cts_bits(rndv, recv);
-    recv->cts.length = recv->buffer.length;
+    cts->version = REGX_CONTROL_VERSION;
+    cts->path = (uint8_t)recv->path;
+    cts->why = (uint8_t)recv->why;
+    cts->length = recv->buffer.length;
+    cts->bits |= rndv->config.verify ? REGX_CTS_VERIFY : 0;
+    cts->bits |= recv->buffer.suspect ? REGX_CTS_SUSPECT : 0;
+    cts->bits |= revocable ? REGX_CTS_REVOCABLE : 0;
+    cts->bits |= revocable && rndv->config.grant == REGX_GRANT_OPTIMISTIC ? REGX_CTS_OPTIMISTIC : 0;
 }
 
 /* Registrations made after a change was reported and before it took effect are of the old pages.
@@ -117,26 +123,6 @@ static void end_watch(regx_rndv_recv_t *recv)
         regx_watch_end(&revoke->watch);
         revoke->state = REGX_REVOKE_NEVER;
     }
-}
-
-/* No other thread knows it any more. */
-static void give_up_memory(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
-{
-    if (recv->protocol->give_up_chunks != NULL) {
-        recv->protocol->give_up_chunks(rndv, recv);
-    }
-    end_watch(recv);
-    regx_drain_let_go(rndv->registry->drain, recv->drain);
-}
-
-void regx_recv_open_again_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, bool failed)
-{
-    recv->cts = (regx_cts_t){.recv = recv->cts.recv};
-    recv->buffer.suspect |= failed;
-    recv->slots.only = true;
-    set_path(rndv, recv, REGX_PATH_bounce, REGX_WHY_unread);
-    assert(!regx_recv_ends_by_arrived(recv)); /* what is read is not watched */
-    fill_cts_locked(rndv, recv);
 }
 
 regx_rndv_recv_t *regx_rndv_recv_open(regx_rndv_t *rndv, regx_peer_t *peer, void *base,
@@ -179,77 +165,17 @@ regx_rndv_recv_t *regx_rndv_recv_open(regx_rndv_t *rndv, regx_peer_t *peer, void
     return recv;
 }
 
-void regx_recv_release_slot_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, uint32_t slot)
+void regx_recv_open_again_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, bool failed)
 {
-    assert(recv->slots.out > 0 && recv->peer->slots > 0);
-    recv->peer->granted -= rndv->slots[slot].length;
-    recv->peer->slots--;
-    recv->slots.out--;
-    recv->slots.bytes -= rndv->slots[slot].length;
-    recv->slots.waits_for_own &= recv->slots.out > 0;
-    rndv->slots[slot].recv = NULL;
-    regx_pool_put(rndv->pool, slot);
+    recv->cts = (regx_cts_t){.recv = recv->cts.recv};
+    recv->buffer.suspect |= failed;
+    recv->slots.only = true;
+    set_path(rndv, recv, REGX_PATH_bounce, REGX_WHY_unread);
+    assert(!regx_recv_ends_by_arrived(recv)); /* what is read is not watched */
+    fill_cts_locked(rndv, recv);
 }
 
-/* Takes back slots that were granted and not written. */
-static void take_back_slots_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
-{
-    for (uint32_t slot = 0; recv->slots.out > 0 && slot < rndv->pool->slots; slot++) {
-        if (rndv->slots[slot].recv == recv) {
-            regx_recv_release_slot_locked(rndv, recv, slot);
-        }
-    }
-}
-
-void regx_rndv_recv_close(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
-{
-    const struct timespec pause = {.tv_nsec = 10000};
-
-    regx_lock(&rndv->lock);
-    assert(recv->phase != REGX_RECV_CLOSED);
-    recv->phase = REGX_RECV_CLOSED;
-    recv->holds++;
-    /* A thread that works on the receive ends its piece of work: the copy of one slot, one
-     * registration, or one call of the transport. It starts no other, since the receive is CLOSED.
-     * So this wait is short, and a process with one thread never waits. It cannot be left out:
-     * after close nothing may write to the buffer. It sleeps, since the other thread may have a
-     * lower priority and the same core. */
-    while (recv->taken) {
-        assert(rndv->lock.real);
-        regx_unlock(&rndv->lock);
-        nanosleep(&pause, NULL);
-        regx_lock(&rndv->lock);
-    }
-    /* Only now: until here the peer may be forgotten, which looks for its receives in the table. */
-    regx_handle_table_remove(&rndv->recvs, recv->cts.recv);
-    leave_trial_locked(recv);
-    regx_list_remove(&recv->link);
-    if (regx_recv_ends_by_arrived(recv)) { /* perhaps nothing is watched any more */
-        regx_revoke_set_due(rndv);
-    }
-    take_back_slots_locked(rndv, recv);
-    /* No message will tell those that wait of these slots. */
-    if (!regx_list_empty(&rndv->recv_lists.pending)) {
-        atomic_store_explicit(&rndv->work.retry_recvs, true, memory_order_relaxed);
-    }
-    regx_unlock(&rndv->lock);
-    give_up_memory(rndv, recv);
-    if (recv->landed == recv->buffer.length) {
-        regx_checked_written(recv->buffer.base, recv->buffer.length);
-    }
-    regx_lock(&rndv->lock);
-    recv->holds--;
-    regx_recv_free_locked(rndv, recv);
-    regx_unlock(&rndv->lock);
-}
-
-void regx_recv_free_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
-{
-    if (recv->phase == REGX_RECV_CLOSED && recv->holds == 0) {
-        assert(recv->slots.out == 0);
-        regx_spares_give(&rndv->spares.recvs, recv);
-    }
-}
+/* ---- its chunks and slots ---- */
 
 regx_chunk_t *regx_recv_free_chunk(const regx_rndv_t *rndv, regx_rndv_recv_t *recv)
 {
@@ -277,6 +203,153 @@ regx_status_t regx_recv_register(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx
     }
     return status;
 }
+
+bool regx_recv_slot_range_locked(const regx_rndv_t *rndv, regx_rndv_recv_t *recv,
+                                 regx_slot_range_t *range)
+{
+    for (unsigned i = 0; i < rndv->config.chunk_depth && recv->path != REGX_PATH_bounce; i++) {
+        regx_chunk_t *chunk = &recv->chunks[i];
+
+        if (chunk->state == REGX_CHUNK_BY_SLOTS) {
+            *range = (regx_slot_range_t){chunk, chunk->offset, chunk->length};
+            return true;
+        }
+    }
+    assert(recv->granted <= recv->buffer.length);
+    *range = (regx_slot_range_t){NULL, recv->granted, recv->buffer.length - recv->granted};
+    return recv->slots.only && range->length > 0;
+}
+
+void regx_recv_release_slot_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, uint32_t slot)
+{
+    assert(recv->slots.out > 0 && recv->peer->slots > 0);
+    recv->peer->granted -= rndv->slots[slot].length;
+    recv->peer->slots--;
+    recv->slots.out--;
+    recv->slots.bytes -= rndv->slots[slot].length;
+    recv->slots.waits_for_own &= recv->slots.out > 0;
+    rndv->slots[slot].recv = NULL;
+    regx_pool_put(rndv->pool, slot);
+}
+
+/* Takes back slots that were granted and not written. */
+static void take_back_slots_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
+{
+    for (uint32_t slot = 0; recv->slots.out > 0 && slot < rndv->pool->slots; slot++) {
+        if (rndv->slots[slot].recv == recv) {
+            regx_recv_release_slot_locked(rndv, recv, slot);
+        }
+    }
+}
+
+/* ---- a message of the sender arrives ---- */
+
+/* Whether that sender may send that now. Its acknowledgements carry a checksum if they are to. */
+static bool acceptable(const regx_rndv_t *rndv, const regx_rndv_recv_t *recv, uint64_t sender,
+                       const regx_control_t *control)
+{
+    const bool atp =
+        control->type == REGX_CONTROL_ATP_SLOT || control->type == REGX_CONTROL_ATP_CHUNK;
+    const bool unchecked = rndv->config.verify && (control->bits & REGX_CONTROL_CHECKSUM) == 0 &&
+                           (atp || control->type == REGX_CONTROL_RKEY);
+    const bool known = recv->phase == REGX_RECV_OPENED ||
+                       (control->bits & REGX_CONTROL_ANONYMOUS) != 0 ||
+                       (recv->sender.id == control->from.id &&
+                        recv->sender.generation == control->from.generation);
+    const bool open = recv->phase != REGX_RECV_READING && recv->phase != REGX_RECV_LOST &&
+                      recv->phase != REGX_RECV_CLOSED;
+
+    return open && recv->peer->id == sender && known && !unchecked;
+}
+
+void regx_recv_control(regx_rndv_t *rndv, uint64_t sender, const regx_control_t *control)
+{
+    regx_step_t step = {.stage = REGX_STAGE_NONE, .control = control};
+
+    regx_lock(&rndv->lock);
+    regx_rndv_recv_t *recv = regx_handle_table_find(&rndv->recvs, control->to);
+    if (recv == NULL || !acceptable(rndv, recv, sender, control) ||
+        (control->type != REGX_CONTROL_READY &&
+         !recv->protocol->recv_control_locked(rndv, recv, control, &step))) {
+        regx_unlock(&rndv->lock);
+        regx_count_malformed(rndv->counters);
+        return;
+    }
+    if ((control->bits & REGX_CONTROL_ANONYMOUS) == 0) {
+        recv->sender = control->from;
+        if (recv->phase == REGX_RECV_OPENED) {
+            recv->phase = REGX_RECV_STARTED;
+        }
+    }
+    assert(!recv->taken);
+    recv->taken = true;
+    step.recv = recv;
+    regx_unlock(&rndv->lock);
+    regx_recv_run(rndv, &step);
+}
+
+static const regx_rndv_recv_t *find_slot(const regx_rndv_t *rndv, uint32_t what,
+                                         regx_control_t *control)
+{
+    const uint64_t offset = (uint64_t)what * REGX_IMMEDIATE_SLOT_UNIT;
+    const uint64_t index = offset / rndv->pool->slot_size;
+
+    if (offset % rndv->pool->slot_size != 0 || index >= rndv->pool->slots) {
+        return NULL;
+    }
+    const regx_slot_use_t *use = &rndv->slots[index];
+    control->type = REGX_CONTROL_ATP_SLOT;
+    control->slot = (uint32_t)offset;
+    control->offset = use->offset;
+    control->length = use->length;
+    return use->recv;
+}
+
+static const regx_rndv_recv_t *find_chunk(const regx_rndv_t *rndv, uint32_t what,
+                                          regx_control_t *control)
+{
+    const regx_rndv_recv_t *recv =
+        regx_handle_table_at(&rndv->recvs, regx_immediate_low(what, REGX_IMMEDIATE_RECV_BITS));
+    const uint64_t offset = (uint64_t)(what >> REGX_IMMEDIATE_RECV_BITS) * rndv->config.chunk_size;
+
+    for (unsigned i = 0; recv != NULL && i < rndv->config.chunk_depth; i++) {
+        const regx_chunk_t *chunk = &recv->chunks[i];
+
+        if (chunk->state == REGX_CHUNK_GRANTED && chunk->offset == offset) {
+            control->type = REGX_CONTROL_ATP_CHUNK;
+            control->offset = chunk->offset;
+            control->length = chunk->length;
+            return recv;
+        }
+    }
+    return NULL;
+}
+
+/* It stands for a message of a sender whose handle is not in it. */
+void regx_rndv_immediate(regx_rndv_t *rndv, uint64_t sender, uint32_t immediate)
+{
+    const uint32_t what = regx_immediate_low(immediate, REGX_IMMEDIATE_WHAT_BITS);
+    const uint32_t generation =
+        regx_immediate_low(immediate >> REGX_IMMEDIATE_WHAT_BITS, REGX_IMMEDIATE_GENERATION_BITS);
+    regx_control_t control = {.bits = REGX_CONTROL_ANONYMOUS};
+
+    regx_lock(&rndv->lock);
+    const regx_rndv_recv_t *recv = (immediate & REGX_IMMEDIATE_CHUNK) != 0
+                                       ? find_chunk(rndv, what, &control)
+                                       : find_slot(rndv, what, &control);
+    const bool known =
+        (immediate & REGX_IMMEDIATE_ATP) != 0 && recv != NULL &&
+        regx_immediate_low(recv->cts.recv.generation, REGX_IMMEDIATE_GENERATION_BITS) == generation;
+    control.to = known ? recv->cts.recv : control.to;
+    regx_unlock(&rndv->lock);
+    if (known) {
+        regx_recv_control(rndv, sender, &control);
+    } else {
+        regx_count_malformed(rndv->counters);
+    }
+}
+
+/* ---- whether the right bytes have arrived ---- */
 
 void regx_recv_verify(regx_rndv_t *rndv, regx_rndv_recv_t *recv, const regx_control_t *control,
                       regx_path_t path)
@@ -331,20 +404,229 @@ void regx_recv_report(regx_rndv_t *rndv, const regx_peer_t *peer)
     }
 }
 
-bool regx_recv_slot_range_locked(const regx_rndv_t *rndv, regx_rndv_recv_t *recv,
-                                 regx_slot_range_t *range)
-{
-    for (unsigned i = 0; i < rndv->config.chunk_depth && recv->path != REGX_PATH_bounce; i++) {
-        regx_chunk_t *chunk = &recv->chunks[i];
+/* ---- receives have their turns ---- */
 
-        if (chunk->state == REGX_CHUNK_BY_SLOTS) {
-            *range = (regx_slot_range_t){chunk, chunk->offset, chunk->length};
-            return true;
+/* Whose turn it is after the receive that the news was of. */
+typedef enum regx_next_turn {
+    REGX_TURN_NEWS, /* it is not found out yet */
+    REGX_TURN_PEER, /* other receives of the same peer, in their order, until one has to wait */
+    REGX_TURN_ALL,  /* all that wait, oldest first */
+    REGX_TURN_ROUND /* the same, and that round has begun */
+} regx_next_turn_t;
+
+/* One thread's way through the receives that can go on. */
+typedef struct regx_recv_turns {
+    regx_step_t *step;       /* step->recv: the receive whose turn it is; NULL: none */
+    const regx_peer_t *peer; /* NULL: one of them has to wait */
+    regx_next_turn_t next;
+    bool all;     /* of the round: not only as long as there are slots */
+    int advanced; /* had a turn and need not wait any more */
+} regx_recv_turns_t;
+
+/* Gives back the record of a closed receive, unless it is held. */
+static void free_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
+{
+    if (recv->phase == REGX_RECV_CLOSED && recv->holds == 0) {
+        assert(recv->slots.out == 0);
+        regx_spares_give(&rndv->spares.recvs, recv);
+    }
+}
+
+static void let_go_locked(regx_rndv_t *rndv, regx_recv_turns_t *turns)
+{
+    regx_rndv_recv_t *recv = turns->step->recv;
+
+    turns->step->recv = NULL;
+    recv->taken = false;
+    free_locked(rndv, recv);
+}
+
+/* After news of a receive, which is taken: whose turn it is. While the pool was enough for all, the
+ * receive itself comes first, its slot being warm in the cache, unless it is new among those that
+ * wait: others of its peer were there before. When some had to do without, all that want slots get
+ * them in turn. */
+static void begin_turns_locked(regx_rndv_t *rndv, regx_recv_turns_t *turns)
+{
+    regx_rndv_recv_t *recv = turns->step->recv;
+    const bool exhausted = atomic_load_explicit(&rndv->work.pool_exhausted, memory_order_relaxed);
+    regx_slot_range_t range;
+
+    turns->peer = recv->peer;
+    turns->next = exhausted ? REGX_TURN_ALL : REGX_TURN_PEER;
+    if ((exhausted || !regx_list_has(&recv->link)) && recv->phase == REGX_RECV_STARTED &&
+        recv->due == 0 && regx_recv_slot_range_locked(rndv, recv, &range)) {
+        regx_list_set(&rndv->recv_lists.pending, &recv->link, true);
+        let_go_locked(rndv, turns);
+    }
+}
+
+/* Takes the receive whose turn is next. false: there is none. */
+static bool take_next_locked(regx_rndv_t *rndv, regx_recv_turns_t *turns)
+{
+    regx_link_t *pending = &rndv->recv_lists.pending, *round = &rndv->recv_lists.round;
+    regx_rndv_recv_t *recv = NULL;
+
+    if (turns->next == REGX_TURN_ALL) {
+        /* All that wait are to have a turn: where none has anything to send, as long as there are
+         * slots. */
+        turns->next = REGX_TURN_ROUND;
+        turns->all = atomic_exchange(&rndv->work.retry_recvs, false);
+        atomic_store_explicit(&rndv->work.pool_exhausted, false, memory_order_relaxed);
+        assert(regx_list_empty(round));
+        regx_list_move(round, pending);
+    }
+    if (turns->next == REGX_TURN_PEER) {
+        for (regx_link_t *at = pending->next; turns->peer != NULL && at != pending && recv == NULL;
+             at = at->next) {
+            regx_rndv_recv_t *other = regx_recv_of_link(at);
+
+            recv = other->peer == turns->peer && !other->slots.waits_for_own ? other : NULL;
+        }
+    } else if (!regx_list_empty(round) &&
+               (turns->all ||
+                !atomic_load_explicit(&rndv->work.pool_exhausted, memory_order_relaxed))) {
+        recv = regx_recv_of_link(round->next);
+        regx_list_remove(&recv->link);
+    } else { /* those that had their turn come after those that still wait for it */
+        regx_list_move(round, pending);
+        regx_list_move(pending, round);
+    }
+    if (recv != NULL) {
+        assert(!recv->taken);
+        recv->taken = true;
+        *turns->step = (regx_step_t){.recv = recv};
+    }
+    return recv != NULL;
+}
+
+/* The receive has done what it could: it waits, or need not. */
+static void end_turn_locked(regx_rndv_t *rndv, regx_recv_turns_t *turns)
+{
+    regx_rndv_recv_t *recv = turns->step->recv;
+    regx_slot_range_t range;
+
+    if (recv->phase == REGX_RECV_STARTED) {
+        const bool unsent = recv->outbox.count > 0 || recv->due > 0;
+
+        if (unsent) {
+            atomic_store_explicit(&rndv->work.retry_recvs, true, memory_order_relaxed);
+        }
+        regx_list_set(&rndv->recv_lists.pending, &recv->link,
+                      unsent || regx_recv_slot_range_locked(rndv, recv, &range));
+        if (recv->landed == recv->buffer.length &&
+            regx_recv_ends_by_arrived(recv)) { /* it may end */
+            regx_revoke_set_due(rndv);
         }
     }
-    assert(recv->granted <= recv->buffer.length);
-    *range = (regx_slot_range_t){NULL, recv->granted, recv->buffer.length - recv->granted};
-    return recv->slots.only && range->length > 0;
+    turns->advanced += !regx_list_has(&recv->link);
+    if (turns->next == REGX_TURN_PEER && regx_list_has(&recv->link) && !recv->slots.waits_for_own) {
+        turns->peer = NULL;
+    }
+    let_go_locked(rndv, turns);
+}
+
+/* Does the stage that is set up, if any, and those that turn after turn makes, until nothing is left
+ * to do. */
+static void take_turns(regx_rndv_t *rndv, regx_recv_turns_t *turns)
+{
+    regx_step_t *step = turns->step;
+
+    do {
+        if (step->stage == REGX_STAGE_NONE) {
+            regx_lock(&rndv->lock);
+        } else {
+            rndv->stages[step->stage](rndv, step);
+            step->stage = REGX_STAGE_NONE;
+        }
+        if (turns->next == REGX_TURN_NEWS) {
+            begin_turns_locked(rndv, turns);
+        }
+        while (step->recv != NULL || take_next_locked(rndv, turns)) {
+            regx_rndv_recv_t *recv = step->recv;
+
+            if (recv->phase == REGX_RECV_STARTED) {
+                regx_control_flush(recv->peer, &recv->outbox);
+                recv->protocol->advance_locked(rndv, recv, step);
+                if (step->stage != REGX_STAGE_NONE) {
+                    break;
+                }
+            }
+            end_turn_locked(rndv, turns);
+        }
+        regx_unlock(&rndv->lock);
+    } while (step->stage != REGX_STAGE_NONE);
+}
+
+void regx_recv_run(regx_rndv_t *rndv, regx_step_t *step)
+{
+    regx_recv_turns_t turns = {.step = step, .next = REGX_TURN_NEWS};
+    const regx_peer_t *peer = step->recv->peer;
+
+    take_turns(rndv, &turns);
+    regx_recv_report(rndv, peer);
+}
+
+int regx_recvs_advance(regx_rndv_t *rndv)
+{
+    regx_step_t step = {.stage = REGX_STAGE_NONE};
+    regx_recv_turns_t turns = {.step = &step, .next = REGX_TURN_ALL};
+
+    take_turns(rndv, &turns);
+    return turns.advanced;
+}
+
+/* ---- it is closed, or its peer is lost ---- */
+
+/* No other thread knows it any more. */
+static void give_up_memory(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
+{
+    if (recv->protocol->give_up_chunks != NULL) {
+        recv->protocol->give_up_chunks(rndv, recv);
+    }
+    end_watch(recv);
+    regx_drain_let_go(rndv->registry->drain, recv->drain);
+}
+
+void regx_rndv_recv_close(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
+{
+    const struct timespec pause = {.tv_nsec = 10000};
+
+    regx_lock(&rndv->lock);
+    assert(recv->phase != REGX_RECV_CLOSED);
+    recv->phase = REGX_RECV_CLOSED;
+    recv->holds++;
+    /* A thread that works on the receive ends its piece of work: the copy of one slot, one
+     * registration, or one call of the transport. It starts no other, since the receive is CLOSED.
+     * So this wait is short, and a process with one thread never waits. It cannot be left out:
+     * after close nothing may write to the buffer. It sleeps, since the other thread may have a
+     * lower priority and the same core. */
+    while (recv->taken) {
+        assert(rndv->lock.real);
+        regx_unlock(&rndv->lock);
+        nanosleep(&pause, NULL);
+        regx_lock(&rndv->lock);
+    }
+    /* Only now: until here the peer may be forgotten, which looks for its receives in the table. */
+    regx_handle_table_remove(&rndv->recvs, recv->cts.recv);
+    leave_trial_locked(recv);
+    regx_list_remove(&recv->link);
+    if (regx_recv_ends_by_arrived(recv)) { /* perhaps nothing is watched any more */
+        regx_revoke_set_due(rndv);
+    }
+    take_back_slots_locked(rndv, recv);
+    /* No message will tell those that wait of these slots. */
+    if (!regx_list_empty(&rndv->recv_lists.pending)) {
+        atomic_store_explicit(&rndv->work.retry_recvs, true, memory_order_relaxed);
+    }
+    regx_unlock(&rndv->lock);
+    give_up_memory(rndv, recv);
+    if (recv->landed == recv->buffer.length) {
+        regx_checked_written(recv->buffer.base, recv->buffer.length);
+    }
+    regx_lock(&rndv->lock);
+    recv->holds--;
+    free_locked(rndv, recv);
+    regx_unlock(&rndv->lock);
 }
 
 void regx_recvs_forget(regx_rndv_t *rndv, const regx_peer_t *peer)
