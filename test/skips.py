@@ -32,6 +32,7 @@ USERFAULTFD, GET_MEMPOLICY = (282, 236) if platform.machine() == "aarch64" else 
 UFFD_USER_MODE_ONLY = 1
 AT_SYSINFO_EHDR = 33
 INFINIBAND = Path("/sys/class/infiniband")
+NOTIFY = Path("/mnt/regx_notify.ko")  # the emulated machine has it there
 
 
 class Run(NamedTuple):
@@ -158,6 +159,7 @@ CONDITIONS: dict[str, Condition] = {
     "no liburing, or io_uring is refused": lambda run: refused(IO_URING_SETUP, 1, 0)
     or not succeeds("pkg-config", "--exists", "liburing"),
     # the machine
+    "no emulated machine": lambda run: not NOTIFY.exists(),
     "no RDMA device": lambda run: not devices("ACTIVE"),
     "an RDMA device": lambda run: bool(devices("ACTIVE")),
     "an active device that is not Soft-RoCE's": lambda run: not_soft_roce(devices("ACTIVE")),
@@ -213,6 +215,7 @@ EXPECTED = [
      "no RDMA device|no port of an RDMA device can be used", "no RDMA device"),
     (r"test_on_demand\.py", "no on-demand paging", "an active device that is not Soft-RoCE's"),
     (r"test_on_demand\.py", "no on-demand paging", "before Linux 6.15"),  # Soft-RoCE has none there
+    (ANY, "no module for this kernel", "no emulated machine"),
     (r"test_verbs", "cannot be taken away", "a device that is not Soft-RoCE's"),
     (r"test_working_set\.py", "as much memory, or no swap",
      "memory of 768 MiB or more, or no swap space"),

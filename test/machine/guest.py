@@ -65,6 +65,7 @@ class Machine:
     """What a guest consists of. memory, swap: MiB; without swap, its memory is all there is."""
     kernel: Path
     root: Path
+    module: Path
     memory: int
     swap: int = 0
 
@@ -89,6 +90,7 @@ class Guest:
         self.control = control
         self.console = control / "console"
         shutil.copy(INIT, control / "init")
+        shutil.copy(machine.module, control)
         (control / "tree").write_text(f"{tree}\n")
         (control / "command").write_text(f"exec {shlex.join(command)}\n")
         self.words = [

@@ -67,6 +67,11 @@ class Packages:
         line = re.search(r"^Depends: (.*)$", shown, re.M)
         return re.findall(r"(?:^|, )([a-z0-9][a-z0-9.+-]*)", line[1]) if line else []
 
+    def which(self, names: Sequence[str]) -> list[str]:
+        """Those that the suite has."""
+        shown = output(["apt-cache", *self.options, "pkgnames"]).split()
+        return [name for name in names if name in shown]
+
     def download(self, package: str, to: Path) -> Path:
         """Fetches and unpacks one package into a folder."""
         run = ["env", "-C", self.folder, "apt-get", *self.options, "download", package]
