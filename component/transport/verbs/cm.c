@@ -8,11 +8,23 @@
 
 /* ---- states ---- */
 
-/* The peer is known to be connected to ours. */
-static void become_ready(regx_ep_t *ep)
+/* Nothing is sent to the peer any more, unless it is heard again. */
+static void fall_silent(regx_ep_t *ep)
+{
+    regx_cm_stop(ep);
+    regx_cm_forget_route(ep);
+}
+
+/* The peer is known to be connected to ours. `unanswered`: it does not know the same of us. */
+static void become_ready(regx_ep_t *ep, bool unanswered)
 {
     ep->state = REGX_EP_READY;
-    regx_cm_stop(ep);
+    if (unanswered) {
+        ep->cm.asks = false;
+        regx_cm_answer(ep);
+    } else {
+        fall_silent(ep);
+    }
     if (ep->conn != NULL) {
         ep->conn->left = false;
     }
@@ -43,7 +55,7 @@ static bool become_accepted(regx_ep_t *ep, const regx_cm_message_t *message)
 void regx_cm_heard(regx_ep_t *ep)
 {
     if (ep->state == REGX_EP_ACCEPTED) {
-        become_ready(ep); /* it would not send otherwise */
+        become_ready(ep, false); /* it would not send otherwise */
     }
 }
 
@@ -53,7 +65,7 @@ void regx_cm_leave(regx_ep_t *ep)
     if (ep->state == REGX_EP_READY) {
         ep->state = REGX_EP_LEAVING;
     } else if (ep->state < REGX_EP_READY) {
-        regx_cm_stop(ep); /* the peer may be the one that knows */
+        fall_silent(ep); /* the peer may be the one that knows */
     }
     regx_ep_set_ending(ep);
 }
@@ -181,7 +193,7 @@ regx_status_t regx_cm_make_ready(regx_verbs_conn_t *conn)
 static void cut(regx_ep_t *ep)
 {
     ep->state = REGX_EP_BROKEN;
-    regx_cm_stop(ep);
+    fall_silent(ep);
     regx_list_remove(&ep->turn);
     if (ep->qp != NULL) {
         regx_list_remove(&ep->by_qpn);
@@ -293,7 +305,7 @@ static void accept_request(regx_ep_t *ep, const regx_cm_message_t *message)
 /* ACCEPT or READY: the peer says which queue pair of ours its own is connected to. */
 static void hear_connected(regx_ep_t *ep, const regx_cm_message_t *message)
 {
-    const bool knows = message->known == ep->epoch;
+    const bool knows = message->known == ep->epoch, unanswered = message->kind == REGX_CM_ACCEPT;
 
     if (ep->state == REGX_EP_ASKING) {
         if (knows && !become_accepted(ep, message)) {
@@ -303,9 +315,8 @@ static void hear_connected(regx_ep_t *ep, const regx_cm_message_t *message)
         return;
     }
     if (ep->state == REGX_EP_ACCEPTED) {
-        become_ready(ep);
-    }
-    if (message->kind == REGX_CM_ACCEPT && ep->state != REGX_EP_BROKEN) {
+        become_ready(ep, unanswered);
+    } else if (unanswered && ep->state != REGX_EP_BROKEN) {
         regx_cm_answer(ep);
     }
 }

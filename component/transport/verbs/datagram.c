@@ -4,6 +4,7 @@
  */
 #include <errno.h>
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 
@@ -14,6 +15,50 @@
 #define DOUBLINGS 6u
 #define ASKS_REPORTED 500u /* some ten minutes */
 #define ASKS_LEFT 10u      /* some five seconds */
+#define ASKS_ROUTED 16u    /* by one route: the peer's hardware address may have changed */
+
+/* A device may look the route of a datagram up until it has gone. */
+typedef struct regx_route {
+    struct ibv_ah *ah;
+    uint32_t users; /* the endpoint, and each datagram under way */
+} regx_route_t;
+
+static void route_give(regx_route_t *route)
+{
+    if (--route->users == 0) {
+        ibv_destroy_ah(route->ah);
+        free(route);
+    }
+}
+
+/* The endpoint's, made if need be. NULL: see errno. */
+static regx_route_t *route_take(regx_ep_t *ep)
+{
+    if (ep->cm.route == NULL) {
+        struct ibv_ah *ah = regx_qp_route(ep->verbs, &ep->address);
+        regx_route_t *route = ah != NULL ? malloc(sizeof(*route)) : NULL;
+
+        if (ah != NULL && route == NULL) {
+            ibv_destroy_ah(ah);
+            errno = ENOMEM;
+        }
+        if (route == NULL) {
+            return NULL;
+        }
+        *route = (regx_route_t){.ah = ah, .users = 1};
+        ep->cm.route = route;
+    }
+    ep->cm.route->users++;
+    return ep->cm.route;
+}
+
+void regx_cm_forget_route(regx_ep_t *ep)
+{
+    if (ep->cm.route != NULL) {
+        route_give(ep->cm.route);
+        ep->cm.route = NULL;
+    }
+}
 
 static bool start(const regx_verbs_t *verbs)
 {
@@ -65,7 +110,7 @@ void regx_cm_close(regx_verbs_t *verbs)
 
 void regx_cm_sent(regx_verbs_t *verbs)
 {
-    ibv_destroy_ah(verbs->cm.under_way[verbs->cm.done++ % REGX_CM_SENDS]);
+    route_give(verbs->cm.under_way[verbs->cm.done++ % REGX_CM_SENDS]);
 }
 
 static regx_cm_message_t message_of(const regx_ep_t *ep)
@@ -110,14 +155,14 @@ static void send_message(regx_ep_t *ep)
     struct ibv_sge segment = {.addr = (uintptr_t)message,
                               .length = REGX_CM_MESSAGE_SIZE,
                               .lkey = verbs->buffers.own.mr->lkey};
-    struct ibv_ah *route = regx_qp_route(verbs, &ep->address);
     struct ibv_send_wr request = {
         .sg_list = &segment,
         .num_sge = 1,
         .opcode = IBV_WR_SEND,
         .send_flags = IBV_SEND_SIGNALED,
-        .wr.ud = {.ah = route, .remote_qpn = ep->address.qpn, .remote_qkey = ep->address.qkey}};
+        .wr.ud = {.remote_qpn = ep->address.qpn, .remote_qkey = ep->address.qkey}};
     struct ibv_send_wr *refused;
+    regx_route_t *route = route_take(ep);
 
     if (route == NULL) {
         const int error = errno;
@@ -129,9 +174,10 @@ static void send_message(regx_ep_t *ep)
     }
     ep->cm.unrouted = 0;
     *message = message_of(ep);
+    request.wr.ud.ah = route->ah;
     const int error = ibv_post_send(verbs->cm.qp, &request, &refused);
     if (error != 0) {
-        ibv_destroy_ah(route);
+        route_give(route);
         regx_ep_break(ep, "connecting", strerror(error));
         return;
     }
@@ -154,9 +200,14 @@ static void note_sent(regx_ep_t *ep)
 
     regx_list_remove(&ep->cm.waiting);
     if (!ep->cm.asks) {
+        if (ep->state >= REGX_EP_READY) { /* the peer has what it needs, unless this gets lost */
+            regx_cm_forget_route(ep);
+        }
         return;
     }
-    ep->cm.asked++;
+    if (++ep->cm.asked % ASKS_ROUTED == 0) {
+        regx_cm_forget_route(ep);
+    }
     ep->cm.next = regx_now_ns() + wait_after(ep);
     regx_list_append(&verbs->cm.waiting, &ep->cm.waiting);
     regx_trace(verbs->config.trace, REGX_TRACE_CONNECTION,

@@ -118,8 +118,9 @@ struct regx_ep {
     struct {                  /* datagrams: see datagram.c */
         bool asks;            /* the message of its state goes again and again */
         unsigned asked;
-        unsigned unrouted; /* times, one after the other, that the network told no route */
-        int64_t next;      /* when to send it */
+        unsigned unrouted;        /* times, one after the other, that the network told no route */
+        struct regx_route *route; /* to the peer, while it is asked or answered; or NULL */
+        int64_t next;             /* when to send it */
         regx_link_t waiting;
     } cm;
     regx_sq_t sq;
@@ -287,6 +288,8 @@ static inline void regx_cm_stop(regx_ep_t *ep)
     ep->cm.asks = false;
     regx_list_remove(&ep->cm.waiting);
 }
+/* Gives back the route that is kept for the next message. */
+void regx_cm_forget_route(regx_ep_t *ep);
 /* Sends what is due, as far as there is room. */
 void regx_cm_send_due(regx_verbs_t *verbs);
 /* The oldest datagram has gone, or failed. */

@@ -141,7 +141,7 @@ typedef struct regx_verbs_table { /* of endpoints */
 typedef struct regx_cm { /* connection management */
     struct ibv_qp *qp;   /* UD */
     uint64_t sent, done; /* of its work requests */
-    struct ibv_ah *under_way[REGX_CM_SENDS];
+    struct regx_route *under_way[REGX_CM_SENDS];
     regx_link_t waiting; /* endpoints with a datagram to send, oldest first */
     int64_t next;        /* when the earliest of them is to be sent */
 } regx_cm_t;

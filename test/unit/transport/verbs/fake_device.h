@@ -64,6 +64,7 @@ typedef struct fake {
     int route_error;    /* of ibv_create_ah; 0: none */
     int connect_error;  /* of ibv_modify_qp, where it needs a route; 0: none */
     unsigned routes;    /* that were asked for while there was one of these errors */
+    unsigned routes_made, routes_left; /* of datagrams; and those that are not given back */
 } fake_t;
 
 extern fake_t fake;

@@ -115,11 +115,11 @@ static void fill_header(const fake_qp_t *from, const fake_request_t *request,
         memset(header, fake.undefined, 20);
         ip[0] = 0x45;
         memcpy(ip + 12, from->port->gid + 12, 4);
-        memcpy(ip + 16, request->to.grh.dgid.raw + 12, 4);
-    } else if (request->to.is_global) {
+        memcpy(ip + 16, request->to->attr.grh.dgid.raw + 12, 4);
+    } else if (request->to->attr.is_global) {
         header[0] = 0x60;
         memcpy(header + 8, from->port->gid, 16);
-        memcpy(header + 24, request->to.grh.dgid.raw, 16);
+        memcpy(header + 24, request->to->attr.grh.dgid.raw, 16);
     }
 }
 
@@ -144,12 +144,12 @@ static void send_datagram(fake_qp_t *qp, const fake_request_t *request)
                        : (fake.twice & bit) != 0                     ? 2
                                                                      : 1;
     if (to != NULL && to->super.qp_type == IBV_QPT_UD && to->super.state == IBV_QPS_RTS &&
-        to->qkey == request->wr.wr.ud.remote_qkey && leads_to(&request->to, to->port)) {
+        to->qkey == request->wr.wr.ud.remote_qkey && leads_to(&request->to->attr, to->port)) {
         const struct ibv_wc wc = {.opcode = IBV_WC_RECV,
                                   .byte_len = request->segment.length,
                                   .src_qp = qp->super.qp_num,
                                   .slid = qp->port->lid,
-                                  .wc_flags = request->to.is_global ? IBV_WC_GRH : 0};
+                                  .wc_flags = request->to->attr.is_global ? IBV_WC_GRH : 0};
 
         fill_header(qp, request, header);
         for (int i = 0; i < copies; i++) {

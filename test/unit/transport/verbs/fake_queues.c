@@ -61,7 +61,7 @@ static int post(fake_qp_t *qp, const struct ibv_send_wr *wr)
     request->wr = *wr;
     request->segment = wr->num_sge > 0 ? wr->sg_list[0] : (struct ibv_sge){0};
     if (qp->super.qp_type == IBV_QPT_UD) {
-        request->to = ((fake_ah_t *)wr->wr.ud.ah)->attr;
+        request->to = (fake_ah_t *)wr->wr.ud.ah;
         if (qp->port->faults.datagram_post != 0) {
             return qp->port->faults.datagram_post;
         }
@@ -302,11 +302,18 @@ struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
     fake_ah_t *ah = calloc(1, sizeof(*ah));
     ah->super = (struct ibv_ah){.context = pd->context, .pd = pd};
     ah->attr = *attr;
+    pthread_mutex_lock(&fake_lock);
+    fake.routes_made++;
+    fake.routes_left++;
+    pthread_mutex_unlock(&fake_lock);
     return &ah->super;
 }
 
 int ibv_destroy_ah(struct ibv_ah *ah)
 {
+    pthread_mutex_lock(&fake_lock);
+    fake.routes_left--;
+    pthread_mutex_unlock(&fake_lock);
     free(ah);
     return 0;
 }

@@ -13,7 +13,7 @@ enum { FAKE_QUEUE = 16384 }; /* entries of any queue */
 typedef struct fake_request {
     struct ibv_send_wr wr;
     struct ibv_sge segment;
-    struct ibv_ah_attr to; /* of a datagram */
+    const struct fake_ah *to; /* of a datagram: looked at when it goes, as devices may do */
     uint8_t carried[1024];
 } fake_request_t;
 

@@ -55,6 +55,53 @@ static void peer_is_connected_though_many_others_compute(void **state)
     verbs_close();
 }
 
+static void ask_times(unsigned count)
+{
+    while (ep_of(&one, TWO)->cm.asked < count) {
+        make_due();
+        regx_transport_ops.progress(one.transport);
+    }
+}
+
+/* To make one, the kernel may ask the network, for up to a second. */
+static void a_peer_is_asked_and_answered_by_one_route(void **state)
+{
+    parties_open(false);
+    fake.drop_datagrams = true;
+    one_asks();
+    ask_times(10);
+    assert_int_equal(fake.routes_made, 1);
+    fake.drop_datagrams = false;
+    fake.lose = 1u << (fake.datagrams + 1) % 32; /* the first answer */
+    make_due();
+    parties_exchange();
+    parties_settle();
+    assert_int_equal(fake.routes_made, 2); /* one of each end */
+    assert_int_equal(fake.routes_left, 0);
+    verbs_close();
+}
+
+/* The peer may have moved to another network device. */
+static void a_peer_that_does_not_answer_is_asked_by_another_route(void **state)
+{
+    parties_open(false);
+    fake.drop_datagrams = true;
+    one_asks();
+    ask_times(100);
+    assert_int_equal(fake.routes_made, 7);
+    assert_true(fake.routes_left <= 2);      /* of the last question, and of the next */
+    regx_transport_ops.disconnect(one.conn); /* it leaves before it was heard */
+    one.conn = NULL;
+    regx_transport_ops.progress(one.transport);
+    regx_transport_ops.progress(one.transport);
+    assert_int_equal(fake.routes_left, 0);
+    fake.drop_datagrams = false;
+    party_connect(&one, &two);
+    parties_exchange();
+    verbs_close();
+    assert_int_equal(fake.routes_left, 0);
+}
+
 /* Whichever of the first datagrams are lost or come twice, whether one side asks or both. */
 static void lost_and_doubled_datagrams_are_made_up_for(void **state)
 {
@@ -523,6 +570,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         VERBS_TEST(peer_is_connected_though_many_others_compute),
+        VERBS_TEST(a_peer_is_asked_and_answered_by_one_route),
+        VERBS_TEST(a_peer_that_does_not_answer_is_asked_by_another_route),
         VERBS_TEST(lost_and_doubled_datagrams_are_made_up_for),
         VERBS_TEST(a_peer_whose_packets_are_too_small_on_demand_is_not_connected),
         VERBS_TEST(a_port_that_requires_a_global_route_gets_one),
