@@ -411,10 +411,12 @@ static void end_leaving(regx_ep_t *ep)
             ep->state = REGX_EP_LEFT;
         }
         regx_ep_set_ending(ep);
-    } else if (ep->sq.done != ep->sq.posted) {
+    } else if (ep->sq.done < ep->sq.goodbye) {
         regx_ep_set_ending(ep);
-    } else if (closing || ep->peer_left) {
+    } else if (closing || (ep->peer_left && ep->sq.done == ep->sq.posted)) {
         end(ep);
+    } else if (ep->peer_left) { /* nobody answers the probe that is under way */
+        regx_ep_break(ep, "leaving", "the peer has left");
     }
 }
 

@@ -222,11 +222,11 @@ static void take_turns(regx_verbs_t *verbs)
     }
 }
 
-/* Whether something may come from the peer: a goodbye at least, where another took the queue pair. */
+/* Whether something may come from the peer: a goodbye at least, to who has said goodbye. */
 static bool may_await(const regx_ep_t *ep)
 {
-    return ep->state == REGX_EP_READY ||
-           (ep->state == REGX_EP_LEFT && ep->evicted && !ep->peer_left);
+    return (ep->state == REGX_EP_READY && ep->conn != NULL) ||
+           (ep->state == REGX_EP_LEFT && !ep->peer_left);
 }
 
 /* A device learns that a peer is gone only when it sends to it, and something may be awaited from
@@ -244,9 +244,8 @@ static void probe_idle(regx_verbs_t *verbs)
         regx_ep_t *ep = REGX_CONTAINER_OF(at, regx_ep_t, link);
 
         /* A report that is awaited tells what a probe would. */
-        if (may_await(ep) && ep->conn != NULL && ep->sq.posted == ep->sq.seen &&
-            !regx_sq_awaits_report(ep) && verbs->requests.outstanding < verbs->requests.max / 4 &&
-            regx_sq_has_room(ep)) {
+        if (may_await(ep) && ep->sq.posted == ep->sq.seen && !regx_sq_awaits_report(ep) &&
+            verbs->requests.outstanding < verbs->requests.max / 4 && regx_sq_has_room(ep)) {
             regx_sq_probe(ep);
         }
         ep->sq.seen = ep->sq.posted;

@@ -8,6 +8,7 @@
 #include "verbs_parties.h"
 
 #include <errno.h>
+#include <limits.h>
 
 static fake_port_t *const faulty = &fake.ports[0];
 
@@ -363,6 +364,78 @@ static void an_evicted_peer_that_is_lost_is_told(void **state)
     close_faulty();
 }
 
+/* `one` has left, and its goodbye has arrived; of the other nothing is heard. */
+static regx_ep_t *leave_alone(void)
+{
+    open_connected();
+    regx_ep_t *const ep = ep_of(&one, TWO);
+    regx_transport_ops.disconnect(one.conn);
+    one.conn = NULL;
+    while (ep->state != REGX_EP_LEFT || ep->sq.done != ep->sq.posted) {
+        regx_transport_ops.progress(one.transport);
+    }
+    return ep;
+}
+
+/* A step of `one` in which it is time for everything. */
+static void one_looks(void)
+{
+    regx_verbs_t *verbs = verbs_of(&one);
+
+    verbs->look.calls = UINT_MAX;
+    verbs->look.next = verbs->look.probe_next = 0;
+    regx_transport_ops.progress(one.transport);
+}
+
+static void await_probe(regx_ep_t *ep)
+{
+    for (int i = 0; i < 10 && ep->sq.done == ep->sq.posted; i++) {
+        one_looks();
+    }
+    assert_true(ep->sq.done != ep->sq.posted);
+}
+
+/* It will never say goodbye. */
+static void a_peer_that_dies_after_we_have_left_leaves_nothing_behind(void **state)
+{
+    leave_alone();
+    qp_fail(ep_of(&two, ONE)->qp);
+    for (int i = 0; i < 1000 && verbs_of(&one)->table.count > 0; i++) {
+        one_looks();
+    }
+    assert_int_equal(verbs_of(&one)->table.count, 0);
+    assert_int_equal(one.broken, 0); /* nobody waits for it */
+    close_faulty();
+}
+
+/* Its device answers no more, and would be asked for seconds. */
+static void a_probe_under_way_holds_nobody_who_leaves(void **state)
+{
+    enum { POLLS = 1000000 };
+
+    regx_ep_t *ep = leave_alone();
+    faulty->faults.stalled = POLLS;
+    await_probe(ep);
+    regx_transport_ops.disconnect(two.conn);
+    two.conn = NULL;
+    for (int i = 0; i < 1000 && verbs_of(&one)->table.count > 0; i++) {
+        parties_progress();
+    }
+    assert_int_equal(verbs_of(&one)->table.count, 0);
+    assert_int_equal(one.broken + two.broken, 0);
+    close_faulty();
+
+    ep = leave_alone();
+    faulty->faults.stalled = POLLS;
+    await_probe(ep);
+    regx_transport_ops.close(one.transport);
+    one.transport = NULL;
+    assert_true(faulty->faults.stalled > POLLS / 2);
+    regx_transport_ops.disconnect(two.conn);
+    regx_transport_ops.close(two.transport);
+    two.transport = NULL;
+}
+
 /* `two` asks by a queue pair of that epoch, which is no more than a number. */
 static void hear_request(uint64_t epoch)
 {
@@ -426,6 +499,8 @@ int main(void)
         VERBS_TEST(a_device_that_never_has_memory_is_given_up),
         VERBS_TEST(a_used_up_device_gives_the_queue_pairs_of_idle_peers_to_others),
         VERBS_TEST(an_evicted_peer_that_is_lost_is_told),
+        VERBS_TEST(a_peer_that_dies_after_we_have_left_leaves_nothing_behind),
+        VERBS_TEST(a_probe_under_way_holds_nobody_who_leaves),
         VERBS_TEST(a_peer_that_asks_anew_waits_for_a_queue_pair_or_is_lost),
     };
 
