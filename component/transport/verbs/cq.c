@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * One step of everything: frames that arrived, work that is done, what the device reports, and what
- * waits in line.
+ * One step of everything: frames that arrived, work that is done, what waits in line, and now and
+ * then a look at what the device reports.
  */
 #include <endian.h>
 #include <stdio.h>
@@ -14,7 +14,6 @@
 #define IDLE_NS INT64_C(10000000000) /* after which a peer is probed */
 #define CLOCK_INTERVAL 4096u /* calls of progress between two looks at the clock; a power of two */
 #define TURN_ENDPOINTS 16
-#define EVENTS 64 /* of one look */
 #define BATCH 16
 #define BATCHES 4 /* of one poll */
 #define STATUS_MAX 144
@@ -154,55 +153,6 @@ bool regx_verbs_poll(regx_verbs_t *verbs)
         }
     }
     return polled < BATCH;
-}
-
-/* The device reports something of a queue pair. An endpoint that is at rest is not found by
- * number. */
-static void queue_pair_failed(regx_verbs_t *verbs, const struct ibv_async_event *event)
-{
-    const struct ibv_qp *qp = event->element.qp;
-    const char *why = ibv_event_type_str(event->event_type);
-
-    if (qp == verbs->cm.qp) {
-        regx_eps_break(verbs, REGX_EP_ACCEPTED, "connecting", why);
-    }
-    for (regx_link_t *at = verbs->table.eps.next; at != &verbs->table.eps; at = at->next) {
-        regx_ep_t *ep = REGX_CONTAINER_OF(at, regx_ep_t, link);
-
-        if (ep->qp != qp) {
-            continue;
-        }
-        if (event->event_type == IBV_EVENT_QP_LAST_WQE_REACHED) {
-            ep->rest.last_taken = true; /* it is in error; its completions may show why */
-            regx_ep_set_ending(ep);
-        } else {
-            regx_ep_break(ep, "queue pair", why);
-        }
-    }
-}
-
-void regx_verbs_look(regx_verbs_t *verbs)
-{
-    struct ibv_async_event event;
-
-    for (int i = 0; i < EVENTS && ibv_get_async_event(verbs->port.context, &event) == 0; i++) {
-        switch (event.event_type) {
-        case IBV_EVENT_QP_FATAL:
-        case IBV_EVENT_QP_REQ_ERR:
-        case IBV_EVENT_QP_ACCESS_ERR:
-        case IBV_EVENT_QP_LAST_WQE_REACHED:
-            queue_pair_failed(verbs, &event);
-            break;
-        case IBV_EVENT_CQ_ERR:
-        case IBV_EVENT_SRQ_ERR:
-        case IBV_EVENT_DEVICE_FATAL:
-            regx_eps_break(verbs, REGX_EP_BROKEN, "device", ibv_event_type_str(event.event_type));
-            break;
-        default: /* such as a port that goes down: retries show whether it comes back in time */
-            break;
-        }
-        ibv_ack_async_event(&event);
-    }
 }
 
 /* Moves the lines of puts and gets on; bounded. */

@@ -248,7 +248,7 @@ void regx_cm_send_due(regx_verbs_t *verbs)
 {
     const int64_t now = regx_now_ns();
 
-    if (now < verbs->cm.next) {
+    if (now < verbs->cm.next || verbs->port.away != NULL) {
         return;
     }
     verbs->cm.next = INT64_MAX;

@@ -194,7 +194,9 @@ static void note_refused(regx_ep_t *ep, int error)
     const uint64_t limit = error == ENOMEM ? regx_memlock_limit() : REGX_MEMLOCK_NONE;
     char why[128];
 
-    if (error == E2BIG) {
+    if (ep->verbs->port.failed) {
+        snprintf(why, sizeof(why), "the device has failed");
+    } else if (error == E2BIG) {
         snprintf(why, sizeof(why), "more than %u peers", REGX_VERBS_EPS_MAX);
     } else if (limit == REGX_MEMLOCK_NONE) {
         snprintf(why, sizeof(why), "%s", strerror(error));
@@ -244,7 +246,7 @@ regx_ep_t *regx_ep_new(regx_verbs_t *verbs, uint64_t peer, const regx_verbs_addr
     ep->verbs = verbs;
     ep->peer = peer;
     ep->address = *address;
-    const int error = take_qp(ep);
+    const int error = verbs->port.failed ? EIO : take_qp(ep);
     if (may_pass(verbs, error, now)) {
         if (ep->qp != NULL) {
             ibv_destroy_qp(ep->qp);
@@ -266,9 +268,12 @@ regx_ep_t *regx_ep_new(regx_verbs_t *verbs, uint64_t peer, const regx_verbs_addr
 
 void regx_ep_break(regx_ep_t *ep, const char *what, const char *why)
 {
+    char port[192];
+
     if (ep->state != REGX_EP_BROKEN) {
         ep->state = REGX_EP_BROKEN;
-        snprintf(ep->what, sizeof(ep->what), "%s: %s", what, why);
+        regx_verbs_port_describe(&ep->verbs->port, port, sizeof(port));
+        snprintf(ep->what, sizeof(ep->what), "%s: %s%s", what, why, port);
     }
     regx_cm_stop(ep);
     regx_ep_set_ending(ep);

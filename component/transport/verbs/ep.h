@@ -108,7 +108,7 @@ struct regx_ep {
     bool peer_left; /* the peer sent goodbye */
     bool evicted;   /* it ends since we, or the peer, need its queue pair for another */
     bool reported;  /* callers were notified that it broke */
-    char what[160]; /* what broke it */
+    char what[256]; /* what broke it */
     struct ibv_qp *qp;
     uint32_t qpn; /* the queue pair's number */
     uint32_t psn;
@@ -201,7 +201,8 @@ static inline bool regx_sq_has_room(const regx_ep_t *ep)
 {
     const regx_verbs_t *verbs = ep->verbs;
 
-    if (ep->sq.posted - ep->sq.done >= verbs->can.depth) {
+    if (ep->sq.posted - ep->sq.done >= verbs->can.depth ||
+        (verbs->port.away != NULL && !verbs->closing)) {
         return false;
     }
     return !regx_sq_only_reserve_is_left(verbs) ||
@@ -290,7 +291,7 @@ static inline void regx_cm_stop(regx_ep_t *ep)
 }
 /* Gives back the route that is kept for the next message. */
 void regx_cm_forget_route(regx_ep_t *ep);
-/* Sends what is due, as far as there is room. */
+/* Sends what is due, as far as there is room, and unless the port is away. */
 void regx_cm_send_due(regx_verbs_t *verbs);
 /* The oldest datagram has gone, or failed. */
 void regx_cm_sent(regx_verbs_t *verbs);

@@ -4,6 +4,7 @@
  */
 #include <errno.h>
 #include <ifaddrs.h>
+#include <inttypes.h>
 #include <net/if.h>
 #include <netinet/in.h>
 #include <sched.h>
@@ -199,6 +200,43 @@ regx_status_t regx_verbs_port_open(const char *name, int gid_index, regx_error_t
         port->context = NULL;
     }
     return status;
+}
+
+bool regx_verbs_port_refresh(regx_verbs_port_t *port)
+{
+    struct ibv_gid_entry entries[GIDS_MAX];
+    const ssize_t count = ibv_query_gid_table(port->context, entries, GIDS_MAX, 0);
+    struct ibv_port_attr attr;
+    uint32_t found = UINT32_MAX;
+
+    if (ibv_query_port(port->context, port->number, &attr) == 0) {
+        port->attr = attr;
+    }
+    for (const struct ibv_gid_entry *at = entries; count > 0 && at != entries + count; at++) {
+        if (at->port_num == port->number && at->gid_type == port->gid.gid_type &&
+            at->gid_index <= UINT8_MAX &&
+            (found == UINT32_MAX || at->gid_index == port->gid.gid_index) &&
+            memcmp(at->gid.raw, port->gid.gid.raw, sizeof(at->gid.raw)) == 0) {
+            found = at->gid_index;
+        }
+    }
+    if (found != UINT32_MAX) {
+        port->gid.gid_index = found;
+    }
+    return found != UINT32_MAX || count < 0;
+}
+
+void regx_verbs_port_describe(const regx_verbs_port_t *port, char *text, size_t size)
+{
+    text[0] = '\0';
+    if (port->away != NULL) {
+        snprintf(text, size, "; port %s %s", port->name, port->away);
+    } else if (port->back != 0 && regx_now_ns() - port->back < REGX_VERBS_AWAY_NS) {
+        snprintf(text, size, "; port %s was away for %" PRId64 " s", port->name,
+                 (port->back - port->since) / 1000000000);
+    } else if (port->change[0] != '\0') {
+        snprintf(text, size, "; of port %s %s", port->name, port->change);
+    }
 }
 
 regx_status_t regx_verbs_port_refuse(const regx_verbs_port_t *port, const char *what,

@@ -8,7 +8,8 @@
  *   ep.c          an endpoint: the queue pair to one peer, its work requests and their completion
  *   cm.c          connection management           datagram.c  its messages
  *   post.c        what callers send, write and read
- *   cq.c          one step of everything: completions, events of the device, lines
+ *   cq.c          one step of everything: completions, lines
+ *   events.c      what else the device reports: of queue pairs, and of the port
  *
  * All run inside the device's lock, one thread at a time, unless they say otherwise. A call that
  * finds another thread inside does not wait but answers REGX_AGAIN, so that no lock of its caller can
@@ -60,6 +61,7 @@
 #define REGX_VERBS_READS 16u   /* RDMA READs of one endpoint at once, and as many of the peer's */
 #define REGX_VERBS_BUCKETS 1024u
 #define REGX_VERBS_EPS_MAX 65536u
+#define REGX_VERBS_AWAY_NS INT64_C(60000000000) /* after which a port is given up */
 #define REGX_VERBS_REFUSALS 6000u /* after which a device has no memory for queue pairs: a minute */
 
 typedef struct regx_ep regx_ep_t;
@@ -73,6 +75,11 @@ typedef struct regx_verbs_port { /* one that is open */
     uint8_t number;
     uint8_t network_bits; /* as of regx_verbs_address_t */
     unsigned megabits;    /* per second; 0: unknown */
+    /* What the device has reported of it: events.c. */
+    const char *away;          /* why nothing is posted: it "is down"; NULL: it is there */
+    int64_t since, back, next; /* when that began, when it last ended, when to ask for it */
+    char change[64];           /* of what peers know of it, or "" */
+    bool failed;               /* the device has */
 } regx_verbs_port_t;
 
 /* Memory of the transport's own, registered. */
@@ -207,6 +214,11 @@ static inline regx_link_t *regx_verbs_bucket(regx_link_t buckets[REGX_VERBS_BUCK
  * one line. */
 regx_status_t regx_verbs_port_open(const char *name, int gid_index, regx_error_t error,
                                    regx_verbs_port_t *port);
+/* Reads the port's attributes anew, and where its GID is. false: it has that GID no more. What cannot
+ * be read stays as it was. */
+bool regx_verbs_port_refresh(regx_verbs_port_t *port);
+/* What is known to be wrong with it, to be put behind what broke: "; port mlx5_0:1 is down", or "". */
+void regx_verbs_port_describe(const regx_verbs_port_t *port, char *text, size_t size);
 /* Says what the device does not give, with errno. REGX_NO_MEMORY; REGX_UNREACHABLE. */
 regx_status_t regx_verbs_port_refuse(const regx_verbs_port_t *port, const char *what,
                                      regx_error_t error);
@@ -244,6 +256,8 @@ int regx_verbs_buffer_datagram_post(regx_verbs_t *verbs, uint32_t index);
 int regx_verbs_progress(regx_transport_t *transport);
 /* Handles what has completed, a bounded amount. Whether the completion queue was seen empty. */
 bool regx_verbs_poll(regx_verbs_t *verbs);
+
+/* events.c */
 /* Heeds what the device reports apart from completions, a bounded amount. A system call, which does
  * not block. */
 void regx_verbs_look(regx_verbs_t *verbs);

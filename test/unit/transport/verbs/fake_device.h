@@ -5,7 +5,7 @@
  * and unreliable-datagram queue pairs, shared receive queues, RDMA WRITE and READ.
  *
  * Work is done when any completion queue is polled, never while it is posted. A SEND to a receiver
- * without a buffer waits, as with rnr_retry 7. A queue pair that is driven to error flushes its
+ * without a buffer waits, as with rnr_retry 7. By a port that is down it fails, as with Soft-RoCE. A queue pair that is driven to error flushes its
  * requests and reports that it takes no more receives. The number of a queue pair that was
  * destroyed is given to the next one, as devices may do.
  */
@@ -47,7 +47,8 @@ typedef struct fake_port { /* a device has one port, numbered 1 */
         bool flushes;     /* every failure is reported as what comes behind one, as by Soft-RoCE */
         unsigned stalled; /* polls in which RC requests do not move */
     } faults;
-    unsigned refused; /* queue pairs, by `making` */
+    unsigned refused;                         /* queue pairs, by `making` */
+    struct ibv_ah_attr route, datagram_route; /* that were given last */
 } fake_port_t;
 
 typedef struct fake {

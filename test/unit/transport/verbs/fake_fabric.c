@@ -218,6 +218,9 @@ static void run(fake_qp_t *qp)
 
         if (qp->super.state == IBV_QPS_ERR) {
             end_request(qp, request, IBV_WC_WR_FLUSH_ERR);
+        } else if (qp->port->down) {
+            end_request(qp, request, IBV_WC_LOC_QP_OP_ERR);
+            fake_enter_error(qp);
         } else if (qp->super.qp_type == IBV_QPT_UD) {
             send_datagram(qp, request);
         } else if (qp->port->faults.stalled > 0 || !send_reliably(qp, request)) {

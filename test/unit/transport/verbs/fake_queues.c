@@ -234,6 +234,7 @@ int ibv_modify_qp(struct ibv_qp *super, struct ibv_qp_attr *attr, int mask)
     }
     if ((mask & IBV_QP_AV) != 0) {
         fake.receives = *attr;
+        qp->port->route = attr->ah_attr;
     }
     if ((mask & IBV_QP_RNR_RETRY) != 0) {
         fake.sends = *attr;
@@ -289,6 +290,7 @@ struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
 {
     const fake_context_t *context = fake_context_of(pd->context);
 
+    context->port->datagram_route = *attr;
     if (context->port->link_layer == IBV_LINK_LAYER_INFINIBAND &&
         (attr->dlid == 0 || attr->dlid >= 0xc000)) {
         errno = EINVAL; /* no unicast address */
