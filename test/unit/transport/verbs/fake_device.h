@@ -49,6 +49,7 @@ typedef struct fake_port { /* a device has one port, numbered 1 */
     } faults;
     unsigned refused;                         /* queue pairs, by `making` */
     struct ibv_ah_attr route, datagram_route; /* that were given last */
+    uint16_t datagram_pkey_index;
 } fake_port_t;
 
 typedef struct fake {

@@ -228,6 +228,7 @@ int ibv_modify_qp(struct ibv_qp *super, struct ibv_qp_attr *attr, int mask)
     }
     if ((mask & IBV_QP_QKEY) != 0) {
         qp->qkey = attr->qkey;
+        qp->port->datagram_pkey_index = attr->pkey_index;
     }
     if ((mask & IBV_QP_ACCESS_FLAGS) != 0) {
         fake.begins = *attr;

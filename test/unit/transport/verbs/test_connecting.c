@@ -340,18 +340,23 @@ static void a_peer_that_answers_no_reads_is_asked_for_none(void **state)
 
 /* ---- what the device is told ---- */
 
-static void settings_reach_the_queue_pair(void **state)
+static void settings_reach_every_queue_pair_and_route(void **state)
 {
     static const regx_verbs_settings_t chosen = {
         .gid_index = 1, .pkey = 0x0123, .service_level = 3, .traffic_class = 0x68};
+    const fake_port_t *port = &fake.ports[0];
+    const struct ibv_ah_attr *const routes[] = {&port->route, &port->datagram_route};
 
     verbs_conformance.settings = &chosen;
     parties_open(false);
     parties_exchange();
     assert_int_equal(fake.begins.pkey_index, 1);
-    assert_int_equal(fake.receives.ah_attr.grh.sgid_index, chosen.gid_index);
-    assert_int_equal(fake.receives.ah_attr.sl, chosen.service_level);
-    assert_int_equal(fake.receives.ah_attr.grh.traffic_class, chosen.traffic_class);
+    assert_int_equal(port->datagram_pkey_index, 1);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(routes[i]->grh.sgid_index, chosen.gid_index);
+        assert_int_equal(routes[i]->sl, chosen.service_level);
+        assert_int_equal(routes[i]->grh.traffic_class, chosen.traffic_class);
+    }
     assert_int_equal(fake.sends.timeout, 18);
     assert_int_equal(fake.sends.retry_cnt, 6); /* 7 is endless on Soft-RoCE */
     assert_int_equal(fake.sends.rnr_retry, 7); /* a peer may compute for long */
@@ -583,7 +588,7 @@ int main(void)
         VERBS_TEST(a_network_that_stays_silent_is_given_up),
         VERBS_TEST(no_route_is_told),
         VERBS_TEST(a_peer_that_answers_no_reads_is_asked_for_none),
-        VERBS_TEST(settings_reach_the_queue_pair),
+        VERBS_TEST(settings_reach_every_queue_pair_and_route),
         VERBS_TEST(an_address_that_is_in_use_is_preferred),
         VERBS_TEST(an_address_behind_the_first_256_is_not_used),
         VERBS_TEST(the_smaller_mtu_of_both_ends_holds),
