@@ -46,7 +46,8 @@
  *
  * The end. An endpoint that its caller disconnects, or that hears goodbye, is LEAVING: what was
  * accepted is posted, and then goodbye. It is LEFT until all of that has completed and the peer's
- * goodbye has come; a peer that died meanwhile is found out by probes (cq.c), and ends it. A caller that has not disconnected gets a new endpoint with its next send.
+ * goodbye has come; probes find out whether the peer died meanwhile (cq.c), which ends it, too. A
+ * caller that has not disconnected gets a new endpoint with its next send.
  * Where the device has no queue pair for another peer, the oldest idle endpoint is evicted: it goes
  * the same way, at both ends, but nobody has disconnected. So it is reported if it breaks before the
  * peer is known to have all.

@@ -5,9 +5,9 @@
  * and unreliable-datagram queue pairs, shared receive queues, RDMA WRITE and READ.
  *
  * Work is done when any completion queue is polled, never while it is posted. A SEND to a receiver
- * without a buffer waits, as with rnr_retry 7. By a port that is down it fails, as with Soft-RoCE. A queue pair that is driven to error flushes its
- * requests and reports that it takes no more receives. The number of a queue pair that was
- * destroyed is given to the next one, as devices may do.
+ * without a buffer waits, as with rnr_retry 7. By a port that is down it fails, as with Soft-RoCE. A
+ * queue pair that is driven to error flushes its requests and reports that it takes no more receives.
+ * The number of a queue pair that was destroyed is given to the next one, as devices may do.
  */
 #ifndef REGX_TEST_FAKE_DEVICE_H
 #define REGX_TEST_FAKE_DEVICE_H
