@@ -87,6 +87,7 @@ static regx_status_t open_transport(regx_module_t *module, const regx_transport_
         .pool_size = pool_size,
         .pool_min = 2 * params->settings.pool.slot_size,
         .owned_size = params->settings.pool.alloc_mem_size,
+        .neighbours = regx_compat_local_processes() - 1,
         .device = device,
         .settings =
             module->kind == REGX_BETWEEN_NODES ? &params->settings.transports.between_nodes : NULL,

@@ -47,7 +47,7 @@
 #include "base/trace.h"
 #include "base/util.h"
 
-#define REGX_TRANSPORT_ABI 39 /* of this header; an object built for another is refused */
+#define REGX_TRANSPORT_ABI 40 /* of this header; an object built for another is refused */
 
 #define REGX_ADDRESS_MAX 1024        /* bytes of what a process publishes about itself */
 #define REGX_NOTICE_MAX 48           /* bytes of the notice that follows a put */
@@ -101,10 +101,11 @@ typedef struct regx_transport_events {
 } regx_transport_events_t;
 
 typedef struct regx_transport_config {
-    uint64_t self;          /* id of this process, unique in the job and among connected jobs */
-    size_t pool_size;       /* bounce memory wanted: bytes, a multiple of the page */
-    size_t pool_min;        /* bytes of it below which it is of no use */
-    size_t owned_size;      /* bytes that `allocate` gives, at most */
+    uint64_t self;       /* id of this process, unique in the job and among connected jobs */
+    size_t pool_size;    /* bounce memory wanted: bytes, a multiple of the page */
+    size_t pool_min;     /* bytes of it below which it is of no use */
+    size_t owned_size;   /* bytes that `allocate` gives, at most */
+    unsigned neighbours; /* other processes of the node that it will connect to, as far as known */
     const char *if_include; /* for `devices` alone: comma-separated, or NULL */
     const char *if_exclude;
     const char *device; /* one that `devices` named; NULL where that is NULL */

@@ -42,6 +42,22 @@ def test_a_process_whose_first_thread_has_ended_goes_on(mpi: Mpi, tmp_path: Path
     memory.must_be_empty(job)
 
 
+@pytest.mark.parametrize("sysv", [True, False], ids=["sysv", "posix"])
+@pytest.mark.parametrize("what", ["rights", "descriptors"])
+@pytest.mark.parametrize("order", ["together", "staggered"])
+@pytest.mark.parametrize("strategy", ["bounce", "pipeline", "direct", "read", "together", "auto"])
+def test_what_a_process_gives_up_after_the_start_harms_no_neighbour(
+        mpi: Mpi, tmp_path: Path, strategy: str, order: str, what: str, sysv: bool) -> None:
+    """It is another user then, or has no descriptor left, and meets some of its neighbours only
+    afterwards. Memory that it may not open any more was mapped at the start."""
+    memory = SharedMemory(tmp_path, sysv=sysv)
+    job = mpi("become", what, order, ranks=3, around=memory.around,
+              regx={"rendezvous": strategy}).checked(ranks=3).over("shm")
+    refused = [why for why in job.reasons("fallbacks") if why.startswith("process_vm: not permitted")]
+    assert what == "descriptors" or strategy in ("bounce", "auto") or refused, str(job)
+    memory.must_be_empty(job)
+
+
 @pytest.mark.parametrize("what,regx", [
     ("eager", {"pool_size": "256K"}), ("lent", {"pool_size": "4M"}),
     ("eager", {"max_send_size": 40_000, "rndv_eager_limit": 0})], ids=str)
@@ -58,14 +74,15 @@ def test_slots_that_a_peer_keeps_delay_nobody_else(mpi: Mpi, tmp_path: Path, wha
 
 
 def test_no_shared_memory_for_mailboxes_ends_the_job(mpi: Mpi, tmp_path: Path) -> None:
-    """Both pools fit, the mailboxes do not, and there is no System V: one line, and the end."""
+    """Both pools fit, the mailboxes of a process that comes later do not, and there is no System V: one
+    line, and the end."""
     memory = SharedMemory(tmp_path, size="1712k", sysv=False)
-    job = mpi("collective", "--sizes", "1000000", "bcast", ranks=2, around=memory.around,
+    job = mpi("dynamic", "spawn", 1, ranks=1, around=memory.around,
               regx={"pool_size": "256K"}, mca={"btl_base_verbose": 20})
     assert job.status != 0 and job.stdout == "", str(job)
     for reason in ("fallback: shm: no memory for a mailbox", "connection lost ("):
         assert "btl:regx: " in job.stderr and reason in job.stderr, str(job)
     lost = [line for line in job.complaints if "connection to rank" in line]
-    assert 1 <= len(lost) <= 2 and len(set(lost)) == len(lost), str(job)
+    assert 1 <= len(lost) <= 2, str(job)
     assert all("shm: no memory for a mailbox" in line for line in lost), str(job)
     memory.must_be_empty(job)

@@ -260,7 +260,7 @@ regx_status_t regx_cico_take_locked(regx_shm_conn_t *conn, regx_get_t *get)
     get->pending = (regx_pending_t){.kind = REGX_PENDING_GET, .conn = &conn->super};
     atomic_store_explicit(&peers_cell(get)->asked, regx_shm_key_unpack(&get->key).stage.generation,
                           memory_order_relaxed);
-    regx_shm_bring_in(memory_of(shm, conn->peer.mapping.base, index), get->length,
+    regx_shm_bring_in(memory_of(shm, (char *)conn->peer.main, index), get->length,
                       &conn->brought_in[index], MADV_POPULATE_READ);
     regx_lock(&shm->lock);
     regx_list_append(&shm->cico.taking, &get->pending.link);
@@ -298,7 +298,7 @@ static regx_get_t *find_ready_locked(regx_shm_t *shm)
 static void take_ready(const regx_shm_t *shm, regx_get_t *get)
 {
     const regx_shm_conn_t *conn = regx_shm_conn_of(get->pending.conn);
-    const char *from = memory_of(shm, conn->peer.mapping.base, index_of(get));
+    const char *from = memory_of(shm, (char *)conn->peer.main, index_of(get));
     size_t *moved = &get->pending.moved, ready;
 
     while ((ready = ready_of(get)) > *moved) {

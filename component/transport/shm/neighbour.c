@@ -15,6 +15,7 @@
 #include "transport/shm/shm_internal.h"
 
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 
 /* ---- its main segment ---- */
@@ -49,29 +50,100 @@ regx_shm_neighbour_t regx_shm_neighbour(const regx_shm_t *shm, const regx_shm_ad
     return neighbour;
 }
 
-regx_status_t regx_shm_neighbour_map(regx_shm_neighbour_t *neighbour)
+struct regx_shm_view {
+    regx_shm_view_t *next;
+    regx_segment_name_t name;
+    regx_vm_cookie_t cookie;
+    regx_shm_mapping_t mapping;
+    unsigned users;
+};
+
+/* A process that names another's cookie may lie about all else: the segment's name, and so its
+ * length, must be the same, too. */
+static bool is_view_of(const regx_shm_view_t *view, const regx_shm_address_t *address)
 {
-    if (neighbour->main != NULL) {
-        return REGX_OK;
+    return regx_vm_same(&view->cookie, &address->cookie) &&
+           memcmp(&view->name, &address->main, sizeof(view->name)) == 0;
+}
+
+/* Adds it, with no user yet. */
+static regx_status_t map_view_locked(regx_shm_t *shm, const regx_shm_address_t *address,
+                                     regx_shm_view_t **out)
+{
+    regx_shm_view_t *view = calloc(1, sizeof(*view));
+
+    if (view == NULL) {
+        return REGX_UNREACHABLE;
     }
-    const regx_status_t status = regx_segment_map(&neighbour->address.main, &neighbour->mapping);
+    regx_status_t status = regx_segment_map(&address->main, &view->mapping);
+    if (status == REGX_OK) {
+        const regx_shm_main_t *main = (const void *)view->mapping.base;
+
+        if (!regx_vm_same(&main->queue.cookie, &address->cookie)) {
+            regx_segment_unmap(&view->mapping);
+            status = REGX_DENIED;
+        }
+    }
     if (status != REGX_OK) {
+        free(view);
         return status == REGX_DENIED ? REGX_DENIED : REGX_UNREACHABLE;
     }
-    neighbour->main = (regx_shm_main_t *)(void *)neighbour->mapping.base;
-    neighbour->pool = neighbour->mapping.base + neighbour->address.pool_offset;
-    if (!regx_vm_same(&neighbour->main->queue.cookie, &neighbour->address.cookie)) {
-        regx_shm_neighbour_unmap(neighbour);
-        return REGX_DENIED;
-    }
+    view->name = address->main;
+    view->cookie = address->cookie;
+    view->next = shm->views;
+    shm->views = *out = view;
     return REGX_OK;
 }
 
-void regx_shm_neighbour_unmap(regx_shm_neighbour_t *neighbour)
+regx_status_t regx_shm_neighbour_map(regx_shm_t *shm, regx_shm_neighbour_t *neighbour)
 {
-    if (neighbour->main != NULL) {
-        regx_segment_unmap(&neighbour->mapping);
-        neighbour->main = NULL;
+    const regx_shm_address_t *address = &neighbour->address;
+    regx_status_t status = REGX_OK;
+
+    if (neighbour->view != NULL) {
+        return REGX_OK;
+    }
+    regx_lock(&shm->lock);
+    regx_shm_view_t *view = shm->views;
+    while (view != NULL && !is_view_of(view, address)) {
+        view = view->next;
+    }
+    if (view == NULL) {
+        status = map_view_locked(shm, address, &view);
+    }
+    if (status == REGX_OK) {
+        view->users++;
+    }
+    regx_unlock(&shm->lock);
+    if (status == REGX_OK) {
+        neighbour->view = view;
+        neighbour->main = (regx_shm_main_t *)(void *)view->mapping.base;
+        neighbour->pool = view->mapping.base + address->pool_offset;
+    }
+    return status;
+}
+
+void regx_shm_neighbour_unmap(regx_shm_t *shm, regx_shm_neighbour_t *neighbour)
+{
+    regx_shm_view_t *view = neighbour->view, **at = &shm->views;
+
+    if (view == NULL) {
+        return;
+    }
+    neighbour->view = NULL;
+    neighbour->main = NULL;
+    regx_lock(&shm->lock);
+    const bool last = --view->users == 0;
+    while (last && *at != view) {
+        at = &(*at)->next;
+    }
+    if (last) {
+        *at = view->next;
+    }
+    regx_unlock(&shm->lock);
+    if (last) {
+        regx_segment_unmap(&view->mapping);
+        free(view);
     }
 }
 

@@ -102,22 +102,23 @@ void regx_segment_free(regx_segment_t *segment)
     }
 }
 
-regx_status_t regx_segment_open(const regx_transport_config_t *config, size_t length,
-                                regx_segment_t *segment)
+regx_status_t regx_segment_open(const regx_transport_config_t *config,
+                                const size_t lengths[REGX_SEGMENT_KINDS], regx_segment_t *segment)
 {
-    for (regx_segment_kind_t kind = REGX_SEGMENT_SYSV; kind <= REGX_SEGMENT_POSIX; kind++) {
-        const regx_status_t status = regx_segment_alloc(kind, length, segment);
+    for (unsigned kind = REGX_SEGMENT_SYSV; kind < REGX_SEGMENT_KINDS; kind++) {
+        const regx_status_t status =
+            regx_segment_alloc((regx_segment_kind_t)kind, lengths[kind], segment);
+        const char *name = regx_segment_kind_name((regx_segment_kind_t)kind);
         char reason[REGX_REASON_LENGTH];
 
         if (status == REGX_OK) {
             return REGX_OK;
         }
         if (status == REGX_DENIED) {
-            snprintf(reason, sizeof(reason), "%s: this process is not dumpable",
-                     regx_segment_kind_name(kind));
+            snprintf(reason, sizeof(reason), "%s: this process is not dumpable", name);
         } else {
-            snprintf(reason, sizeof(reason), "%s: no shared memory of %zu bytes",
-                     regx_segment_kind_name(kind), length);
+            snprintf(reason, sizeof(reason), "%s: no shared memory of %zu bytes", name,
+                     lengths[kind]);
         }
         regx_transport_fall_back(config, REGX_TRACE_CHOICE, reason);
     }

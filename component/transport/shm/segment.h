@@ -74,6 +74,7 @@ void regx_shm_free_pages(void *memory, size_t length);
 
 /* In the order in which they are tried. */
 typedef enum regx_segment_kind { REGX_SEGMENT_SYSV = 1, REGX_SEGMENT_POSIX } regx_segment_kind_t;
+#define REGX_SEGMENT_KINDS 3u /* more than the number of any */
 
 /* How a segment is named to other processes; sent as it is. */
 typedef struct regx_segment_name {
@@ -98,10 +99,10 @@ typedef struct regx_shm_mapping { /* another process's segment, mapped here */
 
 const char *regx_segment_kind_name(regx_segment_kind_t kind);
 
-/* `length` bytes of zeroed memory of the first kind that has so many. What is refused is tallied
- * among the fallbacks. REGX_UNREACHABLE: none. */
-regx_status_t regx_segment_open(const regx_transport_config_t *config, size_t length,
-                                regx_segment_t *segment);
+/* Zeroed memory of the first kind that has so many bytes as are wanted of that kind. What is refused
+ * is tallied among the fallbacks. REGX_UNREACHABLE: none. */
+regx_status_t regx_segment_open(const regx_transport_config_t *config,
+                                const size_t lengths[REGX_SEGMENT_KINDS], regx_segment_t *segment);
 
 /* Bytes that are free for all processes now, or SIZE_MAX: not known. */
 size_t regx_segment_room(regx_segment_kind_t kind);

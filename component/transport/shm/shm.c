@@ -55,17 +55,37 @@ static regx_shm_node_t this_node(void)
 
 /* ---- opening and closing ---- */
 
+/* With so much of a pool, and a mailbox for each neighbour. */
+static regx_status_t open_main_with(regx_shm_t *shm, size_t pool_size)
+{
+    const size_t before = shm->stage_offset + REGX_CICO_BYTES;
+    const unsigned boxes = (unsigned)regx_min(shm->config.neighbours, REGX_SHM_AHEAD);
+    uint32_t rings[REGX_SEGMENT_KINDS] = {0};
+    size_t lengths[REGX_SEGMENT_KINDS] = {0};
+
+    for (unsigned kind = REGX_SEGMENT_SYSV; kind < REGX_SEGMENT_KINDS; kind++) {
+        rings[kind] = regx_mailbox_ring_choose((regx_segment_kind_t)kind, boxes);
+        lengths[kind] = before + pool_size + boxes * regx_mailbox_size(rings[kind]);
+    }
+    if (regx_segment_open(&shm->config, lengths, &shm->main) != REGX_OK) {
+        return REGX_UNREACHABLE;
+    }
+    if (!regx_mailbox_pool_begin(&shm->mailboxes, &shm->main, before + pool_size, boxes,
+                                 rings[shm->main.name.kind])) {
+        regx_segment_free(&shm->main);
+        return REGX_NO_MEMORY;
+    }
+    return REGX_OK;
+}
+
 /* A smaller pool is better than none: halves what is asked for, down to what is of use. */
 static regx_status_t open_main(regx_shm_t *shm)
 {
-    const size_t before = shm->stage_offset + REGX_CICO_BYTES;
-
     for (size_t size = shm->config.pool_size; size >= shm->config.pool_min; size /= 2) {
         size = regx_align_up(size, regx_page_size());
-        if (regx_segment_open(&shm->config, before + size, &shm->main) == REGX_OK) {
-            shm->mailboxes.kind = (regx_segment_kind_t)shm->main.name.kind;
+        if (open_main_with(shm, size) == REGX_OK) {
             shm->super.pool_size = size;
-            shm->super.pool_memory = shm->main.base + before;
+            shm->super.pool_memory = shm->main.base + shm->stage_offset + REGX_CICO_BYTES;
             return REGX_OK;
         }
     }
@@ -119,7 +139,7 @@ static void shm_close(regx_transport_t *transport)
     regx_shm_t *shm = regx_shm_of(transport);
 
     for (size_t i = 0; i < shm->inbound_count; i++) {
-        regx_shm_drop_inbound(shm->inbound[i]);
+        regx_shm_drop_inbound(shm, shm->inbound[i]);
     }
     /* Only now: who sees it may use the mailboxes again that were read here. */
     atomic_store_explicit(&shm->queue->closed, 1, memory_order_release);
@@ -127,8 +147,10 @@ static void shm_close(regx_transport_t *transport)
     regx_shm_finish_disconnecting(shm);
     regx_mailbox_pool_free(&shm->mailboxes);
     regx_alloc_mem_fini(&shm->alloc_mem);
-    /* Not the stages: a late receiver would take zeros from one. */
-    regx_shm_free_pages(shm->super.pool_memory, shm->super.pool_size);
+    /* The pool and the mailboxes behind it. Not the stages: a late receiver would take zeros from
+     * one. */
+    const size_t before = shm->stage_offset + REGX_CICO_BYTES;
+    regx_shm_free_pages(shm->main.base + before, shm->main.name.length - before);
     regx_life_end(shm->life);
     regx_segment_free(&shm->main);
     regx_lock_fini(&shm->lock);

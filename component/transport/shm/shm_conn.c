@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Connections over shared memory, from the peer's address to the end, and the memory of the
- * mailboxes that this process posts to.
+ * Connections over shared memory, from the peer's address to the end.
  */
 #include <stdlib.h>
 #include <time.h>
@@ -34,6 +33,19 @@ bool regx_shm_reaches(const regx_transport_t *transport, const void *address, si
             node->users == a.node.users);
 }
 
+/* Now, at the start, what later may be refused, when a process has given up its rights or has no
+ * descriptor left: the peer's main segment is mapped, and a mailbox that it maps with this process's
+ * is set aside. Best effort: the first frame tries again, and tells what is refused. */
+static void prepare(regx_shm_t *shm, regx_shm_conn_t *conn)
+{
+    regx_lock(&shm->lock);
+    conn->box = regx_mailbox_box_reserve(&shm->mailboxes);
+    regx_unlock(&shm->lock);
+    if (conn->box != NULL) {
+        regx_shm_neighbour_map(shm, &conn->peer);
+    }
+}
+
 regx_status_t regx_shm_connect(regx_transport_t *transport, uint64_t peer, const void *address,
                                size_t length, regx_conn_t **out)
 {
@@ -63,121 +75,11 @@ regx_status_t regx_shm_connect(regx_transport_t *transport, uint64_t peer, const
     regx_lock(&shm->lock);
     shm->mailboxes.neighbours++;
     regx_unlock(&shm->lock);
+    if (peer != shm->config.self) {
+        prepare(shm, conn);
+    }
     *out = &conn->super;
     return REGX_OK;
-}
-
-/* ---- the memory of mailboxes ---- */
-
-/* Mailboxes of one segment of shared memory. */
-struct regx_mailbox_segment {
-    struct regx_mailbox_segment *next;
-    regx_segment_t memory;
-    unsigned count; /* of boxes */
-    regx_mailbox_box_t boxes[REGX_MAILBOX_POOL_UNIT];
-};
-
-/* One more than is needed: a mailbox may be taken while another is being left. */
-static unsigned boxes_per_segment(const regx_mailbox_pool_t *pool)
-{
-    return (unsigned)regx_min(pool->neighbours + 1, REGX_MAILBOX_POOL_UNIT);
-}
-
-/* What the mailboxes of all processes of this machine take with such rings, if all talk. */
-static size_t size_of_all(const regx_mailbox_pool_t *pool, uint32_t ring)
-{
-    const size_t count = boxes_per_segment(pool);
-    const size_t segments = (pool->neighbours + count - 1) / count;
-
-    return (pool->neighbours + 1) * segments * count * regx_mailbox_size(ring);
-}
-
-/* Shorter ones for many neighbours, and to leave enough shared memory for others: a segment takes
- * all of its own at once. */
-static uint32_t choose_ring(const regx_mailbox_pool_t *pool)
-{
-    const size_t room = regx_segment_room(pool->kind);
-    uint32_t ring = REGX_MAILBOX_PAYLOAD_MAX;
-
-    while (ring > REGX_MAILBOX_PAYLOAD_MIN && (pool->neighbours > REGX_MAILBOX_POOL_RINGS / ring ||
-                                               size_of_all(pool, ring) > room / 2)) {
-        ring /= 2;
-    }
-    return ring;
-}
-
-/* More, in memory of the pool's kind or of the other. false: there is none. */
-static bool add_boxes(regx_mailbox_pool_t *pool)
-{
-    const regx_segment_kind_t other =
-        pool->kind == REGX_SEGMENT_SYSV ? REGX_SEGMENT_POSIX : REGX_SEGMENT_SYSV;
-    struct regx_mailbox_segment *segment = calloc(1, sizeof(*segment));
-    const uint32_t ring = choose_ring(pool);
-    const size_t size = regx_mailbox_size(ring);
-
-    if (segment == NULL) {
-        return false;
-    }
-    segment->count = boxes_per_segment(pool);
-    const size_t length = segment->count * size;
-    if (regx_segment_alloc(pool->kind, length, &segment->memory) != REGX_OK &&
-        regx_segment_alloc(other, length, &segment->memory) != REGX_OK) {
-        free(segment);
-        return false;
-    }
-    for (unsigned i = 0; i < segment->count; i++) {
-        regx_mailbox_box_t *box = &segment->boxes[i];
-
-        *box = (regx_mailbox_box_t){.memory = (void *)(segment->memory.base + i * size),
-                                    .segment = segment->memory.name,
-                                    .offset = i * size,
-                                    .ring = ring};
-        atomic_store(&box->memory->left, 1);
-    }
-    segment->next = pool->segments;
-    pool->segments = segment;
-    return true;
-}
-
-/* One that was given back may be taken once its reader has left it. NULL: there is none. */
-static regx_mailbox_box_t *find_box(const regx_mailbox_pool_t *pool)
-{
-    for (struct regx_mailbox_segment *at = pool->segments; at != NULL; at = at->next) {
-        for (unsigned i = 0; i < at->count; i++) {
-            if (!at->boxes[i].taken &&
-                atomic_load_explicit(&at->boxes[i].memory->left, memory_order_acquire) != 0) {
-                return &at->boxes[i];
-            }
-        }
-    }
-    return NULL;
-}
-
-/* Takes a box, zeroed but for the owner's cookie. NULL: none is to be had. */
-static regx_mailbox_box_t *take_box(regx_mailbox_pool_t *pool, const regx_vm_cookie_t *owner)
-{
-    regx_mailbox_box_t *box = find_box(pool);
-
-    if (box == NULL && add_boxes(pool)) {
-        box = find_box(pool);
-    }
-    if (box != NULL) {
-        box->taken = true;
-        memset(box->memory, 0, sizeof(*box->memory));
-        box->memory->owner = *owner;
-    }
-    return box;
-}
-
-void regx_mailbox_pool_free(regx_mailbox_pool_t *pool)
-{
-    while (pool->segments != NULL) {
-        struct regx_mailbox_segment *segment = pool->segments;
-
-        pool->segments = segment->next;
-        regx_segment_free(&segment->memory);
-        free(segment);
-    }
 }
 
 /* ---- the first frame ---- */
@@ -234,26 +136,35 @@ static void forget_refused(regx_shm_t *shm, const regx_shm_conn_t *conn)
 
 static bool map_peer(regx_shm_conn_t *conn)
 {
-    const regx_status_t status = regx_shm_neighbour_map(&conn->peer);
+    const regx_status_t status =
+        regx_shm_neighbour_map(regx_shm_of(conn->super.transport), &conn->peer);
 
     return status == REGX_OK ||
            refuse(conn,
                   status == REGX_DENIED ? ANOTHER : "shm: a neighbour's memory cannot be mapped");
 }
 
+/* What is mapped stays after its process. Of one that has ended nothing ever comes. */
+static bool find_alive(regx_shm_conn_t *conn)
+{
+    return regx_shm_reachable(&conn->super) || refuse(conn, "shm: the neighbour has ended");
+}
+
 static bool take_mailbox(regx_shm_t *shm, regx_shm_conn_t *conn)
 {
     regx_lock(&shm->lock);
-    conn->box = take_box(&shm->mailboxes, &shm->queue->cookie);
+    if (conn->box == NULL) {
+        conn->box = regx_mailbox_box_take(&shm->mailboxes);
+    }
     regx_unlock(&shm->lock);
     if (conn->box == NULL) {
-        regx_shm_neighbour_unmap(&conn->peer);
         return refuse(conn, "shm: no memory for a mailbox");
     }
     if (conn->box->segment.kind != shm->main.name.kind) {
         regx_transport_fall_back(&shm->config, REGX_TRACE_CONNECTION,
                                  "shm: a mailbox in memory of the other kind");
     }
+    regx_mailbox_box_begin(conn->box, &shm->queue->cookie);
     regx_mailbox_out_init(&conn->out, conn->box->memory, conn->box->ring);
     return true;
 }
@@ -280,8 +191,8 @@ regx_status_t regx_shm_attach_locked(regx_shm_conn_t *conn)
 {
     regx_shm_t *shm = regx_shm_of(conn->super.transport);
 
-    if (conn->state == REGX_SHM_REFUSED || !map_peer(conn) ||
-        (conn->box == NULL && !take_mailbox(shm, conn))) {
+    if (conn->state == REGX_SHM_REFUSED || !map_peer(conn) || !find_alive(conn) ||
+        (conn->out.memory == NULL && !take_mailbox(shm, conn))) {
         return REGX_UNREACHABLE;
     }
     const regx_connect_request_t request = {.sender = shm->config.self,
@@ -316,13 +227,12 @@ static void free_conn(regx_shm_conn_t *conn)
     regx_shm_t *shm = regx_shm_of(conn->super.transport);
 
     if (conn->box != NULL) {
-        atomic_store(&conn->box->memory->left, 1); /* its reader has left it, or never knew of it */
         regx_lock(&shm->lock);
-        conn->box->taken = false;
+        regx_mailbox_box_give_back(conn->box);
         regx_unlock(&shm->lock);
     }
     regx_alloc_mem_drop(&conn->alloc_mem);
-    regx_shm_neighbour_unmap(&conn->peer);
+    regx_shm_neighbour_unmap(shm, &conn->peer);
     regx_lock_fini(&conn->lock);
     free(conn);
 }

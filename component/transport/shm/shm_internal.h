@@ -4,19 +4,25 @@
  * and the kernel's copy (segment.h) into and out of memory that is not shared. transport.h says what
  * its operations do.
  *
- * Each process owns a main segment, which holds its connect queue, its claim cells and its pool,
- * and segments of mailboxes, which are allocated as peers are first written to. The mailbox from A
- * to B lies in A's memory. It takes some 1,041 KiB; 529, 273 and 145 with more than 8, 16 and 32
- * neighbours, or where more would be over half of what is free in /dev/shm. Up to four are
- * allocated at once, and none for a pair of processes that do not talk.
+ * Each process owns a main segment, which holds its connect queue, its claim cells, its pool and a
+ * mailbox for each process that the node has at the start. Those that come later get mailboxes in
+ * segments of their own, allocated as they are first written to. The mailbox from A to B lies in A's
+ * memory. It takes some 1,041 KiB; 529, 273 and 145 with more than 8, 16 and 32 neighbours, or where
+ * more would be over half of what is free in /dev/shm. Of System V no page is taken for a pair of
+ * processes that do not talk.
  *
- * A connection is refused only before its first frame was accepted: its memory cannot be mapped, or
- * there is none for a mailbox. The reason is tallied, and the connection is broken.
+ * Neighbours map each other's main segments when they connect, which those of the start do in
+ * MPI_Init, and need nothing more of each other: a program may then give up rights or use up its
+ * descriptors. Up to REGX_SHM_AHEAD neighbours.
+ *
+ * A connection is refused only before its first frame was accepted: its memory cannot be mapped, the
+ * process has ended, or there is none for a mailbox. The reason is tallied, and the connection is
+ * broken.
  *
  * Closing waits until each neighbour has read what was sent to it, has closed, or is dead.
  *
- * Files: shm.c opens and closes, shm_conn.c connects and disconnects, shm_post.c sends, shm_poll.c
- * receives and completes. copies.c has puts and gets copied piece by piece (neighbour.c),
+ * Files: shm.c opens and closes, shm_conn.c connects and disconnects, mailbox_pool.c has the memory of
+ * mailboxes, shm_post.c sends, shm_poll.c receives and completes. copies.c has puts and gets copied piece by piece (neighbour.c),
  * shared_copy.c shares a get with the peer, cico.c copies by way of shared memory.
  * alloc_mem_segment.c has memory for the user's buffers. design/shm-copies.md explains the ways to
  * copy.
@@ -207,14 +213,17 @@ typedef struct regx_mailbox_box {
     size_t offset;               /* where in the segment the mailbox lies, */
     uint32_t ring;               /* and its ring's bytes */
     bool taken;
+    bool begun; /* it was used, and perhaps its last reader has not left it */
 } regx_mailbox_box_t;
 
-/* Their memory: segments of up to four, used again when their readers have left them, and freed when
- * the process closes. Calls are made with the transport's lock held. */
+/* Their memory: a part of the main segment for the neighbours that there are when it is made, so that
+ * who has mapped that needs nothing more; for others segments of up to four. They are used again when
+ * their readers have left them, and freed when the process closes. */
 typedef struct regx_mailbox_pool {
     regx_segment_kind_t kind;
-    struct regx_mailbox_segment *segments;
-    unsigned neighbours; /* connections there are: how many boxes there may be */
+    struct regx_mailbox_segment *segments; /* the newest first */
+    struct regx_mailbox_segment *in_main;  /* or NULL; one of them */
+    unsigned neighbours;                   /* connections there are: how many boxes there may be */
 } regx_mailbox_pool_t;
 
 #define REGX_MAILBOX_POOL_UNIT 4u /* mailboxes per segment, at most */
@@ -224,7 +233,7 @@ typedef struct regx_mailbox_pool {
 
 /* ---- the transport ---- */
 
-/* How a main segment begins. The stages follow, and the pool. */
+/* How a main segment begins. The stages follow, the pool, and mailboxes. */
 typedef struct regx_shm_main {
     regx_connect_queue_t queue;
     _Alignas(64) _Atomic uint32_t busy; /* whether the owner has copies of its own to make */
@@ -239,14 +248,21 @@ static inline size_t regx_shm_stage_offset(void)
     return regx_align_up(sizeof(regx_shm_main_t), regx_page_size());
 }
 
+/* A neighbour's main segment, mapped once for all who use it: connections to it, and what it posts. */
+typedef struct regx_shm_view regx_shm_view_t;
+
 /* Another process of the node. */
 typedef struct regx_shm_neighbour {
     regx_shm_address_t address;
     regx_vm_peer_t vm;
-    regx_shm_mapping_t mapping; /* of its main segment */
-    regx_shm_main_t *main;      /* NULL: it is not mapped */
-    char *pool;                 /* if it is */
+    regx_shm_view_t *view; /* NULL: it is not mapped */
+    regx_shm_main_t *main; /* NULL then */
+    char *pool;            /* if it is mapped */
 } regx_shm_neighbour_t;
+
+/* Neighbours for which memory is mapped and set aside at the start, at most. More would be
+ * terabytes of addresses. */
+#define REGX_SHM_AHEAD 1024u
 
 #define REGX_SHM_POOL_PARTS 256u /* of a peer's pool, at most, each mapped as it is first put to */
 
@@ -286,7 +302,7 @@ struct regx_shm_conn {
 struct regx_shm_inbound {
     uint64_t sender;
     regx_shm_neighbour_t peer; /* mapped at the first frame that needs it */
-    regx_shm_mapping_t boxes;
+    regx_shm_mapping_t boxes;  /* base NULL: its mailbox lies in its main segment */
     regx_mailbox_memory_t *memory;
     regx_mailbox_in_t in;
 };
@@ -301,7 +317,8 @@ struct regx_shm {
     uint64_t accepted; /* requests of the connect queue */
     regx_lock_t lock;
     regx_mailbox_pool_t mailboxes;
-    regx_link_t zcopies; /* posted, not yet returned */
+    regx_shm_view_t *views; /* under the lock */
+    regx_link_t zcopies;    /* posted, not yet returned */
     _Atomic uint32_t zcopy_count;
     regx_link_t turns;  /* of connections that have copies: one piece each */
     regx_link_t ending; /* gets whose last pieces the peer is at */
@@ -401,8 +418,6 @@ regx_status_t regx_shm_connect(regx_transport_t *transport, uint64_t peer, const
                                size_t length, regx_conn_t **conn);
 void regx_shm_disconnect(regx_conn_t *conn);
 bool regx_shm_reachable(regx_conn_t *conn);
-/* Frees the memory of all mailboxes, which no process reads any more. */
-void regx_mailbox_pool_free(regx_mailbox_pool_t *pool);
 /* Asks the owner of the queue. Any process that maps it. REGX_AGAIN: no entry is free now. */
 regx_status_t regx_connect_queue_request(regx_connect_queue_t *queue,
                                          const regx_connect_request_t *request);
@@ -416,6 +431,24 @@ int regx_shm_report_refused(regx_shm_t *shm);
 void regx_shm_reap(regx_shm_t *shm);
 /* Waits until no connection is disconnecting any more. No other thread uses the transport. */
 void regx_shm_finish_disconnecting(regx_shm_t *shm);
+
+/* ---- mailbox_pool.c. All but ring_choose and begin with the transport's lock held ---- */
+
+/* Bytes of the rings of so many mailboxes in the main segment. */
+uint32_t regx_mailbox_ring_choose(regx_segment_kind_t kind, unsigned boxes);
+/* There are so many, from that offset on. false: no memory. */
+bool regx_mailbox_pool_begin(regx_mailbox_pool_t *pool, const regx_segment_t *main, size_t offset,
+                             unsigned boxes, uint32_t ring);
+/* One in the main segment, of which nothing is touched yet. NULL: there is none. */
+regx_mailbox_box_t *regx_mailbox_box_reserve(regx_mailbox_pool_t *pool);
+/* One anywhere; more are made if need be. NULL: none is to be had. */
+regx_mailbox_box_t *regx_mailbox_box_take(regx_mailbox_pool_t *pool);
+/* Before it is first posted to: zeroed but for the owner's cookie. By who has taken it, without the
+ * lock. */
+void regx_mailbox_box_begin(regx_mailbox_box_t *box, const regx_vm_cookie_t *owner);
+void regx_mailbox_box_give_back(regx_mailbox_box_t *box);
+/* Frees the memory of all, which no process reads any more. */
+void regx_mailbox_pool_free(regx_mailbox_pool_t *pool);
 
 /* ---- shm_post.c: as described in transport.h ---- */
 
@@ -435,10 +468,10 @@ bool regx_shm_address_is_valid(const regx_shm_address_t *address);
 /* Who published that address; not mapped. */
 regx_shm_neighbour_t regx_shm_neighbour(const regx_shm_t *shm, const regx_shm_address_t *address);
 /* Maps it, unless it is mapped. REGX_DENIED: what is there is another process's; REGX_UNREACHABLE:
- * it cannot be mapped. This and regx_shm_may_copy: under the lock of the connection that the
- * neighbour belongs to; one that posts here belongs to progress. */
-regx_status_t regx_shm_neighbour_map(regx_shm_neighbour_t *neighbour);
-void regx_shm_neighbour_unmap(regx_shm_neighbour_t *neighbour);
+ * it cannot be mapped. These and regx_shm_may_copy: under the lock of the connection that the
+ * neighbour belongs to, without the transport's; one that posts here belongs to progress. */
+regx_status_t regx_shm_neighbour_map(regx_shm_t *shm, regx_shm_neighbour_t *neighbour);
+void regx_shm_neighbour_unmap(regx_shm_t *shm, regx_shm_neighbour_t *neighbour);
 /* Whether the kernel lets this process copy from and to the neighbour. It is asked once, and why it
  * does not is tallied then. */
 bool regx_shm_may_copy(const regx_shm_t *shm, regx_shm_neighbour_t *neighbour);
@@ -493,6 +526,6 @@ int regx_cico_progress(regx_shm_t *shm);
 bool regx_shm_is_behind(const regx_transport_t *transport);
 int regx_shm_progress(regx_transport_t *transport);
 /* Reads nothing more of a neighbour, and notifies it. Only in progress, or when it is kept out. */
-void regx_shm_drop_inbound(regx_shm_inbound_t *inbound);
+void regx_shm_drop_inbound(regx_shm_t *shm, regx_shm_inbound_t *inbound);
 
 #endif

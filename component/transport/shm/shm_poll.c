@@ -30,34 +30,62 @@ static regx_status_t make_room(regx_shm_t *shm, const char **reason)
     return REGX_OK;
 }
 
+/* Maps the memory in which the mailbox is to be. REGX_OK; else as regx_segment_map. */
+static regx_status_t map_boxes(regx_shm_t *shm, const regx_connect_request_t *request,
+                               regx_shm_inbound_t *inbound, char **base, size_t *length)
+{
+    const regx_segment_name_t *main = &request->address.main;
+
+    if (memcmp(&request->mailboxes, main, sizeof(*main)) == 0) {
+        const regx_status_t status = regx_shm_neighbour_map(shm, &inbound->peer);
+
+        *base = (char *)inbound->peer.main;
+        *length = main->length;
+        return status;
+    }
+    const regx_status_t status = regx_segment_map(&request->mailboxes, &inbound->boxes);
+    *base = inbound->boxes.base;
+    *length = inbound->boxes.length;
+    return status;
+}
+
+static void unmap_boxes(regx_shm_t *shm, regx_shm_inbound_t *inbound)
+{
+    if (inbound->boxes.base != NULL) {
+        regx_segment_unmap(&inbound->boxes);
+    }
+    regx_shm_neighbour_unmap(shm, &inbound->peer);
+}
+
 /* Maps the mailbox that a neighbour asks to be read. REGX_OK; REGX_INVALID: what it asks is
  * malformed; else `reason` is why its frames cannot be read. */
-static regx_status_t map_mailbox(const regx_connect_request_t *request, regx_shm_inbound_t *inbound,
-                                 const char **reason)
+static regx_status_t map_mailbox(regx_shm_t *shm, const regx_connect_request_t *request,
+                                 regx_shm_inbound_t *inbound, const char **reason)
 {
     const uint64_t offset = request->mailbox_offset;
-    size_t brought_in = 0;
+    size_t length, brought_in = 0;
+    char *base;
 
     if (!regx_shm_address_is_valid(&request->address)) {
         return REGX_INVALID;
     }
-    const regx_status_t status = regx_segment_map(&request->mailboxes, &inbound->boxes);
-    if (status != REGX_OK) {
+    inbound->peer = regx_shm_neighbour(shm, &request->address);
+    if (map_boxes(shm, request, inbound, &base, &length) != REGX_OK) {
         *reason = "its mailbox cannot be mapped";
         return REGX_UNREACHABLE;
     }
     if (offset % _Alignof(regx_mailbox_memory_t) != 0 ||
         !regx_mailbox_ring_is_valid(request->mailbox_ring) ||
-        !regx_within(offset, regx_mailbox_size(request->mailbox_ring), inbound->boxes.length)) {
-        regx_segment_unmap(&inbound->boxes);
+        !regx_within(offset, regx_mailbox_size(request->mailbox_ring), length)) {
+        unmap_boxes(shm, inbound);
         return REGX_INVALID;
     }
-    inbound->memory = (regx_mailbox_memory_t *)(void *)(inbound->boxes.base + offset);
+    inbound->memory = (regx_mailbox_memory_t *)(void *)(base + offset);
     /* As if to write: what is read brings in the pages around it, too, that is, rings of payload,
      * which nothing may ever come by. */
     regx_shm_bring_in(inbound->memory, sizeof(*inbound->memory), &brought_in, MADV_POPULATE_WRITE);
     if (!regx_vm_same(&inbound->memory->owner, &request->address.cookie)) {
-        regx_segment_unmap(&inbound->boxes);
+        unmap_boxes(shm, inbound);
         *reason = "what is mapped is not its mailbox";
         return REGX_UNREACHABLE;
     }
@@ -73,7 +101,7 @@ static void accept_neighbour(regx_shm_t *shm, const regx_connect_request_t *requ
     regx_status_t status = REGX_NO_MEMORY;
 
     if (inbound != NULL && make_room(shm, &reason) == REGX_OK) {
-        status = map_mailbox(request, inbound, &reason);
+        status = map_mailbox(shm, request, inbound, &reason);
     }
     if (status != REGX_OK) {
         free(inbound);
@@ -85,16 +113,14 @@ static void accept_neighbour(regx_shm_t *shm, const regx_connect_request_t *requ
         return;
     }
     inbound->sender = request->sender;
-    inbound->peer = regx_shm_neighbour(shm, &request->address);
     regx_mailbox_in_init(&inbound->in, inbound->memory, request->mailbox_ring);
     shm->inbound[shm->inbound_count++] = inbound;
 }
 
-void regx_shm_drop_inbound(regx_shm_inbound_t *inbound)
+void regx_shm_drop_inbound(regx_shm_t *shm, regx_shm_inbound_t *inbound)
 {
-    regx_shm_neighbour_unmap(&inbound->peer);
     atomic_store_explicit(&inbound->memory->left, 1, memory_order_release);
-    regx_segment_unmap(&inbound->boxes);
+    unmap_boxes(shm, inbound);
     free(inbound);
 }
 
@@ -106,7 +132,7 @@ static void disconnect_inbound(regx_shm_t *shm, size_t i)
     regx_shared_copy_forget(shm, inbound);
     shm->read = NULL;
     shm->inbound[i] = shm->inbound[--shm->inbound_count];
-    regx_shm_drop_inbound(inbound);
+    regx_shm_drop_inbound(shm, inbound);
 }
 
 static void deliver_zcopy(regx_shm_t *shm, regx_shm_inbound_t *inbound, const regx_frame_t *frame)
@@ -114,7 +140,7 @@ static void deliver_zcopy(regx_shm_t *shm, regx_shm_inbound_t *inbound, const re
     const regx_transport_events_t *events = &shm->config.events;
     const regx_mailbox_lent_t *lent = &frame->lent;
 
-    if (regx_shm_neighbour_map(&inbound->peer) != REGX_OK) {
+    if (regx_shm_neighbour_map(shm, &inbound->peer) != REGX_OK) {
         events->broken(events->context, inbound->sender, "its pool cannot be mapped");
     } else if (!regx_within(lent->offset, lent->length, inbound->peer.address.pool_size)) {
         regx_count_malformed(shm->config.counters);
@@ -136,7 +162,7 @@ static void deliver(const regx_shm_t *shm, const regx_shm_inbound_t *inbound,
 /* The neighbour asks for help with a get. Without its main segment it gets none. */
 static void take_request(regx_shm_t *shm, regx_shm_inbound_t *inbound, const regx_frame_t *frame)
 {
-    if (regx_shm_neighbour_map(&inbound->peer) != REGX_OK) {
+    if (regx_shm_neighbour_map(shm, &inbound->peer) != REGX_OK) {
         regx_transport_fall_back(&shm->config, REGX_TRACE_PATH,
                                  "shm: a peer's get cannot be assisted");
     } else if (regx_shared_copy_take(shm, inbound, frame->data, frame->length) != REGX_OK) {

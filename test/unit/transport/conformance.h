@@ -23,6 +23,7 @@ typedef struct conformance {
     const regx_transport_ops_t *ops;
     const void *settings;   /* as of regx_transport_config_t */
     const char *devices[3]; /* that the parties open; NULL: open chooses */
+    unsigned neighbours;    /* as of regx_transport_config_t */
     void (*reset)(void);    /* before each case, or NULL */
     /* Whether the transport has connections that still end. NULL: it has none once progress of both
      * ends finds nothing to do. */

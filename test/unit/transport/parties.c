@@ -76,6 +76,7 @@ void party_open(party_t *party, uint64_t self, bool threads)
                                               .pool_size = POOL,
                                               .pool_min = POOL,
                                               .owned_size = 16 * MIB,
+                                              .neighbours = tested->neighbours,
                                               .threads = threads,
                                               .counters = &party->counters,
                                               .settings = tested->settings,

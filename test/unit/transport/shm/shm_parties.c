@@ -8,13 +8,20 @@
 
 uint8_t *source, *sink;
 
+static const conformance_t late = {.name = "shm", .ops = &regx_shm_ops};
+static const conformance_t early = {.name = "shm", .ops = &regx_shm_ops, .neighbours = 1};
+
 void shm_parties_open(bool threads)
 {
-    static const conformance_t shm = {.name = "shm", .ops = &regx_shm_ops};
-
-    tested = &shm;
+    tested = &late;
     parties_open(threads);
     parties_exchange();
+}
+
+void shm_parties_open_early(void)
+{
+    tested = &early;
+    parties_open(false);
 }
 
 regx_shm_t *shm_of(const party_t *party)

@@ -13,6 +13,8 @@ enum { PIECE = REGX_CLAIM_PIECE };
 
 /* `one` and `two`, connected, and each has the other's mailbox. */
 void shm_parties_open(bool threads);
+/* The same, but each expects one neighbour from the start, and nothing is sent yet. */
+void shm_parties_open_early(void);
 
 /* A test for which they are open, and zones are there. */
 int shm_setup(void **state);

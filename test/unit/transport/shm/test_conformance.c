@@ -8,7 +8,7 @@
 
 int main(void)
 {
-    const conformance_t shm = {.name = "shm", .ops = &regx_shm_ops};
+    const conformance_t shm = {.name = "shm", .ops = &regx_shm_ops, .neighbours = 2};
 
     return conformance_run(&shm);
 }

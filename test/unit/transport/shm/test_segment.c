@@ -194,19 +194,22 @@ static void system_v_comes_first(void **state)
 {
     regx_counters_t counters = {0};
     const regx_transport_config_t config = {.counters = &counters};
+    static const size_t lengths[REGX_SEGMENT_KINDS] = {0, 1u << 16, 1u << 17};
     regx_segment_t segment;
 
-    assert_int_equal(regx_segment_open(&config, 1u << 16, &segment), REGX_OK);
+    assert_int_equal(regx_segment_open(&config, lengths, &segment), REGX_OK);
     assert_int_equal(segment.name.kind, REGX_SEGMENT_SYSV);
+    assert_int_equal(segment.name.length, lengths[REGX_SEGMENT_SYSV]);
     assert_int_equal(counters.fallbacks[0].count, 0);
     regx_segment_free(&segment);
     sysv_refused = true;
-    assert_int_equal(regx_segment_open(&config, 1u << 16, &segment), REGX_OK);
+    assert_int_equal(regx_segment_open(&config, lengths, &segment), REGX_OK);
     assert_int_equal(segment.name.kind, REGX_SEGMENT_POSIX);
+    assert_int_equal(segment.name.length, lengths[REGX_SEGMENT_POSIX]);
     assert_non_null(strstr(counters.fallbacks[0].reason, "sysv: no shared memory"));
     regx_segment_free(&segment);
     assert_int_equal(prctl(PR_SET_DUMPABLE, 0, 0, 0, 0), 0);
-    const regx_status_t status = regx_segment_open(&config, 1u << 16, &segment);
+    const regx_status_t status = regx_segment_open(&config, lengths, &segment);
     assert_int_equal(prctl(PR_SET_DUMPABLE, 1, 0, 0, 0), 0);
     sysv_refused = false;
     assert_int_equal(status, REGX_UNREACHABLE);

@@ -7,8 +7,11 @@
 
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 /* ---- memory ---- */
 
@@ -127,6 +130,8 @@ static void await_stage(unsigned value)
     }
 }
 
+static unsigned maps; /* that were asked for */
+
 /* All that is asked for is mapped here: thousands of mappings cost minutes where a hypervisor
  * shadows page tables. */
 static regx_shm_mapping_t same;
@@ -135,6 +140,7 @@ regx_status_t __real_regx_segment_map(const regx_segment_name_t *name, regx_shm_
 regx_status_t __wrap_regx_segment_map(const regx_segment_name_t *name, regx_shm_mapping_t *mapping);
 regx_status_t __wrap_regx_segment_map(const regx_segment_name_t *name, regx_shm_mapping_t *mapping)
 {
+    maps++;
     if (same.base == NULL) {
         return __real_regx_segment_map(name, mapping);
     }
@@ -222,6 +228,125 @@ static void who_closes_leaves_no_pages_to_those_who_stay(void **state)
     one.transport = NULL;
 }
 
+/* ---- neighbours that are there at the start ---- */
+
+static bool lies_in_main(const party_t *party)
+{
+    return memcmp(&conn_of(party)->box->segment, &shm_of(party)->main.name,
+                  sizeof(regx_segment_name_t)) == 0;
+}
+
+/* It may not be allowed to, or be able to, once the program runs. */
+static void after_connect_nothing_more_is_mapped(void **state)
+{
+    op_t op;
+
+    shm_parties_open_early();
+    const unsigned before = maps;
+    assert_true(conn_of(&one)->peer.main != NULL && conn_of(&two)->peer.main != NULL);
+    parties_exchange();
+    memset(one.transport->pool_memory, 7, 4096);
+    op_zcopy(&op, one.transport->pool_memory, 4096, 5);
+    assert_int_equal(tested->ops->send_zcopy(one.conn, &op.zcopy), REGX_PENDING);
+    op_await(&op);
+    assert_int_equal(two.last_length, 4096);
+    assert_true(lies_in_main(&one) && lies_in_main(&two));
+    assert_int_equal(maps, before);
+    parties_close();
+}
+
+/* By two connections, and by who reads what it posts. The last of them unmaps it. */
+static void a_neighbour_is_mapped_once(void **state)
+{
+    shm_parties_open_early();
+    parties_exchange();
+    const regx_shm_view_t *view = conn_of(&one)->peer.view;
+    assert_ptr_equal(shm_of(&one)->inbound[0]->peer.view, view);
+    regx_conn_t *const first = one.conn;
+    party_connect(&one, &two);
+    const unsigned before = maps;
+    party_send(&one, 1, 1, 8);
+    parties_settle();
+    assert_int_equal(two.delivered, 2);
+    assert_false(lies_in_main(&one)); /* it was not counted on */
+    assert_ptr_equal(conn_of(&one)->peer.view, view);
+    assert_int_equal(maps, before + 1); /* two's, of the other mailbox */
+    tested->ops->disconnect(one.conn);
+    tested->ops->disconnect(two.conn);
+    parties_settle();
+    assert_ptr_equal(shm_of(&one)->views, view);
+    tested->ops->disconnect(first);
+    parties_settle();
+    regx_shm_reap(shm_of(&one));
+    assert_null(shm_of(&one)->views);
+    one.conn = two.conn = NULL;
+    parties_close();
+}
+
+/* One that is taken while its reader has not left it is not given to another. */
+static void a_mailbox_of_the_start_is_used_again_once_it_is_left(void **state)
+{
+    shm_parties_open_early();
+    for (unsigned visit = 0; visit < 3; visit++) {
+        parties_exchange();
+        assert_true(lies_in_main(&one));
+        tested->ops->disconnect(one.conn);
+        party_connect(&one, &two);
+        assert_null(conn_of(&one)->box);
+        tested->ops->disconnect(one.conn);
+        parties_settle();
+        regx_shm_reap(shm_of(&one));
+        party_connect(&one, &two);
+    }
+    parties_close();
+}
+
+/* What is mapped of it is there as before, but nobody would ever answer. */
+static void who_has_ended_before_the_first_frame_is_refused(void **state)
+{
+    shm_parties_open_early();
+    tested->ops->disconnect(two.conn);
+    tested->ops->close(two.transport);
+    two.transport = NULL;
+    assert_int_equal(party_try(&one, 1, 1, 1), REGX_UNREACHABLE);
+    assert_true(fell_back(&one, "shm: the neighbour has ended"));
+    assert_true(step(&one) == 1 && one.broken == 1);
+    tested->ops->disconnect(one.conn);
+    tested->ops->close(one.transport);
+    one.transport = NULL;
+}
+
+/* It is killed: it has closed nothing. */
+static void who_was_killed_before_the_first_frame_is_refused(void **state)
+{
+    regx_shm_address_t address;
+    int pipe_of_two[2];
+
+    shm_parties_open_early();
+    assert_int_equal(pipe(pipe_of_two), 0);
+    const pid_t child = fork();
+    if (child == 0) {
+        party_open(&three, THREE, false);
+        tested->ops->address(three.transport, &address);
+        const bool told = write(pipe_of_two[1], &address, sizeof(address)) == sizeof(address);
+        pause();
+        _exit(!told);
+    }
+    assert_int_equal(read(pipe_of_two[0], &address, sizeof(address)), sizeof(address));
+    tested->ops->disconnect(one.conn);
+    assert_int_equal(regx_shm_connect(one.transport, THREE, &address, sizeof(address), &one.conn),
+                     REGX_OK);
+    assert_non_null(conn_of(&one)->peer.main);
+    assert_true(regx_shm_reachable(one.conn));
+    assert_int_equal(kill(child, SIGKILL), 0);
+    assert_int_equal(waitpid(child, NULL, 0), child);
+    assert_int_equal(party_try(&one, 1, 1, 1), REGX_UNREACHABLE);
+    assert_true(fell_back(&one, "shm: the neighbour has ended"));
+    close(pipe_of_two[0]);
+    close(pipe_of_two[1]);
+    parties_close();
+}
+
 /* ---- whom a process believes ---- */
 
 /* A request that names a mailbox with such a ring must not be believed. */
@@ -264,6 +389,24 @@ static void a_mailbox_that_does_not_fit_is_refused(void **state)
     request_wrongly(8, REGX_MAILBOX_PAYLOAD_MIN);
     request_wrongly(UINT64_MAX - 63, REGX_MAILBOX_PAYLOAD_MIN);
     one.counters.malformed = 0;
+}
+
+/* A process that names another's segment, and says that it is longer, is not given a mapping of it. */
+static void who_lies_about_a_length_is_not_believed(void **state)
+{
+    shm_parties_open_early();
+    parties_exchange();
+    regx_connect_request_t request = {.sender = THREE,
+                                      .address = shm_of(&two)->address,
+                                      .mailbox_ring = conn_of(&two)->box->ring};
+    request.mailbox_offset = regx_align_up(request.address.main.length, 64);
+    request.address.main.length += 64 * (uint64_t)MIB;
+    request.mailboxes = request.address.main;
+    assert_int_equal(regx_connect_queue_request(shm_of(&one)->queue, &request), REGX_OK);
+    assert_true(step(&one) > 0);
+    assert_true(one.broken == 1 && strcmp(one.what, "its mailbox cannot be mapped") == 0);
+    assert_int_equal(shm_of(&one)->inbound_count, 1);
+    parties_close();
 }
 
 /* One mailbox, into which nothing is posted, for all. */
@@ -359,6 +502,12 @@ int main(void)
         SHM_TEST(who_disconnects_from_a_full_mailbox_is_left),
         cmocka_unit_test(who_closes_leaves_each_mailbox_once),
         cmocka_unit_test(who_closes_leaves_no_pages_to_those_who_stay),
+        cmocka_unit_test(after_connect_nothing_more_is_mapped),
+        cmocka_unit_test(a_neighbour_is_mapped_once),
+        cmocka_unit_test(a_mailbox_of_the_start_is_used_again_once_it_is_left),
+        cmocka_unit_test(who_has_ended_before_the_first_frame_is_refused),
+        cmocka_unit_test(who_was_killed_before_the_first_frame_is_refused),
+        cmocka_unit_test(who_lies_about_a_length_is_not_believed),
         SHM_TEST(a_mailbox_that_does_not_fit_is_refused),
         cmocka_unit_test(more_neighbours_than_a_node_has_are_refused),
         SHM_TEST(another_process_is_not_taken_for_the_peer),

@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * The memory of the mailboxes that this process posts to.
+ */
+#include <stdlib.h>
+
+#include "transport/shm/shm_internal.h"
+
+/* Mailboxes that lie in one segment of shared memory. */
+struct regx_mailbox_segment {
+    struct regx_mailbox_segment *next;
+    regx_segment_t memory; /* base NULL: it is the main segment's, and not freed with this */
+    unsigned count;        /* of boxes */
+    regx_mailbox_box_t boxes[];
+};
+
+/* One more than is needed: a mailbox may be taken while another is being left. */
+static unsigned boxes_per_segment(const regx_mailbox_pool_t *pool)
+{
+    return (unsigned)regx_min(pool->neighbours + 1, REGX_MAILBOX_POOL_UNIT);
+}
+
+/* Shorter rings for many neighbours, and to leave enough shared memory for others. all: mailboxes of
+ * all processes of this machine, if all talk. */
+static uint32_t choose_ring(regx_segment_kind_t kind, size_t neighbours, size_t all)
+{
+    const size_t room = regx_segment_room(kind);
+    uint32_t ring = REGX_MAILBOX_PAYLOAD_MAX;
+
+    while (ring > REGX_MAILBOX_PAYLOAD_MIN && (neighbours > REGX_MAILBOX_POOL_RINGS / ring ||
+                                               all * regx_mailbox_size(ring) > room / 2)) {
+        ring /= 2;
+    }
+    return ring;
+}
+
+uint32_t regx_mailbox_ring_choose(regx_segment_kind_t kind, unsigned boxes)
+{
+    return choose_ring(kind, boxes, ((size_t)boxes + 1) * boxes);
+}
+
+/* NULL: no memory for what describes them. */
+static struct regx_mailbox_segment *describe(regx_mailbox_pool_t *pool, const regx_segment_t *in,
+                                             size_t offset, unsigned count, uint32_t ring)
+{
+    const size_t size = regx_mailbox_size(ring);
+    struct regx_mailbox_segment *segment =
+        calloc(1, sizeof(*segment) + count * sizeof(segment->boxes[0]));
+
+    if (segment == NULL) {
+        return NULL;
+    }
+    segment->count = count;
+    for (unsigned i = 0; i < count; i++) {
+        segment->boxes[i] = (regx_mailbox_box_t){.memory = (void *)(in->base + offset + i * size),
+                                                 .segment = in->name,
+                                                 .offset = offset + i * size,
+                                                 .ring = ring};
+    }
+    segment->next = pool->segments;
+    pool->segments = segment;
+    return segment;
+}
+
+bool regx_mailbox_pool_begin(regx_mailbox_pool_t *pool, const regx_segment_t *main, size_t offset,
+                             unsigned boxes, uint32_t ring)
+{
+    pool->kind = (regx_segment_kind_t)main->name.kind;
+    pool->in_main = boxes > 0 ? describe(pool, main, offset, boxes, ring) : NULL;
+    return boxes == 0 || pool->in_main != NULL;
+}
+
+/* More, in memory of the pool's kind or of the other. false: there is none. */
+static bool add_boxes(regx_mailbox_pool_t *pool)
+{
+    const regx_segment_kind_t other =
+        pool->kind == REGX_SEGMENT_SYSV ? REGX_SEGMENT_POSIX : REGX_SEGMENT_SYSV;
+    const size_t count = boxes_per_segment(pool);
+    const size_t segments = (pool->neighbours + count - 1) / count;
+    const uint32_t ring = choose_ring(pool->kind, pool->neighbours,
+                                      ((size_t)pool->neighbours + 1) * segments * count);
+    const size_t length = count * regx_mailbox_size(ring);
+    regx_segment_t memory;
+
+    if (regx_segment_alloc(pool->kind, length, &memory) != REGX_OK &&
+        regx_segment_alloc(other, length, &memory) != REGX_OK) {
+        return false;
+    }
+    struct regx_mailbox_segment *segment = describe(pool, &memory, 0, (unsigned)count, ring);
+    if (segment == NULL) {
+        regx_segment_free(&memory);
+        return false;
+    }
+    segment->memory = memory;
+    return true;
+}
+
+/* One that was given back may be taken once its reader has left it. NULL: there is none. */
+static regx_mailbox_box_t *find_box(struct regx_mailbox_segment *segment)
+{
+    for (unsigned i = 0; segment != NULL && i < segment->count; i++) {
+        regx_mailbox_box_t *box = &segment->boxes[i];
+
+        if (!box->taken &&
+            (!box->begun || atomic_load_explicit(&box->memory->left, memory_order_acquire) != 0)) {
+            box->taken = true;
+            return box;
+        }
+    }
+    return NULL;
+}
+
+regx_mailbox_box_t *regx_mailbox_box_reserve(regx_mailbox_pool_t *pool)
+{
+    return find_box(pool->in_main);
+}
+
+regx_mailbox_box_t *regx_mailbox_box_take(regx_mailbox_pool_t *pool)
+{
+    regx_mailbox_box_t *box = NULL;
+
+    for (struct regx_mailbox_segment *at = pool->segments; at != NULL && box == NULL;
+         at = at->next) {
+        box = find_box(at);
+    }
+    return box == NULL && add_boxes(pool) ? find_box(pool->segments) : box;
+}
+
+void regx_mailbox_box_begin(regx_mailbox_box_t *box, const regx_vm_cookie_t *owner)
+{
+    memset(box->memory, 0, sizeof(*box->memory));
+    box->memory->owner = *owner;
+    box->begun = true;
+}
+
+void regx_mailbox_box_give_back(regx_mailbox_box_t *box)
+{
+    if (box->begun) {
+        atomic_store(&box->memory->left, 1); /* its reader has left it, or never knew of it */
+    }
+    box->taken = false;
+}
+
+void regx_mailbox_pool_free(regx_mailbox_pool_t *pool)
+{
+    while (pool->segments != NULL) {
+        struct regx_mailbox_segment *segment = pool->segments;
+
+        pool->segments = segment->next;
+        if (segment->memory.base != NULL) {
+            regx_segment_free(&segment->memory);
+        }
+        free(segment);
+    }
+}

@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Three ranks, of which each becomes less than it was in MPI_Init: messages go on, those between ranks
+ * that have not met before, too.
+ *
+ *     become WHAT together|staggered
+ *
+ * rights: it takes another user's identity, or if it is not root may not be looked into. descriptors:
+ * it has none left.
+ *
+ * together: ranks 0 and 1 have met before, all become it, then all meet. staggered: one after the other,
+ * and each has its first message with the last one when the one is what the other is not.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "check.h"
+
+enum { SEED = 97, TAG = 6, NOBODY = 65534, FEW = 256 };
+
+static const int sizes[] = {8, 5000, 20000, 70000, 140000, 3 << 20};
+
+static int taken[FEW], taken_count;
+
+static void give_up_rights(void)
+{
+    if (geteuid() == 0) {
+        if (setegid(NOBODY) != 0 || seteuid(NOBODY) != 0) {
+            check_fail("it may not become another user: %s", strerror(errno));
+        }
+    } else if (prctl(PR_SET_DUMPABLE, 0) != 0) {
+        check_fail("it may still be looked into: %s", strerror(errno));
+    }
+}
+
+static void use_up_descriptors(void)
+{
+    const struct rlimit few = {FEW, FEW};
+
+    if (setrlimit(RLIMIT_NOFILE, &few) != 0) {
+        check_fail("the number of descriptors cannot be limited: %s", strerror(errno));
+    }
+    while (taken_count < FEW && (taken[taken_count] = open("/dev/null", O_RDONLY)) >= 0) {
+        taken_count++;
+    }
+    if (errno != EMFILE) {
+        check_fail("descriptors are not used up: %s", strerror(errno));
+    }
+}
+
+static void become(const char *what)
+{
+    if (strcmp(what, "rights") == 0) {
+        give_up_rights();
+    } else {
+        use_up_descriptors();
+    }
+}
+
+/* To write the report. The program's own identity is kept beside the one that it took. */
+static void give_back(void)
+{
+    while (taken_count > 0) {
+        close(taken[--taken_count]);
+    }
+    if (getuid() == 0 && (seteuid(0) != 0 || setegid(0) != 0)) {
+        check_fail("it may not become root again: %s", strerror(errno));
+    }
+}
+
+static void exchange(int rank, int peer, int round)
+{
+    const int count = (int)(sizeof sizes / sizeof *sizes);
+
+    for (int n = 0; n < count; n++) {
+        const size_t size = (size_t)sizes[n];
+        const int message = round * count + n;
+        unsigned char *sent = check_memory(size), *got = check_memory(size);
+
+        stamp_fill(sent, size, stamp_key(SEED, message, rank, peer), 0);
+        MPI_Sendrecv(sent, sizes[n], MPI_BYTE, peer, TAG, got, sizes[n], MPI_BYTE, peer, TAG,
+                     MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        check_stamp(got, size, stamp_key(SEED, message, peer, rank), 0, "an exchange");
+        free(sent);
+        free(got);
+    }
+}
+
+static void pair(int rank, int one, int other, int round)
+{
+    if (rank == one || rank == other) {
+        exchange(rank, rank == one ? other : one, round);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    const int rank = check_begin(&argc, &argv, 3);
+    const char *what = argv[1];
+
+    pair(rank, 0, 1, 0);
+    if (strcmp(argv[2], "staggered") == 0) {
+        if (rank == 1) {
+            become(what);
+        }
+        pair(rank, 0, 1, 1);
+        pair(rank, 1, 2, 2);
+        if (rank == 0) {
+            become(what);
+        }
+        pair(rank, 0, 2, 3);
+        if (rank == 2) {
+            become(what);
+        }
+    } else {
+        become(what);
+    }
+    for (int one = 0; one < 3; one++) {
+        pair(rank, one, (one + 1) % 3, 4);
+    }
+    check_done(MPI_COMM_WORLD);
+    give_back();
+    MPI_Finalize();
+    return 0;
+}
