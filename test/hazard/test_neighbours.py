@@ -73,6 +73,15 @@ def test_slots_that_a_peer_keeps_delay_nobody_else(mpi: Mpi, tmp_path: Path, wha
     assert job.rank(2)["bytes_bounce"] == 4 << 20, str(job)
 
 
+@pytest.mark.parametrize("ranks,size", [(8, "64M"), (4, "24M"), (2, "64M"), (12, "64M")])
+@pytest.mark.parametrize("sysv", [True, False], ids=["sysv", "posix"])
+def test_half_of_the_shared_memory_is_left_to_the_program(mpi: Mpi, tmp_path: Path, sysv: bool,
+                                                          ranks: int, size: str) -> None:
+    """Where there is no System V, a container's /dev/shm of 64 MB is shared among all."""
+    memory = SharedMemory(tmp_path, size=size, sysv=sysv)
+    mpi("room", ranks=ranks, around=memory.around).checked(ranks=ranks).over("shm")
+
+
 def test_no_shared_memory_for_mailboxes_ends_the_job(mpi: Mpi, tmp_path: Path) -> None:
     """Both pools fit, the mailboxes of a process that comes later do not, and there is no System V: one
     line, and the end."""

@@ -21,14 +21,13 @@ static unsigned boxes_per_segment(const regx_mailbox_pool_t *pool)
 }
 
 /* Shorter rings for many neighbours, and to leave enough shared memory for others. all: mailboxes of
- * all processes of this machine, if all talk. */
-static uint32_t choose_ring(regx_segment_kind_t kind, size_t neighbours, size_t all)
+ * all processes of this machine, if all talk. room: bytes that they may take together. */
+static uint32_t choose_ring(size_t neighbours, size_t all, size_t room)
 {
-    const size_t room = regx_segment_room(kind);
     uint32_t ring = REGX_MAILBOX_PAYLOAD_MAX;
 
-    while (ring > REGX_MAILBOX_PAYLOAD_MIN && (neighbours > REGX_MAILBOX_POOL_RINGS / ring ||
-                                               all * regx_mailbox_size(ring) > room / 2)) {
+    while (ring > REGX_MAILBOX_PAYLOAD_MIN &&
+           (neighbours > REGX_MAILBOX_POOL_RINGS / ring || all * regx_mailbox_size(ring) > room)) {
         ring /= 2;
     }
     return ring;
@@ -36,7 +35,8 @@ static uint32_t choose_ring(regx_segment_kind_t kind, size_t neighbours, size_t 
 
 uint32_t regx_mailbox_ring_choose(regx_segment_kind_t kind, unsigned boxes)
 {
-    return choose_ring(kind, boxes, ((size_t)boxes + 1) * boxes);
+    /* The other quarter of what main segments take is for pools. */
+    return choose_ring(boxes, ((size_t)boxes + 1) * boxes, regx_segment_room(kind) / 4);
 }
 
 /* NULL: no memory for what describes them. */
@@ -77,8 +77,9 @@ static bool add_boxes(regx_mailbox_pool_t *pool)
         pool->kind == REGX_SEGMENT_SYSV ? REGX_SEGMENT_POSIX : REGX_SEGMENT_SYSV;
     const size_t count = boxes_per_segment(pool);
     const size_t segments = (pool->neighbours + count - 1) / count;
-    const uint32_t ring = choose_ring(pool->kind, pool->neighbours,
-                                      ((size_t)pool->neighbours + 1) * segments * count);
+    const uint32_t ring =
+        choose_ring(pool->neighbours, ((size_t)pool->neighbours + 1) * segments * count,
+                    regx_segment_room(pool->kind) / 2);
     const size_t length = count * regx_mailbox_size(ring);
     regx_segment_t memory;
 

@@ -103,11 +103,14 @@ void regx_segment_free(regx_segment_t *segment)
 }
 
 regx_status_t regx_segment_open(const regx_transport_config_t *config,
-                                const size_t lengths[REGX_SEGMENT_KINDS], regx_segment_t *segment)
+                                const size_t lengths[REGX_SEGMENT_KINDS],
+                                const size_t most[REGX_SEGMENT_KINDS], regx_segment_t *segment)
 {
     for (unsigned kind = REGX_SEGMENT_SYSV; kind < REGX_SEGMENT_KINDS; kind++) {
+        const bool fits = lengths[kind] <= most[kind];
         const regx_status_t status =
-            regx_segment_alloc((regx_segment_kind_t)kind, lengths[kind], segment);
+            fits ? regx_segment_alloc((regx_segment_kind_t)kind, lengths[kind], segment)
+                 : REGX_NO_MEMORY;
         const char *name = regx_segment_kind_name((regx_segment_kind_t)kind);
         char reason[REGX_REASON_LENGTH];
 
@@ -117,8 +120,8 @@ regx_status_t regx_segment_open(const regx_transport_config_t *config,
         if (status == REGX_DENIED) {
             snprintf(reason, sizeof(reason), "%s: this process is not dumpable", name);
         } else {
-            snprintf(reason, sizeof(reason), "%s: no shared memory of %zu bytes", name,
-                     lengths[kind]);
+            snprintf(reason, sizeof(reason), "%s: %sno shared memory of %zu bytes", name,
+                     fits ? "" : "half has ", lengths[kind]);
         }
         regx_transport_fall_back(config, REGX_TRACE_CHOICE, reason);
     }

@@ -99,10 +99,11 @@ typedef struct regx_shm_mapping { /* another process's segment, mapped here */
 
 const char *regx_segment_kind_name(regx_segment_kind_t kind);
 
-/* Zeroed memory of the first kind that has so many bytes as are wanted of that kind. What is refused
- * is tallied among the fallbacks. REGX_UNREACHABLE: none. */
+/* Zeroed memory of the first kind that has so many bytes as are wanted of that kind, which must not be
+ * more than this process's part of what is free. What is refused is tallied among the fallbacks. REGX_UNREACHABLE: none. */
 regx_status_t regx_segment_open(const regx_transport_config_t *config,
-                                const size_t lengths[REGX_SEGMENT_KINDS], regx_segment_t *segment);
+                                const size_t lengths[REGX_SEGMENT_KINDS],
+                                const size_t most[REGX_SEGMENT_KINDS], regx_segment_t *segment);
 
 /* Bytes that are free for all processes now, or SIZE_MAX: not known. */
 size_t regx_segment_room(regx_segment_kind_t kind);

@@ -55,19 +55,28 @@ static regx_shm_node_t this_node(void)
 
 /* ---- opening and closing ---- */
 
-/* With so much of a pool, and a mailbox for each neighbour. */
-static regx_status_t open_main_with(regx_shm_t *shm, size_t pool_size)
+/* Bytes of memory of that kind that this process may take, if all of the node take as much: half of it
+ * is left to the program. */
+static size_t part_of_room(const regx_shm_t *shm, regx_segment_kind_t kind)
+{
+    return regx_segment_room(kind) / 2 / (shm->config.neighbours + 1);
+}
+
+/* With so much of a pool, and a mailbox for each neighbour. last: no smaller pool is of use, even if
+ * this one takes more than this process's part. */
+static regx_status_t open_main_with(regx_shm_t *shm, size_t pool_size, bool last)
 {
     const size_t before = shm->stage_offset + REGX_CICO_BYTES;
     const unsigned boxes = (unsigned)regx_min(shm->config.neighbours, REGX_SHM_AHEAD);
     uint32_t rings[REGX_SEGMENT_KINDS] = {0};
-    size_t lengths[REGX_SEGMENT_KINDS] = {0};
+    size_t lengths[REGX_SEGMENT_KINDS] = {0}, most[REGX_SEGMENT_KINDS] = {0};
 
     for (unsigned kind = REGX_SEGMENT_SYSV; kind < REGX_SEGMENT_KINDS; kind++) {
         rings[kind] = regx_mailbox_ring_choose((regx_segment_kind_t)kind, boxes);
         lengths[kind] = before + pool_size + boxes * regx_mailbox_size(rings[kind]);
+        most[kind] = last ? SIZE_MAX : part_of_room(shm, (regx_segment_kind_t)kind);
     }
-    if (regx_segment_open(&shm->config, lengths, &shm->main) != REGX_OK) {
+    if (regx_segment_open(&shm->config, lengths, most, &shm->main) != REGX_OK) {
         return REGX_UNREACHABLE;
     }
     if (!regx_mailbox_pool_begin(&shm->mailboxes, &shm->main, before + pool_size, boxes,
@@ -83,7 +92,7 @@ static regx_status_t open_main(regx_shm_t *shm)
 {
     for (size_t size = shm->config.pool_size; size >= shm->config.pool_min; size /= 2) {
         size = regx_align_up(size, regx_page_size());
-        if (open_main_with(shm, size) == REGX_OK) {
+        if (open_main_with(shm, size, size / 2 < shm->config.pool_min) == REGX_OK) {
             shm->super.pool_size = size;
             shm->super.pool_memory = shm->main.base + shm->stage_offset + REGX_CICO_BYTES;
             return REGX_OK;

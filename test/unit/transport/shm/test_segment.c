@@ -195,25 +195,30 @@ static void system_v_comes_first(void **state)
     regx_counters_t counters = {0};
     const regx_transport_config_t config = {.counters = &counters};
     static const size_t lengths[REGX_SEGMENT_KINDS] = {0, 1u << 16, 1u << 17};
+    static const size_t most[REGX_SEGMENT_KINDS] = {0, 1u << 16, 1u << 17};
+    static const size_t less[REGX_SEGMENT_KINDS] = {0, 1u << 16, (1u << 17) - 1};
     regx_segment_t segment;
 
-    assert_int_equal(regx_segment_open(&config, lengths, &segment), REGX_OK);
+    assert_int_equal(regx_segment_open(&config, lengths, most, &segment), REGX_OK);
     assert_int_equal(segment.name.kind, REGX_SEGMENT_SYSV);
     assert_int_equal(segment.name.length, lengths[REGX_SEGMENT_SYSV]);
     assert_int_equal(counters.fallbacks[0].count, 0);
     regx_segment_free(&segment);
     sysv_refused = true;
-    assert_int_equal(regx_segment_open(&config, lengths, &segment), REGX_OK);
+    assert_int_equal(regx_segment_open(&config, lengths, most, &segment), REGX_OK);
     assert_int_equal(segment.name.kind, REGX_SEGMENT_POSIX);
     assert_int_equal(segment.name.length, lengths[REGX_SEGMENT_POSIX]);
     assert_non_null(strstr(counters.fallbacks[0].reason, "sysv: no shared memory"));
     regx_segment_free(&segment);
+    assert_int_equal(regx_segment_open(&config, lengths, less, &segment), REGX_UNREACHABLE);
+    assert_string_equal(counters.fallbacks[1].reason,
+                        "posix: half has no shared memory of 131072 bytes");
     assert_int_equal(prctl(PR_SET_DUMPABLE, 0, 0, 0, 0), 0);
-    const regx_status_t status = regx_segment_open(&config, lengths, &segment);
+    const regx_status_t status = regx_segment_open(&config, lengths, most, &segment);
     assert_int_equal(prctl(PR_SET_DUMPABLE, 1, 0, 0, 0), 0);
     sysv_refused = false;
     assert_int_equal(status, REGX_UNREACHABLE);
-    assert_string_equal(counters.fallbacks[1].reason, "posix: this process is not dumpable");
+    assert_string_equal(counters.fallbacks[2].reason, "posix: this process is not dumpable");
 }
 
 static void what_is_gone_cannot_be_mapped(void **state)
