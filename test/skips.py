@@ -201,6 +201,7 @@ EXPECTED = [
     (r"lint/|test_(install|ci)\.py", "not a git checkout", "no git checkout"),
     (r"lint/", "needs clang-format", "another clang-format than 14"),
     (r"test_dynamic\.py", "Open MPI 5.0 does not come back", "Open MPI 5.0"),
+    (r"test_parameter\.py", "mpirun of Open MPI 5.0 crashes", "Open MPI 5.0"),
     (r"test_foreign\.py", "Open MPI 5.0 spoils", "Open MPI 5.0"),
 
     (r"test_hosts\.py", "Open MPI 5.0 cannot spawn", "Open MPI 5.0"),

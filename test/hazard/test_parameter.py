@@ -143,8 +143,9 @@ def test_an_unknown_name_is_told_once_and_the_job_goes_on(mpi: Mpi, tmp_path: Pa
     name, known = "rendevous", {"flags": "send,inplace,put,get,atomics", "exclusivity": "1024"}
     environment, options = {}, ["--tune", str(tmp_path / "tune")] if by == "tune" else []
     if by == "tune":
-        (tmp_path / "tune").write_text(f'# --mca btl_regx_commented 1\n-x OTHER=1 --mca btl_regx_{name} "read"\n'
-                                       f"-mca btl_regx_chunk_size 64K -mca btl_regx_{name} direct\n")
+        dashes = "-" if mpi.build.series < (5, 0) else "--"  # of which later ones know the long form alone
+        (tmp_path / "tune").write_text(f'# --mca btl_regx_commented 1\n-x OTHER=1 --mca btl_regx_{name} read\n'
+                                       f"--mca btl_regx_chunk_size 64K {dashes}mca btl_regx_{name} read\n")
     elif by == "environment":
         environment[f"OMPI_MCA_btl_regx_{name}"] = "read"
     elif by == "file":
@@ -164,6 +165,8 @@ def test_an_unknown_name_is_told_once_and_the_job_goes_on(mpi: Mpi, tmp_path: Pa
                                          (["rendevous", "poolsize"], 2)])
 def test_two_applications_tell_of_a_name_once(mpi: Mpi, build: Build, names: list[str], lines: int) -> None:
     """Of one that the second alone was given, too."""
+    if build.series == (5, 0):
+        pytest.skip("mpirun of Open MPI 5.0 crashes with two applications")
     first, second = (["-x", f"OMPI_MCA_btl_regx_{name}=1"] if name else [] for name in names)
     program = (build.programs / "collective", "--sizes", "100000", "bcast")
     job = mpi(*program, ":", "-n", 1, *second, "--mca", "btl", "regx", *program, ranks=1, options=first)
