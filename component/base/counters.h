@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The paths that large messages take, one by each strategy that has a path (rendezvous/engine.c,
+/* The paths that large messages take, one by each strategy that has a path (rendezvous/dispatch.c,
  * whose table is made from this one): X(name, help). */
 #define REGX_RENDEZVOUS_PATHS(X)                                                                   \
     X(bounce, "copied through slots of the bounce pool")                                           \

@@ -206,7 +206,7 @@ static void grant_all_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
         if (message.slot_count == 0) {
             break;
         }
-        regx_control_post(recv->peer, &recv->outbox, &message);
+        regx_control_post(recv->peer->conn, &recv->outbox, &message);
     }
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "rendezvous/engine.h"
+#include "rendezvous/buffer.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -11,6 +11,7 @@
 #include "base/fault.h"
 #include "base/file.h"
 #include "base/memlock.h"
+#include "rendezvous/engine.h"
 
 /* ---- copies ---- */
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
+#include "rendezvous/control.h"
+
 #include <assert.h>
 #include <string.h>
-
-#include "rendezvous/engine.h"
 
 #define UP_TO(field) offsetof(regx_control_t, field)
 
@@ -92,30 +92,28 @@ bool regx_exposure_is(const uint8_t bytes[REGX_CTS_SIZE])
     return bytes[offsetof(regx_cts_t, path)] == REGX_EXPOSURE;
 }
 
-regx_status_t regx_control_send(const regx_peer_t *peer, const regx_control_t *control)
+regx_status_t regx_control_send(regx_conn_t *conn, const regx_control_t *control)
 {
     uint8_t bytes[REGX_CONTROL_MAX];
     const size_t length = regx_control_pack(control, bytes);
 
-    return peer->conn->transport->ops->send(peer->conn, REGX_TAG_CONTROL, bytes, length, NULL, NULL,
-                                            0);
+    return conn->transport->ops->send(conn, REGX_TAG_CONTROL, bytes, length, NULL, NULL, 0);
 }
 
-void regx_control_post(const regx_peer_t *peer, regx_outbox_t *outbox,
-                       const regx_control_t *control)
+void regx_control_post(regx_conn_t *conn, regx_outbox_t *outbox, const regx_control_t *control)
 {
-    if (outbox->count > 0 || regx_control_send(peer, control) != REGX_OK) {
+    if (outbox->count > 0 || regx_control_send(conn, control) != REGX_OK) {
         assert(outbox->count < outbox->room);
         outbox->messages[outbox->count++] = *control;
     }
 }
 
-regx_status_t regx_control_flush(const regx_peer_t *peer, regx_outbox_t *outbox)
+regx_status_t regx_control_flush(regx_conn_t *conn, regx_outbox_t *outbox)
 {
     regx_control_t *first = outbox->messages;
     regx_status_t status = REGX_OK;
 
-    while (outbox->count > 0 && (status = regx_control_send(peer, first)) == REGX_OK) {
+    while (outbox->count > 0 && (status = regx_control_send(conn, first)) == REGX_OK) {
         memmove(first, first + 1, --outbox->count * sizeof(*first));
     }
     return status;

@@ -209,4 +209,21 @@ size_t regx_control_pack(const regx_control_t *control, uint8_t *bytes);
 /* false: malformed, as above. */
 bool regx_control_unpack(const void *bytes, size_t length, regx_control_t *control);
 
+/* ---- to a peer, by its connection. Any thread; the engine's lock may be held, since no send
+ * waits. ---- */
+
+/* Messages that found no room. They go before any other of their owner. */
+typedef struct regx_outbox {
+    unsigned count, room;
+    regx_control_t *messages; /* the owner's; in their order */
+} regx_outbox_t;
+
+/* Answers as the transport's send: REGX_OK, REGX_AGAIN, REGX_UNREACHABLE. */
+regx_status_t regx_control_send(regx_conn_t *conn, const regx_control_t *control);
+
+/* Sends the message, or keeps it in the outbox, which has room. */
+void regx_control_post(regx_conn_t *conn, regx_outbox_t *outbox, const regx_control_t *control);
+/* Sends what the outbox holds, and answers as the last: REGX_OK if it is empty now. */
+regx_status_t regx_control_flush(regx_conn_t *conn, regx_outbox_t *outbox);
+
 #endif

@@ -14,7 +14,7 @@
  *
  * Who uses whom, top to bottom; a file calls downwards only:
  *
- *   engine.c                       the table of strategies; creates, dispatches
+ *   dispatch.c                     the tables of strategies and stages; creates, dispatches
  *   send.c                         the send side, which writes what it is granted, slots and chunks
  *   exposed.c                      a whole message, read without a CTS
  *   put.c; get.c                   registered chunks: written by the sender; read by the receiver
@@ -32,8 +32,7 @@
 #include <stdlib.h>
 
 #include "base/list.h"
-#include "registration/monitor/uffd.h"
-#include "rendezvous/rendezvous.h"
+#include "rendezvous/landing.h"
 
 typedef struct regx_protocol regx_protocol_t; /* recv.h */
 typedef struct regx_rndv_send regx_rndv_send_t;
@@ -176,35 +175,6 @@ typedef struct regx_reuse {
     unsigned passed; /* new buffers without credit, since one was registered */
 } regx_reuse_t;
 
-/* ---- landing pages of the path remap (landing.c) ---- */
-
-#define REGX_LANDINGS_MAX 64u /* of one engine */
-
-typedef struct regx_landing {
-    regx_mr_t mr; /* for who has got it */
-    char *memory; /* what is written into */
-    char *spare;  /* as long, without pages */
-    size_t used;  /* bytes from the start of `memory` that may have pages; whole pages */
-    struct regx_landing *next; /* that is free */
-} regx_landing_t;
-
-typedef struct regx_landings {
-    const regx_rndv_config_t *config; /* a landing is as large as a chunk */
-    regx_counters_t *counters;
-    unsigned count; /* of landings */
-    size_t page;
-    /* Of all that follows. But what was opened stays and is read without it, and a landing that was
-     * got is its owner's until it is put back. */
-    regx_lock_t lock;
-    enum { REGX_LANDINGS_CLOSED, REGX_LANDINGS_OPEN, REGX_LANDINGS_REFUSED } state;
-    const char *refusal; /* REFUSED: why */
-    regx_file_t uffd;
-    regx_maps_t maps;
-    char *areas; /* of all landings */
-    regx_landing_t all[REGX_LANDINGS_MAX];
-    regx_landing_t *free;
-} regx_landings_t;
-
 /* ---- records of one kind that are used again. Under the engine's lock. ---- */
 
 typedef struct regx_spares {
@@ -292,99 +262,6 @@ static inline void regx_fall_back(const regx_rndv_t *rndv, const char *reason)
     regx_tally(rndv->counters->fallbacks, reason);
     regx_trace(rndv->config.trace, REGX_TRACE_PATH, "fallback: %s", reason);
 }
-
-/* ---- control messages to a peer (control.c). Any thread; the engine's lock may be held, since no
- * send waits. ---- */
-
-/* Messages that found no room. They go before any other of their owner. */
-typedef struct regx_outbox {
-    unsigned count, room;
-    regx_control_t *messages; /* the owner's; in their order */
-} regx_outbox_t;
-
-/* Answers as the transport's send: REGX_OK, REGX_AGAIN, REGX_UNREACHABLE. */
-regx_status_t regx_control_send(const regx_peer_t *peer, const regx_control_t *control);
-
-/* Sends the message, or keeps it in the outbox, which has room. */
-void regx_control_post(const regx_peer_t *peer, regx_outbox_t *outbox,
-                       const regx_control_t *control);
-/* Sends what the outbox holds, and answers as the last: REGX_OK if it is empty now. */
-regx_status_t regx_control_flush(const regx_peer_t *peer, regx_outbox_t *outbox);
-
-/* ---- the user's buffer, of which a part may have been unmapped while a transfer used it
- * (buffer.c). That is the application's error, and must not end in a crash. ---- */
-
-/* Copies by the kernel, through a pipe, which says where there is no memory. Slow; used only after
- * a chunk has failed, and for receives that may be revoked. What the kernel refuses and the program
- * brings in at its own load or store (base/fault.h) is copied by memcpy, so the program's handler of
- * SIGSEGV may run in here. What nobody brings in is left out, and the answer is false; what was not
- * read is zero. Any thread, no lock held.
- *
- * A process without descriptors for a pipe has the kernel copy by process_vm_readv on itself. */
-bool regx_buffer_read(void *to, const void *buffer, size_t length);
-bool regx_buffer_write(void *buffer, const void *from, size_t length);
-
-/* The checksum by which both ends of a transfer compare what was sent with what arrived
- * (btl_regx_verify). Against stale, torn and misplaced bytes, not against a forger. The memory is
- * there. */
-uint64_t regx_buffer_checksum(const void *data, size_t length);
-
-/* A proof that two processes have the same bytes (revoke.c): the checksum of the blocks' checksums.
- * false: memory is gone, and there is none. */
-bool regx_buffer_prove(const char *base, uint64_t length, uint64_t *sum);
-
-typedef enum regx_end { REGX_SENDER, REGX_RECEIVER } regx_end_t;
-
-/* Tallies in `fallbacks`, by end and reason, that memory was not registered. `status` is what
- * regx_region_acquire answered for `length` bytes at `base`, and not REGX_OK, `refused` the region
- * that it was given. No lock is held.
- *
- * For want of room in the process's own share of what may be pinned: that is noted when it happens.
- * Else the reason is found out afterwards, by the limit of locked memory, and by what is mapped
- * there now. That takes reading /proc, as long as a message may take. So only the first refusals
- * are looked into; of later ones only the device's answer is tallied. */
-void regx_buffer_refused(regx_rndv_t *rndv, regx_end_t end, regx_status_t status,
-                         const regx_region_t *refused, const void *base, size_t length);
-
-/* Gives up a use of a registration. failed: perhaps its memory was unmapped, which is looked for
- * while it still counts as in use. */
-void regx_buffer_release(regx_rndv_t *rndv, regx_region_t *region, bool failed);
-
-/* ---- landing.c ---- */
-
-/* Opens nothing. */
-void regx_landings_init(regx_landings_t *landings, const regx_rndv_config_t *config,
-                        regx_counters_t *counters);
-/* All landings are free. */
-void regx_landings_fini(regx_landings_t *landings);
-
-/* Why pages cannot be moved to that buffer, for `fallbacks`; NULL: they can, as far as is known.
- * Costs as much as asking the kernel for its mapping. */
-const char *regx_landings_refusal(regx_landings_t *landings, const void *base, size_t length);
-
-/* How many bytes that go to `to` a landing takes. */
-static inline size_t regx_landing_room(const regx_landings_t *landings, const void *to)
-{
-    return landings->config->chunk_size - (uintptr_t)to % landings->page;
-}
-
-/* Where in a landing the bytes are to be written that go to `to`. */
-static inline char *regx_landing_at(const regx_landings_t *landings, const regx_landing_t *landing,
-                                    const void *to)
-{
-    return landing->memory + (uintptr_t)to % landings->page;
-}
-
-/* A landing into which `length` bytes are to be written that go to `to`. NULL: none is free. */
-regx_landing_t *regx_landing_get(regx_landings_t *landings, const void *to, size_t length);
-/* No peer writes into it any more. */
-void regx_landing_put(regx_landings_t *landings, regx_landing_t *landing);
-
-/* Brings the bytes that were written to the user. They are there when it returns, in any case: what
- * could not be moved was copied. NULL, or why something that might have been moved was not, for
- * `fallbacks`. Counts pages and bytes. */
-const char *regx_landing_deliver(regx_landings_t *landings, regx_landing_t *landing, void *to,
-                                 size_t length);
 
 /* `auto` chooses; each other has the path of its name. */
 extern const regx_strategy_t regx_strategy_auto;

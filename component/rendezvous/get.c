@@ -67,7 +67,7 @@ static void send_ats_locked(regx_rndv_recv_t *recv, regx_chunk_t *chunk)
                                     .length = chunk->length,
                                     .bits = chunk->ats};
 
-    if (regx_control_send(recv->peer, &message) == REGX_OK) {
+    if (regx_control_send(recv->peer->conn, &message) == REGX_OK) {
         recv->due--;
         chunk->state = unread ? REGX_CHUNK_BY_SLOTS : REGX_CHUNK_FREE;
     }

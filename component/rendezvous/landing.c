@@ -1,43 +1,5 @@
-/* SPDX-License-Identifier: BSD-3-Clause
- *
- * Landing pages: memory of this process into which a peer writes, and whose pages are then moved
- * under the user's address in place of being copied (path remap). The idea is Gregor's, of the
- * debate of 2008 to 2009: "remap the application's virtual address to the pre-pinned page".
- *
- * A landing is two areas of private anonymous memory of the same size. The peer writes into one of
- * them, at the place in its page that the user's address has. The other is the spare: it has no
- * pages. To deliver, the user's old pages are moved to the spare, and the written pages to the
- * user; then the areas change places, so that the old pages are what the next message is written
- * into. Only whole pages of the message are moved. Its first and last bytes, which share a page
- * with something else, are copied.
- *
- * Why no byte is ever wrong:
- *   - What is moved are whole pages of the message. The MPI forbids the program to touch them until
- *     the receive is complete. So no other bytes are in them, and it does no harm that for a
- *     moment the user's address has no page.
- *   - The rest of an edge page is never touched: a thread that writes there loses nothing.
- *   - Pages are moved by userfaultfd's UFFDIO_MOVE (Linux 6.8). The mappings keep all their
- *     attributes, and their number stays the same. The kernel itself refuses a page that is not
- *     this process's alone: shared with a child since a fork, pinned by a device, of a file or of
- *     hugetlb; and a mapping that is locked or protected otherwise than a landing.
- *   - Wherever a move stops, the bytes behind it are still in the landing and are copied. Which of
- *     the two happened to a page makes no difference to its content.
- *   - Registrations of these pages are of the old ones from then on. `changes` is called before the
- *     first move, so that no cache uses one again, and once more behind the last, for what was
- *     registered between the two.
- *   - Between processes nothing is disclosed: a peer can write to the part of a landing that it was
- *     granted, and read nothing.
- *
- * The user's range is registered with userfaultfd (in write-protect mode, and nothing is ever
- * protected) only while pages are moved. Memory that another userfaultfd has is copied to.
- *
- * Bounded: a fixed number of landings. A chunk that gets none goes another way.
- *
- * Any thread may call. Nothing is opened before regx_landings_refusal is called for the first time.
- * The lock is a leaf and held for a few instructions or one question to the kernel, but when the
- * landings are opened.
- */
-#include "rendezvous/recv.h"
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "rendezvous/landing.h"
 
 #include <assert.h>
 #include <string.h>
@@ -349,50 +311,4 @@ const char *regx_landing_deliver(regx_landings_t *landings, regx_landing_t *land
     regx_count(counters, &counters->remap_pages, part.in / landings->page);
     regx_count(counters, &counters->remap_copied_bytes, length - part.in);
     return reason;
-}
-
-/* ---- chunks. They end at the end of a page, but the last, so that only the first and the last bytes
- * of the message share a page with anything else. ---- */
-
-regx_status_t regx_landing_register(regx_rndv_t *rndv, const regx_rndv_recv_t *recv,
-                                    regx_chunk_t *chunk)
-{
-    regx_transport_t *transport = rndv->registry->transport;
-    const char *to = recv->buffer.base + chunk->offset;
-    regx_landing_t *landing = regx_landing_get(&rndv->landings, to, chunk->length);
-
-    if (landing == NULL) {
-        regx_fall_back(rndv, "remap: all landing pages are in use");
-        return REGX_NO_MEMORY;
-    }
-    char *at = regx_landing_at(&rndv->landings, landing, to);
-    const regx_status_t status =
-        transport->ops->reg(transport, at, chunk->length, REGX_ACCESS_REMOTE_WRITE, &landing->mr);
-    if (status != REGX_OK) {
-        regx_fall_back(rndv, "remap: no key for landing pages");
-        regx_landing_put(&rndv->landings, landing);
-        return status;
-    }
-    chunk->landing = landing;
-    chunk->region.mr = &landing->mr;
-    chunk->start = (uint64_t)(at - (char *)landing->mr.base);
-    chunk->written = 0;
-    return REGX_OK;
-}
-
-void regx_landing_release(regx_rndv_t *rndv, const regx_rndv_recv_t *recv,
-                          const regx_chunk_t *chunk, bool written)
-{
-    regx_transport_t *transport = rndv->registry->transport;
-
-    transport->ops->dereg(transport, &chunk->landing->mr);
-    if (written) {
-        const char *reason = regx_landing_deliver(&rndv->landings, chunk->landing,
-                                                  recv->buffer.base + chunk->offset, chunk->length);
-
-        if (reason != NULL) {
-            regx_fall_back(rndv, reason);
-        }
-    }
-    regx_landing_put(&rndv->landings, chunk->landing);
 }

@@ -45,22 +45,62 @@ static uint64_t chunk_length(const regx_rndv_t *rndv, const regx_rndv_recv_t *re
     }
 }
 
+/* Gives the chunk a landing that the peer may write, as regx_recv_register. Chunks of the path remap
+ * end at the end of a page, but the last, so that only the first and the last bytes of the message
+ * share a page with anything else. */
+static regx_status_t register_landing(regx_rndv_t *rndv, const regx_rndv_recv_t *recv,
+                                      regx_chunk_t *chunk)
+{
+    regx_transport_t *transport = rndv->registry->transport;
+    const char *to = recv->buffer.base + chunk->offset;
+    regx_landing_t *landing = regx_landing_get(&rndv->landings, to, chunk->length);
+
+    if (landing == NULL) {
+        regx_fall_back(rndv, "remap: all landing pages are in use");
+        return REGX_NO_MEMORY;
+    }
+    char *at = regx_landing_at(&rndv->landings, landing, to);
+    const regx_status_t status =
+        transport->ops->reg(transport, at, chunk->length, REGX_ACCESS_REMOTE_WRITE, &landing->mr);
+    if (status != REGX_OK) {
+        regx_fall_back(rndv, "remap: no key for landing pages");
+        regx_landing_put(&rndv->landings, landing);
+        return status;
+    }
+    chunk->landing = landing;
+    chunk->region.mr = &landing->mr;
+    chunk->start = (uint64_t)(at - (char *)landing->mr.base);
+    chunk->written = 0;
+    return REGX_OK;
+}
+
 static regx_status_t register_chunk(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_chunk_t *chunk)
 {
     return recv->path == REGX_PATH_remap
-               ? regx_landing_register(rndv, recv, chunk)
+               ? register_landing(rndv, recv, chunk)
                : regx_recv_register(rndv, recv, chunk, REGX_ACCESS_REMOTE_WRITE);
 }
 
 /* The chunk was written, or not, or is taken back. failed: perhaps its memory is gone. */
-static void release_chunk(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_chunk_t *chunk,
+static void release_chunk(regx_rndv_t *rndv, const regx_rndv_recv_t *recv, regx_chunk_t *chunk,
                           bool written, bool failed)
 {
-    if (recv->path == REGX_PATH_remap) {
-        regx_landing_release(rndv, recv, chunk, written);
-    } else {
+    regx_transport_t *transport = rndv->registry->transport;
+
+    if (recv->path != REGX_PATH_remap) {
         regx_buffer_release(rndv, &chunk->region, failed);
+        return;
     }
+    transport->ops->dereg(transport, &chunk->landing->mr);
+    if (written) { /* its bytes are brought to the user */
+        const char *reason = regx_landing_deliver(&rndv->landings, chunk->landing,
+                                                  recv->buffer.base + chunk->offset, chunk->length);
+
+        if (reason != NULL) {
+            regx_fall_back(rndv, reason);
+        }
+    }
+    regx_landing_put(&rndv->landings, chunk->landing);
 }
 
 static void fill_cts(regx_rndv_recv_t *recv, regx_chunk_t *chunk)
@@ -149,7 +189,7 @@ regx_status_t regx_stage_grant(regx_rndv_t *rndv, regx_step_t *step)
                                         .start = chunk->start,
                                         .key = chunk->region.mr->key};
 
-        regx_control_post(recv->peer, &recv->outbox, &message);
+        regx_control_post(recv->peer->conn, &recv->outbox, &message);
     }
     return REGX_OK;
 }

@@ -545,7 +545,7 @@ static void take_turns(regx_rndv_t *rndv, regx_recv_turns_t *turns)
             regx_rndv_recv_t *recv = step->recv;
 
             if (recv->phase == REGX_RECV_STARTED) {
-                regx_control_flush(recv->peer, &recv->outbox);
+                regx_control_flush(recv->peer->conn, &recv->outbox);
                 recv->protocol->advance_locked(rndv, recv, step);
                 if (step->stage != REGX_STAGE_NONE) {
                     break;

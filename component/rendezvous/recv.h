@@ -22,6 +22,7 @@
 #ifndef REGX_RENDEZVOUS_RECV_H
 #define REGX_RENDEZVOUS_RECV_H
 
+#include "rendezvous/buffer.h"
 #include "rendezvous/engine.h"
 
 /* How many grants of one transfer may be under way, of both kinds together. Also the length of the
@@ -257,15 +258,6 @@ regx_status_t regx_stage_grant(regx_rndv_t *rndv, regx_step_t *step);
 regx_status_t regx_stage_acknowledge(regx_rndv_t *rndv, regx_step_t *step);
 regx_status_t regx_stage_get(regx_rndv_t *rndv, regx_step_t *step);
 regx_status_t regx_stage_got(regx_rndv_t *rndv, regx_step_t *step);
-
-/* landing.c: a chunk of the path remap. */
-
-/* Gives it a landing that the peer may write, as regx_recv_register. */
-regx_status_t regx_landing_register(regx_rndv_t *rndv, const regx_rndv_recv_t *recv,
-                                    regx_chunk_t *chunk);
-/* The peer writes it no more. written: its bytes are brought to the user. */
-void regx_landing_release(regx_rndv_t *rndv, const regx_rndv_recv_t *recv,
-                          const regx_chunk_t *chunk, bool written);
 
 /* revoke.c: what was granted is acknowledged, and granted anew. */
 

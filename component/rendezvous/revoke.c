@@ -115,7 +115,7 @@ static void restart_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, uint64_t o
     if (rndv->config.grant != REGX_GRANT_OPTIMISTIC) {
         const regx_control_t message = {.type = REGX_CONTROL_REVOKE, .to = recv->sender};
 
-        regx_control_post(recv->peer, &recv->outbox, &message);
+        regx_control_post(recv->peer->conn, &recv->outbox, &message);
     }
     regx_revoke_set_due(rndv);
 }
@@ -206,7 +206,7 @@ static void end_locked(regx_rndv_t *rndv, look_t *look)
                                         .checksum = look->checksum};
 
         recv->phase = REGX_RECV_ARRIVED;
-        regx_control_post(recv->peer, &recv->outbox, &message);
+        regx_control_post(recv->peer->conn, &recv->outbox, &message);
         return;
     }
     const char *reason = look->unreadable ? gone : unsure;
@@ -251,7 +251,7 @@ static void resume_locked(regx_rndv_t *rndv, look_t *look)
     recv->landed = recv->granted = message.offset;
     recv->slots.only = atomic_load(&recv->peer->no_puts) || revoke->state == REGX_REVOKE_GIVEN_UP;
     recv->phase = REGX_RECV_STARTED;
-    regx_control_post(recv->peer, &recv->outbox, &message);
+    regx_control_post(recv->peer->conn, &recv->outbox, &message);
 }
 
 /* Why what is mapped cannot be granted again; NULL: it can. */
@@ -302,13 +302,13 @@ static need_t need_locked(regx_rndv_recv_t *recv)
         if (recv->landed < recv->buffer.length) {
             return news ? LOOK_CHANGE : NEED_NOTHING;
         }
-        regx_control_flush(recv->peer, &recv->outbox);
+        regx_control_flush(recv->peer->conn, &recv->outbox);
         return recv->outbox.count == 0 && (news || !pauses(revoke)) ? LOOK_END : NEED_LATER;
     case REGX_RECV_DRAINING:
-        regx_control_flush(recv->peer, &recv->outbox);
+        regx_control_flush(recv->peer->conn, &recv->outbox);
         return is_drained(recv) && (news || !pauses(revoke)) ? LOOK_MEMORY : NEED_LATER;
     case REGX_RECV_ARRIVED: /* what changes now is for after the comparison */
-        regx_control_flush(recv->peer, &recv->outbox);
+        regx_control_flush(recv->peer->conn, &recv->outbox);
         return recv->outbox.count > 0 ? NEED_LATER : NEED_NOTHING;
     default:
         return NEED_NOTHING;

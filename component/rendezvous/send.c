@@ -261,7 +261,7 @@ static void next_stage_locked(regx_rndv_send_t *send, regx_status_t status, regx
             regx_send_post_locked(send, &ready);
         }
         /* Also if it has failed: chunks may be advertised. */
-        status = regx_control_flush(send->peer, &send->outbox);
+        status = regx_control_flush(send->peer->conn, &send->outbox);
     }
     if (status == REGX_OK && send->status == REGX_OK) {
         status = next_write_locked(send, step);

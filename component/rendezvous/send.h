@@ -139,7 +139,7 @@ static inline void regx_send_post_locked(regx_rndv_send_t *send, const regx_cont
         regx_send_fail_locked(send, REGX_FAILED);
     }
     if (send->status == REGX_OK) {
-        regx_control_post(send->peer, &send->outbox, message);
+        regx_control_post(send->peer->conn, &send->outbox, message);
     }
 }
 
