@@ -273,8 +273,9 @@ bool regx_bounce_recv_control_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
 
 /* ---- the send side ---- */
 
-bool regx_bounce_take_slots(regx_rndv_send_t *send, uint64_t offset, const regx_slot_grant_t *slots,
-                            unsigned count)
+/* Consecutive slots are granted from `offset` on. false: they do not fit, and none is taken. */
+static bool take_slots(regx_rndv_send_t *send, uint64_t offset, const regx_slot_grant_t *slots,
+                       unsigned count)
 {
     uint64_t length = 0;
 
@@ -300,9 +301,17 @@ bool regx_bounce_take_slots(regx_rndv_send_t *send, uint64_t offset, const regx_
     return true;
 }
 
+bool regx_bounce_send_control_locked(regx_rndv_send_t *send, const regx_control_t *control,
+                                     regx_step_t *step)
+{
+    (void)step;
+    return control->type == REGX_CONTROL_CTS_SLOTS &&
+           take_slots(send, control->offset, control->slots, control->slot_count);
+}
+
 static bool send_open(regx_rndv_send_t *send, const regx_cts_t *cts)
 {
-    if (cts->count > 0 && !regx_bounce_take_slots(send, 0, cts->slots, cts->count)) {
+    if (cts->count > 0 && !take_slots(send, 0, cts->slots, cts->count)) {
         return false;
     }
     send->intro = send->bytes.granted == send->buffer.length ? REGX_INTRO_DONE
@@ -315,7 +324,8 @@ static const regx_protocol_t protocol = {.grants = REGX_GRANTS_SLOTS,
                                          .first_grant_locked = first_grant_locked,
                                          .recv_control_locked = regx_bounce_recv_control_locked,
                                          .advance_locked = regx_bounce_advance_locked,
-                                         .send_open = send_open};
+                                         .send_open = send_open,
+                                         .send_control_locked = regx_bounce_send_control_locked};
 
 const regx_strategy_t regx_strategy_bounce = {
     .name = "bounce", .path = REGX_PATH_bounce, .protocol = &protocol};

@@ -394,7 +394,7 @@ static bool drop_unreadable_locked(regx_rndv_send_t *send, regx_step_t *step)
     return false;
 }
 
-regx_status_t regx_get_next_locked(regx_rndv_send_t *send, regx_step_t *step)
+static regx_status_t send_next_locked(regx_rndv_send_t *send, regx_step_t *step)
 {
     if (drop_unreadable_locked(send, step)) {
         return REGX_OK;
@@ -415,8 +415,8 @@ regx_status_t regx_get_next_locked(regx_rndv_send_t *send, regx_step_t *step)
     return REGX_OK;
 }
 
-bool regx_get_take_ats_locked(regx_rndv_send_t *send, const regx_control_t *control,
-                              regx_step_t *step)
+static bool take_ats_locked(regx_rndv_send_t *send, const regx_control_t *control,
+                            regx_step_t *step)
 {
     regx_rkey_t **at = &send->get.rkeys;
 
@@ -434,7 +434,14 @@ bool regx_get_take_ats_locked(regx_rndv_send_t *send, const regx_control_t *cont
     return true;
 }
 
-bool regx_get_drop_locked(regx_rndv_send_t *send, regx_step_t *step)
+static bool send_control_locked(regx_rndv_send_t *send, const regx_control_t *control,
+                                regx_step_t *step)
+{
+    return control->type == REGX_CONTROL_ATS ? take_ats_locked(send, control, step)
+                                             : regx_bounce_send_control_locked(send, control, step);
+}
+
+static bool send_drop_locked(regx_rndv_send_t *send, regx_step_t *step)
 {
     send->get.advertising = false;
     return drop_unreadable_locked(send, step);
@@ -447,7 +454,10 @@ static const regx_protocol_t protocol = {.grants = REGX_GRANTS_RKEYS,
                                          .recv_control_locked = recv_control_locked,
                                          .advance_locked = advance_locked,
                                          .give_up_chunks = give_up_chunks,
-                                         .send_open = send_open};
+                                         .send_open = send_open,
+                                         .send_control_locked = send_control_locked,
+                                         .send_next_locked = send_next_locked,
+                                         .send_drop_locked = send_drop_locked};
 
 const regx_strategy_t regx_strategy_read = {
     .name = "read", .path = REGX_PATH_read, .protocol = &protocol, .exposes = true};

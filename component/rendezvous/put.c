@@ -298,10 +298,10 @@ static void give_up_chunks(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
 
 /* ---- the send side ---- */
 
-/* Where in the region the chunk begins is for the transport to check, which knows what a key is
- * worth. */
-bool regx_put_take_grant(regx_rndv_send_t *send, uint64_t offset, uint64_t length, uint64_t start,
-                         const regx_key_t *key)
+/* A chunk is granted, which begins at `start` in the region that the key names. Whether that is so
+ * is for the transport to check, which knows what a key is worth. false: malformed. */
+static bool take_chunk(regx_rndv_send_t *send, uint64_t offset, uint64_t length, uint64_t start,
+                       const regx_key_t *key)
 {
     const regx_grant_t grant = {
         .offset = offset, .length = length, .chunk = true, .place = start, .key = *key};
@@ -311,6 +311,16 @@ bool regx_put_take_grant(regx_rndv_send_t *send, uint64_t offset, uint64_t lengt
     }
     regx_send_grant(send, &grant);
     return true;
+}
+
+static bool send_control_locked(regx_rndv_send_t *send, const regx_control_t *control,
+                                regx_step_t *step)
+{
+    if (control->type == REGX_CONTROL_CTS_CHUNK) {
+        return take_chunk(send, control->offset, control->length, control->start, &control->key);
+    }
+    return regx_bounce_send_control_locked(send, control, step) ||
+           regx_revoke_send_control_locked(send, control, step);
 }
 
 /* The receiver needs to hear of pieces in their order. Where puts are the kernel's copies within
@@ -340,7 +350,7 @@ static regx_intro_t first_intro(const regx_rndv_send_t *send, const regx_cts_t *
 
 static bool send_open(regx_rndv_send_t *send, const regx_cts_t *cts)
 {
-    if (!regx_put_take_grant(send, 0, cts->chunk_length, cts->chunk_start, &cts->key)) {
+    if (!take_chunk(send, 0, cts->chunk_length, cts->chunk_start, &cts->key)) {
         return false;
     }
     send->chunk.size = cts->chunk_length;
@@ -358,7 +368,8 @@ static const regx_protocol_t protocol = {.grants = REGX_GRANTS_CHUNK,
                                          .recv_control_locked = recv_control_locked,
                                          .advance_locked = advance_locked,
                                          .give_up_chunks = give_up_chunks,
-                                         .send_open = send_open};
+                                         .send_open = send_open,
+                                         .send_control_locked = send_control_locked};
 
 const regx_strategy_t regx_strategy_pipeline = {
     .name = "pipeline", .path = REGX_PATH_pipeline, .protocol = &protocol, .revocable = true};

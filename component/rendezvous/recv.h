@@ -219,8 +219,8 @@ void regx_recv_run(regx_rndv_t *rndv, regx_step_t *step);
 int regx_recvs_advance(regx_rndv_t *rndv);
 
 /* ---- protocols, ways of moving the bytes of a transfer. One file is one protocol. recv.c
- * and send.c call it through this table and know none by name; once it is open, the
- * send side does what it is granted, of whatever kind. ---- */
+ * and send.c call it through this table and know none by name. What is granted the
+ * send side writes itself, slots and chunks. ---- */
 
 struct regx_protocol {
     regx_grants_t grants; /* the first ones, in the CTS */
@@ -238,8 +238,18 @@ struct regx_protocol {
     void (*advance_locked)(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_step_t *step);
     /* Gives up registrations of a receive that no other thread knows any more. May be NULL. */
     void (*give_up_chunks)(regx_rndv_t *rndv, regx_rndv_recv_t *recv);
+
     /* Takes what the CTS of a send grants. No other thread knows the send yet. false: malformed. */
     bool (*send_open)(regx_rndv_send_t *send, const regx_cts_t *cts);
+    /* Takes a message of the receiver, and sets up its stage, if it makes any. false: the message
+     * does not fit, and has had no effect. */
+    bool (*send_control_locked)(regx_rndv_send_t *send, const regx_control_t *control,
+                                regx_step_t *step);
+    /* Chooses the next stage where no grant is to be written. REGX_PENDING: there is none now;
+     * REGX_AGAIN: there is, but no memory for it. May be NULL. */
+    regx_status_t (*send_next_locked)(regx_rndv_send_t *send, regx_step_t *step);
+    /* The send has failed: chooses the next thing to give up. false: nothing is left. May be NULL. */
+    bool (*send_drop_locked)(regx_rndv_send_t *send, regx_step_t *step);
 };
 
 /* bounce.c: what a chunk could not carry goes by slots, whatever the path. */
@@ -250,6 +260,9 @@ bool regx_bounce_recv_control_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
 /* Grants slots until everything is granted, a message found no room, the peer's window is full (a
  * notice opens it), or the pool is empty. Sets up no stage. */
 void regx_bounce_advance_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_step_t *step);
+/* Takes CTS_SLOTS. */
+bool regx_bounce_send_control_locked(regx_rndv_send_t *send, const regx_control_t *control,
+                                     regx_step_t *step);
 regx_status_t regx_stage_copy_out(regx_rndv_t *rndv, regx_step_t *step);
 
 /* put.c and get.c: chunks. */
@@ -285,6 +298,9 @@ bool regx_revoke_nacked_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_c
 bool regx_revoke_uncopied_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, uint64_t offset);
 /* Takes DIFFERS, as recv_control_locked. */
 bool regx_revoke_recv_control_locked(const regx_rndv_recv_t *recv, const regx_control_t *control,
+                                     regx_step_t *step);
+/* Takes REVOKE, RESUME and ARRIVED, as send_control_locked. */
+bool regx_revoke_send_control_locked(regx_rndv_send_t *send, const regx_control_t *control,
                                      regx_step_t *step);
 /* Looks at all whose memory is watched. From progress only. */
 void regx_revokes_advance(regx_rndv_t *rndv);

@@ -70,12 +70,13 @@ void regx_rndv_send_open(regx_rndv_t *rndv, regx_peer_t *peer, const void *base,
     send->owner.context = context;
     send->recv = cts.recv;
     send->path = (regx_path_t)cts.path;
+    send->protocol = rndv->paths[cts.path]->protocol;
     send->why = (regx_why_t)cts.why;
     send->buffer.suspect = (cts.bits & REGX_CTS_SUSPECT) != 0;
     send->verify = (cts.bits & REGX_CTS_VERIFY) != 0 || rndv->config.verify;
     send->chunk.piece_max = UINT64_MAX;
     send->drain = regx_drain_hold(rndv->registry->drain, base, length);
-    const bool valid = rndv->paths[cts.path]->protocol->send_open(send, &cts);
+    const bool valid = send->protocol->send_open(send, &cts);
     regx_lock(&rndv->lock);
     if (valid && regx_handle_table_add(&rndv->sends, send, &send->handle)) {
         go_on_and_unlock(send);
@@ -92,32 +93,13 @@ void regx_rndv_send_open(regx_rndv_t *rndv, regx_peer_t *peer, const void *base,
 
 /* ---- a message of the receiver arrives ---- */
 
-/* Takes it, and sets up the stage that it makes, if any. false: it does not fit, and has had no
- * effect. */
-static bool take_control_locked(regx_rndv_send_t *send, const regx_control_t *control,
-                                regx_step_t *step)
-{
-    switch (control->type) {
-    case REGX_CONTROL_CTS_SLOTS:
-        return regx_bounce_take_slots(send, control->offset, control->slots, control->slot_count);
-    case REGX_CONTROL_CTS_CHUNK:
-        return send->chunk.size > 0 && /* the CTS granted one, too */
-               regx_put_take_grant(send, control->offset, control->length, control->start,
-                                   &control->key);
-    case REGX_CONTROL_ATS:
-        return regx_get_take_ats_locked(send, control, step);
-    default:
-        return regx_revoke_send_control_locked(send, control, step);
-    }
-}
-
 void regx_send_control(regx_rndv_t *rndv, uint64_t sender, const regx_control_t *control)
 {
     regx_lock(&rndv->lock);
     regx_rndv_send_t *send = regx_handle_table_find(&rndv->sends, control->to);
     regx_step_t step = {.stage = REGX_STAGE_NONE, .news = true, .send = send};
-    const bool takes =
-        send != NULL && send->peer->id == sender && take_control_locked(send, control, &step);
+    const bool takes = send != NULL && send->peer->id == sender &&
+                       send->protocol->send_control_locked(send, control, &step);
     if (takes && step.stage == REGX_STAGE_NONE) {
         go_on_and_unlock(send);
         return;
@@ -265,8 +247,8 @@ static void next_stage_locked(regx_rndv_send_t *send, regx_status_t status, regx
     }
     if (status == REGX_OK && send->status == REGX_OK) {
         status = next_write_locked(send, step);
-        if (status == REGX_PENDING) {
-            status = regx_get_next_locked(send, step);
+        if (status == REGX_PENDING && send->protocol->send_next_locked != NULL) {
+            status = send->protocol->send_next_locked(send, step);
         }
         if (status == REGX_OK) {
             return;
@@ -283,7 +265,8 @@ static void next_stage_locked(regx_rndv_send_t *send, regx_status_t status, regx
             send->held = NULL;
             return;
         }
-        if (regx_get_drop_locked(send, step)) {
+        if (send->protocol->send_drop_locked != NULL &&
+            send->protocol->send_drop_locked(send, step)) {
             return;
         }
     }

@@ -69,6 +69,7 @@ struct regx_rndv_send {
         regx_rndv_send_done_t done;
         void *context;
     } owner;
+    const regx_protocol_t *protocol;
     regx_path_t path;
     regx_intro_t intro;
     regx_status_t status; /* REGX_OK; else nothing more is sent, and it ends when nothing is in
@@ -199,30 +200,11 @@ regx_status_t regx_stage_write(regx_rndv_t *rndv, regx_step_t *step);
 regx_status_t regx_stage_written(regx_rndv_t *rndv, regx_step_t *step);
 regx_status_t regx_stage_drop(regx_rndv_t *rndv, regx_step_t *step);
 
-/* ---- what is granted later ---- */
+/* ---- stages of get.c and revoke.c ---- */
 
-/* Consecutive slots are granted from `offset` on. false: they do not fit, and none is taken. */
-bool regx_bounce_take_slots(regx_rndv_send_t *send, uint64_t offset, const regx_slot_grant_t *slots,
-                            unsigned count);
-
-/* A chunk is granted, which begins at `start` in the region that the key names. false: malformed. */
-bool regx_put_take_grant(regx_rndv_send_t *send, uint64_t offset, uint64_t length, uint64_t start,
-                         const regx_key_t *key);
-
-/* Takes ATS, and sets up its stage. */
-bool regx_get_take_ats_locked(regx_rndv_send_t *send, const regx_control_t *control,
-                              regx_step_t *step);
-/* Chooses the next stage. REGX_PENDING: there is none now; REGX_AGAIN: there is, but no memory. */
-regx_status_t regx_get_next_locked(regx_rndv_send_t *send, regx_step_t *step);
-/* The send has failed: chooses the next thing to give up. false: nothing is left. */
-bool regx_get_drop_locked(regx_rndv_send_t *send, regx_step_t *step);
 regx_status_t regx_stage_advertise(regx_rndv_t *rndv, regx_step_t *step);
 regx_status_t regx_stage_read(regx_rndv_t *rndv, regx_step_t *step);
 regx_status_t regx_stage_withdraw(regx_rndv_t *rndv, regx_step_t *step);
-
-/* Takes REVOKE, RESUME and ARRIVED, and sets up the stage of the last. */
-bool regx_revoke_send_control_locked(regx_rndv_send_t *send, const regx_control_t *control,
-                                     regx_step_t *step);
 regx_status_t regx_stage_compare(regx_rndv_t *rndv, regx_step_t *step);
 
 #endif
