@@ -154,6 +154,7 @@ CONDITIONS: dict[str, Condition] = {
     "Open MPI 6.0": lambda run: is_openmpi("6\\.0"),
     "Open MPI 5.0 or later": lambda run: not is_openmpi("4"),
     "no valgrind": lambda run: not shutil.which("valgrind"),
+    "no gdb": lambda run: not shutil.which("gdb"),
     "no chromium": lambda run: not shutil.which("chromium"),
     "no rdma-core": lambda run: "#define REGX_HAVE_VERBS 1\n" not in configured(),
     "no liburing, or io_uring is refused": lambda run: refused(IO_URING_SETUP, 1, 0)
@@ -208,6 +209,7 @@ EXPECTED = [
     (r"test_hosts\.py", "Open MPI 6.0 cannot map", "Open MPI 6.0"),
     (r"test_(staleness|parameter)\.py", "Open MPI 5.0 brings UCX", "Open MPI 5.0 or later"),
     (r"test/compare/|test_valgrind", "(needs|no) valgrind", "no valgrind"),
+    (r"test_walk\.py", "no gdb", "no gdb"),
     (r"test/compare/", "needs chromium", "no chromium"),
     (r"test/registration/|registering", "liburing|io_uring", "no liburing, or io_uring is refused"),
 
