@@ -221,6 +221,7 @@ void regx_bounce_advance_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_
     recv->slots.waits_for_own = waits_for_own(rndv, recv);
 }
 
+/* Only within progress, so the peer stays what it is, though the lock is not held. */
 regx_status_t regx_stage_copy_out(regx_rndv_t *rndv, regx_step_t *step)
 {
     const regx_control_t *control = step->control;

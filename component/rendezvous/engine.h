@@ -5,7 +5,8 @@
  * Locking. The engine's lock guards everything in regx_rndv_t that is not atomic, and every field
  * of receives and sends that another thread may look at. A function named ..._locked is called with
  * the lock held, returns with it held and never lets go of it in between. All others are called
- * without it.
+ * without it, but a few that end in ..._and_unlock. A function named regx_stage_... is called without
+ * it and returns with it held.
  *
  * What takes long is done without the lock: copying, registering, putting, getting. So each such
  * stage has three parts: it is chosen under the lock, done without it, and entered into the books
@@ -15,12 +16,12 @@
  * Who uses whom, top to bottom; a file calls downwards only:
  *
  *   dispatch.c                     the tables of strategies and stages; creates, dispatches
- *   send.c                         the send side, which writes what it is granted, slots and chunks
  *   exposed.c                      a whole message, read without a CTS
  *   put.c; get.c                   registered chunks: written by the sender; read by the receiver
  *   bounce.c                       slots, which also carry what a chunk could not
  *   revoke.c                       what was granted is acknowledged, and granted anew
- *   recv.c                         what all protocols have in common on the receive side
+ *   send.c; recv.c                 what all protocols have in common: the send side, which writes what
+ *                                  it is granted, slots and chunks; the receive side
  *   auto.c                         chooses a path
  *   control.c                      control messages, queued where there is no room
  *   landing.c                      pages that are moved to the user (remap)
@@ -39,15 +40,15 @@ typedef struct regx_rndv_send regx_rndv_send_t;
 
 /* ---- stages: what a thread that works on a transfer does next ---- */
 
-/* Each is a function of the same name, regx_stage_..., which is called without the lock and returns
- * with it held. */
+/* Each is a function of the same name, regx_stage_... (dispatch.c has the table). send.h and recv.h
+ * draw what leads from one to the other. */
 typedef enum regx_stage {
     REGX_STAGE_NONE, /* nothing, until a message, a completion or progress goes on */
 
     /* The send side. send.c: */
     REGX_STAGE_WRITE, /* prepares the put of a grant, and hands it to the transport with its ATP */
     REGX_STAGE_WRITTEN, /* a put has ended: gives up local memory, and counts, or sends NACK */
-    REGX_STAGE_DROP,    /* a put is not made, or not once more: the same, by NACK */
+    REGX_STAGE_DROP,    /* a put is not made, or not again: the same; NACK if the send goes on */
     REGX_STAGE_END,     /* calls `done`; the record is free already, and the lock is not taken */
     /* get.c: */
     REGX_STAGE_ADVERTISE, /* registers a chunk, and sends RKEY */
@@ -96,7 +97,8 @@ typedef struct regx_step {
     unsigned next_chunk; /* get.c: chunks before this one had their turn */
 } regx_step_t;
 
-/* REGX_OK: the transfer may go on. REGX_AGAIN: something found no room. */
+/* Of a send that this thread has taken. REGX_OK: it may go on; REGX_AGAIN: something found no room.
+ * The answer of a receive's stage, and of a send's that is news, means nothing: those go on. */
 typedef regx_status_t (*regx_stage_do_t)(regx_rndv_t *rndv, regx_step_t *step);
 
 /* Whom a slot of the pool is granted to. */

@@ -595,11 +595,11 @@ void regx_rndv_recv_close(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
     assert(recv->phase != REGX_RECV_CLOSED);
     recv->phase = REGX_RECV_CLOSED;
     recv->holds++;
-    /* A thread that works on the receive ends its piece of work: the copy of one slot, one
-     * registration, or one call of the transport. It starts no other, since the receive is CLOSED.
-     * So this wait is short, and a process with one thread never waits. It cannot be left out:
-     * after close nothing may write to the buffer. It sleeps, since the other thread may have a
-     * lower priority and the same core. */
+    /* A thread that works on the receive ends its stage: the copy of one slot, one registration, or
+     * one call of the transport. It starts no other, since the receive is CLOSED. So this wait is
+     * short, and a process with one thread never waits. It cannot be left out: after close nothing
+     * may write to the buffer. It sleeps, since the other thread may have a lower priority and the
+     * same core. */
     while (recv->taken) {
         assert(rndv->lock.real);
         regx_unlock(&rndv->lock);

@@ -1,20 +1,26 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * The receive side of one rendezvous: one record per outstanding receive. It needs no slot to
- * exist.
+ * exist. Its phases:
  *
- *   OPENED   the CTS is on its way, perhaps with an empty first grant
- *   READING  it is read whole from what its sender exposed: there is no CTS on its way, and no
- *            message of the sender is for it. Should that fail it is OPENED again, on a node with
- *            another CTS
- *   STARTED  the sender has shown itself (READY, or its first notice): grants follow as bytes land,
- *            until all of `length` is granted
- *   DRAINING nothing is granted until all that was granted is acknowledged, and the memory is there
- *            again. See revoke.c, also for the next one
- *   ARRIVED  all has landed, and the sender was notified
- *   LOST     the peer is gone: nothing lands any more, and nothing is granted
- *   CLOSED   the MPI has closed it. The record stays while a get is under way, and while the
- *            closing thread gives up what it holds
+ *   OPENED   ──READY, or another message of the sender──▶ STARTED
+ *   OPENED   ──it is to be read──▶ READING ──it cannot be read──▶ OPENED, on a node with another CTS
+ *   STARTED  ──a change, a failed write──▶ DRAINING
+ *   DRAINING ──all is acknowledged, and the memory is there: RESUME──▶ STARTED
+ *   STARTED  ──all has landed, and could have been restarted──▶ ARRIVED
+ *   ARRIVED  ──DIFFERS──▶ DRAINING
+ *   any      ──the peer is gone──▶ LOST
+ *   any      ──the MPI closes it, as a rule once all is there──▶ CLOSED
+ *
+ * By stages (engine.h):
+ *
+ *   ATP of a slot         ─▶ COPY_OUT
+ *   a chunk to be granted ─▶ GRANT ──CTS_CHUNK, the peer writes, ATP or NACK──▶ ACKNOWLEDGE
+ *   RKEY                  ─▶ GET ──the get ends──▶ GOT ─▶ ATS
+ *                            ▲ │ no room
+ *                            └─┘
+ *   memory has changed, all has landed, or all is acknowledged ─▶ LOOK
+ *   DIFFERS               ─▶ FLUSH
  *
  * Bytes that a chunk could not carry go by slots: the peer did not acknowledge it, or it could not
  * be registered.
@@ -61,12 +67,22 @@ typedef struct regx_chunk {
 } regx_chunk_t;
 
 typedef enum regx_recv_phase {
+    /* The CTS is on its way, perhaps with an empty first grant. */
     REGX_RECV_OPENED,
+    /* It is read whole from what its sender exposed (exposed.c): there is no CTS on its way, and no
+     * message of the sender is for it. */
     REGX_RECV_READING,
+    /* The sender has shown itself: grants follow as bytes land, until all of `length` is granted. */
     REGX_RECV_STARTED,
+    /* Nothing is granted until all that was granted is acknowledged, and the memory is there again
+     * (revoke.c). */
     REGX_RECV_DRAINING,
+    /* All has landed, and the sender was notified (revoke.c). */
     REGX_RECV_ARRIVED,
+    /* Nothing lands any more, and nothing is granted. */
     REGX_RECV_LOST,
+    /* The record stays while a get is under way, and while the closing thread gives up what it
+     * holds. */
     REGX_RECV_CLOSED
 } regx_recv_phase_t;
 

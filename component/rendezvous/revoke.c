@@ -18,13 +18,7 @@
  *        ── ARRIVED, with a checksum if something changed ─▶ the send ends
  *        ◀─────────────────────────────────────── DIFFERS ── or its buffer has another checksum
  *
- * The phases of the receive (recv.h):
- *
- *   STARTED ──change, failed write──▶ DRAINING ──all acknowledged, the memory is there: RESUME──▶ STARTED
- *      └───all has landed──▶ ARRIVED ──DIFFERS──▶ DRAINING
- *
- * Of the send (send.h): DUE ──REVOKE──▶ REVOKED ──RESUME──▶ DUE ──ARRIVED──▶ THERE, or by way of
- * PROVING, or back to DUE if it differs.
+ * recv.h draws the phases of the receive, send.h what becomes of the send.
  *
  * Why that is right, what it does not cover, where it is given up and what it costs:
  * component/design/grants.md.

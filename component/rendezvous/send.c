@@ -300,7 +300,7 @@ static void do_stages(regx_rndv_t *rndv, regx_step_t step)
 
         step.stage = REGX_STAGE_NONE;
         if (!news || !send->taken) { /* else the thread that has taken it finds what is new */
-            next_stage_locked(send, status, &step);
+            next_stage_locked(send, news ? REGX_OK : status, &step);
         }
         regx_unlock(&rndv->lock);
     }

@@ -7,18 +7,21 @@
  *
  * By stages (engine.h):
  *
- *   a slot, or a chunk    ─▶ WRITE ──the put ends, with ATP behind it──▶ WRITTEN
- *                             │ ▲ └─no room: held                       └─▶ or NACK, of a chunk
- *                             │ └─────┘
- *                             └─▶ DROP: revoked, or the send has failed ─▶ NACK
+ *   a slot, or a chunk    ─▶ WRITE ──the put ends, with ATP behind it──▶ WRITTEN; or NACK, of a chunk
+ *   it finds no room      ─▶ held, then WRITE again
+ *   a chunk is revoked    ─▶ DROP ─▶ NACK
+ *   the send has failed   ─▶ DROP, of the put that is held; no NACK
  *   chunks to be got      ─▶ ADVERTISE ──RKEY, the peer reads, ATS──▶ READ
- *                             └─▶ WITHDRAW: no peer can read it
- *   ARRIVED with checksum ─▶ COMPARE ─▶ ended, or DIFFERS
+ *   no peer can read one  ─▶ WITHDRAW
+ *   ARRIVED with checksum ─▶ COMPARE ─▶ it ends, or DIFFERS
+ *   nothing is left       ─▶ END
  *
  * One thread at a time works on a send (`taken`). Grants that arrive meanwhile are found by it.
  */
 #ifndef REGX_RENDEZVOUS_SEND_H
 #define REGX_RENDEZVOUS_SEND_H
+
+#include <assert.h>
 
 #include "rendezvous/recv.h"
 
@@ -42,7 +45,12 @@ typedef enum regx_intro {
     REGX_INTRO_DONE       /* it knows, or need not */
 } regx_intro_t;
 
-/* Whether the receiver has to agree before the send ends (drawn in revoke.c). */
+/* Whether the receiver has to agree before the send ends (revoke.c):
+ *
+ *   DUE     ──REVOKE──▶ REVOKED ──RESUME──▶ DUE; or, without REVOKE, DUE ──RESUME──▶ DUE
+ *   DUE     ──ARRIVED──▶ THERE
+ *   DUE     ──ARRIVED, with a checksum──▶ PROVING ──it is the same──▶ THERE
+ *   PROVING ──it is another: DIFFERS──▶ DUE */
 typedef enum regx_agreement {
     REGX_AGREEMENT_NOT_NEEDED,
     REGX_AGREEMENT_DUE,     /* by ARRIVED */
@@ -169,6 +177,7 @@ static inline void regx_send_grant(regx_rndv_send_t *send, const regx_grant_t *g
 {
     send->queue.grants[(send->queue.first + send->queue.count++) % REGX_GRANTS_MAX] = *grant;
     send->bytes.granted += grant->length;
+    assert(send->queue.count <= REGX_GRANTS_MAX && send->bytes.granted <= send->buffer.length);
 }
 
 /* The first; of no meaning where the queue is empty. */
