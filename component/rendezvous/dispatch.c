@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The table of strategies, the engine's life, and who gets what arrives. Nothing here moves bytes.
+ * The tables of strategies and of stages, the engine's life, and who gets what arrives. Nothing here
+ * moves bytes.
  */
 
 #include <stdlib.h>
