@@ -6,7 +6,7 @@
  *     become WHAT together|staggered
  *
  * rights: it takes another user's identity, or if it is not root may not be looked into. descriptors:
- * it has none left.
+ * it has none left. space: it moves to a name space of IPC of its own.
  *
  * together: ranks 0 and 1 have met before, all become it, then all meet. staggered: one after the other,
  * and each has its first message with the last one when the one is what the other is not.
@@ -14,6 +14,7 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <stdbool.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -57,6 +58,10 @@ static void become(const char *what)
 {
     if (strcmp(what, "rights") == 0) {
         give_up_rights();
+    } else if (strcmp(what, "space") == 0) {
+        if (unshare(CLONE_NEWIPC) != 0) {
+            check_fail("it may have no name space of its own: %s", strerror(errno));
+        }
     } else {
         use_up_descriptors();
     }

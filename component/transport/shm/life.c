@@ -63,15 +63,28 @@ static bool has_ended(pid_t pid)
     return ended;
 }
 
-bool regx_life_is_over(const regx_life_t *life)
+typedef enum sight { THERE, GONE, NOT_TOLD } sight_t;
+
+static sight_t look(const regx_life_t *life)
 {
     struct shmid_ds status;
 
-    if (life->id < 0) {
-        return has_ended(life->pid);
-    }
     if (shmctl(life->id, IPC_STAT, &status) == 0) {
-        return status.shm_ctime != life->made;
+        return status.shm_ctime == life->made ? THERE : GONE;
     }
-    return errno == EINVAL || errno == EIDRM; /* EACCES: this process has given up its rights */
+    /* EACCES: this process has given up its rights. */
+    return errno == EACCES ? THERE : errno == EINVAL || errno == EIDRM ? GONE : NOT_TOLD;
+}
+
+bool regx_life_is_over(const regx_life_t *life, const regx_life_t *own)
+{
+    const sight_t seen = life->id < 0 ? NOT_TOLD : look(life);
+
+    if (seen == THERE) {
+        return false;
+    }
+    if (seen == GONE && own->id >= 0 && look(own) == THERE) {
+        return true;
+    }
+    return life->pid > 0 && has_ended(life->pid);
 }

@@ -42,11 +42,15 @@ regx_shm_neighbour_t regx_shm_neighbour(const regx_shm_t *shm, const regx_shm_ad
 
     neighbour.vm.pid = address->life.pid;
     neighbour.vm.life = address->life;
+    neighbour.vm.own = shm->address.life;
     neighbour.vm.cookie_address = address->cookie_address;
     neighbour.vm.cookie = address->cookie;
     neighbour.vm.space = differ(here->processes, there->processes) ? REGX_VM_OTHER_PROCESSES
                          : differ(here->users, there->users)       ? REGX_VM_OTHER_USERS
                                                                    : REGX_VM_SAME_SPACE;
+    if (neighbour.vm.space == REGX_VM_OTHER_PROCESSES) {
+        neighbour.vm.life.pid = 0; /* here that is another process */
+    }
     return neighbour;
 }
 

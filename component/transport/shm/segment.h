@@ -136,9 +136,10 @@ typedef struct regx_life {
 /* Begins this process's. `held` is for the end. */
 regx_life_t regx_life_begin(void **held);
 void regx_life_end(void *held);
-/* Whether the process has ended MPI, reaped or not, or become another program. A system call or two.
- * Where it may not be asked, it lives. */
-bool regx_life_is_over(const regx_life_t *life);
+/* Whether the process has ended MPI, reaped or not, or become another program. A few system calls.
+ * own: this process's, by which it is seen whether it has moved to another name space of IPC: then
+ * only the process's number tells. Where it may not be asked, or has no number here (0), it lives. */
+bool regx_life_is_over(const regx_life_t *life, const regx_life_t *own);
 
 /* ---- the kernel's copies (vm.c) ---- */
 
@@ -155,7 +156,7 @@ typedef struct regx_vm_peer {
     int32_t pid;
     uint64_t cookie_address; /* in the peer */
     regx_vm_cookie_t cookie;
-    regx_life_t life;
+    regx_life_t life, own; /* the peer's, and this process's */
     /* Its name spaces, as both processes say: a number of another one of processes means nothing. */
     enum { REGX_VM_SAME_SPACE, REGX_VM_OTHER_USERS, REGX_VM_OTHER_PROCESSES } space;
     _Atomic(enum {REGX_VM_UNKNOWN, REGX_VM_ALLOWED, REGX_VM_DENIED}) state;

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "transport/shm/segment.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/uio.h>
@@ -12,12 +14,18 @@ void regx_vm_offer(void)
     (void)prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);
 }
 
-static ssize_t read_cookie(const regx_vm_peer_t *peer, regx_vm_cookie_t *seen)
+/* thread: one of the peer's. */
+static ssize_t read_cookie_of(const regx_vm_peer_t *peer, pid_t thread, regx_vm_cookie_t *seen)
 {
     const struct iovec local = {seen, sizeof(*seen)};
     const struct iovec remote = {(void *)(uintptr_t)peer->cookie_address, sizeof(*seen)};
 
-    return process_vm_readv(peer->pid, &local, 1, &remote, 1, 0);
+    return process_vm_readv(thread, &local, 1, &remote, 1, 0);
+}
+
+static ssize_t read_cookie(const regx_vm_peer_t *peer, regx_vm_cookie_t *seen)
+{
+    return read_cookie_of(peer, peer->pid, seen);
 }
 
 static regx_status_t deny(regx_vm_peer_t *peer, int error)
@@ -64,12 +72,41 @@ void regx_vm_explain(const regx_vm_peer_t *peer, char *reason, size_t reason_siz
     }
 }
 
+/* When threads end the kernel takes their memory and closes their files some time before it says that
+ * the process has ended. Where it does not tell, there is memory. */
+static bool has_memory(const regx_vm_peer_t *peer)
+{
+    char path[32];
+    const struct dirent *entry;
+    regx_vm_cookie_t seen;
+    bool has = false;
+
+    snprintf(path, sizeof(path), "/proc/%d/task", peer->pid);
+    DIR *threads = opendir(path);
+    if (threads == NULL) {
+        return true;
+    }
+    while (!has && (entry = readdir(threads)) != NULL) {
+        const int thread = atoi(entry->d_name);
+
+        has = thread > 0 && (read_cookie_of(peer, thread, &seen) >= 0 || errno != ESRCH);
+    }
+    closedir(threads);
+    return has;
+}
+
 bool regx_vm_gone(const regx_vm_peer_t *peer)
 {
     regx_vm_cookie_t seen = {{0, 0}};
 
-    return regx_life_is_over(&peer->life) || (peer->life.id < 0 && read_cookie(peer, &seen) >= 0 &&
-                                              !regx_vm_same(&seen, &peer->cookie));
+    if (regx_life_is_over(&peer->life, &peer->own)) {
+        return true;
+    }
+    if (peer->life.id >= 0 || peer->space == REGX_VM_OTHER_PROCESSES) {
+        return false;
+    }
+    return read_cookie(peer, &seen) >= 0 ? !regx_vm_same(&seen, &peer->cookie)
+                                         : errno == ESRCH && !has_memory(peer);
 }
 
 /* Whether the number is still the peer's: looked at now and then. Returns 0, or the error. */

@@ -13,6 +13,7 @@
 #include <sched.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/util.h"
@@ -374,7 +375,9 @@ static void a_process_lives_until_its_last_thread_has_ended(void **state)
     regx_life_t life;
     siginfo_t unused;
     int end;
+    void *held;
     const pid_t child = pair_fork(&end);
+    const regx_life_t own = regx_life_begin(&held);
 
     if (in_child) {
         live_on(end);
@@ -385,36 +388,115 @@ static void a_process_lives_until_its_last_thread_has_ended(void **state)
     while (!first_thread_has_ended(child)) {
         sched_yield();
     }
-    assert_false(regx_life_is_over(&life));
-    assert_false(regx_life_is_over(&by_number));
+    assert_false(regx_life_is_over(&life, &own));
+    assert_false(regx_life_is_over(&by_number, &own));
     life.made++; /* another segment has got its number */
-    assert_true(regx_life_is_over(&life));
+    assert_true(regx_life_is_over(&life, &own));
     life.made--;
     assert_int_equal(kill(child, SIGKILL), 0);
     assert_int_equal(waitid(P_PID, (id_t)child, &unused, WEXITED | WNOWAIT), 0);
-    assert_true(regx_life_is_over(&life));
-    assert_true(regx_life_is_over(&by_number));
+    assert_true(regx_life_is_over(&life, &own));
+    assert_true(regx_life_is_over(&by_number, &own));
     pair_join(child, end, true);
-    assert_true(regx_life_is_over(&by_number));
+    assert_true(regx_life_is_over(&by_number, &own));
+    regx_life_end(held);
+}
+
+/* One whose end takes long has no memory any more, and no files, but the kernel does not say yet that it
+ * has ended: it is the first of a name space of processes, and waits for another one of that, which
+ * only its parent, outside, can reap. */
+static void a_process_without_memory_has_ended(void **state)
+{
+    const regx_life_t own = {.id = -1, .pid = getpid()};
+    int end, status;
+
+    if (geteuid() != 0) {
+        print_message("not tried: not root\n");
+        skip();
+    }
+    const int here = open("/proc/self/ns/pid", O_RDONLY);
+    assert_int_equal(unshare(CLONE_NEWPID), 0);
+    const pid_t first = pair_fork(&end);
+    if (in_child) {
+        stay(&end);
+    }
+    const pid_t second = fork();
+    if (second == 0) {
+        stay(&end);
+    }
+    assert_int_equal(setns(here, CLONE_NEWPID), 0);
+    close(here);
+    const regx_vm_peer_t peer = {.pid = first,
+                                 .cookie_address = (uintptr_t)&cookie,
+                                 .cookie = cookie,
+                                 .life = {.id = -1, .pid = first},
+                                 .own = own};
+    assert_false(regx_vm_gone(&peer));
+    assert_int_equal(kill(first, SIGKILL), 0);
+    while (!regx_vm_gone(&peer)) {
+        sched_yield();
+    }
+    assert_false(regx_life_is_over(&peer.life, &own)); /* so it seems still */
+    assert_int_equal(waitpid(second, &status, 0), second);
+    assert_true(WIFSIGNALED(status));
+    pair_join(first, end, true);
+}
+
+/* Who has moved to another name space of IPC sees no segment. */
+static void from_another_space_only_a_process_number_tells(void **state)
+{
+    int end;
+    siginfo_t unused;
+    regx_life_t life;
+    void *held;
+    const pid_t child = pair_fork(&end);
+
+    if (in_child) {
+        life = regx_life_begin(&held);
+        pair_tell(end, &life, sizeof(life));
+        stay(&end);
+    }
+    pair_hear(end, &life, sizeof(life));
+    if (geteuid() != 0) {
+        kill(child, SIGKILL);
+        print_message("not tried: not root\n");
+        skip();
+    }
+    const regx_life_t own = regx_life_begin(&held);
+    const int here = open("/proc/self/ns/ipc", O_RDONLY);
+    assert_int_equal(unshare(CLONE_NEWIPC), 0);
+    assert_false(regx_life_is_over(&life, &own));
+    const regx_life_t without_number = {.id = life.id, .made = life.made};
+    assert_int_equal(kill(child, SIGKILL), 0);
+    assert_int_equal(waitid(P_PID, (id_t)child, &unused, WEXITED | WNOWAIT), 0);
+    assert_true(regx_life_is_over(&life, &own));
+    assert_false(regx_life_is_over(&without_number, &own));
+    assert_int_equal(setns(here, CLONE_NEWIPC), 0);
+    close(here);
+    assert_true(regx_life_is_over(&without_number, &own));
+    regx_life_end(held);
+    pair_join(child, end, true);
 }
 
 /* As of a neighbour, where this process has given up the rights to look. */
 static void one_that_may_not_be_looked_at_lives(void **state)
 {
-    void *held;
-    const regx_life_t life = regx_life_begin(&held);
+    void *held, *held_too;
+    const regx_life_t life = regx_life_begin(&held), kept = regx_life_begin(&held_too);
 
     if (geteuid() != 0) {
         print_message("not tried: not root\n");
+        regx_life_end(held_too);
         regx_life_end(held);
         skip();
     }
     assert_int_equal(seteuid(65534), 0);
-    const bool over = regx_life_is_over(&life);
+    const bool over = regx_life_is_over(&life, &life);
     assert_int_equal(seteuid(0), 0);
     regx_life_end(held);
     assert_false(over);
-    assert_true(regx_life_is_over(&life));
+    assert_true(regx_life_is_over(&life, &kept));
+    regx_life_end(held_too);
 }
 
 int main(void)
@@ -433,6 +515,8 @@ int main(void)
         cmocka_unit_test(a_signal_does_not_end_it),
         cmocka_unit_test(a_process_with_the_number_of_one_that_ended_is_not_written),
         cmocka_unit_test(a_process_lives_until_its_last_thread_has_ended),
+        cmocka_unit_test(a_process_without_memory_has_ended),
+        cmocka_unit_test(from_another_space_only_a_process_number_tells),
         cmocka_unit_test(one_that_may_not_be_looked_at_lives),
     };
 
