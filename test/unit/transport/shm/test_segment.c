@@ -408,7 +408,7 @@ static void a_process_lives_until_its_last_thread_has_ended(void **state)
 static void a_process_without_memory_has_ended(void **state)
 {
     const regx_life_t own = {.id = -1, .pid = getpid()};
-    int end, status;
+    int end;
 
     if (geteuid() != 0) {
         print_message("not tried: not root\n");
@@ -437,8 +437,7 @@ static void a_process_without_memory_has_ended(void **state)
         sched_yield();
     }
     assert_false(regx_life_is_over(&peer.life, &own)); /* so it seems still */
-    assert_int_equal(waitpid(second, &status, 0), second);
-    assert_true(WIFSIGNALED(status));
+    assert_int_equal(waitpid(second, NULL, 0), second);
     pair_join(first, end, true);
 }
 
