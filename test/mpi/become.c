@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Three ranks, of which each becomes less than it was in MPI_Init: messages go on, those between ranks
- * that have not met before, too.
+ * that have not met before, and to oneself, too.
  *
  *     become WHAT together|staggered
  *
@@ -125,6 +125,7 @@ int main(int argc, char **argv)
     } else {
         become(what);
     }
+    exchange(rank, rank, 5);
     for (int one = 0; one < 3; one++) {
         pair(rank, one, (one + 1) % 3, 4);
     }

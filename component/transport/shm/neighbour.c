@@ -59,6 +59,7 @@ struct regx_shm_view {
     regx_segment_name_t name;
     regx_vm_cookie_t cookie;
     regx_shm_mapping_t mapping;
+    bool own; /* this process's segment, which is there */
     unsigned users;
 };
 
@@ -70,6 +71,13 @@ static bool is_view_of(const regx_shm_view_t *view, const regx_shm_address_t *ad
            memcmp(&view->name, &address->main, sizeof(view->name)) == 0;
 }
 
+static void unmap_view(regx_shm_view_t *view)
+{
+    if (!view->own) {
+        regx_segment_unmap(&view->mapping);
+    }
+}
+
 /* Adds it, with no user yet. */
 static regx_status_t map_view_locked(regx_shm_t *shm, const regx_shm_address_t *address,
                                      regx_shm_view_t **out)
@@ -79,12 +87,18 @@ static regx_status_t map_view_locked(regx_shm_t *shm, const regx_shm_address_t *
     if (view == NULL) {
         return REGX_UNREACHABLE;
     }
-    regx_status_t status = regx_segment_map(&address->main, &view->mapping);
+    regx_status_t status = REGX_OK;
+    view->own = memcmp(&address->main, &shm->main.name, sizeof(address->main)) == 0;
+    if (view->own) {
+        view->mapping.base = shm->main.base;
+    } else {
+        status = regx_segment_map(&address->main, &view->mapping);
+    }
     if (status == REGX_OK) {
         const regx_shm_main_t *main = (const void *)view->mapping.base;
 
         if (!regx_vm_same(&main->queue.cookie, &address->cookie)) {
-            regx_segment_unmap(&view->mapping);
+            unmap_view(view);
             status = REGX_DENIED;
         }
     }
@@ -146,7 +160,7 @@ void regx_shm_neighbour_unmap(regx_shm_t *shm, regx_shm_neighbour_t *neighbour)
     }
     regx_unlock(&shm->lock);
     if (last) {
-        regx_segment_unmap(&view->mapping);
+        unmap_view(view);
         free(view);
     }
 }

@@ -67,7 +67,9 @@ static size_t part_of_room(const regx_shm_t *shm, regx_segment_kind_t kind)
 static regx_status_t open_main_with(regx_shm_t *shm, size_t pool_size, bool last)
 {
     const size_t before = shm->stage_offset + REGX_CICO_BYTES;
-    const unsigned boxes = (unsigned)regx_min(shm->config.neighbours, REGX_SHM_AHEAD);
+    /* One for messages to itself. */
+    const unsigned boxes = (unsigned)regx_min(
+        shm->config.neighbours > 0 ? shm->config.neighbours + 1 : 0, REGX_SHM_AHEAD);
     uint32_t rings[REGX_SEGMENT_KINDS] = {0};
     size_t lengths[REGX_SEGMENT_KINDS] = {0}, most[REGX_SEGMENT_KINDS] = {0};
 

@@ -75,9 +75,7 @@ regx_status_t regx_shm_connect(regx_transport_t *transport, uint64_t peer, const
     regx_lock(&shm->lock);
     shm->mailboxes.neighbours++;
     regx_unlock(&shm->lock);
-    if (peer != shm->config.self) {
-        prepare(shm, conn);
-    }
+    prepare(shm, conn);
     *out = &conn->super;
     return REGX_OK;
 }
