@@ -90,7 +90,7 @@ def test_without_unmapping_nothing_is_said(mpi: Mpi, tmp_path: Path, backend: st
 @pytest.mark.parametrize("inuse", ["abort", "drain"])
 def test_a_call_that_takes_nothing_away_is_no_change(mpi: Mpi, tmp_path: Path, backend: str,
                                                      inuse: str) -> None:
-    """Its length is 0, or more than there is: hooks report it all the same."""
+    """Its length is 0, or more than there is, or it detaches no segment: hooks report it all the same."""
     job = run(mpi, tmp_path, backend, "send", "nothing", inuse=inuse).checked(ranks=2).carried("direct")
     assert job.total("inuse_changes") == job.total("drain_waits") == 0, str(job)
     assert job.total("invalidations") == 0 and job.rank(0)["hits"] == 1, str(job)

@@ -6,8 +6,8 @@
  *
  * SIDE: send, receive, or neither (the control). PART: part, some pages; all; arrived, pages whose bytes
  * have arrived, by one call; byte, which changes one and unmaps nothing; or nothing, calls that change
- * nothing, since their length is 0 or more than there is. Rank 0 sends SIZE bytes to
- * rank 1; when the first bytes or the last have arrived, and not both, that side unmaps. Where bytes
+ * nothing, since their length is 0 or more than there is, or no segment is attached there. Rank 0 sends
+ * SIZE bytes to rank 1; when the first bytes or the last have arrived, and not both, that side unmaps. Where bytes
  * are unmapped that have yet to be moved, the job ends. Else both must get to the end, and what is
  * still mapped must have arrived. Then, with new memory in place, the same buffer is used again.
  * The ranks share FILE, by which they go step by step until something has arrived, so that the
@@ -20,6 +20,7 @@
  */
 #include <sched.h>
 #include <stdatomic.h>
+#include <sys/shm.h>
 
 #include "mapping.h"
 #include "settle.h"
@@ -57,7 +58,7 @@ static void change_nothing(unsigned char *memory)
         mmap(memory, zero, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) !=
             MAP_FAILED ||
         mremap(memory, beyond, size, MREMAP_MAYMOVE) != MAP_FAILED ||
-        madvise(memory, beyond, MADV_DONTNEED) == 0) {
+        madvise(memory, beyond, MADV_DONTNEED) == 0 || shmdt(memory + 4096) == 0) {
         check_fail("what is nothing was taken away");
     }
     if (madvise(memory, zero, MADV_DONTNEED) != 0) {

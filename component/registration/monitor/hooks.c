@@ -37,9 +37,10 @@
 #include "config.h"
 
 #include "base/thread.h"
-#include "registration/monitor/monitor.h"
+#include "registration/monitor/uffd.h"
 
 #include <dlfcn.h>
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -100,6 +101,37 @@ static void log_change(uintptr_t start, uintptr_t end)
     atomic_fetch_sub(&hooks.inside, 1);
 }
 
+/* The kernel detaches what lies as far from the address as it does in the segment. */
+static bool detach(void *context, const regx_vma_t *mapping)
+{
+    const uintptr_t address = *(const uintptr_t *)context;
+
+    if (mapping->kind == REGX_VMA_SHARED && mapping->start - address == mapping->offset) {
+        log_change(mapping->start, mapping->end);
+    }
+    return true;
+}
+
+/* A segment whose size the source did not find out: of one that is attached there, each of its
+ * mappings; if none is, the call fails. Where the kernel does not tell, all that is above. In the
+ * thread of the program, which must not end in here, nor see another errno. */
+static void report_detached(uintptr_t address, uintptr_t last)
+{
+    const int before = errno;
+    regx_maps_t maps;
+    int cancelled;
+
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancelled);
+    if (regx_maps_open(&maps) == 0) {
+        regx_maps_each(&maps, address, last, detach, &address);
+        regx_maps_close(&maps);
+    } else {
+        log_change(address & ~(hooks.page - 1), last);
+    }
+    pthread_setcancelstate(cancelled, NULL);
+    errno = before;
+}
+
 /* The kernel rounds a length up. One of 0, or one that goes round the end of all addresses, takes
  * nothing away. */
 static void report(void *base, size_t length, bool sized)
@@ -108,7 +140,7 @@ static void report(void *base, size_t length, bool sized)
     const uintptr_t start = address & ~(page - 1), last = UINTPTR_MAX - page + 1;
 
     if (length == 0 && !sized) {
-        log_change(start, last);
+        report_detached(address, last);
     } else if (length > 0 && length <= last - address) {
         log_change(start, regx_align_up(address + length, page));
     }

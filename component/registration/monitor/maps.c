@@ -48,7 +48,8 @@ static int ask(int fd, uintptr_t address, regx_vma_t *mapping)
     }
     const bool shared = (query.vma_flags & PROCMAP_QUERY_VMA_SHARED) != 0;
     const uint64_t inode = query.inode;
-    *mapping = (regx_vma_t){.start = query.vma_start, .end = query.vma_end};
+    *mapping =
+        (regx_vma_t){.start = query.vma_start, .end = query.vma_end, .offset = query.vma_offset};
     if (!shared && inode != 0 && query.vma_page_size != regx_page_size()) {
         /* A longer name than ours is refused: it is another. */
         query.vma_name_addr = (uintptr_t)name;
@@ -86,8 +87,8 @@ static bool parse(const char *line, regx_vma_t *mapping)
         return false;
     }
     const bool shared = at[4] == 's';
-    at = strchr(at + 6, ' '); /* behind the offset */
-    at = at == NULL ? NULL : strchr(at + 1, ' ');
+    mapping->offset = strtoul(at + 6, &at, 16);
+    at = strchr(at + 1, ' '); /* behind the device */
     if (at == NULL) {
         return false;
     }

@@ -252,7 +252,7 @@ bool regx_watch_is_mapped(const regx_watch_t *watch, uintptr_t from);
  * so, possibly inside malloc. So it may not allocate, nor take a lock under which others do.
  * Called whatever becomes of the call, with the length that the program gave. A call that fails can
  * have taken memory away all the same (MAP_FIXED with MAP_HUGETLB). Not `sized`: a length of 0 is
- * one that could not be found out, a segment's that is detached. */
+ * one that could not be found out, a segment's that is detached, if there is one. */
 typedef void (*regx_hook_report_t)(void *base, size_t length, bool sized);
 
 typedef struct regx_hook_source {

@@ -95,6 +95,7 @@ typedef enum regx_vma_kind {
 
 typedef struct regx_vma {
     uintptr_t start, end;
+    uint64_t offset; /* of its first byte in the file or segment that is mapped */
     regx_vma_kind_t kind;
 } regx_vma_t;
 

@@ -51,8 +51,7 @@ static void reports_are_logged_in_whole_pages(void **state)
         {0x10000, 1, true, 0x10000, 0x11000}, /* the kernel takes the whole page */
         {0x10000, 0x1001, true, 0x10000, 0x12000},
         {0x10064, 0x1000, true, 0x10000, 0x12000},  /* shmat rounds down, sources do not */
-        {0x10000, 0x1000, false, 0x10000, 0x11000}, /* a segment's, */
-        {0x10000, 0, false, 0x10000, UINTPTR_MAX - PAGE + 1}, /* and one that is not known */
+        {0x10000, 0x1000, false, 0x10000, 0x11000}, /* a segment's */
         {0x10000, UINTPTR_MAX - PAGE + 1 - 0x10000, true, 0x10000, UINTPTR_MAX - PAGE + 1},
     };
     regx_monitor_t *monitor = start();
@@ -69,6 +68,68 @@ static void reports_are_logged_in_whole_pages(void **state)
         assert_int_equal(change.start, cases[i].start);
         assert_int_equal(change.end, cases[i].end);
     }
+    monitor->stop(monitor);
+}
+
+/* Whether the log has that range, from there on. */
+static bool is_logged(regx_monitor_t *monitor, uint64_t *next, const char *start, const char *end)
+{
+    regx_change_t change;
+    const bool found = atomic_load(&monitor->log->head) > *next &&
+                       regx_inval_log_read(monitor->log, *next, &change) == REGX_CHANGE_READ &&
+                       change.start == (uintptr_t)start && change.end == (uintptr_t)end;
+
+    ++*next;
+    return found;
+}
+
+/* Of which a source does not know the size: it may lie in several mappings. Where none is attached the
+ * kernel refuses. Else what was there would be thought gone, and all above it. */
+static void a_segment_that_is_detached_is_logged_as_it_lies(void **state)
+{
+    const int id = shmget(IPC_PRIVATE, 4 * PAGE, IPC_CREAT | 0600);
+    char *segment = shmat(id, NULL, 0), *hole = segment + PAGE;
+    regx_monitor_t *monitor = start();
+    uint64_t next = atomic_load(&monitor->log->head);
+
+    assert_ptr_not_equal(segment, (void *)-1);
+    regx_inval_log_interest(monitor->log, 0x10000, UINTPTR_MAX - PAGE, 1);
+    hooked.report(segment, 0, false);
+    assert_true(is_logged(monitor, &next, segment, segment + 4 * PAGE));
+    assert_int_equal(mprotect(hole, PAGE, PROT_READ), 0);
+    hooked.report(segment, 0, false);
+    assert_true(is_logged(monitor, &next, segment, hole));
+    assert_true(is_logged(monitor, &next, hole, hole + PAGE));
+    assert_true(is_logged(monitor, &next, hole + PAGE, segment + 4 * PAGE));
+
+    hooked.report(hole, 0, false);
+    hooked.report(segment + 1, 0, false);
+    hooked.report((void *)0x10000, 0, false);
+    assert_int_equal(shmdt(hole), -1);
+    assert_int_equal(shmdt(segment + 1), -1);
+    assert_int_equal(atomic_load(&monitor->log->head), next);
+    assert_int_equal(shmdt(segment), 0);
+    shmctl(id, IPC_RMID, NULL);
+    monitor->stop(monitor);
+}
+
+/* Nothing above may be hit any more. */
+static void where_mappings_cannot_be_read_all_above_is_logged(void **state)
+{
+    regx_monitor_t *monitor = start();
+    uint64_t next = atomic_load(&monitor->log->head);
+
+    regx_inval_log_interest(monitor->log, 0x10000, 0x20000, 1);
+    const pid_t child = fork();
+    if (child == 0) {
+        const bool denied = process_deny(SYS_openat, EPERM);
+
+        hooked.report((void *)0x10000, 0, false);
+        _exit(denied && is_logged(monitor, &next, (char *)0x10000, (char *)(UINTPTR_MAX - PAGE + 1))
+                  ? 0
+                  : 1);
+    }
+    process_must_end_well(child);
     monitor->stop(monitor);
 }
 
@@ -301,6 +362,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(reports_are_logged_in_whole_pages, hooked_reset),
         cmocka_unit_test_setup(what_takes_nothing_away_is_not_logged, hooked_reset),
+        cmocka_unit_test_setup(a_segment_that_is_detached_is_logged_as_it_lies, hooked_reset),
+        cmocka_unit_test_setup(where_mappings_cannot_be_read_all_above_is_logged, hooked_reset),
         cmocka_unit_test_setup(beside_the_notifier_both_are_heard, hooked_reset),
         cmocka_unit_test_setup(that_there_is_no_source_is_told, hooked_reset),
         cmocka_unit_test_setup(a_source_that_cannot_be_trusted_is_refused, hooked_reset),
