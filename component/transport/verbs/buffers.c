@@ -36,8 +36,7 @@ static regx_status_t refuse(size_t size, int cause, regx_error_t error)
 }
 
 /* Maps and registers memory. false: see errno. */
-static bool open_block(const regx_verbs_t *verbs, size_t size, int access,
-                       regx_verbs_block_t *block)
+static bool open_block(regx_verbs_t *verbs, size_t size, int access, regx_verbs_block_t *block)
 {
     void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
@@ -45,6 +44,7 @@ static bool open_block(const regx_verbs_t *verbs, size_t size, int access,
         return false;
     }
     madvise(memory, size, MADV_DONTFORK); /* a child would get copies of all that is pinned */
+    regx_verbs_port_has_device(&verbs->port);
     struct ibv_mr *mr = (ibv_reg_mr)(verbs->pd, memory, size, access);
     if (mr == NULL) {
         const int cause = errno;

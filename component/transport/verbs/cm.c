@@ -197,6 +197,7 @@ static void cut(regx_ep_t *ep)
     regx_list_remove(&ep->turn);
     if (ep->qp != NULL) {
         regx_list_remove(&ep->by_qpn);
+        regx_verbs_port_has_device(&ep->verbs->port);
         ibv_destroy_qp(ep->qp);
         ep->qp = NULL;
     }
@@ -364,6 +365,7 @@ static bool rests(regx_ep_t *ep, bool empty)
     if (ep->rest.since == 0) {
         regx_list_remove(&ep->by_qpn); /* completions of it are not heeded any more */
         ep->rest.since = regx_now_ns();
+        regx_verbs_port_has_device(&ep->verbs->port);
         if (ibv_modify_qp(ep->qp, &attr, IBV_QP_STATE) != 0) {
             ep->rest.last_taken = true;
         }

@@ -175,7 +175,8 @@ static void send_message(regx_ep_t *ep)
     ep->cm.unrouted = 0;
     *message = message_of(ep);
     request.wr.ud.ah = route->ah;
-    const int error = ibv_post_send(verbs->cm.qp, &request, &refused);
+    const int error =
+        regx_verbs_may_post(verbs) ? ibv_post_send(verbs->cm.qp, &request, &refused) : EBADF;
     if (error != 0) {
         route_give(route);
         regx_ep_break(ep, "connecting", strerror(error));

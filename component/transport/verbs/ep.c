@@ -46,10 +46,11 @@ static struct ibv_ah_attr describe_route(const regx_verbs_t *verbs,
 }
 
 /* Libraries have forgotten to say why they refuse: then it is EIO. */
-struct ibv_ah *regx_qp_route(const regx_verbs_t *verbs, const regx_verbs_address_t *address)
+struct ibv_ah *regx_qp_route(regx_verbs_t *verbs, const regx_verbs_address_t *address)
 {
     struct ibv_ah_attr attr = describe_route(verbs, address);
 
+    regx_verbs_port_has_device(&verbs->port);
     errno = EIO;
     return ibv_create_ah(verbs->pd, &attr);
 }
@@ -104,7 +105,7 @@ regx_status_t regx_qp_probe(regx_verbs_t *verbs, regx_error_t error)
 
 int regx_ep_connect(regx_ep_t *ep, const regx_cm_message_t *message)
 {
-    const regx_verbs_t *verbs = ep->verbs;
+    regx_verbs_t *verbs = ep->verbs;
     struct ibv_qp_attr receive = {
         .qp_state = IBV_QPS_RTR,
         .path_mtu = (enum ibv_mtu)regx_min(verbs->address.mtu, message->address.mtu),
@@ -114,6 +115,7 @@ int regx_ep_connect(regx_ep_t *ep, const regx_cm_message_t *message)
         .min_rnr_timer = RNR_TIMER,
         .ah_attr = describe_route(verbs, &message->address)};
 
+    regx_verbs_port_has_device(&verbs->port);
     ep->gets.max = (uint8_t)regx_min(message->reads, verbs->can.reads_made);
     int error = ibv_modify_qp(ep->qp, &receive,
                               IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
@@ -176,6 +178,7 @@ static int take_qp(regx_ep_t *ep)
     if (verbs->table.count >= REGX_VERBS_EPS_MAX) {
         return E2BIG;
     }
+    regx_verbs_port_has_device(&verbs->port);
     ep->qp = make_qp(verbs, &inline_max);
     if (ep->qp == NULL || getrandom(&ep->psn, sizeof(ep->psn), 0) != sizeof(ep->psn)) {
         return errno;
@@ -340,7 +343,7 @@ regx_status_t regx_sq_post(regx_ep_t *ep, struct ibv_send_wr *request,
     ep->sq.works[ep->sq.posted++ % REGX_VERBS_DEPTH] = *work;
     verbs->requests.outstanding++;
     assert(verbs->requests.unsignaled <= verbs->requests.outstanding);
-    const int error = ibv_post_send(ep->qp, request, &refused);
+    const int error = regx_verbs_may_post(verbs) ? ibv_post_send(ep->qp, request, &refused) : EBADF;
     if (error != 0) {
         regx_ep_break(ep, work->what, strerror(error));
         return REGX_UNREACHABLE;

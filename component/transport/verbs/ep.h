@@ -150,7 +150,7 @@ regx_status_t regx_qp_probe(regx_verbs_t *verbs, regx_error_t error);
  * it, and waits for the answer up to a second (measured with Linux 7.2: 1.0 s for a host that is
  * not there). Nothing in verbs goes on without. So the thread in progress may wait so long, once for
  * each peer. */
-struct ibv_ah *regx_qp_route(const regx_verbs_t *verbs, const regx_verbs_address_t *address);
+struct ibv_ah *regx_qp_route(regx_verbs_t *verbs, const regx_verbs_address_t *address);
 /* Whether the route to a peer that was refused with that error is worth another try: memory may be
  * free again, and the kernel's question or the answer may have been lost. For the latter so many
  * times only, as each may take a second. */

@@ -13,8 +13,10 @@
  * paths) is not used.
  */
 #include <endian.h>
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "transport/verbs/ep.h"
 
@@ -115,10 +117,33 @@ static void await_port(regx_verbs_t *verbs)
     }
 }
 
+/* Whether there are events to be read. Without them it is noticed later what fails, and not that a port
+ * goes. */
+static bool has_events(regx_verbs_t *verbs)
+{
+    const bool had = verbs->port.context->async_fd >= 0;
+
+    if (!regx_verbs_port_has_device(&verbs->port)) {
+        if (!verbs->port.failed) {
+            verbs->port.failed = true;
+            regx_eps_break(verbs, REGX_EP_BROKEN, "device", strerror(EBADF));
+        }
+        return false;
+    }
+    if (had && !regx_verbs_port_has_events(&verbs->port)) {
+        regx_transport_fall_back(&verbs->config, REGX_TRACE_CONNECTION,
+                                 "verbs: the program has closed the descriptor of events");
+    }
+    return verbs->port.context->async_fd >= 0;
+}
+
 void regx_verbs_look(regx_verbs_t *verbs)
 {
     struct ibv_async_event event;
 
+    if (!has_events(verbs)) {
+        return;
+    }
     for (int i = 0; i < EVENTS && ibv_get_async_event(verbs->port.context, &event) == 0; i++) {
         switch (event.event_type) {
         case IBV_EVENT_QP_FATAL:

@@ -168,6 +168,48 @@ static uint8_t network_bits_of(const struct ibv_port_attr *attr, const struct ib
     return bits == HOST_BITS ? 0 : bits;
 }
 
+/* What the kernel calls an open file; "" where it does not tell. */
+static void name_file(int fd, char *name, size_t size)
+{
+    char path[sizeof(REGX_PROC) + 16];
+
+    snprintf(path, sizeof(path), REGX_PROC "fd/%d", fd);
+    const ssize_t length = readlink(path, name, size - 1);
+    name[length > 0 ? length : 0] = '\0';
+}
+
+bool regx_verbs_port_has_device(regx_verbs_port_t *port)
+{
+    struct ibv_context *context = port->context;
+
+    if (context->cmd_fd >= 0 && !regx_file_is_ours(&port->control)) {
+        context->cmd_fd = -1;
+    }
+    return context->cmd_fd >= 0;
+}
+
+bool regx_verbs_port_has_events(regx_verbs_port_t *port)
+{
+    struct ibv_context *context = port->context;
+    char name[sizeof(port->events_name)];
+
+    if (context->async_fd >= 0) {
+        name_file(context->async_fd, name, sizeof(name));
+        if (!regx_file_is_ours(&port->events) ||
+            (name[0] != '\0' && strcmp(name, port->events_name) != 0)) {
+            context->async_fd = -1;
+        }
+    }
+    return context->async_fd >= 0;
+}
+
+static void keep_files(regx_verbs_port_t *port)
+{
+    port->control = regx_file_of(port->context->cmd_fd);
+    port->events = regx_file_of(port->context->async_fd);
+    name_file(port->events.fd, port->events_name, sizeof(port->events_name));
+}
+
 regx_status_t regx_verbs_port_open(const char *name, int gid_index, regx_error_t error,
                                    regx_verbs_port_t *port)
 {
@@ -186,6 +228,7 @@ regx_status_t regx_verbs_port_open(const char *name, int gid_index, regx_error_t
                         sizeof(indices))) {
         port->megabits = speed_of(&port->attr);
         port->network_bits = network_bits_of(&port->attr, &port->gid);
+        keep_files(port);
         return REGX_OK;
     } else if (gid_index >= 0) {
         status = regx_refuse(error, REGX_INVALID,
@@ -229,7 +272,10 @@ bool regx_verbs_port_refresh(regx_verbs_port_t *port)
 void regx_verbs_port_describe(const regx_verbs_port_t *port, char *text, size_t size)
 {
     text[0] = '\0';
-    if (port->away != NULL) {
+    if (port->context->cmd_fd < 0) {
+        snprintf(text, size, "; the program has closed or replaced a descriptor of port %s",
+                 port->name);
+    } else if (port->away != NULL) {
         snprintf(text, size, "; port %s %s", port->name, port->away);
     } else if (port->back != 0 && regx_now_ns() - port->back < REGX_VERBS_AWAY_NS) {
         snprintf(text, size, "; port %s was away for %" PRId64 " s", port->name,

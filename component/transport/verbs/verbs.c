@@ -47,6 +47,7 @@ static void read_limits(regx_verbs_t *verbs)
     if (longest != 0) { /* they share a region with what datagrams need */
         receives = regx_min(receives, longest / 2 / REGX_VERBS_FRAME_MAX);
     }
+    can->posts_by_kernel = device->vendor_id == SOFT_ROCE;
     can->depth = (uint32_t)regx_min(REGX_VERBS_DEPTH, (uint64_t)device->max_qp_wr);
     can->reads_made = (uint8_t)regx_min(REGX_VERBS_READS, (uint64_t)device->max_qp_init_rd_atom);
     can->reads_answered = (uint8_t)regx_min(REGX_VERBS_READS, (uint64_t)device->max_qp_rd_atom);
@@ -180,6 +181,10 @@ static regx_status_t open_all(regx_verbs_t *verbs, regx_error_t error)
 /* Frees what was opened; also of an opening that failed half-way. */
 static void verbs_free(regx_verbs_t *verbs)
 {
+    if (verbs->port.context != NULL) {
+        regx_verbs_port_has_device(&verbs->port);
+        regx_verbs_port_has_events(&verbs->port);
+    }
     regx_cm_close(verbs);
     if (verbs->srq != NULL) {
         ibv_destroy_srq(verbs->srq);
@@ -387,6 +392,7 @@ static regx_status_t verbs_reg(regx_transport_t *transport, void *base, size_t l
     if (on_demand && is_unreadable(&verbs->can, flags)) {
         return REGX_INVALID;
     }
+    regx_verbs_port_has_device(&verbs->port);
     /* In parentheses: the function, whose macro of the same name converts signs. */
     struct ibv_mr *handle =
         (ibv_reg_mr)(verbs->pd, base, length, flags | (on_demand ? IBV_ACCESS_ON_DEMAND : 0));
@@ -402,7 +408,7 @@ static regx_status_t verbs_reg(regx_transport_t *transport, void *base, size_t l
 
 static void verbs_dereg(regx_transport_t *transport, regx_mr_t *mr)
 {
-    (void)transport;
+    regx_verbs_port_has_device(&regx_verbs_of(transport)->port);
     ibv_dereg_mr(mr->handle);
 }
 
@@ -446,6 +452,7 @@ static regx_status_t verbs_prefetch(regx_transport_t *transport, const regx_mr_t
                                                        : IBV_ADVISE_MR_ADVICE_PREFETCH;
     struct ibv_sge segment = {.addr = (uintptr_t)base, .lkey = handle->lkey};
 
+    regx_verbs_port_has_device(&regx_verbs_of(transport)->port);
     for (size_t left = length; left > 0; left -= segment.length) {
         segment.length = left < PREFETCH_MAX ? (uint32_t)left : PREFETCH_MAX;
         if (ibv_advise_mr(regx_verbs_of(transport)->pd, advice, flags, &segment, 1) != 0) {

@@ -40,6 +40,7 @@
 
 #include <infiniband/verbs.h>
 
+#include "base/file.h"
 #include "base/list.h"
 #include "base/thread.h"
 #include "transport/verbs/verbs_params.h"
@@ -75,6 +76,10 @@ typedef struct regx_verbs_port { /* one that is open */
     uint8_t number;
     uint8_t network_bits; /* as of regx_verbs_address_t */
     unsigned megabits;    /* per second; 0: unknown */
+    /* The descriptors of the context, by which all is asked but what the device is told without the
+     * kernel. */
+    regx_file_t control, events;
+    char events_name[64]; /* that the kernel gives: such files share an inode with others */
     /* What the device has reported of it: events.c. */
     const char *away;          /* why nothing is posted: it "is down"; NULL: it is there */
     int64_t since, back, next; /* when that began, when it last ended, when to ask for it */
@@ -132,6 +137,7 @@ typedef struct regx_verbs_limits {
     uint32_t depth;                     /* requests of one endpoint under way */
     uint32_t odp;                       /* IBV_ODP_SUPPORT_..., of RC; 0: not asked */
     uint64_t segment_max;               /* bytes of one WRITE or READ */
+    bool posts_by_kernel;               /* requests are posted by a system call */
     uint8_t reads_made, reads_answered; /* RDMA READs of an endpoint at once */
     uint8_t ack_timeout; /* a packet is sent again after 4.096 us times 2 to the power of this */
 } regx_verbs_limits_t;
@@ -217,6 +223,12 @@ regx_status_t regx_verbs_port_open(const char *name, int gid_index, regx_error_t
 /* Reads the port's attributes anew, and where its GID is. false: it has that GID no more. What cannot
  * be read stays as it was. */
 bool regx_verbs_port_refresh(regx_verbs_port_t *port);
+/* Whether the context's descriptors are still the device's: the program may have closed them, and opened
+ * others by their numbers. libibverbs would write to those, or read from them; so it loses what is not
+ * its own, and fails with EBADF from then on. Any thread. To be asked before each call that may be a
+ * system call. */
+bool regx_verbs_port_has_device(regx_verbs_port_t *port);
+bool regx_verbs_port_has_events(regx_verbs_port_t *port);
 /* What is known to be wrong with it, to be put behind what broke: "; port mlx5_0:1 is down", or "". */
 void regx_verbs_port_describe(const regx_verbs_port_t *port, char *text, size_t size);
 /* Says what the device does not give, with errno. REGX_NO_MEMORY; REGX_UNREACHABLE. */
@@ -232,6 +244,10 @@ regx_status_t regx_verbs_port_refuse(const regx_verbs_port_t *port, const char *
 regx_status_t regx_verbs_ports_find(const regx_transport_config_t *config, regx_error_t error,
                                     regx_device_name_t names[REGX_DEVICES_MAX], size_t *count,
                                     size_t *near);
+static inline bool regx_verbs_may_post(regx_verbs_t *verbs)
+{
+    return !verbs->can.posts_by_kernel || regx_verbs_port_has_device(&verbs->port);
+}
 
 /* buffers.c: the pool that peers write to, the receive buffers, room for datagrams, and slots that
  * frames are sent from. */

@@ -6,7 +6,6 @@
 
 #include <endian.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <ifaddrs.h>
 #include <inttypes.h>
 #include <net/if.h>
@@ -14,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "fake_parts.h"
@@ -90,6 +90,25 @@ fake_context_t *fake_context_of(struct ibv_context *context)
 uint32_t fake_next_number(void)
 {
     return ++last_number;
+}
+
+/* A library uses what number it has, whatever file that is. */
+static bool use(int fd, const struct stat *own)
+{
+    struct stat now = {0};
+
+    if (fd < 0) {
+        errno = EBADF;
+        return false;
+    }
+    fstat(fd, &now);
+    fake.strays += now.st_dev != own->st_dev || now.st_ino != own->st_ino;
+    return true;
+}
+
+bool fake_ask(struct ibv_context *context)
+{
+    return use(context->cmd_fd, &fake_context_of(context)->control);
 }
 
 void fake_tell(struct ibv_context *context, const struct ibv_async_event *event)
@@ -180,14 +199,22 @@ struct ibv_context *ibv_open_device(struct ibv_device *device)
     context->verbs.query_port = query_port;
     context->verbs.context.abi_compat = __VERBS_ABI_IS_EXTENDED;
     context->verbs.context.device = device;
-    context->verbs.context.async_fd = open("/dev/null", O_RDWR);
+    context->verbs.context.cmd_fd = memfd_create("fake", MFD_CLOEXEC);
+    context->verbs.context.async_fd = memfd_create("fake", MFD_CLOEXEC);
+    fstat(context->verbs.context.cmd_fd, &context->control);
+    fstat(context->verbs.context.async_fd, &context->told);
     fake_queues_serve(&context->verbs.context.ops);
     return &context->verbs.context; // cppcheck-suppress memleak
 }
 
 int ibv_close_device(struct ibv_context *context)
 {
-    close(context->async_fd);
+    if (fake_ask(context)) {
+        close(context->cmd_fd);
+    }
+    if (use(context->async_fd, &fake_context_of(context)->told)) {
+        close(context->async_fd);
+    }
     free(fake_context_of(context));
     return 0;
 }
@@ -196,7 +223,8 @@ int ibv_query_device(struct ibv_context *context, struct ibv_device_attr *attr)
 {
     const uint32_t depth = fake_context_of(context)->port->depth;
 
-    *attr = (struct ibv_device_attr){.phys_port_cnt = 1,
+    *attr = (struct ibv_device_attr){.vendor_id = fake_context_of(context)->port->vendor,
+                                     .phys_port_cnt = 1,
                                      .max_cqe = 1 << 16,
                                      .max_mr = 1 << 16,
                                      .max_mr_size = UINT64_MAX,
@@ -238,6 +266,9 @@ int ibv_get_async_event(struct ibv_context *context, struct ibv_async_event *eve
 {
     fake_context_t *own = fake_context_of(context);
 
+    if (!use(context->async_fd, &own->told)) {
+        return -1;
+    }
     if (own->event_count == 0) {
         errno = EAGAIN;
         return -1;
@@ -338,6 +369,9 @@ struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *base, size_t length, int acce
         errno = EFAULT;
         return NULL;
     }
+    if (!fake_ask(pd->context)) {
+        return NULL;
+    }
     if (fake.register_error != 0) {
         errno = fake.register_error;
         return NULL;
@@ -369,6 +403,7 @@ int ibv_dereg_mr(struct ibv_mr *super)
 {
     mr_t **at = &mrs, *mr = (mr_t *)super;
 
+    fake_ask(super->context);
     pthread_mutex_lock(&fake_lock);
     while (*at != mr) {
         at = &(*at)->next;

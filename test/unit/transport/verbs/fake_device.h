@@ -50,6 +50,7 @@ typedef struct fake_port { /* a device has one port, numbered 1 */
     unsigned refused;                         /* queue pairs, by `making` */
     struct ibv_ah_attr route, datagram_route; /* that were given last */
     uint16_t datagram_pkey_index;
+    uint32_t vendor; /* 0xffffff: Soft-RoCE, where the kernel is asked to post */
 } fake_port_t;
 
 typedef struct fake {
@@ -66,6 +67,7 @@ typedef struct fake {
     int route_error;    /* of ibv_create_ah; 0: none */
     int connect_error;  /* of ibv_modify_qp, where it needs a route; 0: none */
     unsigned routes;    /* that were asked for while there was one of these errors */
+    unsigned strays;    /* uses of a descriptor that is not the device's any more */
     unsigned routes_made, routes_left; /* of datagrams; and those that are not given back */
 } fake_t;
 

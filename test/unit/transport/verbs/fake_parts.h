@@ -8,6 +8,7 @@
 
 #include <infiniband/verbs.h>
 #include <pthread.h>
+#include <sys/stat.h>
 
 #include "fake_device.h"
 
@@ -18,6 +19,7 @@ typedef struct fake_context {
     fake_port_t *port;
     struct ibv_async_event events[FAKE_EVENTS];
     int event_count;
+    struct stat control, told; /* what cmd_fd and async_fd are */
 } fake_context_t;
 
 extern pthread_mutex_t fake_lock; /* of queues, events and registered memory */
@@ -25,6 +27,8 @@ extern pthread_mutex_t fake_lock; /* of queues, events and registered memory */
 /* Calls of a context that post and poll. */
 void fake_queues_serve(struct ibv_context_ops *ops);
 
+/* The kernel is asked by cmd_fd. false: there is none, as errno says. */
+bool fake_ask(struct ibv_context *context);
 fake_context_t *fake_context_of(struct ibv_context *context);
 /* A number that nothing has yet: of a queue pair, or a key. */
 uint32_t fake_next_number(void);

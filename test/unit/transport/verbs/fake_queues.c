@@ -82,6 +82,9 @@ static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_
 {
     int error = 0;
 
+    if (((fake_qp_t *)qp)->port->vendor != 0 && !fake_ask(qp->context)) {
+        return EBADF;
+    }
     pthread_mutex_lock(&fake_lock);
     for (; wr != NULL && error == 0; wr = error == 0 ? wr->next : wr) {
         *refused = wr;
@@ -175,6 +178,9 @@ struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
 {
     fake_port_t *port = fake_context_of(pd->context)->port;
 
+    if (!fake_ask(pd->context)) {
+        return NULL;
+    }
     if (port->inline_refused != 0 && attr->cap.max_inline_data > port->inline_refused) {
         errno = EINVAL;
         return NULL;
@@ -219,6 +225,9 @@ int ibv_modify_qp(struct ibv_qp *super, struct ibv_qp_attr *attr, int mask)
 {
     fake_qp_t *qp = (fake_qp_t *)super;
 
+    if (!fake_ask(super->context)) {
+        return EBADF;
+    }
     if ((mask & IBV_QP_AV) != 0 && fake.connect_error != 0) {
         fake.routes++;
         return fake.connect_error;
@@ -270,6 +279,7 @@ int ibv_destroy_qp(struct ibv_qp *super)
 {
     fake_qp_t *qp = (fake_qp_t *)super;
 
+    fake_ask(super->context);
     pthread_mutex_lock(&fake_lock);
     fake_fabric_leave(qp);
     freed_number = super->qp_num;
@@ -291,6 +301,9 @@ struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
 {
     const fake_context_t *context = fake_context_of(pd->context);
 
+    if (!fake_ask(pd->context)) {
+        return NULL;
+    }
     context->port->datagram_route = *attr;
     if (context->port->link_layer == IBV_LINK_LAYER_INFINIBAND &&
         (attr->dlid == 0 || attr->dlid >= 0xc000)) {

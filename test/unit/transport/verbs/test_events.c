@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * What a device reports apart from completions, of a port that goes and comes back or changes and of
- * what fails, and what becomes of the connections. On devices in memory, of which that of `one` is
+ * what fails, and what becomes of the connections; also if the program takes the device's
+ * descriptors away. On devices in memory, of which that of `one` is
  * told what to report.
  */
 #include "fake_parts.h"
 #include "verbs_parties.h"
+
+#include <unistd.h>
 
 static fake_port_t *const port = &fake.ports[0];
 
@@ -237,6 +240,139 @@ static void closing_does_not_wait_for_a_port(void **state)
     two.transport = NULL;
 }
 
+/* ---- what the program does to descriptors ---- */
+
+static int ends[2]; /* the program's, of a pipe with five bytes in it */
+
+/* As closefrom and dup2 do. */
+static void take(int fd, bool replaced)
+{
+    assert_int_equal(pipe(ends), 0);
+    assert_int_equal(close(fd), 0);
+    assert_int_equal(write(ends[1], "bytes", 5), 5);
+    if (replaced) {
+        assert_int_equal(dup2(ends[0], fd), fd);
+    }
+}
+
+/* What is not the device's was not used, or closed. */
+static void assert_untouched(int fd, bool replaced)
+{
+    char bytes[8];
+
+    assert_int_equal(fake.strays, 0);
+    assert_int_equal(read(replaced ? fd : ends[0], bytes, sizeof(bytes)), 5);
+    close(ends[0]);
+    close(ends[1]);
+    if (replaced) {
+        close(fd);
+    }
+}
+
+static void register_memory(void)
+{
+    static uint64_t bytes;
+    regx_mr_t mr;
+
+    assert_int_equal(
+        regx_transport_ops.reg(one.transport, &bytes, sizeof(bytes), REGX_ACCESS_LOCAL, &mr),
+        REGX_DENIED);
+}
+
+static regx_mr_t kept;
+
+static void deregister(void)
+{
+    regx_transport_ops.dereg(one.transport, &kept);
+}
+
+static void send_one(void)
+{
+    assert_int_equal(conn_try(one.conn, 10), REGX_UNREACHABLE);
+}
+
+static void leave_peer(void)
+{
+    regx_transport_ops.disconnect(one.conn);
+    party_connect(&one, &two);
+    for (int i = 0; i < 100; i++) {
+        parties_progress();
+    }
+    assert_int_equal(conn_try(one.conn, 10), REGX_AGAIN);
+}
+
+static void answer_another(void)
+{
+    party_open(&three, THREE, false);
+    party_connect(&three, &one);
+    for (int i = 0; i < 10; i++) {
+        assert_int_equal(conn_try(three.conn, 10), REGX_AGAIN);
+        regx_transport_ops.progress(three.transport);
+        regx_transport_ops.progress(one.transport);
+    }
+    regx_transport_ops.disconnect(three.conn);
+    party_drop(&three);
+}
+
+static void look(void)
+{
+    regx_verbs_look(verbs_of(&one));
+}
+
+static void a_descriptor_that_is_not_the_devices_is_never_used(void **state)
+{
+    static void (*const first[])(void) = {look,     register_memory, deregister,
+                                          send_one, leave_peer,      answer_another};
+    enum { FIRST = sizeof(first) / sizeof(first[0]) };
+    static uint64_t bytes;
+
+    for (unsigned i = 0; i < 2 * FIRST; i++) {
+        const bool replaced = i / FIRST == 1;
+
+        fake_reset();
+        port->vendor = 0xffffff;
+        fake_add(0, 2);
+        verbs_conformance.devices[0] = "fake0:1";
+        verbs_conformance.devices[1] = verbs_conformance.devices[2] = "fake1:1";
+        parties_open(false);
+        parties_exchange();
+        party_reg(&one, &bytes, sizeof(bytes), REGX_ACCESS_LOCAL, &kept);
+        const int fd = verbs_of(&one)->port.context->cmd_fd;
+        take(fd, replaced);
+        first[i % FIRST]();
+        look();
+        await_broken("; the program has closed or replaced a descriptor of port fake0:1");
+        if (first[i % FIRST] != deregister) {
+            deregister();
+        }
+        regx_transport_ops.disconnect(one.conn);
+        regx_transport_ops.close(one.transport);
+        regx_transport_ops.disconnect(two.conn);
+        party_drop(&two);
+        one.transport = NULL;
+        assert_untouched(fd, replaced);
+    }
+}
+
+/* Connections need none. */
+static void events_that_the_program_has_closed_are_done_without(void **state)
+{
+    for (int replaced = 0; replaced < 2; replaced++) {
+        open_connected(false);
+        const int fd = verbs_of(&one)->port.context->async_fd;
+        take(fd, replaced == 1);
+        look();
+        look();
+        parties_exchange();
+        assert_int_equal(regx_tally_find(one.counters.fallbacks,
+                                         "verbs: the program has closed the descriptor of events")
+                             ->count,
+                         1);
+        verbs_close();
+        assert_untouched(fd, replaced == 1);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -249,6 +385,8 @@ int main(void)
         VERBS_TEST(what_fails_is_told_by_name),
         VERBS_TEST(a_device_that_has_failed_connects_nobody),
         VERBS_TEST(closing_does_not_wait_for_a_port),
+        VERBS_TEST(a_descriptor_that_is_not_the_devices_is_never_used),
+        VERBS_TEST(events_that_the_program_has_closed_are_done_without),
     };
 
     return cmocka_run_group_tests_name("verbs events", tests, NULL, NULL);
