@@ -143,12 +143,26 @@ static unsigned decode(const unsigned values[8], unsigned code)
     return __builtin_popcount(code) == 1 && code < 1u << 8 ? values[__builtin_ctz(code)] : 0;
 }
 
-static unsigned speed_of(const struct ibv_port_attr *attr)
+/* Of DEVICE:PORT. What is faster than NDR, whose bit is the last, libraries know as that or not at
+ * all; but the kernel tells the rate of the port. */
+static unsigned speed_of(const char *name, const struct ibv_port_attr *attr)
 {
     static const unsigned megabits[8] = {2500, 5000, 10000, 10000, 14000, 25000, 50000, 100000};
     static const unsigned lanes[8] = {1, 4, 8, 12, 2};
+    const unsigned known = decode(megabits, attr->active_speed) * decode(lanes, attr->active_width);
+    const int device = (int)strcspn(name, ":");
+    char path[sizeof(regx_device_name_t) + 64], line[64];
+    double gigabits = 0;
 
-    return decode(megabits, attr->active_speed) * decode(lanes, attr->active_width);
+    if (known != 0 && attr->active_speed < 1u << 7) {
+        return known;
+    }
+    snprintf(path, sizeof(path), "/sys/class/infiniband/%.*s/ports/%s/rate", device, name,
+             name + device + 1);
+    return regx_read_line(path, line, sizeof(line)) && sscanf(line, "%lf Gb/sec", &gigabits) == 1 &&
+                   gigabits >= 1 && gigabits < 1e6
+               ? (unsigned)(gigabits * 1000)
+               : known;
 }
 
 /* How many bits of the GID name the IP network that it is in, by the addresses of this machine's
@@ -226,7 +240,7 @@ regx_status_t regx_verbs_port_open(const char *name, int gid_index, regx_error_t
         snprintf(error, REGX_ERROR, "port %s cannot be opened: %s", port->name, strerror(errno));
     } else if (find_gid(port->context, port->number, gid_index, &port->gid, indices,
                         sizeof(indices))) {
-        port->megabits = speed_of(&port->attr);
+        port->megabits = speed_of(port->name, &port->attr);
         port->network_bits = network_bits_of(&port->attr, &port->gid);
         keep_files(port);
         return REGX_OK;
@@ -558,7 +572,7 @@ static candidate_t describe(struct ibv_device *device, struct ibv_context *conte
         port.usable = port.reason == NULL;
         port.infiniband = attr.link_layer == IBV_LINK_LAYER_INFINIBAND;
         port.own_flaws |= !port.infiniband && has_gid && is_link_local(&gid) ? LINK_LOCAL : 0;
-        port.megabits = speed_of(&attr);
+        port.megabits = speed_of(port.name, &attr);
         if (has_gid) {
             port.subnet.link_layer = port.infiniband ? REGX_VERBS_INFINIBAND : REGX_VERBS_ETHERNET;
             port.subnet.network_bits = network_bits_of(&attr, &gid);

@@ -20,20 +20,24 @@ static const regx_verbs_settings_t *settings;
 static const char
     *cores[FAKE_DEVICES]; /* near to a port, as the kernel lists them; NULL: unknown */
 static size_t near;       /* ports that were chosen so */
+static const char *rate;  /* of the first port, as the kernel tells it; NULL: unknown */
 
 /* What /sys has of the devices in memory. */
 FILE *__real_fopen(const char *path, const char *mode);
 FILE *__wrap_fopen(const char *path, const char *mode);
 FILE *__wrap_fopen(const char *path, const char *mode)
 {
+    const char *text;
     unsigned device;
 
-    if (sscanf(path, "/sys/class/infiniband/fake%u/device/local_cpulist", &device) != 1) {
+    if (strcmp(path, "/sys/class/infiniband/fake0/ports/1/rate") == 0) {
+        text = rate;
+    } else if (sscanf(path, "/sys/class/infiniband/fake%u/device/local_cpulist", &device) == 1) {
+        text = cores[device];
+    } else {
         return __real_fopen(path, mode);
     }
-    return cores[device] == NULL
-               ? NULL
-               : fmemopen((void *)(uintptr_t)cores[device], strlen(cores[device]), "r");
+    return text == NULL ? NULL : fmemopen((void *)(uintptr_t)text, strlen(text), "r");
 }
 
 static void note(const char *line)
@@ -73,6 +77,7 @@ static int two_ports(void **state)
     fake_reset();
     fake_add(1, 1);
     memset(cores, 0, sizeof(cores));
+    rate = NULL;
     settings = NULL;
     return 0;
 }
@@ -216,7 +221,16 @@ static void the_speed_of_a_port_is_known(void **state)
     static const struct {
         uint8_t speed, width;
         unsigned megabits, latency;
-    } ports[] = {{32, 2, 100000, 1}, {64, 2, 200000, 1}, {1, 1, 2500, 14}, {99, 2, 0, 0}};
+        const char *rate;
+    } ports[] = {{32, 2, 100000, 1, "1 Gb/sec"}, /* the device knows */
+                 {64, 2, 200000, 1, NULL},
+                 {1, 1, 2500, 14, NULL},
+                 {99, 2, 0, 0, NULL},
+                 {128, 2, 400000, 1, NULL},
+                 {128, 2, 800000, 1, "800 Gb/sec (4X XDR)\n"}, /* to old libraries */
+                 {0, 2, 800000, 1, "800 Gb/sec (4X XDR)\n"},
+                 {0, 2, 0, 0, "many\n"},
+                 {99, 1, 2500, 14, "2.5 Gb/sec (1X SDR)\n"}};
     regx_counters_t counters = {0};
     const regx_transport_config_t config = {.self = 1,
                                             .pool_size = 65536,
@@ -226,6 +240,7 @@ static void the_speed_of_a_port_is_known(void **state)
 
     for (size_t i = 0; i < sizeof(ports) / sizeof(ports[0]); i++) {
         set_speed(&fake.ports[0], ports[i].speed, ports[i].width);
+        rate = ports[i].rate;
         regx_transport_t *transport = NULL;
         assert_int_equal(regx_transport_ops.open(&config, error, &transport), REGX_OK);
         assert_int_equal(transport->megabits, ports[i].megabits);
