@@ -25,6 +25,16 @@ def log() -> list[str]:
 
 
 @contextmanager
+def loaded_if_there() -> Iterator[None]:
+    """For tests of which some need it."""
+    if MODULE.exists():
+        with loaded():
+            yield
+    else:
+        yield
+
+
+@contextmanager
 def loaded() -> Iterator[None]:
     """Then it can be unloaded, which fails while anything is left open, and the kernel has complained of
     nothing, such as memory of the module's that is left."""

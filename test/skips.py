@@ -218,7 +218,7 @@ EXPECTED = [
      "no RDMA device|no port of an RDMA device can be used", "no RDMA device"),
     (r"test_on_demand\.py", "no on-demand paging", "an active device that is not Soft-RoCE's"),
     (r"test_on_demand\.py", "no on-demand paging", "before Linux 6.15"),  # Soft-RoCE has none there
-    (ANY, "no module for this kernel", "no emulated machine"),
+    (ANY, "no module for this kernel|no /dev/regx_notify", "no emulated machine"),
     (r"test_verbs", "cannot be taken away", "a device that is not Soft-RoCE's"),
     (r"test_working_set\.py", "as much memory, or no swap",
      "memory of 768 MiB or more, or no swap space"),

@@ -339,6 +339,7 @@ void regx_registry_progress(regx_registry_t *registry)
     if (cache == NULL) {
         return;
     }
+    regx_monitor_poll(cache->monitor);
     const bool current = atomic_load_explicit(&cache->log->head, memory_order_relaxed) ==
                          atomic_load_explicit(&cache->applied, memory_order_relaxed);
 

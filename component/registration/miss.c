@@ -396,6 +396,7 @@ static regx_status_t register_kept(regx_cache_t *cache, regx_request_t *request,
     regx_regions_put(&cache->regions, request->number);
     unreserve_locked(cache, request);
     regx_unlock(&cache->lock);
+    regx_monitor_unsubscribe(cache->monitor, request->start, request->end);
     regx_inval_log_interest(cache->log, request->start, request->end, -1);
     return status != REGX_OK
                ? status
@@ -416,6 +417,7 @@ static regx_status_t register_admitted(regx_cache_t *cache, regx_request_t *requ
         if (reserve(cache, request)) {
             return register_kept(cache, request, region);
         }
+        regx_monitor_unsubscribe(cache->monitor, request->start, request->end);
         reason = "no room";
     }
     regx_inval_log_interest(cache->log, request->start, request->end, -1);

@@ -2,7 +2,9 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "kernel/regx_notify.h"
 #include "registration/cache.h"
 
 /* ---- the choice of a backend ---- */
@@ -47,18 +49,27 @@ static regx_status_t start(const regx_backend_t *backend, const regx_monitor_con
     return backend->start == NULL ? REGX_OK : backend->start(config, &choice->monitor, error);
 }
 
+/* What keeps most, by the least, first. That there is no module is usual, and not worth a word. */
 static void choose_auto(bool registering_is_free, const regx_monitor_config_t *config,
                         regx_backend_choice_t *choice)
 {
-    regx_error_t error;
+    regx_error_t kernel, notifier;
 
     snprintf(choice->reason, sizeof(choice->reason), "not needed");
     if (!registering_is_free) {
-        if (start(&regx_backend_notifier, config, choice, error) == REGX_OK) {
-            snprintf(choice->reason, sizeof(choice->reason), "passed its self-test");
+        snprintf(choice->reason, sizeof(choice->reason), "passed its self-test");
+        if (start(&regx_backend_kernel, config, choice, kernel) == REGX_OK) {
             return;
         }
-        snprintf(choice->reason, sizeof(choice->reason), "notifier: %s", error);
+        const char *why_not = access(REGX_NOTIFY_PATH, F_OK) == 0 ? kernel : NULL;
+
+        if (start(&regx_backend_notifier, config, choice, notifier) == REGX_OK) {
+            if (why_not != NULL) {
+                snprintf(choice->reason, sizeof(choice->reason), "kernel: %s", why_not);
+            }
+            return;
+        }
+        snprintf(choice->reason, sizeof(choice->reason), "notifier: %s", notifier);
     }
     choice->backend = &regx_backend_none;
     choice->monitor = NULL;

@@ -42,7 +42,7 @@ typedef struct regx_backend_choice {
 } regx_backend_choice_t;
 
 /* Starts the backend of that name. auto: none ("not needed") where registering is free; else
- * notifier where it passes its self-test, else none with the reason. A backend given by name that
+ * kernel or notifier, the first that passes its self-test, else none with the reason. A backend given by name that
  * does not work here: REGX_DENIED, and `error` holds the rest of a line that begins with the name.
  */
 regx_status_t regx_backend_choose(const char *name, bool registering_is_free,

@@ -402,8 +402,9 @@ unsigned regx_cache_retire(regx_cache_t *cache, unsigned max)
     for (uint32_t number = unused; number != 0; number = cache->records[number].next) {
         regx_record_t *record = &cache->records[number];
 
-        regx_inval_log_interest(cache->log, record->start, record->start + record->size, -1);
         regx_mr_deregister(cache->registry, &cache->holdings[number].mr);
+        regx_monitor_unsubscribe(cache->monitor, record->start, record->start + record->size);
+        regx_inval_log_interest(cache->log, record->start, record->start + record->size, -1);
         assert(cache->room.pinned >= record->size);
         atomic_fetch_sub(&cache->room.pinned, record->size);
         count++;

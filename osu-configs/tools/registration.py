@@ -15,7 +15,7 @@ from tools.trouble import told
 
 TIMEOUT = 300  # seconds, of one run
 CANNOT = 3  # what the program ends with where a backend cannot be had
-BACKENDS = ("none", "hooks", "retain", "notifier", "hooks+notifier")
+BACKENDS = ("none", "hooks", "retain", "notifier", "hooks+notifier", "kernel")
 BASE = "hooks"  # what figures are set in relation to
 METRICS = {
     "query": ("the notifier's query, in a function of its own", "ns"),

@@ -38,6 +38,7 @@ def test_bad_value_alone(mpi: Mpi) -> None:
 NO_HOOKS = {"memory": "^patcher"}
 UNUSABLE = [("hooks", "regx,vader,self", NO_HOOKS, [], "Open MPI has no memory hooks here"),
             ("notifier", "regx,vader,self", {}, ["deny", "userfaultfd"], "userfaultfd: "),
+            ("kernel", "regx,vader,self", {}, [], "there is no /dev/regx_notify: the module regx_notify is not loaded"),
             ("hooks+notifier", "regx", NO_HOOKS, [], "Open MPI has no memory hooks here")]
 
 

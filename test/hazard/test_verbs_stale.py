@@ -6,10 +6,12 @@ or receives again. Who learns of that sends the new bytes. Who does not (hooks, 
 is seen to send the old ones: that is what all backends are for, and that this test would notice."""
 import itertools
 import random
+from collections.abc import Iterator
 
 import pytest
 
 import device
+import notify
 from job import Job
 from launch import Mpi
 
@@ -17,12 +19,20 @@ pytestmark = device.needed
 
 SIZE = 100_000
 USES = 3  # of either buffer in a round
-BACKENDS = ["none", "hooks", "notifier", "hooks+notifier", "odp"]
+BACKENDS = ["none", "hooks", "notifier", "hooks+notifier", "kernel", "odp"]
 BLIND = {("hooks", "raw")}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def module() -> Iterator[None]:
+    with notify.loaded_if_there():
+        yield
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """All, or one that is seen to go wrong and one other of each backend that keeps."""
+    if "choice" not in metafunc.fixturenames:
+        return
     choices = list(itertools.product(BACKENDS, ["libc", "raw"], ["send", "receive"]))
     if not metafunc.config.getoption("--full"):
         lots = random.Random(metafunc.config.getoption("--seed"))
@@ -33,8 +43,31 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.mark.core
+def test_auto_takes_the_module_and_goes_on_without(mpi: Mpi) -> None:
+    """With a file that is no such device in its place the notifier is taken, and the report says why."""
+    if not notify.DEVICE.exists():
+        pytest.skip("there is no /dev/regx_notify")
+
+    def play() -> set[tuple[str, str]]:
+        job = mpi("stale", "raw", "send", 10, SIZE, around=["chrt", "-i", "0"],
+                  regx={"transport": "verbs", "rendezvous": "direct", "backend": "auto"}).checked(ranks=2)
+        return {(report["backend"], report["backend_reason"]) for report in job.reports}
+
+    assert play() == {("kernel", "passed its self-test")}
+    aside = notify.DEVICE.with_name("aside")
+    notify.DEVICE.rename(aside)
+    try:
+        notify.DEVICE.touch()
+        assert play() == {("notifier", "kernel: /dev/regx_notify: Inappropriate ioctl for device")}
+    finally:
+        aside.rename(notify.DEVICE)
+
+
+@pytest.mark.core
 def test_same_address_new_pages(mpi: Mpi, full: bool, choice: tuple[str, str, str]) -> None:
     backend, how, side = choice
+    if backend == "kernel" and not notify.DEVICE.exists():
+        pytest.skip("there is no /dev/regx_notify")
     rounds = 300 if full else 40
 
     def play(strategy: str) -> Job:

@@ -16,7 +16,7 @@ SOURCES = [Path(__file__).resolve().parents[2] / "component/kernel" / name
            for name in ("Makefile", "regx_notify.c", "regx_notify.h")]
 FILE = "regx_notify.ko"
 LIBRARIES = ["libc6", "libelf1", "libelf1t64", "libzstd1", "zlib1g"]
-# The tools that a module needs. Debian's are scripts around one for each processor.
+# The tools that a module needs. Debian's choose among several for processors, but for objtool in 6.1.
 TOOLS = {"scripts/basic/fixdep": "scripts/basic/fixdep",
          "scripts/mod/modpost": "scripts/mod/modpost.real-lsb-64",
          "tools/objtool/objtool": "tools/objtool/objtool.real-x86"}
@@ -68,7 +68,7 @@ def fetch(suite: str, vmlinux: Path, folder: Path) -> None:
         fetch_libraries(suite, Path(name) / "libraries", folder / "libraries")
     tools, = (folder / "usr/lib").glob("linux-kbuild-*")
     for tool, real in TOOLS.items():
-        wrap(tools / tool, tools / real, folder / "libraries")
+        wrap(tools / tool, tools / (real if (tools / real).exists() else tool), folder / "libraries")
     for makefile in folder.glob("usr/src/linux-headers-*/Makefile"):
         makefile.write_text(makefile.read_text().replace("/usr/src/", f"{folder}/usr/src/"))
     (folder / "build").symlink_to(folder / "usr/src" / wanted[0])

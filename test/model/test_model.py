@@ -25,6 +25,11 @@ MODELS = {
         "threads, changed twice": ("THREADS=2", "CHANGES=2"),
         "changers": ("CHANGERS=2", "ROUNDS=3"),
     },
+    "kernel": {
+        "again": ("CHANGES=2", "ROUNDS=3"),
+        "threads": ("THREADS=2", "CHANGES=1"),
+        "changers": ("CHANGERS=2", "ROUNDS=2"),
+    },
     "inval_log": {
         "lapped": ("RING=1",),
         "slots": ("RING=2", "CHANGES=3"),
@@ -47,6 +52,15 @@ RULES = {
         "PENDING": ("what is alive is used though it may be about to end", "again", STALE),
         "SINCE": ("the head is read after arming", "again", STALE),
         "INTEREST": ("interest is declared after arming", "again", STALE),
+    },
+    "kernel": {
+        "NO_WAIT": ("a watch does not wait for the changes that are under way", "again", STALE),
+        "TOLD_LATE": ("a change is told when it has been made", "again", STALE),
+        "NO_LOOK": ("the look-up does not look at told", "again", STALE),
+        "PIN_FIRST": ("pages are pinned before they are watched", "again", STALE),
+        "SINCE": ("the head is read after watching began", "again", STALE),
+        "READ_EARLY": ("what was read is counted before it is logged", "threads", STALE),
+        "INSERT": ("a new region is not checked against the log", "again", STALE),
     },
     "inval_log": {
         "MARK": ("an entry is written before it is marked", "lapped", WRONG),

@@ -32,7 +32,7 @@ class Device:
 BACKENDS = ["unprotected", "none", "hooks", "notifier", "hooks+notifier", "retain"]
 DEVICES = {
     "io_uring": Device("table", "seven_steps", BACKENDS),
-    "verbs": Device("table_verbs", "seven_steps_verbs", [*BACKENDS, "odp"]),
+    "verbs": Device("table_verbs", "seven_steps_verbs", [*BACKENDS, "kernel", "odp"]),
 }
 
 
@@ -59,6 +59,7 @@ BLIND: dict[str, Callable[[Row, str], bool]] = {
     "notifier": lambda row, way: row in (GUARD, REMAP),
     "hooks+notifier": lambda row, way: row == GUARD or (row == REMAP and way == "raw"),
     "retain": lambda row, way: row not in MALLOC,
+    "kernel": lambda row, way: False,
     "odp": lambda row, way: False,
 }
 # Hooks are told of brk once it was done: who then takes the memory by the system call itself, as the
@@ -151,7 +152,8 @@ In both directions. What is registered beside the memory that changed stays kept
 
 A change is made by a call of libc; by the system call itself (raw); and by another thread, while this one
 takes the address (thread). A cell names these two where they differ from libc. `hooks` are Open
-MPI's. `odp` needs a device with on-demand paging. The last table is of what only libc does.
+MPI's. `odp` needs a device with on-demand paging. `kernel` needs its module, and was seen over Soft-RoCE alone; there a
+change of a part of a huge page also ends what is kept of the rest of it. The last table is of what only libc does.
 """
 
 

@@ -51,4 +51,4 @@ def test_the_example_says_what_is_allowed(build: Build) -> None:
     done = run(build, "example_fake", "nonsense")
     assert done.returncode == 1
     assert done.stderr == ("example: backend=nonsense is not known; allowed: auto, none, hooks, notifier, "
-                           "hooks+notifier, retain\n")
+                           "hooks+notifier, kernel, retain\n")

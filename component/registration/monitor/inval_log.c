@@ -205,13 +205,41 @@ void regx_monitor_free(regx_monitor_t *monitor)
     free(monitor);
 }
 
+unsigned char *regx_process_mark(void)
+{
+    const size_t page = regx_page_size();
+    unsigned char *mark =
+        mmap(NULL, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    if (mark == MAP_FAILED) {
+        return NULL;
+    }
+    if (madvise(mark, page, MADV_WIPEONFORK) != 0) {
+        regx_process_unmark(mark);
+        return NULL;
+    }
+    *mark = 1;
+    return mark;
+}
+
+void regx_process_unmark(unsigned char *mark)
+{
+    if (mark != NULL) {
+        const int error = errno;
+
+        munmap(mark, regx_page_size());
+        errno = error;
+    }
+}
+
 /* ---- a watch ---- */
 
 bool regx_watch_renew(regx_watch_t *watch)
 {
     uint64_t since;
 
-    return regx_monitor_subscribe(watch->monitor, watch->start, watch->end, &since) == REGX_OK;
+    return watch->monitor->unsubscribe != NULL ||
+           regx_monitor_subscribe(watch->monitor, watch->start, watch->end, &since) == REGX_OK;
 }
 
 /* As of a region: interest, then the head, then watching (component/design/cache.md). */
@@ -231,13 +259,15 @@ bool regx_watch_begin(regx_watch_t *watch, regx_monitor_t *monitor, const void *
     if (regx_monitor_subscribe(monitor, watch->start, watch->end, &watch->next) == REGX_OK) {
         return true;
     }
-    regx_watch_end(watch);
+    regx_inval_log_interest(monitor->log, watch->start, watch->end, -1);
+    watch->monitor = NULL;
     return false;
 }
 
 void regx_watch_end(regx_watch_t *watch)
 {
     if (watch->monitor != NULL) {
+        regx_monitor_unsubscribe(watch->monitor, watch->start, watch->end);
         regx_inval_log_interest(watch->monitor->log, watch->start, watch->end, -1);
         watch->monitor = NULL;
     }

@@ -154,6 +154,14 @@ struct regx_monitor {
     regx_status_t (*subscribe)(regx_monitor_t *monitor, uintptr_t start, uintptr_t end,
                                uint64_t *since);
 
+    /* Ends one `subscribe` of exactly that range, when nothing is registered of it any more. Not NULL:
+     * what is watched are addresses, whatever comes to be mapped there. Any thread. */
+    void (*unsubscribe)(regx_monitor_t *monitor, uintptr_t start, uintptr_t end);
+
+    /* Logs the changes that are known and not yet in the log: where that is left to who asks. A load
+     * where there are none. Any thread; allocates nothing. NULL: they come by themselves. */
+    void (*poll)(regx_monitor_t *monitor);
+
     /* Both where `by_device` is set alone, by any thread, with no lock held. */
     /* Whether regions can serve what begins there; else pin it for one use (counted by reason in
      * counters->fallbacks). */
@@ -175,6 +183,32 @@ static inline regx_status_t regx_monitor_subscribe(regx_monitor_t *monitor, uint
     return monitor->subscribe != NULL ? monitor->subscribe(monitor, start, end, since) : REGX_OK;
 }
 
+static inline void regx_monitor_unsubscribe(regx_monitor_t *monitor, uintptr_t start, uintptr_t end)
+{
+    if (monitor->unsubscribe != NULL) {
+        monitor->unsubscribe(monitor, start, end);
+    }
+}
+
+static inline void regx_monitor_poll(regx_monitor_t *monitor)
+{
+    if (monitor->poll != NULL) {
+        monitor->poll(monitor);
+    }
+}
+
+/* A byte that is 1 here, and 0 in each child of fork, also of raw clone. NULL: refused, see errno. */
+unsigned char *regx_process_mark(void);
+void regx_process_unmark(unsigned char *mark); /* NULL: nothing */
+static inline bool regx_process_is_child(const unsigned char *mark)
+{
+    return *(const volatile unsigned char *)mark == 0;
+}
+
+/* For a monitor that has just been started: whether changes are reported that the kernel is asked for
+ * by itself, on pages of our own (self_test.c). REGX_INVALID, REGX_NO_MEMORY: `error` has one line. */
+regx_status_t regx_monitor_test(regx_monitor_t *monitor, regx_error_t error);
+
 /* The `stop` of a monitor that is no more than its memory and its log. */
 void regx_monitor_free(regx_monitor_t *monitor);
 
@@ -194,7 +228,7 @@ static inline void regx_monitor_fallback(const regx_monitor_t *monitor, regx_cou
  * the caches, and keeps changes of its range from being left out there.
  *
  * What it sees is what the monitor sees. Some changes are reported before they take effect (all by
- * hooks; to the notifier MADV_DONTNEED, MADV_FREE and MADV_REMOVE): that one was seen does not mean
+ * hooks and kernel; to the notifier MADV_DONTNEED, MADV_FREE and MADV_REMOVE): that one was seen does not mean
  * that it is over.
  *
  * One thread at a time uses a watch; any, holding no lock. */
@@ -232,6 +266,7 @@ void regx_watch_flush(regx_watch_t *watch);
 /* Whether there is anything to look at: a load. Any thread. */
 static inline bool regx_watch_has_news(const regx_watch_t *watch)
 {
+    regx_monitor_poll(watch->monitor);
     return atomic_load_explicit(&watch->monitor->log->head, memory_order_relaxed) != watch->next;
 }
 
@@ -296,7 +331,7 @@ typedef struct regx_backend {
 /* The one list of backends, in the order of the documentation. What each guarantees, and what it is
  * blind to, stands at the head of its file, which defines regx_backend_NAME. */
 #define REGX_BACKENDS(row)                                                                         \
-    row(none) row(hooks) row(notifier) row(hooks_notifier) row(odp) row(retain)
+    row(none) row(hooks) row(notifier) row(hooks_notifier) row(kernel) row(odp) row(retain)
 
 #define REGX_BACKEND_DECLARED(name) extern const regx_backend_t regx_backend_##name;
 REGX_BACKENDS(REGX_BACKEND_DECLARED)

@@ -44,13 +44,11 @@
 
 #include <errno.h>
 #include <pthread.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "registration/monitor/uffd.h"
@@ -69,7 +67,7 @@ typedef struct regx_notifier {
                            SIGPIPE. */
     _Atomic bool stopping; /* stop() was called */
     _Atomic bool lost;     /* the descriptors were closed by the program: nothing is heard */
-    unsigned char *ours;   /* a page that holds 1, and 0 in any child */
+    unsigned char *ours;   /* its process's mark */
 } regx_notifier_t;
 
 /* The one whose descriptors a child closes; fork waits while they come and go. */
@@ -170,11 +168,6 @@ static bool start_reader(regx_notifier_t *notifier)
 
 /* ---- processes ---- */
 
-static bool in_a_child(const regx_notifier_t *notifier)
-{
-    return *(volatile unsigned char *)notifier->ours == 0;
-}
-
 /* What there is of them. */
 static void close_all(regx_notifier_t *notifier)
 {
@@ -217,14 +210,14 @@ static bool valid(regx_monitor_t *monitor)
 {
     const regx_notifier_t *notifier = (const regx_notifier_t *)monitor;
 
-    return !in_a_child(notifier) && regx_uffd_is_idle(notifier->uffd.file.fd);
+    return !regx_process_is_child(notifier->ours) && regx_uffd_is_idle(notifier->uffd.file.fd);
 }
 
 static regx_status_t subscribe(regx_monitor_t *monitor, uintptr_t start, uintptr_t end,
                                uint64_t *since)
 {
     regx_notifier_t *notifier = (regx_notifier_t *)monitor;
-    const char *reason = in_a_child(notifier) ? "not watched: in a child"
+    const char *reason = regx_process_is_child(notifier->ours) ? "not watched: in a child"
                          : atomic_load(&notifier->lost) || !regx_file_is_ours(&notifier->uffd.file)
                              ? "not watched: the program closed the notifier's descriptor"
                              : regx_uffd_ranges_add(&notifier->ranges, start, end, since);
@@ -238,9 +231,7 @@ static regx_status_t subscribe(regx_monitor_t *monitor, uintptr_t start, uintptr
 
 static void discard(regx_notifier_t *notifier)
 {
-    if (notifier->ours != MAP_FAILED) {
-        munmap(notifier->ours, regx_page_size());
-    }
+    regx_process_unmark(notifier->ours);
     regx_monitor_free(&notifier->super);
 }
 
@@ -249,7 +240,7 @@ static void stop(regx_monitor_t *monitor)
 {
     regx_notifier_t *notifier = (regx_notifier_t *)monitor;
 
-    if (!in_a_child(notifier)) {
+    if (!regx_process_is_child(notifier->ours)) {
         if (regx_file_is_ours(&notifier->uffd.file)) {
             regx_uffd_ranges_clear(&notifier->ranges);
         }
@@ -275,7 +266,6 @@ static regx_status_t lacks(regx_error_t error, const char *what)
 /* All of it, or what there is so far. */
 static regx_status_t make(regx_notifier_t *notifier, regx_error_t error)
 {
-    const size_t page = regx_page_size();
     const regx_status_t status = regx_uffd_open(&notifier->uffd, error);
     int end[2];
 
@@ -298,11 +288,10 @@ static regx_status_t make(regx_notifier_t *notifier, regx_error_t error)
     if (notifier->end[0].fd < 0 || notifier->end[1].fd < 0) {
         return lacks(error, "descriptor for its sockets");
     }
-    notifier->ours = mmap(NULL, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (notifier->ours == MAP_FAILED || madvise(notifier->ours, page, MADV_WIPEONFORK) != 0) {
+    notifier->ours = regx_process_mark();
+    if (notifier->ours == NULL) {
         return lacks(error, "page that is wiped on fork");
     }
-    *notifier->ours = 1;
     return start_reader(notifier) ? REGX_OK : lacks(error, "thread");
 }
 
@@ -324,90 +313,6 @@ static regx_status_t make_current(regx_notifier_t *notifier, regx_error_t error)
     return status;
 }
 
-/* ---- the self-test ----
- * A filter that eats events, or a kernel that sends none, is refused, not trusted. Two changes show
- * it, made by raw system calls on pages of our own: one page is unmapped by another thread, and one
- * is moved onto another. Each must be refused to a look-up at once, and come into the log; then
- * look-ups must be able to hit again. */
-
-#define SETTLE_SECONDS 10
-
-enum { TRIAL_PAGES = 4, UNMAPPED = 0, MOVED = 1, ONTO = 3 };
-
-static const char *judge(regx_monitor_t *monitor, uint64_t since, uintptr_t page, size_t size)
-{
-    const time_t end = time(NULL) + SETTLE_SECONDS;
-    bool known = atomic_load(&monitor->log->sequence) % 2 == 1;
-
-    known |= regx_inval_log_touched(monitor->log, since, page, page + size, true);
-    while (known && !(regx_inval_log_touched(monitor->log, since, page, page + size, true) &&
-                      valid(monitor))) {
-        if (time(NULL) > end || atomic_load(&((regx_notifier_t *)monitor)->lost)) {
-            return "was noticed, but is not in the log, or nothing hits after it";
-        }
-        sched_yield();
-    }
-    return known ? NULL : "was not seen";
-}
-
-static void *unmap_page(void *page)
-{
-    return syscall(SYS_munmap, page, regx_page_size()) == 0 ? page : NULL;
-}
-
-/* *change: what was tried last. NULL: all is well. */
-static const char *try_changes(regx_monitor_t *monitor, uintptr_t scratch, size_t size,
-                               const char **change)
-{
-    const uintptr_t unmapped = scratch + UNMAPPED * size, moved = scratch + MOVED * size,
-                    onto = scratch + ONTO * size;
-    const char *fault;
-    pthread_t thread;
-    void *done = NULL;
-    uint64_t since;
-
-    *change = "munmap by another thread";
-    if (subscribe(monitor, scratch, scratch + TRIAL_PAGES * size, &since) != REGX_OK) {
-        return "could not be tried: the scratch pages cannot be watched";
-    }
-    if (pthread_create(&thread, NULL, unmap_page, (void *)unmapped) != 0 ||
-        pthread_join(thread, &done) != 0 || done == NULL) {
-        return "could not be made";
-    }
-    fault = judge(monitor, since, unmapped, size);
-    if (fault != NULL) {
-        return fault;
-    }
-    *change = "mremap";
-    if (syscall(SYS_mremap, moved, size, size, MREMAP_MAYMOVE | MREMAP_FIXED, onto) == -1) {
-        return "could not be made";
-    }
-    fault = judge(monitor, since, moved, size);
-    return fault != NULL ? fault : judge(monitor, since, onto, size);
-}
-
-static regx_status_t test_notifier(regx_monitor_t *monitor, regx_error_t error)
-{
-    const size_t size = regx_page_size(), length = TRIAL_PAGES * size;
-    char *scratch = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    const uintptr_t start = (uintptr_t)scratch;
-    const char *change;
-
-    if (scratch == MAP_FAILED) {
-        return regx_refuse(error, REGX_NO_MEMORY, "self-test: no memory for scratch pages");
-    }
-    memset(scratch, 1, length); /* there is something to lose */
-    regx_inval_log_interest(monitor->log, start, start + length, 1);
-    const char *fault = try_changes(monitor, start, size, &change);
-
-    regx_inval_log_interest(monitor->log, start, start + length, -1);
-    munmap(scratch, length);
-    if (fault != NULL) {
-        return regx_refuse(error, REGX_INVALID, "self-test: %s %s", change, fault);
-    }
-    return REGX_OK;
-}
-
 static regx_status_t notifier_start(const regx_monitor_config_t *config, regx_monitor_t **monitor,
                                     regx_error_t error)
 {
@@ -427,14 +332,13 @@ static regx_status_t notifier_start(const regx_monitor_config_t *config, regx_mo
         .ranges = {.maps = {.file = {.fd = -1}}, .lock = PTHREAD_MUTEX_INITIALIZER},
         .counters = config->counters,
         .end = {{.fd = -1}, {.fd = -1}},
-        .ours = MAP_FAILED,
     };
     regx_status_t status = make_current(notifier, error);
     if (status != REGX_OK) {
         discard(notifier);
         return status;
     }
-    status = test_notifier(&notifier->super, error);
+    status = regx_monitor_test(&notifier->super, error);
     if (status != REGX_OK) {
         stop(&notifier->super);
         return status;

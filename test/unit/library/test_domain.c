@@ -110,7 +110,7 @@ static void wrong_options_are_refused_in_one_line(void **state)
 
     assert_int_equal(domain_refused("hoks"), EINVAL);
     assert_string_equal(refusal, "backend=hoks is not known; allowed: auto, none, hooks, "
-                                 "notifier, hooks+notifier, retain");
+                                 "notifier, hooks+notifier, kernel, retain");
     assert_int_equal(domain_refused("odp"), EINVAL);
     options.size--;
     assert_int_equal(regx_domain_open(pd, &options, &domain, refusal, sizeof(refusal)), EINVAL);
@@ -147,7 +147,7 @@ static void the_words_for_backends_can_be_opened_or_say_why_not(void **state)
             assert_non_null(strstr(refusal, word));
         }
     }
-    assert_int_equal(count, 6);
+    assert_int_equal(count, 7);
 }
 
 static void without_options_it_is_auto(void **state)

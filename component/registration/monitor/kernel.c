@@ -1,0 +1,277 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Backend `kernel`: a module of our own (component/kernel) tells of changes, whatever makes them, by
+ * writing to memory that this process reads. It is Dreier's proposal of 2009.
+ *
+ * Guarantees, for memory of any kind (private, shared, of files, of System V, huge pages): no kept
+ * registration is used after its pages were taken from its addresses: munmap, mremap, mmap MAP_FIXED,
+ * brk, shmdt, SHM_REMAP, madvise of any kind, guard pages, truncation and holes of a file, also by
+ * another process. Each change is told before it is made. Nor is a registration of the old pages
+ * made while one is under way: what begins to be watched waits for the changes that are.
+ * Is blind to nothing that is known. Some is told though nothing was taken: what the kernel does by
+ * itself (KSM, NUMA), and of a huge page that is split all of it. Registrations then end needlessly,
+ * and a transfer under way counts as one whose memory has changed (btl_regx_inuse).
+ *
+ * How. The module writes the range of a change that overlaps what is watched into a ring, and counts
+ * `told`. A look-up loads `told`: as long as it is what was read last, nothing has changed. If it has
+ * moved, who finds that copies what was told into the log, from which all go on as with other
+ * monitors. `read` is raised behind the log's head, so who finds it equal to `told` finds the log
+ * whole. Where another thread is just copying, a look-up looks a few times more, and is then refused.
+ *
+ * What it costs: two loads on a hit; two system calls on a miss, and two when the region ends. No
+ * thread, and who changes memory waits for nobody.
+ *
+ * A child of fork, or of raw clone, is told nothing and answers so. If the program closes the
+ * descriptor nothing more can be watched; what is watched is told all the same, since the mapping
+ * stays.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+
+#include "base/file.h"
+#include "base/thread.h"
+#include "kernel/regx_notify.h"
+#include "registration/monitor/monitor.h"
+
+#define LOOKS 100 /* at what another thread copies; each takes some nanoseconds */
+
+typedef struct regx_kernel {
+    regx_monitor_t super;
+    const struct regx_notify_page *page; /* what the module writes */
+    const unsigned char *ours;           /* the process's mark */
+    _Alignas(64) _Atomic uint64_t read;  /* changes that are in the log */
+    _Atomic bool copying;                /* a thread is about to raise that */
+    regx_file_t file;
+    regx_counters_t *counters;
+} regx_kernel_t;
+
+static uint64_t told(const regx_kernel_t *kernel)
+{
+    return __atomic_load_n(&kernel->page->told, __ATOMIC_ACQUIRE);
+}
+
+/* ---- from the ring to the log ---- */
+
+/* *range: of that change. false: the ring has gone past it, perhaps while it was read. */
+static bool read_entry(const regx_kernel_t *kernel, uint64_t number,
+                       struct regx_notify_range *range)
+{
+    const struct regx_notify_range *entry = &kernel->page->ring[number % REGX_NOTIFY_RING];
+
+    /* Acquire: `told` is looked at again after them. */
+    range->start = __atomic_load_n(&entry->start, __ATOMIC_ACQUIRE);
+    range->end = __atomic_load_n(&entry->end, __ATOMIC_ACQUIRE);
+    return told(kernel) - number < REGX_NOTIFY_RING;
+}
+
+/* By one thread at a time. */
+static void copy(regx_kernel_t *kernel)
+{
+    uint64_t number = atomic_load_explicit(&kernel->read, memory_order_relaxed);
+    const uint64_t until = told(kernel);
+
+    while (number != until) {
+        struct regx_notify_range range;
+
+        if (!read_entry(kernel, number, &range)) {
+            regx_inval_log_write(kernel->super.log, 0, UINTPTR_MAX);
+            number = until;
+            break;
+        }
+        regx_inval_log_write(kernel->super.log, range.start, range.end);
+        number++;
+    }
+    atomic_store_explicit(&kernel->read, number, memory_order_release);
+}
+
+/* Whether the log has all that was told before the call. */
+static __attribute__((noinline)) bool catch_up(regx_kernel_t *kernel)
+{
+    const uint64_t wanted = told(kernel);
+
+    for (int i = 0; i < LOOKS; i++) {
+        if (!atomic_exchange_explicit(&kernel->copying, true, memory_order_acquire)) {
+            copy(kernel);
+            atomic_store_explicit(&kernel->copying, false, memory_order_release);
+            return true;
+        }
+        if (atomic_load_explicit(&kernel->read, memory_order_acquire) - wanted < UINT64_MAX / 2) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* ---- the monitor ---- */
+
+static bool valid(regx_monitor_t *monitor)
+{
+    regx_kernel_t *kernel = (regx_kernel_t *)monitor;
+
+    return !regx_process_is_child(kernel->ours) &&
+           (told(kernel) == atomic_load_explicit(&kernel->read, memory_order_acquire) ||
+            catch_up(kernel));
+}
+
+static void poll_told(regx_monitor_t *monitor)
+{
+    (void)valid(monitor);
+}
+
+/* 0 or the errno. */
+static int ask(const regx_kernel_t *kernel, unsigned long what, uintptr_t start, uintptr_t end)
+{
+    struct regx_notify_range range = {.start = start, .end = end};
+
+    return ioctl(kernel->file.fd, what, &range) == 0 ? 0 : errno;
+}
+
+static const char *why_not(const regx_kernel_t *kernel, uintptr_t start, uintptr_t end)
+{
+    if (regx_process_is_child(kernel->ours)) {
+        return "not watched: in a child";
+    }
+    if (!regx_file_is_ours(&kernel->file)) {
+        return "not watched: the program closed the descriptor of " REGX_NOTIFY_PATH;
+    }
+    switch (ask(kernel, REGX_NOTIFY_WATCH, start, end)) {
+    case 0:
+        return NULL;
+    case ENOSPC:
+        return "not watched: the module watches as much as it may";
+    default:
+        return "not watched: the module refuses";
+    }
+}
+
+/* The head is read before watching begins, so that nothing that is told from then on is below it.
+ * What was told before is logged first: it would else look as if it came after. */
+static regx_status_t subscribe(regx_monitor_t *monitor, uintptr_t start, uintptr_t end,
+                               uint64_t *since)
+{
+    regx_kernel_t *kernel = (regx_kernel_t *)monitor;
+
+    (void)valid(monitor);
+    *since = atomic_load(&monitor->log->head);
+    const char *reason = why_not(kernel, start, end);
+
+    if (reason != NULL) {
+        regx_monitor_fallback(monitor, kernel->counters, start, end, reason);
+        return REGX_DENIED;
+    }
+    return REGX_OK;
+}
+
+static void unsubscribe(regx_monitor_t *monitor, uintptr_t start, uintptr_t end)
+{
+    const regx_kernel_t *kernel = (const regx_kernel_t *)monitor;
+
+    if (!regx_process_is_child(kernel->ours) && regx_file_is_ours(&kernel->file)) {
+        (void)ask(kernel, REGX_NOTIFY_UNWATCH, start, end);
+    }
+}
+
+/* What there is of it. A child gives back its memory, and its copy of the descriptor. */
+static void stop(regx_monitor_t *monitor)
+{
+    regx_kernel_t *kernel = (regx_kernel_t *)monitor;
+
+    if (kernel->page != MAP_FAILED &&
+        (kernel->ours == NULL || !regx_process_is_child(kernel->ours))) {
+        munmap((void *)kernel->page, sizeof(*kernel->page));
+    }
+    regx_file_close(&kernel->file);
+    regx_process_unmark((unsigned char *)kernel->ours);
+    regx_monitor_free(monitor);
+}
+
+/* ---- its start ---- */
+
+static regx_status_t lacks(regx_error_t error, const char *what)
+{
+    return regx_refuse(error, errno == ENOMEM ? REGX_NO_MEMORY : REGX_DENIED, "%s: %s", what,
+                       strerror(errno));
+}
+
+static regx_status_t open_device(regx_kernel_t *kernel, regx_error_t error)
+{
+    struct regx_notify_agree agree = {.version = REGX_NOTIFY_VERSION,
+                                      .size = sizeof(*kernel->page)};
+    const int fd = regx_descriptor_move(open(REGX_NOTIFY_PATH, O_RDONLY | O_CLOEXEC));
+
+    if (fd < 0) {
+        return errno == ENOENT ? regx_refuse(error, REGX_DENIED,
+                                             "there is no " REGX_NOTIFY_PATH
+                                             ": the module regx_notify is not loaded")
+                               : lacks(error, REGX_NOTIFY_PATH);
+    }
+    kernel->file = regx_file_of(fd);
+    if (ioctl(fd, REGX_NOTIFY_AGREE, &agree) == 0) {
+        return REGX_OK;
+    }
+    return errno == EPROTO ? regx_refuse(error, REGX_DENIED,
+                                         REGX_NOTIFY_PATH " speaks version %u, this is for %d",
+                                         agree.version, REGX_NOTIFY_VERSION)
+                           : lacks(error, REGX_NOTIFY_PATH);
+}
+
+/* All of it, or what there is so far. */
+static regx_status_t make(regx_kernel_t *kernel, regx_error_t error)
+{
+    const regx_status_t status = open_device(kernel, error);
+
+    if (status != REGX_OK) {
+        return status;
+    }
+    kernel->page = mmap(NULL, sizeof(*kernel->page), PROT_READ, MAP_SHARED, kernel->file.fd, 0);
+    if (kernel->page == MAP_FAILED) {
+        return lacks(error, "mmap of " REGX_NOTIFY_PATH);
+    }
+    /* Not in children, where it would keep what this process watches. */
+    if (madvise((void *)kernel->page, sizeof(*kernel->page), MADV_DONTFORK) != 0) {
+        return lacks(error, "madvise of " REGX_NOTIFY_PATH);
+    }
+    kernel->ours = regx_process_mark();
+    if (kernel->ours == NULL) {
+        return lacks(error, "page that is wiped on fork");
+    }
+    kernel->super.log = regx_inval_log_open();
+    if (kernel->super.log == NULL) {
+        return lacks(error, "log");
+    }
+    return regx_monitor_test(&kernel->super, error);
+}
+
+static regx_status_t kernel_start(const regx_monitor_config_t *config, regx_monitor_t **monitor,
+                                  regx_error_t error)
+{
+    regx_kernel_t *kernel = aligned_alloc(_Alignof(regx_kernel_t), sizeof(*kernel));
+
+    if (kernel == NULL) {
+        return regx_refuse(error, REGX_NO_MEMORY, "out of memory");
+    }
+    *kernel = (regx_kernel_t){
+        .super = {.trace = config->trace,
+                  .valid = valid,
+                  .subscribe = subscribe,
+                  .unsubscribe = unsubscribe,
+                  .poll = poll_told,
+                  .stop = stop},
+        .page = MAP_FAILED,
+        .file = {.fd = -1},
+        .counters = config->counters,
+    };
+    const regx_status_t status = make(kernel, error);
+
+    if (status != REGX_OK) {
+        stop(&kernel->super);
+        return status;
+    }
+    *monitor = &kernel->super;
+    return REGX_OK;
+}
+
+const regx_backend_t regx_backend_kernel = {
+    .name = "kernel", .start = kernel_start, .reports_changes = true};
