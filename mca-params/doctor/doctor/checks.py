@@ -23,6 +23,7 @@ CHECKS = {
     "backend": "how registrations are kept true",
     "process_vm": "whether processes of this node may copy from each other",
     "userfaultfd": "whether the backend notifier can be used",
+    "kernel": "whether the backend kernel can be used",
     "hooks": "whether the backend hooks can be used",
     "rdma": "RDMA devices, their ports and subnets, and messages over them",
     "odp": "whether a device can page on demand",
@@ -129,6 +130,7 @@ class Doctor:
         """One after the other: what is tried is not to be slow because of what else is tried."""
         self._process_vm(self._run(openmpi, 2, rendezvous="read", transport="shm", backend="none"))
         self._userfaultfd(self._run(openmpi, 1, backend="notifier", transport="shm"), main)
+        self._kernel(self._run(openmpi, 1, backend="kernel", transport="shm"))
         self._hooks(self._run(openmpi, 1, backend="hooks", transport="shm"))
         verbs = self._run(openmpi, 2, transport="verbs") if self.ports else None
         odp = self._run(openmpi, 1, transport="verbs", backend="odp") if self.ports else None
@@ -220,6 +222,14 @@ class Doctor:
         self.say("userfaultfd", Status.NOTE if idle else Status.WARNING, job.why_not +
                  ("; not needed here, since registering memory is free" if idle else ""),
                  "allow userfaultfd(2) in the seccomp filter or security module; it takes Linux 5.18")
+
+    def _kernel(self, job: Job) -> None:
+        """It is no shortcoming to have none."""
+        if self._takes(job, "kernel"):
+            self.say("kernel", Status.OK, "the backend kernel passes its self-test")
+        elif not self._too_slow("kernel", job):
+            self.say("kernel", Status.NOTE, f"{job.why_not}; the module is in component/kernel of regx's source "
+                     "(make -C component/kernel, as root insmod regx_notify.ko)")
 
     def _hooks(self, job: Job) -> None:
         if self._takes(job, "hooks"):
