@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Neighbours that cannot be reached as they seem, or that do not read what they are sent."""
+import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+import sample
 from launch import Mpi
 from namespace import SharedMemory, refusal
 
@@ -25,6 +28,30 @@ def test_ranks_in_their_own_namespaces_share_memory_and_bounce(mpi: Mpi, tmp_pat
     assert job.total("bytes_bounce") > 0 == job.total("bytes_pipeline"), str(job)
     assert job.reasons("fallbacks").get(f"process_vm: another {space} name space", 0) > 0, str(job)
     memory.must_be_empty(job)
+
+
+def test_ranks_in_containers_of_their_own_share_memory_and_bounce(mpi: Mpi, tmp_path: Path, seed: int) -> None:
+    """Name spaces of users, processes, mounts, IPC and networks for each, but one /dev/shm: of that a file
+    with a name is shared, and the report says why messages bounce."""
+    why = refusal("unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc", "--ipc", "--net",
+                  "ip", "link", "set", "lo", "up")
+    if why:
+        pytest.skip(f"no name spaces: {why}")
+    memory = SharedMemory(tmp_path)
+    apart = [sys.executable, str(Path(__file__).with_name("container.py"))]
+    cases = [case for size, window in ((3000, 4), (300_001, 2))
+             for case in sample.every_kind(size, window)]
+    transfer = ["transfer", "--seed", seed, "--iterations", 1, sample.write(cases, tmp_path)]
+    for strategy, program in (("pipeline", COLLECTIVE), ("auto", transfer)):
+        job = mpi(*program, ranks=4, around=memory.around, within=apart,
+                  regx={"rendezvous": strategy, "explain": 1})
+        replace(job, stderr="").checked(ranks=4).over("shm")
+        assert job.total("bytes_bounce") > 0 == job.total("bytes_pipeline"), str(job)
+        reasons = job.reasons("fallbacks")
+        assert strategy == "auto" or reasons.get("process_vm: another process name space", 0) > 0, str(job)
+        assert strategy == "pipeline" or any(
+            "bounce" in line and "the kernel does not copy to this peer" in line for line in job.complaints), str(job)
+        memory.must_be_empty(job)
 
 
 @pytest.mark.parametrize("when", ["before", "after"])

@@ -1,10 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "transport/shm/segment.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
+#include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -131,4 +136,95 @@ regx_status_t regx_shm_file_map_other(int32_t pid, const regx_shm_file_t *file, 
     const regx_status_t status = map_open(descriptor, file, length, sealed, base);
     close(descriptor);
     return status;
+}
+
+/* ---- files with a name ---- */
+
+#define PREFIX "regx."
+
+static void path_of(const regx_shm_file_t *file, char path[64])
+{
+    snprintf(path, 64, REGX_SHM_FOLDER "/" PREFIX "%016llx", (unsigned long long)file->name);
+}
+
+/* Locked before it has the name: who finds one that is not locked may remove it. */
+bool regx_shm_file_publish(int descriptor, regx_shm_file_t *file)
+{
+    char path[64], own[64];
+
+    if (flock(descriptor, LOCK_EX | LOCK_NB) != 0 ||
+        getrandom(&file->name, sizeof(file->name), 0) != sizeof(file->name) || file->name == 0) {
+        return false;
+    }
+    path_of(file, path);
+    snprintf(own, sizeof(own), "/proc/self/fd/%d", descriptor);
+    return linkat(AT_FDCWD, own, AT_FDCWD, path, AT_SYMLINK_FOLLOW) == 0;
+}
+
+void regx_shm_file_unlink(const regx_shm_file_t *file)
+{
+    char path[64];
+
+    path_of(file, path);
+    unlink(path);
+}
+
+regx_status_t regx_shm_file_map_named(const regx_shm_file_t *file, size_t length, void **base,
+                                      regx_file_t *kept)
+{
+    char path[64];
+
+    path_of(file, path);
+    const int descriptor = regx_descriptor_move(open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW));
+    if (descriptor < 0) {
+        return REGX_UNREACHABLE;
+    }
+    const regx_status_t status = map_open(descriptor, file, length, false, base);
+    if (status == REGX_OK) {
+        *kept = regx_file_of(descriptor);
+    } else {
+        close(descriptor);
+    }
+    return status;
+}
+
+bool regx_shm_file_is_left(const regx_file_t *kept)
+{
+    if (flock(kept->fd, LOCK_SH | LOCK_NB) != 0) {
+        return false;
+    }
+    flock(kept->fd, LOCK_UN);
+    return true;
+}
+
+static void clean(const char *path)
+{
+    struct stat status;
+    const int descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+
+    if (descriptor < 0) {
+        return;
+    }
+    if (fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode) && status.st_uid == geteuid() &&
+        flock(descriptor, LOCK_EX | LOCK_NB) == 0) {
+        unlink(path);
+    }
+    close(descriptor);
+}
+
+void regx_shm_files_clean(void)
+{
+    DIR *folder = opendir(REGX_SHM_FOLDER);
+    const struct dirent *entry;
+    char path[300];
+
+    while (folder != NULL && (entry = readdir(folder)) != NULL) {
+        if (strncmp(entry->d_name, PREFIX, strlen(PREFIX)) == 0) {
+            snprintf(path, sizeof(path), REGX_SHM_FOLDER "/%s", entry->d_name);
+            clean(path);
+        }
+    }
+    if (folder != NULL) {
+        closedir(folder);
+    }
 }

@@ -43,6 +43,10 @@ regx_shm_neighbour_t regx_shm_neighbour(const regx_shm_t *shm, const regx_shm_ad
     neighbour.vm.pid = address->life.pid;
     neighbour.vm.life = address->life;
     neighbour.vm.own = shm->address.life;
+    neighbour.vm.file.fd = -1;
+    if (differ(here->ipc, there->ipc)) {
+        neighbour.vm.life.id = -1; /* here that is another segment */
+    }
     neighbour.vm.cookie_address = address->cookie_address;
     neighbour.vm.cookie = address->cookie;
     neighbour.vm.space = differ(here->processes, there->processes) ? REGX_VM_OTHER_PROCESSES
@@ -78,6 +82,16 @@ static void unmap_view(regx_shm_view_t *view)
     }
 }
 
+/* The name is not needed any more when all have mapped what has it. */
+static void note_mapped(regx_shm_main_t *main, const regx_shm_file_t *file)
+{
+    const uint32_t mapped = atomic_fetch_add(&main->mapped, 1) + 1;
+
+    if (main->expected > 0 && mapped >= main->expected) {
+        regx_shm_file_unlink(file);
+    }
+}
+
 /* Adds it, with no user yet. */
 static regx_status_t map_view_locked(regx_shm_t *shm, const regx_shm_address_t *address,
                                      regx_shm_view_t **out)
@@ -90,7 +104,7 @@ static regx_status_t map_view_locked(regx_shm_t *shm, const regx_shm_address_t *
     regx_status_t status = REGX_OK;
     view->own = memcmp(&address->main, &shm->main.name, sizeof(address->main)) == 0;
     if (view->own) {
-        view->mapping.base = shm->main.base;
+        view->mapping = (regx_shm_mapping_t){.base = shm->main.base, .file.fd = -1};
     } else {
         status = regx_segment_map(&address->main, &view->mapping);
     }
@@ -105,6 +119,9 @@ static regx_status_t map_view_locked(regx_shm_t *shm, const regx_shm_address_t *
     if (status != REGX_OK) {
         free(view);
         return status == REGX_DENIED ? REGX_DENIED : REGX_UNREACHABLE;
+    }
+    if (address->main.kind == REGX_SEGMENT_NAMED && !view->own) {
+        note_mapped((regx_shm_main_t *)(void *)view->mapping.base, &address->main.file);
     }
     view->name = address->main;
     view->cookie = address->cookie;
@@ -135,6 +152,7 @@ regx_status_t regx_shm_neighbour_map(regx_shm_t *shm, regx_shm_neighbour_t *neig
     regx_unlock(&shm->lock);
     if (status == REGX_OK) {
         neighbour->view = view;
+        neighbour->vm.file = view->mapping.file;
         neighbour->main = (regx_shm_main_t *)(void *)view->mapping.base;
         neighbour->pool = view->mapping.base + address->pool_offset;
     }
@@ -150,6 +168,7 @@ void regx_shm_neighbour_unmap(regx_shm_t *shm, regx_shm_neighbour_t *neighbour)
     }
     neighbour->view = NULL;
     neighbour->main = NULL;
+    neighbour->vm.file.fd = -1;
     regx_lock(&shm->lock);
     const bool last = --view->users == 0;
     while (last && *at != view) {

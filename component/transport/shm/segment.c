@@ -13,8 +13,6 @@
 
 #include "base/file.h"
 
-#define FOLDER "/dev/shm"
-
 const char *regx_segment_kind_name(regx_segment_kind_t kind)
 {
     return kind == REGX_SEGMENT_SYSV ? "sysv" : "posix";
@@ -30,7 +28,7 @@ static regx_status_t alloc_posix(size_t length, regx_segment_t *segment)
         return REGX_DENIED;
     }
     const int file = regx_descriptor_move(
-        open(FOLDER, O_TMPFILE | O_EXCL | O_RDWR | O_CLOEXEC, S_IRUSR | S_IWUSR));
+        open(REGX_SHM_FOLDER, O_TMPFILE | O_EXCL | O_RDWR | O_CLOEXEC, S_IRUSR | S_IWUSR));
     if (file < 0) {
         return REGX_NO_MEMORY;
     }
@@ -42,6 +40,30 @@ static regx_status_t alloc_posix(size_t length, regx_segment_t *segment)
         return REGX_NO_MEMORY;
     }
     return REGX_OK;
+}
+
+/* Nobody needs this process's descriptor, but only its mapping keeps the lock: it has no child. */
+static regx_status_t alloc_named(size_t length, regx_segment_t *segment)
+{
+    const int file = regx_descriptor_move(
+        open(REGX_SHM_FOLDER, O_TMPFILE | O_RDWR | O_CLOEXEC, S_IRUSR | S_IWUSR));
+    void *base = NULL;
+
+    if (file < 0) {
+        return REGX_NO_MEMORY;
+    }
+    if (regx_shm_file_reserve(file, length) && regx_shm_file_name(file, &segment->name.file)) {
+        base = regx_shm_file_map(file, length);
+    }
+    segment->name.file.descriptor = 0; /* of no use to others */
+    if (base != NULL && (madvise(base, length, MADV_DONTFORK) != 0 ||
+                         !regx_shm_file_publish(file, &segment->name.file))) {
+        munmap(base, length);
+        base = NULL;
+    }
+    close(file);
+    segment->base = base;
+    return base != NULL ? REGX_OK : REGX_NO_MEMORY;
 }
 
 /* ---- System V ---- */
@@ -89,7 +111,14 @@ regx_status_t regx_segment_alloc(regx_segment_kind_t kind, size_t length, regx_s
 {
     length = regx_align_up(length, regx_page_size());
     *segment = (regx_segment_t){.name = {.length = length, .thread = gettid(), .kind = kind}};
-    return kind == REGX_SEGMENT_POSIX ? alloc_posix(length, segment) : alloc_sysv(length, segment);
+    switch (kind) {
+    case REGX_SEGMENT_POSIX:
+        return alloc_posix(length, segment);
+    case REGX_SEGMENT_NAMED:
+        return alloc_named(length, segment);
+    default:
+        return alloc_sysv(length, segment);
+    }
 }
 
 void regx_segment_free(regx_segment_t *segment)
@@ -97,6 +126,9 @@ void regx_segment_free(regx_segment_t *segment)
     if (segment->name.kind == REGX_SEGMENT_POSIX) {
         munmap(segment->base, segment->name.length);
         regx_shm_file_close(&segment->name.file);
+    } else if (segment->name.kind == REGX_SEGMENT_NAMED) {
+        regx_shm_file_unlink(&segment->name.file);
+        munmap(segment->base, segment->name.length);
     } else {
         shmdt(segment->base);
     }
@@ -106,16 +138,22 @@ regx_status_t regx_segment_open(const regx_transport_config_t *config,
                                 const size_t lengths[REGX_SEGMENT_KINDS],
                                 const size_t most[REGX_SEGMENT_KINDS], regx_segment_t *segment)
 {
-    for (unsigned kind = REGX_SEGMENT_SYSV; kind < REGX_SEGMENT_KINDS; kind++) {
-        const bool fits = lengths[kind] <= most[kind];
+    static const regx_segment_kind_t order[] = {REGX_SEGMENT_NAMED, REGX_SEGMENT_SYSV,
+                                                REGX_SEGMENT_POSIX};
+
+    for (unsigned i = 0; i < sizeof(order) / sizeof(order[0]); i++) {
+        const regx_segment_kind_t kind = order[i];
+        const bool fits = lengths[kind] > 0 && lengths[kind] <= most[kind];
         const regx_status_t status =
-            fits ? regx_segment_alloc((regx_segment_kind_t)kind, lengths[kind], segment)
-                 : REGX_NO_MEMORY;
-        const char *name = regx_segment_kind_name((regx_segment_kind_t)kind);
+            fits ? regx_segment_alloc(kind, lengths[kind], segment) : REGX_NO_MEMORY;
+        const char *name = regx_segment_kind_name(kind);
         char reason[REGX_REASON_LENGTH];
 
         if (status == REGX_OK) {
             return REGX_OK;
+        }
+        if (lengths[kind] == 0) {
+            continue;
         }
         if (status == REGX_DENIED) {
             snprintf(reason, sizeof(reason), "%s: this process is not dumpable", name);
@@ -133,7 +171,8 @@ size_t regx_segment_room(regx_segment_kind_t kind)
 {
     struct statvfs status;
 
-    if (kind != REGX_SEGMENT_POSIX || statvfs(FOLDER, &status) != 0 || status.f_blocks == 0) {
+    if (kind == REGX_SEGMENT_SYSV || statvfs(REGX_SHM_FOLDER, &status) != 0 ||
+        status.f_blocks == 0) {
         return SIZE_MAX;
     }
     return (size_t)status.f_bavail * status.f_frsize;
@@ -142,6 +181,7 @@ size_t regx_segment_room(regx_segment_kind_t kind)
 regx_status_t regx_segment_map(const regx_segment_name_t *name, regx_shm_mapping_t *mapping)
 {
     regx_status_t status = REGX_INVALID;
+    regx_file_t file = {.fd = -1};
     void *base = NULL;
 
     if (name->length == 0 || name->length > PTRDIFF_MAX || name->thread <= 0 ||
@@ -152,20 +192,23 @@ regx_status_t regx_segment_map(const regx_segment_name_t *name, regx_shm_mapping
      * kernel trusts a process of the same user. */
     if (name->kind == REGX_SEGMENT_POSIX) {
         status = regx_shm_file_map_other(name->thread, &name->file, name->length, false, &base);
+    } else if (name->kind == REGX_SEGMENT_NAMED) {
+        status = regx_shm_file_map_named(&name->file, name->length, &base, &file);
     } else if (name->kind == REGX_SEGMENT_SYSV) {
         status = map_sysv(name, &base);
     }
     if (status == REGX_OK) {
         madvise(base, name->length, MADV_DONTDUMP); /* a core of this process has its own memory */
     }
-    *mapping = (regx_shm_mapping_t){base, name->length, (regx_segment_kind_t)name->kind};
+    *mapping = (regx_shm_mapping_t){base, name->length, (regx_segment_kind_t)name->kind, file};
     return status;
 }
 
 void regx_segment_unmap(regx_shm_mapping_t *mapping)
 {
-    if (mapping->kind == REGX_SEGMENT_POSIX) {
+    if (mapping->kind != REGX_SEGMENT_SYSV) {
         munmap(mapping->base, mapping->length);
+        regx_file_close(&mapping->file);
     } else {
         shmdt(mapping->base);
     }

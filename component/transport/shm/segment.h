@@ -19,7 +19,12 @@
  * name space a process number is another process. So a file is known by its device and inode as
  * well, and these are looked at before it is mapped or closed.
  *
- * Whether a process lives is seen by another segment of System V, which it alone attaches, without
+ * Where a process is alone in its name space of IPC, as in a container for each rank, its file has a
+ * random name in /dev/shm until the neighbours of the start have opened it, and a lock (flock) that is
+ * the mapping's: it ends with the process, whatever becomes of descriptors. By that neighbours see
+ * whether it lives, and who starts later removes names that were left.
+ *
+ * Whether another process lives is seen by another segment of System V, which it alone attaches, without
  * its children: there is one as long as there is the process.
  *
  * The kernel's copies are process_vm_writev(2) and process_vm_readv(2). The kernel decides per peer
@@ -33,13 +38,17 @@
 #ifndef REGX_TRANSPORT_SHM_SEGMENT_H
 #define REGX_TRANSPORT_SHM_SEGMENT_H
 
+#include "base/file.h"
 #include "transport/transport.h"
+
+#define REGX_SHM_FOLDER "/dev/shm"
 
 /* ---- files and their pages (file.c); any thread ---- */
 
 /* How a process names a file of its own to others; sent as it is. */
 typedef struct regx_shm_file {
     uint64_t device, inode;
+    uint64_t name;      /* of one that has a name in /dev/shm; else 0 */
     int32_t descriptor; /* of the owner */
     uint32_t zero;
 } regx_shm_file_t;
@@ -61,6 +70,18 @@ void regx_shm_file_close(const regx_shm_file_t *file);
 regx_status_t regx_shm_file_map_other(int32_t pid, const regx_shm_file_t *file, size_t length,
                                       bool sealed, void **base);
 
+/* Files of names that nobody guesses, which the kernel knows to be their owner's as long as that maps
+ * them. Gives an open file without a name one; false: refused. */
+bool regx_shm_file_publish(int descriptor, regx_shm_file_t *file);
+void regx_shm_file_unlink(const regx_shm_file_t *file);
+/* As regx_shm_file_map_other, by the file's name. `kept` is open then, to ask for the owner. */
+regx_status_t regx_shm_file_map_named(const regx_shm_file_t *file, size_t length, void **base,
+                                      regx_file_t *kept);
+/* Whether nobody has the file who published it. */
+bool regx_shm_file_is_left(const regx_file_t *kept);
+/* Removes what processes that were killed have left of such names. */
+void regx_shm_files_clean(void);
+
 /* Brings in the pages of `memory` up to `needed` bytes, by one call: a fault for each takes several
  * times as long. Up to `brought_in`, which is moved on, they are there. advice: MADV_POPULATE_READ or
  * MADV_POPULATE_WRITE. Best effort. */
@@ -73,8 +94,12 @@ void regx_shm_free_pages(void *memory, size_t length);
 /* ---- segments (segment.c); any thread ---- */
 
 /* In the order in which they are tried. */
-typedef enum regx_segment_kind { REGX_SEGMENT_SYSV = 1, REGX_SEGMENT_POSIX } regx_segment_kind_t;
-#define REGX_SEGMENT_KINDS 3u /* more than the number of any */
+typedef enum regx_segment_kind {
+    REGX_SEGMENT_SYSV = 1,
+    REGX_SEGMENT_POSIX,
+    REGX_SEGMENT_NAMED /* a file with a name: before the others, but only where it is asked for */
+} regx_segment_kind_t;
+#define REGX_SEGMENT_KINDS 4u /* more than the number of any */
 
 /* How a segment is named to other processes; sent as it is. */
 typedef struct regx_segment_name {
@@ -95,11 +120,13 @@ typedef struct regx_shm_mapping { /* another process's segment, mapped here */
     char *base;
     size_t length;
     regx_segment_kind_t kind;
+    regx_file_t file; /* NAMED: open */
 } regx_shm_mapping_t;
 
 const char *regx_segment_kind_name(regx_segment_kind_t kind);
 
-/* Zeroed memory of the first kind that has so many bytes as are wanted of that kind, which must not be
+/* Zeroed memory of the first kind that has so many bytes as are wanted of that kind (0: it is not asked
+ * for), which must not be
  * more than this process's part of what is free. What is refused is tallied among the fallbacks. REGX_UNREACHABLE: none. */
 regx_status_t regx_segment_open(const regx_transport_config_t *config,
                                 const size_t lengths[REGX_SEGMENT_KINDS],
@@ -157,6 +184,7 @@ typedef struct regx_vm_peer {
     uint64_t cookie_address; /* in the peer */
     regx_vm_cookie_t cookie;
     regx_life_t life, own; /* the peer's, and this process's */
+    regx_file_t file;      /* of a peer whose memory is a file with a name, once that is mapped */
     /* Its name spaces, as both processes say: a number of another one of processes means nothing. */
     enum { REGX_VM_SAME_SPACE, REGX_VM_OTHER_USERS, REGX_VM_OTHER_PROCESSES } space;
     _Atomic(enum {REGX_VM_UNKNOWN, REGX_VM_ALLOWED, REGX_VM_DENIED}) state;

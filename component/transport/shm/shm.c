@@ -45,12 +45,40 @@ static uint64_t space(const char *path)
     return stat(path, &status) == 0 ? status.st_ino : 0;
 }
 
+/* What the folder is. 0: not known. */
+static uint64_t memory(void)
+{
+    struct stat status;
+
+    return stat(REGX_SHM_FOLDER, &status) == 0 ? hash(status.st_dev, "/") : 0;
+}
+
+#define INITIAL_IPC UINT64_C(0xefffffff) /* the number of the machine's own name space of IPC */
+
+/* Whether this process is in a name space of IPC in which who started it is not, and so its neighbours
+ * neither, as far as one can see. */
+static bool is_alone(void)
+{
+    const uint64_t here = space(REGX_PROC "ns/ipc");
+    char path[64];
+
+    if (here == 0 || here == INITIAL_IPC) {
+        return false;
+    }
+    if (getpid() == 1 || getppid() == 0) {
+        return true;
+    }
+    snprintf(path, sizeof(path), "/proc/%d/ns/ipc", getppid());
+    return space(path) != here;
+}
+
 static regx_shm_node_t this_node(void)
 {
     return (regx_shm_node_t){.machine = machine(),
                              .processes = space(REGX_PROC "ns/pid"),
                              .ipc = space(REGX_PROC "ns/ipc"),
-                             .users = space(REGX_PROC "ns/user")};
+                             .users = space(REGX_PROC "ns/user"),
+                             .memory = memory()};
 }
 
 /* ---- opening and closing ---- */
@@ -64,7 +92,7 @@ static size_t part_of_room(const regx_shm_t *shm, regx_segment_kind_t kind)
 
 /* With so much of a pool, and a mailbox for each neighbour. last: no smaller pool is of use, even if
  * this one takes more than this process's part. */
-static regx_status_t open_main_with(regx_shm_t *shm, size_t pool_size, bool last)
+static regx_status_t open_main_with(regx_shm_t *shm, size_t pool_size, bool alone, bool last)
 {
     const size_t before = shm->stage_offset + REGX_CICO_BYTES;
     /* One for messages to itself. */
@@ -77,6 +105,9 @@ static regx_status_t open_main_with(regx_shm_t *shm, size_t pool_size, bool last
         rings[kind] = regx_mailbox_ring_choose((regx_segment_kind_t)kind, boxes);
         lengths[kind] = before + pool_size + boxes * regx_mailbox_size(rings[kind]);
         most[kind] = last ? SIZE_MAX : part_of_room(shm, (regx_segment_kind_t)kind);
+    }
+    if (!alone) {
+        lengths[REGX_SEGMENT_NAMED] = 0;
     }
     if (regx_segment_open(&shm->config, lengths, most, &shm->main) != REGX_OK) {
         return REGX_UNREACHABLE;
@@ -92,9 +123,14 @@ static regx_status_t open_main_with(regx_shm_t *shm, size_t pool_size, bool last
 /* A smaller pool is better than none: halves what is asked for, down to what is of use. */
 static regx_status_t open_main(regx_shm_t *shm)
 {
+    const bool alone = shm->config.neighbours > 0 && is_alone();
+
+    if (alone) {
+        regx_shm_files_clean();
+    }
     for (size_t size = shm->config.pool_size; size >= shm->config.pool_min; size /= 2) {
         size = regx_align_up(size, regx_page_size());
-        if (open_main_with(shm, size, size / 2 < shm->config.pool_min) == REGX_OK) {
+        if (open_main_with(shm, size, alone, size / 2 < shm->config.pool_min) == REGX_OK) {
             shm->super.pool_size = size;
             shm->super.pool_memory = shm->main.base + shm->stage_offset + REGX_CICO_BYTES;
             return REGX_OK;
@@ -122,6 +158,7 @@ static regx_status_t open_transport(const regx_transport_config_t *config, regx_
     regx_vm_offer();
     shm->queue = &regx_shm_main(shm)->queue;
     shm->queue->cookie = cookie;
+    regx_shm_main(shm)->expected = shm->config.neighbours;
     shm->address = (regx_shm_address_t){.main = shm->main.name,
                                         .pool_offset = shm->stage_offset + REGX_CICO_BYTES,
                                         .pool_size = shm->super.pool_size,

@@ -15,6 +15,21 @@ static bool allows_copies(const regx_shm_t *shm, const regx_shm_address_t *addre
     return regx_vm_check(&peer.vm) == REGX_OK;
 }
 
+/* Whether a process that is there can map the other's memory. */
+static bool leads_to(const regx_shm_node_t *from, const regx_shm_address_t *other)
+{
+    const regx_shm_node_t *to = &other->node;
+
+    switch (other->main.kind) {
+    case REGX_SEGMENT_SYSV:
+        return from->ipc == to->ipc;
+    case REGX_SEGMENT_NAMED:
+        return from->memory != 0 && from->memory == to->memory;
+    default:
+        return from->processes != 0 && from->processes == to->processes && from->users == to->users;
+    }
+}
+
 bool regx_shm_reaches(const regx_transport_t *transport, const void *address, size_t length)
 {
     const regx_shm_t *shm = REGX_CONTAINER_OF(transport, const regx_shm_t, super);
@@ -24,13 +39,8 @@ bool regx_shm_reaches(const regx_transport_t *transport, const void *address, si
         return false;
     }
     memcpy(&a, address, sizeof(a));
-    const regx_shm_node_t *node = &shm->address.node;
-    if (node->machine != a.node.machine || node->ipc != a.node.ipc) {
-        return false;
-    }
-    return (shm->address.main.kind == REGX_SEGMENT_SYSV && a.main.kind == REGX_SEGMENT_SYSV) ||
-           (node->processes != 0 && node->processes == a.node.processes &&
-            node->users == a.node.users);
+    return shm->address.node.machine == a.node.machine && leads_to(&shm->address.node, &a) &&
+           leads_to(&a.node, &shm->address);
 }
 
 /* Now, at the start, what later may be refused, when a process has given up its rights or has no

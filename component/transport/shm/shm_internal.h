@@ -71,15 +71,17 @@ static inline void regx_shm_key_pack(regx_shm_key_t key, regx_key_t *packed)
 
 /* ---- the main segment ---- */
 
-/* Where a process is. Two processes reach each other if they are on one node and in the same name
- * space of System V IPC, by whose numbers memory is named. Where it is not known (/proc is hidden)
- * the attempt tells. Whose memory is a file is reached by way of /proc: from the same name spaces of
- * processes and of users alone, since the kernel lets no process look into one of other users. */
+/* Where a process is. Two processes of one node reach each other if each can map the other's memory: of
+ * System V from the same name space of IPC, by whose numbers it is named (where that is not known,
+ * /proc is hidden, and the attempt tells); a file with a name where /dev/shm is the same; another by way
+ * of /proc, from the same name spaces of processes and of users alone, since the kernel lets no process
+ * look into one of other users. */
 typedef struct regx_shm_node {
     uint64_t machine;   /* the host's name, and when its kernel was started */
     uint64_t processes; /* the name space of processes; 0: not known */
     uint64_t ipc;       /* that of System V IPC; 0: not known */
     uint64_t users;     /* that of users; 0: not known */
+    uint64_t memory;    /* what /dev/shm is; 0: not known */
 } regx_shm_node_t;
 
 /* What a process publishes for its neighbours; sent as it is. */
@@ -240,6 +242,9 @@ typedef struct regx_shm_main {
     regx_claim_cell_t cells[REGX_SHARED_COPIES];
     regx_cico_shared_t cico;
     regx_alloc_mem_shared_t alloc_mem;
+    /* Of one with a name: who has mapped it, of how many. The last of them removes the name. */
+    _Alignas(64) _Atomic uint32_t mapped;
+    uint32_t expected; /* 0: not known */
 } regx_shm_main_t;
 
 /* Where in a main segment the stages' memory begins: on a page. */

@@ -99,6 +99,9 @@ bool regx_vm_gone(const regx_vm_peer_t *peer)
 {
     regx_vm_cookie_t seen = {{0, 0}};
 
+    if (regx_file_is_ours(&peer->file)) {
+        return regx_shm_file_is_left(&peer->file);
+    }
     if (regx_life_is_over(&peer->life, &peer->own)) {
         return true;
     }

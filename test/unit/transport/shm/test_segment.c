@@ -27,7 +27,8 @@ typedef struct stage {
     size_t page, length;
 } stage_t;
 
-static const regx_segment_kind_t kinds[] = {REGX_SEGMENT_SYSV, REGX_SEGMENT_POSIX};
+static const regx_segment_kind_t kinds[] = {REGX_SEGMENT_SYSV, REGX_SEGMENT_POSIX,
+                                            REGX_SEGMENT_NAMED};
 
 static void open_stage(stage_t *stage, regx_segment_kind_t kind)
 {
@@ -110,7 +111,7 @@ static void a_malformed_name_is_refused(void **state)
     regx_segment_name_t name = right;
     name.kind = 0;
     refused(&name, REGX_INVALID);
-    name.kind = REGX_SEGMENT_POSIX + 1;
+    name.kind = REGX_SEGMENT_KINDS;
     refused(&name, REGX_INVALID);
     name = right;
     name.thread = 0;
@@ -195,7 +196,7 @@ static void system_v_comes_first(void **state)
 {
     regx_counters_t counters = {0};
     const regx_transport_config_t config = {.counters = &counters};
-    static const size_t lengths[REGX_SEGMENT_KINDS] = {0, 1u << 16, 1u << 17};
+    static const size_t lengths[REGX_SEGMENT_KINDS] = {0, 1u << 16, 1u << 17, 0};
     static const size_t most[REGX_SEGMENT_KINDS] = {0, 1u << 16, 1u << 17};
     static const size_t less[REGX_SEGMENT_KINDS] = {0, 1u << 16, (1u << 17) - 1};
     regx_segment_t segment;
@@ -477,6 +478,76 @@ static void from_another_space_only_a_process_number_tells(void **state)
     pair_join(child, end, true);
 }
 
+/* ---- files with a name ---- */
+
+static bool is_there(const regx_shm_file_t *file)
+{
+    char path[64];
+
+    snprintf(path, sizeof(path), REGX_SHM_FOLDER "/regx.%016llx", (unsigned long long)file->name);
+    return access(path, F_OK) == 0;
+}
+
+/* Has a child that lives longer, and closes all descriptors. */
+static void publish_and_stay(int end)
+{
+    static int kept;
+    regx_segment_t segment;
+
+    kept = end;
+    REQUIRE(regx_segment_alloc(REGX_SEGMENT_NAMED, 1u << 16, &segment) == REGX_OK);
+    if (fork() == 0) {
+        stay(&kept);
+    }
+    for (int descriptor = 3; descriptor < 200; descriptor++) {
+        if (descriptor != end) {
+            close(descriptor);
+        }
+    }
+    pair_tell(end, &segment.name, sizeof(segment.name));
+    stay(&kept);
+}
+
+/* It is seen to live as long as it maps its file, and then anybody may remove the name. */
+static void what_a_killed_process_has_named_is_removed(void **state)
+{
+    regx_segment_name_t name;
+    regx_shm_mapping_t mapping;
+    int end;
+    const pid_t child = pair_fork(&end);
+
+    if (in_child) {
+        publish_and_stay(end);
+    }
+    pair_hear(end, &name, sizeof(name));
+    assert_int_equal(regx_segment_map(&name, &mapping), REGX_OK);
+    const regx_vm_peer_t peer = {.pid = child, .life = {.id = -1}, .file = mapping.file};
+    regx_shm_files_clean();
+    assert_true(is_there(&name.file));
+    assert_false(regx_vm_gone(&peer));
+    assert_int_equal(kill(child, SIGKILL), 0);
+    while (!regx_vm_gone(&peer)) {
+        sched_yield();
+    }
+    assert_true(is_there(&name.file));
+    regx_shm_files_clean();
+    assert_false(is_there(&name.file));
+    refused(&name, REGX_UNREACHABLE);
+    regx_segment_unmap(&mapping);
+    pair_join(child, end, true);
+}
+
+static void one_that_ends_leaves_no_name(void **state)
+{
+    stage_t stage;
+
+    open_stage(&stage, REGX_SEGMENT_NAMED);
+    const regx_shm_file_t file = stage.segment.name.file;
+    assert_true(is_there(&file));
+    close_stage(&stage);
+    assert_false(is_there(&file));
+}
+
 /* As of a neighbour, where this process has given up the rights to look. */
 static void one_that_may_not_be_looked_at_lives(void **state)
 {
@@ -516,6 +587,8 @@ int main(void)
         cmocka_unit_test(a_process_lives_until_its_last_thread_has_ended),
         cmocka_unit_test(a_process_without_memory_has_ended),
         cmocka_unit_test(from_another_space_only_a_process_number_tells),
+        cmocka_unit_test(what_a_killed_process_has_named_is_removed),
+        cmocka_unit_test(one_that_ends_leaves_no_name),
         cmocka_unit_test(one_that_may_not_be_looked_at_lives),
     };
 

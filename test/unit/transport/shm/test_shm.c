@@ -422,7 +422,7 @@ static void more_neighbours_than_a_node_has_are_refused(void **state)
                      REGX_OK);
     regx_mailbox_memory_t *memory = (void *)unused.base;
     memory->owner = shm_of(&one)->queue->cookie;
-    same = (regx_shm_mapping_t){unused.base, unused.name.length, REGX_SEGMENT_POSIX};
+    same = (regx_shm_mapping_t){unused.base, unused.name.length, REGX_SEGMENT_POSIX, {.fd = -1}};
     const regx_connect_request_t request = {.sender = THREE,
                                             .address = shm_of(&one)->address,
                                             .mailboxes = unused.name,
