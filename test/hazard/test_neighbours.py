@@ -109,6 +109,12 @@ def test_half_of_the_shared_memory_is_left_to_the_program(mpi: Mpi, tmp_path: Pa
     mpi("room", ranks=ranks, around=memory.around).checked(ranks=ranks).over("shm")
 
 
+def test_where_not_all_mailboxes_fit_those_who_talk_get_theirs(mpi: Mpi, tmp_path: Path) -> None:
+    """Twenty processes of which each talks with a few, in a container's /dev/shm without System V."""
+    memory = SharedMemory(tmp_path, size="64M", sysv=False)
+    mpi("collective", "--sizes", 1000, "bcast", ranks=20, around=memory.around).checked(ranks=20).over("shm")
+
+
 def test_no_shared_memory_for_mailboxes_ends_the_job(mpi: Mpi, tmp_path: Path) -> None:
     """Both pools fit, the mailboxes of a process that comes later do not, and there is no System V: one
     line, and the end."""

@@ -90,21 +90,27 @@ static size_t part_of_room(const regx_shm_t *shm, regx_segment_kind_t kind)
     return regx_segment_room(kind) / 2 / (shm->config.neighbours + 1);
 }
 
-/* With so much of a pool, and a mailbox for each neighbour. last: no smaller pool is of use, even if
- * this one takes more than this process's part. */
+/* With so much of a pool, and a mailbox for each neighbour. last: no smaller pool is of use, and there
+ * are only as many mailboxes as fit in this process's part; others are allocated when they are needed. */
 static regx_status_t open_main_with(regx_shm_t *shm, size_t pool_size, bool alone, bool last)
 {
     const size_t before = shm->stage_offset + REGX_CICO_BYTES;
     /* One for messages to itself. */
-    const unsigned boxes = (unsigned)regx_min(
+    const unsigned wanted = (unsigned)regx_min(
         shm->config.neighbours > 0 ? shm->config.neighbours + 1 : 0, REGX_SHM_AHEAD);
+    unsigned boxes[REGX_SEGMENT_KINDS] = {0};
     uint32_t rings[REGX_SEGMENT_KINDS] = {0};
     size_t lengths[REGX_SEGMENT_KINDS] = {0}, most[REGX_SEGMENT_KINDS] = {0};
 
     for (unsigned kind = REGX_SEGMENT_SYSV; kind < REGX_SEGMENT_KINDS; kind++) {
-        rings[kind] = regx_mailbox_ring_choose((regx_segment_kind_t)kind, boxes);
-        lengths[kind] = before + pool_size + boxes * regx_mailbox_size(rings[kind]);
-        most[kind] = last ? SIZE_MAX : part_of_room(shm, (regx_segment_kind_t)kind);
+        const size_t part = part_of_room(shm, (regx_segment_kind_t)kind);
+        const size_t left = part - regx_min(part, before + pool_size);
+
+        rings[kind] = regx_mailbox_ring_choose((regx_segment_kind_t)kind, wanted);
+        const size_t size = regx_mailbox_size(rings[kind]);
+        boxes[kind] = last ? (unsigned)regx_min(wanted, left / size) : wanted;
+        lengths[kind] = before + pool_size + boxes[kind] * size;
+        most[kind] = last ? SIZE_MAX : part;
     }
     if (!alone) {
         lengths[REGX_SEGMENT_NAMED] = 0;
@@ -112,8 +118,9 @@ static regx_status_t open_main_with(regx_shm_t *shm, size_t pool_size, bool alon
     if (regx_segment_open(&shm->config, lengths, most, &shm->main) != REGX_OK) {
         return REGX_UNREACHABLE;
     }
-    if (!regx_mailbox_pool_begin(&shm->mailboxes, &shm->main, before + pool_size, boxes,
-                                 rings[shm->main.name.kind])) {
+    const uint32_t kind = shm->main.name.kind;
+    if (!regx_mailbox_pool_begin(&shm->mailboxes, &shm->main, before + pool_size, boxes[kind],
+                                 rings[kind])) {
         regx_segment_free(&shm->main);
         return REGX_NO_MEMORY;
     }

@@ -49,9 +49,10 @@ bool regx_shm_reaches(const regx_transport_t *transport, const void *address, si
 static void prepare(regx_shm_t *shm, regx_shm_conn_t *conn)
 {
     regx_lock(&shm->lock);
+    const bool maps = shm->mailboxes.neighbours <= REGX_SHM_AHEAD;
     conn->box = regx_mailbox_box_reserve(&shm->mailboxes);
     regx_unlock(&shm->lock);
-    if (conn->box != NULL) {
+    if (maps) {
         regx_shm_neighbour_map(shm, &conn->peer);
     }
 }
