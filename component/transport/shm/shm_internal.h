@@ -27,8 +27,8 @@
  * alloc_mem_segment.c has memory for the user's buffers. design/shm-copies.md explains the ways to
  * copy.
  *
- * Locks: a connection's lock covers its state and its mailbox; the transport's covers the lists and
- * the mailboxes' memory. Where both are needed the connection's is taken first. `inbound`,
+ * Locks: a connection's lock covers its state and its mailbox; the transport's covers the lists, the
+ * views and the mailboxes' memory. Where both are needed the connection's is taken first. `inbound`,
  * `ending` and `requests` belong to progress.
  */
 #ifndef REGX_TRANSPORT_SHM_INTERNAL_H
@@ -306,7 +306,7 @@ struct regx_shm_conn {
 /* A neighbour that posts to this process. */
 struct regx_shm_inbound {
     uint64_t sender;
-    regx_shm_neighbour_t peer; /* mapped at the first frame that needs it */
+    regx_shm_neighbour_t peer; /* mapped if its mailbox lies there, else when it is needed */
     regx_shm_mapping_t boxes;  /* base NULL: its mailbox lies in its main segment */
     regx_mailbox_memory_t *memory;
     regx_mailbox_in_t in;
