@@ -211,7 +211,7 @@ EXPECTED = [
     (r"test/compare/|test_valgrind", "(needs|no) valgrind", "no valgrind"),
     (r"test_walk\.py", "no gdb", "no gdb"),
     (r"test/compare/", "needs chromium", "no chromium"),
-    (r"test/registration/|registering", "liburing|io_uring", "no liburing, or io_uring is refused"),
+    (r"test/registration/|registering|pinned", "liburing|io_uring", "no liburing, or io_uring is refused"),
 
     # Not the programs that bring devices of their own.
     (r"^(?!.*/test_(connecting|ports)\b)(?!.*::fake)",

@@ -130,6 +130,9 @@ typedef struct regx_flow {
     X(stages_taken, COUNT, "messages that the receiver copied from the sender's stage")            \
     X(pieces_owned, COUNT,                                                                         \
       "pieces copied in user space, to or from a peer's memory from MPI_Alloc_mem")                \
+    X(bytes_pinned, COUNT, "payload bytes put to and got from registered memory over pinned")      \
+    X(pinned_refused, COUNT,                                                                       \
+      "pieces that peers asked for over pinned by a key of no registration")                       \
     X(bytes_verbs, COUNT, "payload bytes sent or read over verbs")
 
 /* Named tallies whose keys are only known at run time: reasons of fallbacks, ports. */

@@ -89,8 +89,10 @@ static regx_status_t open_transport(regx_module_t *module, const regx_transport_
         .owned_size = params->settings.pool.alloc_mem_size,
         .neighbours = regx_compat_local_processes() - 1,
         .device = device,
-        .settings =
-            module->kind == REGX_BETWEEN_NODES ? &params->settings.transports.between_nodes : NULL,
+        /* On the node pinned alone has any. */
+        .settings = module->kind == REGX_BETWEEN_NODES
+                        ? (const void *)&params->settings.transports.between_nodes
+                        : &params->settings.transports.pinned,
         .threads = module->threads,
         .counters = module->counters,
         .trace = module->trace,
@@ -99,12 +101,14 @@ static regx_status_t open_transport(regx_module_t *module, const regx_transport_
     return ops->open(&config, error, &module->transport);
 }
 
-/* Places the pool's memory near the process, and locks it. A transport that registers has done
- * both by registering: its pages cannot be moved any more, and locking them would count them twice
- * against the limit of locked memory. */
-static size_t lock_pool(const regx_transport_t *transport)
+/* Places the pool's memory near the process, and locks it. A port has done both by registering: its
+ * pages cannot be moved any more, and locking them would count them twice against the limit of
+ * locked memory. */
+static size_t lock_pool(const regx_module_t *module)
 {
-    if (transport->registers) {
+    const regx_transport_t *transport = module->transport;
+
+    if (module->kind != REGX_ON_NODE) {
         return transport->pool_size;
     }
     regx_place_bind(opal_hwloc_topology, transport->pool_memory, transport->pool_size);
@@ -114,7 +118,7 @@ static size_t lock_pool(const regx_transport_t *transport)
 static regx_status_t open_pool(regx_module_t *module)
 {
     const regx_transport_t *transport = module->transport;
-    const size_t locked = lock_pool(transport);
+    const size_t locked = lock_pool(module);
 
     regx_count(module->counters, &module->counters->pool_pinned_bytes, locked);
     return regx_pool_init(&module->pool, transport->pool_memory, transport->pool_size,

@@ -21,6 +21,7 @@ const regx_param_t *regx_settings_param(unsigned number, size_t *room)
         {regx_transport_params, offsetof(regx_settings_t, transports.all)},
         {regx_catalog[REGX_BETWEEN_NODES]->params,
          offsetof(regx_settings_t, transports.between_nodes)},
+        {regx_catalog[REGX_PINNED]->params, offsetof(regx_settings_t, transports.pinned)},
     };
 
     for (unsigned i = 0; i < sizeof(rooms) / sizeof(rooms[0]); i++) {

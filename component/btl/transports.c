@@ -7,7 +7,7 @@
 
 /* A transport that is to be opened. */
 typedef struct candidate {
-    regx_transport_kind_t kind;
+    unsigned which; /* in the catalog */
     const regx_transport_ops_t *ops;
     regx_device_name_t devices[REGX_DEVICES_MAX];
     size_t device_count;
@@ -18,7 +18,7 @@ typedef struct candidate {
 
 static const char *name_of(const candidate_t *candidate)
 {
-    return regx_catalog[candidate->kind]->word.word;
+    return regx_catalog[candidate->which]->word.word;
 }
 
 /* Loads a transport and finds its devices. REGX_OK; otherwise `error` has the reason. */
@@ -33,7 +33,7 @@ static regx_status_t find_devices(const regx_component_t *component, candidate_t
         .trace = &component->trace};
 
     candidate->device_count = candidate->near_count = 1;
-    candidate->ops = regx_catalog[candidate->kind]->ops;
+    candidate->ops = regx_catalog[candidate->which]->ops;
     if (candidate->ops == NULL) {
         candidate->ops = regx_transport_load(name_of(candidate), error);
     }
@@ -66,8 +66,8 @@ static regx_status_t open_devices(regx_component_t *component, const candidate_t
 
     for (size_t i = 0; i < candidate->device_count && first != REGX_INVALID; i++) {
         const char *device = ops->devices == NULL ? NULL : candidate->devices[i];
-        const regx_status_t status =
-            regx_module_open(component, candidate->kind, ops, device, pool_size, error);
+        const regx_status_t status = regx_module_open(
+            component, regx_catalog_kind(candidate->which), ops, device, pool_size, error);
         if (status == REGX_OK) {
             component->modules[component->module_count - 1]->far = i >= candidate->near_count;
             continue;
@@ -91,7 +91,7 @@ static bool open_needed(regx_component_t *component, candidate_t *candidate)
     regx_error_t error;
     regx_status_t status = REGX_INVALID;
 
-    if (candidate->kind != REGX_ON_NODE && strategy->copies) {
+    if (candidate->which != REGX_ON_NODE && strategy->copies) {
         snprintf(error, REGX_ERROR,
                  "rendezvous=%s: over transport %s the kernel does not copy between processes; "
                  "allowed: another rendezvous, or transport %s",
@@ -199,7 +199,7 @@ static bool open_found(regx_component_t *component, const candidate_t *device, r
 static bool open_auto(regx_component_t *component)
 {
     const size_t pool_size = component->params.settings.pool.pool_size;
-    candidate_t node = {.kind = REGX_ON_NODE}, device = {.kind = REGX_BETWEEN_NODES};
+    candidate_t node = {.which = REGX_ON_NODE}, device = {.which = REGX_BETWEEN_NODES};
     regx_error_t reason;
     const regx_status_t found = look_for_devices(component, &device, reason);
 
@@ -224,13 +224,13 @@ static bool open_auto(regx_component_t *component)
 static bool open_named(regx_component_t *component)
 {
     const regx_params_t *params = &component->params;
-    candidate_t named = {.kind = 0, .pool_size = params->settings.pool.pool_size};
+    candidate_t named = {.which = 0, .pool_size = params->settings.pool.pool_size};
 
     while (strcmp(params->settings.component.transport, name_of(&named)) != 0) {
-        named.kind++;
+        named.which++;
     }
     snprintf(component->transport_reason, sizeof(component->transport_reason), "asked for");
-    return (named.kind != REGX_ON_NODE || check_include(component)) &&
+    return (regx_catalog_kind(named.which) != REGX_ON_NODE || check_include(component)) &&
            open_needed(component, &named);
 }
 

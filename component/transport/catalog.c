@@ -8,8 +8,10 @@
 
 #include "transport/shm/shm_internal.h"
 
-const regx_catalog_entry_t *const regx_catalog[REGX_TRANSPORT_KINDS] = {
-    [REGX_ON_NODE] = &regx_shm_entry, [REGX_BETWEEN_NODES] = &regx_verbs_entry};
+const regx_catalog_entry_t *const regx_catalog[REGX_TRANSPORTS] = {
+    [REGX_ON_NODE] = &regx_shm_entry,
+    [REGX_BETWEEN_NODES] = &regx_verbs_entry,
+    [REGX_PINNED] = &regx_pinned_entry};
 
 const regx_param_t regx_transport_params[] = {
 #define REGX_PARAM(type, ctype, field, ...)                                                        \
@@ -19,7 +21,7 @@ const regx_param_t regx_transport_params[] = {
 
 bool regx_transport_word(unsigned index, regx_param_word_t *word)
 {
-    if (index > REGX_TRANSPORT_KINDS) {
+    if (index > REGX_TRANSPORTS) {
         return false;
     }
     *word = index > 0 ? regx_catalog[index - 1]->word : (regx_param_word_t){.word = "auto"};

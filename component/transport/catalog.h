@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The transports that there are: one for the node, and one between nodes. Part of the core, because
+ * The transports that there are: one for the node, one between nodes, and one for the node that is
+ * used where it is asked for by name. Part of the core, because
  * parameters are known whether or not a transport is loaded. For btl/ alone: no transport knows of
  * the other.
  *
@@ -11,6 +12,7 @@
 #ifndef REGX_TRANSPORT_CATALOG_H
 #define REGX_TRANSPORT_CATALOG_H
 
+#include "transport/pinned/pinned_params.h"
 #include "transport/verbs/verbs_params.h"
 
 typedef enum regx_transport_kind {
@@ -19,7 +21,17 @@ typedef enum regx_transport_kind {
     REGX_TRANSPORT_KINDS
 } regx_transport_kind_t;
 
-extern const regx_catalog_entry_t *const regx_catalog[REGX_TRANSPORT_KINDS];
+/* The first are those of the kinds, by kind. */
+#define REGX_TRANSPORTS (REGX_TRANSPORT_KINDS + 1)
+#define REGX_PINNED REGX_TRANSPORT_KINDS
+
+extern const regx_catalog_entry_t *const regx_catalog[REGX_TRANSPORTS];
+
+/* To whom one of them leads. */
+static inline regx_transport_kind_t regx_catalog_kind(unsigned which)
+{
+    return which == REGX_PINNED ? REGX_ON_NODE : (regx_transport_kind_t)which;
+}
 
 /* What users may set of every transport: which devices. The rows are in transport_params.def. */
 typedef struct regx_transport_settings {
@@ -32,6 +44,7 @@ extern const regx_param_t regx_transport_params[];
 typedef struct regx_transports_settings {
     regx_transport_settings_t all;
     regx_verbs_settings_t between_nodes;
+    regx_pinned_settings_t pinned;
 } regx_transports_settings_t;
 
 /* The words of btl_regx_transport: auto, and the transports. false: there are no more. */

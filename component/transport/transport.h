@@ -9,7 +9,7 @@
  * on the wire until the first send.
  *
  * What is sent:
- *   - A frame is a short message with a tag. Frames of one connection are delivered in the order
+ *   - A frame is a short message with a tag below REGX_TAG_OWN. Frames of one connection are delivered in the order
  *     in which they were accepted.
  *   - A put writes to the peer's memory: its pool, or a region that it registered. The notice of
  *     the put is delivered like a frame, after the written bytes can be seen. It comes behind all
@@ -47,8 +47,9 @@
 #include "base/trace.h"
 #include "base/util.h"
 
-#define REGX_TRANSPORT_ABI 40 /* of this header; an object built for another is refused */
+#define REGX_TRANSPORT_ABI 41 /* of this header; an object built for another is refused */
 
+#define REGX_TAG_OWN 255             /* of frames that a transport sends for itself */
 #define REGX_ADDRESS_MAX 1024        /* bytes of what a process publishes about itself */
 #define REGX_NOTICE_MAX 48           /* bytes of the notice that follows a put */
 #define REGX_STAGE_SIZE (128u << 10) /* bytes of what `stage` takes, at most */

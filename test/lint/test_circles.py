@@ -20,9 +20,9 @@ from tree import TOP, files
 LEVELS = [{"base", "kernel"}, {"pool", "registration", "transport"}, {"compat", "onesided", "rendezvous"}, {"btl", "library"}]
 LEVEL = {room: number for number, rooms in enumerate(LEVELS) for room in rooms}
 # The same for the folders inside a room, of which none uses another one of its level: so a transport
-# knows nothing of another, and a monitor nothing of the cache. In transport/, what lies in no folder
+# knows nothing of another (but pinned of shm, by which its frames go), and a monitor nothing of the cache. In transport/, what lies in no folder
 # is the contract and what they share, but for the catalogue, which lists them all.
-LAYERS = {"transport": [{"contract"}, {"shm", "verbs"}, {"catalog"}],
+LAYERS = {"transport": [{"contract"}, {"shm", "verbs"}, {"pinned"}, {"catalog"}],
           "registration": [{"monitor"}, {"cache"}]}
 LAYER = {(room, layer): number for room, levels in LAYERS.items()
          for number, layers in enumerate(levels) for layer in layers}

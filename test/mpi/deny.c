@@ -3,14 +3,13 @@
  * Runs a program to which the kernel refuses some system calls (EPERM), as a container's seccomp
  * filter does.
  *
- *     deny process_vm|userfaultfd PROGRAM ARGUMENT...
+ *     deny process_vm|userfaultfd|io_uring PROGRAM ARGUMENT...
  *
- * process_vm: process_vm_readv and process_vm_writev.
+ * process_vm: process_vm_readv and process_vm_writev. io_uring: io_uring_setup.
  */
 #include <errno.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
@@ -20,13 +19,22 @@
 
 int main(int argc, char **argv)
 {
-    const bool faults = argc > 2 && strcmp(argv[1], "userfaultfd") == 0;
-    if (argc < 3 || (!faults && strcmp(argv[1], "process_vm") != 0)) {
-        fprintf(stderr, "deny: needs process_vm or userfaultfd, and a program\n");
+    static const struct {
+        const char *name;
+        unsigned call, other;
+    } known[] = {{"process_vm", SYS_process_vm_readv, SYS_process_vm_writev},
+                 {"userfaultfd", SYS_userfaultfd, SYS_userfaultfd},
+                 {"io_uring", SYS_io_uring_setup, SYS_io_uring_setup}};
+    unsigned which = 0;
+
+    while (which < 3 && (argc < 3 || strcmp(argv[1], known[which].name) != 0)) {
+        which++;
+    }
+    if (which == 3) {
+        fprintf(stderr, "deny: needs process_vm, userfaultfd or io_uring, and a program\n");
         return 2;
     }
-    const unsigned call = faults ? SYS_userfaultfd : SYS_process_vm_readv;
-    const unsigned other = faults ? SYS_userfaultfd : SYS_process_vm_writev;
+    const unsigned call = known[which].call, other = known[which].other;
     struct sock_filter filter[] = {
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
         BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, call, 1, 0),

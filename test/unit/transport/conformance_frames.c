@@ -52,8 +52,8 @@ static void frames_of_each_length_arrive_whole(void **state)
             count++;
             party_send(&one, (uint8_t)i, i, lengths[i]);
             await_frame(&two, count, (uint8_t)i, i, lengths[i]);
-            party_send(&two, (uint8_t)(255 - i), 1000 + i, lengths[i]);
-            await_frame(&one, count, (uint8_t)(255 - i), 1000 + i, lengths[i]);
+            party_send(&two, (uint8_t)(REGX_TAG_OWN - 1 - i), 1000 + i, lengths[i]);
+            await_frame(&one, count, (uint8_t)(REGX_TAG_OWN - 1 - i), 1000 + i, lengths[i]);
         }
     }
     party_send(&one, 1, 5, one.transport->max_frame);

@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "transport/pinned/uring.h"
+
+#include <string.h>
+#include <sys/uio.h>
+
+#include "base/file.h"
+
+#if REGX_HAVE_PINNED
+
+#define ENTRIES 64u /* requests that the submission ring holds; each is submitted at once */
+
+/* Maps a part of the ring's memory, where no child has it: it would submit requests of its own. */
+static void *map(int fd, size_t size, off_t what)
+{
+    void *base = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, what);
+
+    if (base == MAP_FAILED) {
+        return NULL;
+    }
+    madvise(base, size, MADV_DONTFORK);
+    return base;
+}
+
+static bool map_rings(regx_uring_t *uring, const struct io_uring_params *params)
+{
+    const size_t submissions = params->sq_off.array + params->sq_entries * sizeof(uint32_t);
+    const size_t completions =
+        params->cq_off.cqes + params->cq_entries * sizeof(struct io_uring_cqe);
+
+    uring->rings_size = regx_max(submissions, completions);
+    uring->requests_size = params->sq_entries * sizeof(struct io_uring_sqe);
+    uring->rings = map(uring->fd, uring->rings_size, IORING_OFF_SQ_RING);
+    uring->requests = map(uring->fd, uring->requests_size, IORING_OFF_SQES);
+    if (uring->rings == NULL || uring->requests == NULL) {
+        return false;
+    }
+    char *base = uring->rings;
+    uint32_t *order = (uint32_t *)(void *)(base + params->sq_off.array);
+    for (uint32_t i = 0; i < params->sq_entries; i++) {
+        order[i] = i;
+    }
+    uring->submitted = (_Atomic uint32_t *)(void *)(base + params->sq_off.tail);
+    uring->request_mask = params->sq_entries - 1;
+    uring->results_head = (_Atomic uint32_t *)(void *)(base + params->cq_off.head);
+    uring->results_tail = (_Atomic uint32_t *)(void *)(base + params->cq_off.tail);
+    uring->results = base + params->cq_off.cqes;
+    uring->result_mask = params->cq_entries - 1;
+    return true;
+}
+
+static int call_register(int fd, unsigned what, const void *argument, size_t size)
+{
+    return (int)regx_raw(SYS_io_uring_register, fd, (long)what, (long)(uintptr_t)argument,
+                         (long)size, 0);
+}
+
+static const char *why_refused(int error)
+{
+    return error == -EPERM    ? "not permitted (kernel.io_uring_disabled, or a container's filter)"
+           : error == -ENOSYS ? "the kernel or a container's filter has none"
+                              : strerror(-error);
+}
+
+regx_status_t regx_uring_open(regx_uring_t *uring, uint32_t slots, regx_error_t error)
+{
+    struct io_uring_params params = {0};
+    const struct io_uring_rsrc_register table = {.nr = slots, .flags = IORING_RSRC_REGISTER_SPARSE};
+    const int fd = (int)regx_raw(SYS_io_uring_setup, ENTRIES, (long)(uintptr_t)&params, 0, 0, 0);
+
+    *uring = (regx_uring_t){.fd = regx_descriptor_move(fd)};
+    if (uring->fd < 0) {
+        return regx_refuse(error, REGX_UNREACHABLE, "no io_uring for this process: %s",
+                           why_refused(fd < 0 ? fd : -errno));
+    }
+    const int status = call_register(uring->fd, IORING_REGISTER_BUFFERS2, &table, sizeof(table));
+    if (status < 0 || (params.features & IORING_FEAT_SINGLE_MMAP) == 0) {
+        snprintf(error, REGX_ERROR,
+                 "io_uring has no table of %u buffers here: %s; Linux 5.19 or later has", slots,
+                 strerror(-status));
+    } else if (!map_rings(uring, &params)) {
+        snprintf(error, REGX_ERROR, "io_uring's memory cannot be mapped: %s", strerror(errno));
+    } else {
+        return REGX_OK;
+    }
+    regx_uring_close(uring);
+    return REGX_UNREACHABLE;
+}
+
+void regx_uring_close(regx_uring_t *uring)
+{
+    if (uring->rings != NULL) {
+        munmap(uring->rings, uring->rings_size);
+    }
+    if (uring->requests != NULL) {
+        munmap(uring->requests, uring->requests_size);
+    }
+    close(uring->fd);
+}
+
+static int set_slot(const regx_uring_t *uring, uint32_t slot, const void *base, size_t length)
+{
+    const struct iovec range = {.iov_base = (void *)(uintptr_t)base, .iov_len = length};
+    const struct io_uring_rsrc_update2 update = {
+        .offset = slot, .data = (uintptr_t)&range, .nr = 1};
+    const int updated =
+        call_register(uring->fd, IORING_REGISTER_BUFFERS_UPDATE, &update, sizeof(update));
+
+    return updated == 1 ? 0 : updated < 0 ? updated : -EAGAIN;
+}
+
+int regx_uring_pin(const regx_uring_t *uring, uint32_t slot, const void *base, size_t length)
+{
+    return set_slot(uring, slot, base, length);
+}
+
+void regx_uring_unpin(const regx_uring_t *uring, uint32_t slot)
+{
+    set_slot(uring, slot, NULL, 0);
+}
+
+regx_status_t regx_uring_begin(regx_uring_t *uring, regx_uring_copy_t *copy, bool to_file,
+                               uint32_t slot, uint64_t address, uint32_t length, int file,
+                               uint64_t offset)
+{
+    const uint32_t tail = atomic_load_explicit(uring->submitted, memory_order_relaxed);
+    struct io_uring_sqe *request =
+        (struct io_uring_sqe *)uring->requests + (tail & uring->request_mask);
+
+    *request =
+        (struct io_uring_sqe){.opcode = to_file ? IORING_OP_WRITE_FIXED : IORING_OP_READ_FIXED,
+                              .fd = file,
+                              .off = offset,
+                              .addr = address,
+                              .len = length,
+                              .buf_index = (uint16_t)slot,
+                              .user_data = (uintptr_t)copy};
+    /* The kernel reads the request once it sees the tail. */
+    atomic_store_explicit(uring->submitted, tail + 1, memory_order_release);
+    const long begun = regx_raw(SYS_io_uring_enter, uring->fd, 1, 0, 0, 0);
+    if (begun != 1) { /* the kernel has not taken it */
+        atomic_store_explicit(uring->submitted, tail, memory_order_release);
+        return begun == 0 || begun == -EAGAIN || begun == -EBUSY || begun == -EINTR ? REGX_AGAIN
+                                                                                    : REGX_FAILED;
+    }
+    copy->under_way = true;
+    copy->slot = slot;
+    return REGX_PENDING;
+}
+
+regx_uring_copy_t *regx_uring_done(regx_uring_t *uring)
+{
+    const uint32_t head = atomic_load_explicit(uring->results_head, memory_order_relaxed);
+
+    if (head == atomic_load_explicit(uring->results_tail, memory_order_acquire)) {
+        return NULL;
+    }
+    const struct io_uring_cqe *result =
+        (const struct io_uring_cqe *)uring->results + (head & uring->result_mask);
+    regx_uring_copy_t *copy = (regx_uring_copy_t *)(uintptr_t)result->user_data;
+
+    copy->result = result->res;
+    copy->under_way = false;
+    /* Given back only once it was read. */
+    atomic_store_explicit(uring->results_head, head + 1, memory_order_release);
+    return copy;
+}
+
+#endif

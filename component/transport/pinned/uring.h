@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * What the device is made of: an io_uring with a table of registered buffers. The kernel pins the
+ * pages of a registered buffer for long (FOLL_LONGTERM), counts them against the limit of locked
+ * memory, and transfers to and from these pages, whatever the addresses have come to mean since.
+ * So a registration that has gone stale is as wrong as over an adapter.
+ *
+ * System calls are made directly: the ring needs few of liburing's functions, and this way the
+ * component needs no library. regx_uring_pin and unpin may be called by any thread, for one slot by
+ * one at a time. All else is called with the device's lock held.
+ *
+ * Of the kernels: a ring has a table without buffers from Linux 5.19 on; up to 7.2 a buffer has
+ * 1 GiB at most; on 6.1 what was unpinned is charged for about a second more. Replacing a slot does
+ * not wait for requests, though unregistering the table does on 6.1 and 6.12.
+ */
+#ifndef REGX_PINNED_URING_H
+#define REGX_PINNED_URING_H
+
+#include "transport/transport.h"
+
+#define REGX_URING_PIN_MAX ((uint64_t)1 << 30) /* bytes of a buffer */
+
+#if __has_include(<linux/io_uring.h>)
+#include <linux/io_uring.h>
+#endif
+#ifdef IORING_RSRC_REGISTER_SPARSE
+#define REGX_HAVE_PINNED 1
+#else
+#define REGX_HAVE_PINNED 0 /* the kernel's headers are older than Linux 5.19 */
+#endif
+
+typedef struct regx_uring {
+    int fd;
+    void *rings, *requests; /* mapped: both rings; the requests */
+    size_t rings_size, requests_size;
+    _Atomic uint32_t *submitted; /* the tail of the submission ring */
+    uint32_t request_mask, result_mask;
+    _Atomic uint32_t *results_head, *results_tail;
+    void *results;
+} regx_uring_t;
+
+/* A transfer. Its owner keeps it until it is done. */
+typedef struct regx_uring_copy {
+    bool under_way;
+    int32_t result; /* afterwards: bytes, or a negated errno */
+    uint32_t slot;
+} regx_uring_copy_t;
+
+/* A ring with a table of so many slots. REGX_UNREACHABLE: `error` has the reason. */
+regx_status_t regx_uring_open(regx_uring_t *uring, uint32_t slots, regx_error_t error);
+void regx_uring_close(regx_uring_t *uring);
+
+/* Pins memory as that slot, which is empty. 0, or a negated errno. */
+int regx_uring_pin(const regx_uring_t *uring, uint32_t slot, const void *base, size_t length);
+/* Empties it. Its pages are given back once no request uses them. */
+void regx_uring_unpin(const regx_uring_t *uring, uint32_t slot);
+
+/* Begins to transfer `length` bytes between the slot's pages, at the place that `address` had when
+ * they were pinned, and the file. to_file: from the pages to the file. As a rule it is done when
+ * this returns. REGX_PENDING; REGX_AGAIN: not begun, and to be tried again; REGX_FAILED: refused. */
+regx_status_t regx_uring_begin(regx_uring_t *uring, regx_uring_copy_t *copy, bool to_file,
+                               uint32_t slot, uint64_t address, uint32_t length, int file,
+                               uint64_t offset);
+/* The next that is done: its owner is told by the fields. NULL: none. */
+regx_uring_copy_t *regx_uring_done(regx_uring_t *uring);
+
+#endif

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Messages over the device in software that pins (io_uring): each strategy with each backend. What is
+registered there goes stale for real, so content shows whether a backend tells of every change."""
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import sample
+from job import Job
+from launch import ORDINARY_USER, Build, Mpi
+from sample import MIB, Case
+from skips import IO_URING_SETUP, refused
+
+pytestmark = pytest.mark.skipif(refused(IO_URING_SETUP, 1, 0), reason="io_uring is refused here")
+
+BACKENDS = ["none", "notifier", "hooks", "retain"]
+PAIRS = [*((strategy, backend) for strategy in ("pipeline", "direct", "read") for backend in BACKENDS),
+         ("bounce", "none"), ("auto", "notifier")]
+SIZES = [70_000, 300_001, MIB, 3 * MIB + 5]
+
+
+def over(mpi: Mpi, *program: object, regx: dict[str, object], **how: Any) -> Job:
+    return mpi(*program, regx={"transport": "pinned", "rndv_eager_limit": 0, **regx}, **how)
+
+
+@pytest.mark.parametrize("strategy,backend", PAIRS)
+def test_each_strategy_is_right_with_each_backend(mpi: Mpi, tmp_path: Path, seed: int, strategy: str,
+                                                  backend: str) -> None:
+    cases = [Case(size, 3, 4, pattern="both", window=2) for size in SIZES]
+    job = over(mpi, "transfer", "--seed", seed, "--iterations", 3, sample.write(cases, tmp_path),
+               regx={"rendezvous": strategy, "backend": backend})
+    job.checked(ranks=2).carried(strategy)
+    assert {report["transport"] for report in job.reports} == {"pinned"}, str(job)
+    assert {report["backend"] for report in job.reports} == {backend}, str(job)
+    if strategy == "auto":
+        return
+    moved = 0 if strategy == "bounce" else job.total(f"bytes_{strategy}")
+    assert job.total("bytes_pinned") == moved and job.total("pinned_refused") == 0, str(job)
+    if strategy == "bounce":
+        assert job.total("registrations") == 0, str(job)
+    elif backend == "none":
+        assert job.total("registrations") == job.total("deregistrations") > 0, str(job)
+        assert job.total("hits") == 0, str(job)
+    else:
+        assert job.total("hits") > 0, str(job)
+
+
+@pytest.mark.parametrize("strategy", ["pipeline", "read"])
+def test_every_kind_of_message_is_right(mpi: Mpi, tmp_path: Path, seed: int, strategy: str) -> None:
+    """Three ranks, of which each moves to both others at once."""
+    cases = sample.every_kind(200_001, 3) + [Case(MIB + 1, 5, 6, pattern="fan", window=4)]
+    job = over(mpi, "transfer", "--seed", seed, "--iterations", 1, sample.write(cases, tmp_path),
+               ranks=3, regx={"rendezvous": strategy})
+    job.checked(ranks=3).carried(strategy)
+    assert job.total("bytes_pinned") > 0, str(job)
+
+
+STALE = [("none", "raw", "send"), ("hooks", "libc", "send"), ("hooks", "libc", "receive"),
+         ("notifier", "raw", "send"), ("notifier", "raw", "receive")]
+
+
+@pytest.mark.parametrize("backend,how,side", STALE)
+@pytest.mark.whole
+def test_new_pages_at_the_same_address_are_seen(mpi: Mpi, backend: str, how: str, side: str) -> None:
+    job = over(mpi, "stale", how, side, 40, 100_000, regx={"rendezvous": "direct", "backend": backend})
+    job.checked(ranks=2).carried("direct")
+    assert job.total("bytes_pinned") > 0, str(job)
+    assert (job.total("hits") > 0) == (backend != "none"), str(job)
+
+
+@pytest.mark.parametrize("side", ["send", "receive"])
+def test_who_is_blind_is_seen_to_be_wrong(mpi: Mpi, side: str) -> None:
+    """Hooks, of raw system calls: the device reaches the pages that were registered."""
+    job = over(mpi, "stale", "raw", side, 40, 100_000, regx={"rendezvous": "direct", "backend": "hooks"})
+    assert job.status != 0 and "a buffer whose pages are new" in job.stderr, f"old bytes were to be seen\n{job}"
+
+
+def test_what_finds_no_slot_bounces(mpi: Mpi, tmp_path: Path, seed: int) -> None:
+    """Four: enough for one message, and not for sixteen each way."""
+    cases = [Case(300_001, 3, 4), Case(300_001, 3, 4, pattern="both", window=16)]
+    job = over(mpi, "transfer", "--seed", seed, "--iterations", 3, sample.write(cases, tmp_path),
+               regx={"rendezvous": "direct", "backend": "none", "pinned_slots": 4}).checked(ranks=2)
+    assert job.total("bytes_pinned") > 0 and job.total("bytes_bounce") > 0, str(job)
+    assert job.total("messages_fallback") > 0, str(job)
+
+
+@pytest.mark.parametrize("kib", [64, 1024])
+def test_what_may_not_be_locked_bounces(mpi: Mpi, tmp_path: Path, seed: int, kib: int) -> None:
+    """The kernel counts what an ordinary user's rings have pinned."""
+    mpi.folder.chmod(0o777)
+    for parent in list(mpi.folder.parents)[:3]:
+        parent.chmod(parent.stat().st_mode | 0o011)
+    limited = ["bash", "-c", f'ulimit -l {kib} && exec "$@"', "bash", *ORDINARY_USER, "env", "HOME=/tmp"]
+    cases = [Case(2 * MIB, 3, 4, pattern="both", window=2)]
+    job = over(mpi, "transfer", "--seed", seed, "--iterations", 2, sample.write(cases, tmp_path),
+               around=limited, regx={"rendezvous": "direct", "backend": "none"})
+    if job.complaints:
+        job = job.warned("ulimit -l", f"is {kib} KiB")
+    job.checked(ranks=2)
+    assert job.total("bytes_bounce") > 0 and job.total("bytes_pinned") == 0, str(job)
+
+
+def test_without_io_uring_one_line_says_so(mpi: Mpi, build: Build) -> None:
+    job = over(mpi, "collective", "--sizes", "1", "bcast", btl="regx,vader,self", regx={},
+               within=[build.programs / "deny", "io_uring"])
+    assert job.status == 0 and not job.reports, str(job)
+    assert len(job.complaints) == 1, str(job)
+    assert "transport=pinned: no io_uring for this process: not permitted" in job.complaints[0], str(job)
+
+
+def test_what_the_kernel_alone_copies_is_refused(mpi: Mpi) -> None:
+    job = over(mpi, "collective", "--sizes", "1", "bcast", btl="regx,vader,self",
+               regx={"rendezvous": "together"})
+    assert job.status == 0 and not job.reports and len(job.complaints) == 1, str(job)
+    assert "rendezvous=together: over transport pinned the kernel does not copy" in job.complaints[0], str(job)

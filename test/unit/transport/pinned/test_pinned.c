@@ -1,0 +1,437 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * What only the pinned device does: it reaches the pages that were registered, wherever their
+ * addresses lead by now; it serves the keys of what is registered, and no others.
+ */
+#include "../parties.h"
+
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "../pair.h"
+#include "transport/pinned/pinned.h"
+
+enum {
+    ALL = REGX_ACCESS_LOCAL | REGX_ACCESS_LOCAL_WRITE | REGX_ACCESS_REMOTE_WRITE |
+          REGX_ACCESS_REMOTE_READ
+};
+
+static const conformance_t device = {.name = "pinned", .ops = &regx_pinned_ops};
+
+static uint8_t *mine, *its; /* REGION bytes of `one` and of `two` */
+static regx_mr_t local, remote;
+
+static uint8_t *pages_new(void *at)
+{
+    void *memory = mmap(at, REGION, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | (at != NULL ? MAP_FIXED : 0), -1, 0);
+
+    assert_ptr_not_equal(memory, MAP_FAILED);
+    return memory;
+}
+
+static int setup(void **state)
+{
+    alarm(UNIT_PATIENCE);
+    tested = &device;
+    parties_open(false);
+    parties_exchange();
+    mine = pages_new(NULL);
+    its = pages_new(NULL);
+    party_reg(&one, mine, REGION, ALL, &local);
+    party_reg(&two, its, REGION, ALL, &remote);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    device.ops->dereg(one.transport, &local);
+    device.ops->dereg(two.transport, &remote);
+    parties_close();
+    munmap(mine, REGION);
+    munmap(its, REGION);
+    return 0;
+}
+
+static void put(op_t *op, size_t length, uint64_t offset, const regx_key_t *key)
+{
+    op_put(op, mine, length, REGX_TARGET_REGION, offset);
+    op->put.region = &local;
+    op->put.key = *key;
+}
+
+static regx_status_t put_and_await(size_t length, uint64_t offset, const regx_key_t *key)
+{
+    op_t op;
+
+    put(&op, length, offset, key);
+    op_start_put(&one, &op);
+    parties_await(&op.ended, 1);
+    parties_settle();
+    return op.status;
+}
+
+static regx_status_t get_and_await(size_t length, uint64_t offset, const regx_key_t *key)
+{
+    regx_mr_t from = {.key = *key};
+    op_t op;
+
+    op_get(&op, mine, length, &local, &from, offset);
+    op_start_get(&one, &op);
+    parties_await(&op.ended, 1);
+    parties_settle();
+    return op.status;
+}
+
+/* What an adapter does with a registration that nobody gave up: old bytes are sent, and what is
+ * received does not arrive. */
+static void a_region_leads_to_the_pages_that_were_registered(void **state)
+{
+    unit_fill(its, REGION, 1, 0);
+    assert_int_equal(munmap(its, REGION), 0);
+    its = pages_new(its);
+    unit_fill(its, REGION, 2, 0);
+    assert_int_equal(get_and_await(MIB, 0, &remote.key), REGX_OK);
+    assert_true(unit_is_filled(mine, MIB, 1));
+    unit_fill(mine, MIB, 3, 0);
+    assert_int_equal(put_and_await(MIB, 0, &remote.key), REGX_OK);
+    assert_true(unit_is_filled(its, REGION, 2));
+    assert_int_equal(get_and_await(MIB, 0, &remote.key), REGX_OK);
+    assert_true(unit_is_filled(mine, MIB, 3));
+
+    /* The same of the initiator's own. */
+    device.ops->dereg(two.transport, &remote);
+    party_reg(&two, its, REGION, ALL, &remote);
+    assert_int_equal(munmap(mine, REGION), 0);
+    mine = pages_new(mine);
+    unit_fill(mine, REGION, 4, 0);
+    assert_int_equal(put_and_await(MIB, 0, &remote.key), REGX_OK);
+    assert_true(unit_is_filled(its, MIB, 3));
+    assert_int_equal(get_and_await(MIB, MIB, &remote.key), REGX_OK);
+    assert_true(unit_is_filled(mine, REGION, 4));
+}
+
+static regx_key_t forge(uint32_t slot, uint32_t generation, uint64_t length)
+{
+    const regx_pinned_key_t key = {.slot = slot, .generation = generation, .length = length};
+    regx_key_t packed;
+
+    memcpy(packed.bytes, &key, sizeof(key));
+    return packed;
+}
+
+static regx_pinned_key_t of(const regx_mr_t *mr)
+{
+    regx_pinned_key_t key;
+
+    memcpy(&key, mr->key.bytes, sizeof(key));
+    return key;
+}
+
+/* Refused, counted, nothing written and nothing read, and no notice comes of it. */
+static void assert_refused(const regx_key_t *key, size_t length, uint64_t offset)
+{
+    const uint64_t before = two.counters.pinned_refused;
+    const unsigned delivered = two.delivered;
+
+    unit_fill(mine, REGION, 5, 0);
+    unit_fill(its, REGION, 6, 0);
+    assert_int_equal(put_and_await(length, offset, key), REGX_FAILED);
+    assert_true(two.counters.pinned_refused > before);
+    const uint64_t between = two.counters.pinned_refused;
+    assert_int_equal(get_and_await(length, offset, key), REGX_FAILED);
+    assert_true(two.counters.pinned_refused > between);
+    assert_true(unit_is_filled(mine, REGION, 5) && unit_is_filled(its, REGION, 6));
+    assert_int_equal(two.delivered, delivered);
+    assert_int_equal(two.counters.malformed, 0);
+}
+
+static void a_key_of_no_registration_is_refused(void **state)
+{
+    const regx_pinned_key_t good = of(&remote);
+    const uint64_t much = UINT64_MAX / 2;
+    regx_key_t key = forge(good.slot + 1, good.generation, REGION); /* nothing is there */
+
+    assert_refused(&key, MIB, 0);
+    key = forge(UINT32_MAX, good.generation, REGION);
+    assert_refused(&key, 5, 0);
+    key = forge(good.slot, good.generation + 1, REGION);
+    assert_refused(&key, MIB, 0);
+    key =
+        forge(good.slot, good.generation, much); /* behind the region's end, and before its start */
+    assert_refused(&key, 5, REGION - 4);
+    assert_refused(&key, MIB, REGION - 4096);
+    assert_refused(&key, 5, much - 5);
+    assert_int_equal(put_and_await(MIB, 0, &remote.key), REGX_OK);
+}
+
+/* The slot is another region's by now. */
+static void a_key_that_was_given_up_is_refused(void **state)
+{
+    regx_key_t old = remote.key;
+
+    device.ops->dereg(two.transport, &remote);
+    assert_refused(&old, MIB, 0);
+    party_reg(&two, its, REGION, ALL, &remote);
+    assert_int_equal(of(&remote).slot, of(&(regx_mr_t){.key = old}).slot);
+    assert_refused(&old, MIB, 0);
+}
+
+static void rights_that_were_not_given_are_refused(void **state)
+{
+    device.ops->dereg(two.transport, &remote);
+    party_reg(&two, its, REGION, REGX_ACCESS_REMOTE_READ, &remote);
+    assert_int_equal(put_and_await(MIB, 0, &remote.key), REGX_FAILED);
+    assert_int_equal(get_and_await(MIB, 0, &remote.key), REGX_OK);
+    device.ops->dereg(two.transport, &remote);
+    party_reg(&two, its, REGION, REGX_ACCESS_REMOTE_WRITE, &remote);
+    assert_int_equal(get_and_await(MIB, 0, &remote.key), REGX_FAILED);
+    assert_int_equal(put_and_await(MIB, 0, &remote.key), REGX_OK);
+    assert_int_equal(two.counters.pinned_refused, 2);
+}
+
+/* Whichever piece is the first that finds no region, no notice tells of the put. */
+static void a_region_given_up_in_the_middle_of_a_put_gives_no_notice(void **state)
+{
+    unsigned failed = 0;
+
+    for (unsigned steps = 0; steps < 40; steps++) {
+        const unsigned before = two.delivered;
+        op_t op;
+
+        put(&op, LONGEST, 0, &remote.key);
+        op_start_put(&one, &op);
+        for (unsigned i = 0; i < steps; i++) {
+            device.ops->progress(i % 2 == 0 ? one.transport : two.transport);
+        }
+        device.ops->dereg(two.transport, &remote);
+        memset(its, 0xee, REGION);
+        parties_await(&op.ended, 1);
+        parties_settle();
+        assert_int_equal(two.delivered, before + (op.status == REGX_OK));
+        for (size_t i = 0; i < REGION; i++) {
+            assert_int_equal(its[i], 0xee); /* nothing is written after the deregistration */
+        }
+        failed += op.status == REGX_FAILED;
+        party_reg(&two, its, REGION, ALL, &remote);
+    }
+    assert_true(failed > 10);
+}
+
+/* A file that the owner cannot open. */
+static void a_peer_that_cannot_open_the_file_has_all_denied(void **state)
+{
+    regx_pinned_conn_t *conn = regx_pinned_conn_of(one.conn);
+    op_t ops[2];
+
+    assert_true(regx_pinned_cells_make(&conn->cells));
+    conn->cells.thread = INT32_MAX;
+    put(&ops[0], MIB, 0, &remote.key);
+    put(&ops[1], 5, 0, &remote.key);
+    op_start_put(&one, &ops[0]);
+    op_start_put(&one, &ops[1]);
+    parties_await(&ops[0].ended, 1);
+    parties_await(&ops[1].ended, 1);
+    assert_true(ops[0].status == REGX_DENIED && ops[1].status == REGX_DENIED);
+    assert_int_equal(device.ops->put(one.conn, &ops[0].put), REGX_DENIED);
+    assert_int_equal(one.counters.fallbacks[0].count, 1);
+    parties_exchange(); /* frames go on */
+}
+
+/* Nothing of such a frame is believed. */
+static void what_no_initiator_asks_is_malformed(void **state)
+{
+    regx_pinned_conn_t *conn = regx_pinned_conn_of(one.conn);
+
+    assert_int_equal(put_and_await(5, 0, &remote.key), REGX_OK);
+    const regx_pinned_ask_t good = {.kind = REGX_PINNED_PUT,
+                                    .number = 1,
+                                    .length = 5,
+                                    .slot = of(&remote).slot,
+                                    .generation = of(&remote).generation,
+                                    .file = conn->cells.name,
+                                    .thread = conn->cells.thread};
+    regx_pinned_ask_t bad[5] = {good, good, good, good, good};
+    bad[0].kind = 9;
+    bad[1].number = 2;
+    bad[2].length = REGX_PINNED_PIECE_MAX + 1;
+    bad[3].notice_length = REGX_NOTICE_MAX + 1;
+    for (unsigned i = 0; i < 5; i++) {
+        assert_int_equal(device.ops->send(one.conn, REGX_TAG_OWN, &bad[i], sizeof(good) - (i == 4),
+                                          NULL, NULL, 0),
+                         REGX_OK);
+    }
+    parties_settle();
+    assert_int_equal(two.counters.malformed, 5);
+    two.counters.malformed = 0;
+    assert_int_equal(put_and_await(5, 0, &remote.key), REGX_OK);
+}
+
+static void a_table_that_is_full_registers_nothing_more(void **state)
+{
+    static const regx_pinned_settings_t few = {.slots = 4};
+    static const conformance_t small = {
+        .name = "pinned", .ops = &regx_pinned_ops, .settings = &few};
+    regx_mr_t mr[5];
+
+    tested = &small;
+    party_open(&three, THREE, false);
+    assert_int_equal(three.transport->mr_count, 4);
+    for (unsigned i = 0; i < 4; i++) {
+        party_reg(&three, mine + 4096 * i, 4096, ALL, &mr[i]);
+    }
+    assert_int_equal(small.ops->reg(three.transport, mine, 4096, ALL, &mr[4]), REGX_NO_MEMORY);
+    small.ops->dereg(three.transport, &mr[2]);
+    party_reg(&three, mine, 4096, ALL, &mr[2]);
+    for (unsigned i = 0; i < 4; i++) {
+        small.ops->dereg(three.transport, &mr[i]);
+    }
+    party_close(&three);
+}
+
+/* Memory that cannot be pinned, or to be looked up by the device. */
+static void what_cannot_be_pinned_is_denied(void **state)
+{
+    void *none = mmap(NULL, 8192, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    regx_mr_t mr;
+
+    assert_int_equal(device.ops->reg(one.transport, none, 8192, ALL, &mr), REGX_DENIED);
+    assert_int_equal(device.ops->reg(one.transport, mine, REGX_URING_PIN_MAX + 1, ALL, &mr),
+                     REGX_DENIED);
+    assert_int_equal(device.ops->reg(one.transport, mine, 4096, ALL | REGX_ACCESS_ON_DEMAND, &mr),
+                     REGX_INVALID);
+    munmap(none, 8192);
+}
+
+static void without_a_descriptor_there_is_no_device(void **state)
+{
+    struct rlimit limit, none = {0, 0};
+    regx_transport_t *transport;
+    regx_error_t error = "";
+
+    getrlimit(RLIMIT_NOFILE, &limit);
+    none.rlim_max = limit.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &none);
+    const regx_status_t status = device.ops->open(&one.config, error, &transport);
+    setrlimit(RLIMIT_NOFILE, &limit);
+    assert_int_equal(status, REGX_UNREACHABLE);
+    assert_true(strstr(error, "no io_uring for this process: ") == error);
+    assert_null(strchr(error, '\n'));
+}
+
+/* ---- two processes ---- */
+
+static void say_address(int end, const party_t *party)
+{
+    uint8_t address[REGX_ADDRESS_MAX] = {0};
+    const uint64_t length = device.ops->address(party->transport, address);
+
+    pair_tell(end, &length, sizeof(length));
+    pair_tell(end, address, sizeof(address));
+}
+
+static void connect_to_other(int end, party_t *party, uint64_t other)
+{
+    uint8_t address[REGX_ADDRESS_MAX];
+    uint64_t length;
+
+    say_address(end, party);
+    pair_hear(end, &length, sizeof(length));
+    pair_hear(end, address, sizeof(address));
+    REQUIRE(device.ops->connect(party->transport, other, address, length, &party->conn) == REGX_OK);
+}
+
+static void child_offers_and_waits(int end)
+{
+    regx_mr_t mr;
+
+    party_open(&two, TWO, false);
+    connect_to_other(end, &two, ONE);
+    uint8_t *memory = pages_new(NULL);
+    REQUIRE(device.ops->reg(two.transport, memory, REGION, ALL, &mr) == REGX_OK);
+    pair_tell(end, &mr.key, sizeof(mr.key));
+    while (two.delivered == 0) {
+        device.ops->progress(two.transport);
+    }
+    REQUIRE(unit_is_filled(memory, LONGEST, 8));
+    unit_fill(memory, LONGEST, 9, 0);
+    pair_meet(end);
+    while (two.delivered < 2) {
+        device.ops->progress(two.transport);
+    }
+    pair_meet(end); /* makes no progress any more, and is killed */
+    pause();
+}
+
+/* A process that is killed while it is asked: what it is asked for fails, once. */
+static void bytes_go_between_processes_until_one_is_killed(void **state)
+{
+    regx_key_t key;
+    regx_mr_t mr;
+    op_t op, ops[3];
+    int end;
+
+    alarm(UNIT_PATIENCE);
+    tested = &device;
+    const pid_t child = pair_fork(&end);
+    if (child == 0) {
+        child_offers_and_waits(end);
+        _exit(0);
+    }
+    party_open(&one, ONE, false);
+    connect_to_other(end, &one, TWO);
+    pair_hear(end, &key, sizeof(key));
+    mine = pages_new(NULL);
+    party_reg(&one, mine, REGION, ALL, &mr);
+    local = mr;
+    unit_fill(mine, LONGEST, 8, 0);
+    put(&op, LONGEST, 0, &key);
+    op_start_put(&one, &op);
+    parties_await(&op.ended, 1);
+    assert_int_equal(op.status, REGX_OK);
+    pair_meet(end);
+    assert_int_equal(get_and_await(LONGEST, 0, &key), REGX_OK);
+    assert_true(unit_is_filled(mine, LONGEST, 9));
+    party_send(&one, 1, 1, 100);
+    pair_meet(end);
+    for (unsigned i = 0; i < 3; i++) {
+        put(&ops[i], LONGEST, 0, &key);
+        op_start_put(&one, &ops[i]);
+    }
+    parties_settle();
+    kill(child, SIGKILL);
+    pair_join(child, end, true);
+    for (unsigned i = 0; i < 3; i++) {
+        parties_await(&ops[i].ended, 1);
+        assert_int_equal(ops[i].status, REGX_UNREACHABLE);
+    }
+    assert_int_equal(one.broken, 1);
+    device.ops->dereg(one.transport, &mr);
+    device.ops->disconnect(one.conn);
+    one.conn = NULL;
+    party_close(&one);
+    munmap(mine, REGION);
+}
+
+#define PINNED_TEST(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(bytes_go_between_processes_until_one_is_killed),
+        PINNED_TEST(a_region_leads_to_the_pages_that_were_registered),
+        PINNED_TEST(a_key_of_no_registration_is_refused),
+        PINNED_TEST(a_key_that_was_given_up_is_refused),
+        PINNED_TEST(rights_that_were_not_given_are_refused),
+        PINNED_TEST(a_region_given_up_in_the_middle_of_a_put_gives_no_notice),
+        PINNED_TEST(a_peer_that_cannot_open_the_file_has_all_denied),
+        PINNED_TEST(what_no_initiator_asks_is_malformed),
+        PINNED_TEST(a_table_that_is_full_registers_nothing_more),
+        PINNED_TEST(what_cannot_be_pinned_is_denied),
+        PINNED_TEST(without_a_descriptor_there_is_no_device),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
