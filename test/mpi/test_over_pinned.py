@@ -114,3 +114,12 @@ def test_what_the_kernel_alone_copies_is_refused(mpi: Mpi) -> None:
                regx={"rendezvous": "together"})
     assert job.status == 0 and not job.reports and len(job.complaints) == 1, str(job)
     assert "rendezvous=together: over transport pinned the kernel does not copy" in job.complaints[0], str(job)
+
+
+def test_what_a_registration_is_to_cost_is_told(mpi: Mpi, tmp_path: Path, seed: int) -> None:
+    job = over(mpi, "transfer", "--seed", seed, "--iterations", 1, sample.write([Case(MIB)], tmp_path),
+               regx={"rendezvous": "pipeline", "pin_cost": "ucx", "explain": 1})
+    heads = [line for line in job.complaints if "transport pinned (" in line]
+    assert job.status == 0 and len(heads) == 1, str(job)
+    assert "(pinned, 16000 ns a registration and 246 ns a page; asked for)" in heads[0], str(job)
+    assert job.total("bytes_pinned") > 0, str(job)

@@ -10,7 +10,7 @@
 
 static const regx_param_t table[] = {
 #define REGX_PARAM(type, ctype, field, ...)                                                        \
-    REGX_PARAM_ROW(regx_pinned_settings_t, "pinned_", type, field, __VA_ARGS__)
+    REGX_PARAM_ROW(regx_pinned_settings_t, "", type, field, __VA_ARGS__)
 #include "transport/pinned/pinned_params.def"
     {.name = NULL}};
 
@@ -142,11 +142,9 @@ static void pinned_close(regx_transport_t *transport)
     free_all(pinned);
 }
 
-static regx_pinned_t *new (const regx_transport_config_t *config)
+static regx_pinned_t *device_new(const regx_transport_config_t *config,
+                                 const regx_pinned_settings_t *settings)
 {
-    static const regx_pinned_settings_t defaults = {.slots = 4096};
-    const regx_pinned_settings_t *settings =
-        config->settings != NULL ? config->settings : &defaults;
     regx_pinned_t *pinned = calloc(1, sizeof(*pinned));
 
     if (pinned == NULL) {
@@ -156,10 +154,10 @@ static regx_pinned_t *new (const regx_transport_config_t *config)
     pinned->super = (regx_transport_t){.ops = &regx_pinned_ops,
                                        .wires = "pinned",
                                        .registers = true,
-                                       .mr_count = settings->slots,
+                                       .mr_count = settings->pinned_slots,
                                        .mr_bytes = REGX_URING_PIN_MAX};
-    pinned->slots = calloc(settings->slots, sizeof(pinned->slots[0]));
-    pinned->free_slots = calloc(settings->slots, sizeof(pinned->free_slots[0]));
+    pinned->slots = calloc(settings->pinned_slots, sizeof(pinned->slots[0]));
+    pinned->free_slots = calloc(settings->pinned_slots, sizeof(pinned->free_slots[0]));
     regx_lock_init(&pinned->lock, true);
     regx_list_init(&pinned->asking);
     regx_list_init(&pinned->conns);
@@ -167,8 +165,8 @@ static regx_pinned_t *new (const regx_transport_config_t *config)
         free_all(pinned);
         return NULL;
     }
-    while (pinned->free_count < settings->slots) { /* slot 0 is taken first */
-        pinned->free_slots[pinned->free_count] = settings->slots - 1 - pinned->free_count;
+    while (pinned->free_count < settings->pinned_slots) { /* slot 0 is taken first */
+        pinned->free_slots[pinned->free_count] = settings->pinned_slots - 1 - pinned->free_count;
         pinned->free_count++;
     }
     return pinned;
@@ -177,11 +175,24 @@ static regx_pinned_t *new (const regx_transport_config_t *config)
 static regx_status_t open_transport(const regx_transport_config_t *config, regx_error_t error,
                                     regx_transport_t **transport)
 {
-    regx_pinned_t *pinned = new (config);
+    static const regx_pinned_settings_t defaults = {.pinned_slots = 4096};
+    const regx_pinned_settings_t *settings =
+        config->settings != NULL ? config->settings : &defaults;
     regx_transport_config_t shm = *config;
+    regx_pin_cost_t cost;
 
+    if (!regx_pin_cost_read(settings->pin_cost, &cost, error)) {
+        return REGX_INVALID;
+    }
+    regx_pinned_t *pinned = device_new(config, settings);
     if (pinned == NULL) {
         return regx_refuse(error, REGX_NO_MEMORY, "out of memory");
+    }
+    pinned->cost = cost;
+    if (cost.call != 0 || cost.page != 0) {
+        snprintf(pinned->wires, sizeof(pinned->wires),
+                 "pinned, %u ns a registration and %u ns a page", cost.call, cost.page);
+        pinned->super.wires = pinned->wires;
     }
     shm.settings = NULL;
     shm.events = (regx_transport_events_t){.context = pinned, .deliver = deliver, .broken = broken};

@@ -34,7 +34,8 @@
  * A peer that is gone is seen by the initiator, which looks once a second while it awaits an
  * answer. To the owner it does not matter: it has the file.
  *
- * Files: uring.c the ring, cells.c the file, regions.c what is registered, initiator.c and
+ * Files: uring.c the ring, cells.c the file, regions.c what is registered, pin_cost.c
+ * what that takes, initiator.c and
  * owner.c the two ends, pinned.c opens and closes.
  */
 #ifndef REGX_PINNED_H
@@ -114,6 +115,21 @@ static inline uint64_t regx_pinned_cell(uint32_t number)
     return REGX_PINNED_HEAD + (uint64_t)(number % REGX_PINNED_CELLS) * REGX_PINNED_PIECE_MAX;
 }
 
+/* ---- pin_cost.c ---- */
+
+/* What a registration takes at least, in ns: as much as an adapter's, where io_uring takes less. */
+typedef struct regx_pin_cost {
+    uint32_t call, page; /* and for each page of memory */
+} regx_pin_cost_t;
+
+/* Reads "", "none", "CALL:PAGE" or a profile's name. false: it is none of these, and `error` has the
+ * line. */
+bool regx_pin_cost_read(const char *text, regx_pin_cost_t *cost, regx_error_t error);
+/* Spins until that much has gone by since the registration was begun: a pipeline may hide it, or not,
+ * as it does with an adapter. */
+void regx_pin_cost_spend(const regx_pin_cost_t *cost, int64_t begun, const void *base,
+                         size_t length);
+
 /* ---- the device ---- */
 
 /* A slot of the ring's table, and what is registered there. */
@@ -133,6 +149,8 @@ typedef struct regx_pinned {
     regx_transport_t *shm;
     regx_lock_t lock;
     regx_uring_t uring;
+    regx_pin_cost_t cost;
+    char wires[64];
     regx_pinned_slot_t *slots;
     uint32_t *free_slots; /* a stack */
     uint32_t free_count;

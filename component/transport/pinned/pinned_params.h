@@ -7,6 +7,8 @@
 
 #include "transport/transport.h"
 
+typedef char regx_pin_cost_name_t[48]; /* as pin_cost.c reads it; "": none */
+
 typedef struct regx_pinned_settings {
 #define REGX_PARAM(type, ctype, field, ...) REGX_PARAM_FIELD(ctype, field)
 #include "transport/pinned/pinned_params.def"

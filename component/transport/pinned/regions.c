@@ -100,7 +100,11 @@ regx_status_t regx_pinned_reg(regx_transport_t *transport, void *base, size_t le
     if (number == UINT32_MAX) {
         return REGX_NO_MEMORY;
     }
+    const int64_t begun = regx_now_ns();
     const int refused = regx_uring_pin(&pinned->uring, number, base, length);
+    if (refused == 0) {
+        regx_pin_cost_spend(&pinned->cost, begun, base, length);
+    }
     regx_pinned_slot_t *slot = &pinned->slots[number];
     regx_lock(&pinned->lock);
     if (refused != 0) {

@@ -271,7 +271,7 @@ static void what_no_initiator_asks_is_malformed(void **state)
 
 static void a_table_that_is_full_registers_nothing_more(void **state)
 {
-    static const regx_pinned_settings_t few = {.slots = 4};
+    static const regx_pinned_settings_t few = {.pinned_slots = 4};
     static const conformance_t small = {
         .name = "pinned", .ops = &regx_pinned_ops, .settings = &few};
     regx_mr_t mr[5];
@@ -303,6 +303,47 @@ static void what_cannot_be_pinned_is_denied(void **state)
     assert_int_equal(device.ops->reg(one.transport, mine, 4096, ALL | REGX_ACCESS_ON_DEMAND, &mr),
                      REGX_INVALID);
     munmap(none, 8192);
+}
+
+static int64_t time_of_a_registration(const char *cost, regx_status_t expected)
+{
+    regx_pinned_settings_t settings = {.pinned_slots = 4};
+    regx_transport_config_t config = one.config;
+    regx_transport_t *transport;
+    regx_error_t error = "";
+    regx_mr_t mr;
+
+    strcpy(settings.pin_cost, cost);
+    config.settings = &settings;
+    assert_int_equal(device.ops->open(&config, error, &transport), expected);
+    if (expected != REGX_OK) {
+        assert_true(strstr(error, "pin_cost=") == error && strstr(error, "allowed: none") != NULL);
+        return 0;
+    }
+    assert_true((strstr(transport->wires, " ns a page") != NULL) == (strchr(cost, ':') != NULL));
+    const int64_t begun = regx_now_ns();
+    assert_int_equal(device.ops->reg(transport, mine + 4095, 4098, ALL, &mr), REGX_OK);
+    const int64_t took = regx_now_ns() - begun;
+    device.ops->dereg(transport, &mr);
+    device.ops->close(transport);
+    return took;
+}
+
+/* At least, which no busy machine makes wrong: of 4098 bytes that touch three pages. */
+static void a_registration_takes_what_it_is_to_cost(void **state)
+{
+    regx_pin_cost_t cost;
+    regx_error_t error;
+
+    assert_true(time_of_a_registration("20000000:0", REGX_OK) >= 20000000);
+    assert_true(time_of_a_registration("5:10000000", REGX_OK) >= 30000005);
+    time_of_a_registration("none", REGX_OK);
+    time_of_a_registration("", REGX_OK);
+    assert_true(regx_pin_cost_read("ucx", &cost, error) && cost.call == 16000 && cost.page == 246);
+    const char *const bad[] = {"5", "5:", ":5", "5:-1", " 5:5", "5:5 ", "mlx5", "5:1000000001"};
+    for (unsigned i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        time_of_a_registration(bad[i], REGX_INVALID);
+    }
 }
 
 static void without_a_descriptor_there_is_no_device(void **state)
@@ -430,6 +471,7 @@ int main(void)
         PINNED_TEST(what_no_initiator_asks_is_malformed),
         PINNED_TEST(a_table_that_is_full_registers_nothing_more),
         PINNED_TEST(what_cannot_be_pinned_is_denied),
+        PINNED_TEST(a_registration_takes_what_it_is_to_cost),
         PINNED_TEST(without_a_descriptor_there_is_no_device),
     };
 
