@@ -4,8 +4,6 @@
 #include <string.h>
 #include <sys/uio.h>
 
-#include "base/file.h"
-
 #if REGX_HAVE_PINNED
 
 #define ENTRIES 64u /* requests that the submission ring holds; each is submitted at once */
@@ -30,8 +28,8 @@ static bool map_rings(regx_uring_t *uring, const struct io_uring_params *params)
 
     uring->rings_size = regx_max(submissions, completions);
     uring->requests_size = params->sq_entries * sizeof(struct io_uring_sqe);
-    uring->rings = map(uring->fd, uring->rings_size, IORING_OFF_SQ_RING);
-    uring->requests = map(uring->fd, uring->requests_size, IORING_OFF_SQES);
+    uring->rings = map(uring->file.fd, uring->rings_size, IORING_OFF_SQ_RING);
+    uring->requests = map(uring->file.fd, uring->requests_size, IORING_OFF_SQES);
     if (uring->rings == NULL || uring->requests == NULL) {
         return false;
     }
@@ -46,13 +44,19 @@ static bool map_rings(regx_uring_t *uring, const struct io_uring_params *params)
     uring->results_tail = (_Atomic uint32_t *)(void *)(base + params->cq_off.tail);
     uring->results = base + params->cq_off.cqes;
     uring->result_mask = params->cq_entries - 1;
+    uring->most = params->cq_entries;
     return true;
 }
 
-static int call_register(int fd, unsigned what, const void *argument, size_t size)
+/* The program may have closed the ring, and have another file under its number. */
+static int call_register(const regx_uring_t *uring, unsigned what, const void *argument,
+                         size_t size)
 {
-    return (int)regx_raw(SYS_io_uring_register, fd, (long)what, (long)(uintptr_t)argument,
-                         (long)size, 0);
+    if (!regx_file_is_ours(&uring->file)) {
+        return -EBADF;
+    }
+    return (int)regx_raw(SYS_io_uring_register, uring->file.fd, (long)what,
+                         (long)(uintptr_t)argument, (long)size, 0);
 }
 
 static const char *why_refused(int error)
@@ -68,12 +72,12 @@ regx_status_t regx_uring_open(regx_uring_t *uring, uint32_t slots, regx_error_t 
     const struct io_uring_rsrc_register table = {.nr = slots, .flags = IORING_RSRC_REGISTER_SPARSE};
     const int fd = (int)regx_raw(SYS_io_uring_setup, ENTRIES, (long)(uintptr_t)&params, 0, 0, 0);
 
-    *uring = (regx_uring_t){.fd = regx_descriptor_move(fd)};
-    if (uring->fd < 0) {
+    *uring = (regx_uring_t){.file = regx_file_of(regx_descriptor_move(fd))};
+    if (uring->file.fd < 0) {
         return regx_refuse(error, REGX_UNREACHABLE, "no io_uring for this process: %s",
                            why_refused(fd < 0 ? fd : -errno));
     }
-    const int status = call_register(uring->fd, IORING_REGISTER_BUFFERS2, &table, sizeof(table));
+    const int status = call_register(uring, IORING_REGISTER_BUFFERS2, &table, sizeof(table));
     if (status < 0 || (params.features & IORING_FEAT_SINGLE_MMAP) == 0) {
         snprintf(error, REGX_ERROR,
                  "io_uring has no table of %u buffers here: %s; Linux 5.19 or later has", slots,
@@ -95,7 +99,7 @@ void regx_uring_close(regx_uring_t *uring)
     if (uring->requests != NULL) {
         munmap(uring->requests, uring->requests_size);
     }
-    close(uring->fd);
+    regx_file_close(&uring->file);
 }
 
 static int set_slot(const regx_uring_t *uring, uint32_t slot, const void *base, size_t length)
@@ -104,7 +108,7 @@ static int set_slot(const regx_uring_t *uring, uint32_t slot, const void *base, 
     const struct io_uring_rsrc_update2 update = {
         .offset = slot, .data = (uintptr_t)&range, .nr = 1};
     const int updated =
-        call_register(uring->fd, IORING_REGISTER_BUFFERS_UPDATE, &update, sizeof(update));
+        call_register(uring, IORING_REGISTER_BUFFERS_UPDATE, &update, sizeof(update));
 
     return updated == 1 ? 0 : updated < 0 ? updated : -EAGAIN;
 }
@@ -124,6 +128,13 @@ regx_status_t regx_uring_begin(regx_uring_t *uring, regx_uring_copy_t *copy, boo
                                uint64_t offset)
 {
     const uint32_t tail = atomic_load_explicit(uring->submitted, memory_order_relaxed);
+
+    if (!regx_file_is_ours(&uring->file)) {
+        return REGX_FAILED;
+    }
+    if (uring->under_way == uring->most) { /* a result without room would have to be asked for */
+        return REGX_AGAIN;
+    }
     struct io_uring_sqe *request =
         (struct io_uring_sqe *)uring->requests + (tail & uring->request_mask);
 
@@ -137,12 +148,13 @@ regx_status_t regx_uring_begin(regx_uring_t *uring, regx_uring_copy_t *copy, boo
                               .user_data = (uintptr_t)copy};
     /* The kernel reads the request once it sees the tail. */
     atomic_store_explicit(uring->submitted, tail + 1, memory_order_release);
-    const long begun = regx_raw(SYS_io_uring_enter, uring->fd, 1, 0, 0, 0);
+    const long begun = regx_raw(SYS_io_uring_enter, uring->file.fd, 1, 0, 0, 0);
     if (begun != 1) { /* the kernel has not taken it */
         atomic_store_explicit(uring->submitted, tail, memory_order_release);
         return begun == 0 || begun == -EAGAIN || begun == -EBUSY || begun == -EINTR ? REGX_AGAIN
                                                                                     : REGX_FAILED;
     }
+    uring->under_way++;
     copy->under_way = true;
     copy->slot = slot;
     return REGX_PENDING;
@@ -161,6 +173,7 @@ regx_uring_copy_t *regx_uring_done(regx_uring_t *uring)
 
     copy->result = result->res;
     copy->under_way = false;
+    uring->under_way--;
     /* Given back only once it was read. */
     atomic_store_explicit(uring->results_head, head + 1, memory_order_release);
     return copy;

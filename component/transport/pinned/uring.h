@@ -16,6 +16,7 @@
 #ifndef REGX_PINNED_URING_H
 #define REGX_PINNED_URING_H
 
+#include "base/file.h"
 #include "transport/transport.h"
 
 #define REGX_URING_PIN_MAX ((uint64_t)1 << 30) /* bytes of a buffer */
@@ -30,8 +31,9 @@
 #endif
 
 typedef struct regx_uring {
-    int fd;
-    void *rings, *requests; /* mapped: both rings; the requests */
+    regx_file_t file;
+    uint32_t under_way, most; /* requests; as many as there is room for results */
+    void *rings, *requests;   /* mapped: both rings; the requests */
     size_t rings_size, requests_size;
     _Atomic uint32_t *submitted; /* the tail of the submission ring */
     uint32_t request_mask, result_mask;
@@ -56,8 +58,9 @@ int regx_uring_pin(const regx_uring_t *uring, uint32_t slot, const void *base, s
 void regx_uring_unpin(const regx_uring_t *uring, uint32_t slot);
 
 /* Begins to transfer `length` bytes between the slot's pages, at the place that `address` had when
- * they were pinned, and the file. to_file: from the pages to the file. As a rule it is done when
- * this returns. REGX_PENDING; REGX_AGAIN: not begun, and to be tried again; REGX_FAILED: refused. */
+ * they were pinned, and the file. to_file: from the pages to the file. One from the file is
+ * done as a rule when this returns; one to it is made by a thread of the kernel.
+ * REGX_PENDING; REGX_AGAIN: not begun, and to be tried again; REGX_FAILED: refused. */
 regx_status_t regx_uring_begin(regx_uring_t *uring, regx_uring_copy_t *copy, bool to_file,
                                uint32_t slot, uint64_t address, uint32_t length, int file,
                                uint64_t offset);

@@ -5,6 +5,7 @@
  */
 #include "../parties.h"
 
+#include <fcntl.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -240,6 +241,48 @@ static void a_peer_that_cannot_open_the_file_has_all_denied(void **state)
     parties_exchange(); /* frames go on */
 }
 
+/* There is room for so many results: what finds none is begun later. */
+static void no_more_transfers_are_begun_than_have_room(void **state)
+{
+    regx_uring_t *uring = &regx_pinned_of(one.transport)->uring;
+    const uint32_t before = uring->under_way;
+    op_t op;
+
+    assert_int_equal(before, 0);
+    uring->under_way = uring->most;
+    put(&op, MIB, 0, &remote.key);
+    op_start_put(&one, &op);
+    parties_settle();
+    assert_int_equal(op.ended, 0);
+    uring->under_way = 0;
+    op_await(&op);
+    parties_settle();
+    assert_int_equal(uring->under_way, 0);
+}
+
+/* A program that closes what it does not know, and opens a file of its own there. */
+static void a_ring_that_was_closed_fails_and_its_number_is_left_alone(void **state)
+{
+    const int fd = regx_pinned_of(one.transport)->uring.file.fd;
+    const int other = memfd_create("other", 0);
+    regx_mr_t mr;
+
+    assert_int_equal(put_and_await(MIB, 0, &remote.key), REGX_OK);
+    assert_int_equal(dup2(other, fd), fd);
+    assert_int_equal(put_and_await(MIB, 0, &remote.key), REGX_FAILED);
+    assert_int_equal(device.ops->reg(one.transport, mine, 4096, ALL, &mr), REGX_DENIED);
+    device.ops->dereg(one.transport, &local);
+    device.ops->dereg(two.transport, &remote);
+    parties_close();
+    assert_true(fcntl(fd, F_GETFD) >= 0);
+    close(fd);
+    close(other);
+    parties_open(false);
+    parties_exchange();
+    party_reg(&one, mine, REGION, ALL, &local);
+    party_reg(&two, its, REGION, ALL, &remote);
+}
+
 /* Nothing of such a frame is believed. */
 static void what_no_initiator_asks_is_malformed(void **state)
 {
@@ -468,6 +511,8 @@ int main(void)
         PINNED_TEST(rights_that_were_not_given_are_refused),
         PINNED_TEST(a_region_given_up_in_the_middle_of_a_put_gives_no_notice),
         PINNED_TEST(a_peer_that_cannot_open_the_file_has_all_denied),
+        PINNED_TEST(no_more_transfers_are_begun_than_have_room),
+        PINNED_TEST(a_ring_that_was_closed_fails_and_its_number_is_left_alone),
         PINNED_TEST(what_no_initiator_asks_is_malformed),
         PINNED_TEST(a_table_that_is_full_registers_nothing_more),
         PINNED_TEST(what_cannot_be_pinned_is_denied),
