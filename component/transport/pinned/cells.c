@@ -35,7 +35,8 @@ bool regx_pinned_cells_make(regx_pinned_cells_t *cells)
         fd = memfd_create("regx_pinned", flags);
     }
     fd = regx_descriptor_move(fd);
-    if (fd >= 0 && regx_shm_file_reserve(fd, SIZE) &&
+    /* Of one that does not block io_uring reads at once, rather than by a thread of the kernel. */
+    if (fd >= 0 && fcntl(fd, F_SETFL, O_NONBLOCK) == 0 && regx_shm_file_reserve(fd, SIZE) &&
         fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0 &&
         regx_shm_file_name(fd, &cells->name) && map_head(cells, fd)) {
         cells->thread = (int32_t)regx_raw(SYS_gettid, 0, 0, 0, 0, 0);
@@ -61,20 +62,25 @@ static bool is_it(int fd, const regx_shm_file_t *name)
            limit.rlim_cur >= SIZE;
 }
 
-bool regx_pinned_cells_open(regx_pinned_cells_t *cells, const regx_pinned_ask_t *ask)
+static bool open_of(regx_pinned_cells_t *cells, int32_t thread, const regx_shm_file_t *name)
 {
     char path[64];
 
-    snprintf(path, sizeof(path), "/proc/%d/fd/%d", ask->thread, ask->file.descriptor);
+    snprintf(path, sizeof(path), "/proc/%d/fd/%d", thread, name->descriptor);
     const int fd = regx_descriptor_move(open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
-    cells->name = ask->file;
-    if (fd >= 0 && is_it(fd, &ask->file) && map_head(cells, fd)) {
+    if (fd >= 0 && is_it(fd, name) && map_head(cells, fd)) {
         return true;
     }
     if (fd >= 0) {
         close(fd);
     }
     return false;
+}
+
+bool regx_pinned_cells_open(regx_pinned_cells_t *cells, const regx_pinned_ask_t *ask)
+{
+    cells->name = ask->file;
+    return open_of(cells, ask->process, &ask->file) || open_of(cells, ask->thread, &ask->file);
 }
 
 void regx_pinned_cells_close(regx_pinned_cells_t *cells)

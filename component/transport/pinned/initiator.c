@@ -235,7 +235,8 @@ static bool tell(regx_pinned_conn_t *conn)
                              .offset =
                                  (gets ? regx_get_of(piece->op)->offset : put->offset) + piece->at,
                              .file = conn->cells.name,
-                             .thread = conn->cells.thread};
+                             .thread = conn->cells.thread,
+                             .process = getpid()};
 
     if (ask.last && !gets) {
         ask.tag = put->tag;
@@ -256,7 +257,7 @@ static bool tell(regx_pinned_conn_t *conn)
     return true;
 }
 
-/* No answer has come: whether there is anybody to give one. */
+/* No answer has come, or there is no room to ask: whether there is anybody to answer. */
 static bool look(regx_pinned_t *pinned, regx_pinned_conn_t *conn)
 {
     if (++conn->looks % LOOKS != 0) {
@@ -344,7 +345,8 @@ static bool step(regx_pinned_t *pinned, regx_pinned_conn_t *conn)
     if (conn->copies != REGX_PINNED_NO_COPY) {
         return land(pinned, conn);
     }
-    return take_answer(pinned, conn) || (conn->holds ? tell(conn) : begin(pinned, conn));
+    return take_answer(pinned, conn) ||
+           (conn->holds ? tell(conn) || look(pinned, conn) : begin(pinned, conn));
 }
 
 /* The connection whose turn it is goes to the end of the line. */
@@ -409,9 +411,10 @@ regx_status_t regx_pinned_connect(regx_transport_t *transport, uint64_t peer, co
     return REGX_OK;
 }
 
-static regx_status_t say(const regx_pinned_conn_t *conn, regx_pinned_kind_t kind)
+static regx_status_t say(const regx_pinned_conn_t *conn, regx_pinned_kind_t kind,
+                         const regx_shm_file_t *file)
 {
-    const regx_pinned_ask_t ask = {.kind = (uint8_t)kind, .file = conn->cells.name};
+    const regx_pinned_ask_t ask = {.kind = (uint8_t)kind, .file = *file};
 
     return conn->shm->transport->ops->send(conn->shm, REGX_TAG_OWN, &ask, sizeof(ask), NULL, NULL,
                                            0);
@@ -424,7 +427,7 @@ void regx_pinned_disconnect(regx_conn_t *super)
 
     end_all(conn, REGX_FAILED);
     if (conn->told > 0) { /* a peer without room for it keeps the file until it closes */
-        say(conn, REGX_PINNED_LEFT);
+        say(conn, REGX_PINNED_LEFT, &conn->cells.name);
     }
     regx_pinned_cells_close(&conn->cells);
     regx_lock(&pinned->lock);
@@ -451,18 +454,19 @@ static regx_pinned_conn_t *find(regx_pinned_t *pinned, uint64_t peer)
     return found;
 }
 
-regx_status_t regx_pinned_tell(regx_pinned_t *pinned, uint64_t peer, regx_pinned_kind_t kind)
+regx_status_t regx_pinned_deny(regx_pinned_t *pinned, uint64_t peer, const regx_shm_file_t *file)
 {
     const regx_pinned_conn_t *conn = find(pinned, peer);
 
-    return conn != NULL ? say(conn, kind) : REGX_UNREACHABLE;
+    return conn != NULL ? say(conn, REGX_PINNED_DENIED, file) : REGX_AGAIN;
 }
 
-void regx_pinned_denied(regx_pinned_t *pinned, uint64_t peer)
+void regx_pinned_denied(regx_pinned_t *pinned, uint64_t peer, const regx_shm_file_t *file)
 {
     regx_pinned_conn_t *conn = find(pinned, peer);
 
-    if (conn != NULL) {
+    if (conn != NULL && conn->cells.head != NULL && conn->cells.name.inode == file->inode &&
+        conn->cells.name.device == file->device) {
         regx_transport_fall_back(&pinned->config, REGX_TRACE_CONNECTION,
                                  "pinned: a peer cannot open this process's file");
         atomic_store(&conn->refusal, REGX_DENIED);

@@ -119,14 +119,17 @@ void regx_pinned_take(regx_pinned_t *pinned, uint64_t sender, const void *data, 
         return;
     }
     if (ask.kind == REGX_PINNED_DENIED) {
-        regx_pinned_denied(pinned, sender);
+        regx_pinned_denied(pinned, sender, &ask.file);
         return;
     }
     regx_pinned_peer_t *peer = find(pinned, sender, &ask.file);
-    if (peer == NULL) {
-        peer = add(pinned, sender, &ask);
+    if (peer == NULL && (peer = add(pinned, sender, &ask)) == NULL) {
+        const regx_transport_events_t *events = &pinned->config.events;
+
+        events->broken(events->context, sender, "no memory for what it puts and gets");
+        return;
     }
-    if (peer == NULL || ask.kind > REGX_PINNED_GET || ask.number != peer->taken ||
+    if (ask.kind > REGX_PINNED_GET || ask.number != peer->taken ||
         peer->taken - peer->answered == REGX_PINNED_CELLS || ask.length > REGX_PINNED_PIECE_MAX ||
         ask.notice_length > REGX_NOTICE_MAX) {
         regx_count_malformed(pinned->config.counters);
@@ -169,10 +172,10 @@ static void answer(regx_pinned_t *pinned, regx_pinned_peer_t *peer, bool done)
     }
 }
 
-/* All that it has asked is dropped by both. false: there is no room to say so now. */
+/* All that it has asked is dropped by both. false: it cannot be told now. */
 static bool deny(regx_pinned_t *pinned, regx_pinned_peer_t *peer)
 {
-    if (regx_pinned_tell(pinned, peer->process, REGX_PINNED_DENIED) == REGX_AGAIN) {
+    if (regx_pinned_deny(pinned, peer->process, &peer->cells.name) == REGX_AGAIN) {
         return false;
     }
     pinned->awaited -= peer->taken - peer->answered;

@@ -28,8 +28,11 @@
  * Threads and locks: the lock is a leaf, and real always, since a thread of the registration cache
  * deregisters. It covers the ring, the table of slots, the list of connections with operations and
  * each connection's line. All other fields of a connection are progress's, and so are peers. A
- * transfer is begun with the lock held and as a rule has ended then, as a copy of shared memory
- * does; one that has not is awaited by nobody but dereg and disconnect.
+ * transfer is begun with the lock held: one from a file has then ended as a rule, one to a file is
+ * made by a thread of the kernel. Nobody waits for it but dereg and disconnect.
+ *
+ * The kernel has one lock for all of a ring: while a thread registers much (a GiB takes 16 ms, and
+ * many times that where pages have to be found), transfers of this process wait for it.
  *
  * A peer that is gone is seen by the initiator, which looks once a second while it awaits an
  * answer. To the owner it does not matter: it has the file.
@@ -81,10 +84,10 @@ typedef struct regx_pinned_ask {
     uint32_t op;     /* of the connection's operations */
     uint32_t length;
     uint32_t slot, generation;
-    uint64_t offset;      /* in the region */
-    regx_shm_file_t file; /* of the initiator */
-    int32_t thread;       /* of the initiator's: by which the file is found in /proc */
-    uint32_t zero;
+    uint64_t offset;                 /* in the region */
+    regx_shm_file_t file;            /* of the initiator */
+    int32_t process;                 /* of the initiator: by which the file is found in /proc, */
+    int32_t thread;                  /* or by this one, if the process's first thread has ended */
     uint8_t notice[REGX_NOTICE_MAX]; /* of the last piece of a put */
 } regx_pinned_ask_t;
 
@@ -226,11 +229,11 @@ regx_status_t regx_pinned_put(regx_conn_t *conn, regx_put_t *put);
 regx_status_t regx_pinned_get(regx_conn_t *conn, regx_get_t *get);
 /* Goes on with what this process puts and gets, up to a bound. Returns how many events there were. */
 int regx_pinned_ask(regx_pinned_t *pinned);
-/* Sends a frame without a piece to that process, as transport.h's send; REGX_UNREACHABLE: there is no
- * connection to it. */
-regx_status_t regx_pinned_tell(regx_pinned_t *pinned, uint64_t peer, regx_pinned_kind_t kind);
-/* The peer says that. */
-void regx_pinned_denied(regx_pinned_t *pinned, uint64_t peer);
+/* Tells that process that its file cannot be opened. As transport.h's send; REGX_AGAIN also: there is
+ * no connection to it now. */
+regx_status_t regx_pinned_deny(regx_pinned_t *pinned, uint64_t peer, const regx_shm_file_t *file);
+/* The peer says so of that file, which may be one of a connection that has ended. */
+void regx_pinned_denied(regx_pinned_t *pinned, uint64_t peer, const regx_shm_file_t *file);
 
 /* ---- owner.c; all in progress ---- */
 

@@ -228,17 +228,49 @@ static void a_peer_that_cannot_open_the_file_has_all_denied(void **state)
     op_t ops[2];
 
     assert_true(regx_pinned_cells_make(&conn->cells));
-    conn->cells.thread = INT32_MAX;
+    conn->cells.name.descriptor = INT32_MAX;
+    device.ops->disconnect(two.conn); /* it cannot be told before the owner has a connection */
+    two.conn = NULL;
     put(&ops[0], MIB, 0, &remote.key);
     put(&ops[1], 5, 0, &remote.key);
     op_start_put(&one, &ops[0]);
     op_start_put(&one, &ops[1]);
+    while (regx_pinned_of(two.transport)->peer_count == 0) {
+        parties_progress();
+    }
+    for (unsigned i = 0; i < 1000; i++) {
+        parties_progress();
+    }
+    assert_int_equal(ops[0].ended, 0);
+    assert_true(regx_pinned_of(two.transport)->awaited > 0);
+    party_connect(&two, &one);
     parties_await(&ops[0].ended, 1);
     parties_await(&ops[1].ended, 1);
     assert_true(ops[0].status == REGX_DENIED && ops[1].status == REGX_DENIED);
     assert_int_equal(device.ops->put(one.conn, &ops[0].put), REGX_DENIED);
     assert_int_equal(one.counters.fallbacks[0].count, 1);
     parties_exchange(); /* frames go on */
+}
+
+/* What was said of the file of a connection that has ended says nothing of another. */
+static void a_denial_is_of_the_file_that_it_names(void **state)
+{
+    regx_pinned_ask_t denial = {.kind = REGX_PINNED_DENIED};
+
+    assert_int_equal(put_and_await(MIB, 0, &remote.key), REGX_OK);
+    denial.file = regx_pinned_conn_of(one.conn)->cells.name;
+    denial.file.inode++;
+    assert_int_equal(
+        device.ops->send(two.conn, REGX_TAG_OWN, &denial, sizeof(denial), NULL, NULL, 0), REGX_OK);
+    parties_settle();
+    assert_int_equal(put_and_await(MIB, 0, &remote.key), REGX_OK);
+    denial.file.inode--;
+    assert_int_equal(
+        device.ops->send(two.conn, REGX_TAG_OWN, &denial, sizeof(denial), NULL, NULL, 0), REGX_OK);
+    parties_settle();
+    op_t op;
+    put(&op, MIB, 0, &remote.key);
+    assert_int_equal(device.ops->put(one.conn, &op.put), REGX_DENIED);
 }
 
 /* There is room for so many results: what finds none is begun later. */
@@ -295,7 +327,7 @@ static void what_no_initiator_asks_is_malformed(void **state)
                                     .slot = of(&remote).slot,
                                     .generation = of(&remote).generation,
                                     .file = conn->cells.name,
-                                    .thread = conn->cells.thread};
+                                    .process = getpid()};
     regx_pinned_ask_t bad[5] = {good, good, good, good, good};
     bad[0].kind = 9;
     bad[1].number = 2;
@@ -511,6 +543,7 @@ int main(void)
         PINNED_TEST(rights_that_were_not_given_are_refused),
         PINNED_TEST(a_region_given_up_in_the_middle_of_a_put_gives_no_notice),
         PINNED_TEST(a_peer_that_cannot_open_the_file_has_all_denied),
+        PINNED_TEST(a_denial_is_of_the_file_that_it_names),
         PINNED_TEST(no_more_transfers_are_begun_than_have_room),
         PINNED_TEST(a_ring_that_was_closed_fails_and_its_number_is_left_alone),
         PINNED_TEST(what_no_initiator_asks_is_malformed),
