@@ -45,8 +45,9 @@ class File:
 
 GUARD = "MADV_GUARD_INSTALL, _REMOVE"
 REMAP = "shmat SHM_REMAP over it"
-HOOKS = {"mremap of new memory onto it", "mremap of used memory onto it", "mremap DONTUNMAP onto it",
-         "mremap FIXED onto it that fails", "munmap by another libc (dlmopen)",
+ONTO = {"mremap of new memory onto it", "mremap of used memory onto it", "mremap DONTUNMAP onto it",
+        "mremap FIXED onto it that fails"}
+HOOKS = {*ONTO, "munmap by another libc (dlmopen)",
          "MADV_DONTNEED by io_uring", "MADV_DONTNEED by process_madvise (after Linux 6.12)",
          "MADV_DONTNEED_LOCKED", GUARD, "fallocate PUNCH_HOLE", "ftruncate",
          "ftruncate, private mapping", "ftruncate by another process"}
@@ -147,7 +148,8 @@ In both directions. What is registered beside the memory that changed stays kept
 
 - **fresh**: the bytes are right, by a new registration or because the old one is still true.
 - **uncached**: each use registers anew, and `uncached` in the report counts it.
-- **blind**: the backend cannot see this change; wrong bytes were seen.
+- **blind**: the backend cannot see this change; wrong bytes were seen. (By UCX's hooks, which Open MPI 5.0 takes, `hooks`
+  sees mremap onto it.)
 - **stale**: wrong bytes were seen. `unprotected` is no backend: the same cache, told of nothing.
 
 A change is made by a call of libc; by the system call itself (raw); and by another thread, while this one
@@ -207,9 +209,11 @@ def documented() -> File:
     return file
 
 
-def compare(way: str, backend: str, measured: Cells) -> None:
-    """With the file; what this machine does not have is left out."""
+def compare(way: str, backend: str, measured: Cells, by_ucx: bool = False) -> None:
+    """With the file; what this machine does not have is left out. by_ucx: its hooks report, not Open MPI's."""
     expected = documented().tables[way][backend]
+    if by_ucx and backend == "hooks" and way != "raw":
+        expected |= dict.fromkeys(ONTO, "fresh")
     found = column(backend, way, measured)
     assert found.keys() <= expected.keys(), "staleness.py makes staleness.md anew"
     differ = {row: (expected[row], cell) for row, cell in found.items()

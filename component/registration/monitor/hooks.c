@@ -10,12 +10,13 @@
  *
  * Sees, of anonymous, shared and file memory, whichever thread makes the call, and inside malloc:
  * munmap, mmap MAP_FIXED, the source of mremap, brk and sbrk, shmdt, shmat SHM_REMAP, madvise
- * MADV_DONTNEED and MADV_REMOVE; by ucm also MADV_FREE.
+ * MADV_DONTNEED and MADV_REMOVE; by ucm also MADV_FREE and the destination of mremap MREMAP_FIXED.
  * Is blind to:
  *   - system calls not made by these functions of libc: raw ones, process_madvise, io_uring's
  *     madvise, those of a statically linked allocator or of another libc (dlmopen), and the dynamic
  *     loader's own (a buffer in a library that is closed);
- *   - the destination of mremap MREMAP_FIXED, which is unmapped even where the call then fails;
+ *   - by Open MPI's hooks the destination of mremap MREMAP_FIXED, which is unmapped even where the
+ *     call then fails;
  *   - MADV_DONTNEED_LOCKED and MADV_GUARD_INSTALL; by Open MPI's hooks MADV_FREE, which does no harm
  *     where the kernel leaves pinned pages alone (Linux 5.18);
  *   - holes punched into, and truncation of, the file or segment behind a mapping;
@@ -277,10 +278,27 @@ static struct {
     __typeof__(ucm_unset_event_handler) *unset;
 } ucm;
 
-enum { UCM_EVENTS = UCM_EVENT_VM_UNMAPPED | UCM_EVENT_SHMDT };
+enum { UCM_EVENTS = UCM_EVENT_VM_UNMAPPED | UCM_EVENT_SHMDT | UCM_EVENT_MREMAP };
+
+/* Of mremap, as UCX 1.15 has it and later ones. The header that this was built with may be older. */
+typedef struct ucm_mremap_event {
+    void *result;
+    void *address;
+    size_t old_size, new_size;
+    int flags;
+    void *new_address;
+} ucm_mremap_event_t;
 
 /* Of this thread: ucm has just told that nothing of what begins there goes. NULL: it has not. */
 static _Thread_local const void *of_no_size __attribute__((tls_model("initial-exec")));
+
+/* The source is told of as unmapped, the destination in its own event alone. */
+static void mremap_told(const ucm_mremap_event_t *event)
+{
+    if ((event->flags & MREMAP_FIXED) != 0) {
+        ucm.report(event->new_address, event->new_size, true);
+    }
+}
 
 /* Of shmdt ucm first tells with the segment's size, or 0 where it does not find that out, as if it
  * were any other call; and then that it is shmdt. */
@@ -290,6 +308,8 @@ static void ucm_told(ucm_event_type_t type, ucm_event_t *event, void *unused)
     if (type == UCM_EVENT_VM_UNMAPPED) {
         of_no_size = event->vm_unmapped.size == 0 ? event->vm_unmapped.address : NULL;
         ucm.report(event->vm_unmapped.address, event->vm_unmapped.size, true);
+    } else if (type == UCM_EVENT_MREMAP) {
+        mremap_told((const ucm_mremap_event_t *)&event->mremap);
     } else if (event->shmdt.shmaddr == of_no_size) {
         ucm.report((void *)(uintptr_t)event->shmdt.shmaddr, 0, false);
     }
