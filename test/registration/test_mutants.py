@@ -27,8 +27,8 @@ MUTANTS = [
             "        static unsigned number;\n        if (++number % 100 != 0)\n"
             "            regx_inval_log_write(notifier->super.log, changes[i].start, changes[i].end);\n",
             "property"),
-    planted("the query is not asked", "monitor/notifier.c",
-            ".valid = valid,\n                  .query = &notifier->uffd,", ".valid = NULL,", "storm"),
+    planted("the query is not asked", "cache.c",
+            "cache->queries = cache->monitor->valid != NULL;", "cache->queries = false;", "storm"),
     planted("a new region is not checked", "miss.c",
             "!is_true_since(cache, request, entry.start, entry.end, request->since) ||", "",
             "storm", "glance", marks=pytest.mark.full),  # found after 2 to 8 s
