@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0
 /*
- * The module behind regx_notify.h. One MMU notifier for each open file, with an interval tree of
- * its own: the kernel's interval notifiers wait, when one is added, for a moment in which nothing at
- * all changes in the process, which with eight busy threads takes seconds.
- *
- * The callbacks run inside other threads' munmap, in reclaim, and in other processes that truncate
- * a file. They take one spinlock, allocate nothing and never refuse.
+ * The module behind regx_notify.h. One MMU notifier for each open file, with a tree of its own: the
+ * kernel's interval notifiers wait, when one is added, for a moment in which nothing at all changes in
+ * the process: seconds, with eight busy threads. The callbacks run inside other threads' munmap, in
+ * reclaim, and in processes that truncate a file. They take one spinlock, allocate nothing, never refuse.
  *
  * The order that all rests on: a change enters the table of what is under way, and looks for
  * watches that it overlaps, under the lock, before the kernel changes a page table. WATCH enters the
@@ -33,6 +31,7 @@ module_param_named(watches, watches_max, uint, 0644);
 MODULE_PARM_DESC(watches, "ranges that an open file may watch at once (64 bytes each)");
 
 static struct kmem_cache *watch_cache;
+static atomic_t files; /* opened, ever */
 
 /* All watches of one range. */
 struct watch {
@@ -262,7 +261,8 @@ static long agree(struct notifier *notifier, void __user *argument)
     struct regx_notify_agree theirs;
     const struct regx_notify_agree ours = {.version = REGX_NOTIFY_VERSION,
                                            .size = sizeof(struct regx_notify_page),
-                                           .watches = READ_ONCE(watches_max)};
+                                           .watches = READ_ONCE(watches_max),
+                                           .file = notifier->page->file};
 
     if (copy_from_user(&theirs, argument, sizeof(theirs)) ||
         copy_to_user(argument, &ours, sizeof(ours)))
@@ -341,7 +341,7 @@ static bool make_page(struct notifier *notifier)
             return false;
     }
     notifier->page = vmap(notifier->pages, PAGES, VM_MAP, PAGE_KERNEL);
-    return notifier->page != NULL;
+    return notifier->page && (notifier->page->file = (u32)atomic_inc_return(&files));
 }
 
 static int notify_open(struct inode *inode, struct file *file)

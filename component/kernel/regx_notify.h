@@ -39,7 +39,7 @@
 #include <linux/types.h>
 
 #define REGX_NOTIFY_PATH "/dev/regx_notify"
-#define REGX_NOTIFY_VERSION 1
+#define REGX_NOTIFY_VERSION 2
 #define REGX_NOTIFY_RING 4095 /* with it the page has 64 KiB */
 
 /* What is mapped. */
@@ -47,7 +47,7 @@ struct regx_notify_page {
     __u64 told; /* changes, ever. Change number n (the first is 0) is in ring[n % RING]: whole if
                    `told` is above n, and if it is below n + RING when it was read. An entry that
                    the ring has lapped may be of anything. */
-    __u64 reserved;
+    __u64 file; /* the number that AGREE tells */
     struct regx_notify_range {
         __u64 start, end; /* end: exclusive */
     } ring[REGX_NOTIFY_RING];
@@ -57,7 +57,8 @@ struct regx_notify_agree {
     __u32 version; /* in: the caller's; out: the module's */
     __u32 size;    /* in: bytes that the caller will map; out: bytes that there are */
     __u32 watches; /* out: that this file may have at once */
-    __u32 reserved;
+    __u32 file;    /* out: the number of this open file. Two of one process look alike otherwise: so it
+                      finds out whether the descriptor is still that of its page */
 };
 
 /* EPROTO: they differ, and what the module has is in there. Before it has answered 0 nothing can be

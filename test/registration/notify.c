@@ -505,6 +505,18 @@ static void refuses_another_version(void)
     close(file);
 }
 
+static void tells_two_files_apart(void)
+{
+    struct regx_notify_agree one = {.version = REGX_NOTIFY_VERSION, .size = sizeof(*told)};
+    struct regx_notify_agree two = one;
+    const int file = open(REGX_NOTIFY_PATH, O_RDONLY | O_CLOEXEC);
+
+    MUST(file >= 0);
+    MUST(ioctl(device, REGX_NOTIFY_AGREE, &one) == 0 && ioctl(file, REGX_NOTIFY_AGREE, &two) == 0);
+    MUST(one.file == told->file && two.file != one.file);
+    close(file);
+}
+
 static void is_never_written(void)
 {
     const int file = open(REGX_NOTIFY_PATH, O_RDWR | O_CLOEXEC);
@@ -717,6 +729,7 @@ static int check(const char *self)
     refuses_bad_ranges();
     puts("ok bad ranges");
     refuses_another_version();
+    tells_two_files_apart();
     puts("ok versions");
     is_never_written();
     puts("ok never written");

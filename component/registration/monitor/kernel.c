@@ -44,6 +44,7 @@ typedef struct regx_kernel {
     _Alignas(64) _Atomic uint64_t read;  /* changes that are in the log */
     _Atomic bool copying;                /* a thread is about to raise that */
     regx_file_t file;
+    uint32_t number; /* the file's, by which the module tells it from others */
     regx_counters_t *counters;
 } regx_kernel_t;
 
@@ -120,6 +121,17 @@ static void poll_told(regx_monitor_t *monitor)
     (void)valid(monitor);
 }
 
+/* Whether the descriptor is still that of the page. The program may have closed it, and another user of
+ * the device in this process (the library) may have its own file by that number. */
+static bool has_file(const regx_kernel_t *kernel)
+{
+    struct regx_notify_agree agree = {.version = REGX_NOTIFY_VERSION,
+                                      .size = sizeof(*kernel->page)};
+
+    return regx_file_is_ours(&kernel->file) &&
+           ioctl(kernel->file.fd, REGX_NOTIFY_AGREE, &agree) == 0 && agree.file == kernel->number;
+}
+
 /* 0 or the errno. */
 static int ask(const regx_kernel_t *kernel, unsigned long what, uintptr_t start, uintptr_t end)
 {
@@ -133,7 +145,7 @@ static const char *why_not(const regx_kernel_t *kernel, uintptr_t start, uintptr
     if (regx_process_is_child(kernel->ours)) {
         return "not watched: in a child";
     }
-    if (!regx_file_is_ours(&kernel->file)) {
+    if (!has_file(kernel)) {
         return "not watched: the program closed the descriptor of " REGX_NOTIFY_PATH;
     }
     switch (ask(kernel, REGX_NOTIFY_WATCH, start, end)) {
@@ -168,7 +180,7 @@ static void unsubscribe(regx_monitor_t *monitor, uintptr_t start, uintptr_t end)
 {
     const regx_kernel_t *kernel = (const regx_kernel_t *)monitor;
 
-    if (!regx_process_is_child(kernel->ours) && regx_file_is_ours(&kernel->file)) {
+    if (!regx_process_is_child(kernel->ours) && has_file(kernel)) {
         (void)ask(kernel, REGX_NOTIFY_UNWATCH, start, end);
     }
 }
@@ -182,7 +194,9 @@ static void stop(regx_monitor_t *monitor)
         (kernel->ours == NULL || !regx_process_is_child(kernel->ours))) {
         munmap((void *)kernel->page, sizeof(*kernel->page));
     }
-    regx_file_close(&kernel->file);
+    if (kernel->number == 0 || has_file(kernel)) {
+        regx_file_close(&kernel->file);
+    }
     regx_process_unmark((unsigned char *)kernel->ours);
     regx_monitor_free(monitor);
 }
@@ -209,6 +223,7 @@ static regx_status_t open_device(regx_kernel_t *kernel, regx_error_t error)
     }
     kernel->file = regx_file_of(fd);
     if (ioctl(fd, REGX_NOTIFY_AGREE, &agree) == 0) {
+        kernel->number = agree.file;
         return REGX_OK;
     }
     return errno == EPROTO ? regx_refuse(error, REGX_DENIED,
