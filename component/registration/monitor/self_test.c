@@ -89,7 +89,8 @@ regx_status_t regx_monitor_test(regx_monitor_t *monitor, regx_error_t error)
 
     regx_monitor_unsubscribe(monitor, start, start + length);
     regx_inval_log_interest(monitor->log, start, start + length, -1);
-    munmap(scratch, length);
+    /* The others are not there any more, and may be another thread's by now. */
+    munmap(scratch + 2 * size, 2 * size);
     if (fault != NULL) {
         return regx_refuse(error, REGX_INVALID, "self-test: %s %s", change, fault);
     }
