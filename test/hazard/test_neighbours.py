@@ -30,14 +30,16 @@ def test_ranks_in_their_own_namespaces_share_memory_and_bounce(mpi: Mpi, tmp_pat
     memory.must_be_empty(job)
 
 
-def test_ranks_in_containers_of_their_own_share_memory_and_bounce(mpi: Mpi, tmp_path: Path, seed: int) -> None:
+@pytest.mark.parametrize("size", ["1G", "64M"])
+def test_ranks_in_containers_of_their_own_share_memory_and_bounce(mpi: Mpi, tmp_path: Path, seed: int,
+                                                                  size: str) -> None:
     """Name spaces of users, processes, mounts, IPC and networks for each, but one /dev/shm: of that a file
-    with a name is shared, and the report says why messages bounce."""
+    with a name is shared, however small its pool, and the report says why messages bounce."""
     why = refusal("unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc", "--ipc", "--net",
                   "ip", "link", "set", "lo", "up")
     if why:
         pytest.skip(f"no name spaces: {why}")
-    memory = SharedMemory(tmp_path)
+    memory = SharedMemory(tmp_path, size=size)
     apart = [sys.executable, str(Path(__file__).with_name("container.py"))]
     cases = [case for size, window in ((3000, 4), (300_001, 2))
              for case in sample.every_kind(size, window)]

@@ -157,7 +157,7 @@ bool regx_shm_file_publish(int descriptor, regx_shm_file_t *file)
         return false;
     }
     path_of(file, path);
-    snprintf(own, sizeof(own), "/proc/self/fd/%d", descriptor);
+    snprintf(own, sizeof(own), REGX_PROC "fd/%d", descriptor);
     return linkat(AT_FDCWD, own, AT_FDCWD, path, AT_SYMLINK_FOLLOW) == 0;
 }
 
@@ -212,6 +212,15 @@ static void clean(const char *path)
     close(descriptor);
 }
 
+/* As path_of makes them: a program may have files of its own that begin so. */
+static bool is_name(const char *name)
+{
+    const size_t prefix = strlen(PREFIX);
+
+    return strncmp(name, PREFIX, prefix) == 0 && strlen(name) == prefix + 16 &&
+           strspn(name + prefix, "0123456789abcdef") == 16;
+}
+
 void regx_shm_files_clean(void)
 {
     DIR *folder = opendir(REGX_SHM_FOLDER);
@@ -219,7 +228,7 @@ void regx_shm_files_clean(void)
     char path[300];
 
     while (folder != NULL && (entry = readdir(folder)) != NULL) {
-        if (strncmp(entry->d_name, PREFIX, strlen(PREFIX)) == 0) {
+        if (is_name(entry->d_name)) {
             snprintf(path, sizeof(path), REGX_SHM_FOLDER "/%s", entry->d_name);
             clean(path);
         }

@@ -50,7 +50,7 @@ static uint64_t memory(void)
 {
     struct stat status;
 
-    return stat(REGX_SHM_FOLDER, &status) == 0 ? hash(status.st_dev, "/") : 0;
+    return stat(REGX_SHM_FOLDER, &status) == 0 ? hash(status.st_dev ^ (status.st_ino << 32), "/") : 0;
 }
 
 #define INITIAL_IPC UINT64_C(0xefffffff) /* the number of the machine's own name space of IPC */
@@ -69,7 +69,8 @@ static bool is_alone(void)
         return true;
     }
     snprintf(path, sizeof(path), "/proc/%d/ns/ipc", getppid());
-    return space(path) != here;
+    const uint64_t there = space(path);
+    return there != 0 && there != here; /* 0: it may not be looked into */
 }
 
 static regx_shm_node_t this_node(void)
@@ -90,9 +91,10 @@ static size_t part_of_room(const regx_shm_t *shm, regx_segment_kind_t kind)
     return regx_segment_room(kind) / 2 / (shm->config.neighbours + 1);
 }
 
-/* With so much of a pool, and a mailbox for each neighbour. last: no smaller pool is of use, and there
+/* With so much of a pool, and a mailbox for each neighbour. named: in a file with a name, else in memory
+ * of the other kinds. last: no smaller pool is of use, and there
  * are only as many mailboxes as fit in this process's part; others are allocated when they are needed. */
-static regx_status_t open_main_with(regx_shm_t *shm, size_t pool_size, bool alone, bool last)
+static regx_status_t open_main_with(regx_shm_t *shm, size_t pool_size, bool named, bool last)
 {
     const size_t before = shm->stage_offset + REGX_CICO_BYTES;
     /* One for messages to itself. */
@@ -109,11 +111,10 @@ static regx_status_t open_main_with(regx_shm_t *shm, size_t pool_size, bool alon
         rings[kind] = regx_mailbox_ring_choose((regx_segment_kind_t)kind, wanted);
         const size_t size = regx_mailbox_size(rings[kind]);
         boxes[kind] = last ? (unsigned)regx_min(wanted, left / size) : wanted;
-        lengths[kind] = before + pool_size + boxes[kind] * size;
+        lengths[kind] = named == (kind == REGX_SEGMENT_NAMED)
+                            ? before + pool_size + boxes[kind] * size
+                            : 0;
         most[kind] = last ? SIZE_MAX : part;
-    }
-    if (!alone) {
-        lengths[REGX_SEGMENT_NAMED] = 0;
     }
     if (regx_segment_open(&shm->config, lengths, most, &shm->main) != REGX_OK) {
         return REGX_UNREACHABLE;
@@ -128,22 +129,30 @@ static regx_status_t open_main_with(regx_shm_t *shm, size_t pool_size, bool alon
 }
 
 /* A smaller pool is better than none: halves what is asked for, down to what is of use. */
-static regx_status_t open_main(regx_shm_t *shm)
+static regx_status_t open_main_of(regx_shm_t *shm, bool named)
 {
-    const bool alone = shm->config.neighbours > 0 && is_alone();
-
-    if (alone) {
-        regx_shm_files_clean();
-    }
     for (size_t size = shm->config.pool_size; size >= shm->config.pool_min; size /= 2) {
         size = regx_align_up(size, regx_page_size());
-        if (open_main_with(shm, size, alone, size / 2 < shm->config.pool_min) == REGX_OK) {
+        if (open_main_with(shm, size, named, size / 2 < shm->config.pool_min) == REGX_OK) {
             shm->super.pool_size = size;
             shm->super.pool_memory = shm->main.base + shm->stage_offset + REGX_CICO_BYTES;
             return REGX_OK;
         }
     }
     return REGX_UNREACHABLE;
+}
+
+/* Who is alone in its name space of IPC takes memory of another kind only where there is none with a
+ * name, however small the pool: nobody else would see it. */
+static regx_status_t open_main(regx_shm_t *shm)
+{
+    if (shm->config.neighbours > 0 && is_alone()) {
+        regx_shm_files_clean();
+        if (open_main_of(shm, true) == REGX_OK) {
+            return REGX_OK;
+        }
+    }
+    return open_main_of(shm, false);
 }
 
 static regx_status_t open_transport(const regx_transport_config_t *config, regx_error_t error,

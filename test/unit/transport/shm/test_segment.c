@@ -530,8 +530,11 @@ static void what_a_killed_process_has_named_is_removed(void **state)
         sched_yield();
     }
     assert_true(is_there(&name.file));
+    const char *others = REGX_SHM_FOLDER "/regx.of_the_program";
+    close(open(others, O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
     regx_shm_files_clean();
     assert_false(is_there(&name.file));
+    assert_int_equal(unlink(others), 0); /* it is not ours */
     refused(&name, REGX_UNREACHABLE);
     regx_segment_unmap(&mapping);
     pair_join(child, end, true);
