@@ -57,7 +57,7 @@ struct regx_notify_agree {
     __u32 version; /* in: the caller's; out: the module's */
     __u32 size;    /* in: bytes that the caller will map; out: bytes that there are */
     __u32 watches; /* out: that this file may have at once */
-    __u32 file;    /* out: the number of this open file. Two of one process look alike otherwise: so it
+    __u32 file; /* out: the number of this open file. Two of one process look alike otherwise: so it
                       finds out whether the descriptor is still that of its page */
 };
 

@@ -13,7 +13,7 @@
  * How far a key reaches. A peer that was given the key of a region can write that region, or read
  * it, as it was registered, for as long as it is: an RDMA device looks at nothing else. With `none`
  * that is until release. With a cache it is until the region is evicted, or deregistered after its
- * memory has changed: some 10 ms with the notifier, with hooks at the program's next call of MPI
+ * memory has changed: some 10 ms with the notifier, with hooks and kernel at the program's next call of MPI
  * (odp: until it is evicted, and the peer meets whatever is mapped there by then); and the region
  * is of whole pages, so that what lies beside the buffer in its first and last page belongs to it,
  * and what the program puts there later. With a dead key no peer writes or reads: the device

@@ -50,7 +50,8 @@ static uint64_t memory(void)
 {
     struct stat status;
 
-    return stat(REGX_SHM_FOLDER, &status) == 0 ? hash(status.st_dev ^ (status.st_ino << 32), "/") : 0;
+    return stat(REGX_SHM_FOLDER, &status) == 0 ? hash(status.st_dev ^ (status.st_ino << 32), "/")
+                                               : 0;
 }
 
 #define INITIAL_IPC UINT64_C(0xefffffff) /* the number of the machine's own name space of IPC */
@@ -111,9 +112,8 @@ static regx_status_t open_main_with(regx_shm_t *shm, size_t pool_size, bool name
         rings[kind] = regx_mailbox_ring_choose((regx_segment_kind_t)kind, wanted);
         const size_t size = regx_mailbox_size(rings[kind]);
         boxes[kind] = last ? (unsigned)regx_min(wanted, left / size) : wanted;
-        lengths[kind] = named == (kind == REGX_SEGMENT_NAMED)
-                            ? before + pool_size + boxes[kind] * size
-                            : 0;
+        lengths[kind] =
+            named == (kind == REGX_SEGMENT_NAMED) ? before + pool_size + boxes[kind] * size : 0;
         most[kind] = last ? SIZE_MAX : part;
     }
     if (regx_segment_open(&shm->config, lengths, most, &shm->main) != REGX_OK) {
