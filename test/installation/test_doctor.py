@@ -70,7 +70,7 @@ def test_messages_go_over_the_rdma_device(healthy: dict[str, Any]) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount")
 def test_what_the_kernel_refuses_is_named(doctor: Doctor, healthy: dict[str, Any]) -> None:
-    """A container's filter, no System V and a small /dev/shm, and a file that limits locked memory."""
+    """A container's filter, no System V and a small /dev/shm, a file that limits locked memory, and Yama."""
     deny = doctor.build.programs / "deny"
     script = "mount -t tmpfs -o size=7M small /dev/shm\n" \
         "echo 1 >/proc/sys/kernel/shmmax\n" \
@@ -88,7 +88,7 @@ def test_what_the_kernel_refuses_is_named(doctor: Doctor, healthy: dict[str, Any
     assert "seccomp filter" in checks["process_vm"]["remedy"]
     assert "ptrace_scope is 2 (0 and 1 allow it)" in checks["process_vm"]["remedy"]
     assert "sysv: no shared memory of" in checks["shm"]["text"]
-    assert "posix: half has no shared memory of" in checks["shm"]["text"]
+    assert "are more than this process's part" in checks["shm"]["text"]
     assert "has 7 MiB free of 7 MiB" in checks["shm"]["text"]
     assert "nothing of /dev/shm is taken" in healthy["checks"]["shm"]["text"]
     assert checks["userfaultfd"]["status"] != "ok"

@@ -21,17 +21,11 @@
  */
 #include "transport/shm/shm_internal.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include "base/file.h"
-
-#ifndef MFD_NOEXEC_SEAL
-#define MFD_NOEXEC_SEAL 8u
-#endif
 
 /* Bytes of a segment, a multiple: small blocks share one. */
 #define SEGMENT_UNIT ((size_t)2 << 20)
@@ -53,35 +47,13 @@ struct regx_alloc_mem_block {
 
 /* ---- segments ---- */
 
-/* A file in memory that is not to be executed: with vm.memfd_noexec = 2, Linux 6.3 and some
- * after refuse one that does not say so. Kernels before do not know the flag, and newer ones then set
- * it themselves. -1: none. */
-static int make_file(void)
-{
-    const unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
-    const int file = memfd_create("regx", flags | MFD_NOEXEC_SEAL);
-
-    return file < 0 && errno == EINVAL ? memfd_create("regx", flags) : file;
-}
-
-/* A file of that size, which cannot be changed, with all its pages, mapped where no child has it.
- * NULL: there is none. */
+/* NULL: there is none. */
 static char *open_segment(size_t length, regx_alloc_mem_name_t *name)
 {
-    const int file = regx_descriptor_move(make_file());
-    char *base = NULL;
+    void *base = NULL;
 
-    if (file >= 0 && regx_shm_file_reserve(file, length) &&
-        fcntl(file, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0 &&
-        regx_shm_file_name(file, &name->file)) {
-        base = regx_shm_file_map(file, length);
-    }
-    if (base != NULL && madvise(base, length, MADV_DONTFORK) != 0) {
-        munmap(base, length);
-        base = NULL;
-    }
-    if (base == NULL && file >= 0) {
-        close(file);
+    if (regx_shm_file_make(length, &name->file, &base) < 0) {
+        return NULL;
     }
     name->base = (uintptr_t)base;
     name->length = length;

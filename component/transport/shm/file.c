@@ -16,10 +16,13 @@
 
 #include "base/file.h"
 
+#ifndef MFD_NOEXEC_SEAL
+#define MFD_NOEXEC_SEAL 8u
+#endif
+
 #define PART ((size_t)2 << 20) /* bytes of one call: a huge page */
 
-/* Beyond the limit of a file's size the process would get a signal. */
-static bool fits_file_limit(size_t length)
+bool regx_shm_file_fits(size_t length)
 {
     struct rlimit limit;
 
@@ -33,7 +36,7 @@ bool regx_shm_file_reserve(int descriptor, size_t length)
     size_t done = 0;
 
     /* The length first: by it older kernels decide whether a page may be a huge one. */
-    if (!fits_file_limit(length) || ftruncate(descriptor, (off_t)length) != 0) {
+    if (!regx_shm_file_fits(length) || ftruncate(descriptor, (off_t)length) != 0) {
         return false;
     }
     while (done < length) {
@@ -65,6 +68,36 @@ void *regx_shm_file_map(int descriptor, size_t length)
     void *base = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
 
     return base == MAP_FAILED ? NULL : base;
+}
+
+/* A file in memory that is not to be executed: with vm.memfd_noexec = 2, Linux 6.3 and some
+ * after refuse one that does not say so. Kernels before do not know the flag, and newer ones then set
+ * it themselves. -1: none. */
+static int make_file(void)
+{
+    const unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
+    const int file = memfd_create("regx", flags | MFD_NOEXEC_SEAL);
+
+    return regx_descriptor_move(file < 0 && errno == EINVAL ? memfd_create("regx", flags) : file);
+}
+
+int regx_shm_file_make(size_t length, regx_shm_file_t *name, void **base)
+{
+    const int file = make_file();
+
+    if (file < 0) {
+        return -1;
+    }
+    if (regx_shm_file_reserve(file, length) &&
+        fcntl(file, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0 &&
+        regx_shm_file_name(file, name) && (*base = regx_shm_file_map(file, length)) != NULL) {
+        if (madvise(*base, length, MADV_DONTFORK) == 0) {
+            return file;
+        }
+        munmap(*base, length);
+    }
+    close(file);
+    return -1;
 }
 
 void regx_shm_bring_in(const void *memory, size_t needed, size_t *brought_in, int advice)
@@ -106,36 +139,40 @@ static bool is_sealed(int descriptor)
     return seals >= 0 && (seals & F_SEAL_SHRINK) != 0;
 }
 
-static regx_status_t map_open(int descriptor, const regx_shm_file_t *file, size_t length,
-                              bool sealed, void **base)
+/* kept: NULL, or where it is left open. */
+static regx_status_t map_at(const char *path, int flags, const regx_shm_file_t *file, size_t length,
+                            bool sealed, void **base, regx_file_t *kept)
 {
-    struct stat status;
+    const int descriptor = regx_descriptor_move(open(path, O_RDWR | O_CLOEXEC | flags));
+    regx_status_t status = REGX_OK;
+    struct stat state;
 
-    if (fstat(descriptor, &status) != 0 || !is_same_file(&status, file)) {
-        return REGX_DENIED;
+    if (descriptor < 0) {
+        return REGX_UNREACHABLE;
     }
-    if (status.st_size < 0 || (uint64_t)status.st_size < length ||
-        (sealed && !is_sealed(descriptor))) {
-        return REGX_INVALID;
+    if (fstat(descriptor, &state) != 0 || !is_same_file(&state, file)) {
+        status = REGX_DENIED;
+    } else if (state.st_size < 0 || (uint64_t)state.st_size < length ||
+               (sealed && !is_sealed(descriptor))) {
+        status = REGX_INVALID;
+    } else if ((*base = regx_shm_file_map(descriptor, length)) == NULL) {
+        status = REGX_UNREACHABLE;
     }
-    *base = regx_shm_file_map(descriptor, length);
-    return *base != NULL ? REGX_OK : REGX_UNREACHABLE;
+    if (status == REGX_OK && kept != NULL) {
+        *kept = regx_file_of(descriptor);
+    } else {
+        close(descriptor);
+    }
+    return status;
 }
 
 regx_status_t regx_shm_file_map_other(int32_t pid, const regx_shm_file_t *file, size_t length,
-                                      bool sealed, void **base)
+                                      bool sealed, void **base, regx_file_t *kept)
 {
     char path[64];
 
     snprintf(path, sizeof(path), "/proc/%d/fd/%d", pid, file->descriptor);
-    const int descriptor =
-        regx_descriptor_move(open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
-    if (descriptor < 0) {
-        return REGX_UNREACHABLE;
-    }
-    const regx_status_t status = map_open(descriptor, file, length, sealed, base);
-    close(descriptor);
-    return status;
+    return map_at(path, O_NONBLOCK | O_NOCTTY, file, length, sealed, base, kept);
 }
 
 /* ---- files with a name ---- */
@@ -175,17 +212,7 @@ regx_status_t regx_shm_file_map_named(const regx_shm_file_t *file, size_t length
     char path[64];
 
     path_of(file, path);
-    const int descriptor = regx_descriptor_move(open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW));
-    if (descriptor < 0) {
-        return REGX_UNREACHABLE;
-    }
-    const regx_status_t status = map_open(descriptor, file, length, false, base);
-    if (status == REGX_OK) {
-        *kept = regx_file_of(descriptor);
-    } else {
-        close(descriptor);
-    }
-    return status;
+    return map_at(path, O_NOFOLLOW, file, length, false, base, kept);
 }
 
 bool regx_shm_file_is_left(const regx_file_t *kept)

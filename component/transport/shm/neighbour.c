@@ -211,8 +211,8 @@ static void map_next(const regx_shm_t *shm, const regx_shm_piece_t *piece)
     void *here = NULL;
 
     if (name.length != 0 && name.base <= UINT64_MAX - name.length && name.file.descriptor >= 0 &&
-        regx_shm_file_map_other(piece->neighbour->vm.pid, &name.file, name.length, true, &here) ==
-            REGX_OK) {
+        regx_shm_file_map_other(piece->neighbour->vm.pid, &name.file, name.length, true, &here,
+                                NULL) == REGX_OK) {
         madvise(here, name.length, MADV_DONTFORK);
     } else {
         regx_transport_fall_back(&shm->config, REGX_TRACE_PATH,

@@ -158,8 +158,10 @@ regx_status_t regx_segment_open(const regx_transport_config_t *config,
         if (status == REGX_DENIED) {
             snprintf(reason, sizeof(reason), "%s: this process is not dumpable", name);
         } else {
-            snprintf(reason, sizeof(reason), "%s: %sno shared memory of %zu bytes", name,
-                     fits ? "" : "half has ", lengths[kind]);
+            snprintf(reason, sizeof(reason),
+                     fits ? "%s: no shared memory of %zu bytes"
+                          : "%s: %zu bytes are more than this process's part",
+                     name, lengths[kind]);
         }
         regx_transport_fall_back(config, REGX_TRACE_CHOICE, reason);
     }
@@ -191,7 +193,8 @@ regx_status_t regx_segment_map(const regx_segment_name_t *name, regx_shm_mapping
     /* The owner may make a file shorter later, and end this process so: it is trusted as far as the
      * kernel trusts a process of the same user. */
     if (name->kind == REGX_SEGMENT_POSIX) {
-        status = regx_shm_file_map_other(name->thread, &name->file, name->length, false, &base);
+        status =
+            regx_shm_file_map_other(name->thread, &name->file, name->length, false, &base, NULL);
     } else if (name->kind == REGX_SEGMENT_NAMED) {
         status = regx_shm_file_map_named(&name->file, name->length, &base, &file);
     } else if (name->kind == REGX_SEGMENT_SYSV) {

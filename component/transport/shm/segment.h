@@ -53,6 +53,8 @@ typedef struct regx_shm_file {
     uint32_t zero;
 } regx_shm_file_t;
 
+/* Whether this process may write a file of that length: beyond its limit it would get a signal. */
+bool regx_shm_file_fits(size_t length);
 /* Makes the file so long, with all its pages: later a process that touches them is not ended by
  * SIGBUS for lack of memory. The kernel clears a page when it is first touched. false: there is not
  * so much. */
@@ -61,14 +63,17 @@ bool regx_shm_file_reserve(int descriptor, size_t length);
 bool regx_shm_file_name(int descriptor, regx_shm_file_t *file);
 /* Maps the first `length` bytes of an open file. NULL: refused. */
 void *regx_shm_file_map(int descriptor, size_t length);
+/* A file in memory of that length, which cannot be changed, with all its pages, mapped where no child
+ * has it. The descriptor; -1: there is none. */
+int regx_shm_file_make(size_t length, regx_shm_file_t *name, void **base);
 /* Closes what was opened under that name, unless the program did. */
 void regx_shm_file_close(const regx_shm_file_t *file);
 
 /* Maps the first `length` bytes of another process's file. sealed: it must be one that cannot be
  * made shorter. REGX_UNREACHABLE: it cannot be opened or mapped; REGX_DENIED: another file has its
- * number; REGX_INVALID: it is shorter, or not sealed. */
+ * number; REGX_INVALID: it is shorter, or not sealed. kept: NULL, or where it is left open. */
 regx_status_t regx_shm_file_map_other(int32_t pid, const regx_shm_file_t *file, size_t length,
-                                      bool sealed, void **base);
+                                      bool sealed, void **base, regx_file_t *kept);
 
 /* Files of names that nobody guesses, which the kernel knows to be their owner's as long as that maps
  * them. Gives an open file without a name one; false: refused. */
@@ -125,9 +130,9 @@ typedef struct regx_shm_mapping { /* another process's segment, mapped here */
 
 const char *regx_segment_kind_name(regx_segment_kind_t kind);
 
-/* Zeroed memory of the first kind that has so many bytes as are wanted of that kind (0: it is not asked
- * for), which must not be
- * more than this process's part of what is free. What is refused is tallied among the fallbacks. REGX_UNREACHABLE: none. */
+/* Zeroed memory of the first kind that has it. lengths: bytes that are wanted of each kind; 0: it is
+ * not asked for. most: bytes that this process may take of it, its part of what is free. What is
+ * refused is tallied among the fallbacks. REGX_UNREACHABLE: none has it. */
 regx_status_t regx_segment_open(const regx_transport_config_t *config,
                                 const size_t lengths[REGX_SEGMENT_KINDS],
                                 const size_t most[REGX_SEGMENT_KINDS], regx_segment_t *segment);

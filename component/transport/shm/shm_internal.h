@@ -21,11 +21,11 @@
  *
  * Closing waits until each neighbour has read what was sent to it, has closed, or is dead.
  *
- * Files: shm.c opens and closes, shm_conn.c connects and disconnects, mailbox_pool.c has the memory of
- * mailboxes, shm_post.c sends, shm_poll.c receives and completes. copies.c has puts and gets copied piece by piece (neighbour.c),
- * shared_copy.c shares a get with the peer, cico.c copies by way of shared memory.
- * alloc_mem_segment.c has memory for the user's buffers. design/shm-copies.md explains the ways to
- * copy.
+ * Files: shm.c opens and closes, shm_conn.c connects and disconnects, mailbox_pool.c has the memory
+ * of mailboxes, shm_post.c sends, shm_poll.c receives and completes. copies.c has puts and gets copied
+ * piece by piece (neighbour.c), shared_copy.c shares a get with the peer, cico.c copies by way of
+ * shared memory. alloc_mem_segment.c has memory for the user's buffers. design/shm-copies.md explains
+ * the ways to copy.
  *
  * Locks: a connection's lock covers its state and its mailbox; the transport's covers the lists, the
  * views and the mailboxes' memory. Where both are needed the connection's is taken first. `inbound`,
