@@ -9,8 +9,8 @@
  * on the wire until the first send.
  *
  * What is sent:
- *   - A frame is a short message with a tag below REGX_TAG_OWN. Frames of one connection are delivered in the order
- *     in which they were accepted.
+ *   - A frame is a short message with a tag below REGX_TAG_OWN. Frames of one connection are
+ *     delivered in the order in which they were accepted.
  *   - A put writes to the peer's memory: its pool, or a region that it registered. The notice of
  *     the put is delivered like a frame, after the written bytes can be seen. It comes behind all
  *     frames that were accepted before the put. Frames accepted after the put may overtake its
@@ -140,9 +140,17 @@ typedef struct regx_pending {
     regx_link_t link; /* in the line that it waits in */
     regx_pending_kind_t kind;
     bool from_end; /* the copy began with its last piece */
+    bool failed;   /* a part of it has: no more is begun, and it ends when nothing is under way */
     regx_conn_t *conn;
-    size_t moved;                    /* bytes that were copied, or posted */
-    uint32_t token, lap;             /* by which the peer returns a zero-copy send */
+    size_t moved; /* bytes that were copied, or posted */
+    union {
+        struct {
+            uint32_t token, lap; /* by which the peer returns a zero-copy send */
+        };
+        struct {
+            uint32_t begun, under_way; /* its pieces */
+        };
+    };
     struct regx_shared_copy *shared; /* a get that the peer may help with, or NULL */
 } regx_pending_t;
 

@@ -2,9 +2,6 @@
  *
  * The end that puts and gets. A connection's operations are begun in their order, piece by piece;
  * pieces end in that order, too, since the owner takes them so.
- *
- * Of an operation's regx_pending_t: `moved` are the bytes of the pieces that were begun, `lap` is
- * how many these are, `token` how many of them have not ended, `from_end` says that one has failed.
  */
 #include "transport/pinned/pinned.h"
 
@@ -18,21 +15,36 @@ typedef struct regx_pinned_piece piece_t;
 
 /* ---- operations ---- */
 
-static size_t length_of(regx_pending_t *op)
+/* What a put and a get both have. */
+typedef struct move {
+    size_t length;
+    const char *local;
+    const regx_mr_t *region;
+    const regx_key_t *key;
+    uint64_t offset;
+} move_t;
+
+static move_t move_of(regx_pending_t *op)
 {
-    return op->kind == REGX_PENDING_GET ? regx_get_of(op)->length : regx_put_of(op)->length;
+    if (op->kind == REGX_PENDING_GET) {
+        const regx_get_t *get = regx_get_of(op);
+
+        return (move_t){get->length, get->local, get->region, &get->key, get->offset};
+    }
+    const regx_put_t *put = regx_put_of(op);
+    return (move_t){put->length, put->local, put->region, &put->key, put->offset};
 }
 
 /* A put without bytes has a piece, too: its notice. */
 static bool has_more(regx_pending_t *op)
 {
-    return !op->from_end && (op->lap == 0 || op->moved < length_of(op));
+    return !op->failed && (op->begun == 0 || op->moved < move_of(op).length);
 }
 
 /* Several, for both ends to work at once, but none so short that asking takes longer. */
 static uint32_t next_length(regx_pending_t *op)
 {
-    const size_t length = length_of(op);
+    const size_t length = move_of(op).length;
     const size_t part = regx_align_up(length / REGX_PINNED_CELLS, REGX_PINNED_HEAD);
     const size_t most = regx_min(regx_max(part, REGX_PINNED_PIECE_MIN), REGX_PINNED_PIECE_MAX);
 
@@ -102,14 +114,12 @@ static void end(regx_pinned_t *pinned, regx_pending_t *op, regx_status_t status)
     regx_pending_end(op, status);
 }
 
-/* Ends all there are, for good. A transfer that is under way is awaited first. */
+/* Ends all there are, for good. */
 static void end_all(regx_pinned_conn_t *conn, regx_status_t status)
 {
     regx_pinned_t *pinned = regx_pinned_of(conn->super.transport);
 
     atomic_store(&conn->refusal, status);
-    regx_pinned_copy_await(pinned, &conn->copy);
-    conn->copies = REGX_PINNED_NO_COPY;
     conn->holds = false;
     conn->ended = conn->told; /* what the owner still does or answers means nothing any more */
     for (;;) {
@@ -125,21 +135,16 @@ static void end_all(regx_pinned_conn_t *conn, regx_status_t status)
 
 /* ---- pieces ---- */
 
-static void fail(regx_pending_t *op)
-{
-    op->from_end = true;
-}
-
 static void end_piece(regx_pinned_t *pinned, const piece_t *piece)
 {
     regx_pending_t *op = piece->op;
 
-    op->token--;
-    if (!op->from_end) {
+    op->under_way--;
+    if (!op->failed) {
         regx_count(pinned->config.counters, &pinned->config.counters->bytes_pinned, piece->length);
     }
-    if (op->token == 0 && !has_more(op)) {
-        end(pinned, op, op->from_end ? REGX_FAILED : REGX_OK);
+    if (op->under_way == 0 && !has_more(op)) {
+        end(pinned, op, op->failed ? REGX_FAILED : REGX_OK);
     }
 }
 
@@ -152,18 +157,16 @@ static bool write_plain(const regx_pinned_conn_t *conn, const void *from, uint32
            pwrite(conn->cells.file.fd, from, length, at) == (ssize_t)length;
 }
 
-static regx_status_t copy_begin(regx_pinned_conn_t *conn, const piece_t *piece, uint32_t number)
+/* Between the operation's own region and the piece's cell. */
+static regx_status_t copy(const regx_pinned_conn_t *conn, const piece_t *piece, uint32_t number)
 {
+    const move_t move = move_of(piece->op);
     const bool put = piece->op->kind == REGX_PENDING_PUT;
-    const regx_mr_t *region = put ? regx_put_of(piece->op)->region : regx_get_of(piece->op)->region;
-    const char *local =
-        put ? regx_put_of(piece->op)->local : (const char *)regx_get_of(piece->op)->local;
-    const regx_pinned_key_t key = key_of(&region->key);
+    const regx_pinned_key_t key = key_of(&move.region->key);
+    const uint64_t at = (uint64_t)(move.local - (const char *)move.region->base) + piece->at;
 
-    return regx_pinned_copy_begin(regx_pinned_of(conn->super.transport), &conn->copy, put, &key,
-                                  (uint64_t)(local - (const char *)region->base) + piece->at,
-                                  piece->length, put ? 0 : REGX_ACCESS_ANY_WRITE, &conn->cells,
-                                  number);
+    return regx_pinned_copy(regx_pinned_of(conn->super.transport), put, &key, at, piece->length,
+                            put ? 0 : REGX_ACCESS_ANY_WRITE, &conn->cells, number);
 }
 
 /* The next piece, if there is one and a cell for it. Its number is `told`. */
@@ -191,28 +194,25 @@ static bool begin(regx_pinned_t *pinned, regx_pinned_conn_t *conn)
     regx_status_t status = REGX_OK;
 
     *piece = (piece_t){.op = op,
-                       .number = op->lap == 0 ? conn->ops : conn->ops - 1,
+                       .number = op->begun == 0 ? conn->ops : conn->ops - 1,
                        .length = length,
                        .at = op->moved};
     if (op->kind == REGX_PENDING_PUT && length > 0) {
-        const regx_put_t *put = regx_put_of(op);
+        const move_t move = move_of(op);
 
-        status = put->region != NULL ? copy_begin(conn, piece, conn->told)
-                 : write_plain(conn, (const char *)put->local + piece->at, length) ? REGX_OK
-                                                                                   : REGX_FAILED;
+        status = move.region != NULL                                 ? copy(conn, piece, conn->told)
+                 : write_plain(conn, move.local + piece->at, length) ? REGX_OK
+                                                                     : REGX_FAILED;
     }
     if (status == REGX_AGAIN) {
         return false;
     }
-    conn->ops += op->lap++ == 0;
+    conn->ops += op->begun++ == 0;
     op->moved += length;
-    op->token++;
-    if (status == REGX_PENDING) {
-        conn->copies = REGX_PINNED_COPIES_OUT;
-    } else if (status == REGX_OK) {
-        conn->holds = true;
-    } else {
-        fail(op);
+    op->under_way++;
+    conn->holds = status == REGX_OK;
+    if (!conn->holds) {
+        op->failed = true;
         end_piece(pinned, piece);
     }
     return true;
@@ -222,23 +222,24 @@ static bool begin(regx_pinned_t *pinned, regx_pinned_conn_t *conn)
 static bool tell(regx_pinned_conn_t *conn)
 {
     const piece_t *piece = &conn->pieces[conn->told % REGX_PINNED_CELLS];
+    const move_t move = move_of(piece->op);
     const bool gets = piece->op->kind == REGX_PENDING_GET;
-    const regx_put_t *put = gets ? NULL : regx_put_of(piece->op);
-    const regx_pinned_key_t key = key_of(gets ? &regx_get_of(piece->op)->key : &put->key);
+    const regx_pinned_key_t key = key_of(move.key);
     regx_pinned_ask_t ask = {.kind = gets ? REGX_PINNED_GET : REGX_PINNED_PUT,
-                             .last = piece->at + piece->length == length_of(piece->op),
+                             .last = piece->at + piece->length == move.length,
                              .number = conn->told,
                              .op = piece->number,
                              .length = piece->length,
                              .slot = key.slot,
                              .generation = key.generation,
-                             .offset =
-                                 (gets ? regx_get_of(piece->op)->offset : put->offset) + piece->at,
+                             .offset = move.offset + piece->at,
                              .file = conn->cells.name,
                              .thread = conn->cells.thread,
                              .process = getpid()};
 
     if (ask.last && !gets) {
+        const regx_put_t *put = regx_put_of(piece->op);
+
         ask.tag = put->tag;
         ask.notice_length = put->notice_length;
         memcpy(ask.notice, put->notice, put->notice_length);
@@ -294,44 +295,18 @@ static bool take_answer(regx_pinned_t *pinned, regx_pinned_conn_t *conn)
     }
     conn->looked = 0;
     if ((uint32_t)answer != REGX_PINNED_DONE) {
-        fail(piece->op);
-    } else if (piece->op->kind == REGX_PENDING_GET && !piece->op->from_end && piece->length > 0) {
-        const regx_status_t status = copy_begin(conn, piece, number);
+        piece->op->failed = true;
+    } else if (piece->op->kind == REGX_PENDING_GET && !piece->op->failed && piece->length > 0) {
+        const regx_status_t status = copy(conn, piece, number);
 
-        if (status == REGX_PENDING) {
-            conn->copies = REGX_PINNED_COPIES_IN;
-            return true;
-        }
         if (status == REGX_AGAIN) {
             return false;
         }
-        fail(piece->op);
+        if (status != REGX_OK) {
+            piece->op->failed = true;
+        }
     }
     conn->ended++;
-    end_piece(pinned, piece);
-    return true;
-}
-
-/* The transfer under way, if it has ended. */
-static bool land(regx_pinned_t *pinned, regx_pinned_conn_t *conn)
-{
-    if (!regx_pinned_copy_ended(pinned, &conn->copy)) {
-        return false;
-    }
-    const bool out = conn->copies == REGX_PINNED_COPIES_OUT;
-    const piece_t *piece = &conn->pieces[(out ? conn->told : conn->ended) % REGX_PINNED_CELLS];
-    const bool whole = conn->copy.result == (int32_t)piece->length;
-
-    conn->copies = REGX_PINNED_NO_COPY;
-    if (out && whole) {
-        conn->holds = true;
-        return true;
-    }
-    if (!whole) {
-        regx_transport_fall_back(&pinned->config, REGX_TRACE_PATH, "pinned: a transfer has failed");
-        fail(piece->op);
-    }
-    conn->ended += !out;
     end_piece(pinned, piece);
     return true;
 }
@@ -341,9 +316,6 @@ static bool step(regx_pinned_t *pinned, regx_pinned_conn_t *conn)
     if (atomic_load_explicit(&conn->refusal, memory_order_relaxed) != REGX_OK) {
         end_all(conn, conn->refusal);
         return true;
-    }
-    if (conn->copies != REGX_PINNED_NO_COPY) {
-        return land(pinned, conn);
     }
     return take_answer(pinned, conn) ||
            (conn->holds ? tell(conn) || look(pinned, conn) : begin(pinned, conn));

@@ -16,30 +16,23 @@ struct regx_pinned_peer {
     regx_pinned_cells_t cells;
     uint32_t taken, answered; /* pieces */
     regx_pinned_ask_t asks[REGX_PINNED_CELLS];
-    regx_uring_copy_t copy;
-    bool copies;
     bool failed; /* a piece of that operation, of which nothing more is done */
     uint32_t failed_op;
 };
 
 /* ---- peers ---- */
 
-static bool is_of(const regx_pinned_peer_t *peer, uint64_t process, const regx_shm_file_t *file)
+/* Where in the list who asks by that file is; behind its end: nowhere. */
+static size_t find(const regx_pinned_t *pinned, uint64_t process, const regx_shm_file_t *file)
 {
-    return peer->process == process && peer->cells.name.inode == file->inode &&
-           peer->cells.name.device == file->device;
-}
+    size_t i = 0;
 
-/* Of several that ask in turn each is looked for. */
-static regx_pinned_peer_t *find(regx_pinned_t *pinned, uint64_t process,
-                                const regx_shm_file_t *file)
-{
-    for (size_t i = 0; i < pinned->peer_count; i++) {
-        if (is_of(pinned->peers[i], process, file)) {
-            return pinned->peers[i];
-        }
+    while (i < pinned->peer_count && (pinned->peers[i]->process != process ||
+                                      pinned->peers[i]->cells.name.inode != file->inode ||
+                                      pinned->peers[i]->cells.name.device != file->device)) {
+        i++;
     }
-    return NULL;
+    return i;
 }
 
 static bool make_room(regx_pinned_t *pinned)
@@ -78,7 +71,6 @@ static void drop(regx_pinned_t *pinned, size_t at)
 {
     regx_pinned_peer_t *peer = pinned->peers[at];
 
-    regx_pinned_copy_await(pinned, &peer->copy);
     pinned->awaited -= peer->taken - peer->answered;
     regx_pinned_cells_close(&peer->cells);
     free(peer);
@@ -93,16 +85,6 @@ void regx_pinned_drop_peers(regx_pinned_t *pinned)
     free(pinned->peers);
 }
 
-static void drop_left(regx_pinned_t *pinned, uint64_t process, const regx_shm_file_t *file)
-{
-    for (size_t i = 0; i < pinned->peer_count; i++) {
-        if (is_of(pinned->peers[i], process, file)) {
-            drop(pinned, i);
-            return;
-        }
-    }
-}
-
 /* ---- frames ---- */
 
 void regx_pinned_take(regx_pinned_t *pinned, uint64_t sender, const void *data, size_t length)
@@ -114,15 +96,18 @@ void regx_pinned_take(regx_pinned_t *pinned, uint64_t sender, const void *data, 
         return;
     }
     memcpy(&ask, data, sizeof(ask));
-    if (ask.kind == REGX_PINNED_LEFT) {
-        drop_left(pinned, sender, &ask.file);
-        return;
-    }
     if (ask.kind == REGX_PINNED_DENIED) {
         regx_pinned_denied(pinned, sender, &ask.file);
         return;
     }
-    regx_pinned_peer_t *peer = find(pinned, sender, &ask.file);
+    const size_t at = find(pinned, sender, &ask.file);
+    regx_pinned_peer_t *peer = at < pinned->peer_count ? pinned->peers[at] : NULL;
+    if (ask.kind == REGX_PINNED_LEFT) {
+        if (peer != NULL) {
+            drop(pinned, at);
+        }
+        return;
+    }
     if (peer == NULL && (peer = add(pinned, sender, &ask)) == NULL) {
         const regx_transport_events_t *events = &pinned->config.events;
 
@@ -161,7 +146,6 @@ static void answer(regx_pinned_t *pinned, regx_pinned_peer_t *peer, bool done)
         peer->failed = true;
         peer->failed_op = ask.op;
     }
-    peer->copies = false;
     peer->answered++;
     pinned->awaited--;
     /* After this the initiator may use its cell, or get from it. */
@@ -193,20 +177,13 @@ static bool step(regx_pinned_t *pinned, regx_pinned_peer_t *peer)
     if (peer->taken == peer->answered) {
         return false;
     }
-    if (peer->copies) {
-        if (!regx_pinned_copy_ended(pinned, &peer->copy)) {
-            return false;
-        }
-        answer(pinned, peer, peer->copy.result == (int32_t)ask->length);
-        return true;
-    }
     if (peer->cells.head == NULL) {
         return deny(pinned, peer);
     }
     if (!peer->failed || peer->failed_op != ask->op) {
-        status = regx_pinned_copy_begin(pinned, &peer->copy, !put, &key, ask->offset, ask->length,
-                                        put ? REGX_ACCESS_REMOTE_WRITE : REGX_ACCESS_REMOTE_READ,
-                                        &peer->cells, ask->number);
+        status = regx_pinned_copy(pinned, !put, &key, ask->offset, ask->length,
+                                  put ? REGX_ACCESS_REMOTE_WRITE : REGX_ACCESS_REMOTE_READ,
+                                  &peer->cells, ask->number);
         if (status == REGX_DENIED) {
             regx_count(pinned->config.counters, &pinned->config.counters->pinned_refused, 1);
         }
@@ -214,10 +191,7 @@ static bool step(regx_pinned_t *pinned, regx_pinned_peer_t *peer)
     if (status == REGX_AGAIN) {
         return false;
     }
-    peer->copies = status == REGX_PENDING;
-    if (status != REGX_PENDING) {
-        answer(pinned, peer, status == REGX_OK);
-    }
+    answer(pinned, peer, status == REGX_OK);
     return true;
 }
 

@@ -26,10 +26,10 @@
  * nothing is put or got over that connection any more.
  *
  * Threads and locks: the lock is a leaf, and real always, since a thread of the registration cache
- * deregisters. It covers the ring, the table of slots, the list of connections with operations and
- * each connection's line. All other fields of a connection are progress's, and so are peers. A
- * transfer is begun with the lock held: one from a file has then ended as a rule, one to a file is
- * made by a thread of the kernel. Nobody waits for it but dereg and disconnect.
+ * deregisters. It covers the table of slots, the list of connections with operations and each
+ * connection's line. All else of a connection is progress's, and so are peers and transfers: one
+ * at a time, without the lock, and awaited, as a copy by the processor is. dereg waits for the one
+ * that uses its slot.
  *
  * The kernel has one lock for all of a ring: while a thread registers much (a GiB takes 16 ms, and
  * many times that where pages have to be found), transfers of this process wait for it.
@@ -37,9 +37,8 @@
  * A peer that is gone is seen by the initiator, which looks once a second while it awaits an
  * answer. To the owner it does not matter: it has the file.
  *
- * Files: uring.c the ring, cells.c the file, regions.c what is registered, pin_cost.c
- * what that takes, initiator.c and
- * owner.c the two ends, pinned.c opens and closes.
+ * Files: uring.c the ring, cells.c the file, regions.c what is registered, pin_cost.c what that
+ * takes, initiator.c and owner.c the two ends, pinned.c opens and closes.
  */
 #ifndef REGX_PINNED_H
 #define REGX_PINNED_H
@@ -182,8 +181,6 @@ typedef struct regx_pinned_conn {
         uint32_t length;
         size_t at; /* in the operation */
     } pieces[REGX_PINNED_CELLS];
-    regx_uring_copy_t copy;
-    enum { REGX_PINNED_NO_COPY, REGX_PINNED_COPIES_OUT, REGX_PINNED_COPIES_IN } copies;
     bool holds; /* piece `told` is in its cell, if it is a put's, and the owner is not asked yet */
     unsigned looks;
     int64_t looked; /* whether the peer is there, in ns */
@@ -207,17 +204,12 @@ extern const regx_transport_ops_t regx_pinned_ops;
 regx_status_t regx_pinned_reg(regx_transport_t *transport, void *base, size_t length,
                               unsigned access, regx_mr_t *mr);
 void regx_pinned_dereg(regx_transport_t *transport, regx_mr_t *mr);
-/* Begins to transfer that range of the region of which the key is, if it has any of these rights.
- * access: 0: any. REGX_PENDING, REGX_AGAIN, REGX_FAILED as regx_uring_begin; REGX_OK: there are no
- * bytes; REGX_DENIED: the key names no such range of a region. */
-regx_status_t regx_pinned_copy_begin(regx_pinned_t *pinned, regx_uring_copy_t *copy, bool to_file,
-                                     const regx_pinned_key_t *key, uint64_t offset, uint32_t length,
-                                     unsigned access, const regx_pinned_cells_t *cells,
-                                     uint32_t number);
-/* Whether it has ended. */
-bool regx_pinned_copy_ended(regx_pinned_t *pinned, const regx_uring_copy_t *copy);
-/* Waits until it has. */
-void regx_pinned_copy_await(regx_pinned_t *pinned, const regx_uring_copy_t *copy);
+/* Copies that range of the region of which the key is to or from the piece's cell, if the region has
+ * any of these rights (0: it needs none). Progress alone. REGX_OK; REGX_AGAIN, REGX_FAILED as
+ * regx_uring_copy; REGX_DENIED: the key names no such range of a region. */
+regx_status_t regx_pinned_copy(regx_pinned_t *pinned, bool to_file, const regx_pinned_key_t *key,
+                               uint64_t offset, uint32_t length, unsigned access,
+                               const regx_pinned_cells_t *cells, uint32_t number);
 
 /* ---- initiator.c: as described in transport.h ---- */
 

@@ -11,16 +11,6 @@
 
 /* ---- transfers ---- */
 
-/* Notes what has ended. The lock is held. */
-static void reap_locked(regx_pinned_t *pinned)
-{
-    const regx_uring_copy_t *copy;
-
-    while ((copy = regx_uring_done(&pinned->uring)) != NULL) {
-        pinned->slots[copy->slot].transfers--;
-    }
-}
-
 /* The slot that the key names, if that range is in its region. */
 static regx_pinned_slot_t *find_locked(regx_pinned_t *pinned, const regx_pinned_key_t *key,
                                        uint64_t offset, uint32_t length, unsigned access)
@@ -35,47 +25,35 @@ static regx_pinned_slot_t *find_locked(regx_pinned_t *pinned, const regx_pinned_
                : NULL;
 }
 
-regx_status_t regx_pinned_copy_begin(regx_pinned_t *pinned, regx_uring_copy_t *copy, bool to_file,
-                                     const regx_pinned_key_t *key, uint64_t offset, uint32_t length,
-                                     unsigned access, const regx_pinned_cells_t *cells,
-                                     uint32_t number)
+regx_status_t regx_pinned_copy(regx_pinned_t *pinned, bool to_file, const regx_pinned_key_t *key,
+                               uint64_t offset, uint32_t length, unsigned access,
+                               const regx_pinned_cells_t *cells, uint32_t number)
 {
-    regx_status_t status = REGX_DENIED;
+    regx_status_t status = REGX_OK;
 
     regx_lock(&pinned->lock);
     regx_pinned_slot_t *slot = find_locked(pinned, key, offset, length, access);
-    if (slot != NULL && length == 0) {
-        status = REGX_OK;
-    } else if (slot != NULL && !regx_file_is_ours(&cells->file)) {
-        status = REGX_FAILED;
-    } else if (slot != NULL) {
-        status = regx_uring_begin(&pinned->uring, copy, to_file, key->slot, slot->base + offset,
-                                  length, cells->file.fd, regx_pinned_cell(number));
-        slot->transfers += status == REGX_PENDING;
-        reap_locked(pinned);
+    if (slot != NULL) {
+        slot->transfers++;
     }
     regx_unlock(&pinned->lock);
-    pinned->copied += status == REGX_PENDING ? length : 0;
-    return status;
-}
-
-bool regx_pinned_copy_ended(regx_pinned_t *pinned, const regx_uring_copy_t *copy)
-{
+    if (slot == NULL) {
+        return REGX_DENIED;
+    }
+    if (length > 0) {
+        status = regx_file_is_ours(&cells->file)
+                     ? regx_uring_copy(&pinned->uring, to_file, key->slot, slot->base + offset,
+                                       length, cells->file.fd, regx_pinned_cell(number))
+                     : REGX_FAILED;
+    }
     regx_lock(&pinned->lock);
-    if (copy->under_way) {
-        reap_locked(pinned);
-    }
-    const bool ended = !copy->under_way;
+    slot->transfers--;
     regx_unlock(&pinned->lock);
-    return ended;
-}
-
-/* A copy of a piece at most. */
-void regx_pinned_copy_await(regx_pinned_t *pinned, const regx_uring_copy_t *copy)
-{
-    while (!regx_pinned_copy_ended(pinned, copy)) {
-        sched_yield();
+    pinned->copied += status == REGX_OK ? length : 0;
+    if (status == REGX_FAILED) {
+        regx_transport_fall_back(&pinned->config, REGX_TRACE_PATH, "pinned: a transfer has failed");
     }
+    return status;
 }
 
 /* ---- regions ---- */
@@ -127,7 +105,7 @@ regx_status_t regx_pinned_reg(regx_transport_t *transport, void *base, size_t le
     return REGX_OK;
 }
 
-/* From the first line on no transfer begins; then those under way end. */
+/* Once the slot is marked no transfer begins; one of progress's thread that is under way ends soon. */
 void regx_pinned_dereg(regx_transport_t *transport, regx_mr_t *mr)
 {
     regx_pinned_t *pinned = regx_pinned_of(transport);
@@ -138,7 +116,6 @@ void regx_pinned_dereg(regx_transport_t *transport, regx_mr_t *mr)
     slot->used = false;
     slot->generation++;
     while (slot->transfers > 0) {
-        reap_locked(pinned);
         regx_unlock(&pinned->lock);
         sched_yield();
         regx_lock(&pinned->lock);

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "transport/pinned/uring.h"
 
+#include <sched.h>
 #include <string.h>
 #include <sys/uio.h>
 
 #if REGX_HAVE_PINNED
 
-#define ENTRIES 64u /* requests that the submission ring holds; each is submitted at once */
+#define ENTRIES 2u /* requests that the submission ring holds: one at a time is made */
 
 /* Maps a part of the ring's memory, where no child has it: it would submit requests of its own. */
 static void *map(int fd, size_t size, off_t what)
@@ -44,7 +45,6 @@ static bool map_rings(regx_uring_t *uring, const struct io_uring_params *params)
     uring->results_tail = (_Atomic uint32_t *)(void *)(base + params->cq_off.tail);
     uring->results = base + params->cq_off.cqes;
     uring->result_mask = params->cq_entries - 1;
-    uring->most = params->cq_entries;
     return true;
 }
 
@@ -123,60 +123,52 @@ void regx_uring_unpin(const regx_uring_t *uring, uint32_t slot)
     set_slot(uring, slot, NULL, 0);
 }
 
-regx_status_t regx_uring_begin(regx_uring_t *uring, regx_uring_copy_t *copy, bool to_file,
-                               uint32_t slot, uint64_t address, uint32_t length, int file,
-                               uint64_t offset)
+/* The kernel's answer to the request under way. It has a thread of its own for what does not go at
+ * once; so this one sleeps until it is done, rather than to take its processor. */
+static int32_t await_result(const regx_uring_t *uring)
+{
+    const uint32_t head = atomic_load_explicit(uring->results_head, memory_order_relaxed);
+
+    while (head == atomic_load_explicit(uring->results_tail, memory_order_acquire)) {
+        /* If a signal came, or the program has just closed the ring: it is done all the same. */
+        if (regx_raw(SYS_io_uring_enter, uring->file.fd, 0, 1, IORING_ENTER_GETEVENTS, 0) < 0) {
+            sched_yield();
+        }
+    }
+    const struct io_uring_cqe *results = uring->results;
+    const int32_t result = results[head & uring->result_mask].res;
+    /* Given back only once it was read. */
+    atomic_store_explicit(uring->results_head, head + 1, memory_order_release);
+    return result;
+}
+
+regx_status_t regx_uring_copy(const regx_uring_t *uring, bool to_file, uint32_t slot,
+                              uint64_t address, uint32_t length, int file, uint64_t offset)
 {
     const uint32_t tail = atomic_load_explicit(uring->submitted, memory_order_relaxed);
+    struct io_uring_sqe *request =
+        (struct io_uring_sqe *)uring->requests + (tail & uring->request_mask);
 
     if (!regx_file_is_ours(&uring->file)) {
         return REGX_FAILED;
     }
-    if (uring->under_way == uring->most) { /* a result without room would have to be asked for */
-        return REGX_AGAIN;
-    }
-    struct io_uring_sqe *request =
-        (struct io_uring_sqe *)uring->requests + (tail & uring->request_mask);
-
     *request =
         (struct io_uring_sqe){.opcode = to_file ? IORING_OP_WRITE_FIXED : IORING_OP_READ_FIXED,
                               .fd = file,
                               .off = offset,
                               .addr = address,
                               .len = length,
-                              .buf_index = (uint16_t)slot,
-                              .user_data = (uintptr_t)copy};
+                              .buf_index = (uint16_t)slot};
     /* The kernel reads the request once it sees the tail. */
     atomic_store_explicit(uring->submitted, tail + 1, memory_order_release);
-    const long begun = regx_raw(SYS_io_uring_enter, uring->file.fd, 1, 0, 0, 0);
+    const long begun =
+        regx_raw(SYS_io_uring_enter, uring->file.fd, 1, 1, IORING_ENTER_GETEVENTS, 0);
     if (begun != 1) { /* the kernel has not taken it */
         atomic_store_explicit(uring->submitted, tail, memory_order_release);
         return begun == 0 || begun == -EAGAIN || begun == -EBUSY || begun == -EINTR ? REGX_AGAIN
                                                                                     : REGX_FAILED;
     }
-    uring->under_way++;
-    copy->under_way = true;
-    copy->slot = slot;
-    return REGX_PENDING;
-}
-
-regx_uring_copy_t *regx_uring_done(regx_uring_t *uring)
-{
-    const uint32_t head = atomic_load_explicit(uring->results_head, memory_order_relaxed);
-
-    if (head == atomic_load_explicit(uring->results_tail, memory_order_acquire)) {
-        return NULL;
-    }
-    const struct io_uring_cqe *result =
-        (const struct io_uring_cqe *)uring->results + (head & uring->result_mask);
-    regx_uring_copy_t *copy = (regx_uring_copy_t *)(uintptr_t)result->user_data;
-
-    copy->result = result->res;
-    copy->under_way = false;
-    uring->under_way--;
-    /* Given back only once it was read. */
-    atomic_store_explicit(uring->results_head, head + 1, memory_order_release);
-    return copy;
+    return await_result(uring) == (int32_t)length ? REGX_OK : REGX_FAILED;
 }
 
 #endif

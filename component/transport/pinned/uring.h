@@ -7,7 +7,7 @@
  *
  * System calls are made directly: the ring needs few of liburing's functions, and this way the
  * component needs no library. regx_uring_pin and unpin may be called by any thread, for one slot by
- * one at a time. All else is called with the device's lock held.
+ * one at a time; regx_uring_copy by one thread at a time.
  *
  * Of the kernels: a ring has a table without buffers from Linux 5.19 on; up to 7.2 a buffer has
  * 1 GiB at most; on 6.1 what was unpinned is charged for about a second more. Replacing a slot does
@@ -32,21 +32,13 @@
 
 typedef struct regx_uring {
     regx_file_t file;
-    uint32_t under_way, most; /* requests; as many as there is room for results */
-    void *rings, *requests;   /* mapped: both rings; the requests */
+    void *rings, *requests; /* mapped: both rings; the requests */
     size_t rings_size, requests_size;
     _Atomic uint32_t *submitted; /* the tail of the submission ring */
     uint32_t request_mask, result_mask;
     _Atomic uint32_t *results_head, *results_tail;
     void *results;
 } regx_uring_t;
-
-/* A transfer. Its owner keeps it until it is done. */
-typedef struct regx_uring_copy {
-    bool under_way;
-    int32_t result; /* afterwards: bytes, or a negated errno */
-    uint32_t slot;
-} regx_uring_copy_t;
 
 /* A ring with a table of so many slots. REGX_UNREACHABLE: `error` has the reason. */
 regx_status_t regx_uring_open(regx_uring_t *uring, uint32_t slots, regx_error_t error);
@@ -57,14 +49,11 @@ int regx_uring_pin(const regx_uring_t *uring, uint32_t slot, const void *base, s
 /* Empties it. Its pages are given back once no request uses them. */
 void regx_uring_unpin(const regx_uring_t *uring, uint32_t slot);
 
-/* Begins to transfer `length` bytes between the slot's pages, at the place that `address` had when
- * they were pinned, and the file. to_file: from the pages to the file. One from the file is
- * done as a rule when this returns; one to it is made by a thread of the kernel.
- * REGX_PENDING; REGX_AGAIN: not begun, and to be tried again; REGX_FAILED: refused. */
-regx_status_t regx_uring_begin(regx_uring_t *uring, regx_uring_copy_t *copy, bool to_file,
-                               uint32_t slot, uint64_t address, uint32_t length, int file,
-                               uint64_t offset);
-/* The next that is done: its owner is told by the fields. NULL: none. */
-regx_uring_copy_t *regx_uring_done(regx_uring_t *uring);
+/* Copies `length` bytes between the slot's pages, at the place that `address` had when they were
+ * pinned, and the file. to_file: from the pages to the file. Returns when that is done, which takes as
+ * long as a copy by the processor, or as another thread is pinning. REGX_OK; REGX_AGAIN: not begun, and
+ * to be tried again; REGX_FAILED. */
+regx_status_t regx_uring_copy(const regx_uring_t *uring, bool to_file, uint32_t slot,
+                              uint64_t address, uint32_t length, int file, uint64_t offset);
 
 #endif

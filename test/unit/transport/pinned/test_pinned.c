@@ -273,25 +273,6 @@ static void a_denial_is_of_the_file_that_it_names(void **state)
     assert_int_equal(device.ops->put(one.conn, &op.put), REGX_DENIED);
 }
 
-/* There is room for so many results: what finds none is begun later. */
-static void no_more_transfers_are_begun_than_have_room(void **state)
-{
-    regx_uring_t *uring = &regx_pinned_of(one.transport)->uring;
-    const uint32_t before = uring->under_way;
-    op_t op;
-
-    assert_int_equal(before, 0);
-    uring->under_way = uring->most;
-    put(&op, MIB, 0, &remote.key);
-    op_start_put(&one, &op);
-    parties_settle();
-    assert_int_equal(op.ended, 0);
-    uring->under_way = 0;
-    op_await(&op);
-    parties_settle();
-    assert_int_equal(uring->under_way, 0);
-}
-
 /* A program that closes what it does not know, and opens a file of its own there. */
 static void a_ring_that_was_closed_fails_and_its_number_is_left_alone(void **state)
 {
@@ -544,7 +525,6 @@ int main(void)
         PINNED_TEST(a_region_given_up_in_the_middle_of_a_put_gives_no_notice),
         PINNED_TEST(a_peer_that_cannot_open_the_file_has_all_denied),
         PINNED_TEST(a_denial_is_of_the_file_that_it_names),
-        PINNED_TEST(no_more_transfers_are_begun_than_have_room),
         PINNED_TEST(a_ring_that_was_closed_fails_and_its_number_is_left_alone),
         PINNED_TEST(what_no_initiator_asks_is_malformed),
         PINNED_TEST(a_table_that_is_full_registers_nothing_more),
