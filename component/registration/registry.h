@@ -13,9 +13,9 @@
  * How far a key reaches. A peer that was given the key of a region can write that region, or read
  * it, as it was registered, for as long as it is: an RDMA device looks at nothing else. With `none`
  * that is until release. With a cache it is until the region is evicted, or deregistered after its
- * memory has changed: some 10 ms with the notifier, with hooks and kernel at the program's next call of MPI
- * (odp: until it is evicted, and the peer meets whatever is mapped there by then); and the region
- * is of whole pages, so that what lies beside the buffer in its first and last page belongs to it,
+ * memory has changed: some 10 ms with the notifier, with hooks and kernel at the program's next call
+ * of MPI (odp: until it is evicted, and the peer meets whatever is mapped there by then); and the
+ * region is of whole pages, so that what lies beside the buffer in its first and last page belongs to it,
  * and what the program puts there later. With a dead key no peer writes or reads: the device
  * refuses, and the peer's connection is lost.
  *
@@ -42,9 +42,9 @@ typedef struct regx_backend_choice {
 } regx_backend_choice_t;
 
 /* Starts the backend of that name. auto: none ("not needed") where registering is free; else
- * kernel or notifier, the first that passes its self-test, else none with the reason. A backend given by name that
- * does not work here: REGX_DENIED, and `error` holds the rest of a line that begins with the name.
- */
+ * kernel or notifier, the first that passes its self-test, else none with the reason. A backend given
+ * by name that does not work here: REGX_DENIED, and `error` holds the rest of a line that begins with
+ * the name. */
 regx_status_t regx_backend_choose(const char *name, bool registering_is_free,
                                   const regx_monitor_config_t *config,
                                   regx_backend_choice_t *choice, regx_error_t error);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The transports that there are: one for the node, one between nodes, and one for the node that is
- * used where it is asked for by name. Part of the core, because
- * parameters are known whether or not a transport is loaded. For btl/ alone: no transport knows of
- * the other.
+ * The transports that there are: one for the node, one between nodes, and a device in software for
+ * the node, which is used where it is asked for by name. Part of the core, because parameters are
+ * known whether or not a transport is loaded. For btl/ alone: shm/ and verbs/ know of no other
+ * transport, and pinned/ of shm/, by which its frames go.
  *
  * A transport that needs libraries lives in a file of its own beside the component, named
  * regx_transport_NAME.so, and is opened only once it is chosen: a job that does not use it need not

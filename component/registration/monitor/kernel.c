@@ -18,8 +18,8 @@
  * monitors. `read` is raised behind the log's head, so who finds it equal to `told` finds the log
  * whole. Where another thread is just copying, a look-up looks a few times more, and is then refused.
  *
- * What it costs: two loads on a hit; two system calls on a miss, and two when the region ends. No
- * thread, and who changes memory waits for nobody.
+ * What it costs: some loads on a hit; three short system calls on a miss, and three when the region
+ * ends. No thread, and who changes memory waits for nobody.
  *
  * A child of fork, or of raw clone, is told nothing and answers so. If the program closes the
  * descriptor nothing more can be watched; what is watched is told all the same, since the mapping

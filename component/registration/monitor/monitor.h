@@ -228,8 +228,8 @@ static inline void regx_monitor_fallback(const regx_monitor_t *monitor, regx_cou
  * the caches, and keeps changes of its range from being left out there.
  *
  * What it sees is what the monitor sees. Some changes are reported before they take effect (all by
- * hooks and kernel; to the notifier MADV_DONTNEED, MADV_FREE and MADV_REMOVE): that one was seen does not mean
- * that it is over.
+ * hooks and kernel; to the notifier MADV_DONTNEED, MADV_FREE and MADV_REMOVE): that one was seen does
+ * not mean that it is over.
  *
  * One thread at a time uses a watch; any, holding no lock. */
 
