@@ -76,6 +76,8 @@ def fetch(suite: str, vmlinux: Path, folder: Path) -> None:
 
 def build(headers: Path, folder: Path) -> None:
     """Puts the module into a folder."""
+    if not (headers / "build").exists():
+        raise Trouble(f"{headers} was made elsewhere (the tree has moved): remove it")
     with tempfile.TemporaryDirectory(dir=folder) as name:
         for source in SOURCES:
             shutil.copy(source, name)
