@@ -88,7 +88,7 @@ def test_what_the_kernel_refuses_is_named(doctor: Doctor, healthy: dict[str, Any
     assert "seccomp filter" in checks["process_vm"]["remedy"]
     assert "ptrace_scope is 2 (0 and 1 allow it)" in checks["process_vm"]["remedy"]
     assert "sysv: no shared memory of" in checks["shm"]["text"]
-    assert "are more than this process's part" in checks["shm"]["text"]
+    assert "bytes within its part" in checks["shm"]["text"]
     assert "has 7 MiB free of 7 MiB" in checks["shm"]["text"]
     assert "nothing of /dev/shm is taken" in healthy["checks"]["shm"]["text"]
     assert checks["userfaultfd"]["status"] != "ok"

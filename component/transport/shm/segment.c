@@ -147,7 +147,7 @@ regx_status_t regx_segment_open(const regx_transport_config_t *config,
         const regx_status_t status =
             fits ? regx_segment_alloc(kind, lengths[kind], segment) : REGX_NO_MEMORY;
         const char *name = regx_segment_kind_name(kind);
-        char reason[REGX_REASON_LENGTH];
+        char reason[REGX_REASON_LENGTH + 16]; /* for a length of 20 digits, which is cut */
 
         if (status == REGX_OK) {
             return REGX_OK;
@@ -158,10 +158,8 @@ regx_status_t regx_segment_open(const regx_transport_config_t *config,
         if (status == REGX_DENIED) {
             snprintf(reason, sizeof(reason), "%s: this process is not dumpable", name);
         } else {
-            snprintf(reason, sizeof(reason),
-                     fits ? "%s: no shared memory of %zu bytes"
-                          : "%s: %zu bytes are more than this process's part",
-                     name, lengths[kind]);
+            snprintf(reason, sizeof(reason), "%s: no shared memory of %zu bytes%s", name,
+                     lengths[kind], fits ? "" : " within its part");
         }
         regx_transport_fall_back(config, REGX_TRACE_CHOICE, reason);
     }

@@ -214,7 +214,7 @@ static void system_v_comes_first(void **state)
     regx_segment_free(&segment);
     assert_int_equal(regx_segment_open(&config, lengths, less, &segment), REGX_UNREACHABLE);
     assert_string_equal(counters.fallbacks[1].reason,
-                        "posix: 131072 bytes are more than this process's part");
+                        "posix: no shared memory of 131072 bytes within its part");
     assert_int_equal(prctl(PR_SET_DUMPABLE, 0, 0, 0, 0), 0);
     const regx_status_t status = regx_segment_open(&config, lengths, most, &segment);
     assert_int_equal(prctl(PR_SET_DUMPABLE, 1, 0, 0, 0), 0);
