@@ -124,7 +124,7 @@ def parse(text: str) -> dict[str, float]:
 
 
 def render(frame: "table.Frame", width: int) -> str:
-    from tools.table import layout, pair
+    from tools.table import layout, number, pair
 
     values = frame[frame.unit != ""].groupby(["metric", "row"]).value
     found = values.agg(["median", "min", "max", "count"]).rename(columns={"count": "runs"})
@@ -135,10 +135,10 @@ def render(frame: "table.Frame", width: int) -> str:
         for backend, column in columns.items():
             has = (name, backend) in found.index
             line = found.loc[name, backend] if has else None
-            column += pair(line, f" {line['median'] / base:.2f}x" if base else "") if has else ("-", "")
+            column += pair(line, f" {number(base / line['median'])}x" if base and line["median"] else "") if has else ("-", "")
     labels = [text for name in metrics for text in (", ".join(METRICS[name]), "")]
     lines = layout(columns, labels, width)
-    lines += ["", f"Medians, below them min-max.  x: relative to {BASE}."]
+    lines += ["", f"Medians, below them min-max.  x: speed relative to {BASE}, above 1 is faster."]
     lines += [f"{event}: {row}: {why}" for row, event, why in zip(frame.row, frame.metric, frame.problem)
               if event in ("missing", "failed")]
     return "\n".join([*lines, *frame.about.unique()])

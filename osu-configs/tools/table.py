@@ -88,10 +88,10 @@ def figures(frame: Frame) -> Frame:
 
 
 def related(values: Frame, group: list[str]) -> Frame:
-    """A line for each group, row and size: median, min, max and number of runs; ratio: of the median
-    to that of the best peer, of those with more than half as many runs as any (one run alone may be lucky);
-    speed: the same, above 1 where the row is faster; apart: whether its range and that peer's have nothing
-    in common; reference: of the runs without MPI beside it."""
+    """A line for each group, row and size: median, min, max and number of runs; speed: beside the best peer,
+    above 1 where the row is faster, of the peers with more than half as many runs as any (one run alone may be
+    lucky); apart: whether its range and that peer's have nothing in common; reference: of the runs without MPI
+    beside it."""
     keys = [*group, "unit", "row", "kind", "size"]
     found = values.groupby(keys, sort=False).agg(
         median=("value", "median"), min=("value", "min"), max=("value", "max"),
@@ -103,8 +103,8 @@ def related(values: Frame, group: list[str]) -> Frame:
     peers = peers[2 * peers.runs > peers.groupby([*group, "size"]).runs.transform("max")].sort_values("order")
     peers = peers.drop_duplicates([*group, "size"])[[*group, "size", "row", "median", "min", "max"]]
     found = found.merge(peers, on=[*group, "size"], how="left", suffixes=("", "_best"))
-    found["ratio"] = found["median"] / found.median_best
-    found["speed"] = found.ratio.where(~found.lower, 1 / found.ratio)
+    ratio = found["median"] / found.median_best
+    found["speed"] = ratio.where(~found.lower, 1 / ratio)
     found["apart"] = (found["max"] < found.min_best) | (found["min"] > found.max_best)
     found["wide"] = (found["max"] - found["min"]) / found["median"] > WIDE_FROM
     return found
@@ -117,10 +117,10 @@ def pair(line: pandas.Series, beside: str = "") -> tuple[str, str]:
 
 
 def cells(line: pandas.Series) -> tuple[str, str]:
-    """With the ratio to the best peer, and marks."""
+    """With the speed beside the best peer, and marks."""
     text = ""
-    if line.kind == "regx" and line.ratio == line.ratio:  # not nan
-        text += f" {line.ratio:.2f}x" + ("" if line.apart else "~")
+    if line.kind == "regx" and line.speed == line.speed:  # not nan
+        text += f" {number(line.speed)}x" + ("" if line.apart else "~")
     elif line.row == line.row_best:
         text += " *"
     above, below = pair(line, text + (" ?" if line.problem else ""))
@@ -202,12 +202,12 @@ def render(frame: Frame, width: int) -> str:
 def legend(found: Frame) -> list[str]:
     if found.empty:
         return []
-    lines = ["Medians, below them min-max.  x: relative to the best peer (*) of the same size and phase, of those"
-             " with more than half as many runs as any."]
+    lines = ["Medians, below them min-max.  x: speed relative to the best peer (*) of the same size and phase, above 1"
+             " is faster; of the peers with more than half as many runs as any."]
     if found.reference.notna().any():
         lines.append("reference: the same movement by two processes without MPI, run beside each row; no"
                      " bound.  %: what regx's best row reaches of it.")
-    ratios = found[(found.kind == "regx") & found.ratio.notna()]
+    ratios = found[(found.kind == "regx") & found.speed.notna()]
     if same := int((~ratios.apart).sum()):
         lines.append(f"~ Not told apart: in {same} of {len(ratios)} ratios the runs of regx and of the"
                      " best peer overlap.")

@@ -52,6 +52,12 @@ def test_medians_ranges_and_ratios_of_each_phase_have_a_table(tmp_path: Path) ->
     assert "Phase: it changed during 1 of 8 figures, which are left out: vader osu_bw." in text
 
 
+def test_a_ratio_above_1_is_faster_of_times_too(tmp_path: Path) -> None:
+    text = table.render(read(tmp_path, RECORDED.replace("bandwidth,MB/s", "latency,us")), 160)
+    values = text.split("(far phase, runs 1-2)")[1].splitlines()[3]
+    assert values.split()[:7] == "64 KiB 32.0 0.66x 21.0 1.00x~ 21.0".split()
+
+
 def test_what_a_reader_must_know_stands_below(tmp_path: Path) -> None:
     frame = read(tmp_path, RECORDED)
     text = table.render(frame, 160)
