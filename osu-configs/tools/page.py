@@ -2,45 +2,52 @@
 """The page: what was measured as one HTML file that needs no network, with its plots inside."""
 
 import base64
-import html
 from pathlib import Path
+from typing import Any
+
+import jinja2
 
 from tools import output, screen, table
-from tools.table import Frame
+from tools.table import SAME, Frame
 
-STYLE = """body { font: 15px/1.5 sans-serif; margin: 2em auto; max-width: 1200px; padding: 0 1em }
-pre { background: #f4f4f4; padding: 1em; overflow-x: auto; font-size: 12px; line-height: 1.35 }
-img { max-width: 100% } th, td { text-align: left; padding: 0.1em 1em 0.1em 0; vertical-align: top }"""
+TEMPLATES = Path(__file__).parent
 
 
 def write(frame: Frame, folder: Path, plots: list[Path], command: str) -> Path:
-    def text(value: object) -> str:
-        return html.escape(str(value))
-
-    images = "".join(f'<p><img alt="{text(plot.stem)}" src="data:image/png;base64,'
-                     f'{base64.b64encode(plot.read_bytes()).decode()}"></p>\n' for plot in plots)  # fmt: skip
-    rows = "".join("<tr>" + "".join(f"<td>{text(cell)}</td>" for cell in line) + "</tr>\n" for line in paths(frame))
+    """page.html: who leads, the plots, what to doubt, then tables."""
+    frame = frame.assign(name=table.named(frame))
+    found = screen.in_order(frame, screen.speeds(frame))
+    environment = jinja2.Environment(loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=True,
+                                     undefined=jinja2.StrictUndefined, keep_trailing_newline=True)  # fmt: skip
+    events = table.events(frame)
+    compared = not found.empty and found.speed.notna().any()
+    text = environment.get_template("page.html.j2").render(
+        words=[*events, *(screen.words(found) if compared else [])] or ["There is nothing to compare with."],
+        about=frame.about[frame.about != ""].unique(), command=command,
+        plots=[{"name": plot.stem, "base64": base64.b64encode(plot.read_bytes()).decode()} for plot in plots],
+        doubts=[*table.proof(frame), *screen.doubts(frame, found)],
+        tables=[by_size(group) for _, group in screen.named_groups(found)] if len(found) else [],
+        paths=paths(frame), figures=table.render(frame, 200))  # fmt: skip
     file = folder / "page.html"
-    output.replace(file, f"""<!DOCTYPE html>
-<html lang="en"><head><meta charset="utf-8"><title>regx compare</title><style>{STYLE}</style></head><body>
-<h1>regx compare</h1>
-<p>{"<br>".join(map(text, frame.about[frame.about != ""].unique()))}</p>
-<pre>{text(command)}</pre>
-<pre>{text(screen.render(frame))}</pre>
-{images}<h2>What each row ran on</h2>
-<table><tr><th>row</th><th>runs</th><th>content</th><th>wire</th><th>backend</th><th>path</th></tr>
-{rows}</table>
-<h2>All figures</h2>
-<pre>{text(table.render(frame, 200))}</pre>
-</body></html>
-""")
+    output.replace(file, text)
     return file
 
 
+def by_size(group: Frame) -> dict[str, Any]:
+    """A table with sizes across, each cell with a mark where regx is clearly faster or slower."""
+    cells = screen.sizes_across(group)
+    marks = group[group.kind.eq("regx") & group.apart & (group.speed - 1).abs().gt(SAME)]
+    marked = {("regx " + line.row, screen.show(line.size_)): "faster" if line.speed > 1 else "slower"
+              for line in marks.rename(columns={"size": "size_"}).itertuples()}  # fmt: skip
+    return {"title": screen.title(group), "sizes": [*cells.columns],
+            "rows": [(name, [(text, marked.get((name, size), "")) for size, text in line.items()])
+                     for name, line in cells.iterrows()]}  # fmt: skip
+
+
 def paths(frame: Frame) -> list[tuple[object, ...]]:
-    """Of each row and benchmark: runs, whether contents were checked, and what regx's report proves."""
+    """Of each row and benchmark (named in `frame`): runs, whether contents were checked, and what regx's report proves."""
     found = []
-    for name, mine in frame.assign(name=table.named(frame)).groupby("name", sort=False):
+    for name, mine in frame.groupby("name", sort=False):
         runs = table.values_of(mine)
         bad = [problem for problem in mine.problem.unique() if problem]
         events = mine.metric[mine.metric.isin(["wrong data", "failed"])].unique()

@@ -1,35 +1,107 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The plots, one for each benchmark: left the speed beside the best peer, where differences can be seen,
-right the figures themselves, in the phase that most of them are of."""
+"""The plots. plot-auto.png answers at a glance whether `auto` pays: its speed beside the best of Open MPI's own
+transports and of UCX, in each phase. Of each benchmark there is another one with all rows: left the speed beside
+the best peer, where differences can be seen, right the figures themselves, in the phase that most of them are of."""
 
 from pathlib import Path
 from typing import Any
 
 import matplotlib
+import numpy
+import pandas
 
 matplotlib.use("Agg")
 from matplotlib import pyplot, ticker  # noqa: E402  (the backend is chosen before)
 from PIL import Image  # noqa: E402  (matplotlib's own)
 
 from tools import screen  # noqa: E402
+from tools.conditions import PHASES, UNMEASURED  # noqa: E402
 from tools.sizes import show  # noqa: E402
 from tools.table import Frame, related  # noqa: E402
 
 COLOURS = {"regx": ("#d62728", "#1f77b4", "#2ca02c", "#9467bd", "#ff7f0e", "#17becf", "#e377c2"),
            "peer": ("#444444", "#8c8c8c", "#b08d57", "#6b8e9e", "#9e7b8e", "#7d8f69")}
+AUTO = "auto"  # the row
+OURS, OWN, UCX = "regx auto", "best of\nOpen MPI's own", "best of UCX"
+FAMILIES = {OWN: ("#444444", 1.2), UCX: ("#1f77b4", 1.2), OURS: ("#d62728", 2.2)}
 LABEL_APART = 0.045  # of the height: labels at the ends of lines do not cover one another
 
 
 def draw(frame: Frame, folder: Path) -> list[Path]:
-    """plot-BENCHMARK.png of each place that has figures."""
+    """plot-auto.png, and plot-BENCHMARK.png of each place that has figures."""
     speeds = screen.speeds(frame)
     if speeds.empty:
         return []
     rows = frame.drop_duplicates("row")
     colours = {row: COLOURS[kind][at % len(COLOURS[kind])] for kind in COLOURS
                for at, row in enumerate(rows.row[rows.kind == kind])}  # fmt: skip
-    return [one(name, group, absolute(frame, group), colours, folder, frame.about.iloc[0])
-            for name, group in screen.named_groups(speeds)]
+    about = frame.about.iloc[0]
+    return [*at_a_glance(frame, folder, about),
+            *(one(name, group, absolute(frame, group), colours, folder, about)
+              for name, group in screen.named_groups(speeds))]  # fmt: skip
+
+
+# ---- auto, at a glance
+
+
+def families(frame: Frame) -> Frame:
+    """By place, phase and size: `auto`, the best row of Open MPI's own transports and the best of UCX's, each with
+    its speed beside the best of Open MPI's own, above 1 where it is faster, and the range of that speed; where both
+    `auto` and a transport of Open MPI's were measured."""
+    found = related(screen.in_a_phase(frame), [*screen.PLACE, "phase"])
+    found["family"] = numpy.where(found.kind == "regx", found.row.map({AUTO: OURS}),
+                                  numpy.where(found.row.str.startswith("ucx"), UCX, OWN))  # fmt: skip
+    keys = [*screen.PLACE, "phase", "size"]
+    found = found.dropna(subset=["family"]).sort_values("order").drop_duplicates([*keys, "family"])
+    base = found[found.family == OWN][[*keys, "median"]]
+    found = found.merge(base, on=keys, suffixes=("", "_own"))
+    for speed, value in (("speed", "median"), ("slowest", "max"), ("fastest", "min")):
+        found[speed] = (found.median_own / found[value]).where(found.lower, found[value] / found.median_own)
+    both = found.groupby([*screen.PLACE, "phase"]).family.transform(lambda names: {OURS, OWN} <= {*names})
+    return found[both.astype(bool)]
+
+
+def at_a_glance(frame: Frame, folder: Path, about: str) -> list[Path]:
+    """A panel for each phase and benchmark of families."""
+    found = families(frame)
+    if found.empty:
+        return []
+    measured = pandas.MultiIndex.from_frame(found[screen.PLACE])
+    places = [place for place in frame[screen.PLACE].drop_duplicates().itertuples(index=False, name=None)
+              if place in measured]  # fmt: skip
+    phases = [phase for phase in PHASES if (found.phase == phase).any()]
+    figure, axes = pyplot.subplots(len(places), len(phases), squeeze=False, sharex=True, sharey=True,
+                                   figsize=(6.2 * len(phases) + 0.6, 2.7 * len(places) + 0.9))  # fmt: skip
+    for row, place in enumerate(places):
+        mine = found[measured.isin([place])]
+        for at, phase in enumerate(phases):
+            panel(axes[row][at], mine[mine.phase == phase])
+            cores = "" if phase == UNMEASURED else f", {phase} cores"
+            axes[row][at].set_title(f"{screen.named_groups(mine)[0][0]}{cores}", fontsize=10)
+    sizes_axis([axis for line in axes for axis in line], sorted(found["size"].unique()))
+    figure.supylabel("speed beside the best of Open MPI's own; above 1 is faster", fontsize=9)
+    figure.text(0.01, 0.005, about, fontsize=7, color="#666666")
+    figure.tight_layout(rect=(0, 0.02, 1, 1))
+    return [saved(figure, folder / "plot-auto.png")]
+
+
+def panel(axes: Any, found: Frame) -> None:
+    axes.set_visible(not found.empty)
+    ends = []
+    for family, (colour, width) in FAMILIES.items():
+        line = found[found.family == family].sort_values("size")
+        if line.empty:
+            continue
+        axes.plot(line["size"], line.speed, color=colour, linewidth=width)
+        axes.fill_between(line["size"], line.slowest, line.fastest, color=colour, alpha=0.18, linewidth=0)
+        ends.append((line.speed.iloc[-1], family, colour))
+    axes.set_yscale("log", base=2)
+    axes.yaxis.set_major_locator(ticker.LogLocator(base=2, subs=(1, 2**0.5)))
+    axes.yaxis.set_major_formatter(ticker.FormatStrFormatter("%.2g"))
+    label(axes, ends)
+
+
+# ---- all rows of a benchmark
 
 
 def absolute(frame: Frame, group: Frame) -> Frame:
@@ -67,6 +139,10 @@ def one(name: str, speeds: Frame, found: Frame, colours: dict[str, str], folder:
     figure.text(0.01, 0.005, about, fontsize=7, color="#666666")
     figure.tight_layout(rect=(0, 0.02, 1, 1))
     file = folder / f"plot-{name.replace(' ', '-').replace('(', '').replace(')', '').replace(':', '-')}.png"
+    return saved(figure, file)
+
+
+def saved(figure: Any, file: Path) -> Path:
     figure.savefig(file, dpi=110)
     pyplot.close(figure)
     Image.open(file).quantize(64).save(file, optimize=True)  # a quarter of the bytes, for READMEs

@@ -57,9 +57,7 @@ def undecided(frame: Frame) -> set[tuple[str, tuple[str, str, int]]]:
 def render(frame: Frame, width: int = WIDTH) -> str:
     """At most 60 lines of 120 columns, as long as nothing failed."""
     frame = frame.assign(name=table.named(frame))
-    found = speeds(frame)
-    order = {row: at for at, row in enumerate(frame.row.unique())}
-    found = found.sort_values("row", key=lambda rows: rows.map(order), kind="stable") if len(found) else found
+    found = in_order(frame, speeds(frame))
     lines = [line for about in frame.about[frame.about != ""].unique() for line in textwrap.wrap(about, width)] + [""]
     for line in table.events(frame):  # at length in results.csv
         lines += textwrap.wrap(line, width, subsequent_indent="    ", max_lines=2)
@@ -77,6 +75,12 @@ def render(frame: Frame, width: int = WIDTH) -> str:
     for line in [*table.proof(frame), *doubts(frame, found)]:
         lines += textwrap.wrap(line, width, subsequent_indent="    ")
     return "\n".join(lines)
+
+
+def in_order(frame: Frame, found: Frame) -> Frame:
+    """The rows as the files have them."""
+    order = {row: at for at, row in enumerate(frame.row.unique())}
+    return found.sort_values("row", key=lambda rows: rows.map(order), kind="stable") if len(found) else found
 
 
 # ---- in words
@@ -143,8 +147,8 @@ def geometric(speed: pandas.Series) -> float:
 # ---- as tables
 
 
-def by_size(group: Frame, width: int) -> list[str]:
-    """A line for each row, sizes across; of many sizes, every second, and so on."""
+def title(group: Frame) -> str:
+    """Of a table by sizes: what its figures are, of which phase, of how many runs."""
     first = group.iloc[0]
     how = " or ".join({BY_REFERENCE: "phase moved: by the reference beside each",
                        UNMEASURED: "phase not measured"}.get(how, f"{how} phase") for how in group.how.unique())  # fmt: skip
@@ -154,16 +158,27 @@ def by_size(group: Frame, width: int) -> list[str]:
     else:
         unit = "times the reference's" if first.how == BY_REFERENCE else first.unit
         what, marks = f"{unit}, {'lower' if first.lower else 'higher'} is better", ""
-    lines = [f"{named_groups(group)[0][0]}, {what} ({marks}{how}; runs {runs})"]
+    return f"{named_groups(group)[0][0]}, {what} ({marks}{how}; runs {runs})"
+
+
+def by_size(group: Frame, width: int) -> list[str]:
+    """A line for each row, sizes across; of many sizes, every second, and so on."""
+    step = -(-group["size"].nunique() // ((width - max(map(len, labels_of(group)))) // 9))
+    return [title(group), *sizes_across(group, step).to_string(col_space=8).splitlines(), ""]
+
+
+def labels_of(group: Frame) -> list[str]:
     rows = group[["row", "kind"]].drop_duplicates()
-    labels = ["regx " * (kind == "regx") + row for row, kind in zip(rows.row, rows.kind)]
-    sizes = sorted(group["size"].unique())
-    step = -(-len(sizes) // ((width - max(map(len, labels))) // 9))
+    return ["regx " * (kind == "regx") + row for row, kind in zip(rows.row, rows.kind)]
+
+
+def sizes_across(group: Frame, step: int = 1) -> Frame:
+    """Cells of text, a line for each row; of the sizes every so many, the largest among them."""
     columns = {}
-    for size in sizes[::-step][::-1]:
+    for size in sorted(group["size"].unique())[::-step][::-1]:
         mine = group[group["size"] == size].set_index("row")
-        columns[show(size)] = [cell(mine.loc[row]) if row in mine.index else "-" for row in rows.row]
-    return [*lines, *Frame(columns, index=labels).to_string(col_space=8).splitlines(), ""]
+        columns[show(size)] = [cell(mine.loc[row]) if row in mine.index else "-" for row in group.row.unique()]
+    return Frame(columns, index=labels_of(group))
 
 
 def cell(line: pandas.Series) -> str:

@@ -159,11 +159,31 @@ def test_the_same_row_in_two_files_is_refused(tmp_path: Path) -> None:
 def test_the_page_holds_plots_tables_and_what_each_row_ran_on(tmp_path: Path) -> None:
     frame = read(tmp_path, RECORDED + WRONG)
     plots = plot.draw(frame, tmp_path)
-    assert [file.name for file in plots] == ["plot-osu_bw.png"] and plots[0].stat().st_size > 1000
+    assert [file.name for file in plots] == ["plot-auto.png", "plot-osu_bw.png"]
+    assert all(file.stat().st_size > 1000 for file in plots)
     text = page.write(frame, tmp_path, plots, "compare -f <file>").read_text()
-    assert "compare -f &lt;file&gt;" in text and text.count('src="data:image/png;base64,') == 1
+    assert "compare -f &lt;file&gt;" in text and text.count('src="data:image/png;base64,') == 2
     assert "<td>bounce osu_bw</td><td>3</td><td>right</td><td>shm</td><td>none</td><td>as named</td>" in text
     assert 'src="http' not in text and "href" not in text and "<td>failed; wrong data; no such PML" in text
+
+
+def test_the_page_begins_with_who_leads(tmp_path: Path) -> None:
+    text = page.write(read(tmp_path, RECORDED), tmp_path, [], "compare").read_text()
+    order = [text.index(word) for word in ("osu_bw: regx bounce 1.60 times as fast", "Content checked: 1 of 4 rows.",
+                                           '<th>regx bounce</th><td class="faster">1.60 </td>', "<summary>")]  # fmt: skip
+    assert order == sorted(order)
+    assert '<th>regx auto</th><td class="">1.05~</td>' in text
+
+
+def test_at_a_glance_auto_is_beside_the_best_of_each_family(tmp_path: Path) -> None:
+    values = {(row, kind, 8, run): (us * run, "near", 1.0) for row, kind, us in (
+        ("auto", "regx", 2.0), ("bounce", "regx", 1.0), ("vader-cma", "peer", 4.0), ("tcp", "peer", 9.0),
+        ("ucx", "peer", 8.0), ("ucx-posix", "peer", 9.0)) for run in (1, 3)}  # fmt: skip
+    values |= {("vader-cma", "peer", 8, 5): (1.0, "far", 1.0)}  # alone there: no panel
+    found = plot.families(read(tmp_path, lines_of(values)))
+    assert {*found.phase} == {"near"}
+    lines = {line.row: (line.slowest, line.speed, line.fastest) for line in found.itertuples()}
+    assert lines == {"auto": (4 / 3, 2.0, 4.0), "vader-cma": (2 / 3, 1.0, 2.0), "ucx": (1 / 3, 0.5, 1.0)}
 
 
 def test_a_browser_shows_the_page(tmp_path: Path) -> None:
@@ -174,12 +194,12 @@ def test_a_browser_shows_the_page(tmp_path: Path) -> None:
     # Without a network, as an ordinary page; what the browser made of it becomes the title.
     file.write_text(file.read_text().replace("</body>", """<script>document.title = [document.images.length,
         [...document.images].every(image => image.naturalWidth > 400 && image.clientWidth <= innerWidth),
-        document.querySelectorAll("td").length, document.querySelectorAll("pre").length,
+        document.querySelectorAll(".text td").length, document.querySelectorAll("pre").length,
         performance.getEntriesByType("resource").filter(entry => !entry.name.startsWith("data:")).length]</script></body>"""))
     shown = subprocess.run(["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom",
                             f"--user-data-dir={tmp_path}/user", file.as_uri()],
                            capture_output=True, text=True, timeout=600, check=True)  # fmt: skip
-    assert f"<title>1,true,{6 * len(page.paths(frame))},3,0</title>" in shown.stdout
+    assert f"<title>2,true,{6 * frame.groupby(['row', 'benchmark']).ngroups},1,0</title>" in shown.stdout
 
 
 @pytest.mark.parametrize(("text", "complaint"), [
