@@ -97,19 +97,19 @@ static void parse(const uint8_t *bytes, size_t length, addresses_t published[REG
     }
 }
 
-static bool leads_to(const regx_module_t *module, const address_t *address)
+static bool leads_to(const regx_module_t *module, const address_t *address, bool same_node)
 {
     const regx_transport_t *transport = module->transport;
 
     return transport->ops->reaches == NULL ||
-           transport->ops->reaches(transport, address->bytes, address->length);
+           transport->ops->reaches(transport, address->bytes, address->length, same_node);
 }
 
 /* For each of `count` modules the address that it talks to, which is NULL before, among the pairs of
  * which so many ends are far. As many as can be: those at the same place in both lists first, then
  * by how far apart their places are. Whether there are any. */
 static bool pair_at(regx_module_t *const modules[], unsigned count, const addresses_t *theirs,
-                    int far_ends, const address_t *talks_to[])
+                    bool same_node, int far_ends, const address_t *talks_to[])
 {
     const unsigned longer = count > theirs->count ? count : theirs->count;
     bool taken[REGX_DEVICES_MAX] = {false}, any = false;
@@ -121,7 +121,7 @@ static bool pair_at(regx_module_t *const modules[], unsigned count, const addres
 
             if (i < count && j < theirs->count && talks_to[i] == NULL && !taken[j] &&
                 modules[i]->far + theirs->list[j].far == far_ends &&
-                leads_to(modules[i], &theirs->list[j])) {
+                leads_to(modules[i], &theirs->list[j], same_node)) {
                 talks_to[i] = &theirs->list[j];
                 taken[j] = any = true;
             }
@@ -135,10 +135,10 @@ static bool pair_at(regx_module_t *const modules[], unsigned count, const addres
  * the same result, since each decides by what both have published: Open MPI answers a large message
  * over the module on which it arrived. */
 static void pair(regx_module_t *const modules[], unsigned count, const addresses_t *theirs,
-                 const address_t *talks_to[])
+                 bool same_node, const address_t *talks_to[])
 {
     for (int far_ends = 0; far_ends <= 2; far_ends++) {
-        if (pair_at(modules, count, theirs, far_ends, talks_to)) {
+        if (pair_at(modules, count, theirs, same_node, far_ends, talks_to)) {
             return;
         }
     }
@@ -156,7 +156,7 @@ static unsigned find_kind(const regx_component_t *component, regx_transport_kind
 
 /* What a peer is reached by: the transport of the node where it leads there, else ports, and if no
  * port does, nothing. Sets for each of the modules the address that it talks to, or NULL. */
-static bool choose(const regx_component_t *component, const addresses_t *published,
+static bool choose(const regx_component_t *component, const addresses_t *published, bool same_node,
                    const address_t *talks_to[REGX_MODULES_MAX])
 {
     bool any = false;
@@ -166,7 +166,7 @@ static bool choose(const regx_component_t *component, const addresses_t *publish
         unsigned count;
         const unsigned first = find_kind(component, kind, &count);
 
-        pair(&component->modules[first], count, &published[kind], &talks_to[first]);
+        pair(&component->modules[first], count, &published[kind], same_node, &talks_to[first]);
         for (unsigned i = first; i < first + count; i++) {
             any |= talks_to[i] != NULL;
         }
@@ -263,7 +263,7 @@ static bool connect_module(regx_module_t *module, opal_proc_t *proc, const addre
 {
     regx_transport_t *transport = module->transport;
     const address_t *talks_to[REGX_MODULES_MAX];
-    const bool any = choose(module->component, published, talks_to);
+    const bool any = choose(module->component, published, regx_compat_same_node(proc), talks_to);
     const address_t *address = talks_to[module->place];
 
     if (address == NULL) {

@@ -284,8 +284,10 @@ typedef struct regx_transport_ops {
     size_t (*address)(regx_transport_t *transport, void *buffer);
 
     /* Whether a connection to the process that published `address` is possible. Both ends get the
-     * same answer. NULL: connect has to be tried. */
-    bool (*reaches)(const regx_transport_t *transport, const void *address, size_t length);
+     * same answer. same_node: it is known to be on this node; else the address may still tell. NULL:
+     * connect has to be tried. */
+    bool (*reaches)(const regx_transport_t *transport, const void *address, size_t length,
+                    bool same_node);
 
     /* Prepares the connection to the process that published `address`; nothing is sent yet.
      * REGX_OK: the caller owns `conn` until disconnect; REGX_UNREACHABLE: no way leads to this

@@ -109,7 +109,8 @@ static size_t address(regx_transport_t *transport, void *buffer)
     return 1 + regx_shm_ops.address(transport, (char *)buffer + 1);
 }
 
-static bool reaches(const regx_transport_t *transport, const void *bytes, size_t length)
+static bool reaches(const regx_transport_t *transport, const void *bytes, size_t length,
+                    bool same_node)
 {
     return length > 1 && *(const char *)bytes == port_of(transport)->fabric;
 }

@@ -11,6 +11,9 @@ from launch import Mpi
 from namespace import SharedMemory, refusal
 
 APART = {"process": ["--pid", "--fork", "--mount-proc"], "user": ["--user", "--map-root-user"]}
+OWN = {"name": "hostname box$OMPI_COMM_WORLD_RANK",
+       "boot": "echo $$ >{0}/$$; mount --bind {0}/$$ /proc/sys/kernel/random/boot_id",
+       "proc": "test $OMPI_COMM_WORLD_RANK = 0 || mount -t tmpfs tmpfs /proc"}
 COLLECTIVE = ["collective", "--sizes", "100,5000,300001", "alltoall", "bcast"]
 
 
@@ -28,6 +31,17 @@ def test_ranks_in_their_own_namespaces_share_memory_and_bounce(mpi: Mpi, tmp_pat
     assert job.total("bytes_bounce") > 0 == job.total("bytes_pipeline"), str(job)
     assert job.reasons("fallbacks").get(f"process_vm: another {space} name space", 0) > 0, str(job)
     memory.must_be_empty(job)
+
+
+@pytest.mark.parametrize("what", OWN)
+def test_what_a_rank_takes_for_the_machine_is_its_own(mpi: Mpi, tmp_path: Path, what: str) -> None:
+    """A name, as containers have, a number of the kernel's start, as systemd-nspawn makes, or no /proc. Open
+    MPI knows that both are on one node."""
+    enter = ["unshare", "--mount", "--uts", "sh", "-c", OWN[what].format(tmp_path) + '; exec "$@"', "sh"]
+    why = refusal(*enter, "true")
+    if why:
+        pytest.skip(f"no name spaces: {why}")
+    mpi(*COLLECTIVE, ranks=3, within=enter, regx={"rendezvous": "pipeline"}).checked(ranks=3).over("shm")
 
 
 @pytest.mark.parametrize("size", ["1G", "64M"])

@@ -91,12 +91,13 @@ static const void *address_within(const void *address, size_t *length)
     return (const char *)address + sizeof(mark);
 }
 
-static bool pinned_reaches(const regx_transport_t *transport, const void *address, size_t length)
+static bool pinned_reaches(const regx_transport_t *transport, const void *address, size_t length,
+                           bool same_node)
 {
     const regx_pinned_t *pinned = regx_pinned_of(transport);
     const void *within = address_within(address, &length);
 
-    return within != NULL && pinned->shm->ops->reaches(pinned->shm, within, length);
+    return within != NULL && pinned->shm->ops->reaches(pinned->shm, within, length, same_node);
 }
 
 static regx_status_t pinned_connect(regx_transport_t *transport, uint64_t peer, const void *address,

@@ -29,12 +29,6 @@ bool regx_shm_address_is_valid(const regx_shm_address_t *address)
            address->life.pid > 0 && address->life.id >= -1;
 }
 
-/* Both known, and not the same. */
-static bool differ(uint64_t one_space, uint64_t other)
-{
-    return one_space != 0 && other != 0 && one_space != other;
-}
-
 regx_shm_neighbour_t regx_shm_neighbour(const regx_shm_t *shm, const regx_shm_address_t *address)
 {
     const regx_shm_node_t *here = &shm->address.node, *there = &address->node;
@@ -44,14 +38,15 @@ regx_shm_neighbour_t regx_shm_neighbour(const regx_shm_t *shm, const regx_shm_ad
     neighbour.vm.life = address->life;
     neighbour.vm.own = shm->address.life;
     neighbour.vm.file.fd = -1;
-    if (differ(here->ipc, there->ipc)) {
+    if (regx_shm_differ(here->ipc, there->ipc)) {
         neighbour.vm.life.id = -1; /* here that is another segment */
     }
     neighbour.vm.cookie_address = address->cookie_address;
     neighbour.vm.cookie = address->cookie;
-    neighbour.vm.space = differ(here->processes, there->processes) ? REGX_VM_OTHER_PROCESSES
-                         : differ(here->users, there->users)       ? REGX_VM_OTHER_USERS
-                                                                   : REGX_VM_SAME_SPACE;
+    neighbour.vm.space = regx_shm_differ(here->processes, there->processes)
+                             ? REGX_VM_OTHER_PROCESSES
+                         : regx_shm_differ(here->users, there->users) ? REGX_VM_OTHER_USERS
+                                                                      : REGX_VM_SAME_SPACE;
     if (neighbour.vm.space == REGX_VM_OTHER_PROCESSES) {
         neighbour.vm.life.pid = 0; /* here that is another process */
     }

@@ -22,7 +22,7 @@ static bool leads_to(const regx_shm_node_t *from, const regx_shm_address_t *othe
 
     switch (other->main.kind) {
     case REGX_SEGMENT_SYSV:
-        return from->ipc == to->ipc;
+        return !regx_shm_differ(from->ipc, to->ipc);
     case REGX_SEGMENT_NAMED:
         return from->memory != 0 && from->memory == to->memory;
     default:
@@ -30,7 +30,8 @@ static bool leads_to(const regx_shm_node_t *from, const regx_shm_address_t *othe
     }
 }
 
-bool regx_shm_reaches(const regx_transport_t *transport, const void *address, size_t length)
+bool regx_shm_reaches(const regx_transport_t *transport, const void *address, size_t length,
+                      bool same_node)
 {
     const regx_shm_t *shm = REGX_CONTAINER_OF(transport, const regx_shm_t, super);
     regx_shm_address_t a;
@@ -39,8 +40,8 @@ bool regx_shm_reaches(const regx_transport_t *transport, const void *address, si
         return false;
     }
     memcpy(&a, address, sizeof(a));
-    return shm->address.node.machine == a.node.machine && leads_to(&shm->address.node, &a) &&
-           leads_to(&a.node, &shm->address);
+    return (same_node || shm->address.node.machine == a.node.machine) &&
+           leads_to(&shm->address.node, &a) && leads_to(&a.node, &shm->address);
 }
 
 /* Now, at the start, what later may be refused, when a process has given up its rights or has no

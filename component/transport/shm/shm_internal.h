@@ -71,7 +71,8 @@ static inline void regx_shm_key_pack(regx_shm_key_t key, regx_key_t *packed)
 
 /* ---- the main segment ---- */
 
-/* Where a process is. Two processes of one node reach each other if each can map the other's memory: of
+/* Where a process is. A rank may have a name and a number of its own for the machine, as in a
+ * container: then only Open MPI knows that it is on this node. Two processes of one node reach each other if each can map the other's memory: of
  * System V from the same name space of IPC, by whose numbers it is named (where that is not known,
  * /proc is hidden, and the attempt tells); a file with a name where /dev/shm is the same; another by way
  * of /proc, from the same name spaces of processes and of users alone, since the kernel lets no process
@@ -83,6 +84,12 @@ typedef struct regx_shm_node {
     uint64_t users;     /* that of users; 0: not known */
     uint64_t memory;    /* what /dev/shm is; 0: not known */
 } regx_shm_node_t;
+
+/* Both known, and not the same. */
+static inline bool regx_shm_differ(uint64_t one_space, uint64_t other)
+{
+    return one_space != 0 && other != 0 && one_space != other;
+}
 
 /* What a process publishes for its neighbours; sent as it is. */
 typedef struct regx_shm_address {
@@ -418,7 +425,8 @@ void regx_shm_expose(regx_transport_t *transport, const void *base, size_t lengt
 
 /* ---- shm_conn.c ---- */
 
-bool regx_shm_reaches(const regx_transport_t *transport, const void *address, size_t length);
+bool regx_shm_reaches(const regx_transport_t *transport, const void *address, size_t length,
+                      bool same_node);
 regx_status_t regx_shm_connect(regx_transport_t *transport, uint64_t peer, const void *address,
                                size_t length, regx_conn_t **conn);
 void regx_shm_disconnect(regx_conn_t *conn);

@@ -306,10 +306,12 @@ static bool can_reach(const regx_verbs_t *verbs, const regx_verbs_address_t *add
            ((address->pkey | verbs->address.pkey) & membership) != 0;
 }
 
-static bool verbs_reaches(const regx_transport_t *transport, const void *bytes, size_t length)
+static bool verbs_reaches(const regx_transport_t *transport, const void *bytes, size_t length,
+                          bool same_node)
 {
     regx_verbs_address_t address;
 
+    (void)same_node; /* ports lead to both */
     return regx_verbs_address_read(bytes, length, &address) &&
            can_reach((const regx_verbs_t *)transport, &address);
 }

@@ -141,7 +141,8 @@ static size_t port_address(regx_transport_t *transport, void *buffer)
     return 2;
 }
 
-static bool port_reaches(const regx_transport_t *transport, const void *bytes, size_t length)
+static bool port_reaches(const regx_transport_t *transport, const void *bytes, size_t length,
+                         bool same_node)
 {
     assert_int_equal(length, 2);
     return !leads_nowhere && ((const uint8_t *)bytes)[0] == ((const port_t *)transport)->fabric;

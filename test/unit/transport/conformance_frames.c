@@ -22,8 +22,8 @@ static void an_address_of_another_length_is_refused(void **state)
                          REGX_INVALID);
     }
     if (tested->ops->reaches != NULL) {
-        assert_true(tested->ops->reaches(one.transport, address, length));
-        assert_false(tested->ops->reaches(one.transport, address, length - 1));
+        assert_true(tested->ops->reaches(one.transport, address, length, true));
+        assert_false(tested->ops->reaches(one.transport, address, length - 1, true));
     }
     parties_close();
 }

@@ -164,12 +164,12 @@ static regx_status_t connect_two_ports(void)
     party_open(&one, ONE, false);
     party_open(&two, TWO, false);
     size_t length = regx_transport_ops.address(two.transport, address);
-    const bool reaches = regx_transport_ops.reaches(one.transport, address, length);
+    const bool reaches = regx_transport_ops.reaches(one.transport, address, length, false);
     const regx_status_t status =
         regx_transport_ops.connect(one.transport, TWO, address, length, &one.conn);
     assert_int_equal(status, reaches ? REGX_OK : REGX_UNREACHABLE);
     length = regx_transport_ops.address(one.transport, address);
-    assert_int_equal(regx_transport_ops.reaches(two.transport, address, length), reaches);
+    assert_int_equal(regx_transport_ops.reaches(two.transport, address, length, false), reaches);
     if (reaches) {
         regx_transport_ops.disconnect(one.conn);
     }

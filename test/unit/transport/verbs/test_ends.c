@@ -156,7 +156,7 @@ static void hostile_addresses_are_refused(void **state)
         address[wrong[i].at] = wrong[i].value;
         assert_int_equal(regx_transport_ops.connect(one.transport, 77, address, length, &conn),
                          REGX_INVALID);
-        assert_false(regx_transport_ops.reaches(one.transport, address, length));
+        assert_false(regx_transport_ops.reaches(one.transport, address, length, false));
         address[wrong[i].at] = right;
     }
     address[1] = address[1] == REGX_VERBS_ETHERNET ? REGX_VERBS_INFINIBAND : REGX_VERBS_ETHERNET;
