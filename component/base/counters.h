@@ -108,6 +108,7 @@ typedef struct regx_flow {
       "one-sided operations sent to the target as a message, rather than done by the kernel "      \
       "(same node) or a device")                                                                   \
     X(registrations, COUNT, "registrations made")                                                  \
+    X(registering_ns, COUNT, "nanoseconds that they took")                                         \
     X(deregistrations, COUNT, "deregistrations")                                                   \
     X(registered_bytes, LEVEL, "bytes registered at the moment")                                   \
     X(registered_high, LEVEL, "maximum number of bytes registered")                                \

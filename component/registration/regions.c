@@ -309,6 +309,7 @@ regx_status_t regx_mr_register(regx_registry_t *registry, void *base, size_t len
 {
     regx_counters_t *counters = registry->counters;
     regx_transport_t *transport = registry->transport;
+    const int64_t begun = regx_now_ns();
     const regx_status_t status = regx_mr_fits(registry, length)
                                      ? transport->ops->reg(transport, base, length, access, mr)
                                      : REGX_NO_MEMORY;
@@ -319,6 +320,7 @@ regx_status_t regx_mr_register(regx_registry_t *registry, void *base, size_t len
     }
     /* The cache's thread deregisters, whatever the application has told of its own. */
     atomic_fetch_add(&counters->registrations, 1);
+    atomic_fetch_add(&counters->registering_ns, (uint64_t)(regx_now_ns() - begun));
     atomic_fetch_add(&counters->registered_bytes, length);
     regx_count_high(&counters->registered_high, atomic_load(&counters->registered_bytes));
     return REGX_OK;

@@ -123,3 +123,5 @@ def test_what_a_registration_is_to_cost_is_told(mpi: Mpi, tmp_path: Path, seed: 
     assert job.status == 0 and len(heads) == 1, str(job)
     assert "(pinned, 16000 ns a registration and 246 ns a page; asked for)" in heads[0], str(job)
     assert job.total("bytes_pinned") > 0, str(job)
+    # At least what they are to cost, which no busy machine makes wrong.
+    assert job.total("registering_ns") >= 16_000 * job.total("registrations") > 0, str(job)

@@ -396,6 +396,7 @@ static void a_registration_takes_what_it_is_to_cost(void **state)
     time_of_a_registration("none", REGX_OK);
     time_of_a_registration("", REGX_OK);
     assert_true(regx_pin_cost_read("ucx", &cost, error) && cost.call == 16000 && cost.page == 246);
+    assert_true(regx_pin_cost_read("nic", &cost, error) && cost.call == 93000 && cost.page == 375);
     const char *const bad[] = {"5", "5:", ":5", "5:-1", " 5:5", "5:5 ", "mlx5", "5:1000000001"};
     for (unsigned i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         time_of_a_registration(bad[i], REGX_INVALID);
