@@ -46,7 +46,7 @@ struct watch {
 INTERVAL_TREE_DEFINE(struct watch, node, unsigned long, subtree_last, FIRST, LAST,
                      static __maybe_unused, tree)
 
-#define UNDER_WAY 64 /* changes at once that are known by their range */
+#define UNDER_WAY 64 /* changes at once that are known by their range; of more WATCH refuses */
 
 struct notifier {
     struct mmu_notifier mn;
@@ -117,16 +117,13 @@ static bool insert(struct notifier *notifier, struct watch *new)
 
 /* ---- what the kernel tells ---- */
 
+/* Not mprotect, userfaultfd's write protection, NUMA balancing (VMA), fork, write-back (PAGE), nor dirty
+ * bits: what replaces such a page later is told by itself. */
 static bool takes_pages(const struct mmu_notifier_range *range)
 {
-    switch (range->event) {
-    case MMU_NOTIFY_PROTECTION_VMA:  /* mprotect, userfaultfd's write protection, NUMA balancing */
-    case MMU_NOTIFY_PROTECTION_PAGE: /* fork, write-back */
-    case MMU_NOTIFY_SOFT_DIRTY:
-        return false; /* what replaces such a page later is told by itself */
-    default:
-        return range->start < range->end;
-    }
+    return range->event != MMU_NOTIFY_PROTECTION_VMA &&
+           range->event != MMU_NOTIFY_PROTECTION_PAGE && range->event != MMU_NOTIFY_SOFT_DIRTY &&
+           range->start < range->end;
 }
 
 /* The entry first, then the count. The barrier behind: who sees what the change makes of the page
@@ -196,11 +193,10 @@ static const struct mmu_notifier_ops notifier_ops = {
 
 static bool under_way(struct notifier *notifier, const struct watch *of, u64 upto)
 {
-    bool found;
+    bool found = false;
     u64 left;
 
     spin_lock(&notifier->lock);
-    found = notifier->beyond > 0;
     for (left = notifier->busy; left && !found; left &= left - 1) {
         const struct change *change = &notifier->changes[__ffs64(left)];
 
@@ -218,8 +214,7 @@ static long unwatch(struct notifier *notifier, unsigned long first, unsigned lon
 
     spin_lock(&notifier->lock);
     watch = find(notifier, first, last, &parent, &link, &leftmost);
-    if (watch)
-        notifier->watches--;
+    notifier->watches -= watch != NULL;
     if (watch && --watch->count == 0) {
         tree_remove(watch, &notifier->tree);
         ended = watch;
@@ -234,21 +229,26 @@ static long watch(struct notifier *notifier, unsigned long first, unsigned long 
 {
     const struct watch of = {.first = first, .last = last, .subtree_last = last, .count = 1};
     struct watch *new = kmem_cache_alloc(watch_cache, GFP_KERNEL_ACCOUNT);
-    bool full, used;
+    bool used = false;
+    long error = 0;
     u64 upto;
 
     if (!new)
         return -ENOMEM;
     *new = of;
     spin_lock(&notifier->lock);
-    full = notifier->watches >= READ_ONCE(watches_max);
-    used = !full && insert(notifier, new);
+    if (notifier->watches >= READ_ONCE(watches_max))
+        error = -ENOSPC;
+    else if (notifier->beyond)
+        error = -EAGAIN; /* of what they change nothing is known, and they may never be fewer */
+    else
+        used = insert(notifier, new);
     upto = notifier->begun;
     spin_unlock(&notifier->lock);
     if (!used)
         kmem_cache_free(watch_cache, new);
-    if (full)
-        return -ENOSPC;
+    if (error)
+        return error;
     if (wait_event_killable(notifier->ended, !under_way(notifier, &of, upto))) {
         unwatch(notifier, first, last);
         return -EINTR;
@@ -317,17 +317,14 @@ static int notify_mmap(struct file *file, struct vm_area_struct *vma)
 
 static void free_notifier(struct notifier *notifier)
 {
-    while (!RB_EMPTY_ROOT(&notifier->tree.rb_root)) {
-        struct watch *watch = rb_entry(notifier->tree.rb_leftmost, struct watch, node);
-
-        tree_remove(watch, &notifier->tree);
-        kmem_cache_free(watch_cache, watch);
+    for (struct rb_node *at = rb_first_postorder(&notifier->tree.rb_root), *next; at; at = next) {
+        next = rb_next_postorder(at);
+        kmem_cache_free(watch_cache, rb_entry(at, struct watch, node));
     }
     if (notifier->page)
         vunmap(notifier->page);
-    for (unsigned int i = 0; i < PAGES; i++)
-        if (notifier->pages[i])
-            put_page(notifier->pages[i]);
+    for (unsigned int i = 0; i < PAGES && notifier->pages[i]; i++)
+        put_page(notifier->pages[i]);
     if (notifier->mm)
         mmdrop(notifier->mm);
     kfree(notifier);

@@ -67,7 +67,8 @@ struct regx_notify_agree {
 
 /* Whole pages of the process's own addresses, mapped or not (else EINVAL). Of ranges that overlap or
  * are the same each is watched by itself. Waits for changes that are under way there; a signal that
- * kills ends the wait. ENOSPC: it has as many watches as it may; ENOMEM; EPERM: another process
+ * kills ends the wait. EAGAIN: of more than 64 changes that are under way at once the module does not
+ * know what they change; ENOSPC: it has as many watches as it may; ENOMEM; EPERM: another process
  * opened the file. */
 #define REGX_NOTIFY_WATCH _IOW('x', 0xd1, struct regx_notify_range)
 

@@ -3,6 +3,7 @@
  * What the device must hold. Ends at the first that it does not.
  */
 #include <sys/syscall.h>
+#include <time.h>
 
 #include "notify.h"
 
@@ -291,6 +292,96 @@ static void a_watch_waits_for_what_is_under_way(void)
     MUST(pthread_join(thread, NULL) == 0);
 }
 
+/* Memory of which some threads change all, without pause: they leave its pages where they are. */
+static struct {
+    char *base;
+    _Atomic bool over;
+    pthread_t threads[100];
+    unsigned count;
+} busy;
+
+enum { BUSY_BYTES = 16 << 20 };
+
+static void *free_without_pause(void *none)
+{
+    while (!atomic_load(&busy.over)) {
+        MUST(madvise(busy.base, BUSY_BYTES, MADV_FREE) == 0);
+    }
+    return none;
+}
+
+static void busy_begin(unsigned count)
+{
+    busy.base = mmap(NULL, BUSY_BYTES, RW, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    MUST(busy.base != MAP_FAILED && madvise(busy.base, BUSY_BYTES, MADV_NOHUGEPAGE) == 0);
+    memset(busy.base, 1, BUSY_BYTES);
+    atomic_store(&busy.over, false);
+    for (busy.count = 0; busy.count < count; busy.count++) {
+        MUST(pthread_create(&busy.threads[busy.count], NULL, free_without_pause, NULL) == 0);
+    }
+}
+
+static void busy_end(void)
+{
+    atomic_store(&busy.over, true);
+    while (busy.count > 0) {
+        MUST(pthread_join(busy.threads[--busy.count], NULL) == 0);
+    }
+    MUST(munmap(busy.base, BUSY_BYTES) == 0);
+}
+
+/* A hundred, so that seldom fewer than 64 are within the call. Refused, and not until it pleases them. */
+static void more_changes_than_it_knows_are_not_awaited(void)
+{
+    const area_t area = private_area();
+    int answer;
+
+    busy_begin(100);
+    do {
+        answer = watch(area.base, area.length);
+        MUST(answer == 0 || answer == EAGAIN);
+        MUST(unwatch(area.base, area.length) == (answer == 0 ? 0 : ENOENT));
+    } while (answer != EAGAIN);
+    busy_end();
+    MUST(watch(area.base, area.length) == 0 && unwatch(area.base, area.length) == 0);
+}
+
+static int compare(const void *one, const void *other)
+{
+    const uint64_t a = *(const uint64_t *)one, b = *(const uint64_t *)other;
+
+    return (a > b) - (a < b);
+}
+
+static uint64_t nanoseconds(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+/* Says how long it takes; under emulation that is no judgement. */
+static void a_watch_beside_changes_elsewhere(unsigned threads)
+{
+    enum { TIMES = 301 };
+    const area_t area = private_area();
+    uint64_t took[TIMES];
+
+    busy_begin(threads);
+    for (unsigned i = 0; i < TIMES; i++) {
+        const uint64_t before = nanoseconds();
+
+        MUST(watch(area.base, area.length) == 0);
+        took[i] = nanoseconds() - before;
+        MUST(unwatch(area.base, area.length) == 0);
+    }
+    busy_end();
+    qsort(took, TIMES, sizeof(took[0]), compare);
+    printf("ok beside %u: median %.1f us, longest %.1f us\n", threads,
+           (double)took[TIMES / 2] / 1e3, (double)took[TIMES - 1] / 1e3);
+}
+
 /* What is told of is what touches the range: its first and last page, and no other. */
 static void what_lies_beside_is_not_told(void)
 {
@@ -369,5 +460,9 @@ int check(const char *self)
     puts("ok before");
     a_watch_waits_for_what_is_under_way();
     puts("ok under way");
+    a_watch_beside_changes_elsewhere(0);
+    a_watch_beside_changes_elsewhere(8);
+    more_changes_than_it_knows_are_not_awaited();
+    puts("ok many under way");
     return 0;
 }

@@ -47,7 +47,9 @@ def test_each_change_is_told_and_what_is_none_is_not(program: Path) -> None:
 
 
 def test_the_device_holds_what_its_header_promises(program: Path) -> None:
-    assert output(program, "check")[-1] == "ok under way"
+    lines = output(program, "check")
+    assert lines[-1] == "ok many under way"
+    print(*[line for line in lines if line.startswith("ok beside")], sep="\n")
 
 
 def test_bound_of_watches_and_an_end_with_many(program: Path) -> None:

@@ -151,6 +151,8 @@ static const char *why_not(const regx_kernel_t *kernel, uintptr_t start, uintptr
     switch (ask(kernel, REGX_NOTIFY_WATCH, start, end)) {
     case 0:
         return NULL;
+    case EAGAIN:
+        return "not watched: too many changes are under way at once";
     case ENOSPC:
         return "not watched: the module watches as much as it may";
     default:
