@@ -24,11 +24,14 @@
 
 #include "regx_notify.h"
 
+#ifndef SLAB_NO_MERGE
+#define SLAB_NO_MERGE 0 /* since 6.5. With it /proc/slabinfo tells of watches by themselves */
+#endif
 #define PAGES (sizeof(struct regx_notify_page) >> PAGE_SHIFT)
 
 static unsigned int watches_max = 1u << 18;
 module_param_named(watches, watches_max, uint, 0644);
-MODULE_PARM_DESC(watches, "ranges that an open file may watch at once (64 bytes each)");
+MODULE_PARM_DESC(watches, "ranges that an open file may watch at once (56 bytes each)");
 
 static struct kmem_cache *watch_cache;
 static atomic_t files; /* opened, ever */
@@ -395,7 +398,7 @@ static int __init notify_init(void)
     int error;
 
     BUILD_BUG_ON(sizeof(struct regx_notify_page) % PAGE_SIZE != 0);
-    watch_cache = kmem_cache_create("regx_notify", sizeof(struct watch), 0, 0, NULL);
+    watch_cache = kmem_cache_create("regx_notify", sizeof(struct watch), 0, SLAB_NO_MERGE, NULL);
     if (!watch_cache)
         return -ENOMEM;
     error = misc_register(&notify_device);

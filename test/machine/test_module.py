@@ -26,6 +26,7 @@ WRONG = {
     "a watch does not wait": [
         ("wait_event_killable(notifier->ended, !under_way(notifier, &of, upto))",
          "false && under_way(notifier, &of, upto)")],
+    "watches outlive their file": [("        kmem_cache_free(watch_cache, rb_entry(at, struct watch, node));\n", "")],
     "the tree loses a range": [
         ("        if (watch->subtree_last < new->last)\n            watch->subtree_last = new->last;\n", "")],
 }

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The kernel module by itself: what it tells, what it refuses, what it leaves."""
+import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ pytestmark = [device.needed, pytest.mark.core]
 STILL = {"mprotect", "mremap to more, in place", "MADV_COLD", "MADV_POPULATE_WRITE", "fork, the child writes", "vfork",
          "MADV_DONTFORK, fork", "system()", "free, malloc", "mseal (Linux 6.10), munmap is refused"}
 WATCHES = Path("/sys/module/regx_notify/parameters/watches")
+SLAB = Path("/sys/kernel/slab/regx_notify")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -52,8 +54,22 @@ def test_the_device_holds_what_its_header_promises(program: Path) -> None:
     print(*[line for line in lines if line.startswith("ok beside")], sep="\n")
 
 
+def watches_kept() -> tuple[int, int]:
+    """How many, and the bytes that the kernel has set aside for them. A slab keeps some that are free, until it is
+    told to give them back."""
+    (SLAB / "shrink").write_text("1")
+    line, = [line.split() for line in Path("/proc/slabinfo").read_text().splitlines() if line.startswith("regx_notify ")]
+    return int(line[1]), int(line[14]) * int(line[5]) * os.sysconf("SC_PAGESIZE")
+
+
+def pages_are_kept() -> bool:
+    """Any that a file of the device has in the kernel's addresses."""
+    return "[regx_notify]" in Path("/proc/vmallocinfo").read_text()
+
+
 def test_bound_of_watches_and_an_end_with_many(program: Path) -> None:
-    """Loaded for as long as it is open. What is left of 10,000 watches, unloading would show."""
+    """Loaded for as long as it is open; a watch takes at most 256 bytes of the kernel; nothing is left."""
+    assert watches_kept() == (0, 0) and not pages_are_kept()
     before = WATCHES.read_text()
     WATCHES.write_text("10000")
     try:
@@ -64,11 +80,16 @@ def test_bound_of_watches_and_an_end_with_many(program: Path) -> None:
             refused = subprocess.run(["rmmod", "regx_notify"], capture_output=True, text=True, check=False,
                                      timeout=60)
             assert refused.returncode != 0 and "in use" in refused.stderr, refused
+            kept, size = watches_kept()
+            assert kept >= 10000 and size <= kept * 256, (kept, size)
+            print(f"{kept} watches: {size / kept:.1f} bytes each")
+            assert pages_are_kept()
             if signal:
                 run.kill()
             run.stdin.close()
             run.stdout.close()
             assert run.wait(timeout=600) == (-9 if signal else 0)
+            assert watches_kept() == (0, 0) and not pages_are_kept()
     finally:
         WATCHES.write_text(before)
 
