@@ -193,7 +193,7 @@ NOTIFIER = r"userfaultfd|notifier.*(cannot be used|not usable)"
 EXPECTED = [
     (r"test/osu/", "no --osu DIR given", "no --osu DIR"),
     (r"test_fuzz\.py", "no clang with libFuzzer", "no clang, or none with libFuzzer"),
-    (r"test_library", "built without rdma-core", "no rdma-core"),
+    (r"test_(library|check)", "built without rdma-core", "no rdma-core"),
     (r"test_inside\.py", "on the device that is here", "an RDMA device"),
     (r"test_inside\.py", "built without rdma-core", "no rdma-core"),
     (r"test_hazard", "with hooks alone",

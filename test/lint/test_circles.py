@@ -17,7 +17,7 @@ from tables import BUILD
 from tree import TOP, files
 
 # A room may use its own level and those before it. Rooms of one level may not form a circle.
-LEVELS = [{"base", "kernel"}, {"pool", "registration", "transport"}, {"compat", "onesided", "rendezvous"}, {"btl", "library"}]
+LEVELS = [{"base", "kernel"}, {"pool", "registration", "transport"}, {"compat", "onesided", "rendezvous"}, {"btl", "library", "check"}]
 LEVEL = {room: number for number, rooms in enumerate(LEVELS) for room in rooms}
 # The same for the folders inside a room, of which none uses another one of its level: so a transport
 # knows nothing of another (but pinned of shm, by which its frames go), and a monitor nothing of the cache. In transport/, what lies in no folder
@@ -139,7 +139,7 @@ def all_uses(sources: list[Path]) -> Uses:
     names = {"/".join(path.parts[1:]): path for path in sources}
     objects = {name: object_of(path) for name, path in names.items() if path.suffix == ".c"}
     # Built for something that this machine has not.
-    optional = ("transport/verbs/", "compat/", "library/", "kernel/")
+    optional = ("transport/verbs/", "compat/", "library/", "kernel/", "check/")
     assert not [name for name, path in objects.items() if not path and not name.startswith(optional)]
     uses = uses_by_include({name: (TOP / path).read_text() for name, path in names.items()})
     for name, used in uses_by_symbol({name: path for name, path in objects.items() if path}).items():

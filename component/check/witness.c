@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * The witness: what is registered with the device is registered as a buffer of an io_uring, too,
+ * which pins the same pages. Later these are compared with what the program sees at the address.
+ *
+ * It is pinned first: that brings in pages that are still to be copied on write, which the device
+ * then finds. The kernel reads both sides, so nothing faults where nothing is mapped.
+ */
+#include <sched.h>
+#include <string.h>
+
+#include "check/check.h"
+#include "transport/pinned/uring.h"
+
+enum { SLOTS = 4096, CHUNK = 256 << 10, LOOKS = 8, TRIES = 10000 };
+
+#if REGX_HAVE_PINNED
+
+static struct {
+    enum { CLOSED, OPEN, REFUSED } state;
+    regx_uring_t uring;
+    regx_file_t file; /* of two chunks: the pages', and the program's */
+    unsigned char *bytes;
+    uint64_t used[SLOTS / 64];
+} witness;
+
+static bool refused(const char *why)
+{
+    witness.state = REFUSED;
+    regx_check_say("bytes are not compared: %s", why);
+    return false;
+}
+
+static bool is_open(void)
+{
+    regx_error_t why;
+
+    if (witness.state != CLOSED) {
+        return witness.state == OPEN;
+    }
+    if (regx_uring_open(&witness.uring, SLOTS, why) != REGX_OK) {
+        return refused(why);
+    }
+    witness.file = regx_file_of(regx_descriptor_move(memfd_create("regx-check", MFD_CLOEXEC)));
+    witness.bytes = MAP_FAILED;
+    if (witness.file.fd >= 0 && ftruncate(witness.file.fd, 2 * (off_t)CHUNK) == 0) {
+        witness.bytes = mmap(NULL, 2 * (size_t)CHUNK, PROT_READ, MAP_SHARED, witness.file.fd, 0);
+    }
+    if (witness.bytes == MAP_FAILED) {
+        regx_file_close(&witness.file);
+        regx_uring_close(&witness.uring);
+        return refused(strerror(errno));
+    }
+    witness.state = OPEN;
+    return true;
+}
+
+void regx_check_witness_close(void)
+{
+    if (witness.state == OPEN) {
+        regx_uring_close(&witness.uring);
+        regx_file_close(&witness.file);
+        munmap(witness.bytes, 2 * (size_t)CHUNK);
+    }
+    witness.state = REFUSED;
+}
+
+int regx_check_witness_pin(uintptr_t start, uintptr_t end)
+{
+    if (end - start > REGX_URING_PIN_MAX || !is_open()) {
+        return -1;
+    }
+    for (unsigned slot = 0; slot < SLOTS; slot++) {
+        if ((witness.used[slot / 64] >> slot % 64 & 1) == 0) {
+            if (regx_uring_pin(&witness.uring, slot, (const void *)start, end - start) != 0) {
+                return -1;
+            }
+            witness.used[slot / 64] |= (uint64_t)1 << slot % 64;
+            return (int)slot;
+        }
+    }
+    return -1;
+}
+
+void regx_check_witness_unpin(int slot)
+{
+    if (slot >= 0 && witness.state == OPEN) {
+        regx_uring_unpin(&witness.uring, (uint32_t)slot);
+        witness.used[slot / 64] &= ~((uint64_t)1 << slot % 64);
+    }
+}
+
+/* Both sides of a chunk. UNKNOWN: they cannot be read; DIFFER: nothing is mapped there. */
+static regx_check_bytes_t look(int slot, uintptr_t start, size_t length)
+{
+    regx_status_t status = REGX_AGAIN;
+
+    for (int i = 0; i < TRIES && status == REGX_AGAIN; i++) {
+        status = regx_uring_copy(&witness.uring, true, (uint32_t)slot, start, (uint32_t)length,
+                                 witness.file.fd, 0);
+    }
+    if (status != REGX_OK) {
+        return REGX_BYTES_UNKNOWN;
+    }
+    const long copied =
+        regx_raw(SYS_pwrite64, witness.file.fd, (long)start, (long)length, CHUNK, 0);
+
+    return copied == (long)length             ? REGX_BYTES_SAME
+           : copied == -EFAULT || copied >= 0 ? REGX_BYTES_DIFFER
+                                              : REGX_BYTES_UNKNOWN;
+}
+
+static regx_check_bytes_t compare(int slot, uintptr_t start, size_t length)
+{
+    regx_check_bytes_t looked = look(slot, start, length);
+    size_t at = 0;
+
+    if (looked != REGX_BYTES_SAME || memcmp(witness.bytes, witness.bytes + CHUNK, length) == 0) {
+        return looked;
+    }
+    while (witness.bytes[at] == witness.bytes[CHUNK + at]) {
+        at++;
+    }
+    /* Another thread, or the device, may have written between the two. Then they will not differ
+     * again in the same way. */
+    const unsigned char pinned = witness.bytes[at], seen = witness.bytes[CHUNK + at];
+
+    for (int i = 0; i < LOOKS; i++) {
+        if (look(slot, start + at, 1) != REGX_BYTES_SAME || witness.bytes[0] != pinned ||
+            witness.bytes[CHUNK] != seen) {
+            return REGX_BYTES_UNKNOWN;
+        }
+    }
+    return REGX_BYTES_DIFFER;
+}
+
+regx_check_bytes_t regx_check_witness_compare(int slot, uintptr_t start, size_t length)
+{
+    regx_check_bytes_t found = REGX_BYTES_SAME;
+
+    if (slot < 0 || witness.state != OPEN || !regx_file_is_ours(&witness.file)) {
+        return REGX_BYTES_UNKNOWN;
+    }
+    for (size_t at = 0; at < length && found == REGX_BYTES_SAME; at += CHUNK) {
+        found = compare(slot, start + at, regx_min(length - at, CHUNK));
+    }
+    return found;
+}
+
+#else
+
+int regx_check_witness_pin(uintptr_t start, uintptr_t end)
+{
+    return -1;
+}
+
+void regx_check_witness_unpin(int slot)
+{
+}
+
+void regx_check_witness_close(void)
+{
+}
+
+regx_check_bytes_t regx_check_witness_compare(int slot, uintptr_t start, size_t length)
+{
+    return REGX_BYTES_UNKNOWN;
+}
+
+#endif

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * What of libibverbs the devices in memory do not have, because the product does not use it: the extended
+ * interface of a queue pair, for one at a time.
+ */
+#include <errno.h>
+
+#include "../unit/transport/verbs/fake_parts.h"
+
+#undef ibv_reg_mr
+#undef ibv_reg_mr_iova
+
+static struct ibv_qp_ex extended;
+static struct ibv_qp *base;
+static struct ibv_send_wr request;
+static struct ibv_sge piece;
+
+static void start(struct ibv_qp_ex *qp)
+{
+    (void)qp;
+    request =
+        (struct ibv_send_wr){.sg_list = &piece, .num_sge = 1, .send_flags = IBV_SEND_SIGNALED};
+}
+
+static void rdma_write(struct ibv_qp_ex *qp, uint32_t key, uint64_t address)
+{
+    (void)qp;
+    request.opcode = IBV_WR_RDMA_WRITE;
+    request.wr.rdma.remote_addr = address;
+    request.wr.rdma.rkey = key;
+}
+
+static void set_sge(struct ibv_qp_ex *qp, uint32_t key, uint64_t address, uint32_t length)
+{
+    (void)qp;
+    piece = (struct ibv_sge){.addr = address, .length = length, .lkey = key};
+}
+
+static void set_sge_list(struct ibv_qp_ex *qp, size_t count, const struct ibv_sge *list)
+{
+    (void)qp;
+    request.num_sge = (int)count;
+    piece = list[0];
+}
+
+static int complete(struct ibv_qp_ex *qp)
+{
+    struct ibv_context_ops own = {0};
+    struct ibv_send_wr *refused;
+
+    (void)qp;
+    fake_queues_serve(&own);
+    return own.post_send(base, &request, &refused);
+}
+
+struct ibv_qp_ex *ibv_qp_to_qp_ex(struct ibv_qp *qp)
+{
+    base = qp;
+    extended = (struct ibv_qp_ex){.qp_base = *qp,
+                                  .wr_rdma_write = rdma_write,
+                                  .wr_set_sge = set_sge,
+                                  .wr_set_sge_list = set_sge_list,
+                                  .wr_start = start,
+                                  .wr_complete = complete};
+    return &extended;
+}
+
+struct ibv_mr *ibv_reg_mr_iova(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova,
+                               int access)
+{
+    (void)iova;
+    return ibv_reg_mr(pd, addr, length, access);
+}

@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * stale CHANGE USE: registers a buffer, changes its memory in one way, and uses the registration in one
+ * way. Each of the three is a function by itself, which regx-check is to name. The example of the
+ * library brings the device and its queue pairs.
+ */
+#define main example_main
+#include "../../component/library/example.c"
+#undef main
+
+#include <pthread.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define PLANTED __attribute__((noinline, noclone, visibility("default")))
+enum { PAGE = 4096, FLAGS = MAP_PRIVATE | MAP_ANONYMOUS };
+
+struct ibv_mr *planted_registration(struct ibv_pd *pd, void *base);
+void planted_change(const char *kind, char *base);
+int planted_use(const wire_t *wire, const char *kind, struct ibv_mr *mr, char *base,
+                const struct ibv_mr *to);
+
+static uint64_t iova;
+
+PLANTED struct ibv_mr *planted_registration(struct ibv_pd *pd, void *base)
+{
+    const int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
+    struct ibv_mr *mr = iova != 0 ? ibv_reg_mr_iova(pd, base, LENGTH, iova, access)
+                                  : ibv_reg_mr(pd, base, LENGTH, access);
+
+    require(mr != NULL, "ibv_reg_mr fails");
+    return mr;
+}
+
+static void map_again(char *base, size_t length, int fill)
+{
+    require(mmap(base, length, PROT_READ | PROT_WRITE, FLAGS | MAP_FIXED, -1, 0) == base,
+            "mmap fails");
+    memset(base, fill, length);
+}
+
+static void *change_in_thread(void *base)
+{
+    planted_change("munmap", base);
+    return NULL;
+}
+
+/* Of the same bytes afterwards: "zeros", "back", "none", "beside". */
+PLANTED void planted_change(const char *kind, char *base)
+{
+    if (strcmp(kind, "munmap") == 0) {
+        munmap(base, LENGTH);
+        map_again(base, LENGTH, 2);
+    } else if (strcmp(kind, "raw") == 0) {
+        syscall(SYS_munmap, base, LENGTH);
+        map_again(base, LENGTH, 2);
+    } else if (strcmp(kind, "madvise") == 0) {
+        madvise(base, LENGTH, MADV_DONTNEED);
+        memset(base, 2, LENGTH);
+    } else if (strcmp(kind, "gone") == 0) {
+        munmap(base, LENGTH);
+    } else if (strcmp(kind, "zeros") == 0) {
+        munmap(base, LENGTH);
+        map_again(base, LENGTH, 1);
+    } else if (strcmp(kind, "back") == 0) {
+        char *other = mremap(base, LENGTH, LENGTH, MREMAP_MAYMOVE | MREMAP_FIXED, base + LENGTH);
+
+        require(other == base + LENGTH &&
+                    mremap(other, LENGTH, LENGTH, MREMAP_MAYMOVE | MREMAP_FIXED, base) == base,
+                "mremap fails");
+    } else if (strcmp(kind, "beside") == 0) {
+        munmap(base + 2 * LENGTH, LENGTH); /* and in it, behind what is used */
+        madvise(base + PAGE, PAGE, MADV_DONTNEED);
+    } else if (strcmp(kind, "thread") == 0) {
+        pthread_t thread;
+
+        require(pthread_create(&thread, NULL, change_in_thread, base) == 0 &&
+                    pthread_join(thread, NULL) == 0,
+                "no thread");
+    } else if (strcmp(kind, "fork") == 0) {
+        const pid_t child = fork();
+        int status;
+
+        if (child == 0) {
+            memset(base, 3, LENGTH);
+            munmap(base, LENGTH);
+            _exit(0);
+        }
+        require(waitpid(child, &status, 0) == child && status == 0, "the child fails");
+        memset(base, 2, LENGTH);
+    } else {
+        require(strcmp(kind, "none") == 0, "no such change");
+        memset(base, 2, LENGTH);
+    }
+}
+
+PLANTED int planted_use(const wire_t *wire, const char *kind, struct ibv_mr *mr, char *base,
+                        const struct ibv_mr *to)
+{
+    const uint64_t address = iova != 0 ? iova : (uintptr_t)base;
+    struct ibv_sge piece = {.addr = address, .length = PAGE, .lkey = mr->lkey};
+    struct ibv_send_wr request = {
+        .sg_list = &piece,
+        .num_sge = 1,
+        .send_flags = IBV_SEND_SIGNALED,
+        .opcode = strcmp(kind, "read") == 0 ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE,
+        .wr.rdma = {.remote_addr = (uintptr_t)to->addr, .rkey = to->rkey}};
+    struct ibv_recv_wr receive = {.sg_list = &piece, .num_sge = 1}, *refused;
+    struct ibv_send_wr *refused_send;
+    struct ibv_wc done;
+    int count;
+
+    if (strcmp(kind, "receive") == 0 || strcmp(kind, "iova") == 0) {
+        return ibv_post_recv(wire->to, &receive, &refused);
+    }
+    if (strcmp(kind, "extended") == 0) {
+        struct ibv_qp_ex *qp = ibv_qp_to_qp_ex(wire->from);
+
+        require(qp != NULL, "no extended interface");
+        ibv_wr_start(qp);
+        ibv_wr_rdma_write(qp, to->rkey, (uintptr_t)to->addr);
+        ibv_wr_set_sge(qp, piece.lkey, piece.addr, piece.length);
+        require(ibv_wr_complete(qp) == 0, "wr_complete fails");
+    } else {
+        require(ibv_post_send(wire->from, &request, &refused_send) == 0, "ibv_post_send fails");
+    }
+    while ((count = ibv_poll_cq(wire->cq, 1, &done)) == 0) {
+    }
+    return count != 1 || done.status != IBV_WC_SUCCESS;
+}
+
+int main(int argc, char **argv)
+{
+    const char *change = argc > 1 ? argv[1] : "none", *use = argc > 2 ? argv[2] : "write";
+    const int rounds = argc > 3 ? atoi(argv[3]) : 1;
+    wire_t wire;
+
+    if (!open_device(&wire)) {
+        fprintf(stderr, "stale: no RDMA device here\n");
+        return NO_DEVICE;
+    }
+    open_wire(&wire);
+    char *target = mmap(NULL, LENGTH, PROT_READ | PROT_WRITE, FLAGS, -1, 0);
+    char *base = mmap(NULL, 4 * LENGTH, PROT_READ | PROT_WRITE, FLAGS, -1, 0);
+    memset(base, 1, 4 * LENGTH);
+    memset(target, 7, LENGTH);
+    struct ibv_mr *to = planted_registration(wire.pd, target);
+    if (strcmp(use, "iova") == 0) {
+        iova = 1 << 20;
+    }
+    for (int round = 0; round < rounds; round++) {
+        struct ibv_mr *mr = planted_registration(wire.pd, base);
+
+        planted_change(change, base);
+        const int result = planted_use(&wire, use, mr, base, to);
+        require(result == 0 || strcmp(change, "gone") == 0, "the use fails");
+        ibv_dereg_mr(mr);
+        if (strcmp(change, "gone") == 0) {
+            map_again(base, LENGTH, 1);
+        }
+        if (strcmp(change, "beside") == 0) {
+            map_again(base + 2 * LENGTH, LENGTH, 1);
+        }
+    }
+    puts("stale: done");
+    return 0;
+}

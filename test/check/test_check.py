@@ -1,0 +1,226 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""regx-check over devices in memory, in place of libibverbs' own, and over an RDMA device: which uses of
+which registrations it reports, whose functions it names, what it answers, and what it leaves alone."""
+import json
+import os
+import shutil
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import device
+from launch import Build
+
+DIFFERENT, SAME = "stale and different", "stale, same bytes"
+REMOTE = "stale, remote access possible"
+
+Done = subprocess.CompletedProcess[str]
+Fault = dict[str, str | int]
+
+
+class Check:
+    """The command, over devices in memory (fake) or the machine's."""
+
+    def __init__(self, build: Build, folder: Path, fake: bool) -> None:
+        self.built = build.programs.parent / "check"
+        self.command = build.programs.parent.parent / "component/check/regx-check"
+        if not (self.built / "stale").exists():
+            pytest.skip("built without rdma-core")
+        self.json = folder / "found.json"
+        self.environment = {**os.environ, **({"LD_LIBRARY_PATH": str(self.built / "fake")} if fake else {})}
+
+    def plain(self, *words: object, **more: object) -> Done:
+        return subprocess.run([str(word) for word in words], capture_output=True, text=True, timeout=120, check=False,
+                              env={**self.environment, **{name: str(value) for name, value in more.items()}})
+
+    def run(self, *words: object) -> Done:
+        """Options of the command, and what it is to run."""
+        return self.plain(self.command, "--json", self.json, *words)
+
+    def stale(self, *words: object) -> Done:
+        done = self.run(self.built / "stale", *words)
+        if "changes of memory are not reported" in done.stderr or "bytes are not compared" in done.stderr:
+            pytest.skip(done.stderr.splitlines()[0].replace("regx-check", "registering"))
+        return done
+
+    def faults(self) -> list[Fault]:
+        """Those that were used: what peers may do is told beside them."""
+        return [fault for fault in json.loads(self.json.read_text())["faults"] if fault["verdict"] != REMOTE]
+
+
+@pytest.fixture
+def check(build: Build, tmp_path: Path) -> Check:
+    return Check(build, tmp_path, fake=True)
+
+
+@pytest.fixture
+def over_device(build: Build, tmp_path: Path) -> Check:
+    return Check(build, tmp_path, fake=False)
+
+
+def found_once(check: Check, done: Done, verdict: str, call: str, use: str) -> None:
+    assert done.returncode == 3, done.stderr
+    assert done.stdout == "stale: done\n"
+    (fault,) = check.faults()
+    assert fault["verdict"] == verdict, done.stderr
+    assert fault["length"] == 4096
+    assert " in planted_registration <" in str(fault["registered"])
+    changed = str(fault["changed"])
+    assert changed.startswith(f"{call} in ")
+    assert " < planted_change <" in changed
+    assert str(fault["used"]).startswith(f"{use} in planted_use <")
+    assert done.stderr.count(verdict) == 2  # at once, and in the sum
+
+
+@pytest.mark.parametrize(("change", "call"), [
+    ("munmap", "munmap"), ("raw", "munmap"), ("madvise", "madvise"), ("thread", "munmap")])
+def test_changed_memory_is_found_and_the_call_is_named(check: Check, change: str, call: str) -> None:
+    found_once(check, check.stale(change, "write"), DIFFERENT, call, "a write")
+
+
+@pytest.mark.parametrize(("kind", "use"), [
+    ("read", "a read"), ("receive", "a receive"), ("iova", "a receive"), ("extended", "a request")])
+def test_each_way_to_post_is_followed(check: Check, kind: str, use: str) -> None:
+    found_once(check, check.stale("munmap", kind), DIFFERENT, "munmap", use)
+
+
+@pytest.mark.parametrize(("change", "call"), [("zeros", "munmap"), ("back", "mremap")])
+def test_memory_of_the_same_bytes_is_not_called_different(check: Check, change: str, call: str) -> None:
+    found_once(check, check.stale(change, "write"), SAME, call, "a write")
+
+
+@pytest.mark.parametrize("change", ["none", "beside", "fork"])
+def test_what_is_right_is_not_accused(check: Check, change: str) -> None:
+    """beside: other pages of what is registered, and other memory."""
+    done = check.stale(change, "write", 20)
+    assert (done.returncode, check.faults()) == (0, []), done.stderr
+    assert "21 registrations, 20 postings; stale ones used: 0 different, 0 same bytes" in done.stderr
+
+
+@pytest.mark.parametrize("backend", ["none", "notifier"])
+def test_a_cache_that_follows_changes_is_not_accused(check: Check, build: Build, backend: str) -> None:
+    """With notifier the program watches its memory itself, so that bytes alone tell."""
+    done = check.run(build.programs.parent / "registration/example", backend)
+    if "cannot be used" in done.stderr or "are not" in done.stderr.partition("regx-check: of ")[0]:
+        pytest.skip("registering cannot be watched here")
+    assert (done.returncode, check.faults()) == (0, []), done.stderr
+    assert " 200 postings" in done.stderr
+
+
+def test_each_use_is_counted_and_told_once(check: Check) -> None:
+    done = check.stale("zeros", "write", 30)
+    (fault,) = check.faults()
+    assert fault["times"] == 30
+    assert done.stderr.count(SAME) == 2
+
+
+def test_a_limit_of_distinct_faults(check: Check) -> None:
+    check.run("--limit", 1, check.built / "stale", "munmap", "write", 2)
+    found = json.loads(check.json.read_text())
+    assert len(found["faults"]) == 1
+    assert found["untold"] >= 1
+
+
+def test_faults_of_a_stack_are_suppressed(check: Check, tmp_path: Path) -> None:
+    patterns = tmp_path / "patterns"
+    patterns.write_text("# known\nnothing*\n*planted_change*\n")
+    done = check.run("--suppress", patterns, check.built / "stale", "munmap", "write")
+    assert (done.returncode, check.faults()) == (0, []), done.stderr
+    assert json.loads(check.json.read_text())["suppressed"] >= 1
+
+
+def test_it_stops_at_the_first(check: Check) -> None:
+    done = check.run("--stop", check.built / "stale", "munmap", "write", 9)
+    assert (done.returncode, done.stdout) == (3, ""), done.stderr
+    assert [fault["times"] for fault in check.faults()] == [1]
+
+
+def test_peers_that_might_use_it_are_a_fault_if_asked_for(check: Check) -> None:
+    assert check.run("--remote", check.built / "stale", "beside", "write", 3).returncode == 3
+    assert check.faults() == []
+
+
+def test_without_the_command_the_library_tells(check: Check) -> None:
+    done = check.plain(check.built / "stale", "munmap", "write", LD_PRELOAD=check.command.with_name("libregx-check.so"))
+    assert (done.returncode, done.stdout) == (0, "stale: done\n")
+    assert done.stderr.count(DIFFERENT) == 2
+
+
+# ---- what it runs is left as it is ----
+
+@pytest.mark.parametrize("status", [0, 5])
+def test_a_program_without_devices_ends_as_without_it(check: Check, status: int) -> None:
+    done = check.run("sh", "-c", f"echo out; exit {status}")
+    assert (done.returncode, done.stdout) == (status, "out\n")
+    assert done.stderr.startswith("regx-check: nothing was followed: no RDMA device was opened")
+
+
+def test_a_signal_that_ends_the_program_ends_the_command(check: Check) -> None:
+    assert check.run("sh", "-c", "kill -TERM $$").returncode == -signal.SIGTERM
+
+
+def test_a_signal_to_the_command_reaches_the_program(check: Check) -> None:
+    done = check.run("sh", "-c", 'trap "echo told; exit 7" USR1; kill -USR1 $PPID; while :; do :; done')
+    assert (done.returncode, done.stdout) == (7, "told\n")
+
+
+def test_closed_descriptors_do_not_matter(check: Check) -> None:
+    done = check.run("sh", "-c", f"exec {check.built / 'stale'} munmap write 2>&- <&-")
+    assert done.returncode == 3
+    assert len(check.faults()) == 1
+
+
+def test_what_resets_the_environment_is_named(check: Check) -> None:
+    done = check.run("env", "-i", check.built / "stale", "munmap", "write")
+    assert "nothing was followed" in done.stderr
+
+
+# ---- bad input ----
+
+def test_a_static_program_is_named(check: Check, tmp_path: Path) -> None:
+    source, program = tmp_path / "static.c", tmp_path / "static"
+    source.write_text("int main(void) { return 4; }\n")
+    subprocess.run(["cc", "-static", "-o", program, source], check=True)
+    done = check.run(program)
+    assert done.returncode == 4
+    assert done.stderr.startswith(f"regx-check: {program} is static, so nothing is preloaded into it")
+    assert "no process loaded libregx-check.so" in done.stderr
+
+
+def test_a_set_uid_program_is_named(check: Check, tmp_path: Path) -> None:
+    if os.geteuid() == 0:
+        program = tmp_path / "set-uid"
+        shutil.copy("/bin/true", program)
+        program.chmod(0o4755)
+        assert "is set-uid" not in check.run(program).stderr  # root's own: it is preloaded into
+        return
+    assert "is set-uid or set-gid" in check.run("su", "--version").stderr
+
+
+@pytest.mark.parametrize(("words", "status", "said"), [
+    (["no-such-command"], 127, "no-such-command: no such command"),
+    (["--limit", "0", "true"], 2, "--limit=0: allowed: 1 to 256"),
+    (["--limit", "many", "true"], 2, "--limit=many: allowed: 1 to 256"),
+    (["--suppress", "/no/file", "true"], 2, "--suppress=/no/file: No such file or directory"),
+    (["--json", "/no/file", "true"], 2, "--json=/no/file: No such file or directory"),
+    ([], 2, "usage: regx-check ")])
+def test_bad_input_is_named(check: Check, words: list[str], status: int, said: str) -> None:
+    done = check.plain(check.command, *words)
+    assert (done.returncode, done.stdout) == (status, "")
+    assert done.stderr.startswith(f"regx-check: {said}")
+
+
+# ---- over an RDMA device ----
+
+@device.needed
+@pytest.mark.core
+def test_over_a_device_wrong_data_is_found_and_right_data_is_not(over_device: Check) -> None:
+    for change in ["munmap", "raw", "madvise"]:
+        found_once(over_device, over_device.stale(change, "write"), DIFFERENT,
+                   "madvise" if change == "madvise" else "munmap", "a write")
+    found_once(over_device, over_device.stale("munmap", "read"), DIFFERENT, "munmap", "a read")
+    for change in ["none", "beside", "fork"]:
+        done = over_device.stale(change, "write", 20)
+        assert (done.returncode, over_device.faults()) == (0, []), done.stderr
