@@ -10,7 +10,7 @@ import shlex
 import sys
 from pathlib import Path
 
-from tools import installation, launch, measure, osu, output, rdma, report, rows
+from tools import installation, launch, measure, osu, output, pinned, rdma, report, rows
 from tools.installation import HERE
 from tools.launch import Launcher, Runner
 from tools.trouble import Trouble, told
@@ -91,6 +91,9 @@ def compare(asked: argparse.Namespace) -> int:
             raise Trouble("--minutes: the emulated machine takes -n: its time is not this machine's")
         asked.runs = asked.runs or EMULATED_RUNS
         return in_machine(asked, wanted, suite, launcher)
+    if not (asked.dry_run or asked.hostfile or asked.launcher):
+        wanted, lines = pinned.can_run(wanted)
+        print(*(f"compare: {line}\n" for line in lines), sep="", end="", file=sys.stderr)
     if settings := sorted(name for name in os.environ if name.startswith(("OMPI_MCA_", "PMIX_MCA_", "UCX_"))):
         print(f"compare: set in the environment, for all rows: {', '.join(settings)}", file=sys.stderr)
     jobs = measure.jobs_of(wanted, suite)

@@ -7,7 +7,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -42,13 +42,14 @@ class Job:
         return osu.BENCHMARKS[self.case.benchmark]
 
     @property
-    def group(self) -> tuple[str, str, int]:
+    def group(self) -> tuple[str, str, int, str]:
         """Jobs of one group stand side by side in one table."""
-        return self.program.name, self.case.buffers, self.case.ranks
+        return self.program.name, self.case.buffers, self.case.ranks, self.row.pin_cost
 
     def __str__(self) -> str:
-        name, buffers, ranks = self.group
+        name, buffers, ranks, cost = self.group
         details = f" ({buffers} buffers)" * (buffers != "same") + f" ({ranks} ranks)" * (ranks != 2)
+        details += f" (pin cost {cost})" * (cost != "")
         return f"{self.row.name} {name}{details}"
 
     def sizes(self) -> str:
@@ -93,7 +94,8 @@ def jobs_of(rows: list[Row], suite: osu.Suite) -> list[Job]:
                 left_out.add(case.benchmark)
                 continue
             name, buffers = case.benchmark, case.buffers
-            job = Job(row, case, suite.program(name, buffers), suite.checker(name, buffers))
+            of_cost = replace(row, mca=row.mca | {"btl_regx_pin_cost": case.pin_cost}) if case.pin_cost else row
+            job = Job(of_cost, case, suite.program(name, buffers), suite.checker(name, buffers))
             if (row.name, job.group) in jobs:
                 raise Trouble(f"{row.where}: {job} twice: their runs could not be told apart; each"
                               " benchmark of a row once, and osu_… or companion_…, where OSU is not there")
@@ -208,10 +210,10 @@ class Session:
         return True
 
     def record(self, job: Job, run: int, metric: str, value: float, **more: object) -> None:
-        name, buffers, ranks = job.group
+        name, buffers, ranks, cost = job.group
         kind = "regx" if job.row.is_regx else "peer"
         self.records.append({"row": job.row.name, "kind": kind, "benchmark": name, "buffers": buffers,
-                             "ranks": ranks, "options": " ".join(job.case.options), "metric": metric,
+                             "ranks": ranks, "pin_cost": cost, "options": " ".join(job.case.options), "metric": metric,
                              "run": run, "value": value, "about": self.about, **more})  # fmt: skip
 
     def give_up(self, job: Job, run: int, event: str, why: str) -> None:
@@ -221,8 +223,8 @@ class Session:
 
     def line(self, job: Job, run: int) -> tuple[Line, Path]:
         """With where regx reports to."""
-        name, buffers, ranks = job.group
-        file = self.reports / f"{job.row.name}-{name}-{buffers}-{ranks}-{run}.jsonl".replace(":", "-")
+        file = self.reports / "-".join(map(str, filter(None, (job.row.name, *job.group)))).replace(":", "-")
+        file = file.with_name(f"{file.name}-{run}.jsonl")
         file.unlink(missing_ok=True)
         command = job.timed() if run else job.checked(self.launcher)
         phase = f"/proc/{os.getpid()}/fd/{self.shared}" if run and self.launcher.tells_phase(job.case.ranks) else ""

@@ -17,7 +17,7 @@ from tools.trouble import Trouble
 # whole run; the unit tells values (us, MB/s, ns) from counts ("count", "choice") and events ("").
 COLUMNS = ("row", "kind", "benchmark", "buffers", "ranks", "options", "metric", "unit", "size", "run",
            "value", "reference", "phase", "mailbox", "width", "others", "backend", "wire",
-           "problem", "about")  # fmt: skip
+           "problem", "about", "pin_cost")  # fmt: skip
 
 
 def folder(asked: Path | None, command: str) -> Path:

@@ -14,7 +14,7 @@ matplotlib.use("Agg")
 from matplotlib import pyplot, ticker  # noqa: E402  (the backend is chosen before)
 from PIL import Image  # noqa: E402  (matplotlib's own)
 
-from tools import screen  # noqa: E402
+from tools import screen, verdict  # noqa: E402
 from tools.conditions import PHASES, UNMEASURED  # noqa: E402
 from tools.sizes import show  # noqa: E402
 from tools.table import Frame, related  # noqa: E402
@@ -28,7 +28,7 @@ LABEL_APART = 0.045  # of the height: labels at the ends of lines do not cover o
 
 
 def draw(frame: Frame, folder: Path) -> list[Path]:
-    """plot-auto.png, and plot-BENCHMARK.png of each place that has figures."""
+    """plot-registration.png or plot-auto.png, then plot-BENCHMARK.png of each place that has figures."""
     speeds = screen.speeds(frame)
     if speeds.empty:
         return []
@@ -36,7 +36,8 @@ def draw(frame: Frame, folder: Path) -> list[Path]:
     colours = {row: COLOURS[kind][at % len(COLOURS[kind])] for kind in COLOURS
                for at, row in enumerate(rows.row[rows.kind == kind])}  # fmt: skip
     about = frame.about.iloc[0]
-    return [*at_a_glance(frame, folder, about),
+    first = [registration(speeds, folder, about)] if verdict.answers(speeds) else at_a_glance(frame, folder, about)
+    return [*first,
             *(one(name, group, absolute(frame, group), colours, folder, about)
               for name, group in screen.named_groups(speeds))]  # fmt: skip
 
@@ -101,6 +102,47 @@ def panel(axes: Any, found: Frame) -> None:
     label(axes, ends)
 
 
+# ---- whether registering pays
+
+
+def registration(speeds: Frame, folder: Path, about: str) -> Path:
+    """plot-registration.png: for each kind of buffers the speed beside bounce of a cache, a pipeline and the others,
+    at the dearest cost that was measured."""
+    found = speeds[(speeds.metric == "latency") & (speeds.pin_cost == speeds.pin_cost.iloc[-1])]
+    found = found if len(found) else speeds[speeds.pin_cost == speeds.pin_cost.iloc[-1]]
+    cost = speeds.pin_cost.iloc[-1]
+    kinds = list(dict.fromkeys(found.buffers))
+    figure, axes = pyplot.subplots(1, len(kinds), figsize=(3.6 * len(kinds), 4.2), sharey=True, squeeze=False)
+    for panel, buffers in zip(axes[0], kinds):
+        rows = found[found.buffers == buffers]
+        ends: list[tuple[float, str, str]] = [(1.0, "bounce", "#444444")]
+        panel.axhline(1, color="#444444", linewidth=2)
+        for (text, choose), colour in zip(verdict.LINES.items(), COLOURS["regx"]):
+            line = verdict.beside(choose(rows), verdict.strategy(rows, "bounce"))
+            if line.empty:
+                continue
+            panel.plot(line.index, line.speed, color=colour, marker="o", markersize=4, linewidth=2)
+            panel.fill_between(line.index, line.low, line.high, color=colour, alpha=0.15, linewidth=0)
+            ends.append((line.speed.iloc[-1], text, colour))
+        panel.set_title(verdict.called(buffers), fontsize=11)
+        panel.set_yscale("log", base=2)
+        panel.yaxis.set_major_formatter(ticker.FormatStrFormatter("%g"))
+        label(panel, ends)
+    axes[0][0].set_ylabel("speed, bounce = 1, higher is better")
+    sizes_axis(list(axes[0]), sorted(found["size"].unique()))
+    figure.suptitle(f"Does registering pay? One message at a time over pinned, pin cost {cost}")
+    figure.text(0.01, 0.005, about, fontsize=7, color="#666666")
+    figure.tight_layout(rect=(0, 0.02, 1, 1))
+    return saved(figure, folder / "plot-registration.png")
+
+
+def saved(figure: Any, file: Path) -> Path:
+    figure.savefig(file, dpi=110)
+    pyplot.close(figure)
+    Image.open(file).quantize(64).save(file, optimize=True)  # a quarter of the bytes, for READMEs
+    return file
+
+
 # ---- all rows of a benchmark
 
 
@@ -140,13 +182,6 @@ def one(name: str, speeds: Frame, found: Frame, colours: dict[str, str], folder:
     figure.tight_layout(rect=(0, 0.02, 1, 1))
     file = folder / f"plot-{name.replace(' ', '-').replace('(', '').replace(')', '').replace(':', '-')}.png"
     return saved(figure, file)
-
-
-def saved(figure: Any, file: Path) -> Path:
-    figure.savefig(file, dpi=110)
-    pyplot.close(figure)
-    Image.open(file).quantize(64).save(file, optimize=True)  # a quarter of the bytes, for READMEs
-    return file
 
 
 def beside(axes: Any, speeds: Frame, colours: dict[str, str]) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from tools.sizes import show
 from tools.trouble import Trouble, told
 
-WIRES = ("shm", "verbs")
+WIRES = ("shm", "verbs", "pinned")
 SMALL = ("eager", "frag")
 SAME = ("peers", "from", "to", "way", "wire", "backend", "why")  # of a row of `explain`
 RENDEZVOUS_ABOVE = 32 << 10
@@ -24,8 +24,8 @@ RENDEZVOUS_ABOVE = 32 << 10
 SMALL_WEIGHT = 12
 OWN_SHARE = 0.99  # MPI's own messages, about each that it carries, take less than the rest
 # What became of the buffers: shown where backends are compared.
-COUNTS = ("hits", "misses", "uncached", "registrations", "evictions", "invalidations",
-          "messages_fallback")  # fmt: skip
+COUNTS = ("hits", "misses", "uncached", "registrations", "registering_us", "registered_high", "evictions",
+          "invalidations", "messages_fallback")  # fmt: skip
 
 
 def read(files: Sequence[Path]) -> list[dict]:
@@ -156,6 +156,8 @@ def prove(file: Path, claim: Claim) -> Proof:
     if told != claim.ranks:
         return Proof(f"path not proven: regx reported for {told} of {claim.ranks} ranks")
     total = add(reports)
+    if "registering_ns" in total:
+        total["registering_us"] = total["registering_ns"] // 1000
     problem = _problem(total, claim)
     return Proof(
         problem=f"path not proven: {problem}" if problem else "",
@@ -191,6 +193,8 @@ def _problem(total: dict, claim: Claim) -> str:
     over = {wire: total.get(f"bytes_{wire}", 0) for wire in WIRES}
     if claim.transport == "verbs" and (over["verbs"] < everything or over["shm"]):
         return f"{show(everything)} were to go over verbs; the wires carried {_amounts(over)}"
+    if claim.transport == "pinned" and claim.strategy not in ("auto", "bounce") and over["pinned"] < named:
+        return f"{show(named)} were to go over pinned; the wires carried {_amounts(over)}"
     return ""
 
 

@@ -18,9 +18,11 @@ from tools.trouble import Trouble
 
 DEFAULTS = "defaults"
 PEERS = Path(__file__).parents[1] / "peers.conf"
-PER_BENCHMARK = ("sizes", "options", "buffers", "ranks")  # may be written KEY.BENCHMARK
+PER_BENCHMARK = ("sizes", "options", "buffers", "ranks", "pin_cost")  # may be written KEY.BENCHMARK
 KEYS = ("mca", "environment", "openmpi", "memlock", "memory", "swap", "benchmark", "timeout",
         *PER_BENCHMARK)  # fmt: skip
+# Profiles of btl_regx_pin_cost, as pin-costs.md has them: nanoseconds of a call, and of each page.
+PIN_COSTS = {"none": "", "ucx": "16000:246", "nic": "93000:375"}
 BUFFERS = "same, fresh, freed, rotate:N, slide:N, touched"
 # Of a benchmark's options, what compare sets. A value may be attached, a long name abbreviated.
 OWN_OPTION = re.compile(r"-[mcb].*|--(me|mes|mess|messa|messag|message.*|v|va|val.*|b|bu|buf.*)(=.*)?")
@@ -35,6 +37,7 @@ class Case:
     options: tuple[str, ...]
     buffers: str
     ranks: int
+    pin_cost: str = ""  # empty: as the row says
 
 
 @dataclass(frozen=True)
@@ -53,6 +56,11 @@ class Row:
     @property
     def is_regx(self) -> bool:
         return "regx" in self.mca.get("btl", "").split(",")
+
+    @property
+    def pin_cost(self) -> str:
+        """Empty: the row is not over a device whose registrations cost what one likes."""
+        return self.mca.get("btl_regx_pin_cost", "none") if self.regx("transport") == "pinned" else ""
 
     def regx(self, parameter: str) -> str:
         return self.mca.get(f"btl_regx_{parameter}", "auto")
@@ -231,10 +239,14 @@ class _File:
                          BUFFERS)  # fmt: skip
         if kind.buffers:
             buffers = _words("|".join(kind.buffers), f"{', '.join(kind.buffers)}, for {benchmark}")
+        costs = self.value(section, key("pin_cost"), _words("|".join(PIN_COSTS) + r"|[0-9]{1,10}:[0-9]{1,10}",
+                           f"{', '.join(PIN_COSTS)} or CALL:PAGE (ns)"))  # fmt: skip
+        if costs and "--mca btl_regx_transport pinned" not in self.parser[section]["mca"]:
+            raise self.trouble(f'pin_cost: row "{section}" is not of btl_regx_transport pinned', section, key("pin_cost"))
         ranks = self.value(section, key("ranks"), _words("[2-9]|[1-9][0-9]{1,2}", "numbers from 2 to 999"),
                            "2")  # fmt: skip
         return [Case(benchmark, self.value(section, key("sizes"), doubled),
-                     self.value(section, key("options"), _options), choice, int(number))
+                     self.value(section, key("options"), _options), choice, int(number), cost)
                 for choice in self.value(section, key("buffers"), buffers, "same")
                 # Benchmarks of two ranks have two, whatever the row says of the others.
-                for number in (ranks if kind.groups else ["2"])]  # fmt: skip
+                for number in (ranks if kind.groups else ["2"]) for cost in costs or [""]]  # fmt: skip

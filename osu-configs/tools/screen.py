@@ -12,12 +12,13 @@ import textwrap
 import numpy
 import pandas
 
-from tools import table
+from tools import table, verdict
 from tools.conditions import MIXED, UNMEASURED
 from tools.sizes import show
 from tools.table import SAME, Frame
+from tools.verdict import spans
 
-PLACE = ["benchmark", "buffers", "ranks", "metric"]
+PLACE = ["benchmark", "buffers", "ranks", "pin_cost", "metric"]
 WIDTH = 120
 TABLES = 3  # of as many benchmarks there is a table by sizes; of more, one of geometric means
 BY_REFERENCE = "reference"
@@ -43,14 +44,14 @@ def speeds(frame: Frame) -> Frame:
     return table.related(pandas.concat(chosen), [*PLACE, "how"]) if chosen else Frame()
 
 
-def undecided(frame: Frame) -> set[tuple[str, tuple[str, str, int]]]:
+def undecided(frame: Frame) -> set[tuple[str, tuple[str, str, int, str]]]:
     """Rows and places where the ranges of a row of regx and of the best peer overlap: there more runs make
     the medians surer."""
     found = speeds(frame)
     if found.empty:
         return set()
     open_ = found[(found.kind == "regx") & found.speed.notna() & ~found.apart]
-    return {(row, (line.benchmark, line.buffers, int(line.ranks)))
+    return {(row, (line.benchmark, line.buffers, int(line.ranks), line.pin_cost))
             for line in open_.itertuples() for row in (line.row, line.row_best)}
 
 
@@ -61,7 +62,11 @@ def render(frame: Frame, width: int = WIDTH) -> str:
     lines = [line for about in frame.about[frame.about != ""].unique() for line in textwrap.wrap(about, width)] + [""]
     for line in table.events(frame):  # at length in results.csv
         lines += textwrap.wrap(line, width, subsequent_indent="    ", max_lines=2)
-    if not found.empty:
+    if verdict.answers(found):
+        for line in [*verdict.words(found), *table.pin_costs(frame)]:
+            lines += textwrap.wrap(line, width, subsequent_indent="    ")
+        lines += ["", *verdict.tables(found)]
+    elif not found.empty:
         compared = found.speed.notna().any()
         for line in words(found) if compared else []:
             lines += textwrap.wrap(line, width, subsequent_indent="    ")
@@ -121,13 +126,6 @@ def sentence(group: Frame) -> str:
     if not clear.all():
         parts.append(f"level at {spans(best['size'], ~clear)}")
     return "; ".join(parts)
-
-
-def spans(sizes: pandas.Series, chosen: pandas.Series) -> str:
-    """The chosen ones of sizes, neighbours as a range."""
-    runs = (chosen != chosen.shift()).cumsum()
-    ends = [(mine.iloc[0], mine.iloc[-1]) for _, mine in sizes[chosen].groupby(runs[chosen])]
-    return ", ".join(show(first) if first == last else f"{show(first)}-{show(last)}" for first, last in ends)
 
 
 def overall(found: Frame) -> list[str]:

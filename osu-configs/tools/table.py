@@ -13,12 +13,13 @@ import pandas
 from tools.conditions import MIXED, PAGING, PHASES, UNMEASURED
 from tools.output import COLUMNS
 from tools.report import COUNTS
+from tools.rows import PIN_COSTS
 from tools.sizes import show
 from tools.trouble import Trouble
 
 Frame = pandas.DataFrame
 NUMBERS = ("size", "run", "value", "reference", "mailbox", "width", "others", "ranks")
-GROUP = ["benchmark", "buffers", "ranks", "metric", "phase"]
+GROUP = ["benchmark", "buffers", "ranks", "pin_cost", "metric", "phase"]
 WIDE_FROM = 0.2  # of the median: a spread from run to run that is said
 DISTURBED_FROM = 0.15  # of the cores' time; the kernel's own work for a run stays below
 # Of a file's greatest width: below, others used a core's second thread. If they always did, that is not seen.
@@ -33,11 +34,13 @@ def read(files: list[Path], command: str = "compare") -> Frame:
     frames = []
     for file in files:
         try:
-            frame = pandas.read_csv(file, dtype=str, keep_default_na=False, encoding="utf-8")
+            frame = pandas.read_csv(file, dtype=str, keep_default_na=False, encoding="utf-8").fillna("")
         except OSError as error:
             raise Trouble(f"{file}: cannot be read: {error.strerror}") from None
         except (ValueError, UnicodeDecodeError) as error:  # pandas' own are ValueErrors
             raise Trouble(f"{file}: cannot be read: {error}".splitlines()[0]) from None
+        if "pin_cost" not in frame:  # of a results.csv from before there was any
+            frame["pin_cost"] = ""
         if missing := [name for name in COLUMNS if name not in frame]:
             raise Trouble(f"{file}:1: no results.csv of {command}: no column {missing[0]}")
         for name in NUMBERS:
@@ -49,7 +52,7 @@ def read(files: list[Path], command: str = "compare") -> Frame:
         frame.loc[narrow, "phase"] += SHARED
         frames.append(frame[list(COLUMNS)])
     found = pandas.concat(frames, ignore_index=True)
-    twice = values_of(found).duplicated([*GROUP[:4], "row", "size", "run"])
+    twice = values_of(found).duplicated([*GROUP[:5], "row", "size", "run"])
     if len(files) > 1 and twice.any():
         raise Trouble(f"{', '.join(map(str, files))}: row {values_of(found).row[twice].iloc[0]} is in more than one"
                       " of them")
@@ -163,6 +166,7 @@ def block(group: Frame, counts: Frame, rows: Frame, width: int) -> list[str]:
     runs = "-".join(dict.fromkeys(f"{n:.0f}" for n in (group.runs.min(), group.runs.max())))
     phase = "phase not measured" if first.phase == UNMEASURED else f"{first.phase} phase"
     details = [f"{first.buffers} buffers"] * (first.buffers not in ("same", ""))
+    details += [f"pin cost {first.pin_cost}"] * (first.pin_cost != "")
     details += [f"{first.ranks:.0f} ranks"] * int(first.ranks > 2) + [phase, f"runs {runs}"]
     metric = "" if first.metric in ("latency", "bandwidth") else f" {first.metric}"
     better = "lower" if first.lower else "higher"
@@ -185,10 +189,10 @@ def counts_of(frame: Frame) -> Frame:
 def render(frame: Frame, width: int) -> str:
     found = figures(frame)
     lines: list[str] = []
-    place = ["benchmark", "buffers", "ranks"]
+    place = GROUP[:4]
     of_place = dict(list(frame.groupby(place, sort=False)))
     for where, group in found.groupby(GROUP, sort=False):
-        mine = of_place[where[:3]]
+        mine = of_place[where[:4]]
         events = mine[mine.metric.isin(["wrong data", "failed"])].groupby("row").metric.max()
         rows = mine[["row", "kind"]].drop_duplicates()
         rows["metric"] = rows.row.map(events).fillna("")
@@ -224,7 +228,8 @@ def named(frame: Frame) -> pandas.Series:
 
 def place_names(frame: Frame) -> pandas.Series:
     return frame.benchmark + frame.buffers.map(lambda text: f" ({text} buffers)" * (
-        text not in ("same", ""))) + frame.ranks.map(lambda n: f" ({n:.0f} ranks)" * (n > 2))
+        text not in ("same", ""))) + frame.ranks.map(lambda n: f" ({n:.0f} ranks)" * (n > 2)) + frame.pin_cost.map(
+            lambda cost: f" (pin cost {cost})" * (cost != ""))
 
 
 def notes(frame: Frame) -> list[str]:
@@ -233,13 +238,24 @@ def notes(frame: Frame) -> list[str]:
     lines = [*events(frame), *proof(frame), *choices(frame)]
     ours = values_of(frame)
     backends = ours[ours.kind == "regx"].backend.nunique() > 1
-    if backends and ours.wire.eq(REGISTERS_FOR_FREE).any():
+    lines += pin_costs(frame)
+    if backends and ours.wire[ours.pin_cost == ""].eq(REGISTERS_FOR_FREE).any():
         lines.append(f"Registering costs NOTHING on {REGISTERS_FOR_FREE}: the times show what a backend itself"
                      " costs; what it saves elsewhere is the registrations that it avoids.")
     if backends or (frame.metric == "came_back").any():
         lines.append(f"{', '.join(COUNTS)}, came_back: of a run over all sizes and ranks, with warm-up."
                      " came_back: buffers that malloc gave again with their pages.")
     return [*lines, *doubts(frame), "", *frame.about[frame.about != ""].unique()]
+
+
+def pin_costs(frame: Frame) -> list[str]:
+    """What registering was made to cost."""
+    lines = []
+    for cost in filter(None, frame.pin_cost.unique()):
+        call, _, page = PIN_COSTS.get(cost, cost).partition(":")
+        spent = f"{call} ns a call and {page} ns a page, spent by spinning" if call else "what io_uring takes"
+        lines.append(f"Pin cost {cost}: {spent} (osu-configs/pin-costs.md).")
+    return lines
 
 
 def events(frame: Frame) -> list[str]:

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Configuration files, and what becomes of their rows."""
 
+import re
 from pathlib import Path
 
 import pytest
 from launch import TOP
 
-from tools import measure, osu, rdma, rows, sizes
+from tools import measure, osu, pinned, rdma, rows, sizes
 from tools.trouble import Trouble
 
 GOOD = """\
@@ -133,6 +134,71 @@ def test_short_rows_leave_time_for_long_ones(tmp_path: Path) -> None:
         now += 30 if job.program.name == "companion_bw" else 10
         made.append((job.program.name, job.case.buffers, run))
     assert made[10:] == [("companion_bw", "same", 2)] * 2 + [("companion_latency", "same", 2)] * 2
+
+
+PINNED = """\
+[defaults]
+benchmark = companion_latency companion_bw
+sizes = 1M:4M
+pin_cost.companion_latency = none 7:5
+[pipeline-kernel]
+mca = --mca pml ob1 --mca btl regx --mca btl_regx_transport pinned --mca btl_regx_backend kernel
+[direct-none]
+mca = --mca pml ob1 --mca btl regx --mca btl_regx_transport pinned --mca btl_regx_backend none
+[shm]
+pin_cost.companion_latency =
+mca = --mca pml ob1 --mca btl regx
+"""
+
+
+def test_a_row_is_run_at_each_cost_and_no_cost_is_silent(tmp_path: Path) -> None:
+    """That of the row itself is told, too, and that none was asked for."""
+    jobs = jobs_of(tmp_path, PINNED)
+    assert [(str(job), job.row.mca.get("btl_regx_pin_cost")) for job in jobs[3:]] == [
+        ("direct-none companion_latency (pin cost none)", "none"), ("direct-none companion_latency (pin cost 7:5)", "7:5"),
+        ("direct-none companion_bw (pin cost none)", None), ("shm companion_latency", None), ("shm companion_bw", None)]
+    (job,) = jobs_of(tmp_path, "[one]\nbenchmark = companion_bw\nsizes = 8:8\nmca = --mca pml ob1 --mca btl regx"
+                     " --mca btl_regx_transport pinned --mca btl_regx_pin_cost ucx\n")
+    assert job.group == ("companion_bw", "same", 2, "ucx")
+
+
+@pytest.mark.parametrize(("old", "new", "complaint"), [
+    ("7:5", "mlx5", '4: pin_cost.companion_latency: "mlx5"; wanted: none, ucx, nic or CALL:PAGE (ns)'),
+    ("pin_cost.companion_latency =\n", "", '4: pin_cost: row "shm" is not of btl_regx_transport pinned'),
+])  # fmt: skip
+def test_a_cost_that_cannot_be_is_refused(tmp_path: Path, old: str, new: str, complaint: str) -> None:
+    with pytest.raises(Trouble) as trouble:
+        read(tmp_path, PINNED.replace(old, new, 1))
+    assert str(trouble.value) == f"{tmp_path}/rows.conf:{complaint}"
+
+
+def test_the_profiles_are_those_of_the_component() -> None:
+    said = (TOP / "mca-params/regx.conf").read_text().partition("# What a registration takes over pinned.")[2]
+    pages = (TOP / "osu-configs/pin-costs.md").read_text()
+    assert len(rows.PIN_COSTS) > 2
+    for name, cost in rows.PIN_COSTS.items():
+        assert re.search(rf"^#   {name} +{cost}", said.partition("btl_regx_pin_cost")[0], re.M), name
+        assert f"| `{name}` | {cost or '0:0'} |" in pages, name
+
+
+@pytest.mark.parametrize(("uring", "module", "limit", "left", "lines"), [
+    ("", True, -1, "pipeline-kernel direct-none shm", []),
+    ("", False, -1, "direct-none shm", ["left out, for the kernel module is not loaded (insmod regx_notify.ko): pipeline-kernel"]),
+    ("a filter", True, -1, "shm", ["left out, for there is no io_uring here (a filter): pipeline-kernel, direct-none"]),
+    ("", True, 8 << 20, "pipeline-kernel direct-none shm", [
+        "ulimit -l is 8 MiB, and 16 MiB are to be pinned: what finds no room goes by bounce, and is marked:"
+        " pipeline-kernel, direct-none"]),
+    ("", True, 16 << 20, "pipeline-kernel direct-none shm", []),
+], ids=["all", "no module", "no io_uring", "memlock", "enough"])  # fmt: skip
+def test_what_a_node_lacks_is_said_in_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, uring: str, module: bool,
+                                             limit: int, left: str, lines: list[str]) -> None:
+    monkeypatch.setattr(pinned, "no_io_uring", lambda: uring)
+    monkeypatch.setattr(pinned, "MODULE", tmp_path if module else tmp_path / "gone")
+    found, said = pinned.can_run(read(tmp_path, PINNED), limit)
+    assert " ".join(row.name for row in found) == left and said == lines
+    if uring:
+        with pytest.raises(Trouble, match="left out, for there is no io_uring here"):
+            pinned.can_run(found[:0] + read(tmp_path, PINNED)[:2], limit)
 
 
 def test_sizes_are_read_as_they_are_shown() -> None:

@@ -130,7 +130,7 @@ def test_one_run_and_a_row_that_failed_leave_a_screen_of_60_lines(tmp_path: Path
 
 
 def test_more_runs_go_where_ranges_overlap(tmp_path: Path) -> None:
-    assert screen.undecided(read(tmp_path, RECORDED)) == {(row, ("osu_bw", "same", 2)) for row in ("auto", "vader")}
+    assert screen.undecided(read(tmp_path, RECORDED)) == {(row, ("osu_bw", "same", 2, "")) for row in ("auto", "vader")}
 
 
 def test_of_many_benchmarks_there_is_a_table_of_geometric_means(tmp_path: Path) -> None:
@@ -148,6 +148,62 @@ def test_rows_without_a_peer_are_shown_by_their_figures(tmp_path: Path) -> None:
     text = screen.render(frame)
     assert "osu_bw, MB/s, higher is better (far phase; runs 1-2)" in text and " 32.0" in text
     assert len(plot.draw(frame, tmp_path)) == 1
+
+
+# Of a message of 1 and of 2 MiB, in us, in two runs each: fresh buffers first, then the same one.
+COSTS = {"bounce": ((10, 20), (10, 20)), "pipeline-none": ((40, 50), (40, 50)), "direct-none": ((30, 70), (30, 70)),
+         "pipeline-hooks": ((41, 51), (5, 19.5)), "read-none": ((90, 90), (90, 90))}  # fmt: skip
+
+
+def of_costs() -> str:
+    lines = [f"{row},regx,companion_latency,{buffers},2,,latency,us,{size},{run},{value + run},,far,,,,none,pinned,,regx 1,{cost}"
+             for cost in ("none", "nic") for row, kinds in COSTS.items()
+             for buffers, values in zip(("fresh", "same"), kinds) for size, value in zip((1 << 20, 2 << 20), values)
+             for run in (0, 1)]  # fmt: skip
+    counts = [f"pipeline-hooks,regx,companion_latency,same,2,,{name},count,,1,{value},,,,,,,,,regx 1,nic"
+              for name, value in (("registering_us", 777), ("registered_high", 4444))]
+    return "\n".join([HEAD, *lines, *counts]) + "\n"
+
+
+def test_the_screen_says_when_a_cache_a_pipeline_and_bounce_pay(tmp_path: Path) -> None:
+    text = " ".join(screen.render(read(tmp_path, of_costs())).split())
+    for cost in ("none", "nic"):
+        for line in ("a cache (the best row that keeps registrations, beside the best that registers each time) pay?"
+                     " a new buffer each time: slower (0.73) at 1 MiB, not told apart at 2 MiB; the same buffer: faster"
+                     " (2.52 to 5.55) at 1 MiB-2 MiB.",
+                     "a pipeline (pipeline-none beside direct-none) pay? a new buffer each time: slower (0.75) at 1 MiB,"
+                     " faster (1.40) at 2 MiB;",
+                     "bounce (beside the best row that registers) pay? a new buffer each time: faster (2.46 to 2.90) at"
+                     " 1 MiB-2 MiB; the same buffer: slower (0.52) at 1 MiB, not told apart at 2 MiB."):
+            assert f"Pin cost {cost}, when does {line}" in text, (line, text)
+    assert "Pin cost nic: 93000 ns a call and 375 ns a page, spent by spinning (osu-configs/pin-costs.md)." in text
+    assert "Pin cost none: what io_uring takes" in text
+    lines = [line.split() for line in screen.render(read(tmp_path, of_costs())).splitlines()
+             if line.startswith(("the same buffer", "a new buffer"))]
+    assert lines == 2 * [["a", "new", "buffer", "each", "time", "bounce", "2.90", "bounce", "2.46"],
+                         ["the", "same", "buffer", "pipeline-hooks", "1.91", "pipeline-hooks", "1.02~"]]
+
+
+def test_each_head_names_the_cost_and_costs_are_never_mixed(tmp_path: Path) -> None:
+    text = table.render(read(tmp_path, of_costs()), 160)
+    heads = [line for line in text.splitlines() if line.startswith("companion_latency")]
+    assert sorted(line.partition("(")[2] for line in heads) == sorted(
+        f"{buffers}pin cost {cost}, far phase, runs 2)" for cost in ("none", "nic") for buffers in ("fresh buffers, ", ""))
+    assert "Pin cost nic: 93000 ns" in text and "Registering costs NOTHING" not in text
+
+
+def test_the_picture_of_registering_is_drawn_first(tmp_path: Path) -> None:
+    files = plot.draw(read(tmp_path, of_costs()), tmp_path)
+    assert files[0].name == "plot-registration.png" and len(files) == 5 and files[0].stat().st_size > 1000
+    # Without the rows that answer, the screen and the plots are those of any comparison.
+    few = read(tmp_path, "".join(line for line in of_costs().splitlines(True) if "direct-none" not in line))
+    assert "when does" not in screen.render(few) and len(plot.draw(few, tmp_path)) == 4
+
+
+def test_a_table_from_before_there_were_costs_is_read(tmp_path: Path) -> None:
+    old = "\n".join(line.rpartition(",")[0] for line in of_costs().replace(",none\n", ",\n").splitlines()
+                    if not line.endswith(",nic")) + "\n"
+    assert set(read(tmp_path, old).pin_cost) == {""}
 
 
 def test_the_same_row_in_two_files_is_refused(tmp_path: Path) -> None:
