@@ -28,7 +28,7 @@ DEPENDS_ON_OPENMPI = ["test/unit/btl", "test/mpi", "test/hazard",
                       "test/registration/test_staleness.py"]
 FLAKY_ALLOWED = 2
 CORES = len(os.sched_getaffinity(0))
-GUEST_PATIENCE, GUEST_PATIENCE_FULL = 1800, 10800  # seconds; the guest is emulated, and slow
+GUEST_PATIENCE, GUEST_PATIENCE_FULL = 1800, 14400  # seconds; the guest is emulated, and slow
 
 
 class Phase(NamedTuple):
