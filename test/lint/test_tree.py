@@ -9,7 +9,7 @@ import pytest
 from tree import TOP, files
 
 TOP_LEVEL = {
-    "component", "mca-params", "test", "osu-configs",
+    "component", "findings", "mca-params", "test", "osu-configs",
     "autogen.sh", "configure.ac", "Makefile.am", "README.md", "README", "LICENSE",
 }
 # Where a reader may be sent. A host that is not here is a typing error, or a mirror.
