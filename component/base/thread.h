@@ -31,8 +31,8 @@
  *      that of a module's endpoints, their queues, and fragments kept for use (btl/module.h), of
  *      the locks that osc/rdma holds (btl/window.c), of the memory that remap exchanges
  *      (rendezvous/landing.c), shared memory's two (shm_internal.h), of the connections of a port
- *      (verbs/verbs.h), of the regions of pinned (pinned/pinned.h), of the ranges that the notifier
- *      watches (registration/monitor/uffd.h)
+ *      (verbs/verbs.h), of the regions of pinned, which is held while a piece is transferred
+ *      (pinned/pinned.h), of the ranges that the notifier watches (registration/monitor/uffd.h)
  *
  * Always real are those of 1 and 2, the cache's and the last two: threads that are not the job's
  * take them too. So is that of btl/window.c, which is made before the job's thread level is known.

@@ -11,7 +11,7 @@
 #include <string.h>
 
 #define NONE_SIZE 1
-#define VERSION 16
+#define VERSION 17
 
 typedef struct header {
     uint8_t version;         /* of this: the first two bytes are the same in all builds */

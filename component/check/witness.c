@@ -6,13 +6,12 @@
  * It is pinned first: that brings in pages that are still to be copied on write, which the device
  * then finds. The kernel reads both sides, so nothing faults where nothing is mapped.
  */
-#include <sched.h>
 #include <string.h>
 
 #include "check/check.h"
 #include "transport/pinned/uring.h"
 
-enum { SLOTS = 4096, CHUNK = 256 << 10, LOOKS = 8, TRIES = 10000 };
+enum { SLOTS = 4096, CHUNK = 256 << 10, LOOKS = 8 };
 
 #if REGX_HAVE_PINNED
 
@@ -72,7 +71,7 @@ int regx_check_witness_pin(uintptr_t start, uintptr_t end)
     }
     for (unsigned slot = 0; slot < SLOTS; slot++) {
         if ((witness.used[slot / 64] >> slot % 64 & 1) == 0) {
-            if (regx_uring_pin(&witness.uring, slot, (const void *)start, end - start) != 0) {
+            if (regx_uring_set(&witness.uring, slot, (const void *)start, end - start) != 0) {
                 return -1;
             }
             witness.used[slot / 64] |= (uint64_t)1 << slot % 64;
@@ -85,7 +84,7 @@ int regx_check_witness_pin(uintptr_t start, uintptr_t end)
 void regx_check_witness_unpin(int slot)
 {
     if (slot >= 0 && witness.state == OPEN) {
-        regx_uring_unpin(&witness.uring, (uint32_t)slot);
+        regx_uring_set(&witness.uring, (uint32_t)slot, NULL, 0);
         witness.used[slot / 64] &= ~((uint64_t)1 << slot % 64);
     }
 }
@@ -93,13 +92,8 @@ void regx_check_witness_unpin(int slot)
 /* Both sides of a chunk. UNKNOWN: they cannot be read; DIFFER: nothing is mapped there. */
 static regx_check_bytes_t look(int slot, uintptr_t start, size_t length)
 {
-    regx_status_t status = REGX_AGAIN;
-
-    for (int i = 0; i < TRIES && status == REGX_AGAIN; i++) {
-        status = regx_uring_copy(&witness.uring, true, (uint32_t)slot, start, (uint32_t)length,
-                                 witness.file.fd, 0);
-    }
-    if (status != REGX_OK) {
+    if (!regx_uring_copy(&witness.uring, true, (uint32_t)slot, start, (uint32_t)length,
+                         witness.file.fd, 0)) {
         return REGX_BYTES_UNKNOWN;
     }
     const long copied =

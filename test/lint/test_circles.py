@@ -20,8 +20,8 @@ from tree import TOP, files
 LEVELS = [{"base", "kernel"}, {"pool", "registration", "transport"}, {"compat", "onesided", "rendezvous"}, {"btl", "library", "check"}]
 LEVEL = {room: number for number, rooms in enumerate(LEVELS) for room in rooms}
 # The same for the folders inside a room, of which none uses another one of its level: so a transport
-# knows nothing of another (but pinned of shm, by which its frames go), and a monitor nothing of the cache. In transport/, what lies in no folder
-# is the contract and what they share, but for the catalogue, which lists them all.
+# knows nothing of another (but pinned of shm, of which it is a variant), and a monitor nothing of the cache. In
+# transport/, what lies in no folder is the contract and what they share, but for the catalogue, which lists them all.
 LAYERS = {"transport": [{"contract"}, {"shm", "verbs"}, {"pinned"}, {"catalog"}],
           "registration": [{"monitor"}, {"cache"}]}
 LAYER = {(room, layer): number for room, levels in LAYERS.items()

@@ -5,11 +5,11 @@
  */
 #include "transport/pinned/pinned.h"
 
-#include <stdlib.h>
+#include <stdio.h>
 #include <string.h>
 
 #define PAGE 4096u       /* bytes, whatever the machine's are: profiles are of such */
-#define MOST 1000000000L /* ns of one registration, and of one page */
+#define MOST 1000000000u /* ns of one registration, and of one page */
 
 /* Each with its source. */
 static const struct {
@@ -24,25 +24,10 @@ static const struct {
     {"nic", {.call = 93000, .page = 375}},
 };
 
-static bool read_ns(const char **at, char end, uint32_t *value)
-{
-    char *rest;
-
-    if (**at < '0' || **at > '9') { /* strtol would take signs and blanks */
-        return false;
-    }
-    const long number = strtol(*at, &rest, 10);
-    if (number > MOST || *rest != end) {
-        return false;
-    }
-    *value = (uint32_t)number;
-    *at = rest + 1;
-    return true;
-}
-
 bool regx_pin_cost_read(const char *text, regx_pin_cost_t *cost, regx_error_t error)
 {
-    const char *at = text;
+    unsigned long call, page;
+    int end = 0;
 
     *cost = (regx_pin_cost_t){0, 0};
     if (*text == '\0' || strcmp(text, "none") == 0) {
@@ -54,7 +39,11 @@ bool regx_pin_cost_read(const char *text, regx_pin_cost_t *cost, regx_error_t er
             return true;
         }
     }
-    if (read_ns(&at, ':', &cost->call) && read_ns(&at, '\0', &cost->page)) {
+    /* sscanf would take signs and blanks as well. */
+    if (strspn(text, "0123456789:") == strlen(text) &&
+        sscanf(text, "%10lu:%10lu%n", &call, &page, &end) == 2 && text[end] == '\0' &&
+        call <= MOST && page <= MOST) {
+        *cost = (regx_pin_cost_t){.call = (uint32_t)call, .page = (uint32_t)page};
         return true;
     }
     regx_option_refuse("pin_cost", text,

@@ -7,7 +7,7 @@
 
 #if REGX_HAVE_PINNED
 
-#define ENTRIES 2u /* requests that the submission ring holds: one at a time is made */
+#define TRIES 1000u /* to have the kernel take a request: it may lack memory for a moment */
 
 /* Maps a part of the ring's memory, where no child has it: it would submit requests of its own. */
 static void *map(int fd, size_t size, off_t what)
@@ -21,29 +21,24 @@ static void *map(int fd, size_t size, off_t what)
     return base;
 }
 
+/* With one request at a time the order of requests never changes: it is the zero of new memory. */
 static bool map_rings(regx_uring_t *uring, const struct io_uring_params *params)
 {
-    const size_t submissions = params->sq_off.array + params->sq_entries * sizeof(uint32_t);
+    const size_t submissions = params->sq_off.array + sizeof(uint32_t);
     const size_t completions =
         params->cq_off.cqes + params->cq_entries * sizeof(struct io_uring_cqe);
 
     uring->rings_size = regx_max(submissions, completions);
-    uring->requests_size = params->sq_entries * sizeof(struct io_uring_sqe);
     uring->rings = map(uring->file.fd, uring->rings_size, IORING_OFF_SQ_RING);
-    uring->requests = map(uring->file.fd, uring->requests_size, IORING_OFF_SQES);
-    if (uring->rings == NULL || uring->requests == NULL) {
+    uring->request = map(uring->file.fd, sizeof(*uring->request), IORING_OFF_SQES);
+    if (uring->rings == NULL || uring->request == NULL) {
         return false;
     }
     char *base = uring->rings;
-    uint32_t *order = (uint32_t *)(void *)(base + params->sq_off.array);
-    for (uint32_t i = 0; i < params->sq_entries; i++) {
-        order[i] = i;
-    }
     uring->submitted = (_Atomic uint32_t *)(void *)(base + params->sq_off.tail);
-    uring->request_mask = params->sq_entries - 1;
     uring->results_head = (_Atomic uint32_t *)(void *)(base + params->cq_off.head);
     uring->results_tail = (_Atomic uint32_t *)(void *)(base + params->cq_off.tail);
-    uring->results = base + params->cq_off.cqes;
+    uring->results = (struct io_uring_cqe *)(void *)(base + params->cq_off.cqes);
     uring->result_mask = params->cq_entries - 1;
     return true;
 }
@@ -70,7 +65,7 @@ regx_status_t regx_uring_open(regx_uring_t *uring, uint32_t slots, regx_error_t 
 {
     struct io_uring_params params = {0};
     const struct io_uring_rsrc_register table = {.nr = slots, .flags = IORING_RSRC_REGISTER_SPARSE};
-    const int fd = (int)regx_raw(SYS_io_uring_setup, ENTRIES, (long)(uintptr_t)&params, 0, 0, 0);
+    const int fd = (int)regx_raw(SYS_io_uring_setup, 1, (long)(uintptr_t)&params, 0, 0, 0);
 
     *uring = (regx_uring_t){.file = regx_file_of(regx_descriptor_move(fd))};
     if (uring->file.fd < 0) {
@@ -78,7 +73,7 @@ regx_status_t regx_uring_open(regx_uring_t *uring, uint32_t slots, regx_error_t 
                            why_refused(fd < 0 ? fd : -errno));
     }
     const int status = call_register(uring, IORING_REGISTER_BUFFERS2, &table, sizeof(table));
-    if (status < 0 || (params.features & IORING_FEAT_SINGLE_MMAP) == 0) {
+    if (status < 0) {
         snprintf(error, REGX_ERROR,
                  "io_uring has no table of %u buffers here: %s; Linux 5.19 or later has", slots,
                  strerror(-status));
@@ -96,13 +91,13 @@ void regx_uring_close(regx_uring_t *uring)
     if (uring->rings != NULL) {
         munmap(uring->rings, uring->rings_size);
     }
-    if (uring->requests != NULL) {
-        munmap(uring->requests, uring->requests_size);
+    if (uring->request != NULL) {
+        munmap(uring->request, sizeof(*uring->request));
     }
     regx_file_close(&uring->file);
 }
 
-static int set_slot(const regx_uring_t *uring, uint32_t slot, const void *base, size_t length)
+int regx_uring_set(const regx_uring_t *uring, uint32_t slot, const void *base, size_t length)
 {
     const struct iovec range = {.iov_base = (void *)(uintptr_t)base, .iov_len = length};
     const struct io_uring_rsrc_update2 update = {
@@ -113,46 +108,41 @@ static int set_slot(const regx_uring_t *uring, uint32_t slot, const void *base, 
     return updated == 1 ? 0 : updated < 0 ? updated : -EAGAIN;
 }
 
-int regx_uring_pin(const regx_uring_t *uring, uint32_t slot, const void *base, size_t length)
+/* Has the kernel take so many requests, and wait for a result. Negative: it was not asked, or a
+ * signal came. The program may have closed the ring, and have another under its number, for whose
+ * results it would be waited without end. */
+static long enter(const regx_uring_t *uring, unsigned requests)
 {
-    return set_slot(uring, slot, base, length);
+    return regx_file_is_ours(&uring->file) ? regx_raw(SYS_io_uring_enter, uring->file.fd, requests,
+                                                      1, IORING_ENTER_GETEVENTS, 0)
+                                           : -EBADF;
 }
 
-void regx_uring_unpin(const regx_uring_t *uring, uint32_t slot)
-{
-    set_slot(uring, slot, NULL, 0);
-}
-
-/* The kernel's answer to the request under way. It has a thread of its own for what does not go at
- * once; so this one sleeps until it is done, rather than to take its processor. */
+/* The kernel's answer to the request under way, which ends even if the ring's descriptor is closed:
+ * what is mapped keeps the ring. The kernel has a thread of its own for what does not go at once; so
+ * this one sleeps until it is done, rather than to take its processor. */
 static int32_t await_result(const regx_uring_t *uring)
 {
     const uint32_t head = atomic_load_explicit(uring->results_head, memory_order_relaxed);
 
     while (head == atomic_load_explicit(uring->results_tail, memory_order_acquire)) {
-        /* If a signal came, or the program has just closed the ring: it is done all the same. */
-        if (regx_raw(SYS_io_uring_enter, uring->file.fd, 0, 1, IORING_ENTER_GETEVENTS, 0) < 0) {
+        if (enter(uring, 0) < 0) {
             sched_yield();
         }
     }
-    const struct io_uring_cqe *results = uring->results;
-    const int32_t result = results[head & uring->result_mask].res;
+    const int32_t result = uring->results[head & uring->result_mask].res;
     /* Given back only once it was read. */
     atomic_store_explicit(uring->results_head, head + 1, memory_order_release);
     return result;
 }
 
-regx_status_t regx_uring_copy(const regx_uring_t *uring, bool to_file, uint32_t slot,
-                              uint64_t address, uint32_t length, int file, uint64_t offset)
+bool regx_uring_copy(const regx_uring_t *uring, bool to_file, uint32_t slot, uint64_t address,
+                     uint32_t length, int file, uint64_t offset)
 {
     const uint32_t tail = atomic_load_explicit(uring->submitted, memory_order_relaxed);
-    struct io_uring_sqe *request =
-        (struct io_uring_sqe *)uring->requests + (tail & uring->request_mask);
+    long begun = 0;
 
-    if (!regx_file_is_ours(&uring->file)) {
-        return REGX_FAILED;
-    }
-    *request =
+    *uring->request =
         (struct io_uring_sqe){.opcode = to_file ? IORING_OP_WRITE_FIXED : IORING_OP_READ_FIXED,
                               .fd = file,
                               .off = offset,
@@ -161,14 +151,14 @@ regx_status_t regx_uring_copy(const regx_uring_t *uring, bool to_file, uint32_t 
                               .buf_index = (uint16_t)slot};
     /* The kernel reads the request once it sees the tail. */
     atomic_store_explicit(uring->submitted, tail + 1, memory_order_release);
-    const long begun =
-        regx_raw(SYS_io_uring_enter, uring->file.fd, 1, 1, IORING_ENTER_GETEVENTS, 0);
+    for (unsigned i = 0; begun != 1 && begun != -EBADF && i < TRIES; i++) {
+        begun = enter(uring, 1);
+    }
     if (begun != 1) { /* the kernel has not taken it */
         atomic_store_explicit(uring->submitted, tail, memory_order_release);
-        return begun == 0 || begun == -EAGAIN || begun == -EBUSY || begun == -EINTR ? REGX_AGAIN
-                                                                                    : REGX_FAILED;
+        return false;
     }
-    return await_result(uring) == (int32_t)length ? REGX_OK : REGX_FAILED;
+    return await_result(uring) == (int32_t)length;
 }
 
 #endif

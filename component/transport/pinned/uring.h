@@ -6,8 +6,8 @@
  * So a registration that has gone stale is as wrong as over an adapter.
  *
  * System calls are made directly: the ring needs few of liburing's functions, and this way the
- * component needs no library. regx_uring_pin and unpin may be called by any thread, for one slot by
- * one at a time; regx_uring_copy by one thread at a time.
+ * component needs no library. regx_uring_set may be called by any thread, for one slot by one at a
+ * time; regx_uring_copy by one thread at a time.
  *
  * Of the kernels: a ring has a table without buffers from Linux 5.19 on; up to 7.2 a buffer has
  * 1 GiB at most; on 6.1 what was unpinned is charged for about a second more. Replacing a slot does
@@ -32,28 +32,27 @@
 
 typedef struct regx_uring {
     regx_file_t file;
-    void *rings, *requests; /* mapped: both rings; the requests */
-    size_t rings_size, requests_size;
+    void *rings;                  /* mapped: both of them */
+    struct io_uring_sqe *request; /* mapped: the one that there is */
+    size_t rings_size;
     _Atomic uint32_t *submitted; /* the tail of the submission ring */
-    uint32_t request_mask, result_mask;
     _Atomic uint32_t *results_head, *results_tail;
-    void *results;
+    const struct io_uring_cqe *results;
+    uint32_t result_mask;
 } regx_uring_t;
 
 /* A ring with a table of so many slots. REGX_UNREACHABLE: `error` has the reason. */
 regx_status_t regx_uring_open(regx_uring_t *uring, uint32_t slots, regx_error_t error);
 void regx_uring_close(regx_uring_t *uring);
 
-/* Pins memory as that slot, which is empty. 0, or a negated errno. */
-int regx_uring_pin(const regx_uring_t *uring, uint32_t slot, const void *base, size_t length);
-/* Empties it. Its pages are given back once no request uses them. */
-void regx_uring_unpin(const regx_uring_t *uring, uint32_t slot);
+/* Pins memory as that slot, which is empty. NULL: empties it; its pages are given back once no
+ * request uses them. 0, or a negated errno. */
+int regx_uring_set(const regx_uring_t *uring, uint32_t slot, const void *base, size_t length);
 
 /* Copies `length` bytes between the slot's pages, at the place that `address` had when they were
- * pinned, and the file. to_file: from the pages to the file. Returns when that is done, which takes as
- * long as a copy by the processor, or as another thread is pinning. REGX_OK; REGX_AGAIN: not begun, and
- * to be tried again; REGX_FAILED. */
-regx_status_t regx_uring_copy(const regx_uring_t *uring, bool to_file, uint32_t slot,
-                              uint64_t address, uint32_t length, int file, uint64_t offset);
+ * pinned, and the file. to_file: from the pages to the file. Returns when that is done, which takes
+ * as long as a copy by the processor, or as another thread is pinning. false: it has failed. */
+bool regx_uring_copy(const regx_uring_t *uring, bool to_file, uint32_t slot, uint64_t address,
+                     uint32_t length, int file, uint64_t offset);
 
 #endif

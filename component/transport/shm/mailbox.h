@@ -46,6 +46,7 @@
  * keeps its place within its cache line (base/copy.h), and so may begin later in the first line. */
 #define REGX_MAILBOX_MAX 32848u  /* an eager message of 32 KiB with its headers */
 #define REGX_MAILBOX_ZCOPIES 32u /* frames of the poster's pool not yet returned */
+#define REGX_MAILBOX_ANSWERS 4u  /* pieces that pinned asks for at once (pinned/pinned.h) */
 
 typedef enum regx_frame_kind {
     REGX_FRAME_INLINE,      /* 0: what stands in a head above the tag is then the length alone */
@@ -77,6 +78,7 @@ typedef struct regx_mailbox_memory {
     _Alignas(64) _Atomic uint32_t left; /* no process polls it (any more); for the owner's reuse */
     regx_vm_cookie_t owner;             /* proves to the poller whose memory it has mapped */
     _Alignas(64) _Atomic uint32_t returned[REGX_MAILBOX_ZCOPIES]; /* by token: last lap returned */
+    _Alignas(64) _Atomic uint64_t answers[REGX_MAILBOX_ANSWERS];  /* the poller's, over pinned */
     /* A frame that begins near the ring's end goes on behind it. */
     _Alignas(64) regx_mailbox_line_t lines[REGX_MAILBOX_LINES + REGX_MAILBOX_SPAN_LINES - 1];
     uint8_t payload[]; /* as many bytes as both sides are told when they begin */

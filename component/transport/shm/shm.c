@@ -221,7 +221,7 @@ static void shm_close(regx_transport_t *transport)
     free(shm);
 }
 
-static size_t shm_address(regx_transport_t *transport, void *buffer)
+size_t regx_shm_address(regx_transport_t *transport, void *buffer)
 {
     memcpy(buffer, &regx_shm_of(transport)->address, sizeof(regx_shm_address_t));
     return sizeof(regx_shm_address_t);
@@ -256,7 +256,7 @@ const regx_transport_ops_t regx_shm_ops = {.abi = REGX_TRANSPORT_ABI,
                                            .name = "shm",
                                            .open = open_transport,
                                            .close = shm_close,
-                                           .address = shm_address,
+                                           .address = regx_shm_address,
                                            .reaches = regx_shm_reaches,
                                            .connect = regx_shm_connect,
                                            .disconnect = regx_shm_disconnect,

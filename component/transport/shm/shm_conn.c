@@ -40,7 +40,8 @@ bool regx_shm_reaches(const regx_transport_t *transport, const void *address, si
         return false;
     }
     memcpy(&a, address, sizeof(a));
-    return (same_node || shm->address.node.machine == a.node.machine) &&
+    return a.variant == shm->address.variant &&
+           (same_node || shm->address.node.machine == a.node.machine) &&
            leads_to(&shm->address.node, &a) && leads_to(&a.node, &shm->address);
 }
 
@@ -69,7 +70,7 @@ regx_status_t regx_shm_connect(regx_transport_t *transport, uint64_t peer, const
         return REGX_INVALID;
     }
     memcpy(&a, address, sizeof(a));
-    if (!regx_shm_address_is_valid(&a)) {
+    if (!regx_shm_address_is_valid(&a) || a.variant != shm->address.variant) {
         return REGX_INVALID;
     }
     conn = calloc(1, sizeof(*conn));

@@ -100,6 +100,7 @@ typedef struct regx_shm_address {
     regx_vm_cookie_t cookie;
     regx_life_t life;
     regx_shm_node_t node;
+    uint64_t variant; /* of this transport, or 0: only the same reach each other */
 } regx_shm_address_t;
 
 #define REGX_CONNECT_QUEUE_ENTRIES 32
@@ -304,6 +305,7 @@ struct regx_shm_conn {
     bool last_posted;           /* the last frame was posted */
     const char *refusal;        /* why it is REFUSED */
     struct regx_shm_conn *next; /* in the list of disconnecting or of refused ones */
+    void *pinned;               /* what pinned/ adds, or NULL */
 };
 
 /* Neighbours that post to this process, at most: more than a node has processors. Beyond that the
@@ -317,6 +319,8 @@ struct regx_shm_inbound {
     regx_shm_mapping_t boxes;  /* base NULL: its mailbox lies in its main segment */
     regx_mailbox_memory_t *memory;
     regx_mailbox_in_t in;
+    regx_file_t cells; /* of pinned/: what the neighbour puts and gets goes by it */
+    bool failed;       /* a piece of what it puts or gets now */
 };
 
 struct regx_shm {
@@ -342,13 +346,14 @@ struct regx_shm {
     regx_shm_conn_t *disconnecting; /* their mailboxes are not yet read to the end */
     regx_shm_conn_t *refused;       /* to be reported by progress; under the lock */
     regx_shm_inbound_t **inbound;
-    const regx_shm_inbound_t *read; /* the one whose frames are being delivered, while they are */
-    _Atomic uint32_t taken;         /* frames and connect requests, of all; written by progress */
+    regx_shm_inbound_t *read; /* the one whose frames are being delivered, while they are */
+    _Atomic uint32_t taken;   /* frames and connect requests, of all; written by progress */
     size_t inbound_count, inbound_room;
     regx_shared_copies_t shared_copies;
     regx_cico_t cico;
     regx_alloc_mem_t alloc_mem;
-    void *life; /* while this process's is seen by others */
+    void *life;   /* while this process's is seen by others */
+    void *pinned; /* what pinned/ adds, or NULL */
 };
 
 static inline regx_shm_t *regx_shm_of(regx_transport_t *transport)
@@ -420,7 +425,8 @@ void regx_shm_release(regx_transport_t *transport, void *memory);
 
 extern const regx_transport_ops_t regx_shm_ops;
 extern const regx_catalog_entry_t regx_shm_entry;
-/* regx_transport_ops_t.node.expose */
+/* As transport.h's address and node.expose. */
+size_t regx_shm_address(regx_transport_t *transport, void *buffer);
 void regx_shm_expose(regx_transport_t *transport, const void *base, size_t length, regx_key_t *key);
 
 /* ---- shm_conn.c ---- */

@@ -113,6 +113,7 @@ static void accept_neighbour(regx_shm_t *shm, const regx_connect_request_t *requ
         return;
     }
     inbound->sender = request->sender;
+    inbound->cells.fd = -1;
     regx_mailbox_in_init(&inbound->in, inbound->memory, request->mailbox_ring);
     shm->inbound[shm->inbound_count++] = inbound;
 }
@@ -120,6 +121,7 @@ static void accept_neighbour(regx_shm_t *shm, const regx_connect_request_t *requ
 void regx_shm_drop_inbound(regx_shm_t *shm, regx_shm_inbound_t *inbound)
 {
     atomic_store_explicit(&inbound->memory->left, 1, memory_order_release);
+    regx_file_close(&inbound->cells);
     unmap_boxes(shm, inbound);
     free(inbound);
 }
