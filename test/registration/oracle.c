@@ -1,14 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The ring has a sparse table of registered buffers, of which an update sets or clears one entry.
- * An entry carries a tag, which the kernel posts as a completion once the pages are given back: no
- * deregistration returns before that. The ring's lock is held while it is used; a transfer is one
- * WRITE_FIXED or READ_FIXED between the registered buffer and a memory file of the ring.
+ * A pinned device without a peer (component/transport/pinned): its regions, and its transfers between
+ * them and a file in memory, of which this program is the other end.
  */
 #include "oracle.h"
 
 #include <errno.h>
-#include <liburing.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,34 +13,17 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { STAGE = 1 << 20 }; /* bytes of a ring's memory file */
+#include "transport/pinned/pinned.h"
 
-/* What a completion tells of: a transfer, or the end of a registration. */
-typedef struct event {
-    bool done;
-    int result;
-} event_t;
-
-typedef struct buffer {
-    struct ring *ring;
-    unsigned number; /* in the ring's table */
-    event_t gone;    /* the pages were given back */
-    bool used;
-} buffer_t;
-
-typedef struct ring {
-    pthread_mutex_t lock;
-    struct io_uring uring;
-    int file;
-    char *stage; /* the file's content */
-    buffer_t *buffers;
-    unsigned *free; /* numbers of buffers, a stack */
-    unsigned free_count;
-} ring_t;
+enum { STAGE = REGX_PINNED_PIECE_MAX }; /* bytes of the file */
 
 struct oracle {
     regx_transport_t transport; /* first */
-    ring_t ring;
+    regx_transport_t *device;
+    regx_counters_t counters;
+    pthread_mutex_t lock; /* of the file */
+    regx_file_t file;
+    char *stage; /* the file's content */
     _Atomic unsigned registered;
 };
 
@@ -53,87 +33,27 @@ _Noreturn static void give_up(const char *what, int error)
     abort();
 }
 
-/* Waits for that event. The ring's lock is held. */
-static void await(ring_t *ring, const event_t *event)
-{
-    while (!event->done) {
-        struct io_uring_cqe *cqe;
-        const int error = io_uring_wait_cqe(&ring->uring, &cqe);
-
-        if (error == -EINTR) {
-            continue;
-        }
-        if (error < 0) {
-            give_up("waiting for a completion", -error);
-        }
-        event_t *told = io_uring_cqe_get_data(cqe);
-        told->result = cqe->res;
-        told->done = true;
-        io_uring_cqe_seen(&ring->uring, cqe);
-    }
-}
-
 /* ---- the memory domain ---- */
-
-static int set_buffer(buffer_t *buffer, void *base, size_t length)
-{
-    const struct iovec range = {.iov_base = base, .iov_len = length};
-    const __u64 tag = base == NULL ? 0 : (__u64)(uintptr_t)&buffer->gone;
-
-    return io_uring_register_buffers_update_tag(&buffer->ring->uring, buffer->number, &range, &tag,
-                                                1);
-}
 
 static regx_status_t reg(regx_transport_t *transport, void *base, size_t length, unsigned access,
                          regx_mr_t *mr)
 {
     oracle_t *oracle = (oracle_t *)transport;
-    ring_t *ring = &oracle->ring;
+    const regx_status_t status = regx_pinned_reg(oracle->device, base, length, access, mr);
 
-    if (length > ORACLE_LARGEST) {
-        return REGX_DENIED;
-    }
-    pthread_mutex_lock(&ring->lock);
-    if (ring->free_count == 0) {
-        pthread_mutex_unlock(&ring->lock);
-        return REGX_NO_MEMORY;
-    }
-    buffer_t *buffer = &ring->buffers[ring->free[--ring->free_count]];
-    buffer->gone = (event_t){.done = false};
-    const int set = set_buffer(buffer, base, length);
-    if (set != 1) {
-        ring->free[ring->free_count++] = buffer->number;
-    } else {
-        buffer->used = true;
-    }
-    pthread_mutex_unlock(&ring->lock);
-    if (set != 1) {
-        return set == -ENOMEM ? REGX_NO_MEMORY : REGX_DENIED;
-    }
-    atomic_fetch_add(&oracle->registered, 1);
-    *mr = (regx_mr_t){.base = base, .length = length, .access = access, .handle = buffer};
-    memcpy(mr->key.bytes, &buffer, sizeof(buffer));
-    return REGX_OK;
+    atomic_fetch_add(&oracle->registered, status == REGX_OK);
+    return status;
 }
 
 static void dereg(regx_transport_t *transport, regx_mr_t *mr)
 {
     oracle_t *oracle = (oracle_t *)transport;
-    buffer_t *buffer = mr->handle;
-    ring_t *ring = buffer->ring;
+    const regx_pinned_slot_t *slot = mr->handle;
 
-    pthread_mutex_lock(&ring->lock);
-    if (!buffer->used) {
+    if (!slot->used) {
         give_up("deregistered twice", 0);
     }
-    const int cleared = set_buffer(buffer, NULL, 0);
-    if (cleared != 1) {
-        give_up("clearing a buffer", -cleared);
-    }
-    await(ring, &buffer->gone);
-    buffer->used = false;
-    ring->free[ring->free_count++] = buffer->number;
-    pthread_mutex_unlock(&ring->lock);
+    regx_pinned_dereg(oracle->device, mr);
     atomic_fetch_sub(&oracle->registered, 1);
     memset(mr, 0xee, sizeof(*mr)); /* nothing of it may be used after */
 }
@@ -169,62 +89,47 @@ uint64_t oracle_pinned(void)
 
 /* ---- opening and closing ---- */
 
-static void ring_close(ring_t *ring)
+static void no_frame(void *context, uint64_t sender, uint8_t tag, const void *data, size_t length)
 {
-    io_uring_queue_exit(&ring->uring);
-    munmap(ring->stage, STAGE);
-    close(ring->file);
-    free(ring->buffers);
-    free(ring->free);
-    pthread_mutex_destroy(&ring->lock);
+    give_up("a frame has come", 0);
 }
 
-static bool ring_open(ring_t *ring, unsigned buffers, regx_error_t why)
+static void no_peer(void *context, uint64_t peer, const char *what)
 {
-    int error = io_uring_queue_init(8, &ring->uring, 0);
-
-    if (error < 0) {
-        snprintf(why, REGX_ERROR, "io_uring is refused here: %s", strerror(-error));
-        return false;
-    }
-    error = io_uring_register_buffers_sparse(&ring->uring, buffers);
-    if (error < 0) {
-        snprintf(why, REGX_ERROR, "io_uring has no table of buffers here: %s", strerror(-error));
-        io_uring_queue_exit(&ring->uring);
-        return false;
-    }
-    ring->file = memfd_create("oracle", MFD_CLOEXEC);
-    if (ring->file < 0 || ftruncate(ring->file, STAGE) != 0) {
-        give_up("a memory file", errno);
-    }
-    ring->stage = mmap(NULL, STAGE, PROT_READ | PROT_WRITE, MAP_SHARED, ring->file, 0);
-    ring->buffers = calloc(buffers, sizeof(ring->buffers[0]));
-    ring->free = calloc(buffers, sizeof(ring->free[0]));
-    if (ring->stage == MAP_FAILED || ring->buffers == NULL || ring->free == NULL) {
-        give_up("memory", ENOMEM);
-    }
-    for (unsigned i = 0; i < buffers; i++) {
-        ring->buffers[i] = (buffer_t){.ring = ring, .number = i};
-        ring->free[i] = buffers - 1 - i;
-    }
-    ring->free_count = buffers;
-    pthread_mutex_init(&ring->lock, NULL);
-    return true;
+    give_up(what, 0);
 }
 
 oracle_t *oracle_open(unsigned buffers, regx_error_t why)
 {
+    const regx_pinned_settings_t settings = {.pinned_slots = buffers};
     oracle_t *oracle = calloc(1, sizeof(*oracle));
 
     if (oracle == NULL) {
         give_up("memory", ENOMEM);
     }
-    oracle->transport.ops = &ops;
-    oracle->transport.registers = true;
-    if (!ring_open(&oracle->ring, buffers, why)) {
+    const regx_transport_config_t config = {
+        .self = 1,
+        .pool_size = regx_page_size(),
+        .pool_min = regx_page_size(),
+        .settings = &settings,
+        .threads = true,
+        .counters = &oracle->counters,
+        .events = {.context = oracle, .deliver = no_frame, .broken = no_peer}};
+    if (regx_pinned_ops.open(&config, why, &oracle->device) != REGX_OK) {
         free(oracle);
         return NULL;
     }
+    oracle->transport.ops = &ops;
+    oracle->transport.registers = true;
+    oracle->file = regx_file_of(memfd_create("oracle", MFD_CLOEXEC));
+    if (oracle->file.fd < 0 || ftruncate(oracle->file.fd, STAGE) != 0) {
+        give_up("a memory file", errno);
+    }
+    oracle->stage = mmap(NULL, STAGE, PROT_READ | PROT_WRITE, MAP_SHARED, oracle->file.fd, 0);
+    if (oracle->stage == MAP_FAILED) {
+        give_up("memory", ENOMEM);
+    }
+    pthread_mutex_init(&oracle->lock, NULL);
     return oracle;
 }
 
@@ -234,86 +139,54 @@ void oracle_close(oracle_t *oracle)
         fprintf(stderr, "oracle: %u registrations are left\n", oracle_registered(oracle));
         abort();
     }
-    ring_close(&oracle->ring);
+    regx_pinned_ops.close(oracle->device);
+    munmap(oracle->stage, STAGE);
+    regx_file_close(&oracle->file);
+    pthread_mutex_destroy(&oracle->lock);
     free(oracle);
 }
 
 /* ---- transfers ---- */
 
-static buffer_t *buffer_of(const regx_mr_t *mr, const void *address, size_t length)
+/* Between the file and that part of the region. The lock is held. */
+static void move(oracle_t *oracle, const regx_mr_t *mr, const void *address, size_t length,
+                 bool send)
 {
-    const uintptr_t base = (uintptr_t)mr->base;
-    const uintptr_t start = (uintptr_t)address;
+    const uint64_t offset = (uintptr_t)address - (uintptr_t)mr->base;
+    regx_pinned_key_t key;
 
-    if (start < base || start - base > mr->length || length > mr->length - (start - base)) {
-        give_up("a transfer outside its registration", 0);
-    }
-    return mr->handle;
-}
-
-static struct io_uring_sqe *request(ring_t *ring, event_t *event)
-{
-    struct io_uring_sqe *sqe = io_uring_get_sqe(&ring->uring);
-
-    if (sqe == NULL) {
-        give_up("the submission queue is full", 0);
-    }
-    event->done = false;
-    return sqe;
-}
-
-/* Between the start of the ring's file and the registered buffer. The ring's lock is held. */
-static void move(buffer_t *buffer, const void *address, size_t length, bool send)
-{
-    ring_t *ring = buffer->ring;
-    event_t event;
-    struct io_uring_sqe *sqe = request(ring, &event);
-
-    if (send) {
-        io_uring_prep_write_fixed(sqe, ring->file, address, (unsigned)length, 0,
-                                  (int)buffer->number);
-    } else {
-        /* The device writes there; const is this function's for both directions. */
-        io_uring_prep_read_fixed(sqe, ring->file, (void *)(uintptr_t)address, (unsigned)length, 0,
-                                 (int)buffer->number);
-    }
-    io_uring_sqe_set_data(sqe, &event);
-    if (io_uring_submit_and_wait(&ring->uring, 1) < 0) {
-        give_up("submitting a transfer", errno);
-    }
-    await(ring, &event);
-    if (event.result != (int)length) {
-        give_up(send ? "sending" : "receiving", event.result < 0 ? -event.result : EIO);
+    memcpy(&key, mr->key.bytes, sizeof(key));
+    const regx_status_t status = regx_pinned_copy(regx_pinned_of(oracle->device), send, &key,
+                                                  offset, (uint32_t)length, 0, &oracle->file, 0);
+    if (status != REGX_OK) {
+        give_up(status == REGX_DENIED ? "a transfer outside its registration"
+                : send                ? "sending"
+                                      : "receiving",
+                0);
     }
 }
 
 void oracle_send(oracle_t *oracle, const regx_mr_t *mr, const void *from, size_t length, void *to)
 {
-    buffer_t *buffer = buffer_of(mr, from, length);
-
-    (void)oracle;
-    pthread_mutex_lock(&buffer->ring->lock);
+    pthread_mutex_lock(&oracle->lock);
     for (size_t at = 0; at < length; at += STAGE) {
-        const size_t part = length - at < STAGE ? length - at : STAGE;
+        const size_t part = regx_min(length - at, (size_t)STAGE);
 
-        move(buffer, (const char *)from + at, part, true);
-        memcpy((char *)to + at, buffer->ring->stage, part);
+        move(oracle, mr, (const char *)from + at, part, true);
+        memcpy((char *)to + at, oracle->stage, part);
     }
-    pthread_mutex_unlock(&buffer->ring->lock);
+    pthread_mutex_unlock(&oracle->lock);
 }
 
 void oracle_receive(oracle_t *oracle, const regx_mr_t *mr, void *to, size_t length,
                     const void *data)
 {
-    buffer_t *buffer = buffer_of(mr, to, length);
-
-    (void)oracle;
-    pthread_mutex_lock(&buffer->ring->lock);
+    pthread_mutex_lock(&oracle->lock);
     for (size_t at = 0; at < length; at += STAGE) {
-        const size_t part = length - at < STAGE ? length - at : STAGE;
+        const size_t part = regx_min(length - at, (size_t)STAGE);
 
-        memcpy(buffer->ring->stage, (const char *)data + at, part);
-        move(buffer, (char *)to + at, part, false);
+        memcpy(oracle->stage, (const char *)data + at, part);
+        move(oracle, mr, (char *)to + at, part, false);
     }
-    pthread_mutex_unlock(&buffer->ring->lock);
+    pthread_mutex_unlock(&oracle->lock);
 }

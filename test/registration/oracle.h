@@ -3,9 +3,9 @@
  * The oracle: a device that shows what a registration is worth. It reads and writes the pages that
  * were there when memory was registered, whatever the addresses have come to mean since. So a
  * registration that went stale is seen to be: what is sent are old bytes, what is received does not
- * arrive. A program is linked with one of two. The oracle of oracle.c registers with io_uring,
- * which pins pages for long (FOLL_LONGTERM) as an adapter does; no adapter and no privilege is
- * needed. That of oracle_verbs.c is an RDMA device, with both ends of a connection over it.
+ * arrive. A program is linked with one of two. The oracle of oracle.c is the pinned device of the
+ * component, which pins pages for long (FOLL_LONGTERM) as an adapter does; no adapter and no
+ * privilege is needed. That of oracle_verbs.c is an RDMA device, with both ends of a connection over it.
  *
  * Of the transport's operations reg and dereg alone are for others; transfers are this header's.
  * Any thread may call (oracle_verbs.c: one at a time). What should not happen ends the process with
@@ -42,7 +42,7 @@ void oracle_send(oracle_t *oracle, const regx_mr_t *mr, const void *from, size_t
 void oracle_receive(oracle_t *oracle, const regx_mr_t *mr, void *to, size_t length,
                     const void *data);
 
-/* ---- io_uring alone ---- */
+/* ---- the pinned device alone ---- */
 
 unsigned oracle_registered(const oracle_t *oracle); /* now */
 
