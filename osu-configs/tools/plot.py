@@ -113,6 +113,7 @@ def registration(speeds: Frame, folder: Path, about: str) -> Path:
     cost = speeds.pin_cost.iloc[-1]
     kinds = list(dict.fromkeys(found.buffers))
     figure, axes = pyplot.subplots(1, len(kinds), figsize=(3.6 * len(kinds), 4.2), sharey=True, squeeze=False)
+    of_panel = []
     for panel, buffers in zip(axes[0], kinds):
         rows = found[found.buffers == buffers]
         ends: list[tuple[float, str, str]] = [(1.0, "bounce", "#444444")]
@@ -124,13 +125,16 @@ def registration(speeds: Frame, folder: Path, about: str) -> Path:
             panel.plot(line.index, line.speed, color=colour, marker="o", markersize=4, linewidth=2)
             panel.fill_between(line.index, line.low, line.high, color=colour, alpha=0.15, linewidth=0)
             ends.append((line.speed.iloc[-1], text, colour))
-        panel.set_title(verdict.called(buffers), fontsize=11)
+        panel.set_title(f"{verdict.called(buffers)}:\n{verdict.winner(rows)}", fontsize=11, fontweight="bold")
+        panel.set_xlim(found["size"].min() / 1.1, found["size"].max() * 1.1)
         panel.set_yscale("log", base=2)
         panel.yaxis.set_major_formatter(ticker.FormatStrFormatter("%g"))
+        of_panel.append((panel, ends))
+    for panel, ends in of_panel:  # when all lines are drawn: the panels share their scale
         label(panel, ends)
-    axes[0][0].set_ylabel("speed, bounce = 1, higher is better")
+    axes[0][0].set_ylabel("speed beside bounce; above 1 registering pays")
     sizes_axis(list(axes[0]), sorted(found["size"].unique()))
-    figure.suptitle(f"Does registering pay? One message at a time over pinned, pin cost {cost}")
+    figure.suptitle(f"What is the fastest way, by what becomes of the buffer? One message at a time over pinned, pin cost {cost}")
     figure.text(0.01, 0.005, about, fontsize=7, color="#666666")
     figure.tight_layout(rect=(0, 0.02, 1, 1))
     return saved(figure, folder / "plot-registration.png")

@@ -58,6 +58,14 @@ LINES = {"kept in a cache": kept, "pipeline": lambda rows: strategy(registered_e
          "read": lambda rows: strategy(registered_each_time(rows), "read")}  # fmt: skip
 
 
+def winner(rows: Frame) -> str:
+    """The line of the plot, or bounce, that leads at most sizes."""
+    lines = {text: best(mine) for text, choose in LINES.items() if len(mine := choose(rows))}
+    lines |= {"bounce": best(bounce)} if len(bounce := strategy(rows, "bounce")) else {}
+    by_size = Frame({text: line.order for text, line in lines.items()})
+    return str(by_size.idxmin(axis=1).mode()[0]) if by_size.size else "not measured"
+
+
 def beside(one: Frame, other: Frame) -> Frame:
     """By size: speed, above 1 where one is faster, its least and greatest, and whether the ranges are apart."""
     one, other = best(one), best(other)
@@ -117,8 +125,9 @@ def tables(found: Frame) -> list[str]:
             rows = mine[mine.buffers == buffers]
             for size in sorted(mine["size"].unique()):
                 columns[show(size)].append(leader(rows[rows["size"] == size]))
+        runs, phases = "-".join(sorted({str(mine.runs.min()), str(mine.runs.max())})), " or ".join(mine.how.unique())
         lines += [f"{benchmark}, pin cost {cost}: the fastest row, and its speed beside the best of another strategy"
-                  f" ({metric}; ~ ranges overlap)",
+                  f" (~ ranges overlap; {phases}; runs {runs})",
                   *Frame(columns, index=[called(buffers) for buffers in kinds]).to_string().splitlines(), ""]  # fmt: skip
     return lines
 

@@ -177,7 +177,7 @@ def test_the_screen_says_when_a_cache_a_pipeline_and_bounce_pay(tmp_path: Path) 
                      " 1 MiB-2 MiB; the same buffer: slower (0.52) at 1 MiB, not told apart at 2 MiB."):
             assert f"Pin cost {cost}, when does {line}" in text, (line, text)
     assert "Pin cost nic: 93000 ns a call and 375 ns a page, spent by spinning (osu-configs/pin-costs.md)." in text
-    assert "Pin cost none: what io_uring takes" in text
+    assert "Pin cost none: what io_uring takes" in text and "(~ ranges overlap; far; runs 2)" in text
     lines = [line.split() for line in screen.render(read(tmp_path, of_costs())).splitlines()
              if line.startswith(("the same buffer", "a new buffer"))]
     assert lines == 2 * [["a", "new", "buffer", "each", "time", "bounce", "2.90", "bounce", "2.46"],
