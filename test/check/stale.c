@@ -141,6 +141,10 @@ int main(int argc, char **argv)
         return NO_DEVICE;
     }
     open_wire(&wire);
+    /* The example's peers only write. */
+    struct ibv_qp_attr rights = {.qp_access_flags =
+                                     IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ};
+    require(ibv_modify_qp(wire.to, &rights, IBV_QP_ACCESS_FLAGS) == 0, "no rights for readers");
     char *target = mmap(NULL, LENGTH, PROT_READ | PROT_WRITE, FLAGS, -1, 0);
     char *base = mmap(NULL, 4 * LENGTH, PROT_READ | PROT_WRITE, FLAGS, -1, 0);
     memset(base, 1, 4 * LENGTH);
