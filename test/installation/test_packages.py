@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 TOP = Path(__file__).resolve().parents[2]
+SOURCES = [TOP / "component/kernel" / name for name in ("Makefile", "regx_notify.c", "regx_notify.h")]
 CONFIG = TOP / "component/config"
 SPEC = CONFIG / "rpm/regx.spec"
 RECIPE = CONFIG / "spack/spack_repo/regx/packages/regx/package.py"
@@ -32,6 +33,16 @@ def test_recipes_want_what_configure_wants() -> None:
     for path in SPEC, RECIPE, CONFIG / "debian/rules":
         used = set(re.findall(r"--(?:with|without|enable|disable)-(\w+)", path.read_text()))
         assert used and used <= known, path
+
+
+def test_the_kernel_modules_package_is_what_dkms_is_told() -> None:
+    """All that its makefile needs, at the version that DKMS looks for."""
+    told = dict(re.findall(r'^PACKAGE_(NAME|VERSION)="(.*)"$', (TOP / "component/kernel/dkms.conf").read_text(), re.M))
+    assert f'MODULE_VERSION("{told["VERSION"]}")' in (TOP / "component/kernel/regx_notify.c").read_text()
+    lines = (CONFIG / "debian/regx-notify-dkms.install").read_text().splitlines()
+    put = [line.split() for line in lines if "usr/src" in line]
+    assert {path for path, _ in put} == {str(path.relative_to(TOP)) for path in SOURCES}
+    assert {to for _, to in put} == {f"usr/src/{told['NAME']}-{told['VERSION']}"}
 
 
 @pytest.mark.full  # it is built from nothing

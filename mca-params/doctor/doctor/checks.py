@@ -229,7 +229,8 @@ class Doctor:
             self.say("kernel", Status.OK, "the backend kernel passes its self-test")
         elif not self._too_slow("kernel", job):
             self.say("kernel", Status.NOTE, f"{job.why_not}; the module is in component/kernel of regx's source "
-                     "(make -C component/kernel, as root insmod regx_notify.ko)")
+                     "(Debian: the package regx-notify-dkms; else as root dkms install component/kernel, modprobe "
+                     "regx_notify)")
 
     def _hooks(self, job: Job) -> None:
         if self._takes(job, "hooks"):
