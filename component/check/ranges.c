@@ -21,7 +21,8 @@ typedef struct entry {
     struct entry *next; /* of its head, or free */
 } entry_t;
 
-/* Under the lock. Nothing is allocated under it, nor printed. */
+/* Under the lock. Nothing is allocated under it but by the first registration, which starts the
+ * monitor and the witness. Faults are told after it was given up. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static entry_t entries[RANGES];
 static entry_t *heads[HEADS], *unused;
