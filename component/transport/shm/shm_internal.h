@@ -72,11 +72,11 @@ static inline void regx_shm_key_pack(regx_shm_key_t key, regx_key_t *packed)
 /* ---- the main segment ---- */
 
 /* Where a process is. A rank may have a name and a number of its own for the machine, as in a
- * container: then only Open MPI knows that it is on this node. Two processes of one node reach each other if each can map the other's memory: of
- * System V from the same name space of IPC, by whose numbers it is named (where that is not known,
- * /proc is hidden, and the attempt tells); a file with a name where /dev/shm is the same; another by way
- * of /proc, from the same name spaces of processes and of users alone, since the kernel lets no process
- * look into one of other users. */
+ * container: then only Open MPI knows that it is on this node. Two processes of one node reach each
+ * other if each can map the other's memory: of System V from the same name space of IPC, by whose
+ * numbers it is named (where that is not known, /proc is hidden, and the attempt tells); a file with a
+ * name where /dev/shm is the same; another by way of /proc, from the same name spaces of processes and
+ * of users alone, since the kernel lets no process look into one of other users. */
 typedef struct regx_shm_node {
     uint64_t machine;   /* the host's name, and when its kernel was started */
     uint64_t processes; /* the name space of processes; 0: not known */
