@@ -11,7 +11,6 @@ import sys
 from pathlib import Path
 
 from tools import installation, launch, measure, osu, output, pinned, rdma, report, rows
-from tools.installation import HERE
 from tools.launch import Launcher, Runner
 from tools.trouble import Trouble, told
 
@@ -26,8 +25,9 @@ missing; it builds regx, runs every row, and prints one screen: who leads, and w
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="compare", description=DESCRIPTION)
     add = parser.add_argument
-    add("-f", dest="files", nargs="+", action="extend", type=Path, metavar="FILE",
-        help="configuration files (default: strategies.conf and peers.conf, beside compare)")
+    add("-f", dest="files", nargs="+", action="extend", type=rows.called, metavar="FILE",
+        help="files of rows, by path, or by the name that they have in osu-configs/rows (default: strategies.conf and"
+        " peers.conf)")
     installation.add_options(parser)
     add("--minutes", type=float, metavar="M",
         help=f"how long to measure, in as many runs as fit (default: {MINUTES})")
@@ -56,7 +56,7 @@ def arguments() -> argparse.Namespace:
     if asked.explain and asked.csv:
         parser.error("--explain: not with --from; reports/ beside the results.csv has it")
     asked.runs = asked.runs or 0
-    asked.files = asked.files or [HERE / "strategies.conf", HERE / "peers.conf"]
+    asked.files = asked.files or [rows.FOLDER / "strategies.conf", rows.PEERS]
     return asked
 
 

@@ -12,7 +12,6 @@ import sys
 from pathlib import Path
 
 from tools import installation, output, report, rows
-from tools.installation import HERE
 from tools.launch import Interrupted, Launcher, Line, Runner
 from tools.trouble import told
 
@@ -27,11 +26,12 @@ valgrind. The same numbers each time: speed plays no part."""
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="instructions", description=DESCRIPTION)
-    parser.add_argument("-f", dest="files", nargs="+", action="extend", type=Path, metavar="FILE",
-                        help="configuration files (default: instructions.conf)")
+    parser.add_argument("-f", dest="files", nargs="+", action="extend", type=rows.called,
+                        metavar="FILE",
+                        help="files of rows, as compare takes them (default: instructions.conf)")
     installation.add_options(parser)
     asked = parser.parse_args()
-    asked.files = asked.files or [HERE / "instructions.conf"]
+    asked.files = asked.files or [rows.FOLDER / "instructions.conf"]
     return asked
 
 

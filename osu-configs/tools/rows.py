@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Configuration files: one section per row, as osu-configs/strategies.conf explains.
+"""Configuration files: one section per row, as osu-configs/rows/strategies.conf explains.
 
 Whatever is wrong with one is Trouble that starts with FILE:LINE.
 """
@@ -17,7 +17,8 @@ from tools.sizes import doubled, parse
 from tools.trouble import Trouble
 
 DEFAULTS = "defaults"
-PEERS = Path(__file__).parents[1] / "peers.conf"
+FOLDER = Path(__file__).parents[1] / "rows"
+PEERS = FOLDER / "peers.conf"
 PER_BENCHMARK = ("sizes", "options", "buffers", "ranks", "pin_cost")  # may be written KEY.BENCHMARK
 KEYS = ("mca", "environment", "openmpi", "memlock", "memory", "swap", "benchmark", "timeout",
         *PER_BENCHMARK)  # fmt: skip
@@ -64,6 +65,12 @@ class Row:
 
     def regx(self, parameter: str) -> str:
         return self.mca.get(f"btl_regx_{parameter}", "auto")
+
+
+def called(text: str) -> Path:
+    """The file of rows of that path; or, of a name alone that is not in the current folder, of ours."""
+    file = Path(text)
+    return FOLDER / text if text == file.name and not file.exists() and (FOLDER / text).exists() else file
 
 
 def read(files: list[Path]) -> list[Row]:

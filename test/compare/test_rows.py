@@ -49,7 +49,7 @@ def test_a_row_without_mca_is_a_peer(tmp_path: Path) -> None:
     assert posix.mca["pml"] == "ucx" and posix.environment == {"UCX_TLS": "posix,self"}
 
 
-@pytest.mark.parametrize("file", sorted((TOP / "osu-configs").glob("*.conf")), ids=lambda file: file.name)
+@pytest.mark.parametrize("file", sorted((TOP / "osu-configs" / "rows").glob("*.conf")), ids=lambda file: file.name)
 def test_each_file_of_ours_is_read(file: Path) -> None:
     assert rows.read([file])
 
@@ -84,6 +84,15 @@ def test_bad_input_gets_one_line_that_names_the_place(tmp_path: Path, old: str, 
         read(tmp_path, GOOD.replace(old, new, 1))
     assert str(trouble.value).startswith(f"{tmp_path}/rows.conf:{complaint}"), trouble.value
     assert "\n" not in str(trouble.value)
+
+
+def test_a_name_alone_is_one_of_the_folder_of_rows_unless_it_is_here(tmp_path: Path,
+                                                                     monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert rows.called("grant.conf") == rows.FOLDER / "grant.conf"
+    (tmp_path / "grant.conf").touch()
+    assert rows.called("grant.conf") == Path("grant.conf")
+    assert rows.called("osu/peers.conf") == Path("osu/peers.conf") and rows.called("none.conf") == Path("none.conf")
 
 
 def jobs_of(tmp_path: Path, text: str) -> list[measure.Job]:
