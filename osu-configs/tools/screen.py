@@ -45,8 +45,8 @@ def speeds(frame: Frame) -> Frame:
 
 
 def undecided(frame: Frame) -> set[tuple[str, tuple[str, str, int, str]]]:
-    """Rows and places where the ranges of a row of regx and of the best peer overlap: there more runs make
-    the medians surer."""
+    """Rows and places where a row of regx and the best peer are not told apart: there more runs make the medians
+    surer."""
     found = speeds(frame)
     if found.empty:
         return set()
@@ -200,7 +200,8 @@ def doubts(frame: Frame, found: Frame) -> list[str]:
     if not found.empty:
         ours = found[(found.kind == "regx") & found.speed.notna()]
         if same := int((~ours.apart).sum()):
-            lines.append(f"Overlap: in {same} of {len(ours)} ratios the runs of regx and of the best peer overlap.")
+            lines.append(f"Overlap: in {same} of {len(ours)} ratios the runs of regx and of the best peer overlap,"
+                         " or are one alone.")
         cells = table.values_of(frame).drop_duplicates(["name", "metric", "size"])
         if missing := len(cells) - len(found):
             lines.insert(0, f"Phase: not shown are {missing} of {len(cells)} cells, of another phase than most rows have"

@@ -90,11 +90,17 @@ def figures(frame: Frame) -> Frame:
     return related(values[values.phase != MIXED], GROUP)
 
 
+def have_ranges_apart(both: Frame, other: str) -> pandas.Series:
+    """Whether the ranges of two groups of runs have nothing in common. One run alone has no range."""
+    ranges = (both.runs > 1) & (both["runs" + other] > 1)
+    return ranges & ((both["max"] < both["min" + other]) | (both["min"] > both["max" + other]))
+
+
 def related(values: Frame, group: list[str]) -> Frame:
     """A line for each group, row and size: median, min, max and number of runs; speed: beside the best peer,
     above 1 where the row is faster, of the peers with more than half as many runs as any (one run alone may be
-    lucky); apart: whether its range and that peer's have nothing in common; reference: of the runs without MPI
-    beside it."""
+    lucky); apart: whether its range and that peer's have nothing in common, and each is of two runs at least (one
+    run has no range); reference: of the runs without MPI beside it."""
     keys = [*group, "unit", "row", "kind", "size"]
     found = values.groupby(keys, sort=False).agg(
         median=("value", "median"), min=("value", "min"), max=("value", "max"),
@@ -104,11 +110,11 @@ def related(values: Frame, group: list[str]) -> Frame:
     found["order"] = found["median"].where(found.lower, -found["median"])
     peers = found[found.kind == "peer"]
     peers = peers[2 * peers.runs > peers.groupby([*group, "size"]).runs.transform("max")].sort_values("order")
-    peers = peers.drop_duplicates([*group, "size"])[[*group, "size", "row", "median", "min", "max"]]
+    peers = peers.drop_duplicates([*group, "size"])[[*group, "size", "row", "median", "min", "max", "runs"]]
     found = found.merge(peers, on=[*group, "size"], how="left", suffixes=("", "_best"))
     ratio = found["median"] / found.median_best
     found["speed"] = ratio.where(~found.lower, 1 / ratio)
-    found["apart"] = (found["max"] < found.min_best) | (found["min"] > found.max_best)
+    found["apart"] = have_ranges_apart(found, "_best")
     found["wide"] = (found["max"] - found["min"]) / found["median"] > WIDE_FROM
     return found
 
@@ -214,7 +220,7 @@ def legend(found: Frame) -> list[str]:
     ratios = found[(found.kind == "regx") & found.speed.notna()]
     if same := int((~ratios.apart).sum()):
         lines.append(f"~ Not told apart: in {same} of {len(ratios)} ratios the runs of regx and of the"
-                     " best peer overlap.")
+                     " best peer overlap, or are one alone.")
     if found.wide.any():
         lines.append(f"! Spread: {found.wide.sum()} of {len(found)} cells vary by more than"
                      f" {100 * WIDE_FROM:.0f} % of their median from run to run.")

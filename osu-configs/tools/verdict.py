@@ -7,7 +7,7 @@ import re
 import pandas
 
 from tools.sizes import show
-from tools.table import SAME, Frame
+from tools.table import SAME, Frame, have_ranges_apart
 
 KEEPS_NOTHING = ("bounce", "none")
 BUFFERS = {"same": "the same buffer", "fresh": "a new buffer each time", "rotate": "in turn, more than are kept",
@@ -76,7 +76,7 @@ def beside(one: Frame, other: Frame) -> Frame:
         return (both.median_other / both[mine]).where(lower, both[mine] / both.median_other)
 
     return Frame({"speed": speed("median"), "low": speed("min"), "high": speed("max"),
-                  "apart": (both["max"] < both.min_other) | (both["min"] > both.max_other)})
+                  "apart": have_ranges_apart(both, "_other")})
 
 
 def in_words(compared: Frame) -> str:

@@ -52,6 +52,13 @@ def test_medians_ranges_and_ratios_of_each_phase_have_a_table(tmp_path: Path) ->
     assert "Phase: it changed during 1 of 8 figures, which are left out: vader osu_bw." in text
 
 
+def test_one_run_alone_is_not_told_apart(tmp_path: Path) -> None:
+    one_each = "".join(line for line in RECORDED.splitlines(True) if "65536,2," not in line and "65536,4," not in line)
+    text = table.render(read(tmp_path, one_each), 160)
+    assert text.split("(far phase, runs 1)")[1].splitlines()[3].split()[2:4] == ["30.0", "1.50x~"], text
+    assert "~ Not told apart: in 2 of 2 ratios" in text
+
+
 def test_a_ratio_above_1_is_faster_of_times_too(tmp_path: Path) -> None:
     text = table.render(read(tmp_path, RECORDED.replace("bandwidth,MB/s", "latency,us")), 160)
     values = text.split("(far phase, runs 1-2)")[1].splitlines()[3]
