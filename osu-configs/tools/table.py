@@ -24,6 +24,7 @@ WIDE_FROM = 0.2  # of the median: a spread from run to run that is said
 DISTURBED_FROM = 0.15  # of the cores' time; the kernel's own work for a run stays below
 # Of a file's greatest width: below, others used a core's second thread. If they always did, that is not seen.
 NARROW = 0.9
+NAMED_MOST = 4  # rows in a line about some of them
 SHARED = " shared"  # added to the phase
 SAME = 0.05  # as fast, for counting wins and losses
 REGISTERS_FOR_FREE = "shm"  # the wire on which registering costs nothing
@@ -297,8 +298,10 @@ def doubts(frame: Frame) -> list[str]:
     ran, lines = runs_of(frame), []
     values = values_of(frame)
     if (mixed := values[values.phase == MIXED]).size:
+        names = mixed.name.value_counts()
+        more = f" and of {len(names) - NAMED_MOST} other rows" if len(names) > NAMED_MOST else ""
         lines.append(f"Phase: it changed during {len(mixed)} of {len(values)} figures, which are left out:"
-                     f" {', '.join(mixed.name.unique())}.")
+                     f" {', '.join(names.index[:NAMED_MOST])}{more}.")
     if (disturbed := ran[ran.others >= DISTURBED_FROM]).size:
         lines.append(f"Load: other programs took up to {100 * disturbed.others.max():.0f} % of the cores' time"
                      f" during {len(disturbed)} of {len(ran)} runs: repeat on a quiet machine.")

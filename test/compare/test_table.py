@@ -52,6 +52,13 @@ def test_medians_ranges_and_ratios_of_each_phase_have_a_table(tmp_path: Path) ->
     assert "Phase: it changed during 1 of 8 figures, which are left out: vader osu_bw." in text
 
 
+def test_of_many_rows_whose_phase_changed_a_few_are_named(tmp_path: Path) -> None:
+    changed = "".join(f"row{n},regx,osu_bw,same,2,-i 5,bandwidth,MB/s,65536,1,9,,mixed,0.25,3,0.0,none,shm,,regx 1\n"
+                      for n in range(6))
+    assert ("which are left out: vader osu_bw, row0 osu_bw, row1 osu_bw, row2 osu_bw and of 3 other rows."
+            in table.render(read(tmp_path, RECORDED + changed), 160))
+
+
 def test_one_run_alone_is_not_told_apart(tmp_path: Path) -> None:
     one_each = "".join(line for line in RECORDED.splitlines(True) if "65536,2," not in line and "65536,4," not in line)
     text = table.render(read(tmp_path, one_each), 160)
