@@ -114,7 +114,7 @@ class Plan:
     another.
 
     runs: as many rounds; else as many as fit into the seconds of budget, from the first check on: ROUNDS
-    of all jobs, then of those whose ranges overlap (undecided), as long as there are any: their medians
+    of all jobs, then of those that are not told apart (undecided), as long as there are any: their medians
     become surer."""
 
     jobs: list[Job]

@@ -47,7 +47,7 @@ def draw(frame: Frame, folder: Path) -> list[Path]:
 
 def families(frame: Frame) -> Frame:
     """By place, phase and size: `auto`, the best row of Open MPI's own transports and the best of UCX's, each with
-    its speed beside the best of Open MPI's own, above 1 where it is faster, and the range of that speed; where both
+    its speed beside the best of Open MPI's own, above 1 where it is faster, and the interval of that speed; where both
     `auto` and a transport of Open MPI's were measured."""
     found = related(screen.in_a_phase(frame), [*screen.PLACE, "phase"])
     found["family"] = numpy.where(found.kind == "regx", found.row.map({AUTO: OURS}),
@@ -56,7 +56,7 @@ def families(frame: Frame) -> Frame:
     found = found.dropna(subset=["family"]).sort_values("order").drop_duplicates([*keys, "family"])
     base = found[found.family == OWN][[*keys, "median"]]
     found = found.merge(base, on=keys, suffixes=("", "_own"))
-    for speed, value in (("speed", "median"), ("slowest", "max"), ("fastest", "min")):
+    for speed, value in (("speed", "median"), ("slowest", "high"), ("fastest", "low")):
         found[speed] = (found.median_own / found[value]).where(found.lower, found[value] / found.median_own)
     both = found.groupby([*screen.PLACE, "phase"]).family.transform(lambda names: {OURS, OWN} <= {*names})
     return found[both.astype(bool)]
@@ -169,7 +169,7 @@ def one(name: str, speeds: Frame, found: Frame, colours: dict[str, str], folder:
         line = line.sort_values("size")
         right.plot(line["size"], line["median"], color=colours[row], linewidth=2 if kind == "regx" else 1,
                    linestyle="-" if kind == "regx" else "--")  # fmt: skip
-        right.fill_between(line["size"], line["min"], line["max"], color=colours[row], alpha=0.15, linewidth=0)
+        right.fill_between(line["size"], line["low"], line["high"], color=colours[row], alpha=0.15, linewidth=0)
     reference = found.groupby("size").reference.median().dropna()
     if len(reference):
         right.plot(reference.index, reference, ":k", label="reference: two processes without MPI")

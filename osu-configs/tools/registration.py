@@ -127,7 +127,7 @@ def render(frame: "table.Frame", width: int) -> str:
     from tools.table import layout, number, pair
 
     values = frame[frame.unit != ""].groupby(["metric", "row"]).value
-    found = values.agg(["median", "min", "max", "count"]).rename(columns={"count": "runs"})
+    found = values.agg(median="median", low="min", high="max", runs="count")
     metrics = [name for name in METRICS if name in found.index.levels[0]]
     columns: dict[str, list[str]] = {name: [] for name in BACKENDS if name in found.index.levels[1]}
     for name in metrics:

@@ -152,7 +152,7 @@ def title(group: Frame) -> str:
                        UNMEASURED: "phase not measured"}.get(how, f"{how} phase") for how in group.how.unique())  # fmt: skip
     runs = "-".join(dict.fromkeys((str(group.runs.min()), str(group.runs.max()))))
     if group.speed.notna().any():
-        what, marks = "speed beside the best peer", "~ ranges overlap; "
+        what, marks = "speed beside the best peer", "~ not told apart; "
     else:
         unit = "times the reference's" if first.how == BY_REFERENCE else first.unit
         what, marks = f"{unit}, {'lower' if first.lower else 'higher'} is better", ""
@@ -200,8 +200,8 @@ def doubts(frame: Frame, found: Frame) -> list[str]:
     if not found.empty:
         ours = found[(found.kind == "regx") & found.speed.notna()]
         if same := int((~ours.apart).sum()):
-            lines.append(f"Overlap: in {same} of {len(ours)} ratios the runs of regx and of the best peer overlap,"
-                         " or are one alone.")
+            lines.append(f"Not told apart: in {same} of {len(ours)} ratios the medians of regx and of the best peer may be"
+                         " the same, or are of one run alone.")
         cells = table.values_of(frame).drop_duplicates(["name", "metric", "size"])
         if missing := len(cells) - len(found):
             lines.insert(0, f"Phase: not shown are {missing} of {len(cells)} cells, of another phase than most rows have"

@@ -24,6 +24,8 @@ WIDE_FROM = 0.2  # of the median: a spread from run to run that is said
 DISTURBED_FROM = 0.15  # of the cores' time; the kernel's own work for a run stays below
 # Of a file's greatest width: below, others used a core's second thread. If they always did, that is not seen.
 NARROW = 0.9
+FEW = 5  # runs, of which a bootstrap tells no more than the least and the greatest
+RESAMPLED = 2000
 NAMED_MOST = 4  # rows in a line about some of them
 SHARED = " shared"  # added to the phase
 SAME = 0.05  # as fast, for counting wins and losses
@@ -91,39 +93,48 @@ def figures(frame: Frame) -> Frame:
     return related(values[values.phase != MIXED], GROUP)
 
 
-def have_ranges_apart(both: Frame, other: str) -> pandas.Series:
-    """Whether the ranges of two groups of runs have nothing in common. One run alone has no range."""
-    ranges = (both.runs > 1) & (both["runs" + other] > 1)
-    return ranges & ((both["max"] < both["min" + other]) | (both["min"] > both["max" + other]))
+def interval(runs: pandas.Series) -> tuple[float, float]:
+    """Where the median of such runs lies, with 95 %, by bootstrap. Of up to five runs it is from least to greatest."""
+    if len(runs) <= FEW:
+        return float(runs.min()), float(runs.max())
+    again = numpy.random.default_rng(0).choice(runs, (RESAMPLED, len(runs)))  # the same each time
+    low, high = numpy.quantile(numpy.median(again, axis=1), (0.025, 0.975))
+    return float(low), float(high)
+
+
+def have_medians_apart(both: Frame, other: str) -> pandas.Series:
+    """Whether the intervals of two medians have nothing in common. One run alone has none."""
+    intervals = (both.runs > 1) & (both["runs" + other] > 1)
+    return intervals & ((both.high < both["low" + other]) | (both.low > both["high" + other]))
 
 
 def related(values: Frame, group: list[str]) -> Frame:
-    """A line for each group, row and size: median, min, max and number of runs; speed: beside the best peer,
-    above 1 where the row is faster, of the peers with more than half as many runs as any (one run alone may be
-    lucky); apart: whether its range and that peer's have nothing in common, and each is of two runs at least (one
-    run has no range); reference: of the runs without MPI beside it."""
+    """A line for each group, row and size: median, its interval (low, high), and number of runs; speed: beside the
+    best peer, above 1 where the row is faster, of the peers with more than half as many runs as any (one run alone may
+    be lucky); apart: whether that ratio can be told from 1; wide: the runs vary much; reference: of the runs without
+    MPI beside it."""
     keys = [*group, "unit", "row", "kind", "size"]
     found = values.groupby(keys, sort=False).agg(
-        median=("value", "median"), min=("value", "min"), max=("value", "max"),
+        median=("value", "median"), interval=("value", interval), spread=("value", numpy.ptp),
         runs=("value", "count"), reference=("reference", "median"),
         problem=("problem", "max")).reset_index()  # fmt: skip
+    found[["low", "high"]] = found.interval.to_list()
     found["lower"] = ~found.unit.str.contains("/")
     found["order"] = found["median"].where(found.lower, -found["median"])
     peers = found[found.kind == "peer"]
     peers = peers[2 * peers.runs > peers.groupby([*group, "size"]).runs.transform("max")].sort_values("order")
-    peers = peers.drop_duplicates([*group, "size"])[[*group, "size", "row", "median", "min", "max", "runs"]]
+    peers = peers.drop_duplicates([*group, "size"])[[*group, "size", "row", "median", "low", "high", "runs"]]
     found = found.merge(peers, on=[*group, "size"], how="left", suffixes=("", "_best"))
     ratio = found["median"] / found.median_best
     found["speed"] = ratio.where(~found.lower, 1 / ratio)
-    found["apart"] = have_ranges_apart(found, "_best")
-    found["wide"] = (found["max"] - found["min"]) / found["median"] > WIDE_FROM
+    found["apart"] = have_medians_apart(found, "_best")
+    found["wide"] = found.spread / found["median"] > WIDE_FROM
     return found
 
 
 def pair(line: pandas.Series, beside: str = "") -> tuple[str, str]:
-    """The median with what stands beside it, and min-max below."""
-    spread = f"{number(line['min'])}-{number(line['max'])}" if line.runs > 1 else ""
-    return number(line["median"]) + beside, spread
+    """The median with what stands beside it, and its interval below."""
+    return number(line["median"]) + beside, f"{number(line.low)}-{number(line.high)}" if line.runs > 1 else ""
 
 
 def cells(line: pandas.Series) -> tuple[str, str]:
@@ -140,7 +151,7 @@ def cells(line: pandas.Series) -> tuple[str, str]:
 def layout(columns: dict[str, list[str]], labels: list[str], width: int) -> list[str]:
     """Columns side by side, continued below where the width does not take all of them."""
     frame = Frame(columns, index=labels)
-    frame = frame[(frame != "").any(axis=1)]  # of single runs there are no ranges
+    frame = frame[(frame != "").any(axis=1)]  # of single runs there are no intervals
     return [line.rstrip(" \\") for line in frame.to_string(line_width=width).splitlines()]
 
 
@@ -220,8 +231,8 @@ def legend(found: Frame) -> list[str]:
                      " bound.  %: what regx's best row reaches of it.")
     ratios = found[(found.kind == "regx") & found.speed.notna()]
     if same := int((~ratios.apart).sum()):
-        lines.append(f"~ Not told apart: in {same} of {len(ratios)} ratios the runs of regx and of the"
-                     " best peer overlap, or are one alone.")
+        lines.append(f"~ Not told apart: in {same} of {len(ratios)} ratios the medians of regx and of the"
+                     " best peer may be the same, or are of one run alone.")
     if found.wide.any():
         lines.append(f"! Spread: {found.wide.sum()} of {len(found)} cells vary by more than"
                      f" {100 * WIDE_FROM:.0f} % of their median from run to run.")

@@ -7,7 +7,7 @@ import re
 import pandas
 
 from tools.sizes import show
-from tools.table import SAME, Frame, have_ranges_apart
+from tools.table import SAME, Frame, have_medians_apart
 
 KEEPS_NOTHING = ("bounce", "none")
 BUFFERS = {"same": "the same buffer", "fresh": "a new buffer each time", "rotate": "in turn, more than are kept",
@@ -67,7 +67,7 @@ def winner(rows: Frame) -> str:
 
 
 def beside(one: Frame, other: Frame) -> Frame:
-    """By size: speed, above 1 where one is faster, its least and greatest, and whether the ranges are apart."""
+    """By size: speed, above 1 where one is faster, its interval, and whether the medians are apart."""
     one, other = best(one), best(other)
     both = one.join(other, rsuffix="_other", how="inner")
     lower = both.lower.astype(bool)
@@ -75,8 +75,8 @@ def beside(one: Frame, other: Frame) -> Frame:
     def speed(mine: str) -> pandas.Series:
         return (both.median_other / both[mine]).where(lower, both[mine] / both.median_other)
 
-    return Frame({"speed": speed("median"), "low": speed("min"), "high": speed("max"),
-                  "apart": have_ranges_apart(both, "_other")})
+    return Frame({"speed": speed("median"), "low": speed("low"), "high": speed("high"),
+                  "apart": have_medians_apart(both, "_other")})
 
 
 def in_words(compared: Frame) -> str:
@@ -127,7 +127,7 @@ def tables(found: Frame) -> list[str]:
                 columns[show(size)].append(leader(rows[rows["size"] == size]))
         runs, phases = "-".join(sorted({str(mine.runs.min()), str(mine.runs.max())})), " or ".join(mine.how.unique())
         lines += [f"{benchmark}, pin cost {cost}: the fastest row, and its speed beside the best of another strategy"
-                  f" (~ ranges overlap; {phases}; runs {runs})",
+                  f" (~ not told apart; {phases}; runs {runs})",
                   *Frame(columns, index=[called(buffers) for buffers in kinds]).to_string().splitlines(), ""]  # fmt: skip
     return lines
 
