@@ -46,7 +46,8 @@ def arguments() -> argparse.Namespace:
         help="regx's rows go over an RDMA device (transport verbs, where they name no other): this"
         " machine's, or where it has none, Soft-RoCE in an emulated one (test/machine/run)")
     add("--from", dest="csv", nargs="+", type=Path, metavar="CSV",
-        help="measure nothing: make the table again from a results.csv, or from several")
+        help="measure nothing: show the results.csv of an earlier run again, or several; with --output, make the page and"
+        " the plots, too")
     add("--measure", action="store_true", help=argparse.SUPPRESS)  # in the emulated machine: no tables
     asked = parser.parse_args()
     if asked.runs is not None and not 1 <= asked.runs <= 1000:
@@ -68,7 +69,10 @@ def compare(asked: argparse.Namespace) -> int:
     if asked.csv:
         from tools import table
 
-        return shown(table.read(asked.csv), asked.details)
+        frame = table.read(asked.csv)
+        if asked.output:
+            write(frame, output.folder(asked.output, "compare"))
+        return shown(frame, asked.details)
     # What is wrong with the command line or a file is said before anything is installed.
     wanted = rows.read(asked.files)
     suite = osu.Suite(asked.osu)
@@ -120,12 +124,10 @@ def undecided(results: Path) -> set:
 
 
 def present(folder: Path, asked: argparse.Namespace) -> int:
-    from tools import page, plot, table
+    from tools import table
 
     frame = table.read([folder / "results.csv"])
-    output.replace(folder / "table.txt", table.render(frame, 160) + "\n")
-    plots = plot.draw(frame, folder)
-    page.write(frame, folder, plots, shlex.join(["compare", *sys.argv[1:]]))
+    write(frame, folder)
     for file in sorted((folder / "reports").glob("*-1.jsonl")) if asked.explain else []:
         try:
             print("\n".join([file.stem, *report.explained(report.add(report.read([file])))]) + "\n")
@@ -134,6 +136,13 @@ def present(folder: Path, asked: argparse.Namespace) -> int:
     status = shown(frame, asked.details)
     print(f"Files: page.html, table.txt, plots and results.csv in {folder}", flush=True)
     return status
+
+
+def write(frame: "table.Frame", folder: Path) -> None:
+    from tools import page, plot, table
+
+    output.replace(folder / "table.txt", table.render(frame, 160) + "\n")
+    page.write(frame, folder, plot.draw(frame, folder), shlex.join(["compare", *sys.argv[1:]]))
 
 
 def shown(frame: "table.Frame", details: bool) -> int:

@@ -56,6 +56,7 @@ def instructions(asked: argparse.Namespace) -> int:
             print(line_of(launcher, row, Path(row.name), "stderr"))
         return 0
     folder = output.folder(asked.output, "instructions")
+    (folder / "reports").mkdir(exist_ok=True)
     runner.heed_signals()
     lines = [f"{'Instructions per 8-byte message':<32}{'sent':>12}{'mean':>12}{'received':>12}{'mean':>12}"]
     for row in wanted:

@@ -190,6 +190,7 @@ class Plan:
 class Session:
     def __init__(self, launcher: Launcher, runner: Runner, reports: Path, about: str):
         self.launcher, self.runner, self.reports = launcher, runner, reports
+        reports.mkdir(exist_ok=True)
         self.records: list[dict] = []
         self.shared = os.memfd_create("phase")  # by the ranks of a run; of this process's life
         self.given_up: set[Job] = set()  # wrong data has no speed; what failed is not waited for again

@@ -25,7 +25,7 @@ def folder(asked: Path | None, command: str) -> Path:
     date = datetime.datetime.now().strftime("%Y-%m-%d-%H%M%S")
     path = (asked or BUILD / command / date).absolute()
     try:
-        (path / "reports").mkdir(parents=True, exist_ok=True)
+        path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise Trouble(f"--output: {path} cannot be made: {error.strerror}") from None
     if (path / "results.csv").exists():

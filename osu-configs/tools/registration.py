@@ -124,10 +124,11 @@ def parse(text: str) -> dict[str, float]:
 
 
 def render(frame: "table.Frame", width: int) -> str:
-    from tools.table import layout, number, pair
+    from tools.table import interval, layout, number, pair
 
     values = frame[frame.unit != ""].groupby(["metric", "row"]).value
-    found = values.agg(median="median", low="min", high="max", runs="count")
+    found = values.agg(median="median", interval=interval, runs="count")
+    found[["low", "high"]] = found.interval.to_list()
     metrics = [name for name in METRICS if name in found.index.levels[0]]
     columns: dict[str, list[str]] = {name: [] for name in BACKENDS if name in found.index.levels[1]}
     for name in metrics:
@@ -138,7 +139,7 @@ def render(frame: "table.Frame", width: int) -> str:
             column += pair(line, f" {number(base / line['median'])}x" if base and line["median"] else "") if has else ("-", "")
     labels = [text for name in metrics for text in (", ".join(METRICS[name]), "")]
     lines = layout(columns, labels, width)
-    lines += ["", f"Medians, below them min-max.  x: speed relative to {BASE}, above 1 is faster."]
+    lines += ["", f"Medians, below them their intervals (95 %).  x: speed relative to {BASE}, above 1 is faster."]
     lines += [f"{event}: {row}: {why}" for row, event, why in zip(frame.row, frame.metric, frame.problem)
               if event in ("missing", "failed")]
     return "\n".join([*lines, *frame.about.unique()])

@@ -224,7 +224,7 @@ def render(frame: Frame, width: int) -> str:
 def legend(found: Frame) -> list[str]:
     if found.empty:
         return []
-    lines = ["Medians, below them min-max.  x: speed relative to the best peer (*) of the same size and phase, above 1"
+    lines = ["Medians, below them their intervals (95 %).  x: speed relative to the best peer (*) of the same size and phase, above 1"
              " is faster; of the peers with more than half as many runs as any."]
     if found.reference.notna().any():
         lines.append("reference: the same movement by two processes without MPI, run beside each row; no"

@@ -65,8 +65,9 @@ def test_rows_are_checked_measured_and_shown(tmp_path: Path) -> None:
     assert "compare --no-build --explain -f " in (output / "page.html").read_text()
     again = run("compare", "--from", output / "results.csv")
     assert done.stdout.endswith(f"{again.stdout}Files: page.html, table.txt, plots and results.csv in {output}\n")
-    again = run("compare", "--details", "--from", output / "results.csv")
-    assert "Medians, below them min-max." in again.stdout
+    again = run("compare", "--details", "--from", output / "results.csv", "--output", tmp_path / "again")
+    assert "Medians, below them their intervals" in again.stdout
+    assert {file.name for file in (tmp_path / "again").iterdir()} == names - {"results.csv"}
     again = run("compare", "--no-build", "-f", rows_file(tmp_path), "--output", output)
     assert again.returncode == 2 and "holds results already; choose another folder\n" in again.stderr
 
