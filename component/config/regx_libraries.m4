@@ -196,16 +196,6 @@ AC_DEFUN([REGX_CMOCKA], [
     AM_CONDITIONAL([HAVE_CMOCKA], [test $regx_cmocka = yes])
 ])
 
-dnl REGX_LIBURING: the oracle of the registration tests; without it they are skipped.
-AC_DEFUN([REGX_LIBURING], [
-    PKG_CHECK_MODULES([URING], [liburing >= 2.2], [regx_uring=yes], [regx_uring=no])
-    AS_IF([test $regx_uring = yes],
-          [regx_oracle="liburing `$PKG_CONFIG --modversion liburing`"],
-          [regx_oracle="no (the registration tests need the Debian package liburing-dev)"])
-    REGX_SYSTEM_HEADERS([URING])
-    AM_CONDITIONAL([HAVE_LIBURING], [test $regx_uring = yes])
-])
-
 dnl REGX_SYSTEM_HEADERS(NAME): our warnings are not for other people's headers.
 AC_DEFUN([REGX_SYSTEM_HEADERS], [
     $1[]_CFLAGS=`AS_ECHO(["$$1[]_CFLAGS"]) | $SED 's/-I */-isystem /g'`

@@ -1,7 +1,4 @@
-/* SPDX-License-Identifier: BSD-3-Clause
- *
- * The ring is made by system calls alone: what is linked for RDMA devices has no liburing.
- */
+/* SPDX-License-Identifier: BSD-3-Clause */
 #include "other_ways.h"
 
 #include <dlfcn.h>

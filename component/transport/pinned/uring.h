@@ -5,9 +5,8 @@
  * memory, and transfers to and from these pages, whatever the addresses have come to mean since.
  * So a registration that has gone stale is as wrong as over an adapter.
  *
- * System calls are made directly: the ring needs few of liburing's functions, and this way the
- * component needs no library. regx_uring_set may be called by any thread, for one slot by one at a
- * time; regx_uring_copy by one thread at a time.
+ * System calls are made directly, so that the component needs no library. regx_uring_set may be
+ * called by any thread, for one slot by one at a time; regx_uring_copy by one thread at a time.
  *
  * Of the kernels: a ring has a table without buffers from Linux 5.19 on; up to 7.2 a buffer has
  * 1 GiB at most; on 6.1 what was unpinned is charged for about a second more. Replacing a slot does
