@@ -2,17 +2,24 @@
  *
  * Hazards of registration caches, by their numbers in test/hazard/hazards.md, that are of room:
  * more changes than are logged, any memory, more buffers than fit, small caches, and what stays
- * pinned. Each is tried with each backend that caches, and every byte is compared with what the
+ * pinned; and what a hit asks the kernel. Each is tried with each backend that caches, and every byte is compared with what the
  * oracle, as the device, has. (Other changes of memory: the rows of the table in staleness.md.)
  */
 #include "unit.h"
 
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <linux/userfaultfd.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "../below_room.h"
@@ -336,6 +343,73 @@ static void hazard_17_a_cache_of_one_megabyte(void **state)
     small_cache((rig_config_t){.alone = true, .bytes = 1 << 20}, 16 + DEAD);
 }
 
+/* ---- what a hit asks the kernel ---- */
+
+/* From here on this thread may end the process, and ask the notifier's question if that is so. By
+ * any other system call the kernel kills it. */
+static void forbid_system_calls(bool asks)
+{
+    const uint32_t number = offsetof(struct seccomp_data, nr);
+    const uint32_t command = offsetof(struct seccomp_data, args) + sizeof(uint64_t);
+    struct sock_filter rules[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, number),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_exit_group, 3, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, asks ? SYS_ioctl : UINT32_MAX, 0, 3),
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, command),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)UFFDIO_WRITEPROTECT, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS)};
+    const struct sock_fprog filter = {.len = sizeof(rules) / sizeof(rules[0]), .filter = rules};
+
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
+        prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) != 0) {
+        _exit(EXIT_FAILURE);
+    }
+}
+
+/* Ends with success if each use was a hit. */
+_Noreturn static void hit_without_system_calls(uint8_t *buffer)
+{
+    enum { USES = 1000 };
+    const bool asks = strstr(backend, "notifier") != NULL;
+    regx_region_t region;
+
+    if (!rig_open(&rig, &(rig_config_t){.backend = backend}, why)) {
+        _exit(EXIT_FAILURE);
+    }
+    rig_transfer(&rig, SEND, buffer, LENGTH, 0);
+    rig_settle(&rig);
+    rig_transfer(&rig, SEND, buffer, LENGTH, 0);
+    const uint64_t before = count(&rig.counters.hits);
+    forbid_system_calls(asks);
+    for (unsigned i = 0; i < USES; i++) {
+        if (regx_region_acquire(&rig.registry, buffer, LENGTH, REGX_ACCESS_LOCAL, &region) !=
+            REGX_OK) {
+            _exit(EXIT_FAILURE);
+        }
+        regx_region_release(&rig.registry, &region);
+    }
+    _exit(count(&rig.counters.hits) - before == USES ? EXIT_SUCCESS : EXIT_FAILURE);
+}
+
+static void a_hit_makes_no_system_call_but_the_notifiers_question(void **state)
+{
+    uint8_t *buffer = map_at(NULL, LENGTH);
+    int status;
+
+    need_locked(LENGTH);
+    open_rig((rig_config_t){0}); /* whether there is such a backend */
+    rig_close(&rig);
+    opened = false;
+    const pid_t child = fork();
+    if (child == 0) {
+        hit_without_system_calls(buffer);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    munmap(buffer, LENGTH);
+}
+
 /* ---- 35 ---- */
 
 /* Sent, all freed, and then the program computes: it calls nothing of ours any more. */
@@ -383,6 +457,7 @@ int main(void)
         HAZARD(hazard_16_many_mappings),
         HAZARD(hazard_17_a_cache_of_one_region_beside_our_thread),
         HAZARD(hazard_17_a_cache_of_one_megabyte),
+        HAZARD(a_hit_makes_no_system_call_but_the_notifiers_question),
         HAZARD(hazard_35_pinned_memory_returns_while_the_program_computes),
     };
     enum { HAZARDS = sizeof(hazards) / sizeof(hazards[0]) };
