@@ -29,7 +29,7 @@ UNCOUNTED = """#include "base/counters.h"
 #define regx_count_part(flow, path, why, length, messages, bytes) \\
     regx_count_part(flow, path, REGX_WHY_asked, length, messages, bytes)
 """
-VM, LANDING = "transport/shm/vm.c", "rendezvous/landing.c"
+VM, LANDING, PINNED = "transport/shm/vm.c", "rendezvous/landing.c", "transport/pinned"
 
 # What is planted, the tests that find it, and what they say of it.
 BY_TEST = [
@@ -72,6 +72,19 @@ BY_UNIT_TEST = [
     (Mutant("the cache is not told that pages move", LANDING,
             "    if (config->changes != NULL) {", "    if (landings->page == 0) {"),
      "test/unit/rendezvous/test_landing", "not ok .*caches_are_told_before_and_after"),
+    (Mutant("a transfer is resumed a chunk too far", "rendezvous/revoke.c", ".offset = resume_of(rndv, revoke)};",
+            ".offset = resume_of(rndv, revoke) +\n(resume_of(rndv, revoke) + rndv->config.chunk_size < "
+            "recv->granted ? rndv->config.chunk_size : 0)};"),
+     "test/unit/rendezvous/test_sim", r"ERROR: message \d+: byte \d+ of \d+ is wrong"),
+    # Of the device in software that pins.
+    (Mutant("a cell is written before it was read", f"{PINNED}/regions.c", "(number % REGX_PINNED_CELLS)",
+            "(number % 2)"),
+     f"test/unit/{PINNED}/test_conformance", "not ok .*puts_to_a_region_write_their_bytes_alone"),
+    (Mutant("a piece is read before it was written", f"{PINNED}/transfers.c",
+            "answer >> 32 != (uint32_t)(number + 1)", "answer == 0"),
+     f"test/unit/{PINNED}/test_conformance", "not ok .*gets_of_each_length_bring_their_bytes_alone"),
+    (Mutant("a stale key is served", f"{PINNED}/regions.c", "slot->generation == key->generation", "true"),
+     f"test/unit/{PINNED}/test_pinned", "not ok .*a_key_that_was_given_up_is_refused"),
 ]
 
 
