@@ -25,7 +25,7 @@
 
 #include <stdio.h>
 
-#include "base/fault.h"
+#include "rendezvous/buffer.h"
 
 /* ---- records of large messages in flight ---- */
 
@@ -153,11 +153,10 @@ static regx_call_t take_back(record_t *record)
 /* A part of the buffer could not be read. */
 static void lose_buffer(const regx_call_t *call)
 {
-    const char *lacks = regx_fault_lacks(call->local_address, call->size, false);
-    char why[128];
+    char lacks[REGX_BUFFER_LACKS], why[64 + sizeof(lacks)];
 
     snprintf(why, sizeof(why), "a part of the send buffer at %p is %s", call->local_address,
-             lacks != NULL ? lacks : "not accessible");
+             regx_buffer_lacks(call->local_address, call->size, false, lacks));
     regx_module_lost(regx_module_of(call->btl), call->endpoint, call->size, "to", why);
 }
 

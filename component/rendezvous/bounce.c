@@ -8,7 +8,7 @@
 #include <assert.h>
 
 #include "base/copy.h"
-#include "base/fault.h"
+#include "rendezvous/buffer.h"
 
 /* A single message is cut finely, most so at both ends, and the copy in runs no further ahead than
  * its window, 1 MiB over a device and 256 KiB on a node: the copy out begins early, finds its bytes
@@ -230,11 +230,12 @@ regx_status_t regx_stage_copy_out(regx_rndv_t *rndv, regx_step_t *step)
     char *const to = recv->buffer.base + control->offset;
     const char *const slot = rndv->pool->memory + control->slot;
     const char *lacks = NULL;
+    char text[REGX_BUFFER_LACKS];
     bool there = true;
 
     if (recv->buffer.suspect || regx_recv_ends_by_arrived(recv)) {
         there = regx_buffer_write(to, slot, control->length);
-        lacks = there ? NULL : regx_fault_lacks(to, control->length, true);
+        lacks = there ? NULL : regx_buffer_lacks(to, control->length, true, text);
     } else if (conn->shares_pool && regx_copy_takes() &&
                !conn->transport->ops->node.is_behind(conn->transport)) {
         /* With messages both ways at once it makes no difference (Zen 3, near). */

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -17,30 +18,54 @@
 
 enum { PIECE = 4096 }; /* a page, or a part of one: it is there as a whole or not at all */
 
-/* Moves a piece without a pipe. */
-static bool move_without(char *to, const char *from, size_t length)
+/* Returns 0, or the error. */
+static int copy_by_kernel(char *to, const char *from, size_t length)
 {
     const struct iovec here = {to, length};
     const struct iovec there = {(void *)(uintptr_t)from, length};
+    const ssize_t n = process_vm_readv(getpid(), &here, 1, &there, 1, 0);
 
-    return process_vm_readv(getpid(), &here, 1, &there, 1, 0) == (ssize_t)length;
+    return n == (ssize_t)length ? 0 : n >= 0 ? EFAULT : errno;
+}
+
+/* Has the kernel bring in the page of that byte as a load or a store would. Returns 0, or the error
+ * (of Linux before 5.14: EINVAL). */
+static int bring_in(const char *byte, bool stores)
+{
+    const uintptr_t page = regx_page_size(), at = (uintptr_t)byte & ~(page - 1);
+
+    return madvise((void *)at, page, stores ? MADV_POPULATE_WRITE : MADV_POPULATE_READ) == 0
+               ? 0
+               : errno;
+}
+
+/* Moves a piece without a pipe. */
+static bool move_without(char *to, const char *from, const char *buffer, size_t length)
+{
+    const int error = copy_by_kernel(to, from, length);
+
+    /* Whatever else the error is, it is of the call and not of the memory. */
+    if (error == 0 || error == EFAULT || bring_in(buffer, buffer == to) != 0) {
+        return error == 0;
+    }
+    memcpy(to, from, length);
+    return true;
 }
 
 /* Has the kernel move a piece. The pipe is empty before and after. false: it refuses. */
-static bool move(const int pipe[2], char *to, const char *from, size_t length)
+static bool move(const int pipe[2], char *to, const char *from, const char *buffer, size_t length)
 {
     char rest[PIECE];
-    const ssize_t n = write(pipe[1], from, length);
 
-    if (n < 0 && errno != EFAULT) { /* there is no pipe, or no memory of the kernel's for it */
-        return move_without(to, from, length);
-    }
-    if (n == (ssize_t)length && read(pipe[0], to, length) == (ssize_t)length) {
+    if (write(pipe[1], from, length) == (ssize_t)length &&
+        read(pipe[0], to, length) == (ssize_t)length) {
         return true;
     }
+    const int error = errno;
     while (read(pipe[0], rest, sizeof(rest)) > 0) { /* it would be before the next piece */
     }
-    return false;
+    /* Else there is no pipe, or no memory of the kernel's for it, or a filter refuses it. */
+    return error != EFAULT && move_without(to, from, buffer, length);
 }
 
 static void close_pipe(const int pipe[2])
@@ -74,7 +99,7 @@ static bool copy(char *to, const char *from, const char *buffer, size_t length)
 
     for (size_t done = 0, piece; done < length; done += piece) {
         piece = regx_min(PIECE - (uintptr_t)(buffer + done) % PIECE, length - done);
-        if (!move(pipe, to + done, from + done, piece)) {
+        if (!move(pipe, to + done, from + done, buffer + done, piece)) {
             piece = length - done;
             if (regx_fault_may_touch(buffer + done, stores, &piece)) {
                 memcpy(to + done, from + done, piece);
@@ -98,6 +123,24 @@ bool regx_buffer_read(void *to, const void *buffer, size_t length)
 bool regx_buffer_write(void *buffer, const void *from, size_t length)
 {
     return copy(buffer, from, buffer, length);
+}
+
+/* Tries it on a byte that is there. */
+const char *regx_buffer_lacks(const void *base, size_t length, bool stores,
+                              char text[REGX_BUFFER_LACKS])
+{
+    const char *lacks = regx_fault_lacks(base, length, stores);
+    char to, from = 0;
+    const int copies = copy_by_kernel(&to, &from, 1), brings = bring_in(&from, stores);
+
+    if (lacks == NULL && copies != 0 && brings != 0) {
+        snprintf(text, REGX_BUFFER_LACKS,
+                 "not known to be accessible, for this process is refused process_vm_readv (%s)"
+                 " and madvise (%s)",
+                 strerror(copies), strerror(brings));
+        return text;
+    }
+    return lacks != NULL ? lacks : "not accessible";
 }
 
 /* ---- checksums ---- */

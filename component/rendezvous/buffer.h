@@ -14,9 +14,19 @@
  * SIGSEGV may run in here. What nobody brings in is left out, and the answer is false; what was not
  * read is zero. Any thread, no lock held.
  *
- * A process without descriptors for a pipe has the kernel copy by process_vm_readv on itself. */
+ * A process without descriptors for a pipe has the kernel copy by process_vm_readv on itself. Where a
+ * filter of system calls refuses that, too, the kernel is asked to bring the page in, which is then
+ * copied by memcpy. Where it refuses even that, nothing is copied: the process could be ended. */
 bool regx_buffer_read(void *to, const void *buffer, size_t length);
 bool regx_buffer_write(void *buffer, const void *from, size_t length);
+
+#define REGX_BUFFER_LACKS 160u /* bytes of text */
+
+/* Why a copy from the range, or to it (stores), was refused, as words after "is": what
+ * regx_fault_lacks says, or which system calls this process is refused, so that nobody knows, or
+ * else "not accessible". */
+const char *regx_buffer_lacks(const void *base, size_t length, bool stores,
+                              char text[REGX_BUFFER_LACKS]);
 
 /* The checksum by which both ends of a transfer compare what was sent with what arrived
  * (btl_regx_verify). Against stale, torn and misplaced bytes, not against a forger. The memory is

@@ -233,7 +233,7 @@ struct regx_rndv {
         regx_reuse_t reuse;
     } tuner; /* of `auto` */
     char
-        lost[256]; /* what arrived corrupt or not at all, for the owner (recv.h); of the thread that
+        lost[384]; /* what arrived corrupt or not at all, for the owner (recv.h); of the thread that
                        makes progress, without the lock */
     bool lost_may_be_longer;  /* of `lost`: as its callback says */
     regx_landings_t landings; /* of the path remap; has a lock of its own */

@@ -383,9 +383,9 @@ void regx_recv_note_lost(regx_rndv_t *rndv, regx_rndv_recv_t *recv, const regx_c
     if (!recv->corrupt) {
         snprintf(rndv->lost, sizeof(rndv->lost),
                  "bytes %" PRIu64 " to %" PRIu64 " of %" PRIu64
-                 " did not all reach the receive buffer at %p: it is %s there%s",
+                 " did not all reach the receive buffer at %p: there it is %s%s",
                  control->offset, control->offset + control->length - 1, recv->buffer.length,
-                 (const void *)recv->buffer.base, lacks != NULL ? lacks : "not accessible",
+                 (const void *)recv->buffer.base, lacks,
                  recv->may_be_longer ? ", or shorter than the message" : "");
         rndv->lost_may_be_longer = recv->may_be_longer;
     }

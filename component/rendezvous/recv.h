@@ -193,7 +193,7 @@ static inline void regx_recv_set_start(const regx_rndv_recv_t *recv, regx_chunk_
 void regx_recv_verify(regx_rndv_t *rndv, regx_rndv_recv_t *recv, const regx_control_t *control,
                       regx_path_t path);
 /* Notes for the owner that of the message's bytes some could not be brought to the user's buffer,
- * and what that lacks, if it is known (base/fault.h). */
+ * and what that lacks (buffer.h). */
 void regx_recv_note_lost(regx_rndv_t *rndv, regx_rndv_recv_t *recv, const regx_control_t *control,
                          const char *lacks);
 /* Tells the owner what was noted, if anything, once the message has been dealt with. */

@@ -6,7 +6,8 @@
  *     become WHAT together|staggered
  *
  * rights: it takes another user's identity, or if it is not root may not be looked into. descriptors:
- * it has none left. space: it moves to a name space of IPC of its own.
+ * it has none left. space: it moves to a name space of IPC of its own. calls: a filter of system calls
+ * refuses it copies, and pipes.
  *
  * together: ranks 0 and 1 have met before, all become it, then all meet. staggered: one after the other,
  * and each has its first message with the last one when the one is what the other is not.
@@ -14,17 +15,21 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <sched.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "check.h"
 
-enum { SEED = 97, TAG = 6, NOBODY = 65534, FEW = 256 };
+enum { SEED = 97, TAG = 6, NOBODY = 65534, FEW = 256, COUNT = 6, ROUNDS = 6 };
 
-static const int sizes[] = {8, 5000, 20000, 70000, 140000, 3 << 20};
+static const int sizes[COUNT] = {8, 5000, 20000, 70000, 140000, 3 << 20};
 
 static int taken[FEW], taken_count;
 
@@ -54,7 +59,27 @@ static void use_up_descriptors(void)
     }
 }
 
-static void become(const char *what)
+static void refuse_calls(int error)
+{
+    const unsigned calls[] = {SYS_process_vm_readv, SYS_process_vm_writev, SYS_pipe2};
+
+    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
+        struct sock_filter code[] = {
+            BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+            BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, calls[i], 0, 1),
+            BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | (unsigned)error),
+            BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+        };
+        const struct sock_fprog program = {sizeof code / sizeof *code, code};
+
+        if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
+            prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0) {
+            check_fail("no filter of system calls: %s", strerror(errno));
+        }
+    }
+}
+
+static void become(const char *what, int rank)
 {
     if (strcmp(what, "rights") == 0) {
         give_up_rights();
@@ -62,6 +87,8 @@ static void become(const char *what)
         if (unshare(CLONE_NEWIPC) != 0) {
             check_fail("it may have no name space of its own: %s", strerror(errno));
         }
+    } else if (strcmp(what, "calls") == 0) {
+        refuse_calls(rank == 0 ? EPERM : ENOSYS);
     } else {
         use_up_descriptors();
     }
@@ -78,13 +105,28 @@ static void give_back(void)
     }
 }
 
+/* One way: who sends has time to help, and does not know yet what it is refused. */
+static void send_one(int rank, int from, int to, int round)
+{
+    const int size = sizes[COUNT - 1];
+    const uint64_t key = stamp_key(SEED, COUNT * ROUNDS + round, from, to);
+    unsigned char *memory = check_memory((size_t)size);
+
+    if (rank == from) {
+        stamp_fill(memory, (size_t)size, key, 0);
+        MPI_Send(memory, size, MPI_BYTE, to, TAG, MPI_COMM_WORLD);
+    } else {
+        MPI_Recv(memory, size, MPI_BYTE, from, TAG, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        check_stamp(memory, (size_t)size, key, 0, "a message one way");
+    }
+    free(memory);
+}
+
 static void exchange(int rank, int peer, int round)
 {
-    const int count = (int)(sizeof sizes / sizeof *sizes);
-
-    for (int n = 0; n < count; n++) {
+    for (int n = 0; n < COUNT; n++) {
         const size_t size = (size_t)sizes[n];
-        const int message = round * count + n;
+        const int message = round * COUNT + n;
         unsigned char *sent = check_memory(size), *got = check_memory(size);
 
         stamp_fill(sent, size, stamp_key(SEED, message, rank, peer), 0);
@@ -99,6 +141,7 @@ static void exchange(int rank, int peer, int round)
 static void pair(int rank, int one, int other, int round)
 {
     if (rank == one || rank == other) {
+        send_one(rank, other, one, round);
         exchange(rank, rank == one ? other : one, round);
     }
 }
@@ -111,19 +154,19 @@ int main(int argc, char **argv)
     pair(rank, 0, 1, 0);
     if (strcmp(argv[2], "staggered") == 0) {
         if (rank == 1) {
-            become(what);
+            become(what, rank);
         }
         pair(rank, 0, 1, 1);
         pair(rank, 1, 2, 2);
         if (rank == 0) {
-            become(what);
+            become(what, rank);
         }
         pair(rank, 0, 2, 3);
         if (rank == 2) {
-            become(what);
+            become(what, rank);
         }
     } else {
-        become(what);
+        become(what, rank);
     }
     exchange(rank, rank, 5);
     for (int one = 0; one < 3; one++) {

@@ -3,21 +3,18 @@
  * Careful copies: right where there is memory, or where the program brings it in, and no crash where
  * there is none.
  */
-#include "../unit.h"
+#include "../process.h"
 
-#include <fcntl.h>
+#include <errno.h>
 #include <linux/userfaultfd.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
-#include <unistd.h>
 
 #include "rendezvous/buffer.h"
 
@@ -158,6 +155,72 @@ static void holes_are_skipped_without_descriptors(void **state)
     every_pattern_of_holes_is_skipped(state);
     read_only_pages_are_read_and_not_written(state);
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+}
+
+/* ---- what a filter of system calls refuses ---- */
+
+/* What is there arrives, what is not is left out, and what may only be read is not written. */
+static bool copies_well(void)
+{
+    enum { HOLE = 3, READ_ONLY = 5 };
+    uint8_t *memory = map(), other[LENGTH];
+    bool well = true;
+
+    unmap(memory, 1u << HOLE);
+    mprotect(memory + READ_ONLY * PAGE, PAGE, PROT_READ);
+    well &= !regx_buffer_read(other, memory, LENGTH);
+    for (size_t i = 0; i < LENGTH; i++) {
+        well &= other[i] == (i / PAGE == HOLE ? 0 : unit_stamp(1, i));
+    }
+    memset(other, 0x55, LENGTH);
+    well &= !regx_buffer_write(memory, other, LENGTH);
+    for (size_t i = 0; i < LENGTH; i++) {
+        well &= i / PAGE == HOLE || memory[i] == (i / PAGE == READ_ONLY ? unit_stamp(1, i) : 0x55);
+    }
+    well &= regx_buffer_read(other, memory, HOLE * PAGE);
+    return well && regx_buffer_write(memory + 1, other, HOLE * PAGE - 1);
+}
+
+static void a_refused_call_is_not_blamed_on_the_buffer(void **state)
+{
+    static const struct {
+        unsigned pipe; /* the call without which there are no copies through a pipe */
+        int error;
+    } cases[] = {{SYS_pipe2, EPERM}, {SYS_pipe2, ENOSYS}, {SYS_write, EPERM}, {SYS_read, EACCES}};
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        const pid_t child = fork();
+
+        if (child == 0) {
+            const bool denied = process_deny(SYS_process_vm_readv, cases[i].error) &&
+                                process_deny(cases[i].pipe, cases[i].error);
+
+            _exit(denied && copies_well() ? 0 : 1);
+        }
+        process_must_end_well(child);
+    }
+}
+
+/* Then nothing is copied, which might end the process, and the line says why. */
+static void where_nothing_tells_what_is_there_the_calls_are_named(void **state)
+{
+    const pid_t child = fork();
+
+    if (child == 0) {
+        uint8_t *memory = map(), other[PAGE];
+        char text[REGX_BUFFER_LACKS];
+        bool well = strcmp(regx_buffer_lacks(memory, PAGE, true, text), "not accessible") == 0;
+
+        well &= process_deny(SYS_pipe2, EPERM) && process_deny(SYS_process_vm_readv, ENOSYS) &&
+                process_deny(SYS_madvise, EPERM) && !regx_buffer_read(other, memory, PAGE);
+        const char *lacks = regx_buffer_lacks(memory, PAGE, true, text);
+        well &= strstr(lacks, "process_vm_readv (Function not implemented)") != NULL &&
+                strstr(lacks, "madvise (Operation not permitted)") != NULL;
+        munmap(memory, PAGE);
+        well &= strcmp(regx_buffer_lacks(memory, PAGE, true, text), "not mapped") == 0;
+        _exit(well ? 0 : 1);
+    }
+    process_must_end_well(child);
 }
 
 /* ---- what the program brings in ---- */
@@ -331,6 +394,8 @@ int main(void)
         cmocka_unit_test(read_only_pages_are_read_and_not_written),
         cmocka_unit_test(any_memory_is_copied),
         cmocka_unit_test(holes_are_skipped_without_descriptors),
+        cmocka_unit_test(a_refused_call_is_not_blamed_on_the_buffer),
+        cmocka_unit_test(where_nothing_tells_what_is_there_the_calls_are_named),
         cmocka_unit_test(protected_pages_are_left_to_the_programs_handler),
         cmocka_unit_test(guard_pages_are_left_to_the_programs_handler),
         cmocka_unit_test(a_file_cut_short_is_left_to_the_programs_handler),
