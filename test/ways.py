@@ -25,6 +25,7 @@ class Way:
 
 
 CHUNKS: dict[str, object] = {"rndv_eager_limit": 0, "chunk_size": "16K", "chunk_depth": 2}
+PINNED: dict[str, object] = {"transport": "pinned", **CHUNKS}
 WAYS = {
     "windows": Way(ranks=3, used=("onesided",)),
     "alloc_mem": Way({"rendezvous": "together"}, used=("pieces_owned",)),
@@ -50,4 +51,14 @@ WAYS = {
     "optimistic-direct": Way({"rendezvous": "direct", "backend": "hooks+notifier",
                               "grant": "optimistic", "inuse": "ignore", **CHUNKS}, ("replace",),
                              used=("regrants",)),
+    # Over a device that pins a backend has to tell of each change, or old bytes are seen.
+    "pinned": Way({"rendezvous": "pipeline", "backend": "notifier", **PINNED}, ranks=3,
+                  used=("bytes_pinned", "onesided")),
+    "pinned-read": Way({"rendezvous": "read", "backend": "none", **PINNED}, used=("bytes_pinned",)),
+    "pinned-drain": Way({"rendezvous": "direct", "backend": "hooks+notifier", "inuse": "drain", **PINNED},
+                        ("drain",), used=("bytes_pinned", "drain_waits")),
+    "pinned-synchronous": Way({"rendezvous": "pipeline", "backend": "notifier", "grant": "synchronous",
+                               "inuse": "ignore", **PINNED}, ("replace",), used=("bytes_pinned", "regrants")),
+    "pinned-optimistic": Way({"rendezvous": "direct", "backend": "hooks+notifier", "grant": "optimistic",
+                              "inuse": "ignore", **PINNED}, ("replace",), used=("bytes_pinned", "regrants")),
 }
