@@ -1,32 +1,70 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Faults, as they are found: named by their stacks, counted, and told once.
+ * What was found: named by its stacks, counted, and told once. A fault's key has its process, so each
+ * place of the table has one process that fills it in: the one that took it.
  */
 #include <dlfcn.h>
 #include <execinfo.h>
 #include <fnmatch.h>
 #include <inttypes.h>
-#include <pthread.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-#include "base/util.h"
+#include "base/file.h"
 #include "check/check.h"
 
-enum { OWN_FRAMES = 12, PATTERNS = 64, PATTERN = 200, LIMIT = 100 };
+enum { OWN_FRAMES = 12, PATTERNS = 8192, LIMIT = 100, LINE = 2048 };
 
 regx_check_sum_t *regx_check_sum;
+
+const char *const regx_check_verdict_names[REGX_CHECK_VERDICTS] = {
+    "stale and different", "stale, same bytes", "stale, bytes not compared",
+    "stale, remote access possible"};
+const char *const regx_check_event_names[REGX_CHECK_EVENTS] = {"registered", "changed", "used"};
 
 static struct {
     bool shared, stops;
     int rank;
     uint64_t limit;
     int64_t start_ns;
-    int pattern_count;
-    char patterns[PATTERNS][PATTERN];
+    char patterns[PATTERNS]; /* each with its zero; an empty one ends them */
 } settings;
+
+/* ---- lines ---- */
+
+static regx_file_t standard_error; /* as it was: the program may open a file of its own there */
+
+__attribute__((constructor)) static void find_standard_error(void)
+{
+    standard_error = regx_file_of(STDERR_FILENO);
+}
+
+void regx_check_say(const char *format, ...)
+{
+    char line[LINE] = "regx-check: ";
+    const size_t begin = strlen(line);
+    va_list arguments;
+
+    va_start(arguments, format);
+    const int written = vsnprintf(line + begin, LINE - begin, format, arguments);
+    va_end(arguments);
+    const size_t length = regx_min(begin + (size_t)written, LINE - 1);
+    line[length] = '\n';
+    if (regx_file_is_ours(&standard_error)) {
+        regx_raw(SYS_write, STDERR_FILENO, (long)line, (long)length + 1, 0, 0);
+    }
+}
+
+static void print_fault(const regx_check_fault_t *fault, const char *often)
+{
+    regx_check_say("%s%s %d: %s: %" PRIu64 " bytes at 0x%" PRIx64
+                   "; registered %s; made stale by %s; used by %s",
+                   often, fault->rank >= 0 ? "rank" : "process",
+                   fault->rank >= 0 ? fault->rank : fault->process,
+                   regx_check_verdict_names[fault->verdict], fault->length, fault->start,
+                   fault->text[REGX_CHECK_REGISTERED], fault->text[REGX_CHECK_CHANGED],
+                   fault->text[REGX_CHECK_USED]);
+}
 
 /* ---- stacks ---- */
 
@@ -39,19 +77,13 @@ static bool is_own(const void *frame)
     return (const char *)frame >= __ehdr_start && (const char *)frame < _end;
 }
 
-void regx_check_stack_take(regx_check_stack_t *stack, const void *behind)
+void regx_check_stack_take(regx_check_stack_t *stack, const void *from)
 {
     void *frames[REGX_CHECK_FRAMES + OWN_FRAMES];
     const int count = backtrace(frames, REGX_CHECK_FRAMES + OWN_FRAMES);
     int first = 0;
 
-    while (behind != NULL && first < count && frames[first] != behind) {
-        first++;
-    }
-    if (first == count) {
-        first = 0;
-    }
-    while (first < count && is_own(frames[first])) {
+    while (first < count && (from != NULL ? frames[first] != from : is_own(frames[first]))) {
         first++;
     }
     stack->count = (int)regx_min((uint64_t)(count - first), REGX_CHECK_FRAMES);
@@ -64,25 +96,29 @@ static void name_stack(char text[REGX_CHECK_TEXT], const char *what,
 {
     size_t at = (size_t)snprintf(text, REGX_CHECK_TEXT, "%s", what);
 
-    for (int i = 0; i < stack->count && at < REGX_CHECK_TEXT - 1; i++) {
-        const char *frame = stack->frames[i];
-        const char *before = i == 0 ? " in " : " < ";
-        Dl_info info;
+    for (int i = 0; i < stack->count && at < REGX_CHECK_TEXT; i++) {
+        const char *frame = stack->frames[i], *file = "?", *name = NULL;
+        Dl_info info = {0};
 
-        if (dladdr(frame - 1, &info) == 0) {
-            at += (size_t)snprintf(text + at, REGX_CHECK_TEXT - at, "%s%p", before,
-                                   (const void *)frame);
-        } else if (info.dli_sname != NULL) {
-            at += (size_t)snprintf(text + at, REGX_CHECK_TEXT - at, "%s%s", before, info.dli_sname);
-        } else {
+        if (dladdr(frame - 1, &info) != 0) {
             const char *slash = strrchr(info.dli_fname, '/');
 
-            if (i > 0 && strstr(info.dli_fname, "/libc.so") != NULL) {
-                return; /* what calls main, or a thread's function */
-            }
-            at += (size_t)snprintf(text + at, REGX_CHECK_TEXT - at, "%s%s+0x%tx", before,
-                                   slash != NULL ? slash + 1 : info.dli_fname,
+            name = info.dli_sname;
+            file = slash != NULL ? slash + 1 : info.dli_fname;
+        }
+        if (name == NULL && i > 0 && strncmp(file, "libc.so", 7) == 0) {
+            break; /* what calls main, or a thread's function */
+        }
+        at += (size_t)snprintf(text + at, REGX_CHECK_TEXT - at, "%s%s", i == 0 ? " in " : " < ",
+                               name != NULL ? name : file);
+        if (name == NULL && at < REGX_CHECK_TEXT) {
+            at += (size_t)snprintf(text + at, REGX_CHECK_TEXT - at, "+0x%tx",
                                    frame - (const char *)info.dli_fbase);
+        }
+    }
+    for (; *text != '\0'; text++) { /* as it is in JSON */
+        if (*text == '"' || *text == '\\' || (unsigned char)*text < ' ') {
+            *text = '?';
         }
     }
 }
@@ -94,15 +130,15 @@ static uint64_t mix(uint64_t hash, uint64_t value)
     return (hash ^ value) * UINT64_C(0x100000001b3);
 }
 
-static uint64_t mix_stack(uint64_t hash, const regx_check_stack_t *stack)
+static uint64_t mix_event(uint64_t hash, const char *call, const regx_check_stack_t *stack)
 {
     for (int i = 0; i < stack->count; i++) {
         hash = mix(hash, (uintptr_t)stack->frames[i]);
     }
-    return mix(hash, (uint64_t)stack->count);
+    return mix(hash, (uintptr_t)call);
 }
 
-/* *is_new: nobody had it. NULL: no more are told. */
+/* *is_new: nobody had it. NULL: there is no place left. */
 static regx_check_fault_t *fault_of(uint64_t key, bool *is_new)
 {
     for (uint64_t i = 0; i < settings.limit; i++) {
@@ -117,111 +153,173 @@ static regx_check_fault_t *fault_of(uint64_t key, bool *is_new)
     return NULL;
 }
 
-static bool is_suppressed(const char *registered, const char *changed, const char *used)
+static bool is_suppressed(const regx_check_fault_t *fault)
 {
-    for (int i = 0; i < settings.pattern_count; i++) {
-        const char *pattern = settings.patterns[i];
-
-        if (fnmatch(pattern, registered, 0) == 0 || fnmatch(pattern, changed, 0) == 0 ||
-            fnmatch(pattern, used, 0) == 0) {
-            return true;
+    for (const char *at = settings.patterns; *at != '\0'; at += strlen(at) + 1) {
+        for (int i = 0; i < REGX_CHECK_EVENTS; i++) {
+            if (fnmatch(at, fault->text[i], 0) == 0) {
+                return true;
+            }
         }
     }
     return false;
-}
-
-static void fill(regx_check_fault_t *fault, const regx_check_range_t *range,
-                 const regx_check_change_t *change, const char *use,
-                 const regx_check_stack_t *stack)
-{
-    static const regx_check_stack_t none;
-    char when[64];
-
-    snprintf(when, sizeof(when), "after %.3f s", (double)range->since_ns * 1e-9);
-    name_stack(fault->registered, when, &range->stack);
-    name_stack(fault->changed,
-               change == NULL || change->call == NULL ? "a call that was not seen" : change->call,
-               change == NULL ? &none : &change->stack);
-    name_stack(fault->used, use, stack);
 }
 
 void regx_check_fault(regx_check_verdict_t verdict, const regx_check_range_t *range,
                       const regx_check_change_t *change, uintptr_t start, size_t length,
                       const char *use, const regx_check_stack_t *stack)
 {
-    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-    static regx_check_fault_t text; /* under the lock */
-    uint64_t key = mix(UINT64_C(0xcbf29ce484222325), (uint64_t)verdict);
+    static const regx_check_change_t unseen;
+    const bool seen = change != NULL && change->call != NULL;
+    const char *call = seen ? change->call : "a call that was not seen";
+    uint64_t key = mix(mix(UINT64_C(0xcbf29ce484222325), verdict), (uint64_t)getpid());
+    char when[64];
     bool is_new;
 
-    key = mix(mix_stack(key, &range->stack), (uint64_t)getpid());
-    key = change != NULL ? mix(mix_stack(key, &change->stack), (uintptr_t)change->call) : key;
-    key = mix(mix_stack(key, stack), (uintptr_t)use) | 1;
-    pthread_mutex_lock(&lock);
-    fill(&text, range, change, use, stack);
-    const bool suppressed = is_suppressed(text.registered, text.changed, text.used);
-    pthread_mutex_unlock(&lock);
-    if (suppressed) {
-        atomic_fetch_add(&regx_check_sum->suppressed, 1);
-        return;
-    }
-    atomic_fetch_add(&regx_check_sum->found[verdict], 1);
-    regx_check_fault_t *fault = fault_of(key, &is_new);
-    if (fault == NULL) {
-        atomic_fetch_add(&regx_check_sum->untold, 1);
-    } else {
-        atomic_fetch_add(&fault->times, 1);
-    }
+    change = seen ? change : &unseen;
+    stack = stack != NULL ? stack : &unseen.stack;
+    key = mix_event(mix_event(mix_event(key, "", &range->stack), call, &change->stack), use, stack);
+    regx_check_fault_t *fault = fault_of(key | 1, &is_new);
     if (fault != NULL && is_new) {
         fault->verdict = verdict;
         fault->rank = settings.rank;
         fault->process = getpid();
         fault->start = start;
         fault->length = length;
-        fill(fault, range, change, use, stack);
-        atomic_store(&fault->whole, 1);
-        if (verdict != REGX_CHECK_REMOTE) {
-            regx_check_fault_print(fault, 0);
-        }
+        snprintf(when, sizeof(when), "after %.3f s", (double)range->since_ns * 1e-9);
+        name_stack(fault->text[REGX_CHECK_REGISTERED], when, &range->stack);
+        name_stack(fault->text[REGX_CHECK_CHANGED], call, &change->stack);
+        name_stack(fault->text[REGX_CHECK_USED], use, stack);
+        fault->state = is_suppressed(fault) ? REGX_CHECK_SUPPRESSED : REGX_CHECK_TOLD;
     }
-    if (settings.stops && verdict != REGX_CHECK_REMOTE) {
+    const bool suppressed = fault != NULL && fault->state == REGX_CHECK_SUPPRESSED,
+               remote = verdict == REGX_CHECK_REMOTE;
+
+    atomic_fetch_add(suppressed      ? &regx_check_sum->suppressed
+                     : fault != NULL ? &regx_check_sum->found[verdict]
+                                     : &regx_check_sum->untold,
+                     fault != NULL || !remote);
+    if (fault != NULL) {
+        atomic_fetch_add(&fault->times, 1);
+    }
+    if (remote || suppressed) {
+        return;
+    }
+    if (fault != NULL && is_new) {
+        print_fault(fault, "");
+    }
+    if (settings.stops) {
         regx_check_say("--stop: the program is aborted at its first fault");
         abort();
     }
 }
 
-/* ---- begin and end ---- */
+/* For programs that test: uses of stale memory, of all processes of the command. */
+__attribute__((visibility("default"))) uint64_t regx_check_found(void);
+uint64_t regx_check_found(void)
+{
+    return regx_check_sum != NULL ? regx_check_sum_used(regx_check_sum) : 0;
+}
 
-/* A pattern a line, as of a shell, for one of the three stacks as they are printed. */
+/* ---- the sum ---- */
+
+regx_check_sum_t *regx_check_sum_map(const char *path, bool *shared)
+{
+    const int fd = path != NULL ? open(path, O_RDWR | O_CLOEXEC) : -1;
+    void *memory = mmap(NULL, sizeof(regx_check_sum_t), PROT_READ | PROT_WRITE,
+                        fd >= 0 ? MAP_SHARED : MAP_SHARED | MAP_ANONYMOUS, fd, 0);
+
+    if (fd >= 0) {
+        close(fd);
+    }
+    *shared = fd >= 0;
+    return memory != MAP_FAILED ? memory : NULL;
+}
+
+uint64_t regx_check_sum_used(const regx_check_sum_t *sum)
+{
+    return sum->found[REGX_CHECK_DIFFERENT] + sum->found[REGX_CHECK_SAME] +
+           sum->found[REGX_CHECK_UNCOMPARED] + sum->untold;
+}
+
+/* What could not be known, and why. */
+static void print_limits(const regx_check_sum_t *sum)
+{
+    if (sum->processes == 0) {
+        regx_check_say(
+            "nothing was followed: no process loaded libregx-check.so (the program is static, "
+            "or set-uid, or resets LD_PRELOAD)");
+    } else if (sum->devices == 0) {
+        regx_check_say(
+            "nothing was followed: no RDMA device was opened by calls of libibverbs that "
+            "came by here (none is used, or by dlsym, RTLD_DEEPBIND, or a process that "
+            "reset LD_PRELOAD)");
+    } else if (sum->registrations > 0 && sum->postings == 0) {
+        regx_check_say("no posting was followed: the program posts past libibverbs (as by mlx5dv), "
+                       "or not at all");
+    }
+    if (sum->windows > 0) {
+        regx_check_say("memory windows are not followed: %" PRIu64 " were made", sum->windows);
+    }
+    if (sum->unwatched > 0) {
+        regx_check_say("of %" PRIu64 " registrations changes are not reported (shared memory, a "
+                       "file's, or watched by the program): bytes were compared at each use",
+                       sum->unwatched);
+    }
+    if (sum->unwitnessed > 0) {
+        regx_check_say("of %" PRIu64 " registrations bytes could not be compared; of %" PRIu64
+                       " nothing was known",
+                       sum->unwitnessed, sum->blind);
+    }
+}
+
+void regx_check_sum_print(const regx_check_sum_t *sum)
+{
+    char often[32];
+
+    print_limits(sum);
+    if (sum->devices == 0) {
+        return;
+    }
+    regx_check_say("%" PRIu64 " registrations, %" PRIu64 " postings; stale ones used: %" PRIu64
+                   " different, %" PRIu64 " same bytes, %" PRIu64 " not compared; %" PRIu64
+                   " open to peers",
+                   sum->registrations, sum->postings, sum->found[REGX_CHECK_DIFFERENT],
+                   sum->found[REGX_CHECK_SAME], sum->found[REGX_CHECK_UNCOMPARED],
+                   sum->found[REGX_CHECK_REMOTE]);
+    for (int i = 0; i < REGX_CHECK_FAULTS; i++) {
+        if (sum->faults[i].state == REGX_CHECK_TOLD) {
+            snprintf(often, sizeof(often), "%" PRIu64 " times: ", sum->faults[i].times);
+            print_fault(&sum->faults[i], often);
+        }
+    }
+    if (sum->untold > 0) {
+        regx_check_say("%" PRIu64 " uses more, beyond --limit", sum->untold);
+    }
+    if (sum->suppressed > 0) {
+        regx_check_say("%" PRIu64 " uses suppressed", sum->suppressed);
+    }
+}
+
+/* ---- begin and end, in the library ---- */
+
+/* A pattern a line, as of a shell, for one of the three texts of a fault. # begins a comment. */
 static void read_patterns(const char *path)
 {
     FILE *file = fopen(path, "re");
-    char line[PATTERN];
+    char *at = settings.patterns;
 
     if (file == NULL) {
         regx_check_say("%s=%s cannot be read: nothing is suppressed", REGX_CHECK_SUPPRESS, path);
         return;
     }
-    while (settings.pattern_count < PATTERNS && fgets(line, sizeof(line), file) != NULL) {
-        line[strcspn(line, "\n")] = '\0';
-        if (line[0] != '\0' && line[0] != '#') {
-            strcpy(settings.patterns[settings.pattern_count++], line);
-        }
+    const char *const end = settings.patterns + PATTERNS - 1;
+    while (end - at > 1 && fgets(at, (int)(end - at), file) != NULL) {
+        at[strcspn(at, "\n")] = '\0';
+        at += *at == '#' || *at == '\0' ? 0 : strlen(at) + 1;
     }
+    *at = '\0';
     fclose(file);
-}
-
-static int rank(void)
-{
-    static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK",
-                                        "SLURM_PROCID"};
-
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-        if (getenv(names[i]) != NULL) {
-            return atoi(getenv(names[i]));
-        }
-    }
-    return -1;
 }
 
 int64_t regx_check_elapsed_ns(void)
@@ -229,14 +327,15 @@ int64_t regx_check_elapsed_ns(void)
     return regx_now_ns() - settings.start_ns;
 }
 
-__attribute__((constructor)) static void begin(void)
+void regx_check_faults_begin(void)
 {
-    const char *limit = getenv(REGX_CHECK_LIMIT), *suppress = getenv(REGX_CHECK_SUPPRESS);
+    const char *limit = getenv(REGX_CHECK_LIMIT), *suppress = getenv(REGX_CHECK_SUPPRESS),
+               *rank = getenv("OMPI_COMM_WORLD_RANK");
     void *frame[1];
 
     backtrace(frame, 1); /* the first one allocates */
     settings.start_ns = regx_now_ns();
-    settings.rank = rank();
+    settings.rank = rank != NULL ? atoi(rank) : -1;
     settings.stops = getenv(REGX_CHECK_STOP) != NULL;
     settings.limit = regx_min(limit != NULL ? strtoull(limit, NULL, 10) : LIMIT, REGX_CHECK_FAULTS);
     if (suppress != NULL) {
@@ -249,9 +348,9 @@ __attribute__((constructor)) static void begin(void)
 }
 
 /* With LD_PRELOAD alone there is no command that would tell. */
-__attribute__((destructor)) static void end(void)
+void regx_check_faults_end(void)
 {
-    if (regx_check_sum != NULL && !settings.shared && regx_check_sum->devices > 0) {
+    if (!settings.shared && regx_check_sum->devices > 0) {
         regx_check_sum_print(regx_check_sum);
     }
 }

@@ -1,24 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * Between the program and libibverbs. Functions are found before libibverbs' own because the library
- * is preloaded; the linker gives ours their names (component.am). Posting and polling are inline, by
- * pointers in the context and in queue pairs: these are put in place when the context is opened, and
- * when the extended interface of a queue pair is asked for.
+ * is preloaded. Posting and polling are inline, by pointers in the context and in queue pairs: these are
+ * put in place when the context is opened, and when the extended interface of a queue pair is asked for.
  */
 #include <dlfcn.h>
-#include <errno.h>
-#include <pthread.h>
 #include <stdlib.h>
 
-#include "base/util.h"
 #include "check/check.h"
 
 #undef ibv_reg_mr
 #undef ibv_reg_mr_iova
-#undef ibv_reg_mr_iova2
 
 #define INTERPOSED __attribute__((visibility("default")))
-enum { CONTEXTS = 64, RECEIVES = 1 << 14, EXTENDED = 4 }; /* a receive's place: 14 bits of a hash */
+enum { CONTEXTS = 64, PIECES = 1 << 14, EXTENDED = 4 }; /* a piece's place: 14 bits of a hash */
 
 /* Another library that interposes behind us comes first. libibverbs itself may be among the libraries
  * of a plugin only, which are not looked through. */
@@ -40,14 +35,8 @@ static void *real(const char *name)
 
 #define REAL(name) ((__typeof__(&name))real(#name))
 
-/* ---- children ---- */
-
-static _Atomic bool inert; /* in a child of fork; it has neither the watch nor the witness */
-
-static void become_inert(void)
-{
-    atomic_store(&inert, true);
-}
+/* In a child of fork of a process that had opened a device: it has neither the watch nor the witness. */
+static _Atomic bool inert, has_opened;
 
 static bool follows(void)
 {
@@ -63,6 +52,7 @@ static struct {
 } contexts[CONTEXTS];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
+/* Its own. It is among them: its pointers lead here. */
 static const struct ibv_context_ops *ops_of(const struct ibv_context *context)
 {
     for (int i = 0; i < CONTEXTS; i++) {
@@ -70,155 +60,134 @@ static const struct ibv_context_ops *ops_of(const struct ibv_context *context)
             return &contexts[i].ops;
         }
     }
-    abort(); /* its pointers lead here */
+    return NULL;
 }
 
-/* What is posted for the device to write to, until it completes. Another at the same place ends it. */
-typedef struct receive {
+/* What is posted for the device to write to, until it completes. Another at the same place ends it. Of a
+ * request of several pieces: the first. */
+typedef struct piece {
     const struct ibv_context *context; /* NULL: none */
     uint64_t id;
     uint32_t number; /* of the queue pair; 0: a shared queue's */
-    struct ibv_sge piece;
-} receive_t;
+    struct ibv_sge sge;
+} piece_t;
 
-static receive_t receives[RECEIVES];
-static pthread_mutex_t receives_lock = PTHREAD_MUTEX_INITIALIZER;
+static piece_t pieces[PIECES];
+static pthread_mutex_t pieces_lock = PTHREAD_MUTEX_INITIALIZER;
 
-static receive_t *place_of(const struct ibv_context *context, uint32_t number, uint64_t id)
+static piece_t *place_of(const piece_t *piece)
 {
     const uint64_t hash =
-        ((uintptr_t)context ^ ((uint64_t)number << 32) ^ id) * UINT64_C(0x9e3779b97f4a7c15);
+        ((uintptr_t)piece->context ^ ((uint64_t)piece->number << 32) ^ piece->id) *
+        UINT64_C(0x9e3779b97f4a7c15);
 
-    return &receives[hash >> 50];
+    return &pieces[hash >> 50];
 }
 
-static void put_receive(const receive_t *receive)
+static bool take_piece(piece_t *piece)
 {
-    pthread_mutex_lock(&receives_lock);
-    *place_of(receive->context, receive->number, receive->id) = *receive;
-    pthread_mutex_unlock(&receives_lock);
-}
-
-static bool get_receive(receive_t *receive)
-{
-    pthread_mutex_lock(&receives_lock);
-    receive_t *place = place_of(receive->context, receive->number, receive->id);
-    const bool found = place->context == receive->context && place->number == receive->number &&
-                       place->id == receive->id;
+    pthread_mutex_lock(&pieces_lock);
+    piece_t *place = place_of(piece);
+    const bool found = place->context == piece->context && place->number == piece->number &&
+                       place->id == piece->id;
 
     if (found) {
-        *receive = *place;
+        *piece = *place;
         place->context = NULL;
     }
-    pthread_mutex_unlock(&receives_lock);
+    pthread_mutex_unlock(&pieces_lock);
     return found;
 }
 
-static const char *use_of(enum ibv_wr_opcode code)
+/* What a request uses. id: of one that writes here; NULL: it does not. */
+static void use(const struct ibv_context *context, uint32_t number, const uint64_t *id,
+                const struct ibv_sge *list, size_t count, const char *how)
 {
-    switch (code) {
-    case IBV_WR_SEND:
-    case IBV_WR_SEND_WITH_IMM:
-    case IBV_WR_SEND_WITH_INV:
-        return "a send";
-    case IBV_WR_RDMA_WRITE:
-    case IBV_WR_RDMA_WRITE_WITH_IMM:
-        return "a write";
-    case IBV_WR_RDMA_READ:
-        return "a read";
-    case IBV_WR_ATOMIC_CMP_AND_SWP:
-    case IBV_WR_ATOMIC_FETCH_AND_ADD:
-        return "an atomic operation";
-    default:
-        return NULL;
+    for (size_t i = 0; i < count; i++) {
+        regx_check_use(context, &list[i], how, false);
     }
-}
+    if (id != NULL && count > 0) {
+        const piece_t piece = {.context = context, .id = *id, .number = number, .sge = list[0]};
 
-static bool writes_here(enum ibv_wr_opcode code)
-{
-    return code == IBV_WR_RDMA_READ || code == IBV_WR_ATOMIC_CMP_AND_SWP ||
-           code == IBV_WR_ATOMIC_FETCH_AND_ADD;
-}
-
-/* Kept of a request that writes to several pieces: the first. */
-static void use_pieces(const receive_t *kept, const struct ibv_sge *pieces, int count,
-                       const char *use)
-{
-    for (int i = 0; i < count; i++) {
-        regx_check_use(kept->context, pieces[i].lkey, pieces[i].addr, pieces[i].length, use, false);
+        pthread_mutex_lock(&pieces_lock);
+        *place_of(&piece) = piece;
+        pthread_mutex_unlock(&pieces_lock);
     }
     atomic_fetch_add_explicit(&regx_check_sum->postings, 1, memory_order_relaxed);
 }
 
-static void will_receive(struct ibv_context *context, uint32_t number, const struct ibv_recv_wr *wr)
+static void will_receive(const struct ibv_context *context, uint32_t number,
+                         const struct ibv_recv_wr *request)
 {
-    for (; wr != NULL; wr = wr->next) {
-        receive_t receive = {.context = context, .id = wr->wr_id, .number = number};
-
-        use_pieces(&receive, wr->sg_list, wr->num_sge, "a receive");
-        if (wr->num_sge > 0) {
-            receive.piece = wr->sg_list[0];
-            put_receive(&receive);
-        }
+    for (; follows() && request != NULL; request = request->next) {
+        use(context, number, &request->wr_id, request->sg_list, (size_t)request->num_sge,
+            "a receive");
     }
 }
 
 static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **refused)
 {
-    for (const struct ibv_send_wr *at = wr; follows() && at != NULL; at = at->next) {
-        receive_t receive = {.context = qp->context, .id = at->wr_id, .number = qp->qp_num};
-        const char *use = use_of(at->opcode);
+    static const char *const names[] = {[IBV_WR_SEND] = "a send",
+                                        [IBV_WR_SEND_WITH_IMM] = "a send",
+                                        [IBV_WR_SEND_WITH_INV] = "a send",
+                                        [IBV_WR_RDMA_WRITE] = "a write",
+                                        [IBV_WR_RDMA_WRITE_WITH_IMM] = "a write",
+                                        [IBV_WR_RDMA_READ] = "a read",
+                                        [IBV_WR_ATOMIC_CMP_AND_SWP] = "an atomic operation",
+                                        [IBV_WR_ATOMIC_FETCH_AND_ADD] = "an atomic operation"};
 
-        if (use == NULL || at->num_sge == 0 || (at->send_flags & IBV_SEND_INLINE) != 0) {
-            atomic_fetch_add_explicit(&regx_check_sum->postings, 1, memory_order_relaxed);
-            continue; /* the processor reads it */
+    for (const struct ibv_send_wr *at = wr; follows() && at != NULL; at = at->next) {
+        const bool is_known =
+            at->opcode < sizeof(names) / sizeof(names[0]) && names[at->opcode] != NULL;
+        const bool writes_here = is_known && (at->opcode == IBV_WR_RDMA_READ ||
+                                              at->opcode == IBV_WR_ATOMIC_CMP_AND_SWP ||
+                                              at->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD);
+        const size_t count = is_known ? (size_t)at->num_sge : 0;
+
+        if (!writes_here) {
+            regx_check_message(qp->context, at->sg_list, count);
         }
-        use_pieces(&receive, at->sg_list, at->num_sge, use);
-        if (writes_here(at->opcode)) {
-            receive.piece = at->sg_list[0];
-            put_receive(&receive);
-        }
+        /* What is inline the processor reads. */
+        use(qp->context, qp->qp_num, writes_here ? &at->wr_id : NULL, at->sg_list,
+            (at->send_flags & IBV_SEND_INLINE) == 0 ? count : 0,
+            is_known ? names[at->opcode] : "a request");
     }
     return ops_of(qp->context)->post_send(qp, wr, refused);
 }
 
 static int post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **refused)
 {
-    if (follows()) {
-        will_receive(qp->context, qp->qp_num, wr);
-    }
+    will_receive(qp->context, qp->qp_num, wr);
     return ops_of(qp->context)->post_recv(qp, wr, refused);
 }
 
 static int post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **refused)
 {
-    if (follows()) {
-        will_receive(srq->context, 0, wr);
-    }
+    will_receive(srq->context, 0, wr);
     return ops_of(srq->context)->post_srq_recv(srq, wr, refused);
 }
 
 /* What has been received, or read, is in the pages that were registered. */
 static void completed(struct ibv_context *context, const struct ibv_wc *wc)
 {
-    receive_t receive = {.context = context, .id = wc->wr_id, .number = wc->qp_num};
+    piece_t piece = {.context = context, .id = wc->wr_id, .number = wc->qp_num};
     const bool received = (wc->opcode & IBV_WC_RECV) != 0;
+    const bool read = wc->opcode == IBV_WC_RDMA_READ || wc->opcode == IBV_WC_COMP_SWAP ||
+                      wc->opcode == IBV_WC_FETCH_ADD;
 
-    if (wc->status != IBV_WC_SUCCESS ||
-        (!received && wc->opcode != IBV_WC_RDMA_READ && wc->opcode != IBV_WC_COMP_SWAP &&
-         wc->opcode != IBV_WC_FETCH_ADD)) {
+    if (wc->status != IBV_WC_SUCCESS || (!received && !read)) {
         return;
     }
-    bool found = get_receive(&receive);
+    bool found = take_piece(&piece);
     if (!found && received) {
-        receive.number = 0;
-        found = get_receive(&receive);
+        piece.number = 0;
+        found = take_piece(&piece);
     }
-    const uint32_t length = (uint32_t)regx_min(receive.piece.length, wc->byte_len);
-
     if (found && wc->opcode != IBV_WC_RECV_RDMA_WITH_IMM) {
-        regx_check_use(context, receive.piece.lkey, receive.piece.addr,
-                       length != 0 ? length : receive.piece.length,
+        if (wc->byte_len != 0) {
+            piece.sge.length = (uint32_t)regx_min(piece.sge.length, wc->byte_len);
+        }
+        regx_check_use(context, &piece.sge,
                        received ? "a receive that completed" : "a read that completed", true);
     }
 }
@@ -233,45 +202,49 @@ static int poll_cq(struct ibv_cq *cq, int most, struct ibv_wc *wc)
     return count;
 }
 
+static struct ibv_mw *alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type)
+{
+    atomic_fetch_add(&regx_check_sum->windows, follows());
+    return ops_of(pd->context)->alloc_mw(pd, type);
+}
+
 static struct ibv_context *opened(struct ibv_context *context)
 {
+    int i = 0;
+
     if (context == NULL || !follows() || context->ops.poll_cq == poll_cq) {
         return context;
     }
+    atomic_store(&has_opened, true);
     atomic_fetch_add(&regx_check_sum->devices, 1);
     pthread_mutex_lock(&lock);
-    for (int i = 0; i < CONTEXTS; i++) {
-        if (contexts[i].context == NULL) {
-            contexts[i].ops = context->ops;
-            atomic_store(&contexts[i].context, context);
-            context->ops.post_send = post_send;
-            context->ops.post_recv = post_recv;
-            context->ops.post_srq_recv = post_srq_recv;
-            context->ops.poll_cq = poll_cq;
-            pthread_mutex_unlock(&lock);
-            return context;
+    while (i < CONTEXTS && contexts[i].context != NULL) {
+        i++;
+    }
+    if (i < CONTEXTS) {
+        contexts[i].ops = context->ops;
+        atomic_store(&contexts[i].context, context);
+        context->ops.post_send = post_send;
+        context->ops.post_recv = post_recv;
+        context->ops.post_srq_recv = post_srq_recv;
+        context->ops.poll_cq = poll_cq;
+        if (context->ops.alloc_mw != NULL) {
+            context->ops.alloc_mw = alloc_mw;
         }
     }
     pthread_mutex_unlock(&lock);
-    regx_check_say("the postings of a device are not followed: it was opened more than %d times",
-                   CONTEXTS);
+    if (i == CONTEXTS) {
+        regx_check_say("the postings of a device are not followed: %d are open already", CONTEXTS);
+    }
     return context;
 }
 
-INTERPOSED struct ibv_context *regx_check_open_device(struct ibv_device *device);
-struct ibv_context *regx_check_open_device(struct ibv_device *device)
+INTERPOSED struct ibv_context *ibv_open_device(struct ibv_device *device)
 {
     return opened(REAL(ibv_open_device)(device));
 }
 
-INTERPOSED struct ibv_context *regx_check_import_device(int fd);
-struct ibv_context *regx_check_import_device(int fd)
-{
-    return opened(REAL(ibv_import_device)(fd));
-}
-
-INTERPOSED int regx_check_close_device(struct ibv_context *context);
-int regx_check_close_device(struct ibv_context *context)
+INTERPOSED int ibv_close_device(struct ibv_context *context)
 {
     for (int i = 0; i < CONTEXTS; i++) {
         if (contexts[i].context == context) {
@@ -286,31 +259,28 @@ int regx_check_close_device(struct ibv_context *context)
  * The pointers of a queue pair are one of a few sets. Each set has functions of its own, so that it need
  * not be looked up. */
 
-typedef void set_piece_t(struct ibv_qp_ex *qp, uint32_t lkey, uint64_t address, uint32_t length);
+typedef void set_sge_t(struct ibv_qp_ex *qp, uint32_t lkey, uint64_t address, uint32_t length);
 typedef void set_list_t(struct ibv_qp_ex *qp, size_t count, const struct ibv_sge *list);
 
 static struct {
-    set_piece_t *piece;
+    set_sge_t *sge;
     set_list_t *list;
 } extended[EXTENDED];
 
 static void use_extended(const struct ibv_qp_ex *qp, size_t count, const struct ibv_sge *list)
 {
-    const receive_t none = {.context = qp->qp_base.context};
-
     if (follows()) {
-        use_pieces(&none, list, (int)count, "a request");
+        regx_check_message(qp->qp_base.context, list, count);
+        use(qp->qp_base.context, 0, NULL, list, count, "a request");
     }
 }
 
 #define EXTENDED_SET(n)                                                                            \
-    static void set_piece_##n(struct ibv_qp_ex *qp, uint32_t lkey, uint64_t address,               \
-                              uint32_t length)                                                     \
+    static void set_sge_##n(struct ibv_qp_ex *qp, uint32_t lkey, uint64_t address,                 \
+                            uint32_t length)                                                       \
     {                                                                                              \
-        const struct ibv_sge piece = {.addr = address, .length = length, .lkey = lkey};            \
-                                                                                                   \
-        use_extended(qp, 1, &piece);                                                               \
-        extended[n].piece(qp, lkey, address, length);                                              \
+        use_extended(qp, 1, &(struct ibv_sge){address, length, lkey});                             \
+        extended[n].sge(qp, lkey, address, length);                                                \
     }                                                                                              \
     static void set_list_##n(struct ibv_qp_ex *qp, size_t count, const struct ibv_sge *list)       \
     {                                                                                              \
@@ -322,28 +292,26 @@ EXTENDED_SET(1)
 EXTENDED_SET(2)
 EXTENDED_SET(3)
 
-static set_piece_t *const set_piece[EXTENDED] = {set_piece_0, set_piece_1, set_piece_2,
-                                                 set_piece_3};
+static set_sge_t *const set_sge[EXTENDED] = {set_sge_0, set_sge_1, set_sge_2, set_sge_3};
 static set_list_t *const set_list[EXTENDED] = {set_list_0, set_list_1, set_list_2, set_list_3};
 
-INTERPOSED struct ibv_qp_ex *regx_check_qp_to_qp_ex(struct ibv_qp *qp);
-struct ibv_qp_ex *regx_check_qp_to_qp_ex(struct ibv_qp *qp)
+INTERPOSED struct ibv_qp_ex *ibv_qp_to_qp_ex(struct ibv_qp *qp)
 {
     struct ibv_qp_ex *ex = REAL(ibv_qp_to_qp_ex)(qp);
+    int i = 0;
 
     if (ex == NULL || !follows() || ex->wr_set_sge == NULL) {
         return ex;
     }
     pthread_mutex_lock(&lock);
-    int i = 0;
-    while (i < EXTENDED && ex->wr_set_sge != set_piece[i] && extended[i].piece != NULL &&
-           (extended[i].piece != ex->wr_set_sge || extended[i].list != ex->wr_set_sge_list)) {
+    while (i < EXTENDED && ex->wr_set_sge != set_sge[i] && extended[i].sge != NULL &&
+           (extended[i].sge != ex->wr_set_sge || extended[i].list != ex->wr_set_sge_list)) {
         i++;
     }
-    if (i < EXTENDED && ex->wr_set_sge != set_piece[i]) {
-        extended[i].piece = ex->wr_set_sge;
+    if (i < EXTENDED && ex->wr_set_sge != set_sge[i]) {
+        extended[i].sge = ex->wr_set_sge;
         extended[i].list = ex->wr_set_sge_list;
-        ex->wr_set_sge = set_piece[i];
+        ex->wr_set_sge = set_sge[i];
         ex->wr_set_sge_list = set_list[i];
     }
     pthread_mutex_unlock(&lock);
@@ -357,72 +325,70 @@ struct ibv_qp_ex *regx_check_qp_to_qp_ex(struct ibv_qp *qp)
 
 /* ---- registrations ---- */
 
-/* One call of libibverbs that registers; which, says `iova`. */
+/* One call of libibverbs that registers. */
 typedef struct order {
+    enum { PLAIN, IOVA, IOVA2 } call;
     struct ibv_pd *pd;
     void *base;
     size_t length;
     uint64_t iova;
     unsigned access;
-    enum { PLAIN, IOVA, IOVA2 } call;
 } order_t;
 
-typedef struct ibv_mr *plain_t(struct ibv_pd *pd, void *base, size_t length, int access);
-typedef struct ibv_mr *iova_t(struct ibv_pd *pd, void *base, size_t length, uint64_t iova,
-                              int access);
-typedef struct ibv_mr *iova2_t(struct ibv_pd *pd, void *base, size_t length, uint64_t iova,
-                               unsigned access);
-
-static struct ibv_mr *order(const order_t *order)
+static struct ibv_mr *ask(const order_t *order)
 {
-    plain_t *plain;
-    iova_t *iova;
-    iova2_t *iova2;
+    return order->call == PLAIN
+               ? REAL(ibv_reg_mr)(order->pd, order->base, order->length, (int)order->access)
+           : order->call == IOVA ? REAL(ibv_reg_mr_iova)(order->pd, order->base, order->length,
+                                                         order->iova, (int)order->access)
+                                 : REAL(ibv_reg_mr_iova2)(order->pd, order->base, order->length,
+                                                          order->iova, order->access);
+}
 
-    switch (order->call) {
-    case PLAIN:
-        plain = (plain_t *)real("ibv_reg_mr");
-        return plain(order->pd, order->base, order->length, (int)order->access);
-    case IOVA:
-        iova = (iova_t *)real("ibv_reg_mr_iova");
-        return iova(order->pd, order->base, order->length, order->iova, (int)order->access);
-    default:
-        iova2 = (iova2_t *)real("ibv_reg_mr_iova2");
-        return iova2(order->pd, order->base, order->length, order->iova, order->access);
+/* The witness is charged as locked memory, too, and the kernel gives back what it unpins a while later. */
+static struct ibv_mr *ask_without_witness(const order_t *order)
+{
+    const int64_t until = regx_now_ns() + 2000000000;
+    struct ibv_mr *mr;
+
+    regx_check_say("bytes are not compared any more: the memory that may be locked is all used");
+    while ((mr = ask(order)) == NULL && errno == ENOMEM && regx_now_ns() < until) {
+        usleep(1000);
     }
+    return mr;
 }
 
-static __thread bool within; /* libibverbs calls itself, or another library between us */
-
-/* Of memory that the device brings in by itself nothing goes stale. */
-static bool is_followed(const order_t *order)
+static void count(const regx_check_range_t *range, bool has_room)
 {
-    return follows() && !within && order->length != 0 &&
-           (order->access & IBV_ACCESS_ON_DEMAND) == 0;
+    const bool watched = has_room && range->watch.monitor != NULL,
+               witnessed = has_room && range->slot >= 0;
+
+    atomic_fetch_add(&regx_check_sum->registrations, 1);
+    atomic_fetch_add(&regx_check_sum->unwatched, !watched);
+    atomic_fetch_add(&regx_check_sum->unwitnessed, !witnessed);
+    atomic_fetch_add(&regx_check_sum->blind, !watched && !witnessed);
 }
 
-static struct ibv_mr *reg(const order_t *ordered)
+static struct ibv_mr *reg(const order_t *order)
 {
+    static __thread bool within; /* libibverbs calls itself, or another library between us */
     regx_check_range_t range;
 
-    if (!is_followed(ordered)) {
-        return order(ordered);
+    /* Of memory that the device brings in by itself nothing goes stale. */
+    if (within || !follows() || order->length == 0 || (order->access & IBV_ACCESS_ON_DEMAND) != 0) {
+        return ask(order);
     }
     within = true;
-    regx_check_range_begin(&range, ordered->pd->context, ordered->base, ordered->length,
-                           ordered->iova, (int)ordered->access);
-    regx_check_stack_take(&range.stack, NULL);
-    struct ibv_mr *mr = order(ordered);
+    regx_check_range_begin(&range, order->pd->context, order->base, order->length, order->iova,
+                           (int)order->access);
+    struct ibv_mr *mr = ask(order);
     if (mr == NULL && errno == ENOMEM && regx_check_witnesses_drop()) {
-        regx_check_say(
-            "bytes are not compared any more: the memory that may be locked is all used");
         range.slot = -1;
-        mr = order(ordered);
+        mr = ask_without_witness(order);
     }
     const int error = errno;
     if (mr != NULL) {
-        atomic_fetch_add(&regx_check_sum->registrations, 1);
-        regx_check_range_add(&range, mr->lkey);
+        count(&range, regx_check_range_add(&range, mr->lkey, mr->rkey));
     } else {
         regx_check_range_end(&range);
     }
@@ -431,81 +397,92 @@ static struct ibv_mr *reg(const order_t *ordered)
     return mr;
 }
 
-INTERPOSED struct ibv_mr *regx_check_reg_mr(struct ibv_pd *pd, void *base, size_t length,
-                                            int access);
-struct ibv_mr *regx_check_reg_mr(struct ibv_pd *pd, void *base, size_t length, int access)
+INTERPOSED struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *base, size_t length, int access)
 {
     const uint64_t iova = (access & IBV_ACCESS_ZERO_BASED) != 0 ? 0 : (uintptr_t)base;
 
-    return reg(&(order_t){pd, base, length, iova, (unsigned)access, PLAIN});
+    return reg(&(order_t){PLAIN, pd, base, length, iova, (unsigned)access});
 }
 
-INTERPOSED struct ibv_mr *regx_check_reg_mr_iova(struct ibv_pd *pd, void *base, size_t length,
-                                                 uint64_t iova, int access);
-struct ibv_mr *regx_check_reg_mr_iova(struct ibv_pd *pd, void *base, size_t length, uint64_t iova,
-                                      int access)
+INTERPOSED struct ibv_mr *ibv_reg_mr_iova(struct ibv_pd *pd, void *base, size_t length,
+                                          uint64_t iova, int access)
 {
-    return reg(&(order_t){pd, base, length, iova, (unsigned)access, IOVA});
+    return reg(&(order_t){IOVA, pd, base, length, iova, (unsigned)access});
 }
 
-INTERPOSED struct ibv_mr *regx_check_reg_mr_iova2(struct ibv_pd *pd, void *base, size_t length,
-                                                  uint64_t iova, unsigned access);
-struct ibv_mr *regx_check_reg_mr_iova2(struct ibv_pd *pd, void *base, size_t length, uint64_t iova,
-                                       unsigned access)
+INTERPOSED struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *base, size_t length,
+                                           uint64_t iova, unsigned access)
 {
-    return reg(&(order_t){pd, base, length, iova, access, IOVA2});
+    return reg(&(order_t){IOVA2, pd, base, length, iova, access});
 }
 
 /* By the time that it is deregistered another may have its key: so it goes before. */
-INTERPOSED int regx_check_dereg_mr(struct ibv_mr *mr);
-int regx_check_dereg_mr(struct ibv_mr *mr)
+INTERPOSED int ibv_dereg_mr(struct ibv_mr *mr)
 {
     regx_check_range_t range;
     const bool known = follows() && regx_check_range_remove(mr->context, mr->lkey, &range);
-    const uint32_t key = mr->lkey;
     const int error = REAL(ibv_dereg_mr)(mr);
 
-    if (known && error != 0) {
-        regx_check_range_add(&range, key);
-    } else if (known) {
+    if (known && error == 0) {
         regx_check_range_end(&range);
+    } else if (known) {
+        regx_check_range_add(&range, range.lkey, range.rkey);
     }
     return error;
 }
 
-/* Registered anew where it gets other memory or rights; unknown if that fails. */
-INTERPOSED int regx_check_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *base,
-                                   size_t length, int access);
-int regx_check_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *base, size_t length,
-                        int access)
+/* Where it gets no other memory its pages stay, and what is known of them does, too. */
+INTERPOSED int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *base,
+                            size_t length, int access)
 {
-    regx_check_range_t old = {0}, range;
+    regx_check_range_t old, range;
     const bool known = follows() && regx_check_range_remove(mr->context, mr->lkey, &old);
     const bool moves = (flags & IBV_REREG_MR_CHANGE_TRANSLATION) != 0;
-    const int rights = (flags & IBV_REREG_MR_CHANGE_ACCESS) != 0 ? access : old.access;
 
-    if (known) {
-        /* Without other memory the pages stay: what is known of them does, too. */
-        range = old;
-        range.access = rights;
+    if (!known) {
+        return REAL(ibv_rereg_mr)(mr, flags, pd, base, length, access);
     }
-    if (known && moves) {
-        regx_check_range_begin(&range, mr->context, base, length, (uintptr_t)base, rights);
-        regx_check_stack_take(&range.stack, NULL);
+    if ((flags & IBV_REREG_MR_CHANGE_ACCESS) == 0) {
+        access = old.access;
+    }
+    if (moves) {
+        regx_check_range_begin(&range, mr->context, base, length, (uintptr_t)base, access);
     }
     const int error = REAL(ibv_rereg_mr)(mr, flags, pd, base, length, access);
-    if (known && error == 0) {
-        regx_check_range_add(&range, mr->lkey);
-    } else if (known && moves) {
+    const bool stays = error == IBV_REREG_MR_ERR_INPUT || (error == 0 && !moves);
+
+    if (moves && error == 0) {
+        count(&range, regx_check_range_add(&range, mr->lkey, mr->rkey));
+    } else if (moves) {
         regx_check_range_end(&range);
     }
-    if (known && (moves || error != 0)) {
+    if (stays) {
+        old.access = error == 0 ? access : old.access;
+        regx_check_range_add(&old, mr->lkey, mr->rkey);
+    } else {
         regx_check_range_end(&old);
     }
     return error;
 }
 
+/* ---- the process ---- */
+
+/* What was registered before is the parent's. */
+static void after_fork_in_child(void)
+{
+    atomic_store(&inert, atomic_load(&has_opened));
+}
+
 __attribute__((constructor)) static void begin(void)
 {
-    pthread_atfork(NULL, NULL, become_inert);
+    regx_check_faults_begin();
+    pthread_atfork(NULL, NULL, after_fork_in_child);
+}
+
+__attribute__((destructor)) static void end(void)
+{
+    if (follows()) {
+        regx_check_ranges_judge();
+        regx_check_faults_end();
+    }
 }

@@ -3,18 +3,24 @@
  * What is registered, and what of it has changed since. The notifier reports changes of private
  * memory. Of memory that it cannot watch only the witness tells, which is then compared at each use.
  *
- * Never accused are: a range that changed before it was registered (since), a part of it that has not
- * changed, a use beside a change that is still under way in another thread.
+ * Never accused are: a range that changed before it was registered, a part of it that has not changed, a
+ * use beside a change that is still under way in another thread.
  */
-#include <pthread.h>
 #include <sched.h>
 #include <string.h>
+#include <sys/uio.h>
 
-#include "base/thread.h"
 #include "check/check.h"
-#include "registration/monitor/monitor.h"
+#include "registration/monitor/uffd.h"
 
-enum { RANGES = 1 << 14, HEADS = 1 << 12, PATIENCE_NS = 100000000 };
+enum {
+    RANGES = 1 << 14,
+    HEADS = 1 << 12,
+    PATIENCE_NS = 100000000,
+    PIECES = 4,
+    MESSAGE = 4096, /* bytes of a message that are looked at */
+    REMOTE = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC
+};
 
 typedef struct entry {
     regx_check_range_t range;
@@ -28,22 +34,15 @@ static entry_t entries[RANGES];
 static entry_t *heads[HEADS], *unused;
 static uint32_t touched; /* entries that were ever used */
 static regx_monitor_t *monitor;
-static enum { NOT_STARTED, STARTED } monitoring;
 static regx_counters_t counters; /* of the monitor */
 static uint64_t cursor;          /* changes that were looked at */
-static unsigned untold;          /* ranges that peers may use, changed and not told */
-static unsigned witnesses;
-
-static entry_t **head_of(const struct ibv_context *context, uint32_t lkey)
-{
-    const uint64_t hash = ((uintptr_t)context ^ lkey) * UINT64_C(0x9e3779b97f4a7c15);
-
-    return &heads[hash >> 52];
-}
+static uint64_t uses;
+static uint32_t open_count; /* ranges that peers may use, and that have changed */
 
 static entry_t **find(const struct ibv_context *context, uint32_t lkey)
 {
-    entry_t **at = head_of(context, lkey);
+    const uint64_t hash = ((uintptr_t)context ^ lkey) * UINT64_C(0x9e3779b97f4a7c15);
+    entry_t **at = &heads[hash >> 52];
 
     while (*at != NULL && ((*at)->range.context != context || (*at)->range.lkey != lkey)) {
         at = &(*at)->next;
@@ -72,6 +71,9 @@ static void mark(regx_check_range_t *range, const regx_change_t *seen, bool sure
     if (sure) {
         regx_check_changer_find(&change);
     }
+    if (range->change_count == 0) {
+        range->changed_at = uses;
+    }
     if (range->change_count < REGX_CHECK_CHANGES) {
         range->changes[range->change_count++] = change;
     } else {
@@ -95,62 +97,69 @@ static bool read_change(uint64_t number, regx_change_t *change, bool *sure)
     return state != REGX_CHANGE_LATER;
 }
 
-static void mark_from(regx_check_range_t *range, uint64_t number, uint64_t until)
+static bool is_open(const regx_check_range_t *range)
+{
+    return range->change_count > 0 && (range->access & REMOTE) != 0;
+}
+
+/* Acts on what is in the log, up to that number. certain: it may be what somebody did. */
+static void act(uint64_t until, bool certain)
 {
     regx_change_t change;
     bool sure;
 
-    for (; number < until && read_change(number, &change, &sure); number++) {
-        mark(range, &change, sure);
-    }
-}
-
-static void mark_all(const regx_change_t *change, bool sure)
-{
-    for (uint32_t i = 0; i < touched; i++) {
-        regx_check_range_t *range = &entries[i].range;
-
-        if (range->context != NULL && range->watched) {
-            const int before = range->change_count;
-
-            mark(range, change, sure);
-            untold += sure && before < range->change_count &&
-                      (range->access & (IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE |
-                                        IBV_ACCESS_REMOTE_ATOMIC)) != 0;
+    for (; cursor < until && read_change(cursor, &change, &sure); cursor++) {
+        for (uint32_t i = 0; i < touched; i++) {
+            if (entries[i].range.context != NULL && entries[i].range.watch.monitor != NULL) {
+                open_count -= is_open(&entries[i].range);
+                mark(&entries[i].range, &change, certain && sure);
+                open_count += is_open(&entries[i].range);
+            }
+        }
+        if (!sure) {
+            cursor = regx_max(cursor, until - regx_min(until, REGX_INVAL_LOG_RING));
         }
     }
 }
 
-/* Waits until what has ended before the call is in the log, and acts on it. false: it waited too long. */
+/* The program has closed the notifier's descriptor. */
+static void lose_monitor(void)
+{
+    regx_check_say("changes of memory are not reported any more, so bytes alone are compared: the "
+                   "program closed the notifier's descriptor");
+    for (uint32_t i = 0; i < touched; i++) {
+        entries[i].range.watch.monitor = NULL;
+    }
+    monitor = NULL;
+}
+
+/* Waits until what has ended before the call is in the log, and acts on it. false: it waited too long, or
+ * there is no monitor. */
 static bool catch_up(void)
 {
-    const int64_t until = regx_now_ns() + PATIENCE_NS;
+    const int64_t until = monitor != NULL ? regx_now_ns() + PATIENCE_NS : 0;
 
-    while (atomic_load(&monitor->log->sequence) % 2 == 1) {
-        if (regx_now_ns() > until) {
+    while (monitor != NULL && atomic_load(&monitor->log->sequence) % 2 == 1) {
+        if (!regx_file_is_ours(&monitor->query->file)) {
+            lose_monitor();
+        } else if (regx_now_ns() > until) {
             return false;
         }
         sched_yield();
     }
-    for (const uint64_t head = atomic_load(&monitor->log->head); cursor < head; cursor++) {
-        regx_change_t change;
-        bool sure;
-
-        if (!read_change(cursor, &change, &sure)) {
-            break;
-        }
-        mark_all(&change, sure);
-        if (!sure) {
-            cursor = regx_max(cursor, head - regx_min(head, REGX_INVAL_LOG_RING));
-        }
+    if (monitor != NULL) {
+        act(atomic_load(&monitor->log->head), true);
     }
-    return true;
+    return monitor != NULL;
 }
 
-static bool has_news(void)
+/* The same, if there is anything. */
+static void hear_news(void)
 {
-    return atomic_load(&monitor->log->sequence) % 2 == 1 ||
-           atomic_load(&monitor->log->head) != cursor;
+    if (monitor != NULL && (atomic_load(&monitor->log->sequence) % 2 == 1 ||
+                            atomic_load(&monitor->log->head) != cursor)) {
+        (void)catch_up();
+    }
 }
 
 /* ---- registrations ---- */
@@ -158,43 +167,18 @@ static bool has_news(void)
 static void start_monitor(void)
 {
     const regx_monitor_config_t config = {.counters = &counters};
+    static bool started;
     regx_error_t why;
 
-    monitoring = STARTED;
+    if (started) {
+        return;
+    }
+    started = true;
     regx_check_changer_start();
     if (regx_backend_notifier.start(&config, &monitor, why) != REGX_OK) {
         monitor = NULL;
         regx_check_say("changes of memory are not reported, so bytes alone are compared: %s", why);
     }
-}
-
-/* Where memory that was not watched is found, the notifier logs that it may have changed meanwhile. What
- * else is registered there is not accused for that. */
-static void watch(regx_check_range_t *range, uintptr_t start, uintptr_t end)
-{
-    regx_change_t change;
-    bool sure;
-
-    regx_inval_log_interest(monitor->log, start, end, 1);
-    range->watched = regx_monitor_subscribe(monitor, start, end, &range->since) == REGX_OK;
-    if (!range->watched) {
-        regx_inval_log_interest(monitor->log, start, end, -1);
-        range->since = atomic_load(&monitor->log->head);
-    }
-    for (; cursor < range->since && read_change(cursor, &change, &sure); cursor++) {
-        mark_all(&change, false);
-    }
-}
-
-/* Whole pages. */
-static uintptr_t first_page(const regx_check_range_t *range)
-{
-    return range->base & ~(uintptr_t)(regx_page_size() - 1);
-}
-
-static uintptr_t end_page(const regx_check_range_t *range)
-{
-    return regx_align_up(range->base + range->length, regx_page_size());
 }
 
 void regx_check_range_begin(regx_check_range_t *range, const struct ibv_context *context,
@@ -205,72 +189,75 @@ void regx_check_range_begin(regx_check_range_t *range, const struct ibv_context 
                                   .base = (uintptr_t)base,
                                   .length = length,
                                   .iova = iova,
-                                  .since_ns = regx_check_elapsed_ns(),
-                                  .slot = -1};
+                                  .since_ns = regx_check_elapsed_ns()};
+    regx_check_stack_take(&range->stack, NULL);
     pthread_mutex_lock(&lock);
-    if (monitoring == NOT_STARTED) {
-        start_monitor();
-    }
-    const uintptr_t start = first_page(range), end = end_page(range);
+    start_monitor();
     /* What was changed before must be in the log by now, or it would look as if it came after. */
-    if (monitor != NULL && catch_up()) {
-        watch(range, start, end);
+    const bool current = catch_up();
+    if (regx_watch_begin(&range->watch, current ? monitor : NULL, base, length)) {
+        /* Where memory that was not watched is found, the notifier logs that it may have changed
+         * meanwhile. What else is registered there is not accused for that. */
+        act(range->watch.next, false);
     }
-    range->slot = regx_check_witness_pin(start, end);
-    witnesses += range->slot >= 0;
+    range->slot = regx_check_witness_pin(range->watch.start, range->watch.end);
     pthread_mutex_unlock(&lock);
 }
 
-static bool insert(const regx_check_range_t *range)
+bool regx_check_range_add(regx_check_range_t *range, uint32_t lkey, uint32_t rkey)
 {
-    entry_t *entry = unused;
+    regx_change_t change;
+    bool sure;
 
+    range->lkey = lkey;
+    range->rkey = rkey;
+    pthread_mutex_lock(&lock);
+    for (uint64_t number = range->watch.next;
+         range->watch.monitor != NULL && number < cursor && read_change(number, &change, &sure);
+         number++) {
+        mark(range, &change, sure);
+    }
+    entry_t *entry = unused;
     if (entry != NULL) {
         unused = entry->next;
     } else if (touched < RANGES) {
         entry = &entries[touched++];
-    } else {
-        return false;
     }
-    entry_t **head = head_of(range->context, range->lkey);
+    if (entry != NULL) {
+        entry_t **at = find(range->context, lkey);
 
-    entry->range = *range;
-    entry->next = *head;
-    *head = entry;
-    return true;
+        *entry = (entry_t){.range = *range, .next = *at};
+        *at = entry;
+        open_count += is_open(range);
+    }
+    pthread_mutex_unlock(&lock);
+    if (entry == NULL) {
+        regx_check_range_end(range);
+    }
+    return entry != NULL;
 }
 
-void regx_check_range_add(regx_check_range_t *range, uint32_t lkey)
+/* Peers may have used what changed: it was registered still when something was used after that use by
+ * which the change was noticed. */
+static void judge_peers(const regx_check_range_t *range, uint64_t now)
 {
-    range->lkey = lkey;
-    pthread_mutex_lock(&lock);
-    if (range->watched) {
-        mark_from(range, range->since, cursor);
-    }
-    const bool inserted = insert(range);
-    pthread_mutex_unlock(&lock);
-    atomic_fetch_add(&regx_check_sum->unwatched, !range->watched);
-    atomic_fetch_add(&regx_check_sum->unwitnessed, range->slot < 0);
-    atomic_fetch_add(&regx_check_sum->blind, !inserted || (!range->watched && range->slot < 0));
-    if (!inserted) {
-        regx_check_range_end(range);
+    const regx_check_change_t *change = &range->changes[0];
+
+    if (range->change_count > 0 && change->sure && (range->access & REMOTE) != 0 &&
+        now > range->changed_at + 1) {
+        regx_check_fault(REGX_CHECK_REMOTE, range, change, change->start,
+                         change->end - change->start, "peers, perhaps", NULL);
     }
 }
 
 void regx_check_range_end(regx_check_range_t *range)
 {
-    const uintptr_t start = first_page(range), end = end_page(range);
-
     pthread_mutex_lock(&lock);
-    if (range->slot >= 0) {
-        regx_check_witness_unpin(range->slot);
-        witnesses--;
-    }
-    if (range->watched) {
-        regx_monitor_unsubscribe(monitor, start, end);
-        regx_inval_log_interest(monitor->log, start, end, -1);
-    }
+    const uint64_t now = uses;
+    regx_check_witness_unpin(range->slot);
+    regx_watch_end(&range->watch);
     pthread_mutex_unlock(&lock);
+    judge_peers(range, now);
 }
 
 bool regx_check_range_remove(const struct ibv_context *context, uint32_t lkey,
@@ -281,6 +268,8 @@ bool regx_check_range_remove(const struct ibv_context *context, uint32_t lkey,
 
     if (entry != NULL) {
         *range = entry->range;
+        range->watch.next = cursor;
+        open_count -= is_open(range);
         *at = entry->next;
         entry->range.context = NULL;
         entry->next = unused;
@@ -290,13 +279,27 @@ bool regx_check_range_remove(const struct ibv_context *context, uint32_t lkey,
     return entry != NULL;
 }
 
+void regx_check_ranges_judge(void)
+{
+    for (uint32_t i = 0; i < RANGES; i++) {
+        pthread_mutex_lock(&lock);
+        const regx_check_range_t range = entries[i].range;
+        const uint64_t now = uses, end = touched;
+        pthread_mutex_unlock(&lock);
+        if (i >= end) {
+            return;
+        }
+        if (range.context != NULL) {
+            judge_peers(&range, now);
+        }
+    }
+}
+
 bool regx_check_witnesses_drop(void)
 {
     pthread_mutex_lock(&lock);
-    const bool had = witnesses != 0;
+    const bool had = regx_check_witness_close();
 
-    witnesses = 0;
-    regx_check_witness_close();
     for (uint32_t i = 0; i < touched; i++) {
         entries[i].range.slot = -1;
     }
@@ -323,95 +326,126 @@ static const regx_check_change_t *change_of(const regx_check_range_t *range, uin
     return found;
 }
 
-/* A range that peers may use and that has changed, which was not yet told; it was registered at the use
- * before as well. */
-static bool take_untold(regx_check_range_t *range)
+/* Whether that is stale, as far as is known. change: by which; NULL: by one that was not seen. */
+static bool judge(const regx_check_range_t *range, const regx_check_change_t *change,
+                  uintptr_t start, size_t length, bool completed, regx_check_verdict_t *verdict)
 {
-    for (uint32_t i = 0; i < touched && untold != 0; i++) {
-        regx_check_range_t *other = &entries[i].range;
-
-        if (other->context != NULL && other->change_count > 0 && other->changes[0].sure &&
-            !other->told &&
-            (other->access &
-             (IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)) != 0) {
-            other->told = true;
-            *range = *other;
-            return true;
-        }
-    }
-    untold = 0;
-    return false;
-}
-
-static void tell_untold(void)
-{
-    static const regx_check_stack_t none;
-    regx_check_range_t range;
-
-    while (true) {
-        pthread_mutex_lock(&lock);
-        const bool taken = untold != 0 && take_untold(&range);
-        pthread_mutex_unlock(&lock);
-        if (!taken) {
-            return;
-        }
-        const regx_check_change_t *change = &range.changes[0];
-        regx_check_fault(REGX_CHECK_REMOTE, &range, change, change->start,
-                         change->end - change->start, "peers, perhaps", &none);
-    }
-}
-
-/* Whether that is stale, as far as is known. *change: by which change; NULL: it was not seen. */
-static bool judge(const regx_check_range_t *range, uintptr_t start, size_t length, bool completed,
-                  const regx_check_change_t **change, regx_check_verdict_t *verdict)
-{
-    *change = change_of(range, start, length);
-    if (*change == NULL && range->watched) {
+    if (change == NULL && range->watch.monitor != NULL) {
         return false;
     }
     const regx_check_bytes_t bytes = regx_check_witness_compare(range->slot, start, length);
 
-    atomic_fetch_add_explicit(&regx_check_sum->compared, range->slot >= 0, memory_order_relaxed);
     *verdict = bytes == REGX_BYTES_DIFFER ? REGX_CHECK_DIFFERENT
                : bytes == REGX_BYTES_SAME ? REGX_CHECK_SAME
                                           : REGX_CHECK_UNCOMPARED;
     /* What completes was judged when it was posted: only the bytes are news. */
-    return *verdict == REGX_CHECK_DIFFERENT || (*change != NULL && (*change)->sure && !completed);
+    return *verdict == REGX_CHECK_DIFFERENT || (change != NULL && change->sure && !completed);
 }
 
-void regx_check_use(const struct ibv_context *context, uint32_t lkey, uint64_t address,
-                    uint64_t length, const char *use, bool completed)
-{
-    regx_check_verdict_t verdict = REGX_CHECK_SAME;
-    const regx_check_change_t *change = NULL;
+/* What is to be told once the lock was given up. */
+typedef struct found {
+    bool stale;
+    regx_check_verdict_t verdict;
     regx_check_range_t range;
-    bool stale = false;
+    const regx_check_change_t *change; /* of the range's; NULL: it was not seen */
+    uintptr_t start;
+    size_t length;
+} found_t;
+
+static void look(found_t *found, const regx_check_range_t *range, uintptr_t start, size_t length,
+                 bool completed)
+{
+    const regx_check_change_t *change = change_of(range, start, length);
+
+    if (judge(range, change, start, length, completed, &found->verdict)) {
+        found->stale = true;
+        found->range = *range;
+        found->change = change != NULL ? &found->range.changes[change - range->changes] : NULL;
+        found->start = start;
+        found->length = length;
+    }
+}
+
+static void tell(const found_t *found, const char *use)
+{
+    regx_check_stack_t stack;
+
+    if (found->stale) {
+        regx_check_stack_take(&stack, NULL);
+        regx_check_fault(found->verdict, &found->range, found->change, found->start, found->length,
+                         use, &stack);
+    }
+}
+
+void regx_check_use(const struct ibv_context *context, const struct ibv_sge *piece, const char *use,
+                    bool completed)
+{
+    found_t found = {.stale = false};
 
     pthread_mutex_lock(&lock);
-    const bool tells = untold != 0; /* before this use */
-    if (monitor != NULL && has_news()) {
-        (void)catch_up();
+    hear_news();
+    const entry_t *entry = *find(context, piece->lkey);
+    if (entry != NULL && piece->length != 0 &&
+        regx_within(piece->addr - entry->range.iova, piece->length, entry->range.length)) {
+        look(&found, &entry->range,
+             entry->range.base + (uintptr_t)(piece->addr - entry->range.iova), piece->length,
+             completed);
     }
-    const entry_t *entry = *find(context, lkey);
-    if (entry != NULL && length != 0 &&
-        regx_within(address - entry->range.iova, length, entry->range.length)) {
-        const uintptr_t start = entry->range.base + (uintptr_t)(address - entry->range.iova);
+    uses++;
+    pthread_mutex_unlock(&lock);
+    tell(&found, use);
+}
 
-        stale = judge(&entry->range, start, length, completed, &change, &verdict);
-        if (stale) {
-            range = entry->range;
-            address = start;
-            change = change == NULL ? NULL : &range.changes[change - entry->range.changes];
+/* The first of its addresses that is of what changed of the range; 0: none, or not its key. */
+static uintptr_t offer_in(const unsigned char *bytes, size_t length,
+                          const regx_check_range_t *range)
+{
+    uint64_t address;
+
+    if (memmem(bytes, length, &range->rkey, sizeof(range->rkey)) != NULL) {
+        for (size_t at = 0; at + sizeof(address) <= length; at++) {
+            memcpy(&address, bytes + at, sizeof(address));
+            if (regx_within(address - range->iova, 1, range->length) &&
+                change_of(range, range->base + (uintptr_t)(address - range->iova), 1) != NULL) {
+                return range->base + (uintptr_t)(address - range->iova);
+            }
+        }
+    }
+    return 0;
+}
+
+void regx_check_message(const struct ibv_context *context, const struct ibv_sge *list, size_t count)
+{
+    unsigned char bytes[MESSAGE];
+    found_t found = {.stale = false};
+
+    pthread_mutex_lock(&lock);
+    hear_news();
+    const bool any = open_count != 0;
+    pthread_mutex_unlock(&lock);
+    if (!any || count == 0) {
+        return;
+    }
+    struct iovec from[PIECES];
+    const struct iovec to = {.iov_base = bytes, .iov_len = sizeof(bytes)};
+
+    for (size_t i = 0; i < count && i < PIECES; i++) {
+        from[i] =
+            (struct iovec){.iov_base = (void *)(uintptr_t)list[i].addr, .iov_len = list[i].length};
+    }
+    /* By the kernel: what is posted may not be there. */
+    const ssize_t length = process_vm_readv(getpid(), &to, 1, from, regx_min(count, PIECES), 0);
+
+    pthread_mutex_lock(&lock);
+    for (uint32_t i = 0; i < touched && length > 0 && !found.stale; i++) {
+        const regx_check_range_t *range = &entries[i].range;
+        const uintptr_t start = range->context == context && is_open(range)
+                                    ? offer_in(bytes, (size_t)length, range)
+                                    : 0;
+        if (start != 0) {
+            look(&found, range, start, (size_t)(change_of(range, start, 1)->end - start), false);
         }
     }
     pthread_mutex_unlock(&lock);
-    if (stale) {
-        regx_check_stack_t stack;
-
-        regx_check_stack_take(&stack, NULL);
-        regx_check_fault(verdict, &range, change, address, length, use, &stack);
-    }
-    if (tells) {
-        tell_untold();
-    }
+    tell(&found, "an offer to a peer");
 }

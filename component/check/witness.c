@@ -20,7 +20,7 @@ static struct {
     regx_uring_t uring;
     regx_file_t file; /* of two chunks: the pages', and the program's */
     unsigned char *bytes;
-    uint64_t used[SLOTS / 64];
+    unsigned char used[SLOTS];
 } witness;
 
 static bool refused(const char *why)
@@ -54,14 +54,20 @@ static bool is_open(void)
     return true;
 }
 
-void regx_check_witness_close(void)
+bool regx_check_witness_close(void)
 {
-    if (witness.state == OPEN) {
+    const bool was_open = witness.state == OPEN;
+
+    if (was_open) {
+        for (unsigned slot = 0; slot < SLOTS; slot++) {
+            regx_check_witness_unpin(witness.used[slot] != 0 ? (int)slot : -1);
+        }
         regx_uring_close(&witness.uring);
         regx_file_close(&witness.file);
         munmap(witness.bytes, 2 * (size_t)CHUNK);
     }
     witness.state = REFUSED;
+    return was_open;
 }
 
 int regx_check_witness_pin(uintptr_t start, uintptr_t end)
@@ -69,23 +75,20 @@ int regx_check_witness_pin(uintptr_t start, uintptr_t end)
     if (end - start > REGX_URING_PIN_MAX || !is_open()) {
         return -1;
     }
-    for (unsigned slot = 0; slot < SLOTS; slot++) {
-        if ((witness.used[slot / 64] >> slot % 64 & 1) == 0) {
-            if (regx_uring_set(&witness.uring, slot, (const void *)start, end - start) != 0) {
-                return -1;
-            }
-            witness.used[slot / 64] |= (uint64_t)1 << slot % 64;
-            return (int)slot;
-        }
+    const unsigned char *at = memchr(witness.used, 0, SLOTS);
+    if (at == NULL || regx_uring_set(&witness.uring, (uint32_t)(at - witness.used),
+                                     (const void *)start, end - start) != 0) {
+        return -1;
     }
-    return -1;
+    witness.used[at - witness.used] = 1;
+    return (int)(at - witness.used);
 }
 
 void regx_check_witness_unpin(int slot)
 {
     if (slot >= 0 && witness.state == OPEN) {
         regx_uring_set(&witness.uring, (uint32_t)slot, NULL, 0);
-        witness.used[slot / 64] &= ~((uint64_t)1 << slot % 64);
+        witness.used[slot] = 0;
     }
 }
 
@@ -143,22 +146,24 @@ regx_check_bytes_t regx_check_witness_compare(int slot, uintptr_t start, size_t 
 
 #else
 
+bool regx_check_witness_close(void)
+{
+    return false;
+}
+
 int regx_check_witness_pin(uintptr_t start, uintptr_t end)
 {
-    return -1;
+    return (void)start, (void)end, -1;
 }
 
 void regx_check_witness_unpin(int slot)
 {
-}
-
-void regx_check_witness_close(void)
-{
+    (void)slot;
 }
 
 regx_check_bytes_t regx_check_witness_compare(int slot, uintptr_t start, size_t length)
 {
-    return REGX_BYTES_UNKNOWN;
+    return (void)slot, (void)start, (void)length, REGX_BYTES_UNKNOWN;
 }
 
 #endif

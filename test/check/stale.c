@@ -110,7 +110,18 @@ PLANTED int planted_use(const wire_t *wire, const char *kind, struct ibv_mr *mr,
     struct ibv_send_wr *refused_send;
     struct ibv_wc done;
     int count;
+    /* As stacks do, at any place of a message. */
+    static char message[64], *const offer = message + 5;
+    const struct {
+        uint64_t address;
+        uint32_t key;
+    } offered = {address, mr->rkey};
 
+    if (strcmp(kind, "offer") == 0) {
+        memcpy(offer, &offered, sizeof(offered));
+        piece = (struct ibv_sge){.addr = (uintptr_t)message, .length = sizeof(message)};
+        request.send_flags |= IBV_SEND_INLINE;
+    }
     if (strcmp(kind, "receive") == 0 || strcmp(kind, "iova") == 0) {
         return ibv_post_recv(wire->to, &receive, &refused);
     }
@@ -157,7 +168,10 @@ int main(int argc, char **argv)
         struct ibv_mr *mr = planted_registration(wire.pd, base);
 
         planted_change(change, base);
-        const int result = planted_use(&wire, use, mr, base, to);
+        int result = planted_use(&wire, use, mr, base, to);
+        if (strcmp(use, "twice") == 0) {
+            result |= planted_use(&wire, use, mr, base, to);
+        }
         require(result == 0 || strcmp(change, "gone") == 0, "the use fails");
         ibv_dereg_mr(mr);
         if (strcmp(change, "gone") == 0) {
