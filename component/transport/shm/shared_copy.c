@@ -323,9 +323,10 @@ regx_status_t regx_shared_copy_end(regx_shared_copy_t *copy)
     if (!peer_has_ended(copy)) {
         return REGX_AGAIN;
     }
+    /* Whether it was the memory, or the peer is refused to copy, this process finds out itself. */
     if (copy->status == REGX_OK &&
         atomic_load_explicit(&cell_of(copy)->failed, memory_order_relaxed)) {
-        copy->status = REGX_FAILED;
+        copy->status = read_range(copy, copy->half, copy->get->length);
     }
     copy->conn->assisted = copy->theirs > 0;
     const regx_status_t status = copy->status;

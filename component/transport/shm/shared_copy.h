@@ -66,7 +66,7 @@ regx_status_t regx_claim_take(regx_claim_cell_t *cell, uint32_t number, uint64_t
                               regx_claim_piece_t *piece);
 /* The receiver: no more is claimed. Returns how many units had been claimed. */
 uint32_t regx_claim_close(regx_claim_cell_t *cell, uint32_t number, uint64_t length);
-/* The peer has ended a piece; not copied: the get fails. */
+/* The peer has ended a piece; not copied: the receiver reads all of the range again. */
 void regx_claim_end(regx_claim_cell_t *cell, const regx_claim_piece_t *piece, bool copied);
 
 /* The frame that asks for help: a range, whose addresses are those in the one who asks, and in the
@@ -121,8 +121,9 @@ bool regx_shared_copy_read(regx_shared_copy_t *copy, size_t *copied);
 /* Whether other gets are better served before the rest of this one: its first half is read, the
  * peer has not yet claimed all of the second, and helped with the last. Once for each get. */
 bool regx_shared_copy_pass_over(regx_shared_copy_t *copy);
-/* Ends a get of which all is claimed. REGX_AGAIN: the peer is not ready; else the cell is free, and
- * this is the get's status. */
+/* Ends a get of which all is claimed; what the peer could not write is read first, in one go (a peer
+ * that is refused to copy helps no more). REGX_AGAIN: the peer is not ready; else the cell is free,
+ * and this is the get's status. */
 regx_status_t regx_shared_copy_end(regx_shared_copy_t *copy);
 /* Ends a get whatever was copied. Waits until the peer's piece has ended. */
 void regx_shared_copy_revoke(regx_shared_copy_t *copy);
