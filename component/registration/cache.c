@@ -39,7 +39,9 @@ regx_cache_t *regx_cache_open(regx_registry_t *registry, const regx_cache_config
     cache->applied = cache->log->head;
     cache->queries = cache->monitor->valid != NULL;
     cache->query = cache->monitor->query;
-    cache->fast = cache->queries || cache->fences ? UINT64_MAX : cache->serial;
+    cache->told = cache->queries ? cache->monitor->told : &cache->applied;
+    cache->logged = cache->queries ? cache->monitor->logged : &cache->applied;
+    cache->fast = cache->told == NULL || cache->fences ? UINT64_MAX : cache->serial;
     cache->registry = registry;
     cache->config = *config;
     cache->config.count = regx_min(config->count, REGX_REGIONS_MAX);
@@ -113,7 +115,15 @@ static inline bool is_valid(const regx_cache_t *cache, const regx_record_t *reco
                                  : cache->monitor->valid(cache->monitor));
 }
 
-/* The hit. plain: known to need neither query nor fence. */
+/* The query where it is two loads, or none. A child, in which the words may not be read, finds
+ * empty places alone: region 0. */
+static inline bool is_told(const regx_cache_t *cache, uint32_t number)
+{
+    return number != 0 && atomic_load_explicit(cache->told, memory_order_acquire) ==
+                              atomic_load_explicit(cache->logged, memory_order_acquire);
+}
+
+/* The hit. plain: known to need no system call and no fence. */
 static inline __attribute__((always_inline)) bool try_use(regx_cache_t *cache,
                                                           regx_thread_state_t *ts, uint32_t number,
                                                           uintptr_t address, size_t length,
@@ -124,7 +134,8 @@ static inline __attribute__((always_inline)) bool try_use(regx_cache_t *cache,
 
     regx_cache_use(&ts->uses[number], REGX_USE_ACQUIRED, fences);
     if (__builtin_expect(
-            (plain || !cache->queries || is_valid(cache, record, address, length, access)) &&
+            (plain ? is_told(cache, number)
+                   : !cache->queries || is_valid(cache, record, address, length, access)) &&
                 is_current(cache) && atomic_load(&record->state) == REGX_REGION_ALIVE &&
                 regx_record_serves(record, address, length, access),
             true)) {

@@ -346,7 +346,7 @@ typedef struct regx_cache_warning {
 struct regx_cache {
     /* What look-ups read; written when regions die, at the most. */
     _Alignas(64) uint64_t serial;
-    uint64_t fast;          /* the same where neither query nor fence is needed, else none */
+    uint64_t fast;          /* the same where no system call or fence is needed, else none */
     regx_record_t *records; /* the table's */
     regx_holding_t *holdings;
     regx_inval_log_t *log;
@@ -355,6 +355,8 @@ struct regx_cache {
     bool queries;             /* the monitor has a query */
     bool fences;              /* no membarrier here: counting a use is a full barrier by itself */
     const regx_uffd_t *query; /* the query, if it is nothing more; else NULL */
+    const _Atomic uint64_t *told;   /* the query, if equal words answer it; both are the */
+    const _Atomic uint64_t *logged; /* same one if there is none */
 
     _Alignas(64) _Atomic bool work; /* there may be something to retire */
     _Atomic bool released;          /* a use of a dead region ended */

@@ -146,6 +146,9 @@ struct regx_monitor {
     /* Not NULL: `valid` is regx_uffd_is_idle of this one and nothing more. A hit then calls that
      * directly, which saves a call through a pointer. */
     const struct regx_uffd *query;
+    /* Not NULL: `valid` is true where both words are equal, and need not be called then. Not there
+     * in a child. */
+    const _Atomic uint64_t *told, *logged;
 
     /* Makes changes of that range known from now on. Called before pinning, with no lock of the
      * cache held. *since is the head of the log as it was before watching began. REGX_DENIED: the

@@ -7,6 +7,7 @@
 #include "../process.h"
 #include "registry.h"
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -395,6 +396,76 @@ static void a_change_beside_what_is_used_is_not_told(void **state)
     registry_close(r);
 }
 
+/* ---- a query that is two words ---- */
+
+static _Atomic uint64_t logged;
+static unsigned asked;
+static void (*catching_up)(regx_monitor_t *monitor);
+
+static bool words_valid(regx_monitor_t *monitor)
+{
+    asked++;
+    if (catching_up != NULL) {
+        catching_up(monitor);
+    }
+    return logged == *monitor->told;
+}
+
+static void log_what_was_told(regx_monitor_t *monitor)
+{
+    if (logged != *monitor->told) {
+        regx_inval_log_write(monitor->log, 0x100000, 0x100000 + PAGE);
+        logged = *monitor->told;
+    }
+}
+
+/* Whatever the place is in which a child looks. */
+static void child_looks_everywhere(registry_t *r)
+{
+    regx_region_t region;
+
+    for (uintptr_t i = 1; i < 1u << 15; i++) {
+        if (registry_try(r, i * PAGE, PAGE, REGX_ACCESS_LOCAL, &region) != REGX_DENIED) {
+            _exit(1);
+        }
+    }
+    _exit(0);
+}
+
+static void equal_words_hit_without_a_question(void **state)
+{
+    _Atomic uint64_t *told =
+        mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    regx_monitor_t monitor = {.log = regx_inval_log_open(), .valid = words_valid};
+    const regx_cache_config_t config = {.bytes = UNLIMITED, .count = UNLIMITED};
+
+    assert_true(told != MAP_FAILED && madvise(told, PAGE, MADV_DONTFORK) == 0);
+    monitor.told = told;
+    monitor.logged = &logged;
+    registry_t *r = registry_open_over(&monitor, &config);
+
+    registry_use(r, 0x100000, PAGE);
+    unsigned before = asked;
+    assert_int_equal(registry_served(r, 0x100000, PAGE), HIT);
+    assert_int_equal(asked, before);
+    ++*told;
+    assert_int_equal(registry_served(r, 0x100000, PAGE), ONCE);
+    assert_true(asked > before);
+    catching_up = log_what_was_told;
+    assert_int_equal(registry_served(r, 0x100000, PAGE), MISS);
+    before = asked;
+    assert_int_equal(registry_served(r, 0x100000, PAGE), HIT);
+    assert_int_equal(asked, before);
+    const pid_t child = fork();
+    if (child == 0) {
+        child_looks_everywhere(r);
+    }
+    process_must_end_well(child);
+    registry_close(r);
+    regx_inval_log_close(monitor.log);
+    munmap(told, PAGE);
+}
+
 /* ---- fork ---- */
 
 static void in_the_child(registry_t *r, regx_region_t *kept, regx_region_t *once)
@@ -458,6 +529,7 @@ int main(void)
         cmocka_unit_test(of_two_that_register_at_once_one_is_kept),
         cmocka_unit_test(a_change_while_in_use_is_counted_and_told),
         cmocka_unit_test(a_change_beside_what_is_used_is_not_told),
+        cmocka_unit_test(equal_words_hit_without_a_question),
         cmocka_unit_test(a_child_is_inert),
     };
 
