@@ -70,9 +70,11 @@ def test_new_pages_at_the_same_address_are_seen(mpi: Mpi, backend: str, how: str
 
 
 @pytest.mark.parametrize("side", ["send", "receive"])
-def test_who_is_blind_is_seen_to_be_wrong(mpi: Mpi, side: str) -> None:
-    """Hooks, of raw system calls: the device reaches the pages that were registered."""
-    job = over(mpi, "stale", "raw", side, 40, 100_000, regx={"rendezvous": "direct", "backend": "hooks"})
+@pytest.mark.parametrize("backend,how", [("hooks", "raw"), ("retain", "libc")])
+def test_who_is_blind_is_seen_to_be_wrong(mpi: Mpi, backend: str, how: str, side: str) -> None:
+    """Hooks, of raw system calls; retain, of what the program maps itself: the device reaches the pages that were
+    registered."""
+    job = over(mpi, "stale", how, side, 40, 100_000, regx={"rendezvous": "direct", "backend": backend})
     assert job.status != 0 and "a buffer whose pages are new" in job.stderr, f"old bytes were to be seen\n{job}"
 
 

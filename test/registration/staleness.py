@@ -131,7 +131,8 @@ HEAD = """\
 
 Memory is in use, and its registration is kept where the backend keeps any. Then the memory changes, and
 is used again. Seen on two devices that pin pages and go stale: io_uring's registered buffers (Linux 6.18), and
-Soft-RoCE (7.2, 7.3). They agree in each cell. A row names the Linux that it needs, if not all have it.
+Soft-RoCE (7.2, 7.3). They agree in each cell, and messages over the first (`btl_regx_transport pinned`) with `none`, `hooks`,
+`notifier` and `hooks+notifier`. A row names the Linux that it needs, if not all have it.
 
 ## Seven steps
 

@@ -6,6 +6,7 @@ import pytest
 
 import staleness
 from launch import Build, Mpi
+from skips import IO_URING_SETUP, refused
 
 DEVICE = "io_uring"
 COLUMNS = [(way, backend) for way in staleness.WAYS
@@ -45,6 +46,26 @@ def test_staleness_in_an_mpi_program_is_as_documented(mpi: Mpi, programs: Path, 
         pytest.skip(f"{backend}: {run.stdout.splitlines()[0]}")
     assert run.status == 0, str(run)
     staleness.compare(way, backend, staleness.cells(run.stdout), by_ucx=mpi.build.series >= (5, 0))
+
+
+@pytest.mark.skipif(refused(IO_URING_SETUP, 1, 0), reason="io_uring is refused here")
+@pytest.mark.parametrize("way", ["libc", "raw"])
+@pytest.mark.parametrize("backend", ["none", "hooks", "notifier", "hooks+notifier"])
+def test_messages_over_pinned_are_as_documented(mpi: Mpi, programs: Path, backend: str, way: str) -> None:
+    """Each change between two messages: wrong bytes where the backend is blind, and nowhere else. By the system
+    call itself hooks see nothing, and are a cache without protection."""
+    job = mpi(programs / "table_messages", way, ranks=2, regx={
+        "transport": "pinned", "rendezvous": "direct", "rndv_eager_limit": 1024, "backend": backend})
+    assert job.status == 0 and job.total("bytes_pinned") > 0, str(job)
+    assert (job.total("hits") > 0) == (backend != "none"), str(job)
+    measured = staleness.cells(job.stdout)
+    there = {row for (row, _), cell in measured.items() if cell != "n/a"}
+    blind = {row for row, cell in staleness.documented().tables[way][backend].items() if cell == "blind"}
+    if mpi.build.series >= (5, 0) and (backend, way) == ("hooks", "libc"):
+        blind -= staleness.ONTO
+    assert "munmap" in there and "ftruncate" in there, str(job)
+    for direction in "send", "receive":
+        assert {row for row in there if measured[row, direction] == "stale"} == blind & there, str(job)
 
 
 @pytest.mark.parametrize("way", staleness.WAYS)
