@@ -8,6 +8,7 @@
 #include "../../component/library/example.c"
 #undef main
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -46,6 +47,18 @@ static void *change_in_thread(void *base)
     return NULL;
 }
 
+/* What a program closes or opens that knows nothing of regx-check. */
+static void close_all(void)
+{
+    require(syscall(SYS_close_range, 100, ~0u, 0) == 0, "close_range fails");
+}
+
+static void open_in_place_of_standard_error(const char *path)
+{
+    close(STDERR_FILENO);
+    require(open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600) == STDERR_FILENO, "open fails");
+}
+
 /* Of the same bytes afterwards: "zeros", "back", "none", "beside". */
 PLANTED void planted_change(const char *kind, char *base)
 {
@@ -58,6 +71,10 @@ PLANTED void planted_change(const char *kind, char *base)
     } else if (strcmp(kind, "madvise") == 0) {
         madvise(base, LENGTH, MADV_DONTNEED);
         memset(base, 2, LENGTH);
+    } else if (strcmp(kind, "closed") == 0) {
+        close_all();
+        munmap(base, LENGTH);
+        map_again(base, LENGTH, 2);
     } else if (strcmp(kind, "gone") == 0) {
         munmap(base, LENGTH);
     } else if (strcmp(kind, "zeros") == 0) {
@@ -141,12 +158,57 @@ PLANTED int planted_use(const wire_t *wire, const char *kind, struct ibv_mr *mr,
     return count != 1 || done.status != IBV_WC_SUCCESS;
 }
 
+/* Registers memory of its own, uses it, and changes it when it is not registered. */
+static void *use_in_thread(void *argument)
+{
+    const wire_t *wire = argument;
+    char *base = mmap(NULL, LENGTH, PROT_READ | PROT_WRITE, FLAGS, -1, 0);
+
+    for (int round = 0; round < 1000; round++) {
+        struct ibv_mr *mr = planted_registration(wire->pd, base);
+        struct ibv_sge piece = {.addr = (uintptr_t)base, .length = LENGTH, .lkey = mr->lkey};
+        struct ibv_recv_wr receive = {.sg_list = &piece, .num_sge = 1}, *refused;
+
+        ibv_post_recv(wire->to, &receive, &refused); /* there may be no room */
+        ibv_dereg_mr(mr);
+        if (round % 8 == 0) {
+            map_again(base, LENGTH, round % 128);
+        }
+    }
+    munmap(base, LENGTH);
+    return NULL;
+}
+
+static void use_in_threads(wire_t *wire)
+{
+    pthread_t threads[3];
+
+    for (int i = 0; i < 3; i++) {
+        require(pthread_create(&threads[i], NULL, use_in_thread, wire) == 0, "no thread");
+    }
+    for (int i = 0; i < 3; i++) {
+        pthread_join(threads[i], NULL);
+    }
+}
+
 int main(int argc, char **argv)
 {
     const char *change = argc > 1 ? argv[1] : "none", *use = argc > 2 ? argv[2] : "write";
     const int rounds = argc > 3 ? atoi(argv[3]) : 1;
     wire_t wire;
 
+    if (getenv("STALE_CHILD") != NULL) {
+        const pid_t child = fork();
+        int status = 1;
+
+        if (child != 0) {
+            require(waitpid(child, &status, 0) == child, "the child fails");
+            return WEXITSTATUS(status);
+        }
+    }
+    if (getenv("STALE_ERRORS") != NULL) {
+        open_in_place_of_standard_error(getenv("STALE_ERRORS"));
+    }
     if (!open_device(&wire)) {
         fprintf(stderr, "stale: no RDMA device here\n");
         return NO_DEVICE;
@@ -161,12 +223,22 @@ int main(int argc, char **argv)
     memset(base, 1, 4 * LENGTH);
     memset(target, 7, LENGTH);
     struct ibv_mr *to = planted_registration(wire.pd, target);
+    if (strcmp(use, "threads") == 0) {
+        use_in_threads(&wire);
+        return 0;
+    }
     if (strcmp(use, "iova") == 0) {
         iova = 1 << 20;
     }
     for (int round = 0; round < rounds; round++) {
         struct ibv_mr *mr = planted_registration(wire.pd, base);
 
+        if (strcmp(use, "rereg") == 0) {
+            require(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0,
+                                 IBV_ACCESS_LOCAL_WRITE) == 0 &&
+                        ibv_rereg_mr(mr, 0, NULL, NULL, 0, 0) == IBV_REREG_MR_ERR_INPUT,
+                    "ibv_rereg_mr answers otherwise");
+        }
         planted_change(change, base);
         int result = planted_use(&wire, use, mr, base, to);
         if (strcmp(use, "twice") == 0) {

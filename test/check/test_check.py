@@ -40,7 +40,7 @@ class Check:
 
     def stale(self, *words: object) -> Done:
         done = self.run(self.built / "stale", *words)
-        if "changes of memory are not reported" in done.stderr or "bytes are not compared" in done.stderr:
+        if "changes of memory are not reported, " in done.stderr or "bytes are not compared: " in done.stderr:
             pytest.skip(done.stderr.splitlines()[0].replace("regx-check", "registering"))
         return done
 
@@ -80,7 +80,8 @@ def test_changed_memory_is_found_and_the_call_is_named(check: Check, change: str
 
 
 @pytest.mark.parametrize(("kind", "use"), [
-    ("read", "a read"), ("receive", "a receive"), ("iova", "a receive"), ("extended", "a request")])
+    ("read", "a read"), ("receive", "a receive"), ("iova", "a receive"), ("extended", "a request"),
+    ("rereg", "a write")])
 def test_each_way_to_post_is_followed(check: Check, kind: str, use: str) -> None:
     found_once(check, check.stale("munmap", kind), DIFFERENT, "munmap", use)
 
@@ -180,6 +181,40 @@ def test_closed_descriptors_do_not_matter(check: Check) -> None:
     assert len(check.faults()) == 1
 
 
+def test_descriptors_that_the_program_closes_are_missed_in_one_line(check: Check) -> None:
+    done = check.stale("closed", "write", 20)
+    assert done.stdout == "stale: done\n"
+    assert done.stderr.count("changes of memory are not reported any more") == 1, done.stderr
+
+
+def test_a_file_in_the_place_of_standard_error_is_the_programs(check: Check, tmp_path: Path) -> None:
+    check.environment["STALE_ERRORS"] = str(tmp_path / "errors")
+    assert check.stale("munmap", "write").returncode == 3
+    assert len(check.faults()) == 1
+    assert (tmp_path / "errors").read_text() == ""
+
+
+def test_a_child_that_opens_the_device_is_followed(check: Check) -> None:
+    check.environment["STALE_CHILD"] = "1"
+    found_once(check, check.stale("munmap", "write"), DIFFERENT, "munmap", "a write")
+
+
+def test_threads_that_register_use_and_change_are_not_accused(check: Check) -> None:
+    done = check.stale("none", "threads")
+    assert (done.returncode, check.faults()) == (0, []), done.stderr
+    assert "3001 registrations, 3000 postings" in done.stderr
+
+
+@pytest.mark.parametrize(("refused", "verdict", "call"), [
+    ("userfaultfd", DIFFERENT, "a call that was not seen"), ("io_uring", "stale, bytes not compared", "munmap in ")])
+def test_without_one_of_its_means_the_other_one_finds(check: Check, refused: str, verdict: str, call: str) -> None:
+    done = check.run(check.built.parent / "mpi/deny", refused, check.built / "stale", "munmap", "write")
+    assert done.returncode == 3, done.stderr
+    (fault,) = check.faults()
+    assert fault["verdict"] == verdict
+    assert str(fault["changed"]).startswith(call)
+
+
 def test_what_resets_the_environment_is_named(check: Check) -> None:
     done = check.run("env", "-i", check.built / "stale", "munmap", "write")
     assert "nothing was followed" in done.stderr
@@ -210,6 +245,17 @@ def test_bad_input_is_named(check: Check, words: list[str], status: int, said: s
 
 
 # ---- over an RDMA device ----
+
+@device.needed
+@pytest.mark.core
+def test_where_memlock_is_short_the_program_gets_what_it_would_without_the_witness(over_device: Check) -> None:
+    """Registered are 128 KiB, and the witness would be charged for as much again."""
+    done = over_device.run("prlimit", f"--memlock={192 << 10}", "setpriv", "--bounding-set=-ipc_lock", "--inh-caps=-ipc_lock",
+                           over_device.built / "stale", "munmap", "write", 3)
+    assert (done.returncode, done.stdout) == (3, "stale: done\n"), done.stderr
+    assert "bytes are not compared any more" in done.stderr
+    assert {fault["verdict"] for fault in over_device.faults()} == {"stale, bytes not compared"}
+
 
 @device.needed
 @pytest.mark.core
