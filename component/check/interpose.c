@@ -127,30 +127,28 @@ static void will_receive(const struct ibv_context *context, uint32_t number,
 
 static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **refused)
 {
-    static const char *const names[] = {[IBV_WR_SEND] = "a send",
-                                        [IBV_WR_SEND_WITH_IMM] = "a send",
-                                        [IBV_WR_SEND_WITH_INV] = "a send",
-                                        [IBV_WR_RDMA_WRITE] = "a write",
-                                        [IBV_WR_RDMA_WRITE_WITH_IMM] = "a write",
-                                        [IBV_WR_RDMA_READ] = "a read",
-                                        [IBV_WR_ATOMIC_CMP_AND_SWP] = "an atomic operation",
-                                        [IBV_WR_ATOMIC_FETCH_AND_ADD] = "an atomic operation"};
+    static const char send[] = "a send", write[] = "a write", read[] = "a read",
+                      atomic[] = "an atomic operation";
+    static const char *const names[] = {[IBV_WR_SEND] = send,
+                                        [IBV_WR_SEND_WITH_IMM] = send,
+                                        [IBV_WR_SEND_WITH_INV] = send,
+                                        [IBV_WR_RDMA_WRITE] = write,
+                                        [IBV_WR_RDMA_WRITE_WITH_IMM] = write,
+                                        [IBV_WR_RDMA_READ] = read,
+                                        [IBV_WR_ATOMIC_CMP_AND_SWP] = atomic,
+                                        [IBV_WR_ATOMIC_FETCH_AND_ADD] = atomic};
 
     for (const struct ibv_send_wr *at = wr; follows() && at != NULL; at = at->next) {
-        const bool is_known =
-            at->opcode < sizeof(names) / sizeof(names[0]) && names[at->opcode] != NULL;
-        const bool writes_here = is_known && (at->opcode == IBV_WR_RDMA_READ ||
-                                              at->opcode == IBV_WR_ATOMIC_CMP_AND_SWP ||
-                                              at->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD);
-        const size_t count = is_known ? (size_t)at->num_sge : 0;
+        const char *how = at->opcode < sizeof(names) / sizeof(names[0]) ? names[at->opcode] : NULL;
+        const bool writes_here = how == read || how == atomic;
+        const size_t count = how != NULL ? (size_t)at->num_sge : 0;
 
         if (!writes_here) {
             regx_check_message(qp->context, at->sg_list, count);
         }
         /* What is inline the processor reads. */
         use(qp->context, qp->qp_num, writes_here ? &at->wr_id : NULL, at->sg_list,
-            (at->send_flags & IBV_SEND_INLINE) == 0 ? count : 0,
-            is_known ? names[at->opcode] : "a request");
+            (at->send_flags & IBV_SEND_INLINE) == 0 ? count : 0, how);
     }
     return ops_of(qp->context)->post_send(qp, wr, refused);
 }
@@ -439,28 +437,24 @@ INTERPOSED int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, voi
     const bool known = follows() && regx_check_range_remove(mr->context, mr->lkey, &old);
     const bool moves = (flags & IBV_REREG_MR_CHANGE_TRANSLATION) != 0;
 
-    if (!known) {
-        return REAL(ibv_rereg_mr)(mr, flags, pd, base, length, access);
+    if (known) {
+        range = old;
+        range.access = (flags & IBV_REREG_MR_CHANGE_ACCESS) != 0 ? access : old.access;
     }
-    if ((flags & IBV_REREG_MR_CHANGE_ACCESS) == 0) {
-        access = old.access;
-    }
-    if (moves) {
-        regx_check_range_begin(&range, mr->context, base, length, (uintptr_t)base, access);
+    if (known && moves) {
+        regx_check_range_begin(&range, mr->context, base, length, (uintptr_t)base, range.access);
     }
     const int error = REAL(ibv_rereg_mr)(mr, flags, pd, base, length, access);
-    const bool stays = error == IBV_REREG_MR_ERR_INPUT || (error == 0 && !moves);
-
-    if (moves && error == 0) {
-        count(&range, regx_check_range_add(&range, mr->lkey, mr->rkey));
-    } else if (moves) {
-        regx_check_range_end(&range);
+    if (known && error == 0) {
+        regx_check_range_add(&range, mr->lkey, mr->rkey);
     }
-    if (stays) {
-        old.access = error == 0 ? access : old.access;
+    if (known && error == IBV_REREG_MR_ERR_INPUT) { /* all is as it was */
         regx_check_range_add(&old, mr->lkey, mr->rkey);
-    } else {
+    } else if (known && (moves || error != 0)) {
         regx_check_range_end(&old);
+    }
+    if (known && moves && error != 0) {
+        regx_check_range_end(&range);
     }
     return error;
 }

@@ -59,9 +59,6 @@ bool regx_check_witness_close(void)
     const bool was_open = witness.state == OPEN;
 
     if (was_open) {
-        for (unsigned slot = 0; slot < SLOTS; slot++) {
-            regx_check_witness_unpin(witness.used[slot] != 0 ? (int)slot : -1);
-        }
         regx_uring_close(&witness.uring);
         regx_file_close(&witness.file);
         munmap(witness.bytes, 2 * (size_t)CHUNK);
