@@ -33,11 +33,11 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static entry_t entries[RANGES];
 static entry_t *heads[HEADS], *unused;
 static uint32_t touched; /* entries that were ever used */
-static regx_monitor_t *monitor;
+static regx_monitor_t *_Atomic monitor;
 static regx_counters_t counters; /* of the monitor */
-static uint64_t cursor;          /* changes that were looked at */
+static _Atomic uint64_t cursor;  /* changes that were looked at */
 static uint64_t uses;
-static uint32_t open_count; /* ranges that peers may use, and that have changed */
+static _Atomic uint32_t open_count; /* ranges that peers may use, and that have changed */
 
 static entry_t **find(const struct ibv_context *context, uint32_t lkey)
 {
@@ -153,13 +153,13 @@ static bool catch_up(void)
     return monitor != NULL;
 }
 
-/* The same, if there is anything. */
-static void hear_news(void)
+/* Also without the lock. */
+static bool has_news(void)
 {
-    if (monitor != NULL && (atomic_load(&monitor->log->sequence) % 2 == 1 ||
-                            atomic_load(&monitor->log->head) != cursor)) {
-        (void)catch_up();
-    }
+    const regx_monitor_t *now = monitor;
+
+    return now != NULL &&
+           (atomic_load(&now->log->sequence) % 2 == 1 || atomic_load(&now->log->head) != cursor);
 }
 
 /* ---- registrations ---- */
@@ -168,6 +168,7 @@ static void start_monitor(void)
 {
     const regx_monitor_config_t config = {.counters = &counters};
     static bool started;
+    regx_monitor_t *new = NULL;
     regx_error_t why;
 
     if (started) {
@@ -175,8 +176,9 @@ static void start_monitor(void)
     }
     started = true;
     regx_check_changer_start();
-    if (regx_backend_notifier.start(&config, &monitor, why) != REGX_OK) {
-        monitor = NULL;
+    if (regx_backend_notifier.start(&config, &new, why) == REGX_OK) {
+        monitor = new;
+    } else {
         regx_check_say("changes of memory are not reported, so bytes alone are compared: %s", why);
     }
 }
@@ -383,7 +385,9 @@ void regx_check_use(const struct ibv_context *context, const struct ibv_sge *pie
     found_t found = {.stale = false};
 
     pthread_mutex_lock(&lock);
-    hear_news();
+    if (has_news()) {
+        (void)catch_up();
+    }
     const entry_t *entry = *find(context, piece->lkey);
     if (entry != NULL && piece->length != 0 &&
         regx_within(piece->addr - entry->range.iova, piece->length, entry->range.length)) {
@@ -417,18 +421,13 @@ static uintptr_t offer_in(const unsigned char *bytes, size_t length,
 void regx_check_message(const struct ibv_context *context, const struct ibv_sge *list, size_t count)
 {
     unsigned char bytes[MESSAGE];
-    found_t found = {.stale = false};
-
-    pthread_mutex_lock(&lock);
-    hear_news();
-    const bool any = open_count != 0;
-    pthread_mutex_unlock(&lock);
-    if (!any || count == 0) {
-        return;
-    }
     struct iovec from[PIECES];
     const struct iovec to = {.iov_base = bytes, .iov_len = sizeof(bytes)};
+    found_t found = {.stale = false};
 
+    if (count == 0 || (open_count == 0 && !has_news())) {
+        return;
+    }
     for (size_t i = 0; i < count && i < PIECES; i++) {
         from[i] =
             (struct iovec){.iov_base = (void *)(uintptr_t)list[i].addr, .iov_len = list[i].length};
@@ -437,6 +436,7 @@ void regx_check_message(const struct ibv_context *context, const struct ibv_sge 
     const ssize_t length = process_vm_readv(getpid(), &to, 1, from, regx_min(count, PIECES), 0);
 
     pthread_mutex_lock(&lock);
+    (void)catch_up();
     for (uint32_t i = 0; i < touched && length > 0 && !found.stale; i++) {
         const regx_check_range_t *range = &entries[i].range;
         const uintptr_t start = range->context == context && is_open(range)
