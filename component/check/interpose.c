@@ -35,8 +35,13 @@ static void *real(const char *name)
 
 #define REAL(name) ((__typeof__(&name))real(#name))
 
-/* In a child of fork of a process that had opened a device: it has neither the watch nor the witness. */
-static _Atomic bool inert, has_opened;
+/* Found before it is called: a hook of the program may call it inside munmap and free, with malloc's locks
+ * held, and who loads a library holds the linker's while it allocates. */
+static int (*_Atomic real_dereg_mr)(struct ibv_mr *mr);
+
+/* In a child of fork of a process that had opened a device or registered: it has neither the watch nor the
+ * witness. */
+static _Atomic bool inert, has_begun;
 
 static bool follows(void)
 {
@@ -213,7 +218,7 @@ static struct ibv_context *opened(struct ibv_context *context)
     if (context == NULL || !follows() || context->ops.poll_cq == poll_cq) {
         return context;
     }
-    atomic_store(&has_opened, true);
+    atomic_store(&has_begun, true);
     atomic_fetch_add(&regx_check_sum->devices, 1);
     pthread_mutex_lock(&lock);
     while (i < CONTEXTS && contexts[i].context != NULL) {
@@ -377,6 +382,8 @@ static struct ibv_mr *reg(const order_t *order)
         return ask(order);
     }
     within = true;
+    atomic_store(&has_begun, true);
+    real_dereg_mr = REAL(ibv_dereg_mr);
     regx_check_range_begin(&range, order->pd->context, order->base, order->length, order->iova,
                            (int)order->access);
     struct ibv_mr *mr = ask(order);
@@ -419,7 +426,7 @@ INTERPOSED int ibv_dereg_mr(struct ibv_mr *mr)
 {
     regx_check_range_t range;
     const bool known = follows() && regx_check_range_remove(mr->context, mr->lkey, &range);
-    const int error = REAL(ibv_dereg_mr)(mr);
+    const int error = known ? real_dereg_mr(mr) : REAL(ibv_dereg_mr)(mr);
 
     if (known && error == 0) {
         regx_check_range_end(&range);
@@ -464,7 +471,7 @@ INTERPOSED int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, voi
 /* What was registered before is the parent's. */
 static void after_fork_in_child(void)
 {
-    atomic_store(&inert, atomic_load(&has_opened));
+    atomic_store(&inert, atomic_load(&has_begun));
 }
 
 __attribute__((constructor)) static void begin(void)

@@ -27,8 +27,8 @@ typedef struct entry {
     struct entry *next; /* of its head, or free */
 } entry_t;
 
-/* Under the lock. Nothing is allocated under it but by the first registration, which starts the
- * monitor and the witness. Faults are told after it was given up. */
+/* Under the lock. Nothing is allocated under it: a thread that deregisters may be inside free(). Faults are
+ * told after it was given up. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static entry_t entries[RANGES];
 static entry_t *heads[HEADS], *unused;
@@ -167,14 +167,9 @@ static bool has_news(void)
 static void start_monitor(void)
 {
     const regx_monitor_config_t config = {.counters = &counters};
-    static bool started;
     regx_monitor_t *new = NULL;
     regx_error_t why;
 
-    if (started) {
-        return;
-    }
-    started = true;
     regx_check_changer_start();
     if (regx_backend_notifier.start(&config, &new, why) == REGX_OK) {
         monitor = new;
@@ -192,9 +187,11 @@ void regx_check_range_begin(regx_check_range_t *range, const struct ibv_context 
                                   .length = length,
                                   .iova = iova,
                                   .since_ns = regx_check_elapsed_ns()};
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+
     regx_check_stack_take(&range->stack, NULL);
+    pthread_once(&once, start_monitor);
     pthread_mutex_lock(&lock);
-    start_monitor();
     /* What was changed before must be in the log by now, or it would look as if it came after. */
     const bool current = catch_up();
     if (regx_watch_begin(&range->watch, current ? monitor : NULL, base, length)) {
