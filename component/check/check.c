@@ -147,7 +147,8 @@ static void write_json(const regx_check_sum_t *sum, int status)
             ", \"uncompared\": %" PRIu64 ", \"suppressed\": %" PRIu64 ", \"untold\": %" PRIu64
             ", \"faults\": [",
             status, sum->processes, sum->devices, sum->registrations, sum->postings, sum->unwatched,
-            sum->unwitnessed, sum->suppressed, sum->untold);
+            sum->unwitnessed,
+            regx_check_sum_times(sum, REGX_CHECK_SUPPRESSED, 0, REGX_CHECK_REMOTE), sum->untold);
     for (int i = 0; i < REGX_CHECK_FAULTS; i++) {
         const regx_check_fault_t *fault = &sum->faults[i];
 

@@ -44,11 +44,13 @@ typedef enum regx_check_event {
     REGX_CHECK_EVENTS
 } regx_check_event_t;
 
+typedef enum { REGX_CHECK_UNNAMED, REGX_CHECK_TOLD, REGX_CHECK_SUPPRESSED } regx_check_state_t;
+
 /* A distinct fault: what three stacks of a process have in common. That process alone writes it. */
 typedef struct regx_check_fault {
     _Atomic uint64_t key;   /* 0: none yet */
     _Atomic uint64_t times; /* that it was seen */
-    _Atomic enum { REGX_CHECK_UNNAMED, REGX_CHECK_TOLD, REGX_CHECK_SUPPRESSED } state;
+    _Atomic regx_check_state_t state;
     /* What follows is not yet written of what is unnamed. */
     regx_check_verdict_t verdict;
     int rank; /* -1: none */
@@ -64,8 +66,7 @@ typedef struct regx_check_sum {
     _Atomic uint64_t unwatched;   /* registrations whose changes nothing reports */
     _Atomic uint64_t unwitnessed; /* that have no witness */
     _Atomic uint64_t blind;       /* that have neither */
-    /* Uses: of faults that are told, of those that are suppressed, and beyond the limit. */
-    _Atomic uint64_t found[REGX_CHECK_VERDICTS], suppressed, untold;
+    _Atomic uint64_t untold;      /* uses beyond the limit */
     regx_check_fault_t faults[REGX_CHECK_FAULTS];
 } regx_check_sum_t;
 
@@ -73,6 +74,9 @@ extern regx_check_sum_t *regx_check_sum; /* in the library; NULL: not yet loaded
 
 /* The file of that name, or new memory if it is NULL or cannot be had; *shared: the former. */
 regx_check_sum_t *regx_check_sum_map(const char *path, bool *shared);
+/* How often faults of that state, and of these verdicts, were seen. */
+uint64_t regx_check_sum_times(const regx_check_sum_t *sum, regx_check_state_t state,
+                              regx_check_verdict_t first, regx_check_verdict_t last);
 /* Uses of stale memory that are a fault, told or not. */
 uint64_t regx_check_sum_used(const regx_check_sum_t *sum);
 void regx_check_sum_print(const regx_check_sum_t *sum);

@@ -141,6 +141,7 @@ static uint64_t mix_event(uint64_t hash, const char *call, const regx_check_stac
 /* *is_new: nobody had it. NULL: there is no place left. */
 static regx_check_fault_t *fault_of(uint64_t key, bool *is_new)
 {
+    *is_new = false;
     for (uint64_t i = 0; i < settings.limit; i++) {
         regx_check_fault_t *fault = &regx_check_sum->faults[i];
         uint64_t other = 0;
@@ -180,7 +181,7 @@ void regx_check_fault(regx_check_verdict_t verdict, const regx_check_range_t *ra
     stack = stack != NULL ? stack : &unseen.stack;
     key = mix_event(mix_event(mix_event(key, "", &range->stack), call, &change->stack), use, stack);
     regx_check_fault_t *fault = fault_of(key | 1, &is_new);
-    if (fault != NULL && is_new) {
+    if (is_new) {
         fault->verdict = verdict;
         fault->rank = settings.rank;
         fault->process = getpid();
@@ -192,20 +193,16 @@ void regx_check_fault(regx_check_verdict_t verdict, const regx_check_range_t *ra
         name_stack(fault->text[REGX_CHECK_USED], use, stack);
         fault->state = is_suppressed(fault) ? REGX_CHECK_SUPPRESSED : REGX_CHECK_TOLD;
     }
-    const bool suppressed = fault != NULL && fault->state == REGX_CHECK_SUPPRESSED,
-               remote = verdict == REGX_CHECK_REMOTE;
-
-    atomic_fetch_add(suppressed      ? &regx_check_sum->suppressed
-                     : fault != NULL ? &regx_check_sum->found[verdict]
-                                     : &regx_check_sum->untold,
-                     fault != NULL || !remote);
-    if (fault != NULL) {
+    if (fault == NULL) {
+        atomic_fetch_add(&regx_check_sum->untold, verdict != REGX_CHECK_REMOTE);
+    } else {
         atomic_fetch_add(&fault->times, 1);
     }
-    if (remote || suppressed) {
+    /* Whether it is suppressed, the thread knows that names it. */
+    if (verdict == REGX_CHECK_REMOTE || (fault != NULL && fault->state != REGX_CHECK_TOLD)) {
         return;
     }
-    if (fault != NULL && is_new) {
+    if (is_new) {
         print_fault(fault, "");
     }
     if (settings.stops) {
@@ -236,10 +233,29 @@ regx_check_sum_t *regx_check_sum_map(const char *path, bool *shared)
     return memory != MAP_FAILED ? memory : NULL;
 }
 
+uint64_t regx_check_sum_times(const regx_check_sum_t *sum, regx_check_state_t state,
+                              regx_check_verdict_t first, regx_check_verdict_t last)
+{
+    uint64_t times = 0;
+
+    for (int i = 0; i < REGX_CHECK_FAULTS; i++) {
+        const regx_check_fault_t *fault = &sum->faults[i];
+
+        if (fault->state == state && fault->verdict >= first && fault->verdict <= last) {
+            times += fault->times;
+        }
+    }
+    return times;
+}
+
 uint64_t regx_check_sum_used(const regx_check_sum_t *sum)
 {
-    return sum->found[REGX_CHECK_DIFFERENT] + sum->found[REGX_CHECK_SAME] +
-           sum->found[REGX_CHECK_UNCOMPARED] + sum->untold;
+    return sum->untold + regx_check_sum_times(sum, REGX_CHECK_TOLD, 0, REGX_CHECK_UNCOMPARED);
+}
+
+static uint64_t told(const regx_check_sum_t *sum, regx_check_verdict_t verdict)
+{
+    return regx_check_sum_times(sum, REGX_CHECK_TOLD, verdict, verdict);
 }
 
 /* What could not be known, and why. */
@@ -281,12 +297,11 @@ void regx_check_sum_print(const regx_check_sum_t *sum)
     if (sum->devices == 0) {
         return;
     }
-    regx_check_say("%" PRIu64 " registrations, %" PRIu64 " postings; stale ones used: %" PRIu64
-                   " different, %" PRIu64 " same bytes, %" PRIu64 " not compared; %" PRIu64
-                   " open to peers",
-                   sum->registrations, sum->postings, sum->found[REGX_CHECK_DIFFERENT],
-                   sum->found[REGX_CHECK_SAME], sum->found[REGX_CHECK_UNCOMPARED],
-                   sum->found[REGX_CHECK_REMOTE]);
+    regx_check_say(
+        "%" PRIu64 " registrations, %" PRIu64 " postings; stale ones used: %" PRIu64
+        " different, %" PRIu64 " same bytes, %" PRIu64 " not compared; %" PRIu64 " open to peers",
+        sum->registrations, sum->postings, told(sum, REGX_CHECK_DIFFERENT),
+        told(sum, REGX_CHECK_SAME), told(sum, REGX_CHECK_UNCOMPARED), told(sum, REGX_CHECK_REMOTE));
     for (int i = 0; i < REGX_CHECK_FAULTS; i++) {
         if (sum->faults[i].state == REGX_CHECK_TOLD) {
             snprintf(often, sizeof(often), "%" PRIu64 " times: ", sum->faults[i].times);
@@ -296,8 +311,10 @@ void regx_check_sum_print(const regx_check_sum_t *sum)
     if (sum->untold > 0) {
         regx_check_say("%" PRIu64 " uses more, beyond --limit", sum->untold);
     }
-    if (sum->suppressed > 0) {
-        regx_check_say("%" PRIu64 " uses suppressed", sum->suppressed);
+    const uint64_t suppressed =
+        regx_check_sum_times(sum, REGX_CHECK_SUPPRESSED, 0, REGX_CHECK_REMOTE);
+    if (suppressed > 0) {
+        regx_check_say("%" PRIu64 " uses suppressed", suppressed);
     }
 }
 
