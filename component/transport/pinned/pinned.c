@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define VARIANT UINT64_C(0x323064656e6e6970) /* "pinned02" */
+#define VARIANT UINT64_C(0x333064656e6e6970) /* "pinned03" */
 
 static const regx_param_t table[] = {
 #define REGX_PARAM(type, ctype, field, ...)                                                        \
@@ -78,7 +78,7 @@ static regx_pinned_t *device_new(uint32_t slots)
         return NULL;
     }
     for (uint32_t i = 0; i < slots; i++) {
-        pinned->slots[i].next = i + 1 < slots ? i + 1 : UINT32_MAX;
+        pinned->slots[i].next = i + 1 < slots ? i + 1 : REGX_PINNED_NO_SLOT;
     }
     pinned->uring.file.fd = -1;
     regx_lock_init(&pinned->lock, true);
@@ -147,7 +147,9 @@ const regx_transport_ops_t regx_pinned_ops = {.abi = REGX_TRANSPORT_ABI,
                                               .send_zcopy = regx_shm_send_zcopy,
                                               .put = regx_pinned_put,
                                               .get = regx_pinned_get,
-                                              .node = {.is_behind = pinned_is_behind},
+                                              .node = {.is_behind = pinned_is_behind,
+                                                       .allocate = regx_shm_allocate,
+                                                       .release = regx_shm_release},
                                               .reg = regx_pinned_reg,
                                               .dereg = regx_pinned_dereg,
                                               .progress = pinned_progress};

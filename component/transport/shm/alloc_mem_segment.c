@@ -187,7 +187,8 @@ void regx_shm_release(regx_transport_t *transport, void *memory)
 }
 
 /* A name that is counted never changes. */
-bool regx_alloc_mem_holds(const regx_shm_t *shm, const void *base, size_t length)
+const regx_alloc_mem_name_t *regx_alloc_mem_find(const regx_shm_t *shm, const void *base,
+                                                 size_t length)
 {
     const uint32_t count =
         atomic_load_explicit(&regx_shm_main(shm)->alloc_mem.count, memory_order_acquire);
@@ -197,10 +198,10 @@ bool regx_alloc_mem_holds(const regx_shm_t *shm, const void *base, size_t length
         const regx_alloc_mem_name_t *name = &shm->alloc_mem.names[i];
 
         if (start >= name->base && regx_within(start - name->base, length, name->length)) {
-            return true;
+            return name;
         }
     }
-    return false;
+    return NULL;
 }
 
 /* ---- the end ---- */

@@ -232,7 +232,8 @@ void regx_shm_expose(regx_transport_t *transport, const void *base, size_t lengt
     const regx_shm_key_t named = {.address = (uintptr_t)base,
                                   .length = length & (SIZE_MAX >> 1),
                                   .by_kernel =
-                                      regx_alloc_mem_holds(regx_shm_of(transport), base, length) &&
+                                      regx_alloc_mem_find(regx_shm_of(transport), base, length) !=
+                                          NULL &&
                                       regx_fault_is_handled(SIGSEGV),
                                   .stage = {.id = UINT32_MAX}};
 

@@ -509,8 +509,10 @@ typedef struct regx_shm_piece {
  * of it may be copied. Only in progress, unless alloc_mem is NULL. */
 regx_status_t regx_shm_piece_copy(regx_shm_t *shm, regx_shm_piece_t piece);
 
-/* Whether all of those bytes are this process's from MPI_Alloc_mem. Any thread. */
-bool regx_alloc_mem_holds(const regx_shm_t *shm, const void *base, size_t length);
+/* The segment of this process's MPI_Alloc_mem that has all of those bytes, one of shm->alloc_mem.names;
+ * NULL: none has. Any thread. */
+const regx_alloc_mem_name_t *regx_alloc_mem_find(const regx_shm_t *shm, const void *base,
+                                                 size_t length);
 /* Unmaps what of a peer was mapped. The view is NULL then. */
 void regx_alloc_mem_drop(regx_alloc_mem_view_t **view);
 

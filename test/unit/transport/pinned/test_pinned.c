@@ -313,6 +313,72 @@ static void a_table_that_is_full_registers_nothing_more(void **state)
     party_close(&three);
 }
 
+static void *allocated(party_t *party, size_t length)
+{
+    void *memory = device.ops->node.allocate(party->transport, length);
+
+    assert_non_null(memory);
+    return memory;
+}
+
+/* More regions than there are slots: all of a segment have its one slot, also after they were given up. */
+static void allocated_memory_is_registered_once(void **state)
+{
+    static const regx_pinned_settings_t few = {.pinned_slots = 2};
+    static const conformance_t small = {
+        .name = "pinned", .ops = &regx_pinned_ops, .settings = &few};
+    regx_mr_t mr[6], other;
+
+    tested = &small;
+    party_open(&three, THREE, false);
+    uint8_t *memory = allocated(&three, MIB);
+    for (unsigned round = 0; round < 2; round++) {
+        for (unsigned i = 0; i < 6; i++) {
+            party_reg(&three, memory + 5000 * i, 4096 * (i + 1), ALL, &mr[i]);
+        }
+        party_reg(&three, mine, 4096, ALL, &other);
+        for (unsigned i = 0; i < 6; i++) {
+            assert_int_equal(of(&mr[i]).slot, of(&mr[0]).slot);
+            small.ops->dereg(three.transport, &mr[i]);
+        }
+        small.ops->dereg(three.transport, &other);
+    }
+    small.ops->node.release(three.transport, memory);
+    party_close(&three);
+}
+
+/* Of its segment a region is the part that was registered. */
+static void bytes_go_between_allocated_memory(void **state)
+{
+    uint8_t *from = allocated(&one, 2 * MIB), *to = allocated(&two, 2 * MIB);
+    const size_t begin = 12345 + 50, end = 12345 + MIB - 50;
+    regx_mr_t source, target;
+    op_t op;
+
+    party_reg(&one, from + 4096, MIB, ALL, &source);
+    party_reg(&two, to + 12345, MIB, ALL, &target);
+    unit_fill(from, 2 * MIB, 5, 0);
+    unit_fill(from + 4096, MIB, 6, 0);
+    unit_fill(to, 2 * MIB, 7, 0);
+    unit_fill(to + end, 2 * MIB - end, 8, 0);
+    op_put(&op, from + 4096 + 100, MIB - 100, REGX_TARGET_REGION, 50);
+    op.put.region = &source;
+    op.put.key = target.key;
+    op_start_put(&one, &op);
+    parties_await(&op.ended, 1);
+    assert_int_equal(op.status, REGX_OK);
+    assert_true(unit_is_filled(to, begin, 7));
+    assert_memory_equal(to + begin, from + 4096 + 100, end - begin);
+    assert_true(unit_is_filled(to + end, 2 * MIB - end, 8));
+
+    regx_pinned_key_t key = of(&target); /* that ends a byte behind the segment, which has 2 MiB */
+    key.start = MIB + 1;
+    memcpy(target.key.bytes, &key, sizeof(key));
+    assert_refused(&target.key, 8, 0);
+    device.ops->dereg(one.transport, &source);
+    device.ops->dereg(two.transport, &target);
+}
+
 /* Memory that cannot be pinned, or to be looked up by the device. */
 static void what_cannot_be_pinned_is_denied(void **state)
 {
@@ -515,6 +581,8 @@ int main(void)
         PINNED_TEST(a_ring_that_was_closed_fails_and_its_number_is_left_alone),
         PINNED_TEST(what_no_initiator_asks_is_malformed),
         PINNED_TEST(a_table_that_is_full_registers_nothing_more),
+        PINNED_TEST(allocated_memory_is_registered_once),
+        PINNED_TEST(bytes_go_between_allocated_memory),
         PINNED_TEST(what_cannot_be_pinned_is_denied),
         PINNED_TEST(a_registration_takes_what_it_is_to_cost),
         PINNED_TEST(a_process_that_does_not_pin_is_not_reached),
