@@ -325,14 +325,15 @@ static void expand(const char *pattern, char *name, size_t size)
     name[used < size ? used : size - 1] = '\0';
 }
 
-/* One write, so that the lines of several processes do not mix. */
+/* One write, so that the lines of several processes do not mix. Neither open nor write waits for the
+ * reader of a pipe. */
 static void append(const char *pattern, const char *line, size_t length)
 {
     char name[4096];
 
     expand(pattern, name, sizeof(name));
     const int fd =
-        regx_descriptor_move(open(name, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
+        regx_descriptor_move(open(name, O_WRONLY | O_CREAT | O_APPEND | O_NONBLOCK | O_CLOEXEC, 0666));
     const ssize_t written = fd < 0 ? -1 : write(fd, line, length);
     if (written != (ssize_t)length) {
         regx_compat_output_for_node("btl_regx_report=%s: %s", name,

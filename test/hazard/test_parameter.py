@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Hazard 26: a bad value is one line, which names the parameter, the value and what is allowed. Of
 every parameter: test/unit/btl/test_settings.c. Here is what becomes of the job, and of combinations."""
+import os
 import re
 import subprocess
 from pathlib import Path
@@ -182,3 +183,10 @@ def test_unwritable_report(mpi: Mpi) -> None:
     job = traffic(mpi, "regx", {"report": "/proc/nobody/writes/here"})
     assert job.status == 0 and job.stdout.startswith("checked "), str(job)
     one_line(job, "report=/proc/nobody/writes/here")
+
+
+def test_a_report_into_a_pipe_waits_for_no_reader(mpi: Mpi, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    job = traffic(mpi, "regx", {"report": str(tmp_path / "pipe")})
+    assert job.status == 0 and job.stdout.startswith("checked "), str(job)
+    one_line(job, f"report={tmp_path}/pipe: No such device or address")
