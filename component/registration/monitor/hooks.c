@@ -452,11 +452,26 @@ static void stay_loaded(void)
     }
 }
 
+/* Whether code may be changed, which a process may be denied for its life (PR_SET_MDWE, systemd's
+ * MemoryDenyWriteExecute). Those who install hooks do not ask, and die by a signal. Tried on the page of
+ * this function, which stays as it is. */
+static bool may_change_code(void)
+{
+    const uintptr_t page = regx_page_size(), code = (uintptr_t)may_change_code & ~(page - 1);
+
+    return mprotect((void *)code, page, PROT_READ | PROT_WRITE | PROT_EXEC) == 0 &&
+           mprotect((void *)code, page, PROT_READ | PROT_EXEC) == 0;
+}
+
 /* To be called once in a process: Open MPI's cannot be installed a second time. */
 static regx_status_t install(regx_hooks_monitor_t *monitor, regx_error_t error)
 {
     if (monitor->source == NULL) {
         return regx_refuse(error, REGX_DENIED, "there is no source of hooks");
+    }
+    if (!may_change_code()) {
+        return regx_refuse(error, REGX_DENIED, "this process may not change code (mprotect: %s)",
+                           strerror(errno));
     }
     hooks.page = regx_page_size();
     hooks.owner = getpid();

@@ -161,6 +161,42 @@ static void that_there_is_no_source_is_told(void **state)
     assert_null(monitor);
 }
 
+#ifndef PR_SET_MDWE
+#define PR_SET_MDWE 65 /* Linux 6.3 */
+#endif
+#define CANNOT_TRY 77
+
+static int start_without_code_to_change(void)
+{
+    regx_error_t error = "";
+    regx_monitor_t *monitor = NULL;
+
+    if (prctl(PR_SET_MDWE, 1, 0, 0, 0) != 0) {
+        return CANNOT_TRY;
+    }
+    return regx_backend_hooks.start(&config, &monitor, error) == REGX_DENIED &&
+                   strstr(error, "may not change code") != NULL && hooked.installed == 0
+               ? 0
+               : 1;
+}
+
+/* It cannot take that back, so a child tries it. */
+static void a_process_that_may_not_change_code_has_no_hooks(void **state)
+{
+    const pid_t child = fork();
+    int status;
+
+    if (child == 0) {
+        _exit(start_without_code_to_change());
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    if (WEXITSTATUS(status) == CANNOT_TRY) {
+        skip();
+    }
+    assert_int_equal(WEXITSTATUS(status), 0);
+}
+
 /* Hazard 4: a source that is deaf for one kind of change fails the self-test, and nothing is left
  * installed. */
 static void a_source_that_cannot_be_trusted_is_refused(void **state)
@@ -366,6 +402,7 @@ int main(void)
         cmocka_unit_test_setup(where_mappings_cannot_be_read_all_above_is_logged, hooked_reset),
         cmocka_unit_test_setup(beside_the_notifier_both_are_heard, hooked_reset),
         cmocka_unit_test_setup(that_there_is_no_source_is_told, hooked_reset),
+        cmocka_unit_test_setup(a_process_that_may_not_change_code_has_no_hooks, hooked_reset),
         cmocka_unit_test_setup(a_source_that_cannot_be_trusted_is_refused, hooked_reset),
         cmocka_unit_test_setup(stopping_waits_for_who_is_inside, hooked_reset),
         cmocka_unit_test_setup(a_child_is_harmless, hooked_reset),
