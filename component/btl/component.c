@@ -93,8 +93,20 @@ static void close_modules(regx_component_t *component)
     regx_backend_stop(component);
 }
 
+/* A child may go on with MPI while its parent only waits: as long as both live, peers cannot tell
+ * them apart. */
+static void note_fork(void)
+{
+    const regx_component_t *component = &mca_btl_regx_component;
+
+    for (unsigned i = 0; i < component->module_count; i++) {
+        component->modules[i]->transport->forked = true;
+    }
+}
+
 static bool start_modules(regx_component_t *component)
 {
+    pthread_atfork(NULL, NULL, note_fork);
     if (!regx_transports_open(component) || !regx_backend_start(component)) {
         return false;
     }

@@ -35,7 +35,7 @@ static bool name(regx_rndv_t *rndv, regx_conn_t *conn, const void *base, size_t 
     const regx_transport_ops_t *ops = conn->transport->ops;
 
     exposure->registered = exposure->staged = false;
-    if (ops->node.expose != NULL && conn->single_copy) {
+    if (ops->node.expose != NULL && conn->single_copy && !conn->transport->forked) {
         ops->node.expose(conn->transport, base, length, &wire->key);
         exposure->staged = rndv->config.strategy->choose != NULL && ops->node.stage != NULL &&
                            ops->node.stage(conn, base, length, &wire->key);

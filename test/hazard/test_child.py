@@ -4,6 +4,9 @@ MPI_Finalize, when nothing may hang or crash, and no thread is left."""
 import pytest
 
 from launch import Mpi
+from tables import strategies
+
+BYTES = 8 + 5_000 + 40_000 + 70_000 + 140_000 + (3 << 20)  # of a round's messages, each way
 
 HOW = ["fork", "vfork", "spawn", "clone"]
 
@@ -24,3 +27,12 @@ def test_fork_during_a_transfer_leaves_the_parents_data_right(mpi: Mpi, backend:
 
 def test_fork_during_a_transfer_by_chunks(mpi: Mpi) -> None:
     mpi("child", 1, 8 << 20, *HOW, regx={"rendezvous": "pipeline"}).checked(ranks=2)
+
+
+@pytest.mark.parametrize("strategy", [*strategies(), "auto"])
+@pytest.mark.parametrize("who", [(0,), (1,), (0, 1)], ids=str)
+def test_a_child_that_goes_on_with_messages_sends_its_own_memory(mpi: Mpi, who: tuple[int, ...], strategy: str) -> None:
+    """The parent, whose number and memory peers know, only waits. Nobody can end MPI then, so there is no report."""
+    for before in 0, 1:
+        job = mpi("instead", before, *who, regx={"rendezvous": strategy})
+        assert job.stdout == f"checked {(1 + before) * 2 * 2 * BYTES} bytes\n", str(job)

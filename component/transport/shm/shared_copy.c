@@ -158,12 +158,13 @@ static bool peer_is_busy(const regx_shm_conn_t *conn)
     return atomic_load_explicit(&conn->peer.main->busy, memory_order_relaxed) != 0;
 }
 
-/* Whether the peer is worth asking. A get of one's own process would be copied by the same one. */
+/* Whether the peer is worth asking, and can write to this process. A get of one's own process would be
+ * copied by the same one. */
 static bool may_ask(const regx_shm_conn_t *conn, const regx_get_t *get)
 {
     return get->length >= REGX_SHARED_COPY_MIN && get->length <= REGX_CLAIM_MAX &&
            conn->super.peer != regx_shm_of(conn->super.transport)->config.self &&
-           !peer_is_busy(conn);
+           !conn->super.transport->forked && !peer_is_busy(conn);
 }
 
 regx_shared_copy_t *regx_shared_copy_ask_locked(regx_shm_conn_t *conn, regx_get_t *get)

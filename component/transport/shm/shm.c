@@ -243,6 +243,9 @@ void regx_shm_expose(regx_transport_t *transport, const void *base, size_t lengt
 static regx_status_t shm_reg(regx_transport_t *transport, void *base, size_t length,
                              unsigned access, regx_mr_t *mr)
 {
+    if (transport->forked && (access & (REGX_ACCESS_REMOTE_READ | REGX_ACCESS_REMOTE_WRITE)) != 0) {
+        return REGX_INVALID;
+    }
     *mr = (regx_mr_t){.base = base, .length = length, .access = access};
     regx_shm_expose(transport, base, length, &mr->key);
     return REGX_OK;

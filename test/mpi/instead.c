@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * A child of fork goes on with MPI while its parent only waits for it: by address peers reach the
+ * parent's memory.
+ *
+ *     instead BEFORE RANK...
+ *
+ * Ranks 0 and 1 exchange messages, if BEFORE is not 0. Those that are named fork, and their children
+ * exchange messages with who is there. Two processes that call themselves one rank cannot both end
+ * MPI: all ranks end without, when all has been checked.
+ */
+#include <stdbool.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "check.h"
+
+enum { SEED = 103, COUNT = 6, BEFORE = 2, AFTER = 4 };
+
+static const int sizes[COUNT] = {8, 5000, 40000, 70000, 140000, 3 << 20};
+
+static void exchange(int rank, int round, void *memory)
+{
+    for (int n = 0; n < 2 * COUNT; n++) {
+        const int from = n % 2;
+        const size_t size = (size_t)sizes[n / 2];
+        const uint64_t key = stamp_key(SEED, round * 2 * COUNT + n, from, 1 - from);
+
+        if (rank == from) {
+            stamp_fill(memory, size, key, 0);
+            MPI_Send(memory, (int)size, MPI_BYTE, 1 - from, CHECK_TAG, MPI_COMM_WORLD);
+        } else {
+            memset(memory, 0x5a, size);
+            MPI_Recv(memory, (int)size, MPI_BYTE, from, CHECK_TAG, MPI_COMM_WORLD,
+                     MPI_STATUS_IGNORE);
+            check_stamp(memory, size, key, 0, round < BEFORE ? "before" : "a child's message");
+        }
+    }
+}
+
+int main(int argc, char **argv)
+{
+    const int rank = check_begin(&argc, &argv, 3);
+    void *memory = check_memory((size_t)sizes[COUNT - 1]);
+    bool forks = false;
+
+    for (int round = 0; round < BEFORE && atoi(argv[1]) != 0; round++) {
+        exchange(rank, round, memory);
+    }
+    for (int i = 2; i < argc; i++) {
+        forks |= atoi(argv[i]) == rank;
+    }
+    const pid_t child = forks ? fork() : 0;
+    if (child != 0) {
+        int status = 1;
+
+        waitpid(child, &status, 0);
+        _exit(WIFEXITED(status) ? WEXITSTATUS(status) : 1);
+    }
+    for (int round = BEFORE; round < AFTER; round++) {
+        exchange(rank, round, memory);
+    }
+    check_done(MPI_COMM_WORLD);
+    fflush(stdout);
+    MPI_Barrier(MPI_COMM_WORLD);
+    _exit(0);
+}
