@@ -9,12 +9,14 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "../pair.h"
 #include "transport/pinned/pinned.h"
 
 enum {
+    NOBODY = 65534,
     ALL = REGX_ACCESS_LOCAL | REGX_ACCESS_LOCAL_WRITE | REGX_ACCESS_REMOTE_WRITE |
           REGX_ACCESS_REMOTE_READ
 };
@@ -566,12 +568,52 @@ static void bytes_go_between_processes_until_one_is_killed(void **state)
     munmap(mine, REGION);
 }
 
+/* What is written to a file the kernel copies by a thread of the process. Root may have as many as it
+ * likes. */
+_Noreturn static void child_puts_without_threads(void)
+{
+    const struct rlimit none = {0, 0};
+    const size_t length = 64 << 10;
+    op_t op;
+
+    in_child = true;
+    REQUIRE(geteuid() != 0 || setresuid(NOBODY, NOBODY, NOBODY) == 0);
+    parties_open(false);
+    parties_exchange();
+    mine = pages_new(NULL);
+    its = pages_new(NULL);
+    party_reg(&one, mine, length, ALL, &local);
+    party_reg(&two, its, length, ALL, &remote);
+    REQUIRE(setrlimit(RLIMIT_NPROC, &none) == 0);
+    put(&op, length, 0, &remote.key);
+    op_start_put(&one, &op);
+    parties_await(&op.ended, 1);
+    REQUIRE(op.status == REGX_FAILED && two.delivered == 1);
+    REQUIRE(regx_tally_find(one.counters.fallbacks, "pinned: a transfer has failed")->count == 1);
+    _exit(EXIT_SUCCESS);
+}
+
+static void where_the_kernel_may_start_no_thread_a_put_fails(void **state)
+{
+    int status;
+
+    alarm(UNIT_PATIENCE);
+    tested = &device;
+    const pid_t child = fork();
+    if (child == 0) {
+        child_puts_without_threads();
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+}
+
 #define PINNED_TEST(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bytes_go_between_processes_until_one_is_killed),
+        cmocka_unit_test(where_the_kernel_may_start_no_thread_a_put_fails),
         PINNED_TEST(a_region_leads_to_the_pages_that_were_registered),
         PINNED_TEST(a_key_of_no_registration_is_refused),
         PINNED_TEST(a_key_that_was_given_up_is_refused),
