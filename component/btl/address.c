@@ -283,7 +283,7 @@ static bool connect_module(regx_module_t *module, opal_proc_t *proc, const addre
     }
     trace_connection(module, proc, peer, "not used", "the peer's address is refused");
     if (status == REGX_NO_MEMORY) {
-        regx_compat_output("no memory for another peer");
+        regx_compat_output("no memory, or no addresses (ulimit -v), for another peer");
     } else {
         warn_unreachable(module->component, published, proc, peer->id);
     }

@@ -3,9 +3,11 @@
 
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/ipc.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/shm.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
@@ -166,16 +168,31 @@ regx_status_t regx_segment_open(const regx_transport_config_t *config,
     return REGX_UNREACHABLE;
 }
 
+/* Bytes that this process may still map (ulimit -v). */
+static size_t addresses_left(void)
+{
+    struct rlimit limit;
+    char line[64] = "";
+
+    if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) {
+        return SIZE_MAX;
+    }
+    regx_read_line(REGX_PROC "statm", line, sizeof(line));
+    const size_t taken = strtoul(line, NULL, 10) * regx_page_size();
+    return limit.rlim_cur - regx_min(limit.rlim_cur, taken);
+}
+
 /* A tmpfs without a limit reports that it has no blocks. */
 size_t regx_segment_room(regx_segment_kind_t kind)
 {
+    const size_t addresses = addresses_left();
     struct statvfs status;
 
     if (kind == REGX_SEGMENT_SYSV || statvfs(REGX_SHM_FOLDER, &status) != 0 ||
         status.f_blocks == 0) {
-        return SIZE_MAX;
+        return addresses;
     }
-    return (size_t)status.f_bavail * status.f_frsize;
+    return regx_min(addresses, (size_t)status.f_bavail * status.f_frsize);
 }
 
 regx_status_t regx_segment_map(const regx_segment_name_t *name, regx_shm_mapping_t *mapping)

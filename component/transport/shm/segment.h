@@ -137,7 +137,8 @@ regx_status_t regx_segment_open(const regx_transport_config_t *config,
                                 const size_t lengths[REGX_SEGMENT_KINDS],
                                 const size_t most[REGX_SEGMENT_KINDS], regx_segment_t *segment);
 
-/* Bytes that are free for all processes now, or SIZE_MAX: not known. */
+/* Bytes that are free for all processes now, and for which this process has addresses (ulimit -v), or
+ * SIZE_MAX: not known. */
 size_t regx_segment_room(regx_segment_kind_t kind);
 
 /* `length` bytes of zeroed memory, in whole pages. Of a file all is set aside at once, or a process

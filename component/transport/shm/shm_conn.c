@@ -2,6 +2,7 @@
  *
  * Connections over shared memory, from the peer's address to the end.
  */
+#include <errno.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -47,16 +48,16 @@ bool regx_shm_reaches(const regx_transport_t *transport, const void *address, si
 
 /* Now, at the start, what later may be refused, when a process has given up its rights or has no
  * descriptor left: the peer's main segment is mapped, and a mailbox that it maps with this process's
- * is set aside. Best effort: the first frame tries again, and tells what is refused. */
-static void prepare(regx_shm_t *shm, regx_shm_conn_t *conn)
+ * is set aside. Best effort: the first frame tries again, and tells what is refused. false: there are
+ * no addresses left for the segment, and another BTL may lead to the peer. */
+static bool prepare(regx_shm_t *shm, regx_shm_conn_t *conn)
 {
     regx_lock(&shm->lock);
     const bool maps = shm->mailboxes.neighbours <= REGX_SHM_AHEAD;
     conn->box = regx_mailbox_box_reserve(&shm->mailboxes);
     regx_unlock(&shm->lock);
-    if (maps) {
-        regx_shm_neighbour_map(shm, &conn->peer);
-    }
+    errno = 0;
+    return !maps || regx_shm_neighbour_map(shm, &conn->peer) == REGX_OK || errno != ENOMEM;
 }
 
 regx_status_t regx_shm_connect(regx_transport_t *transport, uint64_t peer, const void *address,
@@ -88,7 +89,10 @@ regx_status_t regx_shm_connect(regx_transport_t *transport, uint64_t peer, const
     regx_lock(&shm->lock);
     shm->mailboxes.neighbours++;
     regx_unlock(&shm->lock);
-    prepare(shm, conn);
+    if (!prepare(shm, conn)) {
+        regx_shm_disconnect(&conn->super);
+        return REGX_NO_MEMORY;
+    }
     *out = &conn->super;
     return REGX_OK;
 }

@@ -572,6 +572,30 @@ static void one_that_may_not_be_looked_at_lives(void **state)
     regx_life_end(held_too);
 }
 
+/* Each neighbour maps it, too. */
+static void addresses_that_are_limited_are_room_that_is_limited(void **state)
+{
+    enum { LEFT = 64 << 20 };
+    const pid_t child = fork();
+
+    if (child == 0) {
+        const bool unlimited = regx_segment_room(REGX_SEGMENT_SYSV) == SIZE_MAX;
+        char line[64];
+
+        regx_read_line(REGX_PROC "statm", line, sizeof(line));
+        const struct rlimit limit = {strtoul(line, NULL, 10) * regx_page_size() + LEFT,
+                                     RLIM_INFINITY};
+        bool well = unlimited && setrlimit(RLIMIT_AS, &limit) == 0;
+        for (unsigned i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+            const size_t room = regx_segment_room(kinds[i]);
+
+            well &= room <= LEFT && (kinds[i] != REGX_SEGMENT_SYSV || room > LEFT / 2);
+        }
+        _exit(well ? 0 : 1);
+    }
+    process_must_end_well(child);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -593,6 +617,7 @@ int main(void)
         cmocka_unit_test(what_a_killed_process_has_named_is_removed),
         cmocka_unit_test(one_that_ends_leaves_no_name),
         cmocka_unit_test(one_that_may_not_be_looked_at_lives),
+        cmocka_unit_test(addresses_that_are_limited_are_room_that_is_limited),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
