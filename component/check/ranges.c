@@ -37,7 +37,8 @@ static regx_monitor_t *_Atomic monitor;
 static regx_counters_t counters; /* of the monitor */
 static _Atomic uint64_t cursor;  /* changes that were looked at */
 static uint64_t uses;
-static _Atomic uint32_t open_count; /* ranges that peers may use, and that have changed */
+static _Atomic uint32_t
+    open_count; /* ranges that peers may use, and that have changed, or may have */
 
 static entry_t **find(const struct ibv_context *context, uint32_t lkey)
 {
@@ -99,7 +100,8 @@ static bool read_change(uint64_t number, regx_change_t *change, bool *sure)
 
 static bool is_open(const regx_check_range_t *range)
 {
-    return range->change_count > 0 && (range->access & REMOTE) != 0;
+    return (range->change_count > 0 || range->watch.monitor == NULL) &&
+           (range->access & REMOTE) != 0;
 }
 
 /* Acts on what is in the log, up to that number. certain: it may be what somebody did. */
@@ -127,8 +129,10 @@ static void lose_monitor(void)
 {
     regx_check_say("changes of memory are not reported any more, so bytes alone are compared: the "
                    "program closed the notifier's descriptor");
+    open_count = 0;
     for (uint32_t i = 0; i < touched; i++) {
         entries[i].range.watch.monitor = NULL;
+        open_count += entries[i].range.context != NULL && is_open(&entries[i].range);
     }
     monitor = NULL;
 }
@@ -397,19 +401,23 @@ void regx_check_use(const struct ibv_context *context, const struct ibv_sge *pie
     tell(&found, use);
 }
 
-/* The first of its addresses that is of what changed of the range; 0: none, or not its key. */
+/* The first address in the message that is the range's, and of what changed, if changes of it are reported. 0:
+ * none, or the range's key is not in it. */
 static uintptr_t offer_in(const unsigned char *bytes, size_t length,
                           const regx_check_range_t *range)
 {
     uint64_t address;
 
-    if (memmem(bytes, length, &range->rkey, sizeof(range->rkey)) != NULL) {
-        for (size_t at = 0; at + sizeof(address) <= length; at++) {
-            memcpy(&address, bytes + at, sizeof(address));
-            if (regx_within(address - range->iova, 1, range->length) &&
-                change_of(range, range->base + (uintptr_t)(address - range->iova), 1) != NULL) {
-                return range->base + (uintptr_t)(address - range->iova);
-            }
+    if (memmem(bytes, length, &range->rkey, sizeof(range->rkey)) == NULL) {
+        return 0;
+    }
+    for (size_t at = 0; at + sizeof(address) <= length; at++) {
+        memcpy(&address, bytes + at, sizeof(address));
+        const uintptr_t start = range->base + (uintptr_t)(address - range->iova);
+
+        if (regx_within(address - range->iova, 1, range->length) &&
+            (range->watch.monitor == NULL || change_of(range, start, 1) != NULL)) {
+            return start;
         }
     }
     return 0;
@@ -440,7 +448,9 @@ void regx_check_message(const struct ibv_context *context, const struct ibv_sge 
                                     ? offer_in(bytes, (size_t)length, range)
                                     : 0;
         if (start != 0) {
-            look(&found, range, start, (size_t)(change_of(range, start, 1)->end - start), false);
+            const uintptr_t end = regx_align_up(start + 1, regx_page_size());
+
+            look(&found, range, start, regx_min(end, range->base + range->length) - start, false);
         }
     }
     pthread_mutex_unlock(&lock);

@@ -59,12 +59,12 @@ def over_device(build: Build, tmp_path: Path) -> Check:
     return Check(build, tmp_path, fake=False)
 
 
-def found_once(check: Check, done: Done, verdict: str, call: str, use: str, length: int = 4096) -> None:
+def found_once(check: Check, done: Done, verdict: str, call: str, use: str) -> None:
     assert done.returncode == 3, done.stderr
     assert done.stdout == "stale: done\n"
     (fault,) = check.faults()
     assert fault["verdict"] == verdict, done.stderr
-    assert fault["length"] == length
+    assert fault["length"] == 4096
     assert " in planted_registration <" in str(fault["registered"])
     changed = str(fault["changed"])
     assert changed.startswith(f"{call} in ")
@@ -146,9 +146,11 @@ def test_what_peers_may_have_used_is_told_at_the_end_and_is_no_fault(check: Chec
 
 
 def test_what_is_offered_to_a_peer_is_a_use(check: Check) -> None:
-    found_once(check, check.stale("munmap", "offer"), DIFFERENT, "munmap", "an offer to a peer", 65536)
+    found_once(check, check.stale("munmap", "offer"), DIFFERENT, "munmap", "an offer to a peer")
     done = check.stale("none", "offer", 3)
     assert (done.returncode, check.faults()) == (0, []), done.stderr
+    done = check.run(check.built.parent / "mpi/deny", "userfaultfd", check.built / "stale", "munmap", "offer")
+    assert [fault["verdict"] for fault in check.faults()] == [DIFFERENT], done.stderr  # by its bytes alone
 
 
 def test_without_the_command_the_library_tells(check: Check) -> None:
