@@ -45,6 +45,7 @@ typedef enum regx_path {
     X("the buffer is new", new)                                                                    \
     X("not tried yet", prior)                                                                      \
     X("on trial", trial)                                                                           \
+    X("as btl_regx_costs says", told)                                                              \
     X("fastest when tried", winner)                                                                \
     X("both buffers are registered", registered)                                                   \
     X("the kernel does not copy to this peer", no_copies)                                          \

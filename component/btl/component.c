@@ -243,6 +243,35 @@ static int component_progress(void)
                                         : progress_several();
 }
 
+static bool is_bound(void)
+{
+    cpu_set_t cores;
+
+    return sched_getaffinity(0, sizeof(cores), &cores) == 0 &&
+           CPU_COUNT(&cores) < sysconf(_SC_NPROCESSORS_ONLN);
+}
+
+static regx_neighbour_t neighbour_of(const opal_proc_t *proc)
+{
+    return !is_bound()                                    ? REGX_NEIGHBOUR_ANY
+           : OPAL_PROC_ON_LOCAL_L2CACHE(proc->proc_flags) ? REGX_NEIGHBOUR_L2
+           : OPAL_PROC_ON_LOCAL_L3CACHE(proc->proc_flags) ? REGX_NEIGHBOUR_L3
+           : OPAL_PROC_ON_LOCAL_SOCKET(proc->proc_flags)  ? REGX_NEIGHBOUR_PACKAGE
+                                                          : REGX_NEIGHBOUR_NODE;
+}
+
+/* Of all neighbours the one that is farthest away tells what messages cost. */
+static void tell_costs(regx_module_t *module, const opal_proc_t *proc)
+{
+    const regx_neighbour_t neighbour = neighbour_of(proc);
+
+    if (module->kind == REGX_ON_NODE && !module->transport->registers &&
+        neighbour >= module->farthest) {
+        module->farthest = neighbour + 1;
+        regx_costs_tell(&module->params->costs, neighbour, &module->eager, module->rndv);
+    }
+}
+
 /* Called at the start with all processes of the node, later with one at a time, also from inside
  * a receive callback; `reachable` is then NULL. Answers success even if no process can be reached:
  * otherwise Open MPI would never progress this component. */
@@ -257,6 +286,9 @@ static int add_procs(mca_btl_base_module_t *btl, size_t count, opal_proc_t **pro
     }
     for (size_t i = 0; i < count; i++) {
         endpoints[i] = regx_endpoint_new(module, procs[i]);
+        if (endpoints[i] != NULL) {
+            tell_costs(module, procs[i]);
+        }
         if (endpoints[i] != NULL && reachable != NULL) {
             opal_bitmap_set_bit(reachable, (int)i);
         }

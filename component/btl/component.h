@@ -13,6 +13,7 @@
  *     length; rdma.c: large messages
  *   - window.c: what osc/rdma asks for
  *   - address.c: what is published, and which module talks to a peer
+ *   - costs.c: what a file says of which way is the fastest
  *   - registry.c: how registrations stay true
  *   - coexistence.c: other components of Open MPI beside this one
  *   - params.c: parameters, checked; settings.c: the tables of all rooms' parameters
@@ -29,6 +30,7 @@
 #ifndef REGX_BTL_COMPONENT_H
 #define REGX_BTL_COMPONENT_H
 
+#include "btl/costs.h"
 #include "btl/settings.h"
 #include "compat/compat.h"
 #include "opal/mca/base/mca_base_var.h"
@@ -42,6 +44,7 @@
 typedef struct regx_params {
     regx_settings_t settings; /* no "auto" in pool_size, cache_bytes and once_bytes */
     const regx_strategy_t *strategy;
+    regx_costs_t costs;
     bool leave_pinned;   /* false: the backend is none, because Open MPI was set so */
     bool pool_given;     /* the user gave pool_size: for all transports of auto together */
     size_t pool_wanted;  /* the pool's size if the limit of locked memory were none */

@@ -274,6 +274,17 @@ static void pass(regx_eager_t *eager, regx_eager_size_t *size)
     }
 }
 
+void regx_eager_tell(regx_eager_t *eager, unsigned number, regx_eager_way_t winner)
+{
+    regx_eager_size_t *size = &eager->size[number];
+
+    if (eager->tunes && eager->messages == 0 && eager->trial == NULL) {
+        *size = (regx_eager_size_t){
+            .winner = winner, .trials = 1, .wait = WAIT_FIRST, .unseen = RECENT};
+        *eager->limit = find_limit(eager);
+    }
+}
+
 void regx_eager_note(regx_eager_t *eager, size_t length, regx_eager_way_t way, bool node,
                      unsigned progress)
 {

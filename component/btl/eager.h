@@ -106,6 +106,10 @@ typedef struct regx_eager {
 /* limit: the module's, as configured. tunes: it may be changed. */
 void regx_eager_init(regx_eager_t *eager, size_t *limit, bool tunes);
 
+/* That way is the faster one of a size, as was measured elsewhere (costs.h): it begins as if a trial
+ * had just ended. No message of any size has gone yet; else nothing is changed. */
+void regx_eager_tell(regx_eager_t *eager, unsigned number, regx_eager_way_t winner);
+
 /* A message of `length` bytes of data goes that way. Sets the limit for the next one.
  * node: to a process of the node, from which the kernel lets it read. The first message to any
  * other restores the limit for good: there a rendezvous costs a journey to the peer and back, and

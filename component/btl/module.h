@@ -6,7 +6,6 @@
 #define REGX_BTL_MODULE_H
 
 #include "btl/component.h"
-#include "btl/eager.h"
 #include "onesided/onesided.h"
 
 /* How Open MPI's memory fragments are kept for the next message (fragment.c). */
@@ -26,6 +25,7 @@ struct regx_module {
     const regx_trace_t *trace;
     bool threads;
     regx_eager_t eager;
+    unsigned farthest; /* neighbour that Open MPI has named (regx_neighbour_t + 1); 0: none */
 
     unsigned place; /* among the component's modules */
     bool far;       /* its device is only for peers that are not reached by others */

@@ -9,7 +9,6 @@
 #include <unistd.h>
 
 #include "base/memlock.h"
-#include "btl/eager.h"
 
 #define PARAMS_MAX 64 /* of all rooms; a build with asserts checks it */
 #define POOL_MAX_BY_DEFAULT (8u << 20)
@@ -316,6 +315,7 @@ static bool check_inherited(regx_params_t *params, mca_btl_base_module_t *btl)
 bool regx_params_read(regx_params_t *params, mca_btl_base_module_t *btl)
 {
     const uint64_t page = regx_page_size();
+    regx_error_t error;
 
     if (!read_all(&params->settings) || !check_devices(&params->settings.transports.all)) {
         return false;
@@ -328,5 +328,8 @@ bool regx_params_read(regx_params_t *params, mca_btl_base_module_t *btl)
     }
     size_cache(params, page);
     size_once(params, page);
+    if (!regx_costs_read(params->settings.component.costs, NULL, &params->costs, error)) {
+        complain("%s", error);
+    }
     return check_inherited(params, btl);
 }

@@ -9,7 +9,7 @@
 #include "rendezvous/rendezvous.h"
 #include "transport/catalog.h"
 
-typedef char regx_report_name_t[1024]; /* "": none */
+typedef char regx_file_name_t[1024]; /* "": none */
 
 typedef struct regx_component_settings {
 #define REGX_PARAM(type, ctype, field, ...) REGX_PARAM_FIELD(ctype, field)

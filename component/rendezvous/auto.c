@@ -74,7 +74,8 @@
 #define REST 128u
 #define REST_UNFINISHED 16u /* a candidate was not measured */
 #define REST_MAX (1u << 16)
-#define FAILURE 4u /* of the winner; a message that went makes up for one part */
+#define REST_TOLD 4096u /* of what was measured elsewhere */
+#define FAILURE 4u      /* of the winner; a message that went makes up for one part */
 #define FAILURES_MAX 16u
 
 /* On this kind of wire. The prior is the first, and SLOTS is bounce. */
@@ -102,6 +103,26 @@ static unsigned number_of(uint64_t length)
     const unsigned size = 63 - (unsigned)__builtin_clzll(length / REGX_AUTO_SMALLEST | 1);
 
     return size < REGX_AUTO_SIZES ? size : REGX_AUTO_SIZES - 1;
+}
+
+void regx_auto_tell(regx_autotune_t tunes[REGX_AUTO_SIZES], uint64_t length, regx_path_t path)
+{
+    regx_autotune_t *tune = &tunes[number_of(length)];
+
+    for (uint8_t i = 0; i < wires[REGX_AUTO_NODE].candidates; i++) {
+        if (wires[REGX_AUTO_NODE].path[i] == path && tune->turn.number == 0) {
+            tune->winner = i;
+            tune->known = tune->told = true;
+            tune->rest = REST_TOLD;
+        }
+    }
+}
+
+void regx_rndv_tell(regx_rndv_t *rndv, uint64_t length, regx_path_t path)
+{
+    regx_lock(&rndv->lock);
+    regx_auto_tell(rndv->tuner.sizes[REGX_AUTO_NODE], length, path);
+    regx_unlock(&rndv->lock);
 }
 
 /* ---- a trial ---- */
@@ -153,6 +174,7 @@ static void begin_turn(regx_autotune_t *tune, uint8_t candidate)
 static void begin_trial(regx_autotune_t *tune)
 {
     tune->trying = true;
+    tune->told = false;
     tune->kind = tune->repeats = tune->turns = 0;
     tune->messages = 0;
     begin_turn(tune, tune->turn.number > 0 ? tune->winner : SLOTS);
@@ -378,7 +400,8 @@ regx_trial_t regx_auto_enter(regx_autotune_t tunes[REGX_AUTO_SIZES], uint64_t le
     turn->entered++;
     return (regx_trial_t){.of = tune,
                           .candidate = trial ? turn->candidate : tune->winner,
-                          .why = trial ? REGX_WHY_trial
+                          .why = trial        ? REGX_WHY_trial
+                                 : tune->told ? REGX_WHY_told
                                  : tune->known || tune->tried[tune->winner].cost > 0
                                      ? REGX_WHY_winner
                                      : REGX_WHY_prior,

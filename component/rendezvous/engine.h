@@ -148,7 +148,8 @@ typedef struct regx_autotune {
     uint8_t candidates; /* 0 to candidates - 1 */
     uint8_t larger;     /* sizes that follow this one in the array */
     uint8_t winner;     /* of the last trial, or of the first one so far; before it the prior */
-    bool known;         /* it was measured */
+    bool known;         /* it was measured, */
+    bool told;          /* elsewhere, and no trial has begun since then */
     bool trying;        /* there is a trial */
     uint8_t kind;       /* of its turns: bits, 1 messages alone, 2 bursts; 0: not known yet */
     uint8_t turns;      /* that have begun */
@@ -274,6 +275,9 @@ REGX_RENDEZVOUS_PATHS(REGX_STRATEGY_DECLARED)
 /* auto.c: which path moves messages of that size fastest. */
 
 void regx_auto_init(regx_autotune_t tunes[REGX_AUTO_SIZES], regx_auto_wire_t wire);
+/* That path is the fastest on a node, as was measured elsewhere: messages of that size begin as if
+ * a trial had just ended, unless one has begun. */
+void regx_auto_tell(regx_autotune_t tunes[REGX_AUTO_SIZES], uint64_t length, regx_path_t path);
 /* A message of that length is opened. It is to be left. */
 regx_trial_t regx_auto_enter(regx_autotune_t tunes[REGX_AUTO_SIZES], uint64_t length);
 /* It is closed. went: all of it arrived, by the path that it was to go. Does nothing for a message

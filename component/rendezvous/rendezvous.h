@@ -121,6 +121,10 @@ typedef struct regx_peer {
  * lock. */
 double regx_auto_speed(regx_rndv_t *rndv, regx_path_t path, uint64_t length);
 
+/* Auto begins with that path between processes of a node, for messages of that size, and compares the
+ * paths later. Takes the lock. */
+void regx_rndv_tell(regx_rndv_t *rndv, uint64_t length, regx_path_t path);
+
 typedef struct regx_rndv_config {
     const regx_strategy_t *strategy; /* for what this process receives */
     size_t chunk_size;    /* bytes granted or advertised at once; a multiple of the page, at most

@@ -224,6 +224,57 @@ static void most_samples_may_be_interrupted(void **state)
     assert_in_range(found, 15, 20);
 }
 
+/* ---- what was measured elsewhere ---- */
+
+enum { LENGTHS = REGX_EAGER_SIZES, SEEDED = 4096 };
+
+static const size_t lengths[LENGTHS] = {SHORT, MIDDLE, LONG};
+
+/* All messages of a size go that way, for 4,096 of them, and no clock is read. The first may go
+ * another way, since one limit serves all sizes. */
+static void what_is_told_holds_from_the_first_message_on(void **state)
+{
+    for (unsigned ways = 0; ways < 1u << LENGTHS; ways++) {
+        for (unsigned i = 0; i < LENGTHS; i++) {
+            const regx_eager_way_t way = (regx_eager_way_t)(ways >> i & 1);
+            const table_t table = {"", lengths[i], {1000, 1000}};
+
+            begin_with(CONFIGURED, true);
+            for (unsigned number = 0; number < LENGTHS; number++) {
+                regx_eager_tell(&eager, number, (regx_eager_way_t)(ways >> number & 1));
+            }
+            run(&table, &programs[0], SEEDED - 1, 0, TUNED);
+            assert_in_range(went[way], SEEDED - 2, SEEDED - 1);
+            assert_int_equal(looks, 0);
+        }
+    }
+}
+
+/* Within so many more messages, which the trial needs. */
+static void what_was_told_wrong_is_found_out(void **state)
+{
+    for (unsigned i = 0; i < 4; i++) {
+        const regx_eager_way_t better = i < 2 ? REGX_EAGER_RENDEZVOUS : REGX_EAGER_SEND;
+
+        for (unsigned program = 0; program < PROGRAMS; program++) {
+            begin_with(CONFIGURED, true);
+            regx_eager_tell(&eager, tables[i].length == SHORT ? 0 : 2, (regx_eager_way_t)!better);
+            run(&tables[i], &programs[program], SEEDED + 1024, 0, TUNED);
+            assert_int_equal(last, better);
+        }
+    }
+}
+
+static void what_is_told_late_is_not_heeded(void **state)
+{
+    note(SHORT);
+    regx_eager_tell(&eager, 0, REGX_EAGER_RENDEZVOUS);
+    assert_int_equal(limit, CONFIGURED);
+    begin_with(CONFIGURED, false); /* not to be tuned */
+    regx_eager_tell(&eager, 0, REGX_EAGER_RENDEZVOUS);
+    assert_int_equal(limit, CONFIGURED);
+}
+
 /* ---- several sizes ---- */
 
 static const table_t short_by_rendezvous = {"", SHORT, {3000, 1000}};
@@ -268,8 +319,6 @@ static void of_three_sizes_the_one_between_may_go_eagerly_alone(void **state)
 /* All sizes in turn, in a program that never calls progress: their trials end all the same. */
 static void a_mixture_of_all_sizes_is_tried(void **state)
 {
-    static const size_t lengths[] = {SHORT, MIDDLE, LONG};
-
     for (unsigned i = 0; i < 30000; i++) {
         now += note(lengths[i % 3]) == REGX_EAGER_SEND ? 3000 : 1000;
     }
@@ -529,6 +578,9 @@ int main(void)
         TEST(trials_become_rarer),
         TEST(costs_that_change_are_followed),
         TEST(most_samples_may_be_interrupted),
+        TEST(what_is_told_holds_from_the_first_message_on),
+        TEST(what_was_told_wrong_is_found_out),
+        TEST(what_is_told_late_is_not_heeded),
         TEST(of_two_sizes_each_has_its_way),
         TEST(of_three_sizes_the_one_between_may_go_eagerly_alone),
         TEST(a_mixture_of_all_sizes_is_tried),

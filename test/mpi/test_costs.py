@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""btl_regx_costs: a job begins with what a file says, and does without a file that is none of its own."""
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+import sample
+from job import Job
+from launch import TOP, Mpi
+from sample import Case
+
+LARGE = 100_000
+NEIGHBOURS = ("l2", "l3", "package", "node", "any")
+KEYS = ("vendor_id", "cpu family", "model", "CPU implementer", "CPU part", "cpu")
+WINDOW, ITERATIONS = 40, 6
+
+
+def processor() -> str:
+    first = Path("/proc/cpuinfo").read_text().partition("\n\n")[0]
+    return " ".join(match[2] for match in re.finditer(r"^([^\t:]+?)\s*: (.*)$", first, re.MULTILINE)
+                    if match[1] in KEYS)
+
+
+def head() -> str:
+    version = re.findall(r"AC_INIT\(\[regx\], \[(.*)\]\)", (TOP / "configure.ac").read_text())[0]
+    return f"regx-costs 1\nregx {version}\nprocessor {processor()}\n"
+
+
+def costs(line: str) -> str:
+    return head() + "".join(f"{neighbour} {line}\n" for neighbour in NEIGHBOURS) + "end\n"
+
+
+def run(mpi: Mpi, tmp_path: Path, seed: int, file: Path, size: int = LARGE) -> Job:
+    cases = [Case(size, 1, 2, window=WINDOW)] * 2
+    return mpi("transfer", "--seed", seed, "--iterations", ITERATIONS, sample.write(cases, tmp_path),
+               regx={"costs": file})
+
+
+@pytest.mark.parametrize("size,line,way", [
+    (LARGE, "64K - 30 20 10", "read"), (LARGE, "64K - 10 20 30", "bounce"), (LARGE, "64K - 20 10 30", "together"),
+    (8000, "8K 20 30 10 40", "together"), (8000, "8K 10 20 30 40", "eager")], ids=str)
+def test_a_job_begins_with_what_was_fastest_and_tries_nothing(mpi: Mpi, tmp_path: Path, seed: int, size: int, line: str,
+                                                              way: str) -> None:
+    (tmp_path / "costs").write_text(costs(line))
+    job = run(mpi, tmp_path, seed, tmp_path / "costs", size).checked(ranks=2)
+    ways = job.ways()
+    assert not [name for name in ways if "on trial" in name or "not tried yet" in name], str(job)
+    if way == "eager":
+        assert job.total("messages_eager") >= WINDOW * ITERATIONS, str(job)
+    else:
+        assert ways[f"{way}: as btl_regx_costs says"] >= WINDOW * ITERATIONS, str(job)
+
+
+def huge(file: Path) -> None:
+    file.write_text(head())
+    os.truncate(file, 1 << 40)
+
+
+def pipe(file: Path) -> None:
+    os.mkfifo(file)
+
+
+WRONG = {
+    "missing": lambda file: None,
+    "a folder": Path.mkdir,
+    "a pipe": pipe,
+    "empty": lambda file: file.write_text(""),
+    "cut": lambda file: file.write_text(costs("64K - 30 20 10")[:-10]),
+    "of another processor": lambda file: file.write_text(costs("64K - 1 2 3").replace(processor(), "Other 1 2")),
+    "absurd": lambda file: file.write_text(costs("64K - 30 20 -10")),
+    "huge": huge,
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_another_file_is_ignored_with_one_line(mpi: Mpi, tmp_path: Path, seed: int, what: str) -> None:
+    WRONG[what](tmp_path / "costs")
+    job = run(mpi, tmp_path, seed, tmp_path / "costs").warned(f"btl_regx_costs={tmp_path}", "is ignored: ")
+    job.checked(ranks=2)
+    assert not [name for name in job.ways() if "costs" in name], str(job)
