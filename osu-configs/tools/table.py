@@ -118,7 +118,7 @@ def related(values: Frame, group: list[str]) -> Frame:
         median=("value", "median"), interval=("value", interval), spread=("value", numpy.ptp),
         runs=("value", "count"), reference=("reference", "median"),
         problem=("problem", "max")).reset_index()  # fmt: skip
-    found[["low", "high"]] = found.interval.to_list()
+    found[["low", "high"]] = numpy.array(found.interval.to_list(), dtype=float).reshape(-1, 2)
     found["lower"] = ~found.unit.str.contains("/")
     found["order"] = found["median"].where(found.lower, -found["median"])
     peers = found[found.kind == "peer"]

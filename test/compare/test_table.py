@@ -52,6 +52,12 @@ def test_medians_ranges_and_ratios_of_each_phase_have_a_table(tmp_path: Path) ->
     assert "Phase: it changed during 1 of 8 figures, which are left out: vader osu_bw." in text
 
 
+def test_where_nothing_was_measured_the_screen_says_what_failed(tmp_path: Path) -> None:
+    nothing = read(tmp_path, HEAD + "\n" + RECORDED.splitlines()[-1] + "\n")
+    for text in (table.render(nothing, 160), screen.render(nothing, 100)):
+        assert "FAILED: ucx osu_bw: no such PML" in text
+
+
 def test_of_many_runs_one_that_was_disturbed_does_not_widen_the_interval(tmp_path: Path) -> None:
     line = "{row},{kind},osu_bw,same,2,,bandwidth,MB/s,65536,{run},{value},,far,,,,none,shm,,regx 1\n"
     runs = {"auto": ("regx", [30, 31, 32, 33, 30, 31, 32, 33, 5]), "vader": ("peer", [20, 21, 22, 20, 21, 22, 20, 21, 90])}
