@@ -48,6 +48,9 @@ def arguments() -> argparse.Namespace:
     add("--from", dest="csv", nargs="+", type=Path, metavar="CSV",
         help="measure nothing: show the results.csv of an earlier run again, or several; with --output, make the page and"
         " the plots, too")
+    add("--recommend", type=Path, metavar="FILE",
+        help="measure what messages between processes of this node cost, by the rows of costs.conf between each kind of"
+        " neighbours that it has, and write the file of btl_regx_costs, for nodes of this kind")
     add("--measure", action="store_true", help=argparse.SUPPRESS)  # in the emulated machine: no tables
     asked = parser.parse_args()
     if asked.runs is not None and not 1 <= asked.runs <= 1000:
@@ -56,8 +59,12 @@ def arguments() -> argparse.Namespace:
         parser.error(f"--minutes {asked.minutes:g}: allowed: more than 0 to 10000, without -n")
     if asked.explain and asked.csv:
         parser.error("--explain: not with --from; reports/ beside the results.csv has it")
+    if asked.recommend and (asked.csv or asked.rdma or asked.hostfile or asked.launcher or asked.files):
+        parser.error("--recommend: not with -f, --from, --rdma, --hostfile or --launcher: it is of this node, by rows of"
+                     " its own")
     asked.runs = asked.runs or 0
-    asked.files = asked.files or [rows.FOLDER / "strategies.conf", rows.PEERS]
+    usual = [rows.FOLDER / "costs.conf"] if asked.recommend else [rows.FOLDER / "strategies.conf", rows.PEERS]
+    asked.files = asked.files or usual
     return asked
 
 
@@ -83,6 +90,10 @@ def compare(asked: argparse.Namespace) -> int:
                       " one node")
     found = installation.found(asked, "machine" if emulated else "rdma" if asked.rdma else "compare")
     wanted = rows.for_openmpi(wanted, found.major)
+    if asked.recommend:
+        from tools import costs
+
+        wanted = costs.between_neighbours(wanted)
     launcher = Launcher(found, asked.hostfile, asked.launcher, asked.rdma)
     suite.companion = found.programs / "companion"
     if asked.rdma:
@@ -114,6 +125,11 @@ def compare(asked: argparse.Namespace) -> int:
     if problem := plan.cut if complete else "interrupted":
         print(f"compare: {problem}", file=sys.stderr)
     bad = 0 if asked.measure or not session.records else present(folder, asked)
+    if asked.recommend and (bad or plan.cut or not complete):
+        print(f"compare: {asked.recommend} is not written: not all rows were measured", file=sys.stderr)
+        return 130 if not complete else 1
+    if asked.recommend:
+        costs.recommend(table_of(folder), asked.recommend)
     return bad if complete else 130
 
 
@@ -123,10 +139,14 @@ def undecided(results: Path) -> set:
     return screen.undecided(table.read([results]))
 
 
-def present(folder: Path, asked: argparse.Namespace) -> int:
+def table_of(folder: Path) -> "table.Frame":
     from tools import table
 
-    frame = table.read([folder / "results.csv"])
+    return table.read([folder / "results.csv"])
+
+
+def present(folder: Path, asked: argparse.Namespace) -> int:
+    frame = table_of(folder)
     write(frame, folder)
     for file in sorted((folder / "reports").glob("*-1.jsonl")) if asked.explain else []:
         try:
