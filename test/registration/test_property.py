@@ -2,10 +2,13 @@
 """Random changes of the address space, with transfers in between: no byte may be wrong."""
 import os
 import resource
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+import device
+import notify
 from launch import Build
 from random_runs import STALE, UNAVAILABLE, Run, run
 
@@ -13,12 +16,21 @@ LOCKED = 64 << 20
 
 # Operations; so many times as many with --full. Most mutants are found within a few thousand.
 FULL = 20
-SINGLE = {"notifier": 8_000, "hooks+notifier": 5_000, "hooks": 5_000}
+GUEST = [device.needed, pytest.mark.core]  # it has the module of backend kernel
+SINGLE = [("notifier", 8_000), ("hooks+notifier", 5_000), ("hooks", 5_000),
+          pytest.param("kernel", 1_000, marks=GUEST)]
 STORMS = [("notifier", "glance", 8_000), ("hooks+notifier", "", 5_000), ("hooks", "parts", 5_000),
           ("notifier", "tight", 5_000),
+          *(pytest.param("kernel", options, 1_000, marks=GUEST) for options in ("", "glance tight parts")),
           *(pytest.param(*row, marks=pytest.mark.full) for row in [
               ("notifier", "", 25_000), ("hooks", "", 8_000), ("notifier", "glance tight", 8_000),
               ("notifier", "parts", 8_000)])]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def module() -> Iterator[None]:
+    with notify.loaded_if_there():
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -42,12 +54,12 @@ def judge(done: Run, operations: int, hits: float, capsys: pytest.CaptureFixture
         print("", done.command, *(f"{name} {value}" for name, value in counts.items()))
 
 
-@pytest.mark.parametrize("backend", SINGLE)
-def test_random_changes(programs: Path, backend: str, full: bool, seed: int,
+@pytest.mark.parametrize(("backend", "operations"), SINGLE)
+def test_random_changes(programs: Path, backend: str, operations: int, full: bool, seed: int,
                         capsys: pytest.CaptureFixture[str]) -> None:
-    operations = SINGLE[backend] * (FULL if full else 1)
+    operations *= FULL if full else 1
     done = run(programs / "property", backend, seed, operations)
-    judge(done, operations, 0.25, capsys)
+    judge(done, operations, 0.2, capsys)
     assert done.counts["refused"] == 0, str(done)
 
 
