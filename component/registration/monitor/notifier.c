@@ -249,6 +249,9 @@ static void stop(regx_monitor_t *monitor)
             (void)send(notifier->end[1].fd, "", 1, MSG_NOSIGNAL);
         }
         pthread_join(notifier->reader, NULL);
+        if (atomic_load(&notifier->lost)) {
+            notifier->uffd.file.fd = -1; /* the reader has closed what there was */
+        }
         pthread_mutex_lock(&current_lock);
         close_all(notifier);
         current = NULL;

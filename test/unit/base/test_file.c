@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Descriptors that are kept: whether they are still what they were, also where a filter of system
+ * calls has the kernel not tell.
+ */
+#include "../process.h"
+
+#include <sys/mman.h>
+#include <sys/syscall.h>
+
+#include "base/file.h"
+
+static int made(void)
+{
+    const int fd = memfd_create("kept", MFD_CLOEXEC);
+
+    assert_true(fd >= 0);
+    return fd;
+}
+
+static bool is_open(int fd)
+{
+    return fcntl(fd, F_GETFD) >= 0;
+}
+
+/* Two kept files: the first stays, the second's number becomes another file. Both are closed. Returns a
+ * bit for each that was then closed, or -1: they were not told apart before. */
+static int closed_of_two(bool denied, unsigned also_denied)
+{
+    regx_file_t stays = regx_file_of(made()), replaced = regx_file_of(made());
+    const int numbers[] = {stays.fd, replaced.fd}, other = made();
+    int closed = 0;
+
+    if (!regx_file_is_ours(&stays) || !regx_file_is_ours(&replaced) ||
+        dup2(other, replaced.fd) != replaced.fd || regx_file_is_ours(&replaced)) {
+        return -1;
+    }
+    if (denied && (!process_deny(SYS_fstat, EPERM) ||
+                   (also_denied != 0 && !process_deny(also_denied, EPERM)))) {
+        return -1;
+    }
+    regx_file_close(&stays);
+    regx_file_close(&replaced);
+    for (int i = 0; i < 2; i++) {
+        closed |= is_open(numbers[i]) ? 0 : 1 << i;
+    }
+    return closed;
+}
+
+static void what_the_program_put_in_its_place_is_left_alone(void **state)
+{
+    assert_int_equal(closed_of_two(false, 0), 0x1);
+}
+
+static void in_a_child_that(bool (*does)(void))
+{
+    const pid_t child = fork();
+
+    if (child == 0) {
+        _exit(does() ? 0 : 1);
+    }
+    process_must_end_well(child);
+}
+
+static bool closes_its_own_alone(void)
+{
+    return closed_of_two(true, 0) == 0x1;
+}
+
+static void the_other_call_tells_where_a_filter_refuses_one(void **state)
+{
+    in_a_child_that(closes_its_own_alone);
+}
+
+static bool closes_its_own(void)
+{
+    return (closed_of_two(true, SYS_newfstatat) & 0x1) != 0;
+}
+
+static void what_no_call_tells_of_is_closed_all_the_same(void **state)
+{
+    in_a_child_that(closes_its_own);
+}
+
+static void no_file_is_kept_of_a_closed_descriptor(void **state)
+{
+    const int fd = made();
+
+    close(fd);
+    const regx_file_t file = regx_file_of(fd);
+
+    assert_int_equal(made(), fd);
+    assert_false(regx_file_is_ours(&file));
+    close(fd);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_the_program_put_in_its_place_is_left_alone),
+        cmocka_unit_test(the_other_call_tells_where_a_filter_refuses_one),
+        cmocka_unit_test(what_no_call_tells_of_is_closed_all_the_same),
+        cmocka_unit_test(no_file_is_kept_of_a_closed_descriptor),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
