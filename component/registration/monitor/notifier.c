@@ -34,7 +34,7 @@
  * userfaultfd on such memory finds it busy. Huge pages stay, but no new ones are made of memory
  * that is watched and in part untouched. A program that closes our descriptor by mistake: nothing
  * is kept from the next change on; if its number has become a file that has nothing to tell, that
- * change waits for ever, since poll looks at numbers anew when it is woken.
+ * change waits until the reader looks (LOOK_MS).
  *
  * A child of fork watches nothing and answers so: its copy of the descriptors is closed. A child
  * of raw clone still has them and must not use them, since they mean the parent's memory: a page
@@ -54,6 +54,7 @@
 #include "registration/monitor/uffd.h"
 
 #define LAST_EVENTS_MS 2000
+#define LOOK_MS 1000
 
 typedef struct regx_notifier {
     regx_monitor_t super;
@@ -62,7 +63,7 @@ typedef struct regx_notifier {
     regx_counters_t *counters;
     pthread_t reader;
     _Atomic uint32_t reads; /* 1: the reader has come so far that it reads */
-    regx_file_t end[2]; /* connected sockets: [1] asks the reader at [0] to stop. It also hears if
+    regx_file_t end[2]; /* connected sockets: [1] wakes the reader at [0] to stop. It also hears if
                            they are closed. Not a pipe: a write to one without a reader raises
                            SIGPIPE. */
     _Atomic bool stopping; /* stop() was called */
@@ -114,18 +115,22 @@ static void lose(regx_notifier_t *notifier)
     regx_inval_log_write(notifier->super.log, 0, UINTPTR_MAX);
 }
 
-/* Reads events until it is to stop. false: the descriptors were lost. */
+/* Reads events until it is to stop. false: the descriptors were lost. It looks by itself now and then:
+ * by a number that has become a silent file it would never be woken, nor by a thread that may not
+ * send or has a table of descriptors of its own, where it closed ours (unshare). */
 static bool read_until_the_end(regx_notifier_t *notifier)
 {
     while (true) {
-        const int ready = regx_uffd_wait(&notifier->uffd, notifier->end[0].fd, -1);
+        const int ready = regx_uffd_wait(&notifier->uffd, notifier->end[0].fd, LOOK_MS);
 
         if (ready < 0 || ((ready & REGX_UFFD_EVENT) != 0 && !read_events(notifier))) {
             return false;
         }
-        /* By now its number may be a file that is never readable. */
-        if ((ready & REGX_UFFD_OTHER) != 0 || !regx_file_is_ours(&notifier->end[0])) {
-            return atomic_load(&notifier->stopping);
+        const bool stopping = atomic_load(&notifier->stopping);
+
+        if (stopping || (ready & REGX_UFFD_OTHER) != 0 || !regx_file_is_ours(&notifier->end[0]) ||
+            !regx_file_is_ours(&notifier->uffd.file)) {
+            return stopping;
         }
     }
 }
@@ -245,7 +250,7 @@ static void stop(regx_monitor_t *monitor)
             regx_uffd_ranges_clear(&notifier->ranges);
         }
         atomic_store(&notifier->stopping, true);
-        if (regx_file_is_ours(&notifier->end[1])) { /* else it has noticed, or if that is refused */
+        if (regx_file_is_ours(&notifier->end[1])) { /* else, or if that fails, it notices in time */
             (void)send(notifier->end[1].fd, "", 1, MSG_NOSIGNAL);
         }
         pthread_join(notifier->reader, NULL);

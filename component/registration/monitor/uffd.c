@@ -143,10 +143,11 @@ int regx_uffd_unregister(int fd, uintptr_t start, uintptr_t end)
 
 int regx_uffd_wait(const regx_uffd_t *uffd, int other, int milliseconds)
 {
-    const struct timespec time = {.tv_nsec = milliseconds * 1000000L};
+    const struct timespec time = {.tv_sec = milliseconds / 1000,
+                                  .tv_nsec = milliseconds % 1000 * 1000000L};
     struct pollfd fds[] = {{.fd = uffd->file.fd, .events = POLLIN},
                            {.fd = other, .events = POLLIN}};
-    const long ready = regx_raw(SYS_ppoll, (long)fds, 2, milliseconds >= 0 ? (long)&time : 0, 0, 0);
+    const long ready = regx_raw(SYS_ppoll, (long)fds, 2, (long)&time, 0, 0);
 
     if (ready < 0 && ready != -EINTR) {
         return -1;

@@ -70,8 +70,7 @@ static inline bool regx_uffd_is_idle(int fd)
 }
 
 /* Waits until there is something to read, or the descriptor `other` is readable or closed, or so
- * many milliseconds have passed (-1: without end). Returns which; -1: it cannot wait. Calls nothing
- * of libc's. */
+ * many milliseconds have passed. Returns which; -1: it cannot wait. Calls nothing of libc's. */
 enum { REGX_UFFD_EVENT = 0x1, REGX_UFFD_OTHER = 0x2 };
 int regx_uffd_wait(const regx_uffd_t *uffd, int other, int milliseconds);
 

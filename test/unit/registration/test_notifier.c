@@ -334,15 +334,14 @@ static void after_closefrom_nothing_is_kept_and_no_other_file_is_touched(void **
     }
 }
 
-/* The reader notices at the next change, also if its number is then a file of which it would never
- * hear; stop must not write to a pipe without a reader, which would end the process (SIGPIPE). */
+/* The reader notices in time, also if its number is then a file of which it would never hear; stop
+ * must not write to a pipe without a reader, which would end the process (SIGPIPE). */
 static void stopping_outlives_the_loss_of_any_one_descriptor(void **state)
 {
     const int silent = timerfd_create(CLOCK_MONOTONIC, 0), first = lowest_free();
 
     for (int lost = first, end = first + 1; lost < end; lost++) {
-        /* Of the first, userfaultfd's, poll would not even wake. */
-        for (int taken = 0; taken <= (lost > first ? 1 : 0); taken++) {
+        for (int taken = 0; taken <= 1; taken++) {
             regx_monitor_t *monitor = start();
             region_t region = keep(monitor, map(LENGTH), LENGTH);
 
@@ -359,6 +358,33 @@ static void stopping_outlives_the_loss_of_any_one_descriptor(void **state)
     close(silent);
 }
 
+static void *stop_without_descriptors(void *monitor)
+{
+    if (unshare(CLONE_FILES) == 0 && syscall(SYS_close_range, REGX_DESCRIPTOR_HIGH, ~0U, 0) == 0) {
+        ((regx_monitor_t *)monitor)->stop(monitor);
+        return monitor;
+    }
+    return NULL;
+}
+
+/* A thread that has a table of its own has closed there what it does not know: it cannot wake the
+ * reader. */
+static void a_thread_that_closed_them_for_itself_can_stop_it(void **state)
+{
+    const int first = lowest_free();
+    regx_monitor_t *monitor = start();
+    region_t region = must_keep(monitor, map(LENGTH), LENGTH);
+    pthread_t thread;
+    void *stopped;
+
+    drop(&region);
+    assert_int_equal(pthread_create(&thread, NULL, stop_without_descriptors, monitor), 0);
+    assert_int_equal(pthread_join(thread, &stopped), 0);
+    assert_ptr_equal(stopped, monitor);
+    assert_int_equal(munmap((void *)region.start, LENGTH), 0); /* waits for no one */
+    assert_int_equal(syscall(SYS_close_range, first, ~0U, 0), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -371,6 +397,7 @@ int main(void)
         cmocka_unit_test(it_takes_no_signal_and_inherits_neither_cores_nor_policy),
         cmocka_unit_test(after_closefrom_nothing_is_kept_and_no_other_file_is_touched),
         cmocka_unit_test(stopping_outlives_the_loss_of_any_one_descriptor),
+        cmocka_unit_test(a_thread_that_closed_them_for_itself_can_stop_it),
     };
 
     return refused() ? 0 : cmocka_run_group_tests(tests, give_up_in_time, NULL);
