@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import device
+import stacks
 from launch import Build
 
 DIFFERENT, SAME = "stale and different", "stale, same bytes"
@@ -273,3 +274,23 @@ def test_over_a_device_wrong_data_is_found_and_right_data_is_not(over_device: Ch
     for change in ["none", "beside", "fork"]:
         done = over_device.stale(change, "write", 20)
         assert (done.returncode, over_device.faults()) == (0, []), done.stderr
+
+
+@device.needed
+@pytest.mark.core
+@pytest.mark.parametrize(("stack", "wrong"), [("pml/ucx", 2 * stacks.ROUNDS - 2), ("regx notifier", 0)])
+@pytest.mark.parametrize("side", ["send", "receive"])
+def test_of_rounds_with_wrong_bytes_each_is_reported_and_no_other(over_device: Check, stack: str, wrong: int, side: str) -> None:
+    """Also where nothing of the process whose memory it is posts it: the peer reads what it was offered."""
+    raw, rounds = "munmap, mmap by the system call", 2 * stacks.ROUNDS
+    assert over_device.command.exists()
+    assert stacks.job(stacks.STACKS[stack], side, raw, "none") == {raw: f"{wrong} 0 0 {rounds}", "none": f"0 0 0 {rounds}"}
+
+
+def test_the_table_of_stacks_is_what_its_program_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text, columns = stacks.FILE.read_text(), stacks.read()
+    monkeypatch.setattr(stacks, "FILE", tmp_path / "stale.md")
+    stacks.write(columns)
+    assert stacks.FILE.read_text() == text
+    assert all(cell == "0" for stack, column in columns.items() if stack in ("regx none", "regx notifier", "regx kernel")
+               for row, cell in column.items() if (stack, row) != ("regx notifier", "shmat SHM_REMAP over it"))

@@ -1,0 +1,125 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""stacks.py [STACK...]: make osu-configs/stale.md anew, or the columns of those stacks: which of them carry wrong
+bytes after which change of memory, and whether regx-check says so. Where an RDMA device is; from the top of the tree:
+test/machine/run --timeout 3600 -- python3 -B test/check/stacks.py"""
+import argparse
+import os
+import re
+import socket
+import subprocess
+from pathlib import Path
+
+TOP = Path(__file__).resolve().parents[2]
+OBJ = Path(os.environ.get("REGX_BUILD_DIR", TOP / ".build/obj"))
+MODULE = Path("/mnt/regx_notify.ko")  # in the emulated machine
+OPENMPI = os.environ.get("REGX_PKGLIBDIR", "/usr/lib/x86_64-linux-gnu/openmpi/lib/openmpi3")
+FILE = TOP / "osu-configs/stale.md"
+ROUNDS = 4  # by each of two ranks, with each side changing
+HEAD = """\
+<!-- made by test/check/stacks.py -->
+# Which stacks carry wrong data, in silence
+
+Two processes over Soft-RoCE, in the emulated machine (Debian 12: Open MPI 4.1.4, UCX 1.13.1), exchange 256 KiB
+(MPI_Sendrecv) in {rounds} rounds: in half of them the memory of what is sent was changed before, in the others that of
+what is received, but for the first round of each. A cell has the rounds whose bytes were wrong, of which no stack said
+anything. The changes are made by libc, where hooks may see them, unless the system call is named.
+
+Each job ran under `regx-check`. Of the rounds with wrong bytes it reported
+{said}.
+
+| change | {stacks} |
+|{lines}|
+"""
+TAIL = """
+## What a line says
+
+regx-check runs any program that uses libibverbs, over any stack. Of pml/ucx (in one line; some functions left out):
+
+    $ mpirun -np 2 --mca pml ucx regx-check ./program
+    regx-check: rank 1: stale and different: 262144 bytes at 0x7f8d708c0000;
+      registered after 35.596 s in uct_ib_reg_mr < ... < ucs_rcache_get < ... < ucp_tag_send_nbx < ... < MPI_Sendrecv;
+      made stale by munmap in syscall < program+0x2b42 < program+0x25ac;
+      used by an offer to a peer in uct_rc_verbs_ep_am_short < ... < ucp_tag_send_nbx < ... < MPI_Sendrecv
+    ...
+    regx-check: 6 registrations, 8280 postings; stale ones used: 7 different, 0 same bytes, 0 not compared; 1 open to peers
+
+The sender's buffer was unmapped and mapped again by the system calls, which UCX's hooks do not see. Its cache finds the
+old registration, whose key goes to the peer in a message; the peer reads the old pages.
+"""
+REGX = "--mca pml ob1 --mca btl regx --mca btl_regx_transport verbs --mca btl_regx_rendezvous direct --mca btl_regx_backend "
+STACKS = {
+    "pml/ucx": "--mca pml ucx --mca pml_ucx_tls any --mca pml_ucx_devices any -x UCX_TLS=rc_verbs,ud_verbs,self"
+               " -x UCX_IB_GID_INDEX=0",
+    **{f"regx {backend}": REGX + backend for backend in ("notifier", "none", "hooks", "kernel", "hooks+notifier", "odp")},
+    "mtl ofi": "--mca pml cm --mca mtl ofi --mca mtl_ofi_provider_include verbs;ofi_rxm -x FI_UNIVERSE_SIZE=4",
+    "btl openib": "--mca pml ob1 --mca btl openib,self --mca btl_openib_allow_ib 1 --mca mpi_leave_pinned 1",
+}
+LINE = re.compile(r"^(.+): (\d+) rounds, (\d+) wrong, (\d+) missed, (\d+) more$", re.M)
+NOT_RUN = "does not start"
+Column = dict[str, str]
+
+
+def job(options: str, side: str, *changes: str) -> Column:
+    """Of those changes, or of each: wrong, missed, more, rounds."""
+    environment = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+                   "OMPI_MCA_opal_mca_base_component_path": f"{OBJ}/component:{OPENMPI}"}
+    command = ["chrt", "-i", "0", "mpirun", "-np", "2", "--bind-to", "none", *options.split(" "),
+               str(OBJ / "component/check/regx-check"), str(OBJ / "test/mpi/rounds"), side, str(ROUNDS), *changes]
+    try:
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=400, check=False)
+        output = done.stdout + done.stderr
+    except subprocess.TimeoutExpired as late:
+        output = (late.stdout or b"").decode()
+    (TOP / ".build/stacks.log").open("a").write(" ".join(command) + "\n" + output)
+    return {change: f"{wrong} {missed} {more} {rounds}" for change, rounds, wrong, missed, more in LINE.findall(output)}
+
+
+def column(options: str) -> Column:
+    """A cell for each change, of both sides: wrong, and of these those that were missed."""
+    sides = [job(options, side) for side in ("send", "receive")]
+    cells = {}
+    for change in dict.fromkeys(change for side in sides for change in side):
+        if not all(change in side for side in sides):
+            cells[change] = "ends the job"
+            continue
+        wrong, missed, more, rounds = (sum(int(side[change].split()[i]) for side in sides) for i in range(4))
+        cells[change] = (f"**{wrong} of {rounds}**" if wrong else "0") + (f", {missed} missed" if missed else "") + \
+            (f", {more} reported that were right" if more else "")
+    return cells
+
+
+def read() -> dict[str, Column]:
+    """The columns that the file has."""
+    rows = [line.strip("| ").split(" | ") for line in FILE.read_text().splitlines() if line.startswith("| ")] if FILE.exists() else []
+    return {stack: {row[0]: row[number] for row in rows[1:]} for number, stack in enumerate(rows[0]) if number} if rows else {}
+
+
+def write(columns: dict[str, Column]) -> None:
+    stacks = [stack for stack in STACKS if stack in columns]
+    changes = list(dict.fromkeys(change for column in columns.values() for change in column))
+    cells = [cell for column in columns.values() for cell in column.values()]
+    said = "each" if not any("missed" in cell for cell in cells) else "all that are not counted as missed"
+    said += "; of those that were right, none" if not any("right" in cell for cell in cells) else ""
+    FILE.write_text(HEAD.format(rounds=4 * ROUNDS, said=said, stacks=" | ".join(stacks), lines="|".join(["---"] * (len(stacks) + 1))) +
+                    "".join(f"| {change} | " + " | ".join(columns[stack].get(change, NOT_RUN) for stack in stacks) + " |\n"
+                            for change in changes) + TAIL)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("stacks", nargs="*", metavar="STACK", help=", ".join(STACKS))
+    wanted = parser.parse_args().stacks or list(STACKS)
+    if MODULE.exists():
+        subprocess.run(["insmod", MODULE], check=False)
+        with open("/etc/hosts", "a", encoding="utf-8") as hosts:  # where libfabric looks for the device
+            hosts.write(f"10.73.0.1 {socket.gethostname()}\n")
+    for stack in wanted:
+        columns = read()
+        columns[stack] = column(STACKS[stack])
+        write(columns)
+        print(stack, columns[stack], flush=True)
+
+
+if __name__ == "__main__":
+    main()
