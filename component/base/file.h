@@ -71,7 +71,9 @@ static inline void regx_low_descriptors_give(unsigned taken)
     }
 }
 
-/* An open file that is kept, to be recognized. */
+#define REGX_DEVICE_UNTOLD ((dev_t)-1)
+
+/* An open file that is kept, to be recognized. All zeros: none. */
 typedef struct regx_file {
     int fd; /* -1: closed */
     dev_t device;
@@ -79,8 +81,8 @@ typedef struct regx_file {
 } regx_file_t;
 
 /* Where a filter of system calls (seccomp) does not know one of the two calls it may know the other:
- * libc's own fstat is now the one, now the other. Where neither is answered the device stays 0, which
- * no file has. */
+ * libc's own fstat is now the one, now the other. No file has
+ * the device 0. */
 static inline regx_file_t regx_file_of(int fd)
 {
     struct stat status = {0};
@@ -89,8 +91,9 @@ static inline regx_file_t regx_file_of(int fd)
     if (answer != 0) {
         answer = regx_raw(SYS_newfstatat, fd, (long)"", (long)&status, AT_EMPTY_PATH, 0);
     }
-    return (regx_file_t){
-        .fd = answer == -EBADF ? -1 : fd, .device = status.st_dev, .inode = status.st_ino};
+    return (regx_file_t){.fd = answer == -EBADF ? -1 : fd,
+                         .device = status.st_dev != 0 ? status.st_dev : REGX_DEVICE_UNTOLD,
+                         .inode = status.st_ino};
 }
 
 /* Whether the descriptor is still what it was: the program may have closed it. Where the kernel was not
@@ -99,8 +102,9 @@ static inline bool regx_file_is_ours(const regx_file_t *file)
 {
     const regx_file_t now = regx_file_of(file->fd);
 
-    return now.fd >= 0 && (now.device == 0 || file->device == 0 ||
-                           (now.device == file->device && now.inode == file->inode));
+    return now.fd >= 0 && file->device != 0 &&
+           (now.device == REGX_DEVICE_UNTOLD || file->device == REGX_DEVICE_UNTOLD ||
+            (now.device == file->device && now.inode == file->inode));
 }
 
 /* Closes it if it is still ours. */

@@ -94,6 +94,35 @@ static void no_file_is_kept_of_a_closed_descriptor(void **state)
     close(fd);
 }
 
+/* Where the number 0 is open, as it mostly is. */
+static void what_was_never_kept_is_no_file(void **state)
+{
+    const regx_file_t none = {0};
+    const int low = is_open(0) ? -1 : open("/dev/null", O_RDONLY);
+
+    assert_true(is_open(0));
+    assert_false(regx_file_is_ours(&none));
+    if (low >= 0) {
+        close(low);
+    }
+}
+
+static bool keeps_without_being_told(void)
+{
+    if (!process_deny(SYS_fstat, EPERM) || !process_deny(SYS_newfstatat, EPERM)) {
+        return false;
+    }
+    const int fd = memfd_create("kept", MFD_CLOEXEC);
+    const regx_file_t file = regx_file_of(fd), none = {0};
+
+    return fd >= 0 && is_open(0) && regx_file_is_ours(&file) && !regx_file_is_ours(&none);
+}
+
+static void what_is_kept_where_no_call_tells_stays_ours(void **state)
+{
+    in_a_child_that(keeps_without_being_told);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -101,6 +130,8 @@ int main(void)
         cmocka_unit_test(the_other_call_tells_where_a_filter_refuses_one),
         cmocka_unit_test(what_no_call_tells_of_is_closed_all_the_same),
         cmocka_unit_test(no_file_is_kept_of_a_closed_descriptor),
+        cmocka_unit_test(what_was_never_kept_is_no_file),
+        cmocka_unit_test(what_is_kept_where_no_call_tells_stays_ours),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
