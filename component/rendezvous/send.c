@@ -381,6 +381,26 @@ static regx_status_t prepare_chunk(regx_write_t *write)
     return status == REGX_DENIED ? REGX_FAILED : REGX_NO_MEMORY;
 }
 
+/* Makes the copy by which a suspect slot's bytes go. Without memory for it they go straight from
+ * where they are, if all were there just now. false: some are not. */
+static bool copy_suspect(regx_write_t *write)
+{
+    regx_put_t *put = &write->put;
+    const char *from = put->local;
+    char part[4096];
+    bool whole = true;
+
+    write->copy = malloc(put->length);
+    if (write->copy != NULL) {
+        put->local = write->copy;
+        return regx_buffer_read(write->copy, from, put->length);
+    }
+    for (size_t at = 0; at < put->length && whole; at += sizeof(part)) {
+        whole = regx_buffer_read(part, from + at, regx_min(sizeof(part), put->length - at));
+    }
+    return whole;
+}
+
 /* A slot is written straight from where its bytes are registered already, if they are: that spares
  * the transport's own copies. Nothing is registered for it. REGX_FAILED: some of its bytes are not
  * there, and the send ends. */
@@ -389,16 +409,9 @@ static regx_status_t prepare_slot(regx_write_t *write)
     regx_rndv_t *rndv = write->send->rndv;
     regx_put_t *put = &write->put;
 
-    if (write->suspect) {
-        write->copy = malloc(put->length);
-        if (write->copy == NULL) {
-            return REGX_NO_MEMORY;
-        }
-        if (!regx_buffer_read(write->copy, put->local, put->length)) {
-            write->send->buffer.gone = true;
-            return REGX_FAILED;
-        }
-        put->local = write->copy;
+    if (write->suspect && !copy_suspect(write)) {
+        write->send->buffer.gone = true;
+        return REGX_FAILED;
     }
     write->registered = rndv->registry->transport->registers &&
                         regx_region_acquire_kept(rndv->registry, put->local, put->length,

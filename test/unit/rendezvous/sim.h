@@ -62,6 +62,7 @@ typedef struct sim_scenario {
     bool changes; /* receive buffers are replaced when they are given back */
     bool deep;    /* the first message is long, and the others are a stream of its sender's */
     bool adjoins; /* a receive buffer begins in the page in which the one before it ends */
+    bool poor;    /* there is no memory for as much as a slot holds */
     const char *always; /* a fault that is there in each run, … */
     unsigned always_at; /* … at that occasion */
     unsigned stride;    /* of faults that are tried, one in so many; 0: all */

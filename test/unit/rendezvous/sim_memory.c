@@ -251,6 +251,16 @@ int __wrap_munmap(void *base, size_t length)
     return 0;
 }
 
+void *__real_malloc(size_t size);
+void *__wrap_malloc(size_t size);
+void *__wrap_malloc(size_t size)
+{
+    const sim_scenario_t *scenario = sim.scenario;
+
+    return scenario != NULL && scenario->poor && size == scenario->slot ? NULL
+                                                                        : __real_malloc(size);
+}
+
 /* ---- buffers ---- */
 
 void sim_memory_open(void)

@@ -55,6 +55,8 @@ static const sim_scenario_t scenarios[] = {
      .path = REGX_PATH_pipeline},
     {"pipeline, no room for puts", "pipeline", USUAL, .lengths = {5 * CHUNK, CHUNK + 1},
      .always = "no room for five puts", .always_at = 1},
+    {"pipeline, no memory for copies of what is suspect", "pipeline", USUAL, .poor = true,
+     .lengths = {5 * CHUNK, CHUNK + 1}, .always = "puts to buffers fail", .always_at = 1},
     {"bounce, no room for puts", "bounce", USUAL, .lengths = {9 * PAGE}, .count = 2,
      .always = "no room for five puts", .always_at = 1},
     {"direct", "direct", USUAL, .lengths = {3 * CHUNK + 1, 1}, .count = 3, .skew = 9,
