@@ -332,8 +332,8 @@ static void append(const char *pattern, const char *line, size_t length)
     char name[4096];
 
     expand(pattern, name, sizeof(name));
-    const int fd =
-        regx_descriptor_move(open(name, O_WRONLY | O_CREAT | O_APPEND | O_NONBLOCK | O_CLOEXEC, 0666));
+    const int fd = regx_descriptor_move(
+        open(name, O_WRONLY | O_CREAT | O_APPEND | O_NONBLOCK | O_CLOEXEC, 0666));
     const ssize_t written = fd < 0 ? -1 : write(fd, line, length);
     if (written != (ssize_t)length) {
         regx_compat_output_for_node("btl_regx_report=%s: %s", name,

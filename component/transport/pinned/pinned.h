@@ -127,7 +127,7 @@ typedef struct regx_pinned {
     regx_uring_t uring;
     regx_pin_cost_t cost;
     char wires[64];
-    uint32_t free;          /* the first of the free slots */
+    uint32_t free; /* the first of the free slots */
     /* Of each segment of MPI_Alloc_mem 0 until a region in it is registered, then its slot plus 1, or
      * NO_SLOT, if it has none. */
     uint32_t segments[REGX_ALLOC_MEM_SEGMENTS];

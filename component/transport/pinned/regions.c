@@ -38,8 +38,8 @@ regx_status_t regx_pinned_copy(regx_pinned_t *pinned, bool to_file, const regx_p
     if (slot != NULL) {
         status = length == 0 || (regx_file_is_ours(cells) &&
                                  regx_uring_copy(&pinned->uring, to_file, key->slot,
-                                                 slot->base + key->start + offset, length, cells->fd,
-                                                 cell))
+                                                 slot->base + key->start + offset, length,
+                                                 cells->fd, cell))
                      ? REGX_OK
                      : REGX_FAILED;
     }
@@ -88,13 +88,12 @@ static regx_status_t fill_slot(regx_pinned_t *pinned, void *base, size_t length,
     }
     regx_pin_cost_spend(&pinned->cost, begun, base, length);
     regx_lock(&pinned->lock);
-    pinned->slots[*number] =
-        (regx_pinned_slot_t){.generation = pinned->slots[*number].generation,
-                             .used = true,
-                             .stays = stays,
-                             .access = access,
-                             .base = (uintptr_t)base,
-                             .length = length};
+    pinned->slots[*number] = (regx_pinned_slot_t){.generation = pinned->slots[*number].generation,
+                                                  .used = true,
+                                                  .stays = stays,
+                                                  .access = access,
+                                                  .base = (uintptr_t)base,
+                                                  .length = length};
     regx_unlock(&pinned->lock);
     return REGX_OK;
 }

@@ -229,13 +229,12 @@ size_t regx_shm_address(regx_transport_t *transport, void *buffer)
 
 void regx_shm_expose(regx_transport_t *transport, const void *base, size_t length, regx_key_t *key)
 {
-    const regx_shm_key_t named = {.address = (uintptr_t)base,
-                                  .length = length & (SIZE_MAX >> 1),
-                                  .by_kernel =
-                                      regx_alloc_mem_find(regx_shm_of(transport), base, length) !=
-                                          NULL &&
-                                      regx_fault_is_handled(SIGSEGV),
-                                  .stage = {.id = UINT32_MAX}};
+    const regx_shm_key_t named = {
+        .address = (uintptr_t)base,
+        .length = length & (SIZE_MAX >> 1),
+        .by_kernel = regx_alloc_mem_find(regx_shm_of(transport), base, length) != NULL &&
+                     regx_fault_is_handled(SIGSEGV),
+        .stage = {.id = UINT32_MAX}};
 
     regx_shm_key_pack(named, key);
 }
