@@ -408,8 +408,8 @@ struct regx_transport {
     size_t max_zcopy;  /* bytes that send_zcopy takes: max_frame or more */
     const char *wires; /* for the report: "posix", "verbs:mlx5_0:1" */
     bool registers;    /* registering pins memory, and costs time */
-    bool forked;       /* the owner sets it in a child of fork: by address peers reach the parent's
-                          memory, so a child on the node offers none of its own */
+    bool forked;       /* the owner sets it in a child of fork: by address, and by what is pinned,
+                          peers reach the parent's memory, so a child offers none of its own */
     uint64_t mr_count; /* regions that all users of the device may have together; 0: no limit */
     uint64_t mr_bytes; /* bytes of the longest region; 0: no limit */
     /* Of puts to a peer's regions no more should be accepted while so many bytes of them are under

@@ -36,3 +36,12 @@ def test_a_child_that_goes_on_with_messages_sends_its_own_memory(mpi: Mpi, who: 
     for before in 0, 1:
         job = mpi("instead", before, *who, regx={"rendezvous": strategy})
         assert job.stdout == f"checked {(1 + before) * 2 * 2 * BYTES} bytes\n", str(job)
+
+
+@pytest.mark.parametrize("backend", ["none", "hooks"])
+@pytest.mark.parametrize("who", [(0,), (1,), (0, 1)], ids=str)
+def test_over_pinned_such_a_child_bounces(mpi: Mpi, who: tuple[int, ...], backend: str) -> None:
+    """The ring, and what is pinned there, is its parent's."""
+    for before in 0, 1:
+        job = mpi("instead", before, *who, regx={"transport": "pinned", "rendezvous": "pipeline", "backend": backend})
+        assert job.stdout == f"checked {(1 + before) * 2 * 2 * BYTES} bytes\n", str(job)

@@ -10,13 +10,16 @@
 
 /* ---- transfers ---- */
 
-/* The slot that the key names, if that range is in its region. */
+/* The slot that the key names, if that range is in its region. A child of fork has none: the ring is its
+ * parent's, and is not mapped there. */
 static const regx_pinned_slot_t *find_locked(const regx_pinned_t *pinned,
                                              const regx_pinned_key_t *key, uint64_t offset,
                                              uint32_t length, unsigned access)
 {
     const regx_pinned_slot_t *slot =
-        key->slot < pinned->shm->super.mr_count ? &pinned->slots[key->slot] : NULL;
+        key->slot < pinned->shm->super.mr_count && !pinned->shm->super.forked
+            ? &pinned->slots[key->slot]
+            : NULL;
 
     return slot != NULL && slot->used && slot->generation == key->generation &&
                    regx_within(offset, length, key->length) &&
@@ -133,7 +136,7 @@ regx_status_t regx_pinned_reg(regx_transport_t *transport, void *base, size_t le
     const regx_alloc_mem_name_t *segment = regx_alloc_mem_find(pinned->shm, base, length);
     uint32_t number;
 
-    if ((access & REGX_ACCESS_ON_DEMAND) != 0) {
+    if ((access & REGX_ACCESS_ON_DEMAND) != 0 || transport->forked) {
         return REGX_INVALID;
     }
     if (segment == NULL || !find_segment(pinned, segment, &number)) {
@@ -153,14 +156,15 @@ regx_status_t regx_pinned_reg(regx_transport_t *transport, void *base, size_t le
     return REGX_OK;
 }
 
-/* Once the slot is marked no transfer begins. One that is under way has the lock. */
+/* Once the slot is marked no transfer begins. One that is under way has the lock. In a child of fork the
+ * slot is still its parent's. */
 void regx_pinned_dereg(regx_transport_t *transport, regx_mr_t *mr)
 {
     regx_pinned_t *pinned = regx_pinned_of(transport);
     regx_pinned_slot_t *slot = mr->handle;
     const uint32_t number = (uint32_t)(slot - pinned->slots);
 
-    if (slot->stays) {
+    if (slot->stays || transport->forked) {
         return;
     }
     regx_lock(&pinned->lock);
