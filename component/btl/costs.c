@@ -120,7 +120,10 @@ static bool read_costs(char *line, regx_costs_t *costs)
     if (line != NULL || best->known || regx_min(eager, least) == UINT64_MAX) {
         return false;
     }
-    *best = (regx_best_t){.known = true, .eager = eager < least, .rendezvous = fastest};
+    *best = (regx_best_t){.known = true,
+                          .compared = regx_max(eager, least) != UINT64_MAX,
+                          .eager = eager < least,
+                          .rendezvous = fastest};
     return true;
 }
 
@@ -186,7 +189,7 @@ void regx_costs_tell(const regx_costs_t *costs, regx_neighbour_t neighbour, regx
         const regx_best_t *own = &costs->best[neighbour][i];
         const regx_best_t *best = own->known ? own : &costs->best[REGX_NEIGHBOUR_ANY][i];
 
-        if (best->known && i < REGX_EAGER_SIZES) {
+        if (best->compared && i < REGX_EAGER_SIZES) {
             regx_eager_tell(eager, i, best->eager ? REGX_EAGER_SEND : REGX_EAGER_RENDEZVOUS);
         }
         if (best->known) {

@@ -47,8 +47,8 @@ typedef enum regx_neighbour {
 /* The fastest ways of one size. */
 typedef struct regx_best {
     bool known;             /* there is a line */
-    bool compared;          /* both eager and a rendezvous were measured, and */
-    bool eager;             /* eager was faster */
+    bool compared;          /* both eager and a rendezvous were measured */
+    bool eager;             /* and eager was faster */
     regx_path_t rendezvous; /* REGX_PATH_COUNT: none was measured */
 } regx_best_t;
 

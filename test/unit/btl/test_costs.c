@@ -198,6 +198,7 @@ static void a_neighbour_without_lines_is_any(void **state)
 
     assert_true(read_text(HEAD "l3 8K 20 10 30 40\n"
                                "any 8K 10 20 30 40\n"
+                               "any 16K - 20 30 10\n" /* eager may be faster */
                                "any 64K - 20 30 10\n"
                                "end\n"));
     regx_eager_init(&eager, &limit, true);
