@@ -81,8 +81,7 @@ typedef struct regx_file {
 } regx_file_t;
 
 /* Where a filter of system calls (seccomp) does not know one of the two calls it may know the other:
- * libc's own fstat is now the one, now the other. No file has
- * the device 0. */
+ * libc's own fstat is now the one, now the other. No file has the device 0, so it stands for none. */
 static inline regx_file_t regx_file_of(int fd)
 {
     struct stat status = {0};
