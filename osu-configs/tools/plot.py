@@ -22,7 +22,7 @@ from tools.table import Frame, related  # noqa: E402
 COLOURS = {"regx": ("#d62728", "#1f77b4", "#2ca02c", "#9467bd", "#ff7f0e", "#17becf", "#e377c2"),
            "peer": ("#444444", "#8c8c8c", "#b08d57", "#6b8e9e", "#9e7b8e", "#7d8f69")}
 AUTO = "auto"  # the row
-OURS, OWN, UCX = "regx auto", "best of\nOpen MPI's own", "best of UCX"
+OURS, OWN, UCX = "regx auto", "Open MPI's own", "UCX"  # the last two: the best of each
 FAMILIES = {OWN: ("#444444", 1.2), UCX: ("#1f77b4", 1.2), OURS: ("#d62728", 2.2)}
 LABEL_APART = 0.045  # of the height: labels at the ends of lines do not cover one another
 
@@ -73,12 +73,15 @@ def at_a_glance(frame: Frame, folder: Path, about: str) -> list[Path]:
     phases = [phase for phase in PHASES if (found.phase == phase).any()]
     figure, axes = pyplot.subplots(len(places), len(phases), squeeze=False, sharex=True, sharey=True,
                                    figsize=(6.2 * len(phases) + 0.6, 2.7 * len(places) + 0.9))  # fmt: skip
+    ends = []
     for row, place in enumerate(places):
         mine = found[measured.isin([place])]
         for at, phase in enumerate(phases):
-            panel(axes[row][at], mine[mine.phase == phase])
+            ends.append((axes[row][at], panel(axes[row][at], mine[mine.phase == phase])))
             cores = "" if phase == UNMEASURED else f", {phase} cores"
             axes[row][at].set_title(f"{screen.named_groups(mine)[0][0]}{cores}", fontsize=10)
+    for axis, of_axis in ends:  # when all lines are drawn: the panels share their scale
+        label(axis, of_axis)
     sizes_axis([axis for line in axes for axis in line], sorted(found["size"].unique()))
     figure.supylabel("speed beside the best of Open MPI's own; above 1 is faster", fontsize=9)
     figure.text(0.01, 0.005, about, fontsize=7, color="#666666")
@@ -86,7 +89,8 @@ def at_a_glance(frame: Frame, folder: Path, about: str) -> list[Path]:
     return [saved(figure, folder / "plot-auto.png")]
 
 
-def panel(axes: Any, found: Frame) -> None:
+def panel(axes: Any, found: Frame) -> list[tuple[float, str, str]]:
+    """Draws the lines, and answers where each ends, its name and its colour."""
     axes.set_visible(not found.empty)
     ends = []
     for family, (colour, width) in FAMILIES.items():
@@ -99,7 +103,7 @@ def panel(axes: Any, found: Frame) -> None:
     axes.set_yscale("log", base=2)
     axes.yaxis.set_major_locator(ticker.LogLocator(base=2, subs=(1, 2**0.5)))
     axes.yaxis.set_major_formatter(ticker.FormatStrFormatter("%.2g"))
-    label(axes, ends)
+    return ends
 
 
 # ---- whether registering pays
