@@ -129,10 +129,11 @@ HEAD = """\
 <!-- made by test/registration/staleness.py; tests compare it with what is so -->
 # What becomes of a registration when memory changes
 
-Memory is in use, and its registration is kept where the backend keeps any. Then the memory changes, and
-is used again. Seen on two devices that pin pages and go stale: io_uring's registered buffers (Linux 6.18), and
-Soft-RoCE (7.2, 7.3). They agree in each cell, and messages over the first (`btl_regx_transport pinned`) with `none`, `hooks`,
-`notifier` and `hooks+notifier`. A row names the Linux that it needs, if not all have it.
+Each test registers a buffer, changes its memory, and uses it again. A backend that keeps registrations keeps this one.
+The tests ran on two devices that pin pages and go stale: io_uring's registered buffers (Linux 6.18), and Soft-RoCE
+(Linux 7.2, 7.3). Their outcomes agree in each cell that both have. For `none`, `hooks`, `notifier` and `hooks+notifier` messages
+over the first device (`btl_regx_transport pinned`) had the same outcome, too. A row names the Linux that it needs, if not
+all have it.
 
 ## Seven steps
 
@@ -143,18 +144,20 @@ The classic case (test/registration/seven_steps.c). With each backend the peer g
 
 ## All changes
 
-In both directions. What is registered beside the memory that changed stays kept.
+The tables hold for what is sent and for what is received. Registrations of memory beside that which changed are kept.
 
 - **fresh**: the bytes are right, by a new registration or because the old one is still true.
 - **uncached**: each use registers anew, and `uncached` in the report counts it.
-- **blind**: the backend cannot see this change; wrong bytes were seen. (By UCX's hooks, which Open MPI 5.0 takes, `hooks`
-  sees mremap onto it.)
-- **stale**: wrong bytes were seen. `unprotected` is no backend: the same cache, told of nothing.
+- **blind**: the backend is not told of this change, and wrong bytes were seen. (UCX's hooks, which Open MPI 5.0 uses,
+  see an mremap onto the buffer; Open MPI's own, in this table, do not.)
+- **stale**: wrong bytes were seen, in the column `unprotected`. This is no backend, but the same cache without any report
+  of changes.
 
-A change is made by a call of libc; by the system call itself (raw); and by another thread, while this one
-takes the address (thread). A cell names these two where they differ from libc. `hooks` are Open
-MPI's. `odp` needs a device with on-demand paging. `kernel` needs its module, and was seen over Soft-RoCE alone; there a
-change of a part of a huge page also ends what is kept of the rest of it. The last table is of what only libc does.
+A change is made by a call of libc; or by the system call itself (*raw*); or by libc in another thread, while this one
+takes the address as soon as it is free (*thread*). A cell names *raw* and *thread* only where their outcome differs from that of the
+call of libc. `hooks` are Open MPI's. `odp` needs a device with on-demand paging. `kernel` needs its module, and was seen
+over Soft-RoCE alone; there a change of a part of a huge page also ends what is kept of the rest of it. The last table is
+of what only libc does.
 """
 
 
