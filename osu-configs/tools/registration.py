@@ -124,7 +124,7 @@ def parse(text: str) -> dict[str, float]:
 
 
 def render(frame: "table.Frame", width: int) -> str:
-    from tools.table import interval, layout, number, pair
+    from tools.table import INTERVALS, interval, layout, number, pair
 
     values = frame[frame.unit != ""].groupby(["metric", "row"]).value
     found = values.agg(median="median", interval=interval, runs="count")
@@ -139,7 +139,7 @@ def render(frame: "table.Frame", width: int) -> str:
             column += pair(line, f" {number(base / line['median'])}x" if base and line["median"] else "") if has else ("-", "")
     labels = [text for name in metrics for text in (", ".join(METRICS[name]), "")]
     lines = layout(columns, labels, width)
-    lines += ["", f"Medians, below them their intervals (95 %).  x: speed relative to {BASE}, above 1 is faster."]
+    lines += ["", f"Medians, {INTERVALS}.  x: speed relative to {BASE}, above 1 is faster."]
     lines += [f"{event}: {row}: {why}" for row, event, why in zip(frame.row, frame.metric, frame.problem)
               if event in ("missing", "failed")]
     return "\n".join([*lines, *frame.about.unique()])

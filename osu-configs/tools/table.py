@@ -25,6 +25,7 @@ DISTURBED_FROM = 0.15  # of the cores' time; the kernel's own work for a run sta
 # Of a file's greatest width: below, others used a core's second thread. If they always did, that is not seen.
 NARROW = 0.9
 FEW = 5  # runs, of which a bootstrap tells no more than the least and the greatest
+INTERVALS = f"below them their intervals (95 %; of up to {FEW} runs from the least to the greatest)"
 RESAMPLED = 2000
 NAMED_MOST = 4  # rows in a line about some of them
 SHARED = " shared"  # added to the phase
@@ -94,7 +95,8 @@ def figures(frame: Frame) -> Frame:
 
 
 def interval(runs: pandas.Series) -> tuple[float, float]:
-    """Where the median of such runs lies, with 95 %, by bootstrap. Of up to five runs it is from least to greatest."""
+    """Where the median of such runs lies, with 95 %, by bootstrap. Of up to five runs it is from least to greatest, which
+    holds the median less often: of two runs in half of the cases."""
     if len(runs) <= FEW:
         return float(runs.min()), float(runs.max())
     again = numpy.random.default_rng(0).choice(runs, (RESAMPLED, len(runs)))  # the same each time
@@ -224,7 +226,7 @@ def render(frame: Frame, width: int) -> str:
 def legend(found: Frame) -> list[str]:
     if found.empty:
         return []
-    lines = ["Medians, below them their intervals (95 %).  x: speed relative to the best peer (*) of the same size and phase, above 1"
+    lines = [f"Medians, {INTERVALS}.  x: speed relative to the best peer (*) of the same size and phase, above 1"
              " is faster; of the peers with more than half as many runs as any."]
     if found.reference.notna().any():
         lines.append("reference: the same movement by two processes without MPI, run beside each row; no"
