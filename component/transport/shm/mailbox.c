@@ -189,14 +189,15 @@ regx_status_t regx_mailbox_post(regx_mailbox_out_t *out, uint8_t tag, const void
                                 size_t payload_length)
 {
     const size_t length = header_length + payload_length;
+    const size_t span = out->streams ? REGX_MAILBOX_STREAM_SPAN : REGX_MAILBOX_SPAN;
 
     if (length > REGX_MAILBOX_MAX) {
         return REGX_INVALID;
     }
-    if (!may_post(out, length <= REGX_MAILBOX_SPAN ? regx_mailbox_lines_of(length) : 1)) {
+    if (!may_post(out, length <= span ? regx_mailbox_lines_of(length) : 1)) {
         return REGX_AGAIN;
     }
-    if (length > REGX_MAILBOX_SPAN) {
+    if (length > span) {
         return post_payload(out, tag, header, header_length, pack, payload, payload_length);
     }
     if (length > REGX_MAILBOX_INLINE) {
@@ -236,6 +237,23 @@ static void fetch(const uint8_t *data, size_t length)
     }
 }
 
+/* Begins to fetch the lines in which a frame goes on. On AMD's processors, so that this core is then
+ * the only one to have them: the poster, which writes them in the next lap, takes them sooner from one
+ * core than from two that share them. Seen on an EPYC of Zen 4, 1 KiB one way: near 0.35 us, not 0.38,
+ * far 0.94, not 1.00. */
+static void fetch_lines(const regx_mailbox_line_t *line, uint32_t lines)
+{
+    const bool takes = regx_copy_takes();
+
+    for (uint32_t i = 1; i < lines; i++) {
+        if (takes) {
+            regx_copy_take(line + i);
+        } else {
+            __builtin_prefetch(line + i);
+        }
+    }
+}
+
 static regx_status_t peek_payload(regx_mailbox_in_t *in, const regx_mailbox_line_t *line,
                                   regx_frame_t *frame)
 {
@@ -270,8 +288,12 @@ regx_status_t regx_mailbox_peek(regx_mailbox_in_t *in, regx_frame_t *frame)
     switch (frame->kind) {
     case REGX_FRAME_INLINE:
         frame->data = line->data;
+        if (frame->length > REGX_MAILBOX_SPAN) {
+            return REGX_INVALID;
+        }
         frame->lines = regx_mailbox_lines_of(frame->length);
-        return frame->length <= REGX_MAILBOX_SPAN ? REGX_OK : REGX_INVALID;
+        fetch_lines(line, frame->lines);
+        return REGX_OK;
     case REGX_FRAME_SHARED_COPY:
         frame->data = line->data;
         return frame->length <= REGX_MAILBOX_INLINE ? REGX_OK : REGX_INVALID;

@@ -5,12 +5,13 @@
  * One process posts, the other polls; neither takes a lock nor writes a cache line that the other
  * writes, so an 8-byte message costs the transfer of one line. A frame of up to
  * REGX_MAILBOX_INLINE bytes lies in its line; one of up to REGX_MAILBOX_SPAN goes on in the lines
- * that follow, without a gap, so that it is delivered where it lies; a longer one lies in a ring of
- * payload that the line points to; one that is sent without a copy stays in the poster's pool. A line
- * is full when its sequence number is that of the current lap, so nothing needs to be cleared but a
- * line in which, by chance, a frame of the lap before has left that number. The sequence number and
- * what describes the frame are one word, written last and read once. A poster that changes the word
- * after it was read cannot mislead the poller.
+ * that follow, without a gap, so that it is delivered where it lies; a longer one, and in a stream
+ * one of more than REGX_MAILBOX_STREAM_SPAN, lies in a ring of payload that the line points to; one
+ * that is sent without a copy stays in the poster's pool. A line is full when its sequence number is
+ * that of the current lap, so nothing needs to be cleared but a line in which, by chance, a frame of
+ * the lap before has left that number. The sequence number and what describes the frame are one word,
+ * written last and read once. A poster that changes the word after it was read cannot mislead the
+ * poller.
  *
  * The ring of payload is longer than what is under way needs. Processors fetch ahead within some
  * dozens of pages that they remember, and a page that comes round again while it is remembered is
@@ -38,8 +39,10 @@
 #define REGX_MAILBOX_LINES 256u
 #define REGX_MAILBOX_QUARTER (REGX_MAILBOX_LINES / 4)
 #define REGX_MAILBOX_INLINE 56u /* bytes of a frame in its first line */
-#define REGX_MAILBOX_SPAN_LINES 8u
+#define REGX_MAILBOX_SPAN_LINES 18u
 #define REGX_MAILBOX_SPAN (64 * REGX_MAILBOX_SPAN_LINES - 8) /* in so many lines */
+/* In a stream so few, since a longer frame would leave room for too few others behind it. */
+#define REGX_MAILBOX_STREAM_SPAN (64 * 8u - 8)
 #define REGX_MAILBOX_PAYLOAD_MAX (1u << 20)   /* bytes of the ring of payload: a power of two */
 #define REGX_MAILBOX_PAYLOAD_MIN (128u << 10) /* where memory is short, or for many neighbours */
 /* A frame and one line take less than 3/8 of the shortest ring (mailbox.c's suffices). Long payload
@@ -271,8 +274,8 @@ void regx_mailbox_pop(regx_mailbox_in_t *in, const regx_frame_t *frame);
 /* Gives a zero-copy frame's memory back to the poster. */
 void regx_mailbox_return(regx_mailbox_in_t *in, uint32_t token, uint32_t lap);
 
-/* Peek and pop of a frame that lies in lines, the shortest way to MPI. false: there is none, or it is
- * of another kind; regx_mailbox_peek looks at that. Of `frame`, tag, length and data are set;
+/* Peek and pop of a frame that lies in one line, the shortest way to MPI. false: there is none, or it
+ * is of another kind; regx_mailbox_peek looks at that. Of `frame`, tag, length and data are set;
  * regx_mailbox_pop_short ends it. */
 static inline bool regx_mailbox_peek_short(const regx_mailbox_in_t *in, regx_frame_t *frame)
 {
@@ -280,7 +283,7 @@ static inline bool regx_mailbox_peek_short(const regx_mailbox_in_t *in, regx_fra
     const uint64_t head = atomic_load_explicit(&line->head, memory_order_acquire);
     const uint32_t length = (uint32_t)(head >> 40); /* and the kind, which is 0 */
 
-    if ((uint32_t)head != in->lap || length > REGX_MAILBOX_SPAN) {
+    if ((uint32_t)head != in->lap || length > REGX_MAILBOX_INLINE) {
         return false;
     }
     frame->tag = (uint8_t)(head >> 32);
@@ -293,10 +296,10 @@ static inline bool regx_mailbox_peek_short(const regx_mailbox_in_t *in, regx_fra
  * of the ring for the poster too. */
 void regx_mailbox_settle(regx_mailbox_in_t *in, uint64_t line);
 
-static inline void regx_mailbox_pop_short(regx_mailbox_in_t *in, const regx_frame_t *frame)
+static inline void regx_mailbox_pop_short(regx_mailbox_in_t *in)
 {
-    in->next += regx_mailbox_lines_of(frame->length);
-    if (in->next >= in->turn) { /* the ring may end here */
+    in->next++;
+    if (in->next == in->turn) { /* the ring may end here */
         regx_mailbox_settle(in, regx_mailbox_line(in));
     }
 }

@@ -214,7 +214,7 @@ static __attribute__((noinline)) int take_frames(regx_shm_t *shm, size_t i)
         if (regx_mailbox_peek_short(&inbound->in, &frame)) {
             regx_mailbox_fetch_ahead(&inbound->in, ahead);
             deliver(shm, inbound, &frame);
-            regx_mailbox_pop_short(&inbound->in, &frame);
+            regx_mailbox_pop_short(&inbound->in);
             ahead = REGX_MAILBOX_AHEAD;
             continue;
         }

@@ -78,7 +78,7 @@ static void many_frames_between_threads(void **state)
         if (status != REGX_OK || !is_frame(&frame, number, bytes, length)) {
             atomic_store(&stream.failed, true);
         } else if (is_short) {
-            regx_mailbox_pop_short(in, &frame);
+            regx_mailbox_pop_short(in);
             number++;
         } else {
             regx_mailbox_pop(in, &frame);
