@@ -2,7 +2,6 @@
 #include "rendezvous/buffer.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -10,7 +9,6 @@
 #include <unistd.h>
 
 #include "base/fault.h"
-#include "base/file.h"
 #include "base/memlock.h"
 #include "rendezvous/engine.h"
 
@@ -18,12 +16,13 @@
 
 enum { PIECE = 4096 }; /* a page, or a part of one: it is there as a whole or not at all */
 
-/* Returns 0, or the error. */
-static int copy_by_kernel(char *to, const char *from, size_t length)
+/* The kernel loads from the buffer, or stores to it, as the processor would; the other side it pins,
+ * which it refuses of some memory that the processor reaches. Returns 0, or the error. */
+static int copy_by_kernel(char *to, const char *from, bool stores, size_t length)
 {
-    const struct iovec here = {to, length};
-    const struct iovec there = {(void *)(uintptr_t)from, length};
-    const ssize_t n = process_vm_readv(getpid(), &here, 1, &there, 1, 0);
+    const struct iovec target = {to, length}, source = {(void *)(uintptr_t)from, length};
+    const ssize_t n = stores ? process_vm_readv(getpid(), &target, 1, &source, 1, 0)
+                             : process_vm_writev(getpid(), &source, 1, &target, 1, 0);
 
     return n == (ssize_t)length ? 0 : n >= 0 ? EFAULT : errno;
 }
@@ -39,67 +38,28 @@ static int bring_in(const char *byte, bool stores)
                : errno;
 }
 
-/* Moves a piece without a pipe. */
-static bool move_without(char *to, const char *from, const char *buffer, size_t length)
+/* Moves a piece. false: the buffer is not accessible there, as far as is known. */
+static bool move(char *to, const char *from, bool stores, size_t length)
 {
-    const int error = copy_by_kernel(to, from, length);
+    const int error = copy_by_kernel(to, from, stores, length);
 
     /* Whatever else the error is, it is of the call and not of the memory. */
-    if (error == 0 || error == EFAULT || bring_in(buffer, buffer == to) != 0) {
+    if (error == 0 || error == EFAULT || bring_in(stores ? to : from, stores) != 0) {
         return error == 0;
     }
     memcpy(to, from, length);
     return true;
 }
 
-/* Has the kernel move a piece. The pipe is empty before and after. false: it refuses. */
-static bool move(const int pipe[2], char *to, const char *from, const char *buffer, size_t length)
+/* stores: `to` is the buffer; else `from`. */
+static bool copy(char *to, const char *from, bool stores, size_t length)
 {
-    char rest[PIECE];
-
-    if (write(pipe[1], from, length) == (ssize_t)length &&
-        read(pipe[0], to, length) == (ssize_t)length) {
-        return true;
-    }
-    const int error = errno;
-    while (read(pipe[0], rest, sizeof(rest)) > 0) { /* it would be before the next piece */
-    }
-    /* Else there is no pipe, or no memory of the kernel's for it, or a filter refuses it. */
-    return error != EFAULT && move_without(to, from, buffer, length);
-}
-
-static void close_pipe(const int pipe[2])
-{
-    close(pipe[0]);
-    close(pipe[1]);
-}
-
-/* false: there are no descriptors, and both are -1. */
-static bool open_pipe(int pipe[2])
-{
-    if (pipe2(pipe, O_CLOEXEC | O_NONBLOCK) == 0) {
-        pipe[0] = regx_descriptor_move(pipe[0]);
-        pipe[1] = regx_descriptor_move(pipe[1]);
-        if (pipe[0] >= 0 && pipe[1] >= 0) {
-            return true;
-        }
-        close_pipe(pipe);
-    }
-    pipe[0] = pipe[1] = -1;
-    return false;
-}
-
-/* `buffer` is that one of both which may have holes. */
-static bool copy(char *to, const char *from, const char *buffer, size_t length)
-{
-    const bool stores = buffer == to;
-    int pipe[2];
-    const bool piped = open_pipe(pipe);
+    const char *const buffer = stores ? to : from;
     bool whole = true;
 
     for (size_t done = 0, piece; done < length; done += piece) {
         piece = regx_min(PIECE - (uintptr_t)(buffer + done) % PIECE, length - done);
-        if (!move(pipe, to + done, from + done, buffer + done, piece)) {
+        if (!move(to + done, from + done, stores, piece)) {
             piece = length - done;
             if (regx_fault_may_touch(buffer + done, stores, &piece)) {
                 memcpy(to + done, from + done, piece);
@@ -108,21 +68,18 @@ static bool copy(char *to, const char *from, const char *buffer, size_t length)
             }
         }
     }
-    if (piped) {
-        close_pipe(pipe);
-    }
     return whole;
 }
 
 bool regx_buffer_read(void *to, const void *buffer, size_t length)
 {
     memset(to, 0, length);
-    return copy(to, buffer, buffer, length);
+    return copy(to, buffer, false, length);
 }
 
 bool regx_buffer_write(void *buffer, const void *from, size_t length)
 {
-    return copy(buffer, from, buffer, length);
+    return copy(buffer, from, true, length);
 }
 
 /* Tries it on a byte that is there. */
@@ -131,11 +88,11 @@ const char *regx_buffer_lacks(const void *base, size_t length, bool stores,
 {
     const char *lacks = regx_fault_lacks(base, length, stores);
     char to, from = 0;
-    const int copies = copy_by_kernel(&to, &from, 1), brings = bring_in(&from, stores);
+    const int copies = copy_by_kernel(&to, &from, stores, 1), brings = bring_in(&from, stores);
 
     if (lacks == NULL && copies != 0 && brings != 0) {
         snprintf(text, REGX_BUFFER_LACKS,
-                 "not known to be accessible, for this process is refused process_vm_readv (%s)"
+                 "not known to be accessible, for this process is refused process_vm (%s)"
                  " and madvise (%s)",
                  strerror(copies), strerror(brings));
         return text;

@@ -8,15 +8,14 @@
 
 #include "rendezvous/rendezvous.h"
 
-/* Copies by the kernel, through a pipe, which says where there is no memory. Slow; used only after
- * a chunk has failed, and for receives that may be revoked. What the kernel refuses and the program
- * brings in at its own load or store (base/fault.h) is copied by memcpy, so the program's handler of
- * SIGSEGV may run in here. What nobody brings in is left out, and the answer is false; what was not
- * read is zero. Any thread, no lock held.
+/* Copies by the kernel (process_vm_readv and writev of this process), which says where there is no
+ * memory. Slow; used only after a chunk has failed, and for receives that may be revoked. What the
+ * kernel refuses and the program brings in at its own load or store (base/fault.h) is copied by
+ * memcpy, so the program's handler of SIGSEGV may run in here. What nobody brings in is left out, and
+ * the answer is false; what was not read is zero. Any thread, no lock held.
  *
- * A process without descriptors for a pipe has the kernel copy by process_vm_readv on itself. Where a
- * filter of system calls refuses that, too, the kernel is asked to bring the page in, which is then
- * copied by memcpy. Where it refuses even that, nothing is copied: the process could be ended. */
+ * Where a filter of system calls refuses the copy, the kernel is asked to bring the page in, which is
+ * then copied by memcpy. Where it refuses even that, nothing is copied: the process could be ended. */
 bool regx_buffer_read(void *to, const void *buffer, size_t length);
 bool regx_buffer_write(void *buffer, const void *from, size_t length);
 

@@ -7,7 +7,7 @@
  *
  * rights: it takes another user's identity, or if it is not root may not be looked into. descriptors:
  * it has none left. space: it moves to a name space of IPC of its own. calls: a filter of system calls
- * refuses it copies, pipes and madvise.
+ * refuses it copies and madvise.
  *
  * together: ranks 0 and 1 have met before, all become it, then all meet. staggered: one after the other,
  * and each has its first message with the last one when the one is what the other is not.
@@ -61,7 +61,7 @@ static void use_up_descriptors(void)
 
 static void refuse_calls(int error)
 {
-    const unsigned calls[] = {SYS_process_vm_readv, SYS_process_vm_writev, SYS_pipe2, SYS_madvise};
+    const unsigned calls[] = {SYS_process_vm_readv, SYS_process_vm_writev, SYS_madvise};
 
     for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
         struct sock_filter code[] = {
