@@ -65,7 +65,7 @@ bool regx_control_unpack(const void *bytes, size_t length, regx_control_t *contr
 bool regx_cts_unpack(const uint8_t bytes[REGX_CTS_SIZE], regx_grants_t grants, regx_cts_t *cts)
 {
     memcpy(cts, bytes, sizeof(*cts));
-    if (cts->version != REGX_CONTROL_VERSION || cts->bits >= 2 * REGX_CTS_OPTIMISTIC ||
+    if (cts->version != REGX_CONTROL_VERSION || cts->bits >= 2 * REGX_CTS_REVOCABLE ||
         cts->why <= REGX_WHY_eager || cts->why >= REGX_WHY_COUNT) {
         return false;
     }

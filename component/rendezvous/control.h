@@ -24,7 +24,7 @@
  *     CTS_SLOTS  (clear to send) slots, from the offset on
  *     CTS_CHUNK  (clear to send) a chunk
  *     ATS        (ack to send) what was advertised has been read, or was not (UNREAD)
- *     REVOKE     begin no chunk that was granted, but NACK it
+ *     REVOKE     NACK each chunk that was granted and is not begun
  *     RESUME     all that was granted is acknowledged; what was written from the offset on does not
  *                count, and is to be granted anew
  *     ARRIVED    all has arrived, and the send may end. With a checksum, of what lies from the
@@ -46,7 +46,7 @@
 
 #define REGX_TAG_CONTROL 0x28 /* of the tags that Open MPI keeps for BTLs, one that none uses */
 #ifndef REGX_CONTROL_VERSION  /* a test builds another */
-#define REGX_CONTROL_VERSION 14
+#define REGX_CONTROL_VERSION 15
 #endif
 #define REGX_CONTROL_MAX 80 /* bytes of a frame */
 #define REGX_CTS_SIZE 88
@@ -83,11 +83,10 @@ typedef enum regx_grants {
 
 /* Bits of a CTS. */
 enum {
-    REGX_CTS_VERIFY = 1,     /* each ATP is to carry a checksum */
-    REGX_CTS_PIECES = 2,     /* the chunk may be written in pieces */
-    REGX_CTS_SUSPECT = 4,    /* the memory at either end may be gone */
-    REGX_CTS_REVOCABLE = 8,  /* what is granted may be granted anew; the send ends with ARRIVED */
-    REGX_CTS_OPTIMISTIC = 16 /* the same, without REVOKE */
+    REGX_CTS_VERIFY = 1,   /* each ATP is to carry a checksum */
+    REGX_CTS_PIECES = 2,   /* the chunk may be written in pieces */
+    REGX_CTS_SUSPECT = 4,  /* the memory at either end may be gone */
+    REGX_CTS_REVOCABLE = 8 /* what is granted may be granted anew; the send ends with ARRIVED */
 };
 
 typedef struct regx_cts {

@@ -55,7 +55,6 @@ const regx_param_t regx_rndv_params[] = {
 static const regx_stage_do_t stages[REGX_STAGE_COUNT] = {
     [REGX_STAGE_WRITE] = regx_stage_write,
     [REGX_STAGE_WRITTEN] = regx_stage_written,
-    [REGX_STAGE_DROP] = regx_stage_drop,
     [REGX_STAGE_ADVERTISE] = regx_stage_advertise,
     [REGX_STAGE_READ] = regx_stage_read,
     [REGX_STAGE_WITHDRAW] = regx_stage_withdraw,

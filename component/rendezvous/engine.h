@@ -47,8 +47,8 @@ typedef enum regx_stage {
 
     /* The send side. send.c: */
     REGX_STAGE_WRITE, /* prepares the put of a grant, and hands it to the transport with its ATP */
-    REGX_STAGE_WRITTEN, /* a put has ended: gives up local memory, and counts, or sends NACK */
-    REGX_STAGE_DROP,    /* a put is not made, or not again: the same; NACK if the send goes on */
+    REGX_STAGE_WRITTEN, /* a put has ended, or is not made again: gives up local memory, and counts,
+                           or sends NACK if the send goes on */
     REGX_STAGE_END,     /* calls `done`; the record is free already, and the lock is not taken */
     /* get.c: */
     REGX_STAGE_ADVERTISE, /* registers a chunk, and sends RKEY */
@@ -83,7 +83,7 @@ typedef struct regx_step {
         regx_rndv_recv_t *recv; /* NULL: none is taken */
     };
     union {
-        struct regx_write *write;   /* WRITE, WRITTEN, DROP */
+        struct regx_write *write;   /* WRITE, WRITTEN */
         struct regx_rkey *rkey;     /* ADVERTISE, READ, WITHDRAW */
         struct regx_chunk *chunk;   /* GRANT, ACKNOWLEDGE, GET, GOT */
         struct regx_look *look;     /* LOOK */

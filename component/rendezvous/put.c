@@ -335,21 +335,10 @@ static bool goes_in_pieces(const regx_rndv_send_t *send, const regx_cts_t *cts)
            !is_known(rndv, send->buffer.base, send->chunk.size, REGX_ACCESS_LOCAL);
 }
 
-/* Who may send REVOKE has to know the sender at once; who sends RESUME alone, once all is written.
- */
-static regx_intro_t first_intro(const regx_rndv_send_t *send, const regx_cts_t *cts)
-{
-    const bool revocable = (cts->bits & REGX_CTS_REVOCABLE) != 0;
-    const bool optimistic = (cts->bits & REGX_CTS_OPTIMISTIC) != 0;
-
-    if (send->chunk.size < send->buffer.length || (revocable && !optimistic)) {
-        return REGX_INTRO_READY_DUE;
-    }
-    return revocable ? REGX_INTRO_BY_NEXT : REGX_INTRO_DONE;
-}
-
 static bool send_open(regx_rndv_send_t *send, const regx_cts_t *cts)
 {
+    const bool revocable = (cts->bits & REGX_CTS_REVOCABLE) != 0;
+
     if (!take_chunk(send, 0, cts->chunk_length, cts->chunk_start, &cts->key)) {
         return false;
     }
@@ -357,9 +346,10 @@ static bool send_open(regx_rndv_send_t *send, const regx_cts_t *cts)
     if (goes_in_pieces(send, cts)) {
         send->chunk.piece_max = send->rndv->config.chunk_size;
     }
-    send->agreement.state =
-        (cts->bits & REGX_CTS_REVOCABLE) != 0 ? REGX_AGREEMENT_DUE : REGX_AGREEMENT_NOT_NEEDED;
-    send->intro = first_intro(send, cts);
+    send->agreement.state = revocable ? REGX_AGREEMENT_DUE : REGX_AGREEMENT_NOT_NEEDED;
+    send->intro = send->chunk.size < send->buffer.length ? REGX_INTRO_READY_DUE
+                  : revocable                            ? REGX_INTRO_BY_NEXT
+                                                         : REGX_INTRO_DONE;
     return true;
 }
 

@@ -91,7 +91,6 @@ static void leave_trial_locked(const regx_rndv_recv_t *recv)
 /* The CTS, but for what recv_open has filled in. */
 static void fill_cts_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
 {
-    const bool revocable = regx_recv_ends_by_arrived(recv);
     regx_cts_t *cts = &recv->cts;
 
     if (recv->protocol->first_grant_locked != NULL) {
@@ -103,8 +102,7 @@ static void fill_cts_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
     cts->length = recv->buffer.length;
     cts->bits |= rndv->config.verify ? REGX_CTS_VERIFY : 0;
     cts->bits |= recv->buffer.suspect ? REGX_CTS_SUSPECT : 0;
-    cts->bits |= revocable ? REGX_CTS_REVOCABLE : 0;
-    cts->bits |= revocable && rndv->config.grant == REGX_GRANT_OPTIMISTIC ? REGX_CTS_OPTIMISTIC : 0;
+    cts->bits |= regx_recv_ends_by_arrived(recv) ? REGX_CTS_REVOCABLE : 0;
 }
 
 /* Registrations made after a change was reported and before it took effect are of the old pages.

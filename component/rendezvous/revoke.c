@@ -9,7 +9,7 @@
  *   receiver                                                 sender
  *   a change of the buffer is seen, or a NACK
  *   reports that a chunk could not be written
- *        ── REVOKE ──────── synchronous only ──────────────▶ begins no chunk that is queued: NACK
+ *        ── REVOKE ──────── synchronous only ──────────────▶ NACK of each chunk that is queued
  *        ◀─────────────────────────────────── ATP, NACK ──── for each grant
  *   all is acknowledged, and the memory is there again
  *        ── RESUME offset ─────────────────────────────────▶ counts from there again
@@ -441,6 +441,22 @@ regx_status_t regx_stage_compare(regx_rndv_t *rndv, regx_step_t *step)
     return REGX_OK;
 }
 
+/* No chunk that is queued is begun. Slots stay: they are not of the memory that changed. */
+static void take_revoke_locked(regx_rndv_send_t *send)
+{
+    for (unsigned left = send->queue.count; left > 0; left--) {
+        const regx_grant_t grant = *regx_send_first_grant(send);
+
+        regx_send_drop_grant(send);
+        if (grant.chunk) {
+            regx_send_nack_locked(send, grant.offset, grant.length, 0);
+        } else {
+            send->bytes.granted -= grant.length;
+            regx_send_grant(send, &grant);
+        }
+    }
+}
+
 /* An honest receiver sends RESUME when each grant is acknowledged: then none is queued or held, and
  * no NACK is unsent. Else it is malformed. */
 static bool take_resume_locked(regx_rndv_send_t *send, const regx_control_t *control)
@@ -483,17 +499,17 @@ static bool take_arrived_locked(regx_rndv_send_t *send, const regx_control_t *co
 bool regx_revoke_send_control_locked(regx_rndv_send_t *send, const regx_control_t *control,
                                      regx_step_t *step)
 {
-    const bool due = send->agreement.state == REGX_AGREEMENT_DUE;
-
+    if (send->agreement.state != REGX_AGREEMENT_DUE) {
+        return false;
+    }
     switch (control->type) {
     case REGX_CONTROL_REVOKE:
-        send->agreement.state = due ? REGX_AGREEMENT_REVOKED : send->agreement.state;
-        return due;
+        take_revoke_locked(send);
+        return true;
     case REGX_CONTROL_RESUME:
-        return (due || send->agreement.state == REGX_AGREEMENT_REVOKED) &&
-               take_resume_locked(send, control);
+        return take_resume_locked(send, control);
     case REGX_CONTROL_ARRIVED:
-        return due && take_arrived_locked(send, control, step);
+        return take_arrived_locked(send, control, step);
     default:
         return false;
     }

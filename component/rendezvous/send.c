@@ -151,7 +151,6 @@ static regx_grant_t next_piece(regx_rndv_send_t *send)
  * REGX_AGAIN: there is, but no memory or no room for it. */
 static regx_status_t next_write_locked(regx_rndv_send_t *send, regx_step_t *step)
 {
-    const bool revoked = send->agreement.state == REGX_AGREEMENT_REVOKED;
     regx_write_t *write = send->held;
 
     if (write == NULL) {
@@ -161,7 +160,7 @@ static regx_status_t next_write_locked(regx_rndv_send_t *send, regx_step_t *step
             (first->piece && send->in_flight >= send->rndv->config.chunk_depth)) {
             return REGX_PENDING;
         }
-        if (!(revoked && first->chunk) && must_wait_locked(send)) {
+        if (must_wait_locked(send)) {
             send->window.waits = true;
             send->peer->waiting++;
             return REGX_AGAIN;
@@ -184,8 +183,7 @@ static regx_status_t next_write_locked(regx_rndv_send_t *send, regx_step_t *step
         }
     }
     send->held = NULL;
-    /* REVOKE takes back the chunks that are not begun. */
-    step->stage = revoked && write->grant.chunk ? REGX_STAGE_DROP : REGX_STAGE_WRITE;
+    step->stage = REGX_STAGE_WRITE;
     step->write = write;
     return REGX_OK;
 }
@@ -260,7 +258,8 @@ static void next_stage_locked(regx_rndv_send_t *send, regx_status_t status, regx
     if (send->status != REGX_OK) { /* what it has is given up, one by one */
         send->queue.count = 0;
         if (send->held != NULL) {
-            step->stage = REGX_STAGE_DROP;
+            step->stage = REGX_STAGE_WRITTEN;
+            step->status = REGX_NO_MEMORY;
             step->write = send->held;
             send->held = NULL;
             return;
@@ -419,31 +418,38 @@ static regx_status_t prepare_slot(regx_write_t *write)
     return REGX_OK;
 }
 
-/* What a chunk could not carry is NACKed and goes by slots, with all of it that is still queued. */
-static void nack_locked(const regx_write_t *write, regx_status_t status)
+void regx_send_nack_locked(regx_rndv_send_t *send, uint64_t offset, uint64_t length, uint8_t bits)
+{
+    regx_control_t nack = regx_send_message(send, REGX_CONTROL_NACK);
+
+    nack.offset = offset;
+    nack.length = length;
+    nack.bits = bits;
+    send->bytes.granted -= length;
+    regx_send_post_locked(send, &nack);
+}
+
+/* What a chunk could not carry is NACKed and goes by slots, with all of it that is still queued; or
+ * it is granted anew. */
+static void give_back_locked(const regx_write_t *write, regx_status_t status)
 {
     regx_rndv_send_t *send = write->send;
-    regx_control_t nack = regx_send_message(send, REGX_CONTROL_NACK);
     const regx_grant_t *first = regx_send_first_grant(send);
-    const regx_agreement_t agreement = send->agreement.state;
-    const bool again = agreement == REGX_AGREEMENT_REVOKED ||
-                       (agreement != REGX_AGREEMENT_NOT_NEEDED && status == REGX_FAILED);
+    const uint64_t offset = write->grant.offset;
+    uint64_t length = write->put.length;
 
-    nack.offset = write->grant.offset;
-    nack.length = write->put.length;
-    if (send->queue.count > 0 && first->piece && first->offset == nack.offset + nack.length) {
-        nack.length += first->length; /* the rest of the chunk, of which this was a piece */
+    if (send->queue.count > 0 && first->piece && first->offset == offset + length) {
+        length += first->length; /* the rest of the chunk, of which this was a piece */
         regx_send_drop_grant(send);
     }
-    nack.bits = status == REGX_DENIED   ? REGX_CONTROL_PERMANENT
-                : status == REGX_FAILED ? REGX_CONTROL_FAILED
-                                        : 0;
-    regx_send_post_locked(send, &nack);
+    regx_send_nack_locked(send, offset, length,
+                          status == REGX_DENIED   ? REGX_CONTROL_PERMANENT
+                          : status == REGX_FAILED ? REGX_CONTROL_FAILED
+                                                  : 0);
     send->buffer.suspect |= status == REGX_FAILED;
-    if (!again) { /* it is not granted anew */
+    if (status != REGX_FAILED || send->agreement.state == REGX_AGREEMENT_NOT_NEEDED) {
         send->why = REGX_WHY_sender;
     }
-    send->bytes.granted -= nack.length;
 }
 
 /* What became of a put. Nothing could carry what a slot could not. */
@@ -471,7 +477,7 @@ static void ended_locked(regx_write_t *write, regx_status_t status)
         regx_count(rndv->counters, &rndv->counters->puts, 1);
         send->bytes.slots += chunk || old ? 0 : write->put.length;
     } else if (chunk && !old && status != REGX_UNREACHABLE) {
-        nack_locked(write, status);
+        give_back_locked(write, status);
     } else {
         regx_send_fail_locked(send, status);
     }
@@ -563,14 +569,6 @@ regx_status_t regx_stage_written(regx_rndv_t *rndv, regx_step_t *step)
         regx_send_fail_locked(step->send, step->status);
     }
     ended_locked(write, step->status);
-    return REGX_OK;
-}
-
-regx_status_t regx_stage_drop(regx_rndv_t *rndv, regx_step_t *step)
-{
-    release_local(step->write, REGX_OK);
-    regx_lock(&rndv->lock);
-    ended_locked(step->write, REGX_NO_MEMORY);
     return REGX_OK;
 }
 

@@ -9,8 +9,7 @@
  *
  *   a slot, or a chunk    ─▶ WRITE ──the put ends, with ATP behind it──▶ WRITTEN; or NACK, of a chunk
  *   it finds no room      ─▶ held, then WRITE again
- *   a chunk is revoked    ─▶ DROP ─▶ NACK
- *   the send has failed   ─▶ DROP, of the put that is held; no NACK
+ *   the send has failed   ─▶ WRITTEN, of the put that is held; no NACK
  *   chunks to be got      ─▶ ADVERTISE ──RKEY, the peer reads, ATS──▶ READ
  *   no peer can read one  ─▶ WITHDRAW
  *   ARRIVED with checksum ─▶ COMPARE ─▶ it ends, or DIFFERS
@@ -47,14 +46,14 @@ typedef enum regx_intro {
 
 /* Whether the receiver has to agree before the send ends (revoke.c):
  *
- *   DUE     ──REVOKE──▶ REVOKED ──RESUME──▶ DUE; or, without REVOKE, DUE ──RESUME──▶ DUE
+ *   DUE     ──REVOKE: chunks that are not begun are NACKed──▶ DUE
+ *   DUE     ──RESUME──▶ DUE
  *   DUE     ──ARRIVED──▶ THERE
  *   DUE     ──ARRIVED, with a checksum──▶ PROVING ──it is the same──▶ THERE
  *   PROVING ──it is another: DIFFERS──▶ DUE */
 typedef enum regx_agreement {
     REGX_AGREEMENT_NOT_NEEDED,
     REGX_AGREEMENT_DUE,     /* by ARRIVED */
-    REGX_AGREEMENT_REVOKED, /* REVOKE came: until RESUME no chunk is begun, but NACKed */
     REGX_AGREEMENT_PROVING, /* ARRIVED came, with a checksum that is being compared */
     REGX_AGREEMENT_THERE
 } regx_agreement_t;
@@ -172,6 +171,10 @@ static inline bool regx_send_may_grant(const regx_rndv_send_t *send, uint64_t of
            send->queue.count + count <= REGX_GRANTS_MAX;
 }
 
+/* Tells the receiver that of a chunk these bytes, which are not in the queue, are not written. `bits`:
+ * of NACK. */
+void regx_send_nack_locked(regx_rndv_send_t *send, uint64_t offset, uint64_t length, uint8_t bits);
+
 /* Appends a grant that fits. */
 static inline void regx_send_grant(regx_rndv_send_t *send, const regx_grant_t *grant)
 {
@@ -207,7 +210,6 @@ struct regx_write {
 
 regx_status_t regx_stage_write(regx_rndv_t *rndv, regx_step_t *step);
 regx_status_t regx_stage_written(regx_rndv_t *rndv, regx_step_t *step);
-regx_status_t regx_stage_drop(regx_rndv_t *rndv, regx_step_t *step);
 
 /* ---- stages of get.c and revoke.c ---- */
 

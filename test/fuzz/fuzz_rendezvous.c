@@ -388,9 +388,8 @@ static size_t seed_send(regx_path_t path, regx_control_type_t type, uint8_t *to)
                       .length = 12288};
     uint8_t bytes[5 + REGX_CTS_SIZE];
 
-    if (type == REGX_CONTROL_RESUME) {
-        cts.bits = REGX_CTS_REVOCABLE | REGX_CTS_OPTIMISTIC;
-    } else if (type == REGX_CONTROL_REVOKE || type == REGX_CONTROL_ARRIVED) {
+    if (type == REGX_CONTROL_RESUME || type == REGX_CONTROL_REVOKE ||
+        type == REGX_CONTROL_ARRIVED) {
         cts.bits = REGX_CTS_REVOCABLE;
     }
     if (path == REGX_PATH_bounce) {
