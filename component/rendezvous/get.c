@@ -326,21 +326,23 @@ regx_status_t regx_stage_advertise(regx_rndv_t *rndv, regx_step_t *step)
         regx_buffer_refused(rndv, REGX_SENDER, status, &rkey->region, base, rkey->length);
     }
     regx_lock(&rndv->lock);
-    if (status != REGX_OK) {
-        regx_spares_give(&rndv->spares.rkeys, rkey);
-        send->buffer.suspect |= status == REGX_DENIED;
-        stop_advertising_locked(send, status == REGX_INVALID ? REGX_CONTROL_PERMANENT : 0);
+    if (status == REGX_OK && send->get.advertising && send->status == REGX_OK) {
+        rkey->next = send->get.rkeys;
+        send->get.rkeys = rkey;
+        send->get.count++;
+        send->in_flight++;
+        advertise_locked(send, rkey);
         return REGX_OK;
     }
-    rkey->next = send->get.rkeys;
-    send->get.rkeys = rkey;
-    send->get.count++;
-    send->in_flight++;
-    if (send->get.advertising && send->status == REGX_OK) {
-        advertise_locked(send, rkey);
+    if (status != REGX_OK) {
+        send->buffer.suspect |= status == REGX_DENIED;
+        stop_advertising_locked(send, status == REGX_INVALID ? REGX_CONTROL_PERMANENT : 0);
     } else { /* it has failed, or the receiver left another one unread, meanwhile */
-        send->get.withdrawn = rkey;
+        regx_unlock(&rndv->lock);
+        regx_region_release(rndv->registry, &rkey->region);
+        regx_lock(&rndv->lock);
     }
+    regx_spares_give(&rndv->spares.rkeys, rkey);
     return REGX_OK;
 }
 
@@ -375,30 +377,8 @@ regx_status_t regx_stage_read(regx_rndv_t *rndv, regx_step_t *step)
     return status;
 }
 
-/* Gives up the first chunk that no peer can read: it was withdrawn, or the peer is gone. false: there
- * is none. */
-static bool drop_unreadable_locked(regx_rndv_send_t *send, regx_step_t *step)
-{
-    const bool gone = send->status == REGX_UNREACHABLE;
-
-    for (regx_rkey_t **at = &send->get.rkeys; *at != NULL; at = &(*at)->next) {
-        regx_rkey_t *rkey = *at;
-
-        if (gone || rkey == send->get.withdrawn) {
-            *at = rkey->next;
-            step->stage = REGX_STAGE_WITHDRAW;
-            step->rkey = rkey;
-            return true;
-        }
-    }
-    return false;
-}
-
 static regx_status_t send_next_locked(regx_rndv_send_t *send, regx_step_t *step)
 {
-    if (drop_unreadable_locked(send, step)) {
-        return REGX_OK;
-    }
     const uint64_t length = regx_min(send->buffer.length - send->get.next, send->get.max);
     if (!send->get.advertising || length == 0 || send->get.count == send->get.depth) {
         return REGX_PENDING;
@@ -424,7 +404,7 @@ static bool take_ats_locked(regx_rndv_send_t *send, const regx_control_t *contro
         at = &(*at)->next;
     }
     regx_rkey_t *rkey = *at;
-    if (rkey == NULL || rkey == send->get.withdrawn) {
+    if (rkey == NULL) {
         return false;
     }
     *at = rkey->next;
@@ -441,10 +421,19 @@ static bool send_control_locked(regx_rndv_send_t *send, const regx_control_t *co
                                              : regx_bounce_send_control_locked(send, control, step);
 }
 
+/* A peer that is gone reads nothing any more; any other answers by ATS. */
 static bool send_drop_locked(regx_rndv_send_t *send, regx_step_t *step)
 {
+    regx_rkey_t *rkey = send->get.rkeys;
+
     send->get.advertising = false;
-    return drop_unreadable_locked(send, step);
+    if (rkey == NULL || send->status != REGX_UNREACHABLE) {
+        return false;
+    }
+    send->get.rkeys = rkey->next;
+    step->stage = REGX_STAGE_WITHDRAW;
+    step->rkey = rkey;
+    return true;
 }
 
 /* ---- the strategies ---- */

@@ -109,12 +109,11 @@ struct regx_rndv_send {
     regx_write_t *held; /* found no room: goes before the queue */
     struct {            /* read, together */
         bool advertising;
-        uint64_t max;           /* bytes of a chunk */
-        unsigned depth;         /* chunks at once */
-        unsigned count;         /* now */
-        uint64_t next;          /* what lies before this offset was advertised */
-        regx_rkey_t *rkeys;     /* those that are not yet acknowledged */
-        regx_rkey_t *withdrawn; /* the one of them of which no RKEY was sent, nor will be */
+        uint64_t max;       /* bytes of a chunk */
+        unsigned depth;     /* chunks at once */
+        unsigned count;     /* now */
+        uint64_t next;      /* what lies before this offset was advertised */
+        regx_rkey_t *rkeys; /* those that are not yet acknowledged */
     } get;
     regx_outbox_t outbox;
     struct {
