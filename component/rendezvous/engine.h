@@ -66,7 +66,7 @@ typedef enum regx_stage {
     REGX_STAGE_COPY_OUT, /* ATP of a slot has come: copies it to the user, and gives it up */
     /* get.c: */
     REGX_STAGE_GET, /* RKEY has come: registers the chunk, and asks the transport for it */
-    REGX_STAGE_GOT, /* that has ended: gives up local memory; ATS is due */
+    REGX_STAGE_GOT, /* that has ended: gives up local memory, and sends ATS */
     /* revoke.c: */
     REGX_STAGE_LOOK,  /* looks at memory that is watched: restarts, resumes or ends the transfer */
     REGX_STAGE_FLUSH, /* DIFFERS has come: what was registered meanwhile is given up; restarts */

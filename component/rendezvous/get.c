@@ -36,40 +36,33 @@ static void release_get(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_chunk_t 
     regx_buffer_release(rndv, &chunk->region, status == REGX_FAILED);
 }
 
-/* The sender is to be notified. */
+/* The sender is notified, unless it is gone. */
 static void get_ended_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_chunk_t *chunk,
                              regx_status_t status)
 {
+    regx_control_t ats = {.type = REGX_CONTROL_ATS,
+                          .to = recv->sender,
+                          .offset = chunk->offset,
+                          .length = chunk->length};
+
     assert(recv->holds > 0 && recv->chunks_out > 0);
     recv->holds--;
     recv->chunks_out--;
     if (status == REGX_OK) {
+        chunk->state = REGX_CHUNK_FREE;
         recv->landed += chunk->length;
         assert(recv->landed <= recv->buffer.length);
         regx_count(rndv->counters, &rndv->counters->gets, 1);
     } else {
-        chunk->ats = REGX_CONTROL_UNREAD;
+        chunk->state = REGX_CHUNK_BY_SLOTS;
+        ats.bits = REGX_CONTROL_UNREAD;
     }
     if (status == REGX_FAILED) {
-        chunk->ats |= REGX_CONTROL_FAILED;
+        ats.bits |= REGX_CONTROL_FAILED;
         recv->buffer.suspect = true;
     }
-    chunk->state = REGX_CHUNK_ATS_DUE;
-    recv->due++;
-}
-
-static void send_ats_locked(regx_rndv_recv_t *recv, regx_chunk_t *chunk)
-{
-    const bool unread = (chunk->ats & REGX_CONTROL_UNREAD) != 0;
-    const regx_control_t message = {.type = REGX_CONTROL_ATS,
-                                    .to = recv->sender,
-                                    .offset = chunk->offset,
-                                    .length = chunk->length,
-                                    .bits = chunk->ats};
-
-    if (regx_control_send(recv->peer->conn, &message) == REGX_OK) {
-        recv->due--;
-        chunk->state = unread ? REGX_CHUNK_BY_SLOTS : REGX_CHUNK_FREE;
+    if (recv->phase == REGX_RECV_STARTED) {
+        regx_control_post(recv->peer->conn, &recv->outbox, &ats);
     }
 }
 
@@ -141,9 +134,6 @@ regx_status_t regx_stage_get(regx_rndv_t *rndv, regx_step_t *step)
         return REGX_AGAIN;
     }
     get_ended_locked(rndv, recv, chunk, status);
-    if (recv->outbox.count == 0 && recv->phase == REGX_RECV_STARTED) {
-        send_ats_locked(recv, chunk);
-    }
     return REGX_OK;
 }
 
@@ -171,15 +161,16 @@ static bool take_rkey_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
 {
     regx_chunk_t *chunk = regx_recv_free_chunk(rndv, recv);
 
-    if (chunk == NULL || recv->slots.only || control->offset != recv->granted ||
-        control->length == 0 || control->length > rndv->config.chunk_size ||
+    /* An honest sender has no more advertised, those included of which ATS is not yet sent. */
+    if (chunk == NULL || recv->chunks_out + recv->outbox.count >= rndv->config.chunk_depth ||
+        recv->slots.only || control->offset != recv->granted || control->length == 0 ||
+        control->length > rndv->config.chunk_size ||
         control->length > recv->buffer.length - recv->granted) {
         return false;
     }
     chunk->recv = recv;
     chunk->offset = control->offset;
     chunk->length = control->length;
-    chunk->ats = 0;
     chunk->get.done = NULL; /* it is not prepared */
     recv->granted += chunk->length;
     recv->chunks_out++;
@@ -224,9 +215,6 @@ static void advance_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_step_
             recv->due--;
             begin_get_locked(recv, chunk, step);
             return;
-        }
-        if (recv->outbox.count == 0 && chunk->state == REGX_CHUNK_ATS_DUE) {
-            send_ats_locked(recv, chunk);
         }
     }
     regx_bounce_advance_locked(rndv, recv, step);

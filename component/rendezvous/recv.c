@@ -23,17 +23,20 @@ static void give_up_memory(regx_rndv_t *rndv, regx_rndv_recv_t *recv);
 
 static regx_rndv_recv_t *recv_new(regx_rndv_t *rndv)
 {
-    const unsigned chunks = rndv->config.chunk_depth;
+    const unsigned chunks = rndv->config.chunk_depth, messages = chunks + 2;
+    const size_t size = sizeof(regx_rndv_recv_t) + chunks * sizeof(regx_chunk_t) +
+                        messages * sizeof(regx_control_t);
 
     regx_lock(&rndv->lock);
     regx_rndv_recv_t *recv = regx_spares_take(&rndv->spares.recvs);
     regx_unlock(&rndv->lock);
-    if (recv == NULL && (recv = malloc(sizeof(*recv) + chunks * sizeof(regx_chunk_t))) == NULL) {
+    if (recv == NULL && (recv = malloc(size)) == NULL) {
         return NULL;
     }
     memset(recv, 0, sizeof(*recv));
     recv->rndv = rndv;
-    recv->outbox = (regx_outbox_t){.room = 2, .messages = recv->messages};
+    recv->outbox =
+        (regx_outbox_t){.room = messages, .messages = (regx_control_t *)&recv->chunks[chunks]};
     for (unsigned i = 0; i < chunks; i++) {
         recv->chunks[i].state = REGX_CHUNK_FREE;
     }
@@ -452,7 +455,8 @@ static void begin_turns_locked(regx_rndv_t *rndv, regx_recv_turns_t *turns)
     turns->peer = recv->peer;
     turns->next = exhausted ? REGX_TURN_ALL : REGX_TURN_PEER;
     if ((exhausted || !regx_list_has(&recv->link)) && recv->phase == REGX_RECV_STARTED &&
-        recv->due == 0 && regx_recv_slot_range_locked(rndv, recv, &range)) {
+        recv->due == 0 && recv->outbox.count == 0 &&
+        regx_recv_slot_range_locked(rndv, recv, &range)) {
         regx_list_set(&rndv->recv_lists.pending, &recv->link, true);
         let_go_locked(rndv, turns);
     }

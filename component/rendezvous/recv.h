@@ -16,7 +16,7 @@
  *
  *   ATP of a slot         ─▶ COPY_OUT
  *   a chunk to be granted ─▶ GRANT ──CTS_CHUNK, the peer writes, ATP or NACK──▶ ACKNOWLEDGE
- *   RKEY                  ─▶ GET ──the get ends──▶ GOT ─▶ ATS
+ *   RKEY                  ─▶ GET ──the get ends──▶ GOT, ATS
  *                            ▲ │ no room
  *                            └─┘
  *   memory has changed, all has landed, or all is acknowledged ─▶ LOOK
@@ -39,8 +39,8 @@
  *
  * put:  FREE ─▶ GRANTED ─ATP─▶ FREE
  *                  └─────NACK─▶ BY_SLOTS ─▶ FREE
- * get:  FREE ─RKEY─▶ GETTING ─▶ ATS_DUE ─ATS─▶ FREE
- *                    │  ▲           └───ATS: unread─▶ BY_SLOTS ─▶ FREE
+ * get:  FREE ─RKEY─▶ GETTING ─ATS─▶ FREE
+ *                    │  ▲   └───ATS: unread─▶ BY_SLOTS ─▶ FREE
  *                    ▼  │
  *                    GET_DUE */
 typedef enum regx_chunk_state {
@@ -48,13 +48,11 @@ typedef enum regx_chunk_state {
     REGX_CHUNK_GRANTED,  /* registered; the peer may write it */
     REGX_CHUNK_BY_SLOTS, /* not registered; [offset, offset + length) is to be granted as slots */
     REGX_CHUNK_GET_DUE,  /* registered; the transport has not accepted the get so far */
-    REGX_CHUNK_GETTING,  /* the get is begun, or under way */
-    REGX_CHUNK_ATS_DUE   /* not registered any more; ATS is to be sent */
+    REGX_CHUNK_GETTING   /* the get is begun, or under way */
 } regx_chunk_state_t;
 
 typedef struct regx_chunk {
     regx_chunk_state_t state;
-    uint8_t ats; /* ATS_DUE: its bits */
     uint64_t offset;
     uint64_t length;
     uint64_t written;             /* GRANTED: bytes from the offset on that were acknowledged */
@@ -138,16 +136,15 @@ struct regx_rndv_recv {
         bool waits_for_own; /* pending: until some of its own are filled, whatever others do; as it
                                was when it was last looked whether more can be granted */
     } slots;
-    regx_trial_t trial;  /* its part in auto's choice */
-    uint64_t granted;    /* nothing from this offset on has been granted */
-    uint64_t landed;     /* bytes */
-    unsigned chunks_out; /* chunks granted and not acknowledged; or advertised, and not yet got or
+    regx_trial_t trial;   /* its part in auto's choice */
+    uint64_t granted;     /* nothing from this offset on has been granted */
+    uint64_t landed;      /* bytes */
+    unsigned chunks_out;  /* chunks granted and not acknowledged; or advertised, and not yet got or
                             given up */
-    unsigned due;        /* chunks in GET_DUE or ATS_DUE */
-    uint32_t drain;      /* its memory, held (registration/monitor/monitor.h) */
-    unsigned holds;      /* gets under way, and the closing thread: they keep a closed record */
-    regx_outbox_t outbox;
-    regx_control_t messages[2]; /* of the outbox: a grant, and REVOKE behind it */
+    unsigned due;         /* chunks in GET_DUE */
+    uint32_t drain;       /* its memory, held (registration/monitor/monitor.h) */
+    unsigned holds;       /* gets under way, and the closing thread: they keep a closed record */
+    regx_outbox_t outbox; /* a grant, and REVOKE behind it; or ATS of each chunk, and a grant */
     regx_revocable_t revoke;
     struct { /* READING (exposed.c) */
         regx_get_t get;
@@ -157,7 +154,7 @@ struct regx_rndv_recv {
         regx_rndv_got_t done;
         void *context;
     } whole;
-    regx_chunk_t chunks[]; /* config.chunk_depth of them */
+    regx_chunk_t chunks[]; /* config.chunk_depth of them, and behind them the outbox's messages */
 };
 
 static inline regx_rndv_recv_t *regx_recv_of_link(regx_link_t *link)
