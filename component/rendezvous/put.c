@@ -299,17 +299,24 @@ static void give_up_chunks(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
 /* ---- the send side ---- */
 
 /* A chunk is granted, which begins at `start` in the region that the key names. Whether that is so
- * is for the transport to check, which knows what a key is worth. false: malformed. */
+ * is for the transport to check, which knows what a key is worth. It is written in pieces if it is
+ * longer than `piece`. false: malformed. */
 static bool take_chunk(regx_rndv_send_t *send, uint64_t offset, uint64_t length, uint64_t start,
-                       const regx_key_t *key)
+                       const regx_key_t *key, uint64_t piece)
 {
-    const regx_grant_t grant = {
-        .offset = offset, .length = length, .chunk = true, .place = start, .key = *key};
+    const uint64_t pieces = piece < length ? (length - 1) / piece + 1 : 1;
+    regx_grant_t grant = {
+        .offset = offset, .chunk = true, .piece = pieces > 1, .place = start, .key = *key};
 
-    if (!regx_send_may_grant(send, offset, length, 1)) {
+    if (!regx_send_may_grant(send, offset, length, (unsigned)pieces)) {
         return false;
     }
-    regx_send_grant(send, &grant);
+    for (uint64_t left = length; left > 0; left -= grant.length) {
+        grant.length = regx_min(left, piece);
+        regx_send_grant(send, &grant);
+        grant.offset += grant.length;
+        grant.place += grant.length;
+    }
     return true;
 }
 
@@ -317,37 +324,38 @@ static bool send_control_locked(regx_rndv_send_t *send, const regx_control_t *co
                                 regx_step_t *step)
 {
     if (control->type == REGX_CONTROL_CTS_CHUNK) {
-        return take_chunk(send, control->offset, control->length, control->start, &control->key);
+        return take_chunk(send, control->offset, control->length, control->start, &control->key,
+                          UINT64_MAX);
     }
     return regx_bounce_send_control_locked(send, control, step) ||
            regx_revoke_send_control_locked(send, control, step);
 }
 
-/* The receiver needs to hear of pieces in their order. Where puts are the kernel's copies within
- * the node, they end later than what is sent behind them: no pieces there (the receiver's way back
- * may be another wire, so it may have offered them). */
-static bool goes_in_pieces(const regx_rndv_send_t *send, const regx_cts_t *cts)
+/* How much of the first chunk is written at once. A buffer that is new here is registered piece by
+ * piece, while the one before is on the wire. The receiver needs to hear of pieces in their order.
+ * Where puts are the kernel's copies within the node, they end later than what is sent behind them:
+ * no pieces there (the receiver's way back may be another wire, so it may have offered them). */
+static uint64_t piece_of(const regx_rndv_send_t *send, const regx_cts_t *cts)
 {
     const regx_rndv_t *rndv = send->rndv;
+    const uint64_t size = rndv->config.chunk_size;
+    const bool pieces = (cts->bits & REGX_CTS_PIECES) != 0 && !send->peer->conn->shares_pool &&
+                        cts->chunk_length <= size * REGX_GRANTS_MAX &&
+                        !is_known(rndv, send->buffer.base, cts->chunk_length, REGX_ACCESS_LOCAL);
 
-    return (cts->bits & REGX_CTS_PIECES) != 0 && send->chunk.size > rndv->config.chunk_size &&
-           !send->peer->conn->shares_pool &&
-           !is_known(rndv, send->buffer.base, send->chunk.size, REGX_ACCESS_LOCAL);
+    return pieces ? size : UINT64_MAX;
 }
 
 static bool send_open(regx_rndv_send_t *send, const regx_cts_t *cts)
 {
     const bool revocable = (cts->bits & REGX_CTS_REVOCABLE) != 0;
 
-    if (!take_chunk(send, 0, cts->chunk_length, cts->chunk_start, &cts->key)) {
+    if (!take_chunk(send, 0, cts->chunk_length, cts->chunk_start, &cts->key, piece_of(send, cts))) {
         return false;
     }
-    send->chunk.size = cts->chunk_length;
-    if (goes_in_pieces(send, cts)) {
-        send->chunk.piece_max = send->rndv->config.chunk_size;
-    }
+    send->chunk_size = cts->chunk_length;
     send->agreement.state = revocable ? REGX_AGREEMENT_DUE : REGX_AGREEMENT_NOT_NEEDED;
-    send->intro = send->chunk.size < send->buffer.length ? REGX_INTRO_READY_DUE
+    send->intro = send->chunk_size < send->buffer.length ? REGX_INTRO_READY_DUE
                   : revocable                            ? REGX_INTRO_BY_NEXT
                                                          : REGX_INTRO_DONE;
     return true;

@@ -74,7 +74,6 @@ void regx_rndv_send_open(regx_rndv_t *rndv, regx_peer_t *peer, const void *base,
     send->why = (regx_why_t)cts.why;
     send->buffer.suspect = (cts.bits & REGX_CTS_SUSPECT) != 0;
     send->verify = (cts.bits & REGX_CTS_VERIFY) != 0 || rndv->config.verify;
-    send->chunk.piece_max = UINT64_MAX;
     send->drain = regx_drain_hold(rndv->registry->drain, base, length);
     const bool valid = send->protocol->send_open(send, &cts);
     regx_lock(&rndv->lock);
@@ -128,25 +127,6 @@ static bool must_wait_locked(regx_rndv_send_t *send)
            (peer->waiting > 0 && !send->window.waited);
 }
 
-/* Takes the first grant, or as much of it as may be written at once. */
-static regx_grant_t next_piece(regx_rndv_send_t *send)
-{
-    regx_grant_t *first = regx_send_first_grant(send);
-    const bool whole = !first->chunk || first->length <= send->chunk.piece_max;
-
-    first->piece |= !whole;
-    regx_grant_t piece = *first;
-    if (whole) {
-        regx_send_drop_grant(send);
-        return piece;
-    }
-    piece.length = send->chunk.piece_max;
-    first->offset += piece.length;
-    first->place += piece.length;
-    first->length -= piece.length;
-    return piece;
-}
-
 /* Chooses to write the put that is held, or the next grant. REGX_PENDING: there is none now;
  * REGX_AGAIN: there is, but no memory or no room for it. */
 static regx_status_t next_write_locked(regx_rndv_send_t *send, regx_step_t *step)
@@ -154,10 +134,7 @@ static regx_status_t next_write_locked(regx_rndv_send_t *send, regx_step_t *step
     regx_write_t *write = send->held;
 
     if (write == NULL) {
-        const regx_grant_t *first = regx_send_first_grant(send);
-
-        if (send->queue.count == 0 ||
-            (first->piece && send->in_flight >= send->rndv->config.chunk_depth)) {
+        if (send->queue.count == 0) {
             return REGX_PENDING;
         }
         if (must_wait_locked(send)) {
@@ -170,7 +147,8 @@ static regx_status_t next_write_locked(regx_rndv_send_t *send, regx_step_t *step
             return REGX_AGAIN;
         }
         write->send = send;
-        write->grant = next_piece(send);
+        write->grant = *regx_send_first_grant(send);
+        regx_send_drop_grant(send);
         write->put.length = write->grant.length;
         write->registered = write->prepared = false;
         write->copy = NULL;
@@ -434,12 +412,11 @@ void regx_send_nack_locked(regx_rndv_send_t *send, uint64_t offset, uint64_t len
 static void give_back_locked(const regx_write_t *write, regx_status_t status)
 {
     regx_rndv_send_t *send = write->send;
-    const regx_grant_t *first = regx_send_first_grant(send);
     const uint64_t offset = write->grant.offset;
     uint64_t length = write->put.length;
 
-    if (send->queue.count > 0 && first->piece && first->offset == offset + length) {
-        length += first->length; /* the rest of the chunk, of which this was a piece */
+    while (write->grant.piece && send->queue.count > 0 && regx_send_first_grant(send)->piece) {
+        length += regx_send_first_grant(send)->length; /* the rest of the chunk */
         regx_send_drop_grant(send);
     }
     regx_send_nack_locked(send, offset, length,
@@ -529,7 +506,7 @@ static regx_status_t prepare(regx_write_t *write)
     }
     put->tag = REGX_TAG_CONTROL;
     put->notice_length = (uint8_t)regx_control_pack(&notice, put->notice);
-    put->immediate = introduced && !grant->piece ? pack_immediate(&notice, send->chunk.size) : 0;
+    put->immediate = introduced && !grant->piece ? pack_immediate(&notice, send->chunk_size) : 0;
     write->prepared = true;
     return REGX_OK;
 }

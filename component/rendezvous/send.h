@@ -32,7 +32,7 @@ typedef struct regx_grant {
     uint64_t offset;
     uint64_t length;
     bool chunk;     /* of the peer's buffer; else a slot of its pool */
-    bool piece;     /* of a chunk */
+    bool piece;     /* of a chunk: its other pieces follow */
     uint64_t place; /* where to write it: in the peer's pool, or its region */
     regx_key_t key; /* of the region */
 } regx_grant_t;
@@ -100,14 +100,11 @@ struct regx_rndv_send {
         uint64_t sent;    /* ATP was accepted, or they were acknowledged by ATS */
         uint64_t slots;   /* those of them that went through slots */
     } bytes;
-    uint32_t drain;     /* its memory, held (registration/monitor/monitor.h) */
-    unsigned in_flight; /* writes, with the held one, and chunks that are advertised */
-    struct {
-        uint64_t size;      /* of the first, which the CTS granted; the last may be shorter; or 0 */
-        uint64_t piece_max; /* how much of a granted one is written at once */
-    } chunk;
-    regx_write_t *held; /* found no room: goes before the queue */
-    struct {            /* read, together */
+    uint32_t drain;      /* its memory, held (registration/monitor/monitor.h) */
+    unsigned in_flight;  /* writes, with the held one, and chunks that are advertised */
+    uint64_t chunk_size; /* of the first, which the CTS granted; the last may be shorter; or 0 */
+    regx_write_t *held;  /* found no room: goes before the queue */
+    struct {             /* read, together */
         bool advertising;
         uint64_t max;       /* bytes of a chunk */
         unsigned depth;     /* chunks at once */
