@@ -17,7 +17,8 @@
  *     compare-and-swap it has the BTL do without that lock (4.1.4 always, later ones between
  *     nodes). One that is refused it does under the lock. Between nodes it also has the BTL take
  *     that very lock, and announce posts (MPI_Win_post): only these are done. Nothing marks
- *     them: see is_own_swap.
+ *     them: see is_own_swap. Were all done, a program's would come between another's get and put
+ *     under the lock, and one of both be lost; were none, osc/rdma would repeat its own for ever.
  */
 #include "btl/module.h"
 
@@ -224,23 +225,17 @@ static held_lock_t *find_held_locked(const asked_t *asked)
 /* This thread takes a lock; it asks until it has it. false: no memory. */
 static bool note_lock(const asked_t *asked)
 {
-    held_lock_t *fresh = malloc(sizeof(*fresh));
-
-    if (fresh == NULL) {
-        return false;
-    }
-    *fresh = (held_lock_t){.endpoint = asked->call.endpoint, .address = asked->request.address};
     regx_lock(&held.lock);
     held_lock_t *one = find_held_locked(asked);
-    if (one == NULL) {
-        one = fresh;
-        fresh = NULL;
+    if (one == NULL && (one = malloc(sizeof(*one))) != NULL) {
+        *one = (held_lock_t){.endpoint = asked->call.endpoint, .address = asked->request.address};
         regx_list_append(&held.list, &one->link);
     }
-    one->thread = &counted;
+    if (one != NULL) {
+        one->thread = &counted;
+    }
     regx_unlock(&held.lock);
-    free(fresh);
-    return true;
+    return one != NULL;
 }
 
 static void note_unlock(const asked_t *asked)
