@@ -1,12 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Parameters as tables. Each room describes its own in one file, ROOM/ROOM_params.def, a row per
- * parameter:
- *
- *   REGX_PARAM(type, C type, name, level, further fields of regx_param_t...)
- *
- * The file is included twice: once for the structure of the room's settings, which has a field per
- * row, and once for the table. btl/settings.c lists all tables. The default and what the user reads
+ * Parameters as tables. Each room has a structure of its settings, and a table with a row for each of
+ * its fields (REGX_PARAM_ROW). btl/settings.c lists all tables. The default and what the user reads
  * of a parameter are in mca-params/regx.conf alone.
  *
  * A value is a string for Open MPI, so that regx checks it itself: right as a whole, or refused
@@ -68,16 +63,14 @@ typedef struct regx_param {
         }                                                                                          \
     }
 
-/* What a row becomes in the structure and in the table. A room's rows are in its ROOM_params.def,
- * which undefines REGX_PARAM at its end. The table ends with a row without a name. */
-#define REGX_PARAM_FIELD(ctype, field) ctype field;
+/* A row: the structure of settings, what users write before the field's name, the type, the field,
+ * the level, and further fields of regx_param_t. The table ends with a row without a name. */
 #define REGX_PARAM_ROW(settings, prefix, kind, field, info_level, ...)                             \
-    {.name = prefix #field,                                                                        \
-     .type = REGX_PARAM_##kind,                                                                    \
-     .level = info_level,                                                                          \
-     .offset = offsetof(settings, field),                                                          \
-     .size = sizeof(((settings *)NULL)->field),                                                    \
-     ##__VA_ARGS__},
+    {                                                                                              \
+        .name = prefix #field, .type = REGX_PARAM_##kind, .level = info_level,                     \
+        .offset = offsetof(settings, field), .size = sizeof(((settings *)NULL)->field),            \
+        ##__VA_ARGS__                                                                              \
+    }
 
 /* false: there are no more words. */
 bool regx_param_word_at(const regx_param_t *param, unsigned index, regx_param_word_t *word);

@@ -2,10 +2,17 @@
 
 #include "btl/settings.h"
 
-static const regx_param_t component_params[] = {
-#define REGX_PARAM(type, ctype, field, ...)                                                        \
+#define ROW(type, field, ...)                                                                      \
     REGX_PARAM_ROW(regx_component_settings_t, "", type, field, __VA_ARGS__)
-#include "btl/btl_params.def"
+
+static const regx_param_t component_params[] = {
+    /* regx_params_asked looks at the word, before parameters are read. */
+    ROW(WORD, enable, 2, .words = REGX_WORDS({.word = "auto"}, {.word = "0"}, {.word = "1"})),
+    ROW(NAME, transport, 3, .word_at = regx_transport_word),
+    ROW(TEXT, report, 3),
+    ROW(WORD, explain, 3,
+        .words = REGX_WORDS({.word = "0", .value = 0}, {.word = "1", .value = 1})),
+    ROW(TEXT, costs, 4),
     {.name = NULL}};
 
 const regx_param_t *regx_settings_param(unsigned number, size_t *room)

@@ -12,8 +12,11 @@
 typedef char regx_file_name_t[1024]; /* "": none */
 
 typedef struct regx_component_settings {
-#define REGX_PARAM(type, ctype, field, ...) REGX_PARAM_FIELD(ctype, field)
-#include "btl/btl_params.def"
+    int enable;
+    const char *transport;
+    regx_file_name_t report;
+    bool explain;
+    regx_file_name_t costs;
 } regx_component_settings_t;
 
 typedef struct regx_settings {

@@ -68,8 +68,12 @@ static uint64_t two_slots(const void *settings)
     return 2 * ((const regx_pool_settings_t *)settings)->slot_size;
 }
 
+#define ROW(type, field, ...) REGX_PARAM_ROW(regx_pool_settings_t, "", type, field, __VA_ARGS__)
+
 const regx_param_t regx_pool_params[] = {
-#define REGX_PARAM(type, ctype, field, ...)                                                        \
-    REGX_PARAM_ROW(regx_pool_settings_t, "", type, field, __VA_ARGS__)
-#include "pool/pool_params.def"
+    ROW(SIZE, slot_size, 4, .pages = true, .min = 4096, .max = 1u << 20),
+    ROW(SIZE, pool_size, 4, .pages = true, .max = 1u << 30, .at_least = two_slots,
+        .words = REGX_WORDS({.word = "auto", .value = 0})),
+    ROW(SIZE, alloc_mem_size, 4, .min = 2u << 20, .max = UINT64_C(1) << 40,
+        .words = REGX_WORDS({.word = "none", .value = 0})),
     {.name = NULL}};

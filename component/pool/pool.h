@@ -51,11 +51,10 @@ static inline char *regx_pool_slot(const regx_pool_t *pool, uint32_t slot)
     return pool->memory + (size_t)slot * pool->slot_size;
 }
 
-/* ---- what users may set; the rows are in pool_params.def ---- */
+/* ---- what users may set: of the memory through which messages bounce, and of MPI_Alloc_mem's ---- */
 
 typedef struct regx_pool_settings {
-#define REGX_PARAM(type, ctype, field, ...) REGX_PARAM_FIELD(ctype, field)
-#include "pool/pool_params.def"
+    size_t slot_size, pool_size, alloc_mem_size;
 } regx_pool_settings_t;
 
 extern const regx_param_t regx_pool_params[];

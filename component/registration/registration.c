@@ -133,8 +133,20 @@ static uint64_t a_page(const void *settings)
     return regx_page_size();
 }
 
-const regx_param_t regx_registration_params[] = {
-#define REGX_PARAM(type, ctype, field, ...)                                                        \
+#define ROW(type, field, ...)                                                                      \
     REGX_PARAM_ROW(regx_registration_settings_t, "", type, field, __VA_ARGS__)
-#include "registration/registration_params.def"
+
+const regx_param_t regx_registration_params[] = {
+    ROW(NAME, backend, 2, .word_at = regx_backend_word),
+    ROW(SIZE, cache_bytes, 4, .max = UINT64_C(1) << 46, .at_least = a_page,
+        .words = REGX_WORDS({.word = "auto", .value = 0},
+                            {.word = "unlimited", .value = REGX_UNLIMITED})),
+    ROW(SIZE, once_bytes, 5, .max = UINT64_C(1) << 46, .at_least = a_page,
+        .words = REGX_WORDS({.word = "auto", .value = 0},
+                            {.word = "unlimited", .value = REGX_UNLIMITED})),
+    ROW(WORD, inuse, 4,
+        .words = REGX_WORDS({.word = "ignore", .value = REGX_INUSE_IGNORE},
+                            {.word = "warn", .value = REGX_INUSE_WARN},
+                            {.word = "abort", .value = REGX_INUSE_ABORT},
+                            {.word = "drain", .value = REGX_INUSE_DRAIN})),
     {.name = NULL}};

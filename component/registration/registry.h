@@ -137,11 +137,12 @@ void regx_registry_progress(regx_registry_t *registry);
 /* Brings the counters up to date, before they are read. */
 void regx_registry_count(regx_registry_t *registry);
 
-/* ---- what users may set; the rows are in registration_params.def ---- */
+/* ---- what users may set ---- */
 
 typedef struct regx_registration_settings {
-#define REGX_PARAM(type, ctype, field, ...) REGX_PARAM_FIELD(ctype, field)
-#include "registration/registration_params.def"
+    const char *backend;
+    uint64_t cache_bytes, once_bytes;
+    regx_inuse_t inuse;
 } regx_registration_settings_t;
 
 extern const regx_param_t regx_registration_params[];

@@ -45,10 +45,18 @@ static const regx_strategy_t *const strategy_of_path[REGX_PATH_COUNT] = {
 #undef STRATEGY
 };
 
+#define ROW(type, field, ...) REGX_PARAM_ROW(regx_rndv_settings_t, "", type, field, __VA_ARGS__)
+
 const regx_param_t regx_rndv_params[] = {
-#define REGX_PARAM(type, ctype, field, ...)                                                        \
-    REGX_PARAM_ROW(regx_rndv_settings_t, "", type, field, __VA_ARGS__)
-#include "rendezvous/rendezvous_params.def"
+    ROW(NAME, rendezvous, 2, .word_at = regx_strategy_word),
+    ROW(SIZE, chunk_size, 4, .pages = true, .min = 4096, .max = REGX_CHUNK_MAX),
+    ROW(NUMBER, chunk_depth, 4, .min = 1, .max = REGX_CHUNK_DEPTH_MAX),
+    ROW(WORD, grant, 5,
+        .words = REGX_WORDS({.word = "final", .value = REGX_GRANT_FINAL},
+                            {.word = "synchronous", .value = REGX_GRANT_SYNCHRONOUS},
+                            {.word = "optimistic", .value = REGX_GRANT_OPTIMISTIC})),
+    ROW(WORD, verify, 5,
+        .words = REGX_WORDS({.word = "0", .value = false}, {.word = "1", .value = true})),
     {.name = NULL}};
 
 /* By stage, but those that do nothing and END. */

@@ -88,15 +88,18 @@ const regx_strategy_t *regx_strategy_find(const char *name);
 /* The words of btl_regx_rendezvous. false: there are no more. */
 bool regx_strategy_word(unsigned index, regx_param_word_t *word);
 
-/* ---- what users may set (rendezvous_params.def) ---- */
+/* ---- what users may set ---- */
 
 /* Whether what is granted is granted anew when its memory changes (revoke.c). OPTIMISTIC: without
  * telling the sender to stop. */
 typedef enum { REGX_GRANT_FINAL, REGX_GRANT_SYNCHRONOUS, REGX_GRANT_OPTIMISTIC } regx_granting_t;
 
 typedef struct regx_rndv_settings {
-#define REGX_PARAM(type, ctype, field, ...) REGX_PARAM_FIELD(ctype, field)
-#include "rendezvous/rendezvous_params.def"
+    const char *rendezvous;
+    size_t chunk_size;
+    unsigned chunk_depth;
+    regx_granting_t grant;
+    bool verify;
 } regx_rndv_settings_t;
 
 extern const regx_param_t regx_rndv_params[];

@@ -14,9 +14,8 @@ const regx_catalog_entry_t *const regx_catalog[REGX_TRANSPORTS] = {
     [REGX_PINNED] = &regx_pinned_entry};
 
 const regx_param_t regx_transport_params[] = {
-#define REGX_PARAM(type, ctype, field, ...)                                                        \
-    REGX_PARAM_ROW(regx_transport_settings_t, "", type, field, __VA_ARGS__)
-#include "transport/transport_params.def"
+    REGX_PARAM_ROW(regx_transport_settings_t, "", LIST, if_include, 3),
+    REGX_PARAM_ROW(regx_transport_settings_t, "", LIST, if_exclude, 3),
     {.name = NULL}};
 
 bool regx_transport_word(unsigned index, regx_param_word_t *word)

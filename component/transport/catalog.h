@@ -33,10 +33,9 @@ static inline regx_transport_kind_t regx_catalog_kind(unsigned which)
     return which == REGX_PINNED ? REGX_ON_NODE : (regx_transport_kind_t)which;
 }
 
-/* What users may set of every transport: which devices. The rows are in transport_params.def. */
+/* What users may set of every transport: which devices. */
 typedef struct regx_transport_settings {
-#define REGX_PARAM(type, ctype, field, ...) REGX_PARAM_FIELD(ctype, field)
-#include "transport/transport_params.def"
+    const char *if_include, *if_exclude;
 } regx_transport_settings_t;
 
 extern const regx_param_t regx_transport_params[];

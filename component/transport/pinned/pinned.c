@@ -9,9 +9,8 @@
 #define VARIANT UINT64_C(0x333064656e6e6970) /* "pinned03" */
 
 static const regx_param_t table[] = {
-#define REGX_PARAM(type, ctype, field, ...)                                                        \
-    REGX_PARAM_ROW(regx_pinned_settings_t, "", type, field, __VA_ARGS__)
-#include "transport/pinned/pinned_params.def"
+    REGX_PARAM_ROW(regx_pinned_settings_t, "", NUMBER, pinned_slots, 3, .min = 4, .max = 16384),
+    REGX_PARAM_ROW(regx_pinned_settings_t, "", TEXT, pin_cost, 3),
     {.name = NULL}};
 
 #if REGX_HAVE_PINNED

@@ -31,7 +31,7 @@ __attribute__((visibility("default"))) extern const regx_transport_ops_t regx_tr
  * write is posted: 20 us of them at 400 Gb/s. */
 #define PUT_WINDOW (2u << 20)
 
-/* Of the table in verbs_params.def, for who has no parameters. */
+/* For who has no parameters. */
 static const regx_verbs_settings_t defaults = {.gid_index = -1};
 
 /* How much of everything the device can. */

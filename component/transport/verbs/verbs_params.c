@@ -42,10 +42,19 @@ static const char *why_absent(void)
     return has_device() ? NULL : "no RDMA device here";
 }
 
+#define ROW(type, field, ...)                                                                      \
+    REGX_PARAM_ROW(regx_verbs_settings_t, "verbs_", type, field, 5, __VA_ARGS__)
+
+/* Values are checked whatever the transport is; what a port can do of them only the transport
+ * knows. */
 static const regx_param_t table[] = {
-#define REGX_PARAM(type, ctype, field, ...)                                                        \
-    REGX_PARAM_ROW(regx_verbs_settings_t, "verbs_", type, field, __VA_ARGS__)
-#include "transport/verbs/verbs_params.def"
+    ROW(NUMBER, gid_index, .max = 255, .words = REGX_WORDS({.word = "auto", .value = UINT64_MAX})),
+    ROW(NUMBER, pkey, .min = 1, .max = 0xffff, .hexadecimal = true,
+        .words = REGX_WORDS({.word = "auto", .value = 0})),
+    ROW(NUMBER, service_level, .max = 15),
+    ROW(NUMBER, traffic_class, .max = 255),
+    ROW(WORD, any_subnet,
+        .words = REGX_WORDS({.word = "0", .value = false}, {.word = "1", .value = true})),
     {.name = NULL}};
 
 const regx_catalog_entry_t regx_verbs_entry = {

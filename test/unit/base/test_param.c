@@ -45,14 +45,17 @@ enum { COLOUR, ANIMAL, LEVEL, INDEX, KEY, SLOT, POOL, ANY, DEVICES, FILE_NAME };
 static const regx_param_t params[] = {
     ROW(WORD, colour,
         .words = REGX_WORDS({.word = "red", .value = RED}, {.word = "green", .value = GREEN},
-                            {.word = "blue", .absent = true})) ROW(NAME, animal, .word_at = animal)
-        ROW(NUMBER, level, .min = 1, .max = 31) ROW(
-            NUMBER, index, .max = 255, .words = REGX_WORDS({.word = "auto", .value = UINT64_MAX}))
-            ROW(NUMBER, key, .min = 1, .max = 0xffff, .hexadecimal = true)
-                ROW(SIZE, slot, .pages = true, .max = 1 << 20)
-                    ROW(SIZE, pool, .pages = true, .max = 1 << 30, .at_least = two_slots,
-                        .words = REGX_WORDS({.word = "auto", .value = 0}))
-                        ROW(SIZE, any, .max = UINT64_MAX) ROW(LIST, devices) ROW(TEXT, file)};
+                            {.word = "blue", .absent = true})),
+    ROW(NAME, animal, .word_at = animal),
+    ROW(NUMBER, level, .min = 1, .max = 31),
+    ROW(NUMBER, index, .max = 255, .words = REGX_WORDS({.word = "auto", .value = UINT64_MAX})),
+    ROW(NUMBER, key, .min = 1, .max = 0xffff, .hexadecimal = true),
+    ROW(SIZE, slot, .pages = true, .max = 1 << 20),
+    ROW(SIZE, pool, .pages = true, .max = 1 << 30, .at_least = two_slots,
+        .words = REGX_WORDS({.word = "auto", .value = 0})),
+    ROW(SIZE, any, .max = UINT64_MAX),
+    ROW(LIST, devices),
+    ROW(TEXT, file)};
 
 /* What every field is before, so that a test sees what else was written. */
 static settings_t settings;
