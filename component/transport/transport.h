@@ -225,6 +225,27 @@ static inline regx_get_t *regx_get_of(regx_pending_t *pending)
     return REGX_CONTAINER_OF(pending, regx_get_t, pending);
 }
 
+/* What a put to a region and a get have in common. */
+typedef struct regx_move {
+    char *local;
+    size_t length;
+    const regx_mr_t *region; /* of `local`, or NULL */
+    const regx_key_t *key;   /* of the peer's region */
+    uint64_t offset;         /* in that */
+} regx_move_t;
+
+static inline regx_move_t regx_move_of(regx_pending_t *pending)
+{
+    if (pending->kind == REGX_PENDING_GET) {
+        const regx_get_t *get = regx_get_of(pending);
+
+        return (regx_move_t){get->local, get->length, get->region, &get->key, get->offset};
+    }
+    const regx_put_t *put = regx_put_of(pending);
+    return (regx_move_t){(char *)(uintptr_t)put->local, put->length, put->region, &put->key,
+                         put->offset};
+}
+
 /* Calls the operation's done. The caller may free it there. */
 static inline void regx_pending_end(regx_pending_t *pending, regx_status_t status)
 {

@@ -19,15 +19,6 @@ typedef struct regx_pinned_piece piece_t;
 
 /* ---- the initiator's operations ---- */
 
-/* What a put and a get both have. */
-typedef struct move {
-    size_t length;
-    const char *local;
-    const regx_mr_t *region;
-    regx_pinned_key_t key;
-    uint64_t offset;
-} move_t;
-
 static regx_pinned_key_t key_of(const regx_key_t *packed)
 {
     regx_pinned_key_t key;
@@ -36,21 +27,10 @@ static regx_pinned_key_t key_of(const regx_key_t *packed)
     return key;
 }
 
-static move_t move_of(regx_pending_t *op)
-{
-    if (op->kind == REGX_PENDING_GET) {
-        const regx_get_t *get = regx_get_of(op);
-
-        return (move_t){get->length, get->local, get->region, key_of(&get->key), get->offset};
-    }
-    const regx_put_t *put = regx_put_of(op);
-    return (move_t){put->length, put->local, put->region, key_of(&put->key), put->offset};
-}
-
 /* A put without bytes has a piece, too: its notice. */
 static bool has_more(regx_pending_t *op)
 {
-    return !op->failed && (op->begun == 0 || op->moved < move_of(op).length);
+    return !op->failed && (op->begun == 0 || op->moved < regx_move_of(op).length);
 }
 
 static regx_pinned_t *device_of(const regx_pinned_conn_t *conn)
@@ -64,8 +44,8 @@ static regx_status_t queue(regx_conn_t *super, regx_pending_t *op, regx_pending_
     regx_pinned_t *pinned = device_of(conn);
 
     *op = (regx_pending_t){.kind = kind, .conn = super};
-    const move_t move = move_of(op);
-    if (!regx_within(move.offset, move.length, move.key.length)) {
+    const regx_move_t move = regx_move_of(op);
+    if (!regx_within(move.offset, move.length, key_of(move.key).length)) {
         return REGX_INVALID;
     }
     if (conn->refusal != REGX_OK) {
@@ -173,7 +153,7 @@ static uint32_t next_length(const regx_pending_t *op, size_t length)
  * write, which fails where memory is not there. */
 static regx_status_t copy(const regx_pinned_conn_t *conn, const piece_t *piece, uint32_t number)
 {
-    const move_t move = move_of(piece->op);
+    const regx_move_t move = regx_move_of(piece->op);
     const bool put = piece->op->kind == REGX_PENDING_PUT;
 
     if (move.region == NULL) {
@@ -186,7 +166,7 @@ static regx_status_t copy(const regx_pinned_conn_t *conn, const piece_t *piece, 
                    : REGX_FAILED;
     }
     const regx_pinned_key_t key = key_of(&move.region->key);
-    const uint64_t at = (uint64_t)(move.local - (const char *)move.region->base) + piece->at;
+    const uint64_t at = (uint64_t)(move.local - (char *)move.region->base) + piece->at;
     return regx_pinned_copy(device_of(conn), put, &key, at, piece->length,
                             put ? 0 : REGX_ACCESS_ANY_WRITE, &conn->cells, number);
 }
@@ -194,7 +174,7 @@ static regx_status_t copy(const regx_pinned_conn_t *conn, const piece_t *piece, 
 /* As transport.h's send. The piece's number is `told`. */
 static regx_status_t tell(regx_pinned_conn_t *conn, const piece_t *piece)
 {
-    const move_t move = move_of(piece->op);
+    const regx_move_t move = regx_move_of(piece->op);
     regx_pinned_ask_t ask = {.get = piece->op->kind == REGX_PENDING_GET,
                              .first = piece->at == 0,
                              .last = piece->at + piece->length == move.length,
@@ -202,7 +182,7 @@ static regx_status_t tell(regx_pinned_conn_t *conn, const piece_t *piece)
                              .length = piece->length,
                              .thread = (int32_t)regx_raw(SYS_gettid, 0, 0, 0, 0, 0),
                              .offset = move.offset + piece->at,
-                             .key = move.key,
+                             .key = key_of(move.key),
                              .file = conn->name};
 
     if (ask.last && !ask.get) {
@@ -241,7 +221,7 @@ static bool begin(regx_pinned_conn_t *conn)
         end_all(conn, REGX_DENIED);
         return true;
     }
-    const piece_t piece = {op, next_length(op, move_of(op).length), op->moved};
+    const piece_t piece = {op, next_length(op, regx_move_of(op).length), op->moved};
     if (op->kind == REGX_PENDING_PUT && piece.length > 0) {
         status = copy(conn, &piece, conn->told);
     }

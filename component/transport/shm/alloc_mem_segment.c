@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * Memory for the user's buffers that this library allocates (MPI_Alloc_mem), so that processes of
- * the node can map it. A copy to or from it by another process is then done in user space
- * (neighbour.c), where the kernel would copy otherwise.
+ * the node can map it; and a peer's, mapped here. A copy to or from it by another process is then done
+ * in user space (copies.c), where the kernel would copy otherwise.
  *
  * It is allocated in segments, each a memfd. A segment's pages are there from the start, and its
  * size is sealed: a process that maps it cannot meet a page that is not there. A table in the main
@@ -18,6 +18,9 @@
  *
  * That the program maps something else in place of it is not noticed: peers go on with the file.
  * The program may not do that, as with memory from malloc.
+ *
+ * What a peer's table says is not trusted: a file is mapped only if it is as long as is said, cannot
+ * be cut short, and is the one that the peer means.
  */
 #include "transport/shm/shm_internal.h"
 
@@ -202,6 +205,69 @@ const regx_alloc_mem_name_t *regx_alloc_mem_find(const regx_shm_t *shm, const vo
         }
     }
     return NULL;
+}
+
+/* ---- a peer's ---- */
+
+/* Maps the next segment of the peer's table. */
+static void map_next(const regx_shm_t *shm, const regx_shm_piece_t *piece)
+{
+    regx_alloc_mem_view_t *view = *piece->alloc_mem;
+    /* The peer may change it under us. */
+    const regx_alloc_mem_name_t name = piece->neighbour->main->alloc_mem.names[view->count];
+    void *here = NULL;
+
+    if (name.length != 0 && name.base <= UINT64_MAX - name.length && name.file.descriptor >= 0 &&
+        regx_shm_file_map_other(piece->neighbour->vm.pid, &name.file, name.length, true, &here,
+                                NULL) == REGX_OK) {
+        madvise(here, name.length, MADV_DONTFORK);
+    } else {
+        regx_transport_fall_back(&shm->config, REGX_TRACE_PATH,
+                                 "shm: a peer's MPI_Alloc_mem cannot be mapped");
+    }
+    view->segments[view->count++] =
+        (struct regx_alloc_mem_mapped){.base = name.base, .length = name.length, .here = here};
+}
+
+char *regx_alloc_mem_map(const regx_shm_t *shm, const regx_shm_piece_t *piece)
+{
+    const uint32_t published =
+        piece->alloc_mem == NULL
+            ? 0
+            : atomic_load_explicit(&piece->neighbour->main->alloc_mem.count, memory_order_acquire);
+
+    if (published == 0) {
+        return NULL;
+    }
+    if (*piece->alloc_mem == NULL) {
+        *piece->alloc_mem = calloc(1, sizeof(**piece->alloc_mem));
+    }
+    regx_alloc_mem_view_t *view = *piece->alloc_mem;
+    while (view != NULL && view->count < regx_min(published, REGX_ALLOC_MEM_SEGMENTS)) {
+        map_next(shm, piece);
+    }
+    for (uint32_t i = 0; view != NULL && i < view->count; i++) {
+        const struct regx_alloc_mem_mapped *segment = &view->segments[i];
+
+        if (segment->here != NULL && piece->remote >= segment->base &&
+            regx_within(piece->remote - segment->base, piece->length, segment->length)) {
+            return segment->here + (piece->remote - segment->base);
+        }
+    }
+    return NULL;
+}
+
+void regx_alloc_mem_drop(regx_alloc_mem_view_t **view)
+{
+    for (uint32_t i = 0; *view != NULL && i < (*view)->count; i++) {
+        const struct regx_alloc_mem_mapped *segment = &(*view)->segments[i];
+
+        if (segment->here != NULL) {
+            munmap(segment->here, segment->length);
+        }
+    }
+    free(*view);
+    *view = NULL;
 }
 
 /* ---- the end ---- */

@@ -1,24 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * A neighbour: another process of the node, what of its memory is mapped here, and how a piece of
- * it is copied.
- *
- * A piece is what is copied at once between this process and a neighbour. The kernel does it by one
- * system call. If the neighbour's bytes lie in its own MPI_Alloc_mem memory, that is mapped here
- * and this process copies, which is counted (pieces_owned). Then a buffer of the program's that is
- * gone ends the process by a signal, where the kernel's copy would fail. So where this process's
- * bytes are is a neighbour's word, as in a shared copy, the kernel copies.
- *
- * What a peer's table of segments says is not trusted: a file is mapped only if it is as long as is
- * said, cannot be cut short, and is the one that the peer means.
+ * A neighbour: another process of the node, and its main segment, mapped here.
  */
 #include "transport/shm/shm_internal.h"
 
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-
-/* ---- its main segment ---- */
 
 bool regx_shm_address_is_valid(const regx_shm_address_t *address)
 {
@@ -179,7 +166,7 @@ void regx_shm_neighbour_unmap(regx_shm_t *shm, regx_shm_neighbour_t *neighbour)
     }
 }
 
-static void tally_refusal(const regx_shm_t *shm, const regx_shm_neighbour_t *neighbour)
+void regx_shm_tally_refusal(const regx_shm_t *shm, const regx_shm_neighbour_t *neighbour)
 {
     char reason[REGX_REASON_LENGTH];
 
@@ -190,114 +177,7 @@ static void tally_refusal(const regx_shm_t *shm, const regx_shm_neighbour_t *nei
 bool regx_shm_may_copy(const regx_shm_t *shm, regx_shm_neighbour_t *neighbour)
 {
     if (neighbour->vm.state == REGX_VM_UNKNOWN && regx_vm_check(&neighbour->vm) != REGX_OK) {
-        tally_refusal(shm, neighbour);
+        regx_shm_tally_refusal(shm, neighbour);
     }
     return neighbour->vm.state == REGX_VM_ALLOWED;
-}
-
-/* ---- its memory from MPI_Alloc_mem ---- */
-
-/* Maps the next segment of the peer's table. */
-static void map_next(const regx_shm_t *shm, const regx_shm_piece_t *piece)
-{
-    regx_alloc_mem_view_t *view = *piece->alloc_mem;
-    /* The peer may change it under us. */
-    const regx_alloc_mem_name_t name = piece->neighbour->main->alloc_mem.names[view->count];
-    void *here = NULL;
-
-    if (name.length != 0 && name.base <= UINT64_MAX - name.length && name.file.descriptor >= 0 &&
-        regx_shm_file_map_other(piece->neighbour->vm.pid, &name.file, name.length, true, &here,
-                                NULL) == REGX_OK) {
-        madvise(here, name.length, MADV_DONTFORK);
-    } else {
-        regx_transport_fall_back(&shm->config, REGX_TRACE_PATH,
-                                 "shm: a peer's MPI_Alloc_mem cannot be mapped");
-    }
-    view->segments[view->count++] =
-        (struct regx_alloc_mem_mapped){.base = name.base, .length = name.length, .here = here};
-}
-
-/* Where the neighbour's bytes are mapped here. NULL: nowhere, the kernel is to copy. */
-static char *find_mapped(const regx_shm_t *shm, const regx_shm_piece_t *piece)
-{
-    const uint32_t published =
-        piece->alloc_mem == NULL
-            ? 0
-            : atomic_load_explicit(&piece->neighbour->main->alloc_mem.count, memory_order_acquire);
-
-    if (published == 0) {
-        return NULL;
-    }
-    if (*piece->alloc_mem == NULL) {
-        *piece->alloc_mem = calloc(1, sizeof(**piece->alloc_mem));
-    }
-    regx_alloc_mem_view_t *view = *piece->alloc_mem;
-    while (view != NULL && view->count < regx_min(published, REGX_ALLOC_MEM_SEGMENTS)) {
-        map_next(shm, piece);
-    }
-    for (uint32_t i = 0; view != NULL && i < view->count; i++) {
-        const struct regx_alloc_mem_mapped *segment = &view->segments[i];
-
-        if (segment->here != NULL && piece->remote >= segment->base &&
-            regx_within(piece->remote - segment->base, piece->length, segment->length)) {
-            return segment->here + (piece->remote - segment->base);
-        }
-    }
-    return NULL;
-}
-
-void regx_alloc_mem_drop(regx_alloc_mem_view_t **view)
-{
-    for (uint32_t i = 0; *view != NULL && i < (*view)->count; i++) {
-        const struct regx_alloc_mem_mapped *segment = &(*view)->segments[i];
-
-        if (segment->here != NULL) {
-            munmap(segment->here, segment->length);
-        }
-    }
-    free(*view);
-    *view = NULL;
-}
-
-/* ---- copying ---- */
-
-/* Copies the piece without the kernel, if the neighbour's bytes are mapped here. */
-static bool copy_mapped(const regx_shm_t *shm, const regx_shm_piece_t *piece)
-{
-    char *remote = find_mapped(shm, piece);
-
-    if (remote == NULL) {
-        return false;
-    }
-    if (piece->direction == REGX_COPY_FROM_PEER) {
-        regx_copy(piece->local, remote, piece->length);
-    } else {
-        regx_copy(remote, piece->local, piece->length);
-    }
-    regx_count(shm->config.counters, &shm->config.counters->pieces_owned, 1);
-    regx_count(shm->config.counters, &shm->config.counters->bytes_shm, piece->length);
-    return true;
-}
-
-regx_status_t regx_shm_piece_copy(regx_shm_t *shm, regx_shm_piece_t piece)
-{
-    regx_status_t status = REGX_OK;
-
-    if (copy_mapped(shm, &piece)) {
-        return REGX_OK;
-    }
-    while (piece.length > 0 && status == REGX_OK) {
-        size_t copied;
-
-        status = regx_vm_copy(&piece.neighbour->vm, piece.direction, piece.local, piece.remote,
-                              piece.length, &copied);
-        regx_count(shm->config.counters, &shm->config.counters->bytes_shm, copied);
-        piece.local += copied;
-        piece.remote += copied;
-        piece.length -= copied;
-    }
-    if (status == REGX_DENIED) {
-        tally_refusal(shm, piece.neighbour);
-    }
-    return status;
 }

@@ -203,15 +203,7 @@ static uint64_t rest_of(const regx_shared_copy_t *copy)
 /* Reads [begin, end) of the get. */
 static regx_status_t read_range(const regx_shared_copy_t *copy, uint64_t begin, uint64_t end)
 {
-    const bool by_kernel = regx_shm_key_unpack(&copy->get->key).by_kernel;
-    const regx_shm_piece_t piece = {.neighbour = &copy->conn->peer,
-                                    .alloc_mem = by_kernel ? NULL : &copy->conn->alloc_mem,
-                                    .direction = REGX_COPY_FROM_PEER,
-                                    .local = (char *)copy->get->local + begin,
-                                    .remote = remote_of(copy->get) + begin,
-                                    .length = end - begin};
-
-    return regx_shm_piece_copy(shm_of(copy), piece);
+    return regx_shm_copy_part(shm_of(copy), &copy->get->pending, begin, end - begin);
 }
 
 /* Nothing more is claimed. */

@@ -22,10 +22,15 @@
  * Closing waits until each neighbour has read what was sent to it, has closed, or is dead.
  *
  * Files: shm.c opens and closes, shm_conn.c connects and disconnects, mailbox_pool.c has the memory
- * of mailboxes, shm_post.c sends, shm_poll.c receives and completes. copies.c has puts and gets copied
- * piece by piece (neighbour.c), shared_copy.c shares a get with the peer, cico.c copies by way of
- * shared memory. alloc_mem_segment.c has memory for the user's buffers. design/shm-copies.md explains
- * the ways to copy.
+ * of mailboxes, shm_post.c sends, shm_poll.c receives and completes, neighbour.c maps what others have.
+ * Who copies what (design/shm-copies.md explains it):
+ *
+ *   a frame             the sender into the mailbox, the receiver out of it     mailbox.c
+ *   a put to the pool   the sender into the peer's pool                         shm_post.c
+ *   a put or get        who asks, piece by piece: by the kernel, or where the   copies.c
+ *                       peer's bytes are of MPI_Alloc_mem by itself             alloc_mem_segment.c
+ *   an assisted get     who asks the first half, both the second                shared_copy.c
+ *   a staged get        the owner into a stage, who asks out of it              cico.c
  *
  * Locks: a connection's lock covers its state and its mailbox; the transport's covers the lists, the
  * views and the mailboxes' memory. Where both are needed the connection's is taken first. `inbound`,
@@ -413,6 +418,16 @@ static inline int regx_shm_take_ops_locked(regx_link_t *line, const regx_shm_con
     return count;
 }
 
+/* What is copied at once between this process and a neighbour. */
+typedef struct regx_shm_piece {
+    regx_shm_neighbour_t *neighbour;
+    regx_alloc_mem_view_t **alloc_mem; /* the neighbour's; NULL: the kernel is to copy */
+    regx_copy_direction_t direction;
+    char *local;
+    uint64_t remote;
+    size_t length;
+} regx_shm_piece_t;
+
 /* ---- alloc_mem_segment.c ---- */
 
 /* Unmaps the segments in which nothing is allocated any more, and closes the files. */
@@ -420,6 +435,15 @@ void regx_alloc_mem_fini(regx_alloc_mem_t *alloc_mem);
 /* As transport.h's allocate and release. Any thread. */
 void *regx_shm_allocate(regx_transport_t *transport, size_t length);
 void regx_shm_release(regx_transport_t *transport, void *memory);
+/* The segment of this process's that has all of those bytes, one of shm->alloc_mem.names; NULL: none
+ * has. Any thread. */
+const regx_alloc_mem_name_t *regx_alloc_mem_find(const regx_shm_t *shm, const void *base,
+                                                 size_t length);
+/* Where the neighbour's bytes are mapped here, if need be from now on. NULL: nowhere, the kernel is to
+ * copy. */
+char *regx_alloc_mem_map(const regx_shm_t *shm, const regx_shm_piece_t *piece);
+/* Unmaps what of a peer was mapped. The view is NULL then. */
+void regx_alloc_mem_drop(regx_alloc_mem_view_t **view);
 
 /* ---- shm.c ---- */
 
@@ -494,30 +518,16 @@ void regx_shm_neighbour_unmap(regx_shm_t *shm, regx_shm_neighbour_t *neighbour);
 /* Whether the kernel lets this process copy from and to the neighbour. It is asked once, and why it
  * does not is tallied then. */
 bool regx_shm_may_copy(const regx_shm_t *shm, regx_shm_neighbour_t *neighbour);
+/* It is refused: why is tallied. */
+void regx_shm_tally_refusal(const regx_shm_t *shm, const regx_shm_neighbour_t *neighbour);
 
-/* What is copied at once between this process and a neighbour. */
-typedef struct regx_shm_piece {
-    regx_shm_neighbour_t *neighbour;
-    regx_alloc_mem_view_t **alloc_mem; /* the neighbour's; NULL: the kernel is to copy */
-    regx_copy_direction_t direction;
-    char *local;
-    uint64_t remote;
-    size_t length;
-} regx_shm_piece_t;
+/* ---- copies.c ---- */
 
 /* Copies the whole piece, though the kernel may stop early. On an error, as of regx_vm_copy, some
  * of it may be copied. Only in progress, unless alloc_mem is NULL. */
 regx_status_t regx_shm_piece_copy(regx_shm_t *shm, regx_shm_piece_t piece);
-
-/* The segment of this process's MPI_Alloc_mem that has all of those bytes, one of shm->alloc_mem.names;
- * NULL: none has. Any thread. */
-const regx_alloc_mem_name_t *regx_alloc_mem_find(const regx_shm_t *shm, const void *base,
-                                                 size_t length);
-/* Unmaps what of a peer was mapped. The view is NULL then. */
-void regx_alloc_mem_drop(regx_alloc_mem_view_t **view);
-
-/* ---- copies.c ---- */
-
+/* The same of so many bytes of a put or get, from `at` on. Only in progress. */
+regx_status_t regx_shm_copy_part(regx_shm_t *shm, regx_pending_t *op, size_t at, size_t length);
 /* Queue a copy from or to the memory of the peer, which progress has the kernel make. shared: by
  * regx_shared_copy_ask_locked, or NULL. */
 void regx_shm_queue_put(regx_shm_conn_t *conn, regx_put_t *put);
