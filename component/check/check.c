@@ -20,32 +20,67 @@ enum { FOUND = 3, USAGE = 2, NOT_FOUND = 127, NOT_RUN = 126 };
 
 static FILE *json; /* NULL: not asked for */
 
-/* Sets what the library is told. By its whole path if it is a file: the program may go elsewhere. */
-static bool set(int option)
+/* Named by this process's descriptor, so that it needs none of the program's. */
+static bool make_sum(void)
 {
-    char path[PATH_MAX], *end;
+    const int fd = memfd_create("regx-check", MFD_CLOEXEC);
+    char path[64];
+
+    snprintf(path, sizeof(path), "/proc/%d/fd/%d", getpid(), fd);
+    if (fd >= 0 && ftruncate(fd, sizeof(*regx_check_sum)) == 0 &&
+        setenv(REGX_CHECK_SUM, path, 1) == 0) {
+        regx_check_sum = regx_check_sum_map(fd);
+    }
+    if (regx_check_sum == NULL) {
+        regx_check_say("no memory for what is found: %s", strerror(errno));
+        return false;
+    }
+    regx_check_sum->has_command = true;
+    return true;
+}
+
+/* A pattern a line, as of a shell, for one of the three texts of a fault. # begins a comment. */
+static void read_patterns(FILE *file)
+{
+    char *at = regx_check_sum->patterns;
+    const char *const end = at + sizeof(regx_check_sum->patterns) - 1;
+
+    while (end - at > 1 && fgets(at, (int)(end - at), file) != NULL) {
+        at[strcspn(at, "\n")] = '\0';
+        at += *at == '#' || *at == '\0' ? 0 : strlen(at) + 1;
+    }
+    *at = '\0';
+    fclose(file);
+}
+
+/* Files are opened now, before the program has run for nothing. */
+static bool set(int option, const char *name)
+{
+    FILE *file;
+    char *end;
 
     switch (option) {
-    case 'j': /* now, before the program has run for nothing */
-        json = fopen(optarg, "we");
-        if (json == NULL) {
-            regx_check_say("--json=%s: %s", optarg, strerror(errno));
-        }
-        return json != NULL;
     case 's':
-        return setenv(REGX_CHECK_STOP, "1", 1) == 0;
+        regx_check_sum->stops = true;
+        return true;
     case 'l':
-        if (strtoull(optarg, &end, 10) - 1 >= REGX_CHECK_FAULTS || *end != '\0') {
-            regx_check_say("--limit=%s: allowed: 1 to %d", optarg, REGX_CHECK_FAULTS);
-            return false;
+        regx_check_sum->limit = strtoull(optarg, &end, 10);
+        if (regx_check_sum->limit - 1 < REGX_CHECK_FAULTS && *end == '\0') {
+            return true;
         }
-        return setenv(REGX_CHECK_LIMIT, optarg, 1) == 0;
+        regx_check_say("--limit=%s: allowed: 1 to %d", optarg, REGX_CHECK_FAULTS);
+        return false;
+    case 'j':
     case 'p':
-        if (realpath(optarg, path) == NULL || access(path, R_OK) != 0) {
-            regx_check_say("--suppress=%s: %s", optarg, strerror(errno));
-            return false;
+        file = fopen(optarg, option == 'j' ? "we" : "re");
+        if (file == NULL) {
+            regx_check_say("--%s=%s: %s", name, optarg, strerror(errno));
+        } else if (option == 'j') {
+            json = file;
+        } else {
+            read_patterns(file);
         }
-        return setenv(REGX_CHECK_SUPPRESS, path, 1) == 0;
+        return file != NULL;
     default:
         regx_check_say("usage: regx-check [--json FILE] [--stop] [--limit N] [--suppress FILE] "
                        "COMMAND [ARGUMENT...]");
@@ -57,66 +92,32 @@ static bool set(int option)
 static bool preload(void)
 {
     char path[PATH_MAX] = "/", list[2 * PATH_MAX];
-    const char *library = path, *before = getenv("LD_PRELOAD");
+    const char *before = getenv("LD_PRELOAD");
 
     if (readlink("/proc/self/exe", path, sizeof(path) - 32) > 0) {
         strcpy(strrchr(path, '/') + 1, "libregx-check.so");
     }
-    if (access(path, F_OK) != 0) {
-        library = REGX_CHECK_LIBRARY;
-    }
-    if (access(library, R_OK) != 0) {
-        regx_check_say("%s: %s", library, strerror(errno));
-        return false;
-    }
-    snprintf(list, sizeof(list), "%s:%s", library, before != NULL ? before : "");
+    snprintf(list, sizeof(list), "%s:%s", access(path, F_OK) == 0 ? path : REGX_CHECK_LIBRARY,
+             before != NULL ? before : "");
     return setenv("LD_PRELOAD", list, 1) == 0;
 }
 
-/* Named by this process's descriptor, so that it needs none of the program's. NULL: not to be had. */
-static regx_check_sum_t *make_sum(void)
-{
-    const int fd = memfd_create("regx-check", MFD_CLOEXEC);
-    regx_check_sum_t *sum = NULL;
-    char path[64];
-    bool shared;
-
-    snprintf(path, sizeof(path), "/proc/%d/fd/%d", getpid(), fd);
-    if (fd >= 0 && ftruncate(fd, sizeof(*sum)) == 0 && setenv(REGX_CHECK_SUM, path, 1) == 0) {
-        sum = regx_check_sum_map(path, &shared);
-    }
-    if (sum == NULL) {
-        regx_check_say("no memory for what is found: %s", strerror(errno));
-    }
-    return sum;
-}
-
-/* ---- the program ---- */
-
-static pid_t child;
-
-/* From a terminal the program gets it as well. */
-static void forward(int number, siginfo_t *info, void *context)
-{
-    (void)context;
-    if (info->si_code <= 0) {
-        kill(child, number);
-    }
-}
-
-/* Its wait status. */
+/* Its wait status. Meanwhile the program gets the signals that this command is sent; those that a terminal
+ * sends it gets by itself. */
 static int run(char **arguments)
 {
-    static const int numbers[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGCONT};
-    const struct sigaction action = {.sa_sigaction = forward, .sa_flags = SA_SIGINFO | SA_RESTART};
     const pid_t parent = getpid();
     sigset_t all, before;
+    siginfo_t sent;
     int status = NOT_RUN << 8;
 
     sigfillset(&all);
+    sigdelset(&all, SIGTSTP); /* this stops with the program */
     sigprocmask(SIG_SETMASK, &all, &before);
-    child = fork();
+    void (*const for_children)(int) = signal(SIGCHLD, SIG_DFL);
+    const pid_t child = fork();
     if (child == 0) {
+        signal(SIGCHLD, for_children);
         sigprocmask(SIG_SETMASK, &before, NULL);
         /* Who ends this command means the program. */
         prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -126,19 +127,17 @@ static int run(char **arguments)
         }
         _exit(errno == ENOENT ? NOT_FOUND : NOT_RUN);
     }
-    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
-        sigaction(numbers[i], &action, NULL);
-    }
-    sigprocmask(SIG_SETMASK, &before, NULL);
-    while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+    while (waitpid(child, &status, WNOHANG) == 0) {
+        if (sigwaitinfo(&all, &sent) > 0 && sent.si_code <= 0) {
+            kill(child, sent.si_signo);
+        }
     }
     return status;
 }
 
-/* ---- what is told ---- */
-
-static void write_json(const regx_check_sum_t *sum, int status)
+static void write_json(int status)
 {
+    const regx_check_sum_t *sum = regx_check_sum;
     const char *between = "";
 
     fprintf(json,
@@ -147,24 +146,21 @@ static void write_json(const regx_check_sum_t *sum, int status)
             ", \"uncompared\": %" PRIu64 ", \"suppressed\": %" PRIu64 ", \"untold\": %" PRIu64
             ", \"faults\": [",
             status, sum->processes, sum->devices, sum->registrations, sum->postings, sum->unwatched,
-            sum->unwitnessed,
-            regx_check_sum_times(sum, REGX_CHECK_SUPPRESSED, 0, REGX_CHECK_REMOTE), sum->untold);
+            sum->unwitnessed, regx_check_sum_times(sum, REGX_CHECK_SUPPRESSED), sum->untold);
     for (int i = 0; i < REGX_CHECK_FAULTS; i++) {
         const regx_check_fault_t *fault = &sum->faults[i];
 
-        if (fault->state == REGX_CHECK_TOLD) {
-            fprintf(json,
-                    "%s{\"times\": %" PRIu64
-                    ", \"rank\": %d, \"process\": %d, \"address\": %" PRIu64
-                    ", \"length\": %" PRIu64 ", \"verdict\": \"%s\"",
-                    between, fault->times, fault->rank, fault->process, fault->start, fault->length,
-                    regx_check_verdict_names[fault->verdict]);
-            for (int j = 0; j < REGX_CHECK_EVENTS; j++) {
-                fprintf(json, ", \"%s\": \"%s\"", regx_check_event_names[j], fault->text[j]);
-            }
-            fputc('}', json);
-            between = ", ";
+        if (!regx_check_is_told(fault)) {
+            continue;
         }
+        fprintf(json,
+                "%s{\"times\": %" PRIu64 ", \"rank\": %d, \"process\": %d, \"address\": %" PRIu64
+                ", \"length\": %" PRIu64 ", \"verdict\": \"%s\", \"registered\": \"%s\""
+                ", \"changed\": \"%s\", \"used\": \"%s\"}",
+                between, fault->times, fault->rank, fault->process, fault->start, fault->length,
+                regx_check_verdict_names[fault->verdict], fault->text[REGX_CHECK_REGISTERED],
+                fault->text[REGX_CHECK_CHANGED], fault->text[REGX_CHECK_USED]);
+        between = ", ";
     }
     fputs("]}\n", json);
     if (fclose(json) != 0) {
@@ -179,37 +175,39 @@ int main(int argc, char **argv)
                                             {"limit", required_argument, NULL, 'l'},
                                             {"suppress", required_argument, NULL, 'p'},
                                             {0}};
-    int option;
+    sigset_t all;
+    int option, index = 0;
 
-    while ((option = getopt_long(argc, argv, "+", options, NULL)) != -1) {
-        if (!set(option)) {
+    if (!make_sum()) {
+        return NOT_RUN;
+    }
+    while ((option = getopt_long(argc, argv, "+", options, &index)) != -1) {
+        if (!set(option, options[index].name)) {
             return USAGE;
         }
     }
     if (optind == argc) {
-        set('?');
+        set('?', NULL);
         return USAGE;
     }
-    const regx_check_sum_t *sum = preload() ? make_sum() : NULL;
-    if (sum == NULL) {
-        return NOT_RUN;
-    }
-    const int waited = run(argv + optind);
+    const int waited = preload() ? run(argv + optind) : NOT_RUN << 8;
     int status = WIFSIGNALED(waited) ? 128 + WTERMSIG(waited) : WEXITSTATUS(waited);
 
-    if (sum->processes != 0 || (status != NOT_FOUND && status != NOT_RUN)) {
-        regx_check_sum_print(sum);
+    if (regx_check_sum->processes != 0 || (status != NOT_FOUND && status != NOT_RUN)) {
+        regx_check_sum_print(regx_check_sum);
     }
-    if (regx_check_sum_used(sum) != 0 &&
-        (waited == 0 || (WIFSIGNALED(waited) && getenv(REGX_CHECK_STOP) != NULL))) {
+    if (regx_check_sum_used(regx_check_sum) != 0 &&
+        (waited == 0 || (WIFSIGNALED(waited) && regx_check_sum->stops))) {
         status = FOUND;
     }
     if (json != NULL) {
-        write_json(sum, status);
+        write_json(status);
     }
     if (status > 128 && WIFSIGNALED(waited)) { /* ends as the program did */
         setrlimit(RLIMIT_CORE, &(struct rlimit){0});
         signal(WTERMSIG(waited), SIG_DFL);
+        sigfillset(&all);
+        sigprocmask(SIG_UNBLOCK, &all, NULL);
         raise(WTERMSIG(waited));
     }
     return status;

@@ -17,19 +17,18 @@
 
 #include "registration/monitor/monitor.h"
 
-/* The environment, by which the command tells the library. */
-#define REGX_CHECK_SUM "REGX_CHECK_SUM"           /* the file of the sum */
-#define REGX_CHECK_STOP "REGX_CHECK_STOP"         /* abort at the first fault */
-#define REGX_CHECK_LIMIT "REGX_CHECK_LIMIT"       /* distinct faults that are told */
-#define REGX_CHECK_SUPPRESS "REGX_CHECK_SUPPRESS" /* a file of patterns */
+/* The environment, by which the command tells the library the file of the sum. */
+#define REGX_CHECK_SUM "REGX_CHECK_SUM"
 
 /* ---- what was found (faults.c) ---- */
 
 typedef enum regx_check_verdict {
+    REGX_CHECK_NONE,       /* nothing was found, or it has no name yet */
     REGX_CHECK_DIFFERENT,  /* used, and the pages hold other bytes than the program sees */
     REGX_CHECK_SAME,       /* used, and both hold the same bytes now */
     REGX_CHECK_UNCOMPARED, /* used, and there is no witness */
     REGX_CHECK_REMOTE,     /* peers may have used it */
+    REGX_CHECK_SUPPRESSED, /* one of these, but not to be told */
     REGX_CHECK_VERDICTS
 } regx_check_verdict_t;
 
@@ -44,23 +43,24 @@ typedef enum regx_check_event {
     REGX_CHECK_EVENTS
 } regx_check_event_t;
 
-typedef enum { REGX_CHECK_UNNAMED, REGX_CHECK_TOLD, REGX_CHECK_SUPPRESSED } regx_check_state_t;
-
 /* A distinct fault: what three stacks of a process have in common. That process alone writes it. */
 typedef struct regx_check_fault {
     _Atomic uint64_t key;   /* 0: none yet */
     _Atomic uint64_t times; /* that it was seen */
-    _Atomic regx_check_state_t state;
-    /* What follows is not yet written of what is unnamed. */
-    regx_check_verdict_t verdict;
+    _Atomic regx_check_verdict_t verdict;
+    /* What follows is not yet written of what has no name. */
     int rank; /* -1: none */
     int process;
     uint64_t start, length; /* of the first use */
     char text[REGX_CHECK_EVENTS][REGX_CHECK_TEXT];
 } regx_check_fault_t;
 
-/* Shared by the processes of a command. */
+/* Shared by the processes of a command, which makes it. A process that has none makes its own. */
 typedef struct regx_check_sum {
+    bool has_command, stops; /* stops: abort at the first fault */
+    uint64_t limit;          /* of distinct faults that are told */
+    int64_t start_ns;        /* when it was made */
+    char patterns[8192];     /* of what is suppressed, each with its zero; an empty one ends them */
     _Atomic uint64_t processes; /* that loaded the library */
     _Atomic uint64_t devices, windows, registrations, postings;
     _Atomic uint64_t unwatched;   /* registrations whose changes nothing reports */
@@ -72,14 +72,18 @@ typedef struct regx_check_sum {
 
 extern regx_check_sum_t *regx_check_sum; /* in the library; NULL: not yet loaded */
 
-/* The file of that name, or new memory if it is NULL or cannot be had; *shared: the former. */
-regx_check_sum_t *regx_check_sum_map(const char *path, bool *shared);
-/* How often faults of that state, and of these verdicts, were seen. */
-uint64_t regx_check_sum_times(const regx_check_sum_t *sum, regx_check_state_t state,
-                              regx_check_verdict_t first, regx_check_verdict_t last);
+/* That of a file, or one of its own if there is none (-1). NULL: no memory, see errno. */
+regx_check_sum_t *regx_check_sum_map(int fd);
+/* How often faults of that verdict were seen. */
+uint64_t regx_check_sum_times(const regx_check_sum_t *sum, regx_check_verdict_t verdict);
 /* Uses of stale memory that are a fault, told or not. */
 uint64_t regx_check_sum_used(const regx_check_sum_t *sum);
 void regx_check_sum_print(const regx_check_sum_t *sum);
+/* Whether it is told, and not merely counted. */
+static inline bool regx_check_is_told(const regx_check_fault_t *fault)
+{
+    return fault->verdict >= REGX_CHECK_DIFFERENT && fault->verdict <= REGX_CHECK_REMOTE;
+}
 extern const char *const regx_check_verdict_names[REGX_CHECK_VERDICTS];
 extern const char *const regx_check_event_names[REGX_CHECK_EVENTS];
 
@@ -116,7 +120,7 @@ typedef struct regx_check_range {
     uintptr_t base;
     size_t length;
     uint64_t iova;
-    int64_t since_ns;    /* when, after the library was loaded */
+    int64_t since_ns;    /* when */
     regx_watch_t watch;  /* `next`: the first change that may be of it, if it is watched */
     int slot;            /* of its witness; -1: none */
     uint64_t changed_at; /* how many uses there had been of anything, at its first change */
@@ -129,7 +133,6 @@ typedef struct regx_check_range {
 void regx_check_faults_begin(void);
 /* As the process ends: tells what was found, if there is no command that will. */
 void regx_check_faults_end(void);
-int64_t regx_check_elapsed_ns(void); /* since then */
 
 /* Reports a fault, unless it is suppressed. change: NULL if it was not seen. stack: NULL if nothing that
  * is seen uses it. Holding no lock. */
@@ -177,12 +180,7 @@ int regx_check_witness_pin(uintptr_t start, uintptr_t end);
 void regx_check_witness_unpin(int slot); /* -1: nothing */
 /* false: there was none. */
 bool regx_check_witness_close(void);
-typedef enum regx_check_bytes {
-    REGX_BYTES_SAME,
-    REGX_BYTES_DIFFER,
-    REGX_BYTES_UNKNOWN
-} regx_check_bytes_t;
-/* The pages of a slot, against what is at these addresses now. */
-regx_check_bytes_t regx_check_witness_compare(int slot, uintptr_t start, size_t length);
+/* The pages of a slot, against what is at these addresses now: DIFFERENT, SAME or UNCOMPARED. */
+regx_check_verdict_t regx_check_witness_compare(int slot, uintptr_t start, size_t length);
 
 #endif

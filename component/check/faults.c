@@ -13,22 +13,19 @@
 #include "base/file.h"
 #include "check/check.h"
 
-enum { OWN_FRAMES = 12, PATTERNS = 8192, LIMIT = 100, LINE = 2048 };
+enum { OWN_FRAMES = 12, LIMIT = 100, LINE = 2048 };
 
 regx_check_sum_t *regx_check_sum;
 
-const char *const regx_check_verdict_names[REGX_CHECK_VERDICTS] = {
-    "stale and different", "stale, same bytes", "stale, bytes not compared",
-    "stale, remote access possible"};
+const char *const regx_check_verdict_names[REGX_CHECK_VERDICTS] = {"",
+                                                                   "stale and different",
+                                                                   "stale, same bytes",
+                                                                   "stale, bytes not compared",
+                                                                   "stale, remote access possible",
+                                                                   ""};
 const char *const regx_check_event_names[REGX_CHECK_EVENTS] = {"registered", "changed", "used"};
 
-static struct {
-    bool shared, stops;
-    int rank;
-    uint64_t limit;
-    int64_t start_ns;
-    char patterns[PATTERNS]; /* each with its zero; an empty one ends them */
-} settings;
+static int rank; /* Open MPI's; -1: none */
 
 /* ---- lines ---- */
 
@@ -142,7 +139,7 @@ static uint64_t mix_event(uint64_t hash, const char *call, const regx_check_stac
 static regx_check_fault_t *fault_of(uint64_t key, bool *is_new)
 {
     *is_new = false;
-    for (uint64_t i = 0; i < settings.limit; i++) {
+    for (uint64_t i = 0; i < regx_check_sum->limit; i++) {
         regx_check_fault_t *fault = &regx_check_sum->faults[i];
         uint64_t other = 0;
 
@@ -156,7 +153,7 @@ static regx_check_fault_t *fault_of(uint64_t key, bool *is_new)
 
 static bool is_suppressed(const regx_check_fault_t *fault)
 {
-    for (const char *at = settings.patterns; *at != '\0'; at += strlen(at) + 1) {
+    for (const char *at = regx_check_sum->patterns; *at != '\0'; at += strlen(at) + 1) {
         for (int i = 0; i < REGX_CHECK_EVENTS; i++) {
             if (fnmatch(at, fault->text[i], 0) == 0) {
                 return true;
@@ -182,16 +179,16 @@ void regx_check_fault(regx_check_verdict_t verdict, const regx_check_range_t *ra
     key = mix_event(mix_event(mix_event(key, "", &range->stack), call, &change->stack), use, stack);
     regx_check_fault_t *fault = fault_of(key | 1, &is_new);
     if (is_new) {
-        fault->verdict = verdict;
-        fault->rank = settings.rank;
+        fault->rank = rank;
         fault->process = getpid();
         fault->start = start;
         fault->length = length;
-        snprintf(when, sizeof(when), "after %.3f s", (double)range->since_ns * 1e-9);
+        snprintf(when, sizeof(when), "after %.3f s",
+                 (double)(range->since_ns - regx_check_sum->start_ns) * 1e-9);
         name_stack(fault->text[REGX_CHECK_REGISTERED], when, &range->stack);
         name_stack(fault->text[REGX_CHECK_CHANGED], call, &change->stack);
         name_stack(fault->text[REGX_CHECK_USED], use, stack);
-        fault->state = is_suppressed(fault) ? REGX_CHECK_SUPPRESSED : REGX_CHECK_TOLD;
+        fault->verdict = is_suppressed(fault) ? REGX_CHECK_SUPPRESSED : verdict;
     }
     if (fault == NULL) {
         atomic_fetch_add(&regx_check_sum->untold, verdict != REGX_CHECK_REMOTE);
@@ -199,13 +196,13 @@ void regx_check_fault(regx_check_verdict_t verdict, const regx_check_range_t *ra
         atomic_fetch_add(&fault->times, 1);
     }
     /* Whether it is suppressed, the thread knows that names it. */
-    if (verdict == REGX_CHECK_REMOTE || (fault != NULL && fault->state != REGX_CHECK_TOLD)) {
+    if (verdict == REGX_CHECK_REMOTE || (fault != NULL && fault->verdict != verdict)) {
         return;
     }
     if (is_new) {
         print_fault(fault, "");
     }
-    if (settings.stops) {
+    if (regx_check_sum->stops) {
         regx_check_say("--stop: the program is aborted at its first fault");
         abort();
     }
@@ -220,42 +217,39 @@ uint64_t regx_check_found(void)
 
 /* ---- the sum ---- */
 
-regx_check_sum_t *regx_check_sum_map(const char *path, bool *shared)
+regx_check_sum_t *regx_check_sum_map(int fd)
 {
-    const int fd = path != NULL ? open(path, O_RDWR | O_CLOEXEC) : -1;
-    void *memory = mmap(NULL, sizeof(regx_check_sum_t), PROT_READ | PROT_WRITE,
-                        fd >= 0 ? MAP_SHARED : MAP_SHARED | MAP_ANONYMOUS, fd, 0);
+    regx_check_sum_t *sum = mmap(NULL, sizeof(*sum), PROT_READ | PROT_WRITE,
+                                 fd >= 0 ? MAP_SHARED : MAP_SHARED | MAP_ANONYMOUS, fd, 0);
 
-    if (fd >= 0) {
-        close(fd);
+    if (sum == MAP_FAILED) {
+        return NULL;
     }
-    *shared = fd >= 0;
-    return memory != MAP_FAILED ? memory : NULL;
+    if (sum->limit == 0) { /* it is new */
+        sum->limit = LIMIT;
+        sum->start_ns = regx_now_ns();
+    }
+    return sum;
 }
 
-uint64_t regx_check_sum_times(const regx_check_sum_t *sum, regx_check_state_t state,
-                              regx_check_verdict_t first, regx_check_verdict_t last)
+uint64_t regx_check_sum_times(const regx_check_sum_t *sum, regx_check_verdict_t verdict)
 {
     uint64_t times = 0;
 
     for (int i = 0; i < REGX_CHECK_FAULTS; i++) {
-        const regx_check_fault_t *fault = &sum->faults[i];
-
-        if (fault->state == state && fault->verdict >= first && fault->verdict <= last) {
-            times += fault->times;
-        }
+        times += sum->faults[i].verdict == verdict ? sum->faults[i].times : 0;
     }
     return times;
 }
 
 uint64_t regx_check_sum_used(const regx_check_sum_t *sum)
 {
-    return sum->untold + regx_check_sum_times(sum, REGX_CHECK_TOLD, 0, REGX_CHECK_UNCOMPARED);
-}
+    uint64_t times = sum->untold;
 
-static uint64_t told(const regx_check_sum_t *sum, regx_check_verdict_t verdict)
-{
-    return regx_check_sum_times(sum, REGX_CHECK_TOLD, verdict, verdict);
+    for (int verdict = REGX_CHECK_DIFFERENT; verdict <= REGX_CHECK_UNCOMPARED; verdict++) {
+        times += regx_check_sum_times(sum, verdict);
+    }
+    return times;
 }
 
 /* What could not be known, and why. */
@@ -300,10 +294,12 @@ void regx_check_sum_print(const regx_check_sum_t *sum)
     regx_check_say(
         "%" PRIu64 " registrations, %" PRIu64 " postings; stale ones used: %" PRIu64
         " different, %" PRIu64 " same bytes, %" PRIu64 " not compared; %" PRIu64 " open to peers",
-        sum->registrations, sum->postings, told(sum, REGX_CHECK_DIFFERENT),
-        told(sum, REGX_CHECK_SAME), told(sum, REGX_CHECK_UNCOMPARED), told(sum, REGX_CHECK_REMOTE));
+        sum->registrations, sum->postings, regx_check_sum_times(sum, REGX_CHECK_DIFFERENT),
+        regx_check_sum_times(sum, REGX_CHECK_SAME),
+        regx_check_sum_times(sum, REGX_CHECK_UNCOMPARED),
+        regx_check_sum_times(sum, REGX_CHECK_REMOTE));
     for (int i = 0; i < REGX_CHECK_FAULTS; i++) {
-        if (sum->faults[i].state == REGX_CHECK_TOLD) {
+        if (regx_check_is_told(&sum->faults[i])) {
             snprintf(often, sizeof(often), "%" PRIu64 " times: ", sum->faults[i].times);
             print_fault(&sum->faults[i], often);
         }
@@ -311,8 +307,7 @@ void regx_check_sum_print(const regx_check_sum_t *sum)
     if (sum->untold > 0) {
         regx_check_say("%" PRIu64 " uses more, beyond --limit", sum->untold);
     }
-    const uint64_t suppressed =
-        regx_check_sum_times(sum, REGX_CHECK_SUPPRESSED, 0, REGX_CHECK_REMOTE);
+    const uint64_t suppressed = regx_check_sum_times(sum, REGX_CHECK_SUPPRESSED);
     if (suppressed > 0) {
         regx_check_say("%" PRIu64 " uses suppressed", suppressed);
     }
@@ -320,54 +315,27 @@ void regx_check_sum_print(const regx_check_sum_t *sum)
 
 /* ---- begin and end, in the library ---- */
 
-/* A pattern a line, as of a shell, for one of the three texts of a fault. # begins a comment. */
-static void read_patterns(const char *path)
-{
-    FILE *file = fopen(path, "re");
-    char *at = settings.patterns;
-
-    if (file == NULL) {
-        regx_check_say("%s=%s cannot be read: nothing is suppressed", REGX_CHECK_SUPPRESS, path);
-        return;
-    }
-    const char *const end = settings.patterns + PATTERNS - 1;
-    while (end - at > 1 && fgets(at, (int)(end - at), file) != NULL) {
-        at[strcspn(at, "\n")] = '\0';
-        at += *at == '#' || *at == '\0' ? 0 : strlen(at) + 1;
-    }
-    *at = '\0';
-    fclose(file);
-}
-
-int64_t regx_check_elapsed_ns(void)
-{
-    return regx_now_ns() - settings.start_ns;
-}
-
 void regx_check_faults_begin(void)
 {
-    const char *limit = getenv(REGX_CHECK_LIMIT), *suppress = getenv(REGX_CHECK_SUPPRESS),
-               *rank = getenv("OMPI_COMM_WORLD_RANK");
+    const char *path = getenv(REGX_CHECK_SUM), *word = getenv("OMPI_COMM_WORLD_RANK");
+    const int fd = path != NULL ? open(path, O_RDWR | O_CLOEXEC) : -1;
     void *frame[1];
 
     backtrace(frame, 1); /* the first one allocates */
-    settings.start_ns = regx_now_ns();
-    settings.rank = rank != NULL ? atoi(rank) : -1;
-    settings.stops = getenv(REGX_CHECK_STOP) != NULL;
-    settings.limit = regx_min(limit != NULL ? strtoull(limit, NULL, 10) : LIMIT, REGX_CHECK_FAULTS);
-    if (suppress != NULL) {
-        read_patterns(suppress);
-    }
-    regx_check_sum = regx_check_sum_map(getenv(REGX_CHECK_SUM), &settings.shared);
+    rank = word != NULL ? atoi(word) : -1;
+    regx_check_sum = regx_check_sum_map(fd);
     if (regx_check_sum != NULL) {
         atomic_fetch_add(&regx_check_sum->processes, 1);
+    }
+    if (fd >= 0) {
+        close(fd);
     }
 }
 
 /* With LD_PRELOAD alone there is no command that would tell. */
 void regx_check_faults_end(void)
 {
-    if (!settings.shared && regx_check_sum->devices > 0) {
+    if (!regx_check_sum->has_command && regx_check_sum->devices > 0) {
         regx_check_sum_print(regx_check_sum);
     }
 }

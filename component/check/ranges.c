@@ -190,7 +190,7 @@ void regx_check_range_begin(regx_check_range_t *range, const struct ibv_context 
                                   .base = (uintptr_t)base,
                                   .length = length,
                                   .iova = iova,
-                                  .since_ns = regx_check_elapsed_ns()};
+                                  .since_ns = regx_now_ns()};
     static pthread_once_t once = PTHREAD_ONCE_INIT;
 
     regx_check_stack_take(&range->stack, NULL);
@@ -336,11 +336,7 @@ static bool judge(const regx_check_range_t *range, const regx_check_change_t *ch
     if (change == NULL && range->watch.monitor != NULL) {
         return false;
     }
-    const regx_check_bytes_t bytes = regx_check_witness_compare(range->slot, start, length);
-
-    *verdict = bytes == REGX_BYTES_DIFFER ? REGX_CHECK_DIFFERENT
-               : bytes == REGX_BYTES_SAME ? REGX_CHECK_SAME
-                                          : REGX_CHECK_UNCOMPARED;
+    *verdict = regx_check_witness_compare(range->slot, start, length);
     /* What completes was judged when it was posted: only the bytes are news. */
     return *verdict == REGX_CHECK_DIFFERENT || (change != NULL && change->sure && !completed);
 }

@@ -89,27 +89,27 @@ void regx_check_witness_unpin(int slot)
     }
 }
 
-/* Both sides of a chunk. UNKNOWN: they cannot be read; DIFFER: nothing is mapped there. */
-static regx_check_bytes_t look(int slot, uintptr_t start, size_t length)
+/* Both sides of a chunk. UNCOMPARED: they cannot be read; DIFFERENT: nothing is mapped there. */
+static regx_check_verdict_t look(int slot, uintptr_t start, size_t length)
 {
     if (!regx_uring_copy(&witness.uring, true, (uint32_t)slot, start, (uint32_t)length,
                          witness.file.fd, 0)) {
-        return REGX_BYTES_UNKNOWN;
+        return REGX_CHECK_UNCOMPARED;
     }
     const long copied =
         regx_raw(SYS_pwrite64, witness.file.fd, (long)start, (long)length, CHUNK, 0);
 
-    return copied == (long)length             ? REGX_BYTES_SAME
-           : copied == -EFAULT || copied >= 0 ? REGX_BYTES_DIFFER
-                                              : REGX_BYTES_UNKNOWN;
+    return copied == (long)length             ? REGX_CHECK_SAME
+           : copied == -EFAULT || copied >= 0 ? REGX_CHECK_DIFFERENT
+                                              : REGX_CHECK_UNCOMPARED;
 }
 
-static regx_check_bytes_t compare(int slot, uintptr_t start, size_t length)
+static regx_check_verdict_t compare(int slot, uintptr_t start, size_t length)
 {
-    regx_check_bytes_t looked = look(slot, start, length);
+    regx_check_verdict_t looked = look(slot, start, length);
     size_t at = 0;
 
-    if (looked != REGX_BYTES_SAME || memcmp(witness.bytes, witness.bytes + CHUNK, length) == 0) {
+    if (looked != REGX_CHECK_SAME || memcmp(witness.bytes, witness.bytes + CHUNK, length) == 0) {
         return looked;
     }
     while (witness.bytes[at] == witness.bytes[CHUNK + at]) {
@@ -120,22 +120,22 @@ static regx_check_bytes_t compare(int slot, uintptr_t start, size_t length)
     const unsigned char pinned = witness.bytes[at], seen = witness.bytes[CHUNK + at];
 
     for (int i = 0; i < LOOKS; i++) {
-        if (look(slot, start + at, 1) != REGX_BYTES_SAME || witness.bytes[0] != pinned ||
+        if (look(slot, start + at, 1) != REGX_CHECK_SAME || witness.bytes[0] != pinned ||
             witness.bytes[CHUNK] != seen) {
-            return REGX_BYTES_UNKNOWN;
+            return REGX_CHECK_UNCOMPARED;
         }
     }
-    return REGX_BYTES_DIFFER;
+    return REGX_CHECK_DIFFERENT;
 }
 
-regx_check_bytes_t regx_check_witness_compare(int slot, uintptr_t start, size_t length)
+regx_check_verdict_t regx_check_witness_compare(int slot, uintptr_t start, size_t length)
 {
-    regx_check_bytes_t found = REGX_BYTES_SAME;
+    regx_check_verdict_t found = REGX_CHECK_SAME;
 
     if (slot < 0 || witness.state != OPEN || !regx_file_is_ours(&witness.file)) {
-        return REGX_BYTES_UNKNOWN;
+        return REGX_CHECK_UNCOMPARED;
     }
-    for (size_t at = 0; at < length && found == REGX_BYTES_SAME; at += CHUNK) {
+    for (size_t at = 0; at < length && found == REGX_CHECK_SAME; at += CHUNK) {
         found = compare(slot, start + at, regx_min(length - at, CHUNK));
     }
     return found;
@@ -158,9 +158,9 @@ void regx_check_witness_unpin(int slot)
     (void)slot;
 }
 
-regx_check_bytes_t regx_check_witness_compare(int slot, uintptr_t start, size_t length)
+regx_check_verdict_t regx_check_witness_compare(int slot, uintptr_t start, size_t length)
 {
-    return (void)slot, (void)start, (void)length, REGX_BYTES_UNKNOWN;
+    return (void)slot, (void)start, (void)length, REGX_CHECK_UNCOMPARED;
 }
 
 #endif

@@ -173,8 +173,9 @@ def test_a_signal_that_ends_the_program_ends_the_command(check: Check) -> None:
     assert check.run("sh", "-c", "kill -TERM $$").returncode == -signal.SIGTERM
 
 
-def test_a_signal_to_the_command_reaches_the_program(check: Check) -> None:
-    done = check.run("sh", "-c", 'trap "echo told; exit 7" USR1; kill -USR1 $PPID; while :; do :; done')
+@pytest.mark.parametrize("name", ["USR1", "ALRM"])
+def test_a_signal_to_the_command_reaches_the_program(check: Check, name: str) -> None:
+    done = check.run("sh", "-c", f'trap "echo told; exit 7" {name}; kill -{name} $PPID; while :; do :; done')
     assert (done.returncode, done.stdout) == (7, "told\n")
 
 
