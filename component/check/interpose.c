@@ -13,7 +13,7 @@
 #undef ibv_reg_mr_iova
 
 #define INTERPOSED __attribute__((visibility("default")))
-enum { CONTEXTS = 64, PIECES = 1 << 14, EXTENDED = 4 }; /* a piece's place: 14 bits of a hash */
+enum { DEVICES = 64, TYPES = 16, PIECES = 1 << 14 }; /* a piece's place: 14 bits of a hash */
 
 /* Another library that interposes behind us comes first. libibverbs itself may be among the libraries
  * of a plugin only, which are not looked through. */
@@ -50,22 +50,32 @@ static bool follows(void)
 
 /* ---- the old interface ---- */
 
-/* Those that are open. */
-static struct {
-    const struct ibv_context *_Atomic context;
-    struct ibv_context_ops ops; /* the device's own */
-} contexts[CONTEXTS];
+typedef void list_setter_t(struct ibv_qp_ex *qp, size_t count, const struct ibv_sge *list);
+
+/* What is open, and the device's own functions, in place of which ours are. */
+typedef struct device {
+    const struct ibv_context *_Atomic context; /* NULL: none */
+    struct ibv_context_ops ops;
+    list_setter_t *list_setters[TYPES]; /* of queue pairs, by their type */
+} device_t;
+
+static device_t devices[DEVICES];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* Its own. It is among them: its pointers lead here. */
-static const struct ibv_context_ops *ops_of(const struct ibv_context *context)
+/* NULL: it is not followed. */
+static device_t *device_of(const struct ibv_context *context)
 {
-    for (int i = 0; i < CONTEXTS; i++) {
-        if (atomic_load_explicit(&contexts[i].context, memory_order_acquire) == context) {
-            return &contexts[i].ops;
+    for (int i = 0; i < DEVICES; i++) {
+        if (atomic_load_explicit(&devices[i].context, memory_order_acquire) == context) {
+            return &devices[i];
         }
     }
     return NULL;
+}
+
+static list_setter_t **list_setter_of(const struct ibv_qp *qp)
+{
+    return &device_of(qp->context)->list_setters[regx_min(qp->qp_type, TYPES - 1)];
 }
 
 /* What is posted for the device to write to, until it completes. Another at the same place ends it. Of a
@@ -155,19 +165,19 @@ static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_
         use(qp->context, qp->qp_num, writes_here ? &at->wr_id : NULL, at->sg_list,
             (at->send_flags & IBV_SEND_INLINE) == 0 ? count : 0, how);
     }
-    return ops_of(qp->context)->post_send(qp, wr, refused);
+    return device_of(qp->context)->ops.post_send(qp, wr, refused);
 }
 
 static int post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **refused)
 {
     will_receive(qp->context, qp->qp_num, wr);
-    return ops_of(qp->context)->post_recv(qp, wr, refused);
+    return device_of(qp->context)->ops.post_recv(qp, wr, refused);
 }
 
 static int post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **refused)
 {
     will_receive(srq->context, 0, wr);
-    return ops_of(srq->context)->post_srq_recv(srq, wr, refused);
+    return device_of(srq->context)->ops.post_srq_recv(srq, wr, refused);
 }
 
 /* What has been received, or read, is in the pages that were registered. */
@@ -197,7 +207,7 @@ static void completed(struct ibv_context *context, const struct ibv_wc *wc)
 
 static int poll_cq(struct ibv_cq *cq, int most, struct ibv_wc *wc)
 {
-    const int count = ops_of(cq->context)->poll_cq(cq, most, wc);
+    const int count = device_of(cq->context)->ops.poll_cq(cq, most, wc);
 
     for (int i = 0; follows() && i < count; i++) {
         completed(cq->context, &wc[i]);
@@ -208,25 +218,21 @@ static int poll_cq(struct ibv_cq *cq, int most, struct ibv_wc *wc)
 static struct ibv_mw *alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type)
 {
     atomic_fetch_add(&regx_check_sum->windows, follows());
-    return ops_of(pd->context)->alloc_mw(pd, type);
+    return device_of(pd->context)->ops.alloc_mw(pd, type);
 }
 
 static struct ibv_context *opened(struct ibv_context *context)
 {
-    int i = 0;
-
     if (context == NULL || !follows() || context->ops.poll_cq == poll_cq) {
         return context;
     }
     atomic_store(&has_begun, true);
     atomic_fetch_add(&regx_check_sum->devices, 1);
     pthread_mutex_lock(&lock);
-    while (i < CONTEXTS && contexts[i].context != NULL) {
-        i++;
-    }
-    if (i < CONTEXTS) {
-        contexts[i].ops = context->ops;
-        atomic_store(&contexts[i].context, context);
+    device_t *device = device_of(NULL);
+    if (device != NULL) {
+        *device = (device_t){.ops = context->ops};
+        atomic_store(&device->context, context);
         context->ops.post_send = post_send;
         context->ops.post_recv = post_recv;
         context->ops.post_srq_recv = post_srq_recv;
@@ -234,11 +240,10 @@ static struct ibv_context *opened(struct ibv_context *context)
         if (context->ops.alloc_mw != NULL) {
             context->ops.alloc_mw = alloc_mw;
         }
+    } else {
+        regx_check_say("the postings of a device are not followed: %d are open already", DEVICES);
     }
     pthread_mutex_unlock(&lock);
-    if (i == CONTEXTS) {
-        regx_check_say("the postings of a device are not followed: %d are open already", CONTEXTS);
-    }
     return context;
 }
 
@@ -249,80 +254,52 @@ INTERPOSED struct ibv_context *ibv_open_device(struct ibv_device *device)
 
 INTERPOSED int ibv_close_device(struct ibv_context *context)
 {
-    for (int i = 0; i < CONTEXTS; i++) {
-        if (contexts[i].context == context) {
-            context->ops = contexts[i].ops;
-            atomic_store(&contexts[i].context, NULL);
-        }
+    device_t *device = device_of(context);
+
+    if (device != NULL) {
+        context->ops = device->ops;
+        atomic_store(&device->context, NULL);
     }
     return REAL(ibv_close_device)(context);
 }
 
-/* ---- the extended interface ----
- * The pointers of a queue pair are one of a few sets. Each set has functions of its own, so that it need
- * not be looked up. */
+/* ---- the extended interface ---- */
 
-typedef void set_sge_t(struct ibv_qp_ex *qp, uint32_t lkey, uint64_t address, uint32_t length);
-typedef void set_list_t(struct ibv_qp_ex *qp, size_t count, const struct ibv_sge *list);
-
-static struct {
-    set_sge_t *sge;
-    set_list_t *list;
-} extended[EXTENDED];
-
-static void use_extended(const struct ibv_qp_ex *qp, size_t count, const struct ibv_sge *list)
+static void set_sge_list(struct ibv_qp_ex *ex, size_t count, const struct ibv_sge *list)
 {
+    const struct ibv_qp *qp = &ex->qp_base;
+
     if (follows()) {
-        regx_check_message(qp->qp_base.context, list, count);
-        use(qp->qp_base.context, 0, NULL, list, count, "a request");
+        regx_check_message(qp->context, list, count);
+        use(qp->context, 0, NULL, list, count, "a request");
     }
+    (*list_setter_of(qp))(ex, count, list);
 }
 
-#define EXTENDED_SET(n)                                                                            \
-    static void set_sge_##n(struct ibv_qp_ex *qp, uint32_t lkey, uint64_t address,                 \
-                            uint32_t length)                                                       \
-    {                                                                                              \
-        use_extended(qp, 1, &(struct ibv_sge){address, length, lkey});                             \
-        extended[n].sge(qp, lkey, address, length);                                                \
-    }                                                                                              \
-    static void set_list_##n(struct ibv_qp_ex *qp, size_t count, const struct ibv_sge *list)       \
-    {                                                                                              \
-        use_extended(qp, count, list);                                                             \
-        extended[n].list(qp, count, list);                                                         \
-    }
-EXTENDED_SET(0)
-EXTENDED_SET(1)
-EXTENDED_SET(2)
-EXTENDED_SET(3)
-
-static set_sge_t *const set_sge[EXTENDED] = {set_sge_0, set_sge_1, set_sge_2, set_sge_3};
-static set_list_t *const set_list[EXTENDED] = {set_list_0, set_list_1, set_list_2, set_list_3};
+/* One piece is a list, too. */
+static void set_sge(struct ibv_qp_ex *ex, uint32_t lkey, uint64_t address, uint32_t length)
+{
+    set_sge_list(ex, 1, &(struct ibv_sge){address, length, lkey});
+}
 
 INTERPOSED struct ibv_qp_ex *ibv_qp_to_qp_ex(struct ibv_qp *qp)
 {
     struct ibv_qp_ex *ex = REAL(ibv_qp_to_qp_ex)(qp);
-    int i = 0;
 
-    if (ex == NULL || !follows() || ex->wr_set_sge == NULL) {
+    if (ex == NULL || !follows() || device_of(qp->context) == NULL || ex->wr_set_sge == NULL ||
+        ex->wr_set_sge == set_sge) {
         return ex;
     }
+    list_setter_t **setter = list_setter_of(qp);
     pthread_mutex_lock(&lock);
-    while (i < EXTENDED && ex->wr_set_sge != set_sge[i] && extended[i].sge != NULL &&
-           (extended[i].sge != ex->wr_set_sge || extended[i].list != ex->wr_set_sge_list)) {
-        i++;
-    }
-    if (i < EXTENDED && ex->wr_set_sge != set_sge[i]) {
-        extended[i].sge = ex->wr_set_sge;
-        extended[i].list = ex->wr_set_sge_list;
-        ex->wr_set_sge = set_sge[i];
-        ex->wr_set_sge_list = set_list[i];
+    if (*setter == NULL || *setter == ex->wr_set_sge_list) {
+        *setter = ex->wr_set_sge_list;
+        ex->wr_set_sge = set_sge;
+        ex->wr_set_sge_list = set_sge_list;
+    } else {
+        regx_check_say("a queue pair's extended postings are not followed: there are two kinds");
     }
     pthread_mutex_unlock(&lock);
-    if (i == EXTENDED) {
-        regx_check_say(
-            "a queue pair's extended postings are not followed: there are more kinds than %d",
-            EXTENDED);
-    }
     return ex;
 }
 
