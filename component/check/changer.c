@@ -16,38 +16,32 @@
 #include "check/check.h"
 #include "registration/monitor/uffd.h"
 
-enum { TICKETS = 64, NUMBER = 0, FIRST, SECOND, THIRD, FIFTH = 5, PC = 8, WORDS };
+/* The words of /proc/PID/task/TID/syscall: number, six arguments, stack pointer and address. */
+enum { NUMBER, FIRST, SECOND, THIRD, FIFTH = 5, PC = 8, WORDS };
+
+/* What changes memory. Of some, what they take away is not among their words. */
+static const struct kind {
+    uint64_t number;
+    const char *name;
+    bool tells_range; /* the first two words do */
+} kinds[] = {{SYS_munmap, "munmap", true}, {SYS_mremap, "mremap", true},
+             {SYS_mmap, "mmap", true},     {SYS_madvise, "madvise", true},
+             {SYS_brk, "brk", false},      {SYS_shmdt, "shmdt", false},
+             {SYS_shmat, "shmat", false},  {SYS_process_madvise, "process_madvise", false}};
 
 /* A call that was seen. Written by the reader, then by the handler. */
 typedef struct ticket {
-    _Atomic uint32_t state; /* 0: none; 1: seen; 2: with its stack */
+    _Atomic enum { NONE, SEEN, TAKEN } state; /* TAKEN: with its stack */
     int thread;
-    const char *call;
-    uint64_t words[WORDS]; /* number, six arguments, stack pointer and address, as /proc has them */
-    regx_check_stack_t stack;
+    const struct kind *kind;
+    uint64_t words[WORDS];
+    regx_check_call_t call;
 } ticket_t;
 
+enum { TICKETS = 64 };
 static ticket_t tickets[TICKETS];
 static _Atomic uint32_t issued;
 static int signal_number; /* 0: none is free */
-
-static const char *name_of(uint64_t number)
-{
-    static const struct {
-        uint64_t number;
-        const char *name;
-    } calls[] = {{SYS_munmap, "munmap"}, {SYS_mremap, "mremap"},
-                 {SYS_mmap, "mmap"},     {SYS_madvise, "madvise"},
-                 {SYS_brk, "brk"},       {SYS_shmdt, "shmdt"},
-                 {SYS_shmat, "shmat"},   {SYS_process_madvise, "process_madvise"}};
-
-    for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {
-        if (calls[i].number == number) {
-            return calls[i].name;
-        }
-    }
-    return NULL;
-}
 
 static void take(int number, siginfo_t *info, void *context)
 {
@@ -55,10 +49,11 @@ static void take(int number, siginfo_t *info, void *context)
     const int error = errno;
 
     (void)number, (void)context;
-    if (info->si_code == SI_QUEUE && atomic_load(&ticket->state) == 1 &&
+    if (info->si_code == SI_QUEUE && atomic_load(&ticket->state) == SEEN &&
         ticket->thread == (int)regx_raw(SYS_gettid, 0, 0, 0, 0, 0)) {
-        regx_check_stack_take(&ticket->stack, (const void *)(uintptr_t)ticket->words[PC]);
-        atomic_store(&ticket->state, 2);
+        regx_check_call_take(&ticket->call, ticket->kind->name,
+                             (const void *)(uintptr_t)ticket->words[PC]);
+        atomic_store(&ticket->state, TAKEN);
     }
     errno = error;
 }
@@ -77,20 +72,19 @@ void regx_check_changer_start(void)
     }
 }
 
-static void issue(int thread, const uint64_t words[WORDS])
+static void issue(int thread, const struct kind *kind, const uint64_t words[WORDS])
 {
     const uint32_t number = atomic_load(&issued);
     ticket_t *ticket = &tickets[number % TICKETS];
-    siginfo_t info = {.si_code = SI_QUEUE};
+    siginfo_t info = {.si_code = SI_QUEUE, .si_value.sival_int = (int)(number % TICKETS)};
     struct sigaction now;
 
-    atomic_store(&ticket->state, 0);
+    atomic_store(&ticket->state, NONE);
     ticket->thread = thread;
-    ticket->call = name_of(words[NUMBER]);
+    ticket->kind = kind;
     memcpy(ticket->words, words, sizeof(ticket->words));
-    atomic_store(&ticket->state, 1);
+    atomic_store(&ticket->state, SEEN);
     atomic_store(&issued, number + 1);
-    info.si_value.sival_int = (int)(number % TICKETS);
     if (signal_number != 0 && sigaction(signal_number, NULL, &now) == 0 &&
         now.sa_sigaction == take) { /* the program has not taken it since */
         regx_raw(SYS_rt_tgsigqueueinfo, getpid(), thread, signal_number, (long)&info, 0);
@@ -98,28 +92,28 @@ static void issue(int thread, const uint64_t words[WORDS])
 }
 
 /* Of a thread that runs, or waits in no call, that has fewer words. */
-static void look_at(int tasks, const char *name)
+static void look_at(const char *thread)
 {
-    char path[NAME_MAX + 16], text[256];
+    char path[NAME_MAX + 64], text[256] = "";
     uint64_t words[WORDS];
-    int count = 0;
+    char *at = text;
 
-    strcpy(stpcpy(path, name), "/syscall");
-    const long fd = regx_raw(SYS_openat, tasks, (long)path, O_RDONLY | O_CLOEXEC, 0, 0);
-    if (fd < 0) {
-        return;
-    }
-    const long length = regx_raw(SYS_read, fd, (long)text, sizeof(text) - 1, 0, 0);
+    snprintf(path, sizeof(path), REGX_PROC "../%s/syscall", thread);
+    const long fd = regx_raw(SYS_openat, AT_FDCWD, (long)path, O_RDONLY | O_CLOEXEC, 0, 0);
+    regx_raw(SYS_read, fd, (long)text, sizeof(text) - 1, 0, 0);
     regx_raw(SYS_close, fd, 0, 0, 0, 0);
-    text[length > 0 ? length : 0] = '\0';
-    for (char *at = text, *end; count < WORDS; count++, at = end) {
-        words[count] = strtoull(at, &end, 0);
-        if (end == at) {
+    for (int i = 0; i < WORDS; i++) {
+        char *const word = at;
+
+        words[i] = strtoull(word, &at, 0);
+        if (at == word) {
             return;
         }
     }
-    if (name_of(words[NUMBER]) != NULL) {
-        issue(atoi(name), words);
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+        if (kinds[i].number == words[NUMBER]) {
+            issue(atoi(thread), &kinds[i], words);
+        }
     }
 }
 
@@ -130,17 +124,12 @@ static void look_around(void)
                                 O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0, 0);
     long length;
 
-    if (tasks < 0) {
-        return;
-    }
     while ((length = regx_raw(SYS_getdents64, tasks, (long)entries, sizeof(entries), 0, 0)) > 0) {
         const struct dirent64 *entry;
 
         for (long at = 0; at < length; at += entry->d_reclen) {
             entry = (const struct dirent64 *)(const void *)(entries + at);
-            if (entry->d_name[0] != '.') {
-                look_at((int)tasks, entry->d_name);
-            }
+            look_at(entry->d_name);
         }
     }
     regx_raw(SYS_close, tasks, 0, 0, 0, 0);
@@ -156,25 +145,9 @@ int __wrap_regx_uffd_read(const regx_uffd_t *uffd, regx_change_t changes[REGX_UF
     return __real_regx_uffd_read(uffd, changes);
 }
 
-/* Whether the call may have made the change. Of some, what they take away is not among their words. */
-static bool may_have_made(const ticket_t *ticket, const regx_check_change_t *change)
+static bool overlaps(uint64_t address, uint64_t length, const regx_check_change_t *change)
 {
-    const uint64_t *words = ticket->words;
-
-    switch ((long)words[NUMBER]) {
-    case SYS_mremap:
-        if (words[FIFTH] < change->end && change->start < words[FIFTH] + words[THIRD]) {
-            return true;
-        }
-        break;
-    case SYS_munmap:
-    case SYS_mmap:
-    case SYS_madvise:
-        break;
-    default:
-        return true;
-    }
-    return words[FIRST] < change->end && change->start < words[FIRST] + words[SECOND];
+    return address < change->end && change->start < address + length;
 }
 
 void regx_check_changer_find(regx_check_change_t *change)
@@ -183,12 +156,15 @@ void regx_check_changer_find(regx_check_change_t *change)
 
     for (uint32_t i = 1; i <= regx_min(last, TICKETS); i++) {
         const ticket_t *ticket = &tickets[(last - i) % TICKETS];
-        const uint32_t state = atomic_load(&ticket->state);
+        const uint64_t *words = ticket->words;
+        const int state = atomic_load(&ticket->state);
 
-        if (state != 0 && may_have_made(ticket, change)) {
-            change->call = ticket->call;
-            if (state == 2) {
-                change->stack = ticket->stack;
+        if (state != NONE &&
+            (!ticket->kind->tells_range || overlaps(words[FIRST], words[SECOND], change) ||
+             (words[NUMBER] == SYS_mremap && overlaps(words[FIFTH], words[THIRD], change)))) {
+            change->call.what = ticket->kind->name;
+            if (state == TAKEN) {
+                change->call = ticket->call;
             }
             return;
         }

@@ -29,7 +29,7 @@ static bool make_sum(void)
     snprintf(path, sizeof(path), "/proc/%d/fd/%d", getpid(), fd);
     if (fd >= 0 && ftruncate(fd, sizeof(*regx_check_sum)) == 0 &&
         setenv(REGX_CHECK_SUM, path, 1) == 0) {
-        regx_check_sum = regx_check_sum_map(fd);
+        regx_check_sum_open(fd);
     }
     if (regx_check_sum == NULL) {
         regx_check_say("no memory for what is found: %s", strerror(errno));
@@ -135,7 +135,7 @@ static int run(char **arguments)
     return status;
 }
 
-static void write_json(int status)
+static void write_json(int status, uint64_t suppressed)
 {
     const regx_check_sum_t *sum = regx_check_sum;
     const char *between = "";
@@ -146,11 +146,11 @@ static void write_json(int status)
             ", \"uncompared\": %" PRIu64 ", \"suppressed\": %" PRIu64 ", \"untold\": %" PRIu64
             ", \"faults\": [",
             status, sum->processes, sum->devices, sum->registrations, sum->postings, sum->unwatched,
-            sum->unwitnessed, regx_check_sum_times(sum, REGX_CHECK_SUPPRESSED), sum->untold);
+            sum->unwitnessed, suppressed, sum->untold);
     for (int i = 0; i < REGX_CHECK_FAULTS; i++) {
         const regx_check_fault_t *fault = &sum->faults[i];
 
-        if (!regx_check_is_told(fault)) {
+        if (regx_check_verdict_names[fault->verdict] == NULL) {
             continue;
         }
         fprintf(json,
@@ -175,6 +175,7 @@ int main(int argc, char **argv)
                                             {"limit", required_argument, NULL, 'l'},
                                             {"suppress", required_argument, NULL, 'p'},
                                             {0}};
+    uint64_t times[REGX_CHECK_VERDICTS];
     sigset_t all;
     int option, index = 0;
 
@@ -194,14 +195,14 @@ int main(int argc, char **argv)
     int status = WIFSIGNALED(waited) ? 128 + WTERMSIG(waited) : WEXITSTATUS(waited);
 
     if (regx_check_sum->processes != 0 || (status != NOT_FOUND && status != NOT_RUN)) {
-        regx_check_sum_print(regx_check_sum);
+        regx_check_sum_print();
     }
-    if (regx_check_sum_used(regx_check_sum) != 0 &&
+    if (regx_check_sum_used(times) != 0 &&
         (waited == 0 || (WIFSIGNALED(waited) && regx_check_sum->stops))) {
         status = FOUND;
     }
     if (json != NULL) {
-        write_json(status);
+        write_json(status, times[REGX_CHECK_SUPPRESSED]);
     }
     if (status > 128 && WIFSIGNALED(waited)) { /* ends as the program did */
         setrlimit(RLIMIT_CORE, &(struct rlimit){0});

@@ -17,13 +17,11 @@ enum { OWN_FRAMES = 12, LIMIT = 100, LINE = 2048 };
 
 regx_check_sum_t *regx_check_sum;
 
-const char *const regx_check_verdict_names[REGX_CHECK_VERDICTS] = {"",
-                                                                   "stale and different",
-                                                                   "stale, same bytes",
-                                                                   "stale, bytes not compared",
-                                                                   "stale, remote access possible",
-                                                                   ""};
-const char *const regx_check_event_names[REGX_CHECK_EVENTS] = {"registered", "changed", "used"};
+const char *const regx_check_verdict_names[REGX_CHECK_VERDICTS] = {
+    [REGX_CHECK_DIFFERENT] = "stale and different",
+    [REGX_CHECK_SAME] = "stale, same bytes",
+    [REGX_CHECK_UNCOMPARED] = "stale, bytes not compared",
+    [REGX_CHECK_REMOTE] = "stale, remote access possible"};
 
 static int rank; /* Open MPI's; -1: none */
 
@@ -63,7 +61,7 @@ static void print_fault(const regx_check_fault_t *fault, const char *often)
                    fault->text[REGX_CHECK_USED]);
 }
 
-/* ---- stacks ---- */
+/* ---- calls ---- */
 
 /* Of this library, by the linker. */
 extern const char __ehdr_start[] __attribute__((visibility("hidden")));
@@ -74,43 +72,39 @@ static bool is_own(const void *frame)
     return (const char *)frame >= __ehdr_start && (const char *)frame < _end;
 }
 
-void regx_check_stack_take(regx_check_stack_t *stack, const void *from)
+void regx_check_call_take(regx_check_call_t *call, const char *what, const void *from)
 {
-    void *frames[REGX_CHECK_FRAMES + OWN_FRAMES];
-    const int count = backtrace(frames, REGX_CHECK_FRAMES + OWN_FRAMES);
+    void *frames[OWN_FRAMES + REGX_CHECK_FRAMES];
+    const int count = backtrace(frames, OWN_FRAMES + REGX_CHECK_FRAMES);
     int first = 0;
 
     while (first < count && (from != NULL ? frames[first] != from : is_own(frames[first]))) {
         first++;
     }
-    stack->count = (int)regx_min((uint64_t)(count - first), REGX_CHECK_FRAMES);
-    memcpy(stack->frames, frames + first, (size_t)stack->count * sizeof(frames[0]));
+    *call = (regx_check_call_t){.what = what,
+                                .count = regx_min((uint64_t)(count - first), REGX_CHECK_FRAMES)};
+    memcpy(call->frames, frames + first, call->count * sizeof(frames[0]));
 }
 
 /* "what in inner < outer < …"; of functions that have no name, the file and the offset. */
-static void name_stack(char text[REGX_CHECK_TEXT], const char *what,
-                       const regx_check_stack_t *stack)
+static void name_call(char text[REGX_CHECK_TEXT], const char *what, const regx_check_call_t *call)
 {
     size_t at = (size_t)snprintf(text, REGX_CHECK_TEXT, "%s", what);
 
-    for (int i = 0; i < stack->count && at < REGX_CHECK_TEXT; i++) {
-        const char *frame = stack->frames[i], *file = "?", *name = NULL;
-        Dl_info info = {0};
+    for (uint64_t i = 0; i < call->count && at < REGX_CHECK_TEXT; i++) {
+        const char *frame = call->frames[i], *between = i == 0 ? " in " : " < ";
+        Dl_info info = {.dli_fname = "?"};
 
-        if (dladdr(frame - 1, &info) != 0) {
-            const char *slash = strrchr(info.dli_fname, '/');
-
-            name = info.dli_sname;
-            file = slash != NULL ? slash + 1 : info.dli_fname;
-        }
-        if (name == NULL && i > 0 && strncmp(file, "libc.so", 7) == 0) {
-            break; /* what calls main, or a thread's function */
-        }
-        at += (size_t)snprintf(text + at, REGX_CHECK_TEXT - at, "%s%s", i == 0 ? " in " : " < ",
-                               name != NULL ? name : file);
-        if (name == NULL && at < REGX_CHECK_TEXT) {
-            at += (size_t)snprintf(text + at, REGX_CHECK_TEXT - at, "+0x%tx",
+        dladdr(frame - 1, &info);
+        const char *file = basename(info.dli_fname);
+        if (info.dli_sname != NULL) {
+            at +=
+                (size_t)snprintf(text + at, REGX_CHECK_TEXT - at, "%s%s", between, info.dli_sname);
+        } else if (i == 0 || strncmp(file, "libc.so", 7) != 0) {
+            at += (size_t)snprintf(text + at, REGX_CHECK_TEXT - at, "%s%s+0x%tx", between, file,
                                    frame - (const char *)info.dli_fbase);
+        } else {
+            break; /* what calls main, or a thread's function */
         }
     }
     for (; *text != '\0'; text++) { /* as it is in JSON */
@@ -122,17 +116,20 @@ static void name_stack(char text[REGX_CHECK_TEXT], const char *what,
 
 /* ---- faults ---- */
 
-static uint64_t mix(uint64_t hash, uint64_t value)
+/* Of what the faults of a process have in common: never 0. */
+static uint64_t key_of(const regx_check_finding_t *found)
 {
-    return (hash ^ value) * UINT64_C(0x100000001b3);
-}
+    uint64_t key = (uint64_t)getpid() << 8 | found->verdict;
 
-static uint64_t mix_event(uint64_t hash, const char *call, const regx_check_stack_t *stack)
-{
-    for (int i = 0; i < stack->count; i++) {
-        hash = mix(hash, (uintptr_t)stack->frames[i]);
+    for (int i = 0; i < REGX_CHECK_EVENTS; i++) {
+        const regx_check_call_t *call = &found->calls[i];
+
+        key = (key ^ (uintptr_t)call->what) * UINT64_C(0x100000001b3);
+        for (uint64_t j = 0; j < call->count; j++) {
+            key = (key ^ (uintptr_t)call->frames[j]) * UINT64_C(0x100000001b3);
+        }
     }
-    return mix(hash, (uintptr_t)call);
+    return key | 1;
 }
 
 /* *is_new: nobody had it. NULL: there is no place left. */
@@ -163,40 +160,43 @@ static bool is_suppressed(const regx_check_fault_t *fault)
     return false;
 }
 
-void regx_check_fault(regx_check_verdict_t verdict, const regx_check_range_t *range,
-                      const regx_check_change_t *change, uintptr_t start, size_t length,
-                      const char *use, const regx_check_stack_t *stack)
+static void name_fault(regx_check_fault_t *fault, const regx_check_finding_t *found)
 {
-    static const regx_check_change_t unseen;
-    const bool seen = change != NULL && change->call != NULL;
-    const char *call = seen ? change->call : "a call that was not seen";
-    uint64_t key = mix(mix(UINT64_C(0xcbf29ce484222325), verdict), (uint64_t)getpid());
+    const double seconds = (double)(found->registered_ns - regx_check_sum->start_ns) * 1e-9;
     char when[64];
+
+    fault->rank = rank;
+    fault->process = getpid();
+    fault->start = found->start;
+    fault->length = found->length;
+    snprintf(when, sizeof(when), "after %.3f s", seconds);
+    for (int i = 0; i < REGX_CHECK_EVENTS; i++) {
+        const char *what = found->calls[i].what;
+
+        name_call(fault->text[i], what != NULL ? what : when, &found->calls[i]);
+    }
+    fault->verdict = is_suppressed(fault) ? REGX_CHECK_SUPPRESSED : found->verdict;
+}
+
+void regx_check_fault(regx_check_finding_t *found, const char *use)
+{
+    const bool is_use = found->verdict != REGX_CHECK_REMOTE;
     bool is_new;
 
-    change = seen ? change : &unseen;
-    stack = stack != NULL ? stack : &unseen.stack;
-    key = mix_event(mix_event(mix_event(key, "", &range->stack), call, &change->stack), use, stack);
-    regx_check_fault_t *fault = fault_of(key | 1, &is_new);
+    if (found->verdict == REGX_CHECK_NONE) {
+        return;
+    }
+    if (use != NULL) {
+        regx_check_call_take(&found->calls[REGX_CHECK_USED], use, NULL);
+    }
+    regx_check_fault_t *fault = fault_of(key_of(found), &is_new);
     if (is_new) {
-        fault->rank = rank;
-        fault->process = getpid();
-        fault->start = start;
-        fault->length = length;
-        snprintf(when, sizeof(when), "after %.3f s",
-                 (double)(range->since_ns - regx_check_sum->start_ns) * 1e-9);
-        name_stack(fault->text[REGX_CHECK_REGISTERED], when, &range->stack);
-        name_stack(fault->text[REGX_CHECK_CHANGED], call, &change->stack);
-        name_stack(fault->text[REGX_CHECK_USED], use, stack);
-        fault->verdict = is_suppressed(fault) ? REGX_CHECK_SUPPRESSED : verdict;
+        name_fault(fault, found);
     }
-    if (fault == NULL) {
-        atomic_fetch_add(&regx_check_sum->untold, verdict != REGX_CHECK_REMOTE);
-    } else {
-        atomic_fetch_add(&fault->times, 1);
-    }
+    atomic_fetch_add(fault != NULL ? &fault->times : &regx_check_sum->untold,
+                     fault != NULL || is_use);
     /* Whether it is suppressed, the thread knows that names it. */
-    if (verdict == REGX_CHECK_REMOTE || (fault != NULL && fault->verdict != verdict)) {
+    if (!is_use || (fault != NULL && fault->verdict != found->verdict)) {
         return;
     }
     if (is_new) {
@@ -212,105 +212,87 @@ void regx_check_fault(regx_check_verdict_t verdict, const regx_check_range_t *ra
 __attribute__((visibility("default"))) uint64_t regx_check_found(void);
 uint64_t regx_check_found(void)
 {
-    return regx_check_sum != NULL ? regx_check_sum_used(regx_check_sum) : 0;
+    uint64_t times[REGX_CHECK_VERDICTS];
+
+    return regx_check_sum != NULL ? regx_check_sum_used(times) : 0;
 }
 
 /* ---- the sum ---- */
 
-regx_check_sum_t *regx_check_sum_map(int fd)
+void regx_check_sum_open(int fd)
 {
-    regx_check_sum_t *sum = mmap(NULL, sizeof(*sum), PROT_READ | PROT_WRITE,
-                                 fd >= 0 ? MAP_SHARED : MAP_SHARED | MAP_ANONYMOUS, fd, 0);
+    void *memory = mmap(NULL, sizeof(*regx_check_sum), PROT_READ | PROT_WRITE,
+                        fd >= 0 ? MAP_SHARED : MAP_SHARED | MAP_ANONYMOUS, fd, 0);
 
-    if (sum == MAP_FAILED) {
-        return NULL;
+    regx_check_sum = memory != MAP_FAILED ? memory : NULL;
+    if (regx_check_sum != NULL && regx_check_sum->limit == 0) { /* it is new */
+        regx_check_sum->limit = LIMIT;
+        regx_check_sum->start_ns = regx_now_ns();
     }
-    if (sum->limit == 0) { /* it is new */
-        sum->limit = LIMIT;
-        sum->start_ns = regx_now_ns();
-    }
-    return sum;
 }
 
-uint64_t regx_check_sum_times(const regx_check_sum_t *sum, regx_check_verdict_t verdict)
+uint64_t regx_check_sum_used(uint64_t times[REGX_CHECK_VERDICTS])
 {
-    uint64_t times = 0;
-
+    memset(times, 0, REGX_CHECK_VERDICTS * sizeof(*times));
     for (int i = 0; i < REGX_CHECK_FAULTS; i++) {
-        times += sum->faults[i].verdict == verdict ? sum->faults[i].times : 0;
+        times[regx_check_sum->faults[i].verdict] += regx_check_sum->faults[i].times;
     }
-    return times;
+    return regx_check_sum->untold + times[REGX_CHECK_DIFFERENT] + times[REGX_CHECK_SAME] +
+           times[REGX_CHECK_UNCOMPARED];
 }
 
-uint64_t regx_check_sum_used(const regx_check_sum_t *sum)
+static void say_count(const char *before, uint64_t count, const char *after)
 {
-    uint64_t times = sum->untold;
-
-    for (int verdict = REGX_CHECK_DIFFERENT; verdict <= REGX_CHECK_UNCOMPARED; verdict++) {
-        times += regx_check_sum_times(sum, verdict);
+    if (count > 0) {
+        regx_check_say("%s%" PRIu64 "%s", before, count, after);
     }
-    return times;
 }
 
 /* What could not be known, and why. */
 static void print_limits(const regx_check_sum_t *sum)
 {
     if (sum->processes == 0) {
-        regx_check_say(
-            "nothing was followed: no process loaded libregx-check.so (the program is static, "
-            "or set-uid, or resets LD_PRELOAD)");
+        regx_check_say("nothing was followed: no process loaded libregx-check.so (the program is "
+                       "static, or set-uid, or resets LD_PRELOAD)");
     } else if (sum->devices == 0) {
-        regx_check_say(
-            "nothing was followed: no RDMA device was opened by calls of libibverbs that "
-            "came by here (none is used, or by dlsym, RTLD_DEEPBIND, or a process that "
-            "reset LD_PRELOAD)");
+        regx_check_say("nothing was followed: no RDMA device was opened by calls of libibverbs "
+                       "that came by here (none is used, or by dlsym, RTLD_DEEPBIND, or a process "
+                       "that reset LD_PRELOAD)");
     } else if (sum->registrations > 0 && sum->postings == 0) {
         regx_check_say("no posting was followed: the program posts past libibverbs (as by mlx5dv), "
                        "or not at all");
     }
-    if (sum->windows > 0) {
-        regx_check_say("memory windows are not followed: %" PRIu64 " were made", sum->windows);
-    }
-    if (sum->unwatched > 0) {
-        regx_check_say("of %" PRIu64 " registrations changes are not reported (shared memory, a "
-                       "file's, or watched by the program): bytes were compared at each use",
-                       sum->unwatched);
-    }
-    if (sum->unwitnessed > 0) {
-        regx_check_say("of %" PRIu64 " registrations bytes could not be compared; of %" PRIu64
-                       " nothing was known",
-                       sum->unwitnessed, sum->blind);
-    }
+    say_count("memory windows are not followed: ", sum->windows, " were made");
+    say_count("of ", sum->unwatched,
+              " registrations changes are not reported (shared memory, a file's, or watched by "
+              "the program): bytes were compared at each use");
+    say_count("of ", sum->unwitnessed, " registrations bytes could not be compared");
 }
 
-void regx_check_sum_print(const regx_check_sum_t *sum)
+void regx_check_sum_print(void)
 {
+    const regx_check_sum_t *sum = regx_check_sum;
+    uint64_t times[REGX_CHECK_VERDICTS];
     char often[32];
 
+    regx_check_sum_used(times);
     print_limits(sum);
     if (sum->devices == 0) {
         return;
     }
-    regx_check_say(
-        "%" PRIu64 " registrations, %" PRIu64 " postings; stale ones used: %" PRIu64
-        " different, %" PRIu64 " same bytes, %" PRIu64 " not compared; %" PRIu64 " open to peers",
-        sum->registrations, sum->postings, regx_check_sum_times(sum, REGX_CHECK_DIFFERENT),
-        regx_check_sum_times(sum, REGX_CHECK_SAME),
-        regx_check_sum_times(sum, REGX_CHECK_UNCOMPARED),
-        regx_check_sum_times(sum, REGX_CHECK_REMOTE));
+    regx_check_say("%" PRIu64 " registrations, %" PRIu64 " postings; stale ones used: %" PRIu64
+                   " different, %" PRIu64 " same bytes, %" PRIu64 " not compared; %" PRIu64
+                   " open to peers",
+                   sum->registrations, sum->postings, times[REGX_CHECK_DIFFERENT],
+                   times[REGX_CHECK_SAME], times[REGX_CHECK_UNCOMPARED], times[REGX_CHECK_REMOTE]);
     for (int i = 0; i < REGX_CHECK_FAULTS; i++) {
-        if (regx_check_is_told(&sum->faults[i])) {
+        if (regx_check_verdict_names[sum->faults[i].verdict] != NULL) {
             snprintf(often, sizeof(often), "%" PRIu64 " times: ", sum->faults[i].times);
             print_fault(&sum->faults[i], often);
         }
     }
-    if (sum->untold > 0) {
-        regx_check_say("%" PRIu64 " uses more, beyond --limit", sum->untold);
-    }
-    const uint64_t suppressed = regx_check_sum_times(sum, REGX_CHECK_SUPPRESSED);
-    if (suppressed > 0) {
-        regx_check_say("%" PRIu64 " uses suppressed", suppressed);
-    }
+    say_count("", sum->untold, " uses more, beyond --limit");
+    say_count("", times[REGX_CHECK_SUPPRESSED], " uses suppressed");
 }
 
 /* ---- begin and end, in the library ---- */
@@ -323,7 +305,7 @@ void regx_check_faults_begin(void)
 
     backtrace(frame, 1); /* the first one allocates */
     rank = word != NULL ? atoi(word) : -1;
-    regx_check_sum = regx_check_sum_map(fd);
+    regx_check_sum_open(fd);
     if (regx_check_sum != NULL) {
         atomic_fetch_add(&regx_check_sum->processes, 1);
     }
@@ -336,6 +318,6 @@ void regx_check_faults_begin(void)
 void regx_check_faults_end(void)
 {
     if (!regx_check_sum->has_command && regx_check_sum->devices > 0) {
-        regx_check_sum_print(regx_check_sum);
+        regx_check_sum_print();
     }
 }

@@ -39,13 +39,11 @@ static void *real(const char *name)
  * held, and who loads a library holds the linker's while it allocates. */
 static int (*_Atomic real_dereg_mr)(struct ibv_mr *mr);
 
-/* In a child of fork of a process that had opened a device or registered: it has neither the watch nor the
- * witness. */
-static _Atomic bool inert, has_begun;
+static _Atomic bool has_begun; /* a device was opened, or memory registered */
 
 static bool follows(void)
 {
-    return regx_check_sum != NULL && !atomic_load_explicit(&inert, memory_order_relaxed);
+    return regx_check_sum != NULL;
 }
 
 /* ---- the old interface ---- */
@@ -142,20 +140,17 @@ static void will_receive(const struct ibv_context *context, uint32_t number,
 
 static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **refused)
 {
-    static const char send[] = "a send", write[] = "a write", read[] = "a read",
-                      atomic[] = "an atomic operation";
-    static const char *const names[] = {[IBV_WR_SEND] = send,
-                                        [IBV_WR_SEND_WITH_IMM] = send,
-                                        [IBV_WR_SEND_WITH_INV] = send,
-                                        [IBV_WR_RDMA_WRITE] = write,
-                                        [IBV_WR_RDMA_WRITE_WITH_IMM] = write,
-                                        [IBV_WR_RDMA_READ] = read,
-                                        [IBV_WR_ATOMIC_CMP_AND_SWP] = atomic,
-                                        [IBV_WR_ATOMIC_FETCH_AND_ADD] = atomic};
+    static const char *const names[] = {
+        [IBV_WR_RDMA_WRITE... IBV_WR_RDMA_WRITE_WITH_IMM] = "a write",
+        [IBV_WR_SEND... IBV_WR_SEND_WITH_IMM] = "a send",
+        [IBV_WR_RDMA_READ] = "a read",
+        [IBV_WR_ATOMIC_CMP_AND_SWP... IBV_WR_ATOMIC_FETCH_AND_ADD] = "an atomic operation",
+        [IBV_WR_SEND_WITH_INV] = "a send"};
 
     for (const struct ibv_send_wr *at = wr; follows() && at != NULL; at = at->next) {
         const char *how = at->opcode < sizeof(names) / sizeof(names[0]) ? names[at->opcode] : NULL;
-        const bool writes_here = how == read || how == atomic;
+        const bool writes_here =
+            at->opcode >= IBV_WR_RDMA_READ && at->opcode <= IBV_WR_ATOMIC_FETCH_AND_ADD;
         const size_t count = how != NULL ? (size_t)at->num_sge : 0;
 
         if (!writes_here) {
@@ -185,8 +180,7 @@ static void completed(struct ibv_context *context, const struct ibv_wc *wc)
 {
     piece_t piece = {.context = context, .id = wc->wr_id, .number = wc->qp_num};
     const bool received = (wc->opcode & IBV_WC_RECV) != 0;
-    const bool read = wc->opcode == IBV_WC_RDMA_READ || wc->opcode == IBV_WC_COMP_SWAP ||
-                      wc->opcode == IBV_WC_FETCH_ADD;
+    const bool read = wc->opcode >= IBV_WC_RDMA_READ && wc->opcode <= IBV_WC_FETCH_ADD;
 
     if (wc->status != IBV_WC_SUCCESS || (!received && !read)) {
         return;
@@ -217,12 +211,16 @@ static int poll_cq(struct ibv_cq *cq, int most, struct ibv_wc *wc)
 
 static struct ibv_mw *alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type)
 {
-    atomic_fetch_add(&regx_check_sum->windows, follows());
+    if (follows()) {
+        atomic_fetch_add(&regx_check_sum->windows, 1);
+    }
     return device_of(pd->context)->ops.alloc_mw(pd, type);
 }
 
-static struct ibv_context *opened(struct ibv_context *context)
+INTERPOSED struct ibv_context *ibv_open_device(struct ibv_device *which)
 {
+    struct ibv_context *context = REAL(ibv_open_device)(which);
+
     if (context == NULL || !follows() || context->ops.poll_cq == poll_cq) {
         return context;
     }
@@ -245,11 +243,6 @@ static struct ibv_context *opened(struct ibv_context *context)
     }
     pthread_mutex_unlock(&lock);
     return context;
-}
-
-INTERPOSED struct ibv_context *ibv_open_device(struct ibv_device *device)
-{
-    return opened(REAL(ibv_open_device)(device));
 }
 
 INTERPOSED int ibv_close_device(struct ibv_context *context)
@@ -305,74 +298,51 @@ INTERPOSED struct ibv_qp_ex *ibv_qp_to_qp_ex(struct ibv_qp *qp)
 
 /* ---- registrations ---- */
 
-/* One call of libibverbs that registers. */
-typedef struct order {
-    enum { PLAIN, IOVA, IOVA2 } call;
-    struct ibv_pd *pd;
-    void *base;
-    size_t length;
-    uint64_t iova;
-    unsigned access;
-} order_t;
+/* One of libibverbs' calls that register, called with what all of them have. */
+typedef struct ibv_mr *ask_t(struct ibv_pd *pd, void *base, size_t length, uint64_t iova,
+                             unsigned access);
 
-static struct ibv_mr *ask(const order_t *order)
+static struct ibv_mr *ask_plain(struct ibv_pd *pd, void *base, size_t length, uint64_t iova,
+                                unsigned access)
 {
-    return order->call == PLAIN
-               ? REAL(ibv_reg_mr)(order->pd, order->base, order->length, (int)order->access)
-           : order->call == IOVA ? REAL(ibv_reg_mr_iova)(order->pd, order->base, order->length,
-                                                         order->iova, (int)order->access)
-                                 : REAL(ibv_reg_mr_iova2)(order->pd, order->base, order->length,
-                                                          order->iova, order->access);
+    (void)iova;
+    return REAL(ibv_reg_mr)(pd, base, length, (int)access);
 }
 
-/* The witness is charged as locked memory, too, and the kernel gives back what it unpins a while later. */
-static struct ibv_mr *ask_without_witness(const order_t *order)
+static struct ibv_mr *ask_iova(struct ibv_pd *pd, void *base, size_t length, uint64_t iova,
+                               unsigned access)
 {
-    const int64_t until = regx_now_ns() + 2000000000;
-    struct ibv_mr *mr;
-
-    regx_check_say("bytes are not compared any more: the memory that may be locked is all used");
-    while ((mr = ask(order)) == NULL && errno == ENOMEM && regx_now_ns() < until) {
-        usleep(1000);
-    }
-    return mr;
+    return REAL(ibv_reg_mr_iova)(pd, base, length, iova, (int)access);
 }
 
-static void count(const regx_check_range_t *range, bool has_room)
-{
-    const bool watched = has_room && range->watch.monitor != NULL,
-               witnessed = has_room && range->slot >= 0;
-
-    atomic_fetch_add(&regx_check_sum->registrations, 1);
-    atomic_fetch_add(&regx_check_sum->unwatched, !watched);
-    atomic_fetch_add(&regx_check_sum->unwitnessed, !witnessed);
-    atomic_fetch_add(&regx_check_sum->blind, !watched && !witnessed);
-}
-
-static struct ibv_mr *reg(const order_t *order)
+static struct ibv_mr *reg(ask_t *ask, struct ibv_pd *pd, void *base, size_t length, uint64_t iova,
+                          unsigned access)
 {
     static __thread bool within; /* libibverbs calls itself, or another library between us */
-    regx_check_range_t range;
 
     /* Of memory that the device brings in by itself nothing goes stale. */
-    if (within || !follows() || order->length == 0 || (order->access & IBV_ACCESS_ON_DEMAND) != 0) {
-        return ask(order);
+    if (within || !follows() || length == 0 || (access & IBV_ACCESS_ON_DEMAND) != 0) {
+        return ask(pd, base, length, iova, access);
     }
-    within = true;
-    atomic_store(&has_begun, true);
+    within = has_begun = true;
     real_dereg_mr = REAL(ibv_dereg_mr);
-    regx_check_range_begin(&range, order->pd->context, order->base, order->length, order->iova,
-                           (int)order->access);
-    struct ibv_mr *mr = ask(order);
+    regx_check_range_t *range =
+        regx_check_range_begin(pd->context, base, length, iova, (int)access);
+    struct ibv_mr *mr = ask(pd, base, length, iova, access);
     if (mr == NULL && errno == ENOMEM && regx_check_witnesses_drop()) {
-        range.slot = -1;
-        mr = ask_without_witness(order);
+        regx_check_say(
+            "bytes are not compared any more: the memory that may be locked is all used");
+        /* The witness was charged for it, too; the kernel gives back what it unpins a while later. */
+        for (int i = 0; i < 2000 && mr == NULL && errno == ENOMEM; i++) {
+            usleep(1000);
+            mr = ask(pd, base, length, iova, access);
+        }
     }
     const int error = errno;
     if (mr != NULL) {
-        count(&range, regx_check_range_add(&range, mr->lkey, mr->rkey));
+        regx_check_range_add(range, mr);
     } else {
-        regx_check_range_end(&range);
+        regx_check_range_end(range);
     }
     within = false;
     errno = error;
@@ -383,32 +353,31 @@ INTERPOSED struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *base, size_t lengt
 {
     const uint64_t iova = (access & IBV_ACCESS_ZERO_BASED) != 0 ? 0 : (uintptr_t)base;
 
-    return reg(&(order_t){PLAIN, pd, base, length, iova, (unsigned)access});
+    return reg(ask_plain, pd, base, length, iova, (unsigned)access);
 }
 
 INTERPOSED struct ibv_mr *ibv_reg_mr_iova(struct ibv_pd *pd, void *base, size_t length,
                                           uint64_t iova, int access)
 {
-    return reg(&(order_t){IOVA, pd, base, length, iova, (unsigned)access});
+    return reg(ask_iova, pd, base, length, iova, (unsigned)access);
 }
 
 INTERPOSED struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *base, size_t length,
                                            uint64_t iova, unsigned access)
 {
-    return reg(&(order_t){IOVA2, pd, base, length, iova, access});
+    return reg(REAL(ibv_reg_mr_iova2), pd, base, length, iova, access);
 }
 
 /* By the time that it is deregistered another may have its key: so it goes before. */
 INTERPOSED int ibv_dereg_mr(struct ibv_mr *mr)
 {
-    regx_check_range_t range;
-    const bool known = follows() && regx_check_range_remove(mr->context, mr->lkey, &range);
-    const int error = known ? real_dereg_mr(mr) : REAL(ibv_dereg_mr)(mr);
+    regx_check_range_t *range = follows() ? regx_check_range_remove(mr) : NULL;
+    const int error = range != NULL ? real_dereg_mr(mr) : REAL(ibv_dereg_mr)(mr);
 
-    if (known && error == 0) {
-        regx_check_range_end(&range);
-    } else if (known) {
-        regx_check_range_add(&range, range.lkey, range.rkey);
+    if (error == 0) {
+        regx_check_range_end(range);
+    } else {
+        regx_check_range_add(range, mr);
     }
     return error;
 }
@@ -417,38 +386,39 @@ INTERPOSED int ibv_dereg_mr(struct ibv_mr *mr)
 INTERPOSED int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *base,
                             size_t length, int access)
 {
-    regx_check_range_t old, range;
-    const bool known = follows() && regx_check_range_remove(mr->context, mr->lkey, &old);
-    const bool moves = (flags & IBV_REREG_MR_CHANGE_TRANSLATION) != 0;
+    regx_check_range_t *old = follows() ? regx_check_range_remove(mr) : NULL, *next = old;
+    regx_check_range_t *valid = NULL; /* if it fails in the middle, neither is */
 
-    if (known) {
-        range = old;
-        range.access = (flags & IBV_REREG_MR_CHANGE_ACCESS) != 0 ? access : old.access;
-    }
-    if (known && moves) {
-        regx_check_range_begin(&range, mr->context, base, length, (uintptr_t)base, range.access);
+    if (old != NULL && (flags & IBV_REREG_MR_CHANGE_TRANSLATION) != 0) {
+        next = regx_check_range_begin(mr->context, base, length, (uintptr_t)base, old->access);
     }
     const int error = REAL(ibv_rereg_mr)(mr, flags, pd, base, length, access);
-    if (known && error == 0) {
-        regx_check_range_add(&range, mr->lkey, mr->rkey);
+    if (error == 0) {
+        valid = next;
+    } else if (error == IBV_REREG_MR_ERR_INPUT) { /* all is as it was */
+        valid = old;
     }
-    if (known && error == IBV_REREG_MR_ERR_INPUT) { /* all is as it was */
-        regx_check_range_add(&old, mr->lkey, mr->rkey);
-    } else if (known && (moves || error != 0)) {
-        regx_check_range_end(&old);
+    if (next != NULL && error == 0 && (flags & IBV_REREG_MR_CHANGE_ACCESS) != 0) {
+        next->access = access;
     }
-    if (known && moves && error != 0) {
-        regx_check_range_end(&range);
+    regx_check_range_add(valid, mr);
+    if (old != valid) {
+        regx_check_range_end(old);
+    }
+    if (next != valid && next != old) {
+        regx_check_range_end(next);
     }
     return error;
 }
 
 /* ---- the process ---- */
 
-/* What was registered before is the parent's. */
+/* What was registered before is the parent's, and the child has neither the watch nor the witness. */
 static void after_fork_in_child(void)
 {
-    atomic_store(&inert, atomic_load(&has_begun));
+    if (has_begun) {
+        regx_check_sum = NULL;
+    }
 }
 
 __attribute__((constructor)) static void begin(void)

@@ -11,89 +11,64 @@
 #include "check/check.h"
 #include "transport/pinned/uring.h"
 
-enum { SLOTS = 4096, CHUNK = 256 << 10, LOOKS = 8 };
+enum { CHUNK = 256 << 10, LOOKS = 8 };
 
-#if REGX_HAVE_PINNED
+#if !REGX_HAVE_PINNED /* then it is never open, and these are not there */
+#pragma weak regx_uring_open
+#pragma weak regx_uring_close
+#pragma weak regx_uring_set
+#pragma weak regx_uring_copy
+#endif
 
 static struct {
-    enum { CLOSED, OPEN, REFUSED } state;
+    bool is_open;
     regx_uring_t uring;
     regx_file_t file; /* of two chunks: the pages', and the program's */
     unsigned char *bytes;
-    unsigned char used[SLOTS];
 } witness;
 
-static bool refused(const char *why)
+void regx_check_witness_open(void)
 {
-    witness.state = REFUSED;
-    regx_check_say("bytes are not compared: %s", why);
-    return false;
-}
+    regx_error_t why = "no memory, or built with headers from before Linux 5.19";
 
-static bool is_open(void)
-{
-    regx_error_t why;
-
-    if (witness.state != CLOSED) {
-        return witness.state == OPEN;
-    }
-    if (regx_uring_open(&witness.uring, SLOTS, why) != REGX_OK) {
-        return refused(why);
-    }
     witness.file = regx_file_of(regx_descriptor_move(memfd_create("regx-check", MFD_CLOEXEC)));
-    witness.bytes = MAP_FAILED;
-    if (witness.file.fd >= 0 && ftruncate(witness.file.fd, 2 * (off_t)CHUNK) == 0) {
-        witness.bytes = mmap(NULL, 2 * (size_t)CHUNK, PROT_READ, MAP_SHARED, witness.file.fd, 0);
+    witness.bytes = mmap(NULL, 2 * (size_t)CHUNK, PROT_READ, MAP_SHARED, witness.file.fd, 0);
+    witness.is_open = REGX_HAVE_PINNED && witness.bytes != MAP_FAILED &&
+                      regx_uring_open(&witness.uring, REGX_CHECK_RANGES, why) == REGX_OK;
+    if (!witness.is_open) {
+        regx_check_say("bytes are not compared: %s", why);
     }
-    if (witness.bytes == MAP_FAILED) {
-        regx_file_close(&witness.file);
-        regx_uring_close(&witness.uring);
-        return refused(strerror(errno));
-    }
-    witness.state = OPEN;
-    return true;
 }
 
 bool regx_check_witness_close(void)
 {
-    const bool was_open = witness.state == OPEN;
+    const bool was_open = witness.is_open;
 
     if (was_open) {
+        witness.is_open = false;
         regx_uring_close(&witness.uring);
         regx_file_close(&witness.file);
-        munmap(witness.bytes, 2 * (size_t)CHUNK);
     }
-    witness.state = REFUSED;
     return was_open;
 }
 
-int regx_check_witness_pin(uintptr_t start, uintptr_t end)
+bool regx_check_witness_pin(uint32_t slot, uintptr_t start, uintptr_t end)
 {
-    if (end - start > REGX_URING_PIN_MAX || !is_open()) {
-        return -1;
-    }
-    const unsigned char *at = memchr(witness.used, 0, SLOTS);
-    if (at == NULL || regx_uring_set(&witness.uring, (uint32_t)(at - witness.used),
-                                     (const void *)start, end - start) != 0) {
-        return -1;
-    }
-    witness.used[at - witness.used] = 1;
-    return (int)(at - witness.used);
+    return witness.is_open && end - start <= REGX_URING_PIN_MAX &&
+           regx_uring_set(&witness.uring, slot, (const void *)start, end - start) == 0;
 }
 
-void regx_check_witness_unpin(int slot)
+void regx_check_witness_unpin(uint32_t slot)
 {
-    if (slot >= 0 && witness.state == OPEN) {
-        regx_uring_set(&witness.uring, (uint32_t)slot, NULL, 0);
-        witness.used[slot] = 0;
+    if (witness.is_open) {
+        regx_uring_set(&witness.uring, slot, NULL, 0);
     }
 }
 
 /* Both sides of a chunk. UNCOMPARED: they cannot be read; DIFFERENT: nothing is mapped there. */
-static regx_check_verdict_t look(int slot, uintptr_t start, size_t length)
+static regx_check_verdict_t look(uint32_t slot, uintptr_t start, size_t length)
 {
-    if (!regx_uring_copy(&witness.uring, true, (uint32_t)slot, start, (uint32_t)length,
-                         witness.file.fd, 0)) {
+    if (!regx_uring_copy(&witness.uring, true, slot, start, (uint32_t)length, witness.file.fd, 0)) {
         return REGX_CHECK_UNCOMPARED;
     }
     const long copied =
@@ -104,7 +79,7 @@ static regx_check_verdict_t look(int slot, uintptr_t start, size_t length)
                                               : REGX_CHECK_UNCOMPARED;
 }
 
-static regx_check_verdict_t compare(int slot, uintptr_t start, size_t length)
+static regx_check_verdict_t compare(uint32_t slot, uintptr_t start, size_t length)
 {
     regx_check_verdict_t looked = look(slot, start, length);
     size_t at = 0;
@@ -128,11 +103,11 @@ static regx_check_verdict_t compare(int slot, uintptr_t start, size_t length)
     return REGX_CHECK_DIFFERENT;
 }
 
-regx_check_verdict_t regx_check_witness_compare(int slot, uintptr_t start, size_t length)
+regx_check_verdict_t regx_check_witness_compare(uint32_t slot, uintptr_t start, size_t length)
 {
     regx_check_verdict_t found = REGX_CHECK_SAME;
 
-    if (slot < 0 || witness.state != OPEN || !regx_file_is_ours(&witness.file)) {
+    if (!witness.is_open || !regx_file_is_ours(&witness.file)) {
         return REGX_CHECK_UNCOMPARED;
     }
     for (size_t at = 0; at < length && found == REGX_CHECK_SAME; at += CHUNK) {
@@ -140,27 +115,3 @@ regx_check_verdict_t regx_check_witness_compare(int slot, uintptr_t start, size_
     }
     return found;
 }
-
-#else
-
-bool regx_check_witness_close(void)
-{
-    return false;
-}
-
-int regx_check_witness_pin(uintptr_t start, uintptr_t end)
-{
-    return (void)start, (void)end, -1;
-}
-
-void regx_check_witness_unpin(int slot)
-{
-    (void)slot;
-}
-
-regx_check_verdict_t regx_check_witness_compare(int slot, uintptr_t start, size_t length)
-{
-    return (void)slot, (void)start, (void)length, REGX_CHECK_UNCOMPARED;
-}
-
-#endif
