@@ -134,8 +134,9 @@ PLANTED int planted_use(const wire_t *wire, const char *kind, struct ibv_mr *mr,
         uint32_t key;
     } offered = {address, mr->rkey};
 
-    if (strcmp(kind, "offer") == 0) {
-        memcpy(offer, &offered, sizeof(offered));
+    if (strncmp(kind, "offer", 5) == 0) {
+        memcpy(offer, &offered,
+               strcmp(kind, "offer-without-key") == 0 ? sizeof(address) : sizeof(offered));
         piece = (struct ibv_sge){.addr = (uintptr_t)message, .length = sizeof(message)};
         request.send_flags |= IBV_SEND_INLINE;
     }
@@ -227,7 +228,7 @@ int main(int argc, char **argv)
         use_in_threads(&wire);
         return 0;
     }
-    if (strcmp(use, "iova") == 0) {
+    if (strstr(use, "iova") != NULL) {
         iova = 1 << 20;
     }
     for (int round = 0; round < rounds; round++) {

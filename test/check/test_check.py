@@ -147,9 +147,11 @@ def test_what_peers_may_have_used_is_told_at_the_end_and_is_no_fault(check: Chec
 
 
 def test_what_is_offered_to_a_peer_is_a_use(check: Check) -> None:
-    found_once(check, check.stale("munmap", "offer"), DIFFERENT, "munmap", "an offer to a peer")
-    done = check.stale("none", "offer", 3)
-    assert (done.returncode, check.faults()) == (0, []), done.stderr
+    for use in ["offer", "offer-iova"]:
+        found_once(check, check.stale("munmap", use), DIFFERENT, "munmap", "an offer to a peer")
+    for change, use in [("none", "offer"), ("munmap", "offer-without-key")]:
+        done = check.stale(change, use, 3)
+        assert (done.returncode, check.faults()) == (0, []), done.stderr
     done = check.run(check.built.parent / "mpi/deny", "userfaultfd", check.built / "stale", "munmap", "offer")
     assert [fault["verdict"] for fault in check.faults()] == [DIFFERENT], done.stderr  # by its bytes alone
 
