@@ -185,6 +185,7 @@ CONDITIONS: dict[str, Condition] = {
                                       and succeeds("unshare", "--net", "true")),
     "before Linux 6.13": lambda run: kernel_before(6, 13),
     "before Linux 6.15": lambda run: kernel_before(6, 15),
+    "before Linux 6.15": lambda run: kernel_before(6, 15),
 }
 
 ANY = ""
@@ -230,7 +231,8 @@ EXPECTED = [
     (ANY, "may lock", "little memory that may be locked"),
     (ANY, NOTIFIER, "userfaultfd refused, or before Linux 5.18"),
     (r"test_yama\.py", "no Yama", "no Yama"),
-    ("guard", "no guard pages", "before Linux 6.13"),
+    ("guard", "no guard pages(?! of shared)", "before Linux 6.13"),
+    ("guard", "no guard pages of shared", "before Linux 6.15"),
     ("remap|landing", "UFFDIO_MOVE", "no UFFDIO_MOVE"),
     ("test_safe_copy.*any_memory_is_copied", "no vDSO", "no vDSO"),
     (ANY, r"process_vm", "process_vm_readv refused"),

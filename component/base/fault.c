@@ -126,8 +126,11 @@ static bool find_mapping(uintptr_t address, mapping_t *mapping)
     return found;
 }
 
-/* Whether that page is write-protected by a userfaultfd: regx's own protects none. */
-static bool is_protected_page(uintptr_t address)
+#define PROTECTED 57 /* for writing, by a userfaultfd: regx's own protects none */
+#define GUARD 58     /* by MADV_GUARD_INSTALL, since Linux 6.15, as of shared memory */
+
+/* What the kernel says of that page, by the number of a bit. */
+static bool is_page(uintptr_t address, unsigned bit)
 {
     const int pagemap = open(REGX_PROC "pagemap", O_RDONLY | O_CLOEXEC);
     const off_t at = (off_t)(address / regx_page_size() * sizeof(uint64_t));
@@ -138,7 +141,7 @@ static bool is_protected_page(uintptr_t address)
     }
     const bool read_it = pread(pagemap, &entry, sizeof(entry), at) == (ssize_t)sizeof(entry);
     close(pagemap);
-    return read_it && (entry >> 57 & 1) != 0;
+    return read_it && (entry >> bit & 1) != 0;
 }
 
 bool regx_fault_may_touch(const void *address, bool stores, size_t *length)
@@ -160,12 +163,11 @@ bool regx_fault_may_touch(const void *address, bool stores, size_t *length)
         *length = rest;
         return true;
     }
-    if (mapping.protected && is_protected_page(at)) {
+    if (mapping.protected && is_page(at, PROTECTED)) {
         return true;
     }
-    /* The pages of a file end behind its end; a guard page, of anonymous memory as a rule, has no
-     * sign of its own in older kernels. */
-    return regx_fault_is_handled(mapping.file ? SIGBUS : SIGSEGV);
+    /* Behind a file's end, or a guard page. */
+    return regx_fault_is_handled(mapping.file && !is_page(at, GUARD) ? SIGBUS : SIGSEGV);
 }
 
 const char *regx_fault_lacks(const void *base, size_t length, bool stores)

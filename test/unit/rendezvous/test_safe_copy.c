@@ -277,18 +277,27 @@ static void guard_some(uint8_t *memory)
     assert_int_equal(madvise(memory + 2 * PAGE, PAGE, GUARD_INSTALL), 0);
 }
 
-static void guard_pages_are_left_to_the_programs_handler(void **state)
+static void guarded(uint8_t *memory, const char *kind)
 {
-    uint8_t *memory = map();
-
     if (madvise(memory, PAGE, GUARD_INSTALL) != 0) {
         munmap(memory, LENGTH);
-        print_message("not tried: this kernel has no guard pages\n");
+        print_message("not tried: this kernel has no guard pages of %s memory\n", kind);
         skip();
     }
     guards = true;
     copied_by_handler(SIGSEGV, guard_some, memory);
     guards = false;
+}
+
+static void guard_pages_are_left_to_the_programs_handler(void **state)
+{
+    guarded(map(), "private");
+}
+
+static void guard_pages_of_shared_memory_are_too(void **state)
+{
+    guarded(mmap(NULL, LENGTH, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0),
+            "shared");
 }
 
 static void cut_short(uint8_t *memory)
@@ -381,6 +390,7 @@ int main(void)
         cmocka_unit_test(where_nothing_tells_what_is_there_the_calls_are_named),
         cmocka_unit_test(protected_pages_are_left_to_the_programs_handler),
         cmocka_unit_test(guard_pages_are_left_to_the_programs_handler),
+        cmocka_unit_test(guard_pages_of_shared_memory_are_too),
         cmocka_unit_test(a_file_cut_short_is_left_to_the_programs_handler),
         cmocka_unit_test(a_blocked_signal_is_not_handled),
         cmocka_unit_test(pages_of_a_pager_are_waited_for),
