@@ -6,6 +6,7 @@ import platform
 import pytest
 
 from launch import Mpi
+from skips import IO_URING_SETUP, refused
 from tables import strategies
 
 # Below and above what goes eagerly, by stages, in one chunk and in several.
@@ -37,6 +38,17 @@ def test_so_it_does_with_each_backend_and_grant(mpi: Mpi, how: str, backend: str
     for side in ("send", "receive"):
         mpi("paged", how, side, *SIZES, regx={
             "rendezvous": "pipeline", "backend": backend, "grant": grant}).checked(2)
+
+
+@pytest.mark.skipif(refused(IO_URING_SETUP, 1, 0), reason="io_uring is refused here")
+@pytest.mark.parametrize("strategy", ["pipeline", "direct", "read"])
+@pytest.mark.parametrize("side", ["send", "receive"])
+@pytest.mark.parametrize("how", HOWS)
+def test_what_cannot_be_registered_arrives_too(mpi: Mpi, how: str, side: str, strategy: str) -> None:
+    """Over a device that pins, which refuses such memory."""
+    job = mpi("paged", how, side, *SIZES, regx={"transport": "pinned", "rendezvous": strategy}).checked(2)
+    assert {report["transport"] for report in job.reports} == {"pinned"}, str(job)
+    assert job.total("bytes_bounce") > 0, str(job)
 
 
 @pytest.mark.parametrize("side", ["put", "get"])

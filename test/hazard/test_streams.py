@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from launch import Mpi
+from skips import IO_URING_SETUP, refused
 from tables import strategies
 
 CLOSED = ("0", "1", "2", "0 1", "1 2", "0 1 2")
@@ -31,6 +32,13 @@ def test_streams_closed_before_the_start(mpi: Mpi, tmp_path: Path, closed: str, 
 @pytest.mark.parametrize("backend", ["notifier", "hooks"], indirect=True)
 def test_so_with_each_backend(mpi: Mpi, tmp_path: Path, backend: str) -> None:
     run(mpi, tmp_path, "before", "0 1 2", regx={"rendezvous": "direct", "backend": backend})
+
+
+@pytest.mark.skipif(refused(IO_URING_SETUP, 1, 0), reason="io_uring is refused here")
+@pytest.mark.parametrize("when", ["after", "0", "1", "2", "onto"])
+def test_so_over_a_device_that_pins(mpi: Mpi, tmp_path: Path, when: str) -> None:
+    """Its files in memory are made at the first transfer to a neighbour."""
+    run(mpi, tmp_path, when, regx={"transport": "pinned", "rendezvous": "direct"})
 
 
 @pytest.mark.parametrize("strategy", ["read", "pipeline", "bounce", "auto"])
