@@ -293,13 +293,13 @@ static __attribute__((noinline)) int progress_all(regx_module_t *module)
     return events + advance(module);
 }
 
-/* While things are delivered, what waits here is looked at in one round of so many. */
+/* While frames keep arriving, what waits in this module is looked at in every round of so many only. */
 #define EVENT_ROUNDS 4u
 /* In one round of so many everything is looked at. */
 #define ALL_ROUNDS 16u
 
-/* A round as most are: what has come, or else what waits here. Most find neither: those take few
- * instructions. */
+/* The usual round: takes the frames that have arrived or, if there are none, does what waits in this
+ * module. Most rounds find neither, and take few instructions. */
 static int progress_transport(regx_module_t *module)
 {
     const int events = module->transport->ops->progress(module->transport);

@@ -16,8 +16,8 @@
  *
  * Rules that ob1 does not state, found by trying or by reading:
  *   - A handle for a grant is never NULL: the job would hang.
- *   - put and get return OPAL_SUCCESS, and tell all else by their callback, once. What get returns
- *     instead is taken for a lack of resources, and it is tried again.
+ *   - put and get always return OPAL_SUCCESS, and report every error by their callback, once. ob1
+ *     takes whatever else get returns for a lack of resources, and tries again.
  *   - Of a put that failed ob1 tells no rank: the job would hang. So what cannot be mended here ends
  *     it.
  */
@@ -30,8 +30,8 @@
 /* ---- records of large messages in flight ---- */
 
 /* The exposure at the sender, or the call that Open MPI's callback completes, at either end. It
- * lies in a fragment, since these are kept: malloc caches only seven blocks of a size per thread,
- * and a program with a window of messages needs more. */
+ * is stored in a fragment because fragments are recycled: glibc's malloc caches only seven blocks of
+ * each size per thread, and a program with a window of messages needs more. */
 typedef struct record {
     union { /* first: an exposure is Open MPI's handle */
         regx_rndv_exposure_t exposure;

@@ -7,25 +7,18 @@
  * REGX_MAILBOX_INLINE bytes lies in its line; one of up to REGX_MAILBOX_SPAN goes on in the lines
  * that follow, without a gap, so that it is delivered where it lies; a longer one, and in a stream
  * one of more than REGX_MAILBOX_STREAM_SPAN, lies in a ring of payload that the line points to; one
- * that is sent without a copy stays in the poster's pool. A line is full when its sequence number is
- * that of the current lap, so nothing needs to be cleared but a line in which, by chance, a frame of
- * the lap before has left that number. The sequence number and what describes the frame are one word,
- * written last and read once. A poster that changes the word after it was read cannot mislead the
- * poller.
+ * that is sent without a copy stays in the poster's pool. A lap is one pass through the ring of
+ * lines. A line is full when its sequence number is the number of its lap, so lines need not be
+ * cleared. One exception: a frame that goes on in further lines may leave bytes where the head of such
+ * a line will be that are the number of the next lap; the poster clears them (clear_behind in
+ * mailbox.c). The sequence number and what describes the frame are one word, written last and read
+ * once. A poster that changes the word after it was read cannot mislead the poller.
  *
- * The ring of payload is longer than what is under way needs. Processors fetch ahead within some
- * dozens of pages that they remember, and a page that comes round again while it is remembered is
- * not fetched ahead. Seen on an Intel Xeon: with 128 KiB instead of 64, 8 KiB go one way in 1.6 us,
- * not 1.85 (without MPI); with 256 KiB, not with 128, 2 KiB stream at 7.8 GB/s, not 3.1. And lines
- * that have left both cores' own caches come faster from the one that they share than from the
- * other core. Seen on an EPYC of Zen 3 (L2 of 512 KiB), with 1 MiB, grown sooner, not 256 KiB: 16
- * KiB one way in 1.50 us, not 1.89, and in a stream at 17.9 GB/s, not 12.7. Between cores far from
- * one another, which share none, it was 5.0 us, not 5.4, and 6.2 GB/s, not 4.5: why is not known.
- * With 2 MiB it was as fast. (Payload shown in two halves, so that the poller fetches the first
- * while the second is copied, gained nothing there.) But each page that is touched for the first time
- * costs either side up to 16 us in a virtual machine. So the poster begins with a part of the ring, and
- * doubles it for longer frames, for bursts, and after some hundred laps. The rest of the ring it skips;
- * the poller need not know of that.
+ * The ring of payload is longer than what is under way needs, since processors then fetch ahead
+ * better (design/shm-copies.md has the figures). But the first access to a page costs either side up
+ * to 16 us in a virtual machine. So the poster begins with a part of the ring, and doubles it for
+ * longer frames, for bursts, and after some hundred laps. The rest of the ring it skips; the poller
+ * need not know of that.
  *
  * The poster's calls are serialised by the caller (the connection's lock), the poller's because
  * only progress polls. The poller trusts nothing it reads: positions and lengths are checked
@@ -78,7 +71,7 @@ typedef struct regx_mailbox_memory {
         _Alignas(64) _Atomic uint64_t lines; /* how many lines the poller has freed */
         _Atomic uint64_t payload;            /* up to where it has freed the payload stream */
     } consumed;
-    _Alignas(64) _Atomic uint32_t left; /* no process polls it (any more); for the owner's reuse */
+    _Alignas(64) _Atomic uint32_t left; /* 1: its poller has left, so the owner may use it again */
     regx_vm_cookie_t owner;             /* proves to the poller whose memory it has mapped */
     _Alignas(64) _Atomic uint32_t returned[REGX_MAILBOX_ZCOPIES]; /* by token: last lap returned */
     _Alignas(64) _Atomic uint64_t answers[REGX_MAILBOX_ANSWERS];  /* the poller's, over pinned */
@@ -110,9 +103,10 @@ typedef struct regx_mailbox_out { /* the poster's private state */
     uint64_t payload; /* next byte of the payload stream */
     uint64_t consumed_lines;
     uint64_t consumed_payload;
-    uint64_t spans_until; /* lines before that count may hold a frame's bytes for a head */
-    uint64_t short_until; /* regx_mailbox_post_short may fill lines before that count */
-    size_t brought_in;    /* of the ring's pages */
+    uint64_t spans_until; /* lines below this count may hold payload where a head is expected */
+    uint64_t
+        short_until;   /* lines below this count are known to be free: the short way fills them */
+    size_t brought_in; /* of the ring's pages */
     /* Posts follow on one another, so the poller is behind; set by regx_shm_send, kept by other posts.
      * Only then are the next frames' lines taken away from the poller: in a ping-pong that would hold
      * up the frame just posted. Seen on an EPYC of Zen 5, cores far from one another: 8 bytes one way

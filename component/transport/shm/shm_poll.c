@@ -205,7 +205,7 @@ static __attribute__((noinline)) regx_status_t take_any(regx_shm_t *shm,
 static __attribute__((noinline)) int take_frames(regx_shm_t *shm, size_t i)
 {
     regx_shm_inbound_t *inbound = shm->inbound[i];
-    size_t ahead = 1;
+    size_t ahead = 1; /* lines: more when several frames were there (regx_mailbox_fetch_ahead) */
 
     shm->read = inbound;
     for (int events = 0; events < BATCH; events++) {

@@ -26,8 +26,9 @@ static void count_sent(const regx_shm_t *shm, size_t bytes)
     regx_count(shm->config.counters, &shm->config.counters->bytes_shm, bytes);
 }
 
-/* Whether posts follow on one another: in a ping-pong or an exchange one frame comes between two.
- * Returns the frames that came, for the next post. Under the connection's lock. */
+/* Sets out.streams: true unless exactly one frame has come since the last post, as in a ping-pong or an
+ * exchange. Returns how many frames have come so far, which the caller keeps in conn->taken once it has
+ * posted. Called with the connection's lock held. */
 static inline uint32_t note_stream(regx_shm_conn_t *conn)
 {
     const uint32_t taken =
@@ -37,7 +38,8 @@ static inline uint32_t note_stream(regx_shm_conn_t *conn)
     return taken;
 }
 
-/* As regx_shm_send, of any frame, at any time, on any thread. */
+/* The general case of regx_shm_send: takes the lock, attaches the connection if that is still to be
+ * done, and posts a frame of any length. */
 static __attribute__((noinline)) regx_status_t send_any(regx_shm_conn_t *conn, uint8_t tag,
                                                         const void *header, size_t header_length,
                                                         regx_pack_t pack, void *payload,
