@@ -1,6 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * A neighbour: another process of the node, and its main segment, mapped here.
+ * A neighbour: another process of the node, its main segment, mapped here, and a piece of its memory,
+ * copied.
+ *
+ * A piece is what is copied at once between this process and a neighbour. The kernel does it by one
+ * system call (vm.c). If the neighbour's bytes lie in its own MPI_Alloc_mem memory, that is mapped here
+ * and this process copies, which is counted (pieces_owned). Then a buffer of the program's that is
+ * gone ends the process by a signal, where the kernel's copy would fail. So where this process's
+ * bytes are is a neighbour's word, as in a shared copy, the kernel copies.
  */
 #include "transport/shm/shm_internal.h"
 
@@ -166,7 +173,7 @@ void regx_shm_neighbour_unmap(regx_shm_t *shm, regx_shm_neighbour_t *neighbour)
     }
 }
 
-void regx_shm_tally_refusal(const regx_shm_t *shm, const regx_shm_neighbour_t *neighbour)
+static void tally_refusal(const regx_shm_t *shm, const regx_shm_neighbour_t *neighbour)
 {
     char reason[REGX_REASON_LENGTH];
 
@@ -177,7 +184,66 @@ void regx_shm_tally_refusal(const regx_shm_t *shm, const regx_shm_neighbour_t *n
 bool regx_shm_may_copy(const regx_shm_t *shm, regx_shm_neighbour_t *neighbour)
 {
     if (neighbour->vm.state == REGX_VM_UNKNOWN && regx_vm_check(&neighbour->vm) != REGX_OK) {
-        regx_shm_tally_refusal(shm, neighbour);
+        tally_refusal(shm, neighbour);
     }
     return neighbour->vm.state == REGX_VM_ALLOWED;
+}
+
+/* ---- a piece ---- */
+
+/* Copies the piece without the kernel, if the neighbour's bytes are mapped here. */
+static bool copy_mapped(const regx_shm_t *shm, const regx_shm_piece_t *piece)
+{
+    char *remote = regx_alloc_mem_map(shm, piece);
+
+    if (remote == NULL) {
+        return false;
+    }
+    if (piece->direction == REGX_COPY_FROM_PEER) {
+        regx_copy(piece->local, remote, piece->length);
+    } else {
+        regx_copy(remote, piece->local, piece->length);
+    }
+    regx_count(shm->config.counters, &shm->config.counters->pieces_owned, 1);
+    regx_count(shm->config.counters, &shm->config.counters->bytes_shm, piece->length);
+    return true;
+}
+
+regx_status_t regx_shm_piece_copy(regx_shm_t *shm, regx_shm_piece_t piece)
+{
+    regx_status_t status = REGX_OK;
+
+    if (copy_mapped(shm, &piece)) {
+        return REGX_OK;
+    }
+    while (piece.length > 0 && status == REGX_OK) {
+        size_t copied;
+
+        status = regx_vm_copy(&piece.neighbour->vm, piece.direction, piece.local, piece.remote,
+                              piece.length, &copied);
+        regx_count(shm->config.counters, &shm->config.counters->bytes_shm, copied);
+        piece.local += copied;
+        piece.remote += copied;
+        piece.length -= copied;
+    }
+    if (status == REGX_DENIED) {
+        tally_refusal(shm, piece.neighbour);
+    }
+    return status;
+}
+
+regx_status_t regx_shm_copy_part(regx_shm_t *shm, regx_pending_t *op, size_t at, size_t length)
+{
+    regx_shm_conn_t *conn = regx_shm_conn_of(op->conn);
+    const regx_move_t move = regx_move_of(op);
+    const regx_shm_key_t key = regx_shm_key_unpack(move.key);
+
+    return regx_shm_piece_copy(
+        shm, (regx_shm_piece_t){.neighbour = &conn->peer,
+                                .alloc_mem = key.by_kernel ? NULL : &conn->alloc_mem,
+                                .direction = op->kind == REGX_PENDING_GET ? REGX_COPY_FROM_PEER
+                                                                          : REGX_COPY_TO_PEER,
+                                .local = move.local + at,
+                                .remote = key.address + move.offset + at,
+                                .length = length});
 }

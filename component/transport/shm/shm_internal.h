@@ -22,7 +22,8 @@
  * Closing waits until each neighbour has read what was sent to it, has closed, or is dead.
  *
  * Files: shm.c opens and closes, shm_conn.c connects and disconnects, mailbox_pool.c has the memory
- * of mailboxes, shm_post.c sends, shm_poll.c receives and completes, neighbour.c maps what others have.
+ * of mailboxes, shm_post.c sends, shm_poll.c receives and completes, neighbour.c maps what others have
+ * and copies a piece of it.
  * Who copies what (design/shm-copies.md explains it):
  *
  *   a frame             the sender into the mailbox, the receiver out of it     mailbox.c
@@ -518,16 +519,14 @@ void regx_shm_neighbour_unmap(regx_shm_t *shm, regx_shm_neighbour_t *neighbour);
 /* Whether the kernel lets this process copy from and to the neighbour. It is asked once, and why it
  * does not is tallied then. */
 bool regx_shm_may_copy(const regx_shm_t *shm, regx_shm_neighbour_t *neighbour);
-/* It is refused: why is tallied. */
-void regx_shm_tally_refusal(const regx_shm_t *shm, const regx_shm_neighbour_t *neighbour);
-
-/* ---- copies.c ---- */
-
 /* Copies the whole piece, though the kernel may stop early. On an error, as of regx_vm_copy, some
  * of it may be copied. Only in progress, unless alloc_mem is NULL. */
 regx_status_t regx_shm_piece_copy(regx_shm_t *shm, regx_shm_piece_t piece);
 /* The same of so many bytes of a put or get, from `at` on. Only in progress. */
 regx_status_t regx_shm_copy_part(regx_shm_t *shm, regx_pending_t *op, size_t at, size_t length);
+
+/* ---- copies.c ---- */
+
 /* Queue a copy from or to the memory of the peer, which progress has the kernel make. shared: by
  * regx_shared_copy_ask_locked, or NULL. */
 void regx_shm_queue_put(regx_shm_conn_t *conn, regx_put_t *put);
