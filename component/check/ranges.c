@@ -18,6 +18,7 @@ enum {
     PATIENCE_NS = 2000000000,
     PIECES = 4,
     MESSAGE = 4096, /* bytes of a message that are looked at */
+    OFFER = 12,     /* bytes of an offer at least: an address and a key */
     REMOTE = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC
 };
 
@@ -370,15 +371,17 @@ void regx_check_message(const struct ibv_context *context, const struct ibv_sge 
     struct iovec from[PIECES];
     regx_check_finding_t found;
     bool any_open = false;
+    size_t whole = 0;
 
     found.verdict = REGX_CHECK_NONE;
-    if (count == 0 || (!may_be_open && !has_news())) {
-        return;
-    }
-    count = regx_min(count, PIECES);
+    count = may_be_open || has_news() ? regx_min(count, PIECES) : 0;
     for (size_t i = 0; i < count; i++) {
         from[i].iov_base = (void *)(uintptr_t)list[i].addr;
         from[i].iov_len = list[i].length;
+        whole += list[i].length;
+    }
+    if (whole < OFFER) {
+        return;
     }
     /* By the kernel: what is posted may not be there. */
     const ssize_t length = process_vm_readv(getpid(), &to, 1, from, count, 0);

@@ -138,6 +138,10 @@ PLANTED int planted_use(const wire_t *wire, const char *kind, struct ibv_mr *mr,
         memcpy(offer, &offered,
                strcmp(kind, "offer-without-key") == 0 ? sizeof(address) : sizeof(offered));
         piece = (struct ibv_sge){.addr = (uintptr_t)message, .length = sizeof(message)};
+        if (iova != 0) { /* and nothing else */
+            piece = (struct ibv_sge){.addr = (uintptr_t)offer,
+                                     .length = sizeof(address) + sizeof(offered.key)};
+        }
         request.send_flags |= IBV_SEND_INLINE;
     }
     if (strcmp(kind, "receive") == 0 || strcmp(kind, "iova") == 0) {
