@@ -96,17 +96,19 @@ typedef struct regx_check_call {
  * it; no frame where it is not there. Allocates nothing. */
 void regx_check_call_take(regx_check_call_t *call, const char *what, const void *from);
 
+/* A use that is a fault, before it has a name. */
 typedef struct regx_check_finding {
-    regx_check_verdict_t verdict;
+    regx_check_verdict_t verdict; /* NONE: what follows is not written */
     int64_t registered_ns;
     uintptr_t start;
     size_t length;
     regx_check_call_t calls[REGX_CHECK_EVENTS];
 } regx_check_finding_t;
 
-void regx_check_faults_begin(void); /* when the library is loaded: before anything below */
-void regx_check_faults_end(
-    void); /* as the process ends: tells what was found, if no command will */
+/* When the library is loaded: before anything below. */
+void regx_check_faults_begin(void);
+/* As the process ends: tells what was found, if no command will. */
+void regx_check_faults_end(void);
 /* Reports it, unless it is suppressed, or none. use: what its caller does; NULL: nothing that is seen.
  * Holding no lock. */
 void regx_check_fault(regx_check_finding_t *found, const char *use);
@@ -151,8 +153,7 @@ regx_check_range_t *regx_check_range_remove(const struct ibv_mr *mr);
 void regx_check_range_end(regx_check_range_t *range);
 /* All that are registered, as the process ends: reports what peers may have used. */
 void regx_check_ranges_judge(void);
-/* Memory is to be locked, and there is not enough: gives all witnesses up, for good. false: there are
- * none. */
+/* Memory is to be locked, and there is not enough: gives all witnesses up, for good. false: there are none. */
 bool regx_check_witnesses_drop(void);
 
 /* Something is posted, or has completed, that reads or writes that memory. */
