@@ -21,6 +21,10 @@
 #include <stdint.h>
 #include <string.h>
 
+#if __has_include(<valgrind/memcheck.h>)
+#include <valgrind/memcheck.h>
+#endif
+
 /* Bytes up to which memcpy uses the vector registers. */
 #define REGX_COPY_PIECE 2048u
 
@@ -103,6 +107,18 @@ static inline void regx_copy_taking(void *to, const void *from, size_t length)
 static inline size_t regx_copy_skew(const void *data, size_t header)
 {
     return ((uintptr_t)data - header) % REGX_COPY_LINE;
+}
+
+/* A peer has had the kernel write those bytes here, which valgrind does not see: it would blame the
+ * program for using what was never set. What of them the program may not use stays so. A few
+ * instructions that do nothing outside of valgrind. Without its header at build: nothing. */
+static inline void regx_copy_came(void *base, size_t length)
+{
+#ifdef VALGRIND_MAKE_MEM_DEFINED_IF_ADDRESSABLE
+    VALGRIND_MAKE_MEM_DEFINED_IF_ADDRESSABLE(base, length);
+#else
+    (void)base, (void)length;
+#endif
 }
 
 #endif

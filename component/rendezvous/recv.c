@@ -13,8 +13,6 @@
 #include <string.h>
 #include <time.h>
 
-#include "base/checked.h"
-
 _Static_assert(offsetof(struct regx_rndv_recv, cts) == 0, "the owner ships the first bytes");
 
 static void give_up_memory(regx_rndv_t *rndv, regx_rndv_recv_t *recv);
@@ -623,7 +621,7 @@ void regx_rndv_recv_close(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
     regx_unlock(&rndv->lock);
     give_up_memory(rndv, recv);
     if (recv->landed == recv->buffer.length) {
-        regx_checked_written(recv->buffer.base, recv->buffer.length);
+        regx_copy_came(recv->buffer.base, recv->buffer.length);
     }
     regx_lock(&rndv->lock);
     recv->holds--;

@@ -47,8 +47,8 @@
  * A peer that is gone is seen by the initiator, which looks once a second while it awaits an
  * answer. To the owner it does not matter: it has the file, until the mailbox is left.
  *
- * Files: uring.c the ring, regions.c what is registered, pin_cost.c what that takes, transfers.c
- * puts and gets at both ends, pinned.c opens and closes.
+ * Files: uring.c the ring, regions.c what is registered and what that takes, transfers.c puts and gets
+ * at both ends, pinned.c opens and closes.
  */
 #ifndef REGX_PINNED_H
 #define REGX_PINNED_H
@@ -91,20 +91,10 @@ typedef struct regx_pinned_ask {
  * owner cannot open the file. */
 enum { REGX_PINNED_DONE = 1, REGX_PINNED_REFUSED, REGX_PINNED_DENIED };
 
-/* ---- pin_cost.c ---- */
-
 /* What a registration takes at least, in ns: as much as an adapter's, where io_uring takes less. */
 typedef struct regx_pin_cost {
     uint32_t call, page; /* and for each page of memory */
 } regx_pin_cost_t;
-
-/* Reads "", "none", "CALL:PAGE" or a profile's name. false: it is none of these, and `error` has the
- * line. */
-bool regx_pin_cost_read(const char *text, regx_pin_cost_t *cost, regx_error_t error);
-/* Spins until that much has gone by since the registration was begun: a pipeline may hide it, or not,
- * as it does with an adapter. */
-void regx_pin_cost_spend(const regx_pin_cost_t *cost, int64_t begun, const void *base,
-                         size_t length);
 
 /* ---- the device ---- */
 
@@ -168,6 +158,9 @@ extern const regx_transport_ops_t regx_pinned_ops;
 
 /* ---- regions.c ---- */
 
+/* Reads "", "none", "CALL:PAGE" or a profile's name. false: it is none of these, and `error` has the
+ * line. */
+bool regx_pin_cost_read(const char *text, regx_pin_cost_t *cost, regx_error_t error);
 /* As transport.h's reg and dereg. */
 regx_status_t regx_pinned_reg(regx_transport_t *transport, void *base, size_t length,
                               unsigned access, regx_mr_t *mr);

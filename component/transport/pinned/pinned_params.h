@@ -7,7 +7,7 @@
 
 #include "transport/transport.h"
 
-typedef char regx_pin_cost_name_t[48]; /* as pin_cost.c reads it; "": none */
+typedef char regx_pin_cost_name_t[48]; /* as regions.c reads it; "": none */
 
 typedef struct regx_pinned_settings {
     uint32_t pinned_slots;

@@ -156,7 +156,7 @@ void regx_segment_free(regx_segment_t *segment);
 regx_status_t regx_segment_map(const regx_segment_name_t *name, regx_shm_mapping_t *mapping);
 void regx_segment_unmap(regx_shm_mapping_t *mapping);
 
-/* ---- whether a process lives (life.c); any thread ---- */
+/* ---- whether a process lives (vm.c); any thread ---- */
 
 /* By what others know it; sent as it is. Of the same name space of IPC, or if there is no segment
  * of processes. */
