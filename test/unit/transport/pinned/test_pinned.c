@@ -3,13 +3,13 @@
  * What only the pinned device does: it reaches the pages that were registered, wherever their
  * addresses lead by now; it serves the keys of what is registered, and no others.
  */
+#include "../../process.h"
 #include "../parties.h"
 
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "../pair.h"
@@ -293,24 +293,32 @@ static void what_no_initiator_asks_is_malformed(void **state)
     assert_int_equal(put_and_await(5, 0, &remote.key), REGX_OK);
 }
 
-static void a_table_that_is_full_registers_nothing_more(void **state)
+/* With so many slots alone. */
+static void open_three(uint32_t slots)
 {
-    static const regx_pinned_settings_t few = {.pinned_slots = 4};
+    static regx_pinned_settings_t few;
     static const conformance_t small = {
         .name = "pinned", .ops = &regx_pinned_ops, .settings = &few};
-    regx_mr_t mr[5];
 
+    few.pinned_slots = slots;
     tested = &small;
     party_open(&three, THREE, false);
+}
+
+static void a_table_that_is_full_registers_nothing_more(void **state)
+{
+    regx_mr_t mr[5];
+
+    open_three(4);
     assert_int_equal(three.transport->mr_count, 4);
     for (unsigned i = 0; i < 4; i++) {
         party_reg(&three, mine + 4096 * i, 4096, ALL, &mr[i]);
     }
-    assert_int_equal(small.ops->reg(three.transport, mine, 4096, ALL, &mr[4]), REGX_NO_MEMORY);
-    small.ops->dereg(three.transport, &mr[2]);
+    assert_int_equal(device.ops->reg(three.transport, mine, 4096, ALL, &mr[4]), REGX_NO_MEMORY);
+    device.ops->dereg(three.transport, &mr[2]);
     party_reg(&three, mine, 4096, ALL, &mr[2]);
     for (unsigned i = 0; i < 4; i++) {
-        small.ops->dereg(three.transport, &mr[i]);
+        device.ops->dereg(three.transport, &mr[i]);
     }
     party_close(&three);
 }
@@ -326,13 +334,9 @@ static void *allocated(party_t *party, size_t length)
 /* More regions than there are slots: all of a segment have its one slot, also after they were given up. */
 static void allocated_memory_is_registered_once(void **state)
 {
-    static const regx_pinned_settings_t few = {.pinned_slots = 2};
-    static const conformance_t small = {
-        .name = "pinned", .ops = &regx_pinned_ops, .settings = &few};
     regx_mr_t mr[6], other;
 
-    tested = &small;
-    party_open(&three, THREE, false);
+    open_three(2);
     uint8_t *memory = allocated(&three, MIB);
     for (unsigned round = 0; round < 2; round++) {
         for (unsigned i = 0; i < 6; i++) {
@@ -341,11 +345,11 @@ static void allocated_memory_is_registered_once(void **state)
         party_reg(&three, mine, 4096, ALL, &other);
         for (unsigned i = 0; i < 6; i++) {
             assert_int_equal(of(&mr[i]).slot, of(&mr[0]).slot);
-            small.ops->dereg(three.transport, &mr[i]);
+            device.ops->dereg(three.transport, &mr[i]);
         }
-        small.ops->dereg(three.transport, &other);
+        device.ops->dereg(three.transport, &other);
     }
-    small.ops->node.release(three.transport, memory);
+    device.ops->node.release(three.transport, memory);
     party_close(&three);
 }
 
@@ -474,98 +478,27 @@ static void without_a_descriptor_there_is_no_device(void **state)
     assert_null(strchr(error, '\n'));
 }
 
-/* ---- two processes ---- */
-
-static void say_address(int end, const party_t *party)
+/* A process that does not answer any more, and then is gone: what it was asked for fails, once. */
+static void what_a_process_that_has_ended_was_asked_for_fails(void **state)
 {
-    uint8_t address[REGX_ADDRESS_MAX] = {0};
-    const uint64_t length = device.ops->address(party->transport, address);
+    op_t ops[3];
 
-    pair_tell(end, &length, sizeof(length));
-    pair_tell(end, address, sizeof(address));
-}
-
-static void connect_to_other(int end, party_t *party, uint64_t other)
-{
-    uint8_t address[REGX_ADDRESS_MAX];
-    uint64_t length;
-
-    say_address(end, party);
-    pair_hear(end, &length, sizeof(length));
-    pair_hear(end, address, sizeof(address));
-    REQUIRE(device.ops->connect(party->transport, other, address, length, &party->conn) == REGX_OK);
-}
-
-static void child_offers_and_waits(int end)
-{
-    regx_mr_t mr;
-
-    party_open(&two, TWO, false);
-    connect_to_other(end, &two, ONE);
-    uint8_t *memory = pages_new(NULL);
-    REQUIRE(device.ops->reg(two.transport, memory, REGION, ALL, &mr) == REGX_OK);
-    pair_tell(end, &mr.key, sizeof(mr.key));
-    while (two.delivered == 0) {
-        device.ops->progress(two.transport);
-    }
-    REQUIRE(unit_is_filled(memory, LONGEST, 8));
-    unit_fill(memory, LONGEST, 9, 0);
-    pair_meet(end);
-    while (two.delivered < 2) {
-        device.ops->progress(two.transport);
-    }
-    pair_meet(end); /* makes no progress any more, and is killed */
-    pause();
-}
-
-/* A process that is killed while it is asked: what it is asked for fails, once. */
-static void bytes_go_between_processes_until_one_is_killed(void **state)
-{
-    regx_key_t key;
-    regx_mr_t mr;
-    op_t op, ops[3];
-    int end;
-
-    alarm(UNIT_PATIENCE);
-    tested = &device;
-    const pid_t child = pair_fork(&end);
-    if (child == 0) {
-        child_offers_and_waits(end);
-        _exit(0);
-    }
-    party_open(&one, ONE, false);
-    connect_to_other(end, &one, TWO);
-    pair_hear(end, &key, sizeof(key));
-    mine = pages_new(NULL);
-    party_reg(&one, mine, REGION, ALL, &mr);
-    local = mr;
-    unit_fill(mine, LONGEST, 8, 0);
-    put(&op, LONGEST, 0, &key);
-    op_start_put(&one, &op);
-    parties_await(&op.ended, 1);
-    assert_int_equal(op.status, REGX_OK);
-    pair_meet(end);
-    assert_int_equal(get_and_await(LONGEST, 0, &key), REGX_OK);
-    assert_true(unit_is_filled(mine, LONGEST, 9));
-    party_send(&one, 1, 1, 100);
-    pair_meet(end);
     for (unsigned i = 0; i < 3; i++) {
-        put(&ops[i], LONGEST, 0, &key);
+        put(&ops[i], LONGEST, 0, &remote.key);
         op_start_put(&one, &ops[i]);
     }
-    parties_settle();
-    kill(child, SIGKILL);
-    pair_join(child, end, true);
+    for (unsigned i = 0; i < 100; i++) {
+        device.ops->progress(one.transport);
+    }
+    assert_int_equal(ops[0].ended + ops[1].ended + ops[2].ended, 0);
+    regx_shm_conn_of(one.conn)->peer.vm.life.made--; /* another process has its number */
+    while (ops[2].ended == 0) {
+        device.ops->progress(one.transport);
+    }
     for (unsigned i = 0; i < 3; i++) {
-        parties_await(&ops[i].ended, 1);
-        assert_int_equal(ops[i].status, REGX_UNREACHABLE);
+        assert_true(ops[i].ended == 1 && ops[i].status == REGX_UNREACHABLE);
     }
     assert_int_equal(one.broken, 1);
-    device.ops->dereg(one.transport, &mr);
-    device.ops->disconnect(one.conn);
-    one.conn = NULL;
-    party_close(&one);
-    munmap(mine, REGION);
 }
 
 /* What is written to a file the kernel copies by a thread of the process. Root may have as many as it
@@ -595,16 +528,13 @@ _Noreturn static void child_puts_without_threads(void)
 
 static void where_the_kernel_may_start_no_thread_a_put_fails(void **state)
 {
-    int status;
-
     alarm(UNIT_PATIENCE);
     tested = &device;
     const pid_t child = fork();
     if (child == 0) {
         child_puts_without_threads();
     }
-    assert_int_equal(waitpid(child, &status, 0), child);
-    assert_int_equal(status, 0);
+    process_must_end_well(child);
 }
 
 #define PINNED_TEST(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
@@ -612,7 +542,6 @@ static void where_the_kernel_may_start_no_thread_a_put_fails(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bytes_go_between_processes_until_one_is_killed),
         cmocka_unit_test(where_the_kernel_may_start_no_thread_a_put_fails),
         PINNED_TEST(a_region_leads_to_the_pages_that_were_registered),
         PINNED_TEST(a_key_of_no_registration_is_refused),
@@ -629,6 +558,7 @@ int main(void)
         PINNED_TEST(a_registration_takes_what_it_is_to_cost),
         PINNED_TEST(a_process_that_does_not_pin_is_not_reached),
         PINNED_TEST(without_a_descriptor_there_is_no_device),
+        PINNED_TEST(what_a_process_that_has_ended_was_asked_for_fails),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -160,71 +160,56 @@ static void get_right(uint8_t *from)
     free(to);
 }
 
-/* What `two` says of its first segment is changed: then that is not mapped, which is counted once,
- * and the kernel copies. Others are mapped. */
-static void refused_if(void (*change)(regx_alloc_mem_name_t *name))
+enum { LONGER, NOTHING, TOO_FAR, ANOTHER_FILE, NO_DESCRIPTOR, WITHOUT_SEALS, LIES };
+
+static void lie(regx_alloc_mem_name_t *name, int how, int file_without_seals)
 {
-    shm_parties_open(false);
-    uint8_t *first = regx_shm_ops.node.allocate(two.transport, 2 * MIB);
-    assert_non_null(first);
-    change(&regx_shm_main(regx_shm_of(two.transport))->alloc_mem.names[0]);
-    get_right(first);
-    assert_int_equal(pieces_mapped(), 0);
-    assert_int_equal(fallbacks(&one), 1);
-    uint8_t *second = regx_shm_ops.node.allocate(two.transport, 2 * MIB);
-    assert_non_null(second);
-    get_right(second);
-    assert_true(pieces_mapped() > 0);
-    assert_int_equal(fallbacks(&one), 1);
-    regx_shm_ops.node.release(two.transport, first);
-    regx_shm_ops.node.release(two.transport, second);
-    parties_close();
+    switch (how) {
+    case LONGER:
+        name->length += regx_page_size();
+        break;
+    case NOTHING:
+        name->length = 0;
+        break;
+    case TOO_FAR:
+        name->base = UINT64_MAX - MIB;
+        break;
+    case ANOTHER_FILE:
+        name->file.inode++;
+        break;
+    case NO_DESCRIPTOR:
+        name->file.descriptor = -1;
+        break;
+    default: /* it could be cut short while it is mapped */
+        assert_int_equal(ftruncate(file_without_seals, (off_t)name->length), 0);
+        assert_true(regx_shm_file_name(file_without_seals, &name->file));
+    }
 }
 
-static void say_longer(regx_alloc_mem_name_t *name)
-{
-    name->length += regx_page_size();
-}
-
-static void say_nothing(regx_alloc_mem_name_t *name)
-{
-    name->length = 0;
-}
-
-static void say_too_far(regx_alloc_mem_name_t *name)
-{
-    name->base = UINT64_MAX - MIB;
-}
-
-static void say_another_file(regx_alloc_mem_name_t *name)
-{
-    name->file.inode++;
-}
-
-static void say_no_descriptor(regx_alloc_mem_name_t *name)
-{
-    name->file.descriptor = -1;
-}
-
-static int other_file = -1;
-
-/* A file that could be cut short while it is mapped. */
-static void say_one_without_seals(regx_alloc_mem_name_t *name)
-{
-    other_file = memfd_create("test", 0);
-    assert_true(other_file >= 0 && ftruncate(other_file, (off_t)name->length) == 0 &&
-                regx_shm_file_name(other_file, &name->file));
-}
-
+/* What `two` says of its first segment is wrong: then that is not mapped, which is counted once, and
+ * the kernel copies. Others are mapped. */
 static void what_a_peer_says_wrong_is_refused(void **state)
 {
-    refused_if(say_longer);
-    refused_if(say_nothing);
-    refused_if(say_too_far);
-    refused_if(say_another_file);
-    refused_if(say_no_descriptor);
-    refused_if(say_one_without_seals);
-    close(other_file);
+    const int other = memfd_create("test", 0);
+
+    for (int how = 0; how < LIES; how++) {
+        shm_parties_open(false);
+        uint8_t *first = regx_shm_ops.node.allocate(two.transport, 2 * MIB);
+        assert_non_null(first);
+        lie(&regx_shm_main(regx_shm_of(two.transport))->alloc_mem.names[0], how, other);
+        get_right(first);
+        assert_int_equal(pieces_mapped(), 0);
+        assert_int_equal(fallbacks(&one), 1);
+        uint8_t *second = regx_shm_ops.node.allocate(two.transport, 2 * MIB);
+        assert_non_null(second);
+        get_right(second);
+        assert_true(pieces_mapped() > 0);
+        assert_int_equal(fallbacks(&one), 1);
+        regx_shm_ops.node.release(two.transport, first);
+        regx_shm_ops.node.release(two.transport, second);
+        parties_close();
+    }
+    close(other);
 }
 
 /* Nor is more read of the table than there is. */

@@ -303,50 +303,25 @@ static void a_mailbox_of_the_start_is_used_again_once_it_is_left(void **state)
     parties_close();
 }
 
-/* What is mapped of it is there as before, but nobody would ever answer. */
+/* By itself, or killed: then it has closed nothing. What is mapped of it is there as before, but nobody
+ * would ever answer. */
 static void who_has_ended_before_the_first_frame_is_refused(void **state)
 {
-    shm_parties_open_early();
-    tested->ops->disconnect(two.conn);
-    tested->ops->close(two.transport);
-    two.transport = NULL;
-    assert_int_equal(party_try(&one, 1, 1, 1), REGX_UNREACHABLE);
-    assert_true(fell_back(&one, "shm: the neighbour has ended"));
-    assert_true(step(&one) == 1 && one.broken == 1);
-    tested->ops->disconnect(one.conn);
-    tested->ops->close(one.transport);
-    one.transport = NULL;
-}
-
-/* It is killed: it has closed nothing. */
-static void who_was_killed_before_the_first_frame_is_refused(void **state)
-{
-    regx_shm_address_t address;
-    int pipe_of_two[2];
-
-    shm_parties_open_early();
-    assert_int_equal(pipe(pipe_of_two), 0);
-    const pid_t child = fork();
-    if (child == 0) {
-        party_open(&three, THREE, false);
-        tested->ops->address(three.transport, &address);
-        const bool told = write(pipe_of_two[1], &address, sizeof(address)) == sizeof(address);
-        pause();
-        _exit(!told);
+    for (int killed = 0; killed < 2; killed++) {
+        shm_parties_open_early();
+        assert_non_null(conn_of(&one)->peer.main);
+        assert_true(regx_shm_reachable(one.conn));
+        tested->ops->disconnect(two.conn);
+        two.conn = NULL;
+        party_close(&two);
+        atomic_fetch_and(&conn_of(&one)->peer.main->queue.closed, !killed);
+        assert_int_equal(party_try(&one, 1, 1, 1), REGX_UNREACHABLE);
+        assert_true(fell_back(&one, "shm: the neighbour has ended"));
+        assert_true(step(&one) == 1 && one.broken == 1);
+        tested->ops->disconnect(one.conn);
+        one.conn = NULL;
+        party_close(&one);
     }
-    assert_int_equal(read(pipe_of_two[0], &address, sizeof(address)), sizeof(address));
-    tested->ops->disconnect(one.conn);
-    assert_int_equal(regx_shm_connect(one.transport, THREE, &address, sizeof(address), &one.conn),
-                     REGX_OK);
-    assert_non_null(conn_of(&one)->peer.main);
-    assert_true(regx_shm_reachable(one.conn));
-    assert_int_equal(kill(child, SIGKILL), 0);
-    assert_int_equal(waitpid(child, NULL, 0), child);
-    assert_int_equal(party_try(&one, 1, 1, 1), REGX_UNREACHABLE);
-    assert_true(fell_back(&one, "shm: the neighbour has ended"));
-    close(pipe_of_two[0]);
-    close(pipe_of_two[1]);
-    parties_close();
 }
 
 /* ---- whom a process believes ---- */
@@ -508,7 +483,6 @@ int main(void)
         cmocka_unit_test(a_neighbour_is_mapped_once),
         cmocka_unit_test(a_mailbox_of_the_start_is_used_again_once_it_is_left),
         cmocka_unit_test(who_has_ended_before_the_first_frame_is_refused),
-        cmocka_unit_test(who_was_killed_before_the_first_frame_is_refused),
         cmocka_unit_test(who_lies_about_a_length_is_not_believed),
         SHM_TEST(a_mailbox_that_does_not_fit_is_refused),
         cmocka_unit_test(more_neighbours_than_a_node_has_are_refused),

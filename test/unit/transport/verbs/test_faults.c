@@ -84,10 +84,9 @@ static void an_idle_queue_pair_that_fails_is_noticed(void **state)
     close_faulty();
 }
 
-/* Something is awaited from the peer, and nothing is under way to it. */
-static void a_peer_that_fails_while_it_is_only_awaited_is_noticed(void **state)
+/* Its queue pair fails, which a probe finds out. */
+static void lose_two(void)
 {
-    open_connected();
     qp_fail(ep_of(&two, ONE)->qp);
     while (one.broken == 0) {
         verbs_of(&one)->look.probe_next = 0;
@@ -95,6 +94,13 @@ static void a_peer_that_fails_while_it_is_only_awaited_is_noticed(void **state)
     }
     await_broken("RDMA WRITE: transport retry counter exceeded");
     close_faulty();
+}
+
+/* Something is awaited from the peer, and nothing is under way to it. */
+static void a_peer_that_fails_while_it_is_only_awaited_is_noticed(void **state)
+{
+    open_connected();
+    lose_two();
 }
 
 /* More than the other, which stands still, can take. */
@@ -185,23 +191,19 @@ static void closing_sleeps_between_looks_at_what_is_under_way(void **state)
 /* It is told at once, with the status, not that the peer is silent ten minutes later. */
 static void a_datagram_that_fails_is_told_at_once_with_its_status(void **state)
 {
-    open_faulty();
-    faulty->faults.datagram_sent = IBV_WC_LOC_QP_OP_ERR;
-    one_asks();
-    await_broken("connecting: local QP operation error (status 2, ");
-    close_faulty();
+    static const char *const says[] = {"connecting: local QP operation error (status 2, ",
+                                       "connecting: local protection error (status 4, ",
+                                       "connecting: Input/output error"};
 
-    open_faulty();
-    faulty->faults.datagram_received = IBV_WC_LOC_PROT_ERR;
-    one_asks();
-    await_broken("connecting: local protection error (status 4, ");
-    close_faulty();
-
-    open_faulty();
-    faulty->faults.datagram_post = EIO;
-    one_asks();
-    await_broken("connecting: Input/output error");
-    close_faulty();
+    for (unsigned i = 0; i < 3; i++) {
+        open_faulty();
+        faulty->faults.datagram_sent = i == 0 ? IBV_WC_LOC_QP_OP_ERR : IBV_WC_SUCCESS;
+        faulty->faults.datagram_received = i == 1 ? IBV_WC_LOC_PROT_ERR : IBV_WC_SUCCESS;
+        faulty->faults.datagram_post = i == 2 ? EIO : 0;
+        one_asks();
+        await_broken(says[i]);
+        close_faulty();
+    }
 }
 
 /* No peer could be heard soon. */
@@ -355,13 +357,7 @@ static void an_evicted_peer_that_is_lost_is_told(void **state)
         regx_transport_ops.progress(one.transport);
     }
     assert_int_equal(conn_try(one.conn, 10), REGX_AGAIN);
-    qp_fail(ep_of(&two, ONE)->qp);
-    while (one.broken == 0) {
-        verbs_of(&one)->look.probe_next = 0;
-        regx_transport_ops.progress(one.transport);
-    }
-    await_broken("RDMA WRITE: transport retry counter exceeded");
-    close_faulty();
+    lose_two();
 }
 
 /* `one` has left, and its goodbye has arrived; of the other nothing is heard. */
