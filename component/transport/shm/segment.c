@@ -136,36 +136,25 @@ void regx_segment_free(regx_segment_t *segment)
     }
 }
 
-regx_status_t regx_segment_open(const regx_transport_config_t *config,
-                                const size_t lengths[REGX_SEGMENT_KINDS],
-                                const size_t most[REGX_SEGMENT_KINDS], regx_segment_t *segment)
+regx_status_t regx_segment_open(const regx_transport_config_t *config, regx_segment_kind_t kind,
+                                size_t length, size_t most, regx_segment_t *segment)
 {
-    static const regx_segment_kind_t order[] = {REGX_SEGMENT_NAMED, REGX_SEGMENT_SYSV,
-                                                REGX_SEGMENT_POSIX};
+    const bool fits = length <= most;
+    const regx_status_t status = fits ? regx_segment_alloc(kind, length, segment) : REGX_NO_MEMORY;
+    const char *name = regx_segment_kind_name(kind);
+    char reason[REGX_REASON_LENGTH + 16]; /* for a length of 20 digits, which is cut */
 
-    for (unsigned i = 0; i < sizeof(order) / sizeof(order[0]); i++) {
-        const regx_segment_kind_t kind = order[i];
-        const bool fits = lengths[kind] > 0 && lengths[kind] <= most[kind];
-        const regx_status_t status =
-            fits ? regx_segment_alloc(kind, lengths[kind], segment) : REGX_NO_MEMORY;
-        const char *name = regx_segment_kind_name(kind);
-        char reason[REGX_REASON_LENGTH + 16]; /* for a length of 20 digits, which is cut */
-
-        if (status == REGX_OK) {
-            return REGX_OK;
-        }
-        if (lengths[kind] == 0) {
-            continue;
-        }
-        if (status == REGX_DENIED) {
-            snprintf(reason, sizeof(reason), "%s: this process is not dumpable", name);
-        } else {
-            snprintf(reason, sizeof(reason), "%s: no shared memory of %zu bytes%s", name,
-                     lengths[kind], fits ? "" : " within its part");
-        }
-        regx_transport_fall_back(config, REGX_TRACE_CHOICE, reason);
+    if (status == REGX_OK) {
+        return REGX_OK;
     }
-    return REGX_UNREACHABLE;
+    if (status == REGX_DENIED) {
+        snprintf(reason, sizeof(reason), "%s: this process is not dumpable", name);
+    } else {
+        snprintf(reason, sizeof(reason), "%s: no shared memory of %zu bytes%s", name, length,
+                 fits ? "" : " within its part");
+    }
+    regx_transport_fall_back(config, REGX_TRACE_CHOICE, reason);
+    return status;
 }
 
 /* Bytes that this process may still map (ulimit -v). */

@@ -98,13 +98,11 @@ void regx_shm_free_pages(void *memory, size_t length);
 
 /* ---- segments (segment.c); any thread ---- */
 
-/* In the order in which they are tried. */
 typedef enum regx_segment_kind {
     REGX_SEGMENT_SYSV = 1,
     REGX_SEGMENT_POSIX,
-    REGX_SEGMENT_NAMED /* a file with a name: before the others, but only where it is asked for */
+    REGX_SEGMENT_NAMED /* a file with a name */
 } regx_segment_kind_t;
-#define REGX_SEGMENT_KINDS 4u /* more than the number of any */
 
 /* How a segment is named to other processes; sent as it is. */
 typedef struct regx_segment_name {
@@ -130,13 +128,6 @@ typedef struct regx_shm_mapping { /* another process's segment, mapped here */
 
 const char *regx_segment_kind_name(regx_segment_kind_t kind);
 
-/* Zeroed memory of the first kind that has it. lengths: bytes that are wanted of each kind; 0: it is
- * not asked for. most: bytes that this process may take of it, its part of what is free. What is
- * refused is tallied among the fallbacks. REGX_UNREACHABLE: none has it. */
-regx_status_t regx_segment_open(const regx_transport_config_t *config,
-                                const size_t lengths[REGX_SEGMENT_KINDS],
-                                const size_t most[REGX_SEGMENT_KINDS], regx_segment_t *segment);
-
 /* Bytes that are free for all processes now, and for which this process has addresses (ulimit -v), or
  * SIZE_MAX: not known. */
 size_t regx_segment_room(regx_segment_kind_t kind);
@@ -146,6 +137,10 @@ size_t regx_segment_room(regx_segment_kind_t kind);
  * System V a page is taken when it is first touched. REGX_NO_MEMORY; REGX_DENIED: neighbours could
  * not open this process's file. */
 regx_status_t regx_segment_alloc(regx_segment_kind_t kind, size_t length, regx_segment_t *segment);
+/* The same, if that is not more than this process may take. What is refused is tallied among the
+ * fallbacks. */
+regx_status_t regx_segment_open(const regx_transport_config_t *config, regx_segment_kind_t kind,
+                                size_t length, size_t most, regx_segment_t *segment);
 void regx_segment_free(regx_segment_t *segment);
 
 /* Maps what another process named. REGX_INVALID: malformed name, or what it names is not that long.

@@ -92,64 +92,59 @@ static size_t part_of_room(const regx_shm_t *shm, regx_segment_kind_t kind)
     return regx_segment_room(kind) / 2 / (shm->config.neighbours + 1);
 }
 
-/* With so much of a pool, and a mailbox for each neighbour. named: in a file with a name, else in memory
- * of the other kinds. last: no smaller pool is of use, and there
- * are only as many mailboxes as fit in this process's part; others are allocated when they are needed. */
-static regx_status_t open_main_with(regx_shm_t *shm, size_t pool_size, bool named, bool last)
+/* Of that kind, with so much of a pool, and a mailbox for each neighbour. last: no smaller pool is of use,
+ * and there are only as many mailboxes as fit in this process's part; others are allocated when they
+ * are needed. */
+static bool open_main_as(regx_shm_t *shm, regx_segment_kind_t kind, size_t pool_size, bool last)
 {
-    const size_t before = shm->stage_offset + REGX_CICO_BYTES;
+    const size_t before = shm->stage_offset + REGX_CICO_BYTES + pool_size;
+    const size_t part = part_of_room(shm, kind);
     /* One for messages to itself. */
     const unsigned wanted = (unsigned)regx_min(
         shm->config.neighbours > 0 ? shm->config.neighbours + 1 : 0, REGX_SHM_AHEAD);
-    unsigned boxes[REGX_SEGMENT_KINDS] = {0};
-    uint32_t rings[REGX_SEGMENT_KINDS] = {0};
-    size_t lengths[REGX_SEGMENT_KINDS] = {0}, most[REGX_SEGMENT_KINDS] = {0};
+    const uint32_t ring = regx_mailbox_ring_choose(kind, wanted);
+    const size_t size = regx_mailbox_size(ring);
+    const size_t fit = (part - regx_min(part, before)) / size;
+    const unsigned boxes = last ? (unsigned)regx_min(wanted, fit) : wanted;
 
-    for (unsigned kind = REGX_SEGMENT_SYSV; kind < REGX_SEGMENT_KINDS; kind++) {
-        const size_t part = part_of_room(shm, (regx_segment_kind_t)kind);
-        const size_t left = part - regx_min(part, before + pool_size);
-
-        rings[kind] = regx_mailbox_ring_choose((regx_segment_kind_t)kind, wanted);
-        const size_t size = regx_mailbox_size(rings[kind]);
-        boxes[kind] = last ? (unsigned)regx_min(wanted, left / size) : wanted;
-        lengths[kind] =
-            named == (kind == REGX_SEGMENT_NAMED) ? before + pool_size + boxes[kind] * size : 0;
-        most[kind] = last ? SIZE_MAX : part;
+    if (regx_segment_open(&shm->config, kind, before + boxes * size, last ? SIZE_MAX : part,
+                          &shm->main) != REGX_OK) {
+        return false;
     }
-    if (regx_segment_open(&shm->config, lengths, most, &shm->main) != REGX_OK) {
-        return REGX_UNREACHABLE;
-    }
-    const uint32_t kind = shm->main.name.kind;
-    if (!regx_mailbox_pool_begin(&shm->mailboxes, &shm->main, before + pool_size, boxes[kind],
-                                 rings[kind])) {
+    if (!regx_mailbox_pool_begin(&shm->mailboxes, &shm->main, before, boxes, ring)) {
         regx_segment_free(&shm->main);
-        return REGX_NO_MEMORY;
+        return false;
     }
-    return REGX_OK;
+    shm->super.pool_size = pool_size;
+    shm->super.pool_memory = shm->main.base + shm->stage_offset + REGX_CICO_BYTES;
+    return true;
 }
 
-/* A smaller pool is better than none: halves what is asked for, down to what is of use. */
-static regx_status_t open_main_of(regx_shm_t *shm, bool named)
+/* A smaller pool is better than none: halves what is asked for, down to what is of use. named: in a file
+ * with a name, else in memory of System V, or in a file without a name where there is none. */
+static bool open_main_of(regx_shm_t *shm, bool named)
 {
     for (size_t size = shm->config.pool_size; size >= shm->config.pool_min; size /= 2) {
         size = regx_align_up(size, regx_page_size());
-        if (open_main_with(shm, size, named, size / 2 < shm->config.pool_min) == REGX_OK) {
-            shm->super.pool_size = size;
-            shm->super.pool_memory = shm->main.base + shm->stage_offset + REGX_CICO_BYTES;
-            return REGX_OK;
+        const bool last = size / 2 < shm->config.pool_min;
+
+        if (named ? open_main_as(shm, REGX_SEGMENT_NAMED, size, last)
+                  : open_main_as(shm, REGX_SEGMENT_SYSV, size, last) ||
+                        open_main_as(shm, REGX_SEGMENT_POSIX, size, last)) {
+            return true;
         }
     }
-    return REGX_UNREACHABLE;
+    return false;
 }
 
 /* Who is alone in its name space of IPC takes memory of another kind only where there is none with a
  * name, however small the pool: nobody else would see it. */
-static regx_status_t open_main(regx_shm_t *shm)
+static bool open_main(regx_shm_t *shm)
 {
     if (shm->config.neighbours > 0 && is_alone()) {
         regx_shm_files_clean();
-        if (open_main_of(shm, true) == REGX_OK) {
-            return REGX_OK;
+        if (open_main_of(shm, true)) {
+            return true;
         }
     }
     return open_main_of(shm, false);
@@ -167,7 +162,7 @@ static regx_status_t open_transport(const regx_transport_config_t *config, regx_
     snprintf(error, REGX_ERROR, "there is no shared memory for this process");
     shm->config = *config;
     shm->stage_offset = regx_shm_stage_offset();
-    if (getrandom(&cookie, sizeof(cookie), 0) != sizeof(cookie) || open_main(shm) != REGX_OK) {
+    if (getrandom(&cookie, sizeof(cookie), 0) != sizeof(cookie) || !open_main(shm)) {
         free(shm);
         return REGX_UNREACHABLE;
     }

@@ -5,6 +5,7 @@
 #include "../../process.h"
 #include "shm_parties.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -38,6 +39,42 @@ static bool brings_in_lines_alone(void)
     munmap(memory, page);
 #endif
     return can;
+}
+
+static bool sysv_refused;
+
+int __real_shmget(key_t key, size_t length, int flags);
+int __wrap_shmget(key_t key, size_t length, int flags);
+int __wrap_shmget(key_t key, size_t length, int flags)
+{
+    if (sysv_refused) {
+        errno = ENOSPC;
+        return -1;
+    }
+    return __real_shmget(key, length, flags);
+}
+
+/* Which needs no descriptor and no room in /dev/shm; a file where that is refused; none where neighbours
+ * could not open it. */
+static void memory_of_system_v_comes_first(void **state)
+{
+    regx_transport_t *transport;
+    regx_error_t error;
+
+    assert_int_equal(shm_of(&one)->main.name.kind, REGX_SEGMENT_SYSV);
+    assert_int_equal(fallbacks(&one), 0);
+    sysv_refused = true;
+    party_open(&three, THREE, false);
+    assert_int_equal(shm_of(&three)->main.name.kind, REGX_SEGMENT_POSIX);
+    assert_ptr_equal(strstr(three.counters.fallbacks[0].reason, "sysv: no shared memory of "),
+                     three.counters.fallbacks[0].reason);
+    assert_int_equal(prctl(PR_SET_DUMPABLE, 0, 0, 0, 0), 0);
+    const regx_status_t status = regx_shm_ops.open(&three.config, error, &transport);
+    assert_int_equal(prctl(PR_SET_DUMPABLE, 1, 0, 0, 0), 0);
+    sysv_refused = false;
+    assert_int_equal(status, REGX_UNREACHABLE);
+    assert_string_equal(three.counters.fallbacks[1].reason, "posix: this process is not dumpable");
+    party_close(&three);
 }
 
 /* With many neighbours that say little, this is most of a mailbox. */
@@ -473,6 +510,7 @@ static void a_frame_is_known_behind_which_another_has_come(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        SHM_TEST(memory_of_system_v_comes_first),
         SHM_TEST(a_ring_that_nothing_came_by_is_not_mapped),
         cmocka_unit_test(with_many_neighbours_the_rings_are_shorter),
         SHM_TEST(mailboxes_are_used_again),
