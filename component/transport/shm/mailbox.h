@@ -15,7 +15,7 @@
  * once. A poster that changes the word after it was read cannot mislead the poller.
  *
  * The ring of payload is longer than what is under way needs, since processors then fetch ahead
- * better (design/shm-copies.md has the figures). But the first access to a page costs either side up
+ * better (mailbox.c has the figures). But the first access to a page costs either side up
  * to 16 us in a virtual machine. So the poster begins with a part of the ring, and doubles it for
  * longer frames, for bursts, and after some hundred laps. The rest of the ring it skips; the poller
  * need not know of that.

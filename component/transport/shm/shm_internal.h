@@ -24,7 +24,7 @@
  * Files: shm.c opens and closes, shm_conn.c connects and disconnects, mailbox_pool.c has the memory
  * of mailboxes, shm_post.c sends, shm_poll.c receives and completes, neighbour.c maps what others have
  * and copies a piece of it.
- * Who copies what (design/shm-copies.md explains it):
+ * Who copies what; each file says how, and when that is best:
  *
  *   a frame             the sender into the mailbox, the receiver out of it     mailbox.c
  *   a put to the pool   the sender into the peer's pool                         shm_post.c
