@@ -21,8 +21,9 @@ enum { PIECE = 4096 }; /* a page, or a part of one: it is there as a whole or no
 static int copy_by_kernel(char *to, const char *from, bool stores, size_t length)
 {
     const struct iovec target = {to, length}, source = {(void *)(uintptr_t)from, length};
-    const ssize_t n = stores ? process_vm_readv(getpid(), &target, 1, &source, 1, 0)
-                             : process_vm_writev(getpid(), &source, 1, &target, 1, 0);
+    const pid_t self = gettid(); /* getpid() has no memory once the first thread has ended */
+    const ssize_t n = stores ? process_vm_readv(self, &target, 1, &source, 1, 0)
+                             : process_vm_writev(self, &source, 1, &target, 1, 0);
 
     return n == (ssize_t)length ? 0 : n >= 0 ? EFAULT : errno;
 }

@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <linux/userfaultfd.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <string.h>
@@ -207,6 +208,41 @@ static void where_nothing_tells_what_is_there_the_calls_are_named(void **state)
     process_must_end_well(child);
 }
 
+static void *copy_alone(void *first)
+{
+    char path[64], text[512] = "";
+
+    snprintf(path, sizeof(path), "/proc/%d/task/%d/stat", (int)getpid(), *(pid_t *)first);
+    while (strstr(text, ") Z ") == NULL) {
+        FILE *stat = fopen(path, "r");
+
+        if (stat != NULL) {
+            (void)!fgets(text, sizeof(text), stat);
+            (void)fclose(stat);
+        }
+        sched_yield();
+    }
+    /* As before Linux 5.14, which cannot be asked otherwise what is there. */
+    _exit(process_deny(SYS_madvise, EINVAL) && copies_well() ? 0 : 1);
+}
+
+/* For the kernel the process's number then names one without memory. */
+static void a_process_whose_first_thread_has_ended_copies(void **state)
+{
+    static pid_t first;
+    pthread_t thread;
+    const pid_t child = fork();
+
+    if (child == 0) {
+        first = gettid();
+        if (pthread_create(&thread, NULL, copy_alone, &first) != 0) {
+            _exit(1);
+        }
+        pthread_exit(NULL);
+    }
+    process_must_end_well(child);
+}
+
 /* ---- what the program brings in ---- */
 
 static uint8_t *opened; /* pages that the handler opens */
@@ -388,6 +424,7 @@ int main(void)
         cmocka_unit_test(any_memory_is_copied),
         cmocka_unit_test(a_refused_call_is_not_blamed_on_the_buffer),
         cmocka_unit_test(where_nothing_tells_what_is_there_the_calls_are_named),
+        cmocka_unit_test(a_process_whose_first_thread_has_ended_copies),
         cmocka_unit_test(protected_pages_are_left_to_the_programs_handler),
         cmocka_unit_test(guard_pages_are_left_to_the_programs_handler),
         cmocka_unit_test(guard_pages_of_shared_memory_are_too),
