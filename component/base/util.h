@@ -49,6 +49,26 @@ regx_refuse(regx_error_t error, regx_status_t status, const char *format, ...)
     return status;
 }
 
+/* Between these two a program that has itself ended by rounding (feenableexcept) is not, nor does it see
+ * flags of it. Elsewhere than on x86 processors hardly do that. */
+static inline uint32_t regx_fractions_begin(void)
+{
+    uint32_t program = 0;
+#ifdef __x86_64__
+    const uint32_t usual = 0x1f80;
+
+    __asm__ volatile("stmxcsr %0\n\tldmxcsr %1" : "=m"(program) : "m"(usual) : "memory");
+#endif
+    return program;
+}
+
+static inline void regx_fractions_end(uint32_t program)
+{
+#ifdef __x86_64__
+    __asm__ volatile("ldmxcsr %0" ::"m"(program) : "memory");
+#endif
+}
+
 /* The time that only goes forward, in nanoseconds since some moment. */
 static inline int64_t regx_now_ns(void)
 {

@@ -137,6 +137,7 @@ static void end_trial(regx_eager_t *eager, bool known)
 {
     regx_eager_size_t *size = eager->trial;
     const regx_eager_way_t before = size->winner;
+    const uint32_t program = regx_fractions_begin();
     float ratio = 1;
 
     if (known) {
@@ -156,6 +157,7 @@ static void end_trial(regx_eager_t *eager, bool known)
                      : size->repeated < REPEATED ? (uint8_t)(size->repeated + 1)
                                                  : REPEATED;
     size->wait = wait_after(size, eager->messages, ratio);
+    regx_fractions_end(program);
     eager->trial = NULL;
 }
 
@@ -202,6 +204,7 @@ static void end_turn(regx_eager_t *eager, int64_t now)
 
 static void end_sample(regx_eager_t *eager, regx_eager_way_t way)
 {
+    const uint32_t program = regx_fractions_begin();
     const int64_t now = regx_now_ns();
 
     insert(eager->trial->of[way].sample, &eager->trial->of[way].samples,
@@ -214,6 +217,7 @@ static void end_sample(regx_eager_t *eager, regx_eager_way_t way)
     } else {
         begin_sample(eager, now);
     }
+    regx_fractions_end(program);
 }
 
 /* It cannot go as the turn's messages are to, or not yet: this sample is worthless. */

@@ -84,7 +84,7 @@ static uint64_t to(const regx_module_t *module, regx_path_t path, unsigned beyon
     return beyond < REGX_FLOW_SIZES ? from(beyond) - 1 : UINT64_MAX;
 }
 
-static double speed_of(const regx_module_t *module, unsigned way, unsigned size)
+static uint64_t speed_of(const regx_module_t *module, unsigned way, unsigned size)
 {
     return regx_auto_speed(module->rndv, way / REGX_WHY_COUNT, from(size));
 }
@@ -134,8 +134,8 @@ static void write_row(FILE *out, const regx_module_t *module, unsigned way, unsi
     fprintf(out, json ? JSON_ROW : TABLE_ROW, separator, peers_of(module), from(first),
             to(module, path, size), regx_path_names[path], module->transport->ops->name,
             registers ? module->component->choice.backend->name : "none", messages, bytes,
-            (uint64_t)(1000 * speed_of(module, way, first)),
-            regx_why_is_fallback(why) ? "fallback: " : "", regx_why_texts[why]);
+            speed_of(module, way, first) / 1000, regx_why_is_fallback(why) ? "fallback: " : "",
+            regx_why_texts[why]);
 }
 
 /* In the order of peers and sizes. */

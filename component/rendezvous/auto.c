@@ -383,7 +383,10 @@ regx_trial_t regx_auto_enter(regx_autotune_t tunes[REGX_AUTO_SIZES], uint64_t le
     regx_turn_t *turn = &tune->turn;
 
     if (tune->trying) {
+        const uint32_t program = regx_fractions_begin();
+
         go_on(tune);
+        regx_fractions_end(program);
     } else {
         wait_for_trial(tune);
     }
@@ -517,9 +520,10 @@ static regx_path_t choose(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
     return wires[wire].path[recv->trial.candidate];
 }
 
-double regx_auto_speed(regx_rndv_t *rndv, regx_path_t path, uint64_t length)
+uint64_t regx_auto_speed(regx_rndv_t *rndv, regx_path_t path, uint64_t length)
 {
     const unsigned size = number_of(length);
+    const uint32_t program = regx_fractions_begin();
     float cost = 0;
 
     regx_lock(&rndv->lock);
@@ -532,7 +536,9 @@ double regx_auto_speed(regx_rndv_t *rndv, regx_path_t path, uint64_t length)
         }
     }
     regx_unlock(&rndv->lock);
-    return cost > 0 ? 1000 / cost : 0;
+    const uint64_t speed = cost > 0 ? (uint64_t)(1e9F / cost) : 0;
+    regx_fractions_end(program);
+    return speed;
 }
 
 const regx_strategy_t regx_strategy_auto = {

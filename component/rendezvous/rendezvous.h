@@ -120,9 +120,9 @@ typedef struct regx_peer {
 #define REGX_AUTO_SMALLEST 0x4000ULL /* bytes of the first size of messages that auto tells apart */
 #define REGX_AUTO_SIZES 20u /* each twice the one before; what is larger or smaller joins */
 
-/* What auto has measured of messages of that length by that path, in GB/s. 0: nothing. Takes the
+/* What auto has measured of messages of that length by that path, in kB/s. 0: nothing. Takes the
  * lock. */
-double regx_auto_speed(regx_rndv_t *rndv, regx_path_t path, uint64_t length);
+uint64_t regx_auto_speed(regx_rndv_t *rndv, regx_path_t path, uint64_t length);
 
 /* Auto begins with that path between processes of a node, for messages of that size, and compares the
  * paths later. Takes the lock. */

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from launch import Build, Mpi, Reruns
+from skips import IO_URING_SETUP, refused
 
 STATES = ["before", "running", "after"]
 
@@ -150,3 +151,14 @@ def test_the_look_sees_ucx(mpi: Mpi, build: Build, tmp_path: Path,
         assert process["running"].code != process["before"].code
         assert process["running"].handlers != other["running"].handlers or other["before"].handlers
         assert any("libucs" in whose for whose in process["running"].handlers.values())
+
+
+@pytest.mark.parametrize("regx", [{"rendezvous": "auto"}, {
+    "transport": "pinned", "rendezvous": "direct", "backend": "hooks", "cache_bytes": "2M",
+    "eager_limit": 4096}], ids=str)
+def test_a_program_that_rounding_ends_goes_on(mpi: Mpi, regx: dict[str, object]) -> None:
+    """What regx measures on its messages, and which registration it evicts, is none of the program's arithmetic."""
+    if regx.get("transport") == "pinned" and refused(IO_URING_SETUP, 1, 0):
+        pytest.skip("io_uring is refused here")
+    job = mpi("rounding", 800, regx=regx).checked(2)
+    assert job.total("evictions") > 0 or "transport" not in regx, str(job)
