@@ -44,7 +44,7 @@ def test_so_it_does_with_each_backend_and_grant(mpi: Mpi, how: str, backend: str
 @pytest.mark.parametrize("strategy", ["pipeline", "direct", "read"])
 @pytest.mark.parametrize("side", ["send", "receive"])
 @pytest.mark.parametrize("how", HOWS)
-def test_what_cannot_be_registered_arrives_too(mpi: Mpi, how: str, side: str, strategy: str) -> None:
+def test_over_pinned_what_cannot_be_registered_arrives_too(mpi: Mpi, how: str, side: str, strategy: str) -> None:
     """Over a device that pins, which refuses such memory."""
     job = mpi("paged", how, side, *SIZES, regx={"transport": "pinned", "rendezvous": strategy}).checked(2)
     assert {report["transport"] for report in job.reports} == {"pinned"}, str(job)

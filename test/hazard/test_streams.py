@@ -36,7 +36,7 @@ def test_so_with_each_backend(mpi: Mpi, tmp_path: Path, backend: str) -> None:
 
 @pytest.mark.skipif(refused(IO_URING_SETUP, 1, 0), reason="io_uring is refused here")
 @pytest.mark.parametrize("when", ["after", "0", "1", "2", "onto"])
-def test_so_over_a_device_that_pins(mpi: Mpi, tmp_path: Path, when: str) -> None:
+def test_so_over_pinned(mpi: Mpi, tmp_path: Path, when: str) -> None:
     """Its files in memory are made at the first transfer to a neighbour."""
     run(mpi, tmp_path, when, regx={"transport": "pinned", "rendezvous": "direct"})
 
