@@ -15,7 +15,8 @@ LIST = "copied"  # what was copied last
 # mounts with it.
 ENTER = ["setpriv", "--pdeathsig", "KILL",
          "unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
-# The root is a mount of its own, without which the command could make no namespaces. The devices are this
+# The root is a mount of its own, and becomes the one of all mounts: in a chroot the kernel allows no name
+# spaces of users, and without a mount none at all. The devices are this
 # machine's and nothing below /dev can be removed; /dev/shm and /run are the command's own. A command that
 # was killed may have left packages half installed.
 MOUNT = """
@@ -30,7 +31,10 @@ mount -t proc proc "$root/proc"
 mount -t tmpfs -o mode=1777 tmp "$root/tmp"
 mount -t tmpfs -o mode=755 run "$root/run"
 chroot "$root" dpkg --configure -a >&2
-exec chroot "$root" env -C "/$place" "$@"
+cd "$root"
+pivot_root . .
+umount -l .
+exec env -C "/$place" "$@"
 """
 
 
