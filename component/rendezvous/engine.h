@@ -23,6 +23,7 @@
  *   send.c; recv.c                 what all protocols have in common: the send side, which writes what
  *                                  it is granted, slots and chunks; the receive side
  *   auto.c                         chooses a path
+ *   tuner.c                        finds out which is the fastest
  *   control.c                      control messages, queued where there is no room
  *   landing.c                      pages that are moved to the user (remap)
  *   buffer.c                       the user's memory, which may be gone
@@ -34,6 +35,7 @@
 
 #include "base/list.h"
 #include "rendezvous/landing.h"
+#include "rendezvous/tuner.h"
 
 typedef struct regx_protocol regx_protocol_t; /* recv.h */
 typedef struct regx_rndv_send regx_rndv_send_t;
@@ -107,70 +109,6 @@ typedef struct regx_slot_use {
     uint64_t offset;        /* in the transfer */
     uint32_t length;
 } regx_slot_use_t;
-
-/* Between what `auto` chooses: both processes map the pool, or they do not. */
-typedef enum regx_auto_wire { REGX_AUTO_NODE, REGX_AUTO_APART, REGX_AUTO_WIRES } regx_auto_wire_t;
-
-#define REGX_AUTO_CANDIDATES 3u /* at most */
-
-#define REGX_AUTO_SAMPLES 6u /* of a turn, at most */
-
-/* A candidate's turn in a trial. */
-typedef struct regx_turn {
-    uint8_t candidate;
-    bool idle;   /* all go by the winner, and nothing is measured */
-    bool failed; /* a message of the turn went another way */
-    bool bursts; /* some of its messages did not come alone */
-    uint8_t samples;
-    uint32_t number;                 /* of the turn, never the same */
-    uint32_t entered;                /* messages since none was open, or it began */
-    uint32_t before;                 /* so many have yet to close before it is measured, */
-    uint32_t closed;                 /* and so many have since then, */
-    uint64_t bytes;                  /* with so many bytes, */
-    uint64_t own;                    /* and as many by the candidate */
-    uint64_t sampled;                /* bytes until the last sample, */
-    int64_t began;                   /* when the measuring began; 0: not yet */
-    int64_t last;                    /* when the last sample was taken; else `began` */
-    float sample[REGX_AUTO_SAMPLES]; /* picoseconds a byte, the least first */
-} regx_turn_t;
-
-/* What a trial has found out of a candidate. */
-typedef struct regx_tried {
-    float cost;     /* picoseconds a byte, the least of the turns (auto.c); 0: none */
-    uint8_t turns;  /* that count (auto.c) */
-    uint8_t failed; /* turns of which messages went another way */
-    bool warming; /* its last turn was still faster than those before, or bounce's first (auto.c) */
-} regx_tried_t;
-
-/* Which candidate moves the messages of one size fastest: a path, known here by its number. Its
- * trials are described in auto.c. Under the engine's lock. */
-typedef struct regx_autotune {
-    uint8_t candidates; /* 0 to candidates - 1 */
-    uint8_t larger;     /* sizes that follow this one in the array */
-    uint8_t winner;     /* of the last trial, or of the first one so far; before it the prior */
-    bool known;         /* it was measured, */
-    bool told;          /* elsewhere, and no trial has begun since then */
-    bool trying;        /* there is a trial */
-    uint8_t kind;       /* of its turns: bits, 1 messages alone, 2 bursts; 0: not known yet */
-    uint8_t turns;      /* that have begun */
-    uint8_t repeats;    /* turns in a row whose messages were of another kind */
-    uint32_t messages;  /* of the trial */
-    uint32_t rest;      /* messages until the next one */
-    uint32_t failures;  /* of late, by the winner while there is no trial */
-    uint32_t open;      /* messages, now */
-    uint32_t open_max;  /* of them at once, since none was open, or in this turn */
-    regx_turn_t turn;
-    regx_tried_t tried[REGX_AUTO_CANDIDATES];
-    float found[REGX_AUTO_CANDIDATES]; /* the last costs, for btl_regx_explain; 0: none */
-} regx_autotune_t;
-
-/* A message's part in it. Zero: none. */
-typedef struct regx_trial {
-    regx_autotune_t *of; /* its size */
-    uint8_t candidate;
-    regx_why_t why;  /* that one */
-    uint32_t number; /* of the turn */
-} regx_trial_t;
 
 /* Whether the program receives into the same buffers again (auto.c). */
 typedef struct regx_reuse {
@@ -272,16 +210,13 @@ extern const regx_strategy_t regx_strategy_auto;
 REGX_RENDEZVOUS_PATHS(REGX_STRATEGY_DECLARED)
 #undef REGX_STRATEGY_DECLARED
 
-/* auto.c: which path moves messages of that size fastest. */
+/* auto.c: which path moves messages of that size fastest (tuner.h). */
 
 void regx_auto_init(regx_autotune_t tunes[REGX_AUTO_SIZES], regx_auto_wire_t wire);
 /* That path is the fastest on a node, as was measured elsewhere: messages of that size begin as if
  * a trial had just ended, unless one has begun. */
 void regx_auto_tell(regx_autotune_t tunes[REGX_AUTO_SIZES], uint64_t length, regx_path_t path);
-/* A message of that length is opened. It is to be left. */
+/* A message of that length is opened. It is to be left (regx_tune_leave). */
 regx_trial_t regx_auto_enter(regx_autotune_t tunes[REGX_AUTO_SIZES], uint64_t length);
-/* It is closed. went: all of it arrived, by the path that it was to go. Does nothing for a message
- * that has no part. */
-void regx_auto_leave(const regx_trial_t *trial, uint64_t length, bool went);
 
 #endif

@@ -85,7 +85,7 @@ static void leave_trial_locked(const regx_rndv_recv_t *recv)
 {
     const bool whole = recv->landed == recv->buffer.length && !regx_why_is_fallback(recv->why);
 
-    regx_auto_leave(&recv->trial, recv->buffer.length,
+    regx_tune_leave(&recv->trial, recv->buffer.length,
                     whole && recv->slots.used == (recv->path == REGX_PATH_bounce));
 }
 

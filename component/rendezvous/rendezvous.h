@@ -117,9 +117,6 @@ typedef struct regx_peer {
     atomic_bool no_gets; /* the engine's: nothing is read from it: it sends by slots */
 } regx_peer_t;
 
-#define REGX_AUTO_SMALLEST 0x4000ULL /* bytes of the first size of messages that auto tells apart */
-#define REGX_AUTO_SIZES 20u /* each twice the one before; what is larger or smaller joins */
-
 /* What auto has measured of messages of that length by that path, in kB/s. 0: nothing. Takes the
  * lock. */
 uint64_t regx_auto_speed(regx_rndv_t *rndv, regx_path_t path, uint64_t length);

@@ -87,7 +87,7 @@ static int64_t comes(const table_t *table, const program_t *program, unsigned nu
         const bool fails = (int)chosen == failing && failures > 0;
 
         failures -= fails ? 1 : 0;
-        regx_auto_leave(trial, table->length, !fails);
+        regx_tune_leave(trial, table->length, !fails);
     }
     return table->later[taken];
 }
@@ -474,7 +474,7 @@ static void paced_burst(const table_t *table, int64_t pace, unsigned messages)
             opened++;
         } else {
             now = ends[closed];
-            regx_auto_leave(&trials[closed], table->length, true);
+            regx_tune_leave(&trials[closed], table->length, true);
             closed++;
         }
     }

@@ -1,0 +1,430 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "rendezvous/tuner.h"
+
+#include <float.h>
+#include <math.h>
+#include <string.h>
+
+#include "base/util.h"
+
+/* What a comment does not ascribe to a machine was chosen by test_regret.c and test_eager.c, which
+ * replay costs, most of them recorded on two cores of a Xeon. */
+#define ROUNDS 3u
+#define TURNS_MAX 18u /* of a trial, with those that are repeated */
+#define FAILED_TURNS 2u
+#define NEARBY 6u    /* powers of two */
+#define RUN 6u       /* messages that come alone; even, as some programs alternate */
+#define RUN_FIRST 2u /* the same in a candidate's first turn */
+#define BURST 4u     /* messages open at once: they do not come alone */
+#define ALONE 1u     /* kinds of turns */
+#define BURSTS 2u
+#define REPEATS_MAX 2u
+#define SHORT 16u         /* messages of a turn of bursts, at least */
+#define WORSE 1.25F       /* times the best: a third turn would not help, */
+#define FAR_WORSE 1.5F    /* nor a second (tell_larger says what was seen on Zen 3) */
+#define WARMER (7.0F / 8) /* times the turn before: it is still becoming faster, */
+#define COLD                                                                                       \
+    0.5F /* or times the best before, which then does not count: 64 messages of 32 KiB
+                             by bounce took 1.4, 0.7, 0.3, 0.12 ms on a virtual machine of Zen 5 */
+#define SAVES (31.0F / 32) /* times the cost of the winner is enough to win */
+#define REST 128u
+#define REPEATED_MAX 3u
+#define REST_UNKNOWN 16u /* the winner was not measured */
+#define REST_MAX (1u << 16)
+#define FAILURE 4u /* of the winner; a message that went makes up for one part */
+#define FAILURES_MAX 16u
+
+/* On this kind of wire. Candidate SLOTS is bounce, or the rendezvous. */
+#define SLOTS 1u
+static const struct {
+    uint8_t candidates;
+    uint8_t opening;     /* messages by SLOTS as the first trial begins; 0: a turn by the prior */
+    uint8_t warm[2];     /* messages that come alone and are not counted: of a candidate's first
+                            turn, and of others */
+    uint32_t patience;   /* messages before the first trial: collective benchmarks send 110 */
+    uint32_t rest_first; /* and at most, before the second */
+} wires[] = {[REGX_AUTO_NODE] = {3, 0, {1, 2}, 0, REST_MAX},
+             [REGX_AUTO_APART] = {2, 0, {1, 2}, 512, REST_MAX},
+             [REGX_AUTO_EAGER] = {2, 16, {8, 8}, 112, REGX_AUTO_SOON}};
+
+void regx_tune_init(regx_autotune_t *tunes, unsigned sizes, regx_auto_wire_t wire)
+{
+    for (unsigned size = 0; size < sizes; size++) {
+        tunes[size] = (regx_autotune_t){.wire = (uint8_t)wire,
+                                        .larger = (uint8_t)(sizes - 1 - size),
+                                        .rest = wires[wire].patience};
+    }
+}
+
+void regx_tune_tell(regx_autotune_t *tune, uint8_t candidate)
+{
+    tune->winner = candidate;
+    tune->known = tune->told = true;
+    tune->rest = REGX_AUTO_SOON;
+}
+
+/* ---- what is known of the candidates ---- */
+
+/* No cost is more than any, and a candidate that fails is more than that. */
+static float cost_of(const regx_tried_t *tried)
+{
+    return tried->failed >= FAILED_TURNS ? INFINITY : tried->cost > 0 ? tried->cost : FLT_MAX;
+}
+
+/* The fastest so far. Another than the winner has to cost at most so many times as much as it. */
+static uint8_t best_of(const regx_autotune_t *tune, float times)
+{
+    uint8_t best = tune->winner;
+    float limit = cost_of(&tune->tried[best]) * times;
+
+    for (uint8_t i = 0; i < wires[tune->wire].candidates; i++) {
+        if (cost_of(&tune->tried[i]) < limit) {
+            best = i;
+            limit = cost_of(&tune->tried[i]);
+        }
+    }
+    return best;
+}
+
+static bool is_worse(const regx_autotune_t *tune, unsigned candidate, float times)
+{
+    return tune->tried[candidate].cost > cost_of(&tune->tried[best_of(tune, 1)]) * times;
+}
+
+static bool has_turn(const regx_autotune_t *tune, unsigned candidate)
+{
+    const regx_tried_t *tried = &tune->tried[candidate];
+
+    return tried->failed < FAILED_TURNS && tried->turns < ROUNDS &&
+           (tried->turns == 0 || tried->warming ||
+            !is_worse(tune, candidate, tried->turns < 2 ? FAR_WORSE : WORSE));
+}
+
+uint8_t regx_tune_way(const regx_autotune_t *tune)
+{
+    if (!tune->trying || (tune->turn.idle && tune->known)) {
+        return tune->winner;
+    }
+    return tune->turn.idle ? best_of(tune, 1) : tune->turn.candidate; /* rounds nothing */
+}
+
+/* The smallest size: of messages that may go eagerly, too, few in a row come here while their sender
+ * tries both, and what is measured of them may have eager ones in between: larger sizes are told
+ * nothing. (Those of just 32 KiB are of the next one.) */
+static bool may_be_eager(const regx_autotune_t *tune)
+{
+    return tune->larger == REGX_AUTO_SIZES - 1;
+}
+
+/* ---- a trial ---- */
+
+/* Whether messages of the turn, or of the trial, do not come alone. */
+static bool is_burst(const regx_autotune_t *tune)
+{
+    return tune->open_max >= BURST || tune->turn.bursts || (tune->kind & BURSTS) != 0;
+}
+
+static void begin_turn(regx_autotune_t *tune, uint8_t candidate)
+{
+    const uint32_t number = tune->turn.number + 1;
+    /* 0 to 3, evenly, without a period. The sequence begins where no program of test_regret.c falls
+     * into step with it. */
+    const uint32_t vary = (number + 7) * 0x9e3779b9U >> 30;
+    const bool alone = tune->open_max < BURST;
+    const bool burst = tune->open == 0 && !alone;
+    const uint32_t warm =
+        tune->tried[candidate].turns == 0 ? wires[tune->wire].warm[0] : wires[tune->wire].warm[1];
+
+    /* Of those that are open a sender has got ahead with as many. */
+    tune->turn =
+        (regx_turn_t){.candidate = candidate,
+                      .idle = burst && !tune->turn.idle && vary % 2 == 1,
+                      .amid = tune->open > 0 && !alone,
+                      .number = number,
+                      .before = burst   ? 0
+                                : alone ? (uint32_t)regx_max(2 * tune->open, warm)
+                                        : (uint32_t)regx_max(2 * tune->open, REGX_AUTO_STREAM)};
+    tune->open_max = tune->open;
+    tune->turns++;
+}
+
+/* Nothing came before the first one: what is measured first would be cold. */
+static void begin_trial(regx_autotune_t *tune)
+{
+    const bool first = tune->turn.number == 0 && !tune->told;
+
+    tune->trying = true;
+    tune->told = false;
+    tune->kind = tune->repeats = tune->turns = 0;
+    tune->messages = 0;
+    begin_turn(tune, first ? SLOTS : tune->winner);
+    if (first) {
+        tune->turn.before = wires[tune->wire].opening;
+        tune->turn.opening = tune->turn.before > 0;
+        tune->turn.idle = !tune->turn.opening;
+        tune->turn.amid = false;
+    }
+}
+
+/* To try what is far worse nearby costs a short program more than it can gain. The ratio of two
+ * candidates changes slowly with the size (Zen 3, near, together to bounce from 32 KiB on: 2.8,
+ * 2.0, 1.7, 1.5, 1.4), so for each size further it has to be worse by a quarter. Of a candidate
+ * that had no part here a smaller size has told. */
+static void tell_larger(regx_autotune_t *tune)
+{
+    float times = FAR_WORSE;
+
+    for (unsigned i = 1; i <= tune->larger && !tune[i].known; i++, times *= WORSE) {
+        if (tune[i].trying && tune[i].turn.number > 1) {
+            continue;
+        }
+        tune[i].winner = tune->winner;
+        for (unsigned other = 0; other < wires[tune->wire].candidates; other++) {
+            if (tune->tried[other].cost > 0) {
+                tune[i].tried[other].failed =
+                    i <= NEARBY && is_worse(tune, other, times) ? FAILED_TURNS : 0;
+            }
+        }
+    }
+}
+
+static void end_trial(regx_autotune_t *tune)
+{
+    const uint8_t before = tune->winner;
+    const uint32_t most = tune->known ? REST_MAX : wires[tune->wire].rest_first;
+
+    tune->winner = best_of(tune, SAVES);
+    tune->repeated = tune->known && before == tune->winner
+                         ? (uint8_t)regx_min(tune->repeated + 1, REPEATED_MAX)
+                         : 0;
+    tune->known = tune->tried[tune->winner].cost > 0;
+    tune->failures = 0;
+    tune->trying = false;
+    tune->rest = (uint32_t)regx_min(
+        (uint64_t)tune->messages * (!tune->known ? REST_UNKNOWN : REST << tune->repeated), most);
+    if (tune->known && !may_be_eager(tune)) {
+        tell_larger(tune);
+    }
+    memset(tune->tried, 0, sizeof(tune->tried));
+}
+
+void regx_tune_give_up(regx_autotune_t *tune)
+{
+    tune->trying = false;
+    tune->rest = REGX_AUTO_SOON;
+    memset(tune->tried, 0, sizeof(tune->tried));
+}
+
+/* No message is open, or the turn is over. Messages that come alone have a sample each, and those of
+ * a burst one together, of the whole turn: a candidate that keeps up with the sender splits a burst
+ * into parts, and what the program loses after the burst shows in the last part only. */
+static void take_sample(regx_autotune_t *tune, bool over)
+{
+    regx_turn_t *turn = &tune->turn;
+
+    if (is_burst(tune)) {
+        if (!over) {
+            return;
+        }
+        turn->samples = 0;
+        turn->sampled = 0;
+        turn->last = turn->began;
+    }
+    const int64_t now = regx_now_ns();
+
+    if (turn->bytes > turn->sampled && turn->samples < REGX_AUTO_SAMPLES) {
+        const float cost = (float)(now - turn->last) * 1000 / (float)(turn->bytes - turn->sampled);
+        unsigned i = turn->samples++;
+
+        for (; i > 0 && turn->sample[i - 1] > cost; i--) {
+            turn->sample[i] = turn->sample[i - 1];
+        }
+        turn->sample[i] = cost;
+    }
+    turn->last = now;
+    turn->sampled = turn->bytes;
+}
+
+/* The turn's messages come as the others of the trial. If they did not several times in a row, what
+ * was measured before is forgotten: either the program does something else now, or its bursts come
+ * alone by a candidate that keeps up with the sender. From then on both kinds are compared. */
+static bool is_comparable(regx_autotune_t *tune)
+{
+    const uint8_t kind = tune->turn.bursts ? BURSTS : ALONE;
+
+    if (tune->kind != 0 && (tune->kind & kind) == 0) {
+        if (++tune->repeats <= REPEATS_MAX) {
+            return false;
+        }
+        memset(tune->tried, 0, sizeof(tune->tried));
+    }
+    tune->kind |= kind;
+    tune->repeats = 0;
+    return true;
+}
+
+/* The turn is over: what it tells of its candidate, if anything. */
+static void judge(regx_autotune_t *tune)
+{
+    const regx_turn_t *turn = &tune->turn;
+    regx_tried_t *tried = &tune->tried[turn->candidate];
+
+    if (turn->idle || turn->opening) {
+        return;
+    }
+    if (turn->failed) {
+        tried->failed++;
+        return;
+    }
+    if (turn->samples == 0 || !is_comparable(tune)) {
+        return;
+    }
+    const bool first = tried->turns == 0;
+    const float before = tried->cost;
+    const float low = turn->sample[(turn->samples - 1) / 2];
+    const float cost = first ? low : (low + turn->sample[turn->samples / 2]) / 2;
+
+    tried->warming = first ? turn->candidate == SLOTS && wires[tune->wire].opening == 0
+                           : cost < tried->cost * WARMER;
+    /* Two that came alone only tell what is far worse. */
+    if (first || (tried->turns == 1 && tune->kind == ALONE) || cost < tried->cost) {
+        tried->cost = tune->found[turn->candidate] = cost;
+    }
+    tried->turns = (uint8_t)(tried->turns + (first || cost > before * COLD));
+}
+
+/* Of those with the fewest turns the last one goes on, or else the one that follows it. */
+static void next_turn(regx_autotune_t *tune)
+{
+    const unsigned candidates = wires[tune->wire].candidates;
+    const unsigned own = (tune->turn.candidate + tune->turn.opening) % candidates;
+    unsigned fewest = ROUNDS, next = own;
+
+    judge(tune);
+    for (unsigned i = 0; i < candidates; i++) {
+        const unsigned candidate = (own + i) % candidates;
+
+        if (has_turn(tune, candidate) && tune->tried[candidate].turns < fewest) {
+            next = candidate;
+            fewest = tune->tried[next].turns;
+        }
+    }
+    if (has_turn(tune, next) && tune->turns < TURNS_MAX) {
+        begin_turn(tune, (uint8_t)next);
+    } else {
+        end_trial(tune);
+    }
+}
+
+/* A turn ends where no message is open; or, where some always are, once those have closed. */
+static bool is_over(const regx_autotune_t *tune)
+{
+    const regx_turn_t *turn = &tune->turn;
+    const uint32_t run = tune->tried[turn->candidate].turns == 0 ? RUN_FIRST : RUN;
+
+    if (turn->opening || turn->began == 0) {
+        return turn->opening && turn->before == 0;
+    }
+    if (tune->open > 0) {
+        return turn->closed >= REGX_AUTO_STREAM && turn->closed >= tune->open_max;
+    }
+    return turn->closed >= (is_burst(tune) ? SHORT : run);
+}
+
+/* A message comes, and no trial is going on. One begins as a turn ends; its opening needs not. */
+static void wait_for_trial(regx_autotune_t *tune)
+{
+    tune->rest -= tune->rest > 0;
+    if (tune->rest == 0 && (tune->open == 0 || tune->turn.entered >= 2 * REGX_AUTO_STREAM ||
+                            (tune->turn.number == 0 && wires[tune->wire].opening > 0))) {
+        begin_trial(tune);
+    }
+}
+
+/* A message comes during a trial. */
+static void go_on(regx_autotune_t *tune)
+{
+    const bool over = is_over(tune);
+
+    if (tune->turn.began > 0 && (over || tune->open == 0)) {
+        tune->turn.bursts |= tune->open_max >= BURST;
+        take_sample(tune, over);
+    }
+    if (over) {
+        next_turn(tune);
+    }
+}
+
+regx_trial_t regx_tune_enter(regx_autotune_t *tune)
+{
+    regx_turn_t *turn = &tune->turn;
+
+    if (tune->trying) {
+        const uint32_t program = regx_fractions_begin();
+
+        go_on(tune);
+        regx_fractions_end(program);
+    } else {
+        wait_for_trial(tune);
+    }
+    if (tune->open == 0) {
+        tune->open_max = turn->entered = 0;
+        turn->before = turn->amid ? 0 : turn->before; /* a burst begins */
+    }
+    if (tune->trying && turn->before == 0 && turn->began == 0) {
+        turn->began = turn->last = regx_now_ns();
+    }
+    tune->open++;
+    tune->open_max = (uint32_t)regx_max(tune->open, tune->open_max);
+    tune->messages++;
+    turn->entered++;
+    return (regx_trial_t){.of = tune,
+                          .candidate = regx_tune_way(tune),
+                          .why = tune->trying && !turn->idle ? REGX_WHY_trial
+                                 : tune->told                ? REGX_WHY_told
+                                 : tune->known || tune->tried[regx_tune_way(tune)].cost > 0
+                                     ? REGX_WHY_winner
+                                     : REGX_WHY_prior,
+                          .number = turn->number};
+}
+
+/* No trial is going on. A winner by which messages do not go is tried anew. */
+static void watch_winner(regx_autotune_t *tune, const regx_trial_t *trial, bool went)
+{
+    if (!tune->known || trial->candidate != tune->winner) {
+        return;
+    }
+    if (went) {
+        tune->failures -= tune->failures > 0;
+    } else {
+        tune->failures += FAILURE;
+    }
+    if (tune->failures >= FAILURES_MAX) {
+        tune->rest = 0;
+    }
+}
+
+void regx_tune_leave(const regx_trial_t *trial, uint64_t length, bool went)
+{
+    regx_autotune_t *tune = trial->of;
+
+    if (tune == NULL) {
+        return;
+    }
+    regx_turn_t *turn = &tune->turn;
+
+    tune->open--;
+    if (!tune->trying) {
+        watch_winner(tune, trial, went);
+        return;
+    }
+    if (turn->before > 0) {
+        if (--turn->before == 0 && tune->open > 0) {
+            turn->began = turn->last = regx_now_ns();
+        }
+        return;
+    }
+    turn->closed++;
+    turn->bytes += length;
+    turn->failed |= !went && trial->number == turn->number && trial->candidate == turn->candidate;
+}
