@@ -332,21 +332,10 @@ regx_watch_state_t regx_watch_look(regx_watch_t *watch, bool certain, uintptr_t 
     return lowest != UINTPTR_MAX ? REGX_WATCH_CHANGED : sure ? REGX_WATCH_QUIET : REGX_WATCH_UNSURE;
 }
 
+/* MS_ASYNC does nothing, to all that is mapped. */
 bool regx_watch_is_mapped(const regx_watch_t *watch, uintptr_t from)
 {
-    const size_t page = regx_page_size();
-    unsigned char resident[1024];
+    const uintptr_t at = from & ~(regx_page_size() - 1);
 
-    for (uintptr_t at = from & ~(page - 1); at < watch->end; at += sizeof(resident) * page) {
-        const size_t length = regx_min(watch->end - at, sizeof(resident) * page);
-        int status;
-
-        do {
-            status = mincore((void *)at, length, resident);
-        } while (status != 0 && errno == EAGAIN);
-        if (status != 0) {
-            return false;
-        }
-    }
-    return true;
+    return msync((void *)at, watch->end - at, MS_ASYNC) == 0;
 }

@@ -190,8 +190,8 @@ static regx_status_t watch(regx_monitor_t *monitor, uintptr_t start, uintptr_t e
 }
 
 /* What is gone is not mapped. */
-int __wrap_mincore(void *start, size_t length, unsigned char *resident);
-int __wrap_mincore(void *start, size_t length, unsigned char *resident)
+int __wrap_msync(void *start, size_t length, int flags);
+int __wrap_msync(void *start, size_t length, int flags)
 {
     errno = ENOMEM;
     return sim_is_gone(start, length) ? -1 : 0;
