@@ -92,7 +92,7 @@ bool regx_exposure_is(const uint8_t bytes[REGX_CTS_SIZE])
     return bytes[offsetof(regx_cts_t, path)] == REGX_EXPOSURE;
 }
 
-regx_status_t regx_control_send(regx_conn_t *conn, const regx_control_t *control)
+static regx_status_t send_one(regx_conn_t *conn, const regx_control_t *control)
 {
     uint8_t bytes[REGX_CONTROL_MAX];
     const size_t length = regx_control_pack(control, bytes);
@@ -102,7 +102,7 @@ regx_status_t regx_control_send(regx_conn_t *conn, const regx_control_t *control
 
 void regx_control_post(regx_conn_t *conn, regx_outbox_t *outbox, const regx_control_t *control)
 {
-    if (outbox->count > 0 || regx_control_send(conn, control) != REGX_OK) {
+    if (outbox->count > 0 || send_one(conn, control) != REGX_OK) {
         assert(outbox->count < outbox->room);
         outbox->messages[outbox->count++] = *control;
     }
@@ -113,7 +113,7 @@ regx_status_t regx_control_flush(regx_conn_t *conn, regx_outbox_t *outbox)
     regx_control_t *first = outbox->messages;
     regx_status_t status = REGX_OK;
 
-    while (outbox->count > 0 && (status = regx_control_send(conn, first)) == REGX_OK) {
+    while (outbox->count > 0 && (status = send_one(conn, first)) == REGX_OK) {
         memmove(first, first + 1, --outbox->count * sizeof(*first));
     }
     return status;

@@ -217,12 +217,10 @@ typedef struct regx_outbox {
     regx_control_t *messages; /* the owner's; in their order */
 } regx_outbox_t;
 
-/* Answers as the transport's send: REGX_OK, REGX_AGAIN, REGX_UNREACHABLE. */
-regx_status_t regx_control_send(regx_conn_t *conn, const regx_control_t *control);
-
 /* Sends the message, or keeps it in the outbox, which has room. */
 void regx_control_post(regx_conn_t *conn, regx_outbox_t *outbox, const regx_control_t *control);
-/* Sends what the outbox holds, and answers as the last: REGX_OK if it is empty now. */
+/* Sends what the outbox holds. REGX_OK: it is empty now; else as the transport's send answers:
+ * REGX_AGAIN, REGX_UNREACHABLE. */
 regx_status_t regx_control_flush(regx_conn_t *conn, regx_outbox_t *outbox);
 
 #endif
