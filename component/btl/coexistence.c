@@ -98,9 +98,6 @@ void regx_warn_of_other_btls(const mca_btl_base_module_t *btl)
 /* Above every component of Open MPI's that is not asked by hints: their default is 50. */
 #define PRIORITY 60
 
-/* If an Open MPI has no such framework the component is still to load. */
-#pragma weak opal_mpool_base_framework
-
 static regx_transport_t *from;                /* whose memory it is; NULL: not started */
 static mca_base_component_list_item_t *entry; /* in the framework's list */
 
@@ -142,7 +139,7 @@ static mca_mpool_base_component_t component = {
 
 void regx_alloc_mem_start(regx_component_t *regx)
 {
-    if (from != NULL || &opal_mpool_base_framework == NULL || regx_compat_local_processes() < 2) {
+    if (from != NULL || regx_compat_local_processes() < 2) {
         return;
     }
     for (unsigned i = 0; i < regx->module_count; i++) {
