@@ -65,7 +65,6 @@ static const regx_stage_do_t stages[REGX_STAGE_COUNT] = {
     [REGX_STAGE_WRITTEN] = regx_stage_written,
     [REGX_STAGE_ADVERTISE] = regx_stage_advertise,
     [REGX_STAGE_READ] = regx_stage_read,
-    [REGX_STAGE_WITHDRAW] = regx_stage_withdraw,
     [REGX_STAGE_COMPARE] = regx_stage_compare,
     [REGX_STAGE_GRANT] = regx_stage_grant,
     [REGX_STAGE_ACKNOWLEDGE] = regx_stage_acknowledge,

@@ -54,8 +54,7 @@ typedef enum regx_stage {
     REGX_STAGE_END,     /* calls `done`; the record is free already, and the lock is not taken */
     /* get.c: */
     REGX_STAGE_ADVERTISE, /* registers a chunk, and sends RKEY */
-    REGX_STAGE_READ,      /* ATS has come: gives up the chunk, and counts */
-    REGX_STAGE_WITHDRAW,  /* no peer can read a chunk: gives it up */
+    REGX_STAGE_READ,      /* ATS has come, or never will: gives up the chunk, and counts */
     /* revoke.c: */
     REGX_STAGE_COMPARE, /* ARRIVED has come with a checksum: compares, and sends DIFFERS if it is
                            another */
@@ -86,7 +85,7 @@ typedef struct regx_step {
     };
     union {
         struct regx_write *write;   /* WRITE, WRITTEN */
-        struct regx_rkey *rkey;     /* ADVERTISE, READ, WITHDRAW */
+        struct regx_rkey *rkey;     /* ADVERTISE, READ */
         struct regx_chunk *chunk;   /* GRANT, ACKNOWLEDGE, GET, GOT */
         struct regx_look *look;     /* LOOK */
         regx_rndv_send_done_t done; /* END */

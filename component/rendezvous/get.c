@@ -334,35 +334,26 @@ regx_status_t regx_stage_advertise(regx_rndv_t *rndv, regx_step_t *step)
     return REGX_OK;
 }
 
-regx_status_t regx_stage_withdraw(regx_rndv_t *rndv, regx_step_t *step)
+regx_status_t regx_stage_read(regx_rndv_t *rndv, regx_step_t *step)
 {
     regx_rkey_t *rkey = step->rkey;
     regx_rndv_send_t *send = step->send;
+    const bool failed = (rkey->ats & REGX_CONTROL_FAILED) != 0;
 
-    regx_buffer_release(rndv, &rkey->region, (rkey->ats & REGX_CONTROL_FAILED) != 0);
+    regx_buffer_release(rndv, &rkey->region, failed);
     regx_lock(&rndv->lock);
     assert(send->get.count > 0 && send->in_flight > 0);
     send->get.count--;
     send->in_flight--;
-    regx_spares_give(&rndv->spares.rkeys, rkey);
-    return REGX_OK;
-}
-
-regx_status_t regx_stage_read(regx_rndv_t *rndv, regx_step_t *step)
-{
-    const uint8_t ats = step->rkey->ats;
-    const uint64_t length = step->rkey->length;
-    regx_rndv_send_t *send = step->send;
-    const regx_status_t status = regx_stage_withdraw(rndv, step); /* its memory */
-
-    if ((ats & REGX_CONTROL_UNREAD) != 0) {
-        send->bytes.granted -= length;
-        send->buffer.suspect |= (ats & REGX_CONTROL_FAILED) != 0;
+    if ((rkey->ats & REGX_CONTROL_UNREAD) != 0) {
+        send->bytes.granted -= rkey->length;
+        send->buffer.suspect |= failed;
         stop_advertising_locked(send, 0);
     } else {
-        send->bytes.sent += length;
+        send->bytes.sent += rkey->length;
     }
-    return status;
+    regx_spares_give(&rndv->spares.rkeys, rkey);
+    return REGX_OK;
 }
 
 static regx_status_t send_next_locked(regx_rndv_send_t *send, regx_step_t *step)
@@ -409,7 +400,7 @@ static bool send_control_locked(regx_rndv_send_t *send, const regx_control_t *co
                                              : regx_bounce_send_control_locked(send, control, step);
 }
 
-/* A peer that is gone reads nothing any more; any other answers by ATS. */
+/* A peer that is gone has left unread what was advertised; any other says so by ATS. */
 static bool send_drop_locked(regx_rndv_send_t *send, regx_step_t *step)
 {
     regx_rkey_t *rkey = send->get.rkeys;
@@ -419,7 +410,8 @@ static bool send_drop_locked(regx_rndv_send_t *send, regx_step_t *step)
         return false;
     }
     send->get.rkeys = rkey->next;
-    step->stage = REGX_STAGE_WITHDRAW;
+    rkey->ats = REGX_CONTROL_UNREAD;
+    step->stage = REGX_STAGE_READ;
     step->rkey = rkey;
     return true;
 }

@@ -11,7 +11,7 @@
  *   it finds no room      ─▶ held, then WRITE again
  *   the send has failed   ─▶ WRITTEN, of the put that is held; no NACK
  *   chunks to be got      ─▶ ADVERTISE ──RKEY, the peer reads, ATS──▶ READ
- *   no peer can read one  ─▶ WITHDRAW
+ *   the peer is gone      ─▶ READ, of each that it left
  *   ARRIVED with checksum ─▶ COMPARE ─▶ it ends, or DIFFERS
  *   nothing is left       ─▶ END
  *
@@ -211,7 +211,6 @@ regx_status_t regx_stage_written(regx_rndv_t *rndv, regx_step_t *step);
 
 regx_status_t regx_stage_advertise(regx_rndv_t *rndv, regx_step_t *step);
 regx_status_t regx_stage_read(regx_rndv_t *rndv, regx_step_t *step);
-regx_status_t regx_stage_withdraw(regx_rndv_t *rndv, regx_step_t *step);
 regx_status_t regx_stage_compare(regx_rndv_t *rndv, regx_step_t *step);
 
 #endif
