@@ -222,11 +222,12 @@ regx_status_t regx_stage_acknowledge(regx_rndv_t *rndv, regx_step_t *step)
     regx_rndv_recv_t *recv = step->recv;
     regx_chunk_t *chunk = step->chunk;
     const bool written = control->type == REGX_CONTROL_ATP_CHUNK;
+    const bool failed = (control->bits & REGX_CONTROL_FAILED) != 0;
     /* Whether it is the last of its chunk, as a NACK is. */
     const bool ends = control->length == chunk->length - chunk->written;
 
     if (ends) {
-        release_chunk(rndv, recv, chunk, written, (control->bits & REGX_CONTROL_FAILED) != 0);
+        release_chunk(rndv, recv, chunk, written, failed);
     }
     regx_recv_verify(rndv, recv, control, recv->path);
     regx_lock(&rndv->lock);
@@ -238,16 +239,19 @@ regx_status_t regx_stage_acknowledge(regx_rndv_t *rndv, regx_step_t *step)
         chunk->state = ends ? REGX_CHUNK_FREE : REGX_CHUNK_GRANTED;
         return REGX_OK;
     }
-    chunk->state = REGX_CHUNK_BY_SLOTS;
-    chunk->offset = control->offset;
-    chunk->length = control->length;
     if ((control->bits & REGX_CONTROL_PERMANENT) != 0) {
         atomic_store(&recv->peer->no_puts, true);
     }
-    if (!regx_revoke_nacked_locked(rndv, recv, chunk, control)) {
-        recv->slots.only = true;
-        recv->buffer.suspect |= (control->bits & REGX_CONTROL_FAILED) != 0;
+    if ((failed || recv->phase == REGX_RECV_DRAINING) &&
+        regx_revoke_lost_locked(rndv, recv, control->offset)) {
+        chunk->state = REGX_CHUNK_FREE;
+        return REGX_OK;
     }
+    chunk->state = REGX_CHUNK_BY_SLOTS;
+    chunk->offset = control->offset;
+    chunk->length = control->length;
+    recv->slots.only = true;
+    recv->buffer.suspect |= failed;
     return REGX_OK;
 }
 

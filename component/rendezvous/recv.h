@@ -303,12 +303,10 @@ static inline void regx_revoke_set_due(regx_rndv_t *rndv)
 /* From now on the memory of that receive is watched. No other thread knows it yet. Nothing is
  * granted before. Where changes are not reported, grants are final, which is counted. */
 void regx_revoke_recv_open(regx_rndv_t *rndv, regx_rndv_recv_t *recv);
-/* A chunk was not written, and is BY_SLOTS. true: it is granted again; false: it goes by slots. */
-bool regx_revoke_nacked_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_chunk_t *chunk,
-                               const regx_control_t *nack);
-/* A slot's bytes, from that offset on, could not be copied to the buffer. true: they are granted
- * again; false: they are lost. */
-bool regx_revoke_uncopied_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, uint64_t offset);
+/* What was granted from that offset on did not get to the buffer: the write of a chunk failed, or it
+ * was not written while the transfer is DRAINING; or a slot's bytes could not be copied. true: it is
+ * granted again. */
+bool regx_revoke_lost_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, uint64_t offset);
 /* Takes DIFFERS, as recv_control_locked. */
 bool regx_revoke_recv_control_locked(const regx_rndv_recv_t *recv, const regx_control_t *control,
                                      regx_step_t *step);

@@ -82,13 +82,6 @@ static bool is_drained(const regx_rndv_recv_t *recv)
     return recv->chunks_out == 0 && recv->slots.out == 0 && recv->outbox.count == 0;
 }
 
-/* A chunk that was not written is granted anew. */
-static void take_back_locked(regx_rndv_recv_t *recv, regx_chunk_t *chunk)
-{
-    recv->revoke.from = regx_min(recv->revoke.from, chunk->offset);
-    chunk->state = REGX_CHUNK_FREE;
-}
-
 /* Nothing is granted before all that was is acknowledged; then all from that offset on. */
 static void restart_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, uint64_t offset)
 {
@@ -99,8 +92,11 @@ static void restart_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, uint64_t o
     regx_list_remove(&recv->link);
     revoke->from = regx_min(offset, regx_min(recv->granted, recv->buffer.length - 1));
     for (unsigned i = 0; i < rndv->config.chunk_depth; i++) {
-        if (recv->chunks[i].state == REGX_CHUNK_BY_SLOTS) {
-            take_back_locked(recv, &recv->chunks[i]);
+        regx_chunk_t *chunk = &recv->chunks[i];
+
+        if (chunk->state == REGX_CHUNK_BY_SLOTS) { /* not written: granted anew */
+            revoke->from = regx_min(revoke->from, chunk->offset);
+            chunk->state = REGX_CHUNK_FREE;
         }
     }
     revoke->wait.reason = NULL;
@@ -114,23 +110,7 @@ static void restart_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, uint64_t o
     regx_revoke_set_due(rndv);
 }
 
-bool regx_revoke_nacked_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_chunk_t *chunk,
-                               const regx_control_t *nack)
-{
-    if (recv->phase == REGX_RECV_DRAINING) {
-        take_back_locked(recv, chunk);
-        return true;
-    }
-    if (!regx_revoke_is_on(recv) || recv->phase != REGX_RECV_STARTED ||
-        (nack->bits & REGX_CONTROL_FAILED) == 0 || recv->revoke.failures == FAILURES_MAX) {
-        return false;
-    }
-    recv->revoke.failures++;
-    restart_locked(rndv, recv, nack->offset);
-    return true;
-}
-
-bool regx_revoke_uncopied_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, uint64_t offset)
+bool regx_revoke_lost_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, uint64_t offset)
 {
     if (recv->phase == REGX_RECV_DRAINING) {
         recv->revoke.from = regx_min(recv->revoke.from, offset);
