@@ -128,6 +128,12 @@ def test_other_chunk_slot_and_pool_sizes_are_right(mpi: Mpi, tmp_path: Path, see
     job.carried(strategy)
 
 
+@pytest.mark.parametrize("strategy", ["read", "together"])
+def test_what_is_read_needs_no_more_of_its_sender(mpi: Mpi, tmp_path: Path, strategy: str) -> None:
+    """Which is outside MPI until the message has been received."""
+    mpi("outside", tmp_path / "received", regx={"rendezvous": strategy}, timeout=120).checked(2).carried(strategy)
+
+
 @pytest.mark.full  # 6 GiB of memory
 def test_a_message_of_more_than_2_gib_is_right(mpi: Mpi) -> None:
     """In one message, of a derived type."""
