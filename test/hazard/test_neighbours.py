@@ -49,6 +49,8 @@ def test_ranks_in_containers_of_their_own_share_memory_and_bounce(mpi: Mpi, tmp_
                                                                   size: str) -> None:
     """Name spaces of users, processes, mounts, IPC and networks for each, but one /dev/shm: of that a file
     with a name is shared, however small its pool, and the report says why messages bounce."""
+    if mpi.build.series == (5, 0):
+        pytest.skip("Open MPI 5.0 crashes in PMIx there, in MPI_Finalize")
     why = refusal("unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc", "--ipc", "--net",
                   "ip", "link", "set", "lo", "up")
     if why:
