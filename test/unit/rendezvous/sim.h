@@ -63,6 +63,7 @@ typedef struct sim_scenario {
     bool deep;    /* the first message is long, and the others are a stream of its sender's */
     bool adjoins; /* a receive buffer begins in the page in which the one before it ends */
     bool poor;    /* there is no memory for as much as a slot holds */
+    bool revokes; /* in some runs chunks wait to be written when REVOKE comes, and are given back */
     const char *always; /* a fault that is there in each run, … */
     unsigned always_at; /* … at that occasion */
     unsigned stride;    /* of faults that are tried, one in so many; 0: all */
@@ -115,6 +116,7 @@ typedef struct sim_fault {
     bool may_fail;  /* a request may end with an error */
 } sim_fault_t;
 
+extern unsigned sim_given_back;        /* chunks, after REVOKE, of all runs of a scenario */
 extern const sim_fault_t sim_faults[]; /* up to one without a name */
 
 /* Whether the fault can strike in that scenario. */
@@ -204,6 +206,7 @@ typedef struct sim_message {
     uint8_t rts[REGX_CTS_SIZE];
     uint8_t recv_handle[8], send_handle[8]; /* as in messages */
     bool outdated;   /* its memory was reported as changed: nothing is granted before RESUME */
+    bool revoked;    /* REVOKE was sent, and RESUME not yet */
     bool met;        /* the receiver knows its sender */
     bool watched;    /* its grants may be revoked */
     unsigned rank;   /* it was closed as the n-th; 0: not so far */

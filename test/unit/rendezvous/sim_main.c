@@ -226,7 +226,9 @@ static void sweep_all(const sim_scenario_t *scenario)
 static void test_scenario(void **state)
 {
     unit_handle_no_faults(); /* what is gone stays gone */
+    sim_given_back = 0;
     sweep_all(*state);
+    assert_true(!((const sim_scenario_t *)*state)->revokes || sim_given_back > 0);
 }
 
 static void show(const sim_scenario_t *scenario, int argc, char **argv)

@@ -51,12 +51,16 @@ void sim_append(sim_process_t *from, uint8_t tag, const void *data, size_t lengt
     memcpy(frame->data, data, length);
 }
 
+unsigned sim_given_back;
+
 static void note_of_receiver(sim_message_t *message, uint8_t type)
 {
     const bool grants = type == REGX_CONTROL_CTS_CHUNK || type == REGX_CONTROL_CTS_SLOTS;
 
     sim_check(!message->outdated || !grants || sim.always != NULL);
     message->outdated &= type != REGX_CONTROL_RESUME;
+    message->revoked |= type == REGX_CONTROL_REVOKE;
+    message->revoked &= type != REGX_CONTROL_RESUME;
     sim.changes[0].due |= type == REGX_CONTROL_REVOKE || type == REGX_CONTROL_RESUME;
     if (type == REGX_CONTROL_ARRIVED) {
         message->looked = ++sim.tick;
@@ -72,7 +76,8 @@ static void note_control(const sim_process_t *from, const uint8_t *bytes)
 
         if (sender && bytes[1] <= REGX_CONTROL_DIFFERS && message->recv != NULL &&
             memcmp(bytes + 4, message->recv_handle, 8) == 0) {
-            memcpy(message->send_handle, bytes + 12, 8);
+            memcpy(message->send_handle, bytes + offsetof(regx_control_t, from), 8);
+            sim_given_back += message->revoked && bytes[1] == REGX_CONTROL_NACK && bytes[2] == 0;
         } else if (!sender && message->recv != NULL &&
                    memcmp(bytes + 4, message->send_handle, 8) == 0) {
             note_of_receiver(message, bytes[1]);
