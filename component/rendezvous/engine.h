@@ -9,8 +9,8 @@
  * it and returns with it held.
  *
  * What takes long is done without the lock: copying, registering, putting, getting. So each such
- * stage has three parts: it is chosen under the lock, done without it, and entered into the books
- * under it again. Meanwhile the receive or send is `taken` by the thread that works on it. No other
+ * stage has three parts: it is chosen under the lock, done without it, and its result is recorded
+ * under the lock again. Meanwhile the receive or send is `taken` by the thread that works on it. No other
  * thread works on it then; what arrives for it is found by the one that does.
  *
  * Who uses whom, top to bottom; a file calls downwards only:
@@ -94,12 +94,13 @@ typedef struct regx_step {
         const regx_control_t *control; /* a receive's: the message that it is of, or NULL */
         void *context;                 /* END */
     };
-    bool news; /* a send's: of a message or a completion; perhaps another thread has taken it */
+    bool news; /* of a send: a message or a completion caused this step, so that the send may be in
+                  the hands of another thread now */
     unsigned next_chunk; /* get.c: chunks before this one had their turn */
 } regx_step_t;
 
 /* Of a send that this thread has taken. REGX_OK: it may go on; REGX_AGAIN: something found no room.
- * The answer of a receive's stage, and of a send's that is news, means nothing: those go on. */
+ * The answer of a receive's stage is ignored, and so is that of a send's if `news` is set. */
 typedef regx_status_t (*regx_stage_do_t)(regx_rndv_t *rndv, regx_step_t *step);
 
 /* Whom a slot of the pool is granted to. */

@@ -405,9 +405,9 @@ void regx_recv_report(regx_rndv_t *rndv, const regx_peer_t *peer)
 
 /* ---- receives have their turns ---- */
 
-/* Whose turn it is after the receive that the news was of. */
+/* Which receives are served behind the one whose message has just been handled. */
 typedef enum regx_next_turn {
-    REGX_TURN_NEWS, /* it is not found out yet */
+    REGX_TURN_NEWS, /* that one is still being served */
     REGX_TURN_PEER, /* other receives of the same peer, in their order, until one has to wait */
     REGX_TURN_ALL,  /* all that wait, oldest first */
     REGX_TURN_ROUND /* the same, and that round has begun */

@@ -409,7 +409,7 @@ regx_status_t regx_stage_compare(regx_rndv_t *rndv, regx_step_t *step)
 
     regx_lock(&rndv->lock);
     send->in_flight--;
-    send->agreement.state = same ? REGX_AGREEMENT_THERE : REGX_AGREEMENT_DUE;
+    send->agreement.state = same ? REGX_AGREEMENT_REACHED : REGX_AGREEMENT_DUE;
     if (!readable) {
         send->buffer.gone = true;
         regx_send_fail_locked(send, REGX_DENIED);
@@ -465,7 +465,7 @@ static bool take_arrived_locked(regx_rndv_send_t *send, const regx_control_t *co
         return true;
     }
     if (!compares) {
-        send->agreement.state = REGX_AGREEMENT_THERE;
+        send->agreement.state = REGX_AGREEMENT_REACHED;
         return true;
     }
     send->agreement.state = REGX_AGREEMENT_PROVING;

@@ -261,7 +261,7 @@ static void next_stage_locked(regx_rndv_send_t *send, regx_status_t status, regx
     const uint64_t all = send->buffer.length + send->agreement.rewound;
     assert(send->bytes.sent <= all);
     const bool agreed = send->agreement.state == REGX_AGREEMENT_NOT_NEEDED ||
-                        send->agreement.state == REGX_AGREEMENT_THERE;
+                        send->agreement.state == REGX_AGREEMENT_REACHED;
     if (send->in_flight == 0 && (send->status != REGX_OK || (send->bytes.sent == all && agreed))) {
         finish_locked(send, step);
     }
@@ -407,8 +407,8 @@ void regx_send_nack_locked(regx_rndv_send_t *send, uint64_t offset, uint64_t len
     regx_send_post_locked(send, &nack);
 }
 
-/* What a chunk could not carry is NACKed and goes by slots, with all of it that is still queued; or
- * it is granted anew. */
+/* A chunk that could not be written is NACKed, together with those of its pieces that are still
+ * queued. The receiver then grants slots for it or, of a transfer that may be revoked, grants it anew. */
 static void give_back_locked(const regx_write_t *write, regx_status_t status)
 {
     regx_rndv_send_t *send = write->send;
@@ -429,7 +429,8 @@ static void give_back_locked(const regx_write_t *write, regx_status_t status)
     }
 }
 
-/* What became of a put. Nothing could carry what a slot could not. */
+/* Records the result of a put. A chunk that failed can still go by slots; if a slot fails, so does the
+ * send. */
 static void ended_locked(regx_write_t *write, regx_status_t status)
 {
     regx_rndv_send_t *send = write->send;

@@ -48,14 +48,14 @@ typedef enum regx_intro {
  *
  *   DUE     ──REVOKE: chunks that are not begun are NACKed──▶ DUE
  *   DUE     ──RESUME──▶ DUE
- *   DUE     ──ARRIVED──▶ THERE
- *   DUE     ──ARRIVED, with a checksum──▶ PROVING ──it is the same──▶ THERE
+ *   DUE     ──ARRIVED──▶ REACHED
+ *   DUE     ──ARRIVED, with a checksum──▶ PROVING ──it is the same──▶ REACHED
  *   PROVING ──it is another: DIFFERS──▶ DUE */
 typedef enum regx_agreement {
     REGX_AGREEMENT_NOT_NEEDED,
     REGX_AGREEMENT_DUE,     /* by ARRIVED */
     REGX_AGREEMENT_PROVING, /* ARRIVED came, with a checksum that is being compared */
-    REGX_AGREEMENT_THERE
+    REGX_AGREEMENT_REACHED
 } regx_agreement_t;
 
 #define REGX_SEND_MESSAGES (REGX_GRANTS_MAX + 2) /* READY, one for each grant, and DIFFERS */
