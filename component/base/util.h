@@ -49,9 +49,10 @@ regx_refuse(regx_error_t error, regx_status_t status, const char *format, ...)
     return status;
 }
 
-/* Between these two a program that has itself ended by rounding (feenableexcept) is not, nor does it see
- * flags of it. Elsewhere than on x86 processors hardly do that. */
-static inline uint32_t regx_fractions_begin(void)
+/* Around floating-point arithmetic of regx's own: masks the exceptions that the program may have
+ * enabled (feenableexcept), of which rounding is one, and answers the program's control word. Restoring
+ * that restores the exception flags, too. On x86 alone; other processors rarely trap. */
+static inline uint32_t regx_fpe_mask(void)
 {
     uint32_t program = 0;
 #ifdef __x86_64__
@@ -62,7 +63,7 @@ static inline uint32_t regx_fractions_begin(void)
     return program;
 }
 
-static inline void regx_fractions_end(uint32_t program)
+static inline void regx_fpe_restore(uint32_t program)
 {
 #ifdef __x86_64__
     __asm__ volatile("ldmxcsr %0" ::"m"(program) : "memory");

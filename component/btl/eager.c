@@ -65,10 +65,10 @@ static void note_stray(regx_eager_t *eager, regx_autotune_t *tune)
 /* A benchmark of another size would lose more by a trial than it can gain. */
 static void put_off_others(regx_eager_t *eager, const regx_autotune_t *tune)
 {
-    const uint32_t program = regx_fractions_begin();
+    const uint32_t program = regx_fpe_mask();
     const bool far = tune->found[REGX_EAGER_RENDEZVOUS] > FAR * tune->found[REGX_EAGER_SEND];
 
-    regx_fractions_end(program);
+    regx_fpe_restore(program);
     for (unsigned i = 0; i < REGX_EAGER_SIZES; i++) {
         if (far && !eager->of[i].known) {
             eager->of[i].rest = REGX_AUTO_SOON;

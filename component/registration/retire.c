@@ -251,9 +251,9 @@ void regx_cache_give_up_locked(regx_cache_t *cache, uint32_t number)
 uint64_t regx_cache_evict_locked(regx_cache_t *cache)
 {
     regx_counters_t *counters = cache->registry->counters;
-    const uint32_t program = regx_fractions_begin(), number = choose(cache);
+    const uint32_t program = regx_fpe_mask(), number = choose(cache);
 
-    regx_fractions_end(program);
+    regx_fpe_restore(program);
     if (number == 0) {
         return 0;
     }

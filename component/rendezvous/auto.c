@@ -123,7 +123,7 @@ static regx_path_t choose(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
 uint64_t regx_auto_speed(regx_rndv_t *rndv, regx_path_t path, uint64_t length)
 {
     const unsigned size = number_of(length);
-    const uint32_t program = regx_fractions_begin();
+    const uint32_t program = regx_fpe_mask();
     float cost = 0;
 
     regx_lock(&rndv->lock);
@@ -137,7 +137,7 @@ uint64_t regx_auto_speed(regx_rndv_t *rndv, regx_path_t path, uint64_t length)
     }
     regx_unlock(&rndv->lock);
     const uint64_t speed = cost > 0 ? (uint64_t)(1e9F / cost) : 0;
-    regx_fractions_end(program);
+    regx_fpe_restore(program);
     return speed;
 }
 

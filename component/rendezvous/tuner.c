@@ -360,10 +360,10 @@ regx_trial_t regx_tune_enter(regx_autotune_t *tune)
     regx_turn_t *turn = &tune->turn;
 
     if (tune->trying) {
-        const uint32_t program = regx_fractions_begin();
+        const uint32_t program = regx_fpe_mask();
 
         go_on(tune);
-        regx_fractions_end(program);
+        regx_fpe_restore(program);
     } else {
         wait_for_trial(tune);
     }

@@ -104,9 +104,8 @@ typedef struct regx_mailbox_out { /* the poster's private state */
     uint64_t consumed_lines;
     uint64_t consumed_payload;
     uint64_t spans_until; /* lines below this count may hold payload where a head is expected */
-    uint64_t
-        short_until;   /* lines below this count are known to be free: the short way fills them */
-    size_t brought_in; /* of the ring's pages */
+    uint64_t short_until; /* lines below this count are free, so that the short way fills them */
+    size_t brought_in;    /* of the ring's pages */
     /* Posts follow on one another, so the poller is behind; set by regx_shm_send, kept by other posts.
      * Only then are the next frames' lines taken away from the poller: in a ping-pong that would hold
      * up the frame just posted. Seen on an EPYC of Zen 5, cores far from one another: 8 bytes one way
