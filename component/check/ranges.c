@@ -383,8 +383,8 @@ void regx_check_message(const struct ibv_context *context, const struct ibv_sge 
     if (whole < OFFER) {
         return;
     }
-    /* By the kernel: what is posted may not be there. */
-    const ssize_t length = process_vm_readv(getpid(), &to, 1, from, count, 0);
+    /* By the kernel: what is posted may not be there. Of this thread: the first may have ended. */
+    const ssize_t length = process_vm_readv(gettid(), &to, 1, from, count, 0);
 
     pthread_mutex_lock(&lock);
     catch_up();

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * stale CHANGE USE: registers a buffer, changes its memory in one way, and uses the registration in one
+ * stale CHANGE USE [ROUNDS]: registers a buffer, changes its memory in one way, and uses the registration in one
  * way. Each of the three is a function by itself, which regx-check is to name. The example of the
  * library brings the device and its queue pairs.
  */
@@ -10,6 +10,8 @@
 
 #include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
+#include <stdbool.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -196,10 +198,11 @@ static void use_in_threads(wire_t *wire)
     }
 }
 
-int main(int argc, char **argv)
+static const char *change = "none", *use = "write";
+static int rounds = 1;
+
+static int run(void)
 {
-    const char *change = argc > 1 ? argv[1] : "none", *use = argc > 2 ? argv[2] : "write";
-    const int rounds = argc > 3 ? atoi(argv[3]) : 1;
     wire_t wire;
 
     if (getenv("STALE_CHILD") != NULL) {
@@ -260,4 +263,37 @@ int main(int argc, char **argv)
     }
     puts("stale: done");
     return 0;
+}
+
+static bool first_thread_has_ended(void)
+{
+    char text[512] = "";
+    FILE *file = fopen("/proc/self/stat", "r");
+
+    require(file != NULL && fgets(text, sizeof(text), file) != NULL, "no /proc/self/stat");
+    fclose(file);
+    return strstr(text, ") Z ") != NULL;
+}
+
+static void *run_alone(void *unused)
+{
+    (void)unused;
+    while (!first_thread_has_ended()) {
+        sched_yield();
+    }
+    exit(run());
+}
+
+int main(int argc, char **argv)
+{
+    pthread_t thread;
+
+    change = argc > 1 ? argv[1] : change;
+    use = argc > 2 ? argv[2] : use;
+    rounds = argc > 3 ? atoi(argv[3]) : rounds;
+    if (getenv("STALE_ALONE") == NULL) {
+        return run();
+    }
+    require(pthread_create(&thread, NULL, run_alone, NULL) == 0, "no thread");
+    pthread_exit(NULL);
 }

@@ -156,6 +156,12 @@ def test_what_is_offered_to_a_peer_is_a_use(check: Check) -> None:
     assert [fault["verdict"] for fault in check.faults()] == [DIFFERENT], done.stderr  # by its bytes alone
 
 
+def test_so_it_is_where_the_first_thread_has_ended(check: Check) -> None:
+    """For the kernel the process's number then names a thread without memory."""
+    done = check.plain(check.command, "--json", check.json, check.built / "stale", "munmap", "offer", STALE_ALONE=1)
+    found_once(check, done, DIFFERENT, "munmap", "an offer to a peer")
+
+
 def test_without_the_command_the_library_tells(check: Check) -> None:
     done = check.plain(check.built / "stale", "munmap", "write", LD_PRELOAD=check.command.with_name("libregx-check.so"))
     assert (done.returncode, done.stdout) == (0, "stale: done\n")

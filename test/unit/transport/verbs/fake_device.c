@@ -346,7 +346,7 @@ int ibv_dealloc_pd(struct ibv_pd *pd)
 /* Whether all of that is mapped, to be written if `written`. */
 static bool is_mapped(uintptr_t base, size_t length, bool written)
 {
-    FILE *maps = fopen("/proc/self/maps", "re");
+    FILE *maps = fopen("/proc/thread-self/maps", "re");
     uintptr_t at = base;
     char line[512];
 
