@@ -221,15 +221,15 @@ int ibv_close_device(struct ibv_context *context)
 
 int ibv_query_device(struct ibv_context *context, struct ibv_device_attr *attr)
 {
-    const uint32_t depth = fake_context_of(context)->port->depth;
+    const fake_port_t *port = fake_context_of(context)->port;
 
-    *attr = (struct ibv_device_attr){.vendor_id = fake_context_of(context)->port->vendor,
+    *attr = (struct ibv_device_attr){.vendor_id = port->vendor,
                                      .phys_port_cnt = 1,
                                      .max_cqe = 1 << 16,
                                      .max_mr = 1 << 16,
                                      .max_mr_size = UINT64_MAX,
-                                     .max_qp_wr = depth != 0 ? (int)depth : 1 << 12,
-                                     .max_srq_wr = 1 << 13,
+                                     .max_qp_wr = port->depth != 0 ? (int)port->depth : 1 << 12,
+                                     .max_srq_wr = port->srq_error != 0 ? 0 : 1 << 13,
                                      .max_qp_rd_atom = 16,
                                      .max_qp_init_rd_atom = 16};
     return 0;

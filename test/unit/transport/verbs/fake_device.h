@@ -39,6 +39,7 @@ typedef struct fake_port { /* a device has one port, numbered 1 */
     unsigned reliable_max;   /* RC queue pairs that it has at once; 0: any number */
     unsigned reliable;       /* that there are */
     bool drops_receives;     /* when a queue pair is destroyed, as mlx5 does */
+    int srq_error;           /* of ibv_create_srq; 0: none. Then none may hold any receives */
     struct {
         enum ibv_wc_status received, datagram_received, datagram_sent; /* of what completes */
         int receive_post, datagram_receive_post, datagram_post;        /* errors of posting */

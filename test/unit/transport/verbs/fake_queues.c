@@ -157,9 +157,13 @@ int ibv_destroy_cq(struct ibv_cq *super)
 
 struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *attr)
 {
+    (void)attr;
+    errno = fake_context_of(pd->context)->port->srq_error;
+    if (errno != 0) {
+        return NULL;
+    }
     fake_srq_t *srq = calloc(1, sizeof(*srq));
 
-    (void)attr;
     srq->super = (struct ibv_srq){.context = pd->context, .pd = pd};
     receives_init(&srq->receives);
     return &srq->super;

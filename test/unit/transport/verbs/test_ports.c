@@ -249,12 +249,33 @@ static void the_speed_of_a_port_is_known(void **state)
     }
 }
 
+/* Nothing can be received without it. */
+static void a_port_without_a_shared_receive_queue_is_refused_by_name(void **state)
+{
+    regx_counters_t counters = {0};
+    const regx_transport_config_t config = {.self = 1,
+                                            .pool_size = 65536,
+                                            .pool_min = 65536,
+                                            .device = "fake0:1",
+                                            .counters = &counters};
+    regx_transport_t *transport = NULL;
+
+    fake.ports[0].srq_error = EOPNOTSUPP;
+    assert_int_equal(regx_transport_ops.open(&config, error, &transport), REGX_UNREACHABLE);
+    assert_string_equal(error, "fake0:1 gives no shared receive queue: Operation not supported");
+    fake.ports[0].srq_error = ENOMEM;
+    assert_int_equal(regx_transport_ops.open(&config, error, &transport), REGX_NO_MEMORY);
+    assert_string_equal(error, "fake0:1 gives no shared receive queue: Cannot allocate memory");
+    assert_null(transport);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(named_ports_are_taken_in_their_order, two_ports),
         cmocka_unit_test_setup(a_list_without_a_usable_port_is_refused_by_name, two_ports),
         cmocka_unit_test_setup(the_speed_of_a_port_is_known, two_ports),
+        cmocka_unit_test_setup(a_port_without_a_shared_receive_queue_is_refused_by_name, two_ports),
         cmocka_unit_test_setup(ports_of_one_kind_are_used_together, two_ports),
         cmocka_unit_test_setup(much_slower_port_is_left_out, two_ports),
         cmocka_unit_test_setup(far_port_is_used_too_if_its_subnet_is_another, two_ports),
