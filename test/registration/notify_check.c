@@ -295,30 +295,37 @@ static void a_watch_waits_for_what_is_under_way(void)
 /* Memory of which some threads change all, without pause: they leave its pages where they are. */
 static struct {
     char *base;
+    pthread_mutex_t gate; /* held until all threads are there */
     _Atomic bool over;
     pthread_t threads[100];
     unsigned count;
-} busy;
+} busy = {.gate = PTHREAD_MUTEX_INITIALIZER};
 
 enum { BUSY_BYTES = 16 << 20 };
 
 static void *free_without_pause(void *none)
 {
+    pthread_mutex_lock(&busy.gate);
+    pthread_mutex_unlock(&busy.gate);
     while (!atomic_load(&busy.over)) {
         MUST(madvise(busy.base, BUSY_BYTES, MADV_FREE) == 0);
     }
     return none;
 }
 
+/* They wait for each other: to make a thread is to change mappings, and in older kernels (6.12) that waits for
+ * all who change memory meanwhile, for minutes if they are many. */
 static void busy_begin(unsigned count)
 {
     busy.base = mmap(NULL, BUSY_BYTES, RW, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     MUST(busy.base != MAP_FAILED && madvise(busy.base, BUSY_BYTES, MADV_NOHUGEPAGE) == 0);
     memset(busy.base, 1, BUSY_BYTES);
     atomic_store(&busy.over, false);
+    pthread_mutex_lock(&busy.gate);
     for (busy.count = 0; busy.count < count; busy.count++) {
         MUST(pthread_create(&busy.threads[busy.count], NULL, free_without_pause, NULL) == 0);
     }
+    pthread_mutex_unlock(&busy.gate);
 }
 
 static void busy_end(void)
