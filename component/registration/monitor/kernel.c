@@ -116,11 +116,6 @@ static bool valid(regx_monitor_t *monitor)
             catch_up(kernel));
 }
 
-static void poll_told(regx_monitor_t *monitor)
-{
-    (void)valid(monitor);
-}
-
 /* Whether the descriptor is still that of the page. The program may have closed it, and another user of
  * the device in this process (the library) may have its own file by that number. */
 static bool has_file(const regx_kernel_t *kernel)
@@ -276,7 +271,6 @@ static regx_status_t kernel_start(const regx_monitor_config_t *config, regx_moni
                   .valid = valid,
                   .subscribe = subscribe,
                   .unsubscribe = unsubscribe,
-                  .poll = poll_told,
                   .stop = stop},
         .page = MAP_FAILED,
         .file = {.fd = -1},

@@ -146,8 +146,8 @@ struct regx_monitor {
     /* Not NULL: `valid` is regx_uffd_is_idle of this one and nothing more. A hit then calls that
      * directly, which saves a call through a pointer. */
     const struct regx_uffd *query;
-    /* Not NULL: `valid` is true where both words are equal, and need not be called then. Not there
-     * in a child. */
+    /* Not NULL: `valid` is true where both words are equal, and need not be called then. Else it logs
+     * what was told first: no thread does so by itself. Not there in a child. */
     const _Atomic uint64_t *told, *logged;
 
     /* Makes changes of that range known from now on. Called before pinning, with no lock of the
@@ -160,10 +160,6 @@ struct regx_monitor {
     /* Ends one `subscribe` of exactly that range, when nothing is registered of it any more. Not NULL:
      * what is watched are addresses, whatever comes to be mapped there. Any thread. */
     void (*unsubscribe)(regx_monitor_t *monitor, uintptr_t start, uintptr_t end);
-
-    /* Logs the changes that are known and not yet in the log: where that is left to who asks. A load
-     * where there are none. Any thread; allocates nothing. NULL: they come by themselves. */
-    void (*poll)(regx_monitor_t *monitor);
 
     /* Both where `by_device` is set alone, by any thread, with no lock held. */
     /* Whether regions can serve what begins there; else pin it for one use (counted by reason in
@@ -193,10 +189,11 @@ static inline void regx_monitor_unsubscribe(regx_monitor_t *monitor, uintptr_t s
     }
 }
 
+/* Changes that are known come into the log, if that is left to who asks. */
 static inline void regx_monitor_poll(regx_monitor_t *monitor)
 {
-    if (monitor->poll != NULL) {
-        monitor->poll(monitor);
+    if (monitor->told != NULL) {
+        (void)monitor->valid(monitor);
     }
 }
 
