@@ -23,9 +23,10 @@ QEMU = ["qemu-system-x86_64", "-accel", "tcg,thread=multi,tb-size=512", "-cpu", 
         "-smp", "2", "-M", "q35,usb=off,vmport=off,smm=off", "-nodefaults", "-no-reboot",
         "-display", "none"]
 # maxcpus=1: see guest-init. tsc=reliable: else a busy host makes the kernel distrust the clock, and
-# patch its own code for that, in the middle of a command.
+# patch its own code for that, in the middle of a command. no_timer_check: else Linux 6.1 panics at its start, if
+# its timer has not ticked in time.
 KERNEL_LINE = ("console=ttyS0 quiet maxcpus=1 mitigations=off nokaslr panic=-1 oops=panic "
-               "tsc=reliable rootfstype=ext4")
+               "tsc=reliable no_timer_check rootfstype=ext4")
 INIT = Path(__file__).with_name("guest-init")
 
 
