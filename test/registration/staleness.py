@@ -130,10 +130,10 @@ HEAD = """\
 # What becomes of a registration when memory changes
 
 Each test registers a buffer, changes its memory, and uses it again. A backend that keeps registrations keeps this one.
-The tests ran on two devices that pin pages and go stale: io_uring's registered buffers (Linux 6.18), and Soft-RoCE
-(Linux 7.2, 7.3). Their outcomes agree in each cell that both have. For `none`, `hooks`, `notifier` and `hooks+notifier` messages
-over the first device (`btl_regx_transport pinned`) had the same outcome, too. A row names the Linux that it needs, if not
-all have it.
+The tests ran on two devices that pin pages, so that a registration can go stale: io_uring's registered buffers (Linux
+6.18), and Soft-RoCE (Linux 7.2, 7.3). In each cell that both devices have, the outcome was the same. For `none`,
+`hooks`, `notifier` and `hooks+notifier` messages over the first device (`btl_regx_transport pinned`) had the same
+outcome, too. A row names the Linux that it needs, if not all have it.
 
 ## Seven steps
 
@@ -144,20 +144,26 @@ The classic case (test/registration/seven_steps.c). With each backend the peer g
 
 ## All changes
 
-The tables hold for what is sent and for what is received. Registrations of memory beside that which changed are kept.
+The tables hold for what is sent and for what is received. Registrations of other memory, next to that which changed,
+are kept. The column `unprotected` is no backend, but the same cache without any report of changes. It shows which
+changes make a registration stale at all.
 
-- **fresh**: the bytes are right, by a new registration or because the old one is still true.
-- **uncached**: each use registers anew, and `uncached` in the report counts it.
-- **blind**: the backend is not told of this change, and wrong bytes were seen. (UCX's hooks, which Open MPI 5.0 uses,
-  see an mremap onto the buffer; Open MPI's own, in this table, do not.)
-- **stale**: wrong bytes were seen, in the column `unprotected`. This is no backend, but the same cache without any report
-  of changes.
+- **fresh**: the bytes are right. If `unprotected` is fresh, too, the old registration is still true, and the row says
+  nothing of the backend. Otherwise the backend was told of the change, and the buffer was registered anew.
+- **uncached**: the bytes are right, since each use registers anew; `uncached` in the report counts it.
+- **stale** (in the column `unprotected`) and **blind** (in that of a backend): wrong bytes were seen. The backend is
+  not told of this change. (UCX's hooks, which Open MPI 5.0 uses, see an mremap onto the buffer; Open MPI's own, in this
+  table, do not.)
+
+The change `mprotect` forbids writing and allows it again; the pages stay the same. Memory that the program keeps
+protected, and fills when it is accessed, is another case, in which all backends but `none` may give wrong data:
+[limits.md](limits.md#memory-that-changes).
 
 A change is made by a call of libc; or by the system call itself (*raw*); or by libc in another thread, while this one
-takes the address as soon as it is free (*thread*). A cell names *raw* and *thread* only where their outcome differs from that of the
-call of libc. `hooks` are Open MPI's. `odp` needs a device with on-demand paging. `kernel` needs its module, and was seen
-over Soft-RoCE alone; there a change of a part of a huge page also ends what is kept of the rest of it. The last table is
-of what only libc does.
+takes the address as soon as it is free (*thread*). A cell names *raw* and *thread* only where their outcome differs
+from that of the call of libc. `hooks` are Open MPI's. `odp` needs a device with on-demand paging. `kernel` needs its
+module, and was tested over Soft-RoCE only. With it a change of a part of a huge page also ends the registrations of the
+rest of that page. The second table has the changes that only libc can make.
 """
 
 
