@@ -160,7 +160,7 @@ static void lose_buffer(const regx_call_t *call)
     regx_module_lost(regx_module_of(call->btl), call->endpoint, call->size, "to", why);
 }
 
-static void put_done(void *context, regx_status_t status)
+static void send_ended(void *context, regx_status_t status)
 {
     const regx_call_t call = take_back(context);
 
@@ -176,7 +176,7 @@ static void put_done(void *context, regx_status_t status)
     regx_call_complete(&call, status == REGX_OK ? OPAL_SUCCESS : OPAL_ERROR);
 }
 
-static void get_done(void *context, regx_status_t status)
+static void receive_ended(void *context, regx_status_t status)
 {
     const regx_call_t call = take_back(context);
 
@@ -218,7 +218,7 @@ int regx_put(mca_btl_base_module_t *btl, struct mca_btl_base_endpoint_t *endpoin
     record_t *kept = keep(&call, "to");
     if (kept != NULL) {
         regx_rndv_send_open(regx_module_of(btl)->rndv, &endpoint->peer, local_address, size,
-                            remote_handle->bytes, put_done, kept);
+                            remote_handle->bytes, send_ended, kept);
     }
     return OPAL_SUCCESS;
 }
@@ -239,7 +239,7 @@ int regx_get(mca_btl_base_module_t *btl, struct mca_btl_base_endpoint_t *endpoin
     record_t *kept = keep(&call, "from");
     if (kept != NULL) {
         regx_rndv_recv_get(regx_module_of(btl)->rndv, (regx_rndv_recv_t *)local_handle,
-                           remote_handle->bytes, get_done, kept);
+                           remote_handle->bytes, receive_ended, kept);
     }
     return OPAL_SUCCESS;
 }

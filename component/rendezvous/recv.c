@@ -108,8 +108,9 @@ static void fill_cts_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
 
 /* Registrations made after a change was reported and before it took effect are of the old pages.
  * The proof (ARRIVED) has caught what went there, but later messages must not find them in the
- * cache. Not if it was sent again only because another receive had done this, whose buffer shares a
- * page with it: two neighbours would have each other sent again without end. */
+ * cache. So they end, but only if this receive's own memory changed, or a write into it failed: else
+ * two receives whose buffers share a page would end each other's registrations, and be sent again,
+ * without end. */
 static void end_watch(regx_rndv_recv_t *recv)
 {
     regx_revocable_t *revoke = &recv->revoke;
@@ -440,10 +441,11 @@ static void let_go_locked(regx_rndv_t *rndv, regx_recv_turns_t *turns)
     free_locked(rndv, recv);
 }
 
-/* After news of a receive, which is taken: whose turn it is. While the pool was enough for all, the
- * receive itself comes first, its slot being warm in the cache, unless it is new among those that
- * wait: others of its peer were there before. When some had to do without, all that want slots get
- * them in turn. */
+/* Called after a message for a receive was handled; this thread still has taken that receive. Chooses
+ * who is served next. While the pool was enough for all, this is the receive itself, because its slot
+ * is still in the processor's cache. But if it only now begins to wait for slots, it goes behind others
+ * of its peer, which waited before. When some had to do without slots, all that want some get them in
+ * turn. */
 static void begin_turns_locked(regx_rndv_t *rndv, regx_recv_turns_t *turns)
 {
     regx_rndv_recv_t *recv = turns->step->recv;
@@ -527,7 +529,7 @@ static void end_turn_locked(regx_rndv_t *rndv, regx_recv_turns_t *turns)
 
 /* Does the stage that is set up, if any, and those that turn after turn makes, until nothing is left
  * to do. */
-static void take_turns(regx_rndv_t *rndv, regx_recv_turns_t *turns)
+static void serve_receives(regx_rndv_t *rndv, regx_recv_turns_t *turns)
 {
     regx_step_t *step = turns->step;
 
@@ -562,7 +564,7 @@ void regx_recv_run(regx_rndv_t *rndv, regx_step_t *step)
     regx_recv_turns_t turns = {.step = step, .next = REGX_TURN_NEWS};
     const regx_peer_t *peer = step->recv->peer;
 
-    take_turns(rndv, &turns);
+    serve_receives(rndv, &turns);
     regx_recv_report(rndv, peer);
 }
 
@@ -571,7 +573,7 @@ int regx_recvs_advance(regx_rndv_t *rndv)
     regx_step_t step = {.stage = REGX_STAGE_NONE};
     regx_recv_turns_t turns = {.step = &step, .next = REGX_TURN_ALL};
 
-    take_turns(rndv, &turns);
+    serve_receives(rndv, &turns);
     return turns.advanced;
 }
 

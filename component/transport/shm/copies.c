@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The puts and gets that are copied by pieces (neighbour.c).
+ * Queues the puts and gets that the kernel copies, and schedules their pieces (neighbour.c) among
+ * the connections.
  *
  * Each connection has a queue. Those that have something queued take turns, one piece each, so that
  * a peer's short get does not wait for another peer's long ones. A call of progress copies one piece,
@@ -21,10 +22,10 @@
 /* Bytes after which a call of progress copies no other piece. Between two short ones Open MPI's
  * round costs more than looking for frames is worth: 32 KiB are copied in 2 us. */
 #define ROUND (128u * 1024u)
-/* And pieces, of which some add no bytes: gets of a neighbour that is dead, what the peer has
- * copied. */
+/* How many pieces a call of progress copies at most. ROUND alone does not bound it: a get from a
+ * neighbour that is dead, or one that the peer has copied, adds no bytes. */
 #define ROUND_PIECES 32
-/* Copies that are looked at for a shorter one, of any number that may be queued. */
+/* How many queued copies are searched for one that is shorter; any number may be queued. */
 #define LOOKS 64u
 
 /* ---- what a copy is ---- */
@@ -209,7 +210,7 @@ static bool is_shorter_behind(regx_pending_t *op)
 
 /* Copies a piece for the connection whose turn it is, and adds its bytes. Returns whether there was
  * one to copy. */
-static bool serve(regx_shm_t *shm, size_t *copied)
+static bool copy_next_piece(regx_shm_t *shm, size_t *copied)
 {
     regx_status_t status = REGX_AGAIN;
 
@@ -280,7 +281,7 @@ int regx_shm_poll_copies(regx_shm_t *shm)
     int served = 0;
     size_t copied = 0;
 
-    while (served < ROUND_PIECES && copied < ROUND && serve(shm, &copied)) {
+    while (served < ROUND_PIECES && copied < ROUND && copy_next_piece(shm, &copied)) {
         served++;
     }
     if (served == 0 && shm->shared_copies.request_count > 0 && regx_shared_copy_write(shm)) {

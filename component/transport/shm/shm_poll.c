@@ -153,7 +153,7 @@ static void deliver_zcopy(regx_shm_t *shm, regx_shm_inbound_t *inbound, const re
     regx_mailbox_return(&inbound->in, lent->token, lent->lap);
 }
 
-static void deliver(const regx_shm_t *shm, const regx_shm_inbound_t *inbound,
+static void pass_up(const regx_shm_t *shm, const regx_shm_inbound_t *inbound,
                     const regx_frame_t *frame)
 {
     const regx_transport_events_t *events = &shm->config.events;
@@ -195,7 +195,7 @@ static __attribute__((noinline)) regx_status_t take_any(regx_shm_t *shm,
     } else if (frame.kind == REGX_FRAME_SHARED_COPY) {
         take_request(shm, inbound, &frame);
     } else {
-        deliver(shm, inbound, &frame);
+        pass_up(shm, inbound, &frame);
     }
     regx_mailbox_pop(&inbound->in, &frame);
     return REGX_OK;
@@ -213,7 +213,7 @@ static __attribute__((noinline)) int take_frames(regx_shm_t *shm, size_t i)
 
         if (regx_mailbox_peek_short(&inbound->in, &frame)) {
             regx_mailbox_fetch_ahead(&inbound->in, ahead);
-            deliver(shm, inbound, &frame);
+            pass_up(shm, inbound, &frame);
             regx_mailbox_pop_short(&inbound->in);
             ahead = REGX_MAILBOX_AHEAD;
             continue;
@@ -319,7 +319,7 @@ static bool is_idle(const regx_shm_t *shm)
                                  atomic_load_explicit(&shm->copy_count, memory_order_relaxed)) == 0;
 }
 
-static __attribute__((noinline)) int serve(regx_shm_t *shm)
+static __attribute__((noinline)) int progress_busy(regx_shm_t *shm)
 {
     int events = 0;
 
@@ -349,5 +349,5 @@ int regx_shm_progress(regx_transport_t *transport)
 {
     regx_shm_t *shm = regx_shm_of(transport);
 
-    return is_idle(shm) ? 0 : serve(shm);
+    return is_idle(shm) ? 0 : progress_busy(shm);
 }
