@@ -12,7 +12,8 @@ void regx_eager_init(regx_eager_t *eager, size_t *limit, bool tunes)
 {
     *eager = (regx_eager_t){.tunes = tunes, .limit = limit, .configured = *limit};
     for (unsigned i = 0; i < REGX_EAGER_SIZES; i++) {
-        regx_tune_init(&eager->of[i], 1, REGX_AUTO_EAGER); /* sizes do not tell others */
+        /* No result is passed on to larger sizes. */
+        regx_tune_init(&eager->of[i], 1, REGX_AUTO_EAGER);
     }
 }
 
@@ -51,7 +52,7 @@ void regx_eager_tell(regx_eager_t *eager, unsigned number, regx_eager_way_t winn
     }
 }
 
-/* It cannot go as the turn's messages are to, or not yet. */
+/* The message had to go another way than the messages of the turn that is being timed. */
 static void note_stray(regx_eager_t *eager, regx_autotune_t *tune)
 {
     if (++eager->strays == STRAYS) {
@@ -62,7 +63,8 @@ static void note_stray(regx_eager_t *eager, regx_autotune_t *tune)
     }
 }
 
-/* A benchmark of another size would lose more by a trial than it can gain. */
+/* Postpones the first trials of the other sizes if for this one a rendezvous took more than FAR times
+ * as long: a benchmark of another size would lose more by a trial than it can gain. */
 static void put_off_others(regx_eager_t *eager, const regx_autotune_t *tune)
 {
     const uint32_t program = regx_fpe_mask();

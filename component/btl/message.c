@@ -78,12 +78,14 @@ mca_btl_base_descriptor_t *regx_prepare_src(mca_btl_base_module_t *btl, regx_end
                                             size_t reserve, size_t *size, uint32_t flags)
 {
     regx_module_t *module = regx_module_of(btl);
-    const bool more = (flags & MCA_BTL_DES_FLAGS_PRIORITY) == 0; /* not the first, as ob1 has it */
+    /* ob1 sets PRIORITY for the first fragment of a message only. */
+    const bool more = (flags & MCA_BTL_DES_FLAGS_PRIORITY) == 0;
     size_t length = regx_min(*size, btl->btl_max_send_size - reserve);
     size_t message;
 
     opal_convertor_get_packed_size(convertor, &message);
-    /* ob1 keeps the request and asks again from its own progress. Not with threads: not measured. */
+    /* NULL makes ob1 keep the request and ask again from its own progress. This is not done in a job
+     * with threads, where its effect was not measured. */
     if (more && !module->threads &&
         regx_fragment_must_wait(module, endpoint, reserve + length, message)) {
         return NULL;
@@ -91,11 +93,11 @@ mca_btl_base_descriptor_t *regx_prepare_src(mca_btl_base_module_t *btl, regx_end
     if (!more && begins_rendezvous(convertor, length, message)) {
         length = module->params->rts_contiguous ? length : 0;
     } else if (regx_eager_is_lowered(&module->eager, reserve + message)) {
-        /* Not contiguous, or of MPI_Bsend. */
+        /* Only non-contiguous messages and those of MPI_Bsend come here. */
         regx_endpoint_note(module, endpoint, message, REGX_EAGER_SEND);
         length = more ? length : message; /* the rest would go in fragments, after an answer */
     } else if (!more && opal_convertor_need_buffers(convertor) == 0) {
-        regx_endpoint_note(module, endpoint, message, REGX_EAGER_SEND); /* of MPI_Ssend */
+        regx_endpoint_note(module, endpoint, message, REGX_EAGER_SEND); /* MPI_Ssend's */
     }
     regx_fragment_t *fragment =
         regx_fragment_take(module, endpoint, reserve + length, skew_of(convertor, reserve, length));

@@ -281,7 +281,8 @@ static int advance(regx_module_t *module)
                : events;
 }
 
-/* A round in which everything is looked at, also what may wait for some rounds. */
+/* One round in ALL_ROUNDS: also does what can wait, in the registry and for endpoints that Open MPI
+ * has deleted. */
 static __attribute__((noinline)) int progress_all(regx_module_t *module)
 {
     const int events = module->transport->ops->progress(module->transport);
@@ -293,9 +294,9 @@ static __attribute__((noinline)) int progress_all(regx_module_t *module)
     return events + advance(module);
 }
 
-/* While frames keep arriving, what waits in this module is looked at in every round of so many only. */
+/* While frames keep arriving, advance is called in one round of so many. */
 #define EVENT_ROUNDS 4u
-/* In one round of so many everything is looked at. */
+/* One round of so many is progress_all. */
 #define ALL_ROUNDS 16u
 
 /* The usual round: takes the frames that have arrived or, if there are none, does what waits in this

@@ -54,15 +54,16 @@ typedef enum regx_stage {
     REGX_STAGE_END,     /* calls `done`; the record is free already, and the lock is not taken */
     /* get.c: */
     REGX_STAGE_ADVERTISE, /* registers a chunk, and sends RKEY */
-    REGX_STAGE_READ,      /* ATS has come, or never will: gives up the chunk, and counts */
+    REGX_STAGE_READ,      /* the peer has read a chunk (ATS), or never will: gives it up, and counts
+                             its bytes */
     /* revoke.c: */
     REGX_STAGE_COMPARE, /* ARRIVED has come with a checksum: compares, and sends DIFFERS if it is
                            another */
 
     /* The receive side. put.c: */
     REGX_STAGE_GRANT,       /* registers a chunk, and grants it; or it goes by slots */
-    REGX_STAGE_ACKNOWLEDGE, /* ATP or NACK of a chunk has come: gives it up, and counts, or it goes by
-                               slots or is granted anew */
+    REGX_STAGE_ACKNOWLEDGE, /* ATP or NACK of a chunk has come, and its registration is given up. ATP:
+                               counts its bytes. NACK: they go by slots, or are granted anew */
     /* bounce.c: */
     REGX_STAGE_COPY_OUT, /* ATP of a slot has come: copies it to the user, and gives it up */
     /* get.c: */
@@ -99,8 +100,9 @@ typedef struct regx_step {
     unsigned next_chunk; /* get.c: chunks before this one had their turn */
 } regx_step_t;
 
-/* Of a send that this thread has taken. REGX_OK: it may go on; REGX_AGAIN: something found no room.
- * The answer of a receive's stage is ignored, and so is that of a send's if `news` is set. */
+/* Does a stage. The answer is about a send that this thread has taken. REGX_OK: it may go on;
+ * REGX_AGAIN: something found no room. The answer of a receive's stage is ignored, and so is that of
+ * a send's if `news` is set. */
 typedef regx_status_t (*regx_stage_do_t)(regx_rndv_t *rndv, regx_step_t *step);
 
 /* Whom a slot of the pool is granted to. */

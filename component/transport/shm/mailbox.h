@@ -9,8 +9,8 @@
  * one of more than REGX_MAILBOX_STREAM_SPAN, lies in a ring of payload that the line points to; one
  * that is sent without a copy stays in the poster's pool. A lap is one pass through the ring of
  * lines. A line is full when its sequence number is the number of its lap, so lines need not be
- * cleared. One exception: a frame that goes on in further lines may leave bytes where the head of such
- * a line will be that are the number of the next lap; the poster clears them (clear_behind in
+ * cleared. One exception: a frame that goes on in further lines writes data over their heads, and these
+ * bytes may happen to be the number of the next lap; the poster clears them (clear_behind in
  * mailbox.c). The sequence number and what describes the frame are one word, written last and read
  * once. A poster that changes the word after it was read cannot mislead the poller.
  *
