@@ -14,10 +14,10 @@
  * its window, 1 MiB over a device and 256 KiB on a node: the copy out begins early, finds its bytes
  * in the cache, and ends soon after. In a stream of messages others fill those gaps, and fewer
  * notices are better. */
-#define FINEST_PIECE (16u * 1024u)
-#define FINE_PIECE (32u * 1024u)
-#define SINGLE_PIECE (64u * 1024u)
-#define LONG_PIECE (128u * 1024u) /* of a message above 1 MiB: fewer notices, again */
+#define FINEST_GRANT (16u * 1024u)
+#define FINE_GRANT (32u * 1024u)
+#define SINGLE_GRANT (64u * 1024u)
+#define LONG_GRANT (128u * 1024u) /* of a message above 1 MiB: fewer notices, again */
 #define SINGLE_WINDOW (1024u * 1024u)
 /* On a node a peer holds fewer, so that its first messages map few pages: 64 messages of 64 KiB, all
  * granted at once, took 9 ms on an EPYC of Zen 5, and later ones 0.17. Nor too few: a message that
@@ -71,21 +71,22 @@ static bool is_full(const regx_rndv_t *rndv, const regx_rndv_recv_t *recv, uint3
                                has_share(rndv, recv, length));
 }
 
-static uint32_t piece_length(const regx_rndv_t *rndv, const regx_rndv_recv_t *recv, uint64_t offset,
+/* For how many bytes of the message the next slot is granted. */
+static uint32_t grant_length(const regx_rndv_t *rndv, const regx_rndv_recv_t *recv, uint64_t offset,
                              uint64_t left)
 {
     const uint64_t slot = rndv->pool->slot_size;
-    const uint64_t fine = recv->buffer.length <= FINEST_MESSAGE ? FINEST_PIECE : FINE_PIECE;
-    uint64_t piece = slot;
+    const uint64_t fine = recv->buffer.length <= FINEST_MESSAGE ? FINEST_GRANT : FINE_GRANT;
+    uint64_t granted = slot;
 
     if (recv->slots.lone) {
-        const uint64_t max = recv->buffer.length > SINGLE_WINDOW ? LONG_PIECE : SINGLE_PIECE;
+        const uint64_t max = recv->buffer.length > SINGLE_WINDOW ? LONG_GRANT : SINGLE_GRANT;
         const uint64_t near_end = regx_min(offset, left / 2);
 
-        piece = near_end > fine ? near_end & ~(uint64_t)(FINEST_PIECE - 1) : fine;
-        piece = regx_min(piece, max);
+        granted = near_end > fine ? near_end & ~(uint64_t)(FINEST_GRANT - 1) : fine;
+        granted = regx_min(granted, max);
     }
-    return (uint32_t)regx_min(left, regx_min(piece, slot));
+    return (uint32_t)regx_min(left, regx_min(granted, slot));
 }
 
 static void range_granted(regx_rndv_recv_t *recv, regx_chunk_t *chunk, uint64_t length)
@@ -102,9 +103,9 @@ static void range_granted(regx_rndv_recv_t *recv, regx_chunk_t *chunk, uint64_t 
     }
 }
 
-/* Grants consecutive pieces of the range, up to `max`; returns how many. `reserve` slots of the
- * pool stay free. If a receive that has started gets none for want of slots, progress looks again
- * when there are some. */
+/* Grants consecutive parts of the range, a slot for each, up to `max`; returns how many. `reserve`
+ * slots of the pool stay free. If a receive that has started gets none for want of slots, progress
+ * looks again when there are some. */
 static uint8_t grant_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_slot_range_t range,
                             uint32_t reserve, unsigned max, regx_slot_grant_t *grants)
 {
@@ -116,7 +117,7 @@ static uint8_t grant_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_slot
     }
     while (count < max && range.length > 0 &&
            recv->slots.out + recv->chunks_out < REGX_GRANTS_MAX) {
-        const uint32_t length = piece_length(rndv, recv, range.offset, range.length);
+        const uint32_t length = grant_length(rndv, recv, range.offset, range.length);
 
         if (is_full(rndv, recv, length)) {
             break;
@@ -145,7 +146,7 @@ static uint8_t grant_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_slot
 
 /* Whether a receive that waits could use what would be granted to another one of that peer. Those of
  * other peers wait for what only their own peer can end, unless the pool was exhausted. */
-static bool is_behind_locked(const regx_rndv_t *rndv, const regx_peer_t *peer)
+static bool others_wait_locked(const regx_rndv_t *rndv, const regx_peer_t *peer)
 {
     unsigned looks = 0;
 
@@ -169,7 +170,7 @@ static void first_grant_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
 {
     regx_slot_range_t range;
 
-    if (regx_recv_slot_range_locked(rndv, recv, &range) && !is_behind_locked(rndv, recv->peer)) {
+    if (regx_recv_slot_range_locked(rndv, recv, &range) && !others_wait_locked(rndv, recv->peer)) {
         recv->cts.count =
             grant_locked(rndv, recv, range, rndv->pool->slots / 2, REGX_CTS_SLOTS, recv->cts.slots);
     }
@@ -190,7 +191,7 @@ static bool waits_for_own(const regx_rndv_t *rndv, regx_rndv_recv_t *recv)
     return recv->slots.lone &&
            (is_nearly_full(single_window_of(rndv, recv->peer), recv->slots.bytes) ||
             (regx_recv_slot_range_locked(rndv, recv, &range) &&
-             has_share(rndv, recv, piece_length(rndv, recv, range.offset, range.length))));
+             has_share(rndv, recv, grant_length(rndv, recv, range.offset, range.length))));
 }
 
 /* Grants what can be granted now. */
