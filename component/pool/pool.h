@@ -59,7 +59,7 @@ typedef struct regx_pool_settings {
 
 extern const regx_param_t regx_pool_params[];
 
-/* ---- where the memory lies: near the process, and locked (place.c) ---- */
+/* ---- where the memory lies: near the process, and locked ---- */
 
 struct hwloc_bitmap_s; /* hwloc.h is long */
 struct hwloc_topology;
