@@ -30,7 +30,7 @@
 #ifndef REGX_BTL_COMPONENT_H
 #define REGX_BTL_COMPONENT_H
 
-#include "btl/costs.h"
+#include "btl/eager.h"
 #include "btl/settings.h"
 #include "compat/compat.h"
 #include "opal/mca/base/mca_base_var.h"

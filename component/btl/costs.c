@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "config.h"
 
-#include "btl/costs.h"
+#include "btl/eager.h"
 
 #include <errno.h>
 #include <inttypes.h>

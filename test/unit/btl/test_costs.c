@@ -13,7 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "btl/costs.h"
+#include "btl/eager.h"
 
 #define HEAD "regx-costs 1\nregx " PACKAGE_VERSION "\nprocessor Me 1 2\n"
 
