@@ -27,7 +27,7 @@
 
 #include "check.h"
 
-enum { SEED = 97, TAG = 6, NOBODY = 65534, FEW = 256, COUNT = 6, ROUNDS = 6 };
+enum { SEED = 97, NOBODY = 65534, FEW = 256, COUNT = 6, ROUNDS = 6 };
 
 static const int sizes[COUNT] = {8, 5000, 20000, 70000, 140000, 3 << 20};
 
@@ -106,42 +106,30 @@ static void give_back(void)
 }
 
 /* One way: who sends has time to help, and does not know yet what it is refused. */
-static void send_one(int rank, int from, int to, int round)
+static void send_one(int from, int to, int round)
 {
-    const int size = sizes[COUNT - 1];
-    const uint64_t key = stamp_key(SEED, COUNT * ROUNDS + round, from, to);
-    unsigned char *memory = check_memory((size_t)size);
+    const size_t size = (size_t)sizes[COUNT - 1];
+    unsigned char *memory = check_memory(size);
 
-    if (rank == from) {
-        stamp_fill(memory, (size_t)size, key, 0);
-        MPI_Send(memory, size, MPI_BYTE, to, TAG, MPI_COMM_WORLD);
-    } else {
-        MPI_Recv(memory, size, MPI_BYTE, from, TAG, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-        check_stamp(memory, (size_t)size, key, 0, "a message one way");
-    }
+    check_message(memory, size, from, to, stamp_key(SEED, COUNT * ROUNDS + round, from, to),
+                  "a message one way");
     free(memory);
 }
 
 static void exchange(int rank, int peer, int round)
 {
     for (int n = 0; n < COUNT; n++) {
-        const size_t size = (size_t)sizes[n];
         const int message = round * COUNT + n;
-        unsigned char *sent = check_memory(size), *got = check_memory(size);
 
-        stamp_fill(sent, size, stamp_key(SEED, message, rank, peer), 0);
-        MPI_Sendrecv(sent, sizes[n], MPI_BYTE, peer, TAG, got, sizes[n], MPI_BYTE, peer, TAG,
-                     MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-        check_stamp(got, size, stamp_key(SEED, message, peer, rank), 0, "an exchange");
-        free(sent);
-        free(got);
+        check_exchange(MPI_COMM_WORLD, (size_t)sizes[n], peer, stamp_key(SEED, message, rank, peer),
+                       peer, stamp_key(SEED, message, peer, rank), "an exchange");
     }
 }
 
 static void pair(int rank, int one, int other, int round)
 {
     if (rank == one || rank == other) {
-        send_one(rank, other, one, round);
+        send_one(other, one, round);
         exchange(rank, rank == one ? other : one, round);
     }
 }

@@ -47,18 +47,25 @@ static inline void check_stamp(const void *memory, size_t length, uint64_t key, 
     check_bytes += length;
 }
 
-/* Rank 0 sends that content, which it makes there, and rank 1 receives and checks it there. */
-static inline void check_transfer(void *memory, size_t length, uint64_t key, const char *what)
+/* One rank sends that content, which it makes there, and another receives and checks it there. */
+static inline void check_message(void *memory, size_t length, int from, int to, uint64_t key,
+                                 const char *what)
 {
     int rank;
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    if (rank == 0) {
+    if (rank == from) {
         stamp_fill(memory, length, key, 0);
-        MPI_Send(memory, (int)length, MPI_BYTE, 1, CHECK_TAG, MPI_COMM_WORLD);
-    } else {
-        MPI_Recv(memory, (int)length, MPI_BYTE, 0, CHECK_TAG, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        MPI_Send(memory, (int)length, MPI_BYTE, to, CHECK_TAG, MPI_COMM_WORLD);
+    } else if (rank == to) {
+        MPI_Recv(memory, (int)length, MPI_BYTE, from, CHECK_TAG, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
         check_stamp(memory, length, key, 0, what);
     }
+}
+
+/* The same from rank 0 to rank 1. */
+static inline void check_transfer(void *memory, size_t length, uint64_t key, const char *what)
+{
+    check_message(memory, length, 0, 1, key, what);
 }
 
 static inline void *check_memory(size_t length)
@@ -68,6 +75,19 @@ static inline void *check_memory(size_t length)
         check_fail("no memory for %zu bytes", length);
     }
     return memory;
+}
+
+/* Sends that content to one rank, and receives at the same time from one, which may be the same. */
+static inline void check_exchange(MPI_Comm comm, size_t length, int to, uint64_t sent, int from,
+                                  uint64_t expected, const char *what)
+{
+    unsigned char *out = check_memory(length), *in = check_memory(length);
+    stamp_fill(out, length, sent, 0);
+    MPI_Sendrecv(out, (int)length, MPI_BYTE, to, CHECK_TAG, in, (int)length, MPI_BYTE, from,
+                 CHECK_TAG, comm, MPI_STATUS_IGNORE);
+    check_stamp(in, length, expected, 0, what);
+    free(out);
+    free(in);
 }
 
 /* The only line of standard output, from one rank: what a test asserts that it is there alone. */

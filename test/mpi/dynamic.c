@@ -18,14 +18,8 @@ enum { TAG = 9, SIZES = 4, SEED = 5, LARGEST = 1 << 20 };
 
 static void exchange(MPI_Comm comm, int me, int peer, uint64_t round, size_t size)
 {
-    unsigned char *out = check_memory(size), *in = check_memory(size);
-
-    stamp_fill(out, size, stamp_key(SEED, round, me, peer), 0);
-    MPI_Sendrecv(out, (int)size, MPI_BYTE, peer, TAG, in, (int)size, MPI_BYTE, peer, TAG, comm,
-                 MPI_STATUS_IGNORE);
-    check_stamp(in, size, stamp_key(SEED, round, peer, me), 0, "message between jobs");
-    free(out);
-    free(in);
+    check_exchange(comm, size, peer, stamp_key(SEED, round, me, peer), peer,
+                   stamp_key(SEED, round, peer, me), "message between jobs");
 }
 
 /* In each round rank r of one side talks with rank (round - r) of the other, or neither talks. */

@@ -19,22 +19,14 @@ enum { SEED = 103, COUNT = 6, BEFORE = 2, AFTER = 4 };
 
 static const int sizes[COUNT] = {8, 5000, 40000, 70000, 140000, 3 << 20};
 
-static void exchange(int rank, int round, void *memory)
+static void exchange(int round, void *memory)
 {
     for (int n = 0; n < 2 * COUNT; n++) {
         const int from = n % 2;
-        const size_t size = (size_t)sizes[n / 2];
-        const uint64_t key = stamp_key(SEED, round * 2 * COUNT + n, from, 1 - from);
 
-        if (rank == from) {
-            stamp_fill(memory, size, key, 0);
-            MPI_Send(memory, (int)size, MPI_BYTE, 1 - from, CHECK_TAG, MPI_COMM_WORLD);
-        } else {
-            memset(memory, 0x5a, size);
-            MPI_Recv(memory, (int)size, MPI_BYTE, from, CHECK_TAG, MPI_COMM_WORLD,
-                     MPI_STATUS_IGNORE);
-            check_stamp(memory, size, key, 0, round < BEFORE ? "before" : "a child's message");
-        }
+        check_message(memory, (size_t)sizes[n / 2], from, 1 - from,
+                      stamp_key(SEED, round * 2 * COUNT + n, from, 1 - from),
+                      round < BEFORE ? "before" : "a child's message");
     }
 }
 
@@ -45,7 +37,7 @@ int main(int argc, char **argv)
     bool forks = false;
 
     for (int round = 0; round < BEFORE && atoi(argv[1]) != 0; round++) {
-        exchange(rank, round, memory);
+        exchange(round, memory);
     }
     for (int i = 2; i < argc; i++) {
         forks |= atoi(argv[i]) == rank;
@@ -58,7 +50,7 @@ int main(int argc, char **argv)
         _exit(WIFEXITED(status) ? WEXITSTATUS(status) : 1);
     }
     for (int round = BEFORE; round < AFTER; round++) {
-        exchange(rank, round, memory);
+        exchange(round, memory);
     }
     check_done(MPI_COMM_WORLD);
     fflush(stdout);

@@ -15,7 +15,7 @@
 
 #include "check.h"
 
-enum { SEED = 91, TAG = 5, ROUNDS = 3 };
+enum { SEED = 91, ROUNDS = 3 };
 
 static const int sizes[] = {8, 5000, 20000, 70000, 140000, 3 << 20};
 
@@ -49,15 +49,9 @@ static void exchange(int rank, int peer)
     const int count = (int)(sizeof sizes / sizeof *sizes);
 
     for (int n = 0; n < ROUNDS * count; n++) {
-        const int size = sizes[n % count];
-        unsigned char *sent = check_memory((size_t)size), *got = check_memory((size_t)size);
-
-        stamp_fill(sent, (size_t)size, stamp_key(SEED, n, rank, peer), 0);
-        MPI_Sendrecv(sent, size, MPI_BYTE, peer, TAG, got, size, MPI_BYTE, peer, TAG,
-                     MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-        check_stamp(got, (size_t)size, stamp_key(SEED, n, peer, rank), 0, "an exchange");
-        free(sent);
-        free(got);
+        check_exchange(MPI_COMM_WORLD, (size_t)sizes[n % count], peer,
+                       stamp_key(SEED, n, rank, peer), peer, stamp_key(SEED, n, peer, rank),
+                       "an exchange");
     }
 }
 

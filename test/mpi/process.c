@@ -160,15 +160,10 @@ static void write_state(FILE *out, const char *name)
 
 static void exchange(size_t size, int to, int from)
 {
-    unsigned char *out = check_memory(size), *in = check_memory(size);
     int rank;
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    stamp_fill(out, size, stamp_key(27, 0, rank, 0), 0);
-    MPI_Sendrecv(out, (int)size, MPI_BYTE, to, 0, in, (int)size, MPI_BYTE, from, 0, MPI_COMM_WORLD,
-                 MPI_STATUS_IGNORE);
-    check_stamp(in, size, stamp_key(27, 0, from, 0), 0, "neighbour's message");
-    free(out);
-    free(in);
+    check_exchange(MPI_COMM_WORLD, size, to, stamp_key(27, 0, rank, 0), from,
+                   stamp_key(27, 0, from, 0), "neighbour's message");
 }
 
 int main(int argc, char **argv)

@@ -12,30 +12,23 @@
 
 #include "mapping.h"
 
-enum { TAG = 3, SEED = 89 };
+enum { SEED = 89 };
 
-static int rank;
 static size_t size;
 
 static void message(int from, uint64_t round)
 {
-    const uint64_t key = stamp_key(SEED, round, from, 0);
     unsigned char *memory = mapping_make(NULL, size, false);
-    if (rank == from) {
-        stamp_fill(memory, size, key, 0);
-        MPI_Send(memory, (int)size, MPI_BYTE, 1 - rank, TAG, MPI_COMM_WORLD);
-    } else {
-        memset(memory, 0x5a, size);
-        MPI_Recv(memory, (int)size, MPI_BYTE, from, TAG, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-        check_stamp(memory, size, key, 0, "a message of which something was refused");
-    }
+    memset(memory, 0x5a, size);
+    check_message(memory, size, from, 1 - from, stamp_key(SEED, round, from, 0),
+                  "a message of which something was refused");
     mapping_drop(memory, size, false);
 }
 
 int main(int argc, char **argv)
 {
     int (*refuse)(int) = (int (*)(int))dlsym(RTLD_DEFAULT, "regx_layer_refuse");
-    rank = check_begin(&argc, &argv, 3);
+    const int rank = check_begin(&argc, &argv, 3);
     if (refuse == NULL) {
         check_fail("test/verbs/layer.c is needed");
     }

@@ -8,21 +8,9 @@
 
 #include "check.h"
 
-enum { SEED = 98, TAG = 7 };
+enum { SEED = 98 };
 
-static const int sizes[] = {100, 30000, 300000};
-
-static void exchange(int to, int from, int rank, int size)
-{
-    unsigned char *sent = check_memory((size_t)size), *got = check_memory((size_t)size);
-
-    stamp_fill(sent, (size_t)size, stamp_key(SEED, size, rank, to), 0);
-    MPI_Sendrecv(sent, size, MPI_BYTE, to, TAG, got, size, MPI_BYTE, from, TAG, MPI_COMM_WORLD,
-                 MPI_STATUS_IGNORE);
-    check_stamp(got, (size_t)size, stamp_key(SEED, size, from, rank), 0, "an exchange");
-    free(sent);
-    free(got);
-}
+static const size_t sizes[] = {100, 30000, 300000};
 
 int main(int argc, char **argv)
 {
@@ -33,7 +21,10 @@ int main(int argc, char **argv)
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
     for (unsigned n = 0; n < sizeof sizes / sizeof *sizes; n++) {
         for (int by = 1; by < ranks; by++) {
-            exchange((rank + by) % ranks, (rank + ranks - by) % ranks, rank, sizes[n]);
+            const int to = (rank + by) % ranks, from = (rank + ranks - by) % ranks;
+
+            check_exchange(MPI_COMM_WORLD, sizes[n], to, stamp_key(SEED, sizes[n], rank, to), from,
+                           stamp_key(SEED, sizes[n], from, rank), "an exchange");
         }
     }
     MPI_Barrier(MPI_COMM_WORLD);
