@@ -111,6 +111,4 @@ def test_a_program_built_with_the_address_sanitizer(mpi: Mpi, tmp_path: Path) ->
     if mpi.build.series < (5, 0):  # which brings UCX, and so has hooks
         refused["hooks+notifier"] = "Open MPI has no memory hooks here"
     for backend, why in refused.items():
-        job = direct(mpi, *words, backend=backend, btl="regx,vader,self", **how)
-        assert job.status == 0 and not job.reports, str(job)
-        assert len(job.complaints) == 1 and why in job.complaints[0], str(job)
+        direct(mpi, *words, backend=backend, btl="regx,vader,self", **how).left_out(why)

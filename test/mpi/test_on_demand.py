@@ -72,10 +72,7 @@ def test_device_that_cannot(odp, tmp_path: Path, seed: int, paging: str, says: s
     """One line, and the job goes over the next transport."""
     job = odp("transfer", "--seed", seed, large(tmp_path, Case(8)), btl="regx,vader,self",
               told={"paging": paging})
-    assert job.status == 0 and not job.reports, str(job)
-    assert len(job.complaints) == 1, str(job)
-    assert re.search(rf"btl_regx_backend=odp cannot be used: \w+:\d+,? .*{says}; usable here: none",
-                     job.complaints[0]), str(job)
+    job.left_out("btl_regx_backend=odp cannot be used: ", f"{says}; usable here: none")
 
 
 def test_device_that_does_not_read(odp, tmp_path: Path, seed: int) -> None:
@@ -114,9 +111,7 @@ def test_packets_that_are_too_small(odp, tmp_path: Path) -> None:
     with second_device(mtu=1500):
         job = odp("transfer", large(tmp_path, Case(SIZE)), btl="regx,vader,self",
                   regx={"if_include": SECOND})
-    assert job.status == 0 and not job.reports and len(job.complaints) == 1, str(job)
-    assert f"{SECOND}:1 is Soft-RoCE, which errs on demand in packets of 1024 bytes" in \
-        job.complaints[0], str(job)
+    job.left_out(f"{SECOND}:1 is Soft-RoCE, which errs on demand in packets of 1024 bytes")
 
 
 def test_locked_memory_is_not_needed(odp, mpi: Mpi, tmp_path: Path, seed: int) -> None:

@@ -106,16 +106,13 @@ def test_what_may_not_be_locked_bounces(mpi: Mpi, tmp_path: Path, seed: int, kib
 def test_without_io_uring_one_line_says_so(mpi: Mpi, build: Build) -> None:
     job = over(mpi, "collective", "--sizes", "1", "bcast", btl="regx,vader,self", regx={},
                within=[build.programs / "deny", "io_uring"])
-    assert job.status == 0 and not job.reports, str(job)
-    assert len(job.complaints) == 1, str(job)
-    assert "transport=pinned: no io_uring for this process: not permitted" in job.complaints[0], str(job)
+    job.left_out("transport=pinned: no io_uring for this process: not permitted")
 
 
 def test_what_the_kernel_alone_copies_is_refused(mpi: Mpi) -> None:
     job = over(mpi, "collective", "--sizes", "1", "bcast", btl="regx,vader,self",
                regx={"rendezvous": "together"})
-    assert job.status == 0 and not job.reports and len(job.complaints) == 1, str(job)
-    assert "rendezvous=together: over transport pinned the kernel does not copy" in job.complaints[0], str(job)
+    job.left_out("rendezvous=together: over transport pinned the kernel does not copy")
 
 
 def test_what_a_registration_is_to_cost_is_told(mpi: Mpi, tmp_path: Path, seed: int) -> None:

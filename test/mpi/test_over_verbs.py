@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The MPI suite over an RDMA device."""
 import random
-import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -67,10 +66,8 @@ def test_each_backend_carries_short_runs_over_verbs(verbs, tmp_path: Path, seed:
     if backend == "odp" and not device.pages_on_demand():
         refused = verbs("transfer", "--seed", seed, sample.write([Case(8)], tmp_path),
                         btl="regx,vader,self", regx={"backend": "odp"})
-        assert refused.status == 0 and not refused.reports, str(refused)
-        assert len(refused.complaints) == 1, str(refused)
-        assert re.search(r"btl_regx_backend=odp cannot be used: \w+:\d+, .* has no on-demand paging; "
-                         "usable here: none", refused.complaints[0]), str(refused)
+        refused.left_out("btl_regx_backend=odp cannot be used: ",
+                         " has no on-demand paging; usable here: none")
         return
     at = (0, 0) if backend == "odp" else (5, 6)  # test_on_demand.py says why
     cases = [Case(300_001, *at, window=2), Case(300_001, *at, pattern="both", window=2)]
