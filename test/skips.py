@@ -185,7 +185,6 @@ CONDITIONS: dict[str, Condition] = {
                                       and succeeds("unshare", "--net", "true")),
     "before Linux 6.13": lambda run: kernel_before(6, 13),
     "before Linux 6.15": lambda run: kernel_before(6, 15),
-    "before Linux 6.15": lambda run: kernel_before(6, 15),
 }
 
 ANY = ""
