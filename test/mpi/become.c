@@ -15,16 +15,13 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
 #include <sched.h>
-#include <stdbool.h>
-#include <stddef.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "../deny.h"
 #include "check.h"
 
 enum { SEED = 97, NOBODY = 65534, FEW = 256, COUNT = 6, ROUNDS = 6 };
@@ -61,21 +58,9 @@ static void use_up_descriptors(void)
 
 static void refuse_calls(int error)
 {
-    const unsigned calls[] = {SYS_process_vm_readv, SYS_process_vm_writev, SYS_madvise};
-
-    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
-        struct sock_filter code[] = {
-            BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-            BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, calls[i], 0, 1),
-            BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | (unsigned)error),
-            BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-        };
-        const struct sock_fprog program = {sizeof code / sizeof *code, code};
-
-        if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
-            prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0) {
-            check_fail("no filter of system calls: %s", strerror(errno));
-        }
+    if (!process_deny(SYS_process_vm_readv, error) || !process_deny(SYS_process_vm_writev, error) ||
+        !process_deny(SYS_madvise, error)) {
+        check_fail("no filter of system calls: %s", strerror(errno));
     }
 }
 

@@ -8,14 +8,12 @@
  * process_vm: process_vm_readv and process_vm_writev. io_uring: io_uring_setup.
  */
 #include <errno.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+
+#include "../deny.h"
 
 int main(int argc, char **argv)
 {
@@ -35,17 +33,7 @@ int main(int argc, char **argv)
         return 2;
     }
     const unsigned call = known[which].call, other = known[which].other;
-    struct sock_filter filter[] = {
-        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, call, 1, 0),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, other, 0, 1),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-    };
-    struct sock_fprog program = {.len = sizeof filter / sizeof filter[0], .filter = filter};
-
-    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
-        prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0) {
+    if (!process_deny(call, EPERM) || !process_deny(other, EPERM)) {
         perror("deny: seccomp");
         return 2;
     }

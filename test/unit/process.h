@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * What the kernel says of this process, and what it may be told to refuse it.
+ * What the kernel says of this process; with deny.h, what it may be told to refuse it.
  */
 #ifndef REGX_TEST_PROCESS_H
 #define REGX_TEST_PROCESS_H
@@ -9,14 +9,13 @@
 
 #include <dirent.h>
 #include <fcntl.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/prctl.h>
 #include <sys/types.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include "../deny.h"
 
 static inline unsigned process_entries(const char *folder)
 {
@@ -96,21 +95,6 @@ static inline void process_must_end_well(pid_t child)
     assert_true(child > 0);
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_int_equal(status, 0);
-}
-
-/* For a child: the system call fails with that answer from now on. False: it cannot be had. */
-static inline bool process_deny(unsigned call, int answer)
-{
-    struct sock_filter code[] = {
-        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, call, 0, 1),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | (unsigned)answer),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-    };
-    const struct sock_fprog program = {.len = sizeof(code) / sizeof(code[0]), .filter = code};
-
-    return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
-           prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
 }
 
 #endif
