@@ -71,22 +71,6 @@ unsigned oracle_registered(const oracle_t *oracle)
     return atomic_load(&oracle->registered);
 }
 
-uint64_t oracle_pinned(void)
-{
-    FILE *file = fopen("/proc/self/status", "r");
-    unsigned long long kilobytes = 0;
-    char line[128];
-
-    if (file == NULL) {
-        give_up("/proc/self/status", errno);
-    }
-    while (fgets(line, sizeof(line), file) != NULL &&
-           sscanf(line, "VmPin: %llu", &kilobytes) != 1) {
-    }
-    fclose(file);
-    return kilobytes * 1024;
-}
-
 /* ---- opening and closing ---- */
 
 static void no_frame(void *context, uint64_t sender, uint8_t tag, const void *data, size_t length)

@@ -20,8 +20,7 @@
 
 #include "transport/transport.h"
 
-enum { ORACLE_BUFFERS_MAX = 16384 };     /* the kernel's limit */
-#define ORACLE_LARGEST ((size_t)1 << 30) /* bytes of one registration, the kernel's limit */
+enum { ORACLE_BUFFERS_MAX = 16384 }; /* the kernel's limit */
 
 typedef struct oracle oracle_t;
 
@@ -45,8 +44,5 @@ void oracle_receive(oracle_t *oracle, const regx_mr_t *mr, void *to, size_t leng
 /* ---- the pinned device alone ---- */
 
 unsigned oracle_registered(const oracle_t *oracle); /* now */
-
-/* Bytes that this process has pinned by any means, as the kernel counts them. */
-uint64_t oracle_pinned(void);
 
 #endif

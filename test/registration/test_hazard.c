@@ -23,6 +23,7 @@
 #include <unistd.h>
 
 #include "../below_room.h"
+#include "base/memlock.h"
 #include "change.h"
 #include "rig.h"
 
@@ -425,17 +426,17 @@ static void hazard_35_pinned_memory_returns_while_the_program_computes(void **st
     }
     need_locked((size_t)BUFFERS << 20);
     open_rig((rig_config_t){0});
-    before = oracle_pinned();
+    before = regx_memlock_pinned();
     for (unsigned i = 0; i < BUFFERS; i++) {
         buffers[i] = map_at(NULL, 1 << 20);
         rig_fill(buffers[i], 1 << 20, i);
         right(SEND, buffers[i], 1 << 20, 0);
     }
-    assert_true(oracle_pinned() > before);
+    assert_true(regx_memlock_pinned() > before);
     for (unsigned i = 0; i < BUFFERS; i++) {
         munmap(buffers[i], 1 << 20);
     }
-    while (oracle_pinned() != before || oracle_registered(rig.oracle) != 0) {
+    while (regx_memlock_pinned() != before || oracle_registered(rig.oracle) != 0) {
         sched_yield();
     }
 }
