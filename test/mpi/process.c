@@ -10,7 +10,6 @@
  */
 #include <dirent.h>
 #include <dlfcn.h>
-#include <errno.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <unistd.h>

@@ -34,7 +34,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include "registration/monitor/monitor.h"
 

@@ -4,7 +4,6 @@
 #include "transport/pinned/pinned.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #define VARIANT UINT64_C(0x333064656e6e6970) /* "pinned03" */
 

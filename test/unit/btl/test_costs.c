@@ -7,7 +7,6 @@
 
 #include "../unit.h"
 
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>

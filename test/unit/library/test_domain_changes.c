@@ -5,10 +5,8 @@
  */
 #include "domain.h"
 
-#include <errno.h>
 #include <pthread.h>
 #include <sched.h>
-#include <stdatomic.h>
 #include <sys/syscall.h>
 
 static void memory_unmapped_past_libc_is_registered_anew(void **state)

@@ -11,7 +11,6 @@
 
 #include "base/util.h"
 #include "registration/monitor/monitor.h"
-#include "registration/registry.h"
 #include <pthread.h>
 
 static bool is_valid;

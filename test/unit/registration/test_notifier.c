@@ -13,7 +13,6 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <sys/shm.h>
 #include <sys/syscall.h>
 #include <sys/timerfd.h>

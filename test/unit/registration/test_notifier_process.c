@@ -5,7 +5,6 @@
 #include "../process.h"
 #include "monitored.h"
 
-#include <errno.h>
 #include <pthread.h>
 #include <signal.h>
 #include <spawn.h>
