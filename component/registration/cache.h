@@ -314,28 +314,6 @@ typedef struct regx_ghost {
     uint64_t seen[REGX_GHOST_SETS][REGX_GHOST_WAYS]; /* the latest first */
 } regx_ghost_t;
 
-/* The cache's thread (retire.c). */
-typedef struct regx_reclaimer {
-    pthread_t thread;
-    bool runs;
-    _Atomic uint32_t stop;
-} regx_reclaimer_t;
-
-/* What is kept, against the budget. */
-typedef struct regx_cache_room {
-    uint64_t bytes; /* of regions that are alive, and of those being registered */
-    uint64_t count;
-    _Atomic uint64_t pinned; /* bytes: also of regions that are dead and not yet deregistered */
-    uint64_t pinned_max;     /* beyond it nothing more is kept */
-} regx_cache_room_t;
-
-/* Regions that have ended and are not yet deregistered (retire.c). */
-typedef struct regx_cache_limbo {
-    uint32_t dead; /* list: to be looked at */
-    uint32_t busy; /* list: had users when they were looked at */
-    bool closing;  /* no more look-ups come */
-} regx_cache_limbo_t;
-
 /* The first buffer that changed while in use, to be reported. */
 typedef struct regx_cache_warning {
     _Atomic bool warned, to_warn; /* there is one; it is not yet reported */
@@ -370,12 +348,25 @@ struct regx_cache {
     regx_regions_t regions;
     regx_index_t index; /* of the regions that are alive */
     uint32_t hand;      /* the region that eviction looked at last */
-    regx_cache_room_t room;
-    regx_cache_limbo_t limbo;
+    struct {            /* what is kept, against the budget */
+        uint64_t bytes; /* of regions that are alive, and of those being registered */
+        uint64_t count;
+        _Atomic uint64_t pinned; /* bytes: also of regions that are dead and not yet deregistered */
+        uint64_t pinned_max;     /* beyond it nothing more is kept */
+    } room;
+    struct {           /* regions that have ended and are not yet deregistered (retire.c) */
+        uint32_t dead; /* list: to be looked at */
+        uint32_t busy; /* list: had users when they were looked at */
+        bool closing;  /* no more look-ups come */
+    } limbo;
     regx_cache_warning_t warning;
     regx_thread_states_t threads;
     regx_ghost_t ghost;
-    regx_reclaimer_t reclaimer;
+    struct { /* the cache's thread (retire.c) */
+        pthread_t thread;
+        bool runs;
+        _Atomic uint32_t stop;
+    } reclaimer;
 };
 
 /* A request, and what came of it so far. */
