@@ -86,17 +86,12 @@ void regx_option_refuse(const char *name, const char *text, const char *allowed,
     snprintf(error, REGX_ERROR, "%s=%s is not known; allowed: %s", name, text, allowed);
 }
 
-static bool is(const char *word, const char *text, size_t length)
-{
-    return strlen(word) == length && strncmp(word, text, length) == 0;
-}
-
 bool regx_option_listed(const char *list, const char *element)
 {
     while (list != NULL && *list != '\0') {
         const size_t length = strcspn(list, ",");
 
-        if (is(element, list, length)) {
+        if (strlen(element) == length && strncmp(element, list, length) == 0) {
             return true;
         }
         list += length + (list[length] == ',');
