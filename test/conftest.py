@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import device
+import notify
 import skips
 import start
 import units
@@ -179,6 +180,19 @@ def build() -> Iterator[Build]:
         pytest.fail(f"there is no mca_btl_regx.so in {build.component}")
     with start.cheap(build.series) as environment:
         yield replace(build, start=environment)
+
+
+@pytest.fixture(scope="session")
+def programs(build: Build) -> Path:
+    """Those of test/registration."""
+    return build.programs.parent / "registration"
+
+
+@pytest.fixture(scope="module")
+def notifying() -> Iterator[None]:
+    """The module is loaded, if there is one."""
+    with notify.loaded_if_there():
+        yield
 
 
 @pytest.fixture(scope="session")

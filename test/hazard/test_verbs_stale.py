@@ -6,7 +6,6 @@ or receives again. Who learns of that sends the new bytes. Who does not (hooks, 
 is seen to send the old ones: that is what all backends are for, and that this test would notice."""
 import itertools
 import random
-from collections.abc import Iterator
 
 import pytest
 
@@ -15,18 +14,12 @@ import notify
 from job import Job
 from launch import Mpi
 
-pytestmark = device.needed
+pytestmark = [device.needed, pytest.mark.usefixtures("notifying")]
 
 SIZE = 100_000
 USES = 3  # of either buffer in a round
 BACKENDS = ["none", "hooks", "notifier", "hooks+notifier", "kernel", "odp"]
 BLIND = {("hooks", "raw")}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def module() -> Iterator[None]:
-    with notify.loaded_if_there():
-        yield
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -10,16 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from launch import Build
 from random_runs import UNAVAILABLE, run
 
 COUNT = "/proc/sys/vm/max_map_count"
 MANY = 1000  # operations, of which each is some changes and transfers
-
-
-@pytest.fixture(scope="session")
-def programs(build: Build) -> Path:
-    return build.programs.parent / "registration"
 
 
 @pytest.fixture

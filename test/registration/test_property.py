@@ -2,15 +2,15 @@
 """Random changes of the address space, with transfers in between: no byte may be wrong."""
 import os
 import resource
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import device
-import notify
 from launch import Build
 from random_runs import STALE, UNAVAILABLE, Run, run
+
+pytestmark = pytest.mark.usefixtures("notifying")
 
 LOCKED = 64 << 20
 
@@ -25,12 +25,6 @@ STORMS = [("notifier", "glance", 8_000), ("hooks+notifier", "", 5_000), ("hooks"
           *(pytest.param(*row, marks=pytest.mark.full) for row in [
               ("notifier", "", 25_000), ("hooks", "", 8_000), ("notifier", "glance tight", 8_000),
               ("notifier", "parts", 8_000)])]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def module() -> Iterator[None]:
-    with notify.loaded_if_there():
-        yield
 
 
 @pytest.fixture(scope="session")

@@ -13,11 +13,6 @@ COLUMNS = [(way, backend) for way in staleness.WAYS
            for backend in staleness.DEVICES[DEVICE].backends]
 
 
-@pytest.fixture(scope="session")
-def programs(build: Build) -> Path:
-    return build.programs.parent / "registration"
-
-
 def test_the_seven_steps_end_as_documented(programs: Path) -> None:
     """Start here: why a cache has to be told of changes."""
     try:

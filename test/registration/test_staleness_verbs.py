@@ -3,32 +3,18 @@
 device. First with a cache that is not told of changes, then with each backend; then all ways of
 changing memory."""
 import random
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import device
-import notify
 import staleness
-from launch import Build
 
-pytestmark = device.needed
+pytestmark = [device.needed, pytest.mark.usefixtures("notifying")]
 
 DEVICE = "verbs"
 COLUMNS = [(way, backend) for way in staleness.WAYS
            for backend in staleness.DEVICES[DEVICE].backends]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def module() -> Iterator[None]:
-    with notify.loaded_if_there():
-        yield
-
-
-@pytest.fixture(scope="session")
-def programs(build: Build) -> Path:
-    return build.programs.parent / "registration"
 
 
 @pytest.fixture(scope="session")
