@@ -29,6 +29,11 @@ def open_to_all(folder: Path) -> None:
         parent.chmod(parent.stat().st_mode | 0o011)
 
 
+def limited(kib: int) -> list[str]:
+    """Words that make a command an ordinary user's who may lock so much."""
+    return ["bash", "-c", f'ulimit -l {kib} && exec "$@"', "bash", *ORDINARY_USER, "env", "HOME=/tmp"]
+
+
 # One of mpirun's: of a job that failed it ends the other ranks at once. Else they live for another second,
 # in which they may see it for themselves.
 AT_ONCE = {"odls_base_sigkill_timeout": 0}

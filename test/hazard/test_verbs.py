@@ -8,7 +8,7 @@ import pytest
 import device
 import openmpi
 from job import Job
-from launch import AT_ONCE, ORDINARY_USER, Build, Mpi, open_to_all
+from launch import AT_ONCE, Build, Mpi, limited, open_to_all
 from softroce import SECOND, layer, no_device, second_device
 from test_killed import HIDDEN, lost, told
 
@@ -90,12 +90,6 @@ def test_fork_init_that_fails_refuses_verbs_in_one_line(mpi: Mpi, build: Build) 
     job.warned("set RDMAV_FORK_SAFE=1")
 
 
-def limited(kib: int) -> list[str]:
-    """The words that make a job run as an ordinary user who may lock so much."""
-    script = f'ulimit -l {kib} && exec "$@"'
-    return [*AROUND, "bash", "-c", script, "bash", *ORDINARY_USER, "env", "HOME=/tmp"]
-
-
 @pytest.fixture
 def writable(mpi: Mpi) -> Mpi:
     """Where an ordinary user may write the report."""
@@ -106,7 +100,7 @@ def writable(mpi: Mpi) -> Mpi:
 @pytest.mark.parametrize("kib", [64, 1024])
 def test_too_little_locked_memory_to_start_is_said_in_one_line(writable: Mpi, kib: int) -> None:
     job = writable(*COLLECTIVE, btl="regx,vader,self", regx={"transport": "verbs"}, ranks=4,
-                   around=limited(kib))
+                   around=AROUND + limited(kib))
     assert job.status == 0, str(job)
     job.warned("ulimit -l", f"is {kib} KiB", "limits.d", "LimitMEMLOCK")
 
@@ -123,7 +117,7 @@ def said(job: Job, kib: int) -> Job:
     (12 << 10, False, {"pool_size": "4M"}), (16 << 10, True, {"chunk_depth": 16})])
 def test_limit_of_locked_memory_is_told(writable: Mpi, kib: int, less: bool,
                                         regx: dict[str, object]) -> None:
-    job = writable(*COLLECTIVE, ranks=3, regx={"transport": "verbs", **regx}, around=limited(kib))
+    job = writable(*COLLECTIVE, ranks=3, regx={"transport": "verbs", **regx}, around=AROUND + limited(kib))
     (said(job, kib) if less else job).checked(ranks=3).over("verbs")
 
 
@@ -133,7 +127,7 @@ def test_what_a_limit_of_locked_memory_refuses_bounces(writable: Mpi, mib: int,
                                                        strategy: str) -> None:
     """What cannot be registered bounces; nothing hangs."""
     job = writable(*LARGE, ranks=3, regx={"transport": "verbs", "rendezvous": strategy},
-                   around=limited(mib << 10))
+                   around=AROUND + limited(mib << 10))
     (said(job, mib << 10) if mib <= 8 else job).ended_well().over("verbs")
     assert job.stdout.startswith("checked "), str(job)
     if strategy == "direct" and mib < 8:

@@ -9,7 +9,7 @@ import pytest
 import device
 import sample
 from job import Job
-from launch import ORDINARY_USER, Build, Mpi, open_to_all
+from launch import Build, Mpi, limited, open_to_all
 from sample import MIB, PAGE, Case
 from softroce import SECOND, layer, second_device
 
@@ -117,10 +117,8 @@ def test_packets_that_are_too_small(odp, tmp_path: Path) -> None:
 def test_locked_memory_is_not_needed(odp, mpi: Mpi, tmp_path: Path, seed: int) -> None:
     """What the pool leaves of the limit is less than one buffer."""
     open_to_all(mpi.folder)
-    limited = ["bash", "-c", 'ulimit -l 8192 && exec "$@"', "bash", *ORDINARY_USER,
-               "env", "HOME=/tmp"]
     job = odp("transfer", "--seed", seed, "--iterations", 2, large(tmp_path, Case(8 * MIB)),
-              strategy="direct", around=[*AROUND, *limited])
+              strategy="direct", around=AROUND + limited(8192))
     job.warned("ulimit -l", "is 8192 KiB").checked(ranks=2).carried("direct").over("verbs")
     assert job.most("registered_high") >= 8 * MIB, str(job)
 

@@ -8,7 +8,7 @@ import pytest
 
 import sample
 from job import Job
-from launch import ORDINARY_USER, Build, Mpi
+from launch import Build, Mpi, limited, open_to_all
 from sample import MIB, Case
 from skips import IO_URING_SETUP, refused
 
@@ -90,13 +90,10 @@ def test_what_finds_no_slot_bounces(mpi: Mpi, tmp_path: Path, seed: int) -> None
 @pytest.mark.parametrize("kib", [64, 1024])
 def test_what_may_not_be_locked_bounces(mpi: Mpi, tmp_path: Path, seed: int, kib: int) -> None:
     """The kernel counts what an ordinary user's rings have pinned."""
-    mpi.folder.chmod(0o777)
-    for parent in list(mpi.folder.parents)[:3]:
-        parent.chmod(parent.stat().st_mode | 0o011)
-    limited = ["bash", "-c", f'ulimit -l {kib} && exec "$@"', "bash", *ORDINARY_USER, "env", "HOME=/tmp"]
+    open_to_all(mpi.folder)
     cases = [Case(2 * MIB, 3, 4, pattern="both", window=2)]
     job = over(mpi, "transfer", "--seed", seed, "--iterations", 2, sample.write(cases, tmp_path),
-               around=limited, regx={"rendezvous": "direct", "backend": "none"})
+               around=limited(kib), regx={"rendezvous": "direct", "backend": "none"})
     if job.complaints:
         job = job.warned("ulimit -l", f"is {kib} KiB")
     job.checked(ranks=2)
