@@ -99,6 +99,9 @@ mca_btl_base_descriptor_t *regx_prepare_src(mca_btl_base_module_t *btl, regx_end
     } else if (!more && opal_convertor_need_buffers(convertor) == 0) {
         regx_endpoint_note(module, endpoint, message, REGX_EAGER_SEND); /* MPI_Ssend's */
     }
+    if (more) {
+        regx_rndv_unexpect(module->rndv, &endpoint->peer);
+    }
     regx_fragment_t *fragment =
         regx_fragment_take(module, endpoint, reserve + length, skew_of(convertor, reserve, length));
     if (fragment == NULL) {

@@ -141,6 +141,7 @@ static void free_spares(regx_spares_t *spares)
 
 void regx_rndv_destroy(regx_rndv_t *rndv)
 {
+    regx_rndv_unexpect(rndv, NULL);
     free_spares(&rndv->spares.recvs);
     free_spares(&rndv->spares.sends);
     free_spares(&rndv->spares.writes);

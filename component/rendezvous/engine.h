@@ -189,6 +189,12 @@ struct regx_rndv {
     struct {
         regx_spares_t recvs, sends, writes, rkeys;
     } spares;
+    struct { /* the first chunk of a message whose CTS is awaited (send.c). Without the lock: where
+                there are threads there is none */
+        struct regx_write *write; /* NULL: none */
+        const regx_peer_t *peer;
+        size_t length; /* of the message */
+    } early;
     struct {
         uint64_t seen;          /* the head of the monitor's log at the last look */
         _Atomic bool looks_due; /* look in the next round, even if the log has not moved */

@@ -26,7 +26,7 @@
 #include <assert.h>
 #include <string.h>
 
-#include "rendezvous/recv.h"
+#include "rendezvous/send.h"
 
 /* Names the bytes to a peer. false: it cannot read them, or not at once. */
 static bool name(regx_rndv_t *rndv, regx_conn_t *conn, const void *base, size_t length,
@@ -63,8 +63,11 @@ bool regx_rndv_expose(regx_rndv_t *rndv, const regx_peer_t *peer, const void *ba
                             .has_checksum = rndv->config.verify,
                             .length = length};
 
-    if (!rndv->config.may_expose || !rndv->config.strategy->exposes ||
-        !name(rndv, peer->conn, base, length, &wire, exposure)) {
+    if (!rndv->config.may_expose) {
+        return false;
+    }
+    if (!rndv->config.strategy->exposes || !name(rndv, peer->conn, base, length, &wire, exposure)) {
+        regx_send_expect(rndv, peer, base, length);
         return false;
     }
     exposure->drain = regx_drain_hold(rndv->registry->drain, base, length);

@@ -9,6 +9,9 @@
  * with the wire, and one grant takes fewer messages. A sender to whom its buffer is new writes it
  * in pieces all the same.
  *
+ * By the strategy `pipeline` the sender registers the first chunk while it waits for the CTS, as the
+ * receiver does (send.c): else its registration would come after the receiver's.
+ *
  * A chunk may be served by a region that was registered for more. Should the buffer be unmapped
  * while it is granted, the region is dead: no later chunk gets it, but this one is drained like any
  * other, and the region ends with its last use.

@@ -115,6 +115,7 @@ typedef struct regx_peer {
     uint32_t waiting;    /* the engine's: how many sends wait for some of those to end */
     atomic_bool no_puts; /* the engine's: it denied a chunk; grant it slots only */
     atomic_bool no_gets; /* the engine's: nothing is read from it: it sends by slots */
+    atomic_bool chunked; /* the engine's: its last CTS was of the path pipeline */
 } regx_peer_t;
 
 /* What auto has measured of messages of that length by that path, in kB/s. 0: nothing. Takes the
@@ -188,11 +189,17 @@ typedef struct regx_rndv_exposure {
     uint32_t drain; /* its memory, held (registration/monitor/monitor.h) */
 } regx_rndv_exposure_t;
 
-/* Fills in what the receiver can read all `length` bytes by. They stay in use until unexpose, after
+/* Each message to a peer that CTS may answer is announced by this.
+ *
+ * Fills in what the receiver can read all `length` bytes by. They stay in use until unexpose, after
  * the MPI's FIN. false: the message is to go by CTS. */
 bool regx_rndv_expose(regx_rndv_t *rndv, const regx_peer_t *peer, const void *base, size_t length,
                       regx_rndv_exposure_t *exposure);
 void regx_rndv_unexpose(regx_rndv_t *rndv, regx_rndv_exposure_t *exposure);
+
+/* A message that was announced to that peer is sent some other way than by CTS: what may have been
+ * registered for it is given up. NULL: of any peer. */
+void regx_rndv_unexpect(regx_rndv_t *rndv, const regx_peer_t *peer);
 
 /* REGX_OK: all bytes are in the user's buffer, and the receive is to be closed. Anything else: it
  * is not read that way, now or at all, and its CTS is to be shipped. */

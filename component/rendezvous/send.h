@@ -147,6 +147,10 @@ static inline void regx_send_post_locked(regx_rndv_send_t *send, const regx_cont
     }
 }
 
+/* A message will be sent to that peer, by CTS. While that is awaited progress registers what it will
+ * grant first. */
+void regx_send_expect(regx_rndv_t *rndv, const regx_peer_t *peer, const void *base, size_t length);
+
 /* A control message of a receiver arrived. */
 void regx_send_control(regx_rndv_t *rndv, uint64_t sender, const regx_control_t *control);
 
