@@ -9,7 +9,6 @@
 
 /* What a comment does not ascribe to a machine was chosen by test_regret.c and test_eager.c, which
  * replay costs, most of them recorded on two cores of a Xeon. */
-#define ROUNDS 3u
 #define TURNS_MAX 18u /* of a trial, with those that are repeated */
 #define FAILED_TURNS 2u
 #define NEARBY 6u    /* powers of two */
@@ -95,7 +94,7 @@ static bool has_turn(const regx_autotune_t *tune, unsigned candidate)
 {
     const regx_tried_t *tried = &tune->tried[candidate];
 
-    return tried->failed < FAILED_TURNS && tried->turns < ROUNDS &&
+    return tried->failed < FAILED_TURNS && tried->turns < REGX_AUTO_ROUNDS &&
            (tried->turns == 0 || tried->warming ||
             !is_worse(tune, candidate, tried->turns < 2 ? FAR_WORSE : WORSE));
 }
@@ -215,6 +214,15 @@ void regx_tune_give_up(regx_autotune_t *tune)
     memset(tune->tried, 0, sizeof(tune->tried));
 }
 
+/* Into so many, the least first. */
+static void insert(float *costs, unsigned count, float cost)
+{
+    for (; count > 0 && costs[count - 1] > cost; count--) {
+        costs[count] = costs[count - 1];
+    }
+    costs[count] = cost;
+}
+
 /* No message is open, or the turn is over. Messages that come alone have a sample each, and those of
  * a burst one together, of the whole turn: a candidate that keeps up with the sender splits a burst
  * into parts, and what the program loses after the burst shows in the last part only. */
@@ -234,12 +242,8 @@ static void take_sample(regx_autotune_t *tune, bool over)
 
     if (turn->bytes > turn->sampled && turn->samples < REGX_AUTO_SAMPLES) {
         const float cost = (float)(now - turn->last) * 1000 / (float)(turn->bytes - turn->sampled);
-        unsigned i = turn->samples++;
 
-        for (; i > 0 && turn->sample[i - 1] > cost; i--) {
-            turn->sample[i] = turn->sample[i - 1];
-        }
-        turn->sample[i] = cost;
+        insert(turn->sample, turn->samples++, cost);
     }
     turn->last = now;
     turn->sampled = turn->bytes;
@@ -286,10 +290,15 @@ static void judge(regx_autotune_t *tune)
 
     tried->warming = first ? turn->candidate == SLOTS && wires[tune->wire].opening == 0
                            : cost < tried->cost * WARMER;
-    /* Two that came alone only tell what is far worse. */
-    if (first || (tried->turns == 1 && tune->kind == ALONE) || cost < tried->cost) {
-        tried->cost = tune->found[turn->candidate] = cost;
+    /* Two that came alone only tell what is far worse. A turn that was colder does not count. */
+    if (first || cost <= before * COLD ||
+        (tried->turns == 1 &&
+         (tune->kind == ALONE || (tried->warming && turn->candidate == SLOTS)))) {
+        tried->kept = 0;
     }
+    insert(tried->turn, tried->kept++, cost);
+    tried->cost = tried->turn[(tried->kept - 1) / 2];
+    tune->found[turn->candidate] = tried->cost;
     tried->turns = (uint8_t)(tried->turns + (first || cost > before * COLD));
 }
 
@@ -298,7 +307,7 @@ static void next_turn(regx_autotune_t *tune)
 {
     const unsigned candidates = wires[tune->wire].candidates;
     const unsigned own = (tune->turn.candidate + tune->turn.opening) % candidates;
-    unsigned fewest = ROUNDS, next = own;
+    unsigned fewest = REGX_AUTO_ROUNDS, next = own;
 
     judge(tune);
     for (unsigned i = 0; i < candidates; i++) {

@@ -34,11 +34,14 @@
  *
  * What a trial costs. Candidates take turns: up to three each, no second if the first was far worse
  * than the best, no third if it was clearly worse. Of those with the fewest turns the last one goes on
- * (of two: ABBAAB), so what drifts, or was left in the caches, is no advantage to either. The least of
- * a candidate's turns counts. While bounce's turns still become faster it goes on: its first ones map
- * the pages of its slots. The first candidate is the prior; to win, another one has to save a 32nd.
- * What all of that loses, compared with the best single candidate, and how soon a change of the costs
- * is noticed, stands in test_regret.c and test_eager.c.
+ * (of two: ABBAAB), so what drifts, or was left in the caches, is no advantage to either. The median of
+ * a candidate's three turns counts (of two the lesser, as there may be a third), since the best of them
+ * may be luck that does not last: the first eager burst after others by rendezvous took a third of the
+ * time of later ones (16 KiB, Zen 4, far). While bounce's turns still become faster it goes on, since
+ * its first ones map the pages of its slots; its first does not count if the second was faster. The
+ * first candidate is the prior; to win, another one has to save a 32nd. What all of that loses,
+ * compared with the best single candidate, and how soon a change of the costs is noticed, stands in
+ * test_regret.c and test_eager.c.
  *
  * When it is given up. A candidate has no more turns after messages went another way in two. The trial
  * ends after 18 turns. Messages that come alone are not compared with bursts: a turn of another kind
@@ -71,6 +74,7 @@ typedef enum regx_auto_wire {
 #define REGX_AUTO_SMALLEST 0x4000ULL /* bytes of the first size of messages that auto tells apart */
 #define REGX_AUTO_SIZES 20u     /* each twice the one before; what is larger or smaller joins */
 #define REGX_AUTO_CANDIDATES 3u /* at most */
+#define REGX_AUTO_ROUNDS 3u     /* turns of a candidate that count, at most */
 #define REGX_AUTO_SAMPLES 6u    /* of a turn, at most */
 #define REGX_AUTO_STREAM 64u    /* messages of a turn, where some are always open */
 #define REGX_AUTO_SOON 4096u    /* messages until a trial of what is known from elsewhere */
@@ -97,7 +101,9 @@ typedef struct regx_turn {
 
 /* What a trial has found out of a candidate. */
 typedef struct regx_tried {
-    float cost;     /* picoseconds a byte, the least of the turns; 0: none */
+    float cost; /* picoseconds a byte, the median of the turns that are kept; 0: none */
+    float turn[REGX_AUTO_ROUNDS]; /* those, the least first */
+    uint8_t kept;
     uint8_t turns;  /* that count */
     uint8_t failed; /* turns of which messages went another way */
     bool warming;   /* its last turn was still faster than those before, or bounce's first */
