@@ -5,14 +5,14 @@
  * One process posts, the other polls; neither takes a lock nor writes a cache line that the other
  * writes, so an 8-byte message costs the transfer of one line. A frame of up to
  * REGX_MAILBOX_INLINE bytes lies in its line; one of up to REGX_MAILBOX_SPAN goes on in the lines
- * that follow, without a gap, so that it is delivered where it lies; a longer one, and in a stream
- * one of more than REGX_MAILBOX_STREAM_SPAN, lies in a ring of payload that the line points to; one
- * that is sent without a copy stays in the poster's pool. A lap is one pass through the ring of
- * lines. A line is full when its sequence number is the number of its lap, so lines need not be
- * cleared. One exception: a frame that goes on in further lines writes data over their heads, and these
- * bytes may happen to be the number of the next lap; the poster clears them (clear_behind in
- * mailbox.c). The sequence number and what describes the frame are one word, written last and read
- * once. A poster that changes the word after it was read cannot mislead the poller.
+ * that follow, without a gap, so that it is delivered where it lies; a longer one lies in a ring of
+ * payload that the line points to; one that is sent without a copy stays in the poster's pool. A lap
+ * is one pass through the ring of lines. A line is full when its sequence number is the number of its
+ * lap, so lines need not be cleared. One exception: a frame that goes on in further lines writes data
+ * over their heads, and these bytes may happen to be the number of the next lap; the poster clears
+ * them (clear_behind in mailbox.c). The sequence number and what describes the frame are one word,
+ * written last and read once. A poster that changes the word after it was read cannot mislead the
+ * poller.
  *
  * The ring of payload is longer than what is under way needs, since processors then fetch ahead
  * better (mailbox.c has the figures). But the first access to a page costs either side up
@@ -32,10 +32,8 @@
 #define REGX_MAILBOX_LINES 256u
 #define REGX_MAILBOX_QUARTER (REGX_MAILBOX_LINES / 4)
 #define REGX_MAILBOX_INLINE 56u /* bytes of a frame in its first line */
-#define REGX_MAILBOX_SPAN_LINES 18u
+#define REGX_MAILBOX_SPAN_LINES 8u
 #define REGX_MAILBOX_SPAN (64 * REGX_MAILBOX_SPAN_LINES - 8) /* in so many lines */
-/* In a stream so few, since a longer frame would leave room for too few others behind it. */
-#define REGX_MAILBOX_STREAM_SPAN (64 * 8u - 8)
 #define REGX_MAILBOX_PAYLOAD_MAX (1u << 20)   /* bytes of the ring of payload: a power of two */
 #define REGX_MAILBOX_PAYLOAD_MIN (128u << 10) /* where memory is short, or for many neighbours */
 /* A frame and one line take less than 3/8 of the shortest ring (mailbox.c's suffices). Long payload

@@ -215,7 +215,7 @@ static void a_part_of_the_ring_is_used_until_the_poller_is_behind(void **state)
 /* For bursts of 64: each page that is touched costs time. */
 static void short_frames_that_find_no_room_get_little_more(void **state)
 {
-    enum { LENGTH = 1200, TRIES = 2000, ROUNDS = 10 };
+    enum { LENGTH = 1000, TRIES = 2000, ROUNDS = 10 };
     box_t *box = box_open();
     regx_frame_t frame;
     uint64_t posted = 0, taken = 0;
@@ -233,20 +233,42 @@ static void short_frames_that_find_no_room_get_little_more(void **state)
     box_close(box);
 }
 
-/* A frame of 1 KiB with its header: in lines, where nothing else is under way. */
-static void in_a_stream_fewer_frames_lie_in_lines(void **state)
+/* What a processor fetches ahead behind one frame is not the next. A long one would only lose room. */
+static void short_frames_of_the_ring_lie_apart(void **state)
 {
-    enum { LENGTH = 1024 + 14 };
+    enum { LONG = 8192 + 14, APART = 1024 };
+    static const size_t lengths[] = {REGX_MAILBOX_SPAN + 1, 1024 + 14, 4096 + 14, LONG};
+    box_t *box = box_open();
+    regx_frame_t frame;
+    uint64_t number = 0;
+
+    for (unsigned i = 0; i < sizeof(lengths) / sizeof(lengths[0]); i++) {
+        for (unsigned posts = 0; posts < 40; posts++, number++) {
+            const uint64_t end = box->out.payload;
+
+            assert_int_equal(post(box, number, lengths[i]), REGX_OK);
+            assert_int_equal(regx_mailbox_peek(&box->in, &frame), REGX_OK);
+            assert_int_equal(frame.kind, REGX_FRAME_PAYLOAD);
+            assert_true(lengths[i] == LONG || frame.offset >= end + APART);
+            assert_true(lengths[i] != LONG || frame.offset % BOX_RING < 64 ||
+                        frame.offset < end + 64);
+            take(box, number, lengths[i]);
+        }
+    }
+    box_close(box);
+}
+
+static void where_frames_lie_apart_the_ring_does_not_grow_by_laps(void **state)
+{
+    enum { LENGTH = 1024 + 14, PINGS = 12000 };
     box_t *box = box_open();
     regx_frame_t frame;
 
-    for (uint64_t number = 0; number < 4; number++) {
-        box->out.streams = number % 2 != 0;
+    for (uint64_t number = 0; number < PINGS; number++) {
         assert_int_equal(post(box, number, LENGTH), REGX_OK);
         assert_int_equal(regx_mailbox_peek(&box->in, &frame), REGX_OK);
-        assert_int_equal(frame.kind, box->out.streams ? REGX_FRAME_PAYLOAD : REGX_FRAME_INLINE);
-        assert_memory_equal(frame.data, content(number), LENGTH);
-        regx_mailbox_pop(&box->in, &frame);
+        assert_true(frame.offset % BOX_RING + LENGTH <= PART);
+        take(box, number, LENGTH);
     }
     box_close(box);
 }
@@ -329,7 +351,8 @@ int main(void)
         cmocka_unit_test(an_empty_mailbox_takes_any_length),
         cmocka_unit_test(a_part_of_the_ring_is_used_until_the_poller_is_behind),
         cmocka_unit_test(short_frames_that_find_no_room_get_little_more),
-        cmocka_unit_test(in_a_stream_fewer_frames_lie_in_lines),
+        cmocka_unit_test(short_frames_of_the_ring_lie_apart),
+        cmocka_unit_test(where_frames_lie_apart_the_ring_does_not_grow_by_laps),
         cmocka_unit_test(the_ring_grows_though_the_poller_keeps_up),
         cmocka_unit_test(no_content_is_taken_for_a_head),
         cmocka_unit_test(random_lines_are_survived),
