@@ -2,9 +2,12 @@
 """Memory that the program itself brings in (a collector's, a pager's): the kernel's copy is refused there, and
 what a load or store of the program's would bring in arrives whole."""
 import platform
+from collections.abc import Callable
 
 import pytest
 
+import device
+from job import Job
 from launch import Mpi
 from skips import IO_URING_SETUP, refused
 from tables import strategies
@@ -14,6 +17,7 @@ SIZES = (3_000, 16_385, 32_769, 65_536, 65_537, 131_072, 131_073, 600_001, 1_048
 WINDOWS = (8, 5_000, 70_001, 1_048_577)
 HOWS = ("protected", "guarded", "cut", "pager", "child")
 KERNEL = tuple(int(number) for number in platform.release().split(".")[:2])
+URING = pytest.mark.skipif(refused(IO_URING_SETUP, 1, 0), reason="io_uring is refused here")
 
 
 @pytest.fixture(autouse=True)
@@ -40,14 +44,17 @@ def test_so_it_does_with_each_backend_and_grant(mpi: Mpi, how: str, backend: str
             "rendezvous": "pipeline", "backend": backend, "grant": grant}).checked(2)
 
 
-@pytest.mark.skipif(refused(IO_URING_SETUP, 1, 0), reason="io_uring is refused here")
-@pytest.mark.parametrize("strategy", ["pipeline", "direct", "read"])
+@pytest.mark.parametrize("transport,strategy", [
+    *(pytest.param("pinned", strategy, marks=URING) for strategy in ("pipeline", "direct", "read")),
+    *(pytest.param("verbs", strategy, marks=device.needed) for strategy in ("bounce", "pipeline"))])
 @pytest.mark.parametrize("side", ["send", "receive"])
 @pytest.mark.parametrize("how", HOWS)
-def test_over_pinned_what_cannot_be_registered_arrives_too(mpi: Mpi, how: str, side: str, strategy: str) -> None:
-    """Over a device that pins, which refuses such memory."""
-    job = mpi("paged", how, side, *SIZES, regx={"transport": "pinned", "rendezvous": strategy}).checked(2)
-    assert {report["transport"] for report in job.reports} == {"pinned"}, str(job)
+def test_over_a_device_what_cannot_be_registered_arrives_too(mpi: Mpi, verbs: Callable[..., Job], how: str, side: str,
+                                                             transport: str, strategy: str) -> None:
+    """The device refuses such memory, so it bounces; that reads and writes it, too."""
+    start = verbs if transport == "verbs" else mpi
+    job = start("paged", how, side, *SIZES, regx={"transport": transport, "rendezvous": strategy}).checked(2)
+    assert {report["transport"] for report in job.reports} == {transport}, str(job)
     assert job.total("bytes_bounce") > 0, str(job)
 
 
