@@ -297,11 +297,11 @@ static struct {
     char *base;
     pthread_mutex_t gate; /* held until all threads are there */
     _Atomic bool over;
-    pthread_t threads[100];
+    pthread_t threads[200];
     unsigned count;
 } busy = {.gate = PTHREAD_MUTEX_INITIALIZER};
 
-enum { BUSY_BYTES = 16 << 20 };
+enum { BUSY_BYTES = 128 << 20 };
 
 static void *free_without_pause(void *none)
 {
@@ -337,13 +337,14 @@ static void busy_end(void)
     MUST(munmap(busy.base, BUSY_BYTES) == 0);
 }
 
-/* A hundred, so that seldom fewer than 64 are within the call. Refused, and not until it pleases them. */
+/* So many threads, and of so much memory, that more than 64 are within the call at once: who has to leave the
+ * processor does so mostly there. Refused, and not until it pleases them. */
 static void more_changes_than_it_knows_are_not_awaited(void)
 {
     const area_t area = private_area();
     int answer;
 
-    busy_begin(100);
+    busy_begin(200);
     do {
         answer = watch(area.base, area.length);
         MUST(answer == 0 || answer == EAGAIN);
