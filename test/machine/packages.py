@@ -2,12 +2,17 @@
 """Debian's packages, from the mirror that this machine uses, without touching its own apt state."""
 import re
 import subprocess
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 from trouble import Trouble
 
 KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
+# When the command or this script ends, however it does, all that the command started ends too, and all
+# mounts with it.
+ALONE = ["setpriv", "--pdeathsig", "KILL",
+         "unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
 
 
 def output(command: Sequence[str | Path], patience: float = 900) -> str:
@@ -44,6 +49,18 @@ def source(suite: str) -> str:
         if (name, component) == (codename(), "main"):
             return f"deb [signed-by={KEYRING}] {uri} {suite} main\n"
     raise Trouble(f"apt's configuration names no source of {codename()}")
+
+
+def bootstrap(suite: str, folder: Path, *words: str) -> Path:
+    """That release's minimal system and more, as mmdebstrap's words say, in `folder`/root. Meanwhile mmdebstrap
+    has this machine's /dev/shm mounted there: were it ended half-way, who removes the folder would empty that."""
+    with tempfile.TemporaryDirectory(dir=folder) as name:
+        settings, sources = Path(name) / "apt.conf", Path(name) / "sources.list"
+        settings.write_text(output(["apt-config", "dump", "Acquire"]))
+        sources.write_text(source(suite))
+        output([*ALONE, "mmdebstrap", "--variant=minbase", f"--aptopt={settings}", *words, suite, folder / "root", sources],
+               patience=3600)
+    return folder / "root"
 
 
 class Packages:

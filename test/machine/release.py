@@ -3,18 +3,13 @@
 import os
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from packages import output, source
+from packages import ALONE, bootstrap, output
 
 PLACE = "regx"  # of the copy, from the root
 LIST = "copied"  # what was copied last
-# When the command or this script ends, however it does, all that the command started ends too, and all
-# mounts with it.
-ENTER = ["setpriv", "--pdeathsig", "KILL",
-         "unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
 # The root is a mount of its own, and becomes the one of all mounts: in a chroot the kernel allows no name
 # spaces of users, and without a mount none at all. The devices are this
 # machine's and nothing below /dev can be removed; /dev/shm and /run are the command's own. A command that
@@ -40,13 +35,7 @@ exec env -C "/$place" "$@"
 
 def make(suite: str, folder: Path) -> None:
     """Puts that release's minimal system into `folder`/root, with the lists of its packages."""
-    with tempfile.TemporaryDirectory(dir=folder) as name:
-        settings = Path(name) / "apt.conf"
-        settings.write_text(output(["apt-config", "dump", "Acquire"]))
-        (Path(name) / "sources.list").write_text(source(suite))
-        output(["mmdebstrap", "--variant=minbase", "--skip=cleanup/apt/lists",
-                "--include=python3", f"--aptopt={settings}", suite, folder / "root",
-                Path(name) / "sources.list"])
+    bootstrap(suite, folder, "--skip=cleanup/apt/lists", "--include=python3")
 
 
 def tracked(tree: Path) -> list[str]:
@@ -85,4 +74,4 @@ def copy_tree(tree: Path, folder: Path) -> None:
 
 def command(folder: Path, words: Sequence[str]) -> list[str]:
     """What runs these words at the top of the copy."""
-    return [*ENTER, "sh", "-ec", MOUNT, "sh", str(folder / "root"), PLACE, *words]
+    return [*ALONE, "sh", "-ec", MOUNT, "sh", str(folder / "root"), PLACE, *words]

@@ -3,7 +3,7 @@
 import tempfile
 from pathlib import Path
 
-from packages import codename, output, source
+from packages import bootstrap, codename, output
 
 # binutils: openmpi.py tells by it whether Open MPI's own defect has ended a job.
 PACKAGES = ["binutils", "ibverbs-providers", "ibverbs-utils", "iproute2", "kmod", "libasan8",
@@ -17,12 +17,7 @@ def make(cache: Path) -> None:
     """Puts `root.img` into a folder."""
     with tempfile.TemporaryDirectory(dir=cache) as name:
         folder = Path(name)
-        tree = folder / "root"
-        settings = folder / "apt.conf"
-        settings.write_text(output(["apt-config", "dump", "Acquire"]))
-        (folder / "sources.list").write_text(source(codename()))
-        output(["mmdebstrap", "--variant=minbase", f"--include={','.join(PACKAGES)}",
-                f"--aptopt={settings}", codename(), tree, folder / "sources.list"])
+        tree = bootstrap(codename(), folder, f"--include={','.join(PACKAGES)}")
         image = folder / "root.img"
         output(["mke2fs", "-q", "-t", "ext4", "-O", "^has_journal", "-d", tree, image, SIZE])
         image.rename(cache / "root.img")
