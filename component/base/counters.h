@@ -47,6 +47,7 @@ typedef enum regx_path {
     X("on trial", trial)                                                                           \
     X("as btl_regx_costs says", told)                                                              \
     X("fastest when tried", winner)                                                                \
+    X("the sender had no place for it", unstaged)                                                  \
     X("both buffers are registered", registered)                                                   \
     X("the kernel does not copy to this peer", no_copies)                                          \
     X("chunk: refused by this peer before", no_puts)                                               \

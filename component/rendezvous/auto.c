@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * Auto: which of the other strategies carries a message; tuner.h says how the fastest is found. Where
- * both processes map the pool: bounce, in which two cores copy at once in user space; read, the
- * kernel's single copy by the receiver; or together, where the sender copies a part. Elsewhere:
+ * both processes map the pool: bounce, in which two cores copy at once in user space (exposed.c: to a
+ * stage, and to the pool only if the kernel does not copy to this peer); read, the kernel's single copy
+ * by the receiver; or together, where the sender copies a part. Elsewhere:
  * pipeline, where the wire writes the user's buffer in chunks and spares the copy out (a buffer that
  * is registered already goes as one chunk), or bounce, which registers nothing.
  *

@@ -6,7 +6,8 @@
  * On a node, where the kernel copies between two processes, nothing needs to be registered, so it
  * can always be done. The paths read and together are read so. By bounce the receiver takes the
  * message from where the sender copies it (transport/shm/cico.c), if the sender's strategy is auto
- * and it had room for that. Every other path answers with its CTS, as if nothing had been exposed.
+ * and it had room for that; where it had none, auto reads it instead. So by auto no message waits for
+ * a sender that is outside MPI. Every other path answers with its CTS, as if nothing had been exposed.
  * If the kernel refuses, or the memory at either end is gone, the message goes by slots, from its
  * beginning.
  *
@@ -110,13 +111,13 @@ static bool take_kept(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
                                     &recv->whole.region);
 }
 
-/* Whether the sender may have a stage for it, to which it copies for this process. */
+/* Whether the sender may copy it to where this process finds it. */
 static bool may_be_staged(const regx_peer_t *peer, const regx_rndv_recv_t *recv)
 {
     const regx_conn_t *conn = peer->conn;
 
-    return recv->path == REGX_PATH_bounce && recv->buffer.length <= REGX_STAGE_SIZE &&
-           conn->single_copy && !peer->no_gets && conn->transport->ops->node.stage != NULL;
+    return recv->path == REGX_PATH_bounce && conn->single_copy && !peer->no_gets &&
+           conn->transport->ops->node.stage != NULL;
 }
 
 /* The read has ended so, or was not begun. If the bytes are not there its CTS holds, or another does
@@ -198,6 +199,23 @@ static void got(regx_get_t *get, regx_status_t status)
     recv->whole.done(recv->whole.context, status);
 }
 
+/* The sender had no place for a message that was to bounce: it is read. */
+static regx_status_t read_instead(regx_conn_t *conn, regx_rndv_recv_t *recv)
+{
+    const regx_why_t why = recv->why;
+
+    recv->whole.get.staged = false;
+    recv->path = REGX_PATH_read;
+    recv->why = REGX_WHY_unstaged;
+    const regx_status_t status = conn->transport->ops->get(conn, &recv->whole.get);
+
+    if (status != REGX_PENDING) { /* its CTS holds */
+        recv->path = REGX_PATH_bounce;
+        recv->why = why;
+    }
+    return status;
+}
+
 void regx_rndv_recv_get(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
                         const uint8_t bytes[REGX_CTS_SIZE], regx_rndv_got_t done, void *context)
 {
@@ -233,8 +251,11 @@ void regx_rndv_recv_get(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
                                    .assisted = recv->path == REGX_PATH_together,
                                    .done = got,
                                    .context = recv};
-    const regx_status_t status = conn->transport->ops->get(conn, &recv->whole.get);
+    regx_status_t status = conn->transport->ops->get(conn, &recv->whole.get);
 
+    if (status == REGX_AGAIN && recv->whole.get.staged && recv->trial.of != NULL) { /* of `auto` */
+        status = read_instead(conn, recv);
+    }
     if (status == REGX_PENDING) { /* perhaps it has ended in another thread, and is closed */
         return;
     }

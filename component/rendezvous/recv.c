@@ -83,7 +83,8 @@ static void choose_path(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
 
 static void leave_trial_locked(const regx_rndv_recv_t *recv)
 {
-    const bool whole = recv->landed == recv->buffer.length && !regx_why_is_fallback(recv->why);
+    const bool whole = recv->landed == recv->buffer.length && recv->why != REGX_WHY_unstaged &&
+                       !regx_why_is_fallback(recv->why);
 
     regx_tune_leave(&recv->trial, recv->buffer.length,
                     whole && recv->slots.used == (recv->path == REGX_PATH_bounce));

@@ -49,10 +49,9 @@
 
 #define REGX_TRANSPORT_ABI 41 /* of this header; an object built for another is refused */
 
-#define REGX_TAG_OWN 255             /* of frames that a transport sends for itself */
-#define REGX_ADDRESS_MAX 1024        /* bytes of what a process publishes about itself */
-#define REGX_NOTICE_MAX 48           /* bytes of the notice that follows a put */
-#define REGX_STAGE_SIZE (128u << 10) /* bytes of what `stage` takes, at most */
+#define REGX_TAG_OWN 255      /* of frames that a transport sends for itself */
+#define REGX_ADDRESS_MAX 1024 /* bytes of what a process publishes about itself */
+#define REGX_NOTICE_MAX 48    /* bytes of the notice that follows a put */
 #define REGX_IMMEDIATE_MAX 0xffffffu
 #define REGX_DEVICES_MAX 32 /* of one kind of transport, in one process */
 
@@ -365,7 +364,7 @@ typedef struct regx_transport_ops {
                        regx_key_t *key);
         /* Has progress copy what was exposed to memory that this peer maps too, if the peer asks
          * for it (regx_get_t.staged), and names that place in the key. The bytes stay in use until
-         * unstage. false: there is no place, or there are more than REGX_STAGE_SIZE bytes. */
+         * unstage. false: there are too many such, or too many bytes. */
         bool (*stage)(regx_conn_t *conn, const void *base, size_t length, regx_key_t *key);
         /* The peer has got it, or never will. `key` is the one that stage filled in. When it
          * returns, the bytes are not read any more. */

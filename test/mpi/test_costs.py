@@ -28,8 +28,8 @@ def head() -> str:
     return f"regx-costs 1\nregx {version}\nprocessor {processor()}\n"
 
 
-def costs(line: str) -> str:
-    return head() + "".join(f"{neighbour} {line}\n" for neighbour in NEIGHBOURS) + "end\n"
+def costs(*lines: str) -> str:
+    return head() + "".join(f"{neighbour} {line}\n" for neighbour in NEIGHBOURS for line in lines) + "end\n"
 
 
 def run(mpi: Mpi, tmp_path: Path, seed: int, file: Path, size: int = LARGE) -> Job:
@@ -51,6 +51,24 @@ def test_a_job_begins_with_what_was_fastest_and_tries_nothing(mpi: Mpi, tmp_path
         assert job.total("messages_eager") >= WINDOW * ITERATIONS, str(job)
     else:
         assert ways[f"{way}: as btl_regx_costs says"] >= WINDOW * ITERATIONS, str(job)
+
+
+@pytest.mark.parametrize("way,times", [("bounce", "10 20 30"), ("together", "20 10 30"), ("read", "30 20 10")])
+def test_auto_needs_no_more_of_its_sender(mpi: Mpi, tmp_path: Path, way: str, times: str) -> None:
+    """Which is outside MPI until the messages have been received, by whatever path auto takes on a node. Of those
+    that bounce it has copied nothing."""
+    (tmp_path / "costs").write_text(costs(*(f"{size} - {times}" for size in ("64K", "128K", "1M", "2M"))))
+    job = mpi("outside", tmp_path / "received", regx={"costs": tmp_path / "costs"}, timeout=120).checked(2)
+    assert job.ways()[f"{way}: as btl_regx_costs says"] == 160, str(job)
+
+
+def test_auto_reads_what_its_sender_has_no_place_for(mpi: Mpi, tmp_path: Path) -> None:
+    """There is place for 64 messages at a time."""
+    (tmp_path / "costs").write_text(costs("64K - 10 20 30"))
+    job = mpi("transfer", "--iterations", 4, sample.write([Case(LARGE, 1, 2, window=80)], tmp_path),
+              regx={"costs": tmp_path / "costs"}).checked(ranks=2)
+    ways = job.ways()
+    assert ways["read: the sender had no place for it"] > 0 < ways["bounce: as btl_regx_costs says"], str(job)
 
 
 def huge(file: Path) -> None:

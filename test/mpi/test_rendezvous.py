@@ -123,16 +123,16 @@ def test_auto_tries_each_path_on_a_node(mpi: Mpi, tmp_path: Path, size: int, row
 
 
 @pytest.mark.parametrize("verify", [0, pytest.param(1, marks=pytest.mark.full)])
-def test_a_short_bounce_is_taken_from_where_its_sender_copies_it(mpi: Mpi, tmp_path: Path,
-                                                                 verify: int) -> None:
-    """By `auto` on a node, up to 128 KiB, where it tries bounce or takes it."""
+def test_a_bounce_is_taken_from_where_its_sender_copies_it(mpi: Mpi, tmp_path: Path, verify: int) -> None:
+    """By `auto` on a node, where it tries bounce or takes it."""
     count = 200
-    cases = [Case(size, 3, 5, pattern=pattern) for size in (20_001, 65_536, 131_072)
+    cases = [Case(size, 3, 5, pattern=pattern) for size in (20_001, 131_072, 300_001)
              for pattern in ("pair", "both")]
     job = mpi("transfer", "--iterations", count, sample.write(cases, tmp_path),
               regx={"verify": verify})
     job.checked(ranks=2).carried("auto").over("shm")
     assert 0 < job.total("stages_taken") <= job.total("messages_bounce"), str(job)
+    assert job.total("puts") == 0, str(job)  # none went to the pool
 
 
 def test_each_rank_may_have_its_own_strategy(mpi: Mpi, tmp_path: Path) -> None:

@@ -6,8 +6,12 @@
  * stage's cache lines move between cores. This is faster where the program writes the data before and
  * reads it after (64 KiB in both directions: 16 us; copied by the kernel: 22 us).
  *
- * The key of what is exposed (transport.h) names the stage, with the number of its use. The
- * receiver asks for it in the stage's cell, if it wants the message so: nothing is copied in vain.
+ * What is exposed is offered so, too: its key (transport.h) names a cell in the sender's main
+ * segment, with the number of its use. The receiver asks in the cell, if it wants the message so:
+ * nothing is copied in vain. The sender then takes a stage for it. A message that is longer than a
+ * stage goes round in it: the receiver says in the cell how much it has taken, and the sender is
+ * never further ahead of that than the stage is long.
+ *
  * A receiver that has taken REGX_CICO_ROW messages of a size in a row says in its own main segment
  * that it will go on so (`awaited`), and the sender begins at once. If the receiver then takes one
  * another way, as in a trial of `auto`, the sender no more begins unasked, until a receiver asks.
@@ -15,10 +19,11 @@
  * Each side copies in progress, at most REGX_CICO_STEP bytes to a stage before it takes what the
  * peer has copied. The sender goes first where both have something to copy: in an exchange both
  * fill a step of their stages, then both empty the peer's. If nothing comes the kernel copies the
- * rest from the sender's buffer, so the receiver does not wait for a sender that computes. The
- * sender frees the stage when the MPI ends the exposure, after the receiver's FIN. If another
- * thread copies to it at that moment, because the receiver gave it up, that copy is waited for: at
- * most 64 KiB. From then on the program may write to its buffer, or free it.
+ * rest from the sender's buffer, so the receiver does not wait for a sender that computes, or that
+ * waits for something outside MPI. The sender frees cell and stage when the MPI ends the exposure,
+ * after the receiver's FIN. If another thread copies at that moment, because the receiver gave it up,
+ * that copy is waited for: at most two steps. From then on the program may write to its buffer, or
+ * free it.
  *
  * Stages are used in turn. Lines that have left both second-level caches come faster than those that
  * lie in the other core's: in a ping-pong of 64 KiB a message takes 5.0 us, not 6.3, and of 128 KiB
@@ -29,8 +34,8 @@
  * (A page that is touched for the first time costs up to 16 us in a virtual machine.)
  *
  * stage, unstage and take may be called by any thread; all others are called by progress, or by
- * disconnect, which never run at the same time. The lists and `next` are under the transport's
- * lock.
+ * disconnect, which never run at the same time. The lists, `in` and `next_...` are under the
+ * transport's lock.
  */
 #include <sys/mman.h>
 #include <time.h>
@@ -40,9 +45,12 @@
 /* Bytes that are copied before the receiver is notified. With 4 KiB a lone message takes a little
  * less time, and an exchange more. */
 #define PIECE 8192u
+/* Bytes of one message before the turn of the next one. */
+#define TURN (2048u * 1024u)
 
 /* In a key's handle, where nothing that is registered has its number. */
-#define FIRST_ID (UINT32_MAX - REGX_CICO_STAGES)
+#define FIRST_ID (UINT32_MAX - REGX_CICO_OFFERS)
+#define NO_STAGE REGX_CICO_STAGES
 
 static uint64_t pack(uint32_t number, size_t bytes)
 {
@@ -60,26 +68,33 @@ static uint32_t size_bit(size_t length)
 }
 
 /* main: where a main segment is mapped, this process's or a peer's. */
-static char *memory_of(const regx_shm_t *shm, char *main, unsigned index)
+static char *memory_of(const regx_shm_t *shm, char *main, unsigned stage)
 {
-    return main + shm->stage_offset + (size_t)index * REGX_STAGE_SIZE;
+    return main + shm->stage_offset + (size_t)stage * REGX_CICO_SIZE;
+}
+
+/* The others have their turn. */
+static void move_behind_locked(regx_link_t *list, regx_link_t *link)
+{
+    regx_list_remove(link);
+    regx_list_append(list, link);
 }
 
 /* ---- the sender ---- */
 
-static regx_cico_cell_t *cell_of(const regx_shm_t *shm, const regx_cico_stage_t *stage)
+static regx_cico_cell_t *cell_of(const regx_shm_t *shm, const regx_cico_offer_t *offer)
 {
-    return &regx_shm_main(shm)->cico.cells[stage - shm->cico.stages];
+    return &regx_shm_main(shm)->cico.cells[offer - shm->cico.offers];
 }
 
 /* NULL: there is none. */
-static regx_cico_stage_t *find_free_locked(regx_cico_t *cico)
+static regx_cico_offer_t *find_free_locked(regx_cico_t *cico)
 {
-    for (unsigned i = 0; i < REGX_CICO_STAGES; i++) {
-        regx_cico_stage_t *stage = &cico->stages[cico->next++ % REGX_CICO_STAGES];
+    for (unsigned i = 0; i < REGX_CICO_OFFERS; i++) {
+        regx_cico_offer_t *offer = &cico->offers[cico->next_offer++ % REGX_CICO_OFFERS];
 
-        if (!stage->used) {
-            return stage;
+        if (!offer->used) {
+            return offer;
         }
     }
     return NULL;
@@ -93,15 +108,10 @@ static bool awaits(const regx_shm_conn_t *conn, size_t length)
     return (awaited & size_bit(length)) != 0;
 }
 
-static bool is_asked_for(const regx_shm_t *shm, const regx_cico_stage_t *stage)
+/* The offer is queued no more. */
+static void unqueue_locked(regx_shm_t *shm, regx_cico_offer_t *offer)
 {
-    return atomic_load_explicit(&cell_of(shm, stage)->asked, memory_order_relaxed) == stage->number;
-}
-
-/* The stage is queued no more. */
-static void unqueue_locked(regx_shm_t *shm, regx_cico_stage_t *stage)
-{
-    regx_list_remove(&stage->queued);
+    regx_list_remove(&offer->queued);
     regx_shm_count_copies(shm, -1);
 }
 
@@ -110,108 +120,164 @@ bool regx_shm_stage(regx_conn_t *super, const void *base, size_t length, regx_ke
     regx_shm_conn_t *conn = regx_shm_conn_of(super);
     regx_shm_t *shm = regx_shm_of(super->transport);
 
-    regx_lock(&conn->lock);
-    const bool possible = length <= REGX_STAGE_SIZE && conn->state == REGX_SHM_ATTACHED;
-    const bool awaited = possible && awaits(conn, length);
-    regx_unlock(&conn->lock);
-    if (!possible) {
+    if (length > REGX_CICO_MAX) {
         return false;
     }
+    regx_lock(&conn->lock);
+    const bool awaited = conn->state == REGX_SHM_ATTACHED && awaits(conn, length);
+    regx_unlock(&conn->lock);
     regx_lock(&shm->lock);
-    regx_cico_stage_t *stage = find_free_locked(&shm->cico);
-    if (stage != NULL) {
-        *stage = (regx_cico_stage_t){.used = true,
-                                     .number = stage->number + 1,
+    regx_cico_offer_t *offer = find_free_locked(&shm->cico);
+    if (offer != NULL) {
+        *offer = (regx_cico_offer_t){.used = true,
+                                     .number = offer->number + 1,
                                      .awaited = awaited && (shm->cico.vain & size_bit(length)) == 0,
+                                     .stage = NO_STAGE,
                                      .from = base,
                                      .length = length};
-        atomic_store_explicit(&cell_of(shm, stage)->ready, pack(stage->number, 0),
+        atomic_store_explicit(&cell_of(shm, offer)->ready, pack(offer->number, 0),
                               memory_order_release);
-        regx_list_append(&shm->cico.queue, &stage->queued);
+        regx_list_append(&shm->cico.queue, &offer->queued);
+        shm->cico.wanted |= offer->awaited;
         regx_shm_count_copies(shm, 1);
         regx_shm_key_t named = regx_shm_key_unpack(key);
-        named.stage =
-            (regx_handle_t){FIRST_ID + (uint32_t)(stage - shm->cico.stages), stage->number};
+        named.offer =
+            (regx_handle_t){FIRST_ID + (uint32_t)(offer - shm->cico.offers), offer->number};
         regx_shm_key_pack(named, key);
     }
     regx_unlock(&shm->lock);
-    return stage != NULL;
+    return offer != NULL;
+}
+
+/* Whether the receiver has asked for it, and bytes that it has taken since. */
+static bool is_asked_for(const regx_shm_t *shm, const regx_cico_offer_t *offer, size_t *taken)
+{
+    const uint64_t seen = atomic_load_explicit(&cell_of(shm, offer)->taken, memory_order_acquire);
+    const bool asked = seen >> 32 == offer->number;
+
+    *taken = asked ? regx_min((size_t)(uint32_t)seen, offer->copied) : 0;
+    return asked;
 }
 
 void regx_shm_unstage(regx_transport_t *transport, const regx_key_t *key)
 {
     regx_shm_t *shm = regx_shm_of(transport);
-    regx_cico_stage_t *stage = &shm->cico.stages[regx_shm_key_unpack(key).stage.id - FIRST_ID];
+    regx_cico_offer_t *offer = &shm->cico.offers[regx_shm_key_unpack(key).offer.id - FIRST_ID];
     const struct timespec pause = {.tv_nsec = 5000};
+    size_t taken;
 
     regx_lock(&shm->lock);
-    while (stage == shm->cico.copying) { /* in another thread, which may have a lower priority */
+    while (offer == shm->cico.copying) { /* in another thread, which may have a lower priority */
         regx_unlock(&shm->lock);
         nanosleep(&pause, NULL);
         regx_lock(&shm->lock);
     }
-    if (regx_list_has(&stage->queued)) {
-        unqueue_locked(shm, stage);
+    if (regx_list_has(&offer->queued)) {
+        unqueue_locked(shm, offer);
     }
-    if (is_asked_for(shm, stage)) {
-        shm->cico.vain &= ~size_bit(stage->length);
-    } else if (stage->awaited) {
-        shm->cico.vain |= size_bit(stage->length);
+    if (is_asked_for(shm, offer, &taken)) {
+        shm->cico.vain &= ~size_bit(offer->length);
+    } else if (offer->awaited) {
+        shm->cico.vain |= size_bit(offer->length);
     }
-    stage->used = false;
+    if (offer->stage != NO_STAGE) {
+        shm->cico.in[offer->stage] = NULL;
+    }
+    offer->used = false;
     regx_unlock(&shm->lock);
 }
 
-/* The oldest stage that is to be copied to; NULL: there is none. */
-static regx_cico_stage_t *find_due_locked(regx_shm_t *shm)
+/* Gives it a stage. false: none is free. One stays free for a message that is asked for. */
+static bool take_stage_locked(regx_shm_t *shm, regx_cico_offer_t *offer, bool asked)
 {
-    regx_link_t *queue = &shm->cico.queue;
+    regx_cico_t *cico = &shm->cico;
+    unsigned unused = 0;
 
-    for (regx_link_t *link = queue->next; link != queue; link = link->next) {
-        regx_cico_stage_t *stage = REGX_CONTAINER_OF(link, regx_cico_stage_t, queued);
+    for (unsigned i = 0; i < REGX_CICO_STAGES; i++) {
+        unused += cico->in[i] == NULL;
+    }
+    while (offer->stage == NO_STAGE && unused > (asked ? 0 : 1)) {
+        const unsigned stage = cico->next_stage++ % REGX_CICO_STAGES;
 
-        if (stage->awaited || is_asked_for(shm, stage)) {
-            return stage;
+        if (cico->in[stage] == NULL) {
+            cico->in[stage] = offer;
+            offer->stage = stage;
+            atomic_store_explicit(&cell_of(shm, offer)->stage, stage, memory_order_relaxed);
+        }
+    }
+    return offer->stage != NO_STAGE;
+}
+
+/* The oldest offer of which something can be copied, and up to where; NULL: there is none. The offers
+ * are looked through only while one of them is wanted, or a receiver has asked since. */
+static regx_cico_offer_t *find_due_locked(regx_shm_t *shm, size_t *end)
+{
+    regx_cico_t *cico = &shm->cico;
+    const uint32_t asks =
+        atomic_load_explicit(&regx_shm_main(shm)->cico.asks, memory_order_acquire);
+
+    if (!cico->wanted && asks == cico->asks) {
+        return NULL;
+    }
+    cico->asks = asks;
+    cico->wanted = false;
+    for (regx_link_t *link = cico->queue.next; link != &cico->queue; link = link->next) {
+        regx_cico_offer_t *offer = REGX_CONTAINER_OF(link, regx_cico_offer_t, queued);
+        size_t taken;
+        const bool asked = is_asked_for(shm, offer, &taken);
+
+        if (!asked && !offer->awaited) {
+            continue;
+        }
+        cico->wanted = true;
+        *end = regx_min(offer->length, taken + REGX_CICO_SIZE);
+        if (*end > offer->copied && take_stage_locked(shm, offer, asked)) {
+            return offer;
         }
     }
     return NULL;
 }
 
-/* Copies the next bytes of a message to its stage. */
-static void copy_in(regx_shm_t *shm, regx_cico_stage_t *stage)
+/* Copies the next bytes of a message, as far as `end`, to its stage. */
+static void copy_in(regx_shm_t *shm, regx_cico_offer_t *offer, size_t end)
 {
-    const unsigned index = (unsigned)(stage - shm->cico.stages);
-    char *to = memory_of(shm, shm->main.base, index);
-    const size_t end = regx_min(stage->length, stage->copied + REGX_CICO_STEP);
+    char *to = memory_of(shm, shm->main.base, offer->stage);
 
-    regx_shm_bring_in(to, stage->length, &shm->cico.brought_in[index], MADV_POPULATE_WRITE);
-    while (stage->copied < end) {
-        const size_t piece = regx_min(end - stage->copied, PIECE);
+    regx_shm_bring_in(to, regx_min(offer->length, REGX_CICO_SIZE),
+                      &shm->cico.brought_in[offer->stage], MADV_POPULATE_WRITE);
+    end = regx_min(end, offer->copied + REGX_CICO_STEP);
+    while (offer->copied < end) {
+        const size_t at = offer->copied % REGX_CICO_SIZE;
+        const size_t piece = regx_min(regx_min(end - offer->copied, PIECE), REGX_CICO_SIZE - at);
 
-        regx_copy(to + stage->copied, stage->from + stage->copied, piece);
-        stage->copied += piece;
-        atomic_store_explicit(&cell_of(shm, stage)->ready, pack(stage->number, stage->copied),
+        regx_copy(to + at, offer->from + offer->copied, piece);
+        offer->copied += piece;
+        atomic_store_explicit(&cell_of(shm, offer)->ready, pack(offer->number, offer->copied),
                               memory_order_release);
     }
 }
 
-/* Copies to the oldest stage that is due. Returns whether there was one. */
+/* Copies of the oldest offer that is due. Returns whether there was one. */
 static bool fill(regx_shm_t *shm)
 {
     regx_cico_t *cico = &shm->cico;
+    size_t end;
 
     regx_lock(&shm->lock);
-    regx_cico_stage_t *stage = find_due_locked(shm);
-    cico->copying = stage;
+    regx_cico_offer_t *offer = find_due_locked(shm, &end);
+    cico->copying = offer;
     regx_unlock(&shm->lock);
-    if (stage == NULL) {
+    if (offer == NULL) {
         return false;
     }
-    copy_in(shm, stage);
+    const size_t before = offer->copied;
+    copy_in(shm, offer, end);
     regx_lock(&shm->lock);
     cico->copying = NULL;
-    if (stage->copied == stage->length) {
-        unqueue_locked(shm, stage);
+    if (offer->copied == offer->length) {
+        unqueue_locked(shm, offer);
+    } else if (offer->copied / TURN > before / TURN) {
+        move_behind_locked(&cico->queue, &offer->queued);
     }
     regx_unlock(&shm->lock);
     return true;
@@ -219,11 +285,17 @@ static bool fill(regx_shm_t *shm)
 
 /* ---- the receiver ---- */
 
+/* Of the offer that its key names; not below REGX_CICO_OFFERS: of none. */
+static unsigned index_of(const regx_get_t *get)
+{
+    return regx_shm_key_unpack(&get->key).offer.id - FIRST_ID;
+}
+
 void regx_cico_note(regx_shm_t *shm, const regx_get_t *get)
 {
     const unsigned size = size_of(get->length);
 
-    if (get->length > REGX_STAGE_SIZE ||
+    if (get->length > REGX_CICO_MAX || index_of(get) >= REGX_CICO_OFFERS ||
         (!get->staged && atomic_load_explicit(&shm->cico.row[size], memory_order_relaxed) == 0)) {
         return;
     }
@@ -239,30 +311,30 @@ void regx_cico_note(regx_shm_t *shm, const regx_get_t *get)
     regx_unlock(&shm->lock);
 }
 
-static unsigned index_of(const regx_get_t *get)
-{
-    return regx_shm_key_unpack(&get->key).stage.id - FIRST_ID;
-}
-
 static regx_cico_cell_t *peers_cell(const regx_get_t *get)
 {
     return &regx_shm_conn_of(get->pending.conn)->peer.main->cico.cells[index_of(get)];
 }
 
+/* So many bytes are taken; 0: it is asked for. */
+static void tell_taken(const regx_get_t *get, size_t bytes)
+{
+    const uint32_t number = regx_shm_key_unpack(&get->key).offer.generation;
+
+    atomic_store_explicit(&peers_cell(get)->taken, pack(number, bytes), memory_order_release);
+}
+
 regx_status_t regx_cico_take_locked(regx_shm_conn_t *conn, regx_get_t *get)
 {
     regx_shm_t *shm = regx_shm_of(conn->super.transport);
-    const unsigned index = index_of(get);
 
-    if (index >= REGX_CICO_STAGES || get->offset != 0 || get->length > REGX_STAGE_SIZE) {
+    if (index_of(get) >= REGX_CICO_OFFERS || get->offset != 0 || get->length > REGX_CICO_MAX) {
         return REGX_AGAIN;
     }
     regx_cico_note(shm, get); /* before it is listed: then another thread may end it */
     get->pending = (regx_pending_t){.kind = REGX_PENDING_GET, .conn = &conn->super};
-    atomic_store_explicit(&peers_cell(get)->asked, regx_shm_key_unpack(&get->key).stage.generation,
-                          memory_order_relaxed);
-    regx_shm_bring_in(memory_of(shm, (char *)conn->peer.main, index), get->length,
-                      &conn->brought_in[index], MADV_POPULATE_READ);
+    tell_taken(get, 0);
+    atomic_fetch_add_explicit(&conn->peer.main->cico.asks, 1, memory_order_release);
     regx_lock(&shm->lock);
     regx_list_append(&shm->cico.taking, &get->pending.link);
     regx_shm_count_copies(shm, 1);
@@ -270,14 +342,22 @@ regx_status_t regx_cico_take_locked(regx_shm_conn_t *conn, regx_get_t *get)
     return REGX_PENDING;
 }
 
-/* Bytes that the sender has copied, of the get's use of the stage. */
+/* The number of the stage that the sender has written; an honest one's is below REGX_CICO_STAGES. */
+static uint32_t stage_of(const regx_get_t *get)
+{
+    return atomic_load_explicit(&peers_cell(get)->stage, memory_order_relaxed);
+}
+
+/* Bytes that the sender has copied of what the get's key names, to a stage. None if it says that it
+ * went further than its stage goes: what was not taken would be overwritten. */
 static size_t ready_of(const regx_get_t *get)
 {
     const uint64_t seen = atomic_load_explicit(&peers_cell(get)->ready, memory_order_acquire);
+    const bool valid = seen >> 32 == regx_shm_key_unpack(&get->key).offer.generation &&
+                       stage_of(get) < REGX_CICO_STAGES &&
+                       (uint32_t)seen <= get->pending.moved + REGX_CICO_SIZE;
 
-    return seen >> 32 == regx_shm_key_unpack(&get->key).stage.generation
-               ? regx_min((size_t)(uint32_t)seen, get->length)
-               : 0;
+    return valid ? regx_min((size_t)(uint32_t)seen, get->length) : 0;
 }
 
 /* The first get of which something is ready; NULL: there is none. */
@@ -295,16 +375,26 @@ static regx_get_t *find_ready_locked(regx_shm_t *shm)
     return NULL;
 }
 
-/* Takes what is ready. */
+/* Takes what is ready, of a stage's length at most. */
 static void take_ready(const regx_shm_t *shm, regx_get_t *get)
 {
-    const regx_shm_conn_t *conn = regx_shm_conn_of(get->pending.conn);
-    const char *from = memory_of(shm, (char *)conn->peer.main, index_of(get));
+    regx_shm_conn_t *conn = regx_shm_conn_of(get->pending.conn);
+    const uint32_t stage = stage_of(get) % REGX_CICO_STAGES; /* read anew: a peer may change it */
+    const char *from = memory_of(shm, (char *)conn->peer.main, stage);
     size_t *moved = &get->pending.moved, ready;
+    const size_t end = regx_min(get->length, *moved + REGX_CICO_SIZE);
 
-    while ((ready = ready_of(get)) > *moved) {
-        regx_copy((char *)get->local + *moved, from + *moved, ready - *moved);
-        *moved = ready;
+    regx_shm_bring_in(from, regx_min(get->length, REGX_CICO_SIZE), &conn->brought_in[stage],
+                      MADV_POPULATE_READ);
+    while (*moved < end && (ready = ready_of(get)) > *moved) {
+        const size_t at = *moved % REGX_CICO_SIZE;
+        const size_t piece = regx_min(regx_min(ready, end) - *moved, REGX_CICO_SIZE - at);
+
+        regx_copy((char *)get->local + *moved, from + at, piece);
+        *moved += piece;
+        if (get->length > REGX_CICO_SIZE) {
+            tell_taken(get, *moved);
+        }
     }
 }
 
@@ -328,8 +418,9 @@ static void give_up(regx_shm_t *shm, regx_get_t *get)
                "shm: nothing came to a stage, the kernel copies the rest");
     remove_get(shm, get);
     regx_shm_queue_get(regx_shm_conn_of(get->pending.conn), get, NULL);
-    /* A get as short as a stage is one piece: it begins with the first byte. */
-    get->pending.moved = taken; /* only progress looks at it */
+    /* It goes on with the first byte that is not there. Only progress looks at these two. */
+    get->pending.moved = taken;
+    get->pending.from_end = false;
 }
 
 /* Whether nothing comes to the oldest get, though something may come to `ready`. */
@@ -343,6 +434,30 @@ static bool is_late(regx_cico_t *cico, const regx_get_t *oldest, const regx_get_
     return cico->looks == 0;
 }
 
+/* Of that connection's gets those are given up to which nothing has come. */
+static void give_up_all(regx_shm_t *shm, const regx_conn_t *conn)
+{
+    regx_get_t *get;
+
+    do {
+        get = NULL;
+        regx_lock(&shm->lock);
+        for (regx_link_t *link = shm->cico.taking.next; link != &shm->cico.taking;
+             link = link->next) {
+            regx_get_t *other = regx_get_of(regx_pending_of(link));
+
+            if (other->pending.conn == conn && ready_of(other) <= other->pending.moved) {
+                get = other;
+                break;
+            }
+        }
+        regx_unlock(&shm->lock);
+        if (get != NULL) {
+            give_up(shm, get);
+        }
+    } while (get != NULL);
+}
+
 /* Takes what is ready of one get. Returns whether there was anything. */
 static bool take(regx_shm_t *shm)
 {
@@ -354,16 +469,21 @@ static bool take(regx_shm_t *shm)
     regx_get_t *get = find_ready_locked(shm);
     regx_unlock(&shm->lock);
     if (is_late(cico, oldest, get)) {
-        give_up(shm, oldest); /* which is not `get` */
+        give_up_all(shm, oldest->pending.conn); /* `get` is not among them */
     }
     if (get == NULL) {
         return false;
     }
+    const size_t before = get->pending.moved;
     take_ready(shm, get);
     if (get->pending.moved == get->length) {
         remove_get(shm, get);
         regx_count(shm->config.counters, &shm->config.counters->stages_taken, 1);
         get->done(get, REGX_OK);
+    } else if (get->pending.moved / TURN > before / TURN) {
+        regx_lock(&shm->lock);
+        move_behind_locked(&cico->taking, &get->pending.link);
+        regx_unlock(&shm->lock);
     }
     return true;
 }

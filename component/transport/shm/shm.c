@@ -229,7 +229,7 @@ void regx_shm_expose(regx_transport_t *transport, const void *base, size_t lengt
         .length = length & (SIZE_MAX >> 1),
         .by_kernel = regx_alloc_mem_find(regx_shm_of(transport), base, length) != NULL &&
                      regx_fault_is_handled(SIGSEGV),
-        .stage = {.id = UINT32_MAX}};
+        .offer = {.id = UINT32_MAX}};
 
     regx_shm_key_pack(named, key);
 }

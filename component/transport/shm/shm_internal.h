@@ -57,7 +57,7 @@ typedef struct regx_shm_key {
     /* Of MPI_Alloc_mem, in a process that handles SIGSEGV: perhaps it has protected these pages, and
      * a peer that maps them would not see that. */
     uint64_t by_kernel : 1;
-    regx_handle_t stage; /* of what was staged */
+    regx_handle_t offer; /* of what may be staged */
 } regx_shm_key_t;
 
 _Static_assert(sizeof(regx_shm_key_t) == REGX_KEY_SIZE, "the key has no room to spare");
@@ -138,42 +138,56 @@ typedef struct regx_connect_queue {
 
 /* ---- stages (cico.c) ---- */
 
-#define REGX_CICO_STAGES 4u        /* of one process */
+#define REGX_CICO_STAGES 4u         /* of one process; messages that are copied at once */
+#define REGX_CICO_SIZE (128u << 10) /* bytes of a stage */
+#define REGX_CICO_BYTES (REGX_CICO_STAGES * REGX_CICO_SIZE)
+#define REGX_CICO_OFFERS 64u       /* messages of one process that may be asked for, at once */
+#define REGX_CICO_MAX (1u << 30)   /* bytes of one */
 #define REGX_CICO_STEP (64u << 10) /* bytes copied to a stage in one call of progress */
-#define REGX_CICO_BYTES (REGX_CICO_STAGES * REGX_STAGE_SIZE)
-#define REGX_CICO_ROW 4u      /* messages of a size taken so, before the next are awaited */
-#define REGX_CICO_LOOKS 1024u /* at a stage to which nothing comes, before the kernel copies */
+#define REGX_CICO_ROW 4u           /* messages of a size taken so, before the next are awaited */
+#define REGX_CICO_LOOKS 1024u /* at an offer of which nothing comes, before the kernel copies */
 
-/* In the sender's main segment. */
+/* An offer, in the sender's main segment. */
 typedef struct regx_cico_cell {
-    _Alignas(64) _Atomic uint64_t ready; /* the sender's: number of the use << 32 | bytes there */
-    _Alignas(64) _Atomic uint32_t asked; /* the receiver's: the number of the use that it takes */
+    _Alignas(
+        64) _Atomic uint64_t ready; /* the sender's: number of the offer << 32 | bytes copied */
+    _Atomic uint32_t stage;         /* the sender's: where to; valid if some are ready */
+    _Alignas(
+        64) _Atomic uint64_t taken; /* the receiver's: number of the offer that it asks for << 32
+                                            | bytes it has taken of it */
 } regx_cico_cell_t;
 
 typedef struct regx_cico_shared {
-    regx_cico_cell_t cells[REGX_CICO_STAGES];
+    regx_cico_cell_t cells[REGX_CICO_OFFERS];
     /* The owner's, as a receiver: bit n is for messages of 2^n to 2^(n+1)-1 bytes. */
     _Alignas(64) _Atomic uint32_t awaited;
+    _Alignas(64) _Atomic uint32_t asks; /* of its receivers, so far */
 } regx_cico_shared_t;
 
-/* The sender's side of a stage. */
-typedef struct regx_cico_stage {
+/* The sender's side of an offer. */
+typedef struct regx_cico_offer {
     regx_link_t queued; /* not all is copied; perhaps the receiver never asks for it */
     bool used;
-    uint32_t number; /* of its use */
+    uint32_t number; /* of the cell's use */
     bool awaited;    /* to be copied before the receiver asks */
+    unsigned stage;  /* REGX_CICO_STAGES: it has none yet */
     const char *from;
     size_t length;
     size_t copied; /* by progress alone, without the lock */
-} regx_cico_stage_t;
+} regx_cico_offer_t;
 
 typedef struct regx_cico {
-    regx_cico_stage_t stages[REGX_CICO_STAGES];
-    unsigned next;                       /* to be used, if it is free; counts on */
-    regx_link_t queue;                   /* stages, oldest first */
-    regx_cico_stage_t *copying;          /* progress copies to it now, without the lock */
-    regx_link_t taking;                  /* gets, oldest first */
-    unsigned looks;                      /* at them since something was taken of the oldest */
+    regx_cico_offer_t offers[REGX_CICO_OFFERS];
+    unsigned next_offer; /* to be used, if it is free; counts on */
+    const regx_cico_offer_t
+        *in[REGX_CICO_STAGES];  /* by stage: what is copied to it; NULL: it is free */
+    unsigned next_stage;        /* counts on, too */
+    regx_link_t queue;          /* offers, oldest first */
+    uint32_t asks;              /* that were heeded */
+    bool wanted;                /* an offer is awaited, or asked for, and not all of it is copied */
+    regx_cico_offer_t *copying; /* progress copies it now, without the lock */
+    regx_link_t taking;         /* gets, oldest first */
+    unsigned looks;             /* at them since something was taken of the oldest */
     size_t brought_in[REGX_CICO_STAGES]; /* bytes of each that are mapped; progress's */
     uint32_t vain; /* sizes of which a message was copied to a stage and not taken */
     /* Messages of a size taken in a row, up to REGX_CICO_ROW; written under the lock. */
@@ -286,8 +300,8 @@ typedef struct regx_shm_neighbour {
 #define REGX_SHM_POOL_PARTS 256u /* of a peer's pool, at most, each mapped as it is first put to */
 
 /* The way to a neighbour. Written under its lock: state, out, taken, pool_part, pool_parts,
- * brought_in, box, laps, refusal, and what of the peer is mapped. Under the transport's: copies, turn,
- * from_end, and next while it is among the refused. Progress's: alloc_mem, assisted,
+ * box, laps, refusal, and what of the peer is mapped. Under the transport's: copies, turn, from_end,
+ * and next while it is among the refused. Progress's: brought_in, alloc_mem, assisted,
  * last_posted. */
 struct regx_shm_conn {
     regx_conn_t super;

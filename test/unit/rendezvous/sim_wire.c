@@ -12,6 +12,7 @@
 #define EXPOSED UINT32_MAX
 /* In the place of its generation: it is staged. */
 #define STAGED 1u
+#define STAGED_MAX 100000u /* bytes: of two lengths the one */
 
 static sim_process_t *of_conn(regx_conn_t *conn)
 {
@@ -404,7 +405,7 @@ static bool wire_stage(regx_conn_t *conn, const void *base, size_t length, regx_
 {
     const uint32_t staged = STAGED;
 
-    if (!sim.scenario->stages || length > REGX_STAGE_SIZE) {
+    if (!sim.scenario->stages || length > STAGED_MAX) {
         return false;
     }
     memcpy(key->bytes + 4, &staged, sizeof(staged));

@@ -260,7 +260,7 @@ static void staged_gets_bring_their_bytes_alone(void **state)
 
     parties_open(false);
     readable_new(&readable);
-    for (unsigned i = 0; i < LENGTHS && op_lengths[i] <= REGX_STAGE_SIZE; i++) {
+    for (unsigned i = 0; i < LENGTHS && op_lengths[i] <= REGION; i++) {
         for (unsigned how = 0; how < 8; how++) { /* after some in a row the sender does not wait */
             get_staged(&readable, op_lengths[i], how == 5);
         }
@@ -272,7 +272,7 @@ static void staged_gets_bring_their_bytes_alone(void **state)
 /* There are only so many. Those that are not asked for are given back, and the others refused. */
 static void what_is_not_staged_is_refused(void **state)
 {
-    enum { MANY = 64 };
+    enum { MANY = 1000 };
     static regx_mr_t exposed[MANY];
     readable_t readable;
     unsigned staged = 0;
@@ -281,8 +281,7 @@ static void what_is_not_staged_is_refused(void **state)
     parties_open(false);
     readable_new(&readable);
     tested->ops->node.expose(two.transport, readable.from, REGION, &exposed[0].key);
-    assert_false(
-        tested->ops->node.stage(two.conn, readable.from, REGX_STAGE_SIZE + 1, &exposed[0].key));
+    assert_false(tested->ops->node.stage(two.conn, readable.from, 3u << 30, &exposed[0].key));
     op_get(&op, readable.to, 100, NULL, &exposed[0], 0);
     op.get.staged = true;
     assert_int_equal(tested->ops->get(one.conn, &op.get), REGX_AGAIN);

@@ -9,28 +9,41 @@
 #include <sched.h>
 #include <stdlib.h>
 
-enum { MOST = REGX_STAGE_SIZE, HALF = MOST / 2, UNSTAGED = 200 };
+enum {
+    MOST = REGX_CICO_SIZE, /* of the messages of most tests */
+    HALF = MOST / 2,
+    LONG = 5 * MOST + 777,
+    MESSAGES = REGX_CICO_STAGES + 1,
+    UNSTAGED = 200
+};
 
 /* A message of `two`'s that is staged, and a get of it. */
 typedef struct message {
+    size_t length;
     uint8_t *data, *to;
     regx_mr_t exposed;
     op_t op;
 } message_t;
 
-static message_t messages[2];
+static message_t messages[MESSAGES];
 
-static message_t *expose(unsigned i, uint64_t stream)
+static message_t *expose_long(unsigned i, uint64_t stream, size_t length)
 {
     message_t *message = &messages[i];
 
-    message->data = malloc(MOST);
-    message->to = guarded_new(MOST);
-    unit_fill(message->data, MOST, stream, 0);
-    memset(message->to, 0xee, MOST);
-    regx_shm_expose(two.transport, message->data, MOST, &message->exposed.key);
-    assert_true(regx_shm_stage(two.conn, message->data, MOST, &message->exposed.key));
+    message->length = length;
+    message->data = malloc(length);
+    message->to = guarded_new(length);
+    unit_fill(message->data, length, stream, 0);
+    memset(message->to, 0xee, length);
+    regx_shm_expose(two.transport, message->data, length, &message->exposed.key);
+    assert_true(regx_shm_stage(two.conn, message->data, length, &message->exposed.key));
     return message;
+}
+
+static message_t *expose(unsigned i, uint64_t stream)
+{
+    return expose_long(i, stream, MOST);
 }
 
 static regx_status_t take_as(message_t *message, const regx_key_t *key, size_t length, bool staged)
@@ -43,7 +56,7 @@ static regx_status_t take_as(message_t *message, const regx_key_t *key, size_t l
 
 static void take(message_t *message)
 {
-    assert_int_equal(take_as(message, &message->exposed.key, MOST, true), REGX_PENDING);
+    assert_int_equal(take_as(message, &message->exposed.key, message->length, true), REGX_PENDING);
 }
 
 /* Nothing reads the sender's memory any more. */
@@ -51,25 +64,32 @@ static void leave(message_t *message)
 {
     regx_shm_unstage(two.transport, &message->exposed.key);
     free(message->data);
-    guarded_free(message->to, MOST);
+    guarded_free(message->to, message->length);
 }
 
 /* It has come. */
 static void end(message_t *message)
 {
     assert_true(message->op.ended == 1 && message->op.status == REGX_OK);
-    assert_memory_equal(message->to, message->data, MOST);
+    assert_memory_equal(message->to, message->data, message->length);
     leave(message);
 }
 
-static unsigned stage_of(const message_t *message)
+static regx_handle_t offer_of(const message_t *message)
 {
-    return regx_shm_key_unpack(&message->exposed.key).stage.id - (UINT32_MAX - REGX_CICO_STAGES);
+    return regx_shm_key_unpack(&message->exposed.key).offer;
 }
 
 static regx_cico_cell_t *cell(const message_t *message)
 {
-    return &regx_shm_main(shm_of(&two))->cico.cells[stage_of(message)];
+    const unsigned index = offer_of(message).id - (UINT32_MAX - REGX_CICO_OFFERS);
+
+    return &regx_shm_main(shm_of(&two))->cico.cells[index];
+}
+
+static unsigned stage_of(const message_t *message)
+{
+    return atomic_load(&cell(message)->stage);
 }
 
 static uint32_t ready(const message_t *message)
@@ -80,15 +100,19 @@ static uint32_t ready(const message_t *message)
 /* The test plays the sender: so many bytes are there. */
 static void make_ready(const message_t *message, uint32_t bytes)
 {
-    const regx_handle_t use = regx_shm_key_unpack(&message->exposed.key).stage;
+    atomic_store(&cell(message)->ready, (uint64_t)offer_of(message).generation << 32 | bytes);
+}
 
-    atomic_store(&cell(message)->ready, (uint64_t)use.generation << 32 | bytes);
+/* The test plays the receiver: it has taken so many bytes. */
+static void make_taken(const message_t *message, uint32_t bytes)
+{
+    atomic_store(&cell(message)->taken, (uint64_t)offer_of(message).generation << 32 | bytes);
 }
 
 static uint8_t *stage_memory(const message_t *message)
 {
     return (uint8_t *)shm_of(&two)->main.base + regx_shm_stage_offset() +
-           (size_t)stage_of(message) * REGX_STAGE_SIZE;
+           (size_t)stage_of(message) * REGX_CICO_SIZE;
 }
 
 static void receive_alone(const message_t *message)
@@ -104,8 +128,6 @@ static void pass(uint64_t stream, uint32_t at_once)
     static unsigned before = REGX_CICO_STAGES;
     message_t *message = expose(0, stream);
 
-    assert_int_not_equal(stage_of(message), before); /* they are used in turn */
-    before = stage_of(message);
     step(&two);
     assert_int_equal(ready(message), at_once);
     take(message);
@@ -113,6 +135,8 @@ static void pass(uint64_t stream, uint32_t at_once)
         assert_true(step(&two) > 0);
     }
     assert_int_equal(step(&two), 0);
+    assert_int_not_equal(stage_of(message), before); /* they are used in turn */
+    before = stage_of(message);
     receive_alone(message);
     end(message);
 }
@@ -172,6 +196,7 @@ static void a_sender_that_computes_is_not_waited_for_while_another_sends(void **
 
     for (unsigned i = 0; i < 2; i++) {
         take(expose(i, i));
+        atomic_store(&cell(&messages[i])->stage, i);
     }
     unit_fill(stage_memory(&messages[1]), MOST, 1, 0);
     while (messages[0].op.ended == 0) {
@@ -187,6 +212,44 @@ static void a_sender_that_computes_is_not_waited_for_while_another_sends(void **
     end(&messages[1]);
 }
 
+/* Of the sender that is late nothing is waited for any more. */
+static void all_that_a_late_sender_has_offered_is_given_up(void **state)
+{
+    unsigned steps = 0;
+
+    for (unsigned i = 0; i < MESSAGES; i++) {
+        take(expose(i, i));
+    }
+    while (messages[MESSAGES - 1].op.ended == 0) {
+        assert_true(steps++ < 2 * REGX_CICO_LOOKS);
+        step(&one);
+    }
+    for (unsigned i = 0; i < MESSAGES; i++) {
+        end(&messages[i]);
+    }
+    assert_int_equal(one.counters.stages_taken, 0);
+}
+
+/* Of two the longer one leaves the other its turn. */
+static void a_short_message_does_not_wait_for_a_long_one(void **state)
+{
+    message_t *first = expose_long(0, 1, 48 * MOST);
+
+    take(first);
+    step(&two);
+    step(&one);
+    message_t *second = expose(1, 2);
+    take(second);
+    while (second->op.ended == 0) {
+        step(&two);
+        step(&one);
+    }
+    assert_int_equal(first->op.ended, 0);
+    parties_await(&first->op.ended, 1);
+    end(first);
+    end(second);
+}
+
 /* While another thread copies. */
 static void nothing_is_read_after_unstage(void **state)
 {
@@ -195,8 +258,8 @@ static void nothing_is_read_after_unstage(void **state)
     for (unsigned i = 0; i < UNSTAGED; i++) {
         message_t *message = expose(0, i);
 
-        atomic_store(&cell(message)->asked,
-                     regx_shm_key_unpack(&message->exposed.key).stage.generation);
+        make_taken(message, 0);
+        atomic_fetch_add(&regx_shm_main(shm_of(&two))->cico.asks, 1);
         while (ready(message) == 0) {
             sched_yield();
         }
@@ -215,7 +278,7 @@ static regx_key_t key_of_stage(const message_t *message, uint32_t id, uint32_t g
     regx_shm_key_t key = regx_shm_key_unpack(&message->exposed.key);
     regx_key_t packed;
 
-    key.stage = (regx_handle_t){key.stage.id + id, key.stage.generation + generation};
+    key.offer = (regx_handle_t){key.offer.id + id, key.offer.generation + generation};
     regx_shm_key_pack(key, &packed);
     return packed;
 }
@@ -223,7 +286,7 @@ static regx_key_t key_of_stage(const message_t *message, uint32_t id, uint32_t g
 static void what_a_peer_says_is_checked(void **state)
 {
     message_t *message = expose(0, 9);
-    const uint32_t wrong[] = {REGX_CICO_STAGES, UINT32_MAX /* one before the first */};
+    const uint32_t wrong[] = {REGX_CICO_OFFERS, UINT32_MAX /* one before the first */};
 
     for (unsigned i = 0; i < REGX_CICO_ROW; i++) {
         const regx_key_t key = key_of_stage(message, wrong[i % 2], 0);
@@ -240,16 +303,94 @@ static void what_a_peer_says_is_checked(void **state)
     receive_alone(message);
     assert_memory_equal(message->to, message->data, MOST);
     memset(message->to, 0xee, MOST);
-    /* The sender says that there is more than there can be. */
-    make_ready(message, UINT32_MAX);
+    /* The sender says that it went further than its stage goes. The kernel copies it. */
+    make_ready(message, MOST + 1);
     assert_int_equal(take_as(message, &message->exposed.key, 5000, true), REGX_PENDING);
     receive_alone(message);
-    assert_int_equal(one.counters.stages_taken, 1);
+    assert_int_equal(one.counters.stages_taken, 0);
+    assert_memory_equal(message->to, message->data, 5000);
     assert_int_equal(message->to[5000], 0xee);
+    /* That it lies where there is no stage. The kernel copies it. */
+    const uint32_t stage = stage_of(message);
+    atomic_store(&cell(message)->stage, REGX_CICO_STAGES);
+    make_ready(message, MOST);
+    take(message);
+    receive_alone(message);
+    assert_int_equal(one.counters.stages_taken, 0);
+    assert_memory_equal(message->to, message->data, MOST);
+    atomic_store(&cell(message)->stage, stage);
+    /* The receiver says that it has taken what there is not yet. */
+    make_taken(message, UINT32_MAX);
+    atomic_fetch_add(&regx_shm_main(shm_of(&two))->cico.asks, 1);
+    make_ready(message, 0);
+    while (step(&two) > 0) {
+    }
+    assert_int_equal(ready(message), MOST);
     take(message); /* now the sender's word is good again */
     make_ready(message, 0);
     parties_await(&message->op.ended, 1);
     end(message);
+}
+
+/* It goes round in its stage: the sender is never more than that ahead. */
+static void a_message_longer_than_a_stage_goes_round_in_it(void **state)
+{
+    for (unsigned i = 0; i < 3; i++) {
+        message_t *message = expose_long(0, i, LONG + i);
+
+        take(message);
+        while (message->op.ended == 0) {
+            while (step(&two) > 0) {
+            }
+            assert_in_range(ready(message) - message->op.get.pending.moved, 1, MOST);
+            step(&one);
+        }
+        assert_int_equal(one.counters.stages_taken, i + 1);
+        end(message);
+    }
+}
+
+/* It was taken in part, and the sender stays away, in the middle of a round. */
+static void the_kernel_copies_the_rest_of_a_long_one(void **state)
+{
+    for (unsigned i = 0; i < 2; i++) {
+        message_t *message = expose_long(0, i, LONG);
+
+        take(message);
+        for (unsigned steps = 0; steps < 4; steps++) {
+            assert_true(step(&two) > 0);
+            step(&one);
+        }
+        receive_alone(message);
+        assert_int_equal(one.counters.stages_taken, 0);
+        end(message);
+        assert_int_equal(atomic_load(&shm_of(&one)->copy_count), 0);
+    }
+}
+
+/* There are more messages than stages: one has to wait, and gets the first that is free. */
+static void a_stage_is_used_again_when_its_message_has_gone(void **state)
+{
+    for (unsigned i = 0; i < MESSAGES; i++) {
+        take(expose(i, i));
+    }
+    while (step(&two) > 0) {
+    }
+    assert_int_equal(ready(&messages[REGX_CICO_STAGES]), 0);
+    while (messages[2].op.ended == 0) {
+        step(&one);
+    }
+    const unsigned stage = stage_of(&messages[2]);
+    end(&messages[2]);
+    while (step(&two) > 0) {
+    }
+    assert_int_equal(stage_of(&messages[REGX_CICO_STAGES]), stage);
+    for (unsigned i = 0; i < MESSAGES; i++) {
+        if (i != 2) {
+            parties_await(&messages[i].op.ended, 1);
+            end(&messages[i]);
+        }
+    }
 }
 
 /* Two connections to the same process: the one ends, and its get. */
@@ -276,7 +417,12 @@ int main(void)
         SHM_TEST(nothing_is_copied_in_vain),
         SHM_TEST(the_kernel_copies_what_the_sender_has_not),
         SHM_TEST(a_sender_that_computes_is_not_waited_for_while_another_sends),
+        SHM_TEST(all_that_a_late_sender_has_offered_is_given_up),
+        SHM_TEST(a_short_message_does_not_wait_for_a_long_one),
         cmocka_unit_test(nothing_is_read_after_unstage),
+        SHM_TEST(a_message_longer_than_a_stage_goes_round_in_it),
+        SHM_TEST(the_kernel_copies_the_rest_of_a_long_one),
+        SHM_TEST(a_stage_is_used_again_when_its_message_has_gone),
         SHM_TEST(what_a_peer_says_is_checked),
         SHM_TEST(what_is_pending_fails_at_disconnect),
     };
