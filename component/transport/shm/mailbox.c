@@ -11,7 +11,7 @@
  * frame, which the poster is writing, its lines would go to and fro. The poster also takes the first
  * TAKEN bytes of the place of the next frame, which the poller had in the lap before.
  * Seen on an EPYC of Zen 4, cores far from one another, GB/s of a stream of 512 B, 1, 2 and 4 KiB: 0.9,
- * 1.2, 1.5 and 1.8 without a gap, 1.4, 2.2, 2.1 and 2.3 with it. */
+ * 1.2, 1.5 and 1.8 without a gap, 1.8, 2.5, 2.3 and 2.3 with it. */
 #define APART_MAX 4224u /* 4 KiB with its headers */
 #define APART 256u
 #define TAKEN 2048u
@@ -264,8 +264,7 @@ static void fetch(const uint8_t *data, size_t length)
 
 /* Begins to fetch the lines in which a frame goes on. On AMD's processors, so that this core is then
  * the only one to have them: the poster, which writes them in the next lap, takes them sooner from one
- * core than from two that share them. Seen on an EPYC of Zen 4, cores far from one another: 1 KiB goes
- * one way in 0.94 us, not 1.00. */
+ * core than from two that share them. */
 static void fetch_lines(const regx_mailbox_line_t *line, uint32_t lines)
 {
     const bool takes = regx_copy_takes();
