@@ -24,9 +24,9 @@ QEMU = ["qemu-system-x86_64", "-accel", "tcg,thread=multi,tb-size=512", "-cpu", 
         "-display", "none"]
 # maxcpus=1: see guest-init. tsc=reliable: else a busy host makes the kernel distrust the clock, and
 # patch its own code for that, in the middle of a command. no_timer_check: else Linux 6.1 panics at its start, if
-# its timer has not ticked in time.
+# its timer has not ticked in time. slab_nomerge: before 6.5 a module cannot keep its objects apart.
 KERNEL_LINE = ("console=ttyS0 quiet maxcpus=1 mitigations=off nokaslr panic=-1 oops=panic "
-               "tsc=reliable no_timer_check rootfstype=ext4")
+               "tsc=reliable no_timer_check slab_nomerge rootfstype=ext4")
 INIT = Path(__file__).with_name("guest-init")
 
 
