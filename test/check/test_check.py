@@ -293,7 +293,7 @@ def test_of_rounds_with_wrong_bytes_each_is_reported_and_no_other(over_device: C
     """Also where nothing of the process whose memory it is posts it: the peer reads what it was offered."""
     raw, rounds = "munmap, mmap by the system call", 2 * stacks.ROUNDS
     assert over_device.command.exists()
-    assert stacks.job(stacks.STACKS[stack], side, raw, "none") == {raw: f"{wrong} 0 0 {rounds}", "none": f"0 0 0 {rounds}"}
+    assert stacks.job(stack, side, raw, "none") == {raw: f"{wrong} 0 0 {rounds}", "none": f"0 0 0 {rounds}"}
 
 
 def test_the_table_of_stacks_is_what_its_program_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
