@@ -17,6 +17,9 @@ OBJ = Path(os.environ.get("REGX_BUILD_DIR", TOP / ".build/obj"))
 MODULE = Path("/mnt/regx_notify.ko")  # in the emulated machine
 OPENMPI = os.environ.get("REGX_PKGLIBDIR", "/usr/lib/x86_64-linux-gnu/openmpi/lib/openmpi3")
 FILE = TOP / "osu-configs/stale.md"
+# For mca_btl_openib.so of Debian's source (apt-get source openmpi; configure --with-verbs; make -C opal) where librdmacm-dev
+# is installed. Debian's own is without.
+OPENIB = TOP / ".build/stacks"
 TRIXIE = TOP / ".build/machine/debian-trixie/root"
 # A command in another root, its device and this tree in it.
 ENTER = ["unshare", "--mount", "sh", "-ec", 'for at in /dev /sys /proc /tmp "$1"; do mkdir -p "$0$at"; mount --rbind "$at" "$0$at"'
@@ -35,7 +38,8 @@ them, unless the system call is named.
 
 Each job ran under `regx-check`. It reported {said}.
 
-The MTL ofi and the BTL openib, of Debian 12, were tried too, and did not start over Soft-RoCE.
+The BTL openib is Debian's source of Open MPI 4.1.4, built with librdmacm, without which Debian's own does not start
+over Soft-RoCE. The MTL ofi of Debian 12 was tried too, and does not start: its rdma_getaddrinfo fails.
 
 | change | {stacks} |
 |{lines}|
@@ -65,7 +69,8 @@ STACKS = {
     "pml/ucx 1.18": UCX,
     **{f"regx {backend}": REGX + backend for backend in ("notifier", "none", "hooks", "kernel", "hooks+notifier", "odp")},
     "mtl ofi": "--mca pml cm --mca mtl ofi --mca mtl_ofi_provider_include verbs;ofi_rxm -x FI_UNIVERSE_SIZE=4",
-    "btl openib": "--mca pml ob1 --mca btl openib,self --mca btl_openib_allow_ib 1 --mca mpi_leave_pinned 1",
+    "btl openib": "--mca pml ob1 --mca btl openib,self --mca btl_openib_cpc_include rdmacm"
+                  " --mca btl_openib_receive_queues P,65536,256,192,128 --mca mpi_leave_pinned 1",
 }
 ROOTS = {"pml/ucx 1.18": TRIXIE}
 LINE = re.compile(r"^(.+): (\d+) rounds, (\d+) wrong, (\d+) missed, (\d+) more$", re.M)
@@ -77,7 +82,7 @@ def job(stack: str, side: str, *changes: str) -> Column:
     """Of those changes, or of each: wrong, missed, more, rounds."""
     environment = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     if stack not in ROOTS:
-        environment["OMPI_MCA_opal_mca_base_component_path"] = f"{OBJ}/component:{OPENMPI}"
+        environment["OMPI_MCA_opal_mca_base_component_path"] = f"{OBJ}/component:{OPENIB}:{OPENMPI}"
     enter = [*ENTER, str(ROOTS[stack]), str(TOP)] if stack in ROOTS else []
     command = ["chrt", "-i", "0", *enter, "mpirun.openmpi", "-np", "2", "--bind-to", "none", *STACKS[stack].split(" "),
                str(OBJ / "component/check/regx-check"), str(OBJ / "test/mpi/rounds"), side, str(ROUNDS), *changes]
