@@ -78,7 +78,9 @@ def test_bytes_whose_registration_is_refused_bounce(faulty: Faulty, strategy: st
         f"{end}: no room in kernel or device" for end in ("sender", "receiver")}, str(job)
     assert job.total("messages_fallback") == bounced, str(job)
     if backend == "none":
-        assert bounced == refused, str(job)
+        # What a sender registers before the CTS, and is refused, it registers again when the CTS has come.
+        early = 2 if strategy == "pipeline" else 0
+        assert refused - early <= bounced <= refused, str(job)
         assert job.total("registrations") == job.total("deregistrations"), str(job)
     else:  # what is dead is given up first, and then it may be tried again
         assert 0 < bounced <= refused, str(job)
