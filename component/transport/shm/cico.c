@@ -45,6 +45,9 @@
 /* Bytes that are copied before the receiver is notified. With 4 KiB a lone message takes a little
  * less time, and an exchange more. */
 #define PIECE 8192u
+/* Nanoseconds without anything coming, before the kernel copies; some 1,024 looks of a program that
+ * waits take less. */
+#define PATIENCE 200000
 /* Bytes of one message before the turn of the next one. */
 #define TURN (2048u * 1024u)
 
@@ -423,15 +426,27 @@ static void give_up(regx_shm_t *shm, regx_get_t *get)
     get->pending.from_end = false;
 }
 
-/* Whether nothing comes to the oldest get, though something may come to `ready`. */
+/* Whether nothing comes to the oldest get, though something may come to `ready`. The clock is read at
+ * looks 1, 2, 4, 8 and so on, so that it costs little; a program that looks seldom has to look twice. */
 static bool is_late(regx_cico_t *cico, const regx_get_t *oldest, const regx_get_t *ready)
 {
     if (oldest == NULL || ready == oldest) {
         cico->looks = 0;
         return false;
     }
-    cico->looks = (cico->looks + 1) % REGX_CICO_LOOKS;
-    return cico->looks == 0;
+    bool late = ++cico->looks == REGX_CICO_LOOKS;
+    if ((cico->looks & (cico->looks - 1)) == 0) {
+        const int64_t now = regx_now_ns();
+
+        if (cico->looks == 1) {
+            cico->since = now;
+        }
+        late |= now - cico->since > PATIENCE;
+    }
+    if (late) {
+        cico->looks = 0;
+    }
+    return late;
 }
 
 /* Of that connection's gets those are given up to which nothing has come. */

@@ -8,6 +8,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <stdlib.h>
+#include <time.h>
 
 enum {
     MOST = REGX_CICO_SIZE, /* of the messages of most tests */
@@ -230,6 +231,22 @@ static void all_that_a_late_sender_has_offered_is_given_up(void **state)
     assert_int_equal(one.counters.stages_taken, 0);
 }
 
+/* It would have to look a thousand times. */
+static void a_receiver_that_looks_seldom_waits_no_longer(void **state)
+{
+    const struct timespec pause = {.tv_nsec = 1000000};
+    message_t *message = expose(0, 3);
+    unsigned steps = 0;
+
+    take(message);
+    while (message->op.ended == 0) {
+        assert_true(steps++ < 8);
+        step(&one);
+        nanosleep(&pause, NULL); /* longer than it is patient */
+    }
+    end(message);
+}
+
 /* Of two the longer one leaves the other its turn. */
 static void a_short_message_does_not_wait_for_a_long_one(void **state)
 {
@@ -418,6 +435,7 @@ int main(void)
         SHM_TEST(the_kernel_copies_what_the_sender_has_not),
         SHM_TEST(a_sender_that_computes_is_not_waited_for_while_another_sends),
         SHM_TEST(all_that_a_late_sender_has_offered_is_given_up),
+        SHM_TEST(a_receiver_that_looks_seldom_waits_no_longer),
         SHM_TEST(a_short_message_does_not_wait_for_a_long_one),
         cmocka_unit_test(nothing_is_read_after_unstage),
         SHM_TEST(a_message_longer_than_a_stage_goes_round_in_it),
