@@ -22,6 +22,9 @@
 /* Bytes after which a call of progress copies no other piece. Between two short ones Open MPI's
  * round costs more than looking for frames is worth: 32 KiB are copied in 2 us. */
 #define ROUND (128u * 1024u)
+/* Bytes instead, of a program that looks seldom: after SELDOM nanoseconds with a copy under way. */
+#define LONG_ROUND (2048u * 1024u)
+#define SELDOM 1000000
 /* How many pieces a call of progress copies at most. ROUND alone does not bound it: a get from a
  * neighbour that is dead, or one that the peer has copied, adds no bytes. */
 #define ROUND_PIECES 32
@@ -236,7 +239,9 @@ static bool copy_next_piece(regx_shm_t *shm, size_t *copied)
     *copied += op->moved - before;
     regx_lock(&shm->lock);
     settle(shm, op, turn);
+    const bool more = !regx_list_empty(&shm->turns);
     regx_unlock(&shm->lock);
+    shm->served_at = more ? regx_now_ns() : 0;
     if (turn == TURN_ENDED) {
         regx_pending_end(op, status);
     }
@@ -280,8 +285,10 @@ int regx_shm_poll_copies(regx_shm_t *shm)
     int events = regx_list_empty(&shm->ending) ? 0 : poll_ending(shm);
     int served = 0;
     size_t copied = 0;
+    const bool is_seldom = shm->served_at != 0 && regx_now_ns() - shm->served_at > SELDOM;
+    const size_t round = is_seldom ? LONG_ROUND : ROUND;
 
-    while (served < ROUND_PIECES && copied < ROUND && copy_next_piece(shm, &copied)) {
+    while (served < ROUND_PIECES && copied < round && copy_next_piece(shm, &copied)) {
         served++;
     }
     if (served == 0 && shm->shared_copies.request_count > 0 && regx_shared_copy_write(shm)) {

@@ -360,6 +360,7 @@ struct regx_shm {
     regx_link_t turns;  /* of connections that have copies: one piece each */
     regx_link_t ending; /* gets whose last pieces the peer is at */
     uint32_t own;       /* copies queued and ending */
+    int64_t served_at;  /* when progress copied the last piece; 0: none was left. Progress's */
     /* Copies queued and ending, requests of peers, stages that are queued, gets from stages,
      * refused connections, and disconnecting ones whose last line found no room: 0, nothing to do.
      */

@@ -13,6 +13,7 @@
 #include "../pair.h"
 #include <pthread.h>
 #include <sched.h>
+#include <time.h>
 
 static void every_other_get_of_several_pieces_begins_with_the_last(void **state)
 {
@@ -65,6 +66,22 @@ static void a_short_get_does_not_wait_for_the_end_of_a_long_one(void **state)
     tested->ops->disconnect(to_three);
     one.conn = to_two;
     party_close(&three);
+}
+
+/* Who looks seldom has more copied at a look. */
+static void a_program_that_looks_seldom_has_more_copied(void **state)
+{
+    const struct timespec pause = {.tv_nsec = 3000000};
+    op_t op;
+
+    get_start(&one, &op, 0, SHM_ZONE, false);
+    step(&one);
+    nanosleep(&pause, NULL); /* long enough to count as seldom */
+    const size_t before = op.get.pending.moved;
+    step(&one);
+    assert_true(op.get.pending.moved - before >= 1024 * 1024 || op.ended > 0);
+    parties_await(&op.ended, 1);
+    get_check(&op);
 }
 
 /* A put that is copied, and whose notice finds no room, lets those behind it go on. */
@@ -432,6 +449,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         SHM_TEST(every_other_get_of_several_pieces_begins_with_the_last),
         SHM_TEST(a_short_get_does_not_wait_for_the_end_of_a_long_one),
+        SHM_TEST(a_program_that_looks_seldom_has_more_copied),
         SHM_TEST(gets_do_not_wait_for_a_full_mailbox),
         cmocka_unit_test(the_kernel_may_refuse_on_the_way),
         SHM_TEST(a_peer_that_is_busy_is_not_waited_for),
