@@ -154,8 +154,13 @@ void regx_send_expect(regx_rndv_t *rndv, const regx_peer_t *peer, const void *ba
         regx_rndv_unexpect(rndv, NULL);
     }
     if (rndv->early.write != NULL || !peer->chunked || first > registry->once_max / 4 ||
-        regx_region_seems_kept(rndv->registry, base, first, rndv->send_access) ||
-        (write = write_new_locked(rndv)) == NULL) {
+        regx_region_seems_kept(rndv->registry, base, first, rndv->send_access)) {
+        return;
+    }
+    regx_lock(&rndv->lock);
+    write = write_new_locked(rndv);
+    regx_unlock(&rndv->lock);
+    if (write == NULL) {
         return;
     }
     write->put.local = base;
