@@ -48,6 +48,8 @@
 /* Nanoseconds without anything coming, before the kernel copies; some 1,024 looks of a program that
  * waits take less. */
 #define PATIENCE 200000
+/* Nanoseconds between two looks of a program that looks seldom. */
+#define SELDOM 1000000
 /* Bytes of one message before the turn of the next one. */
 #define TURN (2048u * 1024u)
 
@@ -473,6 +475,16 @@ static void give_up_all(regx_shm_t *shm, const regx_conn_t *conn)
     } while (get != NULL);
 }
 
+/* Whether so much time has gone by since the last part of a message was taken that a stage's length for
+ * each look would be slow: the kernel copies more at a look. */
+static bool looks_seldom(regx_cico_t *cico)
+{
+    const int64_t before = cico->taken_at;
+
+    cico->taken_at = regx_now_ns();
+    return before != 0 && cico->taken_at - before > SELDOM;
+}
+
 /* Takes what is ready of one get. Returns whether there was anything. */
 static bool take(regx_shm_t *shm)
 {
@@ -494,7 +506,10 @@ static bool take(regx_shm_t *shm)
     if (get->pending.moved == get->length) {
         remove_get(shm, get);
         regx_count(shm->config.counters, &shm->config.counters->stages_taken, 1);
+        cico->taken_at = 0;
         get->done(get, REGX_OK);
+    } else if (looks_seldom(cico)) {
+        give_up(shm, get);
     } else if (get->pending.moved / TURN > before / TURN) {
         regx_lock(&shm->lock);
         move_behind_locked(&cico->taking, &get->pending.link);
