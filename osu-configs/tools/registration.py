@@ -21,6 +21,7 @@ METRICS = {
     "query": ("the notifier's query, in a function of its own", "ns"),
     **{f"{name}_{count}": (f"hit, {who}, {count:,} regions", "ns")
        for name, who in (("hit", "one thread"), ("hit_same", "two at once, the same"),
+                         ("hit_four", "four at once, the same"),
                          ("hit_apart", "two at once, different")) for count in (1, 100, 10000)},
     "miss_apart": ("miss in a mapping of its own", "ns"),
     **{f"miss_{count}": (f"time per miss of {count} threads", "ns") for count in (1, 2, 4, 8)},
@@ -28,6 +29,8 @@ METRICS = {
     "many_settled": ("the next acquire after it, and all deregistrations", "us"),
     "unmap_unwatched": ("munmap of 64 KiB never registered", "us"),
     "unmap_watched": ("munmap of 64 KiB registered", "us"),
+    **{f"beside_{call}": (f"{call} of memory never registered, beside 1,000 regions: beside none is 1", "x")
+       for call in ("mmap", "munmap", "madvise")},
 }  # fmt: skip
 DESCRIPTION = """\
 Measure what keeping registrations costs: hits, misses, and changes of memory; for each of regx's
