@@ -4,8 +4,8 @@
 #include "base/util.h"
 
 #define RECENT 64u  /* messages of the other sizes */
-#define STRAYS 64u  /* in a turn: the trial is given up */
-#define OTHERS 512u /* in a turn: the same */
+#define STRAYS 64u  /* in a batch: the trial is given up */
+#define OTHERS 512u /* in a batch: the same */
 #define FAR 2.5F    /* times as long by rendezvous: so it is for the other sizes */
 
 void regx_eager_init(regx_eager_t *eager, size_t *limit, bool tunes)
@@ -52,7 +52,7 @@ void regx_eager_tell(regx_eager_t *eager, unsigned number, regx_eager_way_t winn
     }
 }
 
-/* The message had to go another way than the messages of the turn that is being timed. */
+/* The message had to go another way than the messages of the batch that is being timed. */
 static void note_stray(regx_eager_t *eager, regx_autotune_t *tune)
 {
     if (++eager->strays == STRAYS) {
@@ -95,8 +95,8 @@ static void weigh(regx_eager_t *eager, regx_autotune_t *tune, size_t length, reg
         }
     }
     eager->trial = tune->trying ? tune : NULL;
-    if (eager->turn != tune->turn.number) {
-        eager->turn = tune->turn.number;
+    if (eager->batch != tune->batch.number) {
+        eager->batch = tune->batch.number;
         eager->strays = eager->others = 0;
     }
 }

@@ -12,7 +12,7 @@
  * ones with them, unless none has come while 64 of the other sizes did. If a rendezvous took 2.5 times
  * as long for one size, the others' first trials come after 4,096 messages. What cannot go by
  * rendezvous whole (data that is not contiguous, MPI_Bsend) is entered as eager: after 64 such messages
- * in a turn the trial is given up, and eager wins.
+ * in a batch the trial is given up, and eager wins.
  *
  * Regret. Compared with the better way, costs being as they were and one way taking at most three
  * times as long as the other (test_eager.c):
@@ -49,7 +49,7 @@ typedef struct regx_eager {
     uint32_t unseen[REGX_EAGER_SIZES];   /* messages of the others since the last of this size */
     unsigned progress[REGX_EAGER_SIZES]; /* as it was at the last message of this size */
     regx_autotune_t *trial;              /* of one size at a time. NULL: none. */
-    uint32_t turn;                       /* its turn's number, in which there were */
+    uint32_t batch;                      /* its batch's number, in which there were */
     uint32_t strays;                     /* messages that went the other way, */
     uint32_t others;                     /* and messages of the other sizes */
 } regx_eager_t;

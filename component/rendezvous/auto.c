@@ -40,7 +40,7 @@ void regx_auto_tell(regx_autotune_t tunes[REGX_AUTO_SIZES], uint64_t length, reg
     regx_autotune_t *tune = &tunes[number_of(length)];
 
     for (uint8_t i = 0; i < REGX_AUTO_CANDIDATES; i++) {
-        if (paths[REGX_AUTO_NODE][i] == path && tune->turn.number == 0) {
+        if (paths[REGX_AUTO_NODE][i] == path && tune->batch.number == 0) {
             regx_tune_tell(tune, i);
         }
     }

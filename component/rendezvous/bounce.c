@@ -166,7 +166,7 @@ static bool others_wait_locked(const regx_rndv_t *rndv, const regx_peer_t *peer)
 
 /* A peer that does not answer could hold for long what a CTS grants. So half of the pool is kept
  * for transfers that have started, and those that wait for the same go first. */
-static void first_grant_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
+static void bounce_grant_first_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
 {
     regx_slot_range_t range;
 
@@ -211,7 +211,7 @@ static void grant_all_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
     }
 }
 
-void regx_bounce_advance_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_step_t *step)
+void regx_bounce_recv_next_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_step_t *step)
 {
     (void)step;
     if (!is_nearly_full(window_of(rndv, recv->peer), recv->peer->granted) &&
@@ -238,7 +238,7 @@ regx_status_t regx_stage_copy_out(regx_rndv_t *rndv, regx_step_t *step)
         there = regx_buffer_write(to, slot, control->length);
         lacks = there ? NULL : regx_buffer_lacks(to, control->length, true, text);
     } else if (conn->shares_pool && regx_copy_takes() &&
-               !conn->transport->ops->node.is_behind(conn->transport)) {
+               !conn->transport->ops->node.has_next(conn->transport)) {
         /* With messages both ways at once it makes no difference (Zen 3, near). */
         regx_copy_taking(to, slot, control->length);
     } else {
@@ -312,7 +312,7 @@ bool regx_bounce_send_control_locked(regx_rndv_send_t *send, const regx_control_
            take_slots(send, control->offset, control->slots, control->slot_count);
 }
 
-static bool send_open(regx_rndv_send_t *send, const regx_cts_t *cts)
+static bool bounce_send_take_cts(regx_rndv_send_t *send, const regx_cts_t *cts)
 {
     if (cts->count > 0 && !take_slots(send, 0, cts->slots, cts->count)) {
         return false;
@@ -324,10 +324,10 @@ static bool send_open(regx_rndv_send_t *send, const regx_cts_t *cts)
 }
 
 static const regx_protocol_t protocol = {.grants = REGX_GRANTS_SLOTS,
-                                         .first_grant_locked = first_grant_locked,
+                                         .grant_first_locked = bounce_grant_first_locked,
                                          .recv_control_locked = regx_bounce_recv_control_locked,
-                                         .advance_locked = regx_bounce_advance_locked,
-                                         .send_open = send_open,
+                                         .recv_next_locked = regx_bounce_recv_next_locked,
+                                         .send_take_cts = bounce_send_take_cts,
                                          .send_control_locked = regx_bounce_send_control_locked};
 
 const regx_strategy_t regx_strategy_bounce = {

@@ -12,9 +12,9 @@
  *   from the sender to the receiver
  *     READY      (sender ready) the send side exists and can be granted more
  *     ATP_SLOT   (ack to put) the slot is full
- *     ATP_CHUNK  (ack to put) the chunk, or its next piece, was written; pieces follow one another
+ *     ATP_CHUNK  (ack to put) the chunk, or its next part, was written; parts follow one another
  *                from the chunk's offset on. Both may come as immediate data instead, see below
- *     NACK       - Of a chunk that was granted: it, or all of it behind its last piece, was not
+ *     NACK       - Of a chunk that was granted: it, or all of it behind its last part, was not
  *                  written. Grant slots for it.
  *                - Of what was to be advertised: nothing from the offset on will be, and the length
  *                  is all that is left.
@@ -83,10 +83,10 @@ typedef enum regx_grants {
 
 /* Bits of a CTS. */
 enum {
-    REGX_CTS_VERIFY = 1,   /* each ATP is to carry a checksum */
-    REGX_CTS_PIECES = 2,   /* the chunk may be written in pieces */
-    REGX_CTS_SUSPECT = 4,  /* the memory at either end may be gone */
-    REGX_CTS_REVOCABLE = 8 /* what is granted may be granted anew; the send ends with ARRIVED */
+    REGX_CTS_VERIFY = 1,     /* each ATP is to carry a checksum */
+    REGX_CTS_SPLITTABLE = 2, /* the chunk may be written in parts, with an ATP for each */
+    REGX_CTS_SUSPECT = 4,    /* the memory at either end may be gone */
+    REGX_CTS_REVOCABLE = 8   /* what is granted may be granted anew; the send ends with ARRIVED */
 };
 
 typedef struct regx_cts {

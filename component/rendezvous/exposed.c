@@ -30,8 +30,8 @@
 #include "rendezvous/send.h"
 
 /* Names the bytes to a peer. false: it cannot read them, or not at once. */
-static bool name(regx_rndv_t *rndv, regx_conn_t *conn, const void *base, size_t length,
-                 regx_exposure_t *wire, regx_rndv_exposure_t *exposure)
+static bool make_readable(regx_rndv_t *rndv, regx_conn_t *conn, const void *base, size_t length,
+                          regx_exposure_t *wire, regx_rndv_exposure_t *exposure)
 {
     const regx_transport_ops_t *ops = conn->transport->ops;
 
@@ -67,7 +67,8 @@ bool regx_rndv_expose(regx_rndv_t *rndv, const regx_peer_t *peer, const void *ba
     if (!rndv->config.may_expose) {
         return false;
     }
-    if (!rndv->config.strategy->exposes || !name(rndv, peer->conn, base, length, &wire, exposure)) {
+    if (!rndv->config.strategy->exposes ||
+        !make_readable(rndv, peer->conn, base, length, &wire, exposure)) {
         regx_send_expect(rndv, peer, base, length);
         return false;
     }

@@ -19,7 +19,7 @@
 _Static_assert(REGX_CHUNK_DEPTH_MAX <= REGX_CTS_RKEYS, "the CTS can say chunk_depth");
 
 /* Asks the sender to advertise. */
-static void first_grant_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
+static void get_grant_first_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
 {
     recv->cts.count = (uint8_t)rndv->config.chunk_depth;
     recv->cts.rkey_max = rndv->config.chunk_size;
@@ -67,7 +67,7 @@ static void get_ended_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_chu
 }
 
 /* The transport has ended a get that it had answered by REGX_PENDING. */
-static void get_done(regx_get_t *get, regx_status_t status)
+static void get_completed(regx_get_t *get, regx_status_t status)
 {
     regx_chunk_t *chunk = get->context;
     regx_rndv_recv_t *recv = chunk->recv;
@@ -102,7 +102,7 @@ static regx_status_t prepare_get(regx_rndv_t *rndv, const regx_step_t *step)
                               .offset = chunk->rkey.start,
                               .key = chunk->rkey.key,
                               .assisted = recv->path == REGX_PATH_together,
-                              .done = get_done,
+                              .done = get_completed,
                               .context = chunk};
     return REGX_OK;
 }
@@ -125,7 +125,7 @@ regx_status_t regx_stage_get(regx_rndv_t *rndv, regx_step_t *step)
     }
     regx_lock(&rndv->lock);
     if (status == REGX_PENDING) {
-        return REGX_OK; /* it is get_done's now */
+        return REGX_OK; /* it is get_completed's now */
     }
     if (status == REGX_AGAIN) {
         recv->holds--;
@@ -193,8 +193,8 @@ static bool take_nack_locked(regx_rndv_recv_t *recv, const regx_control_t *contr
     return true;
 }
 
-static bool recv_control_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
-                                const regx_control_t *control, regx_step_t *step)
+static bool get_recv_control_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
+                                    const regx_control_t *control, regx_step_t *step)
 {
     switch (control->type) {
     case REGX_CONTROL_RKEY:
@@ -206,7 +206,7 @@ static bool recv_control_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
     }
 }
 
-static void advance_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_step_t *step)
+static void get_recv_next_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_step_t *step)
 {
     while (recv->due > 0 && step->next_chunk < rndv->config.chunk_depth) {
         regx_chunk_t *chunk = &recv->chunks[step->next_chunk++];
@@ -217,10 +217,10 @@ static void advance_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_step_
             return;
         }
     }
-    regx_bounce_advance_locked(rndv, recv, step);
+    regx_bounce_recv_next_locked(rndv, recv, step);
 }
 
-static void give_up_chunks(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
+static void get_give_up_chunks(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
 {
     if (recv->due == 0) { /* as nearly always */
         return;
@@ -247,7 +247,7 @@ struct regx_rkey {
     uint8_t ats; /* the bits of its ATS */
 };
 
-static bool send_open(regx_rndv_send_t *send, const regx_cts_t *cts)
+static bool get_send_take_cts(regx_rndv_send_t *send, const regx_cts_t *cts)
 {
     const regx_rndv_config_t *config = &send->rndv->config;
 
@@ -356,7 +356,7 @@ regx_status_t regx_stage_read(regx_rndv_t *rndv, regx_step_t *step)
     return REGX_OK;
 }
 
-static regx_status_t send_next_locked(regx_rndv_send_t *send, regx_step_t *step)
+static regx_status_t get_send_next_locked(regx_rndv_send_t *send, regx_step_t *step)
 {
     const uint64_t length = regx_min(send->buffer.length - send->get.next, send->get.max);
     if (!send->get.advertising || length == 0 || send->get.count == send->get.depth) {
@@ -393,15 +393,15 @@ static bool take_ats_locked(regx_rndv_send_t *send, const regx_control_t *contro
     return true;
 }
 
-static bool send_control_locked(regx_rndv_send_t *send, const regx_control_t *control,
-                                regx_step_t *step)
+static bool get_send_control_locked(regx_rndv_send_t *send, const regx_control_t *control,
+                                    regx_step_t *step)
 {
     return control->type == REGX_CONTROL_ATS ? take_ats_locked(send, control, step)
                                              : regx_bounce_send_control_locked(send, control, step);
 }
 
 /* A peer that is gone has left unread what was advertised; any other says so by ATS. */
-static bool send_drop_locked(regx_rndv_send_t *send, regx_step_t *step)
+static bool get_send_drop_locked(regx_rndv_send_t *send, regx_step_t *step)
 {
     regx_rkey_t *rkey = send->get.rkeys;
 
@@ -419,14 +419,14 @@ static bool send_drop_locked(regx_rndv_send_t *send, regx_step_t *step)
 /* ---- the strategies ---- */
 
 static const regx_protocol_t protocol = {.grants = REGX_GRANTS_RKEYS,
-                                         .first_grant_locked = first_grant_locked,
-                                         .recv_control_locked = recv_control_locked,
-                                         .advance_locked = advance_locked,
-                                         .give_up_chunks = give_up_chunks,
-                                         .send_open = send_open,
-                                         .send_control_locked = send_control_locked,
-                                         .send_next_locked = send_next_locked,
-                                         .send_drop_locked = send_drop_locked};
+                                         .grant_first_locked = get_grant_first_locked,
+                                         .recv_control_locked = get_recv_control_locked,
+                                         .recv_next_locked = get_recv_next_locked,
+                                         .give_up_chunks = get_give_up_chunks,
+                                         .send_take_cts = get_send_take_cts,
+                                         .send_control_locked = get_send_control_locked,
+                                         .send_next_locked = get_send_next_locked,
+                                         .send_drop_locked = get_send_drop_locked};
 
 const regx_strategy_t regx_strategy_read = {
     .name = "read", .path = REGX_PATH_read, .protocol = &protocol, .exposes = true};

@@ -7,7 +7,7 @@
  * chunk, the whole. So has pipeline, by the strategy auto, where the buffer has been received into
  * before and is no longer than what could be in flight at once: there is no registration to overlap
  * with the wire, and one grant takes fewer messages. A sender to whom its buffer is new writes it
- * in pieces all the same.
+ * in parts all the same.
  *
  * By the strategy `pipeline` the sender registers the first chunk while it waits for the CTS, as the
  * receiver does (send.c): else its registration would come after the receiver's.
@@ -106,7 +106,7 @@ static void release_chunk(regx_rndv_t *rndv, const regx_rndv_recv_t *recv, regx_
     regx_landing_put(&rndv->landings, chunk->landing);
 }
 
-static void fill_cts(regx_rndv_recv_t *recv, regx_chunk_t *chunk)
+static void grant_by_cts(regx_rndv_recv_t *recv, regx_chunk_t *chunk)
 {
     chunk->state = REGX_CHUNK_GRANTED;
     recv->granted = chunk->length;
@@ -141,7 +141,7 @@ static bool take_known_whole(regx_rndv_t *rndv, const regx_rndv_recv_t *recv, re
     return status == REGX_OK;
 }
 
-static bool recv_open(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
+static bool put_grant_first(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
 {
     regx_chunk_t *chunk = &recv->chunks[0];
     const char *refusal =
@@ -158,15 +158,15 @@ static bool recv_open(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
         regx_revoke_recv_open(rndv, recv);
     }
     if (take_known_whole(rndv, recv, chunk)) {
-        /* Pieces cannot be NACKed one by one, which a revocable transfer needs. */
-        recv->cts.bits = regx_recv_ends_by_arrived(recv) ? 0 : REGX_CTS_PIECES;
+        /* Parts cannot be NACKed one by one, which a revocable transfer needs. */
+        recv->cts.bits = regx_recv_ends_by_arrived(recv) ? 0 : REGX_CTS_SPLITTABLE;
     } else {
         chunk->length = chunk_length(rndv, recv);
         if (register_chunk(rndv, recv, chunk) != REGX_OK) {
             return false;
         }
     }
-    fill_cts(recv, chunk);
+    grant_by_cts(recv, chunk);
     return true;
 }
 
@@ -197,7 +197,7 @@ regx_status_t regx_stage_grant(regx_rndv_t *rndv, regx_step_t *step)
     return REGX_OK;
 }
 
-static void advance_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_step_t *step)
+static void put_recv_next_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_step_t *step)
 {
     regx_chunk_t *chunk;
 
@@ -208,7 +208,7 @@ static void advance_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_step_
     if (recv->outbox.count > 0 || recv->slots.only || recv->granted == recv->buffer.length ||
         recv->slots.out + recv->chunks_out >= REGX_GRANTS_MAX ||
         (chunk = regx_recv_free_chunk(rndv, recv)) == NULL) {
-        regx_bounce_advance_locked(rndv, recv, step);
+        regx_bounce_recv_next_locked(rndv, recv, step);
         return;
     }
     chunk->offset = recv->granted;
@@ -245,7 +245,7 @@ regx_status_t regx_stage_acknowledge(regx_rndv_t *rndv, regx_step_t *step)
     if ((control->bits & REGX_CONTROL_PERMANENT) != 0) {
         atomic_store(&recv->peer->no_puts, true);
     }
-    if ((failed || recv->phase == REGX_RECV_DRAINING) &&
+    if ((failed || recv->phase == REGX_RECV_RESTARTING) &&
         regx_revoke_lost_locked(rndv, recv, control->offset)) {
         chunk->state = REGX_CHUNK_FREE;
         return REGX_OK;
@@ -263,8 +263,8 @@ regx_status_t regx_stage_acknowledge(regx_rndv_t *rndv, regx_step_t *step)
 static bool take_acknowledgement_locked(const regx_rndv_t *rndv, regx_rndv_recv_t *recv,
                                         const regx_control_t *control, regx_step_t *step)
 {
-    const bool pieces =
-        (recv->cts.bits & REGX_CTS_PIECES) != 0 && control->type == REGX_CONTROL_ATP_CHUNK;
+    const bool parts =
+        (recv->cts.bits & REGX_CTS_SPLITTABLE) != 0 && control->type == REGX_CONTROL_ATP_CHUNK;
 
     if (control->type != REGX_CONTROL_ATP_CHUNK && control->type != REGX_CONTROL_NACK) {
         return false;
@@ -275,8 +275,7 @@ static bool take_acknowledgement_locked(const regx_rndv_t *rndv, regx_rndv_recv_
 
         if (chunk->state == REGX_CHUNK_GRANTED &&
             control->offset == chunk->offset + chunk->written &&
-            (control->length == left ||
-             (pieces && control->length > 0 && control->length < left))) {
+            (control->length == left || (parts && control->length > 0 && control->length < left))) {
             step->chunk = chunk;
             step->stage = REGX_STAGE_ACKNOWLEDGE;
             return true;
@@ -285,15 +284,15 @@ static bool take_acknowledgement_locked(const regx_rndv_t *rndv, regx_rndv_recv_
     return false;
 }
 
-static bool recv_control_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
-                                const regx_control_t *control, regx_step_t *step)
+static bool put_recv_control_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
+                                    const regx_control_t *control, regx_step_t *step)
 {
     return take_acknowledgement_locked(rndv, recv, control, step) ||
            regx_revoke_recv_control_locked(recv, control, step) ||
            regx_bounce_recv_control_locked(rndv, recv, control, step);
 }
 
-static void give_up_chunks(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
+static void put_give_up_chunks(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
 {
     for (unsigned i = 0; i < rndv->config.chunk_depth; i++) {
         if (recv->chunks[i].state == REGX_CHUNK_GRANTED) {
@@ -306,20 +305,20 @@ static void give_up_chunks(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
 /* ---- the send side ---- */
 
 /* A chunk is granted, which begins at `start` in the region that the key names. Whether that is so
- * is for the transport to check, which knows what a key is worth. It is written in pieces if it is
- * longer than `piece`. false: malformed. */
+ * is for the transport to check, which knows what a key is worth. It is written in parts if it is
+ * longer than `part_max`. false: malformed. */
 static bool take_chunk(regx_rndv_send_t *send, uint64_t offset, uint64_t length, uint64_t start,
-                       const regx_key_t *key, uint64_t piece)
+                       const regx_key_t *key, uint64_t part_max)
 {
-    const uint64_t pieces = piece < length ? (length - 1) / piece + 1 : 1;
+    const uint64_t parts = part_max < length ? (length - 1) / part_max + 1 : 1;
     regx_grant_t grant = {
-        .offset = offset, .chunk = true, .piece = pieces > 1, .place = start, .key = *key};
+        .offset = offset, .chunk = true, .part = parts > 1, .place = start, .key = *key};
 
-    if (!regx_send_may_grant(send, offset, length, (unsigned)pieces)) {
+    if (!regx_send_may_grant(send, offset, length, (unsigned)parts)) {
         return false;
     }
     for (uint64_t left = length; left > 0; left -= grant.length) {
-        grant.length = regx_min(left, piece);
+        grant.length = regx_min(left, part_max);
         regx_send_grant(send, &grant);
         grant.offset += grant.length;
         grant.place += grant.length;
@@ -327,8 +326,8 @@ static bool take_chunk(regx_rndv_send_t *send, uint64_t offset, uint64_t length,
     return true;
 }
 
-static bool send_control_locked(regx_rndv_send_t *send, const regx_control_t *control,
-                                regx_step_t *step)
+static bool put_send_control_locked(regx_rndv_send_t *send, const regx_control_t *control,
+                                    regx_step_t *step)
 {
     if (control->type == REGX_CONTROL_CTS_CHUNK) {
         return take_chunk(send, control->offset, control->length, control->start, &control->key,
@@ -338,26 +337,27 @@ static bool send_control_locked(regx_rndv_send_t *send, const regx_control_t *co
            regx_revoke_send_control_locked(send, control, step);
 }
 
-/* How much of the first chunk is written at once. A buffer that is new here is registered piece by
- * piece, while the one before is on the wire. The receiver needs to hear of pieces in their order.
+/* How much of the first chunk is written at once. A buffer that is new here is registered part by
+ * part, while the one before is on the wire. The receiver needs to hear of parts in their order.
  * Where puts are the kernel's copies within the node, they end later than what is sent behind them:
- * no pieces there (the receiver's way back may be another wire, so it may have offered them). */
-static uint64_t piece_of(const regx_rndv_send_t *send, const regx_cts_t *cts)
+ * no parts there (the receiver's way back may be another wire, so it may have offered them). */
+static uint64_t part_max_of(const regx_rndv_send_t *send, const regx_cts_t *cts)
 {
     const regx_rndv_t *rndv = send->rndv;
     const uint64_t size = rndv->config.chunk_size;
-    const bool pieces = (cts->bits & REGX_CTS_PIECES) != 0 && !send->peer->conn->shares_pool &&
-                        cts->chunk_length <= size * REGX_GRANTS_MAX &&
-                        !is_known(rndv, send->buffer.base, cts->chunk_length, REGX_ACCESS_LOCAL);
+    const bool parts = (cts->bits & REGX_CTS_SPLITTABLE) != 0 && !send->peer->conn->shares_pool &&
+                       cts->chunk_length <= size * REGX_GRANTS_MAX &&
+                       !is_known(rndv, send->buffer.base, cts->chunk_length, REGX_ACCESS_LOCAL);
 
-    return pieces ? size : UINT64_MAX;
+    return parts ? size : UINT64_MAX;
 }
 
-static bool send_open(regx_rndv_send_t *send, const regx_cts_t *cts)
+static bool put_send_take_cts(regx_rndv_send_t *send, const regx_cts_t *cts)
 {
     const bool revocable = (cts->bits & REGX_CTS_REVOCABLE) != 0;
 
-    if (!take_chunk(send, 0, cts->chunk_length, cts->chunk_start, &cts->key, piece_of(send, cts))) {
+    if (!take_chunk(send, 0, cts->chunk_length, cts->chunk_start, &cts->key,
+                    part_max_of(send, cts))) {
         return false;
     }
     send->chunk_size = cts->chunk_length;
@@ -369,12 +369,12 @@ static bool send_open(regx_rndv_send_t *send, const regx_cts_t *cts)
 }
 
 static const regx_protocol_t protocol = {.grants = REGX_GRANTS_CHUNK,
-                                         .recv_open = recv_open,
-                                         .recv_control_locked = recv_control_locked,
-                                         .advance_locked = advance_locked,
-                                         .give_up_chunks = give_up_chunks,
-                                         .send_open = send_open,
-                                         .send_control_locked = send_control_locked};
+                                         .grant_first = put_grant_first,
+                                         .recv_control_locked = put_recv_control_locked,
+                                         .recv_next_locked = put_recv_next_locked,
+                                         .give_up_chunks = put_give_up_chunks,
+                                         .send_take_cts = put_send_take_cts,
+                                         .send_control_locked = put_send_control_locked};
 
 const regx_strategy_t regx_strategy_pipeline = {
     .name = "pipeline", .path = REGX_PATH_pipeline, .protocol = &protocol, .revocable = true};

@@ -90,13 +90,13 @@ static void leave_trial_locked(const regx_rndv_recv_t *recv)
                     whole && recv->slots.used == (recv->path == REGX_PATH_bounce));
 }
 
-/* The CTS, but for what recv_open has filled in. */
-static void fill_cts_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
+/* The CTS, but for what grant_first has filled in. */
+static void complete_cts_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
 {
     regx_cts_t *cts = &recv->cts;
 
-    if (recv->protocol->first_grant_locked != NULL) {
-        recv->protocol->first_grant_locked(rndv, recv);
+    if (recv->protocol->grant_first_locked != NULL) {
+        recv->protocol->grant_first_locked(rndv, recv);
     }
     cts->version = REGX_CONTROL_VERSION;
     cts->path = (uint8_t)recv->path;
@@ -142,7 +142,7 @@ regx_rndv_recv_t *regx_rndv_recv_open(regx_rndv_t *rndv, regx_peer_t *peer, void
     recv->why = REGX_WHY_asked;
     recv->drain = regx_drain_hold(rndv->registry->drain, base, length);
     choose_path(rndv, recv);
-    if (recv->protocol->recv_open != NULL && !recv->protocol->recv_open(rndv, recv)) {
+    if (recv->protocol->grant_first != NULL && !recv->protocol->grant_first(rndv, recv)) {
         set_path(rndv, recv, REGX_PATH_bounce, REGX_WHY_receiver);
         end_watch(recv);
     }
@@ -157,7 +157,7 @@ regx_rndv_recv_t *regx_rndv_recv_open(regx_rndv_t *rndv, regx_peer_t *peer, void
         free(recv);
         return NULL;
     }
-    fill_cts_locked(rndv, recv);
+    complete_cts_locked(rndv, recv);
     if (regx_recv_ends_by_arrived(recv)) { /* progress looks at it from now on */
         atomic_store_explicit(&rndv->work.watches, true, memory_order_relaxed);
         regx_revoke_set_due(rndv);
@@ -173,7 +173,7 @@ void regx_recv_open_again_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, bool
     recv->slots.only = true;
     set_path(rndv, recv, REGX_PATH_bounce, REGX_WHY_unread);
     assert(!regx_recv_ends_by_arrived(recv)); /* what is read is not watched */
-    fill_cts_locked(rndv, recv);
+    complete_cts_locked(rndv, recv);
 }
 
 /* ---- its chunks and slots ---- */
@@ -549,7 +549,7 @@ static void serve_receives(regx_rndv_t *rndv, regx_recv_turns_t *turns)
 
             if (recv->phase == REGX_RECV_STARTED) {
                 regx_control_flush(recv->peer->conn, &recv->outbox);
-                recv->protocol->advance_locked(rndv, recv, step);
+                recv->protocol->recv_next_locked(rndv, recv, step);
                 if (step->stage != REGX_STAGE_NONE) {
                     break;
                 }

@@ -3,14 +3,14 @@
  * The receive side of one rendezvous: one record per outstanding receive. It needs no slot to
  * exist. Its phases:
  *
- *   OPENED   ──READY, or another message of the sender──▶ STARTED
- *   OPENED   ──it is to be read──▶ READING ──it cannot be read──▶ OPENED, on a node with another CTS
- *   STARTED  ──a change, a failed write──▶ DRAINING
- *   DRAINING ──all is acknowledged, and the memory is there: RESUME──▶ STARTED
- *   STARTED  ──all has landed, and could have been restarted──▶ ARRIVED
- *   ARRIVED  ──DIFFERS──▶ DRAINING
- *   any      ──the peer is gone──▶ LOST
- *   any      ──the MPI closes it, as a rule once all is there──▶ CLOSED
+ *   OPENED     ──READY, or another message of the sender──▶ STARTED
+ *   OPENED     ──it is to be read──▶ READING ──it cannot be read──▶ OPENED, on a node with another CTS
+ *   STARTED    ──a change, a failed write──▶ RESTARTING
+ *   RESTARTING ──all is acknowledged, and the memory is there: RESUME──▶ STARTED
+ *   STARTED    ──all has landed, and could have been restarted──▶ ARRIVED
+ *   ARRIVED    ──DIFFERS──▶ RESTARTING
+ *   any        ──the peer is gone──▶ LOST
+ *   any        ──the MPI closes it, as a rule once all is there──▶ CLOSED
  *
  * By stages (engine.h):
  *
@@ -74,7 +74,7 @@ typedef enum regx_recv_phase {
     REGX_RECV_STARTED,
     /* Nothing is granted until all that was granted is acknowledged, and the memory is there again
      * (revoke.c). */
-    REGX_RECV_DRAINING,
+    REGX_RECV_RESTARTING,
     /* All has landed, and the sender was notified (revoke.c). */
     REGX_RECV_ARRIVED,
     /* Nothing lands any more, and nothing is granted. */
@@ -95,7 +95,7 @@ typedef enum regx_revoke_state {
 typedef struct regx_revocable {
     regx_revoke_state_t state;
     regx_watch_t watch; /* of the buffer; that of the thread that has taken the receive */
-    uint64_t from;      /* DRAINING: the lowest offset that changed, or did not land */
+    uint64_t from;      /* RESTARTING: the lowest offset that changed, or did not land */
     uint64_t lowest;    /* lowest offset ever resumed from: from there on a checksum has to agree */
     unsigned times;     /* how often it was restarted, or a checksum did not agree */
     unsigned failures;  /* writes that failed */
@@ -238,22 +238,22 @@ int regx_recvs_advance(regx_rndv_t *rndv);
 struct regx_protocol {
     regx_grants_t grants; /* the first ones, in the CTS */
 
-    /* Opens: registers, and fills in the CTS, as far as that needs no lock. No other thread knows
-     * the receive yet. false: it cannot go this way; bounce instead. May be NULL. */
-    bool (*recv_open)(regx_rndv_t *rndv, regx_rndv_recv_t *recv);
-    /* Fills in the rest of the CTS. May be NULL. */
-    void (*first_grant_locked)(regx_rndv_t *rndv, regx_rndv_recv_t *recv);
+    /* Registers what the CTS is to grant, and enters it there. No other thread knows the receive
+     * yet. false: it cannot go this way; bounce instead. NULL: nothing is registered for a CTS. */
+    bool (*grant_first)(regx_rndv_t *rndv, regx_rndv_recv_t *recv);
+    /* Enters in the CTS what is granted without registering anything. May be NULL. */
+    void (*grant_first_locked)(regx_rndv_t *rndv, regx_rndv_recv_t *recv);
     /* Takes a message of the sender, other than READY, and sets up its stage. false: the message
      * does not fit what was granted, and has had no effect, on the step neither. */
     bool (*recv_control_locked)(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
                                 const regx_control_t *control, regx_step_t *step);
     /* Grants what can be granted now, or sets up a stage that is to be done first. */
-    void (*advance_locked)(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_step_t *step);
+    void (*recv_next_locked)(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_step_t *step);
     /* Gives up registrations of a receive that no other thread knows any more. May be NULL. */
     void (*give_up_chunks)(regx_rndv_t *rndv, regx_rndv_recv_t *recv);
 
     /* Takes what the CTS of a send grants. No other thread knows the send yet. false: malformed. */
-    bool (*send_open)(regx_rndv_send_t *send, const regx_cts_t *cts);
+    bool (*send_take_cts)(regx_rndv_send_t *send, const regx_cts_t *cts);
     /* Takes a message of the receiver, and sets up its stage, if it makes any. false: the message
      * does not fit, and has had no effect. */
     bool (*send_control_locked)(regx_rndv_send_t *send, const regx_control_t *control,
@@ -270,9 +270,9 @@ struct regx_protocol {
 /* Takes ATP_SLOT. */
 bool regx_bounce_recv_control_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
                                      const regx_control_t *control, regx_step_t *step);
-/* Grants slots until everything is granted, a message found no room, the peer's window is full (a
- * notice opens it), or the pool is empty. Sets up no stage. */
-void regx_bounce_advance_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_step_t *step);
+/* Grants slots until everything is granted, a message found no room, the peer holds as much as it
+ * may (until it reports a filled slot), or the pool is empty. Sets up no stage. */
+void regx_bounce_recv_next_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_step_t *step);
 /* Takes CTS_SLOTS. */
 bool regx_bounce_send_control_locked(regx_rndv_send_t *send, const regx_control_t *control,
                                      regx_step_t *step);
@@ -304,7 +304,7 @@ static inline void regx_revoke_set_due(regx_rndv_t *rndv)
  * granted before. Where changes are not reported, grants are final, which is counted. */
 void regx_revoke_recv_open(regx_rndv_t *rndv, regx_rndv_recv_t *recv);
 /* What was granted from that offset on did not get to the buffer: the write of a chunk failed, or it
- * was not written while the transfer is DRAINING; or a slot's bytes could not be copied. true: it is
+ * was not written while the transfer is RESTARTING; or a slot's bytes could not be copied. true: it is
  * granted again. */
 bool regx_revoke_lost_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, uint64_t offset);
 /* Takes DIFFERS, as recv_control_locked. */

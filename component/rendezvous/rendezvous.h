@@ -111,7 +111,7 @@ typedef struct regx_peer {
     size_t granted;      /* the engine's: pool bytes granted to it and not yet acknowledged */
     uint32_t slots;      /* the engine's: how many slots those are in */
     size_t writing;      /* the engine's: bytes of its memory that chunks under way write */
-    uint32_t writes;     /* the engine's: how many chunks, or pieces of them, those are */
+    uint32_t writes;     /* the engine's: how many chunks, or parts of them, those are */
     uint32_t waiting;    /* the engine's: how many sends wait for some of those to end */
     atomic_bool no_puts; /* the engine's: it denied a chunk; grant it slots only */
     atomic_bool no_gets; /* the engine's: nothing is read from it: it sends by slots */

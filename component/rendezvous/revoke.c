@@ -77,7 +77,7 @@ void regx_revoke_recv_open(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
 }
 
 /* Whether all that was granted is acknowledged, and there is room for RESUME. */
-static bool is_drained(const regx_rndv_recv_t *recv)
+static bool all_is_acknowledged(const regx_rndv_recv_t *recv)
 {
     return recv->chunks_out == 0 && recv->slots.out == 0 && recv->outbox.count == 0;
 }
@@ -87,7 +87,7 @@ static void restart_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, uint64_t o
 {
     regx_revocable_t *revoke = &recv->revoke;
 
-    recv->phase = REGX_RECV_DRAINING;
+    recv->phase = REGX_RECV_RESTARTING;
     recv->buffer.suspect = true;
     regx_list_remove(&recv->link);
     revoke->from = regx_min(offset, regx_min(recv->granted, recv->buffer.length - 1));
@@ -112,7 +112,7 @@ static void restart_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, uint64_t o
 
 bool regx_revoke_lost_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, uint64_t offset)
 {
-    if (recv->phase == REGX_RECV_DRAINING) {
+    if (recv->phase == REGX_RECV_RESTARTING) {
         recv->revoke.from = regx_min(recv->revoke.from, offset);
         return true;
     }
@@ -278,9 +278,9 @@ static need_t need_locked(regx_rndv_recv_t *recv)
         }
         regx_control_flush(recv->peer->conn, &recv->outbox);
         return recv->outbox.count == 0 && (news || !pauses(revoke)) ? LOOK_END : NEED_LATER;
-    case REGX_RECV_DRAINING:
+    case REGX_RECV_RESTARTING:
         regx_control_flush(recv->peer->conn, &recv->outbox);
-        return is_drained(recv) && (news || !pauses(revoke)) ? LOOK_MEMORY : NEED_LATER;
+        return all_is_acknowledged(recv) && (news || !pauses(revoke)) ? LOOK_MEMORY : NEED_LATER;
     case REGX_RECV_ARRIVED: /* what changes now is for after the comparison */
         regx_control_flush(recv->peer->conn, &recv->outbox);
         return recv->outbox.count > 0 ? NEED_LATER : NEED_NOTHING;
@@ -305,7 +305,7 @@ regx_status_t regx_stage_look(regx_rndv_t *rndv, regx_step_t *step)
             end_locked(rndv, look);
         }
         break;
-    case REGX_RECV_DRAINING:
+    case REGX_RECV_RESTARTING:
         if (changed) {
             recv->revoke.from = regx_min(recv->revoke.from, look->changed);
         }

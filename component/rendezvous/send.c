@@ -7,7 +7,7 @@
  * in the queue in the order in which it came. A put that finds no room is held, and goes before the
  * queue.
  *
- * A transport may want few writes to a peer at once (put_window in transport.h). Then sends wait,
+ * A transport may want few writes to a peer at once (put_inflight_max in transport.h). Then sends wait,
  * and the end of a write lets progress try them again, in the order in which they began to wait.
  * While others wait for its peer, a send that is under way writes nothing more before it has waited
  * behind them. So a long message does not hold up the others until its end.
@@ -75,7 +75,7 @@ void regx_rndv_send_open(regx_rndv_t *rndv, regx_peer_t *peer, const void *base,
     send->buffer.suspect = (cts.bits & REGX_CTS_SUSPECT) != 0;
     send->verify = (cts.bits & REGX_CTS_VERIFY) != 0 || rndv->config.verify;
     send->drain = regx_drain_hold(rndv->registry->drain, base, length);
-    const bool valid = send->protocol->send_open(send, &cts);
+    const bool valid = send->protocol->send_take_cts(send, &cts);
     peer->chunked = send->path == REGX_PATH_pipeline;
     if (!peer->chunked) {
         regx_rndv_unexpect(rndv, peer);
@@ -225,13 +225,13 @@ void regx_send_control(regx_rndv_t *rndv, uint64_t sender, const regx_control_t 
 static bool must_wait_locked(regx_rndv_send_t *send)
 {
     const regx_peer_t *peer = send->peer;
-    const size_t window = peer->conn->transport->put_window;
+    const size_t max = peer->conn->transport->put_inflight_max;
 
-    if (window == 0 || peer->writes == 0 || !regx_send_first_grant(send)->chunk) {
+    if (max == 0 || peer->writes == 0 || !regx_send_first_grant(send)->chunk) {
         return false;
     }
-    return (peer->writes >= 2 && peer->writing >= window) ||
-           (peer->waiting > 0 && !send->window.waited);
+    return (peer->writes >= 2 && peer->writing >= max) ||
+           (peer->waiting > 0 && !send->limit.waited);
 }
 
 /* Chooses to write the put that is held, or the next grant. REGX_PENDING: there is none now;
@@ -245,7 +245,7 @@ static regx_status_t next_write_locked(regx_rndv_send_t *send, regx_step_t *step
             return REGX_PENDING;
         }
         if (must_wait_locked(send)) {
-            send->window.waits = true;
+            send->limit.waits = true;
             send->peer->waiting++;
             return REGX_AGAIN;
         }
@@ -257,7 +257,7 @@ static regx_status_t next_write_locked(regx_rndv_send_t *send, regx_step_t *step
         write->grant = *regx_send_first_grant(send);
         regx_send_drop_grant(send);
         write->put.length = write->grant.length;
-        write->prepared = false;
+        write->filled = false;
         write->copy = NULL;
         write->suspect = send->buffer.suspect;
         write->restarts = send->agreement.restarts;
@@ -288,7 +288,7 @@ static void finish_locked(regx_rndv_send_t *send, regx_step_t *step)
 {
     regx_rndv_t *rndv = send->rndv;
 
-    assert(send->held == NULL && send->get.rkeys == NULL && !send->window.waits);
+    assert(send->held == NULL && send->get.rkeys == NULL && !send->limit.waits);
     step->stage = REGX_STAGE_END;
     step->done = send->owner.done;
     step->context = send->owner.context;
@@ -310,12 +310,12 @@ static void next_stage_locked(regx_rndv_send_t *send, regx_status_t status, regx
 
     *step = (regx_step_t){.stage = REGX_STAGE_NONE, .send = send};
     send->taken = true;
-    /* It is looked at anew whether it has to wait for its peer's window. If progress tries it, it is
+    /* It is looked at anew whether it has to wait for its peer's writes. If progress tries it, it is
      * in no list. */
-    send->window.waited = send->window.waits && !regx_list_has(&send->link);
-    if (send->window.waits) {
+    send->limit.waited = send->limit.waits && !regx_list_has(&send->link);
+    if (send->limit.waits) {
         assert(send->peer->waiting > 0);
-        send->window.waits = false;
+        send->limit.waits = false;
         send->peer->waiting--;
     }
     if (status == REGX_OK && send->status != REGX_UNREACHABLE) {
@@ -355,14 +355,14 @@ static void next_stage_locked(regx_rndv_send_t *send, regx_status_t status, regx
         }
     }
     send->taken = false;
-    /* One that begins to wait for a window goes behind those that progress has still to try: else it
+    /* One that begins to wait for writes goes behind those that progress has still to try: else it
      * would be before them the next time. */
     const bool stalled = status == REGX_AGAIN;
-    const bool begins = send->window.waits && !send->window.waited;
+    const bool begins = send->limit.waits && !send->limit.waited;
     regx_list_set(begins && !regx_list_empty(&rndv->send_lists.round) ? &rndv->send_lists.round
                                                                       : &rndv->send_lists.stalled,
                   &send->link, stalled);
-    if (stalled && !send->window.waits) {
+    if (stalled && !send->limit.waits) {
         atomic_store_explicit(&rndv->work.retry_sends, true, memory_order_relaxed);
     }
     const uint64_t all = send->buffer.length + send->agreement.rewound;
@@ -520,7 +520,7 @@ void regx_send_nack_locked(regx_rndv_send_t *send, uint64_t offset, uint64_t len
     regx_send_post_locked(send, &nack);
 }
 
-/* A chunk that could not be written is NACKed, together with those of its pieces that are still
+/* A chunk that could not be written is NACKed, together with those of its parts that are still
  * queued. The receiver then grants slots for it or, of a transfer that may be revoked, grants it anew. */
 static void give_back_locked(const regx_write_t *write, regx_status_t status)
 {
@@ -528,7 +528,7 @@ static void give_back_locked(const regx_write_t *write, regx_status_t status)
     const uint64_t offset = write->grant.offset;
     uint64_t length = write->put.length;
 
-    while (write->grant.piece && send->queue.count > 0 && regx_send_first_grant(send)->piece) {
+    while (write->grant.part && send->queue.count > 0 && regx_send_first_grant(send)->part) {
         length += regx_send_first_grant(send)->length; /* the rest of the chunk */
         regx_send_drop_grant(send);
     }
@@ -555,7 +555,7 @@ static void ended_locked(regx_write_t *write, regx_status_t status)
 
     assert(send->in_flight > 0);
     send->in_flight--;
-    if (chunk) { /* the peer's window */
+    if (chunk) {
         assert(peer->writes > 0);
         peer->writing -= write->grant.length;
         peer->writes--;
@@ -576,7 +576,7 @@ static void ended_locked(regx_write_t *write, regx_status_t status)
 }
 
 /* The transport has ended a put that it had answered by REGX_PENDING. */
-static void put_done(regx_put_t *put, regx_status_t status)
+static void put_completed(regx_put_t *put, regx_status_t status)
 {
     regx_write_t *write = put->context;
     regx_rndv_send_t *send = write->send;
@@ -589,7 +589,7 @@ static void put_done(regx_put_t *put, regx_status_t status)
 }
 
 /* Fills the put: field by field, since clearing the rest would cost as much as all of this. */
-static regx_status_t prepare(regx_write_t *write)
+static regx_status_t fill_put(regx_write_t *write)
 {
     const regx_grant_t *grant = &write->grant;
     const bool chunk = grant->chunk;
@@ -600,7 +600,7 @@ static regx_status_t prepare(regx_write_t *write)
     put->target = chunk ? REGX_TARGET_REGION : REGX_TARGET_POOL;
     put->offset = grant->place;
     put->key = grant->key;
-    put->done = put_done;
+    put->done = put_completed;
     put->context = write;
     const regx_status_t status = chunk ? prepare_chunk(write) : prepare_slot(write);
     put->region = write->registered ? write->region.mr : NULL;
@@ -620,8 +620,8 @@ static regx_status_t prepare(regx_write_t *write)
     }
     put->tag = REGX_TAG_CONTROL;
     put->notice_length = (uint8_t)regx_control_pack(&notice, put->notice);
-    put->immediate = introduced && !grant->piece ? pack_immediate(&notice, send->chunk_size) : 0;
-    write->prepared = true;
+    put->immediate = introduced && !grant->part ? pack_immediate(&notice, send->chunk_size) : 0;
+    write->filled = true;
     return REGX_OK;
 }
 
@@ -630,7 +630,7 @@ regx_status_t regx_stage_write(regx_rndv_t *rndv, regx_step_t *step)
     regx_write_t *write = step->write;
     regx_rndv_send_t *send = step->send;
     regx_conn_t *conn = send->peer->conn;
-    regx_status_t status = write->prepared ? REGX_OK : prepare(write);
+    regx_status_t status = write->filled ? REGX_OK : fill_put(write);
 
     if (status == REGX_OK) {
         status = conn->transport->ops->put(conn, &write->put);
@@ -643,7 +643,7 @@ regx_status_t regx_stage_write(regx_rndv_t *rndv, regx_step_t *step)
         send->held = write;
         return REGX_AGAIN;
     }
-    if (status != REGX_PENDING) { /* else it is put_done's, perhaps freed already */
+    if (status != REGX_PENDING) { /* else it is put_completed's, perhaps freed already */
         ended_locked(write, status);
     }
     return REGX_OK;
@@ -655,8 +655,8 @@ regx_status_t regx_stage_written(regx_rndv_t *rndv, regx_step_t *step)
 
     release_local(write, step->status);
     regx_lock(&rndv->lock);
-    if (write->grant.piece && step->status != REGX_OK) {
-        /* The pieces behind it may be under way: no NACK can speak of it alone any more. */
+    if (write->grant.part && step->status != REGX_OK) {
+        /* The parts behind it may be under way: no NACK can speak of it alone any more. */
         regx_send_fail_locked(step->send, step->status);
     }
     ended_locked(write, step->status);

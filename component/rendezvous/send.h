@@ -32,7 +32,7 @@ typedef struct regx_grant {
     uint64_t offset;
     uint64_t length;
     bool chunk;     /* of the peer's buffer; else a slot of its pool */
-    bool piece;     /* of a chunk: its other pieces follow */
+    bool part;      /* of a chunk that is split: its other parts follow */
     uint64_t place; /* where to write it: in the peer's pool, or its region */
     regx_key_t key; /* of the region */
 } regx_grant_t;
@@ -89,12 +89,12 @@ struct regx_rndv_send {
         uint64_t checksum; /* PROVING */
     } agreement;
     bool taken;
-    regx_why_t why; /* it goes as it does; a fallback, if only some bytes do */
-    bool verify;    /* ATP and RKEY carry a checksum */
-    struct {
-        bool waits;  /* for writes to the peer to end: see send.c */
+    regx_why_t why;  /* it goes as it does; a fallback, if only some bytes do */
+    bool verify;     /* ATP and RKEY carry a checksum */
+    struct {         /* put_inflight_max, of the peer's transport: see send.c */
+        bool waits;  /* for writes to the peer to end */
         bool waited; /* it has waited, and progress has come to it: it is its turn */
-    } window;
+    } limit;
     struct {
         uint64_t granted; /* or to be advertised, without those given back */
         uint64_t sent;    /* ATP was accepted, or they were acknowledged by ATS */
@@ -195,14 +195,14 @@ static inline void regx_send_drop_grant(regx_rndv_send_t *send)
     send->queue.count--;
 }
 
-/* One put of one grant, or of a piece of it. */
+/* One put of one grant, or of a part of it. */
 struct regx_write {
     regx_put_t put;
     regx_rndv_send_t *send;
     regx_grant_t grant;
     regx_region_t region; /* of local memory, if `registered` */
     bool registered;
-    bool prepared;     /* the put is filled in */
+    bool filled;       /* the put is filled in */
     bool suspect;      /* local memory may be unmapped: a slot's bytes go by way of `copy` */
     void *copy;        /* owned; NULL: none */
     unsigned restarts; /* the send's when it began */

@@ -9,19 +9,19 @@
 
 /* What a comment does not ascribe to a machine was chosen by test_regret.c and test_eager.c, which
  * replay costs, most of them recorded on two cores of a Xeon. */
-#define TURNS_MAX 18u /* of a trial, with those that are repeated */
-#define FAILED_TURNS 2u
+#define BATCHES_MAX 18u /* of a trial, with those that are repeated */
+#define FAILED_BATCHES 2u
 #define NEARBY 6u    /* powers of two */
 #define RUN 6u       /* messages that come alone; even, as some programs alternate */
-#define RUN_FIRST 2u /* the same in a candidate's first turn */
+#define RUN_FIRST 2u /* the same in a candidate's first batch */
 #define BURST 4u     /* messages open at once: they do not come alone */
-#define ALONE 1u     /* kinds of turns */
+#define ALONE 1u     /* kinds of batches */
 #define BURSTS 2u
 #define REPEATS_MAX 2u
-#define SHORT 16u         /* messages of a turn of bursts, at least */
-#define WORSE 1.25F       /* times the best: a third turn would not help, */
+#define SHORT 16u         /* messages of a batch of bursts, at least */
+#define WORSE 1.25F       /* times the best: a third batch would not help, */
 #define FAR_WORSE 1.5F    /* nor a second (tell_larger says what was seen on Zen 3) */
-#define WARMER (7.0F / 8) /* times the turn before: it is still becoming faster, */
+#define WARMER (7.0F / 8) /* times the batch before: it is still becoming faster, */
 #define COLD                                                                                       \
     0.5F /* or times the best before, which then does not count: 64 messages of 32 KiB
                              by bounce took 1.4, 0.7, 0.3, 0.12 ms on a virtual machine of Zen 5 */
@@ -37,9 +37,9 @@
 #define SLOTS 1u
 static const struct {
     uint8_t candidates;
-    uint8_t opening;     /* messages by SLOTS as the first trial begins; 0: a turn by the prior */
+    uint8_t opening;     /* messages by SLOTS as the first trial begins; 0: a batch by the prior */
     uint8_t warm[2];     /* messages that come alone and are not counted: of a candidate's first
-                            turn, and of others */
+                            batch, and of others */
     uint32_t patience;   /* messages before the first trial: collective benchmarks send 110 */
     uint32_t rest_first; /* and at most, before the second */
 } wires[] = {[REGX_AUTO_NODE] = {3, 0, {1, 2}, 0, REST_MAX},
@@ -67,7 +67,7 @@ void regx_tune_tell(regx_autotune_t *tune, uint8_t candidate)
 /* No cost is more than any, and a candidate that fails is more than that. */
 static float cost_of(const regx_tried_t *tried)
 {
-    return tried->failed >= FAILED_TURNS ? INFINITY : tried->cost > 0 ? tried->cost : FLT_MAX;
+    return tried->failed >= FAILED_BATCHES ? INFINITY : tried->cost > 0 ? tried->cost : FLT_MAX;
 }
 
 /* The fastest so far. Another than the winner has to cost at most so many times as much as it. */
@@ -90,21 +90,21 @@ static bool is_worse(const regx_autotune_t *tune, unsigned candidate, float time
     return tune->tried[candidate].cost > cost_of(&tune->tried[best_of(tune, 1)]) * times;
 }
 
-static bool has_turn(const regx_autotune_t *tune, unsigned candidate)
+static bool has_batch(const regx_autotune_t *tune, unsigned candidate)
 {
     const regx_tried_t *tried = &tune->tried[candidate];
 
-    return tried->failed < FAILED_TURNS && tried->turns < REGX_AUTO_ROUNDS &&
-           (tried->turns == 0 || tried->warming ||
-            !is_worse(tune, candidate, tried->turns < 2 ? FAR_WORSE : WORSE));
+    return tried->failed < FAILED_BATCHES && tried->batches < REGX_AUTO_ROUNDS &&
+           (tried->batches == 0 || tried->warming ||
+            !is_worse(tune, candidate, tried->batches < 2 ? FAR_WORSE : WORSE));
 }
 
 uint8_t regx_tune_way(const regx_autotune_t *tune)
 {
-    if (!tune->trying || (tune->turn.idle && tune->known)) {
+    if (!tune->trying || (tune->batch.idle && tune->known)) {
         return tune->winner;
     }
-    return tune->turn.idle ? best_of(tune, 1) : tune->turn.candidate; /* rounds nothing */
+    return tune->batch.idle ? best_of(tune, 1) : tune->batch.candidate; /* rounds nothing */
 }
 
 /* The smallest size: of messages that may go eagerly, too, few in a row come here while their sender
@@ -117,51 +117,51 @@ static bool may_be_eager(const regx_autotune_t *tune)
 
 /* ---- a trial ---- */
 
-/* Whether messages of the turn, or of the trial, do not come alone. */
+/* Whether messages of the batch, or of the trial, do not come alone. */
 static bool is_burst(const regx_autotune_t *tune)
 {
-    return tune->open_max >= BURST || tune->turn.bursts || (tune->kind & BURSTS) != 0;
+    return tune->open_max >= BURST || tune->batch.bursts || (tune->kind & BURSTS) != 0;
 }
 
-static void begin_turn(regx_autotune_t *tune, uint8_t candidate)
+static void begin_batch(regx_autotune_t *tune, uint8_t candidate)
 {
-    const uint32_t number = tune->turn.number + 1;
+    const uint32_t number = tune->batch.number + 1;
     /* 0 to 3, evenly, without a period. The sequence begins where no program of test_regret.c falls
      * into step with it. */
     const uint32_t vary = (number + 7) * 0x9e3779b9U >> 30;
     const bool alone = tune->open_max < BURST;
     const bool burst = tune->open == 0 && !alone;
     const uint32_t warm =
-        tune->tried[candidate].turns == 0 ? wires[tune->wire].warm[0] : wires[tune->wire].warm[1];
+        tune->tried[candidate].batches == 0 ? wires[tune->wire].warm[0] : wires[tune->wire].warm[1];
 
     /* Of those that are open a sender has got ahead with as many. */
-    tune->turn =
-        (regx_turn_t){.candidate = candidate,
-                      .idle = burst && !tune->turn.idle && vary % 2 == 1,
-                      .amid = tune->open > 0 && !alone,
-                      .number = number,
-                      .before = burst   ? 0
-                                : alone ? (uint32_t)regx_max(2 * tune->open, warm)
-                                        : (uint32_t)regx_max(2 * tune->open, REGX_AUTO_STREAM)};
+    tune->batch =
+        (regx_batch_t){.candidate = candidate,
+                       .idle = burst && !tune->batch.idle && vary % 2 == 1,
+                       .amid = tune->open > 0 && !alone,
+                       .number = number,
+                       .before = burst   ? 0
+                                 : alone ? (uint32_t)regx_max(2 * tune->open, warm)
+                                         : (uint32_t)regx_max(2 * tune->open, REGX_AUTO_STREAM)};
     tune->open_max = tune->open;
-    tune->turns++;
+    tune->batches++;
 }
 
 /* Nothing came before the first one: what is measured first would be cold. */
 static void begin_trial(regx_autotune_t *tune)
 {
-    const bool first = tune->turn.number == 0 && !tune->told;
+    const bool first = tune->batch.number == 0 && !tune->told;
 
     tune->trying = true;
     tune->told = false;
-    tune->kind = tune->repeats = tune->turns = 0;
+    tune->kind = tune->repeats = tune->batches = 0;
     tune->messages = 0;
-    begin_turn(tune, first ? SLOTS : tune->winner);
+    begin_batch(tune, first ? SLOTS : tune->winner);
     if (first) {
-        tune->turn.before = wires[tune->wire].opening;
-        tune->turn.opening = tune->turn.before > 0;
-        tune->turn.idle = !tune->turn.opening;
-        tune->turn.amid = false;
+        tune->batch.before = wires[tune->wire].opening;
+        tune->batch.opening = tune->batch.before > 0;
+        tune->batch.idle = !tune->batch.opening;
+        tune->batch.amid = false;
     }
 }
 
@@ -174,14 +174,14 @@ static void tell_larger(regx_autotune_t *tune)
     float times = FAR_WORSE;
 
     for (unsigned i = 1; i <= tune->larger && !tune[i].known; i++, times *= WORSE) {
-        if (tune[i].trying && tune[i].turn.number > 1) {
+        if (tune[i].trying && tune[i].batch.number > 1) {
             continue;
         }
         tune[i].winner = tune->winner;
         for (unsigned other = 0; other < wires[tune->wire].candidates; other++) {
             if (tune->tried[other].cost > 0) {
                 tune[i].tried[other].failed =
-                    i <= NEARBY && is_worse(tune, other, times) ? FAILED_TURNS : 0;
+                    i <= NEARBY && is_worse(tune, other, times) ? FAILED_BATCHES : 0;
             }
         }
     }
@@ -223,38 +223,39 @@ static void insert(float *costs, unsigned count, float cost)
     costs[count] = cost;
 }
 
-/* No message is open, or the turn is over. Messages that come alone have a sample each, and those of
- * a burst one together, of the whole turn: a candidate that keeps up with the sender splits a burst
+/* No message is open, or the batch is over. Messages that come alone have a sample each, and those of
+ * a burst one together, of the whole batch: a candidate that keeps up with the sender splits a burst
  * into parts, and what the program loses after the burst shows in the last part only. */
 static void take_sample(regx_autotune_t *tune, bool over)
 {
-    regx_turn_t *turn = &tune->turn;
+    regx_batch_t *batch = &tune->batch;
 
     if (is_burst(tune)) {
         if (!over) {
             return;
         }
-        turn->samples = 0;
-        turn->sampled = 0;
-        turn->last = turn->began;
+        batch->samples = 0;
+        batch->sampled = 0;
+        batch->last = batch->began;
     }
     const int64_t now = regx_now_ns();
 
-    if (turn->bytes > turn->sampled && turn->samples < REGX_AUTO_SAMPLES) {
-        const float cost = (float)(now - turn->last) * 1000 / (float)(turn->bytes - turn->sampled);
+    if (batch->bytes > batch->sampled && batch->samples < REGX_AUTO_SAMPLES) {
+        const float cost =
+            (float)(now - batch->last) * 1000 / (float)(batch->bytes - batch->sampled);
 
-        insert(turn->sample, turn->samples++, cost);
+        insert(batch->sample, batch->samples++, cost);
     }
-    turn->last = now;
-    turn->sampled = turn->bytes;
+    batch->last = now;
+    batch->sampled = batch->bytes;
 }
 
-/* The turn's messages come as the others of the trial. If they did not several times in a row, what
+/* The batch's messages come as the others of the trial. If they did not several times in a row, what
  * was measured before is forgotten: either the program does something else now, or its bursts come
  * alone by a candidate that keeps up with the sender. From then on both kinds are compared. */
 static bool is_comparable(regx_autotune_t *tune)
 {
-    const uint8_t kind = tune->turn.bursts ? BURSTS : ALONE;
+    const uint8_t kind = tune->batch.bursts ? BURSTS : ALONE;
 
     if (tune->kind != 0 && (tune->kind & kind) == 0) {
         if (++tune->repeats <= REPEATS_MAX) {
@@ -267,85 +268,85 @@ static bool is_comparable(regx_autotune_t *tune)
     return true;
 }
 
-/* The turn is over: what it tells of its candidate, if anything. */
+/* The batch is over: what it tells of its candidate, if anything. */
 static void judge(regx_autotune_t *tune)
 {
-    const regx_turn_t *turn = &tune->turn;
-    regx_tried_t *tried = &tune->tried[turn->candidate];
+    const regx_batch_t *batch = &tune->batch;
+    regx_tried_t *tried = &tune->tried[batch->candidate];
 
-    if (turn->idle || turn->opening) {
+    if (batch->idle || batch->opening) {
         return;
     }
-    if (turn->failed) {
+    if (batch->failed) {
         tried->failed++;
         return;
     }
-    if (turn->samples == 0 || !is_comparable(tune)) {
+    if (batch->samples == 0 || !is_comparable(tune)) {
         return;
     }
-    const bool first = tried->turns == 0;
+    const bool first = tried->batches == 0;
     const float before = tried->cost;
-    const float low = turn->sample[(turn->samples - 1) / 2];
-    const float cost = first ? low : (low + turn->sample[turn->samples / 2]) / 2;
+    const float low = batch->sample[(batch->samples - 1) / 2];
+    const float cost = first ? low : (low + batch->sample[batch->samples / 2]) / 2;
 
-    tried->warming = first ? turn->candidate == SLOTS && wires[tune->wire].opening == 0
+    tried->warming = first ? batch->candidate == SLOTS && wires[tune->wire].opening == 0
                            : cost < tried->cost * WARMER;
-    /* Two that came alone only tell what is far worse. A turn that was colder does not count. */
+    /* Two that came alone only tell what is far worse. A batch that was colder does not count. */
     if (first || cost <= before * COLD ||
-        (tried->turns == 1 &&
-         (tune->kind == ALONE || (tried->warming && turn->candidate == SLOTS)))) {
+        (tried->batches == 1 &&
+         (tune->kind == ALONE || (tried->warming && batch->candidate == SLOTS)))) {
         tried->kept = 0;
     }
-    insert(tried->turn, tried->kept++, cost);
-    tried->cost = tried->turn[(tried->kept - 1) / 2];
-    tune->found[turn->candidate] = tried->cost;
-    tried->turns = (uint8_t)(tried->turns + (first || cost > before * COLD));
+    insert(tried->batch, tried->kept++, cost);
+    tried->cost = tried->batch[(tried->kept - 1) / 2];
+    tune->found[batch->candidate] = tried->cost;
+    tried->batches = (uint8_t)(tried->batches + (first || cost > before * COLD));
 }
 
-/* Of those with the fewest turns the last one goes on, or else the one that follows it. */
-static void next_turn(regx_autotune_t *tune)
+/* Of those with the fewest batches the last one goes on, or else the one that follows it. */
+static void next_batch(regx_autotune_t *tune)
 {
     const unsigned candidates = wires[tune->wire].candidates;
-    const unsigned own = (tune->turn.candidate + tune->turn.opening) % candidates;
+    const unsigned own = (tune->batch.candidate + tune->batch.opening) % candidates;
     unsigned fewest = REGX_AUTO_ROUNDS, next = own;
 
     judge(tune);
     for (unsigned i = 0; i < candidates; i++) {
         const unsigned candidate = (own + i) % candidates;
 
-        if (has_turn(tune, candidate) && tune->tried[candidate].turns < fewest) {
+        if (has_batch(tune, candidate) && tune->tried[candidate].batches < fewest) {
             next = candidate;
-            fewest = tune->tried[next].turns;
+            fewest = tune->tried[next].batches;
         }
     }
-    if (has_turn(tune, next) && tune->turns < TURNS_MAX) {
-        begin_turn(tune, (uint8_t)next);
+    if (has_batch(tune, next) && tune->batches < BATCHES_MAX) {
+        begin_batch(tune, (uint8_t)next);
     } else {
         end_trial(tune);
     }
 }
 
-/* A turn ends where no message is open; or, where some always are, once those have closed. */
+/* A batch ends where no message is open; or, where some always are, once those have closed. */
 static bool is_over(const regx_autotune_t *tune)
 {
-    const regx_turn_t *turn = &tune->turn;
-    const uint32_t run = tune->tried[turn->candidate].turns == 0 ? RUN_FIRST : RUN;
+    const regx_batch_t *batch = &tune->batch;
+    const uint32_t run = tune->tried[batch->candidate].batches == 0 ? RUN_FIRST : RUN;
 
-    if (turn->opening || turn->began == 0) {
-        return turn->opening && turn->before == 0;
+    if (batch->opening || batch->began == 0) {
+        return batch->opening && batch->before == 0;
     }
     if (tune->open > 0) {
-        return turn->closed >= REGX_AUTO_STREAM && turn->closed >= tune->open_max;
+        return batch->closed >= REGX_AUTO_STREAM && batch->closed >= tune->open_max;
     }
-    return turn->closed >= (is_burst(tune) ? SHORT : run);
+    return batch->closed >= (is_burst(tune) ? SHORT : run);
 }
 
-/* A message comes, and no trial is going on. One begins as a turn ends; its opening needs not. */
+/* A message comes, and no trial is going on. One begins as a batch ends; its opening needs not. */
 static void wait_for_trial(regx_autotune_t *tune)
 {
     tune->rest -= tune->rest > 0;
-    if (tune->rest == 0 && (tune->open == 0 || tune->turn.entered >= 2 * REGX_AUTO_STREAM ||
-                            (tune->turn.number == 0 && wires[tune->wire].opening > 0))) {
+    if (tune->rest == 0 && (tune->open == 0 || tune->batch.entered >= 2 * REGX_AUTO_STREAM ||
+                            (tune->batch.number == 0 && wires[tune->wire].opening > 0))) {
         begin_trial(tune);
     }
 }
@@ -355,18 +356,18 @@ static void go_on(regx_autotune_t *tune)
 {
     const bool over = is_over(tune);
 
-    if (tune->turn.began > 0 && (over || tune->open == 0)) {
-        tune->turn.bursts |= tune->open_max >= BURST;
+    if (tune->batch.began > 0 && (over || tune->open == 0)) {
+        tune->batch.bursts |= tune->open_max >= BURST;
         take_sample(tune, over);
     }
     if (over) {
-        next_turn(tune);
+        next_batch(tune);
     }
 }
 
 regx_trial_t regx_tune_enter(regx_autotune_t *tune)
 {
-    regx_turn_t *turn = &tune->turn;
+    regx_batch_t *batch = &tune->batch;
 
     if (tune->trying) {
         const uint32_t program = regx_fpe_mask();
@@ -377,24 +378,24 @@ regx_trial_t regx_tune_enter(regx_autotune_t *tune)
         wait_for_trial(tune);
     }
     if (tune->open == 0) {
-        tune->open_max = turn->entered = 0;
-        turn->before = turn->amid ? 0 : turn->before; /* a burst begins */
+        tune->open_max = batch->entered = 0;
+        batch->before = batch->amid ? 0 : batch->before; /* a burst begins */
     }
-    if (tune->trying && turn->before == 0 && turn->began == 0) {
-        turn->began = turn->last = regx_now_ns();
+    if (tune->trying && batch->before == 0 && batch->began == 0) {
+        batch->began = batch->last = regx_now_ns();
     }
     tune->open++;
     tune->open_max = (uint32_t)regx_max(tune->open, tune->open_max);
     tune->messages++;
-    turn->entered++;
+    batch->entered++;
     return (regx_trial_t){.of = tune,
                           .candidate = regx_tune_way(tune),
-                          .why = tune->trying && !turn->idle ? REGX_WHY_trial
-                                 : tune->told                ? REGX_WHY_told
+                          .why = tune->trying && !batch->idle ? REGX_WHY_trial
+                                 : tune->told                 ? REGX_WHY_told
                                  : tune->known || tune->tried[regx_tune_way(tune)].cost > 0
                                      ? REGX_WHY_winner
                                      : REGX_WHY_prior,
-                          .number = turn->number};
+                          .number = batch->number};
 }
 
 /* No trial is going on. A winner by which messages do not go is tried anew. */
@@ -420,20 +421,21 @@ void regx_tune_leave(const regx_trial_t *trial, uint64_t length, bool went)
     if (tune == NULL) {
         return;
     }
-    regx_turn_t *turn = &tune->turn;
+    regx_batch_t *batch = &tune->batch;
 
     tune->open--;
     if (!tune->trying) {
         watch_winner(tune, trial, went);
         return;
     }
-    if (turn->before > 0) {
-        if (--turn->before == 0 && tune->open > 0) {
-            turn->began = turn->last = regx_now_ns();
+    if (batch->before > 0) {
+        if (--batch->before == 0 && tune->open > 0) {
+            batch->began = batch->last = regx_now_ns();
         }
         return;
     }
-    turn->closed++;
-    turn->bytes += length;
-    turn->failed |= !went && trial->number == turn->number && trial->candidate == turn->candidate;
+    batch->closed++;
+    batch->bytes += length;
+    batch->failed |=
+        !went && trial->number == batch->number && trial->candidate == batch->candidate;
 }

@@ -8,11 +8,11 @@
  * does with its buffers, and on how many messages are under way. Each end decides alone, so the two
  * cannot disagree. Peers are not told apart.
  *
- * What is measured. A time per byte, from the first message of a turn to the first of the next one:
- * so what the program does with the data counts, too. A turn is
- *   - of messages that come alone, six (in a candidate's first turn two, as one that is far worse
+ * What is measured. A time per byte, from the first message of a batch to the first of the next one:
+ * so what the program does with the data counts, too. A batch is
+ *   - of messages that come alone, six (in a candidate's first batch two, as one that is far worse
  *     costs a short program most). Each has a time of its own; their median counts, which a long
- *     computation now and then does not change. In the first turn it is the lower of the two;
+ *     computation now and then does not change. In the first batch it is the lower of the two;
  *   - of bursts, whole bursts, sixteen messages at least. A burst goes by one candidate as a whole: if
  *     only a part of it did, the rest would wait for that part;
  *   - where some messages are always open, 64.
@@ -20,9 +20,9 @@
  * before anything was copied by its receiver, so its own time means nothing. It counts as open until
  * the program calls progress: one that waits for an answer does, one that sends a burst does not. (At
  * 64 that are open the next one counts as the first, for programs that never call it.)
- * The first messages of a turn pay for where the other way has left the data, and are not counted.
- * Now and then a burst is left out, so that turns do not fall into step with the program. It goes by
- * what was fastest so far.
+ * The first messages of a batch pay for where the other way has left the data, and are not counted.
+ * Now and then a burst is left out, so that batches do not fall into step with the program. It goes
+ * by what was fastest so far.
  *
  * When a trial is made. The receiver's first one on a node begins at once, so that what bounce pays
  * for its pages falls into a benchmark's warm-up; over a device after 512 messages. The sender's
@@ -32,23 +32,24 @@
  * 65,536; after the sender's first trial, or if the outcome is known from a file (btl/costs.h), after
  * 4,096. What is known of one size is told to the larger ones that were not tried (tell_larger).
  *
- * What a trial costs. Candidates take turns: up to three each, no second if the first was far worse
- * than the best, no third if it was clearly worse. Of those with the fewest turns the last one goes on
- * (of two: ABBAAB), so what drifts, or was left in the caches, is no advantage to either. The median of
- * a candidate's three turns counts (of two the lesser, as there may be a third), since the best of them
- * may be luck that does not last: the first eager burst after others by rendezvous took a third of the
- * time of later ones (16 KiB, Zen 4, far). While bounce's turns still become faster it goes on, since
- * its first ones map the pages of its slots; its first does not count if the second was faster. The
- * first candidate is the prior; to win, another one has to save a 32nd. What all of that loses,
- * compared with the best single candidate, and how soon a change of the costs is noticed, stands in
- * test_regret.c and test_eager.c.
+ * What a trial costs. Candidates are tried in turn, each in up to three batches: no second if
+ * the first was far worse than the best, no third if it was clearly worse. Of those with the fewest
+ * batches the last one goes on (of two: ABBAAB), so what drifts, or was left in the caches, is no
+ * advantage to either. The median of a candidate's three batches counts (of two the lesser, as
+ * there may be a third), since the best of them may be luck that does not last: the first eager
+ * burst after others by rendezvous took a third of the time of later ones (16 KiB, Zen 4, far).
+ * While bounce's batches still become faster it goes on, since its first ones map the pages of its
+ * slots; its first does not count if the second was faster. The first candidate is the prior; to
+ * win, another one has to save a 32nd. What all of that loses, compared with the best single
+ * candidate, and how soon a change of the costs is noticed, stands in test_regret.c and
+ * test_eager.c.
  *
- * When it is given up. A candidate has no more turns after messages went another way in two. The trial
- * ends after 18 turns. Messages that come alone are not compared with bursts: a turn of another kind
- * is repeated; after three in a row both are compared. The winner is tried anew if several messages
- * that were to go by it went another way. The sender gives a trial up if 64 messages of a turn do not
- * go as they are to, or 512 of other sizes come meanwhile. Where a long computation follows every
- * second burst a slow candidate may win.
+ * When it is given up. A candidate has no more batches after messages went another way in two. The
+ * trial ends after 18 batches. Messages that come alone are not compared with bursts: a batch of
+ * another kind is repeated; after three in a row both are compared. The winner is tried anew if
+ * several messages that were to go by it went another way. The sender gives a trial up if 64
+ * messages of a batch do not go as they are to, or 512 of other sizes come meanwhile. Where a long
+ * computation follows every second burst a slow candidate may win.
  *
  * While there is no trial no clock is read. Nothing here takes a lock: what the receiver decides is
  * under the engine's, what the sender decides is for a job of one thread.
@@ -74,21 +75,21 @@ typedef enum regx_auto_wire {
 #define REGX_AUTO_SMALLEST 0x4000ULL /* bytes of the first size of messages that auto tells apart */
 #define REGX_AUTO_SIZES 20u     /* each twice the one before; what is larger or smaller joins */
 #define REGX_AUTO_CANDIDATES 3u /* at most */
-#define REGX_AUTO_ROUNDS 3u     /* turns of a candidate that count, at most */
-#define REGX_AUTO_SAMPLES 6u    /* of a turn, at most */
-#define REGX_AUTO_STREAM 64u    /* messages of a turn, where some are always open */
+#define REGX_AUTO_ROUNDS 3u     /* batches of a candidate that count, at most */
+#define REGX_AUTO_SAMPLES 6u    /* of a batch, at most */
+#define REGX_AUTO_STREAM 64u    /* messages of a batch, where some are always open */
 #define REGX_AUTO_SOON 4096u    /* messages until a trial of what is known from elsewhere */
 
-/* A candidate's turn in a trial. */
-typedef struct regx_turn {
+/* A candidate's batch in a trial. */
+typedef struct regx_batch {
     uint8_t candidate;
     bool opening; /* messages by the rendezvous, before the sender's first trial */
     bool idle;    /* all go by what was fastest so far, and nothing is measured */
     bool amid;    /* it began amid a burst */
-    bool failed;  /* a message of the turn went another way */
+    bool failed;  /* a message of the batch went another way */
     bool bursts;  /* some of its messages did not come alone */
     uint8_t samples;
-    uint32_t number;                 /* of the turn, never the same */
+    uint32_t number;                 /* of the batch, never the same */
     uint32_t entered;                /* messages since none was open, or it began */
     uint32_t before;                 /* so many have yet to close before it is measured, */
     uint32_t closed;                 /* and so many have since then, */
@@ -97,16 +98,16 @@ typedef struct regx_turn {
     int64_t began;                   /* when the measuring began; 0: not yet */
     int64_t last;                    /* when the last sample was taken; else `began` */
     float sample[REGX_AUTO_SAMPLES]; /* picoseconds a byte, the least first */
-} regx_turn_t;
+} regx_batch_t;
 
 /* What a trial has found out of a candidate. */
 typedef struct regx_tried {
-    float cost; /* picoseconds a byte, the median of the turns that are kept; 0: none */
-    float turn[REGX_AUTO_ROUNDS]; /* those, the least first */
+    float cost; /* picoseconds a byte, the median of the batches that are kept; 0: none */
+    float batch[REGX_AUTO_ROUNDS]; /* those, the least first */
     uint8_t kept;
-    uint8_t turns;  /* that count */
-    uint8_t failed; /* turns of which messages went another way */
-    bool warming;   /* its last turn was still faster than those before, or bounce's first */
+    uint8_t batches; /* that count */
+    uint8_t failed;  /* batches of which messages went another way */
+    bool warming;    /* its last batch was still faster than those before, or bounce's first */
 } regx_tried_t;
 
 /* The messages of one size. A candidate is known here by its number; 0 is the prior. */
@@ -118,15 +119,15 @@ typedef struct regx_autotune {
     bool known;        /* it was measured, */
     bool told;         /* elsewhere, and no trial has begun since then */
     bool trying;       /* there is a trial */
-    uint8_t kind;      /* of its turns: bits, 1 messages alone, 2 bursts; 0: not known yet */
-    uint8_t turns;     /* that have begun */
-    uint8_t repeats;   /* turns in a row whose messages were of another kind */
+    uint8_t kind;      /* of its batches: bits, 1 messages alone, 2 bursts; 0: not known yet */
+    uint8_t batches;   /* that have begun */
+    uint8_t repeats;   /* batches in a row whose messages were of another kind */
     uint32_t messages; /* of the trial */
     uint32_t rest;     /* messages until the next one */
     uint32_t failures; /* of late, by the winner while there is no trial */
     uint32_t open;     /* messages, now */
-    uint32_t open_max; /* of them at once, since none was open, or in this turn */
-    regx_turn_t turn;
+    uint32_t open_max; /* of them at once, since none was open, or in this batch */
+    regx_batch_t batch;
     regx_tried_t tried[REGX_AUTO_CANDIDATES];
     float found[REGX_AUTO_CANDIDATES]; /* the last costs; 0: none */
 } regx_autotune_t;
@@ -136,14 +137,14 @@ typedef struct regx_trial {
     regx_autotune_t *of; /* its size */
     uint8_t candidate;
     regx_why_t why;  /* that one */
-    uint32_t number; /* of the turn */
+    uint32_t number; /* of the batch */
 } regx_trial_t;
 
 /* So many sizes, from the smallest on. */
 void regx_tune_init(regx_autotune_t *tunes, unsigned sizes, regx_auto_wire_t wire);
 /* That candidate is the fastest, as was measured elsewhere: it begins as if a trial had just ended. */
 void regx_tune_tell(regx_autotune_t *tune, uint8_t candidate);
-/* The candidate by which a message is to go, if none comes that ends a turn. */
+/* The candidate by which a message is to go, if none comes that ends a batch. */
 uint8_t regx_tune_way(const regx_autotune_t *tune);
 /* A message is opened. It is to be left. */
 regx_trial_t regx_tune_enter(regx_autotune_t *tune);

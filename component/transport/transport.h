@@ -26,7 +26,7 @@
  *   - reaches, connect, send, send_zcopy, put, get, copy, expose, stage, unstage, allocate,
  *     release, reg, dereg and prefetch may be called by any thread, and from inside the event
  *     deliver.
- *   - is_behind is called from inside an event alone.
+ *   - has_next is called from inside an event alone.
  *   - progress is called by one thread at a time, and not from inside an event or a done.
  *   - disconnect and close are called while no thread is in progress.
  *   - All events and all done are called by progress, disconnect and close. The transport then
@@ -343,13 +343,13 @@ typedef struct regx_transport_ops {
     regx_status_t (*get)(regx_conn_t *conn, regx_get_t *get);
 
     /* What only processes of one node can do for each other. Each may be NULL, and all are where
-     * peers are on other nodes; unstage goes with stage, release with allocate, and is_behind with
+     * peers are on other nodes; unstage goes with stage, release with allocate, and has_next with
      * connections that have shares_pool. A connection says by single_copy (regx_conn_t) whether the
      * kernel copies. */
     struct {
         /* Whether the sender of the notice that is being delivered has posted anything after it: a
          * hint. Called from inside the event alone. */
-        bool (*is_behind)(const regx_transport_t *transport);
+        bool (*has_next)(const regx_transport_t *transport);
         /* Has the kernel copy `length` bytes between `local` and the address `remote` in the peer:
          * now, and all of them. No key is asked for, so `remote` must be what the peer has offered.
          * REGX_OK: they can be seen at the other end; REGX_DENIED: the kernel does not copy between
@@ -435,7 +435,7 @@ struct regx_transport {
     /* Of puts to a peer's regions no more should be accepted while so many bytes of them are under
      * way to that peer: what is sent then, in the other direction the grants, would wait behind
      * them. 0: as many as there are. */
-    size_t put_window;
+    size_t put_inflight_max;
     /* Set by on_demand: puts and gets of an on-demand region must begin at a multiple of so many
      * bytes, or the device fails. 1: anywhere. */
     size_t on_demand_grain;

@@ -82,7 +82,7 @@ static void wire_dereg(regx_transport_t *transport, regx_mr_t *mr)
     process->registered--;
 }
 
-static bool wire_is_behind(const regx_transport_t *transport)
+static bool wire_has_next(const regx_transport_t *transport)
 {
     (void)transport;
     return process->heard % 2 == 0;
@@ -94,7 +94,7 @@ const regx_transport_ops_t process_wire = {
     .send = wire_send,
     .put = wire_put,
     .get = wire_get,
-    .node = {.is_behind = wire_is_behind, .expose = wire_expose},
+    .node = {.has_next = wire_has_next, .expose = wire_expose},
     .reg = wire_reg,
     .dereg = wire_dereg};
 

@@ -34,9 +34,9 @@ static void broken(void *context, uint64_t peer, const char *what)
 }
 
 /* Nothing is known of what comes behind a notice of this transport's own. */
-static bool pinned_is_behind(const regx_transport_t *transport)
+static bool pinned_has_next(const regx_transport_t *transport)
 {
-    return !regx_pinned_of(transport)->delivering && regx_shm_is_behind(transport);
+    return !regx_pinned_of(transport)->delivering && regx_shm_has_next(transport);
 }
 
 static int pinned_progress(regx_transport_t *transport)
@@ -145,7 +145,7 @@ const regx_transport_ops_t regx_pinned_ops = {.abi = REGX_TRANSPORT_ABI,
                                               .send_zcopy = regx_shm_send_zcopy,
                                               .put = regx_pinned_put,
                                               .get = regx_pinned_get,
-                                              .node = {.is_behind = pinned_is_behind,
+                                              .node = {.has_next = pinned_has_next,
                                                        .allocate = regx_shm_allocate,
                                                        .release = regx_shm_release},
                                               .reg = regx_pinned_reg,

@@ -570,7 +570,7 @@ int regx_cico_progress(regx_shm_t *shm);
 
 /* ---- shm_poll.c ---- */
 
-bool regx_shm_is_behind(const regx_transport_t *transport);
+bool regx_shm_has_next(const regx_transport_t *transport);
 int regx_shm_progress(regx_transport_t *transport);
 /* Reads nothing more of a neighbour, and notifies it. Only in progress, or when it is kept out. */
 void regx_shm_drop_inbound(regx_shm_t *shm, regx_shm_inbound_t *inbound);

@@ -232,7 +232,7 @@ static __attribute__((noinline)) int take_frames(regx_shm_t *shm, size_t i)
     return BATCH;
 }
 
-bool regx_shm_is_behind(const regx_transport_t *transport)
+bool regx_shm_has_next(const regx_transport_t *transport)
 {
     const regx_shm_t *shm = REGX_CONTAINER_OF(transport, const regx_shm_t, super);
 

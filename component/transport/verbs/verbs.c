@@ -29,7 +29,7 @@ __attribute__((visibility("default"))) extern const regx_transport_ops_t regx_tr
 #define MUCH_LOCKED (UINT64_C(256) << 20)
 /* A queue pair works off its requests in their order. So many bytes keep it busy until the next
  * write is posted: 20 us of them at 400 Gb/s. */
-#define PUT_WINDOW (2u << 20)
+#define PUT_INFLIGHT_MAX (2u << 20)
 
 /* For who has no parameters. */
 static const regx_verbs_settings_t defaults = {.gid_index = -1};
@@ -249,7 +249,7 @@ static regx_status_t verbs_open(const regx_transport_config_t *config, regx_erro
     snprintf(verbs->wires, sizeof(verbs->wires), "verbs:%s", verbs->port.name);
     verbs->super.wires = verbs->wires;
     verbs->super.registers = true;
-    verbs->super.put_window = PUT_WINDOW;
+    verbs->super.put_inflight_max = PUT_INFLIGHT_MAX;
     verbs->super.megabits = verbs->port.megabits;
     verbs->super.latency =
         verbs->port.megabits != 0 ? LATENCY + SMALL_BITS / verbs->port.megabits : 0;

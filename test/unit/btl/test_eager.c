@@ -347,7 +347,7 @@ static void longer_messages_that_go_eagerly_take_shorter_ones_along(void **state
 }
 
 /* Begins one, and goes on until its messages go by rendezvous. */
-static void reach_rendezvous_turn(size_t length)
+static void reach_rendezvous_batch(size_t length)
 {
     while (limit == configured) {
         now += 1000;
@@ -359,7 +359,7 @@ static void reach_rendezvous_turn(size_t length)
 
 static void a_trial_whose_messages_stop_is_given_up(void **state)
 {
-    reach_rendezvous_turn(SHORT);
+    reach_rendezvous_batch(SHORT);
     for (unsigned i = 0; i < 512; i++) {
         assert_int_equal(note(LONG), REGX_EAGER_RENDEZVOUS);
     }
@@ -370,7 +370,7 @@ static void a_trial_whose_messages_stop_is_given_up(void **state)
 static void strays_end_the_trial(void **state)
 {
     header = 64;
-    reach_rendezvous_turn(2 * REGX_EAGER_MIN + 10);
+    reach_rendezvous_batch(2 * REGX_EAGER_MIN + 10);
     for (unsigned i = 0; i < 64; i++) {
         assert_true(limit < CONFIGURED);
         assert_int_equal(note(2 * REGX_EAGER_MIN + 10), REGX_EAGER_SEND);
@@ -389,7 +389,7 @@ static void what_is_above_the_limit_is_tried_in_vain(void **state)
         assert_int_equal(note(8 * REGX_EAGER_MIN), REGX_EAGER_RENDEZVOUS);
     }
     assert_int_equal(limit, CONFIGURED - 1);
-    reach_rendezvous_turn(SHORT);
+    reach_rendezvous_batch(SHORT);
 }
 
 /* ---- limits ---- */

@@ -42,7 +42,7 @@ typedef struct sim_scenario {
     unsigned depth, slots;
     size_t other_chunk; /* of process 1, if it is another */
     size_t skew;        /* where in its page a buffer begins */
-    size_t put_window;
+    size_t put_inflight_max;
     size_t longest;   /* that can be registered at once; 0: any length */
     regx_path_t path; /* by which each message goes if nothing fails; 0: several */
     unsigned least;   /* … or so many of them at least */
@@ -57,7 +57,7 @@ typedef struct sim_scenario {
     regx_granting_t grant;
     bool cached;  /* registrations are kept; else made for each use */
     bool reuses;  /* each message has the buffers of the one before it */
-    bool fresh;   /* … but the send buffers: long writes go in pieces, of which none can fail */
+    bool fresh;   /* … but the send buffers: long writes go in parts, of which none can fail */
     bool final;   /* changes are not reported, so grants are final all the same */
     bool changes; /* receive buffers are replaced when they are given back */
     bool deep;    /* the first message is long, and the others are a stream of its sender's */

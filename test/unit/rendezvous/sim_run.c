@@ -142,7 +142,7 @@ void sim_open_process(unsigned number)
                                             .pool_size = scenario->slots * scenario->slot,
                                             .max_frame = SIM_FRAME,
                                             .registers = !scenario->node,
-                                            .put_window = scenario->put_window};
+                                            .put_inflight_max = scenario->put_inflight_max};
     process->conn = (regx_conn_t){.transport = &process->transport,
                                   .peer = 1 - number,
                                   .shares_pool = scenario->node,

@@ -202,9 +202,9 @@ static void copy_to(const sim_window_t *window, char *to, const char *from, size
 }
 
 /* No more is to be written at once than the transport wants, but two writes. */
-static void check_window(const sim_process_t *process)
+static void check_put_inflight(const sim_process_t *process)
 {
-    const size_t window = process->transport.put_window;
+    const size_t max = process->transport.put_inflight_max;
     size_t bytes = 0, writes = 0;
 
     for (unsigned i = 0; i < process->op_count; i++) {
@@ -214,7 +214,7 @@ static void check_window(const sim_process_t *process)
         bytes += chunk ? put->length : 0;
         writes += chunk;
     }
-    sim_check(window == 0 || writes < 2 || bytes < window);
+    sim_check(max == 0 || writes < 2 || bytes < max);
 }
 
 static regx_status_t wire_put(regx_conn_t *conn, regx_put_t *put)
@@ -225,7 +225,7 @@ static regx_status_t wire_put(regx_conn_t *conn, regx_put_t *put)
     sim_window_t *window;
 
     if (chunk) {
-        check_window(from);
+        check_put_inflight(from);
         status = status == REGX_OK ? answer(from, SIM_AT_CHUNK) : status;
     }
     char *to = target_of(from, put, &window);
@@ -383,7 +383,7 @@ void sim_end(sim_process_t *process, unsigned index, regx_status_t otherwise)
 /* ---- memory ---- */
 
 /* Either copy, in steps that are the same on any processor. */
-static bool wire_is_behind(const regx_transport_t *transport)
+static bool wire_has_next(const regx_transport_t *transport)
 {
     (void)transport;
     return sim.time % 2 == 0;
@@ -468,7 +468,7 @@ const regx_transport_ops_t sim_ops = {.abi = REGX_TRANSPORT_ABI,
                                       .send = wire_send,
                                       .put = wire_put,
                                       .get = wire_get,
-                                      .node = {.is_behind = wire_is_behind,
+                                      .node = {.has_next = wire_has_next,
                                                .expose = wire_expose,
                                                .stage = wire_stage,
                                                .unstage = wire_unstage},

@@ -334,12 +334,12 @@ static void what_is_told_holds_from_the_first_message_on(void **state)
             runs(&tables[0], &programs[i % PROGRAMS], BURST, 0, AUTO);
             assert_int_equal(winner_of(&tables[0]), way);
         }
-        assert_int_equal(autotune[__builtin_ctz(tables[0].length / REGX_AUTO_SMALLEST)].turn.number,
-                         0);
+        assert_int_equal(
+            autotune[__builtin_ctz(tables[0].length / REGX_AUTO_SMALLEST)].batch.number, 0);
     }
 }
 
-/* After as many, and a trial: of lone messages 90, of bursts up to 18 turns. Where a long computation
+/* After as many, and a trial: of lone messages 90, of bursts up to 18 batches. Where a long computation
  * follows some of the bursts only, a slow way may win. */
 static void what_was_told_wrong_is_found_out(void **state)
 {
@@ -383,7 +383,7 @@ static void by_what_fails_nothing_goes(void **state)
     }
 }
 
-/* Two turns go by it, a burst each, and no burst that is left out. */
+/* Two batches go by it, a burst each, and no burst that is left out. */
 static void what_failed_is_not_the_fastest_so_far(void **state)
 {
     static const program_t bursts = {"", BURSTS, BURST, .noise = 0};
@@ -396,7 +396,7 @@ static void what_failed_is_not_the_fastest_so_far(void **state)
     failing = -1;
 }
 
-/* A turn is lost. Where a long computation follows some of the bursts only, the other two may not
+/* A batch is lost. Where a long computation follows some of the bursts only, the other two may not
  * do. */
 static void one_failure_changes_nothing(void **state)
 {
@@ -433,7 +433,7 @@ static void a_winner_that_begins_to_fail_is_given_up(void **state)
     }
 }
 
-/* A burst is not compared with messages that come alone. Where most turns have both, a wrong way may
+/* A burst is not compared with messages that come alone. Where most batches have both, a wrong way may
  * win: of these programs by two. */
 static void bursts_between_lone_messages_seldom_mislead(void **state)
 {
@@ -508,8 +508,8 @@ static void a_way_that_keeps_up_with_the_sender_does_not_win_by_that(void **stat
 }
 
 /* By the first way a burst takes longer than by the second, but one in four half as long. It wins if
- * two of its three turns are such bursts: with one in six programs. */
-static void one_lucky_turn_does_not_win(void **state)
+ * two of its three batches are such bursts: with one in six programs. */
+static void one_lucky_batch_does_not_win(void **state)
 {
     enum { SEEDS_MANY = 64 };
     static const table_t usual = {"", 64 * KIB, {10000, 8000, 30000}, {0, 0, 0}, .more = {0}};
@@ -543,7 +543,7 @@ int main(void)
         cmocka_unit_test(a_winner_that_begins_to_fail_is_given_up),
         cmocka_unit_test(bursts_between_lone_messages_seldom_mislead),
         cmocka_unit_test(a_way_that_keeps_up_with_the_sender_does_not_win_by_that),
-        cmocka_unit_test(one_lucky_turn_does_not_win),
+        cmocka_unit_test(one_lucky_batch_does_not_win),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

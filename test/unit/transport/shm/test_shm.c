@@ -479,7 +479,7 @@ static unsigned behind;
 
 static void count_if_behind(party_t *party)
 {
-    behind += regx_shm_is_behind(party->transport);
+    behind += regx_shm_has_next(party->transport);
 }
 
 /* Of three frames that are there at once, two; wherever in the ring of lines, and not one that came by
