@@ -4,10 +4,10 @@
  * and connecting ends with one line where versions differ. Lengths and offsets are in bytes;
  * offsets count from the start of the transfer.
  *
- * The RTS is the MPI library's own. The CTS (regx_cts_t) travels inside it as the registration
- * handle. Where the receiver may read the whole message, the RTS itself carries a handle of the
- * sender's, an exposure (regx_exposure_t), and there is no CTS. All others (regx_control_t) are
- * frames with the tag REGX_TAG_CONTROL.
+ * The RTS is ob1's own header. The receiver answers with the CTS (regx_cts_t), which ob1 carries as
+ * the registration handle in its PUT header. Where the receiver may read the whole message, the RTS
+ * carries a handle of the sender's, an exposure (regx_exposure_t). If the receiver reads it, there is
+ * no CTS. All others (regx_control_t) are frames with the tag REGX_TAG_CONTROL.
  *
  *   from the sender to the receiver
  *     READY      (sender ready) the send side exists and can be granted more

@@ -22,8 +22,8 @@
 
 /* Whether a buffer that is longer than a chunk has been used before: registered as a whole, or at
  * its beginning, so that it is worth registering the whole. The latter does not count once memory
- * did not suffice for a whole: each time, what is kept would be given up for it. (What others of
- * the transfers under way took of their share comes back with their end.) */
+ * did not suffice for a whole: each time, what is kept would be given up for it. (A refusal because
+ * other transfers hold the share does not count: they give it back when they end.) */
 static bool is_known(const regx_rndv_t *rndv, const void *base, uint64_t length, unsigned access)
 {
     return regx_region_seems_kept(rndv->registry, base, length, access) ||

@@ -3,12 +3,13 @@
  * rendezvous/ carries large contiguous messages. A transfer has a receive side and a send side.
  * Between them go grants (what may be written) and acknowledgements (what was written).
  *
- *   receiver                                        sender
- *   regx_rndv_recv_open ── CTS, by the MPI ───────▶ regx_rndv_send_open
- *        │  ◀─────────────────── READY, ATP, NACK ──── │  writes what it was granted
- *        └──────────────── CTS_SLOTS, CTS_CHUNK ─────▶ │
- *                                                    done callback; the MPI's FIN follows in order
- *   regx_rndv_recv_close: all bytes are in the user's buffer
+ *   sender                                                receiver
+ *   regx_rndv_send_open ◀──────────── CTS, by the MPI ─── regx_rndv_recv_open
+ *     writes what it was  ─── READY, ATP, NACK ────────────────▶  │
+ *     granted             ◀──────────── CTS_SLOTS, CTS_CHUNK ───  │
+ *   done callback; the MPI's FIN follows in order                 │
+ *                                                         regx_rndv_recv_close: all bytes are in
+ *                                                         the user's buffer
  *
  * On the paths read and together the sender says what may be read (RKEY), and the receiver that it
  * has read it (ATS). Where the kernel copies between the two the sender exposes its whole buffer
@@ -50,8 +51,8 @@
  * is tallied in `fallbacks`.
  *
  * Any thread may open and close. control, immediate and progress are called from the transport's
- * progress only. Done callbacks are called holding no lock: from open, control, progress or forget,
- * and where the transport's disconnect ends what is pending.
+ * progress only. Done callbacks are called without the engine's lock: from open, control, progress or
+ * forget, and where the transport's progress or disconnect ends what is pending.
  */
 #ifndef REGX_RENDEZVOUS_RENDEZVOUS_H
 #define REGX_RENDEZVOUS_RENDEZVOUS_H
@@ -189,7 +190,7 @@ typedef struct regx_rndv_exposure {
     uint32_t drain; /* its memory, held (registration/monitor/monitor.h) */
 } regx_rndv_exposure_t;
 
-/* Each message to a peer that CTS may answer is announced by this.
+/* The owner calls this before the RTS of each message that a CTS may answer.
  *
  * Fills in what the receiver can read all `length` bytes by. They stay in use until unexpose, after
  * the MPI's FIN. false: the message is to go by CTS. */
@@ -197,8 +198,8 @@ bool regx_rndv_expose(regx_rndv_t *rndv, const regx_peer_t *peer, const void *ba
                       regx_rndv_exposure_t *exposure);
 void regx_rndv_unexpose(regx_rndv_t *rndv, regx_rndv_exposure_t *exposure);
 
-/* A message that was announced to that peer is sent some other way than by CTS: what may have been
- * registered for it is given up. NULL: of any peer. */
+/* A message to that peer for which regx_rndv_expose was called is sent some other way than by CTS:
+ * what may have been registered for it is given up. NULL: of any peer. */
 void regx_rndv_unexpect(regx_rndv_t *rndv, const regx_peer_t *peer);
 
 /* REGX_OK: all bytes are in the user's buffer, and the receive is to be closed. Anything else: it

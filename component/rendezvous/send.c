@@ -177,7 +177,8 @@ static void register_early(regx_rndv_t *rndv)
     regx_write_t *write = rndv->early.write;
 
     if (write != NULL && !write->registered && acquire(rndv, write) != REGX_OK) {
-        regx_rndv_unexpect(rndv, NULL); /* its turn to say why comes with the CTS */
+        /* The reason is counted when the CTS comes and the chunk is registered again. */
+        regx_rndv_unexpect(rndv, NULL);
     }
 }
 

@@ -147,8 +147,8 @@ static inline void regx_send_post_locked(regx_rndv_send_t *send, const regx_cont
     }
 }
 
-/* A message will be sent to that peer, by CTS. While that is awaited progress registers what it will
- * grant first. */
+/* An RTS goes to that peer, and its CTS is awaited. Meanwhile progress registers what the CTS will
+ * probably grant: the first chunk. */
 void regx_send_expect(regx_rndv_t *rndv, const regx_peer_t *peer, const void *base, size_t length);
 
 /* A control message of a receiver arrived. */

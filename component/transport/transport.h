@@ -35,7 +35,7 @@
  * No operation waits but close, disconnect, dereg and unstage: close until the peers have read what
  * was accepted, or are gone; the others for a copy or write that is under way. On RoCE progress may
  * wait for the kernel once for each peer, up to a second (verbs/ep.h). What cannot be accepted now
- * answers REGX_AGAIN and has had no effect.
+ * answers REGX_AGAIN and has had no effect (but a put may have written bytes).
  */
 #ifndef REGX_TRANSPORT_TRANSPORT_H
 #define REGX_TRANSPORT_TRANSPORT_H

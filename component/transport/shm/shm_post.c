@@ -182,9 +182,9 @@ static regx_status_t put_to_pool(regx_shm_conn_t *conn, regx_put_t *put)
     return status;
 }
 
-/* Attached, and the kernel copies `length` bytes at `offset` of the region that the key names. On
- * any answer but REGX_OK the connection is not locked. The lock protects what the kernel was asked
- * before. */
+/* Locks the connection, attached, if the range lies in the region that the key names, and the kernel
+ * lets this process copy from and to the peer. On any answer but REGX_OK it is not locked. The answer
+ * to the latter is kept in the connection (peer.vm), which the lock protects. */
 static regx_status_t lock_for_copy(regx_shm_conn_t *conn, const regx_key_t *key, uint64_t offset,
                                    size_t length)
 {
