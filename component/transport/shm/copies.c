@@ -195,14 +195,18 @@ static void settle(regx_shm_t *shm, regx_pending_t *op, turn_t turn)
     regx_list_set(&shm->turns, &conn->turn, !regx_list_empty(&conn->copies));
 }
 
-/* Whether one of those that wait behind the copy is shorter than what is left of it. Of a copy that
- * ends within its turn that is not asked. The transport's lock is held. */
+/* Whether one of those that wait behind the copy is shorter than what is left of it. A copy of at
+ * most TURN bytes ends within its turn, so the question does not arise. The transport's lock is
+ * held. */
 static bool is_shorter_behind(regx_pending_t *op)
 {
-    regx_link_t *line = &regx_shm_conn_of(op->conn)->copies;
-    regx_link_t *next = length_of(op) > TURN ? op->link.next : line;
+    const regx_link_t *line = &regx_shm_conn_of(op->conn)->copies;
+    regx_link_t *next = op->link.next;
     const size_t left = left_of(op);
 
+    if (length_of(op) <= TURN) {
+        return false;
+    }
     for (unsigned i = 0; i < LOOKS && next != line; i++, next = next->next) {
         if (left_of(regx_pending_of(next)) < left) {
             return true;
