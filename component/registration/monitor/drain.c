@@ -3,6 +3,15 @@
  * What transfers use stands in a table that hooks read without a lock. A hold that is there while a
  * hook reads the table is seen; one that comes or goes meanwhile may be seen or not, as if it had
  * come or gone a moment earlier or later.
+ *
+ * A hook runs inside the program's munmap or free, whose thread may hold malloc's lock or one of
+ * MPI's. Progress takes such locks, so a thread of the drain's own calls it. It cannot deadlock:
+ *   - The thread that waits takes no lock, allocates nothing, and waits by a futex with a time-out. If
+ *     another thread needs what it holds, the time runs out, and both go on. Memory then changes while
+ *     it is in use, which is reported as by `warn`.
+ *   - The drain's thread does not wait for itself when progress frees memory, nor does a forked child.
+ *   - Marking a transfer waits for no thread. If there is no place left, the transfer is not waited
+ *     for, which is counted.
  */
 #include "registration/monitor/monitor.h"
 

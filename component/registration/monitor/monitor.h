@@ -90,7 +90,7 @@ bool regx_inval_log_touched(const regx_inval_log_t *log, uint64_t since, uintptr
  * Campbell's proposal in the debate of 2008 to 2009. The rendezvous marks what a transfer uses
  * (hold) and when that is over (let go). Hooks call wait before they log a change and before it is
  * made. A thread of the drain's own, the helper, calls progress as long as a thread waits. One
- * drain per process, shared by all caches. Why it cannot deadlock: component/design/cache.md. */
+ * drain per process, shared by all caches. Why it cannot deadlock: drain.c. */
 
 #define REGX_HOLDS_MAX 1024u /* transfers that are waited for, at once */
 

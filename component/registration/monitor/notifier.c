@@ -24,7 +24,19 @@
  * no change falls through: what had not begun at the query had not happened to what was looked up,
  * what was under way fails the query, what was read by then fails the sequence or is in the log.
  *
- * What it costs, and why there is no cheaper query: component/design/cache.md.
+ * The query is UFFDIO_WRITEPROTECT of an empty range. poll, read and FIONREAD either cost more, or
+ * report a change only when its event is queued; by then the program may already have the address
+ * again. UFFDIO_COPY, _ZEROPAGE and _CONTINUE would do, at the same cost: that of a system call, and
+ * of a descriptor that threads share.
+ *
+ * A miss in a watched mapping makes six system calls: two fstat (the descriptors are still ours),
+ * PROCMAP_QUERY, PAGEMAP_SCAN, UFFDIO_REGISTER and the query. A miss in a mapping that is not watched
+ * yet repeats PROCMAP_QUERY and PAGEMAP_SCAN after UFFDIO_REGISTER. UFFDIO_REGISTER is needed even in
+ * a watched mapping: the other calls do not tell whose userfaultfd watches it.
+ *
+ * The reader is neither bound to a core nor given a priority: the scheduler wakes it fastest on a core
+ * near the caller's. To end the watch of a range (UFFDIO_UNREGISTER) takes 30 to 70 ms per GiB. What
+ * the rest costs: osu-configs/results/registering.md.
  *
  * What the application notices. Mappings are watched whole (uffd.h), so a thread that frees a
  * neighbour of a buffer in the same mapping waits for the reader too. What is mapped beside or into
