@@ -6,22 +6,9 @@
  * Both proposals of the debate of 2008 to 2009 are this; with Lameter's (synchronous) the sender is
  * told to stop, with Bell's (optimistic) it goes on with what it was granted.
  *
- *   receiver                                                 sender
- *   a change of the buffer is seen, or a NACK
- *   reports that a chunk could not be written
- *        ── REVOKE ──────── synchronous only ──────────────▶ NACK of each chunk that is queued
- *        ◀─────────────────────────────────── ATP, NACK ──── for each grant
- *   all is acknowledged, and the memory is there again
- *        ── RESUME offset ─────────────────────────────────▶ counts from there again
- *        ── CTS_CHUNK, CTS_SLOTS from the offset on ───────▶ writes them
- *   all has landed, and no change is under way
- *        ── ARRIVED, with a checksum if something changed ─▶ the send ends
- *        ◀─────────────────────────────────────── DIFFERS ── or its buffer has another checksum
- *
- * recv.h draws the phases of the receive, send.h what becomes of the send.
- *
- * Why that is right, what it does not cover, where it is given up and what it costs:
- * component/design/grants.md.
+ * component/design/grants.md draws the messages, and tells why that is right, what it does not cover,
+ * where it is given up and what it costs. recv.h draws the phases of the receive, send.h what becomes
+ * of the send.
  */
 #include "rendezvous/send.h"
 
