@@ -237,7 +237,7 @@ EXPECTED = [
     ("test_safe_copy.*any_memory_is_copied", "no vDSO", "no vDSO"),
     (ANY, r"process_vm", "process_vm_readv refused"),
     (r"test/(hazard|registration)/|test_segment|test_backend",
-     "no (mount|network|process|user) name ?space|no second network", "no namespaces"),
+     "no ((mount|network|PID|user) )?namespace|no second network", "no namespaces"),
 ]
 
 # Conditions that a package would end.

@@ -211,7 +211,7 @@ bool regx_control_unpack(const void *bytes, size_t length, regx_control_t *contr
 /* ---- to a peer, by its connection. Any thread; the engine's lock may be held, since no send
  * waits. ---- */
 
-/* Messages that found no room. They go before any other of their owner. */
+/* The backlog of control messages, which found no room. They go before any other of their owner. */
 typedef struct regx_outbox {
     unsigned count, room;
     regx_control_t *messages; /* the owner's; in their order */

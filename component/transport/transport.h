@@ -11,10 +11,10 @@
  * What is sent:
  *   - A frame is a short message with a tag below REGX_TAG_OWN. Frames of one connection are
  *     delivered in the order in which they were accepted.
- *   - A put writes to the peer's memory: its pool, or a region that it registered. The notice of
- *     the put is delivered like a frame, after the written bytes can be seen. It comes behind all
- *     frames that were accepted before the put. Frames accepted after the put may overtake its
- *     notice, but only on a connection with shares_pool.
+ *   - A put writes to the peer's memory: its pool, or a region that it registered. Its completion
+ *     notification, the notice, is delivered like a frame, after the written bytes can be seen. It
+ *     comes behind all frames that were accepted before the put. Frames accepted after the put may
+ *     overtake it, but only on a connection with shares_pool.
  *   - A get reads a region of the peer. The peer's user does not notice, though the peer may copy
  *     a part of it (`assisted`).
  *

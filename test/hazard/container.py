@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Runs a rank as if it were in a container of its own: in name spaces of users, processes, mounts, IPC
-and networks of its own, with the /dev/shm of all.
+"""Runs a rank as if it were in a container of its own: in user, PID, mount, IPC and network
+namespaces of its own, with the /dev/shm of all.
 
     container.py COMMAND...
 

@@ -10,7 +10,7 @@ import sample
 from launch import Mpi
 from namespace import SharedMemory, refusal
 
-APART = {"process": ["--pid", "--fork", "--mount-proc"], "user": ["--user", "--map-root-user"]}
+APART = {"PID": ["--pid", "--fork", "--mount-proc"], "user": ["--user", "--map-root-user"]}
 OWN = {"name": "hostname box$OMPI_COMM_WORLD_RANK",
        "boot": "echo $$ >{0}/$$; mount --bind {0}/$$ /proc/sys/kernel/random/boot_id",
        "proc": "test $OMPI_COMM_WORLD_RANK = 0 || mount -t tmpfs tmpfs /proc"}
@@ -19,42 +19,42 @@ COLLECTIVE = ["collective", "--sizes", "100,5000,300001", "alltoall", "bcast"]
 
 @pytest.mark.parametrize("space", APART)
 def test_ranks_in_their_own_namespaces_share_memory_and_bounce(mpi: Mpi, tmp_path: Path, space: str) -> None:
-    """Of processes: every rank is process 1, and what names another's memory there names its own. Of
-    users: the kernel lets no rank look into another."""
+    """PID: every rank is process 1, and what names another's memory there names its own. User: the kernel lets
+    no rank look into another."""
     apart = ["unshare", *APART[space]]
     why = refusal(*apart, "true")
     if why:
-        pytest.skip(f"no {space} name space: {why}")
+        pytest.skip(f"no {space} namespace: {why}")
     memory = SharedMemory(tmp_path)
     job = mpi(*COLLECTIVE, ranks=3, around=memory.around, within=apart,
               regx={"rendezvous": "pipeline"}).checked(ranks=3).over("shm")
     assert job.total("bytes_bounce") > 0 == job.total("bytes_pipeline"), str(job)
-    assert job.reasons("fallbacks").get(f"process_vm: another {space} name space", 0) > 0, str(job)
+    assert job.reasons("fallbacks").get(f"process_vm: another {space} namespace", 0) > 0, str(job)
     memory.must_be_empty(job)
 
 
 @pytest.mark.parametrize("what", OWN)
 def test_what_a_rank_takes_for_the_machine_is_its_own(mpi: Mpi, tmp_path: Path, what: str) -> None:
-    """A name, as containers have, a number of the kernel's start, as systemd-nspawn makes, or no /proc. Open
-    MPI knows that both are on one node."""
+    """A host name, as containers have, a boot ID, as systemd-nspawn makes, or no /proc. Open MPI knows that
+    both are on one node."""
     enter = ["unshare", "--mount", "--uts", "sh", "-c", OWN[what].format(tmp_path) + '; exec "$@"', "sh"]
     why = refusal(*enter, "true")
     if why:
-        pytest.skip(f"no name spaces: {why}")
+        pytest.skip(f"no namespaces: {why}")
     mpi(*COLLECTIVE, ranks=3, within=enter, regx={"rendezvous": "pipeline"}).checked(ranks=3).over("shm")
 
 
 @pytest.mark.parametrize("size", ["1G", "64M"])
 def test_ranks_in_containers_of_their_own_share_memory_and_bounce(mpi: Mpi, tmp_path: Path, seed: int,
                                                                   size: str) -> None:
-    """Name spaces of users, processes, mounts, IPC and networks for each, but one /dev/shm: of that a file
-    with a name is shared, however small its pool, and the report says why messages bounce."""
+    """User, PID, mount, IPC and network namespaces for each, but one /dev/shm: of that a file with a name is
+    shared, however small its pool, and the report says why messages bounce."""
     if mpi.build.series == (5, 0):
         pytest.skip("Open MPI 5.0 crashes in PMIx there, in MPI_Finalize")
     why = refusal("unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc", "--ipc", "--net",
                   "ip", "link", "set", "lo", "up")
     if why:
-        pytest.skip(f"no name spaces: {why}")
+        pytest.skip(f"no namespaces: {why}")
     memory = SharedMemory(tmp_path, size=size)
     apart = [sys.executable, str(Path(__file__).with_name("container.py"))]
     cases = [case for size, window in ((3000, 4), (300_001, 2))
@@ -66,7 +66,7 @@ def test_ranks_in_containers_of_their_own_share_memory_and_bounce(mpi: Mpi, tmp_
         replace(job, stderr="").checked(ranks=4).over("shm")
         assert job.total("bytes_bounce") > 0 == job.total("bytes_pipeline"), str(job)
         reasons = job.reasons("fallbacks")
-        assert strategy == "auto" or reasons.get("process_vm: another process name space", 0) > 0, str(job)
+        assert strategy == "auto" or reasons.get("process_vm: another PID namespace", 0) > 0, str(job)
         assert strategy == "pipeline" or any(
             "bounce" in line and "the kernel does not copy to this peer" in line for line in job.complaints), str(job)
         memory.must_be_empty(job)

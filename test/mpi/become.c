@@ -5,9 +5,9 @@
  *
  *     become WHAT together|staggered
  *
- * rights: it takes another user's identity, or if it is not root may not be looked into. descriptors:
- * it has none left. space: it moves to a name space of IPC of its own. calls: a filter of system calls
- * refuses it copies and madvise.
+ * rights: it drops its privileges, or if it is not root may not be looked into. descriptors: it has none
+ * left. space: it moves to an IPC namespace of its own. calls: a filter of system calls refuses it
+ * copies and madvise.
  *
  * together: ranks 0 and 1 have met before, all become it, then all meet. staggered: one after the other,
  * and each has its first message with the last one when the one is what the other is not.
@@ -70,7 +70,7 @@ static void become(const char *what, int rank)
         give_up_rights();
     } else if (strcmp(what, "space") == 0) {
         if (unshare(CLONE_NEWIPC) != 0) {
-            check_fail("it may have no name space of its own: %s", strerror(errno));
+            check_fail("it may have no namespace of its own: %s", strerror(errno));
         }
     } else if (strcmp(what, "calls") == 0) {
         refuse_calls(rank == 0 ? EPERM : ENOSYS);

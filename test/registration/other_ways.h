@@ -13,7 +13,7 @@
 bool other_ring_madvise(void *address, size_t length, int advice);
 /* By process_madvise, of this process itself. */
 bool other_process_madvise(void *address, size_t length, int advice);
-/* By the munmap of another libc, as a library in a name space of its own has it (dlmopen). */
+/* By the munmap of another libc, as a library in a link-map namespace of its own has it (dlmopen). */
 bool other_libc_munmap(void *address, size_t length);
 
 #endif

@@ -24,8 +24,8 @@ const char *regx_segment_kind_name(regx_segment_kind_t kind)
 
 static regx_status_t alloc_posix(size_t length, regx_segment_t *segment)
 {
-    /* Neighbours may open this process's descriptors: as a rule, unless it has more rights than
-     * they, or its program may not be read. */
+    /* Neighbours may open this process's descriptors: as a rule, unless it has privileges that they
+     * have not, or its program may not be read. */
     if (prctl(PR_GET_DUMPABLE, 0, 0, 0, 0) != 1) {
         return REGX_DENIED;
     }

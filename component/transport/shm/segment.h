@@ -11,15 +11,15 @@
  * One of System V is attached by its number, for which it does not matter what its owner has become:
  * the owner's first thread may have ended, /proc may be hidden, processes may be numbered otherwise,
  * no descriptor may be left. Nor does it take of what /dev/shm may hold. The same user and the same
- * name space of IPC are all that is needed, when it is attached. A number may be used again: so what
+ * IPC namespace are all that is needed, when it is attached. A number may be used again: so what
  * was attached is checked by its length, and by a random cookie that lies in it.
  *
  * Others open a file by its owner's descriptor in /proc. A number does not say which file: programs
  * close descriptors that they do not know and open others under the same numbers, and in another
- * name space a process number is another process. So a file is known by its device and inode as
+ * PID namespace a process number is another process. So a file is known by its device and inode as
  * well, and these are looked at before it is mapped or closed.
  *
- * Where a process is alone in its name space of IPC, as in a container for each rank, its file has a
+ * Where a process is alone in its IPC namespace, as in a container for each rank, its file has a
  * random name in /dev/shm until the neighbours of the start have opened it, and a lock (flock) that is
  * the mapping's: it ends with the process, whatever becomes of descriptors. By that neighbours see
  * whether it lives, and who starts later removes names that were left.
@@ -30,7 +30,7 @@
  * The kernel's copies are process_vm_writev(2) and process_vm_readv(2). The kernel decides per peer
  * whether it is allowed (same user, dumpable, Yama's ptrace_scope, seccomp), so it is asked by
  * reading a random cookie that the peer published. That also proves that the process number means
- * the same process to both. It may be refused later, at any copy: a process gives up rights, or its
+ * the same process to both. It may be refused later, at any copy: a process drops privileges, or its
  * first thread ends. A peer that has ended may leave its number to another process. So before a copy
  * the cookie is read again if that was not done for a second: as a rule the kernel does not give a
  * number again sooner.
@@ -153,8 +153,8 @@ void regx_segment_unmap(regx_shm_mapping_t *mapping);
 
 /* ---- whether a process lives (vm.c); any thread ---- */
 
-/* By what others know it; sent as it is. Of the same name space of IPC, or if there is no segment
- * of processes. */
+/* By what others know it, if they are in the same IPC namespace; if it has no segment, in the same PID
+ * namespace. Sent as it is. */
 typedef struct regx_life {
     int64_t made; /* when its segment was made: a number may be used again */
     int32_t id;   /* of that segment; -1: there is none, and its process number is all there is */
@@ -165,7 +165,7 @@ typedef struct regx_life {
 regx_life_t regx_life_begin(void **held);
 void regx_life_end(void *held);
 /* Whether the process has ended MPI, reaped or not, or become another program. A few system calls.
- * own: this process's, by which it is seen whether it has moved to another name space of IPC: then
+ * own: this process's, by which it is seen whether it has moved to another IPC namespace: then
  * only the process's number tells. Where it may not be asked, or has no number here (0), it lives. */
 bool regx_life_is_over(const regx_life_t *life, const regx_life_t *own);
 
@@ -186,7 +186,7 @@ typedef struct regx_vm_peer {
     regx_vm_cookie_t cookie;
     regx_life_t life, own; /* the peer's, and this process's */
     regx_file_t file;      /* of a peer whose memory is a file with a name, once that is mapped */
-    /* Its name spaces, as both processes say: a number of another one of processes means nothing. */
+    /* Its namespaces, as both processes say: a number of another PID namespace means nothing. */
     enum { REGX_VM_SAME_SPACE, REGX_VM_OTHER_USERS, REGX_VM_OTHER_PROCESSES } space;
     _Atomic(enum {REGX_VM_UNKNOWN, REGX_VM_ALLOWED, REGX_VM_DENIED}) state;
     _Atomic int error;      /* DENIED: what the kernel answered; 0: that it is another process */

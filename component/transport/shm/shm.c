@@ -37,7 +37,7 @@ static uint64_t machine(void)
     return hash(hash(UINT64_C(0xcbf29ce484222325), boot), names.nodename);
 }
 
-/* The number of a name space. 0: not known. */
+/* The number of a namespace. 0: not known. */
 static uint64_t space(const char *path)
 {
     struct stat status;
@@ -54,10 +54,10 @@ static uint64_t memory(void)
                                                : 0;
 }
 
-#define INITIAL_IPC UINT64_C(0xefffffff) /* the number of the machine's own name space of IPC */
+#define INITIAL_IPC UINT64_C(0xefffffff) /* the number of the machine's own IPC namespace */
 
-/* Whether this process is in a name space of IPC in which who started it is not, and so its neighbours
- * neither, as far as one can see. */
+/* Whether this process is in an IPC namespace in which the process that started it is not, and so its
+ * neighbours neither, as far as one can see. */
 static bool is_alone(void)
 {
     const uint64_t here = space(REGX_PROC "ns/ipc");
@@ -137,8 +137,8 @@ static bool open_main_of(regx_shm_t *shm, bool named)
     return false;
 }
 
-/* Who is alone in its name space of IPC takes memory of another kind only where there is none with a
- * name, however small the pool: nobody else would see it. */
+/* A process that is alone in its IPC namespace takes memory of another kind only where there is none
+ * with a name, however small the pool: nobody else would see it. */
 static bool open_main(regx_shm_t *shm)
 {
     if (shm->config.neighbours > 0 && is_alone()) {

@@ -46,8 +46,8 @@ bool regx_shm_reaches(const regx_transport_t *transport, const void *address, si
            leads_to(&shm->address.node, &a) && leads_to(&a.node, &shm->address);
 }
 
-/* Now, at the start, what later may be refused, when a process has given up its rights or has no
- * descriptor left: the peer's main segment is mapped, and a mailbox that it maps with this process's
+/* Now, at the start, what later may be refused, when a process has dropped its privileges or
+ * has no descriptor left: the peer's main segment is mapped, and a mailbox that it maps with this process's
  * is set aside. Best effort: the first frame tries again, and tells what is refused. false: there are
  * no addresses left for the segment, and another BTL may lead to the peer. */
 static bool prepare(regx_shm_t *shm, regx_shm_conn_t *conn)
@@ -99,7 +99,7 @@ regx_status_t regx_shm_connect(regx_transport_t *transport, uint64_t peer, const
 
 /* ---- the first frame ---- */
 
-#define ANOTHER "shm: another name space, or a descriptor was closed"
+#define ANOTHER "shm: another namespace, or a descriptor was closed"
 
 /* Progress reports it as broken. Returns false. */
 static bool refuse(regx_shm_conn_t *conn, const char *reason)

@@ -12,8 +12,8 @@
  * processes that do not talk.
  *
  * Neighbours map each other's main segments when they connect, which those of the start do in
- * MPI_Init, and need nothing more of each other: a program may then give up rights or use up its
- * descriptors. Up to REGX_SHM_AHEAD neighbours.
+ * MPI_Init, and need nothing more of each other: a program may then drop its privileges or use up
+ * its descriptors. Up to REGX_SHM_AHEAD neighbours.
  *
  * A connection is refused only before its first frame was accepted: its memory cannot be mapped, the
  * process has ended, or there is none for a mailbox. The reason is tallied, and the connection is
@@ -28,10 +28,10 @@
  *
  *   a frame             the sender into the mailbox, the receiver out of it     mailbox.c
  *   a put to the pool   the sender into the peer's pool                         shm_post.c
- *   a put or get        who asks, piece by piece: by the kernel, or where the   copies.c
- *                       peer's bytes are of MPI_Alloc_mem by itself             alloc_mem_segment.c
- *   an assisted get     who asks the first half, both the second                shared_copy.c
- *   a staged get        the owner into a stage, who asks out of it              cico.c
+ *   a put or get        the requester, piece by piece: by the kernel, or where  copies.c
+ *                       the peer's bytes are of MPI_Alloc_mem by itself         alloc_mem_segment.c
+ *   an assisted get     the requester the first half, both the second           shared_copy.c
+ *   a staged get        the owner into a stage, the requester out of it         cico.c
  *
  * Locks: a connection's lock covers its state and its mailbox; the transport's covers the lists, the
  * views and the mailboxes' memory. Where both are needed the connection's is taken first. `inbound`,
@@ -79,15 +79,15 @@ static inline void regx_shm_key_pack(regx_shm_key_t key, regx_key_t *packed)
 
 /* Where a process is. A rank may have a name and a number of its own for the machine, as in a
  * container: then only Open MPI knows that it is on this node. Two processes of one node reach each
- * other if each can map the other's memory: of System V from the same name space of IPC, by whose
- * numbers it is named (where that is not known, /proc is hidden, and the attempt tells); a file with a
- * name where /dev/shm is the same; another by way of /proc, from the same name spaces of processes and
- * of users alone, since the kernel lets no process look into one of other users. */
+ * other if each can map the other's memory: of System V from the same IPC namespace, by whose numbers
+ * it is named (where that is not known, /proc is hidden, and the attempt tells); a file with a name
+ * where /dev/shm is the same; another by way of /proc, from the same PID and user namespaces alone,
+ * since the kernel lets no process look into one of another user namespace. */
 typedef struct regx_shm_node {
-    uint64_t machine;   /* the host's name, and when its kernel was started */
-    uint64_t processes; /* the name space of processes; 0: not known */
-    uint64_t ipc;       /* that of System V IPC; 0: not known */
-    uint64_t users;     /* that of users; 0: not known */
+    uint64_t machine;   /* the host's name and its boot ID */
+    uint64_t processes; /* the PID namespace; 0: not known */
+    uint64_t ipc;       /* the IPC namespace; 0: not known */
+    uint64_t users;     /* the user namespace; 0: not known */
     uint64_t memory;    /* what /dev/shm is; 0: not known */
 } regx_shm_node_t;
 
@@ -249,8 +249,8 @@ typedef struct regx_mailbox_box {
 } regx_mailbox_box_t;
 
 /* Their memory: a part of the main segment for the neighbours that there are when it is made, so that
- * who has mapped that needs nothing more; for others segments of up to four. They are used again when
- * their readers have left them, and freed when the process closes. */
+ * a process that has mapped it needs nothing more; for others segments of up to four. They are used
+ * again when their readers have left them, and freed when the process closes. */
 typedef struct regx_mailbox_pool {
     regx_segment_kind_t kind;
     struct regx_mailbox_segment *segments; /* the newest first */

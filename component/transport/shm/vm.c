@@ -83,7 +83,7 @@ static sight_t find_segment(const regx_life_t *life)
     if (shmctl(life->id, IPC_STAT, &status) == 0) {
         return status.shm_ctime == life->made ? THERE : GONE;
     }
-    /* EACCES: this process has given up its rights. */
+    /* EACCES: this process has dropped its privileges. */
     return errno == EACCES ? THERE : errno == EINVAL || errno == EIDRM ? GONE : NOT_TOLD;
 }
 
@@ -152,9 +152,9 @@ void regx_vm_explain(const regx_vm_peer_t *peer, char *reason, size_t reason_siz
     const int error = atomic_load_explicit(&peer->error, memory_order_relaxed);
 
     if (error == 0) {
-        snprintf(reason, reason_size, "process_vm: another process name space");
+        snprintf(reason, reason_size, "process_vm: another PID namespace");
     } else if (error == EPERM && peer->space == REGX_VM_OTHER_USERS) {
-        snprintf(reason, reason_size, "process_vm: another user name space");
+        snprintf(reason, reason_size, "process_vm: another user namespace");
     } else if (error == ESRCH) {
         snprintf(reason, reason_size, "process_vm: the peer's first thread has ended");
     } else if (error == EPERM) {

@@ -56,7 +56,7 @@ static uint8_t bits_of(const struct ifaddrs *interface, const uint8_t gid[16])
     return (uint8_t)bits;
 }
 
-/* Whether a network device of this process's name space that is up has the address. */
+/* Whether a network device of this process's network namespace that is up has the address. */
 static bool is_in_use(const struct ifaddrs *interfaces, const struct ibv_gid_entry *gid)
 {
     bool in_use = false;

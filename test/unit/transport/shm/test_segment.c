@@ -375,8 +375,8 @@ static void a_process_lives_until_its_last_thread_has_ended(void **state)
 }
 
 /* One whose end takes long has no memory any more, and no files, but the kernel does not say yet that it
- * has ended: it is the first of a name space of processes, and waits for another one of that, which
- * only its parent, outside, can reap. */
+ * has ended: it is the first of a PID namespace, and waits for another one of that, which only its parent,
+ * outside, can reap. */
 static void a_process_without_memory_has_ended(void **state)
 {
     const regx_life_t own = {.id = -1, .pid = getpid()};
@@ -413,7 +413,7 @@ static void a_process_without_memory_has_ended(void **state)
     pair_join(first, end, true);
 }
 
-/* Who has moved to another name space of IPC sees no segment. */
+/* A process that has moved to another IPC namespace sees no segment. */
 static void from_another_space_only_a_process_number_tells(void **state)
 {
     int end;

@@ -467,7 +467,7 @@ static void another_process_is_not_taken_for_the_peer(void **state)
     for (int i = 0; i < 2; i++) {
         assert_int_equal(party_try(&one, 1, 1, 1), REGX_UNREACHABLE);
     }
-    assert_true(fell_back(&one, "shm: another name space, or a descriptor was closed") &&
+    assert_true(fell_back(&one, "shm: another namespace, or a descriptor was closed") &&
                 fallbacks(&one) == 1);
     assert_true(step(&one) == 1 && one.broken == 1);
     assert_int_equal(step(&one), 0);

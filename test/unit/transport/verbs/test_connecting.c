@@ -363,7 +363,7 @@ static void settings_reach_every_queue_pair_and_route(void **state)
     verbs_close();
 }
 
-/* Its network device is down, or in another name space. */
+/* Its network device is down, or in another network namespace. */
 static void an_address_that_is_in_use_is_preferred(void **state)
 {
     for (int away = 0; away < 2; away++) {
