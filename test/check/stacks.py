@@ -38,16 +38,17 @@ them, unless the system call is named.
 
 Each job ran under `regx-check`. It reported {said}.
 
-The BTL openib is Debian's source of Open MPI 4.1.4, built with librdmacm, without which Debian's own does not start
-over Soft-RoCE. The MTL ofi of Debian 12 was tried too, and does not start: its rdma_getaddrinfo fails.
-
 | change | {stacks} |
 |{lines}|
 """
 TAIL = """
+The BTL openib is Debian's source of Open MPI 4.1.4, built with librdmacm, without which Debian's own does not start
+over Soft-RoCE. The MTL ofi of Debian 12 was tried too, and does not start: its rdma_getaddrinfo fails.
+
 ## What a line says
 
-regx-check runs any program that uses libibverbs, over any stack. Of pml/ucx (in one line; some functions left out):
+regx-check runs any program that uses libibverbs, over any stack. This is the report of one process with pml/ucx. A
+fault is one line; here it is broken, and some functions are left out.
 
     $ mpirun -np 2 --mca pml ucx regx-check ./program
     regx-check: rank 1: stale and different: 262144 bytes at 0x7f8d708c0000;
@@ -57,10 +58,11 @@ regx-check runs any program that uses libibverbs, over any stack. Of pml/ucx (in
     ...
     regx-check: 6 registrations, 8280 postings; stale ones used: 7 different, 0 same bytes, 0 not compared; 1 open to peers
 
-A time counts from the start of the process. The sender's buffer was unmapped and mapped again by the system
-calls, which UCX's hooks do not see. UCX's cache finds the old registration, whose key goes to the peer in a message; the
-peer reads the old pages. `open to peers` counts registrations of memory that has changed which peers may still access;
-whether one does cannot be seen in this process.
+A time counts from the start of the process. The sender's buffer was unmapped and mapped again by the system calls,
+which UCX's hooks do not see. UCX's cache finds the old registration, whose key goes to the peer in a message; the peer
+reads the old pages. `stale ones used` counts uses, of which a round may have several: postings, completed receives and
+reads, and offers of a key to a peer. `open to peers` counts registrations of memory that has changed which peers may
+still access; whether one does cannot be seen in this process.
 """
 REGX = "--mca pml ob1 --mca btl regx --mca btl_regx_transport verbs --mca btl_regx_rendezvous direct --mca btl_regx_backend "
 UCX = "--mca pml ucx --mca pml_ucx_tls any --mca pml_ucx_devices any -x UCX_TLS=rc_verbs,ud_verbs,self -x UCX_IB_GID_INDEX=0"
