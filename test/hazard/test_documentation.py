@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """mca-params/regx.conf has exactly the parameters that there are, with their words, and what ompi_info and
-the manual page say is made from it. The parameters that containers.md names exist, vader's too."""
+the manual page say is made from it. The parameters that the pages about containers and other transports
+name exist, vader's too."""
 import re
 import subprocess
 
@@ -10,7 +11,7 @@ from launch import TOP, Build
 from tables import BUILD, parameters, tables
 
 CONF = TOP / "mca-params" / "regx.conf"
-CONTAINERS = TOP / "mca-params" / "containers.md"
+PAGES = [TOP / "mca-params" / name for name in ("containers.md", "from-other-transports.md")]
 # "# btl_regx_chunk_size = 2M", so that nothing is set until the # is removed.
 ENTRY = re.compile(r"^#?\s*(btl_regx_\w+)\s*=[ \t]*(.*?)\s*$", re.MULTILINE)
 
@@ -51,9 +52,9 @@ def test_documented_defaults_are_ompi_infos(build: Build, documented: dict[str, 
     assert not wrong, "documented, and what ompi_info says"
 
 
-def test_the_parameters_in_containers_exist(build: Build) -> None:
+def test_the_parameters_that_pages_name_exist(build: Build) -> None:
     """Each of regx's, and each of vader's, which from Open MPI 5.0 on is another component."""
-    page = CONTAINERS.read_text()
+    page = "".join(path.read_text() for path in PAGES)
     named = {btl: set(re.findall(rf"btl_{btl}_\w+", page)) for btl in ("regx", "vader")}
     assert named["regx"] and not named["regx"] - set(build.parameters)
     assert named["vader"]
