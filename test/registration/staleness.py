@@ -155,15 +155,19 @@ changes make a registration stale at all.
   not told of this change. (UCX's hooks, which Open MPI 5.0 uses, see an mremap onto the buffer; Open MPI's own, in this
   table, do not.)
 
-The change `mprotect` forbids writing and allows it again; the pages stay the same. Memory that the program keeps
-protected, and fills when it is accessed, is another case, in which all backends but `none` may give wrong data:
-[limits.md](limits.md#memory-that-changes).
-
 A change is made by a call of libc; or by the system call itself (*raw*); or by libc in another thread, while this one
 takes the address as soon as it is free (*thread*). A cell names *raw* and *thread* only where their outcome differs
 from that of the call of libc. `hooks` are Open MPI's. `odp` needs a device with on-demand paging. `kernel` needs its
 module, and was tested over Soft-RoCE only. With it a change of a part of a huge page also ends the registrations of the
 rest of that page. The second table has the changes that only libc can make.
+"""
+TAIL = """
+`odp` is uncached for memory of malloc, because such buffers do not begin on a page. Soft-RoCE (Linux 7.2) mishandles
+them, so over it regx registers them for each use.
+
+The change `mprotect` forbids writing and allows it again; the pages stay the same. Memory that the program keeps
+protected, and fills when it is accessed, is another case, in which all backends but `none` may give wrong data:
+[limits.md](limits.md#memory-that-changes).
 """
 
 
@@ -197,7 +201,7 @@ def markdown(file: File) -> str:
     everywhere = [row for row in rows if row in file.tables["raw"]["none"]]
     alone = [row for row in rows if row not in everywhere]
     return "\n".join([HEAD.format(steps=file.steps).rstrip(), *table(file.tables, everywhere),
-                      *table(file.tables, alone)]) + "\n"
+                      *table(file.tables, alone)]) + "\n" + TAIL
 
 
 def documented() -> File:
@@ -206,7 +210,7 @@ def documented() -> File:
     file = File(text.split("```\n")[1], {way: {} for way in WAYS})
     _, *parts = text.split("| change |")
     for part, ways in zip(parts, [WAYS, WAYS[:1]], strict=True):
-        heads, _, *lines = part.strip().splitlines()
+        heads, _, *lines = part.partition("\n\n")[0].strip().splitlines()
         backends = heads.strip("| ").split(" | ")
         for names, *values in (line.strip("| ").split(" | ") for line in lines):
             for backend, value in zip(backends, values, strict=True):
