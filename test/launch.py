@@ -72,7 +72,7 @@ class Build:
 
     @property
     def osc(self) -> dict[str, object]:
-        """The settings with which Open MPI's own windows are right (mca-params/limits.md)."""
+        """The settings with which Open MPI's own windows are right (mca-params/openmpi.md)."""
         return {"osc_rdma_acc_use_amo": 0} if self.series >= (5, 0) else {}
 
     @property

@@ -2,7 +2,7 @@
  *
  * The job that regx-doctor starts: each rank sends to its neighbour, and looks at every byte that
  * it gets. It says on stdout how many bytes were right if all were, on stderr what was not. It does
- * so before MPI_Finalize, in which Open MPI 4.1 may crash by itself (mca-params/limits.md).
+ * so before MPI_Finalize, in which Open MPI 4.1 may crash by itself (mca-params/openmpi.md).
  */
 #include <mpi.h>
 #include <stdio.h>
