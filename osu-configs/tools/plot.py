@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The plots. plot-auto.png answers at a glance whether `auto` pays: its speed beside the best of Open MPI's own
-transports and of UCX, in each phase. Of each benchmark there is another one with all rows: left the speed beside
+"""The plots. plot-auto.png answers at a glance whether `auto` pays: its speed relative to the best of Open MPI's own
+transports and of UCX, in each phase. Of each benchmark there is another one with all rows: left the speed relative to
 the best peer, where differences can be seen, right the figures themselves, in the phase that most of them are of."""
 
 from pathlib import Path
@@ -47,8 +47,8 @@ def draw(frame: Frame, folder: Path) -> list[Path]:
 
 def families(frame: Frame) -> Frame:
     """By place, phase and size: `auto`, the best row of Open MPI's own transports and the best of UCX's, each with
-    its speed beside the best of Open MPI's own, above 1 where it is faster, and the interval of that speed; where both
-    `auto` and a transport of Open MPI's were measured."""
+    its speed relative to the best of Open MPI's own, above 1 where it is faster, and the interval of that speed; where
+    both `auto` and a transport of Open MPI's were measured."""
     found = related(screen.in_a_phase(frame), [*screen.PLACE, "phase"])
     found["family"] = numpy.where(found.kind == "regx", found.row.map({AUTO: OURS}),
                                   numpy.where(found.row.str.startswith("ucx"), UCX, OWN))  # fmt: skip
@@ -83,7 +83,7 @@ def at_a_glance(frame: Frame, folder: Path, about: str) -> list[Path]:
     for axis, of_axis in ends:  # when all lines are drawn: the panels share their scale
         label(axis, of_axis)
     sizes_axis([axis for line in axes for axis in line], sorted(found["size"].unique()))
-    figure.supylabel("speed beside the best of Open MPI's own; above 1 is faster", fontsize=9)
+    figure.supylabel("speed relative to the best of Open MPI's own; above 1 is faster", fontsize=9)
     figure.text(0.01, 0.005, about, fontsize=7, color="#666666")
     figure.tight_layout(rect=(0, 0.02, 1, 1))
     return [saved(figure, folder / "plot-auto.png")]
@@ -110,8 +110,8 @@ def panel(axes: Any, found: Frame) -> list[tuple[float, str, str]]:
 
 
 def registration(speeds: Frame, folder: Path, about: str) -> Path:
-    """plot-registration.png: for each kind of buffers the speed beside bounce of a cache, a pipeline and the others,
-    at the dearest cost that was measured."""
+    """plot-registration.png: for each kind of buffers the speed relative to bounce of a cache, a pipeline and the
+    others, at the dearest cost that was measured."""
     found = speeds[(speeds.metric == "latency") & (speeds.pin_cost == speeds.pin_cost.iloc[-1])]
     found = found if len(found) else speeds[speeds.pin_cost == speeds.pin_cost.iloc[-1]]
     cost = speeds.pin_cost.iloc[-1]
@@ -136,7 +136,7 @@ def registration(speeds: Frame, folder: Path, about: str) -> Path:
         of_panel.append((panel, ends))
     for panel, ends in of_panel:  # when all lines are drawn: the panels share their scale
         label(panel, ends)
-    axes[0][0].set_ylabel("speed beside bounce; above 1 registering pays")
+    axes[0][0].set_ylabel("speed relative to bounce; above 1 registering pays")
     sizes_axis(list(axes[0]), sorted(found["size"].unique()))
     figure.suptitle(f"What is the fastest way, by what becomes of the buffer? One message at a time over pinned, pin cost {cost}")
     figure.text(0.01, 0.005, about, fontsize=7, color="#666666")
@@ -193,7 +193,7 @@ def one(name: str, speeds: Frame, found: Frame, colours: dict[str, str], folder:
 
 
 def beside(axes: Any, speeds: Frame, colours: dict[str, str]) -> None:
-    """The speeds beside the best peer."""
+    """The speeds relative to the best peer."""
     ends: list[tuple[float, str, str]] = []
     for (row, kind), line in speeds.groupby(["row", "kind"], sort=False):
         line = line.dropna(subset=["speed"]).sort_values("size")

@@ -129,7 +129,7 @@ def sentence(group: Frame) -> str:
 
 
 def overall(found: Frame) -> list[str]:
-    """Of many benchmarks: how fast each row of regx is beside the best peer."""
+    """Of many benchmarks: how fast each row of regx is relative to the best peer."""
     ours = found[(found.kind == "regx") & found.speed.notna()]
     rows = list(ours.groupby("row", sort=False))
     return [f"regx {row}: {geometric(mine.speed):.2f} times as fast as the best peer in the geometric mean of"
@@ -152,7 +152,7 @@ def title(group: Frame) -> str:
                        UNMEASURED: "phase not measured"}.get(how, f"{how} phase") for how in group.how.unique())  # fmt: skip
     runs = "-".join(dict.fromkeys((str(group.runs.min()), str(group.runs.max()))))
     if group.speed.notna().any():
-        what, marks = "speed beside the best peer", "~ not told apart; "
+        what, marks = "speed relative to the best peer", "~ not told apart; "
     else:
         unit = "times the reference's" if first.how == BY_REFERENCE else first.unit
         what, marks = f"{unit}, {'lower' if first.lower else 'higher'} is better", ""

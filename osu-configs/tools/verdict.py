@@ -42,12 +42,12 @@ def strategy(rows: Frame, name: str) -> Frame:
 
 
 QUESTIONS = {
-    "a cache (the best row that keeps registrations, beside the best that registers each time)":
+    "a cache (the best row that keeps registrations, relative to the best that registers each time)":
         (kept, registered_each_time),
-    "a pipeline (pipeline-none beside direct-none)":
+    "a pipeline (pipeline-none relative to direct-none)":
         (lambda rows: strategy(registered_each_time(rows), "pipeline"),
          lambda rows: strategy(registered_each_time(rows), "direct")),
-    "bounce (beside the best row that registers)":
+    "bounce (relative to the best row that registers)":
         (lambda rows: strategy(rows, "bounce"), lambda rows: rows[rows.row != "bounce"]),
 }  # fmt: skip
 
@@ -126,7 +126,7 @@ def tables(found: Frame) -> list[str]:
             for size in sorted(mine["size"].unique()):
                 columns[show(size)].append(leader(rows[rows["size"] == size]))
         runs, phases = "-".join(sorted({str(mine.runs.min()), str(mine.runs.max())})), " or ".join(mine.how.unique())
-        lines += [f"{benchmark}, pin cost {cost}: the fastest row, and its speed beside the best of another strategy"
+        lines += [f"{benchmark}, pin cost {cost}: the fastest row, and its speed relative to the best of another strategy"
                   f" (~ not told apart; {phases}; runs {runs})",
                   *Frame(columns, index=[called(buffers) for buffers in kinds]).to_string().splitlines(), ""]  # fmt: skip
     return lines

@@ -197,12 +197,12 @@ def of_costs() -> str:
 def test_the_screen_says_when_a_cache_a_pipeline_and_bounce_pay(tmp_path: Path) -> None:
     text = " ".join(screen.render(read(tmp_path, of_costs())).split())
     for cost in ("none", "nic"):
-        for line in ("a cache (the best row that keeps registrations, beside the best that registers each time) pay?"
+        for line in ("a cache (the best row that keeps registrations, relative to the best that registers each time) pay?"
                      " a new buffer each time: slower (0.73) at 1 MiB, not told apart at 2 MiB; the same buffer: faster"
                      " (2.52 to 5.55) at 1 MiB-2 MiB.",
-                     "a pipeline (pipeline-none beside direct-none) pay? a new buffer each time: slower (0.75) at 1 MiB,"
+                     "a pipeline (pipeline-none relative to direct-none) pay? a new buffer each time: slower (0.75) at 1 MiB,"
                      " faster (1.40) at 2 MiB;",
-                     "bounce (beside the best row that registers) pay? a new buffer each time: faster (2.46 to 2.90) at"
+                     "bounce (relative to the best row that registers) pay? a new buffer each time: faster (2.46 to 2.90) at"
                      " 1 MiB-2 MiB; the same buffer: slower (0.52) at 1 MiB, not told apart at 2 MiB."):
             assert f"Pin cost {cost}, when does {line}" in text, (line, text)
     assert "Pin cost nic: 93000 ns a call and 375 ns a page, spent by spinning (osu-configs/pin-costs.md)." in text
