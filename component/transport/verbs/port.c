@@ -30,7 +30,7 @@ static bool is_link_local(const struct ibv_gid_entry *gid)
 }
 
 /* The bits of the network that an interface's address is in, if that is the GID; else 0. */
-static uint8_t bits_of(const struct ifaddrs *interface, const uint8_t gid[16])
+static unsigned bits_of(const struct ifaddrs *interface, const uint8_t gid[16])
 {
     const void *address = interface->ifa_addr, *mask = interface->ifa_netmask;
     const struct sockaddr_in *address4 = address, *mask4 = mask;
@@ -53,25 +53,27 @@ static uint8_t bits_of(const struct ifaddrs *interface, const uint8_t gid[16])
     for (unsigned i = 0; i < size; i++) {
         bits += (unsigned)__builtin_popcount(ones[i]);
     }
-    return (uint8_t)bits;
+    return bits;
 }
 
-/* Whether a network device of this process's network namespace that is up has the address. */
-static bool is_in_use(const struct ifaddrs *interfaces, const struct ibv_gid_entry *gid)
+/* The same of the first network device of this process's network namespace that has such an address, and
+ * these flags. */
+static unsigned network_bits_of(const struct ifaddrs *interfaces, const struct ibv_gid_entry *gid,
+                                unsigned flags)
 {
-    bool in_use = false;
+    unsigned bits = 0;
 
-    for (const struct ifaddrs *at = interfaces; at != NULL && !in_use; at = at->ifa_next) {
-        in_use = (at->ifa_flags & IFF_UP) != 0 && bits_of(at, gid->gid.raw) != 0;
+    for (const struct ifaddrs *at = interfaces; at != NULL && bits == 0; at = at->ifa_next) {
+        bits = (at->ifa_flags & flags) == flags ? bits_of(at, gid->gid.raw) : 0;
     }
-    return in_use;
+    return bits;
 }
 
 /* RoCE v2 before v1, a routable address before one of the link alone, and of these one that is in
  * use before others. */
 static int gid_rank(const struct ibv_gid_entry *entry, const struct ifaddrs *interfaces)
 {
-    const int unused = is_in_use(interfaces, entry) ? 0 : 1;
+    const int unused = network_bits_of(interfaces, entry, IFF_UP) == 0;
 
     if (entry->gid_type != IBV_GID_TYPE_ROCE_V2) {
         return 6;
@@ -82,13 +84,13 @@ static int gid_rank(const struct ibv_gid_entry *entry, const struct ifaddrs *int
     return (is_link_local(entry) ? 4 : 2) + unused;
 }
 
-/* The port's GID of that index; -1: the best to be reached by. false: it has none; `text` then
- * holds the indices that there are. */
-static bool find_gid(struct ibv_context *context, uint8_t number, int index,
-                     struct ibv_gid_entry *gid, char *text, size_t size)
+/* Chooses the port's GID: that of the index, or by -1 the best to be reached by. Says how many bits of
+ * it name the IP network that it is in, by the addresses of this machine's network devices. false: it
+ * has none; `text` then holds the indices that there are. */
+static bool find_gid(regx_verbs_port_t *port, int index, char *text, size_t size)
 {
     struct ibv_gid_entry entries[GIDS_MAX];
-    const ssize_t count = ibv_query_gid_table(context, entries, GIDS_MAX, 0);
+    const ssize_t count = ibv_query_gid_table(port->context, entries, GIDS_MAX, 0);
     struct ifaddrs *interfaces;
     size_t length = 0;
     bool found = false;
@@ -98,17 +100,22 @@ static bool find_gid(struct ibv_context *context, uint8_t number, int index,
     }
     text[0] = '\0';
     for (const struct ibv_gid_entry *at = entries; count > 0 && at != entries + count; at++) {
-        if (at->port_num != number || at->gid_index > UINT8_MAX) { /* a route has a byte for it */
+        if (at->port_num != port->number || at->gid_index > UINT8_MAX) { /* a route has a byte */
             continue;
         }
-        if (index < 0 ? !found || gid_rank(at, interfaces) < gid_rank(gid, interfaces)
+        if (index < 0 ? !found || gid_rank(at, interfaces) < gid_rank(&port->gid, interfaces)
                       : at->gid_index == (uint32_t)index) {
-            *gid = *at;
+            port->gid = *at;
             found = true;
         }
         if (length < size) {
             length += (size_t)snprintf(text + length, size - length, " %u", at->gid_index);
         }
+    }
+    if (found && port->attr.link_layer == IBV_LINK_LAYER_ETHERNET) {
+        const unsigned bits = network_bits_of(interfaces, &port->gid, 0);
+
+        port->network_bits = bits == HOST_BITS ? 0 : (uint8_t)bits;
     }
     freeifaddrs(interfaces);
     return found;
@@ -143,43 +150,26 @@ static unsigned decode(const unsigned values[8], unsigned code)
     return __builtin_popcount(code) == 1 && code < 1u << 8 ? values[__builtin_ctz(code)] : 0;
 }
 
-/* Of DEVICE:PORT. What is faster than NDR, whose bit is the last, libraries know as that or not at
- * all; but the kernel tells the rate of the port. */
-static unsigned speed_of(const char *name, const struct ibv_port_attr *attr)
+/* What is faster than NDR, whose bit is the last, libraries know as that or not at all; but the kernel
+ * tells the rate of the port. */
+static unsigned speed_of(const regx_verbs_port_t *port)
 {
     static const unsigned megabits[8] = {2500, 5000, 10000, 10000, 14000, 25000, 50000, 100000};
     static const unsigned lanes[8] = {1, 4, 8, 12, 2};
-    const unsigned known = decode(megabits, attr->active_speed) * decode(lanes, attr->active_width);
-    const int device = (int)strcspn(name, ":");
+    const unsigned speed = port->attr.active_speed;
+    const unsigned known = decode(megabits, speed) * decode(lanes, port->attr.active_width);
     char path[sizeof(regx_device_name_t) + 64], line[64];
     double gigabits = 0;
 
-    if (known != 0 && attr->active_speed < 1u << 7) {
+    if (known != 0 && speed < 1u << 7) {
         return known;
     }
-    snprintf(path, sizeof(path), "/sys/class/infiniband/%.*s/ports/%s/rate", device, name,
-             name + device + 1);
+    snprintf(path, sizeof(path), "/sys/class/infiniband/%.*s/ports/%u/rate",
+             (int)strcspn(port->name, ":"), port->name, port->number);
     return regx_read_line(path, line, sizeof(line)) && sscanf(line, "%lf Gb/sec", &gigabits) == 1 &&
                    gigabits >= 1 && gigabits < 1e6
                ? (unsigned)(gigabits * 1000)
                : known;
-}
-
-/* How many bits of the GID name the IP network that it is in, by the addresses of this machine's
- * network devices; 0: not known. */
-static uint8_t network_bits_of(const struct ibv_port_attr *attr, const struct ibv_gid_entry *gid)
-{
-    struct ifaddrs *list;
-    uint8_t bits = 0;
-
-    if (attr->link_layer != IBV_LINK_LAYER_ETHERNET || getifaddrs(&list) != 0) {
-        return 0;
-    }
-    for (const struct ifaddrs *at = list; at != NULL && bits == 0; at = at->ifa_next) {
-        bits = bits_of(at, gid->gid.raw);
-    }
-    freeifaddrs(list);
-    return bits == HOST_BITS ? 0 : bits;
 }
 
 /* What the kernel calls an open file; "" where it does not tell. */
@@ -238,10 +228,8 @@ regx_status_t regx_verbs_port_open(const char *name, int gid_index, regx_error_t
     if (port->context == NULL || ibv_query_device(port->context, &port->device) != 0 ||
         ibv_query_port(port->context, port->number, &port->attr) != 0) {
         snprintf(error, REGX_ERROR, "port %s cannot be opened: %s", port->name, strerror(errno));
-    } else if (find_gid(port->context, port->number, gid_index, &port->gid, indices,
-                        sizeof(indices))) {
-        port->megabits = speed_of(port->name, &port->attr);
-        port->network_bits = network_bits_of(&port->attr, &port->gid);
+    } else if (find_gid(port, gid_index, indices, sizeof(indices))) {
+        port->megabits = speed_of(port);
         keep_files(port);
         return REGX_OK;
     } else if (gid_index >= 0) {
@@ -395,6 +383,7 @@ static regx_status_t choose_included(search_t *search, const char *list, regx_er
         }
         at += length;
     }
+    search->near = search->chosen;
     return REGX_OK;
 }
 
@@ -556,30 +545,28 @@ static bool lies_far(const char *device)
     return regx_read_line(path, list, sizeof(list)) && list[0] != '\n' && !has_own_core(list);
 }
 
-static candidate_t describe(struct ibv_device *device, struct ibv_context *context, uint8_t number)
+/* Of a port of which the context, the name and the number are known. */
+static candidate_t describe(struct ibv_device *device, regx_verbs_port_t *port)
 {
-    candidate_t port = {.reason = "cannot be queried",
-                        .own_flaws = lies_far(ibv_get_device_name(device)) ? FAR : 0};
-    struct ibv_port_attr attr;
-    struct ibv_gid_entry gid;
+    candidate_t candidate = {.reason = "cannot be queried",
+                             .own_flaws = lies_far(ibv_get_device_name(device)) ? FAR : 0};
     char indices[8];
 
-    snprintf(port.name, sizeof(port.name), "%s:%u", ibv_get_device_name(device), number);
-    if (ibv_query_port(context, number, &attr) == 0) {
-        const bool has_gid = find_gid(context, number, -1, &gid, indices, sizeof(indices));
+    memcpy(candidate.name, port->name, sizeof(candidate.name));
+    if (ibv_query_port(port->context, port->number, &port->attr) == 0) {
+        const bool has_gid = find_gid(port, -1, indices, sizeof(indices));
+        const bool infiniband = port->attr.link_layer == IBV_LINK_LAYER_INFINIBAND;
 
-        port.reason = why_unusable(device, &attr, has_gid);
-        port.usable = port.reason == NULL;
-        port.infiniband = attr.link_layer == IBV_LINK_LAYER_INFINIBAND;
-        port.own_flaws |= !port.infiniband && has_gid && is_link_local(&gid) ? LINK_LOCAL : 0;
-        port.megabits = speed_of(port.name, &attr);
-        if (has_gid) {
-            port.subnet.link_layer = port.infiniband ? REGX_VERBS_INFINIBAND : REGX_VERBS_ETHERNET;
-            port.subnet.network_bits = network_bits_of(&attr, &gid);
-            memcpy(port.subnet.gid, gid.gid.raw, REGX_VERBS_GID_SIZE);
-        }
+        candidate.reason = why_unusable(device, &port->attr, has_gid);
+        candidate.usable = candidate.reason == NULL;
+        candidate.infiniband = infiniband;
+        candidate.own_flaws |= !infiniband && has_gid && is_link_local(&port->gid) ? LINK_LOCAL : 0;
+        candidate.megabits = speed_of(port);
+        candidate.subnet.link_layer = infiniband ? REGX_VERBS_INFINIBAND : REGX_VERBS_ETHERNET;
+        candidate.subnet.network_bits = port->network_bits;
+        memcpy(candidate.subnet.gid, port->gid.gid.raw, REGX_VERBS_GID_SIZE);
     }
-    return port;
+    return candidate;
 }
 
 /* Adds the ports of one device. */
@@ -593,7 +580,10 @@ static void list_ports(search_t *search, struct ibv_device *device)
     }
     if (ibv_query_device(context, &attr) == 0) {
         for (unsigned i = 1; i <= attr.phys_port_cnt && search->count < PORTS_MAX; i++) {
-            search->ports[search->count++] = describe(device, context, (uint8_t)i);
+            regx_verbs_port_t port = {.context = context, .number = (uint8_t)i};
+
+            snprintf(port.name, sizeof(port.name), "%s:%u", ibv_get_device_name(device), i);
+            search->ports[search->count++] = describe(device, &port);
         }
     }
     ibv_close_device(context);
@@ -631,7 +621,7 @@ regx_status_t regx_verbs_ports_find(const regx_transport_config_t *config, regx_
         }
     }
     *count = search->chosen;
-    *near = config->if_include != NULL ? *count : search->near;
+    *near = search->near;
     free(search);
     return status;
 }
