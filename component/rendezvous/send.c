@@ -258,7 +258,7 @@ static regx_status_t next_write_locked(regx_rndv_send_t *send, regx_step_t *step
         write->grant = *regx_send_first_grant(send);
         regx_send_drop_grant(send);
         write->put.length = write->grant.length;
-        write->filled = false;
+        write->put.done = NULL; /* it is not filled in */
         write->copy = NULL;
         write->suspect = send->buffer.suspect;
         write->restarts = send->agreement.restarts;
@@ -303,12 +303,65 @@ static void finish_locked(regx_rndv_send_t *send, regx_step_t *step)
     regx_spares_give(&rndv->spares.sends, send);
 }
 
+/* READY, if it is due, and what found no room before. Also of a send that has failed: chunks may be
+ * advertised. */
+static regx_status_t send_messages_locked(regx_rndv_send_t *send)
+{
+    if (send->intro == REGX_INTRO_READY_DUE) {
+        const regx_control_t ready = regx_send_message(send, REGX_CONTROL_READY);
+
+        send->intro = REGX_INTRO_DONE;
+        regx_send_post_locked(send, &ready);
+    }
+    return regx_control_flush(send->peer->conn, &send->outbox);
+}
+
+/* The send has failed: what it has is given up, one by one. false: nothing is left. */
+static bool drop_locked(regx_rndv_send_t *send, regx_step_t *step)
+{
+    send->queue.count = 0;
+    if (send->held == NULL) {
+        return send->protocol->send_drop_locked != NULL &&
+               send->protocol->send_drop_locked(send, step);
+    }
+    step->stage = REGX_STAGE_WRITTEN;
+    step->status = REGX_NO_MEMORY;
+    step->write = send->held;
+    send->held = NULL;
+    return true;
+}
+
+/* There is nothing to be done now. stalled: progress is to try again. */
+static void park_locked(regx_rndv_send_t *send, bool stalled)
+{
+    regx_rndv_t *rndv = send->rndv;
+    /* One that begins to wait for writes goes behind those that progress has still to try: else it
+     * would be before them the next time. */
+    const bool begins = send->limit.waits && !send->limit.waited;
+
+    send->taken = false;
+    regx_list_set(begins && !regx_list_empty(&rndv->send_lists.round) ? &rndv->send_lists.round
+                                                                      : &rndv->send_lists.stalled,
+                  &send->link, stalled);
+    if (stalled && !send->limit.waits) {
+        atomic_store_explicit(&rndv->work.retry_sends, true, memory_order_relaxed);
+    }
+}
+
+static bool has_ended(const regx_rndv_send_t *send)
+{
+    const uint64_t all = send->buffer.length + send->agreement.rewound;
+    const bool agreed = send->agreement.state == REGX_AGREEMENT_NOT_NEEDED ||
+                        send->agreement.state == REGX_AGREEMENT_REACHED;
+
+    assert(send->bytes.sent <= all);
+    return send->in_flight == 0 && (send->status != REGX_OK || (send->bytes.sent == all && agreed));
+}
+
 /* Chooses the next stage of a send on which this thread works from now on, or was working. `status`:
  * REGX_OK; or why it cannot go on now. */
 static void next_stage_locked(regx_rndv_send_t *send, regx_status_t status, regx_step_t *step)
 {
-    regx_rndv_t *rndv = send->rndv;
-
     *step = (regx_step_t){.stage = REGX_STAGE_NONE, .send = send};
     send->taken = true;
     /* It is looked at anew whether it has to wait for its peer's writes. If progress tries it, it is
@@ -320,14 +373,7 @@ static void next_stage_locked(regx_rndv_send_t *send, regx_status_t status, regx
         send->peer->waiting--;
     }
     if (status == REGX_OK && send->status != REGX_UNREACHABLE) {
-        if (send->intro == REGX_INTRO_READY_DUE) {
-            const regx_control_t ready = regx_send_message(send, REGX_CONTROL_READY);
-
-            send->intro = REGX_INTRO_DONE;
-            regx_send_post_locked(send, &ready);
-        }
-        /* Also if it has failed: chunks may be advertised. */
-        status = regx_control_flush(send->peer->conn, &send->outbox);
+        status = send_messages_locked(send);
     }
     if (status == REGX_OK && send->status == REGX_OK) {
         status = next_write_locked(send, step);
@@ -341,36 +387,11 @@ static void next_stage_locked(regx_rndv_send_t *send, regx_status_t status, regx
     if (status == REGX_UNREACHABLE) {
         regx_send_fail_locked(send, status);
     }
-    if (send->status != REGX_OK) { /* what it has is given up, one by one */
-        send->queue.count = 0;
-        if (send->held != NULL) {
-            step->stage = REGX_STAGE_WRITTEN;
-            step->status = REGX_NO_MEMORY;
-            step->write = send->held;
-            send->held = NULL;
-            return;
-        }
-        if (send->protocol->send_drop_locked != NULL &&
-            send->protocol->send_drop_locked(send, step)) {
-            return;
-        }
+    if (send->status != REGX_OK && drop_locked(send, step)) {
+        return;
     }
-    send->taken = false;
-    /* One that begins to wait for writes goes behind those that progress has still to try: else it
-     * would be before them the next time. */
-    const bool stalled = status == REGX_AGAIN;
-    const bool begins = send->limit.waits && !send->limit.waited;
-    regx_list_set(begins && !regx_list_empty(&rndv->send_lists.round) ? &rndv->send_lists.round
-                                                                      : &rndv->send_lists.stalled,
-                  &send->link, stalled);
-    if (stalled && !send->limit.waits) {
-        atomic_store_explicit(&rndv->work.retry_sends, true, memory_order_relaxed);
-    }
-    const uint64_t all = send->buffer.length + send->agreement.rewound;
-    assert(send->bytes.sent <= all);
-    const bool agreed = send->agreement.state == REGX_AGREEMENT_NOT_NEEDED ||
-                        send->agreement.state == REGX_AGREEMENT_REACHED;
-    if (send->in_flight == 0 && (send->status != REGX_OK || (send->bytes.sent == all && agreed))) {
+    park_locked(send, status == REGX_AGAIN);
+    if (has_ended(send)) {
         finish_locked(send, step);
     }
 }
@@ -622,7 +643,6 @@ static regx_status_t fill_put(regx_write_t *write)
     put->tag = REGX_TAG_CONTROL;
     put->notice_length = (uint8_t)regx_control_pack(&notice, put->notice);
     put->immediate = introduced && !grant->part ? pack_immediate(&notice, send->chunk_size) : 0;
-    write->filled = true;
     return REGX_OK;
 }
 
@@ -631,7 +651,7 @@ regx_status_t regx_stage_write(regx_rndv_t *rndv, regx_step_t *step)
     regx_write_t *write = step->write;
     regx_rndv_send_t *send = step->send;
     regx_conn_t *conn = send->peer->conn;
-    regx_status_t status = write->filled ? REGX_OK : fill_put(write);
+    regx_status_t status = write->put.done != NULL ? REGX_OK : fill_put(write);
 
     if (status == REGX_OK) {
         status = conn->transport->ops->put(conn, &write->put);

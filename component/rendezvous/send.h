@@ -197,12 +197,11 @@ static inline void regx_send_drop_grant(regx_rndv_send_t *send)
 
 /* One put of one grant, or of a part of it. */
 struct regx_write {
-    regx_put_t put;
+    regx_put_t put; /* `done` is NULL until it is filled in */
     regx_rndv_send_t *send;
     regx_grant_t grant;
     regx_region_t region; /* of local memory, if `registered` */
     bool registered;
-    bool filled;       /* the put is filled in */
     bool suspect;      /* local memory may be unmapped: a slot's bytes go by way of `copy` */
     void *copy;        /* owned; NULL: none */
     unsigned restarts; /* the send's when it began */
