@@ -15,8 +15,6 @@
 
 _Static_assert(offsetof(struct regx_rndv_recv, cts) == 0, "the owner ships the first bytes");
 
-static void give_up_memory(regx_rndv_t *rndv, regx_rndv_recv_t *recv);
-
 /* ---- a receive is opened ---- */
 
 static regx_rndv_recv_t *recv_new(regx_rndv_t *rndv)
@@ -73,11 +71,10 @@ static void choose_path(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
         strategy->choose != NULL ? strategy->choose(rndv, recv) : strategy->path;
     const regx_why_t why = obstacle(rndv->paths[path], recv->peer);
 
+    set_path(rndv, recv, path, recv->why);
     if (why != REGX_WHY_asked) {
         regx_fall_back(rndv, regx_why_texts[why]);
         set_path(rndv, recv, REGX_PATH_bounce, why);
-    } else {
-        set_path(rndv, recv, path, recv->why);
     }
 }
 
@@ -124,6 +121,16 @@ static void end_watch(regx_rndv_recv_t *recv)
         regx_watch_end(&revoke->watch);
         revoke->state = REGX_REVOKE_NEVER;
     }
+}
+
+/* No other thread knows it any more. */
+static void give_up_memory(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
+{
+    if (recv->protocol->give_up_chunks != NULL) {
+        recv->protocol->give_up_chunks(rndv, recv);
+    }
+    end_watch(recv);
+    regx_drain_let_go(rndv->registry->drain, recv->drain);
 }
 
 regx_rndv_recv_t *regx_rndv_recv_open(regx_rndv_t *rndv, regx_peer_t *peer, void *base,
@@ -579,16 +586,6 @@ int regx_recvs_advance(regx_rndv_t *rndv)
 }
 
 /* ---- it is closed, or its peer is lost ---- */
-
-/* No other thread knows it any more. */
-static void give_up_memory(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
-{
-    if (recv->protocol->give_up_chunks != NULL) {
-        recv->protocol->give_up_chunks(rndv, recv);
-    }
-    end_watch(recv);
-    regx_drain_let_go(rndv->registry->drain, recv->drain);
-}
 
 void regx_rndv_recv_close(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
 {
