@@ -78,7 +78,7 @@ BY_UNIT_TEST = [
      "test/unit/rendezvous/test_sim", r"ERROR: message \d+: byte \d+ of \d+ is wrong"),
     (Mutant("what was registered for one message serves another", "rendezvous/send.c",
             "start < (uintptr_t)write->put.local + write->put.length)", "start + length == 0)"),
-     "test/unit/rendezvous/test_early", "not ok .*for_one_message_does_not_serve_another"),
+     "test/unit/rendezvous/test_engine", "not ok .*for_one_message_does_not_serve_another"),
     # Of the device in software that pins.
     (Mutant("a cell is written before it was read", f"{PINNED}/regions.c", "(number % REGX_PINNED_CELLS)",
             "(number % 2)"),

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * One sending engine over a device, whose peers are played by the test: what it registers while it
- * waits for a CTS, what that serves, and when it is given up.
+ * One engine, whose peers are played by the test. On a node: who is granted slots in its CTS while
+ * others wait for some; and what a receive whose peer is gone keeps. Over a device: what is registered
+ * while a CTS is awaited, what that serves, and when it is given up.
  */
 #include "../unit.h"
 
@@ -9,7 +10,15 @@
 
 #include "rendezvous/rendezvous.h"
 
-enum { PEERS = 2, SLOT = 4096, SLOTS = 4, CHUNK = 8192, LENGTH = 3 * CHUNK };
+enum {
+    PEERS = 2,
+    SLOT = 64 * 1024,
+    SLOTS = 64,
+    LONG = 4 * 1024 * 1024,
+    RECEIVES = 32,
+    CHUNK = 8192,
+    LENGTH = 3 * CHUNK
+};
 
 typedef struct rig {
     regx_transport_t transport;
@@ -21,7 +30,9 @@ typedef struct rig {
     regx_registry_t registry;
     regx_rndv_t *rndv;
     char *memory, *buffer;
-    unsigned done;
+    regx_rndv_recv_t *recvs[RECEIVES];
+    unsigned count; /* of those */
+    unsigned done;  /* sends */
 } rig_t;
 
 static unsigned made, live; /* registrations */
@@ -64,25 +75,28 @@ static void never(void *context, const regx_peer_t *peer, const char *what, bool
     fail_msg("%s", what);
 }
 
+/* Over a device, but for the strategy bounce. */
 static rig_t *rig_open(const char *strategy)
 {
     static const regx_transport_ops_t ops = {
         .send = send_frame, .put = put, .reg = reg, .dereg = dereg};
+    const bool on_node = strcmp(strategy, "bounce") == 0;
     rig_t *rig = calloc(1, sizeof(*rig));
 
     assert_non_null(rig);
     made = live = 0;
     rig->memory = aligned_alloc(4096, SLOTS * SLOT);
-    rig->buffer = malloc(LENGTH);
+    rig->buffer = malloc(LONG);
     assert_true(rig->memory != NULL && rig->buffer != NULL);
     rig->transport = (regx_transport_t){.ops = &ops,
-                                        .registers = true,
+                                        .registers = !on_node,
                                         .pool_memory = rig->memory,
                                         .pool_size = SLOTS * SLOT,
                                         .max_frame = 128};
     rig->counters.flows[0] = &rig->flow;
     for (unsigned i = 0; i < PEERS; i++) {
-        rig->conns[i] = (regx_conn_t){.transport = &rig->transport, .peer = i};
+        rig->conns[i] =
+            (regx_conn_t){.transport = &rig->transport, .peer = i, .shares_pool = on_node};
         rig->peers[i] = (regx_peer_t){.id = i, .conn = &rig->conns[i]};
     }
     const regx_cache_config_t cache = {.bytes = 0};
@@ -104,6 +118,12 @@ static rig_t *rig_open(const char *strategy)
 
 static void rig_close(rig_t *rig)
 {
+    while (rig->count > 0) {
+        if (rig->recvs[--rig->count] != NULL) {
+            regx_rndv_recv_close(rig->rndv, rig->recvs[rig->count]);
+        }
+    }
+    assert_int_equal(regx_pool_unused(&rig->pool), SLOTS);
     regx_rndv_destroy(rig->rndv);
     assert_int_equal(live, 0);
     regx_registry_close(&rig->registry);
@@ -112,6 +132,134 @@ static void rig_close(rig_t *rig)
     free(rig->buffer);
     free(rig);
 }
+
+/* ---- it receives, on a node ---- */
+
+static regx_cts_t cts_of(const regx_rndv_recv_t *recv)
+{
+    regx_cts_t cts;
+
+    memcpy(&cts, recv, sizeof(cts)); /* it begins with that */
+    return cts;
+}
+
+/* Opens a receive; returns how many slots its CTS grants. */
+static unsigned opens(rig_t *rig, unsigned peer, size_t length)
+{
+    regx_rndv_recv_t *recv = regx_rndv_recv_open(rig->rndv, &rig->peers[peer], rig->buffer, length);
+
+    assert_non_null(recv);
+    assert_in_range(rig->count, 0, RECEIVES - 1);
+    rig->recvs[rig->count++] = recv;
+    return cts_of(recv).count;
+}
+
+/* The sender of the receive that was opened last shows itself. */
+static void is_ready(rig_t *rig, unsigned peer)
+{
+    uint8_t bytes[REGX_CONTROL_MAX];
+    const regx_control_t ready = {.type = REGX_CONTROL_READY,
+                                  .version = REGX_CONTROL_VERSION,
+                                  .to = cts_of(rig->recvs[rig->count - 1]).recv,
+                                  .from = {.id = rig->count, .generation = 1}};
+
+    regx_rndv_control(rig->rndv, peer, bytes, regx_control_pack(&ready, bytes));
+    assert_int_equal(rig->counters.malformed, 0);
+}
+
+static void while_a_long_one_is_under_way_others_are_granted_at_once(void **state)
+{
+    rig_t *rig = rig_open("bounce");
+
+    assert_in_range(opens(rig, 0, LONG), 1, LONG / SLOT - 1);
+    is_ready(rig, 0); /* it waits until a slot is filled */
+    assert_true(opens(rig, 1, 2 * SLOT) > 0);
+    assert_int_equal(opens(rig, 0, 2 * SLOT), 2);
+    rig_close(rig);
+}
+
+static void those_of_the_same_peer_that_wait_go_first(void **state)
+{
+    rig_t *rig = rig_open("bounce");
+    unsigned granted = opens(rig, 0, SLOT);
+
+    is_ready(rig, 0);
+    for (unsigned more = 1; more > 0; granted += more) {
+        more = opens(rig, 0, LONG);
+        is_ready(rig, 0);
+    }
+    assert_in_range(granted, 2, SLOTS / 2);
+    regx_rndv_recv_close(rig->rndv, rig->recvs[0]); /* one slot is there again */
+    rig->recvs[0] = NULL;
+    assert_int_equal(opens(rig, 0, SLOT), 0);
+    assert_true(opens(rig, 1, SLOT) > 0);
+    rig_close(rig);
+}
+
+static void once_the_pool_was_exhausted_all_that_wait_go_first(void **state)
+{
+    rig_t *rig = rig_open("bounce");
+
+    while (regx_pool_get(&rig->pool) != REGX_SLOT_NONE) {
+    }
+    assert_int_equal(opens(rig, 0, LONG), 0);
+    is_ready(rig, 0);
+    for (uint32_t slot = 0; slot < SLOTS; slot++) {
+        regx_pool_put(&rig->pool, slot);
+    }
+    assert_int_equal(opens(rig, 1, SLOT), 0);
+    regx_rndv_progress(rig->rndv);
+    assert_true(opens(rig, 1, SLOT) > 0);
+    rig_close(rig);
+}
+
+static void a_peer_that_does_not_answer_leaves_half_of_the_pool(void **state)
+{
+    rig_t *rig = rig_open("bounce");
+
+    for (unsigned i = 0; i < 2 * PEERS; i++) {
+        opens(rig, i % PEERS, LONG);
+    }
+    assert_true(regx_pool_unused(&rig->pool) >= SLOTS / 2);
+    rig_close(rig);
+}
+
+static int no_progress;
+
+static void nothing(void *context)
+{
+    *(int *)context += 1;
+}
+
+static void memory_that_a_lost_peer_was_to_write_is_not_waited_for(void **state)
+{
+    rig_t *rig = rig_open("bounce");
+    const regx_drain_config_t config = {.milliseconds = 1,
+                                        .progress = nothing,
+                                        .context = &no_progress,
+                                        .counters = &rig->counters};
+    const uintptr_t start = (uintptr_t)rig->buffer;
+    regx_drain_t *drain = regx_drain_open(&config);
+
+    assert_non_null(drain);
+    rig->registry.drain = drain;
+    opens(rig, 0, LONG);
+    regx_drain_wait(drain, start, start + LONG);
+    assert_int_equal(rig->counters.drain_waits, 1);
+    regx_rndv_forget(rig->rndv, &rig->peers[0]);
+    regx_drain_wait(drain, start, start + LONG);
+    assert_int_equal(rig->counters.drain_waits, 1);
+    opens(rig, 1, LONG);
+    regx_rndv_recv_close(rig->rndv, rig->recvs[0]); /* gives back no hold but its own */
+    rig->recvs[0] = NULL;
+    regx_drain_wait(drain, start, start + LONG);
+    assert_int_equal(rig->counters.drain_waits, 2);
+    regx_drain_stop(drain);
+    rig_close(rig);
+    regx_drain_close(drain);
+}
+
+/* ---- it sends, over a device ---- */
 
 /* The RTS is sent, and some time goes by. */
 static void announces(rig_t *rig, unsigned peer, size_t length)
@@ -246,6 +394,11 @@ static void what_was_registered_for_one_message_does_not_serve_another(void **st
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(while_a_long_one_is_under_way_others_are_granted_at_once),
+        cmocka_unit_test(those_of_the_same_peer_that_wait_go_first),
+        cmocka_unit_test(once_the_pool_was_exhausted_all_that_wait_go_first),
+        cmocka_unit_test(a_peer_that_does_not_answer_leaves_half_of_the_pool),
+        cmocka_unit_test(memory_that_a_lost_peer_was_to_write_is_not_waited_for),
         cmocka_unit_test(the_first_chunk_is_registered_while_the_cts_is_awaited),
         cmocka_unit_test(a_chunk_that_is_longer_is_registered_again),
         cmocka_unit_test(where_the_peer_did_not_grant_a_chunk_nothing_is_registered),
@@ -253,5 +406,5 @@ int main(void)
         cmocka_unit_test(what_was_registered_for_one_message_does_not_serve_another),
     };
 
-    return cmocka_run_group_tests_name("early", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("engine", tests, NULL, NULL);
 }
