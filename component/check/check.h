@@ -125,7 +125,8 @@ typedef struct regx_check_change {
 
 /* Only ranges.c looks into it, but for `access`. */
 typedef struct regx_check_range {
-    struct regx_check_range *next; /* of those of its hash, or of the unused */
+    struct regx_check_range *next;        /* of those of its hash, or of the unused */
+    struct regx_check_range *next_remote; /* of those of its rkey's hash */
     const struct ibv_context *context;
     uint32_t lkey, rkey;
     int access;

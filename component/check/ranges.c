@@ -27,7 +27,8 @@ enum {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static regx_check_range_t ranges[REGX_CHECK_RANGES];
 static regx_check_range_t *heads[HEADS], *unused;
-static uint32_t touched; /* ranges that were ever used */
+static regx_check_range_t *remote_heads[HEADS]; /* those of `heads`, by their rkey */
+static uint32_t touched;                        /* ranges that were ever used */
 static regx_monitor_t *_Atomic monitor;
 static _Atomic uint64_t cursor; /* changes that were looked at */
 static uint64_t uses;
@@ -38,10 +39,14 @@ static uint32_t slot_of(const regx_check_range_t *range)
     return (uint32_t)(range - ranges);
 }
 
+static uint64_t hash_of(const struct ibv_context *context, uint32_t key)
+{
+    return ((uintptr_t)context ^ key) * UINT64_C(0x9e3779b97f4a7c15) >> 52;
+}
+
 static regx_check_range_t **find(const struct ibv_context *context, uint32_t lkey)
 {
-    const uint64_t hash = ((uintptr_t)context ^ lkey) * UINT64_C(0x9e3779b97f4a7c15);
-    regx_check_range_t **at = &heads[hash >> 52];
+    regx_check_range_t **at = &heads[hash_of(context, lkey)];
 
     while (*at != NULL && ((*at)->context != context || (*at)->lkey != lkey)) {
         at = &(*at)->next;
@@ -210,11 +215,14 @@ void regx_check_range_add(regx_check_range_t *range, const struct ibv_mr *mr)
     }
     pthread_mutex_lock(&lock);
     regx_check_range_t **at = find(range->context, mr->lkey);
+    regx_check_range_t **remote = &remote_heads[hash_of(range->context, mr->rkey)];
     range->lkey = mr->lkey;
     range->rkey = mr->rkey;
     range->is_registered = true;
     range->next = *at;
     *at = range;
+    range->next_remote = *remote;
+    *remote = range;
     may_be_open = may_be_open || is_open(range);
     pthread_mutex_unlock(&lock);
 }
@@ -227,6 +235,11 @@ regx_check_range_t *regx_check_range_remove(const struct ibv_mr *mr)
     if (range != NULL) {
         *at = range->next;
         range->is_registered = false;
+        at = &remote_heads[hash_of(range->context, range->rkey)];
+        while (*at != range) {
+            at = &(*at)->next_remote;
+        }
+        *at = range->next_remote;
     }
     pthread_mutex_unlock(&lock);
     return range;
@@ -341,7 +354,7 @@ void regx_check_use(const struct ibv_context *context, const struct ibv_sge *pie
     regx_check_fault(&found, use);
 }
 
-/* The page at the first address in the message that is the range's, and of what may have changed, if the
+/* The page at the first address in the message that is the range's, and of what may have changed. The
  * range's key is in it as well. */
 static void judge_offer(regx_check_finding_t *found, const regx_check_range_t *range,
                         const unsigned char *bytes, size_t length)
@@ -349,9 +362,6 @@ static void judge_offer(regx_check_finding_t *found, const regx_check_range_t *r
     const size_t page = regx_page_size();
     uint64_t address;
 
-    if (memmem(bytes, length, &range->rkey, sizeof(range->rkey)) == NULL) {
-        return;
-    }
     for (size_t at = 0; at + sizeof(address) <= length; at++) {
         memcpy(&address, bytes + at, sizeof(address));
         const uintptr_t start = range->base + (uintptr_t)(address - range->iova);
@@ -372,6 +382,7 @@ void regx_check_message(const struct ibv_context *context, const struct ibv_sge 
     regx_check_finding_t found;
     bool any_open = false;
     size_t whole = 0;
+    uint32_t key;
 
     found.verdict = REGX_CHECK_NONE;
     count = may_be_open || has_news() ? regx_min(count, PIECES) : 0;
@@ -388,10 +399,17 @@ void regx_check_message(const struct ibv_context *context, const struct ibv_sge 
 
     pthread_mutex_lock(&lock);
     catch_up();
-    for (uint32_t i = 0; i < touched && found.verdict == REGX_CHECK_NONE; i++) {
-        any_open |= is_open(&ranges[i]);
-        if (is_open(&ranges[i]) && ranges[i].context == context && length > 0) {
-            judge_offer(&found, &ranges[i], bytes, (size_t)length);
+    for (uint32_t i = 0; i < touched && !any_open; i++) {
+        any_open = is_open(&ranges[i]);
+    }
+    for (ssize_t at = 0; any_open && at + (ssize_t)sizeof(key) <= length; at++) {
+        memcpy(&key, bytes + at, sizeof(key));
+        const regx_check_range_t *range = remote_heads[hash_of(context, key)];
+
+        for (; range != NULL && found.verdict == REGX_CHECK_NONE; range = range->next_remote) {
+            if (range->rkey == key && range->context == context && is_open(range)) {
+                judge_offer(&found, range, bytes, (size_t)length);
+            }
         }
     }
     may_be_open = any_open;
