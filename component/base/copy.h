@@ -21,6 +21,10 @@
 #include <stdint.h>
 #include <string.h>
 
+#if defined(__x86_64__)
+#include <emmintrin.h>
+#endif
+
 #if __has_include(<valgrind/memcheck.h>)
 #include <valgrind/memcheck.h>
 #endif
@@ -100,6 +104,40 @@ static inline void regx_copy_taking(void *to, const void *from, size_t length)
         __asm__("" : "+r"(piece)); /* a length with a known bound would be `rep movsq`, too */
         memcpy((char *)to + copied, (const char *)from + copied, piece);
     }
+}
+
+/* As memcpy, but whole cache lines go past the caches to memory, where another core then finds them. A
+ * plain store waits until that core has given up its copy of the line. All is there before a later
+ * store. */
+static inline void regx_copy_past_caches(void *to, const void *from, size_t length)
+{
+#if defined(__x86_64__)
+    const size_t before = -(uintptr_t)to % 64;
+
+    if (length >= before + 64) {
+        const __m128i *in = (const void *)((const char *)from + before);
+        __m128i *out = (void *)((char *)to + before);
+
+        memcpy(to, from, before);
+        for (length -= before; length >= 64; length -= 64) {
+            for (int i = 0; i < 4; i++) {
+                _mm_stream_si128(out++, _mm_loadu_si128(in++));
+            }
+        }
+        _mm_sfence();
+        to = out;
+        from = in;
+    }
+#endif
+    memcpy(to, from, length);
+}
+
+/* Loads that follow begin when those before have ended, as reading the clock may be one. */
+static inline void regx_copy_await_loads(void)
+{
+#if defined(__x86_64__)
+    _mm_lfence();
+#endif
 }
 
 /* How far from a cache line's beginning a header of `header` bytes begins, so that `data` behind it

@@ -59,8 +59,8 @@ static void copy(copy_t *how, const buffers_t *buffers, size_t at, size_t ahead,
     }
 }
 
-static const size_t lengths[] = {0,    1,    7,    64,   2047, 2048, 2049,   2111,
-                                 2112, 4095, 4096, 4097, 6143, 6144, LONGEST};
+static const size_t lengths[] = {0,    1,    7,    64,   65,   191,  2047, 2048,   2049,
+                                 2111, 2112, 4095, 4096, 4097, 6143, 6144, LONGEST};
 
 static void every_byte_is_copied_and_no_other(void **state)
 {
@@ -72,6 +72,8 @@ static void every_byte_is_copied_and_no_other(void **state)
             copy(regx_copy, &buffers, 13, ahead, lengths[i]);
             copy(regx_copy_taking, &buffers, 0, ahead, lengths[i]);
             copy(regx_copy_taking, &buffers, 13, ahead, lengths[i]);
+            copy(regx_copy_past_caches, &buffers, 0, ahead, lengths[i]);
+            copy(regx_copy_past_caches, &buffers, 13, ahead, lengths[i]);
         }
         copy(regx_copy, &buffers, 100, PAGE - 101, lengths[i]);
     }

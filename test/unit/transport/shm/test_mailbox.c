@@ -290,6 +290,25 @@ static void the_ring_grows_though_the_poller_keeps_up(void **state)
     box_close(box);
 }
 
+/* Their lines are in memory, wherever they lie in the ring. */
+static void to_a_poller_far_away_the_ring_does_not_grow_by_laps(void **state)
+{
+    enum { LENGTH = 2048, PINGS = 6000 };
+    box_t *box = box_open();
+    regx_frame_t frame;
+
+    for (uint64_t number = 0; number < PINGS; number++) {
+        const size_t length = LENGTH + unit_scatter(3, (uint32_t)number) % (3 * LENGTH);
+
+        box->out.distance = 1000;
+        assert_int_equal(post(box, number, length), REGX_OK);
+        assert_int_equal(regx_mailbox_peek(&box->in, &frame), REGX_OK);
+        assert_true(frame.offset % BOX_RING + length <= PART);
+        take(box, number, length);
+    }
+    box_close(box);
+}
+
 static bool has_one_line(size_t length)
 {
     return length > REGX_MAILBOX_SPAN || regx_mailbox_lines_of(length) == 1;
@@ -354,6 +373,7 @@ int main(void)
         cmocka_unit_test(short_frames_of_the_ring_lie_apart),
         cmocka_unit_test(where_frames_lie_apart_the_ring_does_not_grow_by_laps),
         cmocka_unit_test(the_ring_grows_though_the_poller_keeps_up),
+        cmocka_unit_test(to_a_poller_far_away_the_ring_does_not_grow_by_laps),
         cmocka_unit_test(no_content_is_taken_for_a_head),
         cmocka_unit_test(random_lines_are_survived),
         cmocka_unit_test(any_count_of_consumed_is_survived),
