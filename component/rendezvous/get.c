@@ -159,7 +159,7 @@ static void begin_get_locked(regx_rndv_recv_t *recv, regx_chunk_t *chunk, regx_s
 static bool take_rkey_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
                              const regx_control_t *control, regx_step_t *step)
 {
-    regx_chunk_t *chunk = regx_recv_free_chunk(rndv, recv);
+    regx_chunk_t *chunk = regx_recv_chunk_find(rndv, recv, REGX_CHUNK_FREE);
 
     /* An honest sender has no more advertised, those included of which ATS is not yet sent. */
     if (chunk == NULL || recv->chunks_out + recv->outbox.count >= rndv->config.chunk_depth ||
@@ -222,16 +222,11 @@ static void get_recv_next_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx
 
 static void get_give_up_chunks(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
 {
-    if (recv->due == 0) { /* as nearly always */
-        return;
-    }
-    for (unsigned i = 0; i < rndv->config.chunk_depth; i++) {
-        regx_chunk_t *chunk = &recv->chunks[i];
+    for (; recv->due > 0; recv->due--) { /* seldom */
+        regx_chunk_t *chunk = regx_recv_chunk_find(rndv, recv, REGX_CHUNK_GET_DUE);
 
-        if (chunk->state == REGX_CHUNK_GET_DUE) {
-            regx_region_release(rndv->registry, &chunk->region);
-            chunk->state = REGX_CHUNK_FREE;
-        }
+        regx_region_release(rndv->registry, &chunk->region);
+        chunk->state = REGX_CHUNK_FREE;
     }
 }
 

@@ -207,7 +207,7 @@ static void put_recv_next_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx
     }
     if (recv->outbox.count > 0 || recv->slots.only || recv->granted == recv->buffer.length ||
         recv->slots.out + recv->chunks_out >= REGX_GRANTS_MAX ||
-        (chunk = regx_recv_free_chunk(rndv, recv)) == NULL) {
+        (chunk = regx_recv_chunk_find(rndv, recv, REGX_CHUNK_FREE)) == NULL) {
         regx_bounce_recv_next_locked(rndv, recv, step);
         return;
     }
@@ -294,11 +294,11 @@ static bool put_recv_control_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
 
 static void put_give_up_chunks(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
 {
-    for (unsigned i = 0; i < rndv->config.chunk_depth; i++) {
-        if (recv->chunks[i].state == REGX_CHUNK_GRANTED) {
-            release_chunk(rndv, recv, &recv->chunks[i], false, false);
-            recv->chunks[i].state = REGX_CHUNK_FREE;
-        }
+    regx_chunk_t *chunk;
+
+    while ((chunk = regx_recv_chunk_find(rndv, recv, REGX_CHUNK_GRANTED)) != NULL) {
+        release_chunk(rndv, recv, chunk, false, false);
+        chunk->state = REGX_CHUNK_FREE;
     }
 }
 

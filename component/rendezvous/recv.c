@@ -185,10 +185,11 @@ void regx_recv_open_again_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, bool
 
 /* ---- its chunks and slots ---- */
 
-regx_chunk_t *regx_recv_free_chunk(const regx_rndv_t *rndv, regx_rndv_recv_t *recv)
+regx_chunk_t *regx_recv_chunk_find(const regx_rndv_t *rndv, regx_rndv_recv_t *recv,
+                                   regx_chunk_state_t state)
 {
     for (unsigned i = 0; i < rndv->config.chunk_depth; i++) {
-        if (recv->chunks[i].state == REGX_CHUNK_FREE) {
+        if (recv->chunks[i].state == state) {
             return &recv->chunks[i];
         }
     }
@@ -215,13 +216,13 @@ regx_status_t regx_recv_register(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx
 bool regx_recv_slot_range_locked(const regx_rndv_t *rndv, regx_rndv_recv_t *recv,
                                  regx_slot_range_t *range)
 {
-    for (unsigned i = 0; i < rndv->config.chunk_depth && recv->path != REGX_PATH_bounce; i++) {
-        regx_chunk_t *chunk = &recv->chunks[i];
+    regx_chunk_t *chunk = recv->path != REGX_PATH_bounce
+                              ? regx_recv_chunk_find(rndv, recv, REGX_CHUNK_BY_SLOTS)
+                              : NULL;
 
-        if (chunk->state == REGX_CHUNK_BY_SLOTS) {
-            *range = (regx_slot_range_t){chunk, chunk->offset, chunk->length};
-            return true;
-        }
+    if (chunk != NULL) {
+        *range = (regx_slot_range_t){chunk, chunk->offset, chunk->length};
+        return true;
     }
     assert(recv->granted <= recv->buffer.length);
     *range = (regx_slot_range_t){NULL, recv->granted, recv->buffer.length - recv->granted};

@@ -169,8 +169,9 @@ static inline bool regx_recv_ends_by_arrived(const regx_rndv_recv_t *recv)
     return recv->revoke.state != REGX_REVOKE_NEVER;
 }
 
-/* A chunk that is FREE, of which nothing else is known; NULL: all are in use. */
-regx_chunk_t *regx_recv_free_chunk(const regx_rndv_t *rndv, regx_rndv_recv_t *recv);
+/* The first chunk in that state; NULL: none is. */
+regx_chunk_t *regx_recv_chunk_find(const regx_rndv_t *rndv, regx_rndv_recv_t *recv,
+                                   regx_chunk_state_t state);
 
 /* Registers a chunk, of which offset and length are set, for that access. A refusal is tallied. The
  * receive is taken, or no other thread knows it yet. */

@@ -73,18 +73,15 @@ static bool all_is_acknowledged(const regx_rndv_recv_t *recv)
 static void restart_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, uint64_t offset)
 {
     regx_revocable_t *revoke = &recv->revoke;
+    regx_chunk_t *chunk;
 
     recv->phase = REGX_RECV_RESTARTING;
     recv->buffer.suspect = true;
     regx_list_remove(&recv->link);
     revoke->from = regx_min(offset, regx_min(recv->granted, recv->buffer.length - 1));
-    for (unsigned i = 0; i < rndv->config.chunk_depth; i++) {
-        regx_chunk_t *chunk = &recv->chunks[i];
-
-        if (chunk->state == REGX_CHUNK_BY_SLOTS) { /* not written: granted anew */
-            revoke->from = regx_min(revoke->from, chunk->offset);
-            chunk->state = REGX_CHUNK_FREE;
-        }
+    while ((chunk = regx_recv_chunk_find(rndv, recv, REGX_CHUNK_BY_SLOTS)) != NULL) {
+        revoke->from = regx_min(revoke->from, chunk->offset); /* not written: granted anew */
+        chunk->state = REGX_CHUNK_FREE;
     }
     revoke->wait.reason = NULL;
     revoke->times++;
