@@ -22,11 +22,6 @@ static const regx_path_t paths[REGX_AUTO_WIRES][REGX_AUTO_CANDIDATES] = {
     [REGX_AUTO_NODE] = {REGX_PATH_together, REGX_PATH_bounce, REGX_PATH_read},
     [REGX_AUTO_APART] = {REGX_PATH_pipeline, REGX_PATH_bounce, REGX_PATH_COUNT}};
 
-void regx_auto_init(regx_autotune_t tunes[REGX_AUTO_SIZES], regx_auto_wire_t wire)
-{
-    regx_tune_init(tunes, REGX_AUTO_SIZES, wire);
-}
-
 /* The number of a message's size. */
 static unsigned number_of(uint64_t length)
 {

@@ -4,6 +4,7 @@
  * moves bytes.
  */
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -91,12 +92,9 @@ static unsigned send_access(const regx_rndv_config_t *config, const regx_registr
 regx_rndv_t *regx_rndv_create(const regx_rndv_config_t *config, regx_pool_t *pool,
                               regx_registry_t *registry, regx_counters_t *counters)
 {
-    regx_rndv_t *rndv;
+    regx_rndv_t *rndv = calloc(1, sizeof(*rndv));
 
-    if (pool->slots > UINT32_MAX / pool->slot_size) {
-        return NULL; /* 32 bits name a slot in messages */
-    }
-    rndv = calloc(1, sizeof(*rndv));
+    assert(pool->slots <= UINT32_MAX / pool->slot_size); /* 32 bits name a slot in messages */
     if (rndv == NULL) {
         return NULL;
     }
@@ -116,7 +114,7 @@ regx_rndv_t *regx_rndv_create(const regx_rndv_config_t *config, regx_pool_t *poo
     rndv->paths = strategy_of_path;
     rndv->stages = stages;
     for (unsigned wire = 0; wire < REGX_AUTO_WIRES; wire++) {
-        regx_auto_init(rndv->tuner.sizes[wire], (regx_auto_wire_t)wire);
+        regx_tune_init(rndv->tuner.sizes[wire], REGX_AUTO_SIZES, (regx_auto_wire_t)wire);
     }
     rndv->tuner.reuse.credit = 8; /* that many new buffers are registered at first */
     regx_landings_init(&rndv->landings, &rndv->config, counters);

@@ -220,7 +220,6 @@ REGX_RENDEZVOUS_PATHS(REGX_STRATEGY_DECLARED)
 
 /* auto.c: which path moves messages of that size fastest (tuner.h). */
 
-void regx_auto_init(regx_autotune_t tunes[REGX_AUTO_SIZES], regx_auto_wire_t wire);
 /* That path is the fastest on a node, as was measured elsewhere: messages of that size begin as if
  * a trial had just ended, unless one has begun. */
 void regx_auto_tell(regx_autotune_t tunes[REGX_AUTO_SIZES], uint64_t length, regx_path_t path);

@@ -157,7 +157,7 @@ typedef struct regx_rndv_config {
  * part of the user's buffer is not there; REGX_FAILED. */
 typedef void (*regx_rndv_send_done_t)(void *context, regx_status_t status);
 
-/* NULL: no memory, or a pool of 4 GiB or more. All pointers are kept. */
+/* NULL: no memory. The pool is smaller than 4 GiB. All pointers are kept. */
 regx_rndv_t *regx_rndv_create(const regx_rndv_config_t *config, regx_pool_t *pool,
                               regx_registry_t *registry, regx_counters_t *counters);
 /* Everything must be closed and done. */

@@ -125,7 +125,7 @@ static int64_t regret(const table_t *table, const program_t *program, unsigned m
 {
     int64_t best = INT64_MAX, fixed[WAYS];
 
-    regx_auto_init(autotune, REGX_AUTO_NODE);
+    regx_tune_init(autotune, REGX_AUTO_SIZES, REGX_AUTO_NODE);
     for (unsigned size = 0; size < REGX_AUTO_SIZES; size++) {
         autotune[size].winner = prior;
     }
@@ -286,7 +286,7 @@ static void larger_messages_begin_with_what_was_fastest(void **state)
     static const program_t bursts = {"", BURSTS, BURST, .noise = 0};
 
     for (unsigned i = 0; i < 3; i++) {
-        regx_auto_init(autotune, REGX_AUTO_NODE);
+        regx_tune_init(autotune, REGX_AUTO_SIZES, REGX_AUTO_NODE);
         runs(&cases[i].smaller, &bursts, 3000, 0, AUTO);
         for (uint32_t times = 2; times <= cases[i].until; times *= 2) {
             table_t larger = cases[i].smaller;
@@ -309,7 +309,7 @@ static void changed_costs_are_noticed_within_so_many_messages(void **state)
         const table_t *table = &tables[i % TABLES];
         const program_t *program = &programs[i / TABLES];
 
-        regx_auto_init(autotune, REGX_AUTO_NODE);
+        regx_tune_init(autotune, REGX_AUTO_SIZES, REGX_AUTO_NODE);
         runs(table, program, 3000, 0, AUTO);
         mirrored = true;
         runs(table, program, program->kind == ALONE ? LONE_MAX : MAX, 1, AUTO);
@@ -328,7 +328,7 @@ static void what_is_told_holds_from_the_first_message_on(void **state)
     for (unsigned i = 0; i < (unsigned)PROGRAMS * WAYS; i++) {
         const unsigned way = i / PROGRAMS;
 
-        regx_auto_init(autotune, REGX_AUTO_NODE);
+        regx_tune_init(autotune, REGX_AUTO_SIZES, REGX_AUTO_NODE);
         regx_auto_tell(autotune, tables[0].length, way_of[way]);
         for (unsigned done = 0; done < 4032; done += BURST) {
             runs(&tables[0], &programs[i % PROGRAMS], BURST, 0, AUTO);
@@ -352,7 +352,7 @@ static void what_was_told_wrong_is_found_out(void **state)
         if (program->kind == BURSTS && program->steps > 0) {
             continue;
         }
-        regx_auto_init(autotune, REGX_AUTO_NODE);
+        regx_tune_init(autotune, REGX_AUTO_SIZES, REGX_AUTO_NODE);
         regx_auto_tell(autotune, table->length, way_of[i / TABLES / PROGRAMS]);
         runs(table, program, 4096 + (program->kind == ALONE ? 128 : 2048), 1, AUTO);
         if (winner_takes(table, program) > 1100) {
@@ -374,7 +374,7 @@ static void by_what_fails_nothing_goes(void **state)
     for (unsigned i = 0; i < (unsigned)PROGRAMS * REGX_AUTO_WIRES; i++) {
         const unsigned wire = i % REGX_AUTO_WIRES;
 
-        regx_auto_init(autotune, (regx_auto_wire_t)wire);
+        regx_tune_init(autotune, REGX_AUTO_SIZES, (regx_auto_wire_t)wire);
         failing = 0;
         failures = UINT32_MAX;
         runs(&apart, &programs[i / REGX_AUTO_WIRES], 3000, 0, AUTO);
@@ -388,7 +388,7 @@ static void what_failed_is_not_the_fastest_so_far(void **state)
 {
     static const program_t bursts = {"", BURSTS, BURST, .noise = 0};
 
-    regx_auto_init(autotune, REGX_AUTO_NODE);
+    regx_tune_init(autotune, REGX_AUTO_SIZES, REGX_AUTO_NODE);
     failing = 1;
     failures = UINT32_MAX;
     runs(&apart, &bursts, 3000, 0, AUTO);
@@ -406,7 +406,7 @@ static void one_failure_changes_nothing(void **state)
         if (program->kind == BURSTS && program->steps > 0) {
             continue;
         }
-        regx_auto_init(autotune, (regx_auto_wire_t)(i % REGX_AUTO_WIRES));
+        regx_tune_init(autotune, REGX_AUTO_SIZES, (regx_auto_wire_t)(i % REGX_AUTO_WIRES));
         autotune[__builtin_ctz(apart.length / REGX_AUTO_SMALLEST)].rest = 0;
         runs(&apart, program, 4, 0, AUTO);
         failing = 0;
@@ -422,7 +422,7 @@ static void one_failure_changes_nothing(void **state)
 static void a_winner_that_begins_to_fail_is_given_up(void **state)
 {
     for (unsigned i = 0; i < PROGRAMS; i++) {
-        regx_auto_init(autotune, REGX_AUTO_NODE);
+        regx_tune_init(autotune, REGX_AUTO_SIZES, REGX_AUTO_NODE);
         runs(&apart, &programs[i], 2500, 0, AUTO);
         assert_int_equal(winner_of(&apart), 0);
         failing = 0;
@@ -443,7 +443,7 @@ static void bursts_between_lone_messages_seldom_mislead(void **state)
     unsigned misled = 0;
 
     for (unsigned between = 8; between < 40; between++) {
-        regx_auto_init(autotune, REGX_AUTO_NODE);
+        regx_tune_init(autotune, REGX_AUTO_SIZES, REGX_AUTO_NODE);
         for (unsigned i = 0; i < 400; i++) {
             runs(&table, &lone, between, 0, AUTO);
             runs(&table, &bursts, 16, 0, AUTO);
@@ -494,7 +494,7 @@ static void a_way_that_keeps_up_with_the_sender_does_not_win_by_that(void **stat
         const int64_t pace = 3000 + i / 2 * 250;
         const unsigned messages = i % 2 == 0 ? 16 : BURST;
 
-        regx_auto_init(autotune, REGX_AUTO_NODE);
+        regx_tune_init(autotune, REGX_AUTO_SIZES, REGX_AUTO_NODE);
         for (unsigned burst = 0; burst < 100; burst++) {
             paced_burst(&table, pace, messages);
         }
@@ -518,7 +518,7 @@ static void one_lucky_batch_does_not_win(void **state)
     unsigned misled = 0;
 
     for (uint32_t seed = 0; seed < SEEDS_MANY; seed++) {
-        regx_auto_init(autotune, REGX_AUTO_NODE);
+        regx_tune_init(autotune, REGX_AUTO_SIZES, REGX_AUTO_NODE);
         for (unsigned burst = 0; burst < 24; burst++) {
             runs(unit_scatter(seed, burst) % 4 == 0 ? &lucky : &usual, &bursts, BURST, seed, AUTO);
         }
