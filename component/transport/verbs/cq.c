@@ -35,14 +35,14 @@ static void receive_frame(regx_ep_t *ep, uint32_t immediate, const uint8_t *data
     const uint8_t tag = (uint8_t)immediate;
 
     regx_cm_heard(ep);
-    if (immediate == regx_verbs_immediate(REGX_VERBS_FRAME, tag) && !ep->peer_left) {
+    if (ep->peer_left) { /* nothing follows a goodbye */
+        regx_count_malformed(ep->verbs->config.counters);
+    } else if (immediate == regx_verbs_immediate(REGX_VERBS_FRAME, tag)) {
         ep->verbs->events++;
         events->deliver(events->context, ep->peer, tag, data, length);
-    } else if (immediate == regx_verbs_immediate(REGX_VERBS_GOODBYE, REGX_VERBS_DISCONNECTED) &&
-               !ep->peer_left) {
+    } else if (immediate == regx_verbs_immediate(REGX_VERBS_GOODBYE, REGX_VERBS_DISCONNECTED)) {
         regx_cm_left(ep);
-    } else if (immediate == regx_verbs_immediate(REGX_VERBS_GOODBYE, REGX_VERBS_EVICTED) &&
-               !ep->peer_left) {
+    } else if (immediate == regx_verbs_immediate(REGX_VERBS_GOODBYE, REGX_VERBS_EVICTED)) {
         regx_cm_evicted(ep);
     } else {
         regx_count_malformed(ep->verbs->config.counters);

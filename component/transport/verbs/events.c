@@ -48,12 +48,6 @@ static void queue_pair_failed(regx_verbs_t *verbs, const struct ibv_async_event 
     }
 }
 
-static void break_all(regx_verbs_t *verbs, enum ibv_event_type type)
-{
-    verbs->port.failed = verbs->port.failed || type == IBV_EVENT_DEVICE_FATAL;
-    regx_eps_break(verbs, REGX_EP_BROKEN, "device", ibv_event_type_str(type));
-}
-
 /* ---- the port ---- */
 
 static void set_away(regx_verbs_t *verbs, const char *why)
@@ -155,7 +149,8 @@ void regx_verbs_look(regx_verbs_t *verbs)
         case IBV_EVENT_CQ_ERR:
         case IBV_EVENT_SRQ_ERR:
         case IBV_EVENT_DEVICE_FATAL:
-            break_all(verbs, event.event_type);
+            verbs->port.failed |= event.event_type == IBV_EVENT_DEVICE_FATAL;
+            regx_eps_break(verbs, REGX_EP_BROKEN, "device", ibv_event_type_str(event.event_type));
             break;
         case IBV_EVENT_PORT_ERR:
         case IBV_EVENT_PORT_ACTIVE:
