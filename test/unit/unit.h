@@ -11,6 +11,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -61,6 +62,46 @@ static inline uint32_t unit_scatter(uint32_t seed, uint32_t index)
     x ^= x >> 29;
     x *= 0xbf58476d1ce4e5b9U;
     return (uint32_t)(x >> 32);
+}
+
+/* ---- the tests of a program ---- */
+
+static struct unit_tests {
+    struct CMUnitTest all[64];
+    int lines[64];
+    size_t count;
+} unit_tests;
+
+/* Constructors run in any order, tests in that of their lines. */
+static inline void unit_add(struct CMUnitTest test, int line)
+{
+    size_t at = unit_tests.count++;
+
+    if (at == sizeof(unit_tests.all) / sizeof(unit_tests.all[0])) {
+        abort();
+    }
+    for (; at > 0 && unit_tests.lines[at - 1] > line; at--) {
+        unit_tests.all[at] = unit_tests.all[at - 1];
+        unit_tests.lines[at] = unit_tests.lines[at - 1];
+    }
+    unit_tests.all[at] = test;
+    unit_tests.lines[at] = line;
+}
+
+/* UNIT_TEST(what_is_expected) { ... } is a test, which gets `void **state`. */
+#define UNIT_TEST(name) UNIT_TEST_BETWEEN(name, NULL, NULL)
+#define UNIT_TEST_BETWEEN(name, setup, teardown)                                                   \
+    static void name(void **state);                                                                \
+    __attribute__((constructor)) static void unit_add_##name(void)                                 \
+    {                                                                                              \
+        unit_add((struct CMUnitTest){#name, name, setup, teardown, NULL}, __LINE__);               \
+    }                                                                                              \
+    static void name(void **state)
+
+/* What main returns: all of them are run. */
+static inline int unit_run(CMFixtureFunction setup, CMFixtureFunction teardown)
+{
+    return _cmocka_run_group_tests("tests", unit_tests.all, unit_tests.count, setup, teardown);
 }
 
 #endif

@@ -62,7 +62,7 @@ static void copy(copy_t *how, const buffers_t *buffers, size_t at, size_t ahead,
 static const size_t lengths[] = {0,    1,    7,    64,   65,   191,  2047, 2048,   2049,
                                  2111, 2112, 4095, 4096, 4097, 6143, 6144, LONGEST};
 
-static void every_byte_is_copied_and_no_other(void **state)
+UNIT_TEST(every_byte_is_copied_and_no_other)
 {
     const buffers_t buffers = buffers_open();
 
@@ -81,7 +81,7 @@ static void every_byte_is_copied_and_no_other(void **state)
 }
 
 /* Up to 31 bytes behind the source in its page, whichever page. */
-static void what_lies_just_behind_the_source_goes_in_short_pieces(void **state)
+UNIT_TEST(what_lies_just_behind_the_source_goes_in_short_pieces)
 {
     const buffers_t buffers = buffers_open();
 
@@ -98,7 +98,7 @@ static void what_lies_just_behind_the_source_goes_in_short_pieces(void **state)
     buffers_close(&buffers);
 }
 
-static void data_behind_a_header_keep_their_place_in_the_line(void **state)
+UNIT_TEST(data_behind_a_header_keep_their_place_in_the_line)
 {
     static _Alignas(64) uint8_t data[64];
     static const _Alignas(64) uint8_t frame[256] = {0};
@@ -116,11 +116,5 @@ static void data_behind_a_header_keep_their_place_in_the_line(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_byte_is_copied_and_no_other),
-        cmocka_unit_test(what_lies_just_behind_the_source_goes_in_short_pieces),
-        cmocka_unit_test(data_behind_a_header_keep_their_place_in_the_line),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return unit_run(NULL, NULL);
 }

@@ -53,7 +53,7 @@ static uint64_t tallied(const regx_tally_t *tallies, const char *reason)
     return count;
 }
 
-static void one_thread_counts_plainly(void **state)
+UNIT_TEST(one_thread_counts_plainly)
 {
     regx_counters_t counters = {0};
 
@@ -70,7 +70,7 @@ static void one_thread_counts_plainly(void **state)
 }
 
 /* Of all kinds of peers, reasons and sizes; fallbacks of all paths. */
-static void messages_are_sums(void **state)
+UNIT_TEST(messages_are_sums)
 {
     static regx_flow_t near, far;
     const regx_counters_t counters = {.flows = {&near, &far}};
@@ -86,7 +86,7 @@ static void messages_are_sums(void **state)
     assert_int_equal(sum(&counters, REGX_BYTES, REGX_PATH_fallback), 9000);
 }
 
-static void threads_lose_nothing(void **state)
+UNIT_TEST(threads_lose_nothing)
 {
     static regx_flow_t flow = {.threads = true};
     regx_counters_t counters = {.threads = true, .flows = {&flow}};
@@ -109,7 +109,7 @@ static void threads_lose_nothing(void **state)
     }
 }
 
-static void reasons_have_a_place_each_and_the_last_is_for_the_rest(void **state)
+UNIT_TEST(reasons_have_a_place_each_and_the_last_is_for_the_rest)
 {
     regx_counters_t counters = {0};
 
@@ -130,7 +130,7 @@ static void reasons_have_a_place_each_and_the_last_is_for_the_rest(void **state)
     assert_int_equal(tallied(counters.fallbacks, "other"), 3 * 5);
 }
 
-static void long_reasons_are_cut_and_still_found(void **state)
+UNIT_TEST(long_reasons_are_cut_and_still_found)
 {
     regx_counters_t counters = {0};
     char reason[2 * REGX_REASON_LENGTH];
@@ -150,13 +150,5 @@ static void long_reasons_are_cut_and_still_found(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_thread_counts_plainly),
-        cmocka_unit_test(messages_are_sums),
-        cmocka_unit_test(threads_lose_nothing),
-        cmocka_unit_test(reasons_have_a_place_each_and_the_last_is_for_the_rest),
-        cmocka_unit_test(long_reasons_are_cut_and_still_found),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return unit_run(NULL, NULL);
 }

@@ -47,7 +47,7 @@ static int closed_of_two(bool denied, unsigned also_denied)
     return closed;
 }
 
-static void what_the_program_put_in_its_place_is_left_alone(void **state)
+UNIT_TEST(what_the_program_put_in_its_place_is_left_alone)
 {
     assert_int_equal(closed_of_two(false, 0), 0x1);
 }
@@ -67,7 +67,7 @@ static bool closes_its_own_alone(void)
     return closed_of_two(true, 0) == 0x1;
 }
 
-static void the_other_call_tells_where_a_filter_refuses_one(void **state)
+UNIT_TEST(the_other_call_tells_where_a_filter_refuses_one)
 {
     in_a_child_that(closes_its_own_alone);
 }
@@ -77,12 +77,12 @@ static bool closes_its_own(void)
     return (closed_of_two(true, SYS_newfstatat) & 0x1) != 0;
 }
 
-static void what_no_call_tells_of_is_closed_all_the_same(void **state)
+UNIT_TEST(what_no_call_tells_of_is_closed_all_the_same)
 {
     in_a_child_that(closes_its_own);
 }
 
-static void no_file_is_kept_of_a_closed_descriptor(void **state)
+UNIT_TEST(no_file_is_kept_of_a_closed_descriptor)
 {
     const int fd = made();
 
@@ -95,7 +95,7 @@ static void no_file_is_kept_of_a_closed_descriptor(void **state)
 }
 
 /* Where the number 0 is open, as it mostly is. */
-static void what_was_never_kept_is_no_file(void **state)
+UNIT_TEST(what_was_never_kept_is_no_file)
 {
     const regx_file_t none = {0};
     const int low = is_open(0) ? -1 : open("/dev/null", O_RDONLY);
@@ -118,21 +118,12 @@ static bool keeps_without_being_told(void)
     return fd >= 0 && is_open(0) && regx_file_is_ours(&file) && !regx_file_is_ours(&none);
 }
 
-static void what_is_kept_where_no_call_tells_stays_ours(void **state)
+UNIT_TEST(what_is_kept_where_no_call_tells_stays_ours)
 {
     in_a_child_that(keeps_without_being_told);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_the_program_put_in_its_place_is_left_alone),
-        cmocka_unit_test(the_other_call_tells_where_a_filter_refuses_one),
-        cmocka_unit_test(what_no_call_tells_of_is_closed_all_the_same),
-        cmocka_unit_test(no_file_is_kept_of_a_closed_descriptor),
-        cmocka_unit_test(what_was_never_kept_is_no_file),
-        cmocka_unit_test(what_is_kept_where_no_call_tells_stays_ours),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return unit_run(NULL, NULL);
 }

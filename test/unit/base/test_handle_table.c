@@ -12,7 +12,7 @@ enum { OBJECTS = 5000 };
 
 static char objects[OBJECTS];
 
-static void a_handle_finds_its_object_alone(void **state)
+UNIT_TEST(a_handle_finds_its_object_alone)
 {
     regx_handle_table_t table;
     regx_handle_t *handles = calloc(OBJECTS, sizeof(*handles));
@@ -42,7 +42,7 @@ static void a_handle_finds_its_object_alone(void **state)
     free(handles);
 }
 
-static void old_handles_find_nothing(void **state)
+UNIT_TEST(old_handles_find_nothing)
 {
     enum { ROUNDS = 20000, LIVE = 100 };
     regx_handle_table_t table;
@@ -85,10 +85,5 @@ static void old_handles_find_nothing(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_handle_finds_its_object_alone),
-        cmocka_unit_test(old_handles_find_nothing),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return unit_run(NULL, NULL);
 }

@@ -78,7 +78,7 @@ static void accept(unsigned param, const char *text)
     assert_string_equal(error, "");
 }
 
-static void words_are_stored_by_their_value(void **state)
+UNIT_TEST(words_are_stored_by_their_value)
 {
     accept(COLOUR, "green");
     assert_int_equal(settings.colour, GREEN);
@@ -92,7 +92,7 @@ static void words_are_stored_by_their_value(void **state)
     assert_int_equal(settings.pool, 0);
 }
 
-static void numbers_are_stored_in_their_field_alone(void **state)
+UNIT_TEST(numbers_are_stored_in_their_field_alone)
 {
     static const struct {
         const char *text;
@@ -122,7 +122,7 @@ static void numbers_are_stored_in_their_field_alone(void **state)
     }
 }
 
-static void lists_and_texts_are_kept(void **state)
+UNIT_TEST(lists_and_texts_are_kept)
 {
     static const char list[] = "anything,at all";
 
@@ -138,7 +138,7 @@ static void lists_and_texts_are_kept(void **state)
     assert_string_equal(settings.file, "");
 }
 
-static void refusals_say_what_is_allowed(void **state)
+UNIT_TEST(refusals_say_what_is_allowed)
 {
     char page[24], slots[96], pools[96];
     const struct {
@@ -183,7 +183,7 @@ static void refusals_say_what_is_allowed(void **state)
 }
 
 /* However much the user wrote, the refusal ends within its room. */
-static void a_long_value_does_not_overflow_the_refusal(void **state)
+UNIT_TEST(a_long_value_does_not_overflow_the_refusal)
 {
     static const unsigned each[] = {COLOUR, LEVEL, SLOT};
     char text[4 * REGX_ERROR], error[REGX_ERROR + 1];
@@ -208,7 +208,7 @@ static bool has_fur(const char *word)
     return !flies(word);
 }
 
-static void a_list_has_those_that_are_allowed_and_stays_in_its_room(void **state)
+UNIT_TEST(a_list_has_those_that_are_allowed_and_stays_in_its_room)
 {
     char list[16];
 
@@ -222,7 +222,7 @@ static void a_list_has_those_that_are_allowed_and_stays_in_its_room(void **state
     assert_string_equal(list, "bird");
 }
 
-static void lists_hold_whole_elements(void **state)
+UNIT_TEST(lists_hold_whole_elements)
 {
     assert_true(regx_option_listed("tcp", "tcp"));
     assert_true(regx_option_listed("posix,,tcp,", "tcp"));
@@ -235,15 +235,5 @@ static void lists_hold_whole_elements(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(words_are_stored_by_their_value),
-        cmocka_unit_test(numbers_are_stored_in_their_field_alone),
-        cmocka_unit_test(lists_and_texts_are_kept),
-        cmocka_unit_test(refusals_say_what_is_allowed),
-        cmocka_unit_test(a_long_value_does_not_overflow_the_refusal),
-        cmocka_unit_test(a_list_has_those_that_are_allowed_and_stays_in_its_room),
-        cmocka_unit_test(lists_hold_whole_elements),
-    };
-
-    return cmocka_run_group_tests_name("param", tests, NULL, NULL);
+    return unit_run(NULL, NULL);
 }

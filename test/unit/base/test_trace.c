@@ -16,7 +16,7 @@ static void keep(const char *line)
     snprintf(last, sizeof(last), "%s", line);
 }
 
-static void long_line_is_cut(void **state)
+UNIT_TEST(long_line_is_cut)
 {
     const regx_trace_t trace = {.level = REGX_TRACE_CHOICE, .write = keep};
     char text[1500] = {0};
@@ -26,7 +26,7 @@ static void long_line_is_cut(void **state)
     assert_int_equal(strlen(last), 1000);
 }
 
-static void arguments_of_a_line_that_is_not_shown_are_not_evaluated(void **state)
+UNIT_TEST(arguments_of_a_line_that_is_not_shown_are_not_evaluated)
 {
     const regx_trace_t trace = {.level = REGX_TRACE_CHOICE, .write = keep};
     int evaluated = 0;
@@ -39,10 +39,5 @@ static void arguments_of_a_line_that_is_not_shown_are_not_evaluated(void **state
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(long_line_is_cut),
-        cmocka_unit_test(arguments_of_a_line_that_is_not_shown_are_not_evaluated),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return unit_run(NULL, NULL);
 }

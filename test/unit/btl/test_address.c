@@ -235,7 +235,7 @@ static void meet(regx_transport_kind_t kind, const char *transport_word, const c
 }
 
 /* Also where that is seen only on connecting. */
-static void ports_of_other_subnets_are_named_with_the_remedy(void **state)
+UNIT_TEST(ports_of_other_subnets_are_named_with_the_remedy)
 {
     for (unsigned i = 0; i < 2; i++) {
         refuses = i == 0;
@@ -250,7 +250,7 @@ static void ports_of_other_subnets_are_named_with_the_remedy(void **state)
     }
 }
 
-static void why_there_is_no_port_is_said(void **state)
+UNIT_TEST(why_there_is_no_port_is_said)
 {
     meet(REGX_ON_NODE, "auto", "posix", 1);
     assert_string_equal(line, "rank 7 on node7 cannot be reached: no RDMA device here. Open MPI's "
@@ -261,7 +261,7 @@ static void why_there_is_no_port_is_said(void **state)
 }
 
 /* By one process of the job, at its start, where all of them know it. */
-static void other_nodes_are_said_to_be_out_of_reach(void **state)
+UNIT_TEST(other_nodes_are_said_to_be_out_of_reach)
 {
     processes = 4;
     meet(REGX_ON_NODE, "auto", "posix", 1);
@@ -274,7 +274,7 @@ static void other_nodes_are_said_to_be_out_of_reach(void **state)
     processes = 1;
 }
 
-static void nothing_is_said_where_another_btl_leads(void **state)
+UNIT_TEST(nothing_is_said_where_another_btl_leads)
 {
     other_leads = true;
     meet(REGX_ON_NODE, "auto", "posix", 0);
@@ -284,7 +284,7 @@ static void nothing_is_said_where_another_btl_leads(void **state)
 
 /* ---- which ports meet ---- */
 
-static void ports_at_the_same_place_meet(void **state)
+UNIT_TEST(ports_at_the_same_place_meet)
 {
     static process_t rails, other;
     int talks_to[PORTS];
@@ -296,7 +296,7 @@ static void ports_at_the_same_place_meet(void **state)
 }
 
 /* The far end of a pair is on another socket than its process. */
-static void far_ports_are_used_only_where_no_near_ones_meet(void **state)
+UNIT_TEST(far_ports_are_used_only_where_no_near_ones_meet)
 {
     static const struct {
         uint8_t ours[2], theirs[2]; /* fabrics, the near port first */
@@ -325,7 +325,7 @@ static void far_ports_are_used_only_where_no_near_ones_meet(void **state)
 }
 
 /* Ours talks to theirs where theirs talks to ours, and as many as can be. */
-static void both_ends_decide_alike(void **state)
+UNIT_TEST(both_ends_decide_alike)
 {
     static process_t one, other;
     uint64_t chance = 1;
@@ -359,15 +359,5 @@ static void both_ends_decide_alike(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ports_of_other_subnets_are_named_with_the_remedy),
-        cmocka_unit_test(why_there_is_no_port_is_said),
-        cmocka_unit_test(other_nodes_are_said_to_be_out_of_reach),
-        cmocka_unit_test(nothing_is_said_where_another_btl_leads),
-        cmocka_unit_test(ports_at_the_same_place_meet),
-        cmocka_unit_test(far_ports_are_used_only_where_no_near_ones_meet),
-        cmocka_unit_test(both_ends_decide_alike),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return unit_run(NULL, NULL);
 }

@@ -73,13 +73,13 @@ static void assert_refused(bool was_read, const char *why)
     }
 }
 
-static void without_a_file_nothing_is_known(void **state)
+UNIT_TEST(without_a_file_nothing_is_known)
 {
     assert_true(regx_costs_read("", NULL, &costs, error));
     assert_true(nothing_is_known());
 }
 
-static void of_each_size_the_fastest_is_known(void **state)
+UNIT_TEST(of_each_size_the_fastest_is_known)
 {
     assert_true(read_text(HEAD "# a remark\n"
                                "l3 8K 10 20 30 40\n"
@@ -100,7 +100,7 @@ static void of_each_size_the_fastest_is_known(void **state)
     assert_false(l3[S64K].known || any[S8K].known || costs.best[REGX_NEIGHBOUR_L2][S8K].known);
 }
 
-static void a_file_from_elsewhere_is_refused(void **state)
+UNIT_TEST(a_file_from_elsewhere_is_refused)
 {
     assert_refused(read_text("regx-costs 2\n"), "line 1 is not \"regx-costs 1\"");
     assert_refused(read_text("regx-costs 1\nregx 0.0.9\n"),
@@ -109,7 +109,7 @@ static void a_file_from_elsewhere_is_refused(void **state)
                    "line 3 is not \"processor Me 1 2\"");
 }
 
-static void lines_that_make_no_sense_are_refused(void **state)
+UNIT_TEST(lines_that_make_no_sense_are_refused)
 {
     static const char *const lines[] = {
         "l3 8K - - - -",
@@ -143,7 +143,7 @@ static void lines_that_make_no_sense_are_refused(void **state)
 }
 
 /* At every byte. What ends with the word itself lacks its line's end alone. */
-static void a_file_that_was_cut_is_refused(void **state)
+UNIT_TEST(a_file_that_was_cut_is_refused)
 {
     static const char text[] = HEAD "l2 8K 10 20 30 40\nany 64K 100 200 300 400\nend\n";
 
@@ -157,7 +157,7 @@ static void a_file_that_was_cut_is_refused(void **state)
     assert_true(regx_costs_read(name, "Me 1 2", &costs, error));
 }
 
-static void what_is_no_file_is_refused(void **state)
+UNIT_TEST(what_is_no_file_is_refused)
 {
     remove(name);
     assert_refused(regx_costs_read(name, "Me 1 2", &costs, error), "No such file");
@@ -168,7 +168,7 @@ static void what_is_no_file_is_refused(void **state)
     remove(name);
 }
 
-static void a_file_without_end_is_not_read(void **state)
+UNIT_TEST(a_file_without_end_is_not_read)
 {
     assert_true(read_text(HEAD "end\n"));
     assert_int_equal(truncate(name, (off_t)1 << 40), 0);
@@ -190,7 +190,7 @@ void __wrap_regx_rndv_tell(regx_rndv_t *rndv, uint64_t length, regx_path_t path)
     told[__builtin_ctzll(length / REGX_COSTS_SMALLEST)] = path;
 }
 
-static void a_neighbour_without_lines_is_any(void **state)
+UNIT_TEST(a_neighbour_without_lines_is_any)
 {
     size_t limit = REGX_EAGER_MAX;
     regx_eager_t eager;
@@ -211,17 +211,6 @@ static void a_neighbour_without_lines_is_any(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(without_a_file_nothing_is_known),
-        cmocka_unit_test(of_each_size_the_fastest_is_known),
-        cmocka_unit_test(a_file_from_elsewhere_is_refused),
-        cmocka_unit_test(lines_that_make_no_sense_are_refused),
-        cmocka_unit_test(a_file_that_was_cut_is_refused),
-        cmocka_unit_test(a_file_without_end_is_not_read),
-        cmocka_unit_test(a_neighbour_without_lines_is_any),
-        cmocka_unit_test(what_is_no_file_is_refused),
-    };
-
     alarm(UNIT_PATIENCE);
-    return cmocka_run_group_tests(tests, make, take_away);
+    return unit_run(make, take_away);
 }

@@ -183,7 +183,9 @@ static unsigned moves(const table_t *table, unsigned messages)
     return count;
 }
 
-static void trials_become_rarer(void **state)
+#define TEST(name) UNIT_TEST_BETWEEN(name, begin, NULL)
+
+TEST(trials_become_rarer)
 {
     assert_in_range(moves(&tables[1], 1000), 1, 5);
     moves(&tables[1], 19000);
@@ -193,7 +195,7 @@ static void trials_become_rarer(void **state)
 
 /* The wait of the second trial, 128 times what it has lost, is for ratio 3 up to 10,000 messages,
  * and up to 40,000 after two more. */
-static void costs_that_change_are_followed(void **state)
+TEST(costs_that_change_are_followed)
 {
     run(&tables[1], &programs[0], 2000, 0, TUNED);
     assert_int_equal(last, REGX_EAGER_RENDEZVOUS);
@@ -208,7 +210,7 @@ static void costs_that_change_are_followed(void **state)
 }
 
 /* Of the faster way every eighth message, so two samples of three. Of 20 programs most see it. */
-static void most_samples_may_be_interrupted(void **state)
+TEST(most_samples_may_be_interrupted)
 {
     unsigned found = 0;
 
@@ -232,7 +234,7 @@ static const size_t lengths[LENGTHS] = {SHORT, MIDDLE, LONG};
 
 /* All messages of a size go that way, for 4,096 of them, and no clock is read. The first may go
  * another way, since one limit serves all sizes. */
-static void what_is_told_holds_from_the_first_message_on(void **state)
+TEST(what_is_told_holds_from_the_first_message_on)
 {
     for (unsigned ways = 0; ways < 1u << LENGTHS; ways++) {
         for (unsigned i = 0; i < LENGTHS; i++) {
@@ -251,7 +253,7 @@ static void what_is_told_holds_from_the_first_message_on(void **state)
 }
 
 /* Within so many more messages, which the trial needs. */
-static void what_was_told_wrong_is_found_out(void **state)
+TEST(what_was_told_wrong_is_found_out)
 {
     for (unsigned i = 0; i < 4; i++) {
         const regx_eager_way_t better = i < 2 ? REGX_EAGER_RENDEZVOUS : REGX_EAGER_SEND;
@@ -265,7 +267,7 @@ static void what_was_told_wrong_is_found_out(void **state)
     }
 }
 
-static void what_is_told_late_is_not_heeded(void **state)
+TEST(what_is_told_late_is_not_heeded)
 {
     note(SHORT);
     regx_eager_tell(&eager, 0, REGX_EAGER_RENDEZVOUS);
@@ -280,7 +282,7 @@ static void what_is_told_late_is_not_heeded(void **state)
 static const table_t short_by_rendezvous = {"", SHORT, {3000, 1000}};
 static const table_t long_eagerly = {"", LONG, {2000, 6000}};
 
-static void of_two_sizes_each_has_its_way(void **state)
+TEST(of_two_sizes_each_has_its_way)
 {
     const table_t short_eagerly = {"", SHORT, {1000, 2000}};
     const table_t long_by_rendezvous = {"", LONG, {6000, 2000}};
@@ -297,7 +299,7 @@ static void of_two_sizes_each_has_its_way(void **state)
     }
 }
 
-static void of_three_sizes_the_one_between_may_go_eagerly_alone(void **state)
+TEST(of_three_sizes_the_one_between_may_go_eagerly_alone)
 {
     const table_t eagerly = {"", MIDDLE, {1000, 2000}}, not_eagerly = {"", LONG, {6000, 2000}};
 
@@ -317,7 +319,7 @@ static void of_three_sizes_the_one_between_may_go_eagerly_alone(void **state)
 }
 
 /* All sizes in turn, in a program that never calls progress: their trials end all the same. */
-static void a_mixture_of_all_sizes_is_tried(void **state)
+TEST(a_mixture_of_all_sizes_is_tried)
 {
     for (unsigned i = 0; i < 30000; i++) {
         now += note(lengths[i % 3]) == REGX_EAGER_SEND ? 3000 : 1000;
@@ -328,7 +330,7 @@ static void a_mixture_of_all_sizes_is_tried(void **state)
 }
 
 /* Of the shorter ones 64 go eagerly before they have their way again. */
-static void longer_messages_that_go_eagerly_take_shorter_ones_along(void **state)
+TEST(longer_messages_that_go_eagerly_take_shorter_ones_along)
 {
     run(&short_by_rendezvous, &programs[0], 300, 0, TUNED);
     assert_int_equal(limit, LEAST);
@@ -357,7 +359,7 @@ static void reach_rendezvous_batch(size_t length)
     }
 }
 
-static void a_trial_whose_messages_stop_is_given_up(void **state)
+TEST(a_trial_whose_messages_stop_is_given_up)
 {
     reach_rendezvous_batch(SHORT);
     for (unsigned i = 0; i < 512; i++) {
@@ -367,7 +369,7 @@ static void a_trial_whose_messages_stop_is_given_up(void **state)
 }
 
 /* Messages of 4.1, whose header is shorter. */
-static void strays_end_the_trial(void **state)
+TEST(strays_end_the_trial)
 {
     header = 64;
     reach_rendezvous_batch(2 * REGX_EAGER_MIN + 10);
@@ -382,7 +384,7 @@ static void strays_end_the_trial(void **state)
 }
 
 /* 32 KiB with a header of 80 bytes. */
-static void what_is_above_the_limit_is_tried_in_vain(void **state)
+TEST(what_is_above_the_limit_is_tried_in_vain)
 {
     begin_with(CONFIGURED - 1, true);
     for (unsigned i = 0; i < 112 + 1 + 16 + 64; i++) {
@@ -394,7 +396,7 @@ static void what_is_above_the_limit_is_tried_in_vain(void **state)
 
 /* ---- limits ---- */
 
-static void a_message_elsewhere_restores_the_limit_for_good(void **state)
+TEST(a_message_elsewhere_restores_the_limit_for_good)
 {
     run(&tables[1], &programs[0], 1000, 0, TUNED);
     assert_true(limit < CONFIGURED);
@@ -405,7 +407,7 @@ static void a_message_elsewhere_restores_the_limit_for_good(void **state)
     assert_int_equal(moves(&tables[1], 20000), 0);
 }
 
-static void other_lengths_change_nothing(void **state)
+TEST(other_lengths_change_nothing)
 {
     const table_t smallest = {"", REGX_EAGER_MIN, {3000, 1000}};
     const table_t largest = {"", 8 * REGX_EAGER_MIN + 1, {3000, 1000}};
@@ -419,7 +421,7 @@ static void other_lengths_change_nothing(void **state)
 }
 
 /* note() sees to it that none is exceeded. */
-static void a_lower_limit_is_not_exceeded(void **state)
+TEST(a_lower_limit_is_not_exceeded)
 {
     static const size_t limits[] = {256,           LEAST - 1, LEAST,         LEAST + 1,
                                     8192 + HEADER, 9000,      16384 + HEADER};
@@ -439,7 +441,7 @@ static void a_lower_limit_is_not_exceeded(void **state)
     }
 }
 
-static void without_a_trial_no_clock_is_read(void **state)
+TEST(without_a_trial_no_clock_is_read)
 {
     run(&tables[1], &programs[0], 1000, 0, TUNED);
     looks = 0;
@@ -471,7 +473,7 @@ static bool matters(const table_t *table, const program_t *program)
     return dear - cheap > cheap / 8;
 }
 
-static void the_faster_way_is_found(void **state)
+TEST(the_faster_way_is_found)
 {
     for (unsigned i = 0; i < (unsigned)TABLES * PROGRAMS; i++) {
         const table_t *table = &tables[i % TABLES];
@@ -532,13 +534,13 @@ static void check_regret(unsigned messages, unsigned smallest, unsigned largest,
     assert_int_equal(failed, 0);
 }
 
-static void equal_times_keep_messages_eager(void **state)
+TEST(equal_times_keep_messages_eager)
 {
     run(&tables[EQUAL], &programs[0], 2000, 0, TUNED);
     assert_int_equal(limit, CONFIGURED);
 }
 
-static void ten_thousand_messages_lose_five_percent_and_in_long_bursts_seven(void **state)
+TEST(ten_thousand_messages_lose_five_percent_and_in_long_bursts_seven)
 {
     check_regret(10000, 1, 16, false, 45);
     check_regret(10000, 64, 64, false, 65);
@@ -546,13 +548,13 @@ static void ten_thousand_messages_lose_five_percent_and_in_long_bursts_seven(voi
 }
 
 /* Where one way takes three times as long: by the worse way they would lose 200 %. */
-static void a_thousand_messages_lose_a_third_and_in_long_bursts_half(void **state)
+TEST(a_thousand_messages_lose_a_third_and_in_long_bursts_half)
 {
     check_regret(1000, 1, 16, false, 330);
     check_regret(1000, 64, 64, false, 500);
 }
 
-static void a_hundred_messages_go_eagerly(void **state)
+TEST(a_hundred_messages_go_eagerly)
 {
     run(&tables[1], &programs[0], 112, 0, TUNED);
     assert_int_equal(went[REGX_EAGER_SEND], 112);
@@ -560,7 +562,7 @@ static void a_hundred_messages_go_eagerly(void **state)
 }
 
 /* Here three times as slow. */
-static void what_is_far_worse_for_one_size_is_not_tried_soon_for_others(void **state)
+TEST(what_is_far_worse_for_one_size_is_not_tried_soon_for_others)
 {
     for (unsigned i = 0; i < 2; i++) {
         begin(state);
@@ -573,32 +575,5 @@ static void what_is_far_worse_for_one_size_is_not_tried_soon_for_others(void **s
 
 int main(void)
 {
-#define TEST(name) cmocka_unit_test_setup(name, begin)
-    const struct CMUnitTest tests[] = {
-        TEST(trials_become_rarer),
-        TEST(costs_that_change_are_followed),
-        TEST(most_samples_may_be_interrupted),
-        TEST(what_is_told_holds_from_the_first_message_on),
-        TEST(what_was_told_wrong_is_found_out),
-        TEST(what_is_told_late_is_not_heeded),
-        TEST(of_two_sizes_each_has_its_way),
-        TEST(of_three_sizes_the_one_between_may_go_eagerly_alone),
-        TEST(a_mixture_of_all_sizes_is_tried),
-        TEST(longer_messages_that_go_eagerly_take_shorter_ones_along),
-        TEST(a_trial_whose_messages_stop_is_given_up),
-        TEST(strays_end_the_trial),
-        TEST(what_is_above_the_limit_is_tried_in_vain),
-        TEST(a_message_elsewhere_restores_the_limit_for_good),
-        TEST(other_lengths_change_nothing),
-        TEST(a_lower_limit_is_not_exceeded),
-        TEST(without_a_trial_no_clock_is_read),
-        TEST(equal_times_keep_messages_eager),
-        TEST(the_faster_way_is_found),
-        TEST(ten_thousand_messages_lose_five_percent_and_in_long_bursts_seven),
-        TEST(a_thousand_messages_lose_a_third_and_in_long_bursts_half),
-        TEST(a_hundred_messages_go_eagerly),
-        TEST(what_is_far_worse_for_one_size_is_not_tried_soon_for_others),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return unit_run(NULL, NULL);
 }

@@ -165,7 +165,7 @@ static void close_module(regx_module_t *module)
 }
 
 /* Every table but the endpoints themselves stays as long as it was. */
-static void an_idle_peer_costs_its_endpoint_and_nothing_else(void **state)
+UNIT_TEST(an_idle_peer_costs_its_endpoint_and_nothing_else)
 {
     regx_module_t module;
 
@@ -194,7 +194,7 @@ static void an_idle_peer_costs_its_endpoint_and_nothing_else(void **state)
 }
 
 /* It sends before Open MPI has asked for it: then Open MPI gets the same, once. */
-static void a_peer_that_was_met_is_connected_once(void **state)
+UNIT_TEST(a_peer_that_was_met_is_connected_once)
 {
     regx_module_t module;
     opal_proc_t *const proc = (opal_proc_t *)7;
@@ -219,7 +219,7 @@ static void a_peer_that_was_met_is_connected_once(void **state)
 }
 
 /* Or what it reads would be the pool's next fragment. */
-static void a_peer_that_leaves_reads_to_the_end_if_it_lives(void **state)
+UNIT_TEST(a_peer_that_leaves_reads_to_the_end_if_it_lives)
 {
     regx_module_t module;
 
@@ -248,7 +248,7 @@ static void a_peer_that_leaves_reads_to_the_end_if_it_lives(void **state)
 /* Open MPI goes on without a process if it is asked to (ULFM), but not with data that is wrong; where
  * that is a message which may just be longer than its buffer, only a line is printed. And what it has
  * given up may end before this process. */
-static void only_a_process_that_is_used_is_lost_to_open_mpi(void **state)
+UNIT_TEST(only_a_process_that_is_used_is_lost_to_open_mpi)
 {
     regx_module_t module;
 
@@ -275,7 +275,7 @@ static regx_endpoint_t *meet(regx_module_t *module, opal_proc_t *proc)
 }
 
 /* As by another thread, while this one connects. */
-static void of_two_that_connect_at_once_one_serves(void **state)
+UNIT_TEST(of_two_that_connect_at_once_one_serves)
 {
     regx_endpoint_t *(*const ways[])(regx_module_t *, opal_proc_t *) = {regx_endpoint_new, meet};
 
@@ -298,13 +298,5 @@ static void of_two_that_connect_at_once_one_serves(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_peer_that_was_met_is_connected_once),
-        cmocka_unit_test(a_peer_that_leaves_reads_to_the_end_if_it_lives),
-        cmocka_unit_test(only_a_process_that_is_used_is_lost_to_open_mpi),
-        cmocka_unit_test(of_two_that_connect_at_once_one_serves),
-        cmocka_unit_test(an_idle_peer_costs_its_endpoint_and_nothing_else),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return unit_run(NULL, NULL);
 }

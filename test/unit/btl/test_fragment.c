@@ -75,7 +75,9 @@ static size_t use(size_t size, size_t skew, bool in_slot)
     return length;
 }
 
-static void data_begin_where_they_are_asked_to(void **state)
+#define TEST(name) UNIT_TEST_BETWEEN(name, open_module, close_module)
+
+TEST(data_begin_where_they_are_asked_to)
 {
     for (size_t skew = 0; skew < REGX_COPY_LINE; skew++) {
         assert_int_equal(use(1, skew, false), 1);
@@ -88,7 +90,7 @@ static void data_begin_where_they_are_asked_to(void **state)
     }
 }
 
-static void without_a_slot_it_is_as_long_as_a_frame(void **state)
+TEST(without_a_slot_it_is_as_long_as_a_frame)
 {
     const uint32_t taken[] = {regx_pool_get(&module.pool), regx_pool_get(&module.pool)};
 
@@ -103,11 +105,5 @@ static void without_a_slot_it_is_as_long_as_a_frame(void **state)
 
 int main(void)
 {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, open_module, close_module)
-    const struct CMUnitTest tests[] = {
-        TEST(data_begin_where_they_are_asked_to),
-        TEST(without_a_slot_it_is_as_long_as_a_frame),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return unit_run(NULL, NULL);
 }

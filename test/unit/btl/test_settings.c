@@ -42,7 +42,7 @@ static void check_refusals(const regx_param_t *param, void *room)
     }
 }
 
-static void what_is_not_allowed_is_refused_by_name(void **state)
+UNIT_TEST(what_is_not_allowed_is_refused_by_name)
 {
     for_each(check_refusals);
 }
@@ -67,17 +67,12 @@ static void check_row(const regx_param_t *param, void *room)
     }
 }
 
-static void every_field_takes_what_is_allowed(void **state)
+UNIT_TEST(every_field_takes_what_is_allowed)
 {
     for_each(check_row);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_not_allowed_is_refused_by_name),
-        cmocka_unit_test(every_field_takes_what_is_allowed),
-    };
-
-    return cmocka_run_group_tests_name("settings", tests, NULL, NULL);
+    return unit_run(NULL, NULL);
 }

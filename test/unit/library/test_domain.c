@@ -9,7 +9,7 @@
 
 #include "../transport/verbs/fake_device.h"
 
-static void memory_used_again_is_registered_once(void **state)
+UNIT_TEST(memory_used_again_is_registered_once)
 {
     regx_domain_t *domain = domain_open("notifier");
     char *base = domain_map(LENGTH);
@@ -28,7 +28,7 @@ static void memory_used_again_is_registered_once(void **state)
     munmap(base, LENGTH);
 }
 
-static void none_keeps_nothing(void **state)
+UNIT_TEST(none_keeps_nothing)
 {
     regx_domain_t *domain = domain_open("none");
     char *base = domain_map(LENGTH);
@@ -49,7 +49,7 @@ static void none_keeps_nothing(void **state)
 }
 
 /* What was registered to be sent from is not received into by the same key. */
-static void each_use_has_the_access_that_it_asked_for(void **state)
+UNIT_TEST(each_use_has_the_access_that_it_asked_for)
 {
     static const int wanted[] = {TO_SEND, TO_RECEIVE, IBV_ACCESS_REMOTE_READ,
                                  IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE, FOR_PEERS};
@@ -70,7 +70,7 @@ static void each_use_has_the_access_that_it_asked_for(void **state)
     }
 }
 
-static void what_cannot_be_used_is_refused(void **state)
+UNIT_TEST(what_cannot_be_used_is_refused)
 {
     static const char *const backends[] = {"none", "notifier"};
 
@@ -103,7 +103,7 @@ static void what_cannot_be_used_is_refused(void **state)
     }
 }
 
-static void wrong_options_are_refused_in_one_line(void **state)
+UNIT_TEST(wrong_options_are_refused_in_one_line)
 {
     regx_domain_options_t options = {.size = sizeof(options)};
     regx_domain_t *domain = NULL;
@@ -120,37 +120,14 @@ static void wrong_options_are_refused_in_one_line(void **state)
 }
 
 /* UCX is not loaded, so there are no hooks. */
-static void a_backend_that_cannot_work_says_what_can(void **state)
+UNIT_TEST(a_backend_that_cannot_work_says_what_can)
 {
     assert_int_equal(domain_refused("hooks"), EOPNOTSUPP);
     assert_ptr_equal(strstr(refusal, "backend=hooks cannot be used: "), refusal);
     assert_non_null(strstr(refusal, "usable here: none"));
 }
 
-static void the_words_for_backends_can_be_opened_or_say_why_not(void **state)
-{
-    const char *word;
-    unsigned count = 0;
-
-    assert_string_equal(regx_domain_backends(0), "auto");
-    for (; (word = regx_domain_backends(count)) != NULL; count++) {
-        const regx_domain_options_t options = {.size = sizeof(options), .backend = word};
-        regx_domain_t *domain;
-        const int result = regx_domain_open(pd, &options, &domain, refusal, sizeof(refusal));
-
-        if (result == 0) {
-            assert_true(strcmp(word, "auto") == 0 ||
-                        strcmp(word, regx_domain_backend(domain, NULL)) == 0);
-            regx_domain_close(domain);
-        } else {
-            assert_int_equal(result, EOPNOTSUPP);
-            assert_non_null(strstr(refusal, word));
-        }
-    }
-    assert_int_equal(count, 7);
-}
-
-static void without_options_it_is_auto(void **state)
+UNIT_TEST(without_options_it_is_auto)
 {
     regx_domain_t *domain;
     const char *reason = "", *backend;
@@ -165,7 +142,7 @@ static void without_options_it_is_auto(void **state)
     regx_domain_close(domain);
 }
 
-static void all_domains_of_a_process_share_one_backend(void **state)
+UNIT_TEST(all_domains_of_a_process_share_one_backend)
 {
     regx_domain_t *first = domain_open("notifier"), *second = domain_open("auto"),
                   *third = domain_open("none");
@@ -188,7 +165,7 @@ static void all_domains_of_a_process_share_one_backend(void **state)
     assert_int_not_equal(domain_refused("hooks"), EBUSY);
 }
 
-static void a_shorter_structure_is_filled_in_as_far_as_it_goes(void **state)
+UNIT_TEST(a_shorter_structure_is_filled_in_as_far_as_it_goes)
 {
     regx_domain_t *domain = domain_open("none");
     char *base = domain_map(LENGTH);
@@ -203,20 +180,31 @@ static void a_shorter_structure_is_filled_in_as_far_as_it_goes(void **state)
     munmap(base, LENGTH);
 }
 
+/* The last one: `retain` stays. */
+UNIT_TEST(the_words_for_backends_can_be_opened_or_say_why_not)
+{
+    const char *word;
+    unsigned count = 0;
+
+    assert_string_equal(regx_domain_backends(0), "auto");
+    for (; (word = regx_domain_backends(count)) != NULL; count++) {
+        const regx_domain_options_t options = {.size = sizeof(options), .backend = word};
+        regx_domain_t *domain;
+        const int result = regx_domain_open(pd, &options, &domain, refusal, sizeof(refusal));
+
+        if (result == 0) {
+            assert_true(strcmp(word, "auto") == 0 ||
+                        strcmp(word, regx_domain_backend(domain, NULL)) == 0);
+            regx_domain_close(domain);
+        } else {
+            assert_int_equal(result, EOPNOTSUPP);
+            assert_non_null(strstr(refusal, word));
+        }
+    }
+    assert_int_equal(count, 7);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(memory_used_again_is_registered_once),
-        cmocka_unit_test(none_keeps_nothing),
-        cmocka_unit_test(each_use_has_the_access_that_it_asked_for),
-        cmocka_unit_test(what_cannot_be_used_is_refused),
-        cmocka_unit_test(wrong_options_are_refused_in_one_line),
-        cmocka_unit_test(a_backend_that_cannot_work_says_what_can),
-        cmocka_unit_test(without_options_it_is_auto),
-        cmocka_unit_test(all_domains_of_a_process_share_one_backend),
-        cmocka_unit_test(a_shorter_structure_is_filled_in_as_far_as_it_goes),
-        cmocka_unit_test(the_words_for_backends_can_be_opened_or_say_why_not), /* retain stays */
-    };
-
-    return cmocka_run_group_tests(tests, domain_setup, domain_teardown);
+    return unit_run(domain_setup, domain_teardown);
 }

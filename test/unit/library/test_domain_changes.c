@@ -9,7 +9,7 @@
 #include <sched.h>
 #include <sys/syscall.h>
 
-static void memory_unmapped_past_libc_is_registered_anew(void **state)
+UNIT_TEST(memory_unmapped_past_libc_is_registered_anew)
 {
     regx_domain_t *domain = domain_open("notifier");
     char *base = domain_map(LENGTH);
@@ -27,7 +27,7 @@ static void memory_unmapped_past_libc_is_registered_anew(void **state)
 }
 
 /* Its changes are not reported. */
-static void shared_memory_is_not_kept_and_that_is_said(void **state)
+UNIT_TEST(shared_memory_is_not_kept_and_that_is_said)
 {
     regx_domain_t *domain = domain_open("notifier");
     char *base = mmap(NULL, LENGTH, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -48,7 +48,7 @@ static void shared_memory_is_not_kept_and_that_is_said(void **state)
     munmap(base, LENGTH);
 }
 
-static void what_was_freed_is_deregistered_without_another_call(void **state)
+UNIT_TEST(what_was_freed_is_deregistered_without_another_call)
 {
     regx_domain_t *domain = domain_open("notifier");
     char *base = domain_map(LENGTH);
@@ -71,7 +71,7 @@ static void note(void *context, const void *base, size_t length)
     told++;
 }
 
-static void a_change_of_memory_in_use_is_told_of(void **state)
+UNIT_TEST(a_change_of_memory_in_use_is_told_of)
 {
     const regx_domain_options_t options = {
         .size = sizeof(options), .backend = "notifier", .changed_in_use = note, .context = &told};
@@ -124,7 +124,7 @@ static void *map_and_use(void *domain)
     return NULL;
 }
 
-static void threads_that_map_and_unmap_find_their_own(void **state)
+UNIT_TEST(threads_that_map_and_unmap_find_their_own)
 {
     regx_domain_t *domain = domain_open("notifier");
     pthread_t threads[THREADS];
@@ -145,13 +145,5 @@ static void threads_that_map_and_unmap_find_their_own(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(memory_unmapped_past_libc_is_registered_anew),
-        cmocka_unit_test(shared_memory_is_not_kept_and_that_is_said),
-        cmocka_unit_test(what_was_freed_is_deregistered_without_another_call),
-        cmocka_unit_test(a_change_of_memory_in_use_is_told_of),
-        cmocka_unit_test(threads_that_map_and_unmap_find_their_own),
-    };
-
-    return cmocka_run_group_tests(tests, domain_setup, domain_teardown);
+    return unit_run(domain_setup, domain_teardown);
 }

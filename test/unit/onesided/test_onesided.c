@@ -7,7 +7,9 @@
 
 #include <stdlib.h>
 
-static void a_put_of_several_pieces_and_a_get_of_it(void **state)
+#define TEST(name) UNIT_TEST_BETWEEN(name, open_stage, close_stage)
+
+TEST(a_put_of_several_pieces_and_a_get_of_it)
 {
     char mine[1000], back[1000] = {0}, around[2] = {stage.base[9], stage.base[1010]};
 
@@ -27,7 +29,7 @@ static void a_put_of_several_pieces_and_a_get_of_it(void **state)
     assert_int_equal(stage.origin->counters.onesided_messages, 2);
 }
 
-static void a_put_is_not_done_before_its_last_piece_is_there(void **state)
+TEST(a_put_is_not_done_before_its_last_piece_is_there)
 {
     char mine[500];
 
@@ -84,7 +86,7 @@ static void operate(const row_t *row, size_t size)
     expect(made, REGX_OK);
 }
 
-static void atomic_operations_answer_what_was_before(void **state)
+TEST(atomic_operations_answer_what_was_before)
 {
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         operate(&rows[i], 8);
@@ -92,7 +94,7 @@ static void atomic_operations_answer_what_was_before(void **state)
     }
 }
 
-static void no_room_on_the_wire_delays_and_loses_nothing(void **state)
+TEST(no_room_on_the_wire_delays_and_loses_nothing)
 {
     char mine[3000], back[3000] = {0};
 
@@ -111,7 +113,7 @@ static void no_room_on_the_wire_delays_and_loses_nothing(void **state)
     assert_true(stage.origin->waiting == 0 && stage.target->waiting == 0);
 }
 
-static void more_requests_than_a_peer_may_have_open_wait_here(void **state)
+TEST(more_requests_than_a_peer_may_have_open_wait_here)
 {
     enum { MANY = 3 * REGX_ONESIDED_ASKED };
     call_t *adds[MANY];
@@ -134,7 +136,7 @@ static void more_requests_than_a_peer_may_have_open_wait_here(void **state)
     assert_int_equal(malformed(stage.target), 0);
 }
 
-static void puts_and_gets_are_refused_where_too_many_are_open(void **state)
+TEST(puts_and_gets_are_refused_where_too_many_are_open)
 {
     call_t *gets[REGX_ONESIDED_PENDING], *add = call(REGX_ONESIDED_ATOMIC, 0, NULL, 0);
     char back[4];
@@ -184,7 +186,7 @@ static call_t *asked_and_waiting(call_t **second)
     return first;
 }
 
-static void a_completion_may_wait_for_another_operation(void **state)
+TEST(a_completion_may_wait_for_another_operation)
 {
     call_t *second, *first = asked_and_waiting(&second);
 
@@ -195,7 +197,7 @@ static void a_completion_may_wait_for_another_operation(void **state)
     expect(second, REGX_OK);
 }
 
-static void a_completion_may_wait_for_one_that_has_ended_too(void **state)
+TEST(a_completion_may_wait_for_one_that_has_ended_too)
 {
     call_t *second, *first = asked_and_waiting(&second);
 
@@ -211,7 +213,7 @@ static void a_completion_may_wait_for_one_that_has_ended_too(void **state)
     expect(third, REGX_OK);
 }
 
-static void a_long_put_or_get_goes_in_bursts(void **state)
+TEST(a_long_put_or_get_goes_in_bursts)
 {
     char mine[BYTES], back[BYTES] = {0};
 
@@ -231,7 +233,7 @@ static void a_long_put_or_get_goes_in_bursts(void **state)
     assert_true(stage.origin->waiting == 0 && stage.target->waiting == 0);
 }
 
-static void the_kernels_copy_asks_nobody(void **state)
+TEST(the_kernels_copy_asks_nobody)
 {
     char mine[100], back[100];
 
@@ -250,19 +252,5 @@ static void the_kernels_copy_asks_nobody(void **state)
 
 int main(void)
 {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, open_stage, close_stage)
-    const struct CMUnitTest tests[] = {
-        TEST(a_put_of_several_pieces_and_a_get_of_it),
-        TEST(a_put_is_not_done_before_its_last_piece_is_there),
-        TEST(atomic_operations_answer_what_was_before),
-        TEST(no_room_on_the_wire_delays_and_loses_nothing),
-        TEST(more_requests_than_a_peer_may_have_open_wait_here),
-        TEST(puts_and_gets_are_refused_where_too_many_are_open),
-        TEST(a_completion_may_wait_for_another_operation),
-        TEST(a_completion_may_wait_for_one_that_has_ended_too),
-        TEST(a_long_put_or_get_goes_in_bursts),
-        TEST(the_kernels_copy_asks_nobody),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return unit_run(NULL, NULL);
 }

@@ -44,7 +44,9 @@ static void try_all(regx_handle_t window, uint64_t address)
     }
 }
 
-static void nothing_outside_the_window_is_touched(void **state)
+#define TEST(name) UNIT_TEST_BETWEEN(name, open_stage, close_stage)
+
+TEST(nothing_outside_the_window_is_touched)
 {
     const regx_handle_t window = stage.name.handle;
 
@@ -54,7 +56,7 @@ static void nothing_outside_the_window_is_touched(void **state)
     try_all(window, UINT64_MAX - 7);
 }
 
-static void a_put_or_get_across_the_end_is_refused(void **state)
+TEST(a_put_or_get_across_the_end_is_refused)
 {
     char local[16] = "";
 
@@ -66,7 +68,7 @@ static void a_put_or_get_across_the_end_is_refused(void **state)
     assert_untouched();
 }
 
-static void handles_that_were_never_given_or_taken_back_are_refused(void **state)
+TEST(handles_that_were_never_given_or_taken_back_are_refused)
 {
     regx_handle_t other = stage.name.handle;
 
@@ -79,7 +81,7 @@ static void handles_that_were_never_given_or_taken_back_are_refused(void **state
     try_all(stage.name.handle, stage.name.base);
 }
 
-static void a_get_whose_window_goes_meanwhile_is_refused(void **state)
+TEST(a_get_whose_window_goes_meanwhile_is_refused)
 {
     char back[1000];
 
@@ -91,7 +93,7 @@ static void a_get_whose_window_goes_meanwhile_is_refused(void **state)
     expect(get, REGX_INVALID);
 }
 
-static void more_than_a_peer_may_ask_is_dropped(void **state)
+TEST(more_than_a_peer_may_ask_is_dropped)
 {
     const regx_onesided_message_t message = {.type = REGX_ONESIDED_ATOMIC,
                                              .size = 8,
@@ -121,7 +123,7 @@ static void refuse_answer(const line_t *from, const regx_onesided_message_t *mes
     assert_int_equal(malformed(stage.origin), before + 1);
 }
 
-static void answers_count_only_from_whom_was_asked_and_as_was_asked(void **state)
+TEST(answers_count_only_from_whom_was_asked_and_as_was_asked)
 {
     char back[100] = "untouched";
     regx_onesided_message_t data = {.type = REGX_ONESIDED_ANSWER};
@@ -147,7 +149,7 @@ static void answers_count_only_from_whom_was_asked_and_as_was_asked(void **state
     expect(get, REGX_OK);
 }
 
-static void an_answer_before_the_question_is_sent_is_refused(void **state)
+TEST(an_answer_before_the_question_is_sent_is_refused)
 {
     char mine[1000] = "";
     regx_onesided_message_t reply = {.type = REGX_ONESIDED_ANSWER};
@@ -161,7 +163,7 @@ static void an_answer_before_the_question_is_sent_is_refused(void **state)
     expect(put, REGX_OK);
 }
 
-static void a_process_that_is_not_known_is_not_heard(void **state)
+TEST(a_process_that_is_not_known_is_not_heard)
 {
     const regx_onesided_message_t message = {.type = REGX_ONESIDED_PUT,
                                              .detail = 1,
@@ -173,7 +175,7 @@ static void a_process_that_is_not_known_is_not_heard(void **state)
     assert_untouched();
 }
 
-static void a_peer_that_is_forgotten_ends_what_was_asked_of_it(void **state)
+TEST(a_peer_that_is_forgotten_ends_what_was_asked_of_it)
 {
     char mine[1000] = "";
     line_conn_t *conn = &stage.origin->conns[1];
@@ -189,7 +191,7 @@ static void a_peer_that_is_forgotten_ends_what_was_asked_of_it(void **state)
     line_run(stage.processes);
 }
 
-static void what_has_ended_ends_so_if_the_peer_is_forgotten(void **state)
+TEST(what_has_ended_ends_so_if_the_peer_is_forgotten)
 {
     call_t *others = call(REGX_ONESIDED_ATOMIC, 0, NULL, 0);
 
@@ -232,7 +234,7 @@ static void refuse_byte(regx_onesided_type_t type, size_t at, uint8_t value)
     assert_untouched();
 }
 
-static void what_no_process_sends_is_refused(void **state)
+TEST(what_no_process_sends_is_refused)
 {
     uint8_t bytes[REGX_ONESIDED_HEADER + 1] = {0};
     const regx_onesided_message_t message = {.version = REGX_ONESIDED_VERSION,
@@ -264,7 +266,7 @@ static void what_no_process_sends_is_refused(void **state)
 
 /* It waits: the target's owner is told whom it cannot answer. Once there is memory, all is as
  * usual. */
-static void whom_the_target_cannot_answer_is_told_to_its_owner(void **state)
+TEST(whom_the_target_cannot_answer_is_told_to_its_owner)
 {
     call_t *add = call(REGX_ONESIDED_ATOMIC, 0, NULL, 0);
 
@@ -288,21 +290,5 @@ static void whom_the_target_cannot_answer_is_told_to_its_owner(void **state)
 
 int main(void)
 {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, open_stage, close_stage)
-    const struct CMUnitTest tests[] = {
-        TEST(nothing_outside_the_window_is_touched),
-        TEST(a_put_or_get_across_the_end_is_refused),
-        TEST(handles_that_were_never_given_or_taken_back_are_refused),
-        TEST(a_get_whose_window_goes_meanwhile_is_refused),
-        TEST(more_than_a_peer_may_ask_is_dropped),
-        TEST(answers_count_only_from_whom_was_asked_and_as_was_asked),
-        TEST(an_answer_before_the_question_is_sent_is_refused),
-        TEST(a_process_that_is_not_known_is_not_heard),
-        TEST(a_peer_that_is_forgotten_ends_what_was_asked_of_it),
-        TEST(what_has_ended_ends_so_if_the_peer_is_forgotten),
-        TEST(what_no_process_sends_is_refused),
-        TEST(whom_the_target_cannot_answer_is_told_to_its_owner),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return unit_run(NULL, NULL);
 }

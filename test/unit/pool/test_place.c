@@ -71,7 +71,7 @@ static void near_is(const char *description, const char *empty, const char *core
 #define THREADS "pack:2 [numa(memory=1GB)] core:2 pu:2(indexes=0,4,1,5,2,6,3,7)"
 #define TWO_KINDS "pack:2 [numa(memory=8GB)] [numa(memory=1GB)] core:2 pu:1"
 
-static void the_nearest_nodes_that_have_memory_are_chosen(void **state)
+UNIT_TEST(the_nearest_nodes_that_have_memory_are_chosen)
 {
     static const struct {
         const char *topology, *empty, *cores, *expected;
@@ -172,7 +172,7 @@ static void bind_child(void *argument)
     munmap(memory, length);
 }
 
-static void memory_prefers_the_near_node(void **state)
+UNIT_TEST(memory_prefers_the_near_node)
 {
     in_child(bind_child, NULL);
     if (found->stopped != NULL) {
@@ -216,7 +216,7 @@ static unsigned nodes_with_memory(void)
 }
 
 /* Where several nodes have memory, or the kernel tells nothing, one is. */
-static void no_topology_is_loaded_where_one_node_has_all_memory(void **state)
+UNIT_TEST(no_topology_is_loaded_where_one_node_has_all_memory)
 {
     const bool is_told = access("/sys/devices/system/node/has_memory", R_OK) == 0;
     const bool is_one = nodes_with_memory() == 1;
@@ -339,14 +339,14 @@ static void locks(locking_t locking, size_t expected)
     assert_int_equal(found->prefix, whole_pages(expected));
 }
 
-static void all_is_locked_where_the_limit_allows(void **state)
+UNIT_TEST(all_is_locked_where_the_limit_allows)
 {
     locks((locking_t){.limit = 16 * page, .length = 16 * page}, 16 * page);
     locks((locking_t){.limit = 16 * page, .length = 15 * page + 1}, 15 * page + 1);
     locks((locking_t){.limit = 16 * page, .before = 4, .length = 12 * page}, 12 * page);
 }
 
-static void the_largest_prefix_is_locked_where_it_does_not(void **state)
+UNIT_TEST(the_largest_prefix_is_locked_where_it_does_not)
 {
     locks((locking_t){.limit = 16 * page, .length = 1 << 24}, 16 * page);
     locks((locking_t){.limit = 16 * page - 1, .length = 64 * page}, 15 * page);
@@ -354,14 +354,14 @@ static void the_largest_prefix_is_locked_where_it_does_not(void **state)
     locks((locking_t){.limit = 16 * page, .before = 5, .length = 64 * page}, 11 * page);
 }
 
-static void nothing_is_locked_where_nothing_may_be(void **state)
+UNIT_TEST(nothing_is_locked_where_nothing_may_be)
 {
     locks((locking_t){.limit = 0, .length = 64 * page}, 0);
     locks((locking_t){.limit = page - 1, .length = 64 * page}, 0);
     locks((locking_t){.limit = 16 * page, .before = 16, .length = 64 * page}, 0);
 }
 
-static void the_older_call_locks_where_the_newer_is_refused(void **state)
+UNIT_TEST(the_older_call_locks_where_the_newer_is_refused)
 {
     locks((locking_t){.limit = 16 * page, .length = 16 * page, .refusal = ENOSYS}, 16 * page);
     locks((locking_t){.limit = 16 * page, .length = 16 * page, .refusal = EPERM}, 16 * page);
@@ -369,7 +369,7 @@ static void the_older_call_locks_where_the_newer_is_refused(void **state)
 }
 
 /* What is not touched takes no memory, and what is touched stays. */
-static void what_is_locked_is_not_brought_in(void **state)
+UNIT_TEST(what_is_locked_is_not_brought_in)
 {
     const size_t length = 16 * page;
     const int fd = memfd_create("regx", 0);
@@ -395,22 +395,11 @@ static void what_is_locked_is_not_brought_in(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_nearest_nodes_that_have_memory_are_chosen),
-        cmocka_unit_test(memory_prefers_the_near_node),
-        cmocka_unit_test(no_topology_is_loaded_where_one_node_has_all_memory),
-        cmocka_unit_test(all_is_locked_where_the_limit_allows),
-        cmocka_unit_test(the_largest_prefix_is_locked_where_it_does_not),
-        cmocka_unit_test(nothing_is_locked_where_nothing_may_be),
-        cmocka_unit_test(the_older_call_locks_where_the_newer_is_refused),
-        cmocka_unit_test(what_is_locked_is_not_brought_in),
-    };
-
     page = (size_t)sysconf(_SC_PAGESIZE);
     found = mmap(NULL, sizeof(*found), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (found == MAP_FAILED) {
         perror("mmap");
         return 1;
     }
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return unit_run(NULL, NULL);
 }

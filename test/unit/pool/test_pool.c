@@ -13,7 +13,7 @@ enum { SLOT = 4096 };
 
 static char memory[64 * SLOT];
 
-static void sizes_that_do_not_make_two_slots_are_refused(void **state)
+UNIT_TEST(sizes_that_do_not_make_two_slots_are_refused)
 {
     regx_counters_t counters = {0};
     regx_pool_t pool;
@@ -28,7 +28,7 @@ static void sizes_that_do_not_make_two_slots_are_refused(void **state)
     assert_int_equal(counters.pool_bytes, 0);
 }
 
-static void slots_lie_apart_within_the_memory(void **state)
+UNIT_TEST(slots_lie_apart_within_the_memory)
 {
     regx_counters_t counters = {0};
     regx_pool_t pool;
@@ -48,7 +48,7 @@ static void slots_lie_apart_within_the_memory(void **state)
     regx_pool_fini(&pool);
 }
 
-static void the_newest_is_reused_first(void **state)
+UNIT_TEST(the_newest_is_reused_first)
 {
     regx_counters_t counters = {0};
     regx_pool_t pool;
@@ -111,7 +111,7 @@ static void *hold(void *argument)
     return NULL;
 }
 
-static void threads_never_hold_the_same_slot(void **state)
+UNIT_TEST(threads_never_hold_the_same_slot)
 {
     regx_counters_t counters = {.threads = true};
     holder_t holders[THREADS] = {0};
@@ -144,12 +144,5 @@ static void threads_never_hold_the_same_slot(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sizes_that_do_not_make_two_slots_are_refused),
-        cmocka_unit_test(slots_lie_apart_within_the_memory),
-        cmocka_unit_test(the_newest_is_reused_first),
-        cmocka_unit_test(threads_never_hold_the_same_slot),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return unit_run(NULL, NULL);
 }

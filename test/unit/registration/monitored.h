@@ -47,7 +47,7 @@ bool hits_in_the_end(const region_t *region);
 
 char *map(size_t length);
 
-#define WATCHED(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
+#define WATCHED(test) UNIT_TEST_BETWEEN(test, setup, teardown)
 
 int give_up_in_time(void **state);
 

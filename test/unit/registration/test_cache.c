@@ -6,7 +6,7 @@
 
 #include <pthread.h>
 
-static void a_region_covers_exactly_the_pages_that_were_asked_for(void **state)
+UNIT_TEST(a_region_covers_exactly_the_pages_that_were_asked_for)
 {
     static const struct {
         uintptr_t base;
@@ -39,7 +39,7 @@ static void a_region_covers_exactly_the_pages_that_were_asked_for(void **state)
     registry_close(r);
 }
 
-static void more_access_replaces_the_region(void **state)
+UNIT_TEST(more_access_replaces_the_region)
 {
     registry_t *r = registry_open(UNLIMITED, UNLIMITED, false, false);
     regx_region_t local, both;
@@ -70,7 +70,7 @@ static void more_access_replaces_the_region(void **state)
 }
 
 /* What was writable once need not be so for ever: the new use must not fail for the old one. */
-static void access_that_is_refused_by_now_is_not_asked_again(void **state)
+UNIT_TEST(access_that_is_refused_by_now_is_not_asked_again)
 {
     registry_t *r = registry_open(UNLIMITED, UNLIMITED, false, false);
     regx_region_t region;
@@ -104,7 +104,7 @@ static bool found_kept(registry_t *r, uintptr_t base, size_t length, unsigned ac
 
 /* At its beginning or inside; not with more access, nor what sticks out, nor what has changed or
  * may just be changing, nor what is no range. */
-static void what_is_kept_is_found_without_registering(void **state)
+UNIT_TEST(what_is_kept_is_found_without_registering)
 {
     const unsigned access = REGX_ACCESS_REMOTE_WRITE;
 
@@ -141,7 +141,7 @@ static void what_is_kept_is_found_without_registering(void **state)
 #define TAG ((uintptr_t)1 << 56) /* the lowest that an address may have */
 
 /* Whoever reports a change of that memory names it without its tag. */
-static void an_address_with_a_tag_serves_one_use(void **state)
+UNIT_TEST(an_address_with_a_tag_serves_one_use)
 {
     registry_t *r = registry_open(UNLIMITED, UNLIMITED, true, true);
 
@@ -153,7 +153,7 @@ static void an_address_with_a_tag_serves_one_use(void **state)
     registry_close(r);
 }
 
-static void what_cannot_be_a_range_is_refused(void **state)
+UNIT_TEST(what_cannot_be_a_range_is_refused)
 {
     static const struct {
         uintptr_t base;
@@ -187,7 +187,7 @@ static void what_cannot_be_a_range_is_refused(void **state)
 
 /* The device refuses from the nth use on, for every n of a mixed sequence but the last, which hits.
  */
-static void any_registration_may_fail(void **state)
+UNIT_TEST(any_registration_may_fail)
 {
     enum { STEPS = 40 };
 
@@ -263,7 +263,7 @@ static void *acquire_all(void *argument)
     return NULL;
 }
 
-static void a_release_by_another_thread_counts(void **state)
+UNIT_TEST(a_release_by_another_thread_counts)
 {
     for (int fences = 0; fences <= 1; fences++) {
         job_t job = {.r = registry_open_threaded(1, false, fences)};
@@ -298,7 +298,7 @@ static void *serve_all(void *argument)
     return NULL;
 }
 
-static void threads_that_end_leave_their_states_and_their_uses(void **state)
+UNIT_TEST(threads_that_end_leave_their_states_and_their_uses)
 {
     job_t job = {.r = registry_open_threaded(REGX_UNLIMITED, false, false)};
 
@@ -335,7 +335,7 @@ static void end_it_while_asking(registry_t *r)
 }
 
 /* It was looked at while the look-up held it: the look-up is the last to know. */
-static void a_refused_use_that_held_up_deregistering_has_it_tried_again(void **state)
+UNIT_TEST(a_refused_use_that_held_up_deregistering_has_it_tried_again)
 {
     for (int fences = 0; fences <= 1; fences++) {
         registry_t *r = registry_open_threaded(REGX_UNLIMITED, true, fences);
@@ -352,18 +352,5 @@ static void a_refused_use_that_held_up_deregistering_has_it_tried_again(void **s
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_region_covers_exactly_the_pages_that_were_asked_for),
-        cmocka_unit_test(more_access_replaces_the_region),
-        cmocka_unit_test(access_that_is_refused_by_now_is_not_asked_again),
-        cmocka_unit_test(what_is_kept_is_found_without_registering),
-        cmocka_unit_test(an_address_with_a_tag_serves_one_use),
-        cmocka_unit_test(what_cannot_be_a_range_is_refused),
-        cmocka_unit_test(any_registration_may_fail),
-        cmocka_unit_test(a_release_by_another_thread_counts),
-        cmocka_unit_test(threads_that_end_leave_their_states_and_their_uses),
-        cmocka_unit_test(a_refused_use_that_held_up_deregistering_has_it_tried_again),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return unit_run(NULL, NULL);
 }

@@ -7,7 +7,7 @@
 
 /* ---- the budget ---- */
 
-static void what_is_in_use_is_not_given_up(void **state)
+UNIT_TEST(what_is_in_use_is_not_given_up)
 {
     registry_t *r = registry_open(UNLIMITED, 4, true, false);
     regx_region_t regions[4], more;
@@ -39,7 +39,7 @@ static uint32_t number_of(registry_t *r, uintptr_t start, size_t length)
 }
 
 /* Used alike: the cheapest per byte goes. The same cost: the least used goes. */
-static void eviction_weighs_cost_and_use_against_bytes(void **state)
+UNIT_TEST(eviction_weighs_cost_and_use_against_bytes)
 {
     static const uint32_t costs[] = {5000, 800, 3000, 700, 9000, 650, 2000, 100000};
     static const size_t sizes[] = {4, 4, 4, 1, 4, 2, 4, 16}; /* pages */
@@ -84,7 +84,7 @@ static void eviction_weighs_cost_and_use_against_bytes(void **state)
 
 /* ---- admission ---- */
 
-static void a_first_use_does_not_push_out_others(void **state)
+UNIT_TEST(a_first_use_does_not_push_out_others)
 {
     enum { WARM = 100, FRESH = 3000 };
     registry_t *r = registry_open(UNLIMITED, WARM, false, true);
@@ -116,7 +116,7 @@ static void a_first_use_does_not_push_out_others(void **state)
 }
 
 /* What cannot be watched pushes no region out, however often it is used. */
-static void what_cannot_be_watched_is_not_kept(void **state)
+UNIT_TEST(what_cannot_be_watched_is_not_kept)
 {
     registry_t *r = registry_open(UNLIMITED, 4, false, true);
 
@@ -136,7 +136,7 @@ static void what_cannot_be_watched_is_not_kept(void **state)
 
 /* ---- refusals ---- */
 
-static void a_refusal_gives_up_others_and_tries_once_more(void **state)
+UNIT_TEST(a_refusal_gives_up_others_and_tries_once_more)
 {
     registry_t *r = registry_open(UNLIMITED, UNLIMITED, false, false);
     regx_region_t held, region;
@@ -172,7 +172,7 @@ static void a_refusal_gives_up_others_and_tries_once_more(void **state)
 
 /* ---- what is not kept, and what is dead ---- */
 
-static void what_is_not_kept_is_bounded_and_what_is_kept_is_not(void **state)
+UNIT_TEST(what_is_not_kept_is_bounded_and_what_is_kept_is_not)
 {
     registry_t *r = registry_open(4 * PAGE, UNLIMITED, true, false);
     regx_region_t once, kept, more;
@@ -197,7 +197,7 @@ static void what_is_not_kept_is_bounded_and_what_is_kept_is_not(void **state)
     registry_close(r);
 }
 
-static void what_came_out_untrue_needs_room(void **state)
+UNIT_TEST(what_came_out_untrue_needs_room)
 {
     registry_t *r = registry_open_large(true);
     regx_region_t untrue, more;
@@ -231,7 +231,7 @@ static void use_pages(registry_t *r, uintptr_t first, uintptr_t last)
     }
 }
 
-static void what_is_dead_counts_while_it_is_pinned(void **state)
+UNIT_TEST(what_is_dead_counts_while_it_is_pinned)
 {
     enum { BUDGET = 4096, LARGE = 64 };
     registry_t *r = registry_open(BUDGET * PAGE, UNLIMITED, true, false);
@@ -246,7 +246,7 @@ static void what_is_dead_counts_while_it_is_pinned(void **state)
     registry_close(r);
 }
 
-static void room_for_a_large_region_is_made_in_parts(void **state)
+UNIT_TEST(room_for_a_large_region_is_made_in_parts)
 {
     enum { BUDGET = 5000, LARGE = 4000 };
     registry_t *r = registry_open(BUDGET * PAGE, UNLIMITED, true, false);
@@ -276,7 +276,7 @@ static regx_status_t use(registry_t *r, size_t length, regx_region_t *region)
 }
 
 /* The same range every time, also while it is in use: nothing is kept, nothing shared. */
-static void each_use_registers_exactly_what_is_asked(void **state)
+UNIT_TEST(each_use_registers_exactly_what_is_asked)
 {
     registry_t *r = registry_open_none(0);
     regx_region_t region, other;
@@ -300,7 +300,7 @@ static void each_use_registers_exactly_what_is_asked(void **state)
 }
 
 /* Once refused it is not tried again: the caller bounces instead. */
-static void a_refusal_is_told_and_takes_no_room(void **state)
+UNIT_TEST(a_refusal_is_told_and_takes_no_room)
 {
     registry_t *r = registry_open_none((uint64_t)2 * BOUND);
     regx_region_t region;
@@ -314,7 +314,7 @@ static void a_refusal_is_told_and_takes_no_room(void **state)
     registry_close(r);
 }
 
-static void what_would_pin_too_much_is_refused(void **state)
+UNIT_TEST(what_would_pin_too_much_is_refused)
 {
     registry_t *r = registry_open_none((uint64_t)2 * BOUND);
     regx_region_t first, second, third;
@@ -341,20 +341,5 @@ static void what_would_pin_too_much_is_refused(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_in_use_is_not_given_up),
-        cmocka_unit_test(eviction_weighs_cost_and_use_against_bytes),
-        cmocka_unit_test(a_first_use_does_not_push_out_others),
-        cmocka_unit_test(what_cannot_be_watched_is_not_kept),
-        cmocka_unit_test(a_refusal_gives_up_others_and_tries_once_more),
-        cmocka_unit_test(what_is_not_kept_is_bounded_and_what_is_kept_is_not),
-        cmocka_unit_test(what_came_out_untrue_needs_room),
-        cmocka_unit_test(what_is_dead_counts_while_it_is_pinned),
-        cmocka_unit_test(room_for_a_large_region_is_made_in_parts),
-        cmocka_unit_test(each_use_registers_exactly_what_is_asked),
-        cmocka_unit_test(a_refusal_is_told_and_takes_no_room),
-        cmocka_unit_test(what_would_pin_too_much_is_refused),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return unit_run(NULL, NULL);
 }

@@ -89,7 +89,7 @@ static uint32_t hold(void)
     return regx_drain_hold(drain, memory + 2 * PAGE + 100, 2 * PAGE);
 }
 
-static void a_change_waits_until_the_transfer_is_over(void **state)
+UNIT_TEST_BETWEEN(a_change_waits_until_the_transfer_is_over, hooked_reset, NULL)
 {
     start(&regx_backend_hooks, LONG);
     plan.hold = hold();
@@ -105,7 +105,7 @@ static void a_change_waits_until_the_transfer_is_over(void **state)
     end();
 }
 
-static void a_neighbour_does_not_wait(void **state)
+UNIT_TEST_BETWEEN(a_neighbour_does_not_wait, hooked_reset, NULL)
 {
     start(&regx_backend_hooks, LONG);
     plan.hold = hold();
@@ -119,7 +119,7 @@ static void a_neighbour_does_not_wait(void **state)
     end();
 }
 
-static void the_time_runs_out_and_the_change_is_made(void **state)
+UNIT_TEST_BETWEEN(the_time_runs_out_and_the_change_is_made, hooked_reset, NULL)
 {
     start(&regx_backend_hooks, SHORT);
     plan.hold = hold();
@@ -133,7 +133,7 @@ static void the_time_runs_out_and_the_change_is_made(void **state)
 }
 
 /* Progress frees memory, too; if that is in use, by an error, the helper cannot wait for itself. */
-static void the_helper_does_not_wait_for_itself(void **state)
+UNIT_TEST_BETWEEN(the_helper_does_not_wait_for_itself, hooked_reset, NULL)
 {
     start(&regx_backend_hooks, LONG);
     plan.hold = regx_drain_hold(drain, memory, PAGES * PAGE);
@@ -144,7 +144,7 @@ static void the_helper_does_not_wait_for_itself(void **state)
     end();
 }
 
-static void a_child_does_not_wait(void **state)
+UNIT_TEST_BETWEEN(a_child_does_not_wait, hooked_reset, NULL)
 {
     start(&regx_backend_hooks, LONG);
     plan.hold = hold();
@@ -160,7 +160,7 @@ static void a_child_does_not_wait(void **state)
     end();
 }
 
-static void more_transfers_than_places_are_counted_and_not_waited_for(void **state)
+UNIT_TEST_BETWEEN(more_transfers_than_places_are_counted_and_not_waited_for, hooked_reset, NULL)
 {
     uint32_t holds[REGX_HOLDS_MAX];
 
@@ -221,7 +221,7 @@ static void *transfer_again_and_again(void *unused)
     return NULL;
 }
 
-static void what_is_in_use_stays_as_it_is(void **state)
+UNIT_TEST_BETWEEN(what_is_in_use_stays_as_it_is, hooked_reset, NULL)
 {
     unsigned used = 0;
     pthread_t thread;
@@ -245,7 +245,7 @@ static void what_is_in_use_stays_as_it_is(void **state)
     end();
 }
 
-static void hooks_beside_the_notifier_wait_too(void **state)
+UNIT_TEST_BETWEEN(hooks_beside_the_notifier_wait_too, hooked_reset, NULL)
 {
     const regx_monitor_config_t alone = {.counters = &counters};
     regx_monitor_t *notifier;
@@ -267,17 +267,5 @@ static void hooks_beside_the_notifier_wait_too(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(a_change_waits_until_the_transfer_is_over, hooked_reset),
-        cmocka_unit_test_setup(a_neighbour_does_not_wait, hooked_reset),
-        cmocka_unit_test_setup(the_time_runs_out_and_the_change_is_made, hooked_reset),
-        cmocka_unit_test_setup(the_helper_does_not_wait_for_itself, hooked_reset),
-        cmocka_unit_test_setup(a_child_does_not_wait, hooked_reset),
-        cmocka_unit_test_setup(more_transfers_than_places_are_counted_and_not_waited_for,
-                               hooked_reset),
-        cmocka_unit_test_setup(what_is_in_use_stays_as_it_is, hooked_reset),
-        cmocka_unit_test_setup(hooks_beside_the_notifier_wait_too, hooked_reset),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return unit_run(NULL, NULL);
 }

@@ -39,7 +39,7 @@ static regx_monitor_t *start(void)
 
 #define PAGE UINT64_C(4096)
 
-static void reports_are_logged_in_whole_pages(void **state)
+UNIT_TEST_BETWEEN(reports_are_logged_in_whole_pages, hooked_reset, NULL)
 {
     static const struct {
         uintptr_t base;
@@ -85,7 +85,7 @@ static bool is_logged(regx_monitor_t *monitor, uint64_t *next, const char *start
 
 /* Of which a source does not know the size: it may lie in several mappings. Where none is attached the
  * kernel refuses. Else what was there would be thought gone, and all above it. */
-static void a_segment_that_is_detached_is_logged_as_it_lies(void **state)
+UNIT_TEST_BETWEEN(a_segment_that_is_detached_is_logged_as_it_lies, hooked_reset, NULL)
 {
     const int id = shmget(IPC_PRIVATE, 4 * PAGE, IPC_CREAT | 0600);
     char *segment = shmat(id, NULL, 0), *hole = segment + PAGE;
@@ -114,7 +114,7 @@ static void a_segment_that_is_detached_is_logged_as_it_lies(void **state)
 }
 
 /* Nothing above may be hit any more. */
-static void where_mappings_cannot_be_read_all_above_is_logged(void **state)
+UNIT_TEST_BETWEEN(where_mappings_cannot_be_read_all_above_is_logged, hooked_reset, NULL)
 {
     regx_monitor_t *monitor = start();
     uint64_t next = atomic_load(&monitor->log->head);
@@ -134,7 +134,7 @@ static void where_mappings_cannot_be_read_all_above_is_logged(void **state)
 }
 
 /* The kernel does nothing, or refuses. */
-static void what_takes_nothing_away_is_not_logged(void **state)
+UNIT_TEST_BETWEEN(what_takes_nothing_away_is_not_logged, hooked_reset, NULL)
 {
     static const size_t lengths[] = {0, SIZE_MAX, UINTPTR_MAX - PAGE + 1};
     regx_monitor_t *monitor = start();
@@ -150,7 +150,7 @@ static void what_takes_nothing_away_is_not_logged(void **state)
 
 /* ---- starting, and not ---- */
 
-static void that_there_is_no_source_is_told(void **state)
+UNIT_TEST_BETWEEN(that_there_is_no_source_is_told, hooked_reset, NULL)
 {
     const regx_monitor_config_t without = {.counters = &counters};
     regx_error_t error = "";
@@ -181,7 +181,7 @@ static int start_without_code_to_change(void)
 }
 
 /* It cannot take that back, so a child tries it. */
-static void a_process_that_may_not_change_code_has_no_hooks(void **state)
+UNIT_TEST_BETWEEN(a_process_that_may_not_change_code_has_no_hooks, hooked_reset, NULL)
 {
     const pid_t child = fork();
     int status;
@@ -199,7 +199,7 @@ static void a_process_that_may_not_change_code_has_no_hooks(void **state)
 
 /* Hazard 4: a source that is deaf for one kind of change fails the self-test, and nothing is left
  * installed. */
-static void a_source_that_cannot_be_trusted_is_refused(void **state)
+UNIT_TEST_BETWEEN(a_source_that_cannot_be_trusted_is_refused, hooked_reset, NULL)
 {
     static const struct {
         unsigned faults;
@@ -246,7 +246,7 @@ static void *report_all_the_time(void *unused)
 }
 
 /* The log is freed only after the last thread has left it: the sanitizers look on. */
-static void stopping_waits_for_who_is_inside(void **state)
+UNIT_TEST_BETWEEN(stopping_waits_for_who_is_inside, hooked_reset, NULL)
 {
     pthread_t thread;
 
@@ -266,7 +266,7 @@ static void stopping_waits_for_who_is_inside(void **state)
 }
 
 /* In a child, memory may be given back and the monitor even be stopped: it is a copy. */
-static void a_child_is_harmless(void **state)
+UNIT_TEST_BETWEEN(a_child_is_harmless, hooked_reset, NULL)
 {
     regx_monitor_t *monitor = start();
     const uint64_t before = atomic_load(&monitor->log->head);
@@ -284,7 +284,7 @@ static void a_child_is_harmless(void **state)
 }
 
 /* hooks+notifier: both write into one log, and each alone is enough. */
-static void beside_the_notifier_both_are_heard(void **state)
+UNIT_TEST_BETWEEN(beside_the_notifier_both_are_heard, hooked_reset, NULL)
 {
     regx_monitor_t *monitor;
     regx_error_t error = "";
@@ -336,7 +336,7 @@ static void stop(void)
 }
 
 /* A backend that is named is started, also where registering costs nothing. */
-static void what_is_asked_for_is_started(void **state)
+UNIT_TEST_BETWEEN(what_is_asked_for_is_started, hooked_reset, NULL)
 {
     assert_int_equal(choose("hooks", true), REGX_OK);
     assert_string_equal(choice.backend->name, "hooks");
@@ -346,7 +346,7 @@ static void what_is_asked_for_is_started(void **state)
     assert_int_equal(hooked.removed, 1);
 }
 
-static void auto_is_the_notifier_or_none_with_the_reason(void **state)
+UNIT_TEST_BETWEEN(auto_is_the_notifier_or_none_with_the_reason, hooked_reset, NULL)
 {
     assert_int_equal(choose("auto", false), REGX_OK);
     if (choice.monitor != NULL) {
@@ -360,7 +360,7 @@ static void auto_is_the_notifier_or_none_with_the_reason(void **state)
     stop();
 }
 
-static void what_does_not_work_is_told_with_what_does(void **state)
+UNIT_TEST_BETWEEN(what_does_not_work_is_told_with_what_does, hooked_reset, NULL)
 {
     hooked.refuse = true;
     assert_int_equal(choose("hooks", false), REGX_DENIED);
@@ -371,7 +371,7 @@ static void what_does_not_work_is_told_with_what_does(void **state)
 
 /* Hazard 12: auto goes on without, and says why: also where the reader could be started and is
  * then refused what it needs. (What a backend that is named says then is tested with jobs.) */
-static void a_refused_userfaultfd_is_no_end(void **state)
+UNIT_TEST_BETWEEN(a_refused_userfaultfd_is_no_end, hooked_reset, NULL)
 {
     static const struct {
         unsigned call;
@@ -395,22 +395,5 @@ static void a_refused_userfaultfd_is_no_end(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(reports_are_logged_in_whole_pages, hooked_reset),
-        cmocka_unit_test_setup(what_takes_nothing_away_is_not_logged, hooked_reset),
-        cmocka_unit_test_setup(a_segment_that_is_detached_is_logged_as_it_lies, hooked_reset),
-        cmocka_unit_test_setup(where_mappings_cannot_be_read_all_above_is_logged, hooked_reset),
-        cmocka_unit_test_setup(beside_the_notifier_both_are_heard, hooked_reset),
-        cmocka_unit_test_setup(that_there_is_no_source_is_told, hooked_reset),
-        cmocka_unit_test_setup(a_process_that_may_not_change_code_has_no_hooks, hooked_reset),
-        cmocka_unit_test_setup(a_source_that_cannot_be_trusted_is_refused, hooked_reset),
-        cmocka_unit_test_setup(stopping_waits_for_who_is_inside, hooked_reset),
-        cmocka_unit_test_setup(a_child_is_harmless, hooked_reset),
-        cmocka_unit_test_setup(what_is_asked_for_is_started, hooked_reset),
-        cmocka_unit_test_setup(auto_is_the_notifier_or_none_with_the_reason, hooked_reset),
-        cmocka_unit_test_setup(what_does_not_work_is_told_with_what_does, hooked_reset),
-        cmocka_unit_test_setup(a_refused_userfaultfd_is_no_end, hooked_reset),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return unit_run(NULL, NULL);
 }

@@ -71,7 +71,7 @@ static regx_watch_state_t look(rig_t *rig, bool certain)
     return regx_watch_look(&rig->watch, certain, &rig->first);
 }
 
-static void changes_of_the_range_are_seen_once(void **state)
+UNIT_TEST(changes_of_the_range_are_seen_once)
 {
     rig_t *rig = rig_open();
 
@@ -93,7 +93,7 @@ static void changes_of_the_range_are_seen_once(void **state)
     rig_close(rig);
 }
 
-static void when_the_log_has_gone_round_all_has_changed(void **state)
+UNIT_TEST(when_the_log_has_gone_round_all_has_changed)
 {
     rig_t *rig = rig_open();
 
@@ -107,7 +107,7 @@ static void when_the_log_has_gone_round_all_has_changed(void **state)
 }
 
 /* But by the caches; and a change of all of it by another thread is seen beside it. */
-static void what_is_flushed_is_no_change(void **state)
+UNIT_TEST(what_is_flushed_is_no_change)
 {
     rig_t *rig = rig_open();
     const uint64_t head = rig->monitor.log->head;
@@ -127,7 +127,7 @@ static void what_is_flushed_is_no_change(void **state)
 
 /* A neighbour that shares a page sees it, for it may have used what was registered; but it has not
  * changed itself, and by that two would flush each other without end. */
-static void what_another_flushes_is_known_as_that(void **state)
+UNIT_TEST(what_another_flushes_is_known_as_that)
 {
     rig_t *rig = rig_open();
     regx_watch_t other;
@@ -146,7 +146,7 @@ static void what_another_flushes_is_known_as_that(void **state)
     rig_close(rig);
 }
 
-static void while_a_change_is_under_way_it_is_not_certain(void **state)
+UNIT_TEST(while_a_change_is_under_way_it_is_not_certain)
 {
     rig_t *rig = rig_open();
 
@@ -165,7 +165,7 @@ static void while_a_change_is_under_way_it_is_not_certain(void **state)
     rig_close(rig);
 }
 
-static void what_nobody_tells_of_is_not_watched(void **state)
+UNIT_TEST(what_nobody_tells_of_is_not_watched)
 {
     const uintptr_t tag = (uintptr_t)1 << 56;
     rig_t *rig = rig_open();
@@ -183,7 +183,7 @@ static void what_nobody_tells_of_is_not_watched(void **state)
     rig_close(rig);
 }
 
-static void memory_that_is_gone_is_not_mapped(void **state)
+UNIT_TEST(memory_that_is_gone_is_not_mapped)
 {
     rig_t *rig = rig_open();
     void *const hole = (void *)(rig->start + 4 * rig->page);
@@ -209,7 +209,7 @@ static bool is_logged(regx_inval_log_t *log, uintptr_t start, uintptr_t end)
     return log->head == head + 1;
 }
 
-static void memory_without_interest_is_left_out(void **state)
+UNIT_TEST(memory_without_interest_is_left_out)
 {
     regx_inval_log_t *log = regx_inval_log_open();
     const uintptr_t slot = 2 * MB, gigabyte = 1024 * MB;
@@ -261,7 +261,7 @@ static void *write_many(void *argument)
     return NULL;
 }
 
-static void writers_at_once_tear_nothing(void **state)
+UNIT_TEST(writers_at_once_tear_nothing)
 {
     writers_t writers = {.log = regx_inval_log_open()};
     uint64_t at = 0, read = 0;
@@ -300,17 +300,5 @@ static void writers_at_once_tear_nothing(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(changes_of_the_range_are_seen_once),
-        cmocka_unit_test(when_the_log_has_gone_round_all_has_changed),
-        cmocka_unit_test(what_is_flushed_is_no_change),
-        cmocka_unit_test(what_another_flushes_is_known_as_that),
-        cmocka_unit_test(while_a_change_is_under_way_it_is_not_certain),
-        cmocka_unit_test(what_nobody_tells_of_is_not_watched),
-        cmocka_unit_test(memory_that_is_gone_is_not_mapped),
-        cmocka_unit_test(memory_without_interest_is_left_out),
-        cmocka_unit_test(writers_at_once_tear_nothing),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return unit_run(NULL, NULL);
 }

@@ -30,7 +30,7 @@ static void attach_over(char *base)
 
 /* What replaced it unseen is watched along with a neighbour: nothing kept from before may come back
  * to life. */
-static void what_was_replaced_unseen_stays_ended_when_watched_again(void **state)
+WATCHED(what_was_replaced_unseen_stays_ended_when_watched_again)
 {
     char *base = mmap(NULL, (size_t)4 << 20, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     char *inside = (char *)(((uintptr_t)base + (2 << 20) - 1) >> 21 << 21);
@@ -72,7 +72,7 @@ static void must_not_keep(regx_monitor_t *monitor, void *base, size_t length, co
     drop(&region);
 }
 
-static void shared_memory_and_files_are_refused_with_the_reason(void **state)
+WATCHED(shared_memory_and_files_are_refused_with_the_reason)
 {
     const int fd = memfd_create("regx", MFD_CLOEXEC);
     char *shared = mmap(NULL, LENGTH, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -97,7 +97,7 @@ static void shared_memory_and_files_are_refused_with_the_reason(void **state)
 }
 
 /* Watching a part of a mapping would split it for good: the program could not move it any more. */
-static void a_mapping_of_which_a_part_is_watched_can_be_moved(void **state)
+WATCHED(a_mapping_of_which_a_part_is_watched_can_be_moved)
 {
     char *base = map(2 * LENGTH);
     region_t region = must_keep(*state, base + PAGE, PAGE);
@@ -119,7 +119,7 @@ static void *unmap_it(void *base)
 }
 
 /* The thread that unmapped goes on, but the log does not have it yet: the sequence alone knows. */
-static void a_change_that_was_read_and_not_logged_misses(void **state)
+WATCHED(a_change_that_was_read_and_not_logged_misses)
 {
     region_t region = must_keep(*state, map(LENGTH), LENGTH);
     pthread_t thread;
@@ -155,7 +155,7 @@ static void *map_and_unmap(void *unused)
 }
 
 /* The end comes while others change what is watched. */
-static void stopping_while_threads_map_and_unmap_hangs_none(void **state)
+UNIT_TEST(stopping_while_threads_map_and_unmap_hangs_none)
 {
     pthread_t threads[2];
 
@@ -205,7 +205,7 @@ int poll(struct pollfd *fds, nfds_t count, int timeout)
                         NULL, 0);
 }
 
-static void events_are_read_without_libcs_read_and_poll(void **state)
+UNIT_TEST(events_are_read_without_libcs_read_and_poll)
 {
     atomic_store(&traced, 0);
     regx_monitor_t *monitor = start();
@@ -242,7 +242,7 @@ static uint64_t blocked_signals(pid_t thread)
     return blocked;
 }
 
-static void it_takes_no_signal_and_inherits_neither_cores_nor_policy(void **state)
+UNIT_TEST(it_takes_no_signal_and_inherits_neither_cores_nor_policy)
 {
     const uint64_t own = UINT64_C(1) << (SIGKILL - 1) | UINT64_C(1) << (SIGSTOP - 1);
     const struct sched_param none = {0};
@@ -290,7 +290,7 @@ static int lowest_free(void)
 }
 
 /* As a program does that knows of no descriptors but its own (closefrom, before exec or not). */
-static void after_closefrom_nothing_is_kept_and_no_other_file_is_touched(void **state)
+UNIT_TEST(after_closefrom_nothing_is_kept_and_no_other_file_is_touched)
 {
     enum { FILES = 12 };
     int files[FILES];
@@ -335,7 +335,7 @@ static void after_closefrom_nothing_is_kept_and_no_other_file_is_touched(void **
 
 /* The reader notices in time, also if its number is then a file of which it would never hear; stop
  * must not write to a pipe without a reader, which would end the process (SIGPIPE). */
-static void stopping_outlives_the_loss_of_any_one_descriptor(void **state)
+UNIT_TEST(stopping_outlives_the_loss_of_any_one_descriptor)
 {
     const int silent = timerfd_create(CLOCK_MONOTONIC, 0), first = lowest_free();
 
@@ -368,7 +368,7 @@ static void *stop_without_descriptors(void *monitor)
 
 /* A thread that has a table of its own has closed there what it does not know: it cannot wake the
  * reader. */
-static void a_thread_that_closed_them_for_itself_can_stop_it(void **state)
+UNIT_TEST(a_thread_that_closed_them_for_itself_can_stop_it)
 {
     const int first = lowest_free();
     regx_monitor_t *monitor = start();
@@ -386,18 +386,5 @@ static void a_thread_that_closed_them_for_itself_can_stop_it(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        WATCHED(what_was_replaced_unseen_stays_ended_when_watched_again),
-        WATCHED(shared_memory_and_files_are_refused_with_the_reason),
-        WATCHED(a_mapping_of_which_a_part_is_watched_can_be_moved),
-        WATCHED(a_change_that_was_read_and_not_logged_misses),
-        cmocka_unit_test(stopping_while_threads_map_and_unmap_hangs_none),
-        cmocka_unit_test(events_are_read_without_libcs_read_and_poll),
-        cmocka_unit_test(it_takes_no_signal_and_inherits_neither_cores_nor_policy),
-        cmocka_unit_test(after_closefrom_nothing_is_kept_and_no_other_file_is_touched),
-        cmocka_unit_test(stopping_outlives_the_loss_of_any_one_descriptor),
-        cmocka_unit_test(a_thread_that_closed_them_for_itself_can_stop_it),
-    };
-
-    return refused() ? 0 : cmocka_run_group_tests(tests, give_up_in_time, NULL);
+    return refused() ? 0 : unit_run(give_up_in_time, NULL);
 }

@@ -26,7 +26,7 @@ static int inert(region_t *region)
                                                                                             : 0;
 }
 
-static void a_forked_child_is_inert(void **state)
+UNIT_TEST(a_forked_child_is_inert)
 {
     const unsigned without = process_descriptors();
     regx_monitor_t *monitor = start();
@@ -61,7 +61,7 @@ static void a_forked_child_is_inert(void **state)
 }
 
 /* Raw clone runs no handlers: the child lives on with our descriptor. */
-static void a_cloned_child_is_inert(void **state)
+UNIT_TEST(a_cloned_child_is_inert)
 {
     int went[2];
     int go[2];
@@ -131,7 +131,7 @@ static void *move_to_and_fro(void *unused)
 /* What a thread moves from where stopping has yet to look to where it has looked must not stay
  * watched: with such a child there, its next move would never be read, and that thread would wait
  * for ever. */
-static void stopping_leaves_nothing_watched_while_a_thread_moves_memory(void **state)
+UNIT_TEST(stopping_leaves_nothing_watched_while_a_thread_moves_memory)
 {
     enum { BETWEEN = 300 }; /* mappings that stopping has to look at on its way */
     const size_t length = 2 * BETWEEN * PAGE + 2 * LENGTH;
@@ -180,7 +180,7 @@ static void stopping_leaves_nothing_watched_while_a_thread_moves_memory(void **s
     }
 }
 
-static void programs_are_started_in_other_ways(void **state)
+WATCHED(programs_are_started_in_other_ways)
 {
     char *const arguments[] = {(char *)(uintptr_t) "sh", (char *)(uintptr_t) "-c",
                                (char *)(uintptr_t) "! ls -l /proc/self/fd | grep userfault", NULL};
@@ -231,7 +231,7 @@ static void *fork_often(void *without)
     return (void *)wrong;
 }
 
-static void forks_while_it_starts_and_stops(void **state)
+UNIT_TEST(forks_while_it_starts_and_stops)
 {
     unsigned without = process_descriptors();
     pthread_t thread;
@@ -263,7 +263,7 @@ static unsigned watched_mappings(void)
     return count;
 }
 
-static void stop_leaves_no_descriptor_thread_or_watched_memory(void **state)
+UNIT_TEST(stop_leaves_no_descriptor_thread_or_watched_memory)
 {
     const unsigned before = process_descriptors();
     char *base = map((size_t)16 << 20);
@@ -294,14 +294,5 @@ static void stop_leaves_no_descriptor_thread_or_watched_memory(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_forked_child_is_inert),
-        cmocka_unit_test(a_cloned_child_is_inert),
-        cmocka_unit_test(stopping_leaves_nothing_watched_while_a_thread_moves_memory),
-        WATCHED(programs_are_started_in_other_ways),
-        cmocka_unit_test(forks_while_it_starts_and_stops),
-        cmocka_unit_test(stop_leaves_no_descriptor_thread_or_watched_memory),
-    };
-
-    return refused() ? 0 : cmocka_run_group_tests(tests, give_up_in_time, NULL);
+    return refused() ? 0 : unit_run(give_up_in_time, NULL);
 }

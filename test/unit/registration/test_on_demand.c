@@ -144,7 +144,7 @@ static uint64_t fell_back(const char *reason)
     return regx_tally_find(counters.fallbacks, reason)->count;
 }
 
-static void each_use_is_prefetched_once_it_is_registered(void **state)
+UNIT_TEST_BETWEEN(each_use_is_prefetched_once_it_is_registered, NULL, close_all)
 {
     regx_region_t region;
 
@@ -168,7 +168,7 @@ static void each_use_is_prefetched_once_it_is_registered(void **state)
     assert_int_equal(pages_in_memory(), 0);
 }
 
-static void touching_maps_pages_and_changes_none(void **state)
+UNIT_TEST_BETWEEN(touching_maps_pages_and_changes_none, NULL, close_all)
 {
     open_with(NO_ADVICE, 1);
     memory[2 * PAGE] = 'x';
@@ -184,7 +184,7 @@ static void touching_maps_pages_and_changes_none(void **state)
     assert_int_equal(counters.prefetch_touched, 2);
 }
 
-static void advice_that_is_not_taken_is_touched_instead(void **state)
+UNIT_TEST_BETWEEN(advice_that_is_not_taken_is_touched_instead, NULL, close_all)
 {
     open_with(REGX_ACCESS_LOCAL, 1);
     assert_int_equal(use(memory, PAGE, REGX_ACCESS_REMOTE_WRITE), REGX_OK);
@@ -201,7 +201,7 @@ static void advice_that_is_not_taken_is_touched_instead(void **state)
 }
 
 /* Of memory that may not be used it would say so as little. */
-static void advice_that_is_only_noted_is_touched_instead(void **state)
+UNIT_TEST_BETWEEN(advice_that_is_only_noted_is_touched_instead, NULL, close_all)
 {
     open_device(NO_ADVICE, true, 1);
     assert_int_equal(use(memory, PAGE, REGX_ACCESS_REMOTE_WRITE), REGX_OK);
@@ -229,14 +229,14 @@ static void missing_memory_is_denied(unsigned refuse_advice)
     assert_int_equal(counters.registrations, 1);
 }
 
-static void missing_memory_is_denied_however_prefetched(void **state)
+UNIT_TEST_BETWEEN(missing_memory_is_denied_however_prefetched, NULL, close_all)
 {
     missing_memory_is_denied(0);
     close_all(state);
     missing_memory_is_denied(NO_ADVICE);
 }
 
-static void what_the_device_errs_with_is_pinned_for_one_use(void **state)
+UNIT_TEST_BETWEEN(what_the_device_errs_with_is_pinned_for_one_use, NULL, close_all)
 {
     regx_region_t region;
 
@@ -257,14 +257,5 @@ static void what_the_device_errs_with_is_pinned_for_one_use(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_teardown(each_use_is_prefetched_once_it_is_registered, close_all),
-        cmocka_unit_test_teardown(touching_maps_pages_and_changes_none, close_all),
-        cmocka_unit_test_teardown(advice_that_is_not_taken_is_touched_instead, close_all),
-        cmocka_unit_test_teardown(advice_that_is_only_noted_is_touched_instead, close_all),
-        cmocka_unit_test_teardown(missing_memory_is_denied_however_prefetched, close_all),
-        cmocka_unit_test_teardown(what_the_device_errs_with_is_pinned_for_one_use, close_all),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return unit_run(NULL, NULL);
 }

@@ -83,7 +83,7 @@ static void *close_it(void *r)
 
 /* The wake that ends one cache's thread also wakes the other's, which goes to sleep again before
  * the first has come to sleep at all. */
-static void a_cache_closes_though_another_on_the_same_monitor_goes_on_sleeping(void **state)
+UNIT_TEST(a_cache_closes_though_another_on_the_same_monitor_goes_on_sleeping)
 {
     regx_monitor_t monitor = {.has_thread = true, .log = regx_inval_log_open()};
     pthread_t thread;
@@ -111,7 +111,7 @@ static void a_cache_closes_though_another_on_the_same_monitor_goes_on_sleeping(v
 
 /* ---- in the background ---- */
 
-static void what_was_in_use_is_deregistered_after_its_last_use(void **state)
+UNIT_TEST(what_was_in_use_is_deregistered_after_its_last_use)
 {
     regx_monitor_t *monitor = start();
     registry_t *r = open_over(monitor);
@@ -153,7 +153,7 @@ static uintptr_t change_in_use(registry_t *r, const regx_monitor_t *monitor)
 }
 
 /* Buffers that changed while in use are told to the user by the application's own threads. */
-static void the_background_calls_nobody_back(void **state)
+UNIT_TEST(the_background_calls_nobody_back)
 {
     regx_monitor_t *monitor = start();
     registry_t *r = open_over(monitor);
@@ -170,11 +170,5 @@ static void the_background_calls_nobody_back(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_cache_closes_though_another_on_the_same_monitor_goes_on_sleeping),
-        cmocka_unit_test(what_was_in_use_is_deregistered_after_its_last_use),
-        cmocka_unit_test(the_background_calls_nobody_back),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return unit_run(NULL, NULL);
 }

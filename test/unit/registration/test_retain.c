@@ -115,7 +115,7 @@ static int pages_gone(load_t load, bool retained)
     return WEXITSTATUS(status);
 }
 
-static void free_gives_no_memory_back(void **state)
+UNIT_TEST(free_gives_no_memory_back)
 {
     static const load_t loads[] = {
         {.size = 300 << 10, .blocks = 20}, /* mappings of their own */
@@ -136,9 +136,5 @@ static void free_gives_no_memory_back(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(free_gives_no_memory_back),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return unit_run(NULL, NULL);
 }

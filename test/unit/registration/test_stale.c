@@ -11,7 +11,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-static void exactly_what_changed_misses(void **state)
+UNIT_TEST(exactly_what_changed_misses)
 {
     enum { COUNT = 300, ROUNDS = 200 };
 
@@ -41,7 +41,7 @@ static void exactly_what_changed_misses(void **state)
 }
 
 /* Acts on one region at a time, while all kinds of requests come. */
-static void what_has_not_ended_yet_is_not_used(void **state)
+UNIT_TEST(what_has_not_ended_yet_is_not_used)
 {
     enum { COUNT = 64, FIRST = 16, LAST = 48 };
 
@@ -82,7 +82,7 @@ static void what_has_not_ended_yet_is_not_used(void **state)
 
 /* Made of what is there after a change that has not been acted on: it serves at once, and either
  * stays or ends along, for nothing. */
-static void what_is_made_before_all_has_ended_is_used(void **state)
+UNIT_TEST(what_is_made_before_all_has_ended_is_used)
 {
     registry_t *r = registry_open_large(true);
     regx_region_t region;
@@ -108,7 +108,7 @@ static void what_is_made_before_all_has_ended_is_used(void **state)
 }
 
 /* A writer in the middle of logging: what, is not known yet. */
-static void a_change_being_written_is_a_miss_and_no_wait(void **state)
+UNIT_TEST(a_change_being_written_is_a_miss_and_no_wait)
 {
     registry_t *r = registry_open_large(false);
 
@@ -129,7 +129,7 @@ static void a_change_being_written_is_a_miss_and_no_wait(void **state)
     registry_close(r);
 }
 
-static void while_a_change_is_under_way_nothing_hits(void **state)
+UNIT_TEST(while_a_change_is_under_way_nothing_hits)
 {
     registry_t *r = registry_open_large(true);
 
@@ -176,7 +176,7 @@ static void end_soon(registry_t *r)
     r->changing = r->asks % 4 != 0;
 }
 
-static void a_change_that_ends_soon_costs_no_registration(void **state)
+UNIT_TEST(a_change_that_ends_soon_costs_no_registration)
 {
     registry_t *r = registry_open_large(true);
 
@@ -191,7 +191,7 @@ static void a_change_that_ends_soon_costs_no_registration(void **state)
     registry_close(r);
 }
 
-static void while_news_is_not_logged_nothing_hits(void **state)
+UNIT_TEST(while_news_is_not_logged_nothing_hits)
 {
     registry_t *r = registry_open_large(true);
 
@@ -220,7 +220,7 @@ static void take_news_while_asking(registry_t *r)
 }
 
 /* The query comes first: what it does not see any more is in the log or on its way there. */
-static void what_ends_within_the_query_is_seen(void **state)
+UNIT_TEST(what_ends_within_the_query_is_seen)
 {
     static void (*const asking[])(registry_t *) = {log_while_asking, take_news_while_asking};
 
@@ -277,7 +277,7 @@ static void lap(registry_t *r, uintptr_t start, uintptr_t end)
     regx_registry_progress(&r->registry);
 }
 
-static void a_change_while_pinning_makes_it_one_use(void **state)
+UNIT_TEST(a_change_while_pinning_makes_it_one_use)
 {
     static void (*const during[])(registry_t *, uintptr_t, uintptr_t) = {
         log_it, begin_change, take_news, draw_number, log_and_catch_up, lap};
@@ -314,7 +314,7 @@ static void acquire_the_same(registry_t *r, uintptr_t start, uintptr_t end)
     assert_int_equal(registry_served(r, start, end - start), MISS);
 }
 
-static void of_two_that_register_at_once_one_is_kept(void **state)
+UNIT_TEST(of_two_that_register_at_once_one_is_kept)
 {
     registry_t *r = registry_open_large(true);
     regx_region_t region;
@@ -332,7 +332,7 @@ static void of_two_that_register_at_once_one_is_kept(void **state)
 
 /* ---- in use ---- */
 
-static void a_change_while_in_use_is_counted_and_told(void **state)
+UNIT_TEST(a_change_while_in_use_is_counted_and_told)
 {
     registry_t *r = registry_open_large(true);
     regx_region_t first, second;
@@ -365,7 +365,7 @@ static void a_change_while_in_use_is_counted_and_told(void **state)
 }
 
 /* A part of a region is used, and another part is given back: no error. */
-static void a_change_beside_what_is_used_is_not_told(void **state)
+UNIT_TEST(a_change_beside_what_is_used_is_not_told)
 {
     registry_t *r = registry_open_large(true);
     regx_region_t inner;
@@ -432,7 +432,7 @@ static void child_looks_everywhere(registry_t *r)
     _exit(0);
 }
 
-static void equal_words_hit_without_a_question(void **state)
+UNIT_TEST(equal_words_hit_without_a_question)
 {
     _Atomic uint64_t *told =
         mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -487,7 +487,7 @@ static void in_the_child(registry_t *r, regx_region_t *kept, regx_region_t *once
     _exit(good && r->regs == regs && r->deregs == deregs ? 0 : 1);
 }
 
-static void a_child_is_inert(void **state)
+UNIT_TEST(a_child_is_inert)
 {
     for (int raw = 0; raw <= 1; raw++) {
         registry_t *r = registry_open_large(true);
@@ -516,22 +516,5 @@ static void a_child_is_inert(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(exactly_what_changed_misses),
-        cmocka_unit_test(what_has_not_ended_yet_is_not_used),
-        cmocka_unit_test(what_is_made_before_all_has_ended_is_used),
-        cmocka_unit_test(a_change_being_written_is_a_miss_and_no_wait),
-        cmocka_unit_test(while_a_change_is_under_way_nothing_hits),
-        cmocka_unit_test(a_change_that_ends_soon_costs_no_registration),
-        cmocka_unit_test(while_news_is_not_logged_nothing_hits),
-        cmocka_unit_test(what_ends_within_the_query_is_seen),
-        cmocka_unit_test(a_change_while_pinning_makes_it_one_use),
-        cmocka_unit_test(of_two_that_register_at_once_one_is_kept),
-        cmocka_unit_test(a_change_while_in_use_is_counted_and_told),
-        cmocka_unit_test(a_change_beside_what_is_used_is_not_told),
-        cmocka_unit_test(equal_words_hit_without_a_question),
-        cmocka_unit_test(a_child_is_inert),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return unit_run(NULL, NULL);
 }

@@ -110,8 +110,10 @@ static void must_work(void)
     monitor->stop(monitor);
 }
 
+#define FRESH(test) UNIT_TEST_BETWEEN(test, reset, NULL)
+
 /* Linux 5.18 to 6.6, and what has one thing and not the other. */
-static void it_works_on_older_kernels(void **state)
+FRESH(it_works_on_older_kernels)
 {
     static const uint64_t lacking[] = {0, 1 << 13, 1 << 15, 1 << 13 | 1 << 15};
 
@@ -124,7 +126,7 @@ static void it_works_on_older_kernels(void **state)
 }
 
 /* libc gives the stack back as a thread ends: a change, which no reader reads any more. */
-static void the_readers_end_does_not_wait_for_itself(void **state)
+FRESH(the_readers_end_does_not_wait_for_itself)
 {
     kernel.no_scan = kernel.keeps = true;
     must_work();
@@ -142,7 +144,7 @@ static void must_refuse(const char *expected)
     }
 }
 
-static void a_refusal_has_its_reason(void **state)
+FRESH(a_refusal_has_its_reason)
 {
     static const struct {
         int refusal;
@@ -167,7 +169,7 @@ static void a_refusal_has_its_reason(void **state)
 /* ---- beside a userfaultfd of the program's ---- */
 
 /* Its memory is not kept and stays its own, also when all is unregistered. */
-static void memory_of_the_applications_own_userfaultfd_stays_its_own(void **state)
+FRESH(memory_of_the_applications_own_userfaultfd_stays_its_own)
 {
     enum { PAGES = 16 };
     struct uffdio_api api = {.api = UFFD_API, .features = UFFD_FEATURE_PAGEFAULT_FLAG_WP};
@@ -215,7 +217,7 @@ static void share_it(void)
 }
 
 /* Between the look and the watch it became what must not be kept, and that is not reported. */
-static void memory_that_becomes_shared_before_it_is_watched_is_refused(void **state)
+FRESH(memory_that_becomes_shared_before_it_is_watched_is_refused)
 {
     regx_monitor_t *monitor = start();
     meanwhile.base = map(LENGTH);
@@ -228,7 +230,7 @@ static void memory_that_becomes_shared_before_it_is_watched_is_refused(void **st
 }
 
 /* Beside what is watched again: what was registered there must not look true. */
-static void a_neighbour_that_is_replaced_is_not_watched_along(void **state)
+FRESH(a_neighbour_that_is_replaced_is_not_watched_along)
 {
     regx_monitor_t *monitor = start();
     meanwhile.base = map(LENGTH);
@@ -255,7 +257,7 @@ static void tell_of_it(void)
 
 /* What is pinned after it was watched may be of what was there before or after a change at that
  * moment: `since` must not be behind it. Watched anew, and watched already; before and after. */
-static void a_change_at_the_moment_of_watching_is_reported(void **state)
+FRESH(a_change_at_the_moment_of_watching_is_reported)
 {
     regx_monitor_t *monitor = start();
     meanwhile.base = map(LENGTH);
@@ -277,16 +279,5 @@ static void a_change_at_the_moment_of_watching_is_reported(void **state)
 
 int main(void)
 {
-#define FRESH(test) cmocka_unit_test_setup(test, reset)
-    const struct CMUnitTest tests[] = {
-        FRESH(it_works_on_older_kernels),
-        FRESH(the_readers_end_does_not_wait_for_itself),
-        FRESH(a_refusal_has_its_reason),
-        FRESH(memory_of_the_applications_own_userfaultfd_stays_its_own),
-        FRESH(memory_that_becomes_shared_before_it_is_watched_is_refused),
-        FRESH(a_neighbour_that_is_replaced_is_not_watched_along),
-        FRESH(a_change_at_the_moment_of_watching_is_reported),
-    };
-
-    return refused() ? 0 : cmocka_run_group_tests(tests, give_up_in_time, NULL);
+    return refused() ? 0 : unit_run(give_up_in_time, NULL);
 }

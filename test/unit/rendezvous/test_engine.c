@@ -167,7 +167,7 @@ static void is_ready(rig_t *rig, unsigned peer)
     assert_int_equal(rig->counters.malformed, 0);
 }
 
-static void while_a_long_one_is_under_way_others_are_granted_at_once(void **state)
+UNIT_TEST(while_a_long_one_is_under_way_others_are_granted_at_once)
 {
     rig_t *rig = rig_open("bounce");
 
@@ -178,7 +178,7 @@ static void while_a_long_one_is_under_way_others_are_granted_at_once(void **stat
     rig_close(rig);
 }
 
-static void those_of_the_same_peer_that_wait_go_first(void **state)
+UNIT_TEST(those_of_the_same_peer_that_wait_go_first)
 {
     rig_t *rig = rig_open("bounce");
     unsigned granted = opens(rig, 0, SLOT);
@@ -196,7 +196,7 @@ static void those_of_the_same_peer_that_wait_go_first(void **state)
     rig_close(rig);
 }
 
-static void once_the_pool_was_exhausted_all_that_wait_go_first(void **state)
+UNIT_TEST(once_the_pool_was_exhausted_all_that_wait_go_first)
 {
     rig_t *rig = rig_open("bounce");
 
@@ -213,7 +213,7 @@ static void once_the_pool_was_exhausted_all_that_wait_go_first(void **state)
     rig_close(rig);
 }
 
-static void a_peer_that_does_not_answer_leaves_half_of_the_pool(void **state)
+UNIT_TEST(a_peer_that_does_not_answer_leaves_half_of_the_pool)
 {
     rig_t *rig = rig_open("bounce");
 
@@ -231,7 +231,7 @@ static void nothing(void *context)
     *(int *)context += 1;
 }
 
-static void memory_that_a_lost_peer_was_to_write_is_not_waited_for(void **state)
+UNIT_TEST(memory_that_a_lost_peer_was_to_write_is_not_waited_for)
 {
     rig_t *rig = rig_open("bounce");
     const regx_drain_config_t config = {.milliseconds = 1,
@@ -304,7 +304,7 @@ static void sends(rig_t *rig, unsigned peer)
     assert_int_equal(rig->done, before + 1);
 }
 
-static void the_first_chunk_is_registered_while_the_cts_is_awaited(void **state)
+UNIT_TEST(the_first_chunk_is_registered_while_the_cts_is_awaited)
 {
     rig_t *rig = rig_open("pipeline");
 
@@ -319,7 +319,7 @@ static void the_first_chunk_is_registered_while_the_cts_is_awaited(void **state)
     rig_close(rig);
 }
 
-static void a_chunk_that_is_longer_is_registered_again(void **state)
+UNIT_TEST(a_chunk_that_is_longer_is_registered_again)
 {
     rig_t *rig = rig_open("pipeline");
 
@@ -332,7 +332,7 @@ static void a_chunk_that_is_longer_is_registered_again(void **state)
     rig_close(rig);
 }
 
-static void where_the_peer_did_not_grant_a_chunk_nothing_is_registered(void **state)
+UNIT_TEST(where_the_peer_did_not_grant_a_chunk_nothing_is_registered)
 {
     rig_t *rig = rig_open("pipeline");
 
@@ -356,7 +356,7 @@ static void where_the_peer_did_not_grant_a_chunk_nothing_is_registered(void **st
     rig_close(rig);
 }
 
-static void what_was_registered_for_a_lost_peer_is_given_up(void **state)
+UNIT_TEST(what_was_registered_for_a_lost_peer_is_given_up)
 {
     rig_t *rig = rig_open("pipeline");
 
@@ -372,7 +372,7 @@ static void what_was_registered_for_a_lost_peer_is_given_up(void **state)
 }
 
 /* The pages may be others by then. */
-static void what_was_registered_for_one_message_does_not_serve_another(void **state)
+UNIT_TEST(what_was_registered_for_one_message_does_not_serve_another)
 {
     regx_rndv_exposure_t exposure;
     rig_t *rig = rig_open("pipeline");
@@ -393,18 +393,5 @@ static void what_was_registered_for_one_message_does_not_serve_another(void **st
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(while_a_long_one_is_under_way_others_are_granted_at_once),
-        cmocka_unit_test(those_of_the_same_peer_that_wait_go_first),
-        cmocka_unit_test(once_the_pool_was_exhausted_all_that_wait_go_first),
-        cmocka_unit_test(a_peer_that_does_not_answer_leaves_half_of_the_pool),
-        cmocka_unit_test(memory_that_a_lost_peer_was_to_write_is_not_waited_for),
-        cmocka_unit_test(the_first_chunk_is_registered_while_the_cts_is_awaited),
-        cmocka_unit_test(a_chunk_that_is_longer_is_registered_again),
-        cmocka_unit_test(where_the_peer_did_not_grant_a_chunk_nothing_is_registered),
-        cmocka_unit_test(what_was_registered_for_a_lost_peer_is_given_up),
-        cmocka_unit_test(what_was_registered_for_one_message_does_not_serve_another),
-    };
-
-    return cmocka_run_group_tests_name("engine", tests, NULL, NULL);
+    return unit_run(NULL, NULL);
 }

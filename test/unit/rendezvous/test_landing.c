@@ -143,7 +143,7 @@ static size_t whole_pages(const char *to, size_t length)
 
 /* ---- what arrives ---- */
 
-static void every_place_and_length_arrives(void **state)
+UNIT_TEST(every_place_and_length_arrives)
 {
     stage_t *stage = stage_open();
     uint64_t seed = 17, pages = 0;
@@ -169,7 +169,7 @@ static void every_place_and_length_arrives(void **state)
     stage_close(stage);
 }
 
-static void the_users_old_pages_are_written_next(void **state)
+UNIT_TEST(the_users_old_pages_are_written_next)
 {
     stage_t *stage = stage_open();
     char *const to = stage->buffer + PAGE - 100; /* an edge page, then whole ones */
@@ -201,7 +201,7 @@ static unsigned mappings(void)
     return count;
 }
 
-static void the_number_of_mappings_stays(void **state)
+UNIT_TEST(the_number_of_mappings_stays)
 {
     stage_t *stage = stage_open();
 
@@ -229,7 +229,7 @@ static void look_when_told(stage_t *stage, uintptr_t start, uintptr_t end)
     }
 }
 
-static void caches_are_told_before_and_after(void **state)
+UNIT_TEST(caches_are_told_before_and_after)
 {
     stage_t *stage = stage_open();
 
@@ -242,7 +242,7 @@ static void caches_are_told_before_and_after(void **state)
     stage_close(stage);
 }
 
-static void there_are_so_many_landings_and_no_more(void **state)
+UNIT_TEST(there_are_so_many_landings_and_no_more)
 {
     stage_t *stage = stage_open();
     regx_landing_t *taken[COUNT];
@@ -281,7 +281,7 @@ static void *count_up(void *context)
     return NULL;
 }
 
-static void a_thread_that_counts_in_an_edge_page_loses_nothing(void **state)
+UNIT_TEST(a_thread_that_counts_in_an_edge_page_loses_nothing)
 {
     stage_t *stage = stage_open();
     neighbour_t neighbour = {.before = (uint64_t *)(void *)(stage->buffer + PAGE),
@@ -313,7 +313,7 @@ static void assert_refused(stage_t *stage, char *memory, size_t bytes, const cha
     munmap(memory, bytes);
 }
 
-static void other_memory_than_private_anonymous_is_refused(void **state)
+UNIT_TEST(other_memory_than_private_anonymous_is_refused)
 {
     stage_t *stage = stage_open();
     const int file = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
@@ -332,7 +332,7 @@ static void other_memory_than_private_anonymous_is_refused(void **state)
     stage_close(stage);
 }
 
-static void huge_pages_are_refused(void **state)
+UNIT_TEST(huge_pages_are_refused)
 {
     stage_t *stage = stage_open();
     char *memory = map(2u << 20, MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB, -1);
@@ -365,7 +365,7 @@ static void assert_moved(stage_t *stage)
     assert_int_equal(stage->counters.remap_pages - pages, 6);
 }
 
-static void locked_memory_is_copied(void **state)
+UNIT_TEST(locked_memory_is_copied)
 {
     stage_t *stage = stage_open();
 
@@ -378,7 +378,7 @@ static void locked_memory_is_copied(void **state)
     stage_close(stage);
 }
 
-static void memory_of_another_userfaultfd_is_copied(void **state)
+UNIT_TEST(memory_of_another_userfaultfd_is_copied)
 {
     stage_t *stage = stage_open();
     regx_uffd_t other;
@@ -429,7 +429,7 @@ static void close_child(stage_t *stage, pid_t child, int go_on)
     assert_moved(stage); /* they were copied by the write, and are this process's own again */
 }
 
-static void memory_shared_with_a_child_is_copied(void **state)
+UNIT_TEST(memory_shared_with_a_child_is_copied)
 {
     stage_t *stage = stage_open();
     int go_on[2];
@@ -440,7 +440,7 @@ static void memory_shared_with_a_child_is_copied(void **state)
     stage_close(stage);
 }
 
-static void part_of_it_may_be_shared_with_a_child(void **state)
+UNIT_TEST(part_of_it_may_be_shared_with_a_child)
 {
     stage_t *stage = stage_open();
     int go_on[2];
@@ -455,7 +455,7 @@ static void part_of_it_may_be_shared_with_a_child(void **state)
     stage_close(stage);
 }
 
-static void without_its_descriptor_all_is_copied(void **state)
+UNIT_TEST(without_its_descriptor_all_is_copied)
 {
     stage_t *stage = stage_open();
 
@@ -472,25 +472,9 @@ static void without_its_descriptor_all_is_copied(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_place_and_length_arrives),
-        cmocka_unit_test(the_users_old_pages_are_written_next),
-        cmocka_unit_test(the_number_of_mappings_stays),
-        cmocka_unit_test(caches_are_told_before_and_after),
-        cmocka_unit_test(there_are_so_many_landings_and_no_more),
-        cmocka_unit_test(a_thread_that_counts_in_an_edge_page_loses_nothing),
-        cmocka_unit_test(other_memory_than_private_anonymous_is_refused),
-        cmocka_unit_test(huge_pages_are_refused),
-        cmocka_unit_test(locked_memory_is_copied),
-        cmocka_unit_test(memory_of_another_userfaultfd_is_copied),
-        cmocka_unit_test(memory_shared_with_a_child_is_copied),
-        cmocka_unit_test(part_of_it_may_be_shared_with_a_child),
-        cmocka_unit_test(without_its_descriptor_all_is_copied),
-    };
-
     if (!pages_can_be_moved()) {
         printf("1..0 # SKIP UFFDIO_MOVE\n");
         return 0;
     }
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return unit_run(NULL, NULL);
 }

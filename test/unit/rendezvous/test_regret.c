@@ -228,7 +228,7 @@ static void check(unsigned messages, int64_t limit, kind_t kind, int64_t prior_l
 }
 
 /* 110 are those of a collective benchmark. */
-static void lone_messages_lose_four_percent_of_ten_thousand(void **state)
+UNIT_TEST(lone_messages_lose_four_percent_of_ten_thousand)
 {
     check(110, 280, ALONE, 1000);
     check(1000, 110, ALONE, INT32_MAX);
@@ -238,13 +238,13 @@ static void lone_messages_lose_four_percent_of_ten_thousand(void **state)
 /* As many as a benchmark sends of one size: 22 bursts, of which up to six go by what is slower. All
  * that a trial finds out is that others are worse; or, with a prior that takes up to four times as
  * long as the best, which one that is. */
-static void fourteen_hundred_in_bursts_lose_half(void **state)
+UNIT_TEST(fourteen_hundred_in_bursts_lose_half)
 {
     check(1400, 380, BURSTS, 1000);
     check(1400, 520, BURSTS, 4000);
 }
 
-static void ten_thousand_messages_in_bursts_lose_six_percent(void **state)
+UNIT_TEST(ten_thousand_messages_in_bursts_lose_six_percent)
 {
     check(10000, 55, BURSTS, 2000);
     check(10000, 130, ALWAYS, 1500);
@@ -275,7 +275,7 @@ static int64_t winner_takes(const table_t *table, const program_t *program)
 /* After 3,000 of one size, benchmarks of the next six, one after another, try nothing that was 5
  * times as slow, of the next four if it was 3 times, of one if it was 1.7 times; of the one after
  * that all is tried. */
-static void larger_messages_begin_with_what_was_fastest(void **state)
+UNIT_TEST(larger_messages_begin_with_what_was_fastest)
 {
     static const struct {
         table_t smaller;
@@ -300,7 +300,7 @@ static void larger_messages_begin_with_what_was_fastest(void **state)
 
 /* A trial of lone messages takes 90 here, and comes after 128 times as many; else after 65,536. Of
  * all tables with all programs every third. */
-static void changed_costs_are_noticed_within_so_many_messages(void **state)
+UNIT_TEST(changed_costs_are_noticed_within_so_many_messages)
 {
     enum { LONE_MAX = 129 * 90, MAX = (1 << 16) + 4096 };
     unsigned failed = 0;
@@ -323,7 +323,7 @@ static void changed_costs_are_noticed_within_so_many_messages(void **state)
 }
 
 /* No trial begins before 4,096 messages. */
-static void what_is_told_holds_from_the_first_message_on(void **state)
+UNIT_TEST(what_is_told_holds_from_the_first_message_on)
 {
     for (unsigned i = 0; i < (unsigned)PROGRAMS * WAYS; i++) {
         const unsigned way = i / PROGRAMS;
@@ -341,7 +341,7 @@ static void what_is_told_holds_from_the_first_message_on(void **state)
 
 /* After as many, and a trial: of lone messages 90, of bursts up to 18 batches. Where a long computation
  * follows some of the bursts only, a slow way may win. */
-static void what_was_told_wrong_is_found_out(void **state)
+UNIT_TEST(what_was_told_wrong_is_found_out)
 {
     unsigned failed = 0;
 
@@ -367,7 +367,7 @@ static void what_was_told_wrong_is_found_out(void **state)
 static const table_t apart = {"apart", 64 * KIB, {10000, 30000, 20000}, {0, 0, 0}, .more = {0}};
 
 /* The fastest is the prior, or is not. */
-static void by_what_fails_nothing_goes(void **state)
+UNIT_TEST(by_what_fails_nothing_goes)
 {
     static const unsigned expected[REGX_AUTO_WIRES] = {[REGX_AUTO_NODE] = 2, [REGX_AUTO_APART] = 1};
 
@@ -384,7 +384,7 @@ static void by_what_fails_nothing_goes(void **state)
 }
 
 /* Two batches go by it, a burst each, and no burst that is left out. */
-static void what_failed_is_not_the_fastest_so_far(void **state)
+UNIT_TEST(what_failed_is_not_the_fastest_so_far)
 {
     static const program_t bursts = {"", BURSTS, BURST, .noise = 0};
 
@@ -398,7 +398,7 @@ static void what_failed_is_not_the_fastest_so_far(void **state)
 
 /* A batch is lost. Where a long computation follows some of the bursts only, the other two may not
  * do. */
-static void one_failure_changes_nothing(void **state)
+UNIT_TEST(one_failure_changes_nothing)
 {
     for (unsigned i = 0; i < (unsigned)PROGRAMS * REGX_AUTO_WIRES; i++) {
         const program_t *program = &programs[i / REGX_AUTO_WIRES];
@@ -419,7 +419,7 @@ static void one_failure_changes_nothing(void **state)
 }
 
 /* Before the rest is over. */
-static void a_winner_that_begins_to_fail_is_given_up(void **state)
+UNIT_TEST(a_winner_that_begins_to_fail_is_given_up)
 {
     for (unsigned i = 0; i < PROGRAMS; i++) {
         regx_tune_init(autotune, REGX_AUTO_SIZES, REGX_AUTO_NODE);
@@ -435,7 +435,7 @@ static void a_winner_that_begins_to_fail_is_given_up(void **state)
 
 /* A burst is not compared with messages that come alone. Where most batches have both, a wrong way may
  * win: of these programs by two. */
-static void bursts_between_lone_messages_seldom_mislead(void **state)
+UNIT_TEST(bursts_between_lone_messages_seldom_mislead)
 {
     static const table_t table = {"", 64 * KIB, {20000, 10000, 15000}, {0, 0, 0}, .more = {0}};
     static const program_t lone = {"", ALONE, 1, .computes = 100000};
@@ -484,7 +484,7 @@ static void paced_burst(const table_t *table, int64_t pace, unsigned messages)
 /* With the first way a message takes 12 us. By the others it is there sooner, and some come alone.
  * But then the program needs 10 us more to read each behind the burst, from the other core's cache.
  * (If all come alone, by a slower sender, a wrong way may win.) */
-static void a_way_that_keeps_up_with_the_sender_does_not_win_by_that(void **state)
+UNIT_TEST(a_way_that_keeps_up_with_the_sender_does_not_win_by_that)
 {
     static const table_t table = {
         "", 64 * KIB, {12000, 8000, 8500}, {0, 10000, 10000}, .more = {0}};
@@ -509,7 +509,7 @@ static void a_way_that_keeps_up_with_the_sender_does_not_win_by_that(void **stat
 
 /* By the first way a burst takes longer than by the second, but one in four half as long. It wins if
  * two of its three batches are such bursts: with one in six programs. */
-static void one_lucky_batch_does_not_win(void **state)
+UNIT_TEST(one_lucky_batch_does_not_win)
 {
     enum { SEEDS_MANY = 64 };
     static const table_t usual = {"", 64 * KIB, {10000, 8000, 30000}, {0, 0, 0}, .more = {0}};
@@ -529,22 +529,5 @@ static void one_lucky_batch_does_not_win(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(lone_messages_lose_four_percent_of_ten_thousand),
-        cmocka_unit_test(fourteen_hundred_in_bursts_lose_half),
-        cmocka_unit_test(ten_thousand_messages_in_bursts_lose_six_percent),
-        cmocka_unit_test(larger_messages_begin_with_what_was_fastest),
-        cmocka_unit_test(changed_costs_are_noticed_within_so_many_messages),
-        cmocka_unit_test(what_is_told_holds_from_the_first_message_on),
-        cmocka_unit_test(what_was_told_wrong_is_found_out),
-        cmocka_unit_test(by_what_fails_nothing_goes),
-        cmocka_unit_test(what_failed_is_not_the_fastest_so_far),
-        cmocka_unit_test(one_failure_changes_nothing),
-        cmocka_unit_test(a_winner_that_begins_to_fail_is_given_up),
-        cmocka_unit_test(bursts_between_lone_messages_seldom_mislead),
-        cmocka_unit_test(a_way_that_keeps_up_with_the_sender_does_not_win_by_that),
-        cmocka_unit_test(one_lucky_batch_does_not_win),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return unit_run(NULL, NULL);
 }

@@ -88,7 +88,7 @@ static void check_pattern_of_holes(unsigned holes, size_t from, size_t length)
     munmap(memory, LENGTH);
 }
 
-static void every_pattern_of_holes_is_skipped(void **state)
+UNIT_TEST(every_pattern_of_holes_is_skipped)
 {
     for (unsigned holes = 0; holes < 1u << PAGES; holes += holes < 40 ? 1 : 13) {
         check_pattern_of_holes(holes, 0, LENGTH);
@@ -98,7 +98,7 @@ static void every_pattern_of_holes_is_skipped(void **state)
 }
 
 /* What cannot be written is left out like what is not there. */
-static void read_only_pages_are_read_and_not_written(void **state)
+UNIT_TEST(read_only_pages_are_read_and_not_written)
 {
     uint8_t *memory = map();
     uint8_t other[LENGTH];
@@ -132,7 +132,7 @@ static const void *find_kernels_page(void)
 }
 
 /* What the processor reaches is copied, whatever it is. */
-static void any_memory_is_copied(void **state)
+UNIT_TEST(any_memory_is_copied)
 {
     const void *page = find_kernels_page();
     uint8_t copy[PAGE];
@@ -168,7 +168,7 @@ static bool copies_well(void)
     return well && regx_buffer_write(memory + 1, other, HOLE * PAGE - 1);
 }
 
-static void a_refused_call_is_not_blamed_on_the_buffer(void **state)
+UNIT_TEST(a_refused_call_is_not_blamed_on_the_buffer)
 {
     static const int errors[] = {EPERM, ENOSYS, EACCES};
 
@@ -186,7 +186,7 @@ static void a_refused_call_is_not_blamed_on_the_buffer(void **state)
 }
 
 /* Then nothing is copied, which might end the process, and the line says why. */
-static void where_nothing_tells_what_is_there_the_calls_are_named(void **state)
+UNIT_TEST(where_nothing_tells_what_is_there_the_calls_are_named)
 {
     const pid_t child = fork();
 
@@ -227,7 +227,7 @@ static void *copy_alone(void *first)
 }
 
 /* For the kernel the process's number then names one without memory. */
-static void a_process_whose_first_thread_has_ended_copies(void **state)
+UNIT_TEST(a_process_whose_first_thread_has_ended_copies)
 {
     static pid_t first;
     pthread_t thread;
@@ -303,7 +303,7 @@ static void protect_some(uint8_t *memory)
     assert_int_equal(mprotect(memory + 6 * PAGE, PAGE, PROT_NONE), 0);
 }
 
-static void protected_pages_are_left_to_the_programs_handler(void **state)
+UNIT_TEST(protected_pages_are_left_to_the_programs_handler)
 {
     copied_by_handler(SIGSEGV, protect_some, map());
 }
@@ -325,12 +325,12 @@ static void guarded(uint8_t *memory, const char *kind)
     guards = false;
 }
 
-static void guard_pages_are_left_to_the_programs_handler(void **state)
+UNIT_TEST(guard_pages_are_left_to_the_programs_handler)
 {
     guarded(map(), "private");
 }
 
-static void guard_pages_of_shared_memory_are_too(void **state)
+UNIT_TEST(guard_pages_of_shared_memory_are_too)
 {
     guarded(mmap(NULL, LENGTH, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0),
             "shared");
@@ -341,7 +341,7 @@ static void cut_short(uint8_t *memory)
     assert_int_equal(ftruncate(file, 4 * PAGE), 0);
 }
 
-static void a_file_cut_short_is_left_to_the_programs_handler(void **state)
+UNIT_TEST(a_file_cut_short_is_left_to_the_programs_handler)
 {
     file = memfd_create("cut", MFD_CLOEXEC);
     assert_int_equal(ftruncate(file, LENGTH), 0);
@@ -352,7 +352,7 @@ static void a_file_cut_short_is_left_to_the_programs_handler(void **state)
 }
 
 /* A blocked signal ends the process, whatever handles it. */
-static void a_blocked_signal_is_not_handled(void **state)
+UNIT_TEST(a_blocked_signal_is_not_handled)
 {
     struct sigaction action = {.sa_sigaction = open_page, .sa_flags = SA_SIGINFO}, before;
     uint8_t *memory = map(), other[PAGE];
@@ -392,7 +392,7 @@ static void *page_in(void *unused)
 }
 
 /* The kernel may not wait for a pager that serves faults of user mode alone. */
-static void pages_of_a_pager_are_waited_for(void **state)
+UNIT_TEST(pages_of_a_pager_are_waited_for)
 {
     struct uffdio_api api = {.api = UFFD_API};
     uint8_t other[LENGTH];
@@ -418,20 +418,5 @@ static void pages_of_a_pager_are_waited_for(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_pattern_of_holes_is_skipped),
-        cmocka_unit_test(read_only_pages_are_read_and_not_written),
-        cmocka_unit_test(any_memory_is_copied),
-        cmocka_unit_test(a_refused_call_is_not_blamed_on_the_buffer),
-        cmocka_unit_test(where_nothing_tells_what_is_there_the_calls_are_named),
-        cmocka_unit_test(a_process_whose_first_thread_has_ended_copies),
-        cmocka_unit_test(protected_pages_are_left_to_the_programs_handler),
-        cmocka_unit_test(guard_pages_are_left_to_the_programs_handler),
-        cmocka_unit_test(guard_pages_of_shared_memory_are_too),
-        cmocka_unit_test(a_file_cut_short_is_left_to_the_programs_handler),
-        cmocka_unit_test(a_blocked_signal_is_not_handled),
-        cmocka_unit_test(pages_of_a_pager_are_waited_for),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return unit_run(NULL, NULL);
 }

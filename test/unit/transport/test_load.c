@@ -6,7 +6,7 @@
 
 #include "transport/catalog.h"
 
-static void a_missing_object_is_named(void **state)
+UNIT_TEST(a_missing_object_is_named)
 {
     regx_error_t error = "";
 
@@ -17,9 +17,5 @@ static void a_missing_object_is_named(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_missing_object_is_named),
-    };
-
-    return cmocka_run_group_tests_name("load", tests, NULL, NULL);
+    return unit_run(NULL, NULL);
 }

@@ -88,9 +88,11 @@ static regx_status_t get_and_await(size_t length, uint64_t offset, const regx_ke
     return op.status;
 }
 
+#define PINNED_TEST(test) UNIT_TEST_BETWEEN(test, setup, teardown)
+
 /* What an adapter does with a registration that nobody gave up: old bytes are sent, and what is
  * received does not arrive. */
-static void a_region_leads_to_the_pages_that_were_registered(void **state)
+PINNED_TEST(a_region_leads_to_the_pages_that_were_registered)
 {
     unit_fill(its, REGION, 1, 0);
     assert_int_equal(munmap(its, REGION), 0);
@@ -151,7 +153,7 @@ static void assert_refused(const regx_key_t *key, size_t length, uint64_t offset
     assert_int_equal(two.counters.malformed, 0);
 }
 
-static void a_key_of_no_registration_is_refused(void **state)
+PINNED_TEST(a_key_of_no_registration_is_refused)
 {
     const regx_pinned_key_t good = of(&remote);
     const uint64_t much = UINT64_MAX / 2;
@@ -171,7 +173,7 @@ static void a_key_of_no_registration_is_refused(void **state)
 }
 
 /* The slot is another region's by now. */
-static void a_key_that_was_given_up_is_refused(void **state)
+PINNED_TEST(a_key_that_was_given_up_is_refused)
 {
     regx_key_t old = remote.key;
 
@@ -182,7 +184,7 @@ static void a_key_that_was_given_up_is_refused(void **state)
     assert_refused(&old, MIB, 0);
 }
 
-static void rights_that_were_not_given_are_refused(void **state)
+PINNED_TEST(rights_that_were_not_given_are_refused)
 {
     device.ops->dereg(two.transport, &remote);
     party_reg(&two, its, REGION, REGX_ACCESS_REMOTE_READ, &remote);
@@ -196,7 +198,7 @@ static void rights_that_were_not_given_are_refused(void **state)
 }
 
 /* Whichever piece is the first that finds no region, no notice tells of the put. */
-static void a_region_given_up_in_the_middle_of_a_put_gives_no_notice(void **state)
+PINNED_TEST(a_region_given_up_in_the_middle_of_a_put_gives_no_notice)
 {
     unsigned failed = 0;
 
@@ -224,7 +226,7 @@ static void a_region_given_up_in_the_middle_of_a_put_gives_no_notice(void **stat
 }
 
 /* A file that the owner cannot open. What was asked for ends only when all of it is answered. */
-static void a_peer_that_cannot_open_the_file_has_all_denied(void **state)
+PINNED_TEST(a_peer_that_cannot_open_the_file_has_all_denied)
 {
     op_t ops[2];
 
@@ -247,7 +249,7 @@ static void a_peer_that_cannot_open_the_file_has_all_denied(void **state)
 }
 
 /* A program that closes what it does not know, and opens a file of its own there. */
-static void a_ring_that_was_closed_fails_and_its_number_is_left_alone(void **state)
+PINNED_TEST(a_ring_that_was_closed_fails_and_its_number_is_left_alone)
 {
     const int fd = regx_pinned_of(one.transport)->uring.file.fd;
     const int other = memfd_create("other", 0);
@@ -270,7 +272,7 @@ static void a_ring_that_was_closed_fails_and_its_number_is_left_alone(void **sta
 }
 
 /* Nothing of such a frame is believed. */
-static void what_no_initiator_asks_is_malformed(void **state)
+PINNED_TEST(what_no_initiator_asks_is_malformed)
 {
     regx_pinned_conn_t *conn = regx_pinned_conn_of(one.conn);
 
@@ -305,7 +307,7 @@ static void open_three(uint32_t slots)
     party_open(&three, THREE, false);
 }
 
-static void a_table_that_is_full_registers_nothing_more(void **state)
+PINNED_TEST(a_table_that_is_full_registers_nothing_more)
 {
     regx_mr_t mr[5];
 
@@ -332,7 +334,7 @@ static void *allocated(party_t *party, size_t length)
 }
 
 /* More regions than there are slots: all of a segment have its one slot, also after they were given up. */
-static void allocated_memory_is_registered_once(void **state)
+PINNED_TEST(allocated_memory_is_registered_once)
 {
     regx_mr_t mr[6], other;
 
@@ -354,7 +356,7 @@ static void allocated_memory_is_registered_once(void **state)
 }
 
 /* Of its segment a region is the part that was registered. */
-static void bytes_go_between_allocated_memory(void **state)
+PINNED_TEST(bytes_go_between_allocated_memory)
 {
     uint8_t *from = allocated(&one, 2 * MIB), *to = allocated(&two, 2 * MIB);
     const size_t begin = 12345 + 50, end = 12345 + MIB - 50;
@@ -386,7 +388,7 @@ static void bytes_go_between_allocated_memory(void **state)
 }
 
 /* Memory that cannot be pinned, or to be looked up by the device. */
-static void what_cannot_be_pinned_is_denied(void **state)
+PINNED_TEST(what_cannot_be_pinned_is_denied)
 {
     void *none = mmap(NULL, 8192, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     regx_mr_t mr;
@@ -424,7 +426,7 @@ static int64_t time_of_a_registration(const char *cost, regx_status_t expected)
 }
 
 /* At least, which no busy machine makes wrong: of 4098 bytes that touch three pages. */
-static void a_registration_takes_what_it_is_to_cost(void **state)
+PINNED_TEST(a_registration_takes_what_it_is_to_cost)
 {
     regx_pin_cost_t cost;
     regx_error_t error;
@@ -442,7 +444,7 @@ static void a_registration_takes_what_it_is_to_cost(void **state)
 }
 
 /* Whose frames would come, and whose puts would not. */
-static void a_process_that_does_not_pin_is_not_reached(void **state)
+PINNED_TEST(a_process_that_does_not_pin_is_not_reached)
 {
     uint8_t pins[REGX_ADDRESS_MAX], other[REGX_ADDRESS_MAX];
     regx_transport_config_t config = one.config;
@@ -462,7 +464,7 @@ static void a_process_that_does_not_pin_is_not_reached(void **state)
     regx_shm_ops.close(shm);
 }
 
-static void without_a_descriptor_there_is_no_device(void **state)
+PINNED_TEST(without_a_descriptor_there_is_no_device)
 {
     struct rlimit limit, none = {0, 0};
     regx_transport_t *transport;
@@ -479,7 +481,7 @@ static void without_a_descriptor_there_is_no_device(void **state)
 }
 
 /* A process that does not answer any more, and then is gone: what it was asked for fails, once. */
-static void what_a_process_that_has_ended_was_asked_for_fails(void **state)
+PINNED_TEST(what_a_process_that_has_ended_was_asked_for_fails)
 {
     op_t ops[3];
 
@@ -526,7 +528,7 @@ _Noreturn static void child_puts_without_threads(void)
     _exit(EXIT_SUCCESS);
 }
 
-static void where_the_kernel_may_start_no_thread_a_put_fails(void **state)
+UNIT_TEST(where_the_kernel_may_start_no_thread_a_put_fails)
 {
     alarm(UNIT_PATIENCE);
     tested = &device;
@@ -537,29 +539,7 @@ static void where_the_kernel_may_start_no_thread_a_put_fails(void **state)
     process_must_end_well(child);
 }
 
-#define PINNED_TEST(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
-
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(where_the_kernel_may_start_no_thread_a_put_fails),
-        PINNED_TEST(a_region_leads_to_the_pages_that_were_registered),
-        PINNED_TEST(a_key_of_no_registration_is_refused),
-        PINNED_TEST(a_key_that_was_given_up_is_refused),
-        PINNED_TEST(rights_that_were_not_given_are_refused),
-        PINNED_TEST(a_region_given_up_in_the_middle_of_a_put_gives_no_notice),
-        PINNED_TEST(a_peer_that_cannot_open_the_file_has_all_denied),
-        PINNED_TEST(a_ring_that_was_closed_fails_and_its_number_is_left_alone),
-        PINNED_TEST(what_no_initiator_asks_is_malformed),
-        PINNED_TEST(a_table_that_is_full_registers_nothing_more),
-        PINNED_TEST(allocated_memory_is_registered_once),
-        PINNED_TEST(bytes_go_between_allocated_memory),
-        PINNED_TEST(what_cannot_be_pinned_is_denied),
-        PINNED_TEST(a_registration_takes_what_it_is_to_cost),
-        PINNED_TEST(a_process_that_does_not_pin_is_not_reached),
-        PINNED_TEST(without_a_descriptor_there_is_no_device),
-        PINNED_TEST(what_a_process_that_has_ended_was_asked_for_fails),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return unit_run(NULL, NULL);
 }

@@ -19,7 +19,7 @@ void shm_parties_open_early(void);
 /* A test for which they are open, and zones are there. */
 int shm_setup(void **state);
 int shm_teardown(void **state);
-#define SHM_TEST(test) cmocka_unit_test_setup_teardown(test, shm_setup, shm_teardown)
+#define SHM_TEST(test) UNIT_TEST_BETWEEN(test, shm_setup, shm_teardown)
 
 regx_shm_t *shm_of(const party_t *party);
 regx_shm_conn_t *conn_of(const party_t *party);

@@ -23,7 +23,7 @@ static uint8_t *allocate(size_t length)
     return regx_shm_ops.node.allocate(one.transport, length);
 }
 
-static void blocks_do_not_overlap_and_are_used_again(void **state)
+SHM_TEST(blocks_do_not_overlap_and_are_used_again)
 {
     static const size_t lengths[] = {LEAST, LEAST + 1, 3 * MIB, 100000, MIB};
     uint8_t *blocks[5];
@@ -44,7 +44,7 @@ static void blocks_do_not_overlap_and_are_used_again(void **state)
     }
 }
 
-static void freed_neighbours_become_one_block(void **state)
+SHM_TEST(freed_neighbours_become_one_block)
 {
     uint8_t *blocks[4];
 
@@ -61,7 +61,7 @@ static void freed_neighbours_become_one_block(void **state)
     assert_ptr_equal(allocate(3 * MIB / 2), blocks[1]);
 }
 
-static void no_more_is_given_than_allowed(void **state)
+SHM_TEST(no_more_is_given_than_allowed)
 {
     unsigned given = 0;
 
@@ -93,13 +93,13 @@ static void refused_by(int resource, rlim_t limit)
     parties_close();
 }
 
-static void what_the_system_refuses_is_not_given(void **state)
+UNIT_TEST(what_the_system_refuses_is_not_given)
 {
     refused_by(RLIMIT_FSIZE, MIB);
     refused_by(RLIMIT_NOFILE, 3);
 }
 
-static void what_is_not_freed_stays(void **state)
+UNIT_TEST(what_is_not_freed_stays)
 {
     shm_parties_open(false);
     uint8_t *kept = allocate(MIB);
@@ -110,7 +110,7 @@ static void what_is_not_freed_stays(void **state)
     munmap(kept, MIB);
 }
 
-static void a_child_does_not_have_it(void **state)
+SHM_TEST(a_child_does_not_have_it)
 {
     int status;
 
@@ -188,7 +188,7 @@ static void lie(regx_alloc_mem_name_t *name, int how, int file_without_seals)
 
 /* What `two` says of its first segment is wrong: then that is not mapped, which is counted once, and
  * the kernel copies. Others are mapped. */
-static void what_a_peer_says_wrong_is_refused(void **state)
+UNIT_TEST(what_a_peer_says_wrong_is_refused)
 {
     const int other = memfd_create("test", 0);
 
@@ -213,7 +213,7 @@ static void what_a_peer_says_wrong_is_refused(void **state)
 }
 
 /* Nor is more read of the table than there is. */
-static void a_table_is_not_read_beyond_its_end(void **state)
+SHM_TEST(a_table_is_not_read_beyond_its_end)
 {
     uint8_t *memory = regx_shm_ops.node.allocate(two.transport, 2 * MIB);
     atomic_store(&regx_shm_main(regx_shm_of(two.transport))->alloc_mem.count, UINT32_MAX);
@@ -227,7 +227,7 @@ static void a_table_is_not_read_beyond_its_end(void **state)
 
 /* A piece of the peer's memory from MPI_Alloc_mem is copied by this process, also when the peer has
  * ended; of other memory by the kernel, and also for who helps with a get. */
-static void the_kernel_copies_what_is_not_mapped(void **state)
+SHM_TEST(the_kernel_copies_what_is_not_mapped)
 {
     op_t op;
 
@@ -258,7 +258,7 @@ static void the_kernel_copies_what_is_not_mapped(void **state)
 }
 
 /* The program's mistake, or a neighbour's lie, must not end the process that helps. */
-static void what_may_not_be_read_fails_for_both(void **state)
+SHM_TEST(what_may_not_be_read_fails_for_both)
 {
     op_t op;
 
@@ -280,18 +280,5 @@ static void what_may_not_be_read_fails_for_both(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        SHM_TEST(blocks_do_not_overlap_and_are_used_again),
-        SHM_TEST(freed_neighbours_become_one_block),
-        SHM_TEST(no_more_is_given_than_allowed),
-        cmocka_unit_test(what_the_system_refuses_is_not_given),
-        cmocka_unit_test(what_is_not_freed_stays),
-        SHM_TEST(a_child_does_not_have_it),
-        cmocka_unit_test(what_a_peer_says_wrong_is_refused),
-        SHM_TEST(a_table_is_not_read_beyond_its_end),
-        SHM_TEST(the_kernel_copies_what_is_not_mapped),
-        SHM_TEST(what_may_not_be_read_fails_for_both),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return unit_run(NULL, NULL);
 }

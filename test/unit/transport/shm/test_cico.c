@@ -156,7 +156,7 @@ static void pass(uint64_t stream, uint32_t at_once)
 
 /* The sender copies when it is asked, and after so many in a row before; but not if the last one went
  * another way. */
-static void nothing_is_copied_in_vain(void **state)
+SHM_TEST(nothing_is_copied_in_vain)
 {
     message_t *message;
 
@@ -180,7 +180,7 @@ static void nothing_is_copied_in_vain(void **state)
 
 /* The one half from the stage, the other by the kernel; twice, since the order of the kernel's
  * copies changes. */
-static void the_kernel_copies_what_the_sender_has_not(void **state)
+SHM_TEST(the_kernel_copies_what_the_sender_has_not)
 {
     for (unsigned i = 0; i < 2; i++) {
         const uint64_t before = one.counters.bytes_shm;
@@ -203,7 +203,7 @@ static void the_kernel_copies_what_the_sender_has_not(void **state)
 }
 
 /* Of the second there is always something more; of the first nothing comes. */
-static void a_sender_that_computes_is_not_waited_for_while_another_sends(void **state)
+SHM_TEST(a_sender_that_computes_is_not_waited_for_while_another_sends)
 {
     uint32_t bytes = 0;
 
@@ -226,7 +226,7 @@ static void a_sender_that_computes_is_not_waited_for_while_another_sends(void **
 }
 
 /* Of the sender that is late nothing is waited for any more. */
-static void all_that_a_late_sender_has_offered_is_given_up(void **state)
+SHM_TEST(all_that_a_late_sender_has_offered_is_given_up)
 {
     unsigned steps = 0;
 
@@ -244,7 +244,7 @@ static void all_that_a_late_sender_has_offered_is_given_up(void **state)
 }
 
 /* It would have to look a thousand times. */
-static void a_receiver_that_looks_seldom_waits_no_longer(void **state)
+SHM_TEST(a_receiver_that_looks_seldom_waits_no_longer)
 {
     message_t *message = expose(0, 3);
     unsigned steps = 0;
@@ -259,7 +259,7 @@ static void a_receiver_that_looks_seldom_waits_no_longer(void **state)
 }
 
 /* A stage's length for each look would be slow. */
-static void the_kernel_copies_for_a_receiver_that_looks_seldom(void **state)
+SHM_TEST(the_kernel_copies_for_a_receiver_that_looks_seldom)
 {
     message_t *message = expose_long(0, 4, 40 * MOST);
     unsigned steps = 0;
@@ -276,7 +276,7 @@ static void the_kernel_copies_for_a_receiver_that_looks_seldom(void **state)
 }
 
 /* Of two the longer one leaves the other its turn. */
-static void a_short_message_does_not_wait_for_a_long_one(void **state)
+SHM_TEST(a_short_message_does_not_wait_for_a_long_one)
 {
     message_t *first = expose_long(0, 1, 48 * MOST);
 
@@ -296,7 +296,7 @@ static void a_short_message_does_not_wait_for_a_long_one(void **state)
 }
 
 /* While another thread copies. */
-static void nothing_is_read_after_unstage(void **state)
+UNIT_TEST(nothing_is_read_after_unstage)
 {
     shm_parties_open(true);
     two_works_begin();
@@ -328,7 +328,7 @@ static regx_key_t key_of_stage(const message_t *message, uint32_t id, uint32_t g
     return packed;
 }
 
-static void what_a_peer_says_is_checked(void **state)
+SHM_TEST(what_a_peer_says_is_checked)
 {
     message_t *message = expose(0, 9);
     const uint32_t wrong[] = {REGX_CICO_OFFERS, UINT32_MAX /* one before the first */};
@@ -378,7 +378,7 @@ static void what_a_peer_says_is_checked(void **state)
 }
 
 /* It goes round in its stage: the sender is never more than that ahead. */
-static void a_message_longer_than_a_stage_goes_round_in_it(void **state)
+SHM_TEST(a_message_longer_than_a_stage_goes_round_in_it)
 {
     for (unsigned i = 0; i < 3; i++) {
         message_t *message = expose_long(0, i, LONG + i);
@@ -396,7 +396,7 @@ static void a_message_longer_than_a_stage_goes_round_in_it(void **state)
 }
 
 /* It was taken in part, and the sender stays away, in the middle of a round. */
-static void the_kernel_copies_the_rest_of_a_long_one(void **state)
+SHM_TEST(the_kernel_copies_the_rest_of_a_long_one)
 {
     for (unsigned i = 0; i < 2; i++) {
         message_t *message = expose_long(0, i, LONG);
@@ -414,7 +414,7 @@ static void the_kernel_copies_the_rest_of_a_long_one(void **state)
 }
 
 /* There are more messages than stages: one has to wait, and gets the first that is free. */
-static void a_stage_is_used_again_when_its_message_has_gone(void **state)
+SHM_TEST(a_stage_is_used_again_when_its_message_has_gone)
 {
     for (unsigned i = 0; i < MESSAGES; i++) {
         take(expose(i, i));
@@ -439,7 +439,7 @@ static void a_stage_is_used_again_when_its_message_has_gone(void **state)
 }
 
 /* Two connections to the same process: the one ends, and its get. */
-static void what_is_pending_fails_at_disconnect(void **state)
+SHM_TEST(what_is_pending_fails_at_disconnect)
 {
     regx_conn_t *const kept = one.conn;
     party_connect(&one, &two);
@@ -458,21 +458,5 @@ static void what_is_pending_fails_at_disconnect(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        SHM_TEST(nothing_is_copied_in_vain),
-        SHM_TEST(the_kernel_copies_what_the_sender_has_not),
-        SHM_TEST(a_sender_that_computes_is_not_waited_for_while_another_sends),
-        SHM_TEST(all_that_a_late_sender_has_offered_is_given_up),
-        SHM_TEST(a_receiver_that_looks_seldom_waits_no_longer),
-        SHM_TEST(the_kernel_copies_for_a_receiver_that_looks_seldom),
-        SHM_TEST(a_short_message_does_not_wait_for_a_long_one),
-        cmocka_unit_test(nothing_is_read_after_unstage),
-        SHM_TEST(a_message_longer_than_a_stage_goes_round_in_it),
-        SHM_TEST(the_kernel_copies_the_rest_of_a_long_one),
-        SHM_TEST(a_stage_is_used_again_when_its_message_has_gone),
-        SHM_TEST(what_a_peer_says_is_checked),
-        SHM_TEST(what_is_pending_fails_at_disconnect),
-    };
-
-    return cmocka_run_group_tests_name("cico", tests, NULL, NULL);
+    return unit_run(NULL, NULL);
 }

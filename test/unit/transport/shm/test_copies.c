@@ -15,7 +15,7 @@
 #include <sched.h>
 #include <time.h>
 
-static void every_other_get_of_several_pieces_begins_with_the_last(void **state)
+SHM_TEST(every_other_get_of_several_pieces_begins_with_the_last)
 {
     static const size_t lengths[] = {2 * PIECE, PIECE, 2 * PIECE, 3 * PIECE - 9, 2 * PIECE + 7};
     unsigned long_ones = 0;
@@ -39,7 +39,7 @@ static void every_other_get_of_several_pieces_begins_with_the_last(void **state)
 }
 
 /* Nor for those from another peer. */
-static void a_short_get_does_not_wait_for_the_end_of_a_long_one(void **state)
+SHM_TEST(a_short_get_does_not_wait_for_the_end_of_a_long_one)
 {
     op_t ops[4];
 
@@ -69,7 +69,7 @@ static void a_short_get_does_not_wait_for_the_end_of_a_long_one(void **state)
 }
 
 /* Who looks seldom has more copied at a look. */
-static void a_program_that_looks_seldom_has_more_copied(void **state)
+SHM_TEST(a_program_that_looks_seldom_has_more_copied)
 {
     const struct timespec pause = {.tv_nsec = 3000000};
     op_t op;
@@ -85,7 +85,7 @@ static void a_program_that_looks_seldom_has_more_copied(void **state)
 }
 
 /* A put that is copied, and whose notice finds no room, lets those behind it go on. */
-static void gets_do_not_wait_for_a_full_mailbox(void **state)
+SHM_TEST(gets_do_not_wait_for_a_full_mailbox)
 {
     uint8_t *local = guarded_new(PIECE), *remote = guarded_new(PIECE);
     regx_mr_t region;
@@ -133,7 +133,7 @@ static void refused_on_the_way(void)
     REQUIRE(ops[0].status == REGX_DENIED);
 }
 
-static void the_kernel_may_refuse_on_the_way(void **state)
+UNIT_TEST(the_kernel_may_refuse_on_the_way)
 {
     in_child_process(refused_on_the_way);
 }
@@ -154,7 +154,7 @@ static bool is_unused(const party_t *party)
 
 /* ---- who copies ---- */
 
-static void a_peer_that_is_busy_is_not_waited_for(void **state)
+SHM_TEST(a_peer_that_is_busy_is_not_waited_for)
 {
     op_t op;
 
@@ -172,7 +172,7 @@ static void a_peer_that_is_busy_is_not_waited_for(void **state)
     assert_int_equal(shm_of(&two)->shared_copies.request_count, 0);
 }
 
-static void the_peer_copies_the_second_half(void **state)
+SHM_TEST(the_peer_copies_the_second_half)
 {
     op_t op;
 
@@ -189,7 +189,7 @@ static void the_peer_copies_the_second_half(void **state)
     assert_in_range(read, LONG / 2, LONG / 2 + REGX_CLAIM_PAGE);
 }
 
-static void what_the_peer_does_not_claim_is_read(void **state)
+SHM_TEST(what_the_peer_does_not_claim_is_read)
 {
     op_t ops[2];
 
@@ -208,7 +208,7 @@ static void what_the_peer_does_not_claim_is_read(void **state)
     }
 }
 
-static void a_process_with_copies_of_its_own_helps_later(void **state)
+SHM_TEST(a_process_with_copies_of_its_own_helps_later)
 {
     op_t own, op;
 
@@ -228,7 +228,7 @@ static void a_process_with_copies_of_its_own_helps_later(void **state)
 }
 
 /* In both orders of copying; and it is not asked while it is known to be busy. */
-static void a_request_to_a_busy_peer_is_taken_back(void **state)
+SHM_TEST(a_request_to_a_busy_peer_is_taken_back)
 {
     op_t own, op;
 
@@ -254,7 +254,7 @@ static void a_request_to_a_busy_peer_is_taken_back(void **state)
     }
 }
 
-static void without_a_cell_a_get_is_a_plain_one(void **state)
+SHM_TEST(without_a_cell_a_get_is_a_plain_one)
 {
     enum { MANY = REGX_SHARED_COPIES + 8 };
     static op_t ops[MANY];
@@ -306,7 +306,7 @@ static void refuse_to_write(void)
     REQUIRE(op.status == REGX_OK && memcmp(sink + 3, source + 3, LONG) == 0);
 }
 
-static void what_the_peer_may_not_write_the_receiver_reads(void **state)
+UNIT_TEST(what_the_peer_may_not_write_the_receiver_reads)
 {
     in_child_process(refuse_to_write);
 }
@@ -319,7 +319,7 @@ static void claim(regx_claim_piece_t *piece)
     assert_int_equal(regx_claim_take(cell(), number, LONG / 4, piece), REGX_OK);
 }
 
-static void a_peer_that_dies_at_a_piece_is_not_waited_for(void **state)
+SHM_TEST(a_peer_that_dies_at_a_piece_is_not_waited_for)
 {
     regx_claim_piece_t piece;
     op_t op;
@@ -356,7 +356,7 @@ static void *end_slowly(void *nothing)
 }
 
 /* Whether this process has still to read, or only waits for the peer. */
-static void who_disconnects_waits_for_the_peers_piece(void **state)
+UNIT_TEST(who_disconnects_waits_for_the_peers_piece)
 {
     for (unsigned ending = 0; ending < 2; ending++) {
         pthread_t peer;
@@ -394,7 +394,7 @@ static void ask(const void *frame, uint32_t length)
     regx_mailbox_publish(out, 0, length, REGX_FRAME_SHARED_COPY);
 }
 
-static void malformed_requests_are_refused(void **state)
+SHM_TEST(malformed_requests_are_refused)
 {
     const regx_shared_copy_frame_t right = {
         .number = 1, .local = 4096, .remote = 4096, .length = REGX_SHARED_COPY_MIN};
@@ -421,7 +421,7 @@ static void malformed_requests_are_refused(void **state)
     parties_exchange();
 }
 
-static void a_spoilt_cell_ends_the_get(void **state)
+SHM_TEST(a_spoilt_cell_ends_the_get)
 {
     for (uint32_t i = 0; i < 3; i++) {
         const uint64_t before = one.counters.malformed;
@@ -446,24 +446,5 @@ static void a_spoilt_cell_ends_the_get(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        SHM_TEST(every_other_get_of_several_pieces_begins_with_the_last),
-        SHM_TEST(a_short_get_does_not_wait_for_the_end_of_a_long_one),
-        SHM_TEST(a_program_that_looks_seldom_has_more_copied),
-        SHM_TEST(gets_do_not_wait_for_a_full_mailbox),
-        cmocka_unit_test(the_kernel_may_refuse_on_the_way),
-        SHM_TEST(a_peer_that_is_busy_is_not_waited_for),
-        SHM_TEST(the_peer_copies_the_second_half),
-        SHM_TEST(what_the_peer_does_not_claim_is_read),
-        SHM_TEST(a_process_with_copies_of_its_own_helps_later),
-        SHM_TEST(a_request_to_a_busy_peer_is_taken_back),
-        SHM_TEST(without_a_cell_a_get_is_a_plain_one),
-        cmocka_unit_test(what_the_peer_may_not_write_the_receiver_reads),
-        SHM_TEST(a_peer_that_dies_at_a_piece_is_not_waited_for),
-        cmocka_unit_test(who_disconnects_waits_for_the_peers_piece),
-        SHM_TEST(malformed_requests_are_refused),
-        SHM_TEST(a_spoilt_cell_ends_the_get),
-    };
-
-    return cmocka_run_group_tests_name("shm_copies", tests, NULL, NULL);
+    return unit_run(NULL, NULL);
 }

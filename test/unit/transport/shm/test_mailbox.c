@@ -95,7 +95,7 @@ static void poll_whatever(box_t *box)
     regx_mailbox_pop(&box->in, &frame);
 }
 
-static void random_lines_are_survived(void **state)
+UNIT_TEST(random_lines_are_survived)
 {
     box_t *box = box_open();
     uint64_t seed = 11, passed = 0;
@@ -130,7 +130,7 @@ static void random_lines_are_survived(void **state)
 
 /* ---- a poller that writes anything ---- */
 
-static void any_count_of_consumed_is_survived(void **state)
+UNIT_TEST(any_count_of_consumed_is_survived)
 {
     box_t *box = box_open();
     uint64_t seed = 13;
@@ -164,7 +164,7 @@ enum { PART = 32768 }; /* bytes of the ring in use at first */
 
 /* Wherever the rings stand, however much of them is in use, an emptied mailbox takes a frame of any
  * length: nothing starves. */
-static void an_empty_mailbox_takes_any_length(void **state)
+UNIT_TEST(an_empty_mailbox_takes_any_length)
 {
     for (size_t longest = REGX_MAILBOX_INLINE + 1; longest <= REGX_MAILBOX_MAX; longest += 61) {
         box_t *box = box_open();
@@ -183,7 +183,7 @@ static void an_empty_mailbox_takes_any_length(void **state)
 }
 
 /* Fewer pages are touched so; but a poster that waits gets the rest. */
-static void a_part_of_the_ring_is_used_until_the_poller_is_behind(void **state)
+UNIT_TEST(a_part_of_the_ring_is_used_until_the_poller_is_behind)
 {
     enum { LENGTH = 8000, PINGS = 400, TRIES = 1000 };
     box_t *box = box_open();
@@ -213,7 +213,7 @@ static void a_part_of_the_ring_is_used_until_the_poller_is_behind(void **state)
 }
 
 /* For bursts of 64: each page that is touched costs time. */
-static void short_frames_that_find_no_room_get_little_more(void **state)
+UNIT_TEST(short_frames_that_find_no_room_get_little_more)
 {
     enum { LENGTH = 1000, TRIES = 2000, ROUNDS = 10 };
     box_t *box = box_open();
@@ -234,7 +234,7 @@ static void short_frames_that_find_no_room_get_little_more(void **state)
 }
 
 /* What a processor fetches ahead behind one frame is not the next. A long one would only lose room. */
-static void short_frames_of_the_ring_lie_apart(void **state)
+UNIT_TEST(short_frames_of_the_ring_lie_apart)
 {
     enum { LONG = 8192 + 14, APART = 1024 };
     static const size_t lengths[] = {REGX_MAILBOX_SPAN + 1, 1024 + 14, 4096 + 14, LONG};
@@ -258,7 +258,7 @@ static void short_frames_of_the_ring_lie_apart(void **state)
     box_close(box);
 }
 
-static void where_frames_lie_apart_the_ring_does_not_grow_by_laps(void **state)
+UNIT_TEST(where_frames_lie_apart_the_ring_does_not_grow_by_laps)
 {
     enum { LENGTH = 1024 + 14, PINGS = 12000 };
     box_t *box = box_open();
@@ -273,7 +273,7 @@ static void where_frames_lie_apart_the_ring_does_not_grow_by_laps(void **state)
     box_close(box);
 }
 
-static void the_ring_grows_though_the_poller_keeps_up(void **state)
+UNIT_TEST(the_ring_grows_though_the_poller_keeps_up)
 {
     enum { LENGTH = 8000, PINGS = 3000 };
     box_t *box = box_open();
@@ -291,7 +291,7 @@ static void the_ring_grows_though_the_poller_keeps_up(void **state)
 }
 
 /* Their lines are in memory, wherever they lie in the ring. */
-static void to_a_poller_far_away_the_ring_does_not_grow_by_laps(void **state)
+UNIT_TEST(to_a_poller_far_away_the_ring_does_not_grow_by_laps)
 {
     enum { LENGTH = 2048, PINGS = 6000 };
     box_t *box = box_open();
@@ -318,7 +318,7 @@ static bool has_one_line(size_t length)
  * bursts until there is no room. Of 600 frames half go on in other lines, half go by the ring; of the
  * next 600 all but a few fit a line. All mailboxes but one are so old that the laps' number
  * overflows. */
-static void no_content_is_taken_for_a_head(void **state)
+UNIT_TEST(no_content_is_taken_for_a_head)
 {
     enum { FRAMES = 20000, KEPT = 2 * REGX_MAILBOX_LINES, WORDS = REGX_MAILBOX_SPAN / 2 };
     static uint32_t words[KEPT][WORDS];
@@ -366,18 +366,5 @@ static void no_content_is_taken_for_a_head(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_empty_mailbox_takes_any_length),
-        cmocka_unit_test(a_part_of_the_ring_is_used_until_the_poller_is_behind),
-        cmocka_unit_test(short_frames_that_find_no_room_get_little_more),
-        cmocka_unit_test(short_frames_of_the_ring_lie_apart),
-        cmocka_unit_test(where_frames_lie_apart_the_ring_does_not_grow_by_laps),
-        cmocka_unit_test(the_ring_grows_though_the_poller_keeps_up),
-        cmocka_unit_test(to_a_poller_far_away_the_ring_does_not_grow_by_laps),
-        cmocka_unit_test(no_content_is_taken_for_a_head),
-        cmocka_unit_test(random_lines_are_survived),
-        cmocka_unit_test(any_count_of_consumed_is_survived),
-    };
-
-    return cmocka_run_group_tests(tests, box_setup, NULL);
+    return unit_run(box_setup, NULL);
 }

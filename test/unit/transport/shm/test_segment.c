@@ -53,7 +53,7 @@ static void refused(const regx_segment_name_t *name, regx_status_t expected)
 
 /* Its memory is there before it is touched, or the process that touched it last would be ended by
  * SIGBUS. */
-static void all_of_a_file_is_set_aside(void **state)
+UNIT_TEST(all_of_a_file_is_set_aside)
 {
     struct stat status;
     stage_t stage;
@@ -66,7 +66,7 @@ static void all_of_a_file_is_set_aside(void **state)
     close_stage(&stage);
 }
 
-static void a_wrong_length_is_refused(void **state)
+UNIT_TEST(a_wrong_length_is_refused)
 {
     for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
         stage_t stage;
@@ -91,7 +91,7 @@ static void a_wrong_length_is_refused(void **state)
 }
 
 /* A process that touched it would be ended by SIGBUS. */
-static void a_file_that_is_shorter_is_refused(void **state)
+UNIT_TEST(a_file_that_is_shorter_is_refused)
 {
     stage_t stage;
 
@@ -102,7 +102,7 @@ static void a_file_that_is_shorter_is_refused(void **state)
     close_stage(&stage);
 }
 
-static void a_malformed_name_is_refused(void **state)
+UNIT_TEST(a_malformed_name_is_refused)
 {
     stage_t stage;
 
@@ -126,7 +126,7 @@ static void a_malformed_name_is_refused(void **state)
 }
 
 /* What it names is no file that could be mapped: a pipe, a device. */
-static void what_is_no_file_is_refused(void **state)
+UNIT_TEST(what_is_no_file_is_refused)
 {
     const int null = open("/dev/null", O_RDWR);
     int ends[2];
@@ -147,7 +147,7 @@ static void what_is_no_file_is_refused(void **state)
 
 /* As where the program has closed a descriptor that it did not know, and the next file got its
  * number: here another segment, so that nothing but the file itself tells. */
-static void another_file_of_that_number_is_refused(void **state)
+UNIT_TEST(another_file_of_that_number_is_refused)
 {
     regx_segment_t another;
     stage_t stage;
@@ -164,7 +164,7 @@ static void another_file_of_that_number_is_refused(void **state)
 }
 
 /* A process into which others may not look has no file that they could open. */
-static void one_that_is_not_dumpable_takes_no_file(void **state)
+UNIT_TEST(one_that_is_not_dumpable_takes_no_file)
 {
     regx_segment_t another;
     stage_t stage;
@@ -177,7 +177,7 @@ static void one_that_is_not_dumpable_takes_no_file(void **state)
     close_stage(&stage);
 }
 
-static void more_than_a_process_may_take_is_refused(void **state)
+UNIT_TEST(more_than_a_process_may_take_is_refused)
 {
     regx_counters_t counters = {0};
     const regx_transport_config_t config = {.counters = &counters};
@@ -194,7 +194,7 @@ static void more_than_a_process_may_take_is_refused(void **state)
     regx_segment_free(&segment);
 }
 
-static void what_is_gone_cannot_be_mapped(void **state)
+UNIT_TEST(what_is_gone_cannot_be_mapped)
 {
     for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
         stage_t stage;
@@ -207,7 +207,7 @@ static void what_is_gone_cannot_be_mapped(void **state)
 }
 
 /* More than the process may write to a file is refused, and no signal ends the process. */
-static void the_limit_of_a_files_size_is_heeded(void **state)
+UNIT_TEST(the_limit_of_a_files_size_is_heeded)
 {
     struct rlimit before;
 
@@ -235,7 +235,7 @@ int __wrap_fallocate(int file, int mode, off_t offset, off_t length)
 }
 
 /* As up to Linux 6.1 the signals of a profiler do. */
-static void a_signal_does_not_end_it(void **state)
+UNIT_TEST(a_signal_does_not_end_it)
 {
     stage_t stage;
 
@@ -274,7 +274,7 @@ static void copy(regx_vm_peer_t *peer, regx_copy_direction_t way, void *local,
     assert_int_equal(copied, expected == REGX_OK ? LENGTH : 0);
 }
 
-static void a_process_with_the_number_of_one_that_ended_is_not_written(void **state)
+UNIT_TEST(a_process_with_the_number_of_one_that_ended_is_not_written)
 {
     static uint8_t local[LENGTH];
     int end;
@@ -342,7 +342,7 @@ static bool first_thread_has_ended(pid_t process)
 
 /* Its first thread's end, and a child that lives longer, do not change that; nor that it is not
  * reaped. */
-static void a_process_lives_until_its_last_thread_has_ended(void **state)
+UNIT_TEST(a_process_lives_until_its_last_thread_has_ended)
 {
     regx_life_t life;
     siginfo_t unused;
@@ -377,7 +377,7 @@ static void a_process_lives_until_its_last_thread_has_ended(void **state)
 /* One whose end takes long has no memory any more, and no files, but the kernel does not say yet that it
  * has ended: it is the first of a PID namespace, and waits for another one of that, which only its parent,
  * outside, can reap. */
-static void a_process_without_memory_has_ended(void **state)
+UNIT_TEST(a_process_without_memory_has_ended)
 {
     const regx_life_t own = {.id = -1, .pid = getpid()};
     int end;
@@ -414,7 +414,7 @@ static void a_process_without_memory_has_ended(void **state)
 }
 
 /* A process that has moved to another IPC namespace sees no segment. */
-static void from_another_space_only_a_process_number_tells(void **state)
+UNIT_TEST(from_another_space_only_a_process_number_tells)
 {
     int end;
     siginfo_t unused;
@@ -480,7 +480,7 @@ static void publish_and_stay(int end)
 }
 
 /* It is seen to live as long as it maps its file, and then anybody may remove the name. */
-static void what_a_killed_process_has_named_is_removed(void **state)
+UNIT_TEST(what_a_killed_process_has_named_is_removed)
 {
     regx_segment_name_t name;
     regx_shm_mapping_t mapping;
@@ -511,7 +511,7 @@ static void what_a_killed_process_has_named_is_removed(void **state)
     pair_join(child, end, true);
 }
 
-static void one_that_ends_leaves_no_name(void **state)
+UNIT_TEST(one_that_ends_leaves_no_name)
 {
     stage_t stage;
 
@@ -523,7 +523,7 @@ static void one_that_ends_leaves_no_name(void **state)
 }
 
 /* As of a neighbour, where this process has given up the rights to look. */
-static void one_that_may_not_be_looked_at_lives(void **state)
+UNIT_TEST(one_that_may_not_be_looked_at_lives)
 {
     void *held, *held_too;
     const regx_life_t life = regx_life_begin(&held), kept = regx_life_begin(&held_too);
@@ -544,7 +544,7 @@ static void one_that_may_not_be_looked_at_lives(void **state)
 }
 
 /* Each neighbour maps it, too. */
-static void addresses_that_are_limited_are_room_that_is_limited(void **state)
+UNIT_TEST(addresses_that_are_limited_are_room_that_is_limited)
 {
     enum { LEFT = 64 << 20 };
     const pid_t child = fork();
@@ -569,27 +569,5 @@ static void addresses_that_are_limited_are_room_that_is_limited(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(all_of_a_file_is_set_aside),
-        cmocka_unit_test(a_wrong_length_is_refused),
-        cmocka_unit_test(a_file_that_is_shorter_is_refused),
-        cmocka_unit_test(a_malformed_name_is_refused),
-        cmocka_unit_test(what_is_no_file_is_refused),
-        cmocka_unit_test(another_file_of_that_number_is_refused),
-        cmocka_unit_test(one_that_is_not_dumpable_takes_no_file),
-        cmocka_unit_test(more_than_a_process_may_take_is_refused),
-        cmocka_unit_test(what_is_gone_cannot_be_mapped),
-        cmocka_unit_test(the_limit_of_a_files_size_is_heeded),
-        cmocka_unit_test(a_signal_does_not_end_it),
-        cmocka_unit_test(a_process_with_the_number_of_one_that_ended_is_not_written),
-        cmocka_unit_test(a_process_lives_until_its_last_thread_has_ended),
-        cmocka_unit_test(a_process_without_memory_has_ended),
-        cmocka_unit_test(from_another_space_only_a_process_number_tells),
-        cmocka_unit_test(what_a_killed_process_has_named_is_removed),
-        cmocka_unit_test(one_that_ends_leaves_no_name),
-        cmocka_unit_test(one_that_may_not_be_looked_at_lives),
-        cmocka_unit_test(addresses_that_are_limited_are_room_that_is_limited),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return unit_run(NULL, NULL);
 }

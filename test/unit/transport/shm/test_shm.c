@@ -56,7 +56,7 @@ int __wrap_shmget(key_t key, size_t length, int flags)
 
 /* Which needs no descriptor and no room in /dev/shm; a file where that is refused; none where neighbours
  * could not open it. */
-static void memory_of_system_v_comes_first(void **state)
+SHM_TEST(memory_of_system_v_comes_first)
 {
     regx_transport_t *transport;
     regx_error_t error;
@@ -78,7 +78,7 @@ static void memory_of_system_v_comes_first(void **state)
 }
 
 /* With many neighbours that say little, this is most of a mailbox. */
-static void a_ring_that_nothing_came_by_is_not_mapped(void **state)
+SHM_TEST(a_ring_that_nothing_came_by_is_not_mapped)
 {
     const regx_shm_inbound_t *inbound = shm_of(&one)->inbound[0];
     const regx_mailbox_memory_t *memory = inbound->memory;
@@ -91,7 +91,7 @@ static void a_ring_that_nothing_came_by_is_not_mapped(void **state)
 }
 
 /* The others are never written to. */
-static void with_many_neighbours_the_rings_are_shorter(void **state)
+UNIT_TEST(with_many_neighbours_the_rings_are_shorter)
 {
     static const struct {
         unsigned neighbours;
@@ -123,7 +123,7 @@ static void with_many_neighbours_the_rings_are_shorter(void **state)
     }
 }
 
-static void mailboxes_are_used_again(void **state)
+SHM_TEST(mailboxes_are_used_again)
 {
     const struct regx_mailbox_segment *segment = NULL;
 
@@ -141,7 +141,7 @@ static void mailboxes_are_used_again(void **state)
 }
 
 /* The last line found no room: it is posted once there is some, and the reader leaves the mailbox. */
-static void who_disconnects_from_a_full_mailbox_is_left(void **state)
+SHM_TEST(who_disconnects_from_a_full_mailbox_is_left)
 {
     parties_exchange();
     while (party_try(&one, 1, 5, 8) == REGX_OK) {
@@ -209,7 +209,7 @@ static void *close_two(void *nothing)
 }
 
 /* A process that closes does not mark mailboxes that are used again. */
-static void who_closes_leaves_each_mailbox_once(void **state)
+UNIT_TEST(who_closes_leaves_each_mailbox_once)
 {
     pthread_t closer;
 
@@ -246,7 +246,7 @@ static void who_closes_leaves_each_mailbox_once(void **state)
 }
 
 /* A process that spawns many others, one after another, has mapped the segments of all. */
-static void who_closes_leaves_no_pages_to_those_who_stay(void **state)
+UNIT_TEST(who_closes_leaves_no_pages_to_those_who_stay)
 {
     shm_parties_open(false);
     party_send(&one, 1, 1, 8);
@@ -274,7 +274,7 @@ static bool lies_in_main(const party_t *party)
 }
 
 /* It may not be allowed to, or be able to, once the program runs. */
-static void after_connect_nothing_more_is_mapped(void **state)
+UNIT_TEST(after_connect_nothing_more_is_mapped)
 {
     op_t op;
 
@@ -293,7 +293,7 @@ static void after_connect_nothing_more_is_mapped(void **state)
 }
 
 /* By two connections, and by who reads what it posts. The last of them unmaps it. */
-static void a_neighbour_is_mapped_once(void **state)
+UNIT_TEST(a_neighbour_is_mapped_once)
 {
     shm_parties_open_early();
     parties_exchange();
@@ -320,7 +320,7 @@ static void a_neighbour_is_mapped_once(void **state)
 }
 
 /* One that is taken while its reader has not left it is not given to another. */
-static void a_mailbox_of_the_start_is_used_again_once_it_is_left(void **state)
+UNIT_TEST(a_mailbox_of_the_start_is_used_again_once_it_is_left)
 {
     shm_parties_open_early();
     for (unsigned visit = 0; visit < 3; visit++) {
@@ -342,7 +342,7 @@ static void a_mailbox_of_the_start_is_used_again_once_it_is_left(void **state)
 
 /* By itself, or killed: then it has closed nothing. What is mapped of it is there as before, but nobody
  * would ever answer. */
-static void who_has_ended_before_the_first_frame_is_refused(void **state)
+UNIT_TEST(who_has_ended_before_the_first_frame_is_refused)
 {
     for (int killed = 0; killed < 2; killed++) {
         shm_parties_open_early();
@@ -380,7 +380,7 @@ static void request_wrongly(uint64_t offset, uint32_t ring)
     assert_int_equal(shm_of(&one)->inbound_count, inbound);
 }
 
-static void a_mailbox_that_does_not_fit_is_refused(void **state)
+SHM_TEST(a_mailbox_that_does_not_fit_is_refused)
 {
     static const uint32_t rings[] = {0,
                                      1,
@@ -406,7 +406,7 @@ static void a_mailbox_that_does_not_fit_is_refused(void **state)
 }
 
 /* A process that names another's segment, and says that it is longer, is not given a mapping of it. */
-static void who_lies_about_a_length_is_not_believed(void **state)
+UNIT_TEST(who_lies_about_a_length_is_not_believed)
 {
     shm_parties_open_early();
     parties_exchange();
@@ -424,7 +424,7 @@ static void who_lies_about_a_length_is_not_believed(void **state)
 }
 
 /* One mailbox, into which nothing is posted, for all. */
-static void more_neighbours_than_a_node_has_are_refused(void **state)
+UNIT_TEST(more_neighbours_than_a_node_has_are_refused)
 {
     regx_segment_t unused;
 
@@ -451,7 +451,7 @@ static void more_neighbours_than_a_node_has_are_refused(void **state)
 }
 
 /* Progress says so, once. */
-static void another_process_is_not_taken_for_the_peer(void **state)
+SHM_TEST(another_process_is_not_taken_for_the_peer)
 {
     uint8_t bytes[REGX_ADDRESS_MAX];
     regx_shm_address_t address;
@@ -484,7 +484,7 @@ static void count_if_behind(party_t *party)
 
 /* Of three frames that are there at once, two; wherever in the ring of lines, and not one that came by
  * another mailbox. */
-static void a_frame_is_known_behind_which_another_has_come(void **state)
+SHM_TEST(a_frame_is_known_behind_which_another_has_come)
 {
     regx_conn_t *const first = one.conn;
 
@@ -509,24 +509,5 @@ static void a_frame_is_known_behind_which_another_has_come(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        SHM_TEST(memory_of_system_v_comes_first),
-        SHM_TEST(a_ring_that_nothing_came_by_is_not_mapped),
-        cmocka_unit_test(with_many_neighbours_the_rings_are_shorter),
-        SHM_TEST(mailboxes_are_used_again),
-        SHM_TEST(who_disconnects_from_a_full_mailbox_is_left),
-        cmocka_unit_test(who_closes_leaves_each_mailbox_once),
-        cmocka_unit_test(who_closes_leaves_no_pages_to_those_who_stay),
-        cmocka_unit_test(after_connect_nothing_more_is_mapped),
-        cmocka_unit_test(a_neighbour_is_mapped_once),
-        cmocka_unit_test(a_mailbox_of_the_start_is_used_again_once_it_is_left),
-        cmocka_unit_test(who_has_ended_before_the_first_frame_is_refused),
-        cmocka_unit_test(who_lies_about_a_length_is_not_believed),
-        SHM_TEST(a_mailbox_that_does_not_fit_is_refused),
-        cmocka_unit_test(more_neighbours_than_a_node_has_are_refused),
-        SHM_TEST(another_process_is_not_taken_for_the_peer),
-        SHM_TEST(a_frame_is_known_behind_which_another_has_come),
-    };
-
-    return cmocka_run_group_tests_name("shm", tests, NULL, NULL);
+    return unit_run(NULL, NULL);
 }

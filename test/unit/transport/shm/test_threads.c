@@ -54,7 +54,7 @@ static void *produce(void *argument)
     return NULL;
 }
 
-static void many_frames_between_threads(void **state)
+UNIT_TEST(many_frames_between_threads)
 {
     stream_t stream = {.box = box_open()};
     regx_mailbox_in_t *in = &stream.box->in;
@@ -157,7 +157,7 @@ static uint32_t use(uint32_t number, uint32_t pieces, uint32_t give_up)
     return claimed - mine;
 }
 
-static void each_piece_is_claimed_once(void **state)
+UNIT_TEST(each_piece_is_claimed_once)
 {
     uint64_t seed = 1, theirs = 0, mine = 0;
     pthread_t other;
@@ -178,10 +178,5 @@ static void each_piece_is_claimed_once(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(many_frames_between_threads),
-        cmocka_unit_test(each_piece_is_claimed_once),
-    };
-
-    return cmocka_run_group_tests(tests, box_setup, NULL);
+    return unit_run(box_setup, NULL);
 }

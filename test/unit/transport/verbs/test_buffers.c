@@ -21,7 +21,7 @@ static party_t others[BUSY];
 
 /* Receivers that compute hold what was sent to them, by slots and in requests, and leave something of
  * both for one that is idle. */
-static void busy_receivers_do_not_block_an_idle_one(void **state)
+VERBS_TEST(busy_receivers_do_not_block_an_idle_one)
 {
     static const size_t lengths[] = {1024, 10};
     regx_conn_t *conns[BUSY];
@@ -119,7 +119,7 @@ static uint32_t fail_with_much_unread(void)
 
 /* A device may forget completions of a queue pair that is destroyed, and with them the receive
  * buffers: where `one` disconnects in a put, or the queue pair has failed long ago. */
-static void the_end_of_a_queue_pair_loses_no_receive_buffers(void **state)
+VERBS_TEST(the_end_of_a_queue_pair_loses_no_receive_buffers)
 {
     for (int failed = 0; failed < 2; failed++) {
         fake_reset();
@@ -166,7 +166,7 @@ static regx_conn_t *open_three(void)
     return one_connect(&three);
 }
 
-static void new_queue_pair_gets_nothing_of_one_that_had_its_number(void **state)
+VERBS_TEST(new_queue_pair_gets_nothing_of_one_that_had_its_number)
 {
     regx_conn_t *conn = open_three();
     the_next_queue_pair_of_that_number_gets_nothing(fail_with_much_unread(), conn);
@@ -179,11 +179,5 @@ static void new_queue_pair_gets_nothing_of_one_that_had_its_number(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        VERBS_TEST(busy_receivers_do_not_block_an_idle_one),
-        VERBS_TEST(the_end_of_a_queue_pair_loses_no_receive_buffers),
-        VERBS_TEST(new_queue_pair_gets_nothing_of_one_that_had_its_number),
-    };
-
-    return cmocka_run_group_tests_name("verbs buffers", tests, NULL, NULL);
+    return unit_run(NULL, NULL);
 }

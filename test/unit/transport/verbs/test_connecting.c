@@ -26,7 +26,7 @@ static void make_due(void)
 
 /* Peers that compute for long are asked again and again. They are more than may be asked at once,
  * and keep no other from being connected. */
-static void peer_is_connected_though_many_others_compute(void **state)
+VERBS_TEST(peer_is_connected_though_many_others_compute)
 {
     regx_conn_t *conns[MANY];
 
@@ -64,7 +64,7 @@ static void ask_times(unsigned count)
 }
 
 /* To make one, the kernel may ask the network, for up to a second. */
-static void a_peer_is_asked_and_answered_by_one_route(void **state)
+VERBS_TEST(a_peer_is_asked_and_answered_by_one_route)
 {
     parties_open(false);
     fake.drop_datagrams = true;
@@ -82,7 +82,7 @@ static void a_peer_is_asked_and_answered_by_one_route(void **state)
 }
 
 /* The peer may have moved to another network device. */
-static void a_peer_that_does_not_answer_is_asked_by_another_route(void **state)
+VERBS_TEST(a_peer_that_does_not_answer_is_asked_by_another_route)
 {
     parties_open(false);
     fake.drop_datagrams = true;
@@ -103,7 +103,7 @@ static void a_peer_that_does_not_answer_is_asked_by_another_route(void **state)
 }
 
 /* Whichever of the first datagrams are lost or come twice, whether one side asks or both. */
-static void lost_and_doubled_datagrams_are_made_up_for(void **state)
+VERBS_TEST(lost_and_doubled_datagrams_are_made_up_for)
 {
     for (uint32_t mask = 0; mask < 64; mask++) {
         fake_reset();
@@ -122,7 +122,7 @@ static void lost_and_doubled_datagrams_are_made_up_for(void **state)
 }
 
 /* Soft-RoCE errs on demand in packets that are shorter than a page. */
-static void a_peer_whose_packets_are_too_small_on_demand_is_not_connected(void **state)
+VERBS_TEST(a_peer_whose_packets_are_too_small_on_demand_is_not_connected)
 {
     uint8_t address[REGX_ADDRESS_MAX];
     regx_conn_t *conn;
@@ -141,7 +141,7 @@ static void a_peer_whose_packets_are_too_small_on_demand_is_not_connected(void *
 }
 
 /* Virtual ports of InfiniBand are found by their GID only. */
-static void a_port_that_requires_a_global_route_gets_one(void **state)
+VERBS_TEST(a_port_that_requires_a_global_route_gets_one)
 {
     fake_make_infiniband(&fake.ports[0], 0);
     parties_open(false);
@@ -179,7 +179,7 @@ static regx_status_t connect_two_ports(void)
 }
 
 /* Ports of separate fabrics are not taken for each other's. */
-static void ports_of_other_networks_are_reached_where_there_are_routers(void **state)
+VERBS_TEST(ports_of_other_networks_are_reached_where_there_are_routers)
 {
     static const regx_verbs_settings_t routed = {.gid_index = -1, .any_subnet = true};
 
@@ -203,7 +203,7 @@ static void ports_of_other_networks_are_reached_where_there_are_routers(void **s
 }
 
 /* A port's table may have both memberships of a partition, or begin with a limited one. */
-static void full_membership_of_a_partition_is_preferred(void **state)
+VERBS_TEST(full_membership_of_a_partition_is_preferred)
 {
     static const struct {
         uint16_t pkeys[FAKE_PKEYS], wanted, taken;
@@ -228,7 +228,7 @@ static void full_membership_of_a_partition_is_preferred(void **state)
 }
 
 /* Addresses of hosts alone, as some networks give them, tell of no network. */
-static void address_of_one_host_names_no_network(void **state)
+VERBS_TEST(address_of_one_host_names_no_network)
 {
     fake_add(1, 2);
     fake.ports[0].netmask = fake.ports[1].netmask = 0xffffffff;
@@ -238,7 +238,7 @@ static void address_of_one_host_names_no_network(void **state)
 }
 
 /* It has said goodbye, and its queue pair is gone, so that it cannot hear one. */
-static void peer_that_left_and_lost_its_queue_pair_comes_back(void **state)
+VERBS_TEST(peer_that_left_and_lost_its_queue_pair_comes_back)
 {
     parties_open(false);
     parties_exchange();
@@ -260,7 +260,7 @@ static void peer_that_left_and_lost_its_queue_pair_comes_back(void **state)
 
 /* At either end, for a datagram or for the queue pair: memory was short, or the kernel's question
  * for the peer's hardware address got lost. */
-static void a_route_that_is_not_there_is_asked_for_again(void **state)
+VERBS_TEST(a_route_that_is_not_there_is_asked_for_again)
 {
     static const int errors[] = {ENOMEM, EAGAIN, ETIMEDOUT, EHOSTUNREACH, ENETUNREACH};
     enum { ERRORS = sizeof(errors) / sizeof(errors[0]) };
@@ -290,7 +290,7 @@ static void a_route_that_is_not_there_is_asked_for_again(void **state)
 }
 
 /* Each question may take the kernel a second, in which nothing else goes on. */
-static void a_network_that_stays_silent_is_given_up(void **state)
+VERBS_TEST(a_network_that_stays_silent_is_given_up)
 {
     for (int of_queue_pair = 0; of_queue_pair < 2; of_queue_pair++) {
         parties_open(false);
@@ -308,7 +308,7 @@ static void a_network_that_stays_silent_is_given_up(void **state)
     }
 }
 
-static void no_route_is_told(void **state)
+VERBS_TEST(no_route_is_told)
 {
     fake.route_error = EINVAL;
     parties_open(false);
@@ -318,7 +318,7 @@ static void no_route_is_told(void **state)
 }
 
 /* Frames go to it, gets do not. */
-static void a_peer_that_answers_no_reads_is_asked_for_none(void **state)
+VERBS_TEST(a_peer_that_answers_no_reads_is_asked_for_none)
 {
     uint64_t theirs = 4, ours = 5;
     regx_mr_t remote, into;
@@ -340,7 +340,7 @@ static void a_peer_that_answers_no_reads_is_asked_for_none(void **state)
 
 /* ---- what the device is told ---- */
 
-static void settings_reach_every_queue_pair_and_route(void **state)
+VERBS_TEST(settings_reach_every_queue_pair_and_route)
 {
     static const regx_verbs_settings_t chosen = {
         .gid_index = 1, .pkey = 0x0123, .service_level = 3, .traffic_class = 0x68};
@@ -364,7 +364,7 @@ static void settings_reach_every_queue_pair_and_route(void **state)
 }
 
 /* Its network device is down, or in another network namespace. */
-static void an_address_that_is_in_use_is_preferred(void **state)
+VERBS_TEST(an_address_that_is_in_use_is_preferred)
 {
     for (int away = 0; away < 2; away++) {
         fake_port_t *port = &fake.ports[0];
@@ -386,7 +386,7 @@ static void an_address_that_is_in_use_is_preferred(void **state)
 }
 
 /* A request names it in one byte. */
-static void an_address_behind_the_first_256_is_not_used(void **state)
+VERBS_TEST(an_address_behind_the_first_256_is_not_used)
 {
     fake.ports[0].gid_index = 255;
     memcpy(fake.ports[0].worse, fake.ports[0].gid, 16);
@@ -397,7 +397,7 @@ static void an_address_behind_the_first_256_is_not_used(void **state)
     one.transport = NULL;
 }
 
-static void the_smaller_mtu_of_both_ends_holds(void **state)
+VERBS_TEST(the_smaller_mtu_of_both_ends_holds)
 {
     for (int which = 0; which < 2; which++) {
         party_open(&one, ONE, false);
@@ -451,7 +451,7 @@ static void open_two_ports(void)
 }
 
 /* A process that says it is another, whom we know by what it published. */
-static void process_that_takes_the_name_of_another(void **state)
+VERBS_TEST(process_that_takes_the_name_of_another)
 {
     open_two_ports();
     one_asks();
@@ -461,7 +461,7 @@ static void process_that_takes_the_name_of_another(void **state)
 }
 
 /* One that gives another's address as well is found out by where its request came from. */
-static void process_that_takes_the_address_of_another(void **state)
+VERBS_TEST(process_that_takes_the_address_of_another)
 {
     open_two_ports();
     open_three_as_two();
@@ -472,7 +472,7 @@ static void process_that_takes_the_address_of_another(void **state)
 }
 
 /* What is before an IPv4 header may look like one of IPv6. */
-static void what_is_before_a_header_of_ipv4_means_nothing(void **state)
+VERBS_TEST(what_is_before_a_header_of_ipv4_means_nothing)
 {
     fake.undefined = 0x60;
     parties_open(false);
@@ -483,7 +483,7 @@ static void what_is_before_a_header_of_ipv4_means_nothing(void **state)
 
 /* One that comes before anything is known of the other loses the name once that one's published
  * address is. */
-static void process_that_took_a_name_before_its_owner_was_known(void **state)
+VERBS_TEST(process_that_took_a_name_before_its_owner_was_known)
 {
     party_open(&one, ONE, false);
     party_open(&two, TWO, false);
@@ -506,7 +506,7 @@ static void process_that_took_a_name_before_its_owner_was_known(void **state)
 }
 
 /* It concerns its sender alone. */
-static void request_whose_address_cannot_be_routed_to_ends_nothing(void **state)
+VERBS_TEST(request_whose_address_cannot_be_routed_to_ends_nothing)
 {
     fake_make_infiniband(&fake.ports[0], 0);
     fake.ports[0].port_flags = IBV_QPF_GRH_REQUIRED; /* else the device tells where it came from */
@@ -521,7 +521,7 @@ static void request_whose_address_cannot_be_routed_to_ends_nothing(void **state)
 }
 
 /* Each of these fields has a value that means nothing. */
-static void malformed_messages_are_counted_and_make_nothing(void **state)
+VERBS_TEST(malformed_messages_are_counted_and_make_nothing)
 {
     static const struct {
         size_t at;
@@ -573,32 +573,5 @@ static void malformed_messages_are_counted_and_make_nothing(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        VERBS_TEST(peer_is_connected_though_many_others_compute),
-        VERBS_TEST(a_peer_is_asked_and_answered_by_one_route),
-        VERBS_TEST(a_peer_that_does_not_answer_is_asked_by_another_route),
-        VERBS_TEST(lost_and_doubled_datagrams_are_made_up_for),
-        VERBS_TEST(a_peer_whose_packets_are_too_small_on_demand_is_not_connected),
-        VERBS_TEST(a_port_that_requires_a_global_route_gets_one),
-        VERBS_TEST(ports_of_other_networks_are_reached_where_there_are_routers),
-        VERBS_TEST(full_membership_of_a_partition_is_preferred),
-        VERBS_TEST(address_of_one_host_names_no_network),
-        VERBS_TEST(peer_that_left_and_lost_its_queue_pair_comes_back),
-        VERBS_TEST(a_route_that_is_not_there_is_asked_for_again),
-        VERBS_TEST(a_network_that_stays_silent_is_given_up),
-        VERBS_TEST(no_route_is_told),
-        VERBS_TEST(a_peer_that_answers_no_reads_is_asked_for_none),
-        VERBS_TEST(settings_reach_every_queue_pair_and_route),
-        VERBS_TEST(an_address_that_is_in_use_is_preferred),
-        VERBS_TEST(an_address_behind_the_first_256_is_not_used),
-        VERBS_TEST(the_smaller_mtu_of_both_ends_holds),
-        VERBS_TEST(process_that_takes_the_name_of_another),
-        VERBS_TEST(process_that_takes_the_address_of_another),
-        VERBS_TEST(what_is_before_a_header_of_ipv4_means_nothing),
-        VERBS_TEST(process_that_took_a_name_before_its_owner_was_known),
-        VERBS_TEST(request_whose_address_cannot_be_routed_to_ends_nothing),
-        VERBS_TEST(malformed_messages_are_counted_and_make_nothing),
-    };
-
-    return cmocka_run_group_tests_name("verbs connecting", tests, NULL, NULL);
+    return unit_run(NULL, NULL);
 }

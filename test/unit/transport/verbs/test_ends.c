@@ -24,7 +24,7 @@ static void in_order(party_t *party)
 
 /* What the one who stayed had accepted still arrives by the old queue pair, before what it sends by
  * the new one. */
-static void what_was_accepted_before_the_other_came_back_arrives_first(void **state)
+VERBS_TEST(what_was_accepted_before_the_other_came_back_arrives_first)
 {
     enum { COUNT = 20 };
     op_t put;
@@ -66,7 +66,7 @@ static unsigned leave_or_return(party_t *party, const party_t *other)
 }
 
 /* Whatever both do, in whatever order: what was accepted arrives. */
-static void what_was_accepted_arrives_in_any_order_of_disconnects(void **state)
+VERBS_TEST(what_was_accepted_arrives_in_any_order_of_disconnects)
 {
     uint64_t random = 1;
     unsigned sent[2] = {0, 0}, returns = 0;
@@ -100,7 +100,7 @@ static void what_was_accepted_arrives_in_any_order_of_disconnects(void **state)
 }
 
 /* A datagram that comes after its queue pair has ended leads no peer to it for long. */
-static void a_request_that_comes_late_does_no_harm(void **state)
+VERBS_TEST(a_request_that_comes_late_does_no_harm)
 {
     op_t put;
 
@@ -135,7 +135,7 @@ static void a_request_that_comes_late_does_no_harm(void **state)
 }
 
 /* Each of these bytes has values that mean nothing; and a port of another kind is no peer. */
-static void hostile_addresses_are_refused(void **state)
+VERBS_TEST(hostile_addresses_are_refused)
 {
     static const struct {
         size_t at;
@@ -223,13 +223,13 @@ static void opens_nothing(bool puts, unsigned access)
     free(local);
 }
 
-static void keys_that_were_given_back_open_nothing(void **state)
+VERBS_TEST(keys_that_were_given_back_open_nothing)
 {
     opens_nothing(true, 0);
     opens_nothing(false, 0);
 }
 
-static void keys_of_the_wrong_kind_open_nothing(void **state)
+VERBS_TEST(keys_of_the_wrong_kind_open_nothing)
 {
     opens_nothing(true, REGX_ACCESS_LOCAL);
     opens_nothing(true, REGX_ACCESS_REMOTE_READ);
@@ -240,14 +240,5 @@ static void keys_of_the_wrong_kind_open_nothing(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        VERBS_TEST(what_was_accepted_before_the_other_came_back_arrives_first),
-        VERBS_TEST(what_was_accepted_arrives_in_any_order_of_disconnects),
-        VERBS_TEST(a_request_that_comes_late_does_no_harm),
-        VERBS_TEST(hostile_addresses_are_refused),
-        VERBS_TEST(keys_that_were_given_back_open_nothing),
-        VERBS_TEST(keys_of_the_wrong_kind_open_nothing),
-    };
-
-    return cmocka_run_group_tests_name("verbs ends", tests, NULL, NULL);
+    return unit_run(NULL, NULL);
 }

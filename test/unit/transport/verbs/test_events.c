@@ -55,7 +55,7 @@ static void go_and_come(bool goes, bool of_gid)
 }
 
 /* Whatever is sent meanwhile waits; the device would fail. So do questions for a connection. */
-static void a_port_that_comes_back_has_lost_nothing(void **state)
+VERBS_TEST(a_port_that_comes_back_has_lost_nothing)
 {
     for (int which = 0; which < 4; which++) {
         const bool of_gid = which % 2 == 1, connected = which / 2 == 1;
@@ -89,7 +89,7 @@ static void a_port_that_comes_back_has_lost_nothing(void **state)
 }
 
 /* A device keeps so many events and no more. */
-static void a_port_whose_return_is_not_told_is_asked_for(void **state)
+VERBS_TEST(a_port_whose_return_is_not_told_is_asked_for)
 {
     open_connected(false);
     go_and_come(true, false);
@@ -100,7 +100,7 @@ static void a_port_whose_return_is_not_told_is_asked_for(void **state)
     verbs_close();
 }
 
-static void a_port_that_stays_away_is_given_up_by_name(void **state)
+VERBS_TEST(a_port_that_stays_away_is_given_up_by_name)
 {
     for (int of_gid = 0; of_gid < 2; of_gid++) {
         open_connected(false);
@@ -115,7 +115,7 @@ static void a_port_that_stays_away_is_given_up_by_name(void **state)
 }
 
 /* What is under way the device itself tries for a while; then who asks why is told of the port. */
-static void what_is_lost_with_a_port_names_it(void **state)
+VERBS_TEST(what_is_lost_with_a_port_names_it)
 {
     static const uint8_t other[16] = {[10] = 0xff, [11] = 0xff, [12] = 10, [15] = 9};
     const struct {
@@ -159,7 +159,7 @@ static void what_is_lost_with_a_port_names_it(void **state)
     }
 }
 
-static void another_port_of_the_device_is_nobodys(void **state)
+VERBS_TEST(another_port_of_the_device_is_nobodys)
 {
     open_connected(false);
     port->down = true;
@@ -171,7 +171,7 @@ static void another_port_of_the_device_is_nobodys(void **state)
 }
 
 /* Its network device was given its address again, behind others. */
-static void a_gid_that_moves_is_used_where_it_is(void **state)
+VERBS_TEST(a_gid_that_moves_is_used_where_it_is)
 {
     open_two(false);
     fake.drop_datagrams = true;
@@ -188,7 +188,7 @@ static void a_gid_that_moves_is_used_where_it_is(void **state)
 }
 
 /* In each line stands what has failed. */
-static void what_fails_is_told_by_name(void **state)
+VERBS_TEST(what_fails_is_told_by_name)
 {
     static const struct {
         enum ibv_event_type type;
@@ -218,7 +218,7 @@ static void what_fails_is_told_by_name(void **state)
     }
 }
 
-static void a_device_that_has_failed_connects_nobody(void **state)
+VERBS_TEST(a_device_that_has_failed_connects_nobody)
 {
     open_two(false);
     tell((struct ibv_async_event){.event_type = IBV_EVENT_DEVICE_FATAL});
@@ -228,7 +228,7 @@ static void a_device_that_has_failed_connects_nobody(void **state)
 }
 
 /* The goodbye is tried, by the device alone. */
-static void closing_does_not_wait_for_a_port(void **state)
+VERBS_TEST(closing_does_not_wait_for_a_port)
 {
     open_connected(false);
     go_and_come(true, false);
@@ -319,7 +319,7 @@ static void look(void)
     regx_verbs_look(verbs_of(&one));
 }
 
-static void a_descriptor_that_is_not_the_devices_is_never_used(void **state)
+VERBS_TEST(a_descriptor_that_is_not_the_devices_is_never_used)
 {
     static void (*const first[])(void) = {look,     register_memory, deregister,
                                           send_one, leave_peer,      answer_another};
@@ -355,7 +355,7 @@ static void a_descriptor_that_is_not_the_devices_is_never_used(void **state)
 }
 
 /* Connections need none. */
-static void events_that_the_program_has_closed_are_done_without(void **state)
+VERBS_TEST(events_that_the_program_has_closed_are_done_without)
 {
     for (int replaced = 0; replaced < 2; replaced++) {
         open_connected(false);
@@ -375,19 +375,5 @@ static void events_that_the_program_has_closed_are_done_without(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        VERBS_TEST(a_port_that_comes_back_has_lost_nothing),
-        VERBS_TEST(a_port_whose_return_is_not_told_is_asked_for),
-        VERBS_TEST(a_port_that_stays_away_is_given_up_by_name),
-        VERBS_TEST(what_is_lost_with_a_port_names_it),
-        VERBS_TEST(another_port_of_the_device_is_nobodys),
-        VERBS_TEST(a_gid_that_moves_is_used_where_it_is),
-        VERBS_TEST(what_fails_is_told_by_name),
-        VERBS_TEST(a_device_that_has_failed_connects_nobody),
-        VERBS_TEST(closing_does_not_wait_for_a_port),
-        VERBS_TEST(a_descriptor_that_is_not_the_devices_is_never_used),
-        VERBS_TEST(events_that_the_program_has_closed_are_done_without),
-    };
-
-    return cmocka_run_group_tests_name("verbs events", tests, NULL, NULL);
+    return unit_run(NULL, NULL);
 }

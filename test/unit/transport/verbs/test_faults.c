@@ -41,7 +41,7 @@ static void tell(enum ibv_event_type type, struct ibv_qp *qp)
     fake_tell(qp->context, &event);
 }
 
-static void a_receive_that_fails_ends_the_connection(void **state)
+VERBS_TEST(a_receive_that_fails_ends_the_connection)
 {
     open_connected();
     faulty->faults.received = IBV_WC_LOC_LEN_ERR;
@@ -52,7 +52,7 @@ static void a_receive_that_fails_ends_the_connection(void **state)
 }
 
 /* The peer would try again without end. */
-static void a_receive_that_cannot_be_posted_ends_the_connection(void **state)
+VERBS_TEST(a_receive_that_cannot_be_posted_ends_the_connection)
 {
     open_connected();
     faulty->faults.receive_post = ENOMEM;
@@ -66,7 +66,7 @@ static void a_receive_that_cannot_be_posted_ends_the_connection(void **state)
     close_faulty();
 }
 
-static void a_queue_that_cannot_be_polled_ends_the_connection(void **state)
+VERBS_TEST(a_queue_that_cannot_be_polled_ends_the_connection)
 {
     open_connected();
     faulty->faults.poll = true;
@@ -75,7 +75,7 @@ static void a_queue_that_cannot_be_polled_ends_the_connection(void **state)
 }
 
 /* Nothing is under way that could fail. */
-static void an_idle_queue_pair_that_fails_is_noticed(void **state)
+VERBS_TEST(an_idle_queue_pair_that_fails_is_noticed)
 {
     open_connected();
     tell(IBV_EVENT_QP_LAST_WQE_REACHED, ep_of(&one, TWO)->qp);
@@ -97,7 +97,7 @@ static void lose_two(void)
 }
 
 /* Something is awaited from the peer, and nothing is under way to it. */
-static void a_peer_that_fails_while_it_is_only_awaited_is_noticed(void **state)
+VERBS_TEST(a_peer_that_fails_while_it_is_only_awaited_is_noticed)
 {
     open_connected();
     lose_two();
@@ -115,7 +115,7 @@ static void send_too_much(void)
 }
 
 /* A completion says what was lost, and how; it is heard first. */
-static void a_queue_pair_that_fails_in_mid_send_says_what_was_lost(void **state)
+VERBS_TEST(a_queue_pair_that_fails_in_mid_send_says_what_was_lost)
 {
     open_connected();
     send_too_much();
@@ -126,7 +126,7 @@ static void a_queue_pair_that_fails_in_mid_send_says_what_was_lost(void **state)
 }
 
 /* A device that has failed completes nothing, and who closes waits for what is under way. */
-static void closing_does_not_wait_for_a_device_that_has_failed(void **state)
+VERBS_TEST(closing_does_not_wait_for_a_device_that_has_failed)
 {
     open_connected();
     send_too_much();
@@ -138,7 +138,7 @@ static void closing_does_not_wait_for_a_device_that_has_failed(void **state)
 }
 
 /* Soft-RoCE of Linux 6.12 and 7.3 says no more of memory that cannot be read. */
-static void a_failure_that_is_told_as_flushed_is_one_of_its_own(void **state)
+VERBS_TEST(a_failure_that_is_told_as_flushed_is_one_of_its_own)
 {
     static uint8_t bytes[5000];
     regx_mr_t mr;
@@ -171,7 +171,7 @@ int __wrap_nanosleep(const struct timespec *pause, struct timespec *left)
 }
 
 /* Its device tries for seconds to reach a peer that is gone, and others may need the core. */
-static void closing_sleeps_between_looks_at_what_is_under_way(void **state)
+VERBS_TEST(closing_sleeps_between_looks_at_what_is_under_way)
 {
     enum { POLLS = 1000000 };
 
@@ -189,7 +189,7 @@ static void closing_sleeps_between_looks_at_what_is_under_way(void **state)
 }
 
 /* It is told at once, with the status, not that the peer is silent ten minutes later. */
-static void a_datagram_that_fails_is_told_at_once_with_its_status(void **state)
+VERBS_TEST(a_datagram_that_fails_is_told_at_once_with_its_status)
 {
     static const char *const says[] = {"connecting: local QP operation error (status 2, ",
                                        "connecting: local protection error (status 4, ",
@@ -207,7 +207,7 @@ static void a_datagram_that_fails_is_told_at_once_with_its_status(void **state)
 }
 
 /* No peer could be heard soon. */
-static void a_refused_datagram_buffer_ends_the_connecting(void **state)
+VERBS_TEST(a_refused_datagram_buffer_ends_the_connecting)
 {
     open_faulty();
     faulty->faults.datagram_receive_post = ENOMEM;
@@ -217,7 +217,7 @@ static void a_refused_datagram_buffer_ends_the_connecting(void **state)
 }
 
 /* Whom the queue pair of datagrams has connected needs it no more. */
-static void connections_outlive_the_queue_pair_of_datagrams(void **state)
+VERBS_TEST(connections_outlive_the_queue_pair_of_datagrams)
 {
     open_connected();
     qp_fail(verbs_of(&one)->cm.qp);
@@ -252,7 +252,7 @@ static void ask_until(unsigned count)
 }
 
 /* It may be computing, for as long as it likes. */
-static void a_peer_that_answers_late_is_waited_for(void **state)
+VERBS_TEST(a_peer_that_answers_late_is_waited_for)
 {
     parties_open(false);
     one_asks();
@@ -268,7 +268,7 @@ static void a_peer_that_answers_late_is_waited_for(void **state)
 
 /* What registered buffers have pinned may leave nothing for a queue pair, for a while; at either
  * end. */
-static void a_queue_pair_waits_for_the_devices_memory(void **state)
+VERBS_TEST(a_queue_pair_waits_for_the_devices_memory)
 {
     for (int end = 0; end < 2; end++) {
         open_faulty();
@@ -285,7 +285,7 @@ static void a_queue_pair_waits_for_the_devices_memory(void **state)
     }
 }
 
-static void a_device_that_never_has_memory_is_given_up(void **state)
+VERBS_TEST(a_device_that_never_has_memory_is_given_up)
 {
     open_faulty();
     faulty->faults.making = ENOMEM;
@@ -318,7 +318,7 @@ static void exchange_with(party_t *other, regx_conn_t *conn, bool one_begins)
 }
 
 /* It has one queue pair, and two peers: it sends to them, or they to it. */
-static void a_used_up_device_gives_the_queue_pairs_of_idle_peers_to_others(void **state)
+VERBS_TEST(a_used_up_device_gives_the_queue_pairs_of_idle_peers_to_others)
 {
     for (int asked = 0; asked < 2; asked++) {
         open_faulty();
@@ -348,7 +348,7 @@ static void a_used_up_device_gives_the_queue_pairs_of_idle_peers_to_others(void 
 }
 
 /* An evicted peer that computes is waited for, and its loss is told. */
-static void an_evicted_peer_that_is_lost_is_told(void **state)
+VERBS_TEST(an_evicted_peer_that_is_lost_is_told)
 {
     open_connected();
     regx_ep_t *const ep = ep_of(&one, TWO);
@@ -392,7 +392,7 @@ static void await_probe(regx_ep_t *ep)
 }
 
 /* It will never say goodbye. */
-static void a_peer_that_dies_after_we_have_left_leaves_nothing_behind(void **state)
+VERBS_TEST(a_peer_that_dies_after_we_have_left_leaves_nothing_behind)
 {
     leave_alone();
     qp_fail(ep_of(&two, ONE)->qp);
@@ -405,7 +405,7 @@ static void a_peer_that_dies_after_we_have_left_leaves_nothing_behind(void **sta
 }
 
 /* Its device answers no more, and would be asked for seconds. */
-static void a_probe_under_way_holds_nobody_who_leaves(void **state)
+VERBS_TEST(a_probe_under_way_holds_nobody_who_leaves)
 {
     enum { POLLS = 1000000 };
 
@@ -448,7 +448,7 @@ static void hear_request(uint64_t epoch)
 
 /* The peer has another queue pair than the one that ours is connected to, and there is none for it
  * here, now or at all. */
-static void a_peer_that_asks_anew_waits_for_a_queue_pair_or_is_lost(void **state)
+VERBS_TEST(a_peer_that_asks_anew_waits_for_a_queue_pair_or_is_lost)
 {
     open_faulty();
     hear_request(1);
@@ -477,28 +477,5 @@ static void a_peer_that_asks_anew_waits_for_a_queue_pair_or_is_lost(void **state
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        VERBS_TEST(a_receive_that_fails_ends_the_connection),
-        VERBS_TEST(a_receive_that_cannot_be_posted_ends_the_connection),
-        VERBS_TEST(a_queue_that_cannot_be_polled_ends_the_connection),
-        VERBS_TEST(an_idle_queue_pair_that_fails_is_noticed),
-        VERBS_TEST(a_peer_that_fails_while_it_is_only_awaited_is_noticed),
-        VERBS_TEST(a_queue_pair_that_fails_in_mid_send_says_what_was_lost),
-        VERBS_TEST(a_failure_that_is_told_as_flushed_is_one_of_its_own),
-        VERBS_TEST(closing_does_not_wait_for_a_device_that_has_failed),
-        VERBS_TEST(closing_sleeps_between_looks_at_what_is_under_way),
-        VERBS_TEST(a_datagram_that_fails_is_told_at_once_with_its_status),
-        VERBS_TEST(a_refused_datagram_buffer_ends_the_connecting),
-        VERBS_TEST(connections_outlive_the_queue_pair_of_datagrams),
-        VERBS_TEST(a_peer_that_answers_late_is_waited_for),
-        VERBS_TEST(a_queue_pair_waits_for_the_devices_memory),
-        VERBS_TEST(a_device_that_never_has_memory_is_given_up),
-        VERBS_TEST(a_used_up_device_gives_the_queue_pairs_of_idle_peers_to_others),
-        VERBS_TEST(an_evicted_peer_that_is_lost_is_told),
-        VERBS_TEST(a_peer_that_dies_after_we_have_left_leaves_nothing_behind),
-        VERBS_TEST(a_probe_under_way_holds_nobody_who_leaves),
-        VERBS_TEST(a_peer_that_asks_anew_waits_for_a_queue_pair_or_is_lost),
-    };
-
-    return cmocka_run_group_tests_name("verbs faults", tests, NULL, NULL);
+    return unit_run(NULL, NULL);
 }

@@ -82,7 +82,7 @@ static int two_ports(void **state)
     return 0;
 }
 
-static void ports_of_one_kind_are_used_together(void **state)
+UNIT_TEST_BETWEEN(ports_of_one_kind_are_used_together, two_ports, NULL)
 {
     assert_string_equal(chosen(NULL, NULL), "fake0:1 fake1:1");
     set_speed(&fake.ports[0], 32, 2); /* 100 Gb/s */
@@ -90,7 +90,7 @@ static void ports_of_one_kind_are_used_together(void **state)
     assert_string_equal(chosen(NULL, NULL), "fake0:1 fake1:1");
 }
 
-static void much_slower_port_is_left_out(void **state)
+UNIT_TEST_BETWEEN(much_slower_port_is_left_out, two_ports, NULL)
 {
     set_speed(&fake.ports[0], 4, 1);  /* 10 Gb/s */
     set_speed(&fake.ports[1], 32, 2); /* 100 */
@@ -100,7 +100,7 @@ static void much_slower_port_is_left_out(void **state)
 }
 
 /* A process on the other socket, of another node, may have only that one. */
-static void far_port_is_used_too_if_its_subnet_is_another(void **state)
+UNIT_TEST_BETWEEN(far_port_is_used_too_if_its_subnet_is_another, two_ports, NULL)
 {
     static const regx_verbs_settings_t routed = {.gid_index = -1, .any_subnet = true};
 
@@ -124,7 +124,7 @@ static void far_port_is_used_too_if_its_subnet_is_another(void **state)
 }
 
 /* Small messages go by all ports in turn; of two link layers one would slow them down. */
-static void link_layers_are_not_mixed(void **state)
+UNIT_TEST_BETWEEN(link_layers_are_not_mixed, two_ports, NULL)
 {
     fake.ports[1].link_layer = IBV_LINK_LAYER_INFINIBAND;
     fake.ports[1].gid_type = IBV_GID_TYPE_IB;
@@ -136,7 +136,7 @@ static void link_layers_are_not_mixed(void **state)
     assert_string_equal(chosen("fake0,fake1", NULL), "fake0:1 fake1:1");
 }
 
-static void port_with_a_link_local_address_only_is_left_out(void **state)
+UNIT_TEST_BETWEEN(port_with_a_link_local_address_only_is_left_out, two_ports, NULL)
 {
     const uint8_t local[16] = {0xfe, 0x80, [15] = 9};
 
@@ -146,7 +146,7 @@ static void port_with_a_link_local_address_only_is_left_out(void **state)
     assert_string_equal(chosen(NULL, NULL), "fake0:1 fake1:1"); /* there is no better one */
 }
 
-static void ports_that_cannot_be_used_have_a_reason(void **state)
+UNIT_TEST_BETWEEN(ports_that_cannot_be_used_have_a_reason, two_ports, NULL)
 {
     fake.ports[0].without_gid = true;
     assert_string_equal(chosen(NULL, NULL), "fake1:1");
@@ -159,7 +159,7 @@ static void ports_that_cannot_be_used_have_a_reason(void **state)
 }
 
 /* Machines with many virtual functions have more ports than one process may use. */
-static void port_behind_many_others_can_be_named(void **state)
+UNIT_TEST_BETWEEN(port_behind_many_others_can_be_named, two_ports, NULL)
 {
     for (uint8_t i = 3; i <= FAKE_DEVICES; i++) {
         fake_add(i, 1);
@@ -170,7 +170,7 @@ static void port_behind_many_others_can_be_named(void **state)
 }
 
 /* Whatever the reason is. */
-static void ports_that_are_not_used_are_traced(void **state)
+UNIT_TEST_BETWEEN(ports_that_are_not_used_are_traced, two_ports, NULL)
 {
     chosen("fake1", NULL);
     assert_string_equal(traced, "verbs: port fake0:1 is not used: if_include does not name it\n");
@@ -181,7 +181,7 @@ static void ports_that_are_not_used_are_traced(void **state)
     assert_string_equal(traced, "verbs: port fake1:1 is not used: it is down\n");
 }
 
-static void named_ports_are_taken_in_their_order(void **state)
+UNIT_TEST_BETWEEN(named_ports_are_taken_in_their_order, two_ports, NULL)
 {
     assert_string_equal(chosen("fake1,fake0:1,fake1", NULL), "fake1:1 fake0:1");
     assert_string_equal(chosen("fake1:1", ""), "fake1:1");
@@ -195,7 +195,7 @@ static void refused(const char *include, const char *exclude, regx_status_t want
     assert_string_equal(error, line);
 }
 
-static void a_list_without_a_usable_port_is_refused_by_name(void **state)
+UNIT_TEST_BETWEEN(a_list_without_a_usable_port_is_refused_by_name, two_ports, NULL)
 {
     fake.ports[0].down = true;
     refused("mlx5_7", NULL, REGX_INVALID,
@@ -216,7 +216,7 @@ static void a_list_without_a_usable_port_is_refused_by_name(void **state)
 }
 
 /* Ports of a kind are alike, so that small messages go by all of them; a much slower one is not. */
-static void the_speed_of_a_port_is_known(void **state)
+UNIT_TEST_BETWEEN(the_speed_of_a_port_is_known, two_ports, NULL)
 {
     static const struct {
         uint8_t speed, width;
@@ -250,7 +250,7 @@ static void the_speed_of_a_port_is_known(void **state)
 }
 
 /* Nothing can be received without it. */
-static void a_port_without_a_shared_receive_queue_is_refused_by_name(void **state)
+UNIT_TEST_BETWEEN(a_port_without_a_shared_receive_queue_is_refused_by_name, two_ports, NULL)
 {
     regx_counters_t counters = {0};
     const regx_transport_config_t config = {.self = 1,
@@ -271,20 +271,5 @@ static void a_port_without_a_shared_receive_queue_is_refused_by_name(void **stat
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(named_ports_are_taken_in_their_order, two_ports),
-        cmocka_unit_test_setup(a_list_without_a_usable_port_is_refused_by_name, two_ports),
-        cmocka_unit_test_setup(the_speed_of_a_port_is_known, two_ports),
-        cmocka_unit_test_setup(a_port_without_a_shared_receive_queue_is_refused_by_name, two_ports),
-        cmocka_unit_test_setup(ports_of_one_kind_are_used_together, two_ports),
-        cmocka_unit_test_setup(much_slower_port_is_left_out, two_ports),
-        cmocka_unit_test_setup(far_port_is_used_too_if_its_subnet_is_another, two_ports),
-        cmocka_unit_test_setup(link_layers_are_not_mixed, two_ports),
-        cmocka_unit_test_setup(port_with_a_link_local_address_only_is_left_out, two_ports),
-        cmocka_unit_test_setup(ports_that_cannot_be_used_have_a_reason, two_ports),
-        cmocka_unit_test_setup(ports_that_are_not_used_are_traced, two_ports),
-        cmocka_unit_test_setup(port_behind_many_others_can_be_named, two_ports),
-    };
-
-    return cmocka_run_group_tests_name("verbs ports", tests, NULL, NULL);
+    return unit_run(NULL, NULL);
 }

@@ -16,7 +16,7 @@ extern conformance_t verbs_conformance;
 
 /* Before each test: parties are opened with the defaults, on one device if devices are in memory. */
 int verbs_reset(void **state);
-#define VERBS_TEST(test) cmocka_unit_test_setup(test, verbs_reset)
+#define VERBS_TEST(test) UNIT_TEST_BETWEEN(test, verbs_reset, NULL)
 
 regx_verbs_t *verbs_of(const party_t *party);
 /* Of that party's, to the peer; or NULL. */
