@@ -111,33 +111,19 @@ static inline void regx_copy_taking(void *to, const void *from, size_t length)
  * store. */
 static inline void regx_copy_past_caches(void *to, const void *from, size_t length)
 {
+    size_t at = 0;
+
 #if defined(__x86_64__)
-    const size_t before = -(uintptr_t)to % 64;
-
-    if (length >= before + 64) {
-        const __m128i *in = (const void *)((const char *)from + before);
-        __m128i *out = (void *)((char *)to + before);
-
-        memcpy(to, from, before);
-        for (length -= before; length >= 64; length -= 64) {
-            for (int i = 0; i < 4; i++) {
-                _mm_stream_si128(out++, _mm_loadu_si128(in++));
-            }
-        }
-        _mm_sfence();
-        to = out;
-        from = in;
+    at = -(uintptr_t)to % 64;
+    at = at < length ? at : length;
+    memcpy(to, from, at);
+    for (const size_t end = at + (length - at) / 64 * 64; at < end; at += 16) {
+        _mm_stream_si128((void *)((char *)to + at),
+                         _mm_loadu_si128((const void *)((const char *)from + at)));
     }
+    _mm_sfence();
 #endif
-    memcpy(to, from, length);
-}
-
-/* Loads that follow begin when those before have ended, as reading the clock may be one. */
-static inline void regx_copy_await_loads(void)
-{
-#if defined(__x86_64__)
-    _mm_lfence();
-#endif
+    memcpy((char *)to + at, (const char *)from + at, length - at);
 }
 
 /* How far from a cache line's beginning a header of `header` bytes begins, so that `data` behind it

@@ -3,6 +3,7 @@
 
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 /* Of a payload so much is fetched while Open MPI looks for the request that it belongs to. */
 #define FETCHED 2048u
@@ -41,14 +42,23 @@
 /* They are also doubled when a post finds no room, until so many frames of that length fit. */
 #define BURST 64u
 
-/* Frames of PAST_MIN bytes and more to a poller that is far away are written past the caches (base/copy.h).
- * Else each line that it has read in the lap before must be taken away from it again. So the ring need
- * not grow. A poller is far if a line that it has written comes in FAR ns; in one of TIMED laps that is
- * measured. What comes in less than HERE ns was in this core's cache, or its second thread has it. Seen
- * on an EPYC of Zen 4, with 20 ns for the clock: 160 to 190 far, 70 to 80 near, at times more, so that
- * one of TIMED_MOST shall not make a poller far. There, far, 2, 4, 8, 16 and 32 KiB one way take 1.0,
- * 1.2, 1.8, 2.8 and 4.7 us so, and 1.4, 2.2, 4.2, 5.8 and 8.4 by plain stores; streams of them have
- * 4.1, 6.9, 10.4, 9.6 and 11.1 GB/s, and 2.3, 2.4, 1.9, 2.6 and 3.6. Those of 1 KiB are slower so. */
+/* Some frames are written past the caches (base/copy.h): else each line that the poller has read in the
+ * lap before must be taken away from it again. The ring need not grow for these.
+ *
+ * To a poller that is far away these are frames of PAST_MIN bytes and more. It is far if a line that it
+ * has written comes in FAR ns; in one of TIMED laps that is measured. What comes in less than HERE ns was
+ * in this core's cache, or its second thread has it. Seen on an EPYC of Zen 4, with 20 ns for the clock:
+ * 160 to 190 far, 70 to 80 near, at times more, so that one of TIMED_MOST shall not make a poller far.
+ * There, far, 2, 4, 8, 16 and 32 KiB one way take 1.0, 1.2, 1.8, 2.8 and 4.7 us so, and 1.4, 2.2, 4.2,
+ * 5.8 and 8.4 by plain stores; streams of them have 4.1, 6.9, 10.4, 9.6 and 11.1 GB/s, and 2.3, 2.4,
+ * 1.9, 2.6 and 3.6. Those of 1 KiB are slower so.
+ *
+ * To a near one they are frames that do not lie apart, while what is in use of the rings fits in a
+ * second-level cache: lines that have left it for the shared one come faster. So both rings count, if
+ * about as much comes from the other side. (Nor is it done where the ring may grow beyond that cache, as
+ * on Zen 3, where it was not tried.) On the same machine, near, 8, 16 and 32 KiB one way take 1.7, 2.9
+ * and 4.4 us so, and 1.8, 3.6 and 6.4 by plain stores; streams of 16 and 32 KiB have 11.7 and 11.0 GB/s,
+ * and 6.9 and 7.0. Streams both ways would have 12 GB/s of 8 KiB instead of 18. */
 #define PAST_MIN 2048u
 #define FAR 140u
 #define HERE 55u
@@ -74,8 +84,11 @@ static uint64_t offset_in_ring(uint64_t position, uint32_t ring)
 
 void regx_mailbox_out_init(regx_mailbox_out_t *out, regx_mailbox_memory_t *memory, uint32_t ring)
 {
-    *out = (regx_mailbox_out_t){
-        .memory = memory, .ring = ring, .part = PART_MIN, .page = (uint32_t)regx_page_size()};
+    *out = (regx_mailbox_out_t){.memory = memory,
+                                .ring = ring,
+                                .part = PART_MIN,
+                                .page = (uint32_t)regx_page_size(),
+                                .cache = (uint32_t)sysconf(_SC_LEVEL2_CACHE_SIZE)};
 }
 
 void regx_mailbox_in_init(regx_mailbox_in_t *in, regx_mailbox_memory_t *memory, uint32_t ring)
@@ -137,14 +150,8 @@ static void grow(regx_mailbox_out_t *out)
     out->laps = 0;
 }
 
-/* Enters how long the poller's line took to come. Once, it may have been long for another reason. */
-static void note_distance(regx_mailbox_out_t *out, uint64_t took)
-{
-    out->distance = took < HERE ? out->distance - out->distance / 32
-                                : (out->distance + (uint32_t)regx_min(took, TIMED_MOST)) / 2;
-}
-
-/* Looks how far the poller has freed the payload. */
+/* Looks how far the poller has freed the payload, and how long that look takes. Once, it may take long
+ * for another reason. If nothing was freed since, the line may never have left. */
 static void look_at_consumed(regx_mailbox_out_t *out)
 {
     const uint64_t before = out->consumed_payload;
@@ -152,17 +159,32 @@ static void look_at_consumed(regx_mailbox_out_t *out)
         (out->distance < HERE || out->payload / out->ring % TIMED == 0) && regx_copy_takes();
     const int64_t began = timed ? regx_now_ns() : 0;
 
-    regx_copy_await_loads();
+#if defined(__x86_64__)
+    __builtin_ia32_lfence(); /* else the load may begin before the clock is read */
+#endif
     out->consumed_payload =
         atomic_load_explicit(&out->memory->consumed.payload, memory_order_acquire);
-    if (timed && out->consumed_payload != before) { /* else the line may not have left */
-        note_distance(out, (uint64_t)(regx_now_ns() - began));
+    if (timed && out->consumed_payload != before) {
+        const uint32_t took = (uint32_t)regx_min((uint64_t)(regx_now_ns() - began), TIMED_MOST);
+
+        out->distance =
+            took < HERE ? out->distance - out->distance / 32 : (out->distance + took) / 2;
     }
 }
 
+/* Whether a frame with so much payload is written past the caches, if that is not packed. */
+static bool goes_past_caches(const regx_mailbox_out_t *out, size_t payload_length)
+{
+    if (out->distance >= FAR) {
+        return payload_length >= PAST_MIN;
+    }
+    return out->distance >= HERE && payload_length > APART_MAX && out->ring <= out->cache &&
+           (out->balance <= 0 || 2 * out->part <= out->cache);
+}
+
 /* Where in the payload stream `length` contiguous bytes start, of which the first `gap` are left out, or
- * UINT64_MAX if there is no room. */
-static uint64_t payload_room(regx_mailbox_out_t *out, size_t gap, size_t length)
+ * UINT64_MAX if there is no room. past: they are written past the caches. */
+static uint64_t payload_room(regx_mailbox_out_t *out, size_t gap, size_t length, bool past)
 {
     while (out->part < out->ring && !suffices(out, length)) {
         grow(out);
@@ -184,7 +206,7 @@ static uint64_t payload_room(regx_mailbox_out_t *out, size_t gap, size_t length)
             return UINT64_MAX;
         }
     }
-    if (skip > 0 && gap == 0 && out->distance < FAR && ++out->laps >= LAPS) {
+    if (skip > 0 && gap == 0 && !past && ++out->laps >= LAPS) {
         grow(out);
     }
     return out->payload + skip;
@@ -208,8 +230,8 @@ static regx_status_t post_payload(regx_mailbox_out_t *out, uint8_t tag, const vo
     const bool is_long = payload_length > REGX_COPY_PIECE;
     const size_t skew = is_long ? regx_copy_skew(pack == NULL ? payload : NULL, header_length) : 0;
     const size_t gap = length <= APART_MAX ? out->ring / APART : 0;
-    uint64_t position = payload_room(out, gap, gap + skew + length);
-    const bool past = out->distance >= FAR && pack == NULL && payload_length >= PAST_MIN;
+    const bool past = pack == NULL && goes_past_caches(out, payload_length);
+    uint64_t position = payload_room(out, gap, gap + skew + length, past);
 
     if (position == UINT64_MAX) {
         return REGX_AGAIN;

@@ -105,6 +105,8 @@ typedef struct regx_mailbox_out { /* the poster's private state */
     uint64_t short_until; /* lines below this count are free, so that the short way fills them */
     size_t brought_in;    /* of the ring's pages */
     uint32_t distance;    /* ns until a line that the poller has written is here; 0: not known */
+    uint32_t cache;       /* bytes of the core's second-level cache; 0: not known */
+    int64_t balance;      /* above 0: more than half as many frames came lately as were posted */
     /* Posts follow on one another, so the poller is behind; set by regx_shm_send, kept by other posts.
      * Only then are the next frames' lines taken away from the poller: in a ping-pong that would hold
      * up the frame just posted. Seen on an EPYC of Zen 5, cores far from one another: 8 bytes one way
