@@ -410,6 +410,7 @@ static void remove_get(regx_shm_t *shm, regx_get_t *get)
     regx_list_remove(&get->pending.link);
     regx_shm_count_copies(shm, -1);
     regx_unlock(&shm->lock);
+    shm->cico.taken_at = 0;
     regx_count(shm->config.counters, &shm->config.counters->bytes_shm, get->pending.moved);
 }
 
@@ -506,7 +507,6 @@ static bool take(regx_shm_t *shm)
     if (get->pending.moved == get->length) {
         remove_get(shm, get);
         regx_count(shm->config.counters, &shm->config.counters->stages_taken, 1);
-        cico->taken_at = 0;
         get->done(get, REGX_OK);
     } else if (looks_seldom(cico)) {
         give_up(shm, get);

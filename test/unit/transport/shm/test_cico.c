@@ -258,7 +258,7 @@ SHM_TEST(a_receiver_that_looks_seldom_waits_no_longer)
     end(message);
 }
 
-/* A stage's length for each look would be slow. */
+/* A stage's length for each look would be slow. The next message is not judged by that one's time. */
 SHM_TEST(the_kernel_copies_for_a_receiver_that_looks_seldom)
 {
     message_t *message = expose_long(0, 4, 40 * MOST);
@@ -273,6 +273,15 @@ SHM_TEST(the_kernel_copies_for_a_receiver_that_looks_seldom)
         now_ns += 3000000; /* long enough to count as seldom */
     }
     end(message);
+    assert_int_equal(one.counters.stages_taken, 0);
+    message = expose_long(1, 5, 4 * MOST);
+    take(message);
+    while (message->op.ended == 0) {
+        step(&two);
+        step(&one);
+    }
+    end(message);
+    assert_int_equal(one.counters.stages_taken, 1);
 }
 
 /* Of two the longer one leaves the other its turn. */
