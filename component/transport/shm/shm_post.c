@@ -51,10 +51,10 @@ static __attribute__((noinline)) regx_status_t send_any(regx_shm_conn_t *conn, u
         return status;
     }
     const uint32_t taken = note_stream(conn);
-    conn->out.balance += 2 * (int64_t)(taken - conn->taken) - 1 - conn->out.balance / 256;
     status =
         regx_mailbox_post(&conn->out, tag, header, header_length, pack, payload, payload_length);
     if (status == REGX_OK) {
+        conn->out.balance += 2 * (int64_t)(taken - conn->taken) - 1 - conn->out.balance / 256;
         conn->taken = taken;
     }
     regx_unlock(&conn->lock);
