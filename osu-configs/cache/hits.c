@@ -5,7 +5,6 @@
 
 #include <pthread.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include "bench.h"
 
@@ -33,14 +32,6 @@ static void run_walk(const walk_t *walk, uint64_t operations)
     }
 }
 
-// Of this thread alone: so four threads can be measured on two cores, too.
-static double processor_time(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 static void *walk_thread(void *argument)
 {
     walk_t *walk = argument;
@@ -49,9 +40,9 @@ static void *walk_thread(void *argument)
     run_walk(walk, 2 * walk->count); // finds them; the second time by the fast way, if there is one
     for (int time = 0; time < TIMES; time++) {
         pthread_barrier_wait(walk->start);
-        const double begun = processor_time();
+        const double begun = bench_now();
         run_walk(walk, OPERATIONS);
-        times[time] = processor_time() - begun;
+        times[time] = bench_now() - begun;
     }
     walk->median = bench_median(times, TIMES);
     return NULL;
@@ -75,7 +66,7 @@ static unsigned char **shuffled(unsigned char *memory, size_t count)
 
 static void hits(const metric_t *metric)
 {
-    const size_t count = (size_t)metric->count, sets = metric->apart ? WALKERS : 1;
+    const size_t count = (size_t)metric->count, sets = metric->apart ? (size_t)metric->threads : 1;
     walk_t walks[WALKERS];
     pthread_t ids[WALKERS];
     pthread_barrier_t start;
@@ -104,7 +95,9 @@ static void hits(const metric_t *metric)
         sum += walks[i].median;
     }
     bench_check_misses(registrations, 0);
-    bench_print(metric, 1e9 * sum / metric->threads / OPERATIONS);
+    // More threads than cores take turns: a batch then lasts as long as those of all.
+    const int turns = metric->threads > bench.core_count ? metric->threads / bench.core_count : 1;
+    bench_print(metric, 1e9 * sum / metric->threads / OPERATIONS / turns);
     pthread_barrier_destroy(&start);
     for (size_t i = 0; i < WALKERS; i++) {
         free(walks[i].regions);

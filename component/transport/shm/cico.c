@@ -421,7 +421,7 @@ static void give_up(regx_shm_t *shm, regx_get_t *get)
     const size_t taken = get->pending.moved;
 
     regx_trace(shm->config.trace, REGX_TRACE_PATH,
-               "shm: nothing came to a stage, the kernel copies the rest");
+               "shm: what comes to a stage comes late, the kernel copies the rest");
     remove_get(shm, get);
     regx_shm_queue_get(regx_shm_conn_of(get->pending.conn), get, NULL);
     /* It goes on with the first byte that is not there. Only progress looks at these two. */
