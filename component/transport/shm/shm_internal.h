@@ -189,7 +189,7 @@ typedef struct regx_cico {
     regx_link_t taking;         /* gets, oldest first */
     unsigned looks;             /* at them since something was taken of the oldest */
     int64_t since;              /* the first of these looks */
-    int64_t taken_at; /* when a part of a message was taken; 0: a message has ended, or was given up, since */
+    int64_t taken_at;           /* of the last part of a message; 0: none since one has ended */
     size_t brought_in[REGX_CICO_STAGES]; /* bytes of each that are mapped; progress's */
     uint32_t vain; /* sizes of which a message was copied to a stage and not taken */
     /* Messages of a size taken in a row, up to REGX_CICO_ROW; written under the lock. */
