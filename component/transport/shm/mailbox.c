@@ -56,9 +56,9 @@
  * To a near one they are frames that do not lie apart, while what is in use of the rings fits in a
  * second-level cache: lines that have left it for the shared one come faster. So both rings count, if
  * about as much comes from the other side. (Nor is it done where the ring may grow beyond that cache, as
- * on Zen 3, where it was not tried.) On the same machine, near, 8, 16 and 32 KiB one way take 1.7, 2.9
- * and 4.4 us so, and 1.8, 3.6 and 6.4 by plain stores; streams of 16 and 32 KiB have 11.7 and 11.0 GB/s,
- * and 6.9 and 7.0. Streams both ways would have 12 GB/s of 8 KiB instead of 18. */
+ * on Zen 3, where it was not tried.) On the same machine, near, 8 and 16 KiB one way take 1.8 and 2.6 us
+ * so, and 2.1 and 3.5 by plain stores; streams of 16 KiB have 9.0 GB/s, and 5.8. Streams both ways would
+ * have 12 GB/s of 8 KiB instead of 18. */
 #define PAST_MIN 2048u
 #define FAR 120u
 #define HERE 35u
