@@ -54,7 +54,8 @@ stale memory:
   of `test/mpi/shadow.c`, with more and shorter messages, up to 400 KiB; each byte is compared): 119,700 over pml/ucx 1.13, most of
   them with UCX_RNDV_THRESH=8192, so that its cache is used, and 167,400 over regx (`none` and `hooks+notifier`);
 - osu_latency, osu_multi_lat, osu_latency_mp, osu_latency_mt, osu_bw, osu_bibw and osu_mbw_mr, from 1 byte to 4 MiB
-  with few iterations, over pml/ucx 1.13 and over regx (`hooks+notifier`).
+  with few iterations, over pml/ucx 1.13 and over regx (`hooks+notifier`);
+- of mpi4py 3.1.4's tests 31: BufWorld of test_p2p_buf, and World of test_cco_buf, over pml/ucx 1.13.
 
 Where other memory is moved onto parts of the buffers (mremap), of which UCX's hooks do not tell its cache, two
 runs of 3,179 messages over pml/ucx, one to four at once, were wrong 219 times. regx-check reported something in 210 of
