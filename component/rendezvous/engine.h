@@ -97,7 +97,7 @@ typedef struct regx_step {
     };
     bool news; /* of a send: a message or a completion caused this step, so that the send may be in
                   the hands of another thread now */
-    unsigned next_chunk; /* get.c: chunks before this one had their turn */
+    unsigned next_chunk; /* get.c: chunks before this one were tried */
 } regx_step_t;
 
 /* Does a stage. The answer is about a send that this thread has taken. REGX_OK: it may go on;

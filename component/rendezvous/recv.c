@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * What all protocols have in common on the receive side, in the order in which it happens: a receive
- * is opened, messages of its sender come, the receives have their turns, it is closed. What moves the
- * bytes is the protocol's (recv.h).
+ * is opened, messages of its sender come, those that can go on are served, it is closed. What moves
+ * the bytes is the protocol's (recv.h).
  */
 #include "rendezvous/recv.h"
 
@@ -413,24 +413,38 @@ void regx_recv_report(regx_rndv_t *rndv, const regx_peer_t *peer)
     }
 }
 
-/* ---- receives have their turns ---- */
+/* ---- who is served ----
+ *
+ * To serve a receive is to do its stages until it has none. One that waits then, for slots or for a
+ * message to be sent, is in the list `pending`. A thread serves one receive after the other:
+ *
+ *   regx_recv_run: a message came, or a get or a look ended     regx_recvs_advance: progress
+ *     │ its stage is done; it is served first, or in its place in `pending`         │
+ *     ├─each receive found slots─▶ SERVE_PEER ─one has to wait─▶ SERVE_NONE         │
+ *     └─some found the pool empty─▶ SERVE_ALL ◀────────────────────────────────────┘
+ *                                      │ all that are pending are moved to `round`
+ *                                      ▼
+ *                                   SERVE_ROUND
+ *
+ * This ends. A receive runs out of stages, since its chunks and the places in its outbox do. In
+ * SERVE_PEER one that is served leaves `pending`, or is the last, or is passed over from then on
+ * (waits_for_own). Nothing is added to a round: one that waits again is appended to `pending`. */
 
-/* Which receives are served behind the one whose message has just been handled. */
-typedef enum regx_next_turn {
-    REGX_TURN_NEWS, /* that one is still being served */
-    REGX_TURN_PEER, /* other receives of the same peer, in their order, until one has to wait */
-    REGX_TURN_ALL,  /* all that wait, oldest first */
-    REGX_TURN_ROUND /* the same, and that round has begun */
-} regx_next_turn_t;
+/* Which receives are served behind the one that is being served. */
+typedef enum regx_scope {
+    SERVE_PEER,  /* others of the same peer, oldest first */
+    SERVE_ALL,   /* all that wait: their round is to begin */
+    SERVE_ROUND, /* those of the round that are left, oldest first */
+    SERVE_NONE
+} regx_scope_t;
 
-/* One thread's way through the receives that can go on. */
-typedef struct regx_recv_turns {
-    regx_step_t *step;       /* step->recv: the receive whose turn it is; NULL: none */
-    const regx_peer_t *peer; /* NULL: one of them has to wait */
-    regx_next_turn_t next;
-    bool all;     /* of the round: not only as long as there are slots */
-    int advanced; /* had a turn and need not wait any more */
-} regx_recv_turns_t;
+typedef struct regx_serving {
+    regx_step_t *step; /* step->recv: the receive that is served; NULL: none */
+    regx_scope_t scope;
+    const regx_peer_t *peer; /* SERVE_PEER */
+    bool even_without_slots; /* SERVE_ROUND: the round goes on when the pool is empty */
+    int served;              /* how many need not wait any more */
+} regx_serving_t;
 
 /* Gives back the record of a closed receive, unless it is held. */
 static void free_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
@@ -441,79 +455,110 @@ static void free_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
     }
 }
 
-static void let_go_locked(regx_rndv_t *rndv, regx_recv_turns_t *turns)
+static void let_go_locked(regx_rndv_t *rndv, regx_serving_t *serving)
 {
-    regx_rndv_recv_t *recv = turns->step->recv;
+    regx_rndv_recv_t *recv = serving->step->recv;
 
-    turns->step->recv = NULL;
+    serving->step->recv = NULL;
     recv->taken = false;
     free_locked(rndv, recv);
 }
 
-/* Called after a message for a receive was handled; this thread still has taken that receive. Chooses
- * who is served next. While the pool was enough for all, this is the receive itself, because its slot
- * is still in the processor's cache. But if it only now begins to wait for slots, it goes behind others
- * of its peer, which waited before. When some had to do without slots, all that want some get them in
- * turn. */
-static void begin_turns_locked(regx_rndv_t *rndv, regx_recv_turns_t *turns)
+static bool pool_is_exhausted(const regx_rndv_t *rndv)
 {
-    regx_rndv_recv_t *recv = turns->step->recv;
-    const bool exhausted = atomic_load_explicit(&rndv->work.pool_exhausted, memory_order_relaxed);
+    return atomic_load_explicit(&rndv->work.pool_exhausted, memory_order_relaxed);
+}
+
+/* Whether the receive waits for slots, and for nothing else. */
+static bool lacks_slots_locked(const regx_rndv_t *rndv, regx_rndv_recv_t *recv)
+{
     regx_slot_range_t range;
 
-    turns->peer = recv->peer;
-    turns->next = exhausted ? REGX_TURN_ALL : REGX_TURN_PEER;
-    if ((exhausted || !regx_list_has(&recv->link)) && recv->phase == REGX_RECV_STARTED &&
-        recv->due == 0 && recv->outbox.count == 0 &&
-        regx_recv_slot_range_locked(rndv, recv, &range)) {
+    return recv->phase == REGX_RECV_STARTED && recv->due == 0 && recv->outbox.count == 0 &&
+           regx_recv_slot_range_locked(rndv, recv, &range);
+}
+
+/* The stage of a receive's message was done. While the pool is enough for all, that receive is served
+ * next, because its slot is still in the processor's cache. But if it only now begins to wait for
+ * slots, it goes behind others of its peer, which waited before. When some had to do without slots,
+ * all that want some get them, one after the other. */
+static void choose_scope_locked(regx_rndv_t *rndv, regx_serving_t *serving)
+{
+    regx_rndv_recv_t *recv = serving->step->recv;
+    const bool exhausted = pool_is_exhausted(rndv);
+
+    serving->peer = recv->peer;
+    serving->scope = exhausted ? SERVE_ALL : SERVE_PEER;
+    if ((exhausted || !regx_list_has(&recv->link)) && lacks_slots_locked(rndv, recv)) {
         regx_list_set(&rndv->recv_lists.pending, &recv->link, true);
-        let_go_locked(rndv, turns);
+        let_go_locked(rndv, serving);
     }
 }
 
-/* Takes the receive whose turn is next. false: there is none. */
-static bool take_next_locked(regx_rndv_t *rndv, regx_recv_turns_t *turns)
+/* If a message waits to be sent, all are served; else as long as there are slots. */
+static void begin_round_locked(regx_rndv_t *rndv, regx_serving_t *serving)
+{
+    serving->scope = SERVE_ROUND;
+    serving->even_without_slots = atomic_exchange(&rndv->work.retry_recvs, false);
+    atomic_store_explicit(&rndv->work.pool_exhausted, false, memory_order_relaxed);
+    assert(regx_list_empty(&rndv->recv_lists.round));
+    regx_list_move(&rndv->recv_lists.round, &rndv->recv_lists.pending);
+}
+
+static regx_rndv_recv_t *next_of_round_locked(regx_rndv_t *rndv, const regx_serving_t *serving)
 {
     regx_link_t *pending = &rndv->recv_lists.pending, *round = &rndv->recv_lists.round;
-    regx_rndv_recv_t *recv = NULL;
 
-    if (turns->next == REGX_TURN_ALL) {
-        /* All that wait are to have a turn: where none has anything to send, as long as there are
-         * slots. */
-        turns->next = REGX_TURN_ROUND;
-        turns->all = atomic_exchange(&rndv->work.retry_recvs, false);
-        atomic_store_explicit(&rndv->work.pool_exhausted, false, memory_order_relaxed);
-        assert(regx_list_empty(round));
-        regx_list_move(round, pending);
-    }
-    if (turns->next == REGX_TURN_PEER) {
-        for (regx_link_t *at = pending->next; turns->peer != NULL && at != pending && recv == NULL;
-             at = at->next) {
-            regx_rndv_recv_t *other = regx_recv_of_link(at);
-
-            recv = other->peer == turns->peer && !other->slots.waits_for_own ? other : NULL;
-        }
-    } else if (!regx_list_empty(round) &&
-               (turns->all ||
-                !atomic_load_explicit(&rndv->work.pool_exhausted, memory_order_relaxed))) {
-        recv = regx_recv_of_link(round->next);
-        regx_list_remove(&recv->link);
-    } else { /* those that had their turn come after those that still wait for it */
-        regx_list_move(round, pending);
+    if (regx_list_empty(round) || (!serving->even_without_slots && pool_is_exhausted(rndv))) {
+        regx_list_move(round, pending); /* those that were served go behind those that were not */
         regx_list_move(pending, round);
+        return NULL;
     }
-    if (recv != NULL) {
-        assert(!recv->taken);
-        recv->taken = true;
-        *turns->step = (regx_step_t){.recv = recv};
-    }
-    return recv != NULL;
+    regx_rndv_recv_t *recv = regx_recv_of_link(round->next);
+    regx_list_remove(&recv->link);
+    return recv;
 }
 
-/* The receive has done what it could: it waits, or need not. */
-static void end_turn_locked(regx_rndv_t *rndv, regx_recv_turns_t *turns)
+static regx_rndv_recv_t *next_of_peer_locked(const regx_rndv_t *rndv, const regx_peer_t *peer)
 {
-    regx_rndv_recv_t *recv = turns->step->recv;
+    const regx_link_t *pending = &rndv->recv_lists.pending;
+
+    for (regx_link_t *at = pending->next; at != pending; at = at->next) {
+        regx_rndv_recv_t *recv = regx_recv_of_link(at);
+
+        if (recv->peer == peer && !recv->slots.waits_for_own) {
+            return recv;
+        }
+    }
+    return NULL;
+}
+
+/* Takes the receive that is served next. false: there is none. */
+static bool take_next_locked(regx_rndv_t *rndv, regx_serving_t *serving)
+{
+    regx_rndv_recv_t *recv = NULL;
+
+    if (serving->scope == SERVE_ALL) {
+        begin_round_locked(rndv, serving);
+    }
+    if (serving->scope == SERVE_PEER) {
+        recv = next_of_peer_locked(rndv, serving->peer);
+    } else if (serving->scope == SERVE_ROUND) {
+        recv = next_of_round_locked(rndv, serving);
+    }
+    if (recv == NULL) {
+        return false;
+    }
+    assert(!recv->taken);
+    recv->taken = true;
+    *serving->step = (regx_step_t){.recv = recv};
+    return true;
+}
+
+/* The receive has no stage left: it waits, or need not. */
+static void end_serving_locked(regx_rndv_t *rndv, regx_serving_t *serving)
+{
+    regx_rndv_recv_t *recv = serving->step->recv;
     regx_slot_range_t range;
 
     if (recv->phase == REGX_RECV_STARTED) {
@@ -529,61 +574,73 @@ static void end_turn_locked(regx_rndv_t *rndv, regx_recv_turns_t *turns)
             regx_revoke_set_due(rndv);
         }
     }
-    turns->advanced += !regx_list_has(&recv->link);
-    if (turns->next == REGX_TURN_PEER && regx_list_has(&recv->link) && !recv->slots.waits_for_own) {
-        turns->peer = NULL;
+    serving->served += !regx_list_has(&recv->link);
+    if (serving->scope == SERVE_PEER && regx_list_has(&recv->link) && !recv->slots.waits_for_own) {
+        serving->scope = SERVE_NONE;
     }
-    let_go_locked(rndv, turns);
+    let_go_locked(rndv, serving);
 }
 
-/* Does the stage that is set up, if any, and those that turn after turn makes, until nothing is left
- * to do. */
-static void serve_receives(regx_rndv_t *rndv, regx_recv_turns_t *turns)
+/* Chooses the next stage, of the receive that is served or of the next one that has any. false: nothing
+ * is left to do. */
+static bool choose_stage_locked(regx_rndv_t *rndv, regx_serving_t *serving)
 {
-    regx_step_t *step = turns->step;
+    regx_step_t *step = serving->step;
 
-    do {
-        if (step->stage == REGX_STAGE_NONE) {
-            regx_lock(&rndv->lock);
-        } else {
-            rndv->stages[step->stage](rndv, step);
-            step->stage = REGX_STAGE_NONE;
-        }
-        if (turns->next == REGX_TURN_NEWS) {
-            begin_turns_locked(rndv, turns);
-        }
-        while (step->recv != NULL || take_next_locked(rndv, turns)) {
-            regx_rndv_recv_t *recv = step->recv;
+    while (step->recv != NULL || take_next_locked(rndv, serving)) {
+        regx_rndv_recv_t *recv = step->recv;
 
-            if (recv->phase == REGX_RECV_STARTED) {
-                regx_control_flush(recv->peer->conn, &recv->outbox);
-                recv->protocol->recv_next_locked(rndv, recv, step);
-                if (step->stage != REGX_STAGE_NONE) {
-                    break;
-                }
+        if (recv->phase == REGX_RECV_STARTED) {
+            regx_control_flush(recv->peer->conn, &recv->outbox);
+            recv->protocol->recv_next_locked(rndv, recv, step);
+            if (step->stage != REGX_STAGE_NONE) {
+                return true;
             }
-            end_turn_locked(rndv, turns);
         }
+        end_serving_locked(rndv, serving);
+    }
+    return false;
+}
+
+/* Without the lock; returns with it held. */
+static void do_stage(regx_rndv_t *rndv, regx_step_t *step)
+{
+    rndv->stages[step->stage](rndv, step);
+    step->stage = REGX_STAGE_NONE;
+}
+
+static void serve_and_unlock(regx_rndv_t *rndv, regx_serving_t *serving)
+{
+    while (choose_stage_locked(rndv, serving)) {
         regx_unlock(&rndv->lock);
-    } while (step->stage != REGX_STAGE_NONE);
+        do_stage(rndv, serving->step);
+    }
+    regx_unlock(&rndv->lock);
 }
 
 void regx_recv_run(regx_rndv_t *rndv, regx_step_t *step)
 {
-    regx_recv_turns_t turns = {.step = step, .next = REGX_TURN_NEWS};
+    regx_serving_t serving = {.step = step};
     const regx_peer_t *peer = step->recv->peer;
 
-    serve_receives(rndv, &turns);
+    if (step->stage != REGX_STAGE_NONE) {
+        do_stage(rndv, step);
+    } else {
+        regx_lock(&rndv->lock);
+    }
+    choose_scope_locked(rndv, &serving);
+    serve_and_unlock(rndv, &serving);
     regx_recv_report(rndv, peer);
 }
 
 int regx_recvs_advance(regx_rndv_t *rndv)
 {
     regx_step_t step = {.stage = REGX_STAGE_NONE};
-    regx_recv_turns_t turns = {.step = &step, .next = REGX_TURN_ALL};
+    regx_serving_t serving = {.step = &step, .scope = SERVE_ALL};
 
-    serve_receives(rndv, &turns);
-    return turns.advanced;
+    regx_lock(&rndv->lock);
+    serve_and_unlock(rndv, &serving);
+    return serving.served;
 }
 
 /* ---- it is closed, or its peer is lost ---- */
