@@ -10,8 +10,8 @@
  *
  * What takes long is done without the lock: copying, registering, putting, getting. So each such
  * stage has three parts: it is chosen under the lock, done without it, and its result is recorded
- * under the lock again. Meanwhile the receive or send is `taken` by the thread that works on it. No other
- * thread works on it then; what arrives for it is found by the one that does.
+ * under the lock again. Meanwhile the receive or send is `busy`: one thread works on it, no other
+ * does, and that one finds what arrives for it.
  *
  * Who uses whom, top to bottom; a file calls downwards only:
  *
@@ -82,7 +82,7 @@ typedef struct regx_step {
     regx_status_t status; /* WRITTEN, GOT, END: how the put, the get or the send ended */
     union {
         regx_rndv_send_t *send;
-        regx_rndv_recv_t *recv; /* NULL: none is taken */
+        regx_rndv_recv_t *recv; /* NULL: this thread works on none */
     };
     union {
         struct regx_write *write;   /* WRITE, WRITTEN */
@@ -100,7 +100,7 @@ typedef struct regx_step {
     unsigned next_chunk; /* get.c: chunks before this one were tried */
 } regx_step_t;
 
-/* Does a stage. The answer is about a send that this thread has taken. REGX_OK: it may go on;
+/* Does a stage. The answer is about a send that this thread works on. REGX_OK: it may go on;
  * REGX_AGAIN: something found no room. The answer of a receive's stage is ignored, and so is that of
  * a send's if `news` is set. */
 typedef regx_status_t (*regx_stage_do_t)(regx_rndv_t *rndv, regx_step_t *step);

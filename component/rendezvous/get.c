@@ -75,8 +75,8 @@ static void get_completed(regx_get_t *get, regx_status_t status)
     regx_step_t step = {.stage = REGX_STAGE_GOT, .status = status, .recv = recv, .chunk = chunk};
 
     regx_lock(&rndv->lock);
-    assert(!recv->taken);
-    recv->taken = true;
+    assert(!recv->busy);
+    recv->busy = true;
     if (recv->phase != REGX_RECV_CLOSED) { /* else its buffer is the application's again */
         step.control = &chunk->rkey;
     }

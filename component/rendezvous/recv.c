@@ -290,8 +290,8 @@ void regx_recv_control(regx_rndv_t *rndv, uint64_t sender, const regx_control_t 
             recv->phase = REGX_RECV_STARTED;
         }
     }
-    assert(!recv->taken);
-    recv->taken = true;
+    assert(!recv->busy);
+    recv->busy = true;
     step.recv = recv;
     regx_unlock(&rndv->lock);
     regx_recv_run(rndv, &step);
@@ -460,7 +460,7 @@ static void let_go_locked(regx_rndv_t *rndv, regx_serving_t *serving)
     regx_rndv_recv_t *recv = serving->step->recv;
 
     serving->step->recv = NULL;
-    recv->taken = false;
+    recv->busy = false;
     free_locked(rndv, recv);
 }
 
@@ -549,8 +549,8 @@ static bool take_next_locked(regx_rndv_t *rndv, regx_serving_t *serving)
     if (recv == NULL) {
         return false;
     }
-    assert(!recv->taken);
-    recv->taken = true;
+    assert(!recv->busy);
+    recv->busy = true;
     *serving->step = (regx_step_t){.recv = recv};
     return true;
 }
@@ -658,7 +658,7 @@ void regx_rndv_recv_close(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
      * short, and a process with one thread never waits. It cannot be left out: after close nothing
      * may write to the buffer. It sleeps, since the other thread may have a lower priority and the
      * same core. */
-    while (recv->taken) {
+    while (recv->busy) {
         assert(rndv->lock.real);
         regx_unlock(&rndv->lock);
         nanosleep(&pause, NULL);

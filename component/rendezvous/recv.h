@@ -94,7 +94,7 @@ typedef enum regx_revoke_state {
 /* Of a receive whose grants may be revoked (revoke.c). */
 typedef struct regx_revocable {
     regx_revoke_state_t state;
-    regx_watch_t watch; /* of the buffer; that of the thread that has taken the receive */
+    regx_watch_t watch; /* of the buffer; for the thread that works on the receive */
     uint64_t from;      /* RESTARTING: the lowest offset that changed, or did not land */
     uint64_t lowest;    /* lowest offset ever resumed from: from there on a checksum has to agree */
     unsigned times;     /* how often it was restarted, or a checksum did not agree */
@@ -123,7 +123,7 @@ struct regx_rndv_recv {
     const regx_protocol_t *protocol;
     regx_path_t path;
     regx_recv_phase_t phase;
-    bool taken;         /* a thread works on it; see engine.h */
+    bool busy;          /* a thread works on it; see engine.h */
     regx_why_t why;     /* it goes by that path */
     bool corrupt;       /* a checksum differed, or bytes were lost, and that was noted */
     bool may_be_longer; /* than the user's buffer: ob1 has a message read as a whole */
@@ -174,7 +174,7 @@ regx_chunk_t *regx_recv_chunk_find(const regx_rndv_t *rndv, regx_rndv_recv_t *re
                                    regx_chunk_state_t state);
 
 /* Registers a chunk, of which offset and length are set, for that access. A refusal is tallied. The
- * receive is taken, or no other thread knows it yet. */
+ * calling thread works on the receive, or no other thread knows it yet. */
 regx_status_t regx_recv_register(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_chunk_t *chunk,
                                  unsigned access);
 
@@ -186,8 +186,8 @@ static inline void regx_recv_set_start(const regx_rndv_recv_t *recv, regx_chunk_
 }
 
 /* Compares what arrived with the message's checksum, if it has one. The first time in this transfer
- * that it differs, what of it is corrupt, and by which path, is noted for the owner. The receive is
- * taken, or READING. */
+ * that it differs, what of it is corrupt, and by which path, is noted for the owner. The calling
+ * thread works on the receive, or that is READING. */
 void regx_recv_verify(regx_rndv_t *rndv, regx_rndv_recv_t *recv, const regx_control_t *control,
                       regx_path_t path);
 /* Notes for the owner that of the message's bytes some could not be brought to the user's buffer,
@@ -224,7 +224,7 @@ void regx_recvs_forget(regx_rndv_t *rndv, const regx_peer_t *peer);
 /* A control message of a sender arrived. */
 void regx_recv_control(regx_rndv_t *rndv, uint64_t sender, const regx_control_t *control);
 
-/* Does the stage of step->recv, which this thread has taken, and lets go of it. Goes on with the
+/* Does the stage of step->recv, on which this thread works, and lets go of it. Goes on with the
  * receive and with those that wait behind it. Tells the owner last if what the step is of arrived
  * corrupt. */
 void regx_recv_run(regx_rndv_t *rndv, regx_step_t *step);

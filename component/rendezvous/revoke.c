@@ -36,7 +36,7 @@ typedef enum need {
     LOOK_MEMORY   /* whether memory is there again: all is acknowledged */
 } need_t;
 
-/* A look at the memory of one receive, which the thread that looks has taken. */
+/* A look at the memory of one receive, by the thread that works on it. */
 typedef struct regx_look {
     regx_rndv_recv_t *recv;
     need_t purpose;
@@ -341,8 +341,8 @@ void regx_revokes_advance(regx_rndv_t *rndv)
             look_t look = {.recv = recv, .purpose = need, .state = REGX_WATCH_QUIET};
             regx_step_t step = {.stage = REGX_STAGE_LOOK, .recv = recv, .look = &look};
 
-            assert(!recv->taken);
-            recv->taken = true;
+            assert(!recv->busy);
+            recv->busy = true;
             regx_unlock(&rndv->lock);
             regx_recv_run(rndv, &step);
             report(rndv, &look);

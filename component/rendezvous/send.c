@@ -339,7 +339,7 @@ static void park_locked(regx_rndv_send_t *send, bool stalled)
      * would be before them the next time. */
     const bool begins = send->limit.waits && !send->limit.waited;
 
-    send->taken = false;
+    send->busy = false;
     regx_list_set(begins && !regx_list_empty(&rndv->send_lists.round) ? &rndv->send_lists.round
                                                                       : &rndv->send_lists.stalled,
                   &send->link, stalled);
@@ -363,7 +363,7 @@ static bool has_ended(const regx_rndv_send_t *send)
 static void next_stage_locked(regx_rndv_send_t *send, regx_status_t status, regx_step_t *step)
 {
     *step = (regx_step_t){.stage = REGX_STAGE_NONE, .send = send};
-    send->taken = true;
+    send->busy = true;
     /* It is looked at anew whether it has to wait for its peer's writes. If progress tries it, it is
      * in no list. */
     send->limit.waited = send->limit.waits && !regx_list_has(&send->link);
@@ -405,7 +405,7 @@ static void do_stages(regx_rndv_t *rndv, regx_step_t step)
         const regx_status_t status = rndv->stages[step.stage](rndv, &step);
 
         step.stage = REGX_STAGE_NONE;
-        if (!news || !send->taken) { /* else the thread that has taken it finds what is new */
+        if (!news || !send->busy) { /* else the thread that works on it finds what is new */
             next_stage_locked(send, news ? REGX_OK : status, &step);
         }
         regx_unlock(&rndv->lock);
@@ -422,7 +422,7 @@ static void go_on_and_unlock(regx_rndv_send_t *send)
     regx_rndv_t *rndv = send->rndv;
     regx_step_t step = {.stage = REGX_STAGE_NONE};
 
-    if (!send->taken) {
+    if (!send->busy) {
         next_stage_locked(send, REGX_OK, &step);
     }
     regx_unlock(&rndv->lock);

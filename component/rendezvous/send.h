@@ -15,7 +15,7 @@
  *   ARRIVED with checksum ─▶ COMPARE ─▶ it ends, or DIFFERS
  *   nothing is left       ─▶ END
  *
- * One thread at a time works on a send (`taken`). Grants that arrive meanwhile are found by it.
+ * One thread at a time works on a send (`busy`). It finds the grants that arrive meanwhile.
  */
 #ifndef REGX_RENDEZVOUS_SEND_H
 #define REGX_RENDEZVOUS_SEND_H
@@ -88,7 +88,7 @@ struct regx_rndv_send {
         uint64_t offset;   /* PROVING: from which on the checksum is */
         uint64_t checksum; /* PROVING */
     } agreement;
-    bool taken;
+    bool busy;       /* a thread works on it; see engine.h */
     regx_why_t why;  /* it goes as it does; a fallback, if only some bytes do */
     bool verify;     /* ATP and RKEY carry a checksum */
     struct {         /* put_inflight_max, of the peer's transport: see send.c */
