@@ -1,41 +1,55 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Copy in, copy out. The sender copies a message to a stage, which is a part of its main segment,
- * and the receiver takes from there what is ready. Two cores copy in user space, one behind the
- * other, and no CTS is needed for it. Each process touches only its own user buffer, and only the
- * stage's cache lines move between cores. This is faster where the program writes the data before and
- * reads it after (64 KiB in both directions: 16 us; copied by the kernel: 22 us).
+ * Copy in, copy out. The sender copies a message to a staging buffer, which is a part of its main
+ * segment, and the receiver copies from there what is ready. Two cores copy in user space, one behind
+ * the other, and no CTS is needed for it. Each process touches only its own user buffer, and only the
+ * staging buffer's cache lines move between cores. This is faster where the program writes the data
+ * before and reads it after (64 KiB in both directions: 16 us; copied by the kernel: 22 us).
  *
- * What is exposed is offered so, too: its key (transport.h) names a cell in the sender's main
- * segment, with the number of its use. The receiver asks in the cell, if it wants the message so:
- * nothing is copied in vain. The sender then takes a stage for it. A message that is longer than a
- * stage goes round in it: the receiver says in the cell how much it has taken, and the sender is
- * never further ahead of that than the stage is long.
+ *   sender: the offer's state          words that are written          receiver: its get
  *
- * A receiver that has taken REGX_CICO_ROW messages of a size in a row says in its own main segment
- * that it will go on so (`awaited`), and the sender begins at once. If the receiver then takes one
- * another way, as in a trial of `auto`, the sender no more begins unasked, until a receiver asks.
+ *   FREE
+ *     │ regx_shm_stage           copied_in = 0; the key, with the RTS ─▶
+ *   OFFERED, or AHEAD        ◀─ copied_out = 0, then requests + 1         regx_cico_ask_locked
+ *     │
+ *   ASKED
+ *     │ copy_in                           buffer, then copied_in = n ─▶
+ *     │                      ◀─ copied_out = n, if longer than a buffer   copy_out
+ *     │ and so on                                 copied_in = length ─▶
+ *   COPIED                                                               the get ends: the MPI's FIN
+ *     │ regx_shm_unstage, after FIN
+ *   FREE
  *
- * Each side copies in progress, at most REGX_CICO_STEP bytes to a stage before it takes what the
- * peer has copied. The sender goes first where both have something to copy: in an exchange both
- * fill a step of their stages, then both empty the peer's. If nothing comes the kernel copies the
- * rest from the sender's buffer, so the receiver does not wait for a sender that computes, or that
- * waits for something outside MPI. The sender frees cell and stage when the MPI ends the exposure,
- * after the receiver's FIN. If another thread copies at that moment, because the receiver gave it up,
+ * copied_in, buffer and copied_out are words of a *cell* in the sender's main segment, each with one
+ * writer. The key (transport.h) names the cell, and the number of its use, which both counts of bytes
+ * carry. A message that is longer than a staging buffer goes round in it: copied_in is never further
+ * ahead of copied_out than the buffer is long.
+ *
+ * What nobody has asked for is not copied, but for sizes of which the receiver has a *standing
+ * request* in its own main segment: it has taken REGX_CICO_STANDING messages of that size in a row.
+ * These are copied at once (AHEAD). The receiver ends a standing request when it gets a message
+ * another way, as in a trial of `auto`. A sender that has copied one in vain copies none of that size
+ * ahead until a receiver asks for one.
+ *
+ * Each side copies in progress, at most REGX_CICO_STEP bytes in before it copies out what there is of
+ * the peer's. The sender goes first where both have something to copy: in an exchange both fill a
+ * step of their buffers, then both empty the peer's. If nothing comes the kernel copies the rest from
+ * the sender's memory, so the receiver does not wait for a sender that computes, or that waits for
+ * something outside MPI. At unstage the offer is still in the queue then. If another thread copies at that moment, because the receiver gave it up,
  * that copy is waited for: at most two steps. From then on the program may write to its buffer, or
  * free it.
  *
- * Stages are used in turn. Lines that have left both second-level caches come faster than those that
- * lie in the other core's: in a ping-pong of 64 KiB a message takes 5.0 us, not 6.3, and of 128 KiB
+ * The staging buffers are used in turn. Lines that have left both second-level caches come faster
+ * than those that lie in the other core's: in a ping-pong of 64 KiB a message takes 5.0 us, not 6.3, and of 128 KiB
  * 8.1, not 9.8; with touched buffers 34.9, not 37.4, and 69.3, not 70.4 (near cores of Zen 3; between
- * far ones all are level). With eight stages a ping-pong would take 4.5 and 7.9, and an allreduce up
- * to half as long again. Either side's pages of a stage are brought in by one call, as many as the
+ * far ones all are level). With eight of them a ping-pong would take 4.5 and 7.9, and an allreduce up
+ * to half as long again. Either side's pages of a buffer are brought in by one call, as many as the
  * message needs: page by page, the first messages would pay more for it, and `auto` judges by these.
  * (A page that is touched for the first time costs up to 16 us in a virtual machine.)
  *
- * stage, unstage and take may be called by any thread; all others are called by progress, or by
- * disconnect, which never run at the same time. The lists, `in` and `next_...` are under the
- * transport's lock.
+ * stage, unstage and ask may be called by any thread; all others are called by progress, or by
+ * disconnect, which never run at the same time. The lists, the states, `users` and `next_...` are
+ * under the transport's lock.
  */
 #include <sys/mman.h>
 #include <time.h>
@@ -55,7 +69,7 @@
 
 /* In a key's handle, where nothing that is registered has its number. */
 #define FIRST_ID (UINT32_MAX - REGX_CICO_OFFERS)
-#define NO_STAGE REGX_CICO_STAGES
+#define NO_BUFFER REGX_CICO_BUFFERS
 
 static uint64_t pack(uint32_t number, size_t bytes)
 {
@@ -73,9 +87,9 @@ static uint32_t size_bit(size_t length)
 }
 
 /* main: where a main segment is mapped, this process's or a peer's. */
-static char *memory_of(const regx_shm_t *shm, char *main, unsigned stage)
+static char *memory_of(const regx_shm_t *shm, char *main, unsigned buffer)
 {
-    return main + shm->stage_offset + (size_t)stage * REGX_CICO_SIZE;
+    return main + shm->cico_offset + (size_t)buffer * REGX_CICO_SIZE;
 }
 
 /* The others have their turn. */
@@ -98,22 +112,21 @@ static regx_cico_offer_t *find_free_locked(regx_cico_t *cico)
     for (unsigned i = 0; i < REGX_CICO_OFFERS; i++) {
         regx_cico_offer_t *offer = &cico->offers[cico->next_offer++ % REGX_CICO_OFFERS];
 
-        if (!offer->used) {
+        if (offer->state == REGX_CICO_FREE) {
             return offer;
         }
     }
     return NULL;
 }
 
-static bool awaits(const regx_shm_conn_t *conn, size_t length)
+static bool has_standing_request(const regx_shm_conn_t *conn, size_t length)
 {
-    const uint32_t awaited =
-        atomic_load_explicit(&conn->peer.main->cico.awaited, memory_order_relaxed);
+    const uint32_t standing =
+        atomic_load_explicit(&conn->peer.main->cico.standing, memory_order_relaxed);
 
-    return (awaited & size_bit(length)) != 0;
+    return (standing & size_bit(length)) != 0;
 }
 
-/* The offer is queued no more. */
 static void unqueue_locked(regx_shm_t *shm, regx_cico_offer_t *offer)
 {
     regx_list_remove(&offer->queued);
@@ -129,21 +142,22 @@ bool regx_shm_stage(regx_conn_t *super, const void *base, size_t length, regx_ke
         return false;
     }
     regx_lock(&conn->lock);
-    const bool awaited = conn->state == REGX_SHM_ATTACHED && awaits(conn, length);
+    const bool standing = conn->state == REGX_SHM_ATTACHED && has_standing_request(conn, length);
     regx_unlock(&conn->lock);
     regx_lock(&shm->lock);
     regx_cico_offer_t *offer = find_free_locked(&shm->cico);
     if (offer != NULL) {
-        *offer = (regx_cico_offer_t){.used = true,
+        const bool ahead = standing && (shm->cico.sizes_not_taken & size_bit(length)) == 0;
+
+        *offer = (regx_cico_offer_t){.state = ahead ? REGX_CICO_AHEAD : REGX_CICO_OFFERED,
                                      .number = offer->number + 1,
-                                     .awaited = awaited && (shm->cico.vain & size_bit(length)) == 0,
-                                     .stage = NO_STAGE,
+                                     .buffer = NO_BUFFER,
                                      .from = base,
                                      .length = length};
-        atomic_store_explicit(&cell_of(shm, offer)->ready, pack(offer->number, 0),
+        atomic_store_explicit(&cell_of(shm, offer)->copied_in, pack(offer->number, 0),
                               memory_order_release);
         regx_list_append(&shm->cico.queue, &offer->queued);
-        shm->cico.wanted |= offer->awaited;
+        shm->cico.due |= ahead;
         regx_shm_count_copies(shm, 1);
         regx_shm_key_t named = regx_shm_key_unpack(key);
         named.offer =
@@ -154,13 +168,14 @@ bool regx_shm_stage(regx_conn_t *super, const void *base, size_t length, regx_ke
     return offer != NULL;
 }
 
-/* Whether the receiver has asked for it, and bytes that it has taken since. */
-static bool is_asked_for(const regx_shm_t *shm, const regx_cico_offer_t *offer, size_t *taken)
+/* Whether the receiver has asked for it, and bytes that it has copied out since. */
+static bool is_asked_for(const regx_shm_t *shm, const regx_cico_offer_t *offer, size_t *copied_out)
 {
-    const uint64_t seen = atomic_load_explicit(&cell_of(shm, offer)->taken, memory_order_acquire);
+    const uint64_t seen =
+        atomic_load_explicit(&cell_of(shm, offer)->copied_out, memory_order_acquire);
     const bool asked = seen >> 32 == offer->number;
 
-    *taken = asked ? regx_min((size_t)(uint32_t)seen, offer->copied) : 0;
+    *copied_out = asked ? regx_min((size_t)(uint32_t)seen, offer->copied) : 0;
     return asked;
 }
 
@@ -169,7 +184,7 @@ void regx_shm_unstage(regx_transport_t *transport, const regx_key_t *key)
     regx_shm_t *shm = regx_shm_of(transport);
     regx_cico_offer_t *offer = &shm->cico.offers[regx_shm_key_unpack(key).offer.id - FIRST_ID];
     const struct timespec pause = {.tv_nsec = 5000};
-    size_t taken;
+    size_t copied_out;
 
     regx_lock(&shm->lock);
     while (offer == shm->cico.copying) { /* in another thread, which may have a lower priority */
@@ -177,79 +192,83 @@ void regx_shm_unstage(regx_transport_t *transport, const regx_key_t *key)
         nanosleep(&pause, NULL);
         regx_lock(&shm->lock);
     }
-    if (regx_list_has(&offer->queued)) {
+    if (offer->state != REGX_CICO_COPIED) {
         unqueue_locked(shm, offer);
     }
-    if (is_asked_for(shm, offer, &taken)) {
-        shm->cico.vain &= ~size_bit(offer->length);
-    } else if (offer->awaited) {
-        shm->cico.vain |= size_bit(offer->length);
+    if (is_asked_for(shm, offer, &copied_out)) {
+        shm->cico.sizes_not_taken &= ~size_bit(offer->length);
+    } else if (offer->state != REGX_CICO_OFFERED) { /* it was copied ahead, or was going to be */
+        shm->cico.sizes_not_taken |= size_bit(offer->length);
     }
-    if (offer->stage != NO_STAGE) {
-        shm->cico.in[offer->stage] = NULL;
+    if (offer->buffer != NO_BUFFER) {
+        shm->cico.users[offer->buffer] = NULL;
     }
-    offer->used = false;
+    offer->state = REGX_CICO_FREE;
     regx_unlock(&shm->lock);
 }
 
-/* Gives it a stage. false: none is free. One stays free for a message that is asked for. */
-static bool take_stage_locked(regx_shm_t *shm, regx_cico_offer_t *offer, bool asked)
+/* Gives it a staging buffer, unless it has one. false: none is free. The last is for a message that is
+ * asked for. */
+static bool take_buffer_locked(regx_shm_t *shm, regx_cico_offer_t *offer)
 {
     regx_cico_t *cico = &shm->cico;
+    const unsigned kept = offer->state == REGX_CICO_ASKED ? 0 : 1;
     unsigned unused = 0;
 
-    for (unsigned i = 0; i < REGX_CICO_STAGES; i++) {
-        unused += cico->in[i] == NULL;
+    for (unsigned i = 0; i < REGX_CICO_BUFFERS; i++) {
+        unused += cico->users[i] == NULL;
     }
-    while (offer->stage == NO_STAGE && unused > (asked ? 0 : 1)) {
-        const unsigned stage = cico->next_stage++ % REGX_CICO_STAGES;
+    while (offer->buffer == NO_BUFFER && unused > kept) {
+        const unsigned buffer = cico->next_buffer++ % REGX_CICO_BUFFERS;
 
-        if (cico->in[stage] == NULL) {
-            cico->in[stage] = offer;
-            offer->stage = stage;
-            atomic_store_explicit(&cell_of(shm, offer)->stage, stage, memory_order_relaxed);
+        if (cico->users[buffer] == NULL) {
+            cico->users[buffer] = offer;
+            offer->buffer = buffer;
+            atomic_store_explicit(&cell_of(shm, offer)->buffer, buffer, memory_order_relaxed);
         }
     }
-    return offer->stage != NO_STAGE;
+    return offer->buffer != NO_BUFFER;
 }
 
 /* The oldest offer of which something can be copied, and up to where; NULL: there is none. The offers
- * are looked through only while one of them is wanted, or a receiver has asked since. */
+ * are looked through only while one of them is AHEAD or ASKED, or a receiver has asked since. */
 static regx_cico_offer_t *find_due_locked(regx_shm_t *shm, size_t *end)
 {
     regx_cico_t *cico = &shm->cico;
-    const uint32_t asks =
-        atomic_load_explicit(&regx_shm_main(shm)->cico.asks, memory_order_acquire);
+    const uint32_t requests =
+        atomic_load_explicit(&regx_shm_main(shm)->cico.requests, memory_order_acquire);
 
-    if (!cico->wanted && asks == cico->asks) {
+    if (!cico->due && requests == cico->requests_seen) {
         return NULL;
     }
-    cico->asks = asks;
-    cico->wanted = false;
+    cico->requests_seen = requests;
+    cico->due = false;
     for (regx_link_t *link = cico->queue.next; link != &cico->queue; link = link->next) {
         regx_cico_offer_t *offer = REGX_CONTAINER_OF(link, regx_cico_offer_t, queued);
-        size_t taken;
-        const bool asked = is_asked_for(shm, offer, &taken);
+        size_t copied_out;
 
-        if (!asked && !offer->awaited) {
+        if (is_asked_for(shm, offer, &copied_out)) {
+            offer->state = REGX_CICO_ASKED;
+        }
+        if (offer->state == REGX_CICO_OFFERED) {
             continue;
         }
-        cico->wanted = true;
-        *end = regx_min(offer->length, taken + REGX_CICO_SIZE);
-        if (*end > offer->copied && take_stage_locked(shm, offer, asked)) {
+        cico->due = true;
+        *end = regx_min(offer->length, copied_out + REGX_CICO_SIZE);
+        if (*end > offer->copied && take_buffer_locked(shm, offer)) {
             return offer;
         }
     }
     return NULL;
 }
 
-/* Copies the next bytes of a message, as far as `end`, to its stage. */
+/* Copies the next bytes of a message, a step and not beyond `end`, to its staging buffer. */
 static void copy_in(regx_shm_t *shm, regx_cico_offer_t *offer, size_t end)
 {
-    char *to = memory_of(shm, shm->main.base, offer->stage);
+    char *to = memory_of(shm, shm->main.base, offer->buffer);
 
     regx_shm_bring_in(to, regx_min(offer->length, REGX_CICO_SIZE),
-                      &shm->cico.brought_in[offer->stage], MADV_POPULATE_WRITE);
+                      &shm->cico.brought_in[offer->buffer], MADV_POPULATE_WRITE);
     end = regx_min(end, offer->copied + REGX_CICO_STEP);
     while (offer->copied < end) {
         const size_t at = offer->copied % REGX_CICO_SIZE;
@@ -257,13 +276,13 @@ static void copy_in(regx_shm_t *shm, regx_cico_offer_t *offer, size_t end)
 
         regx_copy(to + at, offer->from + offer->copied, piece);
         offer->copied += piece;
-        atomic_store_explicit(&cell_of(shm, offer)->ready, pack(offer->number, offer->copied),
+        atomic_store_explicit(&cell_of(shm, offer)->copied_in, pack(offer->number, offer->copied),
                               memory_order_release);
     }
 }
 
-/* Copies of the oldest offer that is due. Returns whether there was one. */
-static bool fill(regx_shm_t *shm)
+/* Copies in of the oldest offer that is due. Returns whether there was one. */
+static bool copy_in_next(regx_shm_t *shm)
 {
     regx_cico_t *cico = &shm->cico;
     size_t end;
@@ -280,6 +299,7 @@ static bool fill(regx_shm_t *shm)
     regx_lock(&shm->lock);
     cico->copying = NULL;
     if (offer->copied == offer->length) {
+        offer->state = REGX_CICO_COPIED;
         unqueue_locked(shm, offer);
     } else if (offer->copied / TURN > before / TURN) {
         move_behind_locked(&cico->queue, &offer->queued);
@@ -301,17 +321,18 @@ void regx_cico_note(regx_shm_t *shm, const regx_get_t *get)
     const unsigned size = size_of(get->length);
 
     if (get->length > REGX_CICO_MAX || index_of(get) >= REGX_CICO_OFFERS ||
-        (!get->staged && atomic_load_explicit(&shm->cico.row[size], memory_order_relaxed) == 0)) {
+        (!get->staged &&
+         atomic_load_explicit(&shm->cico.in_a_row[size], memory_order_relaxed) == 0)) {
         return;
     }
     const uint32_t bit = size_bit(get->length);
     regx_lock(&shm->lock);
-    _Atomic uint8_t *row = &shm->cico.row[size];
+    _Atomic uint8_t *in_a_row = &shm->cico.in_a_row[size];
     if (!get->staged) {
-        *row = 0;
-        atomic_fetch_and(&regx_shm_main(shm)->cico.awaited, ~bit);
-    } else if (*row < REGX_CICO_ROW && ++*row == REGX_CICO_ROW) {
-        atomic_fetch_or(&regx_shm_main(shm)->cico.awaited, bit);
+        *in_a_row = 0;
+        atomic_fetch_and(&regx_shm_main(shm)->cico.standing, ~bit);
+    } else if (*in_a_row < REGX_CICO_STANDING && ++*in_a_row == REGX_CICO_STANDING) {
+        atomic_fetch_or(&regx_shm_main(shm)->cico.standing, bit);
     }
     regx_unlock(&shm->lock);
 }
@@ -321,15 +342,15 @@ static regx_cico_cell_t *peers_cell(const regx_get_t *get)
     return &regx_shm_conn_of(get->pending.conn)->peer.main->cico.cells[index_of(get)];
 }
 
-/* So many bytes are taken; 0: it is asked for. */
-static void tell_taken(const regx_get_t *get, size_t bytes)
+/* 0: asks for it. */
+static void tell_copied_out(const regx_get_t *get, size_t bytes)
 {
     const uint32_t number = regx_shm_key_unpack(&get->key).offer.generation;
 
-    atomic_store_explicit(&peers_cell(get)->taken, pack(number, bytes), memory_order_release);
+    atomic_store_explicit(&peers_cell(get)->copied_out, pack(number, bytes), memory_order_release);
 }
 
-regx_status_t regx_cico_take_locked(regx_shm_conn_t *conn, regx_get_t *get)
+regx_status_t regx_cico_ask_locked(regx_shm_conn_t *conn, regx_get_t *get)
 {
     regx_shm_t *shm = regx_shm_of(conn->super.transport);
 
@@ -338,28 +359,29 @@ regx_status_t regx_cico_take_locked(regx_shm_conn_t *conn, regx_get_t *get)
     }
     regx_cico_note(shm, get); /* before it is listed: then another thread may end it */
     get->pending = (regx_pending_t){.kind = REGX_PENDING_GET, .conn = &conn->super};
-    tell_taken(get, 0);
-    atomic_fetch_add_explicit(&conn->peer.main->cico.asks, 1, memory_order_release);
+    tell_copied_out(get, 0);
+    atomic_fetch_add_explicit(&conn->peer.main->cico.requests, 1, memory_order_release);
     regx_lock(&shm->lock);
-    regx_list_append(&shm->cico.taking, &get->pending.link);
+    regx_list_append(&shm->cico.gets, &get->pending.link);
     regx_shm_count_copies(shm, 1);
     regx_unlock(&shm->lock);
     return REGX_PENDING;
 }
 
-/* The number of the stage that the sender has written; an honest one's is below REGX_CICO_STAGES. */
-static uint32_t stage_of(const regx_get_t *get)
+/* The number of the buffer, as the sender has written it; an honest one's is below
+ * REGX_CICO_BUFFERS. */
+static uint32_t buffer_of(const regx_get_t *get)
 {
-    return atomic_load_explicit(&peers_cell(get)->stage, memory_order_relaxed);
+    return atomic_load_explicit(&peers_cell(get)->buffer, memory_order_relaxed);
 }
 
-/* Bytes that the sender has copied of what the get's key names, to a stage. None if it says that it
- * went further than its stage goes: what was not taken would be overwritten. */
+/* Bytes that the sender has copied in of what the get's key names. None if it says that it went
+ * further than its buffer goes: what was not copied out would be overwritten. */
 static size_t ready_of(const regx_get_t *get)
 {
-    const uint64_t seen = atomic_load_explicit(&peers_cell(get)->ready, memory_order_acquire);
+    const uint64_t seen = atomic_load_explicit(&peers_cell(get)->copied_in, memory_order_acquire);
     const bool valid = seen >> 32 == regx_shm_key_unpack(&get->key).offer.generation &&
-                       stage_of(get) < REGX_CICO_STAGES &&
+                       buffer_of(get) < REGX_CICO_BUFFERS &&
                        (uint32_t)seen <= get->pending.moved + REGX_CICO_SIZE;
 
     return valid ? regx_min((size_t)(uint32_t)seen, get->length) : 0;
@@ -368,9 +390,9 @@ static size_t ready_of(const regx_get_t *get)
 /* The first get of which something is ready; NULL: there is none. */
 static regx_get_t *find_ready_locked(regx_shm_t *shm)
 {
-    regx_link_t *taking = &shm->cico.taking;
+    regx_link_t *gets = &shm->cico.gets;
 
-    for (regx_link_t *link = taking->next; link != taking; link = link->next) {
+    for (regx_link_t *link = gets->next; link != gets; link = link->next) {
         regx_get_t *get = regx_get_of(regx_pending_of(link));
 
         if (ready_of(get) > get->pending.moved) {
@@ -380,16 +402,17 @@ static regx_get_t *find_ready_locked(regx_shm_t *shm)
     return NULL;
 }
 
-/* Takes what is ready, of a stage's length at most. */
-static void take_ready(const regx_shm_t *shm, regx_get_t *get)
+/* Copies out what is ready, of a buffer's length at most. */
+static void copy_out(const regx_shm_t *shm, regx_get_t *get)
 {
     regx_shm_conn_t *conn = regx_shm_conn_of(get->pending.conn);
-    const uint32_t stage = stage_of(get) % REGX_CICO_STAGES; /* read anew: a peer may change it */
-    const char *from = memory_of(shm, (char *)conn->peer.main, stage);
+    const uint32_t buffer =
+        buffer_of(get) % REGX_CICO_BUFFERS; /* read anew: a peer may change it */
+    const char *from = memory_of(shm, (char *)conn->peer.main, buffer);
     size_t *moved = &get->pending.moved, ready;
     const size_t end = regx_min(get->length, *moved + REGX_CICO_SIZE);
 
-    regx_shm_bring_in(from, regx_min(get->length, REGX_CICO_SIZE), &conn->brought_in[stage],
+    regx_shm_bring_in(from, regx_min(get->length, REGX_CICO_SIZE), &conn->brought_in[buffer],
                       MADV_POPULATE_READ);
     while (*moved < end && (ready = ready_of(get)) > *moved) {
         const size_t at = *moved % REGX_CICO_SIZE;
@@ -398,19 +421,19 @@ static void take_ready(const regx_shm_t *shm, regx_get_t *get)
         regx_copy((char *)get->local + *moved, from + at, piece);
         *moved += piece;
         if (get->length > REGX_CICO_SIZE) {
-            tell_taken(get, *moved);
+            tell_copied_out(get, *moved);
         }
     }
 }
 
-/* Takes a get out of its line, and counts what it took from its stage. */
+/* Takes a get out of its list, and counts what it copied out. */
 static void remove_get(regx_shm_t *shm, regx_get_t *get)
 {
     regx_lock(&shm->lock);
     regx_list_remove(&get->pending.link);
     regx_shm_count_copies(shm, -1);
     regx_unlock(&shm->lock);
-    shm->cico.taken_at = 0;
+    shm->cico.part_at = 0;
     regx_count(shm->config.counters, &shm->config.counters->bytes_shm, get->pending.moved);
 }
 
@@ -418,14 +441,14 @@ static void remove_get(regx_shm_t *shm, regx_get_t *get)
  * computes, or has no core for a while. `stages_taken` does not count it. */
 static void give_up(regx_shm_t *shm, regx_get_t *get)
 {
-    const size_t taken = get->pending.moved;
+    const size_t copied_out = get->pending.moved;
 
     regx_trace(shm->config.trace, REGX_TRACE_PATH,
-               "shm: what comes to a stage comes late, the kernel copies the rest");
+               "shm: what comes to a staging buffer comes late, the kernel copies the rest");
     remove_get(shm, get);
     regx_shm_queue_get(regx_shm_conn_of(get->pending.conn), get, NULL);
     /* It goes on with the first byte that is not there. Only progress looks at these two. */
-    get->pending.moved = taken;
+    get->pending.moved = copied_out;
     get->pending.from_end = false;
 }
 
@@ -442,9 +465,9 @@ static bool is_late(regx_cico_t *cico, const regx_get_t *oldest, const regx_get_
         const int64_t now = regx_now_ns();
 
         if (cico->looks == 1) {
-            cico->since = now;
+            cico->looks_since = now;
         }
-        late |= now - cico->since > PATIENCE;
+        late |= now - cico->looks_since > PATIENCE;
     }
     if (late) {
         cico->looks = 0;
@@ -460,8 +483,7 @@ static void give_up_all(regx_shm_t *shm, const regx_conn_t *conn)
     do {
         get = NULL;
         regx_lock(&shm->lock);
-        for (regx_link_t *link = shm->cico.taking.next; link != &shm->cico.taking;
-             link = link->next) {
+        for (regx_link_t *link = shm->cico.gets.next; link != &shm->cico.gets; link = link->next) {
             regx_get_t *other = regx_get_of(regx_pending_of(link));
 
             if (other->pending.conn == conn && ready_of(other) <= other->pending.moved) {
@@ -476,24 +498,24 @@ static void give_up_all(regx_shm_t *shm, const regx_conn_t *conn)
     } while (get != NULL);
 }
 
-/* Whether so much time has gone by since the last part of a message was taken that a stage's length for
+/* Whether so much time has gone by since the last part of a message was taken that a buffer's length for
  * each look would be slow: the kernel copies more at a look. */
 static bool looks_seldom(regx_cico_t *cico)
 {
-    const int64_t before = cico->taken_at;
+    const int64_t before = cico->part_at;
 
-    cico->taken_at = regx_now_ns();
-    return before != 0 && cico->taken_at - before > SELDOM;
+    cico->part_at = regx_now_ns();
+    return before != 0 && cico->part_at - before > SELDOM;
 }
 
-/* Takes what is ready of one get. Returns whether there was anything. */
-static bool take(regx_shm_t *shm)
+/* Copies out what is ready of one get. Returns whether there was anything. */
+static bool copy_out_next(regx_shm_t *shm)
 {
     regx_cico_t *cico = &shm->cico;
 
     regx_lock(&shm->lock);
     regx_get_t *oldest =
-        regx_list_empty(&cico->taking) ? NULL : regx_get_of(regx_pending_of(cico->taking.next));
+        regx_list_empty(&cico->gets) ? NULL : regx_get_of(regx_pending_of(cico->gets.next));
     regx_get_t *get = find_ready_locked(shm);
     regx_unlock(&shm->lock);
     if (is_late(cico, oldest, get)) {
@@ -503,7 +525,7 @@ static bool take(regx_shm_t *shm)
         return false;
     }
     const size_t before = get->pending.moved;
-    take_ready(shm, get);
+    copy_out(shm, get);
     if (get->pending.moved == get->length) {
         remove_get(shm, get);
         regx_count(shm->config.counters, &shm->config.counters->stages_taken, 1);
@@ -512,7 +534,7 @@ static bool take(regx_shm_t *shm)
         give_up(shm, get);
     } else if (get->pending.moved / TURN > before / TURN) {
         regx_lock(&shm->lock);
-        move_behind_locked(&cico->taking, &get->pending.link);
+        move_behind_locked(&cico->gets, &get->pending.link);
         regx_unlock(&shm->lock);
     }
     return true;
@@ -520,7 +542,7 @@ static bool take(regx_shm_t *shm)
 
 int regx_cico_progress(regx_shm_t *shm)
 {
-    const bool filled = fill(shm);
+    const bool copied = copy_in_next(shm);
 
-    return filled + take(shm);
+    return copied + copy_out_next(shm);
 }

@@ -16,7 +16,7 @@
 
 bool regx_shm_address_is_valid(const regx_shm_address_t *address)
 {
-    const size_t before_pool = regx_shm_stage_offset() + REGX_CICO_BYTES;
+    const size_t before_pool = regx_cico_offset() + REGX_CICO_BYTES;
 
     return address->pool_offset >= before_pool &&
            regx_within(address->pool_offset, address->pool_size, address->main.length) &&

@@ -97,7 +97,7 @@ static size_t part_of_room(const regx_shm_t *shm, regx_segment_kind_t kind)
  * are needed. */
 static bool open_main_as(regx_shm_t *shm, regx_segment_kind_t kind, size_t pool_size, bool last)
 {
-    const size_t before = shm->stage_offset + REGX_CICO_BYTES + pool_size;
+    const size_t before = shm->cico_offset + REGX_CICO_BYTES + pool_size;
     const size_t part = part_of_room(shm, kind);
     /* One for messages to itself. */
     const unsigned wanted = (unsigned)regx_min(
@@ -116,7 +116,7 @@ static bool open_main_as(regx_shm_t *shm, regx_segment_kind_t kind, size_t pool_
         return false;
     }
     shm->super.pool_size = pool_size;
-    shm->super.pool_memory = shm->main.base + shm->stage_offset + REGX_CICO_BYTES;
+    shm->super.pool_memory = shm->main.base + shm->cico_offset + REGX_CICO_BYTES;
     return true;
 }
 
@@ -161,7 +161,7 @@ static regx_status_t open_transport(const regx_transport_config_t *config, regx_
     }
     snprintf(error, REGX_ERROR, "there is no shared memory for this process");
     shm->config = *config;
-    shm->stage_offset = regx_shm_stage_offset();
+    shm->cico_offset = regx_cico_offset();
     if (getrandom(&cookie, sizeof(cookie), 0) != sizeof(cookie) || !open_main(shm)) {
         free(shm);
         return REGX_UNREACHABLE;
@@ -171,7 +171,7 @@ static regx_status_t open_transport(const regx_transport_config_t *config, regx_
     shm->queue->cookie = cookie;
     regx_shm_main(shm)->expected = shm->config.neighbours;
     shm->address = (regx_shm_address_t){.main = shm->main.name,
-                                        .pool_offset = shm->stage_offset + REGX_CICO_BYTES,
+                                        .pool_offset = shm->cico_offset + REGX_CICO_BYTES,
                                         .pool_size = shm->super.pool_size,
                                         .cookie_address = (uintptr_t)&shm->queue->cookie,
                                         .cookie = cookie,
@@ -181,7 +181,7 @@ static regx_status_t open_transport(const regx_transport_config_t *config, regx_
     regx_list_init(&shm->turns);
     regx_list_init(&shm->ending);
     regx_list_init(&shm->cico.queue);
-    regx_list_init(&shm->cico.taking);
+    regx_list_init(&shm->cico.gets);
     regx_shared_copies_init(&shm->shared_copies);
     regx_lock_init(&shm->alloc_mem.lock, config->threads);
     regx_lock_init(&shm->lock, config->threads);
@@ -206,9 +206,9 @@ static void shm_close(regx_transport_t *transport)
     regx_shm_finish_disconnecting(shm);
     regx_mailbox_pool_free(&shm->mailboxes);
     regx_alloc_mem_fini(&shm->alloc_mem);
-    /* The pool and the mailboxes behind it. Not the stages: a late receiver would take zeros from
-     * one. */
-    const size_t before = shm->stage_offset + REGX_CICO_BYTES;
+    /* The pool and the mailboxes behind it. Not the staging buffers: a late receiver would copy zeros
+     * out of one. */
+    const size_t before = shm->cico_offset + REGX_CICO_BYTES;
     regx_shm_free_pages(shm->main.base + before, shm->main.name.length - before);
     regx_life_end(shm->life);
     regx_segment_free(&shm->main);

@@ -286,7 +286,7 @@ void regx_shm_finish_disconnecting(regx_shm_t *shm)
     }
 }
 
-/* Ends this connection's zero-copy sends, and its gets from stages: they have failed. */
+/* Ends this connection's zero-copy sends, and its staged gets: they have failed. */
 static void drop_ops(regx_shm_t *shm, const regx_shm_conn_t *conn)
 {
     regx_link_t taken;
@@ -297,7 +297,7 @@ static void drop_ops(regx_shm_t *shm, const regx_shm_conn_t *conn)
     atomic_fetch_sub(&shm->zcopy_count,
                      (uint32_t)regx_shm_take_ops_locked(&shm->zcopies, conn, &taken));
     shm->cico.looks = 0; /* another get may be the oldest now */
-    regx_shm_count_copies(shm, -regx_shm_take_ops_locked(&shm->cico.taking, conn, &taken));
+    regx_shm_count_copies(shm, -regx_shm_take_ops_locked(&shm->cico.gets, conn, &taken));
     regx_unlock(&shm->lock);
     regx_pending_end_all(&taken, REGX_FAILED);
 }

@@ -31,7 +31,7 @@
  *   a put or get        the requester, piece by piece: by the kernel, or where  copies.c
  *                       the peer's bytes are of MPI_Alloc_mem by itself         alloc_mem_segment.c
  *   an assisted get     the requester the first half, both the second           shared_copy.c
- *   a staged get        the owner into a stage, the requester out of it         cico.c
+ *   a staged get        the owner into a staging buffer, the requester out of   cico.c
  *
  * Locks: a connection's lock covers its state and its mailbox; the transport's covers the lists, the
  * views and the mailboxes' memory. Where both are needed the connection's is taken first. `inbound`,
@@ -136,64 +136,72 @@ typedef struct regx_connect_queue {
     } entries[REGX_CONNECT_QUEUE_ENTRIES];
 } regx_connect_queue_t;
 
-/* ---- stages (cico.c) ---- */
+/* ---- staging buffers (cico.c draws the life of an offer) ---- */
 
-#define REGX_CICO_STAGES 4u         /* of one process; messages that are copied at once */
-#define REGX_CICO_SIZE (128u << 10) /* bytes of a stage */
-#define REGX_CICO_BYTES (REGX_CICO_STAGES * REGX_CICO_SIZE)
+#define REGX_CICO_BUFFERS 4u        /* of one process; messages that are copied at once */
+#define REGX_CICO_SIZE (128u << 10) /* bytes of one */
+#define REGX_CICO_BYTES (REGX_CICO_BUFFERS * REGX_CICO_SIZE)
 #define REGX_CICO_OFFERS 64u       /* messages of one process that may be asked for, at once */
 #define REGX_CICO_MAX (1u << 30)   /* bytes of one */
-#define REGX_CICO_STEP (64u << 10) /* bytes copied to a stage in one call of progress */
-#define REGX_CICO_ROW 4u           /* messages of a size taken so, before the next are awaited */
+#define REGX_CICO_STEP (64u << 10) /* bytes copied to a buffer in one call of progress */
+#define REGX_CICO_STANDING 4u /* messages of a size taken so, before a standing request for it */
 #define REGX_CICO_LOOKS 1024u /* at an offer of which nothing comes, before the kernel copies */
 
-/* An offer, in the sender's main segment. */
+/* The state of an offer at the sender. From OFFERED to ASKED it is in `queue`. */
+typedef enum regx_cico_state {
+    REGX_CICO_FREE,
+    REGX_CICO_OFFERED, /* the receiver may ask for it; nothing is copied before */
+    REGX_CICO_AHEAD,   /* it is copied before the receiver asks, by its standing request */
+    REGX_CICO_ASKED,   /* it is copied, since the receiver has asked */
+    REGX_CICO_COPIED   /* all of it is in the staging buffer, or was */
+} regx_cico_state_t;
+
+/* An offer, in the sender's main segment. Its number counts the uses of the cell. */
 typedef struct regx_cico_cell {
-    _Alignas(
-        64) _Atomic uint64_t ready; /* the sender's: number of the offer << 32 | bytes copied */
-    _Atomic uint32_t stage;         /* the sender's: where to; valid if some are ready */
-    _Alignas(
-        64) _Atomic uint64_t taken; /* the receiver's: number of the offer that it asks for << 32
-                                            | bytes it has taken of it */
+    _Alignas(64) _Atomic uint64_t copied_in; /* the sender's: number << 32 | bytes copied in */
+    _Atomic uint32_t buffer; /* the sender's: which one; valid if some bytes are copied in */
+    _Alignas(64) _Atomic uint64_t copied_out; /* the receiver's: number << 32 | bytes copied out;
+                                                 with 0 bytes it asks for the message */
 } regx_cico_cell_t;
 
 typedef struct regx_cico_shared {
     regx_cico_cell_t cells[REGX_CICO_OFFERS];
-    /* The owner's, as a receiver: bit n is for messages of 2^n to 2^(n+1)-1 bytes. */
-    _Alignas(64) _Atomic uint32_t awaited;
-    _Alignas(64) _Atomic uint32_t asks; /* of its receivers, so far */
+    /* Standing requests of the owner, as a receiver: bit n is for messages of 2^n to 2^(n+1)-1
+     * bytes. */
+    _Alignas(64) _Atomic uint32_t standing;
+    _Alignas(64) _Atomic uint32_t requests; /* of its receivers, so far */
 } regx_cico_shared_t;
 
 /* The sender's side of an offer. */
 typedef struct regx_cico_offer {
-    regx_link_t queued; /* not all is copied; perhaps the receiver never asks for it */
-    bool used;
+    regx_cico_state_t state;
+    regx_link_t queued;
     uint32_t number; /* of the cell's use */
-    bool awaited;    /* to be copied before the receiver asks */
-    unsigned stage;  /* REGX_CICO_STAGES: it has none yet */
+    unsigned buffer; /* REGX_CICO_BUFFERS: it has none yet */
     const char *from;
     size_t length;
     size_t copied; /* by progress alone, without the lock */
 } regx_cico_offer_t;
 
 typedef struct regx_cico {
+    /* As the sender. */
     regx_cico_offer_t offers[REGX_CICO_OFFERS];
-    unsigned next_offer; /* to be used, if it is free; counts on */
-    const regx_cico_offer_t
-        *in[REGX_CICO_STAGES];  /* by stage: what is copied to it; NULL: it is free */
-    unsigned next_stage;        /* counts on, too */
-    regx_link_t queue;          /* offers, oldest first */
-    uint32_t asks;              /* that were heeded */
-    bool wanted;                /* an offer is awaited, or asked for, and not all of it is copied */
-    regx_cico_offer_t *copying; /* progress copies it now, without the lock */
-    regx_link_t taking;         /* gets, oldest first */
-    unsigned looks;             /* at them since something was taken of the oldest */
-    int64_t since;              /* the first of these looks */
-    int64_t taken_at;           /* of the last part of a message; 0: none since one has ended */
-    size_t brought_in[REGX_CICO_STAGES]; /* bytes of each that are mapped; progress's */
-    uint32_t vain; /* sizes of which a message was copied to a stage and not taken */
-    /* Messages of a size taken in a row, up to REGX_CICO_ROW; written under the lock. */
-    _Atomic uint8_t row[32];
+    unsigned next_offer;                               /* to be used, if it is free; counts on */
+    const regx_cico_offer_t *users[REGX_CICO_BUFFERS]; /* of each buffer; NULL: it is free */
+    unsigned next_buffer;                              /* counts on, too */
+    regx_link_t queue;                                 /* offers, oldest first */
+    uint32_t requests_seen;
+    bool due;                             /* an offer of the queue is AHEAD or ASKED */
+    regx_cico_offer_t *copying;           /* progress copies it now, without the lock */
+    uint32_t sizes_not_taken;             /* of which a message was copied ahead, and not taken */
+    size_t brought_in[REGX_CICO_BUFFERS]; /* bytes of each that are mapped; progress's */
+    /* As the receiver. */
+    regx_link_t gets;    /* oldest first */
+    unsigned looks;      /* at them since something was taken of the oldest */
+    int64_t looks_since; /* when the first of these was */
+    int64_t part_at; /* when the last part of a message was taken; 0: none since one has ended */
+    /* By size: messages taken in a row, up to REGX_CICO_STANDING; written under the lock. */
+    _Atomic uint8_t in_a_row[32];
 } regx_cico_t;
 
 /* ---- memory for the user's buffers (alloc_mem_segment.c) ---- */
@@ -265,7 +273,7 @@ typedef struct regx_mailbox_pool {
 
 /* ---- the transport ---- */
 
-/* How a main segment begins. The stages follow, the pool, and mailboxes. */
+/* How a main segment begins. The staging buffers follow, the pool, and mailboxes. */
 typedef struct regx_shm_main {
     regx_connect_queue_t queue;
     _Alignas(64) _Atomic uint32_t busy; /* whether the owner has copies of its own to make */
@@ -277,8 +285,8 @@ typedef struct regx_shm_main {
     uint32_t expected; /* 0: not known */
 } regx_shm_main_t;
 
-/* Where in a main segment the stages' memory begins: on a page. */
-static inline size_t regx_shm_stage_offset(void)
+/* Where in a main segment the staging buffers begin: on a page. */
+static inline size_t regx_cico_offset(void)
 {
     return regx_align_up(sizeof(regx_shm_main_t), regx_page_size());
 }
@@ -313,9 +321,10 @@ struct regx_shm_conn {
     regx_mailbox_out_t out;
     regx_shm_neighbour_t peer;
     size_t pool_part; /* its bytes; whole pages */
-    /* Bit per part of the peer's pool that was put to, and bytes of its stages that were taken. */
+    /* Bit per part of the peer's pool that was put to, and bytes of its staging buffers that were
+     * copied out. */
     uint64_t pool_parts[REGX_SHM_POOL_PARTS / 64];
-    size_t brought_in[REGX_CICO_STAGES];
+    size_t brought_in[REGX_CICO_BUFFERS];
     regx_alloc_mem_view_t *alloc_mem; /* the peer's; progress's */
     regx_mailbox_box_t *box;          /* of `out` */
     _Atomic uint32_t zcopies;         /* bit per token: the peer has not yet returned it */
@@ -350,7 +359,7 @@ struct regx_shm {
     regx_transport_config_t config;
     regx_shm_address_t address;
     regx_segment_t main;
-    size_t stage_offset; /* in the main segment */
+    size_t cico_offset; /* of the staging buffers, in the main segment */
     regx_connect_queue_t *queue;
     uint64_t accepted; /* requests of the connect queue */
     regx_lock_t lock;
@@ -362,7 +371,7 @@ struct regx_shm {
     regx_link_t ending; /* gets whose last pieces the peer is at */
     uint32_t own;       /* copies queued and ending */
     int64_t served_at;  /* when progress copied the last piece; 0: none was left. Progress's */
-    /* Copies queued and ending, requests of peers, stages that are queued, gets from stages,
+    /* Copies queued and ending, requests of peers, offers that are queued, staged gets,
      * refused connections, and disconnecting ones whose last line found no room: 0, nothing to do.
      */
     _Atomic uint32_t copy_count;
@@ -559,11 +568,11 @@ void regx_shm_drop_copies(regx_shm_conn_t *conn);
 /* The sender, as transport.h's stage and unstage say. Any thread. */
 bool regx_shm_stage(regx_conn_t *conn, const void *base, size_t length, regx_key_t *key);
 void regx_shm_unstage(regx_transport_t *transport, const regx_key_t *key);
-/* The receiver. Enters whether a get is one from a stage; take enters its own. */
+/* The receiver. Enters whether a get is a staged one; ask enters its own. */
 void regx_cico_note(regx_shm_t *shm, const regx_get_t *get);
-/* Takes the message from the stage that the get's key names. REGX_PENDING; REGX_AGAIN: it names
- * none. The connection is attached, and its peer may be copied from. */
-regx_status_t regx_cico_take_locked(regx_shm_conn_t *conn, regx_get_t *get);
+/* Asks for the message that the get's key names, to be copied to a staging buffer. REGX_PENDING;
+ * REGX_AGAIN: it names none. The connection is attached, and its peer may be copied from. */
+regx_status_t regx_cico_ask_locked(regx_shm_conn_t *conn, regx_get_t *get);
 /* Copies what there is to copy, each way, one message at most. Returns how many events there
  * were. */
 int regx_cico_progress(regx_shm_t *shm);

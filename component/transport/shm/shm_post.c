@@ -230,9 +230,9 @@ regx_status_t regx_shm_get(regx_conn_t *super, regx_get_t *get)
         return status;
     }
     if (get->staged) {
-        const regx_status_t taken = regx_cico_take_locked(conn, get);
+        const regx_status_t asked = regx_cico_ask_locked(conn, get);
         regx_unlock(&conn->lock);
-        return taken;
+        return asked;
     }
     regx_cico_note(regx_shm_of(super->transport), get);
     regx_shared_copy_t *shared = get->assisted ? regx_shared_copy_ask_locked(conn, get) : NULL;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Stages: what the sender copies to shared memory, and when, and what the receiver takes. `one`
+ * Staging buffers: what the sender copies to shared memory, and when, and what the receiver takes. `one`
  * receives, `two` sends.
  */
 #include "shm_parties.h"
@@ -14,7 +14,7 @@ enum {
     MOST = REGX_CICO_SIZE, /* of the messages of most tests */
     HALF = MOST / 2,
     LONG = 5 * MOST + 777,
-    MESSAGES = REGX_CICO_STAGES + 1,
+    MESSAGES = REGX_CICO_BUFFERS + 1,
     UNSTAGED = 200
 };
 
@@ -88,32 +88,32 @@ static regx_cico_cell_t *cell(const message_t *message)
     return &regx_shm_main(shm_of(&two))->cico.cells[index];
 }
 
-static unsigned stage_of(const message_t *message)
+static unsigned buffer_of(const message_t *message)
 {
-    return atomic_load(&cell(message)->stage);
+    return atomic_load(&cell(message)->buffer);
 }
 
-static uint32_t ready(const message_t *message)
+static uint32_t copied_in(const message_t *message)
 {
-    return (uint32_t)atomic_load(&cell(message)->ready);
+    return (uint32_t)atomic_load(&cell(message)->copied_in);
 }
 
 /* The test plays the sender: so many bytes are there. */
-static void make_ready(const message_t *message, uint32_t bytes)
+static void make_copied_in(const message_t *message, uint32_t bytes)
 {
-    atomic_store(&cell(message)->ready, (uint64_t)offer_of(message).generation << 32 | bytes);
+    atomic_store(&cell(message)->copied_in, (uint64_t)offer_of(message).generation << 32 | bytes);
 }
 
-/* The test plays the receiver: it has taken so many bytes. */
-static void make_taken(const message_t *message, uint32_t bytes)
+/* The test plays the receiver: it has copied out so many bytes. */
+static void make_copied_out(const message_t *message, uint32_t bytes)
 {
-    atomic_store(&cell(message)->taken, (uint64_t)offer_of(message).generation << 32 | bytes);
+    atomic_store(&cell(message)->copied_out, (uint64_t)offer_of(message).generation << 32 | bytes);
 }
 
-static uint8_t *stage_memory(const message_t *message)
+static uint8_t *buffer_memory(const message_t *message)
 {
-    return (uint8_t *)shm_of(&two)->main.base + regx_shm_stage_offset() +
-           (size_t)stage_of(message) * REGX_CICO_SIZE;
+    return (uint8_t *)shm_of(&two)->main.base + regx_cico_offset() +
+           (size_t)buffer_of(message) * REGX_CICO_SIZE;
 }
 
 /* Time goes by as the test says: how long a step takes on a busy machine decides nothing. */
@@ -138,18 +138,18 @@ static void receive_alone(const message_t *message)
 /* A message is sent and taken. at_once: bytes that are copied before it is asked for. */
 static void pass(uint64_t stream, uint32_t at_once)
 {
-    static unsigned before = REGX_CICO_STAGES;
+    static unsigned before = REGX_CICO_BUFFERS;
     message_t *message = expose(0, stream);
 
     step(&two);
-    assert_int_equal(ready(message), at_once);
+    assert_int_equal(copied_in(message), at_once);
     take(message);
-    while (ready(message) < MOST) {
+    while (copied_in(message) < MOST) {
         assert_true(step(&two) > 0);
     }
     assert_int_equal(step(&two), 0);
-    assert_int_not_equal(stage_of(message), before); /* they are used in turn */
-    before = stage_of(message);
+    assert_int_not_equal(buffer_of(message), before); /* they are used in turn */
+    before = buffer_of(message);
     receive_alone(message);
     end(message);
 }
@@ -160,10 +160,10 @@ SHM_TEST(nothing_is_copied_in_vain)
 {
     message_t *message;
 
-    for (unsigned i = 0; i <= REGX_CICO_ROW; i++) {
-        pass(i, i < REGX_CICO_ROW ? 0 : REGX_CICO_STEP);
+    for (unsigned i = 0; i <= REGX_CICO_STANDING; i++) {
+        pass(i, i < REGX_CICO_STANDING ? 0 : REGX_CICO_STEP);
     }
-    assert_int_equal(one.counters.stages_taken, REGX_CICO_ROW + 1);
+    assert_int_equal(one.counters.stages_taken, REGX_CICO_STANDING + 1);
     message = expose(0, 50);
     assert_true(step(&two) > 0);
     leave(message);
@@ -178,7 +178,7 @@ SHM_TEST(nothing_is_copied_in_vain)
     leave(message);
 }
 
-/* The one half from the stage, the other by the kernel; twice, since the order of the kernel's
+/* The one half from the staging buffer, the other by the kernel; twice, since the order of the kernel's
  * copies changes. */
 SHM_TEST(the_kernel_copies_what_the_sender_has_not)
 {
@@ -186,11 +186,11 @@ SHM_TEST(the_kernel_copies_what_the_sender_has_not)
         const uint64_t before = one.counters.bytes_shm;
         message_t *message = expose(0, 5);
 
-        unit_fill(stage_memory(message), HALF, 6, 0);
-        make_ready(message, HALF);
+        unit_fill(buffer_memory(message), HALF, 6, 0);
+        make_copied_in(message, HALF);
         take(message);
         step(&one);
-        make_ready(message, 0);
+        make_copied_in(message, 0);
         receive_alone(message);
         assert_true(unit_is_filled(message->to, HALF, 6));
         assert_memory_equal(message->to + HALF, message->data + HALF, HALF);
@@ -209,16 +209,16 @@ SHM_TEST(a_sender_that_computes_is_not_waited_for_while_another_sends)
 
     for (unsigned i = 0; i < 2; i++) {
         take(expose(i, i));
-        atomic_store(&cell(&messages[i])->stage, i);
+        atomic_store(&cell(&messages[i])->buffer, i);
     }
-    unit_fill(stage_memory(&messages[1]), MOST, 1, 0);
+    unit_fill(buffer_memory(&messages[1]), MOST, 1, 0);
     while (messages[0].op.ended == 0) {
         assert_true(bytes < 2 * REGX_CICO_LOOKS);
-        make_ready(&messages[1], ++bytes);
+        make_copied_in(&messages[1], ++bytes);
         assert_true(step(&one) > 0);
     }
     assert_int_equal(messages[1].op.ended, 0);
-    make_ready(&messages[1], MOST);
+    make_copied_in(&messages[1], MOST);
     receive_alone(&messages[1]);
     assert_int_equal(one.counters.stages_taken, 1);
     end(&messages[0]);
@@ -258,7 +258,7 @@ SHM_TEST(a_receiver_that_looks_seldom_waits_no_longer)
     end(message);
 }
 
-/* A stage's length for each look would be slow. The next message is not judged by that one's time. */
+/* A staging buffer's length for each look would be slow. The next message is not judged by that one's time. */
 SHM_TEST(the_kernel_copies_for_a_receiver_that_looks_seldom)
 {
     message_t *message = expose_long(0, 4, 40 * MOST);
@@ -312,9 +312,9 @@ UNIT_TEST(nothing_is_read_after_unstage)
     for (unsigned i = 0; i < UNSTAGED; i++) {
         message_t *message = expose(0, i);
 
-        make_taken(message, 0);
-        atomic_fetch_add(&regx_shm_main(shm_of(&two))->cico.asks, 1);
-        while (ready(message) == 0) {
+        make_copied_out(message, 0);
+        atomic_fetch_add(&regx_shm_main(shm_of(&two))->cico.requests, 1);
+        while (copied_in(message) == 0) {
             sched_yield();
         }
         regx_shm_unstage(two.transport, &message->exposed.key);
@@ -327,7 +327,7 @@ UNIT_TEST(nothing_is_read_after_unstage)
     parties_close();
 }
 
-static regx_key_t key_of_stage(const message_t *message, uint32_t id, uint32_t generation)
+static regx_key_t key_of_offer(const message_t *message, uint32_t id, uint32_t generation)
 {
     regx_shm_key_t key = regx_shm_key_unpack(&message->exposed.key);
     regx_key_t packed;
@@ -342,52 +342,52 @@ SHM_TEST(what_a_peer_says_is_checked)
     message_t *message = expose(0, 9);
     const uint32_t wrong[] = {REGX_CICO_OFFERS, UINT32_MAX /* one before the first */};
 
-    for (unsigned i = 0; i < REGX_CICO_ROW; i++) {
-        const regx_key_t key = key_of_stage(message, wrong[i % 2], 0);
+    for (unsigned i = 0; i < REGX_CICO_STANDING; i++) {
+        const regx_key_t key = key_of_offer(message, wrong[i % 2], 0);
 
         assert_int_equal(take_as(message, &key, MOST, true), REGX_AGAIN);
     }
     /* None was taken so. */
-    assert_int_equal(atomic_load(&regx_shm_main(shm_of(&one))->cico.awaited), 0);
+    assert_int_equal(atomic_load(&regx_shm_main(shm_of(&one))->cico.standing), 0);
     assert_int_equal(take_as(message, &message->exposed.key, MOST + 1, true), REGX_INVALID);
-    /* Of another use of the stage nothing is taken. */
-    const regx_key_t other = key_of_stage(message, 0, 1);
-    make_ready(message, MOST);
+    /* Of another use of the cell nothing is taken. */
+    const regx_key_t other = key_of_offer(message, 0, 1);
+    make_copied_in(message, MOST);
     assert_int_equal(take_as(message, &other, MOST, true), REGX_PENDING);
     receive_alone(message);
     assert_memory_equal(message->to, message->data, MOST);
     memset(message->to, 0xee, MOST);
-    /* The sender says that it went further than its stage goes. The kernel copies it. */
-    make_ready(message, MOST + 1);
+    /* The sender says that it went further than its staging buffer goes. The kernel copies it. */
+    make_copied_in(message, MOST + 1);
     assert_int_equal(take_as(message, &message->exposed.key, 5000, true), REGX_PENDING);
     receive_alone(message);
     assert_int_equal(one.counters.stages_taken, 0);
     assert_memory_equal(message->to, message->data, 5000);
     assert_int_equal(message->to[5000], 0xee);
-    /* That it lies where there is no stage. The kernel copies it. */
-    const uint32_t stage = stage_of(message);
-    atomic_store(&cell(message)->stage, REGX_CICO_STAGES);
-    make_ready(message, MOST);
+    /* That it lies where there is no staging buffer. The kernel copies it. */
+    const uint32_t buffer = buffer_of(message);
+    atomic_store(&cell(message)->buffer, REGX_CICO_BUFFERS);
+    make_copied_in(message, MOST);
     take(message);
     receive_alone(message);
     assert_int_equal(one.counters.stages_taken, 0);
     assert_memory_equal(message->to, message->data, MOST);
-    atomic_store(&cell(message)->stage, stage);
-    /* The receiver says that it has taken what there is not yet. */
-    make_taken(message, UINT32_MAX);
-    atomic_fetch_add(&regx_shm_main(shm_of(&two))->cico.asks, 1);
-    make_ready(message, 0);
+    atomic_store(&cell(message)->buffer, buffer);
+    /* The receiver says that it has copied out what there is not yet. */
+    make_copied_out(message, UINT32_MAX);
+    atomic_fetch_add(&regx_shm_main(shm_of(&two))->cico.requests, 1);
+    make_copied_in(message, 0);
     while (step(&two) > 0) {
     }
-    assert_int_equal(ready(message), MOST);
+    assert_int_equal(copied_in(message), MOST);
     take(message); /* now the sender's word is good again */
-    make_ready(message, 0);
+    make_copied_in(message, 0);
     parties_await(&message->op.ended, 1);
     end(message);
 }
 
-/* It goes round in its stage: the sender is never more than that ahead. */
-SHM_TEST(a_message_longer_than_a_stage_goes_round_in_it)
+/* It goes round in its staging buffer: the sender is never more than that ahead. */
+SHM_TEST(a_message_longer_than_a_staging_buffer_goes_round_in_it)
 {
     for (unsigned i = 0; i < 3; i++) {
         message_t *message = expose_long(0, i, LONG + i);
@@ -396,7 +396,7 @@ SHM_TEST(a_message_longer_than_a_stage_goes_round_in_it)
         while (message->op.ended == 0) {
             while (step(&two) > 0) {
             }
-            assert_in_range(ready(message) - message->op.get.pending.moved, 1, MOST);
+            assert_in_range(copied_in(message) - message->op.get.pending.moved, 1, MOST);
             step(&one);
         }
         assert_int_equal(one.counters.stages_taken, i + 1);
@@ -422,23 +422,23 @@ SHM_TEST(the_kernel_copies_the_rest_of_a_long_one)
     }
 }
 
-/* There are more messages than stages: one has to wait, and gets the first that is free. */
-SHM_TEST(a_stage_is_used_again_when_its_message_has_gone)
+/* There are more messages than staging buffers: one has to wait, and gets the first that is free. */
+SHM_TEST(a_staging_buffer_is_used_again_when_its_message_has_gone)
 {
     for (unsigned i = 0; i < MESSAGES; i++) {
         take(expose(i, i));
     }
     while (step(&two) > 0) {
     }
-    assert_int_equal(ready(&messages[REGX_CICO_STAGES]), 0);
+    assert_int_equal(copied_in(&messages[REGX_CICO_BUFFERS]), 0);
     while (messages[2].op.ended == 0) {
         step(&one);
     }
-    const unsigned stage = stage_of(&messages[2]);
+    const unsigned buffer = buffer_of(&messages[2]);
     end(&messages[2]);
     while (step(&two) > 0) {
     }
-    assert_int_equal(stage_of(&messages[REGX_CICO_STAGES]), stage);
+    assert_int_equal(buffer_of(&messages[REGX_CICO_BUFFERS]), buffer);
     for (unsigned i = 0; i < MESSAGES; i++) {
         if (i != 2) {
             parties_await(&messages[i].op.ended, 1);
