@@ -98,21 +98,32 @@ void regx_mailbox_in_init(regx_mailbox_in_t *in, regx_mailbox_memory_t *memory, 
     memset(in, 0, sizeof(*in));
     in->memory = memory;
     in->ring = ring;
-    regx_mailbox_settle(in, 0);
+    regx_mailbox_free_until(in, 0);
+}
+
+/* Whether so many lines are free, as far as the poster knows. */
+static inline bool are_known_free(const regx_mailbox_out_t *out, uint32_t lines)
+{
+    return out->line + lines - out->consumed_lines <= REGX_MAILBOX_LINES;
 }
 
 bool regx_mailbox_has_room(regx_mailbox_out_t *out, uint32_t lines)
 {
-    if (out->line + lines - out->consumed_lines <= REGX_MAILBOX_LINES) {
+    if (are_known_free(out, lines)) {
         return true;
     }
     out->consumed_lines = atomic_load_explicit(&out->memory->consumed.lines, memory_order_acquire);
-    return out->line + lines - out->consumed_lines <= REGX_MAILBOX_LINES;
+    return are_known_free(out, lines);
 }
 
-/* The line behind the next frame, at which the poller looks then, must not seem to be full: bytes of
- * a frame that went on in it may be the number of this lap. If it is not free, a frame begins there,
- * with the number of the lap before. */
+/* Whether a line that is not full may seem to be. */
+static inline bool may_seem_full(const regx_mailbox_out_t *out, uint64_t line)
+{
+    return line < out->spans_until;
+}
+
+/* The line behind the next frame, at which the poller looks then, must not seem to be full. If it is
+ * not free, a frame begins there, with the number of the lap before. */
 static __attribute__((noinline)) void clear_behind(const regx_mailbox_out_t *out, uint64_t behind)
 {
     _Atomic uint64_t *head = &out->memory->lines[behind % REGX_MAILBOX_LINES].head;
@@ -129,7 +140,7 @@ static inline bool may_post(regx_mailbox_out_t *out, uint32_t lines)
     if (!regx_mailbox_has_room(out, lines)) {
         return false;
     }
-    if (out->line + lines < out->spans_until) {
+    if (may_seem_full(out, out->line + lines)) {
         clear_behind(out, out->line + lines);
     }
     return true;
@@ -191,6 +202,17 @@ static bool goes_past_caches(const regx_mailbox_out_t *out, size_t payload_lengt
            (out->balance <= 0 || 2 * out->part <= out->cache);
 }
 
+/* Whether the payload stream may go on to that position: what the poller has not freed would not be
+ * written over. */
+static bool payload_may_reach(regx_mailbox_out_t *out, uint64_t end)
+{
+    if (end - out->consumed_payload <= out->ring) {
+        return true;
+    }
+    look_at_consumed(out);
+    return end - out->consumed_payload <= out->ring;
+}
+
 /* Where in the payload stream `length` contiguous bytes start, of which the first `gap` are left out, or
  * UINT64_MAX if there is no room. past: they are written past the caches. */
 static uint64_t payload_room(regx_mailbox_out_t *out, size_t gap, size_t length, bool past)
@@ -199,16 +221,11 @@ static uint64_t payload_room(regx_mailbox_out_t *out, size_t gap, size_t length,
         grow(out);
     }
     const uint64_t at = offset_in_ring(out->payload, out->ring);
-    uint64_t skip, end;
+    uint64_t skip; /* the end of the ring, where it does not fit in one piece */
 
     for (;; grow(out)) {
         skip = at + length > out->part ? out->ring - at : 0;
-        end = out->payload + skip + padded(length);
-        if (end - out->consumed_payload <= out->ring) {
-            break;
-        }
-        look_at_consumed(out);
-        if (end - out->consumed_payload <= out->ring) {
+        if (payload_may_reach(out, out->payload + skip + padded(length))) {
             break;
         }
         if (out->part == out->ring || out->part >= BURST * length) {
@@ -255,7 +272,7 @@ static regx_status_t post_payload(regx_mailbox_out_t *out, uint8_t tag, const vo
     }
     memcpy(regx_mailbox_next_line(out)->data, &position, sizeof(position));
     out->payload = padded(position + length);
-    regx_mailbox_publish(out, tag, (uint32_t)length, REGX_FRAME_PAYLOAD);
+    regx_mailbox_show_line(out, tag, (uint32_t)length, REGX_FRAME_PAYLOAD);
     for (size_t ahead = 0; gap > 0 && !past && ahead < TAKEN && ahead < length; ahead += 64) {
         regx_copy_take(out->memory->payload +
                        offset_in_ring(out->payload + gap + ahead, out->ring));
@@ -301,9 +318,9 @@ regx_status_t regx_mailbox_post(regx_mailbox_out_t *out, uint8_t tag, const void
     } else {
         regx_frame_fill(regx_mailbox_next_line(out)->data, header, header_length, pack, payload,
                         payload_length);
-        regx_mailbox_publish(out, tag, (uint32_t)length, REGX_FRAME_INLINE);
+        regx_mailbox_show_line(out, tag, (uint32_t)length, REGX_FRAME_INLINE);
         out->short_until =
-            out->line < out->spans_until ? 0 : out->consumed_lines + REGX_MAILBOX_LINES;
+            may_seem_full(out, out->line) ? 0 : out->consumed_lines + REGX_MAILBOX_LINES;
     }
     return REGX_OK;
 }
@@ -317,7 +334,7 @@ regx_status_t regx_mailbox_post_line(regx_mailbox_out_t *out, regx_frame_kind_t 
     if (length > 0) {
         memcpy(regx_mailbox_next_line(out)->data, data, length);
     }
-    regx_mailbox_publish(out, tag, length, kind);
+    regx_mailbox_show_line(out, tag, length, kind);
     return REGX_OK;
 }
 
@@ -404,15 +421,15 @@ regx_status_t regx_mailbox_peek(regx_mailbox_in_t *in, regx_frame_t *frame)
     }
 }
 
-void regx_mailbox_settle(regx_mailbox_in_t *in, uint64_t line)
+void regx_mailbox_free_until(regx_mailbox_in_t *in, uint64_t line)
 {
-    const uint64_t told_at = line - line % REGX_MAILBOX_QUARTER + REGX_MAILBOX_QUARTER;
+    const uint64_t publish_at = line - line % REGX_MAILBOX_QUARTER + REGX_MAILBOX_QUARTER;
 
     in->next = &in->memory->lines[line % REGX_MAILBOX_LINES];
     in->lap = regx_mailbox_lap(line);
-    in->turn = in->next + (told_at - line);
-    if (told_at != in->told_at) {
-        in->told_at = told_at;
+    in->publish_line = in->next + (publish_at - line);
+    if (publish_at != in->publish_at) {
+        in->publish_at = publish_at;
         atomic_store_explicit(&in->memory->consumed.lines, line, memory_order_release);
     }
 }
@@ -427,7 +444,7 @@ void regx_mailbox_pop(regx_mailbox_in_t *in, const regx_frame_t *frame)
             atomic_store_explicit(&in->memory->consumed.payload, in->payload, memory_order_release);
         }
     }
-    regx_mailbox_settle(in, regx_mailbox_line(in) + frame->lines);
+    regx_mailbox_free_until(in, regx_mailbox_line(in) + frame->lines);
 }
 
 void regx_mailbox_return(regx_mailbox_in_t *in, uint32_t token, uint32_t lap)

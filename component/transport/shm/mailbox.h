@@ -6,13 +6,33 @@
  * writes, so an 8-byte message costs the transfer of one line. A frame of up to
  * REGX_MAILBOX_INLINE bytes lies in its line; one of up to REGX_MAILBOX_SPAN goes on in the lines
  * that follow, without a gap, so that it is delivered where it lies; a longer one lies in a ring of
- * payload that the line points to; one that is sent without a copy stays in the poster's pool. A lap
- * is one pass through the ring of lines. A line is full when its sequence number is the number of its
- * lap, so lines need not be cleared. One exception: a frame that goes on in further lines writes data
- * over their heads, and these bytes may happen to be the number of the next lap; the poster clears
- * them (clear_behind in mailbox.c). The sequence number and what describes the frame are one word,
- * written last and read once. A poster that changes the word after it was read cannot mislead the
- * poller.
+ * payload that the line points to; one that is sent without a copy stays in the poster's pool.
+ *
+ * Lines are counted from the beginning on: line n lies at n % LINES of the ring, and is full when the
+ * sequence number in its head is that of its lap through the ring, n / LINES + 1. So a line need not be
+ * cleared. The sequence number and what describes the frame are one word, written last and read once.
+ * A poster that changes the word after it was read cannot mislead the poller.
+ *
+ *   freed, published │ freed, not published │      full      │      free      │ not known to be free
+ *   ─────────────────┼──────────────────────┼────────────────┼────────────────┼──────────────▶ lines
+ *             consumed.lines             in: next        out: line  consumed_lines + LINES
+ *
+ *   consumed_lines <= consumed.lines <= next <= line <= consumed_lines + LINES
+ *     consumed_lines is what the poster has read of consumed.lines, which the poller publishes after
+ *     each quarter of the ring. The poster reads it again when there seems to be no room.
+ *   line < short_until <= consumed_lines + LINES
+ *     The next line is free, and the one behind it does not seem to be full. The poster takes the
+ *     short way, which looks at nothing else.
+ *   line < spans_until
+ *     A frame of several lines may have left bytes where a head is expected, and they may happen to be
+ *     the number of this lap. The poster clears such a line before the poller looks at it (clear_behind
+ *     in mailbox.c). The short way clears none, so it is closed: short_until is 0. (It need not be
+ *     closed before `line` comes round to that frame: short_until does not go so far.)
+ *
+ * For the bytes of the ring of payload the same holds, but for the short way:
+ *
+ *   consumed_payload <= consumed.payload <= in: payload <= out: payload <= consumed_payload + ring
+ *     The poller publishes after each quarter of what it has brought in of the ring.
  *
  * The ring of payload is longer than what is under way needs, since processors then fetch ahead
  * better (mailbox.c has the figures). But the first access to a page costs either side up
@@ -93,20 +113,20 @@ static inline bool regx_mailbox_ring_is_valid(uint32_t ring)
 
 typedef struct regx_mailbox_out { /* the poster's private state */
     regx_mailbox_memory_t *memory;
-    uint32_t ring;    /* bytes of payload */
-    uint32_t part;    /* of them in use */
-    uint32_t laps;    /* since it was doubled */
-    uint32_t page;    /* bytes of one */
-    uint64_t line;    /* next to fill */
-    uint64_t payload; /* next byte of the payload stream */
-    uint64_t consumed_lines;
+    uint32_t ring;           /* bytes of payload */
+    uint32_t part;           /* of them in use */
+    uint32_t laps;           /* since it was doubled */
+    uint32_t page;           /* bytes of one */
+    uint64_t line;           /* next to fill */
+    uint64_t payload;        /* next byte of the payload stream */
+    uint64_t consumed_lines; /* this and the next three are bounds: see above */
     uint64_t consumed_payload;
-    uint64_t spans_until; /* lines below this count may hold payload where a head is expected */
-    uint64_t short_until; /* lines below this count are free, so that the short way fills them */
-    size_t brought_in;    /* of the ring's pages */
-    uint32_t distance;    /* ns until a line that the poller has written is here; 0: not known */
-    uint32_t cache;       /* bytes of the core's second-level cache; 0: not known */
-    int64_t balance;      /* above 0: more than half as many frames came lately as were posted */
+    uint64_t spans_until;
+    uint64_t short_until;
+    size_t brought_in; /* of the ring's pages */
+    uint32_t distance; /* ns until a line that the poller has written is here; 0: not known */
+    uint32_t cache;    /* bytes of the core's second-level cache; 0: not known */
+    int64_t balance;   /* above 0: more than half as many frames came lately as were posted */
     /* Posts follow on one another, so the poller is behind; set by regx_shm_send, kept by other posts.
      * Only then are the next frames' lines taken away from the poller: in a ping-pong that would hold
      * up the frame just posted. Seen on an EPYC of Zen 5, cores far from one another: 8 bytes one way
@@ -119,10 +139,10 @@ typedef struct regx_mailbox_in { /* the poller's private state */
     const regx_mailbox_line_t *next; /* to read */
     uint32_t ring;                   /* bytes of payload */
     uint32_t lap;                    /* its number when it is full */
-    uint64_t told_at;                /* a multiple of the quarter: when so many lines are freed, */
+    uint64_t publish_at;             /* a multiple of the quarter: when so many lines are freed, */
                                      /* consumed.lines is published */
-    const regx_mailbox_line_t *turn; /* the line of that count */
-    uint64_t payload;                /* freed up to here, perhaps not yet published */
+    const regx_mailbox_line_t *publish_line; /* the line of that count */
+    uint64_t payload;                        /* freed up to here, perhaps not yet published */
     uint64_t published_payload;
     size_t brought_in; /* of the ring's pages */
 } regx_mailbox_in_t;
@@ -187,8 +207,8 @@ static inline void regx_mailbox_show(regx_mailbox_out_t *out, uint8_t tag, uint3
 
 /* The same of a frame that has no other line; in a stream, takes the line that is filled some frames
  * after this one. */
-static inline void regx_mailbox_publish(regx_mailbox_out_t *out, uint8_t tag, uint32_t length,
-                                        regx_frame_kind_t kind)
+static inline void regx_mailbox_show_line(regx_mailbox_out_t *out, uint8_t tag, uint32_t length,
+                                          regx_frame_kind_t kind)
 {
     regx_mailbox_show(out, tag, length, kind);
     if (out->streams) {
@@ -197,9 +217,8 @@ static inline void regx_mailbox_publish(regx_mailbox_out_t *out, uint8_t tag, ui
     }
 }
 
-/* Posts a frame of plain bytes if it fits a line, and the poster knows of one that is free, with
- * another one behind it that does not seem to be full. false: nothing happened; regx_mailbox_post
- * may do it. The shortest way from MPI to the peer. */
+/* Posts a frame of plain bytes if it fits a line and the short way is open. false: nothing happened;
+ * regx_mailbox_post may do it. The shortest way from MPI to the peer. */
 static inline bool regx_mailbox_post_short(regx_mailbox_out_t *out, uint8_t tag, const void *header,
                                            size_t header_length, void *payload,
                                            size_t payload_length)
@@ -211,7 +230,7 @@ static inline bool regx_mailbox_post_short(regx_mailbox_out_t *out, uint8_t tag,
     }
     regx_frame_fill(regx_mailbox_next_line(out)->data, header, header_length, NULL, payload,
                     payload_length);
-    regx_mailbox_publish(out, tag, (uint32_t)length, REGX_FRAME_INLINE);
+    regx_mailbox_show_line(out, tag, (uint32_t)length, REGX_FRAME_INLINE);
     return true;
 }
 
@@ -238,7 +257,7 @@ static inline bool regx_mailbox_has(const regx_mailbox_in_t *in)
 /* The count of the next line to read. */
 static inline uint64_t regx_mailbox_line(const regx_mailbox_in_t *in)
 {
-    return in->told_at - (uint64_t)(in->turn - in->next);
+    return in->publish_at - (uint64_t)(in->publish_line - in->next);
 }
 
 /* Whether a frame is there behind the next one, if that one takes one line. A hint: nothing of that
@@ -262,7 +281,7 @@ static inline void regx_mailbox_fetch_ahead(const regx_mailbox_in_t *in, size_t 
 
 /* Looks at the next frame. REGX_OK: `frame` describes it, regx_mailbox_pop ends it. REGX_AGAIN:
  * none. REGX_INVALID: the line is malformed; the caller leaves it behind
- * by regx_mailbox_settle. */
+ * by regx_mailbox_free_until. */
 regx_status_t regx_mailbox_peek(regx_mailbox_in_t *in, regx_frame_t *frame);
 void regx_mailbox_pop(regx_mailbox_in_t *in, const regx_frame_t *frame);
 /* Gives a zero-copy frame's memory back to the poster. */
@@ -286,15 +305,14 @@ static inline bool regx_mailbox_peek_short(const regx_mailbox_in_t *in, regx_fra
     return true;
 }
 
-/* Enters that the poller has freed all lines before that one, which begins a frame; at each quarter
- * of the ring for the poster too. */
-void regx_mailbox_settle(regx_mailbox_in_t *in, uint64_t line);
+/* Frees all lines before that one, which begins a frame; publishes that at each quarter of the ring. */
+void regx_mailbox_free_until(regx_mailbox_in_t *in, uint64_t line);
 
 static inline void regx_mailbox_pop_short(regx_mailbox_in_t *in)
 {
     in->next++;
-    if (in->next == in->turn) { /* the ring may end here */
-        regx_mailbox_settle(in, regx_mailbox_line(in));
+    if (in->next == in->publish_line) { /* the ring may end here */
+        regx_mailbox_free_until(in, regx_mailbox_line(in));
     }
 }
 

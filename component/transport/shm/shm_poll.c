@@ -184,7 +184,7 @@ static __attribute__((noinline)) regx_status_t take_any(regx_shm_t *shm,
     }
     if (status != REGX_OK) {
         regx_count_malformed(shm->config.counters);
-        regx_mailbox_settle(&inbound->in, regx_mailbox_line(&inbound->in) + 1);
+        regx_mailbox_free_until(&inbound->in, regx_mailbox_line(&inbound->in) + 1);
         return REGX_OK;
     }
     if (frame.kind == REGX_FRAME_LAST) {

@@ -391,7 +391,7 @@ static void ask(const void *frame, uint32_t length)
     regx_mailbox_out_t *out = &conn_of(&one)->out;
 
     memcpy(regx_mailbox_next_line(out)->data, frame, regx_min(length, REGX_MAILBOX_INLINE));
-    regx_mailbox_publish(out, 0, length, REGX_FRAME_SHARED_COPY);
+    regx_mailbox_show_line(out, 0, length, REGX_FRAME_SHARED_COPY);
 }
 
 SHM_TEST(malformed_requests_are_refused)

@@ -84,7 +84,7 @@ static void poll_whatever(box_t *box)
 
     peek_both_ways(box, right, &frame);
     if (right != REGX_OK) {
-        regx_mailbox_settle(&box->in, regx_mailbox_line(&box->in) + 1);
+        regx_mailbox_free_until(&box->in, regx_mailbox_line(&box->in) + 1);
         return;
     }
     if (frame.kind == REGX_FRAME_ZCOPY) {
@@ -334,7 +334,7 @@ UNIT_TEST(no_content_is_taken_for_a_head)
 
         if (mailbox > 0) {
             box->out.line = box->out.consumed_lines = UINT64_C(0xfffffffd) * REGX_MAILBOX_LINES;
-            regx_mailbox_settle(&box->in, box->out.line);
+            regx_mailbox_free_until(&box->in, box->out.line);
         }
         while (posted < FRAMES) {
             const uint64_t random = chance_next(&seed);
