@@ -24,7 +24,7 @@ static const unsigned kept_max[] = {[REGX_FRAGMENT_SMALL] = 1024, [REGX_FRAGMENT
  * before the peer reads it. Vectors of 4 MiB on an Intel Xeon (2 MiB of cache for each core):
  * 12 GB/s; with 640 KiB 9.5 or 13.5 from run to run; without a limit 11.5. Shorter messages lose by
  * it (64 KiB: 9.4 GB/s, not 11). It acts where several messages go to a peer at once: of one ob1 has
- * three fragments under way (pml_ob1_send_pipeline_depth). Not with threads (regx_prepare_src); over
+ * three fragments under way (pml_ob1_send_pipeline_depth). Not with threads (regx_btl_prepare_src); over
  * verbs it was not measured. */
 #define ZCOPY_MAX_LONG (512u << 10)
 #define LONG (2u << 20)

@@ -43,13 +43,13 @@ static mca_btl_base_descriptor_t *alloc(regx_module_t *module, regx_endpoint_t *
     return describe(fragment, order, flags);
 }
 
-mca_btl_base_descriptor_t *regx_alloc(mca_btl_base_module_t *btl, regx_endpoint_t *endpoint,
-                                      uint8_t order, size_t size, uint32_t flags)
+mca_btl_base_descriptor_t *regx_btl_alloc(mca_btl_base_module_t *btl, regx_endpoint_t *endpoint,
+                                          uint8_t order, size_t size, uint32_t flags)
 {
     return alloc(regx_module_of(btl), endpoint, order, size, 0, flags);
 }
 
-int regx_free(mca_btl_base_module_t *btl, mca_btl_base_descriptor_t *descriptor)
+int regx_btl_free(mca_btl_base_module_t *btl, mca_btl_base_descriptor_t *descriptor)
 {
     regx_fragment_return(regx_module_of(btl), (regx_fragment_t *)descriptor);
     return OPAL_SUCCESS;
@@ -73,9 +73,10 @@ static bool begins_rendezvous(const opal_convertor_t *convertor, size_t size, si
     return size < message && opal_convertor_need_buffers(convertor) == 0;
 }
 
-mca_btl_base_descriptor_t *regx_prepare_src(mca_btl_base_module_t *btl, regx_endpoint_t *endpoint,
-                                            struct opal_convertor_t *convertor, uint8_t order,
-                                            size_t reserve, size_t *size, uint32_t flags)
+mca_btl_base_descriptor_t *regx_btl_prepare_src(mca_btl_base_module_t *btl,
+                                                regx_endpoint_t *endpoint,
+                                                struct opal_convertor_t *convertor, uint8_t order,
+                                                size_t reserve, size_t *size, uint32_t flags)
 {
     regx_module_t *module = regx_module_of(btl);
     /* ob1 sets PRIORITY for the first fragment of a message only. */
@@ -212,8 +213,8 @@ static void enqueue(regx_module_t *module, regx_fragment_t *fragment)
     atomic_fetch_add(&module->due.queued, 1);
 }
 
-int regx_send(mca_btl_base_module_t *btl, regx_endpoint_t *endpoint,
-              mca_btl_base_descriptor_t *descriptor, mca_btl_base_tag_t tag)
+int regx_btl_send(mca_btl_base_module_t *btl, regx_endpoint_t *endpoint,
+                  mca_btl_base_descriptor_t *descriptor, mca_btl_base_tag_t tag)
 {
     regx_module_t *module = regx_module_of(btl);
     regx_fragment_t *fragment = (regx_fragment_t *)descriptor;
@@ -239,7 +240,7 @@ int regx_send(mca_btl_base_module_t *btl, regx_endpoint_t *endpoint,
     }
 }
 
-/* There was no room. Open MPI fills the descriptor and calls regx_send, which queues. */
+/* There was no room. Open MPI fills the descriptor and calls regx_btl_send, which queues. */
 static __attribute__((noinline)) int
 offer_descriptor(regx_module_t *module, regx_endpoint_t *endpoint,
                  const opal_convertor_t *convertor, size_t header_size, size_t payload_size,
@@ -252,10 +253,10 @@ offer_descriptor(regx_module_t *module, regx_endpoint_t *endpoint,
     return OPAL_ERR_OUT_OF_RESOURCE;
 }
 
-int regx_sendi(mca_btl_base_module_t *btl, regx_endpoint_t *endpoint,
-               struct opal_convertor_t *convertor, void *header, size_t header_size,
-               size_t payload_size, uint8_t order, uint32_t flags, mca_btl_base_tag_t tag,
-               mca_btl_base_descriptor_t **descriptor)
+int regx_btl_sendi(mca_btl_base_module_t *btl, regx_endpoint_t *endpoint,
+                   struct opal_convertor_t *convertor, void *header, size_t header_size,
+                   size_t payload_size, uint8_t order, uint32_t flags, mca_btl_base_tag_t tag,
+                   mca_btl_base_descriptor_t **descriptor)
 {
     regx_module_t *module = regx_module_of(btl);
     regx_conn_t *conn = endpoint->peer.conn;
@@ -344,7 +345,7 @@ static regx_endpoint_t *next_blocked(regx_module_t *module)
     return endpoint;
 }
 
-int regx_send_queued(regx_module_t *module)
+int regx_btl_send_queued(regx_module_t *module)
 {
     regx_endpoint_t *endpoint = NULL, *last = NULL;
     int sent = 0;

@@ -277,7 +277,7 @@ static int advance(regx_module_t *module)
     const int events = regx_rndv_progress(module->rndv);
 
     return atomic_load_explicit(&module->due.queued, memory_order_relaxed) > 0
-               ? events + regx_send_queued(module) + regx_onesided_progress(module->onesided)
+               ? events + regx_btl_send_queued(module) + regx_onesided_progress(module->onesided)
                : events;
 }
 
@@ -355,7 +355,7 @@ bool regx_module_send_rest(regx_module_t *module)
         more = regx_endpoint_has_reader(endpoint);
     }
     module->transport->ops->progress(module->transport);
-    regx_send_queued(module);
+    regx_btl_send_queued(module);
     return more;
 }
 

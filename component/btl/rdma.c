@@ -87,9 +87,9 @@ open_receive(regx_module_t *module, regx_endpoint_t *endpoint, void *base, size_
     return (mca_btl_base_registration_handle_t *)recv;
 }
 
-mca_btl_base_registration_handle_t *regx_register_mem(mca_btl_base_module_t *btl,
-                                                      struct mca_btl_base_endpoint_t *endpoint,
-                                                      void *base, size_t size, uint32_t flags)
+mca_btl_base_registration_handle_t *regx_btl_register_mem(mca_btl_base_module_t *btl,
+                                                          struct mca_btl_base_endpoint_t *endpoint,
+                                                          void *base, size_t size, uint32_t flags)
 {
     if (flags == 0) {
         return &local_token;
@@ -111,7 +111,7 @@ mca_btl_base_registration_handle_t *regx_register_mem(mca_btl_base_module_t *btl
     }
 }
 
-int regx_deregister_mem(mca_btl_base_module_t *btl, mca_btl_base_registration_handle_t *handle)
+int regx_btl_deregister_mem(mca_btl_base_module_t *btl, mca_btl_base_registration_handle_t *handle)
 {
     if (handle == &local_token) {
         return OPAL_SUCCESS;
@@ -202,11 +202,11 @@ static record_t *keep(const regx_call_t *call, const char *direction)
     return record;
 }
 
-int regx_put(mca_btl_base_module_t *btl, struct mca_btl_base_endpoint_t *endpoint,
-             void *local_address, uint64_t remote_address,
-             mca_btl_base_registration_handle_t *local_handle,
-             mca_btl_base_registration_handle_t *remote_handle, size_t size, int flags, int order,
-             mca_btl_base_rdma_completion_fn_t callback, void *context, void *data)
+int regx_btl_put(mca_btl_base_module_t *btl, struct mca_btl_base_endpoint_t *endpoint,
+                 void *local_address, uint64_t remote_address,
+                 mca_btl_base_registration_handle_t *local_handle,
+                 mca_btl_base_registration_handle_t *remote_handle, size_t size, int flags,
+                 int order, mca_btl_base_rdma_completion_fn_t callback, void *context, void *data)
 {
     const regx_call_t call = {btl,          endpoint, local_address, size,
                               local_handle, callback, context,       data};
@@ -223,11 +223,11 @@ int regx_put(mca_btl_base_module_t *btl, struct mca_btl_base_endpoint_t *endpoin
     return OPAL_SUCCESS;
 }
 
-int regx_get(mca_btl_base_module_t *btl, struct mca_btl_base_endpoint_t *endpoint,
-             void *local_address, uint64_t remote_address,
-             mca_btl_base_registration_handle_t *local_handle,
-             mca_btl_base_registration_handle_t *remote_handle, size_t size, int flags, int order,
-             mca_btl_base_rdma_completion_fn_t callback, void *context, void *data)
+int regx_btl_get(mca_btl_base_module_t *btl, struct mca_btl_base_endpoint_t *endpoint,
+                 void *local_address, uint64_t remote_address,
+                 mca_btl_base_registration_handle_t *local_handle,
+                 mca_btl_base_registration_handle_t *remote_handle, size_t size, int flags,
+                 int order, mca_btl_base_rdma_completion_fn_t callback, void *context, void *data)
 {
     const regx_call_t call = {btl,          endpoint, local_address, size,
                               local_handle, callback, context,       data};

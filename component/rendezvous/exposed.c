@@ -69,7 +69,7 @@ bool regx_rndv_expose(regx_rndv_t *rndv, const regx_peer_t *peer, const void *ba
     }
     if (!rndv->config.strategy->exposes ||
         !make_readable(rndv, peer->conn, base, length, &wire, exposure)) {
-        regx_send_expect(rndv, peer, base, length);
+        regx_rndv_expect(rndv, peer, base, length);
         return false;
     }
     exposure->drain = regx_drain_hold(rndv->registry->drain, base, length);

@@ -98,7 +98,7 @@ void regx_rndv_send_open(regx_rndv_t *rndv, regx_peer_t *peer, const void *base,
  *
  * Nothing tells this room of a message that Open MPI completes without a put. So what was registered
  * may outlive the message, and must not serve another one, for which the same addresses may have got
- * other pages. That one is announced by regx_send_expect first, which gives it up. */
+ * other pages. That one is announced by regx_rndv_expect first, which gives it up. */
 
 /* NULL: no memory. */
 static regx_write_t *write_new_locked(regx_rndv_t *rndv)
@@ -138,7 +138,7 @@ void regx_rndv_unexpect(regx_rndv_t *rndv, const regx_peer_t *peer)
 
 /* Only for a peer that granted a chunk the last time, and for one message at a time: where more are
  * under way, the registrations of one are hidden behind the writes of others. */
-void regx_send_expect(regx_rndv_t *rndv, const regx_peer_t *peer, const void *base, size_t length)
+void regx_rndv_expect(regx_rndv_t *rndv, const regx_peer_t *peer, const void *base, size_t length)
 {
     const regx_registry_t *registry = rndv->registry;
     const size_t first = regx_min(length, rndv->config.chunk_size);

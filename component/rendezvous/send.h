@@ -149,7 +149,7 @@ static inline void regx_send_post_locked(regx_rndv_send_t *send, const regx_cont
 
 /* An RTS goes to that peer, and its CTS is awaited. Meanwhile progress registers what the CTS will
  * probably grant: the first chunk. */
-void regx_send_expect(regx_rndv_t *rndv, const regx_peer_t *peer, const void *base, size_t length);
+void regx_rndv_expect(regx_rndv_t *rndv, const regx_peer_t *peer, const void *base, size_t length);
 
 /* A control message of a receiver arrived. */
 void regx_send_control(regx_rndv_t *rndv, uint64_t sender, const regx_control_t *control);
