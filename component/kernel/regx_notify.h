@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0
  *
  * /dev/regx_notify: the kernel tells a process of changes of its own memory, by writing to memory
- * that the process reads. It is Dreier's proposal of 2009; a look whether anything has changed is
- * a load.
+ * that the process reads. So a look whether anything has changed is a load (one of the proposals
+ * in osu-configs/debate.md).
  *
  * An open file belongs to the address space of who opened it, and watches that alone. So whoever
  * may run a program may open it (mode 0666): what it tells, a process can find out about itself

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * Landing pages: memory of this process into which a peer writes, and whose pages are then moved
- * under the user's address in place of being copied (path remap). The idea is Gregor's, of the
- * debate of 2008 to 2009: "remap the application's virtual address to the pre-pinned page".
+ * under the user's address in place of being copied (path remap; one of the proposals in
+ * osu-configs/debate.md).
  *
  * A landing is two areas of private anonymous memory of the same size. The peer writes into one of
  * them, at the place in its page that the user's address has. The other is the spare: it has no

@@ -3,8 +3,8 @@
  * Grants that do not outlive their pages (btl_regx_grant): when the pages that a sender was granted
  * change, or a write to them fails, what was granted is acknowledged first, and then granted anew
  * from the lowest byte on that may be lost. For the paths that write to the user's pages (put.c).
- * Both proposals of the debate of 2008 to 2009 are this; with Lameter's (synchronous) the sender is
- * told to stop, with Bell's (optimistic) it goes on with what it was granted.
+ * With `synchronous` the sender is told to stop; with `optimistic` it goes on with what it was granted
+ * (two proposals in osu-configs/debate.md).
  *
  * component/design/grants.md draws the messages, and tells why that is right, what it does not cover,
  * where it is given up and what it costs. recv.h draws the phases of the receive, send.h what becomes

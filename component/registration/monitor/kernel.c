@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * Backend `kernel`: a module of our own (component/kernel) tells of changes, whatever makes them, by
- * writing to memory that this process reads. It is Dreier's proposal of 2009.
+ * writing to memory that this process reads (one of the proposals in osu-configs/debate.md).
  *
  * Guarantees, for memory of any kind (private, shared, of files, of System V, huge pages): no kept
  * registration is used after its pages were taken from its addresses: munmap, mremap, mmap MAP_FIXED,

@@ -86,9 +86,9 @@ bool regx_inval_log_touched(const regx_inval_log_t *log, uint64_t since, uintptr
                             uintptr_t end, bool unknown);
 
 /* ---- drain before change (drain.c; btl_regx_inuse=drain) ----
- * A call that would take away memory which a transfer uses waits until the transfer is over:
- * Campbell's proposal in the debate of 2008 to 2009. The rendezvous marks what a transfer uses
- * (hold) and when that is over (let go). Hooks call wait before they log a change and before it is
+ * A call that would take away memory which a transfer uses waits until the transfer is over (one
+ * of the proposals in osu-configs/debate.md). The rendezvous marks what a transfer uses (hold) and
+ * when that is over (let go). Hooks call wait before they log a change and before it is
  * made. A thread of the drain's own, the helper, calls progress as long as a thread waits. One
  * drain per process, shared by all caches. Why it cannot deadlock: drain.c. */
 
