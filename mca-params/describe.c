@@ -86,11 +86,11 @@ static void json_param(const regx_param_t *param)
 static void print_json(void)
 {
     const regx_param_t *param;
-    size_t room;
+    size_t layer;
 
     printf("{\"parameters\": {");
     separator = "\n";
-    for (unsigned i = 0; (param = regx_settings_param(i, &room)) != NULL; i++) {
+    for (unsigned i = 0; (param = regx_settings_param(i, &layer)) != NULL; i++) {
         json_param(param);
     }
     printf("},\n\"report\": {");

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * What regx counts about itself, so that the path taken is never silent. One structure per
- * process, made by btl/, written by every room, read by the report. The tables below are the only
+ * process, made by btl/, written by every layer, read by the report. The tables below are the only
  * lists of counters: the structure, the report's keys and their documentation are made from them.
  */
 #ifndef REGX_BASE_COUNTERS_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Parameters as tables. Each room has a structure of its settings, and a table with a row for each of
+ * Parameters as tables. Each layer has a structure of its settings, and a table with a row for each of
  * its fields (REGX_PARAM_ROW). btl/settings.c lists all tables. The default and what the user reads
  * of a parameter are in mca-params/regx.conf alone.
  *
@@ -41,7 +41,7 @@ typedef struct regx_param {
     uint64_t min, max;
     bool pages;       /* a multiple of the page size, and at least one page */
     bool hexadecimal; /* shown as 0x0001, and may be written so */
-    /* Not NULL: names the least number in place of `min`, by the room's settings of the rows above,
+    /* Not NULL: names the least number in place of `min`, by the layer's settings of the rows above,
      * which are read already. */
     uint64_t (*at_least)(const void *settings);
 
@@ -50,7 +50,7 @@ typedef struct regx_param {
     const regx_param_word_t *words;
     bool (*word_at)(unsigned index, regx_param_word_t *word);
 
-    size_t offset, size; /* of the field in the room's settings */
+    size_t offset, size; /* of the field in the layer's settings */
 } regx_param_t;
 
 /* The words of a row. */
@@ -79,7 +79,7 @@ bool regx_param_word_at(const regx_param_t *param, unsigned index, regx_param_wo
 void regx_param_list(bool (*word_at)(unsigned index, regx_param_word_t *word),
                      bool (*allows)(const char *word), char *list, size_t size);
 
-/* Checks `text` (NULL counts as empty) and stores the value in the room's settings. A LIST keeps
+/* Checks `text` (NULL counts as empty) and stores the value in the layer's settings. A LIST keeps
  * the pointer. false: `error` holds the refusal. */
 bool regx_param_read(const regx_param_t *param, const char *text, void *settings,
                      regx_error_t error);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Small things that every room needs: what calls answer, the time, arithmetic of addresses.
+ * Small things that every layer needs: what calls answer, the time, arithmetic of addresses.
  */
 #ifndef REGX_BASE_UTIL_H
 #define REGX_BASE_UTIL_H
@@ -20,7 +20,7 @@
 #define MADV_POPULATE_WRITE 23
 #endif
 
-/* What a call between rooms answers if it can fail in more than one way. Each function's comment
+/* What a call between layers answers if it can fail in more than one way. Each function's comment
  * lists which of these it uses. */
 typedef enum regx_status {
     REGX_OK = 0,

@@ -3,7 +3,7 @@
  * The component: one per process, and what its modules share.
  *
  * btl/ is the face that Open MPI sees. It translates between Open MPI's BTL interface and the plain
- * rooms behind. There is one module for each transport that is open; of one that has devices, for
+ * layers behind. There is one module for each transport that is open; of one that has devices, for
  * each port of them that is used. ob1 stripes over modules that reach the same peer, and puts what
  * it matches in order again.
  *
@@ -16,7 +16,7 @@
  *   - costs.c: what a file says of which way is the fastest
  *   - registry.c: how registrations stay true
  *   - coexistence.c: other components of Open MPI beside this one
- *   - params.c: parameters, checked; settings.c: the tables of all rooms' parameters
+ *   - params.c: parameters, checked; settings.c: the tables of all layers' parameters
  *   - report.c: the trace, counters at the end, and for tools at any time
  *
  * Modules share parameters, counters and the memory monitor. Each has its own pool, cache and
@@ -38,7 +38,7 @@
 /* ---- params.c ---- */
 
 /* The parameters btl_regx_* as Open MPI has them: all are strings for it, so that regx can check
- * them itself. Their tables are the rooms' (settings.h). */
+ * them itself. Their tables are the layers' (settings.h). */
 
 /* What the user asked for, checked, and what follows from it. */
 typedef struct regx_params {

@@ -10,7 +10,7 @@
 
 #include "base/memlock.h"
 
-#define PARAMS_MAX 64 /* of all rooms; a build with asserts checks it */
+#define PARAMS_MAX 64 /* of all layers; a build with asserts checks it */
 #define POOL_MAX_BY_DEFAULT (8u << 20)
 #define FRAME_MAX 16448u    /* bytes that every transport takes as one frame */
 #define FRAGMENT_MAX 65536u /* bytes that every transport sends without a copy at once */
@@ -37,10 +37,10 @@ static const regx_param_text_t *text_of(const regx_param_t *param)
 void regx_params_register(const mca_base_component_t *component)
 {
     const regx_param_t *param;
-    size_t room;
+    size_t layer;
 
     registered = component;
-    for (unsigned i = 0; (param = regx_settings_param(i, &room)) != NULL; i++) {
+    for (unsigned i = 0; (param = regx_settings_param(i, &layer)) != NULL; i++) {
         const regx_param_text_t *text = text_of(param);
 
         assert(i < PARAMS_MAX);
@@ -98,10 +98,10 @@ static bool read_all(regx_settings_t *settings)
 {
     const regx_param_t *param;
     regx_error_t error;
-    size_t room;
+    size_t layer;
 
-    for (unsigned i = 0; (param = regx_settings_param(i, &room)) != NULL; i++) {
-        if (!regx_param_read(param, values[i], (char *)settings + room, error)) {
+    for (unsigned i = 0; (param = regx_settings_param(i, &layer)) != NULL; i++) {
+        if (!regx_param_read(param, values[i], (char *)settings + layer, error)) {
             return complain("%s", error);
         }
     }

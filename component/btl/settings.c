@@ -15,12 +15,12 @@ static const regx_param_t component_params[] = {
     ROW(TEXT, costs, 4),
     {.name = NULL}};
 
-const regx_param_t *regx_settings_param(unsigned number, size_t *room)
+const regx_param_t *regx_settings_param(unsigned number, size_t *layer)
 {
     const struct {
         const regx_param_t *params;
         size_t offset;
-    } rooms[] = {
+    } layers[] = {
         {component_params, offsetof(regx_settings_t, component)},
         {regx_rndv_params, offsetof(regx_settings_t, rendezvous)},
         {regx_pool_params, offsetof(regx_settings_t, pool)},
@@ -31,10 +31,10 @@ const regx_param_t *regx_settings_param(unsigned number, size_t *room)
         {regx_catalog[REGX_PINNED]->params, offsetof(regx_settings_t, transports.pinned)},
     };
 
-    for (unsigned i = 0; i < sizeof(rooms) / sizeof(rooms[0]); i++) {
-        for (const regx_param_t *param = rooms[i].params; param->name != NULL; param++) {
+    for (unsigned i = 0; i < sizeof(layers) / sizeof(layers[0]); i++) {
+        for (const regx_param_t *param = layers[i].params; param->name != NULL; param++) {
             if (number-- == 0) {
-                *room = rooms[i].offset;
+                *layer = layers[i].offset;
                 return param;
             }
         }

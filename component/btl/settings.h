@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * What users may set, of all rooms, and the keys of the report. Plain C, without Open MPI's
+ * What users may set, of all layers, and the keys of the report. Plain C, without Open MPI's
  * headers: mca-params/describe.c reads the tables, too.
  */
 #ifndef REGX_BTL_SETTINGS_H
@@ -27,9 +27,9 @@ typedef struct regx_settings {
     regx_transports_settings_t transports;
 } regx_settings_t;
 
-/* The parameters of all rooms and transports, in the order of the documentation, and where the
- * settings of the room lie in regx_settings_t. NULL: there are no more. */
-const regx_param_t *regx_settings_param(unsigned number, size_t *room);
+/* The parameters of all layers and transports, in the order of the documentation, and where the
+ * settings of the layer lie in regx_settings_t. NULL: there are no more. */
+const regx_param_t *regx_settings_param(unsigned number, size_t *layer);
 
 /* The report's keys besides the counters, in its order. Scripts rely on the names. Fields of the
  * process: X(key, number or text, help). */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The room's life, its messages and peers, and who gets what arrives.
+ * The layer's life, its messages and peers, and who gets what arrives.
  */
 #include "onesided/onesided.h"
 

@@ -24,7 +24,7 @@
  * the window was freed.
  *
  * Any thread may call. deliver is called from the transport's progress only, progress from the
- * BTL's, complete outside of both. The room's lock is as the rendezvous engine's: a connection's
+ * BTL's, complete outside of both. The layer's lock is as the rendezvous engine's: a connection's
  * may be taken under it. Done callbacks are called without it, from complete and forget.
  */
 #ifndef REGX_ONESIDED_ONESIDED_H
@@ -110,7 +110,7 @@ static inline bool regx_onesided_holds(uint64_t base, uint64_t all, uint64_t add
     return address >= base && regx_within(address - base, length, all);
 }
 
-/* ---- the room ---- */
+/* ---- the layer ---- */
 
 #define REGX_ONESIDED_ASKED 64u     /* requests that a peer may have open */
 #define REGX_ONESIDED_PENDING 4096u /* requests beyond which puts and gets are refused */
@@ -140,7 +140,7 @@ typedef struct regx_onesided_window {
 
 struct regx_onesided_answers; /* target.c */
 
-/* A process at the other end. Part of the BTL's endpoint. The fields are the room's. */
+/* A process at the other end. Part of the BTL's endpoint. The fields are the layer's. */
 typedef struct regx_onesided_peer {
     regx_conn_t *conn;
     struct regx_onesided_peer *next;       /* in its bucket */
@@ -167,7 +167,7 @@ typedef struct regx_onesided_request {
      * the peer answers that there is no such window; REGX_UNREACHABLE: the peer was forgotten
      * before it answered. */
     void (*done)(struct regx_onesided_request *request, regx_status_t status);
-    /* The room's: */
+    /* The layer's: */
     regx_onesided_peer_t *peer;
     regx_handle_t handle;
     regx_link_t link;
@@ -217,7 +217,7 @@ int regx_onesided_progress(regx_onesided_t *onesided);
  * again from inside. */
 void regx_onesided_complete(regx_onesided_t *onesided, const regx_onesided_peer_t *peer);
 
-/* ---- what the files of the room share: all is called with its lock held ---- */
+/* ---- what the files of the layer share: all is called with its lock held ---- */
 
 #define REGX_ONESIDED_BUCKETS 64u /* a power of two */
 

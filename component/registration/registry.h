@@ -3,9 +3,9 @@
  * registration/ makes memory that the application owns known to the device, and guarantees that
  * a registration is used only while it is true.
  *
- *   registry.h      for who uses the room: a backend is chosen, memory acquired and released
+ *   registry.h      for who uses the layer: a backend is chosen, memory acquired and released
  *   monitor/        for a backend: what reports changes, and where
- *   cache.h         for the files of this room: regions kept and found again
+ *   cache.h         for the files of this layer: regions kept and found again
  *
  * Between acquire and release the region stays registered. How long it is kept after that, and how
  * changes of the address space are learned, is the backend's.

@@ -46,7 +46,7 @@
  * BTL that writes): what lies there may change meanwhile, and must at least be readable. Eager
  * messages and fragments are not covered.
  *
- * Memory is registered, and uses of registrations are given back, with no lock of this room held.
+ * Memory is registered, and uses of registrations are given back, with no lock of this layer held.
  * A registration that is refused costs nothing but speed: those bytes go by slots, and the reason
  * is tallied in `fallbacks`.
  *
@@ -139,7 +139,7 @@ typedef struct regx_rndv_config {
     /* What arrived is not what was sent, or could not be brought to the user's buffer: `what` says
      * which bytes, where and by which path. The owner ends the connection or the job, since there
      * is no other way to notify the MPI library that the data is wrong. But if it may be that the
-     * message is only longer than the buffer, which the MPI library knows and this room does not
+     * message is only longer than the buffer, which the MPI library knows and this layer does not
      * (a receive that was to be read), the owner just tells the user. Called once for a transfer,
      * from control or when a get completes, holding no lock. Never NULL where there are peers. */
     void (*lost)(void *context, const regx_peer_t *peer, const char *what, bool may_be_longer);

@@ -96,7 +96,7 @@ void regx_rndv_send_open(regx_rndv_t *rndv, regx_peer_t *peer, const void *base,
 
 /* ---- its first chunk is registered before its CTS comes ----
  *
- * Nothing tells this room of a message that Open MPI completes without a put. So what was registered
+ * Nothing tells this layer of a message that Open MPI completes without a put. So what was registered
  * may outlive the message, and must not serve another one, for which the same addresses may have got
  * other pages. That one is announced by regx_rndv_expect first, which gives it up. */
 

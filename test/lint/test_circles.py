@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Who uses whom in component/: no circle of files, and no arrow against the order of the rooms.
+"""Who uses whom in component/: no circle of files, and no arrow against the order of the layers.
 
 A file uses another if its object file needs a global symbol, function or data, that the other's
 defines. Calls through an operations table are not seen, and are meant to be free. Headers are
@@ -16,31 +16,31 @@ import pytest
 from tables import BUILD
 from tree import TOP, files
 
-# A room may use its own level and those before it. Rooms of one level may not form a circle.
+# A layer may use its own level and those before it. Layers of one level may not form a circle.
 LEVELS = [{"base", "kernel"}, {"pool", "registration", "transport"}, {"compat", "onesided", "rendezvous"}, {"btl", "library", "check"}]
-LEVEL = {room: number for number, rooms in enumerate(LEVELS) for room in rooms}
-# The same for the folders inside a room, of which none uses another one of its level: so a transport
+LEVEL = {layer: number for number, layers in enumerate(LEVELS) for layer in layers}
+# The same for the folders inside a layer, of which none uses another one of its level: so a transport
 # knows nothing of another (but pinned of shm, of which it is a variant), and a monitor nothing of the cache. In
 # transport/, what lies in no folder is the contract and what they share, but for the catalogue, which lists them all.
-LAYERS = {"transport": [{"contract"}, {"shm", "verbs"}, {"pinned"}, {"catalog"}],
+PARTS = {"transport": [{"contract"}, {"shm", "verbs"}, {"pinned"}, {"catalog"}],
           "registration": [{"monitor"}, {"cache"}]}
-LAYER = {(room, layer): number for room, levels in LAYERS.items()
-         for number, layers in enumerate(levels) for layer in layers}
+PART = {(layer, part): number for layer, levels in PARTS.items()
+         for number, parts in enumerate(levels) for part in parts}
 
-# Rooms in which a file and its header, counted as one, include another that includes them.
+# Layers in which a file and its header, counted as one, include another that includes them.
 TIED = {"btl", "transport"}
 
 Uses = dict[str, dict[str, set[str]]]  # user → used → by which symbols, or "#include"
 
 
-def room(path: str) -> str:
+def layer(path: str) -> str:
     return path.split("/", 1)[0]
 
 
-def layer(path: str) -> tuple[str, str]:
-    """Room and folder; of a room that has no layers, the room."""
+def part(path: str) -> tuple[str, str]:
+    """Layer and folder; of a layer that has no parts, the layer."""
     parts = path.split("/")
-    if parts[0] not in LAYERS:
+    if parts[0] not in PARTS:
         return parts[0], ""
     if len(parts) > 2:
         return parts[0], parts[1]
@@ -50,10 +50,10 @@ def layer(path: str) -> tuple[str, str]:
 
 
 def forbidden(user: str, used: str) -> bool:
-    """From a room to one of a later level, or inside one from a folder to another of its own or a later level."""
-    if room(user) != room(used):
-        return LEVEL[room(user)] < LEVEL[room(used)]
-    return layer(user) != layer(used) and LAYER[layer(user)] <= LAYER[layer(used)]
+    """From a layer to one of a later level, or inside one from a folder to another of its own or a later level."""
+    if layer(user) != layer(used):
+        return LEVEL[layer(user)] < LEVEL[layer(used)]
+    return part(user) != part(used) and PART[part(user)] <= PART[part(used)]
 
 
 def circle(uses: Mapping[str, Iterable[str]]) -> list[str]:
@@ -113,12 +113,12 @@ def uses_by_include(texts: Mapping[str, str]) -> Uses:
 
 
 def as_one(uses: Uses) -> dict[str, set[str]]:
-    """A file and its header are one. Of each room: what it uses of its own."""
+    """A file and its header are one. Of each layer: what it uses of its own."""
     ones: dict[str, set[str]] = {}
     for user, others in uses.items():
         name = user.rpartition(".")[0]
         ones.setdefault(name, set()).update(
-            other for used in others if (other := used.rpartition(".")[0]) != name and room(other) == room(name))
+            other for used in others if (other := used.rpartition(".")[0]) != name and layer(other) == layer(name))
     return ones
 
 
@@ -149,10 +149,10 @@ def all_uses(sources: list[Path]) -> Uses:
     return uses
 
 
-def test_every_room_has_its_place(sources: list[Path]) -> None:
-    places = {layer("/".join(path.parts[1:])) for path in sources}
-    assert {room for room, _ in places} == set(LEVEL)
-    assert {place for place in places if place[0] in LAYERS} == set(LAYER)
+def test_every_layer_has_its_place(sources: list[Path]) -> None:
+    places = {part("/".join(path.parts[1:])) for path in sources}
+    assert {layer for layer, _ in places} == set(LEVEL)
+    assert {place for place in places if place[0] in PARTS} == set(PART)
 
 
 def test_no_circle_of_files(uses: Uses) -> None:
@@ -164,7 +164,7 @@ def test_no_circle_of_files(uses: Uses) -> None:
 def test_no_circle_of_files_with_their_headers(sources: list[Path]) -> None:
     names = {"/".join(path.parts[1:]): path for path in sources}
     uses = as_one(uses_by_include({name: (TOP / path).read_text() for name, path in names.items()
-                                   if room(name) not in TIED}))
+                                   if layer(name) not in TIED}))
     found = circle(uses)
     assert not found, " → ".join(reversed(found))
 
@@ -175,11 +175,11 @@ def test_no_arrow_against_the_order(uses: Uses) -> None:
     assert not found, "\n".join(found)
 
 
-def test_no_circle_of_rooms(uses: Uses) -> None:
+def test_no_circle_of_layers(uses: Uses) -> None:
     """Of one level; between levels the order forbids it."""
-    rooms: dict[str, set[str]] = {}
+    layers: dict[str, set[str]] = {}
     for user, others in uses.items():
-        rooms.setdefault(room(user), set()).update(
-            room(used) for used in others
-            if room(used) != room(user) and LEVEL[room(used)] == LEVEL[room(user)])
-    assert not circle(rooms)
+        layers.setdefault(layer(user), set()).update(
+            layer(used) for used in others
+            if layer(used) != layer(user) and LEVEL[layer(used)] == LEVEL[layer(user)])
+    assert not circle(layers)

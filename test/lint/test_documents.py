@@ -11,7 +11,7 @@ LINK = re.compile(r"\[[^\]\n]*\]\(([^)\s]+)\)")
 # What is in backquotes or stands by itself and can only be a file of the tree.
 FOLDERS = "component|mca-params|osu-configs|test|btl|compat|rendezvous|pool|registration|transport|base"
 NAME = re.compile(rf"(?<![\w./\-{{])((?:{FOLDERS})/[\w.+/-]*[\w/])")
-FOR_EXAMPLE = re.compile(r"(^|/)(ROOM|NAME|NOUN|DIR)\b|ROOM|test_NOUN|NAME\.c")
+FOR_EXAMPLE = re.compile(r"(^|/)(LAYER|NAME|NOUN|DIR)\b|LAYER|test_NOUN|NAME\.c")
 MADE = ("mca-params/regx.7",)
 
 
@@ -89,6 +89,6 @@ def test_the_files_that_are_named_are_there() -> None:
 
 def test_what_leads_nowhere_is_seen(tmp_path: Path) -> None:
     (tmp_path / "there.md").write_text("# A heading, it is\n")
-    text = "[a](there.md) [b](gone.md) [c](there.md#a-heading-it-is) [d](#gone) base/gone.h test/unit/ROOM/x\n"
+    text = "[a](there.md) [b](gone.md) [c](there.md#a-heading-it-is) [d](#gone) base/gone.h test/unit/LAYER/x\n"
     assert broken_links(text, tmp_path) == ["gone.md", "#gone"]
     assert missing_files(text, tmp_path) == ["base/gone.h"]

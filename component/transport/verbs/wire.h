@@ -89,7 +89,7 @@ static inline uint32_t regx_verbs_immediate(regx_verbs_kind_t kind, uint32_t val
     return (uint32_t)kind << 24 | value;
 }
 
-/* How a peer names registered memory. It fills a regx_key_t, which the other rooms carry unread. */
+/* How a peer names registered memory. It fills a regx_key_t, which the other layers carry unread. */
 typedef struct regx_verbs_key {
     uint64_t base;
     uint64_t length;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The tables of all rooms: what a row does not allow is refused by name, and its field takes what
+ * The tables of all layers: what a row does not allow is refused by name, and its field takes what
  * it allows.
  */
 #include "../unit.h"
@@ -11,19 +11,19 @@
 
 static regx_settings_t settings;
 
-/* Calls `check` with each row and the room's settings. */
+/* Calls `check` with each row and the layer's settings. */
 static void for_each(void (*check)(const regx_param_t *param, void *settings))
 {
     const regx_param_t *param;
-    size_t room;
+    size_t layer;
 
-    for (unsigned i = 0; (param = regx_settings_param(i, &room)) != NULL; i++) {
-        check(param, (char *)&settings + room);
+    for (unsigned i = 0; (param = regx_settings_param(i, &layer)) != NULL; i++) {
+        check(param, (char *)&settings + layer);
     }
 }
 
 /* "btl_regx_NAME=VALUE ...; allowed: ..." */
-static void check_refusals(const regx_param_t *param, void *room)
+static void check_refusals(const regx_param_t *param, void *layer)
 {
     static const char *const bad[] = {"",    "nosuch", "bounce,nosuch",          "-1",
                                       "64Q", "1.5M",   "99999999999999999999999"};
@@ -33,7 +33,7 @@ static void check_refusals(const regx_param_t *param, void *room)
                        param->type != REGX_PARAM_TEXT;
          i++) {
         snprintf(begin, sizeof(begin), REGX_PREFIX "%s=%s", param->name, bad[i]);
-        if (regx_param_read(param, bad[i], room, error)) {
+        if (regx_param_read(param, bad[i], layer, error)) {
             fail_msg("%s is allowed", begin);
         }
         if (strncmp(error, begin, strlen(begin)) != 0 || strstr(error, "allowed: ") == NULL) {
@@ -47,7 +47,7 @@ UNIT_TEST(what_is_not_allowed_is_refused_by_name)
     for_each(check_refusals);
 }
 
-static void check_row(const regx_param_t *param, void *room)
+static void check_row(const regx_param_t *param, void *layer)
 {
     const bool pointer = param->type == REGX_PARAM_NAME || param->type == REGX_PARAM_LIST;
     const size_t size = param->size;

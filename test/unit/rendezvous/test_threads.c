@@ -364,7 +364,7 @@ static void open_processes(const kind_t *kind)
     }
 }
 
-/* Nothing is left, in any room. */
+/* Nothing is left, in any layer. */
 static void close_process(process_t *process)
 {
     const regx_counters_t *counters = &process->party->counters;
