@@ -172,7 +172,7 @@ static regx_status_t offer(regx_module_t *module, regx_fragment_t *fragment)
 }
 
 /* The fragment was sent, or never will be. Calls Open MPI's callback if it asked for one. */
-static void ended(regx_module_t *module, regx_fragment_t *fragment, int status)
+static void end_fragment(regx_module_t *module, regx_fragment_t *fragment, int status)
 {
     const bool expects_callbacks = regx_endpoint_expects_callbacks(module, fragment->endpoint);
     const bool own = (fragment->base.des_flags & MCA_BTL_DES_FLAGS_BTL_OWNERSHIP) != 0;
@@ -192,7 +192,7 @@ static void zcopy_done(regx_zcopy_t *zcopy, regx_status_t status)
     regx_module_t *module = zcopy->context;
 
     count_read(fragment->endpoint, zcopy->length);
-    ended(module, fragment, status == REGX_OK ? OPAL_SUCCESS : OPAL_ERROR);
+    end_fragment(module, fragment, status == REGX_OK ? OPAL_SUCCESS : OPAL_ERROR);
 }
 
 static void enqueue(regx_module_t *module, regx_fragment_t *fragment)
@@ -230,7 +230,7 @@ int regx_btl_send(mca_btl_base_module_t *btl, regx_endpoint_t *endpoint,
     switch (status) {
     case REGX_OK:
         descriptor->des_flags = flags;
-        ended(module, fragment, OPAL_SUCCESS);
+        end_fragment(module, fragment, OPAL_SUCCESS);
         return 1; /* gone: Open MPI needs no callback that it did not ask for */
     case REGX_PENDING:
         return OPAL_SUCCESS;
@@ -323,7 +323,7 @@ static int send_front(regx_module_t *module, regx_endpoint_t *endpoint)
         take_front(module, endpoint);
         sent++;
         if (status != REGX_PENDING) {
-            ended(module, fragment, status == REGX_OK ? OPAL_SUCCESS : OPAL_ERR_UNREACH);
+            end_fragment(module, fragment, status == REGX_OK ? OPAL_SUCCESS : OPAL_ERR_UNREACH);
         }
     }
     return sent;
@@ -368,6 +368,6 @@ void regx_fail_queued(regx_module_t *module, regx_endpoint_t *endpoint)
 
     while ((fragment = endpoint->queue) != NULL) {
         take_front(module, endpoint);
-        ended(module, fragment, OPAL_ERR_UNREACH);
+        end_fragment(module, fragment, OPAL_ERR_UNREACH);
     }
 }

@@ -123,7 +123,7 @@ static bool may_be_staged(const regx_peer_t *peer, const regx_rndv_recv_t *recv)
 
 /* The read has ended so, or was not begun. If the bytes are not there its CTS holds, or another does
  * that takes its place. false: the peer is gone. */
-static bool ended(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_status_t status)
+static bool end_read(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_status_t status)
 {
     if (recv->whole.registered) {
         regx_region_release(rndv->registry, &recv->whole.region);
@@ -158,7 +158,7 @@ static bool ended(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_status_t statu
 }
 
 /* Leads to the sender if the message may be read now; from then on it is READING. Else NULL. */
-static regx_conn_t *begin(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
+static regx_conn_t *begin_read(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
 {
     regx_lock(&rndv->lock);
     const regx_peer_t *peer = recv->phase == REGX_RECV_OPENED ? recv->peer : NULL; /* or gone */
@@ -178,7 +178,7 @@ static regx_conn_t *begin(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
                   : recv->protocol->grants == REGX_GRANTS_RKEYS || may_be_staged(peer, recv)) {
         return conn;
     }
-    ended(rndv, recv, REGX_AGAIN);
+    end_read(rndv, recv, REGX_AGAIN);
     return NULL;
 }
 
@@ -191,7 +191,7 @@ static void got(regx_get_t *get, regx_status_t status)
     const regx_path_t path = registered ? REGX_PATH_read : recv->path;
     const regx_why_t why = registered ? REGX_WHY_registered : recv->why;
 
-    if (ended(rndv, recv, status) && status == REGX_OK) {
+    if (end_read(rndv, recv, status) && status == REGX_OK) {
         regx_recv_verify(rndv, recv, &recv->whole.rkey, path);
         regx_count(rndv->counters, &rndv->counters->gets, 1);
         regx_count_message(rndv->config.flow, path, why, recv->buffer.length);
@@ -230,7 +230,7 @@ void regx_rndv_recv_get(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
         return;
     }
     if (!rndv->config.verify || exposure.has_checksum) {
-        conn = begin(rndv, recv);
+        conn = begin_read(rndv, recv);
     }
     if (conn == NULL) {
         done(context, REGX_DENIED);
@@ -263,6 +263,6 @@ void regx_rndv_recv_get(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
     if (status == REGX_INVALID) {
         regx_count_malformed(rndv->counters);
     }
-    ended(rndv, recv, status);
+    end_read(rndv, recv, status);
     done(context, status);
 }

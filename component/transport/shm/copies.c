@@ -179,7 +179,7 @@ static turn_t serve_shared(regx_pending_t *op, others_t others, regx_status_t *s
 }
 
 /* Puts the copy in front of the connection where it belongs now. The transport's lock is held. */
-static void settle(regx_shm_t *shm, regx_pending_t *op, turn_t turn)
+static void put_in_place(regx_shm_t *shm, regx_pending_t *op, turn_t turn)
 {
     regx_shm_conn_t *conn = regx_shm_conn_of(op->conn);
 
@@ -242,7 +242,7 @@ static bool copy_next_piece(regx_shm_t *shm, size_t *copied)
                                            : serve_shared(op, others, &status);
     *copied += op->moved - before;
     regx_lock(&shm->lock);
-    settle(shm, op, turn);
+    put_in_place(shm, op, turn);
     const bool more = !regx_list_empty(&shm->turns);
     regx_unlock(&shm->lock);
     shm->served_at = more ? regx_now_ns() : 0;

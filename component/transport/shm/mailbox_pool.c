@@ -102,9 +102,9 @@ static regx_mailbox_box_t *find_box(struct regx_mailbox_segment *segment)
     for (unsigned i = 0; segment != NULL && i < segment->count; i++) {
         regx_mailbox_box_t *box = &segment->boxes[i];
 
-        if (!box->taken &&
+        if (!box->in_use &&
             (!box->begun || atomic_load_explicit(&box->memory->left, memory_order_acquire) != 0)) {
-            box->taken = true;
+            box->in_use = true;
             return box;
         }
     }
@@ -139,7 +139,7 @@ void regx_mailbox_box_give_back(regx_mailbox_box_t *box)
     if (box->begun) {
         atomic_store(&box->memory->left, 1); /* its reader has left it, or never knew of it */
     }
-    box->taken = false;
+    box->in_use = false;
 }
 
 void regx_mailbox_pool_free(regx_mailbox_pool_t *pool)

@@ -81,7 +81,7 @@ void regx_claim_end(regx_claim_cell_t *cell, const regx_claim_piece_t *piece, bo
 }
 
 /* How many units are claimed. UINT32_MAX: the cell is in another use. */
-static uint32_t look(const regx_claim_cell_t *cell, uint32_t number)
+static uint32_t units_claimed(const regx_claim_cell_t *cell, uint32_t number)
 {
     const uint64_t claimed = atomic_load_explicit(&cell->claimed, memory_order_acquire);
 
@@ -257,7 +257,7 @@ bool regx_shared_copy_withdraw(regx_shared_copy_t *copy)
 /* Whether something is left to be claimed. */
 static bool has_rest(const regx_shared_copy_t *copy)
 {
-    return look(cell_of(copy), copy->number) != regx_claim_units(rest_of(copy));
+    return units_claimed(cell_of(copy), copy->number) != regx_claim_units(rest_of(copy));
 }
 
 bool regx_shared_copy_read(regx_shared_copy_t *copy, size_t *copied)
@@ -363,7 +363,7 @@ static regx_shared_copy_request_t *choose(regx_shm_t *shm)
     while (copies->request_count > 0) {
         regx_shared_copy_request_t *request = &copies->requests[0];
 
-        if (look(cell_at(request), request->frame.number) <
+        if (units_claimed(cell_at(request), request->frame.number) <
             regx_claim_units(request->frame.length)) {
             return request;
         }

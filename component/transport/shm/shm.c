@@ -38,7 +38,7 @@ static uint64_t machine(void)
 }
 
 /* The number of a namespace. 0: not known. */
-static uint64_t space(const char *path)
+static uint64_t namespace_number(const char *path)
 {
     struct stat status;
 
@@ -46,7 +46,7 @@ static uint64_t space(const char *path)
 }
 
 /* What the folder is. 0: not known. */
-static uint64_t memory(void)
+static uint64_t folder_number(void)
 {
     struct stat status;
 
@@ -60,7 +60,7 @@ static uint64_t memory(void)
  * neighbours neither, as far as one can see. */
 static bool is_alone(void)
 {
-    const uint64_t here = space(REGX_PROC "ns/ipc");
+    const uint64_t here = namespace_number(REGX_PROC "ns/ipc");
     char path[64];
 
     if (here == 0 || here == INITIAL_IPC) {
@@ -70,17 +70,17 @@ static bool is_alone(void)
         return true;
     }
     snprintf(path, sizeof(path), "/proc/%d/ns/ipc", getppid());
-    const uint64_t there = space(path);
+    const uint64_t there = namespace_number(path);
     return there != 0 && there != here; /* 0: it may not be looked into */
 }
 
 static regx_shm_node_t this_node(void)
 {
     return (regx_shm_node_t){.machine = machine(),
-                             .processes = space(REGX_PROC "ns/pid"),
-                             .ipc = space(REGX_PROC "ns/ipc"),
-                             .users = space(REGX_PROC "ns/user"),
-                             .memory = memory()};
+                             .processes = namespace_number(REGX_PROC "ns/pid"),
+                             .ipc = namespace_number(REGX_PROC "ns/ipc"),
+                             .users = namespace_number(REGX_PROC "ns/user"),
+                             .memory = folder_number()};
 }
 
 /* ---- opening and closing ---- */

@@ -246,13 +246,13 @@ typedef struct regx_alloc_mem_view {
 
 /* ---- mailboxes ---- */
 
-/* A mailbox that this process posts to, for as long as it is taken. */
+/* A mailbox that this process posts to, for as long as it is in use. */
 typedef struct regx_mailbox_box {
     regx_mailbox_memory_t *memory;
     regx_segment_name_t segment; /* for the one who is to read it, */
     size_t offset;               /* where in the segment the mailbox lies, */
     uint32_t ring;               /* and its ring's bytes */
-    bool taken;
+    bool in_use;
     bool begun; /* it was used, and perhaps its last reader has not left it */
 } regx_mailbox_box_t;
 
@@ -309,7 +309,7 @@ typedef struct regx_shm_neighbour {
 
 #define REGX_SHM_POOL_PARTS 256u /* of a peer's pool, at most, each mapped as it is first put to */
 
-/* The way to a neighbour. Written under its lock: state, out, taken, pool_part, pool_parts,
+/* The way to a neighbour. Written under its lock: state, out, received, pool_part, pool_parts,
  * box, laps, refusal, and what of the peer is mapped. Under the transport's: copies, turn, from_end,
  * and next while it is among the refused. Progress's: brought_in, alloc_mem, assisted,
  * last_posted. */
@@ -317,7 +317,7 @@ struct regx_shm_conn {
     regx_conn_t super;
     regx_lock_t lock;
     enum { REGX_SHM_NEW, REGX_SHM_ATTACHED, REGX_SHM_REFUSED } state;
-    uint32_t taken; /* the transport's, at the last post of regx_shm_send */
+    uint32_t received; /* the transport's, at the last post of regx_shm_send */
     regx_mailbox_out_t out;
     regx_shm_neighbour_t peer;
     size_t pool_part; /* its bytes; whole pages */
@@ -378,8 +378,8 @@ struct regx_shm {
     regx_shm_conn_t *disconnecting; /* their mailboxes are not yet read to the end */
     regx_shm_conn_t *refused;       /* to be reported by progress; under the lock */
     regx_shm_inbound_t **inbound;
-    regx_shm_inbound_t *read; /* the one whose frames are being delivered, while they are */
-    _Atomic uint32_t taken;   /* frames and connect requests, of all; written by progress */
+    regx_shm_inbound_t *read;  /* the one whose frames are being delivered, while they are */
+    _Atomic uint32_t received; /* frames and connect requests, of all; written by progress */
     size_t inbound_count, inbound_room;
     regx_shared_copies_t shared_copies;
     regx_cico_t cico;

@@ -7,7 +7,7 @@
 
 #include "transport/shm/shm_internal.h"
 
-/* Frames taken from one neighbour before the next one's turn. */
+/* Frames received from one neighbour before the next one's turn. */
 #define BATCH 16
 
 /* For one more neighbour. If there is none, `reason` is set. */
@@ -331,7 +331,7 @@ static __attribute__((noinline)) int progress_busy(regx_shm_t *shm)
             events += take_frames(shm, i);
         }
     }
-    atomic_store_explicit(&shm->taken, shm->taken + (uint32_t)events, memory_order_relaxed);
+    atomic_store_explicit(&shm->received, shm->received + (uint32_t)events, memory_order_relaxed);
     if (atomic_load_explicit(&shm->zcopy_count, memory_order_relaxed) > 0) {
         events += poll_zcopies(shm);
     }

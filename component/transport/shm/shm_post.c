@@ -27,15 +27,15 @@ static void count_sent(const regx_shm_t *shm, size_t bytes)
 }
 
 /* Sets out.streams: true unless exactly one frame has come since the last post, as in a ping-pong or an
- * exchange. Returns how many frames have come so far, which the caller keeps in conn->taken once it has
+ * exchange. Returns how many frames have come so far, which the caller keeps in conn->received once it has
  * posted. Called with the connection's lock held. */
 static inline uint32_t note_stream(regx_shm_conn_t *conn)
 {
-    const uint32_t taken =
-        atomic_load_explicit(&regx_shm_of(conn->super.transport)->taken, memory_order_relaxed);
+    const uint32_t received =
+        atomic_load_explicit(&regx_shm_of(conn->super.transport)->received, memory_order_relaxed);
 
-    conn->out.streams = taken - conn->taken != 1;
-    return taken;
+    conn->out.streams = received - conn->received != 1;
+    return received;
 }
 
 /* The general case of regx_shm_send: takes the lock, attaches the connection if that is still to be
@@ -50,12 +50,12 @@ static __attribute__((noinline)) regx_status_t send_any(regx_shm_conn_t *conn, u
     if (status != REGX_OK) {
         return status;
     }
-    const uint32_t taken = note_stream(conn);
+    const uint32_t received = note_stream(conn);
     status =
         regx_mailbox_post(&conn->out, tag, header, header_length, pack, payload, payload_length);
     if (status == REGX_OK) {
-        conn->out.balance += 2 * (int64_t)(taken - conn->taken) - 1 - conn->out.balance / 256;
-        conn->taken = taken;
+        conn->out.balance += 2 * (int64_t)(received - conn->received) - 1 - conn->out.balance / 256;
+        conn->received = received;
     }
     regx_unlock(&conn->lock);
     if (status == REGX_OK) {
@@ -72,11 +72,11 @@ regx_status_t regx_shm_send(regx_conn_t *super, uint8_t tag, const void *header,
     regx_shm_conn_t *conn = regx_shm_conn_of(super);
 
     if (!conn->lock.real && conn->state == REGX_SHM_ATTACHED && pack == NULL) {
-        const uint32_t taken = note_stream(conn);
+        const uint32_t received = note_stream(conn);
 
         if (regx_mailbox_post_short(&conn->out, tag, header, header_length, payload,
                                     payload_length)) {
-            conn->taken = taken;
+            conn->received = received;
             count_sent(regx_shm_of(super->transport), header_length + payload_length);
             return REGX_OK;
         }
