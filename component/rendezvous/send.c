@@ -232,7 +232,33 @@ static bool must_wait_locked(regx_rndv_send_t *send)
         return false;
     }
     return (peer->writes >= 2 && peer->writing >= max) ||
-           (peer->waiting > 0 && !send->limit.waited);
+           (peer->waiting > 0 && send->limit != REGX_LIMIT_ITS_TURN);
+}
+
+/* One that begins to wait goes behind those that progress has still to try: else it would be before
+ * them the next time. */
+static void wait_for_peer_locked(regx_rndv_send_t *send)
+{
+    regx_link_t *round = &send->rndv->send_lists.round;
+    const bool begins = send->limit != REGX_LIMIT_ITS_TURN;
+
+    regx_list_set(begins && !regx_list_empty(round) ? round : &send->rndv->send_lists.stalled,
+                  &send->link, true);
+    send->limit = REGX_LIMIT_WAITS;
+    send->peer->waiting++;
+}
+
+/* It is looked at anew whether the send has to wait for its peer's writes. If progress tries it, it is
+ * in no list. */
+static void stop_waiting_locked(regx_rndv_send_t *send)
+{
+    if (send->limit == REGX_LIMIT_WAITS) {
+        assert(send->peer->waiting > 0);
+        send->peer->waiting--;
+        send->limit = regx_list_has(&send->link) ? REGX_LIMIT_NOT_WAITING : REGX_LIMIT_ITS_TURN;
+    } else {
+        send->limit = REGX_LIMIT_NOT_WAITING;
+    }
 }
 
 /* Chooses to write the put that is held, or the next grant. REGX_PENDING: there is none now;
@@ -246,8 +272,7 @@ static regx_status_t next_write_locked(regx_rndv_send_t *send, regx_step_t *step
             return REGX_PENDING;
         }
         if (must_wait_locked(send)) {
-            send->limit.waits = true;
-            send->peer->waiting++;
+            wait_for_peer_locked(send);
             return REGX_AGAIN;
         }
         write = take_early(send);
@@ -289,7 +314,7 @@ static void finish_locked(regx_rndv_send_t *send, regx_step_t *step)
 {
     regx_rndv_t *rndv = send->rndv;
 
-    assert(send->held == NULL && send->get.rkeys == NULL && !send->limit.waits);
+    assert(send->held == NULL && send->get.rkeys == NULL && send->limit != REGX_LIMIT_WAITS);
     step->stage = REGX_STAGE_END;
     step->done = send->owner.done;
     step->context = send->owner.context;
@@ -335,15 +360,11 @@ static bool drop_locked(regx_rndv_send_t *send, regx_step_t *step)
 static void park_locked(regx_rndv_send_t *send, bool stalled)
 {
     regx_rndv_t *rndv = send->rndv;
-    /* One that begins to wait for writes goes behind those that progress has still to try: else it
-     * would be before them the next time. */
-    const bool begins = send->limit.waits && !send->limit.waited;
 
     send->busy = false;
-    regx_list_set(begins && !regx_list_empty(&rndv->send_lists.round) ? &rndv->send_lists.round
-                                                                      : &rndv->send_lists.stalled,
-                  &send->link, stalled);
-    if (stalled && !send->limit.waits) {
+    regx_list_set(&rndv->send_lists.stalled, &send->link, stalled);
+    if (stalled &&
+        send->limit != REGX_LIMIT_WAITS) { /* else the end of a write lets it try again */
         atomic_store_explicit(&rndv->work.retry_sends, true, memory_order_relaxed);
     }
 }
@@ -364,14 +385,7 @@ static void next_stage_locked(regx_rndv_send_t *send, regx_status_t status, regx
 {
     *step = (regx_step_t){.stage = REGX_STAGE_NONE, .send = send};
     send->busy = true;
-    /* It is looked at anew whether it has to wait for its peer's writes. If progress tries it, it is
-     * in no list. */
-    send->limit.waited = send->limit.waits && !regx_list_has(&send->link);
-    if (send->limit.waits) {
-        assert(send->peer->waiting > 0);
-        send->limit.waits = false;
-        send->peer->waiting--;
-    }
+    stop_waiting_locked(send);
     if (status == REGX_OK && send->status != REGX_UNREACHABLE) {
         status = send_messages_locked(send);
     }

@@ -58,6 +58,17 @@ typedef enum regx_agreement {
     REGX_AGREEMENT_REACHED
 } regx_agreement_t;
 
+/* Where its peer's transport wants few writes at once (put_inflight_max; send.c says who goes first):
+ *
+ *   NOT_WAITING ──others were first, or enough is under way──▶ WAITS ──progress tries it──▶ ITS_TURN
+ *
+ * The next time that a stage is chosen, ITS_TURN has passed: the send writes, or WAITS again. */
+typedef enum regx_limit {
+    REGX_LIMIT_NOT_WAITING,
+    REGX_LIMIT_WAITS, /* for writes to the peer to end; it counts in peer->waiting */
+    REGX_LIMIT_ITS_TURN
+} regx_limit_t;
+
 #define REGX_SEND_MESSAGES (REGX_GRANTS_MAX + 2) /* READY, one for each grant, and DIFFERS */
 
 struct regx_rndv_send {
@@ -88,13 +99,10 @@ struct regx_rndv_send {
         uint64_t offset;   /* PROVING: from which on the checksum is */
         uint64_t checksum; /* PROVING */
     } agreement;
-    bool busy;       /* a thread works on it; see engine.h */
-    regx_why_t why;  /* it goes as it does; a fallback, if only some bytes do */
-    bool verify;     /* ATP and RKEY carry a checksum */
-    struct {         /* put_inflight_max, of the peer's transport: see send.c */
-        bool waits;  /* for writes to the peer to end */
-        bool waited; /* it has waited, and progress has come to it: it is its turn */
-    } limit;
+    bool busy;      /* a thread works on it; see engine.h */
+    regx_why_t why; /* it goes as it does; a fallback, if only some bytes do */
+    bool verify;    /* ATP and RKEY carry a checksum */
+    regx_limit_t limit;
     struct {
         uint64_t granted; /* or to be advertised, without those given back */
         uint64_t sent;    /* ATP was accepted, or they were acknowledged by ATS */
