@@ -138,6 +138,7 @@ typedef struct regx_check_range {
     bool is_registered;     /* and has its keys */
     bool is_unsure;         /* it may have changed, unreported: bytes are to tell */
     regx_watch_t watch;
+    uint64_t message;    /* the last one that was searched for what it offers of it */
     uint64_t changed_at; /* how many uses there had been of anything, at its first change */
     int change_count;
     regx_check_change_t changes[REGX_CHECK_CHANGES];

@@ -19,8 +19,15 @@ enum {
     PIECES = 4,
     MESSAGE = 4096, /* bytes of a message that are looked at */
     OFFER = 12,     /* bytes of an offer at least: an address and a key */
+    OFFERS = 16,    /* of what changed, that are judged for a range and a message */
     REMOTE = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC
 };
+
+/* What is posted, as far as it is looked at. */
+typedef struct message {
+    size_t length;
+    unsigned char bytes[MESSAGE];
+} message_t;
 
 /* Under the lock. Nothing is allocated under it: a thread that deregisters may be inside free(). Faults are
  * told after it was given up. */
@@ -31,7 +38,7 @@ static regx_check_range_t *remote_heads[HEADS]; /* those of `heads`, by their rk
 static uint32_t touched;                        /* ranges that were ever used */
 static regx_monitor_t *_Atomic monitor;
 static _Atomic uint64_t cursor; /* changes that were looked at */
-static uint64_t uses;
+static uint64_t uses, messages;
 static _Atomic bool may_be_open; /* false: none is_open */
 
 static uint32_t slot_of(const regx_check_range_t *range)
@@ -318,8 +325,8 @@ bool regx_check_witnesses_drop(void)
 
 /* ---- uses ---- */
 
-/* Whether that part of it may have changed; *found: if it is stale, as far as is known. Of what completes
- * only bytes are news: it was judged when it was posted. */
+/* Whether that part of it may have changed; *found: if it is stale, as far as is known, and no worse was
+ * found. Of what completes only bytes are news: it was judged when it was posted. */
 static bool judge(regx_check_finding_t *found, const regx_check_range_t *range, uintptr_t start,
                   size_t length, bool completed)
 {
@@ -329,7 +336,8 @@ static bool judge(regx_check_finding_t *found, const regx_check_range_t *range, 
         return false;
     }
     const regx_check_verdict_t verdict = regx_check_witness_compare(slot_of(range), start, length);
-    if (verdict == REGX_CHECK_DIFFERENT || (change != NULL && !completed)) {
+    if (verdict == REGX_CHECK_DIFFERENT ||
+        (change != NULL && !completed && found->verdict == REGX_CHECK_NONE)) {
         describe(found, verdict, range, change, start, length);
     }
     return true;
@@ -354,30 +362,52 @@ void regx_check_use(const struct ibv_context *context, const struct ibv_sge *pie
     regx_check_fault(&found, use);
 }
 
-/* The page at the first address in the message that is the range's, and of what may have changed. The
- * range's key is in it as well. */
-static void judge_offer(regx_check_finding_t *found, const regx_check_range_t *range,
-                        const unsigned char *bytes, size_t length)
+/* How many bytes are offered with the address at that place of a message, of as many as the range has
+ * there. The word behind it says so, as of UCX and libfabric; else the greatest that may be a length, but
+ * at least the page is. A key is no length. */
+static size_t offered(const message_t *message, size_t at, uint32_t key, size_t page, size_t most)
 {
-    const size_t page = regx_page_size();
+    uint64_t word = 0, greatest = page;
+
+    for (size_t i = at % 4; i + sizeof(word) <= message->length; i += 4) {
+        memcpy(&word, message->bytes + i, sizeof(word));
+        if (word == 0 || word > most || (uint32_t)word == key) {
+            continue;
+        }
+        if (i == at + sizeof(word)) {
+            return word;
+        }
+        greatest = regx_max(greatest, word);
+    }
+    return greatest;
+}
+
+/* What is at each address in the message that is the range's. The range's key is in it as well. */
+static void judge_offer(regx_check_finding_t *found, const regx_check_range_t *range,
+                        const message_t *message)
+{
     uint64_t address;
+    int looks = 0;
 
-    for (size_t at = 0; at + sizeof(address) <= length; at++) {
-        memcpy(&address, bytes + at, sizeof(address));
-        const uintptr_t start = range->base + (uintptr_t)(address - range->iova);
-        const uintptr_t end = regx_min(regx_align_up(start + 1, page), range->base + range->length);
+    for (size_t at = 0; at + sizeof(address) <= message->length && looks < OFFERS &&
+                        found->verdict != REGX_CHECK_DIFFERENT;
+         at++) {
+        memcpy(&address, message->bytes + at, sizeof(address));
+        if (regx_within(address - range->iova, 1, range->length)) {
+            const uintptr_t start = range->base + (uintptr_t)(address - range->iova);
+            const size_t most = range->base + range->length - start;
+            const size_t page = regx_align_up(start + 1, regx_page_size()) - start;
 
-        if (regx_within(address - range->iova, 1, range->length) &&
-            judge(found, range, start, end - start, false)) {
-            return;
+            looks += judge(found, range, start,
+                           offered(message, at, range->rkey, regx_min(page, most), most), false);
         }
     }
 }
 
 void regx_check_message(const struct ibv_context *context, const struct ibv_sge *list, size_t count)
 {
-    unsigned char bytes[MESSAGE];
-    const struct iovec to = {.iov_base = bytes, .iov_len = sizeof(bytes)};
+    message_t message;
+    const struct iovec to = {.iov_base = message.bytes, .iov_len = sizeof(message.bytes)};
     struct iovec from[PIECES];
     regx_check_finding_t found;
     bool any_open = false;
@@ -395,20 +425,24 @@ void regx_check_message(const struct ibv_context *context, const struct ibv_sge 
         return;
     }
     /* By the kernel: what is posted may not be there. Of this thread: the first may have ended. */
-    const ssize_t length = process_vm_readv(gettid(), &to, 1, from, count, 0);
+    const ssize_t got = process_vm_readv(gettid(), &to, 1, from, count, 0);
+    message.length = got > 0 ? (size_t)got : 0;
 
     pthread_mutex_lock(&lock);
     catch_up();
     for (uint32_t i = 0; i < touched && !any_open; i++) {
         any_open = is_open(&ranges[i]);
     }
-    for (ssize_t at = 0; any_open && at + (ssize_t)sizeof(key) <= length; at++) {
-        memcpy(&key, bytes + at, sizeof(key));
-        const regx_check_range_t *range = remote_heads[hash_of(context, key)];
+    messages++;
+    for (size_t at = 0; any_open && at + sizeof(key) <= message.length; at++) {
+        memcpy(&key, message.bytes + at, sizeof(key));
+        regx_check_range_t *range = remote_heads[hash_of(context, key)];
 
-        for (; range != NULL && found.verdict == REGX_CHECK_NONE; range = range->next_remote) {
-            if (range->rkey == key && range->context == context && is_open(range)) {
-                judge_offer(&found, range, bytes, (size_t)length);
+        for (; range != NULL; range = range->next_remote) {
+            if (range->rkey == key && range->context == context && is_open(range) &&
+                range->message != messages) {
+                range->message = messages; /* its key may be there again */
+                judge_offer(&found, range, &message);
             }
         }
     }

@@ -114,6 +114,31 @@ PLANTED void planted_change(const char *kind, char *base)
     }
 }
 
+/* As stacks do, with the key behind what else they tell. Returns its length. */
+static uint32_t make_offer(char *offer, const char *kind, uint64_t address, uint32_t key)
+{
+    uint64_t words[] = {address, 0, 0, 0};
+    size_t count = 2;
+
+    if (strcmp(kind, "offer-of-a-page") == 0) {
+        words[1] = PAGE;
+    } else if (strcmp(kind, "offer-of-pages") == 0) {
+        words[1] = 2 * PAGE;
+    } else if (strcmp(kind, "offer-of-pages-by-a-word-before") == 0) {
+        words[0] = 2 * PAGE;
+        words[2] = address;
+        count = 3;
+    } else if (strcmp(kind, "offer-of-two") == 0) {
+        words[1] = address + PAGE;
+    } else {
+        count = 1;
+    }
+    memcpy(offer, words, count * sizeof(words[0]));
+    memcpy(offer + count * sizeof(words[0]), &key,
+           strcmp(kind, "offer-without-key") == 0 ? 0 : sizeof(key));
+    return (uint32_t)(count * sizeof(words[0]) + sizeof(key));
+}
+
 PLANTED int planted_use(const wire_t *wire, const char *kind, struct ibv_mr *mr, char *base,
                         const struct ibv_mr *to)
 {
@@ -129,20 +154,14 @@ PLANTED int planted_use(const wire_t *wire, const char *kind, struct ibv_mr *mr,
     struct ibv_send_wr *refused_send;
     struct ibv_wc done;
     int count;
-    /* As stacks do, at any place of a message. */
-    static char message[64], *const offer = message + 5;
-    const struct {
-        uint64_t address;
-        uint32_t key;
-    } offered = {address, mr->rkey};
+    static char message[64], *const offer = message + 5; /* at any place of it */
 
     if (strncmp(kind, "offer", 5) == 0) {
-        memcpy(offer, &offered,
-               strcmp(kind, "offer-without-key") == 0 ? sizeof(address) : sizeof(offered));
+        const uint32_t length = make_offer(offer, kind, address, mr->rkey);
+
         piece = (struct ibv_sge){.addr = (uintptr_t)message, .length = sizeof(message)};
         if (iova != 0) { /* and nothing else */
-            piece = (struct ibv_sge){.addr = (uintptr_t)offer,
-                                     .length = sizeof(address) + sizeof(offered.key)};
+            piece = (struct ibv_sge){.addr = (uintptr_t)offer, .length = length};
         }
         request.send_flags |= IBV_SEND_INLINE;
     }

@@ -156,6 +156,18 @@ def test_what_is_offered_to_a_peer_is_a_use(check: Check) -> None:
     assert [fault["verdict"] for fault in check.faults()] == [DIFFERENT], done.stderr  # by its bytes alone
 
 
+@pytest.mark.parametrize(("use", "length"), [
+    ("offer", 0), ("offer-of-a-page", 0), ("offer-of-pages", 8192), ("offer-of-pages-by-a-word-before", 8192), ("offer-of-two", 4096)])
+def test_all_pages_of_an_offer_are_judged_and_no_other(check: Check, use: str, length: int) -> None:
+    """The second page of what is registered has changed, and the offer begins at the first."""
+    expected = [(DIFFERENT, length)] if length else []
+    for deny in [[], [check.built.parent / "mpi/deny", "userfaultfd"]]:
+        done = check.run(*deny, check.built / "stale", "beside", use)
+        if not deny and "changes of memory are not reported, " in done.stderr:
+            continue
+        assert [(fault["verdict"], fault["length"]) for fault in check.faults()] == expected, done.stderr
+
+
 def test_so_it_is_where_the_first_thread_has_ended(check: Check) -> None:
     """For the kernel the process's number then names a thread without memory."""
     done = check.plain(check.command, "--json", check.json, check.built / "stale", "munmap", "offer", STALE_ALONE=1)
