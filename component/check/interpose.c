@@ -13,7 +13,7 @@
 #undef ibv_reg_mr_iova
 
 #define INTERPOSED __attribute__((visibility("default")))
-enum { DEVICES = 64, TYPES = 16, PIECES = 1 << 14 }; /* a piece's place: 14 bits of a hash */
+enum { DEVICES = 64, TYPES = 16, PIECES = 1 << 14, PLACES = 8 };
 
 /* Another library that interposes behind us comes first. libibverbs itself may be among the libraries
  * of a plugin only, which are not looked through. */
@@ -76,40 +76,58 @@ static list_setter_t **list_setter_of(const struct ibv_qp *qp)
     return &device_of(qp->context)->list_setters[regx_min(qp->qp_type, TYPES - 1)];
 }
 
-/* What is posted for the device to write to, until it completes. Another at the same place ends it. Of a
- * request of several pieces: the first. */
+/* What is posted for the device to write to, until it completes. Of a request of several pieces: the first. */
 typedef struct piece {
     const struct ibv_context *context; /* NULL: none */
     uint64_t id;
     uint32_t number; /* of the queue pair; 0: a shared queue's */
+    uint64_t order;  /* in which they were posted; 0: none */
     struct ibv_sge sge;
 } piece_t;
 
-static piece_t pieces[PIECES];
+static piece_t pieces[PIECES + PLACES];
 static pthread_mutex_t pieces_lock = PTHREAD_MUTEX_INITIALIZER;
 
-static piece_t *place_of(const piece_t *piece)
+/* Of the places of its hash: that of the oldest piece, or of the oldest that has all that this one has.
+ * Some stacks give all their requests the same number; these complete in order. */
+static piece_t *place_of(const piece_t *piece, bool same)
 {
     const uint64_t hash =
         ((uintptr_t)piece->context ^ ((uint64_t)piece->number << 32) ^ piece->id) *
         UINT64_C(0x9e3779b97f4a7c15);
+    piece_t *oldest = NULL;
 
-    return &pieces[hash >> 50];
+    for (piece_t *at = &pieces[hash >> 50]; at < &pieces[(hash >> 50) + PLACES]; at++) {
+        if ((oldest == NULL || at->order < oldest->order) &&
+            (!same || (at->context == piece->context && at->number == piece->number &&
+                       at->id == piece->id))) {
+            oldest = at;
+        }
+    }
+    return oldest;
+}
+
+static void put_piece(piece_t piece)
+{
+    static uint64_t order;
+
+    pthread_mutex_lock(&pieces_lock);
+    piece.order = ++order;
+    *place_of(&piece, false) = piece;
+    pthread_mutex_unlock(&pieces_lock);
 }
 
 static bool take_piece(piece_t *piece)
 {
     pthread_mutex_lock(&pieces_lock);
-    piece_t *place = place_of(piece);
-    const bool found = place->context == piece->context && place->number == piece->number &&
-                       place->id == piece->id;
+    piece_t *place = place_of(piece, true);
 
-    if (found) {
+    if (place != NULL) {
         *piece = *place;
-        place->context = NULL;
+        *place = (piece_t){0};
     }
     pthread_mutex_unlock(&pieces_lock);
-    return found;
+    return place != NULL;
 }
 
 /* What a request uses. id: of one that writes here; NULL: it does not. */
@@ -120,11 +138,7 @@ static void use(const struct ibv_context *context, uint32_t number, const uint64
         regx_check_use(context, &list[i], how, false);
     }
     if (id != NULL && count > 0) {
-        const piece_t piece = {.context = context, .id = *id, .number = number, .sge = list[0]};
-
-        pthread_mutex_lock(&pieces_lock);
-        *place_of(&piece) = piece;
-        pthread_mutex_unlock(&pieces_lock);
+        put_piece((piece_t){.context = context, .id = *id, .number = number, .sge = list[0]});
     }
     atomic_fetch_add_explicit(&regx_check_sum->postings, 1, memory_order_relaxed);
 }

@@ -153,7 +153,7 @@ PLANTED int planted_use(const wire_t *wire, const char *kind, struct ibv_mr *mr,
     struct ibv_recv_wr receive = {.sg_list = &piece, .num_sge = 1}, *refused;
     struct ibv_send_wr *refused_send;
     struct ibv_wc done;
-    int count;
+    int count, more = 0;
     static char message[64], *const offer = message + 5; /* at any place of it */
 
     if (strncmp(kind, "offer", 5) == 0) {
@@ -164,6 +164,15 @@ PLANTED int planted_use(const wire_t *wire, const char *kind, struct ibv_mr *mr,
             piece = (struct ibv_sge){.addr = (uintptr_t)offer, .length = length};
         }
         request.send_flags |= IBV_SEND_INLINE;
+    }
+    if (strcmp(kind, "receives") == 0) { /* of one number, of which the first completes */
+        for (; more < 2; more++) {
+            require(ibv_post_recv(wire->to, &receive, &refused) == 0, "ibv_post_recv fails");
+            piece.addr += LENGTH / 2;
+        }
+        piece = (struct ibv_sge){(uintptr_t)to->addr, PAGE, to->lkey};
+        request.opcode = IBV_WR_SEND_WITH_IMM;
+        more = 1;
     }
     if (strcmp(kind, "receive") == 0 || strcmp(kind, "iova") == 0) {
         return ibv_post_recv(wire->to, &receive, &refused);
@@ -179,7 +188,7 @@ PLANTED int planted_use(const wire_t *wire, const char *kind, struct ibv_mr *mr,
     } else {
         require(ibv_post_send(wire->from, &request, &refused_send) == 0, "ibv_post_send fails");
     }
-    while ((count = ibv_poll_cq(wire->cq, 1, &done)) == 0) {
+    while ((count = ibv_poll_cq(wire->cq, 1, &done)) == 0 || (count == 1 && more-- > 0)) {
     }
     return count != 1 || done.status != IBV_WC_SUCCESS;
 }

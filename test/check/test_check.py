@@ -168,6 +168,12 @@ def test_all_pages_of_an_offer_are_judged_and_no_other(check: Check, use: str, l
         assert [(fault["verdict"], fault["length"]) for fault in check.faults()] == expected, done.stderr
 
 
+def test_of_receives_of_one_number_the_first_is_judged_when_the_first_completes(check: Check) -> None:
+    done = check.run(check.built.parent / "mpi/deny", "userfaultfd", check.built / "stale", "zeros", "receives")
+    assert [(fault["verdict"], str(fault["used"]).partition(" in ")[0]) for fault in check.faults()] == \
+        [(DIFFERENT, "a receive that completed")], done.stderr
+
+
 def test_so_it_is_where_the_first_thread_has_ended(check: Check) -> None:
     """For the kernel the process's number then names a thread without memory."""
     done = check.plain(check.command, "--json", check.json, check.built / "stale", "munmap", "offer", STALE_ALONE=1)

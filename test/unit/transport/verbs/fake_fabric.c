@@ -197,7 +197,10 @@ static bool send_reliably(fake_qp_t *qp, const fake_request_t *request)
         wc.imm_data = wr->imm_data;
         wc.opcode = writes ? IBV_WC_RECV_RDMA_WITH_IMM : IBV_WC_RECV;
         if (status == IBV_WC_SUCCESS &&
-            !receive(to, &((fake_srq_t *)to->super.srq)->receives, &wc, NULL, local, length)) {
+            !receive(to,
+                     to->super.srq != NULL ? &((fake_srq_t *)to->super.srq)->receives
+                                           : &to->receives,
+                     &wc, NULL, local, length)) {
             return false;
         }
     }
