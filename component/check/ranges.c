@@ -6,7 +6,6 @@
  * Never accused are: a range that changed before it was registered, a part of it that has not changed, a
  * use beside a change that is still under way in another thread.
  */
-#include <sched.h>
 #include <string.h>
 #include <sys/uio.h>
 
@@ -15,7 +14,6 @@
 
 enum {
     HEADS = 1 << 12,
-    PATIENCE_NS = 2000000000,
     PIECES = 4,
     MESSAGE = 4096, /* bytes of a message that are looked at */
     OFFER = 12,     /* bytes of an offer at least: an address and a key */
@@ -129,15 +127,18 @@ static bool has_news(void)
            (atomic_load(&now->log->sequence) % 2 == 1 || atomic_load(&now->log->head) != cursor);
 }
 
-/* Waits until what has ended before the call is in the log, and acts on it. */
+/* Waits until what has ended before the call is in the log, and acts on it. The reader is between two system
+ * calls of its own, or has closed the descriptor for good: so this ends. It sleeps, so that the reader
+ * runs even if this thread has a higher priority. */
 static void catch_up(void)
 {
+    static const struct timespec a_moment = {.tv_nsec = 10000};
+
     if (!has_news()) {
         return;
     }
-    const int64_t until = regx_now_ns() + PATIENCE_NS;
     while (monitor != NULL && atomic_load(&monitor->log->sequence) % 2 == 1) {
-        if (!regx_file_is_ours(&monitor->query->file) || regx_now_ns() > until) {
+        if (!regx_file_is_ours(&monitor->query->file)) {
             regx_check_say("changes of memory are not reported any more, so bytes alone are "
                            "compared: the program closed the notifier's descriptor");
             for (uint32_t i = 0; i < touched; i++) {
@@ -146,7 +147,7 @@ static void catch_up(void)
             may_be_open = true;
             monitor = NULL;
         }
-        sched_yield();
+        regx_raw(SYS_nanosleep, (long)&a_moment, 0, 0, 0, 0);
     }
     if (monitor != NULL) {
         act(atomic_load(&monitor->log->head), true);
