@@ -41,7 +41,7 @@ typedef enum regx_check_event {
 } regx_check_event_t;
 
 #define REGX_CHECK_FAULTS 256
-#define REGX_CHECK_TEXT 400
+#define REGX_CHECK_TEXT 480
 
 /* A distinct fault: what three calls of a process have in common. That process alone writes it. */
 typedef struct regx_check_fault {
@@ -78,12 +78,12 @@ void regx_check_sum_open(int fd);
 uint64_t regx_check_sum_used(uint64_t times[REGX_CHECK_VERDICTS]);
 void regx_check_sum_print(void);
 
-/* One line to standard error, in one piece, unless that has become another file. Allocates nothing. */
+/* To standard error, in one piece, unless that has become another file. Allocates nothing. */
 __attribute__((format(printf, 1, 2))) void regx_check_say(const char *format, ...);
 
 /* ---- in the library ---- */
 
-#define REGX_CHECK_FRAMES 12
+#define REGX_CHECK_FRAMES 16
 
 /* What was called, and from where. */
 typedef struct regx_check_call {
@@ -107,8 +107,6 @@ typedef struct regx_check_finding {
 
 /* When the library is loaded: before anything below. */
 void regx_check_faults_begin(void);
-/* As the process ends: tells what was found, if no command will. */
-void regx_check_faults_end(void);
 /* Reports it, unless it is suppressed, or none. use: what its caller does; NULL: nothing that is seen.
  * Holding no lock. */
 void regx_check_fault(regx_check_finding_t *found, const char *use);

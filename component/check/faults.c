@@ -13,7 +13,7 @@
 #include "base/file.h"
 #include "check/check.h"
 
-enum { OWN_FRAMES = 12, LIMIT = 100, LINE = 2048 };
+enum { OWN_FRAMES = 12, LIMIT = 100, LINE = 2048, WIDTH = 100 };
 
 regx_check_sum_t *regx_check_sum;
 
@@ -50,15 +50,43 @@ void regx_check_say(const char *format, ...)
     }
 }
 
-static void print_fault(const regx_check_fault_t *fault, const char *often)
+/* As much of the text as a line has room for: of a stack, the innermost function and the outermost ones. */
+static int put_line(char *to, const char *before, const char *text)
 {
-    regx_check_say("%s%s %d: %s: %" PRIu64 " bytes at 0x%" PRIx64
-                   "; registered %s; made stale by %s; used by %s",
-                   often, fault->rank >= 0 ? "rank" : "process",
+    const size_t room = WIDTH - strlen(before);
+    const char *outer = strstr(text, " < "), *next;
+
+    if (strlen(text) <= room || outer == NULL) {
+        return sprintf(to, "\n%s%s", before, text);
+    }
+    const int inner = (int)(outer - text);
+    while ((next = strstr(outer + 1, " < ")) != NULL &&
+           (size_t)inner + strlen(" < ...") + strlen(outer) > room) {
+        outer = next;
+    }
+    return sprintf(to, "\n%s%.*s < ...%s", before, inner, text, outer);
+}
+
+/* times: at the end, when only what is new is told, and the answer; 0: at once. */
+static void print_fault(const regx_check_fault_t *fault, uint64_t times)
+{
+    static const char *const before[] = {"  registered ", "  made stale by ", "  used by "};
+    const bool told = times != 0 && fault->verdict != REGX_CHECK_REMOTE;
+    char lines[REGX_CHECK_EVENTS * (REGX_CHECK_TEXT + 32)] = "";
+    char often[32] = "";
+    int at = 0;
+
+    if (times != 0) {
+        snprintf(often, sizeof(often), "%" PRIu64 " time%s: ", times, times == 1 ? "" : "s");
+    }
+    for (int i = 0; i < REGX_CHECK_EVENTS; i++) {
+        at +=
+            !told || i == REGX_CHECK_CHANGED ? put_line(lines + at, before[i], fault->text[i]) : 0;
+    }
+    regx_check_say("%s%s %d: %s: %" PRIu64 " bytes at 0x%" PRIx64 "%s", often,
+                   fault->rank >= 0 ? "rank" : "process",
                    fault->rank >= 0 ? fault->rank : fault->process,
-                   regx_check_verdict_names[fault->verdict], fault->length, fault->start,
-                   fault->text[REGX_CHECK_REGISTERED], fault->text[REGX_CHECK_CHANGED],
-                   fault->text[REGX_CHECK_USED]);
+                   regx_check_verdict_names[fault->verdict], fault->length, fault->start, lines);
 }
 
 /* ---- calls ---- */
@@ -169,7 +197,7 @@ static void name_fault(regx_check_fault_t *fault, const regx_check_finding_t *fo
     fault->process = getpid();
     fault->start = found->start;
     fault->length = found->length;
-    snprintf(when, sizeof(when), "after %.3f s", seconds);
+    snprintf(when, sizeof(when), "at %.3f s", seconds);
     for (int i = 0; i < REGX_CHECK_EVENTS; i++) {
         const char *what = found->calls[i].what;
 
@@ -200,7 +228,7 @@ void regx_check_fault(regx_check_finding_t *found, const char *use)
         return;
     }
     if (is_new) {
-        print_fault(fault, "");
+        print_fault(fault, 0);
     }
     if (regx_check_sum->stops) {
         regx_check_say("--stop: the program is aborted at its first fault");
@@ -263,32 +291,28 @@ static void print_limits(const regx_check_sum_t *sum)
                        "or not at all");
     }
     say_count("memory windows are not followed: ", sum->windows, " were made");
-    say_count("of ", sum->unwatched,
-              " registrations changes are not reported (shared memory, a file's, or watched by "
-              "the program): bytes were compared at each use");
-    say_count("of ", sum->unwitnessed, " registrations bytes could not be compared");
+    say_count("registrations that cannot be watched (shared memory, files): ", sum->unwatched,
+              ", compared at each use");
+    say_count("registrations of which bytes could not be compared: ", sum->unwitnessed, "");
 }
 
 void regx_check_sum_print(void)
 {
     const regx_check_sum_t *sum = regx_check_sum;
     uint64_t times[REGX_CHECK_VERDICTS];
-    char often[32];
 
     regx_check_sum_used(times);
     print_limits(sum);
     if (sum->devices == 0) {
         return;
     }
-    regx_check_say("%" PRIu64 " registrations, %" PRIu64 " postings; stale ones used: %" PRIu64
-                   " different, %" PRIu64 " same bytes, %" PRIu64 " not compared; %" PRIu64
-                   " open to peers",
+    regx_check_say("%" PRIu64 " registrations, %" PRIu64 " postings; stale uses: %" PRIu64
+                   " different, %" PRIu64 " same, %" PRIu64 " not compared",
                    sum->registrations, sum->postings, times[REGX_CHECK_DIFFERENT],
-                   times[REGX_CHECK_SAME], times[REGX_CHECK_UNCOMPARED], times[REGX_CHECK_REMOTE]);
+                   times[REGX_CHECK_SAME], times[REGX_CHECK_UNCOMPARED]);
     for (int i = 0; i < REGX_CHECK_FAULTS; i++) {
         if (regx_check_verdict_names[sum->faults[i].verdict] != NULL) {
-            snprintf(often, sizeof(often), "%" PRIu64 " times: ", sum->faults[i].times);
-            print_fault(&sum->faults[i], often);
+            print_fault(&sum->faults[i], sum->faults[i].times);
         }
     }
     say_count("", sum->untold, " uses more, beyond --limit");
@@ -311,13 +335,5 @@ void regx_check_faults_begin(void)
     }
     if (fd >= 0) {
         close(fd);
-    }
-}
-
-/* With LD_PRELOAD alone there is no command that would tell. */
-void regx_check_faults_end(void)
-{
-    if (!regx_check_sum->has_command && regx_check_sum->devices > 0) {
-        regx_check_sum_print();
     }
 }

@@ -89,7 +89,7 @@ static piece_t pieces[PIECES + PLACES];
 static pthread_mutex_t pieces_lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* Of the places of its hash: that of the oldest piece, or of the oldest that has all that this one has.
- * Some stacks give all their requests the same number; these complete in order. */
+ * Some programs give all their requests the same number; these complete in order. */
 static piece_t *place_of(const piece_t *piece, bool same)
 {
     const uint64_t hash =
@@ -445,6 +445,9 @@ __attribute__((destructor)) static void end(void)
 {
     if (follows()) {
         regx_check_ranges_judge();
-        regx_check_faults_end();
+    }
+    /* With LD_PRELOAD alone there is no command that would tell. */
+    if (follows() && !regx_check_sum->has_command && regx_check_sum->devices > 0) {
+        regx_check_sum_print();
     }
 }

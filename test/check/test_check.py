@@ -97,14 +97,14 @@ def test_what_is_right_is_not_accused(check: Check, change: str) -> None:
     """beside: other pages of what is registered, and other memory."""
     done = check.stale(change, "write", 20)
     assert (done.returncode, check.faults()) == (0, []), done.stderr
-    assert "21 registrations, 20 postings; stale ones used: 0 different, 0 same bytes" in done.stderr
+    assert "21 registrations, 20 postings; stale uses: 0 different, 0 same, 0 not compared" in done.stderr
 
 
 @pytest.mark.parametrize("backend", ["none", "notifier"])
 def test_a_cache_that_follows_changes_is_not_accused(check: Check, build: Build, backend: str) -> None:
     """With notifier the program watches its memory itself, so that bytes alone tell."""
     done = check.run(build.programs.parent / "registration/example", backend)
-    if "cannot be used" in done.stderr or "are not" in done.stderr.partition("regx-check: of ")[0]:
+    if "cannot be used" in done.stderr or "are not" in done.stderr:
         pytest.skip("registering cannot be watched here")
     assert (done.returncode, check.faults()) == (0, []), done.stderr
     assert " 200 postings" in done.stderr
