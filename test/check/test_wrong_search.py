@@ -12,12 +12,14 @@ from test_check import DIFFERENT, Check
 
 pytestmark = [pytest.mark.full, pytest.mark.alone]  # tests of tests, each of which is built anew
 RANGES = "check/ranges.c"
-ALIGNED = ("at + sizeof(address) <= length; at++", "at + sizeof(address) <= length; at += 8")
+ALIGNED = ("message->bytes + at, sizeof(address)", "message->bytes + (at & ~UINT64_C(7)), sizeof(address)")
 MISSED: list[str] = []
 
 # What is planted, what the program does, and what is then found.
 MUTANTS = [
     (Mutant("addresses are looked for at multiples of eight alone", RANGES, *ALIGNED), "munmap offer", MISSED),
+    (Mutant("of what is offered the page at its address alone is judged", RANGES, "return word;", "return page;"),
+     "beside offer-of-pages", MISSED),
     (Mutant("what is posted inline is not looked at", "check/interpose.c", "if (!writes_here) {",
             "if (!writes_here && (at->send_flags & IBV_SEND_INLINE) == 0) {"), "munmap offer", MISSED),
     (Mutant("of memory that is not watched nothing is open to peers", RANGES, " || range->is_unsure);", ");"),
@@ -25,7 +27,7 @@ MUTANTS = [
     (Mutant("what peers name is taken for an address of the program", RANGES,
             "regx_within(address - range->iova, 1,", "regx_within(address - range->base, 1,"), "munmap offer-iova", MISSED),
     (Mutant("an address without the key is an offer", RANGES,
-            "memcpy(&key, bytes + at, sizeof(key));", "key = ranges[touched - 1].rkey;"),
+            "memcpy(&key, message.bytes + at, sizeof(key));", "key = ranges[touched - 1].rkey;"),
      "munmap offer-without-key", [DIFFERENT]),
 ]
 
