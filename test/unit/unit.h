@@ -66,27 +66,8 @@ static inline uint32_t unit_scatter(uint32_t seed, uint32_t index)
 
 /* ---- the tests of a program ---- */
 
-static struct unit_tests {
-    struct CMUnitTest all[64];
-    int lines[64];
-    size_t count;
-} unit_tests;
-
-/* Constructors run in any order, tests in that of their lines. */
-static inline void unit_add(struct CMUnitTest test, int line)
-{
-    size_t at = unit_tests.count++;
-
-    if (at == sizeof(unit_tests.all) / sizeof(unit_tests.all[0])) {
-        abort();
-    }
-    for (; at > 0 && unit_tests.lines[at - 1] > line; at--) {
-        unit_tests.all[at] = unit_tests.all[at - 1];
-        unit_tests.lines[at] = unit_tests.lines[at - 1];
-    }
-    unit_tests.all[at] = test;
-    unit_tests.lines[at] = line;
-}
+/* Constructors run in any order, tests in that of their files and lines. */
+void unit_add(struct CMUnitTest test, const char *file, int line);
 
 /* UNIT_TEST(what_is_expected) { ... } is a test, which gets `void **state`. */
 #define UNIT_TEST(name) UNIT_TEST_BETWEEN(name, NULL, NULL)
@@ -94,14 +75,12 @@ static inline void unit_add(struct CMUnitTest test, int line)
     static void name(void **state);                                                                \
     __attribute__((constructor)) static void unit_add_##name(void)                                 \
     {                                                                                              \
-        unit_add((struct CMUnitTest){#name, name, setup, teardown, NULL}, __LINE__);               \
+        unit_add((struct CMUnitTest){#name, name, setup, teardown, NULL}, __FILE__, __LINE__);     \
     }                                                                                              \
     static void name(void **state)
 
-/* What main returns: all of them are run. */
-static inline int unit_run(CMFixtureFunction setup, CMFixtureFunction teardown)
-{
-    return _cmocka_run_group_tests("tests", unit_tests.all, unit_tests.count, setup, teardown);
-}
+/* What main returns: all of them are run. A program that prepares nothing before the first needs no main
+ * of its own (unit.c). */
+int unit_run(CMFixtureFunction setup, CMFixtureFunction teardown);
 
 #endif

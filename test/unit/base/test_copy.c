@@ -113,8 +113,3 @@ UNIT_TEST(data_behind_a_header_keep_their_place_in_the_line)
         }
     }
 }
-
-int main(void)
-{
-    return unit_run(NULL, NULL);
-}

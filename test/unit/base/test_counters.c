@@ -147,8 +147,3 @@ UNIT_TEST(long_reasons_are_cut_and_still_found)
     regx_tally(counters.ports, reason);
     assert_int_equal(counters.ports[1].count, 1);
 }
-
-int main(void)
-{
-    return unit_run(NULL, NULL);
-}

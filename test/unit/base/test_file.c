@@ -122,8 +122,3 @@ UNIT_TEST(what_is_kept_where_no_call_tells_stays_ours)
 {
     in_a_child_that(keeps_without_being_told);
 }
-
-int main(void)
-{
-    return unit_run(NULL, NULL);
-}

@@ -82,8 +82,3 @@ UNIT_TEST(old_handles_find_nothing)
     regx_handle_table_fini(&table);
     free(handles);
 }
-
-int main(void)
-{
-    return unit_run(NULL, NULL);
-}

@@ -232,8 +232,3 @@ UNIT_TEST(lists_hold_whole_elements)
     assert_false(regx_option_listed("posix, tcp", "tcp"));        /* spaces belong to it */
     assert_false(regx_option_listed(NULL, "tcp"));
 }
-
-int main(void)
-{
-    return unit_run(NULL, NULL);
-}

@@ -36,8 +36,3 @@ UNIT_TEST(arguments_of_a_line_that_is_not_shown_are_not_evaluated)
     regx_trace(&trace, REGX_TRACE_CHOICE, "%d", ++evaluated);
     assert_string_equal(last, "1");
 }
-
-int main(void)
-{
-    return unit_run(NULL, NULL);
-}

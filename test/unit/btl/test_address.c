@@ -356,8 +356,3 @@ UNIT_TEST(both_ends_decide_alike)
     }
     other_leads = false;
 }
-
-int main(void)
-{
-    return unit_run(NULL, NULL);
-}

@@ -572,8 +572,3 @@ TEST(what_is_far_worse_for_one_size_is_not_tried_soon_for_others)
         assert_int_equal(went[REGX_EAGER_RENDEZVOUS], 0);
     }
 }
-
-int main(void)
-{
-    return unit_run(NULL, NULL);
-}

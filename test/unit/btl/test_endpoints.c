@@ -295,8 +295,3 @@ UNIT_TEST(of_two_that_connect_at_once_one_serves)
         close_module(&module);
     }
 }
-
-int main(void)
-{
-    return unit_run(NULL, NULL);
-}

@@ -102,8 +102,3 @@ TEST(without_a_slot_it_is_as_long_as_a_frame)
     regx_pool_put(&module.pool, taken[1]);
     regx_pool_put(&module.pool, taken[0]);
 }
-
-int main(void)
-{
-    return unit_run(NULL, NULL);
-}

@@ -71,8 +71,3 @@ UNIT_TEST(every_field_takes_what_is_allowed)
 {
     for_each(check_row);
 }
-
-int main(void)
-{
-    return unit_run(NULL, NULL);
-}

@@ -249,8 +249,3 @@ TEST(the_kernels_copy_asks_nobody)
     assert_true(stage.origin->counters.onesided == 2 &&
                 stage.origin->counters.onesided_messages == 0);
 }
-
-int main(void)
-{
-    return unit_run(NULL, NULL);
-}

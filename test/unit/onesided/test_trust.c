@@ -287,8 +287,3 @@ TEST(whom_the_target_cannot_answer_is_told_to_its_owner)
     regx_onesided_add(stage.origin->onesided, &stage.origin->peers[1],
                       &stage.origin->conns[1].conn);
 }
-
-int main(void)
-{
-    return unit_run(NULL, NULL);
-}

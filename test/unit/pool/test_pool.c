@@ -141,8 +141,3 @@ UNIT_TEST(threads_never_hold_the_same_slot)
     assert_int_equal(regx_pool_get(&pool), REGX_SLOT_NONE);
     regx_pool_fini(&pool);
 }
-
-int main(void)
-{
-    return unit_run(NULL, NULL);
-}

@@ -349,8 +349,3 @@ UNIT_TEST(a_refused_use_that_held_up_deregistering_has_it_tried_again)
         registry_close(r);
     }
 }
-
-int main(void)
-{
-    return unit_run(NULL, NULL);
-}

@@ -338,8 +338,3 @@ UNIT_TEST(what_would_pin_too_much_is_refused)
     assert_int_equal(r->counters.registered_high, 2 * BOUND);
     registry_close(r);
 }
-
-int main(void)
-{
-    return unit_run(NULL, NULL);
-}

@@ -264,8 +264,3 @@ UNIT_TEST_BETWEEN(hooks_beside_the_notifier_wait_too, hooked_reset, NULL)
     expect(1, 0);
     end();
 }
-
-int main(void)
-{
-    return unit_run(NULL, NULL);
-}

@@ -392,8 +392,3 @@ UNIT_TEST_BETWEEN(a_refused_userfaultfd_is_no_end, hooked_reset, NULL)
         process_must_end_well(child);
     }
 }
-
-int main(void)
-{
-    return unit_run(NULL, NULL);
-}

@@ -297,8 +297,3 @@ UNIT_TEST(writers_at_once_tear_nothing)
     assert_true(read > 0);
     regx_inval_log_close(writers.log);
 }
-
-int main(void)
-{
-    return unit_run(NULL, NULL);
-}

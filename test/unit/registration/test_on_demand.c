@@ -254,8 +254,3 @@ UNIT_TEST_BETWEEN(what_the_device_errs_with_is_pinned_for_one_use, NULL, close_a
     assert_int_equal(counters.uncached, 1);
     assert_int_equal(fell_back("odp: pinned, not where a page begins"), 1);
 }
-
-int main(void)
-{
-    return unit_run(NULL, NULL);
-}

@@ -167,8 +167,3 @@ UNIT_TEST(the_background_calls_nobody_back)
     registry_close(r);
     monitor->stop(monitor);
 }
-
-int main(void)
-{
-    return unit_run(NULL, NULL);
-}

@@ -133,8 +133,3 @@ UNIT_TEST(free_gives_no_memory_back)
         }
     }
 }
-
-int main(void)
-{
-    return unit_run(NULL, NULL);
-}

@@ -513,8 +513,3 @@ UNIT_TEST(a_child_is_inert)
         registry_close(r);
     }
 }
-
-int main(void)
-{
-    return unit_run(NULL, NULL);
-}

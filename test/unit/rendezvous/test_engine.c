@@ -390,8 +390,3 @@ UNIT_TEST(what_was_registered_for_one_message_does_not_serve_another)
     assert_int_equal(serial, made);
     rig_close(rig);
 }
-
-int main(void)
-{
-    return unit_run(NULL, NULL);
-}

@@ -526,8 +526,3 @@ UNIT_TEST(one_lucky_batch_does_not_win)
     }
     assert_in_range(misled, 0, SEEDS_MANY / 4);
 }
-
-int main(void)
-{
-    return unit_run(NULL, NULL);
-}

@@ -415,8 +415,3 @@ UNIT_TEST(pages_of_a_pager_are_waited_for)
     close(uffd);
     munmap(opened, LENGTH);
 }
-
-int main(void)
-{
-    return unit_run(NULL, NULL);
-}

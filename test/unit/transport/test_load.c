@@ -14,8 +14,3 @@ UNIT_TEST(a_missing_object_is_named)
     assert_non_null(strstr(error, "regx_transport_nowhere.so"));
     assert_null(strchr(error, '\n'));
 }
-
-int main(void)
-{
-    return unit_run(NULL, NULL);
-}

@@ -538,8 +538,3 @@ UNIT_TEST(where_the_kernel_may_start_no_thread_a_put_fails)
     }
     process_must_end_well(child);
 }
-
-int main(void)
-{
-    return unit_run(NULL, NULL);
-}

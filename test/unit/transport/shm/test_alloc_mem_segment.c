@@ -277,8 +277,3 @@ SHM_TEST(what_may_not_be_read_fails_for_both)
     regx_shm_ops.node.release(one.transport, to);
     sink = guarded;
 }
-
-int main(void)
-{
-    return unit_run(NULL, NULL);
-}

@@ -464,8 +464,3 @@ SHM_TEST(what_is_pending_fails_at_disconnect)
     leave(&messages[0]);
     assert_int_equal(atomic_load(&shm_of(&one)->copy_count), 0);
 }
-
-int main(void)
-{
-    return unit_run(NULL, NULL);
-}

@@ -443,8 +443,3 @@ SHM_TEST(a_spoilt_cell_ends_the_get)
     one.counters.malformed = 0;
     memset(sink, 0xee, SHM_ZONE);
 }
-
-int main(void)
-{
-    return unit_run(NULL, NULL);
-}

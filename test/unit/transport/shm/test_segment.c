@@ -566,8 +566,3 @@ UNIT_TEST(addresses_that_are_limited_are_room_that_is_limited)
     }
     process_must_end_well(child);
 }
-
-int main(void)
-{
-    return unit_run(NULL, NULL);
-}

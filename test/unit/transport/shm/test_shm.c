@@ -506,8 +506,3 @@ SHM_TEST(a_frame_is_known_behind_which_another_has_come)
     one.conn = first;
     tested->ops->disconnect(second);
 }
-
-int main(void)
-{
-    return unit_run(NULL, NULL);
-}

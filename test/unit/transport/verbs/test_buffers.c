@@ -176,8 +176,3 @@ VERBS_TEST(new_queue_pair_gets_nothing_of_one_that_had_its_number)
     one.conn = one_connect(&two);
     the_next_queue_pair_of_that_number_gets_nothing(number, conn);
 }
-
-int main(void)
-{
-    return unit_run(NULL, NULL);
-}

@@ -570,8 +570,3 @@ VERBS_TEST(malformed_messages_are_counted_and_make_nothing)
     parties_exchange();
     verbs_close();
 }
-
-int main(void)
-{
-    return unit_run(NULL, NULL);
-}

@@ -237,8 +237,3 @@ VERBS_TEST(keys_of_the_wrong_kind_open_nothing)
     opens_nothing(false, REGX_ACCESS_LOCAL);
     opens_nothing(false, REGX_ACCESS_REMOTE_WRITE);
 }
-
-int main(void)
-{
-    return unit_run(NULL, NULL);
-}

@@ -372,8 +372,3 @@ VERBS_TEST(events_that_the_program_has_closed_are_done_without)
         assert_untouched(fd, replaced == 1);
     }
 }
-
-int main(void)
-{
-    return unit_run(NULL, NULL);
-}

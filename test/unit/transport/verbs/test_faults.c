@@ -474,8 +474,3 @@ VERBS_TEST(a_peer_that_asks_anew_waits_for_a_queue_pair_or_is_lost)
     assert_int_equal(conn_try(one.conn, 10), REGX_UNREACHABLE);
     close_faulty();
 }
-
-int main(void)
-{
-    return unit_run(NULL, NULL);
-}

@@ -268,8 +268,3 @@ UNIT_TEST_BETWEEN(a_port_without_a_shared_receive_queue_is_refused_by_name, two_
     assert_string_equal(error, "fake0:1 gives no shared receive queue: Cannot allocate memory");
     assert_null(transport);
 }
-
-int main(void)
-{
-    return unit_run(NULL, NULL);
-}

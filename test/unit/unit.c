@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "unit.h"
+
+static struct {
+    struct CMUnitTest all[64];
+    const char *files[64];
+    int lines[64];
+    size_t count;
+} tests;
+
+static bool comes_before(const char *file, int line, size_t other)
+{
+    const int order = strcmp(file, tests.files[other]);
+
+    return order < 0 || (order == 0 && line < tests.lines[other]);
+}
+
+void unit_add(struct CMUnitTest test, const char *file, int line)
+{
+    size_t at = tests.count++;
+
+    if (at == sizeof(tests.all) / sizeof(tests.all[0])) {
+        abort();
+    }
+    for (; at > 0 && comes_before(file, line, at - 1); at--) {
+        tests.all[at] = tests.all[at - 1];
+        tests.files[at] = tests.files[at - 1];
+        tests.lines[at] = tests.lines[at - 1];
+    }
+    tests.all[at] = test;
+    tests.files[at] = file;
+    tests.lines[at] = line;
+}
+
+int unit_run(CMFixtureFunction setup, CMFixtureFunction teardown)
+{
+    return _cmocka_run_group_tests("tests", tests.all, tests.count, setup, teardown);
+}
+
+__attribute__((weak)) int main(void)
+{
+    return unit_run(NULL, NULL);
+}
