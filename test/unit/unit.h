@@ -79,6 +79,17 @@ void unit_add(struct CMUnitTest test, const char *file, int line);
     }                                                                                              \
     static void name(void **state)
 
+/* The same, with statements around it, which may skip it. */
+#define UNIT_TEST_WITHIN(name, setup, before, after)                                               \
+    static void unit_body_##name(void **state);                                                    \
+    UNIT_TEST_BETWEEN(name, setup, NULL)                                                           \
+    {                                                                                              \
+        before;                                                                                    \
+        unit_body_##name(state);                                                                   \
+        after;                                                                                     \
+    }                                                                                              \
+    static void unit_body_##name(void **state)
+
 /* What main returns: all of them are run. A program that prepares nothing before the first needs no main
  * of its own (unit.c). */
 int unit_run(CMFixtureFunction setup, CMFixtureFunction teardown);

@@ -8,8 +8,8 @@
  *     returns conformance_run;
  *   - its name in the folder's .am, with $(conformance) among its sources;
  *   - what only this transport does (its wire, its device's faults) in tests beside it.
- * A transport that lacks the operations of a node has all cases but conformance_node. What `open`
- * calls unreachable skips the cases.
+ * One that has the operations of a node has conformance_node.c, too. What `open` calls unreachable
+ * skips the cases.
  */
 #ifndef REGX_TEST_CONFORMANCE_H
 #define REGX_TEST_CONFORMANCE_H
@@ -33,11 +33,12 @@ typedef struct conformance {
     void (*cut)(regx_transport_t *transport, uint64_t peer);
 } conformance_t;
 
-/* Runs all cases. Returns what main is to return. */
+/* Runs all cases that are linked. Returns what main is to return. */
 int conformance_run(const conformance_t *conformance);
 
-/* The cases by what they are about; each table's last row has no name. */
-extern const struct CMUnitTest conformance_frames[], conformance_puts[], conformance_gets[],
-    conformance_ends[], conformance_node[];
+/* Before each case; and a case between parties_open and parties_close. */
+int conformance_reset(void **state);
+#define CONFORMANCE_TEST(name)                                                                     \
+    UNIT_TEST_WITHIN(name, conformance_reset, parties_open(false), parties_close())
 
 #endif

@@ -88,7 +88,7 @@ static void under_way_free(under_way_t *all)
 }
 
 /* After each number of steps that the two may have made. */
-static void what_is_under_way_ends_once_when_its_connection_does(void **state)
+UNIT_TEST_BETWEEN(what_is_under_way_ends_once_when_its_connection_does, conformance_reset, NULL)
 {
     static under_way_t all;
 
@@ -101,8 +101,7 @@ static void what_is_under_way_ends_once_when_its_connection_does(void **state)
         for (unsigned i = 0; i < steps; i++) {
             tested->ops->progress(i % 3 == 2 ? two.transport : one.transport);
         }
-        tested->ops->disconnect(one.conn);
-        one.conn = NULL;
+        party_leave(&one);
         assert_all_ended(&all);
         assert_silent(&all);
         tested->ops->dereg(one.transport, &all.local);
@@ -113,7 +112,7 @@ static void what_is_under_way_ends_once_when_its_connection_does(void **state)
 }
 
 /* Also before the disconnect. close waits until they have been read. */
-static void frames_accepted_before_the_close_arrive(void **state)
+UNIT_TEST_BETWEEN(frames_accepted_before_the_close_arrive, conformance_reset, NULL)
 {
     parties_open(false);
     parties_exchange();
@@ -121,8 +120,7 @@ static void frames_accepted_before_the_close_arrive(void **state)
     for (unsigned i = 0; i < 12; i++) {
         assert_int_equal(party_try(&one, 1, i, (size_t)i * 300), REGX_OK);
     }
-    tested->ops->disconnect(one.conn);
-    one.conn = NULL;
+    party_leave(&one);
     if (tested->is_ending != NULL) {
         parties_settle();
     }
@@ -130,15 +128,13 @@ static void frames_accepted_before_the_close_arrive(void **state)
     parties_settle();
     assert_int_equal(two.delivered, before + 12);
     assert_true(two.last_length == 3300 && unit_is_filled(two.last, 3300, 11));
-    tested->ops->disconnect(two.conn);
-    two.conn = NULL;
+    party_leave(&two);
     parties_settle();
     party_close(&two);
 }
 
-static void a_peer_may_connect_again(void **state)
+CONFORMANCE_TEST(a_peer_may_connect_again)
 {
-    parties_open(false);
     for (unsigned round = 0; round < 12; round++) {
         parties_exchange();
         tested->ops->disconnect(one.conn);
@@ -151,7 +147,6 @@ static void a_peer_may_connect_again(void **state)
             party_connect(&two, &one);
         }
     }
-    parties_close();
 }
 
 /* ---- a peer that fails ---- */
@@ -170,8 +165,7 @@ static void the_way_to_a_peer_is_cut(void)
     }
     assert_int_equal(one.broken, 1);
     assert_int_equal(party_try(&one, 1, 1, 10), REGX_UNREACHABLE);
-    tested->ops->disconnect(one.conn);
-    one.conn = NULL;
+    party_leave(&one);
     assert_silent(&all);
     tested->ops->dereg(one.transport, &all.local);
     tested->ops->dereg(two.transport, &all.remote);
@@ -259,7 +253,7 @@ static void a_peer_is_killed(void)
     pair_join(child, end, true);
 }
 
-static void what_is_under_way_ends_when_the_peer_fails(void **state)
+UNIT_TEST_BETWEEN(what_is_under_way_ends_when_the_peer_fails, conformance_reset, NULL)
 {
     if (tested->cut != NULL) {
         the_way_to_a_peer_is_cut();
@@ -267,11 +261,3 @@ static void what_is_under_way_ends_when_the_peer_fails(void **state)
         a_peer_is_killed();
     }
 }
-
-const struct CMUnitTest conformance_ends[] = {
-    cmocka_unit_test(what_is_under_way_ends_once_when_its_connection_does),
-    cmocka_unit_test(frames_accepted_before_the_close_arrive),
-    cmocka_unit_test(a_peer_may_connect_again),
-    cmocka_unit_test(what_is_under_way_ends_when_the_peer_fails),
-    {.name = NULL},
-};

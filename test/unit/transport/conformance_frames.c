@@ -10,12 +10,11 @@
 
 /* ---- addresses ---- */
 
-static void an_address_of_another_length_is_refused(void **state)
+CONFORMANCE_TEST(an_address_of_another_length_is_refused)
 {
     uint8_t address[REGX_ADDRESS_MAX];
     regx_conn_t *conn;
 
-    parties_open(false);
     const size_t length = tested->ops->address(two.transport, address);
     for (size_t wrong = 0; wrong < length; wrong++) {
         assert_int_equal(tested->ops->connect(one.transport, THREE, address, wrong, &conn),
@@ -25,7 +24,6 @@ static void an_address_of_another_length_is_refused(void **state)
         assert_true(tested->ops->reaches(one.transport, address, length, true));
         assert_false(tested->ops->reaches(one.transport, address, length - 1, true));
     }
-    parties_close();
 }
 
 /* ---- frames ---- */
@@ -39,14 +37,13 @@ static void await_frame(const party_t *at, unsigned count, uint8_t tag, uint64_t
     assert_true(unit_is_filled(at->last, length, stream));
 }
 
-static void frames_of_each_length_arrive_whole(void **state)
+CONFORMANCE_TEST(frames_of_each_length_arrive_whole)
 {
     const size_t lengths[] = {0,    1,    8,     16,    17,    55,    56,   57,
                               112,  113,  448,   449,   4095,  4096,  8191, 8192,
                               8448, 8449, 10000, 16384, 16640, 32767, 32768};
     unsigned count = 0;
 
-    parties_open(false);
     for (size_t i = 0; i < sizeof(lengths) / sizeof(lengths[0]); i++) {
         if (lengths[i] <= one.transport->max_frame) {
             count++;
@@ -61,17 +58,15 @@ static void frames_of_each_length_arrive_whole(void **state)
     assert_int_equal(party_try(&one, 1, 5, one.transport->max_frame + 1), REGX_INVALID);
     parties_settle();
     assert_int_equal(two.delivered, count + 1);
-    parties_close();
 }
 
 /* The payload lies there, as with a NULL for pack; or there is none. */
-static void header_and_payload_arrive_as_one_frame(void **state)
+CONFORMANCE_TEST(header_and_payload_arrive_as_one_frame)
 {
     const size_t headers[] = {0, 1, 12, 56, 256}, payloads[] = {0, 1, 8, 13, 300, 5000};
     uint8_t header[256], payload[5000];
     unsigned count = 0;
 
-    parties_open(false);
     unit_fill(header, sizeof(header), 8, 0);
     unit_fill(payload, sizeof(payload), 9, 0);
     for (size_t i = 0; i < 30; i++) {
@@ -88,14 +83,12 @@ static void header_and_payload_arrive_as_one_frame(void **state)
         assert_true(unit_is_filled(two.last, first, 8));
         assert_true(unit_is_filled(two.last + first, second, 9));
     }
-    parties_close();
 }
 
-static void zero_copy_sends_of_each_length_arrive(void **state)
+CONFORMANCE_TEST(zero_copy_sends_of_each_length_arrive)
 {
     op_t op;
 
-    parties_open(false);
     const size_t most = one.transport->max_zcopy;
     const size_t lengths[] = {0, 1, 56, 4096, 8448, 8449, most - 1, most};
     uint8_t *pool = one.transport->pool_memory;
@@ -115,7 +108,6 @@ static void zero_copy_sends_of_each_length_arrive(void **state)
         op_await(&op);
         memset(pool, 0xee, POOL); /* it may be used again */
     }
-    parties_close();
 }
 
 /* ---- order ---- */
@@ -154,12 +146,11 @@ static bool send_mixed(unsigned n)
     return status != REGX_AGAIN;
 }
 
-static void copied_and_lent_frames_arrive_in_order(void **state)
+CONFORMANCE_TEST(copied_and_lent_frames_arrive_in_order)
 {
     enum { FRAMES = 2000 };
     unsigned sent = 0;
 
-    parties_open(false);
     expected = 0;
     two.on_deliver = in_order;
     while (sent < FRAMES || two.delivered < FRAMES) {
@@ -169,7 +160,6 @@ static void copied_and_lent_frames_arrive_in_order(void **state)
         parties_progress();
     }
     two.on_deliver = NULL;
-    parties_close();
 }
 
 /* Frames to `two`, which makes no progress, until no more are accepted for long. Returns how many
@@ -188,11 +178,10 @@ static unsigned fill_the_way(unsigned sent)
 }
 
 /* Wherever a transport's rings stand then. */
-static void more_frames_than_there_is_room_for_arrive_in_order(void **state)
+CONFORMANCE_TEST(more_frames_than_there_is_room_for_arrive_in_order)
 {
     enum { ROUNDS = 30 };
 
-    parties_open(false);
     expected = 0;
     two.on_deliver = in_order;
     party_send(&one, 0, 0, mixed[0]);
@@ -209,12 +198,10 @@ static void more_frames_than_there_is_room_for_arrive_in_order(void **state)
         parties_await(&two.delivered, sent);
     }
     two.on_deliver = NULL;
-    parties_close();
 }
 
-static void a_peer_that_does_not_read_stops_no_other(void **state)
+CONFORMANCE_TEST(a_peer_that_does_not_read_stops_no_other)
 {
-    parties_open(false);
     expected = 0;
     two.on_deliver = in_order;
     party_send(&one, 0, 0, mixed[0]);
@@ -242,7 +229,6 @@ static void a_peer_that_does_not_read_stops_no_other(void **state)
     one.conn = to_two;
     parties_settle();
     party_close(&three);
-    parties_close();
 }
 
 /* ---- from where frames may be sent ---- */
@@ -255,9 +241,8 @@ static void answer(party_t *party)
     }
 }
 
-static void a_delivery_may_answer(void **state)
+CONFORMANCE_TEST(a_delivery_may_answer)
 {
-    parties_open(false);
     parties_exchange();
     one.on_deliver = two.on_deliver = answer;
     party_send(&one, 200, 0, 500);
@@ -267,10 +252,9 @@ static void a_delivery_may_answer(void **state)
     assert_ptr_equal(one.on_deliver, two.on_deliver);
     assert_int_equal(two.last_tag, 0);
     one.on_deliver = two.on_deliver = NULL;
-    parties_close();
 }
 
-static void a_process_sends_to_itself(void **state)
+UNIT_TEST_BETWEEN(a_process_sends_to_itself, conformance_reset, NULL)
 {
     party_open(&one, ONE, false);
     party_connect(&one, &one);
@@ -279,9 +263,7 @@ static void a_process_sends_to_itself(void **state)
         await_frame(&one, i, 1, i, (size_t)i * 400);
         assert_true(one.last_sender == ONE);
     }
-    tested->ops->disconnect(one.conn);
-    tested->ops->close(one.transport);
-    one.transport = NULL;
+    party_end(&one);
 }
 
 /* ---- threads ---- */
@@ -309,7 +291,7 @@ static void check_stamp(party_t *party)
 }
 
 /* Two threads send by one connection, one of which makes progress as well; another reads. */
-static void threads_send_at_once_beside_progress(void **state)
+UNIT_TEST_BETWEEN(threads_send_at_once_beside_progress, conformance_reset, NULL)
 {
     pthread_t sender;
 
@@ -334,17 +316,3 @@ static void threads_send_at_once_beside_progress(void **state)
     two.on_deliver = NULL;
     parties_close();
 }
-
-const struct CMUnitTest conformance_frames[] = {
-    cmocka_unit_test(an_address_of_another_length_is_refused),
-    cmocka_unit_test(frames_of_each_length_arrive_whole),
-    cmocka_unit_test(header_and_payload_arrive_as_one_frame),
-    cmocka_unit_test(zero_copy_sends_of_each_length_arrive),
-    cmocka_unit_test(copied_and_lent_frames_arrive_in_order),
-    cmocka_unit_test(more_frames_than_there_is_room_for_arrive_in_order),
-    cmocka_unit_test(a_peer_that_does_not_read_stops_no_other),
-    cmocka_unit_test(a_delivery_may_answer),
-    cmocka_unit_test(a_process_sends_to_itself),
-    cmocka_unit_test(threads_send_at_once_beside_progress),
-    {.name = NULL},
-};

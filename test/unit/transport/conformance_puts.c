@@ -8,12 +8,11 @@
 #include <stdlib.h>
 
 /* From memory of any kind, from the own pool, and with an immediate. */
-static void puts_to_the_pool_write_their_bytes_alone(void **state)
+CONFORMANCE_TEST(puts_to_the_pool_write_their_bytes_alone)
 {
     uint8_t *local = calloc(1, POOL);
     op_t op;
 
-    parties_open(false);
     uint8_t *pool = two.transport->pool_memory, *own = one.transport->pool_memory;
     for (unsigned i = 0; i < LENGTHS && op_lengths[i] < POOL / 2; i++) {
         for (unsigned how = 0; how < 3; how++) {
@@ -42,17 +41,15 @@ static void puts_to_the_pool_write_their_bytes_alone(void **state)
     for (size_t i = 0; i < POOL; i++) {
         assert_int_equal(pool[i], 0xee);
     }
-    parties_close();
     free(local);
 }
 
-static void puts_to_a_region_write_their_bytes_alone(void **state)
+CONFORMANCE_TEST(puts_to_a_region_write_their_bytes_alone)
 {
     uint8_t *local = calloc(1, LONGEST), *region;
     regx_mr_t from, to;
     op_t op;
 
-    parties_open(false);
     parties_exchange();
     region = guarded_new(REGION);
     party_reg(&one, local, LONGEST, REGX_ACCESS_LOCAL, &from);
@@ -82,7 +79,6 @@ static void puts_to_a_region_write_their_bytes_alone(void **state)
     tested->ops->dereg(two.transport, &to);
     guarded_free(region, REGION);
     free(local);
-    parties_close();
 }
 
 static unsigned frames_seen, notices_seen;
@@ -98,13 +94,12 @@ static void count_both(party_t *party)
     frames_seen++;
 }
 
-static void a_notice_comes_behind_the_frames_before_it(void **state)
+CONFORMANCE_TEST(a_notice_comes_behind_the_frames_before_it)
 {
     enum { PUTS = 20 };
     static op_t ops[PUTS];
     regx_mr_t from, to;
 
-    parties_open(false);
     uint8_t *local = calloc(1, 300000), *region = calloc(1, 300000);
     party_reg(&one, local, 300000, REGX_ACCESS_LOCAL, &from);
     party_reg(&two, region, 300000, REGX_ACCESS_REMOTE_WRITE, &to);
@@ -128,14 +123,6 @@ static void a_notice_comes_behind_the_frames_before_it(void **state)
     two.on_deliver = NULL;
     tested->ops->dereg(one.transport, &from);
     tested->ops->dereg(two.transport, &to);
-    parties_close();
     free(local);
     free(region);
 }
-
-const struct CMUnitTest conformance_puts[] = {
-    cmocka_unit_test(puts_to_the_pool_write_their_bytes_alone),
-    cmocka_unit_test(puts_to_a_region_write_their_bytes_alone),
-    cmocka_unit_test(a_notice_comes_behind_the_frames_before_it),
-    {.name = NULL},
-};

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+const conformance_t *tested;
 party_t one, two, three;
 const uint64_t outside[OUTSIDE] = {REGION - 3, REGION, REGION + 1, UINT64_MAX, UINT64_MAX - 3};
 const size_t op_lengths[LENGTHS] = {1,         7,         4095,    4096,        4097,
@@ -217,17 +218,31 @@ void two_works_end(void)
     two_works = false;
 }
 
+void party_leave(party_t *party)
+{
+    if (party->conn != NULL) {
+        tested->ops->disconnect(party->conn);
+        party->conn = NULL;
+    }
+}
+
+void parties_leave(void)
+{
+    party_leave(&one);
+    party_leave(&two);
+    parties_settle();
+}
+
+void party_end(party_t *party)
+{
+    party_leave(party);
+    tested->ops->close(party->transport);
+    party->transport = NULL;
+}
+
 void parties_close(void)
 {
-    party_t *const all[] = {&one, &two};
-
-    for (size_t i = 0; i < 2; i++) {
-        if (all[i]->conn != NULL) {
-            tested->ops->disconnect(all[i]->conn);
-            all[i]->conn = NULL;
-        }
-    }
-    parties_settle();
+    parties_leave();
     party_close(&one);
     party_close(&two);
 }
@@ -427,4 +442,27 @@ void party_reg(const party_t *party, void *base, size_t length, unsigned access,
     memset(mr, 0xee, sizeof(*mr));
     assert_int_equal(tested->ops->reg(party->transport, base, length, access, mr), REGX_OK);
     assert_true(mr->base == base && mr->length == length && mr->access == access);
+}
+
+void readable_new(readable_t *readable)
+{
+    parties_exchange();
+    readable->to = guarded_new(REGION);
+    readable->from = malloc(REGION);
+    unit_fill(readable->from, REGION, 1, 0);
+    party_reg(&one, readable->to, REGION, REGX_ACCESS_LOCAL_WRITE, &readable->into);
+    party_reg(&two, readable->from, REGION, REGX_ACCESS_REMOTE_READ, &readable->remote);
+}
+
+void readable_free(readable_t *readable)
+{
+    tested->ops->dereg(one.transport, &readable->into);
+    tested->ops->dereg(two.transport, &readable->remote);
+    guarded_free(readable->to, REGION);
+    free(readable->from);
+}
+
+void assert_got(const readable_t *readable, size_t at, size_t length)
+{
+    assert_memory_equal(readable->to + at, readable->from + at, length);
 }

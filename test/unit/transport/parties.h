@@ -55,6 +55,12 @@ void party_open(party_t *party, uint64_t self, bool threads);
 void party_connect(party_t *party, const party_t *to);
 /* `one` and `two`, open and connected. */
 void parties_open(bool threads);
+/* Ends its connection, if it has one. */
+void party_leave(party_t *party);
+/* Of both, until that has come to its end. */
+void parties_leave(void);
+/* Ends and closes one party, while no other makes progress. */
+void party_end(party_t *party);
 /* Disconnects and closes both: they have seen nothing malformed. */
 void parties_close(void);
 /* Of all that are open. */
@@ -93,5 +99,15 @@ void op_put_to_two(op_t *op, const uint8_t *at, uint64_t stream);
 uint8_t *guarded_new(size_t length);
 void guarded_free(uint8_t *memory, size_t length);
 void party_reg(const party_t *party, void *base, size_t length, unsigned access, regx_mr_t *mr);
+
+/* Memory of `one`, guarded, and memory of `two` that it may get, stamped. */
+typedef struct readable {
+    uint8_t *to, *from;
+    regx_mr_t into, remote;
+} readable_t;
+void readable_new(readable_t *readable);
+void readable_free(readable_t *readable);
+/* The bytes are there, at the same place as in the other's. */
+void assert_got(const readable_t *readable, size_t at, size_t length);
 
 #endif

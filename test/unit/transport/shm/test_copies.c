@@ -373,8 +373,7 @@ UNIT_TEST(who_disconnects_waits_for_the_peers_piece)
         disconnects = false;
         assert_int_equal(pthread_create(&peer, NULL, end_slowly, NULL), 0);
         disconnects = true;
-        regx_shm_disconnect(one.conn);
-        one.conn = NULL;
+        party_leave(&one);
         assert_true(op.ended == 1 && op.status == REGX_FAILED);
         assert_int_equal(sink[slow.begin], 0x77);
         pthread_join(peer, NULL);

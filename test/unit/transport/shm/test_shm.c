@@ -132,9 +132,7 @@ SHM_TEST(mailboxes_are_used_again)
         const struct regx_mailbox_segment *used = shm_of(&one)->mailboxes.segments;
         assert_true(segment == NULL || used == segment); /* no other one is ever made */
         segment = used;
-        tested->ops->disconnect(one.conn);
-        tested->ops->disconnect(two.conn);
-        parties_settle();
+        parties_leave();
         party_connect(&one, &two);
         party_connect(&two, &one);
     }
@@ -260,9 +258,7 @@ UNIT_TEST(who_closes_leaves_no_pages_to_those_who_stay)
     tested->ops->close(two.transport);
     two.transport = NULL;
     assert_int_equal(process_pages(pool, pool + POOL, 63), 0);
-    tested->ops->disconnect(one.conn);
-    tested->ops->close(one.transport);
-    one.transport = NULL;
+    party_end(&one);
 }
 
 /* ---- neighbours that are there at the start ---- */
@@ -307,15 +303,12 @@ UNIT_TEST(a_neighbour_is_mapped_once)
     assert_int_equal(two.delivered, 2);
     assert_ptr_equal(conn_of(&one)->peer.view, view);
     assert_int_equal(maps, before);
-    tested->ops->disconnect(one.conn);
-    tested->ops->disconnect(two.conn);
-    parties_settle();
+    parties_leave();
     assert_ptr_equal(shm_of(&one)->views, view);
     tested->ops->disconnect(first);
     parties_settle();
     regx_shm_reap(shm_of(&one));
     assert_null(shm_of(&one)->views);
-    one.conn = two.conn = NULL;
     parties_close();
 }
 
@@ -348,15 +341,13 @@ UNIT_TEST(who_has_ended_before_the_first_frame_is_refused)
         shm_parties_open_early();
         assert_non_null(conn_of(&one)->peer.main);
         assert_true(regx_shm_reachable(one.conn));
-        tested->ops->disconnect(two.conn);
-        two.conn = NULL;
+        party_leave(&two);
         party_close(&two);
         atomic_fetch_and(&conn_of(&one)->peer.main->queue.closed, !killed);
         assert_int_equal(party_try(&one, 1, 1, 1), REGX_UNREACHABLE);
         assert_true(fell_back(&one, "shm: the neighbour has ended"));
         assert_true(step(&one) == 1 && one.broken == 1);
-        tested->ops->disconnect(one.conn);
-        one.conn = NULL;
+        party_leave(&one);
         party_close(&one);
     }
 }

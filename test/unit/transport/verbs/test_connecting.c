@@ -26,11 +26,10 @@ static void make_due(void)
 
 /* Peers that compute for long are asked again and again. They are more than may be asked at once,
  * and keep no other from being connected. */
-VERBS_TEST(peer_is_connected_though_many_others_compute)
+VERBS_OPEN_TEST(peer_is_connected_though_many_others_compute)
 {
     regx_conn_t *conns[MANY];
 
-    parties_open(false);
     fake.drop_datagrams = true; /* else the first question would do */
     one_asks();
     for (unsigned i = 0; i < MANY; i++) {
@@ -52,7 +51,6 @@ VERBS_TEST(peer_is_connected_though_many_others_compute)
         regx_transport_ops.disconnect(conns[i]);
         party_drop(&others[i]);
     }
-    verbs_close();
 }
 
 static void ask_times(unsigned count)
@@ -64,9 +62,8 @@ static void ask_times(unsigned count)
 }
 
 /* To make one, the kernel may ask the network, for up to a second. */
-VERBS_TEST(a_peer_is_asked_and_answered_by_one_route)
+VERBS_OPEN_TEST(a_peer_is_asked_and_answered_by_one_route)
 {
-    parties_open(false);
     fake.drop_datagrams = true;
     one_asks();
     ask_times(10);
@@ -78,7 +75,6 @@ VERBS_TEST(a_peer_is_asked_and_answered_by_one_route)
     parties_settle();
     assert_int_equal(fake.routes_made, 2); /* one of each end */
     assert_int_equal(fake.routes_left, 0);
-    verbs_close();
 }
 
 /* The peer may have moved to another network device. */
@@ -89,9 +85,8 @@ VERBS_TEST(a_peer_that_does_not_answer_is_asked_by_another_route)
     one_asks();
     ask_times(100);
     assert_int_equal(fake.routes_made, 7);
-    assert_true(fake.routes_left <= 2);      /* of the last question, and of the next */
-    regx_transport_ops.disconnect(one.conn); /* it leaves before it was heard */
-    one.conn = NULL;
+    assert_true(fake.routes_left <= 2); /* of the last question, and of the next */
+    party_leave(&one);                  /* it leaves before it was heard */
     regx_transport_ops.progress(one.transport);
     regx_transport_ops.progress(one.transport);
     assert_int_equal(fake.routes_left, 0);
@@ -122,12 +117,11 @@ VERBS_TEST(lost_and_doubled_datagrams_are_made_up_for)
 }
 
 /* Soft-RoCE errs on demand in packets that are shorter than a page. */
-VERBS_TEST(a_peer_whose_packets_are_too_small_on_demand_is_not_connected)
+VERBS_OPEN_TEST(a_peer_whose_packets_are_too_small_on_demand_is_not_connected)
 {
     uint8_t address[REGX_ADDRESS_MAX];
     regx_conn_t *conn;
 
-    parties_open(false);
     one.transport->on_demand_grain = 4096;
     verbs_of(&two)->address.mtu = IBV_MTU_2048;
     const size_t length = regx_transport_ops.address(two.transport, address);
@@ -137,7 +131,6 @@ VERBS_TEST(a_peer_whose_packets_are_too_small_on_demand_is_not_connected)
                                      "verbs: a peer's packets are too small for odp here")
                          ->count,
                      1);
-    verbs_close();
 }
 
 /* Virtual ports of InfiniBand are found by their GID only. */
@@ -222,8 +215,7 @@ VERBS_TEST(full_membership_of_a_partition_is_preferred)
         party_open(&one, ONE, false);
         assert_int_equal(verbs_of(&one)->address.pkey, tables[i].taken);
         assert_int_equal(fake.ports[0].pkeys[verbs_of(&one)->pkey_index], tables[i].taken);
-        regx_transport_ops.close(one.transport);
-        one.transport = NULL;
+        party_end(&one);
     }
 }
 
@@ -238,10 +230,8 @@ VERBS_TEST(address_of_one_host_names_no_network)
 }
 
 /* It has said goodbye, and its queue pair is gone, so that it cannot hear one. */
-VERBS_TEST(peer_that_left_and_lost_its_queue_pair_comes_back)
+VERBS_CONNECTED_TEST(peer_that_left_and_lost_its_queue_pair_comes_back)
 {
-    parties_open(false);
-    parties_exchange();
     regx_transport_ops.disconnect(two.conn);
     regx_ep_t *ep = ep_of(&two, ONE);
     while (ep->sq.done != ep->sq.posted) {
@@ -255,7 +245,6 @@ VERBS_TEST(peer_that_left_and_lost_its_queue_pair_comes_back)
     party_send(&two, 1, 3, 100);
     parties_await(&one.delivered, 2);
     parties_exchange();
-    verbs_close();
 }
 
 /* At either end, for a datagram or for the queue pair: memory was short, or the kernel's question
@@ -318,13 +307,12 @@ VERBS_TEST(no_route_is_told)
 }
 
 /* Frames go to it, gets do not. */
-VERBS_TEST(a_peer_that_answers_no_reads_is_asked_for_none)
+VERBS_OPEN_TEST(a_peer_that_answers_no_reads_is_asked_for_none)
 {
     uint64_t theirs = 4, ours = 5;
     regx_mr_t remote, into;
     op_t get;
 
-    parties_open(false);
     verbs_of(&two)->can.reads_answered = 0;
     party_reg(&one, &ours, sizeof(ours), REGX_ACCESS_LOCAL_WRITE, &into);
     party_reg(&two, &theirs, sizeof(theirs), REGX_ACCESS_REMOTE_READ, &remote);
@@ -335,7 +323,6 @@ VERBS_TEST(a_peer_that_answers_no_reads_is_asked_for_none)
     assert_true(theirs == 4 && ours == 5 && get.ended == 0);
     regx_transport_ops.dereg(one.transport, &into);
     regx_transport_ops.dereg(two.transport, &remote);
-    verbs_close();
 }
 
 /* ---- what the device is told ---- */
@@ -379,8 +366,7 @@ VERBS_TEST(an_address_that_is_in_use_is_preferred)
         party_open(&one, ONE, false);
         assert_memory_equal(verbs_of(&one)->address.gid, port->gid, 16);
         assert_int_equal(verbs_of(&one)->port.gid.gid_index, 1);
-        regx_transport_ops.close(one.transport);
-        one.transport = NULL;
+        party_end(&one);
         fake_reset();
     }
 }
@@ -393,8 +379,7 @@ VERBS_TEST(an_address_behind_the_first_256_is_not_used)
     fake.ports[0].worse[0] = 0x20; /* of IPv6 */
     party_open(&one, ONE, false);
     assert_int_equal(verbs_of(&one)->port.gid.gid_index, 255);
-    regx_transport_ops.close(one.transport);
-    one.transport = NULL;
+    party_end(&one);
 }
 
 VERBS_TEST(the_smaller_mtu_of_both_ends_holds)
@@ -521,7 +506,7 @@ VERBS_TEST(request_whose_address_cannot_be_routed_to_ends_nothing)
 }
 
 /* Each of these fields has a value that means nothing. */
-VERBS_TEST(malformed_messages_are_counted_and_make_nothing)
+VERBS_OPEN_TEST(malformed_messages_are_counted_and_make_nothing)
 {
     static const struct {
         size_t at;
@@ -543,7 +528,6 @@ VERBS_TEST(malformed_messages_are_counted_and_make_nothing)
         {offsetof(regx_cm_message_t, address), REGX_VERBS_VERSION + 1, 1},
         {offsetof(regx_cm_message_t, zeros), 1, 4}};
     enum { WRONG = sizeof(wrong) / sizeof(wrong[0]) };
-    parties_open(false);
     const regx_cm_message_t message = {.version = REGX_VERBS_VERSION,
                                        .kind = REGX_CM_REQUEST,
                                        .qpn = 0x1234,
@@ -568,5 +552,4 @@ VERBS_TEST(malformed_messages_are_counted_and_make_nothing)
     assert_non_null(ep_of(&one, TWO)); /* the control */
     one.counters.malformed = 0;
     parties_exchange();
-    verbs_close();
 }

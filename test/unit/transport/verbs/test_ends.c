@@ -24,13 +24,11 @@ static void in_order(party_t *party)
 
 /* What the one who stayed had accepted still arrives by the old queue pair, before what it sends by
  * the new one. */
-VERBS_TEST(what_was_accepted_before_the_other_came_back_arrives_first)
+VERBS_CONNECTED_TEST(what_was_accepted_before_the_other_came_back_arrives_first)
 {
     enum { COUNT = 20 };
     op_t put;
 
-    parties_open(false);
-    parties_exchange();
     one.on_deliver = in_order;
     expected = 0;
     regx_transport_ops.disconnect(one.conn);
@@ -47,7 +45,6 @@ VERBS_TEST(what_was_accepted_before_the_other_came_back_arrives_first)
     party_send(&two, COUNT + 1, COUNT + 1, 3000);
     await_unbroken(&one.delivered, 1 + COUNT + 2);
     op_await(&put);
-    verbs_close();
 }
 
 static unsigned leave_or_return(party_t *party, const party_t *other)
@@ -59,20 +56,18 @@ static unsigned leave_or_return(party_t *party, const party_t *other)
     /* As under MPI, where what was to be sent has been sent before anybody leaves. */
     const regx_ep_t *ep = ((regx_verbs_conn_t *)party->conn)->ep;
     if (ep == NULL || ep->state == REGX_EP_READY) {
-        regx_transport_ops.disconnect(party->conn);
-        party->conn = NULL;
+        party_leave(party);
     }
     return 0;
 }
 
 /* Whatever both do, in whatever order: what was accepted arrives. */
-VERBS_TEST(what_was_accepted_arrives_in_any_order_of_disconnects)
+VERBS_OPEN_TEST(what_was_accepted_arrives_in_any_order_of_disconnects)
 {
     uint64_t random = 1;
     unsigned sent[2] = {0, 0}, returns = 0;
     party_t *const parties[2] = {&one, &two};
 
-    parties_open(false);
     while (returns < 100) {
         const uint64_t drawn = chance_next(&random);
         const int which = (int)(drawn & 1);
@@ -96,16 +91,13 @@ VERBS_TEST(what_was_accepted_arrives_in_any_order_of_disconnects)
         }
     }
     parties_exchange();
-    verbs_close();
 }
 
 /* A datagram that comes after its queue pair has ended leads no peer to it for long. */
-VERBS_TEST(a_request_that_comes_late_does_no_harm)
+VERBS_CONNECTED_TEST(a_request_that_comes_late_does_no_harm)
 {
     op_t put;
 
-    parties_open(false);
-    parties_exchange();
     const regx_ep_t *ep = ep_of(&one, TWO);
     const regx_cm_message_t message = {.version = REGX_VERBS_VERSION,
                                        .kind = REGX_CM_REQUEST,
@@ -131,11 +123,10 @@ VERBS_TEST(a_request_that_comes_late_does_no_harm)
     await_unbroken(&one.delivered, 2);
     party_hear(&two, &message, sizeof(message));
     parties_exchange();
-    verbs_close();
 }
 
 /* Each of these bytes has values that mean nothing; and a port of another kind is no peer. */
-VERBS_TEST(hostile_addresses_are_refused)
+VERBS_OPEN_TEST(hostile_addresses_are_refused)
 {
     static const struct {
         size_t at;
@@ -148,7 +139,6 @@ VERBS_TEST(hostile_addresses_are_refused)
     uint8_t address[REGX_ADDRESS_MAX];
     regx_conn_t *conn;
 
-    parties_open(false);
     const size_t length = regx_transport_ops.address(two.transport, address);
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
         const uint8_t right = address[wrong[i].at];
@@ -162,7 +152,6 @@ VERBS_TEST(hostile_addresses_are_refused)
     address[1] = address[1] == REGX_VERBS_ETHERNET ? REGX_VERBS_INFINIBAND : REGX_VERBS_ETHERNET;
     assert_int_equal(regx_transport_ops.connect(one.transport, 77, address, length, &conn),
                      REGX_UNREACHABLE);
-    verbs_close();
 }
 
 /* ---- keys of the peer's memory that open nothing ---- */

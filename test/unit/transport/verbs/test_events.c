@@ -232,12 +232,8 @@ VERBS_TEST(closing_does_not_wait_for_a_port)
 {
     open_connected(false);
     go_and_come(true, false);
-    regx_transport_ops.disconnect(one.conn);
-    regx_transport_ops.close(one.transport);
-    one.transport = NULL;
-    regx_transport_ops.disconnect(two.conn);
-    regx_transport_ops.close(two.transport);
-    two.transport = NULL;
+    party_end(&one);
+    party_end(&two);
 }
 
 /* ---- what the program does to descriptors ---- */
@@ -345,11 +341,9 @@ VERBS_TEST(a_descriptor_that_is_not_the_devices_is_never_used)
         if (first[i % FIRST] != deregister) {
             deregister();
         }
-        regx_transport_ops.disconnect(one.conn);
-        regx_transport_ops.close(one.transport);
+        party_end(&one);
         regx_transport_ops.disconnect(two.conn);
         party_drop(&two);
-        one.transport = NULL;
         assert_untouched(fd, replaced);
     }
 }

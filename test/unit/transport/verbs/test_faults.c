@@ -34,6 +34,8 @@ static void close_faulty(void)
     verbs_close();
 }
 
+#define FAULTY_TEST(test) UNIT_TEST_WITHIN(test, verbs_reset, open_connected(), close_faulty())
+
 static void tell(enum ibv_event_type type, struct ibv_qp *qp)
 {
     const struct ibv_async_event event = {.element.qp = qp, .event_type = type};
@@ -41,20 +43,17 @@ static void tell(enum ibv_event_type type, struct ibv_qp *qp)
     fake_tell(qp->context, &event);
 }
 
-VERBS_TEST(a_receive_that_fails_ends_the_connection)
+FAULTY_TEST(a_receive_that_fails_ends_the_connection)
 {
-    open_connected();
     faulty->faults.received = IBV_WC_LOC_LEN_ERR;
     party_send(&two, 1, 2, 10);
     await_broken("receiving: local length error");
     assert_int_equal(one.delivered, 1);
-    close_faulty();
 }
 
 /* The peer would try again without end. */
-VERBS_TEST(a_receive_that_cannot_be_posted_ends_the_connection)
+FAULTY_TEST(a_receive_that_cannot_be_posted_ends_the_connection)
 {
-    open_connected();
     faulty->faults.receive_post = ENOMEM;
     while (one.broken == 0) {
         conn_try(two.conn, 10);
@@ -63,25 +62,20 @@ VERBS_TEST(a_receive_that_cannot_be_posted_ends_the_connection)
     await_broken("receive queue: Cannot allocate memory");
     assert_int_equal(one.delivered,
                      verbs_of(&one)->buffers.receives); /* all that there were were used */
-    close_faulty();
 }
 
-VERBS_TEST(a_queue_that_cannot_be_polled_ends_the_connection)
+FAULTY_TEST(a_queue_that_cannot_be_polled_ends_the_connection)
 {
-    open_connected();
     faulty->faults.poll = true;
     await_broken("completion queue: it cannot be polled");
-    close_faulty();
 }
 
 /* Nothing is under way that could fail. */
-VERBS_TEST(an_idle_queue_pair_that_fails_is_noticed)
+FAULTY_TEST(an_idle_queue_pair_that_fails_is_noticed)
 {
-    open_connected();
     tell(IBV_EVENT_QP_LAST_WQE_REACHED, ep_of(&one, TWO)->qp);
     regx_verbs_look(verbs_of(&one));
     await_broken("queue pair: last WQE reached");
-    close_faulty();
 }
 
 /* Its queue pair fails, which a probe finds out. */
@@ -115,14 +109,12 @@ static void send_too_much(void)
 }
 
 /* A completion says what was lost, and how; it is heard first. */
-VERBS_TEST(a_queue_pair_that_fails_in_mid_send_says_what_was_lost)
+FAULTY_TEST(a_queue_pair_that_fails_in_mid_send_says_what_was_lost)
 {
-    open_connected();
     send_too_much();
     qp_fail(ep_of(&one, TWO)->qp); /* it reports that it takes no more receives */
     regx_verbs_look(verbs_of(&one));
     await_broken("SEND: Work Request Flushed Error (status 5, ");
-    close_faulty();
 }
 
 /* A device that has failed completes nothing, and who closes waits for what is under way. */
@@ -131,20 +123,17 @@ VERBS_TEST(closing_does_not_wait_for_a_device_that_has_failed)
     open_connected();
     send_too_much();
     tell(IBV_EVENT_DEVICE_FATAL, verbs_of(&one)->cm.qp);
-    regx_transport_ops.disconnect(one.conn);
-    regx_transport_ops.close(one.transport);
-    regx_transport_ops.disconnect(two.conn);
-    regx_transport_ops.close(two.transport);
+    party_end(&one);
+    party_end(&two);
 }
 
 /* Soft-RoCE of Linux 6.12 and 7.3 says no more of memory that cannot be read. */
-VERBS_TEST(a_failure_that_is_told_as_flushed_is_one_of_its_own)
+FAULTY_TEST(a_failure_that_is_told_as_flushed_is_one_of_its_own)
 {
     static uint8_t bytes[5000];
     regx_mr_t mr;
     op_t put;
 
-    open_connected();
     party_reg(&one, bytes, sizeof(bytes), REGX_ACCESS_LOCAL, &mr);
     op_put(&put, bytes, sizeof(bytes), REGX_TARGET_POOL, 0);
     put.put.region = &mr;
@@ -158,7 +147,6 @@ VERBS_TEST(a_failure_that_is_told_as_flushed_is_one_of_its_own)
         "it: its memory cannot be reached, or the queue pair failed");
     parties_await(&put.ended, 1);
     assert_int_equal(put.status, REGX_FAILED);
-    close_faulty();
 }
 
 static unsigned pauses;
@@ -178,14 +166,10 @@ VERBS_TEST(closing_sleeps_between_looks_at_what_is_under_way)
     open_connected();
     faulty->faults.stalled = POLLS;
     pauses = 0;
-    regx_transport_ops.disconnect(one.conn);
-    regx_transport_ops.close(one.transport);
-    one.transport = NULL;
+    party_end(&one);
     assert_int_equal(faulty->faults.stalled, 0);
     assert_true(pauses > POLLS / 2);
-    regx_transport_ops.disconnect(two.conn);
-    regx_transport_ops.close(two.transport);
-    two.transport = NULL;
+    party_end(&two);
 }
 
 /* It is told at once, with the status, not that the peer is silent ten minutes later. */
@@ -365,8 +349,7 @@ static regx_ep_t *leave_alone(void)
 {
     open_connected();
     regx_ep_t *const ep = ep_of(&one, TWO);
-    regx_transport_ops.disconnect(one.conn);
-    one.conn = NULL;
+    party_leave(&one);
     while (ep->state != REGX_EP_LEFT || ep->sq.done != ep->sq.posted) {
         regx_transport_ops.progress(one.transport);
     }
@@ -412,8 +395,7 @@ VERBS_TEST(a_probe_under_way_holds_nobody_who_leaves)
     regx_ep_t *ep = leave_alone();
     faulty->faults.stalled = POLLS;
     await_probe(ep);
-    regx_transport_ops.disconnect(two.conn);
-    two.conn = NULL;
+    party_leave(&two);
     for (int i = 0; i < 1000 && verbs_of(&one)->table.count > 0; i++) {
         parties_progress();
     }
@@ -424,12 +406,9 @@ VERBS_TEST(a_probe_under_way_holds_nobody_who_leaves)
     ep = leave_alone();
     faulty->faults.stalled = POLLS;
     await_probe(ep);
-    regx_transport_ops.close(one.transport);
-    one.transport = NULL;
+    party_end(&one);
     assert_true(faulty->faults.stalled > POLLS / 2);
-    regx_transport_ops.disconnect(two.conn);
-    regx_transport_ops.close(two.transport);
-    two.transport = NULL;
+    party_end(&two);
 }
 
 /* `two` asks by a queue pair of that epoch, which is no more than a number. */

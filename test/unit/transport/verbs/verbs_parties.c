@@ -99,15 +99,7 @@ static void assert_nothing_is_left(const party_t *party)
 
 void verbs_close(void)
 {
-    party_t *const both[] = {&one, &two};
-
-    for (int i = 0; i < 2; i++) {
-        if (both[i]->conn != NULL) {
-            regx_transport_ops.disconnect(both[i]->conn);
-            both[i]->conn = NULL;
-        }
-    }
-    parties_settle();
+    parties_leave();
     assert_nothing_is_left(&one);
     assert_nothing_is_left(&two);
     parties_close();

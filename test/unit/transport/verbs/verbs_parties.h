@@ -17,6 +17,11 @@ extern conformance_t verbs_conformance;
 /* Before each test: parties are opened with the defaults, on one device if devices are in memory. */
 int verbs_reset(void **state);
 #define VERBS_TEST(test) UNIT_TEST_BETWEEN(test, verbs_reset, NULL)
+/* `one` and `two` are open; and have exchanged a frame. */
+#define VERBS_OPEN_TEST(test)                                                                      \
+    UNIT_TEST_WITHIN(test, verbs_reset, parties_open(false), verbs_close())
+#define VERBS_CONNECTED_TEST(test)                                                                 \
+    UNIT_TEST_WITHIN(test, verbs_reset, parties_open(false); parties_exchange(), verbs_close())
 
 regx_verbs_t *verbs_of(const party_t *party);
 /* Of that party's, to the peer; or NULL. */
