@@ -90,6 +90,17 @@ void unit_add(struct CMUnitTest test, const char *file, int line);
     }                                                                                              \
     static void unit_body_##name(void **state)
 
+/* The same, which has `variable` for itself: opened before, and closed after. */
+#define UNIT_TEST_WITH(name, setup, type, variable, opened, closed)                                \
+    static void unit_with_##name(type variable);                                                   \
+    UNIT_TEST_BETWEEN(name, setup, NULL)                                                           \
+    {                                                                                              \
+        type variable = opened;                                                                    \
+        unit_with_##name(variable);                                                                \
+        closed;                                                                                    \
+    }                                                                                              \
+    static void unit_with_##name(type variable)
+
 /* What main returns: all of them are run. A program that prepares nothing before the first needs no main
  * of its own (unit.c). */
 int unit_run(CMFixtureFunction setup, CMFixtureFunction teardown);

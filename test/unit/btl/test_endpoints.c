@@ -130,8 +130,9 @@ opal_proc_t *regx_compat_proc(uint64_t process)
 
 static regx_counters_t counters;
 static regx_component_t component;
+static regx_module_t module;
 
-static void open_module(regx_module_t *module)
+static void open_module(void)
 {
     static regx_pool_t pool;
     static char memory[8192];
@@ -139,37 +140,37 @@ static void open_module(regx_module_t *module)
     const regx_rndv_config_t rndv = {
         .strategy = regx_strategy_find("bounce"), .chunk_size = 65536, .chunk_depth = 4};
     const regx_onesided_config_t onesided = {
-        .counters = &counters, .waiting = &module->due.queued, .ended = &module->due.ended};
+        .counters = &counters, .waiting = &module.due.queued, .ended = &module.due.ended};
 
-    *module =
+    module =
         (regx_module_t){.component = &component, .counters = &counters, .transport = &transport};
     connected = disconnected = 0;
-    regx_lock_init(&module->lock, false);
-    regx_list_init(&module->blocked);
+    regx_lock_init(&module.lock, false);
+    regx_list_init(&module.blocked);
     assert_int_equal(regx_pool_init(&pool, memory, sizeof(memory), 4096, false, &counters),
                      REGX_OK);
-    module->rndv = regx_rndv_create(&rndv, &pool, &registry, &counters);
-    module->onesided = regx_onesided_create(&onesided);
-    assert_non_null(module->rndv);
-    assert_non_null(module->onesided);
-    module->pool = pool;
+    module.rndv = regx_rndv_create(&rndv, &pool, &registry, &counters);
+    module.onesided = regx_onesided_create(&onesided);
+    assert_non_null(module.rndv);
+    assert_non_null(module.onesided);
+    module.pool = pool;
 }
 
-static void close_module(regx_module_t *module)
+static void close_module(void)
 {
-    regx_endpoints_delete_all(module);
-    regx_onesided_destroy(module->onesided);
-    regx_rndv_destroy(module->rndv);
-    regx_pool_fini(&module->pool);
-    regx_lock_fini(&module->lock);
+    regx_endpoints_delete_all(&module);
+    regx_onesided_destroy(module.onesided);
+    regx_rndv_destroy(module.rndv);
+    regx_pool_fini(&module.pool);
+    regx_lock_fini(&module.lock);
 }
+
+#define MODULE_TEST(name) UNIT_TEST_WITHIN(name, NULL, open_module(), close_module())
 
 /* Every table but the endpoints themselves stays as long as it was. */
 UNIT_TEST(an_idle_peer_costs_its_endpoint_and_nothing_else)
 {
-    regx_module_t module;
-
-    open_module(&module);
+    open_module();
     const size_t before = taken;
     for (uintptr_t i = 1; i <= PEERS; i++) {
         assert_non_null(regx_endpoint_new(&module, (opal_proc_t *)i));
@@ -188,18 +189,16 @@ UNIT_TEST(an_idle_peer_costs_its_endpoint_and_nothing_else)
     assert_int_equal(module.endpoints.count, PEERS / 2);
     assert_null(regx_endpoint_find(&module, 1));
     assert_non_null(regx_endpoint_find(&module, PEERS));
-    close_module(&module);
+    close_module();
     assert_int_equal(disconnected, PEERS);
     assert_int_equal(taken, with_all); /* to end takes no memory */
 }
 
 /* It sends before Open MPI has asked for it: then Open MPI gets the same, once. */
-UNIT_TEST(a_peer_that_was_met_is_connected_once)
+MODULE_TEST(a_peer_that_was_met_is_connected_once)
 {
-    regx_module_t module;
     opal_proc_t *const proc = (opal_proc_t *)7;
 
-    open_module(&module);
     regx_endpoint_t *met = regx_endpoint_meet(&module, 7);
     assert_non_null(met);
     assert_ptr_equal(regx_endpoint_meet(&module, 7), met);
@@ -215,16 +214,13 @@ UNIT_TEST(a_peer_that_was_met_is_connected_once)
     regx_endpoints_delete_leaving(&module);
     assert_int_equal(connected, 3);
     assert_int_equal(disconnected, 1);
-    close_module(&module);
 }
 
 /* Or what it reads would be the pool's next fragment. */
 UNIT_TEST(a_peer_that_leaves_reads_to_the_end_if_it_lives)
 {
-    regx_module_t module;
-
     for (unsigned dies = 0; dies < 2; dies++) {
-        open_module(&module);
+        open_module();
         unread = regx_endpoint_new(&module, (opal_proc_t *)7);
         unread->zcopy_bytes = 4096;
         regx_endpoint_leave(&module, unread);
@@ -239,7 +235,7 @@ UNIT_TEST(a_peer_that_leaves_reads_to_the_end_if_it_lives)
         regx_endpoints_delete_leaving(&module);
         assert_int_equal(disconnected, 1);
         assert_int_equal(module.due.leaving, 0);
-        close_module(&module);
+        close_module();
         unread = NULL;
         reads = true;
     }
@@ -248,11 +244,8 @@ UNIT_TEST(a_peer_that_leaves_reads_to_the_end_if_it_lives)
 /* Open MPI goes on without a process if it is asked to (ULFM), but not with data that is wrong; where
  * that is a message which may just be longer than its buffer, only a line is printed. And what it has
  * given up may end before this process. */
-UNIT_TEST(only_a_process_that_is_used_is_lost_to_open_mpi)
+MODULE_TEST(only_a_process_that_is_used_is_lost_to_open_mpi)
 {
-    regx_module_t module;
-
-    open_module(&module);
     module.error = end_job;
     regx_endpoint_t *endpoint = regx_endpoint_new(&module, (opal_proc_t *)7);
     regx_lost_data(&module, &endpoint->peer, "as of what was to be read", true);
@@ -266,12 +259,11 @@ UNIT_TEST(only_a_process_that_is_used_is_lost_to_open_mpi)
     regx_endpoint_leave(&module, endpoint);
     regx_lost_connection(&module, 7, "as by its transport");
     assert_int_equal(ends, 2);
-    close_module(&module);
 }
 
-static regx_endpoint_t *meet(regx_module_t *module, opal_proc_t *proc)
+static regx_endpoint_t *meet(regx_module_t *of, opal_proc_t *proc)
 {
-    return regx_endpoint_meet(module, (uintptr_t)proc);
+    return regx_endpoint_meet(of, (uintptr_t)proc);
 }
 
 /* As by another thread, while this one connects. */
@@ -280,10 +272,9 @@ UNIT_TEST(of_two_that_connect_at_once_one_serves)
     regx_endpoint_t *(*const ways[])(regx_module_t *, opal_proc_t *) = {regx_endpoint_new, meet};
 
     for (unsigned first = 0; first < 2; first++) {
-        regx_module_t module;
         opal_proc_t *const proc = (opal_proc_t *)7;
 
-        open_module(&module);
+        open_module();
         interrupt = ways[1 - first];
         regx_endpoint_t *endpoint = ways[first](&module, proc);
         assert_non_null(interrupted);
@@ -292,6 +283,6 @@ UNIT_TEST(of_two_that_connect_at_once_one_serves)
         assert_int_equal(connected, 2);
         assert_int_equal(disconnected, 1);
         assert_ptr_equal(regx_endpoint_find(&module, 7), endpoint);
-        close_module(&module);
+        close_module();
     }
 }

@@ -29,6 +29,10 @@ int domain_teardown(void **state);
 
 /* Fails the test if it cannot be opened; skips it where a notifier is asked for that cannot be. */
 regx_domain_t *domain_open(const char *backend);
+/* A test of a domain that is opened so. */
+#define DOMAIN_TEST(name, backend)                                                                 \
+    UNIT_TEST_WITH(name, NULL, regx_domain_t *, domain, domain_open(backend),                      \
+                   regx_domain_close(domain))
 /* The error number of what cannot be opened with that backend. */
 int domain_refused(const char *backend);
 

@@ -28,9 +28,8 @@ UNIT_TEST(memory_used_again_is_registered_once)
     munmap(base, LENGTH);
 }
 
-UNIT_TEST(none_keeps_nothing)
+DOMAIN_TEST(none_keeps_nothing, "none")
 {
-    regx_domain_t *domain = domain_open("none");
     char *base = domain_map(LENGTH);
     const char *reason;
 
@@ -44,7 +43,6 @@ UNIT_TEST(none_keeps_nothing)
     assert_int_equal(domain_statistics(domain).hits, 0);
     assert_string_equal(regx_domain_backend(domain, &reason), "none");
     assert_string_equal(reason, "asked for");
-    regx_domain_close(domain);
     munmap(base, LENGTH);
 }
 
@@ -165,9 +163,8 @@ UNIT_TEST(all_domains_of_a_process_share_one_backend)
     assert_int_not_equal(domain_refused("hooks"), EBUSY);
 }
 
-UNIT_TEST(a_shorter_structure_is_filled_in_as_far_as_it_goes)
+DOMAIN_TEST(a_shorter_structure_is_filled_in_as_far_as_it_goes, "none")
 {
-    regx_domain_t *domain = domain_open("none");
     char *base = domain_map(LENGTH);
     regx_statistics_t statistics;
 
@@ -176,7 +173,6 @@ UNIT_TEST(a_shorter_structure_is_filled_in_as_far_as_it_goes)
     regx_domain_statistics(domain, &statistics, sizeof(uint64_t));
     assert_int_equal(statistics.registrations, 1);
     assert_int_equal(statistics.deregistrations, UINT64_C(0xeeeeeeeeeeeeeeee));
-    regx_domain_close(domain);
     munmap(base, LENGTH);
 }
 

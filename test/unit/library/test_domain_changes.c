@@ -9,9 +9,8 @@
 #include <sched.h>
 #include <sys/syscall.h>
 
-UNIT_TEST(memory_unmapped_past_libc_is_registered_anew)
+DOMAIN_TEST(memory_unmapped_past_libc_is_registered_anew, "notifier")
 {
-    regx_domain_t *domain = domain_open("notifier");
     char *base = domain_map(LENGTH);
     const uint32_t key = domain_use(domain, base, LENGTH, FOR_PEERS);
 
@@ -22,14 +21,12 @@ UNIT_TEST(memory_unmapped_past_libc_is_registered_anew)
                      (long)base);
     assert_int_not_equal(domain_use(domain, base, LENGTH, FOR_PEERS), key);
     assert_int_equal(domain_statistics(domain).hits, 1);
-    regx_domain_close(domain);
     munmap(base, LENGTH);
 }
 
 /* Its changes are not reported. */
-UNIT_TEST(shared_memory_is_not_kept_and_that_is_said)
+DOMAIN_TEST(shared_memory_is_not_kept_and_that_is_said, "notifier")
 {
-    regx_domain_t *domain = domain_open("notifier");
     char *base = mmap(NULL, LENGTH, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     const char *const said = "not watched: shared memory";
     const uint64_t before = domain_fell_back(domain, said);
@@ -44,13 +41,11 @@ UNIT_TEST(shared_memory_is_not_kept_and_that_is_said)
     assert_int_equal(domain_statistics(domain).uncached, 3);
     assert_int_equal(domain_fell_back(domain, said), before + 3);
     assert_int_not_equal(regx_domain_fallback(domain, 1000, &reason, &count), 0);
-    regx_domain_close(domain);
     munmap(base, LENGTH);
 }
 
-UNIT_TEST(what_was_freed_is_deregistered_without_another_call)
+DOMAIN_TEST(what_was_freed_is_deregistered_without_another_call, "notifier")
 {
-    regx_domain_t *domain = domain_open("notifier");
     char *base = domain_map(LENGTH);
     const uint32_t key = domain_use(domain, base, LENGTH, TO_SEND);
 
@@ -58,7 +53,6 @@ UNIT_TEST(what_was_freed_is_deregistered_without_another_call)
     while (domain_is_registered(key, base, LENGTH, 0)) { /* or the alarm rings */
         sched_yield();
     }
-    regx_domain_close(domain);
 }
 
 static unsigned told;
@@ -124,9 +118,8 @@ static void *map_and_use(void *domain)
     return NULL;
 }
 
-UNIT_TEST(threads_that_map_and_unmap_find_their_own)
+DOMAIN_TEST(threads_that_map_and_unmap_find_their_own, "notifier")
 {
-    regx_domain_t *domain = domain_open("notifier");
     pthread_t threads[THREADS];
 
     for (int i = 0; i < THREADS; i++) {
@@ -140,7 +133,6 @@ UNIT_TEST(threads_that_map_and_unmap_find_their_own)
     }
     const regx_statistics_t seen = domain_statistics(domain);
     assert_int_equal(seen.hits + seen.misses + seen.uncached, 2 * THREADS * ROUNDS);
-    regx_domain_close(domain);
 }
 
 int main(void)

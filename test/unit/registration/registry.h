@@ -66,6 +66,10 @@ registry_t *registry_open_threaded(uint64_t count, bool asks, bool fences);
 /* Everything must be released. */
 void registry_close(registry_t *r);
 
+/* A test of a registry that is opened so: `r`. */
+#define REGISTRY_TEST(name, opened)                                                                \
+    UNIT_TEST_WITH(name, NULL, registry_t *, r, opened, registry_close(r))
+
 regx_status_t registry_try(registry_t *r, uintptr_t base, size_t length, unsigned access,
                            regx_region_t *region);
 

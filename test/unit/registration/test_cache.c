@@ -6,7 +6,8 @@
 
 #include <pthread.h>
 
-UNIT_TEST(a_region_covers_exactly_the_pages_that_were_asked_for)
+REGISTRY_TEST(a_region_covers_exactly_the_pages_that_were_asked_for,
+              registry_open(UNLIMITED, UNLIMITED, false, true))
 {
     static const struct {
         uintptr_t base;
@@ -19,7 +20,6 @@ UNIT_TEST(a_region_covers_exactly_the_pages_that_were_asked_for)
         {0x200000, 0x200000, 0x200000, 0x400000},
         {0x7ffffffff000, 4096, 0x7ffffffff000, 0x800000000000},
     };
-    registry_t *r = registry_open(UNLIMITED, UNLIMITED, false, true);
 
     for (unsigned i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         regx_region_t region;
@@ -36,12 +36,10 @@ UNIT_TEST(a_region_covers_exactly_the_pages_that_were_asked_for)
     assert_int_equal(registry_served(r, 0x0ff000, 0x2000), MISS);
     assert_int_equal(r->counters.registrations, r->counters.misses);
     assert_int_equal(r->deregs, 0);
-    registry_close(r);
 }
 
-UNIT_TEST(more_access_replaces_the_region)
+REGISTRY_TEST(more_access_replaces_the_region, registry_open(UNLIMITED, UNLIMITED, false, false))
 {
-    registry_t *r = registry_open(UNLIMITED, UNLIMITED, false, false);
     regx_region_t local, both;
 
     assert_int_equal(registry_try(r, 0x100000, 0x4000, REGX_ACCESS_LOCAL, &local), REGX_OK);
@@ -66,13 +64,12 @@ UNIT_TEST(more_access_replaces_the_region)
     assert_int_equal(r->live, 2);
     assert_int_equal(r->cache->room.count, 2);
     assert_int_equal(r->cache->room.bytes, 0x5000);
-    registry_close(r);
 }
 
 /* What was writable once need not be so for ever: the new use must not fail for the old one. */
-UNIT_TEST(access_that_is_refused_by_now_is_not_asked_again)
+REGISTRY_TEST(access_that_is_refused_by_now_is_not_asked_again,
+              registry_open(UNLIMITED, UNLIMITED, false, false))
 {
-    registry_t *r = registry_open(UNLIMITED, UNLIMITED, false, false);
     regx_region_t region;
 
     registry_use(r, 0x100000, 0x4000);
@@ -82,7 +79,6 @@ UNIT_TEST(access_that_is_refused_by_now_is_not_asked_again)
     regx_region_release(&r->registry, &region);
     assert_int_equal(registry_try(r, 0x100000, 0x4000, REGX_ACCESS_REMOTE_WRITE, &region),
                      REGX_DENIED);
-    registry_close(r);
 }
 
 static bool found_kept(registry_t *r, uintptr_t base, size_t length, unsigned access)
@@ -141,19 +137,16 @@ UNIT_TEST(what_is_kept_is_found_without_registering)
 #define TAG ((uintptr_t)1 << 56) /* the lowest that an address may have */
 
 /* Whoever reports a change of that memory names it without its tag. */
-UNIT_TEST(an_address_with_a_tag_serves_one_use)
+REGISTRY_TEST(an_address_with_a_tag_serves_one_use, registry_open(UNLIMITED, UNLIMITED, true, true))
 {
-    registry_t *r = registry_open(UNLIMITED, UNLIMITED, true, true);
-
     for (uintptr_t tag = TAG; tag != 0; tag <<= 1) {
         for (unsigned i = 0; i < 2; i++) {
             assert_int_equal(registry_served(r, tag + 0x100000, PAGE), ONCE);
         }
     }
-    registry_close(r);
 }
 
-UNIT_TEST(what_cannot_be_a_range_is_refused)
+REGISTRY_TEST(what_cannot_be_a_range_is_refused, registry_open(UNLIMITED, UNLIMITED, false, true))
 {
     static const struct {
         uintptr_t base;
@@ -170,7 +163,6 @@ UNIT_TEST(what_cannot_be_a_range_is_refused)
         {UINTPTR_MAX - 4095, 4097},
         {TAG - 1, 2},
     };
-    registry_t *r = registry_open(UNLIMITED, UNLIMITED, false, true);
     regx_region_t region;
 
     registry_use(r, 0x100000, 0x4000); /* those that begin in it must not hit it either */
@@ -182,7 +174,6 @@ UNIT_TEST(what_cannot_be_a_range_is_refused)
     }
     assert_int_equal(r->regs, 1);
     assert_int_equal(registry_served(r, 0x100000, 0x4000), HIT);
-    registry_close(r);
 }
 
 /* The device refuses from the nth use on, for every n of a mixed sequence but the last, which hits.

@@ -7,9 +7,8 @@
 
 /* ---- the budget ---- */
 
-UNIT_TEST(what_is_in_use_is_not_given_up)
+REGISTRY_TEST(what_is_in_use_is_not_given_up, registry_open(UNLIMITED, 4, true, false))
 {
-    registry_t *r = registry_open(UNLIMITED, 4, true, false);
     regx_region_t regions[4], more;
 
     for (uintptr_t i = 0; i < 4; i++) {
@@ -30,7 +29,6 @@ UNIT_TEST(what_is_in_use_is_not_given_up)
             assert_int_equal(registry_served(r, (uintptr_t)(i + 1) << 16, PAGE), HIT);
         }
     }
-    registry_close(r);
 }
 
 static uint32_t number_of(registry_t *r, uintptr_t start, size_t length)
@@ -116,10 +114,8 @@ UNIT_TEST(a_first_use_does_not_push_out_others)
 }
 
 /* What cannot be watched pushes no region out, however often it is used. */
-UNIT_TEST(what_cannot_be_watched_is_not_kept)
+REGISTRY_TEST(what_cannot_be_watched_is_not_kept, registry_open(UNLIMITED, 4, false, true))
 {
-    registry_t *r = registry_open(UNLIMITED, 4, false, true);
-
     for (uintptr_t i = 1; i <= 4; i++) {
         registry_use(r, i << 16, PAGE);
     }
@@ -131,14 +127,13 @@ UNIT_TEST(what_cannot_be_watched_is_not_kept)
         assert_int_equal(registry_served(r, i << 16, PAGE), HIT);
     }
     assert_int_equal(r->counters.evictions, 0);
-    registry_close(r);
 }
 
 /* ---- refusals ---- */
 
-UNIT_TEST(a_refusal_gives_up_others_and_tries_once_more)
+REGISTRY_TEST(a_refusal_gives_up_others_and_tries_once_more,
+              registry_open(UNLIMITED, UNLIMITED, false, false))
 {
-    registry_t *r = registry_open(UNLIMITED, UNLIMITED, false, false);
     regx_region_t held, region;
 
     /* Nothing to give up. */
@@ -167,14 +162,13 @@ UNIT_TEST(a_refusal_gives_up_others_and_tries_once_more)
     }
     assert_int_equal(r->cache->room.count, 1);
     assert_int_equal(r->cache->room.bytes, PAGE);
-    registry_close(r);
 }
 
 /* ---- what is not kept, and what is dead ---- */
 
-UNIT_TEST(what_is_not_kept_is_bounded_and_what_is_kept_is_not)
+REGISTRY_TEST(what_is_not_kept_is_bounded_and_what_is_kept_is_not,
+              registry_open(4 * PAGE, UNLIMITED, true, false))
 {
-    registry_t *r = registry_open(4 * PAGE, UNLIMITED, true, false);
     regx_region_t once, kept, more;
 
     r->registry.once_max = 5 * PAGE;
@@ -194,12 +188,10 @@ UNIT_TEST(what_is_not_kept_is_bounded_and_what_is_kept_is_not)
     }
     regx_registry_count(&r->registry);
     assert_int_equal(r->counters.hits, 2);
-    registry_close(r);
 }
 
-UNIT_TEST(what_came_out_untrue_needs_room)
+REGISTRY_TEST(what_came_out_untrue_needs_room, registry_open_large(true))
 {
-    registry_t *r = registry_open_large(true);
     regx_region_t untrue, more;
 
     r->registry.once_max = 3 * PAGE;
@@ -217,7 +209,6 @@ UNIT_TEST(what_came_out_untrue_needs_room)
     regx_region_release(&r->registry, &more);
     regx_region_release(&r->registry, &untrue);
     assert_int_equal(r->registry.once[true], 0);
-    registry_close(r);
 }
 
 /* Buffers that are not among the first pages. */
@@ -276,9 +267,8 @@ static regx_status_t use(registry_t *r, size_t length, regx_region_t *region)
 }
 
 /* The same range every time, also while it is in use: nothing is kept, nothing shared. */
-UNIT_TEST(each_use_registers_exactly_what_is_asked)
+REGISTRY_TEST(each_use_registers_exactly_what_is_asked, registry_open_none(0))
 {
-    registry_t *r = registry_open_none(0);
     regx_region_t region, other;
 
     for (unsigned i = 1; i <= 3; i++) {
@@ -296,13 +286,11 @@ UNIT_TEST(each_use_registers_exactly_what_is_asked)
     }
     assert_int_equal(r->counters.hits + r->counters.misses, 0);
     assert_int_equal(r->counters.registered_high, 1500);
-    registry_close(r);
 }
 
 /* Once refused it is not tried again: the caller bounces instead. */
-UNIT_TEST(a_refusal_is_told_and_takes_no_room)
+REGISTRY_TEST(a_refusal_is_told_and_takes_no_room, registry_open_none((uint64_t)2 * BOUND))
 {
-    registry_t *r = registry_open_none((uint64_t)2 * BOUND);
     regx_region_t region;
 
     r->refusals = 1;
@@ -311,12 +299,10 @@ UNIT_TEST(a_refusal_is_told_and_takes_no_room)
     assert_int_equal(r->regs, 1);
     assert_int_equal(use(r, BOUND, &region), REGX_OK);
     regx_region_release(&r->registry, &region);
-    registry_close(r);
 }
 
-UNIT_TEST(what_would_pin_too_much_is_refused)
+REGISTRY_TEST(what_would_pin_too_much_is_refused, registry_open_none((uint64_t)2 * BOUND))
 {
-    registry_t *r = registry_open_none((uint64_t)2 * BOUND);
     regx_region_t first, second, third;
 
     assert_int_equal(use(r, BOUND + 1, &first), REGX_NO_MEMORY);
@@ -336,5 +322,4 @@ UNIT_TEST(what_would_pin_too_much_is_refused)
     }
     assert_int_equal(r->regs, 12); /* the device was not asked for the others */
     assert_int_equal(r->counters.registered_high, 2 * BOUND);
-    registry_close(r);
 }

@@ -77,6 +77,9 @@ static void end(void)
     munmap(memory, PAGES * PAGE);
 }
 
+#define DRAIN_TEST(name)                                                                           \
+    UNIT_TEST_WITHIN(name, hooked_reset, start(&regx_backend_hooks, LONG), end())
+
 static void expect(uint64_t waits, uint64_t expired)
 {
     assert_int_equal(counters.drain_waits, waits);
@@ -89,9 +92,8 @@ static uint32_t hold(void)
     return regx_drain_hold(drain, memory + 2 * PAGE + 100, 2 * PAGE);
 }
 
-UNIT_TEST_BETWEEN(a_change_waits_until_the_transfer_is_over, hooked_reset, NULL)
+DRAIN_TEST(a_change_waits_until_the_transfer_is_over)
 {
-    start(&regx_backend_hooks, LONG);
     plan.hold = hold();
     assert_int_not_equal(plan.hold, 0);
     atomic_store(&plan.ends, ROUNDS);
@@ -102,12 +104,10 @@ UNIT_TEST_BETWEEN(a_change_waits_until_the_transfer_is_over, hooked_reset, NULL)
     assert_int_equal(atomic_load(&monitor->log->head), before + 1);
     assert_false(pthread_equal(plan.thread, pthread_self()));
     expect(1, 0);
-    end();
 }
 
-UNIT_TEST_BETWEEN(a_neighbour_does_not_wait, hooked_reset, NULL)
+DRAIN_TEST(a_neighbour_does_not_wait)
 {
-    start(&regx_backend_hooks, LONG);
     plan.hold = hold();
     munmap(memory, 2 * PAGE);
     munmap(memory + 5 * PAGE, 3 * PAGE);
@@ -116,7 +116,6 @@ UNIT_TEST_BETWEEN(a_neighbour_does_not_wait, hooked_reset, NULL)
     munmap(memory + 2 * PAGE, 2 * PAGE); /* nor what was in use before */
     expect(0, 0);
     assert_int_equal(atomic_load(&plan.rounds), 0);
-    end();
 }
 
 UNIT_TEST_BETWEEN(the_time_runs_out_and_the_change_is_made, hooked_reset, NULL)
@@ -133,20 +132,17 @@ UNIT_TEST_BETWEEN(the_time_runs_out_and_the_change_is_made, hooked_reset, NULL)
 }
 
 /* Progress frees memory, too; if that is in use, by an error, the helper cannot wait for itself. */
-UNIT_TEST_BETWEEN(the_helper_does_not_wait_for_itself, hooked_reset, NULL)
+DRAIN_TEST(the_helper_does_not_wait_for_itself)
 {
-    start(&regx_backend_hooks, LONG);
     plan.hold = regx_drain_hold(drain, memory, PAGES * PAGE);
     atomic_store(&plan.frees, 1);
     atomic_store(&plan.ends, 2);
     munmap(memory + 3 * PAGE, PAGE);
     expect(1, 0);
-    end();
 }
 
-UNIT_TEST_BETWEEN(a_child_does_not_wait, hooked_reset, NULL)
+DRAIN_TEST(a_child_does_not_wait)
 {
-    start(&regx_backend_hooks, LONG);
     plan.hold = hold();
     const pid_t child = fork();
     if (child == 0) {
@@ -157,14 +153,12 @@ UNIT_TEST_BETWEEN(a_child_does_not_wait, hooked_reset, NULL)
     process_must_end_well(child);
     expect(0, 0);
     regx_drain_let_go(drain, plan.hold);
-    end();
 }
 
-UNIT_TEST_BETWEEN(more_transfers_than_places_are_counted_and_not_waited_for, hooked_reset, NULL)
+DRAIN_TEST(more_transfers_than_places_are_counted_and_not_waited_for)
 {
     uint32_t holds[REGX_HOLDS_MAX];
 
-    start(&regx_backend_hooks, LONG);
     for (unsigned i = 0; i < REGX_HOLDS_MAX; i++) {
         holds[i] = regx_drain_hold(drain, memory, PAGE);
         assert_int_equal(holds[i], i + 1);
@@ -179,7 +173,6 @@ UNIT_TEST_BETWEEN(more_transfers_than_places_are_counted_and_not_waited_for, hoo
     for (unsigned i = 0; i < REGX_HOLDS_MAX; i++) {
         regx_drain_let_go(drain, holds[i]);
     }
-    end();
 }
 
 /* What a transfer uses stays as it is until the transfer is over, whatever is done to it when: the
@@ -221,13 +214,12 @@ static void *transfer_again_and_again(void *unused)
     return NULL;
 }
 
-UNIT_TEST_BETWEEN(what_is_in_use_stays_as_it_is, hooked_reset, NULL)
+DRAIN_TEST(what_is_in_use_stays_as_it_is)
 {
     unsigned used = 0;
     pthread_t thread;
     void *failed;
 
-    start(&regx_backend_hooks, LONG);
     memset(&turns, 0, sizeof(turns));
     pthread_create(&thread, NULL, transfer_again_and_again, NULL);
     for (unsigned turn = 1; turn <= CHANGES; turn++) {
@@ -242,7 +234,6 @@ UNIT_TEST_BETWEEN(what_is_in_use_stays_as_it_is, hooked_reset, NULL)
     assert_null(failed);
     assert_int_equal(used, 0); /* when a change was made */
     assert_true(counters.drain_waits > 0 && counters.fallbacks[0].count == 0);
-    end();
 }
 
 UNIT_TEST_BETWEEN(hooks_beside_the_notifier_wait_too, hooked_reset, NULL)

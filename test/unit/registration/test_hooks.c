@@ -35,11 +35,15 @@ static regx_monitor_t *start(void)
     return monitor;
 }
 
+/* Under hooks that have been started. */
+#define HOOKS_TEST(name)                                                                           \
+    UNIT_TEST_WITH(name, hooked_reset, regx_monitor_t *, monitor, start(), monitor->stop(monitor))
+
 /* ---- what comes into the log ---- */
 
 #define PAGE UINT64_C(4096)
 
-UNIT_TEST_BETWEEN(reports_are_logged_in_whole_pages, hooked_reset, NULL)
+HOOKS_TEST(reports_are_logged_in_whole_pages)
 {
     static const struct {
         uintptr_t base;
@@ -54,7 +58,6 @@ UNIT_TEST_BETWEEN(reports_are_logged_in_whole_pages, hooked_reset, NULL)
         {0x10000, 0x1000, false, 0x10000, 0x11000}, /* a segment's */
         {0x10000, UINTPTR_MAX - PAGE + 1 - 0x10000, true, 0x10000, UINTPTR_MAX - PAGE + 1},
     };
-    regx_monitor_t *monitor = start();
 
     assert_null(monitor->valid);
     regx_inval_log_interest(monitor->log, 0x10000, 0x20000, 1);
@@ -68,7 +71,6 @@ UNIT_TEST_BETWEEN(reports_are_logged_in_whole_pages, hooked_reset, NULL)
         assert_int_equal(change.start, cases[i].start);
         assert_int_equal(change.end, cases[i].end);
     }
-    monitor->stop(monitor);
 }
 
 /* Whether the log has that range, from there on. */
@@ -85,11 +87,10 @@ static bool is_logged(regx_monitor_t *monitor, uint64_t *next, const char *start
 
 /* Of which a source does not know the size: it may lie in several mappings. Where none is attached the
  * kernel refuses. Else what was there would be thought gone, and all above it. */
-UNIT_TEST_BETWEEN(a_segment_that_is_detached_is_logged_as_it_lies, hooked_reset, NULL)
+HOOKS_TEST(a_segment_that_is_detached_is_logged_as_it_lies)
 {
     const int id = shmget(IPC_PRIVATE, 4 * PAGE, IPC_CREAT | 0600);
     char *segment = shmat(id, NULL, 0), *hole = segment + PAGE;
-    regx_monitor_t *monitor = start();
     uint64_t next = atomic_load(&monitor->log->head);
 
     assert_ptr_not_equal(segment, (void *)-1);
@@ -110,13 +111,11 @@ UNIT_TEST_BETWEEN(a_segment_that_is_detached_is_logged_as_it_lies, hooked_reset,
     assert_int_equal(atomic_load(&monitor->log->head), next);
     assert_int_equal(shmdt(segment), 0);
     shmctl(id, IPC_RMID, NULL);
-    monitor->stop(monitor);
 }
 
 /* Nothing above may be hit any more. */
-UNIT_TEST_BETWEEN(where_mappings_cannot_be_read_all_above_is_logged, hooked_reset, NULL)
+HOOKS_TEST(where_mappings_cannot_be_read_all_above_is_logged)
 {
-    regx_monitor_t *monitor = start();
     uint64_t next = atomic_load(&monitor->log->head);
 
     regx_inval_log_interest(monitor->log, 0x10000, 0x20000, 1);
@@ -130,14 +129,12 @@ UNIT_TEST_BETWEEN(where_mappings_cannot_be_read_all_above_is_logged, hooked_rese
                   : 1);
     }
     process_must_end_well(child);
-    monitor->stop(monitor);
 }
 
 /* The kernel does nothing, or refuses. */
-UNIT_TEST_BETWEEN(what_takes_nothing_away_is_not_logged, hooked_reset, NULL)
+HOOKS_TEST(what_takes_nothing_away_is_not_logged)
 {
     static const size_t lengths[] = {0, SIZE_MAX, UINTPTR_MAX - PAGE + 1};
-    regx_monitor_t *monitor = start();
 
     regx_inval_log_interest(monitor->log, 0x10000, 0x20000, 1);
     const uint64_t before = atomic_load(&monitor->log->head);
@@ -145,7 +142,6 @@ UNIT_TEST_BETWEEN(what_takes_nothing_away_is_not_logged, hooked_reset, NULL)
         hooked.report((void *)0x10000, lengths[i], true);
         assert_int_equal(atomic_load(&monitor->log->head), before);
     }
-    monitor->stop(monitor);
 }
 
 /* ---- starting, and not ---- */
@@ -266,9 +262,8 @@ UNIT_TEST_BETWEEN(stopping_waits_for_who_is_inside, hooked_reset, NULL)
 }
 
 /* In a child, memory may be given back and the monitor even be stopped: it is a copy. */
-UNIT_TEST_BETWEEN(a_child_is_harmless, hooked_reset, NULL)
+HOOKS_TEST(a_child_is_harmless)
 {
-    regx_monitor_t *monitor = start();
     const uint64_t before = atomic_load(&monitor->log->head);
 
     regx_inval_log_interest(monitor->log, 0, 1 << 30, 1);
@@ -280,7 +275,6 @@ UNIT_TEST_BETWEEN(a_child_is_harmless, hooked_reset, NULL)
     }
     process_must_end_well(child);
     assert_int_equal(atomic_load(&monitor->log->head), before);
-    monitor->stop(monitor);
 }
 
 /* hooks+notifier: both write into one log, and each alone is enough. */

@@ -60,6 +60,9 @@ static void rig_close(rig_t *rig)
     free(rig);
 }
 
+/* Of a rig that is open. */
+#define RIG_TEST(name) UNIT_TEST_WITH(name, NULL, rig_t *, rig, rig_open(), rig_close(rig))
+
 static void change(rig_t *rig, unsigned first, unsigned last)
 {
     regx_inval_log_write(rig->monitor.log, rig->start + first * rig->page,
@@ -71,10 +74,8 @@ static regx_watch_state_t look(rig_t *rig, bool certain)
     return regx_watch_look(&rig->watch, certain, &rig->first);
 }
 
-UNIT_TEST(changes_of_the_range_are_seen_once)
+RIG_TEST(changes_of_the_range_are_seen_once)
 {
-    rig_t *rig = rig_open();
-
     assert_int_equal(look(rig, true), REGX_WATCH_QUIET);
     change(rig, 0, 2);
     change(rig, 10, 16);
@@ -90,26 +91,21 @@ UNIT_TEST(changes_of_the_range_are_seen_once)
     change(rig, 0, 16);
     assert_int_equal(look(rig, false), REGX_WATCH_CHANGED);
     assert_true(rig->first == rig->start + 2 * rig->page);
-    rig_close(rig);
 }
 
-UNIT_TEST(when_the_log_has_gone_round_all_has_changed)
+RIG_TEST(when_the_log_has_gone_round_all_has_changed)
 {
-    rig_t *rig = rig_open();
-
     for (unsigned i = 0; i <= REGX_INVAL_LOG_RING; i++) {
         change(rig, 12, 13);
     }
     assert_int_equal(look(rig, false), REGX_WATCH_CHANGED);
     assert_true(rig->first == rig->start + 2 * rig->page);
     assert_int_equal(look(rig, true), REGX_WATCH_QUIET);
-    rig_close(rig);
 }
 
 /* But by the caches; and a change of all of it by another thread is seen beside it. */
-UNIT_TEST(what_is_flushed_is_no_change)
+RIG_TEST(what_is_flushed_is_no_change)
 {
-    rig_t *rig = rig_open();
     const uint64_t head = rig->monitor.log->head;
 
     regx_watch_flush(&rig->watch);
@@ -122,14 +118,12 @@ UNIT_TEST(what_is_flushed_is_no_change)
         assert_int_equal(look(rig, true), REGX_WATCH_CHANGED);
         assert_int_equal(look(rig, true), REGX_WATCH_QUIET);
     }
-    rig_close(rig);
 }
 
 /* A neighbour that shares a page sees it, for it may have used what was registered; but it has not
  * changed itself, and by that two would flush each other without end. */
-UNIT_TEST(what_another_flushes_is_known_as_that)
+RIG_TEST(what_another_flushes_is_known_as_that)
 {
-    rig_t *rig = rig_open();
     regx_watch_t other;
 
     assert_true(regx_watch_begin(&other, &rig->monitor, (void *)(rig->start + 9 * rig->page + 5),
@@ -143,13 +137,10 @@ UNIT_TEST(what_another_flushes_is_known_as_that)
     assert_int_equal(look(rig, true), REGX_WATCH_CHANGED);
     assert_true(rig->watch.changed);
     regx_watch_end(&other);
-    rig_close(rig);
 }
 
-UNIT_TEST(while_a_change_is_under_way_it_is_not_certain)
+RIG_TEST(while_a_change_is_under_way_it_is_not_certain)
 {
-    rig_t *rig = rig_open();
-
     rig->monitor.valid = valid;
     assert_int_equal(look(rig, true), REGX_WATCH_QUIET);
     is_valid = false;
@@ -162,13 +153,11 @@ UNIT_TEST(while_a_change_is_under_way_it_is_not_certain)
     assert_int_equal(look(rig, true), REGX_WATCH_CHANGED);
     rig->monitor.log->sequence = 2;
     assert_int_equal(look(rig, true), REGX_WATCH_QUIET);
-    rig_close(rig);
 }
 
-UNIT_TEST(what_nobody_tells_of_is_not_watched)
+RIG_TEST(what_nobody_tells_of_is_not_watched)
 {
     const uintptr_t tag = (uintptr_t)1 << 56;
-    rig_t *rig = rig_open();
     regx_watch_t watch;
 
     assert_false(regx_watch_begin(&watch, &rig->monitor, (void *)(rig->start + tag), rig->page));
@@ -180,12 +169,10 @@ UNIT_TEST(what_nobody_tells_of_is_not_watched)
     rig->monitor.by_device = true;
     assert_false(regx_watch_begin(&watch, &rig->monitor, (void *)rig->start, rig->page));
     assert_false(regx_watch_begin(&watch, NULL, (void *)rig->start, rig->page));
-    rig_close(rig);
 }
 
-UNIT_TEST(memory_that_is_gone_is_not_mapped)
+RIG_TEST(memory_that_is_gone_is_not_mapped)
 {
-    rig_t *rig = rig_open();
     void *const hole = (void *)(rig->start + 4 * rig->page);
 
     assert_true(regx_watch_is_mapped(&rig->watch, rig->watch.start));
@@ -193,7 +180,6 @@ UNIT_TEST(memory_that_is_gone_is_not_mapped)
     assert_false(regx_watch_is_mapped(&rig->watch, rig->watch.start));
     assert_false(regx_watch_is_mapped(&rig->watch, rig->start + 5 * rig->page - 1));
     assert_true(regx_watch_is_mapped(&rig->watch, rig->start + 5 * rig->page));
-    rig_close(rig);
 }
 
 /* ---- the log of changes ---- */

@@ -82,9 +82,8 @@ UNIT_TEST(what_has_not_ended_yet_is_not_used)
 
 /* Made of what is there after a change that has not been acted on: it serves at once, and either
  * stays or ends along, for nothing. */
-UNIT_TEST(what_is_made_before_all_has_ended_is_used)
+REGISTRY_TEST(what_is_made_before_all_has_ended_is_used, registry_open_large(true))
 {
-    registry_t *r = registry_open_large(true);
     regx_region_t region;
 
     for (uintptr_t i = 1; i <= 8; i++) {
@@ -104,14 +103,11 @@ UNIT_TEST(what_is_made_before_all_has_ended_is_used)
     assert_int_equal(r->counters.inuse_changes, 0); /* though it ended in use */
     assert_int_equal(registry_served(r, 8 * 2 * PAGE, PAGE), HIT);
     assert_int_equal(registry_served(r, 0x100000, PAGE), HIT);
-    registry_close(r);
 }
 
 /* A writer in the middle of logging: what, is not known yet. */
-UNIT_TEST(a_change_being_written_is_a_miss_and_no_wait)
+REGISTRY_TEST(a_change_being_written_is_a_miss_and_no_wait, registry_open_large(false))
 {
-    registry_t *r = registry_open_large(false);
-
     registry_use(r, 0x100000, PAGE);
     atomic_fetch_add(&r->monitor.log->head, 1); /* as that writer does first */
     for (unsigned i = 0; i < 3; i++) {
@@ -126,13 +122,10 @@ UNIT_TEST(a_change_being_written_is_a_miss_and_no_wait)
     }
     assert_int_equal(registry_served(r, 0x100000, PAGE), MISS);
     assert_int_equal(registry_served(r, 0x100000, PAGE), HIT);
-    registry_close(r);
 }
 
-UNIT_TEST(while_a_change_is_under_way_nothing_hits)
+REGISTRY_TEST(while_a_change_is_under_way_nothing_hits, registry_open_large(true))
 {
-    registry_t *r = registry_open_large(true);
-
     registry_use(r, 0x100000, PAGE);
     for (unsigned i = 0; i < 3; i++) {
         r->changing = true;
@@ -151,7 +144,6 @@ UNIT_TEST(while_a_change_is_under_way_nothing_hits)
     registry_log(r, 0x100000, PAGE);
     r->changing = false;
     assert_int_equal(registry_served(r, 0x100000, PAGE), MISS);
-    registry_close(r);
 }
 
 /* ---- changes that end soon ---- */
@@ -176,10 +168,8 @@ static void end_soon(registry_t *r)
     r->changing = r->asks % 4 != 0;
 }
 
-UNIT_TEST(a_change_that_ends_soon_costs_no_registration)
+REGISTRY_TEST(a_change_that_ends_soon_costs_no_registration, registry_open_large(true))
 {
-    registry_t *r = registry_open_large(true);
-
     r->asking = end_soon;
     time_stands_still = true;
     assert_int_equal(registry_served(r, 0x100000, PAGE), MISS);
@@ -188,13 +178,10 @@ UNIT_TEST(a_change_that_ends_soon_costs_no_registration)
     }
     assert_in_range(r->asks, 12, 60);
     time_stands_still = false;
-    registry_close(r);
 }
 
-UNIT_TEST(while_news_is_not_logged_nothing_hits)
+REGISTRY_TEST(while_news_is_not_logged_nothing_hits, registry_open_large(true))
 {
-    registry_t *r = registry_open_large(true);
-
     registry_use(r, 0x100000, PAGE);
     r->monitor.log->sequence++;
     assert_int_equal(registry_served(r, 0x100000, PAGE), ONCE);
@@ -206,7 +193,6 @@ UNIT_TEST(while_news_is_not_logged_nothing_hits)
     assert_int_equal(registry_served(r, 0x100000, PAGE), ONCE);
     r->monitor.log->sequence++;
     assert_int_equal(registry_served(r, 0x100000, PAGE), MISS);
-    registry_close(r);
 }
 
 static void log_while_asking(registry_t *r)
@@ -314,9 +300,8 @@ static void acquire_the_same(registry_t *r, uintptr_t start, uintptr_t end)
     assert_int_equal(registry_served(r, start, end - start), MISS);
 }
 
-UNIT_TEST(of_two_that_register_at_once_one_is_kept)
+REGISTRY_TEST(of_two_that_register_at_once_one_is_kept, registry_open_large(true))
 {
-    registry_t *r = registry_open_large(true);
     regx_region_t region;
 
     r->during = acquire_the_same;
@@ -327,14 +312,12 @@ UNIT_TEST(of_two_that_register_at_once_one_is_kept)
     assert_int_equal(r->live, 1);
     assert_int_equal(r->cache->room.count, 1);
     assert_int_equal(registry_served(r, 0x100000, 4 * PAGE), HIT);
-    registry_close(r);
 }
 
 /* ---- in use ---- */
 
-UNIT_TEST(a_change_while_in_use_is_counted_and_told)
+REGISTRY_TEST(a_change_while_in_use_is_counted_and_told, registry_open_large(true))
 {
-    registry_t *r = registry_open_large(true);
     regx_region_t first, second;
 
     for (unsigned round = 1; round <= 3; round++) {
@@ -361,13 +344,11 @@ UNIT_TEST(a_change_while_in_use_is_counted_and_told)
         assert_ptr_equal(r->told_base, 1 << 20);
         assert_int_equal(r->told_length, 4 * PAGE);
     }
-    registry_close(r);
 }
 
 /* A part of a region is used, and another part is given back: no error. */
-UNIT_TEST(a_change_beside_what_is_used_is_not_told)
+REGISTRY_TEST(a_change_beside_what_is_used_is_not_told, registry_open_large(true))
 {
-    registry_t *r = registry_open_large(true);
     regx_region_t inner;
 
     for (unsigned hit = 0; hit <= 1; hit++) { /* served by the slow path, and by the fast one */
@@ -393,7 +374,6 @@ UNIT_TEST(a_change_beside_what_is_used_is_not_told)
     regx_registry_progress(&r->registry);
     assert_int_equal(r->counters.inuse_changes, 1);
     assert_int_equal(r->told, 1);
-    registry_close(r);
 }
 
 /* ---- a query that is two words ---- */

@@ -111,6 +111,8 @@ static void must_work(void)
 }
 
 #define FRESH(test) UNIT_TEST_BETWEEN(test, reset, NULL)
+#define FRESH_WATCHED(test)                                                                        \
+    UNIT_TEST_WITH(test, reset, regx_monitor_t *, monitor, start(), monitor->stop(monitor))
 
 /* Linux 5.18 to 6.6, and what has one thing and not the other. */
 FRESH(it_works_on_older_kernels)
@@ -217,22 +219,19 @@ static void share_it(void)
 }
 
 /* Between the look and the watch it became what must not be kept, and that is not reported. */
-FRESH(memory_that_becomes_shared_before_it_is_watched_is_refused)
+FRESH_WATCHED(memory_that_becomes_shared_before_it_is_watched_is_refused)
 {
-    regx_monitor_t *monitor = start();
     meanwhile.base = map(LENGTH);
     meanwhile.before = share_it;
     region_t region = keep(monitor, meanwhile.base, PAGE);
     assert_int_equal(region.status, REGX_DENIED);
     drop(&region);
-    monitor->stop(monitor);
     munmap(meanwhile.base, LENGTH);
 }
 
 /* Beside what is watched again: what was registered there must not look true. */
-FRESH(a_neighbour_that_is_replaced_is_not_watched_along)
+FRESH_WATCHED(a_neighbour_that_is_replaced_is_not_watched_along)
 {
-    regx_monitor_t *monitor = start();
     meanwhile.base = map(LENGTH);
     region_t neighbour = must_keep(monitor, meanwhile.base, PAGE);
     assert_true(hits_in_the_end(&neighbour));
@@ -245,7 +244,6 @@ FRESH(a_neighbour_that_is_replaced_is_not_watched_along)
     assert_int_equal(region.status, REGX_DENIED); /* shared: it was not watched along */
     drop(&region);
     drop(&neighbour);
-    monitor->stop(monitor);
     munmap(meanwhile.base, LENGTH);
 }
 
@@ -257,9 +255,8 @@ static void tell_of_it(void)
 
 /* What is pinned after it was watched may be of what was there before or after a change at that
  * moment: `since` must not be behind it. Watched anew, and watched already; before and after. */
-FRESH(a_change_at_the_moment_of_watching_is_reported)
+FRESH_WATCHED(a_change_at_the_moment_of_watching_is_reported)
 {
-    regx_monitor_t *monitor = start();
     meanwhile.base = map(LENGTH);
     meanwhile.log = monitor->log;
     for (int round = 0; round < 3; round++) {
@@ -273,7 +270,6 @@ FRESH(a_change_at_the_moment_of_watching_is_reported)
         assert_true(hits_in_the_end(&region));
         drop(&region);
     }
-    monitor->stop(monitor);
     munmap(meanwhile.base, LENGTH);
 }
 

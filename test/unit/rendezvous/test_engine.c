@@ -133,6 +133,9 @@ static void rig_close(rig_t *rig)
     free(rig);
 }
 
+#define RIG_TEST(name, strategy)                                                                   \
+    UNIT_TEST_WITH(name, NULL, rig_t *, rig, rig_open(strategy), rig_close(rig))
+
 /* ---- it receives, on a node ---- */
 
 static regx_cts_t cts_of(const regx_rndv_recv_t *recv)
@@ -167,20 +170,16 @@ static void is_ready(rig_t *rig, unsigned peer)
     assert_int_equal(rig->counters.malformed, 0);
 }
 
-UNIT_TEST(while_a_long_one_is_under_way_others_are_granted_at_once)
+RIG_TEST(while_a_long_one_is_under_way_others_are_granted_at_once, "bounce")
 {
-    rig_t *rig = rig_open("bounce");
-
     assert_in_range(opens(rig, 0, LONG), 1, LONG / SLOT - 1);
     is_ready(rig, 0); /* it waits until a slot is filled */
     assert_true(opens(rig, 1, 2 * SLOT) > 0);
     assert_int_equal(opens(rig, 0, 2 * SLOT), 2);
-    rig_close(rig);
 }
 
-UNIT_TEST(those_of_the_same_peer_that_wait_go_first)
+RIG_TEST(those_of_the_same_peer_that_wait_go_first, "bounce")
 {
-    rig_t *rig = rig_open("bounce");
     unsigned granted = opens(rig, 0, SLOT);
 
     is_ready(rig, 0);
@@ -193,13 +192,10 @@ UNIT_TEST(those_of_the_same_peer_that_wait_go_first)
     rig->recvs[0] = NULL;
     assert_int_equal(opens(rig, 0, SLOT), 0);
     assert_true(opens(rig, 1, SLOT) > 0);
-    rig_close(rig);
 }
 
-UNIT_TEST(once_the_pool_was_exhausted_all_that_wait_go_first)
+RIG_TEST(once_the_pool_was_exhausted_all_that_wait_go_first, "bounce")
 {
-    rig_t *rig = rig_open("bounce");
-
     while (regx_pool_get(&rig->pool) != REGX_SLOT_NONE) {
     }
     assert_int_equal(opens(rig, 0, LONG), 0);
@@ -210,18 +206,14 @@ UNIT_TEST(once_the_pool_was_exhausted_all_that_wait_go_first)
     assert_int_equal(opens(rig, 1, SLOT), 0);
     regx_rndv_progress(rig->rndv);
     assert_true(opens(rig, 1, SLOT) > 0);
-    rig_close(rig);
 }
 
-UNIT_TEST(a_peer_that_does_not_answer_leaves_half_of_the_pool)
+RIG_TEST(a_peer_that_does_not_answer_leaves_half_of_the_pool, "bounce")
 {
-    rig_t *rig = rig_open("bounce");
-
     for (unsigned i = 0; i < 2 * PEERS; i++) {
         opens(rig, i % PEERS, LONG);
     }
     assert_true(regx_pool_unused(&rig->pool) >= SLOTS / 2);
-    rig_close(rig);
 }
 
 static int no_progress;
@@ -304,10 +296,8 @@ static void sends(rig_t *rig, unsigned peer)
     assert_int_equal(rig->done, before + 1);
 }
 
-UNIT_TEST(the_first_chunk_is_registered_while_the_cts_is_awaited)
+RIG_TEST(the_first_chunk_is_registered_while_the_cts_is_awaited, "pipeline")
 {
-    rig_t *rig = rig_open("pipeline");
-
     sends(rig, 0);
     announces(rig, 0, LENGTH);
     assert_int_equal(live, 1);
@@ -316,20 +306,16 @@ UNIT_TEST(the_first_chunk_is_registered_while_the_cts_is_awaited)
     assert_int_equal(serial, 2);
     assert_int_equal(live, 0);
     regx_rndv_forget(rig->rndv, &rig->peers[0]); /* the other chunks are never granted */
-    rig_close(rig);
 }
 
-UNIT_TEST(a_chunk_that_is_longer_is_registered_again)
+RIG_TEST(a_chunk_that_is_longer_is_registered_again, "pipeline")
 {
-    rig_t *rig = rig_open("pipeline");
-
     sends(rig, 0);
     announces(rig, 0, LENGTH);
     is_answered(rig, 0, LENGTH, REGX_PATH_pipeline, LENGTH);
     assert_int_equal(made, 3);
     assert_int_equal(serial, 3);
     assert_int_equal(rig->done, 2);
-    rig_close(rig);
 }
 
 UNIT_TEST(where_the_peer_did_not_grant_a_chunk_nothing_is_registered)
@@ -356,10 +342,8 @@ UNIT_TEST(where_the_peer_did_not_grant_a_chunk_nothing_is_registered)
     rig_close(rig);
 }
 
-UNIT_TEST(what_was_registered_for_a_lost_peer_is_given_up)
+RIG_TEST(what_was_registered_for_a_lost_peer_is_given_up, "pipeline")
 {
-    rig_t *rig = rig_open("pipeline");
-
     sends(rig, 0);
     announces(rig, 0, LENGTH);
     regx_rndv_forget(rig->rndv, &rig->peers[1]);
@@ -368,14 +352,12 @@ UNIT_TEST(what_was_registered_for_a_lost_peer_is_given_up)
     assert_int_equal(live, 0);
     announces(rig, 0, LENGTH); /* given up with the engine */
     assert_int_equal(live, 1);
-    rig_close(rig);
 }
 
 /* The pages may be others by then. */
-UNIT_TEST(what_was_registered_for_one_message_does_not_serve_another)
+RIG_TEST(what_was_registered_for_one_message_does_not_serve_another, "pipeline")
 {
     regx_rndv_exposure_t exposure;
-    rig_t *rig = rig_open("pipeline");
 
     sends(rig, 0);
     announces(rig, 0, CHUNK);
@@ -388,5 +370,4 @@ UNIT_TEST(what_was_registered_for_one_message_does_not_serve_another)
     assert_int_equal(live, 0);
     sends(rig, 0);
     assert_int_equal(serial, made);
-    rig_close(rig);
 }

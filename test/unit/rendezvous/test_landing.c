@@ -71,6 +71,9 @@ static void stage_close(stage_t *stage)
     free(stage);
 }
 
+#define STAGE_TEST(name)                                                                           \
+    UNIT_TEST_WITH(name, NULL, stage_t *, stage, stage_open(), stage_close(stage))
+
 /* Whether pages can be moved here at all. */
 static bool pages_can_be_moved(void)
 {
@@ -143,9 +146,8 @@ static size_t whole_pages(const char *to, size_t length)
 
 /* ---- what arrives ---- */
 
-UNIT_TEST(every_place_and_length_arrives)
+STAGE_TEST(every_place_and_length_arrives)
 {
-    stage_t *stage = stage_open();
     uint64_t seed = 17, pages = 0;
 
     memset(stage->buffer, 0x33, ROOM / 2); /* the rest has no pages yet */
@@ -166,12 +168,10 @@ UNIT_TEST(every_place_and_length_arrives)
         assert_int_equal(stage->counters.remap_pages, pages);
     }
     assert_true(pages > 250);
-    stage_close(stage);
 }
 
-UNIT_TEST(the_users_old_pages_are_written_next)
+STAGE_TEST(the_users_old_pages_are_written_next)
 {
-    stage_t *stage = stage_open();
     char *const to = stage->buffer + PAGE - 100; /* an edge page, then whole ones */
 
     for (uint64_t i = 0; i < 4; i++) {
@@ -185,7 +185,6 @@ UNIT_TEST(the_users_old_pages_are_written_next)
         }
         regx_landing_put(&stage->landings, landing);
     }
-    stage_close(stage);
 }
 
 static unsigned mappings(void)
@@ -201,17 +200,14 @@ static unsigned mappings(void)
     return count;
 }
 
-UNIT_TEST(the_number_of_mappings_stays)
+STAGE_TEST(the_number_of_mappings_stays)
 {
-    stage_t *stage = stage_open();
-
     assert_null(go(stage, stage->buffer + PAGE, 4 * PAGE));
     const unsigned before = mappings();
     for (unsigned i = 0; i < 200; i++) {
         assert_null(go(stage, stage->buffer + PAGE * (1 + i % 3) + i, (1 + i % 9) * PAGE + PAGE));
     }
     assert_true(mappings() <= before + 1); /* libc's own */
-    stage_close(stage);
 }
 
 /* The first time before a page has changed, the second after the last. */
@@ -229,22 +225,18 @@ static void look_when_told(stage_t *stage, uintptr_t start, uintptr_t end)
     }
 }
 
-UNIT_TEST(caches_are_told_before_and_after)
+STAGE_TEST(caches_are_told_before_and_after)
 {
-    stage_t *stage = stage_open();
-
     stage->told = look_when_told;
     for (unsigned i = 1; i <= 5; i++) {
         memset(stage->buffer, 0x77, ROOM);
         assert_null(go(stage, stage->buffer + PAGE + 5, 6 * PAGE));
         assert_int_equal(stage->tellings, 2 * i);
     }
-    stage_close(stage);
 }
 
-UNIT_TEST(there_are_so_many_landings_and_no_more)
+STAGE_TEST(there_are_so_many_landings_and_no_more)
 {
-    stage_t *stage = stage_open();
     regx_landing_t *taken[COUNT];
 
     assert_null(regx_landings_refusal(&stage->landings, stage->buffer, PAGE));
@@ -257,7 +249,6 @@ UNIT_TEST(there_are_so_many_landings_and_no_more)
         regx_landing_put(&stage->landings, taken[i]);
     }
     assert_null(go(stage, stage->buffer, SIZE));
-    stage_close(stage);
 }
 
 /* ---- the neighbours in the edge pages ---- */
@@ -281,9 +272,8 @@ static void *count_up(void *context)
     return NULL;
 }
 
-UNIT_TEST(a_thread_that_counts_in_an_edge_page_loses_nothing)
+STAGE_TEST(a_thread_that_counts_in_an_edge_page_loses_nothing)
 {
-    stage_t *stage = stage_open();
     neighbour_t neighbour = {.before = (uint64_t *)(void *)(stage->buffer + PAGE),
                              .after = (uint64_t *)(void *)(stage->buffer + 6 * PAGE - 8)};
     pthread_t thread;
@@ -301,7 +291,6 @@ UNIT_TEST(a_thread_that_counts_in_an_edge_page_loses_nothing)
     assert_true(stage->counters.remap_pages >= 100 * 3);
     assert_int_equal(*neighbour.before, neighbour.rounds);
     assert_int_equal(*neighbour.after, neighbour.rounds);
-    stage_close(stage);
 }
 
 /* ---- what cannot be moved ---- */
@@ -313,9 +302,8 @@ static void assert_refused(stage_t *stage, char *memory, size_t bytes, const cha
     munmap(memory, bytes);
 }
 
-UNIT_TEST(other_memory_than_private_anonymous_is_refused)
+STAGE_TEST(other_memory_than_private_anonymous_is_refused)
 {
-    stage_t *stage = stage_open();
     const int file = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
 
     assert_true(file >= 0);
@@ -329,12 +317,10 @@ UNIT_TEST(other_memory_than_private_anonymous_is_refused)
     assert_refused(stage, memory, SIZE, "remap: more than one mapping");
     assert_string_equal(regx_landings_refusal(&stage->landings, memory, SIZE), "remap: not mapped");
     close(file);
-    stage_close(stage);
 }
 
-UNIT_TEST(huge_pages_are_refused)
+STAGE_TEST(huge_pages_are_refused)
 {
-    stage_t *stage = stage_open();
     char *memory = map(2u << 20, MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB, -1);
 
     if (memory == NULL) {
@@ -343,7 +329,6 @@ UNIT_TEST(huge_pages_are_refused)
         skip();
     }
     assert_refused(stage, memory, 2u << 20, "remap: memory of huge pages (hugetlb)");
-    stage_close(stage);
 }
 
 /* It goes well before, is copied while that is so, and goes well after. */
@@ -365,22 +350,18 @@ static void assert_moved(stage_t *stage)
     assert_int_equal(stage->counters.remap_pages - pages, 6);
 }
 
-UNIT_TEST(locked_memory_is_copied)
+STAGE_TEST(locked_memory_is_copied)
 {
-    stage_t *stage = stage_open();
-
     assert_moved(stage);
     /* Not by libc, which the sanitizers make do nothing. */
     assert_int_equal(syscall(SYS_mlock, stage->buffer + PAGE, 8 * PAGE), 0);
     assert_copied(stage, "remap: memory that is locked or protected otherwise");
     assert_int_equal(syscall(SYS_munlock, stage->buffer + PAGE, 8 * PAGE), 0);
     assert_moved(stage);
-    stage_close(stage);
 }
 
-UNIT_TEST(memory_of_another_userfaultfd_is_copied)
+STAGE_TEST(memory_of_another_userfaultfd_is_copied)
 {
-    stage_t *stage = stage_open();
     regx_uffd_t other;
     regx_error_t error;
 
@@ -395,7 +376,6 @@ UNIT_TEST(memory_of_another_userfaultfd_is_copied)
                      0);
     regx_uffd_close(&other);
     assert_moved(stage);
-    stage_close(stage);
 }
 
 /* A child that lives until that pipe is closed; then it says whether its memory is as it was. */
@@ -429,20 +409,17 @@ static void close_child(stage_t *stage, pid_t child, int go_on)
     assert_moved(stage); /* they were copied by the write, and are this process's own again */
 }
 
-UNIT_TEST(memory_shared_with_a_child_is_copied)
+STAGE_TEST(memory_shared_with_a_child_is_copied)
 {
-    stage_t *stage = stage_open();
     int go_on[2];
     const pid_t child = open_child(stage, go_on);
 
     assert_copied(stage, "remap: pages pinned, shared with a child, or watched");
     close_child(stage, child, go_on[1]);
-    stage_close(stage);
 }
 
-UNIT_TEST(part_of_it_may_be_shared_with_a_child)
+STAGE_TEST(part_of_it_may_be_shared_with_a_child)
 {
-    stage_t *stage = stage_open();
     int go_on[2];
     const pid_t child = open_child(stage, go_on);
 
@@ -452,7 +429,6 @@ UNIT_TEST(part_of_it_may_be_shared_with_a_child)
                         "remap: pages pinned, shared with a child, or watched");
     assert_int_equal(stage->counters.remap_pages - pages, 2);
     close_child(stage, child, go_on[1]);
-    stage_close(stage);
 }
 
 UNIT_TEST(without_its_descriptor_all_is_copied)

@@ -7,6 +7,8 @@
 
 #include <stdlib.h>
 
+#define BOX_TEST(name) UNIT_TEST_WITH(name, NULL, box_t *, box, box_open(), box_close(box))
+
 /* ---- a poster that writes anything ---- */
 
 /* What a line of those bytes must be answered with, said in other words than the code's: the tag is
@@ -95,9 +97,8 @@ static void poll_whatever(box_t *box)
     regx_mailbox_pop(&box->in, &frame);
 }
 
-UNIT_TEST(random_lines_are_survived)
+BOX_TEST(random_lines_are_survived)
 {
-    box_t *box = box_open();
     uint64_t seed = 11, passed = 0;
 
     for (uint64_t i = 0; i < 500000; i++) {
@@ -125,14 +126,12 @@ UNIT_TEST(random_lines_are_survived)
         passed += box->in.payload > before;
     }
     assert_true(passed > 1000);
-    box_close(box);
 }
 
 /* ---- a poller that writes anything ---- */
 
-UNIT_TEST(any_count_of_consumed_is_survived)
+BOX_TEST(any_count_of_consumed_is_survived)
 {
-    box_t *box = box_open();
     uint64_t seed = 13;
     uint64_t accepted = 0;
 
@@ -155,7 +154,6 @@ UNIT_TEST(any_count_of_consumed_is_survived)
         accepted += post(box, i, some_length(&seed)) == REGX_OK;
     }
     assert_true(accepted > 1000);
-    box_close(box);
 }
 
 /* ---- lengths and laps ---- */
@@ -183,10 +181,9 @@ UNIT_TEST(an_empty_mailbox_takes_any_length)
 }
 
 /* Fewer pages are touched so; but a poster that waits gets the rest. */
-UNIT_TEST(a_part_of_the_ring_is_used_until_the_poller_is_behind)
+BOX_TEST(a_part_of_the_ring_is_used_until_the_poller_is_behind)
 {
     enum { LENGTH = 8000, PINGS = 400, TRIES = 1000 };
-    box_t *box = box_open();
     regx_frame_t frame;
     uint64_t posted, taken;
 
@@ -209,14 +206,12 @@ UNIT_TEST(a_part_of_the_ring_is_used_until_the_poller_is_behind)
         }
     }
     assert_empty(box);
-    box_close(box);
 }
 
 /* For bursts of 64: each page that is touched costs time. */
-UNIT_TEST(short_frames_that_find_no_room_get_little_more)
+BOX_TEST(short_frames_that_find_no_room_get_little_more)
 {
     enum { LENGTH = 1000, TRIES = 2000, ROUNDS = 10 };
-    box_t *box = box_open();
     regx_frame_t frame;
     uint64_t posted = 0, taken = 0;
 
@@ -230,15 +225,13 @@ UNIT_TEST(short_frames_that_find_no_room_get_little_more)
             take(box, taken, LENGTH);
         }
     }
-    box_close(box);
 }
 
 /* What a processor fetches ahead behind one frame is not the next. A long one would only lose room. */
-UNIT_TEST(short_frames_of_the_ring_lie_apart)
+BOX_TEST(short_frames_of_the_ring_lie_apart)
 {
     enum { LONG = 8192 + 14, APART = 1024 };
     static const size_t lengths[] = {REGX_MAILBOX_SPAN + 1, 1024 + 14, 4096 + 14, LONG};
-    box_t *box = box_open();
     regx_frame_t frame;
     uint64_t number = 0;
 
@@ -255,13 +248,11 @@ UNIT_TEST(short_frames_of_the_ring_lie_apart)
             take(box, number, lengths[i]);
         }
     }
-    box_close(box);
 }
 
-UNIT_TEST(where_frames_lie_apart_the_ring_does_not_grow_by_laps)
+BOX_TEST(where_frames_lie_apart_the_ring_does_not_grow_by_laps)
 {
     enum { LENGTH = 1024 + 14, PINGS = 12000 };
-    box_t *box = box_open();
     regx_frame_t frame;
 
     for (uint64_t number = 0; number < PINGS; number++) {
@@ -270,7 +261,6 @@ UNIT_TEST(where_frames_lie_apart_the_ring_does_not_grow_by_laps)
         assert_true(frame.offset % BOX_RING + LENGTH <= PART);
         take(box, number, LENGTH);
     }
-    box_close(box);
 }
 
 /* Exchanges with a poller from which a line comes in so many ns. Returns whether the ring grew. */

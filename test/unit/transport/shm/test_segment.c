@@ -30,13 +30,13 @@ typedef struct stage {
 static const regx_segment_kind_t kinds[] = {REGX_SEGMENT_SYSV, REGX_SEGMENT_POSIX,
                                             REGX_SEGMENT_NAMED};
 
-static void open_stage(stage_t *stage, regx_segment_kind_t kind)
+static stage_t open_stage(regx_segment_kind_t kind)
 {
-    stage->kind = kind;
-    stage->page = regx_page_size();
-    stage->length = PAGES * stage->page;
-    assert_int_equal(regx_segment_alloc(stage->kind, stage->length, &stage->segment), REGX_OK);
-    assert_int_equal(stage->segment.name.length, stage->length);
+    stage_t stage = {.kind = kind, .page = regx_page_size(), .length = PAGES * regx_page_size()};
+
+    assert_int_equal(regx_segment_alloc(kind, stage.length, &stage.segment), REGX_OK);
+    assert_int_equal(stage.segment.name.length, stage.length);
+    return stage;
 }
 
 static void close_stage(stage_t *stage)
@@ -56,9 +56,8 @@ static void refused(const regx_segment_name_t *name, regx_status_t expected)
 UNIT_TEST(all_of_a_file_is_set_aside)
 {
     struct stat status;
-    stage_t stage;
+    stage_t stage = open_stage(REGX_SEGMENT_POSIX);
 
-    open_stage(&stage, REGX_SEGMENT_POSIX);
     assert_int_equal(fstat(stage.segment.name.file.descriptor, &status), 0);
     assert_int_equal(status.st_size, stage.length);
     assert_int_equal(status.st_blocks * 512, stage.length);
@@ -69,9 +68,7 @@ UNIT_TEST(all_of_a_file_is_set_aside)
 UNIT_TEST(a_wrong_length_is_refused)
 {
     for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
-        stage_t stage;
-
-        open_stage(&stage, kinds[i]);
+        stage_t stage = open_stage(kinds[i]);
         regx_segment_name_t name = stage.segment.name;
         const uint64_t wrong[] = {0,
                                   stage.length + 1,
@@ -93,9 +90,8 @@ UNIT_TEST(a_wrong_length_is_refused)
 /* A process that touched it would be ended by SIGBUS. */
 UNIT_TEST(a_file_that_is_shorter_is_refused)
 {
-    stage_t stage;
+    stage_t stage = open_stage(REGX_SEGMENT_POSIX);
 
-    open_stage(&stage, REGX_SEGMENT_POSIX);
     assert_int_equal(
         ftruncate(stage.segment.name.file.descriptor, (off_t)(stage.length - stage.page)), 0);
     refused(&stage.segment.name, REGX_INVALID);
@@ -104,9 +100,8 @@ UNIT_TEST(a_file_that_is_shorter_is_refused)
 
 UNIT_TEST(a_malformed_name_is_refused)
 {
-    stage_t stage;
+    stage_t stage = open_stage(REGX_SEGMENT_POSIX);
 
-    open_stage(&stage, REGX_SEGMENT_POSIX);
     const regx_segment_name_t right = stage.segment.name;
     regx_segment_name_t name = right;
     name.kind = 0;
@@ -130,9 +125,8 @@ UNIT_TEST(what_is_no_file_is_refused)
 {
     const int null = open("/dev/null", O_RDWR);
     int ends[2];
-    stage_t stage;
+    stage_t stage = open_stage(REGX_SEGMENT_POSIX);
 
-    open_stage(&stage, REGX_SEGMENT_POSIX);
     regx_segment_name_t name = stage.segment.name;
     assert_int_equal(pipe(ends), 0);
     assert_true(regx_shm_file_name(ends[0], &name.file));
@@ -150,9 +144,8 @@ UNIT_TEST(what_is_no_file_is_refused)
 UNIT_TEST(another_file_of_that_number_is_refused)
 {
     regx_segment_t another;
-    stage_t stage;
+    stage_t stage = open_stage(REGX_SEGMENT_POSIX);
 
-    open_stage(&stage, REGX_SEGMENT_POSIX);
     const int descriptor = stage.segment.name.file.descriptor;
     assert_int_equal(regx_segment_alloc(stage.kind, stage.length, &another), REGX_OK);
     assert_int_equal(dup2(another.name.file.descriptor, descriptor), descriptor);
@@ -167,9 +160,8 @@ UNIT_TEST(another_file_of_that_number_is_refused)
 UNIT_TEST(one_that_is_not_dumpable_takes_no_file)
 {
     regx_segment_t another;
-    stage_t stage;
+    stage_t stage = open_stage(REGX_SEGMENT_POSIX);
 
-    open_stage(&stage, REGX_SEGMENT_POSIX);
     assert_int_equal(prctl(PR_SET_DUMPABLE, 0, 0, 0, 0), 0);
     const regx_status_t later = regx_segment_alloc(stage.kind, stage.length, &another);
     assert_int_equal(prctl(PR_SET_DUMPABLE, 1, 0, 0, 0), 0);
@@ -197,9 +189,7 @@ UNIT_TEST(more_than_a_process_may_take_is_refused)
 UNIT_TEST(what_is_gone_cannot_be_mapped)
 {
     for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
-        stage_t stage;
-
-        open_stage(&stage, kinds[i]);
+        stage_t stage = open_stage(kinds[i]);
         const regx_segment_name_t name = stage.segment.name;
         close_stage(&stage);
         refused(&name, REGX_UNREACHABLE);
@@ -237,10 +227,9 @@ int __wrap_fallocate(int file, int mode, off_t offset, off_t length)
 /* As up to Linux 6.1 the signals of a profiler do. */
 UNIT_TEST(a_signal_does_not_end_it)
 {
-    stage_t stage;
 
     interruptions = 5;
-    open_stage(&stage, REGX_SEGMENT_POSIX);
+    stage_t stage = open_stage(REGX_SEGMENT_POSIX);
     assert_int_equal(interruptions, 0);
     close_stage(&stage);
 }
@@ -513,9 +502,8 @@ UNIT_TEST(what_a_killed_process_has_named_is_removed)
 
 UNIT_TEST(one_that_ends_leaves_no_name)
 {
-    stage_t stage;
+    stage_t stage = open_stage(REGX_SEGMENT_NAMED);
 
-    open_stage(&stage, REGX_SEGMENT_NAMED);
     const regx_shm_file_t file = stage.segment.name.file;
     assert_true(is_there(&file));
     close_stage(&stage);
