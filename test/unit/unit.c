@@ -32,12 +32,13 @@ void unit_add(struct CMUnitTest test, const char *file, int line)
     tests.lines[at] = line;
 }
 
-int unit_run(CMFixtureFunction setup, CMFixtureFunction teardown)
-{
-    return _cmocka_run_group_tests("tests", tests.all, tests.count, setup, teardown);
-}
+__attribute__((weak)) const unit_group_t unit_group = {0};
 
 __attribute__((weak)) int main(void)
 {
-    return unit_run(NULL, NULL);
+    if (unit_group.refused != NULL && unit_group.refused()) {
+        return 0;
+    }
+    return _cmocka_run_group_tests("tests", tests.all, tests.count, unit_group.setup,
+                                   unit_group.teardown);
 }

@@ -13,6 +13,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -73,9 +74,15 @@ void unit_add(struct CMUnitTest test, const char *file, int line);
 #define UNIT_TEST(name) UNIT_TEST_BETWEEN(name, NULL, NULL)
 #define UNIT_TEST_BETWEEN(name, setup, teardown)                                                   \
     static void name(void **state);                                                                \
+    static void unit_timed_##name(void **state)                                                    \
+    {                                                                                              \
+        alarm(UNIT_PATIENCE);                                                                      \
+        name(state);                                                                               \
+    }                                                                                              \
     __attribute__((constructor)) static void unit_add_##name(void)                                 \
     {                                                                                              \
-        unit_add((struct CMUnitTest){#name, name, setup, teardown, NULL}, __FILE__, __LINE__);     \
+        unit_add((struct CMUnitTest){#name, unit_timed_##name, setup, teardown, NULL}, __FILE__,   \
+                 __LINE__);                                                                        \
     }                                                                                              \
     static void name(void **state)
 
@@ -101,8 +108,12 @@ void unit_add(struct CMUnitTest test, const char *file, int line);
     }                                                                                              \
     static void unit_with_##name(type variable)
 
-/* What main returns: all of them are run. A program that prepares nothing before the first needs no main
- * of its own (unit.c). */
-int unit_run(CMFixtureFunction setup, CMFixtureFunction teardown);
+/* What a program does before the first test and after the last, if it says so. */
+typedef struct unit_group {
+    CMFixtureFunction setup, teardown;
+    bool (*refused)(
+        void); /* whether this machine lacks what they need; says so if not, instead of a plan */
+} unit_group_t;
+extern const unit_group_t unit_group;
 
 #endif

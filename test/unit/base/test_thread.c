@@ -14,7 +14,7 @@
 #undef __x86_64__
 #include "base/thread.h"
 
-static void the_programs_errno_stays(void **state)
+UNIT_TEST(the_programs_errno_stays)
 {
     const long self = getpid();
 
@@ -23,11 +23,4 @@ static void the_programs_errno_stays(void **state)
     assert_int_equal(errno, ENOTTY);
     assert_int_equal(regx_raw(SYS_getpid, 0, 0, 0, 0, 0), self);
     assert_int_equal(errno, ENOTTY);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(the_programs_errno_stays)};
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

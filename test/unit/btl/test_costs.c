@@ -209,8 +209,4 @@ UNIT_TEST(a_neighbour_without_lines_is_any)
     assert_int_equal(told[S64K], REGX_PATH_read);
 }
 
-int main(void)
-{
-    alarm(UNIT_PATIENCE);
-    return unit_run(make, take_away);
-}
+const unit_group_t unit_group = {.setup = make, .teardown = take_away};

@@ -13,11 +13,10 @@
 struct ibv_pd *pd;
 char refusal[256];
 
-int domain_setup(void **state)
+static int setup(void **state)
 {
     struct ibv_device **list;
 
-    alarm(UNIT_PATIENCE);
     fake_reset();
     list = ibv_get_device_list(NULL);
     pd = ibv_alloc_pd(ibv_open_device(list[0]));
@@ -25,7 +24,7 @@ int domain_setup(void **state)
     return 0;
 }
 
-int domain_teardown(void **state)
+static int teardown(void **state)
 {
     struct ibv_context *context = pd->context;
 
@@ -33,6 +32,8 @@ int domain_teardown(void **state)
     ibv_close_device(context);
     return 0;
 }
+
+const unit_group_t unit_group = {.setup = setup, .teardown = teardown};
 
 static int open_domain(const char *backend, regx_domain_t **domain)
 {

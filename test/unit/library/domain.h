@@ -8,7 +8,6 @@
 #include "../unit.h"
 
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include "library/regx/registration.h"
 
@@ -23,9 +22,6 @@ enum {
 /* The device's, as long as a test runs. */
 extern struct ibv_pd *pd;
 extern char refusal[256]; /* of the last open */
-
-int domain_setup(void **state);
-int domain_teardown(void **state);
 
 /* Fails the test if it cannot be opened; skips it where a notifier is asked for that cannot be. */
 regx_domain_t *domain_open(const char *backend);

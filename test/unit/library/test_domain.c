@@ -199,8 +199,3 @@ UNIT_TEST(the_words_for_backends_can_be_opened_or_say_why_not)
     }
     assert_int_equal(count, 7);
 }
-
-int main(void)
-{
-    return unit_run(domain_setup, domain_teardown);
-}

@@ -134,8 +134,3 @@ DOMAIN_TEST(threads_that_map_and_unmap_find_their_own, "notifier")
     const regx_statistics_t seen = domain_statistics(domain);
     assert_int_equal(seen.hits + seen.misses + seen.uncached, 2 * THREADS * ROUNDS);
 }
-
-int main(void)
-{
-    return unit_run(domain_setup, domain_teardown);
-}

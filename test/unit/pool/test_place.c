@@ -393,13 +393,11 @@ UNIT_TEST(what_is_locked_is_not_brought_in)
     close(fd);
 }
 
-int main(void)
+static int prepare(void **state)
 {
     page = (size_t)sysconf(_SC_PAGESIZE);
     found = mmap(NULL, sizeof(*found), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (found == MAP_FAILED) {
-        perror("mmap");
-        return 1;
-    }
-    return unit_run(NULL, NULL);
+    return found == MAP_FAILED ? -1 : 0;
 }
+
+const unit_group_t unit_group = {.setup = prepare};

@@ -10,7 +10,6 @@
 
 #include <sched.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include "registration/monitor/monitor.h"
 
@@ -48,10 +47,5 @@ bool hits_in_the_end(const region_t *region);
 char *map(size_t length);
 
 #define WATCHED(test) UNIT_TEST_BETWEEN(test, setup, teardown)
-
-int give_up_in_time(void **state);
-
-/* Whether this machine has it at all; says so if not. */
-bool refused(void);
 
 #endif

@@ -383,8 +383,3 @@ UNIT_TEST(a_thread_that_closed_them_for_itself_can_stop_it)
     assert_int_equal(munmap((void *)region.start, LENGTH), 0); /* waits for no one */
     assert_int_equal(syscall(SYS_close_range, first, ~0U, 0), 0);
 }
-
-int main(void)
-{
-    return refused() ? 0 : unit_run(give_up_in_time, NULL);
-}

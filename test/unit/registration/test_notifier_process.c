@@ -291,8 +291,3 @@ UNIT_TEST(stop_leaves_no_descriptor_thread_or_watched_memory)
     }
     munmap(base, (size_t)16 << 20);
 }
-
-int main(void)
-{
-    return refused() ? 0 : unit_run(give_up_in_time, NULL);
-}

@@ -272,8 +272,3 @@ FRESH_WATCHED(a_change_at_the_moment_of_watching_is_reported)
     }
     munmap(meanwhile.base, LENGTH);
 }
-
-int main(void)
-{
-    return refused() ? 0 : unit_run(give_up_in_time, NULL);
-}

@@ -4,8 +4,7 @@
  * knows nothing of how a transport works, so all of them pass the same cases.
  *
  * To add a transport:
- *   - a program of a few lines, as shm/test_conformance.c, that fills in a conformance_t and
- *     returns conformance_run;
+ *   - a program of a few lines, as shm/test_conformance.c, that fills in a conformance_t as `tested`;
  *   - its name in the folder's .am, with $(conformance) among its sources;
  *   - what only this transport does (its wire, its device's faults) in tests beside it.
  * One that has the operations of a node has conformance_node.c, too. What `open` calls unreachable
@@ -32,9 +31,6 @@ typedef struct conformance {
      * connects processes, and the peer is a process that is killed. */
     void (*cut)(regx_transport_t *transport, uint64_t peer);
 } conformance_t;
-
-/* Runs all cases that are linked. Returns what main is to return. */
-int conformance_run(const conformance_t *conformance);
 
 /* Before each case; and a case between parties_open and parties_close. */
 int conformance_reset(void **state);

@@ -37,7 +37,6 @@ static uint8_t *pages_new(void *at)
 
 static int setup(void **state)
 {
-    alarm(UNIT_PATIENCE);
     tested = &device;
     parties_open(false);
     parties_exchange();
@@ -530,7 +529,6 @@ _Noreturn static void child_puts_without_threads(void)
 
 UNIT_TEST(where_the_kernel_may_start_no_thread_a_put_fails)
 {
-    alarm(UNIT_PATIENCE);
     tested = &device;
     const pid_t child = fork();
     if (child == 0) {

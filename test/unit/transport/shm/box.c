@@ -3,15 +3,16 @@
 
 #include <stdlib.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 static uint8_t pattern[PATTERN];
 
-int box_setup(void **state)
+static int setup(void **state)
 {
     unit_fill(pattern, PATTERN, 1, 0);
     return 0;
 }
+
+const unit_group_t unit_group = {.setup = setup};
 
 const uint8_t *content(uint64_t number)
 {

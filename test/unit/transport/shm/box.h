@@ -16,8 +16,6 @@ enum { PATTERN = 1 << 16 };
 #define BOX_RING (2 * REGX_MAILBOX_PAYLOAD_MIN)
 #define BOX_SIZE regx_mailbox_size(BOX_RING)
 
-/* Before the first test of a group. */
-int box_setup(void **state);
 /* What the frame of that number holds, as much as it holds. */
 const uint8_t *content(uint64_t number);
 

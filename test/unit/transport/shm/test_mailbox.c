@@ -357,8 +357,3 @@ UNIT_TEST(no_content_is_taken_for_a_head)
         box_close(box);
     }
 }
-
-int main(void)
-{
-    return unit_run(box_setup, NULL);
-}

@@ -175,8 +175,3 @@ UNIT_TEST(each_piece_is_claimed_once)
     atomic_store(&hammer.told, UINT64_MAX);
     pthread_join(other, NULL);
 }
-
-int main(void)
-{
-    return unit_run(box_setup, NULL);
-}

@@ -15,8 +15,11 @@ static void reset(void)
     fake.ports[0].message_max = 32768;
 }
 
-int main(void)
+static int prepare(void **state)
 {
     verbs_conformance.reset = reset;
-    return conformance_run(&verbs_conformance);
+    tested = &verbs_conformance;
+    return 0;
 }
+
+const unit_group_t unit_group = {.setup = prepare};
