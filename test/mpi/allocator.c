@@ -16,10 +16,7 @@
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
-#include <errno.h>
 #include <malloc.h>
-#include <stdatomic.h>
-#include <stdbool.h>
 #include <sys/prctl.h>
 
 #include "mapping.h"

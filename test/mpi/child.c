@@ -17,7 +17,6 @@
  * Ends with 0, or with 4.
  */
 #define _GNU_SOURCE
-#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <spawn.h>

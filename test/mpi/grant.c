@@ -15,8 +15,6 @@
  * cannot be over before.
  */
 #include <pthread.h>
-#include <sched.h>
-#include <stdatomic.h>
 
 #include "buffer.h"
 

@@ -18,8 +18,6 @@
  * The other side is late, so that nothing is on its way when the pages at OFFSET are unmapped, or
  * may not be used so any more; with protect-later the buffer was used once before.
  */
-#include <sched.h>
-#include <stdatomic.h>
 #include <sys/shm.h>
 
 #include "mapping.h"

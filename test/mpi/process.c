@@ -12,7 +12,6 @@
 #include <dlfcn.h>
 #include <signal.h>
 #include <stdbool.h>
-#include <unistd.h>
 
 #include "check.h"
 #include "settle.h"

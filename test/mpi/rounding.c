@@ -4,7 +4,6 @@
  * whatever rounds in a thread ends it by SIGFPE.
  */
 #include <stdbool.h>
-#include <string.h>
 
 #include "check.h"
 

@@ -10,11 +10,6 @@
  * memory that is at the first one's address now. Rank 1 receives in the same way.
  */
 #include <dlfcn.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <stdbool.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include "check.h"
 #include "mapping.h"

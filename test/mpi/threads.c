@@ -11,8 +11,6 @@
  */
 #include <malloc.h>
 #include <pthread.h>
-#include <stdatomic.h>
-#include <stdbool.h>
 
 #include "layout.h"
 #include "mapping.h"

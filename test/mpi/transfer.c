@@ -15,7 +15,6 @@
  * (MPI_Mprobe, MPI_Mrecv), late (posted only after MPI_Probe has seen the message, in reverse
  * order). WINDOW: messages outstanding.
  */
-#include <stdbool.h>
 
 #include "layout.h"
 

@@ -5,9 +5,7 @@
 #include <errno.h>
 #include <linux/io_uring.h>
 #include <stdatomic.h>
-#include <stdint.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>

@@ -7,7 +7,6 @@
  */
 #include <mpi.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "../stamp.h"
 #include "table.h"

@@ -12,14 +12,10 @@
 #include <linux/userfaultfd.h>
 #include <sched.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <sys/ioctl.h>
-#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #include "../below_room.h"
 #include "base/memlock.h"

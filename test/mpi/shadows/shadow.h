@@ -6,8 +6,6 @@
 #ifndef REGX_TEST_SHADOW_H
 #define REGX_TEST_SHADOW_H
 
-#include <stdatomic.h>
-
 #include "../buffer.h"
 
 enum {

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include <sched.h>
 
 #include "shadow.h"
 

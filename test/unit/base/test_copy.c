@@ -4,8 +4,6 @@
  */
 #include "../unit.h"
 
-#include <stdlib.h>
-
 #include "base/copy.h"
 
 enum { PAGE = 4096, GUARD = 64, LONGEST = 3 * PAGE, STREAM = 1 };

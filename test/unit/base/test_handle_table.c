@@ -4,8 +4,6 @@
  */
 #include "../unit.h"
 
-#include <stdlib.h>
-
 #include "base/handle_table.h"
 
 enum { OBJECTS = 5000 };

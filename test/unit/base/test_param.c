@@ -5,7 +5,6 @@
 #include "../unit.h"
 
 #include <stdio.h>
-#include <unistd.h>
 
 #include "base/param.h"
 

@@ -9,7 +9,6 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <sys/syscall.h>
-#include <unistd.h>
 
 #undef __x86_64__
 #include "base/thread.h"

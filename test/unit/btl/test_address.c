@@ -6,7 +6,6 @@
 #include "../unit.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 
 #include "btl/component.h"
 #include "btl/module.h"

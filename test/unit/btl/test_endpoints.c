@@ -5,8 +5,6 @@
  */
 #include "../unit.h"
 
-#include <stdlib.h>
-
 #include "base/util.h"
 #include "btl/module.h"
 #include "rendezvous/engine.h"

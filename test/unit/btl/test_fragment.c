@@ -4,8 +4,6 @@
  */
 #include "../unit.h"
 
-#include <stdlib.h>
-
 #include "base/copy.h"
 #include "btl/module.h"
 

@@ -2,8 +2,6 @@
 #include "stage.h"
 
 #include <assert.h>
-#include <stdlib.h>
-#include <string.h>
 
 enum { FIRST_ID = 100 };
 

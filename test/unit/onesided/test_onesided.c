@@ -5,8 +5,6 @@
  */
 #include "stage.h"
 
-#include <stdlib.h>
-
 #define TEST(name) UNIT_TEST_BETWEEN(name, open_stage, close_stage)
 
 TEST(a_put_of_several_pieces_and_a_get_of_it)

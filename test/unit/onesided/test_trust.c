@@ -4,8 +4,6 @@
  */
 #include "stage.h"
 
-#include <stdlib.h>
-
 static bool no_memory;
 
 void *__real_calloc(size_t count, size_t size);

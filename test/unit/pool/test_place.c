@@ -10,13 +10,10 @@
 #include <errno.h>
 #include <hwloc.h>
 #include <sched.h>
-#include <stdbool.h>
-#include <stdio.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <unistd.h>
 
 #include "pool/pool.h"
 

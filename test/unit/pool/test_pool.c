@@ -5,7 +5,6 @@
 #include "../unit.h"
 
 #include <pthread.h>
-#include <stdlib.h>
 
 #include "pool/pool.h"
 

@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
-#include <unistd.h>
 
 hooked_t hooked;
 

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "registry.h"
 
-#include <stdlib.h>
-
 #include "registration/registry.h"
 
 static regx_status_t registry_reg(regx_transport_t *transport, void *base, size_t length,

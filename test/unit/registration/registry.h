@@ -10,7 +10,6 @@
 #include "../unit.h"
 
 #include <stdatomic.h>
-#include <stdbool.h>
 
 #include "registration/cache.h"
 #include "registration/registry.h"

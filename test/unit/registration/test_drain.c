@@ -9,7 +9,6 @@
 
 #include <sched.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include "registration/monitor/monitor.h"
 

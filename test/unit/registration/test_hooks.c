@@ -7,12 +7,9 @@
 
 #include <errno.h>
 #include <sched.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/shm.h>
 #include <sys/syscall.h>
-#include <unistd.h>
 
 #include "../process.h"
 #include "registration/monitor/monitor.h"

@@ -6,7 +6,6 @@
  */
 #include "../unit.h"
 
-#include <stdlib.h>
 #include <sys/mman.h>
 
 #include "base/util.h"

@@ -11,8 +11,6 @@
 
 #include <poll.h>
 #include <pthread.h>
-#include <signal.h>
-#include <stdio.h>
 #include <sys/shm.h>
 #include <sys/syscall.h>
 #include <sys/timerfd.h>

@@ -6,10 +6,7 @@
 #include "monitored.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <spawn.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <sys/syscall.h>
 
 extern char **environ;

@@ -11,7 +11,6 @@
 #include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 #include "registration/registry.h"
 

@@ -9,8 +9,6 @@
 #include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 enum { LENGTH = 16 * 4096 };
 

@@ -6,10 +6,8 @@
  */
 #include "../process.h"
 #include "registry.h"
-#include <signal.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
-#include <unistd.h>
 
 UNIT_TEST(exactly_what_changed_misses)
 {

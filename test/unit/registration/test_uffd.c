@@ -9,10 +9,8 @@
 #include "monitored.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <linux/userfaultfd.h>
 #include <sys/ioctl.h>
-#include <sys/syscall.h>
 
 static struct {
     int refusal;      /* userfaultfd fails so */

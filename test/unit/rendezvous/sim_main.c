@@ -5,7 +5,6 @@
 #include "sim.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 
 enum { SEEDS = 10 };
 

@@ -7,7 +7,6 @@
 #include "sim.h"
 
 #include <errno.h>
-#include <stdlib.h>
 #include <sys/mman.h>
 
 #include "base/util.h"

@@ -5,7 +5,6 @@
 #include "sim.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <time.h>
 
 #include "rendezvous/control.h"

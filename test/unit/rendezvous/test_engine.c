@@ -6,8 +6,6 @@
  */
 #include "../unit.h"
 
-#include <stdlib.h>
-
 #include "rendezvous/rendezvous.h"
 
 enum {

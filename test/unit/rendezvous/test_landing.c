@@ -7,14 +7,9 @@
 #define _GNU_SOURCE
 #include "../process.h"
 
-#include <fcntl.h>
 #include <pthread.h>
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
-#include <unistd.h>
 
 #include "base/util.h"
 #include "rendezvous/engine.h"

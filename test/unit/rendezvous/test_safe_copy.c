@@ -9,9 +9,6 @@
 #include <linux/userfaultfd.h>
 #include <pthread.h>
 #include <sched.h>
-#include <signal.h>
-#include <stdbool.h>
-#include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>

@@ -10,7 +10,6 @@
 #include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 #include "rendezvous/rendezvous.h"
 

@@ -7,9 +7,6 @@
 
 #include "pair.h"
 
-#include <signal.h>
-#include <stdlib.h>
-
 enum { AREA = MIB, UNDER_WAY = 8 };
 
 /* Operations of `one` towards `two`, of each kind. */

@@ -5,7 +5,6 @@
  */
 #include "parties.h"
 
-#include <stdlib.h>
 #include <sys/mman.h>
 
 /* A get to the same place as it is from. */

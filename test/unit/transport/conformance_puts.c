@@ -5,8 +5,6 @@
  */
 #include "parties.h"
 
-#include <stdlib.h>
-
 /* From memory of any kind, from the own pool, and with an immediate. */
 CONFORMANCE_TEST(puts_to_the_pool_write_their_bytes_alone)
 {

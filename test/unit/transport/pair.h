@@ -9,13 +9,10 @@
 
 #include "../unit.h"
 
-#include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 extern bool in_child; /* this process is the child */
 

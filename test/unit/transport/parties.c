@@ -3,7 +3,6 @@
 
 #include <pthread.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 const conformance_t *tested __attribute__((weak)); /* a program may begin with its own */
 party_t one, two, three;

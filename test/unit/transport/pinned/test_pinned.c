@@ -6,11 +6,8 @@
 #include "../../process.h"
 #include "../parties.h"
 
-#include <fcntl.h>
-#include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
-#include <unistd.h>
 
 #include "../pair.h"
 #include "transport/pinned/pinned.h"

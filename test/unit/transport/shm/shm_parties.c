@@ -3,9 +3,6 @@
 
 #include "../../process.h"
 
-#include <stdlib.h>
-#include <unistd.h>
-
 uint8_t *source, *sink;
 
 static const conformance_t late = {.name = "shm", .ops = &regx_shm_ops};

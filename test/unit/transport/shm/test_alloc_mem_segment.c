@@ -7,12 +7,9 @@
 #include "shm_parties.h"
 
 #include <fcntl.h>
-#include <signal.h>
-#include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 enum { LEAST = REGX_ALLOC_MEM_MIN, ALL = 16 * MIB /* what a party gives */ };
 

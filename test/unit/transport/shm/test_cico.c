@@ -7,7 +7,6 @@
 
 #include <pthread.h>
 #include <sched.h>
-#include <stdlib.h>
 #include <time.h>
 
 enum {

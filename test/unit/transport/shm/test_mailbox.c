@@ -5,8 +5,6 @@
  */
 #include "box.h"
 
-#include <stdlib.h>
-
 #define BOX_TEST(name) UNIT_TEST_WITH(name, NULL, box_t *, box, box_open(), box_close(box))
 
 /* ---- a poster that writes anything ---- */

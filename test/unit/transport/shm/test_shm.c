@@ -8,11 +8,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
-#include <signal.h>
-#include <stdio.h>
 #include <sys/mman.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 /* ---- memory ---- */
 

@@ -5,7 +5,6 @@
  * asked with them fails, each once and all that comes behind, and the device moves no byte.
  */
 #include "verbs_parties.h"
-#include <stdlib.h>
 
 static void await_unbroken(const unsigned *count, unsigned value)
 {

@@ -8,8 +8,6 @@
 #include "fake_parts.h"
 #include "verbs_parties.h"
 
-#include <unistd.h>
-
 static fake_port_t *const port = &fake.ports[0];
 
 /* By RoCE; or, by InfiniBand. */
