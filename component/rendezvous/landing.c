@@ -76,25 +76,26 @@ static const char *open_all(regx_landings_t *landings)
                    : "remap: this kernel has no UFFDIO_MOVE (Linux 6.8)";
     }
     landings->uffd = regx_file_of(fd);
-    landings->areas = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
-                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (landings->areas == MAP_FAILED) {
+    char *const areas = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (areas == MAP_FAILED) {
         close(fd);
         return "remap: no memory for landing pages";
     }
     /* A child does not get them, or after a fork none of them could be moved. */
-    madvise(landings->areas, bytes, MADV_DONTFORK);
-    madvise(landings->areas, bytes, MADV_NOHUGEPAGE);
-    const uintptr_t start = (uintptr_t)landings->areas;
+    madvise(areas, bytes, MADV_DONTFORK);
+    madvise(areas, bytes, MADV_NOHUGEPAGE);
+    const uintptr_t start = (uintptr_t)areas;
     if (regx_uffd_register(fd, start, start + bytes) != 0 || regx_maps_open(&landings->maps) != 0) {
-        munmap(landings->areas, bytes);
+        munmap(areas, bytes);
         close(fd);
         return "remap: refused by the kernel here";
     }
+    landings->areas = areas;
     for (unsigned i = 0; i < landings->count; i++) {
         regx_landing_t *landing = &landings->all[i];
 
-        landing->memory = landings->areas + 2 * i * size;
+        landing->memory = areas + 2 * i * size;
         landing->spare = landing->memory + size;
         landing->next = landings->free;
         landings->free = landing;
@@ -104,7 +105,7 @@ static const char *open_all(regx_landings_t *landings)
 
 void regx_landings_fini(regx_landings_t *landings)
 {
-    if (landings->state == REGX_LANDINGS_OPEN) {
+    if (landings->areas != NULL) {
         munmap(landings->areas, 2 * landings->config->chunk_size * landings->count);
         regx_maps_close(&landings->maps);
         regx_file_close(&landings->uffd);
@@ -157,11 +158,10 @@ const char *regx_landings_refusal(regx_landings_t *landings, const void *base, s
         return "remap: no whole page in it";
     }
     regx_lock(&landings->lock);
-    if (landings->state == REGX_LANDINGS_CLOSED) {
+    if (landings->areas == NULL && landings->refusal == NULL) {
         landings->refusal = open_all(landings);
-        landings->state = landings->refusal == NULL ? REGX_LANDINGS_OPEN : REGX_LANDINGS_REFUSED;
     }
-    if (landings->state == REGX_LANDINGS_OPEN) {
+    if (landings->areas != NULL) {
         regx_maps_each(&landings->maps, look.at, look.end, look_at, &look);
     } else {
         look.refusal = landings->refusal;

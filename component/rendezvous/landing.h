@@ -61,11 +61,10 @@ typedef struct regx_landings {
     /* Of all that follows. But what was opened stays and is read without it, and a landing that was
      * got is its owner's until it is put back. */
     regx_lock_t lock;
-    enum { REGX_LANDINGS_CLOSED, REGX_LANDINGS_OPEN, REGX_LANDINGS_REFUSED } state;
-    const char *refusal; /* REFUSED: why */
+    const char *refusal; /* why they cannot be opened; NULL: they are, or were not tried to be */
     regx_file_t uffd;
     regx_maps_t maps;
-    char *areas; /* of all landings */
+    char *areas; /* of all landings; NULL: they are not open */
     regx_landing_t all[REGX_LANDINGS_MAX];
     regx_landing_t *free;
 } regx_landings_t;
