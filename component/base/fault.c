@@ -5,10 +5,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <signal.h>
-#include <stdint.h>
-#include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/util.h"
 

@@ -14,10 +14,8 @@
 #ifndef REGX_BASE_FILE_H
 #define REGX_BASE_FILE_H
 
-#include <errno.h>
 #include <fcntl.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/thread.h"
 

@@ -7,11 +7,8 @@
 
 #include <inttypes.h>
 #include <linux/capability.h>
-#include <stdbool.h>
-#include <stdio.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
-#include <unistd.h>
 
 #include "base/util.h"
 

@@ -6,7 +6,6 @@
 #include "btl/module.h"
 
 #include <assert.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

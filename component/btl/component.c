@@ -4,7 +4,6 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "opal/class/opal_bitmap.h"
 #include "opal/runtime/opal.h"

@@ -5,10 +5,8 @@
  * files to itself, so they are read again. A name may be of another release, in a file for a whole
  * site: the job goes on.
  */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "btl/component.h"
 

@@ -2,11 +2,8 @@
 #include "btl/component.h"
 
 #include <assert.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/sysinfo.h>
-#include <unistd.h>
 
 #include "base/memlock.h"
 

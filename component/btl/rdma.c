@@ -23,8 +23,6 @@
  */
 #include "btl/module.h"
 
-#include <stdio.h>
-
 #include "rendezvous/buffer.h"
 
 /* ---- records of large messages in flight ---- */

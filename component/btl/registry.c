@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "btl/module.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include "opal/runtime/opal_progress.h"

@@ -11,10 +11,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "opal/mca/base/mca_base_pvar.h"
 #include "opal/runtime/opal.h"

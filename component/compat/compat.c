@@ -2,8 +2,6 @@
  *
  * What is the same source in all versions, compiled against each one's headers.
  */
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

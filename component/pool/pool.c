@@ -7,7 +7,6 @@
 #include <hwloc.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 regx_status_t regx_pool_init(regx_pool_t *pool, void *memory, size_t size, size_t slot_size,
                              bool threads, regx_counters_t *counters)

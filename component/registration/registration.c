@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-#include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "kernel/regx_notify.h"
 #include "registration/cache.h"

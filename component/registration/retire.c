@@ -18,9 +18,7 @@
 
 #include <assert.h>
 #include <errno.h>
-#include <sys/mman.h>
 #include <sys/syscall.h>
-#include <unistd.h>
 
 /* ---- thread states ---- */
 

@@ -5,8 +5,6 @@
  */
 #include "rendezvous/send.h"
 
-#include <assert.h>
-
 #include "base/copy.h"
 #include "rendezvous/buffer.h"
 

@@ -2,11 +2,8 @@
 #include "rendezvous/buffer.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/uio.h>
-#include <unistd.h>
 
 #include "base/fault.h"
 #include "base/memlock.h"

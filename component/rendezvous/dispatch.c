@@ -4,8 +4,6 @@
  * moves bytes.
  */
 
-#include <assert.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "rendezvous/send.h"

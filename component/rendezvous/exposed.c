@@ -24,7 +24,6 @@
  * The CTS is also the answer if the transport cannot begin now, or if a checksum is wanted and the
  * sender made none.
  */
-#include <assert.h>
 #include <string.h>
 
 #include "rendezvous/send.h"

@@ -13,9 +13,6 @@
  */
 #include "rendezvous/send.h"
 
-#include <assert.h>
-#include <stdlib.h>
-
 _Static_assert(REGX_CHUNK_DEPTH_MAX <= REGX_CTS_RKEYS, "the CTS can say chunk_depth");
 
 /* Asks the sender to advertise. */

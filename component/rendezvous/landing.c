@@ -3,8 +3,6 @@
 
 #include <assert.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include "base/copy.h"
 

@@ -18,8 +18,6 @@
  */
 #include "rendezvous/send.h"
 
-#include <assert.h>
-
 /* Whether a buffer that is longer than a chunk has been used before: registered as a whole, or at
  * its beginning, so that it is worth registering the whole. The latter does not count once memory
  * did not suffice for a whole: each time, what is kept would be given up for it. (A refusal because

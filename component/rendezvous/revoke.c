@@ -12,8 +12,6 @@
  */
 #include "rendezvous/send.h"
 
-#include <assert.h>
-
 #define PATIENCE_NS INT64_C(10000000000)
 #define IMPATIENCE_NS INT64_C(100000000) /* with memory whose changes are not reported */
 #define PAUSE_NS INT64_C(10000000)       /* between two looks in vain, at most */

@@ -14,8 +14,6 @@
  */
 #include "rendezvous/send.h"
 
-#include <assert.h>
-#include <stdlib.h>
 #include <string.h>
 
 static void do_stages(regx_rndv_t *rndv, regx_step_t step);

@@ -2,7 +2,6 @@
 #include "transport/catalog.h"
 
 #include <dlfcn.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

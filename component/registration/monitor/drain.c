@@ -18,7 +18,6 @@
 #include <pthread.h>
 #include <sched.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 #include "base/thread.h"
 

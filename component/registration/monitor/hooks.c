@@ -44,8 +44,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #ifdef REGX_HAVE_UCM
 #include <ucm/api/ucm.h>

@@ -60,7 +60,6 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
-#include <unistd.h>
 
 #include "registration/monitor/uffd.h"
 

@@ -33,7 +33,6 @@
  */
 #include <errno.h>
 #include <stdlib.h>
-#include <sys/mman.h>
 
 #include "registration/monitor/monitor.h"
 

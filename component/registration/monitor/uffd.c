@@ -3,14 +3,9 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/userfaultfd.h>
 #include <poll.h>
-#include <stdio.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/syscall.h>
-#include <time.h>
-#include <unistd.h>
 
 /* What headers older than Linux 6.7 lack. */
 #ifndef UFFD_FEATURE_EXACT_ADDRESS

@@ -4,7 +4,6 @@
  */
 #include "transport/pinned/pinned.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #if REGX_HAVE_PINNED

@@ -25,8 +25,6 @@
 #include "transport/shm/shm_internal.h"
 
 #include <stdlib.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include "base/file.h"
 

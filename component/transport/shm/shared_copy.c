@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-#include <time.h>
-
 #include "transport/shm/shm_internal.h"
 
 /* Looks at a piece that the peer has not ended, before the kernel is asked whether the peer

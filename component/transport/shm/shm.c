@@ -3,13 +3,11 @@
  * Opening and closing of shared memory, and the table of its operations.
  */
 #include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/utsname.h>
-#include <unistd.h>
 
 #include "base/fault.h"
 #include "transport/shm/shm_internal.h"

@@ -3,7 +3,6 @@
  * The receiving side of shared memory, and what drives it.
  */
 #include <stdlib.h>
-#include <sys/mman.h>
 
 #include "transport/shm/shm_internal.h"
 

@@ -2,7 +2,6 @@
  *
  * The sending side of shared memory: frames, zero-copy sends, puts and gets.
  */
-#include <sys/mman.h>
 
 #include "transport/shm/shm_internal.h"
 

@@ -5,8 +5,6 @@
 #include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
 
 #include "base/memlock.h"
 #include "transport/verbs/verbs.h"

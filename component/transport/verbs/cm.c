@@ -2,7 +2,6 @@
 #include "transport/verbs/ep.h"
 
 #include <inttypes.h>
-#include <string.h>
 
 #define REST_NS INT64_C(100000000)
 

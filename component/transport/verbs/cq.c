@@ -4,8 +4,6 @@
  * then a look at what the device reports.
  */
 #include <endian.h>
-#include <stdio.h>
-#include <string.h>
 
 #include "transport/verbs/ep.h"
 

@@ -2,10 +2,8 @@
  *
  * The datagrams that connect endpoints, over one UD queue pair, and who waits to send one: ep.h.
  */
-#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/random.h>
 
 #include "transport/verbs/ep.h"

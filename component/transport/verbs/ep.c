@@ -3,11 +3,8 @@
 
 #include <assert.h>
 #include <endian.h>
-#include <errno.h>
 #include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/random.h>
 
 #include "base/memlock.h"

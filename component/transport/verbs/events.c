@@ -15,8 +15,6 @@
 #include <endian.h>
 #include <errno.h>
 #include <inttypes.h>
-#include <stdio.h>
-#include <string.h>
 
 #include "transport/verbs/ep.h"
 

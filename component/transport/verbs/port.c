@@ -8,9 +8,7 @@
 #include <net/if.h>
 #include <netinet/in.h>
 #include <sched.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/file.h"
 #include "transport/verbs/verbs.h"

@@ -2,12 +2,8 @@
  *
  * The verbs transport: one port of an RDMA device, by rdma-core. See verbs.h for its parts.
  */
-#include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <time.h>
 
 #include "base/memlock.h"
 #include "transport/verbs/ep.h"

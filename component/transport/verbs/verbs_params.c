@@ -5,7 +5,6 @@
 
 #include <glob.h>
 #include <limits.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 
