@@ -26,7 +26,7 @@ static bool prevails(const regx_eager_t *eager, unsigned size)
     if (eager->trial != NULL && eager->trial <= tune) {
         return eager->trial == tune;
     }
-    return tune->known && eager->unseen[size] < RECENT;
+    return regx_tune_knows(tune) && eager->unseen[size] < RECENT;
 }
 
 static void set_limit(const regx_eager_t *eager)
@@ -72,7 +72,7 @@ static void put_off_others(regx_eager_t *eager, const regx_autotune_t *tune)
 
     regx_fpe_restore(program);
     for (unsigned i = 0; i < REGX_EAGER_SIZES; i++) {
-        if (far && !eager->of[i].known) {
+        if (far && !regx_tune_knows(&eager->of[i])) {
             eager->of[i].rest = REGX_AUTO_SOON;
         }
     }
@@ -81,7 +81,7 @@ static void put_off_others(regx_eager_t *eager, const regx_autotune_t *tune)
 /* A message of a size that may be tried. The tuner takes it as open until progress is called. */
 static void weigh(regx_eager_t *eager, regx_autotune_t *tune, size_t length, regx_eager_way_t way)
 {
-    const bool tried = tune->trying;
+    const bool tried = regx_tune_tries(tune);
 
     if (tried && regx_tune_way(tune) != way) {
         note_stray(eager, tune);
@@ -90,11 +90,11 @@ static void weigh(regx_eager_t *eager, regx_autotune_t *tune, size_t length, reg
 
         regx_tune_leave(&trial, length, true);
         tune->open++;
-        if (tried && !tune->trying) {
+        if (tried && !regx_tune_tries(tune)) {
             put_off_others(eager, tune);
         }
     }
-    eager->trial = tune->trying ? tune : NULL;
+    eager->trial = regx_tune_tries(tune) ? tune : NULL;
     if (eager->batch != tune->batch.number) {
         eager->batch = tune->batch.number;
         eager->strays = eager->others = 0;

@@ -58,7 +58,7 @@ void regx_tune_init(regx_autotune_t *tunes, unsigned sizes, regx_auto_wire_t wir
 void regx_tune_tell(regx_autotune_t *tune, uint8_t candidate)
 {
     tune->winner = candidate;
-    tune->known = tune->told = true;
+    tune->state = REGX_TUNE_TOLD;
     tune->rest = REGX_AUTO_SOON;
 }
 
@@ -101,10 +101,12 @@ static bool has_batch(const regx_autotune_t *tune, unsigned candidate)
 
 uint8_t regx_tune_way(const regx_autotune_t *tune)
 {
-    if (!tune->trying || (tune->batch.idle && tune->known)) {
+    const bool idle = tune->batch.use == REGX_BATCH_IDLE;
+
+    if (!regx_tune_tries(tune) || (idle && regx_tune_knows(tune))) {
         return tune->winner;
     }
-    return tune->batch.idle ? best_of(tune, 1) : tune->batch.candidate; /* rounds nothing */
+    return idle ? best_of(tune, 1) : tune->batch.candidate; /* rounds nothing */
 }
 
 /* The smallest size: of messages that may go eagerly, too, few in a row come here while their sender
@@ -135,14 +137,15 @@ static void begin_batch(regx_autotune_t *tune, uint8_t candidate)
         tune->tried[candidate].batches == 0 ? wires[tune->wire].warm[0] : wires[tune->wire].warm[1];
 
     /* Of those that are open a sender has got ahead with as many. */
-    tune->batch =
-        (regx_batch_t){.candidate = candidate,
-                       .idle = burst && !tune->batch.idle && vary % 2 == 1,
-                       .amid = tune->open > 0 && !alone,
-                       .number = number,
-                       .before = burst   ? 0
-                                 : alone ? (uint32_t)regx_max(2 * tune->open, warm)
-                                         : (uint32_t)regx_max(2 * tune->open, REGX_AUTO_STREAM)};
+    tune->batch = (regx_batch_t){
+        .candidate = candidate,
+        .use = burst && tune->batch.use != REGX_BATCH_IDLE && vary % 2 == 1 ? REGX_BATCH_IDLE
+                                                                            : REGX_BATCH_TIMED,
+        .amid = tune->open > 0 && !alone,
+        .number = number,
+        .before = burst   ? 0
+                  : alone ? (uint32_t)regx_max(2 * tune->open, warm)
+                          : (uint32_t)regx_max(2 * tune->open, REGX_AUTO_STREAM)};
     tune->open_max = tune->open;
     tune->batches++;
 }
@@ -150,17 +153,15 @@ static void begin_batch(regx_autotune_t *tune, uint8_t candidate)
 /* Nothing came before the first one: what is measured first would be cold. */
 static void begin_trial(regx_autotune_t *tune)
 {
-    const bool first = tune->batch.number == 0 && !tune->told;
+    const bool first = tune->batch.number == 0 && tune->state != REGX_TUNE_TOLD;
 
-    tune->trying = true;
-    tune->told = false;
+    tune->state = regx_tune_knows(tune) ? REGX_TUNE_NEXT_TRIAL : REGX_TUNE_FIRST_TRIAL;
     tune->kind = tune->repeats = tune->batches = 0;
     tune->messages = 0;
     begin_batch(tune, first ? SLOTS : tune->winner);
     if (first) {
         tune->batch.before = wires[tune->wire].opening;
-        tune->batch.opening = tune->batch.before > 0;
-        tune->batch.idle = !tune->batch.opening;
+        tune->batch.use = tune->batch.before > 0 ? REGX_BATCH_OPENING : REGX_BATCH_IDLE;
         tune->batch.amid = false;
     }
 }
@@ -173,8 +174,8 @@ static void tell_larger(regx_autotune_t *tune)
 {
     float times = FAR_WORSE;
 
-    for (unsigned i = 1; i <= tune->larger && !tune[i].known; i++, times *= WORSE) {
-        if (tune[i].trying && tune[i].batch.number > 1) {
+    for (unsigned i = 1; i <= tune->larger && !regx_tune_knows(&tune[i]); i++, times *= WORSE) {
+        if (regx_tune_tries(&tune[i]) && tune[i].batch.number > 1) {
             continue;
         }
         tune[i].winner = tune->winner;
@@ -190,18 +191,18 @@ static void tell_larger(regx_autotune_t *tune)
 static void end_trial(regx_autotune_t *tune)
 {
     const uint8_t before = tune->winner;
-    const uint32_t most = tune->known ? REST_MAX : wires[tune->wire].rest_first;
+    const bool known = regx_tune_knows(tune);
+    const uint32_t most = known ? REST_MAX : wires[tune->wire].rest_first;
 
     tune->winner = best_of(tune, SAVES);
-    tune->repeated = tune->known && before == tune->winner
-                         ? (uint8_t)regx_min(tune->repeated + 1, REPEATED_MAX)
-                         : 0;
-    tune->known = tune->tried[tune->winner].cost > 0;
+    tune->repeated =
+        known && before == tune->winner ? (uint8_t)regx_min(tune->repeated + 1, REPEATED_MAX) : 0;
+    tune->state = tune->tried[tune->winner].cost > 0 ? REGX_TUNE_FOUND : REGX_TUNE_UNTRIED;
     tune->failures = 0;
-    tune->trying = false;
     tune->rest = (uint32_t)regx_min(
-        (uint64_t)tune->messages * (!tune->known ? REST_UNKNOWN : REST << tune->repeated), most);
-    if (tune->known && !may_be_eager(tune)) {
+        (uint64_t)tune->messages * (!regx_tune_knows(tune) ? REST_UNKNOWN : REST << tune->repeated),
+        most);
+    if (regx_tune_knows(tune) && !may_be_eager(tune)) {
         tell_larger(tune);
     }
     memset(tune->tried, 0, sizeof(tune->tried));
@@ -209,7 +210,7 @@ static void end_trial(regx_autotune_t *tune)
 
 void regx_tune_give_up(regx_autotune_t *tune)
 {
-    tune->trying = false;
+    tune->state = regx_tune_knows(tune) ? REGX_TUNE_FOUND : REGX_TUNE_UNTRIED;
     tune->rest = REGX_AUTO_SOON;
     memset(tune->tried, 0, sizeof(tune->tried));
 }
@@ -268,13 +269,24 @@ static bool is_comparable(regx_autotune_t *tune)
     return true;
 }
 
+/* Whether the batches before this one no longer count: they were of a candidate that had still to warm
+ * up. So it is if this one took half the time or less; and of a candidate's first batch if messages
+ * come alone, since two of them only tell what is far worse, or if bounce has become faster, since its
+ * first batch maps the pages of its slots. */
+static bool replaces_earlier(const regx_autotune_t *tune, const regx_tried_t *tried, float cost)
+{
+    return cost <= tried->cost * COLD ||
+           (tried->batches == 1 &&
+            (tune->kind == ALONE || (tune->batch.candidate == SLOTS && tried->warming)));
+}
+
 /* The batch is over: what it tells of its candidate, if anything. */
 static void judge(regx_autotune_t *tune)
 {
     const regx_batch_t *batch = &tune->batch;
     regx_tried_t *tried = &tune->tried[batch->candidate];
 
-    if (batch->idle || batch->opening) {
+    if (batch->use != REGX_BATCH_TIMED) {
         return;
     }
     if (batch->failed) {
@@ -285,29 +297,28 @@ static void judge(regx_autotune_t *tune)
         return;
     }
     const bool first = tried->batches == 0;
-    const float before = tried->cost;
     const float low = batch->sample[(batch->samples - 1) / 2];
     const float cost = first ? low : (low + batch->sample[batch->samples / 2]) / 2;
+    /* What is as cold as that has its batches still ahead. */
+    const bool counts = first || cost > tried->cost * COLD;
 
     tried->warming = first ? batch->candidate == SLOTS && wires[tune->wire].opening == 0
                            : cost < tried->cost * WARMER;
-    /* Two that came alone only tell what is far worse. A batch that was colder does not count. */
-    if (first || cost <= before * COLD ||
-        (tried->batches == 1 &&
-         (tune->kind == ALONE || (tried->warming && batch->candidate == SLOTS)))) {
+    if (first || replaces_earlier(tune, tried, cost)) {
         tried->kept = 0;
     }
     insert(tried->batch, tried->kept++, cost);
     tried->cost = tried->batch[(tried->kept - 1) / 2];
     tune->found[batch->candidate] = tried->cost;
-    tried->batches = (uint8_t)(tried->batches + (first || cost > before * COLD));
+    tried->batches = (uint8_t)(tried->batches + counts);
 }
 
 /* Of those with the fewest batches the last one goes on, or else the one that follows it. */
 static void next_batch(regx_autotune_t *tune)
 {
     const unsigned candidates = wires[tune->wire].candidates;
-    const unsigned own = (tune->batch.candidate + tune->batch.opening) % candidates;
+    const unsigned own =
+        (tune->batch.candidate + (tune->batch.use == REGX_BATCH_OPENING ? 1u : 0)) % candidates;
     unsigned fewest = REGX_AUTO_ROUNDS, next = own;
 
     judge(tune);
@@ -332,8 +343,8 @@ static bool is_over(const regx_autotune_t *tune)
     const regx_batch_t *batch = &tune->batch;
     const uint32_t run = tune->tried[batch->candidate].batches == 0 ? RUN_FIRST : RUN;
 
-    if (batch->opening || batch->began == 0) {
-        return batch->opening && batch->before == 0;
+    if (batch->use == REGX_BATCH_OPENING || batch->began == 0) {
+        return batch->use == REGX_BATCH_OPENING && batch->before == 0;
     }
     if (tune->open > 0) {
         return batch->closed >= REGX_AUTO_STREAM && batch->closed >= tune->open_max;
@@ -365,11 +376,24 @@ static void go_on(regx_autotune_t *tune)
     }
 }
 
+/* Why a message goes by regx_tune_way. */
+static regx_why_t why_of(const regx_autotune_t *tune)
+{
+    if (regx_tune_tries(tune) && tune->batch.use != REGX_BATCH_IDLE) {
+        return REGX_WHY_trial;
+    }
+    if (tune->state == REGX_TUNE_TOLD) {
+        return REGX_WHY_told;
+    }
+    return regx_tune_knows(tune) || tune->tried[regx_tune_way(tune)].cost > 0 ? REGX_WHY_winner
+                                                                              : REGX_WHY_prior;
+}
+
 regx_trial_t regx_tune_enter(regx_autotune_t *tune)
 {
     regx_batch_t *batch = &tune->batch;
 
-    if (tune->trying) {
+    if (regx_tune_tries(tune)) {
         const uint32_t program = regx_fpe_mask();
 
         go_on(tune);
@@ -381,27 +405,21 @@ regx_trial_t regx_tune_enter(regx_autotune_t *tune)
         tune->open_max = batch->entered = 0;
         batch->before = batch->amid ? 0 : batch->before; /* a burst begins */
     }
-    if (tune->trying && batch->before == 0 && batch->began == 0) {
+    if (regx_tune_tries(tune) && batch->before == 0 && batch->began == 0) {
         batch->began = batch->last = regx_now_ns();
     }
     tune->open++;
     tune->open_max = (uint32_t)regx_max(tune->open, tune->open_max);
     tune->messages++;
     batch->entered++;
-    return (regx_trial_t){.of = tune,
-                          .candidate = regx_tune_way(tune),
-                          .why = tune->trying && !batch->idle ? REGX_WHY_trial
-                                 : tune->told                 ? REGX_WHY_told
-                                 : tune->known || tune->tried[regx_tune_way(tune)].cost > 0
-                                     ? REGX_WHY_winner
-                                     : REGX_WHY_prior,
-                          .number = batch->number};
+    return (regx_trial_t){
+        .of = tune, .candidate = regx_tune_way(tune), .why = why_of(tune), .number = batch->number};
 }
 
 /* No trial is going on. A winner by which messages do not go is tried anew. */
 static void watch_winner(regx_autotune_t *tune, const regx_trial_t *trial, bool went)
 {
-    if (!tune->known || trial->candidate != tune->winner) {
+    if (!regx_tune_knows(tune) || trial->candidate != tune->winner) {
         return;
     }
     if (went) {
@@ -424,7 +442,7 @@ void regx_tune_leave(const regx_trial_t *trial, uint64_t length, bool went)
     regx_batch_t *batch = &tune->batch;
 
     tune->open--;
-    if (!tune->trying) {
+    if (!regx_tune_tries(tune)) {
         watch_winner(tune, trial, went);
         return;
     }

@@ -1,58 +1,75 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Which way moves the messages of one size fastest: found out on the job's own messages.
+ * The tuner: which way moves the messages of one size fastest. It finds that out on the job's own
+ * messages.
  *
- * Two things are decided so. The receiver of a large message chooses the path of its rendezvous
- * (auto.c). The sender of 4 to 32 KiB on a node chooses whether they go eagerly, or by rendezvous
- * (btl/eager.c). Which is faster, and by how much, depends on the processor, on what the program
- * does with its buffers, and on how many messages are under way. Each end decides alone, so the two
- * cannot disagree. Peers are not told apart.
+ * What it decides. The receiver of a large message chooses the path of its rendezvous (auto.c). The
+ * sender of 4 to 32 KiB on a node chooses whether they go eagerly or by rendezvous (btl/eager.c).
+ * Which is faster depends on the processor, on what the program does with its buffers, and on how many
+ * messages are under way. Each end decides alone, so the two cannot disagree. Peers are not told
+ * apart. What can be chosen is called a candidate; candidate 0 is the prior, taken until more is known.
  *
- * What is measured. A time per byte, from the first message of a batch to the first of the next one:
- * so what the program does with the data counts, too. A batch is
- *   - of messages that come alone, six (in a candidate's first batch two, as one that is far worse
- *     costs a short program most). Each has a time of its own; their median counts, which a long
- *     computation now and then does not change. In the first batch it is the lower of the two;
- *   - of bursts, whole bursts, sixteen messages at least. A burst goes by one candidate as a whole: if
- *     only a part of it did, the rest would wait for that part;
- *   - where some messages are always open, 64.
- * A message is open, at the receiver, until all of it is there. At the sender an eager message is gone
- * before anything was copied by its receiver, so its own time means nothing. It counts as open until
- * the program calls progress: one that waits for an answer does, one that sends a burst does not. (At
- * 64 that are open the next one counts as the first, for programs that never call it.)
- * The first messages of a batch pay for where the other way has left the data, and are not counted.
- * Now and then a burst is left out, so that batches do not fall into step with the program. It goes
- * by what was fastest so far.
+ * A size rests or is on trial (regx_tune_state_t). At rest all messages go by the winner, no clock is
+ * read, and `rest` counts down. At 0 a trial begins, as soon as no message is open:
  *
- * When a trial is made. The receiver's first one on a node begins at once, so that what bounce pays
- * for its pages falls into a benchmark's warm-up; over a device after 512 messages. The sender's
- * begins after 112, so that short programs and collective benchmarks have none, with 16 messages by
- * rendezvous, for which the receiver tries its paths. Later ones come after 128 times as many messages
- * as the last one took, 256, 512 and at last 1,024 times while the outcome stays the same, at most
- * 65,536; after the sender's first trial, or if the outcome is known from a file (btl/costs.h), after
- * 4,096. What is known of one size is told to the larger ones that were not tried (tell_larger).
+ *     UNTRIED, TOLD, FOUND  ──────────────── rest is 0 ────────────────▶  FIRST_TRIAL, NEXT_TRIAL
+ *           FOUND, UNTRIED  ◀── no candidate has a batch left, or 18 ──
  *
- * What a trial costs. Candidates are tried in turn, each in up to three batches: no second if
- * the first was far worse than the best, no third if it was clearly worse. Of those with the fewest
- * batches the last one goes on (of two: ABBAAB), so what drifts, or was left in the caches, is no
- * advantage to either. The median of a candidate's three batches counts (of two the lesser, as
- * there may be a third), since the best of them may be luck that does not last: the first eager
- * burst after others by rendezvous took a third of the time of later ones (16 KiB, Zen 4, far).
- * While bounce's batches still become faster it goes on, since its first ones map the pages of its
- * slots; its first does not count if the second was faster. The first candidate is the prior; to
- * win, another one has to save a 32nd. What all of that loses, compared with the best single
- * candidate, and how soon a change of the costs is noticed, stands in test_regret.c and
- * test_eager.c.
+ * (UNTRIED again if nothing was found out.) The receiver's first trial on a node begins with the first
+ * message, so that what bounce pays for its pages falls into a benchmark's warm-up; over a device after
+ * 512 messages. The sender's begins after 112, so that short programs and collective benchmarks,
+ * which send 110, have none.
  *
- * When it is given up. A candidate has no more batches after messages went another way in two. The
- * trial ends after 18 batches. Messages that come alone are not compared with bursts: a batch of
- * another kind is repeated; after three in a row both are compared. The winner is tried anew if
- * several messages that were to go by it went another way. The sender gives a trial up if 64
- * messages of a batch do not go as they are to, or 512 of other sizes come meanwhile. Where a long
- * computation follows every second burst a slow candidate may win.
+ * A trial is a sequence of batches. All messages of a batch go by one candidate. A burst is never
+ * divided: the part that goes by a fast candidate would wait for the rest.
  *
- * While there is no trial no clock is read. Nothing here takes a lock: what the receiver decides is
- * under the engine's, what the sender decides is for a job of one thread.
+ *     begin_batch ──▶ `before` messages, not timed ──▶ timed since `began` ──▶ is_over ──▶ judge
+ *          ▲                                                                                │
+ *          └──────── the candidate with the fewest batches (next_batch) ◀───────────────────┘
+ *
+ * The messages that are not timed pay for where the other candidate has left the data. How long a batch
+ * is depends on how messages come; a message is open, at the receiver, until all of it is there:
+ *
+ *     messages come            not timed                 timed                        samples
+ *     alone (up to 3 open)     2; 8 at the sender        6; 2 in the first batch      one each
+ *     in bursts                none                      whole bursts, 16 at least    one
+ *     some are always open     twice the open ones,      64                           one
+ *                              64 at least
+ *
+ * A sample is a time per byte, in picoseconds. It ends with the first message after those that it times,
+ * so what the program does with the data counts, too. The median of a batch's samples is the batch's cost,
+ * so a long computation now and then changes nothing; of the two samples of a first batch it is the lesser.
+ * The median of a candidate's batches is the candidate's cost (of two the lesser, as there may be a
+ * third); the best of them may be luck that does not last. Batches of messages that come alone are not
+ * compared with bursts: a batch of another kind than those before is repeated, up to twice; then what
+ * was found before is forgotten, and both kinds are compared.
+ *
+ * What is kept where, all of it by size: `tried`, by candidate, is what this trial has found so far;
+ * `found`, by candidate, its last cost, which stays after the trial; `winner` is the outcome.
+ *
+ * When the winner changes: at the end of a trial, if another candidate costs less than 31/32 of it. The
+ * outcome is also told to the larger sizes that were not tried (tell_larger). What a file of costs has
+ * (btl/eager.h) is told before the first message. A winner by which several messages cannot go is
+ * tried anew at once.
+ *
+ * What bounds the loss. A candidate has at most three batches. One that is far worse than the best has
+ * one, one that is clearly worse two (FAR_WORSE, WORSE). A candidate by which messages could not go in
+ * two batches has no more. The next trial comes after 128 times as many messages as this one took, and
+ * after 256, 512 and at last 1,024 times while the outcome stays the same, at most 65,536. The
+ * sender's second trial, and the first one of what a file has told, comes after 4,096. What is lost,
+ * compared with the best single candidate, and how soon changed costs are noticed, stands in
+ * test_regret.c and test_eager.c.
+ *
+ * At the sender an eager message is gone before its receiver has copied anything, so its own time means
+ * nothing. There a message counts as open until the program calls progress: one that waits for an
+ * answer does, one that sends a burst does not. (At 64 that are open the next one counts as the
+ * first, for programs that never call it.) The sender gives a trial up if 64 messages of a batch do not
+ * go as they are to, or 512 of other sizes come meanwhile.
+ *
+ * Where a long computation follows every second burst, a slow candidate may win.
+ *
+ * Nothing here takes a lock: what the receiver decides is under the engine's, what the sender decides
+ * is for a job of one thread.
  */
 #ifndef REGX_RENDEZVOUS_TUNER_H
 #define REGX_RENDEZVOUS_TUNER_H
@@ -80,14 +97,29 @@ typedef enum regx_auto_wire {
 #define REGX_AUTO_STREAM 64u    /* messages of a batch, where some are always open */
 #define REGX_AUTO_SOON 4096u    /* messages until a trial of what is known from elsewhere */
 
+typedef enum regx_tune_state {
+    REGX_TUNE_UNTRIED,     /* rests: the prior goes, or what was fastest for a smaller size */
+    REGX_TUNE_TOLD,        /* rests: the fastest goes, as was measured elsewhere */
+    REGX_TUNE_FOUND,       /* rests: the fastest goes, as a trial has found */
+    REGX_TUNE_FIRST_TRIAL, /* on trial; the winner was not measured */
+    REGX_TUNE_NEXT_TRIAL   /* on trial; the winner was measured */
+} regx_tune_state_t;
+
+typedef enum regx_batch_use {
+    REGX_BATCH_TIMED,  /* finds out what its candidate costs */
+    REGX_BATCH_IDLE,   /* goes by the fastest so far and finds out nothing: some bursts are left out
+                          so, lest the batches fall into step with the program */
+    REGX_BATCH_OPENING /* by the rendezvous, ahead of the sender's first trial: its receiver tries
+                          its own candidates meanwhile */
+} regx_batch_use_t;
+
 /* A candidate's batch in a trial. */
 typedef struct regx_batch {
     uint8_t candidate;
-    bool opening; /* messages by the rendezvous, before the sender's first trial */
-    bool idle;    /* all go by what was fastest so far, and nothing is measured */
-    bool amid;    /* it began amid a burst */
-    bool failed;  /* a message of the batch went another way */
-    bool bursts;  /* some of its messages did not come alone */
+    regx_batch_use_t use;
+    bool amid;   /* it began amid a burst */
+    bool failed; /* a message of the batch went another way */
+    bool bursts; /* some of its messages did not come alone */
     uint8_t samples;
     uint32_t number;                 /* of the batch, never the same */
     uint32_t entered;                /* messages since none was open, or it began */
@@ -112,13 +144,11 @@ typedef struct regx_tried {
 
 /* The messages of one size. A candidate is known here by its number; 0 is the prior. */
 typedef struct regx_autotune {
+    regx_tune_state_t state;
     uint8_t wire;      /* regx_auto_wire_t */
     uint8_t larger;    /* sizes that follow this one in the array, and are told */
     uint8_t winner;    /* of the last trial; before it the prior */
     uint8_t repeated;  /* trials in a row that it won */
-    bool known;        /* it was measured, */
-    bool told;         /* elsewhere, and no trial has begun since then */
-    bool trying;       /* there is a trial */
     uint8_t kind;      /* of its batches: bits, 1 messages alone, 2 bursts; 0: not known yet */
     uint8_t batches;   /* that have begun */
     uint8_t repeats;   /* batches in a row whose messages were of another kind */
@@ -139,6 +169,18 @@ typedef struct regx_trial {
     regx_why_t why;  /* that one */
     uint32_t number; /* of the batch */
 } regx_trial_t;
+
+/* There is a trial. */
+static inline bool regx_tune_tries(const regx_autotune_t *tune)
+{
+    return tune->state >= REGX_TUNE_FIRST_TRIAL;
+}
+
+/* The winner was measured, by a trial or elsewhere. */
+static inline bool regx_tune_knows(const regx_autotune_t *tune)
+{
+    return tune->state != REGX_TUNE_UNTRIED && tune->state != REGX_TUNE_FIRST_TRIAL;
+}
 
 /* So many sizes, from the smallest on. */
 void regx_tune_init(regx_autotune_t *tunes, unsigned sizes, regx_auto_wire_t wire);
