@@ -20,7 +20,8 @@
 #define REPEATS_MAX 2u
 #define SHORT 16u         /* messages of a batch of bursts, at least */
 #define WORSE 1.25F       /* times the best: a third batch would not help, */
-#define FAR_WORSE 1.5F    /* nor a second (tell_larger says what was seen on Zen 3) */
+#define FAR_WORSE 1.5F    /* nor a second, */
+#define TOLD_WORSE 2.0F   /* nor any for the next size (tell_larger) */
 #define WARMER (7.0F / 8) /* times the batch before: it is still becoming faster, */
 #define COLD                                                                                       \
     0.5F /* or times the best before, which then does not count: 64 messages of 32 KiB
@@ -167,12 +168,13 @@ static void begin_trial(regx_autotune_t *tune)
 }
 
 /* To try what is far worse nearby costs a short program more than it can gain. The ratio of two
- * candidates changes slowly with the size (Zen 3, near, together to bounce from 32 KiB on: 2.8,
- * 2.0, 1.7, 1.5, 1.4), so for each size further it has to be worse by a quarter. Of a candidate
- * that had no part here a smaller size has told. */
+ * candidates mostly changes slowly with the size (Zen 3, near, together to bounce from 32 KiB on: 2.8,
+ * 2.0, 1.7, 1.5, 1.4), so for each size further it has to be worse by a quarter. It leaps where bounce
+ * no longer has a whole message in a staging buffer (Zen 4, near, the other way round: 1.6 at 128 KiB,
+ * 0.95 at 256 KiB). Of a candidate that had no part here a smaller size has told. */
 static void tell_larger(regx_autotune_t *tune)
 {
-    float times = FAR_WORSE;
+    float times = TOLD_WORSE;
 
     for (unsigned i = 1; i <= tune->larger && !regx_tune_knows(&tune[i]); i++, times *= WORSE) {
         if (regx_tune_tries(&tune[i]) && tune[i].batch.number > 1) {

@@ -16,9 +16,7 @@
 
 bool regx_shm_address_is_valid(const regx_shm_address_t *address)
 {
-    const size_t before_pool = regx_cico_offset() + REGX_CICO_BYTES;
-
-    return address->pool_offset >= before_pool &&
+    return address->pool_offset >= regx_shm_pool_offset(REGX_CICO_FIRST) &&
            regx_within(address->pool_offset, address->pool_size, address->main.length) &&
            address->life.pid > 0 && address->life.id >= -1;
 }

@@ -95,7 +95,10 @@ static size_t part_of_room(const regx_shm_t *shm, regx_segment_kind_t kind)
  * are needed. */
 static bool open_main_as(regx_shm_t *shm, regx_segment_kind_t kind, size_t pool_size, bool last)
 {
-    const size_t before = shm->cico_offset + REGX_CICO_BYTES + pool_size;
+    /* Memory of System V is taken page by page, at first use. */
+    const unsigned buffers = kind == REGX_SEGMENT_SYSV ? REGX_CICO_BUFFERS : REGX_CICO_FIRST;
+    const size_t pool_offset = regx_shm_pool_offset(buffers);
+    const size_t before = pool_offset + pool_size;
     const size_t part = part_of_room(shm, kind);
     /* One for messages to itself. */
     const unsigned wanted = (unsigned)regx_min(
@@ -114,7 +117,9 @@ static bool open_main_as(regx_shm_t *shm, regx_segment_kind_t kind, size_t pool_
         return false;
     }
     shm->super.pool_size = pool_size;
-    shm->super.pool_memory = shm->main.base + shm->cico_offset + REGX_CICO_BYTES;
+    shm->super.pool_memory = shm->main.base + pool_offset;
+    shm->cico.buffers_max = buffers;
+    shm->cico.buffers = REGX_CICO_FIRST;
     return true;
 }
 
@@ -169,7 +174,7 @@ static regx_status_t open_transport(const regx_transport_config_t *config, regx_
     shm->queue->cookie = cookie;
     regx_shm_main(shm)->expected = shm->config.neighbours;
     shm->address = (regx_shm_address_t){.main = shm->main.name,
-                                        .pool_offset = shm->cico_offset + REGX_CICO_BYTES,
+                                        .pool_offset = regx_shm_pool_offset(shm->cico.buffers_max),
                                         .pool_size = shm->super.pool_size,
                                         .cookie_address = (uintptr_t)&shm->queue->cookie,
                                         .cookie = cookie,
@@ -206,7 +211,7 @@ static void shm_close(regx_transport_t *transport)
     regx_alloc_mem_fini(&shm->alloc_mem);
     /* The pool and the mailboxes behind it. Not the staging buffers: a late receiver would copy zeros
      * out of one. */
-    const size_t before = shm->cico_offset + REGX_CICO_BYTES;
+    const size_t before = shm->address.pool_offset;
     regx_shm_free_pages(shm->main.base + before, shm->main.name.length - before);
     regx_life_end(shm->life);
     regx_segment_free(&shm->main);

@@ -138,12 +138,13 @@ typedef struct regx_connect_queue {
 
 /* ---- staging buffers (cico.c draws the life of an offer) ---- */
 
-#define REGX_CICO_BUFFERS 4u        /* of one process; messages that are copied at once */
+#define REGX_CICO_BUFFERS 32u /* of one process, at most; messages that are copied at once */
+#define REGX_CICO_FIRST 4u    /* the ones that it begins with; in a file, all: it takes them */
+#define REGX_CICO_GROWTH 2u   /* messages for each buffer more */
 #define REGX_CICO_SIZE (128u << 10) /* bytes of one */
-#define REGX_CICO_BYTES (REGX_CICO_BUFFERS * REGX_CICO_SIZE)
-#define REGX_CICO_OFFERS 64u       /* messages of one process that may be asked for, at once */
-#define REGX_CICO_MAX (1u << 30)   /* bytes of one */
-#define REGX_CICO_STEP (64u << 10) /* bytes copied to a buffer in one call of progress */
+#define REGX_CICO_OFFERS 64u        /* messages of one process that may be asked for, at once */
+#define REGX_CICO_MAX (1u << 30)    /* bytes of one */
+#define REGX_CICO_STEP (64u << 10)  /* bytes copied to a buffer in one call of progress */
 #define REGX_CICO_STANDING 4u /* messages of a size taken so, before a standing request for it */
 #define REGX_CICO_LOOKS 1024u /* at an offer of which nothing comes, before the kernel copies */
 
@@ -188,7 +189,11 @@ typedef struct regx_cico {
     regx_cico_offer_t offers[REGX_CICO_OFFERS];
     unsigned next_offer;                               /* to be used, if it is free; counts on */
     const regx_cico_offer_t *users[REGX_CICO_BUFFERS]; /* of each buffer; NULL: it is free */
+    unsigned buffers_max;                              /* that it has */
+    unsigned buffers;                                  /* that are in use by now */
+    unsigned occupied;                                 /* of these: they have a user */
     unsigned next_buffer;                              /* counts on, too */
+    unsigned messages;                                 /* that had a buffer since the last growth */
     regx_link_t queue;                                 /* offers, oldest first */
     uint32_t requests_seen;
     bool due;                             /* an offer of the queue is AHEAD or ASKED */
@@ -289,6 +294,12 @@ typedef struct regx_shm_main {
 static inline size_t regx_cico_offset(void)
 {
     return regx_align_up(sizeof(regx_shm_main_t), regx_page_size());
+}
+
+/* Where its pool begins in a main segment with so many staging buffers. */
+static inline size_t regx_shm_pool_offset(unsigned buffers)
+{
+    return regx_cico_offset() + (size_t)buffers * REGX_CICO_SIZE;
 }
 
 /* A neighbour's main segment, mapped once for all who use it: connections to it, and what it posts. */

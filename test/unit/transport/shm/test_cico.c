@@ -13,7 +13,8 @@ enum {
     MOST = REGX_CICO_SIZE, /* of the messages of most tests */
     HALF = MOST / 2,
     LONG = 5 * MOST + 777,
-    MESSAGES = REGX_CICO_BUFFERS + 1,
+    AT_ONCE = 2 * REGX_CICO_FIRST - 1, /* messages that get a buffer at the start, with growth */
+    MESSAGES = AT_ONCE + 1,
     UNSTAGED = 200
 };
 
@@ -429,7 +430,7 @@ SHM_TEST(a_staging_buffer_is_used_again_when_its_message_has_gone)
     }
     while (step(&two) > 0) {
     }
-    assert_int_equal(copied_in(&messages[REGX_CICO_BUFFERS]), 0);
+    assert_int_equal(copied_in(&messages[AT_ONCE]), 0);
     while (messages[2].op.ended == 0) {
         step(&one);
     }
@@ -437,12 +438,34 @@ SHM_TEST(a_staging_buffer_is_used_again_when_its_message_has_gone)
     end(&messages[2]);
     while (step(&two) > 0) {
     }
-    assert_int_equal(buffer_of(&messages[REGX_CICO_BUFFERS]), buffer);
+    assert_int_equal(buffer_of(&messages[AT_ONCE]), buffer);
     for (unsigned i = 0; i < MESSAGES; i++) {
         if (i != 2) {
             parties_await(&messages[i].op.ended, 1);
             end(&messages[i]);
         }
+    }
+}
+
+/* One that sends on and on comes to use all of them, and no message waits for a free one then. */
+SHM_TEST(a_process_that_sends_much_uses_more_staging_buffers)
+{
+    bool used[REGX_CICO_BUFFERS] = {false};
+    unsigned count = 0, growths = 0;
+
+    for (unsigned i = 0; count < REGX_CICO_BUFFERS; i++) {
+        message_t *message = expose_long(0, i, REGX_CICO_STEP);
+        take(message);
+        step(&two);
+        if (!used[buffer_of(message)]) {
+            used[buffer_of(message)] = true;
+            count++;
+            growths += count > REGX_CICO_FIRST;
+            assert_true(i >= growths * REGX_CICO_GROWTH);
+        }
+        receive_alone(message);
+        end(message);
+        assert_true(i < REGX_CICO_BUFFERS * (REGX_CICO_GROWTH + 1));
     }
 }
 
