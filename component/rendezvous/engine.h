@@ -80,24 +80,20 @@ typedef enum regx_stage {
 typedef struct regx_step {
     regx_stage_t stage;
     regx_status_t status; /* WRITTEN, GOT, END: how the put, the get or the send ended */
-    union {
-        regx_rndv_send_t *send;
-        regx_rndv_recv_t *recv; /* NULL: this thread works on none */
-    };
-    union {
-        struct regx_write *write;   /* WRITE, WRITTEN */
-        struct regx_rkey *rkey;     /* ADVERTISE, READ */
-        struct regx_chunk *chunk;   /* GRANT, ACKNOWLEDGE, GET, GOT */
-        struct regx_look *look;     /* LOOK */
-        regx_rndv_send_done_t done; /* END */
-    };
-    union {
-        const regx_control_t *control; /* a receive's: the message that it is of, or NULL */
-        void *context;                 /* END */
-    };
-    bool news; /* of a send: a message or a completion caused this step, so that the send may be in
-                  the hands of another thread now */
-    unsigned next_chunk; /* get.c: chunks before this one were tried */
+    /* The send side's. */
+    regx_rndv_send_t *send;
+    struct regx_write *write;   /* WRITE, WRITTEN */
+    struct regx_rkey *rkey;     /* ADVERTISE, READ */
+    regx_rndv_send_done_t done; /* END */
+    void *context;              /* END */
+    bool news; /* a message or a completion caused this step, so that another thread may be working
+                  on the send */
+    /* The receive side's. */
+    regx_rndv_recv_t *recv;        /* NULL: this thread works on none */
+    struct regx_chunk *chunk;      /* GRANT, ACKNOWLEDGE, GET, GOT */
+    struct regx_look *look;        /* LOOK */
+    const regx_control_t *control; /* the message that the stage is of, or NULL */
+    unsigned next_chunk;           /* get.c: chunks before this one were tried */
 } regx_step_t;
 
 /* Does a stage. The answer is about a send that this thread works on. REGX_OK: it may go on;
