@@ -405,15 +405,17 @@ static size_t ready_of(const regx_get_t *get)
     return valid ? regx_min((size_t)(uint32_t)seen, get->length) : 0;
 }
 
-/* The first get of which something is ready; NULL: there is none. */
-static regx_get_t *find_ready_locked(regx_shm_t *shm)
+/* The first get of which something is ready; or, if `late` is not NULL, the first one of that
+ * connection of which nothing is. NULL: there is none. */
+static regx_get_t *find_get_locked(regx_shm_t *shm, const regx_conn_t *late)
 {
     regx_link_t *gets = &shm->cico.gets;
 
     for (regx_link_t *link = gets->next; link != gets; link = link->next) {
         regx_get_t *get = regx_get_of(regx_pending_of(link));
+        const bool ready = ready_of(get) > get->pending.moved;
 
-        if (ready_of(get) > get->pending.moved) {
+        if (late == NULL ? ready : !ready && get->pending.conn == late) {
             return get;
         }
     }
@@ -498,16 +500,8 @@ static void give_up_all(regx_shm_t *shm, const regx_conn_t *conn)
     regx_get_t *get;
 
     do {
-        get = NULL;
         regx_lock(&shm->lock);
-        for (regx_link_t *link = shm->cico.gets.next; link != &shm->cico.gets; link = link->next) {
-            regx_get_t *other = regx_get_of(regx_pending_of(link));
-
-            if (other->pending.conn == conn && ready_of(other) <= other->pending.moved) {
-                get = other;
-                break;
-            }
-        }
+        get = find_get_locked(shm, conn);
         regx_unlock(&shm->lock);
         if (get != NULL) {
             give_up(shm, get);
@@ -533,7 +527,7 @@ static bool copy_out_next(regx_shm_t *shm)
     regx_lock(&shm->lock);
     regx_get_t *oldest =
         regx_list_empty(&cico->gets) ? NULL : regx_get_of(regx_pending_of(cico->gets.next));
-    regx_get_t *get = find_ready_locked(shm);
+    regx_get_t *get = find_get_locked(shm, NULL);
     regx_unlock(&shm->lock);
     if (is_late(cico, oldest, get)) {
         give_up_all(shm, oldest->pending.conn); /* `get` is not among them */
