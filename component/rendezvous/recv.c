@@ -536,16 +536,12 @@ static regx_rndv_recv_t *next_of_peer_locked(const regx_rndv_t *rndv, const regx
 /* Takes the receive that is served next. false: there is none. */
 static bool take_next_locked(regx_rndv_t *rndv, regx_serving_t *serving)
 {
-    regx_rndv_recv_t *recv = NULL;
-
     if (serving->scope == SERVE_ALL) {
         begin_round_locked(rndv, serving);
     }
-    if (serving->scope == SERVE_PEER) {
-        recv = next_of_peer_locked(rndv, serving->peer);
-    } else if (serving->scope == SERVE_ROUND) {
-        recv = next_of_round_locked(rndv, serving);
-    }
+    regx_rndv_recv_t *recv = serving->scope == SERVE_PEER ? next_of_peer_locked(rndv, serving->peer)
+                             : serving->scope == SERVE_ROUND ? next_of_round_locked(rndv, serving)
+                                                             : NULL;
     if (recv == NULL) {
         return false;
     }

@@ -250,13 +250,12 @@ static void wait_for_peer_locked(regx_rndv_send_t *send)
  * in no list. */
 static void stop_waiting_locked(regx_rndv_send_t *send)
 {
-    if (send->limit == REGX_LIMIT_WAITS) {
-        assert(send->peer->waiting > 0);
-        send->peer->waiting--;
-        send->limit = regx_list_has(&send->link) ? REGX_LIMIT_NOT_WAITING : REGX_LIMIT_ITS_TURN;
-    } else {
-        send->limit = REGX_LIMIT_NOT_WAITING;
-    }
+    const bool waits = send->limit == REGX_LIMIT_WAITS;
+
+    assert(send->peer->waiting >= waits);
+    send->peer->waiting -= waits;
+    send->limit =
+        waits && !regx_list_has(&send->link) ? REGX_LIMIT_ITS_TURN : REGX_LIMIT_NOT_WAITING;
 }
 
 /* Chooses to write the put that is held, or the next grant. REGX_PENDING: there is none now;

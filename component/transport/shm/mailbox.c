@@ -109,10 +109,10 @@ static inline bool are_known_free(const regx_mailbox_out_t *out, uint32_t lines)
 
 bool regx_mailbox_has_room(regx_mailbox_out_t *out, uint32_t lines)
 {
-    if (are_known_free(out, lines)) {
-        return true;
+    if (!are_known_free(out, lines)) {
+        out->consumed_lines =
+            atomic_load_explicit(&out->memory->consumed.lines, memory_order_acquire);
     }
-    out->consumed_lines = atomic_load_explicit(&out->memory->consumed.lines, memory_order_acquire);
     return are_known_free(out, lines);
 }
 
@@ -206,10 +206,9 @@ static bool goes_past_caches(const regx_mailbox_out_t *out, size_t payload_lengt
  * written over. */
 static bool payload_may_reach(regx_mailbox_out_t *out, uint64_t end)
 {
-    if (end - out->consumed_payload <= out->ring) {
-        return true;
+    if (end - out->consumed_payload > out->ring) {
+        look_at_consumed(out);
     }
-    look_at_consumed(out);
     return end - out->consumed_payload <= out->ring;
 }
 
