@@ -46,7 +46,7 @@ static size_t single_window_of(const regx_rndv_t *rndv, const regx_peer_t *peer)
 
 /* Whether a message that came alone holds too much to be granted `length` more. What others of the
  * peer hold does not matter: a stream of them would keep it waiting for as long as it lasts. */
-static bool has_share(const regx_rndv_t *rndv, const regx_rndv_recv_t *recv, uint32_t length)
+static bool holds_its_share(const regx_rndv_t *rndv, const regx_rndv_recv_t *recv, uint32_t length)
 {
     const regx_peer_t *peer = recv->peer;
 
@@ -66,7 +66,7 @@ static bool is_full(const regx_rndv_t *rndv, const regx_rndv_recv_t *recv, uint3
     return peer->slots > 0 && (peer->granted + length > window_of(rndv, peer) ||
                                peer->slots >= regx_pool_unused(rndv->pool) ||
                                (peer->conn->shares_pool && peer->slots >= NODE_SLOTS) ||
-                               has_share(rndv, recv, length));
+                               holds_its_share(rndv, recv, length));
 }
 
 /* For how many bytes of the message the next slot is granted. */
@@ -189,7 +189,7 @@ static bool waits_for_own(const regx_rndv_t *rndv, regx_rndv_recv_t *recv)
     return recv->slots.lone &&
            (is_nearly_full(single_window_of(rndv, recv->peer), recv->slots.bytes) ||
             (regx_recv_slot_range_locked(rndv, recv, &range) &&
-             has_share(rndv, recv, grant_length(rndv, recv, range.offset, range.length))));
+             holds_its_share(rndv, recv, grant_length(rndv, recv, range.offset, range.length))));
 }
 
 /* Grants what can be granted now. */
