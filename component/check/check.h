@@ -121,12 +121,14 @@ typedef struct regx_check_change {
     regx_check_call_t call;
 } regx_check_change_t;
 
+#define REGX_CHECK_KEYS 2
+
 /* Only ranges.c looks into it, but for `access`. */
 typedef struct regx_check_range {
-    struct regx_check_range *next;        /* of those of its hash, or of the unused */
-    struct regx_check_range *next_remote; /* of those of its rkey's hash */
+    struct regx_check_range
+        *next[REGX_CHECK_KEYS]; /* of those of a key's hash; the first: or of the unused */
     const struct ibv_context *context;
-    uint32_t lkey, rkey;
+    uint32_t keys[REGX_CHECK_KEYS]; /* its lkey and its rkey */
     int access;
     uintptr_t base;
     size_t length;

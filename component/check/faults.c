@@ -29,11 +29,6 @@ static int rank; /* Open MPI's; -1: none */
 
 static regx_file_t standard_error; /* as it was: the program may open a file of its own there */
 
-__attribute__((constructor)) static void find_standard_error(void)
-{
-    standard_error = regx_file_of(STDERR_FILENO);
-}
-
 void regx_check_say(const char *format, ...)
 {
     char line[LINE] = "regx-check: ";
@@ -252,6 +247,7 @@ void regx_check_sum_open(int fd)
     void *memory = mmap(NULL, sizeof(*regx_check_sum), PROT_READ | PROT_WRITE,
                         fd >= 0 ? MAP_SHARED : MAP_SHARED | MAP_ANONYMOUS, fd, 0);
 
+    standard_error = regx_file_of(STDERR_FILENO);
     regx_check_sum = memory != MAP_FAILED ? memory : NULL;
     if (regx_check_sum != NULL && regx_check_sum->limit == 0) { /* it is new */
         regx_check_sum->limit = LIMIT;

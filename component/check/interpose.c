@@ -401,17 +401,15 @@ INTERPOSED int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, voi
                             size_t length, int access)
 {
     regx_check_range_t *old = follows() ? regx_check_range_remove(mr) : NULL, *next = old;
-    regx_check_range_t *valid = NULL; /* if it fails in the middle, neither is */
 
     if (old != NULL && (flags & IBV_REREG_MR_CHANGE_TRANSLATION) != 0) {
         next = regx_check_range_begin(mr->context, base, length, (uintptr_t)base, old->access);
     }
     const int error = REAL(ibv_rereg_mr)(mr, flags, pd, base, length, access);
-    if (error == 0) {
-        valid = next;
-    } else if (error == IBV_REREG_MR_ERR_INPUT) { /* all is as it was */
-        valid = old;
-    }
+    /* If it fails in the middle, neither is. */
+    regx_check_range_t *valid = error == 0                        ? next
+                                : error == IBV_REREG_MR_ERR_INPUT ? old /* all is as it was */
+                                                                  : NULL;
     if (next != NULL && error == 0 && (flags & IBV_REREG_MR_CHANGE_ACCESS) != 0) {
         next->access = access;
     }

@@ -31,9 +31,8 @@ typedef struct message {
  * told after it was given up. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static regx_check_range_t ranges[REGX_CHECK_RANGES];
-static regx_check_range_t *heads[HEADS], *unused;
-static regx_check_range_t *remote_heads[HEADS]; /* those of `heads`, by their rkey */
-static uint32_t touched;                        /* ranges that were ever used */
+static regx_check_range_t *heads[REGX_CHECK_KEYS][HEADS], *unused;
+static uint32_t touched; /* ranges that were ever used */
 static regx_monitor_t *_Atomic monitor;
 static _Atomic uint64_t cursor; /* changes that were looked at */
 static uint64_t uses, messages;
@@ -44,19 +43,20 @@ static uint32_t slot_of(const regx_check_range_t *range)
     return (uint32_t)(range - ranges);
 }
 
-static uint64_t hash_of(const struct ibv_context *context, uint32_t key)
+static regx_check_range_t **head_of(int which, const struct ibv_context *context, uint32_t key)
 {
-    return ((uintptr_t)context ^ key) * UINT64_C(0x9e3779b97f4a7c15) >> 52;
+    return &heads[which][((uintptr_t)context ^ key) * UINT64_C(0x9e3779b97f4a7c15) >> 52];
 }
 
-static regx_check_range_t **find(const struct ibv_context *context, uint32_t lkey)
+/* By its lkey. */
+static regx_check_range_t *find(const struct ibv_context *context, uint32_t lkey)
 {
-    regx_check_range_t **at = &heads[hash_of(context, lkey)];
+    regx_check_range_t *range = *head_of(0, context, lkey);
 
-    while (*at != NULL && ((*at)->context != context || (*at)->lkey != lkey)) {
-        at = &(*at)->next;
+    while (range != NULL && (range->context != context || range->keys[0] != lkey)) {
+        range = range->next[0];
     }
-    return at;
+    return range;
 }
 
 /* Whether peers may use it, and it has changed, or may have. */
@@ -185,7 +185,7 @@ regx_check_range_t *regx_check_range_begin(const struct ibv_context *context, co
     pthread_mutex_lock(&lock);
     regx_check_range_t *range = unused;
     if (range != NULL) {
-        unused = range->next;
+        unused = range->next[0];
     } else if (touched < REGX_CHECK_RANGES) {
         range = &ranges[touched++];
     }
@@ -222,15 +222,15 @@ void regx_check_range_add(regx_check_range_t *range, const struct ibv_mr *mr)
         return;
     }
     pthread_mutex_lock(&lock);
-    regx_check_range_t **at = find(range->context, mr->lkey);
-    regx_check_range_t **remote = &remote_heads[hash_of(range->context, mr->rkey)];
-    range->lkey = mr->lkey;
-    range->rkey = mr->rkey;
+    range->keys[0] = mr->lkey;
+    range->keys[1] = mr->rkey;
     range->is_registered = true;
-    range->next = *at;
-    *at = range;
-    range->next_remote = *remote;
-    *remote = range;
+    for (int i = 0; i < REGX_CHECK_KEYS; i++) {
+        regx_check_range_t **head = head_of(i, range->context, range->keys[i]);
+
+        range->next[i] = *head;
+        *head = range;
+    }
     may_be_open = may_be_open || is_open(range);
     pthread_mutex_unlock(&lock);
 }
@@ -238,16 +238,16 @@ void regx_check_range_add(regx_check_range_t *range, const struct ibv_mr *mr)
 regx_check_range_t *regx_check_range_remove(const struct ibv_mr *mr)
 {
     pthread_mutex_lock(&lock);
-    regx_check_range_t **at = find(mr->context, mr->lkey), *range = *at;
+    regx_check_range_t *range = find(mr->context, mr->lkey);
 
-    if (range != NULL) {
-        *at = range->next;
-        range->is_registered = false;
-        at = &remote_heads[hash_of(range->context, range->rkey)];
+    for (int i = 0; range != NULL && i < REGX_CHECK_KEYS; i++) {
+        regx_check_range_t **at = head_of(i, range->context, range->keys[i]);
+
         while (*at != range) {
-            at = &(*at)->next_remote;
+            at = &(*at)->next[i];
         }
-        *at = range->next_remote;
+        *at = range->next[i];
+        range->is_registered = false;
     }
     pthread_mutex_unlock(&lock);
     return range;
@@ -304,7 +304,7 @@ void regx_check_range_end(regx_check_range_t *range)
     regx_check_witness_unpin(slot_of(range));
     regx_watch_end(&range->watch);
     range->change_count = 0;
-    range->next = unused;
+    range->next[0] = unused;
     unused = range;
     pthread_mutex_unlock(&lock);
 }
@@ -352,7 +352,7 @@ void regx_check_use(const struct ibv_context *context, const struct ibv_sge *pie
     found.verdict = REGX_CHECK_NONE; /* the rest is written where it is one */
     pthread_mutex_lock(&lock);
     catch_up();
-    const regx_check_range_t *range = *find(context, piece->lkey);
+    const regx_check_range_t *range = find(context, piece->lkey);
     if (range != NULL && piece->length != 0 &&
         regx_within(piece->addr - range->iova, piece->length, range->length)) {
         judge(&found, range, range->base + (uintptr_t)(piece->addr - range->iova), piece->length,
@@ -400,7 +400,7 @@ static void judge_offer(regx_check_finding_t *found, const regx_check_range_t *r
             const size_t page = regx_align_up(start + 1, regx_page_size()) - start;
 
             looks += judge(found, range, start,
-                           offered(message, at, range->rkey, regx_min(page, most), most), false);
+                           offered(message, at, range->keys[1], regx_min(page, most), most), false);
         }
     }
 }
@@ -437,10 +437,10 @@ void regx_check_message(const struct ibv_context *context, const struct ibv_sge 
     messages++;
     for (size_t at = 0; any_open && at + sizeof(key) <= message.length; at++) {
         memcpy(&key, message.bytes + at, sizeof(key));
-        regx_check_range_t *range = remote_heads[hash_of(context, key)];
+        regx_check_range_t *range = *head_of(1, context, key);
 
-        for (; range != NULL; range = range->next_remote) {
-            if (range->rkey == key && range->context == context && is_open(range) &&
+        for (; range != NULL; range = range->next[1]) {
+            if (range->keys[1] == key && range->context == context && is_open(range) &&
                 range->message != messages) {
                 range->message = messages; /* its key may be there again */
                 judge_offer(&found, range, &message);

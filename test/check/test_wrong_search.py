@@ -27,7 +27,7 @@ MUTANTS = [
     (Mutant("what peers name is taken for an address of the program", RANGES,
             "regx_within(address - range->iova, 1,", "regx_within(address - range->base, 1,"), "munmap offer-iova", MISSED),
     (Mutant("an address without the key is an offer", RANGES,
-            "memcpy(&key, message.bytes + at, sizeof(key));", "key = ranges[touched - 1].rkey;"),
+            "memcpy(&key, message.bytes + at, sizeof(key));", "key = ranges[touched - 1].keys[1];"),
      "munmap offer-without-key", [DIFFERENT]),
 ]
 
