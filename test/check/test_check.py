@@ -117,6 +117,15 @@ def test_each_use_is_counted_and_told_once(check: Check) -> None:
     assert done.stderr.count(SAME) == 2
 
 
+def test_of_a_long_stack_the_middle_is_left_out_but_for_json(check: Check) -> None:
+    done = check.stale(">>>>>>>>>munmap", "write")
+    (fault,) = check.faults()
+    assert " < ".join(["planted_change"] * 10) in str(fault["changed"])
+    lines = [line for line in done.stderr.splitlines() if "made stale by" in line]
+    assert lines
+    assert all(" < ... < planted_change < " in line and len(line) <= 100 for line in lines), done.stderr
+
+
 def test_a_limit_of_distinct_faults(check: Check) -> None:
     check.run("--limit", 1, check.built / "stale", "munmap", "write", 2)
     found = json.loads(check.json.read_text())
