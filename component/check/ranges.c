@@ -253,18 +253,6 @@ regx_check_range_t *regx_check_range_remove(const struct ibv_mr *mr)
     return range;
 }
 
-/* That touches these addresses. NULL: none that is sure. */
-static const regx_check_change_t *change_of(const regx_check_range_t *range, uintptr_t start,
-                                            size_t length)
-{
-    for (int i = 0; i < range->change_count; i++) {
-        if (range->changes[i].start < start + length && start < range->changes[i].end) {
-            return &range->changes[i];
-        }
-    }
-    return NULL;
-}
-
 /* change: NULL if it was not seen. */
 static void describe(regx_check_finding_t *found, regx_check_verdict_t verdict,
                      const regx_check_range_t *range, const regx_check_change_t *change,
@@ -326,22 +314,33 @@ bool regx_check_witnesses_drop(void)
 
 /* ---- uses ---- */
 
-/* Whether that part of it may have changed; *found: if it is stale, as far as is known, and no worse was
- * found. Of what completes only bytes are news: it was judged when it was posted. */
+/* Whether something of that part of it may have changed; *found: if it is stale, as far as is known, and no
+ * worse was found. What changed is compared; the rest only if a change may have been missed. Of what
+ * completes only bytes are news: it was judged when it was posted. */
 static bool judge(regx_check_finding_t *found, const regx_check_range_t *range, uintptr_t start,
                   size_t length, bool completed)
 {
-    const regx_check_change_t *change = change_of(range, start, length);
+    const regx_check_change_t rest = {.start = range->is_unsure ? start : UINTPTR_MAX,
+                                      .end = start + length};
+    bool any = false;
 
-    if (change == NULL && !range->is_unsure) {
-        return false;
+    for (int i = 0; i <= range->change_count && found->verdict != REGX_CHECK_DIFFERENT; i++) {
+        const regx_check_change_t *change = i < range->change_count ? &range->changes[i] : &rest;
+        const uintptr_t from = regx_max(start, change->start);
+        const uintptr_t to = regx_min(start + length, change->end);
+
+        if (from >= to) {
+            continue;
+        }
+        any = true;
+        const regx_check_verdict_t verdict =
+            regx_check_witness_compare(slot_of(range), from, to - from);
+        if (verdict == REGX_CHECK_DIFFERENT ||
+            (change != &rest && !completed && found->verdict == REGX_CHECK_NONE)) {
+            describe(found, verdict, range, change == &rest ? NULL : change, start, length);
+        }
     }
-    const regx_check_verdict_t verdict = regx_check_witness_compare(slot_of(range), start, length);
-    if (verdict == REGX_CHECK_DIFFERENT ||
-        (change != NULL && !completed && found->verdict == REGX_CHECK_NONE)) {
-        describe(found, verdict, range, change, start, length);
-    }
-    return true;
+    return any;
 }
 
 void regx_check_use(const struct ibv_context *context, const struct ibv_sge *piece, const char *use,

@@ -94,6 +94,10 @@ PLANTED void planted_change(const char *kind, char *base)
     } else if (strcmp(kind, "beside") == 0) {
         munmap(base + 2 * LENGTH, LENGTH); /* and in it, behind what is used */
         madvise(base + PAGE, PAGE, MADV_DONTNEED);
+    } else if (strcmp(kind, "two") == 0) { /* of which the second one matters */
+        munmap(base, PAGE);
+        map_again(base, PAGE, 1);
+        madvise(base + PAGE, PAGE, MADV_DONTNEED);
     } else if (strcmp(kind, "thread") == 0) {
         pthread_t thread;
 

@@ -177,6 +177,12 @@ def test_all_pages_of_an_offer_are_judged_and_no_other(check: Check, use: str, l
         assert [(fault["verdict"], fault["length"]) for fault in check.faults()] == expected, done.stderr
 
 
+def test_of_two_changes_that_one_is_named_whose_bytes_differ(check: Check) -> None:
+    done = check.stale("two", "offer-of-pages")
+    (fault,) = check.faults()
+    assert (fault["verdict"], str(fault["changed"]).partition(" in ")[0]) == (DIFFERENT, "madvise"), done.stderr
+
+
 def test_of_receives_of_one_number_the_first_is_judged_when_the_first_completes(check: Check) -> None:
     done = check.run(check.built.parent / "mpi/deny", "userfaultfd", check.built / "stale", "zeros", "receives")
     assert [(fault["verdict"], str(fault["used"]).partition(" in ")[0]) for fault in check.faults()] == \
