@@ -131,6 +131,8 @@ typedef struct regx_flow {
     X(bytes_shm, COUNT,                                                                            \
       "payload bytes sent or read within the node, by shared memory and kernel copies")            \
     X(stages_taken, COUNT, "messages that the receiver copied from the sender's staging buffer")   \
+    X(uses_owned, COUNT,                                                                           \
+      "uses of memory from MPI_Alloc_mem that found its registration, or made it")                 \
     X(pieces_owned, COUNT,                                                                         \
       "pieces copied in user space, to or from a peer's memory from MPI_Alloc_mem")                \
     X(bytes_pinned, COUNT, "payload bytes put to and got from registered memory over pinned")      \

@@ -30,9 +30,10 @@
  *   5. the leaves, of which a thread holds one at a time: the pool's, the registration cache's,
  *      that of a module's endpoints, their queues, and fragments kept for use (btl/module.h), of
  *      the locks that osc/rdma holds (btl/window.c), of the memory that remap exchanges
- *      (rendezvous/landing.c), shared memory's two (shm_internal.h), of the connections of a port
- *      (verbs/verbs.h), of the regions of pinned, which is held while a piece is transferred
- *      (pinned/pinned.h), of the ranges that the notifier watches (registration/monitor/uffd.h)
+ *      (rendezvous/landing.c), of owned memory (registration/registry.h), shared memory's two
+ *      (shm_internal.h), of the connections of a port (verbs/verbs.h), of the regions of pinned,
+ *      which is held while a piece is transferred (pinned/pinned.h), of the ranges that the notifier
+ *      watches (registration/monitor/uffd.h)
  *
  * Always real are those of 1 and 2, the cache's and the last two: threads that are not the job's
  * take them too. So is that of btl/window.c, which is made before the job's thread level is known.

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <string.h>
+#include <sys/mman.h>
 
 #include "opal/mca/base/mca_base_component_repository.h"
 #include "opal/mca/mpool/base/base.h"
@@ -98,20 +99,79 @@ void regx_warn_of_other_btls(const mca_btl_base_module_t *btl)
 /* Above every component of Open MPI's that is not asked by hints: their default is 50. */
 #define PRIORITY 60
 
-static regx_transport_t *from;                /* whose memory it is; NULL: not started */
+/* Bytes of a block of this file's own, at least: messages of shorter ones seldom go by rendezvous. */
+#define LEAST (16u << 10)
+
+static regx_component_t *giver; /* whose memory it is; NULL: not started */
+static regx_transport_t *from;  /* of which; NULL: it is mapped here, and no neighbour maps it */
+static _Atomic uint64_t mapped; /* bytes here */
 static mca_base_component_list_item_t *entry; /* in the framework's list */
+
+/* For devices, where there are no neighbours that could map it. It is shared memory all the same: what is
+ * registered stays what the program sees, whatever madvise discards. So a child of fork may not have it:
+ * it would share it. */
+static void *map(size_t length)
+{
+    void *memory = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+    if (memory == MAP_FAILED) {
+        return NULL;
+    }
+    madvise(memory, length, MADV_DONTFORK);
+    return memory;
+}
+
+static void *take(size_t size, size_t length)
+{
+    const uint64_t most = giver->params.settings.pool.alloc_mem_size;
+
+    if (from != NULL) {
+        return from->ops->node.allocate(from, size);
+    }
+    if (size < LEAST || most == 0) {
+        return NULL;
+    }
+    void *memory =
+        regx_within(atomic_fetch_add(&mapped, length), length, most) ? map(length) : NULL;
+    if (memory == NULL) {
+        atomic_fetch_sub(&mapped, length);
+        regx_tally(giver->counters.fallbacks, "MPI_Alloc_mem: alloc_mem_size is used up");
+    }
+    return memory;
+}
+
+/* Once MPI_Finalize has begun it stays as it is. A child of fork has nothing mapped here. */
+static void give_back(void *memory, size_t length)
+{
+    if (giver == NULL || giver->modules[0]->transport->forked) {
+        return;
+    }
+    if (from != NULL) {
+        from->ops->node.release(from, memory);
+    } else {
+        munmap(memory, length);
+        atomic_fetch_sub(&mapped, length);
+    }
+}
 
 /* NULL: Open MPI takes other memory. */
 static void *allocate(mca_mpool_base_module_t *mpool, size_t size, size_t align, uint32_t flags)
 {
+    const size_t page = regx_page_size(), length = regx_align_up(size, page);
+    void *memory = align <= page && length >= size ? take(size, length) : NULL;
+
     (void)mpool, (void)flags;
-    return align <= regx_page_size() ? from->ops->node.allocate(from, size) : NULL;
+    if (memory != NULL && !regx_owned_add(&giver->owned, memory, length)) {
+        give_back(memory, length);
+        memory = NULL;
+    }
+    return memory;
 }
 
 static void release(mca_mpool_base_module_t *mpool, void *memory)
 {
     (void)mpool;
-    from->ops->node.release(from, memory);
+    regx_owned_free(&giver->owned, memory);
 }
 
 static mca_mpool_base_component_t component;
@@ -139,29 +199,39 @@ static mca_mpool_base_component_t component = {
 
 void regx_alloc_mem_start(regx_component_t *regx)
 {
-    if (from != NULL || regx_compat_local_processes() < 2) {
+    const bool neighbours = regx_compat_local_processes() > 1;
+    bool pins = false;
+
+    if (giver != NULL) {
         return;
     }
     for (unsigned i = 0; i < regx->module_count; i++) {
-        if (regx->modules[i]->transport->ops->node.allocate != NULL) {
-            from = regx->modules[i]->transport;
+        regx_module_t *module = regx->modules[i];
+
+        if (neighbours && module->transport->ops->node.allocate != NULL) {
+            from = module->transport;
         }
+        pins |= module->registry.owned != NULL;
     }
-    entry = from != NULL ? OBJ_NEW(mca_base_component_list_item_t) : NULL;
+    entry = from != NULL || pins ? OBJ_NEW(mca_base_component_list_item_t) : NULL;
     if (entry == NULL) {
         from = NULL;
         return;
     }
+    giver = regx;
+    mapped = 0;
+    regx_owned_init(&regx->owned, regx->threads, give_back);
     entry->cli_component = &component.mpool_version;
     opal_list_append(&opal_mpool_base_framework.framework_components, &entry->super);
 }
 
 void regx_alloc_mem_stop(void)
 {
-    if (from == NULL) {
+    if (giver == NULL) {
         return;
     }
     opal_list_remove_item(&opal_mpool_base_framework.framework_components, &entry->super);
     OBJ_RELEASE(entry);
+    giver = NULL;
     from = NULL;
 }

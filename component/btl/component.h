@@ -101,6 +101,7 @@ struct regx_component {
     regx_trace_t trace;
     regx_backend_choice_t choice;  /* its monitor is of all caches */
     regx_drain_t *drain;           /* btl_regx_inuse=drain; else NULL */
+    regx_owned_t owned;            /* what MPI_Alloc_mem gave */
     char transports[64];           /* those that are open, each once, with commas between them */
     regx_error_t transport_reason; /* why these */
     bool threads;
@@ -159,8 +160,10 @@ void regx_warn_of_other_btls(const mca_btl_base_module_t *btl);
 /* MPI_Alloc_mem. Open MPI asks the components of its framework mpool for memory, and takes that of
  * the highest priority; if there is none it calls malloc. A component of mpool in a file of its own
  * and this BTL would have to find each other. So regx adds one to the framework's list while its
- * modules are open. It gives memory of a transport that has some (regx_transport_ops_t.node).
- * A call with hints (the key mpool_hints of its info) is left to the others.
+ * modules are open. It gives memory of a transport that has some (regx_transport_ops_t.node), for
+ * neighbours to map; and where there are none, but a device that pins, memory that it maps. A device
+ * registers either once, for its life (registration/registry.h). A call with hints (the key
+ * mpool_hints of its info) is left to the others.
  *
  * In Open MPI 4.1, 5.0 and 6.0 MPI_Win_allocate does not ask mpool: osc/rdma and osc/sm put a
  * window that lies on one node into a shared file of their own.
@@ -168,8 +171,8 @@ void regx_warn_of_other_btls(const mca_btl_base_module_t *btl);
  * Adding and taking out are for the thread that runs MPI_Init or MPI_Finalize.
  */
 
-/* From now on MPI_Alloc_mem gives memory of a module's transport, if this process has neighbours.
- * Has no effect if it does so already. Not before every other BTL has chosen its memory pools. */
+/* From now on MPI_Alloc_mem gives such memory, if it is of use to a neighbour or a device. Has no
+ * effect if it does so already. Not before every other BTL has chosen its memory pools. */
 void regx_alloc_mem_start(regx_component_t *component);
 
 /* Takes it back; before that transport closes. */

@@ -112,6 +112,7 @@ void regx_backend_stop(regx_component_t *component)
 {
     regx_monitor_t *monitor = component->choice.monitor;
 
+    regx_owned_fini(&component->owned); /* all registries are closed */
     if (monitor != NULL) {
         component->choice.monitor = NULL;
         monitor->stop(monitor);
@@ -140,7 +141,8 @@ bool regx_registry_keeps(const regx_module_t *module)
             !is_on_demand(component->choice.monitor));
 }
 
-/* What the process may keep is divided among the caches; none keeps more than its device has. */
+/* What the process may keep is divided among the caches, and as much of owned memory among the devices; no
+ * cache keeps more than its device has. */
 static regx_cache_config_t share_of_cache(const regx_module_t *module)
 {
     const regx_component_t *component = module->component;
@@ -148,11 +150,13 @@ static regx_cache_config_t share_of_cache(const regx_module_t *module)
     const uint64_t device_count = module->transport->mr_count;
     regx_cache_config_t cache = {.bytes = settings->cache_bytes,
                                  .count = REGX_CACHE_COUNT,
-                                 .once_bytes = settings->once_bytes};
+                                 .once_bytes = settings->once_bytes,
+                                 .owned = &module->component->owned};
     uint64_t caches = 0;
 
     for (unsigned i = 0; i < component->module_count; i++) {
-        caches += regx_registry_keeps(component->modules[i]);
+        caches += regx_registry_keeps(component->modules[i]) ||
+                  component->modules[i]->transport->registers;
     }
     if (component->ports > 1 && cache.once_bytes != REGX_UNLIMITED) {
         cache.once_bytes = regx_max(cache.once_bytes / component->ports, 2 * regx_page_size());

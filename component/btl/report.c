@@ -252,6 +252,10 @@ static void write_head(FILE *out, const regx_component_t *component)
         fprintf(out, ", at most %" PRIu64 " bytes pinned for one use, to send and to receive each",
                 last->registry.once_max);
     }
+    if (component->counters.uses_owned > 0) {
+        fprintf(out, ", MPI_Alloc_mem's memory registered once and used %" PRIu64 " times",
+                component->counters.uses_owned);
+    }
 }
 
 static void write_table(FILE *out, const regx_component_t *component)

@@ -188,6 +188,9 @@ bool regx_region_seems_kept(regx_registry_t *registry, const void *base, size_t 
     regx_cache_t *cache = registry->cache;
     bool kept = false;
 
+    if (regx_owned_maybe(registry, base) && regx_owned_seems_kept(registry, base, length)) {
+        return true;
+    }
     if (cache == NULL || registry->on_demand || regx_cache_in_child(cache) || !is_current(cache) ||
         !take_state(cache)) {
         return false;
@@ -262,6 +265,10 @@ regx_status_t regx_region_acquire(regx_registry_t *registry, void *base, size_t 
                                   unsigned access, regx_region_t *region)
 {
     region->over_share = false;
+    if (__builtin_expect(regx_owned_maybe(registry, base), false) &&
+        regx_owned_acquire(registry, base, length, true, region)) {
+        return REGX_OK;
+    }
     if (registry->cache == NULL) {
         return regx_once_register(registry, base, length, access, NULL, region);
     }
@@ -272,6 +279,10 @@ regx_status_t regx_region_acquire(regx_registry_t *registry, void *base, size_t 
 bool regx_region_acquire_kept(regx_registry_t *registry, const void *base, size_t length,
                               unsigned access, regx_region_t *region)
 {
+    if (regx_owned_maybe(registry, base) &&
+        regx_owned_acquire(registry, base, length, false, region)) {
+        return true;
+    }
     return registry->cache != NULL && !registry->on_demand &&
            acquire_searching(registry->cache, base, length, access, false, region) == REGX_OK;
 }
@@ -314,6 +325,10 @@ static __attribute__((noinline)) void release_slow(regx_registry_t *registry, re
 {
     regx_cache_t *cache = registry->cache;
 
+    if (region->kept == 0 && region->owned != NULL) {
+        regx_owned_release(registry, region->owned);
+        return;
+    }
     if (cache != NULL && regx_cache_in_child(cache)) {
         return;
     }

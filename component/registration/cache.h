@@ -25,7 +25,8 @@
  *   miss.c     what is not found is registered
  *   retire.c   what each thread counts and remembers; changes end regions, and so does want of
  *              room; dead regions are deregistered
- *   regions.c  the table of regions, and their index by address
+ *   regions.c  the table of regions, and their index by address; what is registered for one use, and
+ *              what for its life
  *
  * One lock, a leaf: no other one of ours is taken under it. What is called there and is not the
  * cache's: monitor->valid, the log's readers, and libc, of which memory is had and given back (the
@@ -184,6 +185,29 @@ regx_status_t regx_once_adopt(regx_registry_t *registry, const regx_mr_t *mr, co
                               regx_region_t *region);
 /* Gives the room back, too. */
 void regx_once_deregister(regx_registry_t *registry, regx_region_t *region);
+
+/* ---- owned memory (regions.c) ---- */
+
+/* Whether it may lie in a block: most other memory does not lie between them. */
+static inline bool regx_owned_maybe(const regx_registry_t *registry, const void *base)
+{
+    const regx_owned_t *owned = registry->owned;
+
+    return owned != NULL &&
+           (uintptr_t)base >= atomic_load_explicit(&owned->low, memory_order_relaxed) &&
+           (uintptr_t)base < atomic_load_explicit(&owned->high, memory_order_relaxed) &&
+           !registry->transport->forked; /* a child has no registration */
+}
+
+/* As acquire, or acquire_kept (registers is false), of what lies in a block. false: nothing serves it
+ * but what serves other memory. */
+bool regx_owned_acquire(regx_registry_t *registry, const void *base, size_t length, bool registers,
+                        regx_region_t *region);
+/* Whether that would serve it, as far as is known. */
+bool regx_owned_seems_kept(const regx_registry_t *registry, const void *base, size_t length);
+void regx_owned_release(const regx_registry_t *registry, regx_owned_block_t *block);
+/* The registry closes: nobody uses anything of it. */
+void regx_owned_close(regx_registry_t *registry);
 
 /* ---- thread states (retire.c) ----
  * A thread state is what one thread writes of one cache, so that a hit writes no memory that

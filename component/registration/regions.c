@@ -392,6 +392,7 @@ static void serve(regx_registry_t *registry, const char *reason, regx_region_t *
     }
     region->mr = &region->own;
     region->kept = 0;
+    region->owned = NULL;
     regx_count(registry->counters, &registry->counters->uncached, 1);
 }
 
@@ -431,4 +432,261 @@ void regx_once_deregister(regx_registry_t *registry, regx_region_t *region)
 
     regx_mr_deregister(registry, &region->own);
     leave(registry, length, access);
+}
+
+/* ---- owned memory ---- */
+
+#define EVERY_ACCESS (REGX_ACCESS_LOCAL | REGX_ACCESS_ANY_WRITE | REGX_ACCESS_REMOTE_READ)
+
+/* A block with one device. */
+typedef struct owned_mr {
+    struct owned_mr *next;
+    regx_registry_t *registry;
+    bool ready; /* else it was refused, or is being registered */
+    regx_mr_t mr;
+} owned_mr_t;
+
+struct regx_owned_block {
+    uintptr_t start;
+    size_t length;
+    uint64_t uses;
+    bool freed;
+    owned_mr_t *mrs;
+};
+
+void regx_owned_init(regx_owned_t *owned, bool threads,
+                     void (*give_back)(void *base, size_t length))
+{
+    *owned = (regx_owned_t){.low = UINTPTR_MAX, .give_back = give_back};
+    regx_lock_init(&owned->lock, threads);
+}
+
+void regx_owned_fini(regx_owned_t *owned)
+{
+    for (size_t i = 0; i < owned->count; i++) {
+        free(owned->blocks[i]);
+    }
+    free(owned->blocks);
+    regx_lock_fini(&owned->lock);
+    *owned = (regx_owned_t){.low = 0};
+}
+
+/* Behind the last block that starts at or below that address. */
+static regx_owned_block_t **behind_locked(const regx_owned_t *owned, uintptr_t address)
+{
+    size_t low = 0, high = owned->count;
+
+    while (low < high) {
+        const size_t middle = low + (high - low) / 2;
+
+        if (owned->blocks[middle]->start <= address) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return owned->blocks + low;
+}
+
+static bool insert_locked(regx_owned_t *owned, regx_owned_block_t *block)
+{
+    if (owned->count == owned->room) {
+        const size_t room = 2 * owned->room + 16;
+        regx_owned_block_t **blocks = realloc(owned->blocks, room * sizeof(blocks[0]));
+
+        if (blocks == NULL) {
+            return false;
+        }
+        owned->blocks = blocks;
+        owned->room = room;
+    }
+    regx_owned_block_t **at = behind_locked(owned, block->start);
+
+    memmove(at + 1, at, (size_t)(owned->blocks + owned->count++ - at) * sizeof(at[0]));
+    *at = block;
+    owned->low = regx_min(owned->low, block->start);
+    owned->high = regx_max(owned->high, block->start + block->length);
+    return true;
+}
+
+bool regx_owned_add(regx_owned_t *owned, void *base, size_t length)
+{
+    regx_owned_block_t *block = malloc(sizeof(*block));
+
+    if (block == NULL) {
+        return false;
+    }
+    *block = (regx_owned_block_t){.start = (uintptr_t)base, .length = length};
+    regx_lock(&owned->lock);
+    const bool added = insert_locked(owned, block);
+    regx_unlock(&owned->lock);
+    if (!added) {
+        free(block);
+    }
+    return added;
+}
+
+/* The block that has all of those bytes, and is not freed; NULL: none. */
+static regx_owned_block_t *find_locked(const regx_owned_t *owned, const void *base, size_t length)
+{
+    regx_owned_block_t *const *behind = behind_locked(owned, (uintptr_t)base);
+    regx_owned_block_t *block = behind > owned->blocks ? behind[-1] : NULL;
+
+    return block != NULL && !block->freed &&
+                   regx_within((uintptr_t)base - block->start, length, block->length)
+               ? block
+               : NULL;
+}
+
+static owned_mr_t **mr_locked(regx_owned_block_t *block, const regx_registry_t *registry)
+{
+    owned_mr_t **at = &block->mrs;
+
+    while (*at != NULL && (*at)->registry != registry) {
+        at = &(*at)->next;
+    }
+    return at;
+}
+
+/* To be registered. NULL: as much is registered as may be, or no memory. Half of the device's regions are
+ * left to other memory. */
+static owned_mr_t *begin_locked(regx_registry_t *registry, regx_owned_block_t *block)
+{
+    const uint64_t most = registry->transport->mr_count;
+    owned_mr_t *made = regx_within(registry->owned_bytes, block->length, registry->owned_max) &&
+                               (most == 0 || registry->owned_count < most / 2)
+                           ? malloc(sizeof(*made))
+                           : NULL;
+
+    if (made != NULL) {
+        *made = (owned_mr_t){.next = block->mrs, .registry = registry};
+        block->mrs = made;
+        registry->owned_bytes += block->length;
+        registry->owned_count++;
+    }
+    return made;
+}
+
+static bool finish(regx_registry_t *registry, regx_owned_block_t *block, owned_mr_t *made)
+{
+    const regx_status_t status =
+        regx_mr_register(registry, (void *)block->start, block->length, EVERY_ACCESS, &made->mr);
+
+    regx_lock(&registry->owned->lock);
+    made->ready = status == REGX_OK;
+    regx_unlock(&registry->owned->lock);
+    return status == REGX_OK;
+}
+
+/* It is in no list any more. What a child of fork has of it is its parent's. */
+static void end_mr(owned_mr_t *made, size_t length)
+{
+    regx_registry_t *registry = made->registry;
+
+    if (made->ready && !registry->transport->forked) {
+        regx_mr_deregister(registry, &made->mr);
+    }
+    regx_lock(&registry->owned->lock);
+    registry->owned_bytes -= length;
+    registry->owned_count--;
+    regx_unlock(&registry->owned->lock);
+    free(made);
+}
+
+/* A use of the block has ended. The last one of a block that was freed ends it. */
+static void leave_block(regx_owned_t *owned, regx_owned_block_t *block)
+{
+    regx_lock(&owned->lock);
+    const bool last = --block->uses == 0 && block->freed;
+    if (last) {
+        regx_owned_block_t **at = behind_locked(owned, block->start);
+
+        memmove(at - 1, at, (size_t)(owned->blocks + owned->count-- - at) * sizeof(at[0]));
+    }
+    regx_unlock(&owned->lock);
+    if (!last) {
+        return;
+    }
+    for (owned_mr_t *made = block->mrs, *next; made != NULL; made = next) {
+        next = made->next;
+        end_mr(made, block->length);
+    }
+    owned->give_back((void *)block->start, block->length);
+    free(block);
+}
+
+void regx_owned_free(regx_owned_t *owned, const void *base)
+{
+    regx_lock(&owned->lock);
+    regx_owned_block_t *block = find_locked(owned, base, 0);
+    if (block != NULL) {
+        assert(block->start == (uintptr_t)base);
+        block->freed = true;
+        block->uses++;
+    }
+    regx_unlock(&owned->lock);
+    if (block != NULL) {
+        leave_block(owned, block);
+    }
+}
+
+bool regx_owned_acquire(regx_registry_t *registry, const void *base, size_t length, bool registers,
+                        regx_region_t *region)
+{
+    regx_owned_t *owned = registry->owned;
+    bool begins = false, served = false;
+
+    regx_lock(&owned->lock);
+    regx_owned_block_t *block = find_locked(owned, base, length);
+    owned_mr_t *made = block != NULL ? *mr_locked(block, registry) : NULL;
+    if (made != NULL) {
+        served = made->ready;
+    } else if (block != NULL && registers) {
+        made = begin_locked(registry, block);
+        served = begins = made != NULL;
+    }
+    if (served) {
+        block->uses++;
+    }
+    regx_unlock(&owned->lock);
+    if (begins && !finish(registry, block, made)) {
+        leave_block(owned, block);
+        return false;
+    }
+    if (served) {
+        region->mr = &made->mr;
+        region->kept = 0;
+        region->owned = block;
+        regx_count(registry->counters, &registry->counters->uses_owned, 1);
+    }
+    return served;
+}
+
+void regx_owned_release(const regx_registry_t *registry, regx_owned_block_t *block)
+{
+    leave_block(registry->owned, block);
+}
+
+bool regx_owned_seems_kept(const regx_registry_t *registry, const void *base, size_t length)
+{
+    regx_lock(&registry->owned->lock);
+    regx_owned_block_t *block = find_locked(registry->owned, base, length);
+    const owned_mr_t *made = block != NULL ? *mr_locked(block, registry) : NULL;
+    const bool kept = block != NULL && (made == NULL || made->ready);
+    regx_unlock(&registry->owned->lock);
+    return kept;
+}
+
+void regx_owned_close(regx_registry_t *registry)
+{
+    const regx_owned_t *owned = registry->owned;
+
+    for (size_t i = 0; i < owned->count; i++) {
+        owned_mr_t **at = mr_locked(owned->blocks[i], registry), *made = *at;
+
+        if (made != NULL) {
+            *at = made->next;
+            end_mr(made, owned->blocks[i]->length);
+        }
+    }
 }

@@ -106,6 +106,10 @@ regx_status_t regx_registry_open(regx_registry_t *registry, regx_monitor_t *moni
     if (cache->once_bytes != 0 && cache->once_bytes != REGX_UNLIMITED && transport->registers) {
         registry->once_max = regx_max(cache->once_bytes / 2, regx_page_size());
     }
+    if (transport->registers && (monitor == NULL || !monitor->by_device)) { /* odp pins nothing */
+        registry->owned = cache->owned;
+        registry->owned_max = cache->bytes;
+    }
     if (monitor == NULL) { /* changes are not reported: nothing may be kept */
         return REGX_OK;
     }
@@ -117,6 +121,9 @@ regx_status_t regx_registry_open(regx_registry_t *registry, regx_monitor_t *moni
 
 void regx_registry_close(regx_registry_t *registry)
 {
+    if (registry->owned != NULL) {
+        regx_owned_close(registry);
+    }
     if (registry->cache != NULL) {
         regx_cache_close(registry->cache);
         registry->cache = NULL;

@@ -16,7 +16,8 @@
  * memory has changed: some 10 ms with the notifier, with hooks and kernel at the program's next call
  * of MPI (odp: until it is evicted, and the peer meets whatever is mapped there by then); and the
  * region is of whole pages, so that what lies beside the buffer in its first and last page belongs to it,
- * and what the program puts there later. With a dead key no peer writes or reads: the device
+ * and what the program puts there later. Owned memory is written and read as a whole block, until it is
+ * freed. With a dead key no peer writes or reads: the device
  * refuses, and the peer's connection is lost.
  *
  * Any thread may call; acquire and release may be on different threads.
@@ -24,6 +25,7 @@
 #ifndef REGX_REGISTRATION_REGISTRY_H
 #define REGX_REGISTRATION_REGISTRY_H
 
+#include "base/thread.h"
 #include "registration/monitor/monitor.h"
 
 /* ---- the backends by name, and the choice among them ---- */
@@ -75,7 +77,41 @@ typedef struct regx_cache_config {
     void (*changed_in_use)(void *context, const void *base, size_t length);
     void *context;
     const regx_trace_t *trace; /* lives as long as the registry; NULL: off */
+    struct regx_owned *owned;  /* outlives the registry; NULL: there is none */
 } regx_cache_config_t;
+
+/* ---- owned memory: it is registered once, for its life ----
+ * Memory that this library gave the program (MPI_Alloc_mem), in blocks. Nobody else unmaps it, so a
+ * registration of it stays true although no monitor looks after it. A block is registered as a whole,
+ * for every access, when a device that pins first uses a part of it, and stays so until it is freed or
+ * the registry closed. A registry tries once: a block that the device refuses is as other memory from
+ * then on, and so is one while another thread registers it.
+ *
+ * To free a block that is in use is the program's error. Such a block gives no new use; it stays
+ * registered and mapped until the last use has ended, so that no key outlives what it names.
+ *
+ * One list for all registries of a process. Any thread. */
+
+typedef struct regx_owned_block regx_owned_block_t;
+
+typedef struct regx_owned {
+    _Atomic uintptr_t low, high; /* all blocks lie between, but not all there is blocks */
+    regx_lock_t lock;            /* a leaf; of what follows, and of blocks */
+    regx_owned_block_t **blocks; /* by address; also those that are freed and still in use */
+    size_t count, room;
+    /* Nobody uses that block any more. Called with no lock held. */
+    void (*give_back)(void *base, size_t length);
+} regx_owned_t;
+
+void regx_owned_init(regx_owned_t *owned, bool threads,
+                     void (*give_back)(void *base, size_t length));
+/* All registries are closed. Blocks that were not freed are forgotten, and not given back. */
+void regx_owned_fini(regx_owned_t *owned);
+
+/* The memory is a block from now on. false: no memory for that. */
+bool regx_owned_add(regx_owned_t *owned, void *base, size_t length);
+/* The program frees that block: it is given back now, or with its last use. */
+void regx_owned_free(regx_owned_t *owned, const void *base);
 
 /* ---- a registry ---- */
 
@@ -85,8 +121,9 @@ typedef struct regx_region {
     const regx_mr_t *mr; /* covers the range that was asked for, and perhaps more on either side */
     regx_mr_t own;       /* where it was made for this use alone */
     uint32_t kept;       /* the cache's: its number; 0: not kept */
-    bool over_share;     /* a refusal was for want of room in once_max */
-    uintptr_t start;     /* the cache's: what was asked for, and when */
+    regx_owned_block_t *owned; /* if kept is 0: the block that serves it, or NULL */
+    bool over_share;           /* a refusal was for want of room in once_max */
+    uintptr_t start;           /* the cache's: what was asked for, and when */
     size_t length;
     uint64_t since;
 } regx_region_t;
@@ -100,11 +137,15 @@ struct regx_registry {
     const regx_trace_t *trace;
     regx_monitor_t *monitor;  /* NULL: changes are not reported */
     struct regx_cache *cache; /* NULL: registered per use */
+    regx_owned_t *owned;      /* NULL: no memory is */
     bool on_demand;           /* monitor->by_device, for the fast path */
     /* Bytes registered for one use each, to send from and to receive into: as many as there may be
      * (REGX_UNLIMITED: any), and where that is bounded as there are. */
     uint64_t once_max;
     _Atomic uint64_t once[2];
+    /* Bytes of owned blocks that may be registered, those that are or were refused, and how many these
+     * are: the latter two under owned's lock. */
+    uint64_t owned_max, owned_bytes, owned_count;
     regx_drain_t *drain; /* the monitor's; NULL: no change waits */
 };
 

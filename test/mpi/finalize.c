@@ -11,8 +11,8 @@
  *                                  (MPI_Request_free), as the standard allows: that it is, it learns from
  *                                  a later message. The next is to the same buffer, so that the library
  *                                  uses its records again
- *     finalize kept SIZE COUNT     memory of MPI_Alloc_mem that was received into and is not freed
- *                                  outlives MPI
+ *     finalize kept SIZE COUNT     memory of MPI_Alloc_mem that COUNT messages were received into and
+ *                                  that is not freed outlives MPI
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -124,7 +124,9 @@ static const unsigned char *run_kept(void)
     unsigned char *memory = NULL;
 
     MPI_Alloc_mem((MPI_Aint)size, MPI_INFO_NULL, &memory);
-    check_transfer(memory, size, stamp_key(SEED, 0, 0, 0), "memory of MPI_Alloc_mem");
+    for (int n = 0; n < count; n++) {
+        check_transfer(memory, size, stamp_key(SEED, 0, 0, n), "memory of MPI_Alloc_mem");
+    }
     check_done(MPI_COMM_WORLD);
     return memory;
 }
@@ -160,5 +162,6 @@ int main(int argc, char **argv)
         check_fail("child, unread, freed or kept, not \"%s\"", argv[1]);
     }
     MPI_Finalize();
-    return kept == NULL || stamp_check(kept, size, stamp_key(SEED, 0, 0, 0), 0) == size ? 0 : 1;
+    return kept == NULL || stamp_check(kept, size, stamp_key(SEED, 0, 0, count - 1), 0) == size ? 0
+                                                                                                : 1;
 }

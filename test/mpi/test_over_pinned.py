@@ -47,6 +47,28 @@ def test_each_strategy_is_right_with_each_backend(mpi: Mpi, tmp_path: Path, seed
         assert job.total("hits") > 0, str(job)
 
 
+@pytest.mark.parametrize("strategy,backend", [("pipeline", "none"), ("direct", "hooks"), ("read", "notifier")])
+def test_memory_of_mpi_is_registered_once(mpi: Mpi, strategy: str, backend: str) -> None:
+    """Whatever the backend keeps. Its messages have five chunks each."""
+    times = 20
+    job = over(mpi, "finalize", "kept", 5 * MIB, times, regx={"rendezvous": strategy, "backend": backend,
+                                                              "chunk_size": "1M"})
+    job.checked(ranks=2).carried(strategy)
+    assert job.total("registrations") == 2 and job.total("deregistrations") == 0, str(job)
+    assert job.total("uses_owned") >= 2 * times, str(job)
+
+
+@pytest.mark.parametrize("strategy", ["pipeline", "read"])
+def test_memory_that_mpi_gives_again_is_registered_anew(mpi: Mpi, tmp_path: Path, seed: int, strategy: str) -> None:
+    """Each rank's two buffers, for each of its messages."""
+    times = 30
+    job = over(mpi, "transfer", "--seed", seed, "--iterations", times, "--send-owned", "--receive-owned",
+               sample.write([Case(300_001, pattern="both")], tmp_path),
+               regx={"rendezvous": strategy, "backend": "none", "chunk_size": "64K"})
+    job.checked(ranks=2).carried(strategy)
+    assert job.total("registrations") == job.total("deregistrations") == 4 * times, str(job)
+
+
 @pytest.mark.parametrize("strategy", ["pipeline", "read"])
 def test_every_kind_of_message_is_right(mpi: Mpi, tmp_path: Path, seed: int, strategy: str) -> None:
     """Three ranks, of which each moves to both others at once."""
@@ -88,12 +110,13 @@ def test_what_finds_no_slot_bounces(mpi: Mpi, tmp_path: Path, seed: int) -> None
     assert job.total("messages_fallback") > 0, str(job)
 
 
-@pytest.mark.parametrize("kib", [64, 1024])
-def test_what_may_not_be_locked_bounces(mpi: Mpi, tmp_path: Path, seed: int, kib: int) -> None:
+@pytest.mark.parametrize("kib,owned", [(64, ()), (1024, ()), (1024, ("--send-owned", "--receive-owned"))])
+def test_what_may_not_be_locked_bounces(mpi: Mpi, tmp_path: Path, seed: int, kib: int,
+                                        owned: tuple[str, ...]) -> None:
     """The kernel counts what an ordinary user's rings have pinned."""
     open_to_all(mpi.folder)
     cases = [Case(2 * MIB, 3, 4, pattern="both", window=2)]
-    job = over(mpi, "transfer", "--seed", seed, "--iterations", 2, sample.write(cases, tmp_path),
+    job = over(mpi, "transfer", "--seed", seed, "--iterations", 2, *owned, sample.write(cases, tmp_path),
                around=limited(kib), regx={"rendezvous": "direct", "backend": "none"})
     if job.complaints:
         job = job.warned("ulimit -l", f"is {kib} KiB")

@@ -120,6 +120,33 @@ def test_each_chunk_is_registered_once_at_each_end(verbs, tmp_path: Path, seed: 
         assert job.most("registered_high") == 4 * MIB, str(job)
 
 
+@pytest.mark.parametrize("strategy,backend", [pytest.param("pipeline", "none", marks=pytest.mark.core),
+                                              ("direct", "hooks"), ("read", "notifier")])
+def test_memory_of_mpi_is_registered_once_over_verbs(verbs, strategy: str, backend: str) -> None:
+    """Whatever the backend keeps. Its messages have five chunks each."""
+    times = 10
+    job = verbs("finalize", "kept", 5 * MIB, times,
+                regx={"rendezvous": strategy, "backend": backend, "chunk_size": "1M", "explain": 1})
+    explained = [line for line in job.complaints if "MPI_Alloc_mem's memory registered once and used" in line]
+    assert len(explained) == 1 and job.status == 0, str(job)
+    job.carried(strategy).over("verbs")
+    assert job.total("registrations") == 2 and job.total("deregistrations") == 0, str(job)
+    assert job.total("uses_owned") >= 2 * times, str(job)
+
+
+@pytest.mark.parametrize("size,each", [("256M", 4), ("none", 20)])
+def test_memory_that_mpi_gives_again_is_registered_anew_over_verbs(verbs, tmp_path: Path, seed: int, size: str,
+                                                                   each: int) -> None:
+    """Each rank's two buffers, for each of its messages; and five chunks of each where MPI gives other memory."""
+    times = 10
+    job = verbs("transfer", "--seed", seed, "--iterations", times, "--send-owned", "--receive-owned",
+                sample.write([Case(320_000, pattern="both")], tmp_path),
+                regx={"rendezvous": "pipeline", "backend": "none",
+                      "chunk_size": "64K", "rndv_eager_limit": 0, "alloc_mem_size": size})
+    job.checked(ranks=2).over("verbs")
+    assert job.total("registrations") == job.total("deregistrations") == each * times, str(job)
+
+
 def test_verify_compares_each_chunk_over_verbs(verbs, tmp_path: Path, seed: int) -> None:
     """Each chunk's checksum, which the reader compares."""
     job = verbs("transfer", "--seed", seed, "--iterations", 2,

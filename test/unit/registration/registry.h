@@ -31,10 +31,11 @@ typedef struct registry {
     regx_status_t refusal; /* what it answers to the next `refusals` calls … */
     unsigned refusals;
     unsigned refuse_access; /* … and to all that ask for this */
-    unsigned asked;         /* the access that was asked for last */
+    _Atomic unsigned asked; /* the access that was asked for last */
     bool no_room;           /* refuses as long as there is any registration */
     void (*during)(struct registry *r, uintptr_t start, uintptr_t end); /* each call */
-    uintptr_t deregistered[64]; /* the bases of those deregistered, in order, modulo its size */
+    _Atomic uintptr_t
+        deregistered[64]; /* the bases of those deregistered, in order, modulo its size */
     /* The monitor. */
     _Atomic bool changing;              /* a change is under way */
     bool refuses_to_watch;              /* subscribe is refused */
