@@ -5,7 +5,7 @@
 
 #include <stdlib.h>
 
-#define VARIANT UINT64_C(0x333064656e6e6970) /* "pinned03" */
+#define VARIANT UINT64_C(0x343064656e6e6970) /* "pinned04" */
 
 static const regx_param_t table[] = {
     REGX_PARAM_ROW(regx_pinned_settings_t, "", NUMBER, pinned_slots, 3, .min = 4, .max = 16384),

@@ -29,10 +29,6 @@
  * frame: it needs no room anywhere, and can be given to a process that is gone. An owner that cannot
  * open the file answers DENIED; then nothing is put or got over that connection any more.
  *
- * Memory of MPI_Alloc_mem is registered once for its life, a segment of it (shm/) when a part is
- * first registered: nobody but this library unmaps it. Regions in it share the segment's slot, and to
- * give one up is no work.
- *
  * Threads and locks: the lock of shared memory covers the list of connections with operations and
  * each connection's line. All else of a connection is progress's, and so are transfers: one at a
  * time, and awaited, as a copy by the processor is. A lock of its own covers the table of slots. It
@@ -67,10 +63,9 @@
 typedef struct regx_pinned_key {
     uint32_t slot, generation;
     uint64_t length; /* of the region, for the peer: the owner knows it */
-    uint64_t start;  /* of the region in the slot's: not 0 in a segment of MPI_Alloc_mem */
 } regx_pinned_key_t;
 
-_Static_assert(sizeof(regx_pinned_key_t) == REGX_KEY_SIZE, "a key is sent as it is");
+_Static_assert(sizeof(regx_pinned_key_t) <= REGX_KEY_SIZE, "a key is sent as it is");
 
 /* A piece, as a frame; sent as it is. */
 typedef struct regx_pinned_ask {
@@ -103,7 +98,6 @@ typedef struct regx_pinned_slot {
     uint32_t generation; /* counts up when a region is given up: its keys are dead */
     uint32_t next;       /* free one; NO_SLOT: none */
     bool used;
-    bool stays; /* a segment's: regions in it are given up without it */
     unsigned access;
     uint64_t base, length;
 } regx_pinned_slot_t;
@@ -117,10 +111,7 @@ typedef struct regx_pinned {
     regx_uring_t uring;
     regx_pin_cost_t cost;
     char wires[64];
-    uint32_t free; /* the first of the free slots */
-    /* Of each segment of MPI_Alloc_mem 0 until a region in it is registered, then its slot plus 1, or
-     * NO_SLOT, if it has none. */
-    uint32_t segments[REGX_ALLOC_MEM_SEGMENTS];
+    uint32_t free;          /* the first of the free slots */
     regx_link_t asking;     /* connections with operations */
     _Atomic uint32_t asked; /* operations that have not ended */
     bool delivering;        /* a notice of its own, rather than what shm delivers */

@@ -22,8 +22,7 @@ static const regx_pinned_slot_t *find_locked(const regx_pinned_t *pinned,
             : NULL;
 
     return slot != NULL && slot->used && slot->generation == key->generation &&
-                   regx_within(offset, length, key->length) &&
-                   regx_within(key->start, key->length, slot->length) &&
+                   regx_within(offset, length, slot->length) &&
                    (access == 0 || (slot->access & access) != 0)
                ? slot
                : NULL;
@@ -41,8 +40,7 @@ regx_status_t regx_pinned_copy(regx_pinned_t *pinned, bool to_file, const regx_p
     if (slot != NULL) {
         status = length == 0 || (regx_file_is_ours(cells) &&
                                  regx_uring_copy(&pinned->uring, to_file, key->slot,
-                                                 slot->base + key->start + offset, length,
-                                                 cells->fd, cell))
+                                                 slot->base + offset, length, cells->fd, cell))
                      ? REGX_OK
                      : REGX_FAILED;
     }
@@ -117,9 +115,6 @@ static void spend(const regx_pin_cost_t *cost, int64_t begun, const void *base, 
 
 /* ---- regions ---- */
 
-/* A segment serves whatever its parts are registered for. */
-#define EVERY_ACCESS (REGX_ACCESS_LOCAL | REGX_ACCESS_ANY_WRITE | REGX_ACCESS_REMOTE_READ)
-
 static void free_slot(regx_pinned_t *pinned, uint32_t number)
 {
     regx_lock(&pinned->lock);
@@ -128,90 +123,50 @@ static void free_slot(regx_pinned_t *pinned, uint32_t number)
     regx_unlock(&pinned->lock);
 }
 
-/* Registers that memory in a free slot. */
-static regx_status_t fill_slot(regx_pinned_t *pinned, void *base, size_t length, unsigned access,
-                               bool stays, uint32_t *number)
+/* Takes a free slot out of the list. NO_SLOT: there is none. */
+static uint32_t take_slot(regx_pinned_t *pinned)
 {
-    if (length > REGX_URING_PIN_MAX) {
-        return REGX_DENIED;
-    }
     regx_lock(&pinned->lock);
-    *number = pinned->free;
-    if (*number != REGX_PINNED_NO_SLOT) {
-        pinned->free = pinned->slots[*number].next;
+    const uint32_t number = pinned->free;
+    if (number != REGX_PINNED_NO_SLOT) {
+        pinned->free = pinned->slots[number].next;
     }
     regx_unlock(&pinned->lock);
-    if (*number == REGX_PINNED_NO_SLOT) {
-        return REGX_NO_MEMORY;
-    }
-    const int64_t begun = regx_now_ns();
-    const int refused = regx_uring_set(&pinned->uring, *number, base, length);
-    if (refused != 0) { /* ENOMEM: the limit of locked memory */
-        free_slot(pinned, *number);
-        return refused == -ENOMEM || refused == -EAGAIN ? REGX_NO_MEMORY : REGX_DENIED;
-    }
-    spend(&pinned->cost, begun, base, length);
-    regx_lock(&pinned->lock);
-    pinned->slots[*number] = (regx_pinned_slot_t){.generation = pinned->slots[*number].generation,
-                                                  .used = true,
-                                                  .stays = stays,
-                                                  .access = access,
-                                                  .base = (uintptr_t)base,
-                                                  .length = length};
-    regx_unlock(&pinned->lock);
-    return REGX_OK;
-}
-
-/* The slot of a segment of MPI_Alloc_mem, which is registered now if it was not. Once is enough to try:
- * where the segment cannot be pinned, or while another thread pins it, parts of it are registered as
- * other memory is. */
-static bool find_segment(regx_pinned_t *pinned, const regx_alloc_mem_name_t *segment,
-                         uint32_t *number)
-{
-    uint32_t *known = &pinned->segments[segment - pinned->shm->alloc_mem.names];
-
-    regx_lock(&pinned->lock);
-    const uint32_t before = *known;
-    if (before == 0) {
-        *known = REGX_PINNED_NO_SLOT;
-    }
-    regx_unlock(&pinned->lock);
-    if (before != 0) {
-        *number = before - 1;
-        return before != REGX_PINNED_NO_SLOT;
-    }
-    if (fill_slot(pinned, (void *)(uintptr_t)segment->base, segment->length, EVERY_ACCESS, true,
-                  number) != REGX_OK) {
-        return false;
-    }
-    regx_lock(&pinned->lock);
-    *known = *number + 1;
-    regx_unlock(&pinned->lock);
-    return true;
+    return number;
 }
 
 regx_status_t regx_pinned_reg(regx_transport_t *transport, void *base, size_t length,
                               unsigned access, regx_mr_t *mr)
 {
     regx_pinned_t *pinned = regx_pinned_of(transport);
-    const regx_alloc_mem_name_t *segment = regx_alloc_mem_find(pinned->shm, base, length);
-    uint32_t number;
 
     if ((access & REGX_ACCESS_ON_DEMAND) != 0 || transport->forked) {
         return REGX_INVALID;
     }
-    if (segment == NULL || !find_segment(pinned, segment, &number)) {
-        const regx_status_t status = fill_slot(pinned, base, length, access, false, &number);
-
-        if (status != REGX_OK) {
-            return status;
-        }
+    if (length > REGX_URING_PIN_MAX) {
+        return REGX_DENIED;
     }
-    regx_pinned_slot_t *slot = &pinned->slots[number]; /* it is this region's, or stays */
-    const regx_pinned_key_t key = {.slot = number,
-                                   .generation = slot->generation,
-                                   .length = length,
-                                   .start = (uintptr_t)base - slot->base};
+    const uint32_t number = take_slot(pinned);
+    if (number == REGX_PINNED_NO_SLOT) {
+        return REGX_NO_MEMORY;
+    }
+    const int64_t begun = regx_now_ns();
+    const int refused = regx_uring_set(&pinned->uring, number, base, length);
+    if (refused != 0) { /* ENOMEM: the limit of locked memory */
+        free_slot(pinned, number);
+        return refused == -ENOMEM || refused == -EAGAIN ? REGX_NO_MEMORY : REGX_DENIED;
+    }
+    spend(&pinned->cost, begun, base, length);
+    regx_pinned_slot_t *slot = &pinned->slots[number];
+    const regx_pinned_key_t key = {
+        .slot = number, .generation = slot->generation, .length = length};
+    regx_lock(&pinned->lock);
+    *slot = (regx_pinned_slot_t){.generation = key.generation,
+                                 .used = true,
+                                 .access = access,
+                                 .base = (uintptr_t)base,
+                                 .length = length};
+    regx_unlock(&pinned->lock);
     *mr = (regx_mr_t){.base = base, .length = length, .access = access, .handle = slot};
     memcpy(mr->key.bytes, &key, sizeof(key));
     return REGX_OK;
@@ -225,7 +180,7 @@ void regx_pinned_dereg(regx_transport_t *transport, regx_mr_t *mr)
     regx_pinned_slot_t *slot = mr->handle;
     const uint32_t number = (uint32_t)(slot - pinned->slots);
 
-    if (slot->stays || transport->forked) {
+    if (transport->forked) {
         return;
     }
     regx_lock(&pinned->lock);

@@ -321,68 +321,6 @@ PINNED_TEST(a_table_that_is_full_registers_nothing_more)
     party_close(&three);
 }
 
-static void *allocated(party_t *party, size_t length)
-{
-    void *memory = device.ops->node.allocate(party->transport, length);
-
-    assert_non_null(memory);
-    return memory;
-}
-
-/* More regions than there are slots: all of a segment have its one slot, also after they were given up. */
-PINNED_TEST(allocated_memory_is_registered_once)
-{
-    regx_mr_t mr[6], other;
-
-    open_three(2);
-    uint8_t *memory = allocated(&three, MIB);
-    for (unsigned round = 0; round < 2; round++) {
-        for (unsigned i = 0; i < 6; i++) {
-            party_reg(&three, memory + 5000 * i, 4096 * (i + 1), ALL, &mr[i]);
-        }
-        party_reg(&three, mine, 4096, ALL, &other);
-        for (unsigned i = 0; i < 6; i++) {
-            assert_int_equal(of(&mr[i]).slot, of(&mr[0]).slot);
-            device.ops->dereg(three.transport, &mr[i]);
-        }
-        device.ops->dereg(three.transport, &other);
-    }
-    device.ops->node.release(three.transport, memory);
-    party_close(&three);
-}
-
-/* Of its segment a region is the part that was registered. */
-PINNED_TEST(bytes_go_between_allocated_memory)
-{
-    uint8_t *from = allocated(&one, 2 * MIB), *to = allocated(&two, 2 * MIB);
-    const size_t begin = 12345 + 50, end = 12345 + MIB - 50;
-    regx_mr_t source, target;
-    op_t op;
-
-    party_reg(&one, from + 4096, MIB, ALL, &source);
-    party_reg(&two, to + 12345, MIB, ALL, &target);
-    unit_fill(from, 2 * MIB, 5, 0);
-    unit_fill(from + 4096, MIB, 6, 0);
-    unit_fill(to, 2 * MIB, 7, 0);
-    unit_fill(to + end, 2 * MIB - end, 8, 0);
-    op_put(&op, from + 4096 + 100, MIB - 100, REGX_TARGET_REGION, 50);
-    op.put.region = &source;
-    op.put.key = target.key;
-    op_start_put(&one, &op);
-    parties_await(&op.ended, 1);
-    assert_int_equal(op.status, REGX_OK);
-    assert_true(unit_is_filled(to, begin, 7));
-    assert_memory_equal(to + begin, from + 4096 + 100, end - begin);
-    assert_true(unit_is_filled(to + end, 2 * MIB - end, 8));
-
-    regx_pinned_key_t key = of(&target); /* that ends a byte behind the segment, which has 2 MiB */
-    key.start = MIB + 1;
-    memcpy(target.key.bytes, &key, sizeof(key));
-    assert_refused(&target.key, 8, 0);
-    device.ops->dereg(one.transport, &source);
-    device.ops->dereg(two.transport, &target);
-}
-
 /* Memory that cannot be pinned, or to be looked up by the device. */
 PINNED_TEST(what_cannot_be_pinned_is_denied)
 {
