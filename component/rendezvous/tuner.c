@@ -19,9 +19,10 @@
 #define BURSTS 2u
 #define REPEATS_MAX 2u
 #define SHORT 16u         /* messages of a batch of bursts, at least */
-#define WORSE 1.25F       /* times the best: a third batch would not help, */
-#define FAR_WORSE 1.5F    /* nor a second, */
-#define TOLD_WORSE 2.0F   /* nor any for the next size (tell_larger) */
+#define WORSE 1.1F        /* times the best: a third batch would not help, */
+#define FAR_WORSE 1.2F    /* nor a second: of bursts, each is a twentieth of a benchmark's run, */
+#define TOLD_WORSE 2.0F   /* nor a first for messages twice as long, (tell_larger) */
+#define WORSE_BY 1.25F    /* times as much for each size further */
 #define WARMER (7.0F / 8) /* times the batch before: it is still becoming faster, */
 #define COLD                                                                                       \
     0.5F /* or times the best before, which then does not count: 64 messages of 32 KiB
@@ -38,14 +39,16 @@
 #define SLOTS 1u
 static const struct {
     uint8_t candidates;
-    uint8_t opening;     /* messages by SLOTS as the first trial begins; 0: a batch by the prior */
+    uint8_t opening;     /* messages by SLOTS as the first trial begins; 0: a batch by the prior. On
+                            a node: with the one that comes alone and is not counted a stage each */
+    uint8_t first;       /* candidate of the batch after that */
     uint8_t warm[2];     /* messages that come alone and are not counted: of a candidate's first
                             batch, and of others */
     uint32_t patience;   /* messages before the first trial: collective benchmarks send 110 */
     uint32_t rest_first; /* and at most, before the second */
-} wires[] = {[REGX_AUTO_NODE] = {3, 0, {1, 2}, 0, REST_MAX},
-             [REGX_AUTO_APART] = {2, 0, {1, 2}, 512, REST_MAX},
-             [REGX_AUTO_EAGER] = {2, 16, {8, 8}, 112, REGX_AUTO_SOON}};
+} wires[] = {[REGX_AUTO_NODE] = {3, 3, SLOTS, {1, 2}, 0, REST_MAX},
+             [REGX_AUTO_APART] = {2, 0, SLOTS, {1, 2}, 512, REST_MAX},
+             [REGX_AUTO_EAGER] = {2, 16, 0, {8, 8}, 112, REGX_AUTO_SOON}};
 
 void regx_tune_init(regx_autotune_t *tunes, unsigned sizes, regx_auto_wire_t wire)
 {
@@ -161,7 +164,7 @@ static void begin_trial(regx_autotune_t *tune)
     tune->messages = 0;
     begin_batch(tune, first ? SLOTS : tune->winner);
     if (first) {
-        tune->batch.before = wires[tune->wire].opening;
+        tune->batch.before = has_batch(tune, SLOTS) ? wires[tune->wire].opening : 0;
         tune->batch.use = tune->batch.before > 0 ? REGX_BATCH_OPENING : REGX_BATCH_IDLE;
         tune->batch.amid = false;
     }
@@ -176,7 +179,7 @@ static void tell_larger(regx_autotune_t *tune)
 {
     float times = TOLD_WORSE;
 
-    for (unsigned i = 1; i <= tune->larger && !regx_tune_knows(&tune[i]); i++, times *= WORSE) {
+    for (unsigned i = 1; i <= tune->larger && !regx_tune_knows(&tune[i]); i++, times *= WORSE_BY) {
         if (regx_tune_tries(&tune[i]) && tune[i].batch.number > 1) {
             continue;
         }
@@ -304,8 +307,7 @@ static void judge(regx_autotune_t *tune)
     /* What is as cold as that has its batches still ahead. */
     const bool counts = first || cost > tried->cost * COLD;
 
-    tried->warming = first ? batch->candidate == SLOTS && wires[tune->wire].opening == 0
-                           : cost < tried->cost * WARMER;
+    tried->warming = !first && cost < tried->cost * WARMER;
     if (first || replaces_earlier(tune, tried, cost)) {
         tried->kept = 0;
     }
@@ -320,7 +322,7 @@ static void next_batch(regx_autotune_t *tune)
 {
     const unsigned candidates = wires[tune->wire].candidates;
     const unsigned own =
-        (tune->batch.candidate + (tune->batch.use == REGX_BATCH_OPENING ? 1u : 0)) % candidates;
+        tune->batch.use == REGX_BATCH_OPENING ? wires[tune->wire].first : tune->batch.candidate;
     unsigned fewest = REGX_AUTO_ROUNDS, next = own;
 
     judge(tune);

@@ -16,9 +16,9 @@
  *           FOUND, UNTRIED  ◀── no candidate has a batch left, or 18 ──
  *
  * (UNTRIED again if nothing was found out.) The receiver's first trial on a node begins with the first
- * message, so that what bounce pays for its pages falls into a benchmark's warm-up; over a device after
- * 512 messages. The sender's begins after 112, so that short programs and collective benchmarks,
- * which send 110, have none.
+ * message, and by bounce, so that what bounce pays for its pages falls into a benchmark's warm-up;
+ * over a device it begins after 512 messages. The sender's begins after 112, so that short programs
+ * and collective benchmarks, which send 110, have none.
  *
  * A trial is a sequence of batches. All messages of a batch go by one candidate. A burst is never
  * divided: the part that goes by a fast candidate would wait for the rest.
@@ -59,6 +59,18 @@
  * sender's second trial, and the first one of what a file has told, comes after 4,096. What is lost,
  * compared with the best single candidate, and how soon changed costs are noticed, stands in
  * test_regret.c and test_eager.c.
+ *
+ * An example: bursts of 64 messages of 64 KiB, of which the receiver knows nothing. A burst by bounce takes
+ * 73 ps a byte, by read 130, together 105.
+ *
+ *     burst   goes by           costs   what follows
+ *     1       bounce, OPENING     -     its pages are mapped now
+ *     2       bounce             73
+ *     3       read              130     FAR_WORSE: it has no other batch
+ *     4       bounce, IDLE        -     the fastest so far
+ *     5       together          105     FAR_WORSE
+ *     6, 7    bounce         73, 72     three batches: the trial is over, bounce has won. Twice as long
+ *                                       messages do not try the other two (tell_larger)
  *
  * At the sender an eager message is gone before its receiver has copied anything, so its own time means
  * nothing. There a message counts as open until the program calls progress: one that waits for an
@@ -109,8 +121,9 @@ typedef enum regx_batch_use {
     REGX_BATCH_TIMED,  /* finds out what its candidate costs */
     REGX_BATCH_IDLE,   /* goes by the fastest so far and finds out nothing: some bursts are left out
                           so, lest the batches fall into step with the program */
-    REGX_BATCH_OPENING /* by the rendezvous, ahead of the sender's first trial: its receiver tries
-                          its own candidates meanwhile */
+    REGX_BATCH_OPENING /* begins the first trial, and finds out nothing. By bounce, which maps the
+                          pages of its stages so; at the sender by the rendezvous, whose
+                          receiver tries its own candidates meanwhile */
 } regx_batch_use_t;
 
 /* A candidate's batch in a trial. */

@@ -230,24 +230,24 @@ static void check(unsigned messages, int64_t limit, kind_t kind, int64_t prior_l
 /* 110 are those of a collective benchmark. */
 UNIT_TEST(lone_messages_lose_four_percent_of_ten_thousand)
 {
-    check(110, 280, ALONE, 1000);
+    check(110, 190, ALONE, 1000);
     check(1000, 110, ALONE, INT32_MAX);
     check(10000, 40, ALONE, INT32_MAX);
 }
 
-/* As many as a benchmark sends of one size: 22 bursts, of which up to six go by what is slower. All
+/* As many as a benchmark sends of one size: 22 bursts, of which a few go by what is slower. All
  * that a trial finds out is that others are worse; or, with a prior that takes up to four times as
  * long as the best, which one that is. */
-UNIT_TEST(fourteen_hundred_in_bursts_lose_half)
+UNIT_TEST(fourteen_hundred_in_bursts_lose_a_third)
 {
-    check(1400, 380, BURSTS, 1000);
-    check(1400, 520, BURSTS, 4000);
+    check(1400, 320, BURSTS, 1000);
+    check(1400, 320, BURSTS, 4000);
 }
 
 UNIT_TEST(ten_thousand_messages_in_bursts_lose_six_percent)
 {
     check(10000, 55, BURSTS, 2000);
-    check(10000, 130, ALWAYS, 1500);
+    check(10000, 110, ALWAYS, 1500);
 }
 
 /* By the numbers of candidates. */
@@ -272,17 +272,17 @@ static int64_t winner_takes(const table_t *table, const program_t *program)
     return winner * 1000 / best;
 }
 
-/* After 3,000 of one size, benchmarks of the next six, one after another, try nothing that was 5
- * times as slow, of the next four if it was 3 times, of one if it was 1.7 times; of the one after
- * that all is tried. */
+/* After 3,000 of one size, benchmarks of the next five, one after another, try nothing that was 5
+ * times as slow, of the next two if it was 3 times; of the one after that, and if it was 1.7 times, all
+ * is tried. */
 UNIT_TEST(larger_messages_begin_with_what_was_fastest)
 {
     static const struct {
         table_t smaller;
         uint32_t until; /* times as long */
-    } cases[] = {{{"", 64 * KIB, {50000, 50000, 10000}, {0, 0, 0}, .more = {0}}, 128},
-                 {{"", 64 * KIB, {30000, 30000, 10000}, {0, 0, 0}, .more = {0}}, 32},
-                 {{"", 64 * KIB, {17000, 17000, 10000}, {0, 0, 0}, .more = {0}}, 4}};
+    } cases[] = {{{"", 64 * KIB, {50000, 50000, 10000}, {0, 0, 0}, .more = {0}}, 64},
+                 {{"", 64 * KIB, {30000, 30000, 10000}, {0, 0, 0}, .more = {0}}, 8},
+                 {{"", 64 * KIB, {17000, 17000, 10000}, {0, 0, 0}, .more = {0}}, 2}};
     static const program_t bursts = {"", BURSTS, BURST, .noise = 0};
 
     for (unsigned i = 0; i < 3; i++) {
@@ -299,7 +299,8 @@ UNIT_TEST(larger_messages_begin_with_what_was_fastest)
 }
 
 /* A trial of lone messages takes 90 here, and comes after 128 times as many; else after 65,536. Of
- * all tables with all programs every third. */
+ * all tables with all programs every third. Where a long computation follows some of the bursts only, a
+ * slow way may win. */
 UNIT_TEST(changed_costs_are_noticed_within_so_many_messages)
 {
     enum { LONE_MAX = 129 * 90, MAX = (1 << 16) + 4096 };
@@ -309,6 +310,9 @@ UNIT_TEST(changed_costs_are_noticed_within_so_many_messages)
         const table_t *table = &tables[i % TABLES];
         const program_t *program = &programs[i / TABLES];
 
+        if (program->kind == BURSTS && program->steps > 0) {
+            continue;
+        }
         regx_tune_init(autotune, REGX_AUTO_SIZES, REGX_AUTO_NODE);
         runs(table, program, 3000, 0, AUTO);
         mirrored = true;
@@ -383,7 +387,7 @@ UNIT_TEST(by_what_fails_nothing_goes)
     }
 }
 
-/* Two batches go by it, a burst each, and no burst that is left out. */
+/* The opening and two batches go by it, a burst each, and no burst that is left out. */
 UNIT_TEST(what_failed_is_not_the_fastest_so_far)
 {
     static const program_t bursts = {"", BURSTS, BURST, .noise = 0};
@@ -392,7 +396,7 @@ UNIT_TEST(what_failed_is_not_the_fastest_so_far)
     failing = 1;
     failures = UINT32_MAX;
     runs(&apart, &bursts, 3000, 0, AUTO);
-    assert_int_equal(UINT32_MAX - failures, 2 * BURST);
+    assert_int_equal(UINT32_MAX - failures, 3 * BURST);
     failing = -1;
 }
 
@@ -508,7 +512,7 @@ UNIT_TEST(a_way_that_keeps_up_with_the_sender_does_not_win_by_that)
 }
 
 /* By the first way a burst takes longer than by the second, but one in four half as long. It wins if
- * two of its three batches are such bursts: with one in six programs. */
+ * two of its three batches are such bursts: with one in nine programs. */
 UNIT_TEST(one_lucky_batch_does_not_win)
 {
     enum { SEEDS_MANY = 64 };
@@ -524,5 +528,5 @@ UNIT_TEST(one_lucky_batch_does_not_win)
         }
         misled += winner_of(&usual) != 1 ? 1 : 0;
     }
-    assert_in_range(misled, 0, SEEDS_MANY / 4);
+    assert_in_range(misled, 0, SEEDS_MANY / 8);
 }
