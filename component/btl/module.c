@@ -249,17 +249,25 @@ bool regx_module_start(regx_module_t *module)
     return module->rndv != NULL;
 }
 
+/* What module->inside holds, if it is no address in the stack of the thread that is in progress. */
+#define NOBODY 0
+#define CLOSED UINTPTR_MAX
+
 /* One thread at a time, and not again from inside a callback. An interlocked exchange is a tenth of
- * an 8-byte message's time: only where there are threads. */
-static bool try_enter(regx_module_t *module)
+ * an 8-byte message's time: only where there are threads. Without threads, a callback's frame lies
+ * below that of the progress it was called from (stacks grow downwards). So if this one does not lie
+ * below it, the other is no more: the program has left it by siglongjmp, mostly while it waited. */
+static bool try_enter(regx_module_t *module, uintptr_t frame)
 {
-    if (atomic_load_explicit(&module->progressing, memory_order_relaxed)) {
+    const uintptr_t inside = atomic_load_explicit(&module->inside, memory_order_relaxed);
+
+    if (inside != NOBODY && (module->threads || frame < inside)) {
         return false;
     }
     if (module->threads) {
-        return !atomic_exchange_explicit(&module->progressing, true, memory_order_acquire);
+        return atomic_exchange_explicit(&module->inside, frame, memory_order_acquire) == NOBODY;
     }
-    atomic_store_explicit(&module->progressing, true, memory_order_relaxed);
+    atomic_store_explicit(&module->inside, frame, memory_order_relaxed);
     return true;
 }
 
@@ -319,12 +327,12 @@ static __attribute__((noinline)) int complete(regx_module_t *module, int events)
 
 int regx_module_progress(regx_module_t *module)
 {
-    if (!try_enter(module)) {
+    if (!try_enter(module, (uintptr_t)__builtin_frame_address(0))) {
         return 0; /* another thread does what there is to do */
     }
     const int events =
         ++module->rounds % ALL_ROUNDS == 0 ? progress_all(module) : progress_transport(module);
-    atomic_store_explicit(&module->progressing, false, memory_order_release);
+    atomic_store_explicit(&module->inside, NOBODY, memory_order_release);
     return atomic_load_explicit(&module->due.ended, memory_order_relaxed) > 0
                ? complete(module, events)
                : events;
@@ -337,7 +345,7 @@ void regx_module_end(regx_module_t *module)
     module->error = NULL; /* at once: from now on peers may be gone */
     module->ending = true;
     /* Without threads this very one is in progress: a callback has ended the program. */
-    while (atomic_exchange_explicit(&module->progressing, true, memory_order_acquire) &&
+    while (atomic_exchange_explicit(&module->inside, CLOSED, memory_order_acquire) != NOBODY &&
            module->threads) {
         nanosleep(&pause, NULL); /* the other thread may have a lower priority and the same core */
     }

@@ -38,7 +38,7 @@ struct regx_module {
     regx_onesided_t *onesided; /* NULL: closing */
     unsigned rounds;           /* of progress */
     atomic_bool ending;        /* Open MPI finalizes: its callbacks are not called any more */
-    atomic_bool progressing;   /* one thread is in progress */
+    atomic_uintptr_t inside;   /* progress: see try_enter */
     /* Ends the job; NULL: not yet, or not any more. */
     _Atomic mca_btl_base_module_error_cb_fn_t error;
 

@@ -142,3 +142,11 @@ def test_a_message_of_more_than_2_gib_is_right(mpi: Mpi) -> None:
         job = mpi("big", regx={"rendezvous": strategy, "rndv_eager_limit": 0})
         assert job.checked(ranks=2).stdout == f"checked {size + 64} bytes\n", str(job)
         job.carried(strategy, range(size, size + 1))
+
+
+@pytest.mark.parametrize("size", [100, 1_000_000])
+def test_a_program_may_leave_mpi_by_siglongjmp_while_it_waits(mpi: Mpi, size: int) -> None:
+    """MPI does not allow it, old programs do it: the next progress is not refused as a nested one."""
+    jumps = 10
+    job = mpi("jump", jumps, size).checked(ranks=2).over("shm")
+    assert job.stdout == f"checked {2 * jumps * size} bytes\n", str(job)
