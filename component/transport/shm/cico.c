@@ -47,6 +47,11 @@
  * pages of a buffer are brought in by one call, as many as the message needs: page by page, the first
  * messages would pay more for it, and `auto` judges by these.
  *
+ * To a receiver that has another core's caches a message is written past the caches (mailbox.c tells
+ * why), as soon as frames have told that it does. On a Zen 4 a stream of 64 KiB to 1 MiB has 9 to 11
+ * GB/s so between far cores, and 2.1 to 2.7 by plain stores; near, 10 to 12 and 4 to 6; one message of 64
+ * KiB, near, takes 7.0 us, and 11.2.
+ *
  * stage, unstage and ask may be called by any thread; all others are called by progress, or by
  * disconnect, which never run at the same time. The lists, the states, `users` and `next_...` are
  * under the transport's lock.
@@ -143,6 +148,7 @@ bool regx_shm_stage(regx_conn_t *super, const void *base, size_t length, regx_ke
     }
     regx_lock(&conn->lock);
     const bool standing = conn->state == REGX_SHM_ATTACHED && has_standing_request(conn, length);
+    const bool past = regx_mailbox_is_apart(&conn->out);
     regx_unlock(&conn->lock);
     regx_lock(&shm->lock);
     regx_cico_offer_t *offer = find_free_locked(&shm->cico);
@@ -151,6 +157,7 @@ bool regx_shm_stage(regx_conn_t *super, const void *base, size_t length, regx_ke
 
         *offer = (regx_cico_offer_t){.state = ahead ? REGX_CICO_AHEAD : REGX_CICO_OFFERED,
                                      .number = offer->number + 1,
+                                     .past = past,
                                      .buffer = NO_BUFFER,
                                      .from = base,
                                      .length = length};
@@ -285,7 +292,8 @@ static void copy_in(regx_shm_t *shm, regx_cico_offer_t *offer, size_t end)
         const size_t at = offer->copied % REGX_CICO_SIZE;
         const size_t piece = regx_min(regx_min(end - offer->copied, PIECE), REGX_CICO_SIZE - at);
 
-        regx_copy(to + at, offer->from + offer->copied, piece);
+        (offer->past ? regx_copy_past_caches : regx_copy)(to + at, offer->from + offer->copied,
+                                                          piece);
         offer->copied += piece;
         atomic_store_explicit(&cell_of(shm, offer)->copied_in, pack(offer->number, offer->copied),
                               memory_order_release);

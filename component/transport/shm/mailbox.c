@@ -192,13 +192,18 @@ static void look_at_consumed(regx_mailbox_out_t *out)
     }
 }
 
+bool regx_mailbox_is_apart(const regx_mailbox_out_t *out)
+{
+    return out->distance >= HERE;
+}
+
 /* Whether a frame with so much payload is written past the caches, if that is not packed. */
 static bool goes_past_caches(const regx_mailbox_out_t *out, size_t payload_length)
 {
     if (out->distance >= FAR) {
         return payload_length >= PAST_MIN;
     }
-    return out->distance >= HERE && payload_length > APART_MAX && out->ring <= out->cache &&
+    return regx_mailbox_is_apart(out) && payload_length > APART_MAX && out->ring <= out->cache &&
            (out->balance <= 0 || 2 * out->part <= out->cache);
 }
 

@@ -178,6 +178,7 @@ typedef struct regx_cico_offer {
     regx_cico_state_t state;
     regx_link_t queued;
     uint32_t number; /* of the cell's use */
+    bool past;       /* to be written past the caches (regx_copy_past_caches) */
     unsigned buffer; /* REGX_CICO_BUFFERS: it has none yet */
     const char *from;
     size_t length;

@@ -81,11 +81,19 @@ static regx_handle_t offer_of(const message_t *message)
     return regx_shm_key_unpack(&message->exposed.key).offer;
 }
 
+static unsigned index_of(const message_t *message)
+{
+    return offer_of(message).id - (UINT32_MAX - REGX_CICO_OFFERS);
+}
+
+static const regx_cico_offer_t *offer(const message_t *message)
+{
+    return &shm_of(&two)->cico.offers[index_of(message)];
+}
+
 static regx_cico_cell_t *cell(const message_t *message)
 {
-    const unsigned index = offer_of(message).id - (UINT32_MAX - REGX_CICO_OFFERS);
-
-    return &regx_shm_main(shm_of(&two))->cico.cells[index];
+    return &regx_shm_main(shm_of(&two))->cico.cells[index_of(message)];
 }
 
 static unsigned buffer_of(const message_t *message)
@@ -386,12 +394,15 @@ SHM_TEST(what_a_peer_says_is_checked)
     end(message);
 }
 
-/* It goes round in its staging buffer: the sender is never more than that ahead. */
+/* It goes round in its staging buffer: the sender is never more than that ahead. To another core's
+ * caches it is written past them. */
 SHM_TEST(a_message_longer_than_a_staging_buffer_goes_round_in_it)
 {
     for (unsigned i = 0; i < 3; i++) {
+        conn_of(&two)->out.distance = i * 70; /* on this core, near, far */
         message_t *message = expose_long(0, i, LONG + i);
 
+        assert_int_equal(offer(message)->past, i > 0);
         take(message);
         while (message->op.ended == 0) {
             while (step(&two) > 0) {
