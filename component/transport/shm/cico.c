@@ -47,10 +47,9 @@
  * pages of a buffer are brought in by one call, as many as the message needs: page by page, the first
  * messages would pay more for it, and `auto` judges by these.
  *
- * To a receiver that has another core's caches a message is written past the caches (mailbox.c tells
- * why), as soon as frames have told that it does. On a Zen 4 a stream of 64 KiB to 1 MiB has 9 to 11
- * GB/s so between far cores, and 2.1 to 2.7 by plain stores; near, 10 to 12 and 4 to 6; one message of 64
- * KiB, near, takes 7.0 us, and 11.2.
+ * To a receiver that shares no cache with this core a message is written past the caches (mailbox.c
+ * tells why), as soon as frames have told that it does not. On a Zen 4 a stream of 64 KiB to 1 MiB has
+ * 9 to 11 GB/s so between far cores, and 2.1 to 2.7 by plain stores.
  *
  * stage, unstage and ask may be called by any thread; all others are called by progress, or by
  * disconnect, which never run at the same time. The lists, the states, `users` and `next_...` are
@@ -148,7 +147,7 @@ bool regx_shm_stage(regx_conn_t *super, const void *base, size_t length, regx_ke
     }
     regx_lock(&conn->lock);
     const bool standing = conn->state == REGX_SHM_ATTACHED && has_standing_request(conn, length);
-    const bool past = regx_mailbox_is_apart(&conn->out);
+    const bool past = regx_mailbox_is_far(&conn->out);
     regx_unlock(&conn->lock);
     regx_lock(&shm->lock);
     regx_cico_offer_t *offer = find_free_locked(&shm->cico);

@@ -46,7 +46,8 @@
  * lap before must be taken away from it again. The ring need not grow for these.
  *
  * To a poller that is far away these are frames of PAST_MIN bytes and more. It is far if a line that it
- * has written comes in FAR ns; in one of TIMED laps that is measured. What comes in less than HERE ns was
+ * has written comes in FAR ns; that is measured in one of TIMED laps of the ring of payload, in one of
+ * TIMED_LINES of that of lines, and always until it is known to be so. What comes in less than HERE ns was
  * in this core's cache, or its second thread has it. Seen on an EPYC of Zen 4: 140
  * to 170 far, 50 to 60 near, at times more, so that one of TIMED_MOST shall not make a poller far. There,
  * far, 2, 4, 8, 16 and 32 KiB one way take 1.0, 1.2, 1.8, 2.8 and 4.7 us so, and 1.4, 2.2, 4.2, 5.8 and
@@ -63,6 +64,7 @@
 #define FAR 120u
 #define HERE 35u
 #define TIMED 4u
+#define TIMED_LINES 64u
 #define TIMED_MOST 170u
 
 _Static_assert(sizeof(regx_mailbox_line_t) == 64, "a line is one cache line");
@@ -107,12 +109,58 @@ static inline bool are_known_free(const regx_mailbox_out_t *out, uint32_t lines)
     return out->line + lines - out->consumed_lines <= REGX_MAILBOX_LINES;
 }
 
+bool regx_mailbox_is_far(const regx_mailbox_out_t *out)
+{
+    return out->distance >= FAR;
+}
+
+/* Whether the poller is known to read from another core's caches than this one's. */
+static inline bool is_apart(const regx_mailbox_out_t *out)
+{
+    return out->distance >= HERE;
+}
+
+/* Looks how far the poller has freed lines, or payload; timed: and how long that look takes. Once, it may
+ * take long for another reason. If nothing was freed since, the line may never have left. */
+static void look_at_consumed(regx_mailbox_out_t *out, const _Atomic uint64_t *consumed,
+                             uint64_t *known, bool timed)
+{
+    const uint64_t before = *known;
+    int64_t first = 0, began = 0;
+
+    timed = timed && regx_copy_takes();
+    if (timed) {
+        first = regx_now_ns();
+        began = regx_now_ns();
+#if defined(__x86_64__)
+        __builtin_ia32_lfence(); /* else the load may begin before the clock is read */
+#endif
+    }
+    *known = atomic_load_explicit(consumed, memory_order_acquire);
+    if (timed && *known != before) {
+        const int64_t clock =
+            began - first; /* how long it takes to read it, on some machines much */
+        const int64_t line = regx_now_ns() - began - clock;
+        const uint32_t took = line < 0 ? 0 : (uint32_t)regx_min((uint64_t)line, TIMED_MOST);
+
+        out->distance =
+            took < HERE ? out->distance - out->distance / 32 : (out->distance + took) / 2;
+    }
+}
+
 bool regx_mailbox_has_room(regx_mailbox_out_t *out, uint32_t lines)
 {
-    if (!are_known_free(out, lines)) {
-        out->consumed_lines =
-            atomic_load_explicit(&out->memory->consumed.lines, memory_order_acquire);
+    /* In the first lap it looks sooner, to know how far the poller is. */
+    const uint32_t sure = regx_mailbox_is_far(out) || out->line > REGX_MAILBOX_LINES
+                              ? REGX_MAILBOX_LINES
+                              : REGX_MAILBOX_LINES / 4;
+
+    if (out->line + lines - out->consumed_lines <= sure) {
+        return true;
     }
+    look_at_consumed(out, &out->memory->consumed.lines, &out->consumed_lines,
+                     !regx_mailbox_is_far(out) ||
+                         out->line / REGX_MAILBOX_LINES % TIMED_LINES == 0);
     return are_known_free(out, lines);
 }
 
@@ -163,47 +211,13 @@ static void grow(regx_mailbox_out_t *out)
     out->laps = 0;
 }
 
-/* Looks how far the poller has freed the payload, and how long that look takes. Once, it may take long
- * for another reason. If nothing was freed since, the line may never have left. */
-static void look_at_consumed(regx_mailbox_out_t *out)
-{
-    const uint64_t before = out->consumed_payload;
-    const bool timed =
-        (out->distance < HERE || out->payload / out->ring % TIMED == 0) && regx_copy_takes();
-    int64_t first = 0, began = 0;
-
-    if (timed) {
-        first = regx_now_ns();
-        began = regx_now_ns();
-#if defined(__x86_64__)
-        __builtin_ia32_lfence(); /* else the load may begin before the clock is read */
-#endif
-    }
-    out->consumed_payload =
-        atomic_load_explicit(&out->memory->consumed.payload, memory_order_acquire);
-    if (timed && out->consumed_payload != before) {
-        const int64_t clock =
-            began - first; /* how long it takes to read it, on some machines much */
-        const int64_t line = regx_now_ns() - began - clock;
-        const uint32_t took = line < 0 ? 0 : (uint32_t)regx_min((uint64_t)line, TIMED_MOST);
-
-        out->distance =
-            took < HERE ? out->distance - out->distance / 32 : (out->distance + took) / 2;
-    }
-}
-
-bool regx_mailbox_is_apart(const regx_mailbox_out_t *out)
-{
-    return out->distance >= HERE;
-}
-
 /* Whether a frame with so much payload is written past the caches, if that is not packed. */
 static bool goes_past_caches(const regx_mailbox_out_t *out, size_t payload_length)
 {
-    if (out->distance >= FAR) {
+    if (regx_mailbox_is_far(out)) {
         return payload_length >= PAST_MIN;
     }
-    return regx_mailbox_is_apart(out) && payload_length > APART_MAX && out->ring <= out->cache &&
+    return is_apart(out) && payload_length > APART_MAX && out->ring <= out->cache &&
            (out->balance <= 0 || 2 * out->part <= out->cache);
 }
 
@@ -212,7 +226,8 @@ static bool goes_past_caches(const regx_mailbox_out_t *out, size_t payload_lengt
 static bool payload_may_reach(regx_mailbox_out_t *out, uint64_t end)
 {
     if (end - out->consumed_payload > out->ring) {
-        look_at_consumed(out);
+        look_at_consumed(out, &out->memory->consumed.payload, &out->consumed_payload,
+                         !is_apart(out) || out->payload / out->ring % TIMED == 0);
     }
     return end - out->consumed_payload <= out->ring;
 }

@@ -165,9 +165,9 @@ typedef struct regx_frame {
     regx_mailbox_lent_t lent; /* ZCOPY */
 } regx_frame_t;
 
-/* Whether the poller is known to read from another core's caches than this one's. It never is where
- * going past the caches was not tried (regx_copy_takes). */
-bool regx_mailbox_is_apart(const regx_mailbox_out_t *out);
+/* Whether the poller is known to share no cache with this core. It never is where going past the caches
+ * was not tried (regx_copy_takes). */
+bool regx_mailbox_is_far(const regx_mailbox_out_t *out);
 
 /* How many lines a frame of at most REGX_MAILBOX_SPAN bytes takes. */
 static inline uint32_t regx_mailbox_lines_of(size_t length)
