@@ -34,6 +34,13 @@ def test_what_the_program_brings_in_arrives(mpi: Mpi, how: str, side: str, strat
     mpi("paged", how, side, *SIZES, regx={"rendezvous": strategy}).checked(2)
 
 
+@pytest.mark.parametrize("strategy", [*strategies(), "auto"])
+def test_pages_that_are_open_before_they_are_filled_arrive_filled(mpi: Mpi, strategy: str) -> None:
+    """While the sender's handler fills them the kernel copies nothing, however long that takes. (So many of a
+    size that the sender begins before it is asked.)"""
+    mpi("paged", "slow", "send", *[40_000] * 60, regx={"rendezvous": strategy}).checked(2)
+
+
 @pytest.mark.parametrize("backend,grant", [
     ("none", "final"), ("notifier", "final"), ("hooks", "final"), ("notifier", "synchronous"),
     ("hooks+notifier", "optimistic")], indirect=["backend"])

@@ -5,7 +5,8 @@
  *
  *     paged HOW SIDE SIZE...
  *
- * HOW: protected, by a handler of SIGSEGV that opens a page; guarded, the same for guard pages; cut,
+ * HOW: protected, by a handler of SIGSEGV that opens a page; slow, that opens several, and fills them a
+ * while later; guarded, as protected for guard pages; cut,
  * by a handler of SIGBUS that lengthens the file again; pager, by a userfaultfd (of user mode) that a
  * thread serves; child, that a child of this process serves; owned, as protected, in memory of
  * MPI_Alloc_mem; none, the control: nothing has to be brought in.
@@ -30,7 +31,7 @@
 #define UFFD_USER_MODE_ONLY 1
 #endif
 
-enum { PAGE = 4096, SEED = 71, INSIDE = 24 };
+enum { PAGE = 4096, SEED = 71, INSIDE = 24, SEVERAL = 16 * PAGE, WHILE_NS = 300000 };
 
 static int rank;
 static const char *how;
@@ -81,6 +82,11 @@ static void on_fault(int signal, siginfo_t *info, void *unused)
         }
     } else if (strcmp(how, "guarded") == 0) {
         madvise(page, PAGE, MADV_GUARD_REMOVE);
+    } else if (strcmp(how, "slow") == 0) {
+        const size_t rest = room - (size_t)(page - now.memory);
+        length = rest < SEVERAL ? rest : SEVERAL;
+        mprotect(page, length, PROT_READ | PROT_WRITE);
+        nanosleep(&(struct timespec){.tv_nsec = WHILE_NS}, NULL);
     } else {
         mprotect(page, PAGE, PROT_READ | PROT_WRITE);
     }

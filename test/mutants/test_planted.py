@@ -79,6 +79,9 @@ BY_UNIT_TEST = [
     (Mutant("what was registered for one message serves another", "rendezvous/send.c",
             "start < (uintptr_t)write->put.local + write->put.length)", "start + length == 0)"),
      "test/unit/rendezvous/test_engine", "not ok .*for_one_message_does_not_serve_another"),
+    (Mutant("the kernel copies what the sender is about to fill", "transport/shm/cico.c",
+            "seen != pack(number, REGX_CICO_SENDER)", "true"),
+     "test/unit/transport/shm/test_cico", "not ok .*the_kernel_copies_nothing_while_the_sender_does"),
     # Of the device in software that pins.
     (Mutant("a cell is written before it was read", f"{PINNED}/regions.c", "(number % REGX_PINNED_CELLS)",
             "(number % 2)"),

@@ -35,9 +35,12 @@
  * the peer's. The sender goes first where both have something to copy: in an exchange both fill a
  * step of their buffers, then both empty the peer's. If nothing comes the kernel copies the rest from
  * the sender's memory, so the receiver does not wait for a sender that computes, or that waits for
- * something outside MPI. At unstage the offer is still in the queue then. If another thread copies
- * at that moment, because the receiver gave it up, that copy is waited for: at most two steps. From
- * then on the program may write to its buffer, or free it.
+ * something outside MPI. But it never does while the sender copies a step: either claims the cell's
+ * word `reader` for that, and says so. (Pages that the program itself fills, in a handler of SIGSEGV,
+ * may be readable before they are filled.) From then on the sender leaves that message alone.
+ *
+ * If another thread copies at unstage, it is waited for: at most two steps. From then on the program
+ * may write to its buffer, or free it.
  *
  * The staging buffers are used in turn. A line that is written anew comes faster if it has left both
  * second-level caches than if it lies in the other core's. So a process that sends much goes round in
@@ -160,6 +163,8 @@ bool regx_shm_stage(regx_conn_t *super, const void *base, size_t length, regx_ke
                                      .buffer = NO_BUFFER,
                                      .from = base,
                                      .length = length};
+        atomic_store_explicit(&cell_of(shm, offer)->reader, pack(offer->number, REGX_CICO_NOBODY),
+                              memory_order_relaxed);
         atomic_store_explicit(&cell_of(shm, offer)->copied_in, pack(offer->number, 0),
                               memory_order_release);
         regx_list_append(&shm->cico.queue, &offer->queued);
@@ -247,6 +252,22 @@ static bool take_buffer_locked(regx_shm_t *shm, regx_cico_offer_t *offer)
     return offer->buffer != NO_BUFFER;
 }
 
+/* Nobody else reads the message's memory, until released. */
+static bool claim(const regx_shm_t *shm, const regx_cico_offer_t *offer)
+{
+    uint64_t free = pack(offer->number, REGX_CICO_NOBODY);
+
+    return atomic_compare_exchange_strong_explicit(&cell_of(shm, offer)->reader, &free,
+                                                   pack(offer->number, REGX_CICO_SENDER),
+                                                   memory_order_acquire, memory_order_relaxed);
+}
+
+static void release_claim(const regx_shm_t *shm, const regx_cico_offer_t *offer)
+{
+    atomic_store_explicit(&cell_of(shm, offer)->reader, pack(offer->number, REGX_CICO_NOBODY),
+                          memory_order_release);
+}
+
 /* The oldest offer of which something can be copied, and up to where; NULL: there is none. The offers
  * are looked through only while one of them is AHEAD or ASKED, or a receiver has asked since. */
 static regx_cico_offer_t *find_due_locked(regx_shm_t *shm, size_t *end)
@@ -306,6 +327,9 @@ static bool copy_in_next(regx_shm_t *shm)
     size_t end;
 
     regx_lock(&shm->lock);
+    if (cico->copying != NULL) { /* the program has left that step by siglongjmp */
+        release_claim(shm, cico->copying);
+    }
     regx_cico_offer_t *offer = find_due_locked(shm, &end);
     cico->copying = offer;
     regx_unlock(&shm->lock);
@@ -313,10 +337,14 @@ static bool copy_in_next(regx_shm_t *shm)
         return false;
     }
     const size_t before = offer->copied;
-    copy_in(shm, offer, end);
+    const bool mine = claim(shm, offer);
+    if (mine) {
+        copy_in(shm, offer, end);
+        release_claim(shm, offer);
+    }
     regx_lock(&shm->lock);
     cico->copying = NULL;
-    if (offer->copied == offer->length) {
+    if (!mine || offer->copied == offer->length) {
         offer->state = REGX_CICO_COPIED;
         unqueue_locked(shm, offer);
     } else if (offer->copied / TURN > before / TURN) {
@@ -412,8 +440,28 @@ static size_t ready_of(const regx_get_t *get)
     return valid ? regx_min((size_t)(uint32_t)seen, get->length) : 0;
 }
 
+bool regx_cico_leave_to_kernel(regx_shm_conn_t *conn, const regx_get_t *get)
+{
+    if (index_of(get) >= REGX_CICO_OFFERS) {
+        return true;
+    }
+    const uint32_t number = regx_shm_key_unpack(&get->key).offer.generation;
+    uint64_t seen = pack(number, REGX_CICO_NOBODY);
+
+    return atomic_compare_exchange_strong_explicit(
+               &conn->peer.main->cico.cells[index_of(get)].reader, &seen,
+               pack(number, REGX_CICO_KERNEL), memory_order_acq_rel, memory_order_relaxed) ||
+           seen != pack(number, REGX_CICO_SENDER) || regx_vm_gone(&conn->peer.vm);
+}
+
+/* As is said there, of a get that waits. */
+static bool leave_to_kernel(const regx_get_t *get)
+{
+    return regx_cico_leave_to_kernel(regx_shm_conn_of(get->pending.conn), get);
+}
+
 /* The first get of which something is ready; or, if `late` is not NULL, the first one of that
- * connection of which nothing is. NULL: there is none. */
+ * connection of which nothing is, and which is left to the kernel. NULL: there is none. */
 static regx_get_t *find_get_locked(regx_shm_t *shm, const regx_conn_t *late)
 {
     regx_link_t *gets = &shm->cico.gets;
@@ -422,7 +470,7 @@ static regx_get_t *find_get_locked(regx_shm_t *shm, const regx_conn_t *late)
         regx_get_t *get = regx_get_of(regx_pending_of(link));
         const bool ready = ready_of(get) > get->pending.moved;
 
-        if (late == NULL ? ready : !ready && get->pending.conn == late) {
+        if (late == NULL ? ready : !ready && get->pending.conn == late && leave_to_kernel(get)) {
             return get;
         }
     }
@@ -501,9 +549,11 @@ static bool is_late(regx_cico_t *cico, const regx_get_t *oldest, const regx_get_
     return late;
 }
 
-/* Of that connection's gets those are given up to which nothing has come. */
-static void give_up_all(regx_shm_t *shm, const regx_conn_t *conn)
+/* Of the oldest get's connection those are given up to which nothing has come. If the oldest is not, as
+ * its sender copies right now, the others are looked at first. */
+static void give_up_all(regx_shm_t *shm, regx_get_t *oldest)
 {
+    const regx_conn_t *conn = oldest->pending.conn;
     regx_get_t *get;
 
     do {
@@ -514,6 +564,11 @@ static void give_up_all(regx_shm_t *shm, const regx_conn_t *conn)
             give_up(shm, get);
         }
     } while (get != NULL);
+    regx_lock(&shm->lock);
+    if (shm->cico.gets.next == &oldest->pending.link) {
+        move_behind_locked(&shm->cico.gets, &oldest->pending.link);
+    }
+    regx_unlock(&shm->lock);
 }
 
 /* Whether so much time has gone by since the last part of a message was taken that a buffer's length for
@@ -537,7 +592,7 @@ static bool copy_out_next(regx_shm_t *shm)
     regx_get_t *get = find_get_locked(shm, NULL);
     regx_unlock(&shm->lock);
     if (is_late(cico, oldest, get)) {
-        give_up_all(shm, oldest->pending.conn); /* `get` is not among them */
+        give_up_all(shm, oldest); /* `get` is not among them */
     }
     if (get == NULL) {
         return false;
@@ -548,7 +603,7 @@ static bool copy_out_next(regx_shm_t *shm)
         remove_get(shm, get);
         regx_count(shm->config.counters, &shm->config.counters->stages_taken, 1);
         get->done(get, REGX_OK);
-    } else if (looks_seldom(cico)) {
+    } else if (looks_seldom(cico) && leave_to_kernel(get)) {
         give_up(shm, get);
     } else if (get->pending.moved / TURN > before / TURN) {
         regx_lock(&shm->lock);

@@ -154,12 +154,22 @@ typedef enum regx_cico_state {
     REGX_CICO_OFFERED, /* the receiver may ask for it; nothing is copied before */
     REGX_CICO_AHEAD,   /* it is copied before the receiver asks, by its standing request */
     REGX_CICO_ASKED,   /* it is copied, since the receiver has asked */
-    REGX_CICO_COPIED   /* all of it is in the staging buffer, or was */
+    REGX_CICO_COPIED   /* all of it is in the staging buffer, or was; or the kernel copies it */
 } regx_cico_state_t;
+
+/* Who reads the sender's memory. Both must not at once: a handler of the program's, called by the
+ * sender's access, may have opened pages that it has yet to fill, and the kernel would copy them. */
+typedef enum regx_cico_reader {
+    REGX_CICO_NOBODY,
+    REGX_CICO_SENDER, /* it copies in, a step */
+    REGX_CICO_KERNEL  /* for the receiver, from now on: the sender leaves the message alone */
+} regx_cico_reader_t;
 
 /* An offer, in the sender's main segment. Its number counts the uses of the cell. */
 typedef struct regx_cico_cell {
     _Alignas(64) _Atomic uint64_t copied_in; /* the sender's: number << 32 | bytes copied in */
+    _Atomic uint64_t
+        reader; /* either's: number << 32 | regx_cico_reader_t, claimed by an exchange */
     _Atomic uint32_t buffer; /* the sender's: which one; valid if some bytes are copied in */
     _Alignas(64) _Atomic uint64_t copied_out; /* the receiver's: number << 32 | bytes copied out;
                                                  with 0 bytes it asks for the message */
@@ -585,6 +595,9 @@ void regx_cico_note(regx_shm_t *shm, const regx_get_t *get);
 /* Asks for the message that the get's key names, to be copied to a staging buffer. REGX_PENDING;
  * REGX_AGAIN: it names none. The connection is attached, and its peer may be copied from. */
 regx_status_t regx_cico_ask_locked(regx_shm_conn_t *conn, regx_get_t *get);
+/* Whether the kernel may copy the message that the get's key names, from now on: not while the sender
+ * copies a step of it to a staging buffer. */
+bool regx_cico_leave_to_kernel(regx_shm_conn_t *conn, const regx_get_t *get);
 /* Copies what there is to copy, each way, one message at most. Returns how many events there
  * were. */
 int regx_cico_progress(regx_shm_t *shm);

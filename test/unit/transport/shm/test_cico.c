@@ -381,6 +381,7 @@ SHM_TEST(what_a_peer_says_is_checked)
     assert_int_equal(one.counters.stages_taken, 0);
     assert_memory_equal(message->to, message->data, MOST);
     atomic_store(&cell(message)->buffer, buffer);
+    atomic_store(&cell(message)->reader, (uint64_t)offer_of(message).generation << 32);
     /* The receiver says that it has copied out what there is not yet. */
     make_copied_out(message, UINT32_MAX);
     atomic_fetch_add(&regx_shm_main(shm_of(&two))->cico.requests, 1);
@@ -478,6 +479,36 @@ SHM_TEST(a_process_that_sends_much_uses_more_staging_buffers)
         end(message);
         assert_true(i < REGX_CICO_BUFFERS * (REGX_CICO_GROWTH + 1));
     }
+}
+
+/* However late it is: a handler of the program's may be about to fill what the kernel would copy. A get
+ * that is to be the kernel's from the start comes from the sender's copy, too. */
+SHM_TEST(the_kernel_copies_nothing_while_the_sender_does)
+{
+    message_t *read = expose(0, 0), *late = expose(1, 1);
+
+    atomic_store(&cell(read)->reader, (uint64_t)offer_of(read).generation << 32 | REGX_CICO_SENDER);
+    atomic_store(&cell(late)->reader, (uint64_t)offer_of(late).generation << 32 | REGX_CICO_SENDER);
+    assert_int_equal(take_as(read, &read->exposed.key, read->length, false), REGX_PENDING);
+    take(late);
+    for (unsigned i = 0; i < 3 * REGX_CICO_LOOKS; i++) {
+        now_ns += 1000000;
+        step(&one);
+    }
+    assert_int_equal(read->op.ended, 0);
+    assert_int_equal(late->op.ended, 0);
+    atomic_store(&cell(read)->reader, (uint64_t)offer_of(read).generation << 32);
+    atomic_store(&cell(late)->reader, (uint64_t)offer_of(late).generation << 32);
+    while (read->op.ended == 0 || late->op.ended == 0) {
+        now_ns += 1000000;
+        step(&one);
+    }
+    while (step(&two) > 0) {
+    }
+    assert_int_equal(copied_in(read) + copied_in(late), 0); /* the sender leaves both alone */
+    assert_int_equal(one.counters.stages_taken, 0);
+    end(read);
+    end(late);
 }
 
 /* Two connections to the same process: the one ends, and its get. */
