@@ -263,12 +263,12 @@ static bool connect_module(regx_module_t *module, opal_proc_t *proc, const addre
     regx_transport_t *transport = module->transport;
     const address_t *talks_to[REGX_MODULES_MAX];
     const bool any = choose(module->component, published, regx_compat_same_node(proc), talks_to);
-    const address_t *address = talks_to[module->place];
+    const address_t *address = talks_to[module->index];
 
     if (address == NULL) {
         trace_connection(module, proc, peer, "not used",
                          any ? "another transport takes it" : "does not lead there");
-        if (!any && module->place == 0) { /* once for all */
+        if (!any && module->index == 0) { /* once for all */
             warn_unreachable(module->component, published, proc, peer->id);
         }
         return false;
@@ -319,7 +319,7 @@ static bool fits(const regx_module_t *module, opal_proc_t *proc, const regx_peer
         return true;
     }
     trace_connection(module, proc, peer, "not used", why);
-    if (length > NONE_SIZE && module->place == 0 &&
+    if (length > NONE_SIZE && module->index == 0 &&
         !atomic_exchange(&module->component->said_unfit, true)) {
         regx_compat_output("rank %u on %s %s", (unsigned)peer->id, opal_get_proc_hostname(proc),
                            why);

@@ -169,7 +169,7 @@ regx_status_t regx_module_open(regx_component_t *component, regx_transport_kind_
         return status;
     }
     module->super = *component->face;
-    module->place = component->module_count;
+    module->index = component->module_count;
     module->kind = kind;
     module->component = component;
     module->params = &component->params;

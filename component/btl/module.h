@@ -27,7 +27,7 @@ struct regx_module {
     regx_eager_t eager;
     unsigned farthest; /* neighbour that Open MPI has named (regx_neighbour_t + 1); 0: none */
 
-    unsigned place; /* among the component's modules */
+    unsigned index; /* among the component's modules */
     bool far;       /* its device is only for peers that are not reached by others */
     regx_transport_kind_t kind;
     regx_transport_t *transport;

@@ -294,7 +294,7 @@ static bool take_slots(regx_rndv_send_t *send, uint64_t offset, const regx_slot_
     }
     for (unsigned i = 0; i < count; i++) {
         const regx_grant_t grant = {
-            .offset = offset, .length = slots[i].length, .place = slots[i].slot};
+            .offset = offset, .length = slots[i].length, .target_offset = slots[i].slot};
 
         regx_send_grant(send, &grant);
         offset += grant.length;

@@ -310,7 +310,7 @@ static bool take_chunk(regx_rndv_send_t *send, uint64_t offset, uint64_t length,
 {
     const uint64_t parts = part_max < length ? (length - 1) / part_max + 1 : 1;
     regx_grant_t grant = {
-        .offset = offset, .chunk = true, .part = parts > 1, .place = start, .key = *key};
+        .offset = offset, .chunk = true, .part = parts > 1, .target_offset = start, .key = *key};
 
     if (!regx_send_may_grant(send, offset, length, (unsigned)parts)) {
         return false;
@@ -319,7 +319,7 @@ static bool take_chunk(regx_rndv_send_t *send, uint64_t offset, uint64_t length,
         grant.length = regx_min(left, part_max);
         regx_send_grant(send, &grant);
         grant.offset += grant.length;
-        grant.place += grant.length;
+        grant.target_offset += grant.length;
     }
     return true;
 }

@@ -631,7 +631,7 @@ static regx_status_t fill_put(regx_write_t *write)
 
     put->local = send->buffer.base + grant->offset;
     put->target = chunk ? REGX_TARGET_REGION : REGX_TARGET_POOL;
-    put->offset = grant->place;
+    put->offset = grant->target_offset;
     put->key = grant->key;
     put->done = put_completed;
     put->context = write;
@@ -644,7 +644,7 @@ static regx_status_t fill_put(regx_write_t *write)
     }
     regx_control_t notice =
         regx_send_message(send, chunk ? REGX_CONTROL_ATP_CHUNK : REGX_CONTROL_ATP_SLOT);
-    notice.slot = chunk ? 0 : (uint32_t)grant->place;
+    notice.slot = chunk ? 0 : (uint32_t)grant->target_offset;
     notice.offset = grant->offset;
     notice.length = grant->length;
     if (send->verify) {

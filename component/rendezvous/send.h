@@ -31,10 +31,10 @@ typedef struct regx_rkey regx_rkey_t; /* get.c: a chunk that is advertised */
 typedef struct regx_grant {
     uint64_t offset;
     uint64_t length;
-    bool chunk;     /* of the peer's buffer; else a slot of its pool */
-    bool part;      /* of a chunk that is split: its other parts follow */
-    uint64_t place; /* where to write it: in the peer's pool, or its region */
-    regx_key_t key; /* of the region */
+    bool chunk;             /* of the peer's buffer; else a slot of its pool */
+    bool part;              /* of a chunk that is split: its other parts follow */
+    uint64_t target_offset; /* where to write it, in the peer's pool, or its region */
+    regx_key_t key;         /* of the region */
 } regx_grant_t;
 
 /* How the receiver gets the send's handle, which it needs to grant more. */

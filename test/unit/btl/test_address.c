@@ -117,7 +117,7 @@ enum { PORTS = 5 };
 /* Those of one fabric reach each other. */
 typedef struct port {
     regx_transport_t transport; /* first */
-    uint8_t fabric, place;
+    uint8_t fabric, index;
 } port_t;
 
 typedef struct process {
@@ -136,7 +136,7 @@ static size_t port_address(regx_transport_t *transport, void *buffer)
     const port_t *port = (const port_t *)transport;
 
     ((uint8_t *)buffer)[0] = port->fabric;
-    ((uint8_t *)buffer)[1] = port->place;
+    ((uint8_t *)buffer)[1] = port->index;
     return 2;
 }
 
@@ -171,11 +171,11 @@ static void open_far_ports(process_t *process, unsigned count, const uint8_t *fa
     for (unsigned i = 0; i < count; i++) {
         process->ports[i] = (port_t){.transport = {.ops = &port_ops, .wires = "it"},
                                      .fabric = fabrics[i],
-                                     .place = (uint8_t)i};
+                                     .index = (uint8_t)i};
         process->modules[i] = (regx_module_t){.component = &process->component,
                                               .transport = &process->ports[i].transport,
                                               .kind = REGX_BETWEEN_NODES,
-                                              .place = i,
+                                              .index = i,
                                               .far = i >= near};
         process->component.modules[i] = &process->modules[i];
     }
