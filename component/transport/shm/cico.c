@@ -35,9 +35,11 @@
  * the peer's. The sender goes first where both have something to copy: in an exchange both fill a
  * step of their buffers, then both empty the peer's. If nothing comes the kernel copies the rest from
  * the sender's memory, so the receiver does not wait for a sender that computes, or that waits for
- * something outside MPI. But it never does while the sender copies a step: either claims the cell's
- * word `reader` for that, and says so. (Pages that the program itself fills, in a handler of SIGSEGV,
- * may be readable before they are filled.) From then on the sender leaves that message alone.
+ * something outside MPI. But it never does while the sender copies a step of that message: pages that
+ * the program itself fills, in a handler of SIGSEGV, may be readable before they are filled. So the
+ * sender claims the cell's word `reader` for each step, and the receiver claims it for the kernel, once;
+ * from then on the sender leaves the message alone. (Messages do not know of one another: of one buffer
+ * that is sent to two receivers the kernel may copy for one while the sender copies for the other.)
  *
  * If another thread copies at unstage, it is waited for: at most two steps. From then on the program
  * may write to its buffer, or free it.
@@ -190,6 +192,17 @@ static bool is_asked_for(const regx_shm_t *shm, const regx_cico_offer_t *offer, 
     return asked;
 }
 
+/* If it has one. */
+static void give_buffer_locked(regx_cico_t *cico, regx_cico_offer_t *offer)
+{
+    if (offer->buffer != NO_BUFFER) {
+        cico->users[offer->buffer] = NULL;
+        cico->occupied--;
+        cico->going_round -= offer->length > REGX_CICO_SIZE;
+        offer->buffer = NO_BUFFER;
+    }
+}
+
 void regx_shm_unstage(regx_transport_t *transport, const regx_key_t *key)
 {
     regx_shm_t *shm = regx_shm_of(transport);
@@ -198,10 +211,15 @@ void regx_shm_unstage(regx_transport_t *transport, const regx_key_t *key)
     size_t copied_out;
 
     regx_lock(&shm->lock);
-    while (offer == shm->cico.copying) { /* in another thread, which may have a lower priority */
+    /* In another thread, which may have a lower priority. (Without threads the program has left that
+     * step by siglongjmp.) */
+    while (offer == shm->cico.copying && shm->config.threads) {
         regx_unlock(&shm->lock);
         nanosleep(&pause, NULL);
         regx_lock(&shm->lock);
+    }
+    if (offer == shm->cico.copying) {
+        shm->cico.copying = NULL;
     }
     if (offer->state != REGX_CICO_COPIED) {
         unqueue_locked(shm, offer);
@@ -211,10 +229,7 @@ void regx_shm_unstage(regx_transport_t *transport, const regx_key_t *key)
     } else if (offer->state != REGX_CICO_OFFERED) { /* it was copied ahead, or was going to be */
         shm->cico.sizes_not_taken |= size_bit(offer->length);
     }
-    if (offer->buffer != NO_BUFFER) {
-        shm->cico.users[offer->buffer] = NULL;
-        shm->cico.occupied--;
-    }
+    give_buffer_locked(&shm->cico, offer);
     offer->state = REGX_CICO_FREE;
     regx_unlock(&shm->lock);
 }
@@ -236,14 +251,18 @@ static bool take_buffer_locked(regx_shm_t *shm, regx_cico_offer_t *offer)
 {
     regx_cico_t *cico = &shm->cico;
     const unsigned kept = offer->state == REGX_CICO_ASKED ? 0 : 1;
-    const unsigned most = offer->length > REGX_CICO_SIZE ? REGX_CICO_FIRST : cico->buffers;
+    const bool goes_round = offer->length > REGX_CICO_SIZE;
 
-    while (offer->buffer == NO_BUFFER && cico->occupied + kept < most) {
+    if (goes_round && cico->going_round + kept >= REGX_CICO_FIRST) {
+        return offer->buffer != NO_BUFFER;
+    }
+    while (offer->buffer == NO_BUFFER && cico->occupied + kept < cico->buffers) {
         const unsigned buffer = cico->next_buffer++ % cico->buffers;
 
         if (cico->users[buffer] == NULL) {
             cico->users[buffer] = offer;
             cico->occupied++;
+            cico->going_round += goes_round;
             offer->buffer = buffer;
             atomic_store_explicit(&cell_of(shm, offer)->buffer, buffer, memory_order_relaxed);
             count_message_locked(cico);
@@ -266,6 +285,16 @@ static void release_claim(const regx_shm_t *shm, const regx_cico_offer_t *offer)
 {
     atomic_store_explicit(&cell_of(shm, offer)->reader, pack(offer->number, REGX_CICO_NOBODY),
                           memory_order_release);
+}
+
+/* The program has left a step by siglongjmp, before the claim, after it or with it. */
+static void release_left_claim(const regx_shm_t *shm, const regx_cico_offer_t *offer)
+{
+    uint64_t left = pack(offer->number, REGX_CICO_SENDER);
+
+    atomic_compare_exchange_strong_explicit(&cell_of(shm, offer)->reader, &left,
+                                            pack(offer->number, REGX_CICO_NOBODY),
+                                            memory_order_release, memory_order_relaxed);
 }
 
 /* The oldest offer of which something can be copied, and up to where; NULL: there is none. The offers
@@ -327,8 +356,8 @@ static bool copy_in_next(regx_shm_t *shm)
     size_t end;
 
     regx_lock(&shm->lock);
-    if (cico->copying != NULL) { /* the program has left that step by siglongjmp */
-        release_claim(shm, cico->copying);
+    if (cico->copying != NULL) {
+        release_left_claim(shm, cico->copying);
     }
     regx_cico_offer_t *offer = find_due_locked(shm, &end);
     cico->copying = offer;
@@ -347,6 +376,9 @@ static bool copy_in_next(regx_shm_t *shm)
     if (!mine || offer->copied == offer->length) {
         offer->state = REGX_CICO_COPIED;
         unqueue_locked(shm, offer);
+        if (!mine) {
+            give_buffer_locked(cico, offer);
+        }
     } else if (offer->copied / TURN > before / TURN) {
         move_behind_locked(&cico->queue, &offer->queued);
     }
@@ -454,15 +486,15 @@ bool regx_cico_leave_to_kernel(regx_shm_conn_t *conn, const regx_get_t *get)
            seen != pack(number, REGX_CICO_SENDER) || regx_vm_gone(&conn->peer.vm);
 }
 
-/* As is said there, of a get that waits. */
+/* The same, of a get that waits. */
 static bool leave_to_kernel(const regx_get_t *get)
 {
     return regx_cico_leave_to_kernel(regx_shm_conn_of(get->pending.conn), get);
 }
 
 /* The first get of which something is ready; or, if `late` is not NULL, the first one of that
- * connection of which nothing is, and which is left to the kernel. NULL: there is none. */
-static regx_get_t *find_get_locked(regx_shm_t *shm, const regx_conn_t *late)
+ * connection of which nothing is, and which is left to the kernel; not `kept`. NULL: there is none. */
+static regx_get_t *find_get_locked(regx_shm_t *shm, const regx_conn_t *late, const regx_get_t *kept)
 {
     regx_link_t *gets = &shm->cico.gets;
 
@@ -470,7 +502,9 @@ static regx_get_t *find_get_locked(regx_shm_t *shm, const regx_conn_t *late)
         regx_get_t *get = regx_get_of(regx_pending_of(link));
         const bool ready = ready_of(get) > get->pending.moved;
 
-        if (late == NULL ? ready : !ready && get->pending.conn == late && leave_to_kernel(get)) {
+        if (late == NULL
+                ? ready
+                : get != kept && !ready && get->pending.conn == late && leave_to_kernel(get)) {
             return get;
         }
     }
@@ -549,16 +583,17 @@ static bool is_late(regx_cico_t *cico, const regx_get_t *oldest, const regx_get_
     return late;
 }
 
-/* Of the oldest get's connection those are given up to which nothing has come. If the oldest is not, as
- * its sender copies right now, the others are looked at first. */
-static void give_up_all(regx_shm_t *shm, regx_get_t *oldest)
+/* Of the oldest get's connection those are given up to which nothing has come; not `ready`, whatever its
+ * sender says by now. If the oldest is not, as its sender copies right now, the others are looked at
+ * first. */
+static void give_up_all(regx_shm_t *shm, regx_get_t *oldest, const regx_get_t *ready)
 {
     const regx_conn_t *conn = oldest->pending.conn;
     regx_get_t *get;
 
     do {
         regx_lock(&shm->lock);
-        get = find_get_locked(shm, conn);
+        get = find_get_locked(shm, conn, ready);
         regx_unlock(&shm->lock);
         if (get != NULL) {
             give_up(shm, get);
@@ -589,10 +624,10 @@ static bool copy_out_next(regx_shm_t *shm)
     regx_lock(&shm->lock);
     regx_get_t *oldest =
         regx_list_empty(&cico->gets) ? NULL : regx_get_of(regx_pending_of(cico->gets.next));
-    regx_get_t *get = find_get_locked(shm, NULL);
+    regx_get_t *get = find_get_locked(shm, NULL, NULL);
     regx_unlock(&shm->lock);
     if (is_late(cico, oldest, get)) {
-        give_up_all(shm, oldest); /* `get` is not among them */
+        give_up_all(shm, oldest, get);
     }
     if (get == NULL) {
         return false;

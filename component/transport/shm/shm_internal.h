@@ -203,6 +203,7 @@ typedef struct regx_cico {
     unsigned buffers_max;                              /* that it has */
     unsigned buffers;                                  /* that are in use by now */
     unsigned occupied;                                 /* of these: they have a user */
+    unsigned going_round;                              /* of these: by a longer message */
     unsigned next_buffer;                              /* counts on, too */
     unsigned messages;                                 /* that had a buffer since the last growth */
     regx_link_t queue;                                 /* offers, oldest first */
