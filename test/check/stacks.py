@@ -55,7 +55,8 @@ stale memory:
   them with UCX_RNDV_THRESH=8192, so that its cache is used, and 167,400 over regx (`none` and `hooks+notifier`);
 - osu_latency, osu_multi_lat, osu_latency_mp, osu_latency_mt, osu_bw, osu_bibw and osu_mbw_mr, from 1 byte to 4 MiB
   with few iterations, over pml/ucx 1.13 and over regx (`hooks+notifier`);
-- of mpi4py 3.1.4's tests 31: BufWorld of test_p2p_buf, and World of test_cco_buf, over pml/ucx 1.13.
+- of mpi4py 3.1.4's tests 308 (test_p2p_buf, p2p_obj, cco_buf, cco_nb_buf, rma and rma_nb, without numpy), over
+  pml/ucx 1.13.
 
 Where other memory is moved onto parts of the buffers (mremap), of which UCX's hooks do not tell its cache, eight runs
 of 10,266 messages over pml/ucx, one to four at once, were wrong 774 times. regx-check reported each of these. In six
