@@ -83,9 +83,9 @@ def at_a_glance(frame: Frame, folder: Path, about: str) -> list[Path]:
     for axis, of_axis in ends:  # when all lines are drawn: the panels share their scale
         label(axis, of_axis)
     sizes_axis([axis for line in axes for axis in line], sorted(found["size"].unique()))
-    figure.supylabel("speed relative to the best of Open MPI's own; above 1 is faster", fontsize=9)
+    figure.supylabel("speed relative to the best of Open MPI's own; above 1 is faster", fontsize=9, x=0.004)
     figure.text(0.01, 0.005, about, fontsize=7, color="#666666")
-    figure.tight_layout(rect=(0, 0.02, 1, 1))
+    figure.tight_layout(rect=(0.01, 0.02, 1, 1))
     return [saved(figure, folder / "plot-auto.png")]
 
 
