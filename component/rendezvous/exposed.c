@@ -187,7 +187,9 @@ static void got(regx_get_t *get, regx_status_t status)
     regx_rndv_t *rndv = recv->rndv;
     /* Over a device by `read`, whatever its CTS asks for. */
     const bool registered = recv->whole.registered;
-    const regx_path_t path = registered ? REGX_PATH_read : recv->path;
+    const regx_path_t path = registered    ? REGX_PATH_read
+                             : get->staged ? REGX_PATH_bounce /* perhaps the transport's choice */
+                                           : recv->path;
     const regx_why_t why = registered ? REGX_WHY_registered : recv->why;
 
     if (end_read(rndv, recv, status) && status == REGX_OK) {

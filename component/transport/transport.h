@@ -187,7 +187,7 @@ typedef struct regx_get {
                                 it may be NULL */
     uint64_t offset;         /* from the start of the peer's region */
     regx_key_t key;          /* of the peer's region, or of what it exposed */
-    bool staged;             /* from where the peer copies what it exposed; else REGX_AGAIN */
+    bool staged;             /* from where the peer copies it, else REGX_AGAIN; get may set it */
     bool assisted;           /* a hint: the peer may write a part of it, if it has nothing to do */
     /* Called once, if get answered REGX_PENDING. REGX_OK: all bytes are there. REGX_FAILED, or
      * REGX_DENIED as for get: some of them may have been written, and no more will be. */

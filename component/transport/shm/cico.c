@@ -436,6 +436,7 @@ regx_status_t regx_cico_ask_locked(regx_shm_conn_t *conn, regx_get_t *get)
         return REGX_AGAIN;
     }
     regx_cico_note(shm, get); /* before it is listed: then another thread may end it */
+    get->staged = true;       /* from now on, if it was not */
     get->pending = (regx_pending_t){.kind = REGX_PENDING_GET, .conn = &conn->super};
     tell_copied_out(get, 0);
     atomic_fetch_add_explicit(&conn->peer.main->cico.requests, 1, memory_order_release);
