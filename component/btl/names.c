@@ -20,9 +20,47 @@ typedef struct told {
     unsigned count;
 } told_t;
 
+/* How many characters have to be put in, taken out or replaced to make one name of the other. */
+static unsigned distance(const char *one, const char *other)
+{
+    const size_t length = strlen(other);
+    unsigned row[NAME];
+
+    for (unsigned j = 0; j <= length; j++) {
+        row[j] = j;
+    }
+    for (; *one != '\0'; one++) {
+        unsigned diagonal = row[0]++;
+
+        for (size_t j = 0; j < length; j++) {
+            const unsigned above = row[j + 1], changed = diagonal + (*one != other[j]);
+
+            row[j + 1] = (unsigned)regx_min(regx_min(above, row[j]) + 1, changed);
+            diagonal = above;
+        }
+    }
+    return row[length];
+}
+
 static bool is_ours(const char *name)
 {
     return strncmp(name, REGX_PREFIX, strlen(REGX_PREFIX)) == 0;
+}
+
+/* Of all that are registered, also by Open MPI for every BTL. */
+static const char *nearest(const char *name)
+{
+    const char *best = REGX_PREFIX "rendezvous";
+    const mca_base_var_t *variable;
+
+    for (int i = 0; i < mca_base_var_get_count(); i++) {
+        if (mca_base_var_get(i, &variable) == OPAL_SUCCESS && is_ours(variable->mbv_full_name) &&
+            strlen(variable->mbv_full_name) < NAME &&
+            distance(name, variable->mbv_full_name) < distance(name, best)) {
+            best = variable->mbv_full_name;
+        }
+    }
+    return best;
 }
 
 /* Each name once: it may be in the environment and in several files. */
@@ -42,7 +80,8 @@ static void tell(told_t *told, const char *text, size_t length)
         }
     }
     strcpy(told->names[told->count++], name);
-    snprintf(line, sizeof(line), "%s is not a parameter, and is ignored", name);
+    snprintf(line, sizeof(line), "%s is not a parameter, and is ignored; the nearest name is %s",
+             name, nearest(name));
     if (regx_compat_falls_here(told->component, line)) {
         regx_compat_output("%s", line);
     }

@@ -159,7 +159,8 @@ def test_an_unknown_name_is_told_once_and_the_job_goes_on(mpi: Mpi, tmp_path: Pa
         known[name] = "read"
     job = traffic(mpi, "regx", known, environment=environment, options=options)
     assert job.status == 0 and job.stdout.startswith("checked ") and len(job.reports) == 2, str(job)
-    assert one_line(job, f"{name} is not a parameter, and is ignored") == "", str(job)
+    assert one_line(job, f"{name} is not a parameter, and is ignored; the nearest name is ") == \
+        "btl_regx_rendezvous", str(job)
 
 
 @pytest.mark.parametrize("names,lines", [(["rendevous", "rendevous"], 1), (["", "rendevous"], 1),
