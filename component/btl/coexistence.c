@@ -131,11 +131,12 @@ static void *take(size_t size, size_t length)
     if (size < LEAST || most == 0) {
         return NULL;
     }
-    void *memory =
-        regx_within(atomic_fetch_add(&mapped, length), length, most) ? map(length) : NULL;
+    const bool fits = regx_within(atomic_fetch_add(&mapped, length), length, most);
+    void *memory = fits ? map(length) : NULL;
     if (memory == NULL) {
         atomic_fetch_sub(&mapped, length);
-        regx_tally(giver->counters.fallbacks, "MPI_Alloc_mem: alloc_mem_size is used up");
+        regx_tally(giver->counters.fallbacks, fits ? "MPI_Alloc_mem: mmap failed"
+                                                   : "MPI_Alloc_mem: alloc_mem_size is used up");
     }
     return memory;
 }

@@ -548,15 +548,19 @@ static owned_mr_t **mr_locked(regx_owned_block_t *block, const regx_registry_t *
     return at;
 }
 
-/* To be registered. NULL: as much is registered as may be, or no memory. Half of the device's regions are
- * left to other memory. */
-static owned_mr_t *begin_locked(regx_registry_t *registry, regx_owned_block_t *block)
+/* Whether it may be registered, too. Half of the device's regions are left to other memory. */
+static bool fits_locked(const regx_registry_t *registry, const regx_owned_block_t *block)
 {
     const uint64_t most = registry->transport->mr_count;
-    owned_mr_t *made = regx_within(registry->owned_bytes, block->length, registry->owned_max) &&
-                               (most == 0 || registry->owned_count < most / 2)
-                           ? malloc(sizeof(*made))
-                           : NULL;
+
+    return regx_within(registry->owned_bytes, block->length, registry->owned_max) &&
+           (most == 0 || registry->owned_count < most / 2);
+}
+
+/* To be registered. NULL: it may not be, or no memory. */
+static owned_mr_t *begin_locked(regx_registry_t *registry, regx_owned_block_t *block)
+{
+    owned_mr_t *made = fits_locked(registry, block) ? malloc(sizeof(*made)) : NULL;
 
     if (made != NULL) {
         *made = (owned_mr_t){.next = block->mrs, .registry = registry};
@@ -672,7 +676,7 @@ bool regx_owned_seems_kept(const regx_registry_t *registry, const void *base, si
     regx_lock(&registry->owned->lock);
     regx_owned_block_t *block = find_locked(registry->owned, base, length);
     const owned_mr_t *made = block != NULL ? *mr_locked(block, registry) : NULL;
-    const bool kept = block != NULL && (made == NULL || made->ready);
+    const bool kept = block != NULL && (made == NULL ? fits_locked(registry, block) : made->ready);
     regx_unlock(&registry->owned->lock);
     return kept;
 }

@@ -46,8 +46,8 @@
  *
  * The staging buffers are used in turn. A line that is written anew comes faster if it has left both
  * second-level caches than if it lies in the other core's. So a process that sends much goes round in
- * 32 buffers: near cores of Zen 4 then stream 64 KiB at 21 to 25 GB/s, with four buffers at 11 (far ones
- * at 9 with both). It begins with four, since a page that is touched for the first time costs up to
+ * 32 buffers: near cores of Zen 4 then stream 64 KiB at 21 to 25 GB/s, with four or sixteen buffers at
+ * 9 to 11. It begins with four, since a page that is touched for the first time costs up to
  * 16 us in a virtual machine: with eight at once an allreduce took half as long again. Either side's
  * pages of a buffer are brought in by one call, as many as the message needs: page by page, the first
  * messages would pay more for it, and `auto` judges by these.

@@ -46,10 +46,11 @@
  * lap before must be taken away from it again. The ring need not grow for these.
  *
  * To a poller that is far away these are frames of PAST_MIN bytes and more. It is far if a line that it
- * has written comes in FAR ns; that is measured in one of TIMED laps of the ring of payload, in one of
- * TIMED_LINES of that of lines, and always until it is known to be so. What comes in less than HERE ns was
- * in this core's cache, or its second thread has it. Seen on an EPYC of Zen 4: 140
- * to 170 far, 50 to 60 near, at times more, so that one of TIMED_MOST shall not make a poller far. There,
+ * has written comes in FAR ns. That is measured when the poster looks how far it has freed the ring of
+ * payload, in one of TIMED laps (in all while the poller seems to be on this core), or the ring of lines,
+ * in one of TIMED_LINES laps (in all until it seems far). What comes in less than HERE ns was in this
+ * core's cache, or its second thread has it. Seen on an EPYC of Zen 4: 140 to 170 far, 50 to 60 near, at
+ * times more, so that one of TIMED_MOST shall not make a poller far. There,
  * far, 2, 4, 8, 16 and 32 KiB one way take 1.0, 1.2, 1.8, 2.8 and 4.7 us so, and 1.4, 2.2, 4.2, 5.8 and
  * 8.4 by plain stores; streams of them have 4.1, 6.9, 10.4, 9.6 and 11.1 GB/s, and 2.3, 2.4,
  * 1.9, 2.6 and 3.6. Those of 1 KiB are slower so.
