@@ -45,7 +45,7 @@
  * may write to its buffer, or free it.
  *
  * The staging buffers are used in turn. A line that is written anew comes faster if it has left both
- * second-level caches than if it lies in the other core's. So a process that sends much goes round in
+ * second-level caches than if it lies in the other core's. So a stream of messages goes round in
  * 32 buffers: near cores of Zen 4 then stream 64 KiB at 21 to 25 GB/s, with four or sixteen buffers at
  * 9 to 11. It begins with four, since a page that is touched for the first time costs up to
  * 16 us in a virtual machine: with eight at once an allreduce took half as long again. Either side's
@@ -139,6 +139,7 @@ static bool has_standing_request(const regx_shm_conn_t *conn, size_t length)
 static void unqueue_locked(regx_shm_t *shm, regx_cico_offer_t *offer)
 {
     regx_list_remove(&offer->queued);
+    shm->cico.queue_length--;
     regx_shm_count_copies(shm, -1);
 }
 
@@ -170,6 +171,7 @@ bool regx_shm_stage(regx_conn_t *super, const void *base, size_t length, regx_ke
         atomic_store_explicit(&cell_of(shm, offer)->copied_in, pack(offer->number, 0),
                               memory_order_release);
         regx_list_append(&shm->cico.queue, &offer->queued);
+        shm->cico.queue_length++;
         shm->cico.due |= ahead;
         regx_shm_count_copies(shm, 1);
         regx_shm_key_t named = regx_shm_key_unpack(key);
@@ -234,11 +236,13 @@ void regx_shm_unstage(regx_transport_t *transport, const regx_key_t *key)
     regx_unlock(&shm->lock);
 }
 
-/* A process that sends much has its messages go through more buffers. The new one is the next, so that
- * soon the pages of all are there. */
+/* Messages that stream go through more buffers. The new one is the next, so that soon the pages of all are
+ * there. (Where few are under way new pages would cost more than they gain, and `auto` would judge by that.)
+ */
 static void count_message_locked(regx_cico_t *cico)
 {
-    if (cico->buffers < cico->buffers_max && ++cico->messages == REGX_CICO_GROWTH) {
+    if (cico->queue_length > REGX_CICO_FIRST && cico->buffers < cico->buffers_max &&
+        ++cico->messages == REGX_CICO_GROWTH) {
         cico->messages = 0;
         cico->next_buffer = cico->buffers++;
     }

@@ -140,7 +140,7 @@ typedef struct regx_connect_queue {
 
 #define REGX_CICO_BUFFERS 32u /* of one process, at most; messages that are copied at once */
 #define REGX_CICO_FIRST 4u    /* the ones that it begins with; in a file, all: it takes them */
-#define REGX_CICO_GROWTH 2u   /* messages for each buffer more */
+#define REGX_CICO_GROWTH 2u   /* messages of a stream for each buffer more */
 #define REGX_CICO_SIZE (128u << 10) /* bytes of one */
 #define REGX_CICO_OFFERS 64u        /* messages of one process that may be asked for, at once */
 #define REGX_CICO_MAX (1u << 30)    /* bytes of one */
@@ -207,6 +207,7 @@ typedef struct regx_cico {
     unsigned next_buffer;                              /* counts on, too */
     unsigned messages;                                 /* that had a buffer since the last growth */
     regx_link_t queue;                                 /* offers, oldest first */
+    unsigned queue_length;
     uint32_t requests_seen;
     bool due;                             /* an offer of the queue is AHEAD or ASKED */
     regx_cico_offer_t *copying;           /* progress copies it now, without the lock */

@@ -13,8 +13,9 @@ enum {
     MOST = REGX_CICO_SIZE, /* of the messages of most tests */
     HALF = MOST / 2,
     LONG = 5 * MOST + 777,
-    AT_ONCE = 2 * REGX_CICO_FIRST - 1, /* messages that get a buffer at the start, with growth */
-    MESSAGES = AT_ONCE + 1,
+    MESSAGES = 2 * REGX_CICO_FIRST,
+    /* Of these get a buffer at the start, with growth: */
+    AT_ONCE = REGX_CICO_FIRST + (MESSAGES - REGX_CICO_FIRST) / REGX_CICO_GROWTH,
     UNSTAGED = 200
 };
 
@@ -459,25 +460,35 @@ SHM_TEST(a_staging_buffer_is_used_again_when_its_message_has_gone)
     }
 }
 
-/* One that sends on and on comes to use all of them, and no message waits for a free one then. */
-SHM_TEST(a_process_that_sends_much_uses_more_staging_buffers)
+/* So many messages are sent at once. Returns a bit for each buffer that one had. */
+static uint64_t send_at_once(unsigned count)
 {
-    bool used[REGX_CICO_BUFFERS] = {false};
-    unsigned count = 0, growths = 0;
+    uint64_t used = 0;
 
-    for (unsigned i = 0; count < REGX_CICO_BUFFERS; i++) {
-        message_t *message = expose_long(0, i, REGX_CICO_STEP);
-        take(message);
-        step(&two);
-        if (!used[buffer_of(message)]) {
-            used[buffer_of(message)] = true;
-            count++;
-            growths += count > REGX_CICO_FIRST;
-            assert_true(i >= growths * REGX_CICO_GROWTH);
-        }
-        receive_alone(message);
-        end(message);
-        assert_true(i < REGX_CICO_BUFFERS * (REGX_CICO_GROWTH + 1));
+    for (unsigned i = 0; i < count; i++) {
+        take(expose_long(i, i, REGX_CICO_STEP));
+    }
+    for (unsigned i = 0; i < count; i++) {
+        parties_await(&messages[i].op.ended, 1);
+        used |= UINT64_C(1) << buffer_of(&messages[i]);
+        end(&messages[i]);
+    }
+    return used;
+}
+
+/* A stream comes to use all of them. Where few are under way these are the first ones. */
+SHM_TEST(a_stream_uses_more_staging_buffers)
+{
+    const uint64_t all = (UINT64_C(1) << REGX_CICO_BUFFERS) - 1;
+    uint64_t used = 0;
+
+    for (unsigned i = 0; i < REGX_CICO_BUFFERS; i++) {
+        used |= send_at_once(i % REGX_CICO_FIRST + 1);
+    }
+    assert_int_equal(used, (1u << REGX_CICO_FIRST) - 1);
+    for (unsigned i = 0; used != all; i++) {
+        assert_true(i < REGX_CICO_BUFFERS);
+        used |= send_at_once(MESSAGES);
     }
 }
 
