@@ -13,17 +13,17 @@
  *   OFFERED, or AHEAD        ◀─ copied_out = 0, then requests + 1         regx_cico_ask_locked
  *     │
  *   ASKED
- *     │ copy_in                           buffer, then copied_in = n ─▶
- *     │                      ◀─ copied_out = n, if longer than a buffer   copy_out
+ *     │ copy_in                               row, then copied_in = n ─▶
+ *     │                      ◀─ copied_out = n, if longer than these      copy_out
  *     │ and so on                                 copied_in = length ─▶
  *   COPIED                                                               the get ends: the MPI's FIN
  *     │ regx_shm_unstage, after FIN
  *   FREE
  *
- * copied_in, buffer and copied_out are words of a *cell* in the sender's main segment, each with one
+ * copied_in, row and copied_out are words of a *cell* in the sender's main segment, each with one
  * writer. The key (transport.h) names the cell, and the number of its use, which both counts of bytes
- * carry. A message that is longer than a staging buffer goes round in it: copied_in is never further
- * ahead of copied_out than the buffer is long.
+ * carry. A longer message has several buffers in a row, if there are, and goes round in them: copied_in
+ * is never further ahead of copied_out than they are long.
  *
  * What nobody has asked for is not copied, but for sizes of which the receiver has a *standing
  * request* in its own main segment: it has taken REGX_CICO_STANDING messages of that size in a row.
@@ -47,10 +47,11 @@
  * The staging buffers are used in turn. A line that is written anew comes faster if it has left both
  * second-level caches than if it lies in the other core's. So a stream of messages goes round in
  * 32 buffers: near cores of Zen 4 then stream 64 KiB at 21 to 25 GB/s, with four or sixteen buffers at
- * 9 to 11. It begins with four, since a page that is touched for the first time costs up to
- * 16 us in a virtual machine: with eight at once an allreduce took half as long again. Either side's
- * pages of a buffer are brought in by one call, as many as the message needs: page by page, the first
- * messages would pay more for it, and `auto` judges by these.
+ * 9 to 11. For the same reason a longer message has several of them then. It begins with four, since a
+ * page that is touched for the first time costs up to 16 us in a virtual machine: with eight at once an
+ * allreduce took half as long again. Either side's pages of a buffer are brought in by one call, as many
+ * as the message needs: page by page, the first messages would pay more for it, and `auto` judges by
+ * these.
  *
  * To a receiver that shares no cache with this core a message is written past the caches (mailbox.c
  * tells why), as soon as frames have told that it does not. On a Zen 4 a stream of 64 KiB to 1 MiB has
@@ -78,7 +79,6 @@
 
 /* In a key's handle, where nothing that is registered has its number. */
 #define FIRST_ID (UINT32_MAX - REGX_CICO_OFFERS)
-#define NO_BUFFER REGX_CICO_BUFFERS
 
 static uint64_t pack(uint32_t number, size_t bytes)
 {
@@ -99,6 +99,18 @@ static uint32_t size_bit(size_t length)
 static char *memory_of(const regx_shm_t *shm, char *main, unsigned buffer)
 {
     return main + shm->cico_offset + (size_t)buffer * REGX_CICO_SIZE;
+}
+
+/* Bytes of the buffers that a message goes round in. */
+static size_t size_of_row(regx_cico_row_t row)
+{
+    return (size_t)row.count * REGX_CICO_SIZE;
+}
+
+/* In which of these a byte of the message lies. */
+static unsigned buffer_at(regx_cico_row_t row, size_t at)
+{
+    return row.first + (unsigned)(at / REGX_CICO_SIZE % row.count);
 }
 
 /* The others have their turn. */
@@ -163,7 +175,6 @@ bool regx_shm_stage(regx_conn_t *super, const void *base, size_t length, regx_ke
         *offer = (regx_cico_offer_t){.state = ahead ? REGX_CICO_AHEAD : REGX_CICO_OFFERED,
                                      .number = offer->number + 1,
                                      .past = past,
-                                     .buffer = NO_BUFFER,
                                      .from = base,
                                      .length = length};
         atomic_store_explicit(&cell_of(shm, offer)->reader, pack(offer->number, REGX_CICO_NOBODY),
@@ -194,14 +205,20 @@ static bool is_asked_for(const regx_shm_t *shm, const regx_cico_offer_t *offer, 
     return asked;
 }
 
-/* If it has one. */
-static void give_buffer_locked(regx_cico_t *cico, regx_cico_offer_t *offer)
+/* One bit for each. */
+static uint32_t bits_of(regx_cico_row_t row)
 {
-    if (offer->buffer != NO_BUFFER) {
-        cico->users[offer->buffer] = NULL;
-        cico->occupied--;
-        cico->going_round -= offer->length > REGX_CICO_SIZE;
-        offer->buffer = NO_BUFFER;
+    return (uint32_t)(((UINT64_C(1) << row.count) - 1) << row.first);
+}
+
+/* If it has any. */
+static void give_buffers_locked(regx_cico_t *cico, regx_cico_offer_t *offer)
+{
+    if (offer->row.count > 0) {
+        cico->used &= ~bits_of(offer->row);
+        cico->occupied -= offer->row.count;
+        cico->going_round -= offer->length > size_of_row(offer->row);
+        offer->row.count = 0;
     }
 }
 
@@ -231,7 +248,7 @@ void regx_shm_unstage(regx_transport_t *transport, const regx_key_t *key)
     } else if (offer->state != REGX_CICO_OFFERED) { /* it was copied ahead, or was going to be */
         shm->cico.sizes_not_taken |= size_bit(offer->length);
     }
-    give_buffer_locked(&shm->cico, offer);
+    give_buffers_locked(&shm->cico, offer);
     offer->state = REGX_CICO_FREE;
     regx_unlock(&shm->lock);
 }
@@ -248,31 +265,62 @@ static void count_message_locked(regx_cico_t *cico)
     }
 }
 
-/* Gives it a staging buffer, unless it has one. false: none is free. The last is for a message that is
- * asked for. Of messages that go round in theirs only a few begin: the sender can end one no sooner if
- * it has begun others. */
-static bool take_buffer_locked(regx_shm_t *shm, regx_cico_offer_t *offer)
+/* How many buffers a message would have. While the process has few it is one, so that few pages are
+ * touched. */
+static unsigned row_for(const regx_cico_t *cico, size_t length)
+{
+    unsigned count = 1;
+
+    while (cico->buffers == REGX_CICO_BUFFERS && count < REGX_CICO_ROW &&
+           length > count * REGX_CICO_SIZE) {
+        count *= 2;
+    }
+    return count;
+}
+
+/* The next so many in a row that are free; `count` is 0: there are none. */
+static regx_cico_row_t find_row_locked(regx_cico_t *cico, unsigned count)
+{
+    for (unsigned tried = 0; tried < cico->buffers; tried += count) {
+        const size_t first = regx_align_up(cico->next_buffer, count) % cico->buffers;
+        const regx_cico_row_t row = {.first = (uint16_t)first, .count = (uint16_t)count};
+
+        cico->next_buffer = row.first + count;
+        if ((cico->used & bits_of(row)) == 0) {
+            return row;
+        }
+    }
+    return (regx_cico_row_t){0};
+}
+
+/* Gives it staging buffers, unless it has some. false: none are free. The last is for a message that is
+ * asked for, which takes fewer than it would have, too. A row of several leaves as many free as a process
+ * begins with, so that short messages to other processes find some. Of messages that go round in theirs
+ * only a few begin: the sender can end one no sooner if it has begun others. */
+static bool take_buffers_locked(regx_shm_t *shm, regx_cico_offer_t *offer)
 {
     regx_cico_t *cico = &shm->cico;
-    const unsigned kept = offer->state == REGX_CICO_ASKED ? 0 : 1;
-    const bool goes_round = offer->length > REGX_CICO_SIZE;
+    const bool asked = offer->state == REGX_CICO_ASKED;
+    const unsigned kept = asked ? 0 : 1, most = row_for(cico, offer->length);
+    const unsigned least = asked ? 1 : most;
 
-    if (goes_round && cico->going_round + kept >= REGX_CICO_FIRST) {
-        return offer->buffer != NO_BUFFER;
-    }
-    while (offer->buffer == NO_BUFFER && cico->occupied + kept < cico->buffers) {
-        const unsigned buffer = cico->next_buffer++ % cico->buffers;
+    for (unsigned count = most; offer->row.count == 0 && count >= least; count /= 2) {
+        const bool goes_round = offer->length > count * REGX_CICO_SIZE;
 
-        if (cico->users[buffer] == NULL) {
-            cico->users[buffer] = offer;
-            cico->occupied++;
+        if (cico->occupied + count + (count > 1 ? REGX_CICO_FIRST : kept) > cico->buffers ||
+            (goes_round && cico->going_round + kept >= REGX_CICO_FIRST)) {
+            continue;
+        }
+        offer->row = find_row_locked(cico, count);
+        if (offer->row.count > 0) {
+            cico->used |= bits_of(offer->row);
+            cico->occupied += count;
             cico->going_round += goes_round;
-            offer->buffer = buffer;
-            atomic_store_explicit(&cell_of(shm, offer)->buffer, buffer, memory_order_relaxed);
+            atomic_store_explicit(&cell_of(shm, offer)->row, offer->row, memory_order_relaxed);
             count_message_locked(cico);
         }
     }
-    return offer->buffer != NO_BUFFER;
+    return offer->row.count > 0;
 }
 
 /* Nobody else reads the message's memory, until released. */
@@ -325,28 +373,32 @@ static regx_cico_offer_t *find_due_locked(regx_shm_t *shm, size_t *end)
             continue;
         }
         cico->due = true;
-        *end = regx_min(offer->length, copied_out + REGX_CICO_SIZE);
-        if (*end > offer->copied && take_buffer_locked(shm, offer)) {
-            return offer;
+        if (take_buffers_locked(shm, offer)) {
+            *end = regx_min(offer->length, copied_out + size_of_row(offer->row));
+            if (*end > offer->copied) {
+                return offer;
+            }
         }
     }
     return NULL;
 }
 
-/* Copies the next bytes of a message, a step and not beyond `end`, to its staging buffer. */
+/* Copies the next bytes of a message, a step and not beyond `end`, to one staging buffer. */
 static void copy_in(regx_shm_t *shm, regx_cico_offer_t *offer, size_t end)
 {
-    char *to = memory_of(shm, shm->main.base, offer->buffer);
+    const unsigned buffer = buffer_at(offer->row, offer->copied);
+    const size_t begin =
+        offer->copied - offer->copied % REGX_CICO_SIZE; /* what lies in this buffer */
+    char *to = memory_of(shm, shm->main.base, buffer);
 
-    regx_shm_bring_in(to, regx_min(offer->length, REGX_CICO_SIZE),
-                      &shm->cico.brought_in[offer->buffer], MADV_POPULATE_WRITE);
-    end = regx_min(end, offer->copied + REGX_CICO_STEP);
+    regx_shm_bring_in(to, regx_min(offer->length - begin, REGX_CICO_SIZE),
+                      &shm->cico.brought_in[buffer], MADV_POPULATE_WRITE);
+    end = regx_min(regx_min(end, offer->copied + REGX_CICO_STEP), begin + REGX_CICO_SIZE);
     while (offer->copied < end) {
-        const size_t at = offer->copied % REGX_CICO_SIZE;
-        const size_t piece = regx_min(regx_min(end - offer->copied, PIECE), REGX_CICO_SIZE - at);
+        const size_t piece = regx_min(end - offer->copied, PIECE);
 
-        (offer->past ? regx_copy_past_caches : regx_copy)(to + at, offer->from + offer->copied,
-                                                          piece);
+        (offer->past ? regx_copy_past_caches : regx_copy)(to + (offer->copied - begin),
+                                                          offer->from + offer->copied, piece);
         offer->copied += piece;
         atomic_store_explicit(&cell_of(shm, offer)->copied_in, pack(offer->number, offer->copied),
                               memory_order_release);
@@ -381,7 +433,7 @@ static bool copy_in_next(regx_shm_t *shm)
         offer->state = REGX_CICO_COPIED;
         unqueue_locked(shm, offer);
         if (!mine) {
-            give_buffer_locked(cico, offer);
+            give_buffers_locked(cico, offer);
         }
     } else if (offer->copied / TURN > before / TURN) {
         move_behind_locked(&cico->queue, &offer->queued);
@@ -459,20 +511,22 @@ static uint32_t buffers_of(const regx_shm_conn_t *conn)
     return (uint32_t)regx_min(bytes / REGX_CICO_SIZE, REGX_CICO_BUFFERS);
 }
 
-/* The number of the buffer, as the sender has written it; an honest one's is below buffers_of. */
-static uint32_t buffer_of(const regx_get_t *get)
+/* The message's buffers, as the sender has written them; `count` is 0: the sender has no such ones. */
+static regx_cico_row_t row_of(const regx_get_t *get)
 {
-    return atomic_load_explicit(&peers_cell(get)->buffer, memory_order_relaxed);
+    const regx_cico_row_t row = atomic_load_explicit(&peers_cell(get)->row, memory_order_relaxed);
+    const uint32_t buffers = buffers_of(regx_shm_conn_of(get->pending.conn));
+
+    return row.first < buffers && row.count <= buffers - row.first ? row : (regx_cico_row_t){0};
 }
 
 /* Bytes that the sender has copied in of what the get's key names. None if it says that it went
- * further than its buffer goes: what was not copied out would be overwritten. */
+ * further than its buffers go: what was not copied out would be overwritten. */
 static size_t ready_of(const regx_get_t *get)
 {
     const uint64_t seen = atomic_load_explicit(&peers_cell(get)->copied_in, memory_order_acquire);
     const bool valid = seen >> 32 == regx_shm_key_unpack(&get->key).offer.generation &&
-                       buffer_of(get) < buffers_of(regx_shm_conn_of(get->pending.conn)) &&
-                       (uint32_t)seen <= get->pending.moved + REGX_CICO_SIZE;
+                       (uint32_t)seen <= get->pending.moved + size_of_row(row_of(get));
 
     return valid ? regx_min((size_t)(uint32_t)seen, get->length) : 0;
 }
@@ -516,24 +570,27 @@ static regx_get_t *find_get_locked(regx_shm_t *shm, const regx_conn_t *late, con
     return NULL;
 }
 
-/* Copies out what is ready, of a buffer's length at most. */
+/* Copies out what is ready in one buffer. */
 static void copy_out(const regx_shm_t *shm, regx_get_t *get)
 {
     regx_shm_conn_t *conn = regx_shm_conn_of(get->pending.conn);
-    const uint32_t buffer = buffer_of(get) % buffers_of(conn); /* read anew: a peer may change it */
-    const char *from = memory_of(shm, (char *)conn->peer.main, buffer);
+    const regx_cico_row_t row = row_of(get); /* read anew: a peer may change it */
     size_t *moved = &get->pending.moved, ready;
-    const size_t end = regx_min(get->length, *moved + REGX_CICO_SIZE);
+    const size_t begin = *moved - *moved % REGX_CICO_SIZE; /* what lies in this buffer */
+    const size_t end = regx_min(get->length, begin + REGX_CICO_SIZE);
 
-    regx_shm_bring_in(from, regx_min(get->length, REGX_CICO_SIZE), &conn->brought_in[buffer],
-                      MADV_POPULATE_READ);
+    if (row.count == 0) {
+        return;
+    }
+    const unsigned buffer = buffer_at(row, begin);
+    const char *from = memory_of(shm, (char *)conn->peer.main, buffer);
+    regx_shm_bring_in(from, end - begin, &conn->brought_in[buffer], MADV_POPULATE_READ);
     while (*moved < end && (ready = ready_of(get)) > *moved) {
-        const size_t at = *moved % REGX_CICO_SIZE;
-        const size_t piece = regx_min(regx_min(ready, end) - *moved, REGX_CICO_SIZE - at);
+        const size_t piece = regx_min(ready, end) - *moved;
 
-        regx_copy((char *)get->local + *moved, from + at, piece);
+        regx_copy((char *)get->local + *moved, from + (*moved - begin), piece);
         *moved += piece;
-        if (get->length > REGX_CICO_SIZE) {
+        if (get->length > size_of_row(row)) {
             tell_copied_out(get, *moved);
         }
     }

@@ -142,6 +142,7 @@ typedef struct regx_connect_queue {
 #define REGX_CICO_FIRST 4u    /* the ones that it begins with; in a file, all: it takes them */
 #define REGX_CICO_GROWTH 2u   /* messages of a stream for each buffer more */
 #define REGX_CICO_SIZE (128u << 10) /* bytes of one */
+#define REGX_CICO_ROW 8u            /* of one message, at most */
 #define REGX_CICO_OFFERS 64u        /* messages of one process that may be asked for, at once */
 #define REGX_CICO_MAX (1u << 30)    /* bytes of one */
 #define REGX_CICO_STEP (64u << 10)  /* bytes copied to a buffer in one call of progress */
@@ -165,12 +166,18 @@ typedef enum regx_cico_reader {
     REGX_CICO_KERNEL  /* for the receiver, from now on: the sender leaves the message alone */
 } regx_cico_reader_t;
 
+/* Staging buffers of one message: so many, from that one on. */
+typedef struct regx_cico_row {
+    uint16_t first;
+    uint16_t count; /* 0: it has none */
+} regx_cico_row_t;
+
 /* An offer, in the sender's main segment. Its number counts the uses of the cell. */
 typedef struct regx_cico_cell {
     _Alignas(64) _Atomic uint64_t copied_in; /* the sender's: number << 32 | bytes copied in */
     _Atomic uint64_t
         reader; /* either's: number << 32 | regx_cico_reader_t, claimed by an exchange */
-    _Atomic uint32_t buffer; /* the sender's: which one; valid if some bytes are copied in */
+    _Atomic regx_cico_row_t row;              /* the sender's; valid if some bytes are copied in */
     _Alignas(64) _Atomic uint64_t copied_out; /* the receiver's: number << 32 | bytes copied out;
                                                  with 0 bytes it asks for the message */
 } regx_cico_cell_t;
@@ -189,7 +196,7 @@ typedef struct regx_cico_offer {
     regx_link_t queued;
     uint32_t number; /* of the cell's use */
     bool past;       /* to be written past the caches (regx_copy_past_caches) */
-    unsigned buffer; /* REGX_CICO_BUFFERS: it has none yet */
+    regx_cico_row_t row;
     const char *from;
     size_t length;
     size_t copied; /* by progress alone, without the lock */
@@ -198,15 +205,15 @@ typedef struct regx_cico_offer {
 typedef struct regx_cico {
     /* As the sender. */
     regx_cico_offer_t offers[REGX_CICO_OFFERS];
-    unsigned next_offer;                               /* to be used, if it is free; counts on */
-    const regx_cico_offer_t *users[REGX_CICO_BUFFERS]; /* of each buffer; NULL: it is free */
-    unsigned buffers_max;                              /* that it has */
-    unsigned buffers;                                  /* that are in use by now */
-    unsigned occupied;                                 /* of these: they have a user */
-    unsigned going_round;                              /* of these: by a longer message */
-    unsigned next_buffer;                              /* counts on, too */
-    unsigned messages;                                 /* that had a buffer since the last growth */
-    regx_link_t queue;                                 /* offers, oldest first */
+    unsigned next_offer;  /* to be used, if it is free; counts on */
+    unsigned buffers_max; /* that it has */
+    unsigned buffers;     /* that are in use by now */
+    uint32_t used;        /* of these, a bit for each: they have a message */
+    unsigned occupied;    /* how many bits that are */
+    unsigned going_round; /* messages that are longer than their buffers */
+    unsigned next_buffer; /* to be used, if it is free */
+    unsigned messages;    /* that had a buffer since the last growth */
+    regx_link_t queue;    /* offers, oldest first */
     unsigned queue_length;
     uint32_t requests_seen;
     bool due;                             /* an offer of the queue is AHEAD or ASKED */

@@ -99,7 +99,7 @@ static regx_cico_cell_t *cell(const message_t *message)
 
 static unsigned buffer_of(const message_t *message)
 {
-    return atomic_load(&cell(message)->buffer);
+    return atomic_load(&cell(message)->row).first;
 }
 
 static uint32_t copied_in(const message_t *message)
@@ -111,6 +111,12 @@ static uint32_t copied_in(const message_t *message)
 static void make_copied_in(const message_t *message, uint32_t bytes)
 {
     atomic_store(&cell(message)->copied_in, (uint64_t)offer_of(message).generation << 32 | bytes);
+}
+
+/* And in these buffers. */
+static void make_row(const message_t *message, uint16_t first, uint16_t count)
+{
+    atomic_store(&cell(message)->row, ((regx_cico_row_t){.first = first, .count = count}));
 }
 
 /* The test plays the receiver: it has copied out so many bytes. */
@@ -195,6 +201,7 @@ SHM_TEST(the_kernel_copies_what_the_sender_has_not)
         const uint64_t before = one.counters.bytes_shm;
         message_t *message = expose(0, 5);
 
+        make_row(message, 0, 1);
         unit_fill(buffer_memory(message), HALF, 6, 0);
         make_copied_in(message, HALF);
         take(message);
@@ -216,9 +223,9 @@ SHM_TEST(a_sender_that_computes_is_not_waited_for_while_another_sends)
 {
     uint32_t bytes = 0;
 
-    for (unsigned i = 0; i < 2; i++) {
+    for (uint16_t i = 0; i < 2; i++) {
         take(expose(i, i));
-        atomic_store(&cell(&messages[i])->buffer, i);
+        make_row(&messages[i], i, 1);
     }
     unit_fill(buffer_memory(&messages[1]), MOST, 1, 0);
     while (messages[0].op.ended == 0) {
@@ -361,6 +368,7 @@ SHM_TEST(what_a_peer_says_is_checked)
     assert_int_equal(take_as(message, &message->exposed.key, MOST + 1, true), REGX_INVALID);
     /* Of another use of the cell nothing is taken. */
     const regx_key_t other = key_of_offer(message, 0, 1);
+    make_row(message, 0, 1);
     make_copied_in(message, MOST);
     assert_int_equal(take_as(message, &other, MOST, true), REGX_PENDING);
     receive_alone(message);
@@ -373,16 +381,19 @@ SHM_TEST(what_a_peer_says_is_checked)
     assert_int_equal(one.counters.stages_taken, 0);
     assert_memory_equal(message->to, message->data, 5000);
     assert_int_equal(message->to[5000], 0xee);
-    /* That it lies where there is no staging buffer. The kernel copies it. */
-    const uint32_t buffer = buffer_of(message);
-    atomic_store(&cell(message)->buffer, REGX_CICO_BUFFERS);
-    make_copied_in(message, MOST);
-    take(message);
-    receive_alone(message);
-    assert_int_equal(one.counters.stages_taken, 0);
-    assert_memory_equal(message->to, message->data, MOST);
-    atomic_store(&cell(message)->buffer, buffer);
-    atomic_store(&cell(message)->reader, (uint64_t)offer_of(message).generation << 32);
+    /* That it lies where there is no staging buffer, or not so many. The kernel copies it. */
+    const uint16_t rows[][2] = {
+        {REGX_CICO_BUFFERS, 1}, {1, REGX_CICO_BUFFERS}, {UINT16_MAX, 2}, {0, 0}};
+    for (unsigned i = 0; i < 4; i++) {
+        make_row(message, rows[i][0], rows[i][1]);
+        make_copied_in(message, MOST);
+        memset(message->to, 0xee, MOST);
+        take(message);
+        receive_alone(message);
+        assert_int_equal(one.counters.stages_taken, 0);
+        assert_memory_equal(message->to, message->data, MOST);
+        atomic_store(&cell(message)->reader, (uint64_t)offer_of(message).generation << 32);
+    }
     /* The receiver says that it has copied out what there is not yet. */
     make_copied_out(message, UINT32_MAX);
     atomic_fetch_add(&regx_shm_main(shm_of(&two))->cico.requests, 1);
@@ -490,6 +501,33 @@ SHM_TEST(a_stream_uses_more_staging_buffers)
         assert_true(i < REGX_CICO_BUFFERS);
         used |= send_at_once(MESSAGES);
     }
+}
+
+/* A message that is longer than one has several then, of which no other message has any: so much of it is
+ * copied before anything is copied out. Four are left, for one each. */
+SHM_TEST(a_long_message_has_several_staging_buffers)
+{
+    const size_t lengths[] = {
+        LONG, REGX_CICO_ROW * MOST + 5, LONG + 1, 3 * MOST, 2 * MOST, LONG + 2, 9};
+    const size_t copied[] = {LONG, REGX_CICO_ROW * MOST, LONG + 1, 3 * MOST, MOST, MOST, 9};
+    const unsigned count = sizeof(lengths) / sizeof(lengths[0]);
+
+    while (shm_of(&two)->cico.buffers < REGX_CICO_BUFFERS) {
+        send_at_once(MESSAGES);
+    }
+    const uint64_t before = one.counters.stages_taken;
+    for (unsigned i = 0; i < count; i++) {
+        take(expose_long(i, i, lengths[i]));
+        while (step(&two) > 0) {
+        }
+        assert_int_equal(copied_in(&messages[i]), copied[i]);
+    }
+    for (unsigned i = 0; i < count; i++) {
+        parties_await(&messages[i].op.ended, 1);
+        end(&messages[i]);
+    }
+    assert_int_equal(one.counters.stages_taken - before, count);
+    assert_int_equal(shm_of(&two)->cico.used, 0);
 }
 
 /* However late it is: a handler of the program's may be about to fill what the kernel would copy. A get
