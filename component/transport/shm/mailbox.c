@@ -49,9 +49,9 @@
  * has written comes in FAR ns. That is measured when the poster looks how far it has freed the ring of
  * payload, in one of TIMED laps (in all while the poller seems to be on this core), or the ring of lines,
  * in one of TIMED_LINES laps (in all until it seems far). What comes in less than HERE ns was in this
- * core's cache, or its second thread has it. Seen on an EPYC of Zen 4: 140 to 170 far, 50 to 60 near, at
- * times more, so that one of TIMED_MOST shall not make a poller far. There,
- * far, 2, 4, 8, 16 and 32 KiB one way take 1.0, 1.2, 1.8, 2.8 and 4.7 us so, and 1.4, 2.2, 4.2, 5.8 and
+ * core's cache, or its second thread has it. Seen on an EPYC of Zen 4: near 50 to 60, and one in 400
+ * more; far 130 to 170, but up to half of them 50 to 60. So a slow one counts four times as much as a
+ * fast one, and one of TIMED_MOST alone does not make a poller far. There, far, 2, 4, 8, 16 and 32 KiB one way take 1.0, 1.2, 1.8, 2.8 and 4.7 us so, and 1.4, 2.2, 4.2, 5.8 and
  * 8.4 by plain stores; streams of them have 4.1, 6.9, 10.4, 9.6 and 11.1 GB/s, and 2.3, 2.4,
  * 1.9, 2.6 and 3.6. Those of 1 KiB are slower so.
  *
@@ -62,7 +62,7 @@
  * so, and 2.1 and 3.5 by plain stores; streams of 16 KiB have 9.0 GB/s, and 5.8. Streams both ways would
  * have 12 GB/s of 8 KiB instead of 18. */
 #define PAST_MIN 2048u
-#define FAR 120u
+#define FAR 110u
 #define HERE 35u
 #define TIMED 4u
 #define TIMED_LINES 64u
@@ -144,8 +144,10 @@ static void look_at_consumed(regx_mailbox_out_t *out, const _Atomic uint64_t *co
         const int64_t line = regx_now_ns() - began - clock;
         const uint32_t took = line < 0 ? 0 : (uint32_t)regx_min((uint64_t)line, TIMED_MOST);
 
-        out->distance =
-            took < HERE ? out->distance - out->distance / 32 : (out->distance + took) / 2;
+        out->distance = took < HERE            ? out->distance - out->distance / 32
+                        : out->distance == 0   ? took
+                        : took > out->distance ? out->distance + (took - out->distance) / 4
+                                               : out->distance - (out->distance - took) / 16;
     }
 }
 
