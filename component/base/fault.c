@@ -5,20 +5,29 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <string.h>
 
 #include "base/util.h"
 
 /* ---- handlers ---- */
 
-/* Libraries whose handlers print where the program crashed, and end it. */
-static const char *const reporters[] = {"libopen-pal.", "libucs", "libasan.", "libtsan.",
-                                        "libubsan."};
+/* Objects whose handlers print where the program crashed, and end it; of Fortran's by default. (Python's
+ * faulthandler does so; a handler written in Python runs too late to bring in anything.) */
+static const char *const reporters[] = {"libopen-pal.", "libucs",    "libgfortran.",
+                                        "libifcore",    "libpython", "python3",
+                                        "libasan.",     "libtsan.",  "libubsan."};
 
+/* To ask the loader takes microseconds, and the answer is the same as long as the handler is: one that
+ * reports stays in place, and with it its library. */
 static bool only_reports(const void *handler)
 {
+    static const void *_Atomic reporter;
     Dl_info info;
 
+    if (handler == atomic_load_explicit(&reporter, memory_order_relaxed)) {
+        return true;
+    }
     if (dladdr(handler, &info) == 0 || info.dli_fname == NULL) {
         return false; /* made at run time, or of an object without symbols */
     }
@@ -27,25 +36,30 @@ static bool only_reports(const void *handler)
 
     for (unsigned i = 0; i < sizeof(reporters) / sizeof(reporters[0]); i++) {
         if (strncmp(name, reporters[i], strlen(reporters[i])) == 0) {
+            atomic_store_explicit(&reporter, handler, memory_order_relaxed);
             return true;
         }
     }
     return false;
 }
 
-bool regx_fault_is_handled(int signal)
+bool regx_fault_has_handler(int signal)
 {
     struct sigaction action;
+
+    /* One word in all of Linux's ABIs, whichever of both members was set. */
+    return sigaction(signal, NULL, &action) == 0 && action.sa_handler != SIG_DFL &&
+           action.sa_handler != SIG_IGN &&
+           !only_reports((const void *)(uintptr_t)action.sa_handler);
+}
+
+bool regx_fault_is_handled(int signal)
+{
     sigset_t blocked;
 
     /* The kernel ends a process that ignores or blocks the signal of its own access. */
-    if (sigaction(signal, NULL, &action) != 0 || action.sa_handler == SIG_DFL ||
-        action.sa_handler == SIG_IGN || pthread_sigmask(SIG_SETMASK, NULL, &blocked) != 0 ||
-        sigismember(&blocked, signal) == 1) {
-        return false;
-    }
-    /* One word in all of Linux's ABIs, whichever of both members was set. */
-    return !only_reports((const void *)(uintptr_t)action.sa_handler);
+    return regx_fault_has_handler(signal) && pthread_sigmask(SIG_SETMASK, NULL, &blocked) == 0 &&
+           sigismember(&blocked, signal) != 1;
 }
 
 /* ---- mappings ---- */

@@ -6,10 +6,10 @@
  * alone it may have asked for. Where the kernel's copy is refused, these functions say whether the
  * processor's may be made in its place. Where it may not, the process would be ended by a signal.
  *
- * Handlers that only report a crash do not count: Open MPI's, UCX's and the sanitizers'.
+ * Handlers that only report a crash do not count: Open MPI's, UCX's, Fortran's and the sanitizers'.
  *
- * Any thread, holding no lock that the program's handler could want. Both read /proc or ask the
- * loader: they are for what was refused, not for each message.
+ * Any thread, holding no lock that the program's handler, or a library that is being loaded, could
+ * want. What reads /proc is for what was refused, not for each message.
  */
 #ifndef REGX_BASE_FAULT_H
 #define REGX_BASE_FAULT_H
@@ -17,8 +17,11 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Whether the program handles that signal, SIGSEGV or SIGBUS, on this thread: it has a handler that
- * does not only report, and the signal is not blocked. */
+/* Whether the program has a handler of that signal, SIGSEGV or SIGBUS, that does not only report: some
+ * of its memory may have to be brought in, though a page that a device or a peer reaches seems to be
+ * there. A system call. */
+bool regx_fault_has_handler(int signal);
+/* The same for an access by this thread: nor is the signal blocked. */
 bool regx_fault_is_handled(int signal);
 
 /* Whether a load of the byte at `address`, or a store to it, is made good by the program if the

@@ -2,9 +2,12 @@
 #include "registration/cache.h"
 
 #include <assert.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+
+#include "base/fault.h"
 
 static size_t size_of(const regx_regions_t *regions)
 {
@@ -638,14 +641,15 @@ bool regx_owned_acquire(regx_registry_t *registry, const void *base, size_t leng
                         regx_region_t *region)
 {
     regx_owned_t *owned = registry->owned;
+    const bool handled = regx_fault_has_handler(SIGSEGV);
     bool begins = false, served = false;
 
     regx_lock(&owned->lock);
     regx_owned_block_t *block = find_locked(owned, base, length);
-    owned_mr_t *made = block != NULL ? *mr_locked(block, registry) : NULL;
+    owned_mr_t *made = block != NULL && !handled ? *mr_locked(block, registry) : NULL;
     if (made != NULL) {
         served = made->ready;
-    } else if (block != NULL && registers) {
+    } else if (block != NULL && registers && !handled) {
         made = begin_locked(registry, block);
         served = begins = made != NULL;
     }
@@ -653,6 +657,9 @@ bool regx_owned_acquire(regx_registry_t *registry, const void *base, size_t leng
         block->uses++;
     }
     regx_unlock(&owned->lock);
+    if (handled && registers && block != NULL) {
+        regx_tally(registry->counters->fallbacks, "MPI_Alloc_mem: SIGSEGV is handled");
+    }
     if (begins && !finish(registry, block, made)) {
         leave_block(owned, block);
         return false;
@@ -678,7 +685,7 @@ bool regx_owned_seems_kept(const regx_registry_t *registry, const void *base, si
     const owned_mr_t *made = block != NULL ? *mr_locked(block, registry) : NULL;
     const bool kept = block != NULL && (made == NULL ? fits_locked(registry, block) : made->ready);
     regx_unlock(&registry->owned->lock);
-    return kept;
+    return kept && !regx_fault_has_handler(SIGSEGV);
 }
 
 void regx_owned_close(regx_registry_t *registry)

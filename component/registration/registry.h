@@ -87,6 +87,10 @@ typedef struct regx_cache_config {
  * the registry closed. A registry tries once: a block that the device refuses is as other memory from
  * then on, and so is one while another thread registers it.
  *
+ * So is every block while the program has a handler of SIGSEGV (base/fault.h): it may have protected it,
+ * to fill it when it is accessed. A device would find what was there before, and call no handler; a
+ * registration that is made for one use is refused then.
+ *
  * To free a block that is in use is the program's error. Such a block gives no new use; it stays
  * registered and mapped until the last use has ended, so that no key outlives what it names.
  *

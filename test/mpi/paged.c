@@ -9,7 +9,8 @@
  * while later; guarded, as protected for guard pages; cut,
  * by a handler of SIGBUS that lengthens the file again; pager, by a userfaultfd (of user mode) that a
  * thread serves; child, that a child of this process serves; owned, as protected, in memory of
- * MPI_Alloc_mem; none, the control: nothing has to be brought in.
+ * MPI_Alloc_mem, from or to which a message goes before, with no handler; none, the control: nothing
+ * has to be brought in.
  * SIDE: send, receive, put, get: what rank 0 sends from, rank 1 receives into, rank 0 puts to, or gets
  * from, at rank 1. Each SIZE goes once from the beginning of a page, and once from inside one. What is
  * sent from is filled when it is brought in.
@@ -178,9 +179,18 @@ static void make(void)
     }
 }
 
+static void handle_faults(void)
+{
+    const struct sigaction action = {.sa_sigaction = on_fault, .sa_flags = SA_SIGINFO};
+    if (!is_paged() && strcmp(how, "none") != 0) {
+        sigaction(strcmp(how, "cut") == 0 ? SIGBUS : SIGSEGV, &action, NULL);
+    }
+}
+
 static void take_away(void)
 {
     int failed = 0;
+    handle_faults();
     if (is_paged()) {
         open_pager();
     } else if (strcmp(how, "cut") == 0) {
@@ -206,6 +216,7 @@ static void give_back(void)
     if (is_owned) {
         mprotect(now.memory, room, PROT_READ | PROT_WRITE);
         MPI_Free_mem(now.memory);
+        (void)signal(SIGSEGV, SIG_DFL);
         return;
     }
     mapping_drop(now.memory, room, false);
@@ -271,9 +282,16 @@ static void one(const char *side, size_t size, size_t inside, uint64_t round)
         make();
         now.buffer = now.memory + inside;
         *faults = 0;
-        if (!windows) {
-            take_away();
+    }
+    if (is_owned) {
+        if (mine && fills) {
+            fill(now.buffer, now.size, now.buffer);
         }
+        message(side, mine);
+        now.key = stamp_key(SEED, round, 1, 0);
+    }
+    if (mine && !windows) {
+        take_away();
     }
     MPI_Barrier(MPI_COMM_WORLD);
     if (windows) {
@@ -292,7 +310,6 @@ static void one(const char *side, size_t size, size_t inside, uint64_t round)
 
 int main(int argc, char **argv)
 {
-    struct sigaction action = {.sa_sigaction = on_fault, .sa_flags = SA_SIGINFO};
     rank = check_begin(&argc, &argv, 4);
     how = argv[1];
     const char *side = argv[2];
@@ -301,9 +318,6 @@ int main(int argc, char **argv)
     void *shared = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     faults = shared;
     ends = (atomic_bool *)shared + sizeof *faults;
-    if (!is_paged() && strcmp(how, "none") != 0) {
-        sigaction(strcmp(how, "cut") == 0 ? SIGBUS : SIGSEGV, &action, NULL);
-    }
     for (int i = 3; i < argc; i++) {
         const size_t size = strtoul(argv[i], NULL, 0);
         room = (size + INSIDE + 2 * PAGE) & ~(size_t)(PAGE - 1);

@@ -231,7 +231,7 @@ void regx_shm_expose(regx_transport_t *transport, const void *base, size_t lengt
         .address = (uintptr_t)base,
         .length = length & (SIZE_MAX >> 1),
         .by_kernel = regx_alloc_mem_find(regx_shm_of(transport), base, length) != NULL &&
-                     regx_fault_is_handled(SIGSEGV),
+                     regx_fault_has_handler(SIGSEGV),
         .offer = {.id = UINT32_MAX}};
 
     regx_shm_key_pack(named, key);

@@ -34,23 +34,15 @@ static void set_free(uintptr_t base)
     regx_owned_free(&owned, (void *)base);
 }
 
-static int owned_reset(void **state)
+static void owned_reset(void)
 {
-    (void)state;
+    unit_handle_no_faults(); /* else it may have protected its own, and nothing is used for life */
     given_back = 0;
     giver = NULL;
     regx_owned_init(&owned, true, give_back);
-    return 0;
 }
 
-static int owned_end(void **state)
-{
-    (void)state;
-    regx_owned_fini(&owned);
-    return 0;
-}
-
-#define OWNED_TEST(test) UNIT_TEST_BETWEEN(test, owned_reset, owned_end)
+#define OWNED_TEST(test) UNIT_TEST_WITHIN(test, NULL, owned_reset(), regx_owned_fini(&owned))
 
 /* Nothing is kept of other memory. */
 static registry_t *open_none(uint64_t bytes)
@@ -194,6 +186,37 @@ OWNED_TEST(what_the_device_refuses_is_as_other_memory)
     set_free(here);
     add(here);
     assert_true(registered(r, here, 100, REGX_ACCESS_LOCAL));
+    assert_true(used_again(r, here, 100, REGX_ACCESS_LOCAL));
+    registry_close(r);
+}
+
+static void bring_in(int signal)
+{
+    (void)signal;
+}
+
+/* It may have protected a block. Afterwards what was registered before serves again. */
+OWNED_TEST(while_the_program_brings_in_pages_each_use_is_registered)
+{
+    registry_t *r = open_none(UNLIMITED);
+    regx_region_t region;
+
+    add(here);
+    add(here + BLOCK);
+    assert_true(registered(r, here, 100, REGX_ACCESS_LOCAL));
+    (void)signal(SIGSEGV, bring_in);
+    for (unsigned i = 0; i < 2; i++) {
+        const uintptr_t base = here + i * BLOCK; /* known, not known */
+
+        assert_false(regx_region_seems_kept(&r->registry, (void *)base, 9, REGX_ACCESS_LOCAL));
+        assert_false(
+            regx_region_acquire_kept(&r->registry, (void *)base, 9, REGX_ACCESS_LOCAL, &region));
+        assert_true(registered(r, base, 9, REGX_ACCESS_LOCAL));
+        assert_true(registered(r, base, 9, REGX_ACCESS_LOCAL));
+    }
+    assert_int_equal(r->counters.uses_owned, 1);
+    assert_int_equal(r->live, 1);
+    unit_handle_no_faults();
     assert_true(used_again(r, here, 100, REGX_ACCESS_LOCAL));
     registry_close(r);
 }
