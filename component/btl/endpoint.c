@@ -155,7 +155,10 @@ void regx_module_end_job(regx_module_t *module, opal_proc_t *proc)
     const mca_btl_base_module_error_cb_fn_t error = module->error;
 
     if (error != NULL) {
+        const uintptr_t outer = regx_module_call_out();
+
         error(&module->super, MCA_BTL_ERROR_FLAGS_FATAL, proc, NULL);
+        regx_module_called(outer);
     }
 }
 

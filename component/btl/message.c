@@ -186,13 +186,22 @@ static void end_fragment(regx_module_t *module, regx_fragment_t *fragment, int s
     }
 }
 
+/* The same from inside progress. */
+static void end_waiting(regx_module_t *module, regx_fragment_t *fragment, int status)
+{
+    const uintptr_t outer = regx_module_call_out();
+
+    end_fragment(module, fragment, status);
+    regx_module_called(outer);
+}
+
 static void zcopy_done(regx_zcopy_t *zcopy, regx_status_t status)
 {
     regx_fragment_t *fragment = REGX_CONTAINER_OF(zcopy, regx_fragment_t, zcopy);
     regx_module_t *module = zcopy->context;
 
     count_read(fragment->endpoint, zcopy->length);
-    end_fragment(module, fragment, status == REGX_OK ? OPAL_SUCCESS : OPAL_ERROR);
+    end_waiting(module, fragment, status == REGX_OK ? OPAL_SUCCESS : OPAL_ERROR);
 }
 
 static void enqueue(regx_module_t *module, regx_fragment_t *fragment)
@@ -323,7 +332,7 @@ static int send_front(regx_module_t *module, regx_endpoint_t *endpoint)
         take_front(module, endpoint);
         sent++;
         if (status != REGX_PENDING) {
-            end_fragment(module, fragment, status == REGX_OK ? OPAL_SUCCESS : OPAL_ERR_UNREACH);
+            end_waiting(module, fragment, status == REGX_OK ? OPAL_SUCCESS : OPAL_ERR_UNREACH);
         }
     }
     return sent;

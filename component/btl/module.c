@@ -34,7 +34,7 @@ static void deliver_for_all(regx_module_t *module, uint64_t sender, uint8_t tag,
     if (from == NULL) {
         regx_count_malformed(module->counters); /* another BTL's, or none */
     } else {
-        regx_compat_receive(&module->super, from, tag, data, length);
+        regx_compat_receive_from(&module->super, from, tag, data, length);
     }
 }
 
@@ -60,12 +60,13 @@ static __attribute__((noinline)) void deliver_other(regx_module_t *module, uint6
 
 static void deliver(void *context, uint64_t sender, uint8_t tag, const void *data, size_t length)
 {
+    const unsigned above = (unsigned)tag - MCA_BTL_TAG_PML; /* what is below goes round */
     regx_module_t *module = context;
 
-    if (tag < MCA_BTL_TAG_PML || tag >= MCA_BTL_TAG_MAX) {
+    if (above >= MCA_BTL_TAG_MAX - MCA_BTL_TAG_PML) {
         deliver_other(module, sender, tag, data, length);
     } else if (!module->ending) {
-        regx_compat_receive(&module->super, NULL, tag, data, length);
+        regx_compat_receive(&module->super, sender, tag, data, length);
     }
 }
 
@@ -177,7 +178,7 @@ regx_status_t regx_module_open(regx_component_t *component, regx_transport_kind_
     module->flow = component->counters.flows[kind] = &component->flows[kind];
     module->flow->threads = component->threads;
     module->trace = &component->trace;
-    module->threads = component->threads;
+    module->threads = module->guarded = component->threads;
     regx_list_init(&module->blocked);
     regx_lock_init(&module->lock, module->threads);
     regx_onesided_declare(&module->super, component->windows);
@@ -249,25 +250,16 @@ bool regx_module_start(regx_module_t *module)
     return module->rndv != NULL;
 }
 
-/* What module->inside holds, if it is no address in the stack of the thread that is in progress. */
-#define NOBODY 0
-#define CLOSED UINTPTR_MAX
-
-/* One thread at a time, and not again from inside a callback. An interlocked exchange is a tenth of
- * an 8-byte message's time: only where there are threads. Without threads, a callback's frame lies
- * below that of the progress it was called from (stacks grow downwards). So if this one does not lie
- * below it, the other is no more: the program has left it by siglongjmp, mostly while it waited. */
-static bool try_enter(regx_module_t *module, uintptr_t frame)
+/* A callback's frame lies above that of the progress that it calls (stacks grow downwards). If it does
+ * not, the callback is no more: the program has left it by siglongjmp. */
+static __attribute__((noinline)) bool has_left_call(void)
 {
-    const uintptr_t inside = atomic_load_explicit(&module->inside, memory_order_relaxed);
+    const uintptr_t calling = atomic_load_explicit(&regx_compat_calling, memory_order_relaxed);
 
-    if (inside != NOBODY && (module->threads || frame < inside)) {
+    if ((uintptr_t)__builtin_frame_address(0) < calling) {
         return false;
     }
-    if (module->threads) {
-        return atomic_exchange_explicit(&module->inside, frame, memory_order_acquire) == NOBODY;
-    }
-    atomic_store_explicit(&module->inside, frame, memory_order_relaxed);
+    regx_module_called(0);
     return true;
 }
 
@@ -308,7 +300,7 @@ static __attribute__((noinline)) int progress_all(regx_module_t *module)
 
 /* The usual round: takes the frames that have arrived or, if there are none, does what waits in this
  * module. Most rounds find neither, and take few instructions. */
-static int progress_transport(regx_module_t *module)
+static inline int progress_transport(regx_module_t *module)
 {
     const int events = module->transport->ops->progress(module->transport);
 
@@ -319,23 +311,48 @@ static int progress_transport(regx_module_t *module)
     return events + advance(module);
 }
 
+static inline int progress_round(regx_module_t *module)
+{
+    return ++module->rounds % ALL_ROUNDS == 0 ? progress_all(module) : progress_transport(module);
+}
+
 static __attribute__((noinline)) int complete(regx_module_t *module, int events)
 {
     regx_onesided_complete(module->onesided, NULL); /* osc/rdma calls progress from there */
     return events;
 }
 
-int regx_module_progress(regx_module_t *module)
+static inline int complete_ended(regx_module_t *module, int events)
 {
-    if (!try_enter(module, (uintptr_t)__builtin_frame_address(0))) {
-        return 0; /* another thread does what there is to do */
-    }
-    const int events =
-        ++module->rounds % ALL_ROUNDS == 0 ? progress_all(module) : progress_transport(module);
-    atomic_store_explicit(&module->inside, NOBODY, memory_order_release);
     return atomic_load_explicit(&module->due.ended, memory_order_relaxed) > 0
                ? complete(module, events)
                : events;
+}
+
+/* One thread at a time: the others find that there is somebody who does what there is to do. An
+ * interlocked exchange is a tenth of an 8-byte message's time. */
+static __attribute__((noinline)) int progress_alone(regx_module_t *module)
+{
+    if (atomic_load_explicit(&module->inside, memory_order_relaxed) ||
+        atomic_exchange_explicit(&module->inside, true, memory_order_acquire)) {
+        return 0;
+    }
+    const int events = progress_round(module);
+
+    atomic_store_explicit(&module->inside, false, memory_order_release);
+    return complete_ended(module, events);
+}
+
+/* Without threads only what Open MPI does inside a callback of its own is refused. */
+int regx_module_progress(regx_module_t *module)
+{
+    if (module->guarded) {
+        return progress_alone(module);
+    }
+    if (atomic_load_explicit(&regx_compat_calling, memory_order_relaxed) != 0 && !has_left_call()) {
+        return 0;
+    }
+    return complete_ended(module, progress_round(module));
 }
 
 void regx_module_end(regx_module_t *module)
@@ -344,8 +361,10 @@ void regx_module_end(regx_module_t *module)
 
     module->error = NULL; /* at once: from now on peers may be gone */
     module->ending = true;
-    /* Without threads this very one is in progress: a callback has ended the program. */
-    while (atomic_exchange_explicit(&module->inside, CLOSED, memory_order_acquire) != NOBODY &&
+    if (!module->threads) { /* this very one may be in progress: a callback has ended the program */
+        module->guarded = true;
+    }
+    while (atomic_exchange_explicit(&module->inside, true, memory_order_acquire) &&
            module->threads) {
         nanosleep(&pause, NULL); /* the other thread may have a lower priority and the same core */
     }

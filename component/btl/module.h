@@ -38,7 +38,8 @@ struct regx_module {
     regx_onesided_t *onesided; /* NULL: closing */
     unsigned rounds;           /* of progress */
     atomic_bool ending;        /* Open MPI finalizes: its callbacks are not called any more */
-    atomic_uintptr_t inside;   /* progress: see try_enter */
+    bool guarded;              /* progress is, by `inside`: there are threads, or it has ended */
+    atomic_bool inside;        /* a thread is in progress, or it has ended */
     /* Ends the job; NULL: not yet, or not any more. */
     _Atomic mca_btl_base_module_error_cb_fn_t error;
 
@@ -80,6 +81,23 @@ bool regx_module_start(regx_module_t *module);
 /* Delivers and sends what is ready; returns how many things went on. Any thread; one at a time is
  * let in, the others return at once. */
 int regx_module_progress(regx_module_t *module);
+
+/* To be called before and after Open MPI is called from inside progress, but by regx_compat_receive. It
+ * may call progress there, which is refused then: not everywhere in progress, as a program may leave it
+ * by siglongjmp. `outer`: what the former returned. */
+static inline uintptr_t regx_module_call_out(void)
+{
+    const uintptr_t outer = atomic_load_explicit(&regx_compat_calling, memory_order_relaxed);
+
+    atomic_store_explicit(&regx_compat_calling, (uintptr_t)__builtin_frame_address(0),
+                          memory_order_relaxed);
+    return outer;
+}
+
+static inline void regx_module_called(uintptr_t outer)
+{
+    atomic_store_explicit(&regx_compat_calling, outer, memory_order_relaxed);
+}
 
 /* Keeps progress out for good, and stops calling Open MPI back. No other thread is in MPI any more,
  * or leaves it soon. */

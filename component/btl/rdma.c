@@ -158,6 +158,15 @@ static void lose_buffer(const regx_call_t *call)
     regx_module_lost(regx_module_of(call->btl), call->endpoint, call->size, "to", why);
 }
 
+/* Inside progress, or inside put or get. */
+static void complete(const regx_call_t *call, int status)
+{
+    const uintptr_t outer = regx_module_call_out();
+
+    regx_call_complete(call, status);
+    regx_module_called(outer);
+}
+
 static void send_ended(void *context, regx_status_t status)
 {
     const regx_call_t call = take_back(context);
@@ -171,7 +180,7 @@ static void send_ended(void *context, regx_status_t status)
         regx_module_lost(regx_module_of(call.btl), call.endpoint, call.size, "to", reason(status));
     }
     /* Not OUT_OF_RESOURCE: ob1 would both queue and free its fragment. */
-    regx_call_complete(&call, status == REGX_OK ? OPAL_SUCCESS : OPAL_ERROR);
+    complete(&call, status == REGX_OK ? OPAL_SUCCESS : OPAL_ERROR);
 }
 
 static void receive_ended(void *context, regx_status_t status)
@@ -179,7 +188,7 @@ static void receive_ended(void *context, regx_status_t status)
     const regx_call_t call = take_back(context);
 
     if (regx_endpoint_expects_callbacks(regx_module_of(call.btl), call.endpoint)) {
-        regx_call_complete(&call, status == REGX_OK ? OPAL_SUCCESS : OPAL_ERR_NOT_AVAILABLE);
+        complete(&call, status == REGX_OK ? OPAL_SUCCESS : OPAL_ERR_NOT_AVAILABLE);
     }
 }
 

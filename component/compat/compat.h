@@ -14,10 +14,16 @@
 
 #include "registration/monitor/monitor.h"
 
+/* Without threads: an address in the frame that calls Open MPI from inside progress; 0: none does. */
+extern __attribute__((visibility("hidden"))) atomic_uintptr_t regx_compat_calling;
+
 /* Calls who listens to `tag` with a frame that arrived; the data is valid during the call. `from`
- * is only needed where regx_compat_answers says so. */
-void regx_compat_receive(mca_btl_base_module_t *btl, struct mca_btl_base_endpoint_t *from,
-                         mca_btl_base_tag_t tag, const void *data, size_t length);
+ * is only needed where regx_compat_answers says so. (`sender`, for nobody, leaves the other arguments in
+ * the transport's places.) */
+void regx_compat_receive(mca_btl_base_module_t *btl, uint64_t sender, mca_btl_base_tag_t tag,
+                         const void *data, size_t length);
+void regx_compat_receive_from(mca_btl_base_module_t *btl, struct mca_btl_base_endpoint_t *from,
+                              mca_btl_base_tag_t tag, const void *data, size_t length);
 
 /* Whether a tag below MCA_BTL_TAG_PML is Open MPI's own for all BTLs, and who listens to it may
  * answer to the endpoint that a frame came from; others are of one BTL. */

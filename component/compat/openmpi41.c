@@ -17,19 +17,31 @@
 
 const bool regx_compat_windows = true;
 
-void regx_compat_receive(mca_btl_base_module_t *btl, struct mca_btl_base_endpoint_t *from,
-                         mca_btl_base_tag_t tag, const void *data, size_t length)
+atomic_uintptr_t regx_compat_calling;
+
+void regx_compat_receive(mca_btl_base_module_t *btl, uint64_t sender, mca_btl_base_tag_t tag,
+                         const void *data, size_t length)
 {
     const mca_btl_active_message_callback_t *callback = &mca_btl_base_active_message_trigger[tag];
     mca_btl_base_segment_t segment = {.seg_addr.pval = (void *)(uintptr_t)data, .seg_len = length};
     mca_btl_base_descriptor_t descriptor; /* who listens reads its segments only */
 
-    (void)from;
+    (void)sender;
     descriptor.des_segments = &segment;
     descriptor.des_segment_count = 1;
     if (callback->cbfunc != NULL) {
+        atomic_store_explicit(&regx_compat_calling, (uintptr_t)__builtin_frame_address(0),
+                              memory_order_relaxed);
         callback->cbfunc(btl, tag, &descriptor, callback->cbdata);
+        atomic_store_explicit(&regx_compat_calling, 0, memory_order_relaxed);
     }
+}
+
+void regx_compat_receive_from(mca_btl_base_module_t *btl, struct mca_btl_base_endpoint_t *from,
+                              mca_btl_base_tag_t tag, const void *data, size_t length)
+{
+    (void)from;
+    regx_compat_receive(btl, 0, tag, data, length);
 }
 
 bool regx_compat_answers(mca_btl_base_tag_t tag)

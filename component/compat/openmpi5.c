@@ -30,8 +30,10 @@ const bool regx_compat_windows = false;
 /* Open MPI's own part for UCX, by default in libopen-pal. */
 extern char opal_common_ucx[] __attribute__((weak));
 
-void regx_compat_receive(mca_btl_base_module_t *btl, struct mca_btl_base_endpoint_t *from,
-                         mca_btl_base_tag_t tag, const void *data, size_t length)
+atomic_uintptr_t regx_compat_calling;
+
+void regx_compat_receive_from(mca_btl_base_module_t *btl, struct mca_btl_base_endpoint_t *from,
+                              mca_btl_base_tag_t tag, const void *data, size_t length)
 {
     const mca_btl_active_message_callback_t *callback = &mca_btl_base_active_message_trigger[tag];
     const mca_btl_base_segment_t segment = {.seg_addr.pval = (void *)(uintptr_t)data,
@@ -43,8 +45,18 @@ void regx_compat_receive(mca_btl_base_module_t *btl, struct mca_btl_base_endpoin
                                                           .cbdata = callback->cbdata};
 
     if (callback->cbfunc != NULL) {
+        atomic_store_explicit(&regx_compat_calling, (uintptr_t)__builtin_frame_address(0),
+                              memory_order_relaxed);
         callback->cbfunc(btl, &descriptor);
+        atomic_store_explicit(&regx_compat_calling, 0, memory_order_relaxed);
     }
+}
+
+void regx_compat_receive(mca_btl_base_module_t *btl, uint64_t sender, mca_btl_base_tag_t tag,
+                         const void *data, size_t length)
+{
+    (void)sender;
+    regx_compat_receive_from(btl, NULL, tag, data, length);
 }
 
 /* Gets, puts and atomics that are emulated over send, and the detection of failures (0x30 and 0x31,

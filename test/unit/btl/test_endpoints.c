@@ -42,6 +42,7 @@ void *__wrap_realloc(void *old, size_t size)
 
 /* ---- what endpoint.c uses of the BTL and of Open MPI ---- */
 
+atomic_uintptr_t regx_compat_calling;
 static regx_conn_t conns[PEERS];
 static unsigned connected, disconnected;
 static bool reads = true;       /* whether peers live */
