@@ -454,8 +454,12 @@ struct regx_owned_block {
     size_t length;
     uint64_t uses;
     bool freed;
+    /* Uses that pass until it is tried again, since there was no room; and at the last refusal. */
+    uint64_t left, pause;
     owned_mr_t *mrs;
 };
+
+#define PAUSE_MAX UINT64_C(1024)
 
 void regx_owned_init(regx_owned_t *owned, bool threads,
                      void (*give_back)(void *base, size_t length))
@@ -556,7 +560,8 @@ static bool fits_locked(const regx_registry_t *registry, const regx_owned_block_
 {
     const uint64_t most = registry->transport->mr_count;
 
-    return regx_within(registry->owned_bytes, block->length, registry->owned_max) &&
+    return block->left == 0 &&
+           regx_within(registry->owned_bytes, block->length, registry->owned_max) &&
            (most == 0 || registry->owned_count < most / 2);
 }
 
@@ -565,6 +570,7 @@ static owned_mr_t *begin_locked(regx_registry_t *registry, regx_owned_block_t *b
 {
     owned_mr_t *made = fits_locked(registry, block) ? malloc(sizeof(*made)) : NULL;
 
+    block->left -= block->left > 0;
     if (made != NULL) {
         *made = (owned_mr_t){.next = block->mrs, .registry = registry};
         block->mrs = made;
@@ -574,6 +580,20 @@ static owned_mr_t *begin_locked(regx_registry_t *registry, regx_owned_block_t *b
     return made;
 }
 
+static void count_out_locked(regx_registry_t *registry, size_t length)
+{
+    registry->owned_bytes -= length;
+    registry->owned_count--;
+}
+
+/* Want of room may pass, but each attempt may take long: the pauses between them become longer. */
+static void forget_locked(regx_owned_block_t *block, owned_mr_t *made)
+{
+    *mr_locked(block, made->registry) = made->next;
+    free(made);
+    block->left = block->pause = regx_min(2 * block->pause + 1, PAUSE_MAX);
+}
+
 static bool finish(regx_registry_t *registry, regx_owned_block_t *block, owned_mr_t *made)
 {
     const regx_status_t status =
@@ -581,6 +601,12 @@ static bool finish(regx_registry_t *registry, regx_owned_block_t *block, owned_m
 
     regx_lock(&registry->owned->lock);
     made->ready = status == REGX_OK;
+    if (!made->ready) {
+        count_out_locked(registry, block->length);
+    }
+    if (status == REGX_NO_MEMORY) {
+        forget_locked(block, made);
+    }
     regx_unlock(&registry->owned->lock);
     return status == REGX_OK;
 }
@@ -593,10 +619,11 @@ static void end_mr(owned_mr_t *made, size_t length)
     if (made->ready && !registry->transport->forked) {
         regx_mr_deregister(registry, &made->mr);
     }
-    regx_lock(&registry->owned->lock);
-    registry->owned_bytes -= length;
-    registry->owned_count--;
-    regx_unlock(&registry->owned->lock);
+    if (made->ready) {
+        regx_lock(&registry->owned->lock);
+        count_out_locked(registry, length);
+        regx_unlock(&registry->owned->lock);
+    }
     free(made);
 }
 

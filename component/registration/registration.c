@@ -108,7 +108,8 @@ regx_status_t regx_registry_open(regx_registry_t *registry, regx_monitor_t *moni
     }
     if (transport->registers && (monitor == NULL || !monitor->by_device)) { /* odp pins nothing */
         registry->owned = cache->owned;
-        registry->owned_max = cache->bytes;
+        /* Nothing evicts them: of what may be pinned in all, transfers get a part, too. */
+        registry->owned_max = monitor == NULL ? cache->bytes : cache->bytes / 2;
     }
     if (monitor == NULL) { /* changes are not reported: nothing may be kept */
         return REGX_OK;

@@ -85,7 +85,8 @@ typedef struct regx_cache_config {
  * registration of it stays true although no monitor looks after it. A block is registered as a whole,
  * for every access, when a device that pins first uses a part of it, and stays so until it is freed or
  * the registry closed. A registry tries once: a block that the device refuses is as other memory from
- * then on, and so is one while another thread registers it.
+ * then on, unless it had no room; then a later use tries again. So is one while another thread registers
+ * it.
  *
  * So is every block while the program has a handler of SIGSEGV (base/fault.h): it may have protected it,
  * to fill it when it is accessed. A device would find what was there before, and call no handler; a
@@ -147,8 +148,8 @@ struct regx_registry {
      * (REGX_UNLIMITED: any), and where that is bounded as there are. */
     uint64_t once_max;
     _Atomic uint64_t once[2];
-    /* Bytes of owned blocks that may be registered, those that are or were refused, and how many these
-     * are: the latter two under owned's lock. */
+    /* Bytes of owned blocks that may be registered, those that are, and how many these are: the latter two
+     * under owned's lock. */
     uint64_t owned_max, owned_bytes, owned_count;
     regx_drain_t *drain; /* the monitor's; NULL: no change waits */
 };
