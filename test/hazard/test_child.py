@@ -6,7 +6,7 @@ import pytest
 from launch import Mpi
 from tables import strategies
 
-BYTES = 8 + 5_000 + 40_000 + 70_000 + 140_000 + (3 << 20)  # of a round's messages, each way
+BYTES = 8 + 5_000 + 20_000 + 70_000 + 140_000 + (3 << 20)  # of a round's messages, each way
 
 HOW = ["fork", "vfork", "spawn", "clone"]
 

@@ -124,7 +124,8 @@ def test_half_of_the_shared_memory_is_left_to_the_program(mpi: Mpi, tmp_path: Pa
                                                           ranks: int, size: str) -> None:
     """Where there is no System V, a container's /dev/shm of 64 MB is shared among all."""
     memory = SharedMemory(tmp_path, size=size, sysv=sysv)
-    mpi("room", ranks=ranks, around=memory.around).checked(ranks=ranks).over("shm")
+    mpi("collective", "--roots", 1, "--sizes", "100,30000,300000", "alltoall", "room", ranks=ranks,
+        around=memory.around).checked(ranks=ranks).over("shm")
 
 
 def test_where_not_all_mailboxes_fit_those_who_talk_get_theirs(mpi: Mpi, tmp_path: Path) -> None:

@@ -90,6 +90,21 @@ static inline void check_exchange(MPI_Comm comm, size_t length, int to, uint64_t
     free(in);
 }
 
+/* Bytes of messages, one for each way that they may go. */
+static const size_t check_sizes[] = {8, 5000, 20000, 70000, 140000, 3 << 20};
+enum { CHECK_SIZES = sizeof check_sizes / sizeof *check_sizes };
+
+/* Exchanges a message of each size with that rank, which may be this one. `first` numbers them. */
+static inline void check_exchange_sizes(int peer, uint64_t run, uint64_t first)
+{
+    int rank;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    for (uint64_t n = 0; n < CHECK_SIZES; n++) {
+        check_exchange(MPI_COMM_WORLD, check_sizes[n], peer, stamp_key(run, first + n, rank, peer),
+                       peer, stamp_key(run, first + n, peer, rank), "an exchange");
+    }
+}
+
 /* The only line of standard output, from one rank: what a test asserts that it is there alone. */
 static inline void check_done(MPI_Comm comm)
 {

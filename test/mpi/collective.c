@@ -4,8 +4,11 @@
  *
  *     collective [--seed N] [--roots N] --sizes N,N,... NAME...
  *
- * SIZE is what one rank gives to one other. NAME: bcast scatter alltoall.
+ * SIZE is what one rank gives to one other. NAME: bcast scatter alltoall; or room: at least half of /dev/shm
+ * must be free for the program.
  */
+#include <sys/statvfs.h>
+
 #include "check.h"
 
 struct operation {
@@ -80,8 +83,22 @@ static void run_alltoall(size_t size, int root)
     give_back(in, all);
 }
 
-static const struct operation operations[] = {
-    {"bcast", run_bcast}, {"scatter", run_scatter}, {"alltoall", run_alltoall}, {NULL, NULL}};
+static void run_room(size_t size, int root)
+{
+    struct statvfs room;
+    (void)size, (void)root;
+    if (statvfs("/dev/shm", &room) != 0 || room.f_bavail < room.f_blocks / 2) {
+        check_fail("of /dev/shm %llu KiB are free of %llu",
+                   (unsigned long long)(room.f_bavail * room.f_frsize >> 10),
+                   (unsigned long long)(room.f_blocks * room.f_frsize >> 10));
+    }
+}
+
+static const struct operation operations[] = {{"bcast", run_bcast},
+                                              {"scatter", run_scatter},
+                                              {"alltoall", run_alltoall},
+                                              {"room", run_room},
+                                              {NULL, NULL}};
 
 static void run_named(const char *name, const char *sizes, int roots)
 {

@@ -15,17 +15,15 @@
 
 #include "check.h"
 
-enum { SEED = 103, COUNT = 6, BEFORE = 2, AFTER = 4 };
-
-static const int sizes[COUNT] = {8, 5000, 40000, 70000, 140000, 3 << 20};
+enum { SEED = 103, BEFORE = 2, AFTER = 4 };
 
 static void exchange(int round, void *memory)
 {
-    for (int n = 0; n < 2 * COUNT; n++) {
+    for (int n = 0; n < 2 * CHECK_SIZES; n++) {
         const int from = n % 2;
 
-        check_message(memory, (size_t)sizes[n / 2], from, 1 - from,
-                      stamp_key(SEED, round * 2 * COUNT + n, from, 1 - from),
+        check_message(memory, check_sizes[n / 2], from, 1 - from,
+                      stamp_key(SEED, round * 2 * CHECK_SIZES + n, from, 1 - from),
                       round < BEFORE ? "before" : "a child's message");
     }
 }
@@ -33,7 +31,7 @@ static void exchange(int round, void *memory)
 int main(int argc, char **argv)
 {
     const int rank = check_begin(&argc, &argv, 3);
-    void *memory = check_memory((size_t)sizes[COUNT - 1]);
+    void *memory = check_memory(check_sizes[CHECK_SIZES - 1]);
     bool forks = false;
 
     for (int round = 0; round < BEFORE && atoi(argv[1]) != 0; round++) {

@@ -17,8 +17,6 @@
 
 enum { SEED = 91, ROUNDS = 3 };
 
-static const int sizes[] = {8, 5000, 20000, 70000, 140000, 3 << 20};
-
 static int argument_count;
 static char **arguments;
 static atomic_bool leaves;
@@ -44,14 +42,10 @@ static void end_the_first(void)
     }
 }
 
-static void exchange(int rank, int peer)
+static void exchange(int peer)
 {
-    const int count = (int)(sizeof sizes / sizeof *sizes);
-
-    for (int n = 0; n < ROUNDS * count; n++) {
-        check_exchange(MPI_COMM_WORLD, (size_t)sizes[n % count], peer,
-                       stamp_key(SEED, n, rank, peer), peer, stamp_key(SEED, n, peer, rank),
-                       "an exchange");
+    for (uint64_t round = 0; round < ROUNDS; round++) {
+        check_exchange_sizes(peer, SEED, round * CHECK_SIZES);
     }
 }
 
@@ -68,19 +62,19 @@ static void *live(void *unused)
     MPI_Init_thread(&argument_count, &arguments, MPI_THREAD_FUNNELED, &provided);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     if (rank < 2) {
-        exchange(rank, 1 - rank);
+        exchange(1 - rank);
     }
     if (!before) {
         end_the_first();
         if (rank < 2) {
-            exchange(rank, 1 - rank);
+            exchange(1 - rank);
         }
     }
     if (rank == 2) {
-        exchange(2, 0);
-        exchange(2, 1);
+        exchange(0);
+        exchange(1);
     } else {
-        exchange(rank, 2);
+        exchange(2);
     }
     check_done(MPI_COMM_WORLD);
     MPI_Finalize();

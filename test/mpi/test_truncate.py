@@ -19,7 +19,7 @@ def test_a_truncated_message_is_an_error_and_the_next_is_right(mpi: Mpi, strateg
 def test_where_no_memory_is_behind_the_buffer_it_is_an_error_too(mpi: Mpi, strategy: str) -> None:
     """What is read as a whole is written past the end, by the kernel, which finds no memory there: a line says
     so, and Open MPI says what it was."""
-    job = mpi("cut", MIB, 100 * 1024, regx={"rendezvous": strategy})
+    job = mpi("truncate", "--closed", MIB, 100 * 1024, regx={"rendezvous": strategy})
     assert job.status == 0 and job.stdout.startswith("checked "), str(job)
     assert all("receive buffer at 0x" in line and "shorter than the message" in line
                for line in job.complaints), str(job)

@@ -3,17 +3,19 @@
  * Truncation: a message longer than the receive must end in MPI_ERR_TRUNCATE, and the next message
  * must be right.
  *
- *     truncate SENT RECEIVED...
+ *     truncate [--closed] SENT RECEIVED...
  *
- * (pairs.) Stock ob1 lets every BTL that puts write the whole message, and so does tcp; memory of the
+ * (pairs.) With --closed RECEIVED is a multiple of the page, and behind the receive is nothing that may
+ * be written. Without it: stock ob1 lets every BTL that puts write the whole message, and so does tcp; memory of the
  * message's length lies behind the receive. Beyond the message nothing may be written. Two ranks; each
  * pair runs with the receive posted early and late.
  */
-#include "check.h"
+#include "mapping.h"
 
 enum { GUARD = 8192, TAG = 5, TAG_POSTED = 6 };
 
 static uint64_t seed = 77;
+static bool closed;
 
 static void send_one(int number, size_t sent)
 {
@@ -27,16 +29,21 @@ static void send_one(int number, size_t sent)
 
 static void receive_one(int number, size_t sent, size_t received, int late)
 {
-    size_t memory = sent + GUARD;
+    size_t memory = sent + GUARD, behind = closed ? 0 : GUARD;
     uint64_t background = stamp_key(~seed, (uint64_t)number, 1, 0);
     uint64_t key = stamp_key(seed, (uint64_t)number, 0, 0);
-    unsigned char *buffer = check_memory(memory);
+    unsigned char *buffer =
+        closed ? mapping_make(NULL, received + memory, false) : check_memory(memory);
     MPI_Request request;
     MPI_Status status;
     int class = MPI_SUCCESS;
     int error;
 
-    stamp_fill(buffer, memory, background, 0);
+    if (!closed) {
+        stamp_fill(buffer, memory, background, 0);
+    } else if (mprotect(buffer + received, memory, PROT_NONE) != 0) {
+        check_fail("mprotect: %s", strerror(errno));
+    }
     if (late) {
         MPI_Send(NULL, 0, MPI_BYTE, 0, TAG_POSTED, MPI_COMM_WORLD);
         MPI_Probe(0, TAG, MPI_COMM_WORLD, &status);
@@ -53,8 +60,12 @@ static void receive_one(int number, size_t sent, size_t received, int late)
         check_fail("%zu bytes sent to %zu gave error class %d", sent, received, class);
     }
     check_stamp(buffer, sent < received ? sent : received, key, 0, "received part");
-    check_stamp(buffer + sent, GUARD, background, sent, "behind the message");
-    free(buffer);
+    check_stamp(buffer + sent, behind, background, sent, "behind the message");
+    if (closed) {
+        mapping_drop(buffer, received + memory, false);
+    } else {
+        free(buffer);
+    }
 }
 
 int main(int argc, char **argv)
@@ -62,17 +73,19 @@ int main(int argc, char **argv)
     int rank;
     int number = 0;
     rank = check_begin(&argc, &argv, 3);
+    closed = check_option(&argc, argv, "--closed", 1) != NULL;
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     for (int late = 0; late < 2; late++) {
         for (int n = 1; n + 1 < argc; n += 2) {
             size_t sent = strtoul(argv[n], NULL, 0);
             size_t received = strtoul(argv[n + 1], NULL, 0);
-            /* once as asked, then whole: the channel still works */
-            for (int whole = 0; whole < 2; whole++, number++) {
+            /* once as asked, then one that fits: the channel still works */
+            for (int fits = 0; fits < 2; fits++, number++) {
+                size_t length = fits && closed ? received : sent;
                 if (rank == 0) {
-                    send_one(number, sent);
+                    send_one(number, length);
                 } else if (rank == 1) {
-                    receive_one(number, sent, whole ? sent : received, late);
+                    receive_one(number, length, fits ? length : received, late);
                 }
             }
         }
