@@ -72,10 +72,7 @@ static int teardown(void **state)
 /* Anywhere (NULL), where other threads do not map when it is unmapped; or there, where it was. */
 static uint8_t *map_at(void *where, size_t length)
 {
-    uint8_t *memory = where == NULL
-                          ? map_below_room(length)
-                          : mmap(where, length, PROT_READ | PROT_WRITE,
-                                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+    uint8_t *memory = where == NULL ? map_below_room(length) : unit_map(where, length);
 
     assert_ptr_not_equal(memory, MAP_FAILED);
     return memory;

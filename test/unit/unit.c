@@ -1,6 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "unit.h"
 
+#include <sys/mman.h>
+
+void *unit_map(void *at, size_t length)
+{
+    void *memory =
+        mmap(at, length, PROT_READ | PROT_WRITE,
+             MAP_PRIVATE | MAP_ANONYMOUS | (at != NULL ? MAP_FIXED_NOREPLACE : 0), -1, 0);
+
+    assert_true(memory != MAP_FAILED && (at == NULL || memory == at));
+    return memory;
+}
+
 static struct {
     struct CMUnitTest all[64];
     const char *files[64];

@@ -55,6 +55,9 @@ static inline void unit_handle_no_faults(void)
     (void)signal(SIGBUS, SIG_DFL);
 }
 
+/* New private memory, of zeros: anywhere (NULL), or there, where nothing is. */
+void *unit_map(void *at, size_t length);
+
 /* A figure that scatters, the same in each run. */
 static inline uint32_t unit_scatter(uint32_t seed, uint32_t index)
 {

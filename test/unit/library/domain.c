@@ -143,9 +143,8 @@ uint64_t domain_fell_back(regx_domain_t *domain, const char *reason)
 
 char *domain_map(size_t length)
 {
-    char *base = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    char *base = unit_map(NULL, length);
 
-    assert_ptr_not_equal(base, MAP_FAILED);
     memset(base, 1, length);
     return base;
 }

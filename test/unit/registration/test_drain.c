@@ -64,8 +64,7 @@ static void start(const regx_backend_t *backend, unsigned milliseconds)
         fail_msg("%s", error);
     }
     assert_ptr_equal(monitor->drain, drain);
-    memory = mmap(NULL, PAGES * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    assert_ptr_not_equal(memory, MAP_FAILED);
+    memory = unit_map(NULL, PAGES * PAGE);
     regx_inval_log_interest(monitor->log, (uintptr_t)memory, (uintptr_t)memory + PAGES * PAGE, 1);
 }
 

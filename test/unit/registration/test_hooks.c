@@ -287,7 +287,7 @@ UNIT_TEST_BETWEEN(beside_the_notifier_both_are_heard, hooked_reset, NULL)
         skip();
     }
     assert_int_equal(status, REGX_OK);
-    char *memory = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    char *memory = unit_map(NULL, PAGE);
     const uintptr_t at = (uintptr_t)memory;
     regx_inval_log_interest(monitor->log, at, at + PAGE, 1);
     assert_int_equal(monitor->subscribe(monitor, at, at + PAGE, &since), REGX_OK);

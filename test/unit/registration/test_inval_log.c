@@ -41,8 +41,7 @@ static rig_t *rig_open(void)
     assert_non_null(rig);
     rig->monitor.log = regx_inval_log_open();
     rig->page = regx_page_size();
-    rig->start = (uintptr_t)mmap(NULL, 16 * rig->page, PROT_READ | PROT_WRITE,
-                                 MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    rig->start = (uintptr_t)unit_map(NULL, 16 * rig->page);
     is_valid = true;
     answer = REGX_OK;
     assert_true(regx_watch_begin(&rig->watch, &rig->monitor,

@@ -34,16 +34,12 @@ WATCHED(what_was_replaced_unseen_stays_ended_when_watched_again)
     char *inside = (char *)(((uintptr_t)base + (2 << 20) - 1) >> 21 << 21);
 
     munmap(base, (size_t)4 << 20);
-    assert_ptr_equal(mmap(inside, 2 * LENGTH, PROT_READ | PROT_WRITE,
-                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0),
-                     inside);
+    unit_map(inside, 2 * LENGTH);
     region_t region = must_keep(*state, inside, LENGTH / 2);
     assert_true(hits_in_the_end(&region));
     attach_over(inside);
     shmdt(inside);
-    assert_ptr_equal(mmap(inside, LENGTH, PROT_READ | PROT_WRITE,
-                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0),
-                     inside);
+    unit_map(inside, LENGTH);
     region_t part = must_keep(*state, inside + LENGTH / 2, LENGTH);
     assert_false(hits_in_the_end(&region));
     assert_true(hits_in_the_end(&part));

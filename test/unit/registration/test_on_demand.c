@@ -98,8 +98,7 @@ static void open_device(unsigned refuse_advice, bool notes_advice, size_t grain)
         regx_registry_open(&registry, choice.monitor, &cache, &fake.transport, &counters), REGX_OK);
     assert_int_equal(fake.live, 0); /* what the start tried */
     memset(fake.calls, 0, sizeof(fake.calls));
-    memory = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    assert_ptr_not_equal(memory, MAP_FAILED);
+    memory = unit_map(NULL, SIZE);
 }
 
 static void open_with(unsigned refuse_advice, size_t grain)
@@ -222,9 +221,7 @@ static void missing_memory_is_denied(unsigned refuse_advice)
     assert_int_equal(use(memory + 3 * PAGE - 1, 2, REGX_ACCESS_LOCAL), REGX_DENIED);
     assert_string_equal(fake.calls, "");
     assert_int_equal(use(memory, 3 * PAGE, REGX_ACCESS_LOCAL), REGX_OK);
-    assert_ptr_equal(mmap(memory + 3 * PAGE, PAGE, PROT_READ | PROT_WRITE,
-                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0),
-                     memory + 3 * PAGE);
+    unit_map(memory + 3 * PAGE, PAGE);
     assert_int_equal(use(memory, SIZE, REGX_ACCESS_LOCAL), REGX_OK);
     assert_int_equal(counters.registrations, 1);
 }

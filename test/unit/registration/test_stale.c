@@ -412,12 +412,11 @@ static void child_looks_everywhere(registry_t *r)
 
 UNIT_TEST(equal_words_hit_without_a_question)
 {
-    _Atomic uint64_t *told =
-        mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    _Atomic uint64_t *told = unit_map(NULL, PAGE);
     regx_monitor_t monitor = {.log = regx_inval_log_open(), .valid = words_valid};
     const regx_cache_config_t config = {.bytes = UNLIMITED, .count = UNLIMITED};
 
-    assert_true(told != MAP_FAILED && madvise(told, PAGE, MADV_DONTFORK) == 0);
+    assert_int_equal(madvise(told, PAGE, MADV_DONTFORK), 0);
     monitor.told = told;
     monitor.logged = &logged;
     registry_t *r = registry_open_over(&monitor, &config);

@@ -24,11 +24,9 @@ enum { GUARD_INSTALL = 102, GUARD_REMOVE = 103 }; /* Linux 6.13 */
 
 static uint8_t *map(void)
 {
-    uint8_t *memory =
-        mmap(NULL, LENGTH, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    uint8_t *memory = unit_map(NULL, LENGTH);
 
     unit_handle_no_faults();
-    assert_ptr_not_equal(memory, MAP_FAILED);
     for (size_t i = 0; i < LENGTH; i++) {
         memory[i] = unit_stamp(1, i);
     }
@@ -395,7 +393,7 @@ UNIT_TEST(pages_of_a_pager_are_waited_for)
     uint8_t other[LENGTH];
     pthread_t thread;
 
-    opened = mmap(NULL, LENGTH, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    opened = unit_map(NULL, LENGTH);
     struct uffdio_register range = {.range = {(uintptr_t)opened, LENGTH},
                                     .mode = UFFDIO_REGISTER_MODE_MISSING};
     uffd = (int)syscall(SYS_userfaultfd, O_CLOEXEC | UFFD_USER_MODE_ONLY);

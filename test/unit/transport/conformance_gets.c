@@ -134,8 +134,7 @@ CONFORMANCE_TEST(gets_of_what_is_gone_fail)
 
     parties_exchange();
     uint8_t *to = guarded_new(MIB);
-    void *from = mmap(NULL, MIB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    assert_ptr_not_equal(from, MAP_FAILED);
+    void *from = unit_map(NULL, MIB);
     memset(to, 0xee, MIB);
     party_reg(&one, to, MIB, REGX_ACCESS_LOCAL_WRITE, &into);
     party_reg(&two, from, MIB, REGX_ACCESS_REMOTE_READ, &remote);

@@ -23,22 +23,13 @@ static const conformance_t device = {.name = "pinned", .ops = &regx_pinned_ops};
 static uint8_t *mine, *its; /* REGION bytes of `one` and of `two` */
 static regx_mr_t local, remote;
 
-static uint8_t *pages_new(void *at)
-{
-    void *memory = mmap(at, REGION, PROT_READ | PROT_WRITE,
-                        MAP_PRIVATE | MAP_ANONYMOUS | (at != NULL ? MAP_FIXED : 0), -1, 0);
-
-    assert_ptr_not_equal(memory, MAP_FAILED);
-    return memory;
-}
-
 static int setup(void **state)
 {
     tested = &device;
     parties_open(false);
     parties_exchange();
-    mine = pages_new(NULL);
-    its = pages_new(NULL);
+    mine = unit_map(NULL, REGION);
+    its = unit_map(NULL, REGION);
     party_reg(&one, mine, REGION, ALL, &local);
     party_reg(&two, its, REGION, ALL, &remote);
     return 0;
@@ -92,7 +83,7 @@ PINNED_TEST(a_region_leads_to_the_pages_that_were_registered)
 {
     unit_fill(its, REGION, 1, 0);
     assert_int_equal(munmap(its, REGION), 0);
-    its = pages_new(its);
+    its = unit_map(its, REGION);
     unit_fill(its, REGION, 2, 0);
     assert_int_equal(get_and_await(MIB, 0, &remote.key), REGX_OK);
     assert_true(unit_is_filled(mine, MIB, 1));
@@ -106,7 +97,7 @@ PINNED_TEST(a_region_leads_to_the_pages_that_were_registered)
     device.ops->dereg(two.transport, &remote);
     party_reg(&two, its, REGION, ALL, &remote);
     assert_int_equal(munmap(mine, REGION), 0);
-    mine = pages_new(mine);
+    mine = unit_map(mine, REGION);
     unit_fill(mine, REGION, 4, 0);
     assert_int_equal(put_and_await(MIB, 0, &remote.key), REGX_OK);
     assert_true(unit_is_filled(its, MIB, 3));
@@ -449,8 +440,8 @@ _Noreturn static void child_puts_without_threads(void)
     REQUIRE(geteuid() != 0 || setresuid(NOBODY, NOBODY, NOBODY) == 0);
     parties_open(false);
     parties_exchange();
-    mine = pages_new(NULL);
-    its = pages_new(NULL);
+    mine = unit_map(NULL, REGION);
+    its = unit_map(NULL, REGION);
     party_reg(&one, mine, length, ALL, &local);
     party_reg(&two, its, length, ALL, &remote);
     REQUIRE(setrlimit(RLIMIT_NPROC, &none) == 0);

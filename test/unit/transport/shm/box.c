@@ -26,9 +26,7 @@ box_t *box_open(void)
     box->page = (size_t)sysconf(_SC_PAGESIZE);
     box->pages = (BOX_SIZE / box->page + 1) * box->page;
     box->before = box->pages - BOX_SIZE;
-    box->mapped = mmap(NULL, box->pages + box->page, PROT_READ | PROT_WRITE,
-                       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    assert_ptr_not_equal(box->mapped, MAP_FAILED);
+    box->mapped = unit_map(NULL, box->pages + box->page);
     assert_int_equal(mprotect(box->mapped + box->pages, box->page, PROT_NONE), 0);
     memset(box->mapped, 0xee, box->before);
     box->memory = (regx_mailbox_memory_t *)(void *)(box->mapped + box->before);

@@ -28,9 +28,8 @@ static bool brings_in_lines_alone(void)
         return false;
     }
 #if defined(MADV_POPULATE_WRITE)
-    void *memory = mmap(NULL, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void *memory = unit_map(NULL, page);
 
-    assert_ptr_not_equal(memory, MAP_FAILED);
     can = madvise(memory, page, MADV_POPULATE_WRITE) == 0;
     munmap(memory, page);
 #endif
