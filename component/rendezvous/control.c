@@ -46,6 +46,30 @@ size_t regx_control_pack(const regx_control_t *control, uint8_t *bytes)
     return length;
 }
 
+uint32_t regx_immediate_pack(const regx_control_t *atp, uint64_t chunk_size)
+{
+    const uint32_t head =
+        REGX_IMMEDIATE_ATP | regx_immediate_low(atp->to.generation, REGX_IMMEDIATE_GENERATION_BITS)
+                                 << REGX_IMMEDIATE_WHAT_BITS;
+
+    if ((atp->bits & REGX_CONTROL_CHECKSUM) != 0) {
+        return 0;
+    }
+    if (atp->type == REGX_CONTROL_ATP_SLOT) {
+        const uint32_t unit = atp->slot / REGX_IMMEDIATE_SLOT_UNIT;
+        const bool whole = atp->slot % REGX_IMMEDIATE_SLOT_UNIT == 0;
+
+        return whole && unit >> REGX_IMMEDIATE_WHAT_BITS == 0 ? head | unit : 0;
+    }
+    if (atp->offset % chunk_size != 0 ||
+        atp->offset / chunk_size >> REGX_IMMEDIATE_CHUNK_BITS != 0 ||
+        atp->to.id >> REGX_IMMEDIATE_RECV_BITS != 0) {
+        return 0;
+    }
+    return head | REGX_IMMEDIATE_CHUNK |
+           (uint32_t)(atp->offset / chunk_size) << REGX_IMMEDIATE_RECV_BITS | atp->to.id;
+}
+
 bool regx_control_unpack(const void *bytes, size_t length, regx_control_t *control)
 {
     *control = (regx_control_t){.version = 0};

@@ -173,8 +173,8 @@ _Static_assert(offsetof(regx_control_t, start) <= REGX_NOTICE_MAX, "an ATP can f
  *            chunk, by its offset (10-16)
  *
  * What does not fit goes by notice. A receive is not closed while honest peers write what it
- * granted, so those bits only have to tell apart what should not come at all. send.c packs it,
- * recv.c finds what it names. */
+ * granted, so those bits only have to tell apart what should not come at all. dispatch.c finds what it
+ * names. */
 #define REGX_IMMEDIATE_ATP (1u << 23)
 #define REGX_IMMEDIATE_CHUNK (1u << 22)
 #define REGX_IMMEDIATE_GENERATION_BITS 5u
@@ -187,6 +187,9 @@ static inline uint32_t regx_immediate_low(uint32_t value, unsigned bits)
 {
     return value & ((1u << bits) - 1);
 }
+
+/* That of an ATP; 0: it does not fit. `chunk_size`: the length of the first chunk that was granted. */
+uint32_t regx_immediate_pack(const regx_control_t *atp, uint64_t chunk_size);
 
 /* Whether a message of this type goes from the sender to the receiver. */
 static inline bool regx_control_from_sender(uint8_t type)

@@ -451,32 +451,6 @@ static void release_local(regx_write_t *write, regx_status_t status)
     free(write->copy);
 }
 
-/* The acknowledgement as immediate data; 0: it does not fit. `chunk_size`: the length of the first
- * chunk that was granted. */
-static uint32_t pack_immediate(const regx_control_t *notice, uint64_t chunk_size)
-{
-    const uint32_t head = REGX_IMMEDIATE_ATP |
-                          regx_immediate_low(notice->to.generation, REGX_IMMEDIATE_GENERATION_BITS)
-                              << REGX_IMMEDIATE_WHAT_BITS;
-
-    if ((notice->bits & REGX_CONTROL_CHECKSUM) != 0) {
-        return 0;
-    }
-    if (notice->type == REGX_CONTROL_ATP_SLOT) {
-        const uint32_t unit = notice->slot / REGX_IMMEDIATE_SLOT_UNIT;
-        const bool whole = notice->slot % REGX_IMMEDIATE_SLOT_UNIT == 0;
-
-        return whole && unit >> REGX_IMMEDIATE_WHAT_BITS == 0 ? head | unit : 0;
-    }
-    if (notice->offset % chunk_size != 0 ||
-        notice->offset / chunk_size >> REGX_IMMEDIATE_CHUNK_BITS != 0 ||
-        notice->to.id >> REGX_IMMEDIATE_RECV_BITS != 0) {
-        return 0;
-    }
-    return head | REGX_IMMEDIATE_CHUNK |
-           (uint32_t)(notice->offset / chunk_size) << REGX_IMMEDIATE_RECV_BITS | notice->to.id;
-}
-
 static regx_status_t prepare_chunk(regx_write_t *write)
 {
     regx_rndv_t *rndv = write->send->rndv;
@@ -653,7 +627,8 @@ static regx_status_t fill_put(regx_write_t *write)
     }
     put->tag = REGX_TAG_CONTROL;
     put->notice_length = (uint8_t)regx_control_pack(&notice, put->notice);
-    put->immediate = introduced && !grant->part ? pack_immediate(&notice, send->chunk_size) : 0;
+    put->immediate =
+        introduced && !grant->part ? regx_immediate_pack(&notice, send->chunk_size) : 0;
     return REGX_OK;
 }
 
