@@ -12,8 +12,7 @@
 #ifndef REGX_TRANSPORT_CATALOG_H
 #define REGX_TRANSPORT_CATALOG_H
 
-#include "transport/pinned/pinned_params.h"
-#include "transport/verbs/verbs_params.h"
+#include "transport/settings.h"
 
 typedef enum regx_transport_kind {
     REGX_ON_NODE,

@@ -49,8 +49,8 @@
 #ifndef REGX_PINNED_H
 #define REGX_PINNED_H
 
-#include "transport/pinned/pinned_params.h"
 #include "transport/pinned/uring.h"
+#include "transport/settings.h"
 #include "transport/shm/shm_internal.h"
 
 /* ---- on the wire ---- */

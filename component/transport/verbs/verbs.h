@@ -43,7 +43,7 @@
 #include "base/file.h"
 #include "base/list.h"
 #include "base/thread.h"
-#include "transport/verbs/verbs_params.h"
+#include "transport/settings.h"
 #include "transport/verbs/wire.h"
 
 #define REGX_VERBS_FRAME_MAX 16640u /* an eager message of 16 KiB with its headers */

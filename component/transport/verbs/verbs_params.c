@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "config.h"
 
-#include "transport/verbs/verbs_params.h"
+#include "transport/settings.h"
 
 #include <glob.h>
 #include <limits.h>

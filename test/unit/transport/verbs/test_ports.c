@@ -8,7 +8,7 @@
 
 #include <stdio.h>
 
-#include "transport/verbs/verbs_params.h"
+#include "transport/settings.h"
 
 extern const regx_transport_ops_t regx_transport_ops;
 
