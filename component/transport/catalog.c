@@ -1,15 +1,83 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#include "config.h"
+
 #include "transport/catalog.h"
 
 #include <dlfcn.h>
+#include <glob.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "transport/shm/shm_internal.h"
 
+/* ---- what is known of verbs before it is loaded ---- */
+
+#define DEVICES "/sys/class/infiniband"
+
+/* Asked without libibverbs, which is loaded only where there is a device. */
+static bool owns_device(const char *device)
+{
+    const size_t length = strcspn(device, ":");
+    char path[sizeof(DEVICES) + 1 + NAME_MAX];
+    struct stat status;
+
+    if (length == 0 || length > NAME_MAX || strchr(device, '/') != NULL) {
+        return false;
+    }
+    snprintf(path, sizeof(path), DEVICES "/%.*s", (int)length, device);
+    return stat(path, &status) == 0;
+}
+
+static bool has_device(void)
+{
+    glob_t devices = {0};
+    const bool found = glob(DEVICES "/*", GLOB_NOSORT, NULL, &devices) == 0;
+
+    globfree(&devices);
+    return found;
+}
+
+static const char *why_no_verbs(void)
+{
+    if (!REGX_HAVE_VERBS) {
+        return "built without rdma-core";
+    }
+    return has_device() ? NULL : "no RDMA device here";
+}
+
+#define VERBS_ROW(type, field, ...)                                                                \
+    REGX_PARAM_ROW(regx_verbs_settings_t, "verbs_", type, field, 5, __VA_ARGS__)
+
+/* Values are checked whatever the transport is; what a port can do of them only the transport
+ * knows. */
+static const regx_param_t verbs_params[] = {
+    VERBS_ROW(NUMBER, gid_index, .max = 255,
+              .words = REGX_WORDS({.word = "auto", .value = UINT64_MAX})),
+    VERBS_ROW(NUMBER, pkey, .min = 1, .max = 0xffff, .hexadecimal = true,
+              .words = REGX_WORDS({.word = "auto", .value = 0})),
+    VERBS_ROW(NUMBER, service_level, .max = 15),
+    VERBS_ROW(NUMBER, traffic_class, .max = 255),
+    VERBS_ROW(WORD, any_subnet,
+              .words = REGX_WORDS({.word = "0", .value = false}, {.word = "1", .value = true})),
+    {.name = NULL}};
+
+static const regx_catalog_entry_t verbs_entry = {
+    .word = {.word = "verbs", .absent = !REGX_HAVE_VERBS},
+    .params = verbs_params,
+    .remedy = "btl_regx_if_include and btl_regx_if_exclude must leave two ports that share a "
+              "subnet (InfiniBand prefix, RoCE network; or set btl_regx_verbs_any_subnet=1), a "
+              "partition (btl_regx_verbs_pkey) and a kind of GID (btl_regx_verbs_gid_index)",
+    .owns = owns_device,
+    .why_absent = why_no_verbs,
+    .devices = "RDMA device"};
+
+/* ---- the transports ---- */
+
 const regx_catalog_entry_t *const regx_catalog[REGX_TRANSPORTS] = {
     [REGX_ON_NODE] = &regx_shm_entry,
-    [REGX_BETWEEN_NODES] = &regx_verbs_entry,
+    [REGX_BETWEEN_NODES] = &verbs_entry,
     [REGX_PINNED] = &regx_pinned_entry};
 
 const regx_param_t regx_transport_params[] = {

@@ -15,8 +15,6 @@ typedef struct regx_verbs_settings {
     bool any_subnet;
 } regx_verbs_settings_t;
 
-extern const regx_catalog_entry_t regx_verbs_entry;
-
 typedef char regx_pin_cost_name_t[48]; /* as pinned/regions.c reads it; "": none */
 
 /* Of btl_regx_transport pinned. */
