@@ -3,7 +3,7 @@
  * The verbs transport: one opened port of an RDMA device, and what its files share.
  *
  *   verbs.c       the transport's operations: open, close, connect, disconnect, registration
- *   port.c        one port and its address, and which ports are used
+ *   port.c        one port and its address        ports.c     which ports are used
  *   buffers.c     the transport's own registered memory: pool, receive buffers, slots
  *   ep.c          an endpoint: the queue pair to one peer, its work requests and their completion
  *   cm.c          connection management           datagram.c  its messages
@@ -220,6 +220,17 @@ static inline regx_link_t *regx_verbs_bucket(regx_link_t buckets[REGX_VERBS_BUCK
  * one line. */
 regx_status_t regx_verbs_port_open(const char *name, int gid_index, regx_error_t error,
                                    regx_verbs_port_t *port);
+/* Chooses the port's GID: that of the index, or by -1 the best to be reached by. Says how many bits of
+ * it name the IP network that it is in, by the addresses of this machine's network devices. The
+ * context, the number and the attributes are known. false: it has none; `text` then holds the indices
+ * that there are. */
+bool regx_verbs_port_find_gid(regx_verbs_port_t *port, int index, char *text, size_t size);
+static inline bool regx_gid_is_link_local(const struct ibv_gid_entry *gid)
+{
+    return gid->gid.raw[0] == 0xfe && (gid->gid.raw[1] & 0xc0) == 0x80;
+}
+/* Megabits per second, by the attributes; 0: not known. */
+unsigned regx_verbs_port_speed(const regx_verbs_port_t *port);
 /* Reads the port's attributes anew, and where its GID is. false: it has that GID no more. What cannot
  * be read stays as it was. */
 bool regx_verbs_port_refresh(regx_verbs_port_t *port);
@@ -234,6 +245,7 @@ void regx_verbs_port_describe(const regx_verbs_port_t *port, char *text, size_t 
 /* Says what the device does not give, with errno. REGX_NO_MEMORY; REGX_UNREACHABLE. */
 regx_status_t regx_verbs_port_refuse(const regx_verbs_port_t *port, const char *what,
                                      regx_error_t error);
+/* ports.c */
 /* transport.h's `devices`. Chooses the ports that if_include names, in its order. Else, of those
  * that if_exclude does not name, the ports of the faster link layer (InfiniBand, if both are as
  * fast); of these the ones that are at least half as fast as the fastest, have an address beyond
