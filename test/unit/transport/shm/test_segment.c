@@ -41,6 +41,10 @@ static void close_stage(stage_t *stage)
     regx_segment_free(&stage->segment);
 }
 
+/* A test of a file without a name. */
+#define FILE_TEST(name)                                                                            \
+    UNIT_TEST_WITH(name, NULL, stage_t, stage, open_stage(REGX_SEGMENT_POSIX), close_stage(&stage))
+
 static void refused(const regx_segment_name_t *name, regx_status_t expected)
 {
     regx_shm_mapping_t mapping;
@@ -50,16 +54,14 @@ static void refused(const regx_segment_name_t *name, regx_status_t expected)
 
 /* Its memory is there before it is touched, or the process that touched it last would be ended by
  * SIGBUS. */
-UNIT_TEST(all_of_a_file_is_set_aside)
+FILE_TEST(all_of_a_file_is_set_aside)
 {
     struct stat status;
-    stage_t stage = open_stage(REGX_SEGMENT_POSIX);
 
     assert_int_equal(fstat(stage.segment.name.file.descriptor, &status), 0);
     assert_int_equal(status.st_size, stage.length);
     assert_int_equal(status.st_blocks * 512, stage.length);
     assert_int_equal(status.st_nlink, 0); /* nor has it a name that could be left behind */
-    close_stage(&stage);
 }
 
 UNIT_TEST(a_wrong_length_is_refused)
@@ -85,20 +87,15 @@ UNIT_TEST(a_wrong_length_is_refused)
 }
 
 /* A process that touched it would be ended by SIGBUS. */
-UNIT_TEST(a_file_that_is_shorter_is_refused)
+FILE_TEST(a_file_that_is_shorter_is_refused)
 {
-    stage_t stage = open_stage(REGX_SEGMENT_POSIX);
-
     assert_int_equal(
         ftruncate(stage.segment.name.file.descriptor, (off_t)(stage.length - stage.page)), 0);
     refused(&stage.segment.name, REGX_INVALID);
-    close_stage(&stage);
 }
 
-UNIT_TEST(a_malformed_name_is_refused)
+FILE_TEST(a_malformed_name_is_refused)
 {
-    stage_t stage = open_stage(REGX_SEGMENT_POSIX);
-
     const regx_segment_name_t right = stage.segment.name;
     regx_segment_name_t name = right;
     name.kind = 0;
@@ -114,15 +111,13 @@ UNIT_TEST(a_malformed_name_is_refused)
     name = right;
     name.id = -1;
     refused(&name, REGX_INVALID);
-    close_stage(&stage);
 }
 
 /* What it names is no file that could be mapped: a pipe, a device. */
-UNIT_TEST(what_is_no_file_is_refused)
+FILE_TEST(what_is_no_file_is_refused)
 {
     const int null = open("/dev/null", O_RDWR);
     int ends[2];
-    stage_t stage = open_stage(REGX_SEGMENT_POSIX);
 
     regx_segment_name_t name = stage.segment.name;
     assert_int_equal(pipe(ends), 0);
@@ -133,7 +128,6 @@ UNIT_TEST(what_is_no_file_is_refused)
     close(null);
     close(ends[0]);
     close(ends[1]);
-    close_stage(&stage);
 }
 
 /* As where the program has closed a descriptor that it did not know, and the next file got its
@@ -154,16 +148,14 @@ UNIT_TEST(another_file_of_that_number_is_refused)
 }
 
 /* A process into which others may not look has no file that they could open. */
-UNIT_TEST(one_that_is_not_dumpable_takes_no_file)
+FILE_TEST(one_that_is_not_dumpable_takes_no_file)
 {
     regx_segment_t another;
-    stage_t stage = open_stage(REGX_SEGMENT_POSIX);
 
     assert_int_equal(prctl(PR_SET_DUMPABLE, 0, 0, 0, 0), 0);
     const regx_status_t later = regx_segment_alloc(stage.kind, stage.length, &another);
     assert_int_equal(prctl(PR_SET_DUMPABLE, 1, 0, 0, 0), 0);
     assert_int_equal(later, REGX_DENIED); /* also if it was before */
-    close_stage(&stage);
 }
 
 UNIT_TEST(more_than_a_process_may_take_is_refused)

@@ -10,6 +10,9 @@
 #include <sched.h>
 #include <sys/mman.h>
 
+/* Each expects the other from the start, and nothing is sent yet. */
+#define EARLY_TEST(test) UNIT_TEST_WITHIN(test, NULL, shm_parties_open_early(), parties_close())
+
 /* ---- memory ---- */
 
 /* Linux before 5.14 brings in more, and one that gives huge pages to all shared memory. */
@@ -265,11 +268,10 @@ static bool lies_in_main(const party_t *party)
 }
 
 /* It may not be allowed to, or be able to, once the program runs. */
-UNIT_TEST(after_connect_nothing_more_is_mapped)
+EARLY_TEST(after_connect_nothing_more_is_mapped)
 {
     op_t op;
 
-    shm_parties_open_early();
     const unsigned before = maps;
     assert_true(conn_of(&one)->peer.main != NULL && conn_of(&two)->peer.main != NULL);
     parties_exchange();
@@ -280,13 +282,11 @@ UNIT_TEST(after_connect_nothing_more_is_mapped)
     assert_int_equal(two.last_length, 4096);
     assert_true(lies_in_main(&one) && lies_in_main(&two));
     assert_int_equal(maps, before);
-    parties_close();
 }
 
 /* By two connections, and by who reads what it posts. The last of them unmaps it. */
-UNIT_TEST(a_neighbour_is_mapped_once)
+EARLY_TEST(a_neighbour_is_mapped_once)
 {
-    shm_parties_open_early();
     parties_exchange();
     const regx_shm_view_t *view = conn_of(&one)->peer.view;
     assert_ptr_equal(shm_of(&one)->inbound[0]->peer.view, view);
@@ -304,13 +304,11 @@ UNIT_TEST(a_neighbour_is_mapped_once)
     parties_settle();
     regx_shm_reap(shm_of(&one));
     assert_null(shm_of(&one)->views);
-    parties_close();
 }
 
 /* One that is taken while its reader has not left it is not given to another. */
-UNIT_TEST(a_mailbox_of_the_start_is_used_again_once_it_is_left)
+EARLY_TEST(a_mailbox_of_the_start_is_used_again_once_it_is_left)
 {
-    shm_parties_open_early();
     for (unsigned visit = 0; visit < 3; visit++) {
         parties_exchange();
         assert_true(lies_in_main(&one));
@@ -325,7 +323,6 @@ UNIT_TEST(a_mailbox_of_the_start_is_used_again_once_it_is_left)
         regx_shm_reap(shm_of(&one));
         party_connect(&one, &two);
     }
-    parties_close();
 }
 
 /* By itself, or killed: then it has closed nothing. What is mapped of it is there as before, but nobody
@@ -392,9 +389,8 @@ SHM_TEST(a_mailbox_that_does_not_fit_is_refused)
 }
 
 /* A process that names another's segment, and says that it is longer, is not given a mapping of it. */
-UNIT_TEST(who_lies_about_a_length_is_not_believed)
+EARLY_TEST(who_lies_about_a_length_is_not_believed)
 {
-    shm_parties_open_early();
     parties_exchange();
     regx_connect_request_t request = {.sender = THREE,
                                       .address = shm_of(&two)->address,
@@ -406,7 +402,6 @@ UNIT_TEST(who_lies_about_a_length_is_not_believed)
     assert_true(step(&one) > 0);
     assert_true(one.broken == 1 && strcmp(one.what, "its mailbox cannot be mapped") == 0);
     assert_int_equal(shm_of(&one)->inbound_count, 1);
-    parties_close();
 }
 
 /* One mailbox, into which nothing is posted, for all. */
