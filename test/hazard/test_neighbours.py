@@ -111,7 +111,7 @@ def test_slots_that_a_peer_keeps_delay_nobody_else(mpi: Mpi, tmp_path: Path, wha
                                                    regx: dict[str, object]) -> None:
     """Rank 1 reads none of what rank 0 has lent it until what rank 0 and rank 2 send each other is
     over: fragments too, which need slots of the pool as those for rank 1 do."""
-    job = mpi("neighbours", what, tmp_path / "pipe", ranks=3,
+    job = mpi("neighbours", what, tmp_path / "shared", ranks=3,
               regx={"rendezvous": "bounce", **regx}).checked(ranks=3).over("shm")
     sent = job.rank(0)["bytes_frag"] + job.rank(0)["bytes_eager"]
     assert sent > 41 * (4 << 20), f"some went by another path\n{job}"

@@ -2,22 +2,17 @@
 /*
  * Three ranks, of which rank 1 is outside MPI while rank 0 and rank 2 go on.
  *
- *     neighbours lent|eager PIPE
+ *     neighbours lent|eager FILE
  *
  * lent: rank 0 has lent rank 1 all that it may of its pool, sends rank 2 a message of fragments and
  *       receives a large one of it.
  * eager: rank 0 has for rank 1 more eager messages than its mailbox holds, and RTSs without an
  * answer, and does the same.
  *
- * Rank 1 returns to MPI only when rank 2 says, by a pipe, that its message is over: a rank that
- * waits for another's affairs hangs the job.
+ * Rank 1 returns to MPI only when rank 2 says, by FILE, that its message is over: a rank that waits for
+ * another's affairs hangs the job. FILE is shared memory, new.
  */
-#include <errno.h>
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include "check.h"
+#include "mapping.h"
 
 enum { LARGE = 4 << 20, PIECE = 8, FRAGMENTED = 40, SMALL = 400, EAGER = 32768, SEED = 83 };
 enum { TAG_LARGE = 1, TAG_SMALL, TAG_READY, TAG_EAGER, TAG_FRAGMENTED = 10 };
@@ -53,24 +48,12 @@ static void send_large(int rank, int to)
     free(memory);
 }
 
-/* Rank 1 waits here, outside MPI, for the end of file. */
-static void wait_outside(const char *pipe)
+/* Rank 1 waits here, outside MPI. */
+static void wait_outside(const atomic_bool *released)
 {
-    char byte;
-    int end = open(pipe, O_RDONLY);
-    if (end < 0 || read(end, &byte, 1) != 0) {
-        check_fail("%s: %s", pipe, strerror(errno));
+    while (!*released) {
+        sched_yield();
     }
-    close(end);
-}
-
-static void release(const char *pipe)
-{
-    int end = open(pipe, O_WRONLY);
-    if (end < 0) {
-        check_fail("%s: %s", pipe, strerror(errno));
-    }
-    close(end);
 }
 
 /* Lets what is under way go as far as it can without the others. */
@@ -103,7 +86,7 @@ static void receive_eager(int n)
     check_stamp(memory, (size_t)size, key(0, TAG_EAGER), 0, "an eager message");
 }
 
-static void eager(int rank, const char *pipe)
+static void eager(int rank, atomic_bool *released)
 {
     static MPI_Request requests[SMALL + FRAGMENTED];
     unsigned char *memory = stamped_pieces(), *small = check_memory(EAGER);
@@ -125,7 +108,7 @@ static void eager(int rank, const char *pipe)
         receive_large(2, TAG_LARGE);
         MPI_Waitall(SMALL + FRAGMENTED, requests, MPI_STATUSES_IGNORE);
     } else if (rank == 1) {
-        wait_outside(pipe);
+        wait_outside(released);
         for (int n = 0; n < SMALL; n++) {
             receive_eager(n);
         }
@@ -138,13 +121,13 @@ static void eager(int rank, const char *pipe)
             receive_eager(n);
         }
         send_large(2, 0);
-        release(pipe);
+        *released = true;
     }
     free(memory);
     free(small);
 }
 
-static void lent(int rank, const char *pipe)
+static void lent(int rank, atomic_bool *released)
 {
     static MPI_Request requests[FRAGMENTED];
     unsigned char *memory = stamped_pieces();
@@ -168,12 +151,12 @@ static void lent(int rank, const char *pipe)
                       &requests[n]);
         }
         MPI_Send(NULL, 0, MPI_BYTE, 0, TAG_READY, MPI_COMM_WORLD);
-        wait_outside(pipe);
+        wait_outside(released);
     } else {
         MPI_Recv(NULL, 0, MPI_BYTE, 0, TAG_READY, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
         receive_large(0, TAG_FRAGMENTED);
         send_large(2, 0);
-        release(pipe);
+        *released = true;
     }
     if (rank < 2) {
         MPI_Waitall(FRAGMENTED, requests, MPI_STATUSES_IGNORE);
@@ -191,16 +174,14 @@ int main(int argc, char **argv)
 
     rank = check_begin(&argc, &argv, 3);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-    if (rank == 0 && mkfifo(argv[2], 0600) != 0) {
-        check_fail("mkfifo %s: %s", argv[2], strerror(errno));
-    }
+    atomic_bool *released = mapping_share(argv[2], 4096);
     MPI_Type_vector(LARGE / PIECE, PIECE, 2 * PIECE, MPI_BYTE, &scattered);
     MPI_Type_commit(&scattered);
     MPI_Barrier(MPI_COMM_WORLD);
     if (strcmp(argv[1], "lent") == 0) {
-        lent(rank, argv[2]);
+        lent(rank, released);
     } else {
-        eager(rank, argv[2]);
+        eager(rank, released);
     }
     MPI_Type_free(&scattered);
     return check_end();
