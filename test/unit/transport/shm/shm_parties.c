@@ -57,6 +57,13 @@ void work(const party_t *party)
     }
 }
 
+void step_to_end(const party_t *party, const op_t *op)
+{
+    while (op->ended == 0) {
+        step(party);
+    }
+}
+
 void zones_new(void)
 {
     source = malloc(SHM_ZONE);

@@ -26,9 +26,10 @@ regx_shm_conn_t *conn_of(const party_t *party);
 /* How often it went another way, for any reason; and whether the first reason was that. */
 uint64_t fallbacks(const party_t *party);
 bool fell_back(const party_t *party, const char *reason);
-/* Progress of one party alone: a step; until there is nothing to do. */
+/* Progress of one party alone: a step; until there is nothing to do; until that has ended. */
 int step(const party_t *party);
 void work(const party_t *party);
+void step_to_end(const party_t *party, const op_t *op);
 
 /* Memory of `two` that shows a stream of its own, and memory to which `one` gets it. */
 extern uint8_t *source, *sink;

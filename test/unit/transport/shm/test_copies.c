@@ -99,9 +99,7 @@ SHM_TEST(gets_do_not_wait_for_a_full_mailbox)
     put.put.key = region.key;
     assert_int_equal(regx_shm_put(one.conn, &put.put), REGX_PENDING);
     get_start(&one, &get, 8, PIECE, false);
-    while (get.ended == 0) {
-        step(&one);
-    }
+    step_to_end(&one, &get);
     get_check(&get);
     for (unsigned i = 0; i < 100; i++) {
         step(&one);
@@ -159,9 +157,7 @@ SHM_TEST(a_peer_that_is_busy_is_not_waited_for)
     op_t op;
 
     get_start(&one, &op, 3, LONG, true);
-    while (op.ended == 0) {
-        step(&one);
-    }
+    step_to_end(&one, &op);
     get_check(&op);
     assert_true(one.counters.chunks_receiver > 2);
     work(&two); /* now it finds the request, and writes nothing */
@@ -201,9 +197,7 @@ SHM_TEST(what_the_peer_does_not_claim_is_read)
     assert_true(two.counters.chunks_sender > 0);
     assert_true((uint32_t)cell()[0].claimed > 0 && (uint32_t)cell()[1].claimed == 0);
     for (unsigned i = 0; i < 2; i++) {
-        while (ops[i].ended == 0) {
-            step(&one);
-        }
+        step_to_end(&one, &ops[i]);
         get_check(&ops[i]);
     }
 }
@@ -277,7 +271,6 @@ SHM_TEST(without_a_cell_a_get_is_a_plain_one)
         }
         assert_int_equal(cells, REGX_SHARED_COPIES);
     }
-    memset(sink, 0xee, SHM_ZONE);
 }
 
 /* ---- trouble ---- */
@@ -295,9 +288,7 @@ static void refuse_to_write(void)
     REQUIRE(two.counters.chunks_sender == 0 && shm_of(&two)->shared_copies.request_count == 0);
     REQUIRE(fell_back(&two, "process_vm: not permitted (rights, dumpable, Yama, seccomp)"));
     REQUIRE(fallbacks(&two) == 1 && (uint32_t)cell()->claimed > 0);
-    while (op.ended == 0) {
-        step(&one);
-    }
+    step_to_end(&one, &op);
     REQUIRE(op.status == REGX_OK && memcmp(sink + 3, source + 3, LONG) == 0);
     memset(sink, 0xee, SHM_ZONE);
     get_start(&one, &op, 3, LONG, true);
@@ -331,12 +322,9 @@ SHM_TEST(a_peer_that_dies_at_a_piece_is_not_waited_for)
     }
     assert_int_equal(op.ended, 0);
     conn_of(&one)->peer.vm.life.made--; /* another process has its number */
-    while (op.ended == 0) {
-        step(&one);
-    }
+    step_to_end(&one, &op);
     assert_int_equal(op.status, REGX_FAILED);
     assert_int_equal(atomic_load(&shm_of(&one)->copy_count), 0);
-    memset(sink, 0xee, SHM_ZONE);
 }
 
 static _Atomic bool disconnects;
@@ -434,11 +422,8 @@ SHM_TEST(a_spoilt_cell_ends_the_get)
         } else {
             atomic_store(&cell()->ended, UINT32_MAX);
         }
-        while (op.ended == 0) {
-            step(&one);
-        }
+        step_to_end(&one, &op);
         assert_true(op.status == REGX_FAILED && one.counters.malformed > before);
     }
     one.counters.malformed = 0;
-    memset(sink, 0xee, SHM_ZONE);
 }
