@@ -143,13 +143,6 @@ int __wrap_clock_gettime(clockid_t clock, struct timespec *time)
     return 0;
 }
 
-static void receive_alone(const message_t *message)
-{
-    while (message->op.ended == 0) {
-        step(&one);
-    }
-}
-
 /* A message is sent and taken. at_once: bytes that are copied before it is asked for. */
 static void pass(uint64_t stream, uint32_t at_once)
 {
@@ -165,7 +158,7 @@ static void pass(uint64_t stream, uint32_t at_once)
     assert_int_equal(step(&two), 0);
     assert_int_not_equal(buffer_of(message), before); /* they are used in turn */
     before = buffer_of(message);
-    receive_alone(message);
+    step_to_end(&one, &message->op);
     end(message);
 }
 
@@ -186,7 +179,7 @@ SHM_TEST(nothing_is_copied_in_vain)
     pass(52, REGX_CICO_STEP);
     message = expose(0, 77);
     assert_int_equal(take_as(message, &message->exposed.key, MOST, false), REGX_PENDING);
-    receive_alone(message); /* by the kernel */
+    step_to_end(&one, &message->op); /* by the kernel */
     end(message);
     message = expose(0, 78);
     assert_int_equal(step(&two), 0); /* it is not taken so any more */
@@ -207,7 +200,7 @@ SHM_TEST(the_kernel_copies_what_the_sender_has_not)
         take(message);
         step(&one);
         make_copied_in(message, 0);
-        receive_alone(message);
+        step_to_end(&one, &message->op);
         assert_true(unit_is_filled(message->to, HALF, 6));
         assert_memory_equal(message->to + HALF, message->data + HALF, HALF);
         memcpy(message->to, message->data, HALF);
@@ -235,7 +228,7 @@ SHM_TEST(a_sender_that_computes_is_not_waited_for_while_another_sends)
     }
     assert_int_equal(messages[1].op.ended, 0);
     make_copied_in(&messages[1], MOST);
-    receive_alone(&messages[1]);
+    step_to_end(&one, &messages[1].op);
     assert_int_equal(one.counters.stages_taken, 1);
     end(&messages[0]);
     end(&messages[1]);
@@ -371,13 +364,13 @@ SHM_TEST(what_a_peer_says_is_checked)
     make_row(message, 0, 1);
     make_copied_in(message, MOST);
     assert_int_equal(take_as(message, &other, MOST, true), REGX_PENDING);
-    receive_alone(message);
+    step_to_end(&one, &message->op);
     assert_memory_equal(message->to, message->data, MOST);
     memset(message->to, 0xee, MOST);
     /* The sender says that it went further than its staging buffer goes. The kernel copies it. */
     make_copied_in(message, MOST + 1);
     assert_int_equal(take_as(message, &message->exposed.key, 5000, true), REGX_PENDING);
-    receive_alone(message);
+    step_to_end(&one, &message->op);
     assert_int_equal(one.counters.stages_taken, 0);
     assert_memory_equal(message->to, message->data, 5000);
     assert_int_equal(message->to[5000], 0xee);
@@ -389,7 +382,7 @@ SHM_TEST(what_a_peer_says_is_checked)
         make_copied_in(message, MOST);
         memset(message->to, 0xee, MOST);
         take(message);
-        receive_alone(message);
+        step_to_end(&one, &message->op);
         assert_int_equal(one.counters.stages_taken, 0);
         assert_memory_equal(message->to, message->data, MOST);
         atomic_store(&cell(message)->reader, (uint64_t)offer_of(message).generation << 32);
@@ -398,8 +391,7 @@ SHM_TEST(what_a_peer_says_is_checked)
     make_copied_out(message, UINT32_MAX);
     atomic_fetch_add(&regx_shm_main(shm_of(&two))->cico.requests, 1);
     make_copied_in(message, 0);
-    while (step(&two) > 0) {
-    }
+    work(&two);
     assert_int_equal(copied_in(message), MOST);
     take(message); /* now the sender's word is good again */
     make_copied_in(message, 0);
@@ -418,8 +410,7 @@ SHM_TEST(a_message_longer_than_a_staging_buffer_goes_round_in_it)
         assert_int_equal(offer(message)->past, i == 2);
         take(message);
         while (message->op.ended == 0) {
-            while (step(&two) > 0) {
-            }
+            work(&two);
             assert_in_range(copied_in(message) - message->op.get.pending.moved, 1, MOST);
             step(&one);
         }
@@ -439,7 +430,7 @@ SHM_TEST(the_kernel_copies_the_rest_of_a_long_one)
             assert_true(step(&two) > 0);
             step(&one);
         }
-        receive_alone(message);
+        step_to_end(&one, &message->op);
         assert_int_equal(one.counters.stages_taken, 0);
         end(message);
         assert_int_equal(atomic_load(&shm_of(&one)->copy_count), 0);
@@ -452,16 +443,12 @@ SHM_TEST(a_staging_buffer_is_used_again_when_its_message_has_gone)
     for (unsigned i = 0; i < MESSAGES; i++) {
         take(expose(i, i));
     }
-    while (step(&two) > 0) {
-    }
+    work(&two);
     assert_int_equal(copied_in(&messages[AT_ONCE]), 0);
-    while (messages[2].op.ended == 0) {
-        step(&one);
-    }
+    step_to_end(&one, &messages[2].op);
     const unsigned buffer = buffer_of(&messages[2]);
     end(&messages[2]);
-    while (step(&two) > 0) {
-    }
+    work(&two);
     assert_int_equal(buffer_of(&messages[AT_ONCE]), buffer);
     for (unsigned i = 0; i < MESSAGES; i++) {
         if (i != 2) {
@@ -518,8 +505,7 @@ SHM_TEST(a_long_message_has_several_staging_buffers)
     const uint64_t before = one.counters.stages_taken;
     for (unsigned i = 0; i < count; i++) {
         take(expose_long(i, i, lengths[i]));
-        while (step(&two) > 0) {
-        }
+        work(&two);
         assert_int_equal(copied_in(&messages[i]), copied[i]);
     }
     for (unsigned i = 0; i < count; i++) {
@@ -552,8 +538,7 @@ SHM_TEST(the_kernel_copies_nothing_while_the_sender_does)
         now_ns += 1000000;
         step(&one);
     }
-    while (step(&two) > 0) {
-    }
+    work(&two);
     assert_int_equal(copied_in(read) + copied_in(late), 0); /* the sender leaves both alone */
     assert_int_equal(one.counters.stages_taken, 0);
     end(read);
