@@ -42,14 +42,28 @@ static void owned_reset(void)
     regx_owned_init(&owned, true, give_back);
 }
 
-#define OWNED_TEST(test) UNIT_TEST_WITHIN(test, NULL, owned_reset(), regx_owned_fini(&owned))
-
 /* Nothing is kept of other memory. */
 static registry_t *open_none(uint64_t bytes)
 {
     giver = registry_open_over(NULL, &(regx_cache_config_t){.bytes = bytes, .owned = &owned});
     return giver;
 }
+
+static registry_t *begin(void)
+{
+    owned_reset();
+    return open_none(UNLIMITED);
+}
+
+static void end(registry_t *r)
+{
+    registry_close(r);
+    regx_owned_fini(&owned);
+}
+
+#define OWNED_TEST(test) UNIT_TEST_WITH(test, NULL, registry_t *, r, begin(), end(r))
+/* The same, which opens and closes its registries itself. */
+#define OWNED_ALONE_TEST(test) UNIT_TEST_WITHIN(test, NULL, owned_reset(), regx_owned_fini(&owned))
 
 /* Whether it is used without being registered now; all of its block is there for every access. */
 static bool used_again(registry_t *r, uintptr_t base, size_t length, unsigned access)
@@ -70,7 +84,7 @@ static bool registered(registry_t *r, uintptr_t base, size_t length, unsigned ac
     return !used_again(r, base, length, access);
 }
 
-OWNED_TEST(a_block_is_registered_once_whatever_of_it_is_used_for_what)
+OWNED_ALONE_TEST(a_block_is_registered_once_whatever_of_it_is_used_for_what)
 {
     static const unsigned accesses[] = {REGX_ACCESS_REMOTE_WRITE, REGX_ACCESS_LOCAL,
                                         REGX_ACCESS_REMOTE_READ, REGX_ACCESS_LOCAL_WRITE};
@@ -99,7 +113,7 @@ OWNED_TEST(a_block_is_registered_once_whatever_of_it_is_used_for_what)
     assert_int_equal(given_back, 0); /* the program has it still */
 }
 
-OWNED_TEST(a_cache_has_nothing_to_do_with_it)
+OWNED_ALONE_TEST(a_cache_has_nothing_to_do_with_it)
 {
     registry_t *r = registry_open(UNLIMITED, UNLIMITED, false, true);
 
@@ -120,8 +134,6 @@ OWNED_TEST(a_cache_has_nothing_to_do_with_it)
 
 OWNED_TEST(what_is_freed_and_allocated_again_is_registered_anew)
 {
-    registry_t *r = open_none(UNLIMITED);
-
     for (unsigned i = 1; i <= USES; i++) {
         add(here);
         assert_true(registered(r, here, BLOCK, REGX_ACCESS_LOCAL));
@@ -137,13 +149,11 @@ OWNED_TEST(what_is_freed_and_allocated_again_is_registered_anew)
     add(here);
     set_free(here); /* was never used */
     assert_int_equal(given_back, USES + 1);
-    registry_close(r);
 }
 
 /* The program's error. Its key names what it named, until nobody has it any more. */
 OWNED_TEST(what_is_freed_in_use_lasts_until_the_last_use_ends)
 {
-    registry_t *r = open_none(UNLIMITED);
     regx_region_t first, second, other;
 
     add(here);
@@ -163,13 +173,10 @@ OWNED_TEST(what_is_freed_in_use_lasts_until_the_last_use_ends)
     assert_int_equal(given_back, 1);
     assert_int_equal(live_then, 0);
     assert_int_equal(r->live, 0);
-    registry_close(r);
 }
 
 OWNED_TEST(what_the_device_refuses_is_as_other_memory)
 {
-    registry_t *r = open_none(UNLIMITED);
-
     add(here);
     r->refuse_access = REGX_ACCESS_REMOTE_READ; /* a whole block needs every one */
     assert_true(regx_region_seems_kept(&r->registry, (void *)here, 100, REGX_ACCESS_LOCAL));
@@ -187,7 +194,6 @@ OWNED_TEST(what_the_device_refuses_is_as_other_memory)
     add(here);
     assert_true(registered(r, here, 100, REGX_ACCESS_LOCAL));
     assert_true(used_again(r, here, 100, REGX_ACCESS_LOCAL));
-    registry_close(r);
 }
 
 static void bring_in(int signal)
@@ -198,7 +204,6 @@ static void bring_in(int signal)
 /* It may have protected a block. Afterwards what was registered before serves again. */
 OWNED_TEST(while_the_program_brings_in_pages_each_use_is_registered)
 {
-    registry_t *r = open_none(UNLIMITED);
     regx_region_t region;
 
     add(here);
@@ -218,11 +223,10 @@ OWNED_TEST(while_the_program_brings_in_pages_each_use_is_registered)
     assert_int_equal(r->live, 1);
     unit_handle_no_faults();
     assert_true(used_again(r, here, 100, REGX_ACCESS_LOCAL));
-    registry_close(r);
 }
 
 /* By bytes, and by half of the device's regions. */
-OWNED_TEST(no_more_is_registered_for_life_than_may_be)
+OWNED_ALONE_TEST(no_more_is_registered_for_life_than_may_be)
 {
     for (int by_bytes = 0; by_bytes <= 1; by_bytes++) {
         registry_t *r = open_none(by_bytes ? 2 * BLOCK + PAGE : UNLIMITED);
@@ -246,7 +250,7 @@ OWNED_TEST(no_more_is_registered_for_life_than_may_be)
     }
 }
 
-OWNED_TEST(each_device_registers_it_once)
+OWNED_ALONE_TEST(each_device_registers_it_once)
 {
     registry_t *first = open_none(UNLIMITED), *second = open_none(UNLIMITED);
 
@@ -268,7 +272,6 @@ OWNED_TEST(each_device_registers_it_once)
 
 OWNED_TEST(a_use_may_ask_for_what_is_registered_alone)
 {
-    registry_t *r = open_none(UNLIMITED);
     regx_region_t region;
 
     add(here);
@@ -283,14 +286,11 @@ OWNED_TEST(a_use_may_ask_for_what_is_registered_alone)
     memset(&region, 0xee, sizeof(region));
     regx_region_release(&r->registry, &copy);
     assert_int_equal(r->regs, 1);
-    registry_close(r);
 }
 
 /* Its parent's registrations name its parent's memory. */
 OWNED_TEST(a_child_of_fork_uses_and_ends_none)
 {
-    registry_t *r = open_none(UNLIMITED);
-
     add(here);
     add(here + BLOCK);
     registry_use(r, here, 100);
@@ -303,7 +303,6 @@ OWNED_TEST(a_child_of_fork_uses_and_ends_none)
     r->live = 0; /* the parent's */
     r->counters.registrations = r->counters.deregistrations;
     r->counters.registered_bytes = 0;
-    registry_close(r);
 }
 
 /* While it is being registered another use has a registration of its own; and if it is freed then, the
@@ -319,7 +318,6 @@ static void use_and_free(registry_t *r, uintptr_t start, uintptr_t end)
 
 OWNED_TEST(it_may_be_freed_while_it_is_registered)
 {
-    registry_t *r = open_none(UNLIMITED);
     regx_region_t region;
 
     add(here);
@@ -330,7 +328,6 @@ OWNED_TEST(it_may_be_freed_while_it_is_registered)
     regx_region_release(&r->registry, &region);
     assert_int_equal(r->live, 0);
     assert_int_equal(given_back, 1);
-    registry_close(r);
 }
 
 typedef struct worker {
@@ -363,7 +360,6 @@ static void *work(void *argument)
 
 OWNED_TEST(threads_use_allocate_and_free_at_the_same_time)
 {
-    registry_t *r = open_none(UNLIMITED);
     worker_t workers[THREADS];
 
     r->counters.threads = true;
@@ -380,5 +376,4 @@ OWNED_TEST(threads_use_allocate_and_free_at_the_same_time)
     assert_int_equal(r->live, 1);
     assert_int_equal(r->counters.registrations - r->counters.uncached, THREADS * ROUNDS + 1);
     assert_int_equal(r->counters.uses_owned + r->counters.uncached, 2 * THREADS * ROUNDS);
-    registry_close(r);
 }
