@@ -225,6 +225,27 @@ OWNED_TEST(while_the_program_brings_in_pages_each_use_is_registered)
     assert_true(used_again(r, here, 100, REGX_ACCESS_LOCAL));
 }
 
+/* For want of room: later uses try again, after ever longer pauses. */
+OWNED_TEST(what_the_device_has_no_room_for_is_registered_when_it_has)
+{
+    enum { REFUSED = 12 };
+    regx_region_t none;
+
+    add(here);
+    r->refusal = REGX_NO_MEMORY;
+    r->refusals = UINT32_MAX;
+    for (unsigned i = 0; i < REFUSED; i++) {
+        assert_int_equal(registry_try(r, here, 10, REGX_ACCESS_LOCAL, &none), REGX_NO_MEMORY);
+    }
+    assert_int_equal(r->registry.owned_bytes, 0);
+    r->refusals = 0;
+    for (unsigned i = 0; i < 4 * REFUSED; i++) {
+        registry_use(r, here + i, 100);
+    }
+    assert_true(r->counters.registrations > 1 && r->counters.registrations < REFUSED);
+    assert_true(regx_region_seems_kept(&r->registry, (void *)here, 10, REGX_ACCESS_LOCAL));
+}
+
 /* By bytes, and by half of the device's regions. */
 OWNED_ALONE_TEST(no_more_is_registered_for_life_than_may_be)
 {
