@@ -23,7 +23,7 @@ static FILE *json; /* NULL: not asked for */
 /* Named by this process's descriptor, so that it needs none of the program's. */
 static bool make_sum(void)
 {
-    const int fd = memfd_create("regx-check", MFD_CLOEXEC);
+    const int fd = memfd_create(REGX_CHECK_SUM, MFD_CLOEXEC);
     char path[64];
 
     snprintf(path, sizeof(path), "/proc/%d/fd/%d", getpid(), fd);

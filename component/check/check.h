@@ -17,7 +17,7 @@
 
 #include "registration/monitor/monitor.h"
 
-/* The environment variable by which the command tells the library the file of the sum. */
+/* The environment variable by which the command tells the library the file of the sum, and that file's name. */
 #define REGX_CHECK_SUM "REGX_CHECK_SUM"
 
 /* ---- what was found (faults.c) ---- */

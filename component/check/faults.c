@@ -320,7 +320,11 @@ void regx_check_sum_print(void)
 void regx_check_faults_begin(void)
 {
     const char *path = getenv(REGX_CHECK_SUM), *word = getenv("OMPI_COMM_WORLD_RANK");
-    const int fd = path != NULL ? open(path, O_RDWR | O_CLOEXEC) : -1;
+    static const char sum[] = "/memfd:" REGX_CHECK_SUM;
+    char file[sizeof(sum)] = ""; /* on another node that path may be any file's */
+    const bool is_sum = path != NULL && readlink(path, file, sizeof(file)) > 0 &&
+                        memcmp(file, sum, sizeof(sum) - 1) == 0;
+    const int fd = is_sum ? open(path, O_RDWR | O_CLOEXEC) : -1;
     void *frame[1];
 
     backtrace(frame, 1); /* the first one allocates */

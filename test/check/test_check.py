@@ -201,6 +201,17 @@ def test_without_the_command_the_library_tells(check: Check) -> None:
     assert done.stderr.count(DIFFERENT) == 2
 
 
+def test_another_file_in_the_place_of_the_sum_is_left_alone(check: Check, tmp_path: Path) -> None:
+    """As a file of another process is, on another node, by the number of the command's process and descriptor."""
+    other = tmp_path / "other"
+    other.write_bytes(bytes(1 << 20))
+    done = check.plain(check.built / "stale", "munmap", "write", REGX_CHECK_SUM=other,
+                       LD_PRELOAD=check.command.with_name("libregx-check.so"))
+    assert (done.returncode, done.stdout) == (0, "stale: done\n")
+    assert done.stderr.count(DIFFERENT) == 2, done.stderr
+    assert other.read_bytes() == bytes(1 << 20)
+
+
 # ---- what it runs is left as it is ----
 
 @pytest.mark.parametrize("status", [0, 5])
