@@ -16,15 +16,14 @@
 enum { DEVICES = 64, TYPES = 16, PIECES = 1 << 14, PLACES = 8 };
 
 /* Another library that interposes behind us comes first. libibverbs itself may be among the libraries
- * of a plugin only, which are not looked through. */
+ * of a plugin only, which are not looked through. It stays, since what is found is kept. */
 static void *real(const char *name)
 {
+    void *const library = dlopen("libibverbs.so.1", RTLD_NOW | RTLD_NODELETE);
     void *function = dlsym(RTLD_NEXT, name);
 
-    if (function == NULL) {
-        void *library = dlopen("libibverbs.so.1", RTLD_NOW);
-
-        function = library != NULL ? dlsym(library, name) : NULL;
+    if (function == NULL && library != NULL) {
+        function = dlsym(library, name);
     }
     if (function == NULL) {
         regx_check_say("libibverbs has no %s", name);
@@ -33,7 +32,12 @@ static void *real(const char *name)
     return function;
 }
 
-#define REAL(name) ((__typeof__(&name))real(#name))
+#define REAL(name)                                                                                 \
+    ({                                                                                             \
+        static __typeof__(name) *_Atomic found;                                                    \
+                                                                                                   \
+        found != NULL ? found : (found = (__typeof__(&name))real(#name));                          \
+    })
 
 /* Found before it is called: a hook of the program may call it inside munmap and free, with malloc's locks
  * held, and who loads a library holds the linker's while it allocates. */
@@ -386,7 +390,7 @@ INTERPOSED struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *base, size_t
 INTERPOSED int ibv_dereg_mr(struct ibv_mr *mr)
 {
     regx_check_range_t *range = follows() ? regx_check_range_remove(mr) : NULL;
-    const int error = range != NULL ? real_dereg_mr(mr) : REAL(ibv_dereg_mr)(mr);
+    const int error = real_dereg_mr != NULL ? real_dereg_mr(mr) : REAL(ibv_dereg_mr)(mr);
 
     if (error == 0) {
         regx_check_range_end(range);
