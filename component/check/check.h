@@ -161,6 +161,8 @@ bool regx_check_witnesses_drop(void);
 /* Something is posted, or has completed, that reads or writes that memory. */
 void regx_check_use(const struct ibv_context *context, const struct ibv_sge *piece, const char *use,
                     bool completed);
+#define REGX_CHECK_PIECES 4 /* of a message, that are looked at */
+
 /* A message is posted. In it, stacks offer memory to their peers by address and key: that is a use, too,
  * though nothing of this process will post or complete it. */
 void regx_check_message(const struct ibv_context *context, const struct ibv_sge *list,

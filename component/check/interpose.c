@@ -52,13 +52,17 @@ static bool follows(void)
 
 /* ---- the old interface ---- */
 
-typedef void list_setter_t(struct ibv_qp_ex *qp, size_t count, const struct ibv_sge *list);
+/* Of a queue pair with the extended interface. */
+typedef struct setters {
+    void (*list)(struct ibv_qp_ex *qp, size_t count, const struct ibv_sge *list);
+    void (*inlines)(struct ibv_qp_ex *qp, size_t count, const struct ibv_data_buf *list);
+} setters_t;
 
 /* What is open, and the device's own functions, in place of which ours are. */
 typedef struct device {
     const struct ibv_context *_Atomic context; /* NULL: none */
     struct ibv_context_ops ops;
-    list_setter_t *list_setters[TYPES]; /* of queue pairs, by their type */
+    setters_t setters[TYPES]; /* of queue pairs, by their type */
 } device_t;
 
 static device_t devices[DEVICES];
@@ -75,9 +79,9 @@ static device_t *device_of(const struct ibv_context *context)
     return NULL;
 }
 
-static list_setter_t **list_setter_of(const struct ibv_qp *qp)
+static setters_t *setters_of(const struct ibv_qp *qp)
 {
-    return &device_of(qp->context)->list_setters[regx_min(qp->qp_type, TYPES - 1)];
+    return &device_of(qp->context)->setters[regx_min(qp->qp_type, TYPES - 1)];
 }
 
 /* What is posted for the device to write to, until it completes. Of a request of several pieces: the first. */
@@ -284,13 +288,36 @@ static void set_sge_list(struct ibv_qp_ex *ex, size_t count, const struct ibv_sg
         regx_check_message(qp->context, list, count);
         use(qp->context, 0, NULL, list, count, "a request");
     }
-    (*list_setter_of(qp))(ex, count, list);
+    setters_of(qp)->list(ex, count, list);
 }
 
 /* One piece is a list, too. */
 static void set_sge(struct ibv_qp_ex *ex, uint32_t lkey, uint64_t address, uint32_t length)
 {
     set_sge_list(ex, 1, &(struct ibv_sge){address, length, lkey});
+}
+
+/* What is inline the processor reads: so nothing of it can be stale, but it may offer what is. */
+static void set_inlines(struct ibv_qp_ex *ex, size_t count, const struct ibv_data_buf *list)
+{
+    const struct ibv_qp *qp = &ex->qp_base;
+    struct ibv_sge buffers[REGX_CHECK_PIECES];
+    size_t known = 0;
+
+    for (; follows() && known < regx_min(count, REGX_CHECK_PIECES); known++) {
+        buffers[known] = (struct ibv_sge){.addr = (uintptr_t)list[known].addr,
+                                          .length = (uint32_t)list[known].length};
+    }
+    if (follows()) {
+        regx_check_message(qp->context, buffers, known);
+        use(qp->context, 0, NULL, NULL, 0, NULL);
+    }
+    setters_of(qp)->inlines(ex, count, list);
+}
+
+static void set_inline(struct ibv_qp_ex *ex, void *address, size_t length)
+{
+    set_inlines(ex, 1, &(struct ibv_data_buf){address, length});
 }
 
 INTERPOSED struct ibv_qp_ex *ibv_qp_to_qp_ex(struct ibv_qp *qp)
@@ -301,12 +328,17 @@ INTERPOSED struct ibv_qp_ex *ibv_qp_to_qp_ex(struct ibv_qp *qp)
         ex->wr_set_sge == set_sge) {
         return ex;
     }
-    list_setter_t **setter = list_setter_of(qp);
+    const setters_t own = {ex->wr_set_sge_list, ex->wr_set_inline_data_list};
+    setters_t *setters = setters_of(qp);
     pthread_mutex_lock(&lock);
-    if (*setter == NULL || *setter == ex->wr_set_sge_list) {
-        *setter = ex->wr_set_sge_list;
+    if (setters->list == NULL || (setters->list == own.list && setters->inlines == own.inlines)) {
+        *setters = own;
         ex->wr_set_sge = set_sge;
         ex->wr_set_sge_list = set_sge_list;
+        if (own.inlines != NULL) {
+            ex->wr_set_inline_data = set_inline;
+            ex->wr_set_inline_data_list = set_inlines;
+        }
     } else {
         regx_check_say("a queue pair's extended postings are not followed: there are two kinds");
     }

@@ -14,7 +14,6 @@
 
 enum {
     HEADS = 1 << 12,
-    PIECES = 4,
     MESSAGE = 4096, /* bytes of a message that are looked at */
     OFFER = 12,     /* bytes of an offer at least: an address and a key */
     OFFERS = 16,    /* of what changed, that are judged for a range and a message */
@@ -408,14 +407,14 @@ void regx_check_message(const struct ibv_context *context, const struct ibv_sge 
 {
     message_t message;
     const struct iovec to = {.iov_base = message.bytes, .iov_len = sizeof(message.bytes)};
-    struct iovec from[PIECES];
+    struct iovec from[REGX_CHECK_PIECES];
     regx_check_finding_t found;
     bool any_open = false;
     size_t whole = 0;
     uint32_t key;
 
     found.verdict = REGX_CHECK_NONE;
-    count = may_be_open || has_news() ? regx_min(count, PIECES) : 0;
+    count = may_be_open || has_news() ? regx_min(count, REGX_CHECK_PIECES) : 0;
     for (size_t i = 0; i < count; i++) {
         from[i].iov_base = (void *)(uintptr_t)list[i].addr;
         from[i].iov_len = list[i].length;

@@ -43,6 +43,20 @@ static void set_sge_list(struct ibv_qp_ex *qp, size_t count, const struct ibv_sg
     piece = list[0];
 }
 
+static void set_inline_data_list(struct ibv_qp_ex *qp, size_t count,
+                                 const struct ibv_data_buf *list)
+{
+    (void)qp;
+    request.num_sge = (int)count;
+    request.send_flags |= IBV_SEND_INLINE;
+    piece = (struct ibv_sge){.addr = (uintptr_t)list[0].addr, .length = (uint32_t)list[0].length};
+}
+
+static void set_inline_data(struct ibv_qp_ex *qp, void *address, size_t length)
+{
+    set_inline_data_list(qp, 1, &(struct ibv_data_buf){address, length});
+}
+
 static int complete(struct ibv_qp_ex *qp)
 {
     struct ibv_context_ops own = {0};
@@ -60,6 +74,8 @@ struct ibv_qp_ex *ibv_qp_to_qp_ex(struct ibv_qp *qp)
                                   .wr_rdma_write = rdma_write,
                                   .wr_set_sge = set_sge,
                                   .wr_set_sge_list = set_sge_list,
+                                  .wr_set_inline_data = set_inline_data,
+                                  .wr_set_inline_data_list = set_inline_data_list,
                                   .wr_start = start,
                                   .wr_complete = complete};
     return &extended;

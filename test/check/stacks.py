@@ -62,8 +62,9 @@ Where other memory is moved onto parts of the buffers (mremap), of which UCX's h
 of 10,266 messages over pml/ucx, one to four at once, were wrong 774 times. regx-check reported each of these. In six
 operations more it reported memory that had changed, while all bytes were right. Judging of an offer only the page at its
 address, it missed 2 of 104 in a run like these: the memory of a later page was another. Out of reach
-remain offers that say no length, or that are written inline through the extended interface, and a peer that
-uses an offer of long ago, as of a window: of these it says only that remote access is possible.
+remain offers that say no length, beyond their first page (the rest may have changed rightly), and a peer that
+uses an offer of long ago, as of a window (nothing of this process tells that it does): of these it says only that
+remote access is possible.
 
 Under the emulation such a run is slow: on a busy machine 9,000 operations of the first kind took 156 s over pml/ucx,
 and 4,500 over regx 123 s.

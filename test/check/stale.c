@@ -184,13 +184,17 @@ PLANTED int planted_use(const wire_t *wire, const char *kind, struct ibv_mr *mr,
     if (strcmp(kind, "receive") == 0 || strcmp(kind, "iova") == 0) {
         return ibv_post_recv(wire->to, &receive, &refused);
     }
-    if (strcmp(kind, "extended") == 0) {
+    if (strstr(kind, "extended") != NULL) {
         struct ibv_qp_ex *qp = ibv_qp_to_qp_ex(wire->from);
 
         require(qp != NULL, "no extended interface");
         ibv_wr_start(qp);
         ibv_wr_rdma_write(qp, to->rkey, (uintptr_t)to->addr);
-        ibv_wr_set_sge(qp, piece.lkey, piece.addr, piece.length);
+        if ((request.send_flags & IBV_SEND_INLINE) != 0) {
+            ibv_wr_set_inline_data(qp, (void *)(uintptr_t)piece.addr, piece.length);
+        } else {
+            ibv_wr_set_sge(qp, piece.lkey, piece.addr, piece.length);
+        }
         require(ibv_wr_complete(qp) == 0, "wr_complete fails");
     } else {
         require(ibv_post_send(wire->from, &request, &refused_send) == 0, "ibv_post_send fails");

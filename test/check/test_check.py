@@ -156,7 +156,7 @@ def test_what_peers_may_have_used_is_told_at_the_end_and_is_no_fault(check: Chec
 
 
 def test_what_is_offered_to_a_peer_is_a_use(check: Check) -> None:
-    for use in ["offer", "offer-iova"]:
+    for use in ["offer", "offer-iova", "offer-extended"]:
         found_once(check, check.stale("munmap", use), DIFFERENT, "munmap", "an offer to a peer")
     for change, use in [("none", "offer"), ("munmap", "offer-without-key")]:
         done = check.stale(change, use, 3)
