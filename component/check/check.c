@@ -83,7 +83,7 @@ static bool set(int option, const char *name)
         return file != NULL;
     default:
         regx_check_say("usage: regx-check [--json FILE] [--stop] [--limit N] [--suppress FILE] "
-                       "COMMAND [ARGUMENT...]");
+                       "COMMAND [ARGUMENT...]; see man regx-check");
         return false;
     }
 }

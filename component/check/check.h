@@ -176,7 +176,7 @@ void regx_check_changer_find(regx_check_change_t *change);
 
 /* ---- witness.c: one thread at a time ---- */
 
-void regx_check_witness_open(void);
+bool regx_check_witness_open(void); /* whether there is one */
 /* Pins memory as that slot. false: it cannot be had. */
 bool regx_check_witness_pin(uint32_t slot, uintptr_t start, uintptr_t end);
 void regx_check_witness_unpin(uint32_t slot);

@@ -6,7 +6,9 @@
 #include <dlfcn.h>
 #include <execinfo.h>
 #include <fnmatch.h>
+#include <glob.h>
 #include <inttypes.h>
+#include <link.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,7 +25,7 @@ const char *const regx_check_verdict_names[REGX_CHECK_VERDICTS] = {
     [REGX_CHECK_UNCOMPARED] = "stale, bytes not compared",
     [REGX_CHECK_REMOTE] = "stale, remote access possible"};
 
-static int rank; /* Open MPI's; -1: none */
+static int rank = -1; /* this process's in Open MPI; -1: none */
 
 /* ---- lines ---- */
 
@@ -31,8 +33,9 @@ static regx_file_t standard_error; /* as it was: the program may open a file of 
 
 void regx_check_say(const char *format, ...)
 {
-    char line[LINE] = "regx-check: ";
-    const size_t begin = strlen(line);
+    char line[LINE];
+    const size_t begin =
+        (size_t)sprintf(line, rank < 0 ? "regx-check: " : "regx-check: rank %d: ", rank);
     va_list arguments;
 
     va_start(arguments, format);
@@ -68,19 +71,21 @@ static void print_fault(const regx_check_fault_t *fault, uint64_t times)
     static const char *const before[] = {"  registered ", "  made stale by ", "  used by "};
     const bool told = times != 0 && fault->verdict != REGX_CHECK_REMOTE;
     char lines[REGX_CHECK_EVENTS * (REGX_CHECK_TEXT + 32)] = "";
-    char often[32] = "";
+    char often[32] = "", who[32] = "";
     int at = 0;
 
     if (times != 0) {
         snprintf(often, sizeof(often), "%" PRIu64 " time%s: ", times, times == 1 ? "" : "s");
     }
+    if (rank < 0) { /* else each line has it */
+        snprintf(who, sizeof(who), "%s %d: ", fault->rank >= 0 ? "rank" : "process",
+                 fault->rank >= 0 ? fault->rank : fault->process);
+    }
     for (int i = 0; i < REGX_CHECK_EVENTS; i++) {
         at +=
             !told || i == REGX_CHECK_CHANGED ? put_line(lines + at, before[i], fault->text[i]) : 0;
     }
-    regx_check_say("%s%s %d: %s: %" PRIu64 " bytes at 0x%" PRIx64 "%s", often,
-                   fault->rank >= 0 ? "rank" : "process",
-                   fault->rank >= 0 ? fault->rank : fault->process,
+    regx_check_say("%s%s%s: %" PRIu64 " bytes at 0x%" PRIx64 "%s", often, who,
                    regx_check_verdict_names[fault->verdict], fault->length, fault->start, lines);
 }
 
@@ -109,23 +114,24 @@ void regx_check_call_take(regx_check_call_t *call, const char *what, const void 
     memcpy(call->frames, frames + first, call->count * sizeof(frames[0]));
 }
 
-/* "what in inner < outer < …"; of functions that have no name, the file and the offset. */
+/* "what in inner < outer < …"; of functions that have no name, the file, and where in it the call is. */
 static void name_call(char text[REGX_CHECK_TEXT], const char *what, const regx_check_call_t *call)
 {
     size_t at = (size_t)snprintf(text, REGX_CHECK_TEXT, "%s", what);
 
     for (uint64_t i = 0; i < call->count && at < REGX_CHECK_TEXT; i++) {
-        const char *frame = call->frames[i], *between = i == 0 ? " in " : " < ";
+        const char *frame = (const char *)call->frames[i] - 1, *between = i == 0 ? " in " : " < ";
         Dl_info info = {.dli_fname = "?"};
+        struct link_map *map = NULL;
 
-        dladdr(frame - 1, &info);
+        dladdr1(frame, &info, (void **)&map, RTLD_DL_LINKMAP);
         const char *file = basename(info.dli_fname);
         if (info.dli_sname != NULL) {
             at +=
                 (size_t)snprintf(text + at, REGX_CHECK_TEXT - at, "%s%s", between, info.dli_sname);
         } else if (i == 0 || strncmp(file, "libc.so", 7) != 0) {
             at += (size_t)snprintf(text + at, REGX_CHECK_TEXT - at, "%s%s+0x%tx", between, file,
-                                   frame - (const char *)info.dli_fbase);
+                                   (ptrdiff_t)frame - (ptrdiff_t)(map != NULL ? map->l_addr : 0));
         } else {
             break; /* what calls main, or a thread's function */
         }
@@ -244,10 +250,12 @@ uint64_t regx_check_found(void)
 
 void regx_check_sum_open(int fd)
 {
+    const char *word = getenv("OMPI_COMM_WORLD_RANK");
     void *memory = mmap(NULL, sizeof(*regx_check_sum), PROT_READ | PROT_WRITE,
                         fd >= 0 ? MAP_SHARED : MAP_SHARED | MAP_ANONYMOUS, fd, 0);
 
     standard_error = regx_file_of(STDERR_FILENO);
+    rank = word != NULL ? atoi(word) : -1;
     regx_check_sum = memory != MAP_FAILED ? memory : NULL;
     if (regx_check_sum != NULL && regx_check_sum->limit == 0) { /* it is new */
         regx_check_sum->limit = LIMIT;
@@ -275,16 +283,23 @@ static void say_count(const char *before, uint64_t count, const char *after)
 /* What could not be known, and why. */
 static void print_limits(const regx_check_sum_t *sum)
 {
+    glob_t found;
+
     if (sum->processes == 0) {
         regx_check_say("nothing was followed: no process loaded libregx-check.so (the program is "
                        "static, or set-uid, or resets LD_PRELOAD)");
     } else if (sum->devices == 0) {
-        regx_check_say("nothing was followed: no RDMA device was opened by calls of libibverbs "
-                       "that came by here (none is used, or by dlsym, RTLD_DEEPBIND, or a process "
-                       "that reset LD_PRELOAD)");
+        regx_check_say(
+            "nothing was followed: no RDMA device was opened%s",
+            glob("/sys/class/infiniband_verbs/uverbs*", 0, NULL, &found) != 0
+                ? ": this machine has none (see /sys/class/infiniband_verbs)"
+                : " by calls of libibverbs that came by here (none is used, as within a node, or "
+                  "by dlsym, "
+                  "RTLD_DEEPBIND, a process that reset LD_PRELOAD, or one of another node: for "
+                  "these, mpirun ... regx-check COMMAND)");
     } else if (sum->registrations > 0 && sum->postings == 0) {
-        regx_check_say("no posting was followed: the program posts past libibverbs (as by mlx5dv), "
-                       "or not at all");
+        regx_check_say("no posting was followed: the program posts past libibverbs (by mlx5dv, as "
+                       "UCX does but for UCX_TLS=rc_verbs,ud_verbs,sm,self), or not at all");
     }
     say_count("memory windows are not followed: ", sum->windows, " were made");
     say_count("registrations that cannot be watched (shared memory, files): ", sum->unwatched,
@@ -295,6 +310,7 @@ static void print_limits(const regx_check_sum_t *sum)
 void regx_check_sum_print(void)
 {
     const regx_check_sum_t *sum = regx_check_sum;
+    bool all_named = true;
     uint64_t times[REGX_CHECK_VERDICTS];
 
     regx_check_sum_used(times);
@@ -309,7 +325,11 @@ void regx_check_sum_print(void)
     for (int i = 0; i < REGX_CHECK_FAULTS; i++) {
         if (regx_check_verdict_names[sum->faults[i].verdict] != NULL) {
             print_fault(&sum->faults[i], sum->faults[i].times);
+            all_named = all_named && strstr(sum->faults[i].text[REGX_CHECK_CHANGED], "+0x") == NULL;
         }
+    }
+    if (!all_named) {
+        regx_check_say("FILE+0xADDRESS: addr2line -f -e FILE 0xADDRESS names it, or -rdynamic");
     }
     say_count("", sum->untold, " uses more, beyond --limit");
     say_count("", times[REGX_CHECK_SUPPRESSED], " uses suppressed");
@@ -319,7 +339,7 @@ void regx_check_sum_print(void)
 
 void regx_check_faults_begin(void)
 {
-    const char *path = getenv(REGX_CHECK_SUM), *word = getenv("OMPI_COMM_WORLD_RANK");
+    const char *path = getenv(REGX_CHECK_SUM);
     static const char sum[] = "/memfd:" REGX_CHECK_SUM;
     char file[sizeof(sum)] = ""; /* on another node that path may be any file's */
     const bool is_sum = path != NULL && readlink(path, file, sizeof(file)) > 0 &&
@@ -328,7 +348,6 @@ void regx_check_faults_begin(void)
     void *frame[1];
 
     backtrace(frame, 1); /* the first one allocates */
-    rank = word != NULL ? atoi(word) : -1;
     regx_check_sum_open(fd);
     if (regx_check_sum != NULL) {
         atomic_fetch_add(&regx_check_sum->processes, 1);

@@ -163,11 +163,16 @@ static void start(void)
     regx_error_t why;
 
     regx_check_changer_start();
-    regx_check_witness_open();
+    const bool compares = regx_check_witness_open();
     if (regx_backend_notifier.start(&config, &new, why) == REGX_OK) {
         monitor = new;
     } else {
-        regx_check_say("changes of memory are not reported, so bytes alone are compared: %s", why);
+        regx_check_say("changes of memory are not reported, so %s: %s",
+                       compares
+                           ? "bytes alone are compared"
+                           : "nothing can be found (a container may allow it by --security-opt "
+                             "seccomp=unconfined)",
+                       why);
     }
 }
 

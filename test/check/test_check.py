@@ -219,6 +219,7 @@ def test_a_program_without_devices_ends_as_without_it(check: Check, status: int)
     done = check.run("sh", "-c", f"echo out; exit {status}")
     assert (done.returncode, done.stdout) == (status, "out\n")
     assert done.stderr.startswith("regx-check: nothing was followed: no RDMA device was opened")
+    assert ("this machine has none" in done.stderr) != any(Path("/sys/class/infiniband_verbs").glob("uverbs*"))
 
 
 def test_a_signal_that_ends_the_program_ends_the_command(check: Check) -> None:
@@ -269,6 +270,29 @@ def test_without_one_of_its_means_the_other_one_finds(check: Check, refused: str
     (fault,) = check.faults()
     assert fault["verdict"] == verdict
     assert str(fault["changed"]).startswith(call)
+
+
+def test_where_both_means_are_missing_it_says_that_nothing_can_be_found(check: Check) -> None:
+    deny = check.built.parent / "mpi/deny"
+    done = check.run(deny, "userfaultfd", deny, "io_uring", check.built / "stale", "munmap", "write")
+    assert (done.returncode, done.stdout, check.faults()) == (0, "stale: done\n", [])
+    assert done.stderr.count("so nothing can be found (a container may allow it") == 1, done.stderr
+
+
+def test_a_function_without_a_name_is_found_by_the_command_that_is_told(check: Check) -> None:
+    done = check.run(check.built / "stale-without-names", "munmap", "write")
+    assert done.returncode == 3, done.stderr
+    assert "FILE+0xADDRESS: addr2line -f -e FILE 0xADDRESS names it" in done.stderr
+    file, address = str(check.faults()[0]["changed"]).split(" < ")[1].split("+")
+    named = subprocess.run(["addr2line", "-f", "-e", check.built / file, address], capture_output=True, text=True, check=True)
+    assert named.stdout.startswith("planted_change\n"), named
+
+
+def test_a_rank_names_itself_in_each_line(check: Check) -> None:
+    done = check.plain(check.command, check.built / "stale", "munmap", "write", OMPI_COMM_WORLD_RANK=3)
+    lines = [line for line in done.stderr.splitlines() if not line.startswith("  ")]
+    assert lines
+    assert all(line.startswith("regx-check: rank 3: ") and line.count("rank") == 1 for line in lines), done.stderr
 
 
 def test_what_resets_the_environment_is_named(check: Check) -> None:
