@@ -89,7 +89,7 @@ __attribute__((format(printf, 1, 2))) void regx_check_say(const char *format, ..
 typedef struct regx_check_call {
     const char *what;
     uint64_t count;
-    void *frames[REGX_CHECK_FRAMES]; /* the innermost first */
+    const void *frames[REGX_CHECK_FRAMES]; /* the innermost first */
 } regx_check_call_t;
 
 /* The caller's, without this library's frames. from: only that frame, if it is not NULL, and what called

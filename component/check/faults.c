@@ -4,13 +4,13 @@
  * place of the table has one process that fills it in: the one that took it.
  */
 #include <dlfcn.h>
-#include <execinfo.h>
 #include <fnmatch.h>
 #include <glob.h>
 #include <inttypes.h>
 #include <link.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unwind.h>
 
 #include "base/file.h"
 #include "check/check.h"
@@ -100,18 +100,56 @@ static bool is_own(const void *frame)
     return (const char *)frame >= __ehdr_start && (const char *)frame < _end;
 }
 
+/* The return addresses on a stack, and where on it they are. */
+typedef struct walk {
+    size_t count;
+    const void *frames[OWN_FRAMES + REGX_CHECK_FRAMES];
+    const void *const *places[OWN_FRAMES + REGX_CHECK_FRAMES];
+} walk_t;
+
+static _Unwind_Reason_Code step(struct _Unwind_Context *context, void *argument)
+{
+    walk_t *walk = argument;
+    const void *const frame = (const void *)_Unwind_GetIP(context);
+
+    if (frame == NULL || walk->count == OWN_FRAMES + REGX_CHECK_FRAMES) {
+        return _URC_END_OF_STACK;
+    }
+    walk->frames[walk->count] = frame;
+    walk->places[walk->count++] = (const void *const *)_Unwind_GetCFA(context) - 1;
+    return _URC_NO_REASON;
+}
+
+/* Whether the stack of the function that returns by `here` is still as it was. Where return addresses are
+ * elsewhere (all but x86-64) it never is. */
+static bool is_unchanged(const walk_t *walk, const void *const *here)
+{
+    bool same = walk->count > 1 && walk->places[1] == here;
+
+    for (size_t i = 1; same && i < walk->count; i++) {
+        same = *walk->places[i] == walk->frames[i];
+    }
+    return same;
+}
+
+/* To walk takes longer than the rest of a registration. Most come from where the last one came from. */
 void regx_check_call_take(regx_check_call_t *call, const char *what, const void *from)
 {
-    void *frames[OWN_FRAMES + REGX_CHECK_FRAMES];
-    const int count = backtrace(frames, OWN_FRAMES + REGX_CHECK_FRAMES);
-    int first = 0;
+    static __thread walk_t last;
+    walk_t other = {.count = 0}, *walk = from == NULL ? &last : &other;
+    size_t first = 0;
 
-    while (first < count && (from != NULL ? frames[first] != from : is_own(frames[first]))) {
+    if (from != NULL || !is_unchanged(walk, (const void *const *)__builtin_frame_address(0) + 1)) {
+        walk->count = 0;
+        _Unwind_Backtrace(step, walk);
+    }
+    while (first < walk->count &&
+           (from != NULL ? walk->frames[first] != from : is_own(walk->frames[first]))) {
         first++;
     }
     *call = (regx_check_call_t){.what = what,
-                                .count = regx_min((uint64_t)(count - first), REGX_CHECK_FRAMES)};
-    memcpy(call->frames, frames + first, call->count * sizeof(frames[0]));
+                                .count = regx_min(walk->count - first, REGX_CHECK_FRAMES)};
+    memcpy(call->frames, walk->frames + first, call->count * sizeof(call->frames[0]));
 }
 
 /* "what in inner < outer < …"; of functions that have no name, the file, and where in it the call is. */
@@ -345,9 +383,7 @@ void regx_check_faults_begin(void)
     const bool is_sum = path != NULL && readlink(path, file, sizeof(file)) > 0 &&
                         memcmp(file, sum, sizeof(sum) - 1) == 0;
     const int fd = is_sum ? open(path, O_RDWR | O_CLOEXEC) : -1;
-    void *frame[1];
 
-    backtrace(frame, 1); /* the first one allocates */
     regx_check_sum_open(fd);
     if (regx_check_sum != NULL) {
         atomic_fetch_add(&regx_check_sum->processes, 1);

@@ -20,6 +20,8 @@
 enum { PAGE = 4096, FLAGS = MAP_PRIVATE | MAP_ANONYMOUS };
 
 struct ibv_mr *planted_registration(struct ibv_pd *pd, void *base);
+struct ibv_mr *planted_source(struct ibv_pd *pd, void *base);
+struct ibv_mr *planted_target(struct ibv_pd *pd, void *base);
 void planted_change(const char *kind, char *base);
 int planted_use(const wire_t *wire, const char *kind, struct ibv_mr *mr, char *base,
                 const struct ibv_mr *to);
@@ -33,6 +35,23 @@ PLANTED struct ibv_mr *planted_registration(struct ibv_pd *pd, void *base)
                                   : ibv_reg_mr(pd, base, LENGTH, access);
 
     require(mr != NULL, "ibv_reg_mr fails");
+    return mr;
+}
+
+/* Two callers that have the same place on the stack. */
+PLANTED struct ibv_mr *planted_source(struct ibv_pd *pd, void *base)
+{
+    struct ibv_mr *mr = planted_registration(pd, base);
+
+    __asm__ volatile("# source");
+    return mr;
+}
+
+PLANTED struct ibv_mr *planted_target(struct ibv_pd *pd, void *base)
+{
+    struct ibv_mr *mr = planted_registration(pd, base);
+
+    __asm__ volatile("# target");
     return mr;
 }
 
@@ -269,7 +288,7 @@ static int run(void)
     char *base = mmap(NULL, 4 * LENGTH, PROT_READ | PROT_WRITE, FLAGS, -1, 0);
     memset(base, 1, 4 * LENGTH);
     memset(target, 7, LENGTH);
-    struct ibv_mr *to = planted_registration(wire.pd, target);
+    struct ibv_mr *to = planted_target(wire.pd, target);
     if (strcmp(use, "threads") == 0) {
         use_in_threads(&wire);
         return 0;
@@ -278,7 +297,7 @@ static int run(void)
         iova = 1 << 20;
     }
     for (int round = 0; round < rounds; round++) {
-        struct ibv_mr *mr = planted_registration(wire.pd, base);
+        struct ibv_mr *mr = planted_source(wire.pd, base);
 
         if (strcmp(use, "rereg") == 0) {
             require(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0,

@@ -66,7 +66,7 @@ def found_once(check: Check, done: Done, verdict: str, call: str, use: str) -> N
     (fault,) = check.faults()
     assert fault["verdict"] == verdict, done.stderr
     assert fault["length"] == 4096
-    assert " in planted_registration <" in str(fault["registered"])
+    assert " in planted_registration < planted_source <" in str(fault["registered"])
     changed = str(fault["changed"])
     assert changed.startswith(f"{call} in ")
     assert " < planted_change <" in changed
