@@ -56,8 +56,9 @@ static void read_patterns(FILE *file)
 /* Files are opened now, before the program has run for nothing. */
 static bool set(int option, const char *name)
 {
+    const char *rank = option == 'j' ? getenv(REGX_CHECK_RANK) : NULL;
+    char path[PATH_MAX], *end;
     FILE *file;
-    char *end;
 
     switch (option) {
     case 's':
@@ -72,9 +73,10 @@ static bool set(int option, const char *name)
         return false;
     case 'j':
     case 'p':
-        file = fopen(optarg, option == 'j' ? "we" : "re");
+        snprintf(path, sizeof(path), rank != NULL ? "%s.%s" : "%s", optarg, rank);
+        file = fopen(path, option == 'j' ? "we" : "re");
         if (file == NULL) {
-            regx_check_say("--%s=%s: %s", name, optarg, strerror(errno));
+            regx_check_say("--%s=%s: %s", name, path, strerror(errno));
         } else if (option == 'j') {
             json = file;
         } else {

@@ -20,6 +20,9 @@
 /* The environment variable by which the command tells the library the file of the sum, and that file's name. */
 #define REGX_CHECK_SUM "REGX_CHECK_SUM"
 
+/* By which Open MPI tells each process its rank. */
+#define REGX_CHECK_RANK "OMPI_COMM_WORLD_RANK"
+
 /* ---- what was found (faults.c) ---- */
 
 typedef enum regx_check_verdict {

@@ -295,6 +295,12 @@ def test_a_rank_names_itself_in_each_line(check: Check) -> None:
     assert all(line.startswith("regx-check: rank 3: ") and line.count("rank") == 1 for line in lines), done.stderr
 
 
+def test_each_rank_has_a_file_of_its_own(check: Check) -> None:
+    for rank in range(2):
+        check.plain(check.command, "--json", check.json, check.built / "stale", "none", "write", OMPI_COMM_WORLD_RANK=rank)
+    assert sorted(path.name for path in check.json.parent.iterdir()) == ["found.json.0", "found.json.1"]
+
+
 def test_what_resets_the_environment_is_named(check: Check) -> None:
     done = check.run("env", "-i", check.built / "stale", "munmap", "write")
     assert "nothing was followed" in done.stderr
