@@ -24,7 +24,7 @@
 
 /* All paths, in the same form. The report has messages_NAME and bytes_NAME. */
 #define REGX_PATHS(X)                                                                              \
-    X(eager, "sent eagerly, in one fragment with their header")                                    \
+    X(eager, "sent eagerly, in one fragment with their header, or headers of ob1 alone")           \
     X(frag, "sent in fragments: the data is not contiguous, or no rendezvous was possible")        \
     REGX_RENDEZVOUS_PATHS(X)                                                                       \
     X(fallback, "not sent by the requested path; also counted under the path that was used")
@@ -41,7 +41,7 @@ typedef enum regx_path {
 #define REGX_WHYS(X)                                                                               \
     X("no rendezvous: short, or not contiguous", eager)                                            \
     X("asked for", asked)                                                                          \
-    X("the kernel does not copy to this peer", refused)                                            \
+    X("auto: the kernel does not copy to this peer", refused)                                      \
     X("the buffer is new", new)                                                                    \
     X("not tried yet", prior)                                                                      \
     X("on trial", trial)                                                                           \
