@@ -35,19 +35,21 @@
 #define FAILURE 4u /* of the winner; a message that went makes up for one part */
 #define FAILURES_MAX 16u
 
-/* On this kind of wire. Candidate SLOTS is bounce, or the rendezvous. */
-#define SLOTS 1u
+/* The candidate by which the first trial opens: bounce; of eager or not, the rendezvous. */
+#define OPENER 1u
+/* On this kind of wire. */
 static const struct {
     uint8_t candidates;
-    uint8_t opening;     /* messages by SLOTS as the first trial begins; 0: a batch by the prior. On
-                            a node: with the one that comes alone and is not counted a stage each */
+    uint8_t opening;     /* messages by OPENER, untimed, before the first trial; 0: a batch by the
+                            prior instead. On a node these three and one untimed message of the
+                            first batch touch each of the sender's first four staging buffers */
     uint8_t first;       /* candidate of the batch after that */
     uint8_t warm[2];     /* messages that come alone and are not counted: of a candidate's first
                             batch, and of others */
     uint32_t patience;   /* messages before the first trial: collective benchmarks send 110 */
     uint32_t rest_first; /* and at most, before the second */
-} wires[] = {[REGX_AUTO_NODE] = {3, 3, SLOTS, {1, 2}, 0, REST_MAX},
-             [REGX_AUTO_APART] = {2, 0, SLOTS, {1, 2}, 512, REST_MAX},
+} wires[] = {[REGX_AUTO_NODE] = {3, 3, OPENER, {1, 2}, 0, REST_MAX},
+             [REGX_AUTO_APART] = {2, 0, OPENER, {1, 2}, 512, REST_MAX},
              [REGX_AUTO_EAGER] = {2, 16, 0, {8, 8}, 112, REGX_AUTO_SOON}};
 
 void regx_tune_init(regx_autotune_t *tunes, unsigned sizes, regx_auto_wire_t wire)
@@ -162,9 +164,9 @@ static void begin_trial(regx_autotune_t *tune)
     tune->state = regx_tune_knows(tune) ? REGX_TUNE_NEXT_TRIAL : REGX_TUNE_FIRST_TRIAL;
     tune->kind = tune->repeats = tune->batches = 0;
     tune->messages = 0;
-    begin_batch(tune, first ? SLOTS : tune->winner);
+    begin_batch(tune, first ? OPENER : tune->winner);
     if (first) {
-        tune->batch.before = has_batch(tune, SLOTS) ? wires[tune->wire].opening : 0;
+        tune->batch.before = has_batch(tune, OPENER) ? wires[tune->wire].opening : 0;
         tune->batch.use = tune->batch.before > 0 ? REGX_BATCH_OPENING : REGX_BATCH_IDLE;
         tune->batch.amid = false;
     }
@@ -282,7 +284,7 @@ static bool replaces_earlier(const regx_autotune_t *tune, const regx_tried_t *tr
 {
     return cost <= tried->cost * COLD ||
            (tried->batches == 1 &&
-            (tune->kind == ALONE || (tune->batch.candidate == SLOTS && tried->warming)));
+            (tune->kind == ALONE || (tune->batch.candidate == OPENER && tried->warming)));
 }
 
 /* The batch is over: what it tells of its candidate, if anything. */

@@ -31,7 +31,9 @@
  * is depends on how messages come; a message is open, at the receiver, until all of it is there:
  *
  *     messages come            not timed                 timed                        samples
- *     alone (up to 3 open)     2; 8 at the sender        6; 2 in the first batch      one each
+ *     alone (up to 3 open)     2, of a candidate's       6, of a candidate's          one each
+ *                              first batch 1; 8 at the   first batch 2
+ *                              sender
  *     in bursts                none                      whole bursts, 16 at least    one
  *     some are always open     twice the open ones,      64                           one
  *                              64 at least
@@ -69,8 +71,9 @@
  *     3       read              130     FAR_WORSE: it has no other batch
  *     4       bounce, IDLE        -     the fastest so far
  *     5       together          105     FAR_WORSE
- *     6, 7    bounce         73, 72     three batches: the trial is over, bounce has won. Twice as long
- *                                       messages do not try the other two (tell_larger)
+ *     6, 7    bounce         73, 72     three batches: the trial is over, bounce has won. Neither of the
+ *                                       others is twice as slow (TOLD_WORSE), so messages twice as
+ *                                       long try all three
  *
  * At the sender an eager message is gone before its receiver has copied anything, so its own time means
  * nothing. There a message counts as open until the program calls progress: one that waits for an
@@ -122,7 +125,7 @@ typedef enum regx_batch_use {
     REGX_BATCH_IDLE,   /* goes by the fastest so far and finds out nothing: some bursts are left out
                           so, lest the batches fall into step with the program */
     REGX_BATCH_OPENING /* begins the first trial, and finds out nothing. By bounce, which maps the
-                          pages of its stages so; at the sender by the rendezvous, whose
+                          pages of its staging buffers so; at the sender by the rendezvous, whose
                           receiver tries its own candidates meanwhile */
 } regx_batch_use_t;
 
