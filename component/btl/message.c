@@ -100,7 +100,7 @@ mca_btl_base_descriptor_t *regx_btl_prepare_src(mca_btl_base_module_t *btl,
     } else if (!more && opal_convertor_need_buffers(convertor) == 0) {
         regx_endpoint_note(module, endpoint, message, REGX_EAGER_SEND); /* MPI_Ssend's */
     }
-    if (more) {
+    if (more) { /* it goes in fragments, without a CTS */
         regx_rndv_unexpect(module->rndv, &endpoint->peer);
     }
     regx_fragment_t *fragment =

@@ -55,7 +55,7 @@ static bool holds_its_share(const regx_rndv_t *rndv, const regx_rndv_recv_t *rec
             (peer->conn->shares_pool && recv->slots.out >= NODE_SINGLE_SLOTS));
 }
 
-/* Whether the peer holds too much to be granted `length` more. One slot it may always have. A peer
+/* Whether the peer holds too much to be granted `length` more. It may always have one slot. A peer
  * that holds one gets no more once it holds as many as are unused, so that peers that stop leave
  * some to others (dynamic thresholds: Choudhury and Hahne, 1998). It gets more when it reports a
  * filled slot. */

@@ -74,11 +74,11 @@ typedef struct regx_slot_grant {
     uint32_t length;
 } regx_slot_grant_t;
 
-/* The kind of a CTS's first grants. Not in it: the protocol of its path implies it. */
+/* What the first grants of a CTS are. It is not sent: the path tells it. */
 typedef enum regx_grants {
     REGX_GRANTS_SLOTS,
     REGX_GRANTS_CHUNK,
-    REGX_GRANTS_RKEYS /* that the sender may advertise so many chunks: the receiver reads */
+    REGX_GRANTS_RKEYS /* the receiver reads: the sender may advertise `count` chunks */
 } regx_grants_t;
 
 /* Bits of a CTS. */

@@ -76,7 +76,7 @@ static const regx_stage_do_t stages[REGX_STAGE_COUNT] = {
 
 /* ---- its life ---- */
 
-/* What is registered to be written from may be read by the peer the next time (exposed.c), if it is
+/* A send buffer is registered so that the peer may also read it, the next time (exposed.c), if it is
  * still registered then. */
 static unsigned send_access(const regx_rndv_config_t *config, const regx_registry_t *registry)
 {
@@ -103,7 +103,8 @@ regx_rndv_t *regx_rndv_create(const regx_rndv_config_t *config, regx_pool_t *poo
     }
     rndv->config = *config;
     rndv->pool = pool;
-    /* Over a device less made gaps (measured); on a node bounce.c has a limit of its own. */
+    /* Half of the pool: over a device a smaller window left gaps on the wire (measured). On a node
+     * bounce.c limits it further. */
     rndv->window = pool->slots / 2 * pool->slot_size;
     rndv->registry = registry;
     rndv->send_access = send_access(config, registry);

@@ -63,7 +63,7 @@ bool regx_rndv_expose(regx_rndv_t *rndv, const regx_peer_t *peer, const void *ba
                             .has_checksum = rndv->config.verify,
                             .length = length};
 
-    if (!rndv->config.may_expose) {
+    if (!rndv->config.may_expose) { /* of several ports none knows where its part will begin */
         return false;
     }
     if (!rndv->config.strategy->exposes ||
@@ -120,8 +120,8 @@ static bool may_be_staged(const regx_peer_t *peer, const regx_rndv_recv_t *recv)
            conn->transport->ops->node.stage != NULL;
 }
 
-/* The read has ended so, or was not begun. If the bytes are not there its CTS holds, or another does
- * that takes its place. false: the peer is gone. */
+/* Ends a read with that status, also one that was not begun. If it failed the receive is OPENED again,
+ * and its CTS, or a new one, is to be sent. false: the peer is gone. */
 static bool end_read(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_status_t status)
 {
     if (recv->whole.registered) {

@@ -22,7 +22,7 @@ static void get_grant_first_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
     recv->cts.rkey_max = rndv->config.chunk_size;
 }
 
-/* A get has ended so: gives up what it had of local memory. */
+/* A get has ended with that status: gives up what it had of local memory. */
 static void release_get(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_chunk_t *chunk,
                         regx_status_t status)
 {

@@ -61,7 +61,7 @@ typedef struct regx_landings {
     /* Of all that follows. But what was opened stays and is read without it, and a landing that was
      * got is its owner's until it is put back. */
     regx_lock_t lock;
-    const char *refusal; /* why they cannot be opened; NULL: they are, or were not tried to be */
+    const char *refusal; /* why they cannot be opened; NULL: they are, or nobody tried */
     regx_file_t uffd;
     regx_maps_t maps;
     char *areas; /* of all landings; NULL: they are not open */

@@ -19,6 +19,7 @@ _Static_assert(offsetof(struct regx_rndv_recv, cts) == 0, "the owner ships the f
 
 static regx_rndv_recv_t *recv_new(regx_rndv_t *rndv)
 {
+    /* An ATS of each chunk; a grant, and REVOKE behind it. */
     const unsigned chunks = rndv->config.chunk_depth, messages = chunks + 2;
     const size_t size = sizeof(regx_rndv_recv_t) + chunks * sizeof(regx_chunk_t) +
                         messages * sizeof(regx_control_t);
@@ -357,17 +358,20 @@ void regx_recv_report(regx_rndv_t *rndv, const regx_peer_t *peer)
  * To serve a receive is to do its stages until it has none. One that waits then, for slots or for a
  * message to be sent, is in the list `pending`. A thread serves one receive after the other:
  *
- *   regx_recv_run: a message came, or a get or a look ended     regx_recvs_advance: progress
- *     │ its stage is done; it is served first, or in its place in `pending`         │
- *     ├─each receive found slots─▶ SERVE_PEER ─one has to wait─▶ SERVE_NONE         │
- *     └─some found the pool empty─▶ SERVE_ALL ◀────────────────────────────────────┘
- *                                      │ all that are pending are moved to `round`
- *                                      ▼
- *                                   SERVE_ROUND
+ *   regx_recv_run: a message came, or a get or a look ended. Its stage is done; its receive goes on,
+ *   or waits in `pending`
+ *     ├─ the pool was enough for all ─▶ SERVE_PEER ── one has to wait ──▶ SERVE_NONE
+ *     └─ it was not ──────────────────▶ SERVE_ALL ──▶ SERVE_ROUND
+ *   regx_recvs_advance: progress ─────▶ SERVE_ALL ──▶ SERVE_ROUND
+ *
+ * SERVE_PEER, because what a message brings in mostly helps receives of the same peer: its window has
+ * room again. SERVE_ALL, because slots that came free may be any peer's. A round, because a receive
+ * that is served may have to wait again: it is appended to `pending`, and would be found there anew.
+ * So all that wait are moved to `round` first, and each is served once.
  *
  * This ends. A receive runs out of stages, since its chunks and the places in its outbox do. In
  * SERVE_PEER one that is served leaves `pending`, or is the last, or is passed over from then on
- * (waits_for_own). Nothing is added to a round: one that waits again is appended to `pending`. */
+ * (waits_for_own). Nothing is added to a round. */
 
 /* Which receives are served behind the one that is being served. */
 typedef enum regx_scope {
@@ -599,7 +603,7 @@ void regx_rndv_recv_close(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
         nanosleep(&pause, NULL);
         regx_lock(&rndv->lock);
     }
-    /* Only now: until here the peer may be forgotten, which looks for its receives in the table. */
+    /* Not before: regx_recvs_forget may run until here, and finds a lost peer's receives by it. */
     regx_handle_table_remove(&rndv->recvs, recv->cts.recv);
     leave_trial_locked(recv);
     regx_list_remove(&recv->link);

@@ -557,7 +557,8 @@ static void ended_locked(regx_write_t *write, regx_status_t status)
     regx_rndv_t *rndv = send->rndv;
     regx_peer_t *peer = send->peer;
     const bool chunk = write->grant.chunk;
-    /* Acknowledged, since RESUME was sent: the receiver believes that it has it. */
+    /* It was granted before the last RESUME. The receiver sends that when all is acknowledged, so it
+     * believes that these bytes have arrived: a failure cannot be mended any more. */
     const bool old = write->restarts != send->agreement.restarts;
 
     assert(send->in_flight > 0);
