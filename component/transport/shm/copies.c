@@ -17,8 +17,8 @@
 
 #include "transport/shm/shm_internal.h"
 
-/* Bytes of one put or get before the turn of the next one, if that is shorter than what is left. */
-#define TURN (2048u * 1024u)
+/* Bytes of one put or get before the next one of its connection, if that is shorter than what is left. */
+#define STRETCH (2048u * 1024u)
 /* Bytes after which a call of progress copies no other piece. Between two short ones Open MPI's
  * round costs more than looking for frames is worth: 32 KiB are copied in 2 us. */
 #define ROUND (128u * 1024u)
@@ -53,7 +53,7 @@ static void count_own_locked(regx_shm_t *shm, int change)
     assert(change > 0 || shm->own > 0);
     shm->own += (uint32_t)change;
     regx_shm_count_copies(shm, change);
-    if (shm->own == (change > 0)) { /* from none to one, or from one to none */
+    if (shm->own == 0 || (change > 0 && shm->own == 1)) {
         atomic_store_explicit(&regx_shm_main(shm)->busy, shm->own, memory_order_relaxed);
     }
 }
@@ -117,16 +117,16 @@ static regx_status_t step_plain(regx_shm_t *shm, regx_pending_t *op)
     return status;
 }
 
-/* ---- turns ---- */
+/* ---- a connection's turn ---- */
 
 /* What became of the copy in front. */
-typedef enum turn {
-    TURN_GOES_ON, /* it stays in front */
-    TURN_OVER,    /* the next of its connection comes before it */
-    TURN_STUCK,   /* the same, and nothing could be done */
-    TURN_ENDING,  /* only the peer still copies */
-    TURN_ENDED
-} turn_t;
+typedef enum outcome {
+    COPY_STAYS,  /* it stays in front */
+    COPY_YIELDS, /* the next of its connection comes before it */
+    COPY_STUCK,  /* the same, and nothing could be done */
+    COPY_ENDING, /* only the peer still copies */
+    COPY_ENDED
+} outcome_t;
 
 /* What waits behind the copy in front. */
 typedef struct others {
@@ -134,22 +134,22 @@ typedef struct others {
     bool shorter; /* one of this connection is */
 } others_t;
 
-static turn_t turn_of(regx_pending_t *op, size_t before, others_t others)
+static outcome_t place_of(regx_pending_t *op, size_t before, others_t others)
 {
-    return others.shorter && op->moved / TURN > before / TURN ? TURN_OVER : TURN_GOES_ON;
+    return others.shorter && op->moved / STRETCH > before / STRETCH ? COPY_YIELDS : COPY_STAYS;
 }
 
-static turn_t serve_plain(regx_shm_t *shm, regx_pending_t *op, others_t others,
-                          regx_status_t *status)
+static outcome_t serve_plain(regx_shm_t *shm, regx_pending_t *op, others_t others,
+                             regx_status_t *status)
 {
     const size_t before = op->moved;
 
     *status = step_plain(shm, op);
     if (*status != REGX_AGAIN) {
-        return TURN_ENDED;
+        return COPY_ENDED;
     }
     /* Nothing copied: that peer does not read its mailbox, and the others go on. */
-    return op->moved == before ? TURN_STUCK : turn_of(op, before, others);
+    return op->moved == before ? COPY_STUCK : place_of(op, before, others);
 }
 
 /* A get of which the peer is not asked any more becomes a plain one. */
@@ -163,7 +163,7 @@ static void withdraw(regx_pending_t *op)
     }
 }
 
-static turn_t serve_shared(regx_pending_t *op, others_t others, regx_status_t *status)
+static outcome_t serve_shared(regx_pending_t *op, others_t others, regx_status_t *status)
 {
     const size_t before = op->moved;
     size_t copied;
@@ -171,24 +171,24 @@ static turn_t serve_shared(regx_pending_t *op, others_t others, regx_status_t *s
 
     op->moved += copied;
     if (more) {
-        return others.wait && regx_shared_copy_pass_over(op->shared) ? TURN_OVER
-                                                                     : turn_of(op, before, others);
+        return others.wait && regx_shared_copy_pass_over(op->shared) ? COPY_YIELDS
+                                                                     : place_of(op, before, others);
     }
     *status = regx_shared_copy_end(op->shared);
-    return *status == REGX_AGAIN ? TURN_ENDING : TURN_ENDED;
+    return *status == REGX_AGAIN ? COPY_ENDING : COPY_ENDED;
 }
 
 /* Puts the copy in front of the connection where it belongs now. The transport's lock is held. */
-static void put_in_place(regx_shm_t *shm, regx_pending_t *op, turn_t turn)
+static void put_in_place(regx_shm_t *shm, regx_pending_t *op, outcome_t outcome)
 {
     regx_shm_conn_t *conn = regx_shm_conn_of(op->conn);
 
-    if (turn != TURN_GOES_ON) {
+    if (outcome != COPY_STAYS) {
         regx_list_remove(&op->link);
-        if (turn == TURN_ENDED) {
+        if (outcome == COPY_ENDED) {
             count_own_locked(shm, -1);
         } else {
-            regx_list_append(turn == TURN_ENDING ? &shm->ending : &conn->copies, &op->link);
+            regx_list_append(outcome == COPY_ENDING ? &shm->ending : &conn->copies, &op->link);
         }
     }
     regx_list_remove(&conn->turn);
@@ -196,7 +196,7 @@ static void put_in_place(regx_shm_t *shm, regx_pending_t *op, turn_t turn)
 }
 
 /* Whether one of those that wait behind the copy is shorter than what is left of it. A copy of at
- * most TURN bytes ends within its turn, so the question does not arise. The transport's lock is
+ * most STRETCH bytes ends before that, so the question does not arise. The transport's lock is
  * held. */
 static bool is_shorter_behind(regx_pending_t *op)
 {
@@ -204,7 +204,7 @@ static bool is_shorter_behind(regx_pending_t *op)
     regx_link_t *next = op->link.next;
     const size_t left = left_of(op);
 
-    if (length_of(op) <= TURN) {
+    if (length_of(op) <= STRETCH) {
         return false;
     }
     for (unsigned i = 0; i < LOOKS && next != line; i++, next = next->next) {
@@ -238,18 +238,18 @@ static bool copy_next_piece(regx_shm_t *shm, size_t *copied)
     if (op->shared != NULL) {
         withdraw(op);
     }
-    const turn_t turn = op->shared == NULL ? serve_plain(shm, op, others, &status)
-                                           : serve_shared(op, others, &status);
+    const outcome_t outcome = op->shared == NULL ? serve_plain(shm, op, others, &status)
+                                                 : serve_shared(op, others, &status);
     *copied += op->moved - before;
     regx_lock(&shm->lock);
-    put_in_place(shm, op, turn);
+    put_in_place(shm, op, outcome);
     const bool more = !regx_list_empty(&shm->turns);
     regx_unlock(&shm->lock);
     shm->served_at = more ? regx_now_ns() : 0;
-    if (turn == TURN_ENDED) {
+    if (outcome == COPY_ENDED) {
         regx_pending_end(op, status);
     }
-    return turn != TURN_STUCK;
+    return outcome != COPY_STUCK;
 }
 
 /* One that only has to be ended is in no list. */

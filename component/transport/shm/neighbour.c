@@ -5,9 +5,9 @@
  *
  * A piece is what is copied at once between this process and a neighbour. The kernel does it by one
  * system call (vm.c). If the neighbour's bytes lie in its own MPI_Alloc_mem memory, that is mapped here
- * and this process copies, which is counted (pieces_owned). Then a buffer of the program's that is
- * gone ends the process by a signal, where the kernel's copy would fail. So where this process's
- * bytes are is a neighbour's word, as in a shared copy, the kernel copies.
+ * and this process copies, which is counted (pieces_owned). Such a copy ends this process
+ * by a signal if its own buffer is unmapped; the kernel's only fails. So if the address of this
+ * process's buffer was given by a neighbour (a shared copy), the kernel copies.
  */
 #include "transport/shm/shm_internal.h"
 

@@ -6,11 +6,11 @@
  * A segment is one of System V ("sysv"), or where there is none a file without a name in /dev/shm
  * ("posix"). It is gone when the last process that maps it ends, also after SIGKILL: a segment of
  * System V is marked to be removed as soon as it is attached, and the file has no name. (A process
- * that is killed before that, within some microseconds, leaves this one.)
+ * that is killed before that, within some microseconds, leaves its segment behind.)
  *
  * One of System V is attached by its number, for which it does not matter what its owner has become:
  * the owner's first thread may have ended, /proc may be hidden, processes may be numbered otherwise,
- * no descriptor may be left. Nor does it take of what /dev/shm may hold. The same user and the same
+ * no descriptor may be left. Nor does it count against what /dev/shm may hold. The same user and the same
  * IPC namespace are all that is needed, when it is attached. A number may be used again: so what
  * was attached is checked by its length, and by a random cookie that lies in it.
  *
@@ -24,8 +24,8 @@
  * the mapping's: it ends with the process, whatever becomes of descriptors. By that neighbours see
  * whether it lives, and who starts later removes names that were left.
  *
- * Whether another process lives is seen by another segment of System V, which it alone attaches, without
- * its children: there is one as long as there is the process.
+ * Whether another process lives is seen by a second segment of System V, which that process alone
+ * attaches, without its children: the segment is there as long as the process.
  *
  * The kernel's copies are process_vm_writev(2) and process_vm_readv(2). The kernel decides per peer
  * whether it is allowed (same user, dumpable, Yama's ptrace_scope, seccomp), so it is asked by

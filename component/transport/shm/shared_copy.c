@@ -109,7 +109,7 @@ static regx_claim_cell_t *cell_of(const regx_shared_copy_t *copy)
     return &regx_shm_main(shm_of(copy))->cells[copy->cell];
 }
 
-/* The next number of a cell's use, which stands for the order in which it is divided. */
+/* The next number of a cell's use. It is odd if the copy goes from the end on. */
 static uint32_t next_number(uint32_t last, bool from_end)
 {
     return last + 1 + ((last + 1) % 2 != from_end);

@@ -45,10 +45,10 @@ bool regx_shm_reaches(const regx_transport_t *transport, const void *address, si
            leads_to(&shm->address.node, &a) && leads_to(&a.node, &shm->address);
 }
 
-/* Now, at the start, what later may be refused, when a process has dropped its privileges or
- * has no descriptor left: the peer's main segment is mapped, and a mailbox that it maps with this process's
- * is set aside. Best effort: the first frame tries again, and tells what is refused. false: there are
- * no addresses left for the segment, and another BTL may lead to the peer. */
+/* Does at the start what may be refused later, when a process has dropped its privileges or has no
+ * descriptor left: maps the peer's main segment, and reserves a mailbox in this process's, which the
+ * peer maps likewise. Best effort: the first frame tries again, and tells what is refused. false: there
+ * are no addresses left for the segment, and another BTL may lead to the peer. */
 static bool prepare(regx_shm_t *shm, regx_shm_conn_t *conn)
 {
     regx_lock(&shm->lock);
@@ -98,7 +98,7 @@ regx_status_t regx_shm_connect(regx_transport_t *transport, uint64_t peer, const
 
 /* ---- the first frame ---- */
 
-#define ANOTHER "shm: another namespace, or a descriptor was closed"
+#define WRONG_SEGMENT "shm: another namespace, or a descriptor was closed"
 
 /* Progress reports it as broken. Returns false. */
 static bool refuse(regx_shm_conn_t *conn, const char *reason)
@@ -154,8 +154,8 @@ static bool map_peer(regx_shm_conn_t *conn)
         regx_shm_neighbour_map(regx_shm_of(conn->super.transport), &conn->peer);
 
     return status == REGX_OK ||
-           refuse(conn,
-                  status == REGX_DENIED ? ANOTHER : "shm: a neighbour's memory cannot be mapped");
+           refuse(conn, status == REGX_DENIED ? WRONG_SEGMENT
+                                              : "shm: a neighbour's memory cannot be mapped");
 }
 
 /* What is mapped stays after its process. Of one that has ended nothing ever comes. */

@@ -7,8 +7,8 @@
  * Each process owns a main segment, which holds its connect queue, its claim cells, its pool and a
  * mailbox for each process that the node has at the start. Those that come later get mailboxes in
  * segments of their own, allocated as they are first written to. The mailbox from A to B lies in A's
- * memory. It takes some 1,041 KiB; 529, 273 and 145 with more than 8, 16 and 32 neighbours, or where
- * more would be over half of what is free in /dev/shm. Of System V no page is taken for a pair of
+ * memory. It takes some 1,041 KiB; 529, 273 and 145 with more than 8, 16 and 32 processes on the node, or
+ * where more would be over half of what is free in /dev/shm. Of System V no page is taken for a pair of
  * processes that do not talk.
  *
  * Neighbours map each other's main segments when they connect, which those of the start do in
@@ -23,7 +23,8 @@
  *
  * Files: shm.c opens and closes, shm_conn.c connects and disconnects, mailbox_pool.c has the memory
  * of mailboxes, shm_post.c sends, shm_poll.c receives and completes, neighbour.c maps what others have
- * and copies a piece of it.
+ * and copies a piece of it. segment.h declares segment.c (memory that others map), file.c (its files
+ * and pages) and vm.c (the kernel's copies, and whether a process lives).
  * Who copies what; each file says how, and when that is best:
  *
  *   a frame             the sender into the mailbox, the receiver out of it     mailbox.c

@@ -221,7 +221,8 @@ static int check_life(regx_vm_peer_t *peer)
     return 0;
 }
 
-/* EFAULT is of memory. All else is of the two processes: of one that has ended it is no refusal. */
+/* EFAULT: the memory is not there. Any other error is about the two processes: if the peer has ended,
+ * the copy has failed, else it is refused. */
 static regx_status_t refused(regx_vm_peer_t *peer, int error)
 {
     return error == EFAULT || regx_vm_gone(peer) ? REGX_FAILED : deny(peer, error);
