@@ -54,7 +54,7 @@ typedef enum regx_stage {
     REGX_STAGE_END,     /* calls `done`; the record is free already, and the lock is not taken */
     /* get.c: */
     REGX_STAGE_ADVERTISE, /* registers a chunk, and sends RKEY */
-    REGX_STAGE_READ,      /* the peer has read a chunk (ATS), or never will: gives it up, and counts
+    REGX_STAGE_WAS_READ,  /* the peer has read a chunk (ATS), or never will: gives it up, and counts
                              its bytes */
     /* revoke.c: */
     REGX_STAGE_COMPARE, /* ARRIVED has come with a checksum: compares, and sends DIFFERS if it is
@@ -83,7 +83,7 @@ typedef struct regx_step {
     /* The send side's. */
     regx_rndv_send_t *send;
     struct regx_write *write;   /* WRITE, WRITTEN */
-    struct regx_rkey *rkey;     /* ADVERTISE, READ */
+    struct regx_rkey *rkey;     /* ADVERTISE, WAS_READ */
     regx_rndv_send_done_t done; /* END */
     void *context;              /* END */
     bool news; /* a message or a completion caused this step, so that another thread may be working

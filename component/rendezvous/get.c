@@ -326,7 +326,7 @@ regx_status_t regx_stage_advertise(regx_rndv_t *rndv, regx_step_t *step)
     return REGX_OK;
 }
 
-regx_status_t regx_stage_read(regx_rndv_t *rndv, regx_step_t *step)
+regx_status_t regx_stage_was_read(regx_rndv_t *rndv, regx_step_t *step)
 {
     regx_rkey_t *rkey = step->rkey;
     regx_rndv_send_t *send = step->send;
@@ -380,7 +380,7 @@ static bool take_ats_locked(regx_rndv_send_t *send, const regx_control_t *contro
     }
     *at = rkey->next;
     rkey->ats = control->bits;
-    step->stage = REGX_STAGE_READ;
+    step->stage = REGX_STAGE_WAS_READ;
     step->rkey = rkey;
     return true;
 }
@@ -403,7 +403,7 @@ static bool get_send_drop_locked(regx_rndv_send_t *send, regx_step_t *step)
     }
     send->get.rkeys = rkey->next;
     rkey->ats = REGX_CONTROL_UNREAD;
-    step->stage = REGX_STAGE_READ;
+    step->stage = REGX_STAGE_WAS_READ;
     step->rkey = rkey;
     return true;
 }

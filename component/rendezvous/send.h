@@ -221,7 +221,7 @@ regx_status_t regx_stage_written(regx_rndv_t *rndv, regx_step_t *step);
 /* ---- stages of get.c and revoke.c ---- */
 
 regx_status_t regx_stage_advertise(regx_rndv_t *rndv, regx_step_t *step);
-regx_status_t regx_stage_read(regx_rndv_t *rndv, regx_step_t *step);
+regx_status_t regx_stage_was_read(regx_rndv_t *rndv, regx_step_t *step);
 regx_status_t regx_stage_compare(regx_rndv_t *rndv, regx_step_t *step);
 
 #endif

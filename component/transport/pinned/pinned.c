@@ -101,8 +101,8 @@ static void make_variant(regx_shm_t *shm, regx_pinned_t *pinned, uint32_t slots)
              cost.call, cost.page);
 }
 
-static regx_status_t open_transport(const regx_transport_config_t *config, regx_error_t error,
-                                    regx_transport_t **transport)
+static regx_status_t open_pinned(const regx_transport_config_t *config, regx_error_t error,
+                                 regx_transport_t **transport)
 {
     static const regx_pinned_settings_t defaults = {.pinned_slots = 4096};
     const regx_pinned_settings_t *settings =
@@ -134,7 +134,7 @@ static regx_status_t open_transport(const regx_transport_config_t *config, regx_
 /* But for regions, puts and gets, and what the kernel copies, they are those of shared memory. */
 const regx_transport_ops_t regx_pinned_ops = {.abi = REGX_TRANSPORT_ABI,
                                               .name = "pinned",
-                                              .open = open_transport,
+                                              .open = open_pinned,
                                               .close = pinned_close,
                                               .address = regx_shm_address,
                                               .reaches = regx_shm_reaches,

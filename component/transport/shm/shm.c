@@ -153,8 +153,8 @@ static bool open_main(regx_shm_t *shm)
     return open_main_of(shm, false);
 }
 
-static regx_status_t open_transport(const regx_transport_config_t *config, regx_error_t error,
-                                    regx_transport_t **transport)
+static regx_status_t open_shm(const regx_transport_config_t *config, regx_error_t error,
+                              regx_transport_t **transport)
 {
     regx_shm_t *shm = calloc(1, sizeof(*shm));
     regx_vm_cookie_t cookie;
@@ -255,7 +255,7 @@ static void shm_dereg(regx_transport_t *transport, regx_mr_t *mr)
 
 const regx_transport_ops_t regx_shm_ops = {.abi = REGX_TRANSPORT_ABI,
                                            .name = "shm",
-                                           .open = open_transport,
+                                           .open = open_shm,
                                            .close = shm_close,
                                            .address = regx_shm_address,
                                            .reaches = regx_shm_reaches,
