@@ -80,6 +80,15 @@ bool regx_buffer_write(void *buffer, const void *from, size_t length)
     return copy(buffer, from, true, length);
 }
 
+bool regx_buffer_is_there(const char *byte)
+{
+    const char known = 0;
+    size_t length = 1;
+
+    return bring_in(byte, true) == 0 || bring_in(&known, true) != 0 ||
+           regx_fault_may_touch(byte, true, &length);
+}
+
 /* Tries it on a byte that is there. */
 const char *regx_buffer_lacks(const void *base, size_t length, bool stores,
                               char text[REGX_BUFFER_LACKS])

@@ -19,6 +19,10 @@
 bool regx_buffer_read(void *to, const void *buffer, size_t length);
 bool regx_buffer_write(void *buffer, const void *from, size_t length);
 
+/* Whether a store to that byte would find memory, or the program would bring it in. Asks the kernel;
+ * true if it does not tell (before Linux 5.14). */
+bool regx_buffer_is_there(const char *byte);
+
 #define REGX_BUFFER_LACKS 160u /* bytes of text */
 
 /* Why a copy from the range, or to it (stores), was refused, as words after "is": what

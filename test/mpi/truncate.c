@@ -5,9 +5,9 @@
  *
  *     truncate [--closed] SENT RECEIVED...
  *
- * (pairs.) With --closed RECEIVED is a multiple of the page, and behind the receive is nothing that may
- * be written. Without it: stock ob1 lets every BTL that puts write the whole message, and so does tcp; memory of the
- * message's length lies behind the receive. Beyond the message nothing may be written. Two ranks; each
+ * (pairs.) ob1 has a BTL that gets (and tcp) write the whole message, so memory of the message's length
+ * lies behind the receive; with --closed nothing that may be written does, and RECEIVED is a multiple of
+ * the page. Beyond the message nothing may be written. Two ranks; each
  * pair runs with the receive posted early and late.
  */
 #include "mapping.h"
