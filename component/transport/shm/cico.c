@@ -35,8 +35,8 @@
  * the peer's. The sender goes first where both have something to copy: in an exchange both fill a
  * step of their buffers, then both empty the peer's. If nothing comes the kernel copies the rest from
  * the sender's memory, so the receiver does not wait for a sender that computes, or that waits for
- * something outside MPI. But it never does while the sender copies a step of that message: pages that
- * the program itself fills, in a handler of SIGSEGV, may be readable before they are filled. So the
+ * something outside MPI. The kernel never copies while the sender copies a step of that message: pages
+ * that the program itself fills, in a handler of SIGSEGV, may be readable before they are filled. So the
  * sender claims the cell's word `reader` for each step, and the receiver claims it for the kernel, once;
  * from then on the sender leaves the message alone. (Messages do not know of one another: of one buffer
  * that is sent to two receivers the kernel may copy for one while the sender copies for the other.)
@@ -531,7 +531,7 @@ static size_t ready_of(const regx_get_t *get)
     return valid ? regx_min((size_t)(uint32_t)seen, get->length) : 0;
 }
 
-bool regx_cico_leave_to_kernel(regx_shm_conn_t *conn, const regx_get_t *get)
+bool regx_cico_claim_for_kernel(regx_shm_conn_t *conn, const regx_get_t *get)
 {
     if (index_of(get) >= REGX_CICO_OFFERS) {
         return true;
@@ -546,9 +546,9 @@ bool regx_cico_leave_to_kernel(regx_shm_conn_t *conn, const regx_get_t *get)
 }
 
 /* The same, of a get that waits. */
-static bool leave_to_kernel(const regx_get_t *get)
+static bool claim_for_kernel(const regx_get_t *get)
 {
-    return regx_cico_leave_to_kernel(regx_shm_conn_of(get->pending.conn), get);
+    return regx_cico_claim_for_kernel(regx_shm_conn_of(get->pending.conn), get);
 }
 
 /* The first get of which something is ready; or, if `late` is not NULL, the first one of that
@@ -563,7 +563,7 @@ static regx_get_t *find_get_locked(regx_shm_t *shm, const regx_conn_t *late, con
 
         if (late == NULL
                 ? ready
-                : get != kept && !ready && get->pending.conn == late && leave_to_kernel(get)) {
+                : get != kept && !ready && get->pending.conn == late && claim_for_kernel(get)) {
             return get;
         }
     }
@@ -700,7 +700,7 @@ static bool copy_out_next(regx_shm_t *shm)
         remove_get(shm, get);
         regx_count(shm->config.counters, &shm->config.counters->stages_taken, 1);
         get->done(get, REGX_OK);
-    } else if (looks_seldom(cico) && leave_to_kernel(get)) {
+    } else if (looks_seldom(cico) && claim_for_kernel(get)) {
         give_up(shm, get);
     } else if (get->pending.moved / TURN > before / TURN) {
         regx_lock(&shm->lock);

@@ -10,7 +10,7 @@
 #include "transport/shm/shared_copy.h"
 
 #define REGX_CICO_BUFFERS 32u /* of one process, at most; messages that are copied at once */
-#define REGX_CICO_FIRST 4u    /* the ones that it begins with; in a file, all: it takes them */
+#define REGX_CICO_FIRST 4u    /* with which it begins; a main segment in a file has no others */
 #define REGX_CICO_GROWTH 2u   /* messages of a stream for each buffer more */
 #define REGX_CICO_SIZE (128u << 10) /* bytes of one */
 #define REGX_CICO_ROW 8u            /* of one message, at most */
@@ -108,9 +108,9 @@ void regx_cico_note(regx_shm_t *shm, const regx_get_t *get);
 /* Asks for the message that the get's key names, to be copied to a staging buffer. REGX_PENDING;
  * REGX_AGAIN: it names none. The connection is attached, and its peer may be copied from. */
 regx_status_t regx_cico_ask_locked(regx_shm_conn_t *conn, regx_get_t *get);
-/* Whether the kernel may copy the message that the get's key names, from now on: not while the sender
- * copies a step of it to a staging buffer. */
-bool regx_cico_leave_to_kernel(regx_shm_conn_t *conn, const regx_get_t *get);
+/* Claims the message that the get's key names for the kernel's copy, for good. false: the sender copies
+ * a step of it to a staging buffer now. */
+bool regx_cico_claim_for_kernel(regx_shm_conn_t *conn, const regx_get_t *get);
 /* Copies what there is to copy, each way, one message at most. Returns how many events there
  * were. */
 int regx_cico_progress(regx_shm_t *shm);
