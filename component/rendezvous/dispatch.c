@@ -117,6 +117,10 @@ regx_rndv_t *regx_rndv_create(const regx_rndv_config_t *config, regx_pool_t *poo
     }
     rndv->tuner.reuse.credit = 8; /* that many new buffers are registered at first */
     regx_landings_init(&rndv->landings, &rndv->config, counters);
+    rndv->paging.file.fd = -1;
+    if (registry->transport->ops->node.expose != NULL) {
+        regx_paging_open(&rndv->paging);
+    }
     regx_lock_init(&rndv->lock, config->threads);
     regx_handle_table_init(&rndv->recvs);
     regx_handle_table_init(&rndv->sends);
@@ -144,6 +148,7 @@ void regx_rndv_destroy(regx_rndv_t *rndv)
     free_spares(&rndv->spares.writes);
     free_spares(&rndv->spares.rkeys);
     regx_landings_fini(&rndv->landings);
+    regx_paging_close(&rndv->paging);
     regx_handle_table_fini(&rndv->recvs);
     regx_handle_table_fini(&rndv->sends);
     regx_lock_fini(&rndv->lock);

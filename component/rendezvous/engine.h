@@ -34,6 +34,7 @@
 #include <stdlib.h>
 
 #include "base/list.h"
+#include "registration/monitor/uffd.h"
 #include "rendezvous/landing.h"
 #include "rendezvous/tuner.h"
 
@@ -162,6 +163,7 @@ struct regx_rndv {
     unsigned send_access;                /* what chunks of send buffers are registered for */
     const regx_strategy_t *const *paths; /* by path: whose each is; NULL: none is */
     const regx_stage_do_t *stages;       /* by stage */
+    regx_paging_t paging;                /* where the kernel copies to a node's other processes */
     regx_lock_t lock;
     regx_handle_table_t recvs, sends;
     regx_peer_t nobody;     /* the peer of receives whose peer has gone */

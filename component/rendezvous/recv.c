@@ -65,14 +65,32 @@ static regx_why_t obstacle(const regx_strategy_t *strategy, const regx_peer_t *p
     }
 }
 
+/* Whether the sender would have the kernel write to memory that a userfaultfd of the program's watches.
+ * The kernel looks up many pages (up to 1,024), and fills them afterwards. What the program protects in
+ * between it does not learn of, and what it takes away is lost. This process's own copies go by its
+ * page table, as its stores do. (remap writes to pages of regx's.) */
+static bool would_be_written_behind(const regx_rndv_t *rndv, const regx_rndv_recv_t *recv)
+{
+    const regx_conn_t *conn = recv->peer->conn;
+
+    return conn->single_copy && !conn->transport->forked && recv->path != REGX_PATH_bounce &&
+           recv->path != REGX_PATH_read && recv->path != REGX_PATH_remap &&
+           regx_buffer_is_paged(&rndv->paging, recv->buffer.base, recv->buffer.length);
+}
+
 static void choose_path(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
 {
     const regx_strategy_t *strategy = rndv->config.strategy;
     const regx_path_t path =
         strategy->choose != NULL ? strategy->choose(rndv, recv) : strategy->path;
-    const regx_why_t why = obstacle(rndv->paths[path], recv->peer);
+    regx_why_t why = obstacle(rndv->paths[path], recv->peer);
 
     set_path(rndv, recv, path, recv->why);
+    if (why == REGX_WHY_asked && would_be_written_behind(rndv, recv)) {
+        regx_fall_back(rndv, regx_why_texts[REGX_WHY_paged]);
+        set_path(rndv, recv, REGX_PATH_read, REGX_WHY_paged);
+        why = obstacle(rndv->paths[REGX_PATH_read], recv->peer);
+    }
     if (why != REGX_WHY_asked) {
         regx_fall_back(rndv, regx_why_texts[why]);
         set_path(rndv, recv, REGX_PATH_bounce, why);

@@ -66,6 +66,22 @@ def test_over_a_device_what_cannot_be_registered_arrives_too(mpi: Mpi, verbs: Ca
     assert job.total("bytes_bounce") > 0, str(job)
 
 
+@pytest.mark.parametrize("strategy", ["together", "pipeline", "direct", "auto"])
+def test_the_sender_does_not_write_behind_a_pager(mpi: Mpi, strategy: str) -> None:
+    """What the kernel writes to pages that it has looked up is lost with a page that is taken away meanwhile."""
+    job = mpi("paged", "swapper", "receive", *[1_000_000] * 4, *SIZES, regx={"rendezvous": strategy}).checked(2)
+    assert job.total("chunks_sender") == job.total("messages_pipeline") == job.total("messages_direct") == 0, str(job)
+    assert "read: fallback: receiver: the program pages its buffer (userfaultfd)" in job.ways(), str(job)
+
+
+@pytest.mark.parametrize("backend", ["notifier"], indirect=True)
+def test_the_notifier_is_no_pager(mpi: Mpi, backend: str) -> None:
+    """It watches by userfaultfd what has been registered."""
+    job = mpi("paged", "none", "receive", *[1_000_000] * 4, regx={"rendezvous": "pipeline", "backend": backend}
+              ).checked(2).carried("pipeline")
+    assert not job.reasons("fallbacks"), str(job)
+
+
 @pytest.mark.parametrize("side", ["put", "get"])
 @pytest.mark.parametrize("how", HOWS)
 def test_a_window_in_such_memory_is_right(mpi: Mpi, how: str, side: str) -> None:

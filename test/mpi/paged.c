@@ -8,9 +8,9 @@
  * HOW: protected, by a handler of SIGSEGV that opens a page; slow, that opens several, and fills them a
  * while later; guarded, as protected for guard pages; cut,
  * by a handler of SIGBUS that lengthens the file again; pager, by a userfaultfd (of user mode) that a
- * thread serves; child, that a child of this process serves; owned, as protected, in memory of
- * MPI_Alloc_mem, from or to which a message goes before, with no handler; none, the control: nothing
- * has to be brought in.
+ * thread serves; child, that a child of this process serves; swapper, by a userfaultfd whose thread takes
+ * pages away, too, and brings them in as they were; owned, as protected, in memory of MPI_Alloc_mem, from
+ * or to which a message goes before, with no handler; none, the control: nothing has to be brought in.
  * SIDE: send, receive, put, get: what rank 0 sends from, rank 1 receives into, rank 0 puts to, or gets
  * from, at rank 1. Each SIZE goes once from the beginning of a page, and once from inside one. What is
  * sent from is filled when it is brought in.
@@ -33,6 +33,10 @@
 #endif
 
 enum { PAGE = 4096, SEED = 71, INSIDE = 24, SEVERAL = 16 * PAGE, WHILE_NS = 300000 };
+enum {
+    PAGES = 1024,
+    STAY = 64
+}; /* of the swapper: the most that there are, and those that are in */
 
 static int rank;
 static const char *how;
@@ -122,6 +126,98 @@ static void *serve(void *unused)
     return NULL;
 }
 
+static struct {
+    unsigned char *store;
+    bool in[PAGES];
+    size_t ins, hand;
+} swap;
+
+static unsigned char *page_of(size_t number)
+{
+    return now.memory + number * PAGE;
+}
+
+static void wake(unsigned char *page)
+{
+    struct uffdio_range range = {(uintptr_t)page, PAGE};
+    ioctl(now.file, UFFDIO_WAKE, &range);
+}
+
+/* As the program's own stores see it the page keeps its bytes: who stores to it from here on waits. */
+static void swap_out(void)
+{
+    do {
+        swap.hand = (swap.hand + 1) % (room / PAGE);
+    } while (!swap.in[swap.hand]);
+    unsigned char *page = page_of(swap.hand);
+    struct uffdio_writeprotect protect = {{(uintptr_t)page, PAGE}, UFFDIO_WRITEPROTECT_MODE_WP};
+    if (ioctl(now.file, UFFDIO_WRITEPROTECT, &protect) != 0) {
+        check_fail("write protection: %s", strerror(errno));
+    }
+    memcpy(swap.store + swap.hand * PAGE, page, PAGE);
+    madvise(page, PAGE, MADV_DONTNEED);
+    wake(page);
+    swap.in[swap.hand] = false;
+    swap.ins--;
+}
+
+static void swap_in(size_t number)
+{
+    struct uffdio_copy copy = {(uintptr_t)page_of(number), (uintptr_t)(swap.store + number * PAGE),
+                               PAGE, 0, 0};
+    if (swap.in[number]) {
+        wake(page_of(number));
+        return;
+    }
+    while (swap.ins >= STAY) {
+        swap_out();
+    }
+    ++*faults;
+    if (ioctl(now.file, UFFDIO_COPY, &copy) != 0) {
+        check_fail("a page cannot be brought in: %s", strerror(errno));
+    }
+    swap.in[number] = true;
+    swap.ins++;
+}
+
+/* Serves the userfaultfd until all is over, and takes a page away whenever there is nothing to serve. */
+static void *swap_serve(void *unused)
+{
+    struct uffd_msg message;
+    (void)unused;
+    while (!*ends) {
+        if (read(now.file, &message, sizeof message) != sizeof message) {
+            if (swap.ins > 0) {
+                swap_out();
+            }
+        } else if (message.event == UFFD_EVENT_PAGEFAULT) {
+            swap_in(
+                (size_t)((unsigned char *)(uintptr_t)message.arg.pagefault.address - now.memory) /
+                PAGE);
+        }
+    }
+    return NULL;
+}
+
+static bool is_swapper(void)
+{
+    return strcmp(how, "swapper") == 0;
+}
+
+static void open_swapper(void)
+{
+    if (room / PAGE > PAGES) {
+        check_fail("the swapper has %d pages", PAGES);
+    }
+    memset(&swap, 0, sizeof swap);
+    swap.store = mapping_make(NULL, room, false);
+    memset(swap.store, 0x5a, room);
+    if (fills) {
+        fill(now.memory, room, swap.store);
+    }
+    madvise(now.memory, room, MADV_NOHUGEPAGE);
+}
+
 static pthread_t thread;
 static pid_t child;
 
@@ -130,14 +226,23 @@ static void open_pager(void)
     struct uffdio_api api = {.api = UFFD_API};
     struct uffdio_register range = {.range = {(uintptr_t)now.memory, room},
                                     .mode = UFFDIO_REGISTER_MODE_MISSING};
-    now.file = (int)syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | UFFD_USER_MODE_ONLY);
+    now.file = -1;
+    if (is_swapper()) { /* the kernel's accesses wait for it, too, where that is allowed */
+        open_swapper();
+        range.mode |= UFFDIO_REGISTER_MODE_WP;
+        api.features = UFFD_FEATURE_PAGEFAULT_FLAG_WP;
+        now.file = (int)syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK);
+    }
+    if (now.file < 0) {
+        now.file = (int)syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | UFFD_USER_MODE_ONLY);
+    }
     if (now.file < 0 || ioctl(now.file, UFFDIO_API, &api) != 0 ||
         ioctl(now.file, UFFDIO_REGISTER, &range) != 0) {
         check_fail("no userfaultfd: %s", strerror(errno));
     }
     *ends = false;
     if (strcmp(how, "child") != 0) {
-        pthread_create(&thread, NULL, serve, NULL);
+        pthread_create(&thread, NULL, is_swapper() ? swap_serve : serve, NULL);
     } else if ((child = fork()) == 0) {
         serve(NULL);
         _exit(0);
@@ -153,11 +258,14 @@ static void close_pager(void)
         waitpid(child, NULL, 0);
     }
     close(now.file);
+    if (is_swapper()) {
+        mapping_drop(swap.store, room, false);
+    }
 }
 
 static bool is_paged(void)
 {
-    return strcmp(how, "pager") == 0 || strcmp(how, "child") == 0;
+    return is_swapper() || strcmp(how, "pager") == 0 || strcmp(how, "child") == 0;
 }
 
 /* Memory that has to be brought in. */

@@ -219,6 +219,18 @@ static void after_fork_in_child(void)
     pthread_mutex_unlock(&current_lock);
 }
 
+bool regx_notifier_watches(uintptr_t at)
+{
+    const uintptr_t size = regx_page_size(), page = at & ~(size - 1);
+
+    pthread_mutex_lock(&current_lock);
+    /* Of memory that is watched already, which another userfaultfd would refuse. */
+    const bool watches = current != NULL && regx_file_is_ours(&current->uffd.file) &&
+                         regx_uffd_register(current->uffd.file.fd, page, page + size) == 0;
+    pthread_mutex_unlock(&current_lock);
+    return watches;
+}
+
 /* ---- the monitor ---- */
 
 static bool valid(regx_monitor_t *monitor)

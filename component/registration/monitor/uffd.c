@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 
 /* What headers older than Linux 6.7 lack. */
@@ -51,17 +52,22 @@ static const char *reason_of_refusal(int error)
     }
 }
 
-int regx_uffd_create(uint64_t features)
+static int create(int flags, uint64_t features)
 {
     struct uffdio_api api = {.api = UFFD_API, .features = features};
-    const int fd = regx_descriptor_move(
-        (int)syscall(SYS_userfaultfd, UFFD_USER_MODE_ONLY | O_CLOEXEC | O_NONBLOCK));
+    const int fd =
+        regx_descriptor_move((int)syscall(SYS_userfaultfd, flags | O_CLOEXEC | O_NONBLOCK));
 
     if (fd >= 0 && ioctl(fd, UFFDIO_API, &api) != 0) {
         close(fd);
         return REGX_UFFD_LACKS;
     }
     return fd;
+}
+
+int regx_uffd_create(uint64_t features)
+{
+    return create(UFFD_USER_MODE_ONLY, features);
 }
 
 /* 0: none of what is mapped in the range is unwatched; 1: some is; -1: the kernel does not know. */
@@ -179,6 +185,41 @@ int regx_uffd_read(const regx_uffd_t *uffd, regx_change_t changes[REGX_UFFD_CHAN
         }
     }
     return count;
+}
+
+/* ---- memory that the program pages itself ---- */
+
+void regx_paging_open(regx_paging_t *paging)
+{
+    int fd = regx_uffd_create(0);
+
+    if (fd == -1 && errno == EINVAL) { /* before Linux 5.11, where it may take a privilege */
+        fd = create(0, 0);
+    }
+    paging->possible = fd != -1 || (errno != ENOSYS && errno != EPERM && errno != EACCES);
+    paging->file = fd >= 0 ? regx_file_of(fd) : (regx_file_t){.fd = -1};
+    paging->hole = mmap(NULL, regx_page_size(), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+}
+
+void regx_paging_close(regx_paging_t *paging)
+{
+    regx_file_close(&paging->file);
+    if (paging->hole != NULL && paging->hole != MAP_FAILED) {
+        munmap(paging->hole, regx_page_size());
+    }
+}
+
+/* The kernel is asked to fill the page from one that cannot be read. First it looks whether the mapping
+ * is watched, by whichever userfaultfd (ENOENT: by none). Whatever else it answers, it fills nothing. */
+bool regx_paging_is_on(const regx_paging_t *paging, uintptr_t at)
+{
+    const uintptr_t page = regx_page_size();
+    struct uffdio_copy copy = {.dst = at & ~(page - 1),
+                               .src = (uintptr_t)paging->hole,
+                               .len = page,
+                               .mode = UFFDIO_COPY_MODE_DONTWAKE};
+
+    return paging->possible && (ioctl(paging->file.fd, UFFDIO_COPY, &copy) == 0 || errno != ENOENT);
 }
 
 /* ---- which mappings are watched ---- */

@@ -80,6 +80,25 @@ int regx_uffd_wait(const regx_uffd_t *uffd, int other, int milliseconds);
 #define REGX_UFFD_CHANGES 32
 int regx_uffd_read(const regx_uffd_t *uffd, regx_change_t changes[REGX_UFFD_CHANGES]);
 
+/* ---- memory that the program pages itself ----
+ * By a userfaultfd of its own, with a thread that brings in pages, protects them or takes them away. */
+
+typedef struct regx_paging {
+    regx_file_t file; /* watches nothing, ever */
+    void *hole;       /* a page that nobody can read */
+    bool possible;    /* here the kernel gives a process a userfaultfd */
+} regx_paging_t;
+
+void regx_paging_open(regx_paging_t *paging);
+void regx_paging_close(regx_paging_t *paging);
+/* Whether any userfaultfd watches the mapping that the address lies in; also if that could not be
+ * found out. A system call, which takes no lock that page faults take. Changes nothing. Any thread;
+ * not in a child, where the answer is of the parent's memory. */
+bool regx_paging_is_on(const regx_paging_t *paging, uintptr_t at);
+
+/* notifier.c: whether it is this process's notifier that does. */
+bool regx_notifier_watches(uintptr_t at);
+
 /* ---- mappings (maps.c) ----
  * What is mapped where in this process, as the kernel has it: asked for single addresses where the
  * kernel can be asked (PROCMAP_QUERY, Linux 6.11), else read from /proc/self/maps, which takes as

@@ -7,6 +7,7 @@
 #include "../../below_room.h"
 #include "../process.h"
 #include "monitored.h"
+#include "registration/monitor/uffd.h"
 
 #include <errno.h>
 #include <linux/userfaultfd.h>
@@ -204,6 +205,90 @@ FRESH(memory_of_the_applications_own_userfaultfd_stays_its_own)
     }
     close(own);
     munmap(base, PAGES * PAGE);
+}
+
+/* ---- whether the program pages memory ---- */
+
+/* Asking brings in no page, changes none and wakes nobody. */
+static void must_be_paged(const regx_paging_t *paging, int own, char *base, uint64_t mode)
+{
+    struct uffdio_register range = {.range = {.start = (uintptr_t)base + PAGE, .len = 2 * PAGE},
+                                    .mode = mode};
+    unsigned char there[4];
+
+    base[PAGE] = 'a';
+    assert_false(regx_paging_is_on(paging, (uintptr_t)base + PAGE));
+    assert_int_equal(ioctl(own, UFFDIO_REGISTER, &range), 0);
+    assert_true(regx_paging_is_on(paging, (uintptr_t)base + PAGE));
+    assert_true(regx_paging_is_on(paging, (uintptr_t)base + 3 * PAGE - 1)); /* not there yet */
+    assert_false(regx_paging_is_on(paging, (uintptr_t)base + PAGE - 1));
+    assert_false(regx_paging_is_on(paging, (uintptr_t)base + 3 * PAGE));
+    assert_int_equal(mincore(base, 4 * PAGE, there), 0);
+    assert_int_equal(there[2] & 1, 0);
+    assert_int_equal(base[PAGE], 'a');
+}
+
+FRESH(memory_that_another_userfaultfd_watches_is_paged)
+{
+    static const uint64_t modes[] = {UFFDIO_REGISTER_MODE_MISSING, UFFDIO_REGISTER_MODE_WP,
+                                     UFFDIO_REGISTER_MODE_MISSING | UFFDIO_REGISTER_MODE_WP};
+    struct uffdio_api api = {.api = UFFD_API, .features = UFFD_FEATURE_PAGEFAULT_FLAG_WP};
+    const int own =
+        (int)syscall(SYS_userfaultfd, 1 /* UFFD_USER_MODE_ONLY */ | O_CLOEXEC, 0, 0, 0, 0, 0);
+    regx_paging_t paging;
+
+    regx_paging_open(&paging);
+    assert_int_equal(ioctl(own, UFFDIO_API, &api), 0);
+    for (size_t i = 0; i < sizeof(modes) / sizeof(modes[0]); i++) {
+        for (int shared = 0; shared < 2; shared++) {
+            char *base = mmap(NULL, 4 * PAGE, PROT_READ | PROT_WRITE,
+                              MAP_ANONYMOUS | (shared == 1 ? MAP_SHARED : MAP_PRIVATE), -1, 0);
+
+            if (shared == 0 || modes[i] == UFFDIO_REGISTER_MODE_MISSING) { /* else Linux 5.19 */
+                must_be_paged(&paging, own, base, modes[i]);
+            }
+            munmap(base, 4 * PAGE);
+        }
+    }
+    close(own);
+    regx_paging_close(&paging);
+}
+
+/* What the notifier watches is not the program's, and what it does not watch stays so. */
+FRESH_WATCHED(the_notifiers_memory_is_told_from_others)
+{
+    char *base = map(LENGTH);
+    char *other = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    region_t region = must_keep(monitor, base, PAGE);
+    regx_paging_t paging;
+
+    regx_paging_open(&paging);
+    assert_true(regx_paging_is_on(&paging, (uintptr_t)base));
+    assert_true(regx_notifier_watches((uintptr_t)base + 1));
+    assert_false(regx_paging_is_on(&paging, (uintptr_t)other));
+    regx_paging_close(&paging);
+    drop(&region);
+    munmap(other, PAGE);
+    munmap(base, LENGTH);
+}
+
+/* Where no program can have one nobody pages by it; where it cannot be had now, perhaps somebody does. */
+FRESH(where_userfaultfd_is_refused_no_memory_is_paged)
+{
+    static const struct {
+        int refusal;
+        bool paged;
+    } cases[] = {{EPERM, false}, {ENOSYS, false}, {EMFILE, true}};
+    char *base = map(PAGE);
+    regx_paging_t paging;
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        kernel.refusal = cases[i].refusal;
+        regx_paging_open(&paging);
+        assert_int_equal(regx_paging_is_on(&paging, (uintptr_t)base), cases[i].paged);
+        regx_paging_close(&paging);
+    }
+    munmap(base, PAGE);
 }
 
 /* ---- memory that changes while it is to be watched ---- */
