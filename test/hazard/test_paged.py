@@ -69,7 +69,7 @@ def test_over_a_device_what_cannot_be_registered_arrives_too(mpi: Mpi, verbs: Ca
 @pytest.mark.parametrize("strategy", ["together", "pipeline", "direct", "auto"])
 def test_the_sender_does_not_write_behind_a_pager(mpi: Mpi, strategy: str) -> None:
     """What the kernel writes to pages that it has looked up is lost with a page that is taken away meanwhile."""
-    job = mpi("paged", "swapper", "receive", *[1_000_000] * 4, *SIZES, regx={"rendezvous": strategy}).checked(2)
+    job = mpi("paged", "swapper", "receive", *[1_000_000] * 30, *SIZES, regx={"rendezvous": strategy}).checked(2)
     assert job.total("chunks_sender") == job.total("messages_pipeline") == job.total("messages_direct") == 0, str(job)
     assert "read: fallback: receiver: the program pages its buffer (userfaultfd)" in job.ways(), str(job)
 
