@@ -46,11 +46,15 @@ static const struct {
     uint8_t first;       /* candidate of the batch after that */
     uint8_t warm[2];     /* messages that come alone and are not counted: of a candidate's first
                             batch, and of others */
+    float cold;          /* times the best before, which then does not count */
+    bool prior_thrice;   /* unless bursts are long the prior has three batches. While a lap of the
+                            ring brings in new pages, eager seems up to ten times as slow as it is,
+                            and a batch of it costs little */
     uint32_t patience;   /* messages before the first trial: collective benchmarks send 110 */
     uint32_t rest_first; /* and at most, before the second */
-} wires[] = {[REGX_AUTO_NODE] = {3, 3, OPENER, {1, 2}, 0, REST_MAX},
-             [REGX_AUTO_APART] = {2, 0, OPENER, {1, 2}, 512, REST_MAX},
-             [REGX_AUTO_EAGER] = {2, 16, 0, {8, 8}, 112, REGX_AUTO_SOON}};
+} wires[] = {[REGX_AUTO_NODE] = {3, 3, OPENER, {1, 2}, COLD, false, 0, REST_MAX},
+             [REGX_AUTO_APART] = {2, 0, OPENER, {1, 2}, COLD, false, 512, REST_MAX},
+             [REGX_AUTO_EAGER] = {2, 16, 0, {8, 8}, WARMER, true, 112, REGX_AUTO_SOON}};
 
 void regx_tune_init(regx_autotune_t *tunes, unsigned sizes, regx_auto_wire_t wire)
 {
@@ -102,6 +106,7 @@ static bool has_batch(const regx_autotune_t *tune, unsigned candidate)
 
     return tried->failed < FAILED_BATCHES && tried->batches < REGX_AUTO_ROUNDS &&
            (tried->batches == 0 || tried->warming ||
+            (wires[tune->wire].prior_thrice && candidate == 0 && tune->open_max < SHORT) ||
             !is_worse(tune, candidate, tried->batches < 2 ? FAR_WORSE : WORSE));
 }
 
@@ -282,7 +287,7 @@ static bool is_comparable(regx_autotune_t *tune)
  * first batch maps the pages of its slots. */
 static bool replaces_earlier(const regx_autotune_t *tune, const regx_tried_t *tried, float cost)
 {
-    return cost <= tried->cost * COLD ||
+    return cost <= tried->cost * wires[tune->wire].cold ||
            (tried->batches == 1 &&
             (tune->kind == ALONE || (tune->batch.candidate == OPENER && tried->warming)));
 }
@@ -307,7 +312,7 @@ static void judge(regx_autotune_t *tune)
     const float low = batch->sample[(batch->samples - 1) / 2];
     const float cost = first ? low : (low + batch->sample[batch->samples / 2]) / 2;
     /* What is as cold as that has its batches still ahead. */
-    const bool counts = first || cost > tried->cost * COLD;
+    const bool counts = first || cost > tried->cost * wires[tune->wire].cold;
 
     tried->warming = !first && cost < tried->cost * WARMER;
     if (first || replaces_earlier(tune, tried, cost)) {

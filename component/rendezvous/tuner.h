@@ -55,8 +55,10 @@
  * tried anew at once.
  *
  * What bounds the loss. A candidate has at most three batches. One that is far worse than the best has
- * one, one that is clearly worse two (FAR_WORSE, WORSE). A candidate by which messages could not go in
- * two batches has no more. The next trial comes after 128 times as many messages as this one took, and
+ * one, one that is clearly worse two (FAR_WORSE, WORSE); but at the sender eager has three unless
+ * bursts are long, since a lap of the ring that brings in new pages makes it seem ten times as slow as it
+ * is, and what still becomes faster does not count. A candidate by
+ * which messages could not go in two batches has no more. The next trial comes after 128 times as many messages as this one took, and
  * after 256, 512 and at last 1,024 times while the outcome stays the same, at most 65,536. The
  * sender's second trial, and the first one of what a file has told, comes after 4,096. What is lost,
  * compared with the best single candidate, and how soon changed costs are noticed, stands in
