@@ -52,7 +52,7 @@ typedef enum regx_path {
     X("the kernel does not copy to this peer", no_copies)                                          \
     X("chunk: refused by this peer before", no_puts)                                               \
     X("read: impossible with this peer before", no_gets)                                           \
-    X("receiver: the program pages its buffer (userfaultfd)", paged)                               \
+    X("receiver: a userfaultfd may watch its buffer", paged)                                       \
     X("receiver: could not read", unread)                                                          \
     X("receiver: its buffer was refused", receiver)                                                \
     X("sender: could not write all, or its buffer was refused", sender)

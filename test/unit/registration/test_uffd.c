@@ -254,11 +254,13 @@ FRESH(memory_that_another_userfaultfd_watches_is_paged)
     regx_paging_close(&paging);
 }
 
-/* What the notifier watches is not the program's, and what it does not watch stays so. */
+/* What the notifier watches is not the program's, and the other way round. */
 FRESH_WATCHED(the_notifiers_memory_is_told_from_others)
 {
     char *base = map(LENGTH);
     char *other = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    char *paged = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    const int pager = regx_uffd_create(0);
     region_t region = must_keep(monitor, base, PAGE);
     regx_paging_t paging;
 
@@ -266,8 +268,13 @@ FRESH_WATCHED(the_notifiers_memory_is_told_from_others)
     assert_true(regx_paging_is_on(&paging, (uintptr_t)base));
     assert_true(regx_notifier_watches((uintptr_t)base + 1));
     assert_false(regx_paging_is_on(&paging, (uintptr_t)other));
+    assert_int_equal(regx_uffd_register(pager, (uintptr_t)paged, (uintptr_t)paged + PAGE), 0);
+    assert_true(regx_paging_is_on(&paging, (uintptr_t)paged));
+    assert_false(regx_notifier_watches((uintptr_t)paged));
     regx_paging_close(&paging);
     drop(&region);
+    close(pager);
+    munmap(paged, PAGE);
     munmap(other, PAGE);
     munmap(base, LENGTH);
 }
