@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 #include "check/check.h"
@@ -53,6 +54,14 @@ static void read_patterns(FILE *file)
     fclose(file);
 }
 
+/* The ranks of a job share a device or a pipe, but not a file. */
+static bool is_shared(const char *path)
+{
+    struct stat status;
+
+    return stat(path, &status) == 0 && !S_ISREG(status.st_mode);
+}
+
 /* Files are opened now, before the program has run for nothing. */
 static bool set(int option, const char *name)
 {
@@ -73,7 +82,8 @@ static bool set(int option, const char *name)
         return false;
     case 'j':
     case 'p':
-        snprintf(path, sizeof(path), rank != NULL ? "%s.%s" : "%s", optarg, rank);
+        snprintf(path, sizeof(path), rank != NULL && !is_shared(optarg) ? "%s.%s" : "%s", optarg,
+                 rank);
         file = fopen(path, option == 'j' ? "we" : "re");
         if (file == NULL) {
             regx_check_say("--%s=%s: %s", name, path, strerror(errno));

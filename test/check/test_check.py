@@ -301,6 +301,12 @@ def test_each_rank_has_a_file_of_its_own(check: Check) -> None:
     assert sorted(path.name for path in check.json.parent.iterdir()) == ["found.json.0", "found.json.1"]
 
 
+def test_ranks_share_what_is_no_file(check: Check) -> None:
+    done = check.plain(check.command, "--json", "/dev/stdout", check.built / "stale", "none", "write",
+                       OMPI_COMM_WORLD_RANK=1)
+    assert done.returncode == 0 and '"registrations"' in done.stdout, done.stdout + done.stderr
+
+
 def test_what_resets_the_environment_is_named(check: Check) -> None:
     done = check.run("env", "-i", check.built / "stale", "munmap", "write")
     assert "nothing was followed" in done.stderr
