@@ -6,7 +6,8 @@
  * alone it may have asked for. Where the kernel's copy is refused, these functions say whether the
  * processor's may be made in its place. Where it may not, the process would be ended by a signal.
  *
- * Handlers that only report a crash do not count: Open MPI's, UCX's, Fortran's and the sanitizers'.
+ * Handlers that only report a crash do not count: Open MPI's, UCX's, Fortran's, Python's and the
+ * sanitizers'.
  *
  * Any thread, holding no lock that the program's handler, or a library that is being loaded, could
  * want. What reads /proc is for what was refused, not for each message.

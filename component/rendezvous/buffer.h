@@ -41,8 +41,8 @@ uint64_t regx_buffer_checksum(const void *data, size_t length);
  * false: memory is gone, and there is none. */
 bool regx_buffer_prove(const char *base, uint64_t length, uint64_t *sum);
 
-/* Whether a userfaultfd of the program's watches the buffer. Asked of one page in each half MiB, where
- * the sender would write. Any thread. */
+/* Whether a userfaultfd other than the notifier's watches the buffer; also if that could not be found out.
+ * Asked of one page in each half MiB, where the sender would write. Any thread. */
 bool regx_buffer_is_paged(const regx_paging_t *paging, const void *base, uint64_t length);
 
 typedef enum regx_end { REGX_SENDER, REGX_RECEIVER } regx_end_t;

@@ -92,11 +92,12 @@ typedef struct regx_paging {
 void regx_paging_open(regx_paging_t *paging);
 void regx_paging_close(regx_paging_t *paging);
 /* Whether any userfaultfd watches the mapping that the address lies in; also if that could not be
- * found out. A system call, which takes no lock that page faults take. Changes nothing. Any thread;
- * not in a child, where the answer is of the parent's memory. */
+ * found out. A system call, which writes nothing and wakes nobody. Any thread; not in a child, where the
+ * answer is of the parent's memory. */
 bool regx_paging_is_on(const regx_paging_t *paging, uintptr_t at);
 
-/* notifier.c: whether it is this process's notifier that does. */
+/* notifier.c: whether it is this process's notifier that does. To be asked only of memory that is watched:
+ * other memory would be from then on. The kernel takes its lock of the mappings for writing. */
 bool regx_notifier_watches(uintptr_t at);
 
 /* ---- mappings (maps.c) ----
