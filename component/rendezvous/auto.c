@@ -2,13 +2,13 @@
  *
  * Auto: which of the other strategies carries a message; tuner.h says how the fastest is found. Where
  * both processes map the pool: bounce, in which two cores copy at once in user space (exposed.c: by a
- * staging buffer, and by the pool only if the kernel does not copy to this peer); read, the kernel's single copy
- * by the receiver; or together, where the sender copies a part. Elsewhere:
- * pipeline, where the wire writes the user's buffer in chunks and spares the copy out (a buffer that
- * is registered already goes as one chunk), or bounce, which registers nothing.
+ * staging buffer, and by the pool only if the kernel does not copy to this peer); read, the kernel's
+ * single copy by the receiver; or together, where the sender copies a part. Elsewhere: pipeline, where
+ * the wire writes the user's buffer in chunks and spares the copy out (a buffer that is registered
+ * already goes as one chunk), or bounce, which registers nothing.
  *
- * On a node the prior is the path `together`: it took a third to a half of bounce's time if the program does
- * not touch the buffers, and 1.0 to 1.3 times as long if they are written before each message and
+ * On a node the prior is the path `together`: it took a third to a half of bounce's time if the program
+ * does not touch the buffers, and 1.0 to 1.3 times as long if they are written before each message and
  * read after it (two cores of a Xeon, from 64 KiB to 1 MiB).
  *
  * Over an RDMA device a short message into a buffer that is new goes by bounce if buffers have not

@@ -58,7 +58,7 @@
  * 9 to 11 GB/s so between far cores, and 2.1 to 2.7 by plain stores.
  *
  * stage, unstage and ask may be called by any thread; all others are called by progress, or by
- * disconnect, which never run at the same time. The lists, the states, `users` and `next_...` are
+ * disconnect, which never run at the same time. The lists, the states, `used` and `next_...` are
  * under the transport's lock.
  */
 #include <sys/mman.h>
