@@ -128,7 +128,9 @@ static void forge(sim_occasion_t at, uint8_t bytes[REGX_CTS_SIZE])
 
 static void send_cts(sim_message_t *message)
 {
-    message->watched = (((const uint8_t *)message->recv)[12] & 16) != 0;
+    const regx_cts_t *cts = (const regx_cts_t *)message->recv; /* which it begins with */
+
+    message->watched = (cts->bits & REGX_CTS_REVOCABLE) != 0;
     if (sim.process[1 - message->from].link == SIM_UP) {
         frame(1 - message->from, CTS, message, (const uint8_t *)message->recv);
     }
