@@ -46,6 +46,7 @@ typedef enum regx_path {
     X("not tried yet", prior)                                                                      \
     X("on trial", trial)                                                                           \
     X("as btl_regx_costs says", told)                                                              \
+    X("the only rendezvous that auto has up to 32 KiB", brief)                                     \
     X("fastest when tried", winner)                                                                \
     X("the sender had no place for it", unstaged)                                                  \
     X("both buffers are registered", registered)                                                   \

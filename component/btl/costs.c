@@ -110,7 +110,7 @@ static bool read_costs(char *line, regx_costs_t *costs)
         }
         if (paths[i] == REGX_PATH_eager) {
             eager = cost;
-        } else if (cost < least) {
+        } else if (cost < least && (size > REGX_AUTO_SHORT || paths[i] == REGX_PATH_read)) {
             least = cost;
             fastest = paths[i];
         }
@@ -192,7 +192,7 @@ void regx_costs_tell(const regx_costs_t *costs, regx_neighbour_t neighbour, regx
         if (best->compared && i < REGX_EAGER_SIZES) {
             regx_eager_tell(eager, i, best->eager ? REGX_EAGER_SEND : REGX_EAGER_RENDEZVOUS);
         }
-        if (best->known) {
+        if (best->known && REGX_COSTS_SMALLEST << i > REGX_AUTO_SHORT) {
             regx_rndv_tell(rndv, REGX_COSTS_SMALLEST << i, best->rendezvous);
         }
     }

@@ -37,7 +37,8 @@ static bool make_readable(regx_rndv_t *rndv, regx_conn_t *conn, const void *base
     exposure->registered = exposure->staged = false;
     if (ops->node.expose != NULL && conn->single_copy && !conn->transport->forked) {
         ops->node.expose(conn->transport, base, length, &wire->key);
-        exposure->staged = rndv->config.strategy->choose != NULL && ops->node.stage != NULL &&
+        exposure->staged = rndv->config.strategy->choose != NULL && length > REGX_AUTO_SHORT &&
+                           ops->node.stage != NULL &&
                            ops->node.stage(conn, base, length, &wire->key);
         exposure->key = wire->key;
         return true;

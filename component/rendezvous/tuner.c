@@ -120,14 +120,6 @@ uint8_t regx_tune_way(const regx_autotune_t *tune)
     return idle ? best_of(tune, 1) : tune->batch.candidate; /* rounds nothing */
 }
 
-/* The smallest size: of messages that may go eagerly, too, few in a row come here while their sender
- * tries both, and what is measured of them may have eager ones in between: larger sizes are told
- * nothing. (Those of just 32 KiB are of the next one.) */
-static bool may_be_eager(const regx_autotune_t *tune)
-{
-    return tune->larger == REGX_AUTO_SIZES - 1;
-}
-
 /* ---- a trial ---- */
 
 /* Whether messages of the batch, or of the trial, do not come alone. */
@@ -214,7 +206,7 @@ static void end_trial(regx_autotune_t *tune)
     tune->rest = (uint32_t)regx_min(
         (uint64_t)tune->messages * (!regx_tune_knows(tune) ? REST_UNKNOWN : REST << tune->repeated),
         most);
-    if (regx_tune_knows(tune) && !may_be_eager(tune)) {
+    if (regx_tune_knows(tune)) {
         tell_larger(tune);
     }
     memset(tune->tried, 0, sizeof(tune->tried));

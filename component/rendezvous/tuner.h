@@ -107,12 +107,13 @@ typedef enum regx_auto_wire {
 } regx_auto_wire_t;
 
 #define REGX_AUTO_SMALLEST 0x4000ULL /* bytes of the first size of messages that auto tells apart */
-#define REGX_AUTO_SIZES 20u     /* each twice the one before; what is larger or smaller joins */
-#define REGX_AUTO_CANDIDATES 3u /* at most */
-#define REGX_AUTO_ROUNDS 3u     /* batches of a candidate that count, at most */
-#define REGX_AUTO_SAMPLES 6u    /* of a batch, at most */
-#define REGX_AUTO_STREAM 64u    /* messages of a batch, where some are always open */
-#define REGX_AUTO_SOON 4096u    /* messages until a trial of what is known from elsewhere */
+#define REGX_AUTO_SHORT 0x8000ULL /* bytes: on a node what is no longer goes eagerly, or is read */
+#define REGX_AUTO_SIZES 20u       /* each twice the one before; what is larger or smaller joins */
+#define REGX_AUTO_CANDIDATES 3u   /* at most */
+#define REGX_AUTO_ROUNDS 3u       /* batches of a candidate that count, at most */
+#define REGX_AUTO_SAMPLES 6u      /* of a batch, at most */
+#define REGX_AUTO_STREAM 64u      /* messages of a batch, where some are always open */
+#define REGX_AUTO_SOON 4096u      /* messages until a trial of what is known from elsewhere */
 
 typedef enum regx_tune_state {
     REGX_TUNE_UNTRIED,     /* rests: the prior goes, or what was fastest for a smaller size */
