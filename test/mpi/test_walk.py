@@ -75,3 +75,15 @@ def test_each_step_over_verbs_names_a_function_of_its_file() -> None:
     missed = [(file, function) for file, function in walk
               if not re.search(rf"^[a-z].*\b{function}\(", (COMPONENT / file).read_text(), re.M)]
     assert len(walk) >= 5 and not missed, missed
+
+
+def test_each_name_in_the_chapters_is_one_of_the_code() -> None:
+    """The sentences between the steps name functions, too, and fields and parameters."""
+    told = (COMPONENT / "README.md").read_text()
+    chapters = told[told.index("## An 8-byte message\n"):told.index("## Threads and locks\n")]
+    code = (TOP / "mca-params/regx.conf").read_text() + "".join(
+        re.sub(r"/\*.*?\*/", "", file.read_text(), flags=re.S) for file in COMPONENT.rglob("*.[ch]"))
+    quoted = " ".join(re.findall(r"`([^`\n]+)`", chapters))
+    names = set(re.findall(r"\b[a-z]\w*_\w*[a-z]\b(?!\.)", quoted))  # of files test_documents knows
+    unknown = names - set(re.findall(r"\w+", code))
+    assert len(names) > 50 and not unknown, unknown
