@@ -142,7 +142,7 @@ The classic case (test/registration/seven_steps.c). With each backend the peer g
 ```
 {steps}```
 
-## All changes
+## The changes that were tried
 
 The tables hold for what is sent and for what is received. Registrations of other memory, next to that which changed,
 are kept. The column `unprotected` is no backend, but the same cache without any report of changes. It shows which
@@ -164,6 +164,15 @@ rest of that page. The second table has the changes that only libc can make.
 TAIL = """
 `odp` is uncached for memory of malloc, because such buffers do not begin on a page. Soft-RoCE (Linux 7.2) mishandles
 them, so over it regx registers them for each use.
+
+Not in the tables, since they need an older Linux than those:
+
+- Before Linux 6.17 another userfaultfd of the process may unregister memory that `notifier` watches
+  (UFFDIO_UNREGISTER). `notifier` is not told of what changes there afterwards, `hooks+notifier` only of what
+  libc's functions change.
+- Before Linux 5.18 MADV_FREE makes a registration stale. Open MPI's hooks (UCX's see it) and `retain` are not told.
+
+`hooks` miss some changes that are in no row, such as what dlclose unmaps: [regx.conf](regx.conf) has the whole list.
 
 The change `mprotect` forbids writing and allows it again; the pages stay the same. Memory that the program keeps
 protected, and fills when it is accessed, is another case, in which all backends but `none` may give wrong data:
