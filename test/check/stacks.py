@@ -45,7 +45,7 @@ TAIL = """
 The BTL openib is Debian's source of Open MPI 4.1.4, built with librdmacm, without which Debian's own does not start
 over Soft-RoCE. The MTL ofi of Debian 12 was tried too, and does not start: its rdma_getaddrinfo fails.
 
-## Where it reports nothing
+## Longer runs
 
 In the same machine these programs ran to their end under regx-check. All bytes were right, and it reported no use of
 stale memory:
@@ -59,12 +59,11 @@ stale memory:
   pml/ucx 1.13.
 
 Where other memory is moved onto parts of the buffers (mremap), of which UCX's hooks do not tell its cache, eight runs
-of 10,266 messages over pml/ucx, one to four at once, were wrong 774 times. regx-check reported each of these. In six
-operations more it reported memory that had changed, while all bytes were right. Judging of an offer only the page at its
-address, it missed 2 of 104 in a run like these: the memory of a later page was another. Out of reach
-remain offers that say no length, beyond their first page (the rest may have changed rightly), and a peer that
-uses an offer of long ago, as of a window (nothing of this process tells that it does): of these it says only that
-remote access is possible.
+of 10,266 messages over pml/ucx, one to four at once, were wrong 774 times. regx-check reported each of these. Six times
+more it reported a use of memory that had changed although all bytes were right. An earlier version, which compared only
+the first page of an offer, missed 2 of 104 wrong messages. Two cases it cannot judge, and says only that remote access
+is possible: an offer that names no length, beyond its first page; and an offer that a peer uses again much later, as one
+of a window.
 
 Under the emulation such a run is slow: on a busy machine 9,000 operations of the first kind took 156 s over pml/ucx,
 and 4,500 over regx 123 s.
