@@ -17,7 +17,8 @@
  * A lock that costs one predictable branch when the MPI job has a single thread.
  *
  * Whether a lock is real is decided when it is made, from the thread level of the job; sections
- * under it are short: no call into Open MPI, no copy of more than an eager message, no wait.
+ * under it are short: no call into Open MPI, no copy of more than an eager message, no wait (but
+ * pinned's, which is held while a piece is transferred).
  *
  * Lock order, outermost first:
  *   1. `closing` of btl/component.h, and that of library/ (domain.c)
@@ -27,16 +28,18 @@
  *   4. a connection's over shared memory (shm_internal.h), or the device's over verbs. For the
  *      latter no caller waits (verbs/verbs.h), but one that disconnects, with no lock held. So
  *      callbacks, which run with it held, may take the locks of 3.
- *   5. the leaves, of which a thread holds one at a time: the pool's, the registration cache's,
- *      that of a module's endpoints, their queues, and fragments kept for use (btl/module.h), of
- *      the locks that osc/rdma holds (btl/window.c), of the memory that remap exchanges
- *      (rendezvous/landing.c), of owned memory (registration/registry.h), shared memory's two
- *      (shm_internal.h), of the connections of a port (verbs/verbs.h), of the regions of pinned,
- *      which is held while a piece is transferred (pinned/pinned.h), of the ranges that the notifier
- *      watches (registration/monitor/uffd.h)
- *
- * Always real are those of 1 and 2, the cache's and the last two: threads that are not the job's
- * take them too. So is that of btl/window.c, which is made before the job's thread level is known.
+ *   5. the leaves, of which a thread holds one at a time:
+ *      - the pool's (pool/pool.h)
+ *      - a module's: its endpoints, their queues, and fragments kept for use (btl/module.h)
+ *      - of the locks that osc/rdma holds (btl/window.c): always real, since it is made before the
+ *        job's thread level is known
+ *      - of the memory that remap exchanges (rendezvous/landing.c)
+ *      - of owned memory (registration/registry.h)
+ *      - shared memory's two (shm_internal.h)
+ *      - of the connections of a port (verbs/verbs.h)
+ *      - the registration cache's (registration/cache.h), of the regions of pinned (pinned/pinned.h),
+ *        and of the ranges that the notifier watches (registration/monitor/uffd.h): always real, as are
+ *        those of 1 and 2, since threads that are not the job's take them, too
  */
 
 typedef struct regx_lock {

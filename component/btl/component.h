@@ -13,8 +13,8 @@
  *     length; rdma.c: large messages
  *   - window.c: what osc/rdma asks for
  *   - address.c: what is published, and which module talks to a peer
- *   - costs.c: what a file says of which way is the fastest
- *   - registry.c: how registrations stay true
+ *   - costs.c: reads the file of btl_regx_costs
+ *   - registry.c: which backend runs, and each module's cache
  *   - coexistence.c: other components of Open MPI beside this one
  *   - params.c: parameters, checked; settings.c: the tables of all layers' parameters
  *   - report.c: the trace, counters at the end, and for tools at any time

@@ -126,7 +126,7 @@ typedef struct regx_check_change {
 
 #define REGX_CHECK_KEYS 2
 
-/* Only ranges.c looks into it, but for `access`. */
+/* Only ranges.c looks into it, except at `access`. */
 typedef struct regx_check_range {
     struct regx_check_range
         *next[REGX_CHECK_KEYS]; /* of those of a key's hash; the first: or of the unused */

@@ -102,10 +102,11 @@ static inline bool is_current(const regx_cache_t *cache)
     return sequence % 2 == 0 && head == atomic_load_explicit(&cache->applied, memory_order_acquire);
 }
 
-/* The query, of a range that is one; what is dead, the look-up cache's memory of a buffer that was
- * mapped anew, is not asked about. Inlined where it can be: the kernel spoils the processor's
- * prediction of returns, so each that is right behind a system call costs 5 to 10 ns. (valid() also
- * looks whether this is a child; there the look-up cache is empty.) */
+/* Asks the monitor (the query), but only if the record is alive and serves the request: after a
+ * buffer was mapped anew the look-up cache still names its dead region, and that is not worth a
+ * system call. Inlined where it can be: the kernel spoils the processor's prediction of returns, so
+ * each that is right behind a system call costs 5 to 10 ns. (valid() also looks whether this is a
+ * child; there the look-up cache is empty.) */
 static inline bool is_valid(const regx_cache_t *cache, const regx_record_t *record,
                             uintptr_t address, size_t length, unsigned access)
 {

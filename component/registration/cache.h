@@ -348,7 +348,8 @@ typedef struct regx_cache_warning {
 struct regx_cache {
     /* What look-ups read; written when regions die, at the most. */
     _Alignas(64) uint64_t serial;
-    uint64_t fast;          /* the same where no system call or fence is needed, else none */
+    uint64_t
+        fast; /* `serial` if a hit needs neither a system call nor a fence; else that of no thread */
     regx_record_t *records; /* the table's */
     regx_holding_t *holdings;
     regx_inval_log_t *log;
@@ -356,15 +357,17 @@ struct regx_cache {
     _Atomic uint64_t applied; /* all regions that changes below it touched have ended */
     bool queries;             /* the monitor has a query */
     bool fences;              /* no membarrier here: counting a use is a full barrier by itself */
-    const regx_uffd_t *query; /* the query, if it is nothing more; else NULL */
-    const _Atomic uint64_t *told;   /* the query, if equal words answer it; both are the */
-    const _Atomic uint64_t *logged; /* same one if there is none */
+    const regx_uffd_t
+        *query; /* the notifier's userfaultfd, if asking it is all of the query; else NULL */
+    /* Where the query is a comparison of two words, as with the kernel module: these. Where there is
+     * no query both point to one word, so they are equal. */
+    const _Atomic uint64_t *told, *logged;
 
     _Alignas(64) _Atomic bool work; /* there may be something to retire */
     _Atomic bool released;          /* a use of a dead region ended */
 
-    /* Of all that follows but registry and config, which stay as they are, the reclaimer, which is
-     * its opener's, and what is atomic, or published by it (the warning). */
+    /* It covers what follows, except registry and config (never changed), reclaimer (the thread's
+     * that opened the cache), and what is atomic. `warning` is written before an atomic publishes it. */
     _Alignas(64) regx_lock_t lock;
     regx_registry_t *registry;
     regx_cache_config_t config;

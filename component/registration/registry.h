@@ -84,13 +84,12 @@ typedef struct regx_cache_config {
  * Memory that this library gave the program (MPI_Alloc_mem), in blocks. Nobody else unmaps it, so a
  * registration of it stays true although no monitor looks after it. A block is registered as a whole,
  * for every access, when a device that pins first uses a part of it, and stays so until it is freed or
- * the registry closed. A registry tries once: a block that the device refuses is as other memory from
- * then on, unless it had no room; then a later use tries again. So is one while another thread registers
- * it.
- *
- * So is every block while the program has a handler of SIGSEGV (base/fault.h): it may have protected it,
- * to fill it when it is accessed. A device would find what was there before, and call no handler; a
- * registration that is made for one use is refused then.
+ * the registry closed. A block is treated as any other memory in three cases:
+ *   - the device has refused it (unless for want of room: then a later use tries again);
+ *   - another thread is registering it;
+ *   - the program has a handler of SIGSEGV (base/fault.h), since it may have protected the block, to
+ *     fill it on access. A device would find what was there before, and call no handler; a
+ *     registration that is made for one use is refused then.
  *
  * To free a block that is in use is the program's error. Such a block gives no new use; it stays
  * registered and mapped until the last use has ended, so that no key outlives what it names.
@@ -144,8 +143,8 @@ struct regx_registry {
     struct regx_cache *cache; /* NULL: registered per use */
     regx_owned_t *owned;      /* NULL: no memory is */
     bool on_demand;           /* monitor->by_device, for the fast path */
-    /* Bytes registered for one use each, to send from and to receive into: as many as there may be
-     * (REGX_UNLIMITED: any), and where that is bounded as there are. */
+    /* Bytes that may be registered for one use each, per direction (REGX_UNLIMITED: no bound), and
+     * those that are, to send from and to receive into: counted only if there is a bound. */
     uint64_t once_max;
     _Atomic uint64_t once[2];
     /* Bytes of owned blocks that may be registered, those that are, and how many these are: the latter two

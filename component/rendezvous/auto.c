@@ -7,9 +7,10 @@
  * the wire writes the user's buffer in chunks and spares the copy out (a buffer that is registered
  * already goes as one chunk), or bounce, which registers nothing.
  *
- * On a node the prior is the path `together`: it took a third to a half of bounce's time if the program
- * does not touch the buffers, and 1.0 to 1.3 times as long if they are written before each message and
- * read after it (two cores of a Xeon, from 64 KiB to 1 MiB).
+ * On a node the first trial begins with the first message, and by bounce. `together` is the prior,
+ * that is, what goes where nothing is known and bounce is out: it took a third to a half of
+ * bounce's time if the program does not touch the buffers, and 1.0 to 1.3 times as long if they are
+ * written before each message and read after it (two cores of a Xeon, from 64 KiB to 1 MiB).
  *
  * Over an RDMA device a short message into a buffer that is new goes by bounce if buffers have not
  * come back lately: to register a buffer at both ends pays only if it comes back. It has no part in

@@ -5,13 +5,15 @@
  * Locking. The engine's lock guards everything in regx_rndv_t that is not atomic, and every field
  * of receives and sends that another thread may look at. A function named ..._locked is called with
  * the lock held, returns with it held and never lets go of it in between. All others are called
- * without it, but a few that end in ..._and_unlock. A function named regx_stage_... is called without
- * it and returns with it held.
+ * without it, but a few that end in ..._and_unlock. A function named regx_stage_... is called
+ * without it and returns with it held. Names: regx_rndv_... is called by the owner (btl/);
+ * regx_recv_..., regx_send_... and regx_stage_... by files of this layer.
  *
  * What takes long is done without the lock: copying, registering, putting, getting. So each such
  * stage has three parts: it is chosen under the lock, done without it, and its result is recorded
- * under the lock again. Meanwhile the receive or send is `busy`: one thread works on it, no other
- * does, and that one finds what arrives for it.
+ * under the lock again. Meanwhile the receive or send is `busy`: one thread works on it. A send's
+ * finds what other threads queue for it meanwhile. Receives are worked on by progress alone, so
+ * there only the thread that closes one meets it, and waits.
  *
  * Who uses whom, top to bottom; a file calls downwards only:
  *

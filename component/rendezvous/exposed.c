@@ -11,10 +11,11 @@
  * If the kernel refuses, or the memory at either end is gone, the message goes by slots, from its
  * beginning.
  *
- * Over an RDMA device it is done where both buffers are registered already, as a whole, by every
- * path but bounce if the receiver's strategy exposes too. That saves the CTS, and the device does
- * as much as for a write. A new buffer goes by CTS: it is registered chunk by chunk while the first
- * chunks are on the wire. The receive has its CTS all the same, which holds if the read fails.
+ * Over an RDMA device the message is read if both buffers are registered already, as a whole, and
+ * both strategies expose; not if the receiver's path is bounce. That saves the CTS, and the device
+ * does as much as for a write. A new buffer goes by CTS: it is registered chunk by chunk while the
+ * first chunks are on the wire. The receive has its CTS all the same, which holds if the read
+ * fails.
  *
  * Where large messages go both ways at once they are written instead: what this process would read
  * has its CTS if buffers of its own are exposed at that time. Measured on Soft-RoCE, both ways at

@@ -80,8 +80,9 @@ struct regx_strategy {
      * nothing. May be NULL. */
     regx_path_t (*choose)(regx_rndv_t *rndv, regx_rndv_recv_t *recv);
     bool grants_known_whole; /* see put.c */
-    bool exposes;            /* as the sender: see exposed.c */
-    bool copies;             /* by the kernel, so it needs a transport that has that on a node */
+    bool exposes; /* as the sender it lets the whole message be read; over a device, as the receiver
+                     it reads such (exposed.c) */
+    bool copies;        /* by the kernel, so it needs a transport that has that on a node */
     bool revocable; /* btl_regx_grant=synchronous and optimistic can be had with it: see revoke.c */
 };
 
@@ -121,11 +122,11 @@ typedef struct regx_peer {
 } regx_peer_t;
 
 /* What auto has measured of messages of that length by that path, in kB/s. 0: nothing. Takes the
- * lock. */
+ * engine's lock. */
 uint64_t regx_auto_speed(regx_rndv_t *rndv, regx_path_t path, uint64_t length);
 
-/* Auto begins with that path between processes of a node, for messages of that size, and compares the
- * paths later. Takes the lock. */
+/* Auto begins with that path between processes of a node, for messages of that size, and compares
+ * the paths later. Takes the engine's lock. */
 void regx_rndv_tell(regx_rndv_t *rndv, uint64_t length, regx_path_t path);
 
 typedef struct regx_rndv_config {

@@ -10,8 +10,8 @@
  *   a slot, or a chunk    ─▶ WRITE ──the put ends, with ATP behind it──▶ WRITTEN; or NACK, of a chunk
  *   it finds no room      ─▶ held, then WRITE again
  *   the send has failed   ─▶ WRITTEN, of the put that is held; no NACK
- *   chunks to be got      ─▶ ADVERTISE ──RKEY, the peer reads, ATS──▶ READ
- *   the peer is gone      ─▶ READ, of each that it left
+ *   chunks to be got      ─▶ ADVERTISE ──RKEY, the peer reads, ATS──▶ WAS_READ
+ *   the peer is gone      ─▶ WAS_READ, of each that it left
  *   ARRIVED with checksum ─▶ COMPARE ─▶ it ends, or DIFFERS
  *   nothing is left       ─▶ END
  *

@@ -9,7 +9,7 @@
  * is needed. How changes are learned is the backend's.
  *
  * Functions that return int return 0 or an error number, and leave errno undefined. Any thread may
- * call all of them, but for regx_domain_close, and what is said of a use. None may be called from a
+ * call all of them, except regx_domain_close, and with what is said of a use. None may be called from a
  * signal handler, nor from a forked child, which may only exit or exec.
  */
 #ifndef REGX_REGISTRATION_PUBLIC_H
@@ -29,7 +29,7 @@ typedef struct regx_domain regx_domain_t;
 
 /* ---- opening ---- */
 
-/* Zeros but for `size` are the defaults. */
+/* Zeros are the defaults, except of `size`. */
 typedef struct regx_domain_options {
     size_t size;         /* sizeof(regx_domain_options_t) */
     const char *backend; /* one of regx_domain_backends; NULL: auto */

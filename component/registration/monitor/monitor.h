@@ -146,8 +146,9 @@ struct regx_monitor {
     /* Not NULL: `valid` is regx_uffd_is_idle of this one and nothing more. A hit then calls that
      * directly, which saves a call through a pointer. */
     const struct regx_uffd *query;
-    /* Not NULL: `valid` is true where both words are equal, and need not be called then. Else it logs
-     * what was told first: no thread does so by itself. Not there in a child. */
+    /* Not NULL: where both words are equal there is no news, and `valid` need not be called. Where they
+     * differ `valid` first copies the news into the log, since this monitor has no thread that does. A
+     * child of fork may not read them. */
     const _Atomic uint64_t *told, *logged;
 
     /* Makes changes of that range known from now on. Called before pinning, with no lock of the

@@ -4,8 +4,8 @@
  * the connections.
  *
  * Each connection has a queue. Those that have something queued take turns, one piece each, so that
- * a peer's short get does not wait for another peer's long ones. A call of progress copies one piece,
- * or several that are short: frames are taken in between.
+ * a peer's short get does not wait for another peer's long ones. A call of progress copies one
+ * piece, several that are short, or 2 MiB if the program looks seldom: frames are taken in between.
  *
  * Of the copies of several pieces that go by one connection, every other begins with its last
  * piece. A program uses its buffers again. If they do not fit the core's cache, what was copied

@@ -27,12 +27,15 @@
  * and pages) and vm.c (the kernel's copies, and whether a process lives).
  * Who copies what; each file says how, and when that is best:
  *
- *   a frame             the sender into the mailbox, the receiver out of it     mailbox.c
- *   a put to the pool   the sender into the peer's pool                         shm_post.c
- *   a put or get        the requester, piece by piece: by the kernel, or where  copies.c
- *                       the peer's bytes are of MPI_Alloc_mem by itself         alloc_mem_segment.c
- *   an assisted get     the requester the first half, both the second           shared_copy.c
- *   a staged get        the owner into a staging buffer, the requester out of   cico.c
+ *   a frame             the sender into the mailbox, the receiver out of it      mailbox.c
+ *   a zero-copy frame   the sender into its pool, the receiver out of that       shm_post.c, shm_poll.c
+ *   a put to the pool   the sender into the peer's pool                          shm_post.c
+ *   a put or get        the requester, piece by piece (queued in copies.c): by   neighbour.c
+ *                       the kernel (vm.c), or itself where the peer's bytes are
+ *                       of MPI_Alloc_mem (alloc_mem_segment.c maps them)
+ *   an assisted get     the requester the first half, both the second            shared_copy.c
+ *   a staged get        the owner into a staging buffer, the requester out of    cico.c
+ *   a window's copy     the origin, at once, as a piece                          neighbour.c
  *
  * Locks: a connection's lock covers its state and its mailbox; the transport's covers the lists, the
  * views and the mailboxes' memory. Where both are needed the connection's is taken first. `inbound`,
@@ -452,7 +455,7 @@ bool regx_mailbox_pool_begin(regx_mailbox_pool_t *pool, const regx_segment_t *ma
 regx_mailbox_box_t *regx_mailbox_box_reserve(regx_mailbox_pool_t *pool);
 /* One anywhere; more are made if need be. NULL: none is to be had. */
 regx_mailbox_box_t *regx_mailbox_box_take(regx_mailbox_pool_t *pool);
-/* Before it is first posted to: zeroed but for the owner's cookie. By who has taken it, without the
+/* Before it is first posted to: zeroed except for the owner's cookie. By who has taken it, without the
  * lock. */
 void regx_mailbox_box_begin(regx_mailbox_box_t *box, const regx_vm_cookie_t *owner);
 void regx_mailbox_box_give_back(regx_mailbox_box_t *box);
@@ -462,7 +465,7 @@ void regx_mailbox_pool_free(regx_mailbox_pool_t *pool);
 /* ---- shm_post.c: as described in transport.h ---- */
 
 regx_status_t regx_shm_send(regx_conn_t *conn, uint8_t tag, const void *header,
-                            size_t header_length, regx_pack_t pack, void *pack_context,
+                            size_t header_length, regx_pack_t pack, void *payload,
                             size_t payload_length);
 regx_status_t regx_shm_send_zcopy(regx_conn_t *conn, regx_zcopy_t *zcopy);
 regx_status_t regx_shm_put(regx_conn_t *conn, regx_put_t *put);

@@ -27,8 +27,8 @@ static void count_sent(const regx_shm_t *shm, size_t bytes)
 
 /* Sets out.streams: true unless exactly one frame has come since the last post, as in a ping-pong or an
  * exchange. Frames of all neighbours count, since that is one counter: where several send, a ping-pong
- * is taken for a stream. Returns how many frames have come so far, which the caller keeps in conn->received once it has
- * posted. Called with the connection's lock held. */
+ * is taken for a stream. Returns how many frames have come so far, which the caller keeps in
+ * conn->received once it has posted. Called with the connection's lock held. */
 static inline uint32_t note_stream(regx_shm_conn_t *conn)
 {
     const uint32_t received =
