@@ -427,4 +427,5 @@ const regx_strategy_t regx_strategy_together = {.name = "together",
                                                 .path = REGX_PATH_together,
                                                 .protocol = &protocol,
                                                 .exposes = true,
+                                                .sender_writes = true,
                                                 .copies = true};

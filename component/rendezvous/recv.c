@@ -68,13 +68,13 @@ static regx_why_t obstacle(const regx_strategy_t *strategy, const regx_peer_t *p
 /* Whether the sender would have the kernel write to memory that a userfaultfd of the program's watches.
  * The kernel looks up many pages (up to 1,024), and fills them afterwards. What the program protects in
  * between it does not learn of, and what it takes away is lost. This process's own copies go by its
- * page table, as its stores do. (remap writes to pages of regx's.) */
+ * page table, as its stores do. (By remap the sender writes to pages of regx's.) */
 static bool would_be_written_behind(const regx_rndv_t *rndv, const regx_rndv_recv_t *recv)
 {
     const regx_conn_t *conn = recv->peer->conn;
 
-    return conn->single_copy && !conn->transport->forked && recv->path != REGX_PATH_bounce &&
-           recv->path != REGX_PATH_read && recv->path != REGX_PATH_remap &&
+    return conn->single_copy && !conn->transport->forked &&
+           rndv->paths[recv->path]->sender_writes &&
            regx_buffer_is_paged(&rndv->paging, recv->buffer.base, recv->buffer.length);
 }
 

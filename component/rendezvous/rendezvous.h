@@ -82,6 +82,7 @@ struct regx_strategy {
     bool grants_known_whole; /* see put.c */
     bool exposes; /* as the sender it lets the whole message be read; over a device, as the receiver
                      it reads such (exposed.c) */
+    bool sender_writes; /* on a node the sender has the kernel write the receiver's buffer */
     bool copies;        /* by the kernel, so it needs a transport that has that on a node */
     bool revocable; /* btl_regx_grant=synchronous and optimistic can be had with it: see revoke.c */
 };
