@@ -19,7 +19,7 @@ void regx_eager_init(regx_eager_t *eager, size_t *limit, bool tunes)
 
 /* Whether messages of that size, which are to go eagerly, do so even if shorter ones are to go by
  * rendezvous. A size that is tried does; it has its way against longer ones, too. */
-static bool prevails(const regx_eager_t *eager, unsigned size)
+static bool outranks_shorter(const regx_eager_t *eager, unsigned size)
 {
     const regx_autotune_t *tune = &eager->of[size];
 
@@ -36,7 +36,7 @@ static void set_limit(const regx_eager_t *eager)
     for (unsigned i = REGX_EAGER_SIZES; i-- > 0;) {
         if (regx_tune_way(&eager->of[i]) == REGX_EAGER_RENDEZVOUS) {
             limit = ((size_t)REGX_EAGER_MIN << i) + REGX_EAGER_HEADER;
-        } else if (prevails(eager, i)) {
+        } else if (outranks_shorter(eager, i)) {
             break;
         }
     }

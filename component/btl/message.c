@@ -80,27 +80,27 @@ mca_btl_base_descriptor_t *regx_btl_prepare_src(mca_btl_base_module_t *btl,
 {
     regx_module_t *module = regx_module_of(btl);
     /* ob1 sets PRIORITY for the first fragment of a message only. */
-    const bool more = (flags & MCA_BTL_DES_FLAGS_PRIORITY) == 0;
+    const bool is_later = (flags & MCA_BTL_DES_FLAGS_PRIORITY) == 0;
     size_t length = regx_min(*size, btl->btl_max_send_size - reserve);
     size_t message;
 
     opal_convertor_get_packed_size(convertor, &message);
     /* NULL makes ob1 keep the request and ask again from its own progress. This is not done in a job
      * with threads, where its effect was not measured. */
-    if (more && !module->threads &&
+    if (is_later && !module->threads &&
         regx_fragment_must_wait(module, endpoint, reserve + length, message)) {
         return NULL;
     }
-    if (!more && begins_rendezvous(convertor, length, message)) {
+    if (!is_later && begins_rendezvous(convertor, length, message)) {
         length = module->params->rts_contiguous ? length : 0;
     } else if (regx_eager_is_lowered(&module->eager, reserve + message)) {
         /* Only non-contiguous messages and those of MPI_Bsend come here. */
         regx_endpoint_note(module, endpoint, message, REGX_EAGER_SEND);
-        length = more ? length : message; /* the rest would go in fragments, after an answer */
-    } else if (!more && opal_convertor_need_buffers(convertor) == 0) {
+        length = is_later ? length : message; /* the rest would go in fragments, after an answer */
+    } else if (!is_later && opal_convertor_need_buffers(convertor) == 0) {
         regx_endpoint_note(module, endpoint, message, REGX_EAGER_SEND); /* MPI_Ssend's */
     }
-    if (more) { /* it goes in fragments, without a CTS */
+    if (is_later) { /* it goes in fragments, without a CTS */
         regx_rndv_unexpect(module->rndv, &endpoint->peer);
     }
     regx_fragment_t *fragment =
@@ -108,7 +108,7 @@ mca_btl_base_descriptor_t *regx_btl_prepare_src(mca_btl_base_module_t *btl,
     if (fragment == NULL) {
         return NULL;
     }
-    if (!more && fragment->segment.seg_len < reserve + length) { /* the whole message */
+    if (!is_later && fragment->segment.seg_len < reserve + length) { /* the whole message */
         regx_fragment_return(module, fragment);
         return NULL;
     }

@@ -128,7 +128,7 @@ static regx_status_t open_pool(regx_module_t *module)
 
 /* ob1 divides large messages among modules by their bandwidths, and sends small ones by those of
  * the lowest latency. Fragments of non-contiguous ones are as long as the transport takes. */
-static void heed_transport(regx_module_t *module)
+static void apply_transport_limits(regx_module_t *module)
 {
     if (!regx_param_given("bandwidth") && module->transport->megabits > 0) {
         module->super.btl_bandwidth = module->transport->megabits;
@@ -196,7 +196,7 @@ regx_status_t regx_module_open(regx_component_t *component, regx_transport_kind_
         free(module);
         return status;
     }
-    heed_transport(module);
+    apply_transport_limits(module);
     assert(component->module_count < REGX_MODULES_MAX);
     pthread_mutex_lock(&component->closing);
     component->modules[component->module_count++] = module;
