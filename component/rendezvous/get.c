@@ -352,7 +352,7 @@ static regx_status_t get_send_next_locked(regx_rndv_send_t *send, regx_step_t *s
 {
     const uint64_t length = regx_min(send->buffer.length - send->get.next, send->get.max);
     if (!send->get.advertising || length == 0 || send->get.count == send->get.depth) {
-        return REGX_PENDING;
+        return REGX_OK;
     }
     regx_rkey_t *rkey = regx_spares_take(&send->rndv->spares.rkeys);
     if (rkey == NULL && (rkey = malloc(sizeof(*rkey))) == NULL) {

@@ -259,8 +259,8 @@ struct regx_protocol {
      * does not fit, and has had no effect. */
     bool (*send_control_locked)(regx_rndv_send_t *send, const regx_control_t *control,
                                 regx_step_t *step);
-    /* Chooses the next stage where no grant is to be written. REGX_PENDING: there is none now;
-     * REGX_AGAIN: there is, but no memory for it. May be NULL. */
+    /* Chooses the next stage, if there is one, where no grant is to be written. REGX_AGAIN: there is,
+     * but no memory for it. May be NULL. */
     regx_status_t (*send_next_locked)(regx_rndv_send_t *send, regx_step_t *step);
     /* The send has failed: chooses the next thing to give up. false: nothing is left. May be NULL. */
     bool (*send_drop_locked)(regx_rndv_send_t *send, regx_step_t *step);

@@ -258,15 +258,15 @@ static void stop_waiting_locked(regx_rndv_send_t *send)
         waits && !regx_list_has(&send->link) ? REGX_LIMIT_ITS_TURN : REGX_LIMIT_NOT_WAITING;
 }
 
-/* Chooses to write the put that is held, or the next grant. REGX_PENDING: there is none now;
- * REGX_AGAIN: there is, but no memory or no room for it. */
+/* Chooses to write the put that is held, or the next grant, if there is one. REGX_AGAIN: there is, but
+ * no memory or no room for it. */
 static regx_status_t next_write_locked(regx_rndv_send_t *send, regx_step_t *step)
 {
     regx_write_t *write = send->held;
 
     if (write == NULL) {
         if (send->queue.count == 0) {
-            return REGX_PENDING;
+            return REGX_OK;
         }
         if (must_wait_locked(send)) {
             wait_for_peer_locked(send);
@@ -388,10 +388,11 @@ static void next_stage_locked(regx_rndv_send_t *send, regx_status_t status, regx
     }
     if (status == REGX_OK && send->status == REGX_OK) {
         status = next_write_locked(send, step);
-        if (status == REGX_PENDING && send->protocol->send_next_locked != NULL) {
+        if (status == REGX_OK && step->stage == REGX_STAGE_NONE &&
+            send->protocol->send_next_locked != NULL) {
             status = send->protocol->send_next_locked(send, step);
         }
-        if (status == REGX_OK) {
+        if (step->stage != REGX_STAGE_NONE) {
             return;
         }
     }
