@@ -204,7 +204,7 @@ void regx_address_warn_of_other_nodes(regx_component_t *component)
                                  regx_compat_processes() > regx_compat_local_processes() &&
                                  !regx_other_btl_leads(false);
     if (component->far_unreachable &&
-        regx_compat_falls_here(&component->super.btl_version, "regx: no way to other nodes")) {
+        regx_compat_has_to_print(&component->super.btl_version, "regx: no way to other nodes")) {
         explain_no_port(component, why);
         regx_compat_output(
             "rank %u, which is on another node than %s, cannot be reached: %s. " TCP_CAN,

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 /* The endpoint of that peer, if there is one. Open MPI asks once for each, so it is looked for only
- * where regx has made one itself (regx_endpoint_meet). */
+ * where regx has made one itself (regx_endpoint_new_unasked). */
 static regx_endpoint_t *known_locked(regx_module_t *module, uint64_t peer)
 {
     return module->endpoints.met ? regx_endpoint_find(module, peer) : NULL;
@@ -73,7 +73,7 @@ regx_endpoint_t *regx_endpoint_new(regx_module_t *module, opal_proc_t *proc)
     return other != NULL ? other : endpoint;
 }
 
-regx_endpoint_t *regx_endpoint_meet(regx_module_t *module, uint64_t peer)
+regx_endpoint_t *regx_endpoint_new_unasked(regx_module_t *module, uint64_t peer)
 {
     opal_proc_t *proc = regx_compat_proc(peer);
 

@@ -29,7 +29,7 @@ static void deliver_for_all(regx_module_t *module, uint64_t sender, uint8_t tag,
     }
     if (regx_compat_answers(tag)) {
         from = regx_endpoint_find(module, sender);
-        from = from != NULL ? from : regx_endpoint_meet(module, sender);
+        from = from != NULL ? from : regx_endpoint_new_unasked(module, sender);
     }
     if (from == NULL) {
         regx_count_malformed(module->counters); /* another BTL's, or none */

@@ -48,7 +48,7 @@ struct regx_module {
         regx_endpoint_t *_Atomic first; /* added under the lock, taken out by progress alone */
         unsigned count;
         unsigned high; /* most at once */
-        bool met;      /* a peer was, once (regx_endpoint_meet) */
+        bool met;      /* a peer was, once (regx_endpoint_new_unasked) */
     } endpoints;
     regx_link_t blocked; /* endpoints that have fragments waiting, in the order of asking */
     struct {
@@ -143,7 +143,7 @@ regx_endpoint_t *regx_endpoint_new(regx_module_t *module, opal_proc_t *proc);
 
 /* The same to a process that has sent something for which Open MPI wants an endpoint, before it has
  * asked for one itself; if it does, this one is its. */
-regx_endpoint_t *regx_endpoint_meet(regx_module_t *module, uint64_t peer);
+regx_endpoint_t *regx_endpoint_new_unasked(regx_module_t *module, uint64_t peer);
 
 /* Whether something waits for the peer, which may still read it. A system call if something does.
  */

@@ -82,7 +82,7 @@ static void tell(told_t *told, const char *text, size_t length)
     strcpy(told->names[told->count++], name);
     snprintf(line, sizeof(line), "%s is not a parameter, and is ignored; the nearest name is %s",
              name, nearest(name));
-    if (regx_compat_falls_here(told->component, line)) {
+    if (regx_compat_has_to_print(told->component, line)) {
         regx_compat_output("%s", line);
     }
 }

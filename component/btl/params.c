@@ -78,7 +78,7 @@ static __attribute__((format(printf, 1, 2))) bool complain(const char *format, .
     va_start(arguments, format);
     vsnprintf(line, sizeof(line), format, arguments);
     va_end(arguments);
-    if (!regx_compat_falls_here(registered, line)) {
+    if (!regx_compat_has_to_print(registered, line)) {
         return false;
     }
     if (regx_compat_prints()) {

@@ -136,7 +136,7 @@ bool regx_compat_prints(void)
 /* A process that has a line to print publishes it, as a key. The process of its own node is asked
  * first, so that of each node one at the most asks a process of another node. The first of a further
  * application asks the job's first, which waits for nobody. */
-bool regx_compat_falls_here(const mca_base_component_t *component, const char *line)
+bool regx_compat_has_to_print(const mca_base_component_t *component, const char *line)
 {
     const uint32_t node = first_of_node(), application = first_of_application();
     const uint32_t self = regx_compat_rank();

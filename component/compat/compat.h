@@ -73,7 +73,7 @@ bool regx_compat_prints(void);
  * process that prints for the application, or the first of this node or job, prints the same one. Only
  * before addresses are exchanged. May wait for those processes. The caller must publish something for
  * `component` in any case, since other processes wait for it. */
-bool regx_compat_falls_here(const mca_base_component_t *component, const char *line);
+bool regx_compat_has_to_print(const mca_base_component_t *component, const char *line);
 
 /* Prints one line to the user, by opal_output. */
 void regx_compat_output(const char *format, ...) __attribute__((format(printf, 1, 2)));

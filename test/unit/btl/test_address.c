@@ -97,7 +97,7 @@ uint32_t regx_compat_far_rank(void)
 
 static bool falls_here = true;
 
-bool regx_compat_falls_here(const mca_base_component_t *component, const char *key)
+bool regx_compat_has_to_print(const mca_base_component_t *component, const char *key)
 {
     return falls_here;
 }

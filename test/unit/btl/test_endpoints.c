@@ -198,18 +198,18 @@ MODULE_TEST(a_peer_that_was_met_is_connected_once)
 {
     opal_proc_t *const proc = (opal_proc_t *)7;
 
-    regx_endpoint_t *met = regx_endpoint_meet(&module, 7);
+    regx_endpoint_t *met = regx_endpoint_new_unasked(&module, 7);
     assert_non_null(met);
-    assert_ptr_equal(regx_endpoint_meet(&module, 7), met);
+    assert_ptr_equal(regx_endpoint_new_unasked(&module, 7), met);
     assert_ptr_equal(regx_endpoint_find(&module, 7), met);
     assert_ptr_not_equal(regx_endpoint_new(&module, (opal_proc_t *)8), met);
     assert_ptr_equal(regx_endpoint_new(&module, proc), met);
-    assert_ptr_equal(regx_endpoint_meet(&module, 7), met);
+    assert_ptr_equal(regx_endpoint_new_unasked(&module, 7), met);
     assert_int_equal(connected, 2);
     regx_endpoint_leave(&module, met);
     regx_endpoint_t *again = regx_endpoint_new(&module, proc);
     assert_ptr_not_equal(again, met);
-    assert_ptr_equal(regx_endpoint_meet(&module, 7), again);
+    assert_ptr_equal(regx_endpoint_new_unasked(&module, 7), again);
     regx_endpoints_delete_leaving(&module);
     assert_int_equal(connected, 3);
     assert_int_equal(disconnected, 1);
@@ -262,7 +262,7 @@ MODULE_TEST(only_a_process_that_is_used_is_lost_to_open_mpi)
 
 static regx_endpoint_t *meet(regx_module_t *of, opal_proc_t *proc)
 {
-    return regx_endpoint_meet(of, (uintptr_t)proc);
+    return regx_endpoint_new_unasked(of, (uintptr_t)proc);
 }
 
 /* As by another thread, while this one connects. */
