@@ -30,8 +30,7 @@ void regx_compat_receive(mca_btl_base_module_t *btl, uint64_t sender, mca_btl_ba
     descriptor.des_segments = &segment;
     descriptor.des_segment_count = 1;
     if (callback->cbfunc != NULL) {
-        atomic_store_explicit(&regx_compat_calling, (uintptr_t)__builtin_frame_address(0),
-                              memory_order_relaxed);
+        atomic_store_explicit(&regx_compat_calling, (uintptr_t)&descriptor, memory_order_relaxed);
         callback->cbfunc(btl, tag, &descriptor, callback->cbdata);
         atomic_store_explicit(&regx_compat_calling, 0, memory_order_relaxed);
     }

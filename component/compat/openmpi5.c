@@ -45,8 +45,7 @@ void regx_compat_receive_from(mca_btl_base_module_t *btl, struct mca_btl_base_en
                                                           .cbdata = callback->cbdata};
 
     if (callback->cbfunc != NULL) {
-        atomic_store_explicit(&regx_compat_calling, (uintptr_t)__builtin_frame_address(0),
-                              memory_order_relaxed);
+        atomic_store_explicit(&regx_compat_calling, (uintptr_t)&descriptor, memory_order_relaxed);
         callback->cbfunc(btl, &descriptor);
         atomic_store_explicit(&regx_compat_calling, 0, memory_order_relaxed);
     }
