@@ -414,7 +414,7 @@ regx_status_t regx_mailbox_peek(regx_mailbox_in_t *in, regx_frame_t *frame)
     if ((uint32_t)head != in->lap) {
         return REGX_AGAIN;
     }
-    regx_mailbox_fetch_ahead(in, 1);
+    regx_mailbox_fetch_ahead(line, 1);
     frame->tag = (uint8_t)(head >> 32);
     frame->length = (uint16_t)(head >> 40);
     frame->kind = (regx_frame_kind_t)(head >> 56);

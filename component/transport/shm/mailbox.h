@@ -276,12 +276,12 @@ static inline bool regx_mailbox_has_second(const regx_mailbox_in_t *in)
            regx_mailbox_lap(second);
 }
 
-/* Begins to fetch the line so many behind the next one: it travels while a frame is handled,
+/* Begins to fetch the line so many behind this one: it travels while a frame is handled,
  * perhaps for microseconds. 1, or REGX_MAILBOX_AHEAD where several frames were there, so that the
  * poster has filled more: else that would have to fetch it back. */
-static inline void regx_mailbox_fetch_ahead(const regx_mailbox_in_t *in, size_t lines)
+static inline void regx_mailbox_fetch_ahead(const regx_mailbox_line_t *line, size_t lines)
 {
-    __builtin_prefetch(in->next + lines);
+    __builtin_prefetch(line + lines);
 }
 
 /* Looks at the next frame. REGX_OK: `frame` describes it, regx_mailbox_pop ends it. REGX_AGAIN:
@@ -292,12 +292,12 @@ void regx_mailbox_pop(regx_mailbox_in_t *in, const regx_frame_t *frame);
 /* Gives a zero-copy frame's memory back to the poster. */
 void regx_mailbox_return(regx_mailbox_in_t *in, uint32_t token, uint32_t lap);
 
-/* Peek and pop of a frame that lies in one line, the shortest way to MPI. false: there is none, or it
- * is of another kind; regx_mailbox_peek looks at that. Of `frame`, tag, length and data are set;
- * regx_mailbox_pop_short ends it. */
-static inline bool regx_mailbox_peek_short(const regx_mailbox_in_t *in, regx_frame_t *frame)
+/* Peek and pop of frames that lie in one line each, the shortest way to MPI: `line` is in->next, which
+ * the caller of several keeps. false: there is none, or it is of another kind; regx_mailbox_peek looks
+ * at that. Of `frame`, tag, length and data are set; regx_mailbox_pop_short ends it. */
+static inline bool regx_mailbox_peek_short(const regx_mailbox_in_t *in,
+                                           const regx_mailbox_line_t *line, regx_frame_t *frame)
 {
-    const regx_mailbox_line_t *line = in->next;
     const uint64_t head = atomic_load_explicit(&line->head, memory_order_acquire);
     const uint32_t length = (uint32_t)(head >> 40); /* and the kind, which is 0 */
 
@@ -313,9 +313,20 @@ static inline bool regx_mailbox_peek_short(const regx_mailbox_in_t *in, regx_fra
 /* Frees all lines before that one, which begins a frame; publishes that at each quarter of the ring. */
 void regx_mailbox_free_until(regx_mailbox_in_t *in, uint64_t line);
 
-static inline void regx_mailbox_pop_short(regx_mailbox_in_t *in)
+/* Up to where so many frames may be peeked at and popped in a row. Then, or before, the row is ended. */
+static inline const regx_mailbox_line_t *regx_mailbox_row_end(const regx_mailbox_in_t *in,
+                                                              size_t most)
 {
-    in->next++;
+    return in->next + regx_min(most, (size_t)(in->publish_line - in->next));
+}
+
+static inline void regx_mailbox_pop_short(regx_mailbox_in_t *in, const regx_mailbox_line_t *line)
+{
+    in->next = line + 1;
+}
+
+static inline void regx_mailbox_end_row(regx_mailbox_in_t *in)
+{
     if (in->next == in->publish_line) { /* the ring may end here */
         regx_mailbox_free_until(in, regx_mailbox_line(in));
     }

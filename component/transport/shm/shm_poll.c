@@ -200,35 +200,65 @@ static __attribute__((noinline)) regx_status_t take_any(regx_shm_t *shm,
     return REGX_OK;
 }
 
+/* Takes the frame of that line, if it has the line for itself. */
+static inline bool take_short(const regx_shm_t *shm, regx_shm_inbound_t *inbound,
+                              const regx_mailbox_line_t *line, size_t ahead)
+{
+    regx_frame_t frame;
+
+    if (!regx_mailbox_peek_short(&inbound->in, line, &frame)) {
+        return false;
+    }
+    regx_mailbox_fetch_ahead(line, ahead);
+    pass_up(shm, inbound, &frame);
+    regx_mailbox_pop_short(&inbound->in, line);
+    return true;
+}
+
+/* Takes such frames in a row, if there are any. Returns how many. */
+static inline int take_row(const regx_shm_t *shm, regx_shm_inbound_t *inbound, int most,
+                           size_t ahead)
+{
+    const regx_mailbox_line_t *const first = inbound->in.next;
+    const regx_mailbox_line_t *const end = regx_mailbox_row_end(&inbound->in, (size_t)most);
+    const regx_mailbox_line_t *line = first;
+
+    if (!take_short(shm, inbound, line, ahead)) {
+        return 0;
+    }
+    do {
+        line++;
+    } while (line < end && take_short(shm, inbound, line, REGX_MAILBOX_AHEAD));
+    regx_mailbox_end_row(&inbound->in);
+    return (int)(line - first);
+}
+
 /* Takes what one neighbour has posted, up to a batch. */
 static __attribute__((noinline)) int take_frames(regx_shm_t *shm, size_t i)
 {
     regx_shm_inbound_t *inbound = shm->inbound[i];
     size_t ahead = 1; /* lines: more when several frames were there (regx_mailbox_fetch_ahead) */
+    int events = 0;
 
     shm->read = inbound;
-    for (int events = 0; events < BATCH; events++) {
-        regx_frame_t frame;
-
-        if (regx_mailbox_peek_short(&inbound->in, &frame)) {
-            regx_mailbox_fetch_ahead(&inbound->in, ahead);
-            pass_up(shm, inbound, &frame);
-            regx_mailbox_pop_short(&inbound->in);
-            ahead = REGX_MAILBOX_AHEAD;
-            continue;
-        }
-        switch (take_any(shm, inbound)) {
-        case REGX_OK:
-            ahead = REGX_MAILBOX_AHEAD;
+    while (events < BATCH) {
+        events += take_row(shm, inbound, BATCH - events, ahead);
+        if (events == BATCH || !regx_mailbox_has(&inbound->in)) {
             break;
-        case REGX_UNREACHABLE:
-            disconnect_inbound(shm, i);
-            return events + 1;
-        default:
-            return events;
         }
+        const regx_status_t status = take_any(shm, inbound); /* or the next row's first */
+
+        if (status == REGX_AGAIN) {
+            break;
+        }
+        events++;
+        if (status == REGX_UNREACHABLE) {
+            disconnect_inbound(shm, i);
+            break;
+        }
+        ahead = REGX_MAILBOX_AHEAD;
     }
-    return BATCH;
+    return events;
 }
 
 bool regx_shm_has_next(const regx_transport_t *transport)

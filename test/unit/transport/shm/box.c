@@ -116,10 +116,11 @@ void take_bytes(box_t *box, uint64_t number, const void *bytes, size_t length)
         kind_of(number, length) == REGX_FRAME_INLINE && length <= REGX_MAILBOX_INLINE;
     regx_frame_t frame = {.kind = REGX_FRAME_INLINE};
 
-    assert_int_equal(regx_mailbox_peek_short(&box->in, &frame), may_be_short);
+    assert_int_equal(regx_mailbox_peek_short(&box->in, box->in.next, &frame), may_be_short);
     if (may_be_short && number % 3 != 0) {
         assert_true(is_frame(&frame, number, bytes, length));
-        regx_mailbox_pop_short(&box->in);
+        regx_mailbox_pop_short(&box->in, box->in.next);
+        regx_mailbox_end_row(&box->in);
         return;
     }
     assert_int_equal(regx_mailbox_peek(&box->in, &frame), REGX_OK);

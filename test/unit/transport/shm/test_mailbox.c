@@ -62,7 +62,7 @@ static void read_frame(const box_t *box, const regx_mailbox_line_t *line, const 
 static void peek_both_ways(box_t *box, regx_status_t right, regx_frame_t *frame)
 {
     regx_frame_t same = {.data = NULL};
-    const bool is_short = regx_mailbox_peek_short(&box->in, &same);
+    const bool is_short = regx_mailbox_peek_short(&box->in, box->in.next, &same);
 
     assert_int_equal(regx_mailbox_peek(&box->in, frame), right);
     assert_int_equal(is_short, right == REGX_OK && frame->kind == REGX_FRAME_INLINE &&
@@ -395,5 +395,34 @@ UNIT_TEST(no_content_is_taken_for_a_head)
         }
         assert_true(full > FRAMES / 100);
         box_close(box);
+    }
+}
+
+/* Of so many at most, and never past where the freed lines are published. */
+BOX_TEST(short_frames_are_taken_in_rows)
+{
+    uint64_t seed = 17, posted = 0, taken = 0;
+
+    while (taken < 8 * (uint64_t)REGX_MAILBOX_LINES) {
+        const uint64_t random = chance_next(&seed), most = 1 + random % 32;
+
+        for (uint64_t n = random / 32 % 64; n > 0 && posted - taken < 128; n--, posted++) {
+            assert_int_equal(regx_mailbox_post(&box->out, (uint8_t)posted, content(posted),
+                                               posted % (REGX_MAILBOX_INLINE + 1), NULL, NULL, 0),
+                             REGX_OK);
+        }
+        const regx_mailbox_line_t *line = box->in.next;
+        const regx_mailbox_line_t *const end = regx_mailbox_row_end(&box->in, most);
+        regx_frame_t frame;
+        assert_in_range(end - line, 1, most);
+        for (; line < end && regx_mailbox_peek_short(&box->in, line, &frame); line++, taken++) {
+            assert_int_equal(frame.tag, (uint8_t)taken);
+            assert_int_equal(frame.length, taken % (REGX_MAILBOX_INLINE + 1));
+            assert_memory_equal(frame.data, content(taken), frame.length);
+            regx_mailbox_pop_short(&box->in, line);
+        }
+        regx_mailbox_end_row(&box->in);
+        assert_true(line == end || taken == posted);
+        assert_int_equal(box->memory->consumed.lines, taken - taken % REGX_MAILBOX_QUARTER);
     }
 }

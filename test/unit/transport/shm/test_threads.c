@@ -66,7 +66,7 @@ UNIT_TEST(many_frames_between_threads)
     assert_int_equal(pthread_create(&producer, NULL, produce, &stream), 0);
     while (number < STREAM && !atomic_load(&stream.failed)) {
         regx_frame_t frame = {.kind = REGX_FRAME_INLINE};
-        const bool is_short = number % 3 != 0 && regx_mailbox_peek_short(in, &frame);
+        const bool is_short = number % 3 != 0 && regx_mailbox_peek_short(in, in->next, &frame);
         const regx_status_t status = is_short ? REGX_OK : regx_mailbox_peek(in, &frame);
 
         if (status == REGX_AGAIN) {
@@ -78,7 +78,8 @@ UNIT_TEST(many_frames_between_threads)
         if (status != REGX_OK || !is_frame(&frame, number, bytes, length)) {
             atomic_store(&stream.failed, true);
         } else if (is_short) {
-            regx_mailbox_pop_short(in);
+            regx_mailbox_pop_short(in, in->next);
+            regx_mailbox_end_row(in);
             number++;
         } else {
             regx_mailbox_pop(in, &frame);
