@@ -335,30 +335,32 @@ static __attribute__((noinline)) int accept_neighbours(regx_shm_t *shm)
     return events;
 }
 
-static bool is_idle(const regx_shm_t *shm)
+/* The first neighbour, from `i` on, of which a line is full; inbound_count: of none is. */
+static inline size_t next_full(const regx_shm_t *shm, size_t i)
 {
-    regx_shm_inbound_t *const *const end = shm->inbound + shm->inbound_count;
-
-    for (regx_shm_inbound_t *const *at = shm->inbound; at < end; at++) {
-        if (regx_mailbox_has(&(*at)->in)) {
-            return false;
-        }
+    while (i < shm->inbound_count && !regx_mailbox_has(&shm->inbound[i]->in)) {
+        i++;
     }
+    return i;
+}
+
+/* Whether there is nothing to do but to take frames. */
+static inline bool is_idle(const regx_shm_t *shm)
+{
     return !has_request(shm) && (atomic_load_explicit(&shm->zcopy_count, memory_order_relaxed) |
                                  atomic_load_explicit(&shm->copy_count, memory_order_relaxed)) == 0;
 }
 
-static __attribute__((noinline)) int progress_busy(regx_shm_t *shm)
+/* `full`: the first neighbour of which a line is. */
+static __attribute__((noinline)) int progress_busy(regx_shm_t *shm, size_t full)
 {
     int events = 0;
 
     if (has_request(shm)) {
         events += accept_neighbours(shm);
     }
-    for (size_t i = 0; i < shm->inbound_count; i++) {
-        if (regx_mailbox_has(&shm->inbound[i]->in)) {
-            events += take_frames(shm, i);
-        }
+    for (size_t i = full; i < shm->inbound_count; i = next_full(shm, i + 1)) {
+        events += take_frames(shm, i);
     }
     atomic_store_explicit(&shm->received, shm->received + (uint32_t)events, memory_order_relaxed);
     if (atomic_load_explicit(&shm->zcopy_count, memory_order_relaxed) > 0) {
@@ -377,6 +379,7 @@ static __attribute__((noinline)) int progress_busy(regx_shm_t *shm)
 int regx_shm_progress(regx_transport_t *transport)
 {
     regx_shm_t *shm = regx_shm_of(transport);
+    const size_t full = next_full(shm, 0);
 
-    return is_idle(shm) ? 0 : progress_busy(shm);
+    return full == shm->inbound_count && is_idle(shm) ? 0 : progress_busy(shm, full);
 }
