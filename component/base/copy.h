@@ -45,6 +45,35 @@ static inline bool regx_copy_is_slow(const void *to, const void *from)
     return ((uintptr_t)to - (uintptr_t)from - 1) % 4096 < 31;
 }
 
+/* Its first and its last `end` bytes, which may overlap. */
+static inline void regx_copy_ends(void *to, const void *from, size_t length, size_t end)
+{
+    memcpy(to, from, end);
+    memcpy((char *)to + length - end, (const char *)from + length - end, end);
+}
+
+/* Bytes up to which a few moves cost less than a call. */
+#define REGX_COPY_SHORT 64u
+
+/* As memcpy, of at most REGX_COPY_SHORT bytes, without a call; `from` may be NULL if there are none.
+ * First what most frames are made of: Open MPI's header, and a number or two. */
+static inline void regx_copy_short(void *to, const void *from, size_t length)
+{
+    if (length >= 8 && length <= 16) {
+        regx_copy_ends(to, from, length, 8);
+    } else if (length > 32) {
+        regx_copy_ends(to, from, length, 32);
+    } else if (length > 16) {
+        regx_copy_ends(to, from, length, 16);
+    } else if (length >= 4) {
+        regx_copy_ends(to, from, length, 4);
+    } else if (length >= 2) {
+        regx_copy_ends(to, from, length, 2);
+    } else if (length > 0) {
+        *(char *)to = *(const char *)from;
+    }
+}
+
 /* As memcpy. */
 static inline void regx_copy(void *to, const void *from, size_t length)
 {

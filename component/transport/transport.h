@@ -456,19 +456,13 @@ struct regx_conn {
 
 /* ---- a frame that is copied ---- */
 
-/* Copies `length` bytes; `from` may be NULL if there are none. Open MPI's header and a number or
- * two are 8 to 16 bytes each: these are two moves, which may overlap, for less than a call
- * costs. */
+/* Copies `length` bytes; `from` may be NULL if there are none. Of headers, which are short, for less
+ * than a call costs. */
 static inline void regx_frame_copy(void *to, const void *from, size_t length)
 {
-    if (length >= 8 && length <= 16) {
-        uint64_t first, last;
-
-        memcpy(&first, from, sizeof(first));
-        memcpy(&last, (const char *)from + length - sizeof(last), sizeof(last));
-        memcpy(to, &first, sizeof(first));
-        memcpy((char *)to + length - sizeof(last), &last, sizeof(last));
-    } else if (length > 0) {
+    if (length <= REGX_COPY_SHORT) {
+        regx_copy_short(to, from, length);
+    } else {
         regx_copy(to, from, length);
     }
 }

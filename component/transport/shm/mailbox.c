@@ -292,9 +292,10 @@ static regx_status_t post_payload(regx_mailbox_out_t *out, uint8_t tag, const vo
     if (past) {
         regx_copy_past_caches(out->memory->payload + at + header_length, payload, payload_length);
     }
-    memcpy(regx_mailbox_next_line(out)->data, &position, sizeof(position));
+    regx_mailbox_line_t *const line = regx_mailbox_next_line(out);
+    memcpy(line->data, &position, sizeof(position));
     out->payload = padded(position + length);
-    regx_mailbox_show_line(out, tag, (uint32_t)length, REGX_FRAME_PAYLOAD);
+    regx_mailbox_show_line(out, line, tag, (uint32_t)length, REGX_FRAME_PAYLOAD);
     for (size_t ahead = 0; gap > 0 && !past && ahead < TAKEN && ahead < length; ahead += 64) {
         regx_copy_take(out->memory->payload +
                        offset_in_ring(out->payload + gap + ahead, out->ring));
@@ -308,10 +309,10 @@ static void post_span(regx_mailbox_out_t *out, uint8_t tag, const void *header,
 {
     const size_t length = header_length + payload_length;
     const uint32_t lines = regx_mailbox_lines_of(length);
+    regx_mailbox_line_t *const line = regx_mailbox_next_line(out);
 
-    regx_frame_fill(regx_mailbox_next_line(out)->data, header, header_length, pack, payload,
-                    payload_length);
-    regx_mailbox_show(out, tag, (uint32_t)length, REGX_FRAME_INLINE);
+    regx_frame_fill(line->data, header, header_length, pack, payload, payload_length);
+    regx_mailbox_show(out, line, tag, (uint32_t)length, REGX_FRAME_INLINE);
     out->line += lines - 1;
     out->spans_until = out->line + REGX_MAILBOX_LINES;
     /* The next two frames may be as long. */
@@ -325,6 +326,7 @@ regx_status_t regx_mailbox_post(regx_mailbox_out_t *out, uint8_t tag, const void
                                 size_t payload_length)
 {
     const size_t length = header_length + payload_length;
+    regx_mailbox_line_t *const line = regx_mailbox_next_line(out);
 
     if (length > REGX_MAILBOX_MAX) {
         return REGX_INVALID;
@@ -338,9 +340,8 @@ regx_status_t regx_mailbox_post(regx_mailbox_out_t *out, uint8_t tag, const void
     if (length > REGX_MAILBOX_INLINE) {
         post_span(out, tag, header, header_length, pack, payload, payload_length);
     } else {
-        regx_frame_fill(regx_mailbox_next_line(out)->data, header, header_length, pack, payload,
-                        payload_length);
-        regx_mailbox_show_line(out, tag, (uint32_t)length, REGX_FRAME_INLINE);
+        regx_frame_fill(line->data, header, header_length, pack, payload, payload_length);
+        regx_mailbox_show_line(out, line, tag, (uint32_t)length, REGX_FRAME_INLINE);
         out->short_until =
             may_seem_full(out, out->line) ? 0 : out->consumed_lines + REGX_MAILBOX_LINES;
     }
@@ -350,13 +351,15 @@ regx_status_t regx_mailbox_post(regx_mailbox_out_t *out, uint8_t tag, const void
 regx_status_t regx_mailbox_post_line(regx_mailbox_out_t *out, regx_frame_kind_t kind, uint8_t tag,
                                      const void *data, uint32_t length)
 {
+    regx_mailbox_line_t *const line = regx_mailbox_next_line(out);
+
     if (!may_post(out, 1)) {
         return REGX_AGAIN;
     }
     if (length > 0) {
-        memcpy(regx_mailbox_next_line(out)->data, data, length);
+        memcpy(line->data, data, length);
     }
-    regx_mailbox_show_line(out, tag, length, kind);
+    regx_mailbox_show_line(out, line, tag, length, kind);
     return REGX_OK;
 }
 

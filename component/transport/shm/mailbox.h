@@ -200,11 +200,11 @@ static inline regx_mailbox_line_t *regx_mailbox_next_line(const regx_mailbox_out
  * 159; 3 and 4 ahead were better one way and worse both ways. */
 #define REGX_MAILBOX_AHEAD 2u
 
-/* Shows the poller a frame that begins in the next line, which is filled. */
-static inline void regx_mailbox_show(regx_mailbox_out_t *out, uint8_t tag, uint32_t length,
-                                     regx_frame_kind_t kind)
+/* Shows the poller a frame that begins in `line`, the next one, which is filled. */
+static inline void regx_mailbox_show(regx_mailbox_out_t *out, regx_mailbox_line_t *line,
+                                     uint8_t tag, uint32_t length, regx_frame_kind_t kind)
 {
-    atomic_store_explicit(&regx_mailbox_next_line(out)->head,
+    atomic_store_explicit(&line->head,
                           regx_mailbox_head(regx_mailbox_lap(out->line), tag, length, kind),
                           memory_order_release);
     out->line++;
@@ -212,31 +212,34 @@ static inline void regx_mailbox_show(regx_mailbox_out_t *out, uint8_t tag, uint3
 
 /* The same of a frame that has no other line; in a stream, takes the line that is filled some frames
  * after this one. */
-static inline void regx_mailbox_show_line(regx_mailbox_out_t *out, uint8_t tag, uint32_t length,
-                                          regx_frame_kind_t kind)
+static inline void regx_mailbox_show_line(regx_mailbox_out_t *out, regx_mailbox_line_t *line,
+                                          uint8_t tag, uint32_t length, regx_frame_kind_t kind)
 {
-    regx_mailbox_show(out, tag, length, kind);
+    regx_mailbox_show(out, line, tag, length, kind);
     if (out->streams) {
         regx_copy_take(
             &out->memory->lines[(out->line - 1 + REGX_MAILBOX_AHEAD) % REGX_MAILBOX_LINES]);
     }
 }
 
-/* Posts a frame of plain bytes if it fits a line and the short way is open. false: nothing happened;
- * regx_mailbox_post may do it. The shortest way from MPI to the peer. */
-static inline bool regx_mailbox_post_short(regx_mailbox_out_t *out, uint8_t tag, const void *header,
-                                           size_t header_length, void *payload,
+/* Whether a frame of so many plain bytes may go the short way: it fits a line, and the way is open. */
+static inline bool regx_mailbox_is_short(const regx_mailbox_out_t *out, size_t length)
+{
+    return length <= REGX_MAILBOX_INLINE && out->line < out->short_until;
+}
+
+/* Posts such a frame, as regx_mailbox_post would: the shortest way from MPI to the peer. It calls
+ * nothing, so that little need be saved. */
+static inline void regx_mailbox_post_short(regx_mailbox_out_t *out, uint8_t tag, const void *header,
+                                           size_t header_length, const void *payload,
                                            size_t payload_length)
 {
-    const size_t length = header_length + payload_length;
+    regx_mailbox_line_t *const line = regx_mailbox_next_line(out);
 
-    if (length > REGX_MAILBOX_INLINE || out->line >= out->short_until) {
-        return false;
-    }
-    regx_frame_fill(regx_mailbox_next_line(out)->data, header, header_length, NULL, payload,
-                    payload_length);
-    regx_mailbox_show_line(out, tag, (uint32_t)length, REGX_FRAME_INLINE);
-    return true;
+    regx_copy_short(line->data, header, header_length);
+    regx_copy_short(line->data + header_length, payload, payload_length);
+    regx_mailbox_show_line(out, line, tag, (uint32_t)(header_length + payload_length),
+                           REGX_FRAME_INLINE);
 }
 
 /* Posts header and payload, as transport.h's send has them, as one frame. REGX_AGAIN: no room,

@@ -64,22 +64,20 @@ static __attribute__((noinline)) regx_status_t send_any(regx_shm_conn_t *conn, u
     return status;
 }
 
-/* Nearly all frames are short, and most programs have one thread: those take no call from here. */
+/* Nearly all frames are short, and most programs have one thread: those take no call from here. (The
+ * short way is closed as long as the connection is not attached.) */
 regx_status_t regx_shm_send(regx_conn_t *super, uint8_t tag, const void *header,
                             size_t header_length, regx_pack_t pack, void *payload,
                             size_t payload_length)
 {
     regx_shm_conn_t *conn = regx_shm_conn_of(super);
+    const size_t length = header_length + payload_length;
 
-    if (!conn->lock.real && conn->state == REGX_SHM_ATTACHED && pack == NULL) {
-        const uint32_t received = note_stream(conn);
-
-        if (regx_mailbox_post_short(&conn->out, tag, header, header_length, payload,
-                                    payload_length)) {
-            conn->received = received;
-            count_sent(regx_shm_of(super->transport), header_length + payload_length);
-            return REGX_OK;
-        }
+    if (!conn->lock.real && pack == NULL && regx_mailbox_is_short(&conn->out, length)) {
+        conn->received = note_stream(conn); /* what follows does not fail */
+        regx_mailbox_post_short(&conn->out, tag, header, header_length, payload, payload_length);
+        regx_count_alone(&regx_shm_of(super->transport)->config.counters->bytes_shm, length);
+        return REGX_OK;
     }
     return send_any(conn, tag, header, header_length, pack, payload, payload_length);
 }

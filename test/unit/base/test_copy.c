@@ -78,6 +78,20 @@ UNIT_TEST(every_byte_is_copied_and_no_other)
     buffers_close(&buffers);
 }
 
+UNIT_TEST(short_copies_are_as_right)
+{
+    const buffers_t buffers = buffers_open();
+
+    for (size_t length = 0; length <= REGX_COPY_SHORT; length++) {
+        for (size_t ahead = 0; ahead < 17; ahead++) {
+            copy(regx_copy_short, &buffers, 0, ahead, length);
+            copy(regx_copy_short, &buffers, 13, ahead, length);
+        }
+    }
+    regx_copy_short(buffers.to, NULL, 0);
+    buffers_close(&buffers);
+}
+
 /* Up to 31 bytes behind the source in its page, whichever page. */
 UNIT_TEST(what_lies_just_behind_the_source_goes_in_short_pieces)
 {

@@ -377,8 +377,10 @@ static void ask(const void *frame, uint32_t length)
 {
     regx_mailbox_out_t *out = &conn_of(&one)->out;
 
-    memcpy(regx_mailbox_next_line(out)->data, frame, regx_min(length, REGX_MAILBOX_INLINE));
-    regx_mailbox_show_line(out, 0, length, REGX_FRAME_SHARED_COPY);
+    regx_mailbox_line_t *line = regx_mailbox_next_line(out);
+
+    memcpy(line->data, frame, regx_min(length, REGX_MAILBOX_INLINE));
+    regx_mailbox_show_line(out, line, 0, length, REGX_FRAME_SHARED_COPY);
 }
 
 SHM_TEST(malformed_requests_are_refused)
