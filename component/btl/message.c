@@ -249,17 +249,13 @@ int regx_btl_send(mca_btl_base_module_t *btl, regx_endpoint_t *endpoint,
     }
 }
 
-/* There was no room. Open MPI fills the descriptor and calls regx_btl_send, which queues. */
-static __attribute__((noinline)) int
-offer_descriptor(regx_module_t *module, regx_endpoint_t *endpoint,
-                 const opal_convertor_t *convertor, size_t header_size, size_t payload_size,
-                 uint8_t order, uint32_t flags, mca_btl_base_descriptor_t **descriptor)
+/* For what regx_btl_sendi could not send: Open MPI fills it and calls regx_btl_send, which queues. */
+static __attribute__((noinline)) mca_btl_base_descriptor_t *
+alloc_unsent(regx_module_t *module, regx_endpoint_t *endpoint, const opal_convertor_t *convertor,
+             size_t header_size, size_t payload_size, uint8_t order, uint32_t flags)
 {
-    if (descriptor != NULL) {
-        *descriptor = alloc(module, endpoint, order, header_size + payload_size,
-                            skew_of(convertor, header_size, payload_size), flags);
-    }
-    return OPAL_ERR_OUT_OF_RESOURCE;
+    return alloc(module, endpoint, order, header_size + payload_size,
+                 skew_of(convertor, header_size, payload_size), flags);
 }
 
 int regx_btl_sendi(mca_btl_base_module_t *btl, regx_endpoint_t *endpoint,
@@ -286,9 +282,12 @@ int regx_btl_sendi(mca_btl_base_module_t *btl, regx_endpoint_t *endpoint,
     if (payload_size > REGX_EAGER_MIN && opal_convertor_need_buffers(convertor) == 0) {
         regx_endpoint_note(module, endpoint, payload_size, REGX_EAGER_SEND);
     }
-    if (status != REGX_OK) {
-        return offer_descriptor(module, endpoint, convertor, header_size, payload_size, order,
-                                flags, descriptor);
+    if (status != REGX_OK) { /* there was no room */
+        if (descriptor != NULL) {
+            *descriptor =
+                alloc_unsent(module, endpoint, convertor, header_size, payload_size, order, flags);
+        }
+        return OPAL_ERR_OUT_OF_RESOURCE;
     }
     regx_count_message(module->flow, REGX_PATH_eager, REGX_WHY_eager, header_size + payload_size);
     return OPAL_SUCCESS;
