@@ -15,7 +15,7 @@
 #include "base/file.h"
 #include "check/check.h"
 
-enum { OWN_FRAMES = 12, LIMIT = 100, LINE = 2048, WIDTH = 100 };
+enum { OWN_FRAMES = 12, LIMIT = 100, LINE = 2048, WIDTH = 100, SYMBOL = 96 };
 
 regx_check_sum_t *regx_check_sum;
 
@@ -152,6 +152,44 @@ void regx_check_call_take(regx_check_call_t *call, const char *what, const void 
     memcpy(call->frames, walk->frames + first, call->count * sizeof(call->frames[0]));
 }
 
+static bool read_at(long fd, void *to, size_t length, uint64_t from)
+{
+    return regx_raw(SYS_pread64, fd, (long)to, (long)length, (long)from, 0) > 0;
+}
+
+/* Of the file's own table of symbols, which also has static functions, and those of a program that was not
+ * linked with -rdynamic. Nothing is mapped or allocated: whoever posts may be inside a hook. */
+static bool find_symbol(const char *path, uint64_t at, char name[SYMBOL])
+{
+    const long fd = regx_raw(SYS_openat, AT_FDCWD, (long)path, O_RDONLY | O_CLOEXEC, 0, 0);
+    ElfW(Ehdr) file = {.e_shnum = 0};
+    ElfW(Shdr) table, strings;
+    ElfW(Sym) some[64];
+    bool found = false;
+
+    read_at(fd, &file, sizeof(file), 0);
+    for (unsigned i = 0; i < file.e_shnum; i++) {
+        if (!read_at(fd, &table, sizeof(table), file.e_shoff + i * sizeof(table)) ||
+            table.sh_type != SHT_SYMTAB ||
+            !read_at(fd, &strings, sizeof(strings), file.e_shoff + table.sh_link * sizeof(table))) {
+            continue;
+        }
+        bool there = true; /* else the file is shorter than it says, and this would not end */
+        for (uint64_t from = 0; there && from < table.sh_size && !found; from += sizeof(some)) {
+            const size_t length = regx_min(sizeof(some), table.sh_size - from);
+            there = read_at(fd, some, length, table.sh_offset + from);
+
+            for (size_t j = 0; there && j < length / sizeof(some[0]) && !found; j++) {
+                found = (some[j].st_info & 0xf) == STT_FUNC &&
+                        at - some[j].st_value < some[j].st_size &&
+                        read_at(fd, name, SYMBOL - 1, strings.sh_offset + some[j].st_name);
+            }
+        }
+    }
+    regx_raw(SYS_close, fd, 0, 0, 0, 0);
+    return found;
+}
+
 /* "what in inner < outer < …"; of functions that have no name, the file, and where in it the call is. */
 static void name_call(char text[REGX_CHECK_TEXT], const char *what, const regx_check_call_t *call)
 {
@@ -161,15 +199,22 @@ static void name_call(char text[REGX_CHECK_TEXT], const char *what, const regx_c
         const char *frame = (const char *)call->frames[i] - 1, *between = i == 0 ? " in " : " < ";
         Dl_info info = {.dli_fname = "?"};
         struct link_map *map = NULL;
+        char own[SYMBOL] = "";
 
         dladdr1(frame, &info, (void **)&map, RTLD_DL_LINKMAP);
         const char *file = basename(info.dli_fname);
+        const uintptr_t place = (uintptr_t)frame - (map != NULL ? map->l_addr : 0);
+        if (info.dli_sname == NULL && map != NULL &&
+            find_symbol(*map->l_name != '\0' ? map->l_name : REGX_PROC "exe", place, own)) {
+            own[strcspn(own, ".")] = '\0'; /* of a function that the compiler has made another of */
+            info.dli_sname = own;
+        }
         if (info.dli_sname != NULL) {
             at +=
                 (size_t)snprintf(text + at, REGX_CHECK_TEXT - at, "%s%s", between, info.dli_sname);
         } else if (i == 0 || strncmp(file, "libc.so", 7) != 0) {
-            at += (size_t)snprintf(text + at, REGX_CHECK_TEXT - at, "%s%s+0x%tx", between, file,
-                                   (ptrdiff_t)frame - (ptrdiff_t)(map != NULL ? map->l_addr : 0));
+            at += (size_t)snprintf(text + at, REGX_CHECK_TEXT - at, "%s%s+0x%" PRIxPTR, between,
+                                   file, place);
         } else {
             break; /* what calls main, or a thread's function */
         }
@@ -367,7 +412,9 @@ void regx_check_sum_print(void)
         }
     }
     if (!all_named) {
-        regx_check_say("FILE+0xADDRESS: addr2line -f -e FILE 0xADDRESS names it, or -rdynamic");
+        regx_check_say(
+            "FILE+0xADDRESS: addr2line -f -e FILE 0xADDRESS names it, of a FILE that is not "
+            "stripped");
     }
     say_count("", sum->untold, " uses more, beyond --limit");
     say_count("", times[REGX_CHECK_SUPPRESSED], " uses suppressed");

@@ -279,8 +279,15 @@ def test_where_both_means_are_missing_it_says_that_nothing_can_be_found(check: C
     assert done.stderr.count("so nothing can be found (a container may allow it") == 1, done.stderr
 
 
-def test_a_function_without_a_name_is_found_by_the_command_that_is_told(check: Check) -> None:
+def test_functions_that_the_dynamic_linker_does_not_know_are_named(check: Check) -> None:
     done = check.run(check.built / "stale-without-names", "munmap", "write")
+    found_once(check, done, DIFFERENT, "munmap", "a write")
+    assert "+0x" not in done.stderr
+
+
+def test_a_function_without_a_name_is_found_by_the_command_that_is_told(check: Check, tmp_path: Path) -> None:
+    subprocess.run(["strip", "-o", tmp_path / "stale-without-names", check.built / "stale-without-names"], check=True)
+    done = check.run(tmp_path / "stale-without-names", "munmap", "write")
     assert done.returncode == 3, done.stderr
     assert "FILE+0xADDRESS: addr2line -f -e FILE 0xADDRESS names it" in done.stderr
     file, address = str(check.faults()[0]["changed"]).split(" < ")[1].split("+")
