@@ -139,6 +139,7 @@ typedef struct regx_check_range {
     int64_t begun_ns;
     regx_check_call_t call; /* that registers it */
     bool is_registered;     /* and has its keys */
+    bool is_pinned;         /* it has a witness */
     bool is_unsure;         /* it may have changed, unreported: bytes are to tell */
     regx_watch_t watch;
     uint64_t message;    /* the last one that was searched for what it offers of it */
@@ -180,7 +181,7 @@ void regx_check_changer_find(regx_check_change_t *change);
 /* ---- witness.c: one thread at a time ---- */
 
 bool regx_check_witness_open(void); /* whether there is one */
-/* Pins memory as that slot. false: it cannot be had. */
+/* Pins memory as that slot, in the place of what it had. false: it cannot be had, and the slot has none. */
 bool regx_check_witness_pin(uint32_t slot, uintptr_t start, uintptr_t end);
 void regx_check_witness_unpin(uint32_t slot);
 /* false: there was none. */

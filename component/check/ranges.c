@@ -14,9 +14,10 @@
 
 enum {
     HEADS = 1 << 12,
-    MESSAGE = 4096, /* bytes of a message that are looked at */
-    OFFER = 12,     /* bytes of an offer at least: an address and a key */
-    OFFERS = 16,    /* of what changed, that are judged for a range and a message */
+    MESSAGE = 4096,  /* bytes of a message that are looked at */
+    OFFER = 12,      /* bytes of an offer at least: an address and a key */
+    OFFERS = 16,     /* of what changed, that are judged for a range and a message */
+    KEPT = 64 << 10, /* bytes at most that stay pinned */
     REMOTE = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC
 };
 
@@ -31,7 +32,8 @@ typedef struct message {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static regx_check_range_t ranges[REGX_CHECK_RANGES];
 static regx_check_range_t *heads[REGX_CHECK_KEYS][HEADS], *unused;
-static uint32_t touched; /* ranges that were ever used */
+static regx_check_range_t *kept; /* the last that ended, if it is short: watched and pinned still */
+static uint32_t touched;         /* ranges that were ever used */
 static regx_monitor_t *_Atomic monitor;
 static _Atomic uint64_t cursor; /* changes that were looked at */
 static uint64_t uses, messages;
@@ -176,6 +178,12 @@ static void start(void)
     }
 }
 
+/* It has not changed, as far as is known. */
+static bool is_quiet(const regx_check_range_t *range)
+{
+    return range->change_count == 0 && !range->is_unsure;
+}
+
 regx_check_range_t *regx_check_range_begin(const struct ibv_context *context, const void *base,
                                            size_t length, uint64_t iova, int access)
 {
@@ -187,10 +195,11 @@ regx_check_range_t *regx_check_range_begin(const struct ibv_context *context, co
     regx_check_call_take(&call, NULL, NULL);
     pthread_once(&once, start);
     pthread_mutex_lock(&lock);
-    regx_check_range_t *range = unused;
-    if (range != NULL) {
+    regx_check_range_t *range = kept;
+    if (range == NULL && unused != NULL) {
+        range = unused;
         unused = range->next[0];
-    } else if (touched < REGX_CHECK_RANGES) {
+    } else if (range == NULL && touched < REGX_CHECK_RANGES) {
         range = &ranges[touched++];
     }
     if (range != NULL) {
@@ -202,13 +211,21 @@ regx_check_range_t *regx_check_range_begin(const struct ibv_context *context, co
              * meanwhile. What else is registered there is not accused for that. */
             act(watch.next, false);
         }
-        witnessed = regx_check_witness_pin(slot_of(range), watch.start, watch.end);
+        /* Many programs register the same memory again and again. If it has not changed, it is pinned. */
+        witnessed = (range == kept && watched && is_quiet(range) &&
+                     range->watch.start == watch.start && range->watch.end == watch.end) ||
+                    regx_check_witness_pin(slot_of(range), watch.start, watch.end);
+        if (range == kept) {
+            regx_watch_end(&range->watch);
+            kept = NULL;
+        }
         *range = (regx_check_range_t){.context = context,
                                       .access = access,
                                       .base = (uintptr_t)base,
                                       .length = length,
                                       .iova = iova,
                                       .is_unsure = !watched,
+                                      .is_pinned = witnessed,
                                       .watch = watch,
                                       .begun_ns = regx_now_ns(),
                                       .call = call};
@@ -286,6 +303,15 @@ static void judge_peers(const regx_check_range_t *range)
     regx_check_fault(&found, NULL);
 }
 
+static void give_back(regx_check_range_t *range)
+{
+    regx_check_witness_unpin(slot_of(range));
+    regx_watch_end(&range->watch);
+    range->change_count = 0;
+    range->next[0] = unused;
+    unused = range;
+}
+
 void regx_check_range_end(regx_check_range_t *range)
 {
     if (range == NULL) {
@@ -293,18 +319,22 @@ void regx_check_range_end(regx_check_range_t *range)
     }
     judge_peers(range);
     pthread_mutex_lock(&lock);
-    regx_check_witness_unpin(slot_of(range));
-    regx_watch_end(&range->watch);
-    range->change_count = 0;
-    range->next[0] = unused;
-    unused = range;
+    if (kept != NULL) {
+        give_back(kept);
+    }
+    kept = range->is_pinned && is_quiet(range) && range->length <= KEPT ? range : NULL;
+    if (kept == NULL) {
+        give_back(range);
+    }
     pthread_mutex_unlock(&lock);
 }
 
 void regx_check_ranges_judge(void)
 {
     for (uint32_t i = 0; i < touched; i++) {
-        judge_peers(&ranges[i]);
+        if (&ranges[i] != kept) {
+            judge_peers(&ranges[i]);
+        }
     }
 }
 
@@ -312,6 +342,10 @@ bool regx_check_witnesses_drop(void)
 {
     pthread_mutex_lock(&lock);
     const bool had = regx_check_witness_close();
+    if (kept != NULL) {
+        give_back(kept);
+        kept = NULL;
+    }
     pthread_mutex_unlock(&lock);
     return had;
 }

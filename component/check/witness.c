@@ -53,17 +53,21 @@ bool regx_check_witness_close(void)
     return was_open;
 }
 
-bool regx_check_witness_pin(uint32_t slot, uintptr_t start, uintptr_t end)
-{
-    return witness.is_open && end - start <= REGX_URING_PIN_MAX &&
-           regx_uring_set(&witness.uring, slot, (const void *)start, end - start) == 0;
-}
-
 void regx_check_witness_unpin(uint32_t slot)
 {
     if (witness.is_open) {
         regx_uring_set(&witness.uring, slot, NULL, 0);
     }
+}
+
+bool regx_check_witness_pin(uint32_t slot, uintptr_t start, uintptr_t end)
+{
+    if (witness.is_open && end - start <= REGX_URING_PIN_MAX &&
+        regx_uring_set(&witness.uring, slot, (const void *)start, end - start) == 0) {
+        return true;
+    }
+    regx_check_witness_unpin(slot);
+    return false;
 }
 
 /* Both sides of a chunk. UNCOMPARED: they cannot be read; DIFFERENT: nothing is mapped there. */

@@ -296,6 +296,10 @@ static int run(void)
     if (strstr(use, "iova") != NULL) {
         iova = 1 << 20;
     }
+    if (strcmp(use, "between") == 0) { /* it changes while it is not registered */
+        ibv_dereg_mr(planted_source(wire.pd, base));
+        map_again(base, LENGTH, 5);
+    }
     for (int round = 0; round < rounds; round++) {
         struct ibv_mr *mr = planted_source(wire.pd, base);
 

@@ -92,6 +92,12 @@ def test_memory_of_the_same_bytes_is_not_called_different(check: Check, change: 
     found_once(check, check.stale(change, "write"), SAME, call, "a write")
 
 
+@pytest.mark.parametrize(("change", "call", "verdict"), [("back", "mremap", SAME), ("raw", "munmap", DIFFERENT)])
+def test_memory_that_changed_while_it_was_not_registered_is_witnessed_anew(
+        check: Check, change: str, call: str, verdict: str) -> None:
+    found_once(check, check.stale(change, "between"), verdict, call, "a write")
+
+
 @pytest.mark.parametrize("change", ["none", "beside", "fork"])
 def test_what_is_right_is_not_accused(check: Check, change: str) -> None:
     """beside: other pages of what is registered, and other memory."""
