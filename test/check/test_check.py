@@ -211,11 +211,18 @@ def test_another_file_in_the_place_of_the_sum_is_left_alone(check: Check, tmp_pa
     """As a file of another process is, on another node, by the number of the command's process and descriptor."""
     other = tmp_path / "other"
     other.write_bytes(bytes(1 << 20))
-    done = check.plain(check.built / "stale", "munmap", "write", REGX_CHECK_SUM=other,
+    done = check.plain(check.built / "stale", "munmap", "write", REGX_CHECK_SUM=f"{other.stat().st_ino} {other}",
                        LD_PRELOAD=check.command.with_name("libregx-check.so"))
     assert (done.returncode, done.stdout) == (0, "stale: done\n")
     assert done.stderr.count(DIFFERENT) == 2, done.stderr
     assert other.read_bytes() == bytes(1 << 20)
+
+
+def test_the_sum_of_another_command_is_left_alone(check: Check) -> None:
+    """As one in another container is, by the same numbers of process and descriptor."""
+    done = check.run("sh", "-c", f'REGX_CHECK_SUM="7 ${{REGX_CHECK_SUM#* }}" {check.built / "stale"} munmap write')
+    assert (done.returncode, done.stdout, check.faults()) == (0, "stale: done\n", []), done.stderr
+    assert done.stderr.count(DIFFERENT) == 2, done.stderr
 
 
 # ---- what it runs is left as it is ----
