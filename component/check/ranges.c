@@ -70,6 +70,9 @@ static bool is_open(const regx_check_range_t *range)
 /* ---- changes ---- */
 
 static const regx_check_call_t unseen = {.what = "a call that was not seen"};
+static const regx_check_call_t unwatched = {
+    .what =
+        "a call that was not seen: this memory cannot be watched (see NOTES of man regx-check)"};
 
 /* sure: that is a change. Otherwise, or where there is no room for one more, bytes are to tell. */
 static void mark(regx_check_range_t *range, const regx_change_t *seen, bool sure)
@@ -279,11 +282,15 @@ static void describe(regx_check_finding_t *found, regx_check_verdict_t verdict,
                      const regx_check_range_t *range, const regx_check_change_t *change,
                      uintptr_t start, size_t length)
 {
+    const regx_check_call_t *by = change != NULL                 ? &change->call
+                                  : range->watch.monitor != NULL ? &unseen
+                                                                 : &unwatched;
+
     *found = (regx_check_finding_t){.verdict = verdict,
                                     .registered_ns = range->begun_ns,
                                     .start = start,
                                     .length = length,
-                                    .calls = {range->call, change != NULL ? change->call : unseen}};
+                                    .calls = {range->call, *by}};
 }
 
 /* Peers may have used what changed: it was registered still when something was used after that use by
