@@ -348,44 +348,37 @@ INTERPOSED struct ibv_qp_ex *ibv_qp_to_qp_ex(struct ibv_qp *qp)
 
 /* ---- registrations ---- */
 
-/* One of libibverbs' calls that register, called with what all of them have. */
-typedef struct ibv_mr *ask_t(struct ibv_pd *pd, void *base, size_t length, uint64_t iova,
-                             unsigned access);
+typedef enum how { PLAIN, IOVA, IOVA2 } how_t; /* the calls of libibverbs that register */
 
-static struct ibv_mr *ask_plain(struct ibv_pd *pd, void *base, size_t length, uint64_t iova,
-                                unsigned access)
+static struct ibv_mr *ask(how_t how, struct ibv_pd *pd, void *base, size_t length, uint64_t iova,
+                          unsigned access)
 {
-    (void)iova;
-    return REAL(ibv_reg_mr)(pd, base, length, (int)access);
+    return how == PLAIN  ? REAL(ibv_reg_mr)(pd, base, length, (int)access)
+           : how == IOVA ? REAL(ibv_reg_mr_iova)(pd, base, length, iova, (int)access)
+                         : REAL(ibv_reg_mr_iova2)(pd, base, length, iova, access);
 }
 
-static struct ibv_mr *ask_iova(struct ibv_pd *pd, void *base, size_t length, uint64_t iova,
-                               unsigned access)
-{
-    return REAL(ibv_reg_mr_iova)(pd, base, length, iova, (int)access);
-}
-
-static struct ibv_mr *reg(ask_t *ask, struct ibv_pd *pd, void *base, size_t length, uint64_t iova,
+static struct ibv_mr *reg(how_t how, struct ibv_pd *pd, void *base, size_t length, uint64_t iova,
                           unsigned access)
 {
     static __thread bool within; /* libibverbs calls itself, or another library between us */
 
     /* Of memory that the device brings in by itself nothing goes stale. */
     if (within || !follows() || length == 0 || (access & IBV_ACCESS_ON_DEMAND) != 0) {
-        return ask(pd, base, length, iova, access);
+        return ask(how, pd, base, length, iova, access);
     }
     within = has_begun = true;
     real_dereg_mr = REAL(ibv_dereg_mr);
     regx_check_range_t *range =
         regx_check_range_begin(pd->context, base, length, iova, (int)access);
-    struct ibv_mr *mr = ask(pd, base, length, iova, access);
+    struct ibv_mr *mr = ask(how, pd, base, length, iova, access);
     if (mr == NULL && errno == ENOMEM && regx_check_witnesses_drop()) {
         regx_check_say(
             "bytes are not compared any more: the memory that may be locked is all used");
         /* The witness was charged for it, too; the kernel gives back what it unpins a while later. */
         for (int i = 0; i < 2000 && mr == NULL && errno == ENOMEM; i++) {
             usleep(1000);
-            mr = ask(pd, base, length, iova, access);
+            mr = ask(how, pd, base, length, iova, access);
         }
     }
     const int error = errno;
@@ -403,19 +396,19 @@ INTERPOSED struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *base, size_t lengt
 {
     const uint64_t iova = (access & IBV_ACCESS_ZERO_BASED) != 0 ? 0 : (uintptr_t)base;
 
-    return reg(ask_plain, pd, base, length, iova, (unsigned)access);
+    return reg(PLAIN, pd, base, length, iova, (unsigned)access);
 }
 
 INTERPOSED struct ibv_mr *ibv_reg_mr_iova(struct ibv_pd *pd, void *base, size_t length,
                                           uint64_t iova, int access)
 {
-    return reg(ask_iova, pd, base, length, iova, (unsigned)access);
+    return reg(IOVA, pd, base, length, iova, (unsigned)access);
 }
 
 INTERPOSED struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *base, size_t length,
                                            uint64_t iova, unsigned access)
 {
-    return reg(REAL(ibv_reg_mr_iova2), pd, base, length, iova, access);
+    return reg(IOVA2, pd, base, length, iova, access);
 }
 
 /* By the time that it is deregistered another may have its key: so it goes before. */
