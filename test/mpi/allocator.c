@@ -100,9 +100,7 @@ SEEN void free(void *memory)
 
 static void use(unsigned char *memory, uint64_t round, int number)
 {
-    if (memory == NULL) {
-        check_fail("no memory");
-    }
+    check_that(memory != NULL, "no memory");
     settle();
     check_transfer(memory, size, stamp_key(SEED, round, 0, number), "a buffer to be given back");
 }
@@ -138,17 +136,14 @@ static void nest(uint64_t rounds)
     char *volatile call = strdup("another's call"); /* else GCC 15 leaves both calls out */
     free(call);
     leave();
-    if (nested != 2) {
-        check_fail("calls within calls are not seen");
-    }
+    check_that(nested == 2, "calls within calls are not seen");
     nested = 0;
     for (uint64_t round = 0; round < rounds; round++) {
         play(round);
     }
-    if (nested != 0 || by_reader != 0) {
-        check_fail("%u allocations within an allocator's or munmap's call, %u by the reader",
-                   nested, by_reader);
-    }
+    check_that(nested == 0 && by_reader == 0,
+               "%u allocations within an allocator's or munmap's call, %u by the reader", nested,
+               by_reader);
 }
 
 /* ---- starved ---- */

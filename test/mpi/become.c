@@ -30,9 +30,8 @@ static int taken[FEW], taken_count;
 static void give_up_rights(void)
 {
     if (geteuid() == 0) {
-        if (setegid(NOBODY) != 0 || seteuid(NOBODY) != 0) {
-            check_fail("it may not become another user: %s", strerror(errno));
-        }
+        check_that(setegid(NOBODY) == 0 && seteuid(NOBODY) == 0,
+                   "it may not become another user: %s", strerror(errno));
     } else if (prctl(PR_SET_DUMPABLE, 0) != 0) {
         check_fail("it may still be looked into: %s", strerror(errno));
     }
@@ -42,23 +41,19 @@ static void use_up_descriptors(void)
 {
     const struct rlimit few = {FEW, FEW};
 
-    if (setrlimit(RLIMIT_NOFILE, &few) != 0) {
-        check_fail("the number of descriptors cannot be limited: %s", strerror(errno));
-    }
+    check_that(setrlimit(RLIMIT_NOFILE, &few) == 0,
+               "the number of descriptors cannot be limited: %s", strerror(errno));
     while (taken_count < FEW && (taken[taken_count] = open("/dev/null", O_RDONLY)) >= 0) {
         taken_count++;
     }
-    if (errno != EMFILE) {
-        check_fail("descriptors are not used up: %s", strerror(errno));
-    }
+    check_that(errno == EMFILE, "descriptors are not used up: %s", strerror(errno));
 }
 
 static void refuse_calls(int error)
 {
-    if (!process_deny(SYS_process_vm_readv, error) || !process_deny(SYS_process_vm_writev, error) ||
-        !process_deny(SYS_madvise, error)) {
-        check_fail("no filter of system calls: %s", strerror(errno));
-    }
+    check_that(process_deny(SYS_process_vm_readv, error) &&
+                   process_deny(SYS_process_vm_writev, error) && process_deny(SYS_madvise, error),
+               "no filter of system calls: %s", strerror(errno));
 }
 
 static void become(const char *what, int rank)
@@ -66,9 +61,8 @@ static void become(const char *what, int rank)
     if (strcmp(what, "rights") == 0) {
         give_up_rights();
     } else if (strcmp(what, "space") == 0) {
-        if (unshare(CLONE_NEWIPC) != 0) {
-            check_fail("it may have no namespace of its own: %s", strerror(errno));
-        }
+        check_that(unshare(CLONE_NEWIPC) == 0, "it may have no namespace of its own: %s",
+                   strerror(errno));
     } else if (strcmp(what, "calls") == 0) {
         refuse_calls(rank == 0 ? EPERM : ENOSYS);
     } else {
@@ -82,9 +76,8 @@ static void give_back(void)
     while (taken_count > 0) {
         close(taken[--taken_count]);
     }
-    if (getuid() == 0 && (seteuid(0) != 0 || setegid(0) != 0)) {
-        check_fail("it may not become root again: %s", strerror(errno));
-    }
+    check_that(getuid() != 0 || (seteuid(0) == 0 && setegid(0) == 0),
+               "it may not become root again: %s", strerror(errno));
 }
 
 /* One way: who sends has time to help, and does not know yet what it is refused. */

@@ -35,9 +35,7 @@ struct buffer {
 static inline unsigned char *buffer_map(int file, size_t size)
 {
     void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-    if (memory == MAP_FAILED) {
-        check_fail("mmap of a file in memory: %s", strerror(errno));
-    }
+    check_that(memory != MAP_FAILED, "mmap of a file in memory: %s", strerror(errno));
     return memory;
 }
 
@@ -53,17 +51,14 @@ static inline struct buffer buffer_make(buffer_kind_t kind, size_t size)
         break;
     case BUFFER_SHARED:
         buffer.file = memfd_create("buffer", 0);
-        if (buffer.file < 0 || ftruncate(buffer.file, (off_t)size) != 0) {
-            check_fail("memfd of %zu bytes: %s", size, strerror(errno));
-        }
+        check_that(buffer.file >= 0 && ftruncate(buffer.file, (off_t)size) == 0,
+                   "memfd of %zu bytes: %s", size, strerror(errno));
         buffer.memory = buffer_map(buffer.file, size);
         buffer.seen = buffer_map(buffer.file, size);
         break;
     case BUFFER_HEAP:
         buffer.memory = malloc(size);
-        if (buffer.memory == NULL) {
-            check_fail("no memory for %zu bytes", size);
-        }
+        check_that(buffer.memory != NULL, "no memory for %zu bytes", size);
         break;
     case BUFFER_ALLOC:
         MPI_Alloc_mem((MPI_Aint)size, MPI_INFO_NULL, &buffer.memory);
@@ -118,21 +113,17 @@ static inline void buffer_replace(const struct buffer *buffer, buffer_change_t c
         mapping_make(at, length, false);
         break;
     case BUFFER_OVER:
-        if (mmap(at, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1,
-                 0) != at) {
-            check_fail("mmap over a buffer: %s", strerror(errno));
-        }
+        check_that(mmap(at, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED,
+                        -1, 0) == at,
+                   "mmap over a buffer: %s", strerror(errno));
         break;
     case BUFFER_MOVE:
         other = mapping_make(NULL, length, false);
-        if (mremap(other, length, length, MREMAP_MAYMOVE | MREMAP_FIXED, at) != at) {
-            check_fail("mremap onto a buffer: %s", strerror(errno));
-        }
+        check_that(mremap(other, length, length, MREMAP_MAYMOVE | MREMAP_FIXED, at) == at,
+                   "mremap onto a buffer: %s", strerror(errno));
         break;
     case BUFFER_DONTNEED:
-        if (madvise(at, length, MADV_DONTNEED) != 0) {
-            check_fail("madvise: %s", strerror(errno));
-        }
+        check_that(madvise(at, length, MADV_DONTNEED) == 0, "madvise: %s", strerror(errno));
         break;
     case BUFFER_CHANGES:
         break;

@@ -34,16 +34,17 @@ __attribute__((format(printf, 1, 2), noreturn)) static inline void check_fail(co
     abort();
 }
 
+/* Ends the job with that line unless it is so. */
+#define check_that(right, ...) ((right) ? (void)0 : check_fail(__VA_ARGS__))
+
 /* That all of a piece is right; what names it in the message. */
 static inline void check_stamp(const void *memory, size_t length, uint64_t key, size_t position,
                                const char *what)
 {
     size_t good = stamp_check(memory, length, key, position);
-    if (good != length) {
-        check_fail("%s: byte %zu of %zu is 0x%02x instead of 0x%02x", what, position + good,
-                   position + length, ((const unsigned char *)memory)[good],
-                   stamp_byte(key, position + good));
-    }
+    check_that(good == length, "%s: byte %zu of %zu is 0x%02x instead of 0x%02x", what,
+               position + good, position + length, ((const unsigned char *)memory)[good],
+               stamp_byte(key, position + good));
     check_bytes += length;
 }
 
@@ -71,9 +72,7 @@ static inline void check_transfer(void *memory, size_t length, uint64_t key, con
 static inline void *check_memory(size_t length)
 {
     void *memory = aligned_alloc(4096, (length + 4096) & ~(size_t)4095);
-    if (memory == NULL) {
-        check_fail("no memory for %zu bytes", length);
-    }
+    check_that(memory != NULL, "no memory for %zu bytes", length);
     return memory;
 }
 
@@ -124,9 +123,8 @@ static inline int check_begin(int *argc, char ***argv, int needed)
     int rank;
     MPI_Init(argc, argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    if (*argc < needed) {
-        check_fail("%d arguments are needed: the first lines of the source say which", needed - 1);
-    }
+    check_that(*argc >= needed, "%d arguments are needed: the first lines of the source say which",
+               needed - 1);
     return rank;
 }
 

@@ -61,9 +61,7 @@ static void check_margins(const unsigned char *memory)
         if (n == MARGIN) {
             n += size;
         }
-        if (memory[n] != 0x5a) {
-            check_fail("byte %zu around a buffer is not the parent's own", n);
-        }
+        check_that(memory[n] == 0x5a, "byte %zu around a buffer is not the parent's own", n);
     }
 }
 
@@ -86,9 +84,8 @@ static void spawn(struct child *child, char **words)
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_adddup2(&actions, child->pipe[0], 0);
     posix_spawn_file_actions_addopen(&actions, 1, "/dev/null", O_WRONLY, 0);
-    if (posix_spawn(&child->pid, "/bin/cat", &actions, NULL, words, environ) != 0) {
-        check_fail("posix_spawn");
-    }
+    check_that(posix_spawn(&child->pid, "/bin/cat", &actions, NULL, words, environ) == 0,
+               "posix_spawn");
     posix_spawn_file_actions_destroy(&actions);
 }
 
@@ -97,9 +94,7 @@ static void make_child(struct child *child)
     char *words[] = {"cat", NULL};
     *child = (struct child){.pid = 0};
     child->null = open("/dev/null", O_WRONLY | O_CLOEXEC);
-    if (pipe2(child->pipe, O_CLOEXEC) != 0 || child->null < 0) {
-        check_fail("pipe: %s", strerror(errno));
-    }
+    check_that(pipe2(child->pipe, O_CLOEXEC) == 0 && child->null >= 0, "pipe: %s", strerror(errno));
     if (strcmp(how, "fork") == 0) {
         child->pid = fork();
     } else if (strcmp(how, "clone") == 0) {
@@ -120,9 +115,7 @@ static void make_child(struct child *child)
     if (child->pid == 0 && (strcmp(how, "fork") == 0 || strcmp(how, "clone") == 0)) {
         live(child);
     }
-    if (child->pid < 0) {
-        check_fail("%s: %s", how, strerror(errno));
-    }
+    check_that(child->pid >= 0, "%s: %s", how, strerror(errno));
     close(child->pipe[0]);
     close(child->null);
 }
@@ -200,14 +193,11 @@ int main(int argc, char **argv)
         drop_buffers();
         map_buffers();
         exchange(stamp_key(SEED, round, rank, 1), stamp_key(SEED, round, 1 - rank, 1), NULL);
-        if (round < rounds - 1 && !end_child(&child)) {
-            check_fail("a child did not live, or not end well");
-        }
+        check_that(round >= rounds - 1 || end_child(&child),
+                   "a child did not live, or not end well");
     }
     MPI_Allreduce(MPI_IN_PLACE, &under_way, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
-    if (under_way == 0) {
-        check_fail("every transfer was too fast");
-    }
+    check_that(under_way != 0, "every transfer was too fast");
     check_done(MPI_COMM_WORLD);
     MPI_Finalize();
     const bool changed = change();

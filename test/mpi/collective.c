@@ -87,11 +87,10 @@ static void run_room(size_t size, int root)
 {
     struct statvfs room;
     (void)size, (void)root;
-    if (statvfs("/dev/shm", &room) != 0 || room.f_bavail < room.f_blocks / 2) {
-        check_fail("of /dev/shm %llu KiB are free of %llu",
-                   (unsigned long long)(room.f_bavail * room.f_frsize >> 10),
-                   (unsigned long long)(room.f_blocks * room.f_frsize >> 10));
-    }
+    check_that(statvfs("/dev/shm", &room) == 0 && room.f_bavail >= room.f_blocks / 2,
+               "of /dev/shm %llu KiB are free of %llu",
+               (unsigned long long)(room.f_bavail * room.f_frsize >> 10),
+               (unsigned long long)(room.f_blocks * room.f_frsize >> 10));
 }
 
 static const struct operation operations[] = {{"bcast", run_bcast},
@@ -106,15 +105,11 @@ static void run_named(const char *name, const char *sizes, int roots)
     while (operation->name != NULL && strcmp(operation->name, name) != 0) {
         operation++;
     }
-    if (operation->name == NULL) {
-        check_fail("no collective \"%s\"", name);
-    }
+    check_that(operation->name != NULL, "no collective \"%s\"", name);
     for (const char *at = sizes; *at != '\0'; at += strspn(at, ",")) {
         char *end;
         size_t size = strtoul(at, &end, 10);
-        if (end == at) {
-            check_fail("not a list of sizes: %s", sizes);
-        }
+        check_that(end != at, "not a list of sizes: %s", sizes);
         at = end;
         for (int root = 0; root < roots && root < ranks; root++) {
             operation->run(size, root);
@@ -130,9 +125,7 @@ int main(int argc, char **argv)
     seed = check_number(&argc, argv, "--seed", 1);
     const int roots = (int)check_number(&argc, argv, "--roots", 1 << 20);
     const char *sizes = check_option(&argc, argv, "--sizes", 2);
-    if (sizes == NULL) {
-        check_fail("needs --sizes");
-    }
+    check_that(sizes != NULL, "needs --sizes");
     for (int n = 1; n < argc; n++) {
         run_named(argv[n], sizes, roots);
     }

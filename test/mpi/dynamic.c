@@ -53,9 +53,8 @@ static void talk_within(MPI_Comm intra)
     }
     uint64_t mine = (uint64_t)rank + 1;
     MPI_Allreduce(&mine, &sum, 1, MPI_UINT64_T, MPI_SUM, intra);
-    if (sum != (uint64_t)ranks * (uint64_t)(ranks + 1) / 2) {
-        check_fail("sum over %d merged ranks is %llu", ranks, (unsigned long long)sum);
-    }
+    check_that(sum == (uint64_t)ranks * (uint64_t)(ranks + 1) / 2,
+               "sum over %d merged ranks is %llu", ranks, (unsigned long long)sum);
 }
 
 static MPI_Comm start(const char *program, const char *role, int children, const char *times)

@@ -65,9 +65,7 @@ static void make_buffers(void)
 {
     buffers = calloc(2 * (size_t)ranks, sizeof(*buffers));
     requests = calloc(2 * (size_t)ranks, sizeof(MPI_Request));
-    if (buffers == NULL || requests == NULL) {
-        check_fail("no memory for %d ranks", ranks);
-    }
+    check_that(buffers != NULL && requests != NULL, "no memory for %d ranks", ranks);
     for (int peer = 0; peer < ranks; peer++) {
         requests[peer] = requests[ranks + peer] = MPI_REQUEST_NULL;
         if (peer != rank) {
@@ -181,9 +179,8 @@ static void wait_for_victim(void)
 {
     char byte;
 
-    if (flock(lock, LOCK_SH) != 0 || pread(lock, &byte, 1, 0) != 1) {
-        check_fail("rank %d has not locked %s", VICTIM, file);
-    }
+    check_that(flock(lock, LOCK_SH) == 0 && pread(lock, &byte, 1, 0) == 1,
+               "rank %d has not locked %s", VICTIM, file);
 }
 
 int main(int argc, char **argv)
@@ -209,9 +206,9 @@ int main(int argc, char **argv)
 
     const bool waits = locks && !is("gone") && rank == ranks - 1;
 
-    if (argc < 2 || argc == 3 || argc == 4 || after < 0 || after >= all || (locks && ranks < 3)) {
-        check_fail("how to end; size, how many of %d messages to wait for and a file", all);
-    }
+    check_that(argc >= 2 && argc != 3 && argc != 4 && after >= 0 && after < all &&
+                   (!locks || ranks >= 3),
+               "how to end; size, how many of %d messages to wait for and a file", all);
     if (is("gone") && rank == VICTIM) {
         end_here();
     }

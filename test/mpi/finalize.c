@@ -47,9 +47,7 @@ static void run_parent(const char *program, char **arguments)
 
     snprintf(pipe, sizeof pipe, "/tmp/regx-finalize.%ld", (long)getpid());
     unlink(pipe); /* of a job that was ended, which had this number */
-    if (mkfifo(pipe, 0600) != 0) {
-        check_fail("mkfifo %s: %s", pipe, strerror(errno));
-    }
+    check_that(mkfifo(pipe, 0600) == 0, "mkfifo %s: %s", pipe, strerror(errno));
     words[0] = "sender";
     words[1] = arguments[2];
     words[2] = arguments[3];
@@ -60,9 +58,8 @@ static void run_parent(const char *program, char **arguments)
     MPI_Barrier(child);
     int end = open(pipe, O_RDONLY);
     unlink(pipe);
-    if (end < 0 || read(end, &byte, 1) != 0) {
-        check_fail("nothing but an end is expected from the child");
-    }
+    check_that(end >= 0 && read(end, &byte, 1) == 0,
+               "nothing but an end is expected from the child");
     close(end);
     for (int n = 0; n < count; n++) {
         MPI_Recv(memory, (int)size, MPI_BYTE, 0, TAG, child, MPI_STATUS_IGNORE);
@@ -77,9 +74,7 @@ static void run_sender(const char *pipe)
     MPI_Comm_get_parent(&parent);
     MPI_Barrier(parent);
     int end = open(pipe, O_WRONLY | O_CLOEXEC);
-    if (end < 0) {
-        check_fail("open %s: %s", pipe, strerror(errno));
-    }
+    check_that(end >= 0, "open %s: %s", pipe, strerror(errno));
     send_and_forget(0, parent);
     close(end);
 }
@@ -139,9 +134,7 @@ int main(int argc, char **argv)
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-    if (argc < 4 || ranks > 8) {
-        check_fail("what, size and count are needed, and at most 8 ranks");
-    }
+    check_that(argc >= 4 && ranks <= 8, "what, size and count are needed, and at most 8 ranks");
     size = strtoul(argv[2], NULL, 0);
     count = atoi(argv[3]);
     if (strcmp(argv[1], "child") == 0) {

@@ -49,10 +49,9 @@ static void replace(unsigned char *at, size_t length)
         mapping_drop(at, length, true);
         mapping_make(at, length, true);
     } else if (how == SHARED) {
-        if (mmap(at, length, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_FIXED, -1,
-                 0) != at) {
-            check_fail("mmap of shared memory over the buffer: %s", strerror(errno));
-        }
+        check_that(mmap(at, length, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_FIXED,
+                        -1, 0) == at,
+                   "mmap of shared memory over the buffer: %s", strerror(errno));
     } else if (how != NOTHING) {
         buffer_replace(&buffer, (buffer_change_t)(how - UNMAP), 0, length);
     }
@@ -95,9 +94,7 @@ static void send(uint64_t key)
     MPI_Isend(memory, (int)size, MPI_BYTE, 1, TAG, MPI_COMM_WORLD, &request);
     while (!shared->changed) {
         MPI_Test(&request, &done, MPI_STATUS_IGNORE);
-        if (done) {
-            check_fail("the transfer was too fast");
-        }
+        check_that(!done, "the transfer was too fast");
         mapping_give_turn(&shared->receivers_turn, true);
     }
     MPI_Wait(&request, MPI_STATUS_IGNORE);
@@ -109,9 +106,7 @@ static void step(MPI_Request *request)
     int done;
     mapping_give_turn(&shared->receivers_turn, false);
     MPI_Test(request, &done, MPI_STATUS_IGNORE);
-    if (done) {
-        check_fail("the receive was over too early");
-    }
+    check_that(!done, "the receive was over too early");
 }
 
 static void receive(uint64_t key, bool by_thread)
@@ -123,9 +118,7 @@ static void receive(uint64_t key, bool by_thread)
         while (!has(0, key) && !has(size - EDGE, key)) {
             step(&request);
         }
-        if (has(0, key) && has(size - EDGE, key)) {
-            check_fail("the transfer was too fast");
-        }
+        check_that(!has(0, key) || !has(size - EDGE, key), "the transfer was too fast");
         if (by_thread) {
             asked = true;
             for (int steps = 0; !replaced; steps++) {
@@ -158,9 +151,8 @@ int main(int argc, char **argv)
     changes = strtoul(argv[5], NULL, 0);
     shared = mapping_share(argv[6], sizeof *shared);
     memory = mapping_make_below_room(size);
-    if (by_thread && rank == 1 && pthread_create(&other, NULL, thread, NULL) != 0) {
-        check_fail("no thread");
-    }
+    check_that(!by_thread || rank != 1 || pthread_create(&other, NULL, thread, NULL) == 0,
+               "no thread");
     for (uint64_t round = 0; round < rounds; round++) {
         const uint64_t key = stamp_key(SEED, round, 0, 0);
         how = all ? (how_t)(1 + round % RAW) : how;

@@ -41,9 +41,7 @@ static struct shared *shared;
 
 static void protect(unsigned char *memory, int access)
 {
-    if (mprotect(memory + hole, hole_size, access) != 0) {
-        check_fail("mprotect: %s", strerror(errno));
-    }
+    check_that(mprotect(memory + hole, hole_size, access) == 0, "mprotect: %s", strerror(errno));
 }
 
 /* The kernel does nothing, or refuses. */
@@ -52,16 +50,14 @@ static void change_nothing(unsigned char *memory)
     const size_t beyond = SIZE_MAX - 4095;
     volatile size_t zero = 0; /* or gcc warns of it */
 
-    if (munmap(memory, zero) == 0 || munmap(memory, beyond) == 0 ||
-        mmap(memory, zero, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) !=
-            MAP_FAILED ||
-        mremap(memory, beyond, size, MREMAP_MAYMOVE) != MAP_FAILED ||
-        madvise(memory, beyond, MADV_DONTNEED) == 0 || shmdt(memory + 4096) == 0) {
-        check_fail("what is nothing was taken away");
-    }
-    if (madvise(memory, zero, MADV_DONTNEED) != 0) {
-        check_fail("madvise of nothing: %s", strerror(errno));
-    }
+    check_that(munmap(memory, zero) != 0 && munmap(memory, beyond) != 0 &&
+                   mmap(memory, zero, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) ==
+                       MAP_FAILED &&
+                   mremap(memory, beyond, size, MREMAP_MAYMOVE) == MAP_FAILED &&
+                   madvise(memory, beyond, MADV_DONTNEED) != 0 && shmdt(memory + 4096) != 0,
+               "what is nothing was taken away");
+    check_that(madvise(memory, zero, MADV_DONTNEED) == 0, "madvise of nothing: %s",
+               strerror(errno));
 }
 
 /* In two steps: when the second munmap returns, the monitor has dealt with the first. */
@@ -125,9 +121,7 @@ static void send(unsigned char *memory, uint64_t key, bool changes)
         mapping_give_turn(&shared->receivers_turn, true);
     }
     if (changes) {
-        if (done) {
-            check_fail("the transfer was too fast");
-        }
+        check_that(!done, "the transfer was too fast");
         change(memory);
     }
     shared->changed = true;
@@ -148,9 +142,8 @@ static void receive(unsigned char *memory, uint64_t key, bool changes)
     }
     shared->from_end = has_last(memory, key);
     if (changes) {
-        if (done || (has_first(memory, key) && has_last(memory, key))) {
-            check_fail("the transfer was too fast");
-        }
+        check_that(!done && (!has_first(memory, key) || !has_last(memory, key)),
+                   "the transfer was too fast");
         change(memory);
         look();
     }

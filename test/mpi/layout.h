@@ -63,9 +63,7 @@ static inline struct layout layout_make(enum layout_kind kind, size_t size)
         }
         length = length < left ? length : left;
         left -= length;
-        if (n == most) {
-            check_fail("layout of %zu bytes needs more than %zu blocks", size, most);
-        }
+        check_that(n != most, "layout of %zu bytes needs more than %zu blocks", size, most);
         layout.block[n] = (struct block){offset, length, size - left - length};
         layout.extent = offset + length;
         layout.blocks++;
@@ -134,11 +132,10 @@ static inline void arena_check_background(const struct arena *arena, size_t from
                                           const char *what)
 {
     size_t good = from + stamp_check(arena->memory + from, to - from, arena->background, from);
-    if (good != to) {
-        check_fail("%s: a byte outside the message was written, at %td from the start of the "
-                   "buffer (extent %zu)",
-                   what, (ptrdiff_t)good - (ptrdiff_t)arena->start, arena->layout->extent);
-    }
+    check_that(good == to,
+               "%s: a byte outside the message was written, at %td from the start of the "
+               "buffer (extent %zu)",
+               what, (ptrdiff_t)good - (ptrdiff_t)arena->start, arena->layout->extent);
 }
 
 /* That the message is right and nothing around it was touched. */

@@ -24,31 +24,24 @@ static inline void *mapping_make(void *at, size_t size, bool raw)
     const int access = PROT_READ | PROT_WRITE;
     void *memory = raw ? (void *)syscall(SYS_mmap, at, size, access, flags, -1, 0L)
                        : mmap(at, size, access, flags, -1, 0);
-    if (memory == MAP_FAILED || (at != NULL && memory != at)) {
-        check_fail("mmap of %zu bytes at %p: %s", size, at, strerror(errno));
-    }
+    check_that(memory != MAP_FAILED && (at == NULL || memory == at), "mmap of %zu bytes at %p: %s",
+               size, at, strerror(errno));
     return memory;
 }
 
 static inline void mapping_drop(void *memory, size_t size, bool raw)
 {
     const long status = raw ? syscall(SYS_munmap, memory, size) : munmap(memory, size);
-    if (status != 0) {
-        check_fail("munmap of %zu bytes at %p: %s", size, memory, strerror(errno));
-    }
+    check_that(status == 0, "munmap of %zu bytes at %p: %s", size, memory, strerror(errno));
 }
 
 /* What all processes have that name this file: zero at first. */
 static inline void *mapping_share(const char *path, size_t size)
 {
     const int file = open(path, O_RDWR | O_CREAT, 0600);
-    if (file < 0 || ftruncate(file, (off_t)size) != 0) {
-        check_fail("%s: %s", path, strerror(errno));
-    }
+    check_that(file >= 0 && ftruncate(file, (off_t)size) == 0, "%s: %s", path, strerror(errno));
     void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-    if (memory == MAP_FAILED) {
-        check_fail("%s: %s", path, strerror(errno));
-    }
+    check_that(memory != MAP_FAILED, "%s: %s", path, strerror(errno));
     close(file);
     return memory;
 }
@@ -67,9 +60,7 @@ static inline void *mapping_make_below_room(size_t size)
 {
     void *memory = map_below_room(size);
 
-    if (memory == MAP_FAILED) {
-        check_fail("mmap of %zu bytes: %s", size, strerror(errno));
-    }
+    check_that(memory != MAP_FAILED, "mmap of %zu bytes: %s", size, strerror(errno));
     return memory;
 }
 

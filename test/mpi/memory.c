@@ -33,15 +33,11 @@ static void *map_file(int prot, int flags, const unsigned char *content, size_t 
     char path[4096];
     snprintf(path, sizeof path, "%s/map.%d", folder, rank);
     int file = open(path, O_RDWR | O_CREAT | O_TRUNC, 0600);
-    if (file < 0 || write(file, content, size) != (ssize_t)size) {
-        check_fail("cannot write %s", path);
-    }
+    check_that(file >= 0 && write(file, content, size) == (ssize_t)size, "cannot write %s", path);
     void *memory = mmap(NULL, size, prot, flags, file, 0);
     close(file);
     unlink(path);
-    if (memory == MAP_FAILED) {
-        check_fail("cannot map %s", path);
-    }
+    check_that(memory != MAP_FAILED, "cannot map %s", path);
     return memory;
 }
 
@@ -113,9 +109,7 @@ static void move_untouched(size_t size)
     } else {
         MPI_Recv(memory, (int)size, MPI_BYTE, 0, TAG, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
         for (size_t n = 0; n < size; n++) {
-            if (memory[n] != 0) {
-                check_fail("untouched page: byte %zu is not 0", n);
-            }
+            check_that(memory[n] == 0, "untouched page: byte %zu is not 0", n);
         }
         check_bytes += size;
     }
@@ -131,9 +125,7 @@ static void move_constant(const void *constant, size_t size, const char *what)
     unsigned char *memory = check_memory(size);
     memset(memory, 0xff, size);
     MPI_Recv(memory, (int)size, MPI_BYTE, 0, TAG, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-    if (memcmp(memory, constant, size) != 0) {
-        check_fail("%s came out wrong", what);
-    }
+    check_that(memcmp(memory, constant, size) == 0, "%s came out wrong", what);
     check_bytes += size;
     free(memory);
 }
@@ -147,9 +139,7 @@ int main(int argc, char **argv)
     move_constant(table, sizeof table, ".rodata");
     for (int n = 2; n < argc; n++) {
         size_t size = strtoul(argv[n], NULL, 0);
-        if (size == 0 || size > MOST) {
-            check_fail("1 to %d bytes, not %s", MOST, argv[n]);
-        }
+        check_that(size != 0 && size <= MOST, "1 to %d bytes, not %s", MOST, argv[n]);
         for (enum kind kind = HEAP; kind < KINDS; kind++) {
             move_kind(kind, size, round++);
         }

@@ -151,9 +151,8 @@ static void swap_out(void)
     } while (!swap.in[swap.hand]);
     unsigned char *page = page_of(swap.hand);
     struct uffdio_writeprotect protect = {{(uintptr_t)page, PAGE}, UFFDIO_WRITEPROTECT_MODE_WP};
-    if (ioctl(now.file, UFFDIO_WRITEPROTECT, &protect) != 0) {
-        check_fail("write protection: %s", strerror(errno));
-    }
+    check_that(ioctl(now.file, UFFDIO_WRITEPROTECT, &protect) == 0, "write protection: %s",
+               strerror(errno));
     memcpy(swap.store + swap.hand * PAGE, page, PAGE);
     madvise(page, PAGE, MADV_DONTNEED);
     wake(page);
@@ -173,9 +172,8 @@ static void swap_in(size_t number)
         swap_out();
     }
     ++*faults;
-    if (ioctl(now.file, UFFDIO_COPY, &copy) != 0) {
-        check_fail("a page cannot be brought in: %s", strerror(errno));
-    }
+    check_that(ioctl(now.file, UFFDIO_COPY, &copy) == 0, "a page cannot be brought in: %s",
+               strerror(errno));
     swap.in[number] = true;
     swap.ins++;
 }
@@ -206,9 +204,7 @@ static bool is_swapper(void)
 
 static void open_swapper(void)
 {
-    if (room / PAGE > PAGES) {
-        check_fail("the swapper has %d pages", PAGES);
-    }
+    check_that(room / PAGE <= PAGES, "the swapper has %d pages", PAGES);
     memset(&swap, 0, sizeof swap);
     swap.store = mapping_make(NULL, room, false);
     memset(swap.store, 0x5a, room);
@@ -236,10 +232,9 @@ static void open_pager(void)
     if (now.file < 0) {
         now.file = (int)syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | UFFD_USER_MODE_ONLY);
     }
-    if (now.file < 0 || ioctl(now.file, UFFDIO_API, &api) != 0 ||
-        ioctl(now.file, UFFDIO_REGISTER, &range) != 0) {
-        check_fail("no userfaultfd: %s", strerror(errno));
-    }
+    check_that(now.file >= 0 && ioctl(now.file, UFFDIO_API, &api) == 0 &&
+                   ioctl(now.file, UFFDIO_REGISTER, &range) == 0,
+               "no userfaultfd: %s", strerror(errno));
     *ends = false;
     if (strcmp(how, "child") != 0) {
         pthread_create(&thread, NULL, is_swapper() ? swap_serve : serve, NULL);
@@ -275,9 +270,7 @@ static void make(void)
         MPI_Alloc_mem((MPI_Aint)room, MPI_INFO_NULL, &now.memory);
     } else if (strcmp(how, "cut") == 0) {
         now.file = (int)syscall(SYS_memfd_create, "cut", 0);
-        if (ftruncate(now.file, (off_t)room) != 0) {
-            check_fail("ftruncate: %s", strerror(errno));
-        }
+        check_that(ftruncate(now.file, (off_t)room) == 0, "ftruncate: %s", strerror(errno));
         now.memory = mmap(NULL, room, PROT_READ | PROT_WRITE, MAP_SHARED, now.file, 0);
     } else {
         now.memory = mapping_make(NULL, room, false);
@@ -308,9 +301,7 @@ static void take_away(void)
     } else if (strcmp(how, "none") != 0) {
         failed = mprotect(now.memory, room, fills ? PROT_NONE : PROT_READ);
     }
-    if (failed != 0) {
-        check_fail("%s: %s", how, strerror(errno));
-    }
+    check_that(failed == 0, "%s: %s", how, strerror(errno));
     if (strcmp(how, "none") == 0 && fills) {
         fill(now.buffer, now.size, now.buffer);
     }
@@ -407,9 +398,8 @@ static void one(const char *side, size_t size, size_t inside, uint64_t round)
     } else {
         message(side, mine);
     }
-    if (mine && (*faults == 0) != (strcmp(how, "none") == 0)) {
-        check_fail("%s of %zu bytes, %s: %u faults", side, size, how, *faults);
-    }
+    check_that(!mine || (*faults == 0) == (strcmp(how, "none") == 0),
+               "%s of %zu bytes, %s: %u faults", side, size, how, *faults);
     MPI_Barrier(MPI_COMM_WORLD);
     if (mine) {
         give_back();

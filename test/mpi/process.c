@@ -37,9 +37,7 @@ static void write_maps(FILE *out)
             fprintf(out, "file %s", strchr(line, '/'));
         }
     }
-    if (maps == NULL || fclose(maps) != 0) {
-        check_fail("cannot read /proc/self/maps");
-    }
+    check_that(maps != NULL && fclose(maps) == 0, "cannot read /proc/self/maps");
 }
 
 /* Of each descriptor what it links to; of each thread its name, which says whose it is. */
@@ -48,9 +46,7 @@ static void write_folder(FILE *out, const char *path, const char *word, bool lin
     DIR *directory = opendir(path);
     struct dirent *entry;
 
-    if (directory == NULL) {
-        check_fail("cannot read %s", path);
-    }
+    check_that(directory != NULL, "cannot read %s", path);
     while ((entry = readdir(directory)) != NULL) {
         char name[512], text[4096] = "";
 
@@ -140,9 +136,7 @@ static void write_locked(FILE *out)
             fprintf(out, "locked %lu\n", locked * 1024);
         }
     }
-    if (status == NULL || fclose(status) != 0) {
-        check_fail("cannot read /proc/self/status");
-    }
+    check_that(status != NULL && fclose(status) == 0, "cannot read /proc/self/status");
 }
 
 static void write_state(FILE *out, const char *name)

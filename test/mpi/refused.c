@@ -29,9 +29,7 @@ int main(int argc, char **argv)
 {
     int (*refuse)(int) = (int (*)(int))dlsym(RTLD_DEFAULT, "regx_layer_refuse");
     const int rank = check_begin(&argc, &argv, 3);
-    if (refuse == NULL) {
-        check_fail("test/verbs/layer.c is needed");
-    }
+    check_that(refuse != NULL, "test/verbs/layer.c is needed");
     const int count = atoi(argv[1]);
     size = strtoul(argv[2], NULL, 0);
     for (int side = 0; side < 2; side++) {
@@ -43,9 +41,8 @@ int main(int argc, char **argv)
             message(0, (uint64_t)(side * count + nth));
             message(1, (uint64_t)(side * count + nth));
             MPI_Barrier(MPI_COMM_WORLD);
-            if (rank == side && refuse(0) != 0) {
-                check_fail("registration %d of %d was never asked for", nth, count);
-            }
+            check_that(rank != side || refuse(0) == 0, "registration %d of %d was never asked for",
+                       nth, count);
         }
     }
     return check_end();

@@ -391,11 +391,9 @@ static void fetch(void)
     }
     if (rank == origin) {
         MPI_Win_flush(target.rank, windows[w]);
-        if (before != old) {
-            check_fail("seed %llu, operation %llu: fetched 0x%llx instead of 0x%llx",
-                       (unsigned long long)seed, (unsigned long long)number,
-                       (unsigned long long)before, (unsigned long long)old);
-        }
+        check_that(before == old, "seed %llu, operation %llu: fetched 0x%llx instead of 0x%llx",
+                   (unsigned long long)seed, (unsigned long long)number, (unsigned long long)before,
+                   (unsigned long long)old);
     }
     if (!swaps || expected) {
         set_word(target, swaps ? value : old + value);

@@ -35,9 +35,8 @@ static void remember(void)
         dladdr(functions[n], &info);
         const int file = open(info.dli_fname, O_RDONLY);
         const off_t offset = functions[n] - (unsigned char *)info.dli_fbase;
-        if (pread(file, before[n], CODE, offset) != CODE) {
-            check_fail("%s: %s", info.dli_fname, strerror(errno));
-        }
+        check_that(pread(file, before[n], CODE, offset) == CODE, "%s: %s", info.dli_fname,
+                   strerror(errno));
         close(file);
     }
 }
@@ -53,9 +52,8 @@ static int put_back(const char *which)
         }
         void *start = (void *)((uintptr_t)functions[n] & ~(page - 1));
         changed += memcmp(before[n], functions[n], CODE) != 0;
-        if (mprotect(start, 2 * page, BOTH | PROT_EXEC) != 0) {
-            check_fail("mprotect: %s", strerror(errno));
-        }
+        check_that(mprotect(start, 2 * page, BOTH | PROT_EXEC) == 0, "mprotect: %s",
+                   strerror(errno));
         memcpy(functions[n], before[n], CODE);
         mprotect(start, 2 * page, PROT_READ | PROT_EXEC);
     }

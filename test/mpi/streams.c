@@ -75,9 +75,7 @@ static void check_descriptors(void)
         const ssize_t length = readlink(path, name, sizeof name - 1);
         name[length > 0 ? length : 0] = '\0';
         for (unsigned i = 0; i < sizeof ours / sizeof *ours; i++) {
-            if (strstr(name, ours[i]) != NULL) {
-                check_fail("descriptor %d is %s", fd, name);
-            }
+            check_that(strstr(name, ours[i]) == NULL, "descriptor %d is %s", fd, name);
         }
     }
 }
@@ -114,9 +112,8 @@ static void report(const char *file)
         const int to = open(file, O_WRONLY | O_CREAT | O_TRUNC, 0600);
         const int length =
             snprintf(line, sizeof line, "checked %llu bytes\n", (unsigned long long)total);
-        if (to < 0 || write(to, line, (size_t)length) != length) {
-            check_fail("%s: %s", file, strerror(errno));
-        }
+        check_that(to >= 0 && write(to, line, (size_t)length) == length, "%s: %s", file,
+                   strerror(errno));
     }
 }
 

@@ -117,9 +117,7 @@ static void parse(int argc, char **argv)
     shared = check_option(&argc, argv, "--shared", 1) != NULL;
     storms = check_option(&argc, argv, "--storm", 1) != NULL ? STORMS : 0;
     owned = check_option(&argc, argv, "--owned", 1) != NULL;
-    if (argc != 1) {
-        check_fail("unknown option %s", argv[1]);
-    }
+    check_that(argc == 1, "unknown option %s", argv[1]);
 }
 
 int main(int argc, char **argv)
@@ -132,9 +130,7 @@ int main(int argc, char **argv)
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
     parse(argc, argv);
-    if (provided != MPI_THREAD_MULTIPLE) {
-        check_fail("MPI_THREAD_MULTIPLE is not given");
-    }
+    check_that(provided == MPI_THREAD_MULTIPLE, "MPI_THREAD_MULTIPLE is not given");
     malloc_trim(0); /* where malloc is another's, libc's starts here, and threads must not race */
     for (int n = 0; n < storms; n++) {
         pthread_create(&storm_threads[n], NULL, storm, &over);
@@ -147,9 +143,7 @@ int main(int argc, char **argv)
         }
     }
     for (int n = 0; n < threads; n++) {
-        if (pthread_create(&workers[n].thread, NULL, work, &workers[n]) != 0) {
-            check_fail("no thread");
-        }
+        check_that(pthread_create(&workers[n].thread, NULL, work, &workers[n]) == 0, "no thread");
     }
     for (int n = 0; n < threads; n++) {
         pthread_join(workers[n].thread, NULL);

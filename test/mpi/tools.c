@@ -71,14 +71,11 @@ static void write_values(const char *file, int rank)
     snprintf(name, sizeof name, "%s.%d", file, rank);
     FILE *out = fopen(name, "w");
     for (int i = 0; out != NULL && i < count; i++) {
-        if (MPI_T_pvar_read(session, variables[i].handle, &value) != MPI_SUCCESS) {
-            check_fail("cannot read %s", variables[i].name);
-        }
+        check_that(MPI_T_pvar_read(session, variables[i].handle, &value) == MPI_SUCCESS,
+                   "cannot read %s", variables[i].name);
         fprintf(out, "%s %llu\n", variables[i].name + strlen(PREFIX), value);
     }
-    if (out == NULL || fclose(out) != 0) {
-        check_fail("cannot write %s", name);
-    }
+    check_that(out != NULL && fclose(out) == 0, "cannot write %s", name);
 }
 
 int main(int argc, char **argv)

@@ -175,9 +175,8 @@ static void receive_now(const struct step *step, const struct arena *arenas, MPI
         case RECEIVE_PROBE:
             MPI_Mprobe(from, tag, MPI_COMM_WORLD, &message, &probed);
             MPI_Get_elements(&probed, MPI_BYTE, &elements);
-            if ((size_t)elements != arenas[n].layout->size) {
-                check_fail("MPI_Mprobe says %d bytes: %s", elements, step->transfer->text);
-            }
+            check_that((size_t)elements == arenas[n].layout->size, "MPI_Mprobe says %d bytes: %s",
+                       elements, step->transfer->text);
             MPI_Mrecv(buffer, 1, type, &message, &statuses[n]);
             break;
         default:
@@ -197,14 +196,11 @@ static void check_received(const struct step *step, const struct arena *arenas,
         int source = statuses[n].MPI_SOURCE;
         int message = statuses[n].MPI_TAG;
         int elements;
-        if (source < 0 || source >= ranks || message != next[source]++) {
-            check_fail("message %d from %d out of order: %s", message, source,
-                       step->transfer->text);
-        }
+        check_that(source >= 0 && source < ranks && message == next[source]++,
+                   "message %d from %d out of order: %s", message, source, step->transfer->text);
         MPI_Get_elements(&statuses[n], MPI_BYTE, &elements);
-        if ((size_t)elements != arenas[n].layout->size) {
-            check_fail("%d bytes came: %s", elements, step->transfer->text);
-        }
+        check_that((size_t)elements == arenas[n].layout->size, "%d bytes came: %s", elements,
+                   step->transfer->text);
         arena_check(&arenas[n], message_key(step, source, message), step->transfer->text);
     }
     free(next);
@@ -372,14 +368,10 @@ int main(int argc, char **argv)
     send_owned = check_option(&argc, argv, "--send-owned", 1) != NULL;
     receive_owned = check_option(&argc, argv, "--receive-owned", 1) != NULL;
     FILE *file = argc == 2 ? fopen(argv[1], "r") : NULL;
-    if (file == NULL) {
-        check_fail("needs one readable file of cases");
-    }
+    check_that(file != NULL, "needs one readable file of cases");
     while (fgets(line, sizeof line, file) != NULL) {
         struct transfer transfer;
-        if (!parse(line, &transfer)) {
-            check_fail("not a case: %s", line);
-        }
+        check_that(parse(line, &transfer), "not a case: %s", line);
         for (uint64_t n = 0; n < iterations; n++) {
             run_transfer(&transfer, cases * iterations + n);
         }

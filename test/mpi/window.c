@@ -243,9 +243,7 @@ static void alternate(void)
     MPI_Win_unlock_all(window);
     MPI_Barrier(MPI_COMM_WORLD);
     memcpy(&here, memory, sizeof here);
-    if (here != (double)each * (ranks - 1)) {
-        check_fail("added up to %f", here);
-    }
+    check_that(here == (double)each * (ranks - 1), "added up to %f", here);
     check_bytes += sizeof here;
     close_window();
 }
@@ -260,9 +258,8 @@ static void check_tickets(const uint64_t *mine)
     memset(seen, 0, all);
     MPI_Allgather(mine, ROUNDS, MPI_UINT64_T, tickets, ROUNDS, MPI_UINT64_T, MPI_COMM_WORLD);
     for (size_t n = 0; n < all; n++) {
-        if (tickets[n] >= all || seen[tickets[n]]++ != 0) {
-            check_fail("ticket %zu is %llu", n, (unsigned long long)tickets[n]);
-        }
+        check_that(tickets[n] < all && seen[tickets[n]]++ == 0, "ticket %zu is %llu", n,
+                   (unsigned long long)tickets[n]);
     }
     check_bytes += all;
     free(tickets);
@@ -301,9 +298,7 @@ static void fetch(void)
             MPI_Get_accumulate(step, 2, MPI_DOUBLE, before, 2, MPI_DOUBLE, target, at(target, 16),
                                2, MPI_DOUBLE, MPI_SUM, window);
             MPI_Win_flush(target, window);
-            if (before[1] != 2 * before[0]) {
-                check_fail("two numbers were not changed as one");
-            }
+            check_that(before[1] == 2 * before[0], "two numbers were not changed as one");
             mine[n] = (uint64_t)before[0];
         }
         check_tickets(mine);
@@ -315,10 +310,9 @@ static void fetch(void)
         MPI_Get_accumulate(nothing, 2, MPI_UINT64_T, now, 2, MPI_UINT64_T, target, at(target, 0), 2,
                            MPI_UINT64_T, MPI_NO_OP, window);
         MPI_Win_flush(target, window);
-        if (now[0] != (uint64_t)ranks * ROUNDS || now[1] >> 32 != (uint64_t)ranks * ROUNDS) {
-            check_fail("counters are %llu and %llu at the end", (unsigned long long)now[0],
-                       (unsigned long long)(now[1] >> 32));
-        }
+        check_that(now[0] == (uint64_t)ranks * ROUNDS && now[1] >> 32 == (uint64_t)ranks * ROUNDS,
+                   "counters are %llu and %llu at the end", (unsigned long long)now[0],
+                   (unsigned long long)(now[1] >> 32));
     }
     MPI_Win_unlock_all(window);
     close_window();
@@ -355,9 +349,8 @@ static uint32_t value_of(const void *word)
     uint32_t halves[2];
 
     memcpy(halves, word, width);
-    if (width == sizeof halves && halves[0] != halves[1]) {
-        check_fail("the halves of a word are %08x and %08x", halves[0], halves[1]);
-    }
+    check_that(width != sizeof halves || halves[0] == halves[1],
+               "the halves of a word are %08x and %08x", halves[0], halves[1]);
     check_bytes += width;
     return halves[0];
 }
@@ -486,10 +479,9 @@ static void mixed_of(size_t bytes, MPI_Datatype of)
     MPI_Win_unlock_all(window);
     MPI_Allreduce(&balance, &all, 1, MPI_INT64_T, MPI_SUM, MPI_COMM_WORLD);
     MPI_Allreduce(&flipped, &bits, 1, MPI_UINT64_T, MPI_BXOR, MPI_COMM_WORLD);
-    if (all != 0 || bits != 0) {
-        check_fail("words of %zu bytes: %lld are missing of what was added, bits 0x%llx", width,
-                   (long long)all, (unsigned long long)bits);
-    }
+    check_that(all == 0 && bits == 0,
+               "words of %zu bytes: %lld are missing of what was added, bits 0x%llx", width,
+               (long long)all, (unsigned long long)bits);
     close_window();
 }
 

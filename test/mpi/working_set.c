@@ -20,16 +20,12 @@ static size_t pinned_now(void)
     size_t kib = 0;
     char line[256];
     int found = 0;
-    if (status == NULL) {
-        check_fail("/proc/self/status: %s", strerror(errno));
-    }
+    check_that(status != NULL, "/proc/self/status: %s", strerror(errno));
     while (found != 1 && fgets(line, sizeof line, status) != NULL) {
         found = sscanf(line, "VmPin: %zu kB", &kib);
     }
     fclose(status);
-    if (found != 1) {
-        check_fail("/proc/self/status has no line VmPin");
-    }
+    check_that(found == 1, "/proc/self/status has no line VmPin");
     return kib << 10;
 }
 
@@ -39,9 +35,8 @@ static void wait_for(MPI_Request *requests, size_t count, size_t pinned_max)
     int index = 0;
     while (index != MPI_UNDEFINED) {
         const size_t pinned = pinned_now();
-        if (pinned > pinned_max) {
-            check_fail("%zu bytes are pinned, and %zu may be", pinned, pinned_max);
-        }
+        check_that(pinned <= pinned_max, "%zu bytes are pinned, and %zu may be", pinned,
+                   pinned_max);
         MPI_Waitany((int)count, requests, &index, MPI_STATUS_IGNORE);
     }
 }
@@ -79,9 +74,7 @@ int main(int argc, char **argv)
     unsigned char *receive = mapping_make(NULL, count * size, false);
     MPI_Request *requests = calloc(2 * count, sizeof(*requests));
 
-    if (requests == NULL) {
-        check_fail("no memory for %zu requests", 2 * count);
-    }
+    check_that(requests != NULL, "no memory for %zu requests", 2 * count);
     for (uint64_t pass = 0; pass < passes; pass++) {
         exchange(rank, count, size, send, receive, requests, pass, pinned_max);
     }
