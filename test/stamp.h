@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Stamps: bytes that say where they come from; and numbers by chance.
+ * Stamps: bytes that say where they come from; numbers by chance; and waiting.
  *
  * A stamp is a function of (run, iteration, sender, message, byte position), so stale, shifted,
  * swapped and foreign bytes all differ from the right ones. stamp_fill and stamp_check take the
@@ -9,9 +9,16 @@
 #ifndef REGX_TEST_STAMP_H
 #define REGX_TEST_STAMP_H
 
+#include <sched.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+
+/* Waits until that is so, by what another thread or process does. */
+#define await(condition)                                                                           \
+    while (!(condition)) {                                                                         \
+        sched_yield();                                                                             \
+    }
 
 static inline uint64_t stamp_mix(uint64_t value)
 {

@@ -71,9 +71,7 @@ static void *thread(void *unused)
 {
     (void)unused;
     for (uint64_t n = 0; n < rounds * changes; n++) {
-        while (!atomic_load(&asked)) {
-            sched_yield();
-        }
+        await(atomic_load(&asked));
         asked = false;
         change();
         replaced = true;

@@ -149,9 +149,7 @@ static void receive(unsigned char *memory, uint64_t key, bool changes)
     }
     shared->landed = true;
     shared->receivers_turn = false;
-    while (!shared->changed) { /* or it would read all before */
-        sched_yield();
-    }
+    await(shared->changed); /* or it would read all before */
     if (!done) {
         MPI_Wait(&request, MPI_STATUS_IGNORE);
     }

@@ -37,9 +37,7 @@ static bool has_left(void)
 static void end_the_first(void)
 {
     leaves = true;
-    while (!has_left()) {
-        sched_yield();
-    }
+    await(has_left());
 }
 
 static void exchange(int peer)
@@ -91,8 +89,6 @@ int main(int argc, char **argv)
         fprintf(stderr, "no thread\n");
         return CHECK_FAILED;
     }
-    while (!leaves) {
-        sched_yield();
-    }
+    await(leaves);
     pthread_exit(NULL);
 }

@@ -51,9 +51,7 @@ static inline void *mapping_share(const char *path, size_t size)
 static inline void mapping_give_turn(atomic_bool *flag, bool others)
 {
     *flag = others;
-    while (*flag == others) {
-        sched_yield();
-    }
+    await(*flag != others);
 }
 
 static inline void *mapping_make_below_room(size_t size)

@@ -51,9 +51,7 @@ static void send_large(int rank, int to)
 /* Rank 1 waits here, outside MPI. */
 static void wait_outside(const atomic_bool *released)
 {
-    while (!*released) {
-        sched_yield();
-    }
+    await(*released);
 }
 
 /* Lets what is under way go as far as it can without the others. */

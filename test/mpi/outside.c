@@ -26,9 +26,7 @@ int main(int argc, char **argv)
             for (int i = 0; i < count; i++) {
                 MPI_Isend(memory, sizes[n], MPI_BYTE, 1, CHECK_TAG, MPI_COMM_WORLD, &requests[i]);
             }
-            while (*received <= n) {
-                sched_yield();
-            }
+            await(*received > n);
             MPI_Waitall(count, requests, MPI_STATUSES_IGNORE);
         } else {
             for (int i = 0; i < count; i++) {

@@ -184,9 +184,7 @@ static void flood(void)
 /* Waits for a put of that value or a later, greater one, by looking at the memory alone. */
 static void await_bytes(const unsigned char *at, unsigned char value)
 {
-    while (__atomic_load_n(at, __ATOMIC_ACQUIRE) < value) {
-        sched_yield();
-    }
+    await(__atomic_load_n(at, __ATOMIC_ACQUIRE) >= value);
 }
 
 /* Puts and gets between pairs, whose second is not inside MPI from the first one to the last. */

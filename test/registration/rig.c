@@ -152,9 +152,7 @@ void rig_settle(const rig_t *rig)
 {
     const regx_monitor_t *monitor = rig->choice.monitor;
 
-    while (monitor != NULL && atomic_load(&monitor->log->sequence) % 2 != 0) {
-        sched_yield();
-    }
+    await(monitor == NULL || atomic_load(&monitor->log->sequence) % 2 == 0);
 }
 
 bool rig_can_hold(const rig_t *rig)

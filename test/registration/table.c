@@ -21,6 +21,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "../stamp.h"
 #include "rig.h"
 #include "table.h"
 
@@ -193,14 +194,10 @@ static bool change_meanwhile(cell_t *cell, direction_t direction, const row_t *r
     if (pthread_create(&thread, NULL, change_in_thread, &changer) != 0) {
         abort();
     }
-    while (waits(&changer, &taken)) {
-        sched_yield();
-    }
+    await(!waits(&changer, &taken));
     if (taken || row->early) {
         try(cell, direction, &target); /* at once, whether the kernel's news is there or not */
-        while (rig_can_hold(&rig) && !rig_held(&rig) && !atomic_load(&changer.finished)) {
-            sched_yield();
-        }
+        await(!rig_can_hold(&rig) || rig_held(&rig) || atomic_load(&changer.finished));
         cell->anew = !rig_held(&rig);
         if (try(cell, direction, &target) && !cell->stale && !cell->anew && !regions_stay_true()) {
             broken(cell, "a kept region served", target.name);

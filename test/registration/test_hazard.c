@@ -428,9 +428,7 @@ static void hazard_35_pinned_memory_returns_while_the_program_computes(void **st
     for (unsigned i = 0; i < BUFFERS; i++) {
         munmap(buffers[i], 1 << 20);
     }
-    while (regx_memlock_pinned() != before || oracle_registered(rig.oracle) != 0) {
-        sched_yield();
-    }
+    await(regx_memlock_pinned() == before && oracle_registered(rig.oracle) == 0);
 }
 
 enum { BACKENDS = 3, NAME_MOST = 80 };

@@ -72,9 +72,7 @@ void unmap_under_way(void)
         while (!has_come(&message, 0, to->seen) && !is_done(&request)) {
         }
         shared->landed = true;
-        while (!shared->going) {
-            sched_yield();
-        }
+        await(shared->going);
         if (!senders) {
             buffer_take_away(to);
             copy(message.to, message.from, message.length);

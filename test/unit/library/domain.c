@@ -98,9 +98,7 @@ static void settle(const regx_domain_t *domain)
 {
     const bool keeps = strcmp(regx_domain_backend(domain, NULL), "none") != 0;
 
-    while (keeps && atomic_load(&monitor->log->sequence) % 2 == 1) {
-        sched_yield();
-    }
+    await(!keeps || atomic_load(&monitor->log->sequence) % 2 == 0);
 }
 
 void domain_acquire(regx_domain_t *domain, void *base, size_t length, int access, regx_use_t *use)

@@ -50,9 +50,7 @@ DOMAIN_TEST(what_was_freed_is_deregistered_without_another_call, "notifier")
     const uint32_t key = domain_use(domain, base, LENGTH, TO_SEND);
 
     munmap(base, LENGTH);
-    while (domain_is_registered(key, base, LENGTH, 0)) { /* or the alarm rings */
-        sched_yield();
-    }
+    await(!domain_is_registered(key, base, LENGTH, 0)); /* or the alarm rings */
 }
 
 static unsigned told;

@@ -46,9 +46,8 @@ region_t keep(regx_monitor_t *monitor, void *base, size_t length)
     region_t region = {
         .monitor = monitor, .start = (uintptr_t)base, .end = (uintptr_t)base + length};
 
-    while (atomic_load(&monitor->log->sequence) % 2 == 1) {
-        sched_yield(); /* what happened here before comes into the log */
-    }
+    /* What happened here before comes into the log. */
+    await(atomic_load(&monitor->log->sequence) % 2 == 0);
     regx_inval_log_interest(monitor->log, region.start, region.end, 1);
     region.status = monitor->subscribe(monitor, region.start, region.end, &region.since);
     return region;
@@ -78,10 +77,8 @@ bool hits(const region_t *region)
 
 bool hits_in_the_end(const region_t *region)
 {
-    while (!region->monitor->valid(region->monitor) ||
-           atomic_load(&region->monitor->log->sequence) % 2 == 1) {
-        sched_yield();
-    }
+    await(region->monitor->valid(region->monitor) &&
+          atomic_load(&region->monitor->log->sequence) % 2 == 0);
     return hits(region);
 }
 

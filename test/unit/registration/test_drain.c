@@ -202,9 +202,7 @@ static void *transfer_again_and_again(void *unused)
         }
         atomic_store(&turns.in_use, false);
         regx_drain_let_go(drain, held);
-        while (atomic_load(&turns.changed) != turn) {
-            sched_yield();
-        }
+        await(atomic_load(&turns.changed) == turn);
         if (!whole) {
             return memory;
         }
@@ -221,9 +219,7 @@ DRAIN_TEST(what_is_in_use_stays_as_it_is)
     memset(&turns, 0, sizeof(turns));
     pthread_create(&thread, NULL, transfer_again_and_again, NULL);
     for (unsigned turn = 1; turn <= CHANGES; turn++) {
-        while (atomic_load(&turns.begun) != turn) {
-            sched_yield();
-        }
+        await(atomic_load(&turns.begun) == turn);
         madvise(memory + (size_t)(turn % PAGES) * PAGE, PAGE, MADV_DONTNEED);
         used += atomic_load(&turns.in_use);
         atomic_store(&turns.changed, turn);

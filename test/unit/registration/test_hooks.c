@@ -298,9 +298,7 @@ UNIT_TEST_BETWEEN(beside_the_notifier_both_are_heard, hooked_reset, NULL)
     since = atomic_load(&monitor->log->head);
     hooked.faults = DEAF_MUNMAP;
     munmap(memory, PAGE);
-    while (!regx_inval_log_touched(monitor->log, since, at, at + PAGE, true)) {
-        sched_yield();
-    }
+    await(regx_inval_log_touched(monitor->log, since, at, at + PAGE, true));
     regx_inval_log_interest(monitor->log, at, at + PAGE, -1);
     monitor->stop(monitor);
     assert_int_equal(hooked.installed, 1);

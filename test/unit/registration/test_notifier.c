@@ -121,9 +121,7 @@ WATCHED(a_change_that_was_read_and_not_logged_misses)
     assert_true(hits_in_the_end(&region));
     hold_reader(HOLD_BEFORE_LOG);
     assert_int_equal(pthread_create(&thread, NULL, unmap_it, (void *)region.start), 0);
-    while (!hold_is_held()) {
-        sched_yield();
-    }
+    await(hold_is_held());
     pthread_join(thread, NULL);
     assert_true(region.monitor->valid(region.monitor));
     assert_false(
@@ -257,9 +255,7 @@ UNIT_TEST(it_takes_no_signal_and_inherits_neither_cores_nor_policy)
     assert_int_equal(sched_setscheduler(0, SCHED_BATCH, &none), 0);
     regx_monitor_t *monitor = start();
     pid_t reader;
-    while ((reader = reader_id()) == 0) {
-        sched_yield(); /* it has not got its name yet */
-    }
+    await((reader = reader_id()) != 0); /* it has not got its name yet */
     const uint64_t blocked = blocked_signals(reader);
     const int failed = sched_getaffinity(reader, sizeof(its), &its);
     const int policy = sched_getscheduler(reader);
@@ -312,9 +308,7 @@ UNIT_TEST(after_closefrom_nothing_is_kept_and_no_other_file_is_touched)
     process_must_end_well(child);
     assert_int_equal(munmap((void *)region.start, LENGTH), 0); /* waits for no one */
     assert_false(hits(&region));
-    while (reader_id() != 0) {
-        sched_yield(); /* it does not spin for ever */
-    }
+    await(reader_id() == 0);                         /* it does not spin for ever */
     assert_int_equal(monitor->log->sequence % 2, 1); /* whatever the query's number becomes */
     assert_int_equal(monitor->subscribe(monitor, region.start, region.end, &region.since),
                      REGX_DENIED);

@@ -161,14 +161,10 @@ UNIT_TEST(stopping_leaves_nothing_watched_while_a_thread_moves_memory)
         atomic_store(&mover.end, false);
         atomic_store(&mover.moves, 0);
         assert_int_equal(pthread_create(&thread, NULL, move_to_and_fro, NULL), 0);
-        while (atomic_load(&mover.moves) < 10) {
-            sched_yield();
-        }
+        await(atomic_load(&mover.moves) >= 10);
         monitor->stop(monitor);
         const unsigned moves = atomic_load(&mover.moves);
-        while (atomic_load(&mover.moves) < moves + 3) { /* it does not wait */
-            sched_yield();
-        }
+        await(atomic_load(&mover.moves) >= moves + 3); /* it does not wait */
         atomic_store(&mover.end, true);
         pthread_join(thread, NULL);
         close(go[1]);
@@ -282,9 +278,7 @@ UNIT_TEST(stop_leaves_no_descriptor_thread_or_watched_memory)
         monitor->stop(monitor);
         assert_int_equal(watched_mappings(), 0);
         assert_int_equal(process_descriptors(), before);
-        while (process_threads() > threads_before) { /* one that was joined may yet be seen */
-            sched_yield();
-        }
+        await(process_threads() <= threads_before); /* one that was joined may yet be seen */
     }
     munmap(base, (size_t)16 << 20);
 }

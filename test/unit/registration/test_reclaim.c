@@ -37,9 +37,7 @@ static registry_t *open_over(regx_monitor_t *monitor)
 
 static void settle(const regx_monitor_t *monitor)
 {
-    while (atomic_load(&monitor->log->sequence) % 2 == 1) {
-        sched_yield();
-    }
+    await(atomic_load(&monitor->log->sequence) % 2 == 0);
 }
 
 static uintptr_t map(size_t length)
@@ -63,9 +61,7 @@ void __wrap_regx_thread_wait(_Atomic uint32_t *word, uint32_t value, unsigned mi
     int next = HOLD_NEXT;
 
     if (milliseconds == 0 && atomic_compare_exchange_strong(&before_sleep, &next, HELD)) {
-        while (atomic_load(&before_sleep) == HELD) {
-            sched_yield();
-        }
+        await(atomic_load(&before_sleep) != HELD);
     } else if (milliseconds == 0) {
         sleeps++;
     }
@@ -88,18 +84,12 @@ UNIT_TEST(a_cache_closes_though_another_on_the_same_monitor_goes_on_sleeping)
     assert_non_null(monitor.log);
     atomic_store(&before_sleep, HOLD_NEXT);
     registry_t *first = open_over(&monitor);
-    while (atomic_load(&before_sleep) != HELD) {
-        sched_yield();
-    }
+    await(atomic_load(&before_sleep) == HELD);
     atomic_store(&sleeps, 0);
     registry_t *second = open_over(&monitor);
-    while (atomic_load(&sleeps) < 1) {
-        sched_yield();
-    }
+    await(atomic_load(&sleeps) >= 1);
     assert_int_equal(pthread_create(&thread, NULL, close_it, first), 0);
-    while (atomic_load(&sleeps) < 2) {
-        sched_yield();
-    }
+    await(atomic_load(&sleeps) >= 2);
     atomic_store(&before_sleep, GO_ON);
     pthread_join(thread, NULL);
     registry_close(second);
@@ -120,14 +110,10 @@ UNIT_TEST(what_was_in_use_is_deregistered_after_its_last_use)
     assert_int_equal(munmap((void *)buffer, LENGTH), 0);
     assert_int_equal(munmap((void *)before, LENGTH), 0);
     regx_region_release(&r->registry, &other);
-    while (r->live > 1) {
-        sched_yield();
-    }
+    await(r->live <= 1);
     assert_true(region.kept != 0);
     regx_region_release(&r->registry, &region);
-    while (r->live > 0) {
-        sched_yield();
-    }
+    await(r->live == 0);
     registry_close(r);
     monitor->stop(monitor);
 }
@@ -143,9 +129,7 @@ static uintptr_t change_in_use(registry_t *r, const regx_monitor_t *monitor)
     settle(monitor);
     regx_registry_progress(&r->registry); /* the region is dead, and in use */
     regx_region_release(&r->registry, &region);
-    while (r->live > 0) {
-        sched_yield();
-    }
+    await(r->live == 0);
     return buffer;
 }
 

@@ -104,9 +104,7 @@ static void send_frame(const process_t *from, const process_t *to, uint8_t tag, 
 {
     regx_conn_t *conn = from->peers[to - processes].conn;
 
-    while (regx_shm_ops.send(conn, tag, data, length, NULL, NULL, 0) == REGX_AGAIN) {
-        sched_yield();
-    }
+    await(regx_shm_ops.send(conn, tag, data, length, NULL, NULL, 0) != REGX_AGAIN);
 }
 
 static void done(void *context, regx_status_t status)

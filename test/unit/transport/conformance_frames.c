@@ -274,9 +274,7 @@ static _Atomic bool sender_has_ended;
 static void *send_many(void *nothing)
 {
     for (unsigned i = 0; i < BY_EACH; i++) {
-        while (party_try(&one, 2, i, (size_t)i * 20) != REGX_OK) {
-            sched_yield();
-        }
+        await(party_try(&one, 2, i, (size_t)i * 20) == REGX_OK);
     }
     sender_has_ended = true;
     return nothing;

@@ -323,9 +323,7 @@ UNIT_TEST(nothing_is_read_after_unstage)
 
         make_copied_out(message, 0);
         atomic_fetch_add(&regx_shm_main(shm_of(&two))->cico.requests, 1);
-        while (copied_in(message) == 0) {
-            sched_yield();
-        }
+        await(copied_in(message) != 0);
         regx_shm_unstage(two.transport, &message->exposed.key);
         memset(message->data, 0xdd, MOST); /* a race, if it were still read */
         free(message->data);

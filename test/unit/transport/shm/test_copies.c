@@ -332,9 +332,7 @@ static regx_claim_piece_t slow;
 
 static void *end_slowly(void *nothing)
 {
-    while (!disconnects) {
-        sched_yield();
-    }
+    await(disconnects);
     for (unsigned i = 0; i < 1000; i++) {
         sched_yield(); /* the other most likely waits by now, and if not it is right too */
     }

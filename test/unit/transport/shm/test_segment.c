@@ -335,9 +335,7 @@ UNIT_TEST(a_process_lives_until_its_last_thread_has_ended)
     pair_hear(end, &life, sizeof(life));
     const regx_life_t by_number = {.id = -1, .pid = child};
     assert_true(life.id >= 0 && life.pid == child);
-    while (!first_thread_has_ended(child)) {
-        sched_yield();
-    }
+    await(first_thread_has_ended(child));
     assert_false(regx_life_is_over(&life, &own));
     assert_false(regx_life_is_over(&by_number, &own));
     life.made++; /* another segment has got its number */
@@ -383,9 +381,7 @@ UNIT_TEST(a_process_without_memory_has_ended)
                                  .own = own};
     assert_false(regx_vm_gone(&peer));
     assert_int_equal(kill(first, SIGKILL), 0);
-    while (!regx_vm_gone(&peer)) {
-        sched_yield();
-    }
+    await(regx_vm_gone(&peer));
     assert_false(regx_life_is_over(&peer.life, &own)); /* so it seems still */
     assert_int_equal(waitpid(second, NULL, 0), second);
     pair_join(first, end, true);
@@ -475,9 +471,7 @@ UNIT_TEST(what_a_killed_process_has_named_is_removed)
     assert_true(is_there(&name.file));
     assert_false(regx_vm_gone(&peer));
     assert_int_equal(kill(child, SIGKILL), 0);
-    while (!regx_vm_gone(&peer)) {
-        sched_yield();
-    }
+    await(regx_vm_gone(&peer));
     assert_true(is_there(&name.file));
     const char *others = REGX_SHM_FOLDER "/regx.of_the_program";
     close(open(others, O_CREAT | O_WRONLY | O_CLOEXEC, 0600));

@@ -158,9 +158,7 @@ static _Atomic unsigned stage; /* 0: no party closes; 1: one does; then what it 
 
 static void await_stage(unsigned value)
 {
-    while (stage < value) {
-        sched_yield();
-    }
+    await(stage >= value);
 }
 
 static unsigned maps; /* that were asked for */
