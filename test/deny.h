@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 
 /* It fails with that answer from now on. False: it cannot be had. */
 static inline bool process_deny(unsigned call, int answer)

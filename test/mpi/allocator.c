@@ -14,7 +14,6 @@
  * The component gets no more memory. Rank 0 sends rank 1 SIZE bytes, twice. Before the second message
  * the component of the one that is named is refused every malloc and calloc.
  */
-#define _GNU_SOURCE
 #include <dlfcn.h>
 #include <malloc.h>
 #include <sys/prctl.h>

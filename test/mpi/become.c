@@ -12,13 +12,7 @@
  * together: ranks 0 and 1 have met before, all become it, then all meet. staggered: one after the other,
  * and each has its first message with the last one when the one is what the other is not.
  */
-#define _GNU_SOURCE
-#include <errno.h>
-#include <fcntl.h>
-#include <sched.h>
 #include <sys/resource.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include "../deny.h"
 #include "check.h"

@@ -3,10 +3,14 @@
 #ifndef REGX_TEST_CHECK_H
 #define REGX_TEST_CHECK_H
 
+#include <errno.h>
+#include <fcntl.h>
 #include <mpi.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "../stamp.h"
 

@@ -16,7 +16,6 @@
  * Nothing of regx may be left: with a thread of it that hangs, with a userfaultfd unread it would too.
  * Ends with 0, or with 4.
  */
-#define _GNU_SOURCE
 #include <pthread.h>
 #include <signal.h>
 #include <spawn.h>

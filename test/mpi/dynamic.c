@@ -10,7 +10,6 @@
  * connect: the job starts two groups of children that know nothing of each other; they meet over a
  * port, talk, disconnect, and meet again, TIMES times.
  */
-#include <stdbool.h>
 
 #include "check.h"
 

@@ -19,12 +19,8 @@
  *
  * owned: the buffers are of MPI_Alloc_mem.
  */
-#define _GNU_SOURCE
-#include <fcntl.h>
 #include <signal.h>
-#include <stdbool.h>
 #include <sys/file.h>
-#include <unistd.h>
 
 #include "check.h"
 

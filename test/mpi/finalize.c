@@ -14,10 +14,7 @@
  *     finalize kept SIZE COUNT     memory of MPI_Alloc_mem that COUNT messages were received into and
  *                                  that is not freed outlives MPI
  */
-#include <errno.h>
-#include <fcntl.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "check.h"
 

@@ -9,9 +9,7 @@
  * exchange messages with who is there. Two processes that call themselves one rank cannot both end
  * MPI: all ranks end without, when all has been checked.
  */
-#include <stdbool.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #include "check.h"
 

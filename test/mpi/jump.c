@@ -9,12 +9,10 @@
  * way, of which its receiver knows. (MPI may lose what it handles at that moment.) After each jump, from
  * deeper in the stack, these are received; then rank 0 sends SIZE bytes to rank 1, and it to rank 0.
  */
-#define _GNU_SOURCE
 #include <dlfcn.h>
 #include <execinfo.h>
 #include <setjmp.h>
 #include <signal.h>
-#include <stdbool.h>
 #include <sys/time.h>
 
 #include "check.h"

@@ -8,8 +8,6 @@
 #ifndef REGX_TEST_LAYOUT_H
 #define REGX_TEST_LAYOUT_H
 
-#include <stdbool.h>
-
 #include "check.h"
 
 enum { ARENA_GUARD = 8192 };

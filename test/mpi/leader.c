@@ -9,9 +9,7 @@
  * ranks that have not met exchange their first ones then.
  */
 #include <pthread.h>
-#include <sched.h>
 #include <stdatomic.h>
-#include <stdbool.h>
 
 #include "check.h"
 

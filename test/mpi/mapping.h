@@ -4,11 +4,7 @@
 #ifndef REGX_TEST_MAPPING_H
 #define REGX_TEST_MAPPING_H
 
-#include <errno.h>
-#include <fcntl.h>
-#include <sched.h>
 #include <stdatomic.h>
-#include <stdbool.h>
 
 #include "../below_room.h"
 #include "check.h"

@@ -7,9 +7,7 @@
  * Rank 0 sends, rank 1 receives; FOLDER takes the mapped files. A string literal and a table in
  * .rodata are sent as they are, once.
  */
-#include <fcntl.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include "check.h"
 

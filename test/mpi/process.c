@@ -11,7 +11,6 @@
 #include <dirent.h>
 #include <dlfcn.h>
 #include <signal.h>
-#include <stdbool.h>
 
 #include "check.h"
 #include "settle.h"

@@ -3,7 +3,6 @@
  * rounding ROUNDS: messages of many sizes between two ranks, each time from a few buffers, while
  * whatever rounds in a thread ends it by SIGFPE.
  */
-#include <stdbool.h>
 
 #include "check.h"
 

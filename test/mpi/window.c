@@ -8,7 +8,6 @@
  * of a put or get; every rank's window has a part of that size for each rank. The case alone is
  * for where the target need not do anything.
  */
-#include <sched.h>
 
 #include "check.h"
 

@@ -8,9 +8,6 @@
  * with 77 where the backend or the oracle cannot be had.
  */
 #include <malloc.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/utsname.h>
 
 #include "operations.h"

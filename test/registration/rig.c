@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "rig.h"
 
-#include <sched.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <sys/mman.h>
 
 #include "../stamp.h"

@@ -6,6 +6,15 @@
 #ifndef REGX_TEST_RIG_H
 #define REGX_TEST_RIG_H
 
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include "oracle.h"
 #include "registration/registry.h"
 

@@ -4,9 +4,6 @@
  */
 #include "rig.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-
 #include "compat/compat.h"
 
 #include "opal/mca/memory/base/base.h"

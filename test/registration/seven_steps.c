@@ -11,9 +11,6 @@
  * better. What happens is printed, step by step. Ends with 1 if it is not what should, and with 77
  * where there is no device (linked with oracle_verbs.c: an RDMA device).
  */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 
 #include "rig.h"

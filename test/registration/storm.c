@@ -12,13 +12,7 @@
  * parts: the cache acts on one changed region at a time.
  * Output and status as property's, but for `refused`: a refusal is a failure here.
  */
-#include <errno.h>
-#include <pthread.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "../stamp.h"
 #include "change.h"

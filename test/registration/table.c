@@ -12,14 +12,7 @@
  * says why, where the backend or the oracle cannot be had.
  */
 #include <malloc.h>
-#include <pthread.h>
-#include <sched.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "../stamp.h"
 #include "rig.h"

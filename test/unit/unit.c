@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "unit.h"
 
-#include <sys/mman.h>
-
 void *unit_map(void *at, size_t length)
 {
     void *memory =

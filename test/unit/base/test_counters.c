@@ -4,9 +4,6 @@
  */
 #include "../unit.h"
 
-#include <pthread.h>
-#include <stdio.h>
-
 #include "base/counters.h"
 
 enum { THREADS = 4, ROUNDS = 100000 };

@@ -5,9 +5,6 @@
  */
 #include "../process.h"
 
-#include <sys/mman.h>
-#include <sys/syscall.h>
-
 #include "base/file.h"
 
 static int made(void)

@@ -4,8 +4,6 @@
  */
 #include "../unit.h"
 
-#include <stdio.h>
-
 #include "base/param.h"
 
 #define GIB (UINT64_C(1) << 30)

@@ -5,9 +5,6 @@
  */
 #include "../unit.h"
 
-#include <errno.h>
-#include <pthread.h>
-#include <stdatomic.h>
 #include <sys/syscall.h>
 
 #undef __x86_64__

@@ -5,8 +5,6 @@
  */
 #include "../unit.h"
 
-#include <stdio.h>
-
 #include "base/trace.h"
 
 static char last[2048];

@@ -5,8 +5,6 @@
  */
 #include "../unit.h"
 
-#include <stdio.h>
-
 #include "btl/component.h"
 #include "btl/module.h"
 

@@ -7,7 +7,6 @@
 
 #include "../unit.h"
 
-#include <stdio.h>
 #include <sys/stat.h>
 
 #include "btl/eager.h"

@@ -5,8 +5,6 @@
  */
 #include "../unit.h"
 
-#include <stdio.h>
-
 #include "btl/settings.h"
 
 static regx_settings_t settings;

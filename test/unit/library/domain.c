@@ -1,11 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "domain.h"
 
-#include <errno.h>
-#include <sched.h>
-#include <stdatomic.h>
-#include <stdio.h>
-
 #include "../transport/verbs/fake_device.h"
 #include "../transport/verbs/fake_parts.h"
 #include "registration/registry.h"

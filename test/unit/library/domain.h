@@ -7,8 +7,6 @@
 
 #include "../unit.h"
 
-#include <sys/mman.h>
-
 #include "library/regx/registration.h"
 
 enum {

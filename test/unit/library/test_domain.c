@@ -5,8 +5,6 @@
  */
 #include "domain.h"
 
-#include <errno.h>
-
 #include "../transport/verbs/fake_device.h"
 
 UNIT_TEST(memory_used_again_is_registered_once)

@@ -5,8 +5,6 @@
  */
 #include "domain.h"
 
-#include <pthread.h>
-#include <sched.h>
 #include <sys/syscall.h>
 
 DOMAIN_TEST(memory_unmapped_past_libc_is_registered_anew, "notifier")

@@ -7,13 +7,9 @@
 #include "../unit.h"
 
 #include <dlfcn.h>
-#include <errno.h>
 #include <hwloc.h>
-#include <sched.h>
-#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 
 #include "pool/pool.h"
 

@@ -4,8 +4,6 @@
  */
 #include "../unit.h"
 
-#include <pthread.h>
-
 #include "pool/pool.h"
 
 enum { SLOT = 4096 };

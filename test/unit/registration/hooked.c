@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "hooked.h"
 
-#include <stdio.h>
-#include <sys/mman.h>
 #include <sys/syscall.h>
 
 hooked_t hooked;

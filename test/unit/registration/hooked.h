@@ -8,9 +8,6 @@
 
 #include "../unit.h"
 
-#include <pthread.h>
-#include <stdatomic.h>
-
 #include "registration/monitor/monitor.h"
 
 enum { DEAF_MUNMAP = 1, DEAF_MREMAP = 2, DEAF_MADVISE = 4, DEAF_MMAP = 8 };

@@ -2,7 +2,6 @@
 #include "monitored.h"
 
 #include "../../below_room.h"
-#include <stdio.h>
 
 regx_counters_t counters;
 char traced_line[256];

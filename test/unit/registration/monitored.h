@@ -8,9 +8,6 @@
 
 #include "../unit.h"
 
-#include <sched.h>
-#include <sys/mman.h>
-
 #include "registration/monitor/monitor.h"
 
 enum { PAGE = 4096, LENGTH = 16 * PAGE };

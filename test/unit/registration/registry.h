@@ -9,8 +9,6 @@
 
 #include "../unit.h"
 
-#include <stdatomic.h>
-
 #include "registration/cache.h"
 #include "registration/registry.h"
 

@@ -4,8 +4,6 @@
  */
 #include "registry.h"
 
-#include <pthread.h>
-
 REGISTRY_TEST(a_region_covers_exactly_the_pages_that_were_asked_for,
               registry_open(UNLIMITED, UNLIMITED, false, true))
 {

@@ -7,9 +7,6 @@
 #include "../process.h"
 #include "hooked.h"
 
-#include <sched.h>
-#include <sys/mman.h>
-
 #include "registration/monitor/monitor.h"
 
 enum { PAGE = 4096, PAGES = 8, ROUNDS = 3 };

@@ -5,11 +5,7 @@
  */
 #include "hooked.h"
 
-#include <errno.h>
-#include <sched.h>
-#include <sys/mman.h>
 #include <sys/shm.h>
-#include <sys/syscall.h>
 
 #include "../process.h"
 #include "registration/monitor/monitor.h"

@@ -6,11 +6,8 @@
  */
 #include "../unit.h"
 
-#include <sys/mman.h>
-
 #include "base/util.h"
 #include "registration/monitor/monitor.h"
-#include <pthread.h>
 
 static bool is_valid;
 static regx_status_t answer;

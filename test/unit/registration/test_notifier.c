@@ -10,9 +10,7 @@
 #include "monitored.h"
 
 #include <poll.h>
-#include <pthread.h>
 #include <sys/shm.h>
-#include <sys/syscall.h>
 #include <sys/timerfd.h>
 #include <time.h>
 

@@ -5,9 +5,7 @@
 #include "../process.h"
 #include "monitored.h"
 
-#include <pthread.h>
 #include <spawn.h>
-#include <sys/syscall.h>
 
 extern char **environ;
 

@@ -5,9 +5,6 @@
  */
 #include "../unit.h"
 
-#include <stdio.h>
-#include <sys/mman.h>
-
 #include "registration/registry.h"
 
 enum { PAGE = 4096, SIZE = 8 * PAGE };

@@ -4,8 +4,6 @@
  */
 #include "registry.h"
 
-#include <pthread.h>
-
 enum { BLOCK = 0x40000, USES = 20, THREADS = 4, ROUNDS = 300 };
 
 static const uintptr_t here = 0x10000000;

@@ -8,10 +8,6 @@
  */
 #include "registry.h"
 
-#include <pthread.h>
-#include <sched.h>
-#include <stdio.h>
-
 #include "registration/registry.h"
 
 enum { PAGES = 64, SLOTS = 4096, THREADS = 4, RACES = 500 };

@@ -6,10 +6,6 @@
 #include "../../below_room.h"
 #include "registry.h"
 
-#include <pthread.h>
-#include <sched.h>
-#include <stdio.h>
-
 enum { LENGTH = 16 * 4096 };
 
 static regx_counters_t counters;

@@ -5,10 +5,6 @@
  */
 #include "../unit.h"
 
-#include <pthread.h>
-#include <stdatomic.h>
-#include <stdio.h>
-#include <sys/mman.h>
 #include <sys/wait.h>
 
 #include "registration/monitor/monitor.h"

@@ -6,8 +6,6 @@
  */
 #include "../process.h"
 #include "registry.h"
-#include <sys/mman.h>
-#include <sys/syscall.h>
 
 UNIT_TEST(exactly_what_changed_misses)
 {

@@ -9,7 +9,6 @@
 #include "monitored.h"
 #include "registration/monitor/uffd.h"
 
-#include <errno.h>
 #include <linux/userfaultfd.h>
 #include <sys/ioctl.h>
 

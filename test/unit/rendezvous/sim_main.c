@@ -4,8 +4,6 @@
  */
 #include "sim.h"
 
-#include <stdio.h>
-
 enum { SEEDS = 10 };
 
 static unsigned runs;

@@ -6,9 +6,6 @@
  */
 #include "sim.h"
 
-#include <errno.h>
-#include <sys/mman.h>
-
 #include "base/util.h"
 
 enum { CHANGED = 0x77, GAP = 256 };

@@ -4,7 +4,6 @@
  */
 #include "sim.h"
 
-#include <stdio.h>
 #include <time.h>
 
 #include "rendezvous/control.h"

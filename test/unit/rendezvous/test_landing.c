@@ -4,12 +4,7 @@
  * and nothing beside it is touched. Memory whose pages cannot be moved is refused before, or its
  * bytes are copied; they are right in any case.
  */
-#define _GNU_SOURCE
 #include "../process.h"
-
-#include <pthread.h>
-#include <sys/mman.h>
-#include <sys/syscall.h>
 
 #include "base/util.h"
 #include "rendezvous/engine.h"

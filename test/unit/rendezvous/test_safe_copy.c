@@ -5,13 +5,8 @@
  */
 #include "../process.h"
 
-#include <errno.h>
 #include <linux/userfaultfd.h>
-#include <pthread.h>
-#include <sched.h>
 #include <sys/ioctl.h>
-#include <sys/mman.h>
-#include <sys/syscall.h>
 
 #include "rendezvous/buffer.h"
 

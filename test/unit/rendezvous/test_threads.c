@@ -7,10 +7,6 @@
  */
 #include "../transport/shm/shm_parties.h"
 
-#include <pthread.h>
-#include <sched.h>
-#include <stdio.h>
-
 #include "rendezvous/rendezvous.h"
 
 enum {

@@ -4,10 +4,6 @@
  */
 #include "parties.h"
 
-#include <pthread.h>
-#include <sched.h>
-#include <stdio.h>
-
 /* ---- addresses ---- */
 
 CONFORMANCE_TEST(an_address_of_another_length_is_refused)

@@ -5,8 +5,6 @@
  */
 #include "parties.h"
 
-#include <sys/mman.h>
-
 /* A get to the same place as it is from. */
 static void get(readable_t *readable, size_t at, size_t length, bool assisted)
 {

@@ -9,7 +9,6 @@
 
 #include "../unit.h"
 
-#include <stdio.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>

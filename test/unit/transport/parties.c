@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "parties.h"
 
-#include <pthread.h>
-#include <stdio.h>
-
 const conformance_t *tested __attribute__((weak)); /* a program may begin with its own */
 party_t one, two, three;
 const uint64_t outside[OUTSIDE] = {REGION - 3, REGION, REGION + 1, UINT64_MAX, UINT64_MAX - 3};

@@ -6,7 +6,6 @@
 #include "../../process.h"
 #include "../parties.h"
 
-#include <sys/mman.h>
 #include <sys/resource.h>
 
 #include "../pair.h"

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "box.h"
 
-#include <sys/mman.h>
-
 static uint8_t pattern[PATTERN];
 
 static int setup(void **state)

@@ -3,11 +3,9 @@
  * Memory for the user's buffers (MPI_Alloc_mem): what is allocated, how a peer's is mapped, and who
  * copies.
  */
-#define _GNU_SOURCE
 #include "shm_parties.h"
 
 #include <fcntl.h>
-#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 

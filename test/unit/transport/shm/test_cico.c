@@ -5,8 +5,6 @@
  */
 #include "shm_parties.h"
 
-#include <pthread.h>
-#include <sched.h>
 #include <time.h>
 
 enum {

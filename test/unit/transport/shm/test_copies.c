@@ -7,12 +7,7 @@
 #include "../../process.h"
 #include "shm_parties.h"
 
-#include <errno.h>
-#include <sys/syscall.h>
-
 #include "../pair.h"
-#include <pthread.h>
-#include <sched.h>
 #include <time.h>
 
 SHM_TEST(every_other_get_of_several_pieces_begins_with_the_last)

@@ -3,13 +3,9 @@
  * Segments: what a neighbour says of one, which need not be true, and what is there. And whose memory
  * it is that the kernel copies.
  */
-#define _GNU_SOURCE
 #include "../../process.h"
 #include "../pair.h"
 
-#include <errno.h>
-#include <pthread.h>
-#include <sched.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 

@@ -5,11 +5,6 @@
 #include "../../process.h"
 #include "shm_parties.h"
 
-#include <errno.h>
-#include <pthread.h>
-#include <sched.h>
-#include <sys/mman.h>
-
 /* Each expects the other from the start, and nothing is sent yet. */
 #define EARLY_TEST(test) UNIT_TEST_WITHIN(test, NULL, shm_parties_open_early(), parties_close())
 

@@ -6,8 +6,6 @@
 #include "box.h"
 
 #include "transport/shm/shm_internal.h"
-#include <pthread.h>
-#include <sched.h>
 
 /* Some hundred laps. Each hand-over may take time slices of other programs. The thread sanitizer is
  * content with a few laps, and looks at each byte for long. */

@@ -6,7 +6,6 @@
 #ifndef REGX_TEST_FAKE_PARTS_H
 #define REGX_TEST_FAKE_PARTS_H
 
-#include <infiniband/verbs.h>
 #include <pthread.h>
 #include <sys/stat.h>
 

@@ -6,8 +6,6 @@
 #include "fake_device.h"
 #include "verbs_parties.h"
 
-#include <errno.h>
-
 enum {
     MANY = 2 * REGX_CM_SENDS, /* more than can be asked at once */
     WAVES = 20

@@ -7,7 +7,6 @@
 #include "fake_parts.h"
 #include "verbs_parties.h"
 
-#include <errno.h>
 #include <limits.h>
 
 static fake_port_t *const faulty = &fake.ports[0];

@@ -6,8 +6,6 @@
 #include "../../unit.h"
 #include "fake_device.h"
 
-#include <stdio.h>
-
 #include "transport/settings.h"
 
 extern const regx_transport_ops_t regx_transport_ops;
