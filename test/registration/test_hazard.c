@@ -31,10 +31,7 @@ static void open_rig(rig_config_t config)
 {
     config.backend = backend;
     opened = rig_open(&rig, &config, why);
-    if (!opened) {
-        print_message("not tried: %s\n", why);
-        skip();
-    }
+    unit_need(opened, "%s", why);
     rig_settle(&rig); /* of the self-test's changes */
 }
 
@@ -44,10 +41,8 @@ static void need_locked(size_t bytes)
     struct rlimit limit;
 
     assert_int_equal(getrlimit(RLIMIT_MEMLOCK, &limit), 0);
-    if (geteuid() != 0 && limit.rlim_cur < bytes) {
-        print_message("not tried: this user may lock %zu bytes only\n", (size_t)limit.rlim_cur);
-        skip();
-    }
+    unit_need(geteuid() == 0 || limit.rlim_cur >= bytes, "this user may lock %zu bytes only",
+              (size_t)limit.rlim_cur);
 }
 
 static int setup(void **state)
@@ -167,11 +162,10 @@ static void both_ways(const char *what, uint8_t *buffer, size_t length)
         const transfer_t sent = rig_transfer(&rig, SEND, buffer, length, 0);
         const transfer_t received = rig_transfer(&rig, RECEIVE, buffer, length, i);
 
-        if (sent.status != REGX_OK || sent.right != length || received.status != REGX_OK ||
-            received.right != length) {
-            fail_msg("%s: send %d, %zu; receive %d, %zu of %zu", what, (int)sent.status, sent.right,
-                     (int)received.status, received.right, length);
-        }
+        unit_expect(sent.status == REGX_OK && sent.right == length && received.status == REGX_OK &&
+                        received.right == length,
+                    "%s: send %d, %zu; receive %d, %zu of %zu", what, (int)sent.status, sent.right,
+                    (int)received.status, received.right, length);
     }
 }
 
@@ -409,10 +403,8 @@ static void hazard_35_pinned_memory_returns_while_the_program_computes(void **st
     uint8_t *buffers[BUFFERS];
     uint64_t before;
 
-    if (strcmp(backend, "hooks") == 0) {
-        print_message("not tried: with hooks alone there is no thread of ours, as documented\n");
-        skip();
-    }
+    unit_need(strcmp(backend, "hooks") != 0,
+              "with hooks alone there is no thread of ours, as documented");
     need_locked((size_t)BUFFERS << 20);
     open_rig((rig_config_t){0});
     before = regx_memlock_pinned();

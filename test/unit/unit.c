@@ -1,6 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "unit.h"
 
+pthread_t unit_thread(void *(*function)(void *), void *argument)
+{
+    pthread_t thread;
+
+    assert_int_equal(pthread_create(&thread, NULL, function, argument), 0);
+    return thread;
+}
+
 void *unit_map(void *at, size_t length)
 {
     void *memory =

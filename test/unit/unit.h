@@ -30,6 +30,25 @@
  * Less than what ends its program (test/units.py). */
 enum { UNIT_PATIENCE = 600 };
 
+/* Fails the test with that message unless it is so. */
+#define unit_expect(so, ...)                                                                       \
+    do {                                                                                           \
+        if (!(so)) {                                                                               \
+            fail_msg(__VA_ARGS__);                                                                 \
+        }                                                                                          \
+    } while (0)
+
+/* Skips the test unless it is so, and says that for want of this it was not tried. */
+#define unit_need(so, ...)                                                                         \
+    do {                                                                                           \
+        if (!(so)) {                                                                               \
+            print_message("not tried: ");                                                          \
+            print_message(__VA_ARGS__);                                                            \
+            print_message("\n");                                                                   \
+            skip();                                                                                \
+        }                                                                                          \
+    } while (0)
+
 /* The byte at that position of the stream named `stream`: content that no other stream has there.
  * (Of key 0 the first stamps would be zeros.) */
 static inline uint8_t unit_stamp(uint64_t stream, size_t position)
@@ -56,6 +75,9 @@ static inline void unit_handle_no_faults(void)
     (void)signal(SIGSEGV, SIG_DFL);
     (void)signal(SIGBUS, SIG_DFL);
 }
+
+/* Starts a thread. */
+pthread_t unit_thread(void *(*function)(void *), void *argument);
 
 /* New private memory, of zeros: anywhere (NULL), or there, where nothing is. */
 void *unit_map(void *at, size_t length);

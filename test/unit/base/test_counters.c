@@ -92,7 +92,7 @@ UNIT_TEST(threads_lose_nothing)
     for (uint64_t i = 0; i < THREADS; i++) {
         tellers[i].counters = &counters;
         tellers[i].number = i;
-        assert_int_equal(pthread_create(&tellers[i].thread, NULL, tell, &tellers[i]), 0);
+        tellers[i].thread = unit_thread(tell, &tellers[i]);
     }
     for (int i = 0; i < THREADS; i++) {
         pthread_join(tellers[i].thread, NULL);

@@ -69,9 +69,7 @@ static void accept(unsigned param, const char *text)
 {
     regx_error_t error;
 
-    if (!set(param, text, error)) {
-        fail_msg("%s", error);
-    }
+    unit_expect(set(param, text, error), "%s", error);
     assert_string_equal(error, "");
 }
 

@@ -31,12 +31,9 @@ static void check_refusals(const regx_param_t *param, void *layer)
                        param->type != REGX_PARAM_TEXT;
          i++) {
         snprintf(begin, sizeof(begin), REGX_PREFIX "%s=%s", param->name, bad[i]);
-        if (regx_param_read(param, bad[i], layer, error)) {
-            fail_msg("%s is allowed", begin);
-        }
-        if (strncmp(error, begin, strlen(begin)) != 0 || strstr(error, "allowed: ") == NULL) {
-            fail_msg("%s: %s", begin, error);
-        }
+        unit_expect(!regx_param_read(param, bad[i], layer, error), "%s is allowed", begin);
+        unit_expect(strncmp(error, begin, strlen(begin)) == 0 && strstr(error, "allowed: ") != NULL,
+                    "%s: %s", begin, error);
     }
 }
 
@@ -59,10 +56,9 @@ static void check_row(const regx_param_t *param, void *layer)
     if (param->max > (size >= 8 ? UINT64_MAX : (UINT64_C(1) << 8 * size) - 1)) {
         fail_msg("%s: its field is too small", param->name);
     }
-    if (param->type != REGX_PARAM_LIST && param->type != REGX_PARAM_TEXT && param->max == 0 &&
-        !regx_param_word_at(param, 0, &word)) {
-        fail_msg("%s allows nothing", param->name);
-    }
+    unit_expect(param->type == REGX_PARAM_LIST || param->type == REGX_PARAM_TEXT ||
+                    param->max != 0 || regx_param_word_at(param, 0, &word),
+                "%s allows nothing", param->name);
 }
 
 UNIT_TEST(every_field_takes_what_is_allowed)

@@ -119,7 +119,7 @@ DOMAIN_TEST(threads_that_map_and_unmap_find_their_own, "notifier")
     pthread_t threads[THREADS];
 
     for (int i = 0; i < THREADS; i++) {
-        assert_int_equal(pthread_create(&threads[i], NULL, map_and_use, domain), 0);
+        threads[i] = unit_thread(map_and_use, domain);
     }
     for (int i = 0; i < THREADS; i++) {
         void *failed;

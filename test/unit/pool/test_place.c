@@ -168,10 +168,7 @@ static void bind_child(void *argument)
 UNIT_TEST(memory_prefers_the_near_node)
 {
     in_child(bind_child, NULL);
-    if (found->stopped != NULL) {
-        print_message("not tried: %s: %s\n", found->stopped, strerror(found->error));
-        skip();
-    }
+    unit_need(found->stopped == NULL, "%s: %s", found->stopped, strerror(found->error));
     assert_true(found->bound);
     assert_true(found->content);
 }
@@ -319,15 +316,10 @@ static void locks(locking_t locking, size_t expected)
     struct rlimit allowed;
 
     assert_int_equal(getrlimit(RLIMIT_MEMLOCK, &allowed), 0);
-    if (allowed.rlim_max < locking.limit) {
-        print_message("not tried: this process may lock %zu bytes only\n",
-                      (size_t)allowed.rlim_max);
-        skip();
-    }
+    unit_need(allowed.rlim_max >= locking.limit, "this process may lock %zu bytes only",
+              (size_t)allowed.rlim_max);
     in_child(lock_child, &locking);
-    if (found->stopped != NULL) {
-        fail_msg("%s: %s", found->stopped, strerror(found->error));
-    }
+    unit_expect(found->stopped == NULL, "%s: %s", found->stopped, strerror(found->error));
     assert_int_equal(found->returned, expected);
     assert_int_equal(found->prefix, whole_pages(expected));
 }
@@ -372,10 +364,7 @@ UNIT_TEST(what_is_locked_is_not_brought_in)
     assert_int_equal(ftruncate(fd, (off_t)length), 0);
     memory = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     assert_true(memory != MAP_FAILED);
-    if (regx_place_lock(memory, length) < length) {
-        print_message("not tried: 16 pages cannot be locked\n");
-        skip();
-    }
+    unit_need(regx_place_lock(memory, length) >= length, "16 pages cannot be locked");
     assert_int_equal(fstat(fd, &status), 0);
     assert_int_equal(status.st_blocks, 0);
     memory[3 * page] = 1;

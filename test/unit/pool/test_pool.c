@@ -121,7 +121,7 @@ UNIT_TEST(threads_never_hold_the_same_slot)
     for (uint32_t i = 0; i < THREADS; i++) {
         holders[i].pool = &pool;
         holders[i].name = i + 1;
-        assert_int_equal(pthread_create(&holders[i].thread, NULL, hold, &holders[i]), 0);
+        holders[i].thread = unit_thread(hold, &holders[i]);
     }
     for (int i = 0; i < THREADS; i++) {
         pthread_join(holders[i].thread, NULL);

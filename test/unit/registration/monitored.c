@@ -20,9 +20,7 @@ regx_monitor_t *start(void)
     regx_error_t error = "";
 
     memset(&counters, 0, sizeof(counters));
-    if (regx_backend_notifier.start(&config, &monitor, error) != REGX_OK) {
-        fail_msg("%s", error);
-    }
+    unit_expect(regx_backend_notifier.start(&config, &monitor, error) == REGX_OK, "%s", error);
     return monitor;
 }
 

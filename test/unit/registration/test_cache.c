@@ -220,9 +220,7 @@ UNIT_TEST(any_registration_may_fail)
 
 static void run(void *(*function)(void *), void *argument)
 {
-    pthread_t thread;
-
-    assert_int_equal(pthread_create(&thread, NULL, function, argument), 0);
+    const pthread_t thread = unit_thread(function, argument);
     assert_int_equal(pthread_join(thread, NULL), 0);
 }
 

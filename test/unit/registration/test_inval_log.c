@@ -250,7 +250,7 @@ UNIT_TEST(writers_at_once_tear_nothing)
 
     regx_inval_log_interest(writers.log, ALL, 1);
     for (unsigned i = 0; i < WRITERS; i++) {
-        assert_int_equal(pthread_create(&threads[i], NULL, write_many, &writers), 0);
+        threads[i] = unit_thread(write_many, &writers);
     }
     while (at < (uint64_t)WRITERS * ROUNDS) {
         regx_change_t change;

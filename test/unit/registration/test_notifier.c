@@ -56,11 +56,10 @@ static void must_not_keep(regx_monitor_t *monitor, void *base, size_t length, co
     const uint64_t before = tally(reason);
     region_t region = keep(monitor, base, length);
 
-    if (region.status != REGX_DENIED || tally(reason) != before + 1 ||
-        strstr(traced_line, reason) == NULL) {
-        fail_msg("answered %d, traced \"%s\", expected: %s", (int)region.status, traced_line,
-                 reason);
-    }
+    unit_expect(region.status == REGX_DENIED && tally(reason) == before + 1 &&
+                    strstr(traced_line, reason) != NULL,
+                "answered %d, traced \"%s\", expected: %s", (int)region.status, traced_line,
+                reason);
     drop(&region);
 }
 
@@ -114,11 +113,10 @@ static void *unmap_it(void *base)
 WATCHED(a_change_that_was_read_and_not_logged_misses)
 {
     region_t region = must_keep(*state, map(LENGTH), LENGTH);
-    pthread_t thread;
 
     assert_true(hits_in_the_end(&region));
     hold_reader(HOLD_BEFORE_LOG);
-    assert_int_equal(pthread_create(&thread, NULL, unmap_it, (void *)region.start), 0);
+    const pthread_t thread = unit_thread(unmap_it, (void *)region.start);
     await(hold_is_held());
     pthread_join(thread, NULL);
     assert_true(region.monitor->valid(region.monitor));
@@ -151,7 +149,7 @@ UNIT_TEST(stopping_while_threads_map_and_unmap_hangs_none)
 
     atomic_store(&enough, false);
     for (int i = 0; i < 2; i++) {
-        assert_int_equal(pthread_create(&threads[i], NULL, map_and_unmap, NULL), 0);
+        threads[i] = unit_thread(map_and_unmap, NULL);
     }
     for (int round = 0; round < 5; round++) {
         regx_monitor_t *monitor = start();
@@ -240,10 +238,7 @@ UNIT_TEST(it_takes_no_signal_and_inherits_neither_cores_nor_policy)
     size_t cpu = 0;
 
     assert_int_equal(sched_getaffinity(0, sizeof(before), &before), 0);
-    if (CPU_COUNT(&before) < 2) {
-        print_message("not tried: one core alone\n");
-        skip();
-    }
+    unit_need(CPU_COUNT(&before) >= 2, "one core alone");
     while (!CPU_ISSET(cpu, &before)) {
         cpu++;
     }
@@ -359,11 +354,10 @@ UNIT_TEST(a_thread_that_closed_them_for_itself_can_stop_it)
     const int first = lowest_free();
     regx_monitor_t *monitor = start();
     region_t region = must_keep(monitor, map(LENGTH), LENGTH);
-    pthread_t thread;
     void *stopped;
 
     drop(&region);
-    assert_int_equal(pthread_create(&thread, NULL, stop_without_descriptors, monitor), 0);
+    const pthread_t thread = unit_thread(stop_without_descriptors, monitor);
     assert_int_equal(pthread_join(thread, &stopped), 0);
     assert_ptr_equal(stopped, monitor);
     assert_int_equal(munmap((void *)region.start, LENGTH), 0); /* waits for no one */

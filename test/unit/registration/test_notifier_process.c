@@ -136,7 +136,6 @@ UNIT_TEST(stopping_leaves_nothing_watched_while_a_thread_moves_memory)
             mmap(NULL, length, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         int go[2];
         char byte;
-        pthread_t thread;
 
         mover.low = area;
         mover.high = area + length - LENGTH;
@@ -158,7 +157,7 @@ UNIT_TEST(stopping_leaves_nothing_watched_while_a_thread_moves_memory)
         close(go[0]);
         atomic_store(&mover.end, false);
         atomic_store(&mover.moves, 0);
-        assert_int_equal(pthread_create(&thread, NULL, move_to_and_fro, NULL), 0);
+        const pthread_t thread = unit_thread(move_to_and_fro, NULL);
         await(atomic_load(&mover.moves) >= 10);
         monitor->stop(monitor);
         const unsigned moves = atomic_load(&mover.moves);
@@ -225,11 +224,10 @@ static void *fork_often(void *without)
 UNIT_TEST(forks_while_it_starts_and_stops)
 {
     unsigned without = process_descriptors();
-    pthread_t thread;
     void *wrong;
 
     atomic_store(&enough, false);
-    assert_int_equal(pthread_create(&thread, NULL, fork_often, &without), 0);
+    const pthread_t thread = unit_thread(fork_often, &without);
     while (!atomic_load(&enough)) {
         regx_monitor_t *monitor = start();
         monitor->stop(monitor);

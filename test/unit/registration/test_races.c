@@ -226,7 +226,7 @@ static void threads_never_use_what_changed(void **state)
     pthread_t threads[THREADS];
 
     for (unsigned i = 0; i < THREADS; i++) {
-        assert_int_equal(pthread_create(&threads[i], NULL, work, world), 0);
+        threads[i] = unit_thread(work, world);
     }
     /* Not how long it takes, but how much is done. */
     while (world->counters.misses < 8000 || world->counters.invalidations < 800 ||
@@ -256,10 +256,9 @@ static void *use_one_page(void *argument)
 static void one_region_is_never_used_too_late(void **state)
 {
     world_t *world = world_open(*state);
-    pthread_t thread;
 
     world->careless = true;
-    assert_int_equal(pthread_create(&thread, NULL, use_one_page, world), 0);
+    const pthread_t thread = unit_thread(use_one_page, world);
     for (uint64_t seen = 0; seen < RACES;) {
         regx_registry_progress(&world->registry);
         if (world->counters.misses == seen) {

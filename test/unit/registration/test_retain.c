@@ -121,8 +121,7 @@ UNIT_TEST(free_gives_no_memory_back)
         const int without = pages_gone(loads[i], false);
         const int retained = pages_gone(loads[i], true);
 
-        if (without == 0 || retained != 0) {
-            fail_msg("case %zu: %d pages gone without, %d with", i, without, retained);
-        }
+        unit_expect(without != 0 && retained == 0, "case %zu: %d pages gone without, %d with", i,
+                    without, retained);
     }
 }

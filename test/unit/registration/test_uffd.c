@@ -139,9 +139,8 @@ static void must_refuse(const char *expected)
     regx_error_t error = "";
 
     assert_int_equal(regx_backend_notifier.start(&config, &monitor, error), REGX_DENIED);
-    if (strstr(error, expected) == NULL || strchr(error, '\n') != NULL) {
-        fail_msg("\"%s\" does not say \"%s\"", error, expected);
-    }
+    unit_expect(strstr(error, expected) != NULL && strchr(error, '\n') == NULL,
+                "\"%s\" does not say \"%s\"", error, expected);
 }
 
 FRESH(a_refusal_has_its_reason)

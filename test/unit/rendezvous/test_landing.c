@@ -268,9 +268,8 @@ STAGE_TEST(a_thread_that_counts_in_an_edge_page_loses_nothing)
 {
     neighbour_t neighbour = {.before = (uint64_t *)(void *)(stage->buffer + PAGE),
                              .after = (uint64_t *)(void *)(stage->buffer + 6 * PAGE - 8)};
-    pthread_t thread;
 
-    assert_int_equal(pthread_create(&thread, NULL, count_up, &neighbour), 0);
+    const pthread_t thread = unit_thread(count_up, &neighbour);
     for (unsigned i = 0; i < 100 || atomic_load(&neighbour.rounds) < 300; i++) {
         regx_landing_t *landing = land(stage, stage->buffer + PAGE + 64, 5 * PAGE - 128);
 

@@ -287,14 +287,12 @@ static void check_stamp(party_t *party)
 /* Two threads send by one connection, one of which makes progress as well; another reads. */
 UNIT_TEST_BETWEEN(threads_send_at_once_beside_progress, conformance_reset, NULL)
 {
-    pthread_t sender;
-
     parties_open(true);
     sender_has_ended = false;
     arrived_bytes = 0;
     two.on_deliver = check_stamp;
     two_works_begin();
-    assert_int_equal(pthread_create(&sender, NULL, send_many, NULL), 0);
+    const pthread_t sender = unit_thread(send_many, NULL);
     for (unsigned i = 0; i < BY_EACH; i++) {
         while (party_try(&one, 2, i, (size_t)i * 20) != REGX_OK) {
             tested->ops->progress(one.transport);

@@ -97,9 +97,7 @@ void party_open(party_t *party, uint64_t self, bool threads)
         fflush(stdout);
         skip();
     }
-    if (status != REGX_OK) {
-        fail_msg("%s", error);
-    }
+    unit_expect(status == REGX_OK, "%s", error);
     assert_ptr_equal(party->transport->ops, tested->ops);
     assert_int_equal(party->transport->pool_size, POOL);
     assert_true(party->transport->max_frame >= 8192);
@@ -177,11 +175,10 @@ static void *close_it(void *transport)
 void party_close(party_t *party)
 {
     regx_transport_t *transport = party->transport;
-    pthread_t closer;
 
     party->transport = NULL; /* no more progress for it */
     closed = false;
-    assert_int_equal(pthread_create(&closer, NULL, close_it, transport), 0);
+    const pthread_t closer = unit_thread(close_it, transport);
     while (!closed) {
         parties_progress();
     }
@@ -204,7 +201,7 @@ void two_works_begin(void)
 {
     stop = false;
     two_works = true;
-    assert_int_equal(pthread_create(&worker, NULL, work, NULL), 0);
+    worker = unit_thread(work, NULL);
 }
 
 void two_works_end(void)

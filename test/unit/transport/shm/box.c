@@ -90,9 +90,8 @@ regx_status_t post_bytes(box_t *box, uint64_t number, const void *bytes, size_t 
     const regx_status_t status = regx_mailbox_post(&box->out, (uint8_t)number, bytes, header, pack,
                                                    &packing, length - header);
 
-    if (packing.calls != (status == REGX_OK && length > header)) {
-        fail_msg("pack was called %u times", packing.calls);
-    }
+    unit_expect(packing.calls == (status == REGX_OK && length > header), "pack was called %u times",
+                packing.calls);
     return status;
 }
 

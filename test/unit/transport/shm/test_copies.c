@@ -340,7 +340,6 @@ static void *end_slowly(void *nothing)
 UNIT_TEST(who_disconnects_waits_for_the_peers_piece)
 {
     for (unsigned ending = 0; ending < 2; ending++) {
-        pthread_t peer;
         op_t op;
 
         shm_parties_open(false);
@@ -352,7 +351,7 @@ UNIT_TEST(who_disconnects_waits_for_the_peers_piece)
         }
         assert_true(op.ended == 0 && regx_list_empty(&shm_of(&one)->ending) == (ending == 0));
         disconnects = false;
-        assert_int_equal(pthread_create(&peer, NULL, end_slowly, NULL), 0);
+        const pthread_t peer = unit_thread(end_slowly, NULL);
         disconnects = true;
         party_leave(&one);
         assert_true(op.ended == 1 && op.status == REGX_FAILED);

@@ -200,8 +200,6 @@ static void *close_two(void *nothing)
 /* A process that closes does not mark mailboxes that are used again. */
 UNIT_TEST(who_closes_leaves_each_mailbox_once)
 {
-    pthread_t closer;
-
     shm_parties_open(false);
     regx_conn_t *const first = one.conn;
     tested->ops->disconnect(two.conn);
@@ -211,7 +209,7 @@ UNIT_TEST(who_closes_leaves_each_mailbox_once)
     parties_settle();
     assert_int_equal(shm_of(&two)->inbound_count, 2);
     stage = 1;
-    assert_int_equal(pthread_create(&closer, NULL, close_two, NULL), 0);
+    const pthread_t closer = unit_thread(close_two, NULL);
     await_stage(2); /* it has left the first mailbox */
     tested->ops->disconnect(second);
     party_connect(&one, &one);

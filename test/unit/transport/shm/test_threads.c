@@ -57,11 +57,10 @@ UNIT_TEST(many_frames_between_threads)
     stream_t stream = {.box = box_open()};
     regx_mailbox_in_t *in = &stream.box->in;
     uint8_t bytes[REGX_MAILBOX_MAX];
-    pthread_t producer;
     uint64_t seed = STREAM_SEED;
     uint64_t number = 0;
 
-    assert_int_equal(pthread_create(&producer, NULL, produce, &stream), 0);
+    const pthread_t producer = unit_thread(produce, &stream);
     while (number < STREAM && !atomic_load(&stream.failed)) {
         regx_frame_t frame = {.kind = REGX_FRAME_INLINE};
         const bool is_short = number % 3 != 0 && regx_mailbox_peek_short(in, in->next, &frame);
@@ -159,10 +158,9 @@ static uint32_t use(uint32_t number, uint32_t pieces, uint32_t give_up)
 UNIT_TEST(each_piece_is_claimed_once)
 {
     uint64_t seed = 1, theirs = 0, mine = 0;
-    pthread_t other;
     uint32_t number = 0;
 
-    assert_int_equal(pthread_create(&other, NULL, assist, NULL), 0);
+    const pthread_t other = unit_thread(assist, NULL);
     /* On one core they hardly ever meet: then it goes on until they have. */
     while (++number < USES || theirs == 0 || mine == 0) {
         const uint32_t pieces = 1 + (uint32_t)(chance_next(&seed) % PIECES);
