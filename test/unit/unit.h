@@ -135,6 +135,13 @@ void unit_add(struct CMUnitTest test, const char *file, int line);
     }                                                                                              \
     static void unit_with_##name(type variable)
 
+/* UNIT_WRAP(type, name, parameters) { ... } stands in that function's place in a program that is linked with
+ * --wrap=name; __real_name is the function itself. */
+#define UNIT_WRAP(type, name, ...)                                                                 \
+    type __real_##name(__VA_ARGS__);                                                               \
+    type __wrap_##name(__VA_ARGS__);                                                               \
+    type __wrap_##name(__VA_ARGS__)
+
 /* What a program does before the first test and after the last, if it says so. */
 typedef struct unit_group {
     CMFixtureFunction setup, teardown;

@@ -10,10 +10,7 @@ enum { PAGE = 4096, GUARD = 64, LONGEST = 3 * PAGE, STREAM = 1 };
 
 static size_t longest_piece; /* of the copy under way */
 
-void *__real_memcpy(void *to, const void *from, size_t length);
-void *__wrap_memcpy(void *to, const void *from, size_t length);
-
-void *__wrap_memcpy(void *to, const void *from, size_t length)
+UNIT_WRAP(void *, memcpy, void *to, const void *from, size_t length)
 {
     longest_piece = length > longest_piece ? length : longest_piece;
     return __real_memcpy(to, from, length);

@@ -178,9 +178,7 @@ UNIT_TEST(a_file_without_end_is_not_read)
 
 static regx_path_t told[REGX_COSTS_SIZES];
 
-void __wrap_regx_rndv_tell(regx_rndv_t *rndv, uint64_t length, regx_path_t path);
-
-void __wrap_regx_rndv_tell(regx_rndv_t *rndv, uint64_t length, regx_path_t path)
+UNIT_WRAP(void, regx_rndv_tell, regx_rndv_t *rndv, uint64_t length, regx_path_t path)
 {
     told[__builtin_ctzll(length / REGX_COSTS_SMALLEST)] = path;
 }

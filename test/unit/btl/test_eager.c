@@ -31,9 +31,7 @@ static int64_t now;
 static unsigned progress, header, sent, went[WAYS], looks;
 static regx_eager_way_t last; /* the way of the last message */
 
-int __wrap_clock_gettime(clockid_t clock, struct timespec *time);
-
-int __wrap_clock_gettime(clockid_t clock, struct timespec *time)
+UNIT_WRAP(int, clock_gettime, clockid_t clock, struct timespec *time)
 {
     looks++;
     *time = (struct timespec){.tv_sec = now / 1000000000, .tv_nsec = now % 1000000000};

@@ -15,26 +15,19 @@ enum { PEERS = 4096 };
 
 static size_t taken; /* bytes, ever */
 
-void *__real_malloc(size_t size);
-void *__real_calloc(size_t count, size_t size);
-void *__real_realloc(void *old, size_t size);
-void *__wrap_malloc(size_t size);
-void *__wrap_calloc(size_t count, size_t size);
-void *__wrap_realloc(void *old, size_t size);
-
-void *__wrap_malloc(size_t size)
+UNIT_WRAP(void *, malloc, size_t size)
 {
     taken += size;
     return __real_malloc(size);
 }
 
-void *__wrap_calloc(size_t count, size_t size)
+UNIT_WRAP(void *, calloc, size_t count, size_t size)
 {
     taken += count * size;
     return __real_calloc(count, size);
 }
 
-void *__wrap_realloc(void *old, size_t size)
+UNIT_WRAP(void *, realloc, void *old, size_t size)
 {
     taken += size;
     return __real_realloc(old, size);

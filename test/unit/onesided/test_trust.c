@@ -6,9 +6,7 @@
 
 static bool no_memory;
 
-void *__real_calloc(size_t count, size_t size);
-void *__wrap_calloc(size_t count, size_t size);
-void *__wrap_calloc(size_t count, size_t size)
+UNIT_WRAP(void *, calloc, size_t count, size_t size)
 {
     return no_memory ? NULL : __real_calloc(count, size);
 }

@@ -47,9 +47,7 @@ enum { GO_ON, HOLD_NEXT, HELD };
 static _Atomic int before_sleep;
 static _Atomic unsigned sleeps; /* of those that were not held */
 
-void __real_regx_thread_wait(_Atomic uint32_t *word, uint32_t value, unsigned milliseconds);
-void __wrap_regx_thread_wait(_Atomic uint32_t *word, uint32_t value, unsigned milliseconds);
-void __wrap_regx_thread_wait(_Atomic uint32_t *word, uint32_t value, unsigned milliseconds)
+UNIT_WRAP(void, regx_thread_wait, _Atomic uint32_t *word, uint32_t value, unsigned milliseconds)
 {
     int next = HOLD_NEXT;
 

@@ -146,10 +146,7 @@ REGISTRY_TEST(while_a_change_is_under_way_nothing_hits, registry_open_large(true
 
 static bool time_stands_still;
 
-int __real_clock_gettime(clockid_t clock, struct timespec *time);
-int __wrap_clock_gettime(clockid_t clock, struct timespec *time);
-
-int __wrap_clock_gettime(clockid_t clock, struct timespec *time)
+UNIT_WRAP(int, clock_gettime, clockid_t clock, struct timespec *time)
 {
     if (!time_stands_still) {
         return __real_clock_gettime(clock, time);

@@ -46,9 +46,7 @@ static bool refuses(unsigned long request, const void *argument)
            (((const struct uffdio_api *)argument)->features & kernel.lacking) != 0;
 }
 
-int __real_ioctl(int fd, unsigned long request, void *argument);
-int __wrap_ioctl(int fd, unsigned long request, void *argument);
-int __wrap_ioctl(int fd, unsigned long request, void *argument)
+UNIT_WRAP(int, ioctl, int fd, unsigned long request, void *argument)
 {
     if (refuses(request, argument)) {
         return -1;
@@ -71,9 +69,7 @@ int __wrap_ioctl(int fd, unsigned long request, void *argument)
     return result;
 }
 
-long __real_syscall(long number, long a, long b, long c, long d, long e, long f);
-long __wrap_syscall(long number, long a, long b, long c, long d, long e, long f);
-long __wrap_syscall(long number, long a, long b, long c, long d, long e, long f)
+UNIT_WRAP(long, syscall, long number, long a, long b, long c, long d, long e, long f)
 {
     if (number == SYS_userfaultfd && kernel.refusal != 0) {
         errno = kernel.refusal;

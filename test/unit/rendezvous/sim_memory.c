@@ -186,8 +186,7 @@ static regx_status_t watch(regx_monitor_t *monitor, uintptr_t start, uintptr_t e
 }
 
 /* What is gone is not mapped. */
-int __wrap_msync(void *start, size_t length, int flags);
-int __wrap_msync(void *start, size_t length, int flags)
+UNIT_WRAP(int, msync, void *start, size_t length, int flags)
 {
     errno = ENOMEM;
     return sim_is_gone(start, length) ? -1 : 0;
@@ -215,9 +214,7 @@ static struct sim_mapping *find_mapping(const void *base, size_t length)
     return NULL;
 }
 
-void *__real_mmap(void *where, size_t length, int access, int flags, int file, off_t offset);
-void *__wrap_mmap(void *where, size_t length, int access, int flags, int file, off_t offset);
-void *__wrap_mmap(void *where, size_t length, int access, int flags, int file, off_t offset)
+UNIT_WRAP(void *, mmap, void *where, size_t length, int access, int flags, int file, off_t offset)
 {
     const bool keeps = (flags & MAP_NORESERVE) != 0 && strcmp(sim.scenario->strategy, "remap") != 0;
     struct sim_mapping *mapping = keeps ? find_mapping(NULL, length) : NULL;
@@ -234,9 +231,7 @@ void *__wrap_mmap(void *where, size_t length, int access, int flags, int file, o
     return base;
 }
 
-int __real_munmap(void *base, size_t length);
-int __wrap_munmap(void *base, size_t length);
-int __wrap_munmap(void *base, size_t length)
+UNIT_WRAP(int, munmap, void *base, size_t length)
 {
     struct sim_mapping *mapping = find_mapping(base, length);
 
@@ -247,9 +242,7 @@ int __wrap_munmap(void *base, size_t length)
     return 0;
 }
 
-void *__real_malloc(size_t size);
-void *__wrap_malloc(size_t size);
-void *__wrap_malloc(size_t size)
+UNIT_WRAP(void *, malloc, size_t size)
 {
     const sim_scenario_t *scenario = sim.scenario;
 

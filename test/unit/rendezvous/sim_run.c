@@ -13,8 +13,7 @@ enum { STEPS_MAX = 40000, IDLE_MAX = 4000, IDLE_NS = 5000000, STRANGER = 77 };
 sim_t sim;
 
 /* The clock is the simulator's. */
-int __wrap_clock_gettime(clockid_t clock, struct timespec *time);
-int __wrap_clock_gettime(clockid_t clock, struct timespec *time)
+UNIT_WRAP(int, clock_gettime, clockid_t clock, struct timespec *time)
 {
     sim.now += 100;
     *time = (struct timespec){.tv_sec = sim.now / 1000000000, .tv_nsec = sim.now % 1000000000};

@@ -17,9 +17,7 @@ static bool mirrored;                  /* the first way costs what the last one 
 static int failing = -1;               /* the way by which messages do not go, */
 static unsigned failures = UINT32_MAX; /* so many of them */
 
-int __wrap_clock_gettime(clockid_t clock, struct timespec *time);
-
-int __wrap_clock_gettime(clockid_t clock, struct timespec *time)
+UNIT_WRAP(int, clock_gettime, clockid_t clock, struct timespec *time)
 {
     *time = (struct timespec){.tv_sec = now / 1000000000, .tv_nsec = now % 1000000000};
     return 0;

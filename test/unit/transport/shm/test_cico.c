@@ -132,9 +132,7 @@ static uint8_t *buffer_memory(const message_t *message)
 /* Time goes by as the test says: how long a step takes on a busy machine decides nothing. */
 static int64_t now_ns = 1;
 
-int __wrap_clock_gettime(clockid_t clock, struct timespec *time);
-
-int __wrap_clock_gettime(clockid_t clock, struct timespec *time)
+UNIT_WRAP(int, clock_gettime, clockid_t clock, struct timespec *time)
 {
     (void)clock;
     *time = (struct timespec){.tv_sec = now_ns / 1000000000, .tv_nsec = now_ns % 1000000000};

@@ -306,10 +306,7 @@ UNIT_TEST(the_ring_does_not_grow_by_what_goes_past_caches)
 /* Of three readings of the clock the first two lie around nothing, and a line comes before the third. */
 static int64_t line_takes[2]; /* ns, in turn; 0: the clock is the machine's */
 
-int __real_clock_gettime(clockid_t clock, struct timespec *time);
-int __wrap_clock_gettime(clockid_t clock, struct timespec *time);
-
-int __wrap_clock_gettime(clockid_t clock, struct timespec *time)
+UNIT_WRAP(int, clock_gettime, clockid_t clock, struct timespec *time)
 {
     static int64_t now, readings;
 

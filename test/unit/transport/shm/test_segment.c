@@ -197,9 +197,7 @@ UNIT_TEST(the_limit_of_a_files_size_is_heeded)
 
 static unsigned interruptions; /* to come */
 
-int __real_fallocate(int file, int mode, off_t offset, off_t length);
-int __wrap_fallocate(int file, int mode, off_t offset, off_t length);
-int __wrap_fallocate(int file, int mode, off_t offset, off_t length)
+UNIT_WRAP(int, fallocate, int file, int mode, off_t offset, off_t length)
 {
     if (interruptions > 0) {
         interruptions--;

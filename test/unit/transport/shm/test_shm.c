@@ -36,9 +36,7 @@ static bool brings_in_lines_alone(void)
 
 static bool sysv_refused;
 
-int __real_shmget(key_t key, size_t length, int flags);
-int __wrap_shmget(key_t key, size_t length, int flags);
-int __wrap_shmget(key_t key, size_t length, int flags)
+UNIT_WRAP(int, shmget, key_t key, size_t length, int flags)
 {
     if (sysv_refused) {
         errno = ENOSPC;
@@ -162,9 +160,8 @@ static unsigned maps; /* that were asked for */
  * shadows page tables. */
 static regx_shm_mapping_t same;
 
-regx_status_t __real_regx_segment_map(const regx_segment_name_t *name, regx_shm_mapping_t *mapping);
-regx_status_t __wrap_regx_segment_map(const regx_segment_name_t *name, regx_shm_mapping_t *mapping);
-regx_status_t __wrap_regx_segment_map(const regx_segment_name_t *name, regx_shm_mapping_t *mapping)
+UNIT_WRAP(regx_status_t, regx_segment_map, const regx_segment_name_t *name,
+          regx_shm_mapping_t *mapping)
 {
     maps++;
     if (same.base == NULL) {
@@ -174,9 +171,7 @@ regx_status_t __wrap_regx_segment_map(const regx_segment_name_t *name, regx_shm_
     return REGX_OK;
 }
 
-void __real_regx_segment_unmap(regx_shm_mapping_t *mapping);
-void __wrap_regx_segment_unmap(regx_shm_mapping_t *mapping);
-void __wrap_regx_segment_unmap(regx_shm_mapping_t *mapping)
+UNIT_WRAP(void, regx_segment_unmap, regx_shm_mapping_t *mapping)
 {
     if (mapping->base == same.base) {
         return;

@@ -150,8 +150,7 @@ FAULTY_TEST(a_failure_that_is_told_as_flushed_is_one_of_its_own)
 
 static unsigned pauses;
 
-int __wrap_nanosleep(const struct timespec *pause, struct timespec *left);
-int __wrap_nanosleep(const struct timespec *pause, struct timespec *left)
+UNIT_WRAP(int, nanosleep, const struct timespec *pause, struct timespec *left)
 {
     pauses++;
     return 0;

@@ -21,9 +21,7 @@ static size_t near;       /* ports that were chosen so */
 static const char *rate;  /* of the first port, as the kernel tells it; NULL: unknown */
 
 /* What /sys has of the devices in memory. */
-FILE *__real_fopen(const char *path, const char *mode);
-FILE *__wrap_fopen(const char *path, const char *mode);
-FILE *__wrap_fopen(const char *path, const char *mode)
+UNIT_WRAP(FILE *, fopen, const char *path, const char *mode)
 {
     const char *text;
     unsigned device;
