@@ -38,10 +38,12 @@ typedef struct event {
     regx_status_t status;
 } event_t;
 
-_Noreturn static void give_up(const char *what, const char *why)
+static void must(bool so, const char *what, const char *why)
 {
-    fprintf(stderr, "oracle: %s: %s\n", what, why);
-    abort();
+    if (!so) {
+        fprintf(stderr, "oracle: %s: %s\n", what, why);
+        abort();
+    }
 }
 
 static void deliver(void *context, uint64_t sender, uint8_t tag, const void *data, size_t length)
@@ -94,9 +96,7 @@ static regx_status_t put(oracle_t *oracle, side_t *from, const side_t *to, const
     while ((status = regx_transport_ops.put(from->conn, &write)) == REGX_AGAIN) { /* it connects */
         progress(oracle);
     }
-    if (status != REGX_PENDING) {
-        give_up("a write is not accepted", oracle->broken);
-    }
+    must(status == REGX_PENDING, "a write is not accepted", oracle->broken);
     while (!event.done || (event.status == REGX_OK && to->notices == notices)) {
         progress(oracle);
     }
@@ -132,10 +132,9 @@ static void connect_side(side_t *side, const side_t *to)
     uint8_t address[REGX_ADDRESS_MAX];
     const size_t length = regx_transport_ops.address(to->transport, address);
 
-    if (regx_transport_ops.connect(side->transport, (uintptr_t)to, address, length, &side->conn) !=
-        REGX_OK) {
-        give_up("connecting", "refused");
-    }
+    must(regx_transport_ops.connect(side->transport, (uintptr_t)to, address, length, &side->conn) ==
+             REGX_OK,
+         "connecting", "refused");
 }
 
 oracle_t *oracle_open(unsigned buffers, regx_error_t why)
@@ -146,24 +145,19 @@ oracle_t *oracle_open(unsigned buffers, regx_error_t why)
     oracle_t *oracle = (oracle_t *)(void *)(memory + STAGE);
 
     (void)buffers; /* as many as the device has */
-    if (memory == MAP_FAILED) {
-        give_up("opening", "no memory");
-    }
+    must(memory != MAP_FAILED, "opening", "no memory");
     oracle->stage = memory;
     if (!open_side(oracle, &oracle->own, why)) {
         munmap(memory, STAGE + sizeof(oracle_t));
         return NULL;
     }
-    if (!open_side(oracle, &oracle->peer, why)) {
-        give_up("opening a second time", why);
-    }
+    must(open_side(oracle, &oracle->peer, why), "opening a second time", why);
     connect_side(&oracle->own, &oracle->peer);
     connect_side(&oracle->peer, &oracle->own);
-    if (regx_transport_ops.reg(oracle->peer.transport, oracle->stage, STAGE,
-                               REGX_ACCESS_REMOTE_WRITE | REGX_ACCESS_REMOTE_READ,
-                               &oracle->stage_mr) != REGX_OK) {
-        give_up("registering the peer's memory", "refused");
-    }
+    must(regx_transport_ops.reg(oracle->peer.transport, oracle->stage, STAGE,
+                                REGX_ACCESS_REMOTE_WRITE | REGX_ACCESS_REMOTE_READ,
+                                &oracle->stage_mr) == REGX_OK,
+         "registering the peer's memory", "refused");
     return oracle;
 }
 
@@ -190,9 +184,8 @@ static uint64_t offset_of(const regx_mr_t *mr, const void *address, size_t lengt
     const uintptr_t base = (uintptr_t)mr->base;
     const uintptr_t start = (uintptr_t)address;
 
-    if (start < base || start - base > mr->length || length > mr->length - (start - base)) {
-        give_up("a transfer", "outside its registration");
-    }
+    must(start >= base && start - base <= mr->length && length <= mr->length - (start - base),
+         "a transfer", "outside its registration");
     return start - base;
 }
 
@@ -202,10 +195,9 @@ void oracle_send(oracle_t *oracle, const regx_mr_t *mr, const void *from, size_t
     for (size_t at = 0; at < length; at += STAGE) {
         const size_t part = length - at < STAGE ? length - at : STAGE;
 
-        if (put(oracle, &oracle->own, &oracle->peer, mr, (const char *)from + at,
-                &oracle->stage_mr.key, 0, part) != REGX_OK) {
-            give_up("sending", oracle->broken);
-        }
+        must(put(oracle, &oracle->own, &oracle->peer, mr, (const char *)from + at,
+                 &oracle->stage_mr.key, 0, part) == REGX_OK,
+             "sending", oracle->broken);
         memcpy((char *)to + at, oracle->stage, part);
     }
 }
@@ -219,9 +211,8 @@ void oracle_receive(oracle_t *oracle, const regx_mr_t *mr, void *to, size_t leng
         const size_t part = length - at < STAGE ? length - at : STAGE;
 
         memcpy(oracle->stage, (const char *)data + at, part);
-        if (put(oracle, &oracle->peer, &oracle->own, &oracle->stage_mr, oracle->stage, &mr->key,
-                offset + at, part) != REGX_OK) {
-            give_up("receiving", oracle->broken);
-        }
+        must(put(oracle, &oracle->peer, &oracle->own, &oracle->stage_mr, oracle->stage, &mr->key,
+                 offset + at, part) == REGX_OK,
+             "receiving", oracle->broken);
     }
 }

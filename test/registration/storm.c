@@ -45,10 +45,13 @@ static unsigned room; /* of the cache, in regions; 0: for all */
 static uint64_t seed, operations;
 static actor_t actors[THREADS];
 
-_Noreturn static void give_up(const char *what)
+static void must(bool so, const char *what)
 {
-    fprintf(stderr, "storm: seed %llu: %s: %s\n", (unsigned long long)seed, what, strerror(errno));
-    _exit(2);
+    if (!so) {
+        fprintf(stderr, "storm: seed %llu: %s: %s\n", (unsigned long long)seed, what,
+                strerror(errno));
+        _exit(2);
+    }
 }
 
 static unsigned below(actor_t *actor, unsigned limit)
@@ -67,9 +70,7 @@ static void transfer(actor_t *actor, uint8_t *base, size_t length)
         memcpy(base + at, &stamp, sizeof(stamp));
     }
     const transfer_t done = rig_transfer(&rig, direction, base, length, stamp);
-    if (done.status != REGX_OK) {
-        give_up("memory that is there cannot be registered");
-    }
+    must(done.status == REGX_OK, "memory that is there cannot be registered");
     actor->bytes += length;
     if (done.right != length) {
         printf("stale: seed %llu, thread %u, transfer %llu: %s of %zu bytes at %p: byte %zu is "
@@ -137,18 +138,14 @@ static void fill_slot(actor_t *actor, slot_t *slot)
     uint8_t *base = change_mmap(some_way(actor), NULL, (size_t)pages * PAGE, PROT_READ | PROT_WRITE,
                                 MAP_PRIVATE | MAP_ANONYMOUS, -1);
 
-    if (base == MAP_FAILED) {
-        give_up("mmap");
-    }
+    must(base != MAP_FAILED, "mmap");
     slot->pages = pages;
     atomic_store(&slot->base, base);
 }
 
 static void empty_slot(actor_t *actor, slot_t *slot)
 {
-    if (change_munmap(some_way(actor), slot->base, (size_t)slot->pages * PAGE) != 0) {
-        give_up("munmap");
-    }
+    must(change_munmap(some_way(actor), slot->base, (size_t)slot->pages * PAGE) == 0, "munmap");
 }
 
 /* Loses its second half, and gets it back if no thread was faster. */
@@ -161,9 +158,7 @@ static void halve(actor_t *actor, slot_t *slot)
     if (lost == 0) {
         return;
     }
-    if (change_munmap(some_way(actor), second, lost) != 0) {
-        give_up("munmap of a half");
-    }
+    must(change_munmap(some_way(actor), second, lost) == 0, "munmap of a half");
     if (mmap(second, lost, PROT_READ | PROT_WRITE,
              MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0) != second) {
         slot->pages = left;
@@ -172,10 +167,10 @@ static void halve(actor_t *actor, slot_t *slot)
 
 static void map_over(actor_t *actor, slot_t *slot)
 {
-    if (change_mmap(some_way(actor), slot->base, (size_t)slot->pages * PAGE, PROT_READ | PROT_WRITE,
-                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1) != slot->base) {
-        give_up("mmap over");
-    }
+    must(change_mmap(some_way(actor), slot->base, (size_t)slot->pages * PAGE,
+                     PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED,
+                     -1) == slot->base,
+         "mmap over");
 }
 
 /* Grows, here or elsewhere, and shrinks again. */
@@ -185,16 +180,13 @@ static void move(actor_t *actor, slot_t *slot)
     uint8_t *base =
         change_mremap(some_way(actor), slot->base, length, 2 * length, MREMAP_MAYMOVE, NULL);
 
-    if (base == MAP_FAILED) {
-        if (errno == EFAULT) { /* of several mappings: fine, it is as it was */
-            return;
-        }
-        give_up("mremap to more");
+    if (base == MAP_FAILED && errno == EFAULT) { /* of several mappings: fine, it is as it was */
+        return;
     }
+    must(base != MAP_FAILED, "mremap to more");
     atomic_store(&slot->base, base);
-    if (change_mremap(some_way(actor), base, 2 * length, length, 0, NULL) != base) {
-        give_up("mremap to less");
-    }
+    must(change_mremap(some_way(actor), base, 2 * length, length, 0, NULL) == base,
+         "mremap to less");
 }
 
 static void move_and_stay(actor_t *actor, slot_t *slot)
@@ -203,23 +195,18 @@ static void move_and_stay(actor_t *actor, slot_t *slot)
     uint8_t *base = change_mremap(some_way(actor), slot->base, length, length,
                                   MREMAP_MAYMOVE | MREMAP_DONTUNMAP, NULL);
 
-    if (base == MAP_FAILED) {
-        if (errno == EFAULT) {
-            return;
-        }
-        give_up("mremap DONTUNMAP");
+    if (base == MAP_FAILED && errno == EFAULT) {
+        return;
     }
+    must(base != MAP_FAILED, "mremap DONTUNMAP");
     use(actor); /* perhaps this very slot: its old place, now empty */
-    if (change_munmap(some_way(actor), base, length) != 0) {
-        give_up("munmap of where it went");
-    }
+    must(change_munmap(some_way(actor), base, length) == 0, "munmap of where it went");
 }
 
 static void advise(actor_t *actor, const slot_t *slot, int advice)
 {
-    if (change_madvise(some_way(actor), slot->base, (size_t)slot->pages * PAGE, advice) != 0) {
-        give_up("madvise");
-    }
+    must(change_madvise(some_way(actor), slot->base, (size_t)slot->pages * PAGE, advice) == 0,
+         "madvise");
 }
 
 static void reallocate(actor_t *actor)
@@ -236,15 +223,11 @@ static void make_child(void)
 {
     const pid_t pid = fork();
 
-    if (pid < 0) {
-        give_up("fork");
-    }
+    must(pid >= 0, "fork");
     if (pid == 0) {
         _exit(0);
     }
-    if (waitpid(pid, NULL, 0) != pid) {
-        give_up("a child");
-    }
+    must(waitpid(pid, NULL, 0) == pid, "a child");
 }
 
 static void change(actor_t *actor)
@@ -352,9 +335,7 @@ int main(int argc, char **argv)
     for (unsigned i = 0; i < THREADS; i++) {
         actors[i].number = i;
         actors[i].random = seed * UINT64_C(0x2545f4914f6cdd1d) + i;
-        if (pthread_create(&actors[i].thread, NULL, act, &actors[i]) != 0) {
-            give_up("a thread");
-        }
+        must(pthread_create(&actors[i].thread, NULL, act, &actors[i]) == 0, "a thread");
     }
     for (unsigned i = 0; i < THREADS; i++) {
         pthread_join(actors[i].thread, NULL);

@@ -46,9 +46,9 @@ _Noreturn static void give_up(const char *what)
     _exit(2);
 }
 
-static void broken(cell_t *cell, const char *what, const char *which)
+static void expect(cell_t *cell, bool so, const char *what, const char *which)
 {
-    if (cell->broken[0] == '\0') {
+    if (!so && cell->broken[0] == '\0') {
         snprintf(cell->broken, sizeof(cell->broken), "%s: %s", which, what);
     }
 }
@@ -60,9 +60,7 @@ static void try_control(cell_t *cell)
     for (unsigned i = 0; i < CONTROLS; i++) {
         rig_fill(control, page, ++stamp);
         const transfer_t sent = rig_transfer(&rig, SEND, control, page, 0);
-        if (sent.status != REGX_OK || sent.right != page) {
-            broken(cell, "wrong bytes", "control");
-        }
+        expect(cell, sent.status == REGX_OK && sent.right == page, "wrong bytes", "control");
         control_tries++;
         control_hits += sent.hit;
     }
@@ -73,11 +71,8 @@ static bool try(cell_t *cell, direction_t direction, const watched_t *range)
 {
     const transfer_t transfer = rig_transfer(&rig, direction, range->base, range->length, ++stamp);
 
-    if (transfer.status != REGX_OK) {
-        broken(cell, "cannot be registered", range->name);
-    } else if (transfer.right != range->length) {
-        cell->stale = true;
-    }
+    expect(cell, transfer.status == REGX_OK, "cannot be registered", range->name);
+    cell->stale |= transfer.status == REGX_OK && transfer.right != range->length;
     return transfer.hit;
 }
 
@@ -96,20 +91,14 @@ static void prime(cell_t *cell, direction_t direction, watched_t *range)
 /* Where target can be kept, so can what is like it: what never was could not be lost. */
 static void expect_primed(cell_t *cell, const watched_t *range)
 {
-    if (range->base != NULL && !range->hit) {
-        broken(cell, "was not kept before the change", range->name);
-    }
+    expect(cell, range->base == NULL || range->hit, "was not kept before the change", range->name);
 }
 
 /* It did not change: it is as it was, and still kept. */
 static void expect_kept(cell_t *cell, direction_t direction, const watched_t *range)
 {
-    if (range->base == NULL) {
-        return;
-    }
-    if (!try(cell, direction, range) && range->hit) {
-        broken(cell, "did not change, and is no longer kept", range->name);
-    }
+    expect(cell, range->base == NULL || try(cell, direction, range) || !range->hit,
+           "did not change, and is no longer kept", range->name);
 }
 
 /* Whether what is kept may serve after a change: retain keeps malloc from changing anything, the
@@ -136,9 +125,8 @@ static void expect_fresh(cell_t *cell, direction_t direction, const watched_t *r
     } else {
         try(cell, direction, range);
     }
-    if (row->stale && hit && !cell->stale && !cell->anew && !regions_stay_true()) {
-        broken(cell, "changed, and a kept region served", range->name);
-    }
+    expect(cell, !row->stale || !hit || cell->stale || cell->anew || regions_stay_true(),
+           "changed, and a kept region served", range->name);
     rig_fill(range->base, range->length, ++stamp);
     try(cell, direction, range);
 }
@@ -192,15 +180,14 @@ static bool change_meanwhile(cell_t *cell, direction_t direction, const row_t *r
         try(cell, direction, &target); /* at once, whether the kernel's news is there or not */
         await(!rig_can_hold(&rig) || rig_held(&rig) || atomic_load(&changer.finished));
         cell->anew = !rig_held(&rig);
-        if (try(cell, direction, &target) && !cell->stale && !cell->anew && !regions_stay_true()) {
-            broken(cell, "a kept region served", target.name);
-        }
+        expect(cell,
+               !try(cell, direction, &target) || cell->stale || cell->anew || regions_stay_true(),
+               "a kept region served", target.name);
     }
     rig_hold(&rig, false);
     pthread_join(thread, NULL);
-    if (changer.there && !taken && row->take != NULL && !row->take(place)) {
-        broken(cell, "cannot be taken", target.name);
-    }
+    expect(cell, !changer.there || taken || row->take == NULL || row->take(place),
+           "cannot be taken", target.name);
     return changer.there;
 }
 
@@ -213,9 +200,7 @@ static bool change(cell_t *cell, bool thread, direction_t direction, const row_t
     if (!row_change(row, place)) {
         return false;
     }
-    if (row->take != NULL && !row->take(place)) {
-        broken(cell, "cannot be taken", "target");
-    }
+    expect(cell, row->take == NULL || row->take(place), "cannot be taken", "target");
     return true;
 }
 
@@ -252,9 +237,7 @@ static bool play(cell_t *cell, bool thread, by_t by, direction_t direction, cons
     prime(cell, direction, &other);
     prime(cell, direction, &rest); /* by itself, before target covers it too */
     prime(cell, direction, &target);
-    if (cell->stale) {
-        broken(cell, "wrong bytes before anything changed", "target");
-    }
+    expect(cell, !cell->stale, "wrong bytes before anything changed", "target");
     cell->cached = target.hit;
     if (target.hit || (row->shape == SYSV && strcmp(rig.backend, "none") != 0)) {
         expect_primed(cell, &left);
@@ -304,15 +287,12 @@ static void print_cell(const char *backend, bool thread, by_t by, direction_t di
     control = mmap(NULL, (size_t)sysconf(_SC_PAGESIZE), PROT_READ | PROT_WRITE,
                    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (play(&cell, thread, by, direction, row)) {
-        if (!cell.cached && rig_count(&rig, &rig.counters.uncached) < 2) {
-            broken(&cell, "not kept, and that was not counted", "target");
-        }
-        if (strcmp(backend, "none") != 0 && control_hits * 100 < control_tries * 99) {
-            broken(&cell, "less than 99 % hits", "control");
-        }
-        if (strcmp(backend, "unprotected") == 0 && cell.stale != row->stale) {
-            broken(&cell, "is not what the list of rows says", "stale or not");
-        }
+        expect(&cell, cell.cached || rig_count(&rig, &rig.counters.uncached) >= 2,
+               "not kept, and that was not counted", "target");
+        expect(&cell, strcmp(backend, "none") == 0 || control_hits * 100 >= control_tries * 99,
+               "less than 99 % hits", "control");
+        expect(&cell, strcmp(backend, "unprotected") != 0 || cell.stale == row->stale,
+               "is not what the list of rows says", "stale or not");
         name = cell.broken[0] != '\0' ? "broken"
                : cell.stale           ? "stale"
                : cell.cached          ? "fresh"

@@ -105,11 +105,14 @@ typedef struct found {
 
 static found_t *found;
 
-static _Noreturn void give_up(const char *where)
+/* The child ends here unless it is so. */
+static void must(bool so, const char *what)
 {
-    found->stopped = where;
-    found->error = errno;
-    _exit(0);
+    if (!so) {
+        found->stopped = what;
+        found->error = errno;
+        _exit(0);
+    }
 }
 
 static void in_child(void (*child)(void *argument), void *argument)
@@ -135,24 +138,20 @@ static void bind_child(void *argument)
     size_t cpu = 0;
     char *memory = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 
-    if (memory == MAP_FAILED || sched_getaffinity(0, sizeof(cpus), &cpus) != 0) {
-        give_up("sched_getaffinity");
-    }
+    must(memory != MAP_FAILED && sched_getaffinity(0, sizeof(cpus), &cpus) == 0,
+         "sched_getaffinity");
     while (!CPU_ISSET(cpu, &cpus)) {
         cpu++;
     }
     CPU_ZERO(&cpus);
     CPU_SET(cpu, &cpus);
     /* This machine, told that it has a second node, on whose cores this process does not run. */
-    if (cpu >= 512 || sched_setaffinity(0, sizeof(cpus), &cpus) != 0) {
-        give_up("sched_setaffinity");
-    }
+    must(cpu < 512 && sched_setaffinity(0, sizeof(cpus), &cpus) == 0, "sched_setaffinity");
     topology =
         synthetic("pack:2 [numa(memory=1GB)] core:512 pu:1", HWLOC_TOPOLOGY_FLAG_IS_THISSYSTEM);
-    if (hwloc_get_area_membind(topology, memory, length, nodes, &policy, HWLOC_MEMBIND_BYNODESET) !=
-        0) {
-        give_up("get_mempolicy");
-    }
+    must(hwloc_get_area_membind(topology, memory, length, nodes, &policy,
+                                HWLOC_MEMBIND_BYNODESET) == 0,
+         "get_mempolicy");
     memset(memory, 0x5a, length);
     regx_place_bind(topology, memory, length);
     found->content = memory[0] == 0x5a && memcmp(memory, memory + 1, length - 1) == 0;
@@ -259,9 +258,7 @@ static size_t locked_prefix(const void *memory)
 {
     const mapping_t mapping = mapping_at(memory);
 
-    if (mapping.length == 0) {
-        give_up("/proc/self/smaps");
-    }
+    must(mapping.length != 0, "/proc/self/smaps");
     return mapping.locked ? mapping.length : 0;
 }
 
@@ -279,27 +276,18 @@ static void lock_child(void *argument)
     const int fd = memfd_create("regx", 0);
     char *memory;
 
-    if (fd < 0 || ftruncate(fd, (off_t)locking->length) != 0) {
-        give_up("memfd");
-    }
+    must(fd >= 0 && ftruncate(fd, (off_t)locking->length) == 0, "memfd");
     memory = mmap(NULL, locking->length, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    if (memory == MAP_FAILED || setrlimit(RLIMIT_MEMLOCK, &limit) != 0) {
-        give_up("setrlimit");
-    }
-    if (geteuid() == 0 && (setgid(65534) != 0 || setuid(65534) != 0)) {
-        give_up("setuid");
-    }
+    must(memory != MAP_FAILED && setrlimit(RLIMIT_MEMLOCK, &limit) == 0, "setrlimit");
+    must(geteuid() != 0 || (setgid(65534) == 0 && setuid(65534) == 0), "setuid");
     if (locking->before > 0) {
         void *other = mmap(NULL, locking->before * page, PROT_READ | PROT_WRITE,
                            MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
-        if (other == MAP_FAILED || mlock(other, locking->before * page) != 0) {
-            give_up("mlock of something else");
-        }
+        must(other != MAP_FAILED && mlock(other, locking->before * page) == 0,
+             "mlock of something else");
     }
-    if (locking->refusal != 0 && !process_deny(SYS_mlock2, locking->refusal)) {
-        give_up("seccomp");
-    }
+    must(locking->refusal == 0 || process_deny(SYS_mlock2, locking->refusal), "seccomp");
     memset(memory, 0x5a, locking->length);
     found->returned = regx_place_lock(memory, locking->length);
     found->prefix = locked_prefix(memory);

@@ -35,10 +35,12 @@ typedef struct world {
     bool careless; /* the application has no order of its own: any content may be right */
 } world_t;
 
-static void broken(const char *what)
+static void must(bool so, const char *what)
 {
-    fprintf(stderr, "%s\n", what);
-    abort();
+    if (!so) {
+        fprintf(stderr, "%s\n", what);
+        abort();
+    }
 }
 
 static regx_status_t world_reg(regx_transport_t *transport, void *base, size_t length,
@@ -69,9 +71,7 @@ static void world_dereg(regx_transport_t *transport, regx_mr_t *mr)
     pin_t *pin = mr->handle;
 
     memset(pin->generations, 0, sizeof(pin->generations));
-    if (!atomic_exchange(&pin->live, false)) {
-        broken("deregistered twice");
-    }
+    must(atomic_exchange(&pin->live, false), "deregistered twice");
     ((world_t *)transport)->pinned--;
     memset(mr, 0xee, sizeof(*mr));
 }
@@ -135,16 +135,12 @@ static void use(world_t *world, uintptr_t first, uintptr_t count, uint64_t *rand
 
         for (unsigned again = 0; again < 1 + chance_next(random) % 4; again++) {
             for (uintptr_t i = 0; i < count; i++) {
-                if (first + i < pin->first || first + i >= pin->first + pin->count) {
-                    broken("not all of it is registered");
-                }
-                if (pin->generations[first + i] < before[i]) {
-                    broken("stale, or deregistered while in use");
-                }
+                must(first + i >= pin->first && first + i < pin->first + pin->count,
+                     "not all of it is registered");
+                must(pin->generations[first + i] >= before[i],
+                     "stale, or deregistered while in use");
             }
-            if (!pin->live) {
-                broken("deregistered while in use");
-            }
+            must(pin->live, "deregistered while in use");
         }
         regx_region_release(&world->registry, &region);
     }

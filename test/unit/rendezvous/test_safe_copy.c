@@ -302,11 +302,8 @@ static void guard_some(uint8_t *memory)
 
 static void guarded(uint8_t *memory, const char *kind)
 {
-    if (madvise(memory, PAGE, GUARD_INSTALL) != 0) {
-        munmap(memory, LENGTH);
-        print_message("not tried: this kernel has no guard pages of %s memory\n", kind);
-        skip();
-    }
+    unit_need(madvise(memory, PAGE, GUARD_INSTALL) == 0,
+              "this kernel has no guard pages of %s memory", kind);
     guards = true;
     copied_by_handler(SIGSEGV, guard_some, memory);
     guards = false;
