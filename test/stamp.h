@@ -14,11 +14,14 @@
 #include <stdint.h>
 #include <string.h>
 
-/* Waits until that is so, by what another thread or process does. */
-#define await(condition)                                                                           \
+/* Takes steps until that is so. */
+#define until(condition, step)                                                                     \
     while (!(condition)) {                                                                         \
-        sched_yield();                                                                             \
+        step;                                                                                      \
     }
+
+/* Waits until that is so, by what another thread or process does. */
+#define await(condition) until(condition, sched_yield())
 
 static inline uint64_t stamp_mix(uint64_t value)
 {

@@ -113,9 +113,7 @@ static void receive(uint64_t key, bool by_thread)
     memset(memory, 0, size);
     MPI_Irecv(memory, (int)size, MPI_BYTE, 0, TAG, MPI_COMM_WORLD, &request);
     for (uint64_t n = 0; n < changes; n++) {
-        while (!has(0, key) && !has(size - EDGE, key)) {
-            step(&request);
-        }
+        until(has(0, key) || has(size - EDGE, key), step(&request));
         check_that(!has(0, key) || !has(size - EDGE, key), "the transfer was too fast");
         if (by_thread) {
             asked = true;

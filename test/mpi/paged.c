@@ -168,9 +168,7 @@ static void swap_in(size_t number)
         wake(page_of(number));
         return;
     }
-    while (swap.ins >= STAY) {
-        swap_out();
-    }
+    until(swap.ins < STAY, swap_out());
     ++*faults;
     check_that(ioctl(now.file, UFFDIO_COPY, &copy) == 0, "a page cannot be brought in: %s",
                strerror(errno));

@@ -6,12 +6,12 @@
  */
 #include "oracle.h"
 
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
+#include "../stamp.h"
 #include "transport/verbs/verbs.h"
 
 enum { STAGE = 256 << 10, POOL = 64 << 10 };
@@ -97,9 +97,7 @@ static regx_status_t put(oracle_t *oracle, side_t *from, const side_t *to, const
         progress(oracle);
     }
     must(status == REGX_PENDING, "a write is not accepted", oracle->broken);
-    while (!event.done || (event.status == REGX_OK && to->notices == notices)) {
-        progress(oracle);
-    }
+    until(event.done && (event.status != REGX_OK || to->notices != notices), progress(oracle));
     return event.status;
 }
 

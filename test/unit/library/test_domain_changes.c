@@ -80,9 +80,7 @@ UNIT_TEST(a_change_of_memory_in_use_is_told_of)
     domain_acquire(domain, base, LENGTH, TO_SEND, &use);
     assert_int_equal(domain_statistics(domain).misses, 2); /* both were kept */
     munmap(base, LENGTH);                                  /* not allowed */
-    while (domain_statistics(domain).invalidations < 2) {
-        regx_domain_progress(domain);
-    }
+    until(domain_statistics(domain).invalidations >= 2, regx_domain_progress(domain));
     assert_true(domain_is_registered(use.mr->lkey, base, LENGTH, 0));
     regx_domain_release(domain, &use);
     assert_int_equal(domain_statistics(domain).inuse_changes, 1);

@@ -131,9 +131,7 @@ UNIT_TEST(the_background_calls_nobody_back)
 
     const uintptr_t buffer = change_in_use(r, monitor);
     assert_int_equal(r->told, 0);
-    while (r->told == 0) {
-        regx_registry_progress(&r->registry);
-    }
+    until(r->told != 0, regx_registry_progress(&r->registry));
     assert_int_equal(r->told_base, buffer);
     registry_close(r);
     monitor->stop(monitor);

@@ -157,9 +157,7 @@ static void the_way_to_a_peer_is_cut(void)
     under_way_new(&all);
     begin_all(&all);
     tested->cut(one.transport, TWO);
-    while (one.broken == 0) {
-        tested->ops->progress(one.transport);
-    }
+    until(one.broken != 0, tested->ops->progress(one.transport));
     assert_int_equal(one.broken, 1);
     assert_int_equal(party_try(&one, 1, 1, 10), REGX_UNREACHABLE);
     party_leave(&one);
@@ -189,9 +187,7 @@ static void introduce(int end, introduction_t *own, introduction_t *its)
 /* The child, connected, until it is killed. */
 static void be_killed(int end)
 {
-    while (one.delivered == 0) {
-        tested->ops->progress(one.transport);
-    }
+    until(one.delivered != 0, tested->ops->progress(one.transport));
     pair_meet(end);
     for (;;) {
         pause();
@@ -214,9 +210,7 @@ static void outlive(pid_t child, int end, const regx_key_t *key)
     begin_all(&all);
     assert_true(all.begun >= 4);
     kill(child, SIGKILL);
-    while (tested->ops->reachable(one.conn)) {
-        tested->ops->progress(one.transport);
-    }
+    until(!tested->ops->reachable(one.conn), tested->ops->progress(one.transport));
     begin_all(&all);
     while (party_try(&one, 1, 1, 3000) == REGX_OK) { /* never read */
     }

@@ -69,10 +69,9 @@ CONFORMANCE_TEST(header_and_payload_arrive_as_one_frame)
         const size_t first = headers[i / 6], second = payloads[i % 6];
         regx_status_t status;
 
-        while ((status = tested->ops->send(one.conn, 3, header, first, NULL, payload, second)) ==
-               REGX_AGAIN) {
-            parties_progress();
-        }
+        until((status = tested->ops->send(one.conn, 3, header, first, NULL, payload, second)) !=
+                  REGX_AGAIN,
+              parties_progress());
         assert_int_equal(status, REGX_OK);
         parties_await(&two.delivered, ++count);
         assert_int_equal(two.last_length, first + second);
@@ -93,9 +92,8 @@ CONFORMANCE_TEST(zero_copy_sends_of_each_length_arrive)
 
         unit_fill(pool + 4096, lengths[i], i, 0);
         op_zcopy(&op, pool + 4096, lengths[i], 7);
-        while ((status = tested->ops->send_zcopy(one.conn, &op.zcopy)) == REGX_AGAIN) {
-            parties_progress();
-        }
+        until((status = tested->ops->send_zcopy(one.conn, &op.zcopy)) != REGX_AGAIN,
+              parties_progress());
         await_frame(&two, i + 1, 7, i, lengths[i]);
         if (status == REGX_OK) {
             continue; /* it was copied */
@@ -242,9 +240,7 @@ CONFORMANCE_TEST(a_delivery_may_answer)
     parties_exchange();
     one.on_deliver = two.on_deliver = answer;
     party_send(&one, 200, 0, 500);
-    while (one.delivered + two.delivered < 2 + 201) {
-        parties_progress();
-    }
+    until(one.delivered + two.delivered >= 2 + 201, parties_progress());
     assert_ptr_equal(one.on_deliver, two.on_deliver);
     assert_int_equal(two.last_tag, 0);
     one.on_deliver = two.on_deliver = NULL;
@@ -294,13 +290,10 @@ UNIT_TEST_BETWEEN(threads_send_at_once_beside_progress, conformance_reset, NULL)
     two_works_begin();
     const pthread_t sender = unit_thread(send_many, NULL);
     for (unsigned i = 0; i < BY_EACH; i++) {
-        while (party_try(&one, 2, i, (size_t)i * 20) != REGX_OK) {
-            tested->ops->progress(one.transport);
-        }
+        until(party_try(&one, 2, i, (size_t)i * 20) == REGX_OK,
+              tested->ops->progress(one.transport));
     }
-    while (!sender_has_ended) {
-        tested->ops->progress(one.transport);
-    }
+    until(sender_has_ended, tested->ops->progress(one.transport));
     pthread_join(sender, NULL);
     two_works_end();
     parties_await(&two.delivered, 2 * BY_EACH);

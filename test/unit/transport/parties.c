@@ -157,9 +157,7 @@ void parties_settle(void)
 
 void parties_await(const unsigned *count, unsigned value)
 {
-    while (*count < value) {
-        parties_progress();
-    }
+    until(*count >= value, parties_progress());
     assert_int_equal(*count, value);
 }
 
@@ -179,9 +177,7 @@ void party_close(party_t *party)
     party->transport = NULL; /* no more progress for it */
     closed = false;
     const pthread_t closer = unit_thread(close_it, transport);
-    while (!closed) {
-        parties_progress();
-    }
+    until(closed, parties_progress());
     pthread_join(closer, NULL);
     assert_int_equal(party->counters.malformed, 0);
 }
@@ -191,9 +187,7 @@ static pthread_t worker;
 
 static void *work(void *nothing)
 {
-    while (!stop) {
-        tested->ops->progress(two.transport);
-    }
+    until(stop, tested->ops->progress(two.transport));
     return nothing;
 }
 
@@ -256,9 +250,7 @@ void party_send(const party_t *from, uint8_t tag, uint64_t stream, size_t length
 {
     regx_status_t status;
 
-    while ((status = party_try(from, tag, stream, length)) == REGX_AGAIN) {
-        parties_progress();
-    }
+    until((status = party_try(from, tag, stream, length)) != REGX_AGAIN, parties_progress());
     assert_int_equal(status, REGX_OK);
 }
 
@@ -354,9 +346,7 @@ void op_start_put(const party_t *from, op_t *op)
 {
     regx_status_t status;
 
-    while ((status = tested->ops->put(from->conn, &op->put)) == REGX_AGAIN) {
-        parties_progress();
-    }
+    until((status = tested->ops->put(from->conn, &op->put)) != REGX_AGAIN, parties_progress());
     assert_true(status == REGX_OK || status == REGX_PENDING);
     if (status == REGX_OK) {
         end_op(op, status);
@@ -367,9 +357,7 @@ void op_start_get(const party_t *from, op_t *op)
 {
     regx_status_t status;
 
-    while ((status = tested->ops->get(from->conn, &op->get)) == REGX_AGAIN) {
-        parties_progress();
-    }
+    until((status = tested->ops->get(from->conn, &op->get)) != REGX_AGAIN, parties_progress());
     assert_int_equal(status, REGX_PENDING);
 }
 

@@ -418,9 +418,7 @@ PINNED_TEST(what_a_process_that_has_ended_was_asked_for_fails)
     }
     assert_int_equal(ops[0].ended + ops[1].ended + ops[2].ended, 0);
     regx_shm_conn_of(one.conn)->peer.vm.life.made--; /* another process has its number */
-    while (ops[2].ended == 0) {
-        device.ops->progress(one.transport);
-    }
+    until(ops[2].ended != 0, device.ops->progress(one.transport));
     for (unsigned i = 0; i < 3; i++) {
         assert_true(ops[i].ended == 1 && ops[i].status == REGX_UNREACHABLE);
     }

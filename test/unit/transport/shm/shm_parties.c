@@ -59,9 +59,7 @@ void work(const party_t *party)
 
 void step_to_end(const party_t *party, const op_t *op)
 {
-    while (op->ended == 0) {
-        step(party);
-    }
+    until(op->ended != 0, step(party));
 }
 
 void zones_new(void)

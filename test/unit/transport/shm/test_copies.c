@@ -120,9 +120,7 @@ static void refused_on_the_way(void)
     get_start(&one, &ops[1], 0, 1, false);
     step(&one);
     REQUIRE(process_deny(SYS_process_vm_readv, EPERM));
-    while (ops[0].ended + ops[1].ended < 2) {
-        step(&one);
-    }
+    until(ops[0].ended + ops[1].ended >= 2, step(&one));
     REQUIRE(ops[0].status == REGX_DENIED);
 }
 

@@ -209,9 +209,7 @@ UNIT_TEST(who_closes_leaves_each_mailbox_once)
     tested->ops->disconnect(second);
     party_connect(&one, &one);
     regx_status_t status;
-    while ((status = party_try(&one, 1, 1, 8)) == REGX_AGAIN) {
-        step(&one);
-    }
+    until((status = party_try(&one, 1, 1, 8)) != REGX_AGAIN, step(&one));
     assert_int_equal(status, REGX_OK);
     stage = 3;
     await_stage(4); /* it leaves the second */

@@ -98,9 +98,7 @@ static uint32_t fail_with_much_unread(void)
 
     parties_exchange();
     for (int i = 0; i < (int)frames; i++) {
-        while (conn_try(two.conn, 100) != REGX_OK) {
-            regx_transport_ops.progress(two.transport);
-        }
+        until(conn_try(two.conn, 100) == REGX_OK, regx_transport_ops.progress(two.transport));
     }
     regx_transport_ops.progress(two.transport); /* they have arrived at `one` */
     regx_ep_t *ep = ep_of(&one, TWO);
@@ -110,9 +108,7 @@ static uint32_t fail_with_much_unread(void)
     assert_non_null(ep->qp);
     const unsigned delivered = one.delivered;
     ep->rest.since = 1;
-    while (ep->qp != NULL) {
-        regx_transport_ops.progress(one.transport);
-    }
+    until(ep->qp == NULL, regx_transport_ops.progress(one.transport));
     assert_int_equal(one.delivered, delivered); /* after it was told, nothing is heard */
     return number;
 }

@@ -232,13 +232,9 @@ VERBS_CONNECTED_TEST(peer_that_left_and_lost_its_queue_pair_comes_back)
 {
     regx_transport_ops.disconnect(two.conn);
     regx_ep_t *ep = ep_of(&two, ONE);
-    while (ep->sq.done != ep->sq.posted) {
-        regx_transport_ops.progress(two.transport);
-    }
+    until(ep->sq.done == ep->sq.posted, regx_transport_ops.progress(two.transport));
     regx_ep_break(ep, "test", "it is lost");
-    while (verbs_of(&two)->table.count > 0) {
-        regx_transport_ops.progress(two.transport);
-    }
+    until(verbs_of(&two)->table.count == 0, regx_transport_ops.progress(two.transport));
     party_connect(&two, &one);
     party_send(&two, 1, 3, 100);
     parties_await(&one.delivered, 2);

@@ -108,9 +108,7 @@ VERBS_CONNECTED_TEST(a_request_that_comes_late_does_no_harm)
                                        .address = verbs_of(&one)->address};
     regx_transport_ops.disconnect(one.conn);
     regx_transport_ops.disconnect(two.conn);
-    while (verbs_of(&one)->table.count + verbs_of(&two)->table.count > 0) {
-        parties_progress();
-    }
+    until(verbs_of(&one)->table.count + verbs_of(&two)->table.count == 0, parties_progress());
     party_connect(&one, &two);
     party_connect(&two, &one);
     party_hear(&two, &message, sizeof(message));

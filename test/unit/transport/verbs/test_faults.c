@@ -292,9 +292,7 @@ static void exchange_with(party_t *other, regx_conn_t *conn, bool one_begins)
     for (int i = 0; i < 2; i++) {
         const unsigned before = *counts[i];
 
-        while (conn_try(conns[i], 3000) == REGX_AGAIN) {
-            parties_progress();
-        }
+        until(conn_try(conns[i], 3000) != REGX_AGAIN, parties_progress());
         parties_await(counts[i], before + 1);
     }
 }
@@ -335,9 +333,8 @@ VERBS_TEST(an_evicted_peer_that_is_lost_is_told)
     open_connected();
     regx_ep_t *const ep = ep_of(&one, TWO);
     regx_cm_evict(verbs_of(&one));
-    while (ep->state != REGX_EP_LEFT || ep->sq.done != ep->sq.posted) {
-        regx_transport_ops.progress(one.transport);
-    }
+    until(ep->state == REGX_EP_LEFT && ep->sq.done == ep->sq.posted,
+          regx_transport_ops.progress(one.transport));
     assert_int_equal(conn_try(one.conn, 10), REGX_AGAIN);
     lose_two();
 }
@@ -348,9 +345,8 @@ static regx_ep_t *leave_alone(void)
     open_connected();
     regx_ep_t *const ep = ep_of(&one, TWO);
     party_leave(&one);
-    while (ep->state != REGX_EP_LEFT || ep->sq.done != ep->sq.posted) {
-        regx_transport_ops.progress(one.transport);
-    }
+    until(ep->state == REGX_EP_LEFT && ep->sq.done == ep->sq.posted,
+          regx_transport_ops.progress(one.transport));
     return ep;
 }
 

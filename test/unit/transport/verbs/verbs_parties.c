@@ -79,9 +79,7 @@ void one_asks(void)
 
 void await_broken(const char *says)
 {
-    while (one.broken == 0) {
-        parties_progress();
-    }
+    until(one.broken != 0, parties_progress());
     assert_int_equal(one.broken, 1);
     assert_non_null(strstr(one.what, says));
 }
