@@ -17,14 +17,12 @@ static struct ibv_sge piece;
 
 static void start(struct ibv_qp_ex *qp)
 {
-    (void)qp;
     request =
         (struct ibv_send_wr){.sg_list = &piece, .num_sge = 1, .send_flags = IBV_SEND_SIGNALED};
 }
 
 static void rdma_write(struct ibv_qp_ex *qp, uint32_t key, uint64_t address)
 {
-    (void)qp;
     request.opcode = IBV_WR_RDMA_WRITE;
     request.wr.rdma.remote_addr = address;
     request.wr.rdma.rkey = key;
@@ -32,13 +30,11 @@ static void rdma_write(struct ibv_qp_ex *qp, uint32_t key, uint64_t address)
 
 static void set_sge(struct ibv_qp_ex *qp, uint32_t key, uint64_t address, uint32_t length)
 {
-    (void)qp;
     piece = (struct ibv_sge){.addr = address, .length = length, .lkey = key};
 }
 
 static void set_sge_list(struct ibv_qp_ex *qp, size_t count, const struct ibv_sge *list)
 {
-    (void)qp;
     request.num_sge = (int)count;
     piece = list[0];
 }
@@ -46,7 +42,6 @@ static void set_sge_list(struct ibv_qp_ex *qp, size_t count, const struct ibv_sg
 static void set_inline_data_list(struct ibv_qp_ex *qp, size_t count,
                                  const struct ibv_data_buf *list)
 {
-    (void)qp;
     request.num_sge = (int)count;
     request.send_flags |= IBV_SEND_INLINE;
     piece = (struct ibv_sge){.addr = (uintptr_t)list[0].addr, .length = (uint32_t)list[0].length};
@@ -62,7 +57,6 @@ static int complete(struct ibv_qp_ex *qp)
     struct ibv_context_ops own = {0};
     struct ibv_send_wr *refused;
 
-    (void)qp;
     fake_queues_serve(&own);
     return own.post_send(base, &request, &refused);
 }
@@ -84,7 +78,6 @@ struct ibv_qp_ex *ibv_qp_to_qp_ex(struct ibv_qp *qp)
 struct ibv_mr *ibv_reg_mr_iova(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova,
                                int access)
 {
-    (void)iova;
     return ibv_reg_mr(pd, addr, length, access);
 }
 
@@ -92,6 +85,5 @@ struct ibv_mr *ibv_reg_mr_iova(struct ibv_pd *pd, void *addr, size_t length, uin
 int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr, size_t length,
                  int access)
 {
-    (void)mr, (void)pd, (void)addr, (void)length, (void)access;
     return flags == IBV_REREG_MR_CHANGE_ACCESS ? 0 : IBV_REREG_MR_ERR_INPUT;
 }

@@ -17,7 +17,6 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
     uint8_t seed[FUZZ_SEED_MAX];
     size_t size;
 
-    (void)argc, (void)argv;
     tell = getenv("REGX_FUZZ_TELL") != NULL;
     if (folder == NULL) {
         return 0;

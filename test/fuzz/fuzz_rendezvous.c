@@ -47,7 +47,6 @@ static regx_monitor_t monitor; /* of all processes, one after the other */
 
 static void lost(void *context, const regx_peer_t *peer, const char *what, bool may_be_longer)
 {
-    (void)context, (void)peer, (void)what, (void)may_be_longer;
 }
 
 static size_t read_length(fuzz_input_t *input)
@@ -112,7 +111,6 @@ static void sent(void *context, regx_status_t status)
 {
     sending_t *sending = context;
 
-    (void)status;
     fuzz_check(sending->open); /* told once */
     sending->open = false;
     free(sending->buffer);

@@ -9,7 +9,6 @@ static regx_status_t wire_send(regx_conn_t *conn, uint8_t tag, const void *heade
                                size_t header_length, regx_pack_t pack, void *payload,
                                size_t payload_length)
 {
-    (void)conn, (void)payload;
     fuzz_check(tag == REGX_TAG_CONTROL && pack == NULL && payload_length == 0);
     if (process->sends == REGX_OK) {
         fuzz_check(regx_control_unpack(header, header_length, &process->said));
@@ -29,7 +28,6 @@ static void carry(const regx_put_t *put)
 
 static regx_status_t wire_put(regx_conn_t *conn, regx_put_t *put)
 {
-    (void)conn;
     fuzz_check(put->notice_length <= REGX_NOTICE_MAX);
     if (process->puts == REGX_PENDING && process->put_count < PENDING) {
         process->put[process->put_count++] = put;
@@ -43,7 +41,6 @@ static regx_status_t wire_put(regx_conn_t *conn, regx_put_t *put)
 
 static regx_status_t wire_get(regx_conn_t *conn, regx_get_t *get)
 {
-    (void)conn;
     if (process->gets == REGX_OK && process->get_count < PENDING) {
         process->get[process->get_count++] = get;
         return REGX_PENDING;
@@ -54,7 +51,6 @@ static regx_status_t wire_get(regx_conn_t *conn, regx_get_t *get)
 static void wire_expose(regx_transport_t *transport, const void *base, size_t length,
                         regx_key_t *key)
 {
-    (void)transport, (void)base, (void)length;
     memset(key, 0, sizeof(*key));
 }
 
@@ -63,7 +59,6 @@ static void wire_expose(regx_transport_t *transport, const void *base, size_t le
 static regx_status_t wire_reg(regx_transport_t *transport, void *base, size_t length,
                               unsigned access, regx_mr_t *mr)
 {
-    (void)transport;
     if (process->registers != REGX_OK) {
         return process->registers;
     }
@@ -77,14 +72,12 @@ static regx_status_t wire_reg(regx_transport_t *transport, void *base, size_t le
 
 static void wire_dereg(regx_transport_t *transport, regx_mr_t *mr)
 {
-    (void)transport, (void)mr;
     fuzz_check(process->registered > 0);
     process->registered--;
 }
 
 static bool wire_has_next(const regx_transport_t *transport)
 {
-    (void)transport;
     return process->heard % 2 == 0;
 }
 

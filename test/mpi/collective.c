@@ -71,7 +71,6 @@ static void run_alltoall(size_t size, int root)
     size_t all = size * (size_t)ranks;
     unsigned char *out = take(all);
     unsigned char *in = take(all);
-    (void)root;
     for (int to = 0; to < ranks; to++) {
         stamp_fill(out + (size_t)to * size, size, key(rank, to), 0);
     }
@@ -86,7 +85,6 @@ static void run_alltoall(size_t size, int root)
 static void run_room(size_t size, int root)
 {
     struct statvfs room;
-    (void)size, (void)root;
     check_that(statvfs("/dev/shm", &room) == 0 && room.f_bavail >= room.f_blocks / 2,
                "of /dev/shm %llu KiB are free of %llu",
                (unsigned long long)(room.f_bavail * room.f_frsize >> 10),

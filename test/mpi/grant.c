@@ -69,7 +69,6 @@ static void change(void)
 
 static void *thread(void *unused)
 {
-    (void)unused;
     for (uint64_t n = 0; n < rounds * changes; n++) {
         await(atomic_load(&asked));
         asked = false;

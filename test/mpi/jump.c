@@ -53,7 +53,6 @@ static void set_timer(int microseconds)
 
 static void leave(int signal)
 {
-    (void)signal;
     if (is_in_progress()) {
         set_timer(0);
         siglongjmp(before, 1);

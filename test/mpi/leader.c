@@ -51,7 +51,6 @@ static void *live(void *unused)
     const bool before = argument_count > 1 && strcmp(arguments[1], "before") == 0;
     int provided, rank;
 
-    (void)unused;
     if (before && number != NULL && strcmp(number, "0") == 0) {
         end_the_first();
     }

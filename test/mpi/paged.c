@@ -74,7 +74,6 @@ static void on_fault(int signal, siginfo_t *info, void *unused)
     static const char foreign[] = "a signal for other memory\n";
     unsigned char *page = (unsigned char *)((uintptr_t)info->si_addr / PAGE * PAGE);
     size_t length = PAGE;
-    (void)unused;
     if (page < now.memory || page >= now.memory + room) {
         if (write(STDERR_FILENO, foreign, sizeof foreign - 1) >= 0) {
             _exit(signal);
@@ -107,7 +106,6 @@ static void *serve(void *unused)
     static unsigned char page[PAGE];
     struct uffd_msg message;
     struct pollfd waits = {now.file, POLLIN, 0};
-    (void)unused;
     while (!*ends) {
         if (poll(&waits, 1, 5) <= 0 || read(now.file, &message, sizeof message) != sizeof message ||
             message.event != UFFD_EVENT_PAGEFAULT) {
@@ -180,7 +178,6 @@ static void swap_in(size_t number)
 static void *swap_serve(void *unused)
 {
     struct uffd_msg message;
-    (void)unused;
     while (!*ends) {
         if (read(now.file, &message, sizeof message) != sizeof message) {
             if (swap.ins > 0) {

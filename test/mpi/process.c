@@ -104,7 +104,6 @@ static int write_jump(FILE *out, const unsigned char *code)
         return length;
     }
 #endif
-    (void)out, (void)code;
     return 0;
 }
 

@@ -196,7 +196,6 @@ OWNED_TEST(what_the_device_refuses_is_as_other_memory)
 
 static void bring_in(int signal)
 {
-    (void)signal;
 }
 
 /* It may have protected a block. Afterwards what was registered before serves again. */

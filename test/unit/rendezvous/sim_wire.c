@@ -385,14 +385,12 @@ void sim_end(sim_process_t *process, unsigned index, regx_status_t otherwise)
 /* Either copy, in steps that are the same on any processor. */
 static bool wire_has_next(const regx_transport_t *transport)
 {
-    (void)transport;
     return sim.time % 2 == 0;
 }
 
 static void wire_expose(regx_transport_t *transport, const void *base, size_t length,
                         regx_key_t *key)
 {
-    (void)transport;
     const uint32_t number = EXPOSED;
 
     memset(key, 0, sizeof(*key));
