@@ -23,15 +23,20 @@ enum { CHECK_FAILED = 3, CHECK_TAG = 3 };
  * several files has one. */
 __attribute__((weak)) _Atomic uint64_t check_bytes;
 
+/* Of this process. */
+static inline int check_rank(void)
+{
+    int rank = -1;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    return rank;
+}
+
 __attribute__((format(printf, 1, 2), noreturn)) static inline void check_fail(const char *format,
                                                                               ...)
 {
     char text[1024];
-    int rank = -1;
-    int used;
     va_list arguments;
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    used = snprintf(text, sizeof text, "wrong on rank %d: ", rank);
+    const int used = snprintf(text, sizeof text, "wrong on rank %d: ", check_rank());
     va_start(arguments, format);
     vsnprintf(text + used, sizeof text - (size_t)used, format, arguments);
     va_end(arguments);
@@ -59,8 +64,7 @@ static inline void check_stamp(const void *memory, size_t length, uint64_t key, 
 static inline void check_message(void *memory, size_t length, int from, int to, uint64_t key,
                                  const char *what)
 {
-    int rank;
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    const int rank = check_rank();
     if (rank == from) {
         stamp_fill(memory, length, key, 0);
         MPI_Send(memory, (int)length, MPI_BYTE, to, CHECK_TAG, MPI_COMM_WORLD);
@@ -103,8 +107,7 @@ enum { CHECK_SIZES = sizeof check_sizes / sizeof *check_sizes };
 /* Exchanges a message of each size with that rank, which may be this one. `first` numbers them. */
 static inline void check_exchange_sizes(int peer, uint64_t run, uint64_t first)
 {
-    int rank;
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    const int rank = check_rank();
     for (uint64_t n = 0; n < CHECK_SIZES; n++) {
         check_exchange(MPI_COMM_WORLD, check_sizes[n], peer, stamp_key(run, first + n, rank, peer),
                        peer, stamp_key(run, first + n, peer, rank), "an exchange");
@@ -127,9 +130,8 @@ static inline void check_done(MPI_Comm comm)
 /* MPI_Init; answers this rank. So many arguments are needed, the program's name counted. */
 static inline int check_begin(int *argc, char ***argv, int needed)
 {
-    int rank;
     MPI_Init(argc, argv);
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    const int rank = check_rank();
     check_that(*argc >= needed, "%d arguments are needed: the first lines of the source say which",
                needed - 1);
     return rank;

@@ -90,8 +90,7 @@ static void run_connect(const char *program, int children, const char *times)
     MPI_Comm servers = start(program, "server", children, times);
     MPI_Comm clients = start(program, "client", children, times);
     char port[MPI_MAX_PORT_NAME];
-    int rank;
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    const int rank = check_rank();
     if (rank == 0) {
         MPI_Recv(port, sizeof port, MPI_CHAR, 0, TAG, servers, MPI_STATUS_IGNORE);
         MPI_Send(port, sizeof port, MPI_CHAR, 0, TAG, clients);
@@ -104,8 +103,7 @@ static void meet(MPI_Comm parent, bool server, int times)
 {
     char port[MPI_MAX_PORT_NAME] = "";
     MPI_Comm inter;
-    int rank;
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    const int rank = check_rank();
     if (rank == 0 && server) {
         MPI_Open_port(MPI_INFO_NULL, port);
         MPI_Send(port, sizeof port, MPI_CHAR, 0, TAG, parent);

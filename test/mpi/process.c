@@ -150,8 +150,7 @@ static void write_state(FILE *out, const char *name)
 
 static void exchange(size_t size, int to, int from)
 {
-    int rank;
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    const int rank = check_rank();
     check_exchange(MPI_COMM_WORLD, size, to, stamp_key(27, 0, rank, 0), from,
                    stamp_key(27, 0, from, 0), "neighbour's message");
 }

@@ -23,9 +23,8 @@ static bool back;
 static void use(unsigned char *memory, uint64_t round, int number)
 {
     const uint64_t key = stamp_key(SEED, round, 0, number);
-    int rank;
     check_transfer(memory, size, key, "a buffer whose pages are new");
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    const int rank = check_rank();
     if (back && rank == 1) {
         MPI_Send(memory, (int)size, MPI_BYTE, 0, CHECK_TAG, MPI_COMM_WORLD);
     } else if (back) {

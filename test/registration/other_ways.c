@@ -52,8 +52,7 @@ bool other_ring_madvise(void *address, size_t length, int advice)
     const int result = submit(ring, &params, &entry);
     close(ring);
     errno = -result;
-    must(result == 0, "madvise by io_uring");
-    return true;
+    return must(result == 0, "madvise by io_uring");
 }
 
 bool other_process_madvise(void *address, size_t length, int advice)
@@ -77,6 +76,5 @@ bool other_libc_munmap(void *address, size_t length)
         return false;
     }
     unmap = (__typeof__(unmap))dlsym(libc, "munmap");
-    must(unmap != NULL && unmap(address, length) == 0, "munmap by another libc");
-    return true;
+    return must(unmap != NULL && unmap(address, length) == 0, "munmap by another libc");
 }

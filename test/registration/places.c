@@ -11,24 +11,19 @@
 enum { HEAP_BLOCK = 120 << 10 }; /* below what malloc maps by itself */
 enum { HUGE = 2 << 20 };
 
-_Noreturn static void give_up(const char *what)
-{
-    fprintf(stderr, "table: %s: %s\n", what, strerror(errno));
-    abort();
-}
-
-void must(bool so, const char *what)
+bool must(bool so, const char *what)
 {
     if (!so) {
-        give_up(what);
+        fprintf(stderr, "table: %s: %s\n", what, strerror(errno));
+        abort();
     }
+    return true;
 }
 
 bool allocate(place_t *place)
 {
     place->target = malloc(place->length);
-    must(place->target != NULL, "malloc");
-    return true;
+    return must(place->target != NULL, "malloc");
 }
 
 void *allocate_above(uintptr_t address, size_t length)

@@ -13,8 +13,8 @@
 
 enum { READ_WRITE = PROT_READ | PROT_WRITE, NEW = MAP_PRIVATE | MAP_ANONYMOUS };
 
-/* Ends the program unless it is so; errno has the reason. */
-void must(bool so, const char *what);
+/* Ends the program unless it is so; errno has the reason. Answers true. */
+bool must(bool so, const char *what);
 /* Target is a new block of malloc's. */
 bool allocate(place_t *place);
 /* A block above that address: what is free below is used up. */

@@ -17,8 +17,7 @@
 
 static bool unmap(place_t *place)
 {
-    must(change_munmap(place->by, place->changed, place->changed_length) == 0, "munmap");
-    return true;
+    return must(change_munmap(place->by, place->changed, place->changed_length) == 0, "munmap");
 }
 
 static bool take_new(place_t *place)
@@ -32,28 +31,25 @@ static bool take_new(place_t *place)
 
 static bool shrink(place_t *place)
 {
-    must(change_mremap(place->by, place->target, place->length, place->length / 2, 0, NULL) ==
-             place->target,
-         "mremap to less");
-    return true;
+    return must(change_mremap(place->by, place->target, place->length, place->length / 2, 0,
+                              NULL) == place->target,
+                "mremap to less");
 }
 
 static bool shrink_and_grow(place_t *place)
 {
     shrink(place);
-    must(change_mremap(place->by, place->target, place->length / 2, place->length, 0, NULL) ==
-             place->target,
-         "mremap to more");
-    return true;
+    return must(change_mremap(place->by, place->target, place->length / 2, place->length, 0,
+                              NULL) == place->target,
+                "mremap to more");
 }
 
 static bool grow(place_t *place)
 {
     place->other = place->target + place->length;
-    must(change_mremap(place->by, place->target, place->length, 2 * place->length, 0, NULL) ==
-             place->target,
-         "mremap to more");
-    return true;
+    return must(change_mremap(place->by, place->target, place->length, 2 * place->length, 0,
+                              NULL) == place->target,
+                "mremap to more");
 }
 
 static bool move_to(place_t *place, uint8_t *from, size_t new_length, int flags, uint8_t *to)
@@ -64,8 +60,7 @@ static bool move_to(place_t *place, uint8_t *from, size_t new_length, int flags,
     if (moved == MAP_FAILED && errno == EINVAL && flags != 0) {
         return false;
     }
-    must(moved == to, "mremap");
-    return true;
+    return must(moved == to, "mremap");
 }
 
 static bool move(place_t *place)
@@ -150,8 +145,7 @@ static bool take_source(place_t *place)
         return false;
     }
     void *memory = mmap(place->other, place->length, READ_WRITE, NEW | MAP_FIXED_NOREPLACE, -1, 0);
-    must(memory == place->other, "mmap where it came from");
-    return true;
+    return must(memory == place->other, "mmap where it came from");
 }
 
 /* The kernel unmaps what is at the destination, and only then finds that there may not be more
@@ -167,8 +161,7 @@ static bool fail_onto(place_t *place)
     void *moved = change_mremap(place->by, OTHER, place->length, place->length,
                                 MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP, place->target);
     must(moved == MAP_FAILED && errno == ENOMEM, "mremap fails");
-    must(setrlimit(RLIMIT_AS, &limit) == 0, "setrlimit");
-    return true;
+    return must(setrlimit(RLIMIT_AS, &limit) == 0, "setrlimit");
 }
 
 /* Once it is unmapped the call has met the limit. */
@@ -188,24 +181,21 @@ static bool fail_over(place_t *place)
 {
     while (mmap(NULL, place->length, READ_WRITE, NEW | MAP_HUGETLB, -1, 0) != MAP_FAILED) {
     }
-    must(change_mmap(place->by, place->target, place->length, READ_WRITE,
-                     NEW | MAP_FIXED | MAP_HUGETLB, -1) == MAP_FAILED,
-         "mmap of a huge page fails");
-    return true;
+    return must(change_mmap(place->by, place->target, place->length, READ_WRITE,
+                            NEW | MAP_FIXED | MAP_HUGETLB, -1) == MAP_FAILED,
+                "mmap of a huge page fails");
 }
 
 static bool map_over(place_t *place)
 {
-    must(change_mmap(place->by, place->target, place->length, READ_WRITE, NEW | MAP_FIXED, -1) ==
-             place->target,
-         "mmap over it");
-    return true;
+    return must(change_mmap(place->by, place->target, place->length, READ_WRITE, NEW | MAP_FIXED,
+                            -1) == place->target,
+                "mmap over it");
 }
 
 static bool break_shrink(place_t *place)
 {
-    must(change_brk(place->by, -(intptr_t)place->length) == 0, "brk");
-    return true;
+    return must(change_brk(place->by, -(intptr_t)place->length) == 0, "brk");
 }
 
 static bool break_grow(place_t *place)
@@ -216,14 +206,12 @@ static bool break_grow(place_t *place)
         return false;
     }
     /* Another thread may be in sbrk: the system call itself. */
-    must(change_brk(BY_SYSCALL, (intptr_t)place->length) == 0, "brk");
-    return true;
+    return must(change_brk(BY_SYSCALL, (intptr_t)place->length) == 0, "brk");
 }
 
 static bool detach(place_t *place)
 {
-    must(change_shmdt(place->by, place->target) == 0, "shmdt");
-    return true;
+    return must(change_shmdt(place->by, place->target) == 0, "shmdt");
 }
 
 static bool attach_over(place_t *place)
@@ -231,8 +219,7 @@ static bool attach_over(place_t *place)
     place->segment = shmget(IPC_PRIVATE, place->length, IPC_CREAT | 0600);
     must(place->segment >= 0, "shmget");
     void *memory = change_shmat(place->by, place->segment, place->target, SHM_REMAP);
-    must(memory == place->target, "shmat over it");
-    return true;
+    return must(memory == place->target, "shmat over it");
 }
 
 static bool advise(place_t *place, int advice)
@@ -285,9 +272,8 @@ static bool seal(place_t *place)
     if (change_mseal(place->target, place->length) != 0) {
         return false;
     }
-    must(change_munmap(place->by, place->target, place->length) != 0 && errno == EPERM,
-         "munmap of what is sealed");
-    return true;
+    return must(change_munmap(place->by, place->target, place->length) != 0 && errno == EPERM,
+                "munmap of what is sealed");
 }
 
 static bool mergeable(place_t *place)
@@ -297,26 +283,23 @@ static bool mergeable(place_t *place)
 
 static bool protect(place_t *place)
 {
-    must(change_mprotect(place->by, place->target, place->length, PROT_READ) == 0 &&
-             change_mprotect(place->by, place->target, place->length, READ_WRITE) == 0,
-         "mprotect");
-    return true;
+    return must(change_mprotect(place->by, place->target, place->length, PROT_READ) == 0 &&
+                    change_mprotect(place->by, place->target, place->length, READ_WRITE) == 0,
+                "mprotect");
 }
 
 static bool punch(place_t *place)
 {
-    must(fallocate(place->file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
-                   place->target - place->left, (off_t)place->length) == 0,
-         "fallocate");
-    return true;
+    return must(fallocate(place->file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                          place->target - place->left, (off_t)place->length) == 0,
+                "fallocate");
 }
 
 static bool truncate_file(place_t *place)
 {
-    must(ftruncate(place->file, place->target - place->left) == 0 &&
-             ftruncate(place->file, place->target - place->left + (off_t)place->length) == 0,
-         "ftruncate");
-    return true;
+    return must(ftruncate(place->file, place->target - place->left) == 0 &&
+                    ftruncate(place->file, place->target - place->left + (off_t)place->length) == 0,
+                "ftruncate");
 }
 
 /* In a process of its own. */
@@ -331,8 +314,7 @@ static bool child(place_t *place, void (*what)(place_t *))
         _exit(0);
     }
     must(waitpid(pid, &status, 0) == pid, "waitpid");
-    must(status == 0, "the child ends well");
-    return true;
+    return must(status == 0, "the child ends well");
 }
 
 static void truncates(place_t *place)
@@ -364,8 +346,7 @@ static bool vfork_child(place_t *place)
     if (pid == 0) {
         _exit(0);
     }
-    must(waitpid(pid, &status, 0) == pid && status == 0, "vfork");
-    return true;
+    return must(waitpid(pid, &status, 0) == pid && status == 0, "vfork");
 }
 
 static void nothing(place_t *place)
@@ -381,8 +362,7 @@ static bool fork_without_it(place_t *place)
 static bool run_command(place_t *place)
 {
     (void)place;
-    must(system("true") == 0, "system");
-    return true;
+    return must(system("true") == 0, "system");
 }
 
 /* ---- the heap ---- */
@@ -414,8 +394,7 @@ static bool allocate_again(place_t *place)
     const uintptr_t target = (uintptr_t)place->target;
 
     place->target = allocate_above(target - 1, place->length);
-    must((uintptr_t)place->target == target, "malloc at the same place");
-    return true;
+    return must((uintptr_t)place->target == target, "malloc at the same place");
 }
 
 /* ---- the rows ---- */

@@ -68,6 +68,12 @@ static inline bool unit_is_filled(const uint8_t *data, size_t length, uint64_t s
     return stamp_check(data, length, ~stream, 0) == length;
 }
 
+/* Whether all of it has that value. */
+static inline bool unit_is_all(const uint8_t *memory, size_t length, uint8_t value)
+{
+    return length == 0 || (memory[0] == value && memcmp(memory, memory + 1, length - 1) == 0);
+}
+
 /* cmocka's handlers turn a crash into a failure, for the rest of this test no more: it asks what
  * happens in a program that handles no signal. */
 static inline void unit_handle_no_faults(void)

@@ -31,11 +31,6 @@ static void check_guards(const sim_message_t *message)
     }
 }
 
-static bool is_all(const uint8_t *bytes, size_t length, uint8_t value)
-{
-    return length == 0 || (bytes[0] == value && memcmp(bytes, bytes + 1, length - 1) == 0);
-}
-
 static void check_content(const sim_message_t *message)
 {
     size_t at = 0;
@@ -89,7 +84,7 @@ void sim_mpi_check(void)
         const sim_message_t *message = &sim.messages[i];
 
         if (message->closed && !(sim.scenario->reuses && i + 2 < sim.message_count)) {
-            sim_check(is_all(message->target, message->length, GIVEN_BACK));
+            sim_check(unit_is_all(message->target, message->length, GIVEN_BACK));
         }
     }
 }

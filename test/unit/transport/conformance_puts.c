@@ -36,9 +36,7 @@ CONFORMANCE_TEST(puts_to_the_pool_write_their_bytes_alone)
         assert_int_equal(op.ended, 0);
     }
     parties_settle();
-    for (size_t i = 0; i < POOL; i++) {
-        assert_int_equal(pool[i], 0xee);
-    }
+    assert_true(unit_is_all(pool, POOL, 0xee));
     free(local);
 }
 
@@ -70,9 +68,7 @@ CONFORMANCE_TEST(puts_to_a_region_write_their_bytes_alone)
         assert_int_equal(tested->ops->put(one.conn, &op.put), REGX_INVALID);
     }
     parties_settle();
-    for (size_t i = 0; i < REGION; i++) {
-        assert_int_equal(region[i], 0xee);
-    }
+    assert_true(unit_is_all(region, REGION, 0xee));
     tested->ops->dereg(one.transport, &from);
     tested->ops->dereg(two.transport, &to);
     guarded_free(region, REGION);

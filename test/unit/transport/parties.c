@@ -59,6 +59,11 @@ static void silent(void *context, uint64_t peer)
 
 /* ---- parties ---- */
 
+uint64_t party_fell_back(party_t *party, const char *reason)
+{
+    return regx_tally_find(party->counters.fallbacks, reason)->count;
+}
+
 void party_open(party_t *party, uint64_t self, bool threads)
 {
     static regx_device_name_t names[REGX_DEVICES_MAX];
@@ -412,9 +417,8 @@ uint8_t *guarded_new(size_t length)
 
 void guarded_free(uint8_t *memory, size_t length)
 {
-    for (size_t i = 0; i < GUARD; i++) {
-        assert_true(memory[-1 - (ptrdiff_t)i] == 0xee && memory[length + i] == 0xee);
-    }
+    assert_true(unit_is_all(memory - GUARD, GUARD, 0xee));
+    assert_true(unit_is_all(memory + length, GUARD, 0xee));
     free(memory - GUARD);
 }
 

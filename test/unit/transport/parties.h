@@ -51,6 +51,9 @@ typedef struct op {
 extern const conformance_t *tested;
 extern party_t one, two, three;
 
+/* How often that was the reason to go another way. */
+uint64_t party_fell_back(party_t *party, const char *reason);
+
 void party_open(party_t *party, uint64_t self, bool threads);
 void party_connect(party_t *party, const party_t *to);
 /* `one` and `two`, open and connected. */

@@ -125,9 +125,7 @@ VERBS_OPEN_TEST(a_peer_whose_packets_are_too_small_on_demand_is_not_connected)
     const size_t length = regx_transport_ops.address(two.transport, address);
     assert_int_equal(regx_transport_ops.connect(one.transport, THREE, address, length, &conn),
                      REGX_UNREACHABLE);
-    assert_int_equal(regx_tally_find(one.counters.fallbacks,
-                                     "verbs: a peer's packets are too small for odp here")
-                         ->count,
+    assert_int_equal(party_fell_back(&one, "verbs: a peer's packets are too small for odp here"),
                      1);
 }
 

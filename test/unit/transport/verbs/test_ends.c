@@ -194,9 +194,7 @@ static void opens_nothing(bool puts, unsigned access)
         assert_true(ops[i].ended == 1 && ops[i].status == REGX_FAILED);
     }
     assert_int_equal(two.delivered, 1);
-    for (size_t i = 0; i < MIB; i++) {
-        assert_true(local[i] == 0x11 && remote[i] == 0xee);
-    }
+    assert_true(unit_is_all(local, MIB, 0x11) && unit_is_all(remote, MIB, 0xee));
     assert_false(regx_transport_ops.reachable(one.conn));
     assert_int_equal(conn_try(one.conn, 0), REGX_UNREACHABLE);
     assert_int_equal(ask(puts, &late, local, &mine, &its), REGX_UNREACHABLE);

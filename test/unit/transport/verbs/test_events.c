@@ -30,6 +30,8 @@ static void open_connected(bool infiniband)
     parties_exchange();
 }
 
+#define EVENTS_TEST(test) UNIT_TEST_WITHIN(test, verbs_reset, open_connected(false), verbs_close())
+
 static void tell(struct ibv_async_event event)
 {
     fake_tell(verbs_of(&one)->port.context, &event);
@@ -43,7 +45,7 @@ static void tell_port(enum ibv_event_type type)
 
 static uint64_t times_away(void)
 {
-    return regx_tally_find(one.counters.fallbacks, "verbs: a port was away for a while")->count;
+    return party_fell_back(&one, "verbs: a port was away for a while");
 }
 
 static void go_and_come(bool goes, bool of_gid)
@@ -87,15 +89,13 @@ VERBS_TEST(a_port_that_comes_back_has_lost_nothing)
 }
 
 /* A device keeps so many events and no more. */
-VERBS_TEST(a_port_whose_return_is_not_told_is_asked_for)
+EVENTS_TEST(a_port_whose_return_is_not_told_is_asked_for)
 {
-    open_connected(false);
     go_and_come(true, false);
     port->down = false;
     verbs_of(&one)->port.next = 0;
     regx_verbs_look(verbs_of(&one));
     parties_exchange();
-    verbs_close();
 }
 
 VERBS_TEST(a_port_that_stays_away_is_given_up_by_name)
@@ -157,15 +157,13 @@ VERBS_TEST(what_is_lost_with_a_port_names_it)
     }
 }
 
-VERBS_TEST(another_port_of_the_device_is_nobodys)
+EVENTS_TEST(another_port_of_the_device_is_nobodys)
 {
-    open_connected(false);
     port->down = true;
     tell((struct ibv_async_event){.event_type = IBV_EVENT_PORT_ERR, .element.port_num = 2});
     port->down = false;
     parties_exchange();
     assert_int_equal(times_away(), 0);
-    verbs_close();
 }
 
 /* Its network device was given its address again, behind others. */
@@ -356,10 +354,8 @@ VERBS_TEST(events_that_the_program_has_closed_are_done_without)
         look();
         look();
         parties_exchange();
-        assert_int_equal(regx_tally_find(one.counters.fallbacks,
-                                         "verbs: the program has closed the descriptor of events")
-                             ->count,
-                         1);
+        assert_int_equal(
+            party_fell_back(&one, "verbs: the program has closed the descriptor of events"), 1);
         verbs_close();
         assert_untouched(fd, replaced == 1);
     }

@@ -33,6 +33,7 @@ static void close_faulty(void)
     verbs_close();
 }
 
+#define FAULTY_OPEN_TEST(test) UNIT_TEST_WITHIN(test, verbs_reset, open_faulty(), close_faulty())
 #define FAULTY_TEST(test) UNIT_TEST_WITHIN(test, verbs_reset, open_connected(), close_faulty())
 
 static void tell(enum ibv_event_type type, struct ibv_qp *qp)
@@ -189,13 +190,11 @@ VERBS_TEST(a_datagram_that_fails_is_told_at_once_with_its_status)
 }
 
 /* No peer could be heard soon. */
-VERBS_TEST(a_refused_datagram_buffer_ends_the_connecting)
+FAULTY_OPEN_TEST(a_refused_datagram_buffer_ends_the_connecting)
 {
-    open_faulty();
     faulty->faults.datagram_receive_post = ENOMEM;
     assert_int_equal(conn_try(two.conn, 10), REGX_AGAIN);
     await_broken("connecting: Cannot allocate memory");
-    close_faulty();
 }
 
 /* Whom the queue pair of datagrams has connected needs it no more. */
@@ -267,9 +266,8 @@ VERBS_TEST(a_queue_pair_waits_for_the_devices_memory)
     }
 }
 
-VERBS_TEST(a_device_that_never_has_memory_is_given_up)
+FAULTY_OPEN_TEST(a_device_that_never_has_memory_is_given_up)
 {
-    open_faulty();
     faulty->faults.making = ENOMEM;
     one_asks();
     verbs_of(&one)->table.refusals = REGX_VERBS_REFUSALS - 1;
@@ -278,7 +276,6 @@ VERBS_TEST(a_device_that_never_has_memory_is_given_up)
         parties_progress();
     }
     await_broken("making a queue pair: Cannot allocate memory");
-    close_faulty();
 }
 
 /* A frame by each of the two connections between `one` and that party. */
@@ -315,9 +312,7 @@ VERBS_TEST(a_used_up_device_gives_the_queue_pairs_of_idle_peers_to_others)
         assert_int_equal(one.delivered, 10);
         assert_int_equal(two.delivered, 5);
         assert_int_equal(three.delivered, 5);
-        assert_int_equal(regx_tally_find(one.counters.fallbacks,
-                                         "verbs: a peer's queue pair is given to another")
-                             ->count,
+        assert_int_equal(party_fell_back(&one, "verbs: a peer's queue pair is given to another"),
                          9);
         regx_transport_ops.disconnect(three.conn);
         regx_transport_ops.disconnect(to_three);
