@@ -10,21 +10,11 @@
 #include "base/util.h"
 #include "rendezvous/send.h"
 
-enum {
-    READ = 3, /* of the strategies */
-    REMAP = 5,
-    ON_NODE = 0x80, /* of the first byte: the kernel copies to the peer */
-    VERIFY = 0x40,
-    REVOCABLE = 0x20,
-    OPTIMISTIC = 0x10,
-    PAGE = 4096,
-    PEER = 7,
-    STRANGER = 9,
-    SLOTS = 8,
-    SLOT = 4096,
-    CHUNK = 8192,
-    LENGTH_MAX = 3 << 16
-};
+/* Of the first byte: the strategy; bits, of which ON_NODE says that the kernel copies to the peer. */
+enum { READ = 3, REMAP = 5 };
+enum { ON_NODE = 0x80, VERIFY = 0x40, REVOCABLE = 0x20, OPTIMISTIC = 0x10 };
+enum { PEER = 7, STRANGER = 9 };
+enum { PAGE = 4096, SLOTS = 8, SLOT = 4096, CHUNK = 8192, LENGTH_MAX = 3 << 16 };
 
 typedef enum step {
     STEP_PROGRESS,
@@ -446,42 +436,34 @@ static size_t seed_exposed(uint8_t *to)
 
 size_t fuzz_seed(unsigned number, uint8_t *to)
 {
-    switch (number) {
-    case 0:
-        return seed_recv(0, REGX_CONTROL_READY, to);
-    case 1:
-        return seed_recv(0, REGX_CONTROL_ATP_SLOT, to);
-    case 2:
-        return seed_recv(1, REGX_CONTROL_ATP_CHUNK, to);
-    case 3:
-        return seed_recv(1, REGX_CONTROL_NACK, to);
-    case 4:
-        return seed_recv(3, REGX_CONTROL_RKEY, to);
-    case 5:
-        return seed_send(REGX_PATH_bounce, REGX_CONTROL_CTS_SLOTS, to);
-    case 6:
-        return seed_send(REGX_PATH_pipeline, REGX_CONTROL_CTS_CHUNK, to);
-    case 7:
-        return seed_send(REGX_PATH_read, REGX_CONTROL_ATS, to);
-    case 8:
-        return seed_exposed(to);
-    case 9:
-        return seed_recv(ON_NODE | REMAP, REGX_CONTROL_ATP_CHUNK, to);
-    case 10:
-        return seed_recv(ON_NODE | REMAP, REGX_CONTROL_NACK, to);
-    case 11:
-        return seed_send(REGX_PATH_pipeline, REGX_CONTROL_REVOKE, to);
-    case 12:
-        return seed_send(REGX_PATH_pipeline, REGX_CONTROL_ARRIVED, to);
-    case 13:
-        return seed_recv(REVOCABLE | 1, REGX_CONTROL_ATP_CHUNK, to);
-    case 14:
-        return seed_revoked(to);
-    case 15:
-        return seed_send(REGX_PATH_pipeline, REGX_CONTROL_RESUME, to);
-    case 16:
-        return seed_recv(OPTIMISTIC | REVOCABLE | 1, REGX_CONTROL_NACK, to);
-    default:
-        return 0;
+    static const struct {
+        unsigned how;
+        regx_control_type_t type;
+    } received[] = {{0, REGX_CONTROL_READY},
+                    {0, REGX_CONTROL_ATP_SLOT},
+                    {1, REGX_CONTROL_ATP_CHUNK},
+                    {1, REGX_CONTROL_NACK},
+                    {3, REGX_CONTROL_RKEY},
+                    {ON_NODE | REMAP, REGX_CONTROL_ATP_CHUNK},
+                    {ON_NODE | REMAP, REGX_CONTROL_NACK},
+                    {REVOCABLE | 1, REGX_CONTROL_ATP_CHUNK},
+                    {OPTIMISTIC | REVOCABLE | 1, REGX_CONTROL_NACK}};
+    static const struct {
+        regx_path_t path;
+        regx_control_type_t type;
+    } sent[] = {
+        {REGX_PATH_bounce, REGX_CONTROL_CTS_SLOTS}, {REGX_PATH_pipeline, REGX_CONTROL_CTS_CHUNK},
+        {REGX_PATH_read, REGX_CONTROL_ATS},         {REGX_PATH_pipeline, REGX_CONTROL_REVOKE},
+        {REGX_PATH_pipeline, REGX_CONTROL_ARRIVED}, {REGX_PATH_pipeline, REGX_CONTROL_RESUME}};
+    enum { RECEIVED = sizeof(received) / sizeof(received[0]) };
+    enum { SENT = sizeof(sent) / sizeof(sent[0]) };
+
+    if (number < RECEIVED) {
+        return seed_recv(received[number].how, received[number].type, to);
     }
+    number -= RECEIVED;
+    return number < SENT        ? seed_send(sent[number].path, sent[number].type, to)
+           : number == SENT     ? seed_exposed(to)
+           : number == SENT + 1 ? seed_revoked(to)
+                                : 0;
 }

@@ -9,19 +9,10 @@
 
 #include "btl/eager.h"
 
-enum {
-    CONFIGURED = 32848,
-    HEADER = 80,
-    SHORT = 8192,
-    MIDDLE = 16000,
-    LONG = 32000,
-    LEAST = REGX_EAGER_MIN + HEADER,
-    WAYS = REGX_EAGER_WAYS,
-    EQUAL = 11,
-    TABLES,
-    PROGRAMS = 10,
-    TUNED = -1
-};
+enum { CONFIGURED = 32848, HEADER = 80, LEAST = REGX_EAGER_MIN + HEADER };
+enum { SHORT = 8192, MIDDLE = 16000, LONG = 32000 };
+enum { EQUAL = 11, TABLES, PROGRAMS = 10 };
+enum { TUNED = -1, WAYS = REGX_EAGER_WAYS };
 
 /* ---- a program ---- */
 

@@ -9,13 +9,9 @@
 
 #include "library/regx/registration.h"
 
-enum {
-    PAGE = 4096,
-    LENGTH = 16 * PAGE,
-    TO_SEND = 0,
-    TO_RECEIVE = IBV_ACCESS_LOCAL_WRITE,
-    FOR_PEERS = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ
-};
+enum { PAGE = 4096, LENGTH = 16 * PAGE };
+enum { TO_SEND = 0, TO_RECEIVE = IBV_ACCESS_LOCAL_WRITE };
+enum { FOR_PEERS = TO_RECEIVE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ };
 
 /* The device's, as long as a test runs. */
 extern struct ibv_pd *pd;

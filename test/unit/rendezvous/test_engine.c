@@ -8,15 +8,9 @@
 
 #include "rendezvous/rendezvous.h"
 
-enum {
-    PEERS = 2,
-    SLOT = 64 * 1024,
-    SLOTS = 64,
-    LONG = 4 * 1024 * 1024,
-    RECEIVES = 32,
-    CHUNK = 8192,
-    LENGTH = 3 * CHUNK
-};
+enum { PEERS = 2, RECEIVES = 32 };
+enum { SLOT = 64 * 1024, SLOTS = 64, LONG = 4 * 1024 * 1024 };
+enum { CHUNK = 8192, LENGTH = 3 * CHUNK };
 
 typedef struct rig {
     regx_transport_t transport;

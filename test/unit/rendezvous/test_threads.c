@@ -9,16 +9,9 @@
 
 #include "rendezvous/rendezvous.h"
 
-enum {
-    PROCESSES = 3,
-    RECEIVERS = 2,
-    EACH = 25,
-    OUTSTANDING = 6,
-    SLOT = 1024,
-    TAG_CTS = 1,
-    TAG_FIN = 2
-};
-enum { MESSAGES = PROCESSES * RECEIVERS * EACH };
+enum { PROCESSES = 3, RECEIVERS = 2, EACH = 25, MESSAGES = PROCESSES * RECEIVERS * EACH };
+enum { OUTSTANDING = 6, SLOT = 1024 };
+enum { TAG_CTS = 1, TAG_FIN = 2 };
 
 /* cmocka's assertions are for the thread of the test alone. */
 static void require(bool condition, const char *what)
