@@ -78,10 +78,23 @@ static void assert_silent(under_way_t *all)
     free(its);
 }
 
-static void under_way_free(under_way_t *all)
+/* Both, open and connected, and some of each kind under way. */
+static void under_way_open(under_way_t *all)
 {
+    parties_open(false);
+    parties_exchange();
+    under_way_new(all);
+    begin_all(all);
+    assert_true(all->begun >= 4);
+}
+
+static void under_way_close(under_way_t *all)
+{
+    tested->ops->dereg(one.transport, &all->local);
+    tested->ops->dereg(two.transport, &all->remote);
     free(all->mine);
     free(all->its);
+    parties_close();
 }
 
 /* After each number of steps that the two may have made. */
@@ -90,21 +103,14 @@ UNIT_TEST_BETWEEN(what_is_under_way_ends_once_when_its_connection_does, conforma
     static under_way_t all;
 
     for (unsigned steps = 0; steps < 14; steps++) {
-        parties_open(false);
-        parties_exchange();
-        under_way_new(&all);
-        begin_all(&all);
-        assert_true(all.begun >= 4);
+        under_way_open(&all);
         for (unsigned i = 0; i < steps; i++) {
             tested->ops->progress(i % 3 == 2 ? two.transport : one.transport);
         }
         party_leave(&one);
         assert_all_ended(&all);
         assert_silent(&all);
-        tested->ops->dereg(one.transport, &all.local);
-        tested->ops->dereg(two.transport, &all.remote);
-        under_way_free(&all);
-        parties_close();
+        under_way_close(&all);
     }
 }
 
@@ -152,20 +158,14 @@ static void the_way_to_a_peer_is_cut(void)
 {
     static under_way_t all;
 
-    parties_open(false);
-    parties_exchange();
-    under_way_new(&all);
-    begin_all(&all);
+    under_way_open(&all);
     tested->cut(one.transport, TWO);
     until(one.broken != 0, tested->ops->progress(one.transport));
     assert_int_equal(one.broken, 1);
     assert_int_equal(party_try(&one, 1, 1, 10), REGX_UNREACHABLE);
     party_leave(&one);
     assert_silent(&all);
-    tested->ops->dereg(one.transport, &all.local);
-    tested->ops->dereg(two.transport, &all.remote);
-    under_way_free(&all);
-    parties_close();
+    under_way_close(&all);
 }
 
 /* What the processes tell each other. */

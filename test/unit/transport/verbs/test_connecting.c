@@ -520,14 +520,7 @@ VERBS_OPEN_TEST(malformed_messages_are_counted_and_make_nothing)
         {offsetof(regx_cm_message_t, address), REGX_VERBS_VERSION + 1, 1},
         {offsetof(regx_cm_message_t, zeros), 1, 4}};
     enum { WRONG = sizeof(wrong) / sizeof(wrong[0]) };
-    const regx_cm_message_t message = {.version = REGX_VERBS_VERSION,
-                                       .kind = REGX_CM_REQUEST,
-                                       .qpn = 0x1234,
-                                       .epoch = 1,
-                                       .from = TWO,
-                                       .to = ONE,
-                                       .pool_size = POOL,
-                                       .address = verbs_of(&two)->address};
+    const regx_cm_message_t message = request_of_two(1);
     for (size_t i = 0; i < WRONG; i++) {
         regx_cm_message_t malformed = message;
 

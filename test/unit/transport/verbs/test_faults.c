@@ -400,16 +400,9 @@ VERBS_TEST(a_probe_under_way_holds_nobody_who_leaves)
     party_end(&two);
 }
 
-/* `two` asks by a queue pair of that epoch, which is no more than a number. */
 static void hear_request(uint64_t epoch)
 {
-    const regx_cm_message_t message = {.version = REGX_VERBS_VERSION,
-                                       .kind = REGX_CM_REQUEST,
-                                       .qpn = 0x1234,
-                                       .epoch = epoch,
-                                       .from = TWO,
-                                       .to = ONE,
-                                       .address = verbs_of(&two)->address};
+    const regx_cm_message_t message = request_of_two(epoch);
 
     party_hear(&one, &message, sizeof(message));
 }

@@ -55,6 +55,18 @@ void party_hear(const party_t *party, const regx_cm_message_t *message, size_t l
     regx_cm_receive(verbs_of(party), &wc);
 }
 
+regx_cm_message_t request_of_two(uint64_t epoch)
+{
+    return (regx_cm_message_t){.version = REGX_VERBS_VERSION,
+                               .kind = REGX_CM_REQUEST,
+                               .qpn = 0x1234,
+                               .epoch = epoch,
+                               .from = TWO,
+                               .to = ONE,
+                               .pool_size = POOL,
+                               .address = verbs_of(&two)->address};
+}
+
 regx_conn_t *one_connect(const party_t *to)
 {
     regx_conn_t *const kept = one.conn;

@@ -31,6 +31,9 @@ void qp_fail(struct ibv_qp *qp);
 /* The party hears a datagram, as if it came from the queue pair of datagrams of the address in it. */
 void party_hear(const party_t *party, const regx_cm_message_t *message, size_t length);
 
+/* What `two` asks `one` by a queue pair of that epoch, which is no more than a number. */
+regx_cm_message_t request_of_two(uint64_t epoch);
+
 /* Connects `one` to a party that is not `two`. */
 regx_conn_t *one_connect(const party_t *to);
 /* Sends a frame if that is possible now. */
