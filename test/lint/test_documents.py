@@ -65,7 +65,7 @@ def test_the_lines_of_compare_in_the_readme_are_of_its_table() -> None:
 
 
 def test_hazards_that_tests_number_are_listed() -> None:
-    """hazards.md has each number that a test names: "Hazards 4 and 12", hazard_6_a_flush_is_not_lost."""
+    """hazards.md has each number that a test names: "Hazards 4 and 12", hazard_16_many_mappings."""
     listed = set(re.findall(r"^\| (\d+) \|", (TOP / "test/hazard/hazards.md").read_text(), re.M))
     named = {(number, str(path)) for path in files(".c", ".h", ".py") if path.parts[0] == "test"
              for numbers in re.findall(r"hazards?[ _](\d+(?:(?:, | and )\d+)*)", (TOP / path).read_text(), re.I)

@@ -16,6 +16,7 @@
 #include "transport/pinned/pinned.h"
 
 enum { STAGE = REGX_PINNED_PIECE_MAX }; /* bytes of the file */
+enum { SLOTS = 16384 };                 /* registrations at once: the kernel's limit */
 
 struct oracle {
     regx_transport_t transport; /* first */
@@ -83,9 +84,9 @@ static void no_peer(void *context, uint64_t peer, const char *what)
     give_up(what, 0);
 }
 
-oracle_t *oracle_open(unsigned buffers, regx_error_t why)
+oracle_t *oracle_open(regx_error_t why)
 {
-    const regx_pinned_settings_t settings = {.pinned_slots = buffers};
+    const regx_pinned_settings_t settings = {.pinned_slots = SLOTS};
     oracle_t *oracle = calloc(1, sizeof(*oracle));
 
     if (oracle == NULL) {

@@ -20,13 +20,10 @@
 
 #include "transport/transport.h"
 
-enum { ORACLE_BUFFERS_MAX = 16384 }; /* the kernel's limit */
-
 typedef struct oracle oracle_t;
 
-/* With room for that many registrations at once (io_uring), at most ORACLE_BUFFERS_MAX; the next one answers REGX_NO_MEMORY.
- * NULL: there is no such device here, and `why` says so in a line. */
-oracle_t *oracle_open(unsigned buffers, regx_error_t why);
+/* NULL: there is no such device here, and `why` says so in a line. */
+oracle_t *oracle_open(regx_error_t why);
 /* Every registration must be gone. */
 void oracle_close(oracle_t *oracle);
 

@@ -135,14 +135,13 @@ static void connect_side(side_t *side, const side_t *to)
          "connecting", "refused");
 }
 
-oracle_t *oracle_open(unsigned buffers, regx_error_t why)
+oracle_t *oracle_open(regx_error_t why)
 {
     /* Not from malloc, whose doings may be what is tested. */
     uint8_t *memory = mmap(NULL, STAGE + sizeof(oracle_t), PROT_READ | PROT_WRITE,
                            MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     oracle_t *oracle = (oracle_t *)(void *)(memory + STAGE);
 
-    (void)buffers; /* as many as the device has */
     must(memory != MAP_FAILED, "opening", "no memory");
     oracle->stage = memory;
     if (!open_side(oracle, &oracle->own, why)) {

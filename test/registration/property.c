@@ -167,7 +167,7 @@ int main(int argc, char **argv)
     one_file_alone = major < 6 || (major == 6 && minor < 5);
     mallopt(M_MMAP_THRESHOLD, 128 << 10); /* and stays there */
     rig_begin();
-    if (!rig_open(&rig, &(rig_config_t){.backend = argv[1]}, why)) {
+    if (!rig_open(&rig, argv[1], 0, why)) {
         printf("%s\n", why);
         rig_end();
         return UNAVAILABLE;

@@ -31,35 +31,34 @@ static const regx_backend_t unprotected = {.name = "unprotected", .start = deaf_
 
 /* ---- opening ---- */
 
-static regx_status_t choose(rig_t *rig, const rig_config_t *config, regx_error_t why)
+static regx_status_t choose(rig_t *rig, regx_error_t why)
 {
     regx_monitor_config_t monitor = {.counters = &rig->counters,
                                      .transport = oracle_transport(rig->oracle)};
 
-    if (strcmp(config->backend, "unprotected") == 0) {
+    if (strcmp(rig->backend, "unprotected") == 0) {
         rig->choice.backend = &unprotected;
         return unprotected.start(&monitor, &rig->choice.monitor, why);
     }
-    if (strncmp(config->backend, "hooks", strlen("hooks")) == 0) {
+    if (strncmp(rig->backend, "hooks", strlen("hooks")) == 0) {
         rig_hooks(&monitor);
     }
-    return regx_backend_choose(config->backend, false, &monitor, &rig->choice, why);
+    return regx_backend_choose(rig->backend, false, &monitor, &rig->choice, why);
 }
 
-bool rig_open(rig_t *rig, const rig_config_t *config, regx_error_t why)
+bool rig_open(rig_t *rig, const char *backend, uint64_t count, regx_error_t why)
 {
-    const regx_cache_config_t cache = {.bytes = config->bytes > 0 ? config->bytes : REGX_UNLIMITED,
-                                       .count = config->count > 0 ? config->count : REGX_UNLIMITED};
+    const regx_cache_config_t cache = {.bytes = REGX_UNLIMITED,
+                                       .count = count > 0 ? count : REGX_UNLIMITED};
 
     memset(rig, 0, sizeof(*rig));
-    rig->backend = config->backend;
+    rig->backend = backend;
     rig->counters.threads = true;
-    rig->oracle = oracle_open(config->buffers > 0 ? config->buffers : ORACLE_BUFFERS_MAX, why);
+    rig->oracle = oracle_open(why);
     if (rig->oracle == NULL) {
         return false;
     }
-    oracle_transport(rig->oracle)->registers = !config->alone;
-    if (choose(rig, config, why) != REGX_OK) {
+    if (choose(rig, why) != REGX_OK) {
         oracle_close(rig->oracle);
         return false;
     }

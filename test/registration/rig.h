@@ -19,21 +19,12 @@
 #include "registration/registry.h"
 
 typedef struct rig {
-    const char *backend; /* as in rig_config_t */
+    const char *backend;
     oracle_t *oracle;
     regx_counters_t counters;
     regx_backend_choice_t choice;
     regx_registry_t registry;
 } rig_t;
-
-typedef struct rig_config {
-    /* Of the product; or `unprotected`, a cache whose monitor never tells of anything, and so what
-     * a backend must be better than. */
-    const char *backend;
-    bool alone;            /* nothing is deregistered but by progress and acquisitions */
-    unsigned buffers;      /* of the oracle; 0: as many as it may have */
-    uint64_t bytes, count; /* of the cache; 0: unlimited */
-} rig_config_t;
 
 /* First and last in main: of Open MPI as much as its hooks need (rig_opal.c), or, in what is linked
  * as an MPI program, all of it (rig_mpi.c). */
@@ -41,8 +32,10 @@ void rig_begin(void);
 void rig_end(void);
 void rig_hooks(regx_monitor_config_t *config);
 
-/* Whether it can be had here; if not, `why` says so in a line. */
-bool rig_open(rig_t *rig, const rig_config_t *config, regx_error_t why);
+/* With a backend of the product; or `unprotected`, a cache whose monitor never tells of anything, and so
+ * what a backend must be better than. `count`: most regions of the cache; 0: unlimited. Whether it can be
+ * had here; if not, `why` says so in a line. */
+bool rig_open(rig_t *rig, const char *backend, uint64_t count, regx_error_t why);
 void rig_close(rig_t *rig);
 
 typedef enum { SEND, RECEIVE } direction_t;

@@ -90,7 +90,7 @@ int main(int argc, char **argv)
     rig_begin();
     for (const char *const *backend = backends; *backend != NULL; backend++) {
         printf("%s%s\n", backend == backends ? "" : "\n", *backend);
-        if (!rig_open(&rig, &(rig_config_t){.backend = *backend}, why)) {
+        if (!rig_open(&rig, *backend, 0, why)) {
             printf("  %s\n", why);
             status = UNAVAILABLE;
             break;

@@ -323,7 +323,7 @@ int main(int argc, char **argv)
     seed = strtoull(argv[2], NULL, 10);
     operations = strtoull(argv[3], NULL, 10);
     rig_begin();
-    if (!rig_open(&rig, &(rig_config_t){.backend = argv[1], .count = room}, why)) {
+    if (!rig_open(&rig, argv[1], room, why)) {
         printf("%s\n", why);
         rig_end();
         return UNAVAILABLE;

@@ -281,7 +281,7 @@ static void print_cell(const char *backend, bool thread, by_t by, direction_t di
     regx_error_t why;
 
     alarm(PATIENCE);
-    if (!rig_open(&rig, &(rig_config_t){.backend = backend}, why)) {
+    if (!rig_open(&rig, backend, 0, why)) {
         give_up(why);
     }
     control = mmap(NULL, (size_t)sysconf(_SC_PAGESIZE), PROT_READ | PROT_WRITE,
@@ -338,7 +338,7 @@ static bool usable(const char *backend)
     const pid_t pid = fork();
     if (pid == 0) {
         alarm(PATIENCE);
-        if (!rig_open(&rig, &(rig_config_t){.backend = backend}, why)) {
+        if (!rig_open(&rig, backend, 0, why)) {
             printf("%s\n", why);
             fflush(stdout);
             _exit(UNAVAILABLE);

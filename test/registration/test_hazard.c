@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Hazards of registration caches, by their numbers in test/hazard/hazards.md, that are of room:
- * more changes than are logged, any memory, more buffers than fit, small caches, and what stays
- * pinned; and what a hit asks the kernel. Each is tried with each backend that caches, and every byte is compared with what the
- * oracle, as the device, has. (Other changes of memory: the rows of the table in staleness.md.)
+ * Hazards of registration caches, by their numbers in test/hazard/hazards.md: any memory, many mappings,
+ * what stays pinned, and what a hit asks the kernel. Each is tried with each backend that caches, and every
+ * byte is compared with what the oracle, as the device, has. (Other changes of memory: the rows of the table
+ * in staleness.md. Of small caches, and more changes than are logged: test/unit/registration.)
  */
 #include "unit.h"
 
@@ -27,10 +27,9 @@ static regx_error_t why;
 
 static const char *backend; /* of the test that runs */
 
-static void open_rig(rig_config_t config)
+static void open_rig(void)
 {
-    config.backend = backend;
-    opened = rig_open(&rig, &config, why);
+    opened = rig_open(&rig, backend, 0, why);
     unit_need(opened, "%s", why);
     rig_settle(&rig); /* of the self-test's changes */
 }
@@ -70,13 +69,12 @@ static uint8_t *map_at(void *where, size_t length)
     return memory;
 }
 
-static transfer_t right(direction_t direction, void *base, size_t length, uint64_t stamp)
+static void right(direction_t direction, void *base, size_t length, uint64_t stamp)
 {
     const transfer_t transfer = rig_transfer(&rig, direction, base, length, stamp);
 
     assert_int_equal(transfer.status, REGX_OK);
     assert_int_equal(transfer.right, length);
-    return transfer;
 }
 
 static uint64_t count(const _Atomic uint64_t *counter)
@@ -100,57 +98,6 @@ static void settle(void)
         before = oracle_registered(rig.oracle);
         regx_registry_progress(&rig.registry);
     } while (oracle_registered(rig.oracle) != before);
-}
-
-/* Until so many regions are registered, and no more: our thread may still be at work. */
-static void await_registered(unsigned regions)
-{
-    rig_settle(&rig);
-    while (oracle_registered(rig.oracle) != regions) {
-        regx_registry_progress(&rig.registry);
-        sched_yield();
-    }
-}
-
-/* ---- 6 ---- */
-
-/* More changes than the log holds: what changed among them is not used. No look-up is made
- * meanwhile, so all is given up. */
-static void hazard_6_a_flush_is_not_lost(void **state)
-{
-    enum { OTHERS = 64, CHANGES = REGX_INVAL_LOG_RING + 100 };
-    uint8_t *buffer, *others;
-    uint64_t before;
-
-    need_locked((size_t)16 << 20);
-    open_rig((rig_config_t){.alone = true});
-    buffer = map_at(NULL, LENGTH);
-    others = map_at(NULL, (size_t)OTHERS * LENGTH);
-    for (unsigned i = 0; i < OTHERS; i++) {
-        right(SEND, others + (size_t)i * LENGTH, LENGTH, 0);
-    }
-    rig_fill(buffer, LENGTH, 1);
-    right(SEND, buffer, LENGTH, 0);
-    assert_true(right(SEND, buffer, LENGTH, 0).hit);
-    before = count(&rig.counters.invalidations);
-
-    assert_int_equal(munmap(buffer, LENGTH), 0); /* the change that counts, the first */
-    assert_ptr_equal(map_at(buffer, LENGTH), buffer);
-    for (unsigned i = 0; i < CHANGES; i++) {
-        assert_int_equal(madvise(others, 4096, MADV_DONTNEED), 0);
-    }
-    rig_fill(buffer, LENGTH, 2);
-    assert_false(right(SEND, buffer, LENGTH, 0).hit);
-    rig_settle(&rig);
-    right(SEND, buffer, LENGTH, 0);
-    /* All was given up, also what did not change. */
-    assert_int_equal(count(&rig.counters.invalidations) - before, OTHERS + 1);
-    for (unsigned i = 0; i < OTHERS; i++) {
-        assert_false(right(SEND, others + (size_t)i * LENGTH, LENGTH, 0).hit);
-        assert_true(right(SEND, others + (size_t)i * LENGTH, LENGTH, 0).hit);
-    }
-    munmap(buffer, LENGTH);
-    munmap(others, (size_t)OTHERS * LENGTH);
 }
 
 /* ---- 13 ---- */
@@ -180,7 +127,7 @@ static void hazard_13_any_memory_can_be_used(void **state)
     uint8_t *memory;
 
     need_locked((size_t)8 << 20);
-    open_rig((rig_config_t){0});
+    open_rig();
     memory = map_at(NULL, LENGTH);
     both_ways("never touched", memory, LENGTH);
     munmap(memory, LENGTH);
@@ -236,34 +183,13 @@ static void hazard_13_any_memory_can_be_used(void **state)
 
 /* ---- 16 ---- */
 
-/* The device has room for fewer registrations, and the cache does not know. */
-static void hazard_16_more_buffers_than_the_device_registers(void **state)
-{
-    enum { ROOM = 256, BUFFERS = 4 * ROOM };
-    uint8_t *memory;
-
-    need_locked((size_t)4 << 20);
-    open_rig((rig_config_t){.buffers = ROOM});
-    memory = map_at(NULL, (size_t)BUFFERS * 4096);
-    for (unsigned round = 0; round < 2; round++) {
-        for (unsigned i = 0; i < BUFFERS; i++) {
-            rig_fill(memory + (size_t)i * 4096, 64, i);
-            right(i % 2 == 0 ? SEND : RECEIVE, memory + (size_t)i * 4096, 4096, i);
-        }
-    }
-    assert_in_range(oracle_registered(rig.oracle), ROOM / 2, ROOM);
-    /* The last ones are kept. */
-    assert_true(right(SEND, memory + (BUFFERS - 2) * (size_t)4096, 4096, 0).hit);
-    munmap(memory, (size_t)BUFFERS * 4096);
-}
-
-/* The same number of mappings of their own, so that none can be watched together with another. */
+/* Mappings of their own, so that none can be watched together with another. */
 static void hazard_16_many_mappings(void **state)
 {
     enum { MAPPINGS = 4000 };
     uint8_t *memory;
 
-    open_rig((rig_config_t){0});
+    open_rig();
     /* Every other page; what is between is not mapped. */
     memory = map_at(NULL, (size_t)MAPPINGS * 8192);
     for (unsigned i = 0; i < MAPPINGS; i++) {
@@ -284,47 +210,6 @@ static void hazard_16_many_mappings(void **state)
     /* The application still can map. */
     munmap(map_at(NULL, LENGTH), LENGTH);
     munmap(memory, (size_t)MAPPINGS * 8192);
-}
-
-/* ---- 17 ---- */
-
-enum { DEAD = 16 }; /* regions that were given up and are not yet deregistered */
-
-static void small_cache(rig_config_t config, unsigned most)
-{
-    enum { BUFFERS = 40 };
-    uint8_t *memory;
-
-    open_rig(config);
-    memory = map_at(NULL, (size_t)BUFFERS * LENGTH);
-    for (unsigned round = 0; round < 8; round++) {
-        for (unsigned i = 0; i < BUFFERS; i++) {
-            uint8_t *buffer = memory + (size_t)i * LENGTH;
-
-            rig_fill(buffer, LENGTH, round * BUFFERS + i);
-            right(SEND, buffer, LENGTH, 0);
-            right(SEND, buffer, LENGTH, 0);
-            right(RECEIVE, buffer + 5, LENGTH / 2, i);
-            assert_in_range(oracle_registered(rig.oracle), 0, most);
-        }
-        if (round % 4 == 3) {
-            assert_int_equal(munmap(memory, (size_t)BUFFERS * LENGTH), 0);
-            assert_ptr_equal(map_at(memory, (size_t)BUFFERS * LENGTH), memory);
-        }
-    }
-    assert_true(count(&rig.counters.hits) > 0);
-    munmap(memory, (size_t)BUFFERS * LENGTH);
-    await_registered(0);
-}
-
-static void hazard_17_a_cache_of_one_region_beside_our_thread(void **state)
-{
-    small_cache((rig_config_t){.count = 1}, 1 + DEAD);
-}
-
-static void hazard_17_a_cache_of_one_megabyte(void **state)
-{
-    small_cache((rig_config_t){.alone = true, .bytes = 1 << 20}, 16 + DEAD);
 }
 
 /* ---- what a hit asks the kernel ---- */
@@ -358,7 +243,7 @@ _Noreturn static void hit_without_system_calls(uint8_t *buffer)
     const bool asks = strstr(backend, "notifier") != NULL;
     regx_region_t region;
 
-    if (!rig_open(&rig, &(rig_config_t){.backend = backend}, why)) {
+    if (!rig_open(&rig, backend, 0, why)) {
         _exit(EXIT_FAILURE);
     }
     rig_transfer(&rig, SEND, buffer, LENGTH, 0);
@@ -382,7 +267,7 @@ static void a_hit_makes_no_system_call_but_the_notifiers_question(void **state)
     int status;
 
     need_locked(LENGTH);
-    open_rig((rig_config_t){0}); /* whether there is such a backend */
+    open_rig(); /* whether there is such a backend */
     rig_close(&rig);
     opened = false;
     const pid_t child = fork();
@@ -406,7 +291,7 @@ static void hazard_35_pinned_memory_returns_while_the_program_computes(void **st
     unit_need(strcmp(backend, "hooks") != 0,
               "with hooks alone there is no thread of ours, as documented");
     need_locked((size_t)BUFFERS << 20);
-    open_rig((rig_config_t){0});
+    open_rig();
     before = regx_memlock_pinned();
     for (unsigned i = 0; i < BUFFERS; i++) {
         buffers[i] = map_at(NULL, 1 << 20);
@@ -431,12 +316,8 @@ int main(void)
 {
     static const char *const with[BACKENDS] = {"hooks", "notifier", "hooks+notifier"};
     static const struct CMUnitTest hazards[] = {
-        HAZARD(hazard_6_a_flush_is_not_lost),
         HAZARD(hazard_13_any_memory_can_be_used),
-        HAZARD(hazard_16_more_buffers_than_the_device_registers),
         HAZARD(hazard_16_many_mappings),
-        HAZARD(hazard_17_a_cache_of_one_region_beside_our_thread),
-        HAZARD(hazard_17_a_cache_of_one_megabyte),
         HAZARD(a_hit_makes_no_system_call_but_the_notifiers_question),
         HAZARD(hazard_35_pinned_memory_returns_while_the_program_computes),
     };

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * What the cache gives up, and when: to stay within its budget, and where the device has no room.
+ * What the cache gives up, and when: to stay within its budget (hazard 17), and where the device has no room
+ * (hazard 16).
  * And without a cache: no more is pinned at a time than is allowed.
  */
 #include "registry.h"

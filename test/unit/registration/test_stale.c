@@ -36,7 +36,8 @@ UNIT_TEST(exactly_what_changed_misses)
     }
 }
 
-/* Acts on one region at a time, while all kinds of requests come. */
+/* Acts on one region at a time, while all kinds of requests come; also where more has changed than the
+ * log holds (hazard 6). */
 UNIT_TEST(what_has_not_ended_yet_is_not_used)
 {
     enum { COUNT = 64, FIRST = 16, LAST = 48 };
