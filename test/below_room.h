@@ -3,8 +3,7 @@
  * Memory whose address stays free after munmap, so that a test can map it anew. Without care the
  * kernel may put there what other threads map: a thread's stack, malloc's or a sanitizer's memory.
  */
-#ifndef REGX_TEST_BELOW_ROOM_H
-#define REGX_TEST_BELOW_ROOM_H
+#pragma once
 
 #include <stddef.h>
 #include <sys/mman.h>
@@ -29,5 +28,3 @@ static inline void *map_below_room(size_t length)
     }
     return closed + page;
 }
-
-#endif

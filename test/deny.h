@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* A system call that the kernel refuses this thread, its children and what they execute. */
-#ifndef REGX_TEST_DENY_H
-#define REGX_TEST_DENY_H
+#pragma once
 
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -24,5 +23,3 @@ static inline bool process_deny(unsigned call, int answer)
     return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
            prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
 }
-
-#endif

@@ -6,8 +6,7 @@
  * swapped and foreign bytes all differ from the right ones. stamp_fill and stamp_check take the
  * position at which a piece starts, so that a scattered message is stamped as one stream.
  */
-#ifndef REGX_TEST_STAMP_H
-#define REGX_TEST_STAMP_H
+#pragma once
 
 #include <sched.h>
 #include <stddef.h>
@@ -96,5 +95,3 @@ static inline size_t stamp_check(const void *memory, size_t length, uint64_t key
     }
     return length;
 }
-
-#endif

@@ -7,8 +7,7 @@
  * The seeds are real messages, made by the component's own packing. So they need no renewing when
  * the bytes on the wire change, and the harness proves by them that it reaches what accepts.
  */
-#ifndef REGX_TEST_FUZZ_H
-#define REGX_TEST_FUZZ_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -101,5 +100,3 @@ void process_end_put(unsigned i, regx_status_t status);
 void process_end_get(unsigned i, regx_status_t status);
 /* Whether a control message of so many bytes has the form of its type. */
 bool process_is_well_formed(const regx_control_t *control, size_t size);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Buffers of every kind of memory that programs give to MPI: made, replaced in part, given back. */
-#ifndef REGX_TEST_BUFFER_H
-#define REGX_TEST_BUFFER_H
+#pragma once
 
 #include "mapping.h"
 
@@ -129,5 +128,3 @@ static inline void buffer_replace(const struct buffer *buffer, buffer_change_t c
         break;
     }
 }
-
-#endif

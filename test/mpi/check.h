@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Checks: count what was found right, end the job with one line at the first thing found wrong. */
-#ifndef REGX_TEST_CHECK_H
-#define REGX_TEST_CHECK_H
+#pragma once
 
 #include <errno.h>
 #include <fcntl.h>
@@ -168,5 +167,3 @@ static inline int check_end(void)
     MPI_Finalize();
     return 0;
 }
-
-#endif

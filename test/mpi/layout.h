@@ -5,8 +5,7 @@
  * An arena is memory around one such message. All of it carries a background stamp, so that a
  * byte written before, after or between the blocks is found like a wrong byte within them.
  */
-#ifndef REGX_TEST_LAYOUT_H
-#define REGX_TEST_LAYOUT_H
+#pragma once
 
 #include "check.h"
 
@@ -159,5 +158,3 @@ static inline void arena_free(struct arena *arena)
     }
     arena->memory = NULL;
 }
-
-#endif

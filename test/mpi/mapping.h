@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Mappings for the tests of what is registered: at an address of choice, changed by libc or by the
  * bare system calls, which no hook in libc sees. */
-#ifndef REGX_TEST_MAPPING_H
-#define REGX_TEST_MAPPING_H
+#pragma once
 
 #include <stdatomic.h>
 
@@ -57,5 +56,3 @@ static inline void *mapping_make_below_room(size_t size)
     check_that(memory != MAP_FAILED, "mmap of %zu bytes: %s", size, strerror(errno));
     return memory;
 }
-
-#endif

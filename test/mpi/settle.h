@@ -7,8 +7,7 @@
  * A change returns once the reader has read of it, and the reader waits in ppoll again only
  * after it has logged it: that is what is looked for. Nothing is allocated or mapped here.
  */
-#ifndef REGX_TEST_SETTLE_H
-#define REGX_TEST_SETTLE_H
+#pragma once
 
 #include <fcntl.h>
 #include <sched.h>
@@ -88,5 +87,3 @@ static inline void settle(void)
         sched_yield();
     }
 }
-
-#endif

@@ -3,8 +3,7 @@
  * The memory that property changes, page by page, and the places in it that its operations get by
  * chance.
  */
-#ifndef REGX_TEST_ARENA_H
-#define REGX_TEST_ARENA_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -60,5 +59,3 @@ extent_t arena_any(void);
 /* Where transfers often are. */
 extent_t arena_favourite(unsigned which);
 extent_t arena_place_of_change(void);
-
-#endif

@@ -3,8 +3,7 @@
  * The changes of the address space that an application can make, by libc, where hooks may see them,
  * or by the system call itself, where they cannot. Each answers as the call does.
  */
-#ifndef REGX_TEST_CHANGE_H
-#define REGX_TEST_CHANGE_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -42,5 +41,3 @@ pid_t change_fork(by_t by);
 /* From then on it can be neither unmapped nor moved. By the system call itself: bookworm's libc does
  * not have it. */
 int change_mseal(void *address, size_t length);
-
-#endif

@@ -4,8 +4,7 @@
  * the log, kept open. For programs that are linked with
  * --wrap=regx_uffd_wait,--wrap=regx_uffd_read.
  */
-#ifndef REGX_TEST_HOLD_H
-#define REGX_TEST_HOLD_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -19,5 +18,3 @@ typedef enum hold {
 void hold_reader(hold_t where);
 /* Whether the reader stands there. */
 bool hold_is_held(void);
-
-#endif

@@ -3,8 +3,7 @@
  * What the parts of the program notify share: notify.c opens the device and has the command,
  * notify_rows.c the ways to change memory, notify_check.c what the device must hold.
  */
-#ifndef REGX_TEST_NOTIFY_H
-#define REGX_TEST_NOTIFY_H
+#pragma once
 
 #include <errno.h>
 #include <fcntl.h>
@@ -54,5 +53,3 @@ int try_rows(void);
 
 int check(const char *self);
 int after_exec(const char *file);
-
-#endif

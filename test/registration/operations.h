@@ -3,8 +3,7 @@
  * What property does to its memory: each operation makes sense in whatever state it meets, or
  * answers that it was not made. Other ways to change memory, one by one: the table's rows.
  */
-#ifndef REGX_TEST_OPERATIONS_H
-#define REGX_TEST_OPERATIONS_H
+#pragma once
 
 #include "arena.h"
 
@@ -39,5 +38,3 @@ bool operations_make(kind_t kind, by_t by, extent_t at, extent_t to);
 
 /* Some block of malloc's, for transfers; NULL: none just now. */
 uint8_t *operations_block(size_t *length);
-
-#endif

@@ -11,8 +11,7 @@
  * Any thread may call (oracle_verbs.c: one at a time). What should not happen ends the process with
  * a line on stderr. After fork the child may not use it.
  */
-#ifndef REGX_TEST_ORACLE_H
-#define REGX_TEST_ORACLE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -41,5 +40,3 @@ void oracle_receive(oracle_t *oracle, const regx_mr_t *mr, void *to, size_t leng
 /* ---- the pinned device alone ---- */
 
 unsigned oracle_registered(const oracle_t *oracle); /* now */
-
-#endif

@@ -3,8 +3,7 @@
  * Ways to change memory that pass by libc's functions of the program. Each answers whether this
  * kernel has it; memory is changed once it has returned.
  */
-#ifndef REGX_TEST_OTHER_WAYS_H
-#define REGX_TEST_OTHER_WAYS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -15,5 +14,3 @@ bool other_ring_madvise(void *address, size_t length, int advice);
 bool other_process_madvise(void *address, size_t length, int advice);
 /* By the munmap of another libc, as a library in a link-map namespace of its own has it (dlmopen). */
 bool other_libc_munmap(void *address, size_t length);
-
-#endif

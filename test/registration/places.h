@@ -2,8 +2,7 @@
  *
  * Where the rows of the table play, for the files that make rows and places.
  */
-#ifndef REGX_TEST_PLACES_H
-#define REGX_TEST_PLACES_H
+#pragma once
 
 #include "table.h"
 
@@ -19,5 +18,3 @@ bool must(bool so, const char *what);
 bool allocate(place_t *place);
 /* A block above that address: what is free below is used up. */
 void *allocate_above(uintptr_t address, size_t length);
-
-#endif

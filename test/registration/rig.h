@@ -3,8 +3,7 @@
  * What the tests of registration work with: the application's buffers on one side, the oracle as
  * the device on the other, and between them a registry with one backend.
  */
-#ifndef REGX_TEST_RIG_H
-#define REGX_TEST_RIG_H
+#pragma once
 
 #include <errno.h>
 #include <pthread.h>
@@ -68,5 +67,3 @@ bool rig_can_hold(const rig_t *rig);
 void rig_hold(rig_t *rig, bool hold);
 /* Whether the notifier stands there. */
 bool rig_held(const rig_t *rig);
-
-#endif

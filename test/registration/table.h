@@ -2,8 +2,7 @@
  *
  * The rows of the table of staleness: each is one way in which memory that is registered changes.
  */
-#ifndef REGX_TEST_TABLE_H
-#define REGX_TEST_TABLE_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -69,5 +68,3 @@ bool row_change(const row_t *row, place_t *place);
 /* false: this machine has no such memory. */
 bool place_open(place_t *place, const row_t *row, by_t by);
 void place_close(place_t *place, const row_t *row);
-
-#endif

@@ -2,8 +2,7 @@
  *
  * What the kernel says of this process; with deny.h, what it may be told to refuse it.
  */
-#ifndef REGX_TEST_PROCESS_H
-#define REGX_TEST_PROCESS_H
+#pragma once
 
 #include "unit.h"
 
@@ -93,5 +92,3 @@ static inline void process_must_end_well(pid_t child)
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_int_equal(status, 0);
 }
-
-#endif

@@ -2,8 +2,7 @@
  *
  * What every unit test needs: cmocka (whose header wants others first) and a few helpers.
  */
-#ifndef REGX_TEST_UNIT_H
-#define REGX_TEST_UNIT_H
+#pragma once
 
 #include <errno.h>
 #include <pthread.h>
@@ -155,5 +154,3 @@ typedef struct unit_group {
         void); /* whether this machine lacks what they need; says so if not, instead of a plan */
 } unit_group_t;
 extern const unit_group_t unit_group;
-
-#endif

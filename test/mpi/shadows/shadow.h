@@ -3,8 +3,7 @@
  * What shadow.c has that under_way.c needs: every rank carries out all operations on its shadow of all
  * ranks' buffers, and those that concern it on its memory.
  */
-#ifndef REGX_TEST_SHADOW_H
-#define REGX_TEST_SHADOW_H
+#pragma once
 
 #include "../buffer.h"
 
@@ -66,5 +65,3 @@ void start(const struct message *message, int tag, MPI_Request *request);
 /* While a message is under way (under_way.c): its buffer is unmapped, or gets other pages. */
 void unmap_under_way(void);
 void replace_under_way(void);
-
-#endif

@@ -2,8 +2,7 @@
  *
  * For the tests of the library: domains over a device in memory, and uses of memory.
  */
-#ifndef REGX_TEST_DOMAIN_H
-#define REGX_TEST_DOMAIN_H
+#pragma once
 
 #include "../unit.h"
 
@@ -37,5 +36,3 @@ uint64_t domain_fell_back(regx_domain_t *domain, const char *reason);
 
 /* Private memory, written. */
 char *domain_map(size_t length);
-
-#endif

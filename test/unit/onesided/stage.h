@@ -4,8 +4,7 @@
  * frames as the test says, and delivers when the test says so. There are three: 0 asks, 1 has a
  * window, 2 is a stranger to what they do.
  */
-#ifndef REGX_TEST_ONESIDED_STAGE_H
-#define REGX_TEST_ONESIDED_STAGE_H
+#pragma once
 
 #include "../unit.h"
 
@@ -95,5 +94,3 @@ void expect(call_t *made, regx_status_t status);
 void done(regx_onesided_request_t *request, regx_status_t status);
 
 uint64_t malformed(const line_t *process);
-
-#endif

@@ -3,8 +3,7 @@
  * A source of hooks for tests: libc's functions in this program, which report and then make the
  * system call. It can be deaf. In every program that hooked.c is linked into.
  */
-#ifndef REGX_TEST_HOOKED_H
-#define REGX_TEST_HOOKED_H
+#pragma once
 
 #include "../unit.h"
 
@@ -25,5 +24,3 @@ extern const regx_hook_source_t hooked_source;
 
 /* For the setup of a test. */
 int hooked_reset(void **state);
-
-#endif

@@ -3,8 +3,7 @@
  * For the tests of the notifier: a monitor, memory that a cache would have it watch, and the
  * cache's look-up.
  */
-#ifndef REGX_TEST_MONITORED_H
-#define REGX_TEST_MONITORED_H
+#pragma once
 
 #include "../unit.h"
 
@@ -44,5 +43,3 @@ bool hits_in_the_end(const region_t *region);
 char *map(size_t length);
 
 #define WATCHED(test) UNIT_TEST_BETWEEN(test, setup, teardown)
-
-#endif

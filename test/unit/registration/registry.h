@@ -4,8 +4,7 @@
  * refuse, and over a monitor whose log the test writes. No memory is touched: any address will do.
  * Or over a real monitor, with real memory.
  */
-#ifndef REGX_TEST_REGISTRY_H
-#define REGX_TEST_REGISTRY_H
+#pragma once
 
 #include "../unit.h"
 
@@ -82,5 +81,3 @@ typedef enum { HIT = 'h', MISS = 'm', ONCE = 'o' } served_t;
 served_t registry_served(registry_t *r, uintptr_t base, size_t length);
 
 void registry_log(registry_t *r, uintptr_t start, size_t length);
-
-#endif

@@ -11,8 +11,7 @@
  * counters add up; and no byte was read or written that was not registered, nor after its buffer
  * was given back.
  */
-#ifndef REGX_TEST_SIM_H
-#define REGX_TEST_SIM_H
+#pragma once
 
 #include "../unit.h"
 
@@ -333,5 +332,3 @@ void sim_hand_wrong(sim_process_t *to, uint64_t sender, const sim_frame_t *frame
 /* Of a program: all scenarios, or as its arguments say one (NAME [FAULT [AT [SEED]]]), shown. */
 int sim_main(const char *name, const sim_scenario_t *scenarios, size_t count, int argc,
              char **argv);
-
-#endif

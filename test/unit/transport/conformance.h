@@ -10,8 +10,7 @@
  * One that has the operations of a node has conformance_node.c, too. What `open` calls unreachable
  * skips the cases.
  */
-#ifndef REGX_TEST_CONFORMANCE_H
-#define REGX_TEST_CONFORMANCE_H
+#pragma once
 
 #include "../unit.h"
 
@@ -36,5 +35,3 @@ typedef struct conformance {
 int conformance_reset(void **state);
 #define CONFORMANCE_TEST(name)                                                                     \
     UNIT_TEST_WITHIN(name, conformance_reset, parties_open(false), parties_close())
-
-#endif

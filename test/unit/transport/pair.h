@@ -4,8 +4,7 @@
  * own, by which they tell each other what they may not learn over the wire under test. Waiting has
  * no limit here; the watchdog is outside.
  */
-#ifndef REGX_TEST_PAIR_H
-#define REGX_TEST_PAIR_H
+#pragma once
 
 #include "../unit.h"
 
@@ -39,5 +38,3 @@ void pair_tell(int end, const void *data, size_t length);
 void pair_hear(int end, void *data, size_t length);
 /* Both come here before either goes on; neither makes progress meanwhile. */
 void pair_meet(int end);
-
-#endif

@@ -4,8 +4,7 @@
  * suite (conformance.h). One thread makes progress for all, so each case runs the same way each
  * time.
  */
-#ifndef REGX_TEST_PARTIES_H
-#define REGX_TEST_PARTIES_H
+#pragma once
 
 #include "conformance.h"
 
@@ -112,5 +111,3 @@ void readable_new(readable_t *readable);
 void readable_free(readable_t *readable);
 /* The bytes are there, at the same place as in the other's. */
 void assert_got(const readable_t *readable, size_t at, size_t length);
-
-#endif

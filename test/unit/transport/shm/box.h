@@ -2,8 +2,7 @@
  *
  * For the tests of the mailbox: one between guards, and frames whose content their number gives.
  */
-#ifndef REGX_TEST_BOX_H
-#define REGX_TEST_BOX_H
+#pragma once
 
 #include "../../unit.h"
 
@@ -47,5 +46,3 @@ void assert_empty(box_t *box);
 
 /* A length as messages have it: mostly short, all kinds of long. */
 size_t some_length(uint64_t *seed);
-
-#endif

@@ -2,8 +2,7 @@
  *
  * Parties over shared memory, for the tests of what only this transport does.
  */
-#ifndef REGX_TEST_SHM_PARTIES_H
-#define REGX_TEST_SHM_PARTIES_H
+#pragma once
 
 #include "../parties.h"
 
@@ -42,5 +41,3 @@ void get_start(const party_t *party, op_t *op, size_t at, size_t length, bool as
 void get_check(const op_t *op);
 /* Runs a case in a child, which it may spoil. */
 void in_child_process(void (*run)(void));
-
-#endif

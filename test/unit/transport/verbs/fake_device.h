@@ -9,8 +9,7 @@
  * queue pair that is driven to error flushes its requests and reports that it takes no more receives.
  * The number of a queue pair that was destroyed is given to the next one, as devices may do.
  */
-#ifndef REGX_TEST_FAKE_DEVICE_H
-#define REGX_TEST_FAKE_DEVICE_H
+#pragma once
 
 #include <infiniband/verbs.h>
 #include <stdbool.h>
@@ -82,5 +81,3 @@ fake_port_t *fake_add(uint8_t network, uint8_t host);
 void fake_make_infiniband(fake_port_t *port, uint8_t subnet);
 /* Receives that a shared receive queue holds now. */
 uint32_t fake_srq_length(const struct ibv_srq *srq);
-
-#endif

@@ -3,8 +3,7 @@
  * What the files of the devices in memory share: fake_device.c has ports, devices, events and
  * registered memory, fake_queues.c the queues, fake_fabric.c what goes by them.
  */
-#ifndef REGX_TEST_FAKE_PARTS_H
-#define REGX_TEST_FAKE_PARTS_H
+#pragma once
 
 #include <pthread.h>
 #include <sys/stat.h>
@@ -41,5 +40,3 @@ bool fake_is_registered(uint32_t key, uint64_t address, uint64_t length, int acc
 void fake_tell(struct ibv_context *context, const struct ibv_async_event *event);
 /* Forgets what is to be reported of a queue pair that ends. */
 void fake_untell(const struct ibv_qp *qp);
-
-#endif

@@ -3,8 +3,7 @@
  * What the files of the queues of devices in memory share: fake_queues.c makes the queues and takes
  * what is posted to them, fake_fabric.c does it.
  */
-#ifndef REGX_TEST_FAKE_QUEUES_H
-#define REGX_TEST_FAKE_QUEUES_H
+#pragma once
 
 #include "fake_parts.h"
 
@@ -59,5 +58,3 @@ void fake_fabric_leave(fake_qp_t *qp);
 void fake_fabric_run(void);
 /* The queue pair fails. */
 void fake_enter_error(fake_qp_t *qp);
-
-#endif

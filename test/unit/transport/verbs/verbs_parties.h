@@ -4,8 +4,7 @@
  * the device that is here (test/machine has one; where there is none they skip themselves), and on a
  * device in memory (fake_device.h).
  */
-#ifndef REGX_TEST_VERBS_PARTIES_H
-#define REGX_TEST_VERBS_PARTIES_H
+#pragma once
 
 #include "../parties.h"
 
@@ -47,5 +46,3 @@ void await_broken(const char *says);
 void verbs_close(void);
 /* Closes a party that others may still be connected to, in this same process. */
 void party_drop(party_t *party);
-
-#endif
