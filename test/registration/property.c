@@ -142,13 +142,8 @@ static void report(void)
             printf("%s: %llu\n", tally->reason, (unsigned long long)atomic_load(&tally->count));
         }
     }
-    printf("seed %llu changes %llu transfers %llu hits %llu uncached %llu refused %llu "
-           "invalidations %llu bytes %llu evictions %llu\n",
-           (unsigned long long)seed, (unsigned long long)changes, (unsigned long long)transfers,
-           (unsigned long long)rig_count(&rig, &rig.counters.hits),
-           (unsigned long long)rig_count(&rig, &rig.counters.uncached), (unsigned long long)refused,
-           (unsigned long long)rig_count(&rig, &rig.counters.invalidations),
-           (unsigned long long)bytes, (unsigned long long)rig_count(&rig, &rig.counters.evictions));
+    rig_report(&rig, seed, changes, transfers, bytes);
+    printf(" refused %llu\n", (unsigned long long)refused);
 }
 
 int main(int argc, char **argv)

@@ -92,6 +92,19 @@ uint64_t rig_count(rig_t *rig, const _Atomic uint64_t *counter)
     return atomic_load(counter);
 }
 
+void rig_report(rig_t *rig, uint64_t seed, uint64_t changes, uint64_t transfers, uint64_t bytes)
+{
+    const regx_counters_t *counters = &rig->counters;
+
+    regx_registry_count(&rig->registry);
+    printf("seed %llu changes %llu transfers %llu bytes %llu hits %llu uncached %llu "
+           "invalidations %llu evictions %llu",
+           (unsigned long long)seed, (unsigned long long)changes, (unsigned long long)transfers,
+           (unsigned long long)bytes, (unsigned long long)counters->hits,
+           (unsigned long long)counters->uncached, (unsigned long long)counters->invalidations,
+           (unsigned long long)counters->evictions);
+}
+
 /* This thread's. Not from malloc, whose doings may be what is tested. */
 static void *scratch(size_t length)
 {

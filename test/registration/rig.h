@@ -54,6 +54,9 @@ transfer_t rig_transfer(rig_t *rig, direction_t direction, void *base, size_t le
 /* Bytes that no other stamp gives. */
 void rig_fill(void *base, size_t length, uint64_t stamp);
 
+/* Begins the line of what a run of random operations has done, which random_runs.py reads. */
+void rig_report(rig_t *rig, uint64_t seed, uint64_t changes, uint64_t transfers, uint64_t bytes);
+
 /* The counter, after threads' own counts were added to it. */
 uint64_t rig_count(rig_t *rig, const _Atomic uint64_t *counter);
 

@@ -344,15 +344,8 @@ int main(int argc, char **argv)
         sum.bytes += actors[i].bytes;
         sum.glances += actors[i].glances;
     }
-    printf("seed %llu changes %llu transfers %llu hits %llu uncached %llu "
-           "invalidations %llu bytes %llu glances %llu evictions %llu\n",
-           (unsigned long long)seed, (unsigned long long)sum.changes,
-           (unsigned long long)sum.transfers,
-           (unsigned long long)rig_count(&rig, &rig.counters.hits),
-           (unsigned long long)rig_count(&rig, &rig.counters.uncached),
-           (unsigned long long)rig_count(&rig, &rig.counters.invalidations),
-           (unsigned long long)sum.bytes, (unsigned long long)sum.glances,
-           (unsigned long long)rig_count(&rig, &rig.counters.evictions));
+    rig_report(&rig, seed, sum.changes, sum.transfers, sum.bytes);
+    printf(" glances %llu\n", (unsigned long long)sum.glances);
     rig_close(&rig);
     rig_end();
     return 0;
