@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,8 @@ import start
 import units
 from job import Job
 from launch import TOP, Build, Mpi, Reruns
+
+sys.path.insert(0, str(TOP / "osu-configs"))  # for its tools
 
 MARKS = {
     "full": "what a run with --full does in addition, with the reason in a comment beside it",

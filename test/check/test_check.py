@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import device
-import stacks
 from launch import Build
+from tools import stacks
 
 DIFFERENT, SAME = "stale and different", "stale, same bytes"
 REMOTE = "stale, remote access possible"

@@ -19,7 +19,7 @@
 #include <string.h>
 #include <sys/ipc.h>
 
-#include "../registration/change.c"
+#include "../test/registration/change.c"
 
 enum { SIZE = 256 << 10, NEW = MAP_PRIVATE | MAP_ANONYMOUS, READ_WRITE = PROT_READ | PROT_WRITE };
 

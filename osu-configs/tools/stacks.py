@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """stacks.py [STACK...]: make osu-configs/stale.md anew, or the columns of those stacks: which of them carry wrong
 bytes after which change of memory, and whether regx-check says so. Where an RDMA device is; from the top of the tree:
-test/machine/run --timeout 3600 -- python3 -B test/check/stacks.py
+test/machine/run --timeout 3600 -- python3 -B osu-configs/tools/stacks.py
 A stack of Debian 13 is left out unless this was done before, outside:
 test/machine/debian trixie sh -c "apt-get update && apt-get install --yes openmpi-bin ibverbs-providers\""""
 import argparse
@@ -26,7 +26,7 @@ ENTER = ["unshare", "--mount", "sh", "-ec", 'for at in /dev /sys /proc /tmp "$1"
          '; done; exec chroot "$0" env -C "$@"']
 ROUNDS = 4  # by each of two ranks, with each side changing
 HEAD = """\
-<!-- made by test/check/stacks.py -->
+<!-- made by osu-configs/tools/stacks.py -->
 # Which stacks carry wrong data, in silence
 
 Two processes over Soft-RoCE, in the emulated machine (Debian 12: Open MPI 4.1.4, UCX 1.13.1; UCX 1.18.1 is Debian
@@ -115,7 +115,7 @@ def job(stack: str, side: str, *changes: str) -> Column:
         environment["OMPI_MCA_opal_mca_base_component_path"] = f"{own}:{OPENMPI}"
     enter = [*ENTER, str(ROOTS[stack]), str(TOP)] if stack in ROOTS else []
     command = ["chrt", "-i", "0", *enter, "mpirun.openmpi", "-np", "2", "--bind-to", "none", *STACKS[stack].split(" "),
-               str(OBJ / "component/check/regx-check"), str(OBJ / "test/mpi/rounds"), side, str(ROUNDS), *changes]
+               str(OBJ / "component/check/regx-check"), str(OBJ / "osu-configs/rounds"), side, str(ROUNDS), *changes]
     try:
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=400, check=False)
         output = done.stdout + done.stderr
