@@ -178,7 +178,7 @@ static mca_btl_base_module_t **start(regx_component_t *component, int *count, bo
     mca_btl_base_module_t **modules;
 
     component->face = &face;
-    regx_params_warn_of_unknown(&component->super.btl_version);
+    regx_params_warn_of_unknown();
     if (!regx_params_read(&component->params, &face)) {
         return NULL;
     }

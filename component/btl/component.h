@@ -65,8 +65,8 @@ bool regx_params_read(regx_params_t *params, mca_btl_base_module_t *btl);
 
 /* Prints a line for each name of ours that the environment or a file of parameters has and nobody
  * registered; by the process that prints for the application, unless the job's first one does. Once
- * all are registered. (names.c) */
-void regx_params_warn_of_unknown(const mca_base_component_t *component);
+ * all are registered. */
+void regx_params_warn_of_unknown(void);
 
 /* A value that Open MPI keeps, and where it is from; NULL if there is none. */
 const void *regx_param_stored(const char *project, const char *framework, const char *component,
