@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The layer's life, its messages and peers, and who gets what arrives.
+ * The layer's life and its messages; who asks, and who is asked; peers, windows, and who gets what arrives.
  */
 #include "onesided/onesided.h"
 
@@ -72,6 +72,332 @@ static bool unpack(const void *bytes, size_t length, regx_onesided_message_t *me
            (message->type != REGX_ONESIDED_ATOMIC || is_operation(message));
 }
 
+/* The memory that a peer asks for. NULL: it is not all inside a window that is offered now. */
+static char *memory_of(const regx_onesided_t *onesided, regx_handle_t handle, uint64_t address,
+                       uint64_t length)
+{
+    const regx_onesided_window_t *window = regx_handle_table_find(&onesided->windows, handle);
+
+    if (window == NULL ||
+        !regx_onesided_holds((uintptr_t)window->base, window->length, address, length)) {
+        return NULL;
+    }
+    return window->base + (address - (uintptr_t)window->base);
+}
+
+/* Bytes of data that a frame to this peer takes. */
+static size_t piece_max(const regx_onesided_peer_t *peer)
+{
+    return peer->conn->transport->max_frame - REGX_ONESIDED_HEADER;
+}
+
+/* Sends one frame: the message's header, and `length` bytes of `data`. Answers as the transport's
+ * send. */
+static regx_status_t send_frame(const regx_onesided_peer_t *peer,
+                                const regx_onesided_message_t *message, const void *data,
+                                size_t length)
+{
+    return peer->conn->transport->ops->send(peer->conn, REGX_TAG_ONESIDED, message,
+                                            REGX_ONESIDED_HEADER, NULL, (void *)(uintptr_t)data,
+                                            length);
+}
+
+/* ---- who asks; with the lock held ----
+ * A request is sent in one frame, but for a long put, which takes several. Until then it is in `waiting`, from
+ * then on in `running`, until it is answered. */
+
+/* Sends the next frame of the request. */
+static regx_status_t send_request(const regx_onesided_peer_t *peer,
+                                  regx_onesided_request_t *request)
+{
+    regx_onesided_message_t message = {.version = REGX_ONESIDED_VERSION,
+                                       .type = request->type,
+                                       .request = request->handle,
+                                       .window = request->window,
+                                       .address = request->address + request->moved};
+    size_t piece = 0;
+
+    switch (request->type) {
+    case REGX_ONESIDED_PUT:
+        piece = regx_min(request->length - request->moved, piece_max(peer));
+        message.detail = request->moved + piece == request->length;
+        break;
+    case REGX_ONESIDED_GET:
+        message.value = request->length;
+        break;
+    default:
+        message.detail = (uint8_t)request->op;
+        message.size = (uint8_t)request->size;
+        message.value = request->operand;
+        message.compare = request->compare;
+    }
+    const regx_status_t status = send_frame(
+        peer, &message, piece > 0 ? (const char *)request->local + request->moved : NULL, piece);
+    if (status == REGX_OK && request->type == REGX_ONESIDED_PUT) {
+        request->moved += piece;
+    }
+    return status;
+}
+
+static bool is_sent(const regx_onesided_request_t *request)
+{
+    return request->type != REGX_ONESIDED_PUT || request->moved == request->length;
+}
+
+/* The first that may be sent now. NULL: none waits, or the peer has to answer first. */
+static regx_onesided_request_t *next_to_send(const regx_onesided_peer_t *peer)
+{
+    if (regx_list_empty(&peer->waiting)) {
+        return NULL;
+    }
+    regx_onesided_request_t *request =
+        REGX_CONTAINER_OF(peer->waiting.next, regx_onesided_request_t, link);
+    return request->seen || peer->asked < REGX_ONESIDED_ASKED ? request : NULL;
+}
+
+/* Sends requests as far as there is room, REGX_ONESIDED_BURST frames at most. true: something went. */
+static bool requests_advance(regx_onesided_peer_t *peer)
+{
+    regx_onesided_request_t *request;
+    unsigned sent = 0;
+
+    while (sent < REGX_ONESIDED_BURST && (request = next_to_send(peer)) != NULL &&
+           send_request(peer, request) == REGX_OK) {
+        sent++;
+        peer->asked += !request->seen;
+        request->seen = true;
+        if (is_sent(request)) {
+            regx_list_remove(&request->link);
+            regx_list_append(&peer->running, &request->link);
+        }
+    }
+    return sent > 0;
+}
+
+static void end_locked(regx_onesided_t *onesided, regx_onesided_request_t *request,
+                       regx_status_t status)
+{
+    regx_list_remove(&request->link);
+    regx_list_append(&onesided->ended, &request->link);
+    atomic_fetch_add_explicit(onesided->config.ended, 1u, memory_order_relaxed);
+    regx_handle_table_remove(&onesided->requests, request->handle);
+    request->peer->asked -= request->seen;
+    request->status = status;
+}
+
+/* Bytes of a get. true: they are the next ones. */
+static bool take_data(regx_onesided_request_t *request, const regx_onesided_message_t *message)
+{
+    if (message->value != request->moved ||
+        message->data_length > request->length - request->moved ||
+        (message->data_length == 0 && request->length > 0)) {
+        return false;
+    }
+    if (message->data_length > 0) {
+        memcpy((char *)request->local + request->moved, message->data, message->data_length);
+        request->moved += message->data_length;
+    }
+    return true;
+}
+
+/* The request may have ended by it. */
+static void take_answer(regx_onesided_t *onesided, const regx_onesided_peer_t *peer,
+                        const regx_onesided_message_t *message)
+{
+    regx_onesided_request_t *request =
+        regx_handle_table_find(&onesided->requests, message->request);
+
+    if (request == NULL || request->peer != peer || !request->seen || !is_sent(request)) {
+        regx_count_malformed(onesided->config.counters);
+    } else if (message->detail != 0) {
+        end_locked(onesided, request, REGX_INVALID);
+    } else if (request->type != REGX_ONESIDED_GET) {
+        request->result = message->value;
+        end_locked(onesided, request, REGX_OK);
+    } else if (!take_data(request, message)) {
+        regx_count_malformed(onesided->config.counters);
+    } else if (request->moved == request->length) {
+        end_locked(onesided, request, REGX_OK);
+    }
+}
+
+/* Ends all open requests of the peer. */
+static void requests_end(regx_onesided_t *onesided, regx_onesided_peer_t *peer)
+{
+    regx_list_move(&peer->running, &peer->waiting);
+    while (!regx_list_empty(&peer->running)) {
+        end_locked(onesided, REGX_CONTAINER_OF(peer->running.next, regx_onesided_request_t, link),
+                   REGX_UNREACHABLE);
+    }
+}
+
+/* ---- who is asked; with the lock held ----
+ * A request is done when it arrives. Its answer is kept in a ring until all of it is sent, as a rule at once;
+ * there is room for as many as a peer may have open. */
+
+typedef struct answer {
+    bool refused;
+    regx_handle_t request;
+    uint64_t value; /* what was there before */
+    /* Of a get: */
+    regx_handle_t window;
+    uint64_t address;
+    uint64_t length; /* else 0 */
+    uint64_t moved;
+} answer_t;
+
+struct regx_onesided_answers {
+    unsigned first, count;
+    answer_t ring[REGX_ONESIDED_ASKED];
+};
+
+/* Sends the next frame. REGX_OK: it has gone; *last: and with it the answer is complete. A get
+ * whose window was withdrawn meanwhile is refused. */
+static regx_status_t send_answer(const regx_onesided_t *onesided, const regx_onesided_peer_t *peer,
+                                 answer_t *answer, bool *last)
+{
+    regx_onesided_message_t message = {
+        .version = REGX_ONESIDED_VERSION, .type = REGX_ONESIDED_ANSWER, .request = answer->request};
+    const char *data = NULL;
+    size_t piece = 0;
+
+    if (answer->length == 0) {
+        message.value = answer->value;
+    } else if (!answer->refused) {
+        message.value = answer->moved;
+        piece = regx_min(answer->length - answer->moved, piece_max(peer));
+        data = memory_of(onesided, answer->window, answer->address + answer->moved, piece);
+        if (data == NULL) {
+            answer->refused = true;
+            piece = 0;
+        }
+    }
+    message.detail = answer->refused;
+    const regx_status_t status = send_frame(peer, &message, data, piece);
+    if (status == REGX_OK) {
+        answer->moved += piece;
+    }
+    *last = status == REGX_OK && (answer->refused || answer->moved == answer->length);
+    return status;
+}
+
+static bool answers_stalled(const regx_onesided_peer_t *peer)
+{
+    return peer->answers != NULL && peer->answers->count > 0;
+}
+
+/* Sends answers, as requests are sent. */
+static bool answers_advance(const regx_onesided_t *onesided, const regx_onesided_peer_t *peer)
+{
+    struct regx_onesided_answers *answers = peer->answers;
+    unsigned frames = 0;
+    bool last;
+
+    while (frames < REGX_ONESIDED_BURST && answers_stalled(peer) &&
+           send_answer(onesided, peer, &answers->ring[answers->first], &last) == REGX_OK) {
+        frames++;
+        if (last) {
+            answers->first = (answers->first + 1) % REGX_ONESIDED_ASKED;
+            answers->count--;
+        }
+    }
+    return frames > 0;
+}
+
+static void keep(const regx_onesided_t *onesided, struct regx_onesided_answers *answers,
+                 const answer_t *answer)
+{
+    if (answers->count == REGX_ONESIDED_ASKED) { /* more than it may ask */
+        regx_count_malformed(onesided->config.counters);
+        return;
+    }
+    answers->ring[(answers->first + answers->count) % REGX_ONESIDED_ASKED] = *answer;
+    answers->count++;
+}
+
+/* Does the operation on a number. */
+static uint64_t changed(const regx_onesided_message_t *message, uint64_t before)
+{
+    switch ((regx_onesided_op_t)message->detail) {
+    case REGX_ONESIDED_ADD:
+        return before + message->value;
+    case REGX_ONESIDED_AND:
+        return before & message->value;
+    case REGX_ONESIDED_OR:
+        return before | message->value;
+    case REGX_ONESIDED_XOR:
+        return before ^ message->value;
+    case REGX_ONESIDED_SWAP:
+        return message->value;
+    default:
+        return before == message->compare ? message->value : before;
+    }
+}
+
+/* Excludes the program's own atomic instructions. Returns what was there before. */
+static uint64_t change(char *at, const regx_onesided_message_t *message)
+{
+    if (message->size == sizeof(uint64_t)) {
+        uint64_t *number = (uint64_t *)(void *)at, before = *(volatile uint64_t *)number;
+
+        while (!__atomic_compare_exchange_n(number, &before, changed(message, before), false,
+                                            __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) {
+        }
+        return before;
+    }
+    uint32_t *number = (uint32_t *)(void *)at, before = *(volatile uint32_t *)number;
+
+    while (!__atomic_compare_exchange_n(number, &before, (uint32_t)changed(message, before), false,
+                                        __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) {
+    }
+    return before;
+}
+
+/* How many bytes the request touches. */
+static uint64_t extent(const regx_onesided_message_t *message)
+{
+    switch (message->type) {
+    case REGX_ONESIDED_PUT:
+        return message->data_length;
+    case REGX_ONESIDED_GET:
+        return message->value;
+    default:
+        return message->size;
+    }
+}
+
+/* Does what the peer asks, and keeps the answer, to be sent. false: there is no memory to keep any. */
+static bool serve(const regx_onesided_t *onesided, regx_onesided_peer_t *peer,
+                  const regx_onesided_message_t *message)
+{
+    char *at = memory_of(onesided, message->window, message->address, extent(message));
+    answer_t answer = {.request = message->request};
+
+    if (peer->answers == NULL) {
+        peer->answers = calloc(1, sizeof(*peer->answers));
+        if (peer->answers == NULL) {
+            return false;
+        }
+    }
+    if (at == NULL) {
+        answer.refused = true;
+        regx_count_malformed(onesided->config.counters);
+    }
+    if (message->type == REGX_ONESIDED_GET) {
+        answer.window = message->window;
+        answer.address = message->address;
+        answer.length = message->value;
+    } else if (at != NULL && message->type == REGX_ONESIDED_ATOMIC) {
+        answer.value = change(at, message);
+    } else if (at != NULL && message->data_length > 0) {
+        memcpy(at, message->data, message->data_length);
+    }
+    if (message->type != REGX_ONESIDED_PUT || message->detail != 0) {
+        keep(onesided, peer->answers, &answer);
+    }
+    return true;
+}
+
 /* ---- peers ---- */
 
 static regx_onesided_peer_t **bucket(regx_onesided_t *onesided, uint64_t id)
@@ -112,11 +438,10 @@ static void set_blocked_locked(regx_onesided_t *onesided, regx_onesided_peer_t *
 
 static bool advance_locked(regx_onesided_t *onesided, regx_onesided_peer_t *peer)
 {
-    const bool answered = regx_onesided_answers_advance(onesided, peer);
-    const bool asked = regx_onesided_requests_advance(peer);
+    const bool answered = answers_advance(onesided, peer);
+    const bool asked = requests_advance(peer);
 
-    set_blocked_locked(onesided, peer,
-                       regx_onesided_answers_stalled(peer) || regx_onesided_requests_stalled(peer));
+    set_blocked_locked(onesided, peer, answers_stalled(peer) || next_to_send(peer) != NULL);
     return answered || asked;
 }
 
@@ -162,7 +487,7 @@ void regx_onesided_forget(regx_onesided_t *onesided, regx_onesided_peer_t *peer)
         at = &(*at)->next;
     }
     *at = peer->next;
-    regx_onesided_requests_end(onesided, peer);
+    requests_end(onesided, peer);
     free(peer->answers);
     peer->answers = NULL;
     set_blocked_locked(onesided, peer, false);
@@ -251,10 +576,10 @@ void regx_onesided_deliver(regx_onesided_t *onesided, uint64_t sender, const voi
     if (peer == NULL || !unpack(data, length, &message)) {
         regx_count_malformed(onesided->config.counters);
     } else if (message.type == REGX_ONESIDED_ANSWER) {
-        regx_onesided_answered(onesided, peer, &message);
+        take_answer(onesided, peer, &message);
         advance_locked(onesided, peer);
     } else {
-        answerable = regx_onesided_serve(onesided, peer, &message);
+        answerable = serve(onesided, peer, &message);
         advance_locked(onesided, peer);
     }
     regx_unlock(&onesided->lock);

@@ -3,9 +3,6 @@
  * onesided/ puts to and gets from memory that another process has offered, and does atomic
  * operations on it: what windows of MPI are made of.
  *
- *   - origin.c: who asks; target.c: who is asked
- *   - onesided.c: the windows and peers, messages, and who gets what arrives
- *
  * A put or a get between two processes of a node is one copy by the kernel, done before the call
  * returns. All else is done by the target, which the origin asks by a message: it goes on while the
  * target is inside an MPI call. Its processor does atomic operations, in order with its own atomic
@@ -138,7 +135,7 @@ typedef struct regx_onesided_window {
     regx_handle_t handle;
 } regx_onesided_window_t;
 
-struct regx_onesided_answers; /* target.c */
+struct regx_onesided_answers; /* onesided.c */
 
 /* A process at the other end. Part of the BTL's endpoint. The fields are the layer's. */
 typedef struct regx_onesided_peer {
@@ -217,8 +214,6 @@ int regx_onesided_progress(regx_onesided_t *onesided);
  * again from inside. */
 void regx_onesided_complete(regx_onesided_t *onesided, const regx_onesided_peer_t *peer);
 
-/* ---- what the files of the layer share: all is called with its lock held ---- */
-
 #define REGX_ONESIDED_BUCKETS 64u /* a power of two */
 
 struct regx_onesided {
@@ -231,55 +226,5 @@ struct regx_onesided {
     regx_link_t ended;                                    /* requests whose done is to be called */
     regx_onesided_peer_t *buckets[REGX_ONESIDED_BUCKETS]; /* by the last bits of the id */
 };
-
-/* The memory that a peer asks for. NULL: it is not all inside a window that is offered now. */
-static inline char *regx_onesided_memory(const regx_onesided_t *onesided, regx_handle_t handle,
-                                         uint64_t address, uint64_t length)
-{
-    const regx_onesided_window_t *window = regx_handle_table_find(&onesided->windows, handle);
-
-    if (window == NULL ||
-        !regx_onesided_holds((uintptr_t)window->base, window->length, address, length)) {
-        return NULL;
-    }
-    return window->base + (address - (uintptr_t)window->base);
-}
-
-/* Bytes of data that a frame to this peer takes. */
-static inline size_t regx_onesided_piece(const regx_onesided_peer_t *peer)
-{
-    return peer->conn->transport->max_frame - REGX_ONESIDED_HEADER;
-}
-
-/* Sends one frame: the message's header, and `length` bytes of `data`. Answers as the transport's
- * send. */
-static inline regx_status_t regx_onesided_send(const regx_onesided_peer_t *peer,
-                                               const regx_onesided_message_t *message,
-                                               const void *data, size_t length)
-{
-    return peer->conn->transport->ops->send(peer->conn, REGX_TAG_ONESIDED, message,
-                                            REGX_ONESIDED_HEADER, NULL, (void *)(uintptr_t)data,
-                                            length);
-}
-
-/* origin.c. Sends requests to the peer as far as there is room, REGX_ONESIDED_BURST frames at most.
- * true: something went. */
-bool regx_onesided_requests_advance(regx_onesided_peer_t *peer);
-/* Whether there is one that waits for room, or for its turn. */
-bool regx_onesided_requests_stalled(const regx_onesided_peer_t *peer);
-/* An ANSWER. The request may have ended by it. */
-void regx_onesided_answered(regx_onesided_t *onesided, const regx_onesided_peer_t *peer,
-                            const regx_onesided_message_t *message);
-/* Ends all open requests of the peer by REGX_UNREACHABLE. */
-void regx_onesided_requests_end(regx_onesided_t *onesided, regx_onesided_peer_t *peer);
-
-/* target.c. Does what the peer asks, and keeps the answer, to be sent. false: there is no memory to
- * keep any. */
-bool regx_onesided_serve(const regx_onesided_t *onesided, regx_onesided_peer_t *peer,
-                         const regx_onesided_message_t *message);
-/* Sends answers, as requests are sent. */
-bool regx_onesided_answers_advance(const regx_onesided_t *onesided,
-                                   const regx_onesided_peer_t *peer);
-bool regx_onesided_answers_stalled(const regx_onesided_peer_t *peer);
 
 #endif
