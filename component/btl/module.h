@@ -263,19 +263,11 @@ void regx_registry_count_all(regx_component_t *component);
  * (opal/mca/btl/btl.h). What finds no room waits at its endpoint, and goes in order. Any thread.
  */
 
-mca_btl_base_descriptor_t *regx_btl_alloc(mca_btl_base_module_t *btl, regx_endpoint_t *endpoint,
-                                          uint8_t order, size_t size, uint32_t flags);
-int regx_btl_free(mca_btl_base_module_t *btl, mca_btl_base_descriptor_t *descriptor);
-mca_btl_base_descriptor_t *regx_btl_prepare_src(mca_btl_base_module_t *btl,
-                                                regx_endpoint_t *endpoint,
-                                                struct opal_convertor_t *convertor, uint8_t order,
-                                                size_t reserve, size_t *size, uint32_t flags);
-int regx_btl_send(mca_btl_base_module_t *btl, regx_endpoint_t *endpoint,
-                  mca_btl_base_descriptor_t *descriptor, mca_btl_base_tag_t tag);
-int regx_btl_sendi(mca_btl_base_module_t *btl, regx_endpoint_t *endpoint,
-                   struct opal_convertor_t *convertor, void *header, size_t header_size,
-                   size_t payload_size, uint8_t order, uint32_t flags, mca_btl_base_tag_t tag,
-                   mca_btl_base_descriptor_t **descriptor);
+__typeof__(*(mca_btl_base_module_alloc_fn_t)NULL) regx_btl_alloc;
+__typeof__(*(mca_btl_base_module_free_fn_t)NULL) regx_btl_free;
+__typeof__(*(mca_btl_base_module_prepare_fn_t)NULL) regx_btl_prepare_src;
+__typeof__(*(mca_btl_base_module_send_fn_t)NULL) regx_btl_send;
+__typeof__(*(mca_btl_base_module_sendi_fn_t)NULL) regx_btl_sendi;
 
 /* Sends what waits, endpoint by endpoint; returns how many fragments went. From progress only. */
 int regx_btl_send_queued(regx_module_t *module);
@@ -332,18 +324,10 @@ void regx_fragments_free(regx_module_t *module);
 /* Large messages: Open MPI's calls of its put and get protocols (rdma.c says how they become a
  * rendezvous). Any thread. */
 
-mca_btl_base_registration_handle_t *regx_btl_register_mem(mca_btl_base_module_t *btl,
-                                                          regx_endpoint_t *endpoint, void *base,
-                                                          size_t size, uint32_t flags);
-int regx_btl_deregister_mem(mca_btl_base_module_t *btl, mca_btl_base_registration_handle_t *handle);
-int regx_btl_put(mca_btl_base_module_t *btl, regx_endpoint_t *endpoint, void *local_address,
-                 uint64_t remote_address, mca_btl_base_registration_handle_t *local_handle,
-                 mca_btl_base_registration_handle_t *remote_handle, size_t size, int flags,
-                 int order, mca_btl_base_rdma_completion_fn_t callback, void *context, void *data);
-int regx_btl_get(mca_btl_base_module_t *btl, regx_endpoint_t *endpoint, void *local_address,
-                 uint64_t remote_address, mca_btl_base_registration_handle_t *local_handle,
-                 mca_btl_base_registration_handle_t *remote_handle, size_t size, int flags,
-                 int order, mca_btl_base_rdma_completion_fn_t callback, void *context, void *data);
+__typeof__(*(mca_btl_base_module_register_mem_fn_t)NULL) regx_btl_register_mem;
+__typeof__(*(mca_btl_base_module_deregister_mem_fn_t)NULL) regx_btl_deregister_mem;
+__typeof__(*(mca_btl_base_module_put_fn_t)NULL) regx_btl_put;
+__typeof__(*(mca_btl_base_module_get_fn_t)NULL) regx_btl_get;
 
 /* What Open MPI has of memory that is registered with it. It ships the first REGX_CTS_SIZE bytes to
  * peers, by value: of a receive side its CTS, of what a sender exposes all there is, of a window

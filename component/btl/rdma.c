@@ -209,25 +209,37 @@ static record_t *keep(const regx_call_t *call, const char *direction)
     return record;
 }
 
+/* A put or a get, as btl.h has them. */
+static int begin(const regx_call_t *call, regx_onesided_type_t type, uint64_t remote_address,
+                 const mca_btl_base_registration_handle_t *remote_handle)
+{
+    const bool puts = type == REGX_ONESIDED_PUT;
+    regx_rndv_t *rndv = regx_module_of(call->btl)->rndv;
+
+    if (regx_is_of_window(remote_handle)) {
+        return regx_window_move(call, type, remote_address, remote_handle);
+    }
+    record_t *kept = keep(call, puts ? "to" : "from");
+    if (kept != NULL && puts) {
+        regx_rndv_send_open(rndv, &call->endpoint->peer, call->local_address, call->size,
+                            remote_handle->bytes, send_ended, kept);
+    } else if (kept != NULL) {
+        regx_rndv_recv_get(rndv, (regx_rndv_recv_t *)call->local_handle, remote_handle->bytes,
+                           receive_ended, kept);
+    }
+    return OPAL_SUCCESS;
+}
+
 int regx_btl_put(mca_btl_base_module_t *btl, struct mca_btl_base_endpoint_t *endpoint,
                  void *local_address, uint64_t remote_address,
                  mca_btl_base_registration_handle_t *local_handle,
                  mca_btl_base_registration_handle_t *remote_handle, size_t size, int flags,
                  int order, mca_btl_base_rdma_completion_fn_t callback, void *context, void *data)
 {
-    const regx_call_t call = {btl,          endpoint, local_address, size,
-                              local_handle, callback, context,       data};
-
     (void)flags, (void)order;
-    if (regx_is_of_window(remote_handle)) {
-        return regx_window_move(&call, REGX_ONESIDED_PUT, remote_address, remote_handle);
-    }
-    record_t *kept = keep(&call, "to");
-    if (kept != NULL) {
-        regx_rndv_send_open(regx_module_of(btl)->rndv, &endpoint->peer, local_address, size,
-                            remote_handle->bytes, send_ended, kept);
-    }
-    return OPAL_SUCCESS;
+    return begin(&(const regx_call_t){btl, endpoint, local_address, size, local_handle, callback,
+                                      context, data},
+                 REGX_ONESIDED_PUT, remote_address, remote_handle);
 }
 
 int regx_btl_get(mca_btl_base_module_t *btl, struct mca_btl_base_endpoint_t *endpoint,
@@ -236,17 +248,8 @@ int regx_btl_get(mca_btl_base_module_t *btl, struct mca_btl_base_endpoint_t *end
                  mca_btl_base_registration_handle_t *remote_handle, size_t size, int flags,
                  int order, mca_btl_base_rdma_completion_fn_t callback, void *context, void *data)
 {
-    const regx_call_t call = {btl,          endpoint, local_address, size,
-                              local_handle, callback, context,       data};
-
     (void)flags, (void)order;
-    if (regx_is_of_window(remote_handle)) {
-        return regx_window_move(&call, REGX_ONESIDED_GET, remote_address, remote_handle);
-    }
-    record_t *kept = keep(&call, "from");
-    if (kept != NULL) {
-        regx_rndv_recv_get(regx_module_of(btl)->rndv, (regx_rndv_recv_t *)local_handle,
-                           remote_handle->bytes, receive_ended, kept);
-    }
-    return OPAL_SUCCESS;
+    return begin(&(const regx_call_t){btl, endpoint, local_address, size, local_handle, callback,
+                                      context, data},
+                 REGX_ONESIDED_GET, remote_address, remote_handle);
 }
