@@ -136,11 +136,28 @@ static bool is_sealed(int descriptor)
     return seals >= 0 && (seals & F_SEAL_SHRINK) != 0;
 }
 
-/* kept: NULL, or where it is left open. */
-static regx_status_t map_at(const char *path, int flags, const regx_shm_file_t *file, size_t length,
-                            bool sealed, void **base, regx_file_t *kept)
+/* ---- files with a name ---- */
+
+#define PREFIX "regx."
+
+static void path_of(const regx_shm_file_t *file, char path[64])
 {
-    const int descriptor = regx_descriptor_move(open(path, O_RDWR | O_CLOEXEC | flags));
+    snprintf(path, 64, REGX_SHM_FOLDER "/" PREFIX "%016llx", (unsigned long long)file->name);
+}
+
+regx_status_t regx_shm_file_map_other(int32_t pid, const regx_shm_file_t *file, size_t length,
+                                      bool sealed, void **base, regx_file_t *kept)
+{
+    const bool named = file->name != 0;
+    char path[64];
+
+    if (named) {
+        path_of(file, path);
+    } else {
+        snprintf(path, sizeof(path), "/proc/%d/fd/%d", pid, file->descriptor);
+    }
+    const int descriptor = regx_descriptor_move(
+        open(path, O_RDWR | O_CLOEXEC | (named ? O_NOFOLLOW : O_NONBLOCK | O_NOCTTY)));
     regx_status_t status = REGX_OK;
     struct stat state;
 
@@ -163,24 +180,6 @@ static regx_status_t map_at(const char *path, int flags, const regx_shm_file_t *
     return status;
 }
 
-regx_status_t regx_shm_file_map_other(int32_t pid, const regx_shm_file_t *file, size_t length,
-                                      bool sealed, void **base, regx_file_t *kept)
-{
-    char path[64];
-
-    snprintf(path, sizeof(path), "/proc/%d/fd/%d", pid, file->descriptor);
-    return map_at(path, O_NONBLOCK | O_NOCTTY, file, length, sealed, base, kept);
-}
-
-/* ---- files with a name ---- */
-
-#define PREFIX "regx."
-
-static void path_of(const regx_shm_file_t *file, char path[64])
-{
-    snprintf(path, 64, REGX_SHM_FOLDER "/" PREFIX "%016llx", (unsigned long long)file->name);
-}
-
 /* Locked before it has the name: who finds one that is not locked may remove it. */
 bool regx_shm_file_publish(int descriptor, regx_shm_file_t *file)
 {
@@ -201,15 +200,6 @@ void regx_shm_file_unlink(const regx_shm_file_t *file)
 
     path_of(file, path);
     unlink(path);
-}
-
-regx_status_t regx_shm_file_map_named(const regx_shm_file_t *file, size_t length, void **base,
-                                      regx_file_t *kept)
-{
-    char path[64];
-
-    path_of(file, path);
-    return map_at(path, O_NOFOLLOW, file, length, false, base, kept);
 }
 
 bool regx_shm_file_is_left(const regx_file_t *kept)

@@ -19,48 +19,34 @@ const char *regx_segment_kind_name(regx_segment_kind_t kind)
 
 /* ---- a file in /dev/shm ---- */
 
-static regx_status_t alloc_posix(size_t length, regx_segment_t *segment)
+/* Of one without a name neighbours open this process's descriptor: as a rule they may, unless it has
+ * privileges that they have not, or its program may not be read. Of one with a name nobody needs that, but
+ * only this process's mapping keeps the lock: no child has it. */
+static regx_status_t alloc_file(bool named, size_t length, regx_segment_t *segment)
 {
-    /* Neighbours may open this process's descriptors: as a rule, unless it has privileges that they
-     * have not, or its program may not be read. */
-    if (prctl(PR_GET_DUMPABLE, 0, 0, 0, 0) != 1) {
-        return REGX_DENIED;
-    }
-    const int file = regx_descriptor_move(
-        open(REGX_SHM_FOLDER, O_TMPFILE | O_EXCL | O_RDWR | O_CLOEXEC, S_IRUSR | S_IWUSR));
-    if (file < 0) {
-        return REGX_NO_MEMORY;
-    }
-    if (regx_shm_file_reserve(file, length) && regx_shm_file_name(file, &segment->name.file)) {
-        segment->base = regx_shm_file_map(file, length);
-    }
-    if (segment->base == NULL) {
-        close(file);
-        return REGX_NO_MEMORY;
-    }
-    return REGX_OK;
-}
-
-/* Nobody needs this process's descriptor, but only its mapping keeps the lock: it has no child. */
-static regx_status_t alloc_named(size_t length, regx_segment_t *segment)
-{
-    const int file = regx_descriptor_move(
-        open(REGX_SHM_FOLDER, O_TMPFILE | O_RDWR | O_CLOEXEC, S_IRUSR | S_IWUSR));
+    regx_shm_file_t *name = &segment->name.file;
     void *base = NULL;
 
+    if (!named && prctl(PR_GET_DUMPABLE, 0, 0, 0, 0) != 1) {
+        return REGX_DENIED;
+    }
+    const int file = regx_descriptor_move(open(
+        REGX_SHM_FOLDER, O_TMPFILE | (named ? 0 : O_EXCL) | O_RDWR | O_CLOEXEC, S_IRUSR | S_IWUSR));
     if (file < 0) {
         return REGX_NO_MEMORY;
     }
-    if (regx_shm_file_reserve(file, length) && regx_shm_file_name(file, &segment->name.file)) {
+    if (regx_shm_file_reserve(file, length) && regx_shm_file_name(file, name)) {
         base = regx_shm_file_map(file, length);
     }
-    segment->name.file.descriptor = 0; /* of no use to others */
-    if (base != NULL && (madvise(base, length, MADV_DONTFORK) != 0 ||
-                         !regx_shm_file_publish(file, &segment->name.file))) {
+    if (named && base != NULL &&
+        (madvise(base, length, MADV_DONTFORK) != 0 || !regx_shm_file_publish(file, name))) {
         munmap(base, length);
         base = NULL;
     }
-    close(file);
+    if (named || base == NULL) {
+        name->descriptor = 0; /* of no use to others */
+        close(file);
+    }
     segment->base = base;
     return base != NULL ? REGX_OK : REGX_NO_MEMORY;
 }
@@ -110,14 +96,8 @@ regx_status_t regx_segment_alloc(regx_segment_kind_t kind, size_t length, regx_s
 {
     length = regx_align_up(length, regx_page_size());
     *segment = (regx_segment_t){.name = {.length = length, .thread = gettid(), .kind = kind}};
-    switch (kind) {
-    case REGX_SEGMENT_POSIX:
-        return alloc_posix(length, segment);
-    case REGX_SEGMENT_NAMED:
-        return alloc_named(length, segment);
-    default:
-        return alloc_sysv(length, segment);
-    }
+    return kind == REGX_SEGMENT_SYSV ? alloc_sysv(length, segment)
+                                     : alloc_file(kind == REGX_SEGMENT_NAMED, length, segment);
 }
 
 void regx_segment_free(regx_segment_t *segment)
@@ -193,13 +173,11 @@ regx_status_t regx_segment_map(const regx_segment_name_t *name, regx_shm_mapping
     }
     /* The owner may make a file shorter later, and end this process so: it is trusted as far as the
      * kernel trusts a process of the same user. */
-    if (name->kind == REGX_SEGMENT_POSIX) {
-        status =
-            regx_shm_file_map_other(name->thread, &name->file, name->length, false, &base, NULL);
-    } else if (name->kind == REGX_SEGMENT_NAMED) {
-        status = regx_shm_file_map_named(&name->file, name->length, &base, &file);
-    } else if (name->kind == REGX_SEGMENT_SYSV) {
+    if (name->kind == REGX_SEGMENT_SYSV) {
         status = map_sysv(name, &base);
+    } else if (name->kind == REGX_SEGMENT_POSIX || name->kind == REGX_SEGMENT_NAMED) {
+        status = regx_shm_file_map_other(name->thread, &name->file, name->length, false, &base,
+                                         name->kind == REGX_SEGMENT_NAMED ? &file : NULL);
     }
     if (status == REGX_OK) {
         madvise(base, name->length, MADV_DONTDUMP); /* a core of this process has its own memory */

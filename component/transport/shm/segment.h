@@ -69,9 +69,10 @@ int regx_shm_file_make(size_t length, regx_shm_file_t *name, void **base);
 /* Closes what was opened under that name, unless the program did. */
 void regx_shm_file_close(const regx_shm_file_t *file);
 
-/* Maps the first `length` bytes of another process's file. sealed: it must be one that cannot be
- * made shorter. REGX_UNREACHABLE: it cannot be opened or mapped; REGX_DENIED: another file has its
- * number; REGX_INVALID: it is shorter, or not sealed. kept: NULL, or where it is left open. */
+/* Maps the first `length` bytes of another process's file, by its name, if it has one, else by the
+ * descriptor of that process. sealed: it must be one that cannot be made shorter. REGX_UNREACHABLE: it
+ * cannot be opened or mapped; REGX_DENIED: another file has its number; REGX_INVALID: it is shorter, or not
+ * sealed. kept: NULL, or where it is left open. */
 regx_status_t regx_shm_file_map_other(int32_t pid, const regx_shm_file_t *file, size_t length,
                                       bool sealed, void **base, regx_file_t *kept);
 
@@ -79,10 +80,7 @@ regx_status_t regx_shm_file_map_other(int32_t pid, const regx_shm_file_t *file, 
  * them. Gives an open file without a name one; false: refused. */
 bool regx_shm_file_publish(int descriptor, regx_shm_file_t *file);
 void regx_shm_file_unlink(const regx_shm_file_t *file);
-/* As regx_shm_file_map_other, by the file's name. `kept` is open then, to ask for the owner. */
-regx_status_t regx_shm_file_map_named(const regx_shm_file_t *file, size_t length, void **base,
-                                      regx_file_t *kept);
-/* Whether nobody has the file who published it. */
+/* Whether nobody has the file who published it. `kept`: open, as regx_shm_file_map_other leaves it. */
 bool regx_shm_file_is_left(const regx_file_t *kept);
 /* Removes what processes that were killed have left of such names. */
 void regx_shm_files_clean(void);
