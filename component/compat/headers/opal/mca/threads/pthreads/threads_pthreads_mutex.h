@@ -38,39 +38,14 @@ static inline int opal_thread_internal_mutex_init(pthread_mutex_t *mutex, bool r
     return opal_thread_internal_result(error);
 }
 
-static inline int opal_thread_internal_mutex_trylock(pthread_mutex_t *mutex)
-{
-    return pthread_mutex_trylock(mutex) != 0;
-}
+#define opal_thread_internal_mutex_trylock(mutex) (pthread_mutex_trylock(mutex) != 0)
+#define opal_thread_internal_mutex_lock pthread_mutex_lock
+#define opal_thread_internal_mutex_unlock pthread_mutex_unlock
+#define opal_thread_internal_mutex_destroy pthread_mutex_destroy
 
-static inline void opal_thread_internal_mutex_lock(pthread_mutex_t *mutex)
-{
-    pthread_mutex_lock(mutex);
-}
-
-static inline void opal_thread_internal_mutex_unlock(pthread_mutex_t *mutex)
-{
-    pthread_mutex_unlock(mutex);
-}
-
-static inline void opal_thread_internal_mutex_destroy(pthread_mutex_t *mutex)
-{
-    pthread_mutex_destroy(mutex);
-}
-
-static inline int opal_thread_internal_cond_init(pthread_cond_t *condition)
-{
-    return opal_thread_internal_result(pthread_cond_init(condition, NULL));
-}
-
-static inline void opal_thread_internal_cond_signal(pthread_cond_t *condition)
-{
-    pthread_cond_signal(condition);
-}
-
-static inline void opal_thread_internal_cond_destroy(pthread_cond_t *condition)
-{
-    pthread_cond_destroy(condition);
-}
+#define opal_thread_internal_cond_init(condition)                                                  \
+    opal_thread_internal_result(pthread_cond_init(condition, NULL))
+#define opal_thread_internal_cond_signal pthread_cond_signal
+#define opal_thread_internal_cond_destroy pthread_cond_destroy
 
 #endif
