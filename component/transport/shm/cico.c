@@ -323,30 +323,16 @@ static bool take_buffers_locked(regx_shm_t *shm, regx_cico_offer_t *offer)
     return offer->row.count > 0;
 }
 
-/* Nobody else reads the message's memory, until released. */
-static bool claim(const regx_shm_t *shm, const regx_cico_offer_t *offer)
+/* Who reads the message's memory: from one to the other, if it is the one. To claim it, NOBODY to SENDER; then
+ * nobody else reads it until that is undone. */
+static bool set_reader(const regx_shm_t *shm, const regx_cico_offer_t *offer,
+                       regx_cico_reader_t from, regx_cico_reader_t to)
 {
-    uint64_t free = pack(offer->number, REGX_CICO_NOBODY);
+    uint64_t seen = pack(offer->number, from);
 
-    return atomic_compare_exchange_strong_explicit(&cell_of(shm, offer)->reader, &free,
-                                                   pack(offer->number, REGX_CICO_SENDER),
-                                                   memory_order_acquire, memory_order_relaxed);
-}
-
-static void release_claim(const regx_shm_t *shm, const regx_cico_offer_t *offer)
-{
-    atomic_store_explicit(&cell_of(shm, offer)->reader, pack(offer->number, REGX_CICO_NOBODY),
-                          memory_order_release);
-}
-
-/* The program has left a step by siglongjmp, before the claim, after it or with it. */
-static void release_left_claim(const regx_shm_t *shm, const regx_cico_offer_t *offer)
-{
-    uint64_t left = pack(offer->number, REGX_CICO_SENDER);
-
-    atomic_compare_exchange_strong_explicit(&cell_of(shm, offer)->reader, &left,
-                                            pack(offer->number, REGX_CICO_NOBODY),
-                                            memory_order_release, memory_order_relaxed);
+    return atomic_compare_exchange_strong_explicit(&cell_of(shm, offer)->reader, &seen,
+                                                   pack(offer->number, to), memory_order_acq_rel,
+                                                   memory_order_relaxed);
 }
 
 /* The oldest offer of which something can be copied, and up to where; NULL: there is none. The offers
@@ -412,8 +398,8 @@ static bool copy_in_next(regx_shm_t *shm)
     size_t end;
 
     regx_lock(&shm->lock);
-    if (cico->copying != NULL) {
-        release_left_claim(shm, cico->copying);
+    if (cico->copying != NULL) { /* the program has left that step by siglongjmp, claimed or not */
+        set_reader(shm, cico->copying, REGX_CICO_SENDER, REGX_CICO_NOBODY);
     }
     regx_cico_offer_t *offer = find_due_locked(shm, &end);
     cico->copying = offer;
@@ -422,10 +408,10 @@ static bool copy_in_next(regx_shm_t *shm)
         return false;
     }
     const size_t before = offer->copied;
-    const bool mine = claim(shm, offer);
+    const bool mine = set_reader(shm, offer, REGX_CICO_NOBODY, REGX_CICO_SENDER);
     if (mine) {
         copy_in(shm, offer, end);
-        release_claim(shm, offer);
+        set_reader(shm, offer, REGX_CICO_SENDER, REGX_CICO_NOBODY);
     }
     regx_lock(&shm->lock);
     cico->copying = NULL;

@@ -104,18 +104,13 @@ void regx_vm_offer(void)
     (void)prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);
 }
 
-/* thread: one of the peer's. */
-static ssize_t read_cookie_of(const regx_vm_peer_t *peer, pid_t thread, regx_vm_cookie_t *seen)
+/* thread: one of the peer's, as a rule its first. */
+static ssize_t read_cookie(const regx_vm_peer_t *peer, pid_t thread, regx_vm_cookie_t *seen)
 {
     const struct iovec local = {seen, sizeof(*seen)};
     const struct iovec remote = {(void *)(uintptr_t)peer->cookie_address, sizeof(*seen)};
 
     return process_vm_readv(thread, &local, 1, &remote, 1, 0);
-}
-
-static ssize_t read_cookie(const regx_vm_peer_t *peer, regx_vm_cookie_t *seen)
-{
-    return read_cookie_of(peer, peer->pid, seen);
 }
 
 static regx_status_t deny(regx_vm_peer_t *peer, int error)
@@ -132,7 +127,7 @@ regx_status_t regx_vm_check(regx_vm_peer_t *peer)
     if (peer->space == REGX_VM_OTHER_PROCESSES) {
         return deny(peer, 0);
     }
-    const ssize_t n = read_cookie(peer, &seen);
+    const ssize_t n = read_cookie(peer, peer->pid, &seen);
     if (n < 0) {
         return deny(peer, errno);
     }
@@ -179,7 +174,7 @@ static bool has_memory(const regx_vm_peer_t *peer)
     while (!has && (entry = readdir(threads)) != NULL) {
         const int thread = atoi(entry->d_name);
 
-        has = thread > 0 && (read_cookie_of(peer, thread, &seen) >= 0 || errno != ESRCH);
+        has = thread > 0 && (read_cookie(peer, thread, &seen) >= 0 || errno != ESRCH);
     }
     closedir(threads);
     return has;
@@ -198,8 +193,8 @@ bool regx_vm_gone(const regx_vm_peer_t *peer)
     if (peer->life.id >= 0 || peer->space == REGX_VM_OTHER_PROCESSES) {
         return false;
     }
-    return read_cookie(peer, &seen) >= 0 ? !regx_vm_same(&seen, &peer->cookie)
-                                         : errno == ESRCH && !has_memory(peer);
+    return read_cookie(peer, peer->pid, &seen) >= 0 ? !regx_vm_same(&seen, &peer->cookie)
+                                                    : errno == ESRCH && !has_memory(peer);
 }
 
 /* Whether the number is still the peer's: looked at now and then. Returns 0, or the error. */
@@ -211,7 +206,7 @@ static int check_life(regx_vm_peer_t *peer)
     if (now - atomic_load_explicit(&peer->looked, memory_order_relaxed) < REGX_VM_LOOK_NS) {
         return 0;
     }
-    if (read_cookie(peer, &seen) < 0) {
+    if (read_cookie(peer, peer->pid, &seen) < 0) {
         return errno;
     }
     if (!regx_vm_same(&seen, &peer->cookie)) {
