@@ -25,8 +25,8 @@
  *   miss.c     what is not found is registered
  *   retire.c   what each thread counts and remembers; changes end regions, and so does want of
  *              room; dead regions are deregistered
- *   regions.c  the table of regions, and their index by address; what is registered for one use, and
- *              what for its life
+ *   regions.c  the table of regions, and their index by address; what is registered for one use
+ *   owned.c    what is registered for its life
  *
  * One lock, a leaf: no other one of ours is taken under it. What is called there and is not the
  * cache's: monitor->valid, the log's readers, and libc, of which memory is had and given back (the
@@ -186,7 +186,7 @@ regx_status_t regx_once_adopt(regx_registry_t *registry, const regx_mr_t *mr, co
 /* Gives the room back, too. */
 void regx_once_deregister(regx_registry_t *registry, regx_region_t *region);
 
-/* ---- owned memory (regions.c) ---- */
+/* ---- owned memory (owned.c) ---- */
 
 /* Whether it may lie in a block: most other memory does not lie between them. */
 static inline bool regx_owned_maybe(const regx_registry_t *registry, const void *base)

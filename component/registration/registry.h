@@ -25,6 +25,7 @@
 #ifndef REGX_REGISTRATION_REGISTRY_H
 #define REGX_REGISTRATION_REGISTRY_H
 
+#include "base/list.h"
 #include "base/thread.h"
 #include "registration/monitor/monitor.h"
 
@@ -101,8 +102,8 @@ typedef struct regx_owned_block regx_owned_block_t;
 typedef struct regx_owned {
     _Atomic uintptr_t low, high; /* all blocks lie between, but not all there is blocks */
     regx_lock_t lock;            /* a leaf; of what follows, and of blocks */
-    regx_owned_block_t **blocks; /* by address; also those that are freed and still in use */
-    size_t count, room;
+    void *blocks;     /* by address (tsearch); also those that are freed and still in use */
+    regx_link_t list; /* the same */
     /* Nobody uses that block any more. Called with no lock held. */
     void (*give_back)(void *base, size_t length);
 } regx_owned_t;
