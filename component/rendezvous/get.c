@@ -260,13 +260,8 @@ static void stop_advertising_locked(regx_rndv_send_t *send, uint8_t bits)
     const uint64_t rest = send->buffer.length - send->get.next;
 
     if (send->get.advertising && rest > 0) {
-        regx_control_t nack = regx_send_message(send, REGX_CONTROL_NACK);
-
-        nack.offset = send->get.next;
-        nack.length = rest;
-        nack.bits = bits | (send->buffer.suspect ? REGX_CONTROL_FAILED : 0);
-        send->bytes.granted -= rest;
-        regx_send_post_locked(send, &nack);
+        regx_send_nack_locked(send, send->get.next, rest,
+                              bits | (send->buffer.suspect ? REGX_CONTROL_FAILED : 0));
     }
     send->get.advertising = false;
     send->why = REGX_WHY_sender;

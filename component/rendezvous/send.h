@@ -179,8 +179,8 @@ static inline bool regx_send_may_grant(const regx_rndv_send_t *send, uint64_t of
            send->queue.count + count <= REGX_GRANTS_MAX;
 }
 
-/* Tells the receiver that of a chunk these bytes, which are not in the queue, are not written. `bits`:
- * of NACK. */
+/* Tells the receiver that these bytes, of a chunk and not in the queue, are not written; or that they are not
+ * advertised. `bits`: of NACK. */
 void regx_send_nack_locked(regx_rndv_send_t *send, uint64_t offset, uint64_t length, uint8_t bits);
 
 /* Appends a grant that fits. */
