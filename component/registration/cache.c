@@ -327,7 +327,7 @@ static __attribute__((noinline)) void release_slow(regx_registry_t *registry, re
     regx_cache_t *cache = registry->cache;
 
     if (region->kept == 0 && region->owned != NULL) {
-        regx_owned_release(registry, region->owned);
+        regx_owned_release(registry->owned, region->owned);
         return;
     }
     if (cache != NULL && regx_cache_in_child(cache)) {

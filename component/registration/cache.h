@@ -205,7 +205,8 @@ bool regx_owned_acquire(regx_registry_t *registry, const void *base, size_t leng
                         regx_region_t *region);
 /* Whether that would serve it, as far as is known. */
 bool regx_owned_seems_kept(const regx_registry_t *registry, const void *base, size_t length);
-void regx_owned_release(const regx_registry_t *registry, regx_owned_block_t *block);
+/* A use of the block has ended. The last one of a block that was freed ends it. */
+void regx_owned_release(regx_owned_t *owned, regx_owned_block_t *block);
 /* The registry closes: nobody uses anything of it. */
 void regx_owned_close(regx_registry_t *registry);
 

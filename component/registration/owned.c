@@ -180,8 +180,7 @@ static void end_mr(owned_mr_t *made, size_t length)
     free(made);
 }
 
-/* A use of the block has ended. The last one of a block that was freed ends it. */
-static void leave_block(regx_owned_t *owned, regx_owned_block_t *block)
+void regx_owned_release(regx_owned_t *owned, regx_owned_block_t *block)
 {
     regx_lock(&owned->lock);
     const bool last = --block->uses == 0 && block->freed;
@@ -212,7 +211,7 @@ void regx_owned_free(regx_owned_t *owned, const void *base)
     }
     regx_unlock(&owned->lock);
     if (block != NULL) {
-        leave_block(owned, block);
+        regx_owned_release(owned, block);
     }
 }
 
@@ -240,7 +239,7 @@ bool regx_owned_acquire(regx_registry_t *registry, const void *base, size_t leng
         regx_tally(registry->counters->fallbacks, "MPI_Alloc_mem: SIGSEGV is handled");
     }
     if (begins && !finish(registry, block, made)) {
-        leave_block(owned, block);
+        regx_owned_release(owned, block);
         return false;
     }
     if (served) {
@@ -250,11 +249,6 @@ bool regx_owned_acquire(regx_registry_t *registry, const void *base, size_t leng
         regx_count(registry->counters, &registry->counters->uses_owned, 1);
     }
     return served;
-}
-
-void regx_owned_release(const regx_registry_t *registry, regx_owned_block_t *block)
-{
-    leave_block(registry->owned, block);
 }
 
 bool regx_owned_seems_kept(const regx_registry_t *registry, const void *base, size_t length)
