@@ -24,6 +24,7 @@
  *   revoke.c                       what was granted is acknowledged, and granted anew
  *   send.c; recv.c                 what all protocols have in common: the send side, which writes what
  *                                  it is granted, slots and chunks; the receive side
+ *   early.c                        registers the first chunk of a send before its CTS comes
  *   auto.c                         chooses a path
  *   tuner.c                        finds out which is the fastest
  *   control.c                      control messages, queued where there is no room
@@ -191,7 +192,7 @@ struct regx_rndv {
     struct {
         regx_spares_t recvs, sends, writes, rkeys;
     } spares;
-    struct { /* the first chunk of a message whose CTS is awaited (send.c). Without the lock: where
+    struct { /* the first chunk of a message whose CTS is awaited (early.c). Without the lock: where
                 there are threads there is none */
         struct regx_write *write; /* NULL: none */
         const regx_peer_t *peer;

@@ -10,7 +10,7 @@
  * in parts all the same.
  *
  * By the strategy `pipeline` the sender registers the first chunk while it waits for the CTS, as the
- * receiver does (send.c): else its registration would come after the receiver's. With several ports it
+ * receiver does (early.c): else its registration would come after the receiver's. With several ports it
  * does not: ob1 divides a message among them.
  *
  * A chunk may be served by a region that was registered for more. Should the buffer be unmapped

@@ -215,6 +215,19 @@ struct regx_write {
     unsigned restarts; /* the send's when it began */
 };
 
+/* ---- early.c ---- */
+
+/* NULL: no memory. */
+regx_write_t *regx_write_new_locked(regx_rndv_t *rndv);
+/* Registers what the put is of. */
+regx_status_t regx_write_acquire(regx_rndv_t *rndv, regx_write_t *write);
+/* An RTS is on its way (regx_rndv_expect): its first chunk is registered, unless that was done. */
+void regx_early_register(regx_rndv_t *rndv);
+/* What was registered early for the send's next grant; NULL: nothing. */
+regx_write_t *regx_early_take(regx_rndv_send_t *send);
+
+/* ---- stages of send.c ---- */
+
 regx_status_t regx_stage_write(regx_rndv_t *rndv, regx_step_t *step);
 regx_status_t regx_stage_written(regx_rndv_t *rndv, regx_step_t *step);
 

@@ -76,7 +76,7 @@ BY_UNIT_TEST = [
             ".offset = resume_of(rndv, revoke) +\n(resume_of(rndv, revoke) + rndv->config.chunk_size < "
             "recv->granted ? rndv->config.chunk_size : 0)};"),
      "test/unit/rendezvous/test_sim", r"ERROR: message \d+: byte \d+ of \d+ is wrong"),
-    (Mutant("what was registered for one message serves another", "rendezvous/send.c",
+    (Mutant("what was registered for one message serves another", "rendezvous/early.c",
             "start < (uintptr_t)write->put.local + write->put.length)", "start + length == 0)"),
      "test/unit/rendezvous/test_engine", "not ok .*for_one_message_does_not_serve_another"),
     (Mutant("the kernel copies what the sender is about to fill", "transport/shm/cico.c",
