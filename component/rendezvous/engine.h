@@ -22,7 +22,7 @@
  *   put.c; get.c                   registered chunks: written by the sender; read by the receiver
  *   bounce.c                       slots, which also carry what a chunk could not
  *   revoke.c                       what was granted is acknowledged, and granted anew
- *   send.c; recv.c                 what all protocols have in common: the send side, which writes what
+ *   send.c; serve.c, recv.c        what all protocols have in common: the send side, which writes what
  *                                  it is granted, slots and chunks; the receive side
  *   early.c                        registers the first chunk of a send before its CTS comes
  *   auto.c                         chooses a path

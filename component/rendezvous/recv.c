@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * What all protocols have in common on the receive side, in the order in which it happens: a receive
- * is opened, messages of its sender come, those that can go on are served, it is closed. What moves
- * the bytes is the protocol's (recv.h).
+ * What all protocols have in common on the receive side: a receive is opened, has chunks and slots,
+ * and is closed. What happens in between is serve.c's; what moves the bytes is the protocol's
+ * (recv.h).
  */
 #include "rendezvous/recv.h"
 
@@ -270,52 +270,6 @@ static void take_back_slots_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
     }
 }
 
-/* ---- a message of the sender arrives ---- */
-
-/* Whether that sender may send that now. Its acknowledgements carry a checksum if they are to. */
-static bool acceptable(const regx_rndv_t *rndv, const regx_rndv_recv_t *recv, uint64_t sender,
-                       const regx_control_t *control)
-{
-    const bool atp =
-        control->type == REGX_CONTROL_ATP_SLOT || control->type == REGX_CONTROL_ATP_CHUNK;
-    const bool unchecked = rndv->config.verify && (control->bits & REGX_CONTROL_CHECKSUM) == 0 &&
-                           (atp || control->type == REGX_CONTROL_RKEY);
-    const bool known = recv->phase == REGX_RECV_OPENED ||
-                       (control->bits & REGX_CONTROL_ANONYMOUS) != 0 ||
-                       (recv->sender.id == control->from.id &&
-                        recv->sender.generation == control->from.generation);
-    const bool open = recv->phase != REGX_RECV_READING && recv->phase != REGX_RECV_LOST &&
-                      recv->phase != REGX_RECV_CLOSED;
-
-    return open && recv->peer->id == sender && known && !unchecked;
-}
-
-void regx_recv_control(regx_rndv_t *rndv, uint64_t sender, const regx_control_t *control)
-{
-    regx_step_t step = {.stage = REGX_STAGE_NONE, .control = control};
-
-    regx_lock(&rndv->lock);
-    regx_rndv_recv_t *recv = regx_handle_table_find(&rndv->recvs, control->to);
-    if (recv == NULL || !acceptable(rndv, recv, sender, control) ||
-        (control->type != REGX_CONTROL_READY &&
-         !recv->protocol->recv_control_locked(rndv, recv, control, &step))) {
-        regx_unlock(&rndv->lock);
-        regx_count_malformed(rndv->counters);
-        return;
-    }
-    if ((control->bits & REGX_CONTROL_ANONYMOUS) == 0) {
-        recv->sender = control->from;
-        if (recv->phase == REGX_RECV_OPENED) {
-            recv->phase = REGX_RECV_STARTED;
-        }
-    }
-    assert(!recv->busy);
-    recv->busy = true;
-    step.recv = recv;
-    regx_unlock(&rndv->lock);
-    regx_recv_run(rndv, &step);
-}
-
 /* ---- whether the right bytes have arrived ---- */
 
 void regx_recv_verify(regx_rndv_t *rndv, regx_rndv_recv_t *recv, const regx_control_t *control,
@@ -371,236 +325,15 @@ void regx_recv_report(regx_rndv_t *rndv, const regx_peer_t *peer)
     }
 }
 
-/* ---- who is served ----
- *
- * To serve a receive is to do its stages until it has none. One that waits then, for slots or for a
- * message to be sent, is in the list `pending`. A thread serves one receive after the other:
- *
- *   regx_recv_run: a message came, or a get or a look ended. Its stage is done; its receive goes on,
- *   or waits in `pending`
- *     ├─ the pool was enough for all ─▶ SERVE_PEER ── one has to wait ──▶ SERVE_NONE
- *     └─ it was not ──────────────────▶ SERVE_ALL ──▶ SERVE_ROUND
- *   regx_recvs_advance: progress ─────▶ SERVE_ALL ──▶ SERVE_ROUND
- *
- * SERVE_PEER, because what a message brings in mostly helps receives of the same peer: its window has
- * room again. SERVE_ALL, because slots that came free may be any peer's. A round, because a receive
- * that is served may have to wait again: it is appended to `pending`, and would be found there anew.
- * So all that wait are moved to `round` first, and each is served once.
- *
- * This ends. A receive runs out of stages, since its chunks and the places in its outbox do. In
- * SERVE_PEER one that is served leaves `pending`, or is the last, or is passed over from then on
- * (waits_for_own). Nothing is added to a round. */
+/* ---- it is closed, or its peer is lost ---- */
 
-/* Which receives are served behind the one that is being served. */
-typedef enum regx_scope {
-    SERVE_PEER,  /* others of the same peer, oldest first */
-    SERVE_ALL,   /* all that wait: their round is to begin */
-    SERVE_ROUND, /* those of the round that are left, oldest first */
-    SERVE_NONE
-} regx_scope_t;
-
-typedef struct regx_serving {
-    regx_step_t *step; /* step->recv: the receive that is served; NULL: none */
-    regx_scope_t scope;
-    const regx_peer_t *peer; /* SERVE_PEER */
-    bool even_without_slots; /* SERVE_ROUND: the round goes on when the pool is empty */
-    int served;              /* how many need not wait any more */
-} regx_serving_t;
-
-/* Gives back the record of a closed receive, unless it is held. */
-static void free_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
+void regx_recv_free_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
 {
     if (recv->phase == REGX_RECV_CLOSED && recv->holds == 0) {
         assert(recv->slots.out == 0);
         regx_spares_give(&rndv->spares.recvs, recv);
     }
 }
-
-static void let_go_locked(regx_rndv_t *rndv, regx_serving_t *serving)
-{
-    regx_rndv_recv_t *recv = serving->step->recv;
-
-    serving->step->recv = NULL;
-    recv->busy = false;
-    free_locked(rndv, recv);
-}
-
-static bool pool_is_exhausted(const regx_rndv_t *rndv)
-{
-    return atomic_load_explicit(&rndv->work.pool_exhausted, memory_order_relaxed);
-}
-
-/* Whether the receive waits for slots, and for nothing else. */
-static bool lacks_slots_locked(const regx_rndv_t *rndv, regx_rndv_recv_t *recv)
-{
-    regx_slot_range_t range;
-
-    return recv->phase == REGX_RECV_STARTED && recv->due == 0 && recv->outbox.count == 0 &&
-           regx_recv_slot_range_locked(rndv, recv, &range);
-}
-
-/* The stage of a receive's message was done. While the pool is enough for all, that receive is served
- * next, because its slot is still in the processor's cache. But if it only now begins to wait for
- * slots, it goes behind others of its peer, which waited before. When some had to do without slots,
- * all that want some get them, one after the other. */
-static void choose_scope_locked(regx_rndv_t *rndv, regx_serving_t *serving)
-{
-    regx_rndv_recv_t *recv = serving->step->recv;
-    const bool exhausted = pool_is_exhausted(rndv);
-
-    serving->peer = recv->peer;
-    serving->scope = exhausted ? SERVE_ALL : SERVE_PEER;
-    if ((exhausted || !regx_list_has(&recv->link)) && lacks_slots_locked(rndv, recv)) {
-        regx_list_set(&rndv->recv_lists.pending, &recv->link, true);
-        let_go_locked(rndv, serving);
-    }
-}
-
-/* If a message waits to be sent, all are served; else as long as there are slots. */
-static void begin_round_locked(regx_rndv_t *rndv, regx_serving_t *serving)
-{
-    serving->scope = SERVE_ROUND;
-    serving->even_without_slots = atomic_exchange(&rndv->work.retry_recvs, false);
-    atomic_store_explicit(&rndv->work.pool_exhausted, false, memory_order_relaxed);
-    assert(regx_list_empty(&rndv->recv_lists.round));
-    regx_list_move(&rndv->recv_lists.round, &rndv->recv_lists.pending);
-}
-
-static regx_rndv_recv_t *next_of_round_locked(regx_rndv_t *rndv, const regx_serving_t *serving)
-{
-    regx_link_t *pending = &rndv->recv_lists.pending, *round = &rndv->recv_lists.round;
-
-    if (regx_list_empty(round) || (!serving->even_without_slots && pool_is_exhausted(rndv))) {
-        regx_list_move(round, pending); /* those that were served go behind those that were not */
-        regx_list_move(pending, round);
-        return NULL;
-    }
-    regx_rndv_recv_t *recv = regx_recv_of_link(round->next);
-    regx_list_remove(&recv->link);
-    return recv;
-}
-
-static regx_rndv_recv_t *next_of_peer_locked(const regx_rndv_t *rndv, const regx_peer_t *peer)
-{
-    const regx_link_t *pending = &rndv->recv_lists.pending;
-
-    for (regx_link_t *at = pending->next; at != pending; at = at->next) {
-        regx_rndv_recv_t *recv = regx_recv_of_link(at);
-
-        if (recv->peer == peer && !recv->slots.waits_for_own) {
-            return recv;
-        }
-    }
-    return NULL;
-}
-
-/* Takes the receive that is served next. false: there is none. */
-static bool take_next_locked(regx_rndv_t *rndv, regx_serving_t *serving)
-{
-    if (serving->scope == SERVE_ALL) {
-        begin_round_locked(rndv, serving);
-    }
-    regx_rndv_recv_t *recv = serving->scope == SERVE_PEER ? next_of_peer_locked(rndv, serving->peer)
-                             : serving->scope == SERVE_ROUND ? next_of_round_locked(rndv, serving)
-                                                             : NULL;
-    if (recv == NULL) {
-        return false;
-    }
-    assert(!recv->busy);
-    recv->busy = true;
-    *serving->step = (regx_step_t){.recv = recv};
-    return true;
-}
-
-/* The receive has no stage left: it waits, or need not. */
-static void end_serving_locked(regx_rndv_t *rndv, regx_serving_t *serving)
-{
-    regx_rndv_recv_t *recv = serving->step->recv;
-    regx_slot_range_t range;
-
-    if (recv->phase == REGX_RECV_STARTED) {
-        const bool unsent = recv->outbox.count > 0 || recv->due > 0;
-
-        if (unsent) {
-            atomic_store_explicit(&rndv->work.retry_recvs, true, memory_order_relaxed);
-        }
-        regx_list_set(&rndv->recv_lists.pending, &recv->link,
-                      unsent || regx_recv_slot_range_locked(rndv, recv, &range));
-        if (recv->landed == recv->buffer.length &&
-            regx_recv_ends_by_arrived(recv)) { /* it may end */
-            regx_revoke_set_due(rndv);
-        }
-    }
-    serving->served += !regx_list_has(&recv->link);
-    if (serving->scope == SERVE_PEER && regx_list_has(&recv->link) && !recv->slots.waits_for_own) {
-        serving->scope = SERVE_NONE;
-    }
-    let_go_locked(rndv, serving);
-}
-
-/* Chooses the next stage, of the receive that is served or of the next one that has any. false: nothing
- * is left to do. */
-static bool choose_stage_locked(regx_rndv_t *rndv, regx_serving_t *serving)
-{
-    regx_step_t *step = serving->step;
-
-    while (step->recv != NULL || take_next_locked(rndv, serving)) {
-        regx_rndv_recv_t *recv = step->recv;
-
-        if (recv->phase == REGX_RECV_STARTED) {
-            regx_control_flush(recv->peer->conn, &recv->outbox);
-            recv->protocol->recv_next_locked(rndv, recv, step);
-            if (step->stage != REGX_STAGE_NONE) {
-                return true;
-            }
-        }
-        end_serving_locked(rndv, serving);
-    }
-    return false;
-}
-
-/* Without the lock; returns with it held. */
-static void do_stage(regx_rndv_t *rndv, regx_step_t *step)
-{
-    rndv->stages[step->stage](rndv, step);
-    step->stage = REGX_STAGE_NONE;
-}
-
-static void serve_and_unlock(regx_rndv_t *rndv, regx_serving_t *serving)
-{
-    while (choose_stage_locked(rndv, serving)) {
-        regx_unlock(&rndv->lock);
-        do_stage(rndv, serving->step);
-    }
-    regx_unlock(&rndv->lock);
-}
-
-void regx_recv_run(regx_rndv_t *rndv, regx_step_t *step)
-{
-    regx_serving_t serving = {.step = step};
-    const regx_peer_t *peer = step->recv->peer;
-
-    if (step->stage != REGX_STAGE_NONE) {
-        do_stage(rndv, step);
-    } else {
-        regx_lock(&rndv->lock);
-    }
-    choose_scope_locked(rndv, &serving);
-    serve_and_unlock(rndv, &serving);
-    regx_recv_report(rndv, peer);
-}
-
-int regx_recvs_advance(regx_rndv_t *rndv)
-{
-    regx_step_t step = {.stage = REGX_STAGE_NONE};
-    regx_serving_t serving = {.step = &step, .scope = SERVE_ALL};
-
-    regx_lock(&rndv->lock);
-    serve_and_unlock(rndv, &serving);
-    return serving.served;
-}
-
-/* ---- it is closed, or its peer is lost ---- */
 
 void regx_rndv_recv_close(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
 {
@@ -640,7 +373,7 @@ void regx_rndv_recv_close(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
     }
     regx_lock(&rndv->lock);
     recv->holds--;
-    free_locked(rndv, recv);
+    regx_recv_free_locked(rndv, recv);
     regx_unlock(&rndv->lock);
 }
 

@@ -214,11 +214,14 @@ bool regx_recv_slot_range_locked(const regx_rndv_t *rndv, regx_rndv_recv_t *recv
 /* A slot that it was granted has been written, or is taken back. */
 void regx_recv_release_slot_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, uint32_t slot);
 
+/* Gives back the record of a closed receive, unless it is held. */
+void regx_recv_free_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv);
+
 /* The peer is gone: its receives are LOST. Progress is kept out. */
 void regx_recvs_forget(regx_rndv_t *rndv, const regx_peer_t *peer);
 
-/* ---- doing the stages that messages and completions make, and going on with the receives that
- * wait. Called by the thread that is in the transport's progress, or while progress
+/* ---- serve.c: doing the stages that messages and completions make, and going on with the receives
+ * that wait. Called by the thread that is in the transport's progress, or while progress
  * is kept out (a get's done from disconnect). ---- */
 
 /* A control message of a sender arrived. */
@@ -232,9 +235,9 @@ void regx_recv_run(regx_rndv_t *rndv, regx_step_t *step);
 /* Goes on with all receives that wait; returns how many need not wait any more. */
 int regx_recvs_advance(regx_rndv_t *rndv);
 
-/* ---- protocols, ways of moving the bytes of a transfer. One file is one protocol. recv.c
- * and send.c call it through this table and know none by name. What is granted the
- * send side writes itself, slots and chunks. ---- */
+/* ---- protocols, ways of moving the bytes of a transfer. One file is one protocol. recv.c,
+ * serve.c and send.c call it through this table and know none by name. What is granted the send side
+ * writes itself, slots and chunks. ---- */
 
 struct regx_protocol {
     regx_grants_t grants; /* the first ones, in the CTS */
