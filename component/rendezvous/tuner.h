@@ -92,7 +92,6 @@
 #define REGX_RENDEZVOUS_TUNER_H
 
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 #include "base/counters.h"

@@ -14,7 +14,6 @@
  */
 #include <endian.h>
 #include <errno.h>
-#include <inttypes.h>
 
 #include "transport/verbs/ep.h"
 
