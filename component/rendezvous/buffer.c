@@ -107,25 +107,6 @@ const char *regx_buffer_lacks(const void *base, size_t length, bool stores,
     return lacks != NULL ? lacks : "not accessible";
 }
 
-/* ---- pages of the program's own ---- */
-
-#define ASKED (512u * 1024u) /* bytes for which one page is asked; it takes half a microsecond */
-
-bool regx_buffer_is_paged(const regx_paging_t *paging, const void *base, uint64_t length)
-{
-    for (uint64_t left = length, piece; left > 0; left -= piece) {
-        piece = regx_min(left, ASKED);
-        const uintptr_t at = (uintptr_t)base + left - 1 - piece / 4;
-
-        /* Without a descriptor to ask by nobody knows. */
-        if (regx_paging_is_on(paging, at) &&
-            !(regx_file_is_ours(&paging->file) && regx_notifier_watches(at))) {
-            return true;
-        }
-    }
-    return false;
-}
-
 /* ---- checksums ---- */
 
 #define PROOF_BLOCK (16u * 1024u) /* is read and summed at once */

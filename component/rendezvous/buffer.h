@@ -6,7 +6,6 @@
 #ifndef REGX_RENDEZVOUS_BUFFER_H
 #define REGX_RENDEZVOUS_BUFFER_H
 
-#include "registration/monitor/uffd.h"
 #include "rendezvous/rendezvous.h"
 
 /* Copies by the kernel (process_vm_readv and writev of this process), which says where there is no
@@ -40,10 +39,6 @@ uint64_t regx_buffer_checksum(const void *data, size_t length);
 /* A proof that two processes have the same bytes (revoke.c): the checksum of the blocks' checksums.
  * false: memory is gone, and there is none. */
 bool regx_buffer_prove(const char *base, uint64_t length, uint64_t *sum);
-
-/* Whether a userfaultfd other than the notifier's watches the buffer; also if that could not be found out.
- * Asked of one page in each half MiB, where the sender would write. Any thread. */
-bool regx_buffer_is_paged(const regx_paging_t *paging, const void *base, uint64_t length);
 
 typedef enum regx_end { REGX_SENDER, REGX_RECEIVER } regx_end_t;
 

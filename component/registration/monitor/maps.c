@@ -142,6 +142,11 @@ void regx_maps_close(regx_maps_t *maps)
     regx_file_close(&maps->file);
 }
 
+bool regx_maps_ask(const regx_maps_t *maps, uintptr_t address, regx_vma_t *mapping)
+{
+    return maps->query && ask(maps->file.fd, address, mapping) == 0;
+}
+
 void regx_maps_each(regx_maps_t *maps, uintptr_t start, uintptr_t end,
                     bool (*each)(void *context, const regx_vma_t *mapping), void *context)
 {

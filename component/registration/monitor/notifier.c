@@ -56,6 +56,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -65,6 +66,16 @@
 
 #define LAST_EVENTS_MS 2000
 #define LOOK_MS 1000
+#define HUGEST ((uintptr_t)1 << 30) /* page there is */
+
+/* A part of a mapping, to its end, that is watched for as long as the log's head is that: what would end
+ * the watch is logged. */
+typedef struct watched {
+    uintptr_t start, end;
+    uint64_t head;
+} watched_t;
+
+#define KNOWN 16u
 
 typedef struct regx_notifier {
     regx_monitor_t super;
@@ -76,9 +87,10 @@ typedef struct regx_notifier {
     regx_file_t end[2]; /* connected sockets: [1] wakes the reader at [0] to stop. It also hears if
                            they are closed. Not a pipe: a write to one without a reader raises
                            SIGPIPE. */
-    _Atomic bool stopping; /* stop() was called */
-    _Atomic bool lost;     /* the descriptors were closed by the program: nothing is heard */
-    unsigned char *ours;   /* its process's mark */
+    _Atomic bool stopping;  /* stop() was called */
+    _Atomic bool lost;      /* the descriptors were closed by the program: nothing is heard */
+    unsigned char *ours;    /* its process's mark */
+    watched_t known[KNOWN]; /* under current_lock */
 } regx_notifier_t;
 
 /* The one whose descriptors a child closes; fork waits while they come and go. */
@@ -219,16 +231,91 @@ static void after_fork_in_child(void)
     pthread_mutex_unlock(&current_lock);
 }
 
-bool regx_notifier_watches(uintptr_t at)
+/* Asks of a page, which another userfaultfd that watches it refuses; of huge ones that are not whole
+ * the kernel says EINVAL. */
+static bool watches_page(const regx_notifier_t *notifier, uintptr_t at)
 {
-    const uintptr_t size = regx_page_size(), page = at & ~(size - 1);
+    int error = EINVAL;
 
+    for (uintptr_t size = regx_page_size(); error == EINVAL && size <= HUGEST; size *= 2) {
+        const uintptr_t page = at & ~(size - 1);
+
+        error = regx_uffd_register(notifier->uffd.file.fd, page, page + size);
+    }
+    return error == 0;
+}
+
+static bool watches(regx_notifier_t *notifier, uintptr_t start, uintptr_t end)
+{
+    watched_t *known = &notifier->known[end / regx_page_size() % KNOWN];
+    /* In the order in which no change falls through, as above. */
+    const bool settled = regx_uffd_is_idle(notifier->uffd.file.fd) &&
+                         atomic_load(&notifier->super.log->sequence) % 2 == 0;
+    const uint64_t head = atomic_load(&notifier->super.log->head);
+
+    if (settled && known->end == end && known->start <= start && known->head == head) {
+        return true;
+    }
+    if (!regx_file_is_ours(&notifier->uffd.file) || !watches_page(notifier, start)) {
+        return false;
+    }
+    *known = (watched_t){start, end, head};
+    return true;
+}
+
+bool regx_notifier_watches(uintptr_t start, uintptr_t end)
+{
+    sigset_t all, before;
+
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
     pthread_mutex_lock(&current_lock);
-    /* Of memory that is watched already, which another userfaultfd would refuse. */
-    const bool watches = current != NULL && regx_file_is_ours(&current->uffd.file) &&
-                         regx_uffd_register(current->uffd.file.fd, page, page + size) == 0;
+    const bool ours = current != NULL && watches(current, start, end);
     pthread_mutex_unlock(&current_lock);
-    return watches;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return ours;
+}
+
+/* ---- memory that the program pages itself ---- */
+
+#define ASKED (512u * 1024u) /* bytes for which one page is asked where mappings are not known */
+
+/* The kernel is asked to fill the page from one that cannot be read. First it looks whether the mapping
+ * is watched, by whichever userfaultfd (ENOENT: by none). Whatever else it answers, it fills nothing. */
+static bool is_watched(const regx_paging_t *paging, uintptr_t at)
+{
+    const uintptr_t page = regx_page_size();
+    struct uffdio_copy copy = {.dst = at & ~(page - 1),
+                               .src = (uintptr_t)paging->hole,
+                               .len = page,
+                               .mode = UFFDIO_COPY_MODE_DONTWAKE};
+
+    return ioctl(paging->file.fd, UFFDIO_COPY, &copy) == 0 || errno != ENOENT;
+}
+
+bool regx_paging_is_on(regx_paging_t *paging, uintptr_t start, uintptr_t end)
+{
+    if (!paging->possible) {
+        return false;
+    }
+    /* One that another process has sent, perhaps, under the same number: it would tell of that process. */
+    if (!regx_file_is_ours(&paging->file)) {
+        return true;
+    }
+    while (start < end) {
+        regx_vma_t mapping;
+
+        if (!regx_maps_ask(&paging->maps, start, &mapping)) {
+            mapping = (regx_vma_t){.end = start + ASKED};
+        }
+        start = regx_max(start, mapping.start);
+        if (start < end && is_watched(paging, start) &&
+            !regx_notifier_watches(start, mapping.end)) {
+            return true;
+        }
+        start = mapping.end;
+    }
+    return false;
 }
 
 /* ---- the monitor ---- */

@@ -198,28 +198,18 @@ void regx_paging_open(regx_paging_t *paging)
     }
     paging->possible = fd != -1 || (errno != ENOSYS && errno != EPERM && errno != EACCES);
     paging->file = fd >= 0 ? regx_file_of(fd) : (regx_file_t){.fd = -1};
+    paging->maps = (regx_maps_t){.file.fd = -1};
+    (void)regx_maps_open(&paging->maps);
     paging->hole = mmap(NULL, regx_page_size(), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 }
 
 void regx_paging_close(regx_paging_t *paging)
 {
     regx_file_close(&paging->file);
+    regx_maps_close(&paging->maps);
     if (paging->hole != NULL && paging->hole != MAP_FAILED) {
         munmap(paging->hole, regx_page_size());
     }
-}
-
-/* The kernel is asked to fill the page from one that cannot be read. First it looks whether the mapping
- * is watched, by whichever userfaultfd (ENOENT: by none). Whatever else it answers, it fills nothing. */
-bool regx_paging_is_on(const regx_paging_t *paging, uintptr_t at)
-{
-    const uintptr_t page = regx_page_size();
-    struct uffdio_copy copy = {.dst = at & ~(page - 1),
-                               .src = (uintptr_t)paging->hole,
-                               .len = page,
-                               .mode = UFFDIO_COPY_MODE_DONTWAKE};
-
-    return paging->possible && (ioctl(paging->file.fd, UFFDIO_COPY, &copy) == 0 || errno != ENOENT);
 }
 
 /* ---- which mappings are watched ---- */

@@ -80,26 +80,6 @@ int regx_uffd_wait(const regx_uffd_t *uffd, int other, int milliseconds);
 #define REGX_UFFD_CHANGES 32
 int regx_uffd_read(const regx_uffd_t *uffd, regx_change_t changes[REGX_UFFD_CHANGES]);
 
-/* ---- memory that the program pages itself ----
- * By a userfaultfd of its own, with a thread that brings in pages, protects them or takes them away. */
-
-typedef struct regx_paging {
-    regx_file_t file; /* watches nothing, ever */
-    void *hole;       /* a page that nobody can read */
-    bool possible;    /* here the kernel gives a process a userfaultfd */
-} regx_paging_t;
-
-void regx_paging_open(regx_paging_t *paging);
-void regx_paging_close(regx_paging_t *paging);
-/* Whether any userfaultfd watches the mapping that the address lies in; also if that could not be
- * found out. A system call, which writes nothing and wakes nobody. Any thread; not in a child, where the
- * answer is of the parent's memory. */
-bool regx_paging_is_on(const regx_paging_t *paging, uintptr_t at);
-
-/* notifier.c: whether it is this process's notifier that does. To be asked only of memory that is watched:
- * other memory would be from then on. The kernel takes its lock of the mappings for writing. */
-bool regx_notifier_watches(uintptr_t at);
-
 /* ---- mappings (maps.c) ----
  * What is mapped where in this process, as the kernel has it: asked for single addresses where the
  * kernel can be asked (PROCMAP_QUERY, Linux 6.11), else read from /proc/self/maps, which takes as
@@ -128,11 +108,39 @@ typedef struct regx_maps {
 int regx_maps_open(regx_maps_t *maps);
 void regx_maps_close(regx_maps_t *maps);
 
+/* The mapping at that address, else the next above. false: none, or the kernel cannot be asked. Any
+ * thread. Not for what may be kept: if the program has replaced the descriptor, it is another process's. */
+bool regx_maps_ask(const regx_maps_t *maps, uintptr_t address, regx_vma_t *mapping);
+
 /* Calls `each` for each mapping that overlaps the range, whole, in order of address, until it
  * answers false. Those that change meanwhile may be seen before or after. Sees none where the
  * descriptor is not ours any more. */
 void regx_maps_each(regx_maps_t *maps, uintptr_t start, uintptr_t end,
                     bool (*each)(void *context, const regx_vma_t *mapping), void *context);
+
+/* ---- memory that the program pages itself ----
+ * By a userfaultfd of its own, with a thread that brings in pages, protects them or takes them away. */
+
+typedef struct regx_paging {
+    regx_file_t file; /* watches nothing, ever */
+    regx_maps_t maps; /* used only where the kernel can be asked */
+    void *hole;       /* a page that nobody can read */
+    bool possible;    /* here the kernel gives a process a userfaultfd */
+} regx_paging_t;
+
+void regx_paging_open(regx_paging_t *paging);
+void regx_paging_close(regx_paging_t *paging);
+/* notifier.c: whether a userfaultfd other than the notifier's watches any of the mappings that the range lies in;
+ * also if that could not be found out. Asked of each mapping, or, before Linux 6.11, once in each half
+ * MiB. Takes a few system calls, which write nothing and wake nobody. Any thread; not in a child, where
+ * the answer would be of the parent's memory. */
+bool regx_paging_is_on(regx_paging_t *paging, uintptr_t start, uintptr_t end);
+
+/* Whether it is this process's notifier that watches the range, which lies in one mapping and
+ * ends with it. To be asked only of memory that is watched: other memory would be from then on. The kernel
+ * takes its lock of the mappings for writing; so the answer is kept until something that is watched changes.
+ * Signals wait meanwhile: their handlers may leave by siglongjmp, and with the lock fork would hang. */
+bool regx_notifier_watches(uintptr_t start, uintptr_t end);
 
 /* ---- which mappings are watched (uffd.c) ----
  * That is, registered with userfaultfd: whole mappings or nothing of them. Watching a part would

@@ -10,7 +10,10 @@
 #include "registration/monitor/uffd.h"
 
 #include <linux/userfaultfd.h>
+#include <setjmp.h>
+#include <signal.h>
 #include <sys/ioctl.h>
+#include <sys/wait.h>
 
 static struct {
     int refusal;      /* userfaultfd fails so */
@@ -20,6 +23,8 @@ static struct {
     uintptr_t taken;  /* Linux before 6.17 lets anyone unregister this address: */
     bool took;        /* that was tried */
     bool keeps;       /* what is watched stays so, whatever is unregistered */
+    uintptr_t huge;   /* bytes of a page, less than which UFFDIO_REGISTER does not take; 0: any */
+    unsigned watched; /* calls of UFFDIO_REGISTER */
 } kernel;
 
 /* Around the call that watches. */
@@ -61,6 +66,15 @@ UNIT_WRAP(int, ioctl, int fd, unsigned long request, void *argument)
     }
     if (request == UFFDIO_REGISTER && meanwhile.before != NULL) {
         meanwhile.before();
+    }
+    if (request == UFFDIO_REGISTER) {
+        const struct uffdio_register *range = argument;
+
+        kernel.watched++;
+        if (kernel.huge != 0 && (range->range.start | range->range.len) % kernel.huge != 0) {
+            errno = EINVAL;
+            return -1;
+        }
     }
     const int result = __real_ioctl(fd, request, argument);
     if (request == UFFDIO_REGISTER && meanwhile.after != NULL) {
@@ -203,20 +217,25 @@ FRESH(memory_of_the_applications_own_userfaultfd_stays_its_own)
 
 /* ---- whether the program pages memory ---- */
 
+static bool is_paged(regx_paging_t *paging, const char *base, size_t length)
+{
+    return regx_paging_is_on(paging, (uintptr_t)base, (uintptr_t)base + length);
+}
+
 /* Asking brings in no page, changes none and wakes nobody. */
-static void must_be_paged(const regx_paging_t *paging, int own, char *base, uint64_t mode)
+static void must_be_paged(regx_paging_t *paging, int own, char *base, uint64_t mode)
 {
     struct uffdio_register range = {.range = {.start = (uintptr_t)base + PAGE, .len = 2 * PAGE},
                                     .mode = mode};
     unsigned char there[4];
 
     base[PAGE] = 'a';
-    assert_false(regx_paging_is_on(paging, (uintptr_t)base + PAGE));
+    assert_false(is_paged(paging, base + PAGE, 1));
     assert_int_equal(ioctl(own, UFFDIO_REGISTER, &range), 0);
-    assert_true(regx_paging_is_on(paging, (uintptr_t)base + PAGE));
-    assert_true(regx_paging_is_on(paging, (uintptr_t)base + 3 * PAGE - 1)); /* not there yet */
-    assert_false(regx_paging_is_on(paging, (uintptr_t)base + PAGE - 1));
-    assert_false(regx_paging_is_on(paging, (uintptr_t)base + 3 * PAGE));
+    assert_true(is_paged(paging, base + PAGE, 1));
+    assert_true(is_paged(paging, base + 3 * PAGE - 1, 1)); /* not there yet */
+    assert_false(is_paged(paging, base + PAGE - 1, 1));
+    assert_false(is_paged(paging, base + 3 * PAGE, 1));
     assert_int_equal(mincore(base, 4 * PAGE, there), 0);
     assert_int_equal(there[2] & 1, 0);
     assert_int_equal(base[PAGE], 'a');
@@ -248,6 +267,54 @@ FRESH(memory_that_another_userfaultfd_watches_is_paged)
     regx_paging_close(&paging);
 }
 
+/* However small a part of the range it is, if the kernel tells where mappings end. */
+FRESH(a_part_that_is_paged_is_found)
+{
+    const size_t length = 2u << 20;
+    char *base = map(length);
+    const int pager = regx_uffd_create(0);
+    regx_paging_t paging;
+
+    regx_paging_open(&paging);
+    if (!paging.maps.query) {
+        print_message("not tried: no PROCMAP_QUERY before Linux 6.11\n");
+        skip();
+    }
+    assert_false(is_paged(&paging, base, length));
+    assert_int_equal(
+        regx_uffd_register(pager, (uintptr_t)base + 5 * PAGE, (uintptr_t)base + 6 * PAGE), 0);
+    assert_true(is_paged(&paging, base, length));
+    assert_false(is_paged(&paging, base, 5 * PAGE));
+    assert_false(is_paged(&paging, base + 6 * PAGE, length - 6 * PAGE));
+    regx_paging_close(&paging);
+    close(pager);
+    munmap(base, length);
+}
+
+/* A userfaultfd of another process that has taken the number of the one that is asked would tell of that
+ * process, where nothing is watched. */
+FRESH(another_processs_userfaultfd_is_not_asked)
+{
+    const int parents = regx_uffd_create(0);
+    const pid_t child = fork();
+    int status;
+
+    if (child == 0) {
+        char *base = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        const int pager = regx_uffd_create(0);
+        regx_paging_t paging;
+
+        regx_paging_open(&paging);
+        const bool asks = !is_paged(&paging, base, PAGE) &&
+                          regx_uffd_register(pager, (uintptr_t)base, (uintptr_t)base + PAGE) == 0 &&
+                          is_paged(&paging, base, PAGE);
+        _exit(asks && dup2(parents, paging.file.fd) >= 0 && is_paged(&paging, base, PAGE) ? 0 : 1);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    close(parents);
+}
+
 /* What the notifier watches is not the program's, and the other way round. */
 FRESH_WATCHED(the_notifiers_memory_is_told_from_others)
 {
@@ -259,17 +326,92 @@ FRESH_WATCHED(the_notifiers_memory_is_told_from_others)
     regx_paging_t paging;
 
     regx_paging_open(&paging);
-    assert_true(regx_paging_is_on(&paging, (uintptr_t)base));
-    assert_true(regx_notifier_watches((uintptr_t)base + 1));
-    assert_false(regx_paging_is_on(&paging, (uintptr_t)other));
+    assert_true(regx_notifier_watches((uintptr_t)base, (uintptr_t)base + LENGTH));
+    assert_false(is_paged(&paging, base, LENGTH));
+    assert_false(is_paged(&paging, other, PAGE));
     assert_int_equal(regx_uffd_register(pager, (uintptr_t)paged, (uintptr_t)paged + PAGE), 0);
-    assert_true(regx_paging_is_on(&paging, (uintptr_t)paged));
-    assert_false(regx_notifier_watches((uintptr_t)paged));
+    assert_true(is_paged(&paging, paged, PAGE));
+    assert_false(regx_notifier_watches((uintptr_t)paged, (uintptr_t)paged + PAGE));
     regx_paging_close(&paging);
     drop(&region);
     close(pager);
     munmap(paged, PAGE);
     munmap(other, PAGE);
+    munmap(base, LENGTH);
+}
+
+/* Nor where a part of a page cannot be watched. */
+FRESH_WATCHED(so_it_is_of_huge_pages)
+{
+    const uintptr_t huge = 2u << 20;
+    char *room = map(2 * huge);
+    char *base = (char *)regx_align_up((uintptr_t)room, huge);
+    region_t region = must_keep(monitor, base, PAGE);
+    regx_paging_t paging;
+
+    regx_paging_open(&paging);
+    kernel.huge = huge;
+    assert_false(is_paged(&paging, base + huge / 2, PAGE));
+    regx_paging_close(&paging);
+    drop(&region);
+    munmap(room, 2 * huge);
+}
+
+/* To ask takes the lock of the mappings: it is asked once, until something changes. */
+FRESH_WATCHED(the_notifier_is_asked_once)
+{
+    char *base = map(LENGTH), *other = map(LENGTH);
+    region_t region = must_keep(monitor, base, LENGTH), second = must_keep(monitor, other, LENGTH);
+    regx_paging_t paging;
+
+    regx_paging_open(&paging);
+    assert_false(is_paged(&paging, base, LENGTH));
+    kernel.watched = 0;
+    for (int i = 0; i < 10; i++) {
+        assert_false(is_paged(&paging, base, LENGTH));
+    }
+    assert_int_equal(kernel.watched, 0);
+    munmap(other, LENGTH);
+    assert_false(is_paged(&paging, base, LENGTH));
+    assert_int_equal(kernel.watched, 1); /* also if the reader has not logged it yet */
+    regx_paging_close(&paging);
+    drop(&region);
+    drop(&second);
+    munmap(base, LENGTH);
+}
+
+static sigjmp_buf out;
+
+static void leave(int signal)
+{
+    siglongjmp(out, signal);
+}
+
+static void raise_it(void)
+{
+    raise(SIGUSR1);
+}
+
+/* A program whose handler leaves by siglongjmp at that moment forks nevertheless. */
+FRESH_WATCHED(a_jump_out_of_the_question_leaves_no_lock)
+{
+    char *base = map(LENGTH);
+    region_t region = must_keep(monitor, base, PAGE);
+
+    (void)signal(SIGUSR1, leave);
+    meanwhile.after = raise_it;
+    if (sigsetjmp(out, 1) == 0) {
+        (void)regx_notifier_watches((uintptr_t)base, (uintptr_t)base + LENGTH);
+        fail();
+    }
+    meanwhile.after = NULL;
+    (void)signal(SIGUSR1, SIG_DFL);
+    const pid_t child = fork();
+    if (child == 0) {
+        _exit(0);
+    }
+    assert_int_equal(waitpid(child, NULL, 0), child);
+    drop(&region);
     munmap(base, LENGTH);
 }
 
@@ -286,7 +428,7 @@ FRESH(where_userfaultfd_is_refused_no_memory_is_paged)
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         kernel.refusal = cases[i].refusal;
         regx_paging_open(&paging);
-        assert_int_equal(regx_paging_is_on(&paging, (uintptr_t)base), cases[i].paged);
+        assert_int_equal(is_paged(&paging, base, PAGE), cases[i].paged);
         regx_paging_close(&paging);
     }
     munmap(base, PAGE);
