@@ -12,7 +12,8 @@
  * REMOTE_WRITE, which opens the receive side, and gets; in the get's callback it sends FIN, and it
  * deregisters when the request is complete. If the callback gets NOT_AVAILABLE, ob1 ships the
  * receiver's handle in a PUT header, and all goes on as by put. The sender then has both handles;
- * the exposure ends with the send.
+ * the exposure ends with the send. If it gets another error, ob1 has the message sent in fragments, and
+ * copies them itself: where the receive buffer cannot be written, or is shorter than the message.
  *
  * Rules that ob1 does not state, found by trying or by reading:
  *   - A handle for a grant is never NULL: the job would hang.
@@ -188,7 +189,9 @@ static void receive_ended(void *context, regx_status_t status)
     const regx_call_t call = take_back(context);
 
     if (regx_endpoint_expects_callbacks(regx_module_of(call.btl), call.endpoint)) {
-        complete(&call, status == REGX_OK ? OPAL_SUCCESS : OPAL_ERR_NOT_AVAILABLE);
+        complete(&call, status == REGX_OK       ? OPAL_SUCCESS
+                        : status == REGX_FAILED ? OPAL_ERROR
+                                                : OPAL_ERR_NOT_AVAILABLE);
     }
 }
 

@@ -25,13 +25,14 @@ static int copy_by_kernel(char *to, const char *from, bool stores, size_t length
     return n == (ssize_t)length ? 0 : n >= 0 ? EFAULT : errno;
 }
 
-/* Has the kernel bring in the page of that byte as a load or a store would. Returns 0, or the error
+/* Has the kernel bring in the pages of these bytes as loads or stores would. Returns 0, or the error
  * (of Linux before 5.14: EINVAL). */
-static int bring_in(const char *byte, bool stores)
+static int bring_in(const char *base, size_t length, bool stores)
 {
-    const uintptr_t page = regx_page_size(), at = (uintptr_t)byte & ~(page - 1);
+    const uintptr_t page = regx_page_size(), at = (uintptr_t)base & ~(page - 1);
+    const size_t whole = regx_align_up((uintptr_t)base + length - at, page);
 
-    return madvise((void *)at, page, stores ? MADV_POPULATE_WRITE : MADV_POPULATE_READ) == 0
+    return madvise((void *)at, whole, stores ? MADV_POPULATE_WRITE : MADV_POPULATE_READ) == 0
                ? 0
                : errno;
 }
@@ -42,7 +43,7 @@ static bool move(char *to, const char *from, bool stores, size_t length)
     const int error = copy_by_kernel(to, from, stores, length);
 
     /* Whatever else the error is, it is of the call and not of the memory. */
-    if (error == 0 || error == EFAULT || bring_in(stores ? to : from, stores) != 0) {
+    if (error == 0 || error == EFAULT || bring_in(stores ? to : from, 1, stores) != 0) {
         return error == 0;
     }
     memcpy(to, from, length);
@@ -85,8 +86,16 @@ bool regx_buffer_is_there(const char *byte)
     const char known = 0;
     size_t length = 1;
 
-    return bring_in(byte, true) == 0 || bring_in(&known, true) != 0 ||
+    return bring_in(byte, 1, true) == 0 || bring_in(&known, 1, true) != 0 ||
            regx_fault_may_touch(byte, true, &length);
+}
+
+bool regx_buffer_is_writable(const char *base, size_t length)
+{
+    const int error = bring_in(base, length, true);
+
+    return error == 0 || (error != EFAULT && error != ENOMEM && error != EHWPOISON &&
+                          regx_fault_lacks(base, length, true) == NULL);
 }
 
 /* Tries it on a byte that is there. */
@@ -95,7 +104,7 @@ const char *regx_buffer_lacks(const void *base, size_t length, bool stores,
 {
     const char *lacks = regx_fault_lacks(base, length, stores);
     char to, from = 0;
-    const int copies = copy_by_kernel(&to, &from, stores, 1), brings = bring_in(&from, stores);
+    const int copies = copy_by_kernel(&to, &from, stores, 1), brings = bring_in(&from, 1, stores);
 
     if (lacks == NULL && copies != 0 && brings != 0) {
         snprintf(text, REGX_BUFFER_LACKS,

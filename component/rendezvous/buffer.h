@@ -23,6 +23,10 @@ bool regx_buffer_write(void *buffer, const void *from, size_t length);
  * true if it does not tell (before Linux 5.14). */
 bool regx_buffer_is_there(const char *byte);
 
+/* Whether the kernel can store to all of the range: not where the program itself brings in pages at its
+ * own stores. Brings in what is not there. */
+bool regx_buffer_is_writable(const char *base, size_t length);
+
 #define REGX_BUFFER_LACKS 160u /* bytes of text */
 
 /* Why a copy from the range, or to it (stores), was refused, as words after "is": what

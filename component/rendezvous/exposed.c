@@ -8,8 +8,9 @@
  * message from where the sender copies it (transport/shm/cico.c), if the sender's strategy is auto
  * and it had room for that; where it had none, auto reads it instead. So by auto no message waits for
  * a sender that is outside MPI. Every other path answers with its CTS, as if nothing had been exposed.
- * If the kernel refuses, or the memory at either end is gone, the message goes by slots, from its
- * beginning.
+ * If the kernel refuses, or the sender's memory is gone, the message goes by slots, from its beginning.
+ * If the receive buffer cannot be written it is left to the MPI library. That knows how long the buffer
+ * is, and copies no further; and what it stores the program may bring in, or is ended by a signal.
  *
  * Over an RDMA device the message is read if both buffers are registered already, as a whole, and
  * both strategies expose; not if the receiver's path is bounce. That saves the CTS, and the device
@@ -25,8 +26,10 @@
  * The CTS is also the answer if the transport cannot begin now, or if a checksum is wanted and the
  * sender made none.
  */
+#include <signal.h>
 #include <string.h>
 
+#include "base/fault.h"
 #include "rendezvous/send.h"
 
 /* Names the bytes to a peer. false: it cannot read them, or not at once. */
@@ -138,6 +141,20 @@ static bool may_be_staged(const regx_peer_t *peer, const regx_rndv_recv_t *recv)
            conn->transport->ops->node.stage != NULL;
 }
 
+/* The MPI library copies the message: a part of this buffer cannot be written, or is not of it. */
+static void leave_to_mpi(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
+{
+    const regx_control_t all = {.length = recv->buffer.length};
+    char text[REGX_BUFFER_LACKS];
+
+    regx_fall_back(rndv, "receiver: its buffer cannot be written, or is shorter");
+    if (!regx_fault_is_handled(SIGSEGV) && !regx_fault_is_handled(SIGBUS) &&
+        !regx_rndv_is_paged(rndv, recv->buffer.base, all.length)) {
+        regx_recv_note_lost(rndv, recv, &all,
+                            regx_buffer_lacks(recv->buffer.base, all.length, true, text));
+    }
+}
+
 /* Ends a read with that status, also one that was not begun. If it failed the receive is OPENED again,
  * and its CTS, or a new one, is to be sent. false: the peer is gone. */
 static bool end_read(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_status_t status)
@@ -174,8 +191,14 @@ static bool end_read(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_status_t st
     return open;
 }
 
-/* Leads to the sender if the message may be read now; from then on it is READING. Else NULL. */
-static regx_conn_t *begin_read(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
+static void tell(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_status_t status)
+{
+    regx_recv_report(rndv, recv->peer);
+    recv->whole.done(recv->whole.context, status);
+}
+
+/* Leads to the sender if the message may be read now; from then on it is READING. Else NULL, and why. */
+static regx_conn_t *begin_read(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_status_t *why)
 {
     regx_lock(&rndv->lock);
     const regx_peer_t *peer = recv->phase == REGX_RECV_OPENED ? recv->peer : NULL; /* or gone */
@@ -184,6 +207,7 @@ static regx_conn_t *begin_read(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
         recv->holds++;
     }
     regx_unlock(&rndv->lock);
+    *why = REGX_DENIED;
     if (peer == NULL) {
         return NULL;
     }
@@ -199,7 +223,11 @@ static regx_conn_t *begin_read(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
     if (recv->whole.registered || (reads && !crashes)) {
         return conn;
     }
-    end_read(rndv, recv, crashes ? REGX_FAILED : REGX_AGAIN);
+    end_read(rndv, recv, REGX_AGAIN);
+    if (crashes) {
+        leave_to_mpi(rndv, recv);
+        *why = REGX_FAILED;
+    }
     return NULL;
 }
 
@@ -213,14 +241,18 @@ static void got(regx_get_t *get, regx_status_t status)
                              : get->staged ? REGX_PATH_bounce /* perhaps the transport's choice */
                                            : recv->path;
     const regx_why_t why = registered ? REGX_WHY_registered : recv->why;
+    const bool unwritable = status == REGX_FAILED && !registered &&
+                            !regx_buffer_is_writable(recv->buffer.base, recv->buffer.length);
 
-    if (end_read(rndv, recv, status) && status == REGX_OK) {
+    if (end_read(rndv, recv, unwritable ? REGX_AGAIN : status) && status == REGX_OK) {
         regx_recv_verify(rndv, recv, &recv->whole.rkey, path);
         regx_count(rndv->counters, &rndv->counters->gets, 1);
         regx_count_message(rndv->config.flow, path, why, recv->buffer.length);
     }
-    regx_recv_report(rndv, recv->peer);
-    recv->whole.done(recv->whole.context, status);
+    if (unwritable) {
+        leave_to_mpi(rndv, recv);
+    }
+    tell(rndv, recv, status == REGX_FAILED && !unwritable ? REGX_DENIED : status);
 }
 
 /* The sender had no place for a message that was to bounce: it is read. */
@@ -244,23 +276,24 @@ void regx_rndv_recv_get(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
                         const uint8_t bytes[REGX_CTS_SIZE], regx_rndv_got_t done, void *context)
 {
     regx_exposure_t exposure;
+    regx_status_t status = REGX_DENIED;
     regx_conn_t *conn = NULL;
 
     recv->may_be_longer = true;
+    recv->whole.done = done;
+    recv->whole.context = context;
     if (!regx_exposure_unpack(bytes, &exposure) || exposure.length != recv->buffer.length) {
         regx_count_malformed(rndv->counters);
         done(context, REGX_INVALID);
         return;
     }
     if (!rndv->config.verify || exposure.has_checksum) {
-        conn = begin_read(rndv, recv);
+        conn = begin_read(rndv, recv, &status);
     }
     if (conn == NULL) {
-        done(context, REGX_DENIED);
+        tell(rndv, recv, status);
         return;
     }
-    recv->whole.done = done;
-    recv->whole.context = context;
     recv->whole.rkey =
         (regx_control_t){.type = REGX_CONTROL_RKEY,
                          .bits = exposure.has_checksum != 0 ? REGX_CONTROL_CHECKSUM : 0,
@@ -275,8 +308,7 @@ void regx_rndv_recv_get(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
                                    .assisted = recv->path == REGX_PATH_together,
                                    .done = got,
                                    .context = recv};
-    regx_status_t status = conn->transport->ops->get(conn, &recv->whole.get);
-
+    status = conn->transport->ops->get(conn, &recv->whole.get);
     if (status == REGX_AGAIN && recv->whole.get.staged && recv->trial.of != NULL) { /* of `auto` */
         status = read_instead(conn, recv);
     }
@@ -286,6 +318,5 @@ void regx_rndv_recv_get(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
     if (status == REGX_INVALID) {
         regx_count_malformed(rndv->counters);
     }
-    end_read(rndv, recv, status);
-    done(context, status);
+    got(&recv->whole.get, status);
 }

@@ -65,6 +65,11 @@ static regx_why_t obstacle(const regx_strategy_t *strategy, const regx_peer_t *p
     }
 }
 
+bool regx_rndv_is_paged(regx_rndv_t *rndv, const void *base, size_t length)
+{
+    return regx_paging_is_on(&rndv->paging, (uintptr_t)base, (uintptr_t)base + length);
+}
+
 /* Whether the sender would have the kernel write to memory that a userfaultfd of the program's watches.
  * The kernel looks up many pages (up to 1,024), and fills them afterwards. What the program protects in
  * between it does not learn of, and what it takes away is lost. This process's own copies go by its
@@ -72,11 +77,10 @@ static regx_why_t obstacle(const regx_strategy_t *strategy, const regx_peer_t *p
 static bool would_be_written_behind(regx_rndv_t *rndv, const regx_rndv_recv_t *recv)
 {
     const regx_conn_t *conn = recv->peer->conn;
-    const uintptr_t base = (uintptr_t)recv->buffer.base;
 
     return conn->single_copy && !conn->transport->forked &&
            rndv->paths[recv->path]->sender_writes &&
-           regx_paging_is_on(&rndv->paging, base, base + recv->buffer.length);
+           regx_rndv_is_paged(rndv, recv->buffer.base, recv->buffer.length);
 }
 
 static void choose_path(regx_rndv_t *rndv, regx_rndv_recv_t *recv)

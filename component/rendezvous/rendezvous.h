@@ -175,6 +175,10 @@ regx_rndv_recv_t *regx_rndv_recv_open(regx_rndv_t *rndv, regx_peer_t *peer, void
  * up are taken back. */
 void regx_rndv_recv_close(regx_rndv_t *rndv, regx_rndv_recv_t *recv);
 
+/* Whether a userfaultfd of the program's watches a part of the memory, where the kernel may write for a
+ * neighbour (registration/monitor/uffd.h). */
+bool regx_rndv_is_paged(regx_rndv_t *rndv, const void *base, size_t length);
+
 /* Sends `length` bytes to the receive side that `cts` describes. The buffer stays in use until
  * `done`, the only completion, also for a malformed CTS. */
 void regx_rndv_send_open(regx_rndv_t *rndv, regx_peer_t *peer, const void *base, size_t length,
@@ -205,8 +209,9 @@ void regx_rndv_unexpose(regx_rndv_t *rndv, regx_rndv_exposure_t *exposure);
  * what may have been registered for it is given up. NULL: of any peer. */
 void regx_rndv_unexpect(regx_rndv_t *rndv, const regx_peer_t *peer);
 
-/* REGX_OK: all bytes are in the user's buffer, and the receive is to be closed. Anything else: it
- * is not read that way, now or at all, and its CTS is to be shipped. */
+/* REGX_OK: all bytes are in the user's buffer, and the receive is to be closed. REGX_FAILED: a part of
+ * that buffer cannot be written, so the MPI is to copy the message itself; the CTS is worth nothing.
+ * Anything else: it is not read that way, now or at all, and its CTS is to be shipped. */
 typedef void (*regx_rndv_got_t)(void *context, regx_status_t status);
 
 /* Reads the message from what its sender exposed, if this process's strategy has the receiver read.

@@ -41,6 +41,13 @@ def test_pages_that_are_open_before_they_are_filled_arrive_filled(mpi: Mpi, stra
     mpi("paged", "slow", "send", *[40_000] * 60, regx={"rendezvous": strategy}).checked(2)
 
 
+@pytest.mark.parametrize("strategy", ["read", "together", "auto"])
+def test_what_nobody_brings_in_does_not_end_as_a_success(mpi: Mpi, strategy: str) -> None:
+    """A line names the receive buffer, and a store to it ends the process before MPI_Recv returns."""
+    job = mpi("paged", "closed", "receive", 1_000_000, regx={"rendezvous": strategy}).lost("receive", "not writable")
+    assert "Segmentation fault" in job.stderr and "instead of 0x" not in job.stderr, str(job)
+
+
 @pytest.mark.parametrize("backend,grant", [
     ("none", "final"), ("notifier", "final"), ("hooks", "final"), ("notifier", "synchronous"),
     ("hooks+notifier", "optimistic")], indirect=["backend"])

@@ -10,7 +10,8 @@
  * by a handler of SIGBUS that lengthens the file again; pager, by a userfaultfd (of user mode) that a
  * thread serves; child, that a child of this process serves; swapper, by a userfaultfd whose thread takes
  * pages away, too, and brings them in as they were; owned, as protected, in memory of MPI_Alloc_mem, from
- * or to which a message goes before, with no handler; none, the control: nothing has to be brought in.
+ * or to which a message goes before, with no handler; closed, as protected with no handler at all; none,
+ * the control: nothing has to be brought in.
  * SIDE: send, receive, put, get: what rank 0 sends from, rank 1 receives into, rank 0 puts to, or gets
  * from, at rank 1. Each SIZE goes once from the beginning of a page, and once from inside one. What is
  * sent from is filled when it is brought in.
@@ -278,7 +279,7 @@ static void make(void)
 static void handle_faults(void)
 {
     const struct sigaction action = {.sa_sigaction = on_fault, .sa_flags = SA_SIGINFO};
-    if (!is_paged() && strcmp(how, "none") != 0) {
+    if (!is_paged() && strcmp(how, "none") != 0 && strcmp(how, "closed") != 0) {
         sigaction(strcmp(how, "cut") == 0 ? SIGBUS : SIGSEGV, &action, NULL);
     }
 }
