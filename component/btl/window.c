@@ -45,8 +45,9 @@ mca_btl_base_registration_handle_t *regx_window_register(regx_module_t *module, 
                                                          size_t size)
 {
     window_handle_t *handle = calloc(1, sizeof(*handle));
+    const bool paged = regx_rndv_is_paged(module->rndv, base, size);
 
-    if (handle != NULL && !regx_onesided_offer(module->onesided, &handle->window, base, size,
+    if (handle != NULL && !regx_onesided_offer(module->onesided, &handle->window, base, size, paged,
                                                handle->shipped.bytes)) {
         free(handle);
         handle = NULL;
@@ -156,7 +157,8 @@ int regx_window_move(const regx_call_t *call, regx_onesided_type_t type, uint64_
         lose(&asked, "they are not inside the window");
         return OPAL_SUCCESS;
     }
-    if (regx_onesided_copy(regx_module_of(call->btl)->onesided, &call->endpoint->onesided, type,
+    if (!(puts && name.by_target != 0) &&
+        regx_onesided_copy(regx_module_of(call->btl)->onesided, &call->endpoint->onesided, type,
                            call->local_address, remote_address, call->size)) {
         regx_call_complete(call, OPAL_SUCCESS);
         return OPAL_SUCCESS;

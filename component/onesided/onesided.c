@@ -38,7 +38,7 @@ void regx_onesided_destroy(regx_onesided_t *onesided)
 
 /* ---- messages ---- */
 
-#define NAME_VERSION 3
+#define NAME_VERSION 4
 #define NAME_KIND 254
 
 bool regx_onesided_name_is(const uint8_t bytes[REGX_ONESIDED_NAME_SIZE])
@@ -498,7 +498,7 @@ void regx_onesided_forget(regx_onesided_t *onesided, regx_onesided_peer_t *peer)
 /* ---- windows ---- */
 
 bool regx_onesided_offer(regx_onesided_t *onesided, regx_onesided_window_t *window, void *base,
-                         size_t length, uint8_t name[REGX_ONESIDED_NAME_SIZE])
+                         size_t length, bool by_target, uint8_t name[REGX_ONESIDED_NAME_SIZE])
 {
     *window = (regx_onesided_window_t){.base = base, .length = length};
     regx_lock(&onesided->lock);
@@ -507,6 +507,7 @@ bool regx_onesided_offer(regx_onesided_t *onesided, regx_onesided_window_t *wind
     const regx_onesided_name_t named = {.version = NAME_VERSION,
                                         .kind = NAME_KIND,
                                         .handle = window->handle,
+                                        .by_target = by_target,
                                         .base = (uintptr_t)base,
                                         .length = length};
     memcpy(name, &named, sizeof(named));

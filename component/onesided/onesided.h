@@ -71,8 +71,8 @@ typedef struct regx_onesided_name {
     uint8_t version, kind; /* kind: 254, which no rendezvous' handle has there */
     uint16_t zero;
     regx_handle_t handle;
-    uint32_t none;
-    uint64_t base; /* address of the first byte */
+    uint32_t by_target; /* 1: the kernel is not to put, since the program pages the memory */
+    uint64_t base;      /* address of the first byte */
     uint64_t length;
 } regx_onesided_name_t;
 
@@ -184,9 +184,10 @@ void regx_onesided_add(regx_onesided_t *onesided, regx_onesided_peer_t *peer, re
  * peer's: Open MPI gives a process up after it has freed the windows. */
 void regx_onesided_forget(regx_onesided_t *onesided, regx_onesided_peer_t *peer);
 
-/* Offers memory to all peers, and says by what name; length may be 0. false: no memory. */
+/* Offers memory to all peers, and says by what name; length may be 0. by_target: this process is to make
+ * the puts itself. false: no memory. */
 bool regx_onesided_offer(regx_onesided_t *onesided, regx_onesided_window_t *window, void *base,
-                         size_t length, uint8_t name[REGX_ONESIDED_NAME_SIZE]);
+                         size_t length, bool by_target, uint8_t name[REGX_ONESIDED_NAME_SIZE]);
 /* When it returns, no message of a peer touches the memory any more. What peers have the kernel
  * copy is theirs to end before. */
 void regx_onesided_withdraw(regx_onesided_t *onesided, const regx_onesided_window_t *window);

@@ -95,6 +95,12 @@ def test_a_window_in_such_memory_is_right(mpi: Mpi, how: str, side: str) -> None
     mpi("paged", how, side, *WINDOWS, mca=mpi.build.osc).checked(2)
 
 
+def test_a_put_does_not_write_behind_a_pager(mpi: Mpi) -> None:
+    """Of memory that was paged when it was made a window; the target itself puts there."""
+    job = mpi("paged", "swapper", "put", *[1_000_000] * 4, mca=mpi.build.osc).checked(2)
+    assert job.total("onesided_messages") > 0, str(job)
+
+
 @pytest.mark.parametrize("strategy", ["pipeline", "read", "together", "auto"])
 @pytest.mark.parametrize("side", ["send", "receive"])
 def test_memory_of_mpi_may_be_protected_too(mpi: Mpi, side: str, strategy: str) -> None:

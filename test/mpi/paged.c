@@ -343,9 +343,12 @@ static void operation(const char *side, bool mine)
     const int length = (int)now.size;
     unsigned char *memory = check_memory(now.size);
     MPI_Win window;
+    if (mine && is_swapper()) { /* regx asks once, when memory is offered */
+        take_away();
+    }
     MPI_Win_create(mine ? now.buffer : memory, (MPI_Aint)now.size, 1, MPI_INFO_NULL, MPI_COMM_WORLD,
                    &window);
-    if (mine) {
+    if (mine && !is_swapper()) {
         take_away();
     }
     MPI_Barrier(MPI_COMM_WORLD);

@@ -167,8 +167,8 @@ int open_stage(void **state)
         stage.memory[i] = (char)(i * 7 + i / 256);
     }
     stage.base = stage.memory + BEFORE;
-    assert_true(
-        regx_onesided_offer(stage.target->onesided, &stage.window, stage.base, BYTES, stage.bytes));
+    assert_true(regx_onesided_offer(stage.target->onesided, &stage.window, stage.base, BYTES, false,
+                                    stage.bytes));
     assert_true(regx_onesided_name_is(stage.bytes));
     memcpy(&stage.name, stage.bytes, sizeof(stage.name));
     return 0;
