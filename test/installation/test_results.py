@@ -36,3 +36,12 @@ def test_only_a_job_that_found_all_right_can_be_tried_again(status: int, stderr:
                                                             sound: bool) -> None:
     assert Job("", status, "checked 1 bytes\n", stderr).sound == sound
     assert not Job("", status, "checked 1 bytes\n", stderr, [{"malformed": 1}]).sound
+
+
+def test_so_can_one_whose_end_mpirun_did_not_hear_of() -> None:
+    said = "mpirun has exited due to process rank 1 with PID 0 on\nnode vm exiting improperly. There are three"
+    reports = [{"malformed": 0}] * 2
+    assert Job("", 1, "checked 1 bytes\n", said, reports).sound
+    assert not Job("", 1, "", said, reports).sound
+    assert not Job("", 1, "checked 1 bytes\n", said).sound
+    assert not Job("", 1, "checked 1 bytes\n", f"rank 1: wrong byte at 3\n{said}", reports).sound
