@@ -148,17 +148,22 @@ regx_status_t regx_shm_file_map_other(int32_t pid, const regx_shm_file_t *file, 
                                       bool sealed, void **base, regx_file_t *kept)
 {
     const bool named = file->name != 0;
+    struct stat state;
     char path[64];
 
     if (named) {
         path_of(file, path);
     } else {
         snprintf(path, sizeof(path), "/proc/%d/fd/%d", pid, file->descriptor);
+        /* Where the program has put a file of its own, that is not opened: a FIFO's reader would find that
+         * it had a writer, a device might start, and this process would lose its locks (fcntl) on it. */
+        if (stat(path, &state) == 0 && !is_same_file(&state, file)) {
+            return REGX_DENIED;
+        }
     }
     const int descriptor = regx_descriptor_move(
         open(path, O_RDWR | O_CLOEXEC | (named ? O_NOFOLLOW : O_NONBLOCK | O_NOCTTY)));
     regx_status_t status = REGX_OK;
-    struct stat state;
 
     if (descriptor < 0) {
         return REGX_UNREACHABLE;

@@ -143,6 +143,37 @@ UNIT_TEST(another_file_of_that_number_is_refused)
     regx_segment_free(&another);
 }
 
+static bool is_locked_for_others(int descriptor)
+{
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    const pid_t child = fork();
+    int status = 0;
+
+    if (child == 0) {
+        _exit(fcntl(descriptor, F_GETLK, &lock) == 0 && lock.l_type != F_UNLCK ? 0 : 1);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+/* A process that closes a file loses its locks on it, by whatever descriptor it has them. */
+UNIT_TEST(another_file_of_that_number_is_not_opened)
+{
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    stage_t stage = open_stage(REGX_SEGMENT_POSIX);
+    const int descriptor = stage.segment.name.file.descriptor;
+    const int another = memfd_create("the program's", MFD_CLOEXEC);
+
+    assert_int_equal(ftruncate(another, (off_t)stage.length), 0);
+    assert_int_equal(dup2(another, descriptor), descriptor);
+    assert_int_equal(fcntl(another, F_SETLK, &lock), 0);
+    refused(&stage.segment.name, REGX_DENIED);
+    assert_true(is_locked_for_others(another));
+    close_stage(&stage);
+    close(descriptor);
+    close(another);
+}
+
 /* A process into which others may not look has no file that they could open. */
 FILE_TEST(one_that_is_not_dumpable_takes_no_file)
 {
