@@ -6,10 +6,42 @@
  */
 #include "../process.h"
 
+#include <stdarg.h>
+#include <sys/ioctl.h>
+
 #include "base/util.h"
 #include "rendezvous/engine.h"
 
 enum { PAGE = 4096, SIZE = 16 * PAGE, COUNT = 4, ROOM = SIZE + 2 * PAGE };
+
+/* Bytes that the kernel tells of when it next moves a range without holes, though it moves all of it. */
+static uint64_t told_of;
+static bool tells_nothing; /* when it next moves one with holes */
+
+/* In libc's place. */
+int ioctl(int fd, unsigned long request, ...)
+{
+    va_list arguments;
+
+    va_start(arguments, request);
+    uint64_t *move = va_arg(arguments, void *); /* dst, src, len, mode, move */
+    va_end(arguments);
+    const int result = (int)syscall(SYS_ioctl, fd, request, move);
+    const bool moves = _IOC_TYPE(request) == 0xAA && _IOC_NR(request) == 5;
+    if (moves && told_of > 0 && result == 0 && (move[3] & 2) == 0) {
+        move[4] = told_of;
+        told_of = 0;
+        errno = EAGAIN;
+        return -1;
+    }
+    if (moves && tells_nothing && result == 0 && (move[3] & 2) != 0) {
+        tells_nothing = false;
+        move[4] = (uint64_t)-EEXIST;
+        errno = EEXIST;
+        return -1;
+    }
+    return result;
+}
 
 typedef struct stage {
     regx_rndv_config_t config;
@@ -338,6 +370,20 @@ static void assert_moved(stage_t *stage)
 
     assert_null(go(stage, stage->buffer + PAGE + 9, 7 * PAGE));
     assert_int_equal(stage->counters.remap_pages - pages, 6);
+}
+
+/* As Linux 6.18 does where it migrates pages at that time. */
+STAGE_TEST(what_the_kernel_moves_and_does_not_tell_of_arrives)
+{
+    assert_moved(stage);
+    told_of = 2 * PAGE;
+    assert_non_null(go(stage, stage->buffer + PAGE + 9, 7 * PAGE));
+    assert_int_equal(told_of, 0);
+    assert_moved(stage);
+    tells_nothing = true;
+    assert_non_null(go(stage, stage->buffer + PAGE + 9, 7 * PAGE));
+    assert_false(tells_nothing);
+    assert_moved(stage);
 }
 
 STAGE_TEST(locked_memory_is_copied)
