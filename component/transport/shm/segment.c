@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "transport/shm/segment.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/ipc.h>
@@ -60,11 +61,19 @@ static void *attach(int id)
     return base == (void *)-1 ? NULL : base; /* NOLINT(performance-no-int-to-ptr) */
 }
 
+/* Asked by the number of no segment: where no filter refuses the call, that is invalid. */
+int regx_segment_make_sysv(size_t length, int flags)
+{
+    return shmctl(-1, IPC_RMID, NULL) == 0 || errno == EINVAL
+               ? shmget(IPC_PRIVATE, length, IPC_CREAT | flags)
+               : -1;
+}
+
 /* Linux still attaches a segment that is marked to be removed, as long as a process has it. Marked
  * before one has it, it would be gone at once. */
 static regx_status_t alloc_sysv(size_t length, regx_segment_t *segment)
 {
-    const int id = shmget(IPC_PRIVATE, length, IPC_CREAT | SHM_NORESERVE | S_IRUSR | S_IWUSR);
+    const int id = regx_segment_make_sysv(length, SHM_NORESERVE | S_IRUSR | S_IWUSR);
 
     if (id < 0) {
         return REGX_NO_MEMORY;

@@ -126,6 +126,10 @@ typedef struct regx_shm_mapping { /* another process's segment, mapped here */
 
 const char *regx_segment_kind_name(regx_segment_kind_t kind);
 
+/* The number of a new segment of System V. -1: it is refused, or could not be marked to be removed: it
+ * would stay when all processes have ended. */
+int regx_segment_make_sysv(size_t length, int flags);
+
 /* Bytes that are free for all processes now, and for which this process has addresses (ulimit -v), or
  * SIZE_MAX: not known. */
 size_t regx_segment_room(regx_segment_kind_t kind);

@@ -36,7 +36,7 @@ static void *attach_alone(int id)
 
 regx_life_t regx_life_begin(void **held)
 {
-    const int id = shmget(IPC_PRIVATE, regx_page_size(), IPC_CREAT | S_IRUSR);
+    const int id = regx_segment_make_sysv(regx_page_size(), S_IRUSR);
     regx_life_t life = {.id = -1, .pid = getpid()};
     struct shmid_ds status;
 

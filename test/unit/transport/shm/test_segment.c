@@ -7,6 +7,7 @@
 #include "../pair.h"
 
 #include <sys/resource.h>
+#include <sys/shm.h>
 #include <sys/stat.h>
 
 #include "base/util.h"
@@ -224,6 +225,51 @@ UNIT_TEST(the_limit_of_a_files_size_is_heeded)
     const regx_status_t status = regx_segment_alloc(REGX_SEGMENT_POSIX, 1u << 20, &segment);
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
     assert_int_equal(status, REGX_NO_MEMORY);
+}
+
+static bool shmctl_refused;
+
+int __real_shmctl(int id, int command, struct shmid_ds *status);
+int __wrap_shmctl(int id, int command, struct shmid_ds *status);
+int __wrap_shmctl(int id, int command, struct shmid_ds *status)
+{
+    if (shmctl_refused) {
+        errno = EPERM;
+        return -1;
+    }
+    return __real_shmctl(id, command, status);
+}
+
+/* Segments that this process has made. */
+static unsigned segments(void)
+{
+    FILE *list = fopen("/proc/sysvipc/shm", "re");
+    char line[300];
+    unsigned count = 0;
+    int maker;
+
+    assert_non_null(list);
+    while (fgets(line, sizeof(line), list) != NULL) {
+        count += sscanf(line, "%*d %*d %*o %*u %d", &maker) == 1 && maker == getpid();
+    }
+    fclose(list);
+    return count;
+}
+
+UNIT_TEST(what_could_not_be_removed_is_not_made)
+{
+    const unsigned before = segments();
+    regx_segment_t segment;
+    void *held;
+
+    shmctl_refused = true;
+    const regx_status_t status = regx_segment_alloc(REGX_SEGMENT_SYSV, 1u << 17, &segment);
+    const regx_life_t life = regx_life_begin(&held);
+    shmctl_refused = false;
+    assert_int_equal(segments(), before);
+    assert_int_equal(status, REGX_NO_MEMORY);
+    assert_int_equal(life.id, -1);
+    regx_life_end(held);
 }
 
 static unsigned interruptions; /* to come */
