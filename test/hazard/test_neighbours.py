@@ -44,6 +44,19 @@ def test_what_a_rank_takes_for_the_machine_is_its_own(mpi: Mpi, tmp_path: Path, 
     mpi(*COLLECTIVE, ranks=3, within=enter, regx={"rendezvous": "pipeline"}).checked(ranks=3).over("shm")
 
 
+def test_neither_proc_nor_system_v_is_needed(mpi: Mpi, tmp_path: Path) -> None:
+    """Neighbours cannot open one another's descriptors then: a file in /dev/shm has a name for a while. What an
+    earlier job has left of such names is removed."""
+    enter = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs tmpfs /proc; exec "$@"', "sh"]
+    why = refusal(*enter, "true")
+    if why:
+        pytest.skip(f"no namespaces: {why}")
+    memory = SharedMemory(tmp_path, sysv=False)
+    left = ["sh", "-c", 'echo >/dev/shm/regx.0123456789abcdef; exec "$@"', "sh"]
+    mpi(*COLLECTIVE, ranks=3, around=[*memory.around, *left], within=enter).checked(ranks=3).over("shm")
+    assert memory.left() == ""
+
+
 @pytest.mark.parametrize("size", ["1G", "64M"])
 def test_ranks_in_containers_of_their_own_share_memory_and_bounce(mpi: Mpi, tmp_path: Path, seed: int,
                                                                   size: str) -> None:

@@ -184,7 +184,8 @@ regx_status_t regx_shm_file_map_other(int32_t pid, const regx_shm_file_t *file, 
     return status;
 }
 
-/* Locked before it has the name: who finds one that is not locked may remove it. */
+/* Locked before it has the name: who finds one that is not locked may remove it. By the descriptor alone,
+ * which needs no /proc, from Linux 6.10 on. */
 bool regx_shm_file_publish(int descriptor, regx_shm_file_t *file)
 {
     char path[64], own[64];
@@ -195,7 +196,8 @@ bool regx_shm_file_publish(int descriptor, regx_shm_file_t *file)
     }
     path_of(file, path);
     snprintf(own, sizeof(own), REGX_PROC "fd/%d", descriptor);
-    return linkat(AT_FDCWD, own, AT_FDCWD, path, AT_SYMLINK_FOLLOW) == 0;
+    return linkat(AT_FDCWD, own, AT_FDCWD, path, AT_SYMLINK_FOLLOW) == 0 ||
+           linkat(descriptor, "", AT_FDCWD, path, AT_EMPTY_PATH) == 0;
 }
 
 void regx_shm_file_unlink(const regx_shm_file_t *file)

@@ -20,15 +20,21 @@ const char *regx_segment_kind_name(regx_segment_kind_t kind)
 
 /* ---- a file in /dev/shm ---- */
 
-/* Of one without a name neighbours open this process's descriptor: as a rule they may, unless it has
- * privileges that they have not, or its program may not be read. Of one with a name nobody needs that, but
+/* Whether neighbours may open this process's descriptors: as a rule, unless it has privileges that they
+ * have not, or its program may not be read. */
+bool regx_segment_shows_descriptors(void)
+{
+    return prctl(PR_GET_DUMPABLE, 0, 0, 0, 0) == 1 && access(REGX_PROC "fd", X_OK) == 0;
+}
+
+/* Of one without a name neighbours open this process's descriptor. Of one with a name nobody needs that, but
  * only this process's mapping keeps the lock: no child has it. */
 static regx_status_t alloc_file(bool named, size_t length, regx_segment_t *segment)
 {
     regx_shm_file_t *name = &segment->name.file;
     void *base = NULL;
 
-    if (!named && prctl(PR_GET_DUMPABLE, 0, 0, 0, 0) != 1) {
+    if (!named && !regx_segment_shows_descriptors()) {
         return REGX_DENIED;
     }
     const int file = regx_descriptor_move(open(

@@ -19,10 +19,11 @@
  * PID namespace a process number is another process. So a file is known by its device and inode as
  * well, and these are looked at before it is mapped or closed.
  *
- * Where a process is alone in its IPC namespace, as in a container for each rank, its file has a
- * random name in /dev/shm until the neighbours of the start have opened it, and a lock (flock) that is
- * the mapping's: it ends with the process, whatever becomes of descriptors. By that neighbours see
- * whether it lives, and who starts later removes names that were left.
+ * Where a process is alone in its IPC namespace, as in a container for each rank, or where System V
+ * refuses and neighbours may not open its descriptors, its file has a random name in /dev/shm until
+ * the neighbours of the start have opened it, and a lock (flock) that is the mapping's: it ends with
+ * the process, whatever becomes of descriptors. By that neighbours see whether it lives, and who starts
+ * later removes names that were left.
  *
  * Whether another process lives is seen by a second segment of System V, which that process alone
  * attaches, without its children: the segment is there as long as the process.
@@ -125,6 +126,9 @@ typedef struct regx_shm_mapping { /* another process's segment, mapped here */
 } regx_shm_mapping_t;
 
 const char *regx_segment_kind_name(regx_segment_kind_t kind);
+
+/* Whether neighbours may open this process's descriptors in /proc, and so its files without a name. */
+bool regx_segment_shows_descriptors(void);
 
 /* The number of a new segment of System V. -1: it is refused, or could not be marked to be removed: it
  * would stay when all processes have ended. */

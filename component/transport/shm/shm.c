@@ -124,16 +124,19 @@ static bool open_main_as(regx_shm_t *shm, regx_segment_kind_t kind, size_t pool_
 }
 
 /* A smaller pool is better than none: halves what is asked for, down to what is of use. named: in a file
- * with a name, else in memory of System V, or in a file without a name where there is none. */
+ * with a name, else in memory of System V, or where there is none in a file, without a name if neighbours
+ * can open it so. */
 static bool open_main_of(regx_shm_t *shm, bool named)
 {
+    const regx_segment_kind_t file =
+        !named && regx_segment_shows_descriptors() ? REGX_SEGMENT_POSIX : REGX_SEGMENT_NAMED;
+
     for (size_t size = shm->config.pool_size; size >= shm->config.pool_min; size /= 2) {
         size = regx_align_up(size, regx_page_size());
         const bool last = size / 2 < shm->config.pool_min;
 
-        if (named ? open_main_as(shm, REGX_SEGMENT_NAMED, size, last)
-                  : open_main_as(shm, REGX_SEGMENT_SYSV, size, last) ||
-                        open_main_as(shm, REGX_SEGMENT_POSIX, size, last)) {
+        if ((!named && open_main_as(shm, REGX_SEGMENT_SYSV, size, last)) ||
+            open_main_as(shm, file, size, last)) {
             return true;
         }
     }
@@ -141,12 +144,14 @@ static bool open_main_of(regx_shm_t *shm, bool named)
 }
 
 /* A process that is alone in its IPC namespace takes memory of another kind only where there is none
- * with a name, however small the pool: nobody else would see it. */
+ * with a name, however small the pool: nobody else would see it. Any other removes as well what a job
+ * has left that was killed, or ended while not all neighbours had opened it: perhaps no process
+ * with such a file starts here again. */
 static bool open_main(regx_shm_t *shm)
 {
-    if (shm->config.neighbours > 0 && is_alone()) {
+    if (shm->config.neighbours > 0) {
         regx_shm_files_clean();
-        if (open_main_of(shm, true)) {
+        if (is_alone() && open_main_of(shm, true)) {
             return true;
         }
     }
