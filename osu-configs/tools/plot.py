@@ -71,18 +71,23 @@ def at_a_glance(frame: Frame, folder: Path, about: str) -> list[Path]:
     places = [place for place in frame[screen.PLACE].drop_duplicates().itertuples(index=False, name=None)
               if place in measured]  # fmt: skip
     phases = [phase for phase in PHASES if (found.phase == phase).any()]
-    figure, axes = pyplot.subplots(len(places), len(phases), squeeze=False, sharex=True, sharey=True,
-                                   figsize=(6.2 * len(phases) + 0.6, 2.7 * len(places) + 0.9))  # fmt: skip
+    panels = [(place, phase) for place in places for phase in phases]
+    columns = len(phases) if len(phases) > 1 else min(2, len(places))  # a phase has its column; one alone has two
+    rows = -(-len(panels) // columns)
+    figure, axes = pyplot.subplots(rows, columns, squeeze=False, sharex=True, sharey=True,
+                                   figsize=(6.2 * columns + 0.6, 2.7 * rows + 0.9))  # fmt: skip
+    spots = list(axes.flat)
     ends = []
-    for row, place in enumerate(places):
+    for axis, (place, phase) in zip(spots, panels):
         mine = found[measured.isin([place])]
-        for at, phase in enumerate(phases):
-            ends.append((axes[row][at], panel(axes[row][at], mine[mine.phase == phase])))
-            cores = "" if phase == UNMEASURED else f", {phase} cores"
-            axes[row][at].set_title(f"{screen.named_groups(mine)[0][0]}{cores}", fontsize=10)
+        ends.append((axis, panel(axis, mine[mine.phase == phase])))
+        cores = "" if phase == UNMEASURED else f", {phase} cores"
+        axis.set_title(f"{screen.named_groups(mine)[0][0]}{cores}", fontsize=10)
+    for axis in spots[len(panels):]:
+        axis.set_visible(False)
     for axis, of_axis in ends:  # when all lines are drawn: the panels share their scale
         label(axis, of_axis)
-    sizes_axis([axis for line in axes for axis in line], sorted(found["size"].unique()))
+    sizes_axis(spots, sorted(found["size"].unique()))
     figure.supylabel("speed relative to the best of Open MPI's own; above 1 is faster", fontsize=9, x=0.004)
     figure.text(0.01, 0.005, about, fontsize=7, color="#666666")
     figure.tight_layout(rect=(0.01, 0.02, 1, 1))
