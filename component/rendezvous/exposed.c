@@ -215,9 +215,9 @@ static regx_conn_t *begin_read(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_s
     const bool registers = conn->transport->registers && !conn->single_copy;
     const bool reads =
         !registers && (recv->protocol->grants == REGX_GRANTS_RKEYS || may_be_staged(peer, recv));
-    /* By auto perhaps from a staging buffer, whatever the path: the sender may be at it already. */
-    const bool crashes =
-        reads && (recv->path == REGX_PATH_bounce || recv->trial.of != NULL) && !has_end(rndv, recv);
+    /* Whatever the path, it may be this process that copies: out of a staging buffer, at which the sender
+     * may be already, or out of memory of MPI_Alloc_mem. */
+    const bool crashes = reads && !has_end(rndv, recv);
 
     recv->whole.registered = registers && take_kept(rndv, recv);
     if (recv->whole.registered || (reads && !crashes)) {

@@ -28,3 +28,12 @@ def test_where_no_memory_is_behind_the_buffer_it_is_an_error_too(mpi: Mpi, strat
     assert all("receive buffer at 0x" in line and "shorter than the message" in line
                for line in job.complaints), str(job)
     assert bool(job.complaints) == (senders in ("read", "together", "auto")), str(job)
+
+
+@pytest.mark.parametrize("strategy", ["read", "together", "auto"])
+@pytest.mark.parametrize("sent", [20_000, MIB])
+def test_what_is_copied_out_of_memory_of_mpi_stops_there_too(mpi: Mpi, strategy: str, sent: int) -> None:
+    """The receiver has that mapped and copies itself. It must not store where no memory is behind its buffer."""
+    job = mpi("truncate", "--closed", "--owned", sent, 8192, regx={"rendezvous": strategy, "eager_limit": 4096})
+    assert job.status == 0 and job.stdout.startswith("checked "), str(job)
+    assert job.complaints and all("shorter than the message" in line for line in job.complaints), str(job)

@@ -3,28 +3,37 @@
  * Truncation: a message longer than the receive must end in MPI_ERR_TRUNCATE, and the next message
  * must be right.
  *
- *     truncate [--closed] SENT RECEIVED...
+ *     truncate [--closed] [--owned] SENT RECEIVED...
  *
  * (pairs.) ob1 has a BTL that gets (and tcp) write the whole message, so memory of the message's length
  * lies behind the receive; with --closed nothing that may be written does, and RECEIVED is a multiple of
- * the page. Beyond the message nothing may be written. Two ranks; each
- * pair runs with the receive posted early and late.
+ * the page; with --owned what is sent lies in memory of MPI_Alloc_mem. Beyond the message nothing may be
+ * written. Two ranks; each pair runs with the receive posted early and late.
  */
 #include "mapping.h"
 
 enum { GUARD = 8192, TAG = 5, TAG_POSTED = 6 };
 
 static uint64_t seed = 77;
-static bool closed;
+static bool closed, owned;
 
 static void send_one(int number, size_t sent)
 {
-    unsigned char *buffer = check_memory(sent);
+    unsigned char *buffer = NULL;
+    if (owned) {
+        MPI_Alloc_mem((MPI_Aint)sent, MPI_INFO_NULL, &buffer);
+    } else {
+        buffer = check_memory(sent);
+    }
     stamp_fill(buffer, sent, stamp_key(seed, (uint64_t)number, 0, 0), 0);
     MPI_Recv(NULL, 0, MPI_BYTE, 1, TAG_POSTED, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
     MPI_Send(buffer, (int)sent, MPI_BYTE, 1, TAG, MPI_COMM_WORLD);
     check_stamp(buffer, sent, stamp_key(seed, (uint64_t)number, 0, 0), 0, "send buffer");
-    free(buffer);
+    if (owned) {
+        MPI_Free_mem(buffer);
+    } else {
+        free(buffer);
+    }
 }
 
 static void receive_one(int number, size_t sent, size_t received, int late)
@@ -74,6 +83,7 @@ int main(int argc, char **argv)
     int number = 0;
     rank = check_begin(&argc, &argv, 3);
     closed = check_option(&argc, argv, "--closed", 1) != NULL;
+    owned = check_option(&argc, argv, "--owned", 1) != NULL;
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     for (int late = 0; late < 2; late++) {
         for (int n = 1; n + 1 < argc; n += 2) {
