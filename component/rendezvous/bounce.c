@@ -250,7 +250,7 @@ regx_status_t regx_stage_copy_out(regx_rndv_t *rndv, regx_step_t *step)
     assert(recv->landed <= recv->buffer.length);
     recv->slots.used = true;
     if (!there && !regx_revoke_lost_locked(rndv, recv, control->offset)) {
-        regx_recv_note_lost(rndv, recv, control, lacks);
+        regx_recv_note_lost_locked(rndv, recv, control, lacks);
     }
     regx_recv_release_slot_locked(rndv, recv, (uint32_t)(control->slot / rndv->pool->slot_size));
     return REGX_OK;

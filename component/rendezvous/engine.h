@@ -175,11 +175,12 @@ struct regx_rndv {
     struct {
         regx_autotune_t sizes[REGX_AUTO_WIRES][REGX_AUTO_SIZES];
         regx_reuse_t reuse;
-    } tuner; /* of `auto` */
-    char
-        lost[384]; /* what arrived corrupt or not at all, for the owner (recv.h); of the thread that
-                       makes progress, without the lock */
-    bool lost_may_be_longer;  /* of `lost`: as its callback says */
+    } tuner;                /* of `auto` */
+    struct {                /* what arrived corrupt or not at all, for the owner (recv.h) */
+        _Atomic bool noted; /* there is something */
+        bool may_be_longer; /* as the owner's callback says */
+        char text[384];
+    } lost;
     regx_landings_t landings; /* of the path remap; has a lock of its own */
     struct {
         regx_link_t pending; /* they wait for slots or could not send, oldest first */

@@ -150,8 +150,11 @@ static void leave_to_mpi(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
     regx_fall_back(rndv, "receiver: its buffer cannot be written, or is shorter");
     if (!regx_fault_is_handled(SIGSEGV) && !regx_fault_is_handled(SIGBUS) &&
         !regx_rndv_is_paged(rndv, recv->buffer.base, all.length)) {
-        regx_recv_note_lost(rndv, recv, &all,
-                            regx_buffer_lacks(recv->buffer.base, all.length, true, text));
+        const char *lacks = regx_buffer_lacks(recv->buffer.base, all.length, true, text);
+
+        regx_lock(&rndv->lock);
+        regx_recv_note_lost_locked(rndv, recv, &all, lacks);
+        regx_unlock(&rndv->lock);
     }
 }
 

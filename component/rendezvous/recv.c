@@ -292,41 +292,50 @@ void regx_recv_verify(regx_rndv_t *rndv, regx_rndv_recv_t *recv, const regx_cont
         control->checksum) {
         return;
     }
+    regx_lock(&rndv->lock);
     if (!recv->corrupt) {
-        snprintf(rndv->lost, sizeof(rndv->lost),
+        snprintf(rndv->lost.text, sizeof(rndv->lost.text),
                  "bytes %" PRIu64 " to %" PRIu64 " of %" PRIu64
                  " at %p by %s arrived as something else than was sent (verify)",
                  control->offset, control->offset + control->length - 1, recv->buffer.length,
                  (const void *)recv->buffer.base, regx_path_names[path]);
-        rndv->lost_may_be_longer = false;
+        rndv->lost.may_be_longer = false;
+        atomic_store(&rndv->lost.noted, true);
     }
     recv->corrupt = true;
+    regx_unlock(&rndv->lock);
 }
 
-void regx_recv_note_lost(regx_rndv_t *rndv, regx_rndv_recv_t *recv, const regx_control_t *control,
-                         const char *lacks)
+void regx_recv_note_lost_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
+                                const regx_control_t *control, const char *lacks)
 {
     if (!recv->corrupt) {
-        snprintf(rndv->lost, sizeof(rndv->lost),
+        snprintf(rndv->lost.text, sizeof(rndv->lost.text),
                  "bytes %" PRIu64 " to %" PRIu64 " of %" PRIu64
                  " did not all reach the receive buffer at %p: there it is %s%s",
                  control->offset, control->offset + control->length - 1, recv->buffer.length,
                  (const void *)recv->buffer.base, lacks,
                  recv->may_be_longer ? ", or shorter than the message" : "");
-        rndv->lost_may_be_longer = recv->may_be_longer;
+        rndv->lost.may_be_longer = recv->may_be_longer;
+        atomic_store(&rndv->lost.noted, true);
     }
     recv->corrupt = true;
 }
 
 void regx_recv_report(regx_rndv_t *rndv, const regx_peer_t *peer)
 {
-    char what[sizeof(rndv->lost)];
+    char what[sizeof(rndv->lost.text)];
 
-    if (rndv->lost[0] != '\0') {
-        memcpy(what, rndv->lost, sizeof(what));
-        /* First: the owner may end the connection, and with it other gets. */
-        rndv->lost[0] = '\0';
-        rndv->config.lost(rndv->config.context, peer, what, rndv->lost_may_be_longer);
+    if (!atomic_load_explicit(&rndv->lost.noted, memory_order_relaxed)) {
+        return;
+    }
+    regx_lock(&rndv->lock);
+    const bool noted = atomic_exchange(&rndv->lost.noted, false);
+    const bool may_be_longer = rndv->lost.may_be_longer;
+    memcpy(what, rndv->lost.text, sizeof(what));
+    regx_unlock(&rndv->lock);
+    if (noted) { /* the owner may end the connection, and with it other gets */
+        rndv->config.lost(rndv->config.context, peer, what, may_be_longer);
     }
 }
 

@@ -192,8 +192,8 @@ void regx_recv_verify(regx_rndv_t *rndv, regx_rndv_recv_t *recv, const regx_cont
                       regx_path_t path);
 /* Notes for the owner that of the message's bytes some could not be brought to the user's buffer,
  * and what that lacks (buffer.h). */
-void regx_recv_note_lost(regx_rndv_t *rndv, regx_rndv_recv_t *recv, const regx_control_t *control,
-                         const char *lacks);
+void regx_recv_note_lost_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
+                                const regx_control_t *control, const char *lacks);
 /* Tells the owner what was noted, if anything, once the message has been dealt with. */
 void regx_recv_report(regx_rndv_t *rndv, const regx_peer_t *peer);
 
