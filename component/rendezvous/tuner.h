@@ -127,8 +127,8 @@ typedef enum regx_batch_use {
     REGX_BATCH_IDLE,   /* goes by the fastest so far and finds out nothing: some bursts are left out
                           so, lest the batches fall into step with the program */
     REGX_BATCH_OPENING /* begins the first trial, and finds out nothing. By bounce, which maps the
-                          pages of its staging buffers so; at the sender by the rendezvous, whose
-                          receiver tries its own candidates meanwhile */
+                          pages of its staging buffers so; at the sender by the rendezvous: what is
+                          read first still lies in the sender's cache, and takes three times as long */
 } regx_batch_use_t;
 
 /* A candidate's batch in a trial. */
