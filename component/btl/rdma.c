@@ -76,9 +76,9 @@ static mca_btl_base_registration_handle_t *expose(regx_module_t *module, regx_en
 }
 
 static mca_btl_base_registration_handle_t *
-open_receive(regx_module_t *module, regx_endpoint_t *endpoint, void *base, size_t size)
+open_receive(regx_module_t *module, regx_endpoint_t *endpoint, void *base, size_t size, bool to_get)
 {
-    regx_rndv_recv_t *recv = regx_rndv_recv_open(module->rndv, &endpoint->peer, base, size);
+    regx_rndv_recv_t *recv = regx_rndv_recv_open(module->rndv, &endpoint->peer, base, size, to_get);
 
     if (recv == NULL) {
         regx_module_lost(module, endpoint, size, "from", "out of memory");
@@ -104,7 +104,8 @@ mca_btl_base_registration_handle_t *regx_btl_register_mem(mca_btl_base_module_t 
         return expose(regx_module_of(btl), endpoint, base, size);
     case MCA_BTL_REG_FLAG_REMOTE_WRITE:                                /* for put */
     case MCA_BTL_REG_FLAG_REMOTE_WRITE | MCA_BTL_REG_FLAG_LOCAL_WRITE: /* for get */
-        return open_receive(regx_module_of(btl), endpoint, base, size);
+        return open_receive(regx_module_of(btl), endpoint, base, size,
+                            (flags & MCA_BTL_REG_FLAG_LOCAL_WRITE) != 0);
     default:
         return NULL;
     }

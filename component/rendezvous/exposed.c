@@ -15,8 +15,8 @@
  * Over an RDMA device the message is read if both buffers are registered already, as a whole, and
  * both strategies expose; not if the receiver's path is bounce. That saves the CTS, and the device
  * does as much as for a write. A new buffer goes by CTS: it is registered chunk by chunk while the
- * first chunks are on the wire. The receive has its CTS all the same, which holds if the read
- * fails.
+ * first chunks are on the wire. The receive has its first chunk all the same, for the CTS that is sent
+ * if the read fails.
  *
  * Where large messages go both ways at once they are written instead: what this process would read
  * has its CTS if buffers of its own are exposed at that time. Measured on Soft-RoCE, both ways at
@@ -196,6 +196,11 @@ static bool end_read(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_status_t st
 
 static void tell(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_status_t status)
 {
+    if (status != REGX_OK && status != REGX_FAILED) { /* the CTS is to be shipped */
+        regx_lock(&rndv->lock);
+        regx_recv_complete_cts_locked(rndv, recv);
+        regx_unlock(&rndv->lock);
+    }
     regx_recv_report(rndv, recv->peer);
     recv->whole.done(recv->whole.context, status);
 }
@@ -287,7 +292,7 @@ void regx_rndv_recv_get(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
     recv->whole.context = context;
     if (!regx_exposure_unpack(bytes, &exposure) || exposure.length != recv->buffer.length) {
         regx_count_malformed(rndv->counters);
-        done(context, REGX_INVALID);
+        tell(rndv, recv, REGX_INVALID);
         return;
     }
     if (!rndv->config.verify || exposure.has_checksum) {

@@ -111,12 +111,14 @@ static void leave_trial_locked(const regx_rndv_recv_t *recv)
                     whole && recv->slots.used == (recv->path == REGX_PATH_bounce));
 }
 
-/* The CTS, but for what grant_first has filled in. */
-static void complete_cts_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
+void regx_recv_complete_cts_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
 {
     regx_cts_t *cts = &recv->cts;
 
-    if (recv->protocol->grant_first_locked != NULL) {
+    if (cts->version != 0) { /* it is made: the receive was not opened for a get */
+        return;
+    }
+    if (recv->protocol->grant_first_locked != NULL && recv->phase == REGX_RECV_OPENED) {
         recv->protocol->grant_first_locked(rndv, recv);
     }
     cts->version = REGX_CONTROL_VERSION;
@@ -158,7 +160,7 @@ static void give_up_memory(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
 }
 
 regx_rndv_recv_t *regx_rndv_recv_open(regx_rndv_t *rndv, regx_peer_t *peer, void *base,
-                                      size_t length)
+                                      size_t length, bool to_get)
 {
     regx_rndv_recv_t *recv = recv_new(rndv);
 
@@ -188,7 +190,9 @@ regx_rndv_recv_t *regx_rndv_recv_open(regx_rndv_t *rndv, regx_peer_t *peer, void
         free(recv);
         return NULL;
     }
-    complete_cts_locked(rndv, recv);
+    if (!to_get) {
+        regx_recv_complete_cts_locked(rndv, recv);
+    }
     if (regx_recv_ends_by_arrived(recv)) { /* progress looks at it from now on */
         atomic_store_explicit(&rndv->work.watches, true, memory_order_relaxed);
         regx_revoke_set_due(rndv);
@@ -204,7 +208,6 @@ void regx_recv_open_again_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, bool
     recv->slots.only = true;
     set_path(rndv, recv, REGX_PATH_bounce, REGX_WHY_unread);
     assert(!regx_recv_ends_by_arrived(recv)); /* what is read is not watched */
-    complete_cts_locked(rndv, recv);
 }
 
 /* ---- its chunks and slots ---- */

@@ -197,7 +197,9 @@ void regx_recv_note_lost_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
 /* Tells the owner what was noted, if anything, once the message has been dealt with. */
 void regx_recv_report(regx_rndv_t *rndv, const regx_peer_t *peer);
 
-/* Makes another CTS, for a receive that is OPENED and of which the first was not shipped: by slots,
+/* Enters in the CTS all that grant_first has not, once, before it is shipped. */
+void regx_recv_complete_cts_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv);
+/* Begins another CTS, for a receive that is OPENED and of which the first was not shipped: by slots,
  * because it could not be read. failed: perhaps the memory at either end is gone. */
 void regx_recv_open_again_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, bool failed);
 

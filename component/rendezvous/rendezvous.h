@@ -167,9 +167,11 @@ regx_rndv_t *regx_rndv_create(const regx_rndv_config_t *config, regx_pool_t *poo
 void regx_rndv_destroy(regx_rndv_t *rndv);
 
 /* Opens the receive side of a transfer of `length` bytes into a buffer that stays the caller's. It
- * begins with the CTS, REGX_CTS_SIZE bytes, which the sender needs. NULL: no memory. */
+ * begins with the CTS, REGX_CTS_SIZE bytes, which the sender needs. to_get: regx_rndv_recv_get comes
+ * next, and there is no CTS before it has ended: it would hold slots that nobody fills. NULL: no
+ * memory. */
 regx_rndv_recv_t *regx_rndv_recv_open(regx_rndv_t *rndv, regx_peer_t *peer, void *base,
-                                      size_t length);
+                                      size_t length, bool to_get);
 /* When it returns, nothing is written to the buffer any more (but by a get whose sender has ended
  * the transfer before it was acknowledged: get.c). Grants that the sender cannot know or has given
  * up are taken back. */
@@ -215,8 +217,8 @@ void regx_rndv_unexpect(regx_rndv_t *rndv, const regx_peer_t *peer);
 typedef void (*regx_rndv_got_t)(void *context, regx_status_t status);
 
 /* Reads the message from what its sender exposed, if this process's strategy has the receiver read.
- * Called for a receive whose CTS was not shipped. `done` is called once, perhaps within the call;
- * the receive is not closed before. The CTS may change until then. */
+ * Called once for a receive that was opened for it. `done` is called once, perhaps within the call; the
+ * receive is not closed before, and its CTS is made before. */
 void regx_rndv_recv_get(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
                         const uint8_t exposure[REGX_CTS_SIZE], regx_rndv_got_t done, void *context);
 

@@ -55,7 +55,7 @@ static void open_recv(fuzz_input_t *input)
 
         fuzz_check(posix_memalign(&receive->memory, PAGE, skew + length) == 0);
         receive->recv = regx_rndv_recv_open(process->rndv, &process->peer,
-                                            (char *)receive->memory + skew, length);
+                                            (char *)receive->memory + skew, length, false);
         fuzz_check(receive->recv != NULL);
     }
 }

@@ -132,7 +132,7 @@ def test_a_bounce_is_taken_from_where_its_sender_copies_it(mpi: Mpi, tmp_path: P
               regx={"verify": verify})
     job.checked(ranks=2).carried("auto").over("shm")
     assert 0 < job.total("stages_taken") <= job.total("messages_bounce"), str(job)
-    assert job.total("puts") == 0, str(job)  # none went to the pool
+    assert job.total("puts") == job.most("slots_high") == 0, str(job)  # none went to the pool, or was to go
 
 
 def test_each_rank_may_have_its_own_strategy(mpi: Mpi, tmp_path: Path) -> None:

@@ -156,7 +156,8 @@ static void open_receive(sim_message_t *message)
     memset(target - GUARD_SIZE, GUARD, GUARD_SIZE);
     memset(target, OPEN, message->length);
     memset(target + message->length, GUARD, GUARD_SIZE);
-    message->recv = regx_rndv_recv_open(process->rndv, &process->peer, target, message->length);
+    message->recv = regx_rndv_recv_open(process->rndv, &process->peer, target, message->length,
+                                        message->has_exposure);
     sim_check(message->recv != NULL);
     memcpy(message->recv_handle, (const uint8_t *)message->recv + 4, 8);
     if (message->has_exposure) {

@@ -141,7 +141,8 @@ static regx_cts_t cts_of(const regx_rndv_recv_t *recv)
 /* Opens a receive; returns how many slots its CTS grants. */
 static unsigned opens(rig_t *rig, unsigned peer, size_t length)
 {
-    regx_rndv_recv_t *recv = regx_rndv_recv_open(rig->rndv, &rig->peers[peer], rig->buffer, length);
+    regx_rndv_recv_t *recv =
+        regx_rndv_recv_open(rig->rndv, &rig->peers[peer], rig->buffer, length, false);
 
     assert_non_null(recv);
     assert_in_range(rig->count, 0, RECEIVES - 1);

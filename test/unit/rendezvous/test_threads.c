@@ -214,7 +214,7 @@ static void *receive_some(void *argument)
 
             message->recv = regx_rndv_recv_open(message->to->rndv,
                                                 &message->to->peers[message->from - processes],
-                                                message->received, message->length);
+                                                message->received, message->length, false);
             require(message->recv != NULL, "a receive opens");
             memcpy(frame, &index, sizeof(index));
             memcpy(frame + sizeof(index), message->recv, REGX_CTS_SIZE);
