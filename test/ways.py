@@ -28,6 +28,7 @@ CHUNKS: dict[str, object] = {"rndv_eager_limit": 0, "chunk_size": "16K", "chunk_
 PINNED: dict[str, object] = {"transport": "pinned", **CHUNKS}
 WAYS = {
     "windows": Way(ranks=3, used=("onesided",)),
+    "staged": Way({"rendezvous": "staged", **CHUNKS}, ranks=3, used=("stages_taken",)),
     "alloc_mem": Way({"rendezvous": "together"}, used=("pieces_owned",)),
     "remap": Way({"rendezvous": "remap", **CHUNKS}, ranks=3,
                  used=("remap_pages", "remap_copied_bytes")),

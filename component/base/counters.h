@@ -16,6 +16,7 @@
  * whose table is made from this one): X(name, help). */
 #define REGX_RENDEZVOUS_PATHS(X)                                                                   \
     X(bounce, "copied through slots of the bounce pool")                                           \
+    X(staged, "copied by the sender to a staging buffer, and out of it by the receiver")           \
     X(pipeline, "written in registered chunks")                                                    \
     X(direct, "written as a whole from a registered buffer")                                       \
     X(read, "read by the receiver")                                                                \
@@ -48,7 +49,7 @@ typedef enum regx_path {
     X("as btl_regx_costs says", told)                                                              \
     X("the only rendezvous that auto has up to 32 KiB", brief)                                     \
     X("fastest when tried", winner)                                                                \
-    X("the sender had no place for it", unstaged)                                                  \
+    X("the sender did not stage it", unstaged)                                                     \
     X("both buffers are registered", registered)                                                   \
     X("the kernel does not copy to this peer", no_copies)                                          \
     X("chunk: refused by this peer before", no_puts)                                               \

@@ -10,14 +10,14 @@
 
 #include "base/file.h"
 
-#define FORMAT "1"
+#define FORMAT "2"
 #define FILE_MAX 65536                   /* bytes */
 #define COST_MAX UINT64_C(1000000000000) /* nanoseconds */
 #define HEAD_MAX 80u                     /* bytes of a line of the head */
 
 static const char *const neighbours[REGX_NEIGHBOURS] = {"l2", "l3", "package", "node", "any"};
 /* In the order of a line. */
-static const regx_path_t paths[] = {REGX_PATH_eager, REGX_PATH_bounce, REGX_PATH_together,
+static const regx_path_t paths[] = {REGX_PATH_eager, REGX_PATH_staged, REGX_PATH_together,
                                     REGX_PATH_read};
 
 /* Reads all of it into `text`, which is zero. false: `error` has what is wrong. */

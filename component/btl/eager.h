@@ -85,10 +85,10 @@ static inline bool regx_eager_is_lowered(const regx_eager_t *eager, size_t lengt
  *
  * A file of lines of words:
  *
- *   regx-costs 1                     the format
+ *   regx-costs 2                     the format
  *   regx 0.1.0                       the version of regx that it was measured with
  *   processor AuthenticAMD 25 17     as /proc/cpuinfo has the first one (regx_costs_read)
- *   l3 64K 9000 8100 5200 7400       nanoseconds of a message: neighbour, size, eager, bounce,
+ *   l3 64K 9000 8100 5200 7400       nanoseconds of a message: neighbour, size, eager, staged,
  *                                    together, read; "-": not measured
  *   end
  *

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * Auto: which of the other strategies carries a message; tuner.h says how the fastest is found. Where
- * both processes map the pool: bounce, in which two cores copy at once in user space (exposed.c: by a
- * staging buffer, and by the pool only if the kernel does not copy to this peer); read, the kernel's
- * single copy by the receiver; or together, where the sender copies a part. Elsewhere: pipeline, where
- * the wire writes the user's buffer in chunks and spares the copy out (a buffer that is registered
- * already goes as one chunk), or bounce, which registers nothing.
+ * the kernel copies between the two processes: staged, in which two cores copy at once in user space;
+ * read, the kernel's single copy by the receiver; or together, where the sender copies a part.
+ * Elsewhere on a node: bounce. Over a device: pipeline, where the wire writes the user's buffer in
+ * chunks and spares the copy out (a buffer that is registered already goes as one chunk), or bounce,
+ * which registers nothing.
  *
- * On a node the first trial begins with the first message, and by bounce. `together` is the prior,
- * that is, what goes where nothing is known and bounce is out: it took a third to a half of
- * bounce's time if the program does not touch the buffers, and 1.0 to 1.3 times as long if they are
+ * On a node the first trial begins with the first message, and by staged. `together` is the prior,
+ * that is, what goes where nothing is known and staged is out: it took a third to a half of
+ * staged's time if the program does not touch the buffers, and 1.0 to 1.3 times as long if they are
  * written before each message and read after it (two cores of a Xeon, from 64 KiB to 1 MiB).
  *
  * Up to 32 KiB a node has one rendezvous, read, which needs no trial. There the sender tries whether
- * eager is faster, and what bounces costs as much as that; to share so short a copy costs more than
+ * eager is faster, and what is staged costs as much as that; to share so short a copy costs more than
  * it gains (16 KiB on two cores of a Xeon: 2.3 us read, 2.8 together).
  *
  * Over an RDMA device a short message into a buffer that is new goes by bounce if buffers have not
@@ -22,9 +22,9 @@
  */
 #include "rendezvous/recv.h"
 
-/* The tuner's candidates: the prior, bounce, others. */
+/* The tuner's candidates: the prior, its opener, others. */
 static const regx_path_t paths[REGX_AUTO_WIRES][REGX_AUTO_CANDIDATES] = {
-    [REGX_AUTO_NODE] = {REGX_PATH_together, REGX_PATH_bounce, REGX_PATH_read},
+    [REGX_AUTO_NODE] = {REGX_PATH_together, REGX_PATH_staged, REGX_PATH_read},
     [REGX_AUTO_APART] = {REGX_PATH_pipeline, REGX_PATH_bounce, REGX_PATH_COUNT}};
 
 /* The number of a message's size. */
@@ -146,5 +146,8 @@ uint64_t regx_auto_speed(regx_rndv_t *rndv, regx_path_t path, uint64_t length)
     return speed;
 }
 
-const regx_strategy_t regx_strategy_auto = {
-    .name = "auto", .choose = choose, .grants_known_whole = true, .exposes = true};
+const regx_strategy_t regx_strategy_auto = {.name = "auto",
+                                            .choose = choose,
+                                            .grants_known_whole = true,
+                                            .exposes = true,
+                                            .stages_from = REGX_AUTO_SHORT + 1};

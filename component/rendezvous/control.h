@@ -46,7 +46,7 @@
 
 #define REGX_TAG_CONTROL 0x28 /* of the tags that Open MPI keeps for BTLs, one that none uses */
 #ifndef REGX_CONTROL_VERSION  /* a test builds another */
-#define REGX_CONTROL_VERSION 17
+#define REGX_CONTROL_VERSION 18
 #endif
 #define REGX_CONTROL_MAX 80 /* bytes of a frame */
 #define REGX_CTS_SIZE 88

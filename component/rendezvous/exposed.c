@@ -4,10 +4,10 @@
  * messages in all, RTS and FIN.
  *
  * On a node, where the kernel copies between two processes, nothing needs to be registered, so it
- * can always be done. The paths read and together are read so. By bounce the receiver takes the
- * message from where the sender copies it (transport/shm/cico.c), if the sender's strategy is auto
- * and it had room for that; where it had none, auto reads it instead. So by auto no message waits for
- * a sender that is outside MPI. Every other path answers with its CTS, as if nothing had been exposed.
+ * can always be done. The paths read and together are read so. By staged the receiver takes the
+ * message from where the sender copies it (transport/shm/cico.c), if the sender's strategy offers
+ * that (auto, staged) and it had room; else it is read. So by none of these does a message wait for a
+ * sender that is outside MPI. Every other path answers with its CTS, as if nothing had been exposed.
  * If the kernel refuses, or the sender's memory is gone, the message goes by slots, from its beginning.
  * If the receive buffer cannot be written it is left to the MPI library. That knows how long the buffer
  * is, and copies no further; and what it stores the program may bring in, or is ended by a signal.
@@ -32,6 +32,14 @@
 #include "base/fault.h"
 #include "rendezvous/send.h"
 
+/* Whether this process's strategy stages messages of that length. */
+static bool stages(const regx_rndv_t *rndv, size_t length)
+{
+    const size_t from = rndv->config.strategy->stages_from;
+
+    return from > 0 && length >= from;
+}
+
 /* Names the bytes to a peer. false: it cannot read them, or not at once. */
 static bool make_readable(regx_rndv_t *rndv, regx_conn_t *conn, const void *base, size_t length,
                           regx_exposure_t *wire, regx_rndv_exposure_t *exposure)
@@ -41,8 +49,7 @@ static bool make_readable(regx_rndv_t *rndv, regx_conn_t *conn, const void *base
     exposure->registered = exposure->staged = false;
     if (ops->node.expose != NULL && conn->single_copy && !conn->transport->forked) {
         ops->node.expose(conn->transport, base, length, &wire->key);
-        exposure->staged = rndv->config.strategy->choose != NULL && length > REGX_AUTO_SHORT &&
-                           ops->node.stage != NULL &&
+        exposure->staged = stages(rndv, length) && ops->node.stage != NULL &&
                            ops->node.stage(conn, base, length, &wire->key);
         exposure->key = wire->key;
         return true;
@@ -132,15 +139,6 @@ static bool has_end(regx_rndv_t *rndv, const regx_rndv_recv_t *recv)
     return there;
 }
 
-/* Whether the sender may copy it to where this process finds it. */
-static bool may_be_staged(const regx_peer_t *peer, const regx_rndv_recv_t *recv)
-{
-    const regx_conn_t *conn = peer->conn;
-
-    return recv->path == REGX_PATH_bounce && conn->single_copy && !peer->no_gets &&
-           conn->transport->ops->node.stage != NULL;
-}
-
 /* The MPI library copies the message: a part of this buffer cannot be written, or is not of it. */
 static void leave_to_mpi(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
 {
@@ -173,7 +171,6 @@ static bool end_read(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_status_t st
         open && !recv->whole.registered && (status == REGX_DENIED || status == REGX_FAILED);
     if (open && status == REGX_OK) {
         recv->granted = recv->landed = recv->buffer.length;
-        recv->slots.used = recv->path == REGX_PATH_bounce;
     } else if (open) {
         recv->phase = REGX_RECV_OPENED;
     }
@@ -221,11 +218,11 @@ static regx_conn_t *begin_read(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_s
     }
     regx_conn_t *conn = peer->conn;
     const bool registers = conn->transport->registers && !conn->single_copy;
-    const bool reads =
-        !registers && (recv->protocol->grants == REGX_GRANTS_RKEYS || may_be_staged(peer, recv));
-    /* Whatever the path, it may be this process that copies: out of a staging buffer, at which the sender
-     * may be already, or out of memory of MPI_Alloc_mem. */
-    const bool crashes = reads && !has_end(rndv, recv);
+    const bool reads = !registers && recv->protocol->grants == REGX_GRANTS_RKEYS;
+    /* Whatever the path, it may be this process that copies: out of slots, out of a staging buffer, at which
+     * the sender may be already, or out of memory of MPI_Alloc_mem. */
+    const bool crashes =
+        !registers && recv->protocol->grants != REGX_GRANTS_CHUNK && !has_end(rndv, recv);
 
     recv->whole.registered = registers && take_kept(rndv, recv);
     if (recv->whole.registered || (reads && !crashes)) {
@@ -246,7 +243,7 @@ static void got(regx_get_t *get, regx_status_t status)
     /* Over a device by `read`, whatever its CTS asks for. */
     const bool registered = recv->whole.registered;
     const regx_path_t path = registered    ? REGX_PATH_read
-                             : get->staged ? REGX_PATH_bounce /* perhaps the transport's choice */
+                             : get->staged ? REGX_PATH_staged /* perhaps the transport's choice */
                                            : recv->path;
     const regx_why_t why = registered ? REGX_WHY_registered : recv->why;
     const bool unwritable = status == REGX_FAILED && !registered &&
@@ -261,23 +258,6 @@ static void got(regx_get_t *get, regx_status_t status)
         leave_to_mpi(rndv, recv);
     }
     tell(rndv, recv, status == REGX_FAILED && !unwritable ? REGX_DENIED : status);
-}
-
-/* The sender had no place for a message that was to bounce: it is read. */
-static regx_status_t read_instead(regx_conn_t *conn, regx_rndv_recv_t *recv)
-{
-    const regx_why_t why = recv->why;
-
-    recv->whole.get.staged = false;
-    recv->path = REGX_PATH_read;
-    recv->why = REGX_WHY_unstaged;
-    const regx_status_t status = conn->transport->ops->get(conn, &recv->whole.get);
-
-    if (status != REGX_PENDING) { /* its CTS holds */
-        recv->path = REGX_PATH_bounce;
-        recv->why = why;
-    }
-    return status;
 }
 
 void regx_rndv_recv_get(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
@@ -312,13 +292,15 @@ void regx_rndv_recv_get(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
                                    .region = recv->whole.registered ? recv->whole.region.mr : NULL,
                                    .offset = exposure.start,
                                    .key = exposure.key,
-                                   .staged = recv->path == REGX_PATH_bounce,
+                                   .staged = recv->path == REGX_PATH_staged,
                                    .assisted = recv->path == REGX_PATH_together,
                                    .done = got,
                                    .context = recv};
     status = conn->transport->ops->get(conn, &recv->whole.get);
-    if (status == REGX_AGAIN && recv->whole.get.staged && recv->trial.of != NULL) { /* of `auto` */
-        status = read_instead(conn, recv);
+    if (status == REGX_AGAIN && recv->whole.get.staged) { /* the sender has no place for it */
+        recv->whole.get.staged = false;
+        regx_recv_read_instead(recv);
+        status = conn->transport->ops->get(conn, &recv->whole.get);
     }
     if (status == REGX_PENDING) { /* perhaps it has ended in another thread, and is closed */
         return;

@@ -418,6 +418,14 @@ static const regx_protocol_t protocol = {.grants = REGX_GRANTS_RKEYS,
 const regx_strategy_t regx_strategy_read = {
     .name = "read", .path = REGX_PATH_read, .protocol = &protocol, .exposes = true};
 
+/* What is not staged is read (exposed.c). */
+const regx_strategy_t regx_strategy_staged = {.name = "staged",
+                                              .path = REGX_PATH_staged,
+                                              .protocol = &protocol,
+                                              .exposes = true,
+                                              .stages_from = 1,
+                                              .copies = true};
+
 const regx_strategy_t regx_strategy_together = {.name = "together",
                                                 .path = REGX_PATH_together,
                                                 .protocol = &protocol,

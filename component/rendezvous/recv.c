@@ -115,8 +115,11 @@ void regx_recv_complete_cts_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
 {
     regx_cts_t *cts = &recv->cts;
 
-    if (cts->version != 0) { /* it is made: the receive was not opened for a get */
+    if (cts->version != 0) { /* it is made */
         return;
+    }
+    if (recv->path == REGX_PATH_staged) { /* it was not offered to be staged, or was not got */
+        regx_recv_read_instead(recv);
     }
     if (recv->protocol->grant_first_locked != NULL && recv->phase == REGX_RECV_OPENED) {
         recv->protocol->grant_first_locked(rndv, recv);

@@ -197,6 +197,13 @@ void regx_recv_note_lost_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
 /* Tells the owner what was noted, if anything, once the message has been dealt with. */
 void regx_recv_report(regx_rndv_t *rndv, const regx_peer_t *peer);
 
+/* The message was to be staged, and cannot be. */
+static inline void regx_recv_read_instead(regx_rndv_recv_t *recv)
+{
+    recv->path = REGX_PATH_read; /* which has the same protocol */
+    recv->why = REGX_WHY_unstaged;
+}
+
 /* Enters in the CTS all that grant_first has not, once, before it is shipped. */
 void regx_recv_complete_cts_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv);
 /* Begins another CTS, for a receive that is OPENED and of which the first was not shipped: by slots,

@@ -18,8 +18,8 @@
  *
  * How the bytes go is the strategy's choice, made by the receiver (recv.c). A sender does what it
  * is granted, so two processes may be configured differently. One file is one way of moving bytes:
- * bounce.c, put.c (also with landing.c: remap), get.c (also with the sender's help: together) and
- * exposed.c. auto.c chooses among them. engine.h has the order of the files and the rules of
+ * bounce.c, put.c (also with landing.c: remap), get.c (also with the sender's help: together, staged)
+ * and exposed.c. auto.c chooses among them. engine.h has the order of the files and the rules of
  * locking.
  *
  * Guarantees. Opening a receive never fails for want of slots and never waits: slots are granted as
@@ -82,6 +82,8 @@ struct regx_strategy {
     bool grants_known_whole; /* see put.c */
     bool exposes; /* as the sender it lets the whole message be read; over a device, as the receiver
                      it reads such (exposed.c) */
+    /* As the sender it offers to stage messages of so many bytes and more. 0: none. */
+    size_t stages_from;
     bool sender_writes; /* on a node the sender has the kernel write the receiver's buffer */
     bool copies;        /* by the kernel, so it needs a transport that has that on a node */
     bool revocable; /* btl_regx_grant=synchronous and optimistic can be had with it: see revoke.c */

@@ -26,7 +26,7 @@
 #define WARMER (7.0F / 8) /* times the batch before: it is still becoming faster, */
 #define COLD                                                                                       \
     0.5F /* or times the best before, which then does not count: 64 messages of 32 KiB
-                             by bounce took 1.4, 0.7, 0.3, 0.12 ms on a virtual machine of Zen 5 */
+                             by staged took 1.4, 0.7, 0.3, 0.12 ms on a virtual machine of Zen 5 */
 #define SAVES (31.0F / 32) /* times the cost of the winner is enough to win */
 #define REST 128u
 #define REPEATED_MAX 3u
@@ -35,7 +35,7 @@
 #define FAILURE 4u /* of the winner; a message that went makes up for one part */
 #define FAILURES_MAX 16u
 
-/* The candidate by which the first trial opens: bounce; of eager or not, the rendezvous. */
+/* The candidate by which the first trial opens: staged, or bounce; of eager or not, the rendezvous. */
 #define OPENER 1u
 /* On this kind of wire. */
 static const struct {
@@ -170,8 +170,8 @@ static void begin_trial(regx_autotune_t *tune)
 }
 
 /* To try what is far worse nearby costs a short program more than it can gain. The ratio of two
- * candidates mostly changes slowly with the size (Zen 3, near, together to bounce from 32 KiB on: 2.8,
- * 2.0, 1.7, 1.5, 1.4), so for each size further it has to be worse by a quarter. It leaps where bounce
+ * candidates mostly changes slowly with the size (Zen 3, near, together to staged from 32 KiB on: 2.8,
+ * 2.0, 1.7, 1.5, 1.4), so for each size further it has to be worse by a quarter. It leaps where staged
  * no longer has a whole message in a staging buffer (Zen 4, near, the other way round: 1.6 at 128 KiB,
  * 0.95 at 256 KiB). Of a candidate that had no part here a smaller size has told. */
 static void tell_larger(regx_autotune_t *tune)
@@ -275,8 +275,8 @@ static bool is_comparable(regx_autotune_t *tune)
 
 /* Whether the batches before this one no longer count: they were of a candidate that had still to warm
  * up. So it is if this one took half the time or less; and of a candidate's first batch if messages
- * come alone, since two of them only tell what is far worse, or if bounce has become faster, since its
- * first batch maps the pages of its slots. */
+ * come alone, since two of them only tell what is far worse, or if staged or bounce has become faster,
+ * since its first batch maps the pages of its buffers. */
 static bool replaces_earlier(const regx_autotune_t *tune, const regx_tried_t *tried, float cost)
 {
     return cost <= tried->cost * wires[tune->wire].cold ||

@@ -16,7 +16,7 @@
  *           FOUND, UNTRIED  ◀── no candidate has a batch left, or 18 ──
  *
  * (UNTRIED again if nothing was found out.) The receiver's first trial on a node begins with the first
- * message, and by bounce, so that what bounce pays for its pages falls into a benchmark's warm-up;
+ * message, and by staged, so that what staged pays for its pages falls into a benchmark's warm-up;
  * over a device it begins after 512 messages. The sender's begins after 112, so that short programs
  * and collective benchmarks, which send 110, have none.
  *
@@ -64,16 +64,16 @@
  * compared with the best single candidate, and how soon changed costs are noticed, stands in
  * test_regret.c and test_eager.c.
  *
- * An example: bursts of 64 messages of 64 KiB, of which the receiver knows nothing. A burst by bounce takes
+ * An example: bursts of 64 messages of 64 KiB, of which the receiver knows nothing. A burst by staged takes
  * 73 ps a byte, by read 130, together 105.
  *
  *     burst   goes by           costs   what follows
- *     1       bounce, OPENING     -     its pages are mapped now
- *     2       bounce             73
+ *     1       staged, OPENING     -     its pages are mapped now
+ *     2       staged             73
  *     3       read              130     FAR_WORSE: it has no other batch
- *     4       bounce, IDLE        -     the fastest so far
+ *     4       staged, IDLE        -     the fastest so far
  *     5       together          105     FAR_WORSE
- *     6, 7    bounce         73, 72     three batches: the trial is over, bounce has won. Neither of the
+ *     6, 7    staged         73, 72     three batches: the trial is over, staged has won. Neither of the
  *                                       others is twice as slow (TOLD_WORSE), so messages twice as
  *                                       long try all three
  *
@@ -126,7 +126,7 @@ typedef enum regx_batch_use {
     REGX_BATCH_TIMED,  /* finds out what its candidate costs */
     REGX_BATCH_IDLE,   /* goes by the fastest so far and finds out nothing: some bursts are left out
                           so, lest the batches fall into step with the program */
-    REGX_BATCH_OPENING /* begins the first trial, and finds out nothing. By bounce, which maps the
+    REGX_BATCH_OPENING /* begins the first trial, and finds out nothing. By staged, which maps the
                           pages of its staging buffers so; at the sender by the rendezvous: what is
                           read first still lies in the sender's cache, and takes three times as long */
 } regx_batch_use_t;
@@ -157,7 +157,7 @@ typedef struct regx_tried {
     uint8_t kept;
     uint8_t batches; /* that count */
     uint8_t failed;  /* batches of which messages went another way */
-    bool warming;    /* its last batch was still faster than those before, or bounce's first */
+    bool warming;    /* its last batch was still faster than those before, or the opener's first */
 } regx_tried_t;
 
 /* The messages of one size. A candidate is known here by its number; 0 is the prior. */

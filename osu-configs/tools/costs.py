@@ -18,7 +18,7 @@ from tools.sizes import show
 from tools.trouble import Trouble
 
 ROWS = FOLDER / "costs.conf"
-WAYS = ("eager", "bounce", "together", "read")  # rows, in the order of a line
+WAYS = ("eager", "staged", "together", "read")  # rows, in the order of a line
 NEIGHBOURS = {"l2": "share a cache of the second level", "l3": "share a cache of the third level", "package": "share a package",
               "node": "share none of these"}  # fmt: skip
 SYSTEM = Path("/sys/devices/system/cpu")
@@ -77,8 +77,8 @@ def measured(frame: table.Frame) -> dict[tuple[str, str, int], int]:
 def text(frame: table.Frame, version: str) -> str:
     costs = measured(frame)
     kinds = [kind for kind in NEIGHBOURS if any(key[0] == kind for key in costs)]
-    lines = ["regx-costs 1", f"regx {version}", f"processor {processor()}",
-             "# neighbour, size, then nanoseconds of a message: eager, bounce, together, read",
+    lines = ["regx-costs 2", f"regx {version}", f"processor {processor()}",
+             "# neighbour, size, then nanoseconds of a message: eager, staged, together, read",
              *(f"# {line}" for line in frame.about[frame.about != ""].unique())]
     # A process that may run on any core: as those that are farthest apart.
     for kind, name in [*((kind, kind) for kind in kinds), (kinds[-1], "any")]:

@@ -23,7 +23,7 @@ def prove(tmp_path: Path, claim: report.Claim, ranks: int = 2, **counters: objec
     return report.prove(file, claim)
 
 
-@pytest.mark.parametrize("strategy", ["bounce", "pipeline", "direct", "read", "together", "remap", "auto"])
+@pytest.mark.parametrize("strategy", ["bounce", "pipeline", "direct", "read", "together", "staged", "remap", "auto"])
 def test_a_path_is_proven_by_the_report(tmp_path: Path, strategy: str) -> None:
     path = strategy if strategy != "auto" else "direct"
     proof = prove(tmp_path, report.Claim(strategy, LARGE), bytes_shm=MIB, hits=3, rendezvous=strategy, explain=[ROW],

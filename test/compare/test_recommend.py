@@ -30,9 +30,9 @@ def test_of_each_benchmark_the_median_counts_and_of_these_the_geometric_mean(tmp
         *(line("eager.l3", 8192, run, value, "osu_latency") for run, value in enumerate([2, 900, 1])),  # us
         *(line("eager.l3", 8192, run, value) for run, value in enumerate([1024, 1024, 1])),
         line("read.l3", 8192, 1, 4, "osu_latency"), line("read.l3", 8192, 1, 1024),
-        line("bounce.node", 65536, 1, 8192), line("bounce.node", 1 << 20, 1, 16384)])), "7.8")
+        line("staged.node", 65536, 1, 8192), line("staged.node", 1 << 20, 1, 16384)])), "7.8")
     lines = text.splitlines()
-    assert lines[:3] == ["regx-costs 1", "regx 7.8", f"processor {costs.processor()}"] and lines[-1] == "end"
+    assert lines[:3] == ["regx-costs 2", "regx 7.8", f"processor {costs.processor()}"] and lines[-1] == "end"
     assert "# regx 1" in lines
     assert [line for line in lines[3:-1] if line[0] != "#"] == [
         "l3 8K 4000 - - 5657", "node 64K - 8000 - -", "node 1M - 64000 - -", "any 64K - 8000 - -", "any 1M - 64000 - -"]
@@ -48,9 +48,9 @@ def test_each_row_runs_between_two_cores_of_each_kind(monkeypatch: pytest.Monkey
     assert costs.pairs() == {"l3": (0, 1), "package": (0, 3), "node": (0, 4)}
     wanted = costs.between_neighbours(rows.read([costs.ROWS]))
     assert [(row.name, row.cores) for row in wanted[:5]] == [
-        ("eager.l3", (0, 1)), ("bounce.l3", (0, 1)), ("together.l3", (0, 1)), ("read.l3", (0, 1)), ("eager.package", (0, 3))]
+        ("eager.l3", (0, 1)), ("staged.l3", (0, 1)), ("together.l3", (0, 1)), ("read.l3", (0, 1)), ("eager.package", (0, 3))]
     assert len(wanted) == 12
-    with pytest.raises(Trouble, match="no row bounce, read, together"):
+    with pytest.raises(Trouble, match="no row read, staged, together"):
         costs.between_neighbours(rows.read([costs.ROWS])[:1])
     monkeypatch.setattr(costs, "cores", lambda: [0])
     with pytest.raises(Trouble, match="there is one core here"):

@@ -103,7 +103,7 @@ def test_a_process_whose_first_thread_has_ended_goes_on(mpi: Mpi, tmp_path: Path
 @pytest.mark.parametrize("sysv", [True, False], ids=["sysv", "posix"])
 @pytest.mark.parametrize("what", ["rights", "descriptors", "space", "calls"])
 @pytest.mark.parametrize("order", ["together", "staggered"])
-@pytest.mark.parametrize("strategy", ["bounce", "pipeline", "direct", "read", "together", "auto"])
+@pytest.mark.parametrize("strategy", ["bounce", "pipeline", "direct", "read", "together", "staged", "auto"])
 def test_what_a_process_gives_up_after_the_start_harms_no_neighbour(
         mpi: Mpi, tmp_path: Path, strategy: str, order: str, what: str, sysv: bool) -> None:
     """It is another user then, has no descriptor left, sees no System V segment or is refused

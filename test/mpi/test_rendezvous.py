@@ -119,19 +119,20 @@ def test_auto_tries_each_path_on_a_node(mpi: Mpi, tmp_path: Path, size: int, row
     job.carried("auto").over("shm")
     assert sum(job.total(f"messages_{way}") for way in strategies()) == count * 2, str(job)
     found = {(its["from"], its["way"]) for report in job.reports for its in report["explain"] if its["MB/s"]}
-    assert found == {(row, way) for way in ("bounce", "read", "together")}, str(job)
+    assert found == {(row, way) for way in ("staged", "read", "together")}, str(job)
 
 
-@pytest.mark.parametrize("verify", [0, pytest.param(1, marks=pytest.mark.full)])
-def test_a_bounce_is_taken_from_where_its_sender_copies_it(mpi: Mpi, tmp_path: Path, verify: int) -> None:
-    """By `auto` on a node, where it tries bounce or takes it."""
+@pytest.mark.parametrize("strategy,verify", [
+    ("auto", 0), pytest.param("auto", 1, marks=pytest.mark.full), ("staged", 0), ("staged", 1)])
+def test_what_is_staged_is_taken_from_where_its_sender_copies_it(mpi: Mpi, tmp_path: Path, strategy: str,
+                                                                 verify: int) -> None:
     count = 200
     cases = [Case(size, 3, 5, pattern=pattern) for size in (20_001, 131_072, 300_001)
              for pattern in ("pair", "both")]
     job = mpi("transfer", "--iterations", count, sample.write(cases, tmp_path),
-              regx={"verify": verify})
-    job.checked(ranks=2).carried("auto").over("shm")
-    assert 0 < job.total("stages_taken") <= job.total("messages_bounce"), str(job)
+              regx={"rendezvous": strategy, "verify": verify})
+    job.checked(ranks=2).carried(strategy).over("shm")
+    assert 0 < job.total("stages_taken") <= job.total("messages_staged"), str(job)
     assert job.total("puts") == job.most("slots_high") == 0, str(job)  # none went to the pool, or was to go
 
 

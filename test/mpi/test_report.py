@@ -56,7 +56,8 @@ def test_table_on_stderr(mpi: Mpi) -> None:
 
 
 @pytest.mark.parametrize("strategy,backend", [
-    ("bounce", "none"), ("pipeline", "notifier"), ("direct", "hooks"), ("read", "hooks"), ("together", "none")])
+    ("bounce", "none"), ("pipeline", "notifier"), ("direct", "hooks"), ("read", "hooks"), ("together", "none"),
+    ("staged", "none")])
 def test_it_is_explained_which_way_messages_went(mpi: Mpi, tmp_path: Path, strategy: str, backend: str) -> None:
     """By size, neighbours in one row; printed as reported. (That sums are right: Job.ways, in all tests.)"""
     cases = [sample.Case(size, pattern="both", window=3) for size in (70_000, 1 << 20, 3 << 20)]

@@ -11,7 +11,7 @@ from launch import Build, Mpi
 from sample import MIB, PAGE, Case
 from tables import strategies
 
-ON_NODE = ["bounce", "pipeline", "direct", "auto", "read", "together"]
+ON_NODE = ["bounce", "pipeline", "direct", "auto", "read", "together", "staged"]
 ITERATIONS = 2
 UNEXPECTED = 1000
 FRAGMENT = 32 * 1024  # the least that is worth a message, on average

@@ -7,7 +7,7 @@ import pytest
 from launch import Mpi, at_ranks
 
 
-@pytest.mark.parametrize("strategy", ["bounce", "pipeline", "direct", "read", "together"])
+@pytest.mark.parametrize("strategy", ["bounce", "pipeline", "direct", "read", "together", "staged"])
 def test_every_grant_is_compared(mpi: Mpi, strategy: str) -> None:
     """One comparison for each grant that was written, or read."""
     job = mpi("collective", "--sizes", "100,40000,300001,3000000", "alltoall", "bcast", ranks=3,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Copy in, copy out. The sender copies a message to a staging buffer, which is a part of its main
+ * Copy in, copy out: the path staged. The sender copies a message to a staging buffer, which is a part of its main
  * segment, and the receiver copies from there what is ready. Two cores copy in user space, one behind
  * the other, and no CTS is needed for it. Each process touches only its own user buffer, and only the
  * staging buffer's cache lines move between cores. This is faster where the program writes the data

@@ -130,7 +130,7 @@ regx_status_t regx_shm_send_zcopy(regx_conn_t *super, regx_zcopy_t *zcopy)
 }
 
 /* The first put to a part of the peer's pool maps its pages by one call: a page fault for each takes
- * several times as long, and `auto` would judge bounce by that. Best effort. */
+ * several times as long. Best effort. */
 static void bring_pool_in_locked(regx_shm_conn_t *conn, uint64_t offset, size_t length)
 {
     const uint64_t size = conn->peer.address.pool_size, part = conn->pool_part;

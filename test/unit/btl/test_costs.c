@@ -11,7 +11,7 @@
 
 #include "btl/eager.h"
 
-#define HEAD "regx-costs 1\nregx " PACKAGE_VERSION "\nprocessor Me 1 2\n"
+#define HEAD "regx-costs 2\nregx " PACKAGE_VERSION "\nprocessor Me 1 2\n"
 
 enum { KIB = 1024, S8K = 0, S16K, S32K, S64K };
 
@@ -97,10 +97,10 @@ UNIT_TEST(of_each_size_the_fastest_is_known)
 
 UNIT_TEST(a_file_from_elsewhere_is_refused)
 {
-    assert_refused(read_text("regx-costs 2\n"), "line 1 is not \"regx-costs 1\"");
-    assert_refused(read_text("regx-costs 1\nregx 0.0.9\n"),
+    assert_refused(read_text("regx-costs 1\n"), "line 1 is not \"regx-costs 2\"");
+    assert_refused(read_text("regx-costs 2\nregx 0.0.9\n"),
                    "line 2 is not \"regx " PACKAGE_VERSION);
-    assert_refused(read_text("regx-costs 1\nregx " PACKAGE_VERSION "\nprocessor Me 1 3\nend\n"),
+    assert_refused(read_text("regx-costs 2\nregx " PACKAGE_VERSION "\nprocessor Me 1 3\nend\n"),
                    "line 3 is not \"processor Me 1 2\"");
 }
 

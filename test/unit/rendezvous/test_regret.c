@@ -25,7 +25,7 @@ UNIT_WRAP(int, clock_gettime, clockid_t clock, struct timespec *time)
 
 /* ---- programs: how long messages take, each as `way` says ------------------------------------ */
 
-/* Nanoseconds of one message by bounce, by a single copy, and together: until it is there, and what
+/* Nanoseconds of one message staged, by a single copy, and together: until it is there, and what
  * the program loses behind it, because its data lies in the other core's cache. */
 typedef struct table {
     const char *name;
@@ -142,10 +142,10 @@ static int64_t regret(const table_t *table, const program_t *program, unsigned m
 static const table_t tables[] = {
     {"equal, 64 KiB", 64 * KIB, {10000, 10000, 10000}, {0, 0, 0}, {0}},
     {"nearly equal", 64 * KIB, {10000, 9500, 9100}, {0, 0, 0}, {0}},
-    {"bounce twice as fast as a single copy, 64 KiB", 64 * KIB, {2600, 5200, 4800}, {0, 0, 0}, {0}},
+    {"staged twice as fast as a single copy, 64 KiB", 64 * KIB, {2600, 5200, 4800}, {0, 0, 0}, {0}},
     {"the same, 1 MiB", 1024 * KIB, {40000, 63300, 52000}, {0, 0, 0}, {0}},
     {"together 2.7 times as fast", 1024 * KIB, {88000, 59400, 22000}, {0, 0, 0}, {0}},
-    {"bounce four times as slow", 1024 * KIB, {88000, 40000, 22000}, {0, 0, 0}, {0}},
+    {"staged four times as slow", 1024 * KIB, {88000, 40000, 22000}, {0, 0, 0}, {0}},
     {"what is read later decides", 256 * KIB, {20000, 14000, 13000}, {3000, 9000, 16000}, {0}},
     /* Recorded on two cores of a Xeon, by osu-configs/companion: latency and bw, with buffers same
      * and touched, and bibw. Medians of three runs. */
@@ -249,7 +249,7 @@ UNIT_TEST(ten_thousand_messages_in_bursts_lose_six_percent)
 }
 
 /* By the numbers of candidates. */
-static const regx_path_t way_of[WAYS] = {REGX_PATH_together, REGX_PATH_bounce, REGX_PATH_read};
+static const regx_path_t way_of[WAYS] = {REGX_PATH_together, REGX_PATH_staged, REGX_PATH_read};
 
 static unsigned winner_of(const table_t *table)
 {
