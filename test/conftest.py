@@ -44,6 +44,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--seed", type=int, default=1,
                      help="of the samples and of the messages' content (default: 1)")
     parser.addoption("--phase", help="only the tests of that phase of test/run")
+    parser.addoption("--named", action="store_true",
+                     help="with --phase: the files were named by the user, and run as a whole")
     parser.addoption("--sanitizer", help="whose build of the unit tests is to run (default: each)")
     parser.addoption("--require-all", action="store_true",
                      help="a skip for want of a package is a failure")
@@ -108,7 +110,8 @@ def each_value_once(items: list[pytest.Item], files: set[Path]) -> list[pytest.I
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     wanted, full = config.getoption("--phase"), config.getoption("--full")
     files = {config.invocation_params.dir / word.partition("::")[0] for word in config.args} \
-        if wanted is None else set()  # all of a file that is named, rather than a folder
+        if wanted is None or config.getoption("--named") \
+        else set()  # all of a file that is named, rather than a folder
     sanitizer = config.getoption("--sanitizer")
     kept: list[pytest.Item] = []
     for item in items:

@@ -139,11 +139,16 @@ class Run:
                 f"--rootdir={TOP}", "-o", "junit_family=xunit1", f"--junitxml={file}",
                 *more, *self.options, *(str(TOP / test) for test in tests)]
 
+    def selection(self, phase: Phase | None) -> list[str]:
+        """Of a phase; --named: the files of the guest's phase do not only say what is to be imported."""
+        named = ["--named"] if self.wanted.tests else []
+        return [f"--phase={phase.name}", *named] if phase else []
+
     def pytest(self, phase: Phase | None, tests: list[str]) -> list[Result]:
         """The results of one run of pytest; phase None: of these tests, whatever phase they are of."""
         self.files += 1
         file = self.folder / f"{self.files}-{phase.name if phase else 'named'}.xml"
-        more = [f"--phase={phase.name}"] if phase else []
+        more = self.selection(phase)
         inside = phase is not None and phase.name == "guest" and not has_device()
         if inside:
             patience = GUEST_PATIENCE_FULL if self.wanted.full else GUEST_PATIENCE

@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """What test/run says of results that went wrong: nothing may pass for want of a look."""
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 import results
+import runner
 from job import Job
 
 JUNIT = '''<testsuites><testsuite>
@@ -45,3 +48,16 @@ def test_so_can_one_whose_end_mpirun_did_not_hear_of() -> None:
     assert not Job("", 1, "", said, reports).sound
     assert not Job("", 1, "checked 1 bytes\n", said).sound
     assert not Job("", 1, "checked 1 bytes\n", f"rank 1: wrong byte at 3\n{said}", reports).sound
+
+
+def test_all_of_a_file_that_is_named_runs_in_the_emulated_machine(tmp_path: Path,
+                                                                  monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = "test/hazard/test_verbs_grant.py"  # of which a run without a name does nothing
+    monkeypatch.setattr(runner, "BUILD", tmp_path)
+    monkeypatch.setenv("REGX_PYTHON", sys.executable)
+    monkeypatch.setattr(sys, "argv", ["test/run", "--machine", whole])
+    [guest] = [phase for phase in runner.PHASES if phase.name == "guest"]
+    asked = runner.Run(runner.arguments())
+    words = asked.command(sys.executable, [whole], asked.selection(guest), tmp_path / "file.xml")
+    found = subprocess.run([*words, "--collect-only"], cwd=runner.TOP, stdout=subprocess.PIPE, text=True, check=False)
+    assert "2 tests collected" in found.stdout, found.stdout
