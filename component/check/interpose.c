@@ -415,7 +415,7 @@ INTERPOSED struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *base, size_t
 INTERPOSED int ibv_dereg_mr(struct ibv_mr *mr)
 {
     regx_check_range_t *range = follows() ? regx_check_range_remove(mr) : NULL;
-    const int error = real_dereg_mr != NULL ? real_dereg_mr(mr) : REAL(ibv_dereg_mr)(mr);
+    const int error = (real_dereg_mr != NULL ? real_dereg_mr : REAL(ibv_dereg_mr))(mr);
 
     if (error == 0) {
         regx_check_range_end(range);
