@@ -67,7 +67,7 @@ typedef struct fake {
     int route_error;    /* of ibv_create_ah; 0: none */
     int connect_error;  /* of ibv_modify_qp, where it needs a route; 0: none */
     unsigned routes;    /* that were asked for while there was one of these errors */
-    unsigned strays;    /* uses of a descriptor that is not the device's any more */
+    _Atomic unsigned strays;           /* uses of a descriptor that is not the device's any more */
     unsigned routes_made, routes_left; /* of datagrams; and those that are not given back */
 } fake_t;
 
