@@ -151,7 +151,7 @@ class Run:
         more = self.selection(phase)
         inside = phase is not None and phase.name == "guest" and not has_device()
         if inside:
-            patience = GUEST_PATIENCE_FULL if self.wanted.full else GUEST_PATIENCE
+            patience = GUEST_PATIENCE_FULL if self.wanted.full or self.wanted.tests else GUEST_PATIENCE
             words = [str(MACHINE), "--timeout", str(patience), "--",
                      *self.command(GUEST_PYTHON, tests, more, file)]
         else:
