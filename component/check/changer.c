@@ -29,10 +29,12 @@ static const struct kind {
              {SYS_brk, "brk", false},      {SYS_shmdt, "shmdt", false},
              {SYS_shmat, "shmat", false},  {SYS_process_madvise, "process_madvise", false}};
 
-/* A call that was seen. Written by the reader, then by the handler. */
+enum { NONE, SEEN, TAKING, TAKEN, STATES }; /* TAKEN: with its stack */
+
+/* A call that was seen. Written by the reader, then by the handler. The reader goes round: so a handler
+ * that comes late finds a later number, and while one writes the ticket is left out. */
 typedef struct ticket {
-    _Atomic enum { NONE, SEEN, TAKEN } state; /* TAKEN: with its stack */
-    int thread;
+    _Atomic uint32_t state; /* STATES times its number, and one of these */
     const struct kind *kind;
     uint64_t words[WORDS];
     regx_check_call_t call;
@@ -45,15 +47,16 @@ static int signal_number; /* 0: none is free */
 
 static void take(int number, siginfo_t *info, void *context)
 {
-    ticket_t *ticket = &tickets[(unsigned)info->si_value.sival_int % TICKETS];
+    uint32_t seen = (uint32_t)info->si_value.sival_int * STATES + SEEN;
+    ticket_t *ticket = &tickets[seen / STATES % TICKETS];
     const int error = errno;
 
     (void)number, (void)context;
-    if (info->si_code == SI_QUEUE && atomic_load(&ticket->state) == SEEN &&
-        ticket->thread == (int)regx_raw(SYS_gettid, 0, 0, 0, 0, 0)) {
+    if (info->si_code == SI_QUEUE &&
+        atomic_compare_exchange_strong(&ticket->state, &seen, seen - SEEN + TAKING)) {
         regx_check_call_take(&ticket->call, ticket->kind->name,
                              (const void *)(uintptr_t)ticket->words[PC]);
-        atomic_store(&ticket->state, TAKEN);
+        atomic_store(&ticket->state, seen - SEEN + TAKEN);
     }
     errno = error;
 }
@@ -74,17 +77,19 @@ void regx_check_changer_start(void)
 
 static void issue(int thread, const struct kind *kind, const uint64_t words[WORDS])
 {
-    const uint32_t number = atomic_load(&issued);
+    const uint32_t number = atomic_fetch_add(&issued, 1);
     ticket_t *ticket = &tickets[number % TICKETS];
-    siginfo_t info = {.si_code = SI_QUEUE, .si_value.sival_int = (int)(number % TICKETS)};
+    siginfo_t info = {.si_code = SI_QUEUE, .si_value.sival_int = (int)number};
+    uint32_t was = atomic_load(&ticket->state);
     struct sigaction now;
 
-    atomic_store(&ticket->state, NONE);
-    ticket->thread = thread;
+    if (was % STATES == TAKING ||
+        !atomic_compare_exchange_strong(&ticket->state, &was, number * STATES + NONE)) {
+        return;
+    }
     ticket->kind = kind;
     memcpy(ticket->words, words, sizeof(ticket->words));
-    atomic_store(&ticket->state, SEEN);
-    atomic_store(&issued, number + 1);
+    atomic_store(&ticket->state, number * STATES + SEEN);
     if (signal_number != 0 && sigaction(signal_number, NULL, &now) == 0 &&
         now.sa_sigaction == take) { /* the program has not taken it since */
         regx_raw(SYS_rt_tgsigqueueinfo, getpid(), thread, signal_number, (long)&info, 0);
@@ -157,9 +162,9 @@ void regx_check_changer_find(regx_check_change_t *change)
     for (uint32_t i = 1; i <= regx_min(last, TICKETS); i++) {
         const ticket_t *ticket = &tickets[(last - i) % TICKETS];
         const uint64_t *words = ticket->words;
-        const int state = atomic_load(&ticket->state);
+        const uint32_t state = atomic_load(&ticket->state) - (last - i) * STATES;
 
-        if (state != NONE &&
+        if (state != NONE && state < STATES && /* its own, not what was left in its place */
             (!ticket->kind->tells_range || overlaps(words[FIRST], words[SECOND], change) ||
              (words[NUMBER] == SYS_mremap && overlaps(words[FIFTH], words[THIRD], change)))) {
             change->call.what = ticket->kind->name;
