@@ -39,11 +39,11 @@ static int poll_cq(struct ibv_cq *super, int most, struct ibv_wc *wc)
     fake_port_t *port = fake_context_of(super->context)->port;
     int count = 0;
 
-    port->faults.stalled -= port->faults.stalled > 0;
     if (port->faults.poll) {
         return -EIO;
     }
     pthread_mutex_lock(&fake_lock);
+    port->faults.stalled -= port->faults.stalled > 0;
     fake_fabric_run();
     while (count < most && cq->polled != cq->pushed) {
         wc[count++] = cq->entries[cq->polled++ % cq->size];
