@@ -31,9 +31,9 @@ typedef struct message {
  * told after it was given up. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static regx_check_range_t ranges[REGX_CHECK_RANGES];
-static regx_check_range_t *heads[REGX_CHECK_KEYS][HEADS], *unused;
-static regx_check_range_t *kept; /* the last that ended, if it is short: watched and pinned still */
-static uint32_t touched;         /* ranges that were ever used */
+static regx_check_range_t *heads[REGX_CHECK_KEYS][HEADS];
+static regx_check_range_t *unused; /* the last that ended comes first: that one may be held still */
+static uint32_t touched;           /* ranges that were ever used */
 static regx_monitor_t *_Atomic monitor;
 static _Atomic uint64_t cursor; /* changes that were looked at */
 static uint64_t uses, messages;
@@ -181,10 +181,10 @@ static void start(void)
     }
 }
 
-/* It has not changed, as far as is known. */
-static bool is_quiet(const regx_check_range_t *range)
+/* It is pinned, and has not changed, as far as is known. */
+static bool is_held(const regx_check_range_t *range)
 {
-    return range->change_count == 0 && !range->is_unsure;
+    return range->is_pinned && range->change_count == 0 && !range->is_unsure;
 }
 
 regx_check_range_t *regx_check_range_begin(const struct ibv_context *context, const void *base,
@@ -198,11 +198,10 @@ regx_check_range_t *regx_check_range_begin(const struct ibv_context *context, co
     regx_check_call_take(&call, NULL, NULL);
     pthread_once(&once, start);
     pthread_mutex_lock(&lock);
-    regx_check_range_t *range = kept;
-    if (range == NULL && unused != NULL) {
-        range = unused;
+    regx_check_range_t *range = unused;
+    if (range != NULL) {
         unused = range->next[0];
-    } else if (range == NULL && touched < REGX_CHECK_RANGES) {
+    } else if (touched < REGX_CHECK_RANGES) {
         range = &ranges[touched++];
     }
     if (range != NULL) {
@@ -215,13 +214,10 @@ regx_check_range_t *regx_check_range_begin(const struct ibv_context *context, co
             act(watch.next, false);
         }
         /* Many programs register the same memory again and again. If it has not changed, it is pinned. */
-        witnessed = (range == kept && watched && is_quiet(range) &&
-                     range->watch.start == watch.start && range->watch.end == watch.end) ||
+        witnessed = (watched && is_held(range) && range->watch.start == watch.start &&
+                     range->watch.end == watch.end) ||
                     regx_check_witness_pin(slot_of(range), watch.start, watch.end);
-        if (range == kept) {
-            regx_watch_end(&range->watch);
-            kept = NULL;
-        }
+        regx_watch_end(&range->watch);
         *range = (regx_check_range_t){.context = context,
                                       .access = access,
                                       .base = (uintptr_t)base,
@@ -310,13 +306,11 @@ static void judge_peers(const regx_check_range_t *range)
     regx_check_fault(&found, NULL);
 }
 
-static void give_back(regx_check_range_t *range)
+static void let_go(regx_check_range_t *range)
 {
     regx_check_witness_unpin(slot_of(range));
     regx_watch_end(&range->watch);
-    range->change_count = 0;
-    range->next[0] = unused;
-    unused = range;
+    range->is_pinned = false;
 }
 
 void regx_check_range_end(regx_check_range_t *range)
@@ -326,20 +320,21 @@ void regx_check_range_end(regx_check_range_t *range)
     }
     judge_peers(range);
     pthread_mutex_lock(&lock);
-    if (kept != NULL) {
-        give_back(kept);
+    if (unused != NULL && unused->is_pinned) {
+        let_go(unused);
     }
-    kept = range->is_pinned && is_quiet(range) && range->length <= KEPT ? range : NULL;
-    if (kept == NULL) {
-        give_back(range);
+    if (!is_held(range) || range->length > KEPT) {
+        let_go(range);
     }
+    range->next[0] = unused;
+    unused = range;
     pthread_mutex_unlock(&lock);
 }
 
 void regx_check_ranges_judge(void)
 {
     for (uint32_t i = 0; i < touched; i++) {
-        if (&ranges[i] != kept) {
+        if (ranges[i].is_registered) {
             judge_peers(&ranges[i]);
         }
     }
@@ -349,9 +344,8 @@ bool regx_check_witnesses_drop(void)
 {
     pthread_mutex_lock(&lock);
     const bool had = regx_check_witness_close();
-    if (kept != NULL) {
-        give_back(kept);
-        kept = NULL;
+    if (unused != NULL) {
+        let_go(unused);
     }
     pthread_mutex_unlock(&lock);
     return had;
