@@ -416,7 +416,6 @@ static uint64_t times_in_all(const regx_check_fault_t *fault)
 void regx_check_sum_print(void)
 {
     const regx_check_sum_t *sum = regx_check_sum;
-    bool all_named = true;
     uint64_t times[REGX_CHECK_VERDICTS];
 
     regx_check_sum_used(times);
@@ -435,13 +434,7 @@ void regx_check_sum_print(void)
 
         if (in_all != 0) {
             print_fault(fault, in_all);
-            all_named = all_named && strstr(fault->text[REGX_CHECK_CHANGED], "+0x") == NULL;
         }
-    }
-    if (!all_named) {
-        regx_check_say(
-            "FILE+0xADDRESS: addr2line -f -e FILE 0xADDRESS names it, of a FILE that is not "
-            "stripped");
     }
     say_count("", sum->untold, " uses more, beyond --limit");
     say_count("", times[REGX_CHECK_SUPPRESSED], " uses suppressed");

@@ -306,11 +306,10 @@ def test_functions_that_the_dynamic_linker_does_not_know_are_named(check: Check)
     assert "+0x" not in done.stderr
 
 
-def test_a_function_without_a_name_is_found_by_the_command_that_is_told(check: Check, tmp_path: Path) -> None:
+def test_a_function_without_a_name_is_told_as_addr2line_takes_it(check: Check, tmp_path: Path) -> None:
     subprocess.run(["strip", "-o", tmp_path / "stale-without-names", check.built / "stale-without-names"], check=True)
     done = check.run(tmp_path / "stale-without-names", "munmap", "write")
     assert done.returncode == 3, done.stderr
-    assert "FILE+0xADDRESS: addr2line -f -e FILE 0xADDRESS names it" in done.stderr
     file, address = str(check.faults()[0]["changed"]).split(" < ")[1].split("+")
     named = subprocess.run(["addr2line", "-f", "-e", check.built / file, address], capture_output=True, text=True, check=True)
     assert named.stdout.startswith("planted_change\n"), named
