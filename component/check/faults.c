@@ -231,15 +231,11 @@ static void name_call(char text[REGX_CHECK_TEXT], const char *what, const regx_c
 /* Of what the faults of a process have in common: never 0. */
 static uint64_t key_of(const regx_check_finding_t *found)
 {
+    const unsigned char *const bytes = (const unsigned char *)found->calls;
     uint64_t key = (uint64_t)getpid() << 8 | found->verdict;
 
-    for (int i = 0; i < REGX_CHECK_EVENTS; i++) {
-        const regx_check_call_t *call = &found->calls[i];
-
-        key = (key ^ (uintptr_t)call->what) * UINT64_C(0x100000001b3);
-        for (uint64_t j = 0; j < call->count; j++) {
-            key = (key ^ (uintptr_t)call->frames[j]) * UINT64_C(0x100000001b3);
-        }
+    for (size_t i = 0; i < sizeof(found->calls); i++) { /* frames that there are not are NULL */
+        key = (key ^ bytes[i]) * UINT64_C(0x100000001b3);
     }
     return key | 1;
 }
