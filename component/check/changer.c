@@ -155,7 +155,7 @@ static bool overlaps(uint64_t address, uint64_t length, const regx_check_change_
     return address < change->end && change->start < address + length;
 }
 
-void regx_check_changer_find(regx_check_change_t *change)
+bool regx_check_changer_find(regx_check_change_t *change, bool shared)
 {
     const uint32_t last = atomic_load(&issued);
 
@@ -171,7 +171,8 @@ void regx_check_changer_find(regx_check_change_t *change)
             if (state == TAKEN) {
                 change->call = ticket->call;
             }
-            return;
+            return !shared || words[NUMBER] != SYS_madvise || words[THIRD] == MADV_REMOVE;
         }
     }
+    return false;
 }

@@ -8,7 +8,7 @@
  * found, in memory that the command reads when the program has ended.
  *
  * What changes memory is not interposed: libraries with hooks of their own would patch our functions
- * in place of libc's, and miss what libc calls itself.
+ * in place of libc's, and miss what libc calls itself. What takes pages away from files is: it has no hooks.
  */
 #ifndef REGX_CHECK_H
 #define REGX_CHECK_H
@@ -141,6 +141,7 @@ typedef struct regx_check_range {
     bool is_registered;     /* and has its keys */
     bool is_pinned;         /* it has a witness */
     bool is_unsure;         /* it may have changed, unreported: bytes are to tell */
+    bool is_watched;        /* else what is told of it is not all, but has a call */
     regx_watch_t watch;
     uint64_t message;    /* the last one that was searched for what it offers of it */
     uint64_t changed_at; /* how many uses there had been of anything, at its first change */
@@ -159,6 +160,8 @@ regx_check_range_t *regx_check_range_remove(const struct ibv_mr *mr);
 void regx_check_range_end(regx_check_range_t *range);
 /* All that are registered, as the process ends: reports what peers may have used. */
 void regx_check_ranges_judge(void);
+/* Of a file those bytes have lost their pages by that call, which calls us. */
+void regx_check_file_lost(int fd, const char *what, off_t from, off_t to);
 /* Memory is to be locked, and there is not enough: gives all witnesses up, for good. false: there are none. */
 bool regx_check_witnesses_drop(void);
 
@@ -175,8 +178,9 @@ void regx_check_message(const struct ibv_context *context, const struct ibv_sge 
 /* ---- changer.c ---- */
 
 void regx_check_changer_start(void);
-/* Fills in the call that made the last change of that memory, if it was seen. */
-void regx_check_changer_find(regx_check_change_t *change);
+/* Fills in the call that made the last change of that memory. shared: which other mappings may share, so that
+ * MADV_DONTNEED is none. false: none was seen. */
+bool regx_check_changer_find(regx_check_change_t *change, bool shared);
 
 /* ---- witness.c: one thread at a time ---- */
 

@@ -35,6 +35,14 @@ static regx_check_range_t *heads[REGX_CHECK_KEYS][HEADS];
 static regx_check_range_t *unused; /* the last that ended comes first: that one may be held still */
 static uint32_t touched;           /* ranges that were ever used */
 static regx_monitor_t *_Atomic monitor;
+static regx_maps_t maps;
+
+/* The mapping that hear_of had last: it is heard of until something changes. */
+typedef struct heard {
+    uintptr_t start, end;
+    uint64_t head; /* changes in the log by then */
+} heard_t;
+static heard_t heard;
 static _Atomic uint64_t cursor; /* changes that were looked at */
 static uint64_t uses, messages;
 static _Atomic bool may_be_open; /* false: none is_open */
@@ -71,15 +79,17 @@ static bool is_open(const regx_check_range_t *range)
 
 static const regx_check_call_t unseen = {.what = "a call that was not seen"};
 static const regx_check_call_t unwatched = {
-    .what =
-        "a call that was not seen: this memory cannot be watched (see NOTES of man regx-check)"};
+    .what = "a call that was not seen: this memory cannot be watched, and perhaps another process "
+            "made it (see NOTES of man regx-check)"};
 
-/* sure: that is a change. Otherwise, or where there is no room for one more, bytes are to tell. */
-static void mark(regx_check_range_t *range, const regx_change_t *seen, bool sure)
+/* sure: that is a change. Otherwise, or where there is no room for one more, bytes are to tell. by: the call that
+ * made it; NULL: the notifier told. */
+static void mark(regx_check_range_t *range, const regx_change_t *seen, bool sure,
+                 const regx_check_call_t *by)
 {
     regx_check_change_t change = {.start = regx_max(seen->start, range->base),
                                   .end = regx_min(seen->end, range->base + range->length),
-                                  .call = unseen};
+                                  .call = by != NULL ? *by : unseen};
 
     for (int i = 0; i < range->change_count; i++) {
         if (range->changes[i].start <= change.start && change.end <= range->changes[i].end) {
@@ -94,11 +104,58 @@ static void mark(regx_check_range_t *range, const regx_change_t *seen, bool sure
         range->is_unsure = true;
         return;
     }
+    if (by == NULL && !regx_check_changer_find(&change, !range->is_watched) && !range->is_watched) {
+        return; /* it may be none: bytes tell */
+    }
     if (range->change_count == 0) {
         range->changed_at = uses;
     }
-    regx_check_changer_find(&change);
     range->changes[range->change_count++] = change;
+}
+
+/* A file's bytes that lost their pages, and the call. */
+typedef struct loss {
+    struct stat file;
+    uint64_t from, to;
+    regx_check_call_t call;
+} loss_t;
+
+static bool mark_loss(void *context, const regx_vma_t *mapping)
+{
+    const loss_t *loss = context;
+    const uint64_t from = regx_max(loss->from, mapping->offset);
+    const uint64_t to = regx_min(loss->to, mapping->offset + (mapping->end - mapping->start));
+    const regx_change_t change = {.start = mapping->start + (from - mapping->offset),
+                                  .end = mapping->start + (to - mapping->offset)};
+
+    if (mapping->device != loss->file.st_dev || mapping->inode != loss->file.st_ino || from >= to) {
+        return true;
+    }
+    for (uint32_t i = 0; i < touched; i++) {
+        if (ranges[i].is_registered && !ranges[i].is_watched) {
+            mark(&ranges[i], &change, true, &loss->call);
+        }
+    }
+    return true;
+}
+
+/* In a handler of a signal, of a thread that has the lock, it is not named: that waits no longer than a second. */
+void regx_check_file_lost(int fd, const char *what, off_t from, off_t to)
+{
+    const uint64_t page = regx_page_size();
+    loss_t loss = {.from = regx_align_up((uint64_t)from, page), .to = (uint64_t)to & ~(page - 1)};
+    struct timespec until;
+
+    if (regx_check_sum == NULL || regx_check_sum->unwatched == 0 || fstat(fd, &loss.file) != 0) {
+        return;
+    }
+    regx_check_call_take(&loss.call, what, NULL);
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec++;
+    if (pthread_mutex_timedlock(&lock, &until) == 0) {
+        regx_maps_each(&maps, 0, UINTPTR_MAX, mark_loss, &loss);
+        pthread_mutex_unlock(&lock);
+    }
 }
 
 /* Acts on what is in the log, up to that number. certain: it may be what somebody did. */
@@ -112,9 +169,7 @@ static void act(uint64_t until, bool certain)
             return;
         }
         for (uint32_t i = 0; i < touched; i++) {
-            if (ranges[i].watch.monitor != NULL) {
-                mark(&ranges[i], &change, certain && state == REGX_CHANGE_READ);
-            }
+            mark(&ranges[i], &change, certain && state == REGX_CHANGE_READ, NULL);
         }
         if (state == REGX_CHANGE_LOST) {
             cursor = regx_max(cursor, until - regx_min(until, REGX_INVAL_LOG_RING));
@@ -168,6 +223,7 @@ static void start(void)
     regx_error_t why;
 
     regx_check_changer_start();
+    (void)regx_maps_open(&maps);
     const bool compares = regx_check_witness_open();
     if (regx_backend_notifier.start(&config, &new, why) == REGX_OK) {
         monitor = new;
@@ -179,6 +235,19 @@ static void start(void)
                              "seccomp=unconfined)",
                        why);
     }
+}
+
+/* Of memory that cannot be watched, because it is a file's or shared, the notifier does not tell all; but what
+ * it tells has a call. */
+static bool hear_of(void *context, const regx_vma_t *mapping)
+{
+    const uint64_t *const head = context;
+
+    heard = (heard_t){.start = mapping->start, .end = mapping->end, .head = *head};
+    if (mapping->kind == REGX_VMA_SHARED || mapping->kind == REGX_VMA_FILE) {
+        (void)regx_uffd_register(monitor->query->file.fd, mapping->start, mapping->end);
+    }
+    return true;
 }
 
 /* It is pinned, and has not changed, as far as is known. */
@@ -218,6 +287,15 @@ regx_check_range_t *regx_check_range_begin(const struct ibv_context *context, co
                      range->watch.end == watch.end) ||
                     regx_check_witness_pin(slot_of(range), watch.start, watch.end);
         regx_watch_end(&range->watch);
+        if (!watched && monitor != NULL) {
+            uint64_t head = atomic_load(&monitor->log->head);
+
+            watch.monitor = monitor;
+            regx_inval_log_interest(monitor->log, watch.start, watch.end, 1);
+            if (watch.start < heard.start || watch.end > heard.end || heard.head != head) {
+                regx_maps_each(&maps, watch.start, watch.end, hear_of, &head);
+            }
+        }
         *range = (regx_check_range_t){.context = context,
                                       .access = access,
                                       .base = (uintptr_t)base,
@@ -225,6 +303,7 @@ regx_check_range_t *regx_check_range_begin(const struct ibv_context *context, co
                                       .iova = iova,
                                       .is_unsure = !watched,
                                       .is_pinned = witnessed,
+                                      .is_watched = watched,
                                       .watch = watch,
                                       .begun_ns = regx_now_ns(),
                                       .call = call};
@@ -278,9 +357,9 @@ static void describe(regx_check_finding_t *found, regx_check_verdict_t verdict,
                      const regx_check_range_t *range, const regx_check_change_t *change,
                      uintptr_t start, size_t length)
 {
-    const regx_check_call_t *by = change != NULL                 ? &change->call
-                                  : range->watch.monitor != NULL ? &unseen
-                                                                 : &unwatched;
+    const regx_check_call_t *by = change != NULL      ? &change->call
+                                  : range->is_watched ? &unseen
+                                                      : &unwatched;
 
     *found = (regx_check_finding_t){.verdict = verdict,
                                     .registered_ns = range->begun_ns,
@@ -375,7 +454,8 @@ static bool judge(regx_check_finding_t *found, const regx_check_range_t *range, 
         const regx_check_verdict_t verdict =
             regx_check_witness_compare(slot_of(range), from, to - from);
         if (verdict == REGX_CHECK_DIFFERENT ||
-            (change != &rest && !completed && found->verdict == REGX_CHECK_NONE)) {
+            (change != &rest && (range->is_watched || verdict != REGX_CHECK_SAME) && !completed &&
+             found->verdict == REGX_CHECK_NONE)) {
             describe(found, verdict, range, change == &rest ? NULL : change, start, length);
         }
     }

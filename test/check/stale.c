@@ -27,6 +27,7 @@ int planted_use(const wire_t *wire, const char *kind, struct ibv_mr *mr, char *b
                 const struct ibv_mr *to);
 
 static uint64_t iova;
+static int file = -1; /* whose memory it is: the buffer's is the second LENGTH of it */
 
 PLANTED struct ibv_mr *planted_registration(struct ibv_pd *pd, void *base)
 {
@@ -86,7 +87,7 @@ PLANTED void planted_change(const char *kind, char *base)
     if (*kind == '>') {
         planted_change(kind + 1, base);
         __asm__ volatile(""); /* it returns to here */
-    } else if (strcmp(kind, "munmap") == 0) {
+    } else if (strcmp(kind, "munmap") == 0 || strcmp(kind, "file-munmap") == 0) {
         munmap(base, LENGTH);
         map_again(base, LENGTH, 2);
     } else if (strcmp(kind, "raw") == 0) {
@@ -94,6 +95,16 @@ PLANTED void planted_change(const char *kind, char *base)
         map_again(base, LENGTH, 2);
     } else if (strcmp(kind, "madvise") == 0) {
         madvise(base, LENGTH, MADV_DONTNEED);
+        memset(base, 2, LENGTH);
+    } else if (strncmp(kind, "file-", 5) == 0) {
+        madvise(base, LENGTH, MADV_DONTNEED); /* takes none of its pages away */
+        const long failed =
+            strcmp(kind, "file-remove") == 0 ? madvise(base, LENGTH, MADV_REMOVE)
+            : strcmp(kind, "file-punch") == 0
+                ? fallocate(file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, LENGTH, LENGTH)
+            : strcmp(kind, "file-raw") == 0 ? syscall(SYS_ftruncate, file, LENGTH)
+                                            : ftruncate(file, LENGTH);
+        require(failed == 0 && ftruncate(file, 8 * LENGTH) == 0, "the file cannot be emptied");
         memset(base, 2, LENGTH);
     } else if (strcmp(kind, "closed") == 0) {
         close_all();
@@ -286,6 +297,13 @@ static int run(void)
     require(ibv_modify_qp(wire.to, &rights, IBV_QP_ACCESS_FLAGS) == 0, "no rights for readers");
     char *target = mmap(NULL, LENGTH, PROT_READ | PROT_WRITE, FLAGS, -1, 0);
     char *base = mmap(NULL, 4 * LENGTH, PROT_READ | PROT_WRITE, FLAGS, -1, 0);
+    if (strncmp(change, "file", 4) == 0) {
+        file = memfd_create("stale", 0);
+        require(ftruncate(file, 8 * LENGTH) == 0 &&
+                    mmap(base, 4 * LENGTH, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file,
+                         LENGTH) == base,
+                "no file");
+    }
     memset(base, 1, 4 * LENGTH);
     memset(target, 7, LENGTH);
     struct ibv_mr *to = planted_target(wire.pd, target);

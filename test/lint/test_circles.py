@@ -74,8 +74,8 @@ def symbols(objects: Iterable[Path]) -> dict[Path, tuple[set[str], set[str]]]:
         path, _, rest = line.partition(": ")
         name, kind = rest.split()[:2]
         defined, needed = found[Path(path)]
-        if name.startswith("ibv_"):
-            continue  # libibverbs', also where regx-check stands before it
+        if name.startswith("ibv_") or name in ("fallocate", "ftruncate"):
+            continue  # libibverbs' and libc's, also where regx-check stands before them
         (needed if kind in "Uvw" else defined).add(name)
     return found
 

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/sysmacros.h>
 
 #include "registration/monitor/uffd.h"
 
@@ -46,8 +47,11 @@ static int ask(int fd, uintptr_t address, regx_vma_t *mapping)
     }
     const bool shared = (query.vma_flags & PROCMAP_QUERY_VMA_SHARED) != 0;
     const uint64_t inode = query.inode;
-    *mapping =
-        (regx_vma_t){.start = query.vma_start, .end = query.vma_end, .offset = query.vma_offset};
+    *mapping = (regx_vma_t){.start = query.vma_start,
+                            .end = query.vma_end,
+                            .offset = query.vma_offset,
+                            .device = makedev(query.dev_major, query.dev_minor),
+                            .inode = inode};
     if (!shared && inode != 0 && query.vma_page_size != regx_page_size()) {
         /* A longer name than ours is refused: it is another. */
         query.vma_name_addr = (uintptr_t)name;
@@ -86,12 +90,13 @@ static bool parse(const char *line, regx_vma_t *mapping)
     }
     const bool shared = at[4] == 's';
     mapping->offset = strtoul(at + 6, &at, 16);
-    at = strchr(at + 1, ' '); /* behind the device */
-    if (at == NULL) {
+    const unsigned major = (unsigned)strtoul(at, &at, 16);
+    if (*at != ':') {
         return false;
     }
-    const uint64_t inode = strtoul(at, &at, 10);
-    mapping->kind = kind_of(shared, inode, at + strspn(at, " "));
+    mapping->device = makedev(major, (unsigned)strtoul(at + 1, &at, 16));
+    mapping->inode = strtoul(at, &at, 10);
+    mapping->kind = kind_of(shared, mapping->inode, at + strspn(at, " "));
     return true;
 }
 

@@ -94,7 +94,9 @@ typedef enum regx_vma_kind {
 
 typedef struct regx_vma {
     uintptr_t start, end;
-    uint64_t offset; /* of its first byte in the file or segment that is mapped */
+    uint64_t offset; /* of its first byte in the file or segment that is mapped, */
+    dev_t device;    /* which is that one */
+    ino_t inode;     /* 0: none */
     regx_vma_kind_t kind;
 } regx_vma_t;
 
