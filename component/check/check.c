@@ -44,33 +44,46 @@ static bool make_sum(void)
 }
 
 /* A pattern a line, as of a shell, for one of the three texts of a fault. # begins a comment. */
-static void read_patterns(FILE *file)
+static bool read_patterns(const char *path)
 {
     char *at = regx_check_sum->patterns;
     const char *const end = at + sizeof(regx_check_sum->patterns) - 1;
+    FILE *file = fopen(path, "re");
 
+    if (file == NULL) {
+        regx_check_say("--suppress=%s: %s", path, strerror(errno));
+        return false;
+    }
     while (end - at > 1 && fgets(at, (int)(end - at), file) != NULL) {
         at[strcspn(at, "\n")] = '\0';
         at += *at == '#' || *at == '\0' ? 0 : strlen(at) + 1;
     }
     *at = '\0';
     fclose(file);
+    return true;
 }
 
-/* The ranks of a job share a device or a pipe, but not a file. */
-static bool is_shared(const char *path)
+/* The ranks of a job share a device or a pipe, but not a file; nor do those of a job that a program spawned, which
+ * have ranks from 0 on again. Open MPI numbers the jobs of an mpirun: in the last 16 bits, or behind an @. */
+static void name_json(char path[PATH_MAX], const char *given)
 {
+    const char *rank = getenv(REGX_CHECK_RANK), *job = getenv("PMIX_NAMESPACE");
     struct stat status;
 
-    return stat(path, &status) == 0 && !S_ISREG(status.st_mode);
+    if (rank == NULL || (stat(given, &status) == 0 && !S_ISREG(status.st_mode))) {
+        snprintf(path, PATH_MAX, "%s", given);
+    } else if (getenv("OMPI_PARENT_PORT") == NULL || job == NULL) {
+        snprintf(path, PATH_MAX, "%s.%s", given, rank);
+    } else {
+        const char *number = strrchr(job, '@') != NULL ? strrchr(job, '@') + 1 : job;
+        snprintf(path, PATH_MAX, "%s.%lu.%s", given, strtoul(number, NULL, 10) & 0xffff, rank);
+    }
 }
 
 /* Files are opened now, before the program has run for nothing. */
-static bool set(int option, const char *name)
+static bool set(int option)
 {
-    const char *rank = option == 'j' ? getenv(REGX_CHECK_RANK) : NULL;
     char path[PATH_MAX], *end;
-    FILE *file;
 
     switch (option) {
     case 's':
@@ -84,18 +97,14 @@ static bool set(int option, const char *name)
         regx_check_say("--limit=%s: allowed: 1 to %d", optarg, REGX_CHECK_FAULTS);
         return false;
     case 'j':
-    case 'p':
-        snprintf(path, sizeof(path), rank != NULL && !is_shared(optarg) ? "%s.%s" : "%s", optarg,
-                 rank);
-        file = fopen(path, option == 'j' ? "we" : "re");
-        if (file == NULL) {
-            regx_check_say("--%s=%s: %s", name, path, strerror(errno));
-        } else if (option == 'j') {
-            json = file;
-        } else {
-            read_patterns(file);
+        name_json(path, optarg);
+        json = fopen(path, "we");
+        if (json == NULL) {
+            regx_check_say("--json=%s: %s", path, strerror(errno));
         }
-        return file != NULL;
+        return json != NULL;
+    case 'p':
+        return read_patterns(optarg);
     default:
         regx_check_say("usage: regx-check [--json FILE] [--stop] [--limit N] [--suppress FILE] "
                        "COMMAND [ARGUMENT...]; see man regx-check");
@@ -192,18 +201,18 @@ int main(int argc, char **argv)
                                             {0}};
     uint64_t times[REGX_CHECK_VERDICTS];
     sigset_t all;
-    int option, index = 0;
+    int option;
 
     if (!make_sum()) {
         return NOT_RUN;
     }
-    while ((option = getopt_long(argc, argv, "+", options, &index)) != -1) {
-        if (!set(option, options[index].name)) {
+    while ((option = getopt_long(argc, argv, "+", options, NULL)) != -1) {
+        if (!set(option)) {
             return USAGE;
         }
     }
     if (optind == argc) {
-        set('?', NULL);
+        set('?');
         return USAGE;
     }
     const int waited = preload() ? run(argv + optind) : NOT_RUN << 8;

@@ -338,7 +338,9 @@ def test_a_rank_names_itself_in_each_line(check: Check) -> None:
 def test_each_rank_has_a_file_of_its_own(check: Check) -> None:
     for rank in range(2):
         check.plain(check.command, "--json", check.json, check.built / "stale", "none", "write", OMPI_COMM_WORLD_RANK=rank)
-    assert sorted(path.name for path in check.json.parent.iterdir()) == ["found.json.0", "found.json.1"]
+    for job in [1436614658, "prterun-node-1234@3"]:  # of Open MPI 4.1 and 5, as they are in a program that was spawned
+        check.plain(check.command, "--json", check.json, "true", OMPI_COMM_WORLD_RANK=0, PMIX_NAMESPACE=job, OMPI_PARENT_PORT="a.0")
+    assert sorted(path.name for path in check.json.parent.iterdir()) == [f"found.json.{end}" for end in ["0", "1", "2.0", "3.0"]]
 
 
 def test_ranks_share_what_is_no_file(check: Check) -> None:
