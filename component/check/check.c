@@ -22,17 +22,17 @@ enum { FOUND = 3, USAGE = 2, NOT_FOUND = 127, NOT_RUN = 126 };
 
 static FILE *json; /* NULL: not asked for */
 
-/* Named by this process's descriptor, so that it needs none of the program's; and by its inode, since in
+/* Named by this process's descriptor, so that it needs none of the program's; and by the time, since in
  * another container the same path may be that of another command. */
 static bool make_sum(void)
 {
-    const regx_file_t file = regx_file_of(memfd_create(REGX_CHECK_SUM, MFD_CLOEXEC));
-    const int fd = file.fd;
-    char path[64];
+    char name[128];
+    const int length = snprintf(name, sizeof(name), "regx-check-%" PRId64, regx_now_ns());
+    const int fd = memfd_create(name, MFD_CLOEXEC);
 
-    snprintf(path, sizeof(path), "%ju /proc/%d/fd/%d", (uintmax_t)file.inode, getpid(), fd);
+    snprintf(name + length, sizeof(name) - (size_t)length, " /proc/%d/fd/%d", getpid(), fd);
     if (fd >= 0 && ftruncate(fd, sizeof(*regx_check_sum)) == 0 &&
-        setenv(REGX_CHECK_SUM, path, 1) == 0) {
+        setenv(REGX_CHECK_SUM, name, 1) == 0) {
         regx_check_sum_open(fd);
     }
     if (regx_check_sum == NULL) {

@@ -440,15 +440,15 @@ void regx_check_sum_print(void)
 
 void regx_check_faults_begin(void)
 {
-    const char *word = getenv(REGX_CHECK_SUM);
-    static const char sum[] = "/memfd:" REGX_CHECK_SUM;
-    char *path, file[sizeof(sum)] = ""; /* elsewhere that path may be any file's */
-    const uint64_t inode = word != NULL ? strtoull(word, &path, 10) : 0;
-    const bool is_sum = inode != 0 && readlink(++path, file, sizeof(file)) > 0 &&
-                        memcmp(file, sum, sizeof(sum) - 1) == 0;
-    const int fd = is_sum ? open(path, O_RDWR | O_CLOEXEC) : -1;
+    const char *name = getenv(REGX_CHECK_SUM), *path = name != NULL ? strchr(name, ' ') : NULL;
+    char file[128] = "";
+    /* Elsewhere that path may be any file's. */
+    const bool is_sum = path != NULL && readlink(path + 1, file, sizeof(file) - 1) > 0 &&
+                        strncmp(file, "/memfd:", 7) == 0 &&
+                        strncmp(file + 7, name, (size_t)(path + 1 - name)) == 0;
+    const int fd = is_sum ? open(path + 1, O_RDWR | O_CLOEXEC) : -1;
 
-    regx_check_sum_open(regx_file_of(fd).inode == inode ? fd : -1);
+    regx_check_sum_open(fd);
     if (regx_check_sum != NULL) {
         atomic_fetch_add(&regx_check_sum->processes, 1);
     }
