@@ -386,27 +386,14 @@ static void print_limits(const regx_check_sum_t *sum)
     say_count("registrations of which bytes could not be compared: ", sum->unwitnessed, "");
 }
 
-/* How often what that call changed was used so. 0: a fault before this one has told it. At the end faults
- * that differ in what registered or used the memory are one: it is the call that is to be mended. */
-static uint64_t times_in_all(const regx_check_fault_t *fault)
+/* At the end faults that differ in what registered or used the memory are one: it is the call that is to be
+ * mended. */
+static bool is_told_with(const regx_check_fault_t *fault, const regx_check_fault_t *other)
 {
-    uint64_t times = 0;
-
-    if (fault->verdict == REGX_CHECK_REMOTE) {
-        return fault->times;
-    }
-    for (int i = 0; i < REGX_CHECK_FAULTS; i++) {
-        const regx_check_fault_t *other = &regx_check_sum->faults[i];
-
-        if (other->verdict == fault->verdict && other->process == fault->process &&
-            strcmp(other->text[REGX_CHECK_CHANGED], fault->text[REGX_CHECK_CHANGED]) == 0) {
-            if (other < fault) {
-                return 0;
-            }
-            times += other->times;
-        }
-    }
-    return times;
+    return fault == other ||
+           (fault->verdict == other->verdict && fault->verdict != REGX_CHECK_REMOTE &&
+            fault->process == other->process &&
+            strcmp(fault->text[REGX_CHECK_CHANGED], other->text[REGX_CHECK_CHANGED]) == 0);
 }
 
 void regx_check_sum_print(void)
@@ -425,10 +412,16 @@ void regx_check_sum_print(void)
                    times[REGX_CHECK_SAME], times[REGX_CHECK_UNCOMPARED]);
     for (int i = 0; i < REGX_CHECK_FAULTS; i++) {
         const regx_check_fault_t *fault = &sum->faults[i];
-        const bool is_told = regx_check_verdict_names[fault->verdict] != NULL;
-        const uint64_t in_all = is_told ? times_in_all(fault) : 0;
+        uint64_t in_all = 0;
+        int first = i;
 
-        if (in_all != 0) {
+        for (int j = REGX_CHECK_FAULTS - 1; j >= 0; j--) {
+            if (is_told_with(fault, &sum->faults[j])) {
+                in_all += sum->faults[j].times;
+                first = j;
+            }
+        }
+        if (first == i && regx_check_verdict_names[fault->verdict] != NULL) {
             print_fault(fault, in_all);
         }
     }
