@@ -81,6 +81,20 @@ static void open_in_place_of_standard_error(const char *path)
     require(open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600) == STDERR_FILENO, "open fails");
 }
 
+/* The stack grows, below what is registered of it, and other functions have had their frames there. */
+static void deepen(int frames)
+{
+    volatile char frame[LENGTH];
+
+    for (size_t i = 0; i < LENGTH; i += PAGE) {
+        frame[i] = (char)frames;
+    }
+    if (frames > 0) {
+        deepen(frames - 1);
+        require(frame[0] == (char)frames, "a frame has changed");
+    }
+}
+
 /* Of the same bytes afterwards: "zeros", "back", "none", "beside". Each > is one more call on the stack. */
 PLANTED void planted_change(const char *kind, char *base)
 {
@@ -146,7 +160,8 @@ PLANTED void planted_change(const char *kind, char *base)
         require(waitpid(child, &status, 0) == child && status == 0, "the child fails");
         memset(base, 2, LENGTH);
     } else {
-        require(strcmp(kind, "none") == 0, "no such change");
+        require(strcmp(kind, "none") == 0 || strcmp(kind, "stack") == 0, "no such change");
+        deepen(*kind == 's' ? 40 : 0);
         memset(base, 2, LENGTH);
     }
 }
@@ -272,6 +287,7 @@ static int rounds = 1;
 
 static int run(void)
 {
+    char frame[4 * LENGTH + PAGE];
     wire_t wire;
 
     if (getenv("STALE_CHILD") != NULL) {
@@ -297,6 +313,9 @@ static int run(void)
     require(ibv_modify_qp(wire.to, &rights, IBV_QP_ACCESS_FLAGS) == 0, "no rights for readers");
     char *target = mmap(NULL, LENGTH, PROT_READ | PROT_WRITE, FLAGS, -1, 0);
     char *base = mmap(NULL, 4 * LENGTH, PROT_READ | PROT_WRITE, FLAGS, -1, 0);
+    if (strcmp(change, "stack") == 0) {
+        base = frame + -(uintptr_t)frame % PAGE;
+    }
     if (strncmp(change, "file", 4) == 0) {
         file = memfd_create("stale", 0);
         require(ftruncate(file, 8 * LENGTH) == 0 &&

@@ -110,7 +110,7 @@ def test_memory_that_changed_while_it_was_not_registered_is_witnessed_anew(
     found_once(check, check.stale(change, "between"), verdict, call, "a write")
 
 
-@pytest.mark.parametrize("change", ["none", "beside", "fork"])
+@pytest.mark.parametrize("change", ["none", "beside", "fork", "stack"])
 def test_what_is_right_is_not_accused(check: Check, change: str) -> None:
     """beside: other pages of what is registered, and other memory."""
     done = check.stale(change, "write", 20)
