@@ -2,11 +2,13 @@
 #include "base/fault.h"
 
 #include <dlfcn.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <string.h>
+#include <sys/syscall.h>
 
 #include "base/util.h"
 
@@ -179,6 +181,17 @@ bool regx_fault_may_touch(const void *address, bool stores, size_t *length)
     }
     /* Behind a file's end, or a guard page. */
     return regx_fault_is_handled(mapping.file && !is_page(at, GUARD) ? SIGBUS : SIGSEGV);
+}
+
+/* The kernel stores the mask of signals there, as the processor would. */
+bool regx_fault_has_end(char *end, size_t length)
+{
+    enum { MASK = 8 }; /* bytes of the kernel's */
+    size_t one = 1;
+
+    return length < MASK ||
+           syscall(SYS_rt_sigprocmask, SIG_BLOCK, NULL, end - MASK, (size_t)MASK) == 0 ||
+           errno != EFAULT || regx_fault_may_touch(end - 1, true, &one);
 }
 
 const char *regx_fault_lacks(const void *base, size_t length, bool stores)

@@ -81,15 +81,6 @@ bool regx_buffer_write(void *buffer, const void *from, size_t length)
     return copy(buffer, from, true, length);
 }
 
-bool regx_buffer_is_there(const char *byte)
-{
-    const char known = 0;
-    size_t length = 1;
-
-    return bring_in(byte, 1, true) == 0 || bring_in(&known, 1, true) != 0 ||
-           regx_fault_may_touch(byte, true, &length);
-}
-
 bool regx_buffer_is_writable(const char *base, size_t length)
 {
     const int error = bring_in(base, length, true);

@@ -19,10 +19,6 @@
 bool regx_buffer_read(void *to, const void *buffer, size_t length);
 bool regx_buffer_write(void *buffer, const void *from, size_t length);
 
-/* Whether a store to that byte would find memory, or the program would bring it in. Asks the kernel;
- * true if it does not tell (before Linux 5.14). */
-bool regx_buffer_is_there(const char *byte);
-
 /* Whether the kernel can store to all of the range: not where the program itself brings in pages at its
  * own stores. Brings in what is not there. */
 bool regx_buffer_is_writable(const char *base, size_t length);

@@ -155,8 +155,6 @@ static inline void regx_spares_give(regx_spares_t *spares, void *record)
     spares->count++;
 }
 
-#define REGX_ENDS 64u
-
 struct regx_rndv {
     regx_rndv_work_t work; /* first: regx_rndv_is_idle looks at it */
     regx_rndv_config_t config;
@@ -206,8 +204,7 @@ struct regx_rndv {
     _Atomic bool whole_refused; /* a known buffer could not be registered whole at this end; no
                                     other is tried any more */
     _Atomic unsigned exposed;   /* registered buffers, now */
-    _Atomic uint64_t ends[REGX_ENDS]; /* buffers of which the last page was there (exposed.c) */
-    _Atomic unsigned refusals;        /* of registrations, so far; see buffer.c */
+    _Atomic unsigned refusals;  /* of registrations, so far; see buffer.c */
 };
 
 /* Something could not go the way that was asked for, and goes another way. */

@@ -123,22 +123,6 @@ static bool take_kept(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
                                     &recv->whole.region);
 }
 
-/* ob1 has a whole message read, also into a receive that is shorter, and does not say so. The kernel
- * refuses to write where no memory is behind such a buffer; this process would crash. So before it
- * copies itself, the buffer's last page is looked at, once for a buffer of that address and length
- * (which takes about a tenth of the time of 64 KiB). */
-static bool has_end(regx_rndv_t *rndv, const regx_rndv_recv_t *recv)
-{
-    const uint64_t buffer =
-        (uintptr_t)recv->buffer.base + recv->buffer.length * 0x9e3779b97f4a7c15U;
-    _Atomic uint64_t *seen = &rndv->ends[buffer >> 32 & (REGX_ENDS - 1)];
-    const bool there = atomic_load_explicit(seen, memory_order_relaxed) == buffer ||
-                       regx_buffer_is_there(recv->buffer.base + recv->buffer.length - 1);
-
-    atomic_store_explicit(seen, there ? buffer : 0, memory_order_relaxed);
-    return there;
-}
-
 /* The MPI library copies the message: a part of this buffer cannot be written, or is not of it. */
 static void leave_to_mpi(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
 {
@@ -191,9 +175,16 @@ static bool end_read(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_status_t st
     return open;
 }
 
+/* If the message goes by slots this process stores it, which would end it where no memory is. */
 static void tell(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_status_t status)
 {
-    if (status != REGX_OK && status != REGX_FAILED) { /* the CTS is to be shipped */
+    const bool ships = status != REGX_OK && status != REGX_FAILED; /* the CTS */
+
+    if (ships && (recv->path == REGX_PATH_bounce || recv->slots.only) &&
+        !regx_fault_has_end(recv->buffer.base + recv->buffer.length, recv->buffer.length)) {
+        leave_to_mpi(rndv, recv);
+        status = REGX_FAILED;
+    } else if (ships) {
         regx_lock(&rndv->lock);
         regx_recv_complete_cts_locked(rndv, recv);
         regx_unlock(&rndv->lock);
@@ -202,8 +193,8 @@ static void tell(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_status_t status
     recv->whole.done(recv->whole.context, status);
 }
 
-/* Leads to the sender if the message may be read now; from then on it is READING. Else NULL, and why. */
-static regx_conn_t *begin_read(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_status_t *why)
+/* Leads to the sender if the message may be read now; from then on it is READING. Else NULL. */
+static regx_conn_t *begin_read(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
 {
     regx_lock(&rndv->lock);
     const regx_peer_t *peer = recv->phase == REGX_RECV_OPENED ? recv->peer : NULL; /* or gone */
@@ -212,27 +203,18 @@ static regx_conn_t *begin_read(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_s
         recv->holds++;
     }
     regx_unlock(&rndv->lock);
-    *why = REGX_DENIED;
     if (peer == NULL) {
         return NULL;
     }
     regx_conn_t *conn = peer->conn;
     const bool registers = conn->transport->registers && !conn->single_copy;
     const bool reads = !registers && recv->protocol->grants == REGX_GRANTS_RKEYS;
-    /* Whatever the path, it may be this process that copies: out of slots, out of a staging buffer, at which
-     * the sender may be already, or out of memory of MPI_Alloc_mem. */
-    const bool crashes =
-        !registers && recv->protocol->grants != REGX_GRANTS_CHUNK && !has_end(rndv, recv);
 
     recv->whole.registered = registers && take_kept(rndv, recv);
-    if (recv->whole.registered || (reads && !crashes)) {
+    if (recv->whole.registered || reads) {
         return conn;
     }
     end_read(rndv, recv, REGX_AGAIN);
-    if (crashes) {
-        leave_to_mpi(rndv, recv);
-        *why = REGX_FAILED;
-    }
     return NULL;
 }
 
@@ -276,7 +258,7 @@ void regx_rndv_recv_get(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
         return;
     }
     if (!rndv->config.verify || exposure.has_checksum) {
-        conn = begin_read(rndv, recv, &status);
+        conn = begin_read(rndv, recv);
     }
     if (conn == NULL) {
         tell(rndv, recv, status);

@@ -14,6 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/fault.h"
+
 bool regx_shm_address_is_valid(const regx_shm_address_t *address)
 {
     return address->pool_offset >= regx_shm_pool_offset(REGX_CICO_FIRST) &&
@@ -189,7 +191,8 @@ bool regx_shm_may_copy(const regx_shm_t *shm, regx_shm_neighbour_t *neighbour)
 
 /* ---- a piece ---- */
 
-/* Copies the piece without the kernel, if the neighbour's bytes are mapped here. */
+/* Copies the piece without the kernel, if the neighbour's bytes are mapped here, and memory is where the
+ * piece ends: the MPI library may have a message read that is longer than its buffer. */
 static bool copy_mapped(const regx_shm_t *shm, const regx_shm_piece_t *piece)
 {
     char *remote = regx_alloc_mem_map(shm, piece);
@@ -198,6 +201,9 @@ static bool copy_mapped(const regx_shm_t *shm, const regx_shm_piece_t *piece)
         return false;
     }
     if (piece->direction == REGX_COPY_FROM_PEER) {
+        if (!regx_fault_has_end(piece->local + piece->length, piece->length)) {
+            return false;
+        }
         regx_copy(piece->local, remote, piece->length);
     } else {
         regx_copy(remote, piece->local, piece->length);
