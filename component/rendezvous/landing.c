@@ -2,7 +2,7 @@
 #include "rendezvous/landing.h"
 
 #include <assert.h>
-#include <sched.h>
+#include <fcntl.h>
 #include <string.h>
 
 #include "base/copy.h"
@@ -29,7 +29,8 @@ void regx_landings_init(regx_landings_t *landings, const regx_rndv_config_t *con
                           .counters = counters,
                           .count = (unsigned)regx_min(2 * config->chunk_depth, REGX_LANDINGS_MAX),
                           .page = regx_page_size(),
-                          .uffd = {.fd = -1}};
+                          .uffd = {.fd = -1},
+                          .pagemap = {.fd = -1}};
     regx_lock_init(&landings->lock, config->threads);
 }
 
@@ -85,8 +86,12 @@ static const char *open_all(regx_landings_t *landings)
     madvise(areas, bytes, MADV_DONTFORK);
     madvise(areas, bytes, MADV_NOHUGEPAGE);
     const uintptr_t start = (uintptr_t)areas;
-    if (regx_uffd_register(fd, start, start + bytes) != 0 || regx_maps_open(&landings->maps) != 0) {
+    landings->pagemap =
+        regx_file_of(regx_descriptor_move(open(REGX_PROC "pagemap", O_RDONLY | O_CLOEXEC)));
+    if (landings->pagemap.fd < 0 || regx_uffd_register(fd, start, start + bytes) != 0 ||
+        regx_maps_open(&landings->maps) != 0) {
         munmap(areas, bytes);
+        regx_file_close(&landings->pagemap);
         close(fd);
         return "remap: refused by the kernel here";
     }
@@ -107,6 +112,7 @@ void regx_landings_fini(regx_landings_t *landings)
     if (landings->areas != NULL) {
         munmap(landings->areas, 2 * landings->config->chunk_size * landings->count);
         regx_maps_close(&landings->maps);
+        regx_file_close(&landings->pagemap);
         regx_file_close(&landings->uffd);
     }
     regx_lock_fini(&landings->lock);
@@ -204,8 +210,9 @@ typedef struct part {
     char *to;
     size_t at; /* of the first, from the start of the landing */
     size_t length;
-    size_t out; /* bytes of the user's old pages that are in the spare now */
-    size_t in;  /* bytes of the landing's that are the user's now */
+    size_t out;   /* bytes of the user's old pages that are in the spare now */
+    size_t in;    /* bytes of the landing's that are the user's now, as the kernel says */
+    size_t moved; /* and as it is */
 } part_t;
 
 static const char *reason_of(int error)
@@ -231,32 +238,12 @@ static void report_change(const regx_landings_t *landings, const part_t *part)
     }
 }
 
-/* The kernel may have moved more pages than it says (Linux 6.18, where it migrates some at that time;
- * seen once in 3,000 messages). They would be overwritten by what is not in the landing any more. So
- * page by page what it did not tell of goes back, and is copied with the rest. */
-static void take_back(const regx_landings_t *landings, char *landing, char *user, size_t length)
-{
-    const size_t page = landings->page;
-
-    for (size_t at = 0; at < length; at += page) {
-        int error = 0;
-
-        while (move_pages(landings, landing + at, user + at, page, true, &error) == 0 &&
-               error == EAGAIN) {
-            sched_yield();
-        }
-        if (error == EBUSY) { /* pinned there meanwhile: it stays the user's */
-            memcpy(landing + at, user + at, page);
-        }
-    }
-}
-
 static const char *move_part(const regx_landings_t *landings, const regx_landing_t *landing,
                              part_t *part)
 {
     const uintptr_t start = (uintptr_t)part->to, end = start + part->length;
 
-    if (!regx_file_is_ours(&landings->uffd)) {
+    if (!regx_file_is_ours(&landings->uffd) || !regx_file_is_ours(&landings->pagemap)) {
         return "remap: its userfaultfd was closed by the program";
     }
     /* Mappings that changed hands may be watched again and again: it stays as it is. */
@@ -267,14 +254,37 @@ static const char *move_part(const regx_landings_t *landings, const regx_landing
             move_pages(landings, landing->spare + part->at, part->to, part->length, true, &error);
         part->in =
             move_pages(landings, part->to, landing->memory + part->at, part->out, false, &error);
-        if (part->in < part->out) {
-            take_back(landings, landing->memory + part->at + part->in, part->to + part->in,
-                      part->out - part->in);
-        }
         (void)regx_uffd_unregister(landings->uffd.fd, start, end);
         report_change(landings, part);
     }
     return part->in == part->length ? NULL : reason_of(error);
+}
+
+static bool has_page(const regx_landings_t *landings, const char *at)
+{
+    const off_t place = (off_t)((uintptr_t)at / landings->page * sizeof(uint64_t));
+    uint64_t entry = 0;
+
+    return pread(landings->pagemap.fd, &entry, sizeof(entry), place) != (ssize_t)sizeof(entry) ||
+           entry >> 62 != 0; /* in memory, or swapped out */
+}
+
+/* Copies what has not been moved. What the landing has no more was, though the kernel did not say so: it
+ * forgets that it has moved pages if it had to wait for one before (Linux 6.18). */
+static void copy_rest(const regx_landings_t *landings, const regx_landing_t *landing, part_t *part)
+{
+    size_t moved = part->in;
+
+    for (size_t at = part->in; at < part->length; at += landings->page) {
+        const char *const from = landing->memory + part->at + at;
+
+        if (at < part->out && !has_page(landings, from)) {
+            moved += landings->page;
+        } else {
+            memcpy(part->to + at, from, landings->page);
+        }
+    }
+    part->moved = moved;
 }
 
 /* Makes the spare empty again, so that the user's old pages are what is written into next. */
@@ -327,12 +337,13 @@ const char *regx_landing_deliver(regx_landings_t *landings, regx_landing_t *land
         part = (part_t){.to = (char *)to + head, .at = skew + head, .length = end - start};
         memcpy(to, from, head);
         reason = move_part(landings, landing, &part);
-        memcpy(part.to + part.in, from + head + part.in, length - head - part.in);
+        copy_rest(landings, landing, &part);
+        memcpy(part.to + part.length, from + head + part.length, length - head - part.length);
         tidy(landings, landing, &part, regx_align_up(skew + length, landings->page));
     } else {
         regx_copy(to, from, length);
     }
-    regx_count(counters, &counters->remap_pages, part.in / landings->page);
-    regx_count(counters, &counters->remap_copied_bytes, length - part.in);
+    regx_count(counters, &counters->remap_pages, part.moved / landings->page);
+    regx_count(counters, &counters->remap_copied_bytes, length - part.moved);
     return reason;
 }

@@ -14,7 +14,8 @@
 
 enum { PAGE = 4096, SIZE = 16 * PAGE, COUNT = 4, ROOM = SIZE + 2 * PAGE };
 
-/* Bytes that the kernel tells of when it next moves a range without holes, though it moves all of it. */
+/* Bytes that the kernel tells of when it next moves a range without holes, though it moves all of it. Then
+ * another thread locks what is there, so that nothing can be moved back. */
 static uint64_t told_of;
 static bool tells_nothing; /* when it next moves one with holes */
 
@@ -31,6 +32,7 @@ int ioctl(int fd, unsigned long request, ...)
     if (moves && told_of > 0 && result == 0 && (move[3] & 2) == 0) {
         move[4] = told_of;
         told_of = 0;
+        assert_int_equal(syscall(SYS_mlock, move[0], move[2]), 0);
         errno = EAGAIN;
         return -1;
     }
@@ -379,6 +381,7 @@ STAGE_TEST(what_the_kernel_moves_and_does_not_tell_of_arrives)
     told_of = 2 * PAGE;
     assert_non_null(go(stage, stage->buffer + PAGE + 9, 7 * PAGE));
     assert_int_equal(told_of, 0);
+    assert_int_equal(syscall(SYS_munlock, stage->buffer, ROOM), 0);
     assert_moved(stage);
     tells_nothing = true;
     assert_non_null(go(stage, stage->buffer + PAGE + 9, 7 * PAGE));
