@@ -36,13 +36,14 @@ static void show(const regx_param_t *param, uint64_t value, char *text, size_t l
     }
 }
 
-/* Reads digits and, for a size, one suffix. false: something else is there, or it is too large. */
+/* Reads digits and, for a size, one suffix. false: something else is there, or it is too large; or it begins
+ * with 0, as numbers do that Open MPI, for its own parameters, takes for octal. */
 static bool parse(const char *text, const regx_param_t *param, uint64_t *value)
 {
     const bool prefixed = param->hexadecimal && text[0] == '0' && (text[1] | 0x20) == 'x';
     char *end;
 
-    if (!isdigit((unsigned char)text[0])) {
+    if (!isdigit((unsigned char)text[0]) || (text[0] == '0' && isdigit((unsigned char)text[1]))) {
         return false;
     }
     errno = 0;

@@ -2,6 +2,7 @@
  *
  * What is the same source in all versions, compiled against each one's headers.
  */
+#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -165,6 +166,10 @@ static void print(const char *format, va_list arguments, const char *end, const 
     const int stream = opal_output_open(&settings);
     OBJ_DESTRUCT(&settings);
     vsnprintf(line, sizeof(line), format, arguments);
+    /* What a user wrote stays one line, and moves no terminal's cursor. */
+    for (char *at = line; *at != '\0'; at++) {
+        *at = iscntrl((unsigned char)*at) ? '?' : *at;
+    }
     opal_output(stream, "regx: %s%s%s", line, end, host);
     opal_output_close(stream);
 }

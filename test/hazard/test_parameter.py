@@ -64,7 +64,7 @@ def test_backend_that_is_not_usable(mpi: Mpi, build: Build, backend: str, btl: s
 # What is refused: a number, a word, of Open MPI's own parameters, and combinations.
 REFUSED = [
     ({"chunk_size": "4M"}, "chunk_size=4M is above the cap; allowed: .+"),
-    ({"rendezvous": "teleport"}, "rendezvous=teleport is not known; allowed: auto, .+"),
+    ({"rendezvous": "read\r\x1b[2J"}, r"rendezvous=read\?\?\[2J is not known; allowed: auto, .+"),
     ({"max_send_size": "32769", "slot_size": "32K"}, "max_send_size=32769; allowed: 1024 to 32768"),
     ({"transport": "tcp"}, "transport=tcp is not known; allowed: auto, .+"),
     ({"if_include": "lo", "if_exclude": "nosuch0"},

@@ -94,7 +94,6 @@ UNIT_TEST(numbers_are_stored_in_their_field_alone)
         uint64_t value;
     } sizes[] = {{"0", 0},
                  {"1k", 1024},
-                 {"007", 7}, /* not octal */
                  {"3M", 3 << 20},
                  {"2g", 2 * GIB},
                  {"18446744073709551615", UINT64_MAX},
@@ -149,12 +148,14 @@ UNIT_TEST(refusals_say_what_is_allowed)
         {LEVEL, "4K", "=4K is not a number", "1 to 31"},
         {LEVEL, "-1", "=-1 is not a number", "1 to 31"},
         {LEVEL, "18446744073709551617", "=18446744073709551617 is not a number", "1 to 31"},
+        {LEVEL, "010", "=010 is not a number", "1 to 31"}, /* 8 for Open MPI */
         {INDEX, "Auto", "=Auto is not a number", "0 to 255, auto"},
         {KEY, "0", "=0 is too small", "0x0001 to 0xffff"},
         {KEY, "0x", "=0x is not a number", "0x0001 to 0xffff"},
         {SLOT, "0", "=0 is too small", slots},
         {SLOT, "65537", "=65537 does not divide evenly", slots},
         {SLOT, "4Q", "=4Q is not a size", slots},
+        {SLOT, "064K", "=064K is not a size", slots},
         {SLOT, "4KB", "=4KB is not a size", slots},
         {SLOT, "64K ", "=64K  is not a size", slots},
         {SLOT, " 64K", "= 64K is not a size", slots},
