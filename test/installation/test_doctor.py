@@ -137,10 +137,12 @@ def test_what_is_needed_must_be_ok(doctor: Doctor, tmp_path: Path) -> None:
     """Here nothing works, so that what cannot be asked is not taken for well."""
     said = doctor("--openmpi", tmp_path, "--need", "rdma,hugepages")
     assert said["checks"]["rdma"]["status"] == said["checks"]["hugepages"]["status"] == "failure"
-    for options in ["--need", "rdam"], ["--timeout", "0"], ["more"]:
-        run = doctor.run(*options)
+    for options, to in ((["--need", "rdam"], ""), (["--timeout", "0"], ""), (["more"], ""), ([], ">/dev/full"),
+                        ([], ">&-")):
+        run = doctor.run("--openmpi", tmp_path, *options, around=["sh", "-c", f'exec "$@" {to}', "sh"])
         assert run.returncode == 3 and not run.stdout, run
         assert run.stderr.startswith("regx-doctor: ") and run.stderr.count("\n") == 1, run.stderr
+        assert "_seconds" not in run.stderr, run.stderr
 
 
 def test_it_runs_inside_a_job_as_an_ordinary_user(doctor: Doctor, tmp_path: Path) -> None:

@@ -24,9 +24,12 @@ class Parser(argparse.ArgumentParser):
 
 
 def _seconds(text: str) -> float:
-    seconds = float(text)
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0
     if not 0 < seconds < 86400:
-        raise ValueError
+        raise argparse.ArgumentTypeError(f"{text} is not known; allowed: seconds, above 0 and below 86400")
     return seconds
 
 
@@ -79,6 +82,8 @@ def main(installed: Installed) -> int:
     unknown = [name for name in names if name not in CHECKS]
     if unknown:
         made.error(f"--need {unknown[0]}: no such check; allowed: {', '.join(CHECKS)}")
+    if sys.stdout is None:
+        made.error("standard output is closed")
     doctor = Doctor(installed, wanted.openmpi, wanted.timeout)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
@@ -94,6 +99,9 @@ def main(installed: Installed) -> int:
     findings = needed(doctor.findings, names) + missing
     try:
         print((machines if wanted.json else people)(findings, doctor), flush=True)
-    except BrokenPipeError:
+    except OSError as error:  # and nothing is left for Python to write at its end
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not isinstance(error, BrokenPipeError):
+            print(f"regx-doctor: standard output: {error.strerror}", file=sys.stderr)
+            return UNKNOWN
     return EXIT[worst(findings)]
