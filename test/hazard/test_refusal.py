@@ -88,5 +88,6 @@ def test_without_shared_memory_the_job_ends(mpi: Mpi, tmp_path: Path) -> None:
     job = mpi(*COLLECTIVE, ranks=4, around=memory.around)
     assert job.status != 0 and job.stdout == "", str(job)
     assert job.complaints == ["regx: btl_regx_transport=shm: there is no shared memory for this "
-                              "process"], str(job)
+                              "process, neither of System V nor in /dev/shm: allow one, or name another BTL, too "
+                              "(--mca btl regx,vader,self)"], str(job)
     memory.must_be_empty(job)

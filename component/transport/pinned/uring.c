@@ -5,6 +5,8 @@
 #include <string.h>
 #include <sys/uio.h>
 
+#include "base/memlock.h"
+
 #if REGX_HAVE_PINNED
 
 #define TRIES 1000u /* to have the kernel take a request: it may lack memory for a moment */
@@ -58,7 +60,9 @@ static const char *why_refused(int error)
 {
     return error == -EPERM    ? "not permitted (kernel.io_uring_disabled, or a container's filter)"
            : error == -ENOSYS ? "the kernel or a container's filter has none"
-                              : strerror(-error);
+           : error == -ENOMEM && regx_memlock_limit() != REGX_MEMLOCK_NONE
+               ? "over the limit of locked memory (ulimit -l); " REGX_MEMLOCK_REMEDY
+               : strerror(-error);
 }
 
 regx_status_t regx_uring_open(regx_uring_t *uring, uint32_t slots, regx_error_t error)

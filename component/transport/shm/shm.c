@@ -167,7 +167,10 @@ static regx_status_t open_shm(const regx_transport_config_t *config, regx_error_
     if (shm == NULL) {
         return regx_refuse(error, REGX_NO_MEMORY, "out of memory");
     }
-    snprintf(error, REGX_ERROR, "there is no shared memory for this process");
+    snprintf(
+        error, REGX_ERROR,
+        "there is no shared memory for this process, neither of System V nor in /dev/shm: allow "
+        "one, or name another BTL, too (--mca btl regx,vader,self)");
     shm->config = *config;
     shm->cico_offset = regx_cico_offset();
     if (getrandom(&cookie, sizeof(cookie), 0) != sizeof(cookie) || !open_main(shm)) {

@@ -402,6 +402,27 @@ PINNED_TEST(without_a_descriptor_there_is_no_device)
     assert_null(strchr(error, '\n'));
 }
 
+UNIT_TEST(without_memory_to_lock_the_limit_is_named)
+{
+    const struct rlimit none = {0, 0};
+    regx_transport_t *transport;
+    regx_error_t error = "";
+
+    tested = &device;
+    parties_open(false);
+    const pid_t child = fork();
+    if (child == 0) {
+        in_child = true;
+        REQUIRE(geteuid() != 0 || setresuid(NOBODY, NOBODY, NOBODY) == 0);
+        REQUIRE(setrlimit(RLIMIT_MEMLOCK, &none) == 0);
+        REQUIRE(device.ops->open(&one.config, error, &transport) != REGX_OK);
+        REQUIRE(strstr(error, "(ulimit -l)") != NULL);
+        _exit(EXIT_SUCCESS);
+    }
+    process_must_end_well(child);
+    parties_close();
+}
+
 /* A process that does not answer any more, and then is gone: what it was asked for fails, once. */
 PINNED_TEST(what_a_process_that_has_ended_was_asked_for_fails)
 {
