@@ -82,6 +82,15 @@ def test_together_denied_to_one_rank_takes_slots(mpi: Mpi, build) -> None:
         assert job.rank(rank)["chunks_receiver"] > 0, str(job)  # the peer helps if it has time
 
 
+def test_to_who_may_attach_no_segments_another_btl_leads(mpi: Mpi, build) -> None:
+    """To rank 1, which alone may not."""
+    one = ["sh", "-c", '[ $OMPI_COMM_WORLD_RANK != 1 ] || '
+           f'exec "{build.programs / "deny"}" shmat "$@"; exec "$@"', "sh"]
+    job = mpi(*COLLECTIVE, ranks=3, within=one, btl="regx,tcp,self").checked(ranks=3)
+    assert [job.rank(rank)["messages_eager"] > 0 for rank in range(3)] == [True, False, True], str(job)
+    assert job.reasons("fallbacks")["a process of this node: by another BTL"] > 0, str(job)
+
+
 def test_without_shared_memory_the_job_ends(mpi: Mpi, tmp_path: Path) -> None:
     """One clear line, and Open MPI ends the job; beside tcp it goes on."""
     memory = SharedMemory(tmp_path, size="64K", sysv=False)

@@ -3,9 +3,10 @@
  * Runs a program to which the kernel refuses some system calls (EPERM), as a container's seccomp
  * filter does.
  *
- *     deny process_vm|userfaultfd|io_uring PROGRAM ARGUMENT...
+ *     deny process_vm|userfaultfd|io_uring|shmat PROGRAM ARGUMENT...
  *
- * process_vm: process_vm_readv and process_vm_writev. io_uring: io_uring_setup.
+ * process_vm: process_vm_readv and process_vm_writev. io_uring: io_uring_setup. shmat: and
+ * shmctl.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -21,14 +22,15 @@ int main(int argc, char **argv)
         unsigned call, other;
     } known[] = {{"process_vm", SYS_process_vm_readv, SYS_process_vm_writev},
                  {"userfaultfd", SYS_userfaultfd, SYS_userfaultfd},
-                 {"io_uring", SYS_io_uring_setup, SYS_io_uring_setup}};
+                 {"io_uring", SYS_io_uring_setup, SYS_io_uring_setup},
+                 {"shmat", SYS_shmat, SYS_shmctl}};
     unsigned which = 0;
 
-    while (which < 3 && (argc < 3 || strcmp(argv[1], known[which].name) != 0)) {
+    while (which < 4 && (argc < 3 || strcmp(argv[1], known[which].name) != 0)) {
         which++;
     }
-    if (which == 3) {
-        fprintf(stderr, "deny: needs process_vm, userfaultfd or io_uring, and a program\n");
+    if (which == 4) {
+        fprintf(stderr, "deny: needs process_vm, userfaultfd, io_uring or shmat, and a program\n");
         return 2;
     }
     const unsigned call = known[which].call, other = known[which].other;

@@ -2,10 +2,12 @@
  *
  * Opening and closing of shared memory, and the table of its operations.
  */
+#include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <sys/shm.h>
 #include <sys/stat.h>
 #include <sys/utsname.h>
 
@@ -72,11 +74,24 @@ static bool is_alone(void)
     return there != 0 && there != here; /* 0: it may not be looked into */
 }
 
+/* Who may attach no memory of System V sees that of its neighbours as little as from a namespace of its
+ * own: another BTL leads to those that have some. */
+static uint64_t ipc_number(void)
+{
+    struct shmid_ds status;
+
+    if ((shmat(-1, NULL, 0) == (void *)-1 && errno != EINVAL) ||
+        (shmctl(-1, IPC_STAT, &status) != 0 && errno != EINVAL)) {
+        return UINT64_MAX - (uint64_t)gettid();
+    }
+    return namespace_number(REGX_PROC "ns/ipc");
+}
+
 static regx_shm_node_t this_node(void)
 {
     return (regx_shm_node_t){.machine = machine(),
                              .processes = namespace_number(REGX_PROC "ns/pid"),
-                             .ipc = namespace_number(REGX_PROC "ns/ipc"),
+                             .ipc = ipc_number(),
                              .users = namespace_number(REGX_PROC "ns/user"),
                              .memory = folder_number()};
 }
