@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include <cmocka.h>
+#undef stop /* a macro of cmocka 2; monitors have a function of that name */
 
 #include "../stamp.h"
 
