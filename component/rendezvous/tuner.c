@@ -139,6 +139,9 @@ static void begin_batch(regx_autotune_t *tune, uint8_t candidate)
     const uint32_t warm =
         tune->tried[candidate].batches == 0 ? wires[tune->wire].warm[0] : wires[tune->wire].warm[1];
 
+    /* Of messages that come alone, if several are open at a time: so many at once. */
+    const uint32_t round = tune->open_max > 1 ? tune->open_max : tune->open;
+
     /* Of those that are open a sender has got ahead with as many. */
     tune->batch = (regx_batch_t){
         .candidate = candidate,
@@ -147,7 +150,7 @@ static void begin_batch(regx_autotune_t *tune, uint8_t candidate)
         .amid = tune->open > 0 && !alone,
         .number = number,
         .before = burst   ? 0
-                  : alone ? (uint32_t)regx_max(2 * tune->open, warm)
+                  : alone ? (uint32_t)regx_max(2 * round, warm)
                           : (uint32_t)regx_max(2 * tune->open, REGX_AUTO_STREAM)};
     tune->open_max = tune->open;
     tune->batches++;

@@ -27,13 +27,18 @@
  *          ▲                                                                                │
  *          └──────── the candidate with the fewest batches (next_batch) ◀───────────────────┘
  *
- * The messages that are not timed pay for where the other candidate has left the data. How long a batch
- * is depends on how messages come; a message is open, at the receiver, until all of it is there:
+ * The messages that are not timed pay for where the other candidate has left the data: after staged, in an
+ * exchange of two messages of 128 KiB each way, the first two that are to be read are still copied ahead by
+ * their sender, the next two come from its cache (28 us), all others as fast as they ever will (16 us, on a
+ * Xeon). How long a batch is depends on how messages come; a message is open, at the receiver, until all of
+ * it is there:
  *
  *     messages come            not timed                 timed                        samples
  *     alone (up to 3 open)     2, of a candidate's       6, of a candidate's          one each
  *                              first batch 1; 8 at the   first batch 2
- *                              sender
+ *                              sender; if several were
+ *                              open at once, at least
+ *                              twice as many
  *     in bursts                none                      whole bursts, 16 at least    one
  *     some are always open     twice the open ones,      64                           one
  *                              64 at least
