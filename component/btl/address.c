@@ -233,7 +233,10 @@ static void warn_unreachable(regx_component_t *component, const addresses_t *pub
         return;
     }
     if (same_node) {
-        snprintf(why, sizeof(why), "it is on this node, but no memory can be shared with it");
+        snprintf(why, sizeof(why),
+                 "it is on this node, but no memory can be shared with it, or its "
+                 "btl_regx_transport is another (here %s)",
+                 component->params.settings.component.transport);
     } else if (count == 0) {
         explain_no_port(component, why);
     } else if (published[REGX_BETWEEN_NODES].count == 0) {
