@@ -59,9 +59,13 @@ bool regx_params_named(void);
 bool regx_params_asked(void);
 
 /* Reads and checks all, also what Open MPI registered for `btl`. false: a warning with the reason
- * was printed: by the process that prints for the application, where it has the same to say; else
- * by the first process of a node; where that has not either, by each that has. */
+ * was printed. */
 bool regx_params_read(regx_params_t *params, mca_btl_base_module_t *btl);
+
+/* Prints why something that was asked for is refused: by the process that prints for the application,
+ * where it has the same to say; else by the first process of a node; where that has not either, by each
+ * that has. Before addresses are exchanged. Returns false. */
+bool regx_params_complain(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* Prints a line for each name of ours that the environment or a file of parameters has and nobody
  * registered; by the process that prints for the application, unless the job's first one does. Once

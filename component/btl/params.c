@@ -70,8 +70,7 @@ bool regx_param_given(const char *name)
     return source != MCA_BASE_VAR_SOURCE_DEFAULT;
 }
 
-/* Says what is wrong, as component.h has it. Returns false. */
-static __attribute__((format(printf, 1, 2))) bool complain(const char *format, ...)
+bool regx_params_complain(const char *format, ...)
 {
     regx_error_t line;
     va_list arguments;
@@ -100,7 +99,7 @@ static bool read_all(regx_settings_t *settings)
 
     for (unsigned i = 0; (param = regx_settings_param(i, &layer)) != NULL; i++) {
         if (!regx_param_read(param, values[i], (char *)settings + layer, error)) {
-            return complain("%s", error);
+            return regx_params_complain("%s", error);
         }
     }
     return true;
@@ -130,8 +129,8 @@ bool regx_params_asked(void)
 static bool check_devices(const regx_transport_settings_t *transport)
 {
     return transport->if_include == NULL || transport->if_exclude == NULL ||
-           complain(REGX_PREFIX "if_include and " REGX_PREFIX
-                                "if_exclude are both given; allowed: one");
+           regx_params_complain(REGX_PREFIX "if_include and " REGX_PREFIX
+                                            "if_exclude are both given; allowed: one");
 }
 
 static bool is_revocable(const char *strategy)
@@ -176,9 +175,10 @@ static bool check_grant(const regx_params_t *params)
     } else {
         return true;
     }
-    return complain(REGX_PREFIX "grant=%s is given with " REGX_PREFIX "%s=%s; allowed: %s",
-                    rendezvous->grant == REGX_GRANT_SYNCHRONOUS ? "synchronous" : "optimistic",
-                    name, value, allowed);
+    return regx_params_complain(
+        REGX_PREFIX "grant=%s is given with " REGX_PREFIX "%s=%s; allowed: %s",
+        rendezvous->grant == REGX_GRANT_SYNCHRONOUS ? "synchronous" : "optimistic", name, value,
+        allowed);
 }
 
 /* By default, half of what may be locked is left to registrations. */
@@ -268,9 +268,9 @@ static bool check_rts(regx_params_t *params, mca_btl_base_module_t *btl)
         btl->btl_rndv_eager_limit = regx_min(btl->btl_rndv_eager_limit, btl->btl_eager_limit);
     }
     return btl->btl_rndv_eager_limit <= btl->btl_eager_limit ||
-           complain(REGX_PREFIX "rndv_eager_limit=%zu; allowed: 0 to " REGX_PREFIX
-                                "eager_limit (%zu)",
-                    btl->btl_rndv_eager_limit, btl->btl_eager_limit);
+           regx_params_complain(REGX_PREFIX "rndv_eager_limit=%zu; allowed: 0 to " REGX_PREFIX
+                                            "eager_limit (%zu)",
+                                btl->btl_rndv_eager_limit, btl->btl_eager_limit);
 }
 
 static bool check_inherited(regx_params_t *params, mca_btl_base_module_t *btl)
@@ -281,15 +281,15 @@ static bool check_inherited(regx_params_t *params, mca_btl_base_module_t *btl)
      * was packed: less than all of it, where a fragment is shorter. */
     btl->btl_flags &= ~(uint32_t)MCA_BTL_FLAGS_SEND_INPLACE;
     if (btl->btl_eager_limit < 256 || btl->btl_eager_limit > REGX_EAGER_MAX) {
-        return complain(REGX_PREFIX "eager_limit=%zu; allowed: 256 to %u", btl->btl_eager_limit,
-                        REGX_EAGER_MAX);
+        return regx_params_complain(REGX_PREFIX "eager_limit=%zu; allowed: 256 to %u",
+                                    btl->btl_eager_limit, REGX_EAGER_MAX);
     }
     if (!regx_param_given("max_send_size")) {
         btl->btl_max_send_size = regx_min(btl->btl_max_send_size, max);
     }
     if (btl->btl_max_send_size < 1024 || btl->btl_max_send_size > max) {
-        return complain(REGX_PREFIX "max_send_size=%zu; allowed: 1024 to %zu",
-                        btl->btl_max_send_size, max);
+        return regx_params_complain(REGX_PREFIX "max_send_size=%zu; allowed: 1024 to %zu",
+                                    btl->btl_max_send_size, max);
     }
     /* Open MPI raises this to the eager limit, and counts the header into the one and not into the
      * other: a message just below the limit would go as a lone fragment. */
@@ -297,15 +297,15 @@ static bool check_inherited(regx_params_t *params, mca_btl_base_module_t *btl)
         btl->btl_min_rdma_pipeline_size = 0;
     }
     if (regx_param_given("put_limit")) {
-        return complain(REGX_PREFIX
-                        "put_limit=%zu: Open MPI puts each message at once and heeds no "
+        return regx_params_complain(
+            REGX_PREFIX "put_limit=%zu: Open MPI puts each message at once and heeds no "
                         "limit; use " REGX_PREFIX "chunk_size",
-                        btl->btl_put_limit);
+            btl->btl_put_limit);
     }
     if (regx_param_given("get_limit")) {
-        return complain(REGX_PREFIX
-                        "get_limit=%zu: regx gets each message at once, in steps of its own",
-                        btl->btl_get_limit);
+        return regx_params_complain(
+            REGX_PREFIX "get_limit=%zu: regx gets each message at once, in steps of its own",
+            btl->btl_get_limit);
     }
     return check_rts(params, btl);
 }
@@ -327,7 +327,7 @@ bool regx_params_read(regx_params_t *params, mca_btl_base_module_t *btl)
     size_cache(params, page);
     size_once(params, page);
     if (!regx_costs_read(params->settings.component.costs, NULL, &params->costs, error)) {
-        complain("%s", error);
+        regx_params_complain("%s", error);
     }
     return check_inherited(params, btl);
 }

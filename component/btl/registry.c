@@ -70,8 +70,8 @@ static void note_drain(regx_component_t *component)
 
 static void warn_unusable(const regx_component_t *component, const char *error)
 {
-    regx_compat_output_for_node("btl_regx_backend=%s %s",
-                                component->params.settings.registration.backend, error);
+    regx_params_complain("btl_regx_backend=%s %s", component->params.settings.registration.backend,
+                         error);
 }
 
 /* The transport for which a backend is worth having: the first that pins what it registers, else

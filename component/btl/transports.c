@@ -107,10 +107,10 @@ static bool open_needed(regx_component_t *component, candidate_t *candidate)
                    some ? " as a whole" : "", error);
     }
     if (status == REGX_INVALID) { /* the error begins with the name of a parameter */
-        regx_compat_output_for_node(REGX_PREFIX "%s", error);
+        regx_params_complain(REGX_PREFIX "%s", error);
     } else if (status != REGX_OK) {
-        regx_compat_output_for_node(REGX_PREFIX "transport=%s: %s%s", name, error,
-                                    some ? "; the other ports are used without it" : "");
+        regx_params_complain(REGX_PREFIX "transport=%s: %s%s", name, error,
+                             some ? "; the other ports are used without it" : "");
     }
     return status != REGX_INVALID && some;
 }
@@ -128,10 +128,10 @@ static bool check_include(const regx_component_t *component)
 
         snprintf(name, sizeof(name), "%.*s", (int)length, at);
         if (!entry->owns(name)) {
-            regx_compat_output_for_node(
-                REGX_PREFIX "if_include=%s: \"%s\" is no %s of this node; allowed: those that "
-                            "are, or their ports, as mlx5_0 or mlx5_0:2",
-                list, name, entry->devices);
+            regx_params_complain(REGX_PREFIX
+                                 "if_include=%s: \"%s\" is no %s of this node; allowed: those that "
+                                 "are, or their ports, as mlx5_0 or mlx5_0:2",
+                                 list, name, entry->devices);
             return false;
         }
         at += length + (at[length] == ',');
@@ -173,7 +173,7 @@ static regx_status_t look_for_devices(regx_component_t *component, candidate_t *
         return REGX_UNREACHABLE; /* if_exclude leaves no device, as the user wants it */
     }
     if (status == REGX_INVALID) {
-        regx_compat_output_for_node(REGX_PREFIX "%s", reason);
+        regx_params_complain(REGX_PREFIX "%s", reason);
     }
     return status;
 }
@@ -185,7 +185,7 @@ static bool open_found(regx_component_t *component, const candidate_t *device, r
     const regx_status_t status = open_devices(component, device, reason);
 
     if (status == REGX_INVALID) {
-        regx_compat_output_for_node(REGX_PREFIX "%s", reason);
+        regx_params_complain(REGX_PREFIX "%s", reason);
     } else if (component->module_count > before) {
         if (status != REGX_OK) {
             regx_tally(component->counters.fallbacks, "a port cannot be opened");

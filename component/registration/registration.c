@@ -89,7 +89,7 @@ regx_status_t regx_backend_choose(const char *name, bool registering_is_free,
         snprintf(choice->reason, sizeof(choice->reason), "asked for");
         return REGX_OK;
     }
-    return regx_refuse(error, REGX_DENIED, "cannot be used: %s; usable here: none, auto", why);
+    return regx_refuse(error, REGX_DENIED, "cannot be used: %s; always possible: none, auto", why);
 }
 
 /* ---- a registry ---- */

@@ -44,10 +44,12 @@ def test_what_a_rank_takes_for_the_machine_is_its_own(mpi: Mpi, tmp_path: Path, 
     mpi(*COLLECTIVE, ranks=3, within=enter, regx={"rendezvous": "pipeline"}).checked(ranks=3).over("shm")
 
 
-def test_the_transport_is_named_where_neighbours_have_different_ones(mpi: Mpi) -> None:
-    other = ["sh", "-c", 'test $OMPI_COMM_WORLD_RANK = 0 || export OMPI_MCA_btl_regx_transport=pinned; exec "$@"', "sh"]
+@pytest.mark.parametrize("name, value, said", [("transport", "pinned", "its btl_regx_transport is another (here "),
+                                               ("backend", "odp", "btl_regx_backend=odp cannot be used: ")])
+def test_what_only_one_rank_has_is_named(mpi: Mpi, name: str, value: str, said: str) -> None:
+    other = ["sh", "-c", f'test $OMPI_COMM_WORLD_RANK = 0 || export OMPI_MCA_btl_regx_{name}={value}; exec "$@"', "sh"]
     job = mpi(*COLLECTIVE, ranks=2, within=other)
-    assert job.status != 0 and any("its btl_regx_transport is another (here " in line for line in job.complaints), str(job)
+    assert job.status != 0 and any(said in line for line in job.complaints), str(job)
 
 
 def test_neither_proc_nor_system_v_is_needed(mpi: Mpi, tmp_path: Path) -> None:

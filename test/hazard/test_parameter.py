@@ -54,7 +54,7 @@ def test_backend_that_is_not_usable(mpi: Mpi, build: Build, backend: str, btl: s
     assert (job.status == 0) == (btl != "regx") and not job.reports, str(job)
     assert len(job.complaints) == 1, str(job)
     match = re.fullmatch(rf"regx: btl_regx_backend={re.escape(backend)} cannot be used: "
-                         rf"{re.escape(why)}.*; usable here: (.+)", job.complaints[0])
+                         rf"{re.escape(why)}.*; always possible: (.+)", job.complaints[0])
     assert match, str(job)
     usable = match[1].split(", ")
     assert usable[0] == "none" and backend not in usable, str(job)

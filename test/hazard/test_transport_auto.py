@@ -105,14 +105,12 @@ def test_listed_devices_are_used(fabric: Fabric) -> None:
     assert all(by_ports(report) > 0 for report in job.reports), str(job)
 
 
-def test_a_list_that_names_no_port_is_said_once_on_each_host(fabric: Fabric) -> None:
-    """Said once on each host; the job goes on with another BTL."""
+def test_a_list_that_names_no_port_is_said_once(fabric: Fabric) -> None:
+    """By the first host alone, as the other has nothing else to say; the job goes on with another BTL."""
     job = fabric(*TRAFFIC, regx={"if_include": "fake1"}, environment={"REGX_TEST_PORTS": "fake0:1@a"},
                  btl="regx,tcp,self")
     assert job.status == 0 and not job.reports, str(job)
-    said = "regx: btl_regx_if_include=fake1: names no port"
-    here, there = sorted(job.complaints)
-    assert here == said and there.startswith(f"{said}, on regx"), str(job)
+    assert job.complaints == ["regx: btl_regx_if_include=fake1: names no port"], str(job)
 
 
 def test_auto_agrees_with_a_host_that_was_told_its_transport(fabric: Fabric) -> None:

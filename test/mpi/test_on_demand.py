@@ -72,7 +72,7 @@ def test_device_that_cannot(odp, tmp_path: Path, seed: int, paging: str, says: s
     """One line, and the job goes over the next transport."""
     job = odp("transfer", "--seed", seed, large(tmp_path, Case(8)), btl="regx,vader,self",
               told={"paging": paging})
-    job.left_out("btl_regx_backend=odp cannot be used: ", f"{says}; usable here: none")
+    job.left_out("btl_regx_backend=odp cannot be used: ", f"{says}; always possible: none")
 
 
 def test_device_that_does_not_read(odp, tmp_path: Path, seed: int) -> None:

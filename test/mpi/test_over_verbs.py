@@ -67,7 +67,7 @@ def test_each_backend_carries_short_runs_over_verbs(verbs, tmp_path: Path, seed:
         refused = verbs("transfer", "--seed", seed, sample.write([Case(8)], tmp_path),
                         btl="regx,vader,self", regx={"backend": "odp"})
         refused.left_out("btl_regx_backend=odp cannot be used: ",
-                         " has no on-demand paging; usable here: none")
+                         " has no on-demand paging; always possible: none")
         return
     at = (0, 0) if backend == "odp" else (5, 6)  # test_on_demand.py says why
     cases = [Case(300_001, *at, window=2), Case(300_001, *at, pattern="both", window=2)]

@@ -342,7 +342,7 @@ UNIT_TEST_BETWEEN(what_does_not_work_is_told_with_what_does, hooked_reset, NULL)
     hooked.refuse = true;
     assert_int_equal(choose("hooks", false), REGX_DENIED);
     assert_memory_equal(error, "cannot be used: the fake source refuses", 39);
-    assert_string_equal(error + 39, "; usable here: none, auto");
+    assert_string_equal(error + 39, "; always possible: none, auto");
     assert_int_equal(hooked.installed, hooked.removed);
 }
 
