@@ -144,7 +144,7 @@ typedef struct regx_pending {
     size_t moved; /* bytes that were copied, or posted */
     union {
         struct {
-            uint32_t token, lap; /* by which the peer returns a zero-copy send */
+            uint32_t token, use; /* by which the peer returns a zero-copy send */
         };
         struct {
             uint32_t begun, under_way; /* its pieces */

@@ -363,9 +363,9 @@ regx_status_t regx_mailbox_post_line(regx_mailbox_out_t *out, regx_frame_kind_t 
     return REGX_OK;
 }
 
-bool regx_mailbox_returned(const regx_mailbox_out_t *out, uint32_t token, uint32_t lap)
+bool regx_mailbox_returned(const regx_mailbox_out_t *out, uint32_t token, uint32_t use)
 {
-    return atomic_load_explicit(&out->memory->returned[token], memory_order_acquire) == lap;
+    return atomic_load_explicit(&out->memory->returned[token], memory_order_acquire) == use;
 }
 
 static void fetch(const uint8_t *data, size_t length)
@@ -472,7 +472,7 @@ void regx_mailbox_pop(regx_mailbox_in_t *in, const regx_frame_t *frame)
     regx_mailbox_free_until(in, regx_mailbox_line(in) + frame->lines);
 }
 
-void regx_mailbox_return(regx_mailbox_in_t *in, uint32_t token, uint32_t lap)
+void regx_mailbox_return(regx_mailbox_in_t *in, uint32_t token, uint32_t use)
 {
-    atomic_store_explicit(&in->memory->returned[token], lap, memory_order_release);
+    atomic_store_explicit(&in->memory->returned[token], use, memory_order_release);
 }

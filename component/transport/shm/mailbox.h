@@ -8,10 +8,10 @@
  * that follow, without a gap, so that it is delivered where it lies; a longer one lies in a ring of
  * payload that the line points to; one that is sent without a copy stays in the poster's pool.
  *
- * Lines are counted from the beginning on: line n lies at n % LINES of the ring, and is full when the
- * sequence number in its head is that of its lap through the ring, n / LINES + 1. So a line need not be
- * cleared. The sequence number and what describes the frame are one word, written last and read once.
- * A poster that changes the word after it was read cannot mislead the poller.
+ * Lines are counted from the beginning on: line n lies at n % LINES of the ring, and is full when its
+ * head has the number of its lap through the ring, n / LINES + 1. So a line need not be cleared. The
+ * lap and what describes the frame are one word, the head, written last and read once. A poster that
+ * changes the word after it was read cannot mislead the poller.
  *
  *   freed, published │ freed, not published │      full      │      free      │ not known to be free
  *   ─────────────────┼──────────────────────┼────────────────┼────────────────┼──────────────▶ lines
@@ -76,12 +76,11 @@ typedef struct regx_mailbox_line {
     uint8_t data[REGX_MAILBOX_INLINE];
 } regx_mailbox_line_t;
 
-/* From the lowest bit on: 32 of the sequence number, 8 of the tag, 16 of the length, 8 of the kind.
- */
-static inline uint64_t regx_mailbox_head(uint32_t sequence, uint8_t tag, uint32_t length,
+/* From the lowest bit on: 32 of the lap, 8 of the tag, 16 of the length, 8 of the kind. */
+static inline uint64_t regx_mailbox_head(uint32_t lap, uint8_t tag, uint32_t length,
                                          regx_frame_kind_t kind)
 {
-    return sequence | (uint64_t)(tag | length << 8 | (uint32_t)kind << 24) << 32;
+    return lap | (uint64_t)(tag | length << 8 | (uint32_t)kind << 24) << 32;
 }
 
 /* The shared memory; zero when new, but for the payload. */
@@ -92,7 +91,7 @@ typedef struct regx_mailbox_memory {
     } consumed;
     _Alignas(64) _Atomic uint32_t left; /* 1: its poller has left, so the owner may use it again */
     regx_vm_cookie_t owner;             /* proves to the poller whose memory it has mapped */
-    _Alignas(64) _Atomic uint32_t returned[REGX_MAILBOX_ZCOPIES]; /* by token: last lap returned */
+    _Alignas(64) _Atomic uint32_t returned[REGX_MAILBOX_ZCOPIES]; /* by token: last use returned */
     _Alignas(64) _Atomic uint64_t answers[REGX_MAILBOX_ANSWERS];  /* the poller's, over pinned */
     /* A frame that begins near the ring's end goes on behind it. */
     _Alignas(64) regx_mailbox_line_t lines[REGX_MAILBOX_LINES + REGX_MAILBOX_SPAN_LINES - 1];
@@ -153,7 +152,7 @@ typedef struct regx_mailbox_lent {
     uint64_t offset; /* in the poster's pool */
     uint32_t length;
     uint32_t token; /* by which it is returned: one that is not under way */
-    uint32_t lap;   /* differs from the token's last */
+    uint32_t use;   /* of the token; differs from the last */
 } regx_mailbox_lent_t;
 
 typedef struct regx_frame {
@@ -182,7 +181,7 @@ void regx_mailbox_in_init(regx_mailbox_in_t *in, regx_mailbox_memory_t *memory, 
 /* Whether so many lines are free now: a post of at most REGX_MAILBOX_INLINE bytes takes one. */
 bool regx_mailbox_has_room(regx_mailbox_out_t *out, uint32_t lines);
 
-/* The sequence number of a line, by its count, when it is full. */
+/* The number in a line's head when it is full. `line`: its count. */
 static inline uint32_t regx_mailbox_lap(uint64_t line)
 {
     return (uint32_t)(line / REGX_MAILBOX_LINES) + 1;
@@ -253,8 +252,8 @@ regx_status_t regx_mailbox_post(regx_mailbox_out_t *out, uint8_t tag, const void
 regx_status_t regx_mailbox_post_line(regx_mailbox_out_t *out, regx_frame_kind_t kind, uint8_t tag,
                                      const void *data, uint32_t length);
 
-/* Whether the frame that was lent under that token and lap is the poster's again. */
-bool regx_mailbox_returned(const regx_mailbox_out_t *out, uint32_t token, uint32_t lap);
+/* Whether the frame that was lent by that use of the token is the poster's again. */
+bool regx_mailbox_returned(const regx_mailbox_out_t *out, uint32_t token, uint32_t use);
 
 /* Whether a line is there to be peeked at: the poller's idle loop, kept to a few instructions. */
 static inline bool regx_mailbox_has(const regx_mailbox_in_t *in)
@@ -293,7 +292,7 @@ static inline void regx_mailbox_fetch_ahead(const regx_mailbox_line_t *line, siz
 regx_status_t regx_mailbox_peek(regx_mailbox_in_t *in, regx_frame_t *frame);
 void regx_mailbox_pop(regx_mailbox_in_t *in, const regx_frame_t *frame);
 /* Gives a zero-copy frame's memory back to the poster. */
-void regx_mailbox_return(regx_mailbox_in_t *in, uint32_t token, uint32_t lap);
+void regx_mailbox_return(regx_mailbox_in_t *in, uint32_t token, uint32_t use);
 
 /* Peek and pop of frames that lie in one line each, the shortest way to MPI: `line` is in->next, which
  * the caller of several keeps. false: there is none, or it is of another kind; regx_mailbox_peek looks

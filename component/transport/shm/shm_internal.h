@@ -252,7 +252,7 @@ typedef struct regx_shm_neighbour {
 #define REGX_SHM_POOL_PARTS 256u /* of a peer's pool, at most, each mapped as it is first put to */
 
 /* The way to a neighbour. Written under its lock: state, out, received, pool_part, pool_parts,
- * box, laps, refusal, and what of the peer is mapped. Under the transport's: copies, turn, from_end,
+ * box, uses, refusal, and what of the peer is mapped. Under the transport's: copies, turn, from_end,
  * and next while it is among the refused. Progress's: brought_in, alloc_mem, assisted,
  * last_posted. */
 struct regx_shm_conn {
@@ -267,12 +267,12 @@ struct regx_shm_conn {
      * copied out. */
     uint64_t pool_parts[REGX_SHM_POOL_PARTS / 64];
     size_t brought_in[REGX_CICO_BUFFERS];
-    regx_alloc_mem_view_t *alloc_mem; /* the peer's; progress's */
-    regx_mailbox_box_t *box;          /* of `out` */
-    _Atomic uint32_t zcopies;         /* bit per token: the peer has not yet returned it */
-    uint32_t laps[REGX_MAILBOX_ZCOPIES];
-    regx_link_t copies;         /* puts and gets for the kernel, oldest first */
-    regx_link_t turn;           /* in `turns` while there are any */
+    regx_alloc_mem_view_t *alloc_mem;    /* the peer's; progress's */
+    regx_mailbox_box_t *box;             /* of `out` */
+    _Atomic uint32_t zcopies;            /* bit per token: the peer has not yet returned it */
+    uint32_t uses[REGX_MAILBOX_ZCOPIES]; /* of the tokens, so far */
+    regx_link_t copies;                  /* puts and gets for the kernel, oldest first */
+    regx_link_t turn;                    /* in `turns` while there are any */
     bool from_end;              /* the last copy of several pieces began with its last one */
     bool assisted;              /* the peer wrote a part of the last get of which it was asked */
     bool last_posted;           /* the last frame was posted */

@@ -149,7 +149,7 @@ static void deliver_zcopy(regx_shm_t *shm, regx_shm_inbound_t *inbound, const re
         events->deliver(events->context, inbound->sender, frame->tag,
                         inbound->peer.pool + lent->offset, lent->length);
     }
-    regx_mailbox_return(&inbound->in, lent->token, lent->lap);
+    regx_mailbox_return(&inbound->in, lent->token, lent->use);
 }
 
 static void pass_up(const regx_shm_t *shm, const regx_shm_inbound_t *inbound,
@@ -272,7 +272,7 @@ static bool returned(const regx_pending_t *op)
 {
     regx_shm_conn_t *conn = regx_shm_conn_of(op->conn);
 
-    if (!regx_mailbox_returned(&conn->out, op->token, op->lap)) {
+    if (!regx_mailbox_returned(&conn->out, op->token, op->use)) {
         return false;
     }
     atomic_fetch_and(&conn->zcopies, ~(UINT32_C(1) << op->token));

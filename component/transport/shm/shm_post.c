@@ -95,14 +95,14 @@ static regx_status_t post_zcopy_locked(regx_shm_conn_t *conn, regx_zcopy_t *zcop
     const regx_mailbox_lent_t lent = {.offset = (uint64_t)((const char *)zcopy->data - pool),
                                       .length = (uint32_t)zcopy->length,
                                       .token = token,
-                                      .lap = conn->laps[token] + 1};
+                                      .use = conn->uses[token] + 1};
     const regx_status_t status =
         regx_mailbox_post_line(&conn->out, REGX_FRAME_ZCOPY, zcopy->tag, &lent, sizeof(lent));
     if (status == REGX_OK) {
-        conn->laps[token] = lent.lap;
+        conn->uses[token] = lent.use;
         atomic_fetch_or(&conn->zcopies, UINT32_C(1) << token);
         zcopy->pending = (regx_pending_t){
-            .kind = REGX_PENDING_ZCOPY, .conn = &conn->super, .token = token, .lap = lent.lap};
+            .kind = REGX_PENDING_ZCOPY, .conn = &conn->super, .token = token, .use = lent.use};
     }
     return status;
 }
