@@ -251,15 +251,13 @@ typedef struct regx_shm_neighbour {
 
 #define REGX_SHM_POOL_PARTS 256u /* of a peer's pool, at most, each mapped as it is first put to */
 
-/* The way to a neighbour. Written under its lock: state, out, received, pool_part, pool_parts,
- * box, uses, refusal, and what of the peer is mapped. Under the transport's: copies, turn, from_end,
- * and next while it is among the refused. Progress's: brought_in, alloc_mem, assisted,
- * last_posted. */
+/* The way to a neighbour. Written under its lock: state, out, pool_part, pool_parts, box, uses,
+ * refusal, and what of the peer is mapped. Under the transport's: copies, turn, from_end, and next
+ * while it is among the refused. Progress's: brought_in, alloc_mem, assisted, last_posted. */
 struct regx_shm_conn {
     regx_conn_t super;
     regx_lock_t lock;
     enum { REGX_SHM_NEW, REGX_SHM_ATTACHED, REGX_SHM_REFUSED } state;
-    uint32_t received; /* the transport's, at the last post of regx_shm_send */
     regx_mailbox_out_t out;
     regx_shm_neighbour_t peer;
     size_t pool_part; /* its bytes; whole pages */

@@ -25,17 +25,10 @@ static void count_sent(const regx_shm_t *shm, size_t bytes)
     regx_count(shm->config.counters, &shm->config.counters->bytes_shm, bytes);
 }
 
-/* Sets out.streams: true unless exactly one frame has come since the last post, as in a ping-pong or an
- * exchange. Frames of all neighbours count, since that is one counter: where several send, a ping-pong
- * is taken for a stream. Returns how many frames have come so far, which the caller keeps in
- * conn->received once it has posted. Called with the connection's lock held. */
-static inline uint32_t note_stream(regx_shm_conn_t *conn)
+static inline uint32_t received_so_far(const regx_shm_conn_t *conn)
 {
-    const uint32_t received =
-        atomic_load_explicit(&regx_shm_of(conn->super.transport)->received, memory_order_relaxed);
-
-    conn->out.streams = received - conn->received != 1;
-    return received;
+    return atomic_load_explicit(&regx_shm_of(conn->super.transport)->received,
+                                memory_order_relaxed);
 }
 
 /* The general case of regx_shm_send: takes the lock, attaches the connection if that is still to be
@@ -50,12 +43,12 @@ static __attribute__((noinline)) regx_status_t send_any(regx_shm_conn_t *conn, u
     if (status != REGX_OK) {
         return status;
     }
-    const uint32_t received = note_stream(conn);
+    const uint32_t received = received_so_far(conn);
+    regx_mailbox_note(&conn->out, received);
     status =
         regx_mailbox_post(&conn->out, tag, header, header_length, pack, payload, payload_length);
     if (status == REGX_OK) {
-        conn->out.balance += 2 * (int64_t)(received - conn->received) - 1 - conn->out.balance / 256;
-        conn->received = received;
+        regx_mailbox_noted(&conn->out, received);
     }
     regx_unlock(&conn->lock);
     if (status == REGX_OK) {
@@ -74,8 +67,8 @@ regx_status_t regx_shm_send(regx_conn_t *super, uint8_t tag, const void *header,
     const size_t length = header_length + payload_length;
 
     if (!conn->lock.real && pack == NULL && regx_mailbox_is_short(&conn->out, length)) {
-        conn->received = note_stream(conn); /* what follows does not fail */
-        regx_mailbox_post_short(&conn->out, tag, header, header_length, payload, payload_length);
+        regx_mailbox_post_short(&conn->out, received_so_far(conn), tag, header, header_length,
+                                payload, payload_length);
         regx_count_alone(&regx_shm_of(super->transport)->config.counters->bytes_shm, length);
         return REGX_OK;
     }

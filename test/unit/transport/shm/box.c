@@ -73,7 +73,8 @@ regx_status_t post_bytes(box_t *box, uint64_t number, const void *bytes, size_t 
                                       (uint32_t)length);
     }
     if (number % 4 == 1 && regx_mailbox_is_short(&box->out, length)) {
-        regx_mailbox_post_short(&box->out, (uint8_t)number, bytes, header, plain, length - header);
+        regx_mailbox_post_short(&box->out, 0, (uint8_t)number, bytes, header, plain,
+                                length - header);
         return length <= REGX_MAILBOX_INLINE ? REGX_OK : REGX_FAILED;
     }
     if (number % 4 < 2) {
