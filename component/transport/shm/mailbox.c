@@ -20,17 +20,11 @@
 #define BROUGHT_IN 32768u
 /* How long the ring of payload is, and why it grows.
  *
- * Processors fetch ahead within some dozens of pages that they remember. A page that comes round again
- * while it is remembered is not fetched ahead. On an Intel Xeon (without MPI) a ring of 128 KiB instead
- * of 64 KiB reduced the one-way time of 8 KiB from 1.85 to 1.6 us; 256 KiB instead of 128 KiB raised
- * the bandwidth of 2 KiB from 3.1 to 7.8 GB/s.
- *
- * Cache lines that have left both cores' own caches come faster from the cache that the cores share
- * than from the other core. On an EPYC of Zen 3 (512 KiB of second-level cache) a ring of 1 MiB that
- * grows sooner, instead of 256 KiB, reduced the one-way time of 16 KiB from 1.89 to 1.50 us, and raised
- * the bandwidth from 12.7 to 17.9 GB/s. Between cores far from one another, which share no cache, the
- * time fell from 5.4 to 5.0 us, and the bandwidth rose from 4.5 to 6.2 GB/s; why is not known. With 2
- * MiB it was as fast. */
+ * Processors fetch ahead within some dozens of pages that they remember, and do not fetch a page ahead
+ * that comes round again meanwhile. And cache lines that have left both cores' own caches come faster
+ * from the cache that the cores share than from the other core. On an Intel Xeon 256 KiB instead of 128
+ * raised the bandwidth of 2 KiB from 3.1 to 7.8 GB/s, and on an EPYC of Zen 3 1 MiB instead of 256 KiB
+ * that of 16 KiB from 12.7 to 17.9. With 2 MiB it was as fast. */
 
 /* Bytes of the ring in use at first. */
 #define PART_MIN 32768u
@@ -45,22 +39,20 @@
 /* Some frames are written past the caches (base/copy.h): else each line that the poller has read in the
  * lap before must be taken away from it again. The ring need not grow for these.
  *
- * To a poller that is far away these are frames of PAST_MIN bytes and more. It is far if a line that it
- * has written comes in FAR ns. That is measured when the poster looks how far it has freed the ring of
- * payload, in one of TIMED laps (in all while the poller seems to be on this core), or the ring of lines,
- * in one of TIMED_LINES laps (in all until it seems far). What comes in less than HERE ns was in this
- * core's cache, or its second thread has it. Seen on an EPYC of Zen 4: near 50 to 60, and one in 400
- * more; far 130 to 170, but up to half of them 50 to 60. So a slow one counts four times as much as a
- * fast one, and one of TIMED_MOST alone does not make a poller far. There, far, 2, 4, 8, 16 and 32 KiB one way take 1.0, 1.2, 1.8, 2.8 and 4.7 us so, and 1.4, 2.2, 4.2, 5.8 and
- * 8.4 by plain stores; streams of them have 4.1, 6.9, 10.4, 9.6 and 11.1 GB/s, and 2.3, 2.4,
- * 1.9, 2.6 and 3.6. Those of 1 KiB are slower so.
+ * To a poller that is far these are frames of PAST_MIN bytes and more: on an EPYC of Zen 4 they take
+ * 0.4 to 0.7 of the time by plain stores one way, and have 1.8 to 5.5 times the bandwidth (2 to 32 KiB;
+ * those of 1 KiB are slower so).
+ * It is far if a line that it has written comes in FAR ns. That is measured when the poster looks how far
+ * it has freed the ring of payload, in one of TIMED laps (in all while the poller seems to be on this
+ * core), or the ring of lines, in one of TIMED_LINES laps (in all until it seems far). What comes in less
+ * than HERE ns was in this core's cache, or its second thread has it. Near it is 50 to 60 ns, and one in
+ * 400 more; far 130 to 170, but up to half of them 50 to 60. So a slow one counts four times as much as a
+ * fast one, and one of TIMED_MOST alone does not make a poller far.
  *
  * To a near one they are frames that do not lie apart, while what is in use of the rings fits in a
- * second-level cache: lines that have left it for the shared one come faster. So both rings count, if
- * about as much comes from the other side. (Nor is it done where the ring may grow beyond that cache, as
- * on Zen 3, where it was not tried.) On the same machine, near, 8 and 16 KiB one way take 1.8 and 2.6 us
- * so, and 2.1 and 3.5 by plain stores; streams of 16 KiB have 9.0 GB/s, and 5.8. Streams both ways would
- * have 12 GB/s of 8 KiB instead of 18. */
+ * second-level cache: lines that have left it for the shared one come faster (16 KiB in 2.6 us, not 3.5).
+ * So both rings count, if about as much comes from the other side: streams both ways would lose a third.
+ * Nor is it done where the ring may grow beyond that cache, as on Zen 3, where it was not tried. */
 #define PAST_MIN 2048u
 #define FAR 110u
 #define HERE 35u
@@ -115,8 +107,8 @@ bool regx_mailbox_is_far(const regx_mailbox_out_t *out)
     return out->distance >= FAR;
 }
 
-/* Whether the poller is known to read from another core's caches than this one's. */
-static inline bool is_apart(const regx_mailbox_out_t *out)
+/* Whether the poller is known to read from other caches than this core's own. */
+static inline bool reads_elsewhere(const regx_mailbox_out_t *out)
 {
     return out->distance >= HERE;
 }
@@ -220,7 +212,7 @@ static bool goes_past_caches(const regx_mailbox_out_t *out, size_t payload_lengt
     if (regx_mailbox_is_far(out)) {
         return payload_length >= PAST_MIN;
     }
-    return is_apart(out) && payload_length > APART_MAX && out->ring <= out->cache &&
+    return reads_elsewhere(out) && payload_length > APART_MAX && out->ring <= out->cache &&
            (out->balance <= 0 || 2 * out->part <= out->cache);
 }
 
@@ -230,7 +222,7 @@ static bool payload_may_reach(regx_mailbox_out_t *out, uint64_t end)
 {
     if (end - out->consumed_payload > out->ring) {
         look_at_consumed(out, &out->memory->consumed.payload, &out->consumed_payload,
-                         !is_apart(out) || out->payload / out->ring % TIMED == 0);
+                         !reads_elsewhere(out) || out->payload / out->ring % TIMED == 0);
     }
     return end - out->consumed_payload <= out->ring;
 }
