@@ -9,28 +9,32 @@
 
 /* What a comment does not ascribe to a machine was chosen by test_regret.c and test_eager.c, which
  * replay costs, most of them recorded on two cores of a Xeon. */
-#define BATCHES_MAX 18u /* of a trial, with those that are repeated */
-#define FAILED_BATCHES 2u
-#define NEARBY 6u    /* powers of two */
-#define RUN 6u       /* messages that come alone; even, as some programs alternate */
-#define RUN_FIRST 2u /* the same in a candidate's first batch */
-#define BURST 4u     /* messages open at once: they do not come alone */
-#define ALONE 1u     /* kinds of batches */
+#define BATCHES_MAX 18u   /* of a trial, with those that are repeated */
+#define FAILED_BATCHES 2u /* after which a candidate has no other */
+#define NEARBY 6u         /* larger sizes, powers of two, that are told what is far worse */
+#define RUN 6u            /* messages that come alone; even, as some programs alternate */
+#define RUN_FIRST 2u      /* the same in a candidate's first batch */
+#define BURST 4u          /* messages open at once: they do not come alone */
+#define ALONE 1u          /* kinds of batches, as bits */
 #define BURSTS 2u
-#define REPEATS_MAX 2u
-#define SHORT 16u         /* messages of a batch of bursts, at least */
-#define WORSE 1.1F        /* times the best: a third batch would not help, */
-#define FAR_WORSE 1.2F    /* nor a second: of bursts, each is a twentieth of a benchmark's run, */
-#define TOLD_WORSE 2.0F   /* nor a first for messages twice as long, (tell_larger) */
-#define WORSE_BY 1.25F    /* times as much for each size further */
-#define WARMER (7.0F / 8) /* times the batch before: it is still becoming faster, */
-#define COLD                                                                                       \
-    0.5F /* or times the best before, which then does not count: 64 messages of 32 KiB
-                             by staged took 1.4, 0.7, 0.3, 0.12 ms on a virtual machine of Zen 5 */
+#define REPEATS_MAX 2u /* batches in a row whose messages come as none before */
+#define SHORT 16u      /* messages of a batch of bursts, at least */
+/* How many times as much as the best a candidate has to cost so that it has no third batch; no second
+ * one, since in bursts each is a twentieth of a benchmark's run; and, for messages twice as long, none
+ * (tell_larger). */
+#define WORSE 1.1F
+#define FAR_WORSE 1.2F
+#define TOLD_WORSE 2.0F
+#define WORSE_BY 1.25F /* as many times as TOLD_WORSE, for each size further */
+/* What part of the candidate's cost so far a batch has to cost, or less, to show that it is still
+ * becoming faster; and that it was cold, so that the batches before do not count. (64 messages of 32 KiB by
+ * staged took 1.4, 0.7, 0.3 and 0.12 ms on a virtual machine of Zen 5.) */
+#define WARMER (7.0F / 8)
+#define COLD 0.5F
 #define SAVES (31.0F / 32) /* times the cost of the winner is enough to win */
-#define REST 128u
-#define REPEATED_MAX 3u
-#define REST_UNKNOWN 16u /* the winner was not measured */
+#define REST 128u          /* messages of rest for each of a trial */
+#define REPEATED_MAX 3u    /* times that it is doubled while the outcome stays */
+#define REST_UNKNOWN 16u   /* the same if the winner was not measured */
 #define REST_MAX (1u << 16)
 #define FAILURE 4u /* of the winner; a message that went makes up for one part */
 #define FAILURES_MAX 16u
@@ -46,7 +50,7 @@ static const struct {
     uint8_t first;       /* candidate of the batch after that */
     uint8_t warm[2];     /* messages that come alone and are not counted: of a candidate's first
                             batch, and of others */
-    float cold;          /* times the best before, which then does not count */
+    float cold;          /* times the candidate's cost so far, which then does not count */
     bool prior_thrice;   /* unless bursts are long the prior has three batches. While a lap of the
                             ring brings in new pages, eager seems up to ten times as slow as it is,
                             and a batch of it costs little */

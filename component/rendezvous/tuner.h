@@ -7,10 +7,12 @@
  * sender of 4 to 32 KiB on a node chooses whether they go eagerly or by rendezvous (btl/eager.c).
  * Which is faster depends on the processor, on what the program does with its buffers, and on how many
  * messages are under way. Each end decides alone, so the two cannot disagree. Peers are not told
- * apart. What can be chosen is called a candidate; candidate 0 is the prior, taken until more is known.
+ * apart. What can be chosen is called a candidate; candidate 0 is the prior, which goes while nothing
+ * is known (on a node hardly ever, since a trial begins at once).
  *
  * A size rests or is on trial (regx_tune_state_t). At rest all messages go by the winner, no clock is
- * read, and `rest` counts down. At 0 a trial begins, as soon as no message is open:
+ * read, and `rest` counts down. At 0 a trial begins, as soon as no message is open, or after 128 where
+ * some always are:
  *
  *     UNTRIED, TOLD, FOUND  ──────────────── rest is 0 ────────────────▶  FIRST_TRIAL, NEXT_TRIAL
  *           FOUND, UNTRIED  ◀── no candidate has a batch left, or 18 ──
@@ -62,12 +64,12 @@
  * What bounds the loss. A candidate has at most three batches. One that is far worse than the best has
  * one, one that is clearly worse two (FAR_WORSE, WORSE); but at the sender eager has three unless
  * bursts are long, since a lap of the ring that brings in new pages makes it seem ten times as slow as it
- * is, and what still becomes faster does not count. A candidate by
- * which messages could not go in two batches has no more. The next trial comes after 128 times as many messages as this one took, and
+ * is, and what still becomes faster does not count. A candidate by which messages could not go in two
+ * batches has no more. The next trial comes after 128 times as many messages as this one took, and
  * after 256, 512 and at last 1,024 times while the outcome stays the same, at most 65,536. The
- * sender's second trial, and the first one of what a file has told, comes after 4,096. What is lost,
- * compared with the best single candidate, and how soon changed costs are noticed, stands in
- * test_regret.c and test_eager.c.
+ * sender's second trial comes after 4,096 at the latest, and after as many the first one of what a file
+ * has told. test_regret.c and test_eager.c have what is lost, compared with the best single candidate,
+ * and how soon changed costs are noticed.
  *
  * An example: bursts of 64 messages of 64 KiB, of which the receiver knows nothing. A burst by staged takes
  * 73 ps a byte, by read 130, together 105.
