@@ -12,15 +12,19 @@ CLANG_FORMAT = 14  # Debian bookworm's; other versions break lines elsewhere
 
 
 def test_clang_format() -> None:
-    version = subprocess.run(["clang-format", "--version"], capture_output=True, text=True,
-                             check=True).stdout
+    version = subprocess.run(["clang-format", "--version"], capture_output=True, text=True, check=True).stdout
     found = re.search(r"version (\d+)", version)
     if not found or int(found.group(1)) != CLANG_FORMAT:
         pytest.skip(f"needs clang-format {CLANG_FORMAT}, found: {version.strip()}")
-    run = subprocess.run(["clang-format", "--dry-run", *files(".c", ".h")], cwd=TOP,
-                         capture_output=True, text=True, check=True)
+    run = subprocess.run(["clang-format", "--dry-run", *files(".c", ".h")], cwd=TOP, capture_output=True, text=True,
+                         check=True)
     differ = re.findall(r"^([^:\n]+):\d+:\d+: warning", run.stderr, re.MULTILINE)
     assert not differ, "clang-format -i " + " ".join(sorted(set(differ)))
+
+
+def test_no_line_is_longer_than_120_columns() -> None:  # clang-format leaves comments as they are
+    assert not [f"{path}:{number}" for path in files(".c", ".h")
+                for number, line in enumerate((TOP / path).read_text().splitlines(), 1) if len(line) > 120]
 
 
 # What the compiler has defined here. Without it cppcheck goes through each file once for each #ifdef.
@@ -29,9 +33,8 @@ DEFINED = ["-D__x86_64__", "-DMADV_POPULATE_WRITE=23", "-DREGX_HAVE_UCM"]
 
 def test_cppcheck() -> None:
     run = subprocess.run(
-        ["cppcheck", "--quiet", "--error-exitcode=1", "--std=c11", "--inline-suppr",
-         f"-j{os.cpu_count()}", "--enable=warning,performance,portability", "-Icomponent", *DEFINED,
-         "--library=test/lint/cmocka.cfg",
+        ["cppcheck", "--quiet", "--error-exitcode=1", "--std=c11", "--inline-suppr", f"-j{os.cpu_count()}",
+         "--enable=warning,performance,portability", "-Icomponent", *DEFINED, "--library=test/lint/cmocka.cfg",
          "--suppressions-list=test/lint/cppcheck-suppressions", *files(".c")],
         cwd=TOP, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stdout + run.stderr
