@@ -84,39 +84,6 @@ void regx_shm_queue_get(regx_shm_conn_t *conn, regx_get_t *get, regx_shared_copy
     queue_copy(conn, &get->pending);
 }
 
-/* ---- a piece ---- */
-
-/* Copies the next piece of a plain put or get; REGX_AGAIN while it is not finished. */
-static regx_status_t step_plain(regx_shm_t *shm, regx_pending_t *op)
-{
-    regx_shm_conn_t *conn = regx_shm_conn_of(op->conn);
-    const size_t left = left_of(op);
-    regx_status_t status;
-
-    if (left > 0) {
-        const size_t length = regx_claim_piece(left);
-
-        status = regx_shm_copy_part(shm, op, op->from_end ? left - length : op->moved, length);
-        if (status != REGX_OK) {
-            return status;
-        }
-        op->moved += length;
-        if (length < left) {
-            return REGX_AGAIN;
-        }
-    }
-    if (op->kind == REGX_PENDING_GET) {
-        return REGX_OK;
-    }
-    const regx_put_t *put = regx_put_of(op);
-
-    regx_lock(&conn->lock);
-    status =
-        regx_mailbox_post(&conn->out, put->tag, put->notice, put->notice_length, NULL, NULL, 0);
-    regx_unlock(&conn->lock);
-    return status;
-}
-
 /* ---- a connection's turn ---- */
 
 /* What became of the copy in front. */
@@ -139,17 +106,40 @@ static outcome_t place_of(regx_pending_t *op, size_t before, others_t others)
     return others.shorter && op->moved / STRETCH > before / STRETCH ? COPY_YIELDS : COPY_STAYS;
 }
 
+static regx_status_t post_notice(const regx_put_t *put)
+{
+    regx_shm_conn_t *conn = regx_shm_conn_of(put->pending.conn);
+
+    regx_lock(&conn->lock);
+    const regx_status_t status =
+        regx_mailbox_post(&conn->out, put->tag, put->notice, put->notice_length, NULL, NULL, 0);
+    regx_unlock(&conn->lock);
+    return status;
+}
+
+/* Copies the next piece of a put or get in which the peer has no part. */
 static outcome_t serve_plain(regx_shm_t *shm, regx_pending_t *op, others_t others,
                              regx_status_t *status)
 {
-    const size_t before = op->moved;
+    const size_t before = op->moved, left = left_of(op), length = regx_claim_piece(left);
 
-    *status = step_plain(shm, op);
-    if (*status != REGX_AGAIN) {
+    *status = left == 0
+                  ? REGX_OK
+                  : regx_shm_copy_part(shm, op, op->from_end ? left - length : op->moved, length);
+    if (*status != REGX_OK) {
         return COPY_ENDED;
     }
-    /* Nothing copied: that peer does not read its mailbox, and the others go on. */
-    return op->moved == before ? COPY_STUCK : place_of(op, before, others);
+    op->moved += length;
+    if (length == left) {
+        *status = op->kind == REGX_PENDING_GET ? REGX_OK : post_notice(regx_put_of(op));
+        if (*status != REGX_AGAIN) {
+            return COPY_ENDED;
+        }
+        if (left == 0) { /* that peer does not read its mailbox, and the others go on */
+            return COPY_STUCK;
+        }
+    }
+    return place_of(op, before, others);
 }
 
 /* A get of which the peer is not asked any more becomes a plain one. */
