@@ -388,7 +388,7 @@ void regx_pinned_take(regx_pinned_t *pinned, uint64_t sender, const void *data, 
 {
     const regx_transport_events_t *events = &pinned->events;
     regx_counters_t *counters = pinned->shm->config.counters;
-    regx_shm_inbound_t *from = pinned->shm->read;
+    regx_shm_inbound_t *from = pinned->shm->delivering;
     unsigned how = REGX_PINNED_REFUSED;
     regx_pinned_ask_t ask = {0};
 

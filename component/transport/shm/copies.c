@@ -50,11 +50,11 @@ static size_t left_of(regx_pending_t *op)
  * only when it changes, so that in a stream its line stays in their caches. */
 static void count_own_locked(regx_shm_t *shm, int change)
 {
-    assert(change > 0 || shm->own > 0);
-    shm->own += (uint32_t)change;
+    assert(change > 0 || shm->own_copies > 0);
+    shm->own_copies += (uint32_t)change;
     regx_shm_count_copies(shm, change);
-    if (shm->own == 0 || (change > 0 && shm->own == 1)) {
-        atomic_store_explicit(&regx_shm_main(shm)->busy, shm->own, memory_order_relaxed);
+    if (shm->own_copies == 0 || (change > 0 && shm->own_copies == 1)) {
+        atomic_store_explicit(&regx_shm_main(shm)->busy, shm->own_copies, memory_order_relaxed);
     }
 }
 

@@ -39,7 +39,7 @@
  *
  * Locks: a connection's lock covers its state and its mailbox; the transport's covers the lists, the
  * views and the mailboxes' memory. Where both are needed the connection's is taken first. `inbound`,
- * `ending` and `requests` belong to progress.
+ * `delivering`, `ending` and what peers ask in `shared_copies` belong to progress.
  */
 #ifndef REGX_TRANSPORT_SHM_INTERNAL_H
 #define REGX_TRANSPORT_SHM_INTERNAL_H
@@ -307,10 +307,10 @@ struct regx_shm {
     regx_shm_view_t *views; /* under the lock */
     regx_link_t zcopies;    /* posted, not yet returned */
     _Atomic uint32_t zcopy_count;
-    regx_link_t turns;  /* of connections that have copies: one piece each */
-    regx_link_t ending; /* gets whose last pieces the peer is at */
-    uint32_t own;       /* copies queued and ending */
-    int64_t served_at;  /* when progress copied the last piece; 0: none was left. Progress's */
+    regx_link_t turns;   /* of connections that have copies: one piece each */
+    regx_link_t ending;  /* gets whose last pieces the peer is at */
+    uint32_t own_copies; /* queued and ending */
+    int64_t served_at;   /* when progress copied the last piece; 0: none was left. Progress's */
     /* Copies queued and ending, requests of peers, offers that are queued, staged gets,
      * refused connections, and disconnecting ones whose last line found no room: 0, nothing to do.
      */
@@ -318,8 +318,8 @@ struct regx_shm {
     regx_shm_conn_t *disconnecting; /* their mailboxes are not yet read to the end */
     regx_shm_conn_t *refused;       /* to be reported by progress; under the lock */
     regx_shm_inbound_t **inbound;
-    regx_shm_inbound_t *read;  /* the one whose frames are being delivered, while they are */
-    _Atomic uint32_t received; /* frames and connect requests, of all; written by progress */
+    regx_shm_inbound_t *delivering; /* its frames, at this moment */
+    _Atomic uint32_t received;      /* frames and connect requests, of all; written by progress */
     size_t inbound_count, inbound_room;
     regx_shared_copies_t shared_copies;
     regx_cico_t cico;

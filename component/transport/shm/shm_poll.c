@@ -131,7 +131,7 @@ static void disconnect_inbound(regx_shm_t *shm, size_t i)
     regx_shm_inbound_t *inbound = shm->inbound[i];
 
     regx_shared_copy_forget(shm, inbound);
-    shm->read = NULL;
+    shm->delivering = NULL;
     shm->inbound[i] = shm->inbound[--shm->inbound_count];
     regx_shm_drop_inbound(shm, inbound);
 }
@@ -240,7 +240,7 @@ static __attribute__((noinline)) int take_frames(regx_shm_t *shm, size_t i)
     size_t ahead = 1; /* lines: more when several frames were there (regx_mailbox_fetch_ahead) */
     int events = 0;
 
-    shm->read = inbound;
+    shm->delivering = inbound;
     while (events < BATCH) {
         events += take_row(shm, inbound, BATCH - events, ahead);
         if (events == BATCH || !regx_mailbox_has(&inbound->in)) {
@@ -265,7 +265,7 @@ bool regx_shm_has_next(const regx_transport_t *transport)
 {
     const regx_shm_t *shm = REGX_CONTAINER_OF(transport, const regx_shm_t, super);
 
-    return regx_mailbox_has_second(&shm->read->in);
+    return regx_mailbox_has_second(&shm->delivering->in);
 }
 
 static bool returned(const regx_pending_t *op)
