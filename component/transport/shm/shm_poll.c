@@ -171,23 +171,24 @@ static void take_request(regx_shm_t *shm, regx_shm_inbound_t *inbound, const reg
     }
 }
 
-/* Takes a frame of any kind. REGX_AGAIN: there is none; REGX_UNREACHABLE: it was the last. */
-static __attribute__((noinline)) regx_status_t take_any(regx_shm_t *shm,
-                                                        regx_shm_inbound_t *inbound)
+typedef enum taken { TAKEN_NONE, TAKEN_ONE, TAKEN_LAST } taken_t;
+
+/* Takes a frame of any kind. */
+static __attribute__((noinline)) taken_t take_any(regx_shm_t *shm, regx_shm_inbound_t *inbound)
 {
     regx_frame_t frame;
     const regx_status_t status = regx_mailbox_peek(&inbound->in, &frame);
 
     if (status == REGX_AGAIN) {
-        return REGX_AGAIN;
+        return TAKEN_NONE;
     }
     if (status != REGX_OK) {
         regx_count_malformed(shm->config.counters);
         regx_mailbox_free_until(&inbound->in, regx_mailbox_line(&inbound->in) + 1);
-        return REGX_OK;
+        return TAKEN_ONE;
     }
     if (frame.kind == REGX_FRAME_LAST) {
-        return REGX_UNREACHABLE;
+        return TAKEN_LAST;
     }
     if (frame.kind == REGX_FRAME_ZCOPY) {
         deliver_zcopy(shm, inbound, &frame);
@@ -197,7 +198,7 @@ static __attribute__((noinline)) regx_status_t take_any(regx_shm_t *shm,
         pass_up(shm, inbound, &frame);
     }
     regx_mailbox_pop(&inbound->in, &frame);
-    return REGX_OK;
+    return TAKEN_ONE;
 }
 
 /* Takes the frame of that line, if it has the line for itself. */
@@ -246,13 +247,13 @@ static __attribute__((noinline)) int take_frames(regx_shm_t *shm, size_t i)
         if (events == BATCH || !regx_mailbox_has(&inbound->in)) {
             break;
         }
-        const regx_status_t status = take_any(shm, inbound); /* or the next row's first */
+        const taken_t taken = take_any(shm, inbound); /* or the next row's first */
 
-        if (status == REGX_AGAIN) {
+        if (taken == TAKEN_NONE) {
             break;
         }
         events++;
-        if (status == REGX_UNREACHABLE) {
+        if (taken == TAKEN_LAST) {
             disconnect_inbound(shm, i);
             break;
         }
