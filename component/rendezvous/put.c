@@ -169,6 +169,28 @@ static bool put_grant_first(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
     return true;
 }
 
+static void put_recv_next_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_step_t *step)
+{
+    regx_chunk_t *chunk;
+
+    if (regx_revoke_is_on(recv) && regx_watch_has_news(&recv->revoke.watch)) { /* look first */
+        regx_revoke_set_due(rndv);
+        return;
+    }
+    if (recv->outbox.count > 0 || recv->slots.only || recv->granted == recv->buffer.length ||
+        recv->slots.out + recv->chunks_out >= REGX_GRANTS_MAX ||
+        (chunk = regx_recv_chunk_find(rndv, recv, REGX_CHUNK_FREE)) == NULL) {
+        regx_bounce_recv_next_locked(rndv, recv, step);
+        return;
+    }
+    chunk->offset = recv->granted;
+    chunk->length = chunk_length(rndv, recv);
+    recv->granted += chunk->length;
+    assert(recv->granted <= recv->buffer.length);
+    step->chunk = chunk;
+    step->stage = REGX_STAGE_GRANT;
+}
+
 regx_status_t regx_stage_grant(regx_rndv_t *rndv, regx_step_t *step)
 {
     regx_rndv_recv_t *recv = step->recv;
@@ -196,26 +218,30 @@ regx_status_t regx_stage_grant(regx_rndv_t *rndv, regx_step_t *step)
     return REGX_OK;
 }
 
-static void put_recv_next_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_step_t *step)
+/* Takes the acknowledgement, positive or not, that is the next of a granted chunk. false: it is none,
+ * or of no chunk. */
+static bool take_acknowledgement_locked(const regx_rndv_t *rndv, regx_rndv_recv_t *recv,
+                                        const regx_control_t *control, regx_step_t *step)
 {
-    regx_chunk_t *chunk;
+    const bool parts =
+        (recv->cts.bits & REGX_CTS_SPLITTABLE) != 0 && control->type == REGX_CONTROL_ATP_CHUNK;
 
-    if (regx_revoke_is_on(recv) && regx_watch_has_news(&recv->revoke.watch)) { /* look first */
-        regx_revoke_set_due(rndv);
-        return;
+    if (control->type != REGX_CONTROL_ATP_CHUNK && control->type != REGX_CONTROL_NACK) {
+        return false;
     }
-    if (recv->outbox.count > 0 || recv->slots.only || recv->granted == recv->buffer.length ||
-        recv->slots.out + recv->chunks_out >= REGX_GRANTS_MAX ||
-        (chunk = regx_recv_chunk_find(rndv, recv, REGX_CHUNK_FREE)) == NULL) {
-        regx_bounce_recv_next_locked(rndv, recv, step);
-        return;
+    for (unsigned i = 0; i < rndv->config.chunk_depth; i++) {
+        regx_chunk_t *chunk = &recv->chunks[i];
+        const uint64_t left = chunk->length - chunk->written;
+
+        if (chunk->state == REGX_CHUNK_GRANTED &&
+            control->offset == chunk->offset + chunk->written &&
+            (control->length == left || (parts && control->length > 0 && control->length < left))) {
+            step->chunk = chunk;
+            step->stage = REGX_STAGE_ACKNOWLEDGE;
+            return true;
+        }
     }
-    chunk->offset = recv->granted;
-    chunk->length = chunk_length(rndv, recv);
-    recv->granted += chunk->length;
-    assert(recv->granted <= recv->buffer.length);
-    step->chunk = chunk;
-    step->stage = REGX_STAGE_GRANT;
+    return false;
 }
 
 regx_status_t regx_stage_acknowledge(regx_rndv_t *rndv, regx_step_t *step)
@@ -255,32 +281,6 @@ regx_status_t regx_stage_acknowledge(regx_rndv_t *rndv, regx_step_t *step)
     recv->slots.only = true;
     recv->buffer.suspect |= failed;
     return REGX_OK;
-}
-
-/* Takes the acknowledgement, positive or not, that is the next of a granted chunk. false: it is none,
- * or of no chunk. */
-static bool take_acknowledgement_locked(const regx_rndv_t *rndv, regx_rndv_recv_t *recv,
-                                        const regx_control_t *control, regx_step_t *step)
-{
-    const bool parts =
-        (recv->cts.bits & REGX_CTS_SPLITTABLE) != 0 && control->type == REGX_CONTROL_ATP_CHUNK;
-
-    if (control->type != REGX_CONTROL_ATP_CHUNK && control->type != REGX_CONTROL_NACK) {
-        return false;
-    }
-    for (unsigned i = 0; i < rndv->config.chunk_depth; i++) {
-        regx_chunk_t *chunk = &recv->chunks[i];
-        const uint64_t left = chunk->length - chunk->written;
-
-        if (chunk->state == REGX_CHUNK_GRANTED &&
-            control->offset == chunk->offset + chunk->written &&
-            (control->length == left || (parts && control->length > 0 && control->length < left))) {
-            step->chunk = chunk;
-            step->stage = REGX_STAGE_ACKNOWLEDGE;
-            return true;
-        }
-    }
-    return false;
 }
 
 static bool put_recv_control_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
