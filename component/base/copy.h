@@ -155,6 +155,31 @@ static inline void regx_copy_past_caches(void *to, const void *from, size_t leng
     memcpy((char *)to + at, (const char *)from + at, length - at);
 }
 
+/* As memcpy; `from` may be NULL if there are no bytes. Few, as headers have, cost less than a call. */
+static inline void regx_copy_any(void *to, const void *from, size_t length)
+{
+    if (length <= REGX_COPY_SHORT) {
+        regx_copy_short(to, from, length);
+    } else {
+        regx_copy(to, from, length);
+    }
+}
+
+/* Writes exactly `length` bytes to `to`. */
+typedef void (*regx_pack_t)(void *context, void *to, size_t length);
+
+/* Header, and behind it the payload: `pack` writes it; NULL: it lies at `payload`. */
+static inline void regx_copy_frame(void *to, const void *header, size_t header_length,
+                                   regx_pack_t pack, void *payload, size_t payload_length)
+{
+    regx_copy_any(to, header, header_length);
+    if (pack != NULL && payload_length > 0) {
+        pack(payload, (char *)to + header_length, payload_length);
+    } else {
+        regx_copy_any((char *)to + header_length, payload, payload_length);
+    }
+}
+
 /* How far from a cache line's beginning a header of `header` bytes begins, so that `data` behind it
  * lie within their line as they do now. */
 static inline size_t regx_copy_skew(const void *data, size_t header)

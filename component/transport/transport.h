@@ -276,9 +276,6 @@ static inline void regx_pending_end_all(regx_link_t *line, regx_status_t status)
     }
 }
 
-/* Writes exactly `length` payload bytes to `to`. Called within send, at most once. */
-typedef void (*regx_pack_t)(void *context, void *to, size_t length);
-
 typedef struct regx_transport_ops {
     unsigned abi; /* REGX_TRANSPORT_ABI; first, so that any build can read it */
     const char *name;
@@ -323,7 +320,8 @@ typedef struct regx_transport_ops {
     bool (*reachable)(regx_conn_t *conn);
 
     /* Sends header (at most 256 bytes) and payload as one frame of at most max_frame bytes.
-     * `pack` writes the payload; NULL: the payload lies at `pack_context`, or has no bytes.
+     * `pack` writes the payload, called at most once, within send; NULL: the payload lies at
+     * `pack_context`, or has no bytes.
      * REGX_OK: copied; REGX_AGAIN; REGX_UNREACHABLE: the peer cannot be reached, and the event
      * broken comes before or after this; REGX_INVALID: the frame is too long. */
     regx_status_t (*send)(regx_conn_t *conn, uint8_t tag, const void *header, size_t header_length,
@@ -453,30 +451,5 @@ struct regx_conn {
      * it allows them as far as this process can tell. */
     bool single_copy;
 };
-
-/* ---- a frame that is copied ---- */
-
-/* Copies `length` bytes; `from` may be NULL if there are none. Of headers, which are short, for less
- * than a call costs. */
-static inline void regx_frame_copy(void *to, const void *from, size_t length)
-{
-    if (length <= REGX_COPY_SHORT) {
-        regx_copy_short(to, from, length);
-    } else {
-        regx_copy(to, from, length);
-    }
-}
-
-/* The payload as transport.h's send has it. */
-static inline void regx_frame_fill(void *to, const void *header, size_t header_length,
-                                   regx_pack_t pack, void *payload, size_t payload_length)
-{
-    regx_frame_copy(to, header, header_length);
-    if (pack != NULL && payload_length > 0) {
-        pack(payload, (char *)to + header_length, payload_length);
-    } else {
-        regx_frame_copy((char *)to + header_length, payload, payload_length);
-    }
-}
 
 #endif

@@ -279,7 +279,7 @@ static regx_status_t post_payload(regx_mailbox_out_t *out, uint8_t tag, const vo
     position += gap + skew;
     const uint64_t at = offset_in_ring(position, out->ring);
     bring_in(out->memory, at + length, &out->brought_in, MADV_POPULATE_WRITE);
-    regx_frame_fill(out->memory->payload + at, header, header_length, pack, payload,
+    regx_copy_frame(out->memory->payload + at, header, header_length, pack, payload,
                     past ? 0 : payload_length);
     if (past) {
         regx_copy_past_caches(out->memory->payload + at + header_length, payload, payload_length);
@@ -303,7 +303,7 @@ static void post_span(regx_mailbox_out_t *out, uint8_t tag, const void *header,
     const uint32_t lines = regx_mailbox_lines_of(length);
     regx_mailbox_line_t *const line = regx_mailbox_next_line(out);
 
-    regx_frame_fill(line->data, header, header_length, pack, payload, payload_length);
+    regx_copy_frame(line->data, header, header_length, pack, payload, payload_length);
     regx_mailbox_show(out, line, tag, (uint32_t)length, REGX_FRAME_INLINE);
     out->line += lines - 1;
     out->spans_until = out->line + REGX_MAILBOX_LINES;
@@ -332,7 +332,7 @@ regx_status_t regx_mailbox_post(regx_mailbox_out_t *out, uint8_t tag, const void
     if (length > REGX_MAILBOX_INLINE) {
         post_span(out, tag, header, header_length, pack, payload, payload_length);
     } else {
-        regx_frame_fill(line->data, header, header_length, pack, payload, payload_length);
+        regx_copy_frame(line->data, header, header_length, pack, payload, payload_length);
         regx_mailbox_show_line(out, line, tag, (uint32_t)length, REGX_FRAME_INLINE);
         out->short_until =
             may_seem_full(out, out->line) ? 0 : out->consumed_lines + REGX_MAILBOX_LINES;

@@ -65,7 +65,7 @@ static regx_status_t post_frame(regx_ep_t *ep, uint8_t tag, const void *header,
     } else if (data.length > 0) {
         request.send_flags = IBV_SEND_INLINE;
     }
-    regx_frame_fill((void *)(uintptr_t)data.addr, header, header_length, pack, pack_context,
+    regx_copy_frame((void *)(uintptr_t)data.addr, header, header_length, pack, pack_context,
                     payload_length);
     return regx_sq_post(ep, &request, &work);
 }
