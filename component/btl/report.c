@@ -121,7 +121,8 @@ static void write_row(FILE *out, const regx_module_t *module, unsigned way, unsi
     const regx_why_t why = way % REGX_WHY_COUNT;
     const bool reads =
         path == REGX_PATH_read || path == REGX_PATH_together || path == REGX_PATH_staged;
-    const bool registers = path > REGX_PATH_bounce && regx_registry_keeps(module) &&
+    const bool registers = path != REGX_PATH_eager && path != REGX_PATH_frag &&
+                           path != REGX_PATH_bounce && regx_registry_keeps(module) &&
                            (module->transport->registers || !reads);
     uint64_t messages = 0, bytes = 0;
     unsigned size = first;
