@@ -182,8 +182,8 @@ static bool post_data(regx_ep_t *ep, regx_put_t *put)
     const size_t left = put->length - posted;
     const regx_verbs_key_t target = target_of(ep, put);
     struct ibv_sge data = {.addr = (uintptr_t)put->local + posted};
-    const bool staged = !local_key(ep->verbs, put, &data.lkey);
-    const uint64_t max = staged ? REGX_VERBS_COPIED_MAX : ep->verbs->can.segment_max;
+    const bool copied = !local_key(ep->verbs, put, &data.lkey);
+    const uint64_t max = copied ? REGX_VERBS_COPIED_MAX : ep->verbs->can.segment_max;
     regx_verbs_work_t work = {.what = REGX_VERBS_WRITING};
     struct ibv_send_wr request = {
         .sg_list = &data,
@@ -195,7 +195,7 @@ static bool post_data(regx_ep_t *ep, regx_put_t *put)
     if (!regx_sq_has_room(ep)) {
         return false;
     }
-    if (staged) {
+    if (copied) {
         work.slot = regx_verbs_slot_take(ep->verbs, &ep->sq.slots);
         if (work.slot == NULL) {
             return false;
