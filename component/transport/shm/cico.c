@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Copy in, copy out: the path staged. The sender copies a message to a staging buffer, which is a part of its main
- * segment, and the receiver copies from there what is ready. Two cores copy in user space, one behind
- * the other, and no CTS is needed for it. Each process touches only its own user buffer, and only the
- * staging buffer's cache lines move between cores. This is faster where the program writes the data
- * before and reads it after (64 KiB in both directions: 16 us; copied by the kernel: 22 us).
+ * Copy in, copy out: the path staged. The sender copies a message to a staging buffer, which is a part
+ * of its main segment, and the receiver copies from there what is ready. Two cores copy in user space,
+ * one behind the other, and no CTS is needed for it. Each process touches only its own user buffer, and
+ * only the staging buffer's cache lines move between cores. This is faster where the program writes the
+ * data before and reads it after (64 KiB in both directions: 16 us; copied by the kernel: 22 us).
  *
  *   sender: the offer's state          words that are written          receiver: its get
  *
@@ -16,7 +16,7 @@
  *     │ copy_in                               row, then copied_in = n ─▶
  *     │                      ◀─ copied_out = n, if longer than these      copy_out
  *     │ and so on                                 copied_in = length ─▶
- *   COPIED                                                               the get ends: the MPI's FIN
+ *   COPIED                                                      the get ends, and the MPI sends FIN
  *     │ regx_shm_unstage, after FIN
  *   FREE
  *
@@ -324,8 +324,8 @@ static bool take_buffers_locked(regx_shm_t *shm, regx_cico_offer_t *offer)
     return offer->row.count > 0;
 }
 
-/* Who reads the message's memory: from one to the other, if it is the one. To claim it, NOBODY to SENDER; then
- * nobody else reads it until that is undone. */
+/* Changes who reads the message's memory, if that is `from`. Returns whether it was. From NOBODY to
+ * SENDER it is claimed: nobody else reads it until that is undone. */
 static bool set_reader(const regx_shm_t *shm, const regx_cico_offer_t *offer,
                        regx_cico_reader_t from, regx_cico_reader_t to)
 {
