@@ -13,7 +13,7 @@ TOP_LEVEL = {
     "autogen.sh", "configure.ac", "Makefile.am", "README.md", "README", "LICENSE",
 }
 # Where a reader may be sent. A host that is not here is a typing error, or a mirror.
-HOSTS = {"github.com", "mvapich.cse.ohio-state.edu", "www.open-mpi.org"}
+HOSTS = {"blogs.cisco.com", "github.com", "lists.openfabrics.org", "mvapich.cse.ohio-state.edu", "www.open-mpi.org"}
 
 
 def text(path: Path) -> str:
