@@ -7,8 +7,9 @@
  *
  * (pairs.) ob1 has a BTL that gets (and tcp) write the whole message, so memory of the message's length
  * lies behind the receive; with --closed nothing that may be written does, though it did for a message that
- * was received there before, and RECEIVED is a multiple of the page; with --owned what is sent lies in memory of MPI_Alloc_mem. Beyond the message nothing may be
- * written. Two ranks; each pair runs with the receive posted early and late.
+ * was received there before, and RECEIVED is a multiple of the page; with --owned what is sent lies in
+ * memory of MPI_Alloc_mem. Beyond the message nothing may be written. Two ranks; each pair runs with the
+ * receive posted early and late.
  */
 #include "mapping.h"
 
