@@ -37,7 +37,8 @@ static uint32_t touched;           /* ranges that were ever used */
 static regx_monitor_t *_Atomic monitor;
 static regx_maps_t maps;
 
-/* The mapping that hear_of had last: it is heard of until something changes. */
+/* The mapping that hear_of had last: it is heard of until something changes. Of that the log has to have
+ * what changes this mapping, also while nothing of it is registered. */
 typedef struct heard {
     uintptr_t start, end;
     uint64_t head; /* changes in the log by then */
@@ -250,6 +251,13 @@ static bool hear_of(void *context, const regx_vma_t *mapping)
     return true;
 }
 
+static void take_interest(int by)
+{
+    if (heard.end > 0) {
+        regx_inval_log_interest(monitor->log, heard.start, heard.end, by);
+    }
+}
+
 /* It is pinned, and has not changed, as far as is known. */
 static bool is_held(const regx_check_range_t *range)
 {
@@ -293,7 +301,9 @@ regx_check_range_t *regx_check_range_begin(const struct ibv_context *context, co
             watch.monitor = monitor;
             regx_inval_log_interest(monitor->log, watch.start, watch.end, 1);
             if (watch.start < heard.start || watch.end > heard.end || heard.head != head) {
+                take_interest(-1);
                 regx_maps_each(&maps, watch.start, watch.end, hear_of, &head);
+                take_interest(1);
             }
         }
         *range = (regx_check_range_t){.context = context,

@@ -63,6 +63,13 @@ static void map_again(char *base, size_t length, int fill)
     memset(base, fill, length);
 }
 
+static void map_file(char *base)
+{
+    require(mmap(base, 4 * LENGTH, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED_NOREPLACE, file,
+                 LENGTH) == base,
+            "the file cannot be mapped");
+}
+
 static void *change_in_thread(void *base)
 {
     planted_change("munmap", base);
@@ -317,11 +324,10 @@ static int run(void)
         base = frame + -(uintptr_t)frame % PAGE;
     }
     if (strncmp(change, "file", 4) == 0) {
+        base -= 1 << 28; /* far from what else is registered */
         file = memfd_create("stale", 0);
-        require(ftruncate(file, 8 * LENGTH) == 0 &&
-                    mmap(base, 4 * LENGTH, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file,
-                         LENGTH) == base,
-                "no file");
+        require(ftruncate(file, 8 * LENGTH) == 0, "no file");
+        map_file(base);
     }
     memset(base, 1, 4 * LENGTH);
     memset(target, 7, LENGTH);
@@ -335,7 +341,12 @@ static int run(void)
     }
     if (strcmp(use, "between") == 0) { /* it changes while it is not registered */
         ibv_dereg_mr(planted_source(wire.pd, base));
-        map_again(base, LENGTH, 5);
+        if (file < 0) {
+            map_again(base, LENGTH, 5);
+        } else { /* the same again, which is another mapping */
+            munmap(base, 4 * LENGTH);
+            map_file(base);
+        }
     }
     for (int round = 0; round < rounds; round++) {
         struct ibv_mr *mr = planted_source(wire.pd, base);

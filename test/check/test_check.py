@@ -104,7 +104,7 @@ def test_memory_of_the_same_bytes_is_not_called_different(check: Check, change: 
     found_once(check, check.stale(change, "write"), SAME, call, "a write")
 
 
-@pytest.mark.parametrize(("change", "call", "verdict"), [("back", "mremap", SAME), ("raw", "munmap", DIFFERENT)])
+@pytest.mark.parametrize(("change", "call", "verdict"), [("back", "mremap", SAME), ("raw", "munmap", DIFFERENT), ("file-munmap", "munmap", DIFFERENT)])
 def test_memory_that_changed_while_it_was_not_registered_is_witnessed_anew(
         check: Check, change: str, call: str, verdict: str) -> None:
     found_once(check, check.stale(change, "between"), verdict, call, "a write")
