@@ -460,10 +460,12 @@ INTERPOSED int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, voi
 
 INTERPOSED int fallocate(int fd, int mode, off_t from, off_t length)
 {
+    const int moves = FALLOC_FL_COLLAPSE_RANGE | FALLOC_FL_INSERT_RANGE; /* all that lies behind */
     const int result = REAL(fallocate)(fd, mode, from, length);
 
-    if (result == 0 && (mode & ~FALLOC_FL_KEEP_SIZE) != 0) {
-        regx_check_file_lost(fd, "fallocate", from, from + length);
+    if (result == 0 && (mode & (FALLOC_FL_PUNCH_HOLE | FALLOC_FL_ZERO_RANGE | moves)) != 0) {
+        regx_check_file_lost(fd, "fallocate", from,
+                             (mode & moves) != 0 ? INT64_MAX : from + length);
     }
     return result;
 }

@@ -118,6 +118,7 @@ static void mark(regx_check_range_t *range, const regx_change_t *seen, bool sure
 typedef struct loss {
     struct stat file;
     uint64_t from, to;
+    bool copies; /* also what private mappings have copied */
     regx_check_call_t call;
 } loss_t;
 
@@ -129,7 +130,8 @@ static bool mark_loss(void *context, const regx_vma_t *mapping)
     const regx_change_t change = {.start = mapping->start + (from - mapping->offset),
                                   .end = mapping->start + (to - mapping->offset)};
 
-    if (mapping->device != loss->file.st_dev || mapping->inode != loss->file.st_ino || from >= to) {
+    if (mapping->device != loss->file.st_dev || mapping->inode != loss->file.st_ino || from >= to ||
+        (mapping->kind != REGX_VMA_SHARED && !loss->copies)) {
         return true;
     }
     for (uint32_t i = 0; i < touched; i++) {
@@ -144,7 +146,9 @@ static bool mark_loss(void *context, const regx_vma_t *mapping)
 void regx_check_file_lost(int fd, const char *what, off_t from, off_t to)
 {
     const uint64_t page = regx_page_size();
-    loss_t loss = {.from = regx_align_up((uint64_t)from, page), .to = (uint64_t)to & ~(page - 1)};
+    loss_t loss = {.from = regx_align_up((uint64_t)from, page),
+                   .to = (uint64_t)to & ~(page - 1),
+                   .copies = to == INT64_MAX};
     struct timespec until;
 
     if (regx_check_sum == NULL || regx_check_sum->unwatched == 0 || fstat(fd, &loss.file) != 0) {

@@ -63,9 +63,9 @@ static void map_again(char *base, size_t length, int fill)
     memset(base, fill, length);
 }
 
-static void map_file(char *base)
+static void map_file(char *base, int how)
 {
-    require(mmap(base, 4 * LENGTH, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED_NOREPLACE, file,
+    require(mmap(base, 4 * LENGTH, PROT_READ | PROT_WRITE, how | MAP_FIXED_NOREPLACE, file,
                  LENGTH) == base,
             "the file cannot be mapped");
 }
@@ -117,6 +117,9 @@ PLANTED void planted_change(const char *kind, char *base)
     } else if (strcmp(kind, "madvise") == 0) {
         madvise(base, LENGTH, MADV_DONTNEED);
         memset(base, 2, LENGTH);
+    } else if (strcmp(kind, "file-copied") == 0) { /* the program has pages of its own there */
+        require(fallocate(file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 8 * LENGTH) == 0,
+                "the file cannot be emptied");
     } else if (strncmp(kind, "file-", 5) == 0) {
         madvise(base, LENGTH, MADV_DONTNEED); /* takes none of its pages away */
         const long failed =
@@ -327,7 +330,7 @@ static int run(void)
         base -= 1 << 28; /* far from what else is registered */
         file = memfd_create("stale", 0);
         require(ftruncate(file, 8 * LENGTH) == 0, "no file");
-        map_file(base);
+        map_file(base, strcmp(change, "file-copied") == 0 ? MAP_PRIVATE : MAP_SHARED);
     }
     memset(base, 1, 4 * LENGTH);
     memset(target, 7, LENGTH);
@@ -345,7 +348,7 @@ static int run(void)
             map_again(base, LENGTH, 5);
         } else { /* the same again, which is another mapping */
             munmap(base, 4 * LENGTH);
-            map_file(base);
+            map_file(base, MAP_SHARED);
         }
     }
     for (int round = 0; round < rounds; round++) {
@@ -378,10 +381,10 @@ static int run(void)
 static bool first_thread_has_ended(void)
 {
     char text[512] = "";
-    FILE *file = fopen("/proc/self/stat", "r");
+    FILE *stat = fopen("/proc/self/stat", "r");
 
-    require(file != NULL && fgets(text, sizeof(text), file) != NULL, "no /proc/self/stat");
-    fclose(file);
+    require(stat != NULL && fgets(text, sizeof(text), stat) != NULL, "no /proc/self/stat");
+    fclose(stat);
     return strstr(text, ") Z ") != NULL;
 }
 

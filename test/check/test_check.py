@@ -295,6 +295,12 @@ def test_threads_that_register_use_and_change_are_not_accused(check: Check) -> N
     assert "3001 registrations, 3000 postings" in done.stderr
 
 
+def test_a_hole_in_a_file_is_none_in_private_memory(check: Check) -> None:
+    """Also where bytes cannot be compared: what is registered are the program's own pages."""
+    done = check.run(check.built.parent / "mpi/deny", "io_uring", check.built / "stale", "file-copied", "write")
+    assert done.returncode == 0 and done.stdout == "stale: done\n", done.stderr
+
+
 @pytest.mark.parametrize(("refused", "change", "verdict", "call"), [
     ("userfaultfd", "munmap", DIFFERENT, "a call that was not seen"), ("userfaultfd", "file-punch", DIFFERENT, "fallocate in "),
     ("io_uring", "munmap", "stale, bytes not compared", "munmap in "), ("io_uring", "file-punch", "stale, bytes not compared", "fallocate in ")])
