@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <linux/futex.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -183,14 +184,15 @@ bool regx_fault_may_touch(const void *address, bool stores, size_t *length)
     return regx_fault_is_handled(mapping.file && !is_page(at, GUARD) ? SIGBUS : SIGSEGV);
 }
 
-/* The kernel stores the mask of signals there, as the processor would. */
-bool regx_fault_has_end(char *end, size_t length)
+/* The kernel adds 0 to the last word, in one step. Nobody waits at the other one. */
+bool regx_fault_has_end(char *end)
 {
-    enum { MASK = 8 }; /* bytes of the kernel's */
+    static uint32_t other;
+    const uintptr_t word = (uintptr_t)(end - 1) & ~(sizeof(other) - 1);
+    const long add_0 = FUTEX_OP(FUTEX_OP_ADD, 0, FUTEX_OP_CMP_EQ, 0x7ff);
     size_t one = 1;
 
-    return length < MASK ||
-           syscall(SYS_rt_sigprocmask, SIG_BLOCK, NULL, end - MASK, (size_t)MASK) == 0 ||
+    return syscall(SYS_futex, &other, FUTEX_WAKE_OP_PRIVATE, 0L, 0L, word, add_0) >= 0 ||
            errno != EFAULT || regx_fault_may_touch(end - 1, true, &one);
 }
 

@@ -31,10 +31,10 @@ bool regx_fault_is_handled(int signal);
  * handler of SIGSEGV counts. */
 bool regx_fault_may_touch(const void *address, bool stores, size_t *length);
 
-/* Whether stores to the `length` bytes (at least one) that end at `end` find memory there, or the program
- * brings it in: of the last page only. For a range that is about to be written, though perhaps it is
- * longer than the buffer: its last bytes are overwritten. A system call, the shortest there is. */
-bool regx_fault_has_end(char *end, size_t length);
+/* Whether a store to the last byte before `end` finds memory there, or the program brings it in. Changes no
+ * byte: where the program has sender and receiver share the buffer, what is stored there would be sent. A
+ * system call, nearly the shortest there is. */
+bool regx_fault_has_end(char *end);
 
 /* Why a system call cannot load from the range, or store to it, as far as its mappings tell: "not
  * mapped", "not readable", "not writable"; NULL: they allow it, or /proc cannot be read. */

@@ -181,7 +181,7 @@ static void tell(regx_rndv_t *rndv, regx_rndv_recv_t *recv, regx_status_t status
     const bool ships = status != REGX_OK && status != REGX_FAILED; /* the CTS */
 
     if (ships && (recv->path == REGX_PATH_bounce || recv->slots.only) &&
-        !regx_fault_has_end(recv->buffer.base + recv->buffer.length, recv->buffer.length)) {
+        !regx_fault_has_end(recv->buffer.base + recv->buffer.length)) {
         leave_to_mpi(rndv, recv);
         status = REGX_FAILED;
     } else if (ships) {

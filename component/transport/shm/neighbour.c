@@ -201,7 +201,7 @@ static bool copy_mapped(const regx_shm_t *shm, const regx_shm_piece_t *piece)
         return false;
     }
     if (piece->direction == REGX_COPY_FROM_PEER) {
-        if (!regx_fault_has_end(piece->local + piece->length, piece->length)) {
+        if (!regx_fault_has_end(piece->local + piece->length)) {
             return false;
         }
         regx_copy(piece->local, remote, piece->length);

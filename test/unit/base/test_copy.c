@@ -4,7 +4,11 @@
  */
 #include "../unit.h"
 
+#include <signal.h>
+#include <sys/mman.h>
+
 #include "base/copy.h"
+#include "base/fault.h"
 
 enum { PAGE = 4096, GUARD = 64, LONGEST = 3 * PAGE, STREAM = 1 };
 
@@ -118,4 +122,20 @@ UNIT_TEST(data_behind_a_header_keep_their_place_in_the_line)
                              at % REGX_COPY_LINE);
         }
     }
+}
+
+/* What it stored would be sent, where sender and receiver share the memory. */
+UNIT_TEST(to_ask_for_the_end_of_a_buffer_changes_no_byte)
+{
+    char *const pages =
+        mmap(NULL, 2 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    assert_ptr_not_equal(pages, MAP_FAILED);
+    signal(SIGSEGV, SIG_DFL); /* a sanitizer's handler might bring pages in */
+    memset(pages, 0xee, PAGE);
+    assert_int_equal(mprotect(pages + PAGE, PAGE, PROT_NONE), 0);
+    assert_true(regx_fault_has_end(pages + PAGE) && regx_fault_has_end(pages + 1));
+    assert_false(regx_fault_has_end(pages + PAGE + 1));
+    assert_true(unit_is_all((uint8_t *)pages, PAGE, 0xee));
+    assert_int_equal(munmap(pages, 2 * PAGE), 0);
 }
