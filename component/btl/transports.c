@@ -108,9 +108,11 @@ static bool open_needed(regx_component_t *component, candidate_t *candidate)
     }
     if (status == REGX_INVALID) { /* the error begins with the name of a parameter */
         regx_params_complain(REGX_PREFIX "%s", error);
+    } else if (some && status != REGX_OK) { /* the job goes on, and waits for nobody here */
+        regx_compat_output_for_node(
+            REGX_PREFIX "transport=%s: %s; the other ports are used without it", name, error);
     } else if (status != REGX_OK) {
-        regx_params_complain(REGX_PREFIX "transport=%s: %s%s", name, error,
-                             some ? "; the other ports are used without it" : "");
+        regx_params_complain(REGX_PREFIX "transport=%s: %s", name, error);
     }
     return status != REGX_INVALID && some;
 }
