@@ -160,9 +160,10 @@ regx_check_range_t *regx_check_range_remove(const struct ibv_mr *mr);
 void regx_check_range_end(regx_check_range_t *range);
 /* All that are registered, as the process ends: reports what peers may have used. */
 void regx_check_ranges_judge(void);
-/* Of a file those bytes have lost their pages by that call, which calls us. Up to INT64_MAX: so have private
- * mappings, whose registered pages are copies that a hole leaves alone. */
-void regx_check_file_lost(int fd, const char *what, off_t from, off_t to);
+/* Of a file those bytes have lost their pages by that call, which returns to `caller`. Up to INT64_MAX: so
+ * have private mappings, whose registered pages are copies that a hole leaves alone. Also in a handler of a
+ * signal, which may interrupt this library. */
+void regx_check_file_lost(int fd, const char *what, const void *caller, off_t from, off_t to);
 /* Memory is to be locked, and there is not enough: gives all witnesses up, for good. false: there are none. */
 bool regx_check_witnesses_drop(void);
 

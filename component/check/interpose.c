@@ -464,7 +464,7 @@ INTERPOSED int fallocate(int fd, int mode, off_t from, off_t length)
     const int result = REAL(fallocate)(fd, mode, from, length);
 
     if (result == 0 && (mode & (FALLOC_FL_PUNCH_HOLE | FALLOC_FL_ZERO_RANGE | moves)) != 0) {
-        regx_check_file_lost(fd, "fallocate", from,
+        regx_check_file_lost(fd, "fallocate", __builtin_return_address(0), from,
                              (mode & moves) != 0 ? INT64_MAX : from + length);
     }
     return result;
@@ -475,7 +475,7 @@ INTERPOSED int ftruncate(int fd, off_t length)
     const int result = REAL(ftruncate)(fd, length);
 
     if (result == 0) {
-        regx_check_file_lost(fd, "ftruncate", length, INT64_MAX);
+        regx_check_file_lost(fd, "ftruncate", __builtin_return_address(0), length, INT64_MAX);
     }
     return result;
 }

@@ -143,7 +143,7 @@ static bool mark_loss(void *context, const regx_vma_t *mapping)
 }
 
 /* In a handler of a signal, of a thread that has the lock, it is not named: that waits no longer than a second. */
-void regx_check_file_lost(int fd, const char *what, off_t from, off_t to)
+void regx_check_file_lost(int fd, const char *what, const void *caller, off_t from, off_t to)
 {
     const uint64_t page = regx_page_size();
     loss_t loss = {.from = regx_align_up((uint64_t)from, page),
@@ -154,7 +154,7 @@ void regx_check_file_lost(int fd, const char *what, off_t from, off_t to)
     if (regx_check_sum == NULL || regx_check_sum->unwatched == 0 || fstat(fd, &loss.file) != 0) {
         return;
     }
-    regx_check_call_take(&loss.call, what, NULL);
+    regx_check_call_take(&loss.call, what, caller);
     clock_gettime(CLOCK_REALTIME, &until);
     until.tv_sec++;
     if (pthread_mutex_timedlock(&lock, &until) == 0) {
