@@ -276,6 +276,7 @@ void regx_rndv_recv_get(regx_rndv_t *rndv, regx_rndv_recv_t *recv,
                                    .key = exposure.key,
                                    .staged = recv->path == REGX_PATH_staged,
                                    .assisted = recv->path == REGX_PATH_together,
+                                   .may_overrun = true, /* ob1 does not tell */
                                    .done = got,
                                    .context = recv};
     status = conn->transport->ops->get(conn, &recv->whole.get);

@@ -570,7 +570,7 @@ static bool copy_out(const regx_shm_t *shm, regx_get_t *get)
     if (row.count == 0) {
         return true;
     }
-    if (*moved == 0 && !regx_fault_has_end((char *)get->local + get->length)) {
+    if (*moved == 0 && get->may_overrun && !regx_fault_has_end((char *)get->local + get->length)) {
         return false;
     }
     const unsigned buffer = buffer_at(row, begin);

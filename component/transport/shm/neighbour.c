@@ -191,8 +191,8 @@ bool regx_shm_may_copy(const regx_shm_t *shm, regx_shm_neighbour_t *neighbour)
 
 /* ---- a piece ---- */
 
-/* Copies the piece without the kernel, if the neighbour's bytes are mapped here, and memory is where the
- * piece ends: the MPI library may have a message read that is longer than its buffer. */
+/* Copies the piece without the kernel, if the neighbour's bytes are mapped here. Not if no memory is where
+ * the piece ends: the MPI library may have a message read that is longer than its buffer. */
 static bool copy_mapped(const regx_shm_t *shm, const regx_shm_piece_t *piece)
 {
     char *remote = regx_alloc_mem_map(shm, piece);
@@ -201,7 +201,7 @@ static bool copy_mapped(const regx_shm_t *shm, const regx_shm_piece_t *piece)
         return false;
     }
     if (piece->direction == REGX_COPY_FROM_PEER) {
-        if (!regx_fault_has_end(piece->local + piece->length)) {
+        if (piece->may_overrun && !regx_fault_has_end(piece->local + piece->length)) {
             return false;
         }
         regx_copy(piece->local, remote, piece->length);
@@ -243,11 +243,13 @@ regx_status_t regx_shm_copy_part(regx_shm_t *shm, regx_pending_t *op, size_t at,
     const regx_shm_key_t key = regx_shm_key_unpack(move.key);
 
     return regx_shm_piece_copy(
-        shm, (regx_shm_piece_t){.neighbour = &conn->peer,
-                                .alloc_mem = key.by_kernel ? NULL : &conn->alloc_mem,
-                                .direction = op->kind == REGX_PENDING_GET ? REGX_COPY_FROM_PEER
-                                                                          : REGX_COPY_TO_PEER,
-                                .local = move.local + at,
-                                .remote = key.address + move.offset + at,
-                                .length = length});
+        shm,
+        (regx_shm_piece_t){
+            .neighbour = &conn->peer,
+            .alloc_mem = key.by_kernel ? NULL : &conn->alloc_mem,
+            .direction = op->kind == REGX_PENDING_GET ? REGX_COPY_FROM_PEER : REGX_COPY_TO_PEER,
+            .local = move.local + at,
+            .remote = key.address + move.offset + at,
+            .length = length,
+            .may_overrun = op->kind == REGX_PENDING_GET && regx_get_of(op)->may_overrun});
 }
