@@ -33,8 +33,8 @@ bool regx_fault_may_touch(const void *address, bool stores, size_t *length);
 
 /* Whether a store to the last byte before `end` finds memory there, or the program brings it in. Changes no
  * byte: where the program has sender and receiver share the buffer, what is stored there would be sent. A
- * system call, nearly the shortest there is. */
-bool regx_fault_has_end(char *end);
+ * system call. true if the kernel does not tell (before Linux 5.14). */
+bool regx_fault_has_end(const char *end);
 
 /* Why a system call cannot load from the range, or store to it, as far as its mappings tell: "not
  * mapped", "not readable", "not writable"; NULL: they allow it, or /proc cannot be read. */
