@@ -31,6 +31,10 @@ bool regx_fault_is_handled(int signal);
  * handler of SIGSEGV counts. */
 bool regx_fault_may_touch(const void *address, bool stores, size_t *length);
 
+/* Has the kernel bring in the pages of these bytes (at least one) as loads or stores would. Returns 0, or
+ * the error (of Linux before 5.14: EINVAL). */
+int regx_fault_bring_in(const void *base, size_t length, bool stores);
+
 /* Whether a store to the last byte before `end` finds memory there, or the program brings it in. Changes no
  * byte: where the program has sender and receiver share the buffer, what is stored there would be sent. A
  * system call. true if the kernel does not tell (before Linux 5.14). */

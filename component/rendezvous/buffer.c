@@ -25,25 +25,13 @@ static int copy_by_kernel(char *to, const char *from, bool stores, size_t length
     return n == (ssize_t)length ? 0 : n >= 0 ? EFAULT : errno;
 }
 
-/* Has the kernel bring in the pages of these bytes as loads or stores would. Returns 0, or the error
- * (of Linux before 5.14: EINVAL). */
-static int bring_in(const char *base, size_t length, bool stores)
-{
-    const uintptr_t page = regx_page_size(), at = (uintptr_t)base & ~(page - 1);
-    const size_t whole = regx_align_up((uintptr_t)base + length - at, page);
-
-    return madvise((void *)at, whole, stores ? MADV_POPULATE_WRITE : MADV_POPULATE_READ) == 0
-               ? 0
-               : errno;
-}
-
 /* Moves a piece. false: the buffer is not accessible there, as far as is known. */
 static bool move(char *to, const char *from, bool stores, size_t length)
 {
     const int error = copy_by_kernel(to, from, stores, length);
 
     /* Whatever else the error is, it is of the call and not of the memory. */
-    if (error == 0 || error == EFAULT || bring_in(stores ? to : from, 1, stores) != 0) {
+    if (error == 0 || error == EFAULT || regx_fault_bring_in(stores ? to : from, 1, stores) != 0) {
         return error == 0;
     }
     memcpy(to, from, length);
@@ -83,7 +71,7 @@ bool regx_buffer_write(void *buffer, const void *from, size_t length)
 
 bool regx_buffer_is_writable(const char *base, size_t length)
 {
-    const int error = bring_in(base, length, true);
+    const int error = regx_fault_bring_in(base, length, true);
 
     return error == 0 || (error != EFAULT && error != ENOMEM && error != EHWPOISON &&
                           regx_fault_lacks(base, length, true) == NULL);
@@ -95,7 +83,8 @@ const char *regx_buffer_lacks(const void *base, size_t length, bool stores,
 {
     const char *lacks = regx_fault_lacks(base, length, stores);
     char to, from = 0;
-    const int copies = copy_by_kernel(&to, &from, stores, 1), brings = bring_in(&from, 1, stores);
+    const int copies = copy_by_kernel(&to, &from, stores, 1),
+              brings = regx_fault_bring_in(&from, 1, stores);
 
     if (lacks == NULL && copies != 0 && brings != 0) {
         snprintf(text, REGX_BUFFER_LACKS,
