@@ -372,10 +372,11 @@ static void print_limits(const regx_check_sum_t *sum)
             "nothing was followed: no RDMA device was opened%s",
             glob("/sys/class/infiniband_verbs/uverbs*", 0, NULL, &found) != 0
                 ? ": this machine has none (see /sys/class/infiniband_verbs)"
-                : " by calls of libibverbs that came by here (none is used, as within a node: with "
-                  "UCX_TLS=rc_verbs,ud_verbs,self UCX uses it there; or by dlsym, RTLD_DEEPBIND, a "
-                  "process that reset LD_PRELOAD, or one of another node: for these, mpirun ... "
-                  "regx-check COMMAND)");
+                : " by calls of libibverbs that came by here (none is used, as within a node: "
+                  "there Open MPI and UCX use it with --mca pml ucx -x "
+                  "UCX_TLS=rc_verbs,ud_verbs,self; or by dlsym, RTLD_DEEPBIND, a process that "
+                  "reset LD_PRELOAD, or one of another node: for these, mpirun ... regx-check "
+                  "COMMAND)");
     } else if (sum->registrations > 0 && sum->postings == 0) {
         regx_check_say("no posting was followed: the program posts past libibverbs (by mlx5dv, as "
                        "UCX does but for UCX_TLS=rc_verbs,ud_verbs,sm,self), or not at all");

@@ -38,6 +38,13 @@ them, unless the system call is named.
 
 Each job ran under `regx-check`. It reported {said}.
 
+Two processes of one node use a device only if they are told to. UCX's jobs had these options:
+
+    {ucx}
+
+Without the last one UCX does not reach its peer over Soft-RoCE, and ends after half a minute (`UD endpoint ...
+unhandled timeout error`).
+
 | change | {stacks} |
 |{lines}|
 """
@@ -73,7 +80,7 @@ and 4,500 over regx 123 s.
 regx-check runs any program that uses libibverbs, over any stack. In this one, over pml/ucx, rank 0 sends its halo, gives
 the memory back by the system call (pool_trim), and takes memory at the same address before the next step.
 
-    $ regx-check mpirun -np 2 ./halo
+    $ regx-check mpirun -np 2 --mca pml ucx ./halo
     step 1: 0 of 262144 bytes are wrong
     regx-check: rank 0: stale and different: 262144 bytes at 0x7f5af85c2000
       registered at 40.417 s in uct_ib_reg_mr < ... < mca_pml_ucx_send < PMPI_Send < send_halo < main
@@ -151,7 +158,7 @@ def write(columns: dict[str, Column]) -> None:
     cells = [cell for column in columns.values() for cell in column.values()]
     said = "every round with wrong bytes" + (" that is not counted as missed" if any("missed" in cell for cell in cells) else "")
     said += ", and no other" if not any("right" in cell for cell in cells) else ""
-    FILE.write_text(HEAD.format(each=ROUNDS, rounds=4 * ROUNDS, changed=4 * (ROUNDS - 1), said=said, stacks=" | ".join(stacks), lines="|".join(["---"] * (len(stacks) + 1))) +
+    FILE.write_text(HEAD.format(each=ROUNDS, rounds=4 * ROUNDS, changed=4 * (ROUNDS - 1), said=said, ucx=UCX, stacks=" | ".join(stacks), lines="|".join(["---"] * (len(stacks) + 1))) +
                     "".join(f"| {change} | " + " | ".join(columns[stack].get(change, NOT_RUN) for stack in stacks) + " |\n"
                             for change in changes) + TAIL)
 
