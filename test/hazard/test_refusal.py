@@ -26,6 +26,12 @@ def refused(job: Job) -> str:
     return " ".join(reasons)
 
 
+def denied(build: Build, rank: int, call: str) -> list[str]:
+    """Words before the program: a filter refuses that rank the call."""
+    return ["sh", "-c", f'[ $OMPI_COMM_WORLD_RANK != {rank} ] || exec "{build.programs / "deny"}" {call} "$@"; exec "$@"',
+            "sh"]
+
+
 def test_a_process_that_others_may_not_look_into_shares_memory(mpi: Mpi, build: Build, tmp_path: Path) -> None:
     """Rank 0's program may be run, but not read: the other ranks may not open its descriptors, nor
     copy from its memory, and it may do both to them."""
@@ -59,9 +65,8 @@ def test_without_process_vm_messages_bounce(mpi: Mpi, build, strategy: str) -> N
 
 def test_process_vm_denied_to_one_rank_bounces_its_sends(mpi: Mpi, build) -> None:
     """Only rank 0's filter refuses: what it sends bounces, what it receives need not."""
-    one = ["sh", "-c", '[ $OMPI_COMM_WORLD_RANK = 0 ] && '
-           f'exec "{build.programs / "deny"}" process_vm "$@"; exec "$@"', "sh"]
-    job = mpi(*COLLECTIVE, ranks=3, within=one, regx={"rendezvous": "pipeline"}).checked(ranks=3)
+    job = mpi(*COLLECTIVE, ranks=3, within=denied(build, 0, "process_vm"),
+              regx={"rendezvous": "pipeline"}).checked(ranks=3)
     assert "process_vm" in refused(job), str(job)
     for rank in range(3):
         path, other = ("bounce", "pipeline") if rank == 0 else ("pipeline", "bounce")
@@ -71,9 +76,8 @@ def test_process_vm_denied_to_one_rank_bounces_its_sends(mpi: Mpi, build) -> Non
 def test_together_denied_to_one_rank_takes_slots(mpi: Mpi, build) -> None:
     """What rank 0 would have to copy, as the receiver, goes by slots. What it sends the others
     read: it exposes nothing, but advertises chunks."""
-    one = ["sh", "-c", '[ $OMPI_COMM_WORLD_RANK = 0 ] && '
-           f'exec "{build.programs / "deny"}" process_vm "$@"; exec "$@"', "sh"]
-    job = mpi(*COLLECTIVE, ranks=3, within=one, regx={"rendezvous": "together"}).checked(ranks=3)
+    job = mpi(*COLLECTIVE, ranks=3, within=denied(build, 0, "process_vm"),
+              regx={"rendezvous": "together"}).checked(ranks=3)
     assert job.rank(0)["chunks_sender"] == job.rank(0)["chunks_receiver"] == 0, str(job)
     assert job.rank(0)["slots_high"] > 0 and job.rank(0)["bytes_together"] > 0, str(job)
     assert job.rank(0)["bytes_bounce"] == job.rank(0)["gets"] == 0, str(job)
@@ -84,9 +88,7 @@ def test_together_denied_to_one_rank_takes_slots(mpi: Mpi, build) -> None:
 
 def test_to_who_may_attach_no_segments_another_btl_leads(mpi: Mpi, build) -> None:
     """To rank 1, which alone may not."""
-    one = ["sh", "-c", '[ $OMPI_COMM_WORLD_RANK != 1 ] || '
-           f'exec "{build.programs / "deny"}" shmat "$@"; exec "$@"', "sh"]
-    job = mpi(*COLLECTIVE, ranks=3, within=one, btl="regx,tcp,self").checked(ranks=3)
+    job = mpi(*COLLECTIVE, ranks=3, within=denied(build, 1, "shmat"), btl="regx,tcp,self").checked(ranks=3)
     assert [job.rank(rank)["messages_eager"] > 0 for rank in range(3)] == [True, False, True], str(job)
     assert job.reasons("fallbacks")["a process of this node: by another BTL"] > 0, str(job)
 

@@ -2,11 +2,17 @@
 """Messages longer than their receive."""
 import pytest
 
+from job import Job
 from launch import Mpi, at_ranks
 from tables import strategies
 
 MIB = 1 << 20
 PAIRS = [100, 50, 3000, 1, 50_000, 49_999, 1 << 20, 100_000, (9 << 20) + 1, 9 << 20]
+
+
+def stopped(job: Job) -> None:
+    assert job.status == 0 and job.stdout.startswith("checked "), str(job)
+    assert job.complaints and all("shorter than the message" in line for line in job.complaints), str(job)
 
 
 @pytest.mark.parametrize("strategy", ["bounce", "pipeline", "direct", "auto", "together", "staged"])
@@ -34,6 +40,11 @@ def test_where_no_memory_is_behind_the_buffer_it_is_an_error_too(mpi: Mpi, strat
 @pytest.mark.parametrize("sent", [20_000, MIB])
 def test_what_is_copied_out_of_memory_of_mpi_stops_there_too(mpi: Mpi, strategy: str, sent: int) -> None:
     """The receiver has that mapped and copies itself. It must not store where no memory is behind its buffer."""
-    job = mpi("truncate", "--closed", "--owned", sent, 8192, regx={"rendezvous": strategy, "eager_limit": 4096})
-    assert job.status == 0 and job.stdout.startswith("checked "), str(job)
-    assert job.complaints and all("shorter than the message" in line for line in job.complaints), str(job)
+    stopped(mpi("truncate", "--closed", "--owned", sent, 8192, regx={"rendezvous": strategy, "eager_limit": 4096}))
+
+
+@pytest.mark.parametrize("strategy", ["pipeline", "direct"])
+def test_what_the_sender_may_not_write_stops_there_too(mpi: Mpi, strategy: str) -> None:
+    """It goes by slots then, out of which the receiver copies."""
+    stopped(mpi("truncate", "--closed", "--denied", MIB, 100 * 1024, regx={"rendezvous": strategy},
+                within=at_ranks({"0": {"rendezvous": "read"}})))

@@ -3,14 +3,15 @@
  * Truncation: a message longer than the receive must end in MPI_ERR_TRUNCATE, and the next message
  * must be right.
  *
- *     truncate [--closed] [--owned] SENT RECEIVED...
+ *     truncate [--closed] [--owned] [--denied] SENT RECEIVED...
  *
  * (pairs.) ob1 has a BTL that gets (and tcp) write the whole message, so memory of the message's length
  * lies behind the receive; with --closed nothing that may be written does, though it did for a message that
  * was received there before, and RECEIVED is a multiple of the page; with --owned what is sent lies in
- * memory of MPI_Alloc_mem. Beyond the message nothing may be written. Two ranks; each pair runs with the
- * receive posted early and late.
+ * memory of MPI_Alloc_mem; with --denied the kernel does not write for the sender. Beyond the message
+ * nothing may be written. Two ranks; each pair runs with the receive posted early and late.
  */
+#include "../deny.h"
 #include "mapping.h"
 
 enum { GUARD = 8192, PLACE = 1 << 24, TAG = 5, TAG_POSTED = 6 };
@@ -20,11 +21,9 @@ static bool closed, owned;
 
 static void send_one(int number, size_t sent)
 {
-    unsigned char *buffer = NULL;
+    unsigned char *buffer = owned ? NULL : check_memory(sent);
     if (owned) {
         MPI_Alloc_mem((MPI_Aint)sent, MPI_INFO_NULL, &buffer);
-    } else {
-        buffer = check_memory(sent);
     }
     stamp_fill(buffer, sent, stamp_key(seed, (uint64_t)number, 0, 0), 0);
     MPI_Recv(NULL, 0, MPI_BYTE, 1, TAG_POSTED, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
@@ -49,8 +48,7 @@ static void receive_one(int number, size_t sent, size_t received, int late)
     unsigned char *buffer = closed ? place : check_memory(memory);
     MPI_Request request;
     MPI_Status status;
-    int class = MPI_SUCCESS;
-    int error;
+    int class = MPI_SUCCESS, error;
 
     if (!closed) {
         stamp_fill(buffer, memory, background, 0);
@@ -82,18 +80,18 @@ static void receive_one(int number, size_t sent, size_t received, int late)
 
 int main(int argc, char **argv)
 {
-    int rank;
     int number = 0;
-    rank = check_begin(&argc, &argv, 3);
+    const int rank = check_begin(&argc, &argv, 3);
     closed = check_option(&argc, argv, "--closed", 1) != NULL;
     owned = check_option(&argc, argv, "--owned", 1) != NULL;
+    bool denied = check_option(&argc, argv, "--denied", 1) != NULL;
+    check_that(!denied || rank > 0 || process_deny(SYS_process_vm_writev, EPERM), "no filter");
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     for (int late = 0; late < 2; late++) {
         for (int n = 1; n + 1 < argc; n += 2) {
-            size_t sent = strtoul(argv[n], NULL, 0);
-            size_t received = strtoul(argv[n + 1], NULL, 0);
+            size_t sent = strtoul(argv[n], NULL, 0), received = strtoul(argv[n + 1], NULL, 0);
             /* once as asked, then one that fits: the channel still works */
-            for (int fits = closed ? -1 : 0; fits < 2; fits++, number++) {
+            for (int fits = closed && !denied ? -1 : 0; fits < 2; fits++, number++) {
                 size_t length = fits > 0 && closed ? received : sent;
                 if (rank == 0) {
                     send_one(number, length);
