@@ -2,7 +2,6 @@
 #include "rendezvous/landing.h"
 
 #include <assert.h>
-#include <fcntl.h>
 #include <string.h>
 
 #include "base/copy.h"
@@ -29,8 +28,7 @@ void regx_landings_init(regx_landings_t *landings, const regx_rndv_config_t *con
                           .counters = counters,
                           .count = (unsigned)regx_min(2 * config->chunk_depth, REGX_LANDINGS_MAX),
                           .page = regx_page_size(),
-                          .uffd = {.fd = -1},
-                          .pagemap = {.fd = -1}};
+                          .uffd = {.fd = -1}};
     regx_lock_init(&landings->lock, config->threads);
 }
 
@@ -86,12 +84,8 @@ static const char *open_all(regx_landings_t *landings)
     madvise(areas, bytes, MADV_DONTFORK);
     madvise(areas, bytes, MADV_NOHUGEPAGE);
     const uintptr_t start = (uintptr_t)areas;
-    landings->pagemap =
-        regx_file_of(regx_descriptor_move(open(REGX_PROC "pagemap", O_RDONLY | O_CLOEXEC)));
-    if (landings->pagemap.fd < 0 || regx_uffd_register(fd, start, start + bytes) != 0 ||
-        regx_maps_open(&landings->maps) != 0) {
+    if (regx_uffd_register(fd, start, start + bytes) != 0 || regx_maps_open(&landings->maps) != 0) {
         munmap(areas, bytes);
-        regx_file_close(&landings->pagemap);
         close(fd);
         return "remap: refused by the kernel here";
     }
@@ -112,7 +106,6 @@ void regx_landings_fini(regx_landings_t *landings)
     if (landings->areas != NULL) {
         munmap(landings->areas, 2 * landings->config->chunk_size * landings->count);
         regx_maps_close(&landings->maps);
-        regx_file_close(&landings->pagemap);
         regx_file_close(&landings->uffd);
     }
     regx_lock_fini(&landings->lock);
@@ -243,7 +236,7 @@ static const char *move_part(const regx_landings_t *landings, const regx_landing
 {
     const uintptr_t start = (uintptr_t)part->to, end = start + part->length;
 
-    if (!regx_file_is_ours(&landings->uffd) || !regx_file_is_ours(&landings->pagemap)) {
+    if (!regx_file_is_ours(&landings->uffd)) {
         return "remap: its userfaultfd was closed by the program";
     }
     /* Mappings that changed hands may be watched again and again: it stays as it is. */
@@ -260,17 +253,9 @@ static const char *move_part(const regx_landings_t *landings, const regx_landing
     return part->in == part->length ? NULL : reason_of(error);
 }
 
-static bool has_page(const regx_landings_t *landings, const char *at)
-{
-    const off_t place = (off_t)((uintptr_t)at / landings->page * sizeof(uint64_t));
-    uint64_t entry = 0;
-
-    return pread(landings->pagemap.fd, &entry, sizeof(entry), place) != (ssize_t)sizeof(entry) ||
-           entry >> 62 != 0; /* in memory, or swapped out */
-}
-
 /* Copies what has not been moved. What the landing has no more was, though the kernel did not say so: it
- * forgets that it has moved pages if it had to wait for one before (Linux 6.18). */
+ * forgets that it has moved pages if it had to wait for one before (Linux 6.18). In its place the landing
+ * now has zeros. Where these are what was written, the user's old page is gone, too: zeros, again. */
 static void copy_rest(const regx_landings_t *landings, const regx_landing_t *landing, part_t *part)
 {
     size_t moved = part->in;
@@ -278,7 +263,7 @@ static void copy_rest(const regx_landings_t *landings, const regx_landing_t *lan
     for (size_t at = part->in; at < part->length; at += landings->page) {
         const char *const from = landing->memory + part->at + at;
 
-        if (at < part->out && !has_page(landings, from)) {
+        if (at < part->out && from[0] == 0 && memcmp(from, from + 1, landings->page - 1) == 0) {
             moved += landings->page;
         } else {
             memcpy(part->to + at, from, landings->page);

@@ -23,7 +23,7 @@
  *   - Wherever a move stops, the bytes behind it are still in the landing and are copied. Which of
  *     the two happened to a page makes no difference to its content. Linux 6.18 may stop behind the pages
  *     that it tells of, where it has migrated one of them meanwhile: so a page that the landing has no
- *     more is the user's already.
+ *     more, which reads as zeros, is the user's already.
  *   - Registrations of these pages are of the old ones from then on. `changes` is called before the
  *     first move, so that no cache uses one again, and once more behind the last, for what was
  *     registered between the two.
@@ -63,8 +63,8 @@ typedef struct regx_landings {
     /* Of all that follows. But what was opened stays and is read without it, and a landing that was
      * got is its owner's until it is put back. */
     regx_lock_t lock;
-    const char *refusal;       /* why they cannot be opened; NULL: they are, or nobody tried */
-    regx_file_t uffd, pagemap; /* the latter to see what a landing has */
+    const char *refusal; /* why they cannot be opened; NULL: they are, or nobody tried */
+    regx_file_t uffd;
     regx_maps_t maps;
     char *areas; /* of all landings; NULL: they are not open */
     regx_landing_t all[REGX_LANDINGS_MAX];

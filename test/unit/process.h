@@ -12,6 +12,7 @@
 #include <sys/wait.h>
 
 #include "../deny.h"
+#include "base/util.h"
 
 static inline unsigned process_entries(const char *folder)
 {
@@ -37,7 +38,7 @@ static inline unsigned process_threads(void)
     return process_entries("/proc/self/task");
 }
 
-/* The thread id, as the kernel has it, of a thread of that name; 0: there is none. (Ids are used
+/* The thread id, as the kernel has it, of a thread whose name begins so; 0: there is none. (Ids are used
  * again: one that is newer than this process's may be lower.) */
 static inline pid_t process_thread(const char *name)
 {
@@ -50,15 +51,8 @@ static inline pid_t process_thread(const char *name)
         char path[300], line[32] = "";
 
         snprintf(path, sizeof(path), "/proc/self/task/%s/comm", entry->d_name);
-        FILE *file = fopen(path, "r");
-        if (file == NULL) {
-            continue;
-        }
-        if (fgets(line, sizeof(line), file) != NULL) {
-            line[strcspn(line, "\n")] = '\0';
-            found = strcmp(line, name) == 0 ? (pid_t)atoi(entry->d_name) : 0;
-        }
-        fclose(file);
+        regx_read_line(path, line, sizeof(line));
+        found = strncmp(line, name, strlen(name)) == 0 ? (pid_t)atoi(entry->d_name) : 0;
     }
     closedir(directory);
     return found;
