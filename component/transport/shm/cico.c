@@ -35,7 +35,8 @@
  * the peer's. The sender goes first where both have something to copy: in an exchange both fill a
  * step of their buffers, then both empty the peer's. If nothing comes the kernel copies the rest from
  * the sender's memory, so the receiver does not wait for a sender that computes, or that waits for
- * something outside MPI. The kernel never copies while the sender copies a step of that message: pages
+ * something outside MPI. So it does if the receiver itself looks seldom: a buffer's length for each look
+ * would be slow. The kernel never copies while the sender copies a step of that message: pages
  * that the program itself fills, in a handler of SIGSEGV, may be readable before they are filled. So the
  * sender claims the cell's word `reader` for each step, and the receiver claims it for the kernel, once;
  * from then on the sender leaves the message alone. (Messages do not know of one another: of one buffer
@@ -660,8 +661,7 @@ static void give_up_all(regx_shm_t *shm, regx_get_t *oldest, const regx_get_t *r
     regx_unlock(&shm->lock);
 }
 
-/* Whether so much time has gone by since the last part of a message was taken that a buffer's length for
- * each look would be slow: the kernel copies more at a look. */
+/* Whether so much time has gone by since the last part of a message was taken. */
 static bool looks_seldom(regx_cico_t *cico)
 {
     const int64_t before = cico->part_at;
