@@ -74,10 +74,6 @@
 /* Nanoseconds without anything coming, before the kernel copies; some 1,024 looks of a program that
  * waits take less. */
 #define PATIENCE 200000
-/* Nanoseconds between two looks of a program that looks seldom. */
-#define SELDOM 1000000
-/* Bytes of one message before the turn of the next one. */
-#define TURN (2048u * 1024u)
 
 /* In a key's handle, where nothing that is registered has its number. */
 #define FIRST_ID (UINT32_MAX - REGX_CICO_OFFERS)
@@ -423,7 +419,7 @@ static bool copy_in_next(regx_shm_t *shm)
         if (!mine) {
             give_buffers_locked(cico, offer);
         }
-    } else if (offer->copied / TURN > before / TURN) {
+    } else if (offer->copied / REGX_SHM_TURN > before / REGX_SHM_TURN) {
         move_behind_locked(&cico->queue, &offer->queued);
     }
     regx_unlock(&shm->lock);
@@ -667,7 +663,7 @@ static bool looks_seldom(regx_cico_t *cico)
     const int64_t before = cico->part_at;
 
     cico->part_at = regx_now_ns();
-    return before != 0 && cico->part_at - before > SELDOM;
+    return before != 0 && cico->part_at - before > REGX_SHM_SELDOM;
 }
 
 /* Copies out what is ready of one get. Returns whether there was anything. */
@@ -696,7 +692,7 @@ static bool copy_out_next(regx_shm_t *shm)
         get->done(get, REGX_OK);
     } else if (looks_seldom(cico) && claim_for_kernel(get)) {
         give_up(shm, get);
-    } else if (get->pending.moved / TURN > before / TURN) {
+    } else if (get->pending.moved / REGX_SHM_TURN > before / REGX_SHM_TURN) {
         regx_lock(&shm->lock);
         move_behind_locked(&cico->gets, &get->pending.link);
         regx_unlock(&shm->lock);

@@ -4,8 +4,10 @@
  * the connections.
  *
  * Each connection has a queue. Those that have something queued take turns, one piece each, so that
- * a peer's short get does not wait for another peer's long ones. A call of progress copies one
- * piece, several that are short, or 2 MiB if the program looks seldom: frames are taken in between.
+ * a peer's short get does not wait for another peer's long ones. After each REGX_SHM_TURN bytes of a
+ * copy the next one of its connection comes first, if that is shorter than what is left. A call of
+ * progress copies one piece, several that are short, or 2 MiB if the program looks seldom: frames are
+ * taken in between.
  *
  * Of the copies of several pieces that go by one connection, every other begins with its last
  * piece. A program uses its buffers again. If they do not fit the core's cache, what was copied
@@ -17,14 +19,11 @@
 
 #include "transport/shm/shm_internal.h"
 
-/* Bytes of one put or get before the next one of its connection, if that is shorter than what is left. */
-#define STRETCH (2048u * 1024u)
 /* Bytes after which a call of progress copies no other piece. Between two short ones Open MPI's
  * round costs more than looking for frames is worth: 32 KiB are copied in 2 us. */
 #define ROUND (128u * 1024u)
-/* Bytes instead, of a program that looks seldom: after SELDOM nanoseconds with a copy under way. */
+/* Bytes instead, of a program that looks seldom. */
 #define LONG_ROUND (2048u * 1024u)
-#define SELDOM 1000000
 /* How many pieces a call of progress copies at most. ROUND alone does not bound it: a get from a
  * neighbour that is dead, or one that the peer has copied, adds no bytes. */
 #define ROUND_PIECES 32
@@ -103,7 +102,8 @@ typedef struct others {
 
 static outcome_t place_of(regx_pending_t *op, size_t before, others_t others)
 {
-    return others.shorter && op->moved / STRETCH > before / STRETCH ? COPY_YIELDS : COPY_STAYS;
+    return others.shorter && op->moved / REGX_SHM_TURN > before / REGX_SHM_TURN ? COPY_YIELDS
+                                                                                : COPY_STAYS;
 }
 
 static regx_status_t post_notice(const regx_put_t *put)
@@ -186,7 +186,7 @@ static void put_in_place(regx_shm_t *shm, regx_pending_t *op, outcome_t outcome)
 }
 
 /* Whether one of those that wait behind the copy is shorter than what is left of it. A copy of at
- * most STRETCH bytes ends before that, so the question does not arise. The transport's lock is
+ * most REGX_SHM_TURN bytes ends before that, so the question does not arise. The transport's lock is
  * held. */
 static bool is_shorter_behind(regx_pending_t *op)
 {
@@ -194,7 +194,7 @@ static bool is_shorter_behind(regx_pending_t *op)
     regx_link_t *next = op->link.next;
     const size_t left = left_of(op);
 
-    if (length_of(op) <= STRETCH) {
+    if (length_of(op) <= REGX_SHM_TURN) {
         return false;
     }
     for (unsigned i = 0; i < LOOKS && next != line; i++, next = next->next) {
@@ -279,7 +279,7 @@ int regx_shm_poll_copies(regx_shm_t *shm)
     int events = regx_list_empty(&shm->ending) ? 0 : poll_ending(shm);
     int served = 0;
     size_t copied = 0;
-    const bool is_seldom = shm->served_at != 0 && regx_now_ns() - shm->served_at > SELDOM;
+    const bool is_seldom = shm->served_at != 0 && regx_now_ns() - shm->served_at > REGX_SHM_SELDOM;
     const size_t round = is_seldom ? LONG_ROUND : ROUND;
 
     while (served < ROUND_PIECES && copied < round && copy_next_piece(shm, &copied)) {

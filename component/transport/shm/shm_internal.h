@@ -279,6 +279,11 @@ struct regx_shm_conn {
     void *pinned;               /* what pinned/ adds, or NULL */
 };
 
+/* Bytes of one copy before the turn of the next one. */
+#define REGX_SHM_TURN (2048u * 1024u)
+/* A program looks seldom if so many nanoseconds pass between two looks while there is something to copy. */
+#define REGX_SHM_SELDOM 1000000
+
 /* Neighbours that post to this process, at most: more than a node has processors. Beyond that the
  * connection is broken, and a warning is printed. */
 #define REGX_SHM_NEIGHBOURS_MAX 4096u
