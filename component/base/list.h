@@ -1,18 +1,20 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * A circular doubly linked list whose links are part of what is listed. The head is a link, too.
+ * A link that is in no list is zero, as in memory that was just cleared; a head is made.
  * It allocates nothing and takes no lock: the caller serialises.
  */
 #ifndef REGX_BASE_LIST_H
 #define REGX_BASE_LIST_H
 
 #include <stdbool.h>
+#include <stddef.h>
 
 typedef struct regx_link {
     struct regx_link *next, *previous;
 } regx_link_t;
 
-/* Makes a link that is in no list, or the head of an empty list. */
+/* Makes the head of an empty list, as {&head, &head} does where one is declared. */
 static inline void regx_list_init(regx_link_t *head)
 {
     head->next = head->previous = head;
@@ -44,18 +46,20 @@ static inline void regx_list_move(regx_link_t *to, regx_link_t *from)
     }
 }
 
-/* Takes a link out of its list. A link that is in no list stays so. */
-static inline void regx_list_remove(regx_link_t *link)
-{
-    link->previous->next = link->next;
-    link->next->previous = link->previous;
-    regx_list_init(link);
-}
-
 /* Whether a link is in some list. */
 static inline bool regx_list_has(const regx_link_t *link)
 {
-    return link->next != link;
+    return link->next != NULL;
+}
+
+/* Takes a link out of its list. A link that is in no list stays so. */
+static inline void regx_list_remove(regx_link_t *link)
+{
+    if (regx_list_has(link)) {
+        link->previous->next = link->next;
+        link->next->previous = link->previous;
+        *link = (regx_link_t){.next = NULL};
+    }
 }
 
 /* Sees to it that a link is in that list, or another one (in), or that it is in none (not in). */

@@ -63,7 +63,6 @@ regx_endpoint_t *regx_endpoint_new(regx_module_t *module, opal_proc_t *proc)
     }
     endpoint->proc = proc;
     endpoint->peer.id = peer;
-    regx_list_init(&endpoint->blocked);
     if (!regx_address_connect(module, proc, &endpoint->peer)) {
         free(endpoint);
         return NULL;

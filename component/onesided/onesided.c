@@ -410,7 +410,6 @@ void regx_onesided_add(regx_onesided_t *onesided, regx_onesided_peer_t *peer, re
     *peer = (regx_onesided_peer_t){.conn = conn};
     regx_list_init(&peer->waiting);
     regx_list_init(&peer->running);
-    regx_list_init(&peer->blocked);
     regx_lock(&onesided->lock);
     peer->next = *bucket(onesided, conn->peer);
     *bucket(onesided, conn->peer) = peer;
@@ -547,7 +546,6 @@ regx_status_t regx_onesided_ask(regx_onesided_t *onesided, regx_onesided_peer_t 
     request->peer = peer;
     request->moved = 0;
     request->seen = false;
-    regx_list_init(&request->link);
     regx_lock(&onesided->lock);
     if (onesided->pending >= REGX_ONESIDED_PENDING && request->type != REGX_ONESIDED_ATOMIC) {
         status = REGX_AGAIN;
@@ -591,10 +589,9 @@ void regx_onesided_deliver(regx_onesided_t *onesided, uint64_t sender, const voi
 
 int regx_onesided_progress(regx_onesided_t *onesided)
 {
-    regx_link_t round;
+    regx_link_t round = {&round, &round};
     int moved = 0;
 
-    regx_list_init(&round);
     regx_lock(&onesided->lock);
     regx_list_move(&round, &onesided->blocked);
     while (!regx_list_empty(&round)) {

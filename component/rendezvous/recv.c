@@ -37,7 +37,6 @@ static regx_rndv_recv_t *recv_new(regx_rndv_t *rndv)
     for (unsigned i = 0; i < chunks; i++) {
         recv->chunks[i].state = REGX_CHUNK_FREE;
     }
-    regx_list_init(&recv->link);
     return recv;
 }
 

@@ -30,7 +30,6 @@ static regx_rndv_send_t *send_new(regx_rndv_t *rndv)
         return NULL;
     }
     memset(send, 0, offsetof(regx_rndv_send_t, queue.grants));
-    regx_list_init(&send->link);
     return send;
 }
 

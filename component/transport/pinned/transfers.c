@@ -349,7 +349,6 @@ regx_status_t regx_pinned_connect(regx_transport_t *transport, uint64_t peer, co
     conn->shm->pinned = conn;
     conn->cells.fd = -1;
     regx_list_init(&conn->line);
-    regx_list_init(&conn->turn);
     return REGX_OK;
 }
 

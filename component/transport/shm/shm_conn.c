@@ -83,7 +83,6 @@ regx_status_t regx_shm_connect(regx_transport_t *transport, uint64_t peer, const
     conn->peer = regx_shm_neighbour(shm, &a);
     conn->super.single_copy = allows_copies(shm, &a);
     regx_list_init(&conn->copies);
-    regx_list_init(&conn->turn);
     regx_lock_init(&conn->lock, shm->config.threads);
     regx_lock(&shm->lock);
     shm->mailboxes.neighbours++;
@@ -288,9 +287,8 @@ void regx_shm_finish_disconnecting(regx_shm_t *shm)
 /* Ends this connection's zero-copy sends, and its staged gets: they have failed. */
 static void drop_ops(regx_shm_t *shm, const regx_shm_conn_t *conn)
 {
-    regx_link_t taken;
+    regx_link_t taken = {&taken, &taken};
 
-    regx_list_init(&taken);
     regx_lock(&shm->lock);
     shm->mailboxes.neighbours--;
     atomic_fetch_sub(&shm->zcopy_count,

@@ -283,10 +283,9 @@ static bool returned(const regx_pending_t *op)
 /* Completes the zcopies whose memory came back. */
 static __attribute__((noinline)) int poll_zcopies(regx_shm_t *shm)
 {
-    regx_link_t back;
+    regx_link_t back = {&back, &back};
     int events = 0;
 
-    regx_list_init(&back);
     regx_lock(&shm->lock);
     for (regx_link_t *link = shm->zcopies.next, *next; link != &shm->zcopies; link = next) {
         next = link->next;

@@ -441,9 +441,8 @@ static void step(regx_ep_t *ep, bool empty)
 
 void regx_cm_end(regx_verbs_t *verbs, bool empty)
 {
-    regx_link_t now;
+    regx_link_t now = {&now, &now};
 
-    regx_list_init(&now);
     regx_list_move(&now, &verbs->ending);
     while (!regx_list_empty(&now)) {
         regx_ep_t *ep = REGX_CONTAINER_OF(now.next, regx_ep_t, ending);

@@ -235,14 +235,8 @@ regx_ep_t *regx_ep_new(regx_verbs_t *verbs, uint64_t peer, const regx_verbs_addr
     if (ep == NULL) {
         return NULL;
     }
-    regx_list_init(&ep->link);
-    regx_list_init(&ep->ending);
-    regx_list_init(&ep->turn);
     regx_list_init(&ep->puts);
     regx_list_init(&ep->gets.line);
-    regx_list_init(&ep->cm.waiting);
-    regx_list_init(&ep->by_peer);
-    regx_list_init(&ep->by_qpn);
     ep->verbs = verbs;
     ep->peer = peer;
     ep->address = *address;
@@ -428,9 +422,8 @@ void regx_sq_done(regx_ep_t *ep, uint64_t number)
 
 void regx_sq_fail(regx_ep_t *ep)
 {
-    regx_link_t line;
+    regx_link_t line = {&line, &line};
 
-    regx_list_init(&line);
     regx_list_move(&line, &ep->puts);
     regx_list_move(&line, &ep->gets.line);
     count_signaled(ep);
