@@ -51,7 +51,7 @@ static void dereg(regx_transport_t *transport, regx_mr_t *mr)
     oracle_t *oracle = (oracle_t *)transport;
     const regx_pinned_slot_t *slot = mr->handle;
 
-    if (!slot->used) {
+    if (slot->length == 0) {
         give_up("deregistered twice", 0);
     }
     regx_pinned_dereg(oracle->device, mr);

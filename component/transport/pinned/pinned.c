@@ -55,6 +55,7 @@ static int pinned_progress(regx_transport_t *transport)
 static void free_device(regx_pinned_t *pinned)
 {
     regx_uring_close(&pinned->uring);
+    regx_handle_table_fini(&pinned->names);
     regx_lock_fini(&pinned->lock);
     free(pinned);
 }
@@ -75,9 +76,7 @@ static regx_pinned_t *device_new(uint32_t slots)
     if (pinned == NULL) {
         return NULL;
     }
-    for (uint32_t i = 0; i < slots; i++) {
-        pinned->slots[i].next = i + 1 < slots ? i + 1 : REGX_PINNED_NO_SLOT;
-    }
+    regx_handle_table_init(&pinned->names);
     pinned->uring.file.fd = -1;
     regx_lock_init(&pinned->lock, true);
     regx_list_init(&pinned->asking);

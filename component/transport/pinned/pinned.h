@@ -93,28 +93,23 @@ typedef struct regx_pin_cost {
 
 /* ---- the device ---- */
 
-/* A slot of the ring's table, and what is registered there. */
+/* What is registered in a slot of the ring's table; all zeros: nothing. */
 typedef struct regx_pinned_slot {
-    uint32_t generation; /* counts up when a region is given up: its keys are dead */
-    uint32_t next;       /* free one; NO_SLOT: none */
-    bool used;
     unsigned access;
     uint64_t base, length;
 } regx_pinned_slot_t;
 
-#define REGX_PINNED_NO_SLOT UINT32_MAX
-
 typedef struct regx_pinned {
     regx_shm_t *shm;                /* this one's is its transport */
     regx_transport_events_t events; /* the user's */
-    regx_lock_t lock;               /* of the slots */
+    regx_lock_t lock;               /* of the slots, and their names */
     regx_uring_t uring;
     regx_pin_cost_t cost;
     char wires[64];
-    uint32_t free;          /* the first of the free slots */
-    regx_link_t asking;     /* connections with operations */
-    _Atomic uint32_t asked; /* operations that have not ended */
-    bool delivering;        /* a notice of its own, rather than what shm delivers */
+    regx_handle_table_t names; /* of the slots that are taken */
+    regx_link_t asking;        /* connections with operations */
+    _Atomic uint32_t asked;    /* operations that have not ended */
+    bool delivering;           /* a notice of its own, rather than what shm delivers */
     regx_pinned_slot_t slots[];
 } regx_pinned_t;
 

@@ -16,13 +16,13 @@ static const regx_pinned_slot_t *find_locked(const regx_pinned_t *pinned,
                                              const regx_pinned_key_t *key, uint64_t offset,
                                              uint32_t length, unsigned access)
 {
+    const regx_handle_t name = {.id = key->slot, .generation = key->generation};
     const regx_pinned_slot_t *slot =
-        key->slot < pinned->shm->super.mr_count && !pinned->shm->super.forked
+        !pinned->shm->super.forked && regx_handle_table_find(&pinned->names, name) != NULL
             ? &pinned->slots[key->slot]
             : NULL;
 
-    return slot != NULL && slot->used && slot->generation == key->generation &&
-                   regx_within(offset, length, slot->length) &&
+    return slot != NULL && regx_within(offset, length, slot->length) &&
                    (access == 0 || (slot->access & access) != 0)
                ? slot
                : NULL;
@@ -115,24 +115,25 @@ static void spend(const regx_pin_cost_t *cost, int64_t begun, const void *base, 
 
 /* ---- regions ---- */
 
+/* A region's name begins with the number of its slot. The table only compares: that the object is there.
+ * false: there is no free slot. */
+static bool take_slot(regx_pinned_t *pinned, regx_handle_t *name)
+{
+    regx_lock(&pinned->lock);
+    bool taken = regx_handle_table_add(&pinned->names, pinned, name);
+    if (taken && name->id >= pinned->shm->super.mr_count) {
+        regx_handle_table_remove(&pinned->names, *name);
+        taken = false;
+    }
+    regx_unlock(&pinned->lock);
+    return taken;
+}
+
 static void free_slot(regx_pinned_t *pinned, uint32_t number)
 {
     regx_lock(&pinned->lock);
-    pinned->slots[number].next = pinned->free;
-    pinned->free = number;
+    regx_handle_table_remove(&pinned->names, (regx_handle_t){.id = number});
     regx_unlock(&pinned->lock);
-}
-
-/* Takes a free slot out of the list. NO_SLOT: there is none. */
-static uint32_t take_slot(regx_pinned_t *pinned)
-{
-    regx_lock(&pinned->lock);
-    const uint32_t number = pinned->free;
-    if (number != REGX_PINNED_NO_SLOT) {
-        pinned->free = pinned->slots[number].next;
-    }
-    regx_unlock(&pinned->lock);
-    return number;
 }
 
 regx_status_t regx_pinned_reg(regx_transport_t *transport, void *base, size_t length,
@@ -146,33 +147,29 @@ regx_status_t regx_pinned_reg(regx_transport_t *transport, void *base, size_t le
     if (length > REGX_URING_PIN_MAX) {
         return REGX_DENIED;
     }
-    const uint32_t number = take_slot(pinned);
-    if (number == REGX_PINNED_NO_SLOT) {
+    regx_handle_t name;
+    if (!take_slot(pinned, &name)) {
         return REGX_NO_MEMORY;
     }
     const int64_t begun = regx_now_ns();
-    const int refused = regx_uring_set(&pinned->uring, number, base, length);
+    const int refused = regx_uring_set(&pinned->uring, name.id, base, length);
     if (refused != 0) { /* ENOMEM: the limit of locked memory */
-        free_slot(pinned, number);
+        free_slot(pinned, name.id);
         return refused == -ENOMEM || refused == -EAGAIN ? REGX_NO_MEMORY : REGX_DENIED;
     }
     spend(&pinned->cost, begun, base, length);
-    regx_pinned_slot_t *slot = &pinned->slots[number];
+    regx_pinned_slot_t *slot = &pinned->slots[name.id];
     const regx_pinned_key_t key = {
-        .slot = number, .generation = slot->generation, .length = length};
+        .slot = name.id, .generation = name.generation, .length = length};
     regx_lock(&pinned->lock);
-    *slot = (regx_pinned_slot_t){.generation = key.generation,
-                                 .used = true,
-                                 .access = access,
-                                 .base = (uintptr_t)base,
-                                 .length = length};
+    *slot = (regx_pinned_slot_t){.access = access, .base = (uintptr_t)base, .length = length};
     regx_unlock(&pinned->lock);
     *mr = (regx_mr_t){.base = base, .length = length, .access = access, .handle = slot};
     memcpy(mr->key.bytes, &key, sizeof(key));
     return REGX_OK;
 }
 
-/* Once the slot is marked no transfer begins. One that is under way has the lock. In a child of fork the
+/* Once the slot is empty no transfer begins. One that is under way has the lock. In a child of fork the
  * slot is still its parent's. */
 void regx_pinned_dereg(regx_transport_t *transport, regx_mr_t *mr)
 {
@@ -184,8 +181,7 @@ void regx_pinned_dereg(regx_transport_t *transport, regx_mr_t *mr)
         return;
     }
     regx_lock(&pinned->lock);
-    slot->used = false;
-    slot->generation++;
+    *slot = (regx_pinned_slot_t){.length = 0};
     regx_unlock(&pinned->lock);
     regx_uring_set(&pinned->uring, number, NULL, 0);
     free_slot(pinned, number);
