@@ -141,13 +141,11 @@ bool regx_registry_keeps(const regx_module_t *module)
             !is_on_demand(component->choice.monitor));
 }
 
-/* What the process may keep is divided among the caches, and as much of owned memory among the devices; no
- * cache keeps more than its device has. */
+/* What the process may keep is divided among the caches, and as much of owned memory among the devices. */
 static regx_cache_config_t share_of_cache(const regx_module_t *module)
 {
     const regx_component_t *component = module->component;
     const regx_registration_settings_t *settings = &component->params.settings.registration;
-    const uint64_t device_count = module->transport->mr_count;
     regx_cache_config_t cache = {.bytes = settings->cache_bytes,
                                  .count = REGX_CACHE_COUNT,
                                  .once_bytes = settings->once_bytes,
@@ -166,9 +164,6 @@ static regx_cache_config_t share_of_cache(const regx_module_t *module)
         cache.bytes = cache.bytes == REGX_UNLIMITED
                           ? REGX_UNLIMITED
                           : regx_max(cache.bytes / caches, regx_page_size());
-    }
-    if (device_count != 0 && cache.count > device_count) {
-        cache.count = device_count;
     }
     return cache;
 }

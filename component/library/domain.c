@@ -146,13 +146,11 @@ static int refuse(int result, const char *why, regx_error_t error)
 
 static regx_status_t open_registry(regx_domain_t *domain, const regx_domain_options_t *options)
 {
-    const uint64_t count = options->count != 0 ? options->count : REGX_CACHE_COUNT;
-    const uint64_t device = domain->device.mr_count;
-    const regx_cache_config_t config = {.bytes =
-                                            options->bytes != 0 ? options->bytes : REGX_UNLIMITED,
-                                        .count = device != 0 ? regx_min(count, device) : count,
-                                        .changed_in_use = options->changed_in_use,
-                                        .context = options->context};
+    const regx_cache_config_t config = {
+        .bytes = options->bytes != 0 ? options->bytes : REGX_UNLIMITED,
+        .count = options->count != 0 ? options->count : REGX_CACHE_COUNT,
+        .changed_in_use = options->changed_in_use,
+        .context = options->context};
 
     return regx_registry_open(&domain->registry, domain->choice.monitor, &config, &domain->device,
                               &domain->counters);

@@ -14,6 +14,9 @@ static _Atomic uint64_t serials;
 
 regx_cache_t *regx_cache_open(regx_registry_t *registry, const regx_cache_config_t *config)
 {
+    const uint64_t device = registry->transport->mr_count;
+    const uint64_t most = device != 0 ? regx_min(device, REGX_REGIONS_MAX) : REGX_REGIONS_MAX;
+    const uint64_t count = regx_min(config->count, most);
     /* Zeros; most of it, the ghosts, is touched when it is used. */
     regx_cache_t *cache = mmap(NULL, sizeof(*cache), PROT_READ | PROT_WRITE,
                                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -21,11 +24,7 @@ regx_cache_t *regx_cache_open(regx_registry_t *registry, const regx_cache_config
     if (cache == MAP_FAILED) {
         return NULL;
     }
-    if (!regx_regions_init(&cache->regions, config->count)) {
-        munmap(cache, sizeof(*cache));
-        return NULL;
-    }
-    if (!regx_thread_states_open(cache)) {
+    if (!regx_regions_init(&cache->regions, count) || !regx_thread_states_open(cache)) {
         regx_regions_fini(&cache->regions);
         munmap(cache, sizeof(*cache));
         return NULL;
@@ -44,7 +43,7 @@ regx_cache_t *regx_cache_open(regx_registry_t *registry, const regx_cache_config
     cache->fast = cache->told == NULL || cache->fences ? UINT64_MAX : cache->serial;
     cache->registry = registry;
     cache->config = *config;
-    cache->config.count = regx_min(config->count, REGX_REGIONS_MAX);
+    cache->config.count = count;
     cache->applied_max = REGX_APPLIED_MAX;
     cache->room.pinned_max =
         config->bytes + regx_min(config->bytes / 4, REGX_UNLIMITED - config->bytes);

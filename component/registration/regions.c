@@ -28,7 +28,9 @@ bool regx_regions_init(regx_regions_t *regions, uint64_t max)
 
 void regx_regions_fini(regx_regions_t *regions)
 {
-    munmap(regions->records, size_of(regions));
+    if (regions->records != MAP_FAILED) {
+        munmap(regions->records, size_of(regions));
+    }
 }
 
 void regx_regions_push(regx_regions_t *regions, uint32_t *list, uint32_t number)
