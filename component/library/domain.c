@@ -297,30 +297,21 @@ void regx_domain_statistics(regx_domain_t *domain, regx_statistics_t *statistics
     memcpy(statistics, &own, regx_min(size, sizeof(own)));
 }
 
-/* The reason of that number among those that were counted; the number, less how many there are, if
- * there is none. */
-static const regx_tally_t *find_tally(const regx_tally_t tallies[REGX_REASONS_MAX], unsigned *index)
-{
-    for (int i = 0; i < REGX_REASONS_MAX && atomic_load(&tallies[i].count) > 0; i++) {
-        if ((*index)-- == 0) {
-            return &tallies[i];
-        }
-    }
-    return NULL;
-}
-
+/* Those of the domain come first, then the monitor's. */
 int regx_domain_fallback(regx_domain_t *domain, unsigned index, const char **reason,
                          uint64_t *count)
 {
-    const regx_tally_t *tally = find_tally(domain->counters.fallbacks, &index);
+    const regx_tally_t *const both[] = {domain->counters.fallbacks, counters.fallbacks};
 
-    if (tally == NULL) {
-        tally = find_tally(counters.fallbacks, &index);
+    for (unsigned i = 0; i < 2 * REGX_REASONS_MAX; i++) {
+        const regx_tally_t *tally = &both[i / REGX_REASONS_MAX][i % REGX_REASONS_MAX];
+        const uint64_t times = atomic_load(&tally->count);
+
+        if (times > 0 && index-- == 0) {
+            *reason = tally->reason;
+            *count = times;
+            return 0;
+        }
     }
-    if (tally == NULL) {
-        return ENOENT;
-    }
-    *reason = tally->reason;
-    *count = atomic_load(&tally->count);
-    return 0;
+    return ENOENT;
 }
