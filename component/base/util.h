@@ -130,6 +130,12 @@ static inline uintptr_t regx_align_up(uintptr_t address, uintptr_t unit)
     return (address + unit - 1) & ~(unit - 1);
 }
 
+/* Whether something is mapped in all of those pages. MS_ASYNC does nothing, to all that is mapped. */
+static inline bool regx_is_mapped(uintptr_t start, uintptr_t end)
+{
+    return msync((void *)start, end - start, MS_ASYNC) == 0;
+}
+
 /* What was stored before, also past the caches (movnt), is visible to all before what is stored
  * after. The processor need not wait for it, as for a full fence. */
 static inline void regx_fence_stores(void)

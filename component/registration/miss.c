@@ -164,13 +164,11 @@ static void clean_lookup(const regx_cache_t *cache, regx_request_t *request)
 }
 
 /* Whether what was pinned when all changes below `since` had been made, or is not touched by them,
- * is true now: the query, then the sequence, then the log. If not,
- * request->busy is whether it may be in a moment. */
+ * is true now. If not, request->busy is whether it may be in a moment. */
 static bool is_true_since(const regx_cache_t *cache, regx_request_t *request, uintptr_t start,
                           uintptr_t end, uint64_t since)
 {
-    request->busy = (cache->queries && !cache->monitor->valid(cache->monitor)) ||
-                    atomic_load_explicit(&cache->log->sequence, memory_order_acquire) % 2 != 0;
+    request->busy = !regx_monitor_is_settled(cache->monitor);
     return !request->busy && !regx_inval_log_touched(cache->log, since, start, end, true);
 }
 

@@ -291,19 +291,10 @@ static bool is_own(regx_watch_t *watch, const regx_change_t *change)
     return own;
 }
 
-/* In the order of a look-up in the cache (component/design/cache.md): query, sequence, head. */
-static bool is_certain(const regx_watch_t *watch)
-{
-    regx_monitor_t *monitor = watch->monitor;
-
-    return (monitor->valid == NULL || monitor->valid(monitor)) &&
-           atomic_load(&monitor->log->sequence) % 2 == 0;
-}
-
 regx_watch_state_t regx_watch_look(regx_watch_t *watch, bool certain, uintptr_t *first)
 {
     const regx_inval_log_t *log = watch->monitor->log;
-    bool sure = !certain || is_certain(watch);
+    bool sure = !certain || regx_monitor_is_settled(watch->monitor);
     const uint64_t head = atomic_load(&log->head);
     uintptr_t lowest = UINTPTR_MAX;
 
@@ -331,10 +322,7 @@ regx_watch_state_t regx_watch_look(regx_watch_t *watch, bool certain, uintptr_t 
     return lowest != UINTPTR_MAX ? REGX_WATCH_CHANGED : sure ? REGX_WATCH_QUIET : REGX_WATCH_UNSURE;
 }
 
-/* MS_ASYNC does nothing, to all that is mapped. */
 bool regx_watch_is_mapped(const regx_watch_t *watch, uintptr_t from)
 {
-    const uintptr_t at = from & ~(regx_page_size() - 1);
-
-    return msync((void *)at, watch->end - at, MS_ASYNC) == 0;
+    return regx_is_mapped(from & ~(regx_page_size() - 1), watch->end);
 }

@@ -190,6 +190,14 @@ static inline void regx_monitor_unsubscribe(regx_monitor_t *monitor, uintptr_t s
     }
 }
 
+/* Whether no change is under way, nor one that is known and not yet logged: the query, then the sequence.
+ * Who reads the log's head after that misses nothing that came before (component/design/cache.md). */
+static inline bool regx_monitor_is_settled(regx_monitor_t *monitor)
+{
+    return (monitor->valid == NULL || monitor->valid(monitor)) &&
+           atomic_load_explicit(&monitor->log->sequence, memory_order_acquire) % 2 == 0;
+}
+
 /* Changes that are known come into the log, if that is left to who asks. */
 static inline void regx_monitor_poll(regx_monitor_t *monitor)
 {
@@ -214,13 +222,15 @@ regx_status_t regx_monitor_test(regx_monitor_t *monitor, regx_error_t error);
 void regx_monitor_free(regx_monitor_t *monitor);
 
 /* For a monitor's own functions: counts what cannot go as asked for by its reason, and shows it to
- * who traces. Not in the notifier's reader, nor in hooks. */
-static inline void regx_monitor_fallback(const regx_monitor_t *monitor, regx_counters_t *counters,
-                                         uintptr_t start, uintptr_t end, const char *reason)
+ * who traces. Returns REGX_DENIED. Not in the notifier's reader, nor in hooks. */
+static inline regx_status_t regx_monitor_fallback(const regx_monitor_t *monitor,
+                                                  regx_counters_t *counters, uintptr_t start,
+                                                  uintptr_t end, const char *reason)
 {
     regx_tally(counters->fallbacks, reason);
     regx_trace(monitor->trace, REGX_TRACE_PATH, "registration: %zu bytes at %p: %s",
                (size_t)(end - start), (void *)start, reason);
+    return REGX_DENIED;
 }
 
 /* ---- a watch (inval_log.c) ----

@@ -55,12 +55,6 @@ static const unsigned accesses[DIRECTIONS] = {
 static const int touches[DIRECTIONS] = {
     [TO_READ] = MADV_POPULATE_READ, [TO_WRITE] = MADV_POPULATE_WRITE};
 
-/* MS_ASYNC does nothing, to all that is mapped. */
-static bool is_mapped(uintptr_t start, uintptr_t end)
-{
-    return msync((void *)start, end - start, MS_ASYNC) == 0;
-}
-
 /* Has the kernel map pages as a use of them would, without one. false: they cannot be used so. */
 static bool touch(const regx_on_demand_t *odp, uintptr_t start, uintptr_t end, int direction)
 {
@@ -69,7 +63,7 @@ static bool touch(const regx_on_demand_t *odp, uintptr_t start, uintptr_t end, i
         return true;
     }
     /* Interrupted, or short of something: the device may have more luck. */
-    return (errno == EINTR || errno == EAGAIN) && is_mapped(start, end);
+    return (errno == EINTR || errno == EAGAIN) && regx_is_mapped(start, end);
 }
 
 static void advise(const regx_on_demand_t *odp, const regx_mr_t *mr, const void *base,
@@ -104,7 +98,7 @@ static regx_status_t ready(const regx_monitor_t *monitor, const regx_mr_t *mr, v
     if (odp->ways[direction] == TOUCH) {
         return touch(odp, start, end, direction) ? REGX_OK : REGX_DENIED;
     }
-    if (!is_mapped(start, end)) {
+    if (!regx_is_mapped(start, end)) {
         return REGX_DENIED;
     }
     if (odp->ways[direction] == ADVISE) {
