@@ -162,17 +162,11 @@ static bool is_held(regx_drain_t *drain, uintptr_t start, uintptr_t end)
     return false;
 }
 
-/* Whether this thread is one that may wait. */
-static bool may_wait(const regx_drain_t *drain)
-{
-    return getpid() == drain->process &&
-           (pid_t)regx_raw(SYS_gettid, 0, 0, 0, 0, 0) != atomic_load(&drain->helper);
-}
-
 void regx_drain_wait(regx_drain_t *drain, uintptr_t start, uintptr_t end)
 {
-    if (drain == NULL || !is_held(drain, start, end) || !may_wait(drain)) {
-        return;
+    if (drain == NULL || !is_held(drain, start, end) || getpid() != drain->process ||
+        (pid_t)regx_raw(SYS_gettid, 0, 0, 0, 0, 0) == atomic_load(&drain->helper)) {
+        return; /* a child and the helper do not wait */
     }
     const int64_t until = regx_now_ns() + (int64_t)drain->config.milliseconds * 1000000;
     int64_t left = until - regx_now_ns();

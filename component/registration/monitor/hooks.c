@@ -227,9 +227,8 @@ static regx_status_t hooks_subscribe(regx_monitor_t *base, uintptr_t start, uint
         atomic_store(&monitor->stolen, true);
         regx_inval_log_write(base->log, 0, UINTPTR_MAX); /* what is not yet kept is also hit */
     }
-    regx_monitor_fallback(base, monitor->counters, start, end,
-                          "hooks: another library patched the same functions");
-    return REGX_DENIED;
+    return regx_monitor_fallback(base, monitor->counters, start, end,
+                                 "hooks: another library patched the same functions");
 }
 
 static bool hooks_valid(regx_monitor_t *base)
@@ -290,14 +289,6 @@ typedef struct ucm_mremap_event {
 /* Of this thread: ucm has just told that nothing of what begins there goes. NULL: it has not. */
 static _Thread_local const void *of_no_size __attribute__((tls_model("initial-exec")));
 
-/* The source is told of as unmapped, the destination in its own event alone. */
-static void mremap_told(const ucm_mremap_event_t *event)
-{
-    if ((event->flags & MREMAP_FIXED) != 0) {
-        ucm.report(event->new_address, event->new_size, true);
-    }
-}
-
 /* Of shmdt ucm first tells with the segment's size, or 0 where it does not find that out, as if it
  * were any other call; and then that it is shmdt. */
 static void ucm_told(ucm_event_type_t type, ucm_event_t *event, void *unused)
@@ -306,8 +297,12 @@ static void ucm_told(ucm_event_type_t type, ucm_event_t *event, void *unused)
     if (type == UCM_EVENT_VM_UNMAPPED) {
         of_no_size = event->vm_unmapped.size == 0 ? event->vm_unmapped.address : NULL;
         ucm.report(event->vm_unmapped.address, event->vm_unmapped.size, true);
-    } else if (type == UCM_EVENT_MREMAP) {
-        mremap_told((const ucm_mremap_event_t *)&event->mremap);
+    } else if (type == UCM_EVENT_MREMAP) { /* the source is told of as unmapped */
+        const ucm_mremap_event_t *moved = (const ucm_mremap_event_t *)&event->mremap;
+
+        if ((moved->flags & MREMAP_FIXED) != 0) {
+            ucm.report(moved->new_address, moved->new_size, true);
+        }
     } else if (event->shmdt.shmaddr == of_no_size) {
         ucm.report((void *)(uintptr_t)event->shmdt.shmaddr, 0, false);
     }

@@ -165,11 +165,8 @@ static regx_status_t subscribe(regx_monitor_t *monitor, uintptr_t start, uintptr
     *since = atomic_load(&monitor->log->head);
     const char *reason = why_not(kernel, start, end);
 
-    if (reason != NULL) {
-        regx_monitor_fallback(monitor, kernel->counters, start, end, reason);
-        return REGX_DENIED;
-    }
-    return REGX_OK;
+    return reason == NULL ? REGX_OK
+                          : regx_monitor_fallback(monitor, kernel->counters, start, end, reason);
 }
 
 static void unsubscribe(regx_monitor_t *monitor, uintptr_t start, uintptr_t end)

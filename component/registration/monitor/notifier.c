@@ -336,11 +336,8 @@ static regx_status_t subscribe(regx_monitor_t *monitor, uintptr_t start, uintptr
                              ? "not watched: the program closed the notifier's descriptor"
                              : regx_uffd_ranges_add(&notifier->ranges, start, end, since);
 
-    if (reason != NULL) {
-        regx_monitor_fallback(monitor, notifier->counters, start, end, reason);
-        return REGX_DENIED;
-    }
-    return REGX_OK;
+    return reason == NULL ? REGX_OK
+                          : regx_monitor_fallback(monitor, notifier->counters, start, end, reason);
 }
 
 static void discard(regx_notifier_t *notifier)
