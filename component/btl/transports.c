@@ -102,19 +102,21 @@ static bool open_needed(regx_component_t *component, candidate_t *candidate)
         status = open_devices(component, candidate, error);
     }
     const bool some = component->module_count > before;
-    if (status != REGX_OK) {
-        regx_trace(&component->trace, REGX_TRACE_CHOICE, "transport %s cannot be used%s: %s", name,
-                   some ? " as a whole" : "", error);
+    if (status == REGX_OK) {
+        return some;
     }
+    regx_trace(&component->trace, REGX_TRACE_CHOICE, "transport %s cannot be used%s: %s", name,
+               some ? " as a whole" : "", error);
     if (status == REGX_INVALID) { /* the error begins with the name of a parameter */
-        regx_params_complain(REGX_PREFIX "%s", error);
-    } else if (some && status != REGX_OK) { /* the job goes on, and waits for nobody here */
-        regx_compat_output_for_node(
-            REGX_PREFIX "transport=%s: %s; the other ports are used without it", name, error);
-    } else if (status != REGX_OK) {
-        regx_params_complain(REGX_PREFIX "transport=%s: %s", name, error);
+        return regx_params_complain(REGX_PREFIX "%s", error);
     }
-    return status != REGX_INVALID && some;
+    if (!some) {
+        return regx_params_complain(REGX_PREFIX "transport=%s: %s", name, error);
+    }
+    /* The job goes on, and waits for nobody here. */
+    regx_compat_output_for_node(REGX_PREFIX "transport=%s: %s; the other ports are used without it",
+                                name, error);
+    return true;
 }
 
 /* Where no transport opens the devices that are to be included: whether they are here. false: a
@@ -130,11 +132,11 @@ static bool check_include(const regx_component_t *component)
 
         snprintf(name, sizeof(name), "%.*s", (int)length, at);
         if (!entry->owns(name)) {
-            regx_params_complain(REGX_PREFIX
-                                 "if_include=%s: \"%s\" is no %s of this node; allowed: those that "
-                                 "are, or their ports, as mlx5_0 or mlx5_0:2",
-                                 list, name, entry->devices);
-            return false;
+            return regx_params_complain(
+                REGX_PREFIX
+                "if_include=%s: \"%s\" is no %s of this node; allowed: those that are, or "
+                "their ports, as mlx5_0 or mlx5_0:2",
+                list, name, entry->devices);
         }
         at += length + (at[length] == ',');
     }
