@@ -66,13 +66,6 @@ static void pack_converted(void *context, void *to, size_t length)
     opal_convertor_pack(convertor, &iov, &count, &packed);
 }
 
-/* Whether the first bytes of contiguous data are to go with an RTS. Open MPI has one limit for
- * these and for data that must be packed, which travels in fragments anyway. */
-static bool begins_rendezvous(const opal_convertor_t *convertor, size_t size, size_t message)
-{
-    return size < message && opal_convertor_need_buffers(convertor) == 0;
-}
-
 mca_btl_base_descriptor_t *regx_btl_prepare_src(mca_btl_base_module_t *btl,
                                                 regx_endpoint_t *endpoint,
                                                 struct opal_convertor_t *convertor, uint8_t order,
@@ -81,6 +74,7 @@ mca_btl_base_descriptor_t *regx_btl_prepare_src(mca_btl_base_module_t *btl,
     regx_module_t *module = regx_module_of(btl);
     /* ob1 sets PRIORITY for the first fragment of a message only. */
     const bool is_later = (flags & MCA_BTL_DES_FLAGS_PRIORITY) == 0;
+    const bool contiguous_first = !is_later && opal_convertor_need_buffers(convertor) == 0;
     size_t length = regx_min(*size, btl->btl_max_send_size - reserve);
     size_t message;
 
@@ -91,13 +85,15 @@ mca_btl_base_descriptor_t *regx_btl_prepare_src(mca_btl_base_module_t *btl,
         regx_fragment_must_wait(module, endpoint, reserve + length, message)) {
         return NULL;
     }
-    if (!is_later && begins_rendezvous(convertor, length, message)) {
+    if (contiguous_first && length < message) {
+        /* It goes with an RTS. Open MPI has one limit for these bytes and for data that must be packed,
+         * which travels in fragments anyway. */
         length = module->params->rts_contiguous ? length : 0;
     } else if (regx_eager_is_lowered(&module->eager, reserve + message)) {
         /* Only non-contiguous messages and those of MPI_Bsend come here. */
         regx_endpoint_note(module, endpoint, message, REGX_EAGER_SEND);
         length = is_later ? length : message; /* the rest would go in fragments, after an answer */
-    } else if (!is_later && opal_convertor_need_buffers(convertor) == 0) {
+    } else if (contiguous_first) {
         regx_endpoint_note(module, endpoint, message, REGX_EAGER_SEND); /* MPI_Ssend's */
     }
     if (is_later) { /* it goes in fragments, without a CTS */

@@ -30,21 +30,13 @@ static bool owns_device(const char *device)
     return stat(path, &status) == 0;
 }
 
-static bool has_device(void)
+static const char *why_no_verbs(void)
 {
     glob_t devices = {0};
     const bool found = glob(DEVICES "/*", GLOB_NOSORT, NULL, &devices) == 0;
 
     globfree(&devices);
-    return found;
-}
-
-static const char *why_no_verbs(void)
-{
-    if (!REGX_HAVE_VERBS) {
-        return "built without rdma-core";
-    }
-    return has_device() ? NULL : "no RDMA device here";
+    return !REGX_HAVE_VERBS ? "built without rdma-core" : found ? NULL : "no RDMA device here";
 }
 
 #define VERBS_ROW(type, field, ...)                                                                \

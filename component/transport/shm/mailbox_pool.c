@@ -14,12 +14,6 @@ struct regx_mailbox_segment {
     regx_mailbox_box_t boxes[];
 };
 
-/* One more than is needed: a mailbox may be taken while another is being left. */
-static unsigned boxes_per_segment(const regx_mailbox_pool_t *pool)
-{
-    return (unsigned)regx_min(pool->neighbours + 1, REGX_MAILBOX_POOL_UNIT);
-}
-
 /* Shorter rings for many neighbours, and to leave enough shared memory for others. all: mailboxes of
  * all processes of this machine, if all talk. room: bytes that they may take together. */
 static uint32_t choose_ring(size_t neighbours, size_t all, size_t room)
@@ -75,7 +69,8 @@ static bool add_boxes(regx_mailbox_pool_t *pool)
 {
     const regx_segment_kind_t other =
         pool->kind == REGX_SEGMENT_SYSV ? REGX_SEGMENT_POSIX : REGX_SEGMENT_SYSV;
-    const size_t count = boxes_per_segment(pool);
+    /* One more than is needed: a mailbox may be taken while another is being left. */
+    const size_t count = regx_min(pool->neighbours + 1, REGX_MAILBOX_POOL_UNIT);
     const size_t segments = (pool->neighbours + count - 1) / count;
     const uint32_t ring =
         choose_ring(pool->neighbours, ((size_t)pool->neighbours + 1) * segments * count,

@@ -87,23 +87,7 @@ static uint64_t ipc_number(void)
     return namespace_number(REGX_PROC "ns/ipc");
 }
 
-static regx_shm_node_t this_node(void)
-{
-    return (regx_shm_node_t){.machine = machine(),
-                             .processes = namespace_number(REGX_PROC "ns/pid"),
-                             .ipc = ipc_number(),
-                             .users = namespace_number(REGX_PROC "ns/user"),
-                             .memory = folder_number()};
-}
-
 /* ---- opening and closing ---- */
-
-/* Bytes of memory of that kind that this process may take, if all of the node take as much: half of it
- * is left to the program. */
-static size_t part_of_room(const regx_shm_t *shm, regx_segment_kind_t kind)
-{
-    return regx_segment_room(kind) / 2 / (shm->config.neighbours + 1);
-}
 
 /* Of that kind, with so much of a pool, and a mailbox for each neighbour. last: no smaller pool is of use,
  * and there are only as many mailboxes as fit in this process's part; others are allocated when they
@@ -114,7 +98,8 @@ static bool open_main_as(regx_shm_t *shm, regx_segment_kind_t kind, size_t pool_
     const unsigned buffers = kind == REGX_SEGMENT_SYSV ? REGX_CICO_BUFFERS : REGX_CICO_FIRST;
     const size_t pool_offset = regx_shm_pool_offset(buffers);
     const size_t before = pool_offset + pool_size;
-    const size_t part = part_of_room(shm, kind);
+    /* If all of the node take as much, half of it is left to the program. */
+    const size_t part = regx_segment_room(kind) / 2 / (shm->config.neighbours + 1);
     /* One for messages to itself. */
     const unsigned wanted = (unsigned)regx_min(
         shm->config.neighbours > 0 ? shm->config.neighbours + 1 : 0, REGX_SHM_AHEAD);
@@ -202,7 +187,11 @@ static regx_status_t open_shm(const regx_transport_config_t *config, regx_error_
                                         .cookie_address = (uintptr_t)&shm->queue->cookie,
                                         .cookie = cookie,
                                         .life = regx_life_begin(&shm->life),
-                                        .node = this_node()};
+                                        .node = {.machine = machine(),
+                                                 .processes = namespace_number(REGX_PROC "ns/pid"),
+                                                 .ipc = ipc_number(),
+                                                 .users = namespace_number(REGX_PROC "ns/user"),
+                                                 .memory = folder_number()}};
     regx_list_init(&shm->zcopies);
     regx_list_init(&shm->turns);
     regx_list_init(&shm->ending);
