@@ -221,8 +221,7 @@ int main(int argc, char **argv)
     if (regx_check_sum->processes != 0 || (status != NOT_FOUND && status != NOT_RUN)) {
         regx_check_sum_print();
     }
-    if (regx_check_sum_used(times) != 0 &&
-        (waited == 0 || (WIFSIGNALED(waited) && regx_check_sum->stops))) {
+    if (regx_check_sum_used(times) != 0 && (waited == 0 || regx_check_sum->stops)) {
         status = FOUND;
     }
     if (json != NULL) {
