@@ -46,7 +46,20 @@ typedef struct heard {
 static heard_t heard;
 static _Atomic uint64_t cursor; /* changes that were looked at */
 static uint64_t uses, messages;
-static _Atomic bool may_be_open; /* false: none is_open */
+static _Atomic bool may_be_open;         /* false: none is_open */
+static __thread volatile bool is_inside; /* this thread has the lock, or is about to */
+
+static void enter(void)
+{
+    is_inside = true;
+    pthread_mutex_lock(&lock);
+}
+
+static void leave(void)
+{
+    pthread_mutex_unlock(&lock);
+    is_inside = false;
+}
 
 static uint32_t slot_of(const regx_check_range_t *range)
 {
@@ -142,25 +155,22 @@ static bool mark_loss(void *context, const regx_vma_t *mapping)
     return true;
 }
 
-/* In a handler of a signal, of a thread that has the lock, it is not named: that waits no longer than a second. */
+/* In a handler of a signal, of a thread that has the lock, it is not named. */
 void regx_check_file_lost(int fd, const char *what, const void *caller, off_t from, off_t to)
 {
     const uint64_t page = regx_page_size();
     loss_t loss = {.from = regx_align_up((uint64_t)from, page),
                    .to = (uint64_t)to & ~(page - 1),
                    .copies = to == INT64_MAX};
-    struct timespec until;
 
-    if (regx_check_sum == NULL || regx_check_sum->unwatched == 0 || fstat(fd, &loss.file) != 0) {
+    if (is_inside || regx_check_sum == NULL || regx_check_sum->unwatched == 0 ||
+        fstat(fd, &loss.file) != 0) {
         return;
     }
     regx_check_call_take(&loss.call, what, caller);
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec++;
-    if (pthread_mutex_timedlock(&lock, &until) == 0) {
-        regx_maps_each(&maps, 0, UINTPTR_MAX, mark_loss, &loss);
-        pthread_mutex_unlock(&lock);
-    }
+    enter();
+    regx_maps_each(&maps, 0, UINTPTR_MAX, mark_loss, &loss);
+    leave();
 }
 
 /* Acts on what is in the log, up to that number. certain: it may be what somebody did. */
@@ -278,7 +288,7 @@ regx_check_range_t *regx_check_range_begin(const struct ibv_context *context, co
 
     regx_check_call_take(&call, NULL, NULL);
     pthread_once(&once, start);
-    pthread_mutex_lock(&lock);
+    enter();
     regx_check_range_t *range = unused;
     if (range != NULL) {
         unused = range->next[0];
@@ -322,7 +332,7 @@ regx_check_range_t *regx_check_range_begin(const struct ibv_context *context, co
                                       .begun_ns = regx_now_ns(),
                                       .call = call};
     }
-    pthread_mutex_unlock(&lock);
+    leave();
     atomic_fetch_add(&regx_check_sum->registrations, 1);
     atomic_fetch_add(&regx_check_sum->unwatched, !watched);
     atomic_fetch_add(&regx_check_sum->unwitnessed, !witnessed);
@@ -334,7 +344,7 @@ void regx_check_range_add(regx_check_range_t *range, const struct ibv_mr *mr)
     if (range == NULL) {
         return;
     }
-    pthread_mutex_lock(&lock);
+    enter();
     range->keys[0] = mr->lkey;
     range->keys[1] = mr->rkey;
     range->is_registered = true;
@@ -345,12 +355,12 @@ void regx_check_range_add(regx_check_range_t *range, const struct ibv_mr *mr)
         *head = range;
     }
     may_be_open = may_be_open || is_open(range);
-    pthread_mutex_unlock(&lock);
+    leave();
 }
 
 regx_check_range_t *regx_check_range_remove(const struct ibv_mr *mr)
 {
-    pthread_mutex_lock(&lock);
+    enter();
     regx_check_range_t *range = find(mr->context, mr->lkey);
 
     for (int i = 0; range != NULL && i < REGX_CHECK_KEYS; i++) {
@@ -362,7 +372,7 @@ regx_check_range_t *regx_check_range_remove(const struct ibv_mr *mr)
         *at = range->next[i];
         range->is_registered = false;
     }
-    pthread_mutex_unlock(&lock);
+    leave();
     return range;
 }
 
@@ -388,14 +398,14 @@ static void judge_peers(const regx_check_range_t *range)
 {
     regx_check_finding_t found = {.verdict = REGX_CHECK_NONE};
 
-    pthread_mutex_lock(&lock);
+    enter();
     const regx_check_change_t *change = &range->changes[0];
     if (range->change_count > 0 && (range->access & REMOTE) != 0 && uses > range->changed_at + 1) {
         describe(&found, REGX_CHECK_REMOTE, range, change, change->start,
                  change->end - change->start);
         found.calls[REGX_CHECK_USED].what = "peers, perhaps";
     }
-    pthread_mutex_unlock(&lock);
+    leave();
     regx_check_fault(&found, NULL);
 }
 
@@ -412,7 +422,7 @@ void regx_check_range_end(regx_check_range_t *range)
         return;
     }
     judge_peers(range);
-    pthread_mutex_lock(&lock);
+    enter();
     if (unused != NULL && unused->is_pinned) {
         let_go(unused);
     }
@@ -421,7 +431,7 @@ void regx_check_range_end(regx_check_range_t *range)
     }
     range->next[0] = unused;
     unused = range;
-    pthread_mutex_unlock(&lock);
+    leave();
 }
 
 void regx_check_ranges_judge(void)
@@ -435,12 +445,12 @@ void regx_check_ranges_judge(void)
 
 bool regx_check_witnesses_drop(void)
 {
-    pthread_mutex_lock(&lock);
+    enter();
     const bool had = regx_check_witness_close();
     if (unused != NULL) {
         let_go(unused);
     }
-    pthread_mutex_unlock(&lock);
+    leave();
     return had;
 }
 
@@ -482,7 +492,7 @@ void regx_check_use(const struct ibv_context *context, const struct ibv_sge *pie
     regx_check_finding_t found;
 
     found.verdict = REGX_CHECK_NONE; /* the rest is written where it is one */
-    pthread_mutex_lock(&lock);
+    enter();
     catch_up();
     const regx_check_range_t *range = find(context, piece->lkey);
     if (range != NULL && piece->length != 0 &&
@@ -491,7 +501,7 @@ void regx_check_use(const struct ibv_context *context, const struct ibv_sge *pie
               completed);
     }
     uses++;
-    pthread_mutex_unlock(&lock);
+    leave();
     regx_check_fault(&found, use);
 }
 
@@ -561,7 +571,7 @@ void regx_check_message(const struct ibv_context *context, const struct ibv_sge 
     const ssize_t got = process_vm_readv(gettid(), &to, 1, from, count, 0);
     message.length = got > 0 ? (size_t)got : 0;
 
-    pthread_mutex_lock(&lock);
+    enter();
     catch_up();
     for (uint32_t i = 0; i < touched && !any_open; i++) {
         any_open = is_open(&ranges[i]);
@@ -580,6 +590,6 @@ void regx_check_message(const struct ibv_context *context, const struct ibv_sge 
         }
     }
     may_be_open = any_open;
-    pthread_mutex_unlock(&lock);
+    leave();
     regx_check_fault(&found, "an offer to a peer");
 }

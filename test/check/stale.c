@@ -11,8 +11,10 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <sys/syscall.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -295,6 +297,11 @@ static void use_in_threads(wire_t *wire)
 static const char *change = "none", *use = "write";
 static int rounds = 1;
 
+static void lengthen(int signal)
+{
+    require(ftruncate(file, 8 * LENGTH + signal) == 0, "ftruncate fails");
+}
+
 static int run(void)
 {
     char frame[4 * LENGTH + PAGE];
@@ -350,6 +357,10 @@ static int run(void)
             munmap(base, 4 * LENGTH);
             map_file(base, MAP_SHARED);
         }
+    }
+    if (strcmp(use, "interrupted") == 0) {
+        signal(SIGALRM, lengthen);
+        setitimer(ITIMER_REAL, &(struct itimerval){{0, 3000}, {0, 3000}}, NULL);
     }
     for (int round = 0; round < rounds; round++) {
         struct ibv_mr *mr = planted_source(wire.pd, base);

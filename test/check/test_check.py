@@ -295,6 +295,10 @@ def test_threads_that_register_use_and_change_are_not_accused(check: Check) -> N
     assert "3001 registrations, 3000 postings" in done.stderr
 
 
+def test_an_ftruncate_in_a_handler_does_not_wait_for_what_it_interrupts(check: Check) -> None:
+    assert check.run(check.built / "stale", "file-copied", "interrupted", 2000).returncode == 0
+
+
 def test_a_hole_in_a_file_is_none_in_private_memory(check: Check) -> None:
     """Also where bytes cannot be compared: what is registered are the program's own pages."""
     done = check.run(check.built.parent / "mpi/deny", "io_uring", check.built / "stale", "file-copied", "write")
