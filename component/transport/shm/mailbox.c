@@ -33,6 +33,10 @@
  * page near, 0.5 far. With 64 laps exchanges of 32 KiB took twice as long until the whole ring was in
  * use. Frames that lie apart are as fast in the part. */
 #define LAPS 512u
+/* But on AMD's processors, sooner up to so many bytes, by any frames. On two cores of a Xeon a page costs
+ * 2.5 us, and there 2 to 32 KiB take 0.83 to 0.88 of the time that they take in the first part. */
+#define PART_SOON (256u << 10)
+#define LAPS_SOON 128u
 /* They are also doubled when a post finds no room, until so many frames of that length fit. */
 #define BURST 64u
 
@@ -246,7 +250,8 @@ static uint64_t payload_room(regx_mailbox_out_t *out, size_t gap, size_t length,
             return UINT64_MAX;
         }
     }
-    if (skip > 0 && gap == 0 && !past && ++out->laps >= LAPS) {
+    const bool soon = !regx_copy_takes() && out->part < PART_SOON;
+    if (skip > 0 && (gap == 0 || soon) && !past && ++out->laps >= (soon ? LAPS_SOON : LAPS)) {
         grow(out);
     }
     return out->payload + skip;

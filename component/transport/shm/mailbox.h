@@ -38,7 +38,7 @@
  * The ring of payload is longer than what is under way needs, since processors then fetch ahead
  * better (mailbox.c has the figures). But the first access to a page costs either side up
  * to 16 us in a virtual machine. So the poster begins with a part of the ring, and doubles it for
- * longer frames, for bursts, and after some hundred laps. The rest of the ring it skips; the poller
+ * longer frames, for bursts, and after some laps. The rest of the ring it skips; the poller
  * need not know of that.
  *
  * The poster's calls are serialised by the caller (the connection's lock), the poller's because
