@@ -123,16 +123,16 @@ static bool read_mapping(FILE *maps, bool with_flags, mapping_t *mapping)
 }
 
 /* The mapping that the address is in. false: none, or /proc cannot be read. Takes long in a large
- * process. */
-static bool find_mapping(uintptr_t address, mapping_t *mapping)
+ * process, with its flags several times as long. */
+static bool find_mapping(uintptr_t address, bool with_flags, mapping_t *mapping)
 {
-    FILE *maps = fopen(REGX_PROC "smaps", "re");
+    FILE *maps = fopen(with_flags ? REGX_PROC "smaps" : REGX_PROC "maps", "re");
     bool found = false;
 
     if (maps == NULL) {
         return false;
     }
-    while (!found && read_mapping(maps, true, mapping) && mapping->start <= address) {
+    while (!found && read_mapping(maps, with_flags, mapping) && mapping->start <= address) {
         found = address < mapping->end;
     }
     fclose(maps);
@@ -164,16 +164,16 @@ bool regx_fault_may_touch(const void *address, bool stores, size_t *length)
     mapping_t mapping;
 
     *length = regx_min(wanted, regx_page_size() - at % regx_page_size());
-    if (!find_mapping(at, &mapping)) {
+    const bool found = find_mapping(at, false, &mapping);
+    if (found && (stores ? !mapping.writable : !mapping.readable)) {
+        *length = regx_min(wanted, mapping.end - at);
         return regx_fault_is_handled(SIGSEGV);
     }
-    const size_t rest = regx_min(wanted, mapping.end - at);
-    if (stores ? !mapping.writable : !mapping.readable) {
-        *length = rest;
+    if (!found || !find_mapping(at, true, &mapping)) {
         return regx_fault_is_handled(SIGSEGV);
     }
     if (mapping.paged || mapping.device) {
-        *length = rest;
+        *length = regx_min(wanted, mapping.end - at);
         return true;
     }
     if (mapping.protected && is_page(at, PROTECTED)) {
