@@ -5,6 +5,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "transport/shm/segment.h"
+
 /* Of a payload so much is fetched while Open MPI looks for the request that it belongs to. */
 #define FETCHED 2048u
 /* Frames of up to APART_MAX bytes lie apart in the ring: before each an APART-th of it is left out.

@@ -48,7 +48,7 @@
 #ifndef REGX_TRANSPORT_MAILBOX_H
 #define REGX_TRANSPORT_MAILBOX_H
 
-#include "transport/shm/segment.h"
+#include "transport/shm/vm.h"
 
 #define REGX_MAILBOX_LINES 256u
 #define REGX_MAILBOX_QUARTER (REGX_MAILBOX_LINES / 4)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * The transport between processes on one machine: mailboxes and the peer's pool in shared memory,
- * and the kernel's copy (segment.h) into and out of memory that is not shared. transport.h says what
+ * and the kernel's copy (vm.h) into and out of memory that is not shared. transport.h says what
  * its operations do.
  *
  * Each process owns a main segment, which holds its connect queue, its claim cells, its pool and a
@@ -23,8 +23,8 @@
  *
  * Files: shm.c opens and closes, shm_conn.c connects and disconnects, mailbox_pool.c has the memory
  * of mailboxes, shm_post.c sends, shm_poll.c receives and completes, neighbour.c maps what others have
- * and copies a piece of it. segment.h declares segment.c (memory that others map), file.c (its files
- * and pages) and vm.c (the kernel's copies, and whether a process lives).
+ * and copies a piece of it. segment.c has memory that others map, file.c its files and pages (segment.h
+ * declares both), and vm.c the kernel's copies, and whether a process lives.
  * Who copies what; each file says how, and when that is best:
  *
  *   a frame             the sender into the mailbox, the receiver out of it      mailbox.c
@@ -48,6 +48,7 @@
 #include "base/thread.h"
 #include "transport/shm/cico.h"
 #include "transport/shm/mailbox.h"
+#include "transport/shm/segment.h"
 #include "transport/shm/shared_copy.h"
 
 /* ---- keys ---- */

@@ -1,8 +1,5 @@
-/* SPDX-License-Identifier: BSD-3-Clause
- *
- * Another process of the node: whether it lives, and what the kernel copies between it and this one.
- */
-#include "transport/shm/segment.h"
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "transport/shm/vm.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -16,6 +13,8 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
+
+#include "transport/shm/segment.h"
 
 /* ---- whether a process lives ---- */
 

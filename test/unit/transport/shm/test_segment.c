@@ -10,8 +10,8 @@
 #include <sys/shm.h>
 #include <sys/stat.h>
 
-#include "base/util.h"
 #include "transport/shm/segment.h"
+#include "transport/shm/vm.h"
 
 enum { PAGES = 16 };
 
