@@ -110,18 +110,19 @@ typedef struct regx_rndv_settings {
 
 extern const regx_param_t regx_rndv_params[];
 
-/* A process at the other end. Part of the BTL's endpoint; the engine's fields start as zero. */
+/* A process at the other end. Part of the BTL's endpoint. */
 typedef struct regx_peer {
     uint64_t id;
     regx_conn_t *conn;
-    size_t granted;      /* the engine's: pool bytes granted to it and not yet acknowledged */
-    uint32_t slots;      /* the engine's: how many slots those are in */
-    size_t writing;      /* the engine's: bytes of its memory that chunks under way write */
-    uint32_t writes;     /* the engine's: how many chunks, or parts of them, those are */
-    uint32_t waiting;    /* the engine's: how many sends wait for some of those to end */
-    atomic_bool no_puts; /* the engine's: it denied a chunk; grant it slots only */
-    atomic_bool no_gets; /* the engine's: nothing is read from it: it sends by slots */
-    atomic_bool chunked; /* the engine's: its last CTS was of the path pipeline */
+    /* The engine's; they start as zero. */
+    size_t granted;      /* pool bytes granted to it and not yet acknowledged */
+    uint32_t slots;      /* how many slots those are in */
+    size_t writing;      /* bytes of its memory that chunks under way write */
+    uint32_t writes;     /* how many chunks, or parts of them, those are */
+    uint32_t waiting;    /* how many sends wait for some of those to end */
+    atomic_bool no_puts; /* it denied a chunk; grant it slots only */
+    atomic_bool no_gets; /* nothing is read from it: it sends by slots */
+    atomic_bool chunked; /* its last CTS was of the path pipeline */
 } regx_peer_t;
 
 /* What auto has measured of messages of that length by that path, in kB/s. 0: nothing. Takes the
