@@ -59,7 +59,7 @@ const regx_param_t regx_rndv_params[] = {
     {.name = NULL}};
 
 /* By stage, but those that do nothing and END. */
-static const regx_stage_do_t stages[REGX_STAGE_COUNT] = {
+static regx_stage_do_t *const stages[REGX_STAGE_COUNT] = {
     [REGX_STAGE_WRITE] = regx_stage_write,
     [REGX_STAGE_WRITTEN] = regx_stage_written,
     [REGX_STAGE_ADVERTISE] = regx_stage_advertise,

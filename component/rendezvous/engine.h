@@ -103,7 +103,11 @@ typedef struct regx_step {
 /* Does a stage. The answer is about a send that this thread works on. REGX_OK: it may go on;
  * REGX_AGAIN: something found no room. The answer of a receive's stage is ignored, and so is that of
  * a send's if `news` is set. */
-typedef regx_status_t (*regx_stage_do_t)(regx_rndv_t *rndv, regx_step_t *step);
+typedef regx_status_t regx_stage_do_t(regx_rndv_t *rndv, regx_step_t *step);
+
+regx_stage_do_t regx_stage_write, regx_stage_written, regx_stage_advertise, regx_stage_was_read,
+    regx_stage_compare, regx_stage_grant, regx_stage_acknowledge, regx_stage_copy_out,
+    regx_stage_get, regx_stage_got, regx_stage_look, regx_stage_flush;
 
 /* Whom a slot of the pool is granted to. */
 typedef struct regx_slot_use {
@@ -163,7 +167,7 @@ struct regx_rndv {
     regx_counters_t *counters;
     unsigned send_access;                /* what chunks of send buffers are registered for */
     const regx_strategy_t *const *paths; /* by path: whose each is; NULL: none is */
-    const regx_stage_do_t *stages;       /* by stage */
+    regx_stage_do_t *const *stages;      /* by stage */
     regx_paging_t paging;                /* where the kernel copies to a node's other processes */
     regx_lock_t lock;
     regx_handle_table_t recvs, sends;

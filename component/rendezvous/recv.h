@@ -289,14 +289,6 @@ void regx_bounce_recv_next_locked(regx_rndv_t *rndv, regx_rndv_recv_t *recv, reg
 /* Takes CTS_SLOTS. */
 bool regx_bounce_send_control_locked(regx_rndv_send_t *send, const regx_control_t *control,
                                      regx_step_t *step);
-regx_status_t regx_stage_copy_out(regx_rndv_t *rndv, regx_step_t *step);
-
-/* put.c and get.c: chunks. */
-
-regx_status_t regx_stage_grant(regx_rndv_t *rndv, regx_step_t *step);
-regx_status_t regx_stage_acknowledge(regx_rndv_t *rndv, regx_step_t *step);
-regx_status_t regx_stage_get(regx_rndv_t *rndv, regx_step_t *step);
-regx_status_t regx_stage_got(regx_rndv_t *rndv, regx_step_t *step);
 
 /* revoke.c: what was granted is acknowledged, and granted anew. */
 
@@ -328,7 +320,5 @@ bool regx_revoke_send_control_locked(regx_rndv_send_t *send, const regx_control_
                                      regx_step_t *step);
 /* Looks at all whose memory is watched. From progress only. */
 void regx_revokes_advance(regx_rndv_t *rndv);
-regx_status_t regx_stage_look(regx_rndv_t *rndv, regx_step_t *step);
-regx_status_t regx_stage_flush(regx_rndv_t *rndv, regx_step_t *step);
 
 #endif

@@ -155,10 +155,6 @@ static inline void regx_send_post_locked(regx_rndv_send_t *send, const regx_cont
     }
 }
 
-/* An RTS goes to that peer, and its CTS is awaited. Meanwhile progress registers what the CTS will
- * probably grant: the first chunk. */
-void regx_rndv_expect(regx_rndv_t *rndv, const regx_peer_t *peer, const void *base, size_t length);
-
 /* A control message of a receiver arrived. */
 void regx_send_control(regx_rndv_t *rndv, uint64_t sender, const regx_control_t *control);
 
@@ -221,20 +217,12 @@ struct regx_write {
 regx_write_t *regx_write_new_locked(regx_rndv_t *rndv);
 /* Registers what the put is of. */
 regx_status_t regx_write_acquire(regx_rndv_t *rndv, regx_write_t *write);
-/* An RTS is on its way (regx_rndv_expect): its first chunk is registered, unless that was done. */
+/* An RTS goes to that peer, and its CTS is awaited. Meanwhile progress registers what the CTS will
+ * probably grant: the first chunk. */
+void regx_rndv_expect(regx_rndv_t *rndv, const regx_peer_t *peer, const void *base, size_t length);
+/* Registers it, unless that was done. */
 void regx_early_register(regx_rndv_t *rndv);
 /* What was registered early for the send's next grant; NULL: nothing. */
 regx_write_t *regx_early_take(regx_rndv_send_t *send);
-
-/* ---- stages of send.c ---- */
-
-regx_status_t regx_stage_write(regx_rndv_t *rndv, regx_step_t *step);
-regx_status_t regx_stage_written(regx_rndv_t *rndv, regx_step_t *step);
-
-/* ---- stages of get.c and revoke.c ---- */
-
-regx_status_t regx_stage_advertise(regx_rndv_t *rndv, regx_step_t *step);
-regx_status_t regx_stage_was_read(regx_rndv_t *rndv, regx_step_t *step);
-regx_status_t regx_stage_compare(regx_rndv_t *rndv, regx_step_t *step);
 
 #endif
