@@ -138,14 +138,6 @@ static regx_cico_offer_t *find_free_locked(regx_cico_t *cico)
     return NULL;
 }
 
-static bool has_standing_request(const regx_shm_conn_t *conn, size_t length)
-{
-    const uint32_t standing =
-        atomic_load_explicit(&conn->peer.main->cico.standing, memory_order_relaxed);
-
-    return (standing & size_bit(length)) != 0;
-}
-
 static void unqueue_locked(regx_shm_t *shm, regx_cico_offer_t *offer)
 {
     regx_list_remove(&offer->queued);
@@ -162,13 +154,16 @@ bool regx_shm_stage(regx_conn_t *super, const void *base, size_t length, regx_ke
         return false;
     }
     regx_lock(&conn->lock);
-    const bool standing = conn->state == REGX_SHM_ATTACHED && has_standing_request(conn, length);
+    const uint32_t standing =
+        conn->state == REGX_SHM_ATTACHED
+            ? atomic_load_explicit(&conn->peer.main->cico.standing, memory_order_relaxed)
+            : 0;
     const bool past = regx_mailbox_is_far(&conn->out);
     regx_unlock(&conn->lock);
     regx_lock(&shm->lock);
     regx_cico_offer_t *offer = find_free_locked(&shm->cico);
     if (offer != NULL) {
-        const bool ahead = standing && (shm->cico.sizes_not_taken & size_bit(length)) == 0;
+        const bool ahead = (standing & ~shm->cico.sizes_not_taken & size_bit(length)) != 0;
 
         *offer = (regx_cico_offer_t){.state = ahead ? REGX_CICO_AHEAD : REGX_CICO_OFFERED,
                                      .number = offer->number + 1,

@@ -108,12 +108,6 @@ void regx_shm_bring_in(const void *memory, size_t needed, size_t *brought_in, in
     }
 }
 
-void regx_shm_free_pages(void *memory, size_t length)
-{
-    munlock(memory, length); /* the kernel frees no page that the pool has locked */
-    madvise(memory, length, MADV_REMOVE);
-}
-
 static bool is_same_file(const struct stat *status, const regx_shm_file_t *file)
 {
     return status->st_dev == file->device && status->st_ino == file->inode;

@@ -102,12 +102,6 @@ void regx_mailbox_in_init(regx_mailbox_in_t *in, regx_mailbox_memory_t *memory, 
     regx_mailbox_free_until(in, 0);
 }
 
-/* Whether so many lines are free, as far as the poster knows. */
-static inline bool are_known_free(const regx_mailbox_out_t *out, uint32_t lines)
-{
-    return out->line + lines - out->consumed_lines <= REGX_MAILBOX_LINES;
-}
-
 bool regx_mailbox_is_far(const regx_mailbox_out_t *out)
 {
     return out->distance >= FAR;
@@ -162,7 +156,7 @@ bool regx_mailbox_has_room(regx_mailbox_out_t *out, uint32_t lines)
     look_at_consumed(out, &out->memory->consumed.lines, &out->consumed_lines,
                      !regx_mailbox_is_far(out) ||
                          out->line / REGX_MAILBOX_LINES % TIMED_LINES == 0);
-    return are_known_free(out, lines);
+    return out->line + lines - out->consumed_lines <= REGX_MAILBOX_LINES;
 }
 
 /* Whether a line that is not full may seem to be. */
@@ -367,13 +361,6 @@ bool regx_mailbox_returned(const regx_mailbox_out_t *out, uint32_t token, uint32
     return atomic_load_explicit(&out->memory->returned[token], memory_order_acquire) == use;
 }
 
-static void fetch(const uint8_t *data, size_t length)
-{
-    for (size_t at = 0; at < length && at < FETCHED; at += 64) {
-        __builtin_prefetch(data + at);
-    }
-}
-
 /* Begins to fetch the lines in which a frame goes on. On AMD's processors, so that this core is then
  * the only one to have them: the poster, which writes them in the next lap, takes them sooner from one
  * core than from two that share them. */
@@ -402,9 +389,11 @@ static regx_status_t peek_payload(regx_mailbox_in_t *in, const regx_mailbox_line
         return REGX_INVALID;
     }
     bring_in(in->memory, at + frame->length, &in->brought_in, MADV_POPULATE_READ);
-    fetch(in->memory->payload + at, frame->length);
     frame->data = in->memory->payload + at;
     frame->offset = position;
+    for (size_t ahead = 0; ahead < frame->length && ahead < FETCHED; ahead += 64) {
+        __builtin_prefetch(in->memory->payload + at + ahead);
+    }
     return REGX_OK;
 }
 

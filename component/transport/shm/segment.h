@@ -80,10 +80,6 @@ void regx_shm_files_clean(void);
  * MADV_POPULATE_WRITE. Best effort. */
 void regx_shm_bring_in(const void *memory, size_t needed, size_t *brought_in, int advice);
 
-/* Frees pages that others may have mapped: Open MPI's processes keep what they have of one another
- * until they end, and one that spawns others would run out of memory. Best effort. */
-void regx_shm_free_pages(void *memory, size_t length);
-
 /* ---- segments (segment.c); any thread ---- */
 
 typedef enum regx_segment_kind {

@@ -138,11 +138,6 @@ static void give_cell(regx_shm_t *shm, regx_shared_copy_t *copy)
     regx_unlock(&shm->lock);
 }
 
-static uint64_t remote_of(const regx_get_t *get)
-{
-    return regx_shm_key_unpack(&get->key).address + get->offset;
-}
-
 /* Bytes before the half that is divided, which begins with a page of the destination. */
 static uint64_t first_half(const regx_get_t *get)
 {
@@ -181,7 +176,8 @@ regx_shared_copy_t *regx_shared_copy_ask_locked(regx_shm_conn_t *conn, regx_get_
     const regx_shared_copy_frame_t frame = {.cell = copy->cell,
                                             .number = copy->number,
                                             .local = (uintptr_t)get->local + copy->half,
-                                            .remote = remote_of(get) + copy->half,
+                                            .remote = regx_shm_key_unpack(&get->key).address +
+                                                      get->offset + copy->half,
                                             .length = get->length - copy->half};
 
     regx_claim_open(cell_of(copy), copy->number);
@@ -252,12 +248,6 @@ bool regx_shared_copy_withdraw(regx_shared_copy_t *copy)
     return true;
 }
 
-/* Whether something is left to be claimed. */
-static bool has_rest(const regx_shared_copy_t *copy)
-{
-    return units_claimed(cell_of(copy), copy->number) != regx_claim_units(rest_of(copy));
-}
-
 bool regx_shared_copy_read(regx_shared_copy_t *copy, size_t *copied)
 {
     regx_shm_t *shm = shm_of(copy);
@@ -278,7 +268,8 @@ bool regx_shared_copy_read(regx_shared_copy_t *copy, size_t *copied)
     }
     regx_count(shm->config.counters, &shm->config.counters->chunks_receiver, 1);
     *copied = piece.end - piece.begin;
-    return copy->read < copy->half || has_rest(copy);
+    return copy->read < copy->half ||
+           units_claimed(cell_of(copy), copy->number) != regx_claim_units(rest_of(copy));
 }
 
 bool regx_shared_copy_pass_over(regx_shared_copy_t *copy)

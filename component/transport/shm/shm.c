@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/random.h>
 #include <sys/shm.h>
 #include <sys/stat.h>
@@ -177,7 +178,11 @@ static regx_status_t open_shm(const regx_transport_config_t *config, regx_error_
         free(shm);
         return REGX_UNREACHABLE;
     }
-    regx_vm_offer();
+    /* Lets this user's other processes copy from and to this one where Yama's ptrace_scope is 1, as on
+     * Ubuntu: the kernel else allows that to a process's ancestors alone. With 0 and without Yama it
+     * changes nothing, and with 2 and 3 the kernel refuses still. So the scope is not looked at: an
+     * administrator may raise it while the job runs. */
+    (void)prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);
     shm->queue = &regx_shm_main(shm)->queue;
     shm->queue->cookie = cookie;
     regx_shm_main(shm)->expected = shm->config.neighbours;
@@ -221,10 +226,12 @@ static void shm_close(regx_transport_t *transport)
     regx_shm_finish_disconnecting(shm);
     regx_mailbox_pool_free(&shm->mailboxes);
     regx_alloc_mem_fini(&shm->alloc_mem);
-    /* The pool and the mailboxes behind it. Not the staging buffers: a late receiver would copy zeros
-     * out of one. */
-    const size_t before = shm->address.pool_offset;
-    regx_shm_free_pages(shm->main.base + before, shm->main.name.length - before);
+    /* Frees the pages of the pool and of the mailboxes behind it: Open MPI's processes keep what they
+     * have mapped of one another until they end, and one that spawns others would run out of memory. Not
+     * the staging buffers: a late receiver would copy zeros out of one. */
+    const size_t before = shm->address.pool_offset, length = shm->main.name.length - before;
+    munlock(shm->main.base + before, length); /* of what is locked the kernel frees no page */
+    madvise(shm->main.base + before, length, MADV_REMOVE);
     regx_life_end(shm->life);
     regx_segment_free(&shm->main);
     regx_lock_fini(&shm->lock);

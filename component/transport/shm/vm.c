@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ipc.h>
-#include <sys/prctl.h>
 #include <sys/shm.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -97,11 +96,6 @@ bool regx_life_is_over(const regx_life_t *life, const regx_life_t *own)
 }
 
 /* ---- the kernel's copies ---- */
-
-void regx_vm_offer(void)
-{
-    (void)prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);
-}
 
 /* thread: one of the peer's, as a rule its first. */
 static ssize_t read_cookie(const regx_vm_peer_t *peer, pid_t thread, regx_vm_cookie_t *seen)

@@ -61,12 +61,6 @@ typedef struct regx_vm_peer {
     _Atomic int64_t looked; /* ALLOWED: when its cookie was read, in ns */
 } regx_vm_peer_t;
 
-/* Lets this user's other processes copy from and to this one where Yama's ptrace_scope is 1, as on
- * Ubuntu: the kernel else allows that to a process's ancestors alone. With 0 and without Yama it
- * changes nothing, and with 2 and 3 the kernel refuses still. So the scope is not looked at: an
- * administrator may raise it while the job runs. */
-void regx_vm_offer(void);
-
 /* Asks the kernel, and notes the answer in the peer. Called while that is UNKNOWN. REGX_OK or
  * REGX_DENIED. */
 regx_status_t regx_vm_check(regx_vm_peer_t *peer);
