@@ -220,6 +220,7 @@ regx_status_t regx_shm_get(regx_conn_t *super, regx_get_t *get)
     if (status != REGX_OK) {
         return status;
     }
+    /* If the claim fails the sender copies a step now, and the message is taken from the staging buffer. */
     if (get->staged || !regx_cico_claim_for_kernel(conn, get)) {
         const regx_status_t asked = regx_cico_ask_locked(conn, get);
         regx_unlock(&conn->lock);
