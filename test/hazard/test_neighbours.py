@@ -115,7 +115,8 @@ def test_a_process_whose_first_thread_has_ended_goes_on(mpi: Mpi, tmp_path: Path
 def test_what_a_process_gives_up_after_the_start_harms_no_neighbour(
         mpi: Mpi, tmp_path: Path, strategy: str, order: str, what: str, sysv: bool) -> None:
     """It is another user then, has no descriptor left, sees no System V segment or is refused
-    copies, and meets some of its neighbours only afterwards. Memory that it may not open any more was mapped at the start."""
+    copies, and meets some of its neighbours only afterwards. Memory that it may not open any more was mapped at the
+    start."""
     memory = SharedMemory(tmp_path, sysv=sysv)
     job = mpi("become", what, order, ranks=3, around=memory.around,
               regx={"rendezvous": strategy}).checked(ranks=3).over("shm")

@@ -35,7 +35,8 @@ def test_guest_that_dies_while_the_command_runs() -> None:
 
 
 def test_a_root_that_could_not_be_made_leaves_nothing_mounted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was mounted in it would be emptied with it: mmdebstrap mounts /dev/shm there, and may be killed before it unmounts."""
+    """What was mounted in it would be emptied with it: mmdebstrap mounts /dev/shm there, and may be killed before it
+    unmounts."""
     ours, tools, cache = (tmp_path / name for name in ("ours", "tools", "cache"))
     for folder in (ours, tools, cache):
         folder.mkdir()
