@@ -44,7 +44,7 @@ typedef enum regx_check_event {
 } regx_check_event_t;
 
 #define REGX_CHECK_FAULTS 256
-#define REGX_CHECK_TEXT 480
+#define REGX_CHECK_TEXT 640
 
 /* A distinct fault: what three calls of a process have in common. That process alone writes it. */
 typedef struct regx_check_fault {

@@ -158,8 +158,9 @@ static bool read_at(long fd, void *to, size_t length, uint64_t from)
 }
 
 /* Of the file's own table of symbols, which also has static functions, and those of a program that was not
- * linked with -rdynamic. Nothing is mapped or allocated: whoever posts may be inside a hook. */
-static bool find_symbol(const char *path, uint64_t at, char name[SYMBOL])
+ * linked with -rdynamic. *at becomes a place in the function. Nothing is mapped or allocated: whoever posts may be
+ * inside a hook. */
+static bool find_symbol(const char *path, uint64_t *at, char name[SYMBOL])
 {
     const long fd = regx_raw(SYS_openat, AT_FDCWD, (long)path, O_RDONLY | O_CLOEXEC, 0, 0);
     ElfW(Ehdr) file = {.e_shnum = 0};
@@ -181,8 +182,9 @@ static bool find_symbol(const char *path, uint64_t at, char name[SYMBOL])
 
             for (size_t j = 0; there && j < length / sizeof(some[0]) && !found; j++) {
                 found = (some[j].st_info & 0xf) == STT_FUNC &&
-                        at - some[j].st_value < some[j].st_size &&
+                        *at - some[j].st_value < some[j].st_size &&
                         read_at(fd, name, SYMBOL - 1, strings.sh_offset + some[j].st_name);
+                *at -= found ? some[j].st_value : 0;
             }
         }
     }
@@ -190,7 +192,7 @@ static bool find_symbol(const char *path, uint64_t at, char name[SYMBOL])
     return found;
 }
 
-/* "what in inner < outer < …"; of functions that have no name, the file, and where in it the call is. */
+/* "what in inner+0x1 < outer+0x2 < …": functions, or files where they have no name, and where in it the call is. */
 static void name_call(char text[REGX_CHECK_TEXT], const char *what, const regx_check_call_t *call)
 {
     size_t at = (size_t)snprintf(text, REGX_CHECK_TEXT, "%s", what);
@@ -202,22 +204,19 @@ static void name_call(char text[REGX_CHECK_TEXT], const char *what, const regx_c
         char own[SYMBOL] = "";
 
         dladdr1(frame, &info, (void **)&map, RTLD_DL_LINKMAP);
-        const char *file = basename(info.dli_fname);
-        const uintptr_t place = (uintptr_t)frame - (map != NULL ? map->l_addr : 0);
-        if (info.dli_sname == NULL && map != NULL &&
-            find_symbol(*map->l_name != '\0' ? map->l_name : REGX_PROC "exe", place, own)) {
-            own[strcspn(own, ".")] = '\0'; /* of a function that the compiler has made another of */
-            info.dli_sname = own;
-        }
+        const char *file = basename(info.dli_fname); /* or the function */
+        uint64_t place = (uintptr_t)frame - (map != NULL ? map->l_addr : 0);
         if (info.dli_sname != NULL) {
-            at +=
-                (size_t)snprintf(text + at, REGX_CHECK_TEXT - at, "%s%s", between, info.dli_sname);
-        } else if (i == 0 || strncmp(file, "libc.so", 7) != 0) {
-            at += (size_t)snprintf(text + at, REGX_CHECK_TEXT - at, "%s%s+0x%" PRIxPTR, between,
-                                   file, place);
-        } else {
+            file = info.dli_sname;
+            place = (uint64_t)(frame - (const char *)info.dli_saddr);
+        } else if (map != NULL &&
+                   find_symbol(*map->l_name != '\0' ? map->l_name : REGX_PROC "exe", &place, own)) {
+            file = own;
+        } else if (i > 0 && strncmp(file, "libc.so", 7) == 0) {
             break; /* what calls main, or a thread's function */
         }
+        at += (size_t)snprintf(text + at, REGX_CHECK_TEXT - at, "%s%s+0x%" PRIx64, between, file,
+                               place);
     }
     for (; *text != '\0'; text++) { /* as it is in JSON */
         if (*text == '"' || *text == '\\' || (unsigned char)*text < ' ') {
