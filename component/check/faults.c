@@ -85,8 +85,10 @@ static void print_fault(const regx_check_fault_t *fault, uint64_t times)
         at +=
             !told || i == REGX_CHECK_CHANGED ? put_line(lines + at, before[i], fault->text[i]) : 0;
     }
-    regx_check_say("%s%s%s: %" PRIu64 " bytes at 0x%" PRIx64 "%s", often, who,
-                   regx_check_verdict_names[fault->verdict], fault->length, fault->start, lines);
+    regx_check_say("%s%s%s%s: %" PRIu64 " bytes at 0x%" PRIx64 "%s", often, who,
+                   regx_check_verdict_names[fault->verdict],
+                   fault->verdict == REGX_CHECK_REMOTE ? ", no fault until a peer uses it" : "",
+                   fault->length, fault->start, lines);
 }
 
 /* ---- calls ---- */

@@ -181,7 +181,7 @@ def test_what_peers_may_have_used_is_told_at_the_end_and_is_no_fault(check: Chec
     for use, remote in [("write", 0), ("twice", 1)]:
         done = check.stale("beside", use, 3)
         assert (done.returncode, check.faults()) == (0, []), done.stderr
-        assert done.stderr.count(REMOTE) == remote
+        assert done.stderr.count(f"{REMOTE}, no fault until a peer uses it: ") == remote
 
 
 def test_what_is_offered_to_a_peer_is_a_use(check: Check) -> None:
