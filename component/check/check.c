@@ -116,13 +116,16 @@ static bool set(int option)
 static bool preload(void)
 {
     char path[PATH_MAX] = "/", list[2 * PATH_MAX];
-    const char *before = getenv("LD_PRELOAD");
+    const char *before = getenv("LD_PRELOAD"), *library = path;
 
     if (readlink("/proc/self/exe", path, sizeof(path) - 32) > 0) {
         strcpy(strrchr(path, '/') + 1, "libregx-check.so");
     }
-    snprintf(list, sizeof(list), "%s:%s", access(path, F_OK) == 0 ? path : REGX_CHECK_LIBRARY,
-             before != NULL ? before : "");
+    if (access(path, R_OK) != 0 && access(library = REGX_CHECK_LIBRARY, R_OK) != 0) {
+        regx_check_say("%s: %s", library, strerror(errno));
+        return false;
+    }
+    snprintf(list, sizeof(list), "%s:%s", library, before != NULL ? before : "");
     return setenv("LD_PRELOAD", list, 1) == 0;
 }
 

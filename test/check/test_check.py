@@ -368,6 +368,14 @@ def test_what_resets_the_environment_is_named(check: Check) -> None:
 
 # ---- bad input ----
 
+def test_where_its_library_is_not_there_that_is_named(check: Check, tmp_path: Path) -> None:
+    moved = Path(shutil.copy(check.command, tmp_path))
+    moved.write_bytes(moved.read_bytes().replace(b"/libregx-check.so", b"/libregx-moved.so"))
+    done = check.plain(moved, "echo", "out")
+    assert (done.returncode, done.stdout) == (126, ""), done.stderr
+    assert done.stderr.endswith("/libregx-moved.so: No such file or directory\n") and done.stderr.count("\n") == 1
+
+
 def test_a_static_program_is_named(check: Check, tmp_path: Path) -> None:
     source, program = tmp_path / "static.c", tmp_path / "static"
     source.write_text("int main(void) { return 4; }\n")
