@@ -18,9 +18,10 @@
 #include "base/file.h"
 #include "check/check.h"
 
-enum { FOUND = 3, USAGE = 2, NOT_FOUND = 127, NOT_RUN = 126 };
+enum { USAGE = 2, FOUND = 3, NOT_FOLLOWED = 4, NOT_RUN = 126, NOT_FOUND = 127 };
 
 static FILE *json; /* NULL: not asked for */
+static bool is_required;
 
 /* Named by this process's descriptor, so that it needs none of the program's; and by the time, since in
  * another container the same path may be that of another command. */
@@ -89,6 +90,9 @@ static bool set(int option)
     case 's':
         regx_check_sum->stops = true;
         return true;
+    case 'r':
+        is_required = true;
+        return true;
     case 'l':
         regx_check_sum->limit = strtoull(optarg, &end, 10);
         if (regx_check_sum->limit - 1 < REGX_CHECK_FAULTS && *end == '\0') {
@@ -106,8 +110,8 @@ static bool set(int option)
     case 'p':
         return read_patterns(optarg);
     default:
-        regx_check_say("usage: regx-check [--json FILE] [--stop] [--limit N] [--suppress FILE] "
-                       "COMMAND [ARGUMENT...]; see man regx-check");
+        regx_check_say("usage: regx-check [--require] [--json FILE] [--stop] [--limit N] "
+                       "[--suppress FILE] COMMAND [ARGUMENT...]; see man regx-check");
         return false;
     }
 }
@@ -197,11 +201,10 @@ static void write_json(int status, uint64_t suppressed)
 
 int main(int argc, char **argv)
 {
-    static const struct option options[] = {{"json", required_argument, NULL, 'j'},
-                                            {"stop", no_argument, NULL, 's'},
-                                            {"limit", required_argument, NULL, 'l'},
-                                            {"suppress", required_argument, NULL, 'p'},
-                                            {0}};
+    static const struct option options[] = {
+        {"require", no_argument, NULL, 'r'},        {"json", required_argument, NULL, 'j'},
+        {"stop", no_argument, NULL, 's'},           {"limit", required_argument, NULL, 'l'},
+        {"suppress", required_argument, NULL, 'p'}, {0}};
     uint64_t times[REGX_CHECK_VERDICTS];
     sigset_t all;
     int option;
@@ -221,8 +224,9 @@ int main(int argc, char **argv)
     const int waited = preload() ? run(argv + optind) : NOT_RUN << 8;
     int status = WIFSIGNALED(waited) ? 128 + WTERMSIG(waited) : WEXITSTATUS(waited);
 
-    if (regx_check_sum->processes != 0 || (status != NOT_FOUND && status != NOT_RUN)) {
-        regx_check_sum_print();
+    if ((regx_check_sum->processes != 0 || (status != NOT_FOUND && status != NOT_RUN)) &&
+        !regx_check_sum_print() && is_required && waited == 0) {
+        status = NOT_FOLLOWED;
     }
     if (regx_check_sum_used(times) != 0 && (waited == 0 || regx_check_sum->stops)) {
         status = FOUND;

@@ -360,28 +360,27 @@ static void say_count(const char *before, uint64_t count, const char *after)
     }
 }
 
-/* What could not be known, and why. */
-static void print_limits(const regx_check_sum_t *sum)
+static const char *why_nothing(const regx_check_sum_t *sum)
 {
     glob_t found;
 
-    if (sum->processes == 0) {
-        regx_check_say("nothing was followed: no process loaded libregx-check.so (the program is "
-                       "static, or set-uid, or resets LD_PRELOAD)");
-    } else if (sum->devices == 0) {
-        regx_check_say(
-            "nothing was followed: no RDMA device was opened%s",
-            glob("/sys/class/infiniband_verbs/uverbs*", 0, NULL, &found) != 0
-                ? ": this machine has none (see /sys/class/infiniband_verbs)"
-                : " by calls of libibverbs that came by here (none is used, as within a node: "
-                  "there Open MPI and UCX use it with --mca pml ucx -x "
-                  "UCX_TLS=rc_verbs,ud_verbs,self; or by dlsym, RTLD_DEEPBIND, a process that "
-                  "reset LD_PRELOAD, or one of another node: for these, mpirun ... regx-check "
-                  "COMMAND)");
-    } else if (sum->registrations > 0 && sum->postings == 0) {
-        regx_check_say("no posting was followed: the program posts past libibverbs (by mlx5dv, as "
-                       "UCX does but for UCX_TLS=rc_verbs,ud_verbs,sm,self), or not at all");
-    }
+    return sum->processes == 0 ? "no process loaded libregx-check.so (the program is static, or "
+                                 "set-uid, or resets LD_PRELOAD)"
+           : sum->devices == 0 && glob("/sys/class/infiniband_verbs/uverbs*", 0, NULL, &found) != 0
+               ? "no RDMA device was opened: this machine has none (see "
+                 "/sys/class/infiniband_verbs)"
+           : sum->devices == 0 || sum->registrations == 0
+               ? "no RDMA device was used by calls of libibverbs that came by here (within a node "
+                 "Open MPI and UCX use one with --mca pml ucx -x UCX_TLS=rc_verbs,ud_verbs,self; "
+                 "or it is used by dlsym, RTLD_DEEPBIND, a process that reset LD_PRELOAD, or one "
+                 "of another node: for these, mpirun ... regx-check COMMAND)"
+               : "the program posts past libibverbs (by mlx5dv, as UCX does but for "
+                 "UCX_TLS=rc_verbs,ud_verbs,sm,self), or not at all";
+}
+
+/* What could not be known. */
+static void print_limits(const regx_check_sum_t *sum)
+{
     say_count("memory windows are not followed: ", sum->windows, " were made");
     say_count("registrations that cannot be watched (shared memory, files): ", sum->unwatched,
               ", compared at each use");
@@ -398,16 +397,16 @@ static bool is_told_with(const regx_check_fault_t *fault, const regx_check_fault
             strcmp(fault->text[REGX_CHECK_CHANGED], other->text[REGX_CHECK_CHANGED]) == 0);
 }
 
-void regx_check_sum_print(void)
+bool regx_check_sum_print(void)
 {
     const regx_check_sum_t *sum = regx_check_sum;
     uint64_t times[REGX_CHECK_VERDICTS];
 
-    regx_check_sum_used(times);
-    print_limits(sum);
-    if (sum->devices == 0) {
-        return;
+    if (regx_check_sum_used(times) == 0 && (sum->registrations == 0 || sum->postings == 0)) {
+        regx_check_say("nothing was followed, so nothing is known: %s", why_nothing(sum));
+        return false;
     }
+    print_limits(sum);
     regx_check_say("%" PRIu64 " registrations, %" PRIu64 " postings; stale uses: %" PRIu64
                    " different, %" PRIu64 " same, %" PRIu64 " not compared",
                    sum->registrations, sum->postings, times[REGX_CHECK_DIFFERENT],
@@ -429,6 +428,7 @@ void regx_check_sum_print(void)
     }
     say_count("", sum->untold, " uses more, beyond --limit");
     say_count("", times[REGX_CHECK_SUPPRESSED], " uses suppressed");
+    return true;
 }
 
 /* ---- begin and end, in the library ---- */

@@ -250,11 +250,11 @@ def test_the_sum_of_another_command_is_left_alone(check: Check) -> None:
 
 # ---- what it runs is left as it is ----
 
-@pytest.mark.parametrize("status", [0, 5])
-def test_a_program_without_devices_ends_as_without_it(check: Check, status: int) -> None:
-    done = check.run("sh", "-c", f"echo out; exit {status}")
+@pytest.mark.parametrize(("options", "own", "status"), [([], 0, 0), ([], 5, 5), (["--require"], 0, 4), (["--require"], 5, 5)])
+def test_a_program_without_devices_ends_as_without_it_unless_one_is_required(check: Check, options: list[str], own: int, status: int) -> None:
+    done = check.run(*options, "sh", "-c", f"echo out; exit {own}")
     assert (done.returncode, done.stdout) == (status, "out\n")
-    assert done.stderr.startswith("regx-check: nothing was followed: no RDMA device was opened")
+    assert done.stderr.startswith("regx-check: nothing was followed, so nothing is known: no RDMA device was ")
     assert ("this machine has none" in done.stderr) != any(Path("/sys/class/infiniband_verbs").glob("uverbs*"))
 
 
@@ -361,9 +361,12 @@ def test_ranks_share_what_is_no_file(check: Check) -> None:
     assert done.returncode == 0 and '"registrations"' in done.stdout, done.stdout + done.stderr
 
 
-def test_what_resets_the_environment_is_named(check: Check) -> None:
-    done = check.run("env", "-i", check.built / "stale", "munmap", "write")
-    assert "nothing was followed" in done.stderr
+def test_where_nothing_was_followed_the_last_line_says_so(check: Check) -> None:
+    for words in [["env", "-u", "LD_PRELOAD", check.built / "stale", "munmap", "write"], [check.built / "stale", "none", "nothing"]]:
+        done = check.run("--require", *words)
+        assert done.returncode == 4 and done.stderr.splitlines()[-1].startswith("regx-check: nothing was followed, so nothing is known: "), done.stderr
+        assert " registrations, " not in done.stderr
+    assert check.run("--require", check.built / "stale", "none", "write").returncode == 0
 
 
 # ---- bad input ----
