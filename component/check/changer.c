@@ -134,7 +134,9 @@ static void look_around(void)
 
         for (long at = 0; at < length; at += entry->d_reclen) {
             entry = (const struct dirent64 *)(const void *)(entries + at);
-            look_at(entry->d_name);
+            if (*entry->d_name != '.') {
+                look_at(entry->d_name);
+            }
         }
     }
     regx_raw(SYS_close, tasks, 0, 0, 0, 0);
@@ -150,29 +152,48 @@ int __wrap_regx_uffd_read(const regx_uffd_t *uffd, regx_change_t changes[REGX_UF
     return __real_regx_uffd_read(uffd, changes);
 }
 
-static bool overlaps(uint64_t address, uint64_t length, const regx_check_change_t *change)
+static bool covers(uint64_t address, uint64_t length, const regx_check_change_t *change)
 {
-    return address < change->end && change->start < address + length;
+    return address <= change->start &&
+           change->end <= regx_align_up(address + length, regx_page_size());
 }
 
-bool regx_check_changer_find(regx_check_change_t *change, bool shared)
+uint32_t regx_check_changer_now(void)
+{
+    return atomic_load(&issued);
+}
+
+/* The first that may have: it is stale from then on. One that tells its range is surer. */
+bool regx_check_changer_find(regx_check_change_t *change, uint32_t since, bool shared)
 {
     const uint32_t last = atomic_load(&issued);
+    bool found = false, sure = false;
 
-    for (uint32_t i = 1; i <= regx_min(last, TICKETS); i++) {
-        const ticket_t *ticket = &tickets[(last - i) % TICKETS];
-        const uint64_t *words = ticket->words;
-        const uint32_t state = atomic_load(&ticket->state) - (last - i) * STATES;
+    for (uint32_t number = last - regx_min(last - since, TICKETS); number != last && !sure;
+         number++) {
+        ticket_t *ticket = &tickets[number % TICKETS];
+        const uint32_t state = atomic_load(&ticket->state) - number * STATES;
 
-        if (state != NONE && state < STATES && /* its own, not what was left in its place */
-            (!ticket->kind->tells_range || overlaps(words[FIRST], words[SECOND], change) ||
-             (words[NUMBER] == SYS_mremap && overlaps(words[FIFTH], words[THIRD], change)))) {
-            change->call.what = ticket->kind->name;
+        if (state == NONE || state >= STATES) {
+            continue; /* it is written, or another's */
+        }
+        const ticket_t seen = *ticket; /* unless another takes its place meanwhile */
+        const uint64_t *words = seen.words;
+
+        if (atomic_fetch_add(&ticket->state, 0) - number * STATES >= STATES ||
+            (shared && words[NUMBER] == SYS_madvise && words[THIRD] != MADV_REMOVE)) {
+            continue;
+        }
+        sure = seen.kind->tells_range &&
+               (covers(words[FIRST], words[SECOND], change) ||
+                (words[NUMBER] == SYS_mremap && covers(words[FIFTH], words[THIRD], change)));
+        if (sure || (!found && !seen.kind->tells_range)) {
+            found = true;
+            change->call = (regx_check_call_t){.what = seen.kind->name};
             if (state == TAKEN) {
-                change->call = ticket->call;
+                change->call = seen.call;
             }
-            return !shared || words[NUMBER] != SYS_madvise || words[THIRD] == MADV_REMOVE;
         }
     }
-    return false;
+    return found;
 }

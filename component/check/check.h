@@ -137,6 +137,7 @@ typedef struct regx_check_range {
     size_t length;
     uint64_t iova;
     int64_t begun_ns;
+    uint32_t calls_before;  /* it was registered, which changed nothing of it */
     regx_check_call_t call; /* that registers it */
     bool is_registered;     /* and has its keys */
     bool is_pinned;         /* it has a witness */
@@ -180,9 +181,10 @@ void regx_check_message(const struct ibv_context *context, const struct ibv_sge 
 /* ---- changer.c ---- */
 
 void regx_check_changer_start(void);
-/* Fills in the call that made the last change of that memory. shared: which other mappings may share, so that
+uint32_t regx_check_changer_now(void); /* how many calls it has seen */
+/* Fills in the call that changed that memory, after so many. shared: which other mappings may share, so that
  * MADV_DONTNEED is none. false: none was seen. */
-bool regx_check_changer_find(regx_check_change_t *change, bool shared);
+bool regx_check_changer_find(regx_check_change_t *change, uint32_t since, bool shared);
 
 /* ---- witness.c: one thread at a time ---- */
 

@@ -118,7 +118,8 @@ static void mark(regx_check_range_t *range, const regx_change_t *seen, bool sure
         range->is_unsure = true;
         return;
     }
-    if (by == NULL && !regx_check_changer_find(&change, !range->is_watched) && !range->is_watched) {
+    if (by == NULL && !regx_check_changer_find(&change, range->calls_before, !range->is_watched) &&
+        !range->is_watched) {
         return; /* it may be none: bytes tell */
     }
     if (range->change_count == 0) {
@@ -330,6 +331,7 @@ regx_check_range_t *regx_check_range_begin(const struct ibv_context *context, co
                                       .is_watched = watched,
                                       .watch = watch,
                                       .begun_ns = regx_now_ns(),
+                                      .calls_before = regx_check_changer_now(),
                                       .call = call};
     }
     leave();

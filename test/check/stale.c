@@ -116,9 +116,10 @@ PLANTED void planted_change(const char *kind, char *base)
     } else if (strcmp(kind, "raw") == 0) {
         syscall(SYS_munmap, base, LENGTH);
         map_again(base, LENGTH, 2);
-    } else if (strcmp(kind, "madvise") == 0) {
+    } else if (strncmp(kind, "madvise", 7) == 0) {
         madvise(base, LENGTH, MADV_DONTNEED);
         memset(base, 2, LENGTH);
+        mmap(base, kind[7] == '-' ? LENGTH : 0, PROT_READ, FLAGS | MAP_FIXED, -1, 0);
     } else if (strcmp(kind, "file-copied") == 0) { /* the program has pages of its own there */
         require(fallocate(file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 8 * LENGTH) == 0,
                 "the file cannot be emptied");

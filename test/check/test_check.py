@@ -78,7 +78,7 @@ def found_once(check: Check, done: Done, verdict: str, call: str, use: str) -> N
 
 
 @pytest.mark.parametrize(("change", "call"), [
-    ("munmap", "munmap"), ("raw", "munmap"), ("madvise", "madvise"), ("thread", "munmap")])
+    ("munmap", "munmap"), ("raw", "munmap"), ("madvise", "madvise"), ("madvise-mmap", "madvise"), ("thread", "munmap")])
 def test_changed_memory_is_found_and_the_call_is_named(check: Check, change: str, call: str) -> None:
     found_once(check, check.stale(change, "write"), DIFFERENT, call, "a write")
 
