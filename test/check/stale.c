@@ -78,18 +78,6 @@ static void *change_in_thread(void *base)
     return NULL;
 }
 
-/* What a program closes or opens that knows nothing of regx-check. */
-static void close_all(void)
-{
-    require(syscall(SYS_close_range, 100, ~0u, 0) == 0, "close_range fails");
-}
-
-static void open_in_place_of_standard_error(const char *path)
-{
-    close(STDERR_FILENO);
-    require(open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600) == STDERR_FILENO, "open fails");
-}
-
 /* The stack grows, below what is registered of it, and other functions have had their frames there. */
 static void deepen(int frames)
 {
@@ -110,9 +98,9 @@ PLANTED void planted_change(const char *kind, char *base)
     if (*kind == '>') {
         planted_change(kind + 1, base);
         __asm__ volatile(""); /* it returns to here */
-    } else if (strcmp(kind, "munmap") == 0 || strcmp(kind, "file-munmap") == 0) {
+    } else if (strcmp(kind, "munmap") == 0 || strcmp(kind, "file-munmap") == 0 || *kind == 'z') {
         munmap(base, LENGTH);
-        map_again(base, LENGTH, 2);
+        map_again(base, LENGTH, *kind == 'z' ? 1 : 2);
     } else if (strcmp(kind, "raw") == 0) {
         syscall(SYS_munmap, base, LENGTH);
         map_again(base, LENGTH, 2);
@@ -134,14 +122,10 @@ PLANTED void planted_change(const char *kind, char *base)
         require(failed == 0 && ftruncate(file, 8 * LENGTH) == 0, "the file cannot be emptied");
         memset(base, 2, LENGTH);
     } else if (strcmp(kind, "closed") == 0) {
-        close_all();
-        munmap(base, LENGTH);
-        map_again(base, LENGTH, 2);
+        require(syscall(SYS_close_range, 100, ~0u, 0) == 0, "close_range fails");
+        planted_change("munmap", base);
     } else if (strcmp(kind, "gone") == 0) {
         munmap(base, LENGTH);
-    } else if (strcmp(kind, "zeros") == 0) {
-        munmap(base, LENGTH);
-        map_again(base, LENGTH, 1);
     } else if (strcmp(kind, "back") == 0) {
         char *other = mremap(base, LENGTH, LENGTH, MREMAP_MAYMOVE | MREMAP_FIXED, base + LENGTH);
 
@@ -306,19 +290,17 @@ static void lengthen(int signal)
 static int run(void)
 {
     char frame[4 * LENGTH + PAGE];
+    const pid_t child = getenv("STALE_CHILD") != NULL ? fork() : 0;
+    int status = 1;
     wire_t wire;
 
-    if (getenv("STALE_CHILD") != NULL) {
-        const pid_t child = fork();
-        int status = 1;
-
-        if (child != 0) {
-            require(waitpid(child, &status, 0) == child, "the child fails");
-            return WEXITSTATUS(status);
-        }
+    if (child != 0) {
+        require(waitpid(child, &status, 0) == child, "the child fails");
+        return WEXITSTATUS(status);
     }
     if (getenv("STALE_ERRORS") != NULL) {
-        open_in_place_of_standard_error(getenv("STALE_ERRORS"));
+        close(STDERR_FILENO);
+        require(open(getenv("STALE_ERRORS"), O_WRONLY | O_CREAT, 0600) == STDERR_FILENO, "no file");
     }
     if (!open_device(&wire)) {
         fprintf(stderr, "stale: no RDMA device here\n");
@@ -393,22 +375,9 @@ static int run(void)
     return 0;
 }
 
-static bool first_thread_has_ended(void)
+static void *run_alone(void *first)
 {
-    char text[512] = "";
-    FILE *stat = fopen("/proc/self/stat", "r");
-
-    require(stat != NULL && fgets(text, sizeof(text), stat) != NULL, "no /proc/self/stat");
-    fclose(stat);
-    return strstr(text, ") Z ") != NULL;
-}
-
-static void *run_alone(void *unused)
-{
-    (void)unused;
-    while (!first_thread_has_ended()) {
-        sched_yield();
-    }
+    pthread_join((pthread_t)first, NULL);
     exit(run());
 }
 
@@ -422,6 +391,6 @@ int main(int argc, char **argv)
     if (getenv("STALE_ALONE") == NULL) {
         return run();
     }
-    require(pthread_create(&thread, NULL, run_alone, NULL) == 0, "no thread");
+    require(pthread_create(&thread, NULL, run_alone, (void *)pthread_self()) == 0, "no thread");
     pthread_exit(NULL);
 }

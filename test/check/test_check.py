@@ -64,15 +64,12 @@ def over_device(build: Build, tmp_path: Path) -> Check:
 
 
 def found_once(check: Check, done: Done, verdict: str, call: str, use: str) -> None:
-    assert done.returncode == 3, done.stderr
-    assert done.stdout == "stale: done\n"
+    assert (done.returncode, done.stdout) == (3, "stale: done\n"), done.stderr
     (fault,) = check.faults()
     assert fault["verdict"] == verdict, done.stderr
     assert fault["length"] == 4096
     assert " in planted_registration < planted_source <" in str(fault["registered"])
-    changed = str(fault["changed"])
-    assert changed.startswith(f"{call} in ")
-    assert " planted_change <" in changed
+    assert re.match(f"{call} in .*\\bplanted_change <", str(fault["changed"]))
     assert str(fault["used"]).startswith(f"{use} in planted_use <")
     assert done.stderr.count(verdict) == 2  # at once, and in the sum
 
@@ -356,8 +353,7 @@ def test_each_rank_has_a_file_of_its_own(check: Check) -> None:
 
 
 def test_ranks_share_what_is_no_file(check: Check) -> None:
-    done = check.plain(check.command, "--json", "/dev/stdout", check.built / "stale", "none", "write",
-                       OMPI_COMM_WORLD_RANK=1)
+    done = check.plain(check.command, "--json", "/dev/stdout", check.built / "stale", "none", "write", OMPI_COMM_WORLD_RANK=1)
     assert done.returncode == 0 and '"registrations"' in done.stdout, done.stdout + done.stderr
 
 
