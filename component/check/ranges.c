@@ -37,13 +37,6 @@ static uint32_t touched;           /* ranges that were ever used */
 static regx_monitor_t *_Atomic monitor;
 static regx_maps_t maps;
 
-/* The mapping that hear_of had last: it is heard of until something changes. Of that the log has to have
- * what changes this mapping, also while nothing of it is registered. */
-typedef struct heard {
-    uintptr_t start, end;
-    uint64_t head; /* changes in the log by then */
-} heard_t;
-static heard_t heard;
 static _Atomic uint64_t cursor; /* changes that were looked at */
 static uint64_t uses, messages;
 static _Atomic bool may_be_open;         /* false: none is_open */
@@ -257,20 +250,11 @@ static void start(void)
  * it tells has a call. */
 static bool hear_of(void *context, const regx_vma_t *mapping)
 {
-    const uint64_t *const head = context;
-
-    heard = (heard_t){.start = mapping->start, .end = mapping->end, .head = *head};
+    (void)context;
     if (mapping->kind == REGX_VMA_SHARED || mapping->kind == REGX_VMA_FILE) {
         (void)regx_uffd_register(monitor->query->file.fd, mapping->start, mapping->end);
     }
     return true;
-}
-
-static void take_interest(int by)
-{
-    if (heard.end > 0) {
-        regx_inval_log_interest(monitor->log, heard.start, heard.end, by);
-    }
 }
 
 /* It is pinned, and has not changed, as far as is known. */
@@ -311,15 +295,9 @@ regx_check_range_t *regx_check_range_begin(const struct ibv_context *context, co
                     regx_check_witness_pin(slot_of(range), watch.start, watch.end);
         regx_watch_end(&range->watch);
         if (!watched && monitor != NULL) {
-            uint64_t head = atomic_load(&monitor->log->head);
-
             watch.monitor = monitor;
             regx_inval_log_interest(monitor->log, watch.start, watch.end, 1);
-            if (watch.start < heard.start || watch.end > heard.end || heard.head != head) {
-                take_interest(-1);
-                regx_maps_each(&maps, watch.start, watch.end, hear_of, &head);
-                take_interest(1);
-            }
+            regx_maps_each(&maps, watch.start, watch.end, hear_of, NULL);
         }
         *range = (regx_check_range_t){.context = context,
                                       .access = access,
