@@ -43,6 +43,7 @@ typedef enum regx_check_event {
     REGX_CHECK_EVENTS
 } regx_check_event_t;
 
+#define REGX_CHECK_LARGE 1024 /* what connects is smaller: UCX has up to 177 bytes */
 #define REGX_CHECK_FAULTS 256
 #define REGX_CHECK_TEXT 640
 
@@ -66,6 +67,7 @@ typedef struct regx_check_sum {
     int64_t start_ns;    /* when it was made */
     _Atomic uint64_t processes; /* that loaded the library */
     _Atomic uint64_t devices, windows, registrations, postings;
+    _Atomic uint64_t large;       /* messages of REGX_CHECK_LARGE that were posted, or received */
     _Atomic uint64_t unwatched;   /* registrations whose changes nothing reports */
     _Atomic uint64_t unwitnessed; /* that have no witness */
     _Atomic uint64_t untold;      /* uses beyond the limit */
@@ -79,7 +81,7 @@ extern const char *const regx_check_verdict_names[REGX_CHECK_VERDICTS]; /* NULL:
 void regx_check_sum_open(int fd);
 /* Uses of stale memory that are a fault, told or not. times: that each verdict was found. */
 uint64_t regx_check_sum_used(uint64_t times[REGX_CHECK_VERDICTS]);
-bool regx_check_sum_print(void); /* false: nothing was followed, which is then all that it says */
+bool regx_check_sum_print(void); /* false: nothing was followed, which it says last */
 
 /* To standard error, in one piece, unless that has become another file. Allocates nothing. */
 __attribute__((format(printf, 1, 2))) void regx_check_say(const char *format, ...);

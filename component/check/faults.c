@@ -5,7 +5,6 @@
  */
 #include <dlfcn.h>
 #include <fnmatch.h>
-#include <glob.h>
 #include <inttypes.h>
 #include <link.h>
 #include <stdlib.h>
@@ -362,20 +361,17 @@ static void say_count(const char *before, uint64_t count, const char *after)
 
 static const char *why_nothing(const regx_check_sum_t *sum)
 {
-    glob_t found;
-
     return sum->processes == 0 ? "no process loaded libregx-check.so (the program is static, or "
                                  "set-uid, or resets LD_PRELOAD)"
-           : sum->devices == 0 && glob("/sys/class/infiniband_verbs/uverbs*", 0, NULL, &found) != 0
-               ? "no RDMA device was opened: this machine has none (see "
-                 "/sys/class/infiniband_verbs)"
-           : sum->devices == 0 || sum->registrations == 0
-               ? "no RDMA device was used by calls of libibverbs that came by here (within a node "
-                 "Open MPI and UCX use one with --mca pml ucx -x UCX_TLS=rc_verbs,ud_verbs,self; "
-                 "or it is used by dlsym, RTLD_DEEPBIND, a process that reset LD_PRELOAD, or one "
-                 "of another node: for these, mpirun ... regx-check COMMAND)"
-               : "the program posts past libibverbs (by mlx5dv, as UCX does but for "
-                 "UCX_TLS=rc_verbs,ud_verbs,sm,self), or not at all";
+           : sum->devices == 0 && access("/dev/infiniband", F_OK) != 0
+               ? "there is no RDMA device here (no /dev/infiniband)"
+           : sum->registrations > 0 && sum->postings == 0
+               ? "the program posts past libibverbs (by mlx5dv, as UCX does but for "
+                 "UCX_TLS=rc_verbs,ud_verbs,sm,self), or not at all"
+               : "messages go another way (within a node Open MPI and UCX use a device with --mca "
+                 "pml ucx -x UCX_TLS=rc_verbs,ud_verbs,self), or by calls of libibverbs that do "
+                 "not come by here (dlsym, RTLD_DEEPBIND, a process that reset LD_PRELOAD, or one "
+                 "of another node: for these, mpirun ... regx-check COMMAND)";
 }
 
 /* What could not be known. */
@@ -401,16 +397,16 @@ bool regx_check_sum_print(void)
 {
     const regx_check_sum_t *sum = regx_check_sum;
     uint64_t times[REGX_CHECK_VERDICTS];
+    const bool followed = regx_check_sum_used(times) != 0 || sum->large > 0;
 
-    if (regx_check_sum_used(times) == 0 && (sum->registrations == 0 || sum->postings == 0)) {
-        regx_check_say("nothing was followed, so nothing is known: %s", why_nothing(sum));
-        return false;
+    if (sum->registrations > 0) {
+        print_limits(sum);
+        regx_check_say("%" PRIu64 " registrations, %" PRIu64 " postings, %" PRIu64
+                       " of 1 KiB or more; stale uses: %" PRIu64 " different, %" PRIu64
+                       " same, %" PRIu64 " not compared",
+                       sum->registrations, sum->postings, sum->large, times[REGX_CHECK_DIFFERENT],
+                       times[REGX_CHECK_SAME], times[REGX_CHECK_UNCOMPARED]);
     }
-    print_limits(sum);
-    regx_check_say("%" PRIu64 " registrations, %" PRIu64 " postings; stale uses: %" PRIu64
-                   " different, %" PRIu64 " same, %" PRIu64 " not compared",
-                   sum->registrations, sum->postings, times[REGX_CHECK_DIFFERENT],
-                   times[REGX_CHECK_SAME], times[REGX_CHECK_UNCOMPARED]);
     for (int i = 0; i < REGX_CHECK_FAULTS; i++) {
         const regx_check_fault_t *fault = &sum->faults[i];
         uint64_t in_all = 0;
@@ -428,7 +424,12 @@ bool regx_check_sum_print(void)
     }
     say_count("", sum->untold, " uses more, beyond --limit");
     say_count("", times[REGX_CHECK_SUPPRESSED], " uses suppressed");
-    return true;
+    if (!followed) {
+        regx_check_say("nothing was followed%s, so nothing is known: %s",
+                       sum->postings > 0 ? " but messages of less than 1 KiB" : "",
+                       why_nothing(sum));
+    }
+    return followed;
 }
 
 /* ---- begin and end, in the library ---- */

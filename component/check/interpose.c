@@ -118,6 +118,8 @@ static piece_t *place_of(const piece_t *piece, bool same)
     return oldest;
 }
 
+static const char a_receive[] = "a receive";
+
 static void put_piece(piece_t piece)
 {
     static uint64_t order;
@@ -141,13 +143,27 @@ static bool take_piece(piece_t *piece)
     return place != NULL;
 }
 
-/* What a request uses. id: of one that writes here; NULL: it does not. */
+static void count_large(uint64_t bytes)
+{
+    if (bytes >= REGX_CHECK_LARGE) {
+        atomic_fetch_add_explicit(&regx_check_sum->large, 1, memory_order_relaxed);
+    }
+}
+
+/* What a request uses. id: of one that writes here; NULL: it does not. how: NULL: it is inline, and the processor
+ * reads it. */
 static void use(const struct ibv_context *context, uint32_t number, const uint64_t *id,
                 const struct ibv_sge *list, size_t count, const char *how)
 {
+    uint64_t bytes = 0;
+
     for (size_t i = 0; i < count; i++) {
-        regx_check_use(context, &list[i], how, false);
+        bytes += list[i].length;
+        if (how != NULL) {
+            regx_check_use(context, &list[i], how, false);
+        }
     }
+    count_large(how != a_receive ? bytes : 0);
     if (id != NULL && count > 0) {
         put_piece((piece_t){.context = context, .id = *id, .number = number, .sge = list[0]});
     }
@@ -159,7 +175,7 @@ static void will_receive(const struct ibv_context *context, uint32_t number,
 {
     for (; follows() && request != NULL; request = request->next) {
         use(context, number, &request->wr_id, request->sg_list, (size_t)request->num_sge,
-            "a receive");
+            a_receive);
     }
 }
 
@@ -181,9 +197,8 @@ static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_
         if (!writes_here) {
             regx_check_message(qp->context, at->sg_list, count);
         }
-        /* What is inline the processor reads. */
-        use(qp->context, qp->qp_num, writes_here ? &at->wr_id : NULL, at->sg_list,
-            (at->send_flags & IBV_SEND_INLINE) == 0 ? count : 0, how);
+        use(qp->context, qp->qp_num, writes_here ? &at->wr_id : NULL, at->sg_list, count,
+            (at->send_flags & IBV_SEND_INLINE) == 0 ? how : NULL);
     }
     return device_of(qp->context)->ops.post_send(qp, wr, refused);
 }
@@ -210,6 +225,7 @@ static void completed(struct ibv_context *context, const struct ibv_wc *wc)
     if (wc->status != IBV_WC_SUCCESS || (!received && !read)) {
         return;
     }
+    count_large(received ? wc->byte_len : 0);
     bool found = take_piece(&piece);
     if (!found && received) {
         piece.number = 0;
@@ -313,7 +329,7 @@ static void set_inlines(struct ibv_qp_ex *ex, size_t count, const struct ibv_dat
     }
     if (follows()) {
         regx_check_message(qp->context, buffers, known);
-        use(qp->context, 0, NULL, NULL, 0, NULL);
+        use(qp->context, 0, NULL, buffers, known, NULL);
     }
     setters_of(qp)->inlines(ex, count, list);
 }
