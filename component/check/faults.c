@@ -374,15 +374,6 @@ static const char *why_nothing(const regx_check_sum_t *sum)
                  "of another node: for these, mpirun ... regx-check COMMAND)";
 }
 
-/* What could not be known. */
-static void print_limits(const regx_check_sum_t *sum)
-{
-    say_count("memory windows are not followed: ", sum->windows, " were made");
-    say_count("registrations that cannot be watched (shared memory, files): ", sum->unwatched,
-              ", compared at each use");
-    say_count("registrations of which bytes could not be compared: ", sum->unwitnessed, "");
-}
-
 /* At the end faults that differ in what registered or used the memory are one: it is the call that is to be
  * mended. */
 static bool is_told_with(const regx_check_fault_t *fault, const regx_check_fault_t *other)
@@ -397,10 +388,14 @@ bool regx_check_sum_print(void)
 {
     const regx_check_sum_t *sum = regx_check_sum;
     uint64_t times[REGX_CHECK_VERDICTS];
-    const bool followed = regx_check_sum_used(times) != 0 || sum->large > 0;
+    const bool followed =
+        regx_check_sum_used(times) != 0 || times[REGX_CHECK_SUPPRESSED] + sum->large > 0;
 
     if (sum->registrations > 0) {
-        print_limits(sum);
+        say_count("memory windows are not followed: ", sum->windows, " were made");
+        say_count("registrations that cannot be watched (shared memory, files): ", sum->unwatched,
+                  ", compared at each use");
+        say_count("registrations of which bytes could not be compared: ", sum->unwitnessed, "");
         regx_check_say("%" PRIu64 " registrations, %" PRIu64 " postings, %" PRIu64
                        " of 1 KiB or more; stale uses: %" PRIu64 " different, %" PRIu64
                        " same, %" PRIu64 " not compared",
