@@ -20,7 +20,13 @@ static void complete(struct ibv_cq *super, const struct ibv_wc *wc)
         fprintf(stderr, "fake device: a completion queue overflows\n");
         abort();
     }
-    cq->entries[cq->pushed++ % cq->size] = *wc;
+    struct ibv_wc *told = &cq->entries[cq->pushed++ % cq->size];
+    *told = *wc;
+    if (wc->status != IBV_WC_SUCCESS) { /* of one that failed the rest is undefined */
+        memset(told, 0xa5, sizeof(*told));
+        told->wr_id = wc->wr_id, told->status = wc->status;
+        told->qp_num = wc->qp_num, told->vendor_err = 0;
+    }
 }
 
 static void end_request(fake_qp_t *qp, const fake_request_t *request, enum ibv_wc_status status)
@@ -28,12 +34,8 @@ static void end_request(fake_qp_t *qp, const fake_request_t *request, enum ibv_w
     if (status == IBV_WC_SUCCESS && qp->super.qp_type == IBV_QPT_UD) {
         status = qp->port->faults.datagram_sent;
     }
-    const bool reported =
-        status != IBV_WC_SUCCESS || (request->wr.send_flags & IBV_SEND_SIGNALED) != 0;
-
-    if (reported) {
-        const struct ibv_wc wc = {
-            .wr_id = request->wr.wr_id, .status = status, .qp_num = qp->super.qp_num};
+    if (status != IBV_WC_SUCCESS || (request->wr.send_flags & IBV_SEND_SIGNALED) != 0) {
+        const struct ibv_wc wc = {request->wr.wr_id, status, .qp_num = qp->super.qp_num};
 
         complete(qp->super.send_cq, &wc);
     }
@@ -53,11 +55,8 @@ void fake_enter_error(fake_qp_t *qp)
         fake_tell(qp->super.context, &event);
     }
     while (qp->super.qp_type == IBV_QPT_UD && qp->receives.taken != qp->receives.posted) {
-        const struct ibv_wc wc = {.wr_id =
-                                      qp->receives.entries[qp->receives.taken++ % FAKE_QUEUE].wr_id,
-                                  .status = IBV_WC_WR_FLUSH_ERR,
-                                  .opcode = IBV_WC_RECV,
-                                  .qp_num = qp->super.qp_num};
+        const uint64_t id = qp->receives.entries[qp->receives.taken++ % FAKE_QUEUE].wr_id;
+        const struct ibv_wc wc = {id, IBV_WC_WR_FLUSH_ERR, .qp_num = qp->super.qp_num};
 
         complete(qp->super.recv_cq, &wc);
     }
