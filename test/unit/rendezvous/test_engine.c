@@ -8,7 +8,7 @@
 
 #include "rendezvous/rendezvous.h"
 
-enum { PEERS = 2, RECEIVES = 32 };
+enum { PEERS = 4, RECEIVES = 32 };
 enum { SLOT = 64 * 1024, SLOTS = 64, LONG = 4 * 1024 * 1024 };
 enum { CHUNK = 8192, LENGTH = 3 * CHUNK };
 
