@@ -128,17 +128,18 @@ def test_a_failure_is_named_in_one_line_and_ends_the_job(faulty: Faulty, tmp_pat
 @pytest.mark.parametrize("rank,layer,says", [
     (0, {"make": 1}, "making a queue pair: Cannot allocate memory"),
     (1, {"modify": 1}, "making a queue pair: Connection timed out"),
-    (0, {"modify": 2}, "connecting the queue pair: Connection timed out"),
+    (0, {"modify": 2}, ""),
     (1, {"modify": 3}, "connecting the queue pair: Connection timed out")], ids=str)
 def test_who_can_make_no_queue_pair_says_so_and_no_rank_waits(faulty: Faulty, tmp_path: Path, rank: int,
-                                                              layer: dict[str, object],
-                                                              says: str) -> None:
+                                                              layer: dict[str, object], says: str) -> None:
     """Neither for the rank that speaks first, nor for the one that answers: that one says so, and the
-    other does not wait. (What else fails while connecting: test/unit/transport/verbs/test_faults.c.)"""
+    other does not wait. By the second call the network is asked for a route, and then once more. (What else
+    fails while connecting: test/unit/transport/verbs/test_faults.c.)"""
     cases = sample.write([Case(CHUNKS * CHUNK, send="send", receive="recv")], tmp_path)
     job = faulty("transfer", "--iterations", 1, cases, layer={"rank": rank, **layer})
-    assert job.status != 0 and "checked" not in job.stdout, str(job)
-    job.warned(f"connection to rank {1 - rank} ", f"lost ({says})")
+    assert (job.status == 0) == ("checked" in job.stdout) == (says == ""), str(job)
+    if says:
+        job.warned(f"connection to rank {1 - rank} ", f"lost ({says})")
 
 
 @pytest.mark.parametrize("strategy", ["bounce", "pipeline"])

@@ -40,7 +40,8 @@ static bool become_accepted(regx_ep_t *ep, const regx_cm_message_t *message)
 {
     const int error = regx_ep_connect(ep, message);
 
-    if (error != 0 && regx_ep_may_route_later(ep, error)) {
+    /* With its route it cannot be given one again: then the error is not of that. */
+    if (error != 0 && ep->theirs.epoch == 0 && regx_ep_may_route_later(ep, error)) {
         return false;
     }
     if (error != 0) {

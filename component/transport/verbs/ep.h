@@ -115,7 +115,7 @@ struct regx_ep {
     uint32_t psn;
     uint64_t epoch; /* greater than that of any before it in this process */
     regx_verbs_address_t address;
-    regx_cm_message_t theirs; /* that the queue pair was connected by, from ACCEPTED on */
+    regx_cm_message_t theirs; /* that its route was made by; from ACCEPTED on it is connected */
     struct {                  /* datagrams: see datagram.c */
         bool asks;            /* the message of its state goes again and again */
         unsigned asked;
@@ -160,7 +160,8 @@ bool regx_ep_may_route_later(regx_ep_t *ep, int error);
  * no memory now, here or for the device; a device that has had none for a minute refuses. */
 regx_ep_t *regx_ep_new(regx_verbs_t *verbs, uint64_t peer, const regx_verbs_address_t *address);
 /* Connects the queue pair to the peer's; the kernel may wait as for a route. 0, or the error. After
- * an error for which regx_ep_may_route_later is true it may be called again. */
+ * an error for which regx_ep_may_route_later is true it may be called again, unless it has set `theirs`: the
+ * queue pair has its route then, and is not given another. */
 int regx_ep_connect(regx_ep_t *ep, const regx_cm_message_t *message);
 regx_ep_t *regx_ep_find(regx_verbs_t *verbs, uint64_t peer);
 regx_ep_t *regx_ep_find_qpn(regx_verbs_t *verbs, uint32_t qpn);
