@@ -12,7 +12,7 @@ void regx_eager_init(regx_eager_t *eager, size_t *limit, bool tunes)
 {
     *eager = (regx_eager_t){.tunes = tunes, .limit = limit, .configured = *limit};
     for (unsigned i = 0; i < REGX_EAGER_SIZES; i++) {
-        /* No result is passed on to larger sizes. */
+        /* tell_others passes on what is found, not the tuner. */
         regx_tune_init(&eager->of[i], 1, REGX_AUTO_EAGER);
     }
 }
@@ -63,19 +63,25 @@ static void note_stray(regx_eager_t *eager, regx_autotune_t *tune)
     }
 }
 
-/* Postpones the first trials of those of the other sizes for which a rendezvous must be far worse, too: a
- * benchmark of another size would lose more by a trial than it can gain. What a rendezvous costs before its
- * first byte is half as much a byte for twice as many. So it has to be twice as far for each size further
- * (two cores of a Xeon, both ways at once, from 8 KiB on: 2.7, 1.5 and 0.5 times as long). */
-static void put_off_others(regx_eager_t *eager, const regx_autotune_t *tune)
+/* What a trial tells of sizes that were not tried. What a rendezvous costs before its first byte is half as
+ * much a byte for twice as many (two cores of a Xeon, both ways at once, from 8 KiB on: 2.7, 1.5 and 0.5
+ * times as long as eagerly). So if it is faster, longer messages begin with it. If it is far worse their
+ * first trials come later, since a benchmark of another size would lose more by one than it can gain; it
+ * has to be twice as far for each size further. */
+static void tell_others(regx_eager_t *eager, const regx_autotune_t *tune)
 {
     const uint32_t program = regx_fpe_mask();
     float limit = FAR * tune->found[REGX_EAGER_SEND];
 
-    for (unsigned i = 0; i < REGX_EAGER_SIZES; i++) {
-        limit *= &eager->of[i] > tune ? 2 : 1;
-        if (tune->found[REGX_EAGER_RENDEZVOUS] > limit && !regx_tune_knows(&eager->of[i])) {
-            eager->of[i].rest = REGX_AUTO_SOON;
+    for (regx_autotune_t *other = eager->of; other < eager->of + REGX_EAGER_SIZES; other++) {
+        limit *= other > tune ? 2 : 1;
+        if (regx_tune_knows(other) || other->batch.number > 0) {
+            continue;
+        }
+        if (other > tune && tune->winner == REGX_EAGER_RENDEZVOUS) {
+            regx_tune_tell(other, REGX_EAGER_RENDEZVOUS);
+        } else if (tune->found[REGX_EAGER_RENDEZVOUS] > limit) {
+            other->rest = REGX_AUTO_SOON;
         }
     }
     regx_fpe_restore(program);
@@ -94,7 +100,7 @@ static void weigh(regx_eager_t *eager, regx_autotune_t *tune, size_t length, reg
         regx_tune_leave(&trial, length, true);
         tune->open++;
         if (tried && !regx_tune_tries(tune)) {
-            put_off_others(eager, tune);
+            tell_others(eager, tune);
         }
     }
     eager->trial = regx_tune_tries(tune) ? tune : NULL;

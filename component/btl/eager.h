@@ -9,11 +9,11 @@
  * compares each message with btl_eager_limit, which is set anew before each.
  *
  * One limit serves all sizes, so one is tried at a time. Messages that are to go eagerly take shorter
- * ones with them, unless none has come while 64 of the other sizes did. If a rendezvous took 2.5 times
- * as long for one size, the first trials of shorter messages come after 4,096; so do those of messages
- * twice as long if it took 5 times as long, and so on. What cannot go by rendezvous whole (data that is
- * not contiguous, MPI_Bsend) is entered as eager: after 64 such messages in a batch the trial is given
- * up, and eager wins.
+ * ones with them, unless none has come while 64 of the other sizes did. If a rendezvous was faster for one
+ * size, longer messages begin with it, as if that had been told. If it took 2.5 times as long, the first
+ * trials of shorter messages come after 4,096; so do those of messages twice as long if it took 5 times as
+ * long, and so on. What cannot go by rendezvous whole (data that is not contiguous, MPI_Bsend) is entered
+ * as eager: after 64 such messages in a batch the trial is given up, and eager wins.
  *
  * Regret. Compared with the better way, costs being as they were and one way taking at most three
  * times as long as the other (test_eager.c):
