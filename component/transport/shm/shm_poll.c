@@ -190,6 +190,10 @@ static __attribute__((noinline)) taken_t take_any(regx_shm_t *shm, regx_shm_inbo
     if (frame.kind == REGX_FRAME_LAST) {
         return TAKEN_LAST;
     }
+    /* There take_frames looks next, and the kernel's copy that an RTS asks for would wait for it. */
+    if (frame.lines > 2 && !regx_copy_takes()) {
+        regx_mailbox_fetch_ahead(inbound->in.next, frame.lines);
+    }
     if (frame.kind == REGX_FRAME_ZCOPY) {
         deliver_zcopy(shm, inbound, &frame);
     } else if (frame.kind == REGX_FRAME_SHARED_COPY) {
