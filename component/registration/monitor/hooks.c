@@ -2,15 +2,16 @@
  *
  * Backends `hooks` and `hooks+notifier`.
  *
- * `hooks`: libc's functions report what they are about to change, in the calling thread,
- * through Open MPI's memory hooks or UCX's ucm; regx itself patches no code. The report is in the
- * log before the memory changes, so a look-up need not ask. Whether the hooks are still there is
+ * `hooks`: libc's functions report what they are about to change, in the calling thread, through
+ * Open MPI's memory hooks, UCX's ucm or both; regx itself patches no code. The report is in the log
+ * before the memory changes, so a look-up need not ask. Whether the hooks are still there is
  * asked whenever a region is made, and only then, of each function: those of which a page of our
  * own can be changed must be heard, the code of the others must be what it was.
  *
  * Sees, of anonymous, shared and file memory, whichever thread makes the call, and inside malloc:
  * munmap, mmap MAP_FIXED, the source of mremap, brk and sbrk, shmdt, shmat SHM_REMAP, madvise
- * MADV_DONTNEED and MADV_REMOVE; by ucm also MADV_FREE and the destination of mremap MREMAP_FIXED.
+ * MADV_DONTNEED and MADV_REMOVE; by ucm without Open MPI's also MADV_FREE and the destination of
+ * mremap MREMAP_FIXED.
  * Is blind to:
  *   - system calls not made by these functions of libc: raw ones, process_madvise, io_uring's
  *     madvise, those of a statically linked allocator or of another libc (dlmopen), and the dynamic
@@ -44,6 +45,8 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #ifdef REGX_HAVE_UCM
 #include <ucm/api/ucm.h>
@@ -265,7 +268,9 @@ static void hooks_stop(regx_monitor_t *base)
 /* ---- UCX's ucm as a source of hooks ----
  * It sees what Open MPI's hooks see. It patches libc's functions when it is installed and leaves
  * them patched. Opened by name: the component must not need UCX's libraries, since loading UCX
- * changes a process (it patches libc and installs signal handlers unless told otherwise). */
+ * changes a process (it patches libc and installs signal handlers unless told otherwise).
+ * Open MPI 6.0 itself patches over what ucm has patched, all but sbrk, and ucm finds itself unheard.
+ * Then both are needed: ucm for sbrk, Open MPI's for everything else. */
 
 #ifdef REGX_HAVE_UCM
 
@@ -273,6 +278,9 @@ static struct {
     regx_hook_report_t report;
     __typeof__(ucm_set_event_handler) *set;
     __typeof__(ucm_unset_event_handler) *unset;
+    const regx_hook_source_t *others; /* Open MPI's; NULL: none */
+    bool shared;                      /* they report all but sbrk, */
+    _Atomic bool hears_sbrk;          /* which is heard */
 } ucm;
 
 enum { UCM_EVENTS = UCM_EVENT_VM_UNMAPPED | UCM_EVENT_SHMDT | UCM_EVENT_MREMAP };
@@ -289,6 +297,15 @@ typedef struct ucm_mremap_event {
 /* Of this thread: ucm has just told that nothing of what begins there goes. NULL: it has not. */
 static _Thread_local const void *of_no_size __attribute__((tls_model("initial-exec")));
 
+/* Before it is done. By a system call: libc's sbrk would lead back into ucm. */
+static void sbrk_told(intptr_t increment)
+{
+    atomic_store(&ucm.hears_sbrk, true);
+    if (increment < 0) {
+        ucm.report((void *)(syscall(SYS_brk, 0) + increment), (size_t)-increment, true);
+    }
+}
+
 /* Of shmdt ucm first tells with the segment's size, or 0 where it does not find that out, as if it
  * were any other call; and then that it is shmdt. */
 static void ucm_told(ucm_event_type_t type, ucm_event_t *event, void *unused)
@@ -303,6 +320,8 @@ static void ucm_told(ucm_event_type_t type, ucm_event_t *event, void *unused)
         if ((moved->flags & MREMAP_FIXED) != 0) {
             ucm.report(moved->new_address, moved->new_size, true);
         }
+    } else if (type == UCM_EVENT_SBRK) {
+        sbrk_told(event->sbrk.increment);
     } else if (event->shmdt.shmaddr == of_no_size) {
         ucm.report((void *)(uintptr_t)event->shmdt.shmaddr, 0, false);
     }
@@ -328,13 +347,41 @@ static bool breaks_mremap(void)
 
 /* The program that loaded UCX may have told it to leave libc alone. ucm reads that when it installs
  * its hooks, now. */
-static ucs_status_t ucm_set_handler(ucm_global_config_t *options)
+static bool ucm_set_handler(ucm_global_config_t *options, int events)
 {
     const int enabled = options->enable_events;
 
     options->enable_events = 1;
-    const ucs_status_t status = ucm.set(UCM_EVENTS, -1, ucm_told, NULL);
+    const ucs_status_t status = ucm.set(events, -1, ucm_told, NULL);
     options->enable_events = enabled;
+    return status == UCS_OK;
+}
+
+/* The code of libucm stays: what it patched leads there. */
+static void ucm_remove(void)
+{
+    ucm.unset(ucm.shared ? UCM_EVENT_SBRK : UCM_EVENTS, ucm_told, NULL);
+    if (ucm.shared) {
+        ucm.others->remove();
+    }
+}
+
+/* ucm would try brk, too, if it installed anything: sbrk has been patched since UCX was loaded. */
+static regx_status_t install_shared(ucm_global_config_t *options, regx_error_t error)
+{
+    if (ucm.others == NULL ||
+        !ucm_set_handler(options, UCM_EVENT_SBRK | UCM_EVENT_FLAG_NO_INSTALL)) {
+        return regx_refuse(error, REGX_DENIED, "ucm: its hooks cannot be installed");
+    }
+    sbrk(0);
+    regx_status_t status =
+        atomic_load(&ucm.hears_sbrk)
+            ? ucm.others->install(ucm.report, error)
+            : regx_refuse(error, REGX_INVALID, "self-test: sbrk by libc was not seen");
+    ucm.shared = status == REGX_OK;
+    if (!ucm.shared) {
+        ucm.unset(UCM_EVENT_SBRK, ucm_told, NULL);
+    }
     return status;
 }
 
@@ -356,17 +403,12 @@ static regx_status_t ucm_install(regx_hook_report_t reporter, regx_error_t error
     ucm.unset = (__typeof__(ucm.unset))dlsym(object, "ucm_unset_event_handler");
     ucm_global_config_t *options = dlsym(object, "ucm_global_opts");
     ucm.report = reporter;
-    if (ucm.set == NULL || ucm.unset == NULL || options == NULL ||
-        ucm_set_handler(options) != UCS_OK) {
-        return regx_refuse(error, REGX_DENIED, "ucm: its hooks cannot be installed");
+    ucm.shared = false;
+    ucm.hears_sbrk = false;
+    if (ucm.set == NULL || ucm.unset == NULL || options == NULL) {
+        return regx_refuse(error, REGX_DENIED, "ucm: it is not as this was built for");
     }
-    return REGX_OK;
-}
-
-/* The code of libucm stays: what it patched leads there. */
-static void ucm_remove(void)
-{
-    ucm.unset(UCM_EVENTS, ucm_told, NULL);
+    return ucm_set_handler(options, UCM_EVENTS) ? REGX_OK : install_shared(options, error);
 }
 
 static const regx_hook_source_t ucm_source = {.install = ucm_install, .remove = ucm_remove};
@@ -382,24 +424,28 @@ static bool ucm_has_patched(void)
     return options != NULL && options->enable_events && !breaks_mremap();
 }
 
-#else
-
-const regx_hook_source_t *const regx_hooks_ucm = NULL;
-
-static bool ucm_has_patched(void)
-{
-    return false;
-}
-
-#endif
-
 /* Whose hooks report: ucm's where Open MPI itself is linked with a UCX that has patched libc with
  * hooks that can be used, since its sbrk then no longer goes through libc's brk, where Open MPI's
  * hooks wait; else those that the configuration has. */
 static const regx_hook_source_t *source_for(const regx_monitor_config_t *config)
 {
-    return config->links_ucx && ucm_has_patched() ? regx_hooks_ucm : config->hooks;
+    if (!config->links_ucx || !ucm_has_patched()) {
+        return config->hooks;
+    }
+    ucm.others = config->hooks;
+    return regx_hooks_ucm;
 }
+
+#else
+
+const regx_hook_source_t *const regx_hooks_ucm = NULL;
+
+static const regx_hook_source_t *source_for(const regx_monitor_config_t *config)
+{
+    return config->hooks;
+}
+
+#endif
 
 /* ---- the monitor is started ---- */
 
