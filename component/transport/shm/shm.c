@@ -3,9 +3,11 @@
  * Opening and closing of shared memory, and the table of its operations.
  */
 #include <errno.h>
+#include <linux/nsfs.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/random.h>
 #include <sys/shm.h>
@@ -55,7 +57,28 @@ static uint64_t folder_number(void)
                                                : 0;
 }
 
-#define INITIAL_IPC UINT64_C(0xefffffff) /* the number of the machine's own IPC namespace */
+/* The numbers of the machine's own namespaces. */
+#define INITIAL_IPC UINT64_C(0xefffffff)
+#define INITIAL_USER UINT64_C(0xeffffffd)
+
+/* Whether this process is in a user namespace, by which its IPC namespace was made. */
+static bool made_here(void)
+{
+    const uint64_t users = namespace_number(REGX_PROC "ns/user");
+    const int ipc = open(REGX_PROC "ns/ipc", O_RDONLY | O_CLOEXEC);
+    const int owner = ipc < 0 ? -1 : ioctl(ipc, NS_GET_USERNS);
+    struct stat status;
+    const bool made =
+        users != INITIAL_USER && owner >= 0 && fstat(owner, &status) == 0 && status.st_ino == users;
+
+    if (owner >= 0) {
+        close(owner);
+    }
+    if (ipc >= 0) {
+        close(ipc);
+    }
+    return made;
+}
 
 /* Whether this process is in an IPC namespace in which the process that started it is not, and so its
  * neighbours neither, as far as one can see. */
@@ -72,7 +95,8 @@ static bool is_alone(void)
     }
     snprintf(path, sizeof(path), "/proc/%d/ns/ipc", getppid());
     const uint64_t there = namespace_number(path);
-    return there != 0 && there != here; /* 0: it may not be looked into */
+    /* 0: it may not be looked into, as from a user namespace of this process's own */
+    return there != 0 ? there != here : made_here();
 }
 
 /* Who may attach no memory of System V sees that of its neighbours as little as from a namespace of its
