@@ -280,6 +280,10 @@ static bool check_inherited(regx_params_t *params, mca_btl_base_module_t *btl)
     /* If the user sets it, ob1 has regx pack eager messages, and does not look at how much of one
      * was packed: less than all of it, where a fragment is shorter. */
     btl->btl_flags &= ~(uint32_t)MCA_BTL_FLAGS_SEND_INPLACE;
+    if ((btl->btl_flags & MCA_BTL_FLAGS_SEND) == 0) {
+        return regx_params_complain(REGX_PREFIX "flags: send is missing, by which each message "
+                                                "begins; allowed: send, and others with it");
+    }
     if (btl->btl_eager_limit < 256 || btl->btl_eager_limit > REGX_EAGER_MAX) {
         return regx_params_complain(REGX_PREFIX "eager_limit=%zu; allowed: 256 to %u",
                                     btl->btl_eager_limit, REGX_EAGER_MAX);

@@ -66,6 +66,7 @@ REFUSED = [
     ({"chunk_size": "4M"}, "chunk_size=4M is above the cap; allowed: .+"),
     ({"rendezvous": "read\r\x1b[2J"}, r"rendezvous=read\?\?\[2J is not known; allowed: auto, .+"),
     ({"max_send_size": "32769", "slot_size": "32K"}, "max_send_size=32769; allowed: 1024 to 32768"),
+    ({"flags": "put,get"}, "flags: send is missing, .+; allowed: .+"),
     ({"transport": "tcp"}, "transport=tcp is not known; allowed: auto, .+"),
     ({"if_include": "lo", "if_exclude": "nosuch0"},
      "if_include and btl_regx_if_exclude are both given; allowed: one"),
