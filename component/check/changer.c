@@ -17,7 +17,7 @@
 #include "registration/monitor/uffd.h"
 
 /* The words of /proc/PID/task/TID/syscall: number, six arguments, stack pointer and address. */
-enum { NUMBER, FIRST, SECOND, THIRD, FIFTH = 5, PC = 8, WORDS };
+enum { NUMBER, FIRST, SECOND, THIRD, FOURTH, FIFTH, PC = 8, WORDS };
 
 /* What changes memory. Of some, what they take away is not among their words. */
 static const struct kind {
@@ -96,6 +96,22 @@ static void issue(int thread, const struct kind *kind, const uint64_t words[WORD
     }
 }
 
+/* Whether a call takes memory away. Others may be long in the kernel, too (MADV_POPULATE_WRITE), and are innocent. */
+static bool takes_away(const uint64_t words[WORDS])
+{
+    enum { DONTNEED_LOCKED = 24 }; /* since Linux 5.18 */
+
+    switch (words[NUMBER]) {
+    case SYS_madvise:
+        return words[THIRD] == MADV_DONTNEED || words[THIRD] == MADV_REMOVE ||
+               words[THIRD] == MADV_FREE || words[THIRD] == DONTNEED_LOCKED;
+    case SYS_mmap:
+        return (words[FOURTH] & MAP_FIXED) != 0;
+    default:
+        return true;
+    }
+}
+
 /* Of a thread that runs, or waits in no call, that has fewer words. */
 static void look_at(const char *thread)
 {
@@ -116,7 +132,7 @@ static void look_at(const char *thread)
         }
     }
     for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
-        if (kinds[i].number == words[NUMBER]) {
+        if (kinds[i].number == words[NUMBER] && takes_away(words)) {
             issue(atoi(thread), &kinds[i], words);
         }
     }
@@ -163,7 +179,7 @@ uint32_t regx_check_changer_now(void)
     return atomic_load(&issued);
 }
 
-/* The first that may have: it is stale from then on. One that tells its range is surer. */
+/* The first that tells a range with that memory: it is stale from then on. Else the last that tells none. */
 bool regx_check_changer_find(regx_check_change_t *change, uint32_t since, bool shared)
 {
     const uint32_t last = atomic_load(&issued);
@@ -187,7 +203,7 @@ bool regx_check_changer_find(regx_check_change_t *change, uint32_t since, bool s
         sure = seen.kind->tells_range &&
                (covers(words[FIRST], words[SECOND], change) ||
                 (words[NUMBER] == SYS_mremap && covers(words[FIFTH], words[THIRD], change)));
-        if (sure || (!found && !seen.kind->tells_range)) {
+        if (sure || !seen.kind->tells_range) {
             found = true;
             change->call = (regx_check_call_t){.what = seen.kind->name};
             if (state == TAKEN) {

@@ -283,6 +283,7 @@ regx_check_range_t *regx_check_range_begin(const struct ibv_context *context, co
     if (range != NULL) {
         /* What was changed before must be in the log by now, or it would look as if it came after. */
         catch_up();
+        const uint32_t calls = regx_check_changer_now();
         watched = regx_watch_begin(&watch, monitor, base, length);
         if (watched) {
             /* Where memory that was not watched is found, the notifier logs that it may have changed
@@ -309,7 +310,7 @@ regx_check_range_t *regx_check_range_begin(const struct ibv_context *context, co
                                       .is_watched = watched,
                                       .watch = watch,
                                       .begun_ns = regx_now_ns(),
-                                      .calls_before = regx_check_changer_now(),
+                                      .calls_before = calls,
                                       .call = call};
     }
     leave();
