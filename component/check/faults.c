@@ -47,21 +47,26 @@ void regx_check_say(const char *format, ...)
     }
 }
 
-/* As much of the text as a line has room for: of a stack, the innermost function and the outermost ones. */
-static int put_line(char *to, const char *before, const char *text)
+/* As much of the text as a line has room for: of a stack, the innermost function and the outermost ones, or the
+ * innermost ones and the outermost. */
+static int put_line(char *to, const char *before, const char *text, bool innermost)
 {
-    const size_t room = WIDTH - strlen(before);
-    const char *outer = strstr(text, " < "), *next;
+    static const char left_out[] = " < ...", link[] = " < ";
+    const size_t room = WIDTH - strlen(before) - strlen(left_out);
+    const char *inner = strstr(text, link), *outer = inner, *next;
 
-    if (strlen(text) <= room || outer == NULL) {
+    if (strlen(text) <= room + strlen(left_out) || inner == NULL) {
         return sprintf(to, "\n%s%s", before, text);
     }
-    const int inner = (int)(outer - text);
-    while ((next = strstr(outer + 1, " < ")) != NULL &&
-           (size_t)inner + strlen(" < ...") + strlen(outer) > room) {
+    while ((next = strstr(outer + 1, link)) != NULL &&
+           (innermost || (size_t)(inner - text) + strlen(outer) > room)) {
         outer = next;
     }
-    return sprintf(to, "\n%s%.*s < ...%s", before, inner, text, outer);
+    while (innermost && (next = strstr(inner + 1, link)) != NULL &&
+           (size_t)(next - text) + strlen(outer) <= room) {
+        inner = next;
+    }
+    return sprintf(to, "\n%s%.*s%s%s", before, (int)(inner - text), text, left_out, outer);
 }
 
 /* times: at the end, when only what is new is told, and the answer; 0: at once. */
@@ -81,8 +86,10 @@ static void print_fault(const regx_check_fault_t *fault, uint64_t times)
                  fault->rank >= 0 ? fault->rank : fault->process);
     }
     for (int i = 0; i < REGX_CHECK_EVENTS; i++) {
-        at +=
-            !told || i == REGX_CHECK_CHANGED ? put_line(lines + at, before[i], fault->text[i]) : 0;
+        /* Who changed memory is often a wrapper of the call; who sends it, the program, is far out. */
+        if (!told || i == REGX_CHECK_CHANGED) {
+            at += put_line(lines + at, before[i], fault->text[i], i == REGX_CHECK_CHANGED);
+        }
     }
     regx_check_say("%s%s%s%s: %" PRIu64 " bytes at 0x%" PRIx64 "%s", often, who,
                    regx_check_verdict_names[fault->verdict],
