@@ -28,11 +28,12 @@ static int copy_by_kernel(char *to, const char *from, bool stores, size_t length
 /* Moves a piece. false: the buffer is not accessible there, as far as is known. */
 static bool move(char *to, const char *from, bool stores, size_t length)
 {
-    const int error = copy_by_kernel(to, from, stores, length);
-
-    /* Whatever else the error is, it is of the call and not of the memory. */
-    if (error == 0 || error == EFAULT || regx_fault_bring_in(stores ? to : from, 1, stores) != 0) {
-        return error == 0;
+    if (copy_by_kernel(to, from, stores, length) == 0) {
+        return true;
+    }
+    /* The error may be of the call: of a filter, or EFAULT if it could not pin the other side. */
+    if (regx_fault_bring_in(stores ? to : from, 1, stores) != 0) {
+        return false;
     }
     memcpy(to, from, length);
     return true;

@@ -14,8 +14,9 @@
  * memcpy, so the program's handler of SIGSEGV may run in here. What nobody brings in is left out, and
  * the answer is false; what was not read is zero. Any thread, no lock held.
  *
- * Where a filter of system calls refuses the copy, the kernel is asked to bring the page in, which is
- * then copied by memcpy. Where it refuses even that, nothing is copied: the process could be ended. */
+ * Where the copy is refused, the kernel is asked to bring the page in, which is then copied by memcpy: a
+ * filter of system calls may have refused it, or the kernel could not pin the other side. Where it
+ * refuses even that, nothing is copied: the process could be ended. */
 bool regx_buffer_read(void *to, const void *buffer, size_t length);
 bool regx_buffer_write(void *buffer, const void *from, size_t length);
 

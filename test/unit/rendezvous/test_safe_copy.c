@@ -140,7 +140,7 @@ static bool copies_well(void)
 
 UNIT_TEST(a_refused_call_is_not_blamed_on_the_buffer)
 {
-    static const int errors[] = {EPERM, ENOSYS, EACCES};
+    static const int errors[] = {EPERM, ENOSYS, EACCES, EFAULT};
 
     for (size_t i = 0; i < sizeof(errors) / sizeof(errors[0]); i++) {
         const pid_t child = fork();
