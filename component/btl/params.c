@@ -331,7 +331,7 @@ bool regx_params_read(regx_params_t *params, mca_btl_base_module_t *btl)
     size_cache(params, page);
     size_once(params, page);
     if (!regx_costs_read(params->settings.component.costs, NULL, &params->costs, error)) {
-        regx_compat_output_for_node("%s", error); /* the job goes on, and waits for nobody here */
+        regx_compat_output_for_node("costs", "%s", error); /* the job goes on */
     }
     return check_inherited(params, btl);
 }

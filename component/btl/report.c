@@ -340,7 +340,7 @@ static void append(const char *pattern, const char *line, size_t length)
         open(name, O_WRONLY | O_CREAT | O_APPEND | O_NONBLOCK | O_CLOEXEC, 0666));
     const ssize_t written = fd < 0 ? -1 : write(fd, line, length);
     if (written != (ssize_t)length) {
-        regx_compat_output_for_node("btl_regx_report=%s: %s", name,
+        regx_compat_output_for_node("report", "btl_regx_report=%s: %s", name,
                                     written < 0 ? strerror(errno) : "no space for the whole line");
     }
     if (fd >= 0) {

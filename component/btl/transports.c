@@ -114,7 +114,8 @@ static bool open_needed(regx_component_t *component, candidate_t *candidate)
         return regx_params_complain(REGX_PREFIX "transport=%s: %s", name, error);
     }
     /* The job goes on, and waits for nobody here. */
-    regx_compat_output_for_node(REGX_PREFIX "transport=%s: %s; the other ports are used without it",
+    regx_compat_output_for_node("transport",
+                                REGX_PREFIX "transport=%s: %s; the other ports are used without it",
                                 name, error);
     return true;
 }

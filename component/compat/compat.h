@@ -78,9 +78,10 @@ bool regx_compat_has_to_print(const mca_base_component_t *component, const char 
 /* Prints one line to the user, by opal_output. */
 void regx_compat_output(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* The same for a problem that may exist on this node only: the process that prints for the
- * application prints it unchanged, the first one of every other node adds the host's name. */
-void regx_compat_output_for_node(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* The same for a problem that only some processes may have: the first of this node and application that has
+ * a line of that kind (a word) prints it, with the host's name. Waits for nobody. */
+void regx_compat_output_for_node(const char *kind, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
 
 /* The level of --mca btl_base_verbose, 0 if none was given, and one line to that stream. */
 int regx_compat_verbose(void);
