@@ -14,7 +14,8 @@ APART = {"PID": ["--pid", "--fork", "--mount-proc"], "user": ["--user", "--map-r
          "user, IPC": ["--user", "--map-root-user", "--ipc"]}
 OWN = {"name": "hostname box$OMPI_COMM_WORLD_RANK",
        "boot": "echo $$ >{0}/$$; mount --bind {0}/$$ /proc/sys/kernel/random/boot_id",
-       "proc": "test $OMPI_COMM_WORLD_RANK = 0 || mount -t tmpfs tmpfs /proc"}
+       "proc": "test $OMPI_COMM_WORLD_RANK = 0 || mount -t tmpfs tmpfs /proc",
+       "IPC": 'test $OMPI_COMM_WORLD_RANK = 2 && mount -t tmpfs tmpfs /proc && exec unshare --ipc "$@"'}
 COLLECTIVE = ["collective", "--sizes", "100,5000,300001", "alltoall", "bcast"]
 
 
@@ -37,12 +38,13 @@ def test_ranks_in_their_own_namespaces_share_memory_and_bounce(mpi: Mpi, tmp_pat
 @pytest.mark.parametrize("what", OWN)
 def test_what_a_rank_takes_for_the_machine_is_its_own(mpi: Mpi, tmp_path: Path, what: str) -> None:
     """A host name, as containers have, a boot ID, as systemd-nspawn makes, or no /proc. Open MPI knows that
-    both are on one node."""
+    both are on one node. To a rank without /proc and in an IPC namespace of its own another BTL leads."""
     enter = ["unshare", "--mount", "--uts", "sh", "-c", OWN[what].format(tmp_path) + '; exec "$@"', "sh"]
     why = refusal(*enter, "true")
     if why:
         pytest.skip(f"no namespaces: {why}")
-    mpi(*COLLECTIVE, ranks=3, within=enter, regx={"rendezvous": "pipeline"}).checked(ranks=3).over("shm")
+    mpi(*COLLECTIVE, ranks=3, btl="regx,tcp" if what == "IPC" else "regx", within=enter,
+        regx={"rendezvous": "pipeline"}).checked(ranks=3).over("shm")
 
 
 @pytest.mark.parametrize("name, value, said", [("transport", "pinned", "its btl_regx_transport is another (here "),

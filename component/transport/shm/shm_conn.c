@@ -47,16 +47,24 @@ bool regx_shm_reaches(const regx_transport_t *transport, const void *address, si
 
 /* Does at the start what may be refused later, when a process has dropped its privileges or has no
  * descriptor left: maps the peer's main segment, and reserves a mailbox in this process's, which the
- * peer maps likewise. Best effort: the first frame tries again, and tells what is refused. false: there
- * are no addresses left for the segment, and another BTL may lead to the peer. */
-static bool prepare(regx_shm_t *shm, regx_shm_conn_t *conn)
+ * peer maps likewise. Best effort: the first frame tries again, and tells what is refused. Else another BTL
+ * may lead to the peer: REGX_NO_MEMORY: there are no addresses left for the segment; REGX_UNREACHABLE: it
+ * is of System V, and perhaps of another IPC namespace: one of both has no /proc. */
+static regx_status_t prepare(regx_shm_t *shm, regx_shm_conn_t *conn)
 {
+    const regx_shm_address_t *there = &conn->peer.address;
+    const bool foreign = there->main.kind == REGX_SEGMENT_SYSV &&
+                         (shm->address.node.ipc == 0 || there->node.ipc == 0);
+
     regx_lock(&shm->lock);
     const bool maps = shm->mailboxes.neighbours <= REGX_SHM_AHEAD;
     conn->box = regx_mailbox_box_reserve(&shm->mailboxes);
     regx_unlock(&shm->lock);
     errno = 0;
-    return !maps || regx_shm_neighbour_map(shm, &conn->peer) == REGX_OK || errno != ENOMEM;
+    if (!maps || regx_shm_neighbour_map(shm, &conn->peer) == REGX_OK) {
+        return REGX_OK;
+    }
+    return errno == ENOMEM ? REGX_NO_MEMORY : foreign ? REGX_UNREACHABLE : REGX_OK;
 }
 
 regx_status_t regx_shm_connect(regx_transport_t *transport, uint64_t peer, const void *address,
@@ -87,9 +95,10 @@ regx_status_t regx_shm_connect(regx_transport_t *transport, uint64_t peer, const
     regx_lock(&shm->lock);
     shm->mailboxes.neighbours++;
     regx_unlock(&shm->lock);
-    if (!prepare(shm, conn)) {
+    const regx_status_t status = prepare(shm, conn);
+    if (status != REGX_OK) {
         regx_shm_disconnect(&conn->super);
-        return REGX_NO_MEMORY;
+        return status;
     }
     *out = &conn->super;
     return REGX_OK;
