@@ -128,15 +128,11 @@ def test_what_a_process_gives_up_after_the_start_harms_no_neighbour(
     memory.must_be_empty(job)
 
 
-@pytest.mark.parametrize("what,regx", [
-    ("eager", {"pool_size": "256K"}), ("lent", {"pool_size": "4M"}),
-    ("eager", {"max_send_size": 40_000, "rndv_eager_limit": 0})], ids=str)
-@pytest.mark.whole
-def test_slots_that_a_peer_keeps_delay_nobody_else(mpi: Mpi, tmp_path: Path, what: str,
-                                                   regx: dict[str, object]) -> None:
+@pytest.mark.parametrize("regx", [{"pool_size": "256K"}, {"max_send_size": 40_000, "rndv_eager_limit": 0}], ids=str)
+def test_slots_that_a_peer_keeps_delay_nobody_else(mpi: Mpi, tmp_path: Path, regx: dict[str, object]) -> None:
     """Rank 1 reads none of what rank 0 has lent it until what rank 0 and rank 2 send each other is
     over: fragments too, which need slots of the pool as those for rank 1 do."""
-    job = mpi("neighbours", what, tmp_path / "shared", ranks=3,
+    job = mpi("neighbours", tmp_path / "shared", ranks=3,
               regx={"rendezvous": "bounce", **regx}).checked(ranks=3).over("shm")
     sent = job.rank(0)["bytes_frag"] + job.rank(0)["bytes_eager"]
     assert sent > 41 * (4 << 20), f"some went by another path\n{job}"

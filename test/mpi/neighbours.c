@@ -2,12 +2,10 @@
 /*
  * Three ranks, of which rank 1 is outside MPI while rank 0 and rank 2 go on.
  *
- *     neighbours lent|eager FILE
+ *     neighbours FILE
  *
- * lent: rank 0 has lent rank 1 all that it may of its pool, sends rank 2 a message of fragments and
- *       receives a large one of it.
- * eager: rank 0 has for rank 1 more eager messages than its mailbox holds, and RTSs without an
- * answer, and does the same.
+ * Rank 0 has for rank 1 more eager messages than its mailbox holds, and RTSs without an answer, sends
+ * rank 2 a message of fragments and receives a large one of it.
  *
  * Rank 1 returns to MPI only when rank 2 says, by FILE, that its message is over: a rank that waits for
  * another's affairs hangs the job. FILE is shared memory, new.
@@ -15,7 +13,7 @@
 #include "mapping.h"
 
 enum { LARGE = 4 << 20, PIECE = 8, FRAGMENTED = 40, SMALL = 400, EAGER = 32768, SEED = 83 };
-enum { TAG_LARGE = 1, TAG_SMALL, TAG_READY, TAG_EAGER, TAG_FRAGMENTED = 10 };
+enum { TAG_LARGE = 1, TAG_EAGER, TAG_FRAGMENTED = 10 };
 
 static const int eager_sizes[] = {3000, 8192, EAGER, 2017};
 
@@ -48,21 +46,6 @@ static void send_large(int rank, int to)
     free(memory);
 }
 
-/* Rank 1 waits here, outside MPI. */
-static void wait_outside(const atomic_bool *released)
-{
-    await(*released);
-}
-
-/* Lets what is under way go as far as it can without the others. */
-static void some_progress(void)
-{
-    for (int round = 0; round < 20000; round++) {
-        int flag;
-        MPI_Iprobe(MPI_ANY_SOURCE, TAG_SMALL + 1000, MPI_COMM_WORLD, &flag, MPI_STATUS_IGNORE);
-    }
-}
-
 /* What rank 0 sends in fragments, each time the same. */
 static unsigned char *stamped_pieces(void)
 {
@@ -84,7 +67,7 @@ static void receive_eager(int n)
     check_stamp(memory, (size_t)size, key(0, TAG_EAGER), 0, "an eager message");
 }
 
-static void eager(int rank, atomic_bool *released)
+static void exchange(int rank, atomic_bool *released)
 {
     static MPI_Request requests[SMALL + FRAGMENTED];
     unsigned char *memory = stamped_pieces(), *small = check_memory(EAGER);
@@ -106,7 +89,7 @@ static void eager(int rank, atomic_bool *released)
         receive_large(2, TAG_LARGE);
         MPI_Waitall(SMALL + FRAGMENTED, requests, MPI_STATUSES_IGNORE);
     } else if (rank == 1) {
-        wait_outside(released);
+        await(*released); /* outside MPI */
         for (int n = 0; n < SMALL; n++) {
             receive_eager(n);
         }
@@ -125,62 +108,14 @@ static void eager(int rank, atomic_bool *released)
     free(small);
 }
 
-static void lent(int rank, atomic_bool *released)
-{
-    static MPI_Request requests[FRAGMENTED];
-    unsigned char *memory = stamped_pieces();
-    unsigned char *each[FRAGMENTED];
-
-    if (rank == 0) {
-        for (int n = 0; n < FRAGMENTED; n++) {
-            MPI_Isend(memory, 1, scattered, 1, TAG_FRAGMENTED + n, MPI_COMM_WORLD, &requests[n]);
-        }
-        MPI_Recv(NULL, 0, MPI_BYTE, 1, TAG_READY, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-        some_progress();
-        MPI_Send(NULL, 0, MPI_BYTE, 2, TAG_READY, MPI_COMM_WORLD);
-        MPI_Send(memory, 1, scattered, 2, TAG_FRAGMENTED, MPI_COMM_WORLD);
-        receive_large(2, TAG_LARGE);
-    } else if (rank == 1) {
-        /* All envelopes are there, so that the receives are answered and nothing more is read. */
-        MPI_Probe(0, TAG_FRAGMENTED + FRAGMENTED - 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-        for (int n = 0; n < FRAGMENTED; n++) {
-            each[n] = check_memory(LARGE);
-            MPI_Irecv(each[n], LARGE, MPI_BYTE, 0, TAG_FRAGMENTED + n, MPI_COMM_WORLD,
-                      &requests[n]);
-        }
-        MPI_Send(NULL, 0, MPI_BYTE, 0, TAG_READY, MPI_COMM_WORLD);
-        wait_outside(released);
-    } else {
-        MPI_Recv(NULL, 0, MPI_BYTE, 0, TAG_READY, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-        receive_large(0, TAG_FRAGMENTED);
-        send_large(2, 0);
-        *released = true;
-    }
-    if (rank < 2) {
-        MPI_Waitall(FRAGMENTED, requests, MPI_STATUSES_IGNORE);
-    }
-    for (int n = 0; rank == 1 && n < FRAGMENTED; n++) {
-        check_stamp(each[n], LARGE, key(0, TAG_FRAGMENTED), 0, "a message of fragments");
-        free(each[n]);
-    }
-    free(memory);
-}
-
 int main(int argc, char **argv)
 {
-    int rank, ranks;
-
-    rank = check_begin(&argc, &argv, 3);
-    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-    atomic_bool *released = mapping_share(argv[2], 4096);
+    const int rank = check_begin(&argc, &argv, 2);
+    atomic_bool *released = mapping_share(argv[1], 4096);
     MPI_Type_vector(LARGE / PIECE, PIECE, 2 * PIECE, MPI_BYTE, &scattered);
     MPI_Type_commit(&scattered);
     MPI_Barrier(MPI_COMM_WORLD);
-    if (strcmp(argv[1], "lent") == 0) {
-        lent(rank, released);
-    } else {
-        eager(rank, released);
-    }
+    exchange(rank, released);
     MPI_Type_free(&scattered);
     return check_end();
 }
