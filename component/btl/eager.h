@@ -58,8 +58,8 @@ typedef struct regx_eager {
 /* limit: the module's, as configured. tunes: it may be changed. */
 void regx_eager_init(regx_eager_t *eager, size_t *limit, bool tunes);
 
-/* That way is the faster one of a size, as was measured elsewhere (costs.c): it begins as if a trial
- * had just ended. No message of that size has gone yet; else nothing is changed. */
+/* That way is the faster one of a size, as was measured elsewhere (costs.c): it begins so. No message of
+ * that size has gone yet; else nothing is changed. */
 void regx_eager_tell(regx_eager_t *eager, unsigned number, regx_eager_way_t winner);
 
 /* A message of `length` bytes of data goes that way. Sets the limit for the next one.
@@ -81,8 +81,8 @@ static inline bool regx_eager_is_lowered(const regx_eager_t *eager, size_t lengt
  *
  * Without it eager.c and auto.c find out on the job's own messages which way is the fastest, and a
  * program of twenty bursts ends before that has paid. With it each size begins with the way that was
- * the fastest there, as if a trial had just ended. The next trial comes after 4,096 messages, so
- * what the file has wrong for this program, or for this machine, does not stay.
+ * the fastest there. The first trial comes after 4,096 messages, above 32 KiB also after 128 that come
+ * alone, so what the file has wrong for this program, or for this machine, does not stay.
  *
  * A file of lines of words:
  *

@@ -226,8 +226,8 @@ REGX_RENDEZVOUS_PATHS(REGX_STRATEGY_DECLARED)
 
 /* auto.c: which path moves messages of that size fastest (tuner.h). */
 
-/* That path is the fastest on a node, as was measured elsewhere: messages of that size begin as if
- * a trial had just ended, unless one has begun. */
+/* That path is the fastest on a node, as was measured elsewhere: messages of that size begin
+ * with it, unless a trial has begun. */
 void regx_auto_tell(regx_autotune_t tunes[REGX_AUTO_SIZES], uint64_t length, regx_path_t path);
 /* A message of that length is opened. It is to be left (regx_tune_leave). */
 regx_trial_t regx_auto_enter(regx_autotune_t tunes[REGX_AUTO_SIZES], uint64_t length);

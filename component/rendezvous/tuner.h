@@ -68,8 +68,9 @@
  * batches has no more. The next trial comes after 128 times as many messages as this one took, and
  * after 256, 512 and at last 1,024 times while the outcome stays the same, at most 65,536. The
  * sender's second trial comes after 4,096 at the latest, and after as many the first one of what a file
- * has told. test_regret.c and test_eager.c have what is lost, compared with the best single candidate,
- * and how soon changed costs are noticed.
+ * has told: of what the receiver was told after 32 bursts of 64, or 128 messages that come alone.
+ * test_regret.c and test_eager.c have what is lost, compared with the best single candidate, and how soon
+ * changed costs are noticed.
  *
  * An example: bursts of 64 messages of 64 KiB, of which the receiver knows nothing. A burst by staged takes
  * 73 ps a byte, by read 130, together 105.
@@ -209,7 +210,7 @@ static inline bool regx_tune_knows(const regx_autotune_t *tune)
 
 /* So many sizes, from the smallest on. */
 void regx_tune_init(regx_autotune_t *tunes, unsigned sizes, regx_auto_wire_t wire);
-/* That candidate is the fastest, as was measured elsewhere: it begins as if a trial had just ended. */
+/* That candidate is the fastest, as was measured elsewhere: all messages go by it until the first trial. */
 void regx_tune_tell(regx_autotune_t *tune, uint8_t candidate);
 /* The candidate by which a message is to go, if none comes that ends a batch. */
 uint8_t regx_tune_way(const regx_autotune_t *tune);
