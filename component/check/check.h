@@ -45,7 +45,7 @@ typedef enum regx_check_event {
 
 #define REGX_CHECK_LARGE 1024 /* what connects is smaller: UCX has up to 177 bytes */
 #define REGX_CHECK_FAULTS 256
-#define REGX_CHECK_TEXT 640
+#define REGX_CHECK_TEXT 9216
 
 /* A distinct fault: what three calls of a process have in common. That process alone writes it. */
 typedef struct regx_check_fault {
@@ -88,13 +88,13 @@ __attribute__((format(printf, 1, 2))) void regx_check_say(const char *format, ..
 
 /* ---- in the library ---- */
 
-#define REGX_CHECK_FRAMES 16
+#define REGX_CHECK_FRAMES 48
 
 /* What was called, and from where. */
 typedef struct regx_check_call {
     const char *what;
     uint64_t count;
-    const void *frames[REGX_CHECK_FRAMES]; /* the innermost first */
+    const void *frames[REGX_CHECK_FRAMES]; /* the innermost first; NULL: some are left out */
 } regx_check_call_t;
 
 /* The caller's, without this library's frames. from: only that frame, if it is not NULL, and what called

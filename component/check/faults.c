@@ -14,7 +14,14 @@
 #include "base/file.h"
 #include "check/check.h"
 
-enum { OWN_FRAMES = 12, LIMIT = 100, LINE = 2048, WIDTH = 100, SYMBOL = 96 };
+enum {
+    HALF = REGX_CHECK_FRAMES / 2,
+    DEEPEST = 1000,
+    LIMIT = 100,
+    LINE = 2048,
+    WIDTH = 100,
+    SYMBOL = 160
+};
 
 regx_check_sum_t *regx_check_sum;
 
@@ -74,7 +81,7 @@ static void print_fault(const regx_check_fault_t *fault, uint64_t times)
 {
     static const char *const before[] = {"  registered ", "  made stale by ", "  used by "};
     const bool told = times != 0 && fault->verdict != REGX_CHECK_REMOTE;
-    char lines[REGX_CHECK_EVENTS * (REGX_CHECK_TEXT + 32)] = "";
+    char lines[LINE] = "";
     char often[32] = "", who[32] = "";
     int at = 0;
 
@@ -108,23 +115,30 @@ static bool is_own(const void *frame)
     return (const char *)frame >= __ehdr_start && (const char *)frame < _end;
 }
 
-/* The return addresses on a stack, and where on it they are. */
+/* The return addresses on a stack, and where on it they are: the innermost, which are libraries', and the outermost,
+ * the program's. */
 typedef struct walk {
-    size_t count;
-    const void *frames[OWN_FRAMES + REGX_CHECK_FRAMES];
-    const void *const *places[OWN_FRAMES + REGX_CHECK_FRAMES];
+    size_t count; /* also of those between, which are not kept */
+    const void *frames[REGX_CHECK_FRAMES];
+    const void *const *places[REGX_CHECK_FRAMES];
 } walk_t;
+
+static size_t place_of(size_t number)
+{
+    return number < HALF ? number : HALF + number % HALF;
+}
 
 static _Unwind_Reason_Code step(struct _Unwind_Context *context, void *argument)
 {
     walk_t *walk = argument;
     const void *const frame = (const void *)_Unwind_GetIP(context);
 
-    if (frame == NULL || walk->count == OWN_FRAMES + REGX_CHECK_FRAMES) {
+    if (frame == NULL || walk->count == DEEPEST) {
         return _URC_END_OF_STACK;
     }
-    walk->frames[walk->count] = frame;
-    walk->places[walk->count++] = (const void *const *)_Unwind_GetCFA(context) - 1;
+    const size_t at = place_of(walk->count++);
+    walk->frames[at] = frame;
+    walk->places[at] = (const void *const *)_Unwind_GetCFA(context) - 1;
     return _URC_NO_REASON;
 }
 
@@ -134,7 +148,7 @@ static bool is_unchanged(const walk_t *walk, const void *const *here)
 {
     bool same = walk->count > 1 && walk->places[1] == here;
 
-    for (size_t i = 1; same && i < walk->count; i++) {
+    for (size_t i = 1; same && i < regx_min(walk->count, REGX_CHECK_FRAMES); i++) {
         same = *walk->places[i] == walk->frames[i];
     }
     return same;
@@ -145,19 +159,25 @@ void regx_check_call_take(regx_check_call_t *call, const char *what, const void 
 {
     static __thread walk_t last;
     walk_t other = {.count = 0}, *walk = from == NULL ? &last : &other;
-    size_t first = 0;
+    size_t at = 0;
 
     if (from != NULL || !is_unchanged(walk, (const void *const *)__builtin_frame_address(0) + 1)) {
         walk->count = 0;
         _Unwind_Backtrace(step, walk);
     }
-    while (first < walk->count &&
-           (from != NULL ? walk->frames[first] != from : is_own(walk->frames[first]))) {
-        first++;
+    *call = (regx_check_call_t){.what = what};
+    while (at < regx_min(walk->count, HALF) &&
+           (from != NULL ? walk->frames[at] != from : is_own(walk->frames[at]))) {
+        at++;
     }
-    *call = (regx_check_call_t){.what = what,
-                                .count = regx_min(walk->count - first, REGX_CHECK_FRAMES)};
-    memcpy(call->frames, walk->frames + first, call->count * sizeof(call->frames[0]));
+    for (; at < walk->count && (call->count > 0 || at < HALF); at++) {
+        if (at == HALF &&
+            walk->count > REGX_CHECK_FRAMES) { /* in the place of this library's own */
+            call->frames[call->count++] = NULL;
+            at = walk->count - HALF;
+        }
+        call->frames[call->count++] = walk->frames[place_of(at)];
+    }
 }
 
 static bool read_at(long fd, void *to, size_t length, uint64_t from)
@@ -205,12 +225,17 @@ static void name_call(char text[REGX_CHECK_TEXT], const char *what, const regx_c
 {
     size_t at = (size_t)snprintf(text, REGX_CHECK_TEXT, "%s", what);
 
-    for (uint64_t i = 0; i < call->count && at < REGX_CHECK_TEXT; i++) {
-        const char *frame = (const char *)call->frames[i] - 1, *between = i == 0 ? " in " : " < ";
+    for (uint64_t i = 0; i < call->count; i++) {
+        const char *frame = call->frames[i], *between = i == 0 ? " in " : " < ";
         Dl_info info = {.dli_fname = "?"};
         struct link_map *map = NULL;
         char own[SYMBOL] = "";
 
+        if (frame == NULL) {
+            at += (size_t)sprintf(text + at, " < ...");
+            continue;
+        }
+        frame--; /* in the call, which returns behind it */
         dladdr1(frame, &info, (void **)&map, RTLD_DL_LINKMAP);
         const char *file = basename(info.dli_fname); /* or the function */
         uint64_t place = (uintptr_t)frame - (map != NULL ? map->l_addr : 0);
@@ -223,8 +248,7 @@ static void name_call(char text[REGX_CHECK_TEXT], const char *what, const regx_c
         } else if (i > 0 && strncmp(file, "libc.so", 7) == 0) {
             break; /* what calls main, or a thread's function */
         }
-        at += (size_t)snprintf(text + at, REGX_CHECK_TEXT - at, "%s%s+0x%" PRIx64, between, file,
-                               place);
+        at += (size_t)sprintf(text + at, "%s%.*s+0x%" PRIx64, between, SYMBOL, file, place);
     }
     for (; *text != '\0'; text++) { /* as it is in JSON */
         if (*text == '"' || *text == '\\' || (unsigned char)*text < ' ') {

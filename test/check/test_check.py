@@ -143,10 +143,10 @@ def test_at_the_end_a_call_that_made_memory_stale_is_told_once(check: Check) -> 
     assert "regx-check: 2 times: " in done.stderr
 
 
-def test_of_a_long_stack_the_middle_is_left_out_but_for_json(check: Check) -> None:
-    done = check.stale(">>>>>>>>>munmap", "write")
+def test_of_a_long_stack_the_middle_is_left_out(check: Check) -> None:
+    done = check.stale(60 * ">" + "munmap", "write")
     (fault,) = check.faults()
-    assert " < ".join(["planted_change"] * 10) in str(fault["changed"])
+    assert re.search(r"( < planted_change){15,} < \.\.\.( < planted_change){15,}( < (run|main))+$", str(fault["changed"])), done.stderr
     lines = [line for line in done.stderr.splitlines() if "made stale by" in line]
     assert lines
     for line in lines:  # whose call it is, and where the program was
