@@ -76,16 +76,47 @@ static int put_line(char *to, const char *before, const char *text, bool innermo
     return sprintf(to, "\n%s%.*s%s%s", before, (int)(inner - text), text, left_out, outer);
 }
 
-/* times: at the end, when only what is new is told, and the answer; 0: at once. */
-static void print_fault(const regx_check_fault_t *fault, uint64_t times)
+/* Whether it is the first of those of which one line tells, and how often all of these were seen. A line tells of a
+ * call that made memory stale, which is to be mended, whatever registered and used that memory. Beside a use none
+ * tells that peers may have used it. */
+static bool is_first(const regx_check_fault_t *fault, uint64_t *times)
+{
+    const bool seen = strstr(fault->text[REGX_CHECK_CHANGED], " in ") != NULL;
+    bool first = true;
+
+    *times = 0;
+    for (int i = 0; i < REGX_CHECK_FAULTS; i++) {
+        const regx_check_fault_t *other = &regx_check_sum->faults[i];
+
+        if (regx_check_verdict_names[other->verdict] == NULL || other->process != fault->process ||
+            (!seen && other->start != fault->start) ||
+            strcmp(other->text[REGX_CHECK_CHANGED], fault->text[REGX_CHECK_CHANGED]) != 0) {
+            continue;
+        }
+        if (other->verdict == fault->verdict) {
+            first = first && other >= fault;
+            *times += other->times;
+        } else if (fault->verdict == REGX_CHECK_REMOTE) {
+            first = false;
+        }
+    }
+    return first;
+}
+
+/* at_end: with how often, when only what is new is told. */
+static void print_fault(const regx_check_fault_t *fault, bool at_end)
 {
     static const char *const before[] = {"  registered ", "  made stale by ", "  used by "};
-    const bool told = times != 0 && fault->verdict != REGX_CHECK_REMOTE;
+    const bool told = at_end && fault->verdict != REGX_CHECK_REMOTE;
+    uint64_t times;
     char lines[LINE] = "";
     char often[32] = "", who[32] = "";
     int at = 0;
 
-    if (times != 0) {
+    if (regx_check_verdict_names[fault->verdict] == NULL || !is_first(fault, &times)) {
+        return;
+    }
+    if (at_end) {
         snprintf(often, sizeof(often), "%" PRIu64 " time%s: ", times, times == 1 ? "" : "s");
     }
     if (rank < 0) { /* else each line has it */
@@ -339,7 +370,7 @@ void regx_check_fault(regx_check_finding_t *found, const char *use)
         return;
     }
     if (is_new) {
-        print_fault(fault, 0);
+        print_fault(fault, false);
     }
     if (regx_check_sum->stops) {
         regx_check_say("--stop: the program is aborted at its first fault");
@@ -405,16 +436,6 @@ static const char *why_nothing(const regx_check_sum_t *sum)
                  "of another node: for these, mpirun ... regx-check COMMAND)";
 }
 
-/* At the end faults that differ in what registered or used the memory are one: it is the call that is to be
- * mended. */
-static bool is_told_with(const regx_check_fault_t *fault, const regx_check_fault_t *other)
-{
-    return fault == other ||
-           (fault->verdict == other->verdict && fault->verdict != REGX_CHECK_REMOTE &&
-            fault->process == other->process &&
-            strcmp(fault->text[REGX_CHECK_CHANGED], other->text[REGX_CHECK_CHANGED]) == 0);
-}
-
 bool regx_check_sum_print(void)
 {
     const regx_check_sum_t *sum = regx_check_sum;
@@ -434,19 +455,7 @@ bool regx_check_sum_print(void)
                        times[REGX_CHECK_SAME], times[REGX_CHECK_UNCOMPARED]);
     }
     for (int i = 0; i < REGX_CHECK_FAULTS; i++) {
-        const regx_check_fault_t *fault = &sum->faults[i];
-        uint64_t in_all = 0;
-        int first = i;
-
-        for (int j = REGX_CHECK_FAULTS - 1; j >= 0; j--) {
-            if (is_told_with(fault, &sum->faults[j])) {
-                in_all += sum->faults[j].times;
-                first = j;
-            }
-        }
-        if (first == i && regx_check_verdict_names[fault->verdict] != NULL) {
-            print_fault(fault, in_all);
-        }
+        print_fault(&sum->faults[i], true);
     }
     say_count("", sum->untold, " uses more, beyond --limit");
     say_count("", times[REGX_CHECK_SUPPRESSED], " uses suppressed");
