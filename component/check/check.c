@@ -173,11 +173,11 @@ static void write_json(int status, uint64_t suppressed)
 
     fprintf(json,
             "{\"status\": %d, \"processes\": %" PRIu64 ", \"devices\": %" PRIu64
-            ", \"registrations\": %" PRIu64 ", \"postings\": %" PRIu64 ", \"unwatched\": %" PRIu64
-            ", \"uncompared\": %" PRIu64 ", \"suppressed\": %" PRIu64 ", \"untold\": %" PRIu64
-            ", \"faults\": [",
-            status, sum->processes, sum->devices, sum->registrations, sum->postings, sum->unwatched,
-            sum->unwitnessed, suppressed, sum->untold);
+            ", \"registrations\": %" PRIu64 ", \"postings\": %" PRIu64 ", \"large\": %" PRIu64
+            ", \"unwatched\": %" PRIu64 ", \"uncompared\": %" PRIu64 ", \"suppressed\": %" PRIu64
+            ", \"untold\": %" PRIu64 ", \"faults\": [",
+            status, sum->processes, sum->devices, sum->registrations, sum->postings, sum->large,
+            sum->unwatched, sum->unwitnessed, suppressed, sum->untold);
     for (int i = 0; i < REGX_CHECK_FAULTS; i++) {
         const regx_check_fault_t *fault = &sum->faults[i];
 
@@ -201,11 +201,15 @@ static void write_json(int status, uint64_t suppressed)
 
 int main(int argc, char **argv)
 {
-    static const struct option options[] = {
-        {"require", no_argument, NULL, 'r'},        {"json", required_argument, NULL, 'j'},
-        {"stop", no_argument, NULL, 's'},           {"limit", required_argument, NULL, 'l'},
-        {"suppress", required_argument, NULL, 'p'}, {0}};
+    static const struct option options[] = {{"require", no_argument, NULL, 'r'},
+                                            {"json", required_argument, NULL, 'j'},
+                                            {"stop", no_argument, NULL, 's'},
+                                            {"limit", required_argument, NULL, 'l'},
+                                            {"suppress", required_argument, NULL, 'p'},
+                                            {"help", no_argument, NULL, 'h'},
+                                            {0}};
     uint64_t times[REGX_CHECK_VERDICTS];
+    char ended[64];
     sigset_t all;
     int option;
 
@@ -214,7 +218,7 @@ int main(int argc, char **argv)
     }
     while ((option = getopt_long(argc, argv, "+", options, NULL)) != -1) {
         if (!set(option)) {
-            return USAGE;
+            return option == 'h' ? 0 : USAGE;
         }
     }
     if (optind == argc) {
@@ -224,8 +228,11 @@ int main(int argc, char **argv)
     const int waited = preload() ? run(argv + optind) : NOT_RUN << 8;
     int status = WIFSIGNALED(waited) ? 128 + WTERMSIG(waited) : WEXITSTATUS(waited);
 
+    snprintf(ended, sizeof(ended), "the command ended %s %d",
+             WIFSIGNALED(waited) ? "by signal" : "with status",
+             WIFSIGNALED(waited) ? WTERMSIG(waited) : status);
     if ((regx_check_sum->processes != 0 || (status != NOT_FOUND && status != NOT_RUN)) &&
-        !regx_check_sum_print() && is_required && waited == 0) {
+        !regx_check_sum_print(waited != 0 ? ended : NULL) && is_required && waited == 0) {
         status = NOT_FOLLOWED;
     }
     if (regx_check_sum_used(times) != 0 && (waited == 0 || regx_check_sum->stops)) {

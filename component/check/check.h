@@ -81,7 +81,8 @@ extern const char *const regx_check_verdict_names[REGX_CHECK_VERDICTS]; /* NULL:
 void regx_check_sum_open(int fd);
 /* Uses of stale memory that are a fault, told or not. times: that each verdict was found. */
 uint64_t regx_check_sum_used(uint64_t times[REGX_CHECK_VERDICTS]);
-bool regx_check_sum_print(void); /* false: nothing was followed, which it says last */
+/* ended: how the command did, if not well; else NULL. false: nothing was followed, which it says last. */
+bool regx_check_sum_print(const char *ended);
 
 /* To standard error, in one piece, unless that has become another file. Allocates nothing. */
 __attribute__((format(printf, 1, 2))) void regx_check_say(const char *format, ...);

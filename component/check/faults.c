@@ -421,22 +421,24 @@ static void say_count(const char *before, uint64_t count, const char *after)
     }
 }
 
-static const char *why_nothing(const regx_check_sum_t *sum)
+static const char *why_nothing(const regx_check_sum_t *sum, const char *ended)
 {
     return sum->processes == 0 ? "no process loaded libregx-check.so (the program is static, or "
                                  "set-uid, or resets LD_PRELOAD)"
            : sum->devices == 0 && access("/dev/infiniband", F_OK) != 0
                ? "there is no RDMA device here (no /dev/infiniband)"
+           : ended != NULL ? ended
            : sum->registrations > 0 && sum->postings == 0
                ? "the program posts past libibverbs (by mlx5dv, as UCX does but for "
                  "UCX_TLS=rc_verbs,ud_verbs,sm,self), or not at all"
-               : "messages go another way (within a node Open MPI and UCX use a device with --mca "
-                 "pml ucx -x UCX_TLS=rc_verbs,ud_verbs,self), or by calls of libibverbs that do "
+               : "messages go another way (within a node by a device with --mca pml ucx -x "
+                 "UCX_TLS=rc_verbs,ud_verbs,self, or --mca pml ob1 --mca btl regx,self --mca "
+                 "btl_regx_transport verbs), or by calls of libibverbs that do "
                  "not come by here (dlsym, RTLD_DEEPBIND, a process that reset LD_PRELOAD, or one "
                  "of another node: for these, mpirun ... regx-check COMMAND)";
 }
 
-bool regx_check_sum_print(void)
+bool regx_check_sum_print(const char *ended)
 {
     const regx_check_sum_t *sum = regx_check_sum;
     uint64_t times[REGX_CHECK_VERDICTS];
@@ -462,7 +464,7 @@ bool regx_check_sum_print(void)
     if (!followed) {
         regx_check_say("nothing was followed%s, so nothing is known: %s",
                        sum->postings > 0 ? " but messages of less than 1 KiB" : "",
-                       why_nothing(sum));
+                       why_nothing(sum, ended));
     }
     return followed;
 }

@@ -528,6 +528,6 @@ __attribute__((destructor)) static void end(void)
     }
     /* With LD_PRELOAD alone there is no command that would tell. */
     if (follows() && !regx_check_sum->has_command && regx_check_sum->devices > 0) {
-        regx_check_sum_print();
+        regx_check_sum_print(NULL);
     }
 }

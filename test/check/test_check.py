@@ -125,7 +125,7 @@ def test_a_cache_that_follows_changes_is_not_accused(check: Check, build: Build,
     if "cannot be used" in done.stderr or "are not" in done.stderr:
         pytest.skip("registering cannot be watched here")
     assert (done.returncode, check.faults()) == (0, []), done.stderr
-    assert " 200 postings" in done.stderr
+    assert " 200 postings" in done.stderr and json.loads(check.json.read_text())["large"] == 200
 
 
 def test_each_use_is_counted_and_told_once(check: Check) -> None:
@@ -363,6 +363,11 @@ def test_where_nothing_was_followed_the_last_line_says_so(check: Check) -> None:
         done = check.run("--require", *words[0], check.built / "stale", "none", *words[1])
         assert done.returncode == 4 and done.stderr.splitlines()[-1].startswith("regx-check: nothing was followed"), done.stderr
         assert (" registrations, " in done.stderr) == (words[1][-1:] == [30])
+    for ending, said in [("exit 7", "the command ended with status 7\n"), ("kill -9 $$", "the command ended by signal 9\n"),
+                         ("true", "messages go another way (within a node by a device with --mca pml ucx -x UCX_TLS=rc_verbs,ud_verbs,self, or "
+                                  "--mca pml ob1 --mca btl regx,self --mca btl_regx_transport verbs), ")]:
+        done = check.run("sh", "-c", f"{check.built / 'stale'} none nothing; {ending}")
+        assert said in done.stderr.partition("so nothing is known: ")[2], done.stderr
     assert check.run("--require", check.built / "stale", "none", "write").returncode == 0
 
 
@@ -391,7 +396,7 @@ def test_a_static_program_is_named(check: Check, tmp_path: Path) -> None:
     (["--limit", "many", "true"], 2, "--limit=many: allowed: 1 to 256"),
     (["--suppress", "/no/file", "true"], 2, "--suppress=/no/file: No such file or directory"),
     (["--json", "/no/file", "true"], 2, "--json=/no/file: No such file or directory"),
-    ([], 2, "usage: regx-check ")])
+    (["--help", "true"], 0, "usage: regx-check "), ([], 2, "usage: regx-check ")])
 def test_bad_input_is_named(check: Check, words: list[str], status: int, said: str) -> None:
     done = check.plain(check.command, *words)
     assert (done.returncode, done.stdout) == (status, "")
