@@ -117,19 +117,14 @@ static void look_at(const char *thread)
 {
     char path[NAME_MAX + 64], text[256] = "";
     uint64_t words[WORDS];
-    char *at = text;
 
     snprintf(path, sizeof(path), REGX_PROC "../%s/syscall", thread);
     const long fd = regx_raw(SYS_openat, AT_FDCWD, (long)path, O_RDONLY | O_CLOEXEC, 0, 0);
     regx_raw(SYS_read, fd, (long)text, sizeof(text) - 1, 0, 0);
     regx_raw(SYS_close, fd, 0, 0, 0, 0);
-    for (int i = 0; i < WORDS; i++) {
-        char *const word = at;
-
-        words[i] = strtoull(word, &at, 0);
-        if (at == word) {
-            return;
-        }
+    if (sscanf(text, "%lu %lx %lx %lx %lx %lx %lx %lx %lx", &words[0], &words[1], &words[2],
+               &words[3], &words[4], &words[5], &words[6], &words[7], &words[8]) != WORDS) {
+        return;
     }
     for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
         if (kinds[i].number == words[NUMBER] && takes_away(words)) {

@@ -21,7 +21,7 @@
 enum { USAGE = 2, FOUND = 3, NOT_FOLLOWED = 4, NOT_RUN = 126, NOT_FOUND = 127 };
 
 static FILE *json; /* NULL: not asked for */
-static bool is_required;
+static int is_required, stops;
 
 /* Named by this process's descriptor, so that it needs none of the program's; and by the time, since in
  * another container the same path may be that of another command. */
@@ -87,11 +87,7 @@ static bool set(int option)
     char path[PATH_MAX], *end;
 
     switch (option) {
-    case 's':
-        regx_check_sum->stops = true;
-        return true;
-    case 'r':
-        is_required = true;
+    case 0: /* it has its variable */
         return true;
     case 'l':
         regx_check_sum->limit = strtoull(optarg, &end, 10);
@@ -201,9 +197,9 @@ static void write_json(int status, uint64_t suppressed)
 
 int main(int argc, char **argv)
 {
-    static const struct option options[] = {{"require", no_argument, NULL, 'r'},
+    static const struct option options[] = {{"require", no_argument, &is_required, 1},
                                             {"json", required_argument, NULL, 'j'},
-                                            {"stop", no_argument, NULL, 's'},
+                                            {"stop", no_argument, &stops, 1},
                                             {"limit", required_argument, NULL, 'l'},
                                             {"suppress", required_argument, NULL, 'p'},
                                             {"help", no_argument, NULL, 'h'},
@@ -221,6 +217,7 @@ int main(int argc, char **argv)
             return option == 'h' ? 0 : USAGE;
         }
     }
+    regx_check_sum->stops = stops != 0;
     if (optind == argc) {
         set('?');
         return USAGE;
@@ -232,7 +229,7 @@ int main(int argc, char **argv)
              WIFSIGNALED(waited) ? "by signal" : "with status",
              WIFSIGNALED(waited) ? WTERMSIG(waited) : status);
     if ((regx_check_sum->processes != 0 || (status != NOT_FOUND && status != NOT_RUN)) &&
-        !regx_check_sum_print(waited != 0 ? ended : NULL) && is_required && waited == 0) {
+        !regx_check_sum_print(waited != 0 ? ended : NULL) && is_required != 0 && waited == 0) {
         status = NOT_FOLLOWED;
     }
     if (regx_check_sum_used(times) != 0 && (waited == 0 || regx_check_sum->stops)) {

@@ -36,12 +36,7 @@ typedef enum regx_check_verdict {
 } regx_check_verdict_t;
 
 /* What happens to registered memory. */
-typedef enum regx_check_event {
-    REGX_CHECK_REGISTERED,
-    REGX_CHECK_CHANGED,
-    REGX_CHECK_USED,
-    REGX_CHECK_EVENTS
-} regx_check_event_t;
+enum { REGX_CHECK_REGISTERED, REGX_CHECK_CHANGED, REGX_CHECK_USED, REGX_CHECK_EVENTS };
 
 #define REGX_CHECK_LARGE 1024 /* what connects is smaller: UCX has up to 177 bytes */
 #define REGX_CHECK_FAULTS 256

@@ -14,14 +14,8 @@
 #include "base/file.h"
 #include "check/check.h"
 
-enum {
-    HALF = REGX_CHECK_FRAMES / 2,
-    DEEPEST = 1000,
-    LIMIT = 100,
-    LINE = 2048,
-    WIDTH = 100,
-    SYMBOL = 160
-};
+enum { HALF = REGX_CHECK_FRAMES / 2, DEEPEST = 1000 }; /* functions of a stack */
+enum { LIMIT = 100, LINE = 2048, WIDTH = 100, SYMBOL = 160 };
 
 regx_check_sum_t *regx_check_sum;
 
@@ -332,14 +326,14 @@ static bool is_suppressed(const regx_check_fault_t *fault)
 
 static void name_fault(regx_check_fault_t *fault, const regx_check_finding_t *found)
 {
-    const double seconds = (double)(found->registered_ns - regx_check_sum->start_ns) * 1e-9;
     char when[64];
 
     fault->rank = rank;
     fault->process = getpid();
     fault->start = found->start;
     fault->length = found->length;
-    snprintf(when, sizeof(when), "at %.3f s", seconds);
+    snprintf(when, sizeof(when), "at %.3f s",
+             (double)(found->registered_ns - regx_check_sum->start_ns) * 1e-9);
     for (int i = 0; i < REGX_CHECK_EVENTS; i++) {
         const char *what = found->calls[i].what;
 

@@ -202,9 +202,6 @@ static void catch_up(void)
 {
     static const struct timespec a_moment = {.tv_nsec = 10000};
 
-    if (!has_news()) {
-        return;
-    }
     while (monitor != NULL && atomic_load(&monitor->log->sequence) % 2 == 1) {
         if (!regx_file_is_ours(&monitor->query->file)) {
             regx_check_say("changes of memory are not reported any more, so bytes alone are "
