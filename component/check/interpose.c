@@ -15,7 +15,7 @@
 #undef ibv_reg_mr_iova
 
 #define INTERPOSED __attribute__((visibility("default")))
-enum { DEVICES = 64, TYPES = 16, PIECES = 1 << 14, PLACES = 8 };
+enum { DEVICES = 64, TYPES = 16, PIECES = 1 << 14, PLACES = 8, READS = 1 << 24 };
 
 /* Another library that interposes behind us comes first. libibverbs itself may be among the libraries
  * of a plugin only, which are not looked through. It stays, since what is found is kept. */
@@ -91,7 +91,7 @@ static setters_t *setters_of(const struct ibv_qp *qp)
 typedef struct piece {
     const struct ibv_context *context; /* NULL: none */
     uint64_t id;
-    uint32_t number; /* of the queue pair; 0: a shared queue's */
+    uint32_t number; /* of the queue pair, with READS if it reads; 0: a shared queue's */
     uint64_t order;  /* in which they were posted; 0: none */
     struct ibv_sge sge;
 } piece_t;
@@ -99,23 +99,23 @@ typedef struct piece {
 static piece_t pieces[PIECES + PLACES];
 static pthread_mutex_t pieces_lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* Of the places of its hash: that of the oldest piece, or of the oldest that has all that this one has.
- * Some programs give all their requests the same number; these complete in order. */
-static piece_t *place_of(const piece_t *piece, bool same)
+/* Of the places of its hash: that of the oldest piece; or of those that have all that this one has, of the oldest, or
+ * of the newest. Some programs give all their requests the same number; these complete in order. */
+static piece_t *place_of(const piece_t *piece, bool same, bool newest)
 {
     const uint64_t hash =
         ((uintptr_t)piece->context ^ ((uint64_t)piece->number << 32) ^ piece->id) *
         UINT64_C(0x9e3779b97f4a7c15);
-    piece_t *oldest = NULL;
+    piece_t *found = NULL;
 
     for (piece_t *at = &pieces[hash >> 50]; at < &pieces[(hash >> 50) + PLACES]; at++) {
-        if ((oldest == NULL || at->order < oldest->order) &&
+        if ((found == NULL || (at->order < found->order) != newest) &&
             (!same || (at->context == piece->context && at->number == piece->number &&
                        at->id == piece->id))) {
-            oldest = at;
+            found = at;
         }
     }
-    return oldest;
+    return found;
 }
 
 static const char a_receive[] = "a receive";
@@ -126,14 +126,14 @@ static void put_piece(piece_t piece)
 
     pthread_mutex_lock(&pieces_lock);
     piece.order = ++order;
-    *place_of(&piece, false) = piece;
+    *place_of(&piece, false, false) = piece;
     pthread_mutex_unlock(&pieces_lock);
 }
 
-static bool take_piece(piece_t *piece)
+static bool take_piece(piece_t *piece, bool newest)
 {
     pthread_mutex_lock(&pieces_lock);
-    piece_t *place = place_of(piece, true);
+    piece_t *place = place_of(piece, true, newest);
 
     if (place != NULL) {
         *piece = *place;
@@ -170,6 +170,13 @@ static void use(const struct ibv_context *context, uint32_t number, const uint64
     atomic_fetch_add_explicit(&regx_check_sum->postings, 1, memory_order_relaxed);
 }
 
+/* A request may complete at once, so its piece is put before it is posted. That of one that was refused would be
+ * taken for a later one of the same number. */
+static void take_back(const struct ibv_context *context, uint32_t number, uint64_t id)
+{
+    take_piece(&(piece_t){.context = context, .number = number, .id = id}, true);
+}
+
 static void will_receive(const struct ibv_context *context, uint32_t number,
                          const struct ibv_recv_wr *request)
 {
@@ -177,6 +184,22 @@ static void will_receive(const struct ibv_context *context, uint32_t number,
         use(context, number, &request->wr_id, request->sg_list, (size_t)request->num_sge,
             a_receive);
     }
+}
+
+static struct ibv_recv_wr *will_not_receive(const struct ibv_context *context, uint32_t number,
+                                            struct ibv_recv_wr *refused)
+{
+    for (const struct ibv_recv_wr *at = refused; follows() && at != NULL; at = at->next) {
+        take_back(context, number, at->wr_id);
+    }
+    return refused;
+}
+
+/* Whether it fills memory, and its completion is told. */
+static bool reads(const struct ibv_send_wr *request, bool told)
+{
+    return request->opcode >= IBV_WR_RDMA_READ && request->opcode <= IBV_WR_ATOMIC_FETCH_AND_ADD &&
+           (!told || (request->send_flags & IBV_SEND_SIGNALED) != 0);
 }
 
 static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **refused)
@@ -190,48 +213,71 @@ static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_
 
     for (const struct ibv_send_wr *at = wr; follows() && at != NULL; at = at->next) {
         const char *how = at->opcode < sizeof(names) / sizeof(names[0]) ? names[at->opcode] : NULL;
-        const bool writes_here =
-            at->opcode >= IBV_WR_RDMA_READ && at->opcode <= IBV_WR_ATOMIC_FETCH_AND_ADD;
         const size_t count = how != NULL ? (size_t)at->num_sge : 0;
 
-        if (!writes_here) {
+        if (!reads(at, false)) {
             regx_check_message(qp->context, at->sg_list, count);
         }
-        use(qp->context, qp->qp_num, writes_here ? &at->wr_id : NULL, at->sg_list, count,
-            (at->send_flags & IBV_SEND_INLINE) == 0 ? how : NULL);
+        use(qp->context, qp->qp_num | READS, reads(at, true) ? &at->wr_id : NULL, at->sg_list,
+            count, (at->send_flags & IBV_SEND_INLINE) == 0 ? how : NULL);
     }
-    return device_of(qp->context)->ops.post_send(qp, wr, refused);
+    struct ibv_send_wr *first = NULL; /* that was refused; some devices do not say */
+    const int error = device_of(qp->context)->ops.post_send(qp, wr, &first);
+    if (error != 0) {
+        *refused = first;
+        for (; follows() && first != NULL; first = first->next) {
+            if (reads(first, true)) {
+                take_back(qp->context, qp->qp_num | READS, first->wr_id);
+            }
+        }
+    }
+    return error;
 }
 
 static int post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **refused)
 {
+    struct ibv_recv_wr *first = NULL;
+
     will_receive(qp->context, qp->qp_num, wr);
-    return device_of(qp->context)->ops.post_recv(qp, wr, refused);
+    const int error = device_of(qp->context)->ops.post_recv(qp, wr, &first);
+    if (error != 0) {
+        *refused = will_not_receive(qp->context, qp->qp_num, first);
+    }
+    return error;
 }
 
 static int post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **refused)
 {
+    struct ibv_recv_wr *first = NULL;
+
     will_receive(srq->context, 0, wr);
-    return device_of(srq->context)->ops.post_srq_recv(srq, wr, refused);
+    const int error = device_of(srq->context)->ops.post_srq_recv(srq, wr, &first);
+    if (error != 0) {
+        *refused = will_not_receive(srq->context, 0, first);
+    }
+    return error;
 }
 
-/* What has been received, or read, is in the pages that were registered. */
+/* What has been received, or read, is in the pages that were registered. Of what failed nothing is known but its
+ * number: it is under way no longer. */
 static void completed(struct ibv_context *context, const struct ibv_wc *wc)
 {
-    piece_t piece = {.context = context, .id = wc->wr_id, .number = wc->qp_num};
-    const bool received = (wc->opcode & IBV_WC_RECV) != 0;
+    const uint32_t numbers[] = {wc->qp_num | READS, wc->qp_num, 0};
+    const bool failed = wc->status != IBV_WC_SUCCESS;
+    const bool received = !failed && (wc->opcode & IBV_WC_RECV) != 0;
     const bool read = wc->opcode >= IBV_WC_RDMA_READ && wc->opcode <= IBV_WC_FETCH_ADD;
+    piece_t piece = {.context = context, .id = wc->wr_id};
+    bool found = false;
 
-    if (wc->status != IBV_WC_SUCCESS || (!received && !read)) {
+    if (!failed && !received && !read) {
         return;
     }
     count_large(received ? wc->byte_len : 0);
-    bool found = take_piece(&piece);
-    if (!found && received) {
-        piece.number = 0;
-        found = take_piece(&piece);
+    for (int i = received ? 1 : 0; i < (read && !failed ? 1 : 3) && !found; i++) {
+        piece.number = numbers[i];
+        found = take_piece(&piece, false);
     }
-    if (found && wc->opcode != IBV_WC_RECV_RDMA_WITH_IMM) {
+    if (found && !failed && wc->opcode != IBV_WC_RECV_RDMA_WITH_IMM) {
         if (wc->byte_len != 0) {
             piece.sge.length = (uint32_t)regx_min(piece.sge.length, wc->byte_len);
         }

@@ -8,6 +8,7 @@
 #include "../../component/library/example.c"
 #undef main
 
+#include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
@@ -186,6 +187,26 @@ static uint32_t make_offer(char *offer, const char *kind, uint64_t address, uint
     return (uint32_t)(count * sizeof(words[0]) + sizeof(key));
 }
 
+/* A request of the same number as a later one, whose completion is not this one's: because it failed, is silent, was
+ * refused (there is room for one), or is a receive. */
+static void read_before(const wire_t *wire, char kind, struct ibv_send_wr request)
+{
+    struct ibv_recv_wr receive = {.sg_list = request.sg_list, .num_sge = 1}, *refused_receive;
+    struct ibv_send_wr *refused, again = request;
+    struct ibv_wc done;
+
+    request.wr.rdma.rkey += kind == 'f' ? 1u << 30 : 0;
+    request.send_flags = kind == 's' ? 0 : IBV_SEND_SIGNALED;
+    require(ibv_post_send(wire->from, &request, &refused) == 0 &&
+                (kind != 'r' || ibv_post_send(wire->from, &again, &refused) == ENOMEM),
+            "ibv_post_send answers otherwise");
+    while (ibv_poll_cq(wire->cq, 1, &done) == 0 && kind != 's') {
+    }
+    connect_qp(wire, wire->from, wire->to->qp_num);
+    require(kind != 'o' || ibv_post_recv(wire->from, &receive, &refused_receive) == 0,
+            "ibv_post_recv fails");
+}
+
 PLANTED int planted_use(const wire_t *wire, const char *kind, struct ibv_mr *mr, char *base,
                         const struct ibv_mr *to)
 {
@@ -220,6 +241,12 @@ PLANTED int planted_use(const wire_t *wire, const char *kind, struct ibv_mr *mr,
         piece = (struct ibv_sge){(uintptr_t)to->addr, PAGE, to->lkey};
         request.opcode = IBV_WR_SEND_WITH_IMM;
         more = 1;
+    }
+    if (strncmp(kind, "read-", 5) == 0) {
+        request.opcode = IBV_WR_RDMA_READ;
+        read_before(wire, kind[5], request);
+        planted_change("zeros", base);
+        piece = (struct ibv_sge){(uintptr_t)to->addr, PAGE, to->lkey};
     }
     if (strcmp(kind, "receive") == 0 || strcmp(kind, "iova") == 0) {
         return ibv_post_recv(wire->to, &receive, &refused);

@@ -80,8 +80,7 @@ def test_changed_memory_is_found_and_the_call_is_named(check: Check, change: str
     found_once(check, check.stale(change, "write"), DIFFERENT, call, "a write")
 
 
-@pytest.mark.parametrize(("change", "call"), [
-    ("remove", "madvise"), ("punch", "fallocate"), ("truncate", "ftruncate"), ("munmap", "munmap")])
+@pytest.mark.parametrize(("change", "call"), [("remove", "madvise"), ("punch", "fallocate"), ("truncate", "ftruncate"), ("munmap", "munmap")])
 def test_of_shared_memory_the_call_is_named(check: Check, change: str, call: str) -> None:
     found_once(check, check.stale(f"file-{change}", "write"), DIFFERENT, call, "a write")
 
@@ -92,11 +91,16 @@ def test_of_shared_memory_no_other_call_is_named(check: Check) -> None:
     assert str(fault["changed"]).startswith("a call that was not seen: this memory cannot be watched, and perhaps another process made it"), done.stderr
 
 
-@pytest.mark.parametrize(("kind", "use"), [
-    ("read", "a read"), ("receive", "a receive"), ("iova", "a receive"), ("extended", "a request"),
-    ("rereg", "a write")])
+@pytest.mark.parametrize(("kind", "use"), [("receive", "a receive"), ("iova", "a receive"), ("extended", "a request"), ("rereg", "a write")])
 def test_each_way_to_post_is_followed(check: Check, kind: str, use: str) -> None:
     found_once(check, check.stale("munmap", kind), DIFFERENT, "munmap", use)
+
+
+def test_what_was_read_is_in_the_pages_that_are_gone(check: Check) -> None:
+    done = check.stale("munmap", "read")
+    assert done.returncode == 3, done.stderr
+    assert [(fault["verdict"], str(fault["used"]).partition(" in ")[0]) for fault in check.faults()] == \
+        [(DIFFERENT, "a read"), (DIFFERENT, "a read that completed")]
 
 
 @pytest.mark.parametrize(("change", "call"), [("zeros", "munmap"), ("back", "mremap")])
@@ -105,8 +109,7 @@ def test_memory_of_the_same_bytes_is_not_called_different(check: Check, change: 
 
 
 @pytest.mark.parametrize(("change", "call", "verdict"), [("back", "mremap", SAME), ("raw", "munmap", DIFFERENT), ("file-munmap", "munmap", DIFFERENT)])
-def test_memory_that_changed_while_it_was_not_registered_is_witnessed_anew(
-        check: Check, change: str, call: str, verdict: str) -> None:
+def test_memory_that_changed_while_it_was_not_registered_is_witnessed_anew(check: Check, change: str, call: str, verdict: str) -> None:
     found_once(check, check.stale(change, "between"), verdict, call, "a write")
 
 
@@ -216,19 +219,20 @@ def test_of_receives_of_one_number_the_first_is_judged_when_the_first_completes(
         [(DIFFERENT, "a receive that completed")], done.stderr
 
 
+@pytest.mark.parametrize("earlier", ["read-refused", "read-failed", "read-silent", "read-or-receive"])
+def test_what_completes_is_not_taken_for_an_earlier_request_of_its_number(check: Check, earlier: str) -> None:
+    """Whose memory has gone since."""
+    done = check.stale("none", earlier)
+    assert (done.returncode, check.faults()) == (0, []), done.stderr
+
+
 def test_so_it_is_where_the_first_thread_has_ended(check: Check) -> None:
     """For the kernel the process's number then names a thread without memory."""
     done = check.plain(check.command, "--json", check.json, check.built / "stale", "munmap", "offer", STALE_ALONE=1)
     found_once(check, done, DIFFERENT, "munmap", "an offer to a peer")
 
 
-def test_without_the_command_the_library_tells(check: Check) -> None:
-    done = check.plain(check.built / "stale", "munmap", "write", LD_PRELOAD=check.command.with_name("libregx-check.so"))
-    assert (done.returncode, done.stdout) == (0, "stale: done\n")
-    assert done.stderr.count(DIFFERENT) == 2
-
-
-def test_another_file_in_the_place_of_the_sum_is_left_alone(check: Check, tmp_path: Path) -> None:
+def test_without_the_command_the_library_tells_and_another_file_in_the_place_of_the_sum_is_left_alone(check: Check, tmp_path: Path) -> None:
     """As a file of another process is, on another node, by the number of the command's process and descriptor."""
     other = tmp_path / "other"
     other.write_bytes(bytes(1 << 20))
@@ -390,10 +394,8 @@ def test_a_static_program_is_named(check: Check, tmp_path: Path) -> None:
     assert "no process loaded libregx-check.so" in done.stderr
 
 
-@pytest.mark.parametrize(("words", "status", "said"), [
-    (["no-such-command"], 127, "no-such-command: No such file or directory"),
-    (["--limit", "0", "true"], 2, "--limit=0: allowed: 1 to 256"),
-    (["--limit", "many", "true"], 2, "--limit=many: allowed: 1 to 256"),
+@pytest.mark.parametrize(("words", "status", "said"), [(["no-such-command"], 127, "no-such-command: No such file or directory"),
+    (["--limit", "0", "true"], 2, "--limit=0: allowed: 1 to 256"), (["--limit", "many", "true"], 2, "--limit=many: allowed: 1 to 256"),
     (["--suppress", "/no/file", "true"], 2, "--suppress=/no/file: No such file or directory"),
     (["--json", "/no/file", "true"], 2, "--json=/no/file: No such file or directory"),
     (["--help", "true"], 0, "usage: regx-check "), ([], 2, "usage: regx-check ")])
@@ -420,13 +422,8 @@ def test_where_memlock_is_short_the_program_gets_what_it_would_without_the_witne
 @pytest.mark.core
 def test_over_a_device_wrong_data_is_found_and_right_data_is_not(over_device: Check) -> None:
     for change in ["munmap", "raw", "madvise"]:
-        found_once(over_device, over_device.stale(change, "write"), DIFFERENT,
-                   "madvise" if change == "madvise" else "munmap", "a write")
-    done = over_device.stale("munmap", "read")
-    assert done.returncode == 3, done.stderr
-    # What was read is in the pages that are gone.
-    assert [(fault["verdict"], str(fault["used"]).partition(" in ")[0]) for fault in over_device.faults()] == \
-        [(DIFFERENT, "a read"), (DIFFERENT, "a read that completed")]
+        found_once(over_device, over_device.stale(change, "write"), DIFFERENT, "madvise" if change == "madvise" else "munmap", "a write")
+    test_what_was_read_is_in_the_pages_that_are_gone(over_device)
     for change in ["none", "beside", "fork"]:
         done = over_device.stale(change, "write", 20)
         assert (done.returncode, over_device.faults()) == (0, []), done.stderr

@@ -35,7 +35,9 @@ static void end_request(fake_qp_t *qp, const fake_request_t *request, enum ibv_w
         status = qp->port->faults.datagram_sent;
     }
     if (status != IBV_WC_SUCCESS || (request->wr.send_flags & IBV_SEND_SIGNALED) != 0) {
-        const struct ibv_wc wc = {request->wr.wr_id, status, .qp_num = qp->super.qp_num};
+        const bool read = request->wr.opcode == IBV_WR_RDMA_READ;
+        const struct ibv_wc wc = {request->wr.wr_id, status, read ? IBV_WC_RDMA_READ : IBV_WC_SEND,
+                                  .qp_num = qp->super.qp_num};
 
         complete(qp->super.send_cq, &wc);
     }
