@@ -4,8 +4,7 @@
  * reader has read of it. Just before, the reader looks which threads wait in such a call, and sends
  * them a signal. Its handler runs in that thread when the call returns, and takes the stack.
  *
- * The signal is a real-time one that the program does not handle. A thread that blocks it gets it
- * later, when it is somewhere else, and then takes nothing.
+ * The signal is a real-time one that the program does not handle. A thread that blocks it is sent none.
  */
 #include <dirent.h>
 #include <limits.h>
@@ -75,7 +74,30 @@ void regx_check_changer_start(void)
     }
 }
 
-static void issue(int thread, const struct kind *kind, const uint64_t words[WORDS])
+/* What the kernel says of a thread. The reader is one thread. */
+static char *read_of(const char *thread, const char *what)
+{
+    static char text[8192];
+    char path[NAME_MAX + 64];
+
+    snprintf(path, sizeof(path), REGX_PROC "../%s/%s", thread, what);
+    const long fd = regx_raw(SYS_openat, AT_FDCWD, (long)path, O_RDONLY | O_CLOEXEC, 0, 0);
+    const long length = regx_raw(SYS_read, fd, (long)text, sizeof(text) - 1, 0, 0);
+    text[length > 0 ? length : 0] = '\0';
+    regx_raw(SYS_close, fd, 0, 0, 0, 0);
+    return text;
+}
+
+/* Then a signal would wait, and each later one behind it, until this user may send none to anybody. */
+static bool blocks(const char *thread)
+{
+    static const char before[] = "\nSigBlk:\t";
+    const char *at = strstr(read_of(thread, "status"), before);
+
+    return at == NULL || (strtoull(at + strlen(before), NULL, 16) >> (signal_number - 1) & 1) != 0;
+}
+
+static void issue(const char *thread, const struct kind *kind, const uint64_t words[WORDS])
 {
     const uint32_t number = atomic_fetch_add(&issued, 1);
     ticket_t *ticket = &tickets[number % TICKETS];
@@ -91,8 +113,8 @@ static void issue(int thread, const struct kind *kind, const uint64_t words[WORD
     memcpy(ticket->words, words, sizeof(ticket->words));
     atomic_store(&ticket->state, number * STATES + SEEN);
     if (signal_number != 0 && sigaction(signal_number, NULL, &now) == 0 &&
-        now.sa_sigaction == take) { /* the program has not taken it since */
-        regx_raw(SYS_rt_tgsigqueueinfo, getpid(), thread, signal_number, (long)&info, 0);
+        now.sa_sigaction == take && !blocks(thread)) { /* the program has not taken it since */
+        regx_raw(SYS_rt_tgsigqueueinfo, getpid(), atoi(thread), signal_number, (long)&info, 0);
     }
 }
 
@@ -115,20 +137,16 @@ static bool takes_away(const uint64_t words[WORDS])
 /* Of a thread that runs, or waits in no call, that has fewer words. */
 static void look_at(const char *thread)
 {
-    char path[NAME_MAX + 64], text[256] = "";
     uint64_t words[WORDS];
 
-    snprintf(path, sizeof(path), REGX_PROC "../%s/syscall", thread);
-    const long fd = regx_raw(SYS_openat, AT_FDCWD, (long)path, O_RDONLY | O_CLOEXEC, 0, 0);
-    regx_raw(SYS_read, fd, (long)text, sizeof(text) - 1, 0, 0);
-    regx_raw(SYS_close, fd, 0, 0, 0, 0);
-    if (sscanf(text, "%lu %lx %lx %lx %lx %lx %lx %lx %lx", &words[0], &words[1], &words[2],
-               &words[3], &words[4], &words[5], &words[6], &words[7], &words[8]) != WORDS) {
+    if (sscanf(read_of(thread, "syscall"), "%lu %lx %lx %lx %lx %lx %lx %lx %lx", &words[0],
+               &words[1], &words[2], &words[3], &words[4], &words[5], &words[6], &words[7],
+               &words[8]) != WORDS) {
         return;
     }
     for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
         if (kinds[i].number == words[NUMBER] && takes_away(words)) {
-            issue(atoi(thread), &kinds[i], words);
+            issue(thread, &kinds[i], words);
         }
     }
 }

@@ -122,6 +122,13 @@ PLANTED void planted_change(const char *kind, char *base)
                                             : ftruncate(file, LENGTH);
         require(failed == 0 && ftruncate(file, 8 * LENGTH) == 0, "the file cannot be emptied");
         memset(base, 2, LENGTH);
+    } else if (strcmp(kind, "blocked") == 0) {
+        sigset_t all;
+
+        sigfillset(&all);
+        pthread_sigmask(SIG_BLOCK, &all, NULL);
+        planted_change("munmap", base);
+        require(sigtimedwait(&all, NULL, &(struct timespec){0}) < 0, "a signal waits");
     } else if (strcmp(kind, "closed") == 0) {
         require(syscall(SYS_close_range, 100, ~0u, 0) == 0, "close_range fails");
         planted_change("munmap", base);

@@ -80,6 +80,12 @@ def test_changed_memory_is_found_and_the_call_is_named(check: Check, change: str
     found_once(check, check.stale(change, "write"), DIFFERENT, call, "a write")
 
 
+def test_a_thread_that_blocks_signals_has_none_that_waits(check: Check) -> None:
+    """Else one would be added at each change, until nobody of that user may send any."""
+    done = check.stale("blocked", "write")
+    assert (done.returncode, done.stdout, check.faults()[0]["changed"]) == (3, "stale: done\n", "munmap"), done.stderr
+
+
 @pytest.mark.parametrize(("change", "call"), [("remove", "madvise"), ("punch", "fallocate"), ("truncate", "ftruncate"), ("munmap", "munmap")])
 def test_of_shared_memory_the_call_is_named(check: Check, change: str, call: str) -> None:
     found_once(check, check.stale(f"file-{change}", "write"), DIFFERENT, call, "a write")
