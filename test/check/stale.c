@@ -364,6 +364,9 @@ static int run(void)
         use_in_threads(&wire);
         return 0;
     }
+    for (int i = 0; strcmp(use, "many") == 0 && i < 1 << 14; i++) {
+        planted_source(wire.pd, base);
+    }
     if (strstr(use, "iova") != NULL) {
         iova = 1 << 20;
     }

@@ -137,6 +137,12 @@ def test_a_cache_that_follows_changes_is_not_accused(check: Check, build: Build,
     assert " 200 postings" in done.stderr and json.loads(check.json.read_text())["large"] == 200
 
 
+def test_what_is_registered_beyond_its_room_is_said_once(check: Check) -> None:
+    done = check.stale("munmap", "many", 2)
+    assert done.stderr.count("of more than 16384 registrations at a time the others are not followed") == 1, done.stderr
+    assert "compared at each use" not in done.stderr
+
+
 def test_each_use_is_counted_and_told_once(check: Check) -> None:
     done = check.stale("zeros", "write", 30)
     (fault,) = check.faults()
