@@ -60,8 +60,13 @@ static bool read_patterns(const char *path)
         at += *at == '#' || *at == '\0' ? 0 : strlen(at) + 1;
     }
     *at = '\0';
+    const bool whole = feof(file) != 0;
+    if (!whole) {
+        regx_check_say("--suppress=%s: %s", path,
+                       ferror(file) ? strerror(errno) : "more than 8 KiB of patterns");
+    }
     fclose(file);
-    return true;
+    return whole;
 }
 
 /* The ranks of a job share a device or a pipe, but not a file; nor do those of a job that a program spawned, which

@@ -181,6 +181,9 @@ def test_faults_of_a_stack_are_suppressed(check: Check, tmp_path: Path) -> None:
     done = check.run("--suppress", patterns, check.built / "stale", "munmap", "write")
     assert (done.returncode, check.faults()) == (0, []), done.stderr
     assert json.loads(check.json.read_text())["suppressed"] >= 1
+    patterns.write_text("*planted_no\n" * 1000)  # else of the last one, cut to a *, all faults would be
+    done = check.run("--suppress", patterns, check.built / "stale", "munmap", "write")
+    assert (done.returncode, done.stderr) == (2, f"regx-check: --suppress={patterns}: more than 8 KiB of patterns\n")
 
 
 def test_it_stops_at_the_first(check: Check) -> None:
@@ -409,6 +412,7 @@ def test_a_static_program_is_named(check: Check, tmp_path: Path) -> None:
 @pytest.mark.parametrize(("words", "status", "said"), [(["no-such-command"], 127, "no-such-command: No such file or directory"),
     (["--limit", "0", "true"], 2, "--limit=0: allowed: 1 to 256"), (["--limit", "many", "true"], 2, "--limit=many: allowed: 1 to 256"),
     (["--suppress", "/no/file", "true"], 2, "--suppress=/no/file: No such file or directory"),
+    (["--suppress", "/", "true"], 2, "--suppress=/: Is a directory"),
     (["--json", "/no/file", "true"], 2, "--json=/no/file: No such file or directory"),
     (["--help", "true"], 0, "usage: regx-check "), ([], 2, "usage: regx-check ")])
 def test_bad_input_is_named(check: Check, words: list[str], status: int, said: str) -> None:
