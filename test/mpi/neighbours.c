@@ -24,13 +24,6 @@ static uint64_t key(int sender, int message)
     return stamp_key(SEED, 0, sender, message);
 }
 
-static unsigned char *stamped(int sender, int message)
-{
-    unsigned char *memory = check_memory(LARGE);
-    stamp_fill(memory, LARGE, key(sender, message), 0);
-    return memory;
-}
-
 static void receive_large(int from, int tag)
 {
     unsigned char *memory = check_memory(LARGE);
@@ -41,7 +34,8 @@ static void receive_large(int from, int tag)
 
 static void send_large(int rank, int to)
 {
-    unsigned char *memory = stamped(rank, TAG_LARGE);
+    unsigned char *memory = check_memory(LARGE);
+    stamp_fill(memory, LARGE, key(rank, TAG_LARGE), 0);
     MPI_Send(memory, LARGE, MPI_BYTE, to, TAG_LARGE, MPI_COMM_WORLD);
     free(memory);
 }

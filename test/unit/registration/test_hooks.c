@@ -3,8 +3,11 @@
  * What hooks report comes into the log, in whole pages, until they are removed. The source is a
  * fake one (hooked.h). The real ones are in test/mpi/test_backend.py. And the backends by name.
  */
+#include "config.h"
+
 #include "hooked.h"
 
+#include <dlfcn.h>
 #include <sys/shm.h>
 
 #include "../process.h"
@@ -210,6 +213,80 @@ UNIT_TEST_BETWEEN(a_source_that_cannot_be_trusted_is_refused, hooked_reset, NULL
         assert_int_equal(hooked.removed, 1);
     }
 }
+
+/* ---- beside UCX's ucm, which Open MPI has patched over but for sbrk: it finds itself unheard ---- */
+
+enum { UCM_SBRK = 1 << 5, UCM_NO_INSTALL = 1 << 24 };
+
+static void (*ucm_told)(int event, const void *details, void *context); /* NULL: nobody is to be */
+static bool ucm_deaf;
+
+static int ucm_set(int events, int priority, __typeof__(ucm_told) told, void *context)
+{
+    ucm_told = (events & UCM_NO_INSTALL) != 0 ? told : NULL;
+    return ucm_told != NULL ? 0 : -1;
+}
+
+static void ucm_unset(int events, void *told, void *context)
+{
+    ucm_told = events == UCM_SBRK ? NULL : ucm_told;
+}
+
+static void ucp_version(unsigned *major, unsigned *minor, unsigned *release)
+{
+    *major = 2;
+}
+
+UNIT_WRAP(void *, dlopen, const char *name, int flags)
+{
+    return __real_dlopen(strncmp(name, "libuc", 5) == 0 ? NULL : name, flags);
+}
+
+UNIT_WRAP(void *, dlsym, void *object, const char *name)
+{
+    static uint64_t options[512] = {UINT64_MAX, UINT64_MAX, UINT64_MAX,
+                                    UINT64_MAX}; /* all is enabled */
+
+    return strcmp(name, "ucm_global_opts") == 0           ? options
+           : strcmp(name, "ucm_set_event_handler") == 0   ? (void *)ucm_set
+           : strcmp(name, "ucm_unset_event_handler") == 0 ? (void *)ucm_unset
+           : strcmp(name, "ucp_get_version") == 0         ? (void *)ucp_version
+                                                          : __real_dlsym(object, name);
+}
+
+UNIT_WRAP(void *, sbrk, intptr_t increment)
+{
+    if (ucm_told != NULL && !ucm_deaf) {
+        ucm_told(UCM_SBRK, (const intptr_t[]){0, increment}, NULL);
+    }
+    return NULL;
+}
+
+#ifdef REGX_HAVE_UCM
+UNIT_TEST_BETWEEN(sbrk_is_heard_by_ucm_and_the_rest_by_the_others, hooked_reset, NULL)
+{
+    regx_monitor_config_t both = config;
+    regx_monitor_t *monitor;
+    regx_error_t error = "";
+
+    both.links_ucx = ucm_deaf = hooked.refuse = true;
+    assert_int_equal(regx_backend_hooks.start(&both, &monitor, error), REGX_INVALID);
+    assert_true(strstr(error, "sbrk by libc was not seen") != NULL && ucm_told == NULL);
+    ucm_deaf = false;
+    assert_int_equal(regx_backend_hooks.start(&both, &monitor, error), REGX_DENIED);
+    assert_true(strstr(error, "the fake source") != NULL && ucm_told == NULL);
+    hooked.refuse = false;
+    assert_int_equal(regx_backend_hooks.start(&both, &monitor, error), REGX_OK);
+    uint64_t next = atomic_load(&monitor->log->head);
+    regx_inval_log_interest(monitor->log, 0x10000, UINTPTR_MAX - PAGE, 1);
+    const char *end = (char *)regx_align_up((uintptr_t)syscall(SYS_brk, 0), PAGE);
+    sbrk(PAGE); /* takes nothing away */
+    sbrk(-(intptr_t)PAGE);
+    assert_true(is_logged(monitor, &next, end - PAGE, end));
+    monitor->stop(monitor);
+    assert_true(ucm_told == NULL && hooked.installed == 1 && hooked.removed == 1);
+}
+#endif
 
 /* ---- stopping ---- */
 
