@@ -82,7 +82,7 @@ static inline bool regx_eager_is_lowered(const regx_eager_t *eager, size_t lengt
  * Without it eager.c and auto.c find out on the job's own messages which way is the fastest, and a
  * program of twenty bursts ends before that has paid. With it each size begins with the way that was
  * the fastest there; but up to 32 KiB, where a rendezvous was faster and not twice as fast, it does as
- * without a file. What was told holds for 4,096 messages, above 32 KiB at most for 128 that come alone; then
+ * without a file. What was told holds for 4,096 messages, above 32 KiB at most for 241 that come alone; then
  * comes the first trial, so what the file has wrong for this program, or for this machine, does not stay.
  *
  * A file of lines of words:

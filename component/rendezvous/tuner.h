@@ -68,7 +68,7 @@
  * batches has no more. The next trial comes after 128 times as many messages as this one took, and
  * after 256, 512 and at last 1,024 times while the outcome stays the same, at most 65,536. The
  * sender's second trial comes after 4,096 at the latest, and after as many the first one of what a file
- * has told: of what the receiver was told after 32 bursts of 64, or 128 messages that come alone.
+ * has told: of what the receiver was told after 42 bursts of 64, or 241 messages that come alone.
  * test_regret.c and test_eager.c have what is lost, compared with the best single candidate, and how soon
  * changed costs are noticed.
  *

@@ -14,7 +14,7 @@ from sample import Case
 LARGE = 100_000
 NEIGHBOURS = ("l2", "l3", "package", "node", "any")
 KEYS = ("vendor_id", "cpu family", "model", "CPU implementer", "CPU part", "cpu")
-WINDOW, ITERATIONS = 10, 6  # fewer than 128: no trial
+WINDOW, ITERATIONS = 10, 6  # no trial
 
 
 def processor() -> str:

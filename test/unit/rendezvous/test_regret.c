@@ -326,7 +326,7 @@ UNIT_TEST(changed_costs_are_noticed_within_so_many_messages)
     assert_int_equal(failed, 0);
 }
 
-/* No trial begins before 128 messages that come alone, or 32 bursts. */
+/* No trial begins before 241 messages that come alone, or 42 bursts. */
 UNIT_TEST(what_is_told_holds_from_the_first_message_on)
 {
     for (unsigned i = 0; i < (unsigned)PROGRAMS * WAYS; i++) {
@@ -334,13 +334,13 @@ UNIT_TEST(what_is_told_holds_from_the_first_message_on)
 
         regx_tune_init(autotune, REGX_AUTO_SIZES, REGX_AUTO_NODE);
         regx_auto_tell(autotune, tables[0].length, way_of[way]);
-        runs(&tables[0], &programs[i % PROGRAMS], burst == 1 ? 127 : 32 * burst, 0, AUTO);
+        runs(&tables[0], &programs[i % PROGRAMS], burst == 1 ? 240 : 40 * burst, 0, AUTO);
         assert_int_equal(tune_of(&tables[0])->winner, way);
         assert_int_equal(tune_of(&tables[0])->batch.number, 0);
     }
 }
 
-/* After 128 that come alone, or else 4,096, and a trial: of 90, of bursts up to 18 batches. Where a long
+/* After 241 that come alone, or else 4,096, and a trial: of 90, of bursts up to 18 batches. Where a long
  * computation follows some of the bursts only, a slow way may win. */
 UNIT_TEST(what_was_told_wrong_is_found_out)
 {
@@ -356,7 +356,7 @@ UNIT_TEST(what_was_told_wrong_is_found_out)
         regx_tune_init(autotune, REGX_AUTO_SIZES, REGX_AUTO_NODE);
         regx_auto_tell(autotune, table->length, way_of[i / TABLES / PROGRAMS]);
         cold = 3;
-        runs(table, program, program->kind == ALONE ? 128 + 128 : 4096 + 2048, 1, AUTO);
+        runs(table, program, program->kind == ALONE ? 241 + 128 : 4096 + 2048, 1, AUTO);
         if (winner_takes(table, program) > 1100) {
             failed++;
             print_error("%s, %s, way %u: not noticed\n", table->name, program->name,
