@@ -25,7 +25,7 @@
 /* The tuner's candidates: the prior, its opener, others. */
 static const regx_path_t paths[REGX_AUTO_WIRES][REGX_AUTO_CANDIDATES] = {
     [REGX_AUTO_NODE] = {REGX_PATH_together, REGX_PATH_staged, REGX_PATH_read},
-    [REGX_AUTO_APART] = {REGX_PATH_pipeline, REGX_PATH_bounce, REGX_PATH_COUNT}};
+    [REGX_AUTO_DEVICE] = {REGX_PATH_pipeline, REGX_PATH_bounce, REGX_PATH_COUNT}};
 
 /* The number of a message's size. */
 static unsigned number_of(uint64_t length)
@@ -103,7 +103,7 @@ static bool is_worth_registering(regx_rndv_t *rndv, const regx_rndv_recv_t *recv
 static regx_path_t choose(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
 {
     const regx_conn_t *conn = recv->peer->conn;
-    const regx_auto_wire_t wire = conn->shares_pool ? REGX_AUTO_NODE : REGX_AUTO_APART;
+    const regx_auto_wire_t wire = conn->shares_pool ? REGX_AUTO_NODE : REGX_AUTO_DEVICE;
 
     if (wire == REGX_AUTO_NODE &&
         (!conn->single_copy || recv->peer->no_puts || recv->peer->no_gets)) {
@@ -114,7 +114,7 @@ static regx_path_t choose(regx_rndv_t *rndv, regx_rndv_recv_t *recv)
         recv->why = REGX_WHY_brief;
         return REGX_PATH_read;
     }
-    if (wire == REGX_AUTO_APART && !is_worth_registering(rndv, recv)) {
+    if (wire == REGX_AUTO_DEVICE && !is_worth_registering(rndv, recv)) {
         recv->why = REGX_WHY_new;
         return REGX_PATH_bounce;
     }

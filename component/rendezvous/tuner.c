@@ -63,7 +63,7 @@ static const struct {
     uint32_t patience;   /* messages before the first trial: collective benchmarks send 110 */
     uint32_t rest_first; /* and at most, before the second */
 } wires[] = {[REGX_AUTO_NODE] = {3, 3, OPENER, {1, 2}, COLD, false, 0, REST_MAX},
-             [REGX_AUTO_APART] = {2, 0, OPENER, {1, 2}, COLD, false, 512, REST_MAX},
+             [REGX_AUTO_DEVICE] = {2, 0, OPENER, {1, 2}, COLD, false, 512, REST_MAX},
              [REGX_AUTO_EAGER] = {2, 16, 0, {8, 8}, WARMER, true, 112, REGX_AUTO_SOON}};
 
 void regx_tune_init(regx_autotune_t *tunes, unsigned sizes, regx_auto_wire_t wire)

@@ -108,7 +108,7 @@
  * whether a message goes eagerly. */
 typedef enum regx_auto_wire {
     REGX_AUTO_NODE,
-    REGX_AUTO_APART,
+    REGX_AUTO_DEVICE,
     REGX_AUTO_WIRES, /* of the receiver */
     REGX_AUTO_EAGER = REGX_AUTO_WIRES
 } regx_auto_wire_t;

@@ -230,7 +230,7 @@ BOX_TEST(short_frames_that_find_no_room_get_little_more)
 /* What a processor fetches ahead behind one frame is not the next. A long one would only lose room. */
 BOX_TEST(short_frames_of_the_ring_lie_apart)
 {
-    enum { LONG = 8192 + 14, APART = 1024 };
+    enum { LONG = 8192 + 14, GAP = 1024 };
     static const size_t lengths[] = {REGX_MAILBOX_SPAN + 1, 1024 + 14, 4096 + 14, LONG};
     regx_frame_t frame;
     uint64_t number = 0;
@@ -242,7 +242,7 @@ BOX_TEST(short_frames_of_the_ring_lie_apart)
             assert_int_equal(post(box, number, lengths[i]), REGX_OK);
             assert_int_equal(regx_mailbox_peek(&box->in, &frame), REGX_OK);
             assert_int_equal(frame.kind, REGX_FRAME_PAYLOAD);
-            assert_true(lengths[i] == LONG || frame.offset >= end + APART);
+            assert_true(lengths[i] == LONG || frame.offset >= end + GAP);
             assert_true(lengths[i] != LONG || frame.offset % BOX_RING < 64 ||
                         frame.offset < end + 64);
             take(box, number, lengths[i]);
