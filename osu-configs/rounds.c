@@ -12,6 +12,7 @@
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <mpi.h>
 #include <pthread.h>
 #include <stdbool.h>
@@ -23,7 +24,7 @@
 
 enum { SIZE = 256 << 10, NEW = MAP_PRIVATE | MAP_ANONYMOUS, READ_WRITE = PROT_READ | PROT_WRITE };
 
-static unsigned char *spare; /* addresses for memory that is moved */
+static unsigned char *room, *spare; /* where the buffers are; addresses for memory that is moved */
 
 static void must(bool so, const char *what)
 {
@@ -113,6 +114,34 @@ static void dontneed(unsigned char *base)
     must(change_madvise(BY_LIBC, base, SIZE, MADV_DONTNEED) == 0, "madvise");
 }
 
+/* Of a buffer that is shared memory. */
+static int *file_of(const unsigned char *base)
+{
+    static int files[2];
+
+    return &files[base != room];
+}
+
+static void share(unsigned char *base)
+{
+    const int file = *file_of(base) = memfd_create("rounds", 0);
+
+    must(ftruncate(file, SIZE) == 0 &&
+             change_mmap(BY_LIBC, base, SIZE, READ_WRITE, MAP_SHARED | MAP_FIXED, file) == base,
+         "shared memory");
+}
+
+static void punch(unsigned char *base)
+{
+    must(fallocate(*file_of(base), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, SIZE) == 0,
+         "fallocate");
+}
+
+static void shorten(unsigned char *base)
+{
+    must(ftruncate(*file_of(base), 0) == 0 && ftruncate(*file_of(base), SIZE) == 0, "ftruncate");
+}
+
 static void none(unsigned char *base)
 {
     (void)base;
@@ -131,7 +160,9 @@ static const struct {
                {"munmap, mmap of the second half", half},
                {"shmat SHM_REMAP over it", attach_over},
                {"munmap by a thread, mmap", thread},
-               {"madvise DONTNEED", dontneed}};
+               {"madvise DONTNEED", dontneed},
+               {"fallocate PUNCH_HOLE in shared memory", punch},
+               {"ftruncate of shared memory", shorten}};
 
 static void fill(unsigned char *base, int rank, int round)
 {
@@ -151,12 +182,17 @@ static unsigned long reported(void)
 static void run(size_t which, const char *side, int rounds, int rank)
 {
     enum { WRONG, MISSED, MORE, SUMS };
-    unsigned char *room = map(BY_LIBC, NULL, 5 * SIZE), *expected = malloc(SIZE);
+    room = map(BY_LIBC, NULL, 5 * SIZE);
     unsigned char *from = room, *to = room + 2 * SIZE; /* between them nothing is used */
+    unsigned char *expected = malloc(SIZE);
     unsigned long before = reported();
     int sums[SUMS] = {0}, total[SUMS];
 
     spare = room + 4 * SIZE;
+    if (changes[which].make == punch || changes[which].make == shorten) {
+        share(from);
+        share(to);
+    }
     for (int round = 0; round < rounds; round++) {
         fill(from, rank, round);
         fill(expected, 1 - rank, round);

@@ -100,8 +100,8 @@ then says so, and the status is 4 (`--require`).
 The lines `step` are the program's. UCX's hooks do not see the system call, and its cache finds the old registration, whose
 key goes to the peer in a message; the peer reads the old pages. `made stale by` names the call. A time counts from the
 start of the command, and `stale uses` are postings, completed receives and reads, and offers of a key to a peer. What
-cannot be watched is UCX's own. Of memory that changed and that peers may still access, it is told at the end
-(`stale, remote access possible`); whether one does cannot be seen in this process.
+cannot be watched is UCX's own. Of memory that changed and that peers may still access, but of which no use was told, it is
+told at the end (`stale, remote access possible`); whether one does cannot be seen in this process.
 """
 REGX = "--mca pml ob1 --mca btl regx --mca btl_regx_transport verbs --mca btl_regx_rendezvous direct --mca btl_regx_backend "
 UCX = "--mca pml ucx --mca pml_ucx_tls any --mca pml_ucx_devices any -x UCX_TLS=rc_verbs,ud_verbs,self -x UCX_IB_GID_INDEX=0"
@@ -115,7 +115,7 @@ STACKS = {
 }
 ROOTS = {"pml/ucx 1.18": TRIXIE}
 LINE = re.compile(r"^(.+): (\d+) rounds, (\d+) wrong, (\d+) missed, (\d+) more$", re.M)
-NOT_RUN = "does not start"
+NOT_RUN = "not run"
 Column = dict[str, str]
 
 
@@ -137,9 +137,9 @@ def job(stack: str, side: str, *changes: str) -> Column:
     return {change: f"{wrong} {missed} {more} {rounds}" for change, rounds, wrong, missed, more in LINE.findall(output)}
 
 
-def column(stack: str) -> Column:
+def column(stack: str, *changes: str) -> Column:
     """A cell for each change, of both sides: wrong, and of these those that were missed."""
-    sides = [job(stack, side) for side in ("send", "receive")]
+    sides = [job(stack, side, *changes) for side in ("send", "receive")]
     cells = {}
     for change in dict.fromkeys(change for side in sides for change in side):
         if not all(change in side for side in sides):
