@@ -88,13 +88,14 @@ static bool parse_head(const char *line, mapping_t *mapping)
     mapping->readable = may[0] == 'r';
     mapping->writable = may[1] == 'w';
     mapping->file = inode != 0;
+    mapping->device = strstr(line, " /secretmem") != NULL;
     return true;
 }
 
 /* Each flag has a blank on both sides. */
 static void parse_flags(const char *line, mapping_t *mapping)
 {
-    mapping->device = strstr(line, " io ") != NULL || strstr(line, " pf ") != NULL;
+    mapping->device |= strstr(line, " io ") != NULL || strstr(line, " pf ") != NULL;
     mapping->paged = strstr(line, " um ") != NULL || strstr(line, " ui ") != NULL;
     mapping->protected = strstr(line, " uw ") != NULL;
 }
@@ -170,7 +171,9 @@ bool regx_fault_may_touch(const void *address, bool stores, size_t *length)
         return regx_fault_is_handled(SIGSEGV);
     }
     if (!found || !find_mapping(at, true, &mapping)) {
-        return regx_fault_is_handled(SIGSEGV);
+        /* Where /proc cannot be read: of what is mapped, and only the processor may reach, the kernel does
+         * not say whose it is: a pager's, a handler's of SIGBUS, or nobody's, which then ends the job. */
+        return regx_fault_is_handled(SIGSEGV) || regx_fault_bring_in(address, 1, stores) == EFAULT;
     }
     if (mapping.paged || mapping.device) {
         *length = regx_min(wanted, mapping.end - at);
@@ -179,8 +182,10 @@ bool regx_fault_may_touch(const void *address, bool stores, size_t *length)
     if (mapping.protected && is_page(at, PROTECTED)) {
         return true;
     }
-    /* Behind a file's end, or a guard page. */
-    return regx_fault_is_handled(mapping.file && !is_page(at, GUARD) ? SIGBUS : SIGSEGV);
+    /* Behind a file's end, or memory that has failed; or a guard page. */
+    const bool bus = (mapping.file && !is_page(at, GUARD)) ||
+                     regx_fault_bring_in(address, 1, stores) == EHWPOISON;
+    return regx_fault_is_handled(bus ? SIGBUS : SIGSEGV);
 }
 
 int regx_fault_bring_in(const void *base, size_t length, bool stores)

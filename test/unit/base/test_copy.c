@@ -6,6 +6,7 @@
 
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 
 #include "base/copy.h"
 #include "base/fault.h"
@@ -138,4 +139,17 @@ UNIT_TEST(to_ask_for_the_end_of_a_buffer_changes_no_byte)
     assert_false(regx_fault_has_end(pages + PAGE + 1));
     assert_true(unit_is_all((uint8_t *)pages, PAGE, 0xee));
     assert_int_equal(munmap(pages, 2 * PAGE), 0);
+}
+
+/* No system call reaches it. */
+UNIT_TEST(secret_memory_has_an_end)
+{
+    const int file = (int)syscall(SYS_memfd_secret, 0);
+
+    unit_need(file >= 0 && ftruncate(file, PAGE) == 0, "this kernel has no secret memory");
+    char *const page = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    signal(SIGBUS, SIG_DFL);
+    assert_true(regx_fault_has_end(page + PAGE));
+    munmap(page, PAGE);
+    close(file);
 }

@@ -4,6 +4,9 @@
  */
 #include "../process.h"
 
+#include <linux/userfaultfd.h>
+#include <sys/ioctl.h>
+
 #include "rendezvous/buffer.h"
 
 enum { PAGE = 4096, PAGES = 9, LENGTH = PAGES * PAGE };
@@ -216,6 +219,7 @@ UNIT_TEST(a_process_whose_first_thread_has_ended_copies)
 /* ---- what the program may bring in (that it does, test/hazard/test_paged.py shows) ---- */
 
 enum { GUARD_INSTALL = 102 }; /* Linux 6.13 */
+enum { USER_MODE_ONLY = 1 };  /* of a userfaultfd, Linux 5.11 */
 
 static void handle(int signal)
 {
@@ -271,6 +275,67 @@ UNIT_TEST(a_blocked_signal_is_not_handled)
     pthread_sigmask(SIG_BLOCK, &set, NULL);
     assert_false(regx_buffer_read(other, memory, PAGE));
     pthread_sigmask(SIG_UNBLOCK, &set, NULL);
+    unit_handle_no_faults();
+    munmap(memory, LENGTH);
+}
+
+static struct {
+    int file;     /* that is as long as its mapping again; -1: none, but the page is mapped anew */
+    uint8_t *end; /* of the memory, whose last page is brought in */
+} brought;
+
+static void bring_in(int signal)
+{
+    const bool done = brought.file >= 0
+                          ? ftruncate(brought.file, LENGTH) == 0
+                          : mmap(brought.end - PAGE, PAGE, PROT_READ | PROT_WRITE,
+                                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) != MAP_FAILED;
+    if (!done) {
+        abort();
+    }
+}
+
+static bool is_written(uint8_t *memory)
+{
+    uint8_t other[LENGTH];
+
+    memset(other, 0x55, LENGTH);
+    unit_handle_no_faults();
+    (void)signal(SIGBUS, bring_in);
+    brought.end = memory + LENGTH;
+    return regx_buffer_write(memory, other, LENGTH) && memcmp(memory, other, LENGTH) == 0;
+}
+
+UNIT_TEST(where_proc_cannot_be_read_pages_are_brought_in)
+{
+    const pid_t child = fork();
+
+    if (child == 0) {
+        brought.file = memfd_create("cut", MFD_CLOEXEC);
+        const bool cut = ftruncate(brought.file, LENGTH - PAGE) == 0;
+        uint8_t *memory = mmap(NULL, LENGTH, PROT_READ | PROT_WRITE, MAP_SHARED, brought.file, 0);
+
+        _exit(cut && process_deny(SYS_openat, EACCES) && is_written(memory) ? 0 : 1);
+    }
+    process_must_end_well(child);
+}
+
+UNIT_TEST(memory_that_has_failed_is_mapped_anew)
+{
+    const int uffd = (int)syscall(SYS_userfaultfd, O_CLOEXEC | USER_MODE_ONLY);
+    uint8_t *memory = map();
+    struct uffdio_api api = {.api = UFFD_API, .features = 1 << 14 /* POISON, Linux 6.6 */};
+    struct uffdio_register range = {.range = {(uintptr_t)memory + LENGTH - PAGE, PAGE},
+                                    .mode = UFFDIO_REGISTER_MODE_MISSING};
+    struct uffdio_zeropage failed = {.range = range.range}; /* as struct uffdio_poison */
+
+    unit_need(ioctl(uffd, UFFDIO_API, &api) == 0, "this kernel cannot tell that memory has failed");
+    assert_int_equal(madvise(memory + LENGTH - PAGE, PAGE, MADV_DONTNEED), 0);
+    assert_int_equal(ioctl(uffd, UFFDIO_REGISTER, &range), 0);
+    assert_int_equal(ioctl(uffd, _IOWR(UFFDIO, 0x08, struct uffdio_zeropage), &failed), 0);
+    close(uffd);
+    brought.file = -1;
+    assert_true(is_written(memory));
     unit_handle_no_faults();
     munmap(memory, LENGTH);
 }
