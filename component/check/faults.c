@@ -211,8 +211,8 @@ static bool read_at(long fd, void *to, size_t length, uint64_t from)
 }
 
 /* Of the file's own table of symbols, which also has static functions, and those of a program that was not
- * linked with -rdynamic. *at becomes a place in the function. Nothing is mapped or allocated: whoever posts may be
- * inside a hook. */
+ * linked with -rdynamic. *at becomes a place in the function. false: also where the whole name has no room, since
+ * nobody finds a part of it. Nothing is mapped or allocated: whoever posts may be inside a hook. */
 static bool find_symbol(const char *path, uint64_t *at, char name[SYMBOL])
 {
     const long fd = regx_raw(SYS_openat, AT_FDCWD, (long)path, O_RDONLY | O_CLOEXEC, 0, 0);
@@ -236,7 +236,8 @@ static bool find_symbol(const char *path, uint64_t *at, char name[SYMBOL])
             for (size_t j = 0; there && j < length / sizeof(some[0]) && !found; j++) {
                 found = (some[j].st_info & 0xf) == STT_FUNC &&
                         *at - some[j].st_value < some[j].st_size &&
-                        read_at(fd, name, SYMBOL - 1, strings.sh_offset + some[j].st_name);
+                        read_at(fd, name, SYMBOL, strings.sh_offset + some[j].st_name) &&
+                        memchr(name, '\0', SYMBOL) != NULL;
                 *at -= found ? some[j].st_value : 0;
             }
         }
@@ -264,7 +265,7 @@ static void name_call(char text[REGX_CHECK_TEXT], const char *what, const regx_c
         dladdr1(frame, &info, (void **)&map, RTLD_DL_LINKMAP);
         const char *file = basename(info.dli_fname); /* or the function */
         uint64_t place = (uintptr_t)frame - (map != NULL ? map->l_addr : 0);
-        if (info.dli_sname != NULL) {
+        if (info.dli_sname != NULL && strlen(info.dli_sname) < SYMBOL) {
             file = info.dli_sname;
             place = (uint64_t)(frame - (const char *)info.dli_saddr);
         } else if (map != NULL &&

@@ -343,11 +343,13 @@ def test_where_both_means_are_missing_it_says_that_nothing_can_be_found(check: C
     assert done.stderr.count("so nothing can be found (a container may allow it") == 1, done.stderr
 
 
-@pytest.mark.parametrize("strip", [False, True])
-def test_of_what_the_dynamic_linker_does_not_know_addr2line_finds_the_line(check: Check, tmp_path: Path, strip: bool) -> None:
+@pytest.mark.parametrize("strip", ["", "strip", "objcopy --redefine-sym planted_change={0} --redefine-sym planted_change.localalias={0}.".format(
+    160 * "x")], ids=["named", "stripped", "long"])
+def test_of_what_the_dynamic_linker_does_not_know_addr2line_finds_the_line(check: Check, tmp_path: Path, strip: str) -> None:
+    """Of one that is stripped, or whose name is too long, by the place in the file."""
     program = check.built / "stale-without-names"
     copy = shutil.copy(program, tmp_path)
-    subprocess.run(["strip", copy] if strip else ["true"], check=True)
+    subprocess.run([*strip.split(), copy] if strip else ["true"], check=True)
     done = check.run(copy, "munmap", "write")
     assert done.returncode == 3, done.stderr
     place = json.loads(check.json.read_text())["faults"][0]["changed"].split(" < ")[1]
