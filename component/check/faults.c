@@ -210,37 +210,54 @@ static bool read_at(long fd, void *to, size_t length, uint64_t from)
     return regx_raw(SYS_pread64, fd, (long)to, (long)length, (long)from, 0) > 0;
 }
 
+/* The first function of a table of symbols that is at that place; or that has the name of `like`, and another place. */
+static bool find_function(long fd, const ElfW(Shdr) * table, uint64_t at, const ElfW(Sym) * like,
+                          ElfW(Sym) * function)
+{
+    ElfW(Sym) some[64];
+
+    for (uint64_t from = 0; from < table->sh_size; from += sizeof(some)) {
+        const size_t length = regx_min(sizeof(some), table->sh_size - from);
+
+        if (!read_at(fd, some, length, table->sh_offset + from)) {
+            break; /* the file is shorter than it says, and this would not end */
+        }
+        for (size_t i = 0; i < length / sizeof(some[0]); i++) {
+            *function = some[i];
+            if ((function->st_info & 0xf) == STT_FUNC &&
+                (like == NULL ? at - function->st_value < function->st_size
+                              : function->st_name == like->st_name &&
+                                    function->st_value != like->st_value)) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
 /* Of the file's own table of symbols, which also has static functions, and those of a program that was not
- * linked with -rdynamic. *at becomes a place in the function. false: also where the whole name has no room, since
- * nobody finds a part of it. Nothing is mapped or allocated: whoever posts may be inside a hook. */
+ * linked with -rdynamic. *at becomes a place in the function. false: also where the whole name has no room, or
+ * another function has it as well (most linkers keep a name once): nobody would find the place by it. Nothing is
+ * mapped or allocated: whoever posts may be inside a hook. */
 static bool find_symbol(const char *path, uint64_t *at, char name[SYMBOL])
 {
     const long fd = regx_raw(SYS_openat, AT_FDCWD, (long)path, O_RDONLY | O_CLOEXEC, 0, 0);
     ElfW(Ehdr) file = {.e_shnum = 0};
     ElfW(Shdr) table, strings;
-    ElfW(Sym) some[64];
+    ElfW(Sym) symbol, other;
     bool found = false;
 
     read_at(fd, &file, sizeof(file), 0);
-    for (unsigned i = 0; i < file.e_shnum; i++) {
-        if (!read_at(fd, &table, sizeof(table), file.e_shoff + i * sizeof(table)) ||
-            table.sh_type != SHT_SYMTAB ||
-            !read_at(fd, &strings, sizeof(strings), file.e_shoff + table.sh_link * sizeof(table))) {
-            continue;
-        }
-        bool there = true; /* else the file is shorter than it says, and this would not end */
-        for (uint64_t from = 0; there && from < table.sh_size && !found; from += sizeof(some)) {
-            const size_t length = regx_min(sizeof(some), table.sh_size - from);
-            there = read_at(fd, some, length, table.sh_offset + from);
-
-            for (size_t j = 0; there && j < length / sizeof(some[0]) && !found; j++) {
-                found = (some[j].st_info & 0xf) == STT_FUNC &&
-                        *at - some[j].st_value < some[j].st_size &&
-                        read_at(fd, name, SYMBOL, strings.sh_offset + some[j].st_name) &&
-                        memchr(name, '\0', SYMBOL) != NULL;
-                *at -= found ? some[j].st_value : 0;
-            }
-        }
+    for (unsigned i = 0; i < file.e_shnum && !found; i++) {
+        found =
+            read_at(fd, &table, sizeof(table), file.e_shoff + i * sizeof(table)) &&
+            table.sh_type == SHT_SYMTAB &&
+            read_at(fd, &strings, sizeof(strings), file.e_shoff + table.sh_link * sizeof(table)) &&
+            find_function(fd, &table, *at, NULL, &symbol) &&
+            !find_function(fd, &table, 0, &symbol, &other) &&
+            read_at(fd, name, SYMBOL, strings.sh_offset + symbol.st_name) &&
+            memchr(name, '\0', SYMBOL) != NULL;
+        *at -= found ? symbol.st_value : 0;
     }
     regx_raw(SYS_close, fd, 0, 0, 0, 0);
     return found;

@@ -344,9 +344,9 @@ def test_where_both_means_are_missing_it_says_that_nothing_can_be_found(check: C
 
 
 @pytest.mark.parametrize("strip", ["", "strip", "objcopy --redefine-sym planted_change={0} --redefine-sym planted_change.localalias={0}.".format(
-    160 * "x")], ids=["named", "stripped", "long"])
+    160 * "x"), "objcopy --redefine-sym main=planted_change --redefine-sym planted_target=planted_change.localalias"], ids=["named", "stripped", "long", "twice"])
 def test_of_what_the_dynamic_linker_does_not_know_addr2line_finds_the_line(check: Check, tmp_path: Path, strip: str) -> None:
-    """Of one that is stripped, or whose name is too long, by the place in the file."""
+    """Of one that is stripped, or whose name is too long, or there twice, by the place in the file."""
     program = check.built / "stale-without-names"
     copy = shutil.copy(program, tmp_path)
     subprocess.run([*strip.split(), copy] if strip else ["true"], check=True)
