@@ -86,8 +86,9 @@ static bool is_open(const regx_check_range_t *range)
 
 static const regx_check_call_t unseen = {.what = "a call that was not seen"};
 static const regx_check_call_t unwatched = {
-    .what = "a call that was not seen: this memory cannot be watched, and perhaps another process "
-            "made it (see NOTES of man regx-check)"};
+    .what = "a call that was not seen, of memory that cannot be watched: truncate, shmdt, a system "
+            "call that is not libc's, or another process; strace finds it (NOTES of man "
+            "regx-check)"};
 
 /* sure: that is a change. Otherwise, or where there is no room for one more, bytes are to tell. by: the call that
  * made it; NULL: the notifier told. */
