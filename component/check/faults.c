@@ -48,26 +48,40 @@ void regx_check_say(const char *format, ...)
     }
 }
 
-/* As much of the text as a line has room for: of a stack, the innermost function and the outermost ones, or the
- * innermost ones and the outermost. */
+static const char *next_of(const char *frame)
+{
+    const char *next = strstr(frame + 1, " < ");
+
+    return next != NULL ? next : frame + strlen(frame);
+}
+
+/* As much of the text as a line has room for: of a stack, the innermost function, the outermost one of MPI with its
+ * caller, and the outermost ones; or the innermost ones and the outermost. */
 static int put_line(char *to, const char *before, const char *text, bool innermost)
 {
-    static const char left_out[] = " < ...", link[] = " < ";
+    static const char left_out[] = " < ...";
     const size_t room = WIDTH - strlen(before) - strlen(left_out);
-    const char *inner = strstr(text, link), *outer = inner, *next;
+    const char *inner = next_of(text), *outer = inner, *mpi = text + strlen(text), *next;
+    size_t kept = 0; /* of mpi */
 
-    if (strlen(text) <= room + strlen(left_out) || inner == NULL) {
+    if (strlen(text) <= room + strlen(left_out) || *inner == '\0') {
         return sprintf(to, "\n%s%s", before, text);
     }
-    while ((next = strstr(outer + 1, link)) != NULL &&
-           (innermost || (size_t)(inner - text) + strlen(outer) > room)) {
+    for (next = inner; *next != '\0' && !innermost; next = next_of(next)) {
+        mpi = strncmp(next, " < MPI_", 7) == 0 || strncmp(next, " < PMPI_", 8) == 0 ? next : mpi;
+    }
+    while (*(next = next_of(outer)) != '\0' &&
+           (innermost || (size_t)(inner - text) + kept + strlen(outer) > room)) {
         outer = next;
+        kept = mpi < outer ? regx_min((size_t)(next_of(next_of(mpi)) - mpi), (size_t)(outer - mpi))
+                           : 0;
     }
-    while (innermost && (next = strstr(inner + 1, link)) != NULL &&
-           (size_t)(next - text) + strlen(outer) <= room) {
-        inner = next;
+    while (innermost && (size_t)(next_of(inner) - text) + strlen(outer) <= room) {
+        inner = next_of(inner);
     }
-    return sprintf(to, "\n%s%.*s%s%s", before, (int)(inner - text), text, left_out, outer);
+    return sprintf(to, "\n%s%.*s%s%.*s%s%s", before, (int)(inner - text), text,
+                   mpi == inner && kept > 0 ? "" : left_out, (int)kept, mpi,
+                   kept == 0 || mpi + kept == outer ? "" : left_out, outer);
 }
 
 /* Whether it is the first of those of which one line tells, and how often all of these were seen. A line tells of a

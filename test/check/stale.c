@@ -93,13 +93,10 @@ static void deepen(int frames)
     }
 }
 
-/* Of the same bytes afterwards: "zeros", "back", "none", "beside". Each > is one more call on the stack. */
+/* Of the same bytes afterwards: "zeros", "back", "none", "beside". */
 PLANTED void planted_change(const char *kind, char *base)
 {
-    if (*kind == '>') {
-        planted_change(kind + 1, base);
-        __asm__ volatile(""); /* it returns to here */
-    } else if (strcmp(kind, "munmap") == 0 || strcmp(kind, "file-munmap") == 0 || *kind == 'z') {
+    if (strcmp(kind, "munmap") == 0 || strcmp(kind, "file-munmap") == 0 || *kind == 'z') {
         munmap(base, LENGTH);
         map_again(base, LENGTH, *kind == 'z' ? 1 : 2);
     } else if (strcmp(kind, "raw") == 0) {
@@ -407,6 +404,15 @@ static int run(void)
     return 0;
 }
 
+/* So many calls below its caller. */
+static __attribute__((noinline, noclone)) int run_below(int frames)
+{
+    const int result = frames > 0 ? run_below(frames - 1) : run();
+
+    __asm__ volatile("" ::: "memory"); /* it returns to here */
+    return result;
+}
+
 static void *run_alone(void *first)
 {
     pthread_join((pthread_t)first, NULL);
@@ -421,7 +427,7 @@ int main(int argc, char **argv)
     use = argc > 2 ? argv[2] : use;
     rounds = argc > 3 ? atoi(argv[3]) : rounds;
     if (getenv("STALE_ALONE") == NULL) {
-        return run();
+        return getenv("STALE_DEPTH") != NULL ? run_below(atoi(getenv("STALE_DEPTH"))) : run();
     }
     require(pthread_create(&thread, NULL, run_alone, (void *)pthread_self()) == 0, "no thread");
     pthread_exit(NULL);
