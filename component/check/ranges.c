@@ -30,7 +30,7 @@ typedef struct message {
 /* Under the lock. Nothing is allocated under it: a thread that deregisters may be inside free(). Faults are
  * told after it was given up. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static regx_check_range_t ranges[REGX_CHECK_RANGES];
+static regx_check_range_t *ranges; /* that there is room for, from the first registration on */
 static regx_check_range_t *heads[REGX_CHECK_KEYS][HEADS];
 static regx_check_range_t *unused; /* the last that ended comes first: that one may be held still */
 static uint32_t touched;           /* ranges that were ever used */
@@ -228,7 +228,15 @@ static void start(void)
     const regx_monitor_config_t config = {.counters = &counters};
     regx_monitor_t *new = NULL;
     regx_error_t why;
+    /* 64 MiB: most processes that a command starts register nothing. */
+    void *memory = mmap(NULL, REGX_CHECK_RANGES * sizeof(*ranges), PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
+    if (memory == MAP_FAILED) {
+        regx_check_say("no memory, so no registration is followed");
+        return;
+    }
+    ranges = memory;
     regx_check_changer_start();
     (void)regx_maps_open(&maps);
     const bool compares = regx_check_witness_open();
@@ -276,7 +284,7 @@ regx_check_range_t *regx_check_range_begin(const struct ibv_context *context, co
     regx_check_range_t *range = unused;
     if (range != NULL) {
         unused = range->next[0];
-    } else if (touched < REGX_CHECK_RANGES) {
+    } else if (ranges != NULL && touched < REGX_CHECK_RANGES) {
         range = &ranges[touched++];
     }
     if (range != NULL) {
@@ -315,7 +323,7 @@ regx_check_range_t *regx_check_range_begin(const struct ibv_context *context, co
     leave();
     atomic_fetch_add(&regx_check_sum->registrations, 1);
     if (range == NULL) {
-        if (!atomic_exchange(&was_full, true)) {
+        if (ranges != NULL && !atomic_exchange(&was_full, true)) {
             regx_check_say("of more than %d registrations at a time the others are not followed",
                            REGX_CHECK_RANGES);
         }
