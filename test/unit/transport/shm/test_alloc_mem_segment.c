@@ -94,17 +94,6 @@ UNIT_TEST(what_the_system_refuses_is_not_given)
     refused_by(RLIMIT_NOFILE, 3);
 }
 
-UNIT_TEST(what_is_not_freed_stays)
-{
-    shm_parties_open(false);
-    uint8_t *kept = allocate(MIB);
-    assert_non_null(kept);
-    unit_fill(kept, MIB, 5, 0);
-    parties_close();
-    assert_true(unit_is_filled(kept, MIB, 5));
-    munmap(kept, MIB);
-}
-
 SHM_TEST(a_child_does_not_have_it)
 {
     int status;

@@ -545,16 +545,6 @@ UNIT_TEST(what_a_killed_process_has_named_is_removed)
     pair_join(child, end, true);
 }
 
-UNIT_TEST(one_that_ends_leaves_no_name)
-{
-    stage_t stage = open_stage(REGX_SEGMENT_NAMED);
-
-    const regx_shm_file_t file = stage.segment.name.file;
-    assert_true(is_there(&file));
-    close_stage(&stage);
-    assert_false(is_there(&file));
-}
-
 /* As of a neighbour, where this process has given up the rights to look. */
 UNIT_TEST(one_that_may_not_be_looked_at_lives)
 {
