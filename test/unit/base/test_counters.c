@@ -50,22 +50,6 @@ static uint64_t tallied(const regx_tally_t *tallies, const char *reason)
     return count;
 }
 
-UNIT_TEST(one_thread_counts_plainly)
-{
-    regx_counters_t counters = {0};
-
-    regx_count(&counters, &counters.puts, 5);
-    regx_count(&counters, &counters.puts, 7);
-    assert_int_equal(counters.puts, 12);
-    /* What goes up and down again, as registered_bytes does. */
-    regx_count(&counters, &counters.registered_bytes, 100);
-    regx_count(&counters, &counters.registered_bytes, 0 - (uint64_t)60);
-    assert_int_equal(counters.registered_bytes, 40);
-    regx_count_high(&counters.slots_high, 3);
-    regx_count_high(&counters.slots_high, 2);
-    assert_int_equal(counters.slots_high, 3);
-}
-
 /* Of all kinds of peers, reasons and sizes; fallbacks of all paths. */
 UNIT_TEST(messages_are_sums)
 {
