@@ -375,11 +375,11 @@ UNIT_TEST_BETWEEN(beside_the_notifier_both_are_heard, hooked_reset, NULL)
 static regx_backend_choice_t choice;
 static regx_error_t error;
 
-static regx_status_t choose(const char *name, bool free_of_charge)
+static regx_status_t choose(const char *name)
 {
     memset(&choice, 0xee, sizeof(choice));
     error[0] = '\0';
-    return regx_backend_choose(name, free_of_charge, &config, &choice, error);
+    return regx_backend_choose(name, false, &config, &choice, error);
 }
 
 static void stop(void)
@@ -389,20 +389,9 @@ static void stop(void)
     }
 }
 
-/* A backend that is named is started, also where registering costs nothing. */
-UNIT_TEST_BETWEEN(what_is_asked_for_is_started, hooked_reset, NULL)
-{
-    assert_int_equal(choose("hooks", true), REGX_OK);
-    assert_string_equal(choice.backend->name, "hooks");
-    assert_string_equal(choice.reason, "asked for");
-    assert_int_equal(hooked.installed, 1);
-    stop();
-    assert_int_equal(hooked.removed, 1);
-}
-
 UNIT_TEST_BETWEEN(auto_is_the_notifier_or_none_with_the_reason, hooked_reset, NULL)
 {
-    assert_int_equal(choose("auto", false), REGX_OK);
+    assert_int_equal(choose("auto"), REGX_OK);
     if (choice.monitor != NULL) {
         assert_string_equal(choice.backend->name, "notifier");
         assert_string_equal(choice.reason, "passed its self-test");
@@ -417,7 +406,7 @@ UNIT_TEST_BETWEEN(auto_is_the_notifier_or_none_with_the_reason, hooked_reset, NU
 UNIT_TEST_BETWEEN(what_does_not_work_is_told_with_what_does, hooked_reset, NULL)
 {
     hooked.refuse = true;
-    assert_int_equal(choose("hooks", false), REGX_DENIED);
+    assert_int_equal(choose("hooks"), REGX_DENIED);
     assert_memory_equal(error, "cannot be used: the fake source refuses", 39);
     assert_string_equal(error + 39, "; always possible: none, auto");
     assert_int_equal(hooked.installed, hooked.removed);
@@ -437,7 +426,7 @@ UNIT_TEST_BETWEEN(a_refused_userfaultfd_is_no_end, hooked_reset, NULL)
 
         if (child == 0) {
             const bool fell_back =
-                process_deny(cases[i].call, EPERM) && choose("auto", false) == REGX_OK &&
+                process_deny(cases[i].call, EPERM) && choose("auto") == REGX_OK &&
                 choice.monitor == NULL && strcmp(choice.backend->name, "none") == 0 &&
                 strncmp(choice.reason, cases[i].reason, strlen(cases[i].reason)) == 0;
 
