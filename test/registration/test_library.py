@@ -40,13 +40,6 @@ def test_the_example_registers_each_buffer_once(build: Build, program: str) -> N
     assert int(seen["hits"]) >= BUFFERS * USES
 
 
-@pytest.mark.parametrize("program", PROGRAMS)
-def test_the_example_without_a_cache(build: Build, program: str) -> None:
-    seen = figures(run(build, program, "none"))
-    assert (seen["backend"], seen["why"]) == ("none", "asked for")
-    assert (seen["registrations"], seen["hits"]) == (str(2 * BUFFERS * USES), "0")
-
-
 def test_the_example_says_what_is_allowed(build: Build) -> None:
     done = run(build, "example_fake", "nonsense")
     assert done.returncode == 1

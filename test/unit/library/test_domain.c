@@ -115,14 +115,6 @@ UNIT_TEST(wrong_options_are_refused_in_one_line)
     assert_null(domain);
 }
 
-/* UCX is not loaded, so there are no hooks. */
-UNIT_TEST(a_backend_that_cannot_work_says_what_can)
-{
-    assert_int_equal(domain_refused("hooks"), EOPNOTSUPP);
-    assert_ptr_equal(strstr(refusal, "backend=hooks cannot be used: "), refusal);
-    assert_non_null(strstr(refusal, "always possible: none"));
-}
-
 UNIT_TEST(without_options_it_is_auto)
 {
     regx_domain_t *domain;

@@ -1,26 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The library: memory that changed is registered anew, whatever thread or call changed it. On
- * a device in memory.
+ * The library: what it does not keep, gives back by itself, or tells of. On a device in memory.
+ * (That memory which changed is registered anew: test/registration/test_library.py, by what arrives.)
  */
 #include "domain.h"
-
-#include <sys/syscall.h>
-
-DOMAIN_TEST(memory_unmapped_past_libc_is_registered_anew, "notifier")
-{
-    char *base = domain_map(LENGTH);
-    const uint32_t key = domain_use(domain, base, LENGTH, FOR_PEERS);
-
-    assert_int_equal(domain_use(domain, base, LENGTH, FOR_PEERS), key);
-    assert_int_equal(syscall(SYS_munmap, base, LENGTH), 0);
-    assert_int_equal(syscall(SYS_mmap, base, LENGTH, PROT_READ | PROT_WRITE,
-                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0),
-                     (long)base);
-    assert_int_not_equal(domain_use(domain, base, LENGTH, FOR_PEERS), key);
-    assert_int_equal(domain_statistics(domain).hits, 1);
-    munmap(base, LENGTH);
-}
 
 /* Its changes are not reported. */
 DOMAIN_TEST(shared_memory_is_not_kept_and_that_is_said, "notifier")
@@ -86,45 +69,4 @@ UNIT_TEST(a_change_of_memory_in_use_is_told_of)
     assert_int_equal(domain_statistics(domain).inuse_changes, 1);
     regx_domain_close(domain);
     assert_int_equal(told, 1);
-}
-
-enum { THREADS = 3, ROUNDS = 300 };
-
-/* Each maps memory, which is often where another thread's was, and gives it back past libc. */
-static void *map_and_use(void *domain)
-{
-    for (int i = 0; i < ROUNDS; i++) {
-        const size_t length = (size_t)(1 + i % 4) * PAGE;
-        char *base = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        regx_use_t use[2];
-
-        for (int n = 0; n < 2; n++) {
-            if (base == MAP_FAILED ||
-                regx_domain_acquire(domain, base, length, FOR_PEERS, &use[n]) != 0 ||
-                !domain_is_registered(use[n].mr->rkey, base, length, FOR_PEERS)) {
-                return domain;
-            }
-        }
-        regx_domain_release(domain, &use[1]);
-        regx_domain_release(domain, &use[0]);
-        syscall(SYS_munmap, base, length);
-    }
-    return NULL;
-}
-
-DOMAIN_TEST(threads_that_map_and_unmap_find_their_own, "notifier")
-{
-    pthread_t threads[THREADS];
-
-    for (int i = 0; i < THREADS; i++) {
-        threads[i] = unit_thread(map_and_use, domain);
-    }
-    for (int i = 0; i < THREADS; i++) {
-        void *failed;
-
-        pthread_join(threads[i], &failed);
-        assert_null(failed);
-    }
-    const regx_statistics_t seen = domain_statistics(domain);
-    assert_int_equal(seen.hits + seen.misses + seen.uncached, 2 * THREADS * ROUNDS);
 }
