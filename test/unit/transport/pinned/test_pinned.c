@@ -22,23 +22,34 @@ static const conformance_t device = {.name = "pinned", .ops = &regx_pinned_ops};
 static uint8_t *mine, *its; /* REGION bytes of `one` and of `two` */
 static regx_mr_t local, remote;
 
+/* Both, which have registered so much of that memory. */
+static void open_both(size_t length)
+{
+    parties_open(false);
+    parties_exchange();
+    party_reg(&one, mine, length, ALL, &local);
+    party_reg(&two, its, length, ALL, &remote);
+}
+
+static void close_both(void)
+{
+    device.ops->dereg(one.transport, &local);
+    device.ops->dereg(two.transport, &remote);
+    parties_close();
+}
+
 static int setup(void **state)
 {
     tested = &device;
-    parties_open(false);
-    parties_exchange();
     mine = unit_map(NULL, REGION);
     its = unit_map(NULL, REGION);
-    party_reg(&one, mine, REGION, ALL, &local);
-    party_reg(&two, its, REGION, ALL, &remote);
+    open_both(REGION);
     return 0;
 }
 
 static int teardown(void **state)
 {
-    device.ops->dereg(one.transport, &local);
-    device.ops->dereg(two.transport, &remote);
-    parties_close();
+    close_both();
     munmap(mine, REGION);
     munmap(its, REGION);
     return 0;
@@ -243,16 +254,11 @@ PINNED_TEST(a_ring_that_was_closed_fails_and_its_number_is_left_alone)
     assert_int_equal(dup2(other, fd), fd);
     assert_int_equal(put_and_await(MIB, 0, &remote.key), REGX_FAILED);
     assert_int_equal(device.ops->reg(one.transport, mine, 4096, ALL, &mr), REGX_DENIED);
-    device.ops->dereg(one.transport, &local);
-    device.ops->dereg(two.transport, &remote);
-    parties_close();
+    close_both();
     assert_true(fcntl(fd, F_GETFD) >= 0);
     close(fd);
     close(other);
-    parties_open(false);
-    parties_exchange();
-    party_reg(&one, mine, REGION, ALL, &local);
-    party_reg(&two, its, REGION, ALL, &remote);
+    open_both(REGION);
 }
 
 /* Nothing of such a frame is believed. */
@@ -386,22 +392,6 @@ PINNED_TEST(a_process_that_does_not_pin_is_not_reached)
     regx_shm_ops.close(shm);
 }
 
-PINNED_TEST(without_a_descriptor_there_is_no_device)
-{
-    struct rlimit limit, none = {0, 0};
-    regx_transport_t *transport;
-    regx_error_t error = "";
-
-    getrlimit(RLIMIT_NOFILE, &limit);
-    none.rlim_max = limit.rlim_max;
-    setrlimit(RLIMIT_NOFILE, &none);
-    const regx_status_t status = device.ops->open(&one.config, error, &transport);
-    setrlimit(RLIMIT_NOFILE, &limit);
-    assert_int_equal(status, REGX_UNREACHABLE);
-    assert_true(strstr(error, "no io_uring for this process: ") == error);
-    assert_null(strchr(error, '\n'));
-}
-
 UNIT_TEST(without_memory_to_lock_the_limit_is_named)
 {
     const struct rlimit none = {0, 0};
@@ -454,12 +444,9 @@ _Noreturn static void child_puts_without_threads(void)
 
     in_child = true;
     REQUIRE(geteuid() != 0 || setresuid(NOBODY, NOBODY, NOBODY) == 0);
-    parties_open(false);
-    parties_exchange();
     mine = unit_map(NULL, REGION);
     its = unit_map(NULL, REGION);
-    party_reg(&one, mine, length, ALL, &local);
-    party_reg(&two, its, length, ALL, &remote);
+    open_both(length);
     REQUIRE(setrlimit(RLIMIT_NPROC, &none) == 0);
     put(&op, length, 0, &remote.key);
     op_start_put(&one, &op);
