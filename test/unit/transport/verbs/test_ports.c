@@ -211,6 +211,10 @@ UNIT_TEST_BETWEEN(a_list_without_a_usable_port_is_refused_by_name, two_ports, NU
     refused(NULL, "fake0", REGX_UNREACHABLE, "this machine has no RDMA device");
 }
 
+static regx_counters_t counters;
+static const regx_transport_config_t first_port = {
+    .self = 1, .pool_size = 65536, .pool_min = 65536, .device = "fake0:1", .counters = &counters};
+
 /* Ports of a kind are alike, so that small messages go by all of them; a much slower one is not. */
 UNIT_TEST_BETWEEN(the_speed_of_a_port_is_known, two_ports, NULL)
 {
@@ -227,18 +231,12 @@ UNIT_TEST_BETWEEN(the_speed_of_a_port_is_known, two_ports, NULL)
                  {0, 2, 800000, 1, "800 Gb/sec (4X XDR)\n"},
                  {0, 2, 0, 0, "many\n"},
                  {99, 1, 2500, 14, "2.5 Gb/sec (1X SDR)\n"}};
-    regx_counters_t counters = {0};
-    const regx_transport_config_t config = {.self = 1,
-                                            .pool_size = 65536,
-                                            .pool_min = 65536,
-                                            .device = "fake0:1",
-                                            .counters = &counters};
 
     for (size_t i = 0; i < sizeof(ports) / sizeof(ports[0]); i++) {
         set_speed(&fake.ports[0], ports[i].speed, ports[i].width);
         rate = ports[i].rate;
         regx_transport_t *transport = NULL;
-        assert_int_equal(regx_transport_ops.open(&config, error, &transport), REGX_OK);
+        assert_int_equal(regx_transport_ops.open(&first_port, error, &transport), REGX_OK);
         assert_int_equal(transport->megabits, ports[i].megabits);
         assert_int_equal(transport->latency, ports[i].latency);
         regx_transport_ops.close(transport);
@@ -248,19 +246,13 @@ UNIT_TEST_BETWEEN(the_speed_of_a_port_is_known, two_ports, NULL)
 /* Nothing can be received without it. */
 UNIT_TEST_BETWEEN(a_port_without_a_shared_receive_queue_is_refused_by_name, two_ports, NULL)
 {
-    regx_counters_t counters = {0};
-    const regx_transport_config_t config = {.self = 1,
-                                            .pool_size = 65536,
-                                            .pool_min = 65536,
-                                            .device = "fake0:1",
-                                            .counters = &counters};
     regx_transport_t *transport = NULL;
 
     fake.ports[0].srq_error = EOPNOTSUPP;
-    assert_int_equal(regx_transport_ops.open(&config, error, &transport), REGX_UNREACHABLE);
+    assert_int_equal(regx_transport_ops.open(&first_port, error, &transport), REGX_UNREACHABLE);
     assert_string_equal(error, "fake0:1 gives no shared receive queue: Operation not supported");
     fake.ports[0].srq_error = ENOMEM;
-    assert_int_equal(regx_transport_ops.open(&config, error, &transport), REGX_NO_MEMORY);
+    assert_int_equal(regx_transport_ops.open(&first_port, error, &transport), REGX_NO_MEMORY);
     assert_string_equal(error, "fake0:1 gives no shared receive queue: Cannot allocate memory");
     assert_null(transport);
 }
