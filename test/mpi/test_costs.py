@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """btl_regx_costs: a job begins with what a file says, and does without a file that is none of its own."""
-import os
 import re
 from pathlib import Path
 
@@ -74,29 +73,15 @@ def test_auto_reads_what_its_sender_has_no_place_for(mpi: Mpi, tmp_path: Path) -
     assert ways["read: the sender did not stage it"] > 0 < ways["staged: as btl_regx_costs says"], str(job)
 
 
-def huge(file: Path) -> None:
-    file.write_text(head())
-    os.truncate(file, 1 << 40)
-
-
-def pipe(file: Path) -> None:
-    os.mkfifo(file)
-
-
 WRONG = {
     "missing": lambda file: None,
-    "a folder": Path.mkdir,
-    "a pipe": pipe,
-    "empty": lambda file: file.write_text(""),
-    "cut": lambda file: file.write_text(costs("64K - 30 20 10")[:-10]),
     "of another processor": lambda file: file.write_text(costs("64K - 1 2 3").replace(processor(), "Other 1 2")),
-    "absurd": lambda file: file.write_text(costs("64K - 30 20 -10")),
-    "huge": huge,
 }
 
 
 @pytest.mark.parametrize("what", WRONG)
 def test_another_file_is_ignored_with_one_line(mpi: Mpi, tmp_path: Path, seed: int, what: str) -> None:
+    """However it is wrong: test/unit/btl/test_costs.c."""
     WRONG[what](tmp_path / "costs")
     job = run(mpi, tmp_path, seed, tmp_path / "costs").warned(f"btl_regx_costs={tmp_path}", "is ignored: ")
     job.checked(ranks=2)
