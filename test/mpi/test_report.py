@@ -39,15 +39,6 @@ def test_report_has_the_keys_of_the_table(mpi: Mpi, tmp_path: Path) -> None:
         assert (report["backend"], report["backend_reason"]) == ("none", "not needed"), report
 
 
-def test_memory_is_really_locked(mpi: Mpi) -> None:
-    """Within RLIMIT_MEMLOCK, and it says how much. (Where all of it may be: installation/test_site.py.)"""
-    job = mpi(*TRAFFIC, within=["sh", "-c", 'ulimit -l 64; exec setpriv --bounding-set '
-                                '-ipc_lock --inh-caps -ipc_lock "$@"', "sh"])
-    for report in job.checked(ranks=2).reports:
-        assert 0 < report["pool_pinned_bytes"] <= 64 << 10, report
-        assert report["pool_bytes"] > 64 << 10, report
-
-
 def test_table_on_stderr(mpi: Mpi) -> None:
     """Of rank 0 alone, for people; stdout is the program's."""
     job = mpi(*TRAFFIC, regx={"report": "stderr", "rendezvous": "bounce"})
