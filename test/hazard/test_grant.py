@@ -17,8 +17,10 @@ LEAST = {"self": HOWS * CHANGES, "thread": HOWS}
 GRANTS = ("synchronous", "optimistic")
 
 
-def run(mpi: Mpi, folder: Path, how: str, who: str, full: bool, grant: str, **regx: str) -> Job:
-    return mpi("grant", how, who, SIZE, 20 * HOWS if full else HOWS, CHANGES, folder / "shared",
+def run(mpi: Mpi, folder: Path, how: str, who: str, full: bool, grant: str, once: bool = False, **regx: str) -> Job:
+    """once: one change of one message."""
+    rounds, changes = (1, 1) if once else (20 * HOWS if full else HOWS, CHANGES)
+    return mpi("grant", how, who, SIZE, rounds, changes, folder / "shared",
                environment={"MALLOC_ARENA_MAX": "1"}, regx={
                    "rendezvous": "pipeline", "backend": "notifier", "grant": grant,
                    "chunk_size": "32K", "inuse": "ignore", **regx})
@@ -51,9 +53,7 @@ def test_changes_that_are_told_before_they_are_made_are_made_good(
 
 def test_without_revocation_what_was_written_before_is_lost(mpi: Mpi, tmp_path: Path) -> None:
     """Which the tests above would notice."""
-    job = mpi("grant", "munmap", "self", SIZE, 1, 1, tmp_path / "shared",
-              environment={"MALLOC_ARENA_MAX": "1"}, regx={
-                  "rendezvous": "pipeline", "backend": "notifier", "chunk_size": "32K"})
+    job = run(mpi, tmp_path, "munmap", "self", False, "final", once=True)
     assert job.status != 0 and "wrong on rank 1: munmap: byte 0 " in job.stderr, str(job)
 
 
@@ -68,10 +68,7 @@ def test_direct_goes_back_as_well_and_says_so(mpi: Mpi, tmp_path: Path, full: bo
 @pytest.mark.parametrize("grant", GRANTS)
 def test_where_nothing_is_told_of_the_new_memory_it_goes_by_slots(mpi: Mpi, tmp_path: Path,
                                                                   grant: str) -> None:
-    job = mpi("grant", "shared", "self", SIZE, 1, 1, tmp_path / "shared",
-              environment={"MALLOC_ARENA_MAX": "1"}, regx={
-                  "rendezvous": "pipeline", "backend": "notifier", "grant": grant,
-                  "chunk_size": "32K", "inuse": "ignore"}).checked(ranks=2)
+    job = run(mpi, tmp_path, "shared", "self", False, grant, once=True).checked(ranks=2)
     receiver = job.rank(1)
     assert receiver["regrants"] in (1, 2) and receiver["slots_high"] > 0, str(job)
     assert receiver["fallbacks"]["grant: changes of the new memory are not reported"] == 1, \
