@@ -3,7 +3,7 @@
 
 Each state of a process with regx is compared with the same process without it."""
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -89,11 +89,7 @@ def test_installed_but_not_selected(mpi: Mpi, tmp_path: Path, how: str,
             if mpi.build.series >= (5, 0):  # its PMIx names segments by the job
                 new = {name for name in new if not name.startswith("pmix-gds-")}
             assert new <= {"mca_btl_regx.so"}, when
-            assert process[when].descriptors == other[when].descriptors, when
-            assert process[when].threads == other[when].threads, when
-            assert process[when].locked == other[when].locked, when
-            assert process[when].handlers == other[when].handlers, when
-            assert process[when].code == other[when].code, when
+            assert replace(process[when], files=set()) == replace(other[when], files=set()), when
     assert not list(tmp_path.glob("report.*")), "it reported unasked"
 
 
