@@ -34,6 +34,13 @@ def limited(kib: int) -> list[str]:
     return ["bash", "-c", f'ulimit -l {kib} && exec "$@"', "bash", *ORDINARY_USER, "env", "HOME=/tmp"]
 
 
+def preloading(library: Path, source: str, *options: str) -> list[str]:
+    """Words before the program, which is to have such a library before all others: made of that C, there."""
+    subprocess.run(["gcc", "-shared", "-fPIC", *options, "-x", "c", "-", "-o", library], check=True, text=True,
+                   input=source)
+    return ["env", f"LD_PRELOAD={library}"]
+
+
 # One of mpirun's: of a job that failed it ends the other ranks at once. Else they live for another second,
 # in which they may see it for themselves.
 AT_ONCE = {"odls_base_sigkill_timeout": 0}

@@ -3,13 +3,12 @@
 every parameter: test/unit/btl/test_settings.c. Here is what becomes of the job, and of combinations."""
 import os
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from job import Job
-from launch import Build, Mpi, at_ranks
+from launch import Build, Mpi, at_ranks, preloading
 from namespace import two_hosts
 from tables import parameters
 
@@ -99,8 +98,7 @@ def test_a_bad_list_with_another_btl(mpi: Mpi) -> None:
 def late_rank_0(folder: Path) -> list[str]:
     """Words before the program, by which what rank 0 publishes is known three seconds late. Open MPI
     4.1.4 waits two for it before it says that there is nothing."""
-    library = folder / "late.so"
-    subprocess.run(["gcc", "-shared", "-fPIC", "-x", "c", "-", "-o", library], check=True, text=True, input="""
+    return preloading(folder / "late.so", """
         #include <dlfcn.h>
         #include <stdlib.h>
         #include <unistd.h>
@@ -111,7 +109,6 @@ def late_rank_0(folder: Path) -> list[str]:
                 sleep(3);
             return ((int (*)(void))dlsym(pmix, __func__))();
         }""")
-    return ["env", f"LD_PRELOAD={library}"]
 
 
 @pytest.mark.parametrize("ranks,reports,late", [("1|3", 2, False), ("*", 0, False), ("*", 0, True)])

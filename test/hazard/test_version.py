@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Hazards 26 and 28: a component built for another Open MPI than the one that loads it; and ranks that
 differ, in their build of regx or in btl_regx_flags, by which ob1 would put to one that cannot."""
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from job import Job
-from launch import Build, Mpi
+from launch import Build, Mpi, preloading
 
 OTHER = 99  # so says test/otherwire of its control messages
 TRAFFIC = ("collective", "--sizes", "10,100000", "bcast", "alltoall")
@@ -29,10 +28,7 @@ def ended(job: Job, word: str, most: int = 1) -> None:
 
 def pretend(folder: Path, version: str) -> list[str]:
     """Words before the program, for which Open MPI then is of that version."""
-    library = folder / "version.so"
-    subprocess.run(["gcc", "-shared", "-fPIC", "-x", "c", "-", "-o", library], check=True,
-                   text=True, input=f'const char opal_version_string[] = "{version}";')
-    return ["env", f"LD_PRELOAD={library}"]
+    return preloading(folder / "version.so", f'const char opal_version_string[] = "{version}";')
 
 
 def test_another_release_of_the_series(mpi: Mpi, build: Build, tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 """Yama's ptrace_scope, which is 1 on Ubuntu: nobody copies from a process that has not allowed it, but for
 its ancestors. By Yama itself in the emulated machine, and played by a library that is preloaded."""
 import os
-import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ import pytest
 
 import device
 import sample
-from launch import ORDINARY_USER, Mpi, open_to_all
+from launch import ORDINARY_USER, Mpi, open_to_all, preloading
 from sample import MIB, Case
 from tables import strategies
 
@@ -79,10 +78,8 @@ PLAYED = """
 def scope(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Scope]:
     """No root's jobs are concerned: root may do all."""
     if request.param == "played":
-        library = tmp_path / "yama.so"
-        subprocess.run(["gcc", "-shared", "-fPIC", f'-DFOLDER="{tmp_path}"', "-x", "c", "-", "-o", library],
-                       check=True, text=True, input=PLAYED)
-        yield lambda number: {"within": ["env", f"LD_PRELOAD={library}"]}
+        within = preloading(tmp_path / "yama.so", PLAYED, f'-DFOLDER="{tmp_path}"')
+        yield lambda number: {"within": within}
         return
     if not SCOPE.exists():
         pytest.skip("no Yama here")

@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Memory of MPI_Alloc_mem: a message from or to it is copied by the processes, not by the kernel."""
-import subprocess
 from pathlib import Path
 
 import pytest
 
 import sample
 from job import Job
-from launch import Mpi
+from launch import Mpi, preloading
 from sample import Case
 
 SIZE = 256 * 1024  # one piece
@@ -43,8 +42,7 @@ def test_one_side_in_owned_memory_is_enough(mpi: Mpi, tmp_path: Path, owned: str
 
 def test_where_files_in_memory_must_not_be_executed(mpi: Mpi, tmp_path: Path) -> None:
     """All others are refused, as by Linux 6.3 with vm.memfd_noexec=2."""
-    library = tmp_path / "noexec.so"
-    subprocess.run(["gcc", "-shared", "-fPIC", "-x", "c", "-", "-o", library], check=True, text=True, input="""
+    within = preloading(tmp_path / "noexec.so", """
         #include <errno.h>
         #include <sys/syscall.h>
         #include <unistd.h>
@@ -57,7 +55,7 @@ def test_where_files_in_memory_must_not_be_executed(mpi: Mpi, tmp_path: Path) ->
         }""")
     cases = sample.write([Case(SIZE, pattern="both")], tmp_path)
     job = mpi("transfer", *BOTH, "--iterations", TIMES, cases, regx={"rndv_eager_limit": 0, "rendezvous": "read"},
-              within=["env", f"LD_PRELOAD={library}"]).checked(2).carried("read")
+              within=within).checked(2).carried("read")
     assert job.total("pieces_owned") == MESSAGES, str(job)
 
 
