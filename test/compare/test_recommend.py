@@ -1,16 +1,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """compare --recommend: what becomes of recorded results, and that nothing is written of half a measurement."""
 
-import os
-import subprocess
 from pathlib import Path
 
 import pytest
+from test_commands import run
 
 from tools import costs, output, rows, table
 from tools.trouble import Trouble
 
-TOP = Path(__file__).resolve().parents[2]
 HEAD = ",".join(output.COLUMNS)
 LINE = "{row},regx,{benchmark},same,2,,{metric},{unit},{size},{run},{value},,far,,,,none,shm,,regx 1\n"
 
@@ -57,19 +55,15 @@ def test_each_row_runs_between_two_cores_of_each_kind(monkeypatch: pytest.Monkey
         costs.between_neighbours(rows.read([costs.ROWS]))
 
 
-def run(*words: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([str(TOP / "osu-configs/compare"), "--no-build", *map(str, words)], env=dict(os.environ),
-                          capture_output=True, text=True, timeout=900, check=False)  # fmt: skip
-
-
 def test_of_half_a_measurement_nothing_is_written(tmp_path: Path) -> None:
     if len(costs.cores()) < 2:
         pytest.skip("one core alone")
-    done = run("--recommend", tmp_path / "costs", "--minutes", 0.001, "--output", tmp_path / "output")
+    done = run("compare", "--no-build", "--recommend", tmp_path / "costs", "--minutes", 0.001,
+               "--output", tmp_path / "output")  # fmt: skip
     assert done.returncode == 1 and f"{tmp_path}/costs is not written" in done.stderr, done.stdout + done.stderr
     assert not (tmp_path / "costs").exists()
 
 
 def test_it_is_of_this_node_by_rows_of_its_own(tmp_path: Path) -> None:
-    done = run("--recommend", tmp_path / "costs", "-f", "strategies.conf")
+    done = run("compare", "--no-build", "--recommend", tmp_path / "costs", "-f", "strategies.conf")
     assert done.returncode == 2 and "--recommend: not with -f" in done.stderr
