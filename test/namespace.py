@@ -27,15 +27,20 @@ def refusal(*words: str) -> str:
     return run.stderr.strip() or "no reason given" if run.returncode else ""
 
 
+def need(what: str, *words: str) -> None:
+    """Skips where the machine refuses that command, for want of that."""
+    why = refusal(*words)
+    if why:
+        pytest.skip(f"no {what}: {why}")
+
+
 class SharedMemory:
     """A /dev/shm, and SysV segments, that no other job sees."""
 
     def __init__(self, folder: Path, size: str = "1G", sysv: bool = True,
                  patience: int = 60) -> None:
         self.listing = folder / "left"
-        why = refusal(*UNSHARE, "mount", "-t", "tmpfs", "tmpfs", "/dev/shm")
-        if why:
-            pytest.skip(f"no mount namespace: {why}")
+        need("mount namespace", *UNSHARE, "mount", "-t", "tmpfs", "tmpfs", "/dev/shm")
         setup = f"mount -t tmpfs -o size={size} tmpfs /dev/shm"
         if not sysv:
             setup += " && echo 1 >/proc/sys/kernel/shmmax"
@@ -101,9 +106,7 @@ def two_hosts(folder: Path) -> Iterator[tuple[list[str], list[str]]]:
     parameters that Debian's Open MPI 6.0 comes with leave btl/tcp the loopback device alone.)"""
     names = host_names()
     hosts = [f"10.83.{os.getpid() % 250}.{number}" for number in (1, 2)]
-    why = refusal("ip", "netns", "add", names[0])
-    if why:
-        pytest.skip(f"no network namespace: {why}")
+    need("network namespace", "ip", "netns", "add", names[0])
     try:
         command("ip", "netns", "add", names[1])
         command("ip", "link", "add", "regx0", "netns", names[0], "type", "veth",

@@ -9,7 +9,7 @@ import pytest
 
 import device
 from launch import Build
-from namespace import command, host_names, refusal, two_hosts, wait_until
+from namespace import command, host_names, need, two_hosts, wait_until
 
 SECOND = "rxe1"
 CABLE = "fabric0"
@@ -27,9 +27,7 @@ def delete(*words: str) -> None:
 @contextmanager
 def second_device(up: bool = True, mtu: int = 9000) -> Iterator[None]:
     """A device rxe1, on a network of its own, beside what is there."""
-    why = refusal("ip", "link", "add", "d1", "type", "dummy")
-    if why:
-        pytest.skip(f"no second network: {why}")
+    need("second network", "ip", "link", "add", "d1", "type", "dummy")
     try:
         command("ip", "address", "add", "10.74.0.1/24", "dev", "d1")
         command("ip", "link", "set", "d1", "mtu", str(mtu), "up")

@@ -8,7 +8,7 @@ import pytest
 
 import sample
 from launch import Mpi
-from namespace import SharedMemory, refusal
+from namespace import SharedMemory, need
 
 APART = {"PID": ["--pid", "--fork", "--mount-proc"], "user": ["--user", "--map-root-user"],
          "user, IPC": ["--user", "--map-root-user", "--ipc"]}
@@ -24,9 +24,7 @@ def test_ranks_in_their_own_namespaces_share_memory_and_bounce(mpi: Mpi, tmp_pat
     """PID: every rank is process 1, and what names another's memory there names its own. User: the kernel lets
     no rank look into another, nor, with an IPC namespace, into its parent's."""
     apart = ["unshare", *APART[space]]
-    why = refusal(*apart, "true")
-    if why:
-        pytest.skip(f"no {space} namespace: {why}")
+    need(f"{space} namespace", *apart, "true")
     memory = SharedMemory(tmp_path)
     job = mpi(*COLLECTIVE, ranks=3, around=memory.around, within=apart,
               regx={"rendezvous": "pipeline"}).checked(ranks=3).over("shm")
@@ -40,9 +38,7 @@ def test_what_a_rank_takes_for_the_machine_is_its_own(mpi: Mpi, tmp_path: Path, 
     """A host name, as containers have, a boot ID, as systemd-nspawn makes, or no /proc. Open MPI knows that
     both are on one node. To a rank without /proc and in an IPC namespace of its own another BTL leads."""
     enter = ["unshare", "--mount", "--uts", "sh", "-c", OWN[what].format(tmp_path) + '; exec "$@"', "sh"]
-    why = refusal(*enter, "true")
-    if why:
-        pytest.skip(f"no namespaces: {why}")
+    need("namespaces", *enter, "true")
     mpi(*COLLECTIVE, ranks=3, btl="regx,tcp" if what == "IPC" else "regx", within=enter,
         regx={"rendezvous": "pipeline"}).checked(ranks=3).over("shm")
 
@@ -59,9 +55,7 @@ def test_neither_proc_nor_system_v_is_needed(mpi: Mpi, tmp_path: Path) -> None:
     """Neighbours cannot open one another's descriptors then: a file in /dev/shm has a name for a while. What an
     earlier job has left of such names is removed."""
     enter = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs tmpfs /proc; exec "$@"', "sh"]
-    why = refusal(*enter, "true")
-    if why:
-        pytest.skip(f"no namespaces: {why}")
+    need("namespaces", *enter, "true")
     memory = SharedMemory(tmp_path, sysv=False)
     left = ["sh", "-c", 'echo >/dev/shm/regx.0123456789abcdef; exec "$@"', "sh"]
     mpi(*COLLECTIVE, ranks=3, around=[*memory.around, *left], within=enter).checked(ranks=3).over("shm")
@@ -75,10 +69,8 @@ def test_ranks_in_containers_of_their_own_share_memory_and_bounce(mpi: Mpi, tmp_
     shared, however small its pool, and the report says why messages bounce."""
     if mpi.build.series == (5, 0):
         pytest.skip("Open MPI 5.0 crashes in PMIx there, in MPI_Finalize")
-    why = refusal("unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc", "--ipc", "--net",
-                  "ip", "link", "set", "lo", "up")
-    if why:
-        pytest.skip(f"no namespaces: {why}")
+    need("namespaces", "unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc", "--ipc", "--net",
+         "ip", "link", "set", "lo", "up")
     memory = SharedMemory(tmp_path, size=size)
     apart = [sys.executable, str(Path(__file__).with_name("container.py"))]
     cases = [case for size, window in ((3000, 4), (300_001, 2))
