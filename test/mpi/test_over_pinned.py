@@ -79,25 +79,10 @@ def test_every_kind_of_message_is_right(mpi: Mpi, tmp_path: Path, seed: int, str
     assert job.total("bytes_pinned") > 0, str(job)
 
 
-STALE = [("none", "raw", "send"), ("hooks", "libc", "send"), ("hooks", "libc", "receive"),
-         ("notifier", "raw", "send"), ("notifier", "raw", "receive")]
-
-
-@pytest.mark.parametrize("backend,how,side", STALE)
-@pytest.mark.whole
-def test_new_pages_at_the_same_address_are_seen(mpi: Mpi, backend: str, how: str, side: str) -> None:
-    job = over(mpi, "stale", how, side, 40, 100_000, regx={"rendezvous": "direct", "backend": backend})
-    job.checked(ranks=2).carried("direct")
-    assert job.total("bytes_pinned") > 0, str(job)
-    assert (job.total("hits") > 0) == (backend != "none"), str(job)
-
-
 @pytest.mark.parametrize("side", ["send", "receive"])
-@pytest.mark.parametrize("backend,how", [("hooks", "raw"), ("retain", "libc")])
-def test_who_is_blind_is_seen_to_be_wrong(mpi: Mpi, backend: str, how: str, side: str) -> None:
-    """Hooks, of raw system calls; retain, of what the program maps itself: the device reaches the pages that were
-    registered."""
-    job = over(mpi, "stale", how, side, 40, 100_000, regx={"rendezvous": "direct", "backend": backend})
+def test_retain_is_blind_for_what_the_program_maps_itself(mpi: Mpi, side: str) -> None:
+    """The device reaches the pages that were registered. (Of the other backends: test_staleness.py.)"""
+    job = over(mpi, "stale", "libc", side, 40, 100_000, regx={"rendezvous": "direct", "backend": "retain"})
     assert job.status != 0 and "a buffer whose pages are new" in job.stderr, f"old bytes were to be seen\n{job}"
 
 

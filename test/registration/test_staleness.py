@@ -46,6 +46,7 @@ def test_staleness_in_an_mpi_program_is_as_documented(mpi: Mpi, programs: Path, 
 @pytest.mark.skipif(refused(IO_URING_SETUP, 1, 0), reason="io_uring is refused here")
 @pytest.mark.parametrize("way", ["libc", "raw"])
 @pytest.mark.parametrize("backend", ["none", "hooks", "notifier", "hooks+notifier"])
+@pytest.mark.whole
 def test_messages_over_pinned_are_as_documented(mpi: Mpi, programs: Path, backend: str, way: str) -> None:
     """Each change between two messages: wrong bytes where the backend is blind, and nowhere else. By the system
     call itself hooks see nothing, and are a cache without protection."""
