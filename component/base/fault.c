@@ -88,7 +88,7 @@ static bool parse_head(const char *line, mapping_t *mapping)
     mapping->readable = may[0] == 'r';
     mapping->writable = may[1] == 'w';
     mapping->file = inode != 0;
-    mapping->device = strstr(line, " /secretmem") != NULL;
+    mapping->device = strstr(line, " /secretmem (deleted)") != NULL;
     return true;
 }
 

@@ -28,7 +28,7 @@ bool regx_fault_is_handled(int signal);
 /* Whether a load of the byte at `address`, or a store to it, is made good by the program if the
  * kernel has refused to copy it. `length`: bytes that are to be copied from there on; lowered to
  * those for which the answer holds, which are one at least. Where /proc cannot be read the answer is also
- * true where the access would raise SIGBUS. */
+ * true behind a file's end and of a guard page: a process that handles neither then ends. */
 bool regx_fault_may_touch(const void *address, bool stores, size_t *length);
 
 /* Has the kernel bring in the pages of these bytes (at least one) as loads or stores would. Returns 0, or

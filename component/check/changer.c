@@ -77,7 +77,7 @@ void regx_check_changer_start(void)
 /* What the kernel says of a thread. The reader is one thread. */
 static char *read_of(const char *thread, const char *what)
 {
-    static char text[8192];
+    static char text[1 << 20]; /* a process may be in 65,536 groups, which status has, too */
     char path[NAME_MAX + 64];
 
     snprintf(path, sizeof(path), REGX_PROC "../%s/%s", thread, what);

@@ -97,7 +97,7 @@ static bool is_first(const regx_check_fault_t *fault, uint64_t *times)
         const regx_check_fault_t *other = &regx_check_sum->faults[i];
 
         if (regx_check_verdict_names[other->verdict] == NULL || other->process != fault->process ||
-            (!seen && other->start != fault->start) ||
+            other->rank != fault->rank || (!seen && other->start != fault->start) ||
             strcmp(other->text[REGX_CHECK_CHANGED], fault->text[REGX_CHECK_CHANGED]) != 0) {
             continue;
         }

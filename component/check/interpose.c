@@ -224,7 +224,7 @@ static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_
     struct ibv_send_wr *first = NULL; /* that was refused; some devices do not say */
     const int error = device_of(qp->context)->ops.post_send(qp, wr, &first);
     if (error != 0) {
-        *refused = first;
+        *refused = first != NULL ? first : *refused;
         for (; follows() && first != NULL; first = first->next) {
             if (reads(first, true)) {
                 take_back(qp->context, qp->qp_num | READS, first->wr_id);

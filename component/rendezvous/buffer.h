@@ -12,7 +12,8 @@
  * memory. Slow; used only after a chunk has failed, and for receives that may be revoked. What the
  * kernel refuses and the program brings in at its own load or store (base/fault.h) is copied by
  * memcpy, so the program's handler of SIGSEGV may run in here. What nobody brings in is left out, and
- * the answer is false; what was not read is zero. Any thread, no lock held.
+ * the answer is false (but see regx_fault_may_touch of a process without /proc); what was not read is
+ * zero. Any thread, no lock held.
  *
  * Where the copy is refused, the kernel is asked to bring the page in, which is then copied by memcpy: a
  * filter of system calls may have refused it, or the kernel could not pin the other side. Where it
