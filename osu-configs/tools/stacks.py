@@ -57,9 +57,11 @@ over Soft-RoCE. The MTL ofi of Debian 12 was tried too, and does not start: its 
 In the same machine these programs ran to their end under regx-check. All bytes were right, and it reported no use of
 stale memory:
 
-- random messages between buffers that are made anew, given back, unmapped and replaced meanwhile (the operations
-  of `test/mpi/shadow.c`, with more and shorter messages, up to 400 KiB; each byte is compared): 119,700 over pml/ucx 1.13, most of
-  them with UCX_RNDV_THRESH=8192, so that its cache is used, and 167,400 over regx (`none` and `hooks+notifier`);
+- random messages between buffers that are made anew, given back, unmapped and replaced meanwhile (the operations of
+  `test/mpi/shadow.c`, with more and shorter messages, up to 400 KiB; each byte is compared): 119,700 over pml/ucx
+  1.13, most of them with UCX_RNDV_THRESH=8192, so that its cache is used, and 167,400 over regx (`none` and
+  `hooks+notifier`); again on 2026-11-30, with UCX_RNDV_THRESH=4096, 77,139 over pml/ucx, and 113,005 over regx
+  (`notifier`, `none` and `hooks+notifier`);
 - osu_latency, osu_multi_lat, osu_latency_mp, osu_latency_mt, osu_bw, osu_bibw and osu_mbw_mr, from 1 byte to 4 MiB
   with few iterations, over pml/ucx 1.13 and over regx (`hooks+notifier`);
 - of mpi4py 3.1.4's tests 308 (test_p2p_buf, p2p_obj, cco_buf, cco_nb_buf, rma and rma_nb, without numpy), over
