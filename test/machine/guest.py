@@ -24,9 +24,11 @@ QEMU = ["qemu-system-x86_64", "-accel", "tcg,thread=multi,tb-size=512", "-cpu", 
         "-display", "none"]
 # maxcpus=1: see guest-init. tsc=reliable: else a busy host makes the kernel distrust the clock, and
 # patch its own code for that, in the middle of a command. no_timer_check: else Linux 6.1 panics at its start, if
-# its timer has not ticked in time. slab_nomerge: before 6.5 a module cannot keep its objects apart.
+# its timer has not ticked in time. A guest that a busy host does not run for 21 s has not stalled. slab_nomerge:
+# before 6.5 a module cannot keep its objects apart.
 KERNEL_LINE = ("console=ttyS0 quiet maxcpus=1 mitigations=off nokaslr panic=-1 oops=panic "
-               "tsc=reliable no_timer_check slab_nomerge rootfstype=ext4")
+               "tsc=reliable no_timer_check rcupdate.rcu_cpu_stall_timeout=300 slab_nomerge "
+               "rootfstype=ext4")
 INIT = Path(__file__).with_name("guest-init")
 
 
