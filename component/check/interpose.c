@@ -186,13 +186,14 @@ static void will_receive(const struct ibv_context *context, uint32_t number,
     }
 }
 
-static struct ibv_recv_wr *will_not_receive(const struct ibv_context *context, uint32_t number,
-                                            struct ibv_recv_wr *refused)
+/* first: that was refused; NULL: some devices do not say. */
+static void will_not_receive(const struct ibv_context *context, uint32_t number,
+                             struct ibv_recv_wr *first, struct ibv_recv_wr **refused)
 {
-    for (const struct ibv_recv_wr *at = refused; follows() && at != NULL; at = at->next) {
-        take_back(context, number, at->wr_id);
+    *refused = first != NULL ? first : *refused;
+    for (; follows() && first != NULL; first = first->next) {
+        take_back(context, number, first->wr_id);
     }
-    return refused;
 }
 
 /* Whether it fills memory, and its completion is told. */
@@ -241,7 +242,7 @@ static int post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_
     will_receive(qp->context, qp->qp_num, wr);
     const int error = device_of(qp->context)->ops.post_recv(qp, wr, &first);
     if (error != 0) {
-        *refused = will_not_receive(qp->context, qp->qp_num, first);
+        will_not_receive(qp->context, qp->qp_num, first, refused);
     }
     return error;
 }
@@ -253,7 +254,7 @@ static int post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv
     will_receive(srq->context, 0, wr);
     const int error = device_of(srq->context)->ops.post_srq_recv(srq, wr, &first);
     if (error != 0) {
-        *refused = will_not_receive(srq->context, 0, first);
+        will_not_receive(srq->context, 0, first, refused);
     }
     return error;
 }
