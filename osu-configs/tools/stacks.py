@@ -65,7 +65,7 @@ stale memory:
 - osu_latency, osu_multi_lat, osu_latency_mp, osu_latency_mt, osu_bw, osu_bibw and osu_mbw_mr, from 1 byte to 4 MiB
   with few iterations, over pml/ucx 1.13 and over regx (`hooks+notifier`);
 - of mpi4py 3.1.4's tests 308 (test_p2p_buf, p2p_obj, cco_buf, cco_nb_buf, rma and rma_nb, without numpy), over
-  pml/ucx 1.13.
+  pml/ucx 1.13, and on 2026-11-30 over regx (`hooks+notifier` and `none`); most of their messages are shorter than 1 KiB.
 
 Where other memory is moved onto parts of the buffers (mremap), of which UCX's hooks do not tell its cache, eight runs
 of 10,266 messages over pml/ucx, one to four at once, were wrong 774 times. regx-check reported each of these. Six times
