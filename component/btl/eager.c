@@ -43,10 +43,18 @@ static void set_limit(const regx_eager_t *eager)
     *eager->limit = regx_min(limit, eager->configured);
 }
 
-void regx_eager_tell(regx_eager_t *eager, unsigned number, regx_eager_way_t winner)
+/* What was told of messages that come alone; and of bursts. */
+static void tell(regx_autotune_t *tune, uint8_t single, uint8_t stream)
+{
+    const uint8_t told[REGX_TRAFFICS] = {single, stream, REGX_TUNE_UNTOLD};
+
+    regx_tune_tell(tune, told);
+}
+
+void regx_eager_tell(regx_eager_t *eager, unsigned number, uint8_t single, uint8_t stream)
 {
     if (eager->tunes && eager->of[number].messages == 0 && eager->trial == NULL) {
-        regx_tune_tell(&eager->of[number], (uint8_t)winner);
+        tell(&eager->of[number], single, stream);
         eager->unseen[number] = RECENT;
         set_limit(eager);
     }
@@ -79,7 +87,9 @@ static void tell_others(regx_eager_t *eager, const regx_autotune_t *tune)
             continue;
         }
         if (other > tune && tune->winner == REGX_EAGER_RENDEZVOUS) {
-            regx_tune_tell(other, REGX_EAGER_RENDEZVOUS);
+            tell(other, REGX_EAGER_RENDEZVOUS, REGX_EAGER_RENDEZVOUS);
+        } else if (tune->found[REGX_EAGER_RENDEZVOUS] > limit && other->state == REGX_TUNE_TOLD) {
+            tell(other, REGX_EAGER_SEND, REGX_TUNE_UNTOLD);
         } else if (tune->found[REGX_EAGER_RENDEZVOUS] > limit) {
             other->rest = REGX_AUTO_SOON;
         }
@@ -95,7 +105,7 @@ static void weigh(regx_eager_t *eager, regx_autotune_t *tune, size_t length, reg
     if (tried && regx_tune_way(tune) != way) {
         note_stray(eager, tune);
     } else {
-        const regx_trial_t trial = regx_tune_enter(tune);
+        const regx_trial_t trial = regx_tune_enter(tune, false);
 
         regx_tune_leave(&trial, length, true);
         tune->open++;

@@ -28,7 +28,6 @@
 #define REGX_BTL_EAGER_H
 
 #include "rendezvous/rendezvous.h"
-#include "rendezvous/tuner.h"
 
 #define REGX_EAGER_MIN 4096u  /* bytes of data that always go eagerly */
 #define REGX_EAGER_SIZES 3u   /* each twice the one before */
@@ -58,9 +57,10 @@ typedef struct regx_eager {
 /* limit: the module's, as configured. tunes: it may be changed. */
 void regx_eager_init(regx_eager_t *eager, size_t *limit, bool tunes);
 
-/* That way is the faster one of a size, as was measured elsewhere (costs.c): it begins so. No message of
- * that size has gone yet; else nothing is changed. */
-void regx_eager_tell(regx_eager_t *eager, unsigned number, regx_eager_way_t winner);
+/* Those ways are the faster ones of a size, as was measured elsewhere (costs.c), for messages that come alone
+ * and in bursts (regx_eager_way_t, or REGX_TUNE_UNTOLD): they begin so. No message of that size has gone
+ * yet; else nothing is changed. */
+void regx_eager_tell(regx_eager_t *eager, unsigned number, uint8_t single, uint8_t stream);
 
 /* A message of `length` bytes of data goes that way. Sets the limit for the next one.
  * node: to a process of the node, from which the kernel lets it read. The first message to any
@@ -80,18 +80,26 @@ static inline bool regx_eager_is_lowered(const regx_eager_t *eager, size_t lengt
  * it once for all nodes of a kind.
  *
  * Without it eager.c and auto.c find out on the job's own messages which way is the fastest, and a
- * program of twenty bursts ends before that has paid. With it each size begins with the way that was
- * the fastest there; but up to 32 KiB, where a rendezvous was faster and not twice as fast, it does as
- * without a file. What was told holds for 4,096 messages, above 32 KiB at most for 241 that come alone; then
- * comes the first trial, so what the file has wrong for this program, or for this machine, does not stay.
+ * program of twenty bursts ends before that has paid. With it messages begin by the way that was the
+ * fastest there for others that come as they do: singly, in a stream, or in an exchange
+ * (rendezvous/tuner.h). The file has four patterns: `single` messages that the program never looks at,
+ * `touched` ones, which it writes before and reads after, a `stream`, and streams both ways at once, the
+ * `exchange`.
+ *
+ * It tells nothing where it cannot know (costs.c, least_regret). Whether a program touches its data is not
+ * seen here, so single messages are told a way that is good for both patterns, if there is one. Nor does a
+ * sender know whether its receiver sends, too. What is told nothing of goes as without a file.
+ *
+ * What was told holds for 4,096 messages, above 32 KiB for 241 that come alone; then comes the first
+ * trial, so what the file has wrong for this program, or for this machine, does not stay.
  *
  * A file of lines of words:
  *
- *   regx-costs 2                     the format
- *   regx 0.1.0                       the version of regx that it was measured with
- *   processor AuthenticAMD 25 17     as /proc/cpuinfo has the first one (regx_costs_read)
- *   l3 64K 9000 8100 5200 7400       nanoseconds of a message: neighbour, size, eager, staged,
- *                                    together, read; "-": not measured
+ *   regx-costs 3                        the format
+ *   regx 0.1.0                          the version of regx that it was measured with
+ *   processor AuthenticAMD 25 17        as /proc/cpuinfo has the first one (regx_costs_read)
+ *   l3 64K stream 9000 8100 5200 7400   neighbour, size, pattern; nanoseconds of a message
+ *                                       by eager, staged, together, read; "-": not measured
  *   end
  *
  * A neighbour is told apart by what its cores and this process's share, as Open MPI has it of hwloc:
@@ -115,16 +123,26 @@ typedef enum regx_neighbour {
     REGX_NEIGHBOURS
 } regx_neighbour_t;
 
-/* The fastest ways of one size. */
-typedef struct regx_best {
-    bool known; /* there is a line */
-    bool clear; /* eager and a rendezvous were measured, and which to begin with is clear */
-    bool eager; /* eager was faster */
-    regx_path_t rendezvous; /* REGX_PATH_COUNT: none was measured */
-} regx_best_t;
+typedef enum regx_pattern {
+    REGX_PATTERN_SINGLE,
+    REGX_PATTERN_TOUCHED,
+    REGX_PATTERN_STREAM,
+    REGX_PATTERN_EXCHANGE,
+    REGX_PATTERNS
+} regx_pattern_t;
 
+/* In the order of a line. */
+typedef enum regx_costs_way {
+    REGX_COSTS_EAGER,
+    REGX_COSTS_STAGED,
+    REGX_COSTS_TOGETHER,
+    REGX_COSTS_READ,
+    REGX_COSTS_WAYS
+} regx_costs_way_t;
+
+/* Nanoseconds; 0: not measured. */
 typedef struct regx_costs {
-    regx_best_t best[REGX_NEIGHBOURS][REGX_COSTS_SIZES];
+    uint64_t of[REGX_NEIGHBOURS][REGX_COSTS_SIZES][REGX_PATTERNS][REGX_COSTS_WAYS];
 } regx_costs_t;
 
 /* Reads a file; "": none. false: `error` names what is wrong, and nothing is known. It never waits

@@ -39,7 +39,6 @@
 #include "base/list.h"
 #include "registration/monitor/uffd.h"
 #include "rendezvous/landing.h"
-#include "rendezvous/tuner.h"
 
 typedef struct regx_protocol regx_protocol_t; /* recv.h */
 typedef struct regx_rndv_send regx_rndv_send_t;
@@ -207,7 +206,7 @@ struct regx_rndv {
     } watched;                  /* memory of receives (revoke.c) */
     _Atomic bool whole_refused; /* a known buffer could not be registered whole at this end; no
                                     other is tried any more */
-    _Atomic unsigned exposed;   /* registered buffers, now */
+    _Atomic unsigned exposed;   /* messages that peers may read now */
     _Atomic unsigned refusals;  /* of registrations, so far; see buffer.c */
 };
 
@@ -226,10 +225,12 @@ REGX_RENDEZVOUS_PATHS(REGX_STRATEGY_DECLARED)
 
 /* auto.c: which path moves messages of that size fastest (tuner.h). */
 
-/* That path is the fastest on a node, as was measured elsewhere: messages of that size begin
- * with it, unless a trial has begun. */
-void regx_auto_tell(regx_autotune_t tunes[REGX_AUTO_SIZES], uint64_t length, regx_path_t path);
-/* A message of that length is opened. It is to be left (regx_tune_leave). */
-regx_trial_t regx_auto_enter(regx_autotune_t tunes[REGX_AUTO_SIZES], uint64_t length);
+/* Those paths are the fastest on a node, as was measured elsewhere (any other: not known): messages of
+ * that size begin with them, unless a trial has begun. */
+void regx_auto_tell(regx_autotune_t tunes[REGX_AUTO_SIZES], uint64_t length,
+                    const regx_path_t fastest[REGX_TRAFFICS]);
+/* A message of that length is opened. It is to be left (regx_tune_leave). exchange: as there. */
+regx_trial_t regx_auto_enter(regx_autotune_t tunes[REGX_AUTO_SIZES], uint64_t length,
+                             bool exchange);
 
 #endif

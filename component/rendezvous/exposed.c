@@ -52,6 +52,7 @@ static bool make_readable(regx_rndv_t *rndv, regx_conn_t *conn, const void *base
         exposure->staged = stages(rndv, length) && ops->node.stage != NULL &&
                            ops->node.stage(conn, base, length, &wire->key);
         exposure->key = wire->key;
+        atomic_fetch_add(&rndv->exposed, 1);
         return true;
     }
     if (!conn->transport->registers || ops->get == NULL ||
@@ -98,8 +99,8 @@ void regx_rndv_unexpose(regx_rndv_t *rndv, regx_rndv_exposure_t *exposure)
 {
     if (exposure->registered) {
         regx_region_release(rndv->registry, &exposure->region);
-        atomic_fetch_sub(&rndv->exposed, 1);
     }
+    atomic_fetch_sub(&rndv->exposed, 1);
     if (exposure->staged) {
         rndv->registry->transport->ops->node.unstage(rndv->registry->transport, &exposure->key);
     }

@@ -61,6 +61,7 @@
 #include "pool/pool.h"
 #include "registration/registry.h"
 #include "rendezvous/control.h"
+#include "rendezvous/tuner.h"
 
 #define REGX_CHUNK_MAX (2u * 1024u * 1024u) /* the cap of the registration pipeline */
 #define REGX_CHUNK_DEPTH_MAX 64
@@ -129,9 +130,9 @@ typedef struct regx_peer {
  * engine's lock. */
 uint64_t regx_auto_speed(regx_rndv_t *rndv, regx_path_t path, uint64_t length);
 
-/* Auto begins with that path between processes of a node, for messages of that size, and compares
- * the paths later. Takes the engine's lock. */
-void regx_rndv_tell(regx_rndv_t *rndv, uint64_t length, regx_path_t path);
+/* Auto begins with those paths between processes of a node, for messages of that size, and compares
+ * the paths later. REGX_PATH_COUNT: the fastest is not known. Takes the engine's lock. */
+void regx_rndv_tell(regx_rndv_t *rndv, uint64_t length, const regx_path_t fastest[REGX_TRAFFICS]);
 
 typedef struct regx_rndv_config {
     const regx_strategy_t *strategy; /* for what this process receives */

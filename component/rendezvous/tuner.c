@@ -36,11 +36,10 @@
 #define REPEATED_MAX 3u    /* times that it is doubled while the outcome stays */
 #define REST_UNKNOWN 16u   /* the same if the winner was not measured */
 #define REST_MAX (1u << 16)
-/* So many messages counts one that comes alone, or is one of two, where a file has told the receiver: the file
- * has one figure for these and for streams. A stream of 22 bursts and an allreduce of 110 calls, 220 messages,
- * are benchmarks that lose more by a trial than they gain; 1,000 lone messages gain more (64 KiB, touched, on a
- * Xeon: 18 us by read, as the file had it, 11 by staged). Exchanges are not counted, but messages, so that both
- * ends are on trial at once. */
+/* So many messages counts one that comes alone where a file has told the receiver. A stream of 22 bursts and an
+ * allreduce of 110 calls, 220 messages, are benchmarks that lose more by a trial than they gain; 1,000 lone
+ * messages gain more, where what the file has is wrong for the program. Exchanges are not counted, but
+ * messages, so that both ends are on trial at once. */
 #define TOLD_ALONE 17u
 #define FAILURE 4u /* of the winner; a message that went makes up for one part */
 #define FAILURES_MAX 16u
@@ -72,14 +71,28 @@ void regx_tune_init(regx_autotune_t *tunes, unsigned sizes, regx_auto_wire_t wir
         tunes[size] = (regx_autotune_t){.wire = (uint8_t)wire,
                                         .larger = (uint8_t)(sizes - 1 - size),
                                         .rest = wires[wire].patience};
+        memset(tunes[size].told, REGX_TUNE_UNTOLD, sizeof(tunes[size].told));
     }
 }
 
-void regx_tune_tell(regx_autotune_t *tune, uint8_t candidate)
+/* What was told for such messages goes; else the prior. */
+static void follow_told(regx_autotune_t *tune)
 {
-    tune->winner = candidate;
-    tune->state = REGX_TUNE_TOLD;
-    tune->rest = REGX_AUTO_SOON;
+    tune->winner = regx_tune_knows(tune) ? tune->told[tune->traffic] : 0;
+}
+
+void regx_tune_tell(regx_autotune_t *tune, const uint8_t candidates[REGX_TRAFFICS])
+{
+    for (unsigned i = 0; i < REGX_TRAFFICS; i++) {
+        if (tune->told[i] == REGX_TUNE_UNTOLD) {
+            tune->told[i] = candidates[i];
+        }
+    }
+    if (tune->state != REGX_TUNE_TOLD) {
+        tune->state = REGX_TUNE_TOLD;
+        tune->rest = REGX_AUTO_SOON;
+    }
+    follow_told(tune);
 }
 
 /* ---- what is known of the candidates ---- */
@@ -368,15 +381,33 @@ static bool is_over(const regx_autotune_t *tune)
     return batch->closed >= (is_burst(tune) ? SHORT : run);
 }
 
-/* A message comes, and no trial is going on. One begins as a batch ends; its opening needs not. */
+static bool comes_in_bursts(const regx_autotune_t *tune)
+{
+    return tune->open_max >= BURST || tune->open_last >= BURST;
+}
+
+/* So many messages the one that comes counts as, on the way to the next trial. */
+static uint32_t weight_of(const regx_autotune_t *tune)
+{
+    const uint32_t patience = wires[tune->wire].patience;
+
+    if (tune->state != REGX_TUNE_TOLD) {
+        return 1;
+    }
+    if (!regx_tune_knows(tune)) {
+        return patience > 0 ? REGX_AUTO_SOON / patience : REGX_AUTO_SOON;
+    }
+    return tune->wire == REGX_AUTO_NODE && !comes_in_bursts(tune) ? TOLD_ALONE : 1;
+}
+
+/* A message comes, and no trial is going on. One begins as a batch ends; its opening needs not, unless other
+ * messages of the burst went by what was told: they would count as the opening's. */
 static void wait_for_trial(regx_autotune_t *tune)
 {
-    const bool alone =
-        tune->state == REGX_TUNE_TOLD && tune->wire == REGX_AUTO_NODE && tune->open < 2;
-
-    tune->rest -= (uint32_t)regx_min(tune->rest, alone ? TOLD_ALONE : 1);
+    tune->rest -= (uint32_t)regx_min(tune->rest, weight_of(tune));
     if (tune->rest == 0 && (tune->open == 0 || tune->batch.entered >= 2 * REGX_AUTO_STREAM ||
-                            (tune->batch.number == 0 && wires[tune->wire].opening > 0))) {
+                            (tune->batch.number == 0 && tune->state != REGX_TUNE_TOLD &&
+                             wires[tune->wire].opening > 0))) {
         begin_trial(tune);
     }
 }
@@ -401,17 +432,32 @@ static regx_why_t why_of(const regx_autotune_t *tune)
     if (regx_tune_tries(tune) && tune->batch.use != REGX_BATCH_IDLE) {
         return REGX_WHY_trial;
     }
-    if (tune->state == REGX_TUNE_TOLD) {
+    if (tune->state == REGX_TUNE_TOLD && regx_tune_knows(tune)) {
         return REGX_WHY_told;
     }
     return regx_tune_knows(tune) || tune->tried[regx_tune_way(tune)].cost > 0 ? REGX_WHY_winner
                                                                               : REGX_WHY_prior;
 }
 
-regx_trial_t regx_tune_enter(regx_autotune_t *tune)
+/* How the message comes that is being opened. */
+static void note_traffic(regx_autotune_t *tune, bool exchange)
+{
+    if (tune->open == 0) {
+        tune->open_last = tune->open_max;
+    }
+    tune->traffic = exchange                ? REGX_TRAFFIC_EXCHANGE
+                    : comes_in_bursts(tune) ? REGX_TRAFFIC_STREAM
+                                            : REGX_TRAFFIC_SINGLE;
+    if (tune->state == REGX_TUNE_TOLD) {
+        follow_told(tune);
+    }
+}
+
+regx_trial_t regx_tune_enter(regx_autotune_t *tune, bool exchange)
 {
     regx_batch_t *batch = &tune->batch;
 
+    note_traffic(tune, exchange);
     if (regx_tune_tries(tune)) {
         const uint32_t program = regx_fpe_mask();
 

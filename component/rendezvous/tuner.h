@@ -57,9 +57,13 @@
  * `found`, by candidate, its last cost, which stays after the trial; `winner` is the outcome.
  *
  * When the winner changes: at the end of a trial, if another candidate costs less than 31/32 of it. The
- * outcome is also told to the larger sizes that were not tried (tell_larger). What a file of costs has
- * (btl/eager.h) is told before the first message. A winner by which several messages cannot go is
- * tried anew at once.
+ * outcome is also told to the larger sizes that were not tried (tell_larger). A winner by which several
+ * messages cannot go is tried anew at once.
+ *
+ * What a file of costs has (btl/eager.h) is told before the first message, by how messages come
+ * (regx_traffic_t): until the first trial each message goes by what was told for its like, and the
+ * trial finds one winner for all. Of what the file does not tell the prior goes, and so many messages count
+ * as come before the first trial without a file.
  *
  * What bounds the loss. A candidate has at most three batches. One that is far worse than the best has
  * one, one that is clearly worse two (FAR_WORSE, WORSE); but at the sender eager has three unless
@@ -68,7 +72,7 @@
  * batches has no more. The next trial comes after 128 times as many messages as this one took, and
  * after 256, 512 and at last 1,024 times while the outcome stays the same, at most 65,536. The
  * sender's second trial comes after 4,096 at the latest, and after as many the first one of what a file
- * has told: of what the receiver was told after 42 bursts of 64, or 241 messages that come alone.
+ * has told: of what the receiver was told after 64 bursts of 64, or 241 messages that come alone.
  * test_regret.c and test_eager.c have what is lost, compared with the best single candidate, and how soon
  * changed costs are noticed.
  *
@@ -139,6 +143,16 @@ typedef enum regx_batch_use {
                           read first still lies in the sender's cache, and takes three times as long */
 } regx_batch_use_t;
 
+/* How messages of a size come, as the process sees it that decides how they go. */
+typedef enum regx_traffic {
+    REGX_TRAFFIC_SINGLE,   /* one after the other */
+    REGX_TRAFFIC_STREAM,   /* in bursts: several were open at once, lately */
+    REGX_TRAFFIC_EXCHANGE, /* while this process has sent some that are not yet read */
+    REGX_TRAFFICS
+} regx_traffic_t;
+
+#define REGX_TUNE_UNTOLD 0xff /* no candidate */
+
 /* A candidate's batch in a trial. */
 typedef struct regx_batch {
     uint8_t candidate;
@@ -171,18 +185,21 @@ typedef struct regx_tried {
 /* The messages of one size. A candidate is known here by its number; 0 is the prior. */
 typedef struct regx_autotune {
     regx_tune_state_t state;
-    uint8_t wire;      /* regx_auto_wire_t */
-    uint8_t larger;    /* sizes that follow this one in the array, and are told */
-    uint8_t winner;    /* of the last trial; before it the prior */
-    uint8_t repeated;  /* trials in a row that it won */
-    uint8_t kind;      /* of its batches: bits, 1 messages alone, 2 bursts; 0: not known yet */
-    uint8_t batches;   /* that have begun */
-    uint8_t repeats;   /* batches in a row whose messages were of another kind */
-    uint32_t messages; /* of the trial */
-    uint32_t rest;     /* messages until the next one */
-    uint32_t failures; /* of late, by the winner while there is no trial */
-    uint32_t open;     /* messages, now */
-    uint32_t open_max; /* of them at once, since none was open, or in this batch */
+    uint8_t wire;   /* regx_auto_wire_t */
+    uint8_t larger; /* sizes that follow this one in the array, and are told */
+    uint8_t winner; /* of the last trial; before it the prior, or what was told of such messages */
+    uint8_t told[REGX_TRAFFICS]; /* candidates, or REGX_TUNE_UNTOLD */
+    uint8_t traffic;             /* regx_traffic_t, of the last message */
+    uint8_t repeated;            /* trials in a row that it won */
+    uint8_t kind;       /* of its batches: bits, 1 messages alone, 2 bursts; 0: not known yet */
+    uint8_t batches;    /* that have begun */
+    uint8_t repeats;    /* batches in a row whose messages were of another kind */
+    uint32_t messages;  /* of the trial */
+    uint32_t rest;      /* messages until the next one */
+    uint32_t failures;  /* of late, by the winner while there is no trial */
+    uint32_t open;      /* messages, now */
+    uint32_t open_max;  /* of them at once, since none was open, or in this batch */
+    uint32_t open_last; /* the same before none was open the last time */
     regx_batch_t batch;
     regx_tried_t tried[REGX_AUTO_CANDIDATES];
     float found[REGX_AUTO_CANDIDATES]; /* the last costs; 0: none */
@@ -205,17 +222,20 @@ static inline bool regx_tune_tries(const regx_autotune_t *tune)
 /* The winner was measured, by a trial or elsewhere. */
 static inline bool regx_tune_knows(const regx_autotune_t *tune)
 {
-    return tune->state != REGX_TUNE_UNTRIED && tune->state != REGX_TUNE_FIRST_TRIAL;
+    return tune->state == REGX_TUNE_TOLD
+               ? tune->told[tune->traffic] != REGX_TUNE_UNTOLD
+               : tune->state != REGX_TUNE_UNTRIED && tune->state != REGX_TUNE_FIRST_TRIAL;
 }
 
 /* So many sizes, from the smallest on. */
 void regx_tune_init(regx_autotune_t *tunes, unsigned sizes, regx_auto_wire_t wire);
-/* That candidate is the fastest, as was measured elsewhere: all messages go by it until the first trial. */
-void regx_tune_tell(regx_autotune_t *tune, uint8_t candidate);
+/* Those candidates are the fastest, as was measured elsewhere: messages go by them until the first trial.
+ * REGX_TUNE_UNTOLD: it is not known. What was told before stays. */
+void regx_tune_tell(regx_autotune_t *tune, const uint8_t candidates[REGX_TRAFFICS]);
 /* The candidate by which a message is to go, if none comes that ends a batch. */
 uint8_t regx_tune_way(const regx_autotune_t *tune);
-/* A message is opened. It is to be left. */
-regx_trial_t regx_tune_enter(regx_autotune_t *tune);
+/* A message is opened. It is to be left. exchange: this process has sent some that are not yet read. */
+regx_trial_t regx_tune_enter(regx_autotune_t *tune, bool exchange);
 /* It is closed. went: all of it arrived, by the way that it was to go. Does nothing for a message
  * that has no part. */
 void regx_tune_leave(const regx_trial_t *trial, uint64_t length, bool went);

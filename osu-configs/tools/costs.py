@@ -5,7 +5,6 @@ The rows of costs.conf run between two cores of each kind of neighbours that thi
 of the second level, of the third, a package, or neither.
 """
 
-import math
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +20,8 @@ ROWS = FOLDER / "costs.conf"
 WAYS = ("eager", "staged", "together", "read")  # rows, in the order of a line
 NEIGHBOURS = {"l2": "share a cache of the second level", "l3": "share a cache of the third level", "package": "share a package",
               "node": "share none of these"}  # fmt: skip
+# The pattern that each benchmark has, in a line.
+PATTERNS = {"osu_latency": "single", "companion_latency": "touched", "osu_bw": "stream", "osu_bibw": "exchange"}
 SYSTEM = Path("/sys/devices/system/cpu")
 # The first processor's, as costs.c asks for them.
 PROCESSOR = ("vendor_id", "cpu family", "model", "CPU implementer", "CPU part", "cpu")
@@ -63,28 +64,29 @@ def between_neighbours(rows: list[Row]) -> list[Row]:
             if row.name in WAYS]
 
 
-def measured(frame: table.Frame) -> dict[tuple[str, str, int], int]:
-    """Nanoseconds of a message by kind, way and size: of each benchmark the median, of these the geometric mean, so
-    that what is least loses least in proportion, whichever of them a program is like."""
+def measured(frame: table.Frame) -> dict[tuple[str, int, str], dict[str, int]]:
+    """Nanoseconds of a message by each way, of each kind of neighbours, size and pattern: the median."""
     values = table.values_of(frame)
-    found: dict[tuple[str, str, int], list[float]] = {}
-    for (row, _, unit, size), value in values.groupby(["row", "benchmark", "unit", "size"]).value.median().items():
+    found: dict[tuple[str, int, str], dict[str, int]] = {}
+    for (row, benchmark, unit, size), value in values.groupby(["row", "benchmark", "unit", "size"]).value.median().items():
         way, _, kind = row.partition(".")
-        found.setdefault((kind, way, int(size)), []).append(1000 * (value if unit == "us" else size / value))
-    return {key: max(1, round(math.exp(sum(map(math.log, costs)) / len(costs)))) for key, costs in found.items()}
+        cost = 1000 * (value if unit == "us" else size / value)
+        found.setdefault((kind, int(size), PATTERNS[benchmark]), {})[way] = max(1, round(cost))
+    return found
 
 
 def text(frame: table.Frame, version: str) -> str:
     costs = measured(frame)
     kinds = [kind for kind in NEIGHBOURS if any(key[0] == kind for key in costs)]
-    lines = ["regx-costs 2", f"regx {version}", f"processor {processor()}",
-             "# neighbour, size, then nanoseconds of a message: eager, staged, together, read",
+    lines = ["regx-costs 3", f"regx {version}", f"processor {processor()}",
+             "# neighbour, size, pattern, then nanoseconds of a message: eager, staged, together, read",
              *(f"# {line}" for line in frame.about[frame.about != ""].unique())]
     # A process that may run on any core: as those that are farthest apart.
     for kind, name in [*((kind, kind) for kind in kinds), (kinds[-1], "any")]:
-        for size in sorted({key[2] for key in costs if key[0] == kind}):
-            lines.append(" ".join([name, show(size).replace(" ", "").removesuffix("iB"),
-                                   *(str(costs.get((kind, way, size), "-")) for way in WAYS)]))
+        for size in sorted({key[1] for key in costs if key[0] == kind}):
+            shown = show(size).replace(" ", "").removesuffix("iB")
+            lines += [" ".join([name, shown, pattern, *(str(ways.get(way, "-")) for way in WAYS)])
+                      for pattern in PATTERNS.values() if (ways := costs.get((kind, size, pattern)))]
     return "\n".join([*lines, "end", ""])
 
 

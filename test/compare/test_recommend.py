@@ -14,7 +14,7 @@ LINE = "{row},regx,{benchmark},same,2,,{metric},{unit},{size},{run},{value},,far
 
 
 def line(row: str, size: int, run: int, value: float, benchmark: str = "osu_bw") -> str:
-    metric, unit = ("latency", "us") if benchmark == "osu_latency" else ("bandwidth", "MB/s")
+    metric, unit = ("latency", "us") if benchmark.endswith("latency") else ("bandwidth", "MB/s")
     return LINE.format(row=row, size=size, run=run, value=value, benchmark=benchmark, metric=metric, unit=unit)
 
 
@@ -23,17 +23,19 @@ def frame(tmp_path: Path, text: str) -> table.Frame:
     return table.read([tmp_path / "results.csv"])
 
 
-def test_of_each_benchmark_the_median_counts_and_of_these_the_geometric_mean(tmp_path: Path) -> None:
+def test_of_each_benchmark_the_median_counts(tmp_path: Path) -> None:
     text = costs.text(frame(tmp_path, "".join([
         *(line("eager.l3", 8192, run, value, "osu_latency") for run, value in enumerate([2, 900, 1])),  # us
         *(line("eager.l3", 8192, run, value) for run, value in enumerate([1024, 1024, 1])),
-        line("read.l3", 8192, 1, 4, "osu_latency"), line("read.l3", 8192, 1, 1024),
+        line("read.l3", 8192, 1, 4, "osu_latency"), line("read.l3", 8192, 1, 1024), line("read.l3", 8192, 1, 512, "osu_bibw"),
+        line("eager.l3", 8192, 1, 3, "companion_latency"),
         line("staged.node", 65536, 1, 8192), line("staged.node", 1 << 20, 1, 16384)])), "7.8")
     lines = text.splitlines()
-    assert lines[:3] == ["regx-costs 2", "regx 7.8", f"processor {costs.processor()}"] and lines[-1] == "end"
+    assert lines[:3] == ["regx-costs 3", "regx 7.8", f"processor {costs.processor()}"] and lines[-1] == "end"
     assert "# regx 1" in lines
     assert [line for line in lines[3:-1] if line[0] != "#"] == [
-        "l3 8K 4000 - - 5657", "node 64K - 8000 - -", "node 1M - 64000 - -", "any 64K - 8000 - -", "any 1M - 64000 - -"]
+        "l3 8K single 2000 - - 4000", "l3 8K touched 3000 - - -", "l3 8K stream 8000 - - 8000", "l3 8K exchange - - - 16000",
+        "node 64K stream - 8000 - -", "node 1M stream - 64000 - -", "any 64K stream - 8000 - -", "any 1M stream - 64000 - -"]
     assert len(costs.processor().split()) >= 2
 
 

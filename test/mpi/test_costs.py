@@ -12,6 +12,7 @@ from sample import Case
 
 LARGE = 100_000
 NEIGHBOURS = ("l2", "l3", "package", "node", "any")
+PATTERNS = ("single", "touched", "stream", "exchange")
 KEYS = ("vendor_id", "cpu family", "model", "CPU implementer", "CPU part", "cpu")
 WINDOW, ITERATIONS = 10, 6  # no trial
 
@@ -24,11 +25,13 @@ def processor() -> str:
 
 def head() -> str:
     version = re.findall(r"AC_INIT\(\[regx\], \[(.*)\]\)", (TOP / "configure.ac").read_text())[0]
-    return f"regx-costs 2\nregx {version}\nprocessor {processor()}\n"
+    return f"regx-costs 3\nregx {version}\nprocessor {processor()}\n"
 
 
 def costs(*lines: str) -> str:
-    return head() + "".join(f"{neighbour} {line}\n" for neighbour in NEIGHBOURS for line in lines) + "end\n"
+    """Of each neighbour, in each pattern: size, and costs."""
+    return head() + "".join(f"{neighbour} {size} {pattern} {times}\n" for neighbour in NEIGHBOURS for pattern in PATTERNS
+                            for size, times in [line.split(" ", 1) for line in lines]) + "end\n"
 
 
 def run(mpi: Mpi, tmp_path: Path, seed: int, file: Path, size: int = LARGE) -> Job:

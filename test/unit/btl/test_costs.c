@@ -11,7 +11,7 @@
 
 #include "btl/eager.h"
 
-#define HEAD "regx-costs 2\nregx " PACKAGE_VERSION "\nprocessor Me 1 2\n"
+#define HEAD "regx-costs 3\nregx " PACKAGE_VERSION "\nprocessor Me 1 2\n"
 
 enum { KIB = 1024, S8K = 0, S16K, S32K, S64K };
 
@@ -74,57 +74,56 @@ UNIT_TEST(without_a_file_nothing_is_known)
     assert_true(nothing_is_known());
 }
 
-UNIT_TEST(of_each_size_the_fastest_is_known)
+UNIT_TEST(of_each_line_the_costs_are_known)
 {
-    assert_true(read_text(HEAD "# a remark\n"
-                               "l3 8K 10 20 30 40\n"
-                               "l3 16K 40 20 30 35\n"  /* by auto what is as short as */
-                               "l3 32768 40 20 30 -\n" /* that is eager or read */
-                               "any 64K - 20 30 10\n"
-                               "any 8G 10 - - -\n"
-                               "end\n"));
-    const regx_best_t *l3 = costs.best[REGX_NEIGHBOUR_L3];
-    const regx_best_t *any = costs.best[REGX_NEIGHBOUR_ANY];
+    static const uint64_t line[REGX_COSTS_WAYS] = {10, 20, 0, 40};
 
-    assert_true(l3[S8K].clear && l3[S8K].eager);
-    assert_true(l3[S16K].known && !l3[S16K].clear && !l3[S16K].eager); /* 35 is not half of 40 */
-    assert_int_equal(l3[S16K].rendezvous, REGX_PATH_read);
-    assert_true(l3[S32K].known && !l3[S32K].clear);
-    assert_int_equal(any[S64K].rendezvous, REGX_PATH_read);
-    assert_int_equal(any[REGX_COSTS_SIZES - 1].rendezvous, REGX_PATH_COUNT);
-    assert_false(l3[S64K].known || any[S8K].known || costs.best[REGX_NEIGHBOUR_L2][S8K].known);
+    assert_true(read_text(HEAD "# a remark\n"
+                               "l3 8K stream 10 20 - 40\n"
+                               "any 32768 exchange 10 20 - 40\n"
+                               "any 8G touched 10 20 - 40\n"
+                               "end\n"));
+    assert_memory_equal(costs.of[REGX_NEIGHBOUR_L3][S8K][REGX_PATTERN_STREAM], line, sizeof(line));
+    assert_memory_equal(costs.of[REGX_NEIGHBOUR_ANY][S32K][REGX_PATTERN_EXCHANGE], line,
+                        sizeof(line));
+    assert_memory_equal(costs.of[REGX_NEIGHBOUR_ANY][REGX_COSTS_SIZES - 1][REGX_PATTERN_TOUCHED],
+                        line, sizeof(line));
+    assert_int_equal(costs.of[REGX_NEIGHBOUR_L3][S8K][REGX_PATTERN_SINGLE][0], 0);
 }
 
 UNIT_TEST(a_file_from_elsewhere_is_refused)
 {
-    assert_refused(read_text("regx-costs 1\n"), "line 1 is not \"regx-costs 2\"");
-    assert_refused(read_text("regx-costs 2\nregx 0.0.9\n"),
+    assert_refused(read_text("regx-costs 2\n"), "line 1 is not \"regx-costs 3\"");
+    assert_refused(read_text("regx-costs 3\nregx 0.0.9\n"),
                    "line 2 is not \"regx " PACKAGE_VERSION);
-    assert_refused(read_text("regx-costs 2\nregx " PACKAGE_VERSION "\nprocessor Me 1 3\nend\n"),
+    assert_refused(read_text("regx-costs 3\nregx " PACKAGE_VERSION "\nprocessor Me 1 3\nend\n"),
                    "line 3 is not \"processor Me 1 2\"");
 }
 
 UNIT_TEST(lines_that_make_no_sense_are_refused)
 {
     static const char *const lines[] = {
-        "l3 8K - - - -",
-        "l3 8K 10 20 30",
-        "l3 8K 10 20 30 40 50",
-        "l3 8K 10 20 30 -40",
-        "l3 8K 10 20 30 0",
-        "l3 8K 10 20 30 1e3",
-        "l3 8K 10 20 30 nan",
-        "l3 8K 10 20 30 1000000000001",
-        "l3 8K 10 20 30 99999999999999999999999",
-        "l3 12K 10 20 30 40",
-        "l3 4K 10 20 30 40",
-        "l3 16G 10 20 30 40",
-        "l3 -8K 10 20 30 40",
-        "l4 8K 10 20 30 40",
+        "l3 8K stream - - - -",
+        "l3 8K stream 10 20 30",
+        "l3 8K stream 10 20 30 40 50",
+        "l3 8K stream 10 20 30 -40",
+        "l3 8K stream 10 20 30 0",
+        "l3 8K stream 10 20 30 1e3",
+        "l3 8K stream 10 20 30 nan",
+        "l3 8K stream 10 20 30 1000000000001",
+        "l3 8K stream 10 20 30 99999999999999999999999",
+        "l3 12K stream 10 20 30 40",
+        "l3 4K stream 10 20 30 40",
+        "l3 16G stream 10 20 30 40",
+        "l3 -8K stream 10 20 30 40",
+        "l4 8K stream 10 20 30 40",
+        "l3 8K streams 10 20 30 40",
+        "l3 8K 10 20 30 40", /* as in format 2 */
+        "l3 8K",
         "l3",
         "",
         " ",
-        "any 64K 1 2 3 4", /* again */
+        "any 64K stream 1 2 3 4", /* again */
         "end of it",
         "\x1b[31m",
     };
@@ -132,7 +131,7 @@ UNIT_TEST(lines_that_make_no_sense_are_refused)
     for (unsigned i = 0; i < sizeof(lines) / sizeof(lines[0]); i++) {
         char text[256];
 
-        snprintf(text, sizeof(text), HEAD "any 64K 1 2 3 4\n%s\nend\n", lines[i]);
+        snprintf(text, sizeof(text), HEAD "any 64K stream 1 2 3 4\n%s\nend\n", lines[i]);
         assert_refused(read_text(text), "line 5; allowed: ");
     }
 }
@@ -140,7 +139,8 @@ UNIT_TEST(lines_that_make_no_sense_are_refused)
 /* At every byte. What ends with the word itself lacks its line's end alone. */
 UNIT_TEST(a_file_that_was_cut_is_refused)
 {
-    static const char text[] = HEAD "l2 8K 10 20 30 40\nany 64K 100 200 300 400\nend\n";
+    static const char text[] =
+        HEAD "l2 8K single 10 20 30 40\nany 64K stream 100 200 300 400\nend\n";
 
     for (size_t length = 0; length < sizeof(text) - 2; length++) {
         write_file(text, length);
@@ -176,30 +176,84 @@ UNIT_TEST(a_file_without_end_is_not_read)
 
 /* ---- what the tuners are told ---- */
 
-static regx_path_t told[REGX_COSTS_SIZES];
+static regx_path_t told[REGX_COSTS_SIZES][REGX_TRAFFICS];
+static regx_eager_t eager;
 
-UNIT_WRAP(void, regx_rndv_tell, regx_rndv_t *rndv, uint64_t length, regx_path_t path)
+UNIT_WRAP(void, regx_rndv_tell, regx_rndv_t *rndv, uint64_t length,
+          const regx_path_t fastest[REGX_TRAFFICS])
 {
-    told[__builtin_ctzll(length / REGX_COSTS_SMALLEST)] = path;
+    memcpy(told[__builtin_ctzll(length / REGX_COSTS_SMALLEST)], fastest, sizeof(told[0]));
 }
 
-UNIT_TEST(a_neighbour_without_lines_is_any)
+/* What a file of these lines tells. */
+static void tell(const char *lines, regx_neighbour_t neighbour)
 {
     size_t limit = REGX_EAGER_MAX;
-    regx_eager_t eager;
+    char text[1024];
 
-    assert_true(read_text(HEAD "l3 8K 20 30 40 10\n"
-                               "any 8K 10 20 30 40\n"
-                               "any 16K - 20 30 10\n" /* eager may be faster */
-                               "any 64K - 20 30 10\n"
-                               "end\n"));
+    snprintf(text, sizeof(text), HEAD "%send\n", lines);
+    assert_true(read_text(text));
+    memset(told, 0, sizeof(told));
     regx_eager_init(&eager, &limit, true);
-    regx_costs_tell(&costs, REGX_NEIGHBOUR_NODE, &eager, NULL);
-    assert_int_equal(limit, REGX_EAGER_MAX);
-    regx_costs_tell(&costs, REGX_NEIGHBOUR_L3, &eager, NULL);
-    assert_int_equal(limit, REGX_EAGER_MIN + REGX_EAGER_HEADER);
-    assert_int_equal(told[S16K], 0); /* there is one rendezvous */
-    assert_int_equal(told[S64K], REGX_PATH_read);
+    regx_costs_tell(&costs, neighbour, &eager, NULL);
+}
+
+UNIT_TEST(a_neighbour_without_a_line_is_any)
+{
+    static const char lines[] = "l3 8K stream 20 30 40 10\n"
+                                "any 8K stream 10 20 30 40\n"
+                                "l3 64K stream - 10 30 20\n"
+                                "any 64K stream - 20 10 30\n"
+                                "any 64K exchange - 20 30 10\n";
+
+    tell(lines, REGX_NEIGHBOUR_NODE);
+    assert_int_equal(eager.of[S8K].told[REGX_TRAFFIC_STREAM], REGX_EAGER_SEND);
+    assert_int_equal(told[S64K][REGX_TRAFFIC_STREAM], REGX_PATH_together);
+    tell(lines, REGX_NEIGHBOUR_L3);
+    assert_int_equal(eager.of[S8K].told[REGX_TRAFFIC_STREAM], REGX_EAGER_RENDEZVOUS);
+    assert_int_equal(told[S64K][REGX_TRAFFIC_STREAM], REGX_PATH_staged);
+    assert_int_equal(told[S64K][REGX_TRAFFIC_EXCHANGE], REGX_PATH_read);
+    assert_int_equal(told[S64K][REGX_TRAFFIC_SINGLE], REGX_PATH_COUNT);
+    assert_int_equal(told[S16K][REGX_TRAFFIC_STREAM], 0); /* nothing */
+    assert_int_equal(eager.of[S16K].state, REGX_TUNE_UNTRIED);
+}
+
+/* Of those that are touched, and those that are not, the second way loses most where it takes 1.25 times as
+ * long as the best. */
+UNIT_TEST(single_messages_are_told_what_loses_little_whether_touched_or_not)
+{
+    tell("l2 64K single - 200 125 100\nl2 64K touched - 100 110 130\n", REGX_NEIGHBOUR_L2);
+    assert_int_equal(told[S64K][REGX_TRAFFIC_SINGLE], REGX_PATH_together);
+    tell("l2 64K single - 200 126 100\nl2 64K touched - 100 110 130\n"
+         "l2 64K stream - 1 2 3\n",
+         REGX_NEIGHBOUR_L2);
+    assert_int_equal(told[S64K][REGX_TRAFFIC_SINGLE], REGX_PATH_COUNT);
+    tell("l2 8K single 125 1 1 100\nl2 8K touched 100 1 1 150\n", REGX_NEIGHBOUR_L2);
+    assert_int_equal(eager.of[S8K].told[REGX_TRAFFIC_SINGLE], REGX_EAGER_SEND);
+    tell("l2 8K single 126 1 1 100\nl2 8K touched 100 1 1 150\n", REGX_NEIGHBOUR_L2);
+    assert_int_equal(eager.of[S8K].state, REGX_TUNE_UNTRIED);
+}
+
+/* The receiver knows which of them comes. */
+UNIT_TEST(a_sender_is_told_what_is_good_both_ways)
+{
+    tell("l2 8K stream 100 1 1 130\nl2 8K exchange 120 1 1 100\n"
+         "l2 64K stream - 100 1 130\nl2 64K exchange - 130 100 1\n",
+         REGX_NEIGHBOUR_L2);
+    assert_int_equal(eager.of[S8K].told[REGX_TRAFFIC_STREAM], REGX_EAGER_SEND);
+    assert_int_equal(told[S64K][REGX_TRAFFIC_STREAM], REGX_PATH_together);
+    assert_int_equal(told[S64K][REGX_TRAFFIC_EXCHANGE], REGX_PATH_read);
+    tell("l2 8K stream 100 1 1 130\nl2 8K exchange 130 1 1 100\n", REGX_NEIGHBOUR_L2);
+    assert_int_equal(eager.of[S8K].state, REGX_TUNE_UNTRIED);
+}
+
+UNIT_TEST(one_way_alone_is_not_compared)
+{
+    tell("l2 8K stream 100 1 1 -\nl2 16K stream - 1 1 100\nl2 64K stream 1 - 2 -\n",
+         REGX_NEIGHBOUR_L2);
+    assert_int_equal(eager.of[S8K].state, REGX_TUNE_UNTRIED);
+    assert_int_equal(eager.of[S16K].state, REGX_TUNE_UNTRIED);
+    assert_int_equal(told[S64K][REGX_TRAFFIC_STREAM], 0);
 }
 
 const unit_group_t unit_group = {.setup = make, .teardown = take_away};
